@@ -22,7 +22,7 @@ func TestTableIsAlignedInColor(t *testing.T) {
 			plain = strings.ReplaceAll(plain, "\x1b["+string(s)+"m", "")
 		}
 		require.Equal(t, "NAME            PHASE     WHY\na               running   -\na-longer-name   failed    host��[2J gone\n", plain)
-		require.Equal(t, color, strings.Contains(b.String(), "\x1b[31mfailed"), "what failed is red")
+		require.Equal(t, color, strings.Contains(b.String(), "\x1b[31mfailed"), "a failed state is red")
 		b.Reset()
 		table.color = false
 		require.NoError(t, table.Row("b", "x", "y"))

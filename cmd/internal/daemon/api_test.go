@@ -41,8 +41,8 @@ func campusWith(t *testing.T, change map[string]string) *schema.Desired {
 	return res.Desired
 }
 
-// What is switched off stays as it is in force: additions, changes and
-// deletions are found in their own files, and nothing else is (A16).
+// Changes of a switched-off feature are held. Additions, changes and deletions
+// are found by their files; other documents are not affected (A16).
 func TestSwitchedOffChangesAreHeld(t *testing.T) {
 	const (
 		lattice  = "tenants/physics/projects/lattice/"
@@ -72,8 +72,8 @@ func TestSwitchedOffChangesAreHeld(t *testing.T) {
 	require.NotEmpty(t, files(featureConfig{EntitlementChanges: off}, nil, after), "the first commit too")
 }
 
-// People's tokens are those their files hold now; a short, shared or missing
-// one is told and not taken.
+// The tokens of users are the current content of their files. A short, shared
+// or missing token is reported and refused.
 func TestPersonTokens(t *testing.T) {
 	dir := t.TempDir()
 	token := func(login, text string) apiToken {

@@ -19,8 +19,8 @@ import (
 	"berth/schema/audit"
 )
 
-// What is answered at an admin path is recorded, also where the process is killed
-// the moment it answered; and once, however often it is killed afterwards.
+// A request at an admin path is recorded exactly once, even if the process is
+// killed right after its answer and several times afterwards.
 func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
@@ -86,8 +86,8 @@ func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 	require.Equal(t, 1, told("first-000001"))
 }
 
-// What the disk does not take is not answered; what it took is there for the next
-// process, until it is written.
+// A request is refused if its record cannot be stored. A stored record is kept
+// for the next process until it is written to the audit log.
 func TestBreakGlassRecordsAreKept(t *testing.T) {
 	c := &Config{}
 	c.Repository.Directory = filepath.Join(t.TempDir(), "cache")
@@ -116,7 +116,7 @@ func TestBreakGlassRecordsAreKept(t *testing.T) {
 
 	require.NoError(t, os.RemoveAll(c.Repository.Directory))
 	require.NoError(t, os.WriteFile(c.Repository.Directory, nil, 0o600))
-	require.Error(t, g.add(record("d")), "there is no place for it")
+	require.Error(t, g.add(record("d")), "the disk is full")
 	require.Equal(t, []string{"a", "c"}, ids(g))
 	e := &estate{breakGlass: g, log: log}
 	require.Error(t, e.audit(record("e")))

@@ -63,9 +63,9 @@ func (s *sink) String() string {
 	return s.b.String()
 }
 
-// echoServer stands before a server. It lets requests through under another token,
-// or answers with an error that holds whatever secret it was sent, as servers
-// and the proxies before them have been seen to do.
+// echoServer is a proxy in front of a server. It forwards requests under another
+// token, or answers with an error that repeats the secret of the request, as some
+// real servers and proxies do.
 type echoServer struct {
 	to     *httputil.ReverseProxy
 	secret string // that must be shown
@@ -178,7 +178,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		"api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": labtest.App + "[bot]",
 		"token": file("forge", canaryForge), "webhook_secret": file("hook", canaryWebhook),
 	}
-	// A registry whose token endpoint tells whatever it was shown, and knows nobody.
+	// A registry whose token endpoint repeats the request and authenticates nobody.
 	pulled := &echoServer{secret: canaryPull, mood: "401"}
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/v2/") {
@@ -325,11 +325,11 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 
 	// What it says of secrets it cannot use.
 	for name, more := range map[string]map[string]any{
-		"an App's key that is none": {"github": map[string]any{
+		"an invalid App key": {"github": map[string]any{
 			"api_url": hub["api_url"], "owner": "example", "repository": "estate", "login": "berth[bot]", "webhook_secret": hub["webhook_secret"],
 			"app": map[string]any{"id": 7, "installation": 70, "key": file("app", "-----BEGIN RSA PRIVATE KEY-----\n"+canaryKey+"\n-----END RSA PRIVATE KEY-----\n")},
 		}},
-		"an SSH key that is none": {"ssh": map[string]any{
+		"an invalid SSH key": {"ssh": map[string]any{
 			"user": "berth", "key": file("ssh", "-----BEGIN OPENSSH PRIVATE KEY-----\n"+canaryKey+"\n-----END OPENSSH PRIVATE KEY-----\n")["file"],
 			"known_hosts": file("known", "@cert-authority "+canaryKey)["file"],
 		}},

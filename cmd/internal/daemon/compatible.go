@@ -36,9 +36,9 @@ type ConflictError struct {
 
 func (c *ConflictError) Error() string { return c.why }
 
-// findConflict returns the first conflict between configurations; nil: there is none.
+// findConflict returns the first conflict between configurations, or nil.
 func findConflict(paths []string, all []*Config) *ConflictError {
-	owner := map[string]int{} // by what only one estate may have
+	owner := map[string]int{} // from an exclusive value to its estate
 	for i, c := range all {
 		if c.Listen != "" && i > 0 && c.address() != all[0].address() {
 			return &ConflictError{0, i, fmt.Sprintf("%s and %s: one process listens at one address: take listen out of the second, or say %s", paths[0], paths[i], all[0].address())}
@@ -59,8 +59,8 @@ func findConflict(paths []string, all []*Config) *ConflictError {
 // exclusive is what two estates of a process cannot share.
 type exclusive struct{ name, advice string }
 
-// exclusive lists what no other estate of the process may have. Hosts are declared in
-// the estates; there the epoch protects: a host obeys the estate that led last.
+// exclusive lists the values that only one estate of the process may use. Hosts are
+// declared in the estates; there the epoch protects: a host obeys the latest leader.
 func (c *Config) exclusive() []exclusive {
 	branches := func(url string) string {
 		return "berth's branches in " + strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(url, "/"), ".git"))

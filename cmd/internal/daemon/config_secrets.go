@@ -60,7 +60,7 @@ var fileNotes = map[string]string{
 	"yaml.not-a-mapping": "a configuration is a mapping: write key: value lines, such as estate: lab",
 }
 
-// missingHints are what to add where a required field is missing.
+// missingHints are the lines to add for a missing required field.
 var missingHints = map[string]string{
 	"repository":              "add repository: {url: URL, directory: PATH}",
 	"repository.url":          "add the URL of the repository with the declarations, or . for the directory of this file",

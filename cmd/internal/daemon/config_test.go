@@ -26,7 +26,7 @@ func TestConfiguration(t *testing.T) {
 		require.Equal(t, "127.0.0.1:8080", c.address())
 		require.Nil(t, c.GitHub)
 	})
-	t.Run("every wrong value is told, once, at its place", func(t *testing.T) {
+	t.Run("every wrong value is reported once, with its line", func(t *testing.T) {
 		path := write(`repository:
   url: ftp://git.example/estate.git
   directory: /var/lib/berth/estate.git
@@ -38,7 +38,7 @@ interval: soon
 			require.ErrorContains(t, err, want)
 		}
 	})
-	t.Run("a misspelt field is told at its place", func(t *testing.T) {
+	t.Run("a misspelt field is reported with its line", func(t *testing.T) {
 		path := write("repository: {url: \"https://git.example/estate.git\", directory: /var/lib/berth/estate.git}\nlissten: 127.0.0.1:1\n")
 		_, err := ReadConfig(path)
 		require.ErrorContains(t, err, path+":2:1: lissten: no such field: did you mean \"listen\"?")
@@ -55,7 +55,7 @@ interval: soon
 			require.NotContains(t, err.Error(), "hunter2")
 		}
 	})
-	t.Run("values that cannot be used are told at their place", func(t *testing.T) {
+	t.Run("unusable values are reported with their line", func(t *testing.T) {
 		const rest = "repository: {url: \"https://g.example/e.git\", directory: /d}\n"
 		for text, want := range map[string]string{
 			"listen: 127.0.0.1:99999\n": ":2:9: listen: there is no such port",
@@ -75,7 +75,7 @@ interval: soon
 		_, err := ReadConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: TOKEN}}\n"))
 		require.ErrorContains(t, err, "github.webhook_secret: is missing: name its file or variable, as {file: /PATH} or {env: NAME}")
 	})
-	t.Run("fields that do not go together are told with what to add", func(t *testing.T) {
+	t.Run("conflicting fields are reported with the field to add", func(t *testing.T) {
 		const app = "app: {id: 7, installation: 70, key: {file: /k}}"
 		for _, c := range []struct{ repository, github, want string }{
 			{"url: \"https://g.example/e.git\"", "token: {env: T}", ""},
@@ -103,7 +103,7 @@ interval: soon
 			}
 		}
 	})
-	t.Run("who may change what is said, once", func(t *testing.T) {
+	t.Run("conflicting authority settings are reported once", func(t *testing.T) {
 		const rest = "repository: {url: \"https://git.example/estate.git\", directory: /d}\n"
 		for text, want := range map[string]string{
 			rest:                     ":1:1: authority: is missing: add authority: {administrators: [LOGIN]}",
@@ -117,7 +117,7 @@ interval: soon
 			require.ErrorContains(t, err, want, text)
 		}
 	})
-	t.Run("a secret that stands there is told at its place, and not repeated", func(t *testing.T) {
+	t.Run("a literal secret is reported with its line and not repeated", func(t *testing.T) {
 		for _, wrong := range []string{"s3cret", "'s3cret: {'", "[s3cret]", "{file: s3cret}", "{env: s3-cret}", "{value: s3cret}", "{file: /s3cret, env: B}", "{s3cret: 1}", "31337", "{}", "null"} {
 			for _, c := range []struct{ text, at, field string }{
 				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub:\n  owner: lab\n  repository: estate\n  token: {env: T}\n  webhook_secret: " + wrong + "\n", ":6:", "github.webhook_secret"},
@@ -158,7 +158,7 @@ interval: soon
 }
 
 // A local path, the cache and the memory runtime's directory are relative to the
-// file, whatever the working directory is.
+// configuration file, not to the working directory.
 func TestConfigurationOfTrial(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "berth.yaml")

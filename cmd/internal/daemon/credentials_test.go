@@ -106,7 +106,7 @@ authority: {trust_main: true}
 	require.Len(t, forge.Checks(tips.Main), 1)
 	require.Empty(t, forge.Violations())
 
-	// A new key makes new tokens; what is none is told, and quotes nothing.
+	// A new key makes new tokens. An invalid key is reported without quoting it.
 	put(t, keyFile, pems[1])
 	_, err = tokens.report(t.Context())
 	require.ErrorContains(t, err, "check the App's", "the forge does not know it yet")
@@ -142,7 +142,7 @@ func TestTokensAreSentToTheirHostOnly(t *testing.T) {
 	require.Equal(t, gitrepo.Credentials{}, auth(`url: "https://git.example:444/lab/estate.git"`, own))
 	require.Equal(t, gitrepo.Credentials{User: "u", Token: "its own", Source: "repository.token in " + token}, auth(`url: "https://github.com/lab/estate.git", username: u, token: {file: `+token+`}`, github))
 	require.Equal(t, gitrepo.Credentials{SSHKey: []byte("PEM\n"), Source: "repository.ssh_key in " + key}, auth(`url: "ssh://git@github.com/lab/estate.git", known_hosts: /h, ssh_key: `+key, github))
-	require.Equal(t, 2, asked, "it is not asked for in vain")
+	require.Equal(t, 2, asked, "a useless request was made")
 }
 
 // readInto reads text as berth.yaml.
@@ -163,7 +163,7 @@ func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
 	got, err := c.webhookSecrets()
 	require.ErrorContains(t, err, "github.webhook_secret_next")
-	require.Equal(t, [][]byte{[]byte("one")}, got, "what the first has signed is signed")
+	require.Equal(t, [][]byte{[]byte("one")}, got, "a webhook signed with the first secret is accepted")
 	put(t, next, "two\n")
 	got, err = c.webhookSecrets()
 	require.NoError(t, err)
@@ -178,7 +178,7 @@ func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	require.Equal(t, [][]byte{[]byte("two")}, got)
 }
 
-// TestOneRateLimiterPerCredential: what is the same to the forge is paced together.
+// Clients with the same credential share one rate limiter.
 func TestOneRateLimiterPerCredential(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -203,8 +203,8 @@ func TestOneRateLimiterPerCredential(t *testing.T) {
 	require.NotSame(t, all[3].limiter, all[4].limiter)
 }
 
-// TestRateLimitStateSurvivesARestart: a restart goes on with the pace there was, and so does an estate
-// that goes over to who another is.
+// The rate limit survives a restart, and also a change of the estate to a credential
+// that another estate uses.
 func TestRateLimitStateSurvivesARestart(t *testing.T) {
 	t.Parallel()
 	a, b := newKept(t, "north", "", nil), newKept(t, "south", "", nil)
@@ -236,7 +236,7 @@ func TestRateLimitStateSurvivesARestart(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 1)
 	begin()
-	require.Equal(t, 2, strings.Count(said.String(), "starting at half"), "it goes on with what there was")
+	require.Equal(t, 2, strings.Count(said.String(), "starting at half"), "the saved rate is used")
 	require.NoError(t, os.WriteFile(files[0], []byte("{"), 0o600))
 	begin()
 	require.Contains(t, said.String(), "starting at the minimum rate")

@@ -53,7 +53,7 @@ func TestDebouncerBoundsStorms(t *testing.T) {
 				mu.Lock()
 				after := passed[len(passed)-1]
 				mu.Unlock()
-				require.GreaterOrEqual(t, after, last, "what came last is seen")
+				require.GreaterOrEqual(t, after, last, "a run starts after the last trigger")
 				require.LessOrEqual(t, after, last+stormDistance)
 				require.Empty(t, k.waiting, "nothing is kept of what is over")
 				// Then all is quiet, and it is at once again.
@@ -66,7 +66,7 @@ func TestDebouncerBoundsStorms(t *testing.T) {
 	}
 }
 
-// One thing's storm is no other's.
+// A storm on one key does not delay another key.
 func TestDebouncerSeparatesKeys(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

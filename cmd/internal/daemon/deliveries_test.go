@@ -37,7 +37,7 @@ import (
 	"berth/webhooks/journal"
 )
 
-// told is an estate that is told of things and has no daemon, as while one begins.
+// told is an estate that receives webhooks and has no daemon yet.
 func told(t testing.TB, dir string) *estate {
 	t.Helper()
 	c := &Config{Estate: "lab"}
@@ -62,8 +62,9 @@ func readDelivery(t testing.TB, id, event, body string) webhooks.Delivery {
 	return d
 }
 
-// What was acknowledged and not dealt with is there after a crash, whoever asked
-// for checks again included; what was dealt with is a duplicate when it comes again.
+// An acknowledged delivery whose work is not done survives a crash, with every
+// requester of a rerun. A delivery whose work is done is a duplicate when it is
+// repeated.
 func TestDeliveriesOutliveTheProcess(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -171,7 +172,7 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	require.Equal(t, 5, log.read, "nothing is read twice")
 }
 
-// Of more than it is worth to read one by one, everything is looked at.
+// Many missed deliveries cause one full reconciliation instead of single reads.
 func TestManyGapsReconcileEverythingOnce(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
@@ -187,8 +188,8 @@ func TestManyGapsReconcileEverythingOnce(t *testing.T) {
 	}
 }
 
-// One delivery that the forge does not show holds up no other, and in the end
-// everything is looked at in its place.
+// A delivery that the forge cannot show does not delay the others, and ends in a
+// full reconciliation.
 func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
@@ -229,7 +230,7 @@ func TestTooLongDeliveryLogReconcilesEverything(t *testing.T) {
 	require.ErrorContains(t, newGapFiller(e).fill(t.Context(), log, time.Time{}), "another trouble")
 }
 
-// Looking at everything does not find that somebody asked for checks again.
+// A full reconciliation does not find requests to rerun checks.
 func TestManyRerunsAreReadOneByOne(t *testing.T) {
 	t.Parallel()
 	for _, asked := range []int{maxRead + 1, maxReadReruns + 7} {
@@ -257,12 +258,12 @@ func TestManyRerunsAreReadOneByOne(t *testing.T) {
 	}
 }
 
-// What is too long ago to be remembered is not taken for lost if it arrived.
+// A delivery older than the journal's memory is not lost if it arrived.
 func TestOldArrivedDeliveryIsNotLost(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	log := &fakeLog{bodies: map[string]string{"failed": hookAgain}}
-	began := time.Now().Add(-time.Second) // what is remembered is known to the millisecond
+	began := time.Now().Add(-time.Second) // the journal stores milliseconds
 	for i := range journal.DefaultIDs + 100 {
 		_, err := e.deliveries.Take(fmt.Sprint(i), nil)
 		require.NoError(t, err)
@@ -439,7 +440,7 @@ func TestStormOfDeliveries(t *testing.T) {
 	}
 }
 
-// What the forge could not deliver is found in its log, in its own terms.
+// Failed deliveries are found in the forge's log, by the forge's status of each.
 func TestLostDeliveriesAreFound(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -460,8 +461,8 @@ func TestLostDeliveriesAreFound(t *testing.T) {
 	require.Equal(t, 1.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 }
 
-// What no webhook told of and the loop found by itself is counted: somebody should
-// look at the webhook.
+// Changes that only the loop found, without a webhook, are counted: they show that
+// the webhook needs attention.
 func TestLostPushesAreCounted(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -470,7 +471,7 @@ func TestLostPushesAreCounted(t *testing.T) {
 	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
 	s := attend(k, listen, func(e *estate) { e.webhookDelay = time.Millisecond })
 	found := func() float64 { return s.metric("berth_webhook_gaps_total", "refs") }
-	require.Zero(t, found(), "what was there at the start is no gap")
+	require.Zero(t, found(), "the state at the start counts as a gap")
 	for n := range 2 {
 		k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": fmt.Sprint("north ", n)}})
 		s.eventually("counted", func() bool { return found() == float64(n+1) })
@@ -478,8 +479,8 @@ func TestLostPushesAreCounted(t *testing.T) {
 	require.Contains(t, s.said.String(), "commit found by polling only")
 }
 
-// Checks that somebody asked to see again are shown again, though the forge took
-// none while the daemon was there that was told.
+// A requested rerun of checks is reported by a later daemon if the forge refused the
+// report of the one that received the request.
 func TestRerunsOutliveTheDaemon(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -518,8 +519,7 @@ func TestRerunsOutliveTheDaemon(t *testing.T) {
 	s.eventually("shown again", func() bool { return completed() >= 4 })
 	s.eventually("dealt with", func() bool { return !undone() })
 
-	// Of a commit that is nobody's head any more nothing is shown, and nothing is
-	// waited for.
+	// A rerun for a commit that is no longer a head is dropped without a report.
 	old := work{Do: reconciler.TaskPull, Pull: 1, Commit: strings.Repeat("0", 40)}
 	_, err = e.deliveries.Take("of an old one", []work{old})
 	require.NoError(t, err)
@@ -528,10 +528,10 @@ func TestRerunsOutliveTheDaemon(t *testing.T) {
 	s.eventually("let go", func() bool { return !undone() })
 }
 
-// BenchmarkDeliveries is a storm of ten thousand deliveries of 20 KB over HTTP, 32
-// at a time: how long each waits for its answer, how long all of them take, and how
-// often the estate would be looked at. The peer keeps nothing: it checks the
-// signature and answers.
+// BenchmarkDeliveries sends ten thousand deliveries of 20 KB over HTTP, 32 at a
+// time. It measures the wait for each answer, the total time, and the number of
+// full reconciliations. The peer stores nothing: it checks the signature and
+// answers.
 func BenchmarkDeliveries(b *testing.B) {
 	const deliveries, senders = 10_000, 32
 	body := strings.TrimSuffix(hookPush, "}") + `,"pad":"` + strings.Repeat("x", 20_000) + `"}`
@@ -591,7 +591,7 @@ func BenchmarkDeliveries(b *testing.B) {
 	}
 }
 
-// A stop is one also while somebody is connected who does not end.
+// Serve ends although a silent client keeps its connection open.
 func TestServeEndsWithASilentClient(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()

@@ -28,7 +28,7 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// People of examples/lab, by what they may.
+// Users of examples/lab, by permission.
 const (
 	viewer        = "clara-lattice" // project_viewer
 	projectAdmin  = "anna-lattice"  // project_admin
@@ -97,9 +97,8 @@ func (g *governed) open(author string, c gittest.Commit) (pull int, branch strin
 	return pull, branch
 }
 
-// check waits until both checks of a pull request's head and its comment are
-// there, and what the checks say together is as it shall be; it returns what they
-// say.
+// check waits until the head of a pull request has both checks and a comment, and
+// the checks together have the conclusion. It returns their texts.
 func (g *governed) check(pull int, conclusion string) (said string) {
 	g.Helper()
 	if !assert.Eventually(g, func() bool {
@@ -141,7 +140,7 @@ func (g *governed) mergeAs(pull int, method githubtest.Method, who, message stri
 	return commit
 }
 
-// shown waits until people could have seen what a pull request does.
+// shown waits until the plan of a pull request is visible for users.
 func (g *governed) shown(pull int) {
 	g.Helper()
 	require.Eventually(g, func() bool { return labtest.PlanShown(g.forge, pull) }, patience, 30*time.Millisecond, "the plan is shown")
@@ -204,8 +203,8 @@ func trainOf(workers int) map[string]string {
 	return map[string]string{path: labtest.InstanceYAML(labtest.Train.Name, workers)}
 }
 
-// An approval by somebody who may counts for the head it was given at, at once,
-// and for nothing that is pushed after it; however it is merged then.
+// An approval by a user with permission counts at once, for the approved head and
+// no later one, whatever merge method is used.
 func TestApprovalGivesPermission(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash, githubtest.Rebase} {
 		t.Run(string(method), func(t *testing.T) {
@@ -269,7 +268,7 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	g.say(pull, projectAdmin, apply, "-1")
 	require.Len(t, g.held(), 1)
 	g.comment(pull, "then repeat the command", "### Plan of `"+apply+"`")
-	time.Sleep(1100 * time.Millisecond) // the forge tells whole seconds
+	time.Sleep(1100 * time.Millisecond) // the forge's timestamps are whole seconds
 	g.say(pull, projectAdmin, apply, "rocket")
 	g.until("one more", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	require.Empty(t, g.held())
@@ -282,9 +281,9 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	}
 }
 
-// What is merged without the right is held, whatever of the daemon's is lost,
-// and the pull request says whom to ask; the API shows what is in force. It comes
-// into force by the hand of somebody who may.
+// A change that is merged without permission is held, even if the daemon loses its
+// state. The pull request names the users to ask, and the API shows the state in
+// force. The change comes into force when a user with permission approves it.
 func TestMergeWithoutPermissionIsHeld(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	path := pathOf(t, labtest.Train)
@@ -295,7 +294,7 @@ func TestMergeWithoutPermissionIsHeld(t *testing.T) {
 
 	pull, _ = g.open(viewer, gittest.Commit{Message: "one more", Files: trainOf(2)})
 	g.check(pull, "failure")
-	g.mergeAs(pull, githubtest.Squash, projectAdmin, "") // who merges it makes it nobody's
+	g.mergeAs(pull, githubtest.Squash, projectAdmin, "") // the merging user has no proven authorship of the change
 	held := map[string]string{path: schemaestate.HeldUnauthorised}
 	require.Equal(t, held, g.held())
 	g.comment(pull, "held", "apps.instance.update", projectAdmin)
@@ -333,9 +332,9 @@ func TestMergeWithoutPermissionIsHeld(t *testing.T) {
 	require.Contains(t, inForce(), `"worker":{"count":2,`)
 }
 
-// A commit that somebody pushed past every pull request is nobody's. It is held
-// once the forge has had its time to tell, and what others merge meanwhile comes
-// into force after it, in order.
+// A commit pushed to main without a pull request has no author with permissions. It
+// is held once the forge had time to report a pull request. Later merges come into
+// force after it, in order.
 func TestDirectPushIsHeld(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	g.git.MustCommit(t, "main", gittest.Commit{Message: "quick", Author: "Anna <anna-lattice@example.org>", Files: trainOf(1)})
@@ -402,8 +401,9 @@ func TestBreakGlassNeedsTheAuthor(t *testing.T) {
 	}
 }
 
-// A large deletion is meant where who declared it says so in a commit of their
-// own, of just that deletion; not where whoever merges it does.
+// The author of a large deletion acknowledges it with a trailer in a later commit.
+// The message of a squash merge, a trailer by another user and a trailer for
+// another deletion have no effect.
 func TestAuthorAcknowledgesDeletion(t *testing.T) {
 	more := map[string]string{}
 	var gone []string
@@ -415,7 +415,7 @@ func TestAuthorAcknowledgesDeletion(t *testing.T) {
 	g := newGoverned(t, nil, more)
 	pull, _ := g.open(tenantOwner, gittest.Commit{Message: "tidy up", Remove: gone})
 	found := regexp.MustCompile(`Berth-Ack-Delete: ([0-9a-f]+)`).FindStringSubmatch(g.check(pull, "failure"))
-	require.NotNil(t, found, "the check says what to write")
+	require.NotNil(t, found, "the check shows the trailer to write")
 	g.mergeAs(pull, githubtest.Squash, tenantOwner, "tidy up\n\n"+found[0])
 	require.Len(t, g.held(), 8)
 
@@ -424,9 +424,9 @@ func TestAuthorAcknowledgesDeletion(t *testing.T) {
 		g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
 	}
 	ack(viewer, found[0])
-	require.Len(t, g.held(), 8, "a viewer may not")
+	require.Len(t, g.held(), 8, "a viewer has no permission to acknowledge it")
 	ack(tenantOwner, "Berth-Ack-Delete: "+strings.Repeat("0", len(found[1])))
-	require.Len(t, g.held(), 8, "another deletion")
+	require.Len(t, g.held(), 8, "the trailer names another deletion")
 	ack(tenantOwner, found[0])
 	require.Empty(t, g.held())
 	now, err := g.git.Files("berth/in-force")
@@ -436,9 +436,8 @@ func TestAuthorAcknowledgesDeletion(t *testing.T) {
 	}
 }
 
-// The rules that count are those in force before: who gives themselves a role in
-// the change that needs it has none, and what a wider policy allows comes into
-// force after it.
+// Permissions and policy are evaluated from the base. A change cannot grant its own
+// author the role that it needs, and a wider policy holds only for later changes.
 func TestRulesOfTheBaseCount(t *testing.T) {
 	const policy = "tenants/physics/policy.yaml"
 	narrow := "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 2}\n"
@@ -470,8 +469,9 @@ func TestRulesOfTheBaseCount(t *testing.T) {
 	require.NotContains(t, g.held(), train)
 }
 
-// What a roll-out does not let come into force yet is held, whoever asks for it,
-// and said in the check; once it is let, the next commit brings it.
+// A change of a switched-off feature is held, whatever permissions its author has,
+// and the check reports it. It comes into force with the next commit after the
+// feature is switched on.
 func TestSwitchedOffFeaturesAreHeld(t *testing.T) {
 	g := newGoverned(t, map[string]any{"features": map[string]any{"instance_changes": false}}, nil)
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})

@@ -18,8 +18,7 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// say writes a comment as somebody and waits for the sign that Berth sets beside
-// it.
+// say writes a comment as login and waits until Berth reacts to it with sign.
 func (g *governed) say(pull int, login, words, sign string) {
 	g.Helper()
 	id, err := g.forge.Comment(pull, login, words)
@@ -36,9 +35,9 @@ func (g *governed) say(pull int, login, words, sign string) {
 	require.Equal(g, []githubtest.Reaction{{Login: labtest.App + "[bot]", Content: sign}}, signs, words)
 }
 
-// Two pull requests are planned, and one of them is merged first: what the other
-// would do then is not what was reviewed. It is held, and both are told, until
-// somebody who may says that it is meant.
+// Two pull requests are planned, and one of them is merged first. The other one's
+// reviewed plan is stale then. Its change is held, and both pull requests show
+// that, until a user with permission approves the new plan.
 func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	for _, who := range []string{projectAdmin, viewer, labtest.ProjectMember} {
@@ -70,7 +69,7 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	g.say(config, projectAdmin, "/berth apply 0123456789", "-1")
 	g.say(config, projectAdmin, "/berth dance", "confused")
 	g.until("still held", labtest.Train, held)
-	g.until("shown", labtest.Train, func(s *plan.Status) bool { // a forge tells in whole seconds when something was said
+	g.until("shown", labtest.Train, func(s *plan.Status) bool { // the forge's timestamps are whole seconds
 		return s.Review != nil && s.Review.Offer != nil && s.Review.Offer.Told.Before(time.Now().Truncate(time.Second))
 	})
 	g.say(config, projectAdmin, "/berth apply "+merge[:10], "rocket")
@@ -78,8 +77,8 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	g.comment(config, "1 instance running")
 }
 
-// A large deletion waits for somebody who may acknowledge it, by a word on its
-// pull request.
+// A large deletion is held until a user with permission acknowledges it in a
+// comment on its pull request.
 func TestDeletionIsAcknowledgedInAComment(t *testing.T) {
 	many := map[string]string{}
 	var gone []string
@@ -139,8 +138,8 @@ func TestMergeQueue(t *testing.T) {
 	}
 }
 
-// A stranger's pull request from a fork is planned as any other, and merging it
-// takes the approval of somebody who may.
+// A pull request from a stranger's fork is planned like any other. Merging it
+// needs the approval of a user with permission.
 func TestForkIsPlanned(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	dir, err := g.forge.Fork("stranger")

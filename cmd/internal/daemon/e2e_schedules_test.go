@@ -31,16 +31,16 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// A schedule is what befalls the events of one pull request's life. A field is an
-// estate with a forge, in which the same lives are lived as in every other, each
-// with schedules of its own.
+// A schedule is the list of faults in the life of one pull request. A field is an
+// estate with a forge. Every field has the same pull requests, with different
+// schedules.
 const lives = 52 // of a field
 
-// TestSchedules: whatever becomes of the events of a pull request, of what the
-// forge answers and of the daemon in between, it ends with the same checks and the
-// same one comment as where nothing befalls it, and then nothing more is written.
-// BERTH_SCHEDULE=7 plays the seventh field alone, and 7/12 with faults only for
-// pull request 12. `make test-long` plays twenty fields.
+// TestSchedules injects faults into the events of a pull request, the forge's
+// answers and the daemon. The pull request ends with the same checks and the same
+// single comment as without faults, and Berth writes nothing afterwards.
+// BERTH_SCHEDULE=7 runs the seventh field alone, and 7/12 injects faults only
+// into pull request 12. `make test-long` runs twenty fields.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
 	playSchedules(t, 1)
@@ -87,8 +87,8 @@ func schedulesOf(s string) (field, pull int, err error) {
 	return field, pull, err
 }
 
-// saga is what people do. It is told once, and the commits they push are made
-// once, so that all of it is the same in every field.
+// saga is the list of actions of all users. It is created once, with its commits,
+// so that it is identical in every field.
 type saga struct {
 	git   *gittest.Server // has all commits
 	main  string
@@ -101,12 +101,12 @@ type life struct {
 	pull    int
 	author  string
 	fate    fate
-	commits []string // what its branch has, one after the other
+	commits []string // commits of its branch, oldest first
 }
 
 func (l *life) branch() string { return fmt.Sprintf("life-%02d", l.pull) }
 
-// fate is how a life ends. Who merges or closes has seen what the checks say.
+// fate is the end of a pull request. The user who merges or closes it has seen its checks.
 type fate string
 
 const (
@@ -117,7 +117,7 @@ const (
 	moves  fate = "moves" // merged at once, so that main moves under the others
 )
 
-// act is one thing that somebody does.
+// act is one action of a user.
 type act struct {
 	*life
 	do   string
@@ -185,7 +185,7 @@ func newSaga(t *testing.T) *saga {
 		switch {
 		case l.pull == 1: // nothing of Berth's changes
 			kinds = []string{"words"}
-		case l.pull == 2: // what is greedy is so in other words
+		case l.pull == 2: // changes the policy, and so the findings of every greedy change
 			kinds = []string{"policy"}
 		case there:
 			kinds = []string{"other", "config", "config", "gone", "gone", "broken", "words"}
@@ -206,12 +206,12 @@ func newSaga(t *testing.T) *saga {
 				change = map[string]string{file: ""}
 			}
 			if r.IntN(3) == 0 {
-				from = begin // another that is forced over it
+				from = begin // replaces the branch by a force push
 			}
 			at := commit(l.branch(), fmt.Sprintf("%s, %d: %s", name, i, kind), from, change)
 			marks[l] = append(marks[l], at)
 			if kind == "gone" {
-				at = begin // it cannot be gone twice
+				at = begin // a file cannot be deleted twice
 			}
 			from = at
 		}
@@ -237,8 +237,8 @@ func newSaga(t *testing.T) *saga {
 	}
 	s.main = ids[begin]
 
-	// All open theirs at first; what each does then is strewn over three acts, in
-	// its own order.
+	// Every life opens its pull request in the first act. The other actions are
+	// spread over three acts, in their order.
 	var parts [3][][]act
 	for _, l := range s.lives {
 		s.acts[0] = append(s.acts[0], act{l, "open", 0})
@@ -253,7 +253,7 @@ func newSaga(t *testing.T) *saga {
 			}
 		}
 		cut := []int{r.IntN(len(own) + 1), r.IntN(len(own) + 1)}
-		if l.fate != stays { // who ends it has nothing more to say
+		if l.fate != stays { // its pull request ends after the second act
 			cut[1] = len(own)
 		}
 		slices.Sort(cut)
@@ -295,13 +295,13 @@ const fieldSecret = "the field's secret"
 
 func newField(t *testing.T, s *saga, n, only int) *field {
 	f := &field{T: t, saga: s, n: n, only: only, dir: t.TempDir(), git: gittest.New(t, nil), weather: map[int]githubtest.Schedule{}, rand: rand.New(rand.NewPCG(uint64(n), 0))}
-	// All objects are there; what people push are refs.
+	// All objects are in the alternate; a push only moves refs.
 	require.NoError(t, os.WriteFile(filepath.Join(f.git.Dir, "objects", "info", "alternates"), []byte(filepath.Join(s.git.Dir, "objects")+"\n"), 0o600))
 	require.NoError(t, f.git.SetRef("refs/heads/main", s.main))
 	var err error
 	f.listen, err = labtest.FreePort()
 	require.NoError(t, err)
-	const many = 1 << 20 // what a GitHub Enterprise Server without limits has
+	const many = 1 << 20 // no limit, as on a GitHub Enterprise Server
 	f.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: f.git.Dir, Owner: "example", Repo: "estate", Secret: []byte(fieldSecret), Log: slog.New(slog.DiscardHandler),
 		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}},
@@ -338,7 +338,7 @@ func newField(t *testing.T, s *saga, n, only int) *field {
 		if t.Failed() {
 			path := filepath.Join(os.TempDir(), fmt.Sprintf("berth-schedule-%d.log", n))
 			_ = os.WriteFile(path, []byte(f.said.String()), 0o600)
-			t.Logf("BERTH_SCHEDULE=%d; what the daemon said is in %s", n, path)
+			t.Logf("BERTH_SCHEDULE=%d; the daemon's log is in %s", n, path)
 		}
 	})
 	f.serve()
@@ -363,7 +363,7 @@ func (f *field) serve() {
 	require.Eventually(f, func() bool { return s.ready() == nil }, patience, 10*time.Millisecond)
 }
 
-// disturb draws what befalls each pull request, and main.
+// disturb draws the faults of each pull request and of main.
 func (f *field) disturb() {
 	storms := f.n%2 == 1 && f.only == 0
 	if storms {
@@ -428,8 +428,8 @@ func (f *field) whose(d githubtest.Delivery) int {
 	return 0
 }
 
-// play plays all acts. It looks after the second, and again at the end, and
-// returns what it saw; if it is told what shall be seen, it waits until it is.
+// play runs all acts and returns the scenery after the second act and at the end.
+// With want, it waits until the scenery is equal to it.
 func (f *field) play(want []scenery) (seen []scenery) {
 	f.Helper()
 	began := time.Now()
@@ -446,7 +446,7 @@ func (f *field) play(want []scenery) (seen []scenery) {
 		for _, a := range acts {
 			f.does(a)
 		}
-		if i < 2 { // main moves, once it was said what that does
+		if i < 2 { // main moves after the plans of this act are shown
 			l := f.lives[i]
 			f.passes(l)
 			_, err := f.forge.Merge(l.pull, githubtest.Merge, l.author)
@@ -490,7 +490,7 @@ func (f *field) play(want []scenery) (seen []scenery) {
 	return seen
 }
 
-// does has somebody do something.
+// does performs one action at the forge.
 func (f *field) does(a act) {
 	f.Helper()
 	if f.n > 0 && (f.only == 0 || f.only == a.pull) && a.do == "push" && f.rand.IntN(4) == 0 {
@@ -526,7 +526,7 @@ func (f *field) does(a act) {
 }
 
 // passes waits until the checks on a pull request's head pass and its comment is
-// there, for somebody who will merge it.
+// there, so that a user can merge it.
 func (f *field) passes(l *life) {
 	f.Helper()
 	var p portrait
@@ -541,8 +541,8 @@ func (f *field) passes(l *life) {
 // scenery is what is to be seen, by pull request.
 type scenery map[int]portrait
 
-// portrait is what is to be seen of one. What commit of main a plan was made
-// with is not: while it says the same it may be any that main was at.
+// portrait is the visible state of one pull request. It omits the commit of main
+// that a plan was made with, because plans of different commits may be equal.
 type portrait struct {
 	Open     bool
 	Merged   bool
@@ -630,7 +630,7 @@ func (f *field) portrait(l *life, merges map[string]int) portrait {
 	return out
 }
 
-// until waits until what is to be seen is what shall be, at every pull request.
+// until waits until every pull request has its wanted state.
 func (f *field) until(want scenery) {
 	f.Helper()
 	var got scenery
@@ -671,8 +671,8 @@ func (f *field) looks() float64 {
 	return reconciled(f, f.estates, reconciler.TaskPulls)
 }
 
-// quiet waits until everything was looked at several times over and nothing was
-// written meanwhile.
+// quiet waits until several full reconciliations passed without a write to the
+// forge.
 func (f *field) quiet() {
 	f.Helper()
 	f.forge.SetStorm(nil)

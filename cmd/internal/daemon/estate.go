@@ -147,7 +147,7 @@ func (e *estate) withController(ctx context.Context, do func(*controller) error)
 	e.running.Store(d)
 	defer e.running.Store(nil)
 	if e.deliveries != nil {
-		for _, w := range e.deliveries.Pending() { // an earlier process was told of it
+		for _, w := range e.deliveries.Pending() { // accepted by an earlier process
 			e.wake(w)
 		}
 	}
@@ -164,7 +164,7 @@ func (e *estate) serveAPI(w http.ResponseWriter, r *http.Request) {
 	h.ServeHTTP(w, r)
 }
 
-// openAPI makes the read API; there is none without an api section.
+// openAPI makes the read API if the configuration has an api section.
 func (e *estate) openAPI(c *Config) error {
 	if c.API == nil {
 		e.api.Store(nil)
@@ -206,7 +206,7 @@ func (e *estate) audit(r audit.Record) error {
 	return nil
 }
 
-// view returns the state that the read API shows; false if there is none yet.
+// view returns the state that the read API shows, and false before the first one.
 func (e *estate) view() (api.View, bool) {
 	d := e.running.Load()
 	if d == nil {

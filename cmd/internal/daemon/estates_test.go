@@ -41,11 +41,11 @@ type kept struct {
 	neighbour       string // the document of an instance
 }
 
-// personToken is for those who have no App.
+// personToken belongs to a user, not to an App.
 const personToken = "a person's token"
 
-// newKept makes the estate and writes its berth.yaml. What it is not told of, it
-// does not look at.
+// newKept makes the estate and writes its berth.yaml. It polls so rarely that only
+// webhooks start work.
 func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 	t.Helper()
 	k := &kept{T: t, name: name, dir: t.TempDir()}
@@ -98,8 +98,8 @@ func (k *kept) configure(name string, base, more map[string]any) (path string) {
 	return path
 }
 
-// propose opens a pull request of somebody who may, and waits until its plan is
-// shown.
+// propose opens a pull request of a user with permission, and waits until its plan
+// is shown.
 func (k *kept) propose(title string, key schema.Key, text, author string) (pull int) {
 	k.Helper()
 	k.git.MustCommit(k, "change", gittest.Commit{Message: title, Parent: k.git.Tip("main"), Files: map[string]string{pathOf(k, key): text}})
@@ -125,7 +125,7 @@ func (k *kept) status() (reconciler.StatusTree, error) {
 	return repo.ReadStatus(k.Context(), k.git.Tip(reconciler.BranchStatus))
 }
 
-// until looks until a unit of the estate is as it is wanted.
+// until waits until the status of a unit satisfies ok.
 func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
 	k.Helper()
 	require.Eventually(k, func() bool {
@@ -136,7 +136,7 @@ func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
 
 func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settled(*s) }
 
-// Where there is no API, there is an envelope all the same.
+// An unknown estate gets an error envelope even where no API is configured.
 func TestUnknownEstateIsNotFound(t *testing.T) {
 	mux := webhooks.Mux(webhooks.MuxOptions{NoAPI: http.HandlerFunc(api.NotServed), Ready: func() error { return nil }, Log: slog.New(slog.DiscardHandler)})
 	for _, path := range []string{"/estates/nope/api/v1/apps/catalog", "/api/v1/apps/catalog"} {
@@ -148,8 +148,8 @@ func TestUnknownEstateIsNotFound(t *testing.T) {
 	}
 }
 
-// Two estates in one process: each is told of its own, each goes on whatever
-// befalls the other, and neither is seen through the other's address.
+// Two estates run in one process. Each gets its own webhooks, a failure in one
+// does not affect the other, and neither is visible at the other's address.
 func TestSeveralEstates(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -157,7 +157,7 @@ func TestSeveralEstates(t *testing.T) {
 	north := newKept(t, "north", listen, map[string]any{"listen": listen})
 	south := newKept(t, "south", listen, nil)
 	late := newKept(t, "late", listen, map[string]any{"listen": listen, "github": nil, "api": nil})
-	inTheWay := filepath.Join(late.dir, "mirror") // it cannot be begun
+	inTheWay := filepath.Join(late.dir, "mirror") // prevents its start
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
 
 	said := &sink{}
@@ -192,7 +192,7 @@ func TestSeveralEstates(t *testing.T) {
 			return got == code && strings.Contains(text, words)
 		}, patience, 30*time.Millisecond, "%d %s", code, words)
 	}
-	// looks are how often the estate's main was looked at.
+	// looks returns how often the estate's main was reconciled.
 	looks := func(k *kept) (n float64) {
 		_, text := get("/metrics", "")
 		for line := range strings.Lines(text) {
@@ -204,7 +204,7 @@ func TestSeveralEstates(t *testing.T) {
 		return n
 	}
 
-	// One that cannot be begun is in nobody's way, and is begun when it can be.
+	// An estate that cannot start does not delay the others, and starts later.
 	ready(503, "estate late is not up")
 	for _, k := range []*kept{north, south} {
 		require.Eventually(t, func() bool { return looks(k) > 0 }, patience, 30*time.Millisecond, k.name)
@@ -247,7 +247,7 @@ func TestSeveralEstates(t *testing.T) {
 	require.Eventually(t, func() bool { return looks(north) > was }, patience, 30*time.Millisecond)
 	require.Equal(t, before, looks(south))
 
-	// A token of one estate is none of the other, and there is no common path.
+	// A token is valid for one estate only, and there is no common path.
 	const instances = "/api/v1/projects/biology.genomes/app-instances"
 	code, text := get("/estates/north"+instances, strings.Repeat("north", 8))
 	require.Equal(t, 200, code, text)
@@ -323,7 +323,7 @@ func TestStartedConfigurationIsNotRolledBack(t *testing.T) {
 	require.NoError(t, err)
 	e.next <- next
 	until("gone on with", func() bool { return e.config.Load() == next && s.ready() == nil })
-	// Another takes over, and what it needs is gone for a while.
+	// Another process takes leadership while a file that it needs is missing.
 	require.NoError(t, os.RemoveAll(world))
 	require.NoError(t, os.WriteFile(world, nil, 0o600))
 	other := filepath.Join(k.dir, "other.yaml")
@@ -334,7 +334,7 @@ func TestStartedConfigurationIsNotRolledBack(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, onceAll(t, o, patience))
 	k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
-	until("it cannot be begun", func() bool { return strings.Contains(said.String(), "another-world") && e.running.Load() == nil })
+	until("the start fails", func() bool { return strings.Contains(said.String(), "another-world") && e.running.Load() == nil })
 	require.NoError(t, os.Remove(world))
 	until("begun again", func() bool { return s.ready() == nil })
 	require.Same(t, next, e.config.Load())
@@ -358,8 +358,8 @@ func TestSyncOfSeveralEstates(t *testing.T) {
 	require.NotContains(t, err.Error(), "north")
 }
 
-// What two estates of a process cannot share is refused before anything begins,
-// naming both files.
+// Estates of one process that use the same exclusive value are refused before any
+// of them starts; the error names both files.
 func TestConflictingEstatesAreRefused(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -29,7 +29,7 @@ type Outcome struct {
 	Summary
 	Left     []string // what has not converged
 	Warnings []string // about the work tree of a local repository
-	Ran      bool     // false: the estate could not be started, and there is no summary
+	Ran      bool     // false: the estate could not be started, and the summary is empty
 	Err      error    // nil: converged
 }
 
@@ -121,7 +121,7 @@ func (d *controller) converge(ctx context.Context, timeout time.Duration) ([]loo
 	}
 }
 
-// nextStep returns what a person does about an estate that has not converged.
+// nextStep returns the advice to the user for an estate that has not converged.
 func nextStep(left []loop.Left, held int) string {
 	switch {
 	case slices.ContainsFunc(left, func(l loop.Left) bool { return !l.Stuck }):

@@ -34,8 +34,8 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// crowd is a large estate that runs as declared, with a forge whose every answer
-// takes 50 ms and a daemon that is told of everything.
+// crowd is a large converged estate, with a forge that answers in 50 ms and a
+// daemon that receives every webhook.
 type crowd struct {
 	*testing.B
 	dir, listen string
@@ -93,7 +93,7 @@ func newCrowd(b *testing.B, documents int) *crowd {
 
 func (c *crowd) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
 
-// world writes down that everything runs as it is declared.
+// world writes the state of the memory runtime: every instance runs as declared.
 func (c *crowd) world() {
 	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions()})
 	require.NoError(c, err)
@@ -158,7 +158,7 @@ func (c *crowd) serve(pace *github.Pacer) {
 func (c *crowd) until(what string, limit time.Duration, ok func() bool) {
 	c.Helper()
 	for deadline := time.Now().Add(limit); !ok(); time.Sleep(2 * time.Millisecond) {
-		require.True(c, time.Now().Before(deadline), "waited %v in vain: %s", limit, what)
+		require.True(c, time.Now().Before(deadline), "timeout after %v: %s", limit, what)
 	}
 }
 
@@ -213,13 +213,13 @@ func (c *crowd) pullsComputed() float64 {
 
 func ms(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// BenchmarkPulls is what people wait for at pull requests, in an estate of ten
-// thousand documents with a forge that answers in 50 ms: from a push being
-// delivered until both checks and the comment are there, for 50 documents and for
-// 1,000; and, with 200 open pull requests, from main moving until all are planned
-// again and what changed is written, with the pace of every daemon. The peers are
-// the requests that were made, one after the other and nothing else; and git
-// merge-tree of as many heads.
+// BenchmarkPulls measures how long users wait at pull requests. The estate has ten
+// thousand documents and the forge answers in 50 ms. The first part measures the
+// time from the delivery of a push to both checks and the comment, for 50 and for
+// 1,000 documents. The second part has 200 open pull requests: it measures the time
+// from a move of main until all are planned again and every change is written, at
+// the rate limit of every daemon. The peers are the same requests in sequence, and
+// git merge-tree of as many heads.
 func BenchmarkPulls(b *testing.B) {
 	for b.Loop() {
 		c := newCrowd(b, 10_000)
@@ -352,7 +352,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 			comments := c.forge.Comments(n)
 			return len(comments) == 1 && strings.Contains(comments[0].Body, "onflict")
 		}
-		c.until("what changed is shown", 3*time.Minute, func() bool {
+		c.until("the changed plans are shown", 3*time.Minute, func() bool {
 			for i := range few {
 				if !conflict(first + i*17) {
 					return false

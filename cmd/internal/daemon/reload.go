@@ -20,9 +20,9 @@ import (
 // configFile is the berth.yaml of an estate.
 type configFile struct {
 	path     string
-	accepted atomic.Pointer[Config] // as it was last accepted
-	offered  atomic.Pointer[Config] // as it is now, accepted or not; nil: unreadable
-	refused  prometheus.Gauge       // 1 while the file is not as it was accepted
+	accepted atomic.Pointer[Config] // the last accepted configuration
+	offered  atomic.Pointer[Config] // the current content of the file, accepted or not; nil: unreadable
+	refused  prometheus.Gauge       // 1 while the file differs from the accepted configuration
 }
 
 func newConfigFile(path string, c *Config) *configFile {

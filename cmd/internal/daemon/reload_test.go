@@ -52,8 +52,8 @@ func replace(t testing.TB, path string, data []byte) {
 	require.NoError(t, os.Rename(path+".new", path))
 }
 
-// A configuration that changes is gone on with, however its file was replaced; one
-// that is wrong is told with its line, and what there is stays.
+// A changed configuration is applied, however its file was replaced. An invalid one
+// is reported with its line, and the accepted one stays in use.
 func TestConfigurationIsReloaded(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -100,7 +100,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	data := edited(t, plain, map[string]any{"workers": 5, "nonsense": true})
 	require.NoError(t, os.WriteFile(k.path, data, 0o600))
 	refused("nonsense")
-	require.Same(t, d, e.running.Load(), "nothing was begun anew")
+	require.Same(t, d, e.running.Load(), "the daemon was restarted")
 	require.NoError(t, os.WriteFile(k.path, data[:len(data)/3], 0o600)) // half of it
 	refused("")
 	require.NoError(t, os.Remove(k.path))
@@ -116,7 +116,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 7, "api": map[string]any{"tokens": []any{
 		map[string]any{"login": "eve", "token": map[string]string{"file": filepath.Join(k.dir, "nowhere")}}}}}))
 	refused("nowhere")
-	// What it lacked comes later, with nobody touching the configuration.
+	// The missing file appears later, without a change to the configuration.
 	late := filepath.Join(t.TempDir(), "late")
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 9, "api": map[string]any{"tokens": []any{
 		map[string]any{"login": "eve", "token": map[string]string{"file": late}}}}}))
@@ -125,8 +125,8 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	workers(9)
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 6}))
 	workers(6)
-	refusals = s.metric("berth_config_reloads_total", "refused") // it was looked at once more for the file it lacked
-	// What is right and cannot be begun with is left again.
+	refusals = s.metric("berth_config_reloads_total", "refused") // one more reload, caused by the missing file
+	// A valid configuration that cannot be started is rolled back.
 	inTheWay := filepath.Join(k.dir, "in-the-way")
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 7, "memory_runtime": map[string]any{"directory": inTheWay, "backends": []string{"slurm"}}}))
@@ -150,7 +150,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	s.reread <- syscall.SIGHUP // somebody listens
 }
 
-// A signal has the configurations read, where the system tells of no change too.
+// A signal reloads the configurations, also where the file system reports no change.
 func TestSignalReloadsConfigurations(t *testing.T) {
 	t.Parallel()
 	k := newKept(t, "north", "", map[string]any{"workers": 2})
@@ -320,7 +320,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	_, err = tls.Dial("tcp", listen, &tls.Config{InsecureSkipVerify: true, MaxVersion: tls.VersionTLS11})
 	require.Error(t, err)
 	if resp, err := http.Get("http://" + listen + "/health"); err == nil {
-		require.Equal(t, 400, resp.StatusCode, "nothing is told without TLS")
+		require.Equal(t, 400, resp.StatusCode, "the API answered without TLS")
 		require.NoError(t, resp.Body.Close())
 	}
 	d := s.only().running.Load()
@@ -334,7 +334,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 		replace(t, files["key"], key)
 		s.eventually("taken up", func() bool { return shown() == serial })
 	}
-	require.Same(t, d, s.only().running.Load(), "nothing was begun anew")
+	require.Same(t, d, s.only().running.Load(), "the daemon was restarted")
 
 	replace(t, files["key"], []byte("no key"))
 	other, err := New([]string{k.path}, slog.New(slog.DiscardHandler))

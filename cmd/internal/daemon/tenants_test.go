@@ -67,10 +67,10 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 	require.NotEmpty(t, estate.Tip(gitrepo.BranchComposed))
 	held, err := estate.Git("log", "--format=%B", "-1", "berth/in-force")
 	require.NoError(t, err)
-	require.Contains(t, held, "all of main", "what is about the repository is none of the estate")
+	require.Contains(t, held, "all of main", "a finding about the repository belongs to no estate")
 }
 
-// What berth.yaml says of tenants goes together, or is told at its place.
+// Conflicting tenant settings in berth.yaml are reported with their line.
 func TestTenantsInTheConfiguration(t *testing.T) {
 	for _, c := range []struct{ tenant, want string }{
 		{"{url: \"https://g.example/p.git\", token: {env: T}, accept: " + strings.Repeat("a", 40) + "}", ""},

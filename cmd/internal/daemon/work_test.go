@@ -78,8 +78,8 @@ func TestOwnWritingIsIgnored(t *testing.T) {
 	}
 }
 
-// What asks for checks again is done once both were shown since it was asked for
-// last, for all who asked.
+// A request to rerun checks is done once both checks were reported after the last
+// such request, for every requester.
 func TestRerunsAreDoneOnceReported(t *testing.T) {
 	var done woken
 	r := newReruns()

@@ -1,6 +1,6 @@
-// Package labtest is the estate of examples/lab as the demo and the tests play on
-// it: its files without instances, its people and its instances. No production
-// program may import it; it does not know what a daemon is.
+// Package labtest provides the estate of examples/lab to the demo and the tests:
+// its files without instances, its users and its instances. No production program
+// may import it; it must not know the daemon.
 package labtest
 
 import (
