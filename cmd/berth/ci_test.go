@@ -115,7 +115,7 @@ func TestGitHubWorkflow(t *testing.T) {
 	require.Contains(t, summary, "sweep.yaml:9:18`: spec.desired\\_state: got \"runing\"")
 }
 
-// The comment is posted by a run that holds a token; what it posts is hostile.
+// The run that posts the comment has a token, and the posted text is hostile.
 func TestGitHubCommentWorkflow(t *testing.T) {
 	w, scripts := readWorkflow(t, "github/berth-comment.yml", "comment")
 	require.Equal(t, map[string]string{"actions": "read", "pull-requests": "write"}, w.Permissions)

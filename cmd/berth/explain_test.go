@@ -17,8 +17,8 @@ import (
 	"berth/schema"
 )
 
-// Where berth/status is at hand, an instance that is stopped for the nodes that its
-// members are on is explained so; where it is not, that is said.
+// An instance that is stopped because of its members' nodes is explained from
+// berth/status. Without berth/status, the output says that this is missing.
 func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	files := map[string]string{}
 	lab := os.DirFS(filepath.Join(moduleRoot, "examples/lab"))

@@ -10,8 +10,8 @@ import (
 	"berth/schema"
 )
 
-// A finding is one line that does nothing, whatever a file is called: neither to a
-// terminal nor to the workflow that prints it.
+// A finding is one line, whatever the name of its file. It has no effect on the
+// terminal or on the workflow that prints it.
 func TestFindingsOfHostileNames(t *testing.T) {
 	t.Parallel()
 	for _, evil := range []string{"\n", "\r", "\r\n", "\u2028", "\x1b]0;", "\x1b[2J", "\u202e", "\x9b2J", "\x00"} {

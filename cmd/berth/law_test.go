@@ -22,9 +22,9 @@ import (
 
 const moduleRoot = "../.."
 
-// law says what each package may import of Berth, tests aside (DESIGN §4). A
-// trailing /... stands for everything below. What is not listed may import
-// nothing of Berth, so that a new package has to be thought about.
+// law lists the packages of Berth that each package may import outside of tests
+// (DESIGN §4). A trailing /... includes everything below. An unlisted package may
+// import no package of Berth, so that each new package needs a decision.
 var law = map[string][]string{
 	"berth/schema":                          {},
 	"berth/schema/cue":                      {},
@@ -109,7 +109,7 @@ func TestImportLaw(t *testing.T) {
 		seen[p.ImportPath] = true
 		allowed, ok := allowedFor(p.ImportPath)
 		if !ok {
-			t.Errorf("%s has no line in the import law: decide what it may know", p.ImportPath)
+			t.Errorf("%s has no line in the import law: decide which packages it may import", p.ImportPath)
 			continue
 		}
 		for _, imp := range p.Imports {
@@ -192,8 +192,8 @@ func TestNoSchedulerInCore(t *testing.T) {
 	}
 }
 
-// Every package says what it is for; every package but main says what it must
-// not know.
+// Every package comment states a purpose; every package but main also states what
+// the package must not know.
 func TestPackageDocs(t *testing.T) {
 	docs := map[string]string{}
 	names := map[string]string{}

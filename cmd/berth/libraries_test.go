@@ -13,9 +13,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// Requirement F7: each of the card's libraries does in the product what it is
-// there for. A use is a package of Berth, and what its code, tests aside, calls
-// of the library: a function by its package, a method by its name.
+// Requirement F7: Berth uses each required library for its purpose. A use is a
+// package of Berth and a call of the library in its code without tests: a function
+// by its package, a method by its name.
 func TestLibrariesAreUsed(t *testing.T) {
 	for library, uses := range map[string][]struct{ purpose, dir, calls string }{
 		"github.com/go-git/go-git/v5": {
@@ -49,8 +49,8 @@ func TestLibrariesAreUsed(t *testing.T) {
 			{"apply patches", "reconciler/patch", "gitdiff.NewTextApplier"},
 		},
 		"github.com/prometheus/client_golang": {
-			{"count what the loop does", "reconciler/loop", "prometheus.NewCounterVec"},
-			{"time what the loop does", "reconciler/loop", "prometheus.NewHistogramVec"},
+			{"count events of the loop", "reconciler/loop", "prometheus.NewCounterVec"},
+			{"time tasks of the loop", "reconciler/loop", "prometheus.NewHistogramVec"},
 			{"show it at /metrics", "webhooks", "promhttp.HandlerFor"},
 		},
 	} {
@@ -61,7 +61,7 @@ func TestLibrariesAreUsed(t *testing.T) {
 	// Testify is for tests: most packages' tests use it, and no program has it in.
 	const testify = "github.com/stretchr/testify"
 	require.NotContains(t, string(goCommand(t, "list", "-deps", "./cmd/berth", "./cmd/berth-host")), testify)
-	require.False(t, calls(t, "reconciler", testify, "require.Equal"), "a file that is no test counts as one")
+	require.False(t, calls(t, "reconciler", testify, "require.Equal"), "a call in a test file counts")
 	tested := strings.Count(string(goCommand(t, "list", "-f", `{{join .TestImports " "}} {{join .XTestImports " "}}`, "./...")), testify+"/require")
 	require.GreaterOrEqual(t, tested, 25)
 }

@@ -20,9 +20,9 @@ import (
 	"berth/schema/event"
 )
 
-// The scripts read what Berth wrote: $ESTATE is a repository with one change on
-// main, decided, running and recorded, and the branches called broken-* are
-// berth/status as somebody else left it.
+// The scripts read Berth's output: $ESTATE is a repository with one change on main,
+// decided, running and recorded. The branches called broken-* are berth/status with
+// damage by another program.
 func TestLogScripts(t *testing.T) {
 	s := gittest.New(t, map[string]string{"README.md": "an estate\n"})
 	main := s.MustCommit(t, "main", gittest.Commit{Message: "a cluster for training", Author: "Ada <ada@example.org>", Files: map[string]string{"tenants/physics/projects/lhc/instances/train.yaml": "x\n"}})

@@ -142,8 +142,8 @@ func TestPatchPlansAsItsCommit(t *testing.T) {
 	}
 }
 
-// What is wrong with a patch is wrong usage; what is wrong between a patch and
-// its base is the plan's to tell.
+// An invalid patch is a usage error. A conflict between a patch and its base is a
+// finding of the plan.
 func TestPatchExitStatus(t *testing.T) {
 	dir, _ := estateRepo(t, "../../examples/lab")
 	const header = "diff --git a/platform/nodes/dev-gpu-1.yaml b/platform/nodes/dev-gpu-1.yaml\n--- a/platform/nodes/dev-gpu-1.yaml\n+++ b/platform/nodes/dev-gpu-1.yaml\n"

@@ -32,8 +32,8 @@ func said(t *testing.T, cmd *cobra.Command, args ...string) (out string, code in
 	return text.String(), code
 }
 
-// What a plan's own findings ask for counts at a desk and in CI as it does on a
-// pull request: the trailers of the head, and approvals as far as they are told.
+// The author, trailers and approvals of a head count in a local plan and in CI as
+// they do on a pull request, as far as they are known.
 func TestPlanReadsWhatTheHeadAsksFor(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "estate")
 	require.NoError(t, os.CopyFS(dir, os.DirFS(filepath.Join(moduleRoot, "examples/campus"))))
@@ -58,24 +58,24 @@ func TestPlanReadsWhatTheHeadAsksFor(t *testing.T) {
 	out, code := plan("clear-out", "--author", "petra-phys")
 	require.Equal(t, 1, code, out)
 	trailer := regexp.MustCompile(`Berth-Ack-Delete: [0-9a-f]{16}`).FindString(out)
-	require.NotEmpty(t, trailer, "the finding says what acknowledges it")
+	require.NotEmpty(t, trailer, "the finding shows the trailer")
 	head("clear-out", "clear-out.patch", "clear out\n\n"+trailer)
 	out, code = plan("clear-out", "--author", "petra-phys")
 	require.Zero(t, code, out)
 	_, code = plan("clear-out", "--author", "anna-lattice")
-	require.Equal(t, 1, code, "she may not do that, whoever acknowledges it")
+	require.Equal(t, 1, code, "the trailer does not replace the author's permission")
 	out, code = plan("clear-out", "--author", "anna-lattice", "--approver", "petra-phys")
 	require.Zero(t, code, out)
 	require.Contains(t, out, "Approval by petra-phys is assumed from --approver")
 	out, code = plan("clear-out")
 	require.Zero(t, code, out)
-	require.Contains(t, out, "--author checks it", "it says what nobody was asked for")
+	require.Contains(t, out, "--author checks it", "the output names the unchecked permission")
 
 	head("needs-approval", "needs-approval.patch", "more")
 	_, code = plan("needs-approval", "--author", "dora-genomes")
 	require.Equal(t, 1, code)
 	_, code = plan("needs-approval", "--author", "dora-genomes", "--approver", "dora-genomes")
-	require.Equal(t, 1, code, "it wants somebody else's")
+	require.Equal(t, 1, code, "the change needs another user's permission")
 	out, code = plan("needs-approval", "--author", "dora-genomes", "--approver", "ben-lattice", "--approver", "bella-bio")
 	require.Zero(t, code, out)
 	require.Contains(t, out, "Approval by bella-bio, ben-lattice")

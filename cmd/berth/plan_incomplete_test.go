@@ -11,8 +11,8 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
-// A repository that lacks an object says nothing about what the object declared:
-// there is no plan then, not one in which the tenant comes or goes.
+// A repository that lacks an object has no plan. The plan must not show the tenant
+// of the missing object as created or deleted.
 func TestPlanOfAnIncompleteRepository(t *testing.T) {
 	const tenant = "tenants/physics/"
 	for name, c := range map[string]struct {
@@ -37,7 +37,7 @@ func TestPlanOfAnIncompleteRepository(t *testing.T) {
 			t.Parallel()
 			e := newDecidedEstate(t)
 			require.NoError(t, e.git.SetRef("refs/heads/main", e.first))
-			if c.base == "" { // nothing else tells what is in force
+			if c.base == "" { // the base is the only source of the state in force
 				require.NoError(t, e.git.SetRef("refs/heads/berth/in-force", ""))
 				require.NoError(t, e.git.SetRef("refs/heads/berth/status", ""))
 			} else {

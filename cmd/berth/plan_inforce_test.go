@@ -100,8 +100,8 @@ func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string)
 	return dir, git
 }
 
-// A desk plans as Berth does wherever it has the commit that Berth decided,
-// whatever that is called there.
+// A plan in a local checkout equals the daemon's plan if the checkout has the commit
+// that Berth decided, under any ref name.
 func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	e := newDecidedEstate(t)
 	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
@@ -180,8 +180,8 @@ func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	require.True(t, p.Assumed)
 }
 
-// CI plans against the tip of the base branch as it was fetched, whatever stood
-// there when the change was pushed: only there is known what is in force.
+// CI plans against the fetched tip of the base branch, not against the base of the
+// push: only the tip has a known state in force.
 func TestPlanInCIIsAgainstTheTip(t *testing.T) {
 	e := newDecidedEstate(t)
 	dir, git := e.desk(t)

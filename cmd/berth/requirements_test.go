@@ -60,7 +60,7 @@ func TestRequirements(t *testing.T) {
 				require.Equal(t, rest, cmd.Name(), "%s: there is no %s", id, n[1])
 			default:
 				dot := strings.LastIndex(n[1], ".")
-				require.Positive(t, dot, "%s: %s is no test and no command", id, n[1])
+				require.Positive(t, dot, "%s: %s is neither a test nor a command", id, n[1])
 				require.Contains(t, tests.of(t, n[1][:dot]), n[1][dot+1:], "%s: neither make test nor make test-long runs %s", id, n[1])
 			}
 		}

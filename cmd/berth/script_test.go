@@ -11,7 +11,7 @@ func TestMain(m *testing.M) {
 	testscript.Main(m, map[string]func(){"berth": func() { os.Exit(run()) }})
 }
 
-// The scripts tell what the commands promise. $LAB is examples/lab, $CHANGES is
+// The scripts test the commands. $LAB is examples/lab, $CHANGES is
 // examples/lab-changes, $CAMPUS is examples/campus, $CHEMISTRY is
 // examples/lab-chemistry.
 func TestScripts(t *testing.T) {

@@ -26,8 +26,8 @@ import (
 	"berth/webhooks/api"
 )
 
-// What berth token prints opens the API of that estate, over HTTP, through the
-// mux of the daemon; a path is answered as it was sent.
+// The output of berth token gives access to the API of that estate over HTTP,
+// through the daemon's mux. The mux does not rewrite a path.
 func TestTokenCommand(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)

@@ -14,9 +14,9 @@ import (
 	"berth/schema/audit"
 )
 
-// A story says what caused it and how it was decided: with a later commit, where
-// several were decided together; by nothing that came into force, where all of
-// it was held; and of what was only read, nothing.
+// A trace shows the commit and its decision, with the later commit if several were
+// decided together. It shows no decision for a commit that is held entirely, and no
+// commit for a correlation id that belongs to a read.
 func TestTraceOfCommitsDecidedTogether(t *testing.T) {
 	s := gittest.New(t, map[string]string{"README.md": "an estate\n"})
 	commit := func(subject string) string {
@@ -76,6 +76,6 @@ func TestTraceOfCommitsDecidedTogether(t *testing.T) {
 		}
 		require.Equal(t, want.commit, strings.TrimSpace(commit), "%s:\n%s", id, out.String())
 		require.Equal(t, want.decision, decision, "%s:\n%s", id, out.String())
-		require.NotContains(t, out.String(), "warning", "what is before the first decision is main's")
+		require.NotContains(t, out.String(), "warning", "main is in force before the first decision")
 	}
 }

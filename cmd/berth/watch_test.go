@@ -109,10 +109,10 @@ func TestPlanWatch(t *testing.T) {
 	p.prints(`^Ready to merge\. No instance changes\.$`)
 	p.interrupt()
 
-	// A patch, which somebody is still editing.
+	// A patch that is still being edited.
 	file := filepath.Join(t.TempDir(), "a.patch")
 	write(t, file, "not yet\n")
-	require.Error(t, exec.Command("berth", "plan", "--watch", "--repo", dir, "--patch", file).Run(), "what is wrong at first is wrong usage")
+	require.Error(t, exec.Command("berth", "plan", "--watch", "--repo", dir, "--patch", file).Run(), "an initially invalid patch is a usage error")
 	write(t, file, "")
 	p = berth(t, "plan", "--watch", "--repo", dir, "--base", "main~1", "--patch", file, "-o", "markdown")
 	p.prints(`^\*\*Ready to merge\.\*\* No file of the estate changes\.`)
