@@ -36,7 +36,7 @@ func hostHangs(s *scene) {
 	goroutines := s.measure(s.daemon, "go_goroutines")
 
 	s.sshd("dev-gpu-3", "STOP")
-	s.eventually("the member is told unreachable", patience, func() string {
+	s.eventually("the member is reported unreachable", patience, func() string {
 		if st := s.statusOf(labtest.Assembly); member(st, "worker-0").State != plan.Unreachable {
 			return show(st)
 		}
@@ -67,8 +67,8 @@ func hostHangs(s *scene) {
 	s.asDeclared(labtest.Train, labtest.Assembly)
 }
 
-// controllerCutOff: packets to the host of both control planes go nowhere, and
-// meanwhile somebody deletes an instance, and takes that back.
+// controllerCutOff: the network drops all packets to the host of both control planes.
+// Meanwhile a user deletes an instance and reverts that.
 func controllerCutOff(s *scene) {
 	before, events := s.everything(), len(s.told())
 	job, err := s.startJob(s.Context(), labtest.Train, sleeper)

@@ -121,7 +121,7 @@ func workerUnreachable(s *scene) {
 	slurmd := s.startedAt(lost, profile.WorkerPID)
 
 	s.sshd(lost, "KILL")
-	s.eventually("the member is told unreachable", patience, func() string {
+	s.eventually("the member is reported unreachable", patience, func() string {
 		st := s.statusOf(labtest.Train)
 		if on(st, lost).State != plan.Unreachable || condition(st, "Ready").Status != "False" {
 			return show(st)
@@ -154,7 +154,7 @@ func workerUnreachable(s *scene) {
 func gitDown(s *scene) {
 	events, tip := len(s.told()), s.git.Tip(reconciler.BranchStatus)
 	s.git.SetFaults(gittest.Faults{Down: true})
-	// Somebody merges a third worker. The forge tells, and Git does not answer.
+	// A user merges a third worker. The webhook arrives, and Git does not answer.
 	s.put("train: a third worker", labtest.Train, labtest.InstanceYAML("train", 3))
 	took := s.repaired("dev-gpu-1")
 	s.Logf("repaired in %.1f s while Git was down", took.Seconds())
@@ -169,7 +169,7 @@ func gitDown(s *scene) {
 	s.Logf("three workers %.1f s after Git was back", time.Since(start).Seconds())
 	require.Len(s, st.Members, 4)
 	s.asDeclared(labtest.Train, labtest.Assembly)
-	// What happened meanwhile is told, once.
+	// The events of the outage are published once.
 	require.NotEmpty(s, s.toldOf(labtest.Assembly, events))
 	require.NotContains(s, s.toldOf(labtest.Train, events), "failed")
 }
@@ -276,7 +276,7 @@ func forgedWebhook(s *scene) {
 	time.Sleep(500 * time.Millisecond)
 	require.EqualValues(s, 6, s.measure(s.daemon, "berth_webhook_deliveries_total", `result="forged"`))
 	require.Zero(s, s.measure(s.daemon, "berth_webhook_deliveries_total", `result="queued"`))
-	require.Equal(s, reconciles, s.measure(s.daemon, "berth_reconciles_total", `task="estate"`), "somebody was woken")
+	require.Equal(s, reconciles, s.measure(s.daemon, "berth_reconciles_total", `task="estate"`), "a webhook started a reconciliation")
 	require.Empty(s, s.git.Requests(), "Git was asked")
 	said, _ := s.logged(end, "")
 	require.Empty(s, said, "something was logged")
@@ -365,7 +365,7 @@ func badTree(s *scene) {
 		_, err = s.git.CommitTree("main", "a mistake", tree)
 		require.NoError(s, err)
 		require.NoError(s, s.forge.Sync())
-		s.eventually("the sync stands still", patience, func() string {
+		s.eventually("the synchronization is frozen", patience, func() string {
 			if frozen := s.tree().Revision.Frozen; !strings.Contains(frozen, bad.why) {
 				return "frozen: " + frozen
 			}
@@ -391,8 +391,8 @@ func badTree(s *scene) {
 	require.Equal(s, neighbour, now)
 }
 
-// secondDaemon: somebody starts another one. The first ends by itself, and
-// could do no harm if it did not.
+// secondDaemon: a second daemon starts. The first ends by itself, and could do no
+// harm if it did not.
 func secondDaemon(s *scene) {
 	first, epoch := s.daemon, s.tree().Revision.Epoch
 	config := s.config
@@ -433,11 +433,11 @@ func secondDaemon(s *scene) {
 	s.told()
 }
 
-// nothingChanges: what a commit does not change costs no call of a runtime.
+// nothingChanges: a commit without a change to instances causes no call of a runtime.
 func nothingChanges(s *scene) {
 	s.slow()
 	calls := s.measure(s.daemon, "berth_runtime_calls_total")
-	require.EqualValues(s, 2, calls, "each instance was looked at once")
+	require.EqualValues(s, 2, calls, "each instance was observed once")
 	s.push(gittest.Commit{Message: "a note", Files: map[string]string{"NOTES.md": "nothing of Berth's\n"}})
 	s.decided()
 	name := strings.Replace(s.base["tenants/physics/tenant.yaml"], "display_name: ", "display_name: The ", 1)
@@ -452,7 +452,7 @@ func nothingChanges(s *scene) {
 func syncOnce(s *scene) {
 	require.NoError(s, s.daemon.stop())
 	s.daemon = nil
-	s.kill("dev-lab-1", s.controllerPID(labtest.Assembly)) // which nobody has noticed
+	s.kill("dev-lab-1", s.controllerPID(labtest.Assembly)) // not yet observed
 	s.put("train: a third worker", labtest.Train, labtest.InstanceYAML("train", 3))
 	start := time.Now()
 	code, output := s.sync("1m")

@@ -13,11 +13,11 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
-// Requirement B6: the pilot as one story on real Slurm. The platform registers
-// an app and publishes a version, a tenant's owner entitles a project, the
-// project creates an instance, a person's GPU job runs on it, and the instance
-// is deleted. Each step is a pull request of somebody with the right to it, and
-// is refused before the step that it rests on.
+// Requirement B6: the pilot as one run on real Slurm. The platform registers an app
+// and publishes a version, a tenant's owner entitles a project, the project creates
+// an instance, a user's GPU job runs on it, and the instance is deleted. Each step
+// is a pull request of a user with permission, and is refused before the step that
+// it depends on.
 func TestPilotOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	const (

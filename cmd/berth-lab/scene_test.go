@@ -30,8 +30,8 @@ import (
 )
 
 // scene is a stage under test: a lab, a repository, a forge, and the daemon as
-// a process of its own. What is checked is what people could see: the status
-// branch, hosts, events, metrics.
+// a process of its own. The tests check only the state that users can see: the
+// status branch, hosts, events, metrics.
 type scene struct {
 	*stage
 	*testing.T
@@ -62,7 +62,7 @@ func newScene(t *testing.T) *scene {
 	s.base[pathOf(t, labtest.Assembly)] = labtest.AssemblyYAML()
 	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{
 		"interval": "1s", "poll": "10s", "flush_window": "300ms",
-		// What these tests are about is not who may: they push to main as they like.
+		// Permissions are not under test: every user may push to main.
 		"authority": map[string]any{"trust_main": true},
 	}}
 	return s
@@ -75,8 +75,8 @@ func pathOf(t testing.TB, key schema.Key) string {
 	return p
 }
 
-// play runs one bad day, beginning with everything as declared. The daemon's
-// last words are told if it goes wrong.
+// play runs one bad day, starting with a converged estate. It logs the end of the
+// daemon's log on failure.
 func (s *scene) play(name string, day func(*scene)) {
 	s.Run(name, func(t *testing.T) {
 		d := *s
@@ -131,7 +131,7 @@ func (s *scene) serve() {
 	require.NoError(s, s.untilReady(s.Context(), s.daemon))
 }
 
-// restart ends the daemon and starts it with its configuration as it is now.
+// restart restarts the daemon with its current configuration.
 func (s *scene) restart() {
 	s.Helper()
 	require.NoError(s, s.daemon.stop())
@@ -160,7 +160,7 @@ func (s *scene) declare(files map[string]string) {
 	}
 }
 
-// push makes a commit on main and lets the forge tell of it.
+// push makes a commit on main and lets the forge send its webhook.
 func (s *scene) push(c gittest.Commit) string {
 	s.Helper()
 	id := s.git.MustCommit(s, "main", c)
@@ -168,8 +168,8 @@ func (s *scene) push(c gittest.Commit) string {
 	return id
 }
 
-// merge brings a commit to main by a pull request, which somebody merges once its
-// plan was shown, whatever its checks say.
+// merge brings a commit to main by a pull request, which is merged as soon as its
+// plan is shown, whatever the result of its checks.
 func (s *scene) merge(title string, c gittest.Commit) (pull int) {
 	s.Helper()
 	c.Message, c.Parent = title, s.git.Tip("main")
@@ -194,8 +194,8 @@ func (s *scene) put(message string, key schema.Key, text string) string {
 	return s.push(gittest.Commit{Message: message, Files: map[string]string{pathOf(s, key): text}})
 }
 
-// eventually looks until there is nothing left to say, and fails with the last
-// that was said.
+// eventually calls look until it returns "". After limit it fails with the last
+// returned text.
 func (s *scene) eventually(what string, limit time.Duration, look func() string) {
 	s.Helper()
 	deadline := time.Now().Add(limit)
@@ -205,7 +205,7 @@ func (s *scene) eventually(what string, limit time.Duration, look func() string)
 			return
 		}
 		if time.Now().After(deadline) {
-			require.FailNow(s, fmt.Sprintf("waited %v in vain: %s", limit, what), said)
+			require.FailNow(s, fmt.Sprintf("timeout after %v: %s", limit, what), said)
 		}
 		time.Sleep(30 * time.Millisecond)
 	}
@@ -318,7 +318,7 @@ func (s *scene) told() []plan.Event {
 		for line := range strings.Lines(files[p]) {
 			var e plan.Event
 			require.NoError(s, json.Unmarshal([]byte(line), &e), p)
-			require.False(s, seen[e.EventID], "event %s is told twice, the second time in %s: %s", e.EventID, p, line)
+			require.False(s, seen[e.EventID], "event %s is published twice, the second time in %s: %s", e.EventID, p, line)
 			seen[e.EventID] = true
 			all = append(all, e)
 		}
@@ -421,8 +421,8 @@ func (s *scene) nodesOf(key schema.Key) string {
 	return s.on(state.Controller, "SLURM_CONF="+state.Conf+" sinfo -h -N -o '%N %T' | sort -u")
 }
 
-// startedAt tells a process of a host from another that got its number; "" if
-// there is none.
+// startedAt returns the start time of a host's process, which distinguishes it from
+// a later process with the same number; "" without a process.
 func (s *scene) startedAt(node, pidFile string) string {
 	s.Helper()
 	return s.on(node, "p=$(cat "+pidFile+") && t=$(cut -d' ' -f22 /proc/$p/stat 2>/dev/null) && echo $p $t || true")
@@ -554,7 +554,7 @@ func (s *scene) cancelJobs(key schema.Key) {
 	s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; scancel $(squeue -h -o %A); for i in $(seq 100); do [ -z \"$(squeue -h)\" ] && exit; sleep 0.1; done; squeue; exit 1")
 }
 
-// lastDelivery is what the forge told of the last push to main.
+// lastDelivery returns the id of the webhook for the last push to main.
 func (s *scene) lastDelivery() string {
 	s.Helper()
 	s.forge.Settle()
@@ -563,12 +563,12 @@ func (s *scene) lastDelivery() string {
 			return d.ID
 		}
 	}
-	require.FailNow(s, "the forge told of no push")
+	require.FailNow(s, "the forge sent no push webhook")
 	return ""
 }
 
-// slow runs the daemon without its timers for this day: it looks at everything
-// once, and then at what it is told of.
+// slow runs the daemon without its timers for this day: it reconciles everything
+// once, and afterwards only on webhooks.
 func (s *scene) slow() {
 	s.Helper()
 	s.config.more = map[string]any{"interval": "1h", "poll": "1h", "flush_window": "300ms", "authority": map[string]any{"trust_main": true}}
@@ -579,7 +579,7 @@ func (s *scene) slow() {
 		}
 		s.daemon = nil
 	})
-	s.eventually("every instance was looked at", patience, func() string {
+	s.eventually("every instance was observed", patience, func() string {
 		if n := s.measure(s.daemon, "berth_runtime_calls_total", `operation="observe"`); n < 2 {
 			return fmt.Sprint(n)
 		}
@@ -588,7 +588,7 @@ func (s *scene) slow() {
 	time.Sleep(500 * time.Millisecond) // comments are followed up after a moment
 }
 
-// decided waits until main's commit is.
+// decided waits until main's commit is decided.
 func (s *scene) decided() {
 	s.Helper()
 	s.eventually("main is decided", patience, func() string {
@@ -599,8 +599,8 @@ func (s *scene) decided() {
 	})
 }
 
-// partitionsOf are the partitions of a cluster with their time limits, a line
-// each.
+// partitionsOf returns the partitions of a cluster with their time limits, one per
+// line.
 func (s *scene) partitionsOf(key schema.Key) string {
 	s.Helper()
 	var state struct{ Conf, Controller string }
@@ -608,7 +608,8 @@ func (s *scene) partitionsOf(key schema.Key) string {
 	return s.on(state.Controller, "SLURM_CONF="+state.Conf+" sinfo -h -o '%R %l' | sort -u")
 }
 
-// everything tells whether any daemon of any instance was touched.
+// everything returns the start times of all daemons of all instances, to show
+// whether one was restarted.
 func (s *scene) everything() string {
 	s.Helper()
 	var all []string

@@ -272,7 +272,7 @@ func countRunning(s *plan.Status) int {
 	return n
 }
 
-// unit returns an instance as it was observed, and the stamp for actions on it.
+// unit returns the observed state of an instance and the stamp for actions on it.
 func (s *stage) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes.Stamp, error) {
 	tree, err := s.statusTree(ctx)
 	if err != nil {
