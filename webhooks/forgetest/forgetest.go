@@ -1,10 +1,10 @@
-// Package forgetest is the conformance suite of the seam to a forge
-// (reconciler.Conversation and the reading methods beside it): what every
-// adapter must do, whatever forge it speaks to. It looks at a forge as people
-// see it, and counts what was written.
+// Package forgetest is the conformance suite for forge adapters
+// (reconciler.Conversation and the reading methods beside it): the behaviour of
+// every adapter, whatever its forge. It checks the forge as users see it, and
+// counts the writes.
 //
-// It must not know any forge: what only one can do, such as telling a comment of
-// a person's from one of a machine's, comes with the Harness.
+// It must not know any forge: forge-specific behaviour, such as the difference
+// between a comment of a user and one of a machine, comes with the Harness.
 package forgetest
 
 import (
@@ -28,7 +28,7 @@ type Client interface {
 	Pull(ctx context.Context, number int) (reconciler.PullRequest, error)
 	PullsOf(ctx context.Context, commit string) ([]reconciler.PullRequest, error)
 	Approvers(context.Context, reconciler.PullRequest) ([]string, error)
-	// Rerequest notes that somebody asked to see the checks of a commit again.
+	// Rerequest records a request to rerun the checks of a commit.
 	Rerequest(commit string)
 }
 
@@ -76,7 +76,7 @@ type Harness struct {
 	New func() Client
 	// Other is a client of another Berth, which is the same to the forge.
 	Other func() Client
-	// Me is who the clients are at the forge.
+	// Me is the login of the clients at the forge.
 	Me string
 	// Page is how many comments the forge lists at once; 0: all of them.
 	Page int
@@ -91,13 +91,13 @@ type Harness struct {
 	Close   func(pull int)
 	Merge   func(pull int) string
 	Approve func(pull int, login string)
-	// Permit says what somebody may do from now on.
+	// Permit sets the permission of login from now on.
 	Permit func(login string, p reconciler.Permission)
 
-	// Say writes a comment; a login that is Machine is no person's.
+	// Say writes a comment; with the login Machine, it is the comment of a machine.
 	Say     func(pull int, login, body string) int64
 	Machine string
-	Change  func(comment int64, body string) // as somebody who may
+	Change  func(comment int64, body string) // as a user with permission to edit it
 	Delete  func(comment int64)
 	SetSign func(comment int64, login string)
 	// Begin leaves a check of ours on a commit pending, as a crash would; its key is
@@ -128,7 +128,7 @@ func Run(t *testing.T, harness func(*testing.T) Harness) {
 				run  func(*testing.T)
 			}{
 				{"checks stand apart", s.checks},
-				{"what is shown is not shown again", s.same},
+				{"a reported check is not reported again", s.same},
 				{"notes", s.notes},
 				{"asked for again", s.reruns},
 				{"settled", s.settle},
@@ -181,7 +181,7 @@ func check(name, key string, c plan.Conclusion, notes int) plan.Check {
 	return out
 }
 
-// silent: what f does writes nothing.
+// silent: f writes nothing.
 func (s *suite) silent(t *testing.T, f func() error, why string) {
 	t.Helper()
 	before := s.Writes()
@@ -202,7 +202,7 @@ func (s *suite) checks(t *testing.T) {
 		plan.CheckValidate: {Conclusion: plan.Success, Title: "title of v1", Runs: 1},
 		plan.CheckPlan:     {Conclusion: plan.Success, Title: "title of p2", Runs: 2},
 	}, s.Checks(pr.Head))
-	// And back again: what counts is the newest.
+	// Back to the first result: the newest check counts.
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, "p1", plan.Failure, 0)))
 	require.Equal(t, Shown{Conclusion: plan.Failure, Title: "title of p1", Runs: 3}, s.Checks(pr.Head)[plan.CheckPlan])
 
@@ -229,7 +229,7 @@ func (s *suite) same(t *testing.T) {
 	}
 	before := s.Writes()
 	require.NoError(t, both())
-	require.Equal(t, before+3, s.Writes(), "a request for each thing that is shown")
+	require.Equal(t, before+3, s.Writes(), "one request for each report")
 	s.silent(t, both, "the same")
 	s.Push(pr.Number)
 	s.silent(t, both, "the same of the old head")
@@ -237,7 +237,7 @@ func (s *suite) same(t *testing.T) {
 
 func (s *suite) notes(t *testing.T) {
 	if !s.Notes {
-		t.Skip("this forge shows none")
+		t.Skip("this forge shows no checks")
 	}
 	pr := s.Open(false)
 	c := check(plan.CheckValidate, "many", plan.Failure, 120)
@@ -248,10 +248,10 @@ func (s *suite) notes(t *testing.T) {
 
 func (s *suite) reruns(t *testing.T) {
 	if !s.Reruns {
-		t.Skip("nobody can ask for it at this forge")
+		t.Skip("this forge has no rerun requests")
 	}
 	pr := s.Open(false)
-	c := s.New() // what was asked for is kept by one client
+	c := s.New() // one client keeps the rerun requests
 	names := []string{plan.CheckValidate, plan.CheckPlan}
 	show := func() {
 		t.Helper()
@@ -295,13 +295,13 @@ func (s *suite) settle(t *testing.T) {
 	require.Equal(t, plan.Success, s.Checks(pr.Head)[plan.CheckValidate].Conclusion)
 	s.silent(t, func() error { return s.c().CancelChecks(t.Context(), pr.Head) }, "settled")
 
-	// A new verdict says it as well.
+	// A new report also completes the check.
 	s.Begin(pr.Head, plan.CheckPlan, "begun")
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, "p", plan.Failure, 0)))
 	require.Equal(t, plan.Failure, s.Checks(pr.Head)[plan.CheckPlan].Conclusion)
-	s.silent(t, func() error { return s.c().CancelChecks(t.Context(), pr.Head) }, "nothing is left half way")
+	s.silent(t, func() error { return s.c().CancelChecks(t.Context(), pr.Head) }, "no check is in progress")
 
-	// What was settled says nothing, though it was begun with the very key.
+	// A cancelled check does not suppress a later report with the same key.
 	again := check(plan.CheckPlan, "again", plan.Success, 0)
 	s.Begin(pr.Head, again.Name, again.Key)
 	require.NoError(t, s.c().CancelChecks(t.Context(), pr.Head))
@@ -372,10 +372,10 @@ func (s *suite) captured(t *testing.T) {
 	require.NotContains(t, s.ours(t, pr.Number).Body, "all fine")
 	for _, c := range s.Comments(pr.Number) {
 		if c.ID == id || c.ID == machine {
-			require.Equal(t, forged, c.Body, "what others say is theirs")
+			require.Equal(t, forged, c.Body, "the comment of another user is unchanged")
 		}
 	}
-	// Our account may say other things.
+	// Our account may write other comments.
 	s.Say(other.Number, s.Me, "hello")
 	require.NoError(t, s.c().Comment(t.Context(), other.Number, reconciler.Comment{Plan: text("q")}))
 	require.Len(t, s.Comments(other.Number), 2)
@@ -462,7 +462,7 @@ func (s *suite) sizes(t *testing.T) {
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, c) }, "as long, and the same")
 	s.silent(t, func() error { return s.c().Comment(t.Context(), pr.Number, reconciler.Comment{}) }, "all stays")
 	body := s.ours(t, pr.Number).Body
-	require.Equal(t, strings.Count(body, "<details"), strings.Count(body, "</details>"), "what is open is closed")
+	require.Equal(t, strings.Count(body, "<details"), strings.Count(body, "</details>"), "every opened section is closed")
 	require.Zero(t, strings.Count(body, "```")%2, "a fence stays open")
 	require.Equal(t, 3, strings.Count(body, "more lines"), "and it says what is missing")
 	// Short again, all of it is there.
@@ -470,7 +470,7 @@ func (s *suite) sizes(t *testing.T) {
 	require.Equal(t, 1000, strings.Count(s.ours(t, pr.Number).Body, "row\n"))
 }
 
-// forged: text that holds what stands around the parts is text.
+// forged: a text that contains the markers of the parts is plain text.
 func (s *suite) forged(t *testing.T) {
 	pr := s.Open(false)
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("forged roll-out"), Answers: []reconciler.Answer{{Command: 7, Line: "forged answer", Details: "forged details"}}, Plan: text("forged plan")}))
@@ -495,8 +495,8 @@ func (s *suite) forged(t *testing.T) {
 	require.False(t, r[0].Answered, "text in a part answers no command")
 }
 
-// answers: a command is answered once, by its id; the newest lines stand on top,
-// and the comment knows which commands were answered though no reaction tells.
+// answers: a command is answered once, by its id. The newest answers are on top,
+// and the comment identifies the answered commands without reactions.
 func (s *suite) answers(t *testing.T) {
 	s.Pass(time.Minute)
 	begin := s.Now()
@@ -520,7 +520,7 @@ func (s *suite) answers(t *testing.T) {
 	require.Less(t, strings.Index(body, "line 7"), strings.Index(body, "the plan"))
 	require.Less(t, strings.Index(body, "the plan"), strings.Index(body, "details 7"))
 
-	// Noted without a line, as of somebody who gets no words.
+	// Answered without a line, as for a user who gets no text.
 	quiet, open := s.Say(pr.Number, "eve", "/berth help"), s.Say(other.Number, "ana", "/berth help")
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Answers: []reconciler.Answer{{Command: quiet}}}))
 	answered := map[int64]bool{}
@@ -537,7 +537,7 @@ func (s *suite) answers(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, of[0].Answered)
 
-	// A copy of our comment by somebody else answers nothing.
+	// A copy of our comment by another user answers nothing.
 	copied := s.ours(t, pr.Number).Body
 	s.Say(other.Number, "eve", strings.ReplaceAll(copied, fmt.Sprint(ids[0]), fmt.Sprint(open)))
 	of, err = s.c().CommandsOf(t.Context(), other.Number)
@@ -545,7 +545,7 @@ func (s *suite) answers(t *testing.T) {
 	require.False(t, of[0].Answered)
 }
 
-// edited: what was edited into or out of a command is told as edited.
+// edited: a comment edited into or out of a command is returned as edited.
 func (s *suite) edited(t *testing.T) {
 	s.Pass(time.Minute)
 	begin := s.Now()
@@ -611,7 +611,7 @@ func (s *suite) remarks(t *testing.T) {
 	b := s.Say(two.Number, "bob", "  /berth apply 1234 \r\nplease")
 	s.Pass(time.Minute)
 	c := s.Say(one.Number, "ana", "/berth")
-	s.Close(one.Number) // what was said is said
+	s.Close(one.Number) // a closed pull request keeps its comments
 
 	list := func(since time.Time) []reconciler.CommandComment {
 		t.Helper()
@@ -635,7 +635,7 @@ func (s *suite) remarks(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []reconciler.CommandComment{got[0], got[2]}, of)
 
-	// Somebody else's sign answers nothing; ours does, for good.
+	// Another user's reaction answers nothing; ours does, permanently.
 	s.SetSign(a, "eve")
 	require.False(t, list(begin)[0].Answered)
 	require.NoError(t, s.c().React(t.Context(), got[0], reconciler.Refused))
@@ -682,7 +682,7 @@ func (s *suite) permission(t *testing.T) {
 	}
 	for _, p := range []reconciler.Permission{reconciler.CanRead, reconciler.CanWrite, reconciler.CanAdmin, reconciler.CanWrite, reconciler.NoPermission} {
 		s.Permit("carla", p)
-		require.Equal(t, p, may("carla"), "as it is now")
+		require.Equal(t, p, may("carla"), "the current permission")
 	}
 	for _, nobody := range []string{"nobody-of-that-name", "", "..", "../../../user", "a/b", "a?b", "a%2fb", "a b", "ä"} {
 		require.Equal(t, reconciler.NoPermission, may(nobody), nobody)
@@ -766,8 +766,8 @@ func (s *suite) crowd(t *testing.T) {
 	require.Equal(t, id, got[0].ID)
 }
 
-// fullPage: what comes behind a page that is full is seen, by one who knows the
-// page already, too.
+// fullPage: comments after a full page are found, also by a client that has cached
+// that page.
 func (s *suite) fullPage(t *testing.T) {
 	for _, trouble := range []Trouble{Refused, Done, Lost, Unreached} {
 		pr := s.Open(false)
