@@ -20,8 +20,8 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// TestDeliveryLog: what could not be delivered is in the log, paged by cursor,
-// and comes again with the same id when somebody asks for it.
+// A failed delivery is in the log, which is paged by cursor, and is delivered again
+// with the same id on request.
 func TestDeliveryLog(t *testing.T) {
 	t.Parallel()
 	now := &clock{t: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
@@ -33,7 +33,7 @@ func TestDeliveryLog(t *testing.T) {
 	s.Settle()
 	hooks, _, err := c.Repositories.ListHooks(ctx, "lab", "estate", nil)
 	require.NoError(t, err)
-	require.Empty(t, hooks, "there is none yet")
+	require.Empty(t, hooks, "a new repository has no webhook")
 	var code atomic.Int32
 	code.Store(202)
 	var ids []string
@@ -59,7 +59,7 @@ func TestDeliveryLog(t *testing.T) {
 		s.Settle()
 	}
 	s.SetSchedule(nil)
-	require.Len(t, ids, 4, "of six, two did not reach anybody")
+	require.Len(t, ids, 4, "two of six deliveries failed")
 
 	hooks, _, err = c.Repositories.ListHooks(ctx, "lab", "estate", nil)
 	require.NoError(t, err)
@@ -103,19 +103,19 @@ func TestDeliveryLog(t *testing.T) {
 	require.True(t, page[0].GetRedelivery())
 	require.Equal(t, 202, page[0].GetStatusCode())
 	require.NotEqual(t, lost.GetID(), page[0].GetID())
-	require.Zero(t, s.Writes(), "asking for a delivery again is no content")
+	require.Zero(t, s.Writes(), "a redelivery request counts as content")
 
 	now.add(72 * time.Hour)
 	page, _, err = c.Repositories.ListHookDeliveries(ctx, "lab", "estate", hook, nil)
 	require.NoError(t, err)
-	require.Len(t, page, 7, "three days; what was before is gone")
+	require.Len(t, page, 7, "the log covers three days")
 	now.add(time.Hour)
 	_, _, err = c.Repositories.GetHookDelivery(ctx, "lab", "estate", hook, lost.GetID())
 	require.Equal(t, 404, status(t, err))
 }
 
-// TestRandomSchedules: nothing gets lost that is not meant to be, everything is
-// as often as it is meant to be, and the same source is the same weather.
+// Only intended losses and repetitions happen, and the same random source makes the
+// same schedule.
 func TestRandomSchedules(t *testing.T) {
 	t.Parallel()
 	var got []string
@@ -208,7 +208,7 @@ func newApp(t *testing.T) (*rsa.PrivateKey, *githubtest.App) {
 	return key, &githubtest.App{ID: 7, Installation: 70, Slug: "berth", Key: &key.PublicKey}
 }
 
-// assertion is what an App says who it is with.
+// assertion returns the JWT by which an App authenticates.
 func assertion(t *testing.T, key *rsa.PrivateKey, id int64, now time.Time) string {
 	t.Helper()
 	b64 := base64.RawURLEncoding

@@ -7,7 +7,7 @@
 // conditional reads), and can fail as networks and forges fail. A mismatch is a
 // violation; a test checks Violations at its end.
 //
-// `berth-lab demo` uses it too. README.md lists what it does not model.
+// `berth-lab demo` uses it too. README.md lists the differences from GitHub.
 //
 // It must not know Berth.
 package githubtest

@@ -28,8 +28,8 @@ func ask(t *testing.T, s *githubtest.Server, method, path, body string) *http.Re
 	return resp
 }
 
-// TestPublishedLimits: GitHub's own figures, on the test's clock, and how near
-// somebody came to them.
+// The server enforces GitHub's published limits on the test's clock, and reports the
+// peak use of each.
 func TestPublishedLimits(t *testing.T) {
 	t.Parallel()
 	now := &clock{t: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
@@ -70,7 +70,7 @@ func TestPublishedLimits(t *testing.T) {
 	require.Zero(t, s.Writes())
 }
 
-// TestConcurrent: a hundred at once and no more, each as slow as is said.
+// The server answers at most a hundred requests at once, each with its set latency.
 func TestConcurrent(t *testing.T) {
 	t.Parallel()
 	s, _ := start(t, func(o *githubtest.Options) {

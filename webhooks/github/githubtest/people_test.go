@@ -76,7 +76,7 @@ func TestWhatPeopleSay(t *testing.T) {
 	}
 	require.Equal(t, ids, list(nil), "of all pull requests, by id")
 	require.Equal(t, []int64{ids[2], ids[0]}, list(&gh.IssueListCommentsOptions{Since: &since, Sort: gh.String("updated"), Direction: gh.String("asc")}),
-		"an edit is a change; what was changed in the second asked for is in")
+		"an edit is an update; the result includes updates in the requested second")
 	require.Equal(t, []int64{ids[2], ids[1], ids[0]}, list(&gh.IssueListCommentsOptions{Sort: gh.String("created"), Direction: gh.String("desc")}))
 	list(&gh.IssueListCommentsOptions{Direction: gh.String("desc")})
 	require.Len(t, s.Violations(), 1, "GitHub ignores a direction without sort")
@@ -103,7 +103,7 @@ func TestWhatPeopleSay(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 2, counted.GetReactions().GetTotalCount())
 	require.Equal(t, 1, counted.GetReactions().GetRocket())
-	require.Equal(t, counted.GetCreatedAt(), counted.GetUpdatedAt(), "a sign is no edit")
+	require.Equal(t, counted.GetCreatedAt(), counted.GetUpdatedAt(), "a reaction counts as an edit")
 	resp, err := app.Reactions.DeleteIssueCommentReaction(ctx, "lab", "estate", ids[2], signs[0].GetID())
 	require.NoError(t, err)
 	require.Equal(t, http.StatusNoContent, resp.StatusCode)

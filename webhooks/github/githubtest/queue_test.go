@@ -12,8 +12,8 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// TestForks: a pull request from somebody's fork is in the repository as a ref
-// and its commits, and nowhere else.
+// A pull request from a fork adds a ref and its commits to the repository, and
+// nothing else.
 func TestForks(t *testing.T) {
 	t.Parallel()
 	s, w := start(t, func(o *githubtest.Options) { o.Tokens["eve"] = githubtest.Token{Login: "eve"} })
@@ -42,7 +42,7 @@ func TestForks(t *testing.T) {
 	p, _ := s.Pull(n)
 	require.Equal(t, second, p.Head)
 	require.Equal(t, "eve", p.Fork)
-	require.Equal(t, []string{"push", "pull_request.opened", "pull_request.synchronize"}, told(s), "no push of a fork's is told")
+	require.Equal(t, []string{"push", "pull_request.opened", "pull_request.synchronize"}, told(s), "a push to a fork sends no push webhook")
 	base := strings.Replace(s.CloneURL(), "://", "://git:app@", 1)
 	out := w.git("ls-remote", base)
 	require.Contains(t, out, second+"\trefs/pull/1/head")
@@ -73,8 +73,8 @@ func TestForks(t *testing.T) {
 	require.Equal(t, merge, w.git("ls-remote", base, "refs/heads/main")[:40])
 }
 
-// TestMergeQueue: what is in the queue is merged for real, one upon the other,
-// and required checks on the merges decide.
+// The queue really merges its pull requests on top of each other. The required
+// checks on these merges decide.
 func TestMergeQueue(t *testing.T) {
 	t.Parallel()
 	s, w := start(t, func(o *githubtest.Options) { o.Required = []string{"berth/validate", "berth/plan"} })
@@ -123,9 +123,9 @@ func TestMergeQueue(t *testing.T) {
 		require.Equal(t, groups[n-1].Head, p.MergeCommit)
 	}
 	require.Empty(t, w.git("ls-remote", "origin", groups[0].Ref))
-	require.Equal(t, groups[2:], s.Queue(), "it stands on what was merged")
+	require.Equal(t, groups[2:], s.Queue(), "the group contains the earlier merge")
 
-	// Main moves past the queue: the group is invalid and made anew.
+	// Main moves past the queue: the group is invalid and is rebuilt.
 	w.git("fetch", "-q", "origin", "main")
 	w.git("checkout", "-q", "-B", "main", "FETCH_HEAD")
 	w.commit("main", "d.yaml", "d: 1\n")

@@ -245,14 +245,14 @@ func TestWhatGitHubRefuses(t *testing.T) {
 	_, _, err = app.Repositories.CreateStatus(ctx, "lab", "estate", head, &gh.RepoStatus{State: gh.String("success"), Description: gh.String(strings.Repeat("x", 141))})
 	require.Equal(t, 422, status(t, err))
 	_, _, err = app.Users.Get(ctx, "")
-	require.Equal(t, 403, status(t, err), "an App is no user")
+	require.Equal(t, 403, status(t, err), "an App is not a user")
 	_, _, err = client(t, s, "stolen").PullRequests.Get(ctx, "lab", "estate", n)
 	require.Equal(t, 401, status(t, err))
 	_, _, err = app.PullRequests.Get(ctx, "other", "estate", n)
 	require.Equal(t, 404, status(t, err))
 }
 
-// TestViolations: what does not fit the description is noted, both ways.
+// TestViolations: a request or an answer that does not match the description is recorded.
 func TestViolations(t *testing.T) {
 	t.Parallel()
 	s, w := start(t, nil)
@@ -568,7 +568,7 @@ func TestBranchesDecide(t *testing.T) {
 	require.NoError(t, s.ClosePull(left))
 	require.Error(t, s.ClosePull(left))
 
-	// Opened again, named anew and turned to another branch.
+	// The pull request is reopened, renamed and moved to another base branch.
 	require.NoError(t, s.ReopenPull(left))
 	require.Error(t, s.ReopenPull(left))
 	require.Error(t, s.ReopenPull(hand), "merged")
