@@ -233,7 +233,7 @@ func (j *Journal[W]) Pending() []W {
 }
 
 // Waiting counts the pending works that match, and returns when the oldest arrived;
-// the zero time if there is none.
+// the zero time without any.
 func (j *Journal[W]) Waiting(of func(W) bool) (n int, since time.Time) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -222,7 +222,7 @@ func TestDeletedDirectoryIsRemade(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Dir(o.Path)))
 	take(t, j, "b", "pull 2")
 	require.ElementsMatch(t, []string{"pull 1", "pull 2"}, open(t, o).Pending())
-	// Where it cannot be made, that is told, and Open says so too.
+	// A directory that cannot be made is reported, by Open too.
 	require.NoError(t, os.RemoveAll(filepath.Dir(o.Path)))
 	require.NoError(t, os.WriteFile(filepath.Dir(o.Path), nil, 0o600))
 	_, err := j.Take("c", []string{"pull 3"})
@@ -396,7 +396,7 @@ func TestJournalAgreesWithModel(t *testing.T) {
 			"deliver": func(t *rapid.T) {
 				id, ws := rapid.StringMatching("[1-8]").Draw(t, "id"), rapid.SliceOfNDistinct(works, 1, 3, func(w string) string { return w }).Draw(t, "works")
 				known, err := j.Take(id, ws)
-				if guessed { // which ids it still has is not sure; what it says of them is
+				if guessed { // the set of remembered ids is uncertain; its answers about them are not
 					_, since := m.ids[id]
 					require.False(t, known && since && !m.known(id, ws), id)
 				} else {
@@ -416,7 +416,7 @@ func TestJournalAgreesWithModel(t *testing.T) {
 			},
 			"end": func(t *rapid.T) {
 				if len(looks) == 0 {
-					t.Skip("nothing was begun")
+					t.Skip("no work was started")
 				}
 				i := rapid.IntRange(0, len(looks)-1).Draw(t, "which")
 				l := looks[i]
@@ -474,9 +474,9 @@ func TestDirectoriesAreFlushed(t *testing.T) {
 	j := open(t, o)
 	require.Equal(t, []string{" false", "/a false", "/a/b true"}, synced)
 	take(t, j, "a", "pull 1")
-	require.Len(t, synced, 3, "what is only added to has its name")
+	require.Len(t, synced, 3, "an append needs no flush of the directory")
 
-	// What could not be made to last is made again, and not taken for made.
+	// A directory that could not be flushed is made and flushed again.
 	require.NoError(t, os.RemoveAll(filepath.Join(root, "a")))
 	synced, broken = nil, filepath.Join(root, "a")
 	_, err := j.Take("b", []string{"pull 2"})
@@ -517,7 +517,7 @@ func TestFileIsRewrittenAfterAFailedWrite(t *testing.T) {
 			take(t, j, "a", "pull 1")
 			before, err := os.Stat(o.Path)
 			require.NoError(t, err)
-			held, err := os.Open(o.Path) // so that its number is no other's
+			held, err := os.Open(o.Path) // keeps its inode number from being reused
 			require.NoError(t, err)
 			defer held.Close()
 			failed := 0
@@ -638,7 +638,7 @@ func TestMarkSurvivesRestart(t *testing.T) {
 	require.True(t, j.Mark().IsZero())
 	j.SetMark(now.Add(-time.Hour))
 	require.Equal(t, now.Add(-time.Hour), open(t, o).Mark())
-	for i := range 50 { // the file is written anew meanwhile
+	for i := range 50 { // the file is rewritten meanwhile
 		take(t, j, fmt.Sprint(i), "estate")
 	}
 	require.Equal(t, now.Add(-time.Hour), open(t, o).Mark(), "whatever was delivered since")
