@@ -15,8 +15,7 @@ import (
 	"berth/schema"
 )
 
-// CodeConflict is the code of a finding that the base is not what the patch was
-// made for.
+// CodeConflict is the code of a finding that the patch does not match its base.
 const CodeConflict = "patch.conflict"
 
 const (
@@ -25,9 +24,9 @@ const (
 	maxTotal = 64 << 20
 )
 
-// Apply puts the patch over base, exactly where it says. Where base is not as
-// the patch has it there is no tree but a finding for each file, at the line of
-// base that differs. The error is for a base that cannot be read.
+// Apply returns base with the patch, applied exactly at its line numbers. If base
+// does not match the patch, it returns no tree but a finding for each file, at the
+// first differing line of base. It returns an error if base cannot be read.
 func (p *Patch) Apply(ctx context.Context, base schema.Snapshot) (*Tree, []schema.Diagnostic, error) {
 	t, err := newTree(ctx, base, p.paths())
 	if err != nil {

@@ -302,7 +302,7 @@ func (j *judge) diffs(t tester) []string {
 	return out
 }
 
-// Patches somebody edited, or that were cut and pasted.
+// Damaged patches: edited by hand, or cut and pasted.
 func TestMangledPatches(t *testing.T) {
 	j := newJudge(t, baseFiles())
 	diffs := j.diffs(t)

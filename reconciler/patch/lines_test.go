@@ -32,11 +32,11 @@ func TestLines(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, lines)
 	_, err = patch.Lines(strings.NewReader(diff("x", "@@ -1,3 +1,3 @@\n a\n-b\n")))
-	require.ErrorContains(t, err, "miscounts", "half a diff is none")
+	require.ErrorContains(t, err, "miscounts", "a truncated diff is refused")
 }
 
-// What Git shows of a change is what is shown of it: each line it marks as added
-// or leaves around one, under the number it has in the new file.
+// The lines of a change are the lines that git diff shows: each added line and each
+// line beside a removed one, under its number in the new file.
 func TestLinesAreThoseGitShows(t *testing.T) {
 	r := newRepository(t)
 	rapid.Check(t, func(t *rapid.T) {
@@ -63,7 +63,7 @@ func TestLinesAreThoseGitShows(t *testing.T) {
 		require.NoError(t, err)
 
 		content := strings.Split(after.String(), "\n")
-		shown := map[string]bool{} // lines are told apart by what they say
+		shown := map[string]bool{} // every line has a different text
 		for _, l := range strings.Split(text, "\n") {
 			if strings.HasPrefix(l, " ") || strings.HasPrefix(l, "+") && !strings.HasPrefix(l, "+++") {
 				shown[l[1:]] = true

@@ -26,13 +26,12 @@ const (
 	maxPath = 4096
 )
 
-// Patch is a patch that holds together. What it does to a tree is for Apply to
-// say.
+// Patch is a well-formed patch. Apply finds its conflicts with a tree.
 type Patch struct{ steps []step }
 
-// step is what a patch does to one file.
+// step is the change of a patch to one file.
 type step struct {
-	from, to string // paths; "": there is none
+	from, to string // paths; "" for a file that does not exist
 	keeps    bool   // from stays: to is a copy
 	was      uint32 // mode of from as the patch has it; 0: it does not say
 	mode     uint32 // mode of to; 0: that of from
@@ -183,8 +182,8 @@ func first(position, lines int64) int64 {
 	return position - 1
 }
 
-// checkPath refuses what is no path of a tree, and what would lead out of one
-// or into Git's own directory.
+// checkPath refuses a path that is not valid in a tree, leads out of one, or leads
+// into Git's own directory.
 func checkPath(path string) error {
 	if len(path) > maxPath || !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' || r == utf8.RuneError }) {
 		return errors.New("this is no path of an estate")

@@ -157,7 +157,7 @@ func (s wholly) Read(_ context.Context, f schema.File, limit int) ([]byte, bool,
 	return []byte(data[:min(limit, len(data))]), len(data) > limit, nil
 }
 
-// What cannot be read is no empty tree.
+// An unreadable base is an error, not an empty tree.
 func TestUnreadableBase(t *testing.T) {
 	p, err := patch.Parse(strings.NewReader(diff(node, "@@ -1 +1 @@\n-a\n+b\n")))
 	require.NoError(t, err)

@@ -76,7 +76,7 @@ func (t *Tree) fileOutside(path string) bool {
 	return slices.ContainsFunc(t.parts, func(p schema.Part) bool { return p.Name == path && !p.Dir })
 }
 
-// seal makes parts of the files, and finds what differs from was.
+// seal sets the parts of the tree and its changes from was.
 func (t *Tree) seal(was map[string]schema.File) {
 	for _, f := range sorted(t.files) {
 		p := partOf(f.Path)
