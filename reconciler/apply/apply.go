@@ -1,7 +1,7 @@
-// Package apply walks a Plan against a Runtime: the order that Needs asks for,
-// what is independent side by side, each effect between a Begin and an End in
-// the Journal. It decides nothing and knows no backend: what to do stands in
-// the Plan, how to do it in the Runtime, and what became of it in the Outcomes.
+// Package apply executes a Plan on a Runtime: in the order that Needs requires,
+// independent actions in parallel, each effect between a Begin and an End in the
+// Journal. It makes no decision and knows no backend: the Plan defines the actions,
+// the Runtime executes them, and the Outcomes hold the results.
 package apply
 
 import (
@@ -17,31 +17,31 @@ import (
 	"berth/runtimes"
 )
 
-// Journal is told of every effect: the intent before, the outcome after. It is
-// called from several goroutines. An error of Begin keeps the action from being
-// tried; one of End is logged, as the effect stands whether it is written or not.
+// Journal records every effect: the intent before, the outcome after. Several
+// goroutines call it. An error of Begin prevents the action; an error of End is
+// only logged, because the effect has already happened.
 type Journal interface {
 	Begin(ctx context.Context, a plan.Action) error
 	End(ctx context.Context, o plan.Outcome) error
 }
 
-// Options say what a plan is applied with.
+// Options are the settings of Run.
 type Options struct {
 	Runtime runtimes.Runtime
-	Journal Journal // nil: nobody is told
-	// Log has the ids of what the plan is about (requirement A11); nil: none.
+	Journal Journal // nil: effects are not recorded
+	// Log has the ids of the plan's subject (requirement A11); nil: no log.
 	Log *slog.Logger
 	// Parallel bounds how many actions of the plan run at a time; 0: 8.
 	Parallel int
 }
 
 // Run applies p on behalf of stamp and returns an Outcome for each action, in
-// the plan's order. attempt tells this application of the plan from others: it
-// becomes part of every Action.ID, so that the second repair of the same fault
-// is not taken for the first, while a resumed attempt is.
+// the plan's order. attempt distinguishes this application of the plan from others:
+// it becomes part of every Action.ID, so that a second repair of the same fault
+// runs, and a resumed attempt does not run its actions twice.
 //
-// What an action needs must be done; where it is not, the action is skipped.
-// When ctx ends, what runs is asked to stop and the rest is skipped.
+// An action is skipped if an action that it needs has failed. When ctx ends, the
+// running actions are cancelled and the others are skipped.
 func Run(ctx context.Context, o Options, p *plan.Plan, stamp runtimes.Stamp, attempt int) []plan.Outcome {
 	w := &walk{o: o, plan: p, stamp: stamp, done: make([]chan struct{}, len(p.Actions)),
 		outcomes: make([]plan.Outcome, len(p.Actions)), index: make(map[string]int, len(p.Actions))}
@@ -138,7 +138,7 @@ func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan
 	log.Log(ctx, level, "action ended", "state", string(out.State), "duration", out.Duration, "error", out.Error)
 
 	if w.o.Journal != nil {
-		// The outcome is told even if ctx has ended meanwhile.
+		// End records the outcome even if ctx has ended meanwhile.
 		if err := w.o.Journal.End(context.WithoutCancel(ctx), out); err != nil {
 			log.ErrorContext(ctx, "outcome could not be recorded", "error", err)
 		}

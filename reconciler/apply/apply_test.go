@@ -73,7 +73,7 @@ func (b *book) End(ctx context.Context, o plan.Outcome) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lines = append(b.lines, fmt.Sprintf("end %s %s", o.ActionID, o.State))
-	return ctx.Err() // the end can be told even when Run's context has ended
+	return ctx.Err() // End must get a context that has not ended
 }
 
 func create(workers int) *plan.Plan {
