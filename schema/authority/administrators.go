@@ -6,9 +6,9 @@ import (
 	"berth/schema"
 )
 
-// Administers says whether a role binding of the platform or a tenant names a
-// person who may give roles there. A suspended one names nobody; neither does one
-// of a project, which its tenant administers.
+// Administers reports whether a role binding of the platform or a tenant names a person
+// with permission to give roles there. A suspended binding names nobody. A project's
+// binding does not count, because its tenant administers the project.
 func Administers(b *schema.RoleBinding) bool {
 	if b == nil || b.Suspend || b.Key.Project != "" {
 		return false
@@ -18,7 +18,7 @@ func Administers(b *schema.RoleBinding) bool {
 	})
 }
 
-// AdministratorRoles are the roles of people who may give roles in a tenant, or at
+// AdministratorRoles returns the roles with permission to give roles in a tenant, or at
 // the platform for "".
 func AdministratorRoles(tenant string) []string {
 	if tenant == "" {

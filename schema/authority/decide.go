@@ -11,9 +11,9 @@ import (
 	"berth/schema"
 )
 
-// Decide decides each need of a change: by the author's rights, or by those of
-// an approver of the final head. Where a policy in force requires approval, only
-// an approver who is not the author counts.
+// Decide decides each need of a change: by the author's permissions, or by those of an
+// approver of the final head. If a policy in force requires approval, only an approver
+// other than the author counts.
 //
 // Only the author can use break-glass access. An approver never gets it.
 func Decide(r Rules, a Actor, needs []Need) []Decision {
@@ -24,8 +24,8 @@ func Decide(r Rules, a Actor, needs []Need) []Decision {
 	return ds
 }
 
-// May decides whether a may use a permission at s without changing a document, as
-// through the API. No approval is required.
+// May decides whether a has a permission at s without changing a document, as through
+// the API. No approval is required.
 func May(r Rules, a Actor, p Permission, s Scope) Decision {
 	return r.decide(a, Need{Permission: p, Scope: s}, nil)
 }
@@ -56,8 +56,8 @@ func (r Rules) approval(a Actor, n Need) *schema.Policy {
 	return nil
 }
 
-// approvable reports whether anybody could approve a's change at s: a pull request
-// can be approved, and so can a change that a forge could take as one.
+// approvable reports whether a user could approve a's change at s: a change in a pull
+// request, or one that a forge could accept as a pull request.
 func (r Rules) approvable(a Actor, s Scope) bool {
 	if a.Proof == ProofPullRequest {
 		return true
@@ -66,9 +66,9 @@ func (r Rules) approvable(a Actor, s Scope) bool {
 	return !r.NoForge && (t == nil || t.Tenant == nil || t.Tenant.Spec.Repository == nil)
 }
 
-// overrides reports whether a uses break-glass access over a required approval.
-// Only an administrator of berth.yaml can, with a signing key that it names:
-// anybody who pushes to a pull request's branch can write trailers.
+// overrides reports whether a uses break-glass access over a required approval. This
+// requires an administrator of berth.yaml with a signing key from there, because any user
+// with push access to a pull request's branch can write trailers.
 func (r Rules) overrides(a Actor) bool {
 	return a.BreakGlass != "" && a.Proof == ProofSignature && slices.Contains(r.AdministratorKeys, a.SigningKey) &&
 		slices.ContainsFunc(r.Administrators, func(login string) bool { return sameLogin(login, a.author()) })
@@ -98,7 +98,7 @@ func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
 	if found && !glass && approval == nil {
 		return has(a.author(), author, n)
 	}
-	glassApprover := "" // the first approver who has the permission only as break-glass access
+	glassApprover := "" // first approver who has the permission only as break-glass access
 	for _, who := range a.approvers() {
 		switch m, found, glass := r.best(who, "", n); {
 		case found && !glass:
@@ -118,8 +118,8 @@ func (r Rules) decide(a Actor, n Need, approval *schema.Policy) Decision {
 	return r.denial(a, n, approval, found && glass && approval == nil, glassApprover)
 }
 
-// denial explains why the decision for n is negative. withTrailer: break-glass
-// access would give the permission to the author.
+// denial returns the denial of n with its reason. withTrailer: break-glass access would
+// give the permission to the author.
 func (r Rules) denial(a Actor, n Need, approval *schema.Policy, withTrailer bool, glassApprover string) Decision {
 	switch {
 	case withTrailer:
@@ -141,7 +141,7 @@ func (r Rules) denial(a Actor, n Need, approval *schema.Policy, withTrailer bool
 	return r.askable(n, fmt.Sprintf("%s lacks %s in %s%s", plain(cmp.Or(a.author(), a.ServiceAccount.String())), n.Permission, n.Scope, n.atLeast()), "")
 }
 
-// atLeast is the lowest role that n accepts, as part of a sentence.
+// atLeast describes the lowest role that n accepts.
 func (n Need) atLeast() string {
 	if n.AtLeast == "" {
 		return ""
@@ -162,9 +162,9 @@ func breakGlass(a Actor, m member, n Need, how string) Decision {
 	}
 }
 
-// account decides for a service account. It has a permission that its scopes
-// name, the table allows, and its project (or tenant, for shared runtimes) has
-// bound it to. It has none elsewhere, and never break-glass access.
+// account decides for a service account. It has a permission if its scopes name it, the
+// table allows it, and the binding of its project (or tenant, for shared runtimes) names
+// the account. It has none elsewhere, and never break-glass access.
 func (r Rules) account(a Actor, n Need) Decision {
 	k := a.ServiceAccount
 	sa, roles := r.serviceAccount(k)
@@ -207,8 +207,8 @@ func ofSharedRuntimes(p Permission) bool {
 	return strings.HasPrefix(string(p), "shared_runtimes.") || strings.HasPrefix(string(p), "scheduler.")
 }
 
-// serviceAccount returns the account of k and the binding beside it; nil where
-// none is in force.
+// serviceAccount returns the account of k and the binding beside it; nil if none is in
+// force.
 func (r Rules) serviceAccount(k schema.Key) (*schema.ServiceAccount, *schema.RoleBinding) {
 	base := orEmpty(r.Base)
 	if k.Kind != schema.KindServiceAccount || base.Header(k) == nil {
@@ -222,7 +222,7 @@ func (r Rules) serviceAccount(k schema.Key) (*schema.ServiceAccount, *schema.Rol
 	return p.ServiceAccounts[k.Name], p.Roles
 }
 
-// Name is the service account or the login; "" if the actor is unknown.
+// Name returns the service account or the login; "" if the actor is unknown.
 func (a Actor) Name() string {
 	if !a.ServiceAccount.IsZero() {
 		return a.ServiceAccount.String()
@@ -252,7 +252,7 @@ func denied(n Need, reason, next string) Decision {
 	return Decision{Need: n, Reason: reason, Next: next}
 }
 
-// askable denies n, and names those who could approve: not except.
+// askable denies n, and names the users who could approve, without except.
 func (r Rules) askable(n Need, reason, except string) Decision {
 	d := denied(n, reason, r.ask(n, except))
 	d.Holders = r.holders(n, except)
@@ -260,10 +260,10 @@ func (r Rules) askable(n Need, reason, except string) Decision {
 	return d
 }
 
-// maxHolders is how many users a message names.
+// maxHolders limits the users that a message names.
 const maxHolders = 3
 
-// ask is the next step of a user who lacks n: whom to ask, but not except.
+// ask returns the next step of a user without n: users to ask, without except.
 func (r Rules) ask(n Need, except string) string {
 	logins := r.holders(n, except)
 	if len(logins) == 0 {
@@ -283,7 +283,7 @@ func (s Scope) String() string {
 	return s.Tenant + "." + s.Project
 }
 
-// plain returns text from outside as it is if it is harmless, else quoted.
+// plain returns external text unchanged if it is harmless, otherwise quoted.
 func plain(s string) string {
 	for _, c := range s {
 		if !('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.ContainsRune("-._[]/ ", c)) {
@@ -293,7 +293,7 @@ func plain(s string) string {
 	return s[:min(len(s), maxText)]
 }
 
-// maxText is the most bytes of one text from outside in a message.
+// maxText limits one external text in a message, in bytes.
 const maxText = 200
 
 func quote(s string) string { return strconv.Quote(s[:min(len(s), maxText)]) }

@@ -20,8 +20,8 @@ func author(login string, approvers ...string) authority.Actor {
 	return authority.Actor{Login: login, Approvers: approvers, Proof: authority.ProofPullRequest}
 }
 
-// TestReasons: a decision says what is wrong and what to do, in one line.
-func TestReasons(t *testing.T) {
+// A decision has its reason and the next step, in one line.
+func TestDecisionNamesReasonAndNextStep(t *testing.T) {
 	w := campus().
 		bind("", members("Olga platform_superadmin", "otto platform_ops")...).
 		bind("physics", members("petra tenant_owner")...).
@@ -56,9 +56,9 @@ func TestReasons(t *testing.T) {
 	require.Less(t, len(one(w, breaking, del).Reason), 500)
 }
 
-// Who has a right without breaking the glass needs not break it, whoever else
-// would.
-func TestTheGlassIsBrokenLast(t *testing.T) {
+// A decision uses break-glass access only if nobody involved has the permission
+// without it.
+func TestBreakGlassIsTheLastResort(t *testing.T) {
 	w := campus().bind("", members("olga platform_superadmin")...).bind("physics", members("petra tenant_owner", "olga project_viewer")...)
 	need := authority.Need{Permission: authority.InstanceDelete, Scope: lattice}
 	a := author("olga", "petra")
@@ -74,11 +74,11 @@ func TestTheGlassIsBrokenLast(t *testing.T) {
 	w.bind("physics.lattice", members("olga project_admin")...)
 	d = one(w, a, need)
 	require.True(t, d.Allowed && !d.BreakGlass)
-	// Of two who could break it, the author is told of.
+	// Of two users with break-glass access, the decision names the author.
 	w = campus().bind("", members("olga platform_superadmin", "otto platform_ops")...)
 	a.Approvers = []string{"otto"}
 	require.Equal(t, "olga", one(w, a, need).By)
-	// An administrator of berth.yaml is a superadmin, and breaks the same glass.
+	// An administrator of berth.yaml is a superadmin, with the same break-glass access.
 	r := authority.Rules{Base: campus().Desired, Administrators: []string{"Root"}}
 	require.False(t, authority.May(r, author("root"), need.Permission, lattice).Allowed)
 	a = author("root")
@@ -91,16 +91,16 @@ func TestTheGlassIsBrokenLast(t *testing.T) {
 }
 
 // Logins are compared as GitHub does, in ASCII: no letter of another alphabet
-// folds into one.
-func TestLoginsAreASCII(t *testing.T) {
+// folds into an ASCII letter.
+func TestLoginsAreComparedInASCII(t *testing.T) {
 	w := campus().bind("physics.lattice", members("Kirsten-S project_admin")...)
 	for login, want := range map[string]bool{"kirsten-s": true, "KIRSTEN-S": true, "\u212Airsten-s": false, "kirsten-\u017f": false, "kirsten": false, "": false, "kirsten-s ": false} {
 		require.Equal(t, want, one(w, author(login), authority.Need{Permission: authority.InstanceRead, Scope: lattice}).Allowed, "%q", login)
 	}
 }
 
-// A suspended binding gives nothing, nor does it vouch for a key; a role that
-// its binding may not give is none.
+// A suspended binding gives no role and proves no key. A role that its binding may
+// not give has no effect.
 func TestSuspendedBindingsGiveNothing(t *testing.T) {
 	for _, place := range []string{"", "physics", "physics.lattice"} {
 		role := map[string]string{"": "platform_superadmin", "physics": "tenant_owner", "physics.lattice": "project_owner"}[place]
@@ -126,9 +126,9 @@ func TestSuspendedBindingsGiveNothing(t *testing.T) {
 	require.Contains(t, one(w, actor, need).Reason, "has no role")
 }
 
-// A signature proves its login where the key is named, and in the projects
-// below; never beside or above, or one tenant would sign for another's people.
-func TestAKeySpeaksWhereItIsNamed(t *testing.T) {
+// A signature proves its login in the scope that names the key, and in the
+// projects below. Elsewhere one tenant could sign for the people of another.
+func TestKeyProvesOnlyWhereItIsNamed(t *testing.T) {
 	const key = "ssh-ed25519 AAAAkey"
 	all := map[string]string{"": "platform_superadmin", "physics": "tenant_owner", "physics.lattice": "project_owner", "physics.qcd": "project_owner", "biology": "tenant_owner"}
 	scopes := map[string]authority.Scope{"": {}, "physics": {Tenant: "physics"}, "physics.lattice": lattice, "physics.qcd": {Tenant: "physics", Project: "qcd"}, "biology": {Tenant: "biology"}}
@@ -150,17 +150,17 @@ func TestAKeySpeaksWhereItIsNamed(t *testing.T) {
 			if d.Allowed {
 				require.False(t, d.BreakGlass)
 			}
-			// A pull request needs no key, whatever else is known.
+			// A pull request needs no key, even if other proof exists.
 			a.Proof = authority.ProofPullRequest
 			require.True(t, one(w, a, authority.Need{Permission: authority.RolesWrite, Scope: scope}).Allowed)
 		}
 	}
-	// Somebody else's key, in the same binding.
+	// The key of another person in the same binding.
 	m := members("anna tenant_owner", "ben project_viewer")
 	m[1].SigningKeys = []string{key}
 	w := campus().bind("physics", m...)
 	require.False(t, one(w, authority.Actor{Login: "anna", Proof: authority.ProofSignature, SigningKey: key}, authority.Need{Permission: authority.RolesWrite, Scope: lattice}).Allowed)
-	// An administrator's, without an estate.
+	// The key of an administrator, without an estate.
 	r := authority.Rules{Administrators: []string{"root"}, AdministratorKeys: []string{key}}
 	a := authority.Actor{Login: "root", Proof: authority.ProofSignature, SigningKey: key}
 	require.True(t, authority.May(r, a, authority.TenantsWrite, authority.Scope{}).Allowed)
@@ -177,9 +177,9 @@ func contains(list []string, s string) bool {
 	return false
 }
 
-// Where a policy asks for it, somebody with the right who is not the author has
-// agreed; at the policy's own level too.
-func TestApproval(t *testing.T) {
+// If a policy requires approval, a user with the permission other than the author
+// must approve. This holds at the policy's own level too.
+func TestRequiredApproval(t *testing.T) {
 	build := func(place string) world {
 		w := campus().bind("", members("olga platform_superadmin", "osku platform_superadmin")...).
 			bind("physics", members("petra tenant_owner", "paul tenant_admin")...).
@@ -210,21 +210,21 @@ func TestApproval(t *testing.T) {
 		} {
 			require.Equal(t, !n.asked, one(w, author(n.author), n.Need).Allowed, "alone")
 			require.Equal(t, !n.asked, one(w, author(n.author, n.author, strings.ToUpper(n.author), ""), n.Need).Allowed, "by oneself")
-			require.Equal(t, !n.asked, one(w, author(n.author, "carl", "nobody"), n.Need).Allowed, "by somebody without the right")
+			require.Equal(t, !n.asked, one(w, author(n.author, "carl", "nobody"), n.Need).Allowed, "by a user without the permission")
 			d := one(w, author(n.author, "carl", n.other), n.Need)
 			require.True(t, d.Allowed)
 			if n.asked {
 				require.Equal(t, n.other, d.By)
 			}
 			require.True(t, one(w, author("stranger", n.other), n.Need).Allowed, "the approver's right is enough")
-			// Reading and calling is no change.
+			// Reading and calling are not changes.
 			require.True(t, authority.May(authority.Rules{Base: w.Desired}, author(n.author), n.Permission, n.Scope).Allowed)
 		}
 		d := one(w, author("petra"), inPhysics)
 		require.Contains(t, d.Message(), "requires the approval of another user than the author: ask paul")
 		require.Contains(t, d.Message(), "policy.yaml")
 
-		// A signature and a service account are an author's.
+		// Changes by signature and by a service account need approval too.
 		account := w.account("physics.lattice", "apps.instance.create")
 		for approvers, want := range map[string]bool{"": false, "anna": true} {
 			a := authority.Actor{ServiceAccount: account, Proof: authority.ProofPullRequest, Approvers: []string{approvers}}
@@ -234,7 +234,7 @@ func TestApproval(t *testing.T) {
 		w.binding("physics.lattice").Spec.Members[0].SigningKeys = []string{"k"}
 		require.False(t, one(w, a, inLattice).Allowed)
 
-		// Breaking the glass is no way round.
+		// Break-glass access does not replace the approval.
 		glass := author("olga")
 		glass.BreakGlass = "x"
 		require.False(t, one(w, glass, inLattice).Allowed)
@@ -244,7 +244,7 @@ func TestApproval(t *testing.T) {
 		require.Equal(t, "olga", d.By)
 		require.Equal(t, "olga used break-glass access as platform_superadmin, approved by osku; reason: \"x\"", d.Reason)
 
-		// Suspended, the policy asks for it all the same.
+		// A suspended policy still requires approval.
 		for _, p := range w.Platform.Policies {
 			p.Suspend = true
 		}
@@ -255,9 +255,9 @@ func TestApproval(t *testing.T) {
 	}
 }
 
-// Only the author breaks the glass: an approval of somebody of the platform says
-// that they agree, and asks for nothing in anybody's name.
-func TestTheGlassIsTheAuthors(t *testing.T) {
+// Only the author can use break-glass access. The approval of a platform user is
+// an approval, and no request for break-glass access.
+func TestApproverGetsNoBreakGlass(t *testing.T) {
 	w := campus().bind("", members("olga platform_superadmin", "otto platform_ops")...).bind("physics", members("petra tenant_owner")...)
 	need := authority.Need{Permission: authority.InstanceDelete, Scope: lattice}
 	a := author("eve", "olga")
@@ -267,12 +267,12 @@ func TestTheGlassIsTheAuthors(t *testing.T) {
 		require.False(t, d.Allowed || d.BreakGlass)
 		require.Equal(t, "the approver olga has apps.instance.delete in physics.lattice only as break-glass access, which an approval never gives: a platform administrator makes the change in a pull request of their own with the trailer `Break-Glass: reason`, or ask petra", d.Message())
 	}
-	// What is the platform's is theirs to approve, as anybody's with the right.
+	// Platform users may approve platform documents, like any user with the permission.
 	d := one(w, a, authority.Need{Permission: authority.NodesWrite})
 	require.True(t, d.Allowed)
 	require.False(t, d.BreakGlass)
 	require.Equal(t, "olga", d.By)
-	// The record names who wrote it, whoever of the platform agrees.
+	// The record names the author, even if a platform user approves.
 	a = author("otto", "olga")
 	d = one(w, a, need)
 	require.Contains(t, d.Message(), "only as break-glass access: add the trailer")
@@ -280,9 +280,9 @@ func TestTheGlassIsTheAuthors(t *testing.T) {
 	require.Equal(t, "otto", one(w, a, need).By)
 }
 
-// Where nobody could approve, who may write the policy that asks for it can end
-// it, and nothing else; and an administrator of berth.yaml can sign.
-func TestApprovalThatNobodyCanGive(t *testing.T) {
+// If nobody can approve, a user with permission to write the policy can end its
+// requirement, and nothing else. An administrator of berth.yaml can sign.
+func TestRequiredApprovalWithoutApprovers(t *testing.T) {
 	const key, other = "ssh-ed25519 AAAAroot", "ssh-ed25519 AAAApetra"
 	physics := authority.Scope{Tenant: "physics"}
 	policyKey := schema.Key{Kind: schema.KindPolicy, Tenant: "physics", Name: "policy"}
@@ -301,7 +301,7 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 		return authority.Decide(r, a, []authority.Need{n})[0]
 	}
 
-	// In a repository of its own, and where there is no forge.
+	// In a tenant's own repository, and without a forge.
 	repository := func(w world, r authority.Rules) authority.Rules {
 		w.Tenants["physics"].Tenant.Spec.Repository = &schema.TenantRepository{URL: "https://git.example/physics"}
 		return r
@@ -328,7 +328,7 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 		stranger := signed
 		stranger.SigningKey = "ssh-ed25519 AAAAeve"
 		require.False(t, ask(r, stranger, ends).Allowed)
-		// Two policies of one place do not keep each other.
+		// Two policies of one place do not protect each other.
 		first, second := schema.Key{Kind: schema.KindPolicy, Name: "first"}, schema.Key{Kind: schema.KindPolicy, Name: "second"}
 		for _, k := range []schema.Key{first, second} {
 			w.Platform.Policies[k.Name] = &schema.Policy{Header: head(k), Spec: schema.PolicySpec{RequireApproval: true}}
@@ -337,13 +337,13 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 		d = ask(r, root, authority.Need{Permission: authority.PolicyWrite, Key: first, EndsApproval: true})
 		require.True(t, d.Allowed, d.Reason)
 		clear(w.Platform.Policies)
-		// The platform's policy is not the tenant's to end.
+		// A tenant cannot end the platform's policy.
 		global := schema.Key{Kind: schema.KindPolicy, Name: "campus"}
 		w.Platform.Policies["campus"] = &schema.Policy{Header: head(global), Spec: schema.PolicySpec{RequireApproval: true}}
 		require.Contains(t, ask(r, signed, ends).Reason, "campus")
 	}
 
-	// Who is alone there, with a forge.
+	// The only user of a place, with a forge.
 	_, r := build("petra tenant_owner", "anna tenant_admin")
 	require.False(t, ask(r, author("petra"), ends).Allowed)
 	_, r = build("petra tenant_owner")
@@ -351,7 +351,7 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 	require.False(t, ask(r, author("petra"), keeps).Allowed)
 	require.False(t, ask(r, author("eve"), ends).Allowed)
 
-	// An administrator of berth.yaml, who signs and gives a reason.
+	// An administrator of berth.yaml signs and gives a reason.
 	w, r := build("petra tenant_owner", "paul tenant_owner")
 	w.Platform.Policies["campus"] = &schema.Policy{Header: head(schema.Key{Kind: schema.KindPolicy, Name: "campus"}), Spec: schema.PolicySpec{RequireApproval: true}}
 	root := authority.Actor{Login: "root", Proof: authority.ProofSignature, SigningKey: key, BreakGlass: "locked"}
@@ -366,7 +366,7 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 			"a key of a binding":  func(a *authority.Actor, _ *authority.Rules) { a.SigningKey = other },
 			"a superadmin's only": func(_ *authority.Actor, r *authority.Rules) { r.AdministratorKeys = nil },
 		} {
-			// Someone whom a role binding makes superadmin is not who operates Berth.
+			// A superadmin by role binding is not an operator of Berth.
 			a, r := root, r
 			m := members("root platform_superadmin")
 			m[0].SigningKeys = []string{key, other}
@@ -377,9 +377,9 @@ func TestApprovalThatNobodyCanGive(t *testing.T) {
 	}
 }
 
-// A service account is what its document, its project's binding, its scopes
-// and the table all say, and nothing at all elsewhere.
-func TestServiceAccounts(t *testing.T) {
+// A service account has a permission only if its document, its project's binding,
+// its scopes and the table agree, and only in its own scope.
+func TestServiceAccountPermissions(t *testing.T) {
 	build := func() (world, authority.Actor) {
 		w := campus().bind("physics.lattice", members("anna project_owner", "ci service_account")...).
 			bind("physics", members("ci service_account", "petra tenant_owner")...)
@@ -435,18 +435,18 @@ func TestServiceAccounts(t *testing.T) {
 		require.False(t, d.Allowed, what)
 		require.Contains(t, d.Message(), tc.reason, what)
 	}
-	// In Git there are no endpoints; its scopes are the list.
+	// Git has no endpoints; the scopes decide.
 	w, a = build()
 	a.Proof, a.Endpoint = authority.ProofSignature, ""
 	require.True(t, one(w, a, authority.Need{Permission: authority.MemberOperate, Scope: lattice}).Allowed)
-	// What it has not, a person may have who approves.
+	// A person may approve with a permission that the account lacks.
 	a.Proof, a.Approvers = authority.ProofPullRequest, []string{"carl", "anna"}
 	d = one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice})
 	require.Equal(t, "anna", d.By)
 	a.Approvers = []string{"carl"}
 	require.Contains(t, one(w, a, authority.Need{Permission: authority.InstanceDelete, Scope: lattice}).Reason, "ServiceAccount physics.lattice/ci lacks apps.instance.delete")
 
-	// A tenant's works its shared runtimes, and no project.
+	// A tenant's account works on its shared runtimes, and on no project.
 	w, _ = build()
 	sa := w.account("physics", "shared_runtimes.read", "shared_runtimes.member.operate", "scheduler.node.operate", "apps.instance.read")
 	a = authority.Actor{ServiceAccount: sa, Proof: authority.ProofToken, Endpoint: endpoint}

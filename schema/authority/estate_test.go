@@ -7,7 +7,7 @@ import (
 	"berth/schema"
 )
 
-// login is a member of a binding for tests: "anna project_admin".
+// members parses members of a binding: "anna project_admin".
 func members(list ...string) (ms []schema.RoleMember) {
 	for _, m := range list {
 		who, role, _ := strings.Cut(m, " ")
@@ -23,8 +23,8 @@ func members(list ...string) (ms []schema.RoleMember) {
 // world is an estate under construction.
 type world struct{ *schema.Desired }
 
-// campus is two tenants, physics with the projects lattice and qcd, biology
-// with genomes, without a role, policy or service account.
+// campus has two tenants: physics with the projects lattice and qcd, and biology with
+// genomes. It has no role, policy or service account.
 func campus() world {
 	w := world{&schema.Desired{
 		Platform: &schema.Platform{Roles: map[string]*schema.RoleBinding{}, Policies: map[string]*schema.Policy{},
@@ -60,7 +60,7 @@ func shared(name string) *schema.SharedRuntimeEstate {
 	return &schema.SharedRuntimeEstate{Name: name, Attachments: map[string]*schema.Attachment{}, Operations: map[string]*schema.MemberOperation{}}
 }
 
-// head is the header of a valid document of k, member i of a binding on line
+// head returns the header of a valid document of k; member i of a binding is on line
 // 10+i.
 func head(k schema.Key) schema.Header {
 	path, err := k.Path()
@@ -74,7 +74,7 @@ func head(k schema.Key) schema.Header {
 	return h
 }
 
-// bindingKey is that of the role binding of a place: "", "physics" or
+// bindingKey returns the key of the role binding of a place: "", "physics" or
 // "physics.lattice".
 func bindingKey(place string) schema.Key {
 	tenant, project, _ := strings.Cut(place, ".")
@@ -85,7 +85,7 @@ func bindingKey(place string) schema.Key {
 	return k
 }
 
-// bind puts the role binding of a place.
+// bind declares the role binding of a place.
 func (w world) bind(place string, ms ...schema.RoleMember) world {
 	k := bindingKey(place)
 	b := &schema.RoleBinding{Header: head(k), Spec: schema.RoleBindingSpec{Members: ms}}

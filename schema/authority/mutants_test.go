@@ -14,38 +14,38 @@ import (
 // mutant is a mistake in the package, and the test that finds it.
 type mutant struct{ file, old, new, killer string }
 
-// mutants are mistakes that would let a user do what no permission allows, or
-// keep a user from what a permission allows, by name.
+// mutants are faults by name. Each would give a user a permission that no role has, or
+// deny one that a role has.
 func mutants() map[string]mutant {
 	return map[string]mutant{
-		"members may delete":              {"table.go", `{InstanceDelete, "aaaaaa---"`, `{InstanceDelete, "aaaaaaa--"`, "TestTheActionMatrixOfACP"},
-		"ops write roles":                 {"table.go", `{RolesWrite, "a-aaa----"`, `{RolesWrite, "aaaaa----"`, "TestTheTableIsWhatTheDocumentsSay"},
-		"rank upside down":                {"table.go", `i <= rank(other)`, `i >= rank(other)`, "TestEscalation"},
-		"stray files are nobody's":        {"needs.go", `return []Need{need(stray+", which is no document of an estate", highest(place), place, RolesWrite)}`, `return nil`, "TestStrayPathsNeedTheHighestRight"},
-		"case is a way round":             {"needs.go", `case segments[0] != "tenants" || len(segments) < 3`, `case len(segments) < 3`, "TestStrayPathsNeedTheHighestRight"},
-		"founding over what is there":     {"needs.go", `base.Tenants[place.Tenant] == nil:`, `true:`, "TestFoundingIsThePlatforms"},
+		"members may delete":              {"table.go", `{InstanceDelete, "aaaaaa---"`, `{InstanceDelete, "aaaaaaa--"`, "TestTableMatchesACPMatrix"},
+		"ops write roles":                 {"table.go", `{RolesWrite, "a-aaa----"`, `{RolesWrite, "aaaaa----"`, "TestTableMatchesDocuments"},
+		"rank upside down":                {"table.go", `i <= rank(other)`, `i >= rank(other)`, "TestBindingChangesCannotEscalate"},
+		"stray files are nobody's":        {"needs.go", `return []Need{need(stray+", which is no document of an estate", highest(place), place, RolesWrite)}`, `return nil`, "TestStrayPathsNeedTheHighestRole"},
+		"case is a way round":             {"needs.go", `case segments[0] != "tenants" || len(segments) < 3`, `case len(segments) < 3`, "TestStrayPathsNeedTheHighestRole"},
+		"founding over what is there":     {"needs.go", `base.Tenants[place.Tenant] == nil:`, `true:`, "TestOnlyPlatformFoundsTenants"},
 		"invalid is harmless":             {"needs.go", `d.unknown = had && d.was == nil || has && d.is == nil || !had && !has`, `d.unknown = false`, "TestEveryKindNeedsItsPermission"},
-		"protection is lifted by update":  {"needs.go", `return []Permission{update, del}`, `return []Permission{update}`, "TestChangesThatDelete"},
+		"protection is lifted by update":  {"needs.go", `return []Permission{update, del}`, `return []Permission{update}`, "TestChangesThatDeleteNeedDelete"},
 		"others' projects are attached":   {"needs.go", `tenant != d.key.Tenant {`, `tenant == "" {`, "TestAttachmentsNeedTheRuntimesOwner"},
-		"taking a role is free":           {"needs.go", `	visit(was.Spec.Members, is.Spec.Members)`, ``, "TestNobodyGivesWhatTheyHaveNot"},
-		"keys are no part of a member":    {"people.go", `memberName(m), m.Role, m.SigningKeys, unix)`, `memberName(m), m.Role, "", unix)`, "TestKeysAreGivenLikeRoles"},
+		"taking a role is free":           {"needs.go", `	visit(was.Spec.Members, is.Spec.Members)`, ``, "TestRoleChangesNeedAtLeastThatRole"},
+		"keys are no part of a member":    {"people.go", `memberName(m), m.Role, m.SigningKeys, unix)`, `memberName(m), m.Role, "", unix)`, "TestKeysNeedTheRoleBesideThem"},
 		"suspended bindings give":         {"people.go", `if b == nil || b.Suspend {`, `if b == nil {`, "TestSuspendedBindingsGiveNothing"},
-		"a project's role for the tenant": {"people.go", `return m.from.Tenant != "" && s.Project != "", false`, `return m.from.Tenant != "", false`, "TestTheMatrix"},
-		"the glass breaks silently":       {"people.go", `return m.from == Scope{}, s != Scope{}`, `return m.from == Scope{}, false`, "TestTheMatrix"},
-		"a platform's key for anybody":    {"people.go", `m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant`, `m.from.Project == ""`, "TestAKeySpeaksWhereItIsNamed"},
-		"Unicode folds":                   {"people.go", `return len(a) == len(b) && lower(a) == lower(b)`, `return strings.EqualFold(a, b)`, "TestLoginsAreASCII"},
-		"the author approves":             {"decide.go", `return login == "" || sameLogin(login, a.author())`, `return login == ""`, "TestApproval"},
-		"approval is not asked for":       {"decide.go", `if p.Spec.RequireApproval && !exempt {`, `if false && !exempt {`, "TestApproval"},
-		"suspend lifts the approval":      {"decide.go", `if p.Spec.RequireApproval && !exempt {`, `if p.Spec.RequireApproval && !exempt && !p.Suspend {`, "TestApproval"},
+		"a project's role for the tenant": {"people.go", `return m.from.Tenant != "" && s.Project != "", false`, `return m.from.Tenant != "", false`, "TestDecisionMatrix"},
+		"the glass breaks silently":       {"people.go", `return m.from == Scope{}, s != Scope{}`, `return m.from == Scope{}, false`, "TestDecisionMatrix"},
+		"a platform's key for anybody":    {"people.go", `m.from.Project == "" && m.from.Tenant != "" && m.from.Tenant == from.Tenant`, `m.from.Project == ""`, "TestKeyProvesOnlyWhereItIsNamed"},
+		"Unicode folds":                   {"people.go", `return len(a) == len(b) && lower(a) == lower(b)`, `return strings.EqualFold(a, b)`, "TestLoginsAreComparedInASCII"},
+		"the author approves":             {"decide.go", `return login == "" || sameLogin(login, a.author())`, `return login == ""`, "TestRequiredApproval"},
+		"approval is not asked for":       {"decide.go", `if p.Spec.RequireApproval && !exempt {`, `if false && !exempt {`, "TestRequiredApproval"},
+		"suspend lifts the approval":      {"decide.go", `if p.Spec.RequireApproval && !exempt {`, `if p.Spec.RequireApproval && !exempt && !p.Suspend {`, "TestRequiredApproval"},
 		"approvers break the glass": {"decide.go", `		case found && !glass:
 			return has(who, m, n)`, `		case found && (!glass || a.BreakGlass != ""):
-			return has(who, m, n)`, "TestTheGlassIsTheAuthors"},
-		"approval ends though it can be": {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (`, `n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (true || `, "TestApprovalThatNobodyCanGive"},
-		"one ends another's approval":    {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant &&`, `n.EndsApproval &&`, "TestApprovalThatNobodyCanGive"},
-		"any signature overrides":        {"decide.go", `slices.Contains(r.AdministratorKeys, a.SigningKey) &&`, ``, "TestApprovalThatNobodyCanGive"},
-		"a trailer alone overrides":      {"decide.go", `a.BreakGlass != "" && a.Proof == ProofSignature &&`, `a.BreakGlass != "" &&`, "TestApprovalThatNobodyCanGive"},
-		"accounts reach out":             {"decide.go", `case n.Scope != where:`, `case n.Scope.Tenant != where.Tenant:`, "TestServiceAccounts"},
-		"accounts have every scope":      {"decide.go", `case !slices.Contains(sa.Spec.Scopes, string(n.Permission)):`, `case false:`, "TestServiceAccounts"},
+			return has(who, m, n)`, "TestApproverGetsNoBreakGlass"},
+		"approval ends though it can be": {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (`, `n.EndsApproval && n.Key.Tenant == p.Key.Tenant && (true || `, "TestRequiredApprovalWithoutApprovers"},
+		"one ends another's approval":    {"decide.go", `n.EndsApproval && n.Key.Tenant == p.Key.Tenant &&`, `n.EndsApproval &&`, "TestRequiredApprovalWithoutApprovers"},
+		"any signature overrides":        {"decide.go", `slices.Contains(r.AdministratorKeys, a.SigningKey) &&`, ``, "TestRequiredApprovalWithoutApprovers"},
+		"a trailer alone overrides":      {"decide.go", `a.BreakGlass != "" && a.Proof == ProofSignature &&`, `a.BreakGlass != "" &&`, "TestRequiredApprovalWithoutApprovers"},
+		"accounts reach out":             {"decide.go", `case n.Scope != where:`, `case n.Scope.Tenant != where.Tenant:`, "TestServiceAccountPermissions"},
+		"accounts have every scope":      {"decide.go", `case !slices.Contains(sa.Spec.Scopes, string(n.Permission)):`, `case false:`, "TestServiceAccountPermissions"},
 	}
 }
 

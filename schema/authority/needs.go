@@ -80,9 +80,9 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 	return needs
 }
 
-// placeOf returns where in the estate a path lies, and whether it lies there at all.
-// A path that is not spelt like one of an estate, but could be taken for one,
-// belongs to the platform.
+// placeOf returns the place of a path in the estate, and whether it is inside. A path
+// with an unusual spelling that could be mistaken for an estate path belongs to the
+// platform.
 func placeOf(path string) (place Scope, inside bool) {
 	segments := strings.Split(path, "/")
 	odd := slices.ContainsFunc(segments, func(s string) bool {
@@ -106,8 +106,8 @@ func isNote(path string) bool {
 	return base == "README.md" || base == ".gitkeep"
 }
 
-// home returns the place of a document. The documents of a tenant and of a project
-// lie in it.
+// home returns the place of a document. The documents of a tenant and of a project are
+// inside it.
 func home(k schema.Key) Scope {
 	switch k.Kind {
 	case schema.KindTenant:
@@ -136,8 +136,8 @@ func orEmpty(d *schema.Desired) *schema.Desired {
 	return d
 }
 
-// document returns the document of k, or nil if there is no valid one. For kinds
-// whose content makes no difference it is the header.
+// document returns the document of k, or nil if there is no valid one. For kinds whose
+// content does not matter it returns the header.
 func document(d *schema.Desired, k schema.Key) any {
 	switch doc := d.Document(k).(type) {
 	case nil:
@@ -154,10 +154,10 @@ type diff struct {
 	key              schema.Key
 	was, is          any // nil: none, or none that can be read
 	created, deleted bool
-	unknown          bool // what was or is there cannot be read
+	unknown          bool // the document before or after is unreadable
 }
 
-// pair returns a diff's document before and after; zero values where there is none.
+// pair returns a diff's document before and after; zero values for a missing one.
 func pair[T any](d diff) (was, is T) {
 	if w, ok := d.was.(*T); ok {
 		was = *w
@@ -168,8 +168,8 @@ func pair[T any](d diff) (was, is T) {
 	return was, is
 }
 
-// within reports whether a change of a project affects only the project: its
-// description, not whether it exists, runs and keeps its identity.
+// within reports whether a change of a project affects only its description, and not its
+// existence, its suspension or its identity.
 func (d diff) within() bool {
 	was, is := pair[schema.Header](d)
 	return !d.created && !d.deleted && !d.unknown && was.Suspend == is.Suspend && was.UID == is.UID
@@ -219,7 +219,7 @@ func (d diff) permissions() []Permission {
 		if !d.deleted {
 			ps = append(ps, SharedRuntimeAttach) // the terms
 		}
-	default: // a kind that nobody has thought about
+	default: // a kind without a rule
 		ps = append(ps, RolesWrite)
 	}
 	slices.Sort(ps)
@@ -331,10 +331,10 @@ func (d diff) foreign() (tenants []string) {
 	return slices.Compact(tenants)
 }
 
-// touched returns the highest role among the members of a role binding to whom d
-// gives something or from whom it takes something, and a member with that role; ""
-// if there is none. A member counts by the highest role of its name here, before or
-// after, so that a user cannot add a key for a member with a higher role.
+// touched returns the highest role among the members of a role binding that d adds,
+// changes or removes, and a member with that role; "" without one. A member counts by
+// the highest role of its name here, before or after. Otherwise a user could add a key
+// for a member with a higher role.
 func (d diff) touched(place Scope) (role, who string) {
 	if d.unknown {
 		return highest(place), "everybody in it"

@@ -16,7 +16,7 @@ const (
 	now  = "2222222222222222222222222222222222222222"
 )
 
-// short are needs as "permission@scope", with >=role where one is asked for.
+// short formats needs as "permission@scope", with >=role if a least role is required.
 func short(needs []authority.Need) (out []string) {
 	for _, n := range needs {
 		s := string(n.Permission) + "@" + n.Scope.String()
@@ -32,7 +32,7 @@ func change(path, from, to string) schema.PathChange {
 	return schema.PathChange{Path: path, From: from, To: to}
 }
 
-// pathOf is where the document of k stands.
+// pathOf returns the path of the document of k.
 func pathOf(t require.TestingT, k schema.Key) string {
 	path, err := k.Path()
 	require.NoError(t, err)
@@ -133,7 +133,7 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 	}
 }
 
-// declare puts a valid document of k.
+// declare adds a valid document of k.
 func declare(w world, k schema.Key) {
 	var doc schema.Document
 	switch k.Kind {
@@ -165,9 +165,9 @@ func declare(w world, k schema.Key) {
 	}
 }
 
-// A change that takes require_approval out of a policy is known by what is there
-// before and after, never by what cannot be read.
-func TestEndsOfApproval(t *testing.T) {
+// A change that removes require_approval from a policy is detected by the
+// documents before and after, never by an unreadable one.
+func TestEndsApprovalIsDetected(t *testing.T) {
 	for _, place := range []string{"", "physics"} {
 		k := bindingKey(place)
 		k.Kind, k.Name = schema.KindPolicy, "policy"
@@ -200,9 +200,9 @@ func TestEndsOfApproval(t *testing.T) {
 	}
 }
 
-// A path that is no document's needs the highest right of where it lies, so
-// that no spelling is a way round.
-func TestStrayPathsNeedTheHighestRight(t *testing.T) {
+// A path that belongs to no document needs the highest role of its place, so that
+// no spelling bypasses a permission.
+func TestStrayPathsNeedTheHighestRole(t *testing.T) {
 	w := campus()
 	for path, want := range map[string]string{
 		"README.md":                                            "",
@@ -249,7 +249,7 @@ func TestStrayPathsNeedTheHighestRight(t *testing.T) {
 			}
 		}
 	}
-	// A key that is not the path's is not believed.
+	// A key that differs from the path is ignored.
 	for path, key := range map[string]schema.Key{
 		"tenants/biology/roles.yaml":                             bindingKey("physics"),
 		"tenants/physics/projects/lattice/instances/train.yaml":  schema.InstanceKey("physics", "qcd", "train"),
@@ -264,9 +264,9 @@ func TestStrayPathsNeedTheHighestRight(t *testing.T) {
 	}
 }
 
-// A tenant that is not there yet is founded by the platform, with all that
-// comes with it; nil is the estate before the first commit.
-func TestFoundingIsThePlatforms(t *testing.T) {
+// The platform founds a new tenant with all documents in the same change; nil is
+// the estate before the first commit.
+func TestOnlyPlatformFoundsTenants(t *testing.T) {
 	next := campus().bind("physics", members("petra tenant_owner")...)
 	base := campus()
 	delete(base.Tenants, "physics")
@@ -287,20 +287,20 @@ func TestFoundingIsThePlatforms(t *testing.T) {
 	require.True(t, d.Allowed, "the first administrator has to break no glass to begin")
 	require.False(t, d.BreakGlass)
 	require.Equal(t, schema.Position{}, d.Source)
-	// Afterwards it is the tenant's.
+	// After its creation the tenant decides.
 	needs = authority.Needs(next.Desired, next.Desired, bindingKey("physics"), change("tenants/physics/roles.yaml", old, now))
 	require.Equal(t, []string{"roles.write@physics"}, short(needs))
 	require.False(t, authority.Decide(r, authority.Actor{Login: "root", Proof: authority.ProofPullRequest}, needs)[0].Allowed)
-	// Founding is no job for who only runs the platform.
+	// The role platform_ops cannot found a tenant.
 	base.bind("", members("otto platform_ops")...)
 	needs = authority.Needs(base.Desired, next.Desired, bindingKey("physics"), change("tenants/physics/roles.yaml", none, now))
 	require.False(t, authority.Decide(authority.Rules{Base: base.Desired}, authority.Actor{Login: "otto", Proof: authority.ProofPullRequest, BreakGlass: "x"}, needs)[0].Allowed)
-	// Gone, it takes the platform again.
+	// After its deletion the platform decides again.
 	needs = authority.Needs(next.Desired, base.Desired, schema.Key{Kind: schema.KindTenant, Name: "physics"}, change("tenants/physics/tenant.yaml", old, none))
 	require.Equal(t, []string{"tenants.write@the platform"}, short(needs))
 }
 
-// Statuses: who may bring a thing to a status, and out of it again.
+// Each status of an entry needs its permission, to reach it and to leave it.
 func TestStatusesNeedTheirPermission(t *testing.T) {
 	version := schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"}
 	catalog := func(s schema.CatalogStatus) *schema.Desired {
@@ -369,9 +369,9 @@ func TestStatusesNeedTheirPermission(t *testing.T) {
 	}
 }
 
-// A change that deletes, by whatever name, needs the right to delete: to lift
-// the protection, and to put another thing in the place of one.
-func TestChangesThatDelete(t *testing.T) {
+// A change that deletes in effect needs the delete permission: lifting the
+// deletion protection, and replacing a document by another one.
+func TestChangesThatDeleteNeedDelete(t *testing.T) {
 	instance := schema.InstanceKey("physics", "lattice", "train")
 	runtime := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}
 	for what, tc := range map[string]struct {
@@ -408,9 +408,9 @@ func TestChangesThatDelete(t *testing.T) {
 	}
 }
 
-// What is said of a project is its owner's; whether it is there, runs and is
-// the same one is the tenant's.
-func TestProjectsAreTheTenants(t *testing.T) {
+// A project's owner may change its description. The tenant decides about its
+// existence, its suspension and its identity.
+func TestProjectDescriptionIsTheProjects(t *testing.T) {
 	key := schema.Key{Kind: schema.KindProject, Tenant: "physics", Name: "lattice"}
 	for what, tc := range map[string]struct {
 		edit func(*schema.Project)
@@ -426,7 +426,8 @@ func TestProjectsAreTheTenants(t *testing.T) {
 	}
 }
 
-// Attaching is the owner's of the runtime, and of nobody else's project.
+// An attachment needs a permission of the runtime's owner, and of no attached
+// project.
 func TestAttachmentsNeedTheRuntimesOwner(t *testing.T) {
 	key := schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "cluster", Name: "a"}
 	with := func(project string, list ...string) *schema.Desired {
@@ -454,16 +455,16 @@ func TestAttachmentsNeedTheRuntimesOwner(t *testing.T) {
 	require.Equal(t, []string{"shared_runtimes.detach@physics", "shared_runtimes.update@physics"}, list(with("", "physics.qcd"), with("")))
 	require.Equal(t, []string{"shared_runtimes.attach@physics", "shared_runtimes.update@physics", "shared_runtimes.attach@biology"},
 		list(with(""), with("", "biology.genomes", "biology.genomes")))
-	// The platform's serve everybody.
+	// The platform's shared runtimes serve all tenants.
 	common := schema.Key{Kind: schema.KindAttachment, Parent: "common", Name: "a"}
 	w := campus()
 	w.Platform.SharedRuntimes["common"].Attachments["a"] = &schema.Attachment{Header: head(common), Spec: schema.AttachmentSpec{ProjectID: "biology.genomes"}}
 	require.Equal(t, []string{"shared_runtimes.attach@the platform"}, short(authority.Needs(campus().Desired, w.Desired, common, change(pathOf(t, common), none, now))))
 }
 
-// A move is a deletion and a creation, and needs the right at both ends: kinds
-// × who has rights where (threat 2).
-func TestMovesNeedTheRightAtBothEnds(t *testing.T) {
+// A move is a deletion and a creation, and needs permission at both ends: kinds ×
+// users with permission at each end (threat 2).
+func TestMovesNeedPermissionAtBothEnds(t *testing.T) {
 	kinds := []schema.Kind{schema.KindInstance, schema.KindEntitlement, schema.KindServiceAccount, schema.KindArtifact, schema.KindContribution}
 	for _, kind := range kinds {
 		for to, pairs := range map[string]map[string][2]string{
@@ -500,9 +501,9 @@ func TestMovesNeedTheRightAtBothEnds(t *testing.T) {
 	}
 }
 
-// The rules are those of the base: who gives themselves a role, or lifts a
-// policy, gains nothing by it in the same commit (threat 3).
-func TestTheBaseDecides(t *testing.T) {
+// The rules are those of the base. A user who adds a role or lifts a policy gains
+// nothing in the same commit (threat 3).
+func TestBaseDecides(t *testing.T) {
 	instance := schema.InstanceKey("physics", "lattice", "train")
 	base := campus().bind("physics.lattice", members("mallory project_viewer", "anna project_owner")...)
 	next := campus().bind("physics.lattice", members("mallory project_owner", "anna project_owner")...)

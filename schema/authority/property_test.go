@@ -18,8 +18,8 @@ var (
 	places = []string{"", "physics", "physics.lattice", "physics.qcd", "biology", "biology.genomes"}
 )
 
-// member draws an entry of a role binding, of any role wherever it stands: the
-// reader refuses many of them, and none may matter here.
+// member draws an entry of a role binding, with any role at any place. The reader
+// refuses many of them; none may matter here.
 func member(t *rapid.T, who []string) schema.RoleMember {
 	m := schema.RoleMember{Role: rapid.SampledFrom(authority.Roles()).Draw(t, "role")}
 	if m.Role == "service_account" && rapid.Bool().Draw(t, "account") {
@@ -33,7 +33,7 @@ func member(t *rapid.T, who []string) schema.RoleMember {
 	return m
 }
 
-// estate draws one: people at places, policies and service accounts.
+// estate draws an estate: people at places, policies and service accounts.
 func estate(t *rapid.T, who func(place string) []string) world {
 	w := campus()
 	for _, place := range places {
@@ -98,7 +98,7 @@ func anyKey(t *rapid.T) schema.Key {
 	return k
 }
 
-// anyPath draws a path: that of k, or something like it, or anything.
+// anyPath draws a path: that of k, a similar one, or any text.
 func anyPath(t *rapid.T, k schema.Key) string {
 	path, _ := k.Path()
 	switch rapid.IntRange(0, 3).Draw(t, "path") {
@@ -112,7 +112,7 @@ func anyPath(t *rapid.T, k schema.Key) string {
 	return path
 }
 
-// declareAny declares k where such a document can stand.
+// declareAny declares k if such a document has a valid place.
 func declareAny(w world, k schema.Key) {
 	if path, err := k.Path(); err != nil || path == "" || k.Kind == schema.KindTenant {
 		return
@@ -123,15 +123,15 @@ func declareAny(w world, k schema.Key) {
 		k.Kind == schema.KindAppVersion && w.Platform.Versions[k.Parent] == nil,
 		slices.Contains([]schema.Kind{schema.KindEntitlement, schema.KindInstance, schema.KindArtifact, schema.KindContribution}, k.Kind) && k.Project == "",
 		slices.Contains([]schema.Kind{schema.KindProject, schema.KindServiceAccount}, k.Kind) && k.Tenant == "",
-		k.Kind == schema.KindRoleBinding: // has one
+		k.Kind == schema.KindRoleBinding: // already declared
 		return
 	}
 	declare(w, k)
 }
 
-// isolation: whoever has roles in physics only is allowed nothing whose scope
-// is another tenant or the platform, whatever the documents say; and every
-// change of a path there needs something there.
+// isolation: a user with roles only in physics has no permission in another tenant or at
+// the platform, for any documents. Every change of a path there needs a permission
+// there.
 func isolation(t *rapid.T) {
 	who := func(place string) []string {
 		if strings.HasPrefix(place, "physics") {
@@ -171,8 +171,7 @@ func isolation(t *rapid.T) {
 	}
 }
 
-// monotone: a role given to somebody takes a right from nobody; so one taken
-// gives none.
+// monotone: an additional role removes no permission, so removing a role adds none.
 func monotone(t *rapid.T) {
 	less := estate(t, func(string) []string { return logins })
 	more := world{&schema.Desired{Platform: less.Platform, Tenants: less.Tenants}}
@@ -194,10 +193,9 @@ func monotone(t *rapid.T) {
 	}
 }
 
-// One tenant's people cannot touch another's, nor the platform's.
-func TestOneTenantIsNoOther(t *testing.T) { rapid.Check(t, isolation) }
+// The users of one tenant cannot change another tenant or the platform.
+func TestTenantsAreIsolated(t *testing.T) { rapid.Check(t, isolation) }
 
-// Roles only ever add.
 func TestRolesOnlyAdd(t *testing.T) { rapid.Check(t, monotone) }
 
 func FuzzIsolation(f *testing.F) { f.Fuzz(rapid.MakeFuzz(isolation)) }

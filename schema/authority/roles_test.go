@@ -37,9 +37,9 @@ func roles(list ...string) *schema.RoleBinding {
 	return &schema.RoleBinding{Spec: schema.RoleBindingSpec{Members: members(list...)}}
 }
 
-// Nobody gives or takes what is above them: the need names the highest role
+// Nobody gives or removes a role above their own: the need names the highest role
 // that a change of a binding touches.
-func TestNobodyGivesWhatTheyHaveNot(t *testing.T) {
+func TestRoleChangesNeedAtLeastThatRole(t *testing.T) {
 	for what, tc := range map[string]struct {
 		place   string
 		was, is *schema.RoleBinding
@@ -70,9 +70,9 @@ func TestNobodyGivesWhatTheyHaveNot(t *testing.T) {
 	require.Equal(t, "creates RoleBinding physics.lattice/roles (service account ci, service_account)", edit(t, "physics.lattice", nil, roles("ci service_account")).Why)
 }
 
-// A key or a Unix user is as good as the role beside it, and as every other of
-// the same login there.
-func TestKeysAreGivenLikeRoles(t *testing.T) {
+// A key or a Unix user needs the role beside it, and every other role of the same
+// login there.
+func TestKeysNeedTheRoleBesideThem(t *testing.T) {
 	plain := func() *schema.RoleBinding {
 		return roles("petra tenant_owner", "petra project_viewer", "ben project_member")
 	}
@@ -101,8 +101,9 @@ func TestKeysAreGivenLikeRoles(t *testing.T) {
 	require.Equal(t, "", edit(t, "physics", uid(2000), uid(2000)).AtLeast)
 }
 
-// Who may edit a binding, by the role they hold and the role they touch.
-func TestEscalation(t *testing.T) {
+// Permission to change a binding, by the role of the user and the role that the
+// change touches.
+func TestBindingChangesCannotEscalate(t *testing.T) {
 	type cell struct{ place, holds, touches string }
 	allowed := map[cell]bool{}
 	for _, c := range []cell{

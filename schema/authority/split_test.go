@@ -10,15 +10,15 @@ import (
 )
 
 // Requirement D3, as TSR divides it: actions of a shared runtime's owner need a
-// role in its tenant, actions of a consumer a role in the project, and the
-// operator identity is a service account of the tenant, never of a project.
+// role in its tenant, actions of a consumer a role in the project. The operator
+// identity is a service account of the tenant, never of a project.
 func TestSharedRuntimeAuthorisationIsSplit(t *testing.T) {
 	runtime := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "cluster"}
 	attachment := schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "cluster", Name: "lattice"}
 	operation := schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Parent: "cluster", Name: "drain"}
 	contribution := schema.Key{Kind: schema.KindContribution, Tenant: "physics", Project: "lattice", Name: "nodes"}
 
-	// Who is somebody with one role and nothing else.
+	// who is a person with one role and nothing else.
 	type who struct{ login, place, role string }
 	var (
 		platformOps   = who{"otto", "", "platform_ops"}

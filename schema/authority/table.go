@@ -64,7 +64,7 @@ const (
 	NotesWrite           Permission = "notes.write"
 )
 
-// Cell is what a role may do with a permission, in the words of the matrix of ACP.
+// Cell is the right of a role to use a permission, as in the matrix of ACP.
 type Cell string
 
 // The cells. SameProject and Listed are for service accounts: they act in their own
@@ -84,8 +84,9 @@ type Row struct {
 	Roles      map[string]Cell `json:"roles"` // all nine
 }
 
-// Roles are the nine roles in the order of ACP's matrix, which is also their rank:
-// within a family, a role has what the roles after it have, and may give it.
+// Roles returns the nine roles in the order of ACP's matrix, which is also their rank.
+// Within a family, a role has the permissions of all roles after it, and may give those
+// roles.
 func Roles() []string {
 	return []string{
 		"platform_superadmin", "platform_ops", "tenant_owner", "tenant_admin",
@@ -204,7 +205,7 @@ func Permissions() []Permission {
 	return all
 }
 
-// Table returns every permission with what each of the nine roles may do.
+// Table returns every permission with the cells of the nine roles.
 func Table() []Row {
 	var t []Row
 	for _, r := range rows() {
@@ -253,8 +254,8 @@ func outranks(role, other string) bool {
 	return other == "" || i >= 0 && i <= rank(other)
 }
 
-// rank counts from the highest role. A service account ranks by what it may do,
-// which equals project_admin, not by its column.
+// rank counts from the highest role. A service account has the rank of project_admin,
+// which has equal permissions, not the rank of its column.
 func rank(role string) int {
 	if role == serviceAccount {
 		role = "project_admin"

@@ -25,9 +25,9 @@ const acp = `
 | apps.instance.member.operate | allow | allow | allow | allow | allow | allow | deny | deny | allow (same project only, explicit allowlist only) |
 `
 
-// lowest says of every permission the lowest role of each family that has it
-// (- none), and what a service account may. It is written from what the
-// documents say in words, apart from the table.
+// lowest has, for each permission, the lowest role of each family with it (- none), and
+// the cell of a service account. It is written from the text of the documents,
+// independently of the table.
 const lowest = `
 apps.catalog.read              platform_ops        tenant_admin project_viewer deny
 apps.versions.read             platform_ops        tenant_admin project_viewer deny
@@ -83,8 +83,8 @@ events.read                    platform_ops        tenant_admin project_viewer o
 notes.write                    platform_ops        tenant_admin project_member deny
 `
 
-// oracle is lowest, read: permission → roles that have it (not the service
-// account), and the account's word.
+// oracle is lowest, parsed: roles with each permission (without the service account),
+// and the account's cell.
 type oracle struct {
 	roles   []string
 	account string
@@ -113,8 +113,8 @@ func oracles(t testing.TB) map[authority.Permission]oracle {
 	return all
 }
 
-// The nine rows of ACP stand in the table cell for cell.
-func TestTheActionMatrixOfACP(t *testing.T) {
+// The nine rows of ACP are in the table cell for cell.
+func TestTableMatchesACPMatrix(t *testing.T) {
 	table := map[authority.Permission]authority.Row{}
 	for _, row := range authority.Table() {
 		require.NotContains(t, table, row.Permission, "each permission stands once")
@@ -138,15 +138,15 @@ func TestTheActionMatrixOfACP(t *testing.T) {
 	}
 }
 
-// Every row of the table is what the documents say in words; every row says
-// what it allows; and nobody of a family lacks what a lower one has.
-func TestTheTableIsWhatTheDocumentsSay(t *testing.T) {
+// Every row of the table matches the text of the documents and has a description.
+// Within a family, each role has all permissions of the lower ones.
+func TestTableMatchesDocuments(t *testing.T) {
 	want := oracles(t)
 	words := map[authority.Cell]string{authority.Deny: "deny", authority.SameProject: "own", authority.Listed: "listed"}
 	require.Len(t, authority.Table(), len(want))
 	for _, row := range authority.Table() {
 		o, ok := want[row.Permission]
-		require.True(t, ok, "%s stands in no document", row.Permission)
+		require.True(t, ok, "%s is in no document", row.Permission)
 		require.NotEmpty(t, row.Doc)
 		require.Len(t, row.Roles, 9)
 		for role, cell := range row.Roles {
@@ -158,7 +158,7 @@ func TestTheTableIsWhatTheDocumentsSay(t *testing.T) {
 			}
 			require.Equal(t, cell != authority.Deny, authority.RoleHas(role, row.Permission))
 		}
-		// SPA: a scheduler is an app, so neither key is a way round the other.
+		// SPA: a scheduler is an app, so neither key bypasses the other.
 		for _, same := range []string{"catalog.read", "instance.read", "instance.create", "instance.update", "instance.delete"} {
 			if string(row.Permission) == "scheduler."+same {
 				for role, cell := range row.Roles {
@@ -166,7 +166,7 @@ func TestTheTableIsWhatTheDocumentsSay(t *testing.T) {
 				}
 			}
 		}
-		// Who gives an account its role or key may do what the account may.
+		// A user with permission to give an account its role or key has the account's permissions.
 		if authority.RoleHas("service_account", row.Permission) {
 			require.True(t, authority.RoleHas("tenant_admin", row.Permission))
 			require.True(t, authority.RoleHas("project_admin", row.Permission) || strings.HasPrefix(string(row.Permission), "shared_runtimes."))
@@ -177,8 +177,9 @@ func TestTheTableIsWhatTheDocumentsSay(t *testing.T) {
 	require.False(t, authority.RoleHas("", authority.CatalogRead))
 }
 
-// Every key × role × place of the role × place asked for × kind of actor.
-func TestTheMatrix(t *testing.T) {
+// The test covers every key × role × place of the role × requested place × kind of
+// actor.
+func TestDecisionMatrix(t *testing.T) {
 	const key = "ssh-ed25519 AAAAanna"
 	scopes := []authority.Scope{{}, {Tenant: "physics"}, {Tenant: "biology"}, {Tenant: "physics", Project: "lattice"},
 		{Tenant: "physics", Project: "qcd"}, {Tenant: "biology", Project: "genomes"}, {Tenant: "nowhere"}, {Project: "lattice"}}
@@ -216,9 +217,9 @@ func TestTheMatrix(t *testing.T) {
 					for kind, actor := range kinds {
 						glass := platform && scope != authority.Scope{}
 						want := reaches && slices.Contains(o.roles, role) && !slices.Contains(never, kind) &&
-							(!glass || actor.BreakGlass != "" && kind != "glass, approver") // who approves breaks nothing
+							(!glass || actor.BreakGlass != "" && kind != "glass, approver") // an approver gets no break-glass access
 						d := authority.May(authority.Rules{Base: w.Desired}, actor, permission, scope)
-						// A hundred thousand cases: what is said of one is said when it fails.
+						// With a hundred thousand cases, a message is built only on failure.
 						if d.Allowed != want || d.BreakGlass != (want && glass) || d.Reason == "" ||
 							want && (d.Role != role || !strings.EqualFold("anna", d.By) || d.Source != w.binding(place).At("spec.members[0]")) {
 							t.Fatalf("%s by %s as %s of %q in %s: want %t, is %+v", permission, kind, role, place, scope, want, d)

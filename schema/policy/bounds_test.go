@@ -9,10 +9,9 @@ import (
 	"berth/schema/policy"
 )
 
-// Where members may be is what every layer says of it, with what becomes of an
-// instance that is elsewhere; and who asks for no GPUs under a maximum of them
-// gets none.
-func TestBounds(t *testing.T) {
+// The bounds on members combine all layers, with the fate of an instance outside
+// them. Under a maximum of GPUs an instance that requests none gets none.
+func TestBoundsCombineAllLayers(t *testing.T) {
 	over := map[string]string{physPolicy: document("Policy", "policy", "allowed_skus: [gpu-a100-2]\nmax_gpus_per_instance: 4\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
 	d := lab(t, over)
 	for day, fate := range map[string]schema.Fate{"2027-01-30": schema.FateStopping, "2027-01-31": schema.FateStopped} {
@@ -31,7 +30,7 @@ func TestBounds(t *testing.T) {
 		}
 	}
 
-	// Another day is another fate also where a Judge remembers the instance.
+	// The date changes the fate, also for an instance that the Judge remembers.
 	var j policy.Judge
 	before := j.Evaluate(d, d, "2027-01-30")
 	after := j.Evaluate(d, d, "2027-01-31")
@@ -39,7 +38,7 @@ func TestBounds(t *testing.T) {
 	require.Same(t, before.Instance(train), after.Instance(train))
 	require.Same(t, after.Bounds(train), j.Evaluate(d, d, "2027-02-01").Bounds(train))
 
-	// Where no policy says a word there are none.
+	// Without a policy there are no bounds.
 	platform, physics := *d.Platform, *d.Tenants["physics"]
 	platform.Policies, physics.Policy = nil, nil
 	lattice := *physics.Projects["lattice"]

@@ -22,7 +22,7 @@ import (
 // for concurrent use.
 type CapacityChecker struct {
 	mu      sync.Mutex
-	checked map[string][]checkedTenant // by tenant, the last used first
+	checked map[string][]checkedTenant // by tenant, the most recently used first
 }
 
 // checkedTenant is the result for a tenant and nodes.
@@ -91,9 +91,9 @@ func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSu
 		for _, i := range p.Instances {
 			declared := t.Projects[name].Instances[i.Key.Name]
 			if declared == nil || i.SharedRuntime != "" || denied[i.Key] {
-				continue // nothing is placed for it
+				continue // a denied instance gets no nodes
 			}
-			told := map[string]bool{} // fields; one cause is told once, whatever roles it meets
+			told := map[string]bool{} // reported fields; one cause is reported once, for all its roles
 			for _, role := range i.Roles {
 				d := demand{declared: declared, instance: i, role: role, nodes: nodes}
 				if f := d.check(); f != nil && !told[f.Path] {
@@ -114,7 +114,7 @@ type nodeSummary struct {
 }
 
 type nodeGroup struct {
-	*schema.NodeSpec // of one of them
+	*schema.NodeSpec // the spec of one of them
 	count            int
 }
 
@@ -166,7 +166,7 @@ func (d demand) check() *schema.Diagnostic {
 			continue
 		}
 		if step.unknown {
-			return nil // the reader says that no node has it
+			return nil // the reader reports that no node has it
 		}
 		return d.warn(step.field, step.code, "%s", step.message(left))
 	}
@@ -183,7 +183,7 @@ func (d demand) check() *schema.Diagnostic {
 // step narrows the nodes to those that meet one requirement.
 type step struct {
 	fits    func(nodeGroup) bool
-	unknown bool // no node at all has the name that is asked for
+	unknown bool // no node has the requested name
 	field   string
 	code    string
 	message func(before []nodeGroup) string // before: the nodes that met all earlier requirements
@@ -261,7 +261,7 @@ func (d demand) gpus(g schema.GPURequest) []step {
 	}
 }
 
-// atLeast is the step of an amount that each member asks for.
+// atLeast returns the step for an amount that each member requests.
 func (d demand) atLeast(field, code, what string, want int, of func(nodeGroup) int) step {
 	return step{
 		fits: func(n nodeGroup) bool { return of(n) >= want }, field: field, code: code,
@@ -294,7 +294,7 @@ func (d demand) keep(groups []nodeGroup, fits func(nodeGroup) bool) (kept []node
 	return kept
 }
 
-// warn is a warning at a field of the role, or at a field of the document.
+// warn returns a warning at a field of the role, or at a field of the document.
 func (d demand) warn(field, code, format string, args ...any) *schema.Diagnostic {
 	path := field
 	if !strings.HasPrefix(field, "spec.") {
@@ -304,7 +304,7 @@ func (d demand) warn(field, code, format string, args ...any) *schema.Diagnostic
 	return &f
 }
 
-// values lists the values that nodes have, each once; of many the beginning.
+// values lists the values of the nodes without duplicates, shortened if there are many.
 func values(groups []nodeGroup, of func(nodeGroup) string) string {
 	var all []string
 	for _, n := range groups {

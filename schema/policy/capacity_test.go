@@ -22,17 +22,17 @@ func capacity(d *schema.Desired) (lines []string) {
 	return lines
 }
 
-// node is a node of the lab with another capacity, and with more fields.
+// node returns a node of the lab with another capacity and additional fields.
 func node(name, capacity, more string) string {
 	return document("Node", name, "address: "+name+"\nregion: lab\nsku: gpu-a100-2\nroles: [worker]\ncapacity: {cpus: 4, memory_mib: 8000"+capacity+"}\n"+more)
 }
 
-// worker is the lab's instance with a worker role of this form.
+// worker returns the lab's instance with this worker role.
 func worker(role string) string { return instance("train", "roles: {worker: "+role+"}") }
 
-// TestWarningsOfWhatCanNeverRun: each reason why an instance can never run has a
-// warning, with its place and what to do.
-func TestWarningsOfWhatCanNeverRun(t *testing.T) {
+// Each reason why an instance can never run has a warning with its position and
+// the next step.
+func TestWarningsForUnplaceableInstances(t *testing.T) {
 	nodes := func(capacity, more string) map[string]string {
 		over := map[string]string{trainFile: worker("{count: 1}")}
 		for i := 1; i <= 4; i++ {
@@ -90,9 +90,9 @@ func TestWarningsOfWhatCanNeverRun(t *testing.T) {
 	require.Empty(t, shown, "every code is documented")
 }
 
-// TestCapacityIsCheckedAgainOnlyWhereItChanged: an instance that stays the same is
-// not checked again, unless the nodes changed in what placement sees of them.
-func TestCapacityIsCheckedAgainOnlyWhereItChanged(t *testing.T) {
+// An unchanged instance is not checked again, unless a change of the nodes affects
+// placement.
+func TestCapacityRechecksOnlyChanges(t *testing.T) {
 	var c policy.CapacityChecker
 	over := map[string]string{trainFile: worker("{count: 1, gpus: {type: a100, count: 4}, cpus: 8}")}
 	d := lab(t, over)

@@ -41,8 +41,8 @@ func (c *configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMess
 	return p.canonical
 }
 
-// canonical returns a value as canonical JSON: encoding sorts the keys, and it
-// cannot fail for a value that was read as JSON.
+// canonical returns a value as canonical JSON. Encoding sorts the keys, and cannot fail
+// for a value that was read as JSON.
 func canonical(v any) json.RawMessage {
 	data, _ := json.Marshal(v)
 	return data
@@ -61,7 +61,7 @@ func object(data json.RawMessage) map[string]any {
 	return m
 }
 
-// merge returns under with over merged over it, and changes neither.
+// merge returns under with over merged over it. It changes neither argument.
 func merge(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	for k, v := range over {

@@ -19,9 +19,8 @@ var (
 	folding  = schema.InstanceKey("biology", "proteins", "folding")
 )
 
-// An instance that a shared runtime carries is judged like any other, and left
-// alone.
-func TestSharedInstancesAreLeftAlone(t *testing.T) {
+// An instance on a shared runtime is evaluated like any other, and not planned.
+func TestSharedInstancesAreNotPlanned(t *testing.T) {
 	e := policy.Evaluate(estateFiles(t, "../../examples/campus", nil))
 	for key, runtime := range map[schema.Key]string{analysis: "department", folding: "commons"} {
 		require.Equal(t, runtime, e.Instance(key).SharedRuntime)
@@ -36,7 +35,7 @@ func TestSharedInstancesAreLeftAlone(t *testing.T) {
 	require.Equal(t, "allowed_control_plane_scopes", e.Denied(analysis)[0].Rule)
 }
 
-// What is only declared so far changes nothing for what runs.
+// Kinds that are only declared so far do not affect running instances.
 func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	const root = "../../examples/campus"
 	all := policy.Evaluate(estateFiles(t, root, nil))
@@ -69,7 +68,7 @@ func TestDeclaredKindsHaveNoEffect(t *testing.T) {
 	for _, e := range []*schema.Effective{without, all} {
 		for key := range e.All() {
 			if b := e.Bounds(key); b != nil {
-				b.Instance = nil // the document, which was changed for this
+				b.Instance = nil // the document, which the test changed
 			}
 		}
 	}

@@ -1,13 +1,13 @@
 // Package policy computes the effective estate. It merges the layers of policy,
 // narrows or denies instances by them, decides which artifact sources may be used,
-// fills in the values of the catalogue, lists who may submit work, and explains
-// each value by the layers that set it.
+// fills in the values of the catalogue, lists the users who may submit work, and
+// explains each value by the layers that set it.
 //
 // The layers are, from wide to narrow: the platform's policies by name, the
-// tenant's, the entitlement's overrides. Each can only narrow what those above it
-// allow: lists intersect, maxima take the least, and a missing key changes nothing.
-// A layer that allows more than those above it has no effect with that, and Wider
-// reports it.
+// tenant's, the entitlement's overrides. Each can only narrow the layers above it:
+// lists intersect, the least maximum counts, and a missing key changes nothing. A
+// layer that allows more than those above it does not widen them, and Wider reports
+// it.
 //
 // An existing instance that a rule denies is left running, unless the policies set
 // a day on which it is stopped and that day has come (At).
@@ -15,7 +15,7 @@
 // # Codes
 //
 // Findings of a rule have the code "policy." and the rule, such as
-// policy.allowed_regions. CapacityChecker also warns of what can never run:
+// policy.allowed_regions. CapacityChecker also warns of instances that can never run:
 //
 //	capacity.role            no node that the project may use has the role (warning)
 //	capacity.region          no node for the role is in the regions of the instance (warning)

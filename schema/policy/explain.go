@@ -12,7 +12,7 @@ import (
 // A value's JSON is null where it is not limited.
 type Explanation struct {
 	Key           schema.Key            `json:"key"`
-	Denied        bool                  `json:"denied"` // a rule refuses it
+	Denied        bool                  `json:"denied"` // denied by a rule
 	Noncompliance *schema.Noncompliance `json:"noncompliance,omitempty"`
 	Values        []Value               `json:"values"`
 }
@@ -20,10 +20,10 @@ type Explanation struct {
 // Value is one effective value of an instance.
 type Value struct {
 	Field     string            `json:"field"` // as in the documents, such as regions, roles.worker.sku, max_gpus_per_instance, config.partitions
-	Value     any               `json:"value"` // what Effective has, or the limit that holds
+	Value     any               `json:"value"` // the value in Effective, or the effective limit
 	Asked     any               `json:"asked,omitempty"`
-	Steps     []Step            `json:"steps"`               // the layers that speak of it, from wide to narrow
-	Decisions []schema.Decision `json:"decisions,omitempty"` // what policy did to it
+	Steps     []Step            `json:"steps"`               // layers that set it, from wide to narrow
+	Decisions []schema.Decision `json:"decisions,omitempty"` // decisions of policy about it
 }
 
 // Step is the value that one layer sets.
@@ -31,12 +31,12 @@ type Step struct {
 	Scope  Scope           `json:"scope"`
 	Source schema.Position `json:"source"`
 	Says   any             `json:"says"`
-	Value  any             `json:"value"` // after the layer
+	Value  any             `json:"value"` // value after the layer
 }
 
-// Explain explains an instance; ok is false if there is no valid one with that key.
-// It takes what EvaluateTenant takes, and uses the same code: a value after a layer
-// is the result of an evaluation that ends with that layer.
+// Explain explains an instance; ok is false if there is no valid one with that key. It
+// takes the arguments of EvaluateTenant and uses the same code: a value after a layer is
+// the result of an evaluation that ends with that layer.
 func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ...Option) (Explanation, bool) {
 	project := t.Projects[key.Project]
 	if project == nil || key.Tenant != t.Name {
@@ -57,7 +57,7 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	return out, true
 }
 
-// explanation is the compliance of the instance, without its values.
+// explanation returns the compliance of the instance, without its values.
 func (j *judgement) explanation() Explanation {
 	return Explanation{Key: j.key, Noncompliance: j.noncompliance, Denied: j.denied() || j.noncompliance != nil}
 }
@@ -182,7 +182,7 @@ func (k maximum) fold(layers []layer) []Step {
 	return steps
 }
 
-// limit is a maximum that holds, nil for none.
+// limit returns the effective maximum, nil without one.
 func (k maximum) limit(layers []layer) any {
 	if n, _, ok := k.least(layers); ok {
 		return n
@@ -190,7 +190,7 @@ func (k maximum) limit(layers []layer) any {
 	return nil
 }
 
-// explainLimits counts the instances of all, which are the project's.
+// explainLimits explains the limits on numbers. all are the instances of the project.
 func (j *judgement) explainLimits(all []*judgement) []Value {
 	count, ofApp := 0, 0
 	for _, o := range all {
@@ -211,7 +211,7 @@ func (j *judgement) explainGPUs() Value {
 	return j.limit("max_gpus_per_instance", maxGPUs(), j.layers, j.gpus, "spec.roles")
 }
 
-// limit is a maximum of layers, with what they decided of field.
+// limit explains a maximum of the layers, with its decisions about field.
 func (j *judgement) limit(name string, k maximum, layers []layer, asked int, field string) Value {
 	v := j.value(name, k.limit(layers), k.fold(layers), field, k.key)
 	v.Asked = asked
@@ -221,8 +221,8 @@ func (j *judgement) limit(name string, k maximum, layers []layer, asked int, fie
 	return v
 }
 
-// explainSources explains which hosts the instance's artifacts, and those its
-// project publishes for the app, may come from. Asked has the hosts of its version.
+// explainSources explains the allowed hosts for the instance's artifacts, and for those
+// that its project publishes for the app. Asked has the hosts of its version.
 func (j *judgement) explainSources() Value {
 	k := sourceHosts()
 	left, _ := k.allow(nil, j.layers)
@@ -278,7 +278,7 @@ func (j *judgement) explainConfig() []Value {
 	return out
 }
 
-// Text is a value as people read it: what is any is "any", a list its items.
+// Text formats a value for people: no limit is "any", a list is its items.
 func Text(v any) string {
 	switch v := v.(type) {
 	case nil:

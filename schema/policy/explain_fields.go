@@ -8,31 +8,32 @@ import (
 	"berth/schema"
 )
 
-// fields explains what a document and its version say where no policy speaks: of
-// instances and shared runtimes alike.
+// fields explains values that the document and its version set without a policy, for
+// instances and shared runtimes.
 type fields struct {
-	scope   Scope // of the document
+	scope   Scope // scope of the document
 	header  *schema.Header
 	version *schema.AppVersion
 }
 
-// says is a value of the document's own field, filled by the reader where the
-// document does not have it.
+// says returns the value of a field of the document, with the scope Default if the
+// reader filled it in.
 func (f fields) says(name string, value any) Value {
 	return Value{Field: name, Value: value, Steps: []Step{said(f.scope, f.header, "spec."+name, value, value)}}
 }
 
-// given are those of says that have something to say.
+// given returns the values that are not empty.
 func given(values ...Value) []Value {
 	return slices.DeleteFunc(values, func(v Value) bool { return v.Value == "" || v.Value == 0 || v.Value == false || v.Value == nil })
 }
 
-// of is what the version says of a field of its own.
+// of returns the value of a field of the version.
 func (f fields) of(name, field string, value any) Value {
 	return Value{Field: name, Value: value, Steps: []Step{said(ScopeVersion, &f.version.Header, field, value, value)}}
 }
 
-// onJobs is what becomes of jobs in the way: without a word they are waited for.
+// onJobs returns the rule for jobs that are in the way of a change; by default Berth
+// waits for them.
 func (f fields) onJobs(rule *schema.OnJobs) Value {
 	if rule == nil {
 		rule = &schema.OnJobs{Wait: true}
@@ -40,7 +41,7 @@ func (f fields) onJobs(rule *schema.OnJobs) Value {
 	return f.says("on_jobs", *rule)
 }
 
-// roles are the members of each role of the version: how many, and of what kind.
+// roles returns the number and the kind of members of each role of the version.
 func (f fields) roles(declared map[string]schema.InstanceRole) []Value {
 	var out []Value
 	manifest := f.version.Spec.Manifest.Roles
@@ -63,7 +64,8 @@ func (f fields) roles(declared map[string]schema.InstanceRole) []Value {
 	return out
 }
 
-// config is the version's parameters with those of the document, over, over them.
+// config returns the version's parameters with over, those of the document, merged over
+// them.
 func (f fields) config(over map[string]any) []Value {
 	under := object(f.version.Spec.Manifest.Parameters)
 	made := merge(under, over)
@@ -81,7 +83,8 @@ func (f fields) config(over map[string]any) []Value {
 	return out
 }
 
-// explainDocument is what the instance and its version say where no policy speaks.
+// explainDocument returns the values that the instance and its version set without a
+// policy.
 func (j *judgement) explainDocument() []Value {
 	spec := &j.instance.Spec
 	f := fields{ScopeInstance, &j.instance.Header, j.version}
@@ -100,7 +103,7 @@ func (j *judgement) explainDocument() []Value {
 	return out
 }
 
-// explainUsers says which role bindings let people submit work.
+// explainUsers returns the role bindings that let people submit work.
 func (j *judgement) explainUsers(t *schema.TenantEstate, p *schema.ProjectEstate) []Value {
 	names := func(us []schema.UnixUser) []string {
 		out := []string{}
@@ -131,8 +134,8 @@ func (j *judgement) explainUsers(t *schema.TenantEstate, p *schema.ProjectEstate
 	return []Value{out}
 }
 
-// carriedOnly leaves out of the values of an instance that a shared runtime carries
-// what is the shared runtime's: members and configuration.
+// carriedOnly removes members and configuration from the values of an instance on a
+// shared runtime. They belong to the shared runtime.
 func carriedOnly(values []Value) []Value {
 	return slices.DeleteFunc(values, func(v Value) bool {
 		return (strings.HasPrefix(v.Field, "config.") || strings.HasPrefix(v.Field, "roles.")) &&
@@ -140,9 +143,8 @@ func carriedOnly(values []Value) []Value {
 	})
 }
 
-// ExplainShared explains a shared runtime of a tenant, or of the platform where the
-// key names none, by the judgement that holds it; ok is false where there is no
-// valid one of that key.
+// ExplainShared explains a shared runtime of a tenant, or of the platform if the key has
+// no tenant. ok is false if there is no valid one with that key.
 func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Explanation, ok bool) {
 	e := d.SharedRuntime(key.Tenant, key.Name)
 	if e == nil {

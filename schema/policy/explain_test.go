@@ -12,8 +12,8 @@ import (
 	"berth/schema/policy"
 )
 
-// The chain of each value, with every kind of layer in it.
-func TestExplain(t *testing.T) {
+// The explanation lists the steps of each value, with every kind of layer.
+func TestExplainCoversAllLayers(t *testing.T) {
 	data, err := os.ReadFile("../../examples/lab/" + slurmVersion)
 	require.NoError(t, err)
 	d := lab(t, map[string]string{
@@ -36,8 +36,7 @@ func TestExplain(t *testing.T) {
 	require.Equal(t, string(want), string(got)+"\n")
 }
 
-// What is not there is not explained.
-func TestExplainNothing(t *testing.T) {
+func TestExplainRefusesUnknownInstance(t *testing.T) {
 	d := lab(t, nil)
 	for _, key := range []schema.Key{
 		schema.InstanceKey("physics", "lattice", "nobody"), schema.InstanceKey("physics", "nowhere", "train"), schema.InstanceKey("biology", "lattice", "train"),
@@ -47,8 +46,9 @@ func TestExplainNothing(t *testing.T) {
 	}
 }
 
-// The two maxima of instances are told apart: of the project, and of the app in it.
-func TestExplainCounts(t *testing.T) {
+// The explanation has two maxima of instances: of the project, and of the app in
+// it.
+func TestExplainSeparatesInstanceMaxima(t *testing.T) {
 	b := schema.InstanceKey("physics", "lattice", "b")
 	d := lab(t, map[string]string{
 		physPolicy:  document("Policy", "policy", "max_instances_per_project: 2"),
@@ -87,9 +87,9 @@ func TestText(t *testing.T) {
 	}
 }
 
-// An instance that a shared runtime carries has no configuration and no members of
-// its own; the runtime has, and what it says of them is told with its place.
-func TestExplainShared(t *testing.T) {
+// An instance on a shared runtime has no configuration and no members of its own.
+// The explanation of the runtime has them, with their positions.
+func TestExplainSharedRuntime(t *testing.T) {
 	d := estateFiles(t, "../../examples/campus", nil)
 	e, ok := policy.Explain(d.Platform, d.Tenants["physics"], analysis)
 	require.True(t, ok)
@@ -130,16 +130,16 @@ func TestExplainShared(t *testing.T) {
 	require.Equal(t, "platform_managed", find(schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"})["operating_mode"].Value)
 	_, ok = policy.ExplainShared(d, schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"})
 	require.False(t, ok)
-	platform := *d.Platform // the loader keeps what it read, for the other tests too
+	platform := *d.Platform // the loader shares its results with other tests
 	platform.Versions = nil
 	d = &schema.Desired{Platform: &platform, Tenants: d.Tenants}
 	_, ok = policy.ExplainShared(d, department)
 	require.False(t, ok)
 }
 
-// What becomes of an instance for where its members are is laid over what becomes
-// of it for what it asks, at the values that are about it.
-func TestExplainOutside(t *testing.T) {
+// The fate caused by the nodes of the members overrides the fate caused by the
+// instance's requests, at the values that it concerns.
+func TestExplainOutsideOverridesFate(t *testing.T) {
 	line := schema.Position{File: "platform/policy/zz.yaml", Line: 5}
 	outside := func(fate schema.Fate, because ...schema.Decision) *schema.Noncompliance {
 		n := &schema.Noncompliance{Key: train, Fate: fate, Because: because}

@@ -13,7 +13,7 @@ import (
 	"berth/schema"
 )
 
-// estateFiles is a small estate of one project, as c chooses.
+// estateFiles returns a small estate of one project, with random choices of c.
 func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	head := func(file string, k schema.Key) schema.Header {
 		return schema.Header{Key: k, File: file, Fields: []schema.FieldPos{{Path: "spec", Line: 5, Column: 1}}}
@@ -82,10 +82,10 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	return p, t
 }
 
-// What is explained is what is evaluated: of every value the last step, and the
-// value itself, are Effective's; a limit is exceeded exactly where it refuses;
-// every decision about the instance stands at one of its values.
-func TestExplainedIsEvaluated(t *testing.T) {
+// The last step of every value, and the value itself, match Effective. A limit is
+// exceeded exactly if it denies. Every decision about the instance is at one of
+// its values.
+func TestExplanationMatchesEvaluation(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 4))
 	c := chooser(r.IntN)
 	denied := 0
@@ -162,7 +162,7 @@ func explains(x Explanation, inst *schema.EffectiveInstance, e *schema.Effective
 	return nil
 }
 
-// orAny makes a list that is nil what Text reads as any.
+// orAny replaces a nil list by nil, which Text formats as any.
 func orAny(v any) any {
 	if list, ok := v.([]string); ok {
 		return orNil(list)
@@ -170,8 +170,8 @@ func orAny(v any) any {
 	return v
 }
 
-// What is no JSON object counts as empty.
-func TestOverlayConfig(t *testing.T) {
+// A value other than a JSON object counts as empty.
+func TestConfigIgnoresNonObjects(t *testing.T) {
 	for _, tc := range [][3]string{
 		{``, ``, `{}`},
 		{`null`, `[1]`, `{}`},
@@ -182,14 +182,14 @@ func TestOverlayConfig(t *testing.T) {
 	} {
 		v := &schema.AppVersion{Spec: schema.AppVersionSpec{Manifest: schema.Manifest{Parameters: json.RawMessage(tc[0])}}}
 		c := newConfigs()
-		for range 2 { // what is laid over the parameters does not stay there
+		for range 2 { // a merge does not change the parameters
 			require.Equal(t, tc[2], string(c.under(v, json.RawMessage(tc[1]))))
 		}
 	}
 }
 
-// What the reader would not let through is passed over, not judged.
-func TestWhatIsNotThereIsPassedOver(t *testing.T) {
+// Documents that the reader refuses are skipped, not evaluated.
+func TestInvalidReferencesAreSkipped(t *testing.T) {
 	p, tenant := chooser(func(int) int { return 0 }).estate()
 	project := tenant.Projects["p"]
 	project.Artifacts = map[string]*schema.Artifact{"a": {Spec: schema.ArtifactSpec{App: "one", Source: "nowhere"}}}
@@ -204,8 +204,8 @@ func TestWhatIsNotThereIsPassedOver(t *testing.T) {
 	require.Empty(t, EvaluateTenant(p, tenant).Projects["p"].Instances)
 }
 
-// The reader lets no service account have a Unix user; policy would give it
-// none either.
+// The reader refuses a service account with a Unix user; policy gives it none
+// either.
 func TestServiceAccountsHaveNoUser(t *testing.T) {
 	who := &schema.UnixUser{Name: "ci", UID: 20100}
 	project := &schema.ProjectEstate{Roles: &schema.RoleBinding{Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{

@@ -56,7 +56,8 @@ func outside(pattern string, patterns []string) (witness string, ok bool) {
 	}
 }
 
-// bothHosts returns the patterns of what both lists match, none within another.
+// bothHosts returns the patterns of the hosts that both lists match, without redundant
+// patterns.
 func bothHosts(a, b []string) []string {
 	met := []string{}
 	for _, x := range a {
@@ -73,7 +74,7 @@ func bothHosts(a, b []string) []string {
 	})
 }
 
-// meet returns the pattern of what both match, if there is any.
+// meet returns the pattern of the hosts that both match, if there are any.
 func meet(a, b string) (string, bool) {
 	aHost, aPort := splitPort(a)
 	bHost, bPort := splitPort(b)

@@ -8,8 +8,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// matches says whether a pattern stands for a host with its port, or without
-// one: the meaning in the plainest words, to hold covers against.
+// matches reports whether a pattern matches a host with its port, or without one. It is
+// the simple definition to test covers against.
 func matches(pattern, host string) bool {
 	name, port, _ := strings.Cut(pattern, ":")
 	is, at, _ := strings.Cut(host, ":")
@@ -61,8 +61,8 @@ func TestHostPatterns(t *testing.T) {
 	}
 }
 
-// A witness is a host, not a pattern: what a reader can try.
-func TestWitness(t *testing.T) {
+// A witness is a host that a user can try, not a pattern.
+func TestWitnessIsASingleHost(t *testing.T) {
 	var many []string
 	for c := 'a'; c <= 'z'; c++ {
 		many = append(many, string(c)+".example.org")
@@ -101,11 +101,11 @@ func TestBothHosts(t *testing.T) {
 	}
 }
 
-// What patterns may look like (schema/cue/common.cue).
+// Form of patterns (schema/cue/common.cue).
 var hostForm = regexp.MustCompile(`^(\*\.)?[a-z0-9]([-.a-z0-9]{0,252}[a-z0-9])?(:[0-9]{1,5})?$`)
 
-// A pattern is covered, or there is a witness, and the witness is one by the
-// plain meaning. What is covered has none among hosts made to be one.
+// A pattern is covered, or a witness outside exists and is correct by the simple
+// definition. A covered pattern has no witness among hosts made for it.
 func FuzzHostPatterns(f *testing.F) {
 	f.Add("*.example.org", "a.example.org,*.example.org:443")
 	f.Add("a.example.org:443", "*.example.org")

@@ -8,8 +8,8 @@ import (
 	"berth/schema"
 )
 
-// Limits of what a Judge keeps: for each tenant the last few estates, such as those
-// in force, on main and in a pull request; and only results of the last few
+// Limits of the results that a Judge keeps: for each tenant the last few estates, such
+// as those in force, on main and in a pull request; and only results of the last few
 // platforms.
 const (
 	mostEstates   = 4
@@ -23,15 +23,15 @@ const (
 // documents. Safe for concurrent use.
 type Judge struct {
 	mu      sync.Mutex
-	rules   []*judgedRules // the last used first
+	rules   []*judgedRules // the most recently used first
 	tenants map[string][]*judgedTenant
 }
 
 // judgedRules is rules with the platform's own decisions.
 type judgedRules struct {
 	*rules
-	platform *schema.Platform  // the last that had them
-	sources  []schema.Decision // of the platform's
+	platform *schema.Platform  // the last platform with these rules
+	sources  []schema.Decision // decisions about the platform's sources
 }
 
 // judgedTenant is the result for a tenant, and its inputs.
@@ -40,7 +40,7 @@ type judgedTenant struct {
 	estate   *schema.TenantEstate
 	fresh    map[string][]string // instances that do not exist yet, sorted, by project
 	today    string
-	dated    bool // another day may make another thing of it
+	dated    bool // the result may differ on another day
 	projects map[string]*judgedProject
 	result   *schema.EffectiveTenant
 }
@@ -86,7 +86,7 @@ func (r *judgedRules) ofPlatform(p, before *schema.Platform, today string) ([]sc
 	return r.rules.platform(p, r.sources, options{today: today, existing: notAmong(newRuntimes(p.SharedRuntimes, was))})
 }
 
-// by finds or makes the rules of a platform. Nodes make no rules.
+// by finds or makes the rules of a platform. Nodes do not affect rules.
 func (j *Judge) by(p *schema.Platform) *judgedRules {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -194,7 +194,7 @@ func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, t
 	}
 	for _, k := range known {
 		if maps.Equal(k.result.Projects, out.result.Projects) && slices.Equal(k.result.Own, out.result.Own) && slices.EqualFunc(k.result.Noncompliant, out.result.Noncompliant, sameFate) {
-			out.result = k.result // what changed was no matter of policy
+			out.result = k.result // the change does not affect policy
 		}
 	}
 	return out

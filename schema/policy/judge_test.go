@@ -13,8 +13,8 @@ import (
 	"berth/schema"
 )
 
-// history is a life of an estate: each step shares with the one before whatever
-// it does not change, as the reader does.
+// history is a changing estate. As the reader does, each step shares all unchanged
+// values with the previous one.
 type history struct {
 	chooser
 	d   *schema.Desired
@@ -36,7 +36,7 @@ func (h *history) platform() {
 	h.d = &schema.Desired{Platform: p, Tenants: h.d.Tenants}
 }
 
-// tenant changes a tenant, or makes it.
+// tenant changes or creates a tenant.
 func (h *history) tenant(name string, change func(*schema.TenantEstate)) {
 	var next schema.TenantEstate
 	if was := h.d.Tenants[name]; was != nil {
@@ -53,7 +53,7 @@ func (h *history) tenant(name string, change func(*schema.TenantEstate)) {
 	h.d.Tenants[name] = &next
 }
 
-// made is a project made anew.
+// made returns a newly built project.
 func (h *history) made(tenant, name string) *schema.ProjectEstate {
 	_, t := h.estate()
 	p := t.Projects["p"]
@@ -64,7 +64,7 @@ func (h *history) made(tenant, name string) *schema.ProjectEstate {
 	return p
 }
 
-// project changes a project of a tenant by what one that was made anew has.
+// project changes a project of a tenant by values from a newly built one.
 func (h *history) project(tenant string, change func(p, from *schema.ProjectEstate)) {
 	h.tenant(tenant, func(t *schema.TenantEstate) {
 		name := slices.Sorted(maps.Keys(t.Projects))[h.chooser(len(t.Projects))]
@@ -74,7 +74,7 @@ func (h *history) project(tenant string, change func(p, from *schema.ProjectEsta
 	})
 }
 
-// step changes something, and says what.
+// step makes a change and describes it.
 func (h *history) step() string {
 	name := []string{"t", "u"}[h.chooser(2)]
 	_, fresh := h.estate()
@@ -149,15 +149,14 @@ func (h *history) step() string {
 	return "an instance"
 }
 
-// evaluated is what nobody who remembers anything comes to.
+// evaluated returns the result of an evaluation without memory.
 func evaluated(d, before *schema.Desired, today string) *schema.Effective {
 	return Evaluate(d, At(today), Existing(func(k schema.Key) bool { return before.Instance(k) != nil }))
 }
 
-// What a Judge says is what is said from nothing, whatever it was asked before,
-// and whatever was in force at each step; and what nothing happened to is the
-// same value.
-func TestJudgedAgainIsEvaluated(t *testing.T) {
+// The result of a Judge equals an evaluation without memory, for any earlier calls
+// and any state in force. Unchanged values stay the same pointers.
+func TestJudgeMatchesEvaluate(t *testing.T) {
 	steps := map[string]int{}
 	for seed := range uint64(40) {
 		r := rand.New(rand.NewPCG(seed, 7))
@@ -199,9 +198,9 @@ func TestJudgedAgainIsEvaluated(t *testing.T) {
 	require.Len(t, steps, 14)
 }
 
-// One changed document leaves all that it is not about the same values, those
-// beside it in its project too.
-func TestWhatDidNotChangeIsTheSameValue(t *testing.T) {
+// One changed document leaves all unrelated values the same pointers, also in its
+// own project.
+func TestJudgeSharesUnchangedValues(t *testing.T) {
 	h := newHistory(chooser(func(n int) int { return n - 1 }))
 	var j Judge
 	first := j.Evaluate(h.d, h.d, "2027-01-01")
@@ -230,8 +229,8 @@ func TestWhatDidNotChangeIsTheSameValue(t *testing.T) {
 	require.Same(t, next.Tenants["t"], j.Evaluate(h.d, h.d, "2027-01-02").Tenants["t"], "a file that policy has nothing to do with")
 }
 
-// A Judge forgets tenants that are gone, and serves several at once.
-func TestJudgeForgets(t *testing.T) {
+// A Judge forgets deleted tenants, and serves several callers at once.
+func TestJudgeForgetsDeletedTenants(t *testing.T) {
 	h := newHistory(chooser(rand.New(rand.NewPCG(1, 1)).IntN))
 	var j Judge
 	for n := range 20 {

@@ -10,11 +10,11 @@ import (
 	"berth/schema"
 )
 
-// The plain meaning of overlays, to hold the code against: every value there
-// is, and which of them an item stands for, as bits.
+// The simple definition of overlays, to test the code against: all possible values, with
+// the set of values that each item matches as bits.
 
 var (
-	names    = []string{"n0", "n1", "n2", "n3"} // of regions, SKUs, modes and scopes alike
+	names    = []string{"n0", "n1", "n2", "n3"} // for regions, SKUs, modes and scopes
 	patterns = []string{"x", "a.x", "*.x", "b.a.x", "*.a.x", "*.b.a.x", "a.x:1", "*.x:1", "*.x:2", "*.a.x:1", "y", "y:2"}
 	hosts    = func() (all []string) {
 		for _, h := range []string{"x", "a.x", "zz.x", "b.a.x", "zz.a.x", "c.b.a.x", "zz.b.a.x", "y"} {
@@ -26,7 +26,7 @@ var (
 	}()
 )
 
-// standsFor are the hosts that a pattern stands for.
+// standsFor returns the hosts that a pattern matches.
 func standsFor(pattern string) (all uint64) {
 	for i, h := range hosts {
 		if matches(pattern, h) {
@@ -36,10 +36,10 @@ func standsFor(pattern string) (all uint64) {
 	return all
 }
 
-// known keeps what standsFor said.
+// known caches results of standsFor.
 var known = map[string]uint64{}
 
-// bits of the values that a list allows; nil is all.
+// bits returns the values that a list allows; nil allows all.
 func bits(k list, items []string) (all uint64) {
 	if items == nil {
 		return ^uint64(0)
@@ -59,7 +59,7 @@ func bits(k list, items []string) (all uint64) {
 	return all
 }
 
-// chooser picks numbers below n: at random, or as a fuzzer's bytes say.
+// chooser picks numbers below n: at random, or from the bytes of a fuzzer.
 type chooser func(n int) int
 
 func (c chooser) list(of []string) []string {
@@ -95,10 +95,10 @@ func (c chooser) layers() (ls []layer) {
 	return ls
 }
 
-// checkLayers holds a chain of layers against the plain meaning: a layer's
-// effective value is what every layer down to it allows, so within the one
-// above it, and the same where the layer says nothing; and a layer is wider
-// exactly where it loses something by that.
+// checkLayers tests a chain of layers against the simple definition. The effective value
+// of a layer is the set that all layers down to it allow, so it is within the one above.
+// It is equal if the layer has no value. A layer is reported as wider exactly if it
+// loses a value by that.
 func checkLayers(layers []layer) error {
 	var wide []string
 	last := len(layers) - 1
@@ -167,7 +167,7 @@ func describe(layers []layer) string {
 	return out
 }
 
-// Layers only narrow, whatever they say (reliability.md I3).
+// Layers only narrow, for any values (reliability.md I3).
 func TestLayersOnlyNarrow(t *testing.T) {
 	began, cases := time.Now(), 100_000
 	r := rand.New(rand.NewPCG(1, 2))

@@ -6,9 +6,9 @@ import (
 	"berth/schema"
 )
 
-// strictest returns the strictest rule for instances that are no longer allowed, and
-// its layer: stop before hold, the earlier day before the later, the wider layer of
-// equal ones. A stop without a day has no effect; the reader refuses it.
+// strictest returns the strictest rule for instances that are no longer allowed, and its
+// layer: stop before hold, the earlier day before the later, the wider layer of equal
+// ones. A stop without a day has no effect; the reader refuses it.
 func strictest(layers []layer) (n schema.Noncompliant, by layer, ok bool) {
 	stops := func(n schema.Noncompliant) bool { return n.Action == schema.NoncompliantStop }
 	for _, l := range layers {
@@ -25,7 +25,7 @@ func strictest(layers []layer) (n schema.Noncompliant, by layer, ok bool) {
 	return n, by, ok
 }
 
-// fate returns what the layers decide about an instance that is no longer allowed,
+// fate returns the decision of the layers about an instance that is no longer allowed,
 // without Because and Key.
 func fate(layers []layer, today string) schema.Noncompliance {
 	n, by, said := strictest(layers)
@@ -36,7 +36,7 @@ func fate(layers []layer, today string) schema.Noncompliance {
 	}
 	switch {
 	case n.GraceUntil == "":
-	case today < n.GraceUntil: // as it is where nobody says which day it is
+	case today < n.GraceUntil: // unchanged if the day is unknown
 		out.Fate = schema.FateStopping
 	default:
 		out.Fate = schema.FateStopped
@@ -44,7 +44,8 @@ func fate(layers []layer, today string) schema.Noncompliance {
 	return out
 }
 
-// limits returns where members may be, by the layers; nil if no layer has a limit.
+// limits returns the limits of the layers on the nodes of members; nil if no layer has a
+// limit.
 func limits(layers []layer) *schema.Limits {
 	says := func(k list) (all []schema.Allowed) {
 		for _, l := range layers {
@@ -66,7 +67,7 @@ func limits(layers []layer) *schema.Limits {
 	return out
 }
 
-// bound sets where the instance may be, and its fate elsewhere.
+// bound sets the allowed nodes of the instance, and its fate on others.
 func (j *judgement) bound(today string) {
 	if j.limits == nil {
 		return

@@ -15,11 +15,11 @@ import (
 
 var everything = policy.Existing(func(schema.Key) bool { return true })
 
-// Of what several layers say becomes of instances the strictest holds, and
-// nothing is stopped before its day or without one.
-func TestNoncompliant(t *testing.T) {
+// The strictest rule of several layers counts. No instance is stopped before its
+// day, or without a day.
+func TestStrictestNoncompliantRuleCounts(t *testing.T) {
 	for name, tc := range map[string]struct {
-		platform, tenant string // noncompliant of each
+		platform, tenant string // noncompliant in each policy
 		today            string
 		fate             schema.Fate
 		day, source      string
@@ -80,13 +80,13 @@ func TestNoncompliant(t *testing.T) {
 			require.Equal(t, tc.message, said.Message)
 			require.Equal(t, "spec.desired_state", said.Field)
 			stopped := tc.fate == schema.FateStopped
-			require.Equal(t, stopped, len(e.Denied(train)) == 0, "who is to be stopped is planned, who is held is not")
+			require.Equal(t, stopped, len(e.Denied(train)) == 0, "a stopped instance is planned, a held one is not")
 			require.Equal(t, stopped, e.Instance(train).DesiredState == schema.DesiredStopped)
 			require.Equal(t, stopped, said.Verdict == schema.Narrow)
 			require.Len(t, policy.Findings(e.Decisions()), 1, "a document that does not comply is found on every day")
 			require.Equal(t, policy.Findings(policy.Evaluate(d, everything).Decisions()), policy.Findings(e.Decisions()))
 
-			// A new instance is refused, and that is all.
+			// A new instance is denied, with no fate.
 			e = policy.Evaluate(d, policy.At(tc.today))
 			require.NotEmpty(t, e.Denied(train))
 			require.Empty(t, e.Noncompliant())
@@ -94,8 +94,8 @@ func TestNoncompliant(t *testing.T) {
 	}
 }
 
-// A stop without a day is none, whoever built what is judged.
-func TestNoSilentStop(t *testing.T) {
+// A stop without a day has no effect, even if the reader did not check it.
+func TestStopNeedsADay(t *testing.T) {
 	d := lab(t, map[string]string{physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1")})
 	d.Tenants["physics"].Policy.Spec.Noncompliant = schema.Noncompliant{Action: schema.NoncompliantStop}
 	e := policy.Evaluate(d, everything, policy.At("2030-01-01"))
@@ -104,9 +104,9 @@ func TestNoSilentStop(t *testing.T) {
 	require.Equal(t, schema.DesiredRunning, e.Instance(train).DesiredState)
 }
 
-// What policy stops is stopped though its owner suspended it, or what is above it:
-// else whoever may suspend could let run for ever what policy refuses.
-func TestAStopGoesBeforeSuspension(t *testing.T) {
+// A stop by policy also applies to a suspended instance. Otherwise a user with
+// permission to suspend could keep a denied instance running for ever.
+func TestPolicyStopOverridesSuspension(t *testing.T) {
 	const root, tenant, project = "../../examples/lab/", "tenants/physics/tenant.yaml", "tenants/physics/projects/lattice/project.yaml"
 	for _, file := range []string{tenant, project, entitlement, trainFile} {
 		over := map[string]string{physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1\nnoncompliant: {action: stop, grace_until: 2027-01-31}")}
@@ -115,7 +115,7 @@ func TestAStopGoesBeforeSuspension(t *testing.T) {
 			require.NoError(t, err)
 			over[name] = string(data)
 		}
-		over[trainFile] += "  desired_state: stopped\n" // so that this alone is no other value
+		over[trainFile] += "  desired_state: stopped\n" // so that this alone changes no other value
 		over[file] = strings.Replace(over[file], "\nspec:", "\nsuspend: true\nspec:", 1)
 		d := lab(t, over)
 		var j policy.Judge
@@ -135,14 +135,14 @@ func TestAStopGoesBeforeSuspension(t *testing.T) {
 		require.Equal(t, physPolicy, x.Values[i].Steps[len(x.Values[i].Steps)-1].Source.File)
 	}
 
-	// No runtime carries what is on a shared one: nobody could stop it either.
+	// No runtime supports an instance on a shared one, so it cannot be stopped either.
 	carried := schema.EffectiveInstance{SharedRuntime: "commons", Suspend: true}
 	require.True(t, carried.Stopped().Suspend)
 }
 
-// What a change of policy does to whom, with both places, and nothing of whom
-// it does nothing to.
-func TestImpacted(t *testing.T) {
+// Impacted lists the effects of a change of policy, with both positions, and no
+// unaffected instance.
+func TestImpactedListsChangedFates(t *testing.T) {
 	declared := lab(t, nil)
 	in := func(spec string) *schema.Effective {
 		return policy.Evaluate(lab(t, map[string]string{physPolicy: document("Policy", "policy", spec)}), everything, policy.At("2026-06-01"))
@@ -171,28 +171,28 @@ func TestImpacted(t *testing.T) {
 	require.Equal(t, []string{"Instance physics.lattice/train stopping 2026-06-15" + because}, tell(grace, sooner))
 	require.Equal(t, []string{"Instance physics.lattice/train complies " + because}, tell(over, open))
 
-	// Another rule is news; the same rule on another line is none.
+	// A different rule is a change; the same rule on another line is not.
 	require.Equal(t, []string{"Instance physics.lattice/train held  allowed_control_plane_scopes " + physPolicy + ":6 " + trainFile + ":6"}, tell(held, in("allowed_control_plane_scopes: [tenant]")))
 	require.Empty(t, tell(held, in("allowed_regions: [lab]\nmax_gpus_per_instance: 1")))
 
-	// What goes altogether is told elsewhere.
+	// A deleted instance is reported elsewhere.
 	gone := in("max_gpus_per_instance: 6")
 	delete(gone.Tenants[train.Tenant].Projects[train.Project].Instances, train.Name)
 	require.Empty(t, tell(held, gone))
 
-	// Several, in order.
+	// Several instances, in order.
 	all := in("allowed_operating_modes: []")
 	require.Len(t, policy.Impacted(open, all, declared), len(all.Noncompliant()))
 	require.IsIncreasing(t, tell(open, all))
 }
 
-// A refused instance that exists counts: no new one comes in its place.
-func TestWhatIsHeldCounts(t *testing.T) {
+// A denied instance that exists counts: no new one takes its place.
+func TestHeldInstancesCount(t *testing.T) {
 	d := lab(t, map[string]string{
 		physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1\nmax_instances_per_project: 1"),
 		"tenants/physics/projects/lattice/instances/a.yaml": instance("a", "")})
 	a := schema.InstanceKey("physics", "lattice", "a")
 	e := policy.Evaluate(d, policy.Existing(func(k schema.Key) bool { return k == train }))
 	require.Equal(t, "would be instance 2 of the project, at most 1 are allowed", e.Denied(a)[0].Message)
-	require.Empty(t, policy.Evaluate(d).Denied(a), "what never came does not count")
+	require.Empty(t, policy.Evaluate(d).Denied(a), "an instance that never existed does not count")
 }

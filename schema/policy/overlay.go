@@ -12,8 +12,8 @@ import (
 // Scope is the kind of document of a layer.
 type Scope string
 
-// The scopes: the layers of policy from wide to narrow, and the documents whose
-// values they limit. Default stands for a value that the reader filled in.
+// The scopes: the layers of policy from wide to narrow, and the documents whose values
+// they limit. Default stands for a value that the reader filled in.
 const (
 	ScopePlatform    Scope = "platform"
 	ScopeTenant      Scope = "tenant"
@@ -33,7 +33,7 @@ type layer struct {
 	schema.Overlay
 	scope        Scope
 	header       *schema.Header
-	prefix       string // of the overlay's fields in its document
+	prefix       string // path of the overlay's fields in its document
 	deny         []string
 	noncompliant schema.Noncompliant
 }
@@ -58,8 +58,8 @@ func platformLayers(p *schema.Platform) []layer {
 	return append([]layer{ownSources(p)}, ls...)
 }
 
-// ownSources is the widest layer if no policy of the platform lists source hosts: it
-// allows the hosts of the platform's own sources only. Otherwise a tenant's list
+// ownSources returns the widest layer if no policy of the platform lists source hosts.
+// It allows only the hosts of the platform's own sources. Otherwise a tenant's list
 // would allow any host.
 func ownSources(p *schema.Platform) layer {
 	l := layer{Overlay: schema.Overlay{ArtifactSourceAllowlist: []string{}}, scope: ScopePlatform,
@@ -92,10 +92,10 @@ func entitlementLayers(above []layer, e *schema.Entitlement) []layer {
 // list is a key that lists allowed values.
 type list struct {
 	key  string
-	one  string // an item of it, in words
+	one  string // name of an item
 	of   func(schema.Overlay) []string
-	both func(a, b []string) []string // what both lists allow
-	// beyond returns something that item allows and the list does not.
+	both func(a, b []string) []string // intersection of two lists
+	// beyond returns a value that item allows and the list does not.
 	beyond func(item string, allowed []string) (witness string, ok bool)
 }
 
@@ -146,7 +146,7 @@ func maxGPUs() maximum {
 	return maximum{"max_gpus_per_instance", func(o schema.Overlay) *int { return o.MaxGPUsPerInstance }}
 }
 
-// allow narrows values by the list of each layer. Nil values mean "any". by is the
+// allow narrows values by the list of each layer. Nil values mean "any". by has the
 // layers that removed a value.
 func (k list) allow(values []string, layers []layer) (left []string, by []layer) {
 	left = slices.Clone(values)
@@ -172,7 +172,7 @@ func (k list) allow(values []string, layers []layer) (left []string, by []layer)
 	return left, by
 }
 
-// refuses returns the first layer that does not allow all of item, and something it
+// refuses returns the first layer that does not allow all of item, and a value that it
 // does not allow.
 func (k list) refuses(item string, layers []layer) (by layer, witness string, ok bool) {
 	for _, l := range layers {
@@ -185,7 +185,7 @@ func (k list) refuses(item string, layers []layer) (by layer, witness string, ok
 	return layer{}, "", false
 }
 
-// least returns the layer with the least maximum; the widest of equal ones.
+// least returns the layer with the least maximum, the widest of equal ones.
 func (k maximum) least(layers []layer) (n int, by layer, ok bool) {
 	for _, l := range layers {
 		if m := k.of(l.Overlay); m != nil && (!ok || *m < n) {
@@ -195,7 +195,7 @@ func (k maximum) least(layers []layer) (n int, by layer, ok bool) {
 	return n, by, ok
 }
 
-// only describes a list; a long one by its beginning.
+// only describes a list and shortens a long one.
 func only(allowed []string) string {
 	const most = 8
 	if len(allowed) == 0 {

@@ -72,8 +72,8 @@ func sortDecisions(ds []schema.Decision) {
 	})
 }
 
-// EvaluateTenant evaluates one tenant. The result depends on nothing but the
-// platform and the tenant.
+// EvaluateTenant evaluates one tenant. The result depends only on the platform and the
+// tenant.
 func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) *schema.EffectiveTenant {
 	return newRules(p).tenant(t, with(opts))
 }
@@ -83,7 +83,7 @@ type rules struct {
 	apps     map[string]*schema.App
 	versions map[string]map[string]*schema.AppVersion
 	policies map[string]*schema.Policy
-	sources  map[string]*schema.ArtifactSource // which versions are made from
+	sources  map[string]*schema.ArtifactSource // sources of versions
 	layers   []layer
 	configs  *configs
 }
@@ -152,7 +152,7 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		ent := project.Entitlements[i.Spec.App]
 		app, version := r.apps[i.Spec.App], r.versions[i.Spec.App][i.Spec.Version]
 		if ent == nil || app == nil || version == nil {
-			continue // the reader lets none of these through
+			continue // the reader refuses these
 		}
 		old, fresh := was[i.Key.Name], !o.existing(i.Key)
 		same := old != nil && old.instance == i && old.ent == ent && slices.EqualFunc(old.suspended, suspended, sameDocument)
@@ -175,12 +175,12 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 			alone.artifacts()
 			alone.effective(who(), r.configs)
 			if same {
-				alone.result = old.alone.result // whether it is new makes no other value
+				alone.result = old.alone.result // a new instance has the same effective value
 			}
 		}
 		nth, nthOfApp := counts.count(alone)
 		if same && alone == old.alone && old.nth == nth && old.nthOfApp == nthOfApp && !old.dated() && old.noncompliance == nil {
-			all = append(all, old) // no day makes another thing of what complies
+			all = append(all, old) // the day does not affect a compliant instance
 			continue
 		}
 		j := *alone
@@ -193,14 +193,14 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 			j.bounds = old.bounds
 		}
 		if same && old.result.DesiredState == j.result.DesiredState && old.result.Suspend == j.result.Suspend {
-			j.result = old.result // the only values that the others, or the day, change
+			j.result = old.result // other instances and the day affect only these values
 		}
 		all = append(all, &j)
 	}
 	return all
 }
 
-// entitled is the layers and limits of one entitlement.
+// entitled has the layers and limits of one entitlement.
 type entitled struct {
 	layers []layer
 	limits *schema.Limits
@@ -208,23 +208,23 @@ type entitled struct {
 
 // judgement is the evaluation of one instance.
 type judgement struct {
-	alone    *judgement // by its own values, whatever else the project has and whichever day it is; never changes
+	alone    *judgement // result by its own values, independent of other instances and the day; never changes
 	instance *schema.Instance
 	key      schema.Key
 	app      *schema.App
 	version  *schema.AppVersion
 	ent      *schema.Entitlement
-	sources  map[string]*schema.ArtifactSource // the platform's, which versions are made from
+	sources  map[string]*schema.ArtifactSource // sources of the platform, used by versions
 	new      bool
-	above    []layer // of the platform and the tenant
-	layers   []layer // the entitlement's, too
+	above    []layer // layers of the platform and the tenant
+	layers   []layer // layers down to the entitlement
 	limits   *schema.Limits
 
-	suspended []*schema.Header // of tenant and project, where they say suspend: true
+	suspended []*schema.Header // documents of tenant and project with suspend: true
 
 	result        *schema.EffectiveInstance
-	gpus          int // asked for
-	nth, nthOfApp int // what it was counted as
+	gpus          int // requested number
+	nth, nthOfApp int // its numbers in the count
 	decisions     []schema.Decision
 	noncompliance *schema.Noncompliance
 	bounds        *schema.Bounds
@@ -396,9 +396,9 @@ type counts struct {
 
 func newCounts(o options) *counts { return &counts{options: o, byApp: map[string]int{}} }
 
-// order returns the order of counting: existing instances first, then by name.
-// Whether an instance runs makes no difference; otherwise a user who may start and
-// stop one could choose which other instance exceeds the maximum.
+// order returns the order of counting: existing instances first, then by name. It
+// ignores whether an instance runs. Otherwise a user with permission to start and stop
+// one could choose the instance that exceeds the maximum.
 func (c *counts) order(all map[string]*schema.Instance) []*schema.Instance {
 	list := slices.Collect(maps.Values(all))
 	rank := func(i *schema.Instance) int {
@@ -426,8 +426,8 @@ func (c *counts) count(j *judgement) (nth, nthOfApp int) {
 	return c.all, c.byApp[app]
 }
 
-// counted checks the number of instances: those of the project against the layers
-// above, those of the app against the entitlement's.
+// counted compares the instances of the project with the layers above, and those of the
+// app with the entitlement.
 func (j *judgement) counted() {
 	if j.denied() {
 		return

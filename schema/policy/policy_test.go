@@ -17,13 +17,13 @@ import (
 	"berth/schema/policy"
 )
 
-// lab is examples/lab with some files written over ("" removes one).
+// lab is examples/lab with some files replaced ("" removes one).
 func lab(t *testing.T, over map[string]string) *schema.Desired {
 	t.Helper()
 	return estateFiles(t, "../../examples/lab", over)
 }
 
-// loader is one for all tests: making it takes longer than reading an estate.
+// loader is shared by all tests: creating it takes longer than reading an estate.
 var loader = sync.OnceValues(func() (*estate.Loader, error) {
 	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
 	if err != nil {
@@ -55,7 +55,7 @@ func estateFiles(t *testing.T, root string, over map[string]string) *schema.Desi
 	require.NoError(t, err)
 	r, err := l.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
-	require.False(t, schema.HasErrors(r.Diagnostics), r.Diagnostics) // names of nothing are warned of
+	require.False(t, schema.HasErrors(r.Diagnostics), r.Diagnostics) // missing names get warnings
 	return r.Desired
 }
 
@@ -67,7 +67,7 @@ const (
 	slurmVersion = "platform/catalog/slurm/22-05.yaml"
 )
 
-var update = flag.Bool("update", false, "write testdata anew")
+var update = flag.Bool("update", false, "rewrite testdata")
 
 var train = schema.InstanceKey("physics", "lattice", "train")
 
@@ -80,7 +80,7 @@ func instance(name, extra string) string {
 	return document("Instance", name, "app: slurm\nversion: 22-05\ndisplay_name: "+name+"\n"+extra)
 }
 
-func TestTheLabIsAllowed(t *testing.T) {
+func TestLabIsAllowed(t *testing.T) {
 	d := lab(t, nil)
 	e := policy.Evaluate(d)
 	require.Empty(t, e.Decisions())
@@ -95,19 +95,19 @@ func TestTheLabIsAllowed(t *testing.T) {
 	require.Equal(t, string(want), string(got)+"\n")
 }
 
-// An instance's config lies over the version's parameters; what it does not
-// say is the version's, what neither says is the runtime's default.
-func TestConfigLayers(t *testing.T) {
+// An instance's config overrides the version's parameters; missing values are the
+// runtime's defaults.
+func TestConfigIsMergedOverParameters(t *testing.T) {
 	e := policy.Evaluate(lab(t, nil)).Instance(schema.InstanceKey("biology", "genomes", "assembly"))
 	require.Equal(t, `{"identity":"managed","partitions":[{"default":true,"name":"assembly"},{"max_time_minutes":30,"name":"quick"}],"scheduler":{"interval_seconds":30}}`, string(e.Config))
 }
 
-// Each rule refuses what it is there to refuse, and says where it stands.
-func TestRefusals(t *testing.T) {
+// Each rule denies its case and names its position.
+func TestEachRuleDenies(t *testing.T) {
 	for name, tc := range map[string]struct {
 		over   map[string]string
 		rule   string
-		source string // file:line of the layer that decides
+		source string // file:line of the deciding layer
 		at     string // field
 	}{
 		"gpus, the tenant's layer is the least": {
@@ -129,7 +129,7 @@ func TestRefusals(t *testing.T) {
 			"allowed_regions", labPolicy + ":7", "spec.regions"},
 		"operating mode": {
 			map[string]string{
-				trainFile: instance("train", "control_plane_scope: platform\nshared_runtime: commons"), // whose mode it has without saying so
+				trainFile: instance("train", "control_plane_scope: platform\nshared_runtime: commons"), // the app's default mode
 				"platform/shared-runtimes/commons/runtime.yaml": document("SharedRuntime", "commons", "app: slurm\nversion: 22-05\ndisplay_name: x\nattached_project_ids: [physics.lattice]"),
 			},
 			"allowed_operating_modes", labPolicy + ":11", "spec.operating_mode"},
@@ -172,8 +172,9 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Disabled stops new instances; existing ones go on, and a warning stands there.
-func TestStatus(t *testing.T) {
+// A disabled app or version denies new instances. Existing ones continue, with a
+// warning at their document.
+func TestDisabledDeniesOnlyNewInstances(t *testing.T) {
 	version := func(status string) map[string]string {
 		data, err := os.ReadFile("../../examples/lab/" + slurmVersion)
 		require.NoError(t, err)
@@ -189,7 +190,7 @@ func TestStatus(t *testing.T) {
 		require.Equal(t, "status", d.Rule)
 	}
 	found := policy.Findings(policy.Evaluate(lab(t, version("deprecated"))).Decisions())
-	require.Len(t, found, 2, "each instance that uses it is told of")
+	require.Len(t, found, 2, "each instance that uses it gets a warning")
 	for _, f := range found {
 		require.Equal(t, schema.SeverityWarning, f.Severity)
 		require.Equal(t, "policy.status", f.Code)
@@ -197,7 +198,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// A new instance never pushes out one that exists, whatever its name.
+// A new instance never displaces an existing one, for any name.
 func TestExistingInstancesAreCountedFirst(t *testing.T) {
 	a := schema.InstanceKey("physics", "lattice", "a")
 	d := lab(t, map[string]string{
@@ -227,8 +228,8 @@ func TestUsers(t *testing.T) {
 	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Instance(schema.InstanceKey("biology", "genomes", "assembly")).Users)
 }
 
-// Each tenant is judged by the platform and what is its own.
-func TestTenantsAreJudgedAlone(t *testing.T) {
+// The result for a tenant depends only on the platform and the tenant.
+func TestTenantsAreEvaluatedAlone(t *testing.T) {
 	d := lab(t, nil)
 	e := policy.Evaluate(d)
 	require.Len(t, e.Tenants, len(d.Tenants))

@@ -23,7 +23,7 @@ func (r *rules) runtimes(all map[string]*schema.SharedRuntimeEstate, layers []la
 	return ds, ns
 }
 
-// runtime evaluates one; nil for one that the reader refuses.
+// runtime evaluates one shared runtime; nil for one that the reader refuses.
 func (r *rules) runtime(rt *schema.SharedRuntime, layers []layer, o options) *judgement {
 	if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
 		return nil

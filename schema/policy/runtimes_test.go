@@ -11,9 +11,9 @@ import (
 	"berth/schema/policy"
 )
 
-// A shared runtime is judged by the layers above it as an instance is, a tenant's
-// and the platform's, new or there already, though nothing is deployed for it.
-func TestSharedRuntimesAreJudged(t *testing.T) {
+// The layers above a shared runtime of a tenant or the platform apply as to an
+// instance, new or existing, although Berth deploys nothing for it.
+func TestSharedRuntimesAreEvaluated(t *testing.T) {
 	const root = "../../examples/campus"
 	commons, department := "platform/shared-runtimes/commons/runtime.yaml", "tenants/physics/shared-runtimes/department/runtime.yaml"
 	version, err := os.ReadFile(root + "/" + slurmVersion)
@@ -53,7 +53,7 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			require.Equal(t, tc.rule, one[0].Rule)
 			require.Equal(t, tc.field, one[0].Field)
 
-			// It is explained so, with the layer that refuses it.
+			// The explanation names the denying layer.
 			key := one[0].Key
 			e, ok := policy.ExplainShared(d, key)
 			require.True(t, ok)
@@ -61,7 +61,7 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			require.Nil(t, e.Noncompliance, "it is new")
 			require.Equal(t, one, found(decided(e)))
 
-			// One that is there is told, with what becomes of it.
+			// An existing shared runtime is reported with its fate.
 			var j policy.Judge
 			there := j.Evaluate(d, d, "2026-01-01")
 			if tc.newOnly {
@@ -85,7 +85,7 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 			require.NotEmpty(t, there.Noncompliant())
 			require.Empty(t, policy.Impacted(there, there, d))
 
-			// Nor is what becomes of it forgotten once it complies again, unless it goes.
+			// The fate is also reported once it complies again, unless it is deleted.
 			again := func(declared *schema.Desired) (fates []schema.Fate) {
 				for _, n := range policy.Impacted(there, complies, declared) {
 					if n.Key == key {
@@ -106,7 +106,7 @@ func TestSharedRuntimesAreJudged(t *testing.T) {
 	require.Empty(t, policy.Evaluate(&schema.Desired{Platform: broken}).Decisions())
 }
 
-// decided are the decisions that are explained, at whichever value.
+// decided returns the explained decisions of all values.
 func decided(e policy.Explanation) (all []schema.Decision) {
 	for _, v := range e.Values {
 		all = append(all, v.Decisions...)
@@ -114,7 +114,7 @@ func decided(e policy.Explanation) (all []schema.Decision) {
 	return all
 }
 
-// The fate of a shared runtime is explained with the layer that says it.
+// The explanation of a shared runtime's fate names the deciding layer.
 func TestExplainSharedFate(t *testing.T) {
 	d := estateFiles(t, "../../examples/campus", map[string]string{
 		physPolicy: document("Policy", "policy", "hard_deny: {apps: [slurm]}\nnoncompliant: {action: stop, grace_until: 2026-01-31}")})

@@ -9,11 +9,10 @@ import (
 	"berth/schema"
 )
 
-// Sources decides from which sources a tenant, or the platform itself, may take
-// artifacts.
+// Sources decides which sources a tenant, or the platform itself, may use for artifacts.
 type Sources struct {
 	tenant *schema.TenantEstate // nil: the platform
-	above  []layer              // above its projects
+	above  []layer              // layers above its projects
 }
 
 // SourcesOf returns the Sources of t, or of the platform if t is nil.
@@ -25,11 +24,11 @@ func SourcesOf(p *schema.Platform, t *schema.TenantEstate) *Sources {
 	return &Sources{t, layers}
 }
 
-// Allowed reports whether an artifact of source may be used for an app of a project,
-// and which layer decides. Project and app may be empty: then only the layers above
-// them are asked. A source of the platform serves every tenant, and one of a tenant
-// serves only that tenant. Sources of type file are on Berth's own host: only the
-// platform has them, and no host pattern applies.
+// Allowed reports whether an artifact of source may be used for an app of a project, and
+// which layer decides. If project and app are empty, only the layers above them decide.
+// A source of the platform serves every tenant, and one of a tenant serves only that
+// tenant. Sources of type file are on Berth's own host: only the platform has them, and
+// no host pattern applies.
 //
 // The Decision is about the source, at its host. A denial has the Verdict Deny.
 func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (schema.Decision, bool) {
@@ -43,12 +42,12 @@ func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (s
 	return sourceAllowed(layers, s.tenant.Name, source)
 }
 
-// ReferenceAllowed reports whether the reference of a tenant's artifact is within
-// the repositories that the source shares, and within which. Otherwise any user who
-// can declare an artifact could read content behind a credential of the platform, or
-// in a directory that only Berth reads. So the declaration decides, before Berth
-// contacts the source. Of a source that shares no repositories, type file serves no
-// tenant, and other types are read without their credential (Shared).
+// ReferenceAllowed reports whether the reference of a tenant's artifact is within the
+// repositories that the source shares, and within which. Otherwise any user with
+// permission to declare an artifact could read content behind a credential of the
+// platform, or in a directory that only Berth reads. The declaration therefore decides
+// before Berth contacts the source. If a source shares no repositories, type file serves
+// no tenant, and other types are read without their credential (Shared).
 func ReferenceAllowed(artifact schema.Key, reference string, source *schema.ArtifactSource) (within string, d schema.Decision, ok bool) {
 	d = schema.Decision{Key: artifact, Field: "spec.reference", Verdict: schema.Allow, Rule: "repositories", Source: source.At("spec.repositories"), Before: reference}
 	if source.Key.Tenant != "" || len(source.Spec.Repositories) == 0 && source.Spec.Type != schema.SourceFile {
@@ -84,9 +83,9 @@ func below(repository, reference, typ string) bool {
 	return rest[0] == '/' || rest[0] == ':' && typ == schema.SourceOCI
 }
 
-// Shared reports whether the credential of a source may be used for a tenant's
-// artifact: a tenant's own may, and the platform's where the source says which
-// repositories it shares.
+// Shared reports whether the credential of a source may be used for a tenant's artifact.
+// This holds for a tenant's own source, and for a platform source that lists its shared
+// repositories.
 func Shared(source *schema.ArtifactSource) bool {
 	return source.Spec.Credential == "" || source.Key.Tenant != "" || len(source.Spec.Repositories) > 0
 }
@@ -126,7 +125,7 @@ func sourceAllowed(layers []layer, tenant string, s *schema.ArtifactSource) (sch
 	return d, true
 }
 
-// used is the denial of a source as the denial of the document that uses it.
+// used turns the denial of a source into a denial of the document that uses it.
 func used(refused schema.Decision, by *schema.Header, field, format string, args ...any) schema.Decision {
 	source := refused.Key
 	refused.Key, refused.Field, refused.At = by.Key, field, by.At(field)
@@ -178,7 +177,7 @@ func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate,
 			source = r.sources[a.Spec.Source]
 		}
 		if source == nil {
-			continue // the reader lets none of these through
+			continue // the reader refuses these
 		}
 		layers := above
 		if ent := project.Entitlements[a.Spec.App]; ent != nil {
@@ -196,13 +195,13 @@ func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate,
 }
 
 // artifacts evaluates the sources of the instance's version by the layers of the
-// instance: an artifact that its tenant may not fetch is not run for it.
+// instance. An instance does not run an artifact that its tenant may not fetch.
 func (j *judgement) artifacts() {
 	all := j.version.Spec.Manifest.Artifacts
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		source := j.sources[all[name].Source]
 		if source == nil {
-			continue // the reader lets none of these through
+			continue // the reader refuses these
 		}
 		if d, ok := sourceAllowed(j.layers, j.key.Tenant, source); !ok {
 			j.decisions = append(j.decisions, used(d, &j.instance.Header, "spec.version", "the artifact %s of %s", name, j.version.Key))

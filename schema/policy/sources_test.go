@@ -19,7 +19,7 @@ const (
 
 func source(name, spec string) string { return document("ArtifactSource", name, spec) }
 
-// Which layer allows or refuses a source, for whom.
+// The deciding layer for each source, tenant and project.
 func TestSourceAllowed(t *testing.T) {
 	noList := document("Policy", "campus", "allowed_regions: [campus-north, campus-south]")
 	narrow := map[string]string{
@@ -27,18 +27,18 @@ func TestSourceAllowed(t *testing.T) {
 	}
 	for name, tc := range map[string]struct {
 		over    map[string]string
-		source  string // tenant/name, or name of the platform's
+		source  string // tenant/name, or the name of a platform source
 		tenant  string
 		project string
 		want    string // verdict, and the layer
 		message string
 	}{
-		"a tenant's that the platform lists":         {nil, "physics/department", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
-		"not within what the entitlement leaves":     {narrow, "physics/department", "physics", "lattice", "deny " + entitlement + ":7", "registry.physics.example is not allowed, only registry.campus.example"},
-		"another project's entitlement is no matter": {narrow, "physics/department", "physics", "collider", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
-		"the platform's":                             {nil, "registry", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.campus.example is allowed"},
-		"the platform's, listed by nobody":           {map[string]string{campusPolicy: noList}, "registry", "physics", "lattice", "allow platform/artifact-sources/registry.yaml:8", "registry.campus.example is allowed"},
-		"a tenant's, listed by nobody":               {map[string]string{campusPolicy: noList}, "physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
+		"a tenant's that the platform lists":           {nil, "physics/department", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
+		"not within what the entitlement leaves":       {narrow, "physics/department", "physics", "lattice", "deny " + entitlement + ":7", "registry.physics.example is not allowed, only registry.campus.example"},
+		"another project's entitlement does not apply": {narrow, "physics/department", "physics", "collider", "allow " + campusPolicy + ":11", "registry.physics.example is allowed"},
+		"the platform's":                   {nil, "registry", "physics", "lattice", "allow " + campusPolicy + ":11", "registry.campus.example is allowed"},
+		"the platform's, listed by nobody": {map[string]string{campusPolicy: noList}, "registry", "physics", "lattice", "allow platform/artifact-sources/registry.yaml:8", "registry.campus.example is allowed"},
+		"a tenant's, listed by nobody":     {map[string]string{campusPolicy: noList}, "physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
 		"a tenant's, listed only by the tenant": {map[string]string{campusPolicy: noList, physPolicy: document("Policy", "policy", "artifact_source_allowlist: [registry.physics.example]")},
 			"physics/department", "physics", "", "deny platform/artifact-sources/registry.yaml:8", "registry.physics.example is not allowed, only registry.campus.example"},
 		"another tenant's": {nil, "physics/department", "biology", "", "deny " + departmentFile + ":4", "ArtifactSource physics/department is for its own tenant alone"},
@@ -63,8 +63,8 @@ func TestSourceAllowed(t *testing.T) {
 	}
 }
 
-// The reader lets no tenant have a directory; policy would not either.
-func TestATenantHasNoDirectory(t *testing.T) {
+// The reader refuses a tenant's source of type file; policy denies it too.
+func TestTenantSourceCannotBeADirectory(t *testing.T) {
 	s := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: "a", Name: "s"}, File: "s.yaml"},
 		Spec: schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: "/srv"}}
 	d, ok := policy.SourcesOf(&schema.Platform{}, &schema.TenantEstate{Name: "a"}).Allowed("", "", s)
@@ -72,9 +72,9 @@ func TestATenantHasNoDirectory(t *testing.T) {
 	require.Equal(t, "spec.type", d.Field)
 }
 
-// What is refused is found at the source and at whatever uses it, with the
-// place that refuses it, and nowhere else.
-func TestSourcesRefused(t *testing.T) {
+// A denial is reported at the source and at its uses, with the position of the
+// denying layer, and nowhere else.
+func TestDeniedSourcesAreReportedAtUses(t *testing.T) {
 	say := func(over map[string]string, opts ...policy.Option) (all []string) {
 		for _, d := range policy.Findings(policy.Evaluate(estateFiles(t, campusRoot, over), opts...).Decisions()) {
 			all = append(all, d.String())
@@ -95,8 +95,9 @@ func TestSourcesRefused(t *testing.T) {
 	}, say(map[string]string{registryFile: "#\n" + source("registry", "type: oci\nhost: elsewhere.example")}))
 }
 
-// What tenants' artifacts are looked at with the platform's credential.
-func TestReferenceAllowed(t *testing.T) {
+// Berth reads only shared repositories with the platform's credential for a
+// tenant.
+func TestReferenceAllowedLimitsRepositories(t *testing.T) {
 	source := func(tenant, credential string, repositories ...string) *schema.ArtifactSource {
 		return &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant, Name: "registry"}},
 			Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: "registry.example", Credential: credential, Repositories: repositories}}
@@ -158,8 +159,8 @@ func TestReferenceAllowed(t *testing.T) {
 	require.Equal(t, []string{"tenants/biology/projects/genomes/artifacts/aligner.yaml:8:14: error: spec.reference: biology/genomes/aligner:2 is not within what ArtifactSource registry shares with this project: commons (" + registryFile + ":9) [policy.repositories]"}, all)
 }
 
-// A directory that shares nothing is no tenant's to look into, whatever is there.
-func TestADirectoryIsNoOracle(t *testing.T) {
+// A tenant cannot probe a directory that shares no repositories.
+func TestUnsharedDirectoryServesNoTenant(t *testing.T) {
 	const mirrorFile = "platform/artifact-sources/mirror.yaml"
 	say := func(spec string) (all []string) {
 		for _, d := range policy.Findings(policy.Evaluate(estateFiles(t, campusRoot, map[string]string{mirrorFile: document("ArtifactSource", "mirror", spec)})).Decisions()) {
@@ -179,8 +180,8 @@ func TestADirectoryIsNoOracle(t *testing.T) {
 	require.Empty(t, say("type: file\ndirectory: /srv/mirror\nrepositories: [\"{tenant}\"]"))
 }
 
-// An instance is not made from what its tenant may not fetch.
-func TestVersionsFromRefusedSources(t *testing.T) {
+// An instance does not use a version whose artifacts its tenant may not fetch.
+func TestVersionFromDeniedSourceIsDenied(t *testing.T) {
 	over := map[string]string{
 		"platform/artifact-sources/mirror.yaml": source("mirror", "type: http\nhost: registry.campus.example"),
 		physPolicy:                              document("Policy", "policy", `artifact_source_allowlist: ["*.physics.example"]`),
@@ -202,9 +203,9 @@ func TestVersionsFromRefusedSources(t *testing.T) {
 	require.Equal(t, slurmVersion, version[0].At.File)
 }
 
-// What a project publishes for an app comes from where its entitlement to the
-// app lets it; the source itself is the tenant's.
-func TestEntitlementsBindArtifacts(t *testing.T) {
+// The entitlement to an app limits the sources of a project's artifacts for it;
+// the source itself belongs to the tenant.
+func TestEntitlementsLimitArtifactSources(t *testing.T) {
 	e := policy.Evaluate(estateFiles(t, campusRoot, map[string]string{
 		entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {artifact_source_allowlist: [registry.campus.example]}")}))
 	var files []string

@@ -8,10 +8,9 @@ import (
 	"berth/schema"
 )
 
-// What suspends a tenant, a project or an entitlement suspends every instance
-// below it and no other, and is named by the widest document that says so; what
-// is remembered of the time before makes no difference.
-func TestSuspensionReachesDown(t *testing.T) {
+// A suspended tenant, project or entitlement suspends every instance below it and
+// no other. The widest suspended document is named. Earlier results do not matter.
+func TestSuspensionAppliesBelow(t *testing.T) {
 	head := func(k schema.Key, suspend bool) schema.Header {
 		path, err := k.Path()
 		require.NoError(t, err)

@@ -14,7 +14,7 @@ import (
 func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 	layers := platformLayers(p)
 	if out = nothingLeft(nil, layers); len(out) > 0 {
-		return out // the cause of everything below
+		return out // the cause of all findings below
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.Nodes)) {
 		n := p.Nodes[name]
@@ -39,7 +39,7 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {
 	for _, k := range []list{allowedRegions(), allowedSKUs()} {
 		if left, _ := k.allow(nil, above); left != nil && len(left) == 0 {
-			continue // told at a layer above
+			continue // reported at a layer above
 		}
 		for i := range layers {
 			if left, _ := k.allow(nil, slices.Concat(above, layers[:i+1])); left == nil || len(left) > 0 {
@@ -81,7 +81,7 @@ func narrowed(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenan
 	return out
 }
 
-// warnAt is a warning about a field that stands at a place.
+// warnAt returns a warning about a field at a position.
 func warnAt(at schema.Position, path, code, format string, args ...any) schema.Diagnostic {
 	return schema.Diagnostic{
 		Severity: schema.SeverityWarning, Code: code, Message: path + ": " + fmt.Sprintf(format, args...),

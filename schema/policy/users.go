@@ -8,9 +8,9 @@ import (
 	"berth/schema/authority"
 )
 
-// users returns the people who may submit work in a project: those of its own role
-// binding and of its tenant's, sorted by name, each once. Viewers and service
-// accounts have no account on the hosts.
+// users returns the people who may submit work in a project, by its own role binding and
+// by its tenant's, sorted by name, without duplicates. Viewers and service accounts have
+// no account on the hosts.
 func users(t *schema.TenantEstate, p *schema.ProjectEstate) []schema.UnixUser {
 	us := []schema.UnixUser{}
 	for _, b := range []*schema.RoleBinding{t.Roles, p.Roles} {

@@ -42,7 +42,7 @@ func WiderTenant(p *schema.Platform, t *schema.TenantEstate) []schema.Diagnostic
 	return ds
 }
 
-// wider returns what child allows and the layers above it do not.
+// wider returns the values that child allows and the layers above it do not.
 func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 	say := func(field string, by layer, rule, format string, args ...any) {
 		at, from := child.at(field), by.at(rule)

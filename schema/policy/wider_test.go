@@ -15,9 +15,9 @@ const (
 	campusPolicy = "platform/policy/campus.yaml"
 )
 
-// Each key that a layer widens is told at the very item, with the place above
-// that does not allow it and something it does not allow.
-func TestWider(t *testing.T) {
+// Each item of a layer that allows more is reported at its position, with the
+// layer above that does not allow it and an example.
+func TestWiderNamesEachItem(t *testing.T) {
 	overrides := func(text string) map[string]string {
 		return map[string]string{entitlement: document("Entitlement", "slurm", "enabled: true\npolicy_overrides: {"+text+"}")}
 	}
@@ -44,7 +44,7 @@ func TestWider(t *testing.T) {
 			entitlement + ":7:53: error: spec.policy_overrides.allowed_control_plane_scopes[0]: allows project, which is not allowed above: nothing is (" + physPolicy + ":6); a layer below can only narrow [policy.wider]"}},
 		"hosts, where nobody above lists any": {tenant("artifact_source_allowlist: [registry.physics.example]"), []string{
 			physPolicy + ":6:31: error: spec.artifact_source_allowlist[0]: allows registry.physics.example, which is not allowed above: nothing is (platform/artifact-sources:1); a layer below can only narrow [policy.wider]"}},
-		"narrower and equal is no finding": {overrides("allowed_skus: [cpu-small], max_gpus_per_instance: 6, allowed_regions: [], max_instances_per_project: 0, artifact_source_allowlist: []"), nil},
+		"narrower and equal lists have no finding": {overrides("allowed_skus: [cpu-small], max_gpus_per_instance: 6, allowed_regions: [], max_instances_per_project: 0, artifact_source_allowlist: []"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := lab(t, tc.over)
@@ -53,7 +53,7 @@ func TestWider(t *testing.T) {
 				said = append(said, x.String())
 			}
 			require.Equal(t, tc.want, said)
-			require.Empty(t, policy.WiderTenant(d.Platform, d.Tenants["biology"]), "nobody else is told of it")
+			require.Empty(t, policy.WiderTenant(d.Platform, d.Tenants["biology"]), "no other tenant gets the finding")
 			require.NotContains(t, policy.Evaluate(d).Instance(train).Regions, "mars", "and it has no effect")
 		})
 	}
@@ -78,7 +78,7 @@ func TestWiderHosts(t *testing.T) {
 	require.Equal(t, []string{"9:5 physics.example", `10:5 a.example by "*.example"`, `11:5 a.campus.example by "*.campus.example"`}, said)
 }
 
-// Where no policy of the platform lists hosts, its own sources are the list.
+// If no policy of the platform lists hosts, its own sources are the list.
 func TestWiderThanThePlatformsOwnSources(t *testing.T) {
 	d := estateFiles(t, campusRoot, map[string]string{
 		campusPolicy: document("Policy", "campus", "allowed_regions: [campus-north, campus-south]"),
@@ -88,8 +88,8 @@ func TestWiderThanThePlatformsOwnSources(t *testing.T) {
 	require.Equal(t, physPolicy+":6:56: error: spec.artifact_source_allowlist[1]: allows registry.physics.example, which is not allowed above: only registry.campus.example (platform/artifact-sources/registry.yaml:8); a layer below can only narrow [policy.wider]", ds[0].String())
 }
 
-// A long list is not told whole.
-func TestLongListsAreCut(t *testing.T) {
+// A long list is shortened in the message.
+func TestWiderShortensLongLists(t *testing.T) {
 	e := policy.Evaluate(lab(t, map[string]string{physPolicy: document("Policy", "policy", "allowed_operating_modes: [tenant_dedicated]\nallowed_skus: [a, b, c, d, e, f, g, h, i, j]"),
 		trainFile: instance("train", "roles: {worker: {count: 1, sku: gpu-a100-2}}")}))
 	var said []string
