@@ -37,11 +37,13 @@ func (o *Overlay) at(path string) *Overlay {
 	return o
 }
 
+// File puts a blob at a path.
 func (o *Overlay) File(path string, blob plumbing.Hash) {
 	n := o.at(path)
 	n.put, n.mode, n.set = blob, schema.ModePlain, true
 }
 
+// Directory puts a tree at a path.
 func (o *Overlay) Directory(path string, tree plumbing.Hash) {
 	n := o.at(path)
 	n.put, n.mode, n.set = tree, ModeDir, true
