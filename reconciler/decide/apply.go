@@ -42,8 +42,8 @@ type Applied struct {
 	Taken    []schema.PathChange // what comes into force with it, sorted by path
 	Left     []plan.Held         // what Commit changed and stays held, sorted by file
 	Replaced []string            // paths of which main carries another version, sorted
-	Proposal plan.Proposal       // what Taken does
-	Digest   string              // of Taken and what it does; "" if nothing is taken
+	Proposal plan.Proposal       // the effect of Taken
+	Digest   string              // of Taken and its effect; "" if nothing is taken
 }
 
 // applicant is the user whose command authorizes a change.

@@ -14,7 +14,7 @@ import (
 	"berth/schema/estate"
 )
 
-// scene is a story of which one commit is held in whole or in part.
+// scene is a story with one commit that is held completely or in part.
 type scene struct {
 	*story
 	repo trees       // the trees before and after the commit, of main and in force
@@ -22,7 +22,7 @@ type scene struct {
 	dim  bool        // the tenant tree of main cannot be read
 }
 
-// holding decides a commit by somebody over an estate, and what comes after it.
+// holding decides a commit of the given user, and the commits after it.
 func holding(t *testing.T, who string, over, change map[string]string, after ...map[string]string) *scene {
 	t.Helper()
 	s := &scene{story: tell(t, over), repo: trees{}}
@@ -69,9 +69,10 @@ func taken(a decide.Applied) []string {
 	return out
 }
 
-func TestApplyTakesWhatTheUserMayChange(t *testing.T) {
+func TestApplyTakesDocumentsTheUserMayChange(t *testing.T) {
 	t.Parallel()
-	// A push by nobody: one document of the project, one of the tenant.
+	// A push by an unknown author changes one document of the project and one of the
+	// tenant.
 	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 4\n")})
 	got := s.apply("vic")
 	require.Empty(t, got.Taken)
@@ -89,15 +90,15 @@ func TestApplyTakesWhatTheUserMayChange(t *testing.T) {
 	require.Equal(t, "pia", got.Verdicts[0].By.Login)
 	require.True(t, got.Verdicts[0].Authority[0].Allowed)
 
-	// Another user takes other documents, and so is shown another plan.
+	// Another user takes other documents and gets another plan.
 	all := s.apply("tina")
 	require.Equal(t, []string{rules, train}, taken(all))
 	require.Empty(t, all.Decision.Held)
 	require.NotEqual(t, got.Digest, all.Digest)
-	require.Equal(t, all.Digest, s.apply("tina").Digest, "the same command comes to the same")
+	require.Equal(t, all.Digest, s.apply("tina").Digest, "the same command has the same result")
 }
 
-func TestApplyNeverOverridesWhatIsNotForAUserToDecide(t *testing.T) {
+func TestApplyOverridesNeitherPolicyNorErrors(t *testing.T) {
 	t.Parallel()
 	other := at + "other.yaml"
 	for name, c := range map[string]struct {
@@ -126,17 +127,17 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	t.Parallel()
 	files := many(8)
 	s := holding(t, "pia", files, without(files))
-	require.Len(t, s.was.Permitted, 8, "the author may delete them; there are too many at once")
+	require.Len(t, s.was.Permitted, 8, "the author has the permission, but the number is above the limit")
 	require.Empty(t, s.apply("vic").Taken)
-	require.Empty(t, s.apply("pia").Taken, "who acknowledges needs deletions.acknowledge")
+	require.Empty(t, s.apply("pia").Taken, "the user lacks deletions.acknowledge")
 	require.Len(t, s.apply("tina").Taken, 8)
 
-	// In a tenant tree with an invalid file nothing is released.
+	// In a tenant tree with an invalid file no deletion is released.
 	s = holding(t, "pia", files, without(files), map[string]string{at + "broken.yaml": "kind: [\n"})
 	require.Empty(t, s.apply("tina").Taken)
 	require.Len(t, s.apply("tina").Left, 8)
 
-	// A tenant as a whole takes an acknowledgement: its tree is missing.
+	// The deletion of a whole tenant needs an acknowledgement.
 	gone := map[string]string{}
 	for path := range governed(files) {
 		if strings.HasPrefix(path, "tenants/physics/") {
@@ -148,7 +149,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	require.Empty(t, whole.Taken)
 	require.Contains(t, whole.Left[0].Message, "the tenant physics would be deleted as a whole")
 
-	// What was blocked by a file that is fixed since.
+	// The blocking file is fixed meanwhile.
 	stray := at + "stray.yaml"
 	s = holding(t, "pia", nil, map[string]string{train: "", stray: "kind: [\n"})
 	require.Equal(t, estate.HeldBlocked, reasons(s.held)[train])
@@ -157,7 +158,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	require.Empty(t, s.apply("vic").Taken, "the user needs the permission")
 	require.Equal(t, []string{train}, taken(s.apply("pia")))
 
-	// Nor in one that cannot be read.
+	// Nor in an unreadable tree.
 	s = holding(t, "pia", files, without(files))
 	s.repo["main"]["tenants/physics/NOTES.md"] = "not read before"
 	s.dim = true
@@ -166,7 +167,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	require.Equal(t, estate.HeldUnreadable, got.Left[0].Reason)
 }
 
-// dimmed is the main of a repository whose tenant physics cannot be listed.
+// dimmed is a repository with an unreadable tenant physics on main.
 type dimmed struct{ trees }
 
 func (r dimmed) Snapshot(ctx context.Context, id string) (schema.Snapshot, error) {
@@ -186,7 +187,7 @@ func (d dark) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
 	return d.Snapshot.Files(ctx, p)
 }
 
-func TestApplyIsRefusedForAVersionThatWasReplaced(t *testing.T) {
+func TestApplyOfReplacedVersionIsRefused(t *testing.T) {
 	t.Parallel()
 	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1), at + "eval.yaml": instance("eval", 0, 1)},
 		map[string]string{train: instance("train", 3, 1)})
@@ -195,21 +196,21 @@ func TestApplyIsRefusedForAVersionThatWasReplaced(t *testing.T) {
 	require.Equal(t, []string{at + "eval.yaml"}, taken(got))
 }
 
-func TestApplyNeedsASecondPersonWherePolicyWantsOne(t *testing.T) {
+func TestApplyNeedsApprovalRequiredByPolicy(t *testing.T) {
 	t.Parallel()
 	over := map[string]string{
 		rules:        doc("Policy", "policy", "spec:\n  require_approval: true\n"),
 		projectRoles: roles("roles", member("pia", "project_owner"), member("pau", "project_owner"), member("mel", "project_member")),
 	}
 	s := holding(t, "pia", over, map[string]string{train: instance("train", 2, 1)})
-	require.Empty(t, s.apply("pia").Taken, "nobody is known to have made it")
+	require.Empty(t, s.apply("pia").Taken, "the author is unknown")
 	require.Empty(t, s.apply("pia", author("pia")).Taken)
 	require.Empty(t, s.apply("mel", author("pia")).Taken, "the user needs the permission")
 	require.Equal(t, []string{train}, taken(s.apply("pau", author("pia"))))
 	require.Equal(t, []string{train}, taken(s.apply("pia", author("vic"))), "the author needs none")
 }
 
-func TestApplyTakesBreakGlassAccessWithAReasonOnly(t *testing.T) {
+func TestApplyNeedsAReasonForBreakGlassAccess(t *testing.T) {
 	t.Parallel()
 	s := holding(t, "", nil, map[string]string{train: instance("train", 2, 1)})
 	got := s.apply("olga")
@@ -220,8 +221,8 @@ func TestApplyTakesBreakGlassAccessWithAReasonOnly(t *testing.T) {
 	require.True(t, got.Verdicts[0].Authority[0].BreakGlass)
 }
 
-// Roles and policy are those in force at the command.
-func TestApplyAsksTheRolesInForceAtTheCommand(t *testing.T) {
+// The command uses the roles and policy in force at that time.
+func TestApplyUsesTheRolesInForceAtTheCommand(t *testing.T) {
 	t.Parallel()
 	change := map[string]string{train: instance("train", 2, 1)}
 	s := holding(t, "", nil, change)
@@ -230,9 +231,9 @@ func TestApplyAsksTheRolesInForceAtTheCommand(t *testing.T) {
 	require.Equal(t, []string{train}, taken(s.apply("vic")))
 }
 
-// A document that waits for another stays as it was, as if nothing had been said of
-// it, and the other documents come.
-func TestApplyLeavesWhatStaysHeldUntouched(t *testing.T) {
+// A document that waits for a reference stays held and unchanged, and the other
+// documents come into force.
+func TestApplyLeavesHeldDocumentsUnchanged(t *testing.T) {
 	t.Parallel()
 	eval := at + "eval.yaml"
 	s := holding(t, "", nil, map[string]string{
@@ -242,5 +243,5 @@ func TestApplyLeavesWhatStaysHeldUntouched(t *testing.T) {
 	got := s.apply("tina")
 	require.Equal(t, []string{train}, taken(got))
 	require.Contains(t, reasons(got.Left), eval)
-	require.NotContains(t, got.Permitted, eval, "it is not permitted behind anybody's back")
+	require.NotContains(t, got.Permitted, eval, "a held document gets no permission")
 }

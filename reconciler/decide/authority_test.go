@@ -29,7 +29,7 @@ const (
 	entitlement  = "tenants/physics/projects/lhc/entitlements/batch.yaml"
 )
 
-// governed is estate with people in it.
+// governed is an estate with role bindings.
 func governed(with map[string]string) map[string]string {
 	files := map[string]string{
 		"platform/roles/operators.yaml": roles("operators", member("olga", "platform_superadmin"), member("otto", "platform_ops")),
@@ -40,7 +40,7 @@ func governed(with map[string]string) map[string]string {
 	return estateFiles(files)
 }
 
-// story is commits of main, decided one by one or together.
+// story is a sequence of commits on main, decided one by one or together.
 type story struct {
 	t     *testing.T
 	d     *decide.Decider
@@ -63,7 +63,7 @@ func tellBy(t *testing.T, l *estate.Loader, with map[string]string) *story {
 	return s
 }
 
-// commits adds a commit of a user: path → content, "" takes the file away.
+// commits adds a commit of a user: path → content; "" deletes the file.
 func (s *story) commits(who string, with map[string]string, more ...func(*decide.Step)) {
 	next := maps.Clone(s.main)
 	for path, data := range with {
@@ -86,7 +86,7 @@ func (s *story) commits(who string, with map[string]string, more ...func(*decide
 	s.main, s.steps = next, append(s.steps, step)
 }
 
-// decide decides some steps, and takes over what that brings into force.
+// decide decides some steps and brings the result into force.
 func (s *story) decide(steps []decide.Step) (decide.Decision, error) {
 	d, err := s.d.Commit(s.t.Context(), s.was, steps, "2026-01-31")
 	if err != nil {
@@ -96,7 +96,7 @@ func (s *story) decide(steps []decide.Step) (decide.Decision, error) {
 	return d, nil
 }
 
-// together decides what is not decided yet.
+// together decides all undecided commits at once.
 func (s *story) together() decide.Decision {
 	s.t.Helper()
 	d, err := s.decide(s.steps)
@@ -105,7 +105,7 @@ func (s *story) together() decide.Decision {
 	return d
 }
 
-// inForceTree is a tree with Replace over it, as Git would hold it.
+// inForceTree is a tree with Replace over it, as in Git.
 func inForceTree(t *testing.T, main, was schema.Snapshot, replace map[string]string) schema.Snapshot {
 	t.Helper()
 	files := contents(t, main)
@@ -150,9 +150,8 @@ func reasons(held []plan.Held) map[string]string {
 
 const eval = at + "eval.yaml"
 
-// A change without the permission is held, with the documents that need it, and delays
-// nobody else. It stays held until a user with the permission makes it again, or it is
-// reverted.
+// An unauthorized change is held, with the documents that need it, and delays no other
+// change. It stays held until a user with the permission repeats it or it is reverted.
 func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
@@ -168,9 +167,9 @@ func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	d = s.together()
 	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Instance(evalKey))
-	require.Len(t, d.Verdicts, 1, "what waits is told once")
+	require.Len(t, d.Verdicts, 1, "a held change is reported once")
 
-	// Not even a right that vic gets later lets it through.
+	// A later permission of vic does not release it.
 	s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_admin"))})
 	require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("mel", map[string]string{"README.md": "x"})
@@ -190,7 +189,7 @@ func TestRevertNeedsNoPermission(t *testing.T) {
 	require.Empty(t, s.together().Held)
 }
 
-// A document that needs a held change is held with it, whoever wrote it.
+// A document that needs a held change is held with it, regardless of its author.
 func TestDocumentWaitsForTheHeldChangeItNeeds(t *testing.T) {
 	s := tell(t, nil)
 	v2 := "platform/catalog/batch/v2.yaml"
@@ -206,8 +205,8 @@ func TestDocumentWaitsForTheHeldChangeItNeeds(t *testing.T) {
 	require.NotNil(t, d.Effective.Instance(evalKey))
 }
 
-// A person without a proof has no role.
-func TestUnknownPeopleHaveNoRole(t *testing.T) {
+// A user without a proof of identity has no role.
+func TestUnknownUsersHaveNoRole(t *testing.T) {
 	for name, by := range map[string]authority.Actor{
 		"nobody":            {},
 		"a claim":           {Login: "pia"},
@@ -230,7 +229,7 @@ func TestUnknownPeopleHaveNoRole(t *testing.T) {
 
 // Roles and policy are those in force before a commit: a permission that a change gives
 // its author does not count for the change.
-func TestRulesAreThoseBeforeTheChange(t *testing.T) {
+func TestRulesBeforeTheChangeApply(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("mel", map[string]string{
 		projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_owner")),
@@ -244,20 +243,20 @@ func TestRulesAreThoseBeforeTheChange(t *testing.T) {
 		train: instance("train", 4, 3),
 	})
 	d := s.together()
-	require.Equal(t, map[string]string{train: estate.HeldDenied}, reasons(d.Held), "widened and used in one change")
+	require.Equal(t, map[string]string{train: estate.HeldDenied}, reasons(d.Held), "policy widened and used in one change")
 	require.Contains(t, d.Held[0].Message, "before this change")
 	s.commits("mel", map[string]string{"README.md": "later"})
 	require.Empty(t, s.together().Held, "the policy is in force now")
 }
 
-// Commits mean the same one by one and together.
+// Commits have the same result decided one by one and together.
 func TestCommitsAreDecidedOneByOne(t *testing.T) {
 	commits := func(s *story, each func()) {
 		s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("new", "project_member"))})
 		each()
 		s.commits("new", map[string]string{eval: instance("eval", 1, 1)})
 		each()
-		s.commits("mel", map[string]string{train: instance("train", 3, 1)}) // no member any more
+		s.commits("mel", map[string]string{train: instance("train", 3, 1)}) // no longer a member
 		each()
 		s.commits("tina", map[string]string{rules: "", "README.md": "x"})
 		each()
@@ -305,14 +304,14 @@ func TestDeletionProtection(t *testing.T) {
 	require.Equal(t, map[string]string{train: estate.HeldDenied}, reasons(d.Held))
 	require.Contains(t, d.Held[0].Message, "deletion_protection")
 
-	// Nor with everything around it.
+	// The same holds for the deletion of its tenant tree.
 	s.commits("tina", map[string]string{projectRoles: "", entitlement: "", "tenants/physics/projects/lhc/project.yaml": ""})
 	d = s.together()
 	require.NotNil(t, d.Effective.Instance(trainKey))
 	require.Equal(t, estate.HeldDenied, reasons(d.Held)[train])
 	require.Equal(t, estate.HeldNeeds, reasons(d.Held)[entitlement])
 
-	// Unprotected in a change of its own, it goes in the next.
+	// Without the protection, removed by an earlier change, it is deleted.
 	s = tell(t, map[string]string{train: protected})
 	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
 	require.Empty(t, s.together().Held)
@@ -322,7 +321,7 @@ func TestDeletionProtection(t *testing.T) {
 	require.Nil(t, d.Effective.Instance(trainKey))
 }
 
-// many are so many instances that nothing runs for.
+// many is a number of instances above the deletion limit, without anything running.
 func many(n int) map[string]string {
 	out := map[string]string{}
 	for i := range n {
@@ -349,7 +348,7 @@ func ack(digest string) func(*decide.Step) {
 func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	s := tell(t, many(12))
 	s.commits("pia", without(many(5)))
-	require.Empty(t, s.together().Held, "five may always go")
+	require.Empty(t, s.together().Held, "five deletions need no acknowledgement")
 
 	s = tell(t, many(12))
 	s.commits("pia", without(many(6)))
@@ -362,7 +361,7 @@ func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	require.Contains(t, message, "/berth ack-delete "+digest)
 
 	s.commits("pia", map[string]string{"README.md": "1"}, ack(digest))
-	require.Len(t, s.together().Held, 6, "a project's owner may not")
+	require.Len(t, s.together().Held, 6, "a project owner lacks the permission")
 	s.commits("tina", map[string]string{"README.md": "2"}, ack("0000000000000000"))
 	require.Len(t, s.together().Held, 6, "another digest")
 	s.commits("tina", map[string]string{"README.md": "3"}, ack(digest))
@@ -371,9 +370,9 @@ func TestLargeDeletionsAreAcknowledged(t *testing.T) {
 	require.Equal(t, 7, d.Effective.Len())
 
 	s.commits("pia", without(many(12)))
-	require.Len(t, s.together().Held, 6, "an acknowledgement is for what it names alone")
+	require.Len(t, s.together().Held, 6, "an acknowledgement covers only the listed documents")
 
-	// In small bites, or in one commit with an acknowledgement, it goes.
+	// Small deletions, or one acknowledged deletion, come into force.
 	s = tell(t, many(12))
 	s.commits("tina", without(many(12)))
 	probe := tell(t, many(12))
@@ -394,8 +393,8 @@ func TestDeletionsAreCountedByTenant(t *testing.T) {
 	require.NotContains(t, reasons(d.Held), train)
 }
 
-// An instance is not deleted beside a file of its tenant that cannot be read.
-func TestMoveToABrokenFileDeletesNothing(t *testing.T) {
+// An instance is not deleted while a file of its tenant is invalid.
+func TestMoveToInvalidFileDeletesNothing(t *testing.T) {
 	s := tell(t, map[string]string{train: strings.Replace(instance("train", 1, 1), "  name: train\n", "  name: train\n  uid: u1\n", 1)})
 	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
@@ -403,7 +402,7 @@ func TestMoveToABrokenFileDeletesNothing(t *testing.T) {
 	require.NotNil(t, d.Effective.Instance(trainKey))
 }
 
-// A move needs the permission at both places; without one of them nothing moves.
+// A move needs the permission at both places; without one of them the move is held.
 func TestMoveNeedsThePermissionAtBothPlaces(t *testing.T) {
 	other := "tenants/physics/projects/atlas/"
 	s := tell(t, map[string]string{
@@ -446,8 +445,8 @@ func TestOnlyTheAuthorGetsBreakGlassAccess(t *testing.T) {
 	require.True(t, d.Verdicts[0].Authority[0].BreakGlass)
 }
 
-// Where nobody can approve, a user who may write the policy can remove require_approval,
-// in a change of its own, and an administrator can sign.
+// Without possible approvers, a user who may write the policy can remove
+// require_approval in a separate change, and an administrator can sign.
 func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 	const rootKey, tinaKey = "ssh-ed25519 AAAAroot", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR"
 	const policyFile, tenantFile = "tenants/physics/policy.yaml", "tenants/physics/tenant.yaml"
@@ -471,11 +470,11 @@ func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 		s.commits("", map[string]string{policyFile: "", train: instance("train", 1, 2)}, signed("tina", tinaKey, ""))
 		d := s.together()
 		require.Nil(t, d.Desired.Tenants["physics"].Policy, name)
-		require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(d.Held), "by the rules before, the rest waits")
+		require.Equal(t, map[string]string{train: estate.HeldUnauthorised}, reasons(d.Held), "the rest is held under the rules before the change")
 		s.commits("", map[string]string{train: instance("train", 1, 3)}, signed("tina", tinaKey, ""))
 		require.Empty(t, s.together().Held)
 	}
-	// At a forge another user can approve, so a push does not end it.
+	// With a forge another user can approve, so a push does not end the rule.
 	s := begin(false, plain)
 	s.commits("", map[string]string{policyFile: ""}, signed("tina", tinaKey, ""))
 	require.Len(t, s.together().Held, 1)

@@ -17,7 +17,7 @@ import (
 	"berth/schema/estate"
 )
 
-// trees is a repository of trees that have no history: merging takes the head.
+// trees is a repository of trees without history: a merge takes the head.
 type trees map[string]map[string]string
 
 func (r trees) Snapshot(_ context.Context, id string) (schema.Snapshot, error) {
@@ -69,7 +69,7 @@ func loader(t *testing.T) *estate.Loader {
 	return l
 }
 
-// commit decides one commit of which no permission is asked for.
+// commit decides one commit without any permission check.
 func commit(t *testing.T, l *estate.Loader, main, previous schema.Snapshot) (decide.Decision, error) {
 	t.Helper()
 	var touched []schema.PathChange
@@ -101,8 +101,8 @@ const (
 	rules = "tenants/physics/policy.yaml"
 )
 
-// estate is a small estate with one instance, changed by with: path → content,
-// "" takes the file away.
+// estate is a small estate with one instance, changed by with: path → content; ""
+// deletes the file.
 func estateFiles(with map[string]string) map[string]string {
 	files := map[string]string{
 		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n"),
@@ -134,7 +134,7 @@ var (
 	evalKey  = schema.InstanceKey("physics", "lhc", "eval")
 )
 
-// running is memory in which train runs as base declares it.
+// running returns the memory of an estate in which train runs as declared.
 func running(t *testing.T, l *estate.Loader, files map[string]string) *plan.Memory {
 	d, err := commit(t, l, estate.Files(files), nil)
 	require.NoError(t, err)
@@ -150,7 +150,7 @@ func running(t *testing.T, l *estate.Loader, files map[string]string) *plan.Memo
 	return &mem
 }
 
-// words is a proposal in a few lines: documents, findings, held, plans.
+// words summarizes a proposal: documents, findings, held changes, plans.
 func words(p plan.Proposal) []string {
 	out := []string{}
 	for _, c := range p.Conflicts {
@@ -178,10 +178,10 @@ func words(p plan.Proposal) []string {
 	return out
 }
 
-// chemAt is where a second tenant's instances stand.
+// chemAt is the directory of the second tenant's instances.
 const chemAt = "tenants/chem/projects/lab/instances/"
 
-// chem is a second tenant that may have so many GPUs in an instance.
+// chem is a second tenant with a limit of GPUs for each instance.
 func chem(gpus int) map[string]string {
 	return map[string]string{
 		"tenants/chem/tenant.yaml":                          doc("Tenant", "chem", "spec:\n  display_name: Chemistry\n"),
@@ -191,7 +191,7 @@ func chem(gpus int) map[string]string {
 	}
 }
 
-// with is both.
+// with merges both maps.
 func with(a, b map[string]string) map[string]string {
 	out := maps.Clone(a)
 	maps.Copy(out, b)
@@ -202,7 +202,7 @@ func TestProposal(t *testing.T) {
 	uid := func(s string) string { return strings.Replace(s, "metadata:\n", "metadata:\n  uid: 3f2a\n", 1) }
 	for _, c := range []struct {
 		name       string
-		base, with map[string]string // of the estate; with comes on top of base
+		base, with map[string]string // changes of the estate; with is applied over base
 		head       string
 		want       []string
 		blocked    bool
@@ -212,19 +212,19 @@ func TestProposal(t *testing.T) {
 			name: "a new instance", with: map[string]string{at + "eval.yaml": instance("eval", 1, 4)},
 			want: []string{"added Instance physics.lhc/eval", "eval: create join worker-0"},
 		}, {
-			name: "a worker more", with: map[string]string{train: instance("train", 2, 1)},
+			name: "a worker is added", with: map[string]string{train: instance("train", 2, 1)},
 			want: []string{"modified Instance physics.lhc/train", "train: configure join worker-1"},
 		}, {
-			name: "an instance goes", with: map[string]string{train: ""},
+			name: "an instance is deleted", with: map[string]string{train: ""},
 			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
 		}, {
-			name: "a broken document holds itself, and the rest goes on",
+			name: "an invalid document holds only itself",
 			with: map[string]string{train: strings.Replace(instance("train", 2, 1), "roles:", "rolles:", 1), at + "eval.yaml": instance("eval", 1, 1)},
 			want: []string{"added Instance physics.lhc/eval", "modified Instance physics.lhc/train",
 				"schema.unknown-field " + train + ":9", "held invalid " + train, "eval: create join worker-0"},
 			blocked: true,
 		}, {
-			name: "a change is told what it breaks elsewhere", with: map[string]string{"platform/catalog/batch/v1.yaml": ""},
+			name: "a change gets findings in other files", with: map[string]string{"platform/catalog/batch/v1.yaml": ""},
 			want: []string{"deleted AppVersion batch/v1",
 				"ref.missing-version " + train + ":7", "held needs platform/catalog/batch/v1.yaml"},
 			blocked: true,
@@ -234,17 +234,17 @@ func TestProposal(t *testing.T) {
 			with: map[string]string{at + "eval.yaml": instance("eval", 1, 4)},
 			want: []string{"added Instance physics.lhc/eval", "eval: create join worker-0"},
 		}, {
-			name: "what policy refuses is held", with: map[string]string{at + "eval.yaml": instance("eval", 3, 4)},
+			name: "a change denied by policy is held", with: map[string]string{at + "eval.yaml": instance("eval", 3, 4)},
 			want: []string{"added Instance physics.lhc/eval", "policy.max_gpus_per_instance " + at + "eval.yaml:9",
 				"held denied " + at + "eval.yaml"},
 			blocked: true,
 		}, {
-			name: "a change that policy refuses leaves what runs", with: map[string]string{train: instance("train", 3, 4)},
+			name: "a change denied by policy keeps the running version", with: map[string]string{train: instance("train", 3, 4)},
 			want: []string{"modified Instance physics.lhc/train", "policy.max_gpus_per_instance " + train + ":9",
 				"held denied " + train},
 			blocked: true,
 		}, {
-			name: "a narrower policy ends nothing",
+			name: "a narrower policy stops no instance",
 			base: map[string]string{train: instance("train", 2, 4)},
 			with: map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 4\n")},
 			want: []string{"modified Policy physics/policy", "policy.max_gpus_per_instance " + train + ":9",
@@ -262,17 +262,17 @@ func TestProposal(t *testing.T) {
 				"held denied " + at + "eval.yaml", "held denied " + train},
 			blocked: true,
 		}, {
-			name: "another tenant's copy of a uid forbids no deletion",
+			name: "a uid copied by another tenant blocks no deletion",
 			base: with(chem(1), map[string]string{train: uid(instance("train", 1, 1)), chemAt + "copy.yaml": uid(instance("copy", 3, 4))}),
 			with: map[string]string{train: ""},
 			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
 		}, {
-			name: "nor one that needs what is not there",
+			name: "a copied uid with a missing reference blocks no deletion",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)), chemAt + "copy.yaml": uid(strings.Replace(instance("copy", 1, 1), "v1", "v9", 1))}),
 			with: map[string]string{train: ""},
 			want: []string{"deleted Instance physics.lhc/train", "train: delete"},
 		}, {
-			name: "nor does one in force lift what a uid protects",
+			name: "a copied uid in force lifts no deletion protection",
 			base: with(chem(8), map[string]string{train: uid(instance("train", 1, 1)), chemAt + "copy.yaml": uid(instance("copy", 0, 0))}),
 			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1))},
 			want: []string{"moved Instance physics.lhc/eval " + train,
@@ -280,7 +280,7 @@ func TestProposal(t *testing.T) {
 				"held denied " + at + "eval.yaml", "held denied " + train},
 			blocked: true,
 		}, {
-			name: "nor does a second new end",
+			name: "a second destination lifts no deletion protection",
 			base: map[string]string{train: uid(instance("train", 1, 1))},
 			with: map[string]string{train: "", at + "eval.yaml": uid(instance("eval", 1, 1)), at + "test.yaml": uid(instance("test", 1, 1))},
 			want: []string{"moved Instance physics.lhc/eval " + train, "added Instance physics.lhc/test",
@@ -357,7 +357,7 @@ func TestProposal(t *testing.T) {
 	}
 }
 
-// A commit does what its proposal shows.
+// A commit has the effect that its proposal shows.
 func TestCommitDoesWhatItsProposalShows(t *testing.T) {
 	l := loader(t)
 	base := estateFiles(nil)
@@ -370,14 +370,14 @@ func TestCommitDoesWhatItsProposalShows(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, p.Held, d.Held)
 	require.Equal(t, map[string]string{train: estate.BlobID([]byte(base[train])), at + "huge.yaml": ""}, d.Replace)
-	require.NotNil(t, d.Effective.Instance(trainKey), "the version in force stays")
+	require.NotNil(t, d.Effective.Instance(trainKey), "the version in force is kept")
 	require.Len(t, p.Plans, 1)
 	placed := plan.Place(d.Effective, *mem)
 	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Instance(evalKey), Members: placed.Members(evalKey),
 		Observed: plan.Observed{Key: evalKey, Presence: plan.Absent}})
 	require.Equal(t, p.Plans[0].Digest, u.Digest, "the reviewed plan is the applied plan")
 
-	// Looked at again, as after a restart, the tree in force means the same.
+	// Decided again, as after a restart, the tree in force has the same meaning.
 	inForce := maps.Clone(head)
 	inForce[train] = base[train]
 	delete(inForce, at+"huge.yaml")
@@ -387,7 +387,7 @@ func TestCommitDoesWhatItsProposalShows(t *testing.T) {
 	require.Equal(t, d.Effective, again.Effective)
 }
 
-// A held change that may come into force by now does so with the next merge, and is shown
+// A held change that was released comes into force with the next merge and is shown
 // with it.
 func TestProposalShowsReleasedChanges(t *testing.T) {
 	l := loader(t)
@@ -411,7 +411,7 @@ func TestProposalShowsReleasedChanges(t *testing.T) {
 	require.Equal(t, evalKey, p.Plans[0].Key)
 	require.False(t, p.Blocked())
 	p = propose("other", "in-force")
-	require.Empty(t, p.Released, "it is asked for")
+	require.Empty(t, p.Released, "the change itself requests it")
 	require.Len(t, p.Plans, 1)
 	require.Empty(t, propose("words", "base").Plans)
 }

@@ -12,14 +12,14 @@ import (
 // Options are what the decisions of one estate depend on besides its trees.
 type Options struct {
 	Loader *estate.Loader
-	// Authority is nil if whoever can push to main may change everything.
+	// Authority is nil if a user who can push to main may change everything.
 	Authority *Authority
 	// Rules refuse what a change makes of the estate. They are pure. A diagnostic of
 	// severity error holds its File, if that changed.
 	Rules []func(before, after *schema.Desired) []schema.Diagnostic
 }
 
-// Authority says who may change what, beyond the role bindings in force.
+// Authority configures permissions beyond the role bindings in force.
 type Authority struct {
 	Administrators    []string // logins that berth.yaml names
 	AdministratorKeys []string // that sign commits of the first administrator

@@ -114,7 +114,8 @@ func (g *guard) replaced(key schema.Key) bool {
 	return false
 }
 
-// deletion is what one step deletes of a tree, or what earlier ones did and is held.
+// deletion is the deletion of documents in a tree by one step, or by earlier steps
+// that is still held.
 type deletion struct {
 	tenant  string              // "": of platform/
 	own     bool                // by this step
@@ -166,7 +167,7 @@ func (g *guard) blockDeletions() {
 	}
 }
 
-// blocked returns what of a deletion is blocked, and why. It is final if no
+// blocked returns the blocked part of a deletion and the reason. It is final if no
 // acknowledgement releases it.
 func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why string, final bool) {
 	name, failing, readable := "tenants/"+d.tenant, []string(nil), false

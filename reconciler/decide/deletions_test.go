@@ -24,10 +24,10 @@ const (
 	broken = "kind: [\n"
 )
 
-// glass asks for break-glass access.
+// glass requests break-glass access.
 func glass(s *decide.Step) { s.By.BreakGlass = "it is asked for" }
 
-// inventory has a document of most guarded kinds, and grants.
+// inventory has documents of most guarded kinds, and grants.
 func inventory() map[string]string {
 	return with(chem(4), map[string]string{
 		"tenants/chem/roles.yaml": roles("roles", member("cleo", "tenant_owner")),
@@ -47,9 +47,9 @@ func heldAt(held []plan.Held, file string) plan.Held {
 	return plan.Held{}
 }
 
-// A deletion of a guarded kind is blocked while a file of its tree fails, whatever
-// is wrong with that file, and stays blocked through other merges.
-func TestDeletionIsBlockedByAFailingFileOfItsTree(t *testing.T) {
+// A deletion of a guarded kind is blocked while any file of its tree is invalid. It
+// stays blocked through other merges.
+func TestInvalidFileOfTheTreeBlocksDeletion(t *testing.T) {
 	t.Parallel()
 	const lhc = "tenants/physics/projects/lhc/"
 	for name, c := range map[string]struct{ gone, failing, text string }{
@@ -81,8 +81,7 @@ func TestDeletionIsBlockedByAFailingFileOfItsTree(t *testing.T) {
 			digest := decide.AckOf(h)
 			require.NotEmpty(t, digest)
 
-			// Neither while the file fails nor once it is fixed does another merge
-			// bring the deletion.
+			// No other merge releases the deletion, neither before nor after the fix.
 			for _, fix := range []map[string]string{{"README.md": "1"}, {c.failing: before}, {"README.md": "2"}} {
 				s.commits("olga", fix, glass)
 				h = heldAt(s.together().Held, c.gone)
@@ -110,7 +109,7 @@ func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
 	require.NotEqual(t, decide.AckOf(heldAt(d.Held, train)), decide.AckOf(heldAt(d.Held, at+"i00.yaml")), "each merge has its own digest")
 
 	s.commits("tina", map[string]string{"README.md": "1"}, ack(digest))
-	require.NotNil(t, s.together().Desired.Instance(trainKey), "two documents wait by now")
+	require.NotNil(t, s.together().Desired.Instance(trainKey), "two documents are held by now")
 	both := decide.AckOf(heldAt(s.together2(t), train))
 	s.commits("pia", map[string]string{"README.md": "2"}, ack(both))
 	require.NotNil(t, s.together().Desired.Instance(trainKey), "a project owner lacks deletions.acknowledge")
@@ -119,22 +118,22 @@ func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
 	require.Nil(t, d.Desired.Instance(trainKey))
 	require.Equal(t, map[string]string{at + "broken.yaml": estate.HeldInvalid}, reasons(d.Held))
 
-	// In the merge itself.
+	// The same with an acknowledgement in the merge itself.
 	s = tell(t, inventory())
 	s.commits("tina", map[string]string{train: "", at + "broken.yaml": broken}, ack(digest))
 	require.Nil(t, s.together().Desired.Instance(trainKey))
 }
 
-// together2 decides a commit that changes nothing of the estate.
+// together2 decides a commit without any change of the estate.
 func (s *story) together2(t *testing.T) []plan.Held {
 	t.Helper()
 	s.commits("", map[string]string{"NOTES": fmt.Sprint(s.n)})
 	return s.together().Held
 }
 
-// Only the validity of the files of the same tree counts: not the permission of
-// their author, policy, references or any other tree.
-func TestDeletionIsNotBlockedByWhatIsNotAFailingFileOfItsTree(t *testing.T) {
+// Only invalid files of the same tree block a deletion. Permissions of their author,
+// policy, references and other trees do not.
+func TestOnlyInvalidFilesOfTheTreeBlockDeletion(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		by     string
@@ -161,7 +160,8 @@ func TestDeletionIsNotBlockedByWhatIsNotAFailingFileOfItsTree(t *testing.T) {
 	}
 }
 
-// The deletion of a grant, or of the pause, needs its permission and waits for no file.
+// The deletion of a grant or of the pause needs its permission and is not blocked by
+// invalid files.
 func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
 	t.Parallel()
 	const pause = "platform/pause.yaml"
@@ -199,7 +199,7 @@ func TestDeletionDoesNotComeWithAnotherMerge(t *testing.T) {
 	require.NotContains(t, contents(t, s.was.Tree), atlas+"project.yaml")
 }
 
-// Commits that are decided together are merges of their own all the same.
+// Commits that are decided together remain separate merges.
 func TestBlockedDeletionIsTheSameDecidedTogether(t *testing.T) {
 	t.Parallel()
 	for _, together := range []bool{false, true} {
@@ -213,7 +213,7 @@ func TestBlockedDeletionIsTheSameDecidedTogether(t *testing.T) {
 	}
 }
 
-// geo is a small tenant with one instance, which has a uid.
+// geo is a small tenant with one instance that has a uid.
 func geo(name string) map[string]string {
 	at := "tenants/" + name + "/"
 	return map[string]string{
@@ -228,7 +228,7 @@ func quartzOf(d decide.Decision, tenant string) *schema.Instance {
 	return d.Desired.Instance(schema.InstanceKey(tenant, "p", "quartz"))
 }
 
-// acksOf acknowledge every deletion that can be.
+// acksOf returns acknowledgements for all deletions that accept one.
 func acksOf(d decide.Decision) []func(*decide.Step) {
 	all := []func(*decide.Step){glass}
 	for _, h := range d.Held {
@@ -239,8 +239,8 @@ func acksOf(d decide.Decision) []func(*decide.Step) {
 	return all
 }
 
-// A tenant is deleted as a whole by an acknowledgement of just that, however small
-// it is and whether anything runs in it.
+// The deletion of a whole tenant needs its own acknowledgement, regardless of its size
+// and running instances.
 func TestTenantIsDeletedByAcknowledgementOnly(t *testing.T) {
 	t.Parallel()
 	both := with(geo("geo"), geo("empty"))
@@ -262,8 +262,9 @@ func TestTenantIsDeletedByAcknowledgementOnly(t *testing.T) {
 	require.NotNil(t, d.Desired.Tenants["empty"], "that one was not acknowledged")
 }
 
-// Without its tenant.yaml a tree deletes nothing, and the check says that it is missing.
-func TestTenantFileIsMissing(t *testing.T) {
+// Without tenant.yaml no document of its tree is deleted, and a finding names the
+// missing file.
+func TestMissingTenantFileDeletesNothing(t *testing.T) {
 	t.Parallel()
 	s := tell(t, geo("geo"))
 	gone := map[string]string{"tenants/geo/tenant.yaml": "", "tenants/geo/projects/p/instances/quartz.yaml": ""}
@@ -271,16 +272,16 @@ func TestTenantFileIsMissing(t *testing.T) {
 	d := s.together()
 	require.NotNil(t, quartzOf(d, "geo"))
 	require.Equal(t, estate.HeldBlocked, reasons(d.Held)["tenants/geo/tenant.yaml"])
-	// What still needs it keeps it, also when it is acknowledged.
+	// A document that needs the tenant keeps it, despite an acknowledgement.
 	s.commits("olga", map[string]string{"README.md": "x"}, acksOf(d)...)
 	d = s.together()
 	require.Nil(t, quartzOf(d, "geo"))
 	require.NotNil(t, d.Desired.Tenants["geo"])
 }
 
-// An acknowledgement does not delete what an unreadable tree or a missing platform
-// lacks.
-func TestNothingOverridesAnUnreadableOrMissingTree(t *testing.T) {
+// An acknowledgement does not delete documents missing because of an unreadable tree
+// or a missing platform.
+func TestAcknowledgementDoesNotCoverUnreadableTree(t *testing.T) {
 	t.Parallel()
 	s := tell(t, geo("geo"))
 	s.commits("olga", without(geo("geo")), glass)
@@ -309,8 +310,8 @@ func TestNothingOverridesAnUnreadableOrMissingTree(t *testing.T) {
 	}
 }
 
-// Random histories of a tenant and its neighbour: a guarded document goes only in a
-// step that deletes it, by a user with the permission, and that leaves a valid tree.
+// Random histories of a tenant and its neighbour: a guarded document is deleted only
+// in a step that deletes it, by a user with the permission, from a valid tree.
 func TestDeletionRuleHoldsInAnyHistory(t *testing.T) {
 	t.Parallel()
 	base := with(inventory(), many(3))
@@ -357,9 +358,9 @@ func TestDeletionRuleHoldsInAnyHistory(t *testing.T) {
 				}
 				deleted++
 				_, there := main[path]
-				require.True(t, there && change[path] == "", "seed %d: %s went with another merge", seed, path)
+				require.True(t, there && change[path] == "", "seed %d: %s deleted by another merge", seed, path)
 				require.Equal(t, "tina", who, "seed %d: %s", seed, path)
-				require.Empty(t, failing, "seed %d: %s went from an invalid tree", seed, path)
+				require.Empty(t, failing, "seed %d: %s deleted from an invalid tree", seed, path)
 			}
 			for _, h := range d.Held {
 				if h.Reason == estate.HeldBlocked {

@@ -37,7 +37,7 @@ type forced struct {
 	permitted map[string]string // as in Standing
 }
 
-// enforce decides what of main comes into force over previous.
+// enforce decides which part of main comes into force over previous.
 func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	previous := in.previous
 	if previous == nil {
@@ -120,7 +120,7 @@ func (g *guard) documents() []plan.DocumentChange {
 	return docs
 }
 
-// verb is what a change does to a path.
+// verb returns the verb for the change of a path.
 func verb(c schema.PathChange) string {
 	switch "" {
 	case c.From:

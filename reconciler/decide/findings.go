@@ -121,8 +121,8 @@ func lastAdministrators(touched []schema.PathChange, before, after *schema.Desir
 	return out
 }
 
-// administered says whether somebody may give roles in a tenant, or at the platform
-// for "". Nobody has to in a tenant that is gone.
+// administered returns true if a user may grant roles in a tenant, or on the platform
+// for "". It also returns true for a deleted tenant.
 func administered(d *schema.Desired, tenant string) bool {
 	if tenant == "" {
 		return slices.ContainsFunc(slices.Collect(maps.Values(d.Platform.Roles)), authority.Administers)

@@ -18,7 +18,7 @@ import (
 	"berth/schema/estate"
 )
 
-// platformEdits are what is done to what all tenants share.
+// platformEdits are edits of documents shared by all tenants.
 func platformEdits(base map[string]string) []edit {
 	policy := func(spec string) edit {
 		return edit{"platform/policy/campus.yaml": doc("Policy", "campus", "spec: "+spec+"\n")}
@@ -40,19 +40,19 @@ func platformEdits(base map[string]string) []edit {
 	return all
 }
 
-// The caches of a Decider change no byte of what it decides and places, whatever it
-// decided, proposed or placed before: edits, moves, deletions, invalid documents,
-// policies that come and go, nodes, and days.
+// The caches of a Decider do not change its decisions and assignments, regardless of
+// earlier decisions and proposals. The test mixes edits, moves, deletions, invalid
+// documents, policies, nodes and days.
 func TestCachesDoNotChangeDecisions(t *testing.T) {
 	t.Parallel()
 	base := sharedEstate()
 	edits := [][]edit{mallows(base), eves(base), platformEdits(base)}
-	for _, all := range edits { // in an order that does not depend on a map's
+	for _, all := range edits { // in a fixed order
 		slices.SortFunc(all, func(a, b edit) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) })
 	}
 	paths := slices.Sorted(maps.Keys(base))
 	outcomes := map[string]int{}
-	shared := loader(t) // its own memory is load's to prove
+	shared := loader(t) // package load tests its own cache
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 11))
 		w := newWorld(t, base)
@@ -64,7 +64,7 @@ func TestCachesDoNotChangeDecisions(t *testing.T) {
 				day++
 			case 1:
 				path := paths[r.IntN(len(paths))]
-				next[path] = base[path] // it comes back
+				next[path] = base[path] // restored
 			default:
 				all := edits[r.IntN(len(edits))]
 				all[r.IntN(len(all))].to(next)
@@ -84,11 +84,11 @@ func TestCachesDoNotChangeDecisions(t *testing.T) {
 			require.Equal(t, want, bytes, "seed %d, step %d", seed, step)
 			if got.Effective == nil {
 				outcomes["frozen"]++
-				continue // main is mended from where it was
+				continue // main is repaired from its previous state
 			}
 			placed := maps.Collect(w.decider.Place(got.Effective, w.memory).All())
 			require.Equal(t, maps.Collect(plan.Place(got.Effective, w.memory).All()), placed)
-			for key, members := range placed { // some of it is made
+			for key, members := range placed { // some members exist
 				if r.IntN(4) == 0 {
 					o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *got.Effective.Instance(key), Members: members}}
 					w.memory = w.memory.With(&plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o})
@@ -105,7 +105,7 @@ func TestCachesDoNotChangeDecisions(t *testing.T) {
 	}
 }
 
-// told is all of a decision, as bytes.
+// told returns a complete decision as bytes.
 func told(t *testing.T, d decide.Decision) string {
 	var instances []*schema.EffectiveInstance
 	for _, i := range d.Effective.All() {

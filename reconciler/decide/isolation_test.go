@@ -24,9 +24,9 @@ import (
 	"berth/schema/estate"
 )
 
-// An estate of two tenants that share a catalog, a host for control planes, and
-// nothing else: each has nodes of its own. Eve may do what she can think of
-// below tenants/eve; what is decided and planned for mallow must not change.
+// These tests use an estate of two tenants that share only a catalog and a host for
+// control planes; each has its own nodes. Eve makes arbitrary changes below
+// tenants/eve. Decisions and plans for mallow must not change.
 func sharedEstate() map[string]string {
 	role := func(name, rest string) string { return "      " + name + ": {node_role: " + name + ", " + rest + "}\n" }
 	node := func(name, address, role, owner string) string {
@@ -70,12 +70,12 @@ func sharedEstate() map[string]string {
 	return files
 }
 
-// of gives a document a uid.
+// of adds a uid to a document.
 func of(text, uid string) string {
 	return strings.Replace(text, "metadata:\n", "metadata:\n  uid: "+uid+"\n", 1)
 }
 
-// edit is one thing done to a tree: files set, or taken away where empty.
+// edit is one change of a tree: path → content; "" deletes the file.
 type edit map[string]string
 
 func (e edit) to(files map[string]string) {
@@ -88,7 +88,7 @@ func (e edit) to(files map[string]string) {
 	}
 }
 
-// mallows are what mallow does meanwhile.
+// mallows are the concurrent edits of mallow.
 func mallows(base map[string]string) []edit {
 	const at = "tenants/mallow/projects/p/"
 	return []edit{
@@ -107,8 +107,8 @@ func mallows(base map[string]string) []edit {
 	}
 }
 
-// eves are what eve does: everything in base spoilt in each way, documents with
-// names, uids, accounts and nodes of mallow's, and paths that lead elsewhere.
+// eves are the edits of eve: every base document damaged in each way, documents with
+// names, uids, accounts and nodes of mallow, and paths outside its own tree.
 func eves(base map[string]string) []edit {
 	var all []edit
 	spoil := []func(string) string{
@@ -143,7 +143,7 @@ func eves(base map[string]string) []edit {
 			}
 			continue
 		}
-		// Mallow's documents and the platform's, in eve's place.
+		// Documents of mallow and of the platform, in the place of eve.
 		copied := "tenants/eve/" + path
 		if rest, ok := strings.CutPrefix(path, "tenants/mallow/"); ok {
 			copied = "tenants/eve/" + rest
@@ -196,7 +196,7 @@ func eves(base map[string]string) []edit {
 	return append(all, gone)
 }
 
-// world decides for the estate.
+// world decides commits of the estate.
 type world struct {
 	decider *decide.Decider
 	base    map[string]string
@@ -204,8 +204,7 @@ type world struct {
 	memory  plan.Memory
 }
 
-// decide is the one place that knows how a commit is decided.
-// previous is nil for the base.
+// decide decides a commit over previous, which is nil for the base.
 func (w *world) decide(main, previous map[string]string) (decide.Decision, error) {
 	was := w.tree
 	if previous != nil {
@@ -220,7 +219,7 @@ func (w *world) decide(main, previous map[string]string) (decide.Decision, error
 	return w.decider.Commit(context.Background(), decide.Standing{Tree: was}, []decide.Step{{Commit: "c", Tree: estate.Files(main), Touched: touched}}, "2026-01-31")
 }
 
-// inForce is the tree that a decision makes of main and previous.
+// inForce returns the tree in force after a decision about main and previous.
 func inForce(d decide.Decision, main, previous map[string]string) map[string]string {
 	now := maps.Clone(main)
 	for path, blob := range d.Replace {
@@ -232,9 +231,9 @@ func inForce(d decide.Decision, main, previous map[string]string) map[string]str
 	return now
 }
 
-// view is all that mallow sees of a decision: what is declared and in force, how
-// policy judged it, what is held and why, where members are to be, and what the
-// plan of each unit is made from.
+// view is mallow's complete part of a decision: declared and effective documents,
+// policy decisions, held changes with reasons, assignments, and the inputs of each
+// plan.
 type view struct {
 	Desired   *schema.TenantEstate
 	Decisions []schema.Decision
@@ -295,7 +294,7 @@ func (w *world) view(d decide.Decision) *view {
 	return v
 }
 
-// bytes is a view and the plans that come of it, as people and machines get them.
+// bytes returns a view and its plans in the form shown to users.
 func (v *view) bytes() string {
 	plans := []plan.Plan{}
 	for _, in := range v.Plans {
@@ -308,7 +307,7 @@ func (v *view) bytes() string {
 	return string(data)
 }
 
-// after is what mallow sees once eve did first, and then both did something.
+// after returns mallow's view after first by eve, and then edits by both.
 func (w *world) after(first, then []edit, mallow edit) (*view, error) {
 	main := maps.Clone(w.base)
 	for _, e := range first {
@@ -334,22 +333,20 @@ func (w *world) after(first, then []edit, mallow edit) (*view, error) {
 	return w.view(d), nil
 }
 
-// Whatever a tenant declares, in whatever order, the decisions and plans of another
-// tenant stay the same to the byte (DESIGN §1 promise 5).
+// No sequence of changes by one tenant changes a byte of the decisions and plans of
+// another tenant (DESIGN §1 promise 5).
 //
-// Two things are excluded by design. Claims of one Unix account: of two new ones the
-// first has it, and a second claim that agrees takes part in it. So here eve claims
-// what mallow has, and mallow changes no claim. And nodes that both may
-// use: what comes into force for one takes room from the other; so here each has
-// its own. That what is held or invalid takes no room is
-// TestHeldDocumentsTakeNoCapacity.
+// Two cases are excluded by design. Unix accounts: the first of two new claims wins,
+// and an equal second claim shares it, so only eve adds claims here. Shared nodes: a
+// document in force takes capacity from the other tenant, so each tenant has its own
+// nodes here. TestHeldDocumentsTakeNoCapacity covers held and invalid documents.
 func TestOneTenantNeverChangesAnother(t *testing.T) {
 	t.Parallel()
 	compareHistories(t, 4_000)
 }
 
-// compareHistories decides the given number of random histories in which eve
-// edits beside mallow, and compares mallow's part with mallow alone.
+// compareHistories decides the given number of random histories with edits of eve and
+// mallow. It compares mallow's part with mallow alone.
 func compareHistories(t *testing.T, cases int) {
 	t.Helper()
 	w := newWorld(t, sharedEstate())
@@ -363,9 +360,9 @@ func compareHistories(t *testing.T, cases int) {
 		alone, written = append(alone, got), append(written, got.bytes())
 		distinct[written[len(written)-1]] = true
 	}
-	require.Len(t, distinct, len(mallows), "what mallow does is seen")
+	require.Len(t, distinct, len(mallows), "every edit of mallow changes the view")
 
-	defer debug.SetGCPercent(debug.SetGCPercent(300)) // a third of the time otherwise
+	defer debug.SetGCPercent(debug.SetGCPercent(300)) // otherwise a third of the time is garbage collection
 	start, next, failed := time.Now(), atomic.Int64{}, atomic.Bool{}
 	var wg sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
@@ -384,8 +381,7 @@ func compareHistories(t *testing.T, cases int) {
 				}
 				then, m := draw(3), r.IntN(len(mallows))
 				got, err := w.after(first, then, mallows[m])
-				// What is equal to the last field has equal bytes; so not each is
-				// written out.
+				// Equal values have equal bytes, so only some are encoded.
 				same := err == nil && reflect.DeepEqual(alone[m], got) && (n%32 != 0 || written[m] == got.bytes())
 				if !same {
 					failed.Store(true)
@@ -395,10 +391,10 @@ func compareHistories(t *testing.T, cases int) {
 		})
 	}
 	wg.Wait()
-	t.Logf("%d cases over %d edits of eve's and %d of mallow's in %s", cases, len(eves), len(mallows), time.Since(start).Round(time.Millisecond))
+	t.Logf("%d cases over %d edits of eve and %d of mallow in %s", cases, len(eves), len(mallows), time.Since(start).Round(time.Millisecond))
 }
 
-// difference is where two views part.
+// difference returns the first difference of two views.
 func difference(one, other *view) string {
 	if one == nil || other == nil {
 		return ""
@@ -411,7 +407,7 @@ func difference(one, other *view) string {
 	return "alone:  …" + around(a) + "\nbeside: …" + around(b)
 }
 
-// newWorld is an estate in force, in which everything with members runs.
+// newWorld is an estate in force in which every unit with members runs.
 func newWorld(t *testing.T, base map[string]string) *world {
 	w := &world{decider: decide.New(decide.Options{Loader: loader(t)}), base: base, tree: estate.Files(base)}
 	d, err := w.decide(base, nil)
@@ -428,8 +424,8 @@ func newWorld(t *testing.T, base map[string]string) *world {
 	return w
 }
 
-// Where tenants share nodes, a document in force of one may take room from another. A
-// held document takes none: all is as if it were not on main.
+// On shared nodes a document in force may take capacity from another tenant. A held
+// document takes none.
 func TestHeldDocumentsTakeNoCapacity(t *testing.T) {
 	t.Parallel()
 	base := sharedEstate()

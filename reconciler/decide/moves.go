@@ -190,8 +190,8 @@ func partialMove(file, what string, head *forced) schema.Diagnostic {
 	return schema.Diagnostic{Severity: schema.SeverityError, Code: plan.CodePartialMove, File: file, Line: 1, Column: 1, Message: what}
 }
 
-// documents says what a change does to each document it touches, sorted by file.
-// Files that are not documents are left out.
+// documents returns the change of each document that a change touches, sorted by file.
+// Other files are left out.
 func documents(touched []schema.PathChange, base, head *estate.Result) []plan.DocumentChange {
 	moves := movesOf(touched, base, head)
 	from := map[string]string{} // old path, by new path

@@ -13,9 +13,9 @@ import (
 	"berth/schema/estate"
 )
 
-// A uid is no secret: a copy of it in another tenant stops no deletion, before, after
-// or with it.
-func TestCopiedUIDStopsNoDeletion(t *testing.T) {
+// A uid is public: a copy of it in another tenant blocks no deletion before, after or
+// together with it.
+func TestCopiedUIDBlocksNoDeletion(t *testing.T) {
 	people := with(inventory(), map[string]string{train: of(instance("train", 1, 1), "u1")})
 	copied := map[string]string{chemAt + "copy.yaml": of(instance("copy", 1, 1), "u1")}
 	for name, tells := range map[string]func(*story){
@@ -38,9 +38,9 @@ func TestCopiedUIDStopsNoDeletion(t *testing.T) {
 	}
 }
 
-// From one tenant to another a document is deleted and created, each with its own
-// permission; the check says first what only half comes into force.
-func TestMoveToAnotherTenantIsADeletionAndACreation(t *testing.T) {
+// A move to another tenant is a deletion and a creation, each with its own permission.
+// The first finding of the check reports a half permitted move.
+func TestMoveToOtherTenantIsDeletionAndCreation(t *testing.T) {
 	const to = chemAt + "train.yaml"
 	u1 := of(instance("train", 1, 1), "u1")
 	move := map[string]string{train: "", to: u1}
@@ -70,13 +70,13 @@ func TestMoveToAnotherTenantIsADeletionAndACreation(t *testing.T) {
 			var first string
 			for _, d := range p.Diagnostics {
 				if d.Code == plan.CodePartialMove {
-					require.Empty(t, first, "it is said once")
+					require.Empty(t, first, "reported once")
 					first = d.Message
 				}
 			}
 			require.True(t, first == c.first || c.first != "" && strings.HasPrefix(first, c.first), first)
 			require.Equal(t, !c.gone || !c.comes, p.Blocked())
-			for range 2 { // nothing of it is remembered
+			for range 2 { // the result does not depend on earlier decisions
 				d := s.together()
 				require.Equal(t, c.gone, d.Desired.Instance(trainKey) == nil, "%v", d.Held)
 				require.Equal(t, c.comes, d.Desired.Instance(schema.InstanceKey("chem", "lab", "train")) != nil, "%v", d.Held)
@@ -86,17 +86,17 @@ func TestMoveToAnotherTenantIsADeletionAndACreation(t *testing.T) {
 	}
 }
 
-// A move within a tenant that is held deletes nothing, whatever others make of its
-// new place.
+// A held move within a tenant deletes no document, regardless of later changes at its
+// destination.
 func TestHeldMoveDoesNotDelete(t *testing.T) {
 	const moved = at + "learn.yaml"
 	u1 := of(instance("learn", 1, 1), "u1")
 	for name, then := range map[string]map[string]string{
-		"nothing else":      {"README.md": "x"},
-		"its new end gone":  {moved: ""},
-		"it has no uid now": {moved: instance("learn", 1, 1)},
-		"it is broken":      {moved: broken},
-		"it moves on":       {moved: "", at + "other.yaml": strings.ReplaceAll(u1, "learn", "other")},
+		"nothing else":        {"README.md": "x"},
+		"destination deleted": {moved: ""},
+		"uid removed":         {moved: instance("learn", 1, 1)},
+		"destination invalid": {moved: broken},
+		"moved again":         {moved: "", at + "other.yaml": strings.ReplaceAll(u1, "learn", "other")},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := tell(t, with(inventory(), map[string]string{train: of(instance("train", 1, 1), "u1")}))
@@ -108,7 +108,7 @@ func TestHeldMoveDoesNotDelete(t *testing.T) {
 				require.NotNil(t, d.Desired.Instance(trainKey), "%v", d.Held)
 				require.Contains(t, reasons(d.Held), train)
 			}
-			// Moved back it is as before, and can be deleted.
+			// Moved back, the document is unchanged and can be deleted.
 			s.commits("pia", map[string]string{train: of(instance("train", 1, 1), "u1"), moved: "", at + "other.yaml": ""})
 			require.Empty(t, s.together().Held)
 			s.commits("pia", map[string]string{train: ""})
@@ -117,7 +117,8 @@ func TestHeldMoveDoesNotDelete(t *testing.T) {
 	}
 }
 
-// A document moves to where it waits for another one once that is there.
+// A move to a place with a missing reference comes into force once the reference
+// exists.
 func TestMoveWaitsForAReference(t *testing.T) {
 	const to = atlas + "service-accounts/ci.yaml"
 	s := tell(t, map[string]string{ciFile: account("ci")})
@@ -129,8 +130,8 @@ func TestMoveWaitsForAReference(t *testing.T) {
 	require.Contains(t, contents(t, s.was.Tree), to)
 }
 
-// A document does not go while policy keeps it from its new place.
-func TestMoveThatPolicyDenies(t *testing.T) {
+// A document is not deleted while policy denies its new place.
+func TestMoveDeniedByPolicyDeletesNothing(t *testing.T) {
 	const to = "tenants/physics/shared-runtimes/next/runtime.yaml"
 	runtime := func(name string) string {
 		return doc("SharedRuntime", name, "uid: s1\nspec:\n  app: batch\n  version: v1\n  display_name: D\n  roles:\n    worker:\n      count: 0\n")
@@ -146,7 +147,7 @@ func TestMoveThatPolicyDenies(t *testing.T) {
 	require.Contains(t, reasons(d.Held), shared)
 }
 
-// A renamed tenant is a deleted tenant, which takes an acknowledgement, and a new one.
+// A renamed tenant is a deleted tenant, which needs an acknowledgement, and a new one.
 func TestRenamedTenantIsDeletedByAcknowledgement(t *testing.T) {
 	s := tell(t, geo("geo"))
 	s.commits("olga", with(without(geo("geo")), geo("geology")), glass)

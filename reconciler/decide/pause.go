@@ -26,8 +26,8 @@ func (d Decision) Paused() string {
 	return "an unreadable platform/pause.yaml was changed or deleted without permission; to resume: replace it with a valid document, then delete it (needs platform.pause)"
 }
 
-// keptPause is the blob of a pause that was permitted, never came into force as it is
-// unreadable, and was deleted without permission; "" for none.
+// keptPause returns the blob of a permitted pause that never came into force because
+// it is unreadable, and that was deleted without permission; or "".
 func (g *guard) keptPause() string {
 	blob := g.permitted[pauseFile]
 	who, touched := g.author(pauseFile)

@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// An unreadable pause stops everything. Only a user with the permission lifts it:
+// An unreadable pause stops every action. Only a user with the permission lifts it;
 // overwriting or deleting it without the permission has no effect.
 func TestPauseIsLiftedWithPermissionOnly(t *testing.T) {
 	const file = "platform/pause.yaml"
@@ -37,9 +37,9 @@ func TestPauseIsLiftedWithPermissionOnly(t *testing.T) {
 	}
 	s := brake()
 	s.commits("otto", map[string]string{file: ""})
-	require.Empty(t, s.together().Paused(), "somebody with the right")
+	require.Empty(t, s.together().Paused(), "deleted by a user with the permission")
 
 	s = tell(t, nil)
 	s.commits("vic", map[string]string{file: "garbage: 1\n"})
-	require.Empty(t, s.together().Paused(), "somebody who may not pull it")
+	require.Empty(t, s.together().Paused(), "created by a user without the permission")
 }

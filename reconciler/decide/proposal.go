@@ -39,17 +39,17 @@ type Input struct {
 	Today     string            // UTC day, such as 2026-01-31
 	Memory    *plan.Memory
 	Rules     func(backend string) plan.Rules // nil: impacts are not known
-	// Seen are findings about the change that depend on observations. They hold
-	// nothing. nil: there are none.
+	// Seen returns findings about the change that depend on observations. They hold no
+	// change. nil: no such findings.
 	Seen func(before, after *schema.Desired) []schema.Diagnostic
 }
 
-// Proposal says what merging Head into Base would do: it merges the two without a
+// Proposal returns the effect of merging Head into Base: it merges the two without a
 // work tree, decides the result as Commit would, and plans the units that differ.
 //
-// Findings are those in files that the change touches, and those it causes
-// elsewhere. The Proposal says what would hold a document or freeze the sync; an
-// error says that the change cannot be judged.
+// Findings are those in files that the change touches, and those it causes elsewhere.
+// The Proposal shows every held document and a freeze; an error means that the change
+// cannot be checked.
 func (d *Decider) Proposal(ctx context.Context, in Input) (plan.Proposal, error) {
 	tree, conflicts, err := in.Repo.Merge(ctx, in.Base, in.Head)
 	if err != nil {
@@ -112,7 +112,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	out.Held = held(slices.DeleteFunc(slices.Clone(head.Held), func(h estate.Held) bool { return waited[h.File] && !touches(touched, h.File) }))
 	out.BaseEffective, out.HeadEffective, out.Placer = base.effective, head.effective, &d.placer
 	if in.InForce != "" {
-		// What may come into force by now does so with this merge, and is shown.
+		// Changes released by now come into force with this merge and are shown.
 		out.BaseEffective = d.Evaluate(base.before, base.before, in.Today)
 		for range schema.Differing(out.BaseEffective, base.effective) {
 			out.PendingEffective = base.effective

@@ -14,14 +14,14 @@ import (
 	"berth/schema/estate"
 )
 
-// A document that is held or wrong already is not reported again if a change of another
-// one makes the reason differ.
+// A document that was held or invalid before is not reported again if a change of
+// another document gives it another reason.
 func TestProposalOmitsDocumentsHeldBefore(t *testing.T) {
-	jobs := map[string]string{} // of chem
+	jobs := map[string]string{} // instances of chem
 	for i := range 11 {
 		jobs[fmt.Sprintf("%sjob-%d.yaml", chemAt, i)] = instance(fmt.Sprint("job-", i), 0, 1)
 	}
-	without := func(n int) map[string]string { // so many of jobs
+	without := func(n int) map[string]string { // the first n of jobs
 		out := map[string]string{}
 		for i := range n {
 			out[fmt.Sprintf("%sjob-%d.yaml", chemAt, i)] = ""
@@ -36,13 +36,13 @@ func TestProposalOmitsDocumentsHeldBefore(t *testing.T) {
 	streams := map[string]string{eval: doc("Instance", "eval", "spec:\n  app: stream\n  version: v1\n  display_name: eval\n  roles:\n    worker:\n      count: 1\n")}
 	for _, c := range []struct {
 		name                string
-		inForce, base, head map[string]string // of the estate, each on top of those before it
-		held                string            // one document that base holds, and the change for another reason
+		inForce, base, head map[string]string // changes of the estate, each over the previous ones
+		held                string            // a document that is held in base, and in the change for another reason
 	}{
-		{name: "what it needs", base: streams, head: app, held: eval},
-		{name: "how many go, of how many", inForce: with(chem(1), jobs), base: with(without(6), later), head: map[string]string{"README.md": "words\n"}, held: chemAt + "job-0.yaml"},
+		{name: "another missing reference", base: streams, head: app, held: eval},
+		{name: "another number of deletions", inForce: with(chem(1), jobs), base: with(without(6), later), head: map[string]string{"README.md": "words\n"}, held: chemAt + "job-0.yaml"},
 		{
-			name: "by which policy it is refused", base: map[string]string{eval: instance("eval", 3, 4)},
+			name: "denied by another policy", base: map[string]string{eval: instance("eval", 3, 4)},
 			head: map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 16\n")}, held: eval,
 		},
 	} {
@@ -68,15 +68,15 @@ func TestProposalOmitsDocumentsHeldBefore(t *testing.T) {
 	}
 }
 
-// change is files with others over them: path → content, "" takes one away.
+// change returns files with changes: path → content; "" deletes the file.
 func change(files, over map[string]string) map[string]string {
 	out := with(files, over)
 	maps.DeleteFunc(out, func(_, data string) bool { return data == "" })
 	return out
 }
 
-// A released unit that cannot be done blocks no other change.
-func TestReleasedBlockedUnitStopsNoOtherChange(t *testing.T) {
+// A released unit that cannot be planned blocks no other change.
+func TestReleasedBlockedUnitBlocksNoOtherChange(t *testing.T) {
 	l := loader(t)
 	inForce := estateFiles(nil)
 	const gpu2, gpu3 = "platform/nodes/gpu-2.yaml", "platform/nodes/gpu-3.yaml"
@@ -97,11 +97,11 @@ func TestReleasedBlockedUnitStopsNoOtherChange(t *testing.T) {
 	require.False(t, p.Blocked())
 	p = propose("eval")
 	require.Empty(t, p.Released)
-	require.True(t, p.Blocked(), "it asks for that itself")
+	require.True(t, p.Blocked(), "the change itself requests it")
 }
 
-// An unauthorized change on main comes into force with no other change, also if no
-// permission is asked for that one.
+// An unauthorized change on main does not come into force with another change, even if
+// that change needs no permission.
 func TestUnauthorizedChangeComesWithNoOther(t *testing.T) {
 	s := tell(t, nil)
 	inForce := contents(t, s.was.Tree)
@@ -114,13 +114,13 @@ func TestUnauthorizedChangeComesWithNoOther(t *testing.T) {
 		"words": change(s.main, map[string]string{"README.md": "words\n"}), "train": change(s.main, map[string]string{train: instance("train", 2, 1)}),
 	}
 	for name, o := range map[string]decide.Options{
-		"a group":           {Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}},
-		"at a desk":         {Loader: loader(t)},
-		"somebody's change": {Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}},
+		"merge group":      {Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}},
+		"local checkout":   {Loader: loader(t)},
+		"change of a user": {Loader: loader(t), Authority: &decide.Authority{Administrators: []string{"root"}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			in := decide.Input{Repo: repo, Base: "base", InForce: "in-force", Permitted: d.Permitted, Head: "words", Memory: running(t, o.Loader, repo["in-force"]), Today: "2026-01-31"}
-			if name == "somebody's change" {
+			if name == "change of a user" {
 				in.By = &authority.Actor{Login: "pia", Proof: authority.ProofPullRequest}
 			}
 			p, err := decide.New(o).Proposal(t.Context(), in)
@@ -135,8 +135,8 @@ func TestUnauthorizedChangeComesWithNoOther(t *testing.T) {
 	}
 }
 
-// In a merge group the deletions of the change count as acknowledged, and those held on
-// main do not come with it.
+// A merge group needs no acknowledgement of its own deletions, and excludes deletions
+// held on main.
 func TestMergeGroupNeedsNoAcknowledgement(t *testing.T) {
 	l := loader(t)
 	jobs, gone := chem(1), map[string]string{}
@@ -146,7 +146,7 @@ func TestMergeGroupNeedsNoAcknowledgement(t *testing.T) {
 		gone[fmt.Sprintf("%sjob-%d.yaml", chemAt, i)] = ""
 	}
 	inForce := estateFiles(jobs)
-	base := change(inForce, gone) // and nobody acknowledged that
+	base := change(inForce, gone) // without an acknowledgement
 	less := map[string]string{}
 	for i := range 8 {
 		less[fmt.Sprintf("%sjob-%d.yaml", at, i)] = ""

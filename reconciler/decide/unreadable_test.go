@@ -13,7 +13,7 @@ import (
 	"berth/schema/estate"
 )
 
-// torn is a tree of which one part cannot be read.
+// torn is a tree with an unreadable part.
 type torn struct {
 	schema.Snapshot
 	part string
@@ -36,8 +36,8 @@ func (s torn) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
 	return s.Snapshot.Files(ctx, p)
 }
 
-// A part that cannot be read for a while changes nothing about permissions: neither that
-// one is missing, nor that one was given.
+// An unreadable tenant tree changes no permission: neither a missing nor a granted
+// one.
 func TestUnreadablePartKeepsPermissions(t *testing.T) {
 	s := tell(t, nil)
 	wanting := strings.Replace(instance("eval", 1, 1), "version: v1", "version: v2", 1)
@@ -62,8 +62,8 @@ func TestUnreadablePartKeepsPermissions(t *testing.T) {
 	require.NotNil(t, d.Effective.Instance(evalKey))
 }
 
-// A document that gives way with what it needs does not come back with an unauthorized
-// change in it.
+// A document held because its reference was deleted does not return with an
+// unauthorized change.
 func TestYieldingDocumentKeepsPermissions(t *testing.T) {
 	op := "tenants/physics/projects/lhc/operations/op.yaml"
 	operation := func(what string) string {
@@ -80,7 +80,7 @@ func TestYieldingDocumentKeepsPermissions(t *testing.T) {
 	require.Equal(t, map[string]string{op: estate.HeldUnauthorised}, reasons(d.Held))
 	require.Empty(t, d.Desired.Tenants["physics"].Projects["lhc"].Operations)
 
-	// What nobody changed comes back by itself.
+	// An unchanged document returns by itself.
 	s = tell(t, map[string]string{op: operation("drain")})
 	s.commits("pia", map[string]string{train: ""})
 	require.Equal(t, map[string]string{op: estate.HeldNeeds}, reasons(s.together().Held))
@@ -88,7 +88,8 @@ func TestYieldingDocumentKeepsPermissions(t *testing.T) {
 	require.Empty(t, s.together().Held)
 }
 
-// A change that is too large to list has no known author below the directory it names.
+// A change that is too large to list has an unknown author below the directory it
+// names.
 func TestUnlistedChangeHasNoAuthor(t *testing.T) {
 	eve := "platform/roles/eve.yaml"
 	for name, touched := range map[string][]schema.PathChange{
@@ -105,7 +106,8 @@ func TestUnlistedChangeHasNoAuthor(t *testing.T) {
 	}
 }
 
-// Another app under the same name is another instance: a protected one is not replaced.
+// Another app under the same name is another instance, so a protected instance is not
+// replaced.
 func TestProtectedInstanceIsNotReplaced(t *testing.T) {
 	protected := instance("train", 1, 1) + "  deletion_protection: true\n"
 	s := tell(t, map[string]string{
@@ -120,7 +122,7 @@ func TestProtectedInstanceIsNotReplaced(t *testing.T) {
 	require.Equal(t, "batch", d.Effective.Instance(trainKey).App)
 }
 
-// A commit that must not be taken over delays none of those before it.
+// A last commit that freezes synchronization delays none of the commits before it.
 func TestFrozenLastCommitDelaysNoOther(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})

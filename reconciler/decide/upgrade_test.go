@@ -11,7 +11,7 @@ import (
 	"berth/schema/estate"
 )
 
-// version is a version of the app batch, with or without upgrade_from.
+// version returns a version of the app batch, with or without upgrade_from.
 func version(n int, upgradeFrom string) string {
 	v := strings.NewReplacer("name: v1", fmt.Sprintf("name: v%d", n), `version: "1"`, fmt.Sprintf(`version: "%d"`, n)).Replace(estateFiles(nil)["platform/catalog/batch/v1.yaml"])
 	if upgradeFrom != "" {
@@ -22,9 +22,9 @@ func version(n int, upgradeFrom string) string {
 
 func versionFile(n int) string { return fmt.Sprintf("platform/catalog/batch/v%d.yaml", n) }
 
-// An instance changes only to a version whose upgrade_from names the version in
-// force, whatever main said in between, on the pull request and after the merge.
-func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
+// An instance changes only to a version whose upgrade_from names the version in force,
+// regardless of main in between. The check and the decision agree.
+func TestUpgradeFromIsCheckedAgainstTheVersionInForce(t *testing.T) {
 	at := func(n int) string {
 		return strings.Replace(instance("train", 1, 1), "version: v1", fmt.Sprintf("version: v%d", n), 1)
 	}
@@ -39,7 +39,7 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 		"step":     catalog(map[string]string{train: at(2)}),
 		"any":      catalog(map[string]string{train: at(4)}),
 		"widened":  catalog(map[string]string{train: at(3), versionFile(3): version(3, "v2, v1")}),
-		// v3 would admit v1, and that change is invalid, so that it is held itself.
+		// v3 would admit v1, but its change is invalid and therefore held.
 		"held": catalog(map[string]string{train: at(3), versionFile(3): version(3, "v2, v1") + "    surprise: yes\n"}),
 	}
 	found := []string{"modified Instance physics.lhc/train", "lifecycle.upgrade-from " + train + ":7", "held denied " + train}
@@ -59,7 +59,7 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 		})
 	}
 
-	t.Run("what main says counts for nothing", func(t *testing.T) {
+	t.Run("version on main but not in force has no effect", func(t *testing.T) {
 		// The base on main has v2, which is not in force: v3 could be reached from it.
 		d, err := commit(t, l, estate.Files(repo["skip"]), estate.Files(inForce))
 		require.NoError(t, err)
@@ -68,7 +68,7 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, found, words(p))
 	})
-	t.Run("a version document that is held admits nothing", func(t *testing.T) {
+	t.Run("held version document admits no upgrade", func(t *testing.T) {
 		d, err := commit(t, l, estate.Files(repo["held"]), estate.Files(inForce))
 		require.NoError(t, err)
 		require.Contains(t, reasons(d.Held), train)
@@ -76,9 +76,9 @@ func TestUpgradeFromIsJudgedAgainstWhatIsInForce(t *testing.T) {
 	})
 }
 
-// A second document for a version in force is what a pull request is told of,
-// also where its name comes first.
-func TestSecondDocumentOfAVersionIsBlamed(t *testing.T) {
+// The pull request gets a finding at the second document for a version in force,
+// also if its name sorts first.
+func TestSecondDocumentOfVersionGetsTheFinding(t *testing.T) {
 	inForce := estateFiles(nil)
 	const first = "platform/catalog/batch/a1.yaml"
 	repo := trees{"in-force": inForce, "head": with(inForce, map[string]string{first: strings.Replace(version(1, ""), "name: v1", "name: a1", 1)})}

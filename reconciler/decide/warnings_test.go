@@ -15,7 +15,7 @@ import (
 	"berth/schema/estate"
 )
 
-// proposal is what a change of files would do, in an estate where all runs.
+// proposal returns the proposal of a change in an estate in which every unit runs.
 func proposal(t *testing.T, base, over map[string]string) plan.Proposal {
 	t.Helper()
 	l := loader(t)
@@ -33,10 +33,9 @@ func codesOf(t *testing.T, ds []schema.Diagnostic) (codes []string) {
 	return codes
 }
 
-// TestCapacityWarningsInAPullRequest: a change that takes what an instance needs is
-// warned of at the instance, though it touches the nodes; it is not held. What was
-// so before is not told again.
-func TestCapacityWarningsInAPullRequest(t *testing.T) {
+// A change of nodes that removes the capacity of an instance gets a warning at the
+// instance and is not held. An earlier warning is not repeated.
+func TestCapacityWarningsInPullRequest(t *testing.T) {
 	cordoned := map[string]string{}
 	for _, name := range []string{"gpu-1", "gpu-2", "gpu-3"} {
 		path := "platform/nodes/" + name + ".yaml"
@@ -51,8 +50,7 @@ func TestCapacityWarningsInAPullRequest(t *testing.T) {
 	require.Empty(t, p.Diagnostics)
 }
 
-// TestCapacityIsUnknownWithoutAllNodes: where a node document is invalid, nothing is
-// said of what nodes can take.
+// With an invalid node document there is no finding about capacity.
 func TestCapacityIsUnknownWithoutAllNodes(t *testing.T) {
 	r, err := loader(t).Load(t.Context(), estate.Files(estateFiles(map[string]string{"platform/nodes/gpu-1.yaml": "nothing"})))
 	require.NoError(t, err)
@@ -62,10 +60,9 @@ func TestCapacityIsUnknownWithoutAllNodes(t *testing.T) {
 	require.True(t, r.AllNodes())
 }
 
-// TestLastAdministratorRemoved: a change that takes away the last administrator of
-// the platform or of a tenant is warned of, whether it empties the role binding or
-// deletes it.
-func TestLastAdministratorRemoved(t *testing.T) {
+// A change that removes the last administrator of the platform or of a tenant gets
+// a warning, whether it empties or deletes the role binding.
+func TestRemovalOfLastAdministratorGetsWarning(t *testing.T) {
 	const operators, owners = "platform/roles/operators.yaml", "tenants/physics/roles.yaml"
 	roles := func(name, role string) string {
 		return doc("RoleBinding", name, "spec:\n  members: [{login: olga, role: "+role+"}]\n")
@@ -78,7 +75,7 @@ func TestLastAdministratorRemoved(t *testing.T) {
 		"deleted":        {map[string]string{operators: "", owners: ""}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
 		"another role":   {map[string]string{operators: roles("operators", "platform_ops"), owners: roles("roles", "project_viewer")}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
 		"moved":          {map[string]string{operators: "", "platform/roles/people.yaml": roles("people", "platform_superadmin")}, nil},
-		"somebody is it": {map[string]string{owners: roles("roles", "tenant_admin")}, nil},
+		"another administrator remains": {map[string]string{owners: roles("roles", "tenant_admin")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, c.want, codesOf(t, proposal(t, base, c.over).Diagnostics))
@@ -86,10 +83,10 @@ func TestLastAdministratorRemoved(t *testing.T) {
 	}
 }
 
-// TestConflictIsToldAtTheTouchedFile: where a change makes two tenants claim one Unix
-// user, the finding is at the file that the change touches, whichever is first by
-// name and whether or not the other is in force. It names no other tenant's file.
-func TestConflictIsToldAtTheTouchedFile(t *testing.T) {
+// If a change makes two tenants claim one Unix user, the finding is at the touched
+// file. The order of names and the document in force do not matter. The finding
+// names no file of the other tenant.
+func TestConflictIsReportedAtTheTouchedFile(t *testing.T) {
 	claims := func(tenant, login string) map[string]string {
 		return map[string]string{
 			"tenants/" + tenant + "/tenant.yaml": doc("Tenant", tenant, "spec:\n  display_name: T\n"),
@@ -116,10 +113,9 @@ func TestConflictIsToldAtTheTouchedFile(t *testing.T) {
 	}
 }
 
-// TestChangeToKindsWithoutEffectIsWarnedOf: a change is told of each document that
-// it brings and that has no effect yet; of many the first. What it does not touch it
-// is not told of.
-func TestChangeToKindsWithoutEffectIsWarnedOf(t *testing.T) {
+// A change gets a warning for its first documents of kinds without effect and a
+// count of the rest. Untouched documents get no warning.
+func TestChangeToKindsWithoutEffectGetsWarning(t *testing.T) {
 	hook := func(name string) string {
 		return doc("HookRule", name, "spec:\n  when: {event: apps.instance.failed}\n  then: [{alert: {severity: info, summary: x}}]\n")
 	}
