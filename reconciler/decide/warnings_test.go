@@ -72,9 +72,9 @@ func TestRemovalOfLastAdministratorGetsWarning(t *testing.T) {
 		over map[string]string
 		want []string
 	}{
-		"deleted":        {map[string]string{operators: "", owners: ""}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
-		"another role":   {map[string]string{operators: roles("operators", "platform_ops"), owners: roles("roles", "project_viewer")}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
-		"moved":          {map[string]string{operators: "", "platform/roles/people.yaml": roles("people", "platform_superadmin")}, nil},
+		"deleted":                       {map[string]string{operators: "", owners: ""}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
+		"another role":                  {map[string]string{operators: roles("operators", "platform_ops"), owners: roles("roles", "project_viewer")}, []string{operators + " ref.no-administrator", owners + " ref.no-administrator"}},
+		"moved":                         {map[string]string{operators: "", "platform/roles/people.yaml": roles("people", "platform_superadmin")}, nil},
 		"another administrator remains": {map[string]string{owners: roles("roles", "tenant_admin")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
