@@ -24,8 +24,8 @@ import (
 	"berth/schema"
 )
 
-// statusHistory is a server whose berth/status holds 1,000 statuses and a
-// history of that many commits, each of one file.
+// statusHistory returns a server whose berth/status holds 1,000 statuses and has
+// as many commits of one file each.
 func statusHistory(b *testing.B, commits int) *gittest.Server {
 	b.Helper()
 	s := gittest.New(b, map[string]string{"tenants/t0/tenant.yaml": "x\n"})
@@ -53,7 +53,7 @@ func statusHistory(b *testing.B, commits int) *gittest.Server {
 	return s
 }
 
-// writer makes one-file status commits on a server.
+// writer makes status commits of one file on a server.
 type writer struct {
 	repo *Repo
 	tip  string
@@ -68,7 +68,7 @@ func newWriter(b *testing.B, s *gittest.Server) *writer {
 	tips, err := r.Fetch(b.Context())
 	require.NoError(b, err)
 	w := &writer{repo: r, tip: tips.Status}
-	w.write(b) // reads the statuses once, as a daemon does when it starts
+	w.write(b) // fills the cache, as at the start of a daemon
 	return w
 }
 
@@ -81,8 +81,8 @@ func (w *writer) write(b *testing.B) {
 	w.tip = tip
 }
 
-// BenchmarkStatusCommit is one status commit of one file, made and pushed over
-// HTTP, on a short and on a long history.
+// BenchmarkStatusCommit creates one status commit of one file and pushes it over
+// HTTP, with a short and a long history.
 func BenchmarkStatusCommit(b *testing.B) {
 	for _, commits := range []int{shortHistory, longHistory} {
 		b.Run(fmt.Sprintf("history=%d", commits), func(b *testing.B) {
@@ -99,9 +99,9 @@ const (
 	longHistory  = 10_000
 )
 
-// BenchmarkStatusCommitPeers makes the same commit by Berth, by git's own
-// programs and by go-git's Push, in turn, and reports the medians: machines have
-// slow minutes.
+// BenchmarkStatusCommitPeers makes the same commit with Berth, with git's own
+// programs and with go-git's Push, in turn. It reports medians, because the speed
+// of a machine varies.
 func BenchmarkStatusCommitPeers(b *testing.B) {
 	type series struct {
 		name   string
@@ -119,7 +119,7 @@ func BenchmarkStatusCommitPeers(b *testing.B) {
 	for _, s := range all {
 		for i, commits := range histories {
 			s.commit[i] = s.make(b, statusHistory(b, commits))
-			s.commit[i]() // what is read once is read
+			s.commit[i]() // warm-up
 		}
 	}
 	for b.Loop() {
@@ -142,7 +142,7 @@ func BenchmarkStatusCommitPeers(b *testing.B) {
 	}
 }
 
-// median of ds, in milliseconds.
+// median returns the median of ds in milliseconds.
 func median(ds []time.Duration) float64 {
 	slices.Sort(ds)
 	return float64(ds[len(ds)/2].Microseconds()) / 1000
@@ -213,8 +213,8 @@ func runCLI(b *testing.B, stdin string, args ...string) {
 	require.NoError(b, err, string(out))
 }
 
-// BenchmarkDiff is the comparison of two trees of 50,000 files in which one
-// differs, by a process that has them warm.
+// BenchmarkDiff compares two trees of 50,000 files with one difference. The trees
+// are cached.
 func BenchmarkDiff(b *testing.B) {
 	files := map[string]string{}
 	for i := range 50_000 {

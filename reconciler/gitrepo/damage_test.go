@@ -18,7 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// damages are what may become of a mirror on disk.
+// damages are kinds of damage to a mirror on disk.
 func damages() map[string]func(t *testing.T, mirror string) {
 	put := func(name, text string) func(*testing.T, string) {
 		return func(t *testing.T, m string) {
@@ -27,12 +27,12 @@ func damages() map[string]func(t *testing.T, mirror string) {
 		}
 	}
 	return map[string]func(t *testing.T, mirror string){
-		"pack gone":       func(t *testing.T, m string) { each(t, m, ".pack", os.Remove) },
-		"pack cut":        func(t *testing.T, m string) { each(t, m, ".pack", func(p string) error { return os.Truncate(p, 40) }) },
-		"pack bit turned": func(t *testing.T, m string) { each(t, m, ".pack", turnBits) },
-		"index gone":      func(t *testing.T, m string) { each(t, m, ".idx", os.Remove) },
-		"ref empty":       func(t *testing.T, m string) { require.NoError(t, os.Truncate(filepath.Join(m, "refs/heads/main"), 0)) },
-		"all but HEAD":    func(t *testing.T, m string) { require.NoError(t, os.RemoveAll(filepath.Join(m, "objects"))) },
+		"pack gone":         func(t *testing.T, m string) { each(t, m, ".pack", os.Remove) },
+		"pack cut":          func(t *testing.T, m string) { each(t, m, ".pack", func(p string) error { return os.Truncate(p, 40) }) },
+		"pack bits flipped": func(t *testing.T, m string) { each(t, m, ".pack", turnBits) },
+		"index gone":        func(t *testing.T, m string) { each(t, m, ".idx", os.Remove) },
+		"ref empty":         func(t *testing.T, m string) { require.NoError(t, os.Truncate(filepath.Join(m, "refs/heads/main"), 0)) },
+		"all but HEAD":      func(t *testing.T, m string) { require.NoError(t, os.RemoveAll(filepath.Join(m, "objects"))) },
 		"stale lock": func(t *testing.T, m string) {
 			require.NoError(t, os.WriteFile(filepath.Join(m, "refs/heads/main.lock"), nil, 0o600))
 			require.NoError(t, os.WriteFile(filepath.Join(m, "incoming-1"), []byte("x"), 0o600))
@@ -73,13 +73,13 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 				}
 				damage(t, mirror)
 				if running {
-					r.Forget() // what is at hand needs no disk
+					r.Forget() // cached objects hide the damage
 				} else {
 					r = open(t, s, in)
 				}
 				main = s.MustCommit(t, "main", gittest.Commit{Message: "Next", Files: map[string]string{"platform/x": "y"}})
-				// What is damaged is noticed at the latest when it is read, and
-				// then the next fetch puts it right.
+				// The damage is found at the latest by a read, and the next fetch repairs
+				// it.
 				var got map[string]string
 				for range 3 {
 					tips, err := r.Fetch(t.Context())
@@ -101,10 +101,9 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 	}
 }
 
-// The branch berth/status moves on while the mirror is damaged, as after a
-// failover. The mirror heals all the same: status is memory, and what the mirror
-// remembers of it refuses nothing.
-func TestDamagedMirrorHealsWhereStatusMovedOn(t *testing.T) {
+// berth/status moves while the mirror is damaged, for example after a failover.
+// The mirror is still replaced: a lost status tip refuses nothing.
+func TestDamagedMirrorIsReplacedAfterStatusMoved(t *testing.T) {
 	t.Parallel()
 	all := damages()
 	all["a file is in its place"] = func(t *testing.T, m string) {
@@ -125,7 +124,7 @@ func TestDamagedMirrorHealsWhereStatusMovedOn(t *testing.T) {
 				require.NoError(t, err)
 				inForce, err := r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main, Epoch: 3})
 				require.NoError(t, err)
-				// A mirror whose status is shallow, as one that was fetched anew.
+				// The status of a mirror that was fetched again is shallow.
 				require.NoError(t, r.Close())
 				require.NoError(t, os.RemoveAll(dir))
 				r = open(t, s, in)
@@ -141,7 +140,7 @@ func TestDamagedMirrorHealsWhereStatusMovedOn(t *testing.T) {
 					require.NoError(t, err)
 				}
 				if running {
-					r.Forget() // what is at hand needs no disk
+					r.Forget() // cached objects hide the damage
 				} else {
 					r = open(t, s, in)
 				}
@@ -229,7 +228,7 @@ func tryContents(ctx context.Context, r *gitrepo.Repo, id string) (map[string]st
 	return out, nil
 }
 
-func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
+func TestDamageFoundWhileRemoteIsDownKeepsTips(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
@@ -241,14 +240,14 @@ func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "mirror.git/objects")))
 	r = open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
 	_, err = tryContents(t.Context(), r, main)
-	require.Error(t, err, "what cannot be read is an error, never an empty tree")
+	require.Error(t, err, "an unreadable tree is an error, never an empty tree")
 	s.SetFaults(gittest.Faults{Down: true})
 	tips, err := r.Fetch(t.Context())
 	require.Error(t, err)
 	require.Equal(t, main, tips.Main)
 	s.SetFaults(gittest.Faults{})
 
-	// A rewritten main does not slip in with the new mirror.
+	// The new mirror does not accept a rewritten main.
 	other := s.MustCommit(t, "other", gittest.Commit{Message: "x", Files: map[string]string{"a": "b"}})
 	unrelated, err := s.Git("-c", "user.name=x", "-c", "user.email=x", "commit-tree", "-m", "x", other+"^{tree}")
 	require.NoError(t, err)
@@ -257,15 +256,15 @@ func TestDamageFoundWhileRemoteIsDownLosesNothingMore(t *testing.T) {
 		tips, err = r.Fetch(t.Context())
 		require.ErrorIs(t, err, reconciler.ErrRewritten)
 		require.Equal(t, main, tips.Main)
-		require.Equal(t, estateFiles(), contents(t, r, main), "in-force keeps the commits alive that it was made from")
+		require.Equal(t, estateFiles(), contents(t, r, main), "the history of in-force keeps its source commits")
 	}
 	require.NoError(t, s.SetRef("refs/heads/main", main))
 	require.Equal(t, main, fetch(t, r).Main)
 }
 
-// A mirror that git alone meets damaged, as all that Berth reads of it is at hand,
-// is noticed and replaced; a head that cannot be merged is no damage.
-func TestDamageThatGitMeets(t *testing.T) {
+// Damage that only git finds, because Berth reads from its cache, also leads to a
+// new mirror. A head that cannot be merged is not damage.
+func TestDamageFoundByGitReplacesMirror(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()

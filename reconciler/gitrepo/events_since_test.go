@@ -13,9 +13,9 @@ import (
 	"berth/reconciler/plan"
 )
 
-// Events are read newest first, back to a time; a damaged line is passed over,
-// and who has enough stops.
-func TestEventsSince(t *testing.T) {
+// EventsSince reads newest first back to a time, skips a damaged line, and stops
+// when the caller stops.
+func TestEventsSinceReadsNewestFirst(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)

@@ -26,7 +26,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// putCommit stores a commit's bytes at the remote and puts main there.
+// putCommit stores the bytes of a commit at the remote and points main at it.
 func putCommit(t *testing.T, s *gittest.Server, raw string) string {
 	t.Helper()
 	id, err := s.GitInput(strings.NewReader(raw), "hash-object", "-t", "commit", "-w", "--literally", "--stdin")
@@ -35,7 +35,7 @@ func putCommit(t *testing.T, s *gittest.Server, raw string) string {
 	return id
 }
 
-// headersOn are the headers of a commit that changes nothing of another.
+// headersOn returns the headers of an empty commit on top of another.
 func headersOn(t *testing.T, s *gittest.Server, parent string) string {
 	t.Helper()
 	tree, err := s.Git("rev-parse", parent+"^{tree}")
@@ -43,9 +43,9 @@ func headersOn(t *testing.T, s *gittest.Server, parent string) string {
 	return fmt.Sprintf("tree %s\nparent %s\nauthor Ann A <ann@example.org> 1767225600 +0100\ncommitter Carl C <carl@example.org> 1767229200 -0500\n", tree, parent)
 }
 
-// A signed commit proves the same person before and after every file of the
-// daemon is gone, and a byte of it changed proves nobody.
-func TestEvidence(t *testing.T) {
+// A signed commit proves the same signer after all files of the daemon are lost. A
+// changed byte invalidates the proof.
+func TestEvidenceIsReproducible(t *testing.T) {
 	t.Parallel()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
 	require.NoError(t, err)
@@ -95,8 +95,8 @@ func TestEvidence(t *testing.T) {
 	}
 }
 
-// What cannot be evidence is none, and stops nobody.
-func TestEvidenceOfNothing(t *testing.T) {
+// A commit without valid evidence is reported without evidence and blocks nothing.
+func TestMissingEvidenceIsNotAnError(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	first := s.Tip("main")
@@ -119,7 +119,7 @@ func TestEvidenceOfNothing(t *testing.T) {
 		require.Equal(t, fault == "", e.Fault == "")
 		require.Len(t, e.Trailers, map[bool]int{true: 1}[id == bytes])
 	}
-	// The head of a pull request is here to be merged, and speaks for nobody.
+	// A pull request head is stored for merging and is no evidence of the branches.
 	got, err := r.FetchPull(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, fork, got)
@@ -135,9 +135,9 @@ func TestEvidenceOfNothing(t *testing.T) {
 	require.Error(t, err)
 }
 
-// What an in-force commit remembers is read back from it alone: every file held
-// for lack of authority, whatever its name and their number.
-func TestInForceOf(t *testing.T) {
+// An in-force commit alone records every file held for lack of authority, for any
+// name and number of files.
+func TestReadInForce(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -189,8 +189,8 @@ func TestInForceOf(t *testing.T) {
 	write(t, reconciler.InForce{Held: many})
 	was := tip
 	write(t, reconciler.InForce{Held: many})
-	require.Equal(t, was, tip, "nothing changed, no commit")
-	// One more beyond those that people are shown.
+	require.Equal(t, was, tip, "an unchanged estate needs no commit")
+	// One file more than the message lists.
 	write(t, reconciler.InForce{Held: append(many[:999:999], plan.Held{File: many[999].File + "x", Reason: estate.HeldUnauthorised})})
 	require.NotEqual(t, was, tip)
 	write(t, reconciler.InForce{})
@@ -198,7 +198,7 @@ func TestInForceOf(t *testing.T) {
 		write(t, reconciler.InForce{Held: rapid.SliceOfN(held, 0, 4).Draw(t, "held")})
 	})
 
-	// From a mirror that never saw them written.
+	// A new mirror reads the same.
 	want, err := r.ReadInForce(context.Background(), tip)
 	require.NoError(t, err)
 	fresh := open(t, s)
@@ -207,10 +207,10 @@ func TestInForceOf(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, want, got)
 
-	// A commit of an older version, which remembered moves, is read all the same.
+	// A commit of an older version, which recorded moves, is readable.
 	old := s.MustCommit(t, reconciler.BranchInForce, gittest.Commit{Message: "x\n\nMoved: \"a\" \"b\"\nConfig-Commit: " + main + "\nEpoch: 1", Merge: main})
 
-	// What Berth cannot have written.
+	// Commits that Berth cannot have written.
 	local, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, local.Close()) })

@@ -17,7 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-func TestRacingWritersOneWinsEachRound(t *testing.T) {
+func TestOnlyOneOfConcurrentWritersSucceeds(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	const writers, rounds = 3, 6
@@ -55,11 +55,11 @@ func TestRacingWritersOneWinsEachRound(t *testing.T) {
 	}
 	count, err := s.Git("rev-list", "--count", "berth/status")
 	require.NoError(t, err)
-	require.Equal(t, "6", count, "no write was lost, none was made twice")
+	require.Equal(t, "6", count, "each write is made exactly once")
 	require.NoError(t, s.Fsck())
 }
 
-func TestNothingChangedNoCommit(t *testing.T) {
+func TestUnchangedStatusMakesNoCommit(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -75,7 +75,7 @@ func TestNothingChangedNoCommit(t *testing.T) {
 	again, err = r.WriteStatus(t.Context(), tip, b)
 	require.NoError(t, err)
 	require.Equal(t, tip, again)
-	require.Empty(t, s.Requests(), "nothing changed: nothing is sent")
+	require.Empty(t, s.Requests(), "an unchanged status sends no request")
 
 	b.Events = []plan.Event{{EventID: "other"}}
 	_, err = r.WriteStatus(t.Context(), tip, b)
@@ -86,7 +86,7 @@ func TestNothingChangedNoCommit(t *testing.T) {
 	require.ErrorIs(t, err, reconciler.ErrConflict, "a segment never changes")
 }
 
-func TestLostReply(t *testing.T) {
+func TestPushWithLostResponse(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -96,11 +96,11 @@ func TestLostReply(t *testing.T) {
 
 	s.SetFaults(gittest.Faults{DropReplies: 1})
 	two, err := r.WriteStatus(t.Context(), one, batch(2, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
-	require.NoError(t, err, "the remote is asked, and it has the commit")
+	require.NoError(t, err, "the remote has the commit")
 	require.Equal(t, two, s.Tip("berth/status"))
 
-	// The reply is lost and the remote cannot be asked either: the caller is
-	// told, fetches later, and writes the same batch on what it finds.
+	// If the response is lost and the remote is down, the caller gets an error. It
+	// fetches later and writes the same batch on the new tip.
 	ctx, cancel := context.WithCancel(t.Context())
 	b := batch(3, main, unit("physics", "lhc", "train", plan.PhaseStopped))
 	s.SetFaults(gittest.Faults{DropReplies: 1})
@@ -122,7 +122,7 @@ func TestLostReply(t *testing.T) {
 	require.NotEqual(t, two, three)
 	again, err := r.WriteStatus(t.Context(), three, b)
 	require.NoError(t, err)
-	require.Equal(t, three, again, "the same batch again makes no second commit")
+	require.Equal(t, three, again, "writing the same batch again makes no second commit")
 	count, err := s.Git("rev-list", "--count", "berth/status")
 	require.NoError(t, err)
 	require.Equal(t, "3", count)
@@ -131,8 +131,8 @@ func TestLostReply(t *testing.T) {
 func TestRemoteDownAndBack(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
-	// Short, as a remote that hangs is waited for; not so short that a busy
-	// machine looks like one.
+	// Short, because the test waits for a hanging remote. Long enough for a busy
+	// machine.
 	r := open(t, s, func(o *gitrepo.Options) { o.Timeout = 2 * time.Second })
 	main := fetch(t, r).Main
 	tip, err := r.WriteStatus(t.Context(), "", batch(1, main))
@@ -144,7 +144,7 @@ func TestRemoteDownAndBack(t *testing.T) {
 		tips, err := r.Fetch(t.Context())
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, reconciler.ErrRewritten, name)
-		require.Equal(t, reconciler.Tips{Main: main, Status: tip}, tips, "%s: what was known stays known", name)
+		require.Equal(t, reconciler.Tips{Main: main, Status: tip}, tips, "%s: the known tips are kept", name)
 		_, err = r.WriteStatus(t.Context(), tip, batch(2, main))
 		require.Error(t, err, name)
 		require.NotErrorIs(t, err, reconciler.ErrConflict, name)
@@ -172,7 +172,7 @@ func TestOpenWhileRemoteIsDown(t *testing.T) {
 	require.Equal(t, s.Tip("main"), fetch(t, r).Main)
 }
 
-func TestTokenIsAskedForEachTimeAndNeverShown(t *testing.T) {
+func TestTokenIsReadForEachCallAndHidden(t *testing.T) {
 	t.Parallel()
 	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estateFiles()})
 	require.NoError(t, err)
@@ -191,7 +191,7 @@ func TestTokenIsAskedForEachTimeAndNeverShown(t *testing.T) {
 	require.NoError(t, err)
 }
 
-func TestURLs(t *testing.T) {
+func TestInvalidURLsAreRejected(t *testing.T) {
 	t.Parallel()
 	for _, bad := range []string{"", "/srv/estate.git", "file://host/srv/estate.git", "file:srv/estate.git", "file:///srv/estate.git?x", "git://host/x", "https://user:canary@host/x", "https://canary@host/x", "http://git.example.org/x", "--upload-pack=x", "ext::sh -c x"} {
 		_, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: bad, Dir: t.TempDir()})
@@ -209,7 +209,7 @@ func TestURLs(t *testing.T) {
 	}
 }
 
-func TestMirrorIsForOneProcess(t *testing.T) {
+func TestMirrorIsLockedByOneProcess(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
@@ -223,7 +223,7 @@ func TestMirrorIsForOneProcess(t *testing.T) {
 	require.NoError(t, r.Close())
 }
 
-func TestUnbornAndDeletedBranch(t *testing.T) {
+func TestMissingAndDeletedBranch(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, nil)
 	r := open(t, s)
@@ -237,7 +237,7 @@ func TestUnbornAndDeletedBranch(t *testing.T) {
 	require.NoError(t, s.SetRef("refs/heads/main", ""))
 	tips, err = r.Fetch(t.Context())
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
-	require.Equal(t, main, tips.Main, "the old tip stays")
+	require.Equal(t, main, tips.Main, "the old tip is kept")
 }
 
 func TestEmptyTree(t *testing.T) {
@@ -255,7 +255,7 @@ func TestEmptyTree(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, changes)
 
-	// The estate stays in force though main is empty, and the other way round.
+	// The estate stays in force although main is empty, and the reverse.
 	replace := map[string]string{}
 	back, err := r.Diff(t.Context(), empty, before)
 	require.NoError(t, err)
@@ -271,7 +271,7 @@ func TestEmptyTree(t *testing.T) {
 	require.NoError(t, s.Fsck())
 }
 
-func TestForcePushIsNotTakenOver(t *testing.T) {
+func TestForcePushIsRefused(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	root := s.Tip("main")
@@ -288,10 +288,10 @@ func TestForcePushIsNotTakenOver(t *testing.T) {
 		require.ErrorIs(t, err, reconciler.ErrRewritten)
 		require.Equal(t, reconciler.Tips{Main: main, InForce: inForce}, tips)
 	}
-	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests(), "it is not downloaded again and again")
+	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests(), "a refused branch is not downloaded again")
 
-	// Without a mirror that remembers, in-force tells, and is kept: again after
-	// a restart, and while it is fetched again.
+	// Without a known main in the mirror, in-force names it and is kept. This holds
+	// after a restart, and during the next fetches.
 	var tips reconciler.Tips
 	dir := t.TempDir()
 	for range 2 {
@@ -299,14 +299,14 @@ func TestForcePushIsNotTakenOver(t *testing.T) {
 		for range 2 {
 			tips, err = fresh.Fetch(t.Context())
 			require.ErrorIs(t, err, reconciler.ErrRewritten)
-			require.Equal(t, reconciler.Tips{Main: main, InForce: inForce}, tips, "main is where in-force saw it")
+			require.Equal(t, reconciler.Tips{Main: main, InForce: inForce}, tips, "main is the commit that in-force names")
 			require.Equal(t, contents(t, r, inForce), contents(t, fresh, tips.InForce))
 			require.NotEmpty(t, contents(t, fresh, tips.Main))
 		}
 		require.NoError(t, fresh.Close())
 	}
 
-	// What in-force holds and the commit it names does not, is not kept.
+	// An in-force with a file that its commit of main lacks is not kept.
 	forgedForce := s.MustCommit(t, "berth/in-force", gittest.Commit{
 		Message: "In force\n\nConfig-Commit: " + main + "\nEpoch: 1", Parent: inForce, Files: map[string]string{instancePath: "mine\n"}})
 	tips, err = open(t, s).Fetch(t.Context())
@@ -315,17 +315,17 @@ func TestForcePushIsNotTakenOver(t *testing.T) {
 	require.NoError(t, s.SetRef("refs/heads/berth/in-force", inForce))
 
 	_, err = r.Accept(t.Context(), main)
-	require.ErrorIs(t, err, reconciler.ErrConflict, "what is accepted must be what is there")
+	require.ErrorIs(t, err, reconciler.ErrConflict, "the accepted commit must be the tip")
 	tips, err = r.Accept(t.Context(), forged)
 	require.NoError(t, err)
 	require.Equal(t, forged, tips.Main)
 	require.Equal(t, forged, fetch(t, r).Main)
 	_, err = r.WriteInForce(t.Context(), inForce, reconciler.InForce{Commit: forged})
 	require.NoError(t, err)
-	require.Equal(t, forged, fetch(t, open(t, s)).Main, "with in-force on it, the new history is the history")
+	require.Equal(t, forged, fetch(t, open(t, s)).Main, "in-force confirms the accepted history")
 }
 
-func TestForeignWritesToBerthsBranches(t *testing.T) {
+func TestForeignInForceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
@@ -360,7 +360,7 @@ func TestForeignWritesToBerthsBranches(t *testing.T) {
 	require.NoError(t, s.SetRef("refs/heads/berth/in-force", tip))
 	require.Equal(t, tip, fetch(t, r).InForce)
 
-	// A file that main had at that path, and has no more, is as it should be.
+	// A file that main once had at that path is valid.
 	old, err := r.Diff(t.Context(), "", main)
 	require.NoError(t, err)
 	next := s.MustCommit(t, "main", gittest.Commit{Message: "v2", Files: map[string]string{instancePath: "train v2\n", "platform/x": "train v1\n"}})
@@ -370,7 +370,7 @@ func TestForeignWritesToBerthsBranches(t *testing.T) {
 			kept, err := r.WriteInForce(t.Context(), tip, reconciler.InForce{Commit: next, Replace: map[string]string{instancePath: c.To}})
 			require.NoError(t, err)
 			require.NoError(t, r.VerifyInForce(t.Context(), next, kept))
-			// The same blob elsewhere is not.
+			// The same blob at another path is not valid.
 			swapped := s.MustCommit(t, "swapped", gittest.Commit{Message: "x", Parent: kept, Files: map[string]string{"tenants/physics/tenant.yaml": "train v1\n"}})
 			require.NoError(t, s.SetPull(1, swapped))
 			_, err = r.FetchPull(t.Context(), 1)
@@ -380,7 +380,7 @@ func TestForeignWritesToBerthsBranches(t *testing.T) {
 	}
 }
 
-func TestForeignStatusIsReadNotTrusted(t *testing.T) {
+func TestForeignStatusFilesAreSkipped(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -408,7 +408,7 @@ func TestForeignStatusIsReadNotTrusted(t *testing.T) {
 	require.Equal(t, 1, got.Units.Len())
 	require.Equal(t, plan.PhaseRunning, got.Units.Get(train.Key).Phase)
 	require.Zero(t, got.Revision)
-	require.Contains(t, got.Unread, "not a revision: ", "it is none, which is not that there is none")
+	require.Contains(t, got.Unread, "not a revision: ", "an invalid revision differs from a missing one")
 	require.Len(t, got.Warnings, 6)
 	for i, name := range []string{"revision.yaml", at + "BAD.yaml", at + "bomb.yaml", at + "evil.yaml", at + "junk.yaml", at + "large.yaml"} {
 		require.True(t, strings.HasPrefix(got.Warnings[i], name+": "), got.Warnings[i])
@@ -417,7 +417,7 @@ func TestForeignStatusIsReadNotTrusted(t *testing.T) {
 	require.NoError(t, err)
 	got, err = r.ReadStatus(t.Context(), three)
 	require.NoError(t, err)
-	require.Len(t, got.Warnings, 5, "Berth put its own file right")
+	require.Len(t, got.Warnings, 5, "Berth repaired its own file")
 	require.Empty(t, got.Unread)
 	_, err = r.WriteStatus(t.Context(), three, reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: strings.Repeat("x", reconciler.MaxRevision)}})
 	require.ErrorContains(t, err, "more than the 1048576 that are read back")
@@ -473,8 +473,8 @@ func TestStatusIsFetchedShallow(t *testing.T) {
 	shallow, err := os.ReadFile(filepath.Join(dir, "mirror.git/shallow"))
 	require.NoError(t, err)
 	require.Equal(t, tip, strings.TrimSpace(string(shallow)))
-	// Going back to an earlier state brings a blob that only the part of the
-	// history that was not fetched has.
+	// A return to an earlier state needs a blob that only the unfetched history
+	// contains.
 	for i := range 4 {
 		tip, err = r.WriteStatus(t.Context(), tip, batch(uint64(i+7), main, unit("physics", "lhc", "train", phases[i%2])))
 		require.NoError(t, err)
@@ -490,7 +490,7 @@ func TestStatusIsFetchedShallow(t *testing.T) {
 	require.NoError(t, s.Fsck())
 }
 
-func TestStatusElsewhere(t *testing.T) {
+func TestStatusInSeparateRepository(t *testing.T) {
 	t.Parallel()
 	s, confidential := gittest.New(t, estateFiles()), gittest.New(t, nil)
 	r := open(t, s, func(o *gitrepo.Options) { o.StatusURL = confidential.URL })
@@ -503,9 +503,9 @@ func TestStatusElsewhere(t *testing.T) {
 	require.Equal(t, reconciler.Tips{Main: main, Status: tip}, fetch(t, again))
 }
 
-// A revision.yaml that somebody emptied, or took away from beside the logs, is not
-// that of a branch that begins.
-func TestAnEmptiedRevisionIsNoBeginning(t *testing.T) {
+// An emptied revision.yaml, or one deleted beside the logs, differs from a new
+// branch.
+func TestDeletedRevisionIsReported(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)

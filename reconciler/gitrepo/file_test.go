@@ -17,7 +17,7 @@ import (
 	"berth/reconciler/plan"
 )
 
-// workTree makes a Git repository with a work tree in dir.
+// workTree creates a Git repository with a work tree in dir.
 func workTree(t *testing.T, dir string) (git func(args ...string) string) {
 	t.Helper()
 	require.NoError(t, os.MkdirAll(dir, 0o755))
@@ -66,7 +66,7 @@ func TestLocalRepositoryKeepsItsWorkTree(t *testing.T) {
 	_, err = r.WriteStatus(t.Context(), one, batch(2, main, unit("physics", "lhc", "train", plan.PhaseStopped)))
 	require.ErrorIs(t, err, reconciler.ErrConflict)
 
-	require.Equal(t, before, git("status", "--porcelain=v2", "--branch"), "work tree, index and checked-out branch are as they were")
+	require.Equal(t, before, git("status", "--porcelain=v2", "--branch"), "work tree, index and checked-out branch are unchanged")
 	git("fsck", "--strict")
 }
 
@@ -95,7 +95,7 @@ func TestLocalRepositoryErrorsNameTheNextStep(t *testing.T) {
 	git("branch", "-m", "master", "main")
 	main := fetch(t, r).Main
 
-	// Git refuses to move a branch that somebody has checked out.
+	// Git refuses to move a checked-out branch.
 	status, err := r.WriteStatus(t.Context(), "", batch(1, main))
 	require.NoError(t, err)
 	git("checkout", "-q", "berth/status")
@@ -105,7 +105,7 @@ func TestLocalRepositoryErrorsNameTheNextStep(t *testing.T) {
 	require.ErrorContains(t, err, "worktree list")
 }
 
-func TestRefusedCredentialNamesItsSource(t *testing.T) {
+func TestRefusedCredentialErrorNamesSource(t *testing.T) {
 	t.Parallel()
 	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "canary-right", Files: estateFiles()})
 	require.NoError(t, err)

@@ -14,13 +14,13 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// mode and blob of what stands at a path, as git ls-tree says it.
-type stands struct{ mode, blob string }
+// fileAt is the mode and blob of a path, as printed by git ls-tree.
+type fileAt struct{ mode, blob string }
 
-// FuzzDiff makes two trees of the bytes, with names that sort differently as
-// files and as directories, and files that are links, programs, submodules or
-// directories on one side only. What Diff says differs is what git says; made to
-// the one tree it gives the other; and backwards it is the same turned round.
+// FuzzDiff builds two trees from the input. Names sort differently as files and
+// as directories. Files may be links, programs, submodules, or directories on one
+// side only. Diff must equal git's diff. Applied to one tree it must give the
+// other, and the reverse diff must be its inverse.
 func FuzzDiff(f *testing.F) {
 	f.Add([]byte{})
 	f.Add([]byte{0, 0, 0, 1, 0, 1})
@@ -56,7 +56,7 @@ func FuzzDiff(f *testing.F) {
 			path, what := names[int(data[1])%len(names)], fmt.Sprintf("%s %d", modes[int(data[2])/4%len(modes)], data[2]%4)
 			for i, tree := range trees {
 				switch {
-				case data[0]%3 == byte(1-i): // the other one's
+				case data[0]%3 == byte(1-i): // copied from the other tree
 				case data[2] > 240:
 					remove(tree, path)
 				default:
@@ -77,12 +77,12 @@ func FuzzDiff(f *testing.F) {
 			}
 		}
 		git(t, stream.String(), "-c", "fastimport.unpackLimit=10000", "fast-import", "--quiet", "--force")
-		listing := func(side string) map[string]stands {
-			all := map[string]stands{}
+		listing := func(side string) map[string]fileAt {
+			all := map[string]fileAt{}
 			for line := range strings.SplitSeq(strings.TrimSuffix(git(t, "", "ls-tree", "-r", "-z", side), "\x00"), "\x00") {
 				if what, path, ok := strings.Cut(line, "\t"); ok {
 					w := strings.Fields(what)
-					all[path] = stands{w[0], w[2]}
+					all[path] = fileAt{w[0], w[2]}
 				}
 			}
 			return all

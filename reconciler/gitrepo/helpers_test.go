@@ -39,7 +39,7 @@ func open(t testing.TB, s *gittest.Server, change ...func(*gitrepo.Options)) *gi
 	}
 	r, err := gitrepo.Open(t.Context(), o)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = r.Close() }) // closed twice where a test closes it itself
+	t.Cleanup(func() { _ = r.Close() }) // some tests close it themselves
 	return r
 }
 
@@ -80,12 +80,12 @@ func paths(cs []reconciler.PathChange) []string {
 	return out
 }
 
-// unit is the status of an instance.
+// unit returns the status of an instance.
 func unit(tenant, project, name string, phase plan.Phase) plan.Status {
 	return plan.Status{Key: schema.InstanceKey(tenant, project, name), Phase: phase, Attempt: 1}
 }
 
-// batch is a status batch with one event.
+// batch returns a status batch with one event.
 func batch(seq uint64, commit string, units ...plan.Status) reconciler.StatusBatch {
 	return reconciler.StatusBatch{
 		Revision: reconciler.Revision{Commit: commit, Sequence: seq, Epoch: 3},

@@ -13,8 +13,7 @@ import (
 )
 
 // Two processes that make the same commit in the same second push the same id.
-// Only the push that moved the branch succeeds: the other process did not write
-// what stands there.
+// Only the push that moved the branch succeeds; the other is a conflict.
 func TestIdenticalPushOfAnotherProcessIsAConflict(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
@@ -37,7 +36,7 @@ func TestIdenticalPushOfAnotherProcessIsAConflict(t *testing.T) {
 	_, err = other.WriteInForce(t.Context(), "", inForce)
 	require.ErrorIs(t, err, reconciler.ErrConflict, "in-force")
 
-	// The answer to a push of one's own may be lost: that is still a success.
+	// After a lost response, the own push still succeeds.
 	s.SetFaults(gittest.Faults{DropReplies: 1})
 	fetch(t, other)
 	next, err := other.WriteStatus(t.Context(), tip, batch(2, main))

@@ -11,9 +11,9 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
-// A branch that was checked out once stays behind what is fetched: a desk is told
-// of both, and of the one there is where there is one.
-func TestSidesOfADesk(t *testing.T) {
+// A local branch may be older than the fetched one, so Sides returns both. A
+// branch that exists on one side has the same tip on both.
+func TestSidesReturnsOwnAndOriginBranches(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	first := s.Tip("main")
@@ -39,9 +39,9 @@ func TestSidesOfADesk(t *testing.T) {
 	require.Equal(t, own, fetch(t, r))
 }
 
-// A branch berth/status that was checked out once is not read any more once what
-// is fetched is newer; one that is ahead of it is.
-func TestLatestTakesTheNewerStatus(t *testing.T) {
+// Latest ignores a checked-out berth/status that is older than the fetched one,
+// and uses one that is newer.
+func TestLatestReturnsSideWithNewerStatus(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	status := "refs/heads/" + reconciler.BranchStatus

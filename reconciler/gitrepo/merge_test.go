@@ -9,9 +9,9 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
-// Merging the same two commits again starts no program; where the store is gone
-// that the tree was kept in, it is made again.
-func TestMergedAgain(t *testing.T) {
+// A repeated merge starts no program. It is made again if the store with its tree
+// is gone.
+func TestMergeResultsAreCached(t *testing.T) {
 	server := gittest.New(t, map[string]string{"a": "1\n"})
 	r, err := Open(t.Context(), Options{URL: server.URL, Dir: t.TempDir()})
 	require.NoError(t, err)
@@ -44,10 +44,10 @@ func TestMergedAgain(t *testing.T) {
 	require.EqualValues(t, 1, ran)
 	conflicts[0] = "scribbled"
 	_, conflicts, ran = merge(2)
-	require.Equal(t, []string{"a"}, conflicts, "what is handed out is the caller's")
+	require.Equal(t, []string{"a"}, conflicts, "the caller may modify the result")
 	require.Zero(t, ran)
 
-	for range 2 { // to the older store, and away
+	for range 2 { // two replacements remove the first store
 		r.Swap.Lock()
 		require.NoError(t, r.swapScratch(filepath.Join(r.Options.Dir, "scratch.gone")))
 		r.Swap.Unlock()

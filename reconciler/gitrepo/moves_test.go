@@ -16,10 +16,9 @@ import (
 	"berth/reconciler/plan"
 )
 
-// held is an estate of which the second version of an instance is held back,
-// and a commit that somebody could put upon it: all of main, as Berth would
-// write it.
-func held(t *testing.T, r *gitrepo.Repo, s *gittest.Server) (main, tip, forged string) {
+// heldChange returns an estate with a held second version of an instance. It also
+// returns a forged commit for in-force with all of main, in Berth's format.
+func heldChange(t *testing.T, r *gitrepo.Repo, s *gittest.Server) (main, tip, forged string) {
 	t.Helper()
 	before := fetch(t, r).Main
 	old, err := r.Diff(t.Context(), "", before)
@@ -43,16 +42,15 @@ func held(t *testing.T, r *gitrepo.Repo, s *gittest.Server) (main, tip, forged s
 	return main, tip, forged
 }
 
-// TestInForceMovedByHand: what somebody puts on berth/in-force while Berth runs
-// is not taken over in passing, though it stands on what Berth wrote and every
-// file of it is main's.
-func TestInForceMovedByHand(t *testing.T) {
+// Berth refuses a commit that another writer pushed to berth/in-force while it
+// runs, even on top of its own commit and with files of main only.
+func TestForeignMoveOfInForceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	dir := t.TempDir()
 	in := func(o *gitrepo.Options) { o.Dir = dir }
 	r := open(t, s, in)
-	main, tip, forged := held(t, r, s)
+	main, tip, forged := heldChange(t, r, s)
 	refused := func(why string) {
 		tips, err := r.Fetch(t.Context())
 		require.ErrorIs(t, err, reconciler.ErrRewritten, why)
@@ -64,10 +62,10 @@ func TestInForceMovedByHand(t *testing.T) {
 	refused("first")
 	refused("again")
 	_, err := r.WriteInForce(t.Context(), tip, reconciler.InForce{Commit: main})
-	require.ErrorIs(t, err, reconciler.ErrConflict, "nor is it written over")
+	require.ErrorIs(t, err, reconciler.ErrConflict, "the forged commit is not overwritten")
 	refused("after a push of its own that was refused")
 
-	// That another daemon leads is seen all the same.
+	// The commit of another leader is still visible.
 	status, err := open(t, s).WriteStatus(t.Context(), "", batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning)))
 	require.NoError(t, err)
 	next := s.MustCommit(t, "main", gittest.Commit{Message: "v3", Files: map[string]string{"platform/x": "y"}})
@@ -75,7 +73,7 @@ func TestInForceMovedByHand(t *testing.T) {
 	require.ErrorIs(t, err, reconciler.ErrRewritten)
 	require.Equal(t, reconciler.Tips{Main: next, InForce: tip, Status: status}, tips)
 
-	// Nor does a new mirror let it in.
+	// A new mirror does not accept the forged commit either.
 	require.NoError(t, os.RemoveAll(filepath.Join(dir, "mirror.git/objects")))
 	for range 3 {
 		_, _ = tryContents(t.Context(), r, next)
@@ -83,15 +81,14 @@ func TestInForceMovedByHand(t *testing.T) {
 	}
 
 	require.NoError(t, s.SetRef("refs/heads/berth/in-force", tip))
-	require.Equal(t, tip, fetch(t, r).InForce, "it was put back")
+	require.Equal(t, tip, fetch(t, r).InForce, "the branch is accepted after its repair")
 	tip, err = r.WriteInForce(t.Context(), tip, reconciler.InForce{Commit: next})
 	require.NoError(t, err)
 	require.Equal(t, tip, fetch(t, r).InForce)
 }
 
-// Whoever has looked at what was put there takes it over, by a restart or by
-// accepting it.
-func TestInForceMovedByHandIsTakenOver(t *testing.T) {
+// An operator accepts such a commit by a restart or with Accept.
+func TestForeignInForceIsAcceptedByOperator(t *testing.T) {
 	t.Parallel()
 	for name, take := range map[string]func(t *testing.T, r *gitrepo.Repo, s *gittest.Server, dir, main string) *gitrepo.Repo{
 		"restarted": func(t *testing.T, r *gitrepo.Repo, s *gittest.Server, dir, _ string) *gitrepo.Repo {
@@ -112,7 +109,7 @@ func TestInForceMovedByHandIsTakenOver(t *testing.T) {
 			s := gittest.New(t, estateFiles())
 			dir := t.TempDir()
 			r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
-			main, tip, forged := held(t, r, s)
+			main, tip, forged := heldChange(t, r, s)
 			tips, err := r.Fetch(t.Context())
 			require.ErrorIs(t, err, reconciler.ErrRewritten)
 			require.Equal(t, tip, tips.InForce)
@@ -123,9 +120,9 @@ func TestInForceMovedByHandIsTakenOver(t *testing.T) {
 	}
 }
 
-// What a daemon that led before had under way arrives after the next one's first
-// look, and is taken over; what is put there later is not.
-func TestInForceOfThePredecessor(t *testing.T) {
+// A push of the previous leader may arrive after the first fetch and is accepted.
+// A later foreign push is refused.
+func TestLatePushOfPreviousLeaderIsAccepted(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	first := open(t, s)
@@ -152,8 +149,8 @@ func TestInForceOfThePredecessor(t *testing.T) {
 	require.Equal(t, two, tips.InForce)
 }
 
-// TestInForceLostReply: a push of its own whose answer was lost is its own.
-func TestInForceLostReply(t *testing.T) {
+// An own push with a lost response is recognized.
+func TestInForcePushWithLostResponse(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	calls := 1000
@@ -172,7 +169,7 @@ func TestInForceLostReply(t *testing.T) {
 	fetch(t, r)
 
 	s.SetFaults(gittest.Faults{DropReplies: 1})
-	calls = 1 // the push; then the remote cannot be asked whether it arrived
+	calls = 1 // the push; then the remote cannot be read
 	_, err = r.WriteInForce(t.Context(), one, reconciler.InForce{Commit: next})
 	require.ErrorContains(t, err, "not known")
 	calls = 1000

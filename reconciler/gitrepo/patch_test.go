@@ -11,9 +11,8 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
-// A patch is what a pull request shows, of the files that are the estate's and
-// that main left alone.
-func TestPatch(t *testing.T) {
+// A patch contains the changed files of the estate that main left unchanged.
+func TestPatchShowsMergedEstateFiles(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	long := strings.Repeat("line\n", 20)
@@ -52,14 +51,14 @@ func TestPatch(t *testing.T) {
 	require.NoError(t, err)
 	none, err := r.Patch(t.Context(), base, empty)
 	require.NoError(t, err)
-	require.Empty(t, none, "it shares no history with main")
+	require.Empty(t, none, "the head has no common history with main")
 	_, err = r.Patch(t.Context(), base, strings.Repeat("1", 40))
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 }
 
-// A file that is renamed on one side and edited on the other has its lines
-// elsewhere once merged.
-func TestPatchOfRenamedFiles(t *testing.T) {
+// If one side renames a file and the other edits it, its lines have other numbers
+// after the merge.
+func TestPatchLeavesOutFilesRenamedAndEdited(t *testing.T) {
 	t.Parallel()
 	var b strings.Builder
 	for i := range 30 {
@@ -85,7 +84,7 @@ func TestPatchOfRenamedFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, conflicts)
 	files := contents(t, r, merged)
-	require.Equal(t, 23, 1+strings.Count(files["platform/b.yaml"][:strings.Index(files["platform/b.yaml"], "BAD")], "\n"), "it is at 20 in the head")
+	require.Equal(t, 23, 1+strings.Count(files["platform/b.yaml"][:strings.Index(files["platform/b.yaml"], "BAD")], "\n"), "the line is 20 in the head")
 	require.Contains(t, files["platform/d.yaml"], "BAD")
 
 	text, err := r.Patch(t.Context(), base, head)
@@ -94,13 +93,13 @@ func TestPatchOfRenamedFiles(t *testing.T) {
 		require.NotContains(t, text, "+++ b/platform/"+not)
 	}
 	require.Contains(t, text, "rename to platform/f.yaml\n")
-	require.Contains(t, text, "+++ b/platform/f.yaml\n@@ -18,7 +18,7 @@", "nobody else touched it")
+	require.Contains(t, text, "+++ b/platform/f.yaml\n@@ -18,7 +18,7 @@", "main did not change the renamed file")
 
 	clash := s.MustCommit(t, "main", gittest.Commit{Message: "Clash", Files: map[string]string{"platform/e.yaml": "other\n"}})
 	fetch(t, r)
 	text, err = r.Patch(t.Context(), clash, head)
 	require.NoError(t, err)
-	require.Empty(t, text, "what cannot be merged has no lines")
+	require.Empty(t, text, "a conflict has no patch")
 }
 
 func TestRefs(t *testing.T) {

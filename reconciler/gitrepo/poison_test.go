@@ -13,7 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// rawEntry is a line of a tree that no Git client would make.
+// rawEntry is an entry of a tree that no Git client would make.
 type rawEntry struct {
 	mode, name, id string
 }
@@ -47,7 +47,7 @@ func rawCommit(t *testing.T, s *gittest.Server, tree string, parents ...string) 
 	return out
 }
 
-// poisoned is an estate with one sound tenant among hostile ones.
+// poisoned returns an estate with one sound tenant among hostile ones.
 func poisoned(t *testing.T, s *gittest.Server) (commit string) {
 	b := rawBlob(t, s, "data\n")
 	sound := rawTree(t, s, rawEntry{"100644", "tenant.yaml", b})
@@ -68,7 +68,7 @@ func poisoned(t *testing.T, s *gittest.Server) (commit string) {
 		rawEntry{"100644", "\xff\xfe", b},
 	)
 	double := rawTree(t, s, rawEntry{"100644", "tenant.yaml", b}, rawEntry{"100644", "tenant.yaml", rawBlob(t, s, "other\n")})
-	bomb := rawTree(t, s) // not even a file in it
+	bomb := rawTree(t, s) // contains no files at all
 	for range 12 {
 		var es []rawEntry
 		for i := range 10 {
@@ -94,7 +94,7 @@ func poisoned(t *testing.T, s *gittest.Server) (commit string) {
 	return rawCommit(t, s, root, s.Tip("main"))
 }
 
-func TestPoisonStaysWithItsOwner(t *testing.T) {
+func TestHostileTenantDoesNotAffectOthers(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	base := s.Tip("main")
@@ -110,7 +110,7 @@ func TestPoisonStaysWithItsOwner(t *testing.T) {
 	for _, p := range parts {
 		files, err := snap.Files(t.Context(), p)
 		if err != nil {
-			require.Empty(t, files, "%s: all or nothing", p.Name)
+			require.Empty(t, files, "%s: an unreadable part returns no files", p.Name)
 			failed[p.Name] = err.Error()
 			continue
 		}
@@ -141,14 +141,14 @@ func TestPoisonStaysWithItsOwner(t *testing.T) {
 	}
 	require.NotEmpty(t, byPath["tenants/physics/tenant.yaml"].To)
 	require.NotEmpty(t, byPath["tenants/biology/policy.yaml"].From)
-	require.NotEmpty(t, byPath["tenants/bomb/9"].To, "beyond the budget a directory is told as a whole")
+	require.NotEmpty(t, byPath["tenants/bomb/9"].To, "beyond the budget a directory is one change")
 	for _, twice := range []string{"tenants/twin", "tenants/double/tenant.yaml"} {
 		_, err := r.Snapshot(t.Context(), byPath[twice].To)
-		require.Error(t, err, "%s says two things: its id names nothing", twice)
+		require.Error(t, err, "%s: a duplicate name has an id of no object", twice)
 	}
 }
 
-func TestBombInADiffIsOnePath(t *testing.T) {
+func TestOversizedDiffIsOnePath(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	base := s.Tip("main")
@@ -169,10 +169,10 @@ func TestBombInADiffIsOnePath(t *testing.T) {
 	changes, err := r.Diff(t.Context(), base, commit)
 	require.NoError(t, err)
 	require.Less(t, len(changes), 100_200)
-	require.True(t, slices.Contains(paths(changes), "tenants/zoo/tenant.yaml"), "the neighbour's change is told in full")
+	require.True(t, slices.Contains(paths(changes), "tenants/zoo/tenant.yaml"), "the other tenant's change is complete")
 	require.True(t, slices.Contains(paths(changes), "tenants/physics/tenant.yaml"))
 
-	// What was told can be held: the whole hostile part stays out of force.
+	// A reported change can be held: the whole hostile part stays out of force.
 	replace := map[string]string{}
 	for _, c := range changes {
 		if strings.HasPrefix(c.Path, "tenants/bomb/") {
@@ -207,10 +207,10 @@ func TestOddPathsCanBeHeld(t *testing.T) {
 	_, err = r.WriteInForce(t.Context(), tip, reconciler.InForce{Commit: commit, Replace: map[string]string{"tenants/../x": b}})
 	require.ErrorContains(t, err, "not a name")
 	_, err = r.WriteInForce(t.Context(), tip, reconciler.InForce{Commit: commit, Replace: map[string]string{"x": strings.Repeat("ab", 20)}})
-	require.Error(t, err, "a version in force that is nowhere")
+	require.Error(t, err, "a version in force that does not exist")
 }
 
-func TestTwoTenantsDirectoriesAreNoEstate(t *testing.T) {
+func TestDuplicateTenantsDirectoryIsRejected(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	a := rawTree(t, s, rawEntry{"100644", "x", rawBlob(t, s, "x")})
@@ -244,18 +244,18 @@ func TestReadIsBounded(t *testing.T) {
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 }
 
-// A part that cannot be read stays whole as it was in force, beside what its
-// neighbours changed, and a fresh mirror finds that it is main's.
-func TestAnUnreadablePartStaysAsItWas(t *testing.T) {
+// An unreadable part keeps its version in force while other tenants change. A new
+// mirror accepts the result as made of main's files.
+func TestUnreadablePartKeepsVersionInForce(t *testing.T) {
 	t.Parallel()
 	for name, poison := range map[string]func(s *gittest.Server, was, b string) []rawEntry{
 		"a file twice": func(s *gittest.Server, _, b string) []rawEntry {
 			return []rawEntry{{"40000", "physics", rawTree(t, s, rawEntry{"100644", "policy.yaml", b}, rawEntry{"100644", "policy.yaml", b})}}
 		},
-		"twice, first as it was": func(s *gittest.Server, was, b string) []rawEntry {
+		"directory twice, first unchanged": func(s *gittest.Server, was, b string) []rawEntry {
 			return []rawEntry{{"40000", "physics", was}, {"40000", "physics", rawTree(t, s, rawEntry{"100644", "x", b})}}
 		},
-		"twice, last as it was": func(s *gittest.Server, was, b string) []rawEntry {
+		"directory twice, last unchanged": func(s *gittest.Server, was, b string) []rawEntry {
 			return []rawEntry{{"40000", "physics", rawTree(t, s, rawEntry{"100644", "x", b})}, {"40000", "physics", was}}
 		},
 		"too deep": func(s *gittest.Server, was, _ string) []rawEntry {
@@ -301,7 +301,7 @@ func TestAnUnreadablePartStaysAsItWas(t *testing.T) {
 			require.Equal(t, want, contents(t, r, two))
 			require.Equal(t, two, fetch(t, open(t, s)).InForce)
 
-			// A tree that main never had there is somebody else's.
+			// A tree that main never had there is refused.
 			kept.Replace["tenants/physics"] = biology
 			three, err := r.WriteInForce(t.Context(), two, kept)
 			require.NoError(t, err)

@@ -16,9 +16,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestAgainstGit holds what this package computes from raw trees against what
-// git says about the same repository, over random changes to an estate.
-func TestAgainstGit(t *testing.T) {
+// The results from raw trees equal those of git, for random changes to an estate.
+func TestRandomChangesMatchGit(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -43,8 +42,8 @@ func TestAgainstGit(t *testing.T) {
 		return id
 	}
 	path := rapid.Custom(func(t *rapid.T) string {
-		// Names that sort differently as files and as directories are the
-		// traps of Git's order.
+		// Names that sort differently as files and as directories are edge cases of
+		// Git's order.
 		name := rapid.SampledFrom([]string{"a", "a-b", "a.b", "a0", "b", "tenants", "x"})
 		return strings.Join(rapid.SliceOfN(name, 1, 4).Draw(t, "path"), "/")
 	})
@@ -74,7 +73,7 @@ func TestAgainstGit(t *testing.T) {
 		require.NoError(rt, err)
 		require.Equal(rt, gitDiff(rt, s, before, after), lines(changes))
 
-		// Hold back a random part of the change, and something besides.
+		// Hold a random part of the change, and one more path.
 		replace, want := map[string]string{}, maps.Clone(state)
 		old := blobs(rt, s, before)
 		for _, ch := range changes {
@@ -83,7 +82,7 @@ func TestAgainstGit(t *testing.T) {
 			}
 		}
 		if !fits(replace, want) {
-			return // a file and a directory of one name cannot both be in force
+			return // a file and a directory of one name exclude each other
 		}
 		for p, blob := range replace {
 			delete(want, p)
@@ -101,7 +100,7 @@ func TestAgainstGit(t *testing.T) {
 	})
 }
 
-// put writes a file into a tree of paths; what it collides with goes.
+// put writes a file into a tree of paths and removes conflicting paths.
 func put(files map[string]string, path, content string) {
 	remove(files, path)
 	for p := path; strings.Contains(p, "/"); {
@@ -115,8 +114,8 @@ func remove(files map[string]string, path string) {
 	maps.DeleteFunc(files, func(p, _ string) bool { return p == path || strings.HasPrefix(p, path+"/") })
 }
 
-// fits says whether the files put back by replace do not lie where a kept file
-// or another one's directory is.
+// fits reports whether the files restored by replace have no path conflict with
+// each other or with a kept file.
 func fits(replace, main map[string]string) bool {
 	kept := maps.Clone(main)
 	for p, blob := range replace {
@@ -176,9 +175,9 @@ func lines(cs []reconciler.PathChange) []string {
 	return got
 }
 
-// TestStatusModel holds status against a map, over random batches, with a
-// second reader that starts from nothing each time.
-func TestStatusModel(t *testing.T) {
+// The status branch equals a map after random batches. A new reader reads it from
+// the start each time.
+func TestRandomStatusBatchesMatchModel(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)

@@ -19,21 +19,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// hands is a clock that a test turns on.
-type hands struct{ past atomic.Int64 }
+// testClock is a clock that a test sets.
+type testClock struct{ past atomic.Int64 }
 
-func (h *hands) now() time.Time       { return time.Now().Add(time.Duration(h.past.Load())) }
-func (h *hands) turn(d time.Duration) { h.past.Add(int64(d)) }
+func (h *testClock) now() time.Time       { return time.Now().Add(time.Duration(h.past.Load())) }
+func (h *testClock) turn(d time.Duration) { h.past.Add(int64(d)) }
 
-// noise is n bytes that nothing packs any smaller.
+// noise returns n incompressible bytes.
 func noise(n int) string {
 	b := make([]byte, n)
 	r := rand.NewChaCha8([32]byte{7})
-	_, _ = r.Read(b) // it never fails
+	_, _ = r.Read(b) // never fails
 	return string(b)
 }
 
-func TestPullThatIsTooLarge(t *testing.T) {
+func TestOversizedPullRequestIsRefused(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
@@ -41,7 +41,7 @@ func TestPullThatIsTooLarge(t *testing.T) {
 	small := s.MustCommit(t, "small", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/x": "y"}})
 	require.NoError(t, s.SetPull(1, huge))
 	require.NoError(t, s.SetPull(2, small))
-	var clock hands
+	var clock testClock
 	dir := t.TempDir()
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir, o.MaxPull, o.Now = dir, 1<<20, clock.now })
 	fetch(t, r)
@@ -58,21 +58,21 @@ func TestPullThatIsTooLarge(t *testing.T) {
 	refused(1, "it is downloaded to see how large it is")
 	refused(0, "and not again for each look")
 	got, err := r.FetchPull(t.Context(), 2)
-	require.NoError(t, err, "the neighbour's is looked at")
+	require.NoError(t, err, "the other pull request is fetched")
 	require.Equal(t, small, got)
 	clock.turn(61 * time.Minute)
 	refused(1, "after a while, it is tried again")
 	require.NoError(t, s.SetPull(1, s.MustCommit(t, "mended", gittest.Commit{Message: "x", Parent: main, Files: map[string]string{"platform/z": "y"}})))
 	_, err = r.FetchPull(t.Context(), 1)
-	require.NoError(t, err, "another head is another matter")
+	require.NoError(t, err, "a new head is fetched")
 
-	require.False(t, holds(filepath.Join(dir, "mirror.git"), small), "the mirror holds what branches hold, and no pull request")
+	require.False(t, holds(filepath.Join(dir, "mirror.git"), small), "the mirror holds no objects of pull requests")
 	require.Empty(t, leftovers(t, dir))
 }
 
-// TestPullThatUnfolds: a few bytes that become more than any machine holds must
-// not do so in this process, and must not pass for a damaged mirror.
-func TestPullThatUnfolds(t *testing.T) {
+// A few bytes may expand beyond the memory of the machine. They must not expand in
+// this process, and must not count as a damaged mirror.
+func TestCompressionBombInPullRequestIsBounded(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	main := fetch(t, open(t, s)).Main
@@ -93,23 +93,23 @@ func TestPullThatUnfolds(t *testing.T) {
 	require.ErrorContains(t, err, "limit")
 	require.Empty(t, leftovers(t, dir))
 	got, err := r.FetchPull(t.Context(), 2)
-	require.NoError(t, err, "a large file is for who reads it to refuse")
+	require.NoError(t, err, "the reader of a large file refuses it")
 	require.Equal(t, blob, got)
 
 	s.ResetRequests()
 	fetch(t, r)
 	_, err = r.FetchPull(t.Context(), 1)
 	require.Error(t, err)
-	require.Zero(t, s.Requests()["POST git-upload-pack"], "nothing is fetched anew: not the mirror, not the bomb")
+	require.Zero(t, s.Requests()["POST git-upload-pack"], "neither the mirror nor the head is fetched again")
 }
 
-func TestScratchIsMadeAnew(t *testing.T) {
+func TestScratchStoreIsReplaced(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	head := s.MustCommit(t, "topic", gittest.Commit{Message: "Topic", Files: map[string]string{instancePath: "train v2\n"}})
 	main := s.MustCommit(t, "main", gittest.Commit{Message: "Meanwhile", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
 	require.NoError(t, s.SetPull(4, head))
-	var clock hands
+	var clock testClock
 	dir := t.TempDir()
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir, o.Now = dir, clock.now })
 	fetch(t, r)
@@ -126,14 +126,14 @@ func TestScratchIsMadeAnew(t *testing.T) {
 
 	clock.turn(61 * time.Minute)
 	fetch(t, r)
-	require.Equal(t, want, contents(t, r, tree), "who is in the middle of something goes on")
+	require.Equal(t, want, contents(t, r, tree), "a running operation can still read the tree")
 	_, _, err := r.Merge(t.Context(), main, head)
-	require.ErrorIs(t, err, reconciler.ErrNotFound, "nothing new is made of what goes next")
+	require.ErrorIs(t, err, reconciler.ErrNotFound, "no new merge uses the older store")
 	require.Equal(t, tree, merge())
 
 	clock.turn(61 * time.Minute)
 	fetch(t, r)
-	require.Equal(t, want, contents(t, r, tree), "it was made again since")
+	require.Equal(t, want, contents(t, r, tree), "the tree was merged again")
 	clock.turn(61 * time.Minute)
 	fetch(t, r)
 	_, err = r.Snapshot(t.Context(), tree)
@@ -141,7 +141,7 @@ func TestScratchIsMadeAnew(t *testing.T) {
 	_, err = r.Snapshot(t.Context(), head)
 	require.ErrorIs(t, err, reconciler.ErrNotFound)
 
-	// However often it is done, nothing piles up, and the mirror stays.
+	// Repeated replacements leave no stores behind, and the mirror stays.
 	var files []int
 	for range 5 {
 		clock.turn(61 * time.Minute)
@@ -161,8 +161,8 @@ func TestScratchIsMadeAnew(t *testing.T) {
 	require.Equal(t, []string{"lock", "mirror.git", "scratch.git", "scratch.old"}, names)
 }
 
-// However many pull requests there are, what they bring is bounded.
-func TestScratchIsBounded(t *testing.T) {
+// The scratch store is bounded for any number of pull requests.
+func TestScratchStoreIsBounded(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	main := s.Tip("main")
@@ -190,14 +190,14 @@ func TestScratchIsBounded(t *testing.T) {
 	require.Less(t, total, int64(2*5*(64<<10)+(64<<10)), "two stores, each of four pull requests and the last one")
 }
 
-// holds says whether a repository has an object of its own.
+// holds reports whether a repository itself stores an object.
 func holds(repo, id string) bool {
 	cmd := exec.Command("git", "cat-file", "-e", id)
 	cmd.Env = append(cmd.Environ(), "GIT_DIR="+repo)
 	return cmd.Run() == nil
 }
 
-// leftovers are files that an interrupted fetch leaves below dir.
+// leftovers returns the files that an interrupted fetch left below dir.
 func leftovers(t *testing.T, dir string) []string {
 	var out []string
 	for _, pattern := range []string{"*/incoming-*", "*/objects/pack/tmp_*"} {
@@ -208,8 +208,8 @@ func leftovers(t *testing.T, dir string) []string {
 	return out
 }
 
-// TestLargeFetchOfABranch: a pack that git indexes is read like any other.
-func TestLargeFetchOfABranch(t *testing.T) {
+// A pack indexed by git is read like any other.
+func TestLargePackIsIndexedByGit(t *testing.T) {
 	t.Parallel()
 	files := estateFiles()
 	files["platform/blob"] = noise(5 << 20)

@@ -38,7 +38,7 @@ func TestFetchAndRead(t *testing.T) {
 	require.Equal(t, map[string]int{"GET git-upload-pack": 1, "POST git-upload-pack": 1}, s.Requests())
 	s.ResetRequests()
 	require.Equal(t, next, fetch(t, r).Main)
-	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests(), "nothing new: only the refs are asked for")
+	require.Equal(t, map[string]int{"GET git-upload-pack": 1}, s.Requests(), "without new commits, only the refs are read")
 
 	changes, err := r.Diff(t.Context(), tips.Main, next)
 	require.NoError(t, err)
@@ -49,7 +49,7 @@ func TestFetchAndRead(t *testing.T) {
 	require.NoError(t, err)
 	again, err := later.Parts(t.Context())
 	require.NoError(t, err)
-	require.Equal(t, parts[:3], again[:3], "parts that did not change keep their hash")
+	require.Equal(t, parts[:3], again[:3], "unchanged parts keep their hash")
 	require.NotEqual(t, parts[3].Hash, again[3].Hash)
 }
 
@@ -92,7 +92,7 @@ func TestPullsMergeAndLog(t *testing.T) {
 	require.Equal(t, []string{instancePath}, conflicts)
 
 	merged, err := s.Merge("topic2", head, "unused")
-	require.Error(t, err, "there is no such branch: %s", merged)
+	require.Error(t, err, "the branch must not exist: %s", merged)
 	merged, err = s.Merge("main", s.MustCommit(t, "other", gittest.Commit{Message: "Other", Files: map[string]string{"x": "y"}}), "Merge other")
 	require.NoError(t, err)
 	fetch(t, r)
@@ -162,7 +162,7 @@ func TestStatusRoundTrip(t *testing.T) {
 	require.Equal(t, two, tips.Status)
 	reread, err := fresh.ReadStatus(t.Context(), two)
 	require.NoError(t, err)
-	require.Equal(t, got, reread, "what was written is what a restart reads")
+	require.Equal(t, got, reread, "a restart reads the written status")
 
 	gone := batch(3, main)
 	gone.Gone = []schema.Key{train.Key}
@@ -209,17 +209,17 @@ func TestInForce(t *testing.T) {
 	require.Equal(t, want, contents(t, r, two))
 	held, err := s.Git("diff", "--name-only", two, "main")
 	require.NoError(t, err)
-	require.Equal(t, "tenants/new/tenant.yaml\n"+instancePath, held, "the diff to main is what is held")
+	require.Equal(t, "tenants/new/tenant.yaml\n"+instancePath, held, "the diff to main is the held changes")
 	message, err := s.Git("log", "-1", "--format=%B%P", two)
 	require.NoError(t, err)
 	require.Equal(t, "In force: main without 1 held\n\n- "+instancePath+" (invalid): no sense\n\nConfig-Commit: "+bad+"\nEpoch: 1\n"+one+" "+bad, message)
 
 	same, err := r.WriteInForce(t.Context(), two, write)
 	require.NoError(t, err)
-	require.Equal(t, two, same, "nothing changed, no commit")
+	require.Equal(t, two, same, "an unchanged estate needs no commit")
 	require.NoError(t, s.Fsck())
 
-	require.Equal(t, two, fetch(t, open(t, s)).InForce, "a fresh mirror finds it made of main's files")
+	require.Equal(t, two, fetch(t, open(t, s)).InForce, "a new mirror accepts it as made of main's files")
 }
 
 func TestOpenLocal(t *testing.T) {
@@ -232,7 +232,7 @@ func TestOpenLocal(t *testing.T) {
 	_, err := s.Git("clone", "-q", "--shared", s.Dir, clone)
 	require.NoError(t, err)
 	tree := filepath.Join(t.TempDir(), "more")
-	_, err = s.Git("-C", clone, "worktree", "add", "-q", "-b", "desk", tree)
+	_, err = s.Git("-C", clone, "worktree", "add", "-q", "-b", "additional", tree)
 	require.NoError(t, err)
 
 	for name, dir := range map[string]string{"bare": s.Dir, "shared clone": clone, "below": filepath.Join(clone, "platform"), "work tree": tree, "url": "file://" + s.Dir} {
@@ -256,7 +256,7 @@ func TestOpenLocal(t *testing.T) {
 			require.NoError(t, err)
 			require.Empty(t, conflicts)
 			require.Equal(t, "train v2\n", contents(t, r, merged)[instancePath])
-			require.Equal(t, before, countFiles(t, clone)+countFiles(t, s.Dir), "looking leaves nothing behind")
+			require.Equal(t, before, countFiles(t, clone)+countFiles(t, s.Dir), "reading leaves no files behind")
 			_, err = r.WriteStatus(t.Context(), "", batch(1, second))
 			require.ErrorContains(t, err, "never written")
 			_, err = r.WriteInForce(t.Context(), "", reconciler.InForce{Commit: second})

@@ -13,8 +13,8 @@ import (
 	"berth/schema"
 )
 
-// reviewed is what a pull request was shown to do to so many units, the longest
-// there may be.
+// reviewed returns the review of a pull request that changes the given number of
+// units, each of maximum length.
 func reviewed(pull, units int) plan.Review {
 	long := strings.Repeat("n", 40)
 	all := make([]plan.ReviewedUnit, units)
@@ -32,9 +32,9 @@ func reviewed(pull, units int) plan.Review {
 	return v
 }
 
-// Reviews are kept beside the statuses, whatever their size, and read back by
-// whoever starts anew; what is put there and is none is passed over.
-func TestReviews(t *testing.T) {
+// Reviews of any size are stored beside the statuses and read back by a new
+// reader. Invalid files are skipped.
+func TestReviewsRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -44,7 +44,7 @@ func TestReviews(t *testing.T) {
 	require.NoError(t, err)
 	same, err := r.WriteStatus(t.Context(), tip, b)
 	require.NoError(t, err)
-	require.Equal(t, tip, same, "what is there is not written")
+	require.Equal(t, tip, same, "an unchanged review is not written")
 	subject, err := s.Git("log", "-1", "--format=%s", reconciler.BranchStatus)
 	require.NoError(t, err)
 	require.Equal(t, "Reviews of 3 pull requests", subject)
@@ -81,7 +81,7 @@ func TestReviews(t *testing.T) {
 	unit, _ := at(0)
 	require.NotEmpty(t, unit.Steps)
 	unit, _ = at(1999)
-	require.Empty(t, unit.Steps, "words are for as many as there is place for")
+	require.Empty(t, unit.Steps, "units beyond the limit have no steps")
 
 	forged := s.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "x", Files: map[string]string{
 		"pulls/07.yaml": "kind: PullReview\n", "pulls/x.yaml": "a", "pulls/9/a.yaml": "a", "pulls/11.yaml": "apiVersion: berth/v1\nkind: PullReview\npull: 12\n",

@@ -22,7 +22,7 @@ import (
 	"berth/schema/audit"
 )
 
-// things are one of each kind that has a status and is no unit.
+// things returns one resource of each kind that has a status and is not a unit.
 func things() map[string]plan.ThingStatus {
 	out := map[string]plan.ThingStatus{}
 	for path, key := range map[string]schema.Key{
@@ -47,9 +47,9 @@ func things() map[string]plan.ThingStatus {
 	return out
 }
 
-// What is no unit is written at its place, read back by a fresh reader, and
-// taken away, each by what it is.
-func TestThingsRoundTrip(t *testing.T) {
+// The status of a resource that is not a unit is written to its path, read back by
+// a new reader, and removed by key.
+func TestResourceStatusRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -78,7 +78,7 @@ func TestThingsRoundTrip(t *testing.T) {
 	}
 	same, err := r.WriteStatus(t.Context(), one, b)
 	require.NoError(t, err)
-	require.Equal(t, one, same, "nothing changed, nothing is written")
+	require.Equal(t, one, same, "an unchanged status is not written")
 
 	gone := reconciler.StatusBatch{Revision: b.Revision}
 	for key := range want {
@@ -97,7 +97,7 @@ func TestThingsRoundTrip(t *testing.T) {
 	}
 }
 
-func TestThingsThatHaveNoPlace(t *testing.T) {
+func TestResourceWithoutStatusPathIsRejected(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -112,8 +112,8 @@ func TestThingsThatHaveNoPlace(t *testing.T) {
 	}
 }
 
-// A file that cannot be the status of its place is passed over, and said.
-func TestForgedThingsArePassedOver(t *testing.T) {
+// A file that cannot be the status at its path is skipped with a warning.
+func TestInvalidResourceStatusIsSkipped(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -140,8 +140,8 @@ func TestForgedThingsArePassedOver(t *testing.T) {
 	}, tree.Warnings)
 }
 
-// logs writes status commits whose events and audit records are numbered, at
-// the times given, and says where the audit chain ends.
+// logs writes status commits with numbered events and audit records at the given
+// times. It returns the end of the audit chain.
 func logs(t *testing.T, r *gitrepo.Repo, tip string, each int, times ...time.Time) (string, audit.Head) {
 	t.Helper()
 	var head audit.Head
@@ -185,20 +185,20 @@ func strays(t *testing.T) (func(string, string), *[]string) {
 	return func(path, why string) { said = append(said, path+": "+why) }, &said
 }
 
-// Both logs read back in the order written, or the reverse, also where a later
-// leader's clock is behind; in a local checkout as in the daemon.
-func TestLogsAreReadInOrder(t *testing.T) {
+// Both logs are read in the order of writing or its reverse, also if the clock of
+// a later leader is slow. A local checkout and the daemon read the same.
+func TestLogsAreReadInWritingOrder(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
 	tip, head := logs(t, r, "", 3, day(9), day(10), day(8), day(22), day(21).AddDate(0, 0, 1))
-	desk, err := gitrepo.OpenLocal(s.Dir)
+	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = desk.Close() })
+	t.Cleanup(func() { _ = checkout.Close() })
 	want := strings.Fields("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15")
 	back := strings.Fields("15 14 13 12 11 10 9 8 7 6 5 4 3 2 1")
-	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "desk": desk} {
+	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "checkout": checkout} {
 		stray, said := strays(t)
 		o := statusbranch.LogOrder{Stray: stray}
 		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
@@ -210,7 +210,7 @@ func TestLogsAreReadInOrder(t *testing.T) {
 		require.NoError(t, verifyAudit(t.Context(), reader, tip, head))
 	}
 	for range r.Events(t.Context(), tip, statusbranch.LogOrder{}) {
-		break // who has enough stops
+		break // the caller stops early
 	}
 	require.Empty(t, collect(t, r.Events(t.Context(), "", statusbranch.LogOrder{}), eventID), "no branch, no events")
 }
@@ -226,8 +226,8 @@ func verifyAudit(ctx context.Context, r *gitrepo.Repo, tip string, head audit.He
 	return err
 }
 
-// A made-up hour far ahead does not draw later segments to it.
-func TestAMadeUpHourMovesNothing(t *testing.T) {
+// Later segments do not go to a forged hour in the future.
+func TestForgedFutureHourDoesNotAffectLaterSegments(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	tip := s.MustCommit(t, "berth/status", gittest.Commit{Message: "forged", Files: map[string]string{
@@ -241,9 +241,8 @@ func TestAMadeUpHourMovesNothing(t *testing.T) {
 	require.Contains(t, files, "events/2026/08/01/09/000000000001-3.jsonl")
 }
 
-// Whatever somebody does to a log is told with its place, and what is whole is
-// read all the same.
-func TestHostileLogs(t *testing.T) {
+// Tampering with a log is reported with its position. Intact lines are still read.
+func TestTamperedLogIsReportedWithPosition(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -256,7 +255,7 @@ func TestHostileLogs(t *testing.T) {
 	for name, c := range map[string]struct {
 		files  map[string]string
 		remove []string
-		verify string // of the audit chain
+		verify string // expected error of the audit chain
 		stray  string
 	}{
 		"a byte is changed":  {files: map[string]string{first: strings.Replace(files[first], `"action":"1"`, `"action":"7"`, 1)}, verify: first + ":1: record 1: its hash"},
@@ -279,26 +278,27 @@ func TestHostileLogs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			branch := "forged-" + strings.ReplaceAll(name, " ", "-")
 			forged := s.MustCommit(t, branch, gittest.Commit{Message: name, Parent: tip, Files: c.files, Remove: c.remove})
-			desk, err := gitrepo.OpenLocal(s.Dir)
+			checkout, err := gitrepo.OpenLocal(s.Dir)
 			require.NoError(t, err)
-			defer desk.Close()
-			err = verifyAudit(t.Context(), desk, forged, head)
+			defer checkout.Close()
+			err = verifyAudit(t.Context(), checkout, forged, head)
 			if c.verify == "" {
 				require.NoError(t, err)
 			} else {
 				require.ErrorContains(t, err, c.verify)
-				require.Less(t, len(err.Error()), 600, "what is wrong is not quoted at length")
+				require.Less(t, len(err.Error()), 600, "the error does not quote the whole line")
 			}
 			stray, said := strays(t)
-			for range desk.Audit(t.Context(), forged, statusbranch.LogOrder{Stray: stray}) {
+			for range checkout.Audit(t.Context(), forged, statusbranch.LogOrder{Stray: stray}) {
 			}
 			require.ElementsMatch(t, strings.FieldsFunc(c.stray, func(r rune) bool { return r == ',' }), *said)
 		})
 	}
 }
 
-// An event that cannot be read is told with its place; those around it are read.
-func TestHostileEvents(t *testing.T) {
+// An unreadable event is reported with its position. The other events are still
+// read.
+func TestUnreadableEventIsReportedWithPosition(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -308,11 +308,11 @@ func TestHostileEvents(t *testing.T) {
 	files, err := s.Files(tip)
 	require.NoError(t, err)
 	tip = s.MustCommit(t, "forged", gittest.Commit{Message: "forged", Parent: tip, Files: map[string]string{first: "{}\n[\n" + files[first] + "\"\xff"}})
-	desk, err := gitrepo.OpenLocal(s.Dir)
+	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
-	defer desk.Close()
+	defer checkout.Close()
 	var ids, bad []string
-	for l, err := range desk.Events(t.Context(), tip, statusbranch.LogOrder{}) {
+	for l, err := range checkout.Events(t.Context(), tip, statusbranch.LogOrder{}) {
 		if err != nil {
 			bad = append(bad, fmt.Sprintf("%s:%d", l.File, l.Line))
 			continue
@@ -324,13 +324,13 @@ func TestHostileEvents(t *testing.T) {
 
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	for _, err := range desk.Events(ctx, tip, statusbranch.LogOrder{}) {
+	for _, err := range checkout.Events(ctx, tip, statusbranch.LogOrder{}) {
 		require.ErrorIs(t, err, context.Canceled)
 	}
 }
 
-// A symbolic link in a log is no segment, and leads nowhere.
-func TestALinkIsNoSegment(t *testing.T) {
+// A symbolic link in a log is not a segment, and is not followed.
+func TestSymbolicLinkInLogIsRejected(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	blob, err := s.GitInput(bytes.NewReader([]byte("/etc/passwd")), "hash-object", "-w", "--stdin")
@@ -345,11 +345,11 @@ func TestALinkIsNoSegment(t *testing.T) {
 		require.NoError(t, err)
 		tree = strings.TrimSpace(out)
 	}
-	desk, err := gitrepo.OpenLocal(s.Dir)
+	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
-	defer desk.Close()
+	defer checkout.Close()
 	n := 0
-	for l, err := range desk.Events(t.Context(), tree, statusbranch.LogOrder{}) {
+	for l, err := range checkout.Events(t.Context(), tree, statusbranch.LogOrder{}) {
 		n++
 		require.ErrorContains(t, err, "not a plain file")
 		require.Equal(t, "events/2026/08/01/10/000000000001-1.jsonl", l.File)
@@ -357,15 +357,15 @@ func TestALinkIsNoSegment(t *testing.T) {
 	require.Equal(t, 1, n)
 }
 
-// wrongClock is a clock that is right, then a year ahead, then put right, then
-// behind by some hours.
+// wrongClock is a clock that is right, then a year ahead, then right, then some
+// hours behind.
 func wrongClock() []time.Time {
 	return []time.Time{day(9), day(10), day(10).AddDate(1, 0, 0), day(11).AddDate(1, 0, 0), day(11), day(12), day(6), day(13)}
 }
 
-// Order is the sequence. The directory of a segment is only its place: a clock
-// that was wrong for a while neither breaks the audit chain nor mixes the events.
-func TestOrderIsTheSequenceWhereClocksWereWrong(t *testing.T) {
+// The sequence gives the order, not the directory. A wrong clock neither breaks
+// the audit chain nor reorders the events.
+func TestWrongClockDoesNotChangeLogOrder(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -373,15 +373,15 @@ func TestOrderIsTheSequenceWhereClocksWereWrong(t *testing.T) {
 	tip, head := logs(t, r, "", 3, wrongClock()...)
 	files, err := s.Files(tip)
 	require.NoError(t, err)
-	require.Contains(t, files, "audit/2027/08/01/10/000000000009-4.jsonl", "the directory tells the wrong time")
+	require.Contains(t, files, "audit/2027/08/01/10/000000000009-4.jsonl", "the directory has the wrong time")
 	require.Contains(t, files, "audit/2026/08/01/12/000000000018-5.jsonl")
-	desk, err := gitrepo.OpenLocal(s.Dir)
+	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
-	t.Cleanup(func() { _ = desk.Close() })
+	t.Cleanup(func() { _ = checkout.Close() })
 	want := numbers("%d", 1, 24)
 	back := slices.Clone(want)
 	slices.Reverse(back)
-	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "desk": desk} {
+	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "checkout": checkout} {
 		stray, said := strays(t)
 		o := statusbranch.LogOrder{Stray: stray}
 		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
@@ -400,17 +400,17 @@ func TestOrderIsTheSequenceWhereClocksWereWrong(t *testing.T) {
 		}
 	}
 
-	// What was really tampered with still shows.
+	// Real tampering is still detected.
 	gone := s.MustCommit(t, "gone", gittest.Commit{Message: "x", Parent: tip, Remove: []string{"audit/2027/08/01/10/000000000009-4.jsonl"}})
-	require.ErrorContains(t, verifyAudit(t.Context(), desk, gone, head), "records 7 to 9 are missing")
-	tail, err := desk.AuditTail(t.Context(), gone, time.Time{}, 2000)
+	require.ErrorContains(t, verifyAudit(t.Context(), checkout, gone, head), "records 7 to 9 are missing")
+	tail, err := checkout.AuditTail(t.Context(), gone, time.Time{}, 2000)
 	require.NoError(t, err)
 	_, err = audit.VerifyTail(tail, head)
 	require.ErrorContains(t, err, "records 7 to 9 are missing")
 }
 
-// Any clock at all: both logs read back as they were written.
-func TestOrderIsTheSequenceWhateverTheClocksSay(t *testing.T) {
+// For any clock, both logs are read in the order of writing.
+func TestRandomClocksDoNotChangeLogOrder(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -421,7 +421,7 @@ func TestOrderIsTheSequenceWhateverTheClocksSay(t *testing.T) {
 		for i := range clocks {
 			clocks[i] = day(9).Add(time.Duration(draw.IntN(40_000)-20_000) * time.Hour)
 		}
-		require.NoError(t, s.SetRef("refs/heads/berth/status", "")) // begin again
+		require.NoError(t, s.SetRef("refs/heads/berth/status", "")) // start over
 		tip, head := logs(t, r, "", 2, clocks...)
 		want := numbers("%d", 1, 2*len(clocks))
 		back := slices.Clone(want)
@@ -438,9 +438,9 @@ func TestOrderIsTheSequenceWhateverTheClocksSay(t *testing.T) {
 	}
 }
 
-// The newest lines of a long log cost as much as they are, also where a clock was
-// ahead for a while.
-func TestNewestLinesOfALongLogAreCheap(t *testing.T) {
+// The cost of reading the newest lines of a long log follows their number, also if
+// a clock was fast for a while.
+func TestCostOfNewestLinesFollowsTheirNumber(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	files := map[string]string{}
@@ -459,19 +459,19 @@ func TestNewestLinesOfALongLogAreCheap(t *testing.T) {
 	head := audit.Head{Sequence: 3000, Hash: records[2999].Hash}
 	files["revision.yaml"] = fmt.Sprintf("epoch: 1\naudit_sequence: %d\naudit_head: %s\n", head.Sequence, head.Hash)
 	tip := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Files: files})
-	desk, err := gitrepo.OpenLocal(s.Dir)
+	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
-	defer desk.Close()
+	defer checkout.Close()
 	n := 0
-	for l, err := range desk.Audit(t.Context(), tip, statusbranch.LogOrder{NewestFirst: true}) {
+	for l, err := range checkout.Audit(t.Context(), tip, statusbranch.LogOrder{NewestFirst: true}) {
 		require.NoError(t, err)
 		require.EqualValues(t, 3000-n, l.Value.Sequence)
 		if n++; n == 50 {
 			break
 		}
 	}
-	require.Less(t, desk.TreesRead(), 200, "of some 3,300 directories")
-	tail, err := desk.AuditTail(t.Context(), tip, time.Time{}, 2000)
+	require.Less(t, checkout.TreesRead(), 200, "of some 3,300 directories")
+	tail, err := checkout.AuditTail(t.Context(), tip, time.Time{}, 2000)
 	require.NoError(t, err)
 	require.Len(t, tail, 2000)
 	_, err = audit.VerifyTail(tail, head)

@@ -17,7 +17,8 @@ import (
 	"berth/schema/signature"
 )
 
-// signingKey is a key made by ssh-keygen, and a file of allowed signers for Git.
+// signingKey returns a key made by ssh-keygen, and a file of allowed signers for
+// Git.
 func signingKey(t *testing.T, args ...string) (key *signature.SigningKey, allowed string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -38,7 +39,7 @@ func signingKey(t *testing.T, args ...string) (key *signature.SigningKey, allowe
 
 // Every commit on berth/status and berth/in-force verifies with git and an
 // allowed_signers file, and with no other key.
-func TestStatusCommitsAreSigned(t *testing.T) {
+func TestCommitsOfBerthAreSigned(t *testing.T) {
 	t.Parallel()
 	for name, args := range map[string][]string{"ed25519": {"-t", "ed25519"}, "ecdsa": {"-t", "ecdsa"}, "rsa": {"-t", "rsa", "-b", "2048"}} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +69,7 @@ func TestStatusCommitsAreSigned(t *testing.T) {
 			}
 			require.NoError(t, s.Fsck())
 
-			// What is signed is read back as before.
+			// A signed commit is read back unchanged.
 			again := open(t, s)
 			require.Equal(t, reconciler.Tips{Main: tips.Main, InForce: inForce, Status: status}, fetch(t, again))
 			tree, err := again.ReadStatus(t.Context(), status)
@@ -81,8 +82,7 @@ func TestStatusCommitsAreSigned(t *testing.T) {
 	}
 }
 
-// A commit that cannot be signed is not written.
-func TestACommitThatCannotBeSignedIsNotWritten(t *testing.T) {
+func TestFailedSignatureWritesNoCommit(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("the key is gone")
 	s := gittest.New(t, estateFiles())

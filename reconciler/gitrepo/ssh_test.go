@@ -27,12 +27,12 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// sshServer serves a gittest repository over SSH, as a forge does: no shell,
-// the two programs only.
+// sshServer serves a gittest repository over SSH like a forge: without a shell,
+// and only the two Git programs.
 type sshServer struct {
 	url        string
 	known      string // known_hosts file
-	key        []byte // of the one user
+	key        []byte // of the only user
 	hang       atomic.Bool
 	config     *ssh.ServerConfig
 	repository string
@@ -157,7 +157,7 @@ func TestSSHHostKeyIsPinned(t *testing.T) {
 	require.NotContains(t, err.Error(), "canary")
 }
 
-func TestSSHHostThatHangs(t *testing.T) {
+func TestUnresponsiveSSHHostTimesOut(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	srv := newSSHServer(t, s)

@@ -17,8 +17,9 @@ import (
 	"berth/schema/audit"
 )
 
-// logTree makes a tree of a log from the path below it to what stands there, given
-// by mode and id, in as many names as the last step of each level has.
+// logTree builds the tree of a log from the lowest level up. Each level has an
+// entry for each of its names, and all entries refer to the same level below.
+// mode and id are those of the lowest entries.
 func logTree(t *testing.T, s *gittest.Server, mode, id string, levels ...[]string) string {
 	t.Helper()
 	for _, names := range levels {
@@ -48,9 +49,9 @@ func numbers(format string, from, to int) (out []string) {
 	return out
 }
 
-// Whatever somebody puts in the audit log, its end is read with a bounded effort,
-// and that it is broken is told: else no daemon could take the lead.
-func TestAHostileAuditTailIsBounded(t *testing.T) {
+// The end of any audit log is read with bounded effort, and a broken log is
+// reported. Otherwise no daemon could take leadership.
+func TestReadingHostileAuditTailIsBounded(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	last, names := [][]string{{"23"}, {"31"}, {"12"}, {"9999"}, {"audit"}}, numbers("%012d-1.jsonl", 1, 64)
@@ -73,13 +74,13 @@ func TestAHostileAuditTailIsBounded(t *testing.T) {
 		"too long tree": {in(stray, []string{strings.Repeat("x", 65<<20)}), "malformed tree"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			desk, err := gitrepo.OpenLocal(s.Dir)
+			checkout, err := gitrepo.OpenLocal(s.Dir)
 			require.NoError(t, err)
-			defer desk.Close()
+			defer checkout.Close()
 			for _, since := range []time.Time{{}, day(9)} {
 				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 				defer cancel()
-				tail, err := desk.AuditTail(ctx, c.tree, since, 2000)
+				tail, err := checkout.AuditTail(ctx, c.tree, since, 2000)
 				require.NoError(t, err)
 				require.NotEmpty(t, tail)
 				require.LessOrEqual(t, len(tail), 50_000)
@@ -98,8 +99,8 @@ func TestAHostileAuditTailIsBounded(t *testing.T) {
 	}
 }
 
-// A log of a record each day is no less whole for its many directories.
-func TestTheAuditTailOfAQuietEstate(t *testing.T) {
+// A log with one record a day is read completely despite its many directories.
+func TestAuditTailOfLogWithManyDirectories(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	records := make([]audit.Record, 2100)
@@ -112,22 +113,21 @@ func TestTheAuditTailOfAQuietEstate(t *testing.T) {
 		files[fmt.Sprintf("audit/%s/%012d-1.jsonl", r.OccurredAt.Format("2006/01/02/15"), r.Sequence)] = string(audit.Encode(r)) + "\n"
 	}
 	tip := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Files: files})
-	desk, err := gitrepo.OpenLocal(s.Dir)
+	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
-	defer desk.Close()
-	tail, err := desk.AuditTail(t.Context(), tip, time.Time{}, 2000)
+	defer checkout.Close()
+	tail, err := checkout.AuditTail(t.Context(), tip, time.Time{}, 2000)
 	require.NoError(t, err)
 	require.Len(t, tail, 2000)
 	_, err = audit.VerifyTail(tail, audit.Head{Sequence: 2100, Hash: records[2099].Hash})
 	require.NoError(t, err)
-	early, err := desk.AuditTail(t.Context(), tip, day(9), 2000)
+	early, err := checkout.AuditTail(t.Context(), tip, day(9), 2000)
 	require.NoError(t, err)
 	require.Len(t, early, 2100)
 }
 
-// What is recorded at once and is more than a segment may hold is of several, and
-// reads back as it was.
-func TestMuchIsRecordedAtOnce(t *testing.T) {
+// An audit batch larger than a segment is split, and reads back unchanged.
+func TestLargeAuditBatchIsSplitIntoSegments(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
@@ -157,7 +157,7 @@ func TestMuchIsRecordedAtOnce(t *testing.T) {
 	_, err = audit.VerifyTail(tail, head)
 	require.NoError(t, err)
 
-	// Long records are no break for being long.
+	// A long record is valid.
 	records = audit.Chain(head, slices.Repeat([]audit.Record{{OccurredAt: day(9), Reason: strings.Repeat("x", 40<<10)}}, 1000))
 	head = audit.Head{Sequence: records[999].Sequence, Hash: records[999].Hash}
 	tip, err = r.WriteStatus(t.Context(), tip, reconciler.StatusBatch{Revision: reconciler.Revision{Epoch: 3, AuditSequence: head.Sequence, AuditHead: head.Hash}, Audit: records})
