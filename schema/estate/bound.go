@@ -7,13 +7,13 @@ import (
 	"berth/schema"
 )
 
-// bound is the most that one part of an estate may hold. What a part costs to
-// read and to cache is in proportion to it. A tenant that declares too much loses its
-// own changes and costs no other tenant anything.
+// bound limits one part of an estate. The cost to read and to cache a part is
+// proportional to its size. A tenant above its bound cannot change its own documents and
+// costs other tenants nothing.
 type bound struct{ files, bytes int }
 
-// boundOf is the bound of the part of that name. The platform's grows with the
-// number of nodes, which is not its tenants' to choose.
+// boundOf returns the bound of the part with that name. The platform's grows with the
+// number of nodes, which tenants do not choose.
 func boundOf(part string) bound {
 	if part == "platform" {
 		return bound{files: 100_000, bytes: 32 << 20}
@@ -21,8 +21,7 @@ func boundOf(part string) bound {
 	return bound{files: 20_000, bytes: 8 << 20}
 }
 
-// check is the excess of a part that has this many files and so many bytes read
-// of its documents, or nil.
+// check returns the excess of a part with that many files and bytes read, or nil.
 func (b bound) check(files, bytes int) error {
 	switch {
 	case files > b.files:
@@ -33,8 +32,8 @@ func (b bound) check(files, bytes int) error {
 	return nil
 }
 
-// excess says that a part holds more than it may. Unlike another error it is
-// true of the part for ever.
+// excess is the error of a part above its bound. Unlike other errors it is permanent for
+// the part's content.
 type excess struct{ message string }
 
 func (e *excess) Error() string { return e.message }
@@ -49,7 +48,7 @@ const (
 	codeTooLarge   = "part.too-large"
 )
 
-// unreadable is the finding of a part of which nothing is known.
+// unreadable returns the finding for a part with unknown content.
 func unreadable(p schema.Part, err error) schema.Diagnostic {
 	d := schema.Diagnostic{
 		Severity: schema.SeverityError, Code: codeUnreadable, File: p.Name, Line: 1, Column: 1,

@@ -7,8 +7,8 @@ import (
 	"berth/schema/load"
 )
 
-// buildPlatform is the platform of the documents that are not out. The same
-// documents give the same value.
+// buildPlatform builds the platform from the documents that are not out. Equal documents
+// give the same pointer.
 func (s *standing) buildPlatform() *schema.Platform {
 	return s.build(func() any {
 		p := &schema.Platform{}
@@ -21,8 +21,8 @@ func (s *standing) buildPlatform() *schema.Platform {
 	}).(*schema.Platform)
 }
 
-// buildTenant is the tenant of the documents that are not out; nil if there are
-// none. The same documents give the same value, of each project too.
+// buildTenant builds the tenant from the documents that are not out; nil without
+// documents. Equal documents give the same pointer, for each project too.
 func (s *standing) buildTenant() *schema.TenantEstate {
 	return s.build(func() any {
 		var t *schema.TenantEstate

@@ -7,23 +7,22 @@ import (
 	"berth/schema/load"
 )
 
-// cache keeps trees that were used lately. A tree is found by its name and its tree
-// id, so equal content is read and judged once; everything found out about a tree is
-// kept with it and goes with it. Two generations bound the memory: when the trees of
-// the younger one weigh too much, the older one is dropped. A hit moves the trees of
-// a name to the younger generation.
+// cache keeps recently used trees by name and tree id, so equal content is read and
+// judged once. All results about a tree are kept and dropped with it. Two generations
+// limit the memory: when the younger one is too large, the older one is dropped. A hit
+// moves the trees of a name to the younger generation.
 type cache struct {
 	mu           sync.Mutex
 	young, old   map[string]*history // by name of the tree
-	weight       int                 // of the younger
+	weight       int                 // size of the younger generation
 	hits, misses int
 }
 
-// heaviest is the text, in bytes, that the trees of a generation were read from.
+// heaviest limits the text, in bytes, of the trees of a generation.
 const heaviest = 128 << 20
 
-// mostTrees is how many trees of one name are kept: those of main, of the tree in
-// force, and of pull requests.
+// mostTrees limits the trees of one name: those of main, of the tree in force, and of
+// pull requests.
 const mostTrees = 8
 
 // history is the latest trees of one name, newest first.
@@ -34,9 +33,9 @@ type history struct {
 	projects projects
 }
 
-// CacheStats counts what a Loader's cache did.
+// CacheStats counts the hits and misses of a Loader's cache.
 type CacheStats struct {
-	Hits, Misses int // trees found, and trees that had to be read
+	Hits, Misses int // trees from the cache, and trees read
 	Bytes        int // text of the trees in the younger generation
 }
 
@@ -47,7 +46,7 @@ func (l *Loader) CacheStats() CacheStats {
 	return CacheStats{l.cache.hits, l.cache.misses, l.cache.weight}
 }
 
-// of is the history of a name.
+// of returns the history of a name.
 func (c *cache) of(name string) *history {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -70,7 +69,7 @@ func (c *cache) put(name string, h *history) {
 	c.weight += h.weight
 }
 
-// get is the tree of that name and tree id, or nil.
+// get returns the tree with that name and tree id, or nil.
 func (c *cache) get(name, id string) *tree {
 	h := c.of(name)
 	h.mu.Lock()
@@ -83,7 +82,7 @@ func (c *cache) get(name, id string) *tree {
 	return nil
 }
 
-// count records that so many trees were found, and so many not.
+// count adds hits and misses.
 func (c *cache) count(hits, misses int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

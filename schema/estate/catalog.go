@@ -17,19 +17,19 @@ type catalog struct {
 	apps     map[string]*load.Document
 	versions map[string]map[string]*load.Document
 	attached attachments
-	approval *load.Document   // the first policy that asks everybody for approvals, or nil
-	out      map[string]bool  // files that cannot stand
-	stock    stock            // what everybody's nodes have, and the regions of sites
-	reserved map[string]stock // what nodes kept for a tenant have
-	unsure   bool             // there are nodes that cannot be read
+	approval *load.Document   // first policy that requires approval from all tenants, or nil
+	out      map[string]bool  // files that are not in Desired
+	stock    stock            // names of the nodes for all tenants, and the regions of sites
+	reserved map[string]stock // names of the nodes reserved for a tenant
+	unsure   bool             // some nodes are unreadable
 
-	// Equal prints mean equal catalogs: print is of what every tenant can refer to,
-	// own is of what only one tenant can refer to.
+	// Equal prints mean equal catalogs. print covers the documents that every tenant can
+	// refer to, own those that only one tenant can refer to.
 	print [sha256.Size]byte
 	own   map[string][sha256.Size]byte
 }
 
-// newCatalog lists the platform's documents, which byFile has by path.
+// newCatalog lists the platform's documents; byFile has them by path.
 func newCatalog(docs []*load.Document, byFile map[string]*load.Document) *catalog {
 	c := &catalog{
 		byFile: byFile, apps: map[string]*load.Document{}, versions: map[string]map[string]*load.Document{},
@@ -55,8 +55,7 @@ func newCatalog(docs []*load.Document, byFile map[string]*load.Document) *catalo
 	return c
 }
 
-// stock is the names that nodes have, by their sort; findings use it for names that
-// no node has.
+// stock is the names of nodes, by sort. Findings use it for names that no node has.
 type stock map[string]map[string]bool
 
 // The sorts of names of nodes.
@@ -96,8 +95,7 @@ func (c *catalog) fill(doc *load.Document) {
 	}
 }
 
-// has says whether a node has a name which a tenant may be given, or, for "",
-// any node.
+// has reports whether a node available to the tenant has a name; for "", any node.
 func (c *catalog) has(tenant, what, name string) bool {
 	if c.stock[what][name] || tenant != "" {
 		return c.stock[what][name] || c.reserved[tenant][what][name]
@@ -110,7 +108,7 @@ func (c *catalog) has(tenant, what, name string) bool {
 	return false
 }
 
-// names are all names that nodes have of which has speaks, sorted.
+// names returns all names of nodes available to the tenant, sorted.
 func (c *catalog) names(tenant, what string) []string {
 	all := maps.Clone(c.stock[what])
 	for owner, s := range c.reserved {
@@ -121,7 +119,7 @@ func (c *catalog) names(tenant, what string) []string {
 	return sortedKeys(all)
 }
 
-// seal makes the prints, when it is known what is out.
+// seal computes the prints, once the files that are out are known.
 func (c *catalog) seal(docs []*load.Document) {
 	var all strings.Builder
 	own := map[string]*strings.Builder{}
@@ -159,11 +157,11 @@ func (c *catalog) seal(docs []*load.Document) {
 	}
 }
 
-// bad says whether a document of the platform cannot stand.
+// bad reports whether a document of the platform is not in Desired.
 func (c *catalog) bad(doc *load.Document) bool { return !doc.Valid() || c.out[doc.File.Path] }
 
-// attachments are the Attachment documents by shared runtime; those that are
-// invalid are of a project that nobody knows, "".
+// attachments has the Attachment documents by shared runtime and project. Invalid ones
+// have an unknown project, "".
 type attachments map[string]map[string][]*load.Document
 
 func (a attachments) add(doc *load.Document) {

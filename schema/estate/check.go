@@ -18,7 +18,7 @@ type check struct {
 	catalog *catalog
 
 	environments map[string]*load.Document // shared runtimes by environment
-	attached     attachments               // of the part's own shared runtimes
+	attached     attachments               // attachments to the part's own shared runtimes
 }
 
 func newCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *check {
@@ -35,8 +35,8 @@ func newCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *check {
 	return c
 }
 
-// ranked lists those of some documents that can be judged, those first that others
-// need, then by path.
+// ranked returns the documents that can be judged: first those that others need, then by
+// path.
 func (c *check) ranked(docs []*load.Document) []*load.Document {
 	var by [][]*load.Document
 	for _, doc := range docs {
@@ -49,11 +49,11 @@ func (c *check) ranked(docs []*load.Document) []*load.Document {
 	return slices.Concat(by...)
 }
 
-// bad says whether a document of this part cannot stand, as far as is known.
+// bad reports whether a document of this part is not in Desired, as far as is known.
 func (c *check) bad(doc *load.Document) bool { return !doc.Valid() || c.out[doc.File.Path] }
 
-// need returns the document of this tree that doc refers to at a field. If that is
-// missing or invalid, it records a finding or that doc waits, and returns nil.
+// need returns the document of this tree that a field of doc refers to. If that is
+// missing or invalid, it records a finding or a dependency of doc, and returns nil.
 func (c *check) need(doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
 	path, _ := key.Path()
 	switch to := c.tree.at(path); {
@@ -83,7 +83,7 @@ func (c *check) needOfPlatform(doc *load.Document, at, code string, key schema.K
 	}
 }
 
-// app says whether the app of this name stands.
+// app reports whether the app exists and is valid.
 func (c *check) app(doc *load.Document, at, name string) bool {
 	key := schema.Key{Kind: schema.KindApp, Name: name}
 	path, _ := key.Path()
@@ -97,7 +97,7 @@ func (c *check) app(doc *load.Document, at, name string) bool {
 	return c.needOfPlatform(doc, at, "ref.missing-app", key, missing) != nil
 }
 
-// version is the version that doc runs, if it stands.
+// version returns the version that doc runs, or nil if it is missing or invalid.
 func (c *check) version(doc *load.Document, app, version string) *schema.AppVersion {
 	path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: app, Name: version}.Path()
 	there := c.catalog.versions[app]
@@ -117,8 +117,8 @@ func (c *check) version(doc *load.Document, app, version string) *schema.AppVers
 	return v.Decl.(*schema.AppVersion)
 }
 
-// roles checks the roles doc asks for against the manifest. A role that is not
-// listed has as many members as it must have.
+// roles checks the requested roles of doc against the manifest. An unlisted role has its
+// minimum number of members.
 func (c *check) roles(doc *load.Document, roles map[string]schema.InstanceRole, v *schema.AppVersion) {
 	manifest, of := v.Spec.Manifest.Roles, v.Key.Parent+"/"+v.Key.Name
 	for _, name := range sortedKeys(roles) {
@@ -145,13 +145,13 @@ func (c *check) roles(doc *load.Document, roles map[string]schema.InstanceRole, 
 	}
 }
 
-// warn records a finding that holds nothing.
+// warn records a finding that holds no document.
 func (c *check) warn(doc *load.Document, at, code, message string) {
 	c.findings = append(c.findings, load.Found(doc, at, schema.SeverityWarning, code, message))
 }
 
-// stocked warns about a name that no node has which may be given here. It is no
-// error: the node may come later. Where there are no nodes, nothing is known.
+// stocked warns about a name that no available node has. It is no error, because the
+// node may come later. Without nodes nothing is known.
 func (c *check) stocked(doc *load.Document, at, what, name string) {
 	if name != "" {
 		c.stockedAll(doc, func(int) string { return at }, what, []string{name})
@@ -194,20 +194,20 @@ func meant(told int, name string, names []string) string {
 	if guess := load.Nearest(name, names); guess != "" {
 		return fmt.Sprintf(": did you mean %q?", guess)
 	}
-	if len(names) == 0 || len(names) > 20 { // more help nobody
+	if len(names) == 0 || len(names) > 20 { // a long list is no help
 		return ""
 	}
 	return ", there is " + strings.Join(names, ", ")
 }
 
-// overlay warns about names of nothing in a layer of policy.
+// overlay warns about missing names in a layer of policy.
 func (c *check) overlay(doc *load.Document, at string, o *schema.Overlay) {
 	c.stockedAll(doc, load.Items(at+".allowed_regions"), region, o.AllowedRegions)
 	c.stockedAll(doc, load.Items(at+".allowed_skus"), sku, o.AllowedSKUs)
 }
 
-// policy warns about names of nothing in a policy. An app that is denied may
-// come later; a misspelt one is denied by nobody.
+// policy warns about missing names in a policy. A denied app may come later, and a
+// misspelt name denies no app.
 func (c *check) policy(doc *load.Document, d *schema.Policy) {
 	c.overlay(doc, "spec", &d.Spec.Overlay)
 	told, have := 0, []string(nil)
@@ -252,8 +252,8 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 	return nil
 }
 
-// noSuspension warns about a policy that says it is suspended: its limits hold
-// while it stands, as nobody should lift them by a word that sounds like a pause.
+// noSuspension warns about a suspended policy, because its limits still apply.
+// Suspension must not lift limits.
 func (c *check) noSuspension(doc *load.Document) {
 	if doc.Header.Suspend {
 		c.findings = append(c.findings, load.Found(doc, "suspend", schema.SeverityWarning, "schema.no-effect",
@@ -261,9 +261,9 @@ func (c *check) noSuspension(doc *load.Document) {
 	}
 }
 
-// eachDraft adds the errors that check finds in a draft, of those fields that the
-// document has and that have no problem of their own. They hold nothing more: the
-// document is invalid already.
+// eachDraft adds the errors that check finds in drafts, for present fields without a
+// problem of their own. They hold no further document, because the draft's document is
+// already invalid.
 func (c *check) eachDraft(check func(draft *load.Document) (*verdict, error)) error {
 	if c.tree.valid {
 		return nil

@@ -9,8 +9,8 @@ import (
 	"berth/schema/load"
 )
 
-// claimant is one claim of a document, to a Unix account: "name alice" is
-// "20001", "uid 20001" is "alice", "user alice" is the login "alice-forge".
+// claimant is one claim of a document to a Unix account: "name alice" is "20001", "uid
+// 20001" is "alice", "user alice" is the login "alice-forge".
 type claimant struct {
 	doc  *load.Document
 	what string
@@ -18,7 +18,7 @@ type claimant struct {
 	path string
 }
 
-// field is the field that makes the claim.
+// field returns the field with the claim.
 func (c claimant) field() string {
 	switch kind, _, _ := strings.Cut(c.what, " "); kind {
 	case "name":
@@ -54,14 +54,14 @@ func claimsOf(doc *load.Document) (cs []claimant) {
 	return cs
 }
 
-// claimed is the claims of the valid documents of a tree.
+// claimed has the claims of the valid documents of a tree.
 type claimed struct {
 	docs []*load.Document
 	says map[string]string
-	torn bool // they contradict each other
+	torn bool // whether claims contradict each other
 }
 
-// claimedBy is the claims of the documents that are not out.
+// claimedBy returns the claims of the documents that are not out.
 func claimedBy(docs []*load.Document, out map[string]bool) *claimed {
 	c := &claimed{docs: docs, says: map[string]string{}}
 	if len(out) > 0 {

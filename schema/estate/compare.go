@@ -9,10 +9,10 @@ import (
 	"berth/schema"
 )
 
-// Compare lists the files of the estate in which two snapshots differ, sorted by
-// path, by content and mode. Parts that are equal by their hashes cost nothing. A
-// part of to that cannot be read is left out: nothing is known to have changed in
-// it. One of from is an ErrUnreadable.
+// Compare lists the files of the estate that differ between two snapshots in content or
+// mode, sorted by path. Parts with equal hashes cost nothing. An unreadable part of to
+// is skipped, because its changes are unknown. An unreadable part of from is an
+// ErrUnreadable.
 func (l *Loader) Compare(ctx context.Context, from, to schema.Snapshot) ([]schema.PathChange, error) {
 	var out []schema.PathChange
 	err := l.compare(ctx, from, to, func(schema.Part, error) error { return nil }, func(was, is *schema.File) {
@@ -32,8 +32,8 @@ func (l *Loader) Compare(ctx context.Context, from, to schema.Snapshot) ([]schem
 	return out, nil
 }
 
-// compare visits the files that differ; one that is not there is nil. A part of
-// to that cannot be read is passed over if unread says so.
+// compare visits the files that differ; a missing one is nil. It skips an unreadable
+// part of to if unread reports true.
 func (l *Loader) compare(ctx context.Context, from, to schema.Snapshot, unread func(schema.Part, error) error, visit func(was, is *schema.File)) error {
 	was, err := from.Parts(ctx)
 	if err != nil {
@@ -88,8 +88,7 @@ func (l *Loader) compare(ctx context.Context, from, to schema.Snapshot, unread f
 	return nil
 }
 
-// files are the files of a part, listed or remembered; none of one that is not
-// there.
+// files returns the files of a part, listed or cached; none for a missing part.
 func (l *Loader) files(ctx context.Context, s schema.Snapshot, p schema.Part) ([]schema.File, error) {
 	if p.Name == "" {
 		return nil, nil

@@ -11,11 +11,11 @@ import (
 	"berth/schema"
 )
 
-// WithTenants is base with other directories in the place of tenants' own, by
-// tenant, as Berth composes them (requirement F8): of a tenant's
-// directory in base only tenant.yaml is read, and of the other one everything but
-// that, what is hidden in it, and files such as LICENSE. The directories are read
-// at once. shadowed are the files of base that are not read therefore, sorted.
+// WithTenants returns base with other directories instead of some tenants' own, as Berth
+// composes them (requirement F8). From such a tenant's directory in base only
+// tenant.yaml is read. From the other directory everything else is read, except hidden
+// files and files such as LICENSE. All directories are read at once. shadowed are the
+// unread files of base, sorted.
 func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]string) (composed schema.Snapshot, shadowed []string, err error) {
 	if len(tenants) == 0 {
 		return base, nil, nil
@@ -56,7 +56,7 @@ func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]s
 	return composed, shadowed, err
 }
 
-// besides are the files of a tenant's directory but its tenant.yaml, sorted.
+// besides returns the files of a tenant's directory except tenant.yaml, sorted.
 func besides(ctx context.Context, snap schema.Snapshot, parts []schema.Part, tenant string) ([]string, error) {
 	at := tenantsDir + tenant
 	i := slices.IndexFunc(parts, func(p schema.Part) bool { return p.Name == at && p.Dir })
@@ -77,11 +77,11 @@ func besides(ctx context.Context, snap schema.Snapshot, parts []schema.Part, ten
 	return out, nil
 }
 
-// CodeShadowed is the code of a warning about a file of the platform's repository
-// that Berth does not read, as its tenant has a repository of its own.
+// CodeShadowed is the code of a warning about an unread file of the platform's
+// repository, whose tenant has its own repository.
 const CodeShadowed = "tenant.shadowed"
 
-// The other codes of findings about where tenants' documents are.
+// Further codes of findings about the repositories of tenants.
 const (
 	codeNoRepository = "tenant.no-repository" // a directory was given for a tenant that names no repository
 	codeRepository   = "conflict.repository"  // two tenants name one repository
@@ -99,11 +99,11 @@ func Repositories(ctx context.Context, platform schema.Snapshot, own map[string]
 	warn := func(at schema.Position, path, code, format string, args ...any) {
 		out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column, Path: path, Message: fmt.Sprintf(format, args...)})
 	}
-	named := map[string]*schema.Tenant{} // the first that names a repository, by URL
+	named := map[string]*schema.Tenant{} // first tenant that names a repository, by URL
 	for _, name := range slices.Sorted(maps.Keys(desired.Tenants)) {
 		t := desired.Tenants[name].Tenant
 		if t == nil {
-			continue // told already
+			continue // already reported
 		}
 		const field = "spec.repository"
 		r := t.Spec.Repository

@@ -9,8 +9,8 @@ import (
 	"berth/schema/load"
 )
 
-// platform is the platform's tree, and those of its documents that stand, so
-// far, and name tenants and projects, or are what these attach to.
+// platform returns the platform's tree, and its valid documents that name tenants and
+// projects or that attachments refer to.
 func (e *estate) platform() (s *standing, docs []*load.Document) {
 	if s = e.tree("platform"); s == nil {
 		return nil, nil
@@ -46,8 +46,8 @@ func (e *estate) owners() {
 	}
 }
 
-// missing reports whether a tenant or tenant.project is missing, and its path. In a
-// tenant that cannot be read nothing is missing.
+// missing reports whether a tenant or tenant.project is missing, and its path. In an
+// unreadable tenant nothing counts as missing.
 func (e *estate) missing(owner string) (path string, missing bool) {
 	tenant, project, inProject := strings.Cut(owner, ".")
 	key := schema.Key{Kind: schema.KindTenant, Name: tenant}
@@ -62,8 +62,8 @@ func (e *estate) missing(owner string) (path string, missing bool) {
 	return path, t == nil || t.at(path) == nil
 }
 
-// unentitled says that a tenant.project is not entitled to an app, and where it
-// would be. Of a tenant that cannot be read nothing is missing.
+// unentitled reports that a tenant.project has no entitlement to an app, and the
+// entitlement's path. In an unreadable tenant nothing counts as missing.
 func (e *estate) unentitled(id, app string) (path string, missing bool) {
 	tenant, project, _ := strings.Cut(id, ".")
 	path, _ = schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}.Path()
@@ -88,7 +88,7 @@ func (e *estate) attached() {
 		tenant, project, _ := strings.Cut(id, ".")
 		t := e.tree("tenants/" + tenant)
 		if t == nil {
-			continue // it cannot be read
+			continue // the tenant is unreadable
 		}
 		path, _ := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}.Path()
 		app := e.app(d.Key.Parent)
@@ -104,7 +104,7 @@ func (e *estate) attached() {
 	}
 }
 
-// app is what a shared runtime of the platform runs.
+// app returns the app of a shared runtime of the platform.
 func (e *estate) app(runtime string) string {
 	_, docs := e.platform()
 	for _, doc := range docs {

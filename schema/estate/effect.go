@@ -8,8 +8,8 @@ import (
 )
 
 // WithoutEffect warns of valid documents that have no effect yet, by part and path:
-// those of kinds that Berth does nothing for (schema.KindInfo.NoEffect), and
-// instances that a shared runtime is to carry.
+// kinds that Berth does not deploy (schema.KindInfo.NoEffect), and instances on a shared
+// runtime.
 func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
 	for _, s := range r.trees {
 		for _, doc := range s.docs {

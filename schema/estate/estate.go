@@ -41,12 +41,12 @@ func (e *estate) check(ctx context.Context) error {
 		}
 		e.report(s)
 	}
-	// Trees are bounded file by file; their files are in another order than they.
+	// Findings are bounded per file, and trees order their files differently.
 	slices.SortStableFunc(e.Diagnostics, func(a, b schema.Diagnostic) int { return strings.Compare(a.File, b.File) })
 	return nil
 }
 
-// judge finds the verdict of every tree, the platform's first.
+// judge computes the verdict of every tree, the platform's first.
 func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err error) {
 	cat := newCatalog(nil, nil)
 	cat.seal(nil)
@@ -67,7 +67,7 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	})
 }
 
-// print is a fingerprint of the input of judging a tree: the part of the catalog that
+// print is a fingerprint of the input for judging a tree: the part of the catalog that
 // the tree can refer to, and its documents that are refused beforehand.
 func print(catalog, own [sha256.Size]byte, refused []refusal) [sha256.Size]byte {
 	of := slices.Concat(catalog[:], own[:])
@@ -77,7 +77,7 @@ func print(catalog, own [sha256.Size]byte, refused []refusal) [sha256.Size]byte 
 	return sha256.Sum256(of)
 }
 
-// report adds the findings about a tree, and what its documents need.
+// report adds the findings about a tree, and the dependencies of its documents.
 func (e *estate) report(s *standing) {
 	if len(s.more) == 0 {
 		e.Diagnostics = append(e.Diagnostics, s.verdict.all...)
@@ -106,7 +106,7 @@ func (l *Loader) LoadOver(ctx context.Context, snap schema.Snapshot, inForce *Re
 	return l.load(ctx, snap, inForce)
 }
 
-// load reads a snapshot in which the claims of another one go before new ones.
+// load reads a snapshot. The claims of another result have priority over new ones.
 func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (*Result, error) {
 	listed, err := snap.Parts(ctx)
 	if err != nil {

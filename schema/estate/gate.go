@@ -4,9 +4,9 @@ import (
 	"berth/schema"
 )
 
-// Failing lists the files of a part that do not pass the gate by themselves, by
-// path: files that are invalid or in the wrong place, whatever other documents say.
-// It returns false if the snapshot has no such part, or it cannot be read.
+// Failing lists the files of a part that are invalid by themselves or in the wrong
+// place, sorted by path. Other documents do not matter. It returns false if the part is
+// missing or unreadable.
 func (r *Result) Failing(part string) (files []string, readable bool) {
 	s := r.tree(part)
 	if s == nil {

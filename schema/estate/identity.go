@@ -8,16 +8,16 @@ import (
 	"berth/schema/load"
 )
 
-// refusal is a document that may not stand whatever its part says, and why.
+// refusal is a document that is refused for reasons outside its part, with the finding.
 type refusal struct {
 	doc     *load.Document
 	finding schema.Diagnostic
 	needs   []string
 }
 
-// identities makes sure that a uid belongs to one document of its kind in a tree:
-// a moved document keeps its identity by it. The document in force keeps its uid;
-// among new ones, the first by path has it. Uids of different tenants are unrelated.
+// identities ensures that a uid belongs to one document of its kind in a tree, because a
+// moved document keeps its identity by it. The document in force keeps its uid; among
+// new ones, the first by path has it. Uids of different tenants are unrelated.
 func (e *estate) identities() map[*tree][]refusal {
 	refused := map[*tree][]refusal{}
 	for _, s := range e.trees {
@@ -47,10 +47,10 @@ func (e *estate) identities() map[*tree][]refusal {
 	return refused
 }
 
-// oneVersion makes sure that an app has one AppVersion for each spec.version:
-// instances name the document, people name the version (requirement A2). The
-// document in force keeps it; among new ones, the first by path. Documents that
-// are both in force already stay, so that nothing stops for their sake.
+// oneVersion ensures that an app has one AppVersion for each spec.version: instances
+// name the document, people name the version (requirement A2). The document in force
+// keeps it; among new ones, the first by path. Documents that are both already in force
+// stay, so that no instance stops.
 func (e *estate) oneVersion(refused map[*tree][]refusal) {
 	s := e.tree("platform")
 	if s == nil || len(s.versions) == 0 {
@@ -84,7 +84,7 @@ func (e *estate) oneVersion(refused map[*tree][]refusal) {
 	}
 }
 
-// owner is the path of the document of a part that has an identity, or "".
+// owner returns the path of the document of a part with that identity, or "".
 func (r *Result) owner(part string, id identity) string {
 	s := r.tree(part)
 	if s == nil {

@@ -12,17 +12,17 @@ import (
 	"berth/schema/load"
 )
 
-// ErrEmpty: the new tree declares nothing where the one in force declares
-// something. That is a mistake, or an attack, and no wish to delete everything.
+// ErrEmpty: the new tree declares nothing, and the one in force declares documents. That
+// is a mistake or an attack, and no request to delete everything.
 var ErrEmpty = errors.New("the estate is empty")
 
-// ErrInForce: the version in force does not load any more, and nothing in the new tree
-// repairs it. A person must repair it; nothing is deleted meanwhile.
+// ErrInForce: the version in force is no longer valid, and the new tree does not repair
+// it. A person must repair it; until then nothing is deleted.
 var ErrInForce = errors.New("the version in force does not load")
 
-// Held is a file that does not come into force, and why.
+// Held is a file that does not come into force, with its reason.
 type Held struct {
-	Key     schema.Key // zero where the file says none
+	Key     schema.Key // zero for a file without a key
 	File    string
 	Reason  string // one of the reasons below
 	Message string
@@ -31,39 +31,39 @@ type Held struct {
 // The reasons of a Held.
 const (
 	HeldInvalid = "invalid" // the file has errors
-	HeldNeeds   = "needs"   // it needs, or is needed by, something that does not come into force
-	HeldDenied  = "denied"  // a Check refuses it, or a Veto
+	HeldNeeds   = "needs"   // a document that it needs, or that needs it, does not come into force
+	HeldDenied  = "denied"  // a Check or a Veto refuses it
 
-	// HeldBlocked: a deletion that waits for an acknowledgement or for a tree in
-	// order; /berth apply and /berth ack-delete release it.
+	// HeldBlocked: a deletion that waits for an acknowledgement or for a valid tree;
+	// /berth apply and /berth ack-delete release it.
 	HeldBlocked = "blocked"
 
 	// HeldUnauthorised: its author lacks the permission.
 	HeldUnauthorised = "unauthorised"
 
-	// HeldUnreadable: a whole part, File, cannot be read. That may mend itself,
-	// so the same two trees may come to something else later.
+	// HeldUnreadable: a whole part, File, cannot be read. It may become readable, so the
+	// same two trees may give another result later.
 	HeldUnreadable = "unreadable"
 )
 
-// Check refuses documents that load but may not come into force. It is given
-// what would be in force; each diagnostic of severity error holds its File, if
-// that changed. It must be pure.
+// Check refuses valid documents that may not come into force. Its argument is the estate
+// that would be in force. Each diagnostic of severity error holds its File, if that
+// changed. A Check must be pure.
 type Check func(*schema.Desired) []schema.Diagnostic
 
-// Veto keeps a changed path at its version in force, whatever the findings in it: the
-// new version is not judged. Reason is that of Held.
+// Veto keeps a changed path at its version in force. The new version is not judged.
+// Reason is that of Held.
 type Veto struct{ Reason, Message string }
 
-// Force is what a new tree brings into force.
+// Force is the part of a new tree that comes into force.
 type Force struct {
-	Main     *Result           // the new tree as it is, with its findings
-	Result   *Result           // what is in force; it has no errors
-	Snapshot schema.Snapshot   // the same as a tree
-	Replace  map[string]string // path → blob in force instead of main's, or of a whole part its Hash; "": none
-	Held     []Held            // why, sorted by file
+	Main     *Result           // the whole new tree, with its findings
+	Result   *Result           // the estate in force; it has no errors
+	Snapshot schema.Snapshot   // Result as a tree
+	Replace  map[string]string // path → blob in force instead of main's, or for a whole part its Hash; "": none
+	Held     []Held            // with reasons, sorted by file
 
-	rounds int // it took to settle
+	rounds int // number of rounds needed
 }
 
 // InForce decides which documents of main come into force over those of previous, the
@@ -122,24 +122,24 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 	return f.settle(ctx, main, previous)
 }
 
-// forcing is the search for a tree that loads: main, with more and more paths
-// put as they were before. Each round puts at least one path back, so it ends.
+// forcing is the search for a valid tree: main, with more and more paths reverted to the
+// version in force. Each round reverts at least one path, so it ends.
 type forcing struct {
 	loader *Loader
 	checks []Check
 	main   *Result
 	before *Result
-	was    map[string]*schema.File // changed paths as they were; nil: not there
-	put    map[string]*schema.File // paths put back
+	was    map[string]*schema.File // changed paths in the version in force; nil: missing
+	put    map[string]*schema.File // reverted paths
 	held   map[string]Held
-	kept   map[string]string // parts that main has as they were, and their hashes; "": not there
-	turns  map[string]turns  // of a part
+	kept   map[string]string // unreadable parts of main, kept as in force, with their hashes; "": missing
+	turns  map[string]turns  // by part
 }
 
-// turns is how often something of a part was put back, and how much of it is.
+// turns counts the rounds that reverted paths of a part, and those paths.
 type turns struct{ count, put int }
 
-// keep is main with the parts that cannot be read as they are in previous.
+// keep returns main with its unreadable parts as in previous.
 func (f *forcing) keep(ctx context.Context, main, previous schema.Snapshot) (schema.Snapshot, error) {
 	f.kept = map[string]string{}
 	for _, name := range f.main.Unreadable {
@@ -198,7 +198,7 @@ func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*
 	}
 }
 
-// load reads main with the paths put back.
+// load reads main with the reverted paths.
 func (f *forcing) load(ctx context.Context, main, previous schema.Snapshot) (schema.Snapshot, *Result, error) {
 	if len(f.put)+len(f.kept) == 0 {
 		return main, f.main, nil
@@ -215,9 +215,9 @@ func (f *forcing) load(ctx context.Context, main, previous schema.Snapshot) (sch
 	return tree, r, err
 }
 
-// crowded puts back all changes of parts that hold too much, and reports whether there
-// were any. Main's files together with held ones may exceed the bound of a part,
-// although neither tree does.
+// crowded reverts all changes of parts above their bound, and reports whether there were
+// any. Main's files together with held ones may exceed the bound of a part, although
+// neither tree does.
 func (f *forcing) crowded(r *Result) (any bool) {
 	for _, part := range r.Unreadable {
 		if r.reason(part).Code != codeTooLarge {
@@ -233,17 +233,17 @@ func (f *forcing) crowded(r *Result) (any bool) {
 	return any
 }
 
-// maxTurns is how many rounds may put back something of one tenant's.
+// maxTurns limits the rounds that revert paths of one tenant.
 const maxTurns = 8
 
-// cut puts back what is left of tenants that took maxTurns: a round costs
-// everybody, and a chain of documents, each in the way of the next once that
-// one went back, makes one round of each.
+// cut reverts all remaining changes of tenants with maxTurns rounds. Every tenant pays
+// for a round, and a chain of documents that conflict one after another needs one round
+// each.
 func (f *forcing) cut() {
 	put := map[string]int{}
 	for path, file := range f.put {
 		put[partOf(path).Name]++
-		if file == nil { // what was put back may still go
+		if file == nil { // a reverted file may still be removed
 			put[partOf(path).Name]++
 		}
 	}
@@ -264,8 +264,8 @@ func (f *forcing) cut() {
 	}
 }
 
-// refused are the first refusals of the checks by file, of changed files only:
-// what is in force already stays, however the rules changed.
+// refused returns the first refusal of the checks for each changed file. Files in force
+// stay, even if the rules changed.
 func (f *forcing) refused(r *Result) map[string]schema.Diagnostic {
 	refused := map[string]schema.Diagnostic{}
 	for _, check := range f.checks {
@@ -278,38 +278,38 @@ func (f *forcing) refused(r *Result) map[string]schema.Diagnostic {
 	return refused
 }
 
-// loose says whether a path still stands as main has it and not as before.
+// loose reports whether a changed path is not reverted yet.
 func (f *forcing) loose(path string) bool {
 	_, changed := f.was[path]
 	_, back := f.put[path]
 	return changed && !back
 }
 
-// gone says whether a path of main does not come into force.
+// gone reports whether a path of main does not come into force.
 func (f *forcing) gone(path string) bool {
 	_, back := f.put[path]
 	_, kept := f.kept[partOf(path).Name]
 	return back || kept
 }
 
-// back puts back the version of a path in force.
+// back reverts a path to the version in force.
 func (f *forcing) back(path, reason, message string) {
 	f.put[path] = f.was[path]
 	f.hold(path, reason, message)
 }
 
-// drop removes a path that did not change, or was put back.
+// drop removes a path that did not change, or was reverted.
 func (f *forcing) drop(path, reason, message string) {
 	f.put[path] = nil
 	f.hold(path, reason, message)
 }
 
-// yields says whether a file in force gives way when what it needs changes: an
-// operation that was asked for once, and an offer of nodes. They are no reason
-// to hold a change to an instance, or to the platform's nodes.
+// yields reports whether a file in force gives way if a document that it needs changes:
+// an operation, which is a single request, or an offer of nodes. Neither may hold a
+// change to an instance or to the platform's nodes.
 func (f *forcing) yields(path string) bool {
 	if file, ok := f.put[path]; ok && file == nil {
-		return false // it has
+		return false // already removed
 	}
 	key, _, _ := load.Locate(path)
 	return key.Kind == schema.KindMemberOperation || key.Kind == schema.KindContribution
@@ -323,21 +323,21 @@ func (f *forcing) hold(path, reason, message string) {
 	f.held[path] = Held{Key: key, File: path, Reason: reason, Message: message}
 }
 
-// action puts back one path, for a reason of Held.
+// action reverts one path, for a reason of Held.
 type action struct{ path, reason, message string }
 
-// The classes of a round, in the order in which they are put back. A later class waits:
-// putting back an earlier one may resolve it.
+// The classes of a round, in the order in which they are reverted. A later class waits,
+// because an earlier one may resolve it.
 const (
 	invalidFiles  = iota // changed files that are invalid by themselves
 	newFiles             // new files that contradict others, or that a check refuses
-	changedFiles         // changed ones of that sort
+	changedFiles         // changed files with such a problem
 	neededFiles          // changes that unchanged files depend on
-	yieldingFiles        // unchanged files that yield; they go themselves
+	yieldingFiles        // unchanged files that yield; they are removed
 	numberOfClasses
 )
 
-// round puts back the files of the first class that has any, and reports whether there
+// round reverts the files of the first class that has any, and reports whether there
 // were any.
 func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 	first := map[string]schema.Diagnostic{}
@@ -383,7 +383,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 	return false
 }
 
-// class is that of a changed file that contradicts others.
+// class returns the class of a changed file that contradicts others.
 func (f *forcing) class(path string) int {
 	if f.was[path] == nil {
 		return newFiles
@@ -391,8 +391,8 @@ func (f *forcing) class(path string) int {
 	return changedFiles
 }
 
-// waiting lists the actions for a path that is not in Desired because of other files:
-// on the path itself if it changed or yields, else on the changes it depends on.
+// waiting lists the actions for a path that other files keep out of Desired: on the path
+// itself if it changed or yields, otherwise on the changes it depends on.
 func (f *forcing) waiting(r *Result, path string, first map[string]schema.Diagnostic) (out []action) {
 	needs := strings.Join(namedFor(path, r.Needs[path]...), ", ")
 	switch d, found := first[path]; {
@@ -415,8 +415,8 @@ func (f *forcing) waiting(r *Result, path string, first map[string]schema.Diagno
 	return out
 }
 
-// namedFor are files as they may be named to whoever changes path: a file of another
-// tenant is not named.
+// namedFor returns names of files for the author of path. It hides files of other
+// tenants.
 func namedFor(path string, files ...string) (names []string) {
 	own := partOf(path).Name
 	for _, file := range files {

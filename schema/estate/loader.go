@@ -24,7 +24,7 @@ type Options struct {
 type Loader struct {
 	backends map[string]string
 	reader   *load.Reader
-	reading  chan struct{} // one for each file that is being read
+	reading  chan struct{} // one slot for each file being read
 	cache    cache
 }
 
@@ -41,19 +41,18 @@ func New(opts Options) (*Loader, error) {
 	}, nil
 }
 
-// Tenant reads the tenant.yaml of a tenant, alone; ok is false if it is not valid. A
-// caller needs it to know where a tenant's documents are, before it can read the
-// estate.
+// Tenant reads only the tenant.yaml of a tenant; ok is false if it is invalid. A caller
+// needs it to locate the tenant's documents before reading the estate.
 func (l *Loader) Tenant(ctx context.Context, name string, data []byte) (t *schema.Tenant, ok bool, err error) {
 	t, err = l.reader.Tenant(ctx, name, data)
 	return t, t != nil, err
 }
 
-// trees reads the trees listed, or finds them in the cache. A tree that cannot be
-// read has an error instead, an excess if it holds too much.
+// trees reads the listed trees, or takes them from the cache. An unreadable tree has an
+// error instead, an excess if it is above its bound.
 func (l *Loader) trees(ctx context.Context, snap schema.Snapshot, listed []schema.Part) ([]*tree, []error) {
 	trees, errs := make([]*tree, len(listed)), make([]error, len(listed))
-	var unknown []int // of listed
+	var unknown []int // indices of listed
 	for i, p := range listed {
 		if t := l.cache.get(p.Name, p.Hash); t != nil {
 			trees[i], errs[i] = t, t.excess
@@ -70,8 +69,8 @@ func (l *Loader) trees(ctx context.Context, snap schema.Snapshot, listed []schem
 	return trees, errs
 }
 
-// tree reads a tree, no further than it takes to know that it holds too much. A
-// tree on which the reader panics cannot be read.
+// tree reads a tree, and stops once it is above its bound. A tree on which the reader
+// panics is unreadable.
 func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.Part) (t *tree, err error) {
 	limit, uses := boundOf(listed.Name), l.cache.of(listed.Name)
 	defer func() {
@@ -90,7 +89,7 @@ func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.P
 		return nil, err
 	}
 	docs := make([]*load.Document, len(files))
-	var missing []int // of files
+	var missing []int // indices of files
 	var size atomic.Int64
 	uses.mu.Lock()
 	for i, f := range files {
@@ -120,7 +119,7 @@ func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.P
 	}
 	t = newTree(listed.Name, listed.Hash, files, docs, &uses.projects)
 	if err != nil {
-		t.id = "" // only for the documents in it, which need not be read again
+		t.id = "" // used only for its documents, which need not be read again
 	}
 	l.cache.add(t)
 	return t, err
@@ -130,5 +129,5 @@ func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.P
 // daemon after every restart.
 var errPanic = errors.New("the reader failed on this file: please report it, and write it differently")
 
-// ErrUnreadable: nothing is known of a part of the snapshot.
+// ErrUnreadable: a part of the snapshot has unknown content.
 var ErrUnreadable = errors.New("a part of the estate cannot be read")

@@ -11,7 +11,7 @@ func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys
 
 func hasEntry[V any](m map[string]V, k string) bool { _, ok := m[k]; return ok }
 
-// put is the inner map at a key, made if it is not there.
+// put returns the inner map at a key, and creates it if missing.
 func put[M ~map[string]map[string]V, V any](m M, k string) map[string]V {
 	if m[k] == nil {
 		m[k] = map[string]V{}

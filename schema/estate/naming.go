@@ -5,7 +5,7 @@ import (
 	"berth/schema/load"
 )
 
-// named is where documents of the platform name tenants and projects.
+// named returns the fields of a platform document that name tenants and projects.
 func named(doc *load.Document) (at, owners []string, code, effect string) {
 	list := func(path string, owners []string) (at, _ []string) {
 		for i := range owners {
@@ -31,7 +31,7 @@ func named(doc *load.Document) (at, owners []string, code, effect string) {
 	return nil, nil, "", ""
 }
 
-// names says whether a document is one for naming.
+// names reports whether a document belongs to naming.
 func names(doc *load.Document) bool {
 	switch doc.Key.Kind {
 	case schema.KindAttachment, schema.KindSharedRuntime:

@@ -12,8 +12,8 @@ import (
 	"berth/schema/load"
 )
 
-// checkPlatform judges the platform's documents among themselves, and makes
-// the catalog of them. The error is ctx's.
+// checkPlatform judges the platform's documents against each other, and makes the
+// catalog from them. The error is ctx's.
 func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (*verdict, error) {
 	cat := newCatalog(t.docs, t.byFile)
 	c := platformCheck{
@@ -40,7 +40,7 @@ type platformCheck struct {
 	*check
 	addresses map[string]*load.Document // nodes
 	regions   map[string]*load.Document // sites
-	queues    map[string]*load.Document // queue maps, by app and whom they apply to
+	queues    map[string]*load.Document // queue maps, by app and the people they apply to
 }
 
 func (c *platformCheck) document(ctx context.Context, doc *load.Document) error {
@@ -103,7 +103,7 @@ func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 	}
 }
 
-// queueMap checks that of two maps it is always clear which holds.
+// queueMap checks that at most one map applies to the same queues and people.
 func (c *platformCheck) queueMap(doc *load.Document, d *schema.QueueMap) {
 	if !c.app(doc, "spec.app", d.Spec.App) {
 		return
@@ -120,7 +120,7 @@ func (c *platformCheck) queueMap(doc *load.Document, d *schema.QueueMap) {
 	}
 }
 
-// sites warns about nodes of no site, where there are sites at all.
+// sites warns about nodes without a site, if there are sites.
 func (c *platformCheck) sites() {
 	unsure := slices.ContainsFunc(c.tree.docs, func(d *load.Document) bool { return d.Key.Kind == schema.KindSite && c.bad(d) })
 	if len(c.regions) == 0 || unsure {
@@ -158,7 +158,7 @@ func (c *platformCheck) administered() {
 	}
 }
 
-// canonicalHost is the one way to write an IP address or a host name.
+// canonicalHost returns the canonical form of an IP address or a host name.
 func canonicalHost(host string) string {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		return ip.String()

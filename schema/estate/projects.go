@@ -8,7 +8,7 @@ import (
 	"berth/schema/load"
 )
 
-// project is a project that was built, and the documents it is built of.
+// project is a built project, with its documents.
 type project struct {
 	docs   []*load.Document
 	estate *schema.ProjectEstate
@@ -20,14 +20,14 @@ type projects struct {
 	built map[string][]project // by name
 }
 
-// mostBuilt is how many versions of a project are kept.
+// mostBuilt limits the kept versions of a project.
 const mostBuilt = 4
 
-// mostProjects bounds the names of projects that are kept: old names are
-// never removed one by one.
+// mostProjects limits the kept names of projects: old names are never removed one by
+// one.
 const mostProjects = 2_000
 
-// of is the project of these documents, shared between the trees of a tenant.
+// of returns the project of these documents, shared between the trees of a tenant.
 func (p *projects) of(name string, docs []*load.Document) *schema.ProjectEstate {
 	p.mu.Lock()
 	defer p.mu.Unlock()

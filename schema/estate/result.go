@@ -23,16 +23,16 @@ type Result struct {
 	// Unreadable lists the parts that cannot be read, sorted. Their documents are not
 	// in Desired and not known.
 	Unreadable []string
-	// Incomplete holds, for unreadable parts with missing objects in the repository,
+	// Incomplete has, for each unreadable part with missing objects in the repository,
 	// the error, a schema.ErrIncomplete.
 	Incomplete map[string]error
 
 	trees []*standing       // by name
 	users map[string]string // claims to Unix accounts
-	free  bool              // no two documents claim the same
+	free  bool              // whether all claims are different
 }
 
-// tree is the tree of that name, or nil.
+// tree returns the tree of that name, or nil.
 func (r *Result) tree(name string) *standing {
 	if r == nil {
 		return nil
@@ -44,7 +44,7 @@ func (r *Result) tree(name string) *standing {
 	return r.trees[i]
 }
 
-// reason is the finding of a part that is unreadable.
+// reason returns the finding for an unreadable part.
 func (r *Result) reason(part string) schema.Diagnostic {
 	for _, d := range r.Diagnostics {
 		if d.File == part && (d.Code == codeUnreadable || d.Code == codeTooLarge) {
@@ -54,8 +54,7 @@ func (r *Result) reason(part string) schema.Diagnostic {
 	return schema.Diagnostic{}
 }
 
-// Key is the key of the file at path if that stands where a document may, else
-// zero.
+// Key returns the key of the file at path if a document may be there, otherwise zero.
 func (r *Result) Key(path string) schema.Key {
 	if s := r.tree(partOf(path).Name); s != nil {
 		if doc := s.at(path); doc != nil {
@@ -65,7 +64,7 @@ func (r *Result) Key(path string) schema.Key {
 	return schema.Key{}
 }
 
-// Documents are the files that stand where a document may, by part and path.
+// Documents iterates over the files at paths of documents, by part and path.
 func (r *Result) Documents() iter.Seq2[string, schema.Key] {
 	return func(yield func(string, schema.Key) bool) {
 		for _, s := range r.trees {
@@ -78,7 +77,7 @@ func (r *Result) Documents() iter.Seq2[string, schema.Key] {
 	}
 }
 
-// Len is how many files Documents has.
+// Len returns the number of files in Documents.
 func (r *Result) Len() (n int) {
 	for _, s := range r.trees {
 		n += s.documents
@@ -86,7 +85,7 @@ func (r *Result) Len() (n int) {
 	return n
 }
 
-// Count is how many of them stand under a tenant, or under platform/ for "".
+// Count returns the number of them in a tenant, or in platform/ for "".
 func (r *Result) Count(tenant string) int {
 	name := "platform"
 	if tenant != "" {
@@ -98,17 +97,16 @@ func (r *Result) Count(tenant string) int {
 	return 0
 }
 
-// AllNodes says whether every node that is declared is in Desired.
+// AllNodes reports whether every declared node is in Desired.
 func (r *Result) AllNodes() bool {
 	s := r.tree("platform")
 	return s == nil || !slices.ContainsFunc(s.docs, func(doc *load.Document) bool { return doc.Key.Kind == schema.KindNode && s.out(doc) })
 }
 
-// Waits says whether a file is not in Desired because of another one, and not
-// because of itself.
+// Waits reports whether other files keep a valid file out of Desired.
 func (r *Result) Waits(path string) bool { return hasEntry(r.Needs, path) }
 
-// uses are the files that one needs of which others might have served as well.
+// uses returns the files that a file needs and that another file could replace.
 func (r *Result) uses(path string) []string {
 	if s := r.tree(partOf(path).Name); s != nil {
 		return s.verdict.uses[path]
@@ -120,10 +118,10 @@ func (r *Result) uses(path string) []string {
 type estate struct {
 	*Result
 	loader *Loader
-	held   *Result // whose claims go first; may be nil
+	held   *Result // result whose claims have priority; may be nil
 }
 
-// refuse records a finding about a document that others are the cause of.
+// refuse records a finding about a document that other trees cause.
 func (e *estate) refuse(s *standing, f schema.Diagnostic, needs ...string) {
 	s.more = append(s.more, f)
 	if f.Severity == schema.SeverityError {

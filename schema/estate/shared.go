@@ -10,7 +10,7 @@ import (
 	"berth/schema/load"
 )
 
-// entitled says whether a project of this tenant may use an app.
+// entitled reports whether a project of this tenant may use an app.
 func (c *check) entitled(doc *load.Document, at, tenant, project, app string) bool {
 	key := schema.Key{Kind: schema.KindEntitlement, Tenant: tenant, Project: project, Name: app}
 	path, _ := key.Path()
@@ -25,16 +25,16 @@ func (c *check) entitled(doc *load.Document, at, tenant, project, app string) bo
 	return false
 }
 
-// project says whether a project of this tenant, given by its id, is there and
-// may use an app.
+// project reports whether a project of this tenant, given by its id, exists and may use
+// an app.
 func (c *check) project(doc *load.Document, at, id, app string) bool {
 	tenant, project, _ := strings.Cut(id, ".")
 	key := schema.Key{Kind: schema.KindProject, Tenant: tenant, Name: project}
 	return c.need(doc, at, "ref.missing-project", key, "there is no project "+id) != nil && c.entitled(doc, at, tenant, project, app)
 }
 
-// operator checks the service account something is operated by: one of its own
-// project or, for a shared runtime, of its tenant.
+// operator checks the service account that operates a resource: one of its own project
+// or, for a shared runtime, of its tenant.
 func (c *check) operator(doc *load.Document, at string, key schema.Key) {
 	if key.Name == "" {
 		return
@@ -99,8 +99,8 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 	return nil
 }
 
-// termed warns about a project that is attached to a shared runtime without
-// terms, so that it shows. An attachment that cannot be read may be its.
+// termed warns about a project that is attached to a shared runtime without terms. An
+// unreadable attachment may contain them.
 func (c *check) termed(doc *load.Document, at, id string) {
 	of := c.attached[doc.Key.Name]
 	if len(of[id])+len(of[""]) > 0 {
@@ -110,8 +110,8 @@ func (c *check) termed(doc *load.Document, at, id string) {
 	c.warn(doc, at, "ref.missing-attachment", fmt.Sprintf("no document in %s states terms for %s: it has neither limits nor a status of its own, and offers no nodes", where, id))
 }
 
-// attachment checks an attachment; the project of one of the platform's is
-// looked for when every tenant is known.
+// attachment checks an attachment. The project of a platform attachment is checked when
+// every tenant is known.
 func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 	of := schema.Key{Kind: schema.KindSharedRuntime, Tenant: d.Key.Tenant, Name: d.Key.Parent}
 	runtime := c.need(doc, "", "ref.missing-shared-runtime", of, fmt.Sprintf("there is no shared runtime %s to attach to", of.Name))

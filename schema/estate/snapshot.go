@@ -24,15 +24,15 @@ import (
 type memory struct {
 	parts []schema.Part
 	files map[string][]schema.File // by part
-	data  map[string][]byte        // by path, cut at keep
+	data  map[string][]byte        // by path, limited to keep bytes
 }
 
-// keep is how much of a file a memory snapshot holds: enough to know that it is
-// too large.
+// keep limits the content of a file in a memory snapshot. It is enough to detect a file
+// that is too large.
 const keep = load.MaxBytes + 1
 
-// Files is a snapshot of plain files given as path → content, for tests and
-// for trees that are made, not read.
+// Files returns a snapshot of plain files given as path → content, for tests and
+// generated trees.
 func Files(files map[string]string) schema.Snapshot {
 	m := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
 	for _, path := range slices.Sorted(maps.Keys(files)) {
@@ -43,7 +43,7 @@ func Files(files map[string]string) schema.Snapshot {
 	return m
 }
 
-// BlobID is the id Git gives a file's content.
+// BlobID returns Git's id of a file's content.
 func BlobID(data []byte) string {
 	h := blobHash(int64(len(data)))
 	h.Write(data)
@@ -56,11 +56,11 @@ func blobHash(size int64) hash.Hash {
 	return h
 }
 
-// Dir is the directory root as a snapshot, as Git would store it: links are
-// told, never followed, and .git is left out. It is read at once.
+// Dir returns the directory root as a snapshot, as Git would store it. Links are listed,
+// never followed, and .git is omitted. It is read at once.
 func Dir(root string) (schema.Snapshot, error) { return WorkTree(root, nil) }
 
-// WorkTree is Dir without the files at paths that Git ignores; these are sorted.
+// WorkTree is Dir without the paths that Git ignores, which must be sorted.
 func WorkTree(root string, ignored []string) (schema.Snapshot, error) {
 	m := &memory{files: map[string][]schema.File{}, data: map[string][]byte{}}
 	err := m.walk(root, "", func(path string, dir bool) bool {
@@ -68,7 +68,7 @@ func WorkTree(root string, ignored []string) (schema.Snapshot, error) {
 			return false
 		}
 		top, _, nested := strings.Cut(path, "/")
-		return nested || dir && ours(schema.Part{Name: top, Dir: true}) // the root's own files are not the estate's
+		return nested || dir && ours(schema.Part{Name: top, Dir: true}) // files of the root are not part of the estate
 	})
 	if err != nil {
 		return nil, err
@@ -162,7 +162,7 @@ func readEntry(name, path string, entry fs.DirEntry) (schema.File, []byte, error
 	return f, data, nil
 }
 
-// partOf is the part a path belongs to.
+// partOf returns the part of a path.
 func partOf(path string) schema.Part {
 	top, rest, nested := strings.Cut(path, "/")
 	if !nested {
@@ -216,17 +216,17 @@ func (m *memory) Read(_ context.Context, f schema.File, most int) ([]byte, bool,
 	return data, f.Size > int64(len(data)), nil
 }
 
-// overlay is base with some paths as they are in from, or taken away.
+// overlay is base with some paths replaced from from, or removed.
 type overlay struct {
 	base, from schema.Snapshot
 	parts      []schema.Part
-	over       map[string]map[string]*schema.File // part, path; nil: taken away
-	changed    map[string]bool                    // parts that are not as in base
+	over       map[string]map[string]*schema.File // part, path; nil: removed
+	changed    map[string]bool                    // parts that differ from base
 	known      map[string]bool                    // parts of base
 }
 
-// newOverlay puts files over base; a nil file is taken away. Those given are
-// read from from.
+// newOverlay puts files over base; a nil file removes its path. Their content is read
+// from from.
 func newOverlay(ctx context.Context, base, from schema.Snapshot, files map[string]*schema.File) (*overlay, error) {
 	o := &overlay{base: base, from: from, over: map[string]map[string]*schema.File{}, changed: map[string]bool{}, known: map[string]bool{}}
 	for path, f := range files {
@@ -306,7 +306,7 @@ func (o *overlay) Read(ctx context.Context, f schema.File, most int) ([]byte, bo
 	return o.base.Read(ctx, f, most)
 }
 
-// patchwork is base with some parts as they are in from, by name.
+// patchwork is base with some parts taken from from, by name.
 type patchwork struct {
 	base, from schema.Snapshot
 	parts      map[string]string
@@ -333,7 +333,7 @@ func (w patchwork) Parts(ctx context.Context) ([]schema.Part, error) {
 
 func (w patchwork) replaced(part string) bool { return hasEntry(w.parts, part) }
 
-// of is the snapshot that a part is taken from.
+// of returns the snapshot that has a part.
 func (w patchwork) of(part string) schema.Snapshot {
 	if w.replaced(part) {
 		return w.from

@@ -5,11 +5,12 @@ import (
 	"berth/schema/load"
 )
 
-// standing is a tree beside the others. It does not change once it is in a Result.
+// standing is a tree judged together with the others. It does not change once it is in a
+// Result.
 type standing struct {
 	*tree
 	verdict *verdict
-	owners  map[identity]string // path, where several documents have one identity
+	owners  map[identity]string // path, for identities of several documents
 	more    []schema.Diagnostic // findings that other trees cause
 	lost    map[string][]string // files that are not in Desired because of other trees, and the files that cause it
 }

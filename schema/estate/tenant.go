@@ -11,8 +11,8 @@ import (
 	"berth/schema/load"
 )
 
-// checkTenant judges a tenant's documents among themselves and against a
-// catalog. The error is ctx's.
+// checkTenant judges a tenant's documents against each other and against a catalog. The
+// error is ctx's.
 func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused []refusal) (*verdict, error) {
 	c := newTenantCheck(l, t, cat, refused)
 	if err := c.documents(ctx, t.docs); err != nil {
@@ -43,11 +43,11 @@ type tenantCheck struct {
 	offers  map[string]*load.Document // contributions, by node
 	offered map[string]int            // nodes, by shared runtime and project
 
-	keyed map[string]*load.Document // the first service account with a key, by the key's bytes; nil: not looked for yet
+	keyed map[string]*load.Document // first service account with a key, by the key's bytes; nil: not computed yet
 }
 
-// belongs says whether doc's tenant and project stand. One that is missing is
-// told once, at the first document that misses it.
+// belongs reports whether doc's tenant and project exist and are valid. A missing one is
+// reported once, at the first document that needs it.
 func (c *tenantCheck) belongs(doc *load.Document) bool {
 	for _, k := range []schema.Key{
 		{Kind: schema.KindTenant, Name: doc.Key.Tenant},
@@ -108,9 +108,9 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 	return nil
 }
 
-// approvals warns about policies that ask for approvals of what a repository of
-// the tenant's own has, where a commit counts by its signature alone. It is no
-// error: whoever may write the policy can end that by themselves.
+// approvals warns about policies that require approval in a tenant's own repository,
+// where a commit is authorised by its signature alone. It is no error: a user with
+// permission to write the policy can end that.
 func (c *tenantCheck) approvals(tenant *load.Document, d *schema.Tenant) {
 	if d.Spec.Repository == nil {
 		return
@@ -129,8 +129,8 @@ func (c *tenantCheck) approvals(tenant *load.Document, d *schema.Tenant) {
 	}
 }
 
-// machines checks the service accounts that a binding gives their role: those
-// that stand where it stands, as no role is given anywhere else.
+// machines checks the service accounts in a binding. They must be at the binding's own
+// place, because no other binding can give them a role.
 func (c *tenantCheck) machines(doc *load.Document, d *schema.RoleBinding) {
 	for i, m := range d.Spec.Members {
 		if m.ServiceAccount == "" {
@@ -141,9 +141,9 @@ func (c *tenantCheck) machines(doc *load.Document, d *schema.RoleBinding) {
 	}
 }
 
-// keys makes sure that a key is of one account of the tenant, as a project's is
-// never the tenant's operator as well (requirement D3). The tenant's own goes
-// first, then the first project by name. Another tenant may use the same key:
+// keys ensures that a key belongs to one account of the tenant, because a project's
+// account is never the tenant's operator too (requirement D3). The tenant's own account
+// has priority, then the first project by name. Another tenant may use the same key:
 // public keys are public.
 func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 	if c.keyed == nil {
@@ -177,7 +177,7 @@ func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
 	there, told := schema.Endpoints(), 0
 	for i, e := range d.Spec.AllowedEndpoints {
-		if told > load.MaxFindings { // no more are told
+		if told > load.MaxFindings { // further findings are cut
 			return
 		}
 		if !slices.Contains(there, e) {
@@ -188,7 +188,7 @@ func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
 	}
 }
 
-// granted warns about an account that no role binding beside it gives its role.
+// granted warns about an account without its role in the binding beside it.
 func (c *tenantCheck) granted(doc *load.Document, d *schema.ServiceAccount) {
 	path, _ := schema.Key{Kind: schema.KindRoleBinding, Tenant: d.Key.Tenant, Project: d.Key.Project}.Path()
 	if binding := c.tree.at(path); binding != nil {
@@ -225,8 +225,8 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 	return c.config(ctx, doc, version)
 }
 
-// runtime is the shared runtime that doc refers to, of its tenant or of the
-// platform, and the attachments to it.
+// runtime returns the shared runtime that doc refers to, of its tenant or of the
+// platform, and its attachments.
 func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Document, attachments) {
 	key := schema.Key{Kind: schema.KindSharedRuntime, Name: name}
 	if scope == "platform" {
@@ -236,7 +236,7 @@ func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Doc
 	return c.need(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, "there is no shared runtime "+name+" of the tenant"), c.attached
 }
 
-// terms is the attachment of doc's project to a runtime. It is nil, true if the
+// terms returns the attachment of doc's project to a runtime. It is nil, true if the
 // project is attached without terms, and nil, false if doc was refused.
 func (c *tenantCheck) terms(doc, runtime *load.Document, all attachments) (*load.Document, bool) {
 	id, of := doc.Key.ProjectID(), all[runtime.Key.Name]
@@ -266,7 +266,7 @@ func (c *tenantCheck) terms(doc, runtime *load.Document, all attachments) (*load
 	return nil, false
 }
 
-// carried checks an instance that a shared runtime carries.
+// carried checks an instance on a shared runtime.
 func (c *tenantCheck) carried(doc *load.Document, d *schema.Instance) {
 	runtime, all := c.runtime(doc, d.Spec.ControlPlaneScope, d.Spec.SharedRuntime)
 	if runtime == nil {
@@ -280,7 +280,8 @@ func (c *tenantCheck) carried(doc *load.Document, d *schema.Instance) {
 	c.terms(doc, runtime, all)
 }
 
-// contribution checks that the nodes are the project's to offer, and wanted.
+// contribution checks that the project may offer the nodes, and that the attachment
+// accepts them.
 func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 	id := d.Key.ProjectID()
 	for i, name := range d.Spec.Nodes {
@@ -311,8 +312,8 @@ func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 	}
 }
 
-// reserved checks that a node is the project's own, and offered once. It knows
-// the nodes reserved for the tenant only: others are no business of its.
+// reserved checks that a node is the project's own, and offered once. It knows only the
+// nodes reserved for the tenant, because a tenant must not learn about others.
 func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 	path, _ := schema.Key{Kind: schema.KindNode, Name: name}.Path()
 	node := c.catalog.byFile[path]
@@ -345,8 +346,8 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 	}
 }
 
-// artifact checks what a project publishes. A source of the tenant goes before
-// one of the platform with its name.
+// artifact checks an artifact of a project. A source of the tenant has priority over one
+// of the platform with the same name.
 func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 	c.app(doc, "spec.app", d.Spec.App)
 	own := schema.Key{Kind: schema.KindArtifactSource, Tenant: d.Key.Tenant, Name: d.Spec.Source}
@@ -368,7 +369,7 @@ func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 func (c *tenantCheck) drafts(ctx context.Context) error {
 	return c.eachDraft(func(doc *load.Document) (*verdict, error) {
 		if doc.Key.Kind == schema.KindServiceAccount {
-			return nil, nil // its keys are compared with those of valid accounts only
+			return nil, nil // its keys are compared only with those of valid accounts
 		}
 		scratch := newTenantCheck(c.loader, c.tree, c.catalog, nil)
 		scratch.out, scratch.lost = c.out, c.lost

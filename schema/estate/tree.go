@@ -9,32 +9,32 @@ import (
 	"berth/schema/load"
 )
 
-// tree is one tree of a snapshot, read: platform/, a tenant tree, or another entry
-// of the root. Its documents never change. What was found out about them beside
-// other trees is kept with it.
+// tree is one tree of a snapshot after reading: platform/, a tenant tree, or another
+// entry of the root. Its documents never change. Results that depend on other trees are
+// kept with it.
 type tree struct {
 	name, tenant, id string
-	files            []schema.File    // by path; some are no documents
+	files            []schema.File    // by path; some are not documents
 	docs             []*load.Document // by path
 	byFile           map[string]*load.Document
-	valid            bool  // every document is
+	valid            bool  // whether every document is valid
 	documents        int   // files with the place of a document
-	size             int   // of the documents in bytes, as far as they were read
-	excess           error // it holds more than it may; nothing but its name is known
+	size             int   // bytes read of the documents
+	excess           error // the tree is above its bound; only its name is known
 
 	projects *projects           // shared by the trees of its name
-	ids      map[identity]string // identity to path; of several with one, the first
-	twins    []*load.Document    // those whose identity another document has too
-	claiming []*load.Document    // those that claim Unix accounts
+	ids      map[identity]string // identity to path; the first of several
+	twins    []*load.Document    // documents that share their identity with another
+	claiming []*load.Document    // documents that claim Unix accounts
 	versions []*load.Document    // AppVersions whose app has another with the same spec.version
-	naming   []*load.Document    // those of the platform that name tenants and projects, and what those attach to
+	naming   []*load.Document    // platform documents that name tenants and projects, or that attachments refer to
 
 	mu       sync.Mutex
-	verdicts map[[sha256.Size]byte]*verdict // by fingerprint of the input of judging
+	verdicts map[[sha256.Size]byte]*verdict // by fingerprint of the input
 	built    map[string]any                 // *schema.Platform or *schema.TenantEstate, by the files that are not in it
 }
 
-// newTree makes a tree of its files and their documents; nil for a file without one.
+// newTree makes a tree from its files and their documents; nil for a file without one.
 func newTree(name, id string, files []schema.File, read []*load.Document, shared *projects) *tree {
 	t := &tree{
 		name: name, id: id, files: files, projects: shared, valid: true,
@@ -74,11 +74,11 @@ func newTree(name, id string, files []schema.File, read []*load.Document, shared
 	return t
 }
 
-// at is the document at a path, or nil.
+// at returns the document at a path, or nil.
 func (t *tree) at(path string) *load.Document { return t.byFile[path] }
 
-// sameVersions are the valid AppVersions whose app has another one with the same
-// spec.version, by path.
+// sameVersions returns the valid AppVersions that share app and spec.version with
+// another one, by path.
 func sameVersions(docs []*load.Document) (out []*load.Document) {
 	count := map[published]int{}
 	for _, doc := range docs {
@@ -94,7 +94,7 @@ func sameVersions(docs []*load.Document) (out []*load.Document) {
 	return out
 }
 
-// published is what an AppVersion document publishes.
+// published is the app and version of an AppVersion document.
 type published struct{ app, version string }
 
 func publishedAs(doc *load.Document) (published, bool) {
@@ -108,7 +108,7 @@ func publishedAs(doc *load.Document) (published, bool) {
 	return published{d.Key.Parent, d.Spec.Version}, true
 }
 
-// identity is what a document keeps when its path changes.
+// identity is the part of a document that stays equal when its path changes.
 type identity struct {
 	kind schema.Kind
 	uid  string
@@ -118,7 +118,7 @@ func identityOf(d *load.Document) identity { return identity{d.Key.Kind, d.Heade
 
 // identify finds the documents of each identity.
 func (t *tree) identify(bearing []*load.Document) {
-	bearers := map[identity][]*load.Document{} // of an identity that several have
+	bearers := map[identity][]*load.Document{} // documents of each shared identity
 	for _, doc := range bearing {
 		id := identityOf(doc)
 		first, twice := t.ids[id]
@@ -137,7 +137,7 @@ func (t *tree) identify(bearing []*load.Document) {
 	}
 }
 
-// seal sums up the verdict on a tree.
+// seal completes the verdict on a tree.
 func (v *verdict) seal(t *tree) {
 	v.findings = load.Bounded(v.findings)
 	if !t.valid || len(v.out)+len(v.findings) > 0 {
@@ -154,7 +154,7 @@ func (v *verdict) seal(t *tree) {
 	v.claims = claimedBy(t.claiming, v.out)
 }
 
-// judged is the verdict against what has this fingerprint, computed once.
+// judged returns the verdict for the input with this fingerprint, computed once.
 func (t *tree) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
 	t.mu.Lock()
 	v := t.verdicts[fingerprint]
@@ -176,6 +176,6 @@ func (t *tree) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, e
 	return v, nil
 }
 
-// mostVerdicts is how many catalogs are in use at one time: main's, the one in
-// force, and those of a pull request or two.
+// mostVerdicts limits the catalogs in use at one time: main's, the one in force, and
+// those of a pull request or two.
 const mostVerdicts = 4

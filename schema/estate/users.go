@@ -8,10 +8,10 @@ import (
 	"berth/schema/load"
 )
 
-// claimUsers makes sure that one Unix name has one uid, and is one person, in the
-// whole estate: hosts are shared, so a user who names another user's account could
-// submit work as that user and read their files. A claim in force stays; among new
-// ones, the platform's and then the first tenant's by name has it.
+// claimUsers ensures that one Unix name has one uid and belongs to one person in the
+// whole estate. Hosts are shared, so a user who names another user's account could
+// submit work as that user and read their files. A claim in force stays; among new ones,
+// the platform's has priority, then the first tenant's by name.
 func (e *estate) claimUsers() {
 	e.users = map[string]string{}
 	for _, s := range e.trees {
@@ -53,7 +53,7 @@ func (e *estate) contend() map[string]string {
 			}
 		}
 		if lost {
-			continue // a document that is out claims nothing
+			continue // a document that is out has no claims
 		}
 		for _, c := range d.claims {
 			if _, ok := claims[c.what]; !ok {
@@ -64,7 +64,7 @@ func (e *estate) contend() map[string]string {
 	return claims
 }
 
-// claimsInForce are the claims in force that a document still makes, each with the
+// claimsInForce returns the claims in force that a document still makes, each with the
 // first such document as its owner.
 func (e *estate) claimsInForce(docs []contender) (claims map[string]string, owner map[string]claimant) {
 	claims, owner = map[string]string{}, map[string]claimant{}
@@ -81,7 +81,7 @@ func (e *estate) claimsInForce(docs []contender) (claims map[string]string, owne
 	return claims, owner
 }
 
-// conflict is the finding that a claim of c contradicts one of other.
+// conflict returns the finding that a claim of c contradicts one of other.
 func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 	kind, name, _ := strings.Cut(c.what, " ")
 	message, rule := fmt.Sprintf("the uid %s is %s's already", name, is), load.OneUID

@@ -10,11 +10,11 @@ type verdict struct {
 	findings []schema.Diagnostic
 	out      map[string]bool     // files that are not in Desired
 	needs    map[string][]string // the files that cause it
-	uses     map[string][]string // files that a file needs of which others would serve as well
-	catalog  *catalog            // of the platform's verdict
+	uses     map[string][]string // files that a file needs and that others could replace
+	catalog  *catalog            // only in the platform's verdict
 
 	all      []schema.Diagnostic // every finding in the tree
-	outPrint string              // fingerprint of the files that are not in Desired, invalid ones too
+	outPrint string              // fingerprint of the files that are not in Desired, including invalid ones
 	claims   *claimed
 }
 
@@ -28,8 +28,8 @@ func (v *verdict) refuse(doc *load.Document, path, code, message string, needs .
 	v.without(doc, needs...)
 }
 
-// without records that a document cannot stand, as something it needs cannot;
-// the finding about that stands elsewhere.
+// without records that a document is not in Desired because of a document that it needs.
+// The finding is at the needed document.
 func (v *verdict) without(doc *load.Document, needs ...string) {
 	v.out[doc.File.Path] = true
 	v.needs[doc.File.Path] = append(v.needs[doc.File.Path], needs...)

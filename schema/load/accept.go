@@ -10,14 +10,13 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// Most documents are right, and CUE takes most of the time of finding that out.
-// So a definition that is plain enough for its shape to say everything it says
-// is first held against a document by its shape. What that accepts CUE accepts,
-// with the same defaults; about everything else, CUE is asked. A test holds the
-// two against each other.
+// Most documents are valid, and CUE takes most of the time to confirm that. A definition
+// that is plain enough is therefore checked first by its shape, which expresses it
+// completely. CUE accepts all documents that the shape accepts, with the same defaults;
+// CUE decides about all others. A test compares the two.
 
-// static says whether shapes can say everything that a source says: definitions of
-// structs, lists, alternatives, bounds and patterns, without computation.
+// static reports whether shapes can express a source completely: definitions of structs,
+// lists, alternatives, bounds and patterns, without computation.
 func static(n ast.Node) bool {
 	is := true
 	ast.Walk(n, func(n ast.Node) bool {
@@ -30,7 +29,7 @@ func static(n ast.Node) bool {
 			}
 			is = is && static(n.Value)
 			return false
-		case *ast.Ident: // a type, or what stands under a name of its own
+		case *ast.Ident: // a type, or a named definition
 			is = is && (n.Name[0] == '_' || n.Name[0] == '#' || n.Name == "string" || n.Name == "int" || n.Name == "bool")
 		case *ast.Comprehension, *ast.LetClause, *ast.CallExpr, *ast.SelectorExpr, *ast.IndexExpr, *ast.SliceExpr, *ast.Alias:
 			is = false
@@ -50,8 +49,8 @@ func static(n ast.Node) bool {
 	return is
 }
 
-// uniform says whether a list is of items of one sort: [...T] or, with at least
-// one, [T, ...T].
+// uniform reports whether a list has items of one sort: [...T] or, with at least one,
+// [T, ...T].
 func uniform(list *ast.ListLit) bool {
 	n := len(list.Elts)
 	if n == 0 || n > 2 {
@@ -66,7 +65,7 @@ func uniform(list *ast.ListLit) bool {
 	return named && alike && first.Name == others.Name
 }
 
-// exact says whether a shape says everything that its value says.
+// exact reports whether a shape expresses its value completely.
 func (s *shape) exact() bool {
 	switch {
 	case s.loose:
@@ -87,7 +86,7 @@ func (s *shape) exact() bool {
 	return s.kind == cue.StringKind || s.kind == cue.IntKind || s.kind == cue.BoolKind
 }
 
-// accept is value with its defaults, if s, which is exact, surely allows it.
+// accept returns value with its defaults, if s, which is exact, surely allows it.
 func (s *shape) accept(value any) (any, bool) {
 	switch s.kind {
 	case cue.StructKind:
@@ -146,7 +145,7 @@ func (s *shape) acceptFields(m map[string]any) (map[string]any, bool) {
 	return out, true
 }
 
-// absent is the value of an absent field.
+// absent returns the value of an absent field.
 func (s *shape) absent() (any, bool) {
 	switch s.kind {
 	case cue.StructKind:
@@ -187,7 +186,7 @@ func (s *shape) acceptScalar(value any) bool {
 				return false
 			}
 		}
-		return v > -1<<53 && v < 1<<53 // beyond, a float64 is not the number
+		return v > -1<<53 && v < 1<<53 // a larger float64 is not exact
 	case bool:
 		return s.kind == cue.BoolKind && (s.enum == nil || s.listed(strconv.FormatBool(v)))
 	}
@@ -203,7 +202,7 @@ func (s *shape) listed(text string) bool {
 	return false
 }
 
-// allow says whether text is all that rules ask for.
+// allow reports whether text satisfies all rules.
 func allow(rules []rule, text string) bool {
 	for _, r := range rules {
 		switch {
@@ -215,7 +214,7 @@ func allow(rules []rule, text string) bool {
 	return true
 }
 
-// encode is JSON as CUE writes it.
+// encode returns JSON as CUE writes it.
 func encode(value any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

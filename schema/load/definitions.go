@@ -16,9 +16,9 @@ import (
 	berthcue "berth/schema/cue"
 )
 
-// judge checks values against the definitions. It holds one CUE context and is
-// used by one goroutine at a time: contexts are not worth sharing. It keeps no
-// value it judged (a retained one costs 70 KiB; BuildFile would retain all).
+// judge checks values against the definitions. It holds one CUE context and is used by
+// one goroutine at a time: contexts are not worth sharing. It keeps no judged value (a
+// retained one costs 70 KiB; BuildFile would retain all).
 type judge struct {
 	ctx  *cue.Context
 	defs map[string]definition
@@ -28,7 +28,7 @@ type judge struct {
 type definition struct {
 	value cue.Value
 	shape *shape
-	plain bool // the shape says everything that the value says
+	plain bool // the shape expresses the value completely
 }
 
 // Names of definitions of a backend.
@@ -87,7 +87,7 @@ func (j *judge) define(name string, in cue.Value, at string, said map[string]str
 	return nil
 }
 
-// compile builds one package of the given files, and says whether these are plain.
+// compile builds one package of the given files, and reports whether they are plain.
 func compile(ctx *cue.Context, sources map[string][]byte) (v cue.Value, simple bool, err error) {
 	simple = true
 	inst := build.NewContext().NewInstance("", nil)
@@ -96,7 +96,7 @@ func compile(ctx *cue.Context, sources map[string][]byte) (v cue.Value, simple b
 		if err != nil {
 			return cue.Value{}, false, err
 		}
-		// Imports would be looked up on this machine; definitions have none.
+		// Imports would read files of this machine; definitions have none.
 		for _, d := range f.Decls {
 			if _, ok := d.(*ast.ImportDecl); ok {
 				return cue.Value{}, false, fmt.Errorf("%s: definitions import nothing", name)
@@ -131,16 +131,16 @@ func says(v cue.Value, to map[string]string) error {
 	return nil
 }
 
-// judge checks value against a definition. It returns the value with its
-// defaults as JSON, or what is wrong.
+// judge checks value against a definition. It returns the value with its defaults as
+// JSON, or its problems.
 func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	d, ok := j.defs[def]
 	if !ok {
 		return nil, []problem{{code: "schema.value", message: "there is no definition of " + def}}
 	}
-	// CUE's time grows with the square of the number of errors, and a wrong choice
-	// among nine counts as ten: with more plain errors than a file may show, CUE is
-	// not asked for others.
+	// CUE's time grows with the square of the number of errors, and a wrong choice among
+	// nine counts as ten. If the plain errors exceed the limit of a file, CUE does not
+	// look for more.
 	if causes := d.shape.wrong(value, ""); len(causes) > MaxFindings {
 		return nil, d.shape.complete(causes, value)
 	}
@@ -157,7 +157,7 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	return j.ask(d, value)
 }
 
-// ask is judge by CUE.
+// ask checks a value by CUE.
 func (j *judge) ask(d definition, value any) ([]byte, []problem) {
 	v := d.value.Unify(j.ctx.Encode(value))
 	err := v.Validate(cue.Concrete(true), cue.Final())
@@ -174,5 +174,5 @@ func (j *judge) ask(d definition, value any) ([]byte, []problem) {
 	return nil, d.shape.explain(errors.Errors(err), value)
 }
 
-// canonical is value as canonical JSON: sorted keys, no space.
+// canonical returns value as canonical JSON: sorted keys, no white space.
 func canonical(value any) (json.RawMessage, error) { return json.Marshal(value) }

@@ -12,19 +12,19 @@ import (
 	"berth/schema"
 )
 
-// Document is what one file turned out to be. It is immutable and shared
-// between loads; it depends on nothing but path, blob and mode.
+// Document is the result of reading one file. It is immutable and shared between loads.
+// It depends only on path, blob and mode.
 type Document struct {
 	File     schema.File
 	Key      schema.Key
 	Decl     schema.Document // *schema.Instance and so on; nil if the document is invalid
 	Header   *schema.Header
 	Findings []schema.Diagnostic
-	Size     int       // bytes of it that were read
-	tree     *tree     // kept where another document decides how to read a part of this one
-	Draft    *Document // of one that is invalid: what can be read of it; may be nil
+	Size     int       // bytes read
+	tree     *tree     // kept if another document decides how to read a part of this one
+	Draft    *Document // readable part of an invalid document; may be nil
 
-	configs sync.Map // findings in its config, by the backend whose definition it was checked by
+	configs sync.Map // findings in its config, by backend of the definition
 }
 
 // Has reports whether the document has a field at path.
@@ -43,7 +43,7 @@ type paths struct {
 }
 
 func (p *paths) intern(s string) string {
-	const most = 50_000 // free keys could fill it without end
+	const most = 50_000 // arbitrary keys could fill it without end
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if t, ok := p.all[s]; ok {
@@ -55,21 +55,21 @@ func (p *paths) intern(s string) string {
 	return s
 }
 
-// documentParser makes documents of files.
+// documentParser makes documents from files.
 type documentParser struct {
 	judge *judge
 	paths *paths
 }
 
-// refused is a document that holds one finding, at the file's first line.
+// refused returns a document with one finding, at the file's first line.
 func refused(f schema.File, key schema.Key, code, message string) *Document {
 	return &Document{File: f, Key: key, Findings: []schema.Diagnostic{{
 		Severity: schema.SeverityError, Code: code, Message: message, File: f.Path, Line: 1, Column: 1,
 	}}}
 }
 
-// admit judges f by its path and mode alone. It returns the key of the document that
-// belongs there, or a refused document; ignore: the file is not part of the estate.
+// admit checks f by its path and mode alone. It returns the key of the document at that
+// path, or a refused document; ignore: the file is not part of the estate.
 func admit(f schema.File) (key schema.Key, doc *Document, ignore bool) {
 	key, finding, ignore := Locate(f.Path)
 	if ignore {
@@ -154,7 +154,7 @@ func (r *documentParser) read(f schema.File, key schema.Key, data []byte, more b
 	return doc
 }
 
-// misnamed is the problem of a document whose name is not what its place says.
+// misnamed returns the problem of a document whose name differs from its path.
 func misnamed(t *tree, key schema.Key) *problem {
 	metadata, _ := t.value["metadata"].(map[string]any)
 	name, ok := metadata["name"].(string)
@@ -164,8 +164,8 @@ func misnamed(t *tree, key schema.Key) *problem {
 	return &problem{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}
 }
 
-// misplaced adds to the finding about a misplaced document where its kind belongs. It
-// changes nothing if the reader panics on the content.
+// misplaced adds the correct place for its kind to the finding about a misplaced
+// document. It adds nothing if the reader panics on the content.
 func misplaced(doc *Document, data []byte, more bool) (out *Document) {
 	out = doc
 	defer func() { _ = recover() }()
@@ -210,8 +210,8 @@ func envelope(t *tree, key schema.Key) *problem {
 	return p
 }
 
-// diagnose puts a problem where its field stands; a field that is missing is
-// shown at its parent.
+// diagnose gives a problem the position of its field; a missing field has the position
+// of its parent.
 func diagnose(t *tree, file string, p problem) schema.Diagnostic {
 	at := t.of(p.path)
 	if p.atKey {
@@ -238,8 +238,8 @@ func (r *documentParser) fields(t *tree) []schema.FieldPos {
 	return fs
 }
 
-// decode makes the Go value of a document from its JSON, defaults filled. What
-// the JSON says of the header goes before header.
+// decode makes the Go value of a document from its JSON, with defaults. The JSON header
+// overrides header.
 func decode(kind schema.Kind, data []byte, header *schema.Header) (schema.Document, error) {
 	doc := kind.New()
 	if doc == nil {
@@ -263,7 +263,7 @@ func decode(kind schema.Kind, data []byte, header *schema.Header) (schema.Docume
 	return doc, nil
 }
 
-// Found is a finding in a valid document.
+// Found returns a finding in a valid document.
 func Found(doc *Document, path string, severity schema.Severity, code, message string) schema.Diagnostic {
 	at := doc.Header.At(path)
 	return schema.Diagnostic{

@@ -7,15 +7,15 @@ import (
 	"berth/schema"
 )
 
-// A document with errors of its own is not in Desired. What can be read of it, its
-// draft, is still held against the documents that it refers to, so that people see
-// all errors in one round.
+// A document with errors of its own is not in Desired. Its draft, the readable part, is
+// still checked against the documents that it refers to, so that people see all errors
+// in one round.
 
-// draft is a document without the fields that have problems, or nil if too little
-// is left. Nothing may be permitted or declared by it.
+// draft returns a document without the fields that have problems, or nil if too little
+// is left. A draft permits and declares nothing.
 func (r *documentParser) draft(doc *Document, t *tree, problems []problem) *Document {
 	if len(problems) >= MaxFindings {
-		return nil // more would not be shown
+		return nil // further findings would be cut
 	}
 	bad := make(map[string]bool, len(problems))
 	for _, p := range problems {
@@ -38,13 +38,13 @@ func (r *documentParser) draft(doc *Document, t *tree, problems []problem) *Docu
 		return nil
 	}
 	if i, ok := spec.(*schema.Instance); ok && i.Spec.ControlPlaneScope == "" {
-		i.Spec.SharedRuntime = "" // whose it would be is not known
+		i.Spec.SharedRuntime = "" // its owner is unknown
 	}
 	return &Document{File: doc.File, Key: doc.Key, Decl: spec, Header: spec.Head(), tree: &tree{value: value, at: t.at}}
 }
 
-// draftParameters are the problems of a version's parameters, where they and their
-// backend can be read.
+// draftParameters returns the problems of a version's parameters, if they and their
+// backend are readable.
 func (r *documentParser) draftParameters(draft *Document) []problem {
 	d, ok := draft.Decl.(*schema.AppVersion)
 	if !ok {
@@ -56,8 +56,8 @@ func (r *documentParser) draftParameters(draft *Document) []problem {
 	return r.parameters(d, draft.tree)
 }
 
-// prune copies value without what is at the bad paths. A list with a bad item goes
-// as a whole: the places of the others would change.
+// prune copies value without the bad paths. It drops a whole list with a bad item,
+// because the indices of the others would change.
 func prune(value any, path string, bad map[string]bool) (left any, ok bool) {
 	if bad[path] {
 		return nil, false
@@ -83,7 +83,8 @@ func prune(value any, path string, bad map[string]bool) (left any, ok bool) {
 	return value, true
 }
 
-// Within says whether a path is another, or below it. Nothing is below "", the file.
+// Within reports whether a path is equal to another, or below it. Nothing is below "",
+// the file.
 func Within(path, of string) bool {
 	rest, ok := strings.CutPrefix(path, of)
 	return ok && (rest == "" || of != "" && (rest[0] == '.' || rest[0] == '['))

@@ -13,13 +13,13 @@ import (
 	"cuelang.org/go/cue/errors"
 )
 
-// problem is a finding without its place yet.
+// problem is a finding without its position yet.
 type problem struct {
 	path    string
 	code    string
 	message string
-	atKey   bool   // shown at the field's key rather than its value
-	meant   string // the path it is likely a misspelling of, or ""
+	atKey   bool   // shown at the field's key, not its value
+	meant   string // the path that was probably intended, or ""
 }
 
 // explain turns CUE's errors about value into one problem per cause.
@@ -32,7 +32,7 @@ func (s *shape) explain(errs []errors.Error, value any) []problem {
 		}
 		format, _ := e.Msg()
 		switch {
-		case !present || format == "field not allowed": // found below: CUE reports neither beside other errors
+		case !present || format == "field not allowed": // added below, because CUE reports neither beside other errors
 		case sh == nil:
 			causes[path] = problem{path: path, code: "schema.value", message: plain(e)}
 		default:
@@ -120,7 +120,7 @@ func (s *shape) child(name string) *shape {
 	return s.element
 }
 
-// unknown is the problem of a field the definition has not.
+// unknown returns the problem of a field that is not in the definition.
 func (s *shape) unknown(path string, value any) problem {
 	p := problem{path: path, code: "schema.unknown-field", message: "no such field", atKey: true}
 	up, last := lastStep(path)
@@ -154,7 +154,7 @@ func (s *shape) unknown(path string, value any) problem {
 	return p
 }
 
-// place is the first path at which the definition has a field of that name, or "".
+// place returns the first path at which the definition has a field of that name, or "".
 // In it, <name> is a free key, and [] an item of a list.
 func (s *shape) place(name, path string, depth int) string {
 	const deepest = 6 // of any definition
@@ -178,7 +178,7 @@ func (s *shape) place(name, path string, depth int) string {
 	return s.element.place(name, child(path, "<name>"), depth+1)
 }
 
-// descend finds shape and mapping at one of our own paths.
+// descend returns the shape and the mapping at one of our own paths.
 func (s *shape) descend(path string, value any) (*shape, map[string]any) {
 	sh := s
 	for path != "" && sh != nil {
@@ -200,7 +200,7 @@ func (s *shape) descend(path string, value any) (*shape, map[string]any) {
 	return sh, m
 }
 
-// mismatch is the problem of a value that is not what its shape wants.
+// mismatch returns the problem of a value that does not match its shape.
 func (s *shape) mismatch(path string, got any, cause errors.Error) problem {
 	p := problem{path: path, code: "schema.value"}
 	kind := kindOf(got)
@@ -260,7 +260,7 @@ func (s *shape) mismatch(path string, got any, cause errors.Error) problem {
 	return p
 }
 
-// refusedBy says whether the bound in an error is of this operator.
+// refusedBy reports whether the bound in an error has this operator.
 func refusedBy(e errors.Error, op cue.Op) bool {
 	_, args := e.Msg()
 	return len(args) > 1 && strings.HasPrefix(fmt.Sprint(args[1]), op.String())
@@ -305,13 +305,13 @@ func describe(v any) string {
 		return "a mapping"
 	case float64:
 		if v == math.Trunc(v) && math.Abs(v) < 1e15 {
-			return strconv.FormatFloat(v, 'f', 1, 64) // 4.0 is no whole number
+			return strconv.FormatFloat(v, 'f', 1, 64) // 4.0 is not an integer
 		}
 	}
 	return fmt.Sprint(v)
 }
 
-// wrong finds the values of another type, and those outside their list of allowed
+// wrong returns the values of a wrong type, and those outside their list of allowed
 // values, by path.
 func (s *shape) wrong(value any, path string) map[string]problem {
 	found := map[string]problem{}
@@ -352,8 +352,8 @@ func (s *shape) collect(value any, path string, found map[string]problem) {
 	found[path] = s.mismatch(path, value, nil)
 }
 
-// strange finds the fields of value that the definition has not. In what is of
-// another type it finds nothing: that is one mistake, and told as one.
+// strange returns the fields of value that are not in the definition. It skips a value
+// of a wrong type, which is one mistake and one finding.
 func (s *shape) strange(value any, path string) (found []string) {
 	if !sameKind(s.kind, kindOf(value)) {
 		return nil
@@ -379,14 +379,14 @@ func (s *shape) strange(value any, path string) (found []string) {
 	return found
 }
 
-// allows says whether a free key may be called so.
+// allows reports whether a free key may have that name.
 func (s *shape) allows(name string) bool {
 	return !slices.ContainsFunc(s.keys, func(r rule) bool {
 		return r.form != nil && r.form.MatchString(name) == (r.op == cue.NotRegexMatchOp)
 	})
 }
 
-// missing finds the required fields value has not.
+// missing returns the required fields that value lacks.
 func (s *shape) missing(value any, path string) []problem {
 	var found []problem
 	if !sameKind(s.kind, kindOf(value)) {
@@ -421,9 +421,9 @@ func (s *shape) missing(value any, path string) []problem {
 	return found
 }
 
-// lists checks what definitions say of the items of a list among each other,
-// @unique(field) and @single(field), and of how many a mapping has, @most(n). CUE can say it too, in words that nobody
-// could make a finding of.
+// lists checks the rules about all items of a list, @unique(field) and @single(field),
+// and about the size of a mapping, @most(n). CUE can express them too, but its messages
+// cannot become a finding.
 func (s *shape) lists(value any, path string) (ps []problem) {
 	switch v := value.(type) {
 	case map[string]any:
@@ -461,8 +461,8 @@ func (s *shape) lists(value any, path string) (ps []problem) {
 	return ps
 }
 
-// Nearest is the name most like got, or "" if none is close: spelt the same
-// but for case and dashes, or at most a third of it mistyped.
+// Nearest returns the name closest to got, or "" if none is close: equal except for case
+// and dashes, or at most a third of it mistyped.
 func Nearest(got string, names []string) string {
 	plain := strings.NewReplacer("-", "", "_", "", ".", "")
 	fold := func(s string) string { return plain.Replace(strings.ToLower(s)) }

@@ -6,11 +6,11 @@ import (
 )
 
 // The path of a field is its keys and indices from the root, as in
-// spec.members[2].login. A key that would read as more than one step, such as
-// a label's, is quoted: metadata.labels."example.org/team". So different fields
-// have different paths; brackets stand for indices alone, as no key has any.
+// spec.members[2].login. A key that would read as several steps, such as a label's, is
+// quoted: metadata.labels."example.org/team". Therefore different fields have different
+// paths. Only indices have brackets, because no key contains them.
 
-// child is the path of the field called key in the mapping at path.
+// child returns the path of the field called key in the mapping at path.
 func child(path, key string) string {
 	if strings.ContainsAny(key, `."`) {
 		key = strconv.Quote(key)
@@ -21,16 +21,16 @@ func child(path, key string) string {
 	return path + "." + key
 }
 
-// Item is the path of an item of the list at path.
+// Item returns the path of an item of the list at path.
 func Item(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
 
-// step is one step of a path: a key, or an index where key is "".
+// step is one step of a path: a key, or an index if key is "".
 type step struct {
 	key   string
 	index int
 }
 
-// cutStep takes the first step off a path that child and item made.
+// cutStep removes the first step of a path that child and item made.
 func cutStep(path string) (first step, rest string) {
 	switch {
 	case strings.HasPrefix(path, "["):
@@ -50,15 +50,15 @@ func cutStep(path string) (first step, rest string) {
 	return step{key: path[:end]}, strings.TrimPrefix(path[end:], ".")
 }
 
-// Parent is the path of the mapping or list that path is in.
+// Parent returns the path of the mapping or list that contains path.
 func Parent(path string) string {
 	up, _ := lastStep(path)
 	return up
 }
 
-// lastStep takes the last step off a path.
+// lastStep removes the last step of a path.
 func lastStep(path string) (up string, last step) {
-	end := 0 // of the part before the step looked at
+	end := 0 // end of the path before the current step
 	for rest := path; rest != ""; {
 		begin := len(path) - len(rest)
 		if last, rest = cutStep(rest); rest == "" {
@@ -68,5 +68,5 @@ func lastStep(path string) (up string, last step) {
 	return strings.TrimSuffix(path[:end], "."), last
 }
 
-// Items names the items of a list.
+// Items returns a function that names the items of a list.
 func Items(path string) func(int) string { return func(i int) string { return Item(path, i) } }

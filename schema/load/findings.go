@@ -7,8 +7,8 @@ import (
 	"berth/schema"
 )
 
-// MaxFindings is the most findings of one file that are shown: more help nobody, and a
-// hostile file must fill neither memory nor a pull request.
+// MaxFindings limits the displayed findings of one file. More do not help, and a hostile
+// file must fill neither memory nor a pull request.
 const MaxFindings = 25
 
 // Bounded sorts findings and cuts them to MaxFindings a file, with a note about the
@@ -27,8 +27,8 @@ func Bounded(ds []schema.Diagnostic) []schema.Diagnostic {
 	return kept
 }
 
-// told are the findings of one file, of which found were made: the first of
-// them, and how many more there are.
+// told returns the first findings of one file, of found in total, and a note about the
+// number of the others.
 func told(ds []schema.Diagnostic, found int) []schema.Diagnostic {
 	if i := slices.IndexFunc(ds, func(d schema.Diagnostic) bool { return d.Code == codeMore }); i >= 0 {
 		more := ds[i]

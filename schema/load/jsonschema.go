@@ -49,8 +49,8 @@ func JSONSchema(backends map[string]string, kind schema.Kind, versions map[strin
 // object is one JSON Schema.
 type object map[string]any
 
-// everyKind chooses by the field kind, so that an editor speaks of the one that
-// is meant and not of all.
+// everyKind selects by the field kind, so that an editor shows only the errors of that
+// kind.
 func (j *judge) everyKind(backends map[string]string, versions map[string]map[string]*schema.AppVersion) object {
 	var choices []object
 	definitions, names := object{}, kinds()
@@ -74,7 +74,7 @@ func (j *judge) everyKind(backends map[string]string, versions map[string]map[st
 	}
 }
 
-// kindSchema is that of one kind, with what the runtimes say of theirs.
+// kindSchema returns the schema of one kind, with the definitions of the runtimes.
 func (j *judge) kindSchema(kind schema.Kind, backends map[string]string, versions map[string]map[string]*schema.AppVersion) object {
 	root := jsonSchema(j.defs[string(kind)].shape)
 	spec, _ := root["properties"].(object)["spec"].(object)
@@ -108,7 +108,7 @@ func (j *judge) kindSchema(kind schema.Kind, backends map[string]string, version
 	return root
 }
 
-// configs chooses the config of an instance by its app and version.
+// configs selects the config of an instance by its app and version.
 func (j *judge) configs(backends map[string]string, versions map[string]map[string]*schema.AppVersion) (choices []object) {
 	for _, app := range sortedNames(versions) {
 		for _, name := range sortedNames(versions[app]) {
@@ -128,7 +128,7 @@ func (j *judge) configs(backends map[string]string, versions map[string]map[stri
 	return choices
 }
 
-// jsonSchema is a shape as JSON Schema.
+// jsonSchema returns a shape as JSON Schema.
 func jsonSchema(s *shape) object {
 	o := object{}
 	if s.fallback != "" {
@@ -193,7 +193,7 @@ func jsonSchema(s *shape) object {
 	return o
 }
 
-// said puts what a comment and what a pattern's explanation say together.
+// said joins a comment and a pattern's explanation.
 func said(comment, explanation string) string {
 	if comment == "" {
 		return explanation

@@ -16,7 +16,7 @@ func kindPlaces(kind schema.Kind) (ps []string) {
 	return ps
 }
 
-// kinds are the names of all kinds, sorted.
+// kinds returns the names of all kinds, sorted.
 func kinds() []string {
 	var ks []string
 	for _, k := range schema.Kinds() {
@@ -25,11 +25,11 @@ func kinds() []string {
 	return ks
 }
 
-// maxPlace is more bytes than the path of any document has.
+// maxPlace is an upper limit for the path of any document, in bytes.
 const maxPlace = 255
 
-// Locate is the Key of the document that belongs at path. The finding is nil for a
-// valid path; ignore: the file is not part of the estate.
+// Locate returns the Key of the document at path. The finding is nil for a valid path;
+// ignore: the file is not part of the estate.
 func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore bool) {
 	refuse := func(code, format string, args ...any) (schema.Key, *schema.Diagnostic, bool) {
 		return schema.Key{}, &schema.Diagnostic{

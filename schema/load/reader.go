@@ -13,7 +13,7 @@ import (
 type Reader struct {
 	backends map[string]string
 	paths    *paths
-	judges   chan *judge // idle ones; nil: not made yet
+	judges   chan *judge // idle judges; nil: not created yet
 }
 
 // NewReader makes a Reader. backends maps a runtime_backend to CUE source that
@@ -39,8 +39,8 @@ func NewReader(backends map[string]string) (*Reader, error) {
 // daemon after every restart.
 var errBroke = errors.New("the reader failed on this file: please report it, and write it differently")
 
-// withJudge runs f with a judge of its own. One that panicked is dropped, and
-// the error is errBroke.
+// withJudge runs f with an exclusive judge. A judge that panicked is dropped, and the
+// error is errBroke.
 func (r *Reader) withJudge(ctx context.Context, f func(*judge) error) (err error) {
 	var j *judge
 	select {
@@ -86,7 +86,7 @@ func (r *Reader) Read(ctx context.Context, f schema.File, read func(max int) (da
 	return doc, nil
 }
 
-// parse reads the content of the file f, in which a document of key belongs.
+// parse reads the content of the file f at the path of key.
 func (r *Reader) parse(ctx context.Context, f schema.File, key schema.Key, data []byte, more bool) (doc *Document, err error) {
 	err = r.withJudge(ctx, func(j *judge) error {
 		doc = (&documentParser{judge: j, paths: r.paths}).read(f, key, data, more)
@@ -98,8 +98,8 @@ func (r *Reader) parse(ctx context.Context, f schema.File, key schema.Key, data 
 	return doc, err
 }
 
-// Tenant reads the tenant.yaml of a tenant, alone; nil if it is not valid. A caller
-// needs it to know where a tenant's documents are, before it can read the estate.
+// Tenant reads only the tenant.yaml of a tenant; nil if it is invalid. A caller needs it
+// to locate the tenant's documents before reading the estate.
 func (r *Reader) Tenant(ctx context.Context, name string, data []byte) (*schema.Tenant, error) {
 	key := schema.Key{Kind: schema.KindTenant, Name: name}
 	path, err := key.Path()

@@ -64,7 +64,7 @@ func (s *Settings) Reference(title, intro string) []byte {
 
 type reference struct {
 	bytes.Buffer
-	name string // what a name must be
+	name string // rule for a name
 }
 
 // line writes one paragraph.
@@ -143,7 +143,7 @@ func (r *reference) row(path, typ string, f *field) {
 	fmt.Fprintf(r, "| `%s` | %s | %s |\n", path, cell(typ), cell(text))
 }
 
-// typeOf says what a value must be.
+// typeOf describes the valid values.
 func (r *reference) typeOf(s *shape) string {
 	wants := s.wants()
 	switch {

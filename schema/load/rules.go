@@ -11,10 +11,10 @@ import (
 	"berth/schema/event"
 )
 
-// What documents of the shared, published and operated kinds say about
-// themselves and no closed structure can express.
+// Rules of shared, published and operated kinds that a definition cannot express.
 
-// sharedRuntimeRules fills what the place says, and refuses what contradicts it.
+// sharedRuntimeRules fills in values from the path, and refuses values that contradict
+// it.
 func sharedRuntimeRules(d *schema.SharedRuntime, t *tree) []problem {
 	raw, ps := open(t, "config")
 	d.Spec.Config = raw
@@ -49,8 +49,8 @@ func sharedRuntimeRules(d *schema.SharedRuntime, t *tree) []problem {
 	return append(ps, drainRules(d.Spec.OnJobs)...)
 }
 
-// foreign is the problem of a project of another tenant where only the
-// tenant's own may stand.
+// foreign returns the problem of a project of another tenant in a field for the tenant's
+// own projects.
 func foreign(path, projectID, tenant string) *problem {
 	if of, _, _ := strings.Cut(projectID, "."); of != tenant {
 		return &problem{path: path, code: "ref.other-tenant", message: fmt.Sprintf("%s is a project of another tenant: a tenant's shared runtime serves the projects of %s only", projectID, tenant)}
@@ -142,7 +142,7 @@ func accountRules(s *schema.ServiceAccountSpec) (ps []problem) {
 	return append(ps, unlisted(Items("spec.scopes"), s.Scopes, authority.Permissions(), "no permission", "berth explain --roles lists them")...)
 }
 
-// KeyBytes is the key itself, however its base64 is written.
+// KeyBytes returns the decoded key, equal for all base64 spellings.
 func KeyBytes(text string) string {
 	kind, encoded, _ := strings.Cut(text, " ")
 	raw, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(encoded, "="))
@@ -152,8 +152,8 @@ func KeyBytes(text string) string {
 	return kind + " " + string(raw)
 }
 
-// unlisted finds items of a list that are none of the names there are, all of
-// them; is says what such an item is, and where the place that lists the names.
+// unlisted returns the problems of list items that are not among the known names. is
+// describes such an item, and where the field that lists the names.
 func unlisted[T ~string](at func(int) string, list []string, names []T, is, where string) (ps []problem) {
 	var all []string
 	for _, n := range names {

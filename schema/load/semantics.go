@@ -15,14 +15,14 @@ import (
 	"berth/schema"
 )
 
-// semantics checks what a document says about itself and no closed structure
-// can express, and fills what needs a backend's definitions.
+// semantics checks the rules of a document that a definition cannot express, and fills
+// in values from a backend's definitions.
 func (r *documentParser) semantics(spec schema.Document, t *tree) []problem {
 	return slices.Concat(suspendRules(spec.Head()), shownNameRules(t), r.rules(spec, t))
 }
 
-// shownNameRules refuse a display name that shows nothing to go by, such as one of
-// blanks that no space key makes.
+// shownNameRules refuse a display name without visible characters, such as unusual
+// blanks.
 func shownNameRules(t *tree) []problem {
 	name, ok := t.value["spec"].(map[string]any)["display_name"].(string)
 	if !ok || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsLetter(c) || unicode.IsNumber(c) }) {
@@ -31,8 +31,8 @@ func shownNameRules(t *tree) []problem {
 	return []problem{{path: "spec.display_name", code: "schema.rule", message: "shows nothing: write a name with at least one letter or digit"}}
 }
 
-// suspendRules refuse suspend: true where there is nothing that Berth could leave
-// alone, so that nobody takes what goes on for suspended.
+// suspendRules refuse suspend: true for documents without an effect to suspend, so that
+// nobody relies on it.
 func suspendRules(h *schema.Header) []problem {
 	instead := h.Key.Kind.Info().InsteadOfSuspend
 	if !h.Suspend || instead == "" {
@@ -80,7 +80,7 @@ func (r *documentParser) rules(spec any, t *tree) []problem {
 	return nil
 }
 
-// repeated finds items that a list has twice.
+// repeated returns the items that a list has twice.
 func repeated(path string, list []string) (ps []problem) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
@@ -217,8 +217,7 @@ func policyRules(p *schema.Policy) []problem {
 	return ps
 }
 
-// maxAllowed bounds the lists of an overlay: every instance is held against
-// every item.
+// maxAllowed limits the lists of an overlay: every instance is compared with every item.
 const maxAllowed = 256
 
 func overlayRules(path string, o *schema.Overlay) (ps []problem) {
@@ -237,14 +236,15 @@ func overlayRules(path string, o *schema.Overlay) (ps []problem) {
 	return ps
 }
 
-// roleScope is where a role may be given: a project cannot make a tenant's owner.
+// roleAllowed reports whether a role may be given at a place: a project cannot make a
+// tenant's owner.
 func roleAllowed(role string, key schema.Key) bool {
 	switch role {
 	case "platform_superadmin", "platform_ops":
 		return key.Tenant == ""
 	case "tenant_owner", "tenant_admin":
 		return key.Tenant != "" && key.Project == ""
-	default: // project roles hold in one project, or in all of a tenant
+	default: // project roles apply in one project, or in all of a tenant
 		return key.Tenant != ""
 	}
 }
@@ -320,9 +320,9 @@ func instanceRules(d *schema.Instance, t *tree) []problem {
 	return append(ps, drainRules(d.Spec.OnJobs)...)
 }
 
-// modeOf is the operating mode that goes with a scope. There are three product
-// modes and no other pairs: project-scoped and tenant-owned shared, which are
-// tenant_dedicated, and platform-managed shared (requirement B5).
+// modeOf returns the operating mode for a scope. There are three product modes and no
+// other pairs: project-scoped and tenant-owned shared, which are tenant_dedicated, and
+// platform-managed shared (requirement B5).
 func modeOf(scope string) string {
 	if scope == "platform" {
 		return "platform_managed"
@@ -345,8 +345,8 @@ func drainRules(j *schema.OnJobs) []problem {
 	return nil
 }
 
-// open is a field of the spec that the core's definitions leave open, as
-// canonical JSON; nil if it is not there.
+// open returns a field of the spec that the core's definitions leave open, as canonical
+// JSON; nil if it is missing.
 func open(t *tree, field string) (json.RawMessage, []problem) {
 	value, ok := t.value["spec"].(map[string]any)[field]
 	if !ok {
@@ -359,7 +359,7 @@ func open(t *tree, field string) (json.RawMessage, []problem) {
 	return raw, nil
 }
 
-// What holds of Unix users.
+// Limits of Unix users.
 const (
 	OneUID   = "one name has one uid everywhere"
 	OneLogin = "one Unix user is one login everywhere"

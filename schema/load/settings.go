@@ -9,8 +9,8 @@ import (
 	"berth/schema"
 )
 
-// Settings checks a program's own settings file by the rules and in the words that
-// hold for an estate's documents. It is safe for concurrent use.
+// Settings checks a program's own settings file with the rules and messages for an
+// estate's documents. It is safe for concurrent use.
 type Settings struct {
 	mu    sync.Mutex // the CUE context is for one goroutine
 	judge *judge
@@ -35,9 +35,9 @@ func NewSettings(source, name string) (*Settings, error) {
 	return &Settings{judge: j, name: name}, nil
 }
 
-// SettingsFile is what a settings file says.
+// SettingsFile is the parsed settings file.
 type SettingsFile struct {
-	Value    map[string]any // nil if the file is no YAML mapping
+	Value    map[string]any // nil if the file is not a YAML mapping
 	Findings []schema.Diagnostic
 	tree     *tree
 }
@@ -58,7 +58,7 @@ func (s *Settings) Read(file string, data []byte) *SettingsFile {
 	return &SettingsFile{Value: t.value, Findings: findings, tree: t}
 }
 
-// Place is where a field is, or where its nearest ancestor is if it is missing.
+// Place returns the position of a field, or of its nearest ancestor if it is missing.
 // The path has the form of schema.Diagnostic.Path.
 func (f *SettingsFile) Place(path string) (line, column int) {
 	if f.tree == nil {

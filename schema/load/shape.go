@@ -11,25 +11,25 @@ import (
 	"cuelang.org/go/cue/ast"
 )
 
-// shape is what a definition says about one value, as far as people need it to
-// mend theirs. CUE judges; the shape only explains, since CUE's own words bury
-// the cause ("4 errors in empty disjunction") and place a missing field in the
-// schema. It is made once and holds no cue.Value.
+// shape is the part of a definition that people need to correct a value. CUE decides;
+// the shape only explains, because CUE's messages hide the cause ("4 errors in empty
+// disjunction") and place a missing field in the schema. It is made once and holds no
+// cue.Value.
 type shape struct {
 	kind     cue.Kind
 	fields   map[string]*field
 	element  *shape   // of a list, or of a mapping with free keys
-	keys     []rule   // what free keys must be
+	keys     []rule   // rules for free keys
 	open     bool     // a mapping that takes any key
 	enum     []string // as JSON, in the definition's order
 	rules    []rule
 	nonEmpty bool
-	unique   string // field that no two items of a list share
-	single   string // field that at most one item of a list has true
-	most     int    // entries of a mapping; 0: as many as one likes
+	unique   string // field that must be unique among the items of a list
+	single   string // field that is true for at most one item of a list
+	most     int    // maximum number of entries of a mapping; 0: no limit
 	fallback string // default of a scalar, as JSON
-	loose    bool   // the value says more than the shape
-	doc      string // what the definition's comments say
+	loose    bool   // the value is stricter than the shape
+	doc      string // the definition's comments
 }
 
 type field struct {
@@ -41,13 +41,13 @@ type field struct {
 // rule is one bound or pattern.
 type rule struct {
 	op   cue.Op
-	text string         // what it asks for
-	form *regexp.Regexp // of a pattern
+	text string         // description of the requirement
+	form *regexp.Regexp // for a pattern
 	num  float64        // the bound
 }
 
-// shaper makes shapes. said explains patterns; err is the first pattern that
-// is none: CUE would take it for one that nothing matches.
+// shaper makes shapes. said explains patterns. err is the first invalid pattern: CUE
+// would take it for one that matches nothing.
 type shaper struct {
 	empty cue.Value // an empty list
 	said  map[string]string
@@ -74,7 +74,7 @@ func (h *shaper) shape(v cue.Value) *shape {
 	return s
 }
 
-// comments are those a field or definition has, in one line.
+// comments returns the comments of a field or definition, in one line.
 func comments(v cue.Value) string {
 	var words []string
 	groups := v.Doc()
@@ -89,7 +89,7 @@ func comments(v cue.Value) string {
 	return strings.TrimPrefix(strings.Join(words, " "), "#")
 }
 
-// attribute is the one argument of a field's attribute, as in @unique(name).
+// attribute returns the only argument of a field's attribute, as in @unique(name).
 func attribute(v cue.Value, name string) string {
 	a := v.Attribute(name)
 	text, err := a.String(0)
@@ -149,7 +149,7 @@ func (h *shaper) alternatives(s *shape, v cue.Value) {
 			}
 		}
 	}
-	if open { // a default beside a range is no list of alternatives
+	if open { // a default beside a range is not a list of alternatives
 		for _, e := range s.enum {
 			s.loose = s.loose || e != s.fallback
 		}
@@ -157,8 +157,8 @@ func (h *shaper) alternatives(s *shape, v cue.Value) {
 	}
 }
 
-// leaves are the rules of a value, and whether they are all it says beside its
-// type.
+// leaves returns the rules of a value, and whether they and its type express it
+// completely.
 func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
 	known = true
 	for _, c := range flatten(cue.AndOp, v) {
@@ -197,7 +197,7 @@ func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
 func flatten(op cue.Op, v cue.Value) []cue.Value {
 	v = v.Eval()
 	got, args := v.Expr()
-	if got == cue.NoOp && len(args) == 1 { // what is left beside a default that is among it
+	if got == cue.NoOp && len(args) == 1 { // remainder of a default that is among the alternatives
 		if inner, _ := args[0].Expr(); inner != cue.NoOp {
 			return flatten(op, args[0])
 		}
@@ -212,7 +212,7 @@ func flatten(op cue.Op, v cue.Value) []cue.Value {
 	return vs
 }
 
-// wants says in words what the value must be.
+// wants describes the valid values.
 func (s *shape) wants() string {
 	if len(s.enum) == 1 {
 		return s.enum[0]

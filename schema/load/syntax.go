@@ -7,18 +7,18 @@ import (
 	"unicode/utf8"
 )
 
-// The parser's own words help nobody who does not know it. These rules say what is
-// wrong in a file that is no YAML, where, and what to do.
+// The parser's messages require knowledge of the parser. These rules give the error of
+// an invalid YAML file, its position, and the next step.
 
-// broken is a file that the parser refuses: its lines, the index of the first line
-// that makes it fail, and the parser's words.
+// broken is a file that the parser refuses: its lines, the index of the first line that
+// makes it fail, and the parser's message.
 type broken struct {
 	lines []string
 	at    int
 	cause string
 }
 
-// explanation is a message and its place.
+// explanation is a message and its position.
 type explanation struct {
 	line, column int // from 1
 	message      string

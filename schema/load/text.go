@@ -15,8 +15,8 @@ import (
 	"berth/schema"
 )
 
-// checkText refuses bytes that are too many or that show something else than
-// they say (CVE-2021-42574), comments included.
+// checkText refuses content that is too large or that displays differently from its
+// bytes (CVE-2021-42574), comments included.
 func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 	finding := func(p pos, code, format string, args ...any) *schema.Diagnostic {
 		return &schema.Diagnostic{
@@ -50,22 +50,22 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 	return nil
 }
 
-// unsafeRune says whether c is a control or format character, a line separator,
-// or another that is shown as nothing (Unicode's Default_Ignorable_Code_Point):
-// invisible to people, and read differently by programs.
+// unsafeRune reports whether c is a control or format character, a line separator, or
+// another invisible character (Unicode's Default_Ignorable_Code_Point). People cannot
+// see these, and programs read them differently.
 func unsafeRune(c rune) bool {
 	if c < utf8.RuneSelf {
 		return c < ' ' || c == 0x7f
 	}
-	if c == 0xfe0e || c == 0xfe0f { // how an emoji is to be shown; keyboards write it
+	if c == 0xfe0e || c == 0xfe0f { // selects the style of an emoji; keyboards insert it
 		return false
 	}
 	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) ||
 		c == 0xfffe || c == 0xffff
 }
 
-// pile counts the combining marks in a row. No script of people's names has more
-// than a few on a letter; many reach over the lines around them.
+// pile counts consecutive combining marks. Scripts of names have only a few on a letter;
+// many marks cover the lines around them.
 type pile int
 
 const (
@@ -73,7 +73,7 @@ const (
 	piled    = "holds more than %d combining marks in a row, which cover what stands around them: remove them"
 )
 
-// add takes the next character, and says whether it is one mark too many.
+// add takes the next character, and reports whether it is one mark too many.
 func (p *pile) add(c rune) bool {
 	if c < utf8.RuneSelf || !unicode.Is(unicode.M, c) {
 		*p = 0
@@ -125,8 +125,8 @@ func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
 	}
 }
 
-// directive is the line of a directive in front of the document, or 0: it could
-// give tags another meaning, or name another YAML.
+// directive returns the line of a directive before the document, or 0. A directive could
+// change the meaning of tags or select another YAML version.
 func directive(data []byte) int {
 	number := 0
 	for line := range bytes.Lines(data) {
@@ -144,9 +144,9 @@ func directive(data []byte) int {
 
 var yamlLine = regexp.MustCompile(`^yaml: (line \d+: )?`)
 
-// syntaxFinding places a parser's error. Its own line is where the surrounding
-// block began or one off, and it has no column; so the place is found by
-// reading ever shorter heads of the file: the first line that makes it fail.
+// syntaxFinding gives a parser's error its position. The parser's line is that of the
+// surrounding block or off by one, and it has no column. Therefore the search reads
+// shorter and shorter heads of the file for the first line that makes it fail.
 func syntaxFinding(file string, data []byte, cause error) *schema.Diagnostic {
 	message := yamlLine.ReplaceAllString(cause.Error(), "")
 	lines := bytes.SplitAfter(data, []byte("\n"))
@@ -181,7 +181,7 @@ func syntaxFinding(file string, data []byte, cause error) *schema.Diagnostic {
 	case code != "yaml.syntax":
 	case strings.HasPrefix(message, "exceeded max depth"):
 		code, message = "yaml.depth", fmt.Sprintf("nested deeper than %d levels", maxDepth)
-	case strings.Contains(message, "anchor"): // its name may be a password that starts with an asterisk
+	case strings.Contains(message, "anchor"): // the name may be a password that starts with an asterisk
 		code, message = "yaml.alias", "aliases and anchors are not read: write the value out, in quotes if it starts with * or &"
 	default:
 		text := strings.Split(strings.ReplaceAll(string(data), "\r\n", "\n"), "\n")

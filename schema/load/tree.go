@@ -23,14 +23,15 @@ const (
 	maxPath  = 256 // bytes of a field's path: each field carries its own
 )
 
-// tree is a document that passed the gate's first half: plain values without
-// anything two readers could understand differently, and where each stands.
+// tree is a document after the first half of the checks: plain values that all readers
+// understand equally, with their positions.
 type tree struct {
 	value map[string]any // of map[string]any, []any, string, int64, float64, bool
 	at    map[string]spot
 }
 
-// spot is where a field stands: its key (or, in a list, the item) and its value.
+// spot is the position of a field: of its key (or, in a list, the item) and of its
+// value.
 type spot struct {
 	key, value pos
 	collection bool
@@ -38,8 +39,8 @@ type spot struct {
 
 type pos struct{ line, column int }
 
-// of is where the field at path is shown: a scalar at its value, a collection
-// at its key. A path that is not there is shown at its nearest ancestor.
+// of returns the displayed position of the field at path: a scalar at its value, a
+// collection at its key. A missing path has the position of its nearest ancestor.
 func (t *tree) of(path string) pos {
 	for {
 		if s, ok := t.at[path]; ok {
@@ -62,7 +63,7 @@ func (t *tree) keyOf(path string) pos {
 	return t.of(path)
 }
 
-// readTree is the gate's first half: bytes to a tree, or findings.
+// readTree is the first half of the checks: it turns bytes into a tree, or findings.
 func readTree(file string, data []byte, more bool) (*tree, []schema.Diagnostic) {
 	if d := checkText(file, data, more); d != nil {
 		return nil, []schema.Diagnostic{*d}
@@ -95,12 +96,12 @@ type treeReader struct {
 	findings []schema.Diagnostic // the first maxFindings of found
 	found    int
 	once     map[string]bool
-	marks    map[pos]bool // where an exclamation mark stands
+	marks    map[pos]bool // positions of exclamation marks
 }
 
-// marks is where exclamation marks stand. A node that starts with one has a
-// tag, also where that is the mark alone: the parser takes "! 4" for a number
-// and leaves no trace of the mark, which makes text of it elsewhere.
+// marks returns the positions of exclamation marks. A node that starts with one has a
+// tag, even if the tag is the mark alone. The parser reads "! 4" as a number and drops
+// the mark; other readers read text.
 func marks(data []byte) map[pos]bool {
 	if bytes.IndexByte(data, '!') < 0 {
 		return nil
@@ -128,7 +129,7 @@ func (r *treeReader) fail(n *yaml.Node, path, code, format string, args ...any) 
 	})
 }
 
-// failOnce reports the first of a kind only: one cause, however often it shows.
+// failOnce reports only the first problem of a kind: one cause, one finding.
 func (r *treeReader) failOnce(n *yaml.Node, path, code, format string, args ...any) {
 	if !r.once[code] {
 		r.once[code] = true
@@ -236,12 +237,12 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 	return m
 }
 
-// key refuses what would make a field's path long or ambiguous.
+// key refuses keys that make a field's path long or ambiguous.
 func (r *treeReader) key(k *yaml.Node, path string) bool {
 	switch {
 	case len(k.Value) > maxKey:
 		r.fail(k, path, "yaml.key", "the key %s is longer than %d bytes", short(k.Value), maxKey)
-	case !harmless(k.Value) && secretive.MatchString(k.Value): // a field's path is told to everybody
+	case !harmless(k.Value) && secretive.MatchString(k.Value): // every reader of a finding sees the path
 		r.fail(k, path, "yaml.key", "a key is something that looks like a secret: remove it, and have the secret changed")
 	case strings.ContainsAny(k.Value, "[]"):
 		r.fail(k, path, "yaml.key", "the key %s holds a bracket: no field is called so", short(k.Value))
@@ -251,7 +252,7 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 	return false
 }
 
-// text refuses characters that no string may hold, escapes included.
+// text refuses characters that no string may contain, including escaped ones.
 func (r *treeReader) text(n *yaml.Node, path string) bool {
 	var marks pile
 	for _, c := range n.Value {
@@ -323,8 +324,8 @@ func tagName(tag string) string {
 	return strings.TrimPrefix(tag, "!!")
 }
 
-// short quotes s for a message, cut so that a finding never carries a file's
-// contents away.
+// short quotes s for a message, shortened so that a finding never reveals a file's
+// content.
 func short(s string) string {
 	if secretive.MatchString(s) {
 		return "something that looks like a secret"
@@ -336,13 +337,13 @@ func short(s string) string {
 	return strconv.Quote(s)
 }
 
-// secretive is what is not to be repeated to everybody who reads a finding:
-// keys, tokens of known form, and URLs with a password or a token.
+// secretive matches text that findings must not repeat: keys, tokens of known form, and
+// URLs with a password or a token.
 var secretive = regexp.MustCompile(`-----BEGIN|PRIVATE KEY|://[^/@]*:[^/@]*@|[?&](access_)?(token|key|secret|password|signature)=|` +
 	`AGE-SECRET-KEY-|gh[opsur]_[A-Za-z0-9]{16}|github_pat_|glpat-|xox[a-z]-|A[KS]IA[A-Z0-9]{16}|eyJ[-_A-Za-z0-9]{8,}\.|sk-[-_A-Za-z0-9]{20}`)
 
-// harmless says that secretive surely does not match: keys are asked about most,
-// and most are such words.
+// harmless reports that secretive surely does not match. It is fast for keys, which are
+// checked most.
 func harmless(key string) bool {
 	for i := range len(key) {
 		if c := key[i]; c != '_' && (c < 'a' || c > 'z') && (c < '0' || c > '9') {
