@@ -43,8 +43,8 @@ func headersOn(t *testing.T, s *gittest.Server, parent string) string {
 	return fmt.Sprintf("tree %s\nparent %s\nauthor Ann A <ann@example.org> 1767225600 +0100\ncommitter Carl C <carl@example.org> 1767229200 -0500\n", tree, parent)
 }
 
-// A signed commit proves the same signer after all files of the daemon are lost. A
-// changed byte invalidates the proof.
+// A signed commit proves the same signer after all files of the daemon are lost.
+// A changed byte invalidates the proof.
 func TestEvidenceIsReproducible(t *testing.T) {
 	t.Parallel()
 	_, private, err := ed25519.GenerateKey(rand.Reader)
@@ -95,7 +95,8 @@ func TestEvidenceIsReproducible(t *testing.T) {
 	}
 }
 
-// A commit without valid evidence is reported without evidence and blocks nothing.
+// A commit without valid evidence is reported without evidence and blocks
+// nothing.
 func TestMissingEvidenceIsNotAnError(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
@@ -119,7 +120,7 @@ func TestMissingEvidenceIsNotAnError(t *testing.T) {
 		require.Equal(t, fault == "", e.Fault == "")
 		require.Len(t, e.Trailers, map[bool]int{true: 1}[id == bytes])
 	}
-	// A pull request head is stored for merging and is no evidence of the branches.
+	// A pull request head is stored for merging. It is not evidence of a branch.
 	got, err := r.FetchPull(t.Context(), 1)
 	require.NoError(t, err)
 	require.Equal(t, fork, got)

@@ -112,8 +112,8 @@ func (t Tips) public() reconciler.Tips {
 }
 
 // seen returns the last known tips from the refs of the mirror. An unreadable ref
-// counts as unknown, and so does a commit that the mirror lost (see held). The
-// check of in-force against main is independent of it.
+// counts as unknown, and so does a commit that the mirror lost (see
+// withoutLostCommits). The check of in-force against main is independent of it.
 func (r *Repo) seen() Tips {
 	var out Tips
 	for name, h := range r.places(&out) {
@@ -138,10 +138,10 @@ func (r *Repo) seenCommits() (out []string) {
 	return out
 }
 
-// held returns seen without the commits that the mirror lost, after a fetch. The
-// mirror is a cache: a branch with a lost commit counts as unknown. Then in-force
-// names the last known main, and berth/status permits nothing.
-func (r *Repo) held(seen Tips) Tips {
+// withoutLostCommits returns seen without the commits that the mirror lost, after
+// a fetch. The mirror is a cache: a branch with a lost commit counts as unknown.
+// Then in-force names the last known main, and berth/status permits nothing.
+func (r *Repo) withoutLostCommits(seen Tips) Tips {
 	for _, h := range r.places(&seen) {
 		if !r.Mirror.Has(*h) {
 			*h = plumbing.ZeroHash
@@ -162,7 +162,7 @@ func (r *Repo) update(ctx context.Context, seen Tips) (Tips, error) {
 	if err != nil {
 		return seen, err
 	}
-	seen = r.held(seen)
+	seen = r.withoutLostCommits(seen)
 	now := seen
 	// Each branch is checked separately: a refused branch does not block the
 	// others.
@@ -192,7 +192,7 @@ func (r *Repo) update(ctx context.Context, seen Tips) (Tips, error) {
 	if errInForce == nil {
 		errInForce = r.CheckInForce(ctx, main, at.InForce)
 	}
-	if config, ok := r.standIn(ctx, seen, at, errInForce); ok {
+	if config, ok := r.mainFromInForce(ctx, seen, at, errInForce); ok {
 		errs = append(errs, errInForce)
 		main, errMain, errInForce = config, nil, nil
 	} else if r.composer != nil && errMain == nil {
@@ -284,13 +284,14 @@ func (r *Repo) Forwards(ctx context.Context, branch string, old, tip plumbing.Ha
 	}
 	ok, err := r.IsAncestor(ctx, old, tip)
 	if err == nil && !ok {
-		err = fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, r.wayOn(branch, tip))
+		err = fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, r.rewrittenBranchHint(branch, tip))
 	}
 	return err
 }
 
-// wayOn returns the next step for a rewritten branch that people merge to.
-func (r *Repo) wayOn(branch string, tip plumbing.Hash) string {
+// rewrittenBranchHint returns the next step for a rewritten branch that people
+// merge to.
+func (r *Repo) rewrittenBranchHint(branch string, tip plumbing.Hash) string {
 	if branch != r.Options.Branch {
 		return ""
 	}
@@ -308,18 +309,18 @@ func (r *Repo) IsAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error)
 	return found, err
 }
 
-// awayError means that in-force was made from a commit that is not in main's
-// history.
-type awayError struct {
+// unknownSourceError means that in-force was made from a commit that is not in
+// main's history.
+type unknownSourceError struct {
 	branch       string
 	main, config plumbing.Hash
 }
 
-func (e *awayError) Error() string {
+func (e *unknownSourceError) Error() string {
 	return fmt.Sprintf("branch %s stands at %s, but %s was in force: %v", e.branch, e.main, e.config, reconciler.ErrRewritten)
 }
 
-func (e *awayError) Unwrap() error { return reconciler.ErrRewritten }
+func (e *unknownSourceError) Unwrap() error { return reconciler.ErrRewritten }
 
 // CheckInForce checks a new in-force tip against main. Main's history must
 // contain the commit of main that the tip names, and each file of the tip. The
@@ -349,7 +350,7 @@ func (r *Repo) CheckInForce(ctx context.Context, main, inForce plumbing.Hash) er
 		return err
 	}
 	if !ok {
-		return &awayError{r.estateBranch(), main, config}
+		return &unknownSourceError{r.estateBranch(), main, config}
 	}
 	if err := r.VerifyInForce(ctx, main.String(), inForce.String()); err != nil {
 		return err
@@ -358,25 +359,25 @@ func (r *Repo) CheckInForce(ctx context.Context, main, inForce plumbing.Hash) er
 	return nil
 }
 
-// standIn returns a replacement for a rewritten main after the mirror was lost:
-// the commit that in-force was made from. It keeps in-force valid, so a new
+// mainFromInForce returns a replacement for a rewritten main after the mirror was
+// lost: the commit that in-force was made from. It keeps in-force valid, so a new
 // machine freezes like a restarted one. The rewritten main stays refused.
 //
-// If the mirror knows a tip of in-force, there is no replacement: a user with
+// It returns false if the mirror knows a tip of in-force: a user with
 // push permission for in-force cannot move main with it.
-func (r *Repo) standIn(ctx context.Context, seen, at Tips, refused error) (plumbing.Hash, bool) {
-	var away *awayError
-	if !errors.As(refused, &away) || !seen.InForce.IsZero() || !r.Mirror.Has(away.config) {
+func (r *Repo) mainFromInForce(ctx context.Context, seen, at Tips, refused error) (plumbing.Hash, bool) {
+	var unknown *unknownSourceError
+	if !errors.As(refused, &unknown) || !seen.InForce.IsZero() || !r.Mirror.Has(unknown.config) {
 		return plumbing.ZeroHash, false
 	}
-	if !seen.Main.IsZero() && seen.Main != away.config {
+	if !seen.Main.IsZero() && seen.Main != unknown.config {
 		return plumbing.ZeroHash, false
 	}
-	if err := r.VerifyInForce(ctx, away.config.String(), at.InForce.String()); err != nil {
+	if err := r.VerifyInForce(ctx, unknown.config.String(), at.InForce.String()); err != nil {
 		r.LogError(ctx, "keep what is in force over a rewritten "+r.estateBranch(), err)
 		return plumbing.ZeroHash, false
 	}
-	return away.config, true
+	return unknown.config, true
 }
 
 // Accept updates the branches to the remote's tips although history was

@@ -72,7 +72,7 @@ func (r *Repo) firstCommit(d *download) string {
 
 // WorkTree is the difference between a local work tree and its commits.
 type WorkTree struct {
-	Branch  string   // checked-out branch; "(detached)" if there is no branch
+	Branch  string   // checked-out branch; "(detached)" without a branch
 	Changed []string // uncommitted paths below platform/ and tenants/
 }
 

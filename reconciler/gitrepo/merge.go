@@ -224,7 +224,7 @@ func (r *merger) gitTo(ctx context.Context, out io.Writer, args ...string) (code
 
 // suspect marks the mirror as damaged if git cannot read the history of its
 // branches. It runs after git died with err. The input of that command may be
-// hostile, so its failure alone is no reason to fetch the mirror again.
+// hostile, so its failure alone does not mean damage.
 func (r *merger) suspect(ctx context.Context, err error) {
 	branches := r.branches()
 	if len(branches) == 0 {

@@ -12,7 +12,8 @@ import (
 )
 
 // The cost of a directory grows with its entries plus its changes, not with their
-// product. Each read of an escaped name allocates, so allocations count the reads.
+// product. Each read of an escaped name allocates, so allocations count the
+// reads.
 func TestOverlayCostIsLinear(t *testing.T) {
 	r, err := Open(t.Context(), Options{URL: "http://127.0.0.1:1/never-asked", Dir: t.TempDir()})
 	require.NoError(t, err)

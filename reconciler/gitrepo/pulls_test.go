@@ -70,8 +70,8 @@ func TestOversizedPullRequestIsRefused(t *testing.T) {
 	require.Empty(t, leftovers(t, dir))
 }
 
-// A few bytes may expand beyond the memory of the machine. They must not expand in
-// this process, and must not count as a damaged mirror.
+// A few bytes may expand beyond the memory of the machine. They must not expand
+// in this process, and must not count as a damaged mirror.
 func TestCompressionBombInPullRequestIsBounded(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())

@@ -22,8 +22,8 @@ import (
 	"berth/schema/audit"
 )
 
-// things returns one resource of each kind that has a status and is not a unit.
-func things() map[string]plan.ThingStatus {
+// resources returns one resource of each kind with a status, units excluded.
+func resources() map[string]plan.ThingStatus {
 	out := map[string]plan.ThingStatus{}
 	for path, key := range map[string]schema.Key{
 		"tenants/physics/shared-runtimes/big.yaml":                     {Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "big"},
@@ -47,8 +47,8 @@ func things() map[string]plan.ThingStatus {
 	return out
 }
 
-// The status of a resource that is not a unit is written to its path, read back by
-// a new reader, and removed by key.
+// The status of a resource that is not a unit is written to its path, read back
+// by a new reader, and removed by key.
 func TestResourceStatusRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
@@ -56,7 +56,7 @@ func TestResourceStatusRoundTrip(t *testing.T) {
 	main := fetch(t, r).Main
 	b := batch(1, main, unit("physics", "lhc", "train", plan.PhaseRunning))
 	want := map[schema.Key]*plan.ThingStatus{}
-	for _, st := range things() {
+	for _, st := range resources() {
 		b.Things = append(b.Things, st)
 		want[st.Key] = &st
 	}
@@ -64,7 +64,7 @@ func TestResourceStatusRoundTrip(t *testing.T) {
 	require.NoError(t, err)
 	files, err := s.Files(one)
 	require.NoError(t, err)
-	for path := range things() {
+	for path := range resources() {
 		require.Contains(t, files, path)
 	}
 	again := open(t, s)
@@ -92,7 +92,7 @@ func TestResourceStatusRoundTrip(t *testing.T) {
 	require.Equal(t, 1, tree.Units.Len())
 	files, err = s.Files(two)
 	require.NoError(t, err)
-	for path := range things() {
+	for path := range resources() {
 		require.NotContains(t, files, path)
 	}
 }
@@ -241,7 +241,8 @@ func TestForgedFutureHourDoesNotAffectLaterSegments(t *testing.T) {
 	require.Contains(t, files, "events/2026/08/01/09/000000000001-3.jsonl")
 }
 
-// Tampering with a log is reported with its position. Intact lines are still read.
+// Tampering with a log is reported with its position. Intact lines are still
+// read.
 func TestTamperedLogIsReportedWithPosition(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
@@ -438,8 +439,8 @@ func TestRandomClocksDoNotChangeLogOrder(t *testing.T) {
 	}
 }
 
-// The cost of reading the newest lines of a long log follows their number, also if
-// a clock was fast for a while.
+// The cost of reading the newest lines of a long log follows their number, also
+// if a clock was fast for a while.
 func TestCostOfNewestLinesFollowsTheirNumber(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())

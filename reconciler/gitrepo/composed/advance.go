@@ -361,7 +361,7 @@ func (w *composing) own(ctx context.Context, b *builder, tenant string) (bool, e
 	if err != nil {
 		return false, err
 	}
-	dir := named(tenants, tenant)
+	dir := findEntry(tenants, tenant)
 	if !dir.IsDir() {
 		return false, nil
 	}

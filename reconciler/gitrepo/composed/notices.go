@@ -83,7 +83,7 @@ func (w *composing) shadowed() ([]string, error) {
 	}
 	var out []string
 	for _, t := range slices.Sorted(maps.Keys(w.st.tenants)) {
-		dir := named(tenants, t)
+		dir := findEntry(tenants, t)
 		if !dir.IsDir() {
 			continue
 		}

@@ -49,17 +49,17 @@ func (b *builder) put(entries []object.Entry) plumbing.Hash {
 	return h
 }
 
-// named returns the entry with the given name, or the zero entry.
-func named(entries []object.Entry, name string) object.Entry {
+// findEntry returns the entry with the given name, or the zero entry.
+func findEntry(entries []object.Entry, name string) object.Entry {
 	if i := slices.IndexFunc(entries, func(e object.Entry) bool { return e.Name == name }); i >= 0 {
 		return entries[i]
 	}
 	return object.Entry{}
 }
 
-// with returns entries with e in place of the entry of the same name. An e
+// withEntry returns entries with e in place of the entry of the same name. An e
 // without id removes that entry.
-func with(entries []object.Entry, e object.Entry) []object.Entry {
+func withEntry(entries []object.Entry, e object.Entry) []object.Entry {
 	out := slices.DeleteFunc(slices.Clone(entries), func(x object.Entry) bool { return x.Name == e.Name })
 	if !e.ID.IsZero() {
 		out = append(out, e)
@@ -70,22 +70,22 @@ func with(entries []object.Entry, e object.Entry) []object.Entry {
 // directory returns the entries of the named directory; nil if the name is
 // missing or is not a directory.
 func (b *builder) directory(entries []object.Entry, name string) ([]object.Entry, error) {
-	if e := named(entries, name); e.IsDir() {
+	if e := findEntry(entries, name); e.IsDir() {
 		return b.tree(e.ID)
 	}
 	return nil, nil
 }
 
-// passedOver reports whether an entry in the root of a tenant's repository is
+// isIgnored reports whether an entry in the root of a tenant's repository is
 // ignored: hidden entries such as .github, and files without an extension such as
 // LICENSE. schema/estate reads directories by the same rule.
-func passedOver(e object.Entry) bool {
+func isIgnored(e object.Entry) bool {
 	return strings.HasPrefix(e.Name, ".") || !e.IsDir() && !strings.Contains(e.Name, ".")
 }
 
-// joined returns a tenant tree with tenant.yaml from own and everything else from
-// other.
-func (b *builder) joined(own, other plumbing.Hash) (plumbing.Hash, error) {
+// joinTenant returns a tenant tree with tenant.yaml from own and everything else
+// from other.
+func (b *builder) joinTenant(own, other plumbing.Hash) (plumbing.Hash, error) {
 	of, err := b.tree(own)
 	if err != nil {
 		return own, err
@@ -94,9 +94,9 @@ func (b *builder) joined(own, other plumbing.Hash) (plumbing.Hash, error) {
 	if err != nil {
 		return own, err
 	}
-	file := named(of, tenantFile)
+	file := findEntry(of, tenantFile)
 	file.Name = tenantFile
-	return b.put(with(slices.DeleteFunc(rest, passedOver), file)), nil
+	return b.put(withEntry(slices.DeleteFunc(rest, isIgnored), file)), nil
 }
 
 // tenant replaces one tenant tree in whole by the root tree of the tenant's
@@ -110,20 +110,20 @@ func (b *builder) tenant(whole plumbing.Hash, tenant string, root plumbing.Hash)
 	if err != nil {
 		return whole, err
 	}
-	dir, err := b.joined(named(tenants, tenant).ID, root)
+	dir, err := b.joinTenant(findEntry(tenants, tenant).ID, root)
 	if err != nil {
 		return whole, fmt.Errorf("%s/%s: %w", object.TenantsDir, tenant, err)
 	}
-	return b.placed(top, with(tenants, object.Entry{Mode: object.ModeDir, Name: tenant, ID: dir})), nil
+	return b.withTenants(top, withEntry(tenants, object.Entry{Mode: object.ModeDir, Name: tenant, ID: dir})), nil
 }
 
-// placed returns the tree top with the given tenants.
-func (b *builder) placed(top, tenants []object.Entry) plumbing.Hash {
+// withTenants returns the tree top with the given tenants.
+func (b *builder) withTenants(top, tenants []object.Entry) plumbing.Hash {
 	dir := object.Entry{Name: object.TenantsDir, Mode: object.ModeDir}
 	if len(tenants) > 0 {
 		dir.ID = b.put(tenants)
 	}
-	return b.put(with(top, dir))
+	return b.put(withEntry(top, dir))
 }
 
 // platform returns the platform's tree with the tenant trees of st. Each keeps
@@ -149,23 +149,23 @@ func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant str
 	}
 	now := tenants[0]
 	for _, t := range slices.Sorted(maps.Keys(st.tenants)) {
-		dir, before, stands := named(tenants[0], t), named(tenants[1], t), named(tenants[2], t)
+		dir, before, current := findEntry(tenants[0], t), findEntry(tenants[1], t), findEntry(tenants[2], t)
 		switch {
 		case dir == before:
 		case back(t, dir):
 			returned = append(returned, t)
 			continue
 		default:
-			if stands.ID, err = b.joined(dir.ID, stands.ID); err != nil {
+			if current.ID, err = b.joinTenant(dir.ID, current.ID); err != nil {
 				return tree, nil, fmt.Errorf("%s/%s: %w", object.TenantsDir, t, err)
 			}
 		}
-		now = with(now, stands)
+		now = withEntry(now, current)
 	}
 	if len(returned) == len(st.tenants) {
 		return tree, returned, nil
 	}
-	return b.placed(tops[0], now), returned, nil
+	return b.withTenants(tops[0], now), returned, nil
 }
 
 // returns returns a function that reports whether the platform's repository owns
@@ -198,7 +198,7 @@ func (k *estateComposer) names(ctx context.Context, b *builder, tenant string, d
 	if err != nil {
 		return n, err
 	}
-	file := named(entries, tenantFile)
+	file := findEntry(entries, tenantFile)
 	if file.ID.IsZero() {
 		n.known = true
 		return n, nil

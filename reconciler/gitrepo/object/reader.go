@@ -28,7 +28,7 @@ type Reader struct {
 	Swap    sync.RWMutex
 	Mirror  *Store
 	Scratch *Store // pull request heads and trees of merges
-	Older   *Store // the previous scratch store, read only; nil: there is none
+	Older   *Store // the previous scratch store, read only; may be nil
 
 	Trees   knownTrees
 	reading singleflight.Group // deduplicates reads of trees

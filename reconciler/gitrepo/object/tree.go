@@ -100,8 +100,9 @@ func plainName(name string) bool {
 	return !strings.ContainsFunc(name, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\uFFFD' })
 }
 
-// duplicateName returns a name that occurs more than once in entries, if there is one.
-// Git forbids this, and readers of such a tree disagree about the entry they see.
+// duplicateName returns a name that occurs more than once in entries, if there is
+// one. Git forbids this, and readers of such a tree disagree about the entry they
+// see.
 func duplicateName(entries []Entry) (string, bool) {
 	rising := true
 	for i := 1; rising && i < len(entries); i++ {
