@@ -17,15 +17,15 @@ import (
 	"berth/schema/signature"
 )
 
-// Apply is the command of a user to bring into force what one commit of main
-// changed and what is held since as unauthorized or as a blocked deletion. It
-// replaces the missing permission, and the acknowledgement of a deletion in a valid
-// tenant tree. Other reasons still hold a document.
+// Apply is the command of a user to bring into force the changes of one commit of main
+// that are held as unauthorized or as a blocked deletion. It replaces the missing
+// permission, and the acknowledgement of a deletion in a valid tenant tree. Other
+// reasons still hold a document.
 type Apply struct {
 	By         string              // login
 	BreakGlass string              // the reason for break-glass access; "": none is asked for
 	Commit     string              // of main
-	Touched    []schema.PathChange // what it changed, sorted by path
+	Touched    []schema.PathChange // changes of Commit, sorted by path
 
 	// Author is the login of the author of the change; "": unknown, as for a push
 	// without a signature. Where a policy wants two persons, they are the author and
@@ -40,7 +40,7 @@ type Apply struct {
 type Applied struct {
 	Decision
 	Taken    []schema.PathChange // what comes into force with it, sorted by path
-	Left     []plan.Held         // what Commit changed and stays held, sorted by file
+	Left     []plan.Held         // changes of Commit that stay held, sorted by file
 	Replaced []string            // paths of which main carries another version, sorted
 	Proposal plan.Proposal       // the effect of Taken
 	Digest   string              // of Taken and its effect; "" if nothing is taken
@@ -53,8 +53,8 @@ type applicant struct {
 	seconded bool              // the change had its permission: no second person is needed
 }
 
-// Apply decides what a command brings into force over in.InForce, of what in.Base
-// carries. The Decision is zero if nothing is taken.
+// Apply decides which changes on in.Base a command brings into force over in.InForce.
+// The Decision is zero if nothing is taken.
 func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error) {
 	var out Applied
 	next := change{permitted: in.Permitted, today: in.Today, commit: a.Commit, trust: d.o.Authority == nil, authored: map[string]subject{}}
@@ -141,7 +141,7 @@ func (d *Decider) settle(ctx context.Context, out *Applied, next change) (*force
 	return nil, nil
 }
 
-// leave moves what stays held from Taken to Left, and says whether there was any.
+// leave moves held changes from Taken to Left. It returns true if there was any.
 func (out *Applied) leave(f *forced, authored map[string]subject) bool {
 	n := len(out.Taken)
 	out.Taken = slices.DeleteFunc(out.Taken, func(c schema.PathChange) bool {
@@ -160,7 +160,7 @@ func (out *Applied) leave(f *forced, authored map[string]subject) bool {
 	return len(out.Taken) < n
 }
 
-// appliedDigest identifies what a command brings into force.
+// appliedDigest identifies the changes and the plan of a command.
 func appliedDigest(proposal string, taken []schema.PathChange) string {
 	sum := sha256.New()
 	fmt.Fprintln(sum, proposal)

@@ -15,7 +15,7 @@ import (
 	"berth/schema/estate"
 )
 
-// Standing is what is in force before a decision.
+// Standing is the state in force before a decision.
 type Standing struct {
 	Tree schema.Snapshot // nil: nothing is in force, and main is taken over without asking for permissions
 	// Permitted are the paths that differ from main, were permitted, and are held for
@@ -40,7 +40,8 @@ type Step struct {
 	Operator           bool // the operator accepted it: no permission is asked for
 }
 
-// Decision is what the last of some commits of main brings into force.
+// Decision is the result of some commits of main: the documents in force after the
+// last.
 type Decision struct {
 	Desired   *schema.Desired
 	Effective *schema.Effective
@@ -97,7 +98,7 @@ func (d *Decider) Commit(ctx context.Context, was Standing, steps []Step, today 
 	return out, nil
 }
 
-// add makes a step the newest of a change.
+// add makes a step the last one of a change.
 func (d *Decider) add(ctx context.Context, in *change, s Step) error {
 	by := subject{Actor: s.By, commit: s.Commit, pullRequest: s.PullRequest, acks: s.Acks}
 	if by.Proof == authority.ProofNone && len(s.Signature) > 0 && !in.trust {
@@ -120,7 +121,7 @@ func (d *Decider) add(ctx context.Context, in *change, s Step) error {
 	return nil
 }
 
-// take adds what a step brought into force.
+// take adds the changes that a step brought into force.
 func (out *Decision) take(f *forced, commit string) {
 	if out.Commit == "" {
 		out.First = commit
@@ -134,7 +135,7 @@ func (out *Decision) take(f *forced, commit string) {
 	*out = next
 }
 
-// decision is what a step alone brings into force.
+// decision returns the changes that a step alone brings into force.
 func (f *forced) decision(commit string) Decision {
 	return Decision{
 		Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: held(f.Held), Permitted: f.permitted,

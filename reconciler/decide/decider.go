@@ -14,8 +14,8 @@ type Options struct {
 	Loader *estate.Loader
 	// Authority is nil if a user who can push to main may change everything.
 	Authority *Authority
-	// Rules refuse what a change makes of the estate. They are pure. A diagnostic of
-	// severity error holds its File, if that changed.
+	// Rules refuse the result of a change. They are pure. A diagnostic of severity error
+	// holds its File, if that changed.
 	Rules []func(before, after *schema.Desired) []schema.Diagnostic
 }
 
@@ -26,8 +26,8 @@ type Authority struct {
 	NoForge           bool     // nobody can approve a change
 }
 
-// Decider decides the commits of one estate. It caches the judgement of what did
-// not change. Safe for concurrent use.
+// Decider decides the commits of one estate. It caches the evaluation of unchanged
+// parts. Safe for concurrent use.
 type Decider struct {
 	o        Options
 	placer   plan.Placer
@@ -54,13 +54,13 @@ func (d *Decider) Ahead(ctx context.Context, tree schema.Snapshot) (wait func())
 	return func() { <-loaded }
 }
 
-// Evaluate is policy's judgement of everything in now. The instances of before
-// exist already; policy may refuse those that do not.
+// Evaluate returns the policy decisions about everything in now. The instances of
+// before exist already; policy may refuse others.
 func (d *Decider) Evaluate(now, before *schema.Desired, today string) *schema.Effective {
 	return d.judge.Evaluate(now, before, today)
 }
 
-// has says whether a tenant has an instance or a shared runtime.
+// has returns true if a tenant has an instance or a shared runtime.
 func has(t *schema.TenantEstate, k schema.Key) bool {
 	if t == nil {
 		return false

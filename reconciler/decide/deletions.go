@@ -95,7 +95,7 @@ func (g *guard) protect() {
 	}
 }
 
-// replaced says whether a document that stays declares another unit than before:
+// replaced returns true if a remaining document declares another unit than before:
 // with another uid or another app.
 func (g *guard) replaced(key schema.Key) bool {
 	a, b := g.before.Desired.Header(key), g.main.Desired.Header(key)
@@ -122,7 +122,7 @@ type deletion struct {
 	changes []schema.PathChange // sorted by path
 }
 
-// deletions are those that nothing else holds.
+// deletions are the deletions that no other rule holds.
 func (g *guard) deletions() []*deletion {
 	type group struct {
 		tenant string
@@ -201,13 +201,13 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 	return blocked, CodeBlocked, "blocked deletion: it did not come into force with its own merge; comment /berth apply with the commit of that merge" + fix(failing), false
 }
 
-// mayApply says whether a command deletes, and its user may delete much.
+// mayApply returns true if a command deletes, and its user may acknowledge deletions.
 func (g *guard) mayApply(d *deletion) bool {
 	who, _ := g.author(d.changes[0].Path)
 	return who.applies != nil && g.d.may(who, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: d.tenant})
 }
 
-// fix says which files of a tree have to be fixed; "" for none.
+// fix lists the files of a tree that have to be fixed; "" for none.
 func fix(failing []string) string {
 	if len(failing) == 0 {
 		return ""
@@ -226,7 +226,7 @@ func fix(failing []string) string {
 	return ": files of the same tree do not pass the checks: " + names + "; fix them before the merge, or fix them later and comment /berth apply with the commit of the merge"
 }
 
-// acknowledged says whether a user with the permission acknowledged a deletion.
+// acknowledged returns true if a user with the permission acknowledged a deletion.
 func (g *guard) acknowledged(tenant, digest string) bool {
 	return slices.ContainsFunc(g.acks, func(s subject) bool {
 		return slices.Contains(s.acks, digest) && (g.trust || g.d.may(s, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant}))

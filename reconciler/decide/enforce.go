@@ -11,11 +11,11 @@ import (
 	"berth/schema/estate"
 )
 
-// ErrFrozen: a tree must not be taken over: it is empty, its platform is unreadable,
-// or what was in force no longer loads. What is in force stays.
+// ErrFrozen: a tree must not be taken over. It is empty, its platform is unreadable,
+// or the documents in force no longer load. They stay in force.
 var ErrFrozen = errors.New("not taken over")
 
-// change is what enforce decides.
+// change is the input of enforce.
 type change struct {
 	main, previous schema.Snapshot // previous nil: nothing was in force
 	permitted      map[string]string

@@ -49,8 +49,8 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 }
 
 // caused are the findings of head in touched files, and those elsewhere that base
-// lacks, whatever their words: the author of the change cannot fix what was wrong or
-// held before.
+// lacks, regardless of their wording: the author of the change cannot fix earlier
+// errors.
 func caused(touched []schema.PathChange, waited map[string]bool, base, head []schema.Diagnostic) []schema.Diagnostic {
 	type place struct {
 		file, code, path string

@@ -88,7 +88,7 @@ func (g *guard) refusePath(path, code, reason, format string, args ...any) {
 	g.refuse(schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: path, Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)}, reason)
 }
 
-// key is what a changed path declares, or declared; zero for no document.
+// key is the present or former key of a changed path; zero for no document.
 func (g *guard) key(path string) schema.Key { return cmp.Or(g.main.Key(path), g.before.Key(path)) }
 
 // author is the author of a path. If a step names only a directory above it, because
@@ -149,7 +149,7 @@ func (g *guard) waiting(f *estate.Force) map[string]string {
 	return out
 }
 
-// unread says whether a path is in a part that cannot be read.
+// unread returns true if a path is in an unreadable part.
 func unread(f *estate.Force, path string) bool {
 	for dir := range above(path) {
 		if _, ok := f.Replace[dir]; ok {
@@ -159,7 +159,7 @@ func unread(f *estate.Force, path string) bool {
 	return false
 }
 
-// touches says whether a change touches a file. changes is sorted by path.
+// touches returns true if a change touches a file. changes is sorted by path.
 func touches(changes []schema.PathChange, file string) bool {
 	_, ok := slices.BinarySearchFunc(changes, file, func(c schema.PathChange, path string) int { return strings.Compare(c.Path, path) })
 	return ok

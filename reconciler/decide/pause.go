@@ -8,9 +8,9 @@ import (
 // pauseFile stops every effect while it exists.
 const pauseFile = "platform/pause.yaml"
 
-// Paused says why Berth must have no effect; "" if nothing pauses it. An unreadable
-// pause counts, if it was permitted. A pause without permission does not count, and
-// without permission nobody lifts a permitted one.
+// Paused returns the reason of a pause; "" without one. An unreadable pause counts, if
+// it was permitted. A pause without permission does not count, and a permitted one is
+// lifted only with permission.
 func (d Decision) Paused() string {
 	if p := d.Desired.Platform.Pause; p != nil && !p.Suspend {
 		return p.Spec.Reason

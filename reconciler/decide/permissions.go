@@ -18,7 +18,7 @@ type subject struct {
 	commit      string
 	pullRequest int
 	acks        []string   // digests of deletions
-	applies     *applicant // whose command authorizes the change; nil: no command does
+	applies     *applicant // user whose command authorizes the change; nil: no command
 }
 
 // in is the actor where a permission is needed: a signing key counts only in the
@@ -87,13 +87,13 @@ func denial(ds []authority.Decision) (string, bool) {
 	return "", false
 }
 
-// may says whether a subject has a permission; everybody has if no authority is
-// configured.
+// may returns true if a subject has a permission; every subject has it if no authority
+// is configured.
 func (d *Decider) may(s subject, base *schema.Desired, p authority.Permission, scope authority.Scope) bool {
 	return d.o.Authority == nil || authority.May(d.rules(base), s.in(scope), p, scope).Allowed
 }
 
-// May decides whether a user may do something that changes no document, by the
+// May decides whether a user may take an action without a document change, by the
 // roles in force.
 func (d *Decider) May(inForce *schema.Desired, login string, p authority.Permission, scope authority.Scope) authority.Decision {
 	if d.o.Authority == nil {

@@ -20,7 +20,7 @@ func (d *Decider) refuse(before *schema.Desired, today string) estate.Check {
 	}
 }
 
-// refused is what policy refuses of some tenants.
+// refused are the changes of some tenants that policy denies.
 func (d *Decider) refused(now, before *schema.Desired, today string, asked func(tenant string) bool) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	if now.Platform != before.Platform || asked("") {
@@ -47,8 +47,8 @@ func upgrades(before *schema.Desired) estate.Check {
 // before a change.
 const CodeBase = "base."
 
-// underBase is what the policies in force before refuse of what a tenant declares
-// now. New tenants and projects had no policy.
+// underBase are the findings by the policies in force before, about the documents
+// declared now. New tenants and projects had no policy.
 func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.TenantEstate, today string) []schema.Diagnostic {
 	if was == nil || maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy && sameEntitlements(t, was) {
 		return nil

@@ -18,7 +18,7 @@ import (
 // CodeFrozen is the code of the finding that a merge would freeze the sync.
 const CodeFrozen = "estate.frozen"
 
-// Repo is what a proposal needs of a repository.
+// Repo is the part of a repository that a proposal needs.
 type Repo interface {
 	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)
 	Diff(ctx context.Context, from, to string) ([]schema.PathChange, error)
@@ -144,8 +144,8 @@ func (in *Input) change(base *forced, tree schema.Snapshot, touched []schema.Pat
 	return next
 }
 
-// Conflicting is the proposal of a change that does not apply to Base, with the
-// findings that say why. Nothing is planned.
+// Conflicting is the proposal of a change that does not apply to Base, with findings
+// that state the reason. Nothing is planned.
 func Conflicting(in Input, why []schema.Diagnostic) plan.Proposal {
 	out := in.proposal()
 	out.Diagnostics = why
@@ -171,14 +171,14 @@ func (in *Input) incomplete(touched []schema.PathChange, trees ...*estate.Result
 	return nil
 }
 
-// proposal is an empty one.
+// proposal returns an empty proposal.
 func (in *Input) proposal() plan.ProposeInput {
 	return plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{}, Documents: []plan.DocumentChange{}}
 }
 
-// base is what is in force before the change. Its Main is Base with all its errors.
-// Only Permitted says what was permitted of it, also if no permission is asked for: an
-// unauthorized change comes into force with no other change.
+// base is the state in force before the change. Its Main is Base with all its errors.
+// Permissions come from Permitted alone, also if no permission is asked for: an
+// unauthorized change does not come into force with another change.
 func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 	main, err := in.Repo.Snapshot(ctx, in.Base)
 	if err != nil {

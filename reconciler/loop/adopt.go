@@ -77,7 +77,7 @@ func (t *estateTask) recordedState(ctx context.Context, tips reconciler.Tips, re
 	return st, nil
 }
 
-// adoptRollouts continues the roll-outs that the statuses describe.
+// adoptRollouts continues the rollouts recorded in the statuses.
 func (t *estateTask) adoptRollouts(units plan.Memory) {
 	reviewed, isOver := t.status.Reviews.Units(), map[string]bool{}
 	for key, s := range units.All() {

@@ -17,13 +17,12 @@ import (
 	"berth/schema/policy"
 )
 
-// verifyRetry is when bytes that are not as declared are verified again at first.
+// verifyRetry is the first delay before missing or different bytes are verified again.
 // The delay doubles up to Options.ArtifactInterval.
 const verifyRetry = 30 * time.Second
 
-// artifactScanner records which published resources are in force, and verifies
-// their bytes. A published resource has no unit and no plan: the loop only reports
-// what it finds.
+// artifactScanner records the published resources in force and verifies their bytes. A
+// published resource has no unit and no plan: the loop only reports the result.
 type artifactScanner struct {
 	*recorder
 	inForce  *inForce
@@ -33,16 +32,16 @@ type artifactScanner struct {
 	turns    tenantTurns
 
 	// Used by the scan only, of which one runs at a time.
-	desired      *schema.Desired // scanned last
+	desired      *schema.Desired // of the last scan
 	main         string
-	fingerprints map[schema.Key]string // of what is verified
+	fingerprints map[schema.Key]string // fingerprints of the verified declarations
 
 	mu     sync.Mutex
 	misses map[schema.Key]int // verifications in a row that did not find all bytes
 }
 
-// scan records which published resources a decision changes, and enqueues those
-// that are new or declared otherwise.
+// scan records the published resources that a decision changes, and enqueues those
+// with a new declaration.
 func (a *artifactScanner) scan(ctx context.Context, _ reconciler.Item) (time.Duration, error) {
 	st := a.inForce.current()
 	if st == nil || st.Desired == a.desired {
@@ -105,8 +104,8 @@ func (a *artifactScanner) difference(d *schema.Desired) (now map[schema.Key]*pub
 	return now, prints, gone
 }
 
-// recordChanged records the resources whose declaration changed, with the commit
-// that changed it.
+// recordChanged records the resources with a changed declaration, and the commit that
+// changed it.
 func (a *artifactScanner) recordChanged(ctx context.Context, st *reconciler.State, all map[schema.Key]*published) {
 	var changed []schema.Key
 	for _, k := range slices.SortedFunc(maps.Keys(all), schema.Key.Compare) {
@@ -178,7 +177,7 @@ func (a *artifactScanner) verify(ctx context.Context, item reconciler.Item) (tim
 	before := a.status.Resource(key)
 	found, isComplete := a.readBytes(ctx, st.Desired, p)
 	if ctx.Err() != nil {
-		return 0, nil // stopped in the middle: that says nothing about the bytes
+		return 0, nil // cancelled: the result is unknown
 	}
 	if before == nil || !a.recordFound(p, st.Desired, before.Revision, found) {
 		return time.Second, nil // a decision came meanwhile; its scan comes first
@@ -186,7 +185,7 @@ func (a *artifactScanner) verify(ctx context.Context, item reconciler.Item) (tim
 	return a.nextVerification(key, isComplete), nil
 }
 
-// readBytes looks up all references of a resource. isComplete is true if all are as
+// readBytes observes all references of a resource. isComplete is true if all are as
 // declared.
 func (a *artifactScanner) readBytes(ctx context.Context, d *schema.Desired, p *published) (found map[string]bytesStatus, isComplete bool) {
 	rules := policy.SourcesOf(d.Platform, d.Tenants[p.head.Key.Tenant])

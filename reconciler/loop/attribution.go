@@ -30,7 +30,7 @@ func (m mergedCommit) touches(path string) bool {
 	return slices.ContainsFunc(m.paths, func(c reconciler.PathChange) bool { return c.Path == path })
 }
 
-// history reads which commit of main changed what.
+// history reads the paths that each commit of main changed.
 type history struct {
 	repo reconciler.Repo
 	log  *slog.Logger

@@ -13,8 +13,7 @@ import (
 	"berth/schema/authority"
 )
 
-// change is a decision to put in force: what is decided, and what is known of how
-// it came about.
+// change is a decision to put in force, with the known commits and users behind it.
 type change struct {
 	old     *reconciler.State // nil: nothing was in force, or unknown
 	next    *reconciler.State
@@ -23,13 +22,13 @@ type change struct {
 	events  []plan.Event
 
 	// Filled in by putInForce.
-	before *reconciler.State     // old, with its members where they would be placed now
+	before *reconciler.State     // old, with the assignments of the present placement
 	units  []schema.Key          // that next changes, sorted
 	merged []mergedCommit        // of main since old, newest first
 	causes map[schema.Key]string // commit of main that changed each unit
 }
 
-// origin says which commits and users a decision goes back to.
+// origin names the commits and users of a decision.
 type origin struct {
 	first        string                // first commit that was decided; "": unknown
 	changed      map[schema.Key]string // units that later commits changed, by the last of them
@@ -44,8 +43,8 @@ type enforced struct {
 	units  []schema.Key // that it changed
 }
 
-// putInForce places members, finds out which units change and because of which
-// commits, and carries out the effects.
+// putInForce places members, finds the changed units and their commits, and carries
+// out the effects.
 func (t *estateTask) putInForce(ctx context.Context, c change) error {
 	memory := t.status.Units()
 	if c.old != nil {
@@ -72,7 +71,7 @@ func (t *estateTask) putInForce(ctx context.Context, c change) error {
 func (t *estateTask) causes(ctx context.Context, c *change, memory plan.Memory) (map[schema.Key]string, error) {
 	isMerge := c.old == nil || c.old.Main != c.next.Main
 	if c.origin.approval == nil && !isMerge && c.old.InForce != c.next.InForce && c.origin.acknowledged == "" && len(c.units) > 0 {
-		return t.history.causesOf(ctx, c.old.InForce, c.next, c.units) // something held came into force without a new commit
+		return t.history.causesOf(ctx, c.old.InForce, c.next, c.units) // a held change came into force without a new commit
 	}
 	causes := attribute(c.merged, c.next.Main, c.units)
 	for _, key := range c.units {
@@ -174,9 +173,9 @@ func isChanged(old, next *reconciler.State, s *plan.Status, key schema.Key) bool
 // effects are the effects of a decision. The fields have the order in which carryOut
 // carries them out.
 type effects struct {
-	// Roll-outs begin before the statuses are recorded that they count.
+	// Rollouts begin before the statuses that they count are recorded.
 	begin  []heldOf
-	reopen []string // commits whose roll-out had ended and continues
+	reopen []string // commits whose ended rollout continues
 
 	// Recorded as one: a reader, and each commit of berth/status, has all of them or
 	// none. If a daemon stops after half of them, the next one would undo them.
@@ -188,16 +187,16 @@ type effects struct {
 
 	// Afterwards, as a unit must not be reconciled by the state before.
 	wake    []schema.Key
-	publish []string // commits whose roll-out is published
+	publish []string // commits whose rollout is published
 }
 
-// heldOf is a commit of main with what is held of it.
+// heldOf is a commit of main with its held documents.
 type heldOf struct {
 	commit string
 	held   []plan.Held
 }
 
-// effects returns what follows from a change. Pure.
+// effects returns the effects of a change. Pure.
 func (c *change) effects() effects {
 	next := c.next
 	e := effects{change: c, records: c.records, events: c.events, state: next, wake: c.units}
@@ -272,8 +271,8 @@ func (t *estateTask) carryOut(e effects) {
 		"changed_units", len(e.wake), "correlation_id", reconciler.CorrelationID(e.state.Main))
 }
 
-// recordDecision records a decision with everything that is true only together
-// with it.
+// recordDecision records a decision together with its statuses, events and audit
+// records.
 func (t *estateTask) recordDecision(e effects) {
 	t.status.Decision.Lock()
 	defer t.status.Decision.Unlock()

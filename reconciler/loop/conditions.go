@@ -28,8 +28,8 @@ func (l *conditionList) set(typ string, is bool, reason, message string) {
 	l.add(typ, status, reason, message)
 }
 
-// setAuthorized sets the condition Authorized. denied says why a change of the
-// document lacks a permission; "": none does.
+// setAuthorized sets the condition Authorized. denied is the reason why a change of
+// the document lacks a permission; "": none does.
 func (l *conditionList) setAuthorized(denied string) {
 	if denied != "" {
 		l.set("Authorized", false, "Held", denied)

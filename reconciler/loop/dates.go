@@ -18,12 +18,12 @@ const (
 	maxDated = 10_000
 	// datedAtOnce bounds the commits of one run, so that units do not wait.
 	datedAtOnce = 50
-	// maxVersions bounds the versions of a document whose date is kept. What is in
-	// force may be an older version than main's.
+	// maxVersions bounds the versions of a document whose date is kept. The version in
+	// force may be older than main's.
 	maxVersions = 8
 )
 
-// dates finds when documents came to main, by the dates of the commits.
+// dates finds the dates of documents from the commits of main.
 type dates struct {
 	inForce *inForce
 	repo    reconciler.Repo
@@ -38,7 +38,7 @@ type dates struct {
 	byPath map[string]*dated
 }
 
-// dated is when a document was created, and its last versions, oldest first.
+// dated holds the creation date of a document and its last versions, oldest first.
 type dated struct {
 	created  time.Time // zero: before the oldest commit that was read
 	versions []version
@@ -53,8 +53,8 @@ func newDates(f *inForce, repo reconciler.Repo, log *slog.Logger) *dates {
 	return &dates{inForce: f, repo: repo, log: log, byPath: map[string]*dated{}, gone: map[string]bool{}}
 }
 
-// find returns when a document came to main, and when it got the content of this
-// blob; the zero time if that is unknown.
+// find returns the time when a document was added to main, and when it got the content
+// of this blob; the zero time if unknown.
 func (d *dates) find(path, blob string) (created, updated time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

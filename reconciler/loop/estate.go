@@ -40,8 +40,8 @@ func (t *estateTask) synchronize(ctx context.Context) error {
 		if err := t.adopt(ctx, tips); err != nil {
 			return err
 		}
-		// After the decision: a unit that is reconciled before it would be brought to
-		// what an older commit of main says.
+		// After the decision: a unit that is reconciled earlier would get the state of an
+		// older commit of main.
 		defer t.wakeAll()
 	}
 	if frozen != nil {
@@ -55,7 +55,7 @@ func (t *estateTask) synchronize(ctx context.Context) error {
 	return t.update(ctx, old, tips)
 }
 
-// fetch fetches the branches. frozen is why main cannot be taken over.
+// fetch fetches the branches. frozen is the reason why main cannot be taken over.
 func (t *estateTask) fetch(ctx context.Context) (tips reconciler.Tips, frozen, err error) {
 	tips, frozen = t.o.Repo.Fetch(ctx)
 	if frozen != nil && !errors.Is(frozen, reconciler.ErrRewritten) && !errors.Is(frozen, reconciler.ErrUnreadable) {
@@ -233,8 +233,8 @@ func (t *estateTask) unrecorded(ctx context.Context, decided string, verdicts []
 	}), nil
 }
 
-// decideBacklog decides again what an earlier daemon wrote to berth/in-force and
-// did not record: from the state that the statuses describe to the commit decided.
+// decideBacklog repeats a decision that an earlier daemon wrote to berth/in-force and
+// did not record: from the state in the statuses to the decided commit.
 func (t *estateTask) decideBacklog(ctx context.Context, old *reconciler.State, decided string) (d decide.Decision, err error) {
 	was, from, err := t.standing(ctx, old, reconciler.Tips{InForce: old.InForce})
 	if errors.Is(err, reconciler.ErrRewritten) || errors.Is(err, reconciler.ErrNotFound) {
@@ -258,7 +258,7 @@ func (t *estateTask) decideBacklog(ctx context.Context, old *reconciler.State, d
 	return d, err
 }
 
-// standing returns what is in force before a decision, and the commit of main that
+// standing returns the state in force before a decision, and the commit of main that
 // was decided last; "" if nothing is in force.
 func (t *estateTask) standing(ctx context.Context, old *reconciler.State, tips reconciler.Tips) (was decide.Standing, decided string, err error) {
 	if tips.InForce == "" {
@@ -278,8 +278,8 @@ func (t *estateTask) standing(ctx context.Context, old *reconciler.State, tips r
 	return was, decided, nil
 }
 
-// startDay evaluates what is in force again, as the grace of a noncompliant unit
-// may end with a day.
+// startDay evaluates the state in force again, because the grace of a noncompliant
+// unit may end with a day.
 func (t *estateTask) startDay(ctx context.Context, old *reconciler.State) error {
 	next, err := t.read(ctx, old.InForce)
 	if err != nil {

@@ -12,9 +12,9 @@ import (
 	"berth/reconciler/provenance"
 )
 
-// estateTask fetches the estate, decides what comes into force, and puts that in
-// force. The queue hands out its one item to one goroutine at a time; only that
-// goroutine uses the fields below, and they have no lock.
+// estateTask fetches the estate, decides new commits, and puts the result in force.
+// The queue hands out its one item to one goroutine at a time; only that goroutine
+// uses the fields below, and they have no lock.
 type estateTask struct {
 	*recorder
 	o       *Options
@@ -29,7 +29,7 @@ type estateTask struct {
 	noticed time.Time // when the notices changed last
 }
 
-// backlog is what an earlier daemon wrote to berth/in-force, but not to
+// backlog is a decision that an earlier daemon wrote to berth/in-force, but not to
 // berth/status, because it stopped in between. The next decision records it.
 type backlog struct {
 	exists     bool

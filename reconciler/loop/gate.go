@@ -17,10 +17,10 @@ import (
 )
 
 const (
-	// pendingRetry is when a unit is reconciled again whose pull request is not known
-	// yet, at the latest.
+	// pendingRetry is the longest delay before a unit with an unknown pull request is
+	// reconciled again.
 	pendingRetry = time.Second
-	// forgeRetry is that after an error of the forge.
+	// forgeRetry is the same delay after an error of the forge.
 	forgeRetry = 2 * time.Second
 	// publishGrace is how long a plan may take to be published after the merge: a
 	// forge may merge as soon as the checks are there.
@@ -34,14 +34,14 @@ type gate struct {
 	authorLag time.Duration
 }
 
-// gated is what may be executed on a unit, and what its status says about it.
+// gated is the permitted part of a unit's plan, and the review for its status.
 type gated struct {
 	plan     plan.Plan        // may be executed now
-	shown    plan.Plan        // everything to do, with what blocks it
-	review   *plan.UnitReview // as the status has it from now on
+	shown    plan.Plan        // the complete plan with its blockers
+	review   *plan.UnitReview // for the new status
 	isHeld   bool             // the plan is stale: only repairs may be executed
-	again    time.Duration    // not decided yet: delay until the next check; 0: decided
-	isQuiet  bool             // the delay is short, and the status says nothing about it
+	again    time.Duration    // delay until the next check of an undecided plan; 0: decided
+	isQuiet  bool             // the delay is short and not shown in the status
 	approved *plan.UnitReview // of an approved plan: the review to restore if no action starts
 
 	rules    plan.Rules
@@ -62,7 +62,7 @@ func (t *gate) check(ctx context.Context, st *reconciler.State, prev *plan.Statu
 		return g
 	}
 	if st.Recorded != nil && changes(st.Recorded, st, p.Key) && !p.Empty() {
-		// The review in the status is of what was in force before.
+		// The review in the status belongs to the state in force before.
 		g.stopped, g.again = wasStopped(st.Recorded, prev, p.Key), pendingRetry
 		return g.keep(pending("it is not known yet which commit brought it, and so whether this was reviewed"))
 	}
@@ -162,7 +162,7 @@ func (g gated) hold(pull int, stale *plan.StalePlan, commit string) gated {
 		Message: fmt.Sprintf("%s: %s; nothing changes until a user with the permission applies it: /berth apply %s", what, summary(stale), reconciler.Short(commit))})
 }
 
-// keep replaces the plan by repairs of what is applied.
+// keep replaces the plan by repairs of the applied state.
 func (g gated) keep(why plan.Blocked) gated {
 	g.shown.Actions = nil
 	g.shown.Blocked = append([]plan.Blocked{why}, g.shown.Blocked...)
@@ -170,8 +170,8 @@ func (g gated) keep(why plan.Blocked) gated {
 	return g
 }
 
-// repairs is the plan that starts the stopped members of what is applied. It has no
-// action if that needs any other kind of action.
+// repairs is the plan that starts the stopped members of the applied state. It has no
+// action if another kind of action is needed.
 func (g gated) repairs() plan.Plan {
 	if u := g.observed.Unit; g.observed.Presence == plan.Present && u != nil && !g.stopped {
 		applied := u.Instance
@@ -185,8 +185,8 @@ func (g gated) repairs() plan.Plan {
 	return p
 }
 
-// isObserved returns true if no missing observation blocks a plan: whoever read the
-// plan then knows what will be done once nothing blocks it.
+// isObserved returns true if no missing observation blocks a plan: its reader then
+// knows all actions that follow once nothing blocks it.
 func isObserved(p plan.Plan) bool {
 	return !slices.ContainsFunc(p.Blocked, func(b plan.Blocked) bool { return b.Code == plan.CodeUnknown || b.Code == plan.CodeUnreachable })
 }
@@ -226,8 +226,8 @@ func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Rec
 	}
 }
 
-// wasStopped returns true if a unit was stopped as declared before a decision. A
-// unit whose review is still awaited never got to the state before.
+// wasStopped returns true if a unit was stopped as declared before a decision. A unit
+// whose review is still awaited never reached the state before.
 func wasStopped(before *reconciler.State, prev *plan.Status, key schema.Key) bool {
 	if prev != nil && prev.Review != nil {
 		return prev.Review.Stopped
@@ -237,15 +237,15 @@ func wasStopped(before *reconciler.State, prev *plan.Status, key schema.Key) boo
 }
 
 // changes returns true if a unit's plan is compared with a reviewed one after a
-// decision: if before is known and the decision changed what the unit shall be.
-// Lost memory or a node that became free change nothing of that kind; so before has
-// its members where they would be placed now.
+// decision: if before is known and the decision changed the desired state of the unit.
+// Lost memory or a freed node do not change it; so before has the assignments of the
+// present placement.
 func changes(before, st *reconciler.State, key schema.Key) bool {
 	return before != nil && (!sameUnit(before, st, key) || !sameDenials(before.Effective.Denied(key), st.Effective.Denied(key)))
 }
 
-// sameUnit returns true if two decisions mean the same for a unit. What was not
-// evaluated again is the same value, so that this costs nothing for most units.
+// sameUnit returns true if two decisions mean the same for a unit. Units that were not
+// evaluated again are the same value, so the comparison of most units is free.
 func sameUnit(a, b *reconciler.State, key schema.Key) bool {
 	return sameInstance(a, b, key) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
 }
@@ -267,7 +267,7 @@ func sameDenials(a, b []schema.Decision) bool {
 	return len(a) == 0 && len(b) == 0 || status.EqualJSON(a, b)
 }
 
-// onlyRepairs returns true if p only starts members that were in place.
+// onlyRepairs returns true if p only starts existing members.
 func onlyRepairs(p plan.Plan) bool {
 	return !slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb != plan.Start })
 }

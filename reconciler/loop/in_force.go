@@ -7,16 +7,16 @@ import (
 	"berth/reconciler"
 )
 
-// inForce holds the state in force, and why main's commit cannot be taken over.
-// Safe for concurrent use.
+// inForce holds the state in force, and the reason why main's commit cannot be taken
+// over. Safe for concurrent use.
 type inForce struct {
 	mu      sync.Mutex
 	state   *reconciler.State // nil before the first decision
-	tip     string            // of main, as fetched last
+	tip     string            // last fetched commit of main
 	frozen  string            // why synchronization is frozen; "": it is not
 	repoErr error             // of the last use of the repository
 	isReady bool
-	ready   chan struct{} // closed once it is known what is in force
+	ready   chan struct{} // closed once the state in force is known
 }
 
 func newInForce() *inForce { return &inForce{ready: make(chan struct{})} }
@@ -28,8 +28,8 @@ func (f *inForce) current() *reconciler.State {
 	return f.state
 }
 
-// get returns the state in force, the tip of main as fetched last, and why
-// synchronization is frozen ("": it is not), as of one moment.
+// get returns a consistent copy of the state in force, the last fetched tip of main,
+// and the reason of a freeze ("" without one).
 func (f *inForce) get() (st *reconciler.State, tip, frozen string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,8 +50,8 @@ func (f *inForce) setTip(commit string) {
 	f.tip = commit
 }
 
-// setFrozen records why synchronization is frozen; "": it is not. It returns true
-// if that changed.
+// setFrozen records the reason of a freeze; "" ends it. It returns true if that
+// changed.
 func (f *inForce) setFrozen(why string) (changed bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +59,7 @@ func (f *inForce) setFrozen(why string) (changed bool) {
 	return changed
 }
 
-// setReady records that it is known what is in force.
+// setReady records that the state in force is known.
 func (f *inForce) setReady() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +69,7 @@ func (f *inForce) setReady() {
 	}
 }
 
-// known returns true once it is known what is in force.
+// known returns true once the state in force is known.
 func (f *inForce) known() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

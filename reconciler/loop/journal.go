@@ -23,15 +23,14 @@ func (c counted) Apply(ctx context.Context, ch runtimes.Change) error {
 	return err
 }
 
-// journal reports the actions on a unit to the roll-out of its commit and to the
-// audit log. The intent of an action is in the host's ledger before it has an
-// effect.
+// journal reports the actions on a unit to the rollout of its commit and to the audit
+// log. The intent of an action is in the host's ledger before it has an effect.
 type journal struct {
 	*recorder
 	unit          *plan.Status // when the actions started
 	attempt       int
 	noncompliance *schema.Noncompliance
-	isKept        bool // the plan keeps what was applied before, not what the commit brought
+	isKept        bool // the plan repairs the applied state and does not apply the commit
 
 	mu    sync.Mutex
 	steps map[string]string // description of each started action, by its id

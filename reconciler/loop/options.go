@@ -12,8 +12,8 @@ import (
 	"berth/schema/estate"
 )
 
-// Options are what a Reconciler works with. A zero duration or count takes the
-// default that is named.
+// Options configure a Reconciler. A zero duration or count takes the default in its
+// comment.
 type Options struct {
 	Branch   string // that pull requests are merged to: main
 	Repo     reconciler.Repo
@@ -30,25 +30,25 @@ type Options struct {
 	// AuthorLag is how long a forge may take to name the pull request of a new commit.
 	// After that the commit has none: 20 s.
 	AuthorLag time.Duration
-	// Accept is a commit of main whose documents the operator permits, although
-	// berth/in-force, which said what was held, is lost; "": none.
+	// Accept is a commit of main whose documents the operator permits, although berth/in-
+	// force, the record of held documents, is lost; "": none.
 	Accept string
 
-	Artifacts        runtimes.Artifacts // verifies published bytes; nil: nobody does
+	Artifacts        runtimes.Artifacts // verifies published bytes; nil: bytes are not verified
 	ArtifactInterval time.Duration      // between two verifications of one resource: 1 h
 
-	Dates     bool          // find in the background when documents came to main, for View
+	Dates     bool          // find the dates of documents in the background, for View
 	Retention time.Duration // how long View finds a deleted instance: 90 days; negative: not at all
 
 	Interval    time.Duration // between two observations of a unit (requirement E1): 5 s
 	Poll        time.Duration // between two fetches without a webhook: 60 s
 	Flush       time.Duration // statuses are gathered this long before they are pushed: 1 s
-	Workers     int           // units reconciled at a time, besides those that hang: 4
+	Workers     int           // units reconciled at a time, besides hanging ones: 4
 	MaxAttempts int           // of a failing unit, until it waits for a new revision: 10
 	Log         *slog.Logger
 	Now         func() time.Time
 	Metrics     *Metrics        // nil: not registered
-	Owed        reconciler.Owed // keeps audit records until they are written; nil: nobody does
+	Owed        reconciler.Owed // keeps audit records until they are written; nil: no record is owed
 	// Looking is called before each reconciliation of an item, and its result after
 	// it: with false if the item is retried. Nil: not called.
 	Looking func(reconciler.Item) (ended func(done bool))

@@ -18,9 +18,9 @@ type published struct {
 	bytes  map[string]bytesStatus // by name; an Artifact's has the name ""
 }
 
-// source returns where the bytes of b are, or why they may not be read there. A
-// source together with a reason is one that is read without its credential, so that
-// bytes may be missing for that reason.
+// source returns the source of the bytes of b, or the reason why they may not be read
+// there. A source together with a reason is read without its credential, so bytes may
+// be missing for that reason.
 func (p *published) source(d *schema.Desired, rules *policy.Sources, b bytesStatus) (source *schema.ArtifactSource, why string) {
 	k := p.head.Key
 	if t := d.Tenants[k.Tenant]; t != nil {
@@ -162,8 +162,8 @@ func changedOwners(last, now *schema.Desired) []string {
 	return out
 }
 
-// bytesStatus is the status of the bytes of one reference: as declared, and as
-// found. Its names are those of the artifact events, which are made from it.
+// bytesStatus is the declared and observed status of the bytes of one reference. Its
+// names are those of the artifact events, which are made from it.
 type bytesStatus struct {
 	AppSlug   string    `json:"app_slug,omitempty"` // of an Artifact
 	Source    string    `json:"source"`
@@ -179,7 +179,7 @@ type bytesStatus struct {
 	Checked   time.Time `json:"checked,omitzero"` // when this was found first
 }
 
-// declared returns b without what was found.
+// declared returns b without observed fields.
 func (b bytesStatus) declared() bytesStatus {
 	return bytesStatus{AppSlug: b.AppSlug, Source: b.Source, Reference: b.Reference, MediaType: b.MediaType, Digest: b.Digest}
 }

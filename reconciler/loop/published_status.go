@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// conditionVerified says whether published bytes are those that are declared.
+	// conditionVerified is the condition that published bytes match their declaration.
 	conditionVerified = "Verified"
 	// phaseIntent is the phase of an artifact whose bytes were not verified yet.
 	phaseIntent = "intent"
@@ -31,8 +31,7 @@ type versionStatus struct {
 	Artifacts map[string]bytesStatus `json:"artifacts"`
 }
 
-// recordedBytes returns the bytes as a status has them. A malformed detail has
-// none.
+// recordedBytes returns the bytes recorded in a status, or nil for a malformed detail.
 func recordedBytes(s *plan.ThingStatus) map[string]bytesStatus {
 	if s == nil {
 		return nil
@@ -79,8 +78,8 @@ func (p *published) next(prev *plan.ThingStatus, found map[string]bytesStatus, c
 	return s
 }
 
-// merge returns the declared bytes with what was recorded and found of them.
-// isSame is true if all of them were recorded as declared.
+// merge returns the declared bytes with their recorded and observed fields. isSame is
+// true if all of them were recorded as declared.
 func (p *published) merge(recorded, found map[string]bytesStatus) (all map[string]bytesStatus, isSame bool) {
 	all, isSame = make(map[string]bytesStatus, len(p.bytes)), len(recorded) == len(p.bytes)
 	for name, b := range p.bytes {

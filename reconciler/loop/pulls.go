@@ -9,7 +9,7 @@ import (
 	"berth/schema/audit"
 )
 
-// newPulls makes what serves the pull requests of the estate.
+// newPulls creates the component for the pull requests of the estate.
 func newPulls(o *Options, rec *recorder, f *inForce, decider *decide.Decider) *pulls.Pulls {
 	return pulls.New(pulls.Options{
 		Branch: o.Branch, Repo: o.Repo, Forge: o.Forge, Render: o.Render, Loader: o.Loader, Decider: decider,
@@ -33,7 +33,7 @@ func newPulls(o *Options, rec *recorder, f *inForce, decider *decide.Decider) *p
 	})
 }
 
-// pullStatus is the status writer as pull requests need it.
+// pullStatus is the part of the status writer that pull requests need.
 type pullStatus struct {
 	*status.Writer
 	rec *recorder

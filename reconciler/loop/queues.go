@@ -29,8 +29,8 @@ const (
 	headMovedRetry = 2 * time.Second
 )
 
-// queue is a work queue with its workers. Each queue waits for a different part of
-// the world, so that a slow one delays no other.
+// queue is a work queue with its workers. Each queue waits for a different external
+// system, so that a slow one delays no other.
 type queue struct {
 	workqueue.TypedRateLimitingInterface[reconciler.Item]
 	workers  int
@@ -59,7 +59,7 @@ type task struct {
 // task without a forge, is ignored.
 type queues struct {
 	hosts     *queue // the estate and its units
-	forge     *queue // what is published at the forge
+	forge     *queue // publications at the forge
 	plans     *queue // plans of pull requests
 	artifacts *queue // published bytes
 	tasks     map[reconciler.Task]task

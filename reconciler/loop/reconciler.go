@@ -16,8 +16,8 @@ import (
 	"berth/schema/audit"
 )
 
-// maxLeadWait is the longest wait between two tries to take leadership: a daemon
-// works a few seconds after its remote does.
+// maxLeadWait is the longest wait between two attempts to take leadership: a daemon
+// works a few seconds after its remote recovers.
 const maxLeadWait = 5 * time.Second
 
 // Reconciler keeps one estate. Make it with New, and run it once with Run.
@@ -67,8 +67,7 @@ func New(o Options) *Reconciler {
 	return r
 }
 
-// tasks is the table of tasks: where the items of each wait, and who reconciles
-// them.
+// tasks is the table of tasks with the queue and the handler of each.
 func (r *Reconciler) tasks() map[reconciler.Task]task {
 	q := r.queues
 	out := map[reconciler.Task]task{
@@ -120,9 +119,9 @@ func (r *Reconciler) Enqueue(i reconciler.Item) {
 // cannot be taken over and the previous commit in force is kept.
 func (r *Reconciler) Ready() <-chan struct{} { return r.inForce.ready }
 
-// Run keeps the estate until ctx ends, then writes what is not written yet and
-// returns nil. It returns an error if it cannot continue: another daemon took
-// leadership, or berth/status cannot be written at all.
+// Run keeps the estate until ctx ends, then writes all pending changes and returns
+// nil. It returns an error if it cannot continue: another daemon took leadership, or
+// berth/status cannot be written at all.
 func (r *Reconciler) Run(ctx context.Context) error {
 	if !r.lead(ctx) {
 		return nil
@@ -184,8 +183,8 @@ func (r *Reconciler) poll(ctx context.Context) {
 	}
 }
 
-// OperatorError returns why the estate's repository cannot be used until an operator
-// changes something; nil if it can, or if waiting may help.
+// OperatorError returns the reason why the estate's repository cannot be used until an
+// operator acts; nil if it can, or if waiting may help.
 func (r *Reconciler) OperatorError() error { return r.inForce.operatorError() }
 
 // Node returns a node in force, or nil.
@@ -211,8 +210,8 @@ func (r *Reconciler) ShowAgain(pull int) { r.pulls.ShowAgain(pull) }
 // Shows returns true if checks are shown on a commit, or will be.
 func (r *Reconciler) Shows(commit string) bool { return r.pulls.Shows(commit) }
 
-// Audit records what was decided outside the loop, such as by the read API. The
-// number of denials that wait to be written is bounded.
+// Audit records decisions from outside the loop, such as of the read API. The number
+// of denials that wait to be written is bounded.
 func (r *Reconciler) Audit(records ...audit.Record) { r.status.RecordExternal(records...) }
 
 // AuditOwed has the records of Options.Owed written soon.

@@ -12,9 +12,8 @@ import (
 	"berth/schema"
 )
 
-// recorder records the statuses of units, and informs whoever depends on one: the
-// roll-out of its commit, pull requests that show the unit, and members that wait
-// for a node.
+// recorder records the statuses of units, and informs their dependents: the rollout of
+// the commit, pull requests that show the unit, and members that wait for a node.
 type recorder struct {
 	status *status.Writer
 	pulls  *pulls.Pulls
@@ -23,8 +22,8 @@ type recorder struct {
 	now    func() time.Time
 }
 
-// set records next in place of prev. It returns false if prev is not the unit's
-// status any more.
+// set records next in place of prev. It returns false if prev is no longer the unit's
+// status.
 func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
 	changed, ok := r.status.SetUnit(prev, next)
 	if !ok || !changed {
@@ -49,7 +48,7 @@ func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
 	return true
 }
 
-// update records what change makes of a unit's status, which is nil for a new
+// update records the result of change for a unit's status, which is nil for a new
 // unit. It repeats the change if another one comes between. A change that returns
 // false records nothing.
 func (r *recorder) update(key schema.Key, change func(prev *plan.Status) (next plan.Status, ok bool)) {

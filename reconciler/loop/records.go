@@ -177,8 +177,8 @@ func fateReason(n *schema.Noncompliance) string {
 	return "Held"
 }
 
-// fateMessage describes what happens to a unit that breaks a policy, by which
-// policy, and why.
+// fateMessage describes the consequence for a unit that breaks a policy, the policy
+// and the reason.
 func fateMessage(n *schema.Noncompliance) string {
 	var b strings.Builder
 	switch n.Fate {

@@ -30,8 +30,8 @@ const (
 	nextStep = 10 * time.Millisecond
 )
 
-// unitTask brings units to what is in force. One unit is reconciled by one
-// goroutine at a time; different units at the same time.
+// unitTask brings units to the state in force. One unit is reconciled by one goroutine
+// at a time; different units at the same time.
 type unitTask struct {
 	*recorder
 	inForce     *inForce
@@ -46,19 +46,19 @@ type unitTask struct {
 	reconciled map[schema.Key]bool   // units that were reconciled in this run
 }
 
-// unitRun is one reconciliation of a unit. Its steps are observe, choosePlan,
-// compare (the gate), apply and settle; each works on what the ones before found.
+// unitRun is one reconciliation of a unit. Its steps are observe, choosePlan, compare
+// (the gate), apply and settle; each uses the results of the earlier ones.
 type unitRun struct {
 	*unitTask
 	runtime runtimes.Runtime
-	view    unitView // of which the last step makes the status
+	view    unitView // input of the new status
 	gated   gated
 	resumed bool     // the plan had to wait and is continued: the same attempt
 	journal *journal // nil until actions are executed
 }
 
-// reconcile brings one unit to what is in force. It returns the delay until the
-// unit is reconciled again.
+// reconcile brings one unit to the state in force. It returns the delay until the unit
+// is reconciled again.
 func (t *unitTask) reconcile(ctx context.Context, item reconciler.Item) (time.Duration, error) {
 	r := &unitRun{unitTask: t}
 	if again, ok := r.begin(item.Unit); !ok {
@@ -83,8 +83,8 @@ func (t *unitTask) reconcile(ctx context.Context, item reconciler.Item) (time.Du
 	return r.settle(ctx, outcomes), nil
 }
 
-// begin reads what is in force and recorded of a unit, as of one moment. It
-// returns false if the unit is not reconciled now, and when it is.
+// begin reads a consistent copy of the state in force and the status of a unit. It
+// returns false, and a delay, if the unit is not reconciled now.
 func (r *unitRun) begin(key schema.Key) (again time.Duration, ok bool) {
 	st, prev := r.decision(key)
 	if st == nil || prev == nil {
@@ -139,8 +139,7 @@ func (r *unitRun) recordWithoutRuntime(backend string) {
 	r.record(v)
 }
 
-// observe asks the runtime about the unit, where it is placed and where it is
-// remembered.
+// observe asks the runtime about the unit at its present and remembered places.
 func (r *unitRun) observe(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
 	defer cancel()
@@ -220,11 +219,10 @@ func (r *unitRun) recordAgain(again time.Duration) time.Duration {
 	return again
 }
 
-// recordIntent records what is about to be executed, and waits until that is on
-// the remote. Repairs do not wait: while the remote is unreachable, Berth keeps
-// what is in force healthy and starts nothing new (DESIGN §3). Continuing a plan
-// that had to wait is the same attempt. It returns false if the unit has to be
-// reconciled again first.
+// recordIntent records the next actions and waits until the record is on the remote.
+// Repairs do not wait: while the remote is unreachable, Berth repairs the units in
+// force and starts nothing new (DESIGN §3). Continuing a plan that had to wait is the
+// same attempt. It returns false if the unit has to be reconciled again first.
 func (r *unitRun) recordIntent(ctx context.Context) (again time.Duration, ok bool, err error) {
 	v, p := &r.view, r.gated.plan
 	key := v.prev.Key

@@ -34,8 +34,8 @@ func (v unitView) makeStatus() plan.Status {
 	return s
 }
 
-// statusOfDecision returns the status of a unit right after the commit changed what
-// it shall be. What was observed stays. prev is nil for a new unit.
+// statusOfDecision returns the status of a unit right after a commit changed its
+// desired state. The observation stays. prev is nil for a new unit.
 func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, commit string) plan.Status {
 	s := plan.Status{Key: key, Phase: plan.PhaseRequested}
 	if prev != nil {
@@ -111,8 +111,8 @@ func (v unitView) failure() string {
 	return v.prev.FailureReason
 }
 
-// memberStatuses returns the status of each member that shall be there, and of each
-// that is still there.
+// memberStatuses returns the status of each desired member and of each member that
+// still exists.
 func (v unitView) memberStatuses() []plan.MemberStatus {
 	observed := map[string]plan.MemberState{}
 	for _, m := range v.observed.Members {
@@ -142,7 +142,7 @@ func (v unitView) memberStatuses() []plan.MemberStatus {
 			put(m)
 		}
 	}
-	// A member that shall be removed keeps its node until it is gone.
+	// A member to be removed keeps its node until it is gone.
 	if u := v.observed.Unit; u != nil {
 		for _, m := range u.Members {
 			if _, ok := observed[m.Name]; ok {

@@ -15,8 +15,8 @@ import (
 type unitView struct {
 	st       *reconciler.State         // in force
 	prev     *plan.Status              // as recorded; never nil
-	want     *schema.EffectiveInstance // as st has it; nil: the unit is to be deleted
-	commit   string                    // that suspends or resumes the unit, if st does
+	want     *schema.EffectiveInstance // from st; nil: the unit is to be deleted
+	commit   string                    // commit that suspends or resumes the unit, if st does
 	plan     plan.Plan                 // still to do, from observed
 	observed plan.Observed
 	outcomes []plan.Outcome // of this reconciliation; nil: no action was executed
@@ -34,8 +34,8 @@ func newView(st *reconciler.State, prev *plan.Status) unitView {
 	return unitView{st: st, prev: prev, want: st.Instance(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review}
 }
 
-// backend returns the backend whose runtime observes the unit: the one that made
-// what is there also removes it.
+// backend returns the backend whose runtime observes the unit: the backend that
+// created the unit also removes it.
 func (v unitView) backend() string {
 	switch o := v.prev.Observed; {
 	case o != nil && o.Unit != nil:
@@ -49,8 +49,8 @@ func (v unitView) backend() string {
 // members returns the placement of the unit's members.
 func (v unitView) members() []plan.Member { return v.st.Placement.Members(v.prev.Key) }
 
-// scope returns where the runtime looks for the unit: where it is placed and where
-// it is remembered; if nothing is remembered, all nodes that may hold it.
+// scope returns the places where the runtime observes the unit: present and remembered
+// ones; without memory, all nodes that may hold it.
 func (v unitView) scope() runtimes.Scope {
 	scope := runtimes.Scope{Key: v.prev.Key, Instance: v.want}
 	add := func(m plan.Member) {
@@ -102,7 +102,7 @@ func (v unitView) makePlan(rules plan.Rules) plan.Plan {
 	})
 }
 
-// converged returns true if the unit is what it shall be.
+// converged returns true if the unit is in its desired state.
 func (v unitView) converged() bool {
 	return !v.pending && v.observed.Presence == plan.Present && len(v.plan.Actions) == 0 && len(v.plan.Blocked) == 0
 }

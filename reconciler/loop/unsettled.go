@@ -9,14 +9,14 @@ import (
 	"berth/schema"
 )
 
-// Left is something that is not as it shall be, and why.
+// Left is a document or unit that has not converged, and the reason.
 type Left struct {
 	What  string
 	Stuck bool // waiting does not help: it needs another commit, or a person
 }
 
-// Unsettled lists, by unit, what is not as it shall be. Nil: every commit is
-// decided, every unit was reconciled and converged, and all is written.
+// Unsettled lists everything that has not converged, by unit. Nil: every commit is
+// decided, every unit was reconciled and converged, and everything is written.
 func (r *Reconciler) Unsettled() []Left {
 	var out []Left
 	st, _, frozen := r.inForce.get()
@@ -49,8 +49,8 @@ func (r *Reconciler) Unsettled() []Left {
 	return out
 }
 
-// unsettledUnit returns what a unit lacks, or nil. A suspended unit lacks nothing.
-// Waiting does not help a unit that a shared runtime is to serve.
+// unsettledUnit returns the reason why a unit is not converged, or nil. A suspended
+// unit is converged. Waiting does not help a unit that needs a shared runtime.
 func unsettledUnit(s *plan.Status, st *reconciler.State) *Left {
 	var want *schema.EffectiveInstance
 	if st != nil {

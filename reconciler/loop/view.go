@@ -10,8 +10,8 @@ import (
 	"berth/schema"
 )
 
-// View is what the loop knows at one moment, for the read API: one decision, and
-// the statuses of all resources. Immutable.
+// View is a consistent view for the read API: one decision, and the statuses of all
+// resources. Immutable.
 type View struct {
 	Main, InForce string // commits: the decided one of main, and the one of berth/in-force
 	Desired       *schema.Desired
@@ -19,9 +19,9 @@ type View struct {
 	Held          []plan.Held
 	Units         plan.Memory
 	Things        map[schema.Key]*plan.ThingStatus
-	// Dates returns when a document came to main, and when it got the content of this
-	// blob, by the dates of the commits; the zero time if that is unknown. It is not
-	// frozen: it learns in the background.
+	// Dates returns the time when a document was added to main, and when it got the
+	// content of this blob, from the dates of the commits; the zero time if unknown. It is
+	// not frozen: the dates are read in the background.
 	Dates func(path, blob string) (created, updated time.Time)
 	// Deleted returns the last deleted instance of a project with that ID or name within
 	// the retention, or false. It is not frozen.
@@ -31,7 +31,7 @@ type View struct {
 // views caches the last View, so that a reader copies nothing: the first reader
 // after a change makes a new one.
 type views struct {
-	mu   sync.Mutex // held while one is made
+	mu   sync.Mutex // held while a View is made
 	last atomic.Pointer[cachedView]
 }
 
@@ -42,7 +42,7 @@ type cachedView struct {
 	version uint64 // of the statuses
 }
 
-// View returns what is known; false before it is known what is in force.
+// View returns the current view; false before the state in force is known.
 func (r *Reconciler) View() (View, bool) {
 	if !r.inForce.known() {
 		return View{}, false
