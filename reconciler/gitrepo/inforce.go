@@ -41,7 +41,7 @@ const (
 // commit of main, so the remote keeps main's commit and its files. If neither the
 // tree nor the held changes differ, WriteInForce returns old and makes no commit.
 //
-// The error is reconciler.ErrConflict if the branch is no longer at old.
+// The error is reconciler.ErrConflict if another process moved the branch from old.
 func (r *Repo) WriteInForce(ctx context.Context, old string, w reconciler.InForce) (string, error) {
 	tip, err := r.writeInForce(ctx, old, w)
 	if err != nil {

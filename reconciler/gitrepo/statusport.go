@@ -37,7 +37,7 @@ func (r *Repo) ReadStatus(ctx context.Context, commit string) (reconciler.Status
 // nothing, it returns old. So a caller may write a batch again on the new tip
 // after a lost response.
 //
-// The error is reconciler.ErrConflict if the branch is no longer at old.
+// The error is reconciler.ErrConflict if another process moved the branch from old.
 func (r *Repo) WriteStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
 	release, err := r.acquire(ctx)
 	if err != nil {

@@ -271,7 +271,7 @@ func statusKind(key schema.Key) string { return string(key.Kind) + "Status" }
 // nothing, Write returns old. So a caller may write a batch again on the new tip
 // after a lost response.
 //
-// The error is reconciler.ErrConflict if the branch is no longer at old.
+// The error is reconciler.ErrConflict if another process moved the branch from old.
 func (r *Branch) Write(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
 	tip, err := r.write(ctx, old, b)
 	if err != nil {
