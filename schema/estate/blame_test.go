@@ -10,7 +10,8 @@ import (
 	"berth/schema/estate"
 )
 
-// claims is a tenant whose people claim the Unix user shared, as several tenants do.
+// claims returns a tenant whose people claim the Unix user shared, as several tenants
+// do.
 func claims(tenant, login string) map[string]string {
 	at := "tenants/" + tenant + "/"
 	return map[string]string{
@@ -56,7 +57,7 @@ func TestHeldMessagesNameNoOtherTenant(t *testing.T) {
 		victim, other := "tenants/"+order[0]+"/roles.yaml", "tenants/"+order[1]+"/roles.yaml"
 		was := with(t, claims(order[0], "max"))
 		now := with(t, claims(order[0], "max"))
-		now[victim] += "  nothing: 1\n" // so that it stays as it was, and is in the way
+		now[victim] += "  nothing: 1\n" // invalid, so that its version in force stays and conflicts
 		for path, content := range claims(order[1], "eve") {
 			now[path] = content
 		}

@@ -18,8 +18,7 @@ import (
 	"berth/schema/estate"
 )
 
-// crowd is a snapshot in which a tenant has more documents than it had, each of
-// which is made when it is read.
+// crowd is a snapshot in which a tenant has additional documents, created when read.
 type crowd struct {
 	schema.Snapshot
 	part     string
@@ -63,14 +62,14 @@ func (c crowd) Read(ctx context.Context, f schema.File, most int) (data []byte, 
 	return data, more, nil
 }
 
-// artifact is a valid document of about so many bytes.
+// artifact returns a valid document of about size bytes.
 func artifact(i, size int) string {
 	name := fmt.Sprintf("a%05d", i)
 	text := "apiVersion: berth/v1\nkind: Artifact\nmetadata: {name: " + name + "}\nspec: {app: slurm, source: hub, reference: a/" + name + ", media_type: a/b}\n"
 	return text + strings.Repeat("#", max(0, size-len(text)))
 }
 
-// without is what a Result says of everybody but one tenant.
+// without returns the result for everybody but one tenant.
 func without(t testing.TB, r *estate.Result, tenant string) string {
 	d := *r.Desired
 	d.Tenants = maps.Clone(d.Tenants)

@@ -134,7 +134,7 @@ func TestBlobID(t *testing.T) {
 	require.Equal(t, "ce013625030ba8dba906f756967f9e9ca394464a", estate.BlobID([]byte("hello\n"))) // git hash-object
 }
 
-// broken is a snapshot of which one part cannot be listed and one file not read.
+// broken is a snapshot with one part that cannot be listed and one unreadable file.
 type broken struct {
 	schema.Snapshot
 	part, file string
@@ -227,10 +227,10 @@ func documentedCodes(t *testing.T, dir string) (codes []string) {
 
 // Every code has a case that gives it.
 func TestCodesAreTested(t *testing.T) {
-	// These need a broken reader, a device file, and a definition whose words
-	// cannot be explained.
+	// These need a broken reader, a device file, or a definition that cannot be
+	// explained.
 	shown := map[string]bool{"file.unreadable": true, "path.mode": true, "schema.value": true}
-	// These are of several repositories: cmd/berth's script tenants shows them.
+	// These need several repositories: cmd/berth's script tenants shows them.
 	maps.Copy(shown, map[string]bool{"conflict.repository": true, "tenant.shadowed": true, "tenant.no-repository": true})
 	archives, err := filepath.Glob("testdata/*.txtar")
 	require.NoError(t, err)

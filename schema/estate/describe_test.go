@@ -14,7 +14,7 @@ import (
 	"berth/schema/load"
 )
 
-// schemaOf is the exported schema of every kind, as a tree.
+// schemaOf returns the exported schema of every kind, as a tree.
 func schemaOf(t *testing.T) map[string]any {
 	data, err := load.JSONSchema(testBackends(t), "", nil)
 	require.NoError(t, err)
@@ -23,8 +23,8 @@ func schemaOf(t *testing.T) map[string]any {
 	return root
 }
 
-// properties visits the properties that a schema has, but those that it only
-// chooses by.
+// properties visits the properties of a schema, except those that it uses only for
+// selection.
 func properties(at string, node any, visit func(path string, of map[string]any)) {
 	switch node := node.(type) {
 	case []any:
@@ -55,7 +55,7 @@ func TestEveryPropertyIsDescribed(t *testing.T) {
 	var silent []string
 	properties("", schemaOf(t)["definitions"], func(path string, of map[string]any) {
 		if strings.HasSuffix(path, "/then.manifest") || strings.HasSuffix(path, "/then.manifest.parameters") {
-			return // a choice of what is described where it stands
+			return // a choice between properties described elsewhere
 		}
 		all++
 		if text, _ := of["description"].(string); strings.TrimSpace(text) == "" {
@@ -66,7 +66,7 @@ func TestEveryPropertyIsDescribed(t *testing.T) {
 	require.Empty(t, silent)
 }
 
-// patterns are all those of a schema.
+// patterns returns all patterns of a schema.
 func patterns(node any) (all []string) {
 	switch node := node.(type) {
 	case []any:
@@ -84,10 +84,10 @@ func patterns(node any) (all []string) {
 	return all
 }
 
-// foreign is what of a pattern ECMA-262 has not, with the flag u that validators
-// set, though Go has it; "": nothing.
+// foreign returns the part of a pattern that Go accepts and ECMA-262 rejects, with the
+// flag u of validators; "" without one.
 func foreign(pattern string) string {
-	const syntax = `^$\.*+?()[]{}|/` // what may be escaped to stand for itself
+	const syntax = `^$\.*+?()[]{}|/` // characters that may be escaped
 	class := false
 	for i := 0; i < len(pattern); i++ {
 		rest := pattern[i:]
@@ -103,7 +103,7 @@ func foreign(pattern string) string {
 			class = c != ']'
 		case c == '[':
 			if strings.HasPrefix(rest, "[]") || strings.HasPrefix(rest, "[^]") {
-				return "[]" // empty there, a bracket here
+				return "[]" // empty in ECMA-262, a bracket in Go
 			}
 			class = true
 		case c == ']':

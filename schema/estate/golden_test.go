@@ -18,7 +18,7 @@ import (
 
 var update = flag.Bool("update", false, "write what is found into testdata")
 
-// lab is examples/lab as a map; it is a fresh one each time.
+// lab is examples/lab as a new map.
 func lab(t testing.TB) map[string]string { return estateFiles(t, "../../examples/lab") }
 
 // campus is examples/campus, which has every kind but Pause.
@@ -39,8 +39,8 @@ func estateFiles(t testing.TB, root string) map[string]string {
 	return files
 }
 
-// render is what is asked of a Result in the golden files: the findings, and
-// what cannot stand although nothing is found in it.
+// render formats a Result for the golden files: the findings, and the documents that are
+// out without a finding.
 func render(r *estate.Result) string {
 	var b strings.Builder
 	wrong := map[string]bool{}
@@ -63,9 +63,9 @@ func TestGolden(t *testing.T) {
 	golden(t, "testdata/campus/*.txtar", campus)
 }
 
-// goldenCases reads an archive: the first directory of a name is the case; its
-// file "want" is what is found, "edit" has lines of PATH: OLD => NEW, and each
-// other file stands in the estate, or is taken away if it is empty.
+// goldenCases reads an archive. The first directory of a name is the case. Its file
+// "want" has the expected output, "edit" has lines of PATH: OLD => NEW. Each other file
+// is added to the estate, or removed if it is empty.
 func goldenCases(t testing.TB, archive *txtar.Archive, base func(testing.TB) map[string]string) map[string]map[string]string {
 	cases := map[string]map[string]string{}
 	for _, f := range archive.Files {
@@ -130,7 +130,7 @@ func invariants(t *testing.T, loader *estate.Loader, files map[string]string, r 
 	again, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
 	require.Equal(t, render(r), render(again), "what is remembered reads the same")
-	require.Same(t, r.Desired.Platform, again.Desired.Platform, "what did not change is shared")
+	require.Same(t, r.Desired.Platform, again.Desired.Platform, "unchanged values are shared")
 
 	for _, d := range r.Diagnostics {
 		require.Positive(t, d.Line, d)
@@ -141,7 +141,7 @@ func invariants(t *testing.T, loader *estate.Loader, files map[string]string, r 
 			require.LessOrEqual(t, d.Line, len(lines), d)
 		}
 	}
-	// A finding in physics leaves biology alone, and the reverse.
+	// A finding in physics does not affect biology, and the reverse.
 	for tenant, key := range map[string]schema.Key{
 		"biology": schema.InstanceKey("biology", "genomes", "assembly"),
 		"physics": schema.InstanceKey("physics", "lattice", "train"),

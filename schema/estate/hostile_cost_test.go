@@ -14,12 +14,12 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// cost is what the corpus cost the process that loaded it.
+// cost is the resource use of the process that loaded the corpus.
 type cost struct {
 	Cases  int
-	Worst  time.Duration // processor time of the dearest case
+	Worst  time.Duration // processor time of the slowest case
 	Name   string
-	Memory int // KiB, the most that was resident at once
+	Memory int // KiB, maximum resident size
 }
 
 const asChild = "BERTH_TEST_LOAD_THE_CORPUS"
@@ -45,13 +45,13 @@ func TestHostileCorpusIsCheap(t *testing.T) {
 	require.GreaterOrEqual(t, c.Cases, 300)
 	slower := 1
 	if raced() {
-		slower = 20 // what the race detector may cost
+		slower = 20 // factor for the race detector
 	}
 	require.LessOrEqual(t, c.Worst, time.Duration(slower)*time.Second, c.Name)
 	require.LessOrEqual(t, c.Memory, slower*512<<10)
 }
 
-// raced says whether the race detector is built in.
+// raced reports whether the race detector is built in.
 func raced() bool {
 	info, _ := debug.ReadBuildInfo()
 	return info != nil && slices.ContainsFunc(info.Settings, func(s debug.BuildSetting) bool { return s.Key == "-race" && s.Value == "true" })

@@ -21,7 +21,7 @@ import (
 	"berth/schema/load"
 )
 
-// seeds are the documents of the corpus that are not too long to be changed.
+// seeds returns the documents of the corpus that are short enough to mutate.
 func seeds(f *testing.F) (texts []string) {
 	for _, h := range corpus(f) {
 		for _, path := range h.touched {
@@ -34,8 +34,8 @@ func seeds(f *testing.F) (texts []string) {
 	return slices.Compact(texts)
 }
 
-// canonical is a value as JSON, and whether YAML can say it: JSON writes very
-// large and very small numbers with an exponent, which the gate does not read.
+// canonical returns a value as JSON, and whether YAML can express it: JSON writes very
+// large and very small numbers with an exponent, which the reader does not accept.
 func canonical(t *testing.T, value any) (data []byte, plain bool) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
@@ -61,7 +61,7 @@ func canonical(t *testing.T, value any) (data []byte, plain bool) {
 	return bytes.TrimSpace(b.Bytes()), plain
 }
 
-// inside says that findings stand in the text they are about, and can be shown.
+// inside checks that findings are at positions in their text, and can be displayed.
 func inside(t *testing.T, text []byte, findings []schema.Diagnostic) {
 	lines := strings.Split(string(text), "\n")
 	for _, d := range findings {
@@ -73,9 +73,9 @@ func inside(t *testing.T, text []byte, findings []schema.Diagnostic) {
 	}
 }
 
-// FuzzGate: whatever the bytes, the gate says what is wrong and where, or what
-// they mean; what it means, written out again, means the same; and where another
-// reader reads it too, that one reads the same.
+// FuzzGate: for any bytes, the reader returns findings with positions or a value. The
+// value, written again, reads as the same value. If another YAML reader accepts the
+// text, it reads the same value.
 func FuzzGate(f *testing.F) {
 	for _, text := range seeds(f) {
 		f.Add([]byte(text))
@@ -115,8 +115,8 @@ func FuzzGate(f *testing.F) {
 	})
 }
 
-// FuzzPlace: a path is that of one document, or of none. Its key says it again,
-// and belongs to whom the path does.
+// FuzzPlace: a path is that of one document, or of none. Its key gives the same path,
+// and belongs to the path's owner.
 func FuzzPlace(f *testing.F) {
 	for _, h := range corpus(f) {
 		for _, path := range h.touched {
@@ -154,8 +154,8 @@ func FuzzPlace(f *testing.F) {
 	})
 }
 
-// FuzzDocument: whatever stands in one tenant's document, the reader does not
-// break on it, and the other tenant is as it was.
+// FuzzDocument: any content of one tenant's document leaves the reader intact and the
+// other tenant unchanged.
 func FuzzDocument(f *testing.F) {
 	for _, text := range seeds(f) {
 		f.Add([]byte(text))

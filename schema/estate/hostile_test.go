@@ -42,13 +42,13 @@ type hostile struct {
 	class, name string
 	files       map[string]string
 	modes       map[string]uint32
-	touched     []string // files that are not as in the base
+	touched     []string // files that differ from the base
 	harmless    bool
 	want        []string
-	ids         []string // of vulnerabilities it replays
+	ids         []string // of replayed vulnerabilities
 }
 
-// near are short names of directories and files that the cases are about.
+// near are short names of the directories and files of the cases.
 var near = strings.NewReplacer(
 	"$train", "tenants/physics/projects/lattice/instances/train.yaml",
 	"$lattice", "tenants/physics/projects/lattice",
@@ -88,8 +88,7 @@ func unescape(t require.TestingT, s string) string {
 	})
 }
 
-// escape makes a finding readable: nothing in it may do to the reader of the
-// corpus what it does in an estate.
+// escape makes a finding readable and harmless to a reader of the corpus.
 func escape(s string) string {
 	var b strings.Builder
 	for len(s) > 0 {
@@ -113,7 +112,7 @@ func escape(s string) string {
 
 func parseHostile(t require.TestingT, class, name, text string, base map[string]string) hostile {
 	h := hostile{class: class, name: name, files: maps.Clone(base), modes: map[string]uint32{}, ids: known.FindAllString(text, -1)}
-	open := "" // the file that lines with "|" go into
+	open := "" // current file of the lines with "|"
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if block, ok := strings.CutPrefix(line, "|"); ok {
@@ -221,8 +220,8 @@ func (m moded) Files(ctx context.Context, p schema.Part) ([]schema.File, error) 
 	return files, err
 }
 
-// findings is what render prints, fit to be read: of more than four findings of
-// a file in a row that have one code, the first two and the last.
+// findings returns the output of render in readable form. Of more than four consecutive
+// findings of a file with one code, it keeps the first two and the last.
 func findings(r *estate.Result) (lines []string) {
 	safe := *r
 	safe.Diagnostics = slices.Clone(r.Diagnostics)
@@ -297,7 +296,7 @@ func TestHostileCorpus(t *testing.T) {
 	}
 }
 
-// rewriteHostile writes what was found into the archives.
+// rewriteHostile writes the findings into the archives.
 func rewriteHostile(t *testing.T, found map[string]string) {
 	archives, err := filepath.Glob("testdata/hostile/*.txtar")
 	require.NoError(t, err)

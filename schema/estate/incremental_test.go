@@ -15,11 +15,11 @@ import (
 	"berth/schema/load"
 )
 
-// work is what a load did, counted.
+// work counts the work of a load.
 type work struct {
 	listed, read      []string
-	trees             int // not found in the cache
-	tenants, projects int // not shared with what was loaded before
+	trees             int // cache misses
+	tenants, projects int // not shared with earlier loads
 }
 
 func workOf(before, after *Result, listed, read []string, trees int) work {
@@ -54,8 +54,8 @@ func TestAChangeCostsWhatItChanges(t *testing.T) {
 	})
 }
 
-// changeCosts holds the costs of changes against each other in estates to which
-// warn adds so many warnings.
+// changeCosts compares the costs of changes in estates to which warn adds so many
+// warnings.
 func changeCosts(t *testing.T, warn func(files map[string]string) int) {
 	ctx := context.Background()
 	const roles = "tenants/t001/projects/p3/roles.yaml"
@@ -82,7 +82,7 @@ func changeCosts(t *testing.T, warn func(files map[string]string) int) {
 			f, err := l.InForce(ctx, now, was, nil)
 			require.NoError(t, err)
 			require.Empty(t, f.Held)
-			require.Same(t, f.Main, f.Result, "what differs in nothing is the same")
+			require.Same(t, f.Main, f.Result, "equal results are the same pointer")
 			cost = append(cost, workOf(before, f.Result, listed, read, l.CacheStats().Misses-misses))
 			was, before = now.Snapshot, f.Result
 		}
@@ -125,8 +125,8 @@ func TestFindingsFollowTheNodes(t *testing.T) {
 	require.Equal(t, 1, change(nodes, "gpu-new", "gpu-a100-4"))
 }
 
-// warned is the campus with warnings that last: of the tenants' own documents and
-// of their projects', one of them more than are told.
+// warned is the campus with lasting warnings in the tenants' own documents and in those
+// of their projects, one more than are displayed.
 func warned(t testing.TB) map[string]string {
 	files := treeOf(t, "../../examples/campus")
 	many := make([]string, load.MaxFindings+5)

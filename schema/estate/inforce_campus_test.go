@@ -21,7 +21,7 @@ const (
 	proteins   = "tenants/biology/projects/proteins/"
 )
 
-// change is one file that people change: OLD => NEW, "" to remove it, or all of it.
+// change is an edit of one file: OLD => NEW, "" to remove it, or its whole content.
 type change struct{ path, what string }
 
 func changed(t testing.TB, files map[string]string, changes []change) map[string]string {
@@ -80,7 +80,7 @@ func TestNamesOfNoNode(t *testing.T) {
 	r, err := l.Load(t.Context(), estate.Files(files))
 	require.NoError(t, err)
 	for _, d := range r.Diagnostics {
-		require.NotEqual(t, "ref.no-node", d.Code, "what cannot be read may have it")
+		require.NotEqual(t, "ref.no-node", d.Code, "an unreadable node may have the name")
 	}
 }
 
@@ -191,8 +191,8 @@ func TestInForceOfReferences(t *testing.T) {
 	}
 }
 
-// campusEdits are what may happen to a file of the campus: that it goes, is
-// broken, or becomes what it is in one of the golden cases.
+// campusEdits has the possible edits of each campus file: removal, damage, or its
+// content in a golden case.
 func campusEdits(t *testing.T) map[string][]string {
 	base := campus(t)
 	all := map[string][]string{}
@@ -212,7 +212,7 @@ func campusEdits(t *testing.T) map[string][]string {
 			}
 		}
 	}
-	for _, contents := range all { // cases come in no order
+	for _, contents := range all { // the order of cases is random
 		slices.Sort(contents)
 	}
 	return all
@@ -268,5 +268,5 @@ func TestAnEndpointThatIsNoneHoldsNothing(t *testing.T) {
 	was[account] = strings.Replace(was[account], "app-instnaces", "app instances", 1)
 	r, err := newLoader(t).Load(t.Context(), estate.Files(was))
 	require.NoError(t, err)
-	require.True(t, schema.HasErrors(r.Diagnostics), "what is none of any version's")
+	require.True(t, schema.HasErrors(r.Diagnostics), "an endpoint of no version")
 }

@@ -15,7 +15,7 @@ import (
 	"berth/schema/estate"
 )
 
-// with is lab with files written over; "" removes one.
+// with is lab with files replaced; "" removes one.
 func with(t testing.TB, over map[string]string) map[string]string {
 	files := lab(t)
 	for path, content := range over {
@@ -39,7 +39,7 @@ func inForce(t testing.TB, l *estate.Loader, main, previous map[string]string, c
 	return f
 }
 
-// told is a Force in few words.
+// told summarises a Force.
 func told(f *estate.Force) string {
 	var b strings.Builder
 	for _, h := range f.Held {
@@ -75,7 +75,7 @@ func TestInForce(t *testing.T) {
 			after: map[string]string{lattice + "instances/new.yaml": fmt.Sprintf(instance, "new", 1)}},
 		"a valid deletion comes through": {
 			after: map[string]string{trainFile: ""}},
-		"a changed file that is wrong stays as it was": {
+		"an invalid changed file keeps its version in force": {
 			after: map[string]string{trainFile: bad},
 			want:  "invalid " + trainFile + ": as before\n"},
 		"a new file that is wrong is not there": {
@@ -85,7 +85,7 @@ func TestInForce(t *testing.T) {
 			fresh: true,
 			after: map[string]string{trainFile: bad},
 			want:  "invalid " + trainFile + ": not there\n"},
-		"what needs a wrong new file is held too": {
+		"a document that needs an invalid new file is held too": {
 			after: map[string]string{
 				physics + "projects/new/project.yaml":            bad,
 				physics + "projects/new/entitlements/slurm.yaml": lab(t)[lattice+"entitlements/slurm.yaml"],
@@ -93,7 +93,7 @@ func TestInForce(t *testing.T) {
 			want: "needs " + physics + "projects/new/entitlements/slurm.yaml: not there\n" +
 				"needs " + physics + "projects/new/instances/train.yaml: not there\n" +
 				"invalid " + physics + "projects/new/project.yaml: not there\n"},
-		"what needs a wrong changed file is not held": {
+		"a document that needs an invalid changed file is not held": {
 			after: map[string]string{app: bad, trainFile: fmt.Sprintf(instance, "train", 2)},
 			want:  "invalid " + app + ": as before\n"},
 		"a deleted file that something in force needs is put back": {
@@ -176,7 +176,7 @@ func TestNothingIsDestroyedByMistake(t *testing.T) {
 	_, err := l.InForce(ctx, estate.Files(map[string]string{"README.md": "x"}), estate.Files(lab(t)), nil)
 	require.ErrorIs(t, err, estate.ErrEmpty)
 	_, err = l.InForce(ctx, estate.Files(nil), nil, nil)
-	require.NoError(t, err, "an estate that never held anything is no mistake")
+	require.NoError(t, err, "an empty estate without a predecessor is valid")
 	for _, part := range []string{"platform", "tenants/physics"} {
 		other := broken{Snapshot: estate.Files(with(t, map[string]string{part + "/x.md": "x"})), part: part}
 		_, err = l.InForce(ctx, estate.Files(lab(t)), other, nil)
@@ -187,8 +187,8 @@ func TestNothingIsDestroyedByMistake(t *testing.T) {
 		}
 	}
 
-	// What is in force no longer loads, as after an upgrade with stricter
-	// definitions: somebody must say what is to become of it.
+	// The version in force is no longer valid, as after an upgrade with stricter
+	// definitions: a person must decide.
 	was := with(t, map[string]string{trainFile: "a: 1\n"})
 	_, err = l.InForce(ctx, estate.Files(was), estate.Files(was), nil)
 	require.ErrorIs(t, err, estate.ErrInForce)
@@ -222,7 +222,7 @@ func TestChecks(t *testing.T) {
 	require.Empty(t, inForce(t, l, wide, wide, check).Held)
 }
 
-// edits are what may happen to a file of an estate.
+// edits has the possible edits of each file of an estate.
 func edits(t *testing.T) map[string][]string {
 	files := lab(t)
 	all := map[string][]string{}
@@ -240,7 +240,7 @@ func edits(t *testing.T) map[string][]string {
 	return all
 }
 
-// history draws a valid estate and a tree that people made of it.
+// history draws a valid estate and an edited tree of it.
 func history(t *rapid.T, files map[string]string, all map[string][]string, only string) map[string]string {
 	out := maps.Clone(files)
 	var paths []string
@@ -319,7 +319,7 @@ func TestTenantsDoNotDisturbEachOther(t *testing.T) {
 func tenantsDoNotDisturbEachOther(t *testing.T, base map[string]string, all map[string][]string) {
 	l := newLoader(t)
 	rapid.Check(t, func(rt *rapid.T) {
-		// The same change, with and without what physics does besides.
+		// The same change, with and without further changes in physics.
 		without := history(rt, history(rt, base, all, "platform/"), all, "tenants/biology/")
 		both := history(rt, without, all, "tenants/physics/")
 		biology := func(main map[string]string) map[string]string {

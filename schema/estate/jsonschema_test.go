@@ -22,8 +22,8 @@ import (
 	"berth/schema/load"
 )
 
-// exported are the schemas editors get, compiled by somebody else's validator:
-// those of each kind, and under "" that of all.
+// exported has the schemas for editors, compiled by an independent validator: one for
+// each kind, and under "" the one for all.
 func exported(t testing.TB) map[schema.Kind]*jsonschema.Schema {
 	t.Helper()
 	backends := testBackends(t)
@@ -52,7 +52,7 @@ func compiled(t testing.TB, data []byte) *jsonschema.Schema {
 	return s
 }
 
-// kindsOf lists the kinds, as the schema of all of them does.
+// kindsOf lists the kinds in the schema of all of them.
 func kindsOf(t testing.TB) []schema.Kind {
 	data, err := load.JSONSchema(nil, "", nil)
 	require.NoError(t, err)
@@ -103,11 +103,11 @@ func TestExamplesPassTheExportedSchema(t *testing.T) {
 	require.Len(t, seen, 20)
 }
 
-// structural says what a document's findings come to as far as a schema can
-// know: bad, good, or nothing to compare.
+// structural returns the result of a document's findings as far as a schema can know:
+// bad, good, or not comparable.
 func structural(findings []schema.Diagnostic) (bad, comparable bool) {
 	shape := []string{"schema.unknown-field", "schema.missing-field", "schema.type", "schema.enum", "schema.range", "schema.pattern", "schema.length", "schema.api-version"}
-	// Fields whose need hangs on another field's value.
+	// Fields that another field's value makes necessary.
 	conditional := []string{"spec.host", "spec.directory", "spec.instance", "spec.member", "spec.labels"}
 	for _, d := range findings {
 		kind, _, _ := strings.Cut(d.Code, ".")
@@ -116,7 +116,7 @@ func structural(findings []schema.Diagnostic) (bad, comparable bool) {
 			return false, false
 		case d.Code == "schema.missing-field" && slices.Contains(conditional, d.Path):
 			return false, false
-		case strings.HasPrefix(d.Path, "spec.config."): // whose config it is stands elsewhere
+		case strings.HasPrefix(d.Path, "spec.config."): // the version of the config is another document
 		case slices.Contains(shape, d.Code):
 			bad = true
 		}
@@ -210,7 +210,7 @@ func TestExportedSchemaAgreesWithTheReader(t *testing.T) {
 	require.Less(t, refused, all)
 }
 
-// mutate changes one thing somewhere in a value.
+// mutate changes one place in a value.
 func mutate(t *rapid.T, value map[string]any) {
 	for {
 		keys := append(sorted(value), "")

@@ -27,7 +27,7 @@ func labLoader(t testing.TB) *Loader {
 	return l
 }
 
-// counting counts what is asked of a snapshot.
+// counting counts the calls of a snapshot.
 type counting struct {
 	schema.Snapshot
 	lists, reads *[]string
@@ -61,8 +61,8 @@ func TestReloadCostsTheChange(t *testing.T) {
 	require.Same(t, first.Desired.Tenants["biology"], second.Desired.Tenants["biology"])
 	require.NotSame(t, first.Desired.Tenants["physics"], second.Desired.Tenants["physics"])
 
-	// A new node leaves every tenant as it was; a new version of an app in
-	// use is looked at by every tenant, and changes none.
+	// A new node leaves every tenant unchanged. A new version of an app in use makes
+	// every tenant be judged again, and changes none.
 	files["platform/nodes/dev-gpu-99.yaml"] = strings.NewReplacer("dev-gpu-3", "dev-gpu-99", "10.77.0.13", "10.77.0.99").Replace(files["platform/nodes/dev-gpu-3.yaml"])
 	files["platform/catalog/slurm/23-11.yaml"] = strings.NewReplacer("name: 22-05", "name: 23-11", "22.05.8", "23.11.4").Replace(files["platform/catalog/slurm/22-05.yaml"])
 	third, err := l.Load(context.Background(), Files(files))
@@ -233,8 +233,8 @@ func TestOneTenantTakesFewRounds(t *testing.T) {
 			before[fmt.Sprintf("tenants/chain/projects/p%d/project.yaml", i)] = fmt.Sprintf("apiVersion: berth/v1\nkind: Project\nmetadata: {name: p%d}\nspec: {display_name: P}\n", i)
 			before[path(i)] = binding(i, 21000+i)
 		}
-		// Each person takes the uid of the next; the last one's does not work,
-		// stays, and is in the way of the one before, and so on.
+		// Each person takes the uid of the next. The last one's claim fails, so the
+		// version in force stays and conflicts with the one before, and so on.
 		main := maps.Clone(before)
 		for i := range tc.length {
 			main[path(i)] = binding(i, 21001+i)
@@ -253,7 +253,7 @@ func TestOneTenantTakesFewRounds(t *testing.T) {
 	}
 }
 
-// failing is a snapshot of which one file cannot be read.
+// failing is a snapshot with one unreadable file.
 type failing struct {
 	schema.Snapshot
 	file string

@@ -13,7 +13,7 @@ import (
 
 const latticeRoles = lattice + "roles.yaml"
 
-// members is a RoleBinding of "login unix-user uid" each.
+// members returns a RoleBinding of "login unix-user uid" each.
 func members(of ...string) string {
 	var b strings.Builder
 	b.WriteString("apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  members:\n")

@@ -28,7 +28,7 @@ func TestAnUnreadableTenantStaysAsItWas(t *testing.T) {
 		require.NoError(rt, err)
 		previous := contents(rt, first.Snapshot)
 		main := history(rt, previous, all, "")
-		n++ // or the loader knows the part, having read the same before
+		n++ // or the loader has read an equal part before
 		main[part+"/unknown.md"] = fmt.Sprint(n)
 		untouched := maps.Clone(main)
 		maps.DeleteFunc(untouched, func(path, _ string) bool { return strings.HasPrefix(path, part+"/") })
@@ -42,7 +42,7 @@ func TestAnUnreadableTenantStaysAsItWas(t *testing.T) {
 		require.NoError(rt, err)
 		require.False(rt, schema.HasErrors(got.Result.Diagnostics))
 		require.Equal(rt, contents(rt, want.Snapshot), contents(rt, got.Snapshot))
-		require.Equal(rt, []string{part}, got.Main.Unreadable, "and it is told")
+		require.Equal(rt, []string{part}, got.Main.Unreadable, "the unreadable part is reported")
 
 		i := slices.IndexFunc(got.Held, func(h estate.Held) bool { return h.File == part })
 		require.GreaterOrEqual(rt, i, 0)
@@ -56,7 +56,7 @@ func TestAnUnreadableTenantStaysAsItWas(t *testing.T) {
 	})
 }
 
-// hash is that of a part, or "".
+// hash returns the hash of a part, or "".
 func hash(t require.TestingT, snap schema.Snapshot, part string) string {
 	parts, err := snap.Parts(context.Background())
 	require.NoError(t, err)

@@ -22,11 +22,11 @@ func TestOneDocumentForOneVersionOfAnApp(t *testing.T) {
 		require.Equal(t, "invalid "+file+": not there\n", told(f))
 		require.Contains(t, f.Held[0].Message, "22-05 is version 22.05.8 of slurm already (platform/catalog/slurm/22-05.yaml:")
 
-		// A new estate takes the first by name and what it needs.
+		// A new estate takes the first by name and the documents that it needs.
 		f = inForce(t, l, both, nil)
 		require.NotEmpty(t, told(f))
 
-		// An estate in which an earlier Berth brought both into force goes on.
+		// An estate in which an earlier Berth brought both into force continues.
 		f = inForce(t, l, with(t, map[string]string{file: copyAs(name), "README.md": "x"}), both)
 		require.Empty(t, told(f))
 		require.Len(t, f.Result.Desired.Platform.Versions["slurm"], 2)

@@ -16,7 +16,7 @@ import (
 	"berth/examples/large"
 )
 
-// asked is what a judge is asked: a value and the definition for it.
+// asked is an input of a judge: a value and its definition.
 type asked struct {
 	def   string
 	value map[string]any
@@ -55,8 +55,8 @@ func testJudge(t testing.TB) *judge {
 	return j
 }
 
-// agree holds that what the shape accepts CUE accepts, as the same document, and
-// says whether the shape did.
+// agree checks that CUE accepts a value that the shape accepts, as the same document. It
+// reports whether the shape accepted it.
 func agree(t require.TestingT, j *judge, def string, value any) bool {
 	d := j.defs[def]
 	if !d.plain {
@@ -82,7 +82,7 @@ func agree(t require.TestingT, j *judge, def string, value any) bool {
 func TestTheExamplesNeedNoCUE(t *testing.T) {
 	j := testJudge(t)
 	for _, def := range sortedNames(j.defs) {
-		if def != parametersDef("slurm") { // it has a list by default, and there are few
+		if def != parametersDef("slurm") { // its default contains a list, and there are few
 			require.True(t, j.defs[def].plain, def)
 		}
 	}
@@ -95,7 +95,7 @@ func TestTheExamplesNeedNoCUE(t *testing.T) {
 // and no other defaults.
 func TestTheShapeAgreesWithCUE(t *testing.T) {
 	j, all := testJudge(t), askedOf(t)
-	var pool []any // values that stand somewhere
+	var pool []any // values from documents
 	var names []string
 	var gather func(v any)
 	gather = func(v any) {

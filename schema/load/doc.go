@@ -21,17 +21,17 @@
 //	file.control             control, invisible or bidirectional characters, or heaps of combining marks
 //	file.unreadable          the reader failed on the file
 //	file.more                findings beyond the first 25 of a file (note)
-//	path.misplaced           no kind of document stands at this path
+//	path.misplaced           no kind of document belongs at this path
 //	path.stray               neither a document nor README.md
 //	path.extension           .yml or .json instead of .yaml
 //	path.case                upper case in the path
-//	path.name                a name that is no identifier
+//	path.name                a name that is not an identifier
 //	path.name-mismatch       metadata.name is not what the path says
-//	path.kind                a document of another kind stands here
+//	path.kind                a document of another kind belongs here
 //	path.symlink             a symbolic link
 //	path.executable          the executable bit
 //	path.submodule           a submodule
-//	path.mode                some other thing that is no plain file
+//	path.mode                another file that is not a regular file
 //	yaml.syntax              not YAML
 //	yaml.tab                 a tab in the indentation
 //	yaml.empty               no document

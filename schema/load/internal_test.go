@@ -235,6 +235,6 @@ func TestFieldPathsAreUnambiguous(t *testing.T) {
 // A reader that breaks on a file that stands in a wrong place breaks nothing
 // else.
 func TestMisplacedBreaksNothing(t *testing.T) {
-	doc := &Document{} // it has no finding to add to
+	doc := &Document{} // it has no finding to extend
 	require.Same(t, doc, misplaced(doc, []byte("kind: Instance\n"), false))
 }

@@ -17,7 +17,7 @@ func TestAPanicStaysWithItsFile(t *testing.T) {
 	r, err := NewReader(labBackends(t))
 	require.NoError(t, err)
 	r.judges = make(chan *judge, 1)
-	broken := &judge{defs: map[string]definition{}} // it has no context: it panics on use
+	broken := &judge{defs: map[string]definition{}} // without a context it panics on use
 	for _, kind := range kinds() {
 		broken.defs[kind] = definition{}
 	}
@@ -41,8 +41,8 @@ func TestValidationsLeaveNothingBehind(t *testing.T) {
 	require.Less(t, growth, 4<<20)
 }
 
-// heapGrowth is by how many bytes the heap grows over validations of one
-// document that changes each time, after some that warm up.
+// heapGrowth returns the growth of the heap, in bytes, over validations of one changing
+// document, after some to warm up.
 func heapGrowth(t testing.TB, warm, validations int) int {
 	r, err := NewReader(labBackends(t))
 	require.NoError(t, err)
@@ -71,7 +71,7 @@ func heapGrowth(t testing.TB, warm, validations int) int {
 	return heap() - before
 }
 
-// BenchmarkHeapGrowth reports what a hundred thousand validations leave behind.
+// BenchmarkHeapGrowth reports the heap growth of a hundred thousand validations.
 func BenchmarkHeapGrowth(b *testing.B) {
 	for b.Loop() {
 		b.ReportMetric(float64(heapGrowth(b, 1_000, 100_000))/(1<<20), "MiB")
