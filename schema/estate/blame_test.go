@@ -21,10 +21,10 @@ func claims(tenant, login string) map[string]string {
 	}
 }
 
-// TestConflictBlamesWhatIsNotInForce: of two tenants that claim one Unix user the one
-// in force is right, whichever comes first by name. The finding has both places; its
-// message names no other tenant's file.
-func TestConflictBlamesWhatIsNotInForce(t *testing.T) {
+// Of two tenants that claim one Unix user, the claim in force is valid, for any
+// order of names. The finding has both positions; its message names no other
+// tenant's file.
+func TestConflictIsReportedAtNewClaim(t *testing.T) {
 	l := newLoader(t)
 	ctx := context.Background()
 	for _, new := range []string{"aaa", "zzz"} {
@@ -49,8 +49,8 @@ func TestConflictBlamesWhatIsNotInForce(t *testing.T) {
 	}
 }
 
-// TestHeldMessagesNameNoOtherTenant: why a document is held is shown to its tenant,
-// which may know its own files and the platform's.
+// The reason of a held document names only files of its own tenant and of the
+// platform.
 func TestHeldMessagesNameNoOtherTenant(t *testing.T) {
 	l := newLoader(t)
 	for _, order := range [][2]string{{"aaa", "zzz"}, {"zzz", "aaa"}} {

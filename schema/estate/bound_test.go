@@ -85,9 +85,9 @@ func without(t testing.TB, r *estate.Result, tenant string) string {
 	return string(data)
 }
 
-// Ten thousand documents of 60 KiB in one tenant cost no more than what it takes
-// to know that they are too many, and that once; nobody else has anything of it.
-func TestATenantThatDeclaresTooMuchIsAloneWithIt(t *testing.T) {
+// Ten thousand documents of 60 KiB in one tenant are read only up to the bound,
+// and only once. Other tenants are not affected.
+func TestTooLargeTenantAffectsNoOther(t *testing.T) {
 	ctx := context.Background()
 	base := estate.Files(lab(t))
 	l := newLoader(t)
@@ -121,8 +121,8 @@ func TestATenantThatDeclaresTooMuchIsAloneWithIt(t *testing.T) {
 	require.True(t, maps.Equal(contents(t, base), contents(t, force.Snapshot)))
 }
 
-// So many small ones are not read at all.
-func TestATenantOfTooManyFilesIsNotRead(t *testing.T) {
+// A tenant with too many small files is not read at all.
+func TestTenantOfTooManyFilesIsNotRead(t *testing.T) {
 	main := crowd{estate.Files(lab(t)), "tenants/physics", 20_000, func(i int) string { return artifact(i, 0) }, new(atomic.Int64)}
 	l := newLoader(t)
 	got, err := l.Load(context.Background(), main)
@@ -132,9 +132,9 @@ func TestATenantOfTooManyFilesIsNotRead(t *testing.T) {
 	require.NotNil(t, got.Desired.Instance(schema.InstanceKey("biology", "genomes", "assembly")))
 }
 
-// What is in force and may not go, and what is new, may be too much together
-// though neither is: then the new waits, and nobody else does.
-func TestWhatIsHeldCountsToo(t *testing.T) {
+// Files in force that cannot be deleted and new files may exceed the bound
+// together. The new files are then held, and no other tenant is affected.
+func TestHeldFilesCountTowardsBound(t *testing.T) {
 	ctx := context.Background()
 	l := newLoader(t)
 	const of = "tenants/biology/tenant.yaml"

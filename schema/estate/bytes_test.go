@@ -24,8 +24,8 @@ import (
 
 const trainFile = "tenants/physics/projects/lattice/instances/train.yaml"
 
-// What no archive can show: bytes that are no text, and files that are none.
-func TestBytes(t *testing.T) {
+// Cases that an archive cannot contain: invalid bytes, and special files.
+func TestInvalidBytesAndFileModes(t *testing.T) {
 	text := lab(t)[trainFile]
 	for name, tc := range map[string]struct{ content, want string }{
 		"one megabyte":       {strings.Repeat("# padding\n", 1<<20/10), "1:1: error: larger than 64 KiB: split it, a document declares one thing [file.too-large]"},
@@ -56,7 +56,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// What costs most must cost little: hostile files of the largest size.
+// The most expensive hostile files of the largest size are cheap to read.
 func TestHostileFilesAreCheap(t *testing.T) {
 	head := "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train}\nspec:\n  app: slurm\n  version: 22-05\n  display_name: T\n"
 	for name, content := range map[string]string{
@@ -97,8 +97,8 @@ func repeat(format string, n int) string {
 	return b.String()
 }
 
-// A directory is told as Git would store it.
-func TestDir(t *testing.T) {
+// A directory is listed as Git would store it.
+func TestDirListsLinksLikeGit(t *testing.T) {
 	dir := t.TempDir()
 	for path, content := range lab(t) {
 		name := filepath.Join(dir, filepath.FromSlash(path))
@@ -156,8 +156,8 @@ func (b broken) Read(ctx context.Context, f schema.File, most int) ([]byte, bool
 	return b.Snapshot.Read(ctx, f, most)
 }
 
-// Of a part that cannot be read nothing is known; the others are read all the same.
-func TestAnUnreadablePartStaysAlone(t *testing.T) {
+// The content of an unreadable part is unknown; the other parts are read.
+func TestUnreadablePartAffectsNoOther(t *testing.T) {
 	for name, snap := range map[string]schema.Snapshot{
 		"listing": broken{Snapshot: estate.Files(lab(t)), part: "tenants/physics"},
 		"reading": broken{Snapshot: estate.Files(lab(t)), file: trainFile},
@@ -174,8 +174,8 @@ func TestAnUnreadablePartStaysAlone(t *testing.T) {
 	}
 }
 
-// A name made to break a terminal or a walk is a finding like any other.
-func TestPoisonousNames(t *testing.T) {
+// A file name with control characters or path tricks is a finding like any other.
+func TestHostileFileNamesAreFindings(t *testing.T) {
 	for _, name := range []string{"a\nb.yaml", "a\u202eb.yaml", "\x1b[2J.yaml", "a\xff.yaml"} {
 		files := lab(t)
 		files["tenants/physics/projects/lattice/instances/"+name] = "x"
@@ -187,7 +187,7 @@ func TestPoisonousNames(t *testing.T) {
 	}
 }
 
-// Every code that is given is documented, and the reverse.
+// Every code in the source is documented, and the reverse.
 func TestCodesAreDocumented(t *testing.T) {
 	given, documented := map[string]bool{}, map[string]bool{}
 	code := regexp.MustCompile(`"((?:file|part|path|yaml|schema|ref|conflict|tenant|kind)\.[a-z][a-z-]+)"`)
@@ -225,7 +225,7 @@ func documentedCodes(t *testing.T, dir string) (codes []string) {
 	return codes
 }
 
-// Every code has a case that gives it.
+// Every code has a case with that finding.
 func TestCodesAreTested(t *testing.T) {
 	// These need a broken reader, a device file, or a definition that cannot be
 	// explained.

@@ -11,10 +11,10 @@ import (
 	"berth/schema/estate"
 )
 
-// TestKindsWithoutEffectAreWarnedOf: each valid document of a kind that Berth does
-// nothing for has a warning, as has what a shared runtime is to carry; nothing else
-// has. One that is invalid has its errors.
-func TestKindsWithoutEffectAreWarnedOf(t *testing.T) {
+// Each valid document of a kind without effect has a warning, and so does an
+// instance on a shared runtime. No other document has one. An invalid document has
+// its errors.
+func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
 	l := newLoader(t)
 	files := campus(t)
 	const invalid = "platform/queues/physics.yaml"

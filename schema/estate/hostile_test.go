@@ -253,8 +253,8 @@ func findings(r *estate.Result) (lines []string) {
 
 func (h hostile) snapshot() schema.Snapshot { return moded{estate.Files(h.files), h.modes} }
 
-// TestHostileCorpus: each case has the findings it must have, at the places it
-// must have them, and what is refused is not in what is read.
+// Each case has exactly the expected findings at their positions, and a refused
+// document is not in Desired.
 func TestHostileCorpus(t *testing.T) {
 	loader := newLoader(t)
 	found := map[string]string{}
@@ -319,9 +319,9 @@ func rewriteHostile(t *testing.T, found map[string]string) {
 	}
 }
 
-// TestHostileCorpusIsWhole: the corpus has the classes and the size that are
-// promised, no two cases are the same, and past vulnerabilities are named.
-func TestHostileCorpusIsWhole(t *testing.T) {
+// The corpus has the promised classes and size, no duplicate cases, and the names
+// of past vulnerabilities.
+func TestHostileCorpusIsComplete(t *testing.T) {
 	refused, ids, trees := map[string]int{}, map[string]bool{}, map[string]string{}
 	total := 0
 	for _, h := range corpus(t) {

@@ -41,8 +41,8 @@ func workOf(before, after *Result, listed, read []string, trees int) work {
 
 // One change costs the same in a small estate and in one ten times as large: its
 // document is read, its tree judged, and its project built. Warnings in other
-// documents change nothing of that.
-func TestAChangeCostsWhatItChanges(t *testing.T) {
+// documents do not matter.
+func TestReloadCostIsIndependentOfEstateSize(t *testing.T) {
 	t.Run("clean", func(t *testing.T) { changeCosts(t, func(map[string]string) int { return 0 }) })
 	t.Run("warned", func(t *testing.T) {
 		changeCosts(t, func(files map[string]string) int {
@@ -100,8 +100,7 @@ func fresh(l *Loader) *Loader {
 	return &Loader{backends: l.backends, reader: l.reader, reading: l.reading}
 }
 
-// Findings about names that no node has follow the nodes, in trees that did not change
-// as well.
+// Findings about names that no node has follow the nodes, also in unchanged trees.
 func TestFindingsFollowTheNodes(t *testing.T) {
 	l, files := labLoader(t), large.Estate(1_000)
 	files[large.Instance(1, 4, 5)] += "  regions: [nowhere]\n"
@@ -152,8 +151,8 @@ func warned(t testing.TB) map[string]string {
 	return files
 }
 
-// What a Loader knows of other trees never changes what it says of this one.
-func TestMemoryChangesNothing(t *testing.T) {
+// The cache of other trees never changes the result for a tree.
+func TestCacheDoesNotChangeResults(t *testing.T) {
 	ctx := context.Background()
 	l := labLoader(t)
 	campus := warned(t)
@@ -202,9 +201,9 @@ func TestMemoryChangesNothing(t *testing.T) {
 	})
 }
 
-// Whichever one document goes, what is left is judged as it would be had there
-// been nothing before; so it is, whichever one changes.
-func TestWithoutAnyOneDocument(t *testing.T) {
+// After the removal or change of any one document, the result equals that of a
+// load without a cache.
+func TestAnySingleDocumentChange(t *testing.T) {
 	ctx := context.Background()
 	l := labLoader(t)
 	files := warned(t)

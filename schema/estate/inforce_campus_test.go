@@ -50,9 +50,9 @@ func robot(key string) string {
 	return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: robot}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: " + key + "}]\n  scopes: []\n  allowed_endpoints: []\n"
 }
 
-// What the nodes have is asked anew when they change, of every tenant, and of
-// what is kept for one tenant no other learns.
-func TestNamesOfNoNode(t *testing.T) {
+// The names of the nodes are compared again when the nodes change, for every
+// tenant. Names of nodes reserved for one tenant are hidden from all others.
+func TestUnknownNodeNamesAreFindings(t *testing.T) {
 	l, files := newLoader(t), campus(t)
 	find := func() (found []string) {
 		r, err := l.Load(t.Context(), estate.Files(files))
@@ -84,7 +84,8 @@ func TestNamesOfNoNode(t *testing.T) {
 	}
 }
 
-// Documents that refer to each other, each changed or removed under the other.
+// Documents refer to each other, and each one is changed or removed while the
+// other needs it.
 func TestInForceOfReferences(t *testing.T) {
 	const (
 		attachment = department + "attachments/collider.yaml"
@@ -226,8 +227,8 @@ func TestTenantsWithReferencesDoNotDisturbEachOther(t *testing.T) {
 	tenantsDoNotDisturbEachOther(t, campus(t), campusEdits(t))
 }
 
-// A key that is taken in a project which did not change is found as if all were read.
-func TestAKeyOfAnotherProjectIsFoundWhateverChanged(t *testing.T) {
+// A key that an unchanged project already uses is found, as after a complete load.
+func TestDuplicateKeyInUnchangedProjectIsFound(t *testing.T) {
 	files := campus(t)
 	account := func(name string) string {
 		return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: " + name + "}\nspec:\n  display_name: x\n  public_keys: [{id: a, key: \"ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR\"}]\n  scopes: []\n  allowed_endpoints: []\n"
@@ -250,9 +251,9 @@ func TestAKeyOfAnotherProjectIsFoundWhateverChanged(t *testing.T) {
 	require.Equal(t, cold, told(warm))
 }
 
-// An account that is in force stays there, whichever endpoints the version of
-// Berth has: one that lists another is warned, and everything else is tended.
-func TestAnEndpointThatIsNoneHoldsNothing(t *testing.T) {
+// An account in force stays in force, whichever endpoints this version of Berth
+// has. An unknown endpoint is a warning and holds no change.
+func TestUnknownEndpointHoldsNothing(t *testing.T) {
 	const account = lattice + "service-accounts/ci.yaml"
 	was := campus(t)
 	was[account] = strings.Replace(was[account], "    - POST", "    - GET /api/v1/projects/{project_id}/app-instnaces\n    - POST", 1)

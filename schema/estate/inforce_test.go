@@ -136,9 +136,9 @@ func TestInForce(t *testing.T) {
 	}
 }
 
-// The tree in force can be read: main's files, and those of before where they
-// are put back.
-func TestTheTreeInForceIsReadable(t *testing.T) {
+// The tree in force is readable: it has main's files, and the earlier files at
+// reverted paths.
+func TestTreeInForceIsReadable(t *testing.T) {
 	old := lab(t)
 	main := with(t, map[string]string{
 		trainFile: "a: 1\n", app: "", "platform/nodes/dev-gpu-1.yaml": "x\n", "tenants/new/tenant.yaml": "x\n",
@@ -168,9 +168,9 @@ func contents(t require.TestingT, snap schema.Snapshot) map[string]string {
 	return got
 }
 
-// An empty tree is a mistake; so is a platform that cannot be read, and a part
-// of what is in force.
-func TestNothingIsDestroyedByMistake(t *testing.T) {
+// An empty tree is refused, and so are an unreadable platform and an unreadable
+// part in force.
+func TestMistakesDeleteNothing(t *testing.T) {
 	l := newLoader(t)
 	ctx := context.Background()
 	_, err := l.InForce(ctx, estate.Files(map[string]string{"README.md": "x"}), estate.Files(lab(t)), nil)
@@ -197,8 +197,8 @@ func TestNothingIsDestroyedByMistake(t *testing.T) {
 	require.Empty(t, f.Held, "main mends it")
 }
 
-// A check refuses what changed and leaves what is in force.
-func TestChecks(t *testing.T) {
+// A check refuses changed documents and keeps those in force.
+func TestChecksHoldOnlyChanges(t *testing.T) {
 	l := newLoader(t)
 	check := func(d *schema.Desired) (ds []schema.Diagnostic) {
 		for _, tenant := range d.Tenants {
@@ -260,9 +260,8 @@ func history(t *rapid.T, files map[string]string, all map[string][]string, only 
 	return out
 }
 
-// Whatever people push: what comes into force loads without an error, is made
-// of files that main or the tree before holds, is a fixed point, and a second
-// decision is the same.
+// For any push, the result in force has no errors. It consists of files of main or
+// of the tree before, is a fixed point, and is repeatable.
 func TestInForceProperties(t *testing.T) {
 	inForceProperties(t, lab(t), edits(t))
 }
@@ -311,7 +310,7 @@ func apply(t require.TestingT, main, previous map[string]string, f *estate.Force
 	return now
 }
 
-// A tenant's documents never change what comes into force for another.
+// A tenant's documents never change the result in force for another.
 func TestTenantsDoNotDisturbEachOther(t *testing.T) {
 	tenantsDoNotDisturbEachOther(t, lab(t), edits(t))
 }

@@ -133,8 +133,8 @@ func of(file string, ds []schema.Diagnostic) (own []schema.Diagnostic) {
 	return own
 }
 
-// The golden cases: a document with a wrong field, and no other, is refused.
-func TestExportedSchemaRefusesWhatTheReaderDoes(t *testing.T) {
+// The exported schema refuses exactly the golden documents with a wrong field.
+func TestExportedSchemaRefusesGoldenErrors(t *testing.T) {
 	schemas := exported(t)
 	l := newLoader(t)
 	refused, accepted, done := map[schema.Kind]int{}, 0, map[string]bool{}
@@ -170,8 +170,8 @@ func TestExportedSchemaRefusesWhatTheReaderDoes(t *testing.T) {
 	require.GreaterOrEqual(t, len(refused), 19, "of nearly every kind something is refused: %v", refused)
 }
 
-// Whatever becomes of a document, schema and reader agree on its structure.
-func TestExportedSchemaAgreesWithTheReader(t *testing.T) {
+// Schema and reader agree on the structure of any mutated document.
+func TestExportedSchemaAgreesWithReader(t *testing.T) {
 	schemas := exported(t)
 	l := newLoader(t)
 	files := campus(t)
@@ -259,9 +259,9 @@ func another(t *rapid.T) any {
 	}).Draw(t, "value")
 }
 
-// TestExportedSchemaOfAnEstateCoversConfig: where the versions are known, the config
-// of an instance and the parameters of a version are those of their backend.
-func TestExportedSchemaOfAnEstateCoversConfig(t *testing.T) {
+// With known versions, the config of an instance and the parameters of a version
+// have the definition of their backend.
+func TestExportedSchemaOfEstateCoversConfig(t *testing.T) {
 	backends := testBackends(t)
 	r, err := newLoader(t).Load(context.Background(), estate.Files(lab(t)))
 	require.NoError(t, err)

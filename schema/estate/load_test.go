@@ -29,7 +29,7 @@ func testBackends(t testing.TB) map[string]string {
 	}
 }
 
-func TestTheLabIsClean(t *testing.T) {
+func TestLabHasNoFindings(t *testing.T) {
 	snap, err := estate.Dir("../../examples/lab")
 	require.NoError(t, err)
 	r, err := newLoader(t).Load(context.Background(), snap)

@@ -43,9 +43,8 @@ func (c counting) Read(ctx context.Context, f schema.File, most int) ([]byte, bo
 	return c.Snapshot.Read(ctx, f, most)
 }
 
-// A reload costs what changed: one part listed, one file read, every other
-// tenant the same value as before.
-func TestReloadCostsTheChange(t *testing.T) {
+// A reload lists one part, reads one file, and shares every other tenant.
+func TestReloadReadsOnlyTheChange(t *testing.T) {
 	l := labLoader(t)
 	files := labTree(t)
 	first, err := l.Load(context.Background(), Files(files))
@@ -73,8 +72,8 @@ func TestReloadCostsTheChange(t *testing.T) {
 	}
 }
 
-// What the platform declares for one tenant makes nobody else be judged again.
-func TestOneTenantsNodesAreItsOwn(t *testing.T) {
+// Nodes reserved for one tenant cause no other tenant to be judged again.
+func TestReservedNodesAffectOneTenant(t *testing.T) {
 	l := labLoader(t)
 	files := treeOf(t, "../../examples/campus")
 	judged := func() map[string]int {
@@ -100,8 +99,8 @@ func TestOneTenantsNodesAreItsOwn(t *testing.T) {
 	require.Equal(t, map[string]int{"platform": 1, "tenants/biology": 3, "tenants/physics": 3}, judged(), "what everybody uses")
 }
 
-// Several loads at once are as one after the other.
-func TestLoadsAtOnce(t *testing.T) {
+// Concurrent loads give the same results as sequential ones.
+func TestConcurrentLoads(t *testing.T) {
 	l := labLoader(t)
 	done := make(chan []schema.Diagnostic)
 	for i := range 6 {
@@ -168,8 +167,8 @@ func BenchmarkLoad(b *testing.B) {
 	})
 }
 
-// Whatever a file of the largest size holds, reading it takes a bounded amount
-// of memory, and what is kept of it is little.
+// Reading any file of the largest size takes a bounded amount of memory, and
+// little of it stays in use.
 func TestHostileFilesTakeLittleMemory(t *testing.T) {
 	head := "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: train}\nspec:\n  app: slurm\n  version: 22-05\n  display_name: T\n"
 	fill := func(start, each, end string, nodes int) string { // nodes: of each
@@ -217,8 +216,8 @@ func TestHostileFilesTakeLittleMemory(t *testing.T) {
 	}
 }
 
-// What a tenant does is settled in a bounded number of rounds, however its
-// documents stand in each other's way; a few of them are told apart.
+// The changes of a tenant settle in a bounded number of rounds, for any chain of
+// conflicts. A few conflicts are resolved one by one.
 func TestOneTenantTakesFewRounds(t *testing.T) {
 	l := labLoader(t)
 	binding := func(user, uid int) string {
@@ -266,8 +265,8 @@ func (f failing) Read(ctx context.Context, file schema.File, most int) ([]byte, 
 	return f.Snapshot.Read(ctx, file, most)
 }
 
-// What was read of a part stays known where one file of it cannot be read.
-func TestWhatWasReadIsNotReadAgain(t *testing.T) {
+// The files read from a part stay cached if another file of it is unreadable.
+func TestReadFilesStayCachedAfterFailure(t *testing.T) {
 	l := labLoader(t)
 	files := labTree(t)
 	const hole = "tenants/physics/projects/lattice/instances/train.yaml"

@@ -11,8 +11,8 @@ import (
 	"berth/schema/estate"
 )
 
-// A day that no calendar has stops nobody; a stop says its day; a hold has none;
-// and a layer's lists are bounded, as every instance is held against them.
+// An invalid date stops no instance, a stop has a day, a hold has none, and the
+// lists of a layer are limited.
 func TestPolicyRules(t *testing.T) {
 	var names []string
 	for i := range 257 {

@@ -24,9 +24,9 @@ func members(of ...string) string {
 	return b.String()
 }
 
-// Accounts that a host has anyway, first of all those with sudo that images of
-// Debian and Ubuntu come with, are nobody's to declare; people's names are.
-func TestSystemAccountsAreNobodys(t *testing.T) {
+// System accounts of a host cannot be declared, in particular those with sudo in
+// images of Debian and Ubuntu. Names of people can.
+func TestSystemAccountsCannotBeDeclared(t *testing.T) {
 	reserved := strings.Fields(`root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody nogroup _apt
 		sudo adm wheel docker lxd disk shadow staff users operator kvm
 		systemd-network systemd-resolve systemd-timesync messagebus sshd syslog polkitd uuidd tss tcpdump landscape pollinate dnsmasq usbmux

@@ -15,9 +15,9 @@ import (
 	"berth/schema/estate"
 )
 
-// A tenant whose part cannot be read stays as it was, and everybody else has
-// what they would have if it had not been touched.
-func TestAnUnreadableTenantStaysAsItWas(t *testing.T) {
+// An unreadable tenant stays in force unchanged, and all other tenants have the
+// same result as without its change.
+func TestUnreadableTenantStaysInForce(t *testing.T) {
 	l := newLoader(t)
 	all := edits(t)
 	base := lab(t)
@@ -68,8 +68,9 @@ func hash(t require.TestingT, snap schema.Snapshot, part string) string {
 	return ""
 }
 
-// A part that was never in force, and one that is none of ours, are not there.
-func TestAnUnreadableNewPartIsNotThere(t *testing.T) {
+// An unreadable part that was never in force, or that does not belong to the
+// estate, counts as missing.
+func TestUnreadableNewPartIsIgnored(t *testing.T) {
 	for _, part := range []string{"tenants/evil", "tenants/NO\\x2fNAME", "Tenants"} {
 		main := broken{Snapshot: estate.Files(with(t, map[string]string{part + "/tenant.yaml": "x", trainFile: fmt.Sprintf(instance, "train", 1)})), part: part}
 		f, err := newLoader(t).InForce(context.Background(), main, estate.Files(lab(t)), nil)

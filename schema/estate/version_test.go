@@ -9,8 +9,8 @@ import (
 	"berth/schema/estate"
 )
 
-// Of two documents for one version of an app, the one in force stays, whatever
-// their names; two that are in force already both stay, and nothing stops.
+// Of two documents for one version of an app, the one in force stays, for any
+// names. Two that are already in force both stay, and no instance stops.
 func TestOneDocumentForOneVersionOfAnApp(t *testing.T) {
 	l := newLoader(t)
 	const first, last = "platform/catalog/slurm/21-00.yaml", "platform/catalog/slurm/99-00.yaml"

@@ -77,9 +77,9 @@ func agree(t require.TestingT, j *judge, def string, value any) bool {
 	return true
 }
 
-// Every document of the examples is accepted without CUE, and CUE agrees: so the
-// definitions stay plain, and what validates fast validates right.
-func TestTheExamplesNeedNoCUE(t *testing.T) {
+// Shapes accept every document of the examples, and CUE agrees. So the definitions
+// stay plain, and the fast validation is correct.
+func TestExamplesNeedNoCUE(t *testing.T) {
 	j := testJudge(t)
 	for _, def := range sortedNames(j.defs) {
 		if def != parametersDef("slurm") { // its default contains a list, and there are few
@@ -91,9 +91,9 @@ func TestTheExamplesNeedNoCUE(t *testing.T) {
 	}
 }
 
-// Whatever is done to a document, the shape accepts nothing that CUE refuses,
-// and no other defaults.
-func TestTheShapeAgreesWithCUE(t *testing.T) {
+// For any mutation of a document, the shape accepts only documents that CUE
+// accepts, with the same defaults.
+func TestShapeAgreesWithCUE(t *testing.T) {
 	j, all := testJudge(t), askedOf(t)
 	var pool []any // values from documents
 	var names []string
@@ -164,9 +164,9 @@ func TestTheShapeAgreesWithCUE(t *testing.T) {
 	require.Greater(t, accepted, 100)
 }
 
-// What computes, chooses between structures, or says of a list more than what is
-// in it, is CUE's to judge.
-func TestWhatIsNotPlain(t *testing.T) {
+// CUE decides about definitions that compute, choose between structures, or have
+// rules about a whole list.
+func TestComputedDefinitionsAreNotPlain(t *testing.T) {
 	for name, tc := range map[string]struct {
 		source string
 		want   bool
@@ -202,7 +202,7 @@ func TestStaticFiles(t *testing.T) {
 	require.False(t, static(f))
 }
 
-// The short cut past the pattern of secrets leaves none of them out.
+// The fast check before the pattern of secrets misses no secret.
 func TestHarmlessKeysAreNoSecrets(t *testing.T) {
 	parts := []string{"gh", "ghp_", "github_pat_", "glpat-", "xoxb-", "eyJ", "sk-", "akia", "private key", "token", "_", "a", "0", "A", "-----begin", "://u:p@", strings.Repeat("x", 16)}
 	rapid.Check(t, func(rt *rapid.T) {

@@ -44,8 +44,8 @@ func labBackends(t testing.TB) map[string]string {
 	return map[string]string{"slurm": string(slurm)}
 }
 
-// The definitions and the Go types say the same fields: one that the
-// definitions lack could never be written, one that Go lacks would be lost.
+// The definitions and the Go types have the same fields. A field without a
+// definition could never be written, and one without a Go field would be lost.
 func TestDefinitionsMatchTheTypes(t *testing.T) {
 	j, err := newJudge(nil)
 	require.NoError(t, err)
@@ -107,9 +107,9 @@ func collect(typ reflect.Type, into map[string]reflect.Type) {
 	}
 }
 
-// A definition that does not compile, has a bad pattern or looks beyond itself
-// is refused when the loader is made, with its name.
-func TestBackendsAreChecked(t *testing.T) {
+// A definition with a syntax error, a bad pattern or an import is an error of
+// NewReader, with its name.
+func TestInvalidBackendDefinitionIsRefused(t *testing.T) {
 	for source, want := range map[string]string{
 		"#Config: {":     "backend x",
 		"#Config: {...}": "no definition #Parameters",
@@ -123,8 +123,8 @@ func TestBackendsAreChecked(t *testing.T) {
 	}
 }
 
-// Validation keeps nothing: BuildFile would retain 18 KiB for each document.
-func TestJudgingDoesNotLeak(t *testing.T) {
+// Validation retains no memory: BuildFile would retain 18 KiB for each document.
+func TestValidationDoesNotLeak(t *testing.T) {
 	j, err := newJudge(nil)
 	require.NoError(t, err)
 	files := labFiles(t)
@@ -196,8 +196,8 @@ func FuzzRead(f *testing.F) {
 	})
 }
 
-// Paths are told apart and taken apart as they were put together, whatever
-// fields are called.
+// Paths of different fields differ, and split into the steps they were joined
+// from, for any field names.
 func TestFieldPathsAreUnambiguous(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		draw := func(label string) (path string, steps []step) {
@@ -232,9 +232,8 @@ func TestFieldPathsAreUnambiguous(t *testing.T) {
 	})
 }
 
-// A reader that breaks on a file that stands in a wrong place breaks nothing
-// else.
-func TestMisplacedBreaksNothing(t *testing.T) {
+// A panic of the reader on a misplaced file has no further effect.
+func TestMisplacedFileSurvivesPanic(t *testing.T) {
 	doc := &Document{} // it has no finding to extend
 	require.Same(t, doc, misplaced(doc, []byte("kind: Instance\n"), false))
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // A file on which the reader panics is a finding, and the next one is read.
-func TestAPanicStaysWithItsFile(t *testing.T) {
+func TestPanicAffectsOnlyItsFile(t *testing.T) {
 	r, err := NewReader(labBackends(t))
 	require.NoError(t, err)
 	r.judges = make(chan *judge, 1)
@@ -33,10 +33,10 @@ func TestAPanicStaysWithItsFile(t *testing.T) {
 	}
 }
 
-// A document that keeps changing leaves nothing behind: neither the definitions
-// nor what is remembered grows without end. The figure of a hundred thousand
-// validations is printed by `make bench`.
-func TestValidationsLeaveNothingBehind(t *testing.T) {
+// Repeated validation of a changing document does not grow the heap: definitions
+// and caches are bounded. `make bench` prints the result for a hundred thousand
+// validations.
+func TestRepeatedValidationDoesNotGrowHeap(t *testing.T) {
 	growth := heapGrowth(t, 500, 2_000)
 	require.Less(t, growth, 4<<20)
 }

@@ -13,7 +13,7 @@ import (
 
 var update = flag.Bool("update", false, "write the generated page")
 
-// The committed reference is what the definitions and the table of kinds say.
+// The committed reference matches the definitions and the table of kinds.
 func TestReferenceIsCurrent(t *testing.T) {
 	const page = "../../deploy/reference/kinds.md"
 	want, err := Reference()
@@ -27,8 +27,8 @@ func TestReferenceIsCurrent(t *testing.T) {
 	require.Equal(t, string(want), string(got), "write it again: berth schema docs > deploy/reference/kinds.md")
 }
 
-// Each row of the table of kinds has a definition, a comment for people, a JSON
-// Schema and a section in the reference; each field has a comment.
+// Each row of the table of kinds has a definition, a comment, a JSON Schema and a
+// section in the reference. Each field has a comment.
 func TestEveryKindIsDescribed(t *testing.T) {
 	j, err := newJudge(nil)
 	require.NoError(t, err)

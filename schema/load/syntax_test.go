@@ -7,9 +7,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// TestNoParserTextIsShown: whichever character of a document is lost, doubled or
-// replaced, the findings are in Berth's words and stand in the file.
-func TestNoParserTextIsShown(t *testing.T) {
+// With any character of a document removed, doubled or replaced, the findings have
+// Berth's messages and are at positions in the file.
+func TestParserMessagesAreNotShown(t *testing.T) {
 	const path = "tenants/physics/projects/lattice/instances/train.yaml"
 	text := labFiles(t)[path]
 	broken := 0
