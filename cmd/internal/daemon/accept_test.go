@@ -57,7 +57,7 @@ func TestRewrittenHistoryIsAcceptedOnce(t *testing.T) {
 	require.NoError(t, err, "the start lasts until the remote answers")
 	require.Equal(t, reconciler.Tips{Main: forged, InForce: inForce}, tips)
 	for _, id := range []string{main, forged, inForce} {
-		require.Contains(t, log.String(), id, "what was accepted can be traced")
+		require.Contains(t, log.String(), id, "the log has the correlation id of the accepted history")
 	}
 	_, err = a.WriteInForce(t.Context(), inForce, reconciler.InForce{Commit: forged})
 	require.NoError(t, err)

@@ -8,8 +8,8 @@ import (
 	"berth/runtimes/artifact"
 )
 
-// artifactsConfig is the section artifacts of berth.yaml: what may be observed,
-// besides the sources that policy allows.
+// artifactsConfig is the section artifacts of berth.yaml: the sources that Berth may
+// observe in addition to those that policy allows.
 type artifactsConfig struct {
 	Interval    duration                  `json:"interval"` // zero: the default
 	PlainHTTP   []string                  `json:"plain_http"`
@@ -28,7 +28,7 @@ type registrySecret struct {
 	Tenants  []string `json:"tenants"`
 }
 
-// looker returns what observes artifacts.
+// looker returns the observer of artifacts.
 func (c *artifactsConfig) looker() *artifact.Looker {
 	o := artifact.Options{Secrets: registrySecrets(c.Secrets), PlainHTTP: c.PlainHTTP, TokenHosts: c.TokenHosts, Directories: c.Directories}
 	for _, a := range c.Addresses {

@@ -110,7 +110,7 @@ func (k *echoServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("X-Echo", said)
 	}
 	switch mood {
-	case "": // as it should be
+	case "": // no fault
 		r.Header.Del("Authorization")
 		if k.inside != "" {
 			r.Header.Set("Authorization", "Bearer "+k.inside)
@@ -118,7 +118,7 @@ func (k *echoServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		k.to.ServeHTTP(w, r)
 	case "redirect":
 		http.Redirect(w, r, "http://127.0.0.1:1/"+url.PathEscape(said), http.StatusFound)
-	case "git error": // as a Git server tells one within its protocol
+	case "git error": // an error inside the Git protocol
 		w.Header().Set("Content-Type", "application/x-git-upload-pack-advertisement")
 		for _, line := range []string{"# service=git-upload-pack\n", "", "ERR no access with " + said} {
 			if line == "" {
@@ -151,9 +151,8 @@ func (k *echoServer) counts() (told, shown int) {
 	return k.told, k.shown
 }
 
-// A deployment, and failures whose messages hold the secrets that were sent:
-// nothing of a secret reaches any place where Berth writes or says anything
-// (reliability.md I13).
+// No part of a secret reaches any output of Berth, even if a server's error message
+// repeats the secret of the request (reliability.md I13).
 func TestNoSecretReachesAnySink(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -196,7 +195,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	require.NoError(t, err)
 	jwt, err := api.Mint(schema.Key{Kind: schema.KindServiceAccount, Tenant: "biology", Project: "genomes", Name: "ci"}, "current", private, "estate", 15*time.Minute, time.Now())
 	require.NoError(t, err)
-	canaryJWT := jwt[strings.LastIndex(jwt, ".")+1:] // who has the rest can still not ask
+	canaryJWT := jwt[strings.LastIndex(jwt, ".")+1:] // only the signature is secret
 
 	base := map[string]any{
 		"estate": "estate", "listen": listen,
@@ -212,7 +211,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		},
 	})
 
-	said := &sink{} // everything Berth says
+	said := &sink{} // the log of Berth
 	log := slog.New(slog.NewJSONHandler(said, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	d, err := New([]string{path}, log)
 	require.NoError(t, err)
@@ -291,7 +290,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		return false
 	})
 
-	// Servers that give away what they were sent, while there is something to do.
+	// Servers that repeat the request, while work is pending.
 	for i, mood := range []string{"401", "403", "422", "500", "redirect", "git error"} {
 		for _, k := range []*echoServer{git, forge} {
 			k.become(mood)
@@ -301,7 +300,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 			deliver(t, listen, canaryWebhook)
 			deliver(t, listen, "another")
 			if k == git || mood != "git error" {
-				until(mood+" was told", func() bool { told, _ := k.counts(); return told >= 1 })
+				until(mood+" was answered", func() bool { told, _ := k.counts(); return told >= 1 })
 			}
 			k.become("")
 		}
@@ -309,10 +308,10 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	until("all of it is decided in the end", decided)
 	for _, k := range []*echoServer{git, forge} {
 		_, shown := k.counts()
-		require.Positive(t, shown, "%s was never used: the test shows nothing", k.secret)
+		require.Positive(t, shown, "%s was never used: the test proves nothing", k.secret)
 	}
 
-	// What it tells on its port.
+	// Output on its port.
 	for _, at := range []string{"/metrics", "/health", "/readyz", "/nowhere", "/webhooks/github"} {
 		r, err := http.Get("http://" + listen + at)
 		require.NoError(t, err)
@@ -323,7 +322,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	}
 	stop()
 
-	// What it says of secrets it cannot use.
+	// Errors about unusable secrets.
 	for name, more := range map[string]map[string]any{
 		"an invalid App key": {"github": map[string]any{
 			"api_url": hub["api_url"], "owner": "example", "repository": "estate", "login": "berth[bot]", "webhook_secret": hub["webhook_secret"],
@@ -370,8 +369,8 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		fmt.Fprintf(said, "%s\n", out)
 	}
 
-	// What it wrote: every object of the repository, what it sent to the forge,
-	// and what it keeps on disk besides the secrets themselves.
+	// Written data: every object of the repository, every request to the forge, and
+	// every file on disk except the secrets themselves.
 	objects, err := s.git.Git("cat-file", "--batch-all-objects", "--batch", "--unordered")
 	require.NoError(t, err)
 	sinks := map[string]string{"logs, errors, HTTP answers and output": said.String(), "Git": objects}
@@ -391,7 +390,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		sinks[p] = string(data)
 		return err
 	}))
-	require.Contains(t, sinks["Git"], "InstanceStatus", "there is nothing to look through")
+	require.Contains(t, sinks["Git"], "InstanceStatus", "the Git objects are missing")
 	require.Contains(t, sinks["Git"], "apps.instance.running")
 	require.Contains(t, sinks["the forge"], "berth")
 	for where, text := range sinks {

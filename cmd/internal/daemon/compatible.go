@@ -56,7 +56,7 @@ func findConflict(paths []string, all []*Config) *ConflictError {
 	return nil
 }
 
-// exclusive is what two estates of a process cannot share.
+// exclusive is a value that only one estate of a process may use.
 type exclusive struct{ name, advice string }
 
 // exclusive lists the values that only one estate of the process may use. Hosts are

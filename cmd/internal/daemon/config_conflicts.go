@@ -20,8 +20,8 @@ type fieldConflict struct {
 	message string
 }
 
-// conflicts returns what config.cue cannot express: fields that exclude or need each
-// other.
+// conflicts checks the rules that config.cue cannot express: fields that exclude or
+// need each other.
 func (c *Config) conflicts() []fieldConflict {
 	var out []fieldConflict
 	check := func(wrong bool, at, field, message string) {
@@ -74,7 +74,7 @@ func (c *Config) conflicts() []fieldConflict {
 	return out
 }
 
-// trialConflicts checks what is for a trial: a local repository and the memory
+// trialConflicts checks the fields for a trial: a local repository and the memory
 // runtime.
 func (c *Config) trialConflicts(check func(wrong bool, at, field, message string)) {
 	r := c.Repository

@@ -51,7 +51,7 @@ func (s *secret) read() (string, error) {
 	return value, nil
 }
 
-// secretNote replaces every finding about a secret: other words could repeat it.
+// secretNote replaces every finding about a secret: another text could repeat it.
 const secretNote = "a secret is named here, not written: say {file: /PATH} or {env: NAME}"
 
 // fileNotes replace findings about the whole file, which speak of documents.
@@ -152,8 +152,8 @@ func fieldNamed(typ reflect.Type, name string) (reflect.StructField, bool) {
 	})
 }
 
-// references returns what a configuration names: the secrets by the paths of their
-// fields, and other files.
+// references returns the secrets of a configuration by the paths of their fields, and
+// the other files that it names.
 func (c *Config) references() (secrets map[string]secret, files []string) {
 	secrets = map[string]secret{}
 	var visit func(v reflect.Value, path, name string)

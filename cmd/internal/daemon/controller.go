@@ -25,8 +25,7 @@ import (
 	"berth/webhooks/github"
 )
 
-// controller is the loop of one estate with everything that one configuration
-// connects it to.
+// controller is the loop of one estate with the connections of one configuration.
 type controller struct {
 	config *Config
 	log    *slog.Logger
@@ -38,7 +37,7 @@ type controller struct {
 	work   workLog
 }
 
-// hooks are what a controller calls in the estate that it works for. Each may be nil.
+// hooks are the controller's callbacks to its estate. Each may be nil.
 type hooks struct {
 	reconciling func(reconciler.Item) (ended func(done bool)) // when the loop begins an item
 	reporting   func(commit, check string) (reported func())  // when a check is about to be reported
@@ -130,7 +129,7 @@ func (d *controller) openForge(tokens *forgeTokens, h hooks) (_ reconciler.Forge
 	return &reportingForge{d.repo.Forge(d.forge), h.reporting}, nil
 }
 
-// authority returns whose permission a change needs; nil: whoever can push to the
+// authority returns the permission checks; nil: every user with push access to the
 // branch may change everything.
 func (d *controller) authority() *decide.Authority {
 	a := d.config.Authority
@@ -145,8 +144,8 @@ func (d *controller) authority() *decide.Authority {
 	return &decide.Authority{Administrators: a.Administrators, AdministratorKeys: a.AdministratorKeys, NoForge: d.config.GitHub == nil}
 }
 
-// signer returns what signs commits on berth/status and berth/in-force; nil: they are
-// not signed.
+// signer returns the signer of commits on berth/status and berth/in-force; nil: they
+// are not signed.
 func (c *Config) signer(log *slog.Logger) (func([]byte) ([]byte, error), error) {
 	file := c.Repository.SigningKey
 	if file == "" {
@@ -202,7 +201,8 @@ func (d *controller) hostKey(node string) string {
 	return ""
 }
 
-// close releases what newController opened. An error here would help nobody.
+// close releases the resources of newController. It ignores errors: no caller can
+// act on them.
 func (d *controller) close() {
 	if d.hosts != nil {
 		_ = d.hosts.Close()

@@ -30,8 +30,8 @@ func put(t *testing.T, path, text string) string {
 	return path
 }
 
-// TestAppIsEnough: with a GitHub App, no other token is needed, and its key may
-// be replaced while the daemon runs.
+// A GitHub App needs no other token, and its key may be replaced while the daemon
+// runs.
 func TestAppIsEnough(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -76,7 +76,7 @@ authority: {trust_main: true}
 	require.NoError(t, err)
 	require.Equal(t, s.Tip("main"), tips.Main)
 
-	// What speaks with people cannot read a file, what writes files cannot speak.
+	// The token for reports cannot read files; the token for files cannot report.
 	speaker, err := gitrepo.Open(t.Context(), gitrepo.Options{
 		URL: c.Repository.URL, Dir: filepath.Join(dir, "other"),
 		Auth: func(ctx context.Context) (gitrepo.Credentials, error) {

@@ -130,7 +130,7 @@ func (d *Daemon) Serve(ctx context.Context, reread <-chan os.Signal) error {
 		if err := server.Shutdown(stop); !errors.Is(err, context.DeadlineExceeded) {
 			return err
 		}
-		// A client is slow or silent. The forge sends what was not acknowledged again.
+		// A client is slow or silent. The forge repeats an unacknowledged delivery.
 		return server.Close()
 	})
 	err = g.Wait()
@@ -143,8 +143,8 @@ func (d *Daemon) Serve(ctx context.Context, reread <-chan os.Signal) error {
 	return err
 }
 
-// handler opens what the estates need to answer requests, and returns the handler of
-// all of them.
+// handler opens the files and connections for answering requests, and returns the
+// handler of all estates.
 func (d *Daemon) handler() (_ http.Handler, names []string, err error) {
 	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.NotServed), Ready: d.ready, Metrics: d.reg, Log: d.log}
 	var receivers []webhooks.Receiver
@@ -189,8 +189,8 @@ func (d *Daemon) ready() error {
 	return nil
 }
 
-// Follow reconciles the estates until ctx ends, and then until each has recorded what
-// it had to. It serves nothing.
+// Follow reconciles the estates until ctx ends and each has recorded its running
+// work. It serves no requests.
 func (d *Daemon) Follow(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, e := range d.all {

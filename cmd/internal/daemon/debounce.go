@@ -16,7 +16,7 @@ type debouncer[K comparable] struct {
 }
 
 // With these distances, ten thousand requests within five seconds are forwarded
-// three times, and people hardly notice a delay.
+// three times, and users hardly notice a delay.
 const (
 	distance       = 500 * time.Millisecond
 	stormDistance  = 5 * time.Second

@@ -55,7 +55,7 @@ func TestDebouncerBoundsStorms(t *testing.T) {
 				mu.Unlock()
 				require.GreaterOrEqual(t, after, last, "a run starts after the last trigger")
 				require.LessOrEqual(t, after, last+stormDistance)
-				require.Empty(t, k.waiting, "nothing is kept of what is over")
+				require.Empty(t, k.waiting, "a finished key is still kept")
 				// Then all is quiet, and it is at once again.
 				n := len(passed)
 				k.request("estate")

@@ -79,7 +79,7 @@ func TestDeliveriesOutliveTheProcess(t *testing.T) {
 
 	after := told(t, dir)
 	require.Equal(t, []work{{Do: reconciler.TaskEstate}, again}, after.deliveries.Pending())
-	require.NoError(t, after.take(readDelivery(t, "a", "push", hookPush)), "nothing was done about it")
+	require.NoError(t, after.take(readDelivery(t, "a", "push", hookPush)), "its work is not done")
 	after.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	after.reconciling(reconciler.Item{Task: reconciler.TaskUnit})(true)
 	require.Equal(t, []work{again}, after.deliveries.Pending())
@@ -122,7 +122,7 @@ func TestDeliveriesAreCounted(t *testing.T) {
 	require.Equal(t, 1, testutil.CollectAndCount(e.deliveries.age))
 }
 
-// fakeLog is a forge's log, and counts what is read of it.
+// fakeLog is a forge's delivery log that counts its reads.
 type fakeLog struct {
 	log    []github.Delivery // the newest first
 	bodies map[string]string
@@ -146,8 +146,8 @@ func (l *fakeLog) Delivery(_ context.Context, d github.Delivery) (string, []byte
 	return d.Event, []byte(l.bodies[d.GUID]), l.err
 }
 
-// What the forge says it tried to deliver, and nobody here knows, is taken in as if
-// it had arrived; once, and without reading what is known.
+// A delivery that is in the forge's log and not in the journal is accepted once, as if
+// it had arrived. Known deliveries are not read.
 func TestGapsAreFilledFromTheLog(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
@@ -169,7 +169,7 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	require.ElementsMatch(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}, {Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}}, e.deliveries.Pending())
 	require.Equal(t, 3.0, testutil.ToFloat64(e.deliveries.gaps.WithLabelValues("log")))
 	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
-	require.Equal(t, 5, log.read, "nothing is read twice")
+	require.Equal(t, 5, log.read, "a delivery was read twice")
 }
 
 // Many missed deliveries cause one full reconciliation instead of single reads.
@@ -206,8 +206,7 @@ func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 	require.NoError(t, g.fill(t.Context(), log, time.Time{}))
 	require.Equal(t, read, log.read)
 	require.Empty(t, g.failed)
-	// A forge that shows nothing is not asked for all of it, nor one that asks to wait
-	// for anything more.
+	// The daemon stops reading from a forge that fails, or asks it to wait.
 	for i := range maxRead {
 		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push"})
 	}
@@ -278,8 +277,8 @@ func TestOldArrivedDeliveryIsNotLost(t *testing.T) {
 	require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 }
 
-// The log is read from where it was read to, however long that is ago, whatever was
-// delivered since; and once more from there after it could not be.
+// The log is read from the end of the last successful read, however old it is. A
+// failed read is repeated from the same place.
 func TestGapsAreFilledAtIntervals(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -304,7 +303,7 @@ func TestGapsAreFilledAtIntervals(t *testing.T) {
 			return since
 		}
 		const short = time.Second
-		// Nothing is known of before; then each from before the one before it.
+		// The first read has no saved time; each later one starts at the saved time.
 		require.Equal(t, []time.Duration{-gapFirst, 10*short - gapOverlap, gapInterval + 10*short - gapOverlap}, run(&fakeLog{}, 10*short, 7*time.Minute))
 		time.Sleep(5 * time.Hour) // it was stopped meanwhile; it had read it last 3 m 50 s before
 		last := -5*time.Hour - 7*time.Minute + 2*gapInterval + 10*short
@@ -314,7 +313,7 @@ func TestGapsAreFilledAtIntervals(t *testing.T) {
 		require.Equal(t, []time.Duration{last - gapOverlap}, run(&fakeLog{}, short, time.Minute))
 		time.Sleep(10 * 24 * time.Hour)
 		require.Equal(t, []time.Duration{short - gapMost}, run(&fakeLog{}, short, time.Minute))
-		time.Sleep(stormDistance) // nothing of a calm is left
+		time.Sleep(stormDistance) // the debounce window is over
 	})
 }
 
@@ -341,7 +340,7 @@ func post(url, id, event, secret, body string) (int, error) {
 // poster keeps as many connections as a forge may.
 var poster = &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}}
 
-// attended is an estate that is kept and answers, and what it says.
+// attended is a served estate with its log.
 type attended struct {
 	*kept
 	estates *Daemon
@@ -405,7 +404,7 @@ func (s *attended) metric(name, label string) (sum float64) {
 	return sum
 }
 
-// Ten thousand deliveries lead to a few looks, and none is lost.
+// Ten thousand deliveries cause a few reconciliations, and none is lost.
 func TestStormOfDeliveries(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -448,7 +447,7 @@ func TestLostDeliveriesAreFound(t *testing.T) {
 	k := newKept(t, "north", listen, map[string]any{"listen": listen})
 	s := attend(k, listen)
 	k.forge.Settle()
-	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
+	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // no listener
 	began := time.Now().Add(-time.Minute)
 	commit := k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
 	require.NoError(t, k.forge.Sync())
@@ -468,7 +467,7 @@ func TestLostPushesAreCounted(t *testing.T) {
 	listen, err := labtest.FreePort()
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "poll": "200ms"})
-	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // where nobody is
+	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // no listener
 	s := attend(k, listen, func(e *estate) { e.webhookDelay = time.Millisecond })
 	found := func() float64 { return s.metric("berth_webhook_gaps_total", "refs") }
 	require.Zero(t, found(), "the state at the start counts as a gap")

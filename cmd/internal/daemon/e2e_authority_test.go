@@ -117,7 +117,7 @@ func (g *governed) check(pull int, conclusion string) (said string) {
 		}
 		return labtest.PlanShown(g.forge, pull) && together == conclusion
 	}, patience, 30*time.Millisecond) {
-		require.Fail(g, fmt.Sprintf("the checks of pull request %d do not say %s", pull, conclusion), said)
+		require.Fail(g, fmt.Sprintf("the checks of pull request %d are not %s", pull, conclusion), said)
 	}
 	return said
 }
@@ -181,7 +181,7 @@ func (g *governed) audited(file string) (out []audit.Record) {
 	return out
 }
 
-// comment waits until Berth's comment says all of some words.
+// comment waits until Berth's comment contains all the given texts.
 func (g *governed) comment(pull int, words ...string) {
 	g.Helper()
 	said := ""
@@ -195,7 +195,7 @@ func (g *governed) comment(pull int, words ...string) {
 			return
 		}
 	}
-	require.FailNow(g, fmt.Sprintf("the comment of pull request %d never said %q", pull, words), said)
+	require.FailNow(g, fmt.Sprintf("the comment of pull request %d never contained %q", pull, words), said)
 }
 
 func trainOf(workers int) map[string]string {
@@ -372,8 +372,8 @@ func (g *governed) read(path string) string {
 	return text
 }
 
-// The glass is broken by who wrote the change, in its own last commit. What
-// whoever merges it writes into the message breaks nothing.
+// The author of a change gets break-glass access by a trailer in its last commit. A
+// trailer in the message of the merge gives none.
 func TestBreakGlassNeedsTheAuthor(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash} {
 		t.Run(string(method), func(t *testing.T) {

@@ -65,7 +65,7 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	held := func(s *plan.Status) bool { return condition(*s, "Stalled").Reason == plan.CodeStale }
 	g.until("held", labtest.Train, held)
 
-	g.say(config, viewer, "/berth apply "+merge[:10], "-1") // has no such right in the estate
+	g.say(config, viewer, "/berth apply "+merge[:10], "-1") // has no permission in the estate
 	g.say(config, projectAdmin, "/berth apply 0123456789", "-1")
 	g.say(config, projectAdmin, "/berth dance", "confused")
 	g.until("still held", labtest.Train, held)
@@ -111,8 +111,8 @@ func TestDeletionIsAcknowledgedInAComment(t *testing.T) {
 	}, patience, 30*time.Millisecond)
 }
 
-// The merge queue waits for both checks on what it would make main of, and merges
-// what they let pass.
+// The merge queue waits for both checks on its merge group, and merges the group if
+// they succeed.
 func TestMergeQueue(t *testing.T) {
 	g := newGoverned(t, nil, nil)
 	one, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
@@ -196,7 +196,7 @@ func TestTokenReportsStatuses(t *testing.T) {
 	for _, context := range []string{plan.CheckValidate, plan.CheckPlan} {
 		if !assert.Eventually(t, says(context, "success"), patience, 30*time.Millisecond, context) {
 			p, _ := k.forge.Pull(pull)
-			require.Fail(t, context+" does not say success", show([]any{k.forge.Statuses(p.Head), k.forge.Comments(pull)}))
+			require.Fail(t, context+" is not success", show([]any{k.forge.Statuses(p.Head), k.forge.Comments(pull)}))
 		}
 	}
 	k.git.MustCommit(t, "change", gittest.Commit{Message: "misspelt", Files: map[string]string{pathOf(t, labtest.Assembly): strings.Replace(k.neighbour, "display_name", "dislpay_name", 1)}})
@@ -211,7 +211,7 @@ func TestTokenReportsStatuses(t *testing.T) {
 		said = show(all)
 		return len(all) == 1 && strings.Contains(said, "dislpay")
 	}, patience, 30*time.Millisecond) {
-		require.Fail(t, "the comment does not say what is wrong", said)
+		require.Fail(t, "the comment does not show the finding", said)
 	}
 	p, _ := k.forge.Pull(pull)
 	require.Empty(t, k.forge.Checks(p.Head))

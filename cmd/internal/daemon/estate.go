@@ -39,11 +39,11 @@ const (
 )
 
 // follow reconciles the estate until ctx ends. If it fails before, that is the error
-// if the estate is alone: whoever started the process restarts it. Beside others,
-// which continue, it is restarted here.
+// if the estate is alone: the service manager restarts the process. Among several
+// estates it is restarted here, and the others continue.
 //
-// A new configuration is used once the old controller has recorded what it had to. If
-// it cannot be started, the old one is used again.
+// A new configuration is used once the old controller has recorded its running work.
+// If it cannot be started, the old one is used again.
 func (e *estate) follow(ctx context.Context, alone bool) error {
 	wait := restartDelay
 	var fallback *Config // until a controller has run with the configuration in use

@@ -109,7 +109,7 @@ func (k *kept) propose(title string, key schema.Key, text, author string) (pull 
 	return pull
 }
 
-// merge merges one, as its own forge tells.
+// merge merges a pull request at the estate's forge.
 func (k *kept) merge(title string, key schema.Key, text, author string) {
 	k.Helper()
 	_, err := k.forge.Merge(k.propose(title, key, text, author), githubtest.Merge, author)
@@ -219,7 +219,7 @@ func TestSeveralEstates(t *testing.T) {
 	require.Contains(t, text, `berth_sync_frozen{estate="late"} 0`)
 	require.Contains(t, text, "\ngo_goroutines ")
 
-	// What one forge tells wakes that estate alone, whatever it names.
+	// A webhook starts work in the estate of its forge only, whatever its content.
 	before := looks(south)
 	was := looks(north)
 	north.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
@@ -259,7 +259,7 @@ func TestSeveralEstates(t *testing.T) {
 		require.Equal(t, 404, code, path)
 	}
 
-	// The remote of one is down: the other goes on, and then so does this one.
+	// The remote of one estate is down: the other one continues. Later both do.
 	pulls := map[*kept]int{}
 	for _, k := range []*kept{north, south} {
 		pulls[k] = k.propose("train", labtest.Train, labtest.InstanceYAML(labtest.Train.Name, 1), "anna-lattice")
@@ -341,7 +341,7 @@ func TestStartedConfigurationIsNotRolledBack(t *testing.T) {
 	require.NotContains(t, said.String(), "using the previous one")
 }
 
-// sync --once brings each estate to what it declares, and says which is not.
+// sync --once converges each estate, and reports an estate that does not converge.
 func TestSyncOfSeveralEstates(t *testing.T) {
 	t.Parallel()
 	north := newKept(t, "north", "", map[string]any{"github": nil})

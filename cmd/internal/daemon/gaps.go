@@ -19,7 +19,7 @@ type deliveryLog interface {
 
 const (
 	gapInterval    = 3 * time.Minute
-	gapFirst       = time.Hour          // read back from the start, if nothing is saved
+	gapFirst       = time.Hour          // period read at the start, without a saved time
 	gapMost        = 3 * 24 * time.Hour // read back at most: as long as the forge keeps its log
 	gapOverlap     = 10 * time.Minute   // read again before the last time
 	maxRead        = 50                 // deliveries read one by one; if there are more, everything is reconciled

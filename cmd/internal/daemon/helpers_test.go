@@ -46,7 +46,7 @@ func serveProcess(t *testing.T, config string) *exec.Cmd {
 	return cmd
 }
 
-// patience is how long a test waits for what takes a second on an idle machine.
+// patience bounds the wait for a step that takes a second on an idle machine.
 const patience = time.Minute
 
 func pathOf(t testing.TB, key schema.Key) string {

@@ -27,14 +27,14 @@ var (
 // Outcome is the result of Once for one estate.
 type Outcome struct {
 	Summary
-	Left     []string // what has not converged
+	Left     []string // resources that have not converged
 	Warnings []string // about the work tree of a local repository
 	Ran      bool     // false: the estate could not be started, and the summary is empty
 	Err      error    // nil: converged
 }
 
-// Once brings all estates to what is declared, side by side. It calls report for each
-// estate as it ends, one at a time.
+// Once converges all estates in parallel. It calls report for each estate at its end,
+// one at a time.
 func (d *Daemon) Once(ctx context.Context, timeout time.Duration, report func(Outcome)) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
@@ -76,7 +76,7 @@ func (d *controller) once(ctx context.Context, timeout time.Duration) Outcome {
 	return o
 }
 
-// converge is once without the summary. It returns what is left.
+// converge is once without the summary. It returns the unconverged resources.
 func (d *controller) converge(ctx context.Context, timeout time.Duration) ([]loop.Left, error) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -132,8 +132,8 @@ func nextStep(left []loop.Left, held int) string {
 	return "do what is named above, then run it again"
 }
 
-// uncommitted describes what a local repository's work tree has that Berth does not
-// read, as it reads commits of its branch only.
+// uncommitted describes the uncommitted changes in a local repository's work tree.
+// Berth reads only commits of its branch.
 func (c *Config) uncommitted(ctx context.Context) (warnings []string, err error) {
 	dir, ok := c.LocalRepository()
 	if !ok {
@@ -156,7 +156,7 @@ func (c *Config) uncommitted(ctx context.Context) (warnings []string, err error)
 	return warnings, nil
 }
 
-// workLog records what a controller did to instances.
+// workLog records a controller's actions on instances.
 type workLog struct {
 	mu   sync.Mutex
 	done map[schema.Key]string // "created", "changed" or "deleted"
@@ -209,8 +209,8 @@ func (r recordingRuntime) Apply(ctx context.Context, c runtimes.Change) error {
 	return err
 }
 
-// Summary is the state of an estate at the end of Once, and what was done. Its JSON
-// is a contract.
+// Summary is the state of an estate at the end of Once, and the changes made. Its
+// JSON is a contract.
 type Summary struct {
 	Format    string             `json:"format"` // berth.sync/v1
 	Estate    string             `json:"estate"`
@@ -224,7 +224,7 @@ type Summary struct {
 	Seconds   float64            `json:"seconds"`
 }
 
-// summary returns the state now, and what was done since began.
+// summary returns the current state, and the changes since began.
 func (d *controller) summary(began time.Time) Summary {
 	s := Summary{
 		Format: "berth.sync/v1", Estate: d.config.Estate, Phases: map[plan.Phase]int{},
@@ -274,7 +274,7 @@ func (s Summary) Text() string {
 // maxNames bounds how many names a line lists; more are counted.
 const maxNames = 5
 
-// changes lists what was done; "no changes made" if nothing was.
+// changes lists the changes, or returns "no changes made".
 func (s Summary) changes() string {
 	var parts []string
 	for _, done := range []struct {

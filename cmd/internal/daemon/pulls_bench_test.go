@@ -114,8 +114,8 @@ func (c *crowd) world() {
 	require.NoError(c, os.WriteFile(filepath.Join(c.dir, "world", "world.json"), data, 0o600))
 }
 
-// serve runs the daemon until stop is called, with a pace or, if that is nil, with
-// that of every daemon.
+// serve runs the daemon until stop is called, with the given rate limiter or, if it
+// is nil, with the default one.
 func (c *crowd) serve(pace *github.Pacer) {
 	c.Helper()
 	said := &sink{}
@@ -145,7 +145,7 @@ func (c *crowd) serve(pace *github.Pacer) {
 		}
 	}()
 	c.until("everything runs", 5*time.Minute, func() bool {
-		time.Sleep(200 * time.Millisecond) // it is a long list
+		time.Sleep(200 * time.Millisecond) // the list is long
 		d := s.all[0].running.Load()
 		left = nil
 		if d != nil {
@@ -190,7 +190,7 @@ func (c *crowd) longer(from, count, n int) map[string]string {
 	return out
 }
 
-// bare is how long the requests take that the forge was sent, one after the other.
+// bare returns the time of the same requests to the forge in sequence.
 func (c *crowd) bare(requests int) time.Duration {
 	began := time.Now()
 	const rounds = 5
@@ -281,8 +281,8 @@ func BenchmarkPullsOpen(b *testing.B) {
 			edits[fmt.Sprintf("change-%03d", i)] = map[string]string{name: text}
 		}
 		c.push(edits)
-		// They are opened over days, of which each takes a few seconds: what the
-		// forge limits is another matter until all are there.
+		// Opening them takes days on the test's clock, a few seconds each, so that the
+		// forge's limits do not matter yet.
 		days := make(chan struct{})
 		go func() {
 			for tick := time.NewTicker(100 * time.Millisecond); ; {
@@ -313,7 +313,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 			})
 			c.forge.Settle()
 			n := c.pullsComputed()
-			c.until("nothing more is planned", time.Minute, func() bool {
+			c.until("no plan is pending", time.Minute, func() bool {
 				time.Sleep(2 * time.Second)
 				before := n
 				n = c.pullsComputed()
@@ -323,7 +323,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 		idle()
 		close(days)
 
-		// Another daemon, and nothing is written: all of it is there.
+		// A second daemon writes nothing, because everything is up to date.
 		c.stop()
 		c.ahead.Add(int64(24 * time.Hour))
 		c.forge.Forget()

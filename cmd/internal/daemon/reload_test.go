@@ -28,7 +28,7 @@ import (
 	"berth/cmd/internal/labtest"
 )
 
-// edited is a configuration with something said otherwise; nil takes it out.
+// edited returns a configuration with some fields changed; nil removes a field.
 func edited(t testing.TB, path string, more map[string]any) []byte {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -93,7 +93,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	generation("..two", edited(t, plain, map[string]any{"workers": 3}))
 	workers(3)
 
-	// From here on it is a file like others: replaced by renaming, and written over.
+	// From here on it is a regular file: replaced by renaming, and overwritten.
 	replace(t, k.path, edited(t, plain, map[string]any{"workers": 4}))
 	workers(4)
 	d := e.running.Load()
@@ -108,7 +108,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	require.NoError(t, os.WriteFile(k.path, edited(t, plain, map[string]any{"workers": 6}), 0o600))
 	workers(6)
 
-	// What takes a restart, and secrets that are not there.
+	// Fields that need a restart, and missing secrets.
 	for field, v := range map[string]any{"listen": "127.0.0.1:1", "estate": "south", "github": nil} {
 		replace(t, k.path, edited(t, plain, map[string]any{field: v, "workers": 7}))
 		refused(field + " cannot change while Berth runs")
@@ -147,7 +147,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	workers(8)
 	require.Equal(t, 404, api())
 
-	s.reread <- syscall.SIGHUP // somebody listens
+	s.reread <- syscall.SIGHUP // a receiver is ready
 }
 
 // A signal reloads the configurations, also where the file system reports no change.
@@ -161,9 +161,9 @@ func TestSignalReloadsConfigurations(t *testing.T) {
 	signals, ended := make(chan os.Signal), make(chan error, 1)
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() { ended <- r.handleSignals(ctx, signals) }()
-	signals <- syscall.SIGHUP // nothing changed
+	signals <- syscall.SIGHUP // without a change
 	replace(t, k.path, edited(t, k.path, map[string]any{"workers": 3}))
-	signals <- syscall.SIGHUP // the first is dealt with now
+	signals <- syscall.SIGHUP // the first has been handled
 	next := <-s.all[0].next
 	require.Equal(t, 3, next.Workers)
 	require.Same(t, next, s.all[0].file.accepted.Load())
@@ -173,7 +173,7 @@ func TestSignalReloadsConfigurations(t *testing.T) {
 	require.Equal(t, 1.0, testutil.ToFloat64(r.reloads.WithLabelValues("north", "taken")))
 }
 
-// What several estates share changes in all of them at once, or in none.
+// A value shared by several estates changes in all of them at once, or in none.
 func TestSharedValuesChangeTogether(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -212,12 +212,12 @@ func TestSharedValuesChangeTogether(t *testing.T) {
 	expect(two, 2, [2]int{3, 3}, [2]float64{0, 1})
 	say(a, one, 4)
 	expect(two, 2, [2]int{3, 3}, [2]float64{1, 1})
-	say(a, two, 5) // what is wrong with one keeps no other
+	say(a, two, 5) // an invalid configuration does not block another one
 	expect(two, 2, [2]int{5, 3}, [2]float64{0, 1})
 }
 
 // While secrets are replaced and the configuration changes, every delivery is
-// acknowledged, and dealt with.
+// acknowledged, and its work is done.
 func TestReloadLosesNoDelivery(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -296,8 +296,8 @@ func pair(t testing.TB, serial int64) (cert, key []byte) {
 	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: raw})
 }
 
-// HTTP is served with the certificate of now; one that does not fit its key is not
-// taken up, and a server begins with none of the kind.
+// HTTPS uses the current certificate. A certificate that does not match its key is
+// refused, and a server does not start with one.
 func TestCertificatesAreReloaded(t *testing.T) {
 	t.Parallel()
 	listen, err := labtest.FreePort()
@@ -310,7 +310,7 @@ func TestCertificatesAreReloaded(t *testing.T) {
 	k := newKept(t, "north", listen, map[string]any{"listen": listen, "tls": files})
 	s := attend(k, listen)
 	shown := func() int64 {
-		conn, err := tls.Dial("tcp", listen, &tls.Config{InsecureSkipVerify: true}) // it is of this test
+		conn, err := tls.Dial("tcp", listen, &tls.Config{InsecureSkipVerify: true}) // the test's own certificate
 		require.NoError(t, err)
 		defer conn.Close()
 		require.NoError(t, conn.Handshake())

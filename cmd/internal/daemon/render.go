@@ -7,8 +7,8 @@ import (
 	"berth/reconciler/report"
 )
 
-// rendering returns the functions that write what is shown at the forge. Files are
-// links, unless they may be in the repositories of tenants.
+// rendering returns the functions that render checks and comments for the forge.
+// Files are links, unless they may be in the repositories of tenants.
 func (d *controller) rendering() pulls.Render {
 	files := ""
 	if d.forge != nil && len(d.config.Tenants) == 0 {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// retention is in days, 90 if berth.yaml does not say, and none without an API.
+// Retention is in days: 90 by default, and unset without an API.
 func TestRetention(t *testing.T) {
 	c := defaults()
 	require.Negative(t, c.retention())

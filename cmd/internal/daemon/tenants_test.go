@@ -16,8 +16,8 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
-// What berth.yaml says of tenants is what makes the daemon fetch from their
-// repositories, with the token for each.
+// The daemon fetches from the tenants' repositories in berth.yaml, with the token of
+// each.
 func TestServeATenantsOwnRepository(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -11,7 +11,7 @@ import (
 )
 
 // apiConfig is the section api of berth.yaml: the parts of the read API that are on
-// (all but those switched off), and the tokens of people.
+// (all but those switched off), and the tokens of users.
 type apiConfig struct {
 	Catalog        *bool      `json:"catalog"`
 	Entitlements   *bool      `json:"entitlements"`

@@ -13,7 +13,7 @@ import (
 	"berth/webhooks"
 )
 
-// work is what a delivery asks for: an item to reconcile, and checks to report again.
+// work is one request of a delivery: an item to reconcile, or checks to report again.
 // The journal of deliveries contains it.
 type work struct {
 	Do     reconciler.Task `json:"do"`
@@ -24,7 +24,7 @@ type work struct {
 
 func (w work) item() reconciler.Item { return reconciler.Item{Task: w.Do, Pull: w.Pull, Ref: w.Ref} }
 
-// workOf returns what a delivery asks for, without duplicates.
+// workOf returns the work of a delivery, without duplicates.
 func workOf(d webhooks.Delivery) []work {
 	var out []work
 	for _, e := range d.Events {
@@ -144,8 +144,8 @@ func (c *Config) concerns(d webhooks.Delivery, log *slog.Logger) error {
 		case !strings.EqualFold(e.Repo, ours):
 			log.Debug("delivery is about another repository", "repository", e.Repo, "ours", ours, "delivery", d.ID)
 			return fmt.Errorf("%q: %w", e.Repo, webhooks.ErrForeign)
-		// Only an App is nobody else: a person's token may have been used by that person.
-		// A push counts whoever made it.
+		// Only an App's login proves Berth's own writing: a user may also use the user's
+		// token. A push counts, whoever made it.
 		case e.Kind != webhooks.Push && strings.HasSuffix(c.GitHub.Login, "[bot]") && strings.EqualFold(d.Sender, c.GitHub.Login):
 			return fmt.Errorf("%s of %s: %w", e.Kind, d.Sender, webhooks.ErrOwn)
 		}

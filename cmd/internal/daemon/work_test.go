@@ -15,7 +15,7 @@ import (
 	"berth/webhooks"
 )
 
-// woken notes what was asked of the loop and of the forge.
+// woken records the requests to the loop and to the forge.
 type woken []string
 
 func (w *woken) Enqueue(i reconciler.Item) { *w = append(*w, i.String()) }
@@ -61,8 +61,8 @@ func TestDeliveriesStartWork(t *testing.T) {
 	}
 }
 
-// What came of Berth's own writing does not wake it, or it would wake itself
-// forever; what a person did with the token that Berth uses too does.
+// Berth's own writes do not start work, or it would trigger itself forever. A user's
+// writes with the token that Berth also uses do start work.
 func TestOwnWritingIsIgnored(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for login, own := range map[string]bool{"berth-lab[bot]": true, "ana": false, "": false} {
