@@ -30,7 +30,7 @@ func TestLongBadDays(t *testing.T) {
 	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
 }
 
-// hostHangs: the worker of assembly takes connections and says nothing.
+// hostHangs: the worker of assembly accepts connections and never answers.
 func hostHangs(s *scene) {
 	calm := s.repaired("dev-gpu-1")
 	goroutines := s.measure(s.daemon, "go_goroutines")
@@ -46,7 +46,7 @@ func hostHangs(s *scene) {
 	s.Logf("a worker of another instance was repaired in %.1f s, and in %.1f s with the host hanging", calm.Seconds(), hanging.Seconds())
 	require.Less(s, hanging, calm+2*time.Second, "one tenant's host slows another tenant down")
 	require.Equal(s, plan.PhaseRunning, s.statusOf(labtest.Assembly).Phase)
-	time.Sleep(3 * time.Second) // several looks
+	time.Sleep(3 * time.Second) // several observations
 	s.eventually("calls to the host do not pile up", 15*time.Second, func() string {
 		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+15 {
 			return show([]float64{goroutines, now})
@@ -58,7 +58,7 @@ func hostHangs(s *scene) {
 	start := time.Now()
 	s.ready(labtest.Assembly)
 	s.Logf("ready %.1f s after the host went on", time.Since(start).Seconds())
-	s.eventually("nothing is left of the calls", 15*time.Second, func() string {
+	s.eventually("the calls left no process", 15*time.Second, func() string {
 		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+8 {
 			return show([]float64{goroutines, now})
 		}
@@ -76,7 +76,7 @@ func controllerCutOff(s *scene) {
 	s.on("dev-lab-1", "ip link set eth0 down")
 	start := time.Now()
 	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
-		s.eventually("nobody knows how "+key.Name+" is", patience, func() string {
+		s.eventually("the state of "+key.Name+" is unknown", patience, func() string {
 			if c := condition(s.statusOf(key), "Ready"); c.Status != "Unknown" || !strings.Contains(c.Message, "dev-lab-1") {
 				return show(c)
 			}
@@ -86,10 +86,10 @@ func controllerCutOff(s *scene) {
 	}
 	s.Logf("told after %.1f s", time.Since(start).Seconds())
 	tip := s.git.Tip(reconciler.BranchStatus)
-	time.Sleep(8 * time.Second) // several looks, which fail each in its own way
+	time.Sleep(8 * time.Second) // several observations, each with another failure
 	news, err := s.git.Git("log", "--format=%h", tip+".."+reconciler.BranchStatus)
 	require.NoError(s, err)
-	require.LessOrEqual(s, len(strings.Fields(news)), 4, "the status is written again and again while nothing happens")
+	require.LessOrEqual(s, len(strings.Fields(news)), 4, "the status is written repeatedly without a change")
 
 	without := maps.Clone(s.base)
 	delete(without, pathOf(s, labtest.Assembly))

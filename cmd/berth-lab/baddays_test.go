@@ -25,9 +25,9 @@ import (
 	"berth/schema"
 )
 
-// TestBadDays plays failures on real Slurm, over real SSH, with real Git and the
-// daemon in a process of its own that can be killed. TestLongBadDays plays more of
-// them.
+// TestBadDays injects failures on real Slurm, over real SSH, with real Git. The
+// daemon is a separate process, so that it can be killed. TestLongBadDays injects
+// more of them.
 func TestBadDays(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -38,7 +38,7 @@ func TestBadDays(t *testing.T) {
 	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
 }
 
-// TestBadInput plays what people, forges and other daemons do, on the same scene.
+// TestBadInput injects bad input by users, forges and other daemons, on the same scene.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
 	s := newScene(t)
@@ -64,7 +64,7 @@ func controllerKilled(s *scene) {
 		require.NoError(s, err)
 		jobs = append(jobs, job)
 	}
-	time.Sleep(6 * time.Second) // what is younger than Slurm's state file may be lost
+	time.Sleep(6 * time.Second) // a job newer than Slurm's state file may be lost
 	tip, events := s.git.Tip(reconciler.BranchStatus), len(s.told())
 	before := s.statusOf(labtest.Train)
 	daemons, err := s.fingerprint(s.Context(), labtest.Assembly)
@@ -74,7 +74,7 @@ func controllerKilled(s *scene) {
 
 	took := s.restarted(labtest.Train)
 	s.Logf("slurmctld was started again after %.1f s", took.Seconds())
-	s.eventually("the status says that it runs again", patience, func() string {
+	s.eventually("the status is running again", patience, func() string {
 		if st := s.statusOf(labtest.Train); st.Attempt == before.Attempt || st.Phase != plan.PhaseRunning || !settled(st) {
 			return show(st)
 		}
@@ -88,7 +88,7 @@ func controllerKilled(s *scene) {
 			seen = append(seen, st)
 		}
 	}
-	require.NotEmpty(s, seen, "the status never said that slurmctld was down")
+	require.NotEmpty(s, seen, "the status never showed that slurmctld was down")
 	require.Equal(s, []string{"running"}, s.toldOf(labtest.Train, events))
 	for _, was := range jobs {
 		now, err := s.jobOf(labtest.Train, was.ID)
@@ -129,7 +129,7 @@ func workerUnreachable(s *scene) {
 		return ""
 	})
 	st := s.statusOf(labtest.Train)
-	require.Equal(s, plan.PhaseRunning, st.Phase, "what runs, runs")
+	require.Equal(s, plan.PhaseRunning, st.Phase, "the running members are kept")
 	require.Contains(s, condition(st, "Ready").Message, "on "+lost+" cannot be reached")
 	require.Equal(s, plan.Running, on(st, other).State)
 	require.Equal(s, plan.Running, on(st, "dev-lab-1").State)
@@ -339,7 +339,7 @@ func brokenDocument(s *scene) {
 	require.Empty(s, diff)
 }
 
-// badTree: main declares nothing at all, or what no two readers read alike.
+// badTree: main is empty, or is ambiguous for different readers.
 func badTree(s *scene) {
 	neighbour, err := s.fingerprint(s.Context(), labtest.Assembly)
 	require.NoError(s, err)
@@ -375,7 +375,7 @@ func badTree(s *scene) {
 		require.NoError(s, err)
 		require.Contains(s, readme, "The sync stands still")
 		require.EqualValues(s, 1, s.measure(s.daemon, "berth_sync_frozen"))
-		s.repaired("dev-gpu-1") // what is in force is kept healthy
+		s.repaired("dev-gpu-1") // the state in force is still repaired
 
 		_, err = s.git.CommitTree("main", "taken back", good)
 		require.NoError(s, err)
@@ -399,7 +399,7 @@ func secondDaemon(s *scene) {
 	config.name = "second"
 	second, err := s.launch(config)
 	require.NoError(s, err)
-	s.daemon = second // closed with the stage whatever happens
+	s.daemon = second // always closed with the stage
 	defer func() {
 		if s.Failed() {
 			s.Logf("the second daemon's last words:\n%s", lastLines(second.log, 20))
@@ -415,7 +415,7 @@ func secondDaemon(s *scene) {
 	select {
 	case <-first.ended:
 	case <-time.After(patience):
-		require.Fail(s, "the first daemon goes on")
+		require.Fail(s, "the first daemon still runs")
 	}
 	require.ErrorContains(s, first.err, "exit status 1")
 	said, _ := s.logged(0, "another daemon leads")
@@ -470,9 +470,9 @@ func syncOnce(s *scene) {
 	require.Equal(s, before, s.everything())
 	changed, err := s.git.Git("log", "--format=", "--name-only", tip+".."+reconciler.BranchStatus)
 	require.NoError(s, err)
-	require.Equal(s, "revision.yaml", changed, "a commit for the epoch, and no other")
+	require.Equal(s, "revision.yaml", changed, "only the epoch is committed")
 
-	// An instance for which there are no nodes.
+	// An unschedulable instance.
 	key := schema.InstanceKey("biology", "genomes", "second")
 	s.put("second: too much", key, strings.Replace(s.base[pathOf(s, labtest.Assembly)], "name: assembly", "name: second", 1))
 	code, output = s.sync("4s")

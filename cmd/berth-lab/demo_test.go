@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 	}())
 }
 
-// The demo runs without hosts too, and shows what was denied and held.
+// The demo also runs without hosts, and shows denied and held changes.
 func TestDemoInMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -57,9 +57,9 @@ func TestDemoInMemory(t *testing.T) {
 	}
 }
 
-// linesFoundByIDs counts the lines of a daemon's log that hold a text, and makes
-// sure that each line about an instance is found by its ids and by those of what
-// it follows from (requirement A11).
+// linesFoundByIDs counts the lines of a daemon's log that contain a text. It checks
+// that each line about an instance has the ids of the instance and of its cause
+// (requirement A11).
 func linesFoundByIDs(t *testing.T, file, text string) (n int) {
 	t.Helper()
 	data, err := os.ReadFile(file)

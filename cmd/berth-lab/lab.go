@@ -132,7 +132,7 @@ type labReport struct {
 	User       string    `json:"user"` // Berth's login
 	Key        string    `json:"key"`
 	KnownHosts string    `json:"known_hosts"`
-	LoginKey   string    `json:"login_key"` // root's, for people
+	LoginKey   string    `json:"login_key"` // for root, used by users
 }
 
 type labHost struct {
@@ -166,7 +166,7 @@ func labHosts(l *lab.Lab) []labHost {
 	return hosts
 }
 
-// printLab prints a row for each host, and how people and Berth log in.
+// printLab prints a row for each host, and the logins of users and of Berth.
 func printLab(out io.Writer, l *lab.Lab) error {
 	t := cli.NewTable(out, false, "HOST", "ADDRESS", "STATE", "PROCESSES", "DEVICES")
 	var errs []error

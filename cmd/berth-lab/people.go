@@ -16,7 +16,7 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// Checks, comments, jobs and hosts, as people of the demo see them.
+// Checks, comments, jobs and hosts, as users of the demo see them.
 
 // checkSeen is a check as the page of a pull request shows it.
 type checkSeen struct {
@@ -60,7 +60,7 @@ func (s *stage) untilCheck(ctx context.Context, branch, conclusion string) (seen
 	return seen, err
 }
 
-// untilComment waits until Berth's one comment contains a word.
+// untilComment waits until Berth's comment contains a text.
 func (s *stage) untilComment(ctx context.Context, pull int, word string) (body string, err error) {
 	err = s.until(ctx, fmt.Sprintf("a comment on pull request %d that says %q", pull, word), 20*time.Second, func() (bool, error) {
 		comments := s.forge.Comments(pull)

@@ -95,8 +95,8 @@ func (s *scene) play(name string, day func(*scene)) {
 	})
 }
 
-// calm brings the scene to where every day begins, whatever the one before
-// left: no faults, the daemon running, the base declared and in force.
+// calm resets the scene after the previous day: no faults, the daemon running, the
+// base declared and in force.
 func (s *scene) calm() {
 	s.Helper()
 	s.git.SetFaults(gittest.Faults{})
@@ -112,7 +112,7 @@ func (s *scene) calm() {
 	}
 }
 
-// serve makes sure the daemon runs and is ready, and that the forge tells it.
+// serve makes sure that the daemon is ready and receives webhooks.
 func (s *scene) serve() {
 	s.Helper()
 	if s.daemon != nil {
@@ -211,7 +211,7 @@ func (s *scene) eventually(what string, limit time.Duration, look func() string)
 	}
 }
 
-// tree is what the status branch says now.
+// tree returns the current content of the status branch.
 func (s *scene) tree() reconciler.StatusTree {
 	s.Helper()
 	tree, err := s.statusTree(s.Context())
@@ -289,11 +289,11 @@ func (s *scene) history(from string, key schema.Key) []plan.Status {
 	return all
 }
 
-// told are all events on the status branch in order of their segments. It fails
-// if one is there twice or a segment is missing.
+// told returns all events on the status branch in order of their segments. It fails
+// on a repeated event or a missing segment.
 func (s *scene) told() []plan.Event {
 	s.Helper()
-	tip := s.git.Tip(reconciler.BranchStatus) // the daemon goes on writing
+	tip := s.git.Tip(reconciler.BranchStatus) // the daemon writes meanwhile
 	files, err := s.git.Files(tip)
 	require.NoError(s, err)
 	s.tree() // brings that commit
@@ -363,8 +363,8 @@ func (s *scene) sshd(node, what string) {
 	s.on(node, "for p in $(pidof sshd); do kill -"+what+" $p; done")
 }
 
-// daemons are the daemons of a host, by program, with how many there are.
-// What a daemon forks of itself counts as one with it.
+// daemons returns the number of daemons on a host by program. A daemon and its forks
+// count once.
 func (s *scene) daemons(node string) map[string]int {
 	s.Helper()
 	out := s.on(node, `for p in /proc/[0-9]*; do
@@ -381,8 +381,8 @@ done; true`)
 	return count
 }
 
-// asDeclared waits until the units run and every host has what the members on
-// it need: no daemon is missing, none is there twice, none is left.
+// asDeclared waits until the units run and every host has exactly the daemons of its
+// members: none is missing, duplicated or left over.
 func (s *scene) asDeclared(keys ...schema.Key) {
 	s.Helper()
 	s.eventually("hosts are as declared", patience, func() string {
@@ -412,8 +412,8 @@ func (s *scene) asDeclared(keys ...schema.Key) {
 	})
 }
 
-// nodesOf is what a cluster's own controller says of its nodes: name and state,
-// a line each.
+// nodesOf returns the nodes of a cluster from its own controller: name and state, one
+// per line.
 func (s *scene) nodesOf(key schema.Key) string {
 	s.Helper()
 	var state struct{ Conf, Controller string }
@@ -513,7 +513,7 @@ func show(v any) string {
 	return string(data)
 }
 
-// repaired kills a worker's slurmd and says how long it took until it ran again.
+// repaired kills a worker's slurmd and returns the time until it runs again.
 func (s *scene) repaired(node string) time.Duration {
 	s.Helper()
 	return s.again(node, profile.WorkerPID)
@@ -546,7 +546,7 @@ func (s *scene) again(node, pidFile string) time.Duration {
 	return time.Since(start)
 }
 
-// cancelJobs ends all jobs of a cluster, so that they are in nobody's way.
+// cancelJobs cancels all jobs of a cluster, so that they do not block other days.
 func (s *scene) cancelJobs(key schema.Key) {
 	s.Helper()
 	var state struct{ Conf, Controller string }

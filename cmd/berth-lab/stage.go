@@ -177,8 +177,8 @@ func (s *stage) push(branch, login string, c gittest.Commit) error {
 	return s.forge.Sync()
 }
 
-// merge merges a pull request, whatever its checks say, once its plan was posted: an
-// unreviewed plan is held.
+// merge merges a pull request after its plan was posted, because an unreviewed plan
+// is held. It ignores the result of the checks.
 func (s *stage) merge(ctx context.Context, pull int, login string) (commit string, err error) {
 	if err := s.until(ctx, fmt.Sprintf("the plan of pull request %d is shown", pull), 20*time.Second, func() (bool, error) {
 		return labtest.PlanShown(s.forge, pull), nil
@@ -285,8 +285,8 @@ func (s *stage) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes.
 	return st.Observed.Unit, runtimes.Stamp{Epoch: tree.Revision.Epoch, Leader: tree.Revision.Leader, Commit: st.Revision, CorrelationID: st.CorrelationID}, nil
 }
 
-// close ends everything, in the order that leaves nothing behind. It may be called
-// twice.
+// close ends everything, in an order that leaves no processes or files. A second
+// call has no effect.
 func (s *stage) close() error {
 	var errs []error
 	if s.daemon != nil {

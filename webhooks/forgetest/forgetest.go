@@ -32,7 +32,7 @@ type Client interface {
 	Rerequest(commit string)
 }
 
-// Shown is a check on a commit as people see it: the newest of its name.
+// Shown is the visible check of a commit: the newest with its name.
 type Shown struct {
 	Conclusion plan.Conclusion // "" while it is pending, "cancelled" once settled
 	Title      string
@@ -45,7 +45,7 @@ type Said struct {
 	ID     int64
 	Author string
 	Body   string
-	Signs  []string // who set a sign beside it, oldest first
+	Signs  []string // logins of users with a reaction to it, oldest first
 }
 
 // Trouble is a way for a write to go wrong.
@@ -70,7 +70,7 @@ const (
 	Sign    Write = "a sign beside a comment"
 )
 
-// Harness is a forge with one repository, and the hands of the people at it.
+// Harness is a forge with one repository, and the actions of its users.
 type Harness struct {
 	// New is a client, as after a restart.
 	New func() Client
@@ -80,12 +80,12 @@ type Harness struct {
 	Me string
 	// Page is how many comments the forge lists at once; 0: all of them.
 	Page int
-	// Notes: findings show beside their lines. Reruns: people can ask to see a
-	// check again.
+	// Notes: findings are shown beside their lines. Reruns: users can request a rerun
+	// of a check.
 	Notes, Reruns bool
 
-	// Open opens a pull request of ana's with one commit, from a fork of hers if
-	// so said. Merge merges one and returns the commit of main.
+	// Open opens a pull request by ana with one commit, from her fork if fork is
+	// true. Merge merges one and returns the commit of main.
 	Open    func(fork bool) reconciler.PullRequest
 	Push    func(pull int)
 	Close   func(pull int)
@@ -110,7 +110,7 @@ type Harness struct {
 	Fail func(Write, Trouble)
 	// Writes is how many requests that may change something arrived so far.
 	Writes func() int
-	// Pass lets time pass. Now is the forge's.
+	// Pass advances the forge's clock. Now returns its time.
 	Pass func(time.Duration)
 	Now  func() time.Time
 }
@@ -186,7 +186,7 @@ func (s *suite) silent(t *testing.T, f func() error, why string) {
 	t.Helper()
 	before := s.Writes()
 	require.NoError(t, f(), why)
-	require.Equal(t, before, s.Writes(), "%s: nothing is to be written", why)
+	require.Equal(t, before, s.Writes(), "%s: no write expected", why)
 }
 
 func (s *suite) checks(t *testing.T) {
@@ -206,7 +206,7 @@ func (s *suite) checks(t *testing.T) {
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, check(plan.CheckPlan, "p1", plan.Failure, 0)))
 	require.Equal(t, Shown{Conclusion: plan.Failure, Title: "title of p1", Runs: 3}, s.Checks(pr.Head)[plan.CheckPlan])
 
-	// Whatever is in it, it is shown.
+	// Any content is shown.
 	wild := plan.Check{Name: plan.CheckPlan, Key: strings.Repeat("κ", 5000), Conclusion: plan.Failure, Title: strings.Repeat("ti\u202etle\n", 400), Summary: strings.Repeat("ä€𝄞\n", 40_000)}
 	require.NoError(t, s.c().Report(t.Context(), pr.Head, wild))
 	shown := s.Checks(pr.Head)[plan.CheckPlan]
@@ -330,8 +330,8 @@ func (s *suite) parts(t *testing.T) {
 	say := func(c reconciler.Comment) func() error {
 		return func() error { return s.c().Comment(t.Context(), pr.Number, c) }
 	}
-	s.silent(t, say(reconciler.Comment{}), "nothing to say")
-	s.silent(t, say(reconciler.Comment{Rollout: text(""), Plan: text("")}), "nothing to say")
+	s.silent(t, say(reconciler.Comment{}), "empty comment")
+	s.silent(t, say(reconciler.Comment{Rollout: text(""), Plan: text("")}), "empty comment")
 	require.Empty(t, s.Comments(pr.Number))
 
 	require.NoError(t, say(reconciler.Comment{Plan: text("the plan\n\n| a |\n|---|\n")})())
@@ -403,9 +403,9 @@ func (s *suite) twins(t *testing.T) {
 	s.Say(pr.Number, "ana", "what is this?")
 	s.Say(pr.Number, s.Me, first.Body)
 	s.Say(pr.Number, s.Me, first.Body)
-	// Whoever wrote it sees them, too.
+	// The client that wrote the duplicate sees both, too.
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Plan: text("the plan")}))
-	require.Equal(t, first.ID, s.ours(t, pr.Number).ID, "the oldest is the one people know")
+	require.Equal(t, first.ID, s.ours(t, pr.Number).ID, "the oldest comment is used, because users have seen it")
 	require.Len(t, s.Comments(pr.Number), 2)
 }
 
@@ -464,7 +464,7 @@ func (s *suite) sizes(t *testing.T) {
 	body := s.ours(t, pr.Number).Body
 	require.Equal(t, strings.Count(body, "<details"), strings.Count(body, "</details>"), "every opened section is closed")
 	require.Zero(t, strings.Count(body, "```")%2, "a fence stays open")
-	require.Equal(t, 3, strings.Count(body, "more lines"), "and it says what is missing")
+	require.Equal(t, 3, strings.Count(body, "more lines"), "each cut is marked")
 	// Short again, all of it is there.
 	require.NoError(t, s.c().Comment(t.Context(), pr.Number, reconciler.Comment{Rollout: text("r"), Plan: text(strings.Repeat("row\n", 1000))}))
 	require.Equal(t, 1000, strings.Count(s.ours(t, pr.Number).Body, "row\n"))
@@ -570,7 +570,7 @@ func (s *suite) edited(t *testing.T) {
 	}
 }
 
-// trouble: a write of which nobody knows whether it was done is done once.
+// trouble: a write with an unknown result happens once.
 func (s *suite) trouble(t *testing.T) {
 	for _, trouble := range []Trouble{Refused, Done, Lost, Unreached} {
 		pr := s.Open(false)
@@ -655,7 +655,7 @@ func (s *suite) remarks(t *testing.T) {
 	require.Len(t, list(begin), 3)
 }
 
-// noRemarks is what looks like one.
+// noRemarks lists texts that resemble a command and are none.
 func (s *suite) noRemarks(t *testing.T) {
 	s.Pass(time.Minute)
 	begin := s.Now()
