@@ -105,7 +105,7 @@ func (m *maker) decide() {
 	case in.Observed.Unit != nil && in.Observed.Unit.Instance.RuntimeBackend != in.After.RuntimeBackend:
 		m.block(CodeBackend, false, "it runs on %s and cannot move to %s; delete it and create it again",
 			in.Observed.Unit.Instance.RuntimeBackend, in.After.RuntimeBackend)
-	case in.After.DesiredState == schema.DesiredStopped && m.homeless():
+	case in.After.DesiredState == schema.DesiredStopped && m.mustMoveControl():
 		// A unit stops on its current nodes, even on a node that is no longer allowed: a
 		// stop by policy needs no other node.
 		m.plan.After = &Unit{Instance: *in.After, Members: slices.Clone(m.plan.Before.Members)}
@@ -126,8 +126,8 @@ func Suspension(key, by schema.Key) string {
 	return "the document says suspend: true"
 }
 
-// homeless reports whether the control plane may not stay on its node.
-func (m *maker) homeless() bool {
+// mustMoveControl reports whether the control plane may not stay on its node.
+func (m *maker) mustMoveControl() bool {
 	was, ok := m.plan.Before.Control()
 	if !ok {
 		return false

@@ -56,15 +56,15 @@ type Placer struct {
 	// suitable has the nodes that match the requirements of a role, by requirements,
 	// because thousands of instances have few different requirements.
 	suitable map[string][]*schema.Node
-	// restless has the instances whose assignment depends on other units, or differs
+	// dependent has the instances whose assignment depends on other units, or differs
 	// from their recorded nodes. All other instances stay on their recorded nodes, for
 	// any order of units.
-	restless map[schema.Key]bool
+	dependent map[schema.Key]bool
 
 	placing map[schema.Key]*placed // units being placed; nil: the unit is gone
-	// unhappy has the members that should move, by unit and name, until they get a node.
-	unhappy map[schema.Key]map[string]Member
-	rests   bool // the current unit does not depend on others so far
+	// misplaced has the members that should move, by unit and name, until they get a node.
+	misplaced map[schema.Key]map[string]Member
+	rests     bool // the current unit does not depend on others so far
 }
 
 // maxSuitable limits the remembered requirements.
@@ -81,12 +81,12 @@ func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if !p.whole {
-		p.eff, p.mem, p.out, p.nodes, p.restless = nil, Memory{}, Placement{}, nil, nil
+		p.eff, p.mem, p.out, p.nodes, p.dependent = nil, Memory{}, Placement{}, nil, nil
 		p.on, p.suitable = map[string]*occupants{}, map[string][]*schema.Node{}
 	}
 	p.whole = false
 	keys := p.turn(eff, mem)
-	p.placing, p.unhappy, p.restless = make(map[schema.Key]*placed, len(keys)), map[schema.Key]map[string]Member{}, map[schema.Key]bool{}
+	p.placing, p.misplaced, p.dependent = make(map[schema.Key]*placed, len(keys)), map[schema.Key]map[string]Member{}, map[schema.Key]bool{}
 	var holding, fresh []schema.Key
 	for _, key := range keys {
 		if eff.Instance(key) == nil {
@@ -108,7 +108,7 @@ func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 		}
 	}
 	p.out = p.out.with(p.placing)
-	p.placing, p.unhappy, p.whole = nil, nil, true
+	p.placing, p.misplaced, p.whole = nil, nil, true
 	return p.out
 }
 
@@ -116,14 +116,14 @@ func (p *Placer) Place(eff *schema.Effective, mem Memory) Placement {
 func (p *Placer) watch(key schema.Key, step func(schema.Key)) {
 	p.rests = true
 	if step(key); !p.rests {
-		p.restless[key] = true
+		p.dependent[key] = true
 	}
 }
 
 // turn takes the next input, and returns the units to place again, sorted. They occupy
 // their recorded nodes, as all others do.
 func (p *Placer) turn(eff *schema.Effective, mem Memory) []schema.Key {
-	again := p.restless
+	again := p.dependent
 	if again == nil {
 		again = map[schema.Key]bool{}
 	}
@@ -354,10 +354,10 @@ func (p *Placer) keep(key schema.Key) {
 				// The member is only assigned to this node, which no longer fits.
 			case !intention && unit != nil && (asksElse(unit, inst, role, name) || asksAway(p.eff.Bounds(key), unit, role, name, node)) &&
 				len(misfits(inst, role, node)) > 0 && !onlyOutside(p.eff.Bounds(key), unit, inst, role, name, node):
-				if p.unhappy[key] == nil {
-					p.unhappy[key] = map[string]Member{}
+				if p.misplaced[key] == nil {
+					p.misplaced[key] = map[string]Member{}
 				}
-				p.unhappy[key][name] = stay(m, unit, node)
+				p.misplaced[key][name] = stay(m, unit, node)
 			default:
 				p.put(key, role, m)
 			}
@@ -367,7 +367,7 @@ func (p *Placer) keep(key schema.Key) {
 
 // holds reports whether any member of key has a node.
 func (p *Placer) holds(key schema.Key) bool {
-	return len(p.placing[key].members) > 0 || len(p.unhappy[key]) > 0
+	return len(p.placing[key].members) > 0 || len(p.misplaced[key]) > 0
 }
 
 // home returns the node of a member on which it may stay. The runtime's record comes
@@ -427,28 +427,28 @@ func (p *Placer) housed(key schema.Key, inst *schema.EffectiveInstance) bool {
 	for _, r := range inst.Roles {
 		count += r.Count
 	}
-	return len(p.placing[key].members) == count && len(p.unhappy[key]) == 0
+	return len(p.placing[key].members) == count && len(p.misplaced[key]) == 0
 }
 
 // move finds nodes for the members of key that should move, if may allows it, and leaves
 // the others in place. A member that moves makes room for the next.
 func (p *Placer) move(key schema.Key, may bool) {
-	inst, unhappy := p.eff.Instance(key), p.unhappy[key]
+	inst, misplaced := p.eff.Instance(key), p.misplaced[key]
 	for moved := may; moved; {
 		moved = false
 		for role, name := range members(inst) {
-			if _, ok := unhappy[name]; !ok {
+			if _, ok := misplaced[name]; !ok {
 				continue
 			}
 			if node, reason := p.find(key, inst, role, name); node != nil {
 				p.put(key, role, member(role, name, node, reason))
-				delete(unhappy, name)
+				delete(misplaced, name)
 				moved = true
 			}
 		}
 	}
 	for role, name := range members(inst) {
-		old, stays := unhappy[name]
+		old, stays := misplaced[name]
 		if !stays {
 			continue
 		}
@@ -467,7 +467,7 @@ func (p *Placer) house(key schema.Key) {
 		has[m.Name] = true
 	}
 	for _, role := range inst.Roles {
-		var homeless []string
+		var unplaced []string
 		for i := range role.Count {
 			name := memberName(role.Name, i)
 			if has[name] {
@@ -476,11 +476,11 @@ func (p *Placer) house(key schema.Key) {
 			if node, reason := p.find(key, inst, role, name); node != nil {
 				p.put(key, role, member(role, name, node, reason))
 			} else {
-				homeless = append(homeless, name)
+				unplaced = append(unplaced, name)
 			}
 		}
-		if len(homeless) > 0 {
-			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s%s%s", list(homeless), p.why(key, inst, role), p.gpuAdvice(inst, role), p.keptGPUs(key, inst, role, homeless[len(homeless)-1])))
+		if len(unplaced) > 0 {
+			p.block(key, CodeNoNode, p.freesUp(key, inst, role), fmt.Sprintf("no node for %s: %s%s%s", list(unplaced), p.why(key, inst, role), p.gpuAdvice(inst, role), p.keptGPUs(key, inst, role, unplaced[len(unplaced)-1])))
 		}
 	}
 }
@@ -499,11 +499,11 @@ func (p *Placer) gpuAdvice(inst *schema.EffectiveInstance, role schema.Effective
 // returns "" without such a member.
 func (p *Placer) keptGPUs(key schema.Key, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) string {
 	b := p.eff.Bounds(key)
-	if b == nil || b.GPUs == nil || role.GPUs == nil || len(p.unhappy[key]) == 0 {
+	if b == nil || b.GPUs == nil || role.GPUs == nil || len(p.misplaced[key]) == 0 {
 		return "" // the GPUs of all other members match their requests
 	}
 	has := map[string]int{}
-	for _, m := range slices.Concat(p.placing[key].members, slices.Collect(maps.Values(p.unhappy[key]))) {
+	for _, m := range slices.Concat(p.placing[key].members, slices.Collect(maps.Values(p.misplaced[key]))) {
 		has[m.Name] = 0 // a member that stays is in both lists
 		for _, g := range m.GPUs {
 			has[m.Name] += g.Count
@@ -535,7 +535,7 @@ func (p *Placer) pinned(key schema.Key, inst *schema.EffectiveInstance) bool {
 			continue
 		}
 		name := memberName(role.Name, 0)
-		if old, stays := p.unhappy[key][name]; stays {
+		if old, stays := p.misplaced[key][name]; stays {
 			p.block(key, CodeControlPlane, false, fmt.Sprintf(
 				"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and make it anew",
 				name, old.Node, list(misfits(inst, role, p.eff.Nodes[old.Node]))))
@@ -639,8 +639,8 @@ func (p *Placer) ownTaken(key schema.Key, role schema.EffectiveRole, n *schema.N
 	beside := func(m Member) bool {
 		return m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || p.alone(key, m))
 	}
-	return slices.ContainsFunc(p.placing[key].members, beside) || len(p.unhappy[key]) > 0 &&
-		slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), beside)
+	return slices.ContainsFunc(p.placing[key].members, beside) || len(p.misplaced[key]) > 0 &&
+		slices.ContainsFunc(slices.Collect(maps.Values(p.misplaced[key])), beside)
 }
 
 // alone reports whether m, a declared member, has its node alone.
@@ -694,7 +694,7 @@ func (p *Placer) leaving(key schema.Key, node string) bool {
 	}
 	stays := func(m Member) bool { return m.Node == node }
 	return (at == nil || !slices.ContainsFunc(at.members, stays)) &&
-		!slices.ContainsFunc(slices.Collect(maps.Values(p.unhappy[key])), stays)
+		!slices.ContainsFunc(slices.Collect(maps.Values(p.misplaced[key])), stays)
 }
 
 // why counts, for each requirement, the nodes that fail it.

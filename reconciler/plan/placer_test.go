@@ -46,7 +46,7 @@ func TestPlacerMatchesPlace(t *testing.T) {
 			same(t, want, at.out, fmt.Sprintf("seed %d, step %d", seed, step))
 			require.Equal(t, fresh.on, p.on, "who is where; seed %d, step %d", seed, step)
 			require.Equal(t, keysThatDiffer(before, at.out), slices.SortedFunc(ChangedPlacement(before, at.out), schema.Key.Compare), "seed %d, step %d", seed, step)
-			count(seen, at.out, len(p.restless), at.eff.Len())
+			count(seen, at.out, len(p.dependent), at.eff.Len())
 			if i == len(past)-1 {
 				h.placed = at.out
 			}
@@ -58,7 +58,7 @@ func TestPlacerMatchesPlace(t *testing.T) {
 		}
 	}
 	// The histories contain each of these cases, and often.
-	for _, what := range []string{"housed", CodeNoNode, CodeStays, CodeControlPlane, "at rest", "restless"} {
+	for _, what := range []string{"housed", CodeNoNode, CodeStays, CodeControlPlane, "independent", "dependent"} {
 		require.Greater(t, seen[what], histories/25, what)
 	}
 }
@@ -69,7 +69,7 @@ func same(t *testing.T, want, got Placement, when string) {
 	require.Equal(t, want, got, when)
 }
 
-func count(seen map[string]int, p Placement, restless, units int) {
+func count(seen map[string]int, p Placement, dependent, units int) {
 	for key, members := range p.All() {
 		if len(members) > 0 {
 			seen["housed"]++
@@ -78,8 +78,8 @@ func count(seen map[string]int, p Placement, restless, units int) {
 			seen[b.Code]++
 		}
 	}
-	seen["restless"] += restless
-	seen["at rest"] += units - restless
+	seen["dependent"] += dependent
+	seen["independent"] += units - dependent
 }
 
 func keysThatDiffer(a, b Placement) []schema.Key {
@@ -424,7 +424,7 @@ func TestPlacerPlacesOnlyChangedUnits(t *testing.T) {
 	}
 	h.mem = Remember(made...)
 	p.Place(h.effective(), h.mem)
-	require.Empty(t, p.restless)
+	require.Empty(t, p.dependent)
 	require.Empty(t, p.turn(h.effective(), h.mem))
 
 	key := slices.MinFunc(made, func(a, b *Status) int { return a.Key.Compare(b.Key) }).Key
