@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The files in deploy/ci do what they say: the scripts in them are run as CI and
-// Git would run them, on an estate with one good and one bad change.
+// The scripts in deploy/ci work: the tests run them as CI and Git do, on an estate
+// with one good and one bad change.
 
 // ciEstate is a repository of examples/lab with the branches main, good and bad.
 func ciEstate(t *testing.T) (dir string, git func(args ...string) string) {
@@ -78,7 +78,7 @@ func readWorkflow(t *testing.T, name, job string) (w workflow, scripts map[strin
 	scripts = map[string]string{}
 	for _, s := range w.Jobs[job].Steps {
 		if s.Run != "" {
-			require.NotContains(t, s.Run, "${{", "what a stranger names must come to a script in its environment, never in its text")
+			require.NotContains(t, s.Run, "${{", "untrusted names must reach a script in its environment, never in its text")
 			scripts[s.Name] = s.Run
 		}
 	}
@@ -174,7 +174,7 @@ func TestGitLabJob(t *testing.T) {
 	}
 }
 
-// The hook checks what is committed: not what is in the work tree beside it.
+// The hook checks the staged content, not the work tree.
 func TestPreCommitHook(t *testing.T) {
 	dir, git := ciEstate(t)
 	hook, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/ci/git/pre-commit"))

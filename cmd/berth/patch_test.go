@@ -59,8 +59,8 @@ func exampleChanges(t *testing.T) []string {
 // estateOf is the directory of the estate that an example's patch changes.
 func estateOf(patch string) string { return strings.TrimSuffix(filepath.Dir(patch), "-changes") }
 
-// Beside each change stands who proposes it and what berth plan says then: the
-// command, what it prints, and its exit status.
+// The plan file of each change has its author and its plan: the command, its
+// output, and its exit status.
 func TestExampleChangesHaveTheirPlans(t *testing.T) {
 	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
 	require.NoError(t, err)

@@ -20,9 +20,8 @@ import (
 	"berth/schema/estate"
 )
 
-// decidedEstate is the lab with a change of an instance that was merged and is
-// not in force, as Berth left it: decided commit by commit, with a last one that
-// changes nothing and so is remembered on berth/status alone.
+// decidedEstate is the lab with a held change of an instance. Berth decided each
+// commit. The last commit changes nothing in force, so only berth/status records it.
 type decidedEstate struct {
 	git                  *gittest.Server
 	first, second, third string // commits of main, each decided
@@ -72,7 +71,7 @@ func newDecidedEstate(t *testing.T) (e decidedEstate) {
 	was := e.inForce
 	e.git.MustCommit(t, "main", gittest.Commit{Message: "nothing"})
 	e.third = decide(waits)
-	require.Equal(t, was, e.inForce, "what changes nothing writes nothing there")
+	require.Equal(t, was, e.inForce, "a commit without a change writes nothing to berth/in-force")
 	e.topic = e.git.MustCommit(t, "topic", gittest.Commit{Message: "another", Parent: e.first, Files: map[string]string{
 		strings.Replace(decidedPath, "train", "yard", 1): strings.Replace(files[decidedPath], "name: train", "name: yard", 1),
 	}})
@@ -86,7 +85,7 @@ func (e *decidedEstate) blob(t *testing.T, commit string) string {
 	return id
 }
 
-// desk is a clone, and git in it.
+// desk makes a clone, and returns it with a function that runs git in it.
 func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string) string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "desk")
@@ -176,7 +175,7 @@ func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	other("no berth/in-force here", "trunk", "Branch berth/in-force is missing beside berth/status")
 	git("update-ref", "-d", "refs/remotes/origin/berth/status")
 	p := planned("trunk")
-	require.Empty(t, p.Note, "nothing says that Berth keeps an eye on it")
+	require.Empty(t, p.Note, "Berth does not manage this repository")
 	require.True(t, p.Assumed)
 }
 

@@ -45,11 +45,11 @@ func TestRequirements(t *testing.T) {
 		have = append(have, id)
 		stands, shown := strings.TrimSpace(cells[2]), strings.TrimSpace(cells[3])
 		if strings.HasPrefix(stands, "Not yet") {
-			require.Equal(t, "–", shown, "%s: what is not there cannot be shown", id)
+			require.Equal(t, "–", shown, "%s: an absent feature has no test", id)
 			continue
 		}
 		named := regexp.MustCompile("`([^`]+)`").FindAllStringSubmatch(shown, -1)
-		require.NotEmpty(t, named, "%s: nothing shows it", id)
+		require.NotEmpty(t, named, "%s: no test or command is named", id)
 		for _, n := range named {
 			switch first, rest, _ := strings.Cut(n[1], " "); {
 			case first == "make":

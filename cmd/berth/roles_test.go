@@ -16,7 +16,7 @@ import (
 	"berth/schema/estate"
 )
 
-// What `berth explain --roles` prints is the table that decides.
+// `berth explain --roles` prints the table that the decisions use.
 func TestPrintRoles(t *testing.T) {
 	var text, data bytes.Buffer
 	require.NoError(t, printRoles(&text, "text"))

@@ -35,7 +35,7 @@ func exampleFiles(t *testing.T, name string) map[string]string {
 	return files
 }
 
-// recorded is a repository in which Berth decided main and recorded what it saw.
+// recorded is a repository in which Berth decided main and recorded its observations.
 func recorded(t *testing.T, files map[string]string, w reconciler.InForce, b reconciler.StatusBatch) *gittest.Server {
 	t.Helper()
 	s := gittest.New(t, files)
@@ -117,7 +117,7 @@ func TestStatusScripts(t *testing.T) {
 	})
 }
 
-// The linker's stamp goes before what Go itself noted.
+// The linker's stamp takes precedence over Go's build information.
 func TestVersionOf(t *testing.T) {
 	info := &debug.BuildInfo{Main: debug.Module{Version: "(devel)"}, Settings: []debug.BuildSetting{
 		{Key: "vcs.revision", Value: "0123456789012345678901234567890123456789"}, {Key: "vcs.time", Value: "2026-08-01T10:00:00Z"}, {Key: "vcs.modified", Value: "true"},

@@ -78,7 +78,7 @@ type walk struct {
 	outcomes []plan.Outcome
 }
 
-// one waits for what action i needs, then applies it.
+// one waits for the actions that action i needs, then applies it.
 func (w *walk) one(ctx context.Context, i, attempt int, slots chan struct{}) plan.Outcome {
 	a := w.plan.Actions[i]
 	needs := a.Needs
@@ -157,8 +157,8 @@ func (w *walk) call(ctx context.Context, log *slog.Logger, c runtimes.Change) (e
 	return w.o.Runtime.Apply(ctx, c)
 }
 
-// stateOf is what an error of Apply says about the effect. A host that cannot
-// be reached, or a deadline, leaves it open whether something was done.
+// stateOf returns the state of an effect after an error of Apply. After an
+// unreachable host or a deadline it is unknown whether the effect happened.
 func stateOf(err error) plan.OutcomeState {
 	switch {
 	case err == nil:

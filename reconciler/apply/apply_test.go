@@ -93,7 +93,7 @@ func states(os []plan.Outcome) []plan.OutcomeState {
 	return out
 }
 
-func TestNeedsFirstThenSideBySide(t *testing.T) {
+func TestNeededActionsRunFirst(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{act: func(context.Context, runtimes.Change) error { time.Sleep(time.Second); return nil }}
 		j := &book{}
@@ -177,7 +177,7 @@ func TestCancelledSkipsTheRest(t *testing.T) {
 	require.Equal(t, "not tried: context canceled", got[0].Error)
 }
 
-func TestNothingWithoutItsIntent(t *testing.T) {
+func TestFailedBeginPreventsTheAction(t *testing.T) {
 	f := &fake{}
 	got := apply.Run(t.Context(), apply.Options{Runtime: f, Journal: &book{refuses: "worker-0"}}, create(2), runtimes.Stamp{}, 1)
 	require.Equal(t, []plan.OutcomeState{plan.Done, plan.Failed, plan.Done}, states(got))

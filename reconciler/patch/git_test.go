@@ -218,9 +218,9 @@ func baseFiles() map[string]file {
 	}
 }
 
-// judge holds a patch against git: what is applied here, git applies too, and
-// makes the same tree of it. The other way round does not hold: git looks for
-// context elsewhere, and here it is a conflict.
+// judge compares a patch with git: git also applies each patch that is applied here,
+// with the same tree. The reverse is false: git searches for moved context, which is
+// a conflict here.
 type judge struct {
 	repo   *repository
 	base   schema.Snapshot
@@ -242,7 +242,7 @@ func newJudge(t testing.TB, files map[string]file) *judge {
 	return j
 }
 
-// judge says whether the patch was applied.
+// judge reports whether the patch was applied.
 func (j *judge) judge(t tester, text string) bool {
 	t.Helper()
 	p, err := patch.Parse(strings.NewReader(text))

@@ -39,8 +39,8 @@ type step struct {
 }
 
 // Parse reads a patch in Git's form, as `git diff` and `git format-patch` write
-// it. Nothing but space is a patch that changes nothing. The error says what is
-// wrong with the patch, and where.
+// it. A patch of white space only is empty. The error describes the defect of the
+// patch and its place.
 func Parse(r io.Reader) (*Patch, error) {
 	files, err := read(r)
 	if err != nil {
@@ -91,8 +91,8 @@ func read(r io.Reader) ([]*gitdiff.File, error) {
 	return files, nil
 }
 
-// once refuses a patch that leaves open what comes first: a series of commits
-// in one file, for one.
+// once refuses a patch that changes a file twice, such as a series of commits,
+// because the order would be ambiguous.
 func (p *Patch) once() error {
 	from, to := map[string]bool{}, map[string]bool{}
 	for _, s := range p.steps {

@@ -20,7 +20,7 @@ func diff(path, rest string) string {
 	return fmt.Sprintf("diff --git a/%s b/%s\n--- a/%s\n+++ b/%s\n%s", path, path, path, path, rest)
 }
 
-func TestWhatIsNoPatch(t *testing.T) {
+func TestInvalidPatchIsRefused(t *testing.T) {
 	for _, c := range []struct{ name, text, want string }{
 		{"words", "please apply this\n", "there is no patch in it"},
 		{"a diff in another form", "--- a/x\n+++ b/x\n@@ -1 +1 @@\n-a\n+b\n", "not in Git's form"},
@@ -99,7 +99,7 @@ func TestConflicts(t *testing.T) {
 }
 
 // One conflict for each file, in order, whatever their order in the patch.
-func TestEveryConflictIsTold(t *testing.T) {
+func TestEveryConflictIsReported(t *testing.T) {
 	base := estate.Files(map[string]string{"platform/a": "a\n", "tenants/b/b": "b\n"})
 	p, err := patch.Parse(strings.NewReader(diff("tenants/b/b", "@@ -1 +1 @@\n-x\n+y\n") + diff("platform/a", "@@ -1 +1 @@\n-x\n+y\n")))
 	require.NoError(t, err)
@@ -110,7 +110,7 @@ func TestEveryConflictIsTold(t *testing.T) {
 	require.Equal(t, "tenants/b/b", conflicts[1].File)
 }
 
-func TestNothingIsAPatch(t *testing.T) {
+func TestEmptyPatchChangesNothing(t *testing.T) {
 	base := estate.Files(map[string]string{node: "a\n"})
 	p, err := patch.Parse(strings.NewReader("\n"))
 	require.NoError(t, err)

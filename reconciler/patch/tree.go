@@ -13,9 +13,8 @@ import (
 	"berth/schema"
 )
 
-// Tree is a base with a patch over it: a schema.Snapshot. Parts the patch does
-// not reach are the base's own, so that whoever has read the base reads only
-// what changes.
+// Tree is a base with a patch over it: a schema.Snapshot. Parts that the patch does
+// not change are the base's own, so that a reader of the base reads only the changes.
 type Tree struct {
 	base    schema.Snapshot
 	parts   []schema.Part

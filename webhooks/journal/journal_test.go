@@ -50,7 +50,7 @@ func TestDuplicateIsKnownOnceItsWorkIsDone(t *testing.T) {
 	t.Parallel()
 	j := open(t, file(t))
 	take(t, j, "a", "estate")
-	take(t, j, "a", "estate") // nobody did it yet
+	take(t, j, "a", "estate") // its work is not done
 	j.Begin(only("estate"))()
 	known, err := j.Take("a", []string{"estate"})
 	require.NoError(t, err)
@@ -641,7 +641,7 @@ func TestMarkSurvivesRestart(t *testing.T) {
 	for i := range 50 { // the file is rewritten meanwhile
 		take(t, j, fmt.Sprint(i), "estate")
 	}
-	require.Equal(t, now.Add(-time.Hour), open(t, o).Mark(), "whatever was delivered since")
+	require.Equal(t, now.Add(-time.Hour), open(t, o).Mark(), "later deliveries do not change the mark")
 	j.SetMark(now)
 	now = now.Add(-time.Minute) // the clock was wrong
 	require.Equal(t, now, j.Mark())

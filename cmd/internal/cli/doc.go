@@ -1,4 +1,4 @@
-// Package cli has what the programs of Berth share on the command line: exit
-// codes, output forms, tables, colors and safe text. It must not know what the
-// commands are about.
+// Package cli has the common command-line parts of Berth's programs: exit codes,
+// output forms, tables, colors and safe text. It must not know the purpose of any
+// command.
 package cli

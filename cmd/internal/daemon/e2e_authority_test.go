@@ -438,7 +438,7 @@ func TestAuthorAcknowledgesDeletion(t *testing.T) {
 
 // Permissions and policy are evaluated from the base. A change cannot grant its own
 // author the role that it needs, and a wider policy holds only for later changes.
-func TestRulesOfTheBaseCount(t *testing.T) {
+func TestPermissionsComeFromTheBase(t *testing.T) {
 	const policy = "tenants/physics/policy.yaml"
 	narrow := "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 2}\n"
 	g := newGoverned(t, nil, map[string]string{policy: narrow})

@@ -17,7 +17,7 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// Train is the instance that people work on. Assembly is an instance of another
+// Train is the instance that users change. Assembly is an instance of another
 // tenant beside it, on the same controller.
 var (
 	Train    = schema.InstanceKey("physics", "lattice", "train")
@@ -30,7 +30,7 @@ const (
 	AssemblyFile = "tenants/biology/projects/genomes/instances/assembly.yaml"
 )
 
-// People of examples/lab.
+// Users of examples/lab.
 const (
 	Administrator = "olga-ops"      // named by the daemon's configuration
 	ProjectAdmin  = "anna-lattice"  // every permission on Train

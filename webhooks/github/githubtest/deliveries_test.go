@@ -168,8 +168,8 @@ func TestRandomSchedules(t *testing.T) {
 	require.Equal(t, []int{lost, doubled, disorder}, []int{l2, d2, o2})
 }
 
-// TestAppsHook: an App's webhook has its log with the App, and its events say
-// which installation they are of.
+// The App owns the delivery log of its webhook, and the events contain the
+// installation.
 func TestAppsHook(t *testing.T) {
 	t.Parallel()
 	key, app := newApp(t)

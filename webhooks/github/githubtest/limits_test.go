@@ -135,9 +135,9 @@ func TestStorm(t *testing.T) {
 	require.Error(t, s.LearnLate(99, 1))
 }
 
-// TestThousand: GitHub keeps a thousand check runs of a name in a suite, and
-// takes a thousand statuses for a commit and context.
-func TestThousand(t *testing.T) {
+// GitHub keeps a thousand check runs of a name in a suite, and accepts a thousand
+// statuses for a commit and context.
+func TestThousandCheckRunsAndStatuses(t *testing.T) {
 	t.Parallel()
 	const much = 1_000_000
 	s, w := start(t, func(o *githubtest.Options) {

@@ -34,9 +34,8 @@ func last(t *testing.T, s *githubtest.Server, into any) {
 	require.NoError(t, json.Unmarshal(all[len(all)-1].Body, into))
 }
 
-// TestWhatPeopleSay: comments of all pull requests, edited ones, signs beside
-// them, and the events of each.
-func TestWhatPeopleSay(t *testing.T) {
+// Users write and edit comments and react to them; each action has its event.
+func TestCommentsAndReactions(t *testing.T) {
 	t.Parallel()
 	now := &clock{t: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)}
 	s, w := start(t, func(o *githubtest.Options) { o.Now = now.now })
@@ -136,8 +135,8 @@ func TestWhatPeopleSay(t *testing.T) {
 	require.Equal(t, 404, status(t, err))
 }
 
-// TestButtons: what people click on at a check run.
-func TestButtons(t *testing.T) {
+// Users rerun check runs and press their buttons.
+func TestCheckRunButtons(t *testing.T) {
 	t.Parallel()
 	s, w := start(t, nil)
 	head := w.commit("b", "a.yaml", "a: 1\n")

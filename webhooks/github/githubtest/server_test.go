@@ -214,8 +214,8 @@ func note(line int) *gh.CheckRunAnnotation {
 	return &gh.CheckRunAnnotation{Path: gh.String("a.yaml"), StartLine: gh.Int(line), EndLine: gh.Int(line), AnnotationLevel: gh.String("failure"), Message: gh.String("no")}
 }
 
-// TestWhatGitHubRefuses: limits and rights that its description does not hold.
-func TestWhatGitHubRefuses(t *testing.T) {
+// The server enforces limits and permissions that GitHub's description omits.
+func TestUndescribedLimitsAreEnforced(t *testing.T) {
 	t.Parallel()
 	s, w := start(t, nil)
 	head := w.commit("b", "a.yaml", "a: 1\n")
@@ -520,8 +520,8 @@ func TestLargePush(t *testing.T) {
 	require.Equal(t, head, p.Head)
 }
 
-// TestBranchesDecide: a pull request follows its branches, whoever moves them.
-func TestBranchesDecide(t *testing.T) {
+// A pull request follows its branches, whoever moves them.
+func TestPullRequestFollowsItsBranches(t *testing.T) {
 	t.Parallel()
 	s, w := start(t, nil)
 	w.commit("gone", "a.yaml", "a: 1\n")
