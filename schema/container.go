@@ -185,9 +185,3 @@ func (d *Desired) Header(key Key) *Header {
 	}
 	return nil
 }
-
-// Get is the valid document of key with its own type, or nil.
-func Get[T any, D of[T]](d *Desired, key Key) D {
-	doc, _ := d.Document(key).(D)
-	return doc
-}

@@ -75,7 +75,7 @@ func newDownCmd() *cobra.Command {
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := openLab(dir)
 			if errors.Is(err, os.ErrNotExist) {
-				fmt.Fprintf(cmd.OutOrStdout(), "There is no lab in %s.\n", dir)
+				fmt.Fprintf(cmd.OutOrStdout(), "No lab in %s.\n", dir)
 				return nil
 			}
 			if err != nil {

@@ -79,8 +79,8 @@ var law = map[string][]string{
 	"berth/cmd/berth-host":                  {"berth/runtimes/backends", "berth/runtimes/host/agent"},
 }
 
-// allowedFor returns the line of the law for a package. A backend of a runtime needs
-// none of its own: it may import the contract and what is below itself.
+// allowedFor returns the imports that the law allows a package. A runtime's backend has
+// no line: it may import the contract and the packages below it.
 func allowedFor(path string) (allowed []string, ok bool) {
 	if allowed, ok = law[path]; ok {
 		return allowed, true

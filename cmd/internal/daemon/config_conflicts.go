@@ -55,17 +55,17 @@ func (c *Config) conflicts() []fieldConflict {
 	}
 	check(named && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
 	_, err := strconv.ParseUint(c.Listen[strings.LastIndex(c.Listen, ":")+1:], 10, 16)
-	check(c.Listen != "" && err != nil, "listen", "listen", "there is no such port: choose one up to 65535")
+	check(c.Listen != "" && err != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
 	secrets, _ := c.references()
 	for path, s := range secrets {
 		check((s.File == "") == (s.Env == ""), path, path, secretNote)
 	}
 	for _, a := range c.Artifacts.Addresses {
 		_, err := netip.ParsePrefix(a)
-		check(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is no range of addresses: write it as 127.0.0.1/32", a))
+		check(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
 	}
 	if gh := c.GitHub; gh != nil {
-		check(gh.Token == nil && gh.App == nil, "github", "github.token", "there is none: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
+		check(gh.Token == nil && gh.App == nil, "github", "github.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
 		check(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
 		check(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
 		check(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "github.report", "github.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")

@@ -58,7 +58,7 @@ interval: soon
 	t.Run("unusable values are reported with their line", func(t *testing.T) {
 		const rest = "repository: {url: \"https://g.example/e.git\", directory: /d}\n"
 		for text, want := range map[string]string{
-			"listen: 127.0.0.1:99999\n": ":2:9: listen: there is no such port",
+			"listen: 127.0.0.1:99999\n": ":2:9: listen: the port is out of range",
 			"interval: 99999999999h\n":  ":2:11: interval: got \"99999999999h\", want text: a whole number of at most 6 digits",
 		} {
 			_, err := ReadConfig(write(rest + text))
@@ -82,7 +82,7 @@ interval: soon
 			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\"", ""},
 			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k, known_hosts: /h", "token: {env: T}", ""},
 			{"url: \"http://g.example/e.git\", allow_http: true, status_url: \"https://g.example/s.git\", status_token: {env: T}, accept: " + strings.Repeat("a", 40), "token: {env: T}", ""},
-			{"url: \"https://g.example/e.git\"", "login: berth", ":2:1: github.token: there is none: add token"},
+			{"url: \"https://g.example/e.git\"", "login: berth", ":2:1: github.token: missing: add token"},
 			{"url: \"https://g.example/e.git\"", "token: {env: T}, login: \"berth[bot]\", " + app, "github.app: there is a token as well"},
 			{"url: \"https://g.example/e.git\"", app, "github.login: an App cannot ask who it is: add"},
 			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses", "github.report: an App writes check runs"},
