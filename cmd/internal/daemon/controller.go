@@ -63,6 +63,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 	if err != nil {
 		return nil, err
 	}
+	registerCacheMetrics(d.reg, loader)
 	tokens := &forgeTokens{}
 	if c.GitHub != nil {
 		if tokens, err = c.forgeTokens(); err != nil {
@@ -87,6 +88,21 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: loop.NewMetrics(d.reg), Looking: h.reconciling, Owed: h.owed,
 	})
 	return d, nil
+}
+
+// registerCacheMetrics registers the use and the size of a loader's cache.
+func registerCacheMetrics(reg prometheus.Registerer, loader *schemaestate.Loader) {
+	trees := func(result string, count func(schemaestate.CacheStats) int) {
+		reg.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
+			Name: "berth_estate_cache_trees_total", Help: "Trees of estates that were loaded, by result (hit: from the cache; miss: read).",
+			ConstLabels: prometheus.Labels{"result": result},
+		}, func() float64 { return float64(count(loader.CacheStats())) }))
+	}
+	trees("hit", func(s schemaestate.CacheStats) int { return s.Hits })
+	trees("miss", func(s schemaestate.CacheStats) int { return s.Misses })
+	reg.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "berth_estate_cache_bytes", Help: "Text of the trees in the younger generation of the cache, in bytes.",
+	}, func() float64 { return float64(loader.CacheStats().Bytes) }))
 }
 
 // openRepository opens the estate's repository, with those of its tenants.

@@ -208,6 +208,9 @@ func TestSeveralEstates(t *testing.T) {
 	ready(503, "estate late is not up")
 	for _, k := range []*kept{north, south} {
 		require.Eventually(t, func() bool { return looks(k) > 0 }, patience, 30*time.Millisecond, k.name)
+		_, text := get("/metrics", "")
+		require.Regexp(t, `berth_estate_cache_trees_total\{estate="`+k.name+`",result="miss"\} [1-9]`, text)
+		require.Regexp(t, `berth_estate_cache_bytes\{estate="`+k.name+`"\} [1-9]`, text)
 		k.merge("assembly", labtest.Assembly, k.neighbour, "dora-genomes")
 	}
 	for _, k := range []*kept{north, south} {
