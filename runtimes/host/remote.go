@@ -120,7 +120,7 @@ func (r *remote) inspect(stamp runtimes.Stamp, ops []runtimes.Op) (limit time.Du
 			return 0, false, &runtimes.OpError{Host: r.name, Op: agent.Summary(op), Code: agent.CodeInvalid, Message: err.Error()}
 		}
 		limit += duration(op)
-		effects = effects || mayEffect(op)
+		effects = effects || agent.MayEffect(op)
 	}
 	// Without an epoch the agent refuses operations with an effect.
 	return limit, effects && stamp.Epoch > 0, nil
@@ -147,18 +147,6 @@ func duration(op runtimes.Op) time.Duration {
 		return 10 * time.Second
 	}
 	return time.Second
-}
-
-func mayEffect(op runtimes.Op) bool {
-	switch {
-	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil:
-		return false
-	case op.Service != nil:
-		return op.Service.Verb != "state"
-	case op.Ledger != nil:
-		return op.Ledger.Find == ""
-	}
-	return true
 }
 
 // encode encodes the request. The agent gets a little less time than this side waits,

@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"bytes"
+	"context"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+
+	"golang.org/x/sys/unix"
 
 	"berth/runtimes"
 )
@@ -29,24 +33,27 @@ type accountDB struct {
 	groups []groupEntry
 }
 
-func (a *Agent) accounts() (*accountDB, error) {
+// accountFiles are the files of local accounts in a directory, /etc.
+type accountFiles struct{ dir string }
+
+func (f accountFiles) read() (*accountDB, error) {
 	db := &accountDB{}
-	passwd, err := readTable(filepath.Join(a.etc, "passwd"), 7)
+	passwd, err := readTable(filepath.Join(f.dir, "passwd"), 7)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range passwd {
-		if u, ok := parseAccount(f); ok {
+	for _, fields := range passwd {
+		if u, ok := parseAccount(fields); ok {
 			db.users = append(db.users, u)
 		}
 	}
-	group, err := readTable(filepath.Join(a.etc, "group"), 4)
+	group, err := readTable(filepath.Join(f.dir, "group"), 4)
 	if err != nil {
 		return nil, err
 	}
-	for _, f := range group {
-		if gid, err := strconv.Atoi(f[2]); err == nil {
-			db.groups = append(db.groups, groupEntry{f[0], gid, strings.Split(f[3], ",")})
+	for _, fields := range group {
+		if gid, err := strconv.Atoi(fields[2]); err == nil {
+			db.groups = append(db.groups, groupEntry{fields[0], gid, strings.Split(fields[3], ",")})
 		}
 	}
 	return db, nil
@@ -121,4 +128,81 @@ func (db *accountDB) supplementary(user string) []uint32 {
 		}
 	}
 	return ids
+}
+
+// owner returns the ids of a user and group. Empty names mean the agent's own.
+func (f accountFiles) owner(user, group string) (uid, gid int, err error) {
+	uid, gid = os.Geteuid(), os.Getegid() // root, in berth-host
+	if user == "" && group == "" {
+		return uid, gid, nil
+	}
+	db, err := f.read()
+	if err != nil {
+		return 0, 0, err
+	}
+	if user != "" {
+		u, ok := db.user(user)
+		if !ok {
+			return 0, 0, &Fault{Code: CodeNotFound, Message: "no account " + plain(user) + " on this host"}
+		}
+		uid, gid = u.uid, u.gid
+	}
+	if group != "" {
+		g, ok := db.group(group)
+		if !ok {
+			return 0, 0, &Fault{Code: CodeNotFound, Message: "no group " + plain(group) + " on this host"}
+		}
+		gid = g.gid
+	}
+	return uid, gid, nil
+}
+
+// edit replaces the line of name in a table, or removes it if line is empty. It
+// keeps mode and owner, and does not make a missing table.
+func (f accountFiles) edit(file, name, line string) error {
+	p, err := open(filepath.Join(f.dir, file))
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.sweep(); err != nil {
+		return err
+	}
+	table, st, err := p.openFile()
+	if isNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer table.Close()
+	var old, new bytes.Buffer
+	if _, err := old.ReadFrom(table); err != nil {
+		return ioFault(p.path, err)
+	}
+	for l := range bytes.Lines(old.Bytes()) {
+		if !bytes.HasPrefix(l, []byte(name+":")) {
+			new.Write(l)
+			if l[len(l)-1] != '\n' {
+				new.WriteByte('\n')
+			}
+		}
+	}
+	if line != "" {
+		new.WriteString(line + "\n")
+	}
+	if bytes.Equal(old.Bytes(), new.Bytes()) {
+		return nil
+	}
+	return p.replace(new.Bytes(), st.Mode&0o777, int(st.Uid), int(st.Gid))
+}
+
+// lock takes the lock of the shadow suite (lckpwdf(3)).
+func (f accountFiles) lock(ctx context.Context) (*os.File, error) {
+	name := filepath.Join(f.dir, ".pwd.lock")
+	file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
+	if err != nil {
+		return nil, ioFault(name, err)
+	}
+	return waitLock(ctx, file, 0, false, "the account files are locked")
 }

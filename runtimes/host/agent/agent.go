@@ -1,8 +1,9 @@
 package agent
 
 import (
-	"context"
-	"time"
+	"cmp"
+	"os/exec"
+	"sync"
 
 	"berth/runtimes"
 )
@@ -21,42 +22,38 @@ type Options struct {
 // Agent does operations on the machine it runs on. It is safe for concurrent use
 // in one process and in several.
 type Agent struct {
-	profiles []runtimes.Profile
 	allow    *allowList
-	services servicer
-	state    string
+	leaders  leaders
+	ledger   ledger
+	paths    madePaths
+	files    hostFiles
+	users    users
+	programs programs
+	services services
 	etc      string
-	getent   string // program that queries directory services; empty: none
 	version  string
 	digest   func() string
 }
 
-// servicer runs services: under systemd if that is the init system, otherwise as
-// daemons. The profile has checked the unit.
-type servicer interface {
-	state(ctx context.Context, s service) (runtimes.ServiceStatus, error)
-	// start returns once the service runs. A running service is not restarted.
-	start(ctx context.Context, s service) (changed bool, err error)
-	// stop returns once the service is down. kill: with SIGKILL at once.
-	stop(ctx context.Context, s service, kill bool) (changed bool, err error)
-	// obstacles describes conflicts with the distribution's own service.
-	obstacles(ctx context.Context, s service) ([]string, error)
-}
-
-// service is a service of a host.
-type service struct {
-	name, unit string
-	spec       runtimes.ServiceSpec
-	timeout    time.Duration // of a start or stop
-}
-
-// mark is an entry in the environment of a daemon that Berth starts. A process without
-// it is not the service, even if the pid file names it, and gets no signal.
-func (s service) mark() string { return "BERTH_SERVICE=" + s.name + "/" + s.unit }
-
-func (s service) String() string {
-	if s.unit == "" {
-		return s.name
+// New returns an Agent.
+func New(o Options) *Agent {
+	state, etc, allow := stateDir(cmp.Or(o.StateDir, "/var/lib/berth")), cmp.Or(o.EtcDir, "/etc"), newAllowList(o.Profiles)
+	accounts := accountFiles{etc}
+	a := &Agent{
+		allow: allow, leaders: leaders{state}, ledger: ledger{state}, paths: madePaths{state, allow},
+		users: users{state: state, accounts: accounts, allow: allow},
+		etc:   etc, version: o.Version, digest: sync.OnceValue(ownDigest),
 	}
-	return s.name + " " + s.unit
+	a.files = hostFiles{allow, accounts, a.paths}
+	a.services = services{allow, state, daemons{accounts, a.files}}
+	if o.EtcDir == "" {
+		if name, err := exec.LookPath("/usr/bin/getent"); err == nil {
+			a.users.getent = name
+		}
+		if initSystem() == "systemd" {
+			a.services.init = systemd{}
+		}
+	}
+	a.programs = programs{allow, a.users}
+	return a
 }

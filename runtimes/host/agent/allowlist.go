@@ -8,15 +8,17 @@ import (
 	"berth/runtimes"
 )
 
-// allowList has the path patterns of all profiles.
+// allowList is what the profiles of this host allow.
 type allowList struct {
-	touch []*regexp.Regexp
+	profiles []runtimes.Profile
+
+	touch []*regexp.Regexp // paths
 	look  []*regexp.Regexp // for Stat only
 	make  []func(runtimes.Making) error
 }
 
 func newAllowList(profiles []runtimes.Profile) *allowList {
-	l := &allowList{}
+	l := &allowList{profiles: profiles}
 	for _, p := range profiles {
 		for _, pattern := range p.Paths {
 			l.touch = append(l.touch, compilePattern(pattern))
@@ -99,4 +101,44 @@ func clean(p string) error {
 		}
 	}
 	return nil
+}
+
+func (l *allowList) program(name string) (runtimes.Program, bool) {
+	for _, p := range l.profiles {
+		if prog, ok := p.Programs[name]; ok {
+			return prog, true
+		}
+	}
+	return runtimes.Program{}, false
+}
+
+// reads reports whether a run of a program has no effect.
+func (l *allowList) reads(op *runtimes.Run) bool {
+	prog, ok := l.program(op.Program)
+	return ok && prog.Reads != nil && prog.Reads(op.Args)
+}
+
+func (l *allowList) service(op *runtimes.Service) (runtimes.ServiceSpec, error) {
+	for _, p := range l.profiles {
+		make, ok := p.Services[op.Name]
+		if !ok {
+			continue
+		}
+		spec, err := make(op.Unit, op.Params)
+		if err != nil {
+			return spec, refuse("service %s %s: %v", plain(op.Name), plain(op.Unit), err)
+		}
+		return spec, nil
+	}
+	return runtimes.ServiceSpec{}, refuse("this host's profile has no service %s", plain(op.Name))
+}
+
+// uid reports whether an account may have a uid.
+func (l *allowList) uid(uid int) bool {
+	for _, p := range l.profiles {
+		if p.MinUID > 0 && uid >= p.MinUID && uid <= p.MaxUID {
+			return true
+		}
+	}
+	return false
 }

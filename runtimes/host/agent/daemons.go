@@ -16,7 +16,10 @@ import (
 )
 
 // daemons runs services as daemons with pid files, without an init system.
-type daemons struct{ a *Agent }
+type daemons struct {
+	accounts accountFiles
+	files    hostFiles
+}
 
 // running returns the service's process: the one in its pid file, if that lives, runs
 // the program and has the mark.
@@ -101,7 +104,7 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 // prepare makes directories and links, which a boot removes from /run.
 func (d daemons) prepare(s service) error {
 	for _, dir := range s.spec.RunDirs {
-		if _, err := d.a.directory(&dir); err != nil {
+		if _, err := d.files.makeDir(&dir); err != nil {
 			return err
 		}
 	}
@@ -124,7 +127,7 @@ func (d daemons) command(s service, out *os.File) (*exec.Cmd, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	uid, gid := os.Geteuid(), os.Getegid()
 	if s.spec.User != "" {
-		db, err := d.a.accounts()
+		db, err := d.accounts.read()
 		if err != nil {
 			return nil, err
 		}

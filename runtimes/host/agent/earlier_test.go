@@ -19,7 +19,7 @@ func TestOnlyExistingEarlierPathsCount(t *testing.T) {
 	a := New(Options{StateDir: t.TempDir(), EtcDir: t.TempDir(), Profiles: []runtimes.Profile{{EarlierPaths: func(fs.FS) []runtimes.EarlierPath {
 		return []runtimes.EarlierPath{{Path: there, Own: true}, {Path: gone}, {Path: "/run/berth-none", Own: true}, {Path: "/run/berth-none-file"}}
 	}}}})
-	rec, err := a.readPaths()
+	rec, err := a.paths.read()
 	require.NoError(t, err)
 	require.Equal(t, pathRecord{there: kindTree, "/run/berth-none": kindTree, "/run/berth-none-file": kindFile}, rec)
 	require.True(t, rec.has(filepath.Join(there, "below", "it")))

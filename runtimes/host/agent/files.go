@@ -20,31 +20,12 @@ const (
 	maxNames  = 10000   // names of a directory that List returns
 )
 
-// owner returns the ids of a user and group. Empty names mean the agent's own.
-func (a *Agent) owner(user, group string) (uid, gid int, err error) {
-	uid, gid = os.Geteuid(), os.Getegid() // root, in berth-host
-	if user == "" && group == "" {
-		return uid, gid, nil
-	}
-	db, err := a.accounts()
-	if err != nil {
-		return 0, 0, err
-	}
-	if user != "" {
-		u, ok := db.user(user)
-		if !ok {
-			return 0, 0, &Fault{Code: CodeNotFound, Message: "no account " + plain(user) + " on this host"}
-		}
-		uid, gid = u.uid, u.gid
-	}
-	if group != "" {
-		g, ok := db.group(group)
-		if !ok {
-			return 0, 0, &Fault{Code: CodeNotFound, Message: "no group " + plain(group) + " on this host"}
-		}
-		gid = g.gid
-	}
-	return uid, gid, nil
+// hostFiles does the operations on files and directories. The caller has checked with
+// the profiles what it makes.
+type hostFiles struct {
+	allow    *allowList
+	accounts accountFiles
+	paths    madePaths
 }
 
 func fileMode(mode, allowed uint32) error {
@@ -54,15 +35,12 @@ func fileMode(mode, allowed uint32) error {
 	return nil
 }
 
-func (a *Agent) write(op *runtimes.WriteFile) (runtimes.Result, error) {
+func (h hostFiles) write(op *runtimes.WriteFile) (runtimes.Result, error) {
 	var res runtimes.Result
-	if err := a.allow.checkMake(runtimes.Making{Kind: "file", Path: op.Path, Data: op.Data, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
-		return res, err
-	}
 	if err := fileMode(op.Mode, 0o666); err != nil { // no written file is executable
 		return res, err
 	}
-	uid, gid, err := a.owner(op.Owner, op.Group)
+	uid, gid, err := h.accounts.owner(op.Owner, op.Group)
 	if err != nil {
 		return res, err
 	}
@@ -79,9 +57,9 @@ func (a *Agent) write(op *runtimes.WriteFile) (runtimes.Result, error) {
 	return res, p.replace(op.Data, op.Mode, uid, gid)
 }
 
-func (a *Agent) read(op *runtimes.ReadFile) (runtimes.Result, error) {
+func (h hostFiles) read(op *runtimes.ReadFile) (runtimes.Result, error) {
 	var res runtimes.Result
-	if err := a.allow.check(op.Path); err != nil {
+	if err := h.allow.check(op.Path); err != nil {
 		return res, err
 	}
 	most := op.Max
@@ -105,9 +83,9 @@ func (a *Agent) read(op *runtimes.ReadFile) (runtimes.Result, error) {
 	return res, nil
 }
 
-func (a *Agent) remove(op *runtimes.Remove) (runtimes.Result, error) {
+func (h hostFiles) remove(op *runtimes.Remove) (runtimes.Result, error) {
 	var res runtimes.Result
-	if err := a.allow.check(op.Path); err != nil {
+	if err := h.allow.check(op.Path); err != nil {
 		return res, err
 	}
 	p, err := open(op.Path)
@@ -119,7 +97,7 @@ func (a *Agent) remove(op *runtimes.Remove) (runtimes.Result, error) {
 	}
 	defer p.close()
 	if op.IfEmpty {
-		return a.removeEmpty(p)
+		return h.removeEmpty(p)
 	}
 	err = p.remove(op.Tree)
 	if err != nil && !isNotFound(err) {
@@ -136,9 +114,9 @@ func (a *Agent) remove(op *runtimes.Remove) (runtimes.Result, error) {
 }
 
 // removeEmpty removes a directory that Berth made, if it is empty.
-func (a *Agent) removeEmpty(p place) (runtimes.Result, error) {
+func (h hostFiles) removeEmpty(p place) (runtimes.Result, error) {
 	var res runtimes.Result
-	if made, err := a.made(p.path); err != nil || !made {
+	if made, err := h.paths.made(p.path); err != nil || !made {
 		return res, err
 	}
 	switch err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err {
@@ -153,21 +131,13 @@ func (a *Agent) removeEmpty(p place) (runtimes.Result, error) {
 	}
 }
 
-func (a *Agent) makeDir(op *runtimes.MakeDir) (runtimes.Result, error) {
-	if err := a.allow.checkMake(runtimes.Making{Kind: "dir", Path: op.Path, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
-		return runtimes.Result{}, err
-	}
-	return a.directory(op)
-}
-
-// directory makes a directory, or corrects mode and owner of one that Berth made. The
-// caller has checked the path.
-func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
+// makeDir makes a directory, or corrects mode and owner of one that Berth made.
+func (h hostFiles) makeDir(op *runtimes.MakeDir) (runtimes.Result, error) {
 	var res runtimes.Result
 	if err := fileMode(op.Mode, 0o1777); err != nil {
 		return res, err
 	}
-	uid, gid, err := a.owner(op.Owner, op.Group)
+	uid, gid, err := h.accounts.owner(op.Owner, op.Group)
 	if err != nil {
 		return res, err
 	}
@@ -182,7 +152,7 @@ func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 		afterStep()
 		res.Changed = true
 	case unix.EEXIST:
-		if made, err = a.made(op.Path); err != nil {
+		if made, err = h.paths.made(op.Path); err != nil {
 			return res, err
 		}
 	default:
@@ -221,28 +191,25 @@ func (a *Agent) directory(op *runtimes.MakeDir) (runtimes.Result, error) {
 	return res, p.sync()
 }
 
-func (a *Agent) makeLink(op *runtimes.MakeLink) (runtimes.Result, error) {
-	if err := a.allow.checkMake(runtimes.Making{Kind: "link", Path: op.Path}); err != nil {
-		return runtimes.Result{}, err
-	}
+func (h hostFiles) makeLink(op *runtimes.MakeLink) (runtimes.Result, error) {
 	to := op.Target
 	if !path.IsAbs(to) {
 		to = path.Join(path.Dir(op.Path), to)
 	}
-	if err := a.allow.check(to); err != nil {
+	if err := h.allow.check(to); err != nil {
 		return runtimes.Result{}, err
 	}
 	return link(op)
 }
 
-func (a *Agent) stat(op *runtimes.Stat) (runtimes.Result, error) {
+func (h hostFiles) stat(op *runtimes.Stat) (runtimes.Result, error) {
 	var res runtimes.Result
-	rec, err := a.readPaths()
+	rec, err := h.paths.read()
 	if err != nil {
 		return res, err
 	}
 	for _, name := range op.Paths {
-		st, err := a.statOne(rec, name)
+		st, err := h.statOne(rec, name)
 		if err != nil {
 			return res, err
 		}
@@ -251,9 +218,9 @@ func (a *Agent) stat(op *runtimes.Stat) (runtimes.Result, error) {
 	return res, nil
 }
 
-func (a *Agent) statOne(rec pathRecord, name string) (runtimes.FileStat, error) {
+func (h hostFiles) statOne(rec pathRecord, name string) (runtimes.FileStat, error) {
 	out := runtimes.FileStat{Path: name}
-	readable, err := a.allow.checkLook(name)
+	readable, err := h.allow.checkLook(name)
 	if err != nil {
 		return out, err
 	}
@@ -282,17 +249,17 @@ func (a *Agent) statOne(rec pathRecord, name string) (runtimes.FileStat, error) 
 		return out, err
 	}
 	defer f.Close()
-	h := sha256.New()
-	if out.Size, err = io.Copy(h, io.LimitReader(f, maxHashed)); err != nil {
+	sum := sha256.New()
+	if out.Size, err = io.Copy(sum, io.LimitReader(f, maxHashed)); err != nil {
 		return out, ioFault(name, err)
 	}
-	out.SHA256 = hex.EncodeToString(h.Sum(nil))
+	out.SHA256 = hex.EncodeToString(sum.Sum(nil))
 	return out, nil
 }
 
-func (a *Agent) list(op *runtimes.List) (runtimes.Result, error) {
+func (h hostFiles) list(op *runtimes.List) (runtimes.Result, error) {
 	var res runtimes.Result
-	if err := a.allow.check(op.Path); err != nil {
+	if err := h.allow.check(op.Path); err != nil {
 		return res, err
 	}
 	fd, err := openDir(op.Path)
@@ -320,18 +287,15 @@ func (a *Agent) list(op *runtimes.List) (runtimes.Result, error) {
 	return res, nil
 }
 
-func (a *Agent) makeSecret(op *runtimes.MakeSecret) (runtimes.Result, error) {
+func (h hostFiles) makeSecret(op *runtimes.MakeSecret) (runtimes.Result, error) {
 	var res runtimes.Result
-	if err := a.allow.checkMake(runtimes.Making{Kind: "secret", Path: op.Path, Mode: op.Mode, Owner: op.Owner, Group: op.Group}); err != nil {
-		return res, err
-	}
 	if err := fileMode(op.Mode, 0o660); err != nil {
 		return res, err
 	}
 	if op.Bytes < 16 || op.Bytes > 4096 {
 		return res, invalid("a secret has 16 to 4096 bytes")
 	}
-	uid, gid, err := a.owner(op.Owner, op.Group)
+	uid, gid, err := h.accounts.owner(op.Owner, op.Group)
 	if err != nil {
 		return res, err
 	}

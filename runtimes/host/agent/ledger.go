@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"path/filepath"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,15 +25,18 @@ const (
 	maxSeq = 1<<53 - 1
 )
 
+// ledger is the host's record of operations.
+type ledger struct{ state stateDir }
+
 // record appends entries to the ledger and syncs it. A failed sync is an error and is
 // not retried.
-func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string) error {
-	lock, err := a.lock(ctx, lockLedger, false)
+func (l ledger) record(ctx context.Context, stamp runtimes.Stamp, ops ...string) error {
+	lock, err := l.state.lock(ctx, lockLedger, false)
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
-	name := a.ledgerName()
+	name := l.name()
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_APPEND|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return ioFault(name, err)
@@ -82,7 +84,7 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 		return ioFault(name, err)
 	}
 	if size == 0 || size > maxLedger { // the name of a new file has to be synced too
-		d, err := openDir(a.state)
+		d, err := openDir(string(l.state))
 		if err != nil {
 			return err
 		}
@@ -92,7 +94,7 @@ func (a *Agent) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	return nil
 }
 
-func (a *Agent) ledgerName() string { return filepath.Join(a.state, "ledger.jsonl") }
+func (l ledger) name() string { return l.state.path("ledger.jsonl") }
 
 // lastSeq returns the number of the last entry of a ledger file; 0: no file.
 func lastSeq(name string) (uint64, error) {
@@ -135,13 +137,13 @@ func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 
 // find returns the latest entries of an action, oldest first. It skips truncated
 // lines.
-func (a *Agent) find(action string) ([]runtimes.LedgerEntry, error) {
+func (l ledger) find(action string) ([]runtimes.LedgerEntry, error) {
 	var found []runtimes.LedgerEntry
 	quoted, err := json.Marshal(action)
 	if err != nil {
 		return nil, invalid("action id: %v", err)
 	}
-	for _, name := range []string{a.ledgerName() + ".1", a.ledgerName()} {
+	for _, name := range []string{l.name() + ".1", l.name()} {
 		f, err := os.Open(name)
 		if os.IsNotExist(err) {
 			continue

@@ -1,12 +1,15 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"path"
-	"path/filepath"
 	"strings"
+
+	"berth/runtimes"
 )
 
 // Berth never overwrites or deletes a path that it did not make. A path is added to
@@ -23,7 +26,13 @@ const (
 	kindTree pathKind = "tree" // a directory that belongs to Berth with all its content
 )
 
-// pathRecord has the paths that Berth made on this host.
+// madePaths keeps the record of paths that Berth made on this host.
+type madePaths struct {
+	state stateDir
+	allow *allowList
+}
+
+// pathRecord has the recorded paths.
 type pathRecord map[string]pathKind
 
 // has reports whether Berth made the path, or a tree that contains it.
@@ -69,34 +78,123 @@ func exists(name string) (bool, error) {
 	return there, err
 }
 
+// claim adds the paths that a request will make to the record. If an operation would
+// write or remove a foreign path, it fails and adds nothing.
+func (m madePaths) claim(ctx context.Context, ops []runtimes.Op) error {
+	return m.update(ctx, func(rec pathRecord) error {
+		for _, op := range ops {
+			for _, t := range m.targets(op) {
+				if err := rec.claim(t, op); err != nil {
+					return withOp(err, Summary(op))
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// claim adds a path that op will make, and refuses a foreign one.
+func (r pathRecord) claim(t target, op runtimes.Op) error {
+	if r[t.path] == kindDir && op.Remove != nil && op.Remove.Tree {
+		return refuse("%s may contain files that Berth did not make and is removed only when empty", plain(t.path))
+	}
+	if r.has(t.path) {
+		return nil
+	}
+	there, err := exists(t.path)
+	if err != nil {
+		return err
+	}
+	if there && !t.shared {
+		return &Fault{Code: CodeForeign, Message: foreignPath(t.path)}
+	}
+	if !there && t.kind != "" {
+		r[t.path] = t.kind
+	}
+	return nil
+}
+
+// dropMissing drops paths from the record that a request removed, or claimed and did
+// not make.
+func (m madePaths) dropMissing(ctx context.Context, ops []runtimes.Op) error {
+	return m.update(ctx, func(rec pathRecord) error {
+		for _, op := range ops {
+			if op.Service != nil {
+				continue // the daemon makes its files later
+			}
+			for _, t := range m.targets(op) {
+				if there, err := exists(t.path); err == nil && !there {
+					rec.drop(t.path)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// update changes the record under its lock and writes it if it differs.
+func (m madePaths) update(ctx context.Context, change func(pathRecord) error) error {
+	lock, err := m.state.lock(ctx, lockPaths, false)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	rec, err := m.read()
+	if err != nil {
+		return err
+	}
+	before := maps.Clone(rec)
+	if err := change(rec); err != nil || maps.Equal(rec, before) {
+		return err
+	}
+	return m.write(rec)
+}
+
+// foreign describes those of paths that exist and that Berth did not make.
+func (m madePaths) foreign(paths []string) ([]string, error) {
+	rec, err := m.read()
+	if err != nil {
+		return nil, err
+	}
+	var found []string
+	for _, p := range paths {
+		there, err := exists(p)
+		if err != nil {
+			return nil, err
+		}
+		if there && !rec.has(p) {
+			found = append(found, foreignPath(p))
+		}
+	}
+	return found, nil
+}
+
 // made reports whether Berth made a path.
-func (a *Agent) made(name string) (bool, error) {
-	rec, err := a.readPaths()
+func (m madePaths) made(name string) (bool, error) {
+	rec, err := m.read()
 	return err == nil && rec.has(name), err
 }
 
-func (a *Agent) pathsName() string { return filepath.Join(a.state, "paths.json") }
-
-// readPaths reads the record of paths. After an upgrade from a helper without one, it
+// read reads the record of paths. After an upgrade from a helper without one, it
 // derives the record from the runtimes' records.
-func (a *Agent) readPaths() (pathRecord, error) {
+func (m madePaths) read() (pathRecord, error) {
 	rec := pathRecord{}
-	b, err := os.ReadFile(a.pathsName())
+	b, err := os.ReadFile(m.state.path("paths.json"))
 	if os.IsNotExist(err) {
-		return a.earlierPaths()
+		return m.earlier()
 	}
 	if err == nil {
 		err = json.Unmarshal(b, &rec)
 	}
 	if err != nil {
-		return nil, ioFault(a.pathsName(), fmt.Errorf("the record of paths is unreadable: %w; restore it, or remove it to rebuild it from the records of instances", err))
+		return nil, ioFault(m.state.path("paths.json"), fmt.Errorf("the record of paths is unreadable: %w; restore it, or remove it to rebuild it from the records of instances", err))
 	}
 	return rec, nil
 }
 
-func (a *Agent) earlierPaths() (pathRecord, error) {
+func (m madePaths) earlier() (pathRecord, error) {
 	rec := pathRecord{}
-	for _, p := range a.profiles {
+	for _, p := range m.allow.profiles {
 		if p.EarlierPaths == nil {
 			continue
 		}
@@ -115,9 +213,9 @@ func (a *Agent) earlierPaths() (pathRecord, error) {
 	return rec, nil
 }
 
-// writePaths writes and syncs the record of paths. It removes an empty one.
-func (a *Agent) writePaths(rec pathRecord) error {
-	p, err := open(a.pathsName())
+// write writes and syncs the record of paths. It removes an empty one.
+func (m madePaths) write(rec pathRecord) error {
+	p, err := open(m.state.path("paths.json"))
 	if err != nil {
 		return err
 	}

@@ -18,11 +18,11 @@ func (a *Agent) preflight(ctx context.Context, op *runtimes.Preflight) error {
 	paths := slices.Clone(op.Paths)
 	var found []string
 	for _, one := range op.Services {
-		spec, err := a.serviceSpec(&one)
+		spec, err := a.allow.service(&one)
 		if err != nil {
 			return err
 		}
-		obstacles, err := a.services.obstacles(ctx, service{name: one.Name, unit: one.Unit, spec: spec})
+		obstacles, err := a.services.init.obstacles(ctx, service{name: one.Name, unit: one.Unit, spec: spec})
 		if err != nil {
 			return err
 		}
@@ -33,7 +33,7 @@ func (a *Agent) preflight(ctx context.Context, op *runtimes.Preflight) error {
 			}
 		}
 	}
-	foreign, err := a.foreignPaths(paths)
+	foreign, err := a.paths.foreign(paths)
 	if err != nil {
 		return err
 	}
@@ -47,23 +47,4 @@ func (a *Agent) preflight(ctx context.Context, op *runtimes.Preflight) error {
 		return nil
 	}
 	return &Fault{Code: CodeForeign, Message: bounded([]byte(strings.Join(unique, "; ")))}
-}
-
-// foreignPaths describes those of paths that exist and that Berth did not make.
-func (a *Agent) foreignPaths(paths []string) ([]string, error) {
-	rec, err := a.readPaths()
-	if err != nil {
-		return nil, err
-	}
-	var found []string
-	for _, p := range paths {
-		there, err := exists(p)
-		if err != nil {
-			return nil, err
-		}
-		if there && !rec.has(p) {
-			found = append(found, foreignPath(p))
-		}
-	}
-	return found, nil
 }

@@ -31,7 +31,7 @@ func TestPreflightUnderSystemd(t *testing.T) {
 	a := New(Options{StateDir: filepath.Join(dir, "state"), EtcDir: dir, Profiles: []runtimes.Profile{{
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){"auth": spec("munge"), "worker": spec("slurmd")},
 	}}})
-	a.services = systemd{a}
+	a.services.init = systemd{}
 	look := func() error {
 		return a.preflight(t.Context(), &runtimes.Preflight{Services: []runtimes.Service{{Name: "auth", Unit: "c"}, {Name: "worker", Unit: "c"}, {Name: "auth", Unit: "d"}}})
 	}

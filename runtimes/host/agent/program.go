@@ -19,26 +19,23 @@ const (
 	maxRunTimeout = 30 * time.Minute
 )
 
-func (a *Agent) program(name string) (runtimes.Program, bool) {
-	for _, p := range a.profiles {
-		if prog, ok := p.Programs[name]; ok {
-			return prog, true
-		}
-	}
-	return runtimes.Program{}, false
+// programs runs the programs of the profiles.
+type programs struct {
+	allow *allowList
+	users users
 }
 
 // run runs a program of the profile with the arguments as they are and a new
 // environment.
-func (a *Agent) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, error) {
-	prog, ok := a.program(op.Program)
+func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, error) {
+	prog, ok := p.allow.program(op.Program)
 	if !ok {
 		return runtimes.Result{}, refuse("this host's profile has no program %s", plain(op.Program))
 	}
 	if err := checkRun(prog, op); err != nil {
 		return runtimes.Result{}, err
 	}
-	credential, err := a.credential(ctx, prog, op.As)
+	credential, err := p.credential(ctx, prog, op.As)
 	if err != nil {
 		return runtimes.Result{}, err
 	}
@@ -127,7 +124,7 @@ func environment(prog runtimes.Program, op *runtimes.Run) ([]string, error) {
 }
 
 // credential returns the account of a program; nil: that of this process.
-func (a *Agent) credential(ctx context.Context, prog runtimes.Program, as *runtimes.Person) (*syscall.Credential, error) {
+func (p programs) credential(ctx context.Context, prog runtimes.Program, as *runtimes.Person) (*syscall.Credential, error) {
 	switch {
 	case as == nil && !prog.AsPerson:
 		return nil, nil
@@ -136,7 +133,7 @@ func (a *Agent) credential(ctx context.Context, prog runtimes.Program, as *runti
 	case !prog.AsPerson:
 		return nil, refuse("the program does not run as another account")
 	}
-	u, err := a.person(ctx, *as)
+	u, err := p.users.person(ctx, *as)
 	if err != nil {
 		return nil, err
 	}

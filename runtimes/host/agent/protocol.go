@@ -94,6 +94,13 @@ func faultOf(err error) *Fault {
 	return &Fault{Code: CodeIO, Message: err.Error()}
 }
 
+// withOp converts an error of an operation to a Fault that names it.
+func withOp(err error, op string) *Fault {
+	f := *faultOf(err)
+	f.Op = op
+	return &f
+}
+
 // WriteLine writes v as one line.
 func WriteLine(w io.Writer, v any) error {
 	b, err := json.Marshal(v)
@@ -166,6 +173,19 @@ func Check(op runtimes.Op) error {
 		return invalid("an operation needs exactly one field set, got %d", set)
 	}
 	return nil
+}
+
+// MayEffect reports whether op may change the host.
+func MayEffect(op runtimes.Op) bool {
+	switch {
+	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil:
+		return false
+	case op.Service != nil:
+		return op.Service.Verb != "state"
+	case op.Ledger != nil:
+		return op.Ledger.Find == ""
+	}
+	return true
 }
 
 // Summary describes op in one line for the ledger and for errors, without contents.

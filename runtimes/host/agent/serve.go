@@ -8,36 +8,12 @@ import (
 	"errors"
 	"io"
 	"os"
-	"os/exec"
 	"runtime/debug"
 	"strings"
-	"sync"
 	"time"
 
 	"berth/runtimes"
 )
-
-// New returns an Agent.
-func New(o Options) *Agent {
-	a := &Agent{
-		profiles: o.Profiles, allow: newAllowList(o.Profiles),
-		state: "/var/lib/berth", etc: "/etc", version: o.Version,
-		digest: sync.OnceValue(ownDigest),
-	}
-	if o.StateDir != "" {
-		a.state = o.StateDir
-	}
-	if o.EtcDir != "" {
-		a.etc = o.EtcDir
-	} else if name, err := exec.LookPath("/usr/bin/getent"); err == nil {
-		a.getent = name
-	}
-	a.services = daemons{a}
-	if o.EtcDir == "" && initSystem() == "systemd" {
-		a.services = systemd{a}
-	}
-	return a
-}
 
 // Serve answers requests from r on w until r ends. It returns nil at a clean end and
 // an error for a truncated stream. When ctx ends, it cancels the current operation
@@ -110,44 +86,31 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	}
 	resp := Response{ID: req.ID}
 	effects := a.effects(req.Ops)
-	if len(effects) > 0 {
-		leave, err := a.enter(ctx, req.Stamp)
-		if err != nil {
-			resp.Fault = faultOf(err)
-			resp.Fault.Op = effects[0]
-			return resp
-		}
-		defer leave()
-		// Recorded before any effect, with one sync for all of them.
-		if err := a.record(ctx, req.Stamp, effects...); err != nil {
-			resp.Fault = faultOf(err)
-			resp.Fault.Op = "ledger"
-			return resp
-		}
-		if err := a.claim(ctx, req.Ops); err != nil {
-			resp.Fault = faultOf(err)
-			_ = a.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+resp.Fault.Op+": "+resp.Fault.Code)
-			return resp
-		}
-		// The error does not matter: a recorded path that is gone does no harm.
-		defer func() { _ = a.dropMissing(context.WithoutCancel(ctx), req.Ops) }()
+	if len(effects) == 0 {
+		resp.Results, resp.Fault = a.doAll(ctx, req)
+		return resp
 	}
-	for _, op := range req.Ops {
-		res, err := a.do(ctx, req.Stamp, op)
-		if err == nil && dataIn(resp)+sizeOf(res) > maxResults {
-			err = invalid("the results of one request are more than %d bytes", maxResults)
-		}
-		if err != nil {
-			f := *faultOf(err)
-			f.Op = Summary(op)
-			resp.Fault = &f
-			if len(effects) > 0 {
-				// A lost line is harmless: intents without an outcome are checked anyway.
-				_ = a.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+f.Op+": "+f.Code)
-			}
-			return resp
-		}
-		resp.Results = append(resp.Results, res)
+	leave, err := a.leaders.enter(ctx, req.Stamp)
+	if err != nil {
+		resp.Fault = withOp(err, effects[0])
+		return resp
+	}
+	defer leave()
+	// Recorded before any effect, with one sync for all of them.
+	if err := a.ledger.record(ctx, req.Stamp, effects...); err != nil {
+		resp.Fault = withOp(err, "ledger")
+		return resp
+	}
+	if err := a.paths.claim(ctx, req.Ops); err != nil {
+		resp.Fault = faultOf(err)
+	} else {
+		resp.Results, resp.Fault = a.doAll(ctx, req)
+		// The error does not matter: a recorded path that is gone does no harm.
+		defer func() { _ = a.paths.dropMissing(context.WithoutCancel(ctx), req.Ops) }()
+	}
+	if resp.Fault != nil {
+		// A lost line is harmless: intents without an outcome are checked anyway.
+		_ = a.ledger.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+resp.Fault.Op+": "+resp.Fault.Code)
 	}
 	return resp
 }
@@ -157,76 +120,87 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 func (a *Agent) effects(ops []runtimes.Op) []string {
 	var list []string
 	for _, op := range ops {
-		switch {
-		case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil:
-		case op.Ledger != nil && !op.Ledger.Begin:
-		case op.Service != nil && op.Service.Verb == "state":
-		case op.Run != nil && a.onlyReads(op.Run):
-		default:
+		outcome := op.Ledger != nil && !op.Ledger.Begin
+		if MayEffect(op) && !outcome && (op.Run == nil || !a.allow.reads(op.Run)) {
 			list = append(list, Summary(op))
 		}
 	}
 	return list
 }
 
-func (a *Agent) onlyReads(op *runtimes.Run) bool {
-	prog, ok := a.program(op.Program)
-	return ok && prog.Reads != nil && prog.Reads(op.Args)
+// doAll does operations until one fails, and returns the results of those before it.
+func (a *Agent) doAll(ctx context.Context, req Request) (results []runtimes.Result, fault *Fault) {
+	size := 0
+	for _, op := range req.Ops {
+		res, err := a.do(ctx, req.Stamp, op)
+		if size += sizeOf(res); err == nil && size > maxResults {
+			err = invalid("the results of one request are more than %d bytes", maxResults)
+		}
+		if err != nil {
+			return results, withOp(err, Summary(op))
+		}
+		results = append(results, res)
+	}
+	return results, nil
 }
 
 func (a *Agent) do(ctx context.Context, stamp runtimes.Stamp, op runtimes.Op) (runtimes.Result, error) {
 	if ctx.Err() != nil {
 		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: "not started: the request timed out before it"}
 	}
+	if made, makes := making(op); makes {
+		if err := a.allow.checkMake(made); err != nil {
+			return runtimes.Result{}, err
+		}
+	}
 	switch {
 	case op.Write != nil:
-		return a.write(op.Write)
+		return a.files.write(op.Write)
 	case op.Read != nil:
-		return a.read(op.Read)
+		return a.files.read(op.Read)
 	case op.Remove != nil:
-		return a.remove(op.Remove)
+		return a.files.remove(op.Remove)
 	case op.Dir != nil:
-		return a.makeDir(op.Dir)
+		return a.files.makeDir(op.Dir)
 	case op.Link != nil:
-		return a.makeLink(op.Link)
+		return a.files.makeLink(op.Link)
 	case op.Stat != nil:
-		return a.stat(op.Stat)
+		return a.files.stat(op.Stat)
 	case op.List != nil:
-		return a.list(op.List)
+		return a.files.list(op.List)
 	case op.Preflight != nil:
 		return runtimes.Result{}, a.preflight(ctx, op.Preflight)
 	case op.Secret != nil:
-		return a.makeSecret(op.Secret)
+		return a.files.makeSecret(op.Secret)
 	case op.Service != nil:
-		return a.service(ctx, op.Service)
+		return a.services.do(ctx, op.Service)
 	case op.Run != nil:
-		return a.run(ctx, op.Run)
+		return a.programs.run(ctx, op.Run)
 	case op.User != nil:
-		return a.user(ctx, op.User)
+		return a.users.do(ctx, op.User)
 	case op.WaitTCP != nil:
-		return a.waitTCP(ctx, op.WaitTCP)
+		return waitTCP(ctx, a.etc, op.WaitTCP)
 	case op.Ledger != nil:
-		return a.ledger(ctx, stamp, op.Ledger)
+		return a.outcome(ctx, stamp, op.Ledger)
 	case op.Info != nil:
 		return a.info()
 	}
 	return runtimes.Result{}, invalid("the operation has no field set")
 }
 
-func (a *Agent) ledger(ctx context.Context, stamp runtimes.Stamp, op *runtimes.Ledger) (runtimes.Result, error) {
-	var res runtimes.Result
-	var err error
+// outcome does a ledger operation.
+func (a *Agent) outcome(ctx context.Context, stamp runtimes.Stamp, op *runtimes.Ledger) (res runtimes.Result, err error) {
 	switch {
 	case op.Begin && op.End == "" && op.Find == "": // recorded with the effects of its request
 	case !op.Begin && (op.End == "done" || op.End == "failed") && op.Find == "":
-		leave, err := a.enter(ctx, stamp)
+		leave, err := a.leaders.enter(ctx, stamp)
 		if err != nil {
 			return res, err
 		}
 		defer leave()
-		return res, a.record(ctx, stamp, "end:"+op.End)
+		return res, a.ledger.record(ctx, stamp, "end:"+op.End)
 	case !op.Begin && op.End == "" && op.Find != "":
-		res.Ledger, err = a.find(op.Find)
+		res.Ledger, err = a.ledger.find(op.Find)
 	default:
 		return res, invalid("a ledger operation is begin, end with done or failed, or find")
 	}
@@ -234,7 +208,7 @@ func (a *Agent) ledger(ctx context.Context, stamp runtimes.Stamp, op *runtimes.L
 }
 
 func (a *Agent) info() (runtimes.Result, error) {
-	seen, err := a.latestLeader()
+	seen, err := a.leaders.latest()
 	if err != nil {
 		return runtimes.Result{}, err
 	}

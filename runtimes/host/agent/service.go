@@ -7,11 +7,48 @@ import (
 	"berth/runtimes"
 )
 
+// servicer runs services: under systemd if that is the init system, otherwise as
+// daemons. The profile has checked the unit.
+type servicer interface {
+	state(ctx context.Context, s service) (runtimes.ServiceStatus, error)
+	// start returns once the service runs. A running service is not restarted.
+	start(ctx context.Context, s service) (changed bool, err error)
+	// stop returns once the service is down. kill: with SIGKILL at once.
+	stop(ctx context.Context, s service, kill bool) (changed bool, err error)
+	// obstacles describes conflicts with the distribution's own service.
+	obstacles(ctx context.Context, s service) ([]string, error)
+}
+
+// service is a service of a host.
+type service struct {
+	name, unit string
+	spec       runtimes.ServiceSpec
+	timeout    time.Duration // of a start or stop
+}
+
+// mark is an entry in the environment of a daemon that Berth starts. A process without
+// it is not the service, even if the pid file names it, and gets no signal.
+func (s service) mark() string { return "BERTH_SERVICE=" + s.name + "/" + s.unit }
+
+func (s service) String() string {
+	if s.unit == "" {
+		return s.name
+	}
+	return s.name + " " + s.unit
+}
+
 const maxServiceTimeout = 10 * time.Minute
 
-func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Result, error) {
+// services runs the services of the profiles.
+type services struct {
+	allow *allowList
+	state stateDir
+	init  servicer
+}
+
+func (v services) do(ctx context.Context, op *runtimes.Service) (runtimes.Result, error) {
 	var res runtimes.Result
-	spec, err := a.serviceSpec(op)
+	spec, err := v.allow.service(op)
 	if err != nil {
 		return res, err
 	}
@@ -23,7 +60,7 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 		return res, invalid("the timeout of a service is at most %s", maxServiceTimeout)
 	}
 	if op.Verb != "state" {
-		lock, err := a.lock(ctx, serviceRange(s.name, s.unit), false)
+		lock, err := v.state.lock(ctx, serviceRange(s.name, s.unit), false)
 		if err != nil {
 			return res, err
 		}
@@ -32,18 +69,18 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 	switch op.Verb {
 	case "state":
 	case "start":
-		res.Changed, err = a.services.start(ctx, s)
+		res.Changed, err = v.init.start(ctx, s)
 	case "stop":
-		res.Changed, err = a.services.stop(ctx, s, false)
+		res.Changed, err = v.init.stop(ctx, s, false)
 	case "kill":
-		res.Changed, err = a.services.stop(ctx, s, true)
+		res.Changed, err = v.init.stop(ctx, s, true)
 	case "restart":
-		if _, err = a.services.stop(ctx, s, false); err == nil {
-			res.Changed, err = a.services.start(ctx, s)
+		if _, err = v.init.stop(ctx, s, false); err == nil {
+			res.Changed, err = v.init.start(ctx, s)
 		}
 	case "clear":
 		var ended bool
-		if res.Changed, err = a.services.stop(ctx, s, false); err == nil {
+		if res.Changed, err = v.init.stop(ctx, s, false); err == nil {
 			ended, err = endMarked(ctx, s)
 			res.Changed = res.Changed || ended
 		}
@@ -53,7 +90,7 @@ func (a *Agent) service(ctx context.Context, op *runtimes.Service) (runtimes.Res
 	if err != nil {
 		return res, err
 	}
-	st, err := a.services.state(ctx, s)
+	st, err := v.init.state(ctx, s)
 	res.Service = &st
 	return res, err
 }
@@ -66,19 +103,4 @@ func endMarked(ctx context.Context, s service) (bool, error) {
 		return false, nil
 	}
 	return true, daemons{}.end(ctx, left, false, s.timeout)
-}
-
-func (a *Agent) serviceSpec(op *runtimes.Service) (runtimes.ServiceSpec, error) {
-	for _, p := range a.profiles {
-		make, ok := p.Services[op.Name]
-		if !ok {
-			continue
-		}
-		spec, err := make(op.Unit, op.Params)
-		if err != nil {
-			return spec, refuse("service %s %s: %v", plain(op.Name), plain(op.Unit), err)
-		}
-		return spec, nil
-	}
-	return runtimes.ServiceSpec{}, refuse("this host's profile has no service %s", plain(op.Name))
 }

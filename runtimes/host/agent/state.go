@@ -5,6 +5,8 @@ import (
 	"hash/fnv"
 	"os"
 	"path/filepath"
+	"strconv"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -26,13 +28,19 @@ func serviceRange(name, unit string) int64 {
 	return lockServices + int64(h.Sum32())
 }
 
+// stateDir is the directory of the agent's own files.
+type stateDir string
+
+// path returns the path of a file.
+func (d stateDir) path(file string) string { return filepath.Join(string(d), file) }
+
 // lock locks one byte of the lock file and waits for it until ctx ends. Closing the
 // file unlocks it.
-func (a *Agent) lock(ctx context.Context, at int64, shared bool) (*os.File, error) {
-	if err := a.ensureState(); err != nil {
+func (d stateDir) lock(ctx context.Context, at int64, shared bool) (*os.File, error) {
+	if err := d.ensure(); err != nil {
 		return nil, err
 	}
-	name := filepath.Join(a.state, "lock")
+	name := d.path("lock")
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|unix.O_NOFOLLOW, 0o600)
 	if err != nil {
 		return nil, ioFault(name, err)
@@ -68,19 +76,49 @@ func tryLock(f *os.File, at int64, shared bool) error {
 	return unix.FcntlFlock(f.Fd(), unix.F_OFD_SETLK, &l)
 }
 
-// ensureState makes the state directory for root only.
-func (a *Agent) ensureState() error {
-	if err := os.MkdirAll(a.state, 0o700); err != nil {
-		return ioFault(a.state, err)
+// ensure makes the directory, for root only.
+func (d stateDir) ensure() error {
+	if err := os.MkdirAll(string(d), 0o700); err != nil {
+		return ioFault(string(d), err)
 	}
 	return nil
 }
 
-func (a *Agent) writeState(file, text string) error {
-	p, err := open(filepath.Join(a.state, file))
+func (d stateDir) write(file, text string) error {
+	p, err := open(d.path(file))
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	return p.replace([]byte(text), 0o600, os.Geteuid(), os.Getegid())
+}
+
+// words reads a file with count words. It returns nil if
+// the file does not exist.
+func (d stateDir) words(file string, count int) ([]string, error) {
+	name := d.path(file)
+	b, err := os.ReadFile(name)
+	if os.IsNotExist(err) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, ioFault(name, err)
+	}
+	words := strings.Fields(string(b))
+	if len(words) != count {
+		return nil, unreadableState(name)
+	}
+	return words, nil
+}
+
+func (d stateDir) number(file, word string) (uint64, error) {
+	n, err := strconv.ParseUint(word, 10, 64)
+	if err != nil {
+		return 0, unreadableState(d.path(file))
+	}
+	return n, nil
+}
+
+func unreadableState(name string) error {
+	return &Fault{Code: CodeIO, Message: name + " is unreadable; restore it, or a deposed leader could act"}
 }

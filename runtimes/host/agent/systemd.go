@@ -17,7 +17,7 @@ import (
 
 // systemd runs each service as a unit with a unit file, which exists and is enabled
 // while the service should run.
-type systemd struct{ a *Agent }
+type systemd struct{}
 
 const unitDir = "/etc/systemd/system"
 

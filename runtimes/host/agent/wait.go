@@ -17,7 +17,7 @@ import (
 // waitTCP waits until a port of this host accepts connections. It connects to no other
 // host, so it cannot scan a network. It uses sockets directly, as package net would
 // double the size of the helper.
-func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Result, error) {
+func waitTCP(ctx context.Context, etc string, op *runtimes.WaitTCP) (runtimes.Result, error) {
 	var res runtimes.Result
 	at := strings.LastIndexByte(op.Address, ':')
 	if at < 0 {
@@ -27,7 +27,7 @@ func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Res
 	if err != nil || port == 0 {
 		return res, invalid("%s is not host:port", plain(op.Address))
 	}
-	addr, err := a.resolve(strings.Trim(op.Address[:at], "[]"))
+	addr, err := resolve(etc, strings.Trim(op.Address[:at], "[]"))
 	if err != nil {
 		return res, err
 	}
@@ -54,14 +54,14 @@ func (a *Agent) waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Res
 }
 
 // resolve parses an address, or looks up a name in the hosts file.
-func (a *Agent) resolve(host string) (netip.Addr, error) {
+func resolve(etc, host string) (netip.Addr, error) {
 	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
 		return addr.Unmap(), nil
 	}
 	if host == "localhost" {
 		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
 	}
-	name := filepath.Join(a.etc, "hosts")
+	name := filepath.Join(etc, "hosts")
 	b, err := os.ReadFile(name)
 	if err != nil {
 		return netip.Addr{}, ioFault(name, err)
