@@ -16,7 +16,7 @@ import (
 
 // configure changes a complete control stack to the plan's unit: it adds users,
 // replaces files, and then removes users. Files that do not work are rolled back.
-func (c *control) configure(ctx context.Context, after *plan.Unit) error {
+func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
@@ -25,29 +25,37 @@ func (c *control) configure(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	c.rec.Unit = *after
-	c.rec.Gres = c.gresLines(ctx, after)
+	c.rec.Gres = c.devices.gresLines(ctx, after)
 
-	if err := c.addUsers(ctx); err != nil {
+	if err := c.associations.add(ctx); err != nil {
 		return err
 	}
-	if err := c.replaceFiles(ctx); err != nil {
+	if err := c.files.replace(ctx); err != nil {
 		return err
 	}
-	if err := c.removeUsers(ctx); err != nil {
+	if err := c.associations.remove(ctx); err != nil {
 		return err
 	}
-	if err := c.awaitUsers(ctx); err != nil {
+	if err := c.associations.await(ctx); err != nil {
 		return err
 	}
 	c.rec.People = nil
 	return c.save(ctx)
 }
 
-// replaceFiles writes the files that differ and activates them with a reconfigure or
+// configFiles keeps the files of the control stack as rendered from the record.
+type configFiles struct {
+	*control
+	daemons stackDaemons
+	nodes   nodeSet
+	jobs    jobQueue
+}
+
+// replace writes the files that differ and activates them with a reconfigure or
 // a restart. It verifies that slurmctld runs them, that registered nodes still are,
 // and that each worker has them; otherwise it restores the old files.
-func (c *control) replaceFiles(ctx context.Context) error {
-	d, err := c.compareFiles(ctx)
+func (c configFiles) replace(ctx context.Context) error {
+	d, err := c.compare(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,7 +109,7 @@ type fileDiff struct {
 	nodes   []node // as the controller has them now
 }
 
-func (c *control) compareFiles(ctx context.Context) (*fileDiff, error) {
+func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	rendered, err := files(&c.rec)
 	if err != nil {
 		return nil, err
@@ -139,7 +147,7 @@ func (c *control) compareFiles(ctx context.Context) (*fileDiff, error) {
 }
 
 // effect returns how slurmctld takes over changed files.
-func (c *control) effect(changed map[string]file, before, after []byte) class {
+func (c configFiles) effect(changed map[string]file, before, after []byte) class {
 	how := classify(before, after)
 	for p := range changed {
 		switch p {
@@ -152,9 +160,9 @@ func (c *control) effect(changed map[string]file, before, after []byte) class {
 }
 
 // activate does the steps of todo and waits until slurmctld runs its file.
-func (c *control) activate(ctx context.Context, todo owed) error {
+func (c configFiles) activate(ctx context.Context, todo owed) error {
 	if todo.Database {
-		if _, err := c.do(ctx, c.service(profile.Slurmdbd, "restart"), c.waitSlurmdbd()); err != nil {
+		if _, err := c.do(ctx, c.service(profile.Slurmdbd, "restart"), c.daemons.waitSlurmdbd()); err != nil {
 			return err
 		}
 	}
@@ -162,12 +170,12 @@ func (c *control) activate(ctx context.Context, todo owed) error {
 		if _, err := c.do(ctx, c.service(profile.Slurmctld, "restart")); err != nil {
 			return err
 		}
-		if err := c.awaitController(ctx); err != nil {
+		if err := c.daemons.await(ctx); err != nil {
 			return err
 		}
 	}
 	if todo.Restart || todo.Settle {
-		if err := c.reconcileNodes(ctx); err != nil {
+		if err := c.nodes.reconcile(ctx); err != nil {
 			return err
 		}
 	}
@@ -176,13 +184,13 @@ func (c *control) activate(ctx context.Context, todo owed) error {
 			return err
 		}
 	}
-	return c.awaitController(ctx)
+	return c.daemons.await(ctx)
 }
 
 // verifyNodes waits until all nodes of before are registered with the new file.
-func (c *control) verifyNodes(ctx context.Context, before []node) error {
+func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 	err := c.r.poll(ctx, "nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		nodes, err := c.nodes(ctx)
+		nodes, err := c.nodes.list(ctx)
 		if err != nil {
 			return false, "", err
 		}
@@ -211,7 +219,7 @@ func (c *control) verifyNodes(ctx context.Context, before []node) error {
 	})
 }
 
-func (c *control) rollBack(ctx context.Context, old map[string]file, todo owed) error {
+func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owed) error {
 	if _, err := c.do(ctx, writeOps(old)...); err != nil {
 		return err
 	}
@@ -237,7 +245,7 @@ func (c *control) rollBack(ctx context.Context, old map[string]file, todo owed) 
 // closePartitions ends the jobs of partitions that slurmctld has and after lacks.
 // Slurm kills jobs silently when the line of their partition is gone. The
 // partitions become inactive first: a draining one still starts queued jobs.
-func (c *control) closePartitions(ctx context.Context, after []byte) error {
+func (c configFiles) closePartitions(ctx context.Context, after []byte) error {
 	res, err := c.runChecked(ctx, c.cli("scontrol", "show", "partitions"))
 	if err != nil {
 		return err
@@ -253,14 +261,14 @@ func (c *control) closePartitions(ctx context.Context, after []byte) error {
 		if _, err := c.runChecked(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=inactive")); err != nil {
 			return err
 		}
-		if err := c.endJobs(ctx, partitionTarget(p), "--partition="+p); err != nil {
+		if err := c.jobs.end(ctx, partitionTarget(p), "--partition="+p); err != nil {
 			return err
 		}
 		// Only now, because until then the partition may be wanted again.
-		if err := c.cancelPending(ctx, "--partition="+p); err != nil {
+		if err := c.jobs.cancelPending(ctx, "--partition="+p); err != nil {
 			return err
 		}
-		if err := c.endJobs(ctx, partitionTarget(p), "--partition="+p); err != nil {
+		if err := c.jobs.end(ctx, partitionTarget(p), "--partition="+p); err != nil {
 			return err
 		}
 		c.rec.reopen(partitionTarget(p))

@@ -15,16 +15,16 @@ import (
 // order is database, slurmdbd, accounts, slurmctld. Accounts that are loaded while
 // slurmctld starts may never reach it, and then it refuses every job. A slurmctld
 // that starts without slurmdbd makes up a cluster id that slurmdbd later refuses.
-func (c *control) create(ctx context.Context, after *plan.Unit) error {
+func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	missing := make(chan map[string]error, 1)
-	go func() { missing <- c.missingDevices(ctx, after.Members) }()
+	go func() { missing <- c.devices.missing(ctx, after.Members) }()
 	claimed, err := c.claim(ctx, after)
 	lacking := <-missing
 	if err != nil {
 		return err
 	}
 	if !claimed {
-		return c.startStack(ctx)
+		return c.daemons.start(ctx)
 	}
 	for _, m := range after.Members {
 		if lacking[m.Name] == nil {
@@ -34,19 +34,19 @@ func (c *control) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.writeStack(ctx); err != nil {
 		return err
 	}
-	if err := c.database(ctx); err != nil {
+	if err := c.daemons.makeDatabase(ctx); err != nil {
 		return err
 	}
 	assocs := c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "format=user")
 	load := c.cli("sacctmgr", "-i", "load", "file="+c.stack.Accounts())
-	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd(), load, c.service(profile.Slurmctld, "start"), assocs)
+	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"), c.daemons.waitSlurmdbd(), load, c.service(profile.Slurmctld, "start"), assocs)
 	if err != nil {
 		return err
 	}
-	if err := c.checkAssociations(res[4], after.Instance.Users); err != nil {
+	if err := c.associations.check(res[4], after.Instance.Users); err != nil {
 		return fmt.Errorf("accounts missing after sacctmgr load: %w; its output: %s", err, strings.TrimSpace(string(res[2].Data)+string(res[2].Stderr)))
 	}
-	if err := c.awaitController(ctx); err != nil {
+	if err := c.daemons.await(ctx); err != nil {
 		return err
 	}
 	c.rec.Complete = true
@@ -55,7 +55,7 @@ func (c *control) create(ctx context.Context, after *plan.Unit) error {
 
 // claim writes the record of a unit that is not complete, with new ports or those
 // it already has. It returns false if the unit is complete.
-func (c *control) claim(ctx context.Context, after *plan.Unit) (bool, error) {
+func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 	defer c.r.lock("host " + c.host.Name())()
 	res, err := c.do(ctx, runtimes.Op{Info: &runtimes.Info{}}, readOp(c.stack.Record()))
 	if err != nil {
@@ -94,7 +94,7 @@ func (c *control) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 }
 
 // preflight checks the host for conflicts with a control stack.
-func (c *control) preflight() runtimes.Op {
+func (c lifecycle) preflight() runtimes.Op {
 	s := c.stack
 	p := &runtimes.Preflight{Paths: []string{s.Record(), s.Etc(), s.MungeKey(), s.Lib(), s.Log(), profile.DatabaseDir}}
 	p.Paths = append(p.Paths, s.ConfigFiles()...)
@@ -129,12 +129,12 @@ func removeSharedDirs() []runtimes.Op {
 // writeStack makes directories, key, accounts and files, and starts munged. It stops
 // a slurmctld of an interrupted attempt, which must not run when accounts are
 // loaded.
-func (c *control) writeStack(ctx context.Context) error {
+func (c lifecycle) writeStack(ctx context.Context) error {
 	rendered, err := files(&c.rec)
 	if err != nil {
 		return err
 	}
-	if err := c.makeUsers(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
+	if err := c.users.make(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
 		return err
 	}
 	s := c.stack
@@ -149,53 +149,4 @@ func (c *control) writeStack(ctx context.Context) error {
 	ops = append(ops, c.service(profile.Munged, "start"))
 	_, err = c.do(ctx, ops...)
 	return err
-}
-
-// database makes the stack's own database, and first the server if the host has
-// none. One stack of a host does so at a time.
-func (c *control) database(ctx context.Context) error {
-	defer c.r.lock("host " + c.host.Name())()
-	res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}}, c.service(profile.MariaDB, "state"))
-	if err != nil {
-		return err
-	}
-	if !res[0].Stats[0].Exists {
-		if err := c.checkNoDatabase(ctx, res[1].Service.Running); err != nil {
-			return err
-		}
-		_, err := c.do(ctx,
-			removeTreeOp(profile.DatabaseData), // of an interrupted attempt
-			ownDirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
-			ownDirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
-			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 60_000}},
-			writeOp(profile.DatabaseInstalled, file{[]byte("made by Berth\n"), 0o644, ""}),
-		)
-		if err != nil {
-			return err
-		}
-	}
-	if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
-		return err
-	}
-	return c.sql(ctx, c.stack.CreateDatabaseSQL())
-}
-
-// checkNoDatabase refuses to make the server over a database that may be in use: if
-// only the file DatabaseInstalled was lost, every instance of the host would lose
-// its accounting.
-func (c *control) checkNoDatabase(ctx context.Context, running bool) error {
-	others, err := c.otherRecords(ctx)
-	if err != nil {
-		return err
-	}
-	const lost = "host %s: %s is missing, but %s; if the database in %s is intact, create that file again"
-	for _, o := range others {
-		if o.Complete {
-			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Instance.Key.String()+" has its accounting in it", profile.DatabaseData)
-		}
-	}
-	if running {
-		return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, "the server runs", profile.DatabaseData)
-	}
-	return nil
 }

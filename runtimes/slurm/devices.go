@@ -9,10 +9,13 @@ import (
 	"berth/runtimes"
 )
 
+// gpuDevices checks the device files of workers.
+type gpuDevices struct{ *control }
+
 // gresLines returns the lines of gres.conf for members that have joined and for new
 // members of u whose devices exist. A member without its devices gets no line, and
 // its join fails.
-func (c *control) gresLines(ctx context.Context, u *plan.Unit) []gresLine {
+func (c gpuDevices) gresLines(ctx context.Context, u *plan.Unit) []gresLine {
 	next := record{}
 	for _, m := range c.rec.Joined {
 		next.setGres(m)
@@ -23,7 +26,7 @@ func (c *control) gresLines(ctx context.Context, u *plan.Unit) []gresLine {
 			fresh = append(fresh, m)
 		}
 	}
-	lacking := c.missingDevices(ctx, fresh)
+	lacking := c.missing(ctx, fresh)
 	for _, m := range fresh {
 		if err := lacking[m.Name]; err != nil {
 			c.log.Warn("worker left out of gres.conf", "worker", m.Name, "reason", err.Error())
@@ -34,9 +37,9 @@ func (c *control) gresLines(ctx context.Context, u *plan.Unit) []gresLine {
 	return next.Gres
 }
 
-// missingDevices returns an error for each member that lacks device files. slurmd
+// missing returns an error for each member that lacks device files. slurmd
 // exits if a line of gres.conf names a missing file.
-func (c *control) missingDevices(ctx context.Context, members []plan.Member) map[string]error {
+func (c gpuDevices) missing(ctx context.Context, members []plan.Member) map[string]error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
 	out := map[string]error{}
@@ -45,7 +48,7 @@ func (c *control) missingDevices(ctx context.Context, members []plan.Member) map
 			continue
 		}
 		wg.Go(func() {
-			if err := c.checkDevices(ctx, m); err != nil {
+			if err := c.check(ctx, m); err != nil {
 				mu.Lock()
 				out[m.Name] = err
 				mu.Unlock()
@@ -56,7 +59,7 @@ func (c *control) missingDevices(ctx context.Context, members []plan.Member) map
 	return out
 }
 
-func (c *control) checkDevices(ctx context.Context, m plan.Member) error {
+func (c gpuDevices) check(ctx context.Context, m plan.Member) error {
 	var paths []string
 	for _, g := range m.GPUs {
 		fs, err := deviceFiles(g.Devices)
@@ -85,7 +88,7 @@ func (c *control) checkDevices(ctx context.Context, m plan.Member) error {
 
 // writeGres does first, writes gres.conf from the record, and makes the controller
 // read it.
-func (c *control) writeGres(ctx context.Context, first ...runtimes.Op) error {
+func (c configFiles) writeGres(ctx context.Context, first ...runtimes.Op) error {
 	gres, err := renderGresConf(c.rec.Gres)
 	if err != nil {
 		return err
@@ -102,5 +105,5 @@ func (c *control) writeGres(ctx context.Context, first ...runtimes.Op) error {
 	if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
 		return err
 	}
-	return c.awaitController(ctx)
+	return c.daemons.await(ctx)
 }

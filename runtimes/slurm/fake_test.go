@@ -325,10 +325,10 @@ func (c *cluster) observe(t *testing.T) plan.Observed {
 	return c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Instance.Key, Members: c.unit.Members[:1]})
 }
 
-// on returns a control of the cluster with its record loaded.
-func (c *cluster) on(t *testing.T) *control {
+// on returns the lifecycle of the cluster with its record loaded.
+func (c *cluster) on(t *testing.T) lifecycle {
 	t.Helper()
-	ctl := c.rt.control(c.unit.Members[0], c.unit.Instance.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"})
+	ctl := c.rt.lifecycle(c.unit.Members[0], c.unit.Instance.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"})
 	require.NoError(t, ctl.load(t.Context()))
 	return ctl
 }

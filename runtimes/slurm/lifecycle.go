@@ -12,7 +12,7 @@ import (
 )
 
 // start starts a member of a complete unit.
-func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) error {
+func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	m, ok := after.Member(a.Member)
 	if !ok {
 		return fmt.Errorf("the plan has no member %q", a.Member)
@@ -21,17 +21,17 @@ func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) er
 		if err := c.load(ctx); err != nil {
 			return err
 		}
-		nodes, err := c.nodes(ctx)
+		nodes, err := c.nodes.list(ctx)
 		if err != nil {
 			return err
 		}
-		return c.startWorker(ctx, m, nodes)
+		return c.workers.start(ctx, m, nodes)
 	}
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	if err := c.makeUsers(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
+	if err := c.users.make(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
 		return err
 	}
 	if c.rec.Stopped {
@@ -42,13 +42,13 @@ func (c *control) start(ctx context.Context, after *plan.Unit, a plan.Action) er
 			return err
 		}
 	}
-	return c.startStack(ctx)
+	return c.daemons.start(ctx)
 }
 
 // stop ends running jobs as on_jobs says and then stops all daemons of the unit. It
 // keeps state and queued jobs, and the database server, which other instances may
 // use.
-func (c *control) stop(ctx context.Context) error {
+func (c lifecycle) stop(ctx context.Context) error {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
@@ -77,14 +77,14 @@ func (c *control) stop(ctx context.Context) error {
 
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
 // alone knows the jobs.
-func (c *control) drainCluster(ctx context.Context, reason string) error {
+func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.cli("scontrol", "ping"))
 	if err != nil {
 		return err
 	}
 	// A slurmctld that answers is enough, whatever configuration it runs.
 	if !pingUp(res[1].Data) {
-		if err := c.startStack(ctx); err != nil {
+		if err := c.daemons.start(ctx); err != nil {
 			return err
 		}
 	}
@@ -95,10 +95,10 @@ func (c *control) drainCluster(ctx context.Context, reason string) error {
 	if err := c.close(ctx, c.clusterTarget()); err != nil {
 		return err
 	}
-	if err := c.drain(ctx, reason+short(c.stamp.ActionID), names...); err != nil {
+	if err := c.nodes.drain(ctx, reason+short(c.stamp.ActionID), names...); err != nil {
 		return err
 	}
-	if err := c.endJobs(ctx, c.clusterTarget()); err != nil {
+	if err := c.jobs.end(ctx, c.clusterTarget()); err != nil {
 		return err
 	}
 	c.rec.reopen(c.clusterTarget())
@@ -107,7 +107,7 @@ func (c *control) drainCluster(ctx context.Context, reason string) error {
 
 // remove removes jobs, workers, daemons, database, files, accounts, and the record
 // last. It skips what is already gone.
-func (c *control) remove(ctx context.Context) error {
+func (c lifecycle) remove(ctx context.Context) error {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); errors.Is(err, errNoRecord) { // interrupted after the removal of the record, or never made
 		_, err := c.do(ctx, removeEmptyOp(profile.InstanceDir))
@@ -120,7 +120,7 @@ func (c *control) remove(ctx context.Context) error {
 			if err := c.drainCluster(ctx, drainStop); err != nil {
 				return err
 			}
-			if err := c.cancelPending(ctx); err != nil {
+			if err := c.jobs.cancelPending(ctx); err != nil {
 				return err
 			}
 		}
@@ -129,7 +129,7 @@ func (c *control) remove(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.onEachWorker(func(m plan.Member) error { return c.cleanWorker(ctx, c.worker(m)) }); err != nil {
+	if err := c.onEachWorker(func(m plan.Member) error { return c.workers.clean(ctx, c.worker(m)) }); err != nil {
 		return err
 	}
 	if _, err := c.do(ctx, c.service(profile.Slurmctld, "clear"), c.service(profile.Slurmdbd, "clear")); err != nil {
@@ -140,7 +140,7 @@ func (c *control) remove(ctx context.Context) error {
 
 // removeStack removes the unit from its control host, and with the last unit the
 // database server.
-func (c *control) removeStack(ctx context.Context) error {
+func (c lifecycle) removeStack(ctx context.Context) error {
 	defer c.r.lock("host " + c.host.Name())()
 	others, err := c.otherRecords(ctx)
 	if err != nil {
@@ -160,12 +160,12 @@ func (c *control) removeStack(ctx context.Context) error {
 			if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
 				return err
 			}
-			if err := c.sql(ctx, c.stack.DropDatabaseSQL()); err != nil {
+			if err := c.daemons.sql(ctx, c.stack.DropDatabaseSQL()); err != nil {
 				return err
 			}
 		}
 	}
-	gone, err := c.unneededUsers(ctx, c.site, c.rec.people())
+	gone, err := c.users.unneeded(ctx, c.site, c.rec.people())
 	if err != nil {
 		return err
 	}
@@ -187,7 +187,7 @@ func (c *control) removeStack(ctx context.Context) error {
 
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, deletes
 // the node from the controller, and cleans the host.
-func (c *control) leave(ctx context.Context, a plan.Action) error {
+func (c lifecycle) leave(ctx context.Context, a plan.Action) error {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
@@ -196,7 +196,7 @@ func (c *control) leave(ctx context.Context, a plan.Action) error {
 	if !ok {
 		return nil // it has left
 	}
-	nodes, err := c.nodes(ctx)
+	nodes, err := c.nodes.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -205,24 +205,24 @@ func (c *control) leave(ctx context.Context, a plan.Action) error {
 		if err := c.close(ctx, nodeTarget(m.Node)); err != nil {
 			return err
 		}
-		if err := c.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
+		if err := c.nodes.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
 			return err
 		}
-		if err := c.endJobs(ctx, nodeTarget(m.Node), "--nodelist="+m.Node); err != nil {
+		if err := c.jobs.end(ctx, nodeTarget(m.Node), "--nodelist="+m.Node); err != nil {
 			return err
 		}
 		if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
 			return err
 		}
-		if err := c.deleteNode(ctx, m.Node); err != nil {
+		if err := c.nodes.delete(ctx, m.Node); err != nil {
 			return err
 		}
 	}
 	c.rec.dropGres(m.Node)
-	if err := c.writeGres(ctx); err != nil {
+	if err := c.files.writeGres(ctx); err != nil {
 		return err
 	}
-	if err := c.cleanWorker(ctx, wk); err != nil {
+	if err := c.workers.clean(ctx, wk); err != nil {
 		return err
 	}
 	c.rec.dropJoined(m.Name)

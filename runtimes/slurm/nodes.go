@@ -18,8 +18,14 @@ const (
 	drainStop  = "berth:stop-"
 )
 
-// nodes returns the nodes that the controller knows.
-func (c *control) nodes(ctx context.Context) ([]node, error) {
+// nodeSet changes the nodes of the cluster in slurmctld.
+type nodeSet struct {
+	*control
+	jobs jobQueue
+}
+
+// list returns the nodes that the controller knows.
+func (c nodeSet) list(ctx context.Context) ([]node, error) {
 	res, err := c.runChecked(ctx, c.cli("sinfo", "--json"))
 	if err != nil {
 		return nil, err
@@ -57,12 +63,12 @@ func hasShape(n node, m plan.Member) bool {
 	return slices.Equal(want, have)
 }
 
-// awaitNode waits until the node is registered with its shape, and undoes a drain of
+// await waits until the node is registered with its shape, and undoes a drain of
 // Berth. slurmd with a wrong key exits 0 and never registers.
-func (c *control) awaitNode(ctx context.Context, wk site, m plan.Member) error {
+func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 	var last node
 	err := c.r.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		nodes, err := c.nodes(ctx)
+		nodes, err := c.list(ctx)
 		if err != nil {
 			return false, err.Error(), nil // the controller may be busy for a moment
 		}
@@ -89,8 +95,8 @@ func (c *control) awaitNode(ctx context.Context, wk site, m plan.Member) error {
 
 // drain drains nodes and verifies it. Nodes that an administrator drained keep that
 // reason.
-func (c *control) drain(ctx context.Context, reason string, names ...string) error {
-	nodes, err := c.nodes(ctx)
+func (c nodeSet) drain(ctx context.Context, reason string, names ...string) error {
+	nodes, err := c.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -108,7 +114,7 @@ func (c *control) drain(ctx context.Context, reason string, names ...string) err
 	if err != nil {
 		return err
 	}
-	if nodes, err = c.nodes(ctx); err != nil {
+	if nodes, err = c.list(ctx); err != nil {
 		return err
 	}
 	for _, name := range todo {
@@ -119,7 +125,7 @@ func (c *control) drain(ctx context.Context, reason string, names ...string) err
 	return nil
 }
 
-func (c *control) undrain(ctx context.Context, name string) error {
+func (c nodeSet) undrain(ctx context.Context, name string) error {
 	op := c.cli("scontrol", "update", "nodename="+name, "state=undrain")
 	return c.repeat(ctx, "undrain "+name, op, func(nodes []node) bool {
 		n, ok := findNode(nodes, name)
@@ -127,7 +133,7 @@ func (c *control) undrain(ctx context.Context, name string) error {
 	})
 }
 
-func (c *control) deleteNode(ctx context.Context, name string) error {
+func (c nodeSet) delete(ctx context.Context, name string) error {
 	op := c.cli("scontrol", "delete", "nodename="+name)
 	return c.repeat(ctx, "delete node "+name, op, func(nodes []node) bool {
 		_, ok := findNode(nodes, name)
@@ -136,24 +142,24 @@ func (c *control) deleteNode(ctx context.Context, name string) error {
 }
 
 // repeat runs op until the controller's nodes are as wanted.
-func (c *control) repeat(ctx context.Context, what string, op runtimes.Op, wanted func([]node) bool) error {
+func (c nodeSet) repeat(ctx context.Context, what string, op runtimes.Op, wanted func([]node) bool) error {
 	return c.r.poll(ctx, what, func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, op)
 		if err != nil {
 			return false, "", err
 		}
-		nodes, err := c.nodes(ctx)
+		nodes, err := c.list(ctx)
 		return err == nil && wanted(nodes), c.exitError(op, res[0]).Error(), err
 	})
 }
 
-// removeNode deletes a node without jobs from the controller. It stops slurmd first,
+// remove deletes a node without jobs from the controller. It stops slurmd first,
 // as the node would come back otherwise, and records a drain that Berth did not make.
-func (c *control) removeNode(ctx context.Context, wk site, m plan.Member, n node) error {
+func (c nodeSet) remove(ctx context.Context, wk site, m plan.Member, n node) error {
 	if err := c.drain(ctx, drainLeave+"rejoin", m.Node); err != nil {
 		return err
 	}
-	running, _, err := c.queue(ctx, "--nodelist="+m.Node)
+	running, _, err := c.jobs.list(ctx, "--nodelist="+m.Node)
 	if err != nil {
 		return err
 	}
@@ -168,7 +174,7 @@ func (c *control) removeNode(ctx context.Context, wk site, m plan.Member, n node
 	if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
 		return err
 	}
-	return c.deleteNode(ctx, m.Node)
+	return c.delete(ctx, m.Node)
 }
 
 // ownDrain reports whether Berth drained the node.
@@ -178,7 +184,7 @@ func ownDrain(n node) bool {
 
 // restoreDrain drains a node that an administrator had drained before it was deleted
 // from the controller.
-func (c *control) restoreDrain(ctx context.Context, m plan.Member) error {
+func (c nodeSet) restoreDrain(ctx context.Context, m plan.Member) error {
 	why, kept := c.rec.Drained[m.Node]
 	if !kept {
 		return nil
@@ -214,11 +220,11 @@ func short(id string) string {
 	return id[:min(len(id), 40)]
 }
 
-// reconcileNodes repairs the nodes of a slurmctld that was killed. It loses the
+// reconcile repairs the nodes of a slurmctld that was killed. It loses the
 // changes of the last seconds: deleted nodes and removed drains come back, and nodes
 // that had just joined are unknown.
-func (c *control) reconcileNodes(ctx context.Context) error {
-	nodes, err := c.nodes(ctx)
+func (c nodeSet) reconcile(ctx context.Context) error {
+	nodes, err := c.list(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,7 +235,7 @@ func (c *control) reconcileNodes(ctx context.Context) error {
 			if err := c.drain(ctx, drainLeave+"gone", n.Name); err != nil {
 				return err
 			}
-			if err := c.deleteNode(ctx, n.Name); err != nil {
+			if err := c.delete(ctx, n.Name); err != nil {
 				return err
 			}
 		case n.flag("DRAIN") && strings.HasPrefix(n.Reason, drainLeave) && !c.rec.closing(nodeTarget(n.Name)),
@@ -251,6 +257,6 @@ func (c *control) reconcileNodes(ctx context.Context) error {
 		if _, err := wk.do(ctx, c.slurmd(m, control, "restart")); err != nil {
 			return err
 		}
-		return c.awaitNode(ctx, wk, m)
+		return c.await(ctx, wk, m)
 	})
 }

@@ -261,7 +261,7 @@ func (v *observation) readController(ctx context.Context) {
 // failed query is no difference.
 func (v *observation) compareUsers(ctx context.Context) {
 	users := v.ctl.rec.Unit.Instance.Users
-	have, err := v.ctl.associationsInController(ctx)
+	have, err := (associations{control: v.ctl}).inController(ctx)
 	if err != nil {
 		return
 	}

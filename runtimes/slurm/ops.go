@@ -3,10 +3,13 @@ package slurm
 import (
 	"context"
 	"maps"
+	"net"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
+	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -78,6 +81,21 @@ func (c *control) service(name, verb string) runtimes.Op {
 		unit = ""
 	}
 	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: 20_000}}
+}
+
+// slurmd returns a service operation with the parameters that a start needs.
+func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
+	op := c.service(profile.Slurmd, verb)
+	op.Service.Params = map[string]string{
+		profile.ParamServer:   net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
+		profile.ParamNode:     m.Node,
+		profile.ParamAddress:  m.Address,
+		profile.ParamCPUs:     strconv.Itoa(m.CPUs),
+		profile.ParamMemory:   strconv.Itoa(m.MemoryMiB),
+		profile.ParamGPUs:     gpuParam(m),
+		profile.ParamFeatures: memberFeatures(m),
+	}
+	return op
 }
 
 func readOp(path string) runtimes.Op { return runtimes.Op{Read: &runtimes.ReadFile{Path: path}} }

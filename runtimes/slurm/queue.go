@@ -9,11 +9,14 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// endJobs returns nil once no job that filter selects runs on target. It waits for
+// jobQueue ends jobs of the cluster.
+type jobQueue struct{ *control }
+
+// end returns nil once no job that filter selects runs on target. It waits for
 // jobs, or cancels them after the time in the instance's on_jobs, counted from the
 // recorded time of close.
-func (c *control) endJobs(ctx context.Context, target string, filter ...string) error {
-	running, _, err := c.queue(ctx, filter...)
+func (c jobQueue) end(ctx context.Context, target string, filter ...string) error {
+	running, _, err := c.list(ctx, filter...)
 	if err != nil {
 		return err
 	}
@@ -37,13 +40,13 @@ func (c *control) endJobs(ctx context.Context, target string, filter ...string) 
 		return err
 	}
 	return c.r.poll(ctx, "cancel jobs on "+target, func(ctx context.Context) (bool, string, error) {
-		running, _, err := c.queue(ctx, filter...)
+		running, _, err := c.list(ctx, filter...)
 		return len(running) == 0, fmt.Sprintf("%d jobs left", len(running)), err
 	})
 }
 
-// queue lists running and pending jobs.
-func (c *control) queue(ctx context.Context, filter ...string) (running, pending []queued, err error) {
+// list lists running and pending jobs.
+func (c jobQueue) list(ctx context.Context, filter ...string) (running, pending []queued, err error) {
 	op := c.cli("squeue", append([]string{"--noheader", "--all", profile.QueueFormat}, filter...)...)
 	res, err := c.runChecked(ctx, op)
 	if err != nil {
@@ -64,8 +67,8 @@ func (c *control) queue(ctx context.Context, filter ...string) (running, pending
 }
 
 // cancelPending cancels the pending jobs that filter selects.
-func (c *control) cancelPending(ctx context.Context, filter ...string) error {
-	_, pending, err := c.queue(ctx, filter...)
+func (c jobQueue) cancelPending(ctx context.Context, filter ...string) error {
+	_, pending, err := c.list(ctx, filter...)
 	if err != nil || len(pending) == 0 {
 		return err
 	}
@@ -73,7 +76,7 @@ func (c *control) cancelPending(ctx context.Context, filter ...string) error {
 }
 
 // cancel cancels jobs with as many calls as their number needs.
-func (c *control) cancel(ctx context.Context, jobs []queued) error {
+func (c jobQueue) cancel(ctx context.Context, jobs []queued) error {
 	for ids := range slices.Chunk(jobIDs(jobs), 500) {
 		if _, err := c.do(ctx, c.cli("scancel", ids...)); err != nil {
 			return err

@@ -105,7 +105,7 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 	if !ok {
 		return errors.New("the unit has no control plane")
 	}
-	ctl := r.control(member, c.Plan.Key, c.Stamp)
+	ctl := r.lifecycle(member, c.Plan.Key, c.Stamp)
 	if c.Log != nil {
 		ctl.log = c.Log
 	}
@@ -115,7 +115,7 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 	case plan.Configure:
 		return ctl.configure(ctx, c.Plan.After)
 	case plan.Join:
-		return ctl.join(ctx, c.Plan.After, c.Action)
+		return ctl.workers.join(ctx, c.Plan.After, c.Action)
 	case plan.Leave:
 		return ctl.leave(ctx, c.Action)
 	case plan.Start:
@@ -128,7 +128,7 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 	return fmt.Errorf("unknown verb %q", c.Action.Verb)
 }
 
-// control applies one action to a unit through its control host.
+// control is the control host of a unit with the unit's record.
 type control struct {
 	site
 	log   *slog.Logger
@@ -144,6 +144,31 @@ func (r *Runtime) control(m plan.Member, key schema.Key, stamp runtimes.Stamp) *
 		site: site{r.hosts.Host(m), stamp}, log: slog.New(slog.DiscardHandler), r: r, key: key,
 		stack: profile.Stack{Cluster: clusterName(key)},
 	}
+}
+
+// lifecycle applies the verbs of a plan to a unit. Each part has its own type and
+// changes the record through the shared control.
+type lifecycle struct {
+	*control
+	jobs         jobQueue
+	nodes        nodeSet
+	daemons      stackDaemons
+	files        configFiles
+	users        hostUsers
+	associations associations
+	devices      gpuDevices
+	workers      workerHosts
+}
+
+func (r *Runtime) lifecycle(m plan.Member, key schema.Key, stamp runtimes.Stamp) lifecycle {
+	c := r.control(m, key, stamp)
+	l := lifecycle{control: c, jobs: jobQueue{c}, users: hostUsers{c}, devices: gpuDevices{c}}
+	l.nodes = nodeSet{c, l.jobs}
+	l.daemons = stackDaemons{c, l.nodes}
+	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
+	l.associations = associations{c, l.users, l.jobs}
+	l.workers = workerHosts{c, l.nodes, l.users, l.files, l.devices}
+	return l
 }
 
 // worker returns the host of a worker.

@@ -7,8 +7,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"strconv"
 
 	"golang.org/x/sync/errgroup"
 
@@ -17,14 +15,23 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
+// workerHosts sets up and cleans the hosts of workers.
+type workerHosts struct {
+	*control
+	nodes   nodeSet
+	users   hostUsers
+	files   configFiles
+	devices gpuDevices
+}
+
 // join adds a worker: it checks the devices, writes the line of gres.conf before the
 // node exists, starts the worker, and waits for the node at the controller.
-func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) error {
+func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	m, ok := after.Member(a.Member)
 	if !ok {
 		return fmt.Errorf("the plan has no member %q", a.Member)
 	}
-	if err := c.checkDevices(ctx, m); err != nil {
+	if err := c.devices.check(ctx, m); err != nil {
 		return err
 	}
 	wk := c.worker(m)
@@ -36,7 +43,7 @@ func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) err
 	case err != nil:
 		return err
 	case !owned: // before any write, also at the controller
-		if _, err := wk.do(ctx, c.workerPreflight()); err != nil {
+		if _, err := wk.do(ctx, c.preflight()); err != nil {
 			return err
 		}
 	}
@@ -44,12 +51,12 @@ func (c *control) join(ctx context.Context, after *plan.Unit, a plan.Action) err
 	if err != nil {
 		return err
 	}
-	return c.startWorker(ctx, m, nodes)
+	return c.start(ctx, m, nodes)
 }
 
 // recordMember adds a member to the record and to gres.conf, and returns the nodes
 // that the controller knows.
-func (c *control) recordMember(ctx context.Context, m plan.Member) ([]node, error) {
+func (c workerHosts) recordMember(ctx context.Context, m plan.Member) ([]node, error) {
 	defer c.r.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return nil, err
@@ -60,15 +67,15 @@ func (c *control) recordMember(ctx context.Context, m plan.Member) ([]node, erro
 	c.rec.setJoined(m)
 	c.rec.setGres(m)
 	c.rec.reopen(nodeTarget(m.Node), c.clusterTarget()) // it is wanted again
-	if err := c.writeGres(ctx, c.writeRecord(&c.rec)); err != nil {
+	if err := c.files.writeGres(ctx, c.writeRecord(&c.rec)); err != nil {
 		return nil, err
 	}
-	return c.nodes(ctx)
+	return c.nodes.list(ctx)
 }
 
-// startWorker sets up a worker and waits until the controller has the node with its
+// start sets up a worker and waits until the controller has the node with its
 // shape. It does not restart daemons that are right.
-func (c *control) startWorker(ctx context.Context, m plan.Member, nodes []node) error {
+func (c workerHosts) start(ctx context.Context, m plan.Member, nodes []node) error {
 	control, _ := c.rec.Unit.Control()
 	wk := c.worker(m)
 	key, err := c.do(ctx, readOp(c.stack.MungeKey()))
@@ -92,13 +99,13 @@ func (c *control) startWorker(ctx context.Context, m plan.Member, nodes []node) 
 	known, isKnown := findNode(nodes, m.Node)
 	if isKnown && (!owned || !hasShape(known, m)) {
 		// The controller knows the node from before it left.
-		if err := c.removeNode(ctx, wk, m, known); err != nil {
+		if err := c.nodes.remove(ctx, wk, m, known); err != nil {
 			return err
 		}
 		isKnown, slurmdRuns = false, false
 	}
 
-	ops, err := c.workerFiles(m, key[0].Data, owned)
+	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {
 		return err
 	}
@@ -107,10 +114,10 @@ func (c *control) startWorker(ctx context.Context, m plan.Member, nodes []node) 
 		munge = "restart" // munged reads its key at start only
 	}
 	ops = append(ops, c.service(profile.MungedWorker, munge))
-	if err := c.writeWorkerFiles(ctx, wk, ops); err != nil {
+	if err := c.write(ctx, wk, ops); err != nil {
 		return err
 	}
-	if err := c.makeUsers(ctx, wk, c.rec.Unit.Instance.Users); err != nil {
+	if err := c.users.make(ctx, wk, c.rec.Unit.Instance.Users); err != nil {
 		return err
 	}
 	start := c.slurmd(m, control, "start")
@@ -120,15 +127,15 @@ func (c *control) startWorker(ctx context.Context, m plan.Member, nodes []node) 
 	if _, err := wk.do(ctx, start); err != nil {
 		return err
 	}
-	if err := c.awaitNode(ctx, wk, m); err != nil {
+	if err := c.nodes.await(ctx, wk, m); err != nil {
 		return err
 	}
-	return c.restoreDrain(ctx, m)
+	return c.nodes.restoreDrain(ctx, m)
 }
 
-// workerFiles returns the operations that write the files of a worker. A new worker is
+// render returns the operations that write the files of a worker. A new worker is
 // cleared first.
-func (c *control) workerFiles(m plan.Member, key []byte, owned bool) ([]runtimes.Op, error) {
+func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.Op, error) {
 	mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node}
 	if set, err := parseSettings(c.rec.Unit.Instance.Config); err != nil {
 		return nil, err
@@ -149,9 +156,9 @@ func (c *control) workerFiles(m plan.Member, key []byte, owned bool) ([]runtimes
 		writeOp(profile.WorkerMungeKey, file{key, 0o400, profile.MungeUser})), nil
 }
 
-// writeWorkerFiles writes a worker's record and files. The lock keeps another
+// write writes a worker's record and files. The lock keeps another
 // instance from reading the record at the same time.
-func (c *control) writeWorkerFiles(ctx context.Context, wk site, ops []runtimes.Op) error {
+func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) error {
 	defer c.r.lock("host " + wk.host.Name())()
 	_, err := wk.do(ctx, ops...)
 	return err
@@ -159,7 +166,7 @@ func (c *control) writeWorkerFiles(ctx context.Context, wk site, ops []runtimes.
 
 // owned reports whether the worker belongs to this cluster. A worker of another
 // cluster is an error.
-func (c *control) owned(wk site, res runtimes.Result) (bool, error) {
+func (c workerHosts) owned(wk site, res runtimes.Result) (bool, error) {
 	if res.Missing {
 		return false, nil
 	}
@@ -173,24 +180,9 @@ func (c *control) owned(wk site, res runtimes.Result) (bool, error) {
 	return true, nil
 }
 
-// slurmd returns a service operation with the parameters that a start needs.
-func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
-	op := c.service(profile.Slurmd, verb)
-	op.Service.Params = map[string]string{
-		profile.ParamServer:   net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
-		profile.ParamNode:     m.Node,
-		profile.ParamAddress:  m.Address,
-		profile.ParamCPUs:     strconv.Itoa(m.CPUs),
-		profile.ParamMemory:   strconv.Itoa(m.MemoryMiB),
-		profile.ParamGPUs:     gpuParam(m),
-		profile.ParamFeatures: memberFeatures(m),
-	}
-	return op
-}
-
-// cleanWorker removes everything of the cluster from a worker, its record last. It
+// clean removes everything of the cluster from a worker, its record last. It
 // does nothing on a worker of another cluster.
-func (c *control) cleanWorker(ctx context.Context, wk site) error {
+func (c workerHosts) clean(ctx context.Context, wk site) error {
 	res, err := wk.do(ctx, readOp(workerRecordPath))
 	if err != nil {
 		return err
@@ -220,12 +212,12 @@ func (c *control) cleanWorker(ctx context.Context, wk site) error {
 	ops = append(earlier, removeSharedDirs()...)
 	ops = append(ops, removeOp(workerRecordPath), removeEmptyOp(profile.InstanceDir))
 	// Users that are being added or removed are in the instance's record only.
-	return c.dropAccounts(ctx, wk, union(rec.Users, c.rec.People), ops...)
+	return c.users.drop(ctx, wk, union(rec.Users, c.rec.People), ops...)
 }
 
 // earlierKey returns the removal of munge.key, where an earlier release wrote the
 // cluster's key, if the file has that key.
-func (c *control) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, error) {
+func (c workerHosts) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, error) {
 	have, err := wk.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.EarlierMungeKey}}})
 	if err != nil || !have[0].Stats[0].Made {
 		return nil, err
@@ -260,8 +252,8 @@ func (c *control) onEachWorker(f func(plan.Member) error) error {
 	return g.Wait()
 }
 
-// workerPreflight checks a host for conflicts with a worker.
-func (c *control) workerPreflight() runtimes.Op {
+// preflight checks a host for conflicts with a worker.
+func (c workerHosts) preflight() runtimes.Op {
 	p := &runtimes.Preflight{Paths: []string{workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir}}
 	for _, name := range []string{profile.MungedWorker, profile.Slurmd} {
 		p.Services = append(p.Services, *c.service(name, "").Service)

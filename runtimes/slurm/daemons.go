@@ -14,9 +14,15 @@ func controlServices() []string {
 	return []string{profile.Munged, profile.MariaDB, profile.Slurmdbd, profile.Slurmctld}
 }
 
-// startStack starts the daemons of a complete control stack that do not run, in a
+// stackDaemons runs the daemons of the control stack and its database.
+type stackDaemons struct {
+	*control
+	nodes nodeSet
+}
+
+// start starts the daemons of a complete control stack that do not run, in a
 // safe order, and checks that the stack serves.
-func (c *control) startStack(ctx context.Context) error {
+func (c stackDaemons) start(ctx context.Context) error {
 	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.service(profile.MariaDB, "start"))
 	if err != nil {
 		return err
@@ -40,7 +46,7 @@ func (c *control) startStack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.awaitController(ctx); err != nil {
+	if err := c.await(ctx); err != nil {
 		return err
 	}
 	// A daemon that was started has read its files; one that already ran may not have.
@@ -49,10 +55,10 @@ func (c *control) startStack(ctx context.Context) error {
 		if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
 			return err
 		}
-		if err := c.awaitController(ctx); err != nil {
+		if err := c.await(ctx); err != nil {
 			return err
 		}
-		if err := c.reconcileNodes(ctx); err != nil {
+		if err := c.nodes.reconcile(ctx); err != nil {
 			return err
 		}
 		done.Reconfigure, done.Settle = true, true
@@ -60,15 +66,15 @@ func (c *control) startStack(ctx context.Context) error {
 	return c.clearPending(ctx, done)
 }
 
-func (c *control) waitSlurmdbd() runtimes.Op {
+func (c stackDaemons) waitSlurmdbd() runtimes.Op {
 	return runtimes.Op{WaitTCP: &runtimes.WaitTCP{
 		Address: fmt.Sprintf("127.0.0.1:%d", c.rec.Ports.Slurmdbd), TimeoutMS: int(c.r.timeouts.Ready.Milliseconds()),
 	}}
 }
 
-// awaitController waits until slurmctld answers and runs the configuration of its
+// await waits until slurmctld answers and runs the configuration of its
 // file. slurmctld exits 0 before it has read its configuration.
-func (c *control) awaitController(ctx context.Context) error {
+func (c stackDaemons) await(ctx context.Context) error {
 	ping := c.cli("scontrol", "ping")
 	err := c.r.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, ping, c.service(profile.Slurmctld, "state"))
@@ -91,7 +97,7 @@ func (c *control) awaitController(ctx context.Context) error {
 }
 
 // verifyConfig waits until slurmctld reports the configuration of its file.
-func (c *control) verifyConfig(ctx context.Context) error {
+func (c stackDaemons) verifyConfig(ctx context.Context) error {
 	return c.r.poll(ctx, "configuration of slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.cli("scontrol", "show", "config"))
 		if err != nil {
@@ -102,7 +108,7 @@ func (c *control) verifyConfig(ctx context.Context) error {
 }
 
 // sql runs statements as soon as the server accepts connections.
-func (c *control) sql(ctx context.Context, statements string) error {
+func (c stackDaemons) sql(ctx context.Context, statements string) error {
 	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), TimeoutMS: 10_000, AllowExit: true}}
 	return c.r.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, op)
@@ -119,4 +125,53 @@ func (c *control) sql(ctx context.Context, statements string) error {
 		}
 		return false, "", refusal
 	})
+}
+
+// makeDatabase makes the stack's own database, and first the server if the host has
+// none. One stack of a host does so at a time.
+func (c stackDaemons) makeDatabase(ctx context.Context) error {
+	defer c.r.lock("host " + c.host.Name())()
+	res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}}, c.service(profile.MariaDB, "state"))
+	if err != nil {
+		return err
+	}
+	if !res[0].Stats[0].Exists {
+		if err := c.checkNoDatabase(ctx, res[1].Service.Running); err != nil {
+			return err
+		}
+		_, err := c.do(ctx,
+			removeTreeOp(profile.DatabaseData), // of an interrupted attempt
+			ownDirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
+			ownDirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
+			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 60_000}},
+			writeOp(profile.DatabaseInstalled, file{[]byte("made by Berth\n"), 0o644, ""}),
+		)
+		if err != nil {
+			return err
+		}
+	}
+	if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
+		return err
+	}
+	return c.sql(ctx, c.stack.CreateDatabaseSQL())
+}
+
+// checkNoDatabase refuses to make the server over a database that may be in use: if
+// only the file DatabaseInstalled was lost, every instance of the host would lose
+// its accounting.
+func (c stackDaemons) checkNoDatabase(ctx context.Context, running bool) error {
+	others, err := c.otherRecords(ctx)
+	if err != nil {
+		return err
+	}
+	const lost = "host %s: %s is missing, but %s; if the database in %s is intact, create that file again"
+	for _, o := range others {
+		if o.Complete {
+			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Instance.Key.String()+" has its accounting in it", profile.DatabaseData)
+		}
+	}
+	if running {
+		return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, "the server runs", profile.DatabaseData)
+	}
+	return nil
 }
