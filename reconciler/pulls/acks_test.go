@@ -41,7 +41,7 @@ func TestManyAcknowledgementsCostABoundedNumberOfRequests(t *testing.T) {
 	t.Parallel()
 	f := &crowd{digest: digest}
 	a := New(Options{Forge: f, Log: slog.New(slog.DiscardHandler), Now: time.Now}).Acknowledgements
-	out, err := a.find(t.Context(), 1, []string{digest})
+	out, err := a.find(t.Context(), 1, []string{digest}, commandID{})
 	require.NoError(t, err)
 	require.Empty(t, out)
 	require.Equal(t, maxAcks, f.asked)
@@ -54,7 +54,7 @@ func TestManyAcknowledgementsCostABoundedNumberOfRequests(t *testing.T) {
 	require.Equal(t, maxAcks, f.asked)
 
 	f.asked, f.digest = 0, "ffffffffffffffff"
-	out, err = a.find(t.Context(), 1, []string{digest})
+	out, err = a.find(t.Context(), 1, []string{digest}, commandID{})
 	require.NoError(t, err)
 	require.Len(t, out, 1)
 	require.Equal(t, 1, f.asked, "an acknowledgement of another digest costs nothing")
@@ -64,16 +64,21 @@ func TestManyAcknowledgementsCostABoundedNumberOfRequests(t *testing.T) {
 // one says nothing about another.
 func TestEachAcknowledgementIsTriedForItself(t *testing.T) {
 	t.Parallel()
-	a := newAcknowledgements(nil)
+	p := newPending[Acked, bool]()
 	hers, his := Acked{commandID{1, 1}, "c", digest}, Acked{commandID{1, 2}, "c", digest}
-	require.True(t, a.add(hers))
-	a.decided(a.AcksWaiting())
-	require.False(t, a.add(hers), "it was tried")
-	require.False(t, a.takeDecided(his.id))
-	require.True(t, a.add(his))
-	require.Equal(t, []Acked{his}, a.AcksWaiting())
-	a.decided(a.AcksWaiting())
-	require.True(t, a.takeDecided(his.id))
-	require.False(t, a.takeDecided(his.id), "it is reported once")
-	require.True(t, a.takeDecided(hers.id))
+	require.True(t, p.add(hers.id, hers))
+	p.finish(hers.id, true)
+	require.False(t, p.add(hers.id, hers), "it was tried")
+	_, _, known := p.result(his.id)
+	require.False(t, known)
+	require.True(t, p.add(his.id, his))
+	require.Equal(t, []Acked{his}, p.all())
+	p.finish(his.id, true)
+	for _, id := range []commandID{his.id, hers.id} {
+		_, _, known = p.result(id)
+		require.True(t, known)
+		p.drop(id)
+		_, _, known = p.result(id)
+		require.False(t, known, "it is reported once")
+	}
 }

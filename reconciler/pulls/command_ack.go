@@ -17,8 +17,8 @@ import (
 // acknowledgeDeletion acknowledges a held deletion. Here it is only checked whether
 // there is such a deletion and whether the user may acknowledge it. The decision
 // that releases the deletion reads the comment and the permission again.
-func (h *CommandHandler) acknowledgeDeletion(ctx context.Context, r *request) (outcome, error) {
-	held, ok, err := h.heldFor(ctx, r)
+func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome, error) {
+	held, ok, err := c.heldFor(ctx, r)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -31,50 +31,50 @@ func (h *CommandHandler) acknowledgeDeletion(ctx context.Context, r *request) (o
 	}
 	digests := digestsOf(held)
 	isHeld := slices.Contains(digests, digest)
-	tried := pr.Merged && h.acks.takeDecided(r.id())
+	_, _, tried := c.acks.pending.result(r.id())
+	if tried {
+		c.acks.pending.drop(r.id())
+	}
 	switch {
 	case tried && !isHeld:
 		return done("acknowledged"), nil
 	case tried:
 		return refused("the deletion stays held: the user who acknowledges it needs write access to the repository and deletions.acknowledge at that moment"), nil
-	case len(digests) == 0, pr.Merged && r.comment.When.Before(h.began) && !isHeld: // an earlier run may have released it
+	case len(digests) == 0, pr.Merged && r.comment.When.Before(c.began) && !isHeld: // an earlier run may have released it
 		return nothingToDo("no deletion waits for an acknowledgement"), nil
 	case !isHeld:
 		return refused(fmt.Sprintf("the deletion that is held now has the digest %s; read it, then acknowledge that digest", digests[0])), nil
 	}
 	tenant := tenantOf(held, digest)
-	d := h.Decider.May(r.state.Desired, r.comment.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
-	one := h.auditRecord("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, r.state.Main)}, r, audit.Allowed, d)
+	d := c.Decider.May(r.state.Desired, r.comment.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
+	one := c.auditRecord("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, r.state.Main)}, r, audit.Allowed, d)
 	one.OrgID, one.Reason = tenant, digest
 	if !d.Allowed {
 		one.Verdict, one.Reason = audit.Denied, d.Reason
-		h.Status.RecordDenied(one)
+		c.Status.RecordDenied(one)
 		return refused(d.Message()), nil
 	}
-	h.Status.Record(one)
+	c.Status.Record(one)
 	if pr.Merged {
-		h.acks.add(Acked{r.id(), pr.MergeCommit, digest})
-		h.Queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
+		c.acks.pending.add(r.id(), Acked{r.id(), pr.MergeCommit, digest})
+		c.Queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 		return outcome{wait: true}, nil // until that is decided
 	}
-	h.planAgain(pr.Number)
-	out := done("acknowledged")
-	out.record = true
-	return out, nil
+	c.planAgain(pr.Number)
+	return recorded("acknowledged", nil), nil
 }
 
 // heldFor lists what is held: now, for a merged pull request, or after the merge,
 // for an open one; false while it is too early to plan that.
-func (h *CommandHandler) heldFor(ctx context.Context, r *request) ([]plan.Held, bool, error) {
+func (c *commands) heldFor(ctx context.Context, r *request) ([]plan.Held, bool, error) {
 	if !r.pull.Open {
 		return r.state.Held, true, nil
 	}
-	b, ok := h.planner.basis()
+	b, ok := c.planner.basis()
 	if !ok {
 		return nil, false, nil
 	}
-	in := b.in
-	p, _, err := h.planner.withoutAcks(ctx, &openPull{PullRequest: r.pull}, b, &in)
+	p, _, err := c.planner.withoutAcks(ctx, &openPull{PullRequest: r.pull}, b, &b.in)
 	return p.Held, true, err
 }
 
@@ -83,7 +83,6 @@ func tenantOf(held []plan.Held, digest string) string {
 	i := slices.IndexFunc(held, func(h plan.Held) bool { return decide.AckOf(h) == digest })
 	if k := held[i].Key; k.Kind != schema.KindTenant {
 		return k.Tenant
-	} else {
-		return k.Name
 	}
+	return held[i].Key.Name
 }

@@ -37,33 +37,33 @@ type origin struct {
 // apply brings the held changes of a commit of main into force: unauthorized ones,
 // stale plans and blocked deletions. The user must have been able to read the plan:
 // a plan that was not posted before is posted, and the user repeats the command.
-func (h *CommandHandler) apply(ctx context.Context, r *request) (outcome, error) {
-	frozen := h.Loop.Main().Frozen
-	out, waits, known := h.applies.result(r.id())
-	out.answered = func() { h.applies.drop(r.id()) }
+func (c *commands) apply(ctx context.Context, r *request) (outcome, error) {
+	frozen := c.Loop.Main().Frozen
+	out, waits, known := c.applies.pending.result(r.id())
+	out.answered = func() { c.applies.pending.drop(r.id()) }
 	switch {
 	case frozen != "" && known: // carried out before the freeze
 		return out, nil
 	case frozen != "":
-		h.applies.drop(r.id())
+		c.applies.pending.drop(r.id())
 		return refused("synchronization is frozen: " + frozen + "; repeat the command once it continues"), nil
 	case waits:
 		return outcome{wait: true}, nil
 	}
-	o, no, err := h.originOf(ctx, r)
+	o, no, err := c.originOf(ctx, r)
 	if err != nil || no != "" {
 		return refused(no), err
 	}
 	if !known {
-		if out, err = h.applyDocuments(ctx, r, o); err != nil || out.wait || out.reaction == reconciler.Refused && out.answer.Kind == plan.AnswerRepeat {
+		if out, err = c.applyDocuments(ctx, r, o); err != nil || out.wait || out.reaction == reconciler.Refused && out.answer.Kind == plan.AnswerRepeat {
 			return out, err
 		}
 	}
-	units := h.staleOf(o)
+	units := c.staleOf(o)
 	if len(units) == 0 || out.reaction == reconciler.Refused && known {
 		return out, nil
 	}
-	stale, err := h.approvePlans(ctx, r, o, units)
+	stale, err := c.approvePlans(ctx, r, o, units)
 	if err != nil || stale.wait || out.reaction == reconciler.Understood {
 		return stale, err
 	}
@@ -75,8 +75,8 @@ func (h *CommandHandler) apply(ctx context.Context, r *request) (outcome, error)
 }
 
 // originOf finds the commit of main that a command names; no is the reason if it finds no single one.
-func (h *CommandHandler) originOf(ctx context.Context, r *request) (o origin, no string, err error) {
-	if o.history, err = h.Repo.Log(ctx, "", r.state.Main, maxHistory); err != nil {
+func (c *commands) originOf(ctx context.Context, r *request) (o origin, no string, err error) {
+	if o.history, err = c.Repo.Log(ctx, "", r.state.Main, maxHistory); err != nil {
 		return o, "", err
 	}
 	named := r.Args[0]
@@ -84,19 +84,19 @@ func (h *CommandHandler) originOf(ctx context.Context, r *request) (o origin, no
 	at := slices.IndexFunc(o.history, is)
 	switch merged := r.pull.MergeCommit; {
 	case at < 0 && r.pull.Open:
-		return o, fmt.Sprintf("no commit of %s begins with %s, and nothing is held before the merge; name a commit of %s", h.Branch, reconciler.Short(named), h.Branch), nil
+		return o, fmt.Sprintf("no commit of %s begins with %s, and nothing is held before the merge; name a commit of %s", c.Branch, reconciler.Short(named), c.Branch), nil
 	case at < 0 && merged != "":
-		return o, fmt.Sprintf("no commit of %s begins with %s; this pull request was merged as %s: use /berth apply %s", h.Branch, reconciler.Short(named), reconciler.Short(merged), reconciler.Short(merged)), nil
+		return o, fmt.Sprintf("no commit of %s begins with %s; this pull request was merged as %s: use /berth apply %s", c.Branch, reconciler.Short(named), reconciler.Short(merged), reconciler.Short(merged)), nil
 	case at < 0:
-		return o, fmt.Sprintf("no commit of %s begins with %s; name the commit that brought the change to %s", h.Branch, reconciler.Short(named), h.Branch), nil
+		return o, fmt.Sprintf("no commit of %s begins with %s; name the commit that brought the change to %s", c.Branch, reconciler.Short(named), c.Branch), nil
 	case slices.ContainsFunc(o.history[at+1:], is):
-		return o, fmt.Sprintf("several commits of %s begin with %s; give more digits", h.Branch, named), nil
+		return o, fmt.Sprintf("several commits of %s begin with %s; give more digits", c.Branch, named), nil
 	}
 	o.commit = o.history[at]
 	near := slices.Clone(o.history[max(0, at-nearHistory):min(len(o.history), at+nearHistory)])
 	slices.Reverse(near)
 	i := slices.IndexFunc(near, func(c reconciler.Commit) bool { return c.ID == o.commit.ID })
-	pr, ok, err := provenance.NewHistory(h.Repo, h.Forge, h.Branch, near).MergedBy(ctx, i)
+	pr, ok, err := provenance.NewHistory(c.Repo, c.Forge, c.Branch, near).MergedBy(ctx, i)
 	if err != nil {
 		return o, "", err
 	}
@@ -104,13 +104,13 @@ func (h *CommandHandler) originOf(ctx context.Context, r *request) (o origin, no
 		o.pull = pr
 		return o, "", nil
 	}
-	o.signed, err = h.Repo.Evidence(ctx, o.commit.ID)
+	o.signed, err = c.Repo.Evidence(ctx, o.commit.ID)
 	return o, "", err
 }
 
 // applyDocuments decides a command about the held documents of a commit.
-func (h *CommandHandler) applyDocuments(ctx context.Context, r *request, o origin) (outcome, error) {
-	touched, err := provenance.Touched(ctx, h.Repo, o.commit)
+func (c *commands) applyDocuments(ctx context.Context, r *request, o origin) (outcome, error) {
+	touched, err := provenance.Touched(ctx, c.Repo, o.commit)
 	if err != nil {
 		return outcome{}, err
 	}
@@ -118,7 +118,7 @@ func (h *CommandHandler) applyDocuments(ctx context.Context, r *request, o origi
 		By: r.comment.Author, BreakGlass: r.Reason, Commit: o.commit.ID, Touched: touched, Author: o.pull.Author, PullRequest: o.pull.Number,
 		Payload: o.signed.Payload, Signature: o.signed.Signature,
 	}
-	got, err := h.Decider.Apply(ctx, h.applyInput(r.state), a)
+	got, err := c.Decider.Apply(ctx, c.applyInput(r.state), a)
 	if errors.Is(err, decide.ErrFrozen) || errors.Is(err, reconciler.ErrUnreadable) {
 		return refused(err.Error()), nil
 	}
@@ -127,13 +127,13 @@ func (h *CommandHandler) applyDocuments(ctx context.Context, r *request, o origi
 	}
 	s := &plan.Status{Revision: o.commit.ID}
 	if got.Digest == "" {
-		out, err := h.nothingApplied(ctx, o, got)
+		out, err := c.nothingApplied(ctx, o, got)
 		if err == nil && slices.ContainsFunc(got.Left, func(d plan.Held) bool { return d.Reason == estate.HeldUnauthorised }) {
-			h.Status.RecordDenied(h.auditRecord("change.apply", s, r, audit.Denied, authority.Decision{Reason: out.answer.Why}))
+			c.Status.RecordDenied(c.auditRecord("change.apply", s, r, audit.Denied, authority.Decision{Reason: out.answer.Why}))
 		}
 		return out, err
 	}
-	switch shown, since := h.reviews.applyShown(o.commit.ID, got.Digest, r.comment.When); {
+	switch shown, since := c.reviews.applyShown(o.commit.ID, got.Digest, r.comment.When); {
 	case since: // the command is older than the plan that it would confirm
 		return refused("the plan was posted after this command; read it below, then repeat the command"), nil
 	case !shown:
@@ -141,16 +141,17 @@ func (h *CommandHandler) applyDocuments(ctx context.Context, r *request, o origi
 		out.answer.Kind, out.answer.Proposal, out.answer.Left = plan.AnswerRepeat, &got.Proposal, leftOf(got)
 		out.record = true
 		out.answered = func() {
-			h.reviews.showApply(r.pull.Number, plan.ApplyShown{Commit: o.commit.ID, Digest: got.Digest, Told: h.Now()})
+			c.reviews.showApply(r.pull.Number, plan.ApplyShown{Commit: o.commit.ID, Digest: got.Digest, Told: c.Now()})
 		}
 		return out, nil
 	}
-	h.Status.Record(h.auditRecord("change.apply", s, r, audit.Allowed,
+	c.Status.Record(c.auditRecord("change.apply", s, r, audit.Allowed,
 		authority.Decision{Allowed: true, Reason: fmt.Sprintf("%d documents of %s; plan %s", len(got.Taken), reconciler.Short(o.commit.ID), reconciler.Short(got.Digest))}))
-	if err := h.flush(ctx); err != nil {
+	if err := c.flush(ctx); err != nil {
 		return outcome{}, err
 	}
-	h.applies.add(Applying{r.id(), a, got.Digest})
+	c.applies.pending.add(r.id(), Applying{r.id(), a, got.Digest})
+	c.Queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 	return outcome{wait: true}, nil
 }
 
@@ -164,7 +165,7 @@ func leftOf(got decide.Applied) []plan.Held {
 }
 
 // nothingApplied is the outcome of a command that brings no document into force.
-func (h *CommandHandler) nothingApplied(ctx context.Context, o origin, got decide.Applied) (outcome, error) {
+func (c *commands) nothingApplied(ctx context.Context, o origin, got decide.Applied) (outcome, error) {
 	var no []string
 	for _, d := range got.Left {
 		no = append(no, fmt.Sprintf("%s stays held (%s): %s", d.File, d.Why(), d.Message))
@@ -172,11 +173,11 @@ func (h *CommandHandler) nothingApplied(ctx context.Context, o origin, got decid
 	switch {
 	case len(no) > 0:
 		return refused(joinSome(no)), nil
-	case len(got.Replaced) == 0 || len(h.staleOf(o)) > 0:
+	case len(got.Replaced) == 0 || len(c.staleOf(o)) > 0:
 		return nothingToDo("nothing that this commit changed is held"), nil
 	}
 	file := got.Replaced[0]
-	by, err := h.replacedBy(ctx, o, file)
+	by, err := c.replacedBy(ctx, o, file)
 	if by == "" {
 		return refused(fmt.Sprintf("a later commit replaced %s; use /berth apply with the newest commit that changed it", file)), err
 	}
@@ -185,25 +186,25 @@ func (h *CommandHandler) nothingApplied(ctx context.Context, o origin, got decid
 
 // replacedBy is the newest commit of main that changed a path after the origin; ""
 // if it is not among the last maxReplacing.
-func (h *CommandHandler) replacedBy(ctx context.Context, o origin, path string) (string, error) {
-	for _, c := range o.history[:min(len(o.history), maxReplacing)] {
-		if c.ID == o.commit.ID {
+func (c *commands) replacedBy(ctx context.Context, o origin, path string) (string, error) {
+	for _, later := range o.history[:min(len(o.history), maxReplacing)] {
+		if later.ID == o.commit.ID {
 			break
 		}
-		paths, err := provenance.Touched(ctx, h.Repo, c)
+		paths, err := provenance.Touched(ctx, c.Repo, later)
 		if err != nil {
 			return "", err
 		}
 		if slices.ContainsFunc(paths, func(p reconciler.PathChange) bool { return p.Path == path }) {
-			return c.ID, nil
+			return later.ID, nil
 		}
 	}
 	return "", nil
 }
 
 // staleOf lists the units whose plan is held as stale after the merge of a commit.
-func (h *CommandHandler) staleOf(o origin) []*plan.Status {
-	return h.units(func(s *plan.Status) bool {
+func (c *commands) staleOf(o origin) []*plan.Status {
+	return c.units(func(s *plan.Status) bool {
 		return s.Review != nil && s.Review.Stale != nil &&
 			(s.Revision == o.commit.ID || o.pull.MergeCommit == o.commit.ID && s.Review.Pull == o.pull.Number)
 	})
@@ -211,47 +212,27 @@ func (h *CommandHandler) staleOf(o origin) []*plan.Status {
 
 // approvePlans approves the stale plans of units as the roll-out comment shows
 // them.
-func (h *CommandHandler) approvePlans(ctx context.Context, r *request, o origin, units []*plan.Status) (outcome, error) {
+func (c *commands) approvePlans(ctx context.Context, r *request, o origin, units []*plan.Status) (outcome, error) {
 	if slices.ContainsFunc(units, func(s *plan.Status) bool { return postedPlan(s) == nil }) {
 		return outcome{wait: true}, nil // until the plan is posted nobody can have read it
 	}
-	permissions, err := h.permissionsFor(ctx, r, o.pull, units)
-	if err != nil {
+	approved, no, err := c.changeUnits(ctx, r, o.pull, units, "plan.meant", func(was, now *plan.Status) (string, bool) {
+		if postedPlan(was).Told.After(r.comment.When) {
+			return fmt.Sprintf("the plan of %s was posted after this command; read it, then repeat the command", was.Key), false
+		}
+		if now.Revision != was.Revision || now.Review == nil || now.Review.Stale == nil || now.Review.Stale.Now != was.Review.Stale.Now {
+			return fmt.Sprintf("the plan of %s changed meanwhile; read the new plan, then repeat the command", was.Key), false
+		}
+		review := *now.Review
+		review.Meant, review.By = review.Stale.Now, r.comment.Author
+		now.Review, now.Retry = &review, nil
+		return "", true
+	})
+	switch {
+	case err != nil:
 		return outcome{}, err
-	}
-	var no []string
-	approved := 0
-	for i, s := range units {
-		if postedPlan(s).Told.After(r.comment.When) {
-			no = append(no, fmt.Sprintf("the plan of %s was posted after this command; read it, then repeat the command", s.Key))
-			continue
-		}
-		d := permissions[i]
-		if !d.Allowed {
-			h.Status.RecordDenied(h.auditRecord("plan.meant", s, r, audit.Denied, d))
-			no = append(no, d.Message())
-			continue
-		}
-		if !amend(h.Status, s.Key, func(now *plan.Status) bool {
-			if now.Revision != s.Revision || now.Review == nil || now.Review.Stale == nil || now.Review.Stale.Now != s.Review.Stale.Now {
-				return false
-			}
-			review := *now.Review
-			review.Meant, review.By = review.Stale.Now, r.comment.Author
-			now.Review, now.Retry = &review, nil
-			return true
-		}) {
-			no = append(no, fmt.Sprintf("the plan of %s changed meanwhile; read the new plan, then repeat the command", s.Key))
-			continue
-		}
-		h.Status.Record(h.auditRecord("plan.meant", s, r, audit.Allowed, d))
-		h.Queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: s.Key})
-		approved++
-	}
-	if approved == 0 {
+	case len(approved) == 0:
 		return refused(joinSome(no)), nil
 	}
-	out := done("applied")
-	out.record, out.answer.Why = true, joinSome(no)
-	return out, nil
+	return recorded("applied", no), nil
 }

@@ -12,34 +12,34 @@ import (
 )
 
 // plan plans a pull request again.
-func (h *CommandHandler) plan(_ context.Context, r *request) (outcome, error) {
+func (c *commands) plan(_ context.Context, r *request) (outcome, error) {
 	if !r.pull.Open {
 		return nothingToDo("the pull request is not open"), nil
 	}
-	h.planner.publisher.ShowAgain(r.pull.Number)
-	h.planAgain(r.pull.Number)
+	c.planner.publisher.ShowAgain(r.pull.Number)
+	c.planAgain(r.pull.Number)
 	return done("planned again"), nil
 }
 
 // explain shows the values of an instance: as they will be with an open pull
 // request merged, else as they are in force.
-func (h *CommandHandler) explain(ctx context.Context, r *request) (outcome, error) {
+func (c *commands) explain(ctx context.Context, r *request) (outcome, error) {
 	key, _ := command.InstanceKey(r.Args[0])
 	out := outcome{reaction: reconciler.Understood, answer: &plan.Answer{Kind: plan.AnswerExplain, Instance: key, Field: r.Args[1]}}
 	desired, placed := r.state.Desired, r.state.Placement
 	if r.pull.Open {
-		merged, err := h.mergedDesired(ctx, r)
+		merged, err := c.mergedDesired(ctx, r)
 		if err != nil {
 			return outcome{}, err
 		}
 		if merged != nil {
 			desired = merged
-			placed = h.Decider.Place(h.Decider.Evaluate(merged, r.state.Desired, h.today()), h.Status.Units())
+			placed = c.Decider.Place(c.Decider.Evaluate(merged, r.state.Desired, c.today()), c.Status.Units())
 		}
 	}
 	if t := desired.Tenants[key.Tenant]; t != nil {
 		e, ok := policy.Explain(desired.Platform, t, key,
-			policy.Existing(func(k schema.Key) bool { return r.state.Desired.Instance(k) != nil }), policy.At(h.today()), policy.Outside(placed.Outside(key)))
+			policy.Existing(func(k schema.Key) bool { return r.state.Desired.Instance(k) != nil }), policy.At(c.today()), policy.Outside(placed.Outside(key)))
 		if ok {
 			out.explanation = &e
 		}
@@ -49,26 +49,26 @@ func (h *CommandHandler) explain(ctx context.Context, r *request) (outcome, erro
 
 // mergedDesired is the estate with a pull request merged; nil if it cannot be
 // loaded: the checks then name the errors.
-func (h *CommandHandler) mergedDesired(ctx context.Context, r *request) (*schema.Desired, error) {
-	head, err := h.Repo.FetchPull(ctx, r.pull.Number)
+func (c *commands) mergedDesired(ctx context.Context, r *request) (*schema.Desired, error) {
+	head, err := c.Repo.FetchPull(ctx, r.pull.Number)
 	if errors.Is(err, reconciler.ErrNotFound) || errors.Is(err, reconciler.ErrRefused) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	tree, conflicts, err := h.Repo.Merge(ctx, r.state.Main, head)
+	tree, conflicts, err := c.Repo.Merge(ctx, r.state.Main, head)
 	if errors.Is(err, reconciler.ErrUnreadable) || len(conflicts) > 0 {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	snap, err := h.Repo.Snapshot(ctx, tree)
+	snap, err := c.Repo.Snapshot(ctx, tree)
 	if err != nil {
 		return nil, err
 	}
-	loaded, err := h.Loader.Load(ctx, snap)
+	loaded, err := c.Loader.Load(ctx, snap)
 	if err != nil {
 		return nil, nil
 	}

@@ -245,7 +245,7 @@ func (p *Planner) proposal(ctx context.Context, pull *openPull, b basis, in *dec
 	if err != nil || len(digests) == 0 {
 		return out, mends, err
 	}
-	found, err := p.acks.find(ctx, pull.Number, digests)
+	found, err := p.acks.find(ctx, pull.Number, digests, commandID{})
 	if ctx.Err() != nil {
 		return out, mends, err
 	}

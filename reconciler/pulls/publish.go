@@ -25,8 +25,6 @@ type Publisher struct {
 	queue *publishQueue
 }
 
-func newPublisher(e *env) *Publisher { return &Publisher{env: e, queue: newPublishQueue()} }
-
 // ShowAgain publishes the result of a pull request, or with 0 of all, at the next
 // plan even if it is the same.
 func (p *Publisher) ShowAgain(pull int) { p.queue.request(pull) }

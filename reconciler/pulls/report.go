@@ -72,8 +72,8 @@ func (r *Reporter) AcksDecided(acked []Acked) {
 	if len(acked) == 0 {
 		return
 	}
-	r.acks.decided(acked)
 	for _, one := range acked {
+		r.acks.pending.finish(one.id, true)
 		r.rollouts.Released(one.Commit, r.state().Held)
 		r.Touched(one.Commit)
 	}
@@ -90,12 +90,12 @@ func (r *Reporter) useEarlierAcks(ctx context.Context, st *reconciler.State, prs
 	}
 	var first error
 	for _, pr := range prs {
-		found, err := r.acks.find(ctx, pr.Number, digests)
+		found, err := r.acks.find(ctx, pr.Number, digests, commandID{})
 		if first == nil {
 			first = err
 		}
 		for _, f := range found {
-			if r.acks.add(Acked{f.id, pr.MergeCommit, f.Digest}) {
+			if r.acks.pending.add(f.id, Acked{f.id, pr.MergeCommit, f.Digest}) {
 				r.Queue.Add(reconciler.Item{Task: reconciler.TaskEstate})
 			}
 		}
@@ -112,7 +112,7 @@ func (r *Reporter) notePosted(posted plan.Rollout) {
 		if u.Stale == nil {
 			continue
 		}
-		amend(r.Status, u.Key, func(s *plan.Status) bool {
+		r.amend(u.Key, func(s *plan.Status) bool {
 			if s.Revision != posted.Commit || s.Review == nil || s.Review.Stale == nil || s.Review.Stale.Now != u.Stale.Now || postedPlan(s) != nil {
 				return false // the unit has another plan by now, which is posted next
 			}

@@ -9,7 +9,6 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/command"
 	"berth/reconciler/plan"
-	"berth/schema/policy"
 )
 
 // access is what a user needs at the forge to give a command.
@@ -40,98 +39,79 @@ type verb struct {
 	run    func(context.Context, *request) (outcome, error)
 }
 
-// request is a command to carry out.
-type request struct {
-	command.Command
-	state   *reconciler.State
-	pull    reconciler.PullRequest
-	comment reconciler.CommandComment
-	may     reconciler.Permission
+// commandTable lists the commands. The parser, the help, the check of access and the
+// dispatch follow it: a new command is a row of newTable, and a handler.
+type commandTable struct {
+	*env
+	verbs []verb
 }
 
-func (r *request) id() commandID { return idOf(r.comment) }
-
-// outcome is the result of a command.
-type outcome struct {
-	reaction    reconciler.Reaction
-	answer      *plan.Answer        // nil: only the reaction is set
-	explanation *policy.Explanation // for the answer
-	wait        bool                // no result yet: the command is read again
-	record      bool                // its records have to be on the remote before the answer
-	answered    func()              // called once the answer is posted; may be nil
-}
-
-func refused(why string) outcome {
-	return outcome{reaction: reconciler.Refused, answer: &plan.Answer{Kind: plan.AnswerRefused, Why: why}}
-}
-
-// confused refuses what is not a command.
-func confused(why string) outcome {
-	out := refused(why)
-	out.reaction = reconciler.Confused
-	return out
-}
-
-// nothingToDo is the outcome of a command that leaves nothing to do.
-func nothingToDo(why string) outcome {
-	return outcome{reaction: reconciler.Understood, answer: &plan.Answer{Kind: plan.AnswerDone, Did: "nothing to do", Why: why}}
-}
-
-// done is the outcome of a command that was carried out.
-func done(what string) outcome {
-	return outcome{reaction: reconciler.Accepted, answer: &plan.Answer{Kind: plan.AnswerDone, Did: what}}
-}
-
-// table lists the commands. The parser, the help, the check of access and the
-// dispatch follow it: a new command is a row here, and a handler.
-func (h *CommandHandler) table() []verb {
+func newTable(c *commands) *commandTable {
 	commit := []command.Argument{{Name: "COMMIT", Parse: command.Commit}}
 	explain := []command.Argument{{Name: "INSTANCE", Parse: command.Instance}, {Name: "FIELD", Parse: command.Field, Optional: true}}
-	return []verb{
-		{command.Verb{Name: "plan", Help: "plans again and shows the result"}, writersOrAuthor, "", h.plan},
-		{command.Verb{Name: "apply", Args: commit, BreakGlass: true, Help: "brings into force what COMMIT of main changed and what is held as unauthorized, stale plan or blocked deletion"},
-			writers, "permission for the change", h.apply},
-		{ackDeleteVerb(), writers, "deletions.acknowledge", h.acknowledgeDeletion},
-		{command.Verb{Name: "retry", Help: "after a merge: retries the instances that failed"}, writers, "permission for the change", h.retry},
-		{command.Verb{Name: "explain", Args: explain, Help: "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"}, readers, "", h.explain},
-		{command.Verb{Name: command.Help, Help: "shows this table"}, readers, "", h.help},
+	t := &commandTable{env: c.env}
+	t.verbs = []verb{
+		{command.Verb{Name: "plan", Help: "plans again and shows the result"}, writersOrAuthor, "", c.plan},
+		{command.Verb{Name: "apply", Args: commit, BreakGlass: true, Help: "brings the held changes of COMMIT of main into force: unauthorized ones, stale plans and blocked deletions"},
+			writers, "permission for the change", c.apply},
+		{ackDelete(), writers, "deletions.acknowledge", c.acknowledgeDeletion},
+		{command.Verb{Name: "retry", Help: "after a merge: retries the instances that failed"}, writers, "permission for the change", c.retry},
+		{command.Verb{Name: "explain", Args: explain, Help: "shows each value and the line that made it; INSTANCE is TENANT.PROJECT/NAME"}, readers, "", c.explain},
+		{command.Verb{Name: command.Help, Help: "shows this table"}, readers, "", t.help},
 	}
-}
-
-// ackDeleteVerb is how acknowledgements are written, also for reading comments.
-func ackDeleteVerb() command.Verb {
-	return command.Verb{Name: ackDelete, Args: []command.Argument{{Name: "DIGEST", Parse: command.Digest}},
-		Help: "acknowledges exactly this blocked deletion, before or after the merge"}
+	return t
 }
 
 // parse reads a line by the table.
-func (h *CommandHandler) parse(line string) (command.Command, error) {
+func (t *commandTable) parse(line string) (command.Command, error) {
 	var forms []command.Verb
-	for _, v := range h.verbs {
+	for _, v := range t.verbs {
 		forms = append(forms, v.Verb)
 	}
 	return command.Parse(line, forms)
 }
 
+// carryOut carries out a command.
+func (t *commandTable) carryOut(ctx context.Context, pr reconciler.PullRequest, c reconciler.CommandComment, may reconciler.Permission) (out outcome, err error) {
+	cmd, wrong := t.parse(c.Line)
+	switch {
+	case may == reconciler.NoPermission:
+		out = outcome{reaction: reconciler.Refused} // strangers get no text
+	case c.Edited:
+		out = confused("edited commands are not read; write a new comment")
+	case wrong != nil:
+		out = confused(wrong.Error())
+	default:
+		if out, err = t.dispatch(ctx, &request{Command: cmd, pull: pr, comment: c, may: may}); err != nil || out.wait {
+			return out, err
+		}
+	}
+	if out.answer != nil {
+		out.answer.To, out.answer.Said = c.Author, c.Line
+	}
+	t.Log.Info("command answered", "pull", pr.Number, "user", c.Author, "command", cmd.Verb, "reaction", string(out.reaction))
+	return out, nil
+}
+
 // dispatch carries out a command, if the user has access to it.
-func (h *CommandHandler) dispatch(ctx context.Context, r *request) (outcome, error) {
-	i := slices.IndexFunc(h.verbs, func(v verb) bool { return v.Name == r.Verb })
+func (t *commandTable) dispatch(ctx context.Context, r *request) (outcome, error) {
+	i := slices.IndexFunc(t.verbs, func(v verb) bool { return v.Name == r.Verb })
 	if i < 0 {
 		return outcome{}, fmt.Errorf("no handler for the command %q", r.Verb)
 	}
-	if v := h.verbs[i]; !v.access.allows(r) {
+	if v := t.verbs[i]; !v.access.allows(r) {
 		return refused(fmt.Sprintf("only %s may give this command", v.access)), nil
 	}
-	if r.state = h.state(); r.state == nil {
+	if r.state = t.state(); r.state == nil {
 		return outcome{wait: true}, nil
 	}
-	return h.verbs[i].run(ctx, r)
+	return t.verbs[i].run(ctx, r)
 }
 
 // help answers with the table.
-func (h *CommandHandler) help(context.Context, *request) (outcome, error) {
+func (t *commandTable) help(context.Context, *request) (outcome, error) {
 	out := outcome{reaction: reconciler.Understood, answer: &plan.Answer{Kind: plan.AnswerHelp}}
-	for _, v := range h.verbs {
+	for _, v := range t.verbs {
 		who := string(v.access)
 		if v.needs != "" {
 			who += " and " + v.needs
