@@ -1,10 +1,13 @@
 package load
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
+	"strings"
 
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
@@ -138,40 +141,80 @@ func (j *judge) judge(def string, value any) ([]byte, []problem) {
 	if !ok {
 		return nil, []problem{{code: "schema.value", message: "there is no definition of " + def}}
 	}
-	// CUE's time grows with the square of the number of errors, and a wrong choice among
-	// nine counts as ten. If the plain errors exceed the limit of a file, CUE does not
-	// look for more.
-	if causes := d.shape.wrong(value, ""); len(causes) > MaxFindings {
-		return nil, d.shape.complete(causes, value)
+	filled, problems, rules := d.shape.check(value)
+	switch {
+	case len(problems) > MaxFindings: // CUE's time grows with the square of their number
+		return nil, problems
+	case len(problems) > 0 || !d.plain:
+		return j.ask(d, value, problems, rules)
+	case len(rules) > 0:
+		return nil, rules
 	}
-	if d.plain {
-		if out, ok := d.shape.accept(value); ok {
-			if problems := d.shape.lists(value, ""); len(problems) > 0 {
-				return nil, problems
-			}
-			if data, err := encode(out); err == nil {
-				return data, nil
-			}
-		}
+	data, err := encode(filled)
+	if err != nil {
+		return nil, unevaluated(err)
 	}
-	return j.ask(d, value)
+	return data, nil
 }
 
-// ask checks a value by CUE.
-func (j *judge) ask(d definition, value any) ([]byte, []problem) {
+// ask checks a value by CUE, which decides. problems and rules are those of its shape.
+func (j *judge) ask(d definition, value any, problems, rules []problem) ([]byte, []problem) {
 	v := d.value.Unify(j.ctx.Encode(value))
 	err := v.Validate(cue.Concrete(true), cue.Final())
-	if err == nil {
-		if problems := d.shape.lists(value, ""); len(problems) > 0 {
-			return nil, problems
-		}
-		data, err := v.MarshalJSON()
-		if err != nil {
-			return nil, []problem{{code: "schema.value", message: "cannot be evaluated: " + err.Error()}}
-		}
-		return data, nil
+	switch {
+	case err != nil && len(problems) > 0:
+		return nil, problems
+	case err != nil:
+		return nil, refusals(err)
+	case len(rules) > 0:
+		return nil, rules
 	}
-	return nil, d.shape.explain(errors.Errors(err), value)
+	data, err := v.MarshalJSON()
+	if err != nil {
+		return nil, unevaluated(err)
+	}
+	return data, nil
+}
+
+func unevaluated(err error) []problem {
+	return []problem{{code: "schema.value", message: "cannot be evaluated: " + err.Error()}}
+}
+
+// refusals returns CUE's errors about a value as they are, one for each field: the shape
+// cannot explain them.
+func refusals(err error) (problems []problem) {
+	for _, e := range errors.Errors(err) {
+		path := fieldPath(e.Path())
+		if slices.ContainsFunc(problems, func(p problem) bool { return p.path == path }) {
+			continue
+		}
+		format, args := e.Msg()
+		problems = append(problems, problem{path: path, code: "schema.value", message: fmt.Sprintf(format, args...)})
+	}
+	return problems
+}
+
+// fieldPath returns the path of a field from CUE's selectors.
+func fieldPath(selectors []string) (path string) {
+	for _, sel := range selectors {
+		if key, err := strconv.Unquote(sel); err == nil {
+			path = child(path, key)
+		} else if i, err := strconv.Atoi(sel); err == nil {
+			path = Item(path, i)
+		} else if !strings.HasPrefix(sel, "#") || path != "" { // the definition's own name
+			path = child(path, sel)
+		}
+	}
+	return path
+}
+
+// encode returns JSON as CUE writes it.
+func encode(value any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(value)
+	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
 
 // canonical returns value as canonical JSON: sorted keys, no white space.

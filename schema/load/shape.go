@@ -57,7 +57,7 @@ type shaper struct {
 func (h *shaper) shape(v cue.Value) *shape {
 	s := &shape{kind: v.IncompleteKind(), doc: comments(v)}
 	h.alternatives(s, v)
-	if op, _ := v.Eval().Expr(); op == cue.OrOp && (s.kind == cue.StructKind || s.kind == cue.ListKind) {
+	if len(choices(v)) > 1 && (s.kind == cue.StructKind || s.kind == cue.ListKind) {
 		s.loose = true
 	}
 	switch s.kind {
@@ -65,8 +65,10 @@ func (h *shaper) shape(v cue.Value) *shape {
 		h.fields(s, v)
 		s.most, _ = strconv.Atoi(attribute(v, "most"))
 	case cue.ListKind:
-		if e := v.LookupPath(cue.MakePath(cue.AnyIndex)); e.Exists() {
-			s.element = h.shape(e)
+		for _, list := range choices(v) { // a default has items of its own only
+			if e := list.LookupPath(cue.MakePath(cue.AnyIndex)); e.Exists() && s.element == nil {
+				s.element = h.shape(e)
+			}
 		}
 		s.unique, s.single = attribute(v, "unique"), attribute(v, "single")
 		s.nonEmpty = v.Subsume(h.empty) != nil
@@ -123,13 +125,15 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 
 // alternatives collects the allowed values of a scalar.
 func (h *shaper) alternatives(s *shape, v cue.Value) {
+	if len(choices(v)) > 1 || !v.IsConcrete() {
+		if d, ok := v.Default(); ok {
+			if b, err := d.MarshalJSON(); err == nil {
+				s.fallback = string(b)
+			}
+		}
+	}
 	if s.kind == cue.StructKind || s.kind == cue.ListKind {
 		return
-	}
-	if d, ok := v.Default(); ok && !v.IsConcrete() {
-		if b, err := d.MarshalJSON(); err == nil {
-			s.fallback = string(b)
-		}
 	}
 	open := false
 	for _, alt := range flatten(cue.OrOp, v) {
@@ -191,6 +195,14 @@ func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
 		rules = append(rules, r)
 	}
 	return rules, known
+}
+
+// choices lists the alternatives of a value.
+func choices(v cue.Value) []cue.Value {
+	if op, args := v.Expr(); op == cue.OrOp {
+		return args
+	}
+	return []cue.Value{v}
 }
 
 // flatten lists the operands of nested op, references resolved.
