@@ -22,6 +22,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
@@ -56,9 +57,9 @@ const sleeper = "#!/bin/sh\nsleep 600\n"
 
 func controllerKilled(s *scene) {
 	// One that runs on each worker, and one that waits for them.
-	var jobs []runtimes.Job
-	for _, state := range []runtimes.JobState{runtimes.JobRunning, runtimes.JobRunning, runtimes.JobPending} {
-		id, err := s.submit(s.Context(), labtest.Train, sleeper, "", 2)
+	var jobs []slurmtest.Job
+	for _, state := range []slurmtest.State{slurmtest.Running, slurmtest.Running, slurmtest.Pending} {
+		id, err := s.submit(s.Context(), labtest.Train, sleeper, "/dev/null", 2)
 		require.NoError(s, err)
 		job, err := s.untilJob(s.Context(), labtest.Train, id, state)
 		require.NoError(s, err)

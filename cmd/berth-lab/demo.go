@@ -15,7 +15,7 @@ import (
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
-	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
 )
 
 func newDemoCmd() *cobra.Command {
@@ -58,8 +58,8 @@ type demo struct {
 	step    int
 	figures []figure
 
-	deployment string       // correlation id of the change that created train
-	running    runtimes.Job // started before train grows; no later step may affect it
+	deployment string        // correlation id of the change that created train
+	running    slurmtest.Job // started before train grows; no later step may affect it
 }
 
 // figure is a measured time or size, with its goal.

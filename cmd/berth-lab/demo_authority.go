@@ -13,7 +13,7 @@ import (
 	"berth/cmd/internal/labtest"
 	"berth/reconciler"
 	"berth/reconciler/plan"
-	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
 )
 
 // Steps of the demo about permissions, policy and the audit log.
@@ -126,7 +126,7 @@ func (d *demo) revert(ctx context.Context) error {
 	if err := d.verifySameProcesses(ctx, before); err != nil || d.memory {
 		return err
 	}
-	job, err := d.untilJob(ctx, labtest.Train, d.running.ID, runtimes.JobCompleted)
+	job, err := d.untilJob(ctx, labtest.Train, d.running.ID, slurmtest.Completed)
 	if err != nil {
 		return err
 	}

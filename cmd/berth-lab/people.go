@@ -11,7 +11,7 @@ import (
 
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/plan"
-	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 	"berth/webhooks/github/githubtest"
 )
@@ -85,21 +85,19 @@ func (s *stage) submit(ctx context.Context, key schema.Key, script, output strin
 	if i < 0 {
 		return "", fmt.Errorf("%s is not a user of %s", labtest.JobUser, key)
 	}
-	return s.units.Submit(ctx, unit, stamp, runtimes.JobSpec{
-		User: unit.Instance.Users[i], Name: "demo", Script: []byte(script), GPUs: gpus, Output: output,
-	})
+	return s.jobs.Submit(ctx, unit, stamp, unit.Instance.Users[i], script, "--output="+output, fmt.Sprintf("--gres=gpu:%d", gpus))
 }
 
-func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state runtimes.JobState) (job runtimes.Job, err error) {
+func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state slurmtest.State) (job slurmtest.Job, err error) {
 	unit, _, err := s.unit(ctx, key)
 	if err != nil {
 		return job, err
 	}
 	err = s.until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
-		if job, err = s.units.Job(ctx, unit, id); err != nil {
+		if job, err = s.jobs.Job(ctx, unit, id); err != nil {
 			return false, err
 		}
-		if job.State == runtimes.JobFailed && state != runtimes.JobFailed {
+		if job.State == slurmtest.Failed && state != slurmtest.Failed {
 			return false, fmt.Errorf("job %s failed: %s", id, job.Detail)
 		}
 		return job.State == state, nil
@@ -108,13 +106,13 @@ func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state r
 }
 
 // runJob runs a job to its end, and reads its output on its node.
-func (s *stage) runJob(ctx context.Context, key schema.Key, script string, gpus int) (job runtimes.Job, output string, err error) {
+func (s *stage) runJob(ctx context.Context, key schema.Key, script string, gpus int) (job slurmtest.Job, output string, err error) {
 	const file = "/tmp/berth-demo-job.out"
 	id, err := s.submit(ctx, key, script, file, gpus)
 	if err != nil {
 		return job, "", err
 	}
-	if job, err = s.untilJob(ctx, key, id, runtimes.JobCompleted); err != nil {
+	if job, err = s.untilJob(ctx, key, id, slurmtest.Completed); err != nil {
 		return job, "", err
 	}
 	if len(job.Nodes) == 0 {
@@ -125,32 +123,32 @@ func (s *stage) runJob(ctx context.Context, key schema.Key, script string, gpus 
 }
 
 // startJob submits a job, and waits until it runs.
-func (s *stage) startJob(ctx context.Context, key schema.Key, script string) (runtimes.Job, error) {
-	id, err := s.submit(ctx, key, script, "", 1)
+func (s *stage) startJob(ctx context.Context, key schema.Key, script string) (slurmtest.Job, error) {
+	id, err := s.submit(ctx, key, script, "/dev/null", 1)
 	if err != nil {
-		return runtimes.Job{}, err
+		return slurmtest.Job{}, err
 	}
-	return s.untilJob(ctx, key, id, runtimes.JobRunning)
+	return s.untilJob(ctx, key, id, slurmtest.Running)
 }
 
 // stillRunning verifies that a job runs and was not restarted.
-func (s *stage) stillRunning(ctx context.Context, key schema.Key, was runtimes.Job) error {
+func (s *stage) stillRunning(ctx context.Context, key schema.Key, was slurmtest.Job) error {
 	unit, _, err := s.unit(ctx, key)
 	if err != nil {
 		return err
 	}
-	now, err := s.units.Job(ctx, unit, was.ID)
+	now, err := s.jobs.Job(ctx, unit, was.ID)
 	if err != nil {
 		return err
 	}
-	if now.State != runtimes.JobRunning || !sameRun(now, was) {
+	if now.State != slurmtest.Running || !sameRun(now, was) {
 		return fmt.Errorf("job %s was touched: %+v became %+v", was.ID, was, now)
 	}
 	return nil
 }
 
 // sameRun reports whether a job was not restarted between two observations.
-func sameRun(a, b runtimes.Job) bool {
+func sameRun(a, b slurmtest.Job) bool {
 	return a.Submitted.Equal(b.Submitted) && slices.Equal(a.Nodes, b.Nodes)
 }
 

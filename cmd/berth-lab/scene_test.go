@@ -23,9 +23,9 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
-	"berth/runtimes"
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
@@ -443,12 +443,12 @@ func (s *scene) controllerPID(key schema.Key) string {
 }
 
 // jobOf is a job as its cluster has it.
-func (s *scene) jobOf(key schema.Key, id string) (runtimes.Job, error) {
+func (s *scene) jobOf(key schema.Key, id string) (slurmtest.Job, error) {
 	unit, _, err := s.unit(s.Context(), key)
 	if err != nil {
-		return runtimes.Job{}, err
+		return slurmtest.Job{}, err
 	}
-	return s.units.Job(s.Context(), unit, id)
+	return s.jobs.Job(s.Context(), unit, id)
 }
 
 // measure reads the sum of a metric's samples whose labels contain all of

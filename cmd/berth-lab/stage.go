@@ -24,7 +24,7 @@ import (
 	"berth/runtimes/host"
 	"berth/runtimes/host/lab"
 	"berth/runtimes/memory"
-	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 	"berth/webhooks/github/githubtest"
 )
@@ -42,7 +42,7 @@ type stage struct {
 	forge  *githubtest.Server
 	lab    *lab.Lab
 	hosts  runtimes.Hosts
-	units  *slurm.Runtime // submits jobs
+	jobs   slurmtest.Jobs
 	daemon *served
 	repo   *gitrepo.Repo // reads the estate
 	pull   int           // of the demo's first pull request
@@ -130,7 +130,7 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 	if s.hosts, err = host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(), Log: l}); err != nil {
 		return err
 	}
-	s.units = slurm.New(slurm.Options{Hosts: s.hosts})
+	s.jobs = slurmtest.Jobs{Hosts: s.hosts}
 	return nil
 }
 

@@ -58,6 +58,7 @@ var law = map[string][]string{
 	"berth/runtimes/memory":                 {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/runtimetest":            {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/profile":          {"berth/runtimes"},
+	"berth/runtimes/slurm/slurmtest":        {"berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/profile"},
 	"berth/runtimes/host":                   {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
 	"berth/runtimes/host/agent":             {"berth/runtimes"},
 	"berth/runtimes/host/lab":               {"berth/schema"},

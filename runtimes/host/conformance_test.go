@@ -46,8 +46,7 @@ func closed(t testing.TB, h runtimes.Hosts) runtimes.Hosts {
 func inProcess(t testing.TB) place {
 	t.Helper()
 	dir := directory(t)
-	hosts, err := host.NewLocal(host.LocalOptions{Agent: newAgent(dir, filepath.Join(dir, "state"), filepath.Join(dir, "etc"))})
-	require.NoError(t, err)
+	hosts := host.NewInProcess(newAgent(dir, filepath.Join(dir, "state"), filepath.Join(dir, "etc")))
 	return place{closed(t, hosts), hosts.Host(plan.Member{Node: "here"}), dir}
 }
 
@@ -56,8 +55,7 @@ func subprocess(t testing.TB) place {
 	dir := directory(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	hosts, err := host.NewLocal(host.LocalOptions{Command: []string{self, "serve", dir}})
-	require.NoError(t, err)
+	hosts := host.NewSubprocess(self, "serve", dir)
 	return place{closed(t, hosts), hosts.Host(plan.Member{Node: "here"}), dir}
 }
 

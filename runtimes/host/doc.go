@@ -1,6 +1,5 @@
-// Package host reaches hosts: over SSH with pinned host keys, or on this machine.
-// Both speak the protocol of berth-host (package agent), and callers see no
-// difference.
+// Package host reaches hosts over SSH with pinned host keys. It speaks
+// the protocol of berth-host (package agent).
 //
 // A session is one run of berth-host, which answers one request at a time. A few
 // sessions are kept for each host, so calls can run in parallel. Every call has a

@@ -32,8 +32,7 @@ func script(t *testing.T, text string) runtimes.Host {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "far")
 	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755))
-	hosts, err := host.NewLocal(host.LocalOptions{Command: []string{path}})
-	require.NoError(t, err)
+	hosts := host.NewSubprocess(path)
 	return closed(t, hosts).Host(plan.Member{Node: "odd"})
 }
 
@@ -86,8 +85,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	})
 	t.Run("no program", func(t *testing.T) {
 		t.Parallel()
-		hosts, err := host.NewLocal(host.LocalOptions{Command: []string{self + ".none"}})
-		require.NoError(t, err)
+		hosts := host.NewSubprocess(self + ".none")
 		_, err = closed(t, hosts).Host(plan.Member{Node: "odd"}).Do(ctx, stamp(), info())
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
 	})
@@ -135,8 +133,7 @@ func TestCloseEndsHelpersDuringACall(t *testing.T) {
 	dir := directory(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
-	hosts, err := host.NewLocal(host.LocalOptions{Command: []string{self, "serve", dir}})
-	require.NoError(t, err)
+	hosts := host.NewSubprocess(self, "serve", dir)
 	h := hosts.Host(plan.Member{Node: "here"})
 	_, err = h.Do(t.Context(), stamp(), shell("true"))
 	require.NoError(t, err)
@@ -304,8 +301,6 @@ func TestIncompleteOptionsAreRefused(t *testing.T) {
 	_, err := host.NewSSH(host.SSHOptions{User: "berth", KeyFile: "k"})
 	require.ErrorContains(t, err, "pinned")
 	_, err = host.NewSSH(host.SSHOptions{KnownHosts: "k"})
-	require.Error(t, err)
-	_, err = host.NewLocal(host.LocalOptions{})
 	require.Error(t, err)
 }
 

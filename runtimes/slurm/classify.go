@@ -4,6 +4,8 @@ import (
 	"maps"
 	"slices"
 	"strings"
+
+	"berth/runtimes/slurm/profile"
 )
 
 // class is the way in which slurmctld takes over a changed slurm.conf. A change that
@@ -18,12 +20,13 @@ const (
 	restart           // slurmctld restarts; jobs continue
 )
 
-// restartOnly are the parameters that Slurm 22.05 reads only at start.
-var restartOnly = []string{
-	"accountingstorageenforce", "accountingstoragehost", "accountingstorageport", "accountingstoragepass", "accountingstoragetype",
-	"authinfo", "authtype", "clustername", "credtype", "grestypes", "jobcontainertype", "maxjobcount", "maxnodecount", "plugindir",
-	"proctracktype", "schedulertype", "selecttype", "selecttypeparameters", "slurmctldhost", "slurmctldparameters", "slurmctldport",
-	"slurmdport", "slurmuser", "statesavelocation", "switchtype", "taskplugin", "treewidth",
+// needsRestart reports whether a changed parameter needs a restart: one of a table, or
+// one that a person may have added.
+func needsRestart(name string) bool {
+	added := []string{"jobcontainertype", "maxjobcount", "plugindir", "schedulertype"}
+	return slices.Contains(added, name) || slices.ContainsFunc(profile.Stack{}.SlurmConf(), func(p profile.Parameter) bool {
+		return p.Restart && strings.EqualFold(p.Name, name)
+	})
 }
 
 // classify compares two versions of slurm.conf.
@@ -39,7 +42,7 @@ func classify(before, after []byte) class {
 		if slices.Equal(old[name], now[name]) {
 			continue
 		}
-		if slices.Contains(restartOnly, name) {
+		if needsRestart(name) {
 			return restart
 		}
 		c = reconfigure

@@ -12,6 +12,7 @@ import (
 // TestSlurmConformance runs the conformance suite with real Slurm on hosts that are
 // reached over SSH.
 func TestSlurmConformance(t *testing.T) {
+	t.Parallel()
 	s := newStage(t)
 	s.haveOwnFiles(t)
 	runtimetest.Run(t, runtimetest.Harness{

@@ -217,7 +217,7 @@ func newCluster(t *testing.T) *cluster {
 // freshRecord returns the record of the unit after its creation.
 func (c *cluster) freshRecord() record {
 	rec := record{
-		Format: recordFormat, Cluster: clusterName(c.unit.Instance.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
+		Format: recordFormat, Cluster: ClusterName(c.unit.Instance.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
 		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
 	}
 	rec.setJoined(c.unit.Members[1])
@@ -242,7 +242,7 @@ func (c *cluster) put(t *testing.T, rec record) {
 // record reads the current record.
 func (c *cluster) record(t *testing.T) record {
 	t.Helper()
-	rec, err := decodeRecord(c.ctl.files[profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Record()])
+	rec, err := decodeRecord(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Record()])
 	require.NoError(t, err)
 	return rec
 }

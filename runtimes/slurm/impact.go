@@ -92,7 +92,7 @@ func renderBoth(before, after *plan.Unit) (old, now []byte, err error) {
 		out  *[]byte
 	}{{before, &old}, {after, &now}} {
 		rec := record{
-			Cluster: clusterName(after.Instance.Key), Unit: *side.unit, Hostname: "controller",
+			Cluster: ClusterName(after.Instance.Key), Unit: *side.unit, Hostname: "controller",
 			Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
 		}
 		if *side.out, err = renderSlurmConf(&rec); err != nil {

@@ -12,6 +12,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
@@ -87,17 +88,22 @@ func (c *company) carry(t *testing.T, u plan.Unit, gone bool) {
 
 func (c *company) submit(t *testing.T, u plan.Unit, user schema.UnixUser, script string, gpus int) string {
 	t.Helper()
-	id, err := c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: user, Name: "job", Script: []byte("#!/bin/sh\n" + script + "\n"), GPUs: gpus})
+	id, err := c.trySubmit(t, u, user, script+"\n", fmt.Sprintf("--gres=gpu:%d", gpus))
 	require.NoError(t, err)
 	return id
 }
 
-func (c *company) await(t *testing.T, u plan.Unit, id string, want runtimes.JobState) runtimes.Job {
+func (c *company) trySubmit(t *testing.T, u plan.Unit, user schema.UnixUser, script string, options ...string) (string, error) {
 	t.Helper()
-	var job runtimes.Job
+	return slurmtest.Jobs{Hosts: c.hosts}.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, user, "#!/bin/sh\n"+script, options...)
+}
+
+func (c *company) await(t *testing.T, u plan.Unit, id string, want slurmtest.State) slurmtest.Job {
+	t.Helper()
+	var job slurmtest.Job
 	eventually(t, "job "+id+" is "+string(want), func() (bool, string) {
 		var err error
-		job, err = c.rt.Job(t.Context(), &u, id)
+		job, err = slurmtest.Jobs{Hosts: c.hosts}.Job(t.Context(), &u, id)
 		require.NoError(t, err)
 		return job.State == want, fmt.Sprintf("%+v", job)
 	})
@@ -108,6 +114,7 @@ const onePartition = `{"partitions":[{"name":"main","default":true}],"scheduler"
 
 // TestJobs runs jobs as their owners on GPUs while the cluster changes.
 func TestJobs(t *testing.T) {
+	t.Parallel()
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
@@ -119,32 +126,32 @@ func TestJobs(t *testing.T) {
 	began = time.Now()
 	id := c.submit(t, u, alice, `test -n "$CUDA_VISIBLE_DEVICES" || exit 3
 scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(id -un) home=$HOME"`, 1)
-	job := c.await(t, u, id, runtimes.JobCompleted)
+	job := c.await(t, u, id, slurmtest.Completed)
 	t.Logf("job of one GPU: %.1f s", time.Since(began).Seconds())
 	require.Contains(t, job.Comment, "cuda=0 user="+alice.Name)
 	require.NotContains(t, job.Comment, "home=/root")
 	require.Equal(t, []string{c.workers[0].Key.Name}, job.Nodes)
 
-	// Who is not declared cannot submit.
-	_, err := c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: schema.UnixUser{Name: "root", UID: 0}, Name: "job", Script: []byte("#!/bin/sh\n")})
-	require.ErrorContains(t, err, "is not a user of")
+	// The helper submits for no administrator.
+	_, err := c.trySubmit(t, u, schema.UnixUser{Name: "root", UID: 0}, "")
+	require.ErrorContains(t, err, "is not a user that this host's profile allows")
 
 	// A script's own options are obeyed with its owner's rights and no others.
-	_, err = c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n#SBATCH --bbf=/etc/shadow\n")})
+	_, err = c.trySubmit(t, u, alice, "#SBATCH --bbf=/etc/shadow\n")
 	require.ErrorContains(t, err, "Invalid --bbf", "read without the rights of its owner")
-	_, err = c.rt.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n#SBATCH --uid=0\n")})
+	_, err = c.trySubmit(t, u, alice, "#SBATCH --uid=0\n")
 	require.Error(t, err)
 
 	// A worker comes while a job runs: the job and its node's daemons stay.
 	long := c.submit(t, u, alice, "sleep 600", 1)
-	running := c.await(t, u, long, runtimes.JobRunning)
+	running := c.await(t, u, long, slurmtest.Running)
 	node := c.fingerprint(t, u)
 	two := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	began = time.Now()
 	c.carry(t, two, false)
 	t.Logf("worker added: %.1f s", time.Since(began).Seconds())
 	require.Equal(t, node, c.fingerprint(t, u))
-	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 	require.Equal(t, plan.Jobs{Running: 1}, c.observe(t, two).Jobs)
 
 	// A change that needs a restart, and one that a reconfigure does.
@@ -153,24 +160,24 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Len(t, p.Actions, 1)
 	require.True(t, p.Actions[0].Impact.Reconfigure)
 	c.carry(t, more, false)
-	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// Taking away the partition of a running job waits for it.
 	moved := c.unit(strings.ReplaceAll(onePartition, "main", "other"), []schema.UnixUser{alice, bob}, nil, 0, 1)
 	require.ErrorIs(t, c.apply(t, c.plan(t, moved, false)), runtimes.ErrWaiting)
-	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 	c.carry(t, more, false) // and is taken back
 	quick := c.submit(t, u, bob, "true", 0)
-	c.await(t, u, quick, runtimes.JobCompleted)
+	c.await(t, u, quick, slurmtest.Completed)
 
 	// The removal of its owner waits too; the owner cannot submit meanwhile.
 	onlyBob := c.unit(string(more.Instance.Config), []schema.UnixUser{bob}, nil, 0, 1)
 	require.ErrorIs(t, c.apply(t, c.plan(t, onlyBob, false)), runtimes.ErrWaiting)
-	_, err = c.rt.Submit(t.Context(), &more, runtimes.Stamp{Epoch: 1}, runtimes.JobSpec{User: alice, Name: "job", Script: []byte("#!/bin/sh\n")})
+	_, err = c.trySubmit(t, more, alice, "")
 	require.Error(t, err)
 	c.carry(t, more, false) // and is taken back
 	quick = c.submit(t, u, alice, "true", 0)
-	c.await(t, u, quick, runtimes.JobCompleted)
+	c.await(t, u, quick, slurmtest.Completed)
 
 	// A configuration that does not work is rolled back.
 	conf := func() string {
@@ -185,12 +192,12 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.ErrorContains(t, c.apply(t, p), "the old one is restored")
 	require.Equal(t, before, conf())
 	require.Empty(t, c.observe(t, more).Drift)
-	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// A killed control plane comes back, the job with it.
 	c.kill(t, more, "controller-0")
 	c.carry(t, more, false)
-	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// Drift is seen and undone.
 	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+slurm.ClusterName(u.Instance.Key)+"/slurm.conf")
@@ -207,14 +214,14 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.ErrorIs(t, c.apply(t, p), runtimes.ErrWaiting)
 	i := slices.IndexFunc(c.observe(t, more).Members, func(m plan.MemberState) bool { return m.Name == "worker-0" })
 	require.Equal(t, plan.Draining, c.observe(t, more).Members[i].State)
-	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// Wanted again after all, it joins, and the drain is taken back.
 	p = plan.Plan{Key: more.Instance.Key, After: &more, Actions: []plan.Action{{ID: "back", Verb: plan.Join, Member: "worker-0", Node: more.Members[1].Node}}}
 	require.NoError(t, c.apply(t, p))
 	i = slices.IndexFunc(c.observe(t, more).Members, func(m plan.MemberState) bool { return m.Name == "worker-0" })
 	require.Equal(t, plan.MemberState{Name: "worker-0", Node: more.Members[1].Node, State: plan.Running}, c.observe(t, more).Members[i])
-	require.Equal(t, running, c.await(t, u, long, runtimes.JobRunning))
+	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// A whole deletion waits too, and ends the job once the instance says so.
 	p = c.plan(t, more, true)

@@ -10,10 +10,10 @@ import (
 	"berth/schema"
 )
 
-// clusterName returns the name of the cluster of key: readable, and unique by a
+// ClusterName returns the name of the cluster of key: readable, and unique by a
 // hash. It is at most 40 characters long, as it is part of names of tables in the
 // database, which have 64.
-func clusterName(key schema.Key) string {
+func ClusterName(key schema.Key) string {
 	sum := sha256.Sum256([]byte(key.String()))
 	readable := strings.ReplaceAll(strings.Join([]string{key.Tenant, key.Project, key.Name}, "_"), "-", "_")
 	if readable[0] < 'a' || readable[0] > 'z' {

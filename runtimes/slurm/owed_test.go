@@ -2,9 +2,7 @@ package slurm
 
 import (
 	"fmt"
-	"slices"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -19,7 +17,7 @@ func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 	c := newCluster(t)
 	neighbour := c.freshRecord()
 	neighbour.Unit.Instance.Key = schema.InstanceKey("t", "p", "two")
-	neighbour.Cluster = clusterName(neighbour.Unit.Instance.Key)
+	neighbour.Cluster = ClusterName(neighbour.Unit.Instance.Key)
 	records := profile.Stack{Cluster: neighbour.Cluster}.Record()
 	delete(c.ctl.files, profile.DatabaseInstalled)
 	c.ctl.files[profile.DatabaseData+"/ibdata1"] = []byte("accounting")
@@ -132,25 +130,6 @@ func TestRejoiningNodeWaitsForJobsAndKeepsDrain(t *testing.T) {
 	require.Contains(t, c.node, "bad fan")
 	require.Empty(t, c.record(t).Drained)
 	require.False(t, c.ctl.ran("state=undrain"))
-}
-
-// The query names the job, as the list of all jobs exceeds an answer.
-func TestJobIsFoundInABusyCluster(t *testing.T) {
-	c := newCluster(t)
-	c.ctl.answer = func(run *runtimes.Run) (string, int) {
-		if !slices.Contains(run.Args, "--jobs=7") {
-			return "", 1 // more than an answer holds
-		}
-		if run.Program == "sacct" {
-			return `{"jobs":[{"job_id":7,"state":{"current":"PENDING"},"time":{"submission":1700000000},"comment":{"job":"mine"}}]}`, 0
-		}
-		require.Equal(t, "%s", run.Env["SLURM_TIME_FORMAT"])
-		return "7|RUNNING|1700000000|gpu-1|None\n", 0
-	}
-	want := runtimes.Job{ID: "7", State: runtimes.JobRunning, Detail: "RUNNING", Nodes: []string{"gpu-1"}, Comment: "mine", Submitted: time.Unix(1_700_000_000, 0).UTC()}
-	got, err := c.rt.Job(t.Context(), &c.unit, "7")
-	require.NoError(t, err)
-	require.Equal(t, want, got)
 }
 
 func TestAdministratorsOfADirectoryAreRefused(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
@@ -84,6 +84,7 @@ munged --key-file=$PWD/key --socket=$PWD/socket --pid-file=$PWD/pid --log-file=$
 // In an earlier release the helper had no record of paths, the worker's key had the
 // default name of munge, and slurmd another log.
 func TestClusterOfAnEarlierReleaseContinuesAndIsRemoved(t *testing.T) {
+	t.Parallel()
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
@@ -109,7 +110,7 @@ mv /etc/munge/berth-worker.key /etc/munge/munge.key; mv /var/log/munge/berth-wor
 	c.carry(t, u, false)
 	run(worker, "test -e /etc/munge/berth-worker.key")
 	id := c.submit(t, u, alice, "exit 0", 1)
-	c.await(t, u, id, runtimes.JobCompleted)
+	c.await(t, u, id, slurmtest.Completed)
 
 	c.carry(t, u, true)
 	require.Empty(t, c.remains(t, u))

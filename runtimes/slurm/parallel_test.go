@@ -11,12 +11,14 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
 // TestSideBySide makes and removes two instances on one controller in parallel. They
 // share ports and a database server and must not disturb each other.
 func TestSideBySide(t *testing.T) {
+	t.Parallel()
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
 	first := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
@@ -69,7 +71,7 @@ func TestSideBySide(t *testing.T) {
 			seen[fmt.Sprint(port)] = true
 		}
 		id := c.submit(t, u, alice, `test -n "$CUDA_VISIBLE_DEVICES" || exit 3`, 2)
-		c.await(t, u, id, runtimes.JobCompleted)
+		c.await(t, u, id, slurmtest.Completed)
 	}
 
 	// A worker that is another instance's is not taken.

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"berth/runtimes"
 )
@@ -130,71 +129,4 @@ func parseAssociated(raw []byte) []string {
 // pingUp reads `scontrol ping`.
 func pingUp(raw []byte) bool {
 	return strings.Contains(string(raw), "is UP")
-}
-
-// job has the fields that are read from both squeue and `sacct --json`.
-type job struct {
-	ID      int
-	State   string
-	Reason  string
-	Nodes   string
-	Comment string
-	Submit  time.Time
-}
-
-// parseQueueJob finds a job in the output of squeue with profile.JobFormat. The tasks
-// of an array have a line each; the first one counts.
-func parseQueueJob(raw []byte, id string) (job, bool, error) {
-	for line := range strings.Lines(string(raw)) {
-		words := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(words) != 5 {
-			return job{}, false, fmt.Errorf("squeue: want id, state, time, nodes and reason, got %q", strings.TrimSpace(line))
-		}
-		if words[0] != id {
-			continue
-		}
-		number, err := strconv.Atoi(id)
-		if err != nil {
-			return job{}, false, fmt.Errorf("squeue: job %q is not a number", id)
-		}
-		at, err := strconv.ParseInt(words[2], 10, 64)
-		if err != nil {
-			return job{}, false, fmt.Errorf("squeue: %q is not a time", words[2])
-		}
-		return job{ID: number, State: words[1], Submit: time.Unix(at, 0).UTC(), Nodes: words[3], Reason: words[4]}, true, nil
-	}
-	return job{}, false, nil
-}
-
-// parseAccountedJob finds the latest job of an id in `sacct --json`. Slurm may reuse
-// ids.
-func parseAccountedJob(raw []byte, id string) (job, bool, error) {
-	var doc struct {
-		Jobs []struct {
-			JobID int    `json:"job_id"`
-			Nodes string `json:"nodes"`
-			State struct {
-				Current string `json:"current"`
-				Reason  string `json:"reason"`
-			} `json:"state"`
-			Comment struct {
-				Job string `json:"job"`
-			} `json:"comment"`
-			Time struct {
-				Submission int64 `json:"submission"`
-			} `json:"time"`
-		} `json:"jobs"`
-	}
-	if err := json.Unmarshal(raw, &doc); err != nil {
-		return job{}, false, fmt.Errorf("sacct --json: %w", err)
-	}
-	var best job
-	found := false
-	for _, j := range doc.Jobs {
-		at := time.Unix(j.Time.Submission, 0).UTC()
-		if strconv.Itoa(j.JobID) == id && (!found || at.After(best.Submit)) {
-			best, found = job{j.JobID, j.State.Current, j.State.Reason, j.Nodes, j.Comment.Job, at}, true
-		}
-	}
-	return best, found, nil
 }

@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,28 +42,6 @@ func TestParseQueue(t *testing.T) {
 		_, err := parseQueue([]byte(bad))
 		require.Error(t, err, bad)
 	}
-}
-
-func TestParseJobs(t *testing.T) {
-	j, ok, err := parseQueueJob([]byte("7|PENDING|1700000000||Resources\n"), "7")
-	require.NoError(t, err)
-	require.True(t, ok)
-	require.Equal(t, runtimes.Job{ID: "7", State: runtimes.JobPending, Detail: "PENDING (Resources)", Submitted: time.Unix(1700000000, 0).UTC()}, describe(j))
-	_, ok, err = parseQueueJob(nil, "7")
-	require.NoError(t, err)
-	require.False(t, ok)
-	for _, bad := range []string{"7|PENDING\n", "slurm error\n", "7|RUNNING|2023-11-14T22:13:20|n|None\n"} {
-		_, _, err = parseQueueJob([]byte(bad), "7")
-		require.Error(t, err, bad)
-	}
-	// An id is given out again after a crash: the later job is meant.
-	j, ok, err = parseAccountedJob([]byte(`{"jobs":[
-		{"job_id":7,"state":{"current":"FAILED"},"time":{"submission":100}},
-		{"job_id":7,"state":{"current":"COMPLETED"},"time":{"submission":200},"comment":{"job":"hi"}}]}`), "7")
-	require.NoError(t, err)
-	require.True(t, ok)
-	require.Equal(t, runtimes.JobCompleted, describe(j).State)
-	require.Equal(t, "hi", j.Comment)
 }
 
 func TestHashAndPing(t *testing.T) {

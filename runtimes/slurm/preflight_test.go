@@ -44,7 +44,7 @@ func works(ops []runtimes.Op) bool {
 // A complete unit on record gets no preflight.
 func TestRefusedCreateWritesNothing(t *testing.T) {
 	c := newCluster(t)
-	record := profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Record()
+	record := profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Record()
 	saved := c.ctl.files[record]
 	delete(c.ctl.files, record)
 	var seen []runtimes.Op

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"fmt"
 	"path"
 	"slices"
@@ -13,10 +14,6 @@ import (
 
 // The files of a control stack are rendered from typed values only. Equal records
 // give equal bytes, as a difference would cause a needless restart.
-
-// maxNodeCount is the maximum number of nodes of each cluster. It is fixed, because
-// slurmctld exits if it changes.
-const maxNodeCount = 1024
 
 // account is the Slurm account of all users of an instance.
 const account = "members"
@@ -60,6 +57,16 @@ type file struct {
 type lines struct {
 	b   strings.Builder
 	err error
+}
+
+// setAll writes a file of parameters. values has those that depend on the instance.
+func (l *lines) setAll(parameters []profile.Parameter, values map[string]string) {
+	l.b.WriteString(header)
+	for _, p := range parameters {
+		if p.Name != "PartitionName" { // any number of lines
+			l.set(p.Name, cmp.Or(p.Value, values[p.Name]))
+		}
+	}
 }
 
 // set writes a line of Key=Value pairs from key, value, key, value, ….
@@ -120,47 +127,13 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		return nil, err
 	}
 	l := &lines{}
-	l.b.WriteString(header)
-	l.set("ClusterName", rec.Cluster)
-	l.set("SlurmctldHost", l.checked("SlurmctldHost", rec.Hostname)+"("+l.checked("SlurmctldHost", control.Address)+")")
-	l.set("SlurmctldPort", fmt.Sprint(rec.Ports.Slurmctld))
-	l.set("SlurmdPort", "6818")
-	l.set("SlurmUser", profile.SlurmUser)
-	l.set("AuthType", "auth/munge")
-	l.set("AuthInfo", "socket="+s.MungeSocket())
-	l.set("CredType", "cred/munge")
-	l.set("SlurmctldParameters", "enable_configless")
-	l.set("SlurmdParameters", "config_overrides") // Berth checks the resources of a node
-	l.set("MaxNodeCount", fmt.Sprint(maxNodeCount))
-	l.set("TreeWidth", "65533") // dynamic nodes cannot forward for others
-	l.set("StateSaveLocation", s.State())
-	l.set("SlurmctldPidFile", s.Run()+"/slurmctld.pid")
-	l.set("SlurmctldLogFile", s.Log()+"/slurmctld.log")
-	l.set("SlurmdSpoolDir", profile.WorkerSpoolDir)
-	l.set("SlurmdPidFile", profile.WorkerPID)
-	l.set("SlurmdLogFile", profile.WorkerLog)
-	l.set("SlurmctldTimeout", "30")
-	l.set("SlurmdTimeout", "60")
-	l.set("ReturnToService", "2")
-	l.set("ProctrackType", "proctrack/linuxproc")
-	l.set("TaskPlugin", "task/none")
-	l.set("JobAcctGatherType", "jobacct_gather/linux")
-	l.set("SwitchType", "switch/none")
-	l.set("MpiDefault", "none")
-	l.set("MailProg", "/bin/true")
-	l.set("SelectType", "select/cons_tres")
-	l.set("SelectTypeParameters", "CR_Core_Memory")
-	l.set("DefMemPerCPU", "256") // otherwise a job that requests no memory gets all of the node
-	l.set("GresTypes", "gpu")
-	l.set("SchedulerParameters", fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", set.Scheduler.IntervalSeconds))
-	l.set("AccountingStorageType", "accounting_storage/slurmdbd")
-	l.set("AccountingStorageHost", control.Address)
-	l.set("AccountingStoragePort", fmt.Sprint(rec.Ports.Slurmdbd))
-	l.set("AccountingStoragePass", s.MungeSocket()) // Slurm does not use AuthInfo here
-	l.set("AccountingStorageTRES", "gres/gpu")
-	l.set("AccountingStorageEnforce", "associations,limits,qos,safe")
-	l.set("AccountingStoreFlags", "job_comment")
-	l.set("EnforcePartLimits", "ALL")
+	l.setAll(s.SlurmConf(), map[string]string{
+		"SlurmctldHost":         l.checked("SlurmctldHost", rec.Hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
+		"SlurmctldPort":         fmt.Sprint(rec.Ports.Slurmctld),
+		"SchedulerParameters":   fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", set.Scheduler.IntervalSeconds),
+		"AccountingStorageHost": control.Address,
+		"AccountingStoragePort": fmt.Sprint(rec.Ports.Slurmdbd),
+	})
 	for _, p := range set.Partitions {
 		words := []string{"PartitionName", p.Name, "Nodes", "ALL", "State", "UP", "MaxTime", "UNLIMITED"}
 		if p.MaxTimeMinutes > 0 {
@@ -188,20 +161,8 @@ func renderGresConf(gres []gresLine) ([]byte, error) {
 }
 
 func renderSlurmdbdConf(rec *record) ([]byte, error) {
-	s := profile.Stack{Cluster: rec.Cluster}
 	l := &lines{}
-	l.b.WriteString(header)
-	l.set("DbdHost", "localhost")
-	l.set("DbdPort", fmt.Sprint(rec.Ports.Slurmdbd))
-	l.set("AuthType", "auth/munge")
-	l.set("AuthInfo", "socket="+s.MungeSocket())
-	l.set("SlurmUser", profile.SlurmUser)
-	l.set("PidFile", s.Run()+"/slurmdbd.pid")
-	l.set("LogFile", s.Log()+"/slurmdbd.log")
-	l.set("StorageType", "accounting_storage/mysql")
-	l.set("StorageHost", "localhost") // by socket, which authenticates the account without a password
-	l.set("StorageUser", profile.SlurmUser)
-	l.set("StorageLoc", s.Database())
+	l.setAll(profile.Stack{Cluster: rec.Cluster}.SlurmdbdConf(), map[string]string{"DbdPort": fmt.Sprint(rec.Ports.Slurmdbd)})
 	return l.bytes()
 }
 

@@ -182,20 +182,20 @@ func TestClusterNames(t *testing.T) {
 		schema.InstanceKey(strings.Repeat("t", 40), strings.Repeat("p", 40), strings.Repeat("i", 40)),
 		schema.InstanceKey(strings.Repeat("t", 40), strings.Repeat("p", 40), strings.Repeat("j", 40)),
 	} {
-		name := clusterName(key)
+		name := ClusterName(key)
 		require.Regexp(t, `^[a-z][a-z0-9_]{0,39}$`, name)
 		require.False(t, seen[name], name)
 		seen[name] = true
 		require.NotEqual(t, workerRecordPath, "/var/lib/berth/instances/"+name+".json")
 	}
-	require.Equal(t, "physics_lattice_train_eba45360", clusterName(schema.InstanceKey("physics", "lattice", "train")))
+	require.Equal(t, "physics_lattice_train_eba45360", ClusterName(schema.InstanceKey("physics", "lattice", "train")))
 }
 
 func TestPortsAreUniqueOnAHost(t *testing.T) {
 	var others []record
 	used := map[int]bool{}
 	for i := range 300 {
-		p, err := choosePorts(clusterName(schema.InstanceKey("t", "p", strings.Repeat("x", i%40+1))), others)
+		p, err := choosePorts(ClusterName(schema.InstanceKey("t", "p", strings.Repeat("x", i%40+1))), others)
 		require.NoError(t, err)
 		for _, port := range []int{p.Slurmctld, p.Slurmdbd} {
 			require.False(t, used[port], "port %d twice", port)

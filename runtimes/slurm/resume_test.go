@@ -56,7 +56,7 @@ func TestStartAfterAnIncompleteStop(t *testing.T) {
 // does them.
 func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	c := newCluster(t)
-	conf := profile.Stack{Cluster: clusterName(c.unit.Instance.Key)}.Conf()
+	conf := profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Conf()
 	// Its port changes, which takes a restart.
 	old := strings.Replace(string(c.ctl.files[conf]), "SlurmctldPort=20000", "SlurmctldPort=20500", 1)
 	require.NotEqual(t, old, string(c.ctl.files[conf]))
@@ -137,7 +137,7 @@ func TestUserOfAnotherInstanceKeepsTheAccount(t *testing.T) {
 	neighbour := c.freshRecord()
 	neighbour.Unit.Instance.Key = schema.InstanceKey("t", "p", "two")
 	neighbour.Unit.Instance.Users = nil
-	neighbour.Cluster = clusterName(neighbour.Unit.Instance.Key)
+	neighbour.Cluster = ClusterName(neighbour.Unit.Instance.Key)
 	neighbour.People = c.unit.Instance.Users
 	c.ctl.files[profile.Stack{Cluster: neighbour.Cluster}.Record()] = neighbour.encode()
 	nobody := c.unit

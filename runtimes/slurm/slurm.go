@@ -41,7 +41,7 @@ type Timeouts struct {
 	Look  time.Duration // of one host in an Observe; default 8 s
 }
 
-// Runtime implements runtimes.Runtime and runtimes.Jobs.
+// Runtime implements runtimes.Runtime.
 type Runtime struct {
 	hosts    runtimes.Hosts
 	timeouts Timeouts
@@ -51,10 +51,7 @@ type Runtime struct {
 	locks map[string]*sync.Mutex
 }
 
-var (
-	_ runtimes.Runtime = (*Runtime)(nil)
-	_ runtimes.Jobs    = (*Runtime)(nil)
-)
+var _ runtimes.Runtime = (*Runtime)(nil)
 
 // New returns a runtime that reaches hosts through o.Hosts.
 func New(o Options) *Runtime {
@@ -142,7 +139,7 @@ type control struct {
 func (r *Runtime) control(m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {
 	return &control{
 		site: site{r.hosts.Host(m), stamp}, log: slog.New(slog.DiscardHandler), r: r, key: key,
-		stack: profile.Stack{Cluster: clusterName(key)},
+		stack: profile.Stack{Cluster: ClusterName(key)},
 	}
 }
 

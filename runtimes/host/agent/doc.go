@@ -1,5 +1,5 @@
 // Package agent does the typed operations of runtimes.Host on the machine it runs
-// on: in berth-host, and in the same process for a local host.
+// on, in berth-host.
 //
 // It speaks newline-delimited JSON on a pair of streams: one Hello, then one
 // Response for each Request, in order. It never starts a shell, and a request

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"berth/runtimes"
@@ -112,88 +113,16 @@ func readLines(data []byte, ok func(line string) bool) error {
 	return nil
 }
 
-const (
-	addressForm = `[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})`
-	portForm    = `[1-9][0-9]{3,4}`
-	partForm    = `[a-z][-a-z0-9_]{0,31}`
-)
-
 var gresLine = regexp.MustCompile(`^NodeName=[a-z0-9][-a-z0-9]{0,62} Name=gpu Type=[a-z0-9][-a-z0-9_]{0,39} File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 
-// slurmConf maps each key of a slurm.conf to the form of its value.
-func slurmConf(s Stack) map[string]string {
-	exactly := regexp.QuoteMeta
-	return map[string]string{
-		"ClusterName":              exactly(s.Cluster),
-		"SlurmctldHost":            `[A-Za-z0-9][-A-Za-z0-9_.]{0,252}\(` + addressForm + `\)`,
-		"SlurmctldPort":            portForm,
-		"SlurmdPort":               portForm,
-		"SlurmUser":                SlurmUser,
-		"AuthType":                 "auth/munge",
-		"AuthInfo":                 exactly("socket=" + s.MungeSocket()),
-		"CredType":                 "cred/munge",
-		"SlurmctldParameters":      "enable_configless",
-		"SlurmdParameters":         "config_overrides",
-		"MaxNodeCount":             `[1-9][0-9]{0,5}`,
-		"TreeWidth":                `[1-9][0-9]{0,5}`,
-		"StateSaveLocation":        exactly(s.State()),
-		"SlurmctldPidFile":         exactly(s.Run() + "/slurmctld.pid"),
-		"SlurmctldLogFile":         exactly(s.Log() + "/slurmctld.log"),
-		"SlurmdSpoolDir":           exactly(WorkerSpoolDir),
-		"SlurmdPidFile":            exactly(WorkerPID),
-		"SlurmdLogFile":            exactly(WorkerLog),
-		"SlurmctldTimeout":         `[1-9][0-9]{0,4}`,
-		"SlurmdTimeout":            `[1-9][0-9]{0,4}`,
-		"ReturnToService":          `[012]`,
-		"ProctrackType":            "proctrack/linuxproc",
-		"TaskPlugin":               "task/none",
-		"JobAcctGatherType":        "jobacct_gather/linux",
-		"SwitchType":               "switch/none",
-		"MpiDefault":               "none",
-		"MailProg":                 "/bin/true",
-		"SelectType":               "select/cons_tres",
-		"SelectTypeParameters":     "CR_Core_Memory",
-		"DefMemPerCPU":             `[1-9][0-9]{0,8}`,
-		"GresTypes":                "gpu",
-		"SchedulerParameters":      `sched_interval=[0-9]{1,6},batch_sched_delay=[0-9]{1,6},bf_interval=[0-9]{1,6}`,
-		"AccountingStorageType":    "accounting_storage/slurmdbd",
-		"AccountingStorageHost":    addressForm,
-		"AccountingStoragePort":    portForm,
-		"AccountingStoragePass":    exactly(s.MungeSocket()),
-		"AccountingStorageTRES":    "gres/gpu",
-		"AccountingStorageEnforce": "associations,limits,qos,safe",
-		"AccountingStoreFlags":     "job_comment",
-		"EnforcePartLimits":        "ALL",
-		"PartitionName":            partForm + ` Nodes=ALL State=UP MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`,
-	}
-}
+func checkSlurmConf(s Stack, data []byte) error { return checkParameters(s.SlurmConf(), data) }
 
-func slurmdbdConf(s Stack) map[string]string {
-	exactly := regexp.QuoteMeta
-	return map[string]string{
-		"DbdHost":     "localhost",
-		"DbdPort":     portForm,
-		"AuthType":    "auth/munge",
-		"AuthInfo":    exactly("socket=" + s.MungeSocket()),
-		"SlurmUser":   SlurmUser,
-		"PidFile":     exactly(s.Run() + "/slurmdbd.pid"),
-		"LogFile":     exactly(s.Log() + "/slurmdbd.log"),
-		"StorageType": "accounting_storage/mysql",
-		"StorageHost": "localhost",
-		"StorageUser": SlurmUser,
-		"StorageLoc":  exactly(s.Database()),
-	}
-}
+func checkSlurmdbdConf(s Stack, data []byte) error { return checkParameters(s.SlurmdbdConf(), data) }
 
-func checkSlurmConf(s Stack, data []byte) error { return checkKeys(slurmConf(s), data) }
-
-func checkSlurmdbdConf(s Stack, data []byte) error { return checkKeys(slurmdbdConf(s), data) }
-
-func checkKeys(forms map[string]string, data []byte) error {
+func checkParameters(list []Parameter, data []byte) error {
 	return readLines(data, func(line string) bool {
-		key, value, _ := strings.Cut(line, "=")
-		form, known := forms[key]
-		return known && regexp.MustCompile(`^(?:`+form+`)$`).MatchString(value)
+		name, value, _ := strings.Cut(line, "=")
+		return slices.ContainsFunc(list, func(p Parameter) bool { return p.Name == name && p.allows(value) })
 	})
 }
 

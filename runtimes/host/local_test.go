@@ -2,7 +2,6 @@ package host
 
 import (
 	"context"
-	"errors"
 	"io"
 	"os"
 	"os/exec"
@@ -14,26 +13,21 @@ import (
 	"berth/runtimes/host/agent"
 )
 
-// LocalOptions say how berth-host runs on this machine. Exactly one is set.
-type LocalOptions struct {
-	// Command starts berth-host, such as sudo -n /usr/local/sbin/berth-host.
-	Command []string
-	// Agent serves in this process.
-	Agent *agent.Agent
+// Local hosts run the agent on this machine, so that tests compare the transports.
+
+// NewInProcess returns hosts whose agent serves in this process.
+func NewInProcess(a *agent.Agent) runtimes.Hosts {
+	return newHosts(func(plan.Member) opener {
+		ctx, cancel := context.WithCancel(context.Background())
+		return &inProcess{agent: a, ctx: ctx, cancel: cancel}
+	})
 }
 
-// NewLocal returns hosts that all are this machine.
-func NewLocal(o LocalOptions) (runtimes.Hosts, error) {
-	if (len(o.Command) == 0) == (o.Agent == nil) {
-		return nil, errors.New("a local host needs either a command or an agent")
-	}
+// NewSubprocess returns hosts whose helper is a command on this machine.
+func NewSubprocess(command ...string) runtimes.Hosts {
 	return newHosts(func(plan.Member) opener {
-		if o.Agent != nil {
-			ctx, cancel := context.WithCancel(context.Background())
-			return &inProcess{agent: o.Agent, ctx: ctx, cancel: cancel}
-		}
-		return &subprocess{command: o.Command, running: map[*exec.Cmd]struct{}{}}
-	}), nil
+		return &subprocess{command: command, running: map[*exec.Cmd]struct{}{}}
+	})
 }
 
 // inProcess serves sessions in goroutines.
