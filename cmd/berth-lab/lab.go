@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -15,10 +14,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
-	"berth/runtimes/backends"
+	"berth/cmd/internal/localestate"
 	"berth/runtimes/host/lab"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // labDir is the default of --dir.
@@ -56,7 +54,7 @@ func newUpCmd() *cobra.Command {
 				return err
 			}
 			fmt.Fprintf(cmd.OutOrStdout(), "%d hosts are up after %.1f s.\n\n", len(nodes), time.Since(start).Seconds())
-			return printLab(cmd.OutOrStdout(), l)
+			return new(cli.Output).Print(cmd.OutOrStdout(), reportOf(l))
 		},
 	}
 	dirFlag(cmd, &dir)
@@ -93,7 +91,8 @@ func newDownCmd() *cobra.Command {
 }
 
 func newStatusCmd() *cobra.Command {
-	var dir, output string
+	var dir string
+	var output cli.Output
 	cmd := &cobra.Command{
 		Use:   "status",
 		Short: "Show the hosts and how to log in; exit 1 if one is not up",
@@ -108,20 +107,16 @@ func newStatusCmd() *cobra.Command {
 			if err != nil {
 				return err
 			}
-			hosts := labHosts(l)
-			if output == "json" {
-				err = cli.WriteJSON(cmd.OutOrStdout(), labReport{"berth.lab/v1", hosts, l.User(), l.KeyFile(), l.KnownHosts(), l.LoginKeyFile()})
-			} else {
-				err = printLab(cmd.OutOrStdout(), l)
-			}
-			if err == nil && slices.ContainsFunc(hosts, func(h labHost) bool { return h.State != "up" }) {
+			r := reportOf(l)
+			err = output.Print(cmd.OutOrStdout(), r)
+			if err == nil && slices.ContainsFunc(r.Hosts, func(h labHost) bool { return h.State != "up" }) {
 				err = cli.Exit(1)
 			}
 			return err
 		},
 	}
 	dirFlag(cmd, &dir)
-	cli.OutputFlag(cmd, &output, "text", "json")
+	output.Flag(cmd)
 	return cmd
 }
 
@@ -151,8 +146,8 @@ func openLab(dir string) (*lab.Lab, error) {
 	return lab.Open(abs)
 }
 
-func labHosts(l *lab.Lab) []labHost {
-	hosts := []labHost{}
+func reportOf(l *lab.Lab) labReport {
+	r := labReport{"berth.lab/v1", []labHost{}, l.User(), l.KeyFile(), l.KnownHosts(), l.LoginKeyFile()}
 	for _, s := range l.Status() {
 		state := "down"
 		switch {
@@ -161,20 +156,22 @@ func labHosts(l *lab.Lab) []labHost {
 		case s.Up:
 			state = "up, sshd does not answer"
 		}
-		hosts = append(hosts, labHost{s.Name, fmt.Sprint(s.Address), state, s.Processes, s.Devices})
+		r.Hosts = append(r.Hosts, labHost{s.Name, fmt.Sprint(s.Address), state, s.Processes, s.Devices})
 	}
-	return hosts
+	return r
 }
 
-// printLab prints a row for each host, and the logins of users and of Berth.
-func printLab(out io.Writer, l *lab.Lab) error {
-	t := cli.NewTable(out, false, "HOST", "ADDRESS", "STATE", "PROCESSES", "DEVICES")
-	var errs []error
-	for _, h := range labHosts(l) {
-		errs = append(errs, t.Row(h.Name, h.Address, h.State, fmt.Sprint(h.Processes), strings.Join(h.Devices, " ")))
+// Text implements cli.Report: a row for each host, and the logins of users and of
+// Berth.
+func (r labReport) Text(p *cli.Page) error {
+	t := p.Table("HOST", "ADDRESS", "STATE", "PROCESSES", "DEVICES")
+	for _, h := range r.Hosts {
+		t.Row(h.Name, h.Address, h.State, fmt.Sprint(h.Processes), strings.Join(h.Devices, " "))
 	}
-	errs = append(errs, t.Flush())
-	_, err := fmt.Fprintf(out, `
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(p, `
 Log in as root:
 
     ssh -F none -i %s -o UserKnownHostsFile=%s root@%s
@@ -185,22 +182,14 @@ For berth.yaml:
       user: %s
       key: %s
       known_hosts: %s
-`, l.LoginKeyFile(), l.KnownHosts(), l.Nodes[0].Address, l.User(), l.KeyFile(), l.KnownHosts())
-	return errors.Join(append(errs, err)...)
+`, r.LoginKey, r.KnownHosts, r.Hosts[0].Address, r.User, r.Key, r.KnownHosts)
+	return err
 }
 
 // labNodes returns the nodes of the estate in a directory, as hosts: all of them, or
 // only those named.
 func labNodes(ctx context.Context, dir string, only []string) ([]lab.Node, error) {
-	snap, err := estate.Dir(dir)
-	if err != nil {
-		return nil, err
-	}
-	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
-	if err != nil {
-		return nil, err
-	}
-	r, err := loader.Load(ctx, snap)
+	r, err := localestate.Load(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

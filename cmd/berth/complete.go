@@ -7,6 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/localestate"
 	"berth/schema"
 )
 
@@ -44,7 +45,7 @@ func completeNames(kinds ...schema.Kind) cobra.CompletionFunc {
 // estateNames returns the names of documents of some kinds in the estate of the
 // working directory, by their paths, sorted. It leaves out what cannot be read.
 func estateNames(kinds ...schema.Kind) []cobra.Completion {
-	dir, err := estateRoot(".")
+	dir, err := localestate.Root(".")
 	if err != nil {
 		return nil
 	}

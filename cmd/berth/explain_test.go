@@ -10,6 +10,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/cli"
+	"berth/cmd/internal/inspect"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -37,9 +39,8 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	edit("platform/policy/lab.yaml", "[cpu-small, gpu-a100-2, gpu-a100-4]", "[cpu-small, gpu-a100-4]\n  noncompliant: {action: stop, grace_until: 2020-01-31}")
 	edit(decidedPath, "      sku: gpu-a100-2\n", "")
 	git := gittest.New(t, files)
-	explained := func() explanation {
-		req := explainRequest{repo: git.Dir, rev: "main"}
-		e, err := req.explain(t.Context(), schema.InstanceKey("physics", "lattice", "train"), time.Now())
+	explained := func() *inspect.Explanation {
+		e, err := inspect.Explain(t.Context(), inspect.ExplainOptions{Repo: git.Dir, Rev: "main"}, schema.InstanceKey("physics", "lattice", "train"), "", time.Now())
 		require.NoError(t, err)
 		return e
 	}
@@ -74,7 +75,7 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	require.Equal(t, schema.FateStopped, e.Noncompliance.Fate)
 	require.Equal(t, "worker-0 on dev-gpu-1: a node of SKU gpu-a100-2 is not allowed", e.Noncompliance.Because[0].Message)
 	var b strings.Builder
-	require.NoError(t, e.text(&b))
+	require.NoError(t, e.Text(&cli.Page{Writer: &b}))
 	require.Contains(t, b.String(), "Instance physics.lattice/train: denied; it is stopped, as its grace period ended on 2020-01-31\n")
 	require.Contains(t, b.String(), "desired_state: stopped\n")
 	require.NotContains(t, b.String(), "not judged here")

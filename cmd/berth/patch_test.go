@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/localplan"
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
 	"berth/schema/estate"
@@ -75,8 +76,8 @@ func TestExampleChangesHaveTheirPlans(t *testing.T) {
 			require.Len(t, args, 7, "$ berth plan --patch FILE --author LOGIN, not %s", command)
 			require.Equal(t, []string{"$", "berth", "plan", "--patch", "examples/" + name, "--author"}, args[:6])
 			dir, _ := estateRepo(t, estateOf(change))
-			r := planRequest{repo: dir, base: "main", patch: change, author: args[6], today: "2026-11-21"}
-			p, err := r.proposal(t.Context(), loader, nil)
+			r := localplan.Request{Repo: dir, Base: "main", Patch: change, Author: args[6], Today: "2026-11-21"}
+			p, err := r.Plan(t.Context(), loader, nil)
 			require.NoError(t, err)
 			said, err := formOf(p, "text")
 			require.NoError(t, err)
@@ -107,24 +108,24 @@ func TestPatchPlansAsItsCommit(t *testing.T) {
 			dir, git := estateRepo(t, estateOf(change))
 			git("switch", "-q", "-c", "change")
 			git("apply", file)
-			of := func(r planRequest, stdin io.Reader) plan.Proposal {
-				r.repo, r.base = dir, "main"
-				p, err := r.proposal(t.Context(), loader, stdin)
+			of := func(r localplan.Request, stdin io.Reader) plan.Proposal {
+				r.Repo, r.Base = dir, "main"
+				p, err := r.Plan(t.Context(), loader, stdin)
 				require.NoError(t, err)
 				return p
 			}
-			worktree := of(planRequest{}, nil)
+			worktree := of(localplan.Request{}, nil)
 			git("add", ".")
 			git("commit", "-q", "-m", "the change")
-			committed := of(planRequest{head: "change"}, nil)
+			committed := of(localplan.Request{Head: "change"}, nil)
 			head := strings.TrimSpace(git("rev-parse", "change"))
 			require.Equal(t, head, committed.Head)
 
 			for name, p := range map[string]plan.Proposal{
-				"patch":            of(planRequest{patch: file}, nil),
-				"git diff":         of(planRequest{patch: "-"}, strings.NewReader(git("diff", "main", "change"))),
-				"git diff -U0":     of(planRequest{patch: "-"}, strings.NewReader(git("diff", "-U0", "main", "change"))),
-				"git format-patch": of(planRequest{patch: "-"}, strings.NewReader(git("format-patch", "--stdout", "main..change"))),
+				"patch":            of(localplan.Request{Patch: file}, nil),
+				"git diff":         of(localplan.Request{Patch: "-"}, strings.NewReader(git("diff", "main", "change"))),
+				"git diff -U0":     of(localplan.Request{Patch: "-"}, strings.NewReader(git("diff", "-U0", "main", "change"))),
+				"git format-patch": of(localplan.Request{Patch: "-"}, strings.NewReader(git("format-patch", "--stdout", "main..change"))),
 				"the work tree":    worktree,
 			} {
 				require.Empty(t, p.Head, name)

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/localplan"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
@@ -125,8 +126,8 @@ func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	dir, git := e.desk(t)
 	planned := func(base string) plan.Proposal {
 		t.Helper()
-		r := planRequest{repo: dir, base: base, head: e.topic, today: "2026-11-21"}
-		p, err := r.proposal(t.Context(), loader, nil)
+		r := localplan.Request{Repo: dir, Base: base, Head: e.topic, Today: "2026-11-21"}
+		p, err := r.Plan(t.Context(), loader, nil)
 		require.NoError(t, err)
 		return p
 	}

@@ -1,12 +1,11 @@
 package main
 
 import (
-	"encoding/json"
 	"fmt"
-	"io"
 	"strings"
 	"text/tabwriter"
 
+	"berth/cmd/internal/cli"
 	"berth/schema/authority"
 )
 
@@ -17,29 +16,20 @@ type rolesReport struct {
 	Permissions []authority.Row `json:"permissions"`
 }
 
-// printRoles prints the permissions of each role, as text or json.
-func printRoles(w io.Writer, form string) error {
-	switch form {
-	case "json":
-		enc := json.NewEncoder(w)
-		enc.SetIndent("", "  ")
-		return enc.Encode(rolesReport{"berth.roles/v1", authority.Roles(), authority.Table()})
-	case "text":
-		return rolesText(w)
-	}
-	return fmt.Errorf("unknown output form %q: choose text or json", form)
+func newRolesReport() rolesReport {
+	return rolesReport{"berth.roles/v1", authority.Roles(), authority.Table()}
 }
 
-func rolesText(w io.Writer) error {
-	// Nine columns of words are too wide for a terminal; the roles stand above,
-	// each family once.
+// Text implements cli.Report. Nine columns of words are too wide for a terminal; the
+// roles stand above, each family once.
+func (r rolesReport) Text(p *cli.Page) error {
 	short := map[authority.Cell]string{
 		authority.Allow: "allow", authority.Deny: "-", authority.SameProject: "project", authority.Listed: "listed",
 	}
-	tw := tabwriter.NewWriter(w, 0, 0, 1, ' ', 0)
+	tw := tabwriter.NewWriter(p, 0, 0, 1, ' ', 0)
 	families, names := []string{""}, []string{"PERMISSION"}
 	last := ""
-	for _, role := range authority.Roles() {
+	for _, role := range r.Roles {
 		family, name, _ := strings.Cut(role, "_")
 		shown := strings.ToUpper(family)
 		if family == last {
@@ -50,9 +40,9 @@ func rolesText(w io.Writer) error {
 	}
 	fmt.Fprintln(tw, strings.Join(families, "\t")+"\t")
 	fmt.Fprintln(tw, strings.Join(names, "\t")+"\tallows to")
-	for _, row := range authority.Table() {
+	for _, row := range r.Permissions {
 		cells := []string{string(row.Permission)}
-		for _, role := range authority.Roles() {
+		for _, role := range r.Roles {
 			cells = append(cells, short[row.Roles[role]])
 		}
 		fmt.Fprintln(tw, strings.Join(cells, "\t")+"\t"+row.Doc)
@@ -60,7 +50,7 @@ func rolesText(w io.Writer) error {
 	if err := tw.Flush(); err != nil {
 		return err
 	}
-	_, err := fmt.Fprint(w, `
+	_, err := fmt.Fprint(p, `
 A project's role holds in the project, or in all of a tenant whose roles.yaml gives it; a tenant's in
 the tenant and its projects; a platform's on platform documents, and in tenants only with the trailer
 "Break-Glass: reason", which is audited.

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/cmd/internal/cli"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/estate"
@@ -19,10 +20,9 @@ import (
 // `berth explain --roles` prints the table that the decisions use.
 func TestPrintRoles(t *testing.T) {
 	var text, data bytes.Buffer
-	require.NoError(t, printRoles(&text, "text"))
-	require.NoError(t, printRoles(&data, "json"))
-	require.ErrorContains(t, printRoles(&text, "yaml"), "text or json")
-	require.Error(t, printRoles(full{}, "text"))
+	require.NoError(t, new(cli.Output).Print(&text, newRolesReport()))
+	require.NoError(t, (&cli.Output{Form: "json"}).Print(&data, newRolesReport()))
+	require.Error(t, new(cli.Output).Print(full{}, newRolesReport()))
 
 	var got rolesReport
 	require.NoError(t, json.Unmarshal(data.Bytes(), &got))

@@ -12,9 +12,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
 	"berth/runtimes/backends"
 	"berth/schema"
-	"berth/schema/estate"
 	"berth/schema/event"
 	"berth/schema/load"
 )
@@ -104,15 +104,7 @@ func versionsOf(ctx context.Context, dir string) (map[string]map[string]*schema.
 	if dir == "" {
 		return nil, nil
 	}
-	snap, err := estate.Dir(dir)
-	if err != nil {
-		return nil, err
-	}
-	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
-	if err != nil {
-		return nil, err
-	}
-	r, err := loader.Load(ctx, snap)
+	r, err := localestate.Load(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

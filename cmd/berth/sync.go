@@ -17,7 +17,7 @@ func newSyncCmd() *cobra.Command {
 	var (
 		paths   []string
 		once    bool
-		form    string
+		output  cli.Output
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
@@ -44,7 +44,7 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 			}
 			var errs []error
 			d.Once(cmd.Context(), timeout, func(o daemon.Outcome) {
-				errs = append(errs, printOutcome(cmd, o, form, len(paths) > 1))
+				errs = append(errs, printOutcome(cmd, o, output.Form, len(paths) > 1))
 			})
 			return errors.Join(errs...)
 		},
@@ -52,7 +52,7 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 	configFlag(cmd, &paths)
 	cmd.Flags().BoolVar(&once, "once", false, "exit when everything has converged, or waiting cannot help")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
-	cli.OutputFlag(cmd, &form, "text", "json")
+	output.Flag(cmd)
 	return cmd
 }
 

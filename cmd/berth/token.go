@@ -19,7 +19,7 @@ func newTokenCmd() *cobra.Command {
 	var (
 		account, key, keyID, audience string
 		ttl                           time.Duration
-		output                        string
+		output                        cli.Output
 	)
 	cmd := &cobra.Command{
 		Use:   "token --service-account TENANT.PROJECT/NAME --key FILE --audience ESTATE",
@@ -43,14 +43,10 @@ estate in berth.yaml. The account of a tenant is TENANT/NAME.`,
 			if err != nil {
 				return err
 			}
-			if output == "json" {
-				return cli.WriteJSON(cmd.OutOrStdout(), tokenReport{"berth.token/v1", token})
-			}
-			_, err = fmt.Fprintln(cmd.OutOrStdout(), token)
-			return err
+			return output.Print(cmd.OutOrStdout(), tokenReport{"berth.token/v1", token})
 		},
 	}
-	cli.OutputFlag(cmd, &output, "text", "json")
+	output.Flag(cmd)
 	f := cmd.Flags()
 	f.StringVar(&account, "service-account", "", "service account: TENANT.PROJECT/NAME, or TENANT/NAME")
 	f.StringVar(&key, "key", "", "`file` with the private key")
@@ -67,6 +63,12 @@ estate in berth.yaml. The account of a tenant is TENANT/NAME.`,
 type tokenReport struct {
 	Format string `json:"format"` // berth.token/v1
 	Token  string `json:"token"`
+}
+
+// Text implements cli.Report.
+func (r tokenReport) Text(p *cli.Page) error {
+	_, err := fmt.Fprintln(p, r.Token)
+	return err
 }
 
 // readSigner reads a private key file. Errors never contain the key.

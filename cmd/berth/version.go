@@ -65,8 +65,14 @@ func (r versionReport) text() string {
 	return fmt.Sprintf("berth %s (commit %s, %s, %s, %s)", r.Version, commit, cmp.Or(r.Date, "date unknown"), r.Go, r.Platform)
 }
 
+// Text implements cli.Report.
+func (r versionReport) Text(p *cli.Page) error {
+	_, err := fmt.Fprintln(p, r.text())
+	return err
+}
+
 func newVersionCmd() *cobra.Command {
-	var output string
+	var output cli.Output
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Print the version, its commit, date and Go version",
@@ -74,14 +80,9 @@ func newVersionCmd() *cobra.Command {
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			info, _ := debug.ReadBuildInfo()
-			r := versionOf(info)
-			if output == "json" {
-				return cli.WriteJSON(cmd.OutOrStdout(), r)
-			}
-			_, err := fmt.Fprintln(cmd.OutOrStdout(), r.text())
-			return err
+			return output.Print(cmd.OutOrStdout(), versionOf(info))
 		},
 	}
-	cli.OutputFlag(cmd, &output, "text", "json")
+	output.Flag(cmd)
 	return cmd
 }

@@ -12,13 +12,92 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// OutputFlag adds -o to a command. The first form is the default. Another form is
-// a usage error, and the shell completes the forms.
-func OutputFlag(cmd *cobra.Command, form *string, forms ...string) {
-	*form = forms[0]
-	cmd.Flags().VarP(&outputForm{form, forms}, "output", "o", "output `form`: "+strings.Join(forms, ", "))
+// Output is the form in which a command prints: the flags -o and --no-headers.
+type Output struct {
+	Form      string
+	noHeaders bool
+}
+
+// Flag adds -o to a command. The first form is the default. Another form is a usage
+// error, and the shell completes the forms. Without forms, they are text and json.
+func (o *Output) Flag(cmd *cobra.Command, forms ...string) {
+	if len(forms) == 0 {
+		forms = []string{"text", "json"}
+	}
+	o.Form = forms[0]
+	cmd.Flags().VarP(&outputForm{&o.Form, forms}, "output", "o", "output `form`: "+strings.Join(forms, ", "))
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 }
+
+// HeadersFlag adds --no-headers to a command that prints tables.
+func (o *Output) HeadersFlag(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "write tables without their headers")
+}
+
+// Report is the result of a command. Its JSON is a contract; Text is for people.
+type Report interface{ Text(*Page) error }
+
+// Print writes a report as JSON, or as text in any other form.
+func (o *Output) Print(w io.Writer, r Report) error {
+	if o.Form == "json" {
+		return WriteJSON(w, r)
+	}
+	return r.Text(&Page{Writer: w, noHeaders: o.noHeaders})
+}
+
+// Page takes the text of a report.
+type Page struct {
+	io.Writer
+	noHeaders bool
+}
+
+// Table returns an empty table that is written to the page.
+func (p *Page) Table(columns ...string) *Table { return newTable(p.Writer, p.noHeaders, columns...) }
+
+// Tables writes tables one below the other, each after an empty line. It leaves out
+// those without rows.
+func (p *Page) Tables(tables ...*Table) error {
+	for _, t := range tables {
+		if len(t.rows) == 0 {
+			continue
+		}
+		if _, err := io.WriteString(p, "\n"); err != nil {
+			return err
+		}
+		if err := t.Flush(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Entries prints the entries of a log: JSON, one in a line, or the rows of a table.
+type Entries struct {
+	json  *json.Encoder
+	table *Table
+}
+
+// Entries returns a writer of entries. columns are those of the table.
+func (o *Output) Entries(w io.Writer, columns ...string) *Entries {
+	e := &Entries{table: newTable(w, o.noHeaders, columns...)}
+	if o.Form == "json" {
+		e.json = json.NewEncoder(w)
+		e.json.SetEscapeHTML(false)
+	}
+	return e
+}
+
+// Add prints one entry, as the form has it.
+func (e *Entries) Add(entry any, cells ...string) error {
+	if e.json != nil {
+		return e.json.Encode(entry)
+	}
+	e.table.Row(cells...)
+	return nil
+}
+
+// Flush writes the entries that were added.
+func (e *Entries) Flush() error { return e.table.Flush() }
 
 // outputForm is the value of a -o flag.
 type outputForm struct {

@@ -16,32 +16,31 @@ type Table struct {
 	header  bool // the header is still to be written
 	rows    [][]string
 	widths  []int // of the columns written so far; later rows are aligned with them
+	err     error // of an earlier write
 }
 
 // maxRows is how many rows of a table are aligned together; a log may have
 // millions.
 const maxRows = 10_000
 
-// NewTable returns an empty table. On a terminal, the cells of columns called
+// newTable returns an empty table. On a terminal, the cells of columns called
 // PHASE, READY, STATE and DECISION are colored.
-func NewTable(out io.Writer, noHeaders bool, columns ...string) *Table {
+func newTable(out io.Writer, noHeaders bool, columns ...string) *Table {
 	return &Table{out: out, columns: columns, color: HasColor(out), header: !noHeaders, widths: make([]int, len(columns))}
 }
 
 // Row adds a row. An empty cell is shown as a dash. What could move the cursor or
 // begin another line is replaced.
-func (t *Table) Row(cells ...string) error {
-	t.rows = append(t.rows, cells)
-	if len(t.rows) == maxRows {
-		return t.Flush()
+func (t *Table) Row(cells ...string) {
+	if t.rows = append(t.rows, cells); len(t.rows) == maxRows {
+		t.err = t.Flush()
 	}
-	return nil
 }
 
 // Flush writes the rows that were added. A table without rows has no header.
 func (t *Table) Flush() error {
-	if len(t.rows) == 0 {
-		return nil
+	if len(t.rows) == 0 || t.err != nil {
+		return t.err
 	}
 	w := tabwriter.NewWriter(t.out, 0, 0, 3, ' ', 0)
 	line := func(cells []string, style func(column int, cell string) Style) {
@@ -74,21 +73,4 @@ func (t *Table) Flush() error {
 	}
 	t.header, t.rows = false, nil
 	return w.Flush()
-}
-
-// WriteTables writes tables one below the other, each after an empty line. It
-// leaves out those without rows.
-func WriteTables(w io.Writer, tables ...*Table) error {
-	for _, t := range tables {
-		if len(t.rows) == 0 {
-			continue
-		}
-		if _, err := io.WriteString(w, "\n"); err != nil {
-			return err
-		}
-		if err := t.Flush(); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -1,4 +1,4 @@
-package main
+package validation
 
 import (
 	"strings"
@@ -15,14 +15,14 @@ import (
 func TestFindingsOfHostileNames(t *testing.T) {
 	t.Parallel()
 	for _, evil := range []string{"\n", "\r", "\r\n", "\u2028", "\x1b]0;", "\x1b[2J", "\u202e", "\x9b2J", "\x00"} {
-		v := &validation{Diagnostics: []schema.Diagnostic{{
+		v := &Validation{Diagnostics: []schema.Diagnostic{{
 			File: "tenants/x/" + evil + "::warning::all is well.yaml", Line: 3, Column: 1,
 			Severity: schema.SeverityError, Code: "schema.value", Message: "not " + evil + "::error::this", // quoted from it
 		}}}
 		v.Summary.Documents, v.Summary.Errors = 1, 1
 		for _, form := range []string{"text", "github"} {
 			var out strings.Builder
-			require.NoError(t, v.write(&out, form))
+			require.NoError(t, v.Write(&out, form))
 			lines := strings.Split(strings.TrimSuffix(out.String(), "\n"), "\n")
 			require.Len(t, lines, 2, "%s: %q", form, out.String())
 			for _, line := range lines {

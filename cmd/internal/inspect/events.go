@@ -1,0 +1,171 @@
+package inspect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"time"
+
+	"berth/cmd/internal/cli"
+	"berth/reconciler/gitrepo/statusbranch"
+	"berth/reconciler/plan"
+)
+
+// eventPayload has the fields that name the resource of an event.
+type eventPayload struct {
+	OrgID           string `json:"org_id"`
+	ProjectID       string `json:"project_id"`
+	AppSlug         string `json:"app_slug"`
+	ResourceName    string `json:"resource_name"`
+	AppInstanceID   string `json:"app_instance_id"`
+	ArtifactID      string `json:"artifact_id"`
+	SharedRuntimeID string `json:"shared_runtime_id"`
+	AttachmentID    string `json:"attachment_id"`
+	Revision        string `json:"revision"`
+	FailureReason   string `json:"failure_reason"`
+}
+
+// payloadOf decodes an event's payload, as far as it has these fields.
+func payloadOf(e plan.Event) (p eventPayload) {
+	_ = json.Unmarshal(e.Payload, &p)
+	return p
+}
+
+// about is the name of the event's resource, as the commands take it.
+func (p eventPayload) about() string {
+	switch {
+	case p.ResourceName != "":
+		return p.ResourceName
+	case p.AppInstanceID != "": // an event without a resource name
+		return p.ProjectID + "/" + p.AppInstanceID
+	case p.ArtifactID != "":
+		return p.ProjectID + "/" + p.ArtifactID
+	case p.AttachmentID != "":
+		return p.SharedRuntimeID + "/" + p.AttachmentID
+	case p.SharedRuntimeID != "":
+		return p.SharedRuntimeID
+	}
+	return p.ProjectID + "/" + p.AppSlug
+}
+
+// cells is an event as a row of a table.
+func eventCells(e plan.Event) []string {
+	p := payloadOf(e)
+	return []string{cli.Stamp(e.OccurredAt), e.EventType, p.about(), e.CorrelationID, p.FailureReason}
+}
+
+// EventFilter selects events; an empty field selects all.
+type EventFilter struct {
+	Correlation string
+	Instance    string // TENANT.PROJECT/NAME
+}
+
+func (f EventFilter) takes(e plan.Event) bool {
+	p := payloadOf(e)
+	return (f.Correlation == "" || e.CorrelationID == f.Correlation) && (f.Instance == "" || p.AppInstanceID != "" && p.about() == f.Instance)
+}
+
+// followInterval is the time between two looks at the branch.
+const followInterval = 500 * time.Millisecond
+
+// EventColumns are the columns of a table of events.
+func EventColumns() []string {
+	return []string{"TIME", "EVENT", "RESOURCE", "CORRELATION-ID", "REASON"}
+}
+
+// Events prints the events that a filter selects, oldest first. With follow, it prints
+// new ones as the branch gets them, until ctx ends. Without, unreadable events are
+// exit status 1.
+func (s Source) Events(ctx context.Context, out *cli.Entries, stderr io.Writer, filter EventFilter, follow bool) error {
+	f := follower{source: s, out: out, stderr: stderr, filter: filter}
+	damaged, err := f.more(ctx)
+	for follow && err == nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(followInterval):
+		}
+		_, err = f.more(ctx)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil
+	case err == nil && damaged:
+		return cli.Exit(1)
+	}
+	return err
+}
+
+// follower prints a log, and continues after the last event that it showed.
+type follower struct {
+	source Source
+	out    *cli.Entries
+	stderr io.Writer
+	filter EventFilter
+	tip    string // of the branch, when it was last read
+	last   statusbranch.Logged[plan.Event]
+}
+
+// more shows the events that were not shown yet. damaged: some are unreadable.
+func (f *follower) more(ctx context.Context) (damaged bool, err error) {
+	l, err := f.source.Open(ctx)
+	if err != nil {
+		return false, err
+	}
+	defer func() { err = errors.Join(err, f.out.Flush(), l.Close()) }()
+	if l.status == f.tip {
+		return false, nil
+	}
+	if f.tip != "" {
+		return f.later(ctx, l)
+	}
+	for e, err := range l.Events(ctx, l.status, order(f.stderr, false)) {
+		if f.last = e; err != nil {
+			damaged = true
+			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", cli.Visible(e.File), e.Line, err)
+			continue
+		}
+		if err := f.add(e.Value); err != nil {
+			return damaged, err
+		}
+	}
+	f.tip = l.status
+	return damaged, ctx.Err()
+}
+
+// later shows the events after the last one shown. It reads from the end backwards,
+// so that it costs as much as there are new events.
+func (f *follower) later(ctx context.Context, l *Repository) (damaged bool, err error) {
+	var fresh []statusbranch.Logged[plan.Event]
+	for e, err := range l.Events(ctx, l.status, order(io.Discard, true)) {
+		if e.File == f.last.File && e.Line == f.last.Line {
+			break
+		}
+		if err != nil {
+			damaged = true
+			fmt.Fprintf(f.stderr, "berth: %s:%d: %v\n", cli.Visible(e.File), e.Line, err)
+			continue
+		}
+		fresh = append(fresh, e)
+	}
+	slices.Reverse(fresh)
+	for _, e := range fresh {
+		if err := f.add(e.Value); err != nil {
+			return damaged, err
+		}
+		f.last = e
+	}
+	f.tip = l.status
+	return damaged, ctx.Err()
+}
+
+// add prints an event, if the filter selects it.
+func (f *follower) add(e plan.Event) error {
+	if !f.filter.takes(e) {
+		return nil
+	}
+	return f.out.Add(e, eventCells(e)...)
+}

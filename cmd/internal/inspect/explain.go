@@ -1,0 +1,203 @@
+package inspect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+
+	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/estate"
+	"berth/schema/policy"
+)
+
+// ExplainOptions name the estate to explain from.
+type ExplainOptions struct {
+	Dir     string            // directory of the estate
+	Repo    string            // Git repository of the estate, or a directory in it
+	Rev     string            // of Repo; "": its work tree
+	Tenants map[string]string // directories of tenants' own repositories, by tenant
+}
+
+// Explanation is why an instance has its values; its JSON is a contract.
+type Explanation struct {
+	Format string `json:"format"`
+	// Assumed: berth/in-force is missing, so all instances are assumed to exist.
+	Assumed bool `json:"assumed,omitempty"`
+	// MembersUnknown: berth/status is missing, so the nodes of members are unknown and
+	// not checked against policy.
+	MembersUnknown bool `json:"members_unknown,omitempty"`
+	// InForceOnly: the estate has no valid document of the instance, so the version in
+	// force is explained, if there is one.
+	InForceOnly bool            `json:"in_force_only,omitempty"`
+	Status      *ResourceStatus `json:"status,omitempty"` // on berth/status; nil: missing, or nothing is recorded
+	Held        []plan.Held     `json:"held,omitempty"`   // changes of it on main that are not in force
+	policy.Explanation
+}
+
+// Explain explains an instance as of now: all its values, or those of one field.
+func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string, now time.Time) (e *Explanation, err error) {
+	at, err := o.open(ctx)
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	defer func() { err = errors.Join(err, at.close()) }()
+	snap, _, err := estate.WithTenants(ctx, at.asked, o.Tenants)
+	if err != nil {
+		return nil, cli.Usage(err)
+	}
+	loader, err := localestate.NewLoader()
+	if err != nil {
+		return nil, err
+	}
+	e = &Explanation{Format: "berth.explain/v1", Assumed: at.inForce == nil, Explanation: policy.Explanation{Key: key, Values: []policy.Value{}}}
+	existing := func(schema.Key) bool { return true }
+	var inForce *estate.Result
+	if at.inForce != nil {
+		if inForce, err = loader.Load(ctx, at.inForce); err != nil {
+			return nil, err
+		}
+		existing = func(k schema.Key) bool { return inForce.Desired.Header(k) != nil }
+	}
+	e.recorded(at.status)
+	loaded, err := loader.Load(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	opts := []policy.Option{policy.Existing(existing), policy.At(now.UTC().Format(time.DateOnly))}
+	if !e.judge(loaded.Desired, at, opts) {
+		e.InForceOnly = true
+		if (inForce == nil || !e.judge(inForce.Desired, at, opts)) && e.Status == nil && len(e.Held) == 0 {
+			return nil, fmt.Errorf("no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows deletions", key, key.Kind.Plural())
+		}
+	}
+	if field != "" && len(e.Values) > 0 {
+		e.Values, err = below(e.Values, field)
+	}
+	return e, err
+}
+
+// recorded fills in the status of the instance. status may be nil.
+func (e *Explanation) recorded(status *reconciler.StatusTree) {
+	if status == nil {
+		return
+	}
+	if s := status.Units.Get(e.Key); s != nil {
+		r := unitStatus(s)
+		e.Status = &r
+	} else if s := status.Things[e.Key]; s != nil {
+		r := thingStatus(s)
+		e.Status = &r
+	}
+	e.Held = heldOf(status.Revision.Held, e.Key)
+}
+
+// judge explains the values in an estate; false if it has no valid document of the
+// instance.
+func (e *Explanation) judge(d *schema.Desired, at *basis, opts []policy.Option) (ok bool) {
+	var out policy.Explanation
+	switch t := d.Tenants[e.Key.Tenant]; {
+	case e.Key.Kind == schema.KindSharedRuntime:
+		out, ok = policy.ExplainShared(d, e.Key, opts...)
+	case t != nil:
+		e.MembersUnknown = at.status == nil
+		if at.status != nil {
+			placed := plan.Place(policy.Evaluate(d, opts...), at.status.Units)
+			opts = append(slices.Clone(opts), policy.Outside(placed.Outside(e.Key)))
+		}
+		out, ok = policy.Explain(d.Platform, t, e.Key, opts...)
+	}
+	if ok {
+		e.Explanation = out
+	}
+	return ok
+}
+
+// below returns the values of a field and of the fields below it.
+func below(values []policy.Value, field string) ([]policy.Value, error) {
+	field = strings.TrimPrefix(field, "spec.")
+	var out []policy.Value
+	var names []string
+	for _, v := range values {
+		names = append(names, v.Field)
+		if v.Field == field || strings.HasPrefix(v.Field, field+".") {
+			out = append(out, v)
+		}
+	}
+	if out == nil {
+		return nil, fmt.Errorf("no field %q; choose one of %s", field, strings.Join(names, ", "))
+	}
+	return out, nil
+}
+
+// verdict is the decision on the instance, in one line.
+func (e *Explanation) verdict() string {
+	n := e.Noncompliance
+	switch {
+	case len(e.Values) == 0 && len(e.Held) > 0:
+		return "not in force"
+	case len(e.Values) == 0:
+		return "not declared"
+	case n == nil && e.Denied:
+		return "denied; it is new, and does not come into force"
+	case n == nil:
+		return "allowed"
+	case n.Fate == schema.FateStopping:
+		return "denied; it keeps running until " + n.Day + " begins, UTC, and is then stopped"
+	case n.Fate == schema.FateStopped:
+		return "denied; it is stopped, as its grace period ended on " + n.Day
+	}
+	return "denied; it keeps running, and only a change that complies comes into force"
+}
+
+// Text implements cli.Report.
+func (e *Explanation) Text(p *cli.Page) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s: %s\n", e.Key, e.verdict())
+	if s := e.Status; s != nil {
+		fmt.Fprintf(&b, "now: %s\n", cli.Visible(s.line()))
+	}
+	for _, h := range e.Held {
+		fmt.Fprintf(&b, "held: %s\n", cli.Visible(fmt.Sprintf("%s (%s): %s", h.File, h.Why(), h.Message)))
+	}
+	if e.InForceOnly && len(e.Values) > 0 {
+		b.WriteString("(no valid document in this estate; the values are those of the version in force)\n")
+	}
+	if e.MembersUnknown {
+		fmt.Fprintf(&b, "(branch %s missing; the nodes of the members are not checked against policy)\n", reconciler.BranchStatus)
+	}
+	for _, v := range e.Values {
+		fmt.Fprintf(&b, "\n%s: %s", v.Field, policy.Text(v.Value))
+		if v.Asked != nil {
+			fmt.Fprintf(&b, " (asked: %s)", policy.Text(v.Asked))
+		}
+		b.WriteString("\n")
+		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+		for _, s := range v.Steps {
+			fmt.Fprintf(tw, "  %s\t%s:%d\tsays %s", s.Scope, s.Source.File, s.Source.Line, policy.Text(s.Says))
+			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
+				fmt.Fprintf(tw, "\tleaves %s", after)
+			}
+			fmt.Fprintln(tw)
+		}
+		if e.Assumed && v.Field == "max_instances_per_project" {
+			fmt.Fprintln(tw, "  (branch berth/in-force missing; all instances are assumed to exist, and counted by name)")
+		}
+		if err := tw.Flush(); err != nil {
+			return err
+		}
+		for _, d := range v.Decisions {
+			fmt.Fprintf(&b, "  %s: %s (%s:%d)\n", d.Verdict, d.Message, d.Source.File, d.Source.Line)
+		}
+	}
+	_, err := io.WriteString(p, b.String())
+	return err
+}

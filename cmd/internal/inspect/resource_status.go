@@ -1,0 +1,168 @@
+package inspect
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/cmd/internal/cli"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// ResourceStatus is the status of one resource, as status, get and describe show it.
+type ResourceStatus struct {
+	Key        schema.Key       `json:"key"`
+	Name       string           `json:"name"` // with tenant and project
+	App        string           `json:"app,omitempty"`
+	Phase      string           `json:"phase"`
+	Ready      string           `json:"ready,omitempty"` // True, False or Unknown
+	Why        string           `json:"why,omitempty"`   // messages of conditions that need attention, and of retries
+	Stalled    bool             `json:"stalled,omitempty"`
+	Members    []memberStatus   `json:"members,omitempty"`
+	Revision   string           `json:"revision,omitempty"`
+	Conditions []plan.Condition `json:"conditions,omitempty"`
+}
+
+type memberStatus struct {
+	Name  string     `json:"name"`
+	Node  string     `json:"node"`
+	State plan.State `json:"state,omitempty"`
+	Why   string     `json:"placed,omitempty"`
+}
+
+// unitStatus is the status of an instance, for people.
+func unitStatus(s *plan.Status) ResourceStatus {
+	r := ResourceStatus{
+		Key: s.Key, Name: s.Key.ResourceName(), App: s.App, Phase: string(s.Phase), Conditions: s.Conditions,
+		Ready: conditionOf(s.Conditions, "Ready").Status, Stalled: s.Phase == plan.PhaseFailed || conditionOf(s.Conditions, "Stalled").Status == "True",
+		Revision: s.Revision,
+	}
+	for _, m := range s.Members {
+		r.Members = append(r.Members, memberStatus{m.Name, m.Node, m.State, m.Placed})
+	}
+	why := reasons(s.Conditions)
+	if len(why) == 0 || !slices.ContainsFunc(why, func(w string) bool { return strings.Contains(w, s.FailureReason) }) {
+		why = append(why, s.FailureReason)
+	}
+	switch retry := s.Retry; {
+	case retry == nil:
+	case retry.Terminal:
+		why = append(why, fmt.Sprintf("Berth gave up after %s; a new commit or /berth retry tries again", cli.Count(retry.Attempts, "attempt")))
+	default:
+		why = append(why, fmt.Sprintf("%s failed, the next is at %s", cli.Count(retry.Attempts, "attempt"), cli.Stamp(retry.Next)))
+	}
+	if s.Review != nil && s.Review.Stale != nil {
+		stale := "held: the plan changed after its review"
+		if s.Review.Pull != 0 {
+			stale += fmt.Sprintf("; see pull request #%d", s.Review.Pull)
+		}
+		why = append(why, stale)
+	}
+	r.Why = cli.Join(why...)
+	return r
+}
+
+// thingStatus is unitStatus for other resources.
+func thingStatus(s *plan.ThingStatus) ResourceStatus {
+	return ResourceStatus{
+		Key: s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
+		Ready: conditionOf(s.Conditions, "Ready").Status, Stalled: s.Phase == "failed" || conditionOf(s.Conditions, "Stalled").Status == "True",
+		Why: cli.Join(reasons(s.Conditions)...),
+	}
+}
+
+// addHeld adds that a change of the instance is held, unless a condition has it.
+func (r *ResourceStatus) addHeld(held []plan.Held) {
+	if len(held) > 0 && conditionOf(r.Conditions, "Authorized").Status != "False" {
+		r.Why = cli.Join("held: "+held[0].Message, r.Why)
+	}
+}
+
+// conditionOf returns the condition of a type, or the zero value.
+func conditionOf(cs []plan.Condition, kind string) plan.Condition {
+	if i := slices.IndexFunc(cs, func(c plan.Condition) bool { return c.Type == kind }); i >= 0 {
+		return cs[i]
+	}
+	return plan.Condition{}
+}
+
+// reasons returns the messages of conditions that need attention, the most important
+// first. It leaves out a message that another one contains.
+func reasons(cs []plan.Condition) []string {
+	var out []string
+	add := func(kind, status, prefix string) {
+		if c := conditionOf(cs, kind); c.Status == status && cmp.Or(c.Message, c.Reason) != "" {
+			text := c.Message
+			if text == "" && kind == "DriftDetected" {
+				text = c.Reason
+			}
+			if text != "" && !slices.ContainsFunc(out, func(o string) bool { return strings.Contains(o, text) }) {
+				out = append(out, prefix+text)
+			}
+		}
+	}
+	add("Authorized", "False", "held: ")
+	add("Ready", "False", "")
+	add("Ready", "Unknown", "")
+	add("Stalled", "True", "")
+	add("Suspended", "True", "suspended: ")
+	add("Scheduled", "False", "")
+	add("QueuedByScheduler", "True", "")
+	add("PolicyCompliant", "False", "policy: ")
+	add("DriftDetected", "True", "drift: ")
+	add("Reconciling", "True", "doing: ")
+	return out
+}
+
+// line is the resource's state in one line.
+func (r *ResourceStatus) line() string {
+	parts := []string{r.Phase}
+	if r.Ready == "True" {
+		parts[0] += ", ready"
+	}
+	if m := r.members(); m != "" {
+		parts = append(parts, fmt.Sprintf("%s members on %s", m, r.nodes()))
+	}
+	return cli.Join(append(parts, r.Why)...)
+}
+
+// members counts the members that run, of all.
+func (r *ResourceStatus) members() string {
+	if len(r.Members) == 0 {
+		return ""
+	}
+	running := 0
+	for _, m := range r.Members {
+		if m.State == plan.Running {
+			running++
+		}
+	}
+	return fmt.Sprintf("%d/%d", running, len(r.Members))
+}
+
+// maxNodes bounds how many nodes of an instance a table names.
+const maxNodes = 4
+
+// nodes are the nodes of the members, in the order of the members.
+func (r *ResourceStatus) nodes() string {
+	var names []string
+	for _, m := range r.Members {
+		if m.Node != "" && !slices.Contains(names, m.Node) {
+			names = append(names, m.Node)
+		}
+	}
+	if n := len(names); n > maxNodes {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxNodes], ","), n-maxNodes)
+	}
+	return strings.Join(names, ",")
+}
+
+// heldOf returns the held changes of a document, including those of its tenant.
+func heldOf(held []plan.Held, key schema.Key) []plan.Held {
+	path, err := key.Path()
+	return slices.DeleteFunc(slices.Clone(held), func(h plan.Held) bool {
+		return h.Key != key && (err != nil || path != h.File && !strings.HasPrefix(path, h.File+"/"))
+	})
+}

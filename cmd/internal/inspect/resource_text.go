@@ -1,0 +1,170 @@
+package inspect
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"strings"
+
+	"berth/cmd/internal/cli"
+	"berth/schema"
+)
+
+// column is a column of a kind's table: its header, and its cell for a resource.
+type column struct {
+	header string
+	cell   func(*Resource) string
+}
+
+// documentField is a column with a field of the document.
+func documentField(header string, path ...string) column {
+	return column{header, func(r *Resource) string {
+		var value any
+		_ = json.Unmarshal(r.Document, &value) // it was made from a value
+		for _, step := range path {
+			object, _ := value.(map[string]any)
+			value = object[step]
+		}
+		return cellOf(value)
+	}}
+}
+
+// cellOf is a value of a document in one cell.
+func cellOf(value any) string {
+	switch v := value.(type) {
+	case nil:
+		return ""
+	case string:
+		return v
+	case []any:
+		var parts []string
+		for _, item := range v {
+			if gpu, ok := item.(map[string]any); ok && gpu["type"] != nil {
+				item = fmt.Sprintf("%v×%v", gpu["count"], gpu["type"])
+			}
+			parts = append(parts, cellOf(item))
+		}
+		return strings.Join(parts, ",")
+	}
+	return fmt.Sprint(value)
+}
+
+// columnsOf returns the columns of a kind's table after NAME.
+func columnsOf(kind schema.Kind) []column {
+	phase := column{"PHASE", func(r *Resource) string {
+		switch {
+		case r.Status != nil:
+			return r.Status.Phase
+		case r.Invalid:
+			return "invalid"
+		}
+		return ""
+	}}
+	ready := column{"READY", func(r *Resource) string {
+		if r.Status == nil {
+			return ""
+		}
+		return r.Status.Ready
+	}}
+	of := func(f func(*ResourceStatus) string) func(*Resource) string {
+		return func(r *Resource) string {
+			if r.Status == nil {
+				return ""
+			}
+			return f(r.Status)
+		}
+	}
+	file := column{"FILE", func(r *Resource) string { return r.File }}
+	switch kind {
+	case schema.KindInstance:
+		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready, {"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)}}
+	case schema.KindNode:
+		return []column{documentField("ADDRESS", "spec", "address"), documentField("REGION", "spec", "region"), documentField("SKU", "spec", "sku"), documentField("ROLES", "spec", "roles"),
+			documentField("GPUS", "spec", "capacity", "gpus"), {"USED-BY", func(r *Resource) string { return strings.Join(r.UsedBy, ",") }}}
+	case schema.KindSharedRuntime:
+		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready, {"WHY", of(func(s *ResourceStatus) string { return s.Why })}}
+	case schema.KindAppVersion:
+		return []column{documentField("VERSION", "spec", "version"), documentField("BACKEND", "spec", "runtime_backend"), documentField("STATUS", "spec", "status"), file}
+	case schema.KindTenant, schema.KindProject, schema.KindApp:
+		return []column{documentField("DISPLAY-NAME", "spec", "display_name"), file}
+	case schema.KindArtifact, schema.KindAttachment, schema.KindContribution, schema.KindMemberOperation, schema.KindEntitlement:
+		return []column{phase, ready, file}
+	}
+	return []column{file}
+}
+
+// Text implements cli.Report.
+func (l *List) Text(p *cli.Page) error {
+	columns := columnsOf(l.Kind)
+	headers := []string{"NAME"}
+	for _, c := range columns {
+		headers = append(headers, c.header)
+	}
+	t := p.Table(headers...)
+	for _, r := range l.Items {
+		cells := []string{r.Name}
+		for _, c := range columns {
+			cells = append(cells, c.cell(r))
+		}
+		t.Row(cells...)
+	}
+	return t.Flush()
+}
+
+// Text implements cli.Report.
+func (d *Description) Text(p *cli.Page) error {
+	var b strings.Builder
+	item := d.Item
+	line := func(name, format string, args ...any) {
+		fmt.Fprintf(&b, "%-9s %s\n", name, cli.Visible(fmt.Sprintf(format, args...)))
+	}
+	line("Name", "%s", item.Name)
+	line("Kind", "%s", item.Key.Kind)
+	line("Source", "%s", d.Source)
+	if item.File != "" {
+		line("File", "%s", item.File)
+	} else {
+		line("File", "none; the document is gone")
+	}
+	if item.Invalid {
+		line("Invalid", "the document is not YAML; berth validate shows where")
+	}
+	if s := item.Status; s != nil {
+		line("Status", "%s", s.line())
+	} else {
+		line("Status", "nothing recorded")
+	}
+	for _, h := range item.Held {
+		line("Held", "%s (%s): %s", h.File, h.Why(), h.Message)
+	}
+	if len(item.UsedBy) > 0 {
+		line("Used by", "%s", strings.Join(item.UsedBy, ", "))
+	}
+	if _, err := io.WriteString(p, b.String()); err != nil {
+		return err
+	}
+	members := p.Table("MEMBER", "NODE", "STATE", "WHY THERE")
+	conditions := p.Table("CONDITION", "STATUS", "REASON", "MESSAGE")
+	events := p.Table("TIME", "EVENT", "CORRELATION-ID", "REASON")
+	if s := item.Status; s != nil {
+		for _, m := range s.Members {
+			members.Row(m.Name, m.Node, string(m.State), m.Why)
+		}
+		for _, c := range s.Conditions {
+			conditions.Row(c.Type, c.Status, c.Reason, c.Message)
+		}
+	}
+	for _, e := range d.Events {
+		events.Row(cli.Stamp(e.OccurredAt), e.EventType, e.CorrelationID, payloadOf(e).FailureReason)
+	}
+	if err := p.Tables(members, conditions, events); err != nil || item.text == "" {
+		return err
+	}
+	var document strings.Builder
+	document.WriteString("\nDocument\n")
+	for text := range strings.Lines(item.text) {
+		document.WriteString("  " + cli.Visible(strings.TrimRight(text, "\r\n")) + "\n")
+	}
+	_, err := io.WriteString(p, document.String())
+	return err
+}

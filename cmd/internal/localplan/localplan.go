@@ -1,0 +1,168 @@
+// Package localplan plans a change of a local repository as Berth plans a pull request.
+// It asks neither the forge nor a host, and it must not know flags.
+package localplan
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/cmd/internal/cli"
+	"berth/reconciler"
+	"berth/reconciler/decide"
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
+	"berth/runtimes/backends"
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/estate"
+)
+
+// Request is what to plan.
+type Request struct {
+	Repo           string            // Git repository of the estate, or a directory in it
+	Base           string            // revision; "": HEAD
+	Head           string            // revision; "": the change is the patch or the work tree
+	Patch          string            // file; "-": standard input
+	Author         string            // login; "": permissions are not checked
+	Approvers      []string          // logins
+	Administrators []string          // logins that berth.yaml names
+	Tenants        map[string]string // directories of tenants' own repositories, by tenant
+	Today          string            // as in 2026-11-21, UTC; "": the current day
+}
+
+// Check returns an error if the fields contradict each other.
+func (r *Request) Check() error {
+	switch {
+	case r.Head != "" && r.Patch != "":
+		return errors.New("plan: --head and --patch name two changes; give one of them")
+	case r.Head != "" && r.Base == "":
+		return errors.New("plan: --base is missing: the revision that --head would be merged into, such as main")
+	case len(r.Approvers) > 0 && r.Author == "":
+		return errors.New("plan: --approver needs --author: whose change was approved")
+	}
+	return nil
+}
+
+// planner plans one request.
+type planner struct {
+	*Request
+	loader  *estate.Loader
+	decider *decide.Decider
+	repo    *gitrepo.Repo
+	tips    reconciler.Tips // of the local branches
+	in      decide.Input
+}
+
+// Plan plans the change. A patch called "-" is read from stdin.
+func (r *Request) Plan(ctx context.Context, loader *estate.Loader, stdin io.Reader) (p plan.Proposal, err error) {
+	repo, err := gitrepo.OpenLocal(r.Repo)
+	if err != nil {
+		return p, cli.Usage(fmt.Errorf("plan: %w", err))
+	}
+	var permissions *decide.Authority
+	if r.Author != "" {
+		permissions = &decide.Authority{Administrators: r.Administrators}
+	}
+	pl := planner{Request: r, loader: loader, repo: repo,
+		decider: decide.New(decide.Options{Loader: loader, Authority: permissions, Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle}}),
+		in:      decide.Input{Repo: repo, Rules: backends.Rules, Today: cmp.Or(r.Today, time.Now().UTC().Format(time.DateOnly))},
+	}
+	p, err = pl.plan(ctx, stdin)
+	if err = errors.Join(err, repo.Close()); err != nil {
+		err = fmt.Errorf("plan: %w", err)
+	}
+	return p, err
+}
+
+func (p *planner) plan(ctx context.Context, stdin io.Reader) (_ plan.Proposal, err error) {
+	var none plan.Proposal
+	if p.tips, err = p.repo.Fetch(ctx); err != nil && !errors.Is(err, reconciler.ErrNotFound) { // nothing is fetched
+		return none, err
+	}
+	if err := p.resolve(ctx); err != nil {
+		return none, cli.Usage(err)
+	}
+	known, err := p.recorded(ctx)
+	if err != nil {
+		return none, err
+	}
+	p.in.InForce, p.in.Permitted, p.in.Memory = known.inForce, known.permitted, known.memory
+	if len(p.Tenants) > 0 {
+		p.in.Repo = &withTenants{Repo: p.repo, dirs: p.Tenants, inForce: p.in.InForce}
+	}
+	p.in.Seen = func(before, after *schema.Desired) []schema.Diagnostic {
+		return loop.UnverifiedPromotions(before, after, func(k schema.Key) *plan.ThingStatus { return known.things[k] })
+	}
+	assumed, err := p.readRequests(ctx)
+	if err != nil {
+		return none, err
+	}
+	var proposal plan.Proposal
+	missing := "" // files or commits that the change lacks
+	switch {
+	case p.Head != "":
+		proposal, err = p.decider.Proposal(ctx, p.in)
+	case p.Patch != "":
+		proposal, missing, err = p.planPatch(ctx, stdin)
+	default:
+		proposal, missing, err = p.planWorkTree(ctx)
+	}
+	proposal.Note = strings.Join(slices.DeleteFunc([]string{missing, known.note, assumed}, func(s string) bool { return s == "" }), " ")
+	return proposal, err
+}
+
+// resolve finds the commits of the base and the head. Without --base, the base is
+// HEAD, and main if HEAD is a branch without commits.
+func (p *planner) resolve(ctx context.Context) (err error) {
+	if p.in.Base, err = p.repo.Resolve(ctx, cmp.Or(p.Base, "HEAD")); err != nil {
+		switch {
+		case p.Base != "":
+			return fmt.Errorf("--base: %w", err)
+		case !errors.Is(err, reconciler.ErrNotFound):
+			return err
+		case p.tips.Main == "":
+			return errors.New("the repository has no commit to compare with; commit first, such as: git add . && git commit -m estate")
+		}
+		p.in.Base = p.tips.Main
+	}
+	if p.Head != "" {
+		if p.in.Head, err = p.repo.Resolve(ctx, p.Head); err != nil {
+			return fmt.Errorf("--head: %w", err)
+		}
+	}
+	return nil
+}
+
+// readRequests fills in the author and the trailers in the message of the head, as on
+// a pull request. assumed describes what the forge or Berth would have to confirm, or
+// is "".
+func (p *planner) readRequests(ctx context.Context) (assumed string, err error) {
+	breakGlass := ""
+	if p.in.Head != "" {
+		evidence, err := p.repo.HeadEvidence(ctx, p.in.Head)
+		if err != nil {
+			return "", err
+		}
+		breakGlass, p.in.Acks = provenance.Requests(evidence)
+	}
+	if p.Author == "" {
+		if len(p.in.Acks) > 0 {
+			assumed = fmt.Sprintf("The author of %s is assumed to have the permission; --author checks it.", decide.AckTrailer)
+		}
+		return assumed, nil
+	}
+	approvers := slices.Compact(slices.Sorted(slices.Values(p.Approvers)))
+	p.in.By = &authority.Actor{Login: p.Author, Approvers: approvers, Proof: authority.ProofPullRequest, BreakGlass: breakGlass}
+	if len(approvers) > 0 {
+		assumed = fmt.Sprintf("Approval by %s is assumed from --approver; Berth asks the forge.", strings.Join(approvers, ", "))
+	}
+	return assumed, nil
+}

@@ -1,0 +1,174 @@
+// Package validation checks a whole estate in a directory, as berth validate shows it.
+// It must not know flags.
+package validation
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"berth/cmd/internal/cli"
+	"berth/reconciler"
+	"berth/reconciler/gitrepo"
+	"berth/schema"
+	"berth/schema/estate"
+	"berth/schema/policy"
+	"berth/schema/signature"
+)
+
+// Validation is the result of checking an estate; its JSON is a contract.
+type Validation struct {
+	Format      string              `json:"format"`
+	Diagnostics []schema.Diagnostic `json:"diagnostics"`
+	Summary     struct {
+		Documents int `json:"documents"`
+		Errors    int `json:"errors"`
+		Warnings  int `json:"warnings"`
+		// Waiting documents are valid but reference an invalid one.
+		Waiting int `json:"waiting"`
+	} `json:"summary"`
+
+	prefix  string            // of the estate, from the working directory
+	tenants map[string]string // directories of tenants' own repositories, by tenant
+	// shadowed are the files of the platform's repository that are replaced by files of
+	// those directories, sorted.
+	shadowed []string
+}
+
+// Validate checks the estate in dir, with tenants' documents in directories of their
+// own.
+func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants map[string]string) (*Validation, error) {
+	platform, err := estate.Dir(dir)
+	if err != nil {
+		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
+	}
+	snap, shadowed, err := estate.WithTenants(ctx, platform, tenants)
+	if err != nil {
+		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
+	}
+	r, err := loadOverInForce(ctx, loader, snap, dir)
+	if err != nil {
+		return nil, err
+	}
+	if r.Len() == 0 && len(r.Diagnostics) == 0 {
+		return nil, cli.Usage(fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/", dir))
+	}
+	effective, decisions := evaluate(r)
+	v := &Validation{
+		Format: "berth.validate/v1",
+		Diagnostics: slices.Concat(r.Diagnostics, r.WithoutEffect(), policy.Findings(decisions), policy.Wider(r.Desired),
+			signature.Findings(r.Desired, func(string) bool { return true }),
+			new(policy.CapacityChecker).Check(r.Desired, effective, r.AllNodes())),
+	}
+	places, err := estate.Repositories(ctx, platform, tenants, r.Desired)
+	if err != nil {
+		return nil, err
+	}
+	v.Diagnostics = append([]schema.Diagnostic{}, slices.Concat(v.Diagnostics, places)...) // never null in JSON
+	v.tenants, v.shadowed = map[string]string{}, shadowed
+	for name, at := range tenants {
+		v.tenants[name] = filepath.ToSlash(filepath.Clean(at))
+	}
+	if !filepath.IsAbs(dir) {
+		v.prefix = filepath.ToSlash(filepath.Clean(dir))
+	}
+	for i, d := range v.Diagnostics {
+		if !d.Other.IsZero() { // a user who can read the estate may see both places
+			v.Diagnostics[i].Message += fmt.Sprintf(" (%s:%d)", d.Other.File, d.Other.Line)
+		}
+	}
+	schema.SortDiagnostics(v.Diagnostics)
+	v.summarize(r)
+	return v, nil
+}
+
+// evaluate returns the decisions of policy on an estate.
+func evaluate(r *estate.Result) (*schema.Effective, []schema.Decision) {
+	// Instances in a directory may already run, so rules for new instances only are not
+	// applied.
+	effective := policy.Evaluate(r.Desired, policy.Existing(func(schema.Key) bool { return true }))
+	decisions := effective.Decisions()
+	if slices.ContainsFunc(r.Diagnostics, func(d schema.Diagnostic) bool {
+		return d.Severity == schema.SeverityError && strings.HasPrefix(d.File, "platform/policy/")
+	}) {
+		// The invalid policy may be the one that allows the source of an artifact.
+		decisions = slices.DeleteFunc(decisions, func(d schema.Decision) bool {
+			return d.Rule == "artifact_source_allowlist" && strings.HasPrefix(d.Source.File, "platform/artifact-sources")
+		})
+	}
+	return effective, decisions
+}
+
+// summarize counts the documents and findings.
+func (v *Validation) summarize(r *estate.Result) {
+	v.Summary.Documents = r.Len()
+	wrong := map[string]bool{}
+	for _, d := range v.Diagnostics {
+		switch d.Severity {
+		case schema.SeverityError:
+			v.Summary.Errors++
+			wrong[d.File] = true
+		case schema.SeverityWarning:
+			v.Summary.Warnings++
+		}
+	}
+	for file := range r.Needs {
+		if !wrong[file] {
+			v.Summary.Waiting++
+		}
+	}
+}
+
+// loadOverInForce reads the estate in dir. If documents contradict each other and dir
+// is the work tree of a repository that has berth/in-force, the finding is at the
+// document that is not in force.
+func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
+	r, err := loader.Load(ctx, snap)
+	if err != nil || !r.Contested() {
+		return r, err
+	}
+	root, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	if at, err := gitrepo.Locate(dir); err != nil || at.WorkTree != root {
+		return r, nil // validating a directory needs no repository
+	}
+	repo, err := gitrepo.OpenLocal(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer repo.Close()
+	tips, err := repo.Latest(ctx)
+	if err != nil || tips.InForce == "" {
+		return r, err
+	}
+	tree, err := repo.Snapshot(ctx, tips.InForce)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+	}
+	inForce, err := loader.Load(ctx, tree)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+	}
+	return loader.LoadOver(ctx, snap, inForce)
+}
+
+// file is the path of a finding's file, from the working directory.
+func (v *Validation) file(d schema.Diagnostic) string {
+	rest, below := strings.CutPrefix(d.File, "tenants/")
+	name, in, _ := strings.Cut(rest, "/")
+	if dir, own := v.tenants[name]; below && own && in != "tenant.yaml" && !v.shadow(d) {
+		return path.Join(dir, in)
+	}
+	return path.Join(v.prefix, d.File)
+}
+
+// shadow reports whether a finding is about a file that another one replaces.
+func (v *Validation) shadow(d schema.Diagnostic) bool {
+	_, ok := slices.BinarySearch(v.shadowed, d.File)
+	return ok && d.Code == estate.CodeShadowed
+}
