@@ -1,102 +1,41 @@
 package schema
 
+import "reflect"
+
 // Document is a document of any kind.
 type Document interface{ Head() *Header }
 
-// of is a document type: a pointer to a struct with a Header.
-type of[T any] interface {
+// document makes an empty document.
+func document[T any, D interface {
 	*T
 	Document
-}
-
-// document makes an empty document.
-func document[T any, D of[T]]() Document { return D(new(T)) }
-
-// holder is the parts of a Desired that may hold a key's document. A part that the
-// key does not name is nil.
-type holder struct {
-	platform *Platform
-	tenant   *TenantEstate
-	project  *ProjectEstate
-	shared   *SharedRuntimeEstate
-}
-
-// slot is the field, or the entry of a map, that holds a document.
-type slot struct {
-	get func() Document // nil: empty
-	set func(Document)
-}
-
-// single is the slot of a field.
-func single[T any, D of[T]](at *D) slot {
-	return slot{
-		get: func() Document {
-			if *at == nil {
-				return nil
-			}
-			return *at
-		},
-		set: func(d Document) { *at = d.(D) },
-	}
-}
-
-// entry is the slot of an entry in a map.
-func entry[T any, D of[T]](at *map[string]D, name string) slot {
-	return slot{
-		get: func() Document {
-			if d := (*at)[name]; d != nil {
-				return d
-			}
-			return nil
-		},
-		set: func(d Document) {
-			if *at == nil {
-				*at = map[string]D{}
-			}
-			(*at)[name] = d.(D)
-		},
-	}
-}
-
-func versionOf(p *Platform, k Key) slot {
-	versions := p.Versions[k.Parent]
-	s := entry(&versions, k.Name)
-	return slot{get: s.get, set: func(d Document) {
-		s.set(d)
-		if p.Versions == nil {
-			p.Versions = map[string]map[string]*AppVersion{}
-		}
-		p.Versions[k.Parent] = versions
-	}}
+}]() Document {
+	return D(new(T))
 }
 
 // Others are the documents of kinds without a field of their own, by Key.String.
 type Others map[string]Document
 
-func (o *Others) slot(k Key) slot {
-	return slot{
-		get: func() Document { return (*o)[k.String()] },
-		set: func(d Document) {
-			if *o == nil {
-				*o = Others{}
-			}
-			(*o)[k.String()] = d
-		},
+// Put adds a document of the platform.
+func (p *Platform) Put(d Document) {
+	if name := sharedName(d.Head().Key); name != "" {
+		put(runtimeIn(&p.SharedRuntimes, name), d)
+		return
 	}
+	put(p, d)
 }
 
-// slot is the slot of k's document in h.
-func (h holder) slot(k Key) slot {
-	switch of := k.Kind.Info().slot; {
-	case of != nil:
-		return of(h, k)
-	case h.project != nil:
-		return h.project.Others.slot(k)
-	case h.tenant != nil:
-		return h.tenant.Others.slot(k)
+// Put adds a document of the tenant that belongs to no project.
+func (t *TenantEstate) Put(d Document) {
+	if name := sharedName(d.Head().Key); name != "" {
+		put(runtimeIn(&t.SharedRuntimes, name), d)
+		return
 	}
-	return h.platform.Others.slot(k)
+	put(t, d)
 }
+
+// Put adds a document of the project.
+func (p *ProjectEstate) Put(d Document) { put(p, d) }
 
 // sharedName is the shared runtime that a document belongs to, which has its place
 // in the runtime's directory; "" if it belongs to none.
@@ -110,29 +49,6 @@ func sharedName(k Key) string {
 	return ""
 }
 
-// Put adds a document of the platform.
-func (p *Platform) Put(d Document) {
-	k := d.Head().Key
-	h := holder{platform: p}
-	if name := sharedName(k); name != "" {
-		h.shared = runtimeIn(&p.SharedRuntimes, name)
-	}
-	h.slot(k).set(d)
-}
-
-// Put adds a document of the tenant that belongs to no project.
-func (t *TenantEstate) Put(d Document) {
-	k := d.Head().Key
-	h := holder{tenant: t}
-	if name := sharedName(k); name != "" {
-		h.shared = runtimeIn(&t.SharedRuntimes, name)
-	}
-	h.slot(k).set(d)
-}
-
-// Put adds a document of the project.
-func (p *ProjectEstate) Put(d Document) { holder{project: p}.slot(d.Head().Key).set(d) }
-
 func runtimeIn(at *map[string]*SharedRuntimeEstate, name string) *SharedRuntimeEstate {
 	if *at == nil {
 		*at = map[string]*SharedRuntimeEstate{}
@@ -143,12 +59,94 @@ func runtimeIn(at *map[string]*SharedRuntimeEstate, name string) *SharedRuntimeE
 	return (*at)[name]
 }
 
+// field finds the field of a part of Desired for documents of a type: one of that type,
+// else a map of them by name, or by parent and name; else Others.
+func field(part any, document reflect.Type) reflect.Value {
+	v := reflect.ValueOf(part).Elem()
+	for i := range v.NumField() {
+		t := v.Type().Field(i).Type
+		for t.Kind() == reflect.Map {
+			t = t.Elem()
+		}
+		if t == document {
+			return v.Field(i)
+		}
+	}
+	return v.FieldByName("Others")
+}
+
+// entry is the name of k's document in a map of documents.
+func entry(in reflect.Value, k Key) reflect.Value {
+	if in.Type() == reflect.TypeFor[Others]() {
+		return reflect.ValueOf(k.String())
+	}
+	return reflect.ValueOf(k.Name)
+}
+
+// put adds a document to a part of Desired.
+func put(part any, d Document) {
+	k, to := d.Head().Key, field(part, reflect.TypeOf(d))
+	if to.Kind() != reflect.Map {
+		to.Set(reflect.ValueOf(d))
+		return
+	}
+	if to.IsNil() {
+		to.Set(reflect.MakeMap(to.Type()))
+	}
+	if inner := to.Type().Elem(); inner.Kind() == reflect.Map {
+		parent := reflect.ValueOf(k.Parent)
+		if !to.MapIndex(parent).IsValid() {
+			to.SetMapIndex(parent, reflect.MakeMap(inner))
+		}
+		to = to.MapIndex(parent)
+	}
+	to.SetMapIndex(entry(to, k), reflect.ValueOf(d))
+}
+
+// get is k's document in a part of Desired, or nil.
+func get(part any, k Key) Document {
+	from := field(part, reflect.TypeOf(k.Kind.New()))
+	if from.Kind() == reflect.Map && from.Type().Elem().Kind() == reflect.Map {
+		from = from.MapIndex(reflect.ValueOf(k.Parent))
+	}
+	if from.IsValid() && from.Kind() == reflect.Map {
+		from = from.MapIndex(entry(from, k))
+	}
+	if !from.IsValid() || from.IsNil() {
+		return nil
+	}
+	return from.Interface().(Document)
+}
+
+// isEmpty reports whether the platform declares nothing.
+func (p *Platform) isEmpty() bool {
+	if p == nil {
+		return true
+	}
+	v := reflect.ValueOf(p).Elem()
+	for i := range v.NumField() {
+		if f := v.Field(i); f.Kind() == reflect.Map && f.Len() > 0 || f.Kind() == reflect.Pointer && !f.IsNil() {
+			return false
+		}
+	}
+	return true
+}
+
 // Document is the valid document of key, or nil.
 func (d *Desired) Document(key Key) Document {
 	if _, ok := key.place(); !ok {
 		return nil
 	}
-	var h holder
+	if part := d.part(key); part != nil {
+		if doc := get(part, key); doc != nil && doc.Head().Key == key {
+			return doc
+		}
+	}
+	return nil
+}
+
+// part is the part of d that has the document of key, or nil.
+func (d *Desired) part(key Key) any {
 	tenant, project := key.Tenant, key.Project
 	switch key.Kind {
 	case KindTenant:
@@ -156,24 +154,22 @@ func (d *Desired) Document(key Key) Document {
 	case KindProject:
 		project = key.Name
 	}
-	if tenant == "" {
-		h.platform = d.Platform
-	} else if h.tenant = d.Tenants[tenant]; h.tenant == nil {
+	t := d.Tenants[tenant]
+	switch {
+	case tenant != "" && t == nil:
 		return nil
-	}
-	if project != "" {
-		if h.tenant == nil || h.tenant.Projects[project] == nil {
-			return nil
+	case project != "":
+		if p := t.Projects[project]; p != nil {
+			return p
 		}
-		h.project = h.tenant.Projects[project]
-	}
-	if name := sharedName(key); name != "" {
-		if h.shared = d.SharedRuntime(tenant, name); h.shared == nil {
-			return nil
+	case sharedName(key) != "":
+		if r := d.SharedRuntime(tenant, sharedName(key)); r != nil {
+			return r
 		}
-	}
-	if doc := h.slot(key).get(); doc != nil && doc.Head().Key == key {
-		return doc
+	case t != nil:
+		return t
+	case d.Platform != nil:
+		return d.Platform
 	}
 	return nil
 }

@@ -66,7 +66,6 @@ type KindInfo struct {
 	NoEffect string
 
 	create func() Document
-	slot   func(holder, Key) slot // nil: documents are in Others of their owner
 }
 
 // lastRank is the rank of kinds that no other kind refers to.
@@ -78,37 +77,27 @@ var kinds = []KindInfo{
 		Kind: KindApp, Rank: 2, create: document[App],
 		Places:           places("platform/catalog/{name}/app.yaml"),
 		InsteadOfSuspend: "set status to disabled for no new instances",
-		slot:             func(h holder, k Key) slot { return entry(&h.platform.Apps, k.Name) },
 	},
 	{
 		Kind: KindAppVersion, Rank: 4, create: document[AppVersion],
 		Places: places("platform/catalog/{parent}/{name}.yaml"),
 		Status: places("platform/catalog/{parent}/{name}.yaml"),
-		slot:   func(h holder, k Key) slot { return versionOf(h.platform, k) },
 	},
 	{
 		Kind: KindArtifact, Rank: lastRank, create: document[Artifact], Removal: RemovalDrops,
 		Places: places("tenants/{tenant}/projects/{project}/artifacts/{name}.yaml"),
 		Status: places("tenants/{tenant}/projects/{project}/artifacts/{name}.yaml"),
-		slot:   func(h holder, k Key) slot { return entry(&h.project.Artifacts, k.Name) },
 	},
 	{
 		Kind: KindArtifactSource, Rank: 3, create: document[ArtifactSource], Permission: "artifact_sources.write",
 		Places:           places("platform/artifact-sources/{name}.yaml", "tenants/{tenant}/artifact-sources/{name}.yaml"),
 		InsteadOfSuspend: "delete the file, or deny its host by policy",
-		slot: func(h holder, k Key) slot {
-			if h.tenant != nil {
-				return entry(&h.tenant.ArtifactSources, k.Name)
-			}
-			return entry(&h.platform.ArtifactSources, k.Name)
-		},
 	},
 	{
 		Kind: KindAttachment, Rank: 8, create: document[Attachment], Removal: RemovalEnds,
 		NoEffect: "no project can use a shared runtime",
 		Places:   places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
 		Status:   places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
-		slot:     func(h holder, k Key) slot { return entry(&h.shared.Attachments, k.Name) },
 	},
 	{
 		Kind: KindContribution, Rank: 10, create: document[Contribution], Removal: RemovalDrops, Permission: "contributions.write",
@@ -121,7 +110,6 @@ var kinds = []KindInfo{
 		Kind: KindEntitlement, Rank: 6, create: document[Entitlement], Permission: "apps.entitlement.write",
 		Places: places("tenants/{tenant}/projects/{project}/entitlements/{name}.yaml"),
 		Status: places("tenants/{tenant}/projects/{project}/entitlements/{name}.yaml"),
-		slot:   func(h holder, k Key) slot { return entry(&h.project.Entitlements, k.Name) },
 	},
 	{
 		Kind: KindHookRule, Rank: lastRank, create: document[HookRule], Permission: "hooks.write",
@@ -132,7 +120,6 @@ var kinds = []KindInfo{
 		Kind: KindInstance, Rank: 9, create: document[Instance], Removal: RemovalEnds,
 		Places: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
 		Status: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
-		slot:   func(h holder, k Key) slot { return entry(&h.project.Instances, k.Name) },
 	},
 	{
 		Kind: KindMemberOperation, Rank: lastRank, create: document[MemberOperation],
@@ -141,39 +128,24 @@ var kinds = []KindInfo{
 			"tenants/{tenant}/projects/{project}/operations/{name}.yaml"),
 		Status: places("platform/shared-runtimes/{parent}/operations/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
 			"tenants/{tenant}/projects/{project}/operations/{name}.yaml"),
-		slot: func(h holder, k Key) slot {
-			if h.shared != nil {
-				return entry(&h.shared.Operations, k.Name)
-			}
-			return entry(&h.project.Operations, k.Name)
-		},
 	},
 	{
 		Kind: KindNode, Rank: lastRank, create: document[Node], Removal: RemovalDrops, Permission: "nodes.write",
 		Places:           places("platform/nodes/{name}.yaml"),
 		Status:           places("nodes/{name}.yaml"),
 		InsteadOfSuspend: "set spec.cordoned for no new members",
-		slot:             func(h holder, k Key) slot { return entry(&h.platform.Nodes, k.Name) },
 	},
 	{
 		Kind: KindPause, Rank: lastRank, create: document[Pause], Permission: "platform.pause",
 		Places: places("platform/pause.yaml"),
-		slot:   func(h holder, k Key) slot { return single(&h.platform.Pause) },
 	},
 	{
 		Kind: KindPolicy, Rank: lastRank, create: document[Policy], Removal: RemovalWidens, Permission: "policy.write",
 		Places: places("platform/policy/{name}.yaml", "tenants/{tenant}/policy.yaml"),
-		slot: func(h holder, k Key) slot {
-			if h.tenant != nil {
-				return single(&h.tenant.Policy)
-			}
-			return entry(&h.platform.Policies, k.Name)
-		},
 	},
 	{
 		Kind: KindProject, Rank: 1, create: document[Project], Removal: RemovalEnds, Permission: "projects.write",
 		Places: places("tenants/{tenant}/projects/{name}/project.yaml"),
-		slot:   func(h holder, k Key) slot { return single(&h.project.Project) },
 	},
 	{
 		Kind: KindQueueMap, Rank: lastRank, create: document[QueueMap], Permission: "queues.write",
@@ -184,32 +156,16 @@ var kinds = []KindInfo{
 	{
 		Kind: KindRoleBinding, Rank: lastRank, create: document[RoleBinding], Permission: "roles.write",
 		Places: places("platform/roles/{name}.yaml", "tenants/{tenant}/roles.yaml", "tenants/{tenant}/projects/{project}/roles.yaml"),
-		slot: func(h holder, k Key) slot {
-			switch {
-			case h.project != nil:
-				return single(&h.project.Roles)
-			case h.tenant != nil:
-				return single(&h.tenant.Roles)
-			}
-			return entry(&h.platform.Roles, k.Name)
-		},
 	},
 	{
 		Kind: KindServiceAccount, Rank: 5, create: document[ServiceAccount], Permission: "service_accounts.write",
 		Places: places("tenants/{tenant}/service-accounts/{name}.yaml", "tenants/{tenant}/projects/{project}/service-accounts/{name}.yaml"),
-		slot: func(h holder, k Key) slot {
-			if h.project != nil {
-				return entry(&h.project.ServiceAccounts, k.Name)
-			}
-			return entry(&h.tenant.ServiceAccounts, k.Name)
-		},
 	},
 	{
 		Kind: KindSharedRuntime, Rank: 7, create: document[SharedRuntime], Removal: RemovalEnds,
 		NoEffect: "no shared runtime is deployed",
 		Places:   places("platform/shared-runtimes/{name}/runtime.yaml", "tenants/{tenant}/shared-runtimes/{name}/runtime.yaml"),
 		Status:   places("platform/shared-runtimes/{name}.yaml", "tenants/{tenant}/shared-runtimes/{name}.yaml"),
-		slot:     func(h holder, k Key) slot { return single(&h.shared.Runtime) },
 	},
 	{
 		Kind: KindSite, Rank: lastRank, create: document[Site], Permission: "sites.write",
@@ -219,7 +175,6 @@ var kinds = []KindInfo{
 	{
 		Kind: KindTenant, Rank: 0, create: document[Tenant], Removal: RemovalEnds, Permission: "tenants.write",
 		Places: places("tenants/{name}/tenant.yaml"),
-		slot:   func(h holder, k Key) slot { return single(&h.tenant.Tenant) },
 	},
 }
 

@@ -137,11 +137,7 @@ func (t *TenantEstate) artifact(key Key) *Artifact {
 }
 
 // empty says whether d declares nothing.
-func (d *Desired) empty() bool {
-	p := d.Platform
-	return len(d.Tenants) == 0 && (p == nil || p.Pause == nil && len(p.Apps)+len(p.Versions)+len(p.Nodes)+len(p.Policies)+len(p.Roles)+
-		len(p.ArtifactSources)+len(p.SharedRuntimes)+len(p.Others) == 0)
-}
+func (d *Desired) empty() bool { return len(d.Tenants) == 0 && d.Platform.isEmpty() }
 
 // artifactChange judges the step of an artifact from was, nil if it is new. One
 // that was taken away and comes again under its name is new: it may have other
