@@ -216,6 +216,3 @@ func encode(value any) ([]byte, error) {
 	err := enc.Encode(value)
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }
-
-// canonical returns value as canonical JSON: sorted keys, no white space.
-func canonical(value any) (json.RawMessage, error) { return json.Marshal(value) }

@@ -23,8 +23,6 @@ type Document struct {
 	Size     int       // bytes read
 	tree     *tree     // kept if another document decides how to read a part of this one
 	Draft    *Document // readable part of an invalid document; may be nil
-
-	configs sync.Map // findings in its config, by backend of the definition
 }
 
 // Has reports whether the document has a field at path.
@@ -62,10 +60,8 @@ type documentParser struct {
 }
 
 // refused returns a document with one finding, at the file's first line.
-func refused(f schema.File, key schema.Key, code, message string) *Document {
-	return &Document{File: f, Key: key, Findings: []schema.Diagnostic{{
-		Severity: schema.SeverityError, Code: code, Message: message, File: f.Path, Line: 1, Column: 1,
-	}}}
+func refused(f schema.File, key schema.Key, code, format string, args ...any) *Document {
+	return &Document{File: f, Key: key, Findings: []schema.Diagnostic{*fault(f.Path, pos{1, 1}, code, format, args...)}}
 }
 
 // admit checks f by its path and mode alone. It returns the key of the document at that
@@ -84,7 +80,7 @@ func admit(f schema.File) (key schema.Key, doc *Document, ignore bool) {
 	case schema.ModeSubmodule:
 		return key, refused(f, key, "path.submodule", "is a submodule: an estate holds plain files only"), false
 	default:
-		return key, refused(f, key, "path.mode", fmt.Sprintf("has the mode %06o: an estate holds plain files only", f.Mode)), false
+		return key, refused(f, key, "path.mode", "has the mode %06o: an estate holds plain files only", f.Mode), false
 	}
 	if finding != nil {
 		return key, &Document{File: f, Findings: []schema.Diagnostic{*finding}}, false
@@ -100,68 +96,51 @@ func (r *documentParser) read(f schema.File, key schema.Key, data []byte, more b
 		doc.Findings = findings
 		return doc
 	}
-	fail := func(p problem) { doc.Findings = append(doc.Findings, diagnose(t, f.Path, p)) }
 	if p := envelope(t, key); p != nil {
-		fail(*p)
+		doc.Findings = []schema.Diagnostic{diagnose(t, f.Path, *p)}
 		return doc
 	}
-	out, problems := r.judge.judge(string(key.Kind), t.value)
-	if len(problems) > 0 {
-		if p := misnamed(t, key); p != nil {
-			problems = append(problems, *p)
+	spec, problems := r.parse(t, f, key)
+	problems = append(problems, misnamed(t, key)...)
+	if len(problems) == 0 {
+		doc.Decl, doc.Header = spec, spec.Head()
+		if doc.tree = t; !doc.Has("spec.config") {
+			doc.tree = nil
 		}
-		doc.Draft = r.draft(doc, t, problems)
-		if doc.Draft != nil {
-			problems = append(problems, r.draftParameters(doc.Draft)...)
-		}
-		for _, p := range problems {
-			fail(p)
-		}
-		doc.Findings = Bounded(doc.Findings)
 		return doc
 	}
-	header := schema.Header{Key: key, File: f.Path, Blob: f.Blob, Fields: r.fields(t)}
-	spec, err := decode(key.Kind, out, &header)
-	if err != nil {
-		fail(problem{code: "schema.value", message: err.Error()})
-		return doc
-	}
-	problems = r.semantics(spec, t)
-	if p := misnamed(t, key); p != nil {
-		problems = append(problems, *p)
+	if doc.Draft = r.draft(doc, t, problems); doc.Draft != nil && spec == nil {
+		problems = append(problems, r.draftParameters(doc.Draft)...)
 	}
 	for _, p := range problems {
-		fail(p)
-	}
-	if len(problems) > 0 {
-		doc.Draft = r.draft(doc, t, problems)
+		doc.Findings = append(doc.Findings, diagnose(t, f.Path, p))
 	}
 	doc.Findings = Bounded(doc.Findings)
-	if len(doc.Findings) == 0 {
-		doc.Decl = spec
-		doc.Header = spec.Head()
-		switch d := spec.(type) {
-		case *schema.Instance:
-			if d.Spec.Config != nil {
-				doc.tree = t
-			}
-		case *schema.SharedRuntime:
-			if d.Spec.Config != nil {
-				doc.tree = t
-			}
-		}
-	}
 	return doc
 }
 
+// parse returns the document of a tree, or its problems. The document is nil if it does
+// not match its definition.
+func (r *documentParser) parse(t *tree, f schema.File, key schema.Key) (schema.Document, []problem) {
+	out, problems := r.judge.judge(string(key.Kind), t.value)
+	if len(problems) > 0 {
+		return nil, problems
+	}
+	spec, err := decode(key.Kind, out, &schema.Header{Key: key, File: f.Path, Blob: f.Blob, Fields: r.fields(t)})
+	if err != nil {
+		return nil, []problem{{code: "schema.value", message: err.Error()}}
+	}
+	return spec, r.semantics(spec, t)
+}
+
 // misnamed returns the problem of a document whose name differs from its path.
-func misnamed(t *tree, key schema.Key) *problem {
+func misnamed(t *tree, key schema.Key) []problem {
 	metadata, _ := t.value["metadata"].(map[string]any)
 	name, ok := metadata["name"].(string)
 	if !ok || name == key.Name || !schema.ValidName(name) {
 		return nil // the finding about its form is clearer
 	}
-	return &problem{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}
+	return []problem{{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}}
 }
 
 // misplaced adds the correct place for its kind to the finding about a misplaced
@@ -206,8 +185,7 @@ func envelope(t *tree, key schema.Key) *problem {
 	if ps := kindPlaces(schema.Kind(text)); len(ps) > 0 {
 		return &problem{path: "kind", code: "path.kind", message: fmt.Sprintf("a document of kind %s stands here, not %s, which stands at %s", key.Kind, text, strings.Join(ps, " or "))}
 	}
-	p := &problem{path: "kind", code: "schema.kind", message: fmt.Sprintf("got %s, want %q", describe(kind), key.Kind)}
-	return p
+	return &problem{path: "kind", code: "schema.kind", message: fmt.Sprintf("got %s, want %q", describe(kind), key.Kind)}
 }
 
 // diagnose gives a problem the position of its field; a missing field has the position
@@ -217,10 +195,9 @@ func diagnose(t *tree, file string, p problem) schema.Diagnostic {
 	if p.atKey {
 		at = t.keyOf(p.path)
 	}
-	return schema.Diagnostic{
-		Severity: schema.SeverityError, Code: p.code, Message: subject(p.path) + p.message,
-		File: file, Line: at.line, Column: at.column, Path: p.path,
-	}
+	d := fault(file, at, p.code, "%s%s", subject(p.path), p.message)
+	d.Path = p.path
+	return *d
 }
 
 func (r *documentParser) fields(t *tree) []schema.FieldPos {

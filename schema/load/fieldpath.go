@@ -70,3 +70,14 @@ func lastStep(path string) (up string, last step) {
 
 // Items returns a function that names the items of a list.
 func Items(path string) func(int) string { return func(i int) string { return Item(path, i) } }
+
+// join returns the path of a field below another one.
+func join(prefix, path string) string {
+	switch {
+	case path == "":
+		return prefix
+	case path[0] == '[':
+		return prefix + path
+	}
+	return prefix + "." + path
+}

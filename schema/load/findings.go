@@ -45,3 +45,11 @@ func told(ds []schema.Diagnostic, found int) []schema.Diagnostic {
 }
 
 const codeMore = "file.more"
+
+// fault returns an error at a position of a file.
+func fault(file string, at pos, code, format string, args ...any) *schema.Diagnostic {
+	return &schema.Diagnostic{
+		Severity: schema.SeverityError, Code: code, Message: fmt.Sprintf(format, args...),
+		File: file, Line: at.line, Column: at.column,
+	}
+}

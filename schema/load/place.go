@@ -2,7 +2,6 @@ package load
 
 import (
 	"errors"
-	"fmt"
 	"strings"
 
 	"berth/schema"
@@ -32,10 +31,7 @@ const maxPlace = 255
 // ignore: the file is not part of the estate.
 func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore bool) {
 	refuse := func(code, format string, args ...any) (schema.Key, *schema.Diagnostic, bool) {
-		return schema.Key{}, &schema.Diagnostic{
-			Severity: schema.SeverityError, Code: code, Message: fmt.Sprintf(format, args...),
-			File: path, Line: 1, Column: 1,
-		}, false
+		return schema.Key{}, fault(path, pos{1, 1}, code, format, args...), false
 	}
 	if unsafe := strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || unsafeRune(r) || r == 0xfffd }); unsafe {
 		return refuse("path.name", "the file's name holds control or invisible characters; rename it")

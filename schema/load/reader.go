@@ -93,7 +93,7 @@ func (r *Reader) parse(ctx context.Context, f schema.File, key schema.Key, data 
 		return nil
 	})
 	if errors.Is(err, errBroke) {
-		return refused(f, key, "file.unreadable", err.Error()), nil
+		return refused(f, key, "file.unreadable", "%v", err), nil
 	}
 	return doc, err
 }
@@ -121,9 +121,6 @@ func (r *Reader) Config(ctx context.Context, doc *Document, backend string) (fin
 	if doc.tree == nil {
 		return nil, nil
 	}
-	if known, ok := doc.configs.Load(backend); ok {
-		return known.([]schema.Diagnostic), nil
-	}
 	err = r.withJudge(ctx, func(j *judge) error {
 		_, problems := j.judge(configDef(backend), doc.tree.value["spec"].(map[string]any)["config"])
 		for _, p := range problems {
@@ -134,9 +131,6 @@ func (r *Reader) Config(ctx context.Context, doc *Document, backend string) (fin
 	})
 	if errors.Is(err, errBroke) {
 		findings, err = []schema.Diagnostic{Found(doc, "spec.config", schema.SeverityError, "file.unreadable", err.Error())}, nil
-	}
-	if err == nil {
-		doc.configs.Store(backend, findings)
 	}
 	return findings, err
 }

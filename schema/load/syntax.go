@@ -20,8 +20,8 @@ type broken struct {
 
 // explanation is a message and its position.
 type explanation struct {
-	line, column int // from 1
-	message      string
+	pos
+	message string
 }
 
 var (
@@ -45,7 +45,7 @@ func conflictMarkers(data []byte) *explanation {
 		case start == 0 && conflictStart.MatchString(line):
 			start = i + 1
 		case start > 0 && conflictEnd.MatchString(line):
-			return &explanation{start, 1, fmt.Sprintf("a merge conflict is not resolved: keep one side of lines %d to %d, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>", start, i+1)}
+			return &explanation{pos{start, 1}, fmt.Sprintf("a merge conflict is not resolved: keep one side of lines %d to %d, and remove the lines that begin with <<<<<<<, ======= and >>>>>>>", start, i+1)}
 		}
 	}
 	return nil
@@ -60,15 +60,11 @@ func (b broken) explain() explanation {
 			return *e
 		}
 	}
-	return b.here("no valid YAML from here on: check the colons, quotes, brackets and the indentation of this line and the one above")
-}
-
-func (b broken) here(format string, args ...any) explanation {
-	return explanation{b.at + 1, indentOf(b.lines[b.at]) + 1, fmt.Sprintf(format, args...)}
+	return *b.on(b.at, "no valid YAML from here on: check the colons, quotes, brackets and the indentation of this line and the one above")
 }
 
 func (b broken) on(line int, format string, args ...any) *explanation {
-	return &explanation{line + 1, indentOf(b.lines[line]) + 1, fmt.Sprintf(format, args...)}
+	return &explanation{pos{line + 1, indentOf(b.lines[line]) + 1}, fmt.Sprintf(format, args...)}
 }
 
 func indentOf(line string) int { return len(line) - len(strings.TrimLeft(line, " ")) }
@@ -125,10 +121,10 @@ func (b broken) quotes() *explanation {
 		}
 		end := strings.Index(rest, quote)
 		if end < 0 {
-			return &explanation{i + 1, m[2] + 1, fmt.Sprintf("the quote that opens here is not closed: end the text with %s", quote)}
+			return &explanation{pos{i + 1, m[2] + 1}, fmt.Sprintf("the quote that opens here is not closed: end the text with %s", quote)}
 		}
 		if after := strings.TrimSpace(rest[end+1:]); after != "" && after[0] != '#' && after[0] != ',' && after[0] != ']' && after[0] != '}' {
-			return &explanation{i + 1, m[3] + end + 2, "text follows the closing quote: put all of the value in quotes, or none of it"}
+			return &explanation{pos{i + 1, m[3] + end + 2}, "text follows the closing quote: put all of the value in quotes, or none of it"}
 		}
 	}
 	return nil
@@ -136,7 +132,7 @@ func (b broken) quotes() *explanation {
 
 func (b broken) start() *explanation {
 	if m := valueStart.FindStringSubmatchIndex(b.lines[b.at]); m != nil {
-		return &explanation{b.at + 1, m[2] + 1, fmt.Sprintf("a value cannot start with %s: put it in quotes", b.lines[b.at][m[2]:m[3]])}
+		return &explanation{pos{b.at + 1, m[2] + 1}, fmt.Sprintf("a value cannot start with %s: put it in quotes", b.lines[b.at][m[2]:m[3]])}
 	}
 	return nil
 }
@@ -154,7 +150,7 @@ func (b broken) brackets() *explanation {
 		if at := strings.LastIndexAny(b.lines[i], "[{"); at >= 0 {
 			opening := b.lines[i][at : at+1]
 			closing := map[string]string{"[": "]", "{": "}"}[opening]
-			return &explanation{i + 1, at + 1, fmt.Sprintf("what opens here with %s is not closed, or a comma is missing in it: separate items by commas, and end with %s", opening, closing)}
+			return &explanation{pos{i + 1, at + 1}, fmt.Sprintf("what opens here with %s is not closed, or a comma is missing in it: separate items by commas, and end with %s", opening, closing)}
 		}
 	}
 	return nil

@@ -18,31 +18,25 @@ import (
 // checkText refuses content that is too large or that displays differently from its
 // bytes (CVE-2021-42574), comments included.
 func checkText(file string, data []byte, more bool) *schema.Diagnostic {
-	finding := func(p pos, code, format string, args ...any) *schema.Diagnostic {
-		return &schema.Diagnostic{
-			Severity: schema.SeverityError, Code: code, Message: fmt.Sprintf(format, args...),
-			File: file, Line: p.line, Column: p.column,
-		}
-	}
 	if more || len(data) > MaxBytes {
-		return finding(pos{1, 1}, "file.too-large", "larger than %d KiB: split it, a document declares one thing", MaxBytes>>10)
+		return fault(file, pos{1, 1}, "file.too-large", "larger than %d KiB: split it, a document declares one thing", MaxBytes>>10)
 	}
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
-		return finding(pos{1, 1}, "file.bom", "starts with a byte order mark: save it as UTF-8 without one")
+		return fault(file, pos{1, 1}, "file.bom", "starts with a byte order mark: save it as UTF-8 without one")
 	}
 	at, marks := pos{1, 1}, pile(0)
 	for i := 0; i < len(data); {
 		c, n := utf8.DecodeRune(data[i:])
 		switch {
 		case c == utf8.RuneError && n == 1:
-			return finding(at, "file.encoding", "is not UTF-8: save it as UTF-8")
+			return fault(file, at, "file.encoding", "is not UTF-8: save it as UTF-8")
 		case c == '\n':
 			at = pos{at.line + 1, 0}
 		case c == '\t' || c == '\r' && i+1 < len(data) && data[i+1] == '\n':
 		case unsafeRune(c):
-			return finding(at, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
+			return fault(file, at, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
 		case marks.add(c):
-			return finding(at, "file.control", piled, maxMarks)
+			return fault(file, at, "file.control", piled, maxMarks)
 		}
 		at.column++
 		i += n
@@ -86,23 +80,17 @@ func (p *pile) add(c rune) bool {
 // parseYAML reads the one document of data as nodes.
 func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
 	if line := directive(data); line > 0 {
-		return nil, &schema.Diagnostic{
-			Severity: schema.SeverityError, Code: "yaml.tag", Message: "directives (%) are not read: remove the line",
-			File: file, Line: line, Column: 1,
-		}
+		return nil, fault(file, pos{line, 1}, "yaml.tag", "directives (%%) are not read: remove the line")
 	}
 	if e := conflictMarkers(data); e != nil {
-		return nil, &schema.Diagnostic{Severity: schema.SeverityError, Code: "yaml.syntax", Message: e.message, File: file, Line: e.line, Column: e.column}
+		return nil, fault(file, e.pos, "yaml.syntax", "%s", e.message)
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	var doc yaml.Node
 	err := dec.Decode(&doc)
 	switch {
 	case errors.Is(err, io.EOF) || err == nil && (doc.Kind != yaml.DocumentNode || len(doc.Content) == 0):
-		return nil, &schema.Diagnostic{
-			Severity: schema.SeverityError, Code: "yaml.empty", Message: "holds no document: declare one, or remove the file",
-			File: file, Line: 1, Column: 1,
-		}
+		return nil, fault(file, pos{1, 1}, "yaml.empty", "holds no document: declare one, or remove the file")
 	case err != nil:
 		return nil, syntaxFinding(file, data, err)
 	}
@@ -113,15 +101,11 @@ func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
 	case err != nil:
 		return nil, syntaxFinding(file, data, err)
 	default:
-		at := pos{second.Line, second.Column}
+		at := position(&second)
 		if len(second.Content) > 0 {
-			at = pos{second.Content[0].Line, second.Content[0].Column}
+			at = position(second.Content[0])
 		}
-		return nil, &schema.Diagnostic{
-			Severity: schema.SeverityError, Code: "yaml.second-document",
-			Message: "a second document starts here: a file holds one, put it into a file of its own",
-			File:    file, Line: at.line, Column: at.column,
-		}
+		return nil, fault(file, at, "yaml.second-document", "a second document starts here: a file holds one, put it into a file of its own")
 	}
 }
 
@@ -188,5 +172,5 @@ func syntaxFinding(file string, data []byte, cause error) *schema.Diagnostic {
 		e := broken{lines: text, at: min(high, len(text)) - 1, cause: message}.explain()
 		message, high, column = e.message, e.line, e.column
 	}
-	return &schema.Diagnostic{Severity: schema.SeverityError, Code: code, Message: message, File: file, Line: high, Column: column}
+	return fault(file, pos{high, column}, code, "%s", message)
 }

@@ -80,7 +80,7 @@ func readTree(file string, data []byte, more bool) (*tree, []schema.Diagnostic) 
 	if !r.enter(root, "", 1) {
 		return nil, r.findings
 	}
-	r.tree.at[""] = spot{key: pos{root.Line, root.Column}, value: pos{root.Line, root.Column}, collection: true}
+	r.place("", root, root)
 	value := r.mapping(root, "", 1)
 	if len(r.findings) > 0 {
 		return nil, told(r.findings, r.found)
@@ -123,10 +123,9 @@ func (r *treeReader) fail(n *yaml.Node, path, code, format string, args ...any) 
 	if r.found++; r.found > MaxFindings {
 		return
 	}
-	r.findings = append(r.findings, schema.Diagnostic{
-		Severity: schema.SeverityError, Code: code, Message: subject(path) + fmt.Sprintf(format, args...),
-		File: r.file, Line: n.Line, Column: n.Column, Path: path,
-	})
+	d := fault(r.file, position(n), code, "%s%s", subject(path), fmt.Sprintf(format, args...))
+	d.Path = path
+	r.findings = append(r.findings, *d)
 }
 
 // failOnce reports only the first problem of a kind: one cause, one finding.
@@ -158,7 +157,7 @@ func (r *treeReader) enter(n *yaml.Node, path string, depth int) bool {
 		r.failOnce(n, "", "yaml.alias", "aliases and anchors are not read: write the value out")
 	case n.Style&yaml.TaggedStyle != 0:
 		r.fail(n, path, "yaml.tag", "the tag %s is not read: write the plain value", short(n.Tag))
-	case r.marks[pos{n.Line, n.Column}]:
+	case r.marks[position(n)]:
 		r.fail(n, path, "yaml.tag", `the tag "!" is not read: write the plain value`)
 	default:
 		return true
@@ -187,11 +186,10 @@ func (r *treeReader) node(n *yaml.Node, path string, depth int) any {
 }
 
 func (r *treeReader) place(path string, key, value *yaml.Node) {
-	r.tree.at[path] = spot{
-		key: pos{key.Line, key.Column}, value: pos{value.Line, value.Column},
-		collection: value.Kind != yaml.ScalarNode,
-	}
+	r.tree.at[path] = spot{key: position(key), value: position(value), collection: value.Kind != yaml.ScalarNode}
 }
+
+func position(n *yaml.Node) pos { return pos{n.Line, n.Column} }
 
 func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]any {
 	m := make(map[string]any, len(n.Content)/2)

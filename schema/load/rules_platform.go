@@ -1,0 +1,194 @@
+package load
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/schema"
+	"berth/schema/event"
+)
+
+// Rules of the catalog, of nodes, of policies and of published kinds.
+
+func (r *rules) upgradeFrom(d *schema.AppVersion) {
+	const path = "spec.manifest.upgrade_from"
+	r.repeated(path, d.Spec.Manifest.UpgradeFrom)
+	if i := slices.Index(d.Spec.Manifest.UpgradeFrom, d.Key.Name); i >= 0 {
+		r.broken(Item(path, i), "is this version itself: take it away")
+	}
+}
+
+func (r *rules) manifest(m *schema.Manifest) {
+	control := ""
+	for _, name := range sortedNames(m.Roles) {
+		role, path := m.Roles[name], "spec.manifest.roles."+name
+		if role.Min > role.Max {
+			r.broken(path+".min", "is %d, more than max, which is %d", role.Min, role.Max)
+		}
+		switch {
+		case !role.ControlPlane:
+		case control != "":
+			r.broken(path+".control_plane", "the role %s is the control plane already: a manifest has one", control)
+		default:
+			control = name
+			if role.Min != 1 || role.Max != 1 {
+				r.broken(path, "the control plane is always one member: set min and max to 1")
+			}
+		}
+	}
+	if control == "" {
+		r.broken("spec.manifest.roles", "no role is the control plane: set control_plane: true on one")
+	}
+}
+
+var deviceRange = regexp.MustCompile(`^(.*)\[(\d+)-(\d+)\]$`)
+
+// devices lists the device files of a GPU's devices field.
+func devices(spec string) (all []string) {
+	m := deviceRange.FindStringSubmatch(spec)
+	if m == nil {
+		return []string{spec}
+	}
+	low, _ := strconv.Atoi(m[2])
+	high, _ := strconv.Atoi(m[3])
+	for i := low; i <= high; i++ {
+		all = append(all, m[1]+strconv.Itoa(i))
+	}
+	return all
+}
+
+func (r *rules) node(n *schema.NodeSpec) {
+	seen := map[string]string{}
+	for i, g := range n.Capacity.GPUs {
+		path := Item("spec.capacity.gpus", i) + ".devices"
+		all := devices(g.Devices)
+		if len(all) != g.Count {
+			r.broken(path, "%s names %d device files, but count is %d", short(g.Devices), len(all), g.Count)
+			continue
+		}
+		for _, dev := range all {
+			if other, ok := seen[dev]; ok {
+				r.refuse(path, "conflict.device", "%s is named by %s already", dev, other)
+				break
+			}
+			seen[dev] = path
+		}
+	}
+	r.repeated("spec.roles", n.Roles)
+}
+
+func (r *rules) policy(s *schema.PolicySpec) {
+	r.overlay("spec", &s.Overlay)
+	r.repeated("spec.hard_deny.apps", s.HardDeny.Apps)
+	const day = "spec.noncompliant.grace_until"
+	switch n := s.Noncompliant; {
+	case n.Action == schema.NoncompliantStop && n.GraceUntil == "":
+		r.broken("spec.noncompliant", "stops instances without a warning: say the day in grace_until")
+	case n.Action == schema.NoncompliantHold && n.GraceUntil != "":
+		r.needless(day, "is of no use with hold, which has no end: take it away, or make action stop")
+	case n.GraceUntil != "":
+		if _, err := time.Parse(time.DateOnly, n.GraceUntil); err != nil {
+			r.broken(day, "is %s, which no calendar has", n.GraceUntil)
+		}
+	}
+}
+
+// maxAllowed limits the lists of an overlay: every instance is compared with every item.
+const maxAllowed = 256
+
+func (r *rules) overlay(path string, o *schema.Overlay) {
+	for key, list := range map[string][]string{
+		"allowed_regions": o.AllowedRegions, "allowed_skus": o.AllowedSKUs, "artifact_source_allowlist": o.ArtifactSourceAllowlist,
+		"allowed_operating_modes": o.AllowedOperatingModes, "allowed_control_plane_scopes": o.AllowedControlPlaneScopes,
+	} {
+		if n := len(list); n > maxAllowed {
+			r.broken(path+"."+key, "has %d items: at most %d are read", n, maxAllowed)
+		}
+		r.repeated(path+"."+key, list)
+	}
+}
+
+func (r *rules) source(d *schema.ArtifactSource) {
+	s := &d.Spec
+	if s.Type == schema.SourceFile && d.Key.Tenant != "" {
+		r.broken("spec.type", "is file, which is on Berth's own host: only the platform has such sources")
+		return
+	}
+	r.repeated("spec.repositories", s.Repositories)
+	for i, repository := range s.Repositories {
+		if strings.Contains(repository, "{project}") && !strings.Contains(repository, "{tenant}") {
+			r.broken(Item("spec.repositories", i), "another tenant may have a project of the same name: put {tenant} into it, too")
+		}
+	}
+	if s.Type == schema.SourceFile {
+		r.fileSource(s)
+		return
+	}
+	if s.Host == "" {
+		r.missing("spec.host", ": a source of type %s has a host", s.Type)
+	}
+	if s.Directory != "" {
+		r.needless("spec.directory", "only a source of type file has one: take it away")
+	}
+	if len(s.Repositories) > 0 && d.Key.Tenant != "" {
+		r.needless("spec.repositories", "only a source of the platform's is shared out by repositories: take it away")
+	}
+	if s.Type == schema.SourceHTTP && s.Credential != "" {
+		r.needless("spec.credential", "only a registry, of type oci, exchanges a secret for a token that expires: take it away")
+	}
+}
+
+func (r *rules) fileSource(s *schema.ArtifactSourceSpec) {
+	if s.Directory == "" {
+		r.missing("spec.directory", ": a source of type file has a directory")
+	}
+	if s.Host != "" {
+		r.needless("spec.host", "a source of type file has none: take it away")
+	}
+	if s.Credential != "" {
+		r.needless("spec.credential", "a source of type file needs none: take it away")
+	}
+}
+
+func (r *rules) artifact(s *schema.ArtifactSpec) {
+	switch {
+	case s.Status == "" && s.Digest != "":
+		r.needless("spec.digest", "what is known by its digest is registered: add status: registered")
+	case s.Status != "" && s.Digest == "":
+		r.broken("spec.status", "is %s without a digest: add it, or take status away to say what will be published", s.Status)
+	}
+}
+
+func (r *rules) queues(s *schema.QueueMapSpec) {
+	r.repeated("spec.applies_to", s.AppliesTo)
+	var names []string
+	for _, q := range s.Queues {
+		names = append(names, q.Queue)
+	}
+	if s.FallbackQueue != "" && !slices.Contains(names, s.FallbackQueue) {
+		r.broken("spec.fallback_queue", "%q is none of queues, there is %s%s", s.FallbackQueue, strings.Join(names, ", "), didYouMean(s.FallbackQueue, names))
+	}
+}
+
+func (r *rules) hook(s *schema.HookRuleSpec) {
+	r.repeated("spec.apps", s.Apps)
+	r.repeated("spec.applies_to", s.AppliesTo)
+	w := &s.When
+	r.exactlyOne("spec.when", []string{"event", "threshold", "repeated_failure"}, w.Event != "", w.Threshold != nil, w.RepeatedFailure != nil)
+	if w.Event != "" {
+		var types []string
+		for _, d := range event.Definitions() {
+			types = append(types, string(d.Type))
+		}
+		r.listed("spec.when.event", w.Event, types, "no event", "there is "+strings.Join(types, ", "))
+	}
+	if t := w.Threshold; t != nil {
+		r.exactlyOne("spec.when.threshold", []string{"above", "below"}, t.Above != nil, t.Below != nil)
+	}
+	for i, e := range s.Then {
+		r.exactlyOne(Item("spec.then", i), []string{"alert", "webhook", "action"}, e.Alert != nil, e.Webhook != nil, e.Action != nil)
+	}
+}

@@ -1,0 +1,126 @@
+package load
+
+import (
+	"fmt"
+	"strings"
+
+	"berth/schema"
+)
+
+// Rules of what runs, and of what is asked of it.
+
+func (r *rules) instance(d *schema.Instance) {
+	s := &d.Spec
+	s.Config = r.open("config")
+	r.repeated("spec.regions", s.Regions)
+	shared := s.SharedRuntime != ""
+	for _, own := range []string{"roles", "config"} {
+		if _, ok := r.tree.at["spec."+own]; ok && shared {
+			r.needless("spec."+own, "is the shared runtime's to say: take it away")
+		}
+	}
+	given := s.OperatingMode
+	s.OperatingMode = modeOf(s.ControlPlaneScope)
+	switch {
+	case shared && s.ControlPlaneScope == "project":
+		r.needless("spec.shared_runtime", "the instance has a control plane of its own, as control_plane_scope is project: set that to tenant or platform, or take this away")
+	case !shared && s.ControlPlaneScope != "project":
+		r.broken("spec.control_plane_scope", "is %s: name the shared runtime that carries the instance in shared_runtime", s.ControlPlaneScope)
+	case given != "" && given != s.OperatingMode:
+		r.broken("spec.operating_mode", "is %s, but %s is always %s: write that, or take it away", given, carrier(s), s.OperatingMode)
+	}
+	r.drain(s.OnJobs)
+}
+
+// modeOf returns the operating mode for a scope. There are three product modes and no
+// other pairs: project-scoped and tenant-owned shared, which are tenant_dedicated, and
+// platform-managed shared (requirement B5).
+func modeOf(scope string) string {
+	if scope == "platform" {
+		return "platform_managed"
+	}
+	return "tenant_dedicated"
+}
+
+// carrier describes the owner of an instance's operating mode, for messages.
+func carrier(s *schema.InstanceSpec) string {
+	if s.SharedRuntime == "" {
+		return "an instance with a control plane of its own"
+	}
+	return fmt.Sprintf("the %s's shared runtime %s, which carries the instance,", s.ControlPlaneScope, s.SharedRuntime)
+}
+
+func (r *rules) drain(j *schema.OnJobs) {
+	if j != nil && j.Wait && j.CancelAfterSeconds > 0 {
+		r.broken("spec.on_jobs", "waits without end and cancels after a while: keep one of wait and cancel_after_seconds")
+	}
+}
+
+// sharedRuntime fills in values from the path, and refuses values that contradict it.
+func (r *rules) sharedRuntime(d *schema.SharedRuntime) {
+	d.Spec.Config = r.open("config")
+	scope, place := "tenant", "in a tenant"
+	if d.Key.Tenant == "" {
+		scope, place = "platform", "at the platform"
+	}
+	for _, f := range []struct {
+		name, want string
+		value      *string
+	}{{"operating_mode", modeOf(scope), &d.Spec.OperatingMode}, {"control_plane_scope", scope, &d.Spec.ControlPlaneScope}} {
+		if *f.value != "" && *f.value != f.want {
+			r.broken("spec."+f.name, "is %s, but %s it is always %s: write that, or take it away", *f.value, place, f.want)
+		}
+		*f.value = f.want
+	}
+	if d.Key.Tenant == "" && d.Spec.OperatorIdentityRef != "" {
+		r.needless("spec.operator_identity_ref", "the platform operates its shared runtimes itself: take it away")
+	}
+	for i, id := range d.Spec.AttachedProjectIDs {
+		r.ownProject(Item("spec.attached_project_ids", i), id, d.Key.Tenant)
+	}
+	r.repeated("spec.attached_project_ids", d.Spec.AttachedProjectIDs)
+	if p := d.Spec.PlacementIntent; p != nil {
+		r.repeated("spec.placement_intent.regions", p.Regions)
+		r.repeated("spec.placement_intent.skus", p.SKUs)
+	}
+	r.drain(d.Spec.OnJobs)
+}
+
+// ownProject refuses a project of another tenant at a shared runtime of a tenant.
+func (r *rules) ownProject(path, projectID, tenant string) {
+	if of, _, _ := strings.Cut(projectID, "."); tenant != "" && of != tenant {
+		r.refuse(path, "ref.other-tenant", "%s is a project of another tenant: a tenant's shared runtime serves the projects of %s only", projectID, tenant)
+	}
+}
+
+func (r *rules) attachment(d *schema.Attachment) {
+	d.Spec.PolicyMetadata = r.open("policy_metadata")
+	r.ownProject("spec.project_id", d.Spec.ProjectID, d.Key.Tenant)
+	if c := d.Spec.ContributionPolicy; !c.Allow && c.MaxNodes > 0 {
+		r.needless("spec.contribution_policy.max_nodes", "the project may offer no node: set allow to true, or take this away")
+	}
+}
+
+func (r *rules) operation(d *schema.MemberOperation) {
+	s := &d.Spec
+	switch shared := d.Key.Parent != ""; {
+	case shared && s.Instance != "":
+		r.needless("spec.instance", "the operation is on the shared runtime %s, in whose directory it stands: take it away", d.Key.Parent)
+	case !shared && s.Instance == "":
+		r.missing("spec.instance", ", want the instance whose member it is")
+	}
+	if s.Member == "" && s.Operation != schema.OpRetry {
+		r.missing("spec.member", ": only retry is of a whole, %s is of a member", s.Operation)
+	}
+	label := s.Operation == schema.OpLabel
+	if label && len(s.Labels) == 0 {
+		r.missing("spec.labels", ": say what to set")
+	}
+	if !label && s.Labels != nil {
+		r.needless("spec.labels", "only label sets labels: take it away")
+	}
+	if s.OnJobs != nil && (label || s.Operation == schema.OpResume || s.Operation == schema.OpRetry) {
+		r.needless("spec.on_jobs", "%s ends no jobs: take it away", s.Operation)
+	}
+	r.drain(s.OnJobs)
+}
