@@ -21,10 +21,10 @@ func Answer(a plan.Answer, e *policy.Explanation) (line, details string) {
 			return fmt.Sprintf("✗ %s: no valid document declares %s; check the name, or fix the errors in its document", said, prose(short(a.Instance.String(), 200))), ""
 		}
 		line = fmt.Sprintf("✓ %s: %s is %s, explained below for %s", said, unitCode(e.Key), prose(compliance(e)), to)
-		d.details(htmlCode(short(a.Said, 120)), func() { d.explain(&a, e) })
+		d.section(htmlCode(short(a.Said, 120)), func() { d.explain(&a, e) })
 	case plan.AnswerHelp:
 		line = fmt.Sprintf("✓ %s: the commands are listed below for %s", said, to)
-		d.details(htmlCode(short(a.Said, 120)), func() { d.help(a.Commands) })
+		d.section(htmlCode(short(a.Said, 120)), func() { d.help(a.Commands) })
 	case plan.AnswerRepeat:
 		line = fmt.Sprintf("✗ %s by %s: nothing is done yet, %s; read the plan below, then repeat the command", said, to, why)
 		if a.Proposal != nil {
@@ -55,7 +55,7 @@ func (d *page) repeat(a *plan.Answer) {
 	d.documents()
 	var left entries
 	for _, h := range a.Left {
-		left.add(d.place(h.File, 0, 0), prose(short(h.Message, maxProse)), "")
+		left.add(d.place(h.File, 0, 0), prose(h.Message), "")
 	}
 	d.list("Still held", left)
 	d.line("<sub>"+origin(d.p)+"</sub>", "")

@@ -98,30 +98,28 @@ func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	found, _ := sides(p.Diagnostics)
 	d := newPage(&p, &c)
 	k := plan.Check{Name: plan.CheckValidate, Conclusion: plan.Success}
-	text := "" // the title as Markdown, if it differs
-	switch {
-	case len(p.Conflicts) > 0:
-		k.Conclusion, k.Title = plan.Failure, "conflicts with the base in "+count(len(p.Conflicts), "file")
-	case len(found) == 1 && schema.HasErrors(found) && len(found[0].File) <= maxTitlePath:
-		f := found[0]
-		k.Conclusion, k.Title = plan.Failure, place(f.File, f.Line, 0)+": "+f.Message
-		text = "Error at " + d.place(f.File, f.Line, 0) + ": " + prose(strings.TrimSuffix(f.Message, "."))
-	case schema.HasErrors(found):
-		k.Conclusion, k.Title = plan.Failure, severities(found)+" in "+titleFiles(found)
-		text = upper(severities(found)) + " in " + files(found)
-	case len(found) > 0:
-		k.Title = "valid, with " + severities(found) + " in " + titleFiles(found)
-		text = "Valid, with " + severities(found) + " in " + files(found)
-	case len(p.Documents) == 0:
-		k.Title = "no file of the estate changes"
-	default:
-		k.Title = count(len(p.Documents), "document") + " changed, all valid"
+	title := func(name func(string) string) string {
+		switch {
+		case len(p.Conflicts) > 0:
+			return "conflicts with the base in " + count(len(p.Conflicts), "file")
+		case schema.HasErrors(found):
+			return severities(found) + " in " + files(found, name)
+		case len(found) > 0:
+			return "valid, with " + severities(found) + " in " + files(found, name)
+		case len(p.Documents) == 0:
+			return "no file of the estate changes"
+		}
+		return count(len(p.Documents), "document") + " changed, all valid"
 	}
-	if text == "" {
-		text = upper(k.Title)
+	k.Title = title(clean)
+	if len(p.Conflicts) > 0 || schema.HasErrors(found) {
+		k.Conclusion = plan.Failure
+	}
+	if len(p.Conflicts) == 0 && len(found) == 1 && schema.HasErrors(found) && len(found[0].File) <= maxTitlePath {
+		k.Title = place(found[0].File, found[0].Line, 0) + ": " + found[0].Message
 	}
 	k.Title = short(clean(k.Title), maxTitle)
-	d.line(bold(text+"."), "")
+	d.line(bold(upper(title(code))+"."), "")
 	for _, f := range p.Conflicts {
 		d.line("- " + d.place(f, 0, 0) + ": changed in the branch and in the base")
 	}
@@ -132,31 +130,16 @@ func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	return k
 }
 
-// fileNames returns the files of findings, without duplicates.
-func fileNames(ds []schema.Diagnostic) []string {
-	var names []string
+// files returns the only file of findings, or the number of files.
+func files(ds []schema.Diagnostic, name func(string) string) string {
+	names := map[string]bool{}
 	for _, f := range ds {
-		if !slices.Contains(names, f.File) {
-			names = append(names, f.File)
-		}
+		names[f.File] = true
 	}
-	return names
-}
-
-// files returns the only file of findings as code, or the number of files.
-func files(ds []schema.Diagnostic) string {
-	if names := fileNames(ds); len(names) != 1 {
+	if len(names) != 1 || len(ds[0].File) > maxTitlePath {
 		return count(len(names), "file")
 	}
-	return code(ds[0].File)
-}
-
-// titleFiles is files for a title, which has no room for a long path.
-func titleFiles(ds []schema.Diagnostic) string {
-	if names := fileNames(ds); len(names) != 1 || len(names[0]) > maxTitlePath {
-		return count(len(names), "file")
-	}
-	return ds[0].File
+	return name(ds[0].File)
 }
 
 // checkPlan returns the check of the effects of a merge.
@@ -209,20 +192,15 @@ func firstObstacle(p *plan.Proposal) string {
 		}
 	}
 	for _, u := range inOrder(p.Plans) {
-		for _, b := range u.Blocked {
-			if !b.Wait && !p.Comes(u.Key) {
-				return unitName(u.Key) + ": " + b.Message
-			}
+		if b := blockOf(u); b != nil && !p.Comes(u.Key) {
+			return unitName(u.Key) + ": " + b.Message
 		}
 	}
-	for _, h := range p.Held {
-		switch {
-		case hasError(h, p.Diagnostics):
-		case len(h.File) <= maxTitlePath:
+	for _, h := range unexplained(p) {
+		if len(h.File) <= maxTitlePath {
 			return h.File + ": " + h.Message
-		default:
-			return h.Message
 		}
+		return h.Message
 	}
 	return "invalid documents stay out of force, see " + plan.CheckValidate
 }
@@ -239,12 +217,8 @@ func (d *page) finish(k *plan.Check, found, listed []schema.Diagnostic) {
 			elsewhere = append(elsewhere, f)
 		}
 	}
-	if n := len(k.Notes); n > 0 {
-		beside := severities(k.Notes)
-		if beside == "" {
-			beside = count(n, "finding")
-		}
-		d.line("Beside the lines of the change: "+beside+".", "")
+	if len(k.Notes) > 0 {
+		d.line("Beside the lines of the change: "+severities(k.Notes)+".", "")
 	}
 	d.findings(elsewhere)
 	k.Summary = d.cut(MaxMarkdown, "<sub>"+origin(d.p)+"</sub>", planCommand(d.p))

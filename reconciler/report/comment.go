@@ -193,7 +193,7 @@ func (d *page) documents() {
 	if len(d.p.Documents) == 0 {
 		return
 	}
-	d.details(count(len(d.p.Documents), "document")+" in this change", func() {
+	d.section(count(len(d.p.Documents), "document")+" in this change", func() {
 		for _, c := range d.p.Documents {
 			from := ""
 			if c.From != "" {

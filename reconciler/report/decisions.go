@@ -125,7 +125,7 @@ func (d *page) permissions() {
 	if len(missing) > 0 {
 		summary = fmt.Sprintf("%s needed, %d missing", count(len(all), "permission"), len(missing))
 	}
-	d.details(summary, func() {
+	d.section(summary, func() {
 		d.table("", "Change", "Permission", "By")
 		for _, x := range all {
 			mark, by := "✓", code(x.By)+" as "+code(x.Role)

@@ -105,21 +105,6 @@ func htmlCode(s string) string {
 	return "<code>" + s + "</code>"
 }
 
-// fence returns lines as a code block. The fence is longer than any run of backticks in
-// them.
-func fence(lang string, lines []string) []string {
-	longest := 2
-	out := []string{""}
-	for _, l := range lines {
-		l = hideComment(clean(l))
-		longest = max(longest, longestRun(l, '`'))
-		out = append(out, l)
-	}
-	ticks := strings.Repeat("`", longest+1)
-	out[0] = ticks + lang
-	return append(out, ticks)
-}
-
 // hideComment breaks the start of an HTML comment, so that the only hidden marker in
 // a comment is the one that Berth adds.
 func hideComment(s string) string { return strings.ReplaceAll(s, "<!--", "<!"+joiner+"--") }

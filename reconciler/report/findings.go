@@ -54,11 +54,11 @@ func (d *doc) list(title string, all entries) {
 	show(all[:min(len(all), maxOpen)])
 	d.line("")
 	if len(all) > maxOpen {
-		d.details(fmt.Sprintf("%d more", len(all)-maxOpen), func() { show(all[maxOpen:]) })
+		d.section(fmt.Sprintf("%d more", len(all)-maxOpen), func() { show(all[maxOpen:]) })
 	}
 	for _, e := range all {
 		if len(e.places) > maxNamed {
-			d.details(count(len(e.places), "place"), func() {
+			d.section(count(len(e.places), "place"), func() {
 				for _, place := range e.places {
 					d.line("- " + place)
 				}
@@ -76,7 +76,7 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 	}
 	for _, x := range d.p.Authority {
 		if !x.Allowed {
-			all.add(d.place(x.File, 0, 0), prose(short(x.Reason, maxProse)), approval(x))
+			all.add(d.place(x.File, 0, 0), prose(x.Reason), approval(x))
 		}
 	}
 	for _, f := range permitted {
@@ -92,14 +92,12 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 	for _, u := range inOrder(d.p.Plans) {
 		for _, b := range u.Blocked {
 			if !b.Wait && !d.p.Comes(u.Key) { // released units are listed above
-				all.add(unitCode(u.Key), prose(short(b.Message, maxProse)), unblock[b.Code])
+				all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])
 			}
 		}
 	}
-	for _, h := range d.p.Held {
-		if !hasError(h, d.p.Diagnostics) {
-			all.add(d.place(h.File, 0, 0), prose(short(h.Message, maxProse)), release[h.Reason])
-		}
+	for _, h := range unexplained(d.p) {
+		all.add(d.place(h.File, 0, 0), prose(h.Message), release[h.Reason])
 	}
 	d.list("Blocking", all)
 }
@@ -110,7 +108,7 @@ func (d *page) waiting() {
 	for _, u := range inOrder(d.p.Plans) {
 		for _, b := range u.Blocked {
 			if b.Wait {
-				all.add(unitCode(u.Key), prose(short(b.Message, maxProse)), unblock[b.Code])
+				all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])
 			}
 		}
 	}
@@ -120,7 +118,7 @@ func (d *page) waiting() {
 // approval returns the next step after a missing permission.
 func approval(x authority.Decision) string {
 	if len(x.Holders) == 0 {
-		return prose(short(x.Next, maxProse))
+		return prose(x.Next)
 	}
 	var names []string
 	for _, login := range x.Holders {
@@ -206,7 +204,7 @@ func (d *page) findings(ds []schema.Diagnostic) {
 }
 
 func finding(f schema.Diagnostic) string {
-	return prose(short(f.Message, maxProse)) + " (" + code(f.Code) + ")"
+	return prose(f.Message) + " (" + code(f.Code) + ")"
 }
 
 // bySeverity returns findings with the errors first.

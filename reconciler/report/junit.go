@@ -70,18 +70,14 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		c := junitCase{Name: changeOf(x).verb() + " " + unitName(x.Key)}
 		var b strings.Builder
 		unitText(&b, x)
-		for _, k := range x.Blocked {
-			if !k.Wait && c.Failure == nil && !p.Comes(x.Key) {
-				c.Failure = failure(k.Code, unitName(x.Key)+": "+k.Message)
-			}
+		if k := blockOf(x); k != nil && !p.Comes(x.Key) {
+			c.Failure = failure(k.Code, unitName(x.Key)+": "+k.Message)
 		}
 		c.Out = b.String()
 		u.add(c)
 	}
-	for _, h := range p.Held {
-		if !hasError(h, p.Diagnostics) {
-			u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(h.Reason, clean(h.File)+": "+h.Message)})
-		}
+	for _, h := range unexplained(&p) {
+		u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(h.Reason, clean(h.File)+": "+h.Message)})
 	}
 	if len(u.Cases) == 0 {
 		u.add(junitCase{Name: clean(planTitle(&p))})

@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 )
 
@@ -16,11 +17,27 @@ const maxPart = 16000
 // maxValue limits the displayed characters of one value.
 const maxValue = 300
 
-// doc is a Markdown document in lines. Tables, fences and details open and close
-// on lines of their own, so that the document can be cut between any two lines.
-type doc struct{ lines []string }
+// doc is a Markdown document in lines. It can be cut after any of them.
+type doc struct {
+	lines   []docLine
+	fence   string // backticks that close the open code block; "": none is open
+	details int    // open details blocks
+}
 
-func (d *doc) line(s ...string) { d.lines = append(d.lines, s...) }
+type docLine struct {
+	text  string
+	close string // closes the blocks that are open after the line
+}
+
+func (d *doc) line(texts ...string) {
+	end := strings.Repeat("\n</details>\n", d.details)
+	if d.fence != "" {
+		end = d.fence + "\n" + end
+	}
+	for _, text := range texts {
+		d.lines = append(d.lines, docLine{text, end})
+	}
+}
 
 func (d *doc) table(heads ...string) {
 	d.line("| "+strings.Join(heads, " | ")+" |", "|"+strings.Repeat(" --- |", len(heads)))
@@ -37,67 +54,59 @@ func (d *doc) box(kind string, lines ...string) {
 	d.line("")
 }
 
-func (d *doc) details(summary string, body func()) {
+// section folds what body writes.
+func (d *doc) section(summary string, body func()) {
+	d.details++
 	d.line("<details><summary>"+summary+"</summary>", "")
 	body()
-	d.line("", "</details>", "")
+	d.line("")
+	d.details--
+	d.line("</details>", "")
+}
+
+// diff writes lines as a code block. Its fence is longer than any run of backticks in
+// them.
+func (d *doc) diff(lines []string) {
+	longest := 2
+	for i, l := range lines {
+		lines[i] = hideComment(clean(l))
+		longest = max(longest, longestRun(lines[i], '`'))
+	}
+	d.fence = strings.Repeat("`", longest+1)
+	d.line(d.fence + "diff")
+	d.line(lines...)
+	end := d.fence
+	d.fence = ""
+	d.line(end)
 }
 
 // cut returns the document within max bytes, with its foot. It omits whole lines at the
 // end and closes open blocks. An added line gives the number of omitted lines and the
 // command that prints all of them.
 func (d *doc) cut(max int, foot, command string) string {
-	total := 0
+	more := func(n int) string {
+		return fmt.Sprintf("**%d more lines do not fit into this comment.** All of it: %s", n, code(command))
+	}
+	kept, size := len(d.lines), len(foot)+1
 	for _, l := range d.lines {
-		total += len(l) + 1
+		size += len(l.text) + 1
 	}
-	if total+len(foot)+1 <= max {
-		return strings.Join(append(d.lines, foot), "\n") + "\n"
+	if size > max {
+		size = len(foot) + len(more(len(d.lines))) + 4 // with the line breaks around them
+		kept = slices.IndexFunc(d.lines, func(l docLine) bool {
+			size += len(l.text) + 1
+			return size+len(l.close) > max
+		})
 	}
-	note := fmt.Sprintf("**%d more lines do not fit into this comment.** All of it: %s", len(d.lines), code(command))
-	size := len(foot) + len(note) + 4 // with the line breaks around them
-	var kept []string
-	var now open
-	for i, l := range d.lines {
-		next := now.after(l)
-		if size+len(l)+1+next.closing() > max {
-			if now.fence != "" {
-				kept = append(kept, now.fence)
-			}
-			for range now.details {
-				kept = append(kept, "", "</details>")
-			}
-			kept = append(kept, "", fmt.Sprintf("**%d more lines do not fit into this comment.** All of it: %s", len(d.lines)-i, code(command)), "")
-			break
-		}
-		size += len(l) + 1
-		kept = append(kept, l)
-		now = next
+	var b strings.Builder
+	for _, l := range d.lines[:kept] {
+		b.WriteString(l.text + "\n")
 	}
-	return strings.Join(append(kept, foot), "\n") + "\n"
+	if kept > 0 && kept < len(d.lines) {
+		b.WriteString(d.lines[kept-1].close)
+	}
+	if kept < len(d.lines) {
+		b.WriteString("\n" + more(len(d.lines)-kept) + "\n\n")
+	}
+	return b.String() + foot + "\n"
 }
-
-// open is the state of unclosed Markdown blocks.
-type open struct {
-	fence   string // its backticks
-	details int
-}
-
-// after returns the state after one more line.
-func (o open) after(line string) open {
-	ticks := line[:len(line)-len(strings.TrimLeft(line, "`"))]
-	switch {
-	case o.fence != "" && line == o.fence:
-		o.fence = ""
-	case o.fence == "" && len(ticks) > 2 && !strings.Contains(line[len(ticks):], "`"):
-		o.fence = ticks
-	case o.fence == "" && strings.HasPrefix(line, "<details>"):
-		o.details++
-	case o.fence == "" && line == "</details>":
-		o.details--
-	}
-	return o
-}
-
-// closing returns the number of bytes that close the open blocks.
-func (o open) closing() int { return len(o.fence) + 1 + o.details*len("\n</details>\n") }

@@ -127,7 +127,7 @@ func (d *rolloutPage) headline() string {
 func (d *rolloutPage) blocking() {
 	var all entries
 	for _, u := range d.r.Units {
-		switch failure := prose(short(u.Failure, maxProse)); {
+		switch failure := prose(u.Failure); {
 		case u.Stale != nil:
 			all.add(unitCode(u.Key), staleText(u.Stale), "to apply the new plan, a user with the permission comments "+code("/berth apply "+commit(d.r.Commit)))
 		case stageOf(u) == failed:
@@ -143,7 +143,7 @@ func (d *rolloutPage) blocking() {
 		}
 	}
 	for _, h := range d.r.Held {
-		all.add(d.place(h.File, 0, 0), "held, the version in force stays: "+prose(short(h.Message, maxProse)), d.heldStep(h))
+		all.add(d.place(h.File, 0, 0), "held, the version in force stays: "+prose(h.Message), d.heldStep(h))
 	}
 	d.list("Blocking", all)
 }
@@ -171,7 +171,7 @@ func (d *rolloutPage) differences() {
 		if u.Stale.Reviewed != "" {
 			summary = htmlCode(unitName(u.Key)) + ": difference from the reviewed plan"
 		}
-		d.details(summary, func() {
+		d.section(summary, func() {
 			var lines []string
 			for _, l := range u.Stale.Diff {
 				switch l.Sign {
@@ -183,10 +183,10 @@ func (d *rolloutPage) differences() {
 					lines = append(lines, "  "+short(l.Text, maxValue))
 				}
 			}
-			d.line(fence("diff", lines)...)
+			d.diff(lines)
 			d.line("", fmt.Sprintf("Reviewed: %s. New: %s.", code(short(u.Stale.Reviewed, 13)), code(short(u.Stale.Now, 13))))
 			if u.Failure != "" {
-				d.line("", "Last error: "+prose(short(u.Failure, maxProse)))
+				d.line("", "Last error: "+prose(u.Failure))
 			}
 		})
 	}
@@ -210,7 +210,7 @@ func (d *rolloutPage) progress() {
 		d.line("")
 	}
 	if rest := units[open:]; len(rest) > 0 {
-		d.details(count(len(rest), "instance")+" done", func() { show(rest) })
+		d.section(count(len(rest), "instance")+" done", func() { show(rest) })
 	}
 }
 

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/schema"
 )
 
 // JSON encodes p as indented JSON with a final newline. Its format is plan.Format.
@@ -46,13 +45,11 @@ func Text(p plan.Proposal) string {
 			fmt.Fprintf(&b, "  %s\n", clean(d.String()))
 		}
 	}
-	for _, h := range p.Held {
-		if !hasError(h, p.Diagnostics) {
-			fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Why()), clean(h.File), clean(h.Message))
-		}
+	for _, h := range unexplained(&p) {
+		fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Why()), clean(h.File), clean(h.Message))
 	}
 	for _, x := range p.Authority {
-		if x.Allowed && x.BreakGlass {
+		if isBreakGlass(x) {
 			fmt.Fprintf(&b, "\n! break-glass access: %s, by %s as %s\n", clean(x.Why), clean(x.By), clean(x.Role))
 		}
 	}
@@ -60,7 +57,7 @@ func Text(p plan.Proposal) string {
 		fmt.Fprintf(&b, "\nPolicy: %s %s\n", unitName(n.Key), strings.TrimSuffix(clean(fate(n)+": "+because(n)), ": "))
 	}
 	for _, d := range p.Decisions {
-		if d.Verdict == schema.Narrow {
+		if narrows(d) {
 			fmt.Fprintf(&b, "\nNarrowed: %s %s: %s → %s (rule %s, %s)\n", unitName(d.Key), clean(d.Field), clean(d.Before), clean(d.After),
 				clean(d.Rule), clean(place(d.Source.File, d.Source.Line, 0)))
 		}

@@ -66,7 +66,7 @@ func changeCell(u *plan.Plan, comes bool) string {
 	switch c := changeOf(u); {
 	case c == deletes:
 		return strings.Join(append([]string{"deleted"}, otherNotes(u)...), "; ")
-	case c == blocks && !isBlocked(u):
+	case c == blocks && blockOf(u) == nil:
 		return "waits, see below"
 	case c == blocks:
 		return "blocked, see " + map[bool]string{true: "above", false: "below"}[comes]
@@ -86,7 +86,7 @@ func changeCell(u *plan.Plan, comes bool) string {
 	members(plan.Start, "starts")
 	parts = append(parts, otherNotes(u)...)
 	if len(u.Blocked) > 0 {
-		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[isBlocked(u)])
+		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[blockOf(u) != nil])
 	}
 	return strings.Join(parts, "; ")
 }
@@ -247,7 +247,7 @@ func (d *page) allSteps() {
 		}
 	}
 	if n > maxNamed {
-		d.details("Steps of "+count(n, "instance"), show)
+		d.section("Steps of "+count(n, "instance"), show)
 		return
 	}
 	show()
@@ -258,9 +258,9 @@ func (d *page) steps(u *plan.Plan) {
 	if len(u.Actions) == 0 {
 		return
 	}
-	d.details(fmt.Sprintf("%s: %s", htmlCode(unitName(u.Key)), count(len(u.Actions), "step")), func() {
+	d.section(fmt.Sprintf("%s: %s", htmlCode(unitName(u.Key)), count(len(u.Actions), "step")), func() {
 		if lines := diffLines(u); len(lines) > 0 {
-			d.line(fence("diff", lines)...)
+			d.diff(lines)
 			d.line("")
 		}
 		number := map[string]string{}

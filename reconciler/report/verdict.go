@@ -56,42 +56,43 @@ func awaitsAcknowledgement(p *plan.Proposal) bool {
 
 // obstacles counts the obstacles of a merge; "" without one.
 func obstacles(p *plan.Proposal) string {
-	n, blocked, held := 0, 0, 0
+	n, blocked := 0, 0
 	for _, f := range p.Diagnostics {
 		if f.Severity == schema.SeverityError {
 			n++
 		}
 	}
 	for i := range p.Plans {
-		if u := &p.Plans[i]; isBlocked(u) && !p.Comes(u.Key) {
+		if u := &p.Plans[i]; blockOf(u) != nil && !p.Comes(u.Key) {
 			blocked++
 		}
 	}
-	for _, h := range p.Held {
-		if !hasError(h, p.Diagnostics) {
-			held++
-		}
-	}
 	var parts []string
-	for _, part := range []struct {
-		n    int
-		what string
-	}{{n, count(n, "error")}, {blocked, count(blocked, "instance") + " blocked"}, {held, count(held, "document") + " held"}} {
-		if part.n > 0 {
-			parts = append(parts, part.what)
-		}
+	if n > 0 {
+		parts = append(parts, count(n, "error"))
+	}
+	if blocked > 0 {
+		parts = append(parts, count(blocked, "instance")+" blocked")
+	}
+	if held := len(unexplained(p)); held > 0 {
+		parts = append(parts, count(held, "document")+" held")
 	}
 	return sentence(parts)
 }
 
-// isBlocked reports whether more than time is needed to unblock a unit.
-func isBlocked(u *plan.Plan) bool {
-	return slices.ContainsFunc(u.Blocked, func(b plan.Blocked) bool { return !b.Wait })
+// blockOf returns the first block of a unit that takes more than time; nil without one.
+func blockOf(u *plan.Plan) *plan.Blocked {
+	if i := slices.IndexFunc(u.Blocked, func(b plan.Blocked) bool { return !b.Wait }); i >= 0 {
+		return &u.Blocked[i]
+	}
+	return nil
 }
 
-// hasError reports whether a held document has a finding that explains it.
-func hasError(h plan.Held, ds []schema.Diagnostic) bool {
-	return slices.ContainsFunc(ds, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
+// unexplained returns the held documents without an error that explains them.
+func unexplained(p *plan.Proposal) []plan.Held {
+	return slices.DeleteFunc(slices.Clone(p.Held), func(h plan.Held) bool {
+		return slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
+	})
 }
 
 // effects describes the effects of a merge on instances in one sentence, the worst
@@ -124,14 +125,6 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 			parts = append(parts, fmt.Sprintf("%s %d", verb, len(names)))
 		}
 	}
-	rest := ""
-	switch names := by[blocks]; {
-	case len(names) == 0:
-	case len(p.Plans) <= maxNamed:
-		rest = sentence(names) + plural(len(names), " stays as it is", " stay as they are")
-	default:
-		rest = count(len(names), "instance") + plural(len(names), " stays as it is", " stay as they are")
-	}
 	begin := "No instance changes"
 	switch {
 	case len(parts) > 0 && would:
@@ -141,8 +134,12 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 	case would:
 		begin = "A merge would change no instance"
 	}
-	if rest != "" {
-		begin += "; " + rest
+	if n := len(by[blocks]); n > 0 {
+		same := count(n, "instance")
+		if len(p.Plans) <= maxNamed {
+			same = sentence(by[blocks])
+		}
+		begin += "; " + same + plural(n, " stays as it is", " stay as they are")
 	}
 	return begin + "."
 }
@@ -259,8 +256,8 @@ func released(p *plan.Proposal, name func(schema.Key) string, text func(string) 
 	}
 	for i := range p.Plans {
 		u := &p.Plans[i]
-		if b := slices.IndexFunc(u.Blocked, func(b plan.Blocked) bool { return !b.Wait }); b >= 0 && p.Comes(u.Key) {
-			blocked = append(blocked, name(u.Key)+" is blocked: "+text(short(strings.TrimSuffix(u.Blocked[b].Message, "."), maxProse))+".")
+		if b := blockOf(u); b != nil && p.Comes(u.Key) {
+			blocked = append(blocked, name(u.Key)+" is blocked: "+text(short(strings.TrimSuffix(b.Message, "."), maxProse))+".")
 		}
 	}
 	s := fmt.Sprintf("%s %s held and %s into force with the next merge, whatever that changes.", list(names, maxNamed), plural(len(names), "was", "were"), plural(len(names), "comes", "come"))
