@@ -123,9 +123,7 @@ func fieldsOf(e *policy.Explanation) []string {
 	var out []string
 	for _, v := range e.Values {
 		top, _, _ := strings.Cut(v.Field, ".")
-		if c := code(top); !slices.Contains(out, c) {
-			out = append(out, c)
-		}
+		out = withNew(out, code(top))
 	}
 	return out
 }

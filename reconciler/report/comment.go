@@ -147,8 +147,8 @@ func (d *page) deletions() {
 		for _, u := range gone {
 			names = append(names, unitCode(u.Key))
 			for _, note := range notesOf(u) {
-				if !slices.Contains(notes, note) && len(notes) < maxDeletionNotes {
-					notes = append(notes, note)
+				if len(notes) < maxDeletionNotes {
+					notes = withNew(notes, note)
 				}
 			}
 		}
@@ -168,8 +168,8 @@ func (d *page) deletion(u *plan.Plan) string {
 	if u.Before != nil && len(u.Before.Members) > 0 {
 		var nodes []string
 		for _, m := range u.Before.Members {
-			if m.Node != "" && !slices.Contains(nodes, code(m.Node)) {
-				nodes = append(nodes, code(m.Node))
+			if m.Node != "" {
+				nodes = withNew(nodes, code(m.Node))
 			}
 		}
 		s += count(len(u.Before.Members), "member")

@@ -107,10 +107,7 @@ func (d *page) approved() {
 		}
 		parts = append(parts, s)
 	}
-	if len(parts) > 4 {
-		parts = append(parts[:3:3], fmt.Sprintf("%d more", len(parts)-3))
-	}
-	d.line("**Approved** by "+strings.Join(parts, "; ")+".", "")
+	d.line("**Approved** by "+strings.Join(atMost(4, parts, ""), "; ")+".", "")
 }
 
 // permissions folds the permission that each change needs, and its holder. A single

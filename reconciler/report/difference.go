@@ -1,36 +1,28 @@
 package report
 
 import (
-	"fmt"
 	"strings"
 
 	"berth/reconciler/plan"
 )
 
 // maxDifferences limits the differences that a sentence names.
-const maxDifferences = 3
+const maxDifferences = 4
 
 // staleText describes how a plan differs from the reviewed one.
 func staleText(s *plan.StalePlan) string {
 	if s.Reviewed == "" {
 		return "merged before a plan of it was shown"
 	}
-	return "the plan differs from the reviewed one: " + few(differences(s.Diff))
+	return "the plan differs from the reviewed one: " + strings.Join(atMost(maxDifferences, differences(s.Diff), ""), "; ")
 }
 
 // sinceText describes how a plan differs from that of the previous head.
 func sinceText(diff []plan.DiffLine) string {
 	if parts := differences(diff); len(parts) > 0 {
-		return few(parts)
+		return strings.Join(atMost(maxDifferences, parts, ""), "; ")
 	}
 	return "no change to the plan"
-}
-
-func few(parts []string) string {
-	if n := len(parts) - maxDifferences; n > 0 {
-		parts = append(parts[:maxDifferences:maxDifferences], fmt.Sprintf("and %d more", n))
-	}
-	return strings.Join(parts, "; ")
 }
 
 // differences describes the lines of a difference. It joins two lines that differ only

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -77,11 +78,8 @@ func (d *rolloutPage) headline() string {
 	if n := len(d.r.Held); n > 0 {
 		docs = "**Held: " + count(n, "document") + ".** "
 	}
-	if len(r.Units) == 0 && docs != "" {
-		return docs + "No instance changed."
-	}
 	if len(r.Units) == 0 {
-		return "**Done.** No instance changed."
+		return cmp.Or(docs, "**Done.** ") + "No instance changed."
 	}
 	n := map[stage]int{}
 	phases := map[plan.Phase]int{}
@@ -95,17 +93,18 @@ func (d *rolloutPage) headline() string {
 		slowest = max(slowest, u.Seconds)
 	}
 	var parts []string
-	for at := held; at <= queued; at++ {
-		if n[at] > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s", n[at], at))
+	add := func(n int, what string) {
+		if n > 0 {
+			parts = append(parts, fmt.Sprintf("%d %s", n, what))
 		}
 	}
+	for at := held; at <= queued; at++ {
+		add(n[at], at.String())
+	}
 	for _, phase := range slices.Sorted(maps.Keys(phases)) {
-		parts = append(parts, fmt.Sprintf("%d %s", phases[phase], prose(string(phase))))
+		add(phases[phase], prose(string(phase)))
 	}
-	if n[replaced] > 0 {
-		parts = append(parts, fmt.Sprintf("%d %s", n[replaced], replaced))
-	}
+	add(n[replaced], replaced.String())
 	worst := stageOf(r.Units[0])
 	if worst < done {
 		s := docs + fmt.Sprintf("**%s: %d of %s.**", upper(worst.String()), n[worst], count(len(r.Units), "instance"))
@@ -247,20 +246,13 @@ func progressOf(u plan.UnitProgress) string {
 
 // memberCell names the nodes of the first few members.
 func memberCell(ms []plan.MemberStatus) string {
-	if len(ms) == 0 {
-		return "–"
-	}
 	var cells []string
-	for i, m := range ms {
-		if i == 6 && len(ms) > 7 {
-			cells = append(cells, fmt.Sprintf("%d more", len(ms)-6))
-			break
-		}
+	for _, m := range ms {
 		cell := code(m.Name) + " on " + code(m.Node)
 		if m.State != "" && m.State != plan.Running {
 			cell += " (" + prose(string(m.State)) + ")"
 		}
 		cells = append(cells, cell)
 	}
-	return strings.Join(cells, "<br>")
+	return dash(strings.Join(atMost(7, cells, ""), "<br>"))
 }

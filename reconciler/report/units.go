@@ -31,11 +31,7 @@ func (d *page) units() {
 		names[r] = append(names[r], unitCode(u.Key))
 	}
 	for _, r := range rows {
-		who := names[r]
-		if len(who) > 3 {
-			who = append(who[:2:2], fmt.Sprintf("and %d more", len(who)-2))
-		}
-		d.row(bold(strings.TrimSpace(r.sign)), strings.Join(who, "<br>"), r.change, r.services, r.jobs, r.nodes)
+		d.row(bold(strings.TrimSpace(r.sign)), strings.Join(atMost(3, names[r], ""), "<br>"), r.change, r.services, r.jobs, r.nodes)
 	}
 	d.line("")
 }
@@ -109,17 +105,12 @@ func valuesOf(a plan.Action) string {
 		case len(c.Before) <= 24 && len(c.After) <= 24:
 			part += " " + code(dash(c.Before)) + " → " + code(dash(c.After))
 		}
-		if !slices.Contains(parts, part) {
-			parts = append(parts, part)
-		}
+		parts = withNew(parts, part)
 	}
-	switch {
-	case len(parts) == 0:
+	if len(parts) == 0 {
 		return prose(short(a.Reason, maxValue))
-	case len(parts) > 3:
-		parts = append(parts[:2:2], fmt.Sprintf("%d more values", len(parts)-2))
 	}
-	return strings.Join(parts, "; ")
+	return strings.Join(atMost(3, parts, " values"), "; ")
 }
 
 // servicesCell describes the effects on a unit's services.
@@ -129,9 +120,7 @@ func servicesCell(u *plan.Plan) string {
 	reconfigures := false
 	for _, a := range u.Actions {
 		for _, r := range a.Impact.Restarts {
-			if r = prose(short(r, maxValue)); !slices.Contains(restarts, r) {
-				restarts = append(restarts, r)
-			}
+			restarts = withNew(restarts, prose(short(r, maxValue)))
 		}
 		reconfigures = reconfigures || a.Impact.Reconfigure
 	}
@@ -202,8 +191,8 @@ func notesOf(u *plan.Plan) []string {
 			continue
 		}
 		for note := range strings.SplitSeq(a.Impact.Note, "; ") {
-			if note = prose(short(note, maxValue)); note != "" && !slices.Contains(notes, note) {
-				notes = append(notes, note)
+			if note = prose(short(note, maxValue)); note != "" {
+				notes = withNew(notes, note)
 			}
 		}
 	}
@@ -215,12 +204,10 @@ func nodesCell(u *plan.Plan) string {
 	var drains, takes []string
 	for _, a := range u.Actions {
 		for _, n := range a.Impact.Drains {
-			if n = code(n); !slices.Contains(drains, n) {
-				drains = append(drains, n)
-			}
+			drains = withNew(drains, code(n))
 		}
-		if n := code(a.Node); (a.Verb == plan.Create || a.Verb == plan.Join) && a.Node != "" && !slices.Contains(takes, n) {
-			takes = append(takes, n)
+		if (a.Verb == plan.Create || a.Verb == plan.Join) && a.Node != "" {
+			takes = withNew(takes, code(a.Node))
 		}
 	}
 	var parts []string
@@ -235,18 +222,13 @@ func nodesCell(u *plan.Plan) string {
 
 // allSteps folds the steps of every plan, and folds many plans once more.
 func (d *page) allSteps() {
-	n := 0
-	for i := range d.p.Plans {
-		if len(d.p.Plans[i].Actions) > 0 {
-			n++
-		}
-	}
+	plans := slices.DeleteFunc(inOrder(d.p.Plans), func(u *plan.Plan) bool { return len(u.Actions) == 0 })
 	show := func() {
-		for _, u := range inOrder(d.p.Plans) {
+		for _, u := range plans {
 			d.steps(u)
 		}
 	}
-	if n > maxNamed {
+	if n := len(plans); n > maxNamed {
 		d.section("Steps of "+count(n, "instance"), show)
 		return
 	}
@@ -255,9 +237,6 @@ func (d *page) allSteps() {
 
 // steps folds the values that a plan changes, and each of its steps.
 func (d *page) steps(u *plan.Plan) {
-	if len(u.Actions) == 0 {
-		return
-	}
 	d.section(fmt.Sprintf("%s: %s", htmlCode(unitName(u.Key)), count(len(u.Actions), "step")), func() {
 		if lines := diffLines(u); len(lines) > 0 {
 			d.diff(lines)

@@ -99,12 +99,23 @@ func sentence(parts []string) string {
 	return strings.Join(parts[:len(parts)-1], ", ") + " and " + parts[len(parts)-1]
 }
 
-// list is sentence with at most max parts; the last part counts the others.
-func list(parts []string, max int) string {
-	if len(parts) > max {
-		parts = append(parts[:max-1:max-1], fmt.Sprintf("%d more", len(parts)-max+1))
+// list is sentence with at most max parts.
+func list(parts []string, max int) string { return sentence(atMost(max, parts, "")) }
+
+// atMost returns at most max parts; the last part counts the others.
+func atMost(max int, parts []string, noun string) []string {
+	if len(parts) <= max {
+		return parts
 	}
-	return sentence(parts)
+	return append(parts[:max-1:max-1], fmt.Sprintf("%d more%s", len(parts)-max+1, noun))
+}
+
+// withNew adds s to parts, unless they contain it.
+func withNew(parts []string, s string) []string {
+	if slices.Contains(parts, s) {
+		return parts
+	}
+	return append(parts, s)
 }
 
 // upper returns s with a capital first letter.
