@@ -171,7 +171,7 @@ type InForce struct {
 	// Replace maps a path to the blob in force where it differs from main's: a file's
 	// blob, a directory's tree, or "" for a path that is not in force.
 	Replace       map[string]string
-	Held          []plan.Held
+	Held          []schema.Held
 	Permitted     map[string]string // held changes that only wait for something else: path → main's blob; "": deletion
 	CorrelationID string
 	Epoch         uint64
@@ -188,10 +188,10 @@ type Revision struct {
 	Epoch    uint64 `json:"epoch"`
 	// Leader is the random identity of the daemon that leads with this epoch; "" if a
 	// version of Berth without identities wrote it.
-	Leader   string      `json:"leader,omitempty"`
-	Held     []plan.Held `json:"held,omitempty"`
-	HeldMore int         `json:"held_more,omitempty"` // number of held documents not in Held
-	Frozen   string      `json:"frozen,omitempty"`    // why synchronization is frozen; "": it is not
+	Leader   string        `json:"leader,omitempty"`
+	Held     []schema.Held `json:"held,omitempty"`
+	HeldMore int           `json:"held_more,omitempty"` // number of held documents not in Held
+	Frozen   string        `json:"frozen,omitempty"`    // why synchronization is frozen; "": it is not
 	// Notices are problems with the sources of the estate, sorted.
 	Notices []string `json:"remarks,omitempty"`
 	// AuditSequence and AuditHead are the sequence and hash of the last audit record.

@@ -13,7 +13,7 @@ type State struct {
 	Desired       *schema.Desired
 	Effective     *schema.Effective
 	Placement     plan.Placement
-	Held          []plan.Held
+	Held          []schema.Held
 	DeniedBy      map[schema.Key]string // of Held: the documents that lack a permission, and why
 	Permitted     map[string]string     // as in InForce
 	Paused        string                // why the estate is paused; "": it is not

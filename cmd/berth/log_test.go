@@ -31,7 +31,7 @@ func TestLogScripts(t *testing.T) {
 	t.Cleanup(func() { _ = repo.Close() })
 	_, err = repo.Fetch(t.Context())
 	require.NoError(t, err)
-	held := []plan.Held{{File: "tenants/physics/projects/lhc/instances/huge.yaml", Reason: "denied", Message: "nobody may"}}
+	held := []schema.Held{{File: "tenants/physics/projects/lhc/instances/huge.yaml", Reason: "denied", Message: "nobody may"}}
 	inForce, err := repo.WriteInForce(t.Context(), "", reconciler.InForce{Commit: main, Held: held, CorrelationID: "corr-1", Epoch: 7})
 	require.NoError(t, err)
 

@@ -66,7 +66,7 @@ func newDecidedEstate(t *testing.T) (e decidedEstate) {
 	e.git.MustCommit(t, "main", gittest.Commit{Message: "two workers", Files: train("2")})
 	waits := reconciler.InForce{
 		Replace: map[string]string{decidedPath: e.blob(t, e.first)}, Permitted: map[string]string{decidedPath: e.blob(t, "main")},
-		Held: []plan.Held{{File: decidedPath, Reason: estate.HeldNeeds, Message: "it waits"}},
+		Held: []schema.Held{{File: decidedPath, Reason: schema.HeldNeeds, Message: "it waits"}},
 	}
 	e.second = decide(waits)
 	was := e.inForce

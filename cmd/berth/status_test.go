@@ -81,7 +81,7 @@ func labUnits() []plan.Status {
 func TestStatusScripts(t *testing.T) {
 	lab := exampleFiles(t, "lab")
 	trainFile := "tenants/physics/projects/lattice/instances/train.yaml"
-	held := []plan.Held{{Key: schema.InstanceKey("physics", "lattice", "train"), File: trainFile, Reason: "unauthorised", Message: "nobody with apps.instance.update\x1b[31m approved the change"},
+	held := []schema.Held{{Key: schema.InstanceKey("physics", "lattice", "train"), File: trainFile, Reason: "unauthorised", Message: "nobody with apps.instance.update\x1b[31m approved the change"},
 		{Key: schema.InstanceKey("physics", "lattice", "sweep"), File: "tenants/physics/projects/lattice/instances/sweep.yaml", Reason: "denied", Message: "asks for 9 GPUs, at most 6 are allowed"},
 		{Key: schema.InstanceKey("biology", "genomes", "assembly"), File: "tenants/biology/projects/genomes/instances/assembly.yaml", Reason: "invalid", Message: "spec.roles.worker.count: got -1"}}
 	node := func(name, phase string, cs ...plan.Condition) plan.ThingStatus {

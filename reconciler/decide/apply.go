@@ -40,7 +40,7 @@ type Apply struct {
 type Applied struct {
 	Decision
 	Taken    []schema.PathChange // what comes into force with it, sorted by path
-	Left     []plan.Held         // changes of Commit that stay held, sorted by file
+	Left     []schema.Held       // changes of Commit that stay held, sorted by file
 	Replaced []string            // paths of which main carries another version, sorted
 	Proposal plan.Proposal       // the effect of Taken
 	Digest   string              // of Taken and its effect; "" if nothing is taken
@@ -94,7 +94,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 		case touches(since, c.Path):
 			out.Replaced = append(out.Replaced, c.Path)
 		case part >= 0:
-			out.Left = append(out.Left, plan.Held{File: c.Path, Reason: estate.HeldUnreadable, Message: now.Unreadable[part] + " cannot be read; repair it first"})
+			out.Left = append(out.Left, schema.Held{File: c.Path, Reason: schema.HeldUnreadable, Message: now.Unreadable[part] + " cannot be read; repair it first"})
 		case i >= 0: // else it is in force
 			out.authorise(d, &next, who, changes[i], before, now)
 		}
@@ -108,7 +108,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 		out.Proposal = plan.Propose(proposal)
 		out.Digest = appliedDigest(out.Proposal.Digest, out.Taken)
 	}
-	slices.SortFunc(out.Left, func(a, b plan.Held) int { return strings.Compare(a.File, b.File) })
+	slices.SortFunc(out.Left, func(a, b schema.Held) int { return strings.Compare(a.File, b.File) })
 	return out, err
 }
 
@@ -122,7 +122,7 @@ func (out *Applied) authorise(d *Decider, next *change, who applicant, c schema.
 	}
 	key := cmp.Or(now.Key(c.Path), before.Key(c.Path))
 	if why, denied := denial(d.decisions(by, before.Desired, now.Desired, key, c)); denied {
-		out.Left = append(out.Left, plan.Held{Key: key, File: c.Path, Reason: estate.HeldUnauthorised, Message: why})
+		out.Left = append(out.Left, schema.Held{Key: key, File: c.Path, Reason: schema.HeldUnauthorised, Message: why})
 		return
 	}
 	next.authored[c.Path] = by
@@ -145,13 +145,13 @@ func (d *Decider) settle(ctx context.Context, out *Applied, next change) (*force
 func (out *Applied) leave(f *forced, authored map[string]subject) bool {
 	n := len(out.Taken)
 	out.Taken = slices.DeleteFunc(out.Taken, func(c schema.PathChange) bool {
-		i := slices.IndexFunc(f.Held, func(h estate.Held) bool { return h.File == c.Path })
+		i := slices.IndexFunc(f.Held, func(h schema.Held) bool { return h.File == c.Path })
 		if _, kept := f.Replace[c.Path]; !kept && i < 0 {
 			return false
 		}
-		h := plan.Held{File: c.Path, Reason: estate.HeldNeeds, Message: "it is held together with another document"}
+		h := schema.Held{File: c.Path, Reason: schema.HeldNeeds, Message: "it is held together with another document"}
 		if i >= 0 {
-			h = plan.Held(f.Held[i])
+			h = f.Held[i]
 		}
 		out.Left = append(out.Left, h)
 		delete(authored, c.Path)

@@ -11,15 +11,14 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // scene is a story with one commit that is held completely or in part.
 type scene struct {
 	*story
-	repo trees       // the trees before and after the commit, of main and in force
-	held []plan.Held // by the commit
-	dim  bool        // the tenant tree of main cannot be read
+	repo trees         // the trees before and after the commit, of main and in force
+	held []schema.Held // by the commit
+	dim  bool          // the tenant tree of main cannot be read
 }
 
 // holding decides a commit of the given user, and the commits after it.
@@ -77,13 +76,13 @@ func TestApplyTakesDocumentsTheUserMayChange(t *testing.T) {
 	got := s.apply("vic")
 	require.Empty(t, got.Taken)
 	require.Empty(t, got.Digest)
-	require.Equal(t, map[string]string{train: estate.HeldUnauthorised, rules: estate.HeldUnauthorised}, reasons(got.Left))
+	require.Equal(t, map[string]string{train: schema.HeldUnauthorised, rules: schema.HeldUnauthorised}, reasons(got.Left))
 
 	got = s.apply("pia")
 	require.Equal(t, []string{train}, taken(got))
-	require.Equal(t, map[string]string{rules: estate.HeldUnauthorised}, reasons(got.Left))
+	require.Equal(t, map[string]string{rules: schema.HeldUnauthorised}, reasons(got.Left))
 	require.Contains(t, got.Left[0].Message, "pia lacks policy.write")
-	require.Equal(t, map[string]string{rules: estate.HeldUnauthorised}, reasons(got.Decision.Held))
+	require.Equal(t, map[string]string{rules: schema.HeldUnauthorised}, reasons(got.Decision.Held))
 	require.Len(t, got.Proposal.Plans, 1)
 	require.Equal(t, trainKey, got.Proposal.Plans[0].Key)
 	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified"}}, got.Proposal.Documents)
@@ -105,10 +104,10 @@ func TestApplyOverridesNeitherPolicyNorErrors(t *testing.T) {
 		change map[string]string
 		reason string
 	}{
-		"invalid":             {map[string]string{other: "kind: Instance\n"}, estate.HeldInvalid},
-		"denied by policy":    {map[string]string{other: instance("other", 8, 8)}, estate.HeldDenied},
-		"waits for reference": {map[string]string{other: strings.Replace(instance("other", 1, 1), "app: batch", "app: nowhere", 1)}, estate.HeldInvalid},
-		"deletion protection": {map[string]string{train: ""}, estate.HeldDenied},
+		"invalid":             {map[string]string{other: "kind: Instance\n"}, schema.HeldInvalid},
+		"denied by policy":    {map[string]string{other: instance("other", 8, 8)}, schema.HeldDenied},
+		"waits for reference": {map[string]string{other: strings.Replace(instance("other", 1, 1), "app: batch", "app: nowhere", 1)}, schema.HeldInvalid},
+		"deletion protection": {map[string]string{train: ""}, schema.HeldDenied},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -118,7 +117,7 @@ func TestApplyOverridesNeitherPolicyNorErrors(t *testing.T) {
 			require.Empty(t, got.Taken)
 			require.Empty(t, got.Digest)
 			require.Len(t, got.Left, 1)
-			require.NotEqual(t, estate.HeldUnauthorised, got.Left[0].Reason, got.Left[0].Message)
+			require.NotEqual(t, schema.HeldUnauthorised, got.Left[0].Reason, got.Left[0].Message)
 		})
 	}
 }
@@ -152,7 +151,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	// The blocking file is fixed meanwhile.
 	stray := at + "stray.yaml"
 	s = holding(t, "pia", nil, map[string]string{train: "", stray: "kind: [\n"})
-	require.Equal(t, estate.HeldBlocked, reasons(s.held)[train])
+	require.Equal(t, schema.HeldBlocked, reasons(s.held)[train])
 	require.Empty(t, s.apply("pia").Taken)
 	s = holding(t, "pia", nil, map[string]string{train: "", stray: "kind: [\n"}, map[string]string{stray: ""})
 	require.Empty(t, s.apply("vic").Taken, "the user needs the permission")
@@ -164,7 +163,7 @@ func TestApplyReleasesABlockedDeletion(t *testing.T) {
 	s.dim = true
 	got := s.apply("tina")
 	require.Empty(t, got.Taken)
-	require.Equal(t, estate.HeldUnreadable, got.Left[0].Reason)
+	require.Equal(t, schema.HeldUnreadable, got.Left[0].Reason)
 }
 
 // dimmed is a repository with an unreadable tenant physics on main.

@@ -12,7 +12,6 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/estate"
 )
 
 // Standing is the state in force before a decision.
@@ -46,7 +45,7 @@ type Decision struct {
 	Desired   *schema.Desired
 	Effective *schema.Effective
 	Replace   map[string]string // path → blob in force instead of the last step's, a part's → its tree; "": none
-	Held      []plan.Held       // sorted by file
+	Held      []schema.Held     // sorted by file
 	Permitted map[string]string // for the next decision, as in Standing
 	Commit    string            // of the last step that was taken over
 	Frozen    error             // ErrFrozen if later steps were not taken over; else nil
@@ -64,7 +63,7 @@ type Verdict struct {
 	PullRequest int // 0: none
 	Document    plan.DocumentChange
 	Authority   []authority.Decision // empty if no permission was asked for
-	Held        *plan.Held           // nil: it came into force
+	Held        *schema.Held         // nil: it came into force
 }
 
 // Commit decides commits of main, oldest first, each over what the one before it
@@ -138,7 +137,7 @@ func (out *Decision) take(f *forced, commit string) {
 // decision returns the changes that a step alone brings into force.
 func (f *forced) decision(commit string) Decision {
 	return Decision{
-		Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: held(f.Held), Permitted: f.permitted,
+		Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: f.Held, Permitted: f.permitted,
 		Commit: commit, Verdicts: f.verdicts(commit), Changed: map[schema.Key]string{},
 	}
 }
@@ -164,13 +163,5 @@ func (d *Decider) Read(ctx context.Context, tree schema.Snapshot, today string) 
 	if err != nil {
 		return Decision{}, err
 	}
-	return Decision{Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: held(f.Held)}, nil
-}
-
-func held(in []estate.Held) []plan.Held {
-	var out []plan.Held
-	for _, h := range in {
-		out = append(out, plan.Held(h))
-	}
-	return out
+	return Decision{Desired: f.Result.Desired, Effective: f.effective, Replace: f.Replace, Held: f.Held}, nil
 }

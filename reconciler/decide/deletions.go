@@ -8,10 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/estate"
 )
 
 // The rule for deletions. A deletion of a guarded kind (schema.Kind.GuardsDeletion)
@@ -66,7 +64,7 @@ var asksAck = regexp.MustCompile(AckTrailer + `: ([0-9a-f]{16})$`)
 
 // AckOf returns the digest whose acknowledgement releases a blocked deletion; "" if
 // none does.
-func AckOf(h plan.Held) string {
+func AckOf(h schema.Held) string {
 	if m := asksAck.FindStringSubmatch(h.Message); m != nil {
 		return m[1]
 	}
@@ -90,7 +88,7 @@ func (g *guard) protect() {
 			protected = s != nil && s.Runtime != nil && s.Runtime.Spec.DeletionProtection
 		}
 		if protected {
-			g.refusePath(c.Path, CodeProtected, estate.HeldDenied, "%s sets deletion_protection: true; set it to false in a change of its own first, then delete it", key)
+			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true; set it to false in a change of its own first, then delete it", key)
 		}
 	}
 }
@@ -162,7 +160,7 @@ func (g *guard) blockDeletions() {
 			why += fmt.Sprintf(". To confirm it as it is, a user with deletions.acknowledge comments /berth ack-delete %s on the pull request, or commits with the trailer %s: %s", digest, AckTrailer, digest)
 		}
 		for _, c := range blocked {
-			g.refusePath(c.Path, code, estate.HeldBlocked, "%s", why)
+			g.refusePath(c.Path, code, schema.HeldBlocked, "%s", why)
 		}
 	}
 }

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/decide"
-	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/estate"
 )
@@ -38,13 +37,13 @@ func inventory() map[string]string {
 	})
 }
 
-func heldAt(held []plan.Held, file string) plan.Held {
+func heldAt(held []schema.Held, file string) schema.Held {
 	for _, h := range held {
 		if h.File == file {
 			return h
 		}
 	}
-	return plan.Held{}
+	return schema.Held{}
 }
 
 // A deletion of a guarded kind is blocked while any file of its tree is invalid. It
@@ -76,7 +75,7 @@ func TestInvalidFileOfTheTreeBlocksDeletion(t *testing.T) {
 			s.commits("olga", map[string]string{c.gone: "", c.failing: c.text}, glass)
 			d := s.together()
 			h := heldAt(d.Held, c.gone)
-			require.Equal(t, estate.HeldBlocked, h.Reason)
+			require.Equal(t, schema.HeldBlocked, h.Reason)
 			require.Contains(t, h.Message, c.failing)
 			digest := decide.AckOf(h)
 			require.NotEmpty(t, digest)
@@ -85,7 +84,7 @@ func TestInvalidFileOfTheTreeBlocksDeletion(t *testing.T) {
 			for _, fix := range []map[string]string{{"README.md": "1"}, {c.failing: before}, {"README.md": "2"}} {
 				s.commits("olga", fix, glass)
 				h = heldAt(s.together().Held, c.gone)
-				require.Equal(t, estate.HeldBlocked, h.Reason)
+				require.Equal(t, schema.HeldBlocked, h.Reason)
 				require.Contains(t, h.Message, "/berth apply")
 				require.Contains(t, contents(t, s.was.Tree), c.gone)
 			}
@@ -105,7 +104,7 @@ func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
 	digest := decide.AckOf(heldAt(s.together().Held, train))
 	s.commits("pia", map[string]string{at + "i00.yaml": ""})
 	d := s.together()
-	require.Equal(t, estate.HeldBlocked, reasons(d.Held)[train])
+	require.Equal(t, schema.HeldBlocked, reasons(d.Held)[train])
 	require.NotEqual(t, decide.AckOf(heldAt(d.Held, train)), decide.AckOf(heldAt(d.Held, at+"i00.yaml")), "each merge has its own digest")
 
 	s.commits("tina", map[string]string{"README.md": "1"}, ack(digest))
@@ -116,7 +115,7 @@ func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
 	s.commits("tina", map[string]string{"README.md": "3"}, ack(both))
 	d = s.together()
 	require.Nil(t, d.Desired.Instance(trainKey))
-	require.Equal(t, map[string]string{at + "broken.yaml": estate.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]string{at + "broken.yaml": schema.HeldInvalid}, reasons(d.Held))
 
 	// The same with an acknowledgement in the merge itself.
 	s = tell(t, inventory())
@@ -125,7 +124,7 @@ func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
 }
 
 // together2 decides a commit without any change of the estate.
-func (s *story) together2(t *testing.T) []plan.Held {
+func (s *story) together2(t *testing.T) []schema.Held {
 	t.Helper()
 	s.commits("", map[string]string{"NOTES": fmt.Sprint(s.n)})
 	return s.together().Held
@@ -173,7 +172,7 @@ func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
 	s.commits("tina", map[string]string{projectRoles: "", ciFile: "", atlas + "entitlements/batch.yaml": ""})
 	s.commits("olga", map[string]string{pause: ""})
 	d := s.together()
-	require.Equal(t, map[string]string{"platform/broken.yaml": estate.HeldInvalid, at + "broken.yaml": estate.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]string{"platform/broken.yaml": schema.HeldInvalid, at + "broken.yaml": schema.HeldInvalid}, reasons(d.Held))
 	require.Empty(t, d.Paused())
 	for _, path := range []string{projectRoles, ciFile, atlas + "entitlements/batch.yaml", pause} {
 		require.NotContains(t, contents(t, s.was.Tree), path)
@@ -181,7 +180,7 @@ func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
 
 	s = tell(t, inventory())
 	s.commits("vic", map[string]string{projectRoles: ""})
-	require.Equal(t, map[string]string{projectRoles: estate.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]string{projectRoles: schema.HeldUnauthorised}, reasons(s.together().Held))
 }
 
 // A deletion that waited for a reference comes into force by a command only.
@@ -190,10 +189,10 @@ func TestDeletionDoesNotComeWithAnotherMerge(t *testing.T) {
 	const quark = atlas + "instances/quark.yaml"
 	s := tell(t, with(inventory(), map[string]string{atlas + "entitlements/batch.yaml": doc("Entitlement", "batch", "spec:\n  enabled: true\n"), quark: instance("quark", 0, 1)}))
 	s.commits("tina", map[string]string{atlas + "project.yaml": ""})
-	require.Equal(t, estate.HeldNeeds, reasons(s.together().Held)[atlas+"project.yaml"])
+	require.Equal(t, schema.HeldNeeds, reasons(s.together().Held)[atlas+"project.yaml"])
 	s.commits("tina", map[string]string{quark: "", atlas + "entitlements/batch.yaml": ""})
 	d := s.together()
-	require.Equal(t, map[string]string{atlas + "project.yaml": estate.HeldBlocked}, reasons(d.Held))
+	require.Equal(t, map[string]string{atlas + "project.yaml": schema.HeldBlocked}, reasons(d.Held))
 	s.commits("tina", map[string]string{"README.md": "1"}, ack(decide.AckOf(d.Held[0])))
 	require.Empty(t, s.together().Held)
 	require.NotContains(t, contents(t, s.was.Tree), atlas+"project.yaml")
@@ -209,7 +208,7 @@ func TestBlockedDeletionIsTheSameDecidedTogether(t *testing.T) {
 			s.together()
 		}
 		s.commits("pia", map[string]string{at + "broken.yaml": ""})
-		require.Equal(t, map[string]string{train: estate.HeldBlocked}, reasons(s.together().Held))
+		require.Equal(t, map[string]string{train: schema.HeldBlocked}, reasons(s.together().Held))
 	}
 }
 
@@ -251,7 +250,7 @@ func TestTenantIsDeletedByAcknowledgementOnly(t *testing.T) {
 	require.Len(t, d.Held, len(both))
 	digests := map[string]string{}
 	for _, h := range d.Held {
-		require.Equal(t, estate.HeldBlocked, h.Reason)
+		require.Equal(t, schema.HeldBlocked, h.Reason)
 		require.Contains(t, h.Message, "as a whole")
 		digests[h.File] = decide.AckOf(h)
 	}
@@ -271,7 +270,7 @@ func TestMissingTenantFileDeletesNothing(t *testing.T) {
 	s.commits("olga", gone, glass)
 	d := s.together()
 	require.NotNil(t, quartzOf(d, "geo"))
-	require.Equal(t, estate.HeldBlocked, reasons(d.Held)["tenants/geo/tenant.yaml"])
+	require.Equal(t, schema.HeldBlocked, reasons(d.Held)["tenants/geo/tenant.yaml"])
 	// A document that needs the tenant keeps it, despite an acknowledgement.
 	s.commits("olga", map[string]string{"README.md": "x"}, acksOf(d)...)
 	d = s.together()
@@ -363,7 +362,7 @@ func TestDeletionRuleHoldsInAnyHistory(t *testing.T) {
 				require.Empty(t, failing, "seed %d: %s deleted from an invalid tree", seed, path)
 			}
 			for _, h := range d.Held {
-				if h.Reason == estate.HeldBlocked {
+				if h.Reason == schema.HeldBlocked {
 					blocked++
 				}
 			}

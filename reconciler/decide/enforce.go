@@ -81,9 +81,9 @@ func (d *Decider) loadAt(ctx context.Context, repo Repo, commit string) (*estate
 // verdicts are the outcomes for the documents that the step touched, and for those
 // that were held until now.
 func (f *forced) verdicts(commit string) []Verdict {
-	held := map[string]plan.Held{}
+	held := map[string]schema.Held{}
 	for _, h := range f.Held {
-		held[h.File] = plan.Held(h)
+		held[h.File] = h
 	}
 	var out []Verdict
 	for _, doc := range f.guard.documents() {

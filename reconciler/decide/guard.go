@@ -39,7 +39,7 @@ func (g *guard) look() {
 	for _, rule := range g.d.o.Rules {
 		for _, d := range rule(g.before.Desired, g.main.Desired) {
 			if d.Severity == schema.SeverityError {
-				g.refuse(d, estate.HeldDenied)
+				g.refuse(d, schema.HeldDenied)
 			} else {
 				g.found = append(g.found, d)
 			}
@@ -64,11 +64,11 @@ func (g *guard) authorise() {
 			g.decisions[c.Path] = ds
 			if why, denied := denial(ds); denied {
 				g.unpermitted[c.Path] = true
-				g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "%s", why)
+				g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised, "%s", why)
 			}
 		default:
 			g.unpermitted[c.Path] = true
-			g.refusePath(c.Path, CodeAuthority, estate.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
+			g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
 		}
 	}
 }

@@ -239,7 +239,7 @@ type view struct {
 	Decisions []schema.Decision
 	Out       []schema.Noncompliance
 	Replace   map[string]string
-	Held      []plan.Held
+	Held      []schema.Held
 	Verdicts  []decide.Verdict
 	Plans     []plan.Input
 }

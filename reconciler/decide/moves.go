@@ -61,7 +61,7 @@ func movesOf(changes []schema.PathChange, before, after *estate.Result) map[stri
 func (g *guard) holdMoves() {
 	hold := func(path, other, why string) {
 		if _, held := g.vetoes[path]; !held {
-			g.vetoes[path] = estate.Veto{Reason: estate.HeldNeeds, Message: fmt.Sprintf("it moves together with %s: %s", other, why)}
+			g.vetoes[path] = estate.Veto{Reason: schema.HeldNeeds, Message: fmt.Sprintf("it moves together with %s: %s", other, why)}
 		}
 	}
 	for from, to := range g.moves {
@@ -184,7 +184,7 @@ func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced
 }
 
 func partialMove(file, what string, head *forced) schema.Diagnostic {
-	if i := slices.IndexFunc(head.Held, func(h estate.Held) bool { return h.File == file }); i >= 0 {
+	if i := slices.IndexFunc(head.Held, func(h schema.Held) bool { return h.File == file }); i >= 0 {
 		what += ": " + head.Held[i].Message
 	}
 	return schema.Diagnostic{Severity: schema.SeverityError, Code: plan.CodePartialMove, File: file, Line: 1, Column: 1, Message: what}

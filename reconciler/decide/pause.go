@@ -2,7 +2,6 @@ package decide
 
 import (
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // pauseFile stops every effect while it exists.
@@ -19,7 +18,7 @@ func (d Decision) Paused() string {
 		return ""
 	}
 	for _, h := range d.Held {
-		if h.File == pauseFile && h.Reason == estate.HeldInvalid {
+		if h.File == pauseFile && h.Reason == schema.HeldInvalid {
 			return "platform/pause.yaml exists and cannot be read: " + h.Message
 		}
 	}

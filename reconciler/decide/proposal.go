@@ -109,7 +109,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		out.Authority = append(out.Authority, head.guard.decisions[c.Path]...)
 	}
 	// A document that waited before is held without the change.
-	out.Held = held(slices.DeleteFunc(slices.Clone(head.Held), func(h estate.Held) bool { return waited[h.File] && !touches(touched, h.File) }))
+	out.Held = slices.DeleteFunc(slices.Clone(head.Held), func(h schema.Held) bool { return waited[h.File] && !touches(touched, h.File) })
 	out.BaseEffective, out.HeadEffective, out.Placer = base.effective, head.effective, &d.placer
 	if in.InForce != "" {
 		// Changes released by now come into force with this merge and are shown.

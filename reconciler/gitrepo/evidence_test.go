@@ -14,10 +14,8 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
-	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
-	"berth/schema/estate"
 	"berth/schema/signature"
 
 	"github.com/hiddeco/sshsig"
@@ -153,7 +151,7 @@ func TestReadInForce(t *testing.T) {
 		require.NoError(t, err)
 		want := map[string]bool{}
 		for _, h := range w.Held {
-			if h.Reason == estate.HeldUnauthorised {
+			if h.Reason == schema.HeldUnauthorised {
 				want[h.File] = true
 			}
 		}
@@ -161,7 +159,7 @@ func TestReadInForce(t *testing.T) {
 		require.NoError(t, err)
 		files := map[string]bool{}
 		for _, h := range got.Held {
-			require.Equal(t, estate.HeldUnauthorised, h.Reason)
+			require.Equal(t, schema.HeldUnauthorised, h.Reason)
 			require.False(t, files[h.File], "each once")
 			files[h.File] = true
 		}
@@ -176,23 +174,23 @@ func TestReadInForce(t *testing.T) {
 		rapid.SampledFrom([]string{"", "a\nUnauthorised: \"b\"", "a\n\nConfig-Commit: c", `"`, `\`, "\x00\xff\r\t", "\u2028", " a ", "Epoch: 9"}),
 		rapid.Map(rapid.SliceOfN(rapid.Byte(), 0, 20), func(b []byte) string { return string(b) }),
 	)
-	held := rapid.Custom(func(t *rapid.T) plan.Held {
-		return plan.Held{
+	held := rapid.Custom(func(t *rapid.T) schema.Held {
+		return schema.Held{
 			File:    name.Draw(t, "file"),
-			Reason:  rapid.SampledFrom([]string{estate.HeldUnauthorised, estate.HeldUnauthorised, estate.HeldInvalid}).Draw(t, "reason"),
+			Reason:  rapid.SampledFrom([]string{schema.HeldUnauthorised, schema.HeldUnauthorised, schema.HeldInvalid}).Draw(t, "reason"),
 			Message: name.Draw(t, "message"),
 		}
 	})
-	many := make([]plan.Held, 1000)
+	many := make([]schema.Held, 1000)
 	for i := range many {
-		many[i] = plan.Held{File: fmt.Sprintf("tenants/t/projects/p/instances/i-%d.yaml", i), Reason: estate.HeldUnauthorised}
+		many[i] = schema.Held{File: fmt.Sprintf("tenants/t/projects/p/instances/i-%d.yaml", i), Reason: schema.HeldUnauthorised}
 	}
 	write(t, reconciler.InForce{Held: many})
 	was := tip
 	write(t, reconciler.InForce{Held: many})
 	require.Equal(t, was, tip, "an unchanged estate needs no commit")
 	// One file more than the message lists.
-	write(t, reconciler.InForce{Held: append(many[:999:999], plan.Held{File: many[999].File + "x", Reason: estate.HeldUnauthorised})})
+	write(t, reconciler.InForce{Held: append(many[:999:999], schema.Held{File: many[999].File + "x", Reason: schema.HeldUnauthorised})})
 	require.NotEqual(t, was, tip)
 	write(t, reconciler.InForce{})
 	rapid.Check(t, func(t *rapid.T) {

@@ -13,7 +13,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/object"
-	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // Trailers of commits on berth/in-force (DESIGN §3).
@@ -25,11 +25,6 @@ const (
 	// main's blob. Any other difference from main was not authorized by a user.
 	trailerPermitted = "Permitted"
 )
-
-// heldUnauthorised is the reason of a change held for lack of authority, as in
-// schema/estate. The commit must record it: unlike other reasons, it cannot be
-// derived from main's tree later.
-const heldUnauthorised = "unauthorised"
 
 const (
 	maxHeldLines = 200 // held documents in a message
@@ -151,12 +146,14 @@ func permittedFiles(permitted map[string]string) []string {
 	return out
 }
 
-// unauthorisedFiles returns the values of the Unauthorised trailers. All files
+// unauthorisedFiles returns the values of the Unauthorised trailers. The commit must
+// record them: unlike other reasons, a missing permission cannot be derived from
+// main's tree later. All files
 // are listed, however many there are.
-func unauthorisedFiles(held []plan.Held) []string {
+func unauthorisedFiles(held []schema.Held) []string {
 	var out []string
 	for _, h := range held {
-		if h.Reason == heldUnauthorised {
+		if h.Reason == schema.HeldUnauthorised {
 			out = append(out, strconv.QuoteToASCII(h.File))
 		}
 	}
@@ -206,7 +203,7 @@ func (r *Repo) inForceOf(id string) (w reconciler.InForce, err error) {
 		if err != nil {
 			return w, fmt.Errorf("%w: what it holds as unauthorised cannot be read: %s", reconciler.ErrRewritten, object.OneLine(quoted, object.MaxLine))
 		}
-		w.Held = append(w.Held, plan.Held{File: file, Reason: heldUnauthorised})
+		w.Held = append(w.Held, schema.Held{File: file, Reason: schema.HeldUnauthorised})
 	}
 	return w, nil
 }

@@ -199,7 +199,7 @@ func TestInForce(t *testing.T) {
 			replace[c.Path] = c.To
 		}
 	}
-	write := reconciler.InForce{Commit: bad, Replace: replace, Epoch: 1, Held: []plan.Held{{File: instancePath, Reason: "invalid", Message: "no\nsense"}}}
+	write := reconciler.InForce{Commit: bad, Replace: replace, Epoch: 1, Held: []schema.Held{{File: instancePath, Reason: "invalid", Message: "no\nsense"}}}
 	s.ResetRequests()
 	two, err := r.WriteInForce(t.Context(), one, write)
 	require.NoError(t, err)

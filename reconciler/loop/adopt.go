@@ -10,7 +10,6 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // adopt takes over the commit that an earlier daemon put in force, so that a restart
@@ -124,10 +123,10 @@ func newState(main, commit, day string, d decide.Decision) *reconciler.State {
 }
 
 // setHeld sets the held documents of a new state.
-func setHeld(st *reconciler.State, held []plan.Held) {
+func setHeld(st *reconciler.State, held []schema.Held) {
 	st.Held, st.DeniedBy = held, map[schema.Key]string{}
 	for _, h := range held {
-		if h.Reason == estate.HeldUnauthorised {
+		if h.Reason == schema.HeldUnauthorised {
 			st.DeniedBy[h.Key] = h.Message
 		}
 	}

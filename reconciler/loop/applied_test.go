@@ -14,7 +14,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
-	"berth/schema/estate"
+	"berth/schema"
 )
 
 // owned requires a permission for every change; root is administrator.
@@ -34,7 +34,7 @@ func (w *world) pushed() (d *daemon, commit string) {
 	w.eventually("running", w.running("train", 2))
 	_, more := instance("train", 3)
 	commit = w.put(map[string]string{path: more})
-	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	return d, commit
 }
 
@@ -95,13 +95,13 @@ func TestApplyBringsAMergeWithoutPermissionIntoForce(t *testing.T) {
 	w.forge.put(pr)
 	w.reviewed(pr)
 	commit := w.merge(pr)[0]
-	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	w.forge.mu.Lock()
 	w.forge.approvers = []string{"ada"}
 	w.forge.mu.Unlock()
 	w.put(map[string]string{"README.md": "decided once more\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	require.Equal(t, estate.HeldUnauthorised, w.heldReasons()[path], "an approval after the merge has no effect")
+	require.Equal(t, schema.HeldUnauthorised, w.heldReasons()[path], "an approval after the merge has no effect")
 
 	w.comes(w.forge.say(1, "eve", "/berth apply "+commit), reconciler.Refused)
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
@@ -268,7 +268,7 @@ func TestApplyNeverOverridesPauseOrFreeze(t *testing.T) {
 	w.eventually("running", w.running("train", 2))
 	_, more := instance("train", 3)
 	commit := w.put(map[string]string{path: more})
-	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	pause := w.pull(1, map[string]string{"platform/pause.yaml": "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: maintenance}\n"})
 	pause.Author = "root"
 	w.forge.put(pause)
@@ -286,11 +286,11 @@ func TestApplyNeverOverridesPauseOrFreeze(t *testing.T) {
 	dark.Store(true)
 	_, more = instance("train", 4)
 	commit = w.put(map[string]string{path: more, "tenants/biology/NOTES.md": "its tree is another one\n"})
-	w.eventually("unreadable", func() bool { return w.heldReasons()["tenants/biology"] == estate.HeldUnreadable })
+	w.eventually("unreadable", func() bool { return w.heldReasons()["tenants/biology"] == schema.HeldUnreadable })
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
 	w.eventually("unreadable tree of another tenant delays no change", func() bool { return w.heldReasons()[path] == "" })
-	require.Equal(t, estate.HeldUnreadable, w.heldReasons()["tenants/biology"])
+	require.Equal(t, schema.HeldUnreadable, w.heldReasons()["tenants/biology"])
 
 	w.git.MustCommit(t, "main", gittest.Commit{Message: "emptied", Remove: []string{"platform", "tenants"}})
 	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })

@@ -8,11 +8,9 @@ import (
 	"strings"
 
 	"berth/reconciler"
-	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
 	"berth/reconciler/status"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // maxAttributed bounds the commits of one fetch to which changes are attributed.
@@ -106,8 +104,8 @@ func attribute(merged []mergedCommit, tip string, keys []schema.Key) map[schema.
 
 // attributeHeld groups held documents by the newest commit that touches them;
 // otherwise by tip, which is always in the result.
-func attributeHeld(merged []mergedCommit, tip string, held []plan.Held) map[string][]plan.Held {
-	out := map[string][]plan.Held{tip: nil}
+func attributeHeld(merged []mergedCommit, tip string, held []schema.Held) map[string][]schema.Held {
+	out := map[string][]schema.Held{tip: nil}
 	newest := map[string]string{} // by path
 	for _, m := range slices.Backward(merged) {
 		for _, c := range m.paths {
@@ -123,18 +121,18 @@ func attributeHeld(merged []mergedCommit, tip string, held []plan.Held) map[stri
 
 // newlyHeld returns the documents of now that before does not hold for the same
 // reason. before may come from revision.yaml, where texts are cut.
-func newlyHeld(before, now []plan.Held) []plan.Held {
-	known := make(map[plan.Held]bool, len(before))
+func newlyHeld(before, now []schema.Held) []schema.Held {
+	known := make(map[schema.Held]bool, len(before))
 	for _, h := range before {
 		known[status.CutHeld(h)] = true
 	}
-	return slices.DeleteFunc(slices.Clone(now), func(h plan.Held) bool { return known[status.CutHeld(h)] })
+	return slices.DeleteFunc(slices.Clone(now), func(h schema.Held) bool { return known[status.CutHeld(h)] })
 }
 
 // unreadableIn returns the unreadable tenant trees that the paths are in.
-func unreadableIn(held []plan.Held, paths []reconciler.PathChange) (out []plan.Held) {
+func unreadableIn(held []schema.Held, paths []reconciler.PathChange) (out []schema.Held) {
 	for _, h := range held {
-		if h.Reason == estate.HeldUnreadable && slices.ContainsFunc(paths, func(c reconciler.PathChange) bool { return c.Path == h.File || strings.HasPrefix(c.Path, h.File+"/") }) {
+		if h.Reason == schema.HeldUnreadable && slices.ContainsFunc(paths, func(c reconciler.PathChange) bool { return c.Path == h.File || strings.HasPrefix(c.Path, h.File+"/") }) {
 			out = append(out, h)
 		}
 	}
@@ -143,7 +141,7 @@ func unreadableIn(held []plan.Held, paths []reconciler.PathChange) (out []plan.H
 
 // logHeld logs the documents that are held since a decision.
 func (r *recorder) logHeld(old, next *reconciler.State) {
-	var before []plan.Held
+	var before []schema.Held
 	if old != nil {
 		before = old.Held
 	}

@@ -193,7 +193,7 @@ type effects struct {
 // heldOf is a commit of main with its held documents.
 type heldOf struct {
 	commit string
-	held   []plan.Held
+	held   []schema.Held
 }
 
 // effects returns the effects of a change. Pure.
@@ -206,7 +206,7 @@ func (c *change) effects() effects {
 		e.publish = append(e.publish, m.commit)
 	}
 	e.publish = append(e.publish, next.Main)
-	var wasHeld []plan.Held
+	var wasHeld []schema.Held
 	if c.old != nil {
 		wasHeld = c.old.Held
 	}

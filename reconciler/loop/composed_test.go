@@ -15,7 +15,6 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // ownRepository moves the documents of a tenant, except tenant.yaml, into a repository
@@ -79,7 +78,7 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 
 	_, more := instance("train", 2)
 	physics.put(map[string]string{at: more}) // unsigned
-	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	bob.push("train", map[string]string{at: text})
 	running := func() bool {
 		repo, err := gitrepo.OpenLocal(w.git.Dir)
@@ -91,7 +90,7 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 		return s != nil && s.Phase == plan.PhaseRunning
 	}
 	w.eventually("instance of the other tenant runs", running)
-	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, w.heldReasons())
 	remarks := func() string { return strings.Join(w.revision().Notices, "\n") }
 	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is not read")
 

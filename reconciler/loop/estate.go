@@ -13,8 +13,8 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
 	"berth/reconciler/pulls"
+	"berth/schema"
 	"berth/schema/audit"
-	"berth/schema/estate"
 )
 
 // maxHeld bounds the held documents in revision.yaml. The branch berth/in-force
@@ -85,7 +85,7 @@ func (t *estateTask) update(ctx context.Context, old *reconciler.State, tips rec
 	if done, err := t.applyCommand(ctx, old); done || err != nil {
 		return err
 	}
-	if slices.ContainsFunc(old.Held, func(h plan.Held) bool { return h.Reason == estate.HeldUnreadable }) {
+	if slices.ContainsFunc(old.Held, func(h schema.Held) bool { return h.Reason == schema.HeldUnreadable }) {
 		return t.decide(ctx, old, tips, nil) // it may be readable now
 	}
 	t.thaw()

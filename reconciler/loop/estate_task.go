@@ -8,8 +8,8 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
-	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
+	"berth/schema"
 )
 
 // estateTask fetches the estate, decides new commits, and puts the result in force.
@@ -85,5 +85,5 @@ func (t *estateTask) today() string { return t.now().UTC().Format(time.DateOnly)
 // awaitsAck returns true if a deletion is held until it is acknowledged.
 func (t *estateTask) awaitsAck() bool {
 	st := t.inForce.current()
-	return st == nil || slices.ContainsFunc(st.Held, func(h plan.Held) bool { return decide.AckOf(h) != "" })
+	return st == nil || slices.ContainsFunc(st.Held, func(h schema.Held) bool { return decide.AckOf(h) != "" })
 }

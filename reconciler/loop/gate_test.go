@@ -16,7 +16,6 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // These tests prove that the applied plan is the reviewed plan (DESIGN §1, promise 1).
@@ -415,7 +414,7 @@ func TestForgedReviewGrantsNoPermission(t *testing.T) {
 	w.merge(pr)
 	before := w.effects()
 	w.start(withRights)
-	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	require.Equal(t, before, w.effects())
 }
 

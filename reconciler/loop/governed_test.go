@@ -19,8 +19,8 @@ import (
 	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
+	"berth/schema"
 	"berth/schema/audit"
-	"berth/schema/estate"
 )
 
 // signer is a user with a local checkout who signs every commit.
@@ -113,19 +113,19 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	path, text := instance("train", 2)
 	root.push("ana may", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n")})
 	w.eventually("change of tenant documents by the platform held", func() bool {
-		return w.heldReasons()["tenants/physics/roles.yaml"] == estate.HeldUnauthorised
+		return w.heldReasons()["tenants/physics/roles.yaml"] == schema.HeldUnauthorised
 	})
 	root.push("ana may\n\nBreak-Glass: physics has nobody yet", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n    # of physics\n")})
 	w.eventually("break-glass access releases the change", func() bool { return len(w.heldReasons()) == 0 })
 
 	eve.push("mine", map[string]string{path: text})
-	w.eventually("unknown key held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("unknown key held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	ana.push("ours", map[string]string{path: text + "# ours\n"})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 
 	_, more := instance("train", 3)
 	w.put(map[string]string{path: more}) // unsigned
-	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	w.eventually("condition reported", func() bool { return condition(w.status("train"), "Authorized") == "False" })
 	require.Len(t, w.status("train").Members, 3)
 
@@ -133,10 +133,10 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	require.NoError(t, d.stop())
 	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, ""))
 	d = w.start(governed(root))
-	w.eventually("held still", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held still", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	w.put(map[string]string{"README.md": "nothing to do with it\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, w.heldReasons())
 	require.Len(t, w.status("train").Members, 3)
 
 	// Without berth/in-force too, nothing is applied.

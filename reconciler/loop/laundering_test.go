@@ -11,7 +11,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
-	"berth/schema/estate"
+	"berth/schema"
 )
 
 // A merge whose first parent is not main is compared with main as a whole. It does not
@@ -36,7 +36,7 @@ func TestMergeOfAnotherHistoryUndoesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.git.SetRef("refs/heads/main", merged))
 	w.eventually("decided", func() bool { return w.revision().Commit == merged })
-	require.Equal(t, map[string]string{other: estate.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{other: schema.HeldUnauthorised}, w.heldReasons())
 	require.Zero(t, w.world.Calls("delete"))
 	for _, r := range w.audited() {
 		require.NotEqual(t, "document.deleted", r.Action)
@@ -60,10 +60,10 @@ func TestForgedStatusGrantsNoPermission(t *testing.T) {
 	require.NotEqual(t, rev, forged)
 	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{"revision.yaml": forged}})
 	w.start(governed(root))
-	w.eventually("held", func() bool { return w.heldReasons()[path] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	w.put(map[string]string{"README.md": "x\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	require.Equal(t, map[string]string{path: estate.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, w.heldReasons())
 	require.Nil(t, w.status("train"))
 }
 
@@ -125,7 +125,7 @@ func TestCommitDoesNotAuthorizeItsAncestors(t *testing.T) {
 
 	d = w.start(governed(root))
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	held := map[string]string{eve: estate.HeldUnauthorised, other: estate.HeldUnauthorised}
+	held := map[string]string{eve: schema.HeldUnauthorised, other: schema.HeldUnauthorised}
 	require.Equal(t, held, w.heldReasons())
 	require.NoError(t, d.stop())
 	w.start(governed(root))
@@ -162,5 +162,5 @@ func TestSignedMergeAuthorizesOnlyItself(t *testing.T) {
 	root.run(root.dir, "git", "checkout", "-q", "-B", "eve", "origin/eve")
 	root.run(root.dir, "git", "-c", "gpg.format=ssh", "-c", "user.signingkey="+root.key, "merge", "-q", "-S", "-m", "Merge main", "origin/main")
 	root.run(root.dir, "git", "push", "-q", "origin", "eve:main")
-	w.eventually("held", func() bool { return w.heldReasons()[eve] == estate.HeldUnauthorised })
+	w.eventually("held", func() bool { return w.heldReasons()[eve] == schema.HeldUnauthorised })
 }

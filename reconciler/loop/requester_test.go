@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/schema/estate"
+	"berth/schema"
 	"berth/schema/event"
 )
 
@@ -50,7 +50,7 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 	// It waits for a version that bo may not add.
 	eval, waits := instance("eval", 1)
 	bo.push("eval", map[string]string{eval: strings.Replace(waits, "version: v1", "version: v2", 1)})
-	w.eventually("held", func() bool { return w.heldReasons()[eval] == estate.HeldInvalid })
+	w.eventually("held", func() bool { return w.heldReasons()[eval] == schema.HeldInvalid })
 	require.NoError(t, d.stop())
 	w.start(governed(root))
 	root.push("v2", map[string]string{"platform/catalog/batch/v2.yaml": strings.NewReplacer("name: v1", "name: v2", `version: "1"`, `version: "2"`).Replace(estateFiles()["platform/catalog/batch/v1.yaml"])})

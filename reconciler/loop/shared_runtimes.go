@@ -11,7 +11,6 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/status"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // sharedRuntimes records the statuses of SharedRuntimes and Attachments: requested
@@ -180,7 +179,7 @@ func changedConditions(last, st *reconciler.State) []string {
 		owners[name] = all || last.Effective.Tenants[name] != t
 	}
 	was, is := heldSharedRuntimes(last), heldSharedRuntimes(st)
-	for _, held := range []map[schema.Key]plan.Held{was, is} {
+	for _, held := range []map[schema.Key]schema.Held{was, is} {
 		for k := range held {
 			owners[k.Tenant] = owners[k.Tenant] || was[k] != is[k]
 		}
@@ -190,8 +189,8 @@ func changedConditions(last, st *reconciler.State) []string {
 }
 
 // heldSharedRuntimes returns the held changes of SharedRuntimes and Attachments.
-func heldSharedRuntimes(st *reconciler.State) map[schema.Key]plan.Held {
-	out := map[schema.Key]plan.Held{}
+func heldSharedRuntimes(st *reconciler.State) map[schema.Key]schema.Held {
+	out := map[schema.Key]schema.Held{}
 	for _, h := range st.Held {
 		if h.Key.Kind == schema.KindSharedRuntime || h.Key.Kind == schema.KindAttachment {
 			out[h.Key] = h
@@ -201,7 +200,7 @@ func heldSharedRuntimes(st *reconciler.State) map[schema.Key]plan.Held {
 }
 
 // conditions returns the conditions that an instance has too.
-func (s *sharedRuntimeStatus) conditions(key schema.Key, st *reconciler.State, held plan.Held, revision string) []plan.Condition {
+func (s *sharedRuntimeStatus) conditions(key schema.Key, st *reconciler.State, held schema.Held, revision string) []plan.Condition {
 	l := &conditionList{revision: revision}
 	l.setAuthorized(st.Denied(key))
 	switch denied, refused := st.Effective.Denied(key), st.Effective.Noncompliance(key); {
@@ -209,7 +208,7 @@ func (s *sharedRuntimeStatus) conditions(key schema.Key, st *reconciler.State, h
 		l.set("PolicyCompliant", false, fateReason(refused), fateMessage(refused))
 	case len(denied) > 0:
 		l.set("PolicyCompliant", false, "policy."+denied[0].Rule, denied[0].Message)
-	case held.Reason == estate.HeldDenied:
+	case held.Reason == schema.HeldDenied:
 		l.set("PolicyCompliant", false, "Held", held.Message)
 	default:
 		l.set("PolicyCompliant", true, "Allowed", "")

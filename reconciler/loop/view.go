@@ -16,7 +16,7 @@ type View struct {
 	Main, InForce string // commits: the decided one of main, and the one of berth/in-force
 	Desired       *schema.Desired
 	Effective     *schema.Effective
-	Held          []plan.Held
+	Held          []schema.Held
 	Units         plan.Memory
 	Things        map[schema.Key]*plan.ThingStatus
 	// Dates returns the time when a document was added to main, and when it got the

@@ -26,7 +26,7 @@ type Proposal struct {
 	Documents   []DocumentChange    `json:"documents"`           // the changed documents, sorted by file
 	Decisions   []schema.Decision   `json:"decisions,omitempty"` // of touched units
 	Plans       []Plan              `json:"plans"`               // units with an action or a block, sorted by key
-	Held        []Held              `json:"held,omitempty"`
+	Held        []schema.Held       `json:"held,omitempty"`
 	// Released are the units of Plans, sorted, whose earlier held documents come
 	// into force with the next merge, whatever it changes.
 	Released []schema.Key `json:"released,omitempty"`
@@ -44,30 +44,6 @@ type DocumentChange struct {
 	File   string     `json:"file"`
 	From   string     `json:"from,omitempty"` // earlier path of a document that moved, found by uid
 	Change string     `json:"change"`         // added, modified, deleted, moved
-}
-
-// Held is a document that does not come into force, with the reason. An earlier version
-// stays in force.
-type Held struct {
-	Key     schema.Key `json:"key,omitzero"`
-	File    string     `json:"file"`
-	Reason  string     `json:"reason"` // as in package load: invalid, needs, denied, blocked, unauthorised, unreadable
-	Message string     `json:"message"`
-}
-
-// Why returns the reason in the words of the documentation.
-func (h Held) Why() string {
-	switch h.Reason {
-	case "unauthorised":
-		return "unauthorized"
-	case "denied":
-		return "denied by policy"
-	case "needs":
-		return "waiting for reference"
-	case "blocked":
-		return "blocked deletion"
-	}
-	return h.Reason
 }
 
 // Comes reports whether a unit is in Released. A block on such a unit does not block
@@ -108,7 +84,7 @@ type Rollout struct {
 	CorrelationID string         `json:"correlation_id"`
 	Files         string         `json:"files,omitempty"` // as in PullContext
 	Units         []UnitProgress `json:"units"`           // sorted by key
-	Held          []Held         `json:"held,omitempty"`
+	Held          []schema.Held  `json:"held,omitempty"`
 }
 
 // UnitProgress is the progress of one unit of a Rollout.

@@ -23,7 +23,7 @@ type ProposeInput struct {
 	Documents   []DocumentChange
 	Diagnostics []schema.Diagnostic
 	Conflicts   []string
-	Held        []Held
+	Held        []schema.Held
 	Authority   []authority.Decision
 	Impacted    []schema.Noncompliance
 	// Rules returns the rules of a runtime backend, or nil for an unknown one.

@@ -59,8 +59,8 @@ type Answer struct {
 	Instance schema.Key `json:"instance,omitzero"`
 	Field    string     `json:"field,omitempty"`
 	// Proposal is the plan to confirm by repeating the command; for AnswerRepeat.
-	Proposal *Proposal `json:"proposal,omitempty"`
-	Left     []Held    `json:"left,omitempty"` // changes that stay held after the repeated command; of AnswerRepeat
+	Proposal *Proposal     `json:"proposal,omitempty"`
+	Left     []schema.Held `json:"left,omitempty"` // changes that stay held after the repeated command; of AnswerRepeat
 	// Commands is the table of commands; for AnswerHelp.
 	Commands []CommandHelp `json:"commands,omitempty"`
 }

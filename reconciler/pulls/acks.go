@@ -11,7 +11,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/command"
 	"berth/reconciler/decide"
-	"berth/reconciler/plan"
+	"berth/schema"
 	"berth/schema/authority"
 )
 
@@ -128,7 +128,7 @@ func acksOf(found []foundAck) []decide.Ack {
 }
 
 // digestsOf are the digests that held deletions wait for.
-func digestsOf(held []plan.Held) []string {
+func digestsOf(held []schema.Held) []string {
 	out := []string{}
 	for _, h := range held {
 		if d := decide.AckOf(h); d != "" && !slices.Contains(out, d) {

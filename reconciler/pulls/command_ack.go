@@ -66,7 +66,7 @@ func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome
 
 // heldFor lists what is held: now, for a merged pull request, or after the merge,
 // for an open one; false while it is too early to plan that.
-func (c *commands) heldFor(ctx context.Context, r *request) ([]plan.Held, bool, error) {
+func (c *commands) heldFor(ctx context.Context, r *request) ([]schema.Held, bool, error) {
 	if !r.pull.Open {
 		return r.state.Held, true, nil
 	}
@@ -79,8 +79,8 @@ func (c *commands) heldFor(ctx context.Context, r *request) ([]plan.Held, bool, 
 }
 
 // tenantOf is the tenant of the deletion with a digest.
-func tenantOf(held []plan.Held, digest string) string {
-	i := slices.IndexFunc(held, func(h plan.Held) bool { return decide.AckOf(h) == digest })
+func tenantOf(held []schema.Held, digest string) string {
+	i := slices.IndexFunc(held, func(h schema.Held) bool { return decide.AckOf(h) == digest })
 	if k := held[i].Key; k.Kind != schema.KindTenant {
 		return k.Tenant
 	}

@@ -11,9 +11,9 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
+	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
-	"berth/schema/estate"
 )
 
 const (
@@ -128,7 +128,7 @@ func (c *commands) applyDocuments(ctx context.Context, r *request, o origin) (ou
 	s := &plan.Status{Revision: o.commit.ID}
 	if got.Digest == "" {
 		out, err := c.nothingApplied(ctx, o, got)
-		if err == nil && slices.ContainsFunc(got.Left, func(d plan.Held) bool { return d.Reason == estate.HeldUnauthorised }) {
+		if err == nil && slices.ContainsFunc(got.Left, func(d schema.Held) bool { return d.Reason == schema.HeldUnauthorised }) {
 			c.Status.RecordDenied(c.auditRecord("change.apply", s, r, audit.Denied, authority.Decision{Reason: out.answer.Why}))
 		}
 		return out, err
@@ -156,10 +156,10 @@ func (c *commands) applyDocuments(ctx context.Context, r *request, o origin) (ou
 }
 
 // leftOf lists the documents of a commit that a command does not bring into force.
-func leftOf(got decide.Applied) []plan.Held {
+func leftOf(got decide.Applied) []schema.Held {
 	left := slices.Clone(got.Left)
 	for _, path := range got.Replaced {
-		left = append(left, plan.Held{File: path, Message: "a later commit replaced it"})
+		left = append(left, schema.Held{File: path, Message: "a later commit replaced it"})
 	}
 	return left
 }

@@ -352,7 +352,7 @@ func (p *Planner) mending(ctx context.Context, tip string, in decide.Input) (out
 	elsewhere := func(file string) bool {
 		return !slices.ContainsFunc(own, func(c reconciler.PathChange) bool { return c.Path == file })
 	}
-	return out, !slices.ContainsFunc(out.Held, func(h plan.Held) bool { return elsewhere(h.File) }) &&
+	return out, !slices.ContainsFunc(out.Held, func(h schema.Held) bool { return elsewhere(h.File) }) &&
 		!slices.ContainsFunc(out.Diagnostics, func(d schema.Diagnostic) bool {
 			return d.Code == decide.CodeFrozen || d.Severity == schema.SeverityError && elsewhere(d.File)
 		}), nil

@@ -8,7 +8,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
-	"berth/schema/estate"
+	"berth/schema"
 )
 
 // Reporter reports the roll-outs of merged commits in the comments of the pull
@@ -82,7 +82,7 @@ func (r *Reporter) AcksDecided(acked []Acked) {
 
 // useEarlierAcks has a deletion decided again that is held although a user had
 // acknowledged it: the forge did not list the pull request or its comments in time.
-func (r *Reporter) useEarlierAcks(ctx context.Context, st *reconciler.State, prs []reconciler.PullRequest, held []plan.Held) error {
+func (r *Reporter) useEarlierAcks(ctx context.Context, st *reconciler.State, prs []reconciler.PullRequest, held []schema.Held) error {
 	still := digestsOf(st.Held)
 	digests := slices.DeleteFunc(digestsOf(held), func(d string) bool { return !slices.Contains(still, d) })
 	if len(digests) == 0 {
@@ -175,8 +175,8 @@ func (r *Reporter) endReview(ctx context.Context, number int, commit string) err
 // unreadable now. Once the tree is readable, they come into force without another
 // commit.
 func waitsForTree(v *plan.Review, st *reconciler.State) bool {
-	return v != nil && slices.ContainsFunc(st.Held, func(h plan.Held) bool {
-		return h.Reason == estate.HeldUnreadable && (len(v.More) > 0 || slices.ContainsFunc(v.Units, func(u plan.ReviewedUnit) bool {
+	return v != nil && slices.ContainsFunc(st.Held, func(h schema.Held) bool {
+		return h.Reason == schema.HeldUnreadable && (len(v.More) > 0 || slices.ContainsFunc(v.Units, func(u plan.ReviewedUnit) bool {
 			tenant := "tenants/" + u.Key.Tenant
 			return h.File == tenant || strings.HasPrefix(h.File, tenant+"/") || !strings.HasPrefix(h.File, "tenants/")
 		}))
@@ -199,7 +199,7 @@ func (r *Reporter) restore(ctx context.Context, pr reconciler.PullRequest, commi
 	if err != nil {
 		return err
 	}
-	held := slices.DeleteFunc(slices.Clone(st.Held), func(h plan.Held) bool {
+	held := slices.DeleteFunc(slices.Clone(st.Held), func(h schema.Held) bool {
 		return !slices.ContainsFunc(paths, func(c reconciler.PathChange) bool { return c.Path == h.File })
 	})
 	var units []plan.UnitProgress

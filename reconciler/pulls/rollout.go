@@ -34,7 +34,7 @@ type RollOuts struct {
 type rollout struct {
 	began time.Time
 	units map[schema.Key]*plan.UnitProgress
-	held  []plan.Held
+	held  []schema.Held
 	whole bool // all units of the commit are known
 	over  bool
 
@@ -69,7 +69,7 @@ func (r *RollOuts) get(commit string) *rollout {
 }
 
 // Begin records that a commit was decided, and its held changes.
-func (r *RollOuts) Begin(commit string, held []plan.Held) {
+func (r *RollOuts) Begin(commit string, held []schema.Held) {
 	r.with(commit, func(o *rollout) {
 		for _, h := range held {
 			if !slices.Contains(o.held, h) {
@@ -88,7 +88,7 @@ func (r *RollOuts) isWhole(commit string) (whole bool) {
 
 // restore takes in what an earlier run decided of a commit: what is held, and the
 // units whose statuses do not name the commit any more.
-func (r *RollOuts) restore(commit string, held []plan.Held, units []plan.UnitProgress) {
+func (r *RollOuts) restore(commit string, held []schema.Held, units []plan.UnitProgress) {
 	r.with(commit, func(o *rollout) {
 		if o.whole {
 			return
@@ -225,11 +225,11 @@ func (r *RollOuts) report(commit string) plan.Rollout {
 
 // Released removes from the roll-out of a commit what is not held any more. The
 // roll-out is reported again even if it was over.
-func (r *RollOuts) Released(commit string, held []plan.Held) {
+func (r *RollOuts) Released(commit string, held []schema.Held) {
 	r.with(commit, func(o *rollout) {
 		o.over = false
-		o.held = slices.DeleteFunc(o.held, func(h plan.Held) bool {
-			return !slices.ContainsFunc(held, func(is plan.Held) bool { return sameHeld(is, h) })
+		o.held = slices.DeleteFunc(o.held, func(h schema.Held) bool {
+			return !slices.ContainsFunc(held, func(is schema.Held) bool { return sameHeld(is, h) })
 		})
 	})
 }
@@ -277,7 +277,7 @@ func (r *RollOuts) FirstSeen(commit string) (began time.Time) {
 
 // sameHeld reports whether two records are of the same held document. The status
 // branch cuts long texts, but keeps their beginning.
-func sameHeld(a, b plan.Held) bool {
+func sameHeld(a, b schema.Held) bool {
 	const kept = 150
 	same := func(x, y string) bool { return x[:min(kept, len(x))] == y[:min(kept, len(y))] }
 	return a.Key == b.Key && a.Reason == b.Reason && same(a.File, b.File) && same(a.Message, b.Message)

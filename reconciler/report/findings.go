@@ -143,9 +143,9 @@ var unblock = map[string]string{
 
 // release has the next step for a held document, by reason.
 var release = map[string]string{
-	"needs":        "bring that document into force first, in this or another pull request",
-	"denied":       "comply with the rule, or have the rule changed first in a pull request of its own",
-	"unauthorised": "a user with the permission approves this pull request",
+	schema.HeldNeeds:        "bring that document into force first, in this or another pull request",
+	schema.HeldDenied:       "comply with the rule, or have the rule changed first in a pull request of its own",
+	schema.HeldUnauthorised: "a user with the permission approves this pull request",
 }
 
 var hexDigest = regexp.MustCompile(`\b[0-9a-f]{16}\b`)

@@ -11,9 +11,6 @@ import (
 	"berth/schema"
 )
 
-// heldUnauthorised is package load's reason for documents held for a missing permission.
-const heldUnauthorised = "unauthorised"
-
 // Rollout returns the part of the comment about the roll-out of a merge. It is rewritten
 // as the roll-out proceeds. It has no time or number that changes without an event.
 func Rollout(r plan.Rollout) string {
@@ -148,11 +145,11 @@ func (d *rolloutPage) blocking() {
 }
 
 // heldStep returns the command that brings a held document into force, if there is one.
-func (d *rolloutPage) heldStep(h plan.Held) string {
+func (d *rolloutPage) heldStep(h schema.Held) string {
 	apply := code("/berth apply " + commit(d.r.Commit))
-	wholeTenant := slices.ContainsFunc(d.r.Held, func(h plan.Held) bool { return h.Key.Kind == schema.KindTenant }) // needs an acknowledgement
+	wholeTenant := slices.ContainsFunc(d.r.Held, func(h schema.Held) bool { return h.Key.Kind == schema.KindTenant }) // needs an acknowledgement
 	switch {
-	case h.Reason == heldUnauthorised:
+	case h.Reason == schema.HeldUnauthorised:
 		return "An approval after the merge has no effect: a user with the permission comments " + apply
 	case strings.Contains(h.Message, "/berth ack-delete ") && !wholeTenant:
 		return "to delete it, a user with the permission comments " + apply

@@ -89,8 +89,8 @@ func blockOf(u *plan.Plan) *plan.Blocked {
 }
 
 // unexplained returns the held documents without an error that explains them.
-func unexplained(p *plan.Proposal) []plan.Held {
-	return slices.DeleteFunc(slices.Clone(p.Held), func(h plan.Held) bool {
+func unexplained(p *plan.Proposal) []schema.Held {
+	return slices.DeleteFunc(slices.Clone(p.Held), func(h schema.Held) bool {
 		return slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return d.File == h.File && d.Severity == schema.SeverityError })
 	})
 }

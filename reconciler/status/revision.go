@@ -8,7 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"berth/reconciler"
-	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // Most texts of a revision come from others, such as the path of a file or the
@@ -45,7 +45,7 @@ func bounded(rev reconciler.Revision) reconciler.Revision {
 }
 
 // CutHeld returns a held document as revision.yaml holds it.
-func CutHeld(h plan.Held) plan.Held {
+func CutHeld(h schema.Held) schema.Held {
 	h.File, h.Message = cut(h.File, maxHeldFile), cut(h.Message, maxHeldMessage)
 	return h
 }

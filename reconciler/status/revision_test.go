@@ -24,9 +24,9 @@ func TestRevisionIsBounded(t *testing.T) {
 		"long": strings.Repeat("x", 12<<10), "escaped": strings.Repeat("\x01\U0001F600", 3<<10), "lines": strings.Repeat("x\n", 6<<10),
 	} {
 		w := newWriter(t, &statusRepo{}, time.Hour)
-		var held []plan.Held
+		var held []schema.Held
 		for i := range documents {
-			held = append(held, plan.Held{
+			held = append(held, schema.Held{
 				Key: schema.InstanceKey("physics", "lhc", fmt.Sprint("i", i)), File: fmt.Sprintf("tenants/physics/%d/%s.yaml", i, text), Reason: "denied",
 				Message: text + ": with the trailer " + decide.AckTrailer + ": " + digest,
 			})

@@ -117,7 +117,7 @@ func TestTooLargeTenantAffectsNoOther(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, read, main.reads.Load(), "what is known costs nothing again")
 	require.Len(t, force.Held, 1)
-	require.Equal(t, estate.HeldUnreadable, force.Held[0].Reason)
+	require.Equal(t, schema.HeldUnreadable, force.Held[0].Reason)
 	require.True(t, maps.Equal(contents(t, base), contents(t, force.Snapshot)))
 }
 
@@ -151,7 +151,7 @@ func TestHeldFilesCountTowardsBound(t *testing.T) {
 	vetoes := map[string]estate.Veto{}
 	for path := range previous {
 		if _, ok := main[path]; !ok {
-			vetoes[path] = estate.Veto{Reason: estate.HeldDenied, Message: "stays"}
+			vetoes[path] = estate.Veto{Reason: schema.HeldDenied, Message: "stays"}
 		}
 	}
 	require.Len(t, vetoes, 80)

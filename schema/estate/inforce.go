@@ -20,32 +20,6 @@ var ErrEmpty = errors.New("the estate is empty")
 // it. A person must repair it; until then nothing is deleted.
 var ErrInForce = errors.New("the version in force does not load")
 
-// Held is a file that does not come into force, with its reason.
-type Held struct {
-	Key     schema.Key // zero for a file without a key
-	File    string
-	Reason  string // one of the reasons below
-	Message string
-}
-
-// The reasons of a Held.
-const (
-	HeldInvalid = "invalid" // the file has errors
-	HeldNeeds   = "needs"   // a document that it needs, or that needs it, does not come into force
-	HeldDenied  = "denied"  // a Check or a Veto refuses it
-
-	// HeldBlocked: a deletion that waits for an acknowledgement or for a valid tree;
-	// /berth apply and /berth ack-delete release it.
-	HeldBlocked = "blocked"
-
-	// HeldUnauthorised: its author lacks the permission.
-	HeldUnauthorised = "unauthorised"
-
-	// HeldUnreadable: a whole part, File, cannot be read. It may become readable, so the
-	// same two trees may give another result later.
-	HeldUnreadable = "unreadable"
-)
-
 // Check refuses valid documents that may not come into force. Its argument is the estate
 // that would be in force. Each diagnostic of severity error holds its File, if that
 // changed. A Check must be pure.
@@ -61,7 +35,7 @@ type Force struct {
 	Result   *Result           // the estate in force; it has no errors
 	Snapshot schema.Snapshot   // Result as a tree
 	Replace  map[string]string // path → blob in force instead of main's, or for a whole part its Hash; "": none
-	Held     []Held            // with reasons, sorted by file
+	Held     []schema.Held     // with reasons, sorted by file
 
 	rounds int // number of rounds needed
 }
@@ -87,7 +61,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 	if previous == nil {
 		previous = Files(nil)
 	}
-	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]Held{}, turns: map[string]turns{}}
+	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]schema.Held{}, turns: map[string]turns{}}
 	before, err := l.Load(ctx, previous)
 	if err != nil {
 		return nil, fmt.Errorf("the tree in force: %w", err)
@@ -131,7 +105,7 @@ type forcing struct {
 	before *Result
 	was    map[string]*schema.File // changed paths in the version in force; nil: missing
 	put    map[string]*schema.File // reverted paths
-	held   map[string]Held
+	held   map[string]schema.Held
 	kept   map[string]string // unreadable parts of main, kept as in force, with their hashes; "": missing
 	turns  map[string]turns  // by part
 }
@@ -159,7 +133,7 @@ func (f *forcing) keep(ctx context.Context, main, previous schema.Snapshot) (sch
 		if tenant, ok := strings.CutPrefix(name, "tenants/"); ok && schema.ValidName(tenant) {
 			key = schema.Key{Kind: schema.KindTenant, Name: tenant}
 		}
-		f.held[name] = Held{Key: key, File: name, Reason: HeldUnreadable, Message: f.main.reason(name).Message}
+		f.held[name] = schema.Held{Key: key, File: name, Reason: schema.HeldUnreadable, Message: f.main.reason(name).Message}
 	}
 	return patchwork{base: main, from: previous, parts: f.kept}, nil
 }
@@ -225,7 +199,7 @@ func (f *forcing) crowded(r *Result) (any bool) {
 		}
 		for _, path := range sortedKeys(f.was) {
 			if partOf(path).Name == part && f.loose(path) {
-				f.back(path, HeldNeeds, "with what is held of "+part+" it would hold too much: all that changed there waits")
+				f.back(path, schema.HeldNeeds, "with what is held of "+part+" it would hold too much: all that changed there waits")
 				any = true
 			}
 		}
@@ -255,7 +229,7 @@ func (f *forcing) cut() {
 		if t.count++; t.count == maxTurns {
 			for _, path := range sortedKeys(f.was) {
 				if partOf(path).Name == part && f.loose(path) {
-					f.back(path, HeldNeeds, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits", maxTurns, part))
+					f.back(path, schema.HeldNeeds, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits", maxTurns, part))
 				}
 			}
 		}
@@ -320,7 +294,7 @@ func (f *forcing) hold(path, reason, message string) {
 	if key.IsZero() {
 		key, _, _ = load.Locate(path)
 	}
-	f.held[path] = Held{Key: key, File: path, Reason: reason, Message: message}
+	f.held[path] = schema.Held{Key: key, File: path, Reason: reason, Message: message}
 }
 
 // action reverts one path, for a reason of Held.
@@ -349,7 +323,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 	var classes [numberOfClasses][]action
 	for _, path := range sortedKeys(first) {
 		if !r.Waits(path) && f.loose(path) {
-			classes[invalidFiles] = append(classes[invalidFiles], action{path, HeldInvalid, first[path].Message})
+			classes[invalidFiles] = append(classes[invalidFiles], action{path, schema.HeldInvalid, first[path].Message})
 		}
 	}
 	for _, path := range sortedKeys(r.Needs) {
@@ -365,7 +339,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 		}
 	}
 	for _, path := range sortedKeys(refused) {
-		classes[f.class(path)] = append(classes[f.class(path)], action{path, HeldDenied, refused[path].Message})
+		classes[f.class(path)] = append(classes[f.class(path)], action{path, schema.HeldDenied, refused[path].Message})
 	}
 	for _, actions := range classes {
 		for _, a := range actions {
@@ -397,19 +371,19 @@ func (f *forcing) waiting(r *Result, path string, first map[string]schema.Diagno
 	needs := strings.Join(namedFor(path, r.Needs[path]...), ", ")
 	switch d, found := first[path]; {
 	case f.loose(path) && found && !slices.ContainsFunc(r.Needs[path], f.gone):
-		return []action{{path, HeldInvalid, d.Message}}
+		return []action{{path, schema.HeldInvalid, d.Message}}
 	case f.loose(path):
-		return []action{{path, HeldNeeds, "needs " + needs + ", which does not come into force"}}
+		return []action{{path, schema.HeldNeeds, "needs " + needs + ", which does not come into force"}}
 	case f.yields(path):
-		return []action{{path, HeldNeeds, "needs " + needs + ", which is not as it was"}}
+		return []action{{path, schema.HeldNeeds, "needs " + needs + ", which is not as it was"}}
 	}
 	for _, need := range slices.Concat(r.Needs[path], f.before.uses(path)) {
 		switch {
 		case !f.loose(need):
 		case f.was[need] != nil:
-			out = append(out, action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and needs it as it was"})
+			out = append(out, action{need, schema.HeldNeeds, namedFor(need, path)[0] + " is in force and needs it as it was"})
 		default:
-			out = append(out, action{need, HeldNeeds, namedFor(need, path)[0] + " is in force and cannot stand beside it"})
+			out = append(out, action{need, schema.HeldNeeds, namedFor(need, path)[0] + " is in force and cannot stand beside it"})
 		}
 	}
 	return out

@@ -44,9 +44,9 @@ func TestUnreadableTenantStaysInForce(t *testing.T) {
 		require.Equal(rt, contents(rt, want.Snapshot), contents(rt, got.Snapshot))
 		require.Equal(rt, []string{part}, got.Main.Unreadable, "the unreadable part is reported")
 
-		i := slices.IndexFunc(got.Held, func(h estate.Held) bool { return h.File == part })
+		i := slices.IndexFunc(got.Held, func(h schema.Held) bool { return h.File == part })
 		require.GreaterOrEqual(rt, i, 0)
-		require.Equal(rt, estate.HeldUnreadable, got.Held[i].Reason)
+		require.Equal(rt, schema.HeldUnreadable, got.Held[i].Reason)
 		require.Equal(rt, schema.Key{Kind: schema.KindTenant, Name: "physics"}, got.Held[i].Key)
 		require.Equal(rt, slices.Concat(want.Held, got.Held[i:i+1]), slices.Concat(got.Held[:i], got.Held[i+1:], got.Held[i:i+1]))
 		require.Equal(rt, hash(rt, estate.Files(previous), part), got.Replace[part])

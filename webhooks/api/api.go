@@ -32,7 +32,7 @@ type View struct {
 	Main, InForce string // commits: the decided commit of main, and the one in force
 	Desired       *schema.Desired
 	Effective     *schema.Effective
-	Held          []plan.Held
+	Held          []schema.Held
 	Units         plan.Memory
 	Things        map[schema.Key]*plan.ThingStatus
 	// Dates returns when a document was created, and when it was changed to this blob,

@@ -80,7 +80,7 @@ func viewOf(t testing.TB, files map[string]string) View {
 	}
 	return View{
 		Main: strings.Repeat("a", 40), InForce: strings.Repeat("b", 40), Desired: d, Effective: policy.Evaluate(d),
-		Held: []plan.Held{{Key: train, File: "tenants/physics/projects/lattice/instances/train.yaml", Reason: "denied", Message: "nobody with apps.instance.update agrees"}},
+		Held: []schema.Held{{Key: train, File: "tenants/physics/projects/lattice/instances/train.yaml", Reason: "denied", Message: "nobody with apps.instance.update agrees"}},
 		Units: plan.Remember(
 			&plan.Status{
 				Key: train, Phase: plan.PhaseRunning, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project",

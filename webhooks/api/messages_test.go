@@ -38,7 +38,7 @@ func sayingWorld(t *testing.T, what string) *world {
 		if key.IsZero() {
 			continue
 		}
-		v.Held = append(v.Held, plan.Held{Key: key, File: path, Reason: "needs", Message: what})
+		v.Held = append(v.Held, schema.Held{Key: key, File: path, Reason: "needs", Message: what})
 		switch key.Kind {
 		case schema.KindInstance, schema.KindSharedRuntime:
 			units = append(units, &plan.Status{

@@ -18,7 +18,7 @@ type reading struct {
 	tenant  string
 	project string
 	sight
-	held map[schema.Key]plan.Held // built at the first use
+	held map[schema.Key]schema.Held // built at the first use
 }
 
 // id is the id of a resource, as in events.
@@ -58,7 +58,7 @@ func (r *reading) holding() {
 	if r.held != nil {
 		return
 	}
-	r.held = make(map[schema.Key]plan.Held, len(r.Held))
+	r.held = make(map[schema.Key]schema.Held, len(r.Held))
 	for _, h := range r.Held {
 		r.held[h.Key] = h
 	}

@@ -23,8 +23,8 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
+	"berth/schema"
 	"berth/schema/audit"
-	schemaestate "berth/schema/estate"
 	"berth/webhooks/github/githubtest"
 )
 
@@ -295,7 +295,7 @@ func TestMergeWithoutPermissionIsHeld(t *testing.T) {
 	pull, _ = g.open(viewer, gittest.Commit{Message: "one more", Files: trainOf(2)})
 	g.check(pull, "failure")
 	g.mergeAs(pull, githubtest.Squash, projectAdmin, "") // the merging user has no proven authorship of the change
-	held := map[string]string{path: schemaestate.HeldUnauthorised}
+	held := map[string]string{path: schema.HeldUnauthorised}
 	require.Equal(t, held, g.held())
 	g.comment(pull, "held", "apps.instance.update", projectAdmin)
 	r := g.audited(path)[1]
@@ -350,7 +350,7 @@ func TestDirectPushIsHeld(t *testing.T) {
 
 	g.decided()
 	g.until("running", labtest.Assembly, running)
-	require.Equal(t, map[string]string{pathOf(t, labtest.Train): schemaestate.HeldUnauthorised}, g.held())
+	require.Equal(t, map[string]string{pathOf(t, labtest.Train): schema.HeldUnauthorised}, g.held())
 	tree, err := g.status()
 	require.NoError(t, err)
 	require.Nil(t, tree.Units.Get(labtest.Train))
@@ -382,7 +382,7 @@ func TestBreakGlassNeedsTheAuthor(t *testing.T) {
 			pull, _ := g.open(superadmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 			g.check(pull, "failure")
 			g.mergeAs(pull, method, projectAdmin, "train\n\nBreak-Glass: it is late")
-			require.Equal(t, map[string]string{path: schemaestate.HeldUnauthorised}, g.held())
+			require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, g.held())
 
 			pull, _ = g.open(superadmin, gittest.Commit{Message: "train\n\nBreak-Glass: nobody else is awake", Files: trainOf(2)})
 			g.check(pull, "success")
@@ -449,7 +449,7 @@ func TestPermissionsComeFromTheBase(t *testing.T) {
 	pull, _ := g.open(viewer, gittest.Commit{Message: "me too", Files: both})
 	g.check(pull, "failure")
 	g.mergeAs(pull, githubtest.Merge, viewer, "")
-	require.Equal(t, map[string]string{rolesOfTheLab: schemaestate.HeldUnauthorised, train: schemaestate.HeldUnauthorised}, g.held())
+	require.Equal(t, map[string]string{rolesOfTheLab: schema.HeldUnauthorised, train: schema.HeldUnauthorised}, g.held())
 	pull, _ = g.open(viewer, gittest.Commit{Message: "again", Files: trainOf(2)})
 	g.check(pull, "failure")
 
@@ -461,7 +461,7 @@ func TestPermissionsComeFromTheBase(t *testing.T) {
 	g.mergeAs(pull, githubtest.Merge, tenantOwner, "")
 	held := g.held()
 	require.NotContains(t, held, policy)
-	require.Equal(t, schemaestate.HeldDenied, held[train])
+	require.Equal(t, schema.HeldDenied, held[train])
 	pull, _ = g.open(tenantOwner, gittest.Commit{Message: "words", Files: map[string]string{"README.md": "words\n"}})
 	require.Contains(t, g.check(pull, "success"), "`physics.lattice/train` was held and comes into force with the next merge")
 	g.mergeAs(pull, githubtest.Merge, tenantOwner, "")
@@ -477,7 +477,7 @@ func TestSwitchedOffFeaturesAreHeld(t *testing.T) {
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	require.Contains(t, g.check(pull, "failure"), "are switched off by features.")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
-	require.Equal(t, map[string]string{pathOf(t, labtest.Train): schemaestate.HeldDenied}, g.held())
+	require.Equal(t, map[string]string{pathOf(t, labtest.Train): schema.HeldDenied}, g.held())
 
 	g.stop()
 	config, err := os.ReadFile(g.path)

@@ -39,7 +39,7 @@ type Explanation struct {
 	// force is explained, if there is one.
 	InForceOnly bool            `json:"in_force_only,omitempty"`
 	Status      *ResourceStatus `json:"status,omitempty"` // on berth/status; nil: missing, or nothing is recorded
-	Held        []plan.Held     `json:"held,omitempty"`   // changes of it on main that are not in force
+	Held        []schema.Held   `json:"held,omitempty"`   // changes of it on main that are not in force
 	policy.Explanation
 }
 

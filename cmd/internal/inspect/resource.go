@@ -29,7 +29,7 @@ type Resource struct {
 	Invalid  bool            `json:"invalid,omitempty"`  // the document is not YAML
 	Document json.RawMessage `json:"document,omitempty"` // absent: it was deleted, and the resource is not yet
 	Status   *ResourceStatus `json:"status,omitempty"`   // absent: nothing is recorded
-	Held     []plan.Held     `json:"held,omitempty"`     // changes of it on main that are not in force
+	Held     []schema.Held   `json:"held,omitempty"`     // changes of it on main that are not in force
 	UsedBy   []string        `json:"used_by,omitempty"`  // of a node: the instances with a member on it
 
 	text string // of the document

@@ -74,7 +74,7 @@ func thingStatus(s *plan.ThingStatus) ResourceStatus {
 }
 
 // addHeld adds that a change of the instance is held, unless a condition has it.
-func (r *ResourceStatus) addHeld(held []plan.Held) {
+func (r *ResourceStatus) addHeld(held []schema.Held) {
 	if len(held) > 0 && conditionOf(r.Conditions, "Authorized").Status != "False" {
 		r.Why = cli.Join("held: "+held[0].Message, r.Why)
 	}
@@ -160,9 +160,9 @@ func (r *ResourceStatus) nodes() string {
 }
 
 // heldOf returns the held changes of a document, including those of its tenant.
-func heldOf(held []plan.Held, key schema.Key) []plan.Held {
+func heldOf(held []schema.Held, key schema.Key) []schema.Held {
 	path, err := key.Path()
-	return slices.DeleteFunc(slices.Clone(held), func(h plan.Held) bool {
+	return slices.DeleteFunc(slices.Clone(held), func(h schema.Held) bool {
 		return h.Key != key && (err != nil || path != h.File && !strings.HasPrefix(path, h.File+"/"))
 	})
 }

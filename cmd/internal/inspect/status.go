@@ -12,7 +12,6 @@ import (
 	"berth/cmd/internal/localestate"
 	"berth/reconciler"
 	"berth/reconciler/decide"
-	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/estate"
 )
@@ -28,7 +27,7 @@ type Overview struct {
 	Frozen       string           `json:"frozen,omitempty"`    // why synchronization is frozen
 	Instances    []ResourceStatus `json:"instances"`
 	Resources    []ResourceStatus `json:"resources"` // of other kinds
-	Held         []plan.Held      `json:"held"`
+	Held         []schema.Held    `json:"held"`
 	HeldMore     int              `json:"held_more,omitempty"` // held documents that Held leaves out
 	Remarks      []string         `json:"remarks,omitempty"`   // on repositories of tenants
 	Warnings     []string         `json:"warnings,omitempty"`  // unreadable parts of the status
@@ -43,7 +42,7 @@ func (l *Repository) Overview(ctx context.Context) (*Overview, error) {
 	rev := tree.Revision
 	r := &Overview{
 		Format: "berth.status/v1", Commit: l.status, ConfigCommit: rev.Commit, InForce: rev.InForce, Frozen: rev.Frozen,
-		Instances: []ResourceStatus{}, Resources: []ResourceStatus{}, Held: append([]plan.Held{}, rev.Held...), HeldMore: rev.HeldMore,
+		Instances: []ResourceStatus{}, Resources: []ResourceStatus{}, Held: append([]schema.Held{}, rev.Held...), HeldMore: rev.HeldMore,
 		Remarks: rev.Notices, Warnings: tree.Warnings,
 	}
 	if tree.Unread != "" {

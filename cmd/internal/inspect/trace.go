@@ -43,9 +43,9 @@ type tracedCommit struct {
 }
 
 type tracedDecision struct {
-	Commit string      `json:"commit"`         // of berth/in-force
-	With   string      `json:"with,omitempty"` // the newest commit of main that it was decided with, if another
-	Held   []plan.Held `json:"held,omitempty"`
+	Commit string        `json:"commit"`         // of berth/in-force
+	With   string        `json:"with,omitempty"` // the newest commit of main that it was decided with, if another
+	Held   []schema.Held `json:"held,omitempty"`
 }
 
 type tracedStatus struct {

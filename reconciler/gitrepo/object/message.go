@@ -1,10 +1,9 @@
 package object
 
 import (
+	"berth/schema"
 	"fmt"
 	"strings"
-
-	"berth/reconciler/plan"
 )
 
 // Names of the trailers in every commit on berth/status and berth/in-force
@@ -32,6 +31,6 @@ func Trailers(config string, correlation []string, epoch uint64) string {
 }
 
 // HeldLine returns a held document as one line of text.
-func HeldLine(h plan.Held) string {
+func HeldLine(h schema.Held) string {
 	return OneLine(fmt.Sprintf("%s (%s): %s", h.File, h.Reason, h.Message), MaxLine)
 }
