@@ -77,7 +77,6 @@ type Op struct {
 	Run     *Run        `json:"run,omitempty"`
 	User    *User       `json:"user,omitempty"`
 	WaitTCP *WaitTCP    `json:"wait_tcp,omitempty"`
-	Ledger  *Ledger     `json:"ledger,omitempty"`
 	Info    *Info       `json:"info,omitempty"`
 	// Preflight has no result; it fails with code foreign.
 	Preflight *Preflight `json:"preflight,omitempty"`
@@ -93,7 +92,6 @@ type Result struct {
 	Stats   []FileStat     `json:"stats,omitempty"`
 	Names   []string       `json:"names,omitempty"` // List
 	Service *ServiceStatus `json:"service,omitempty"`
-	Ledger  []LedgerEntry  `json:"ledger,omitempty"`
 	Info    *HostInfo      `json:"info,omitempty"`
 }
 
@@ -234,21 +232,6 @@ type User struct {
 type WaitTCP struct {
 	Address   string `json:"address"` // host:port
 	TimeoutMS int    `json:"timeout_ms"`
-}
-
-// Ledger writes or reads the host's ledger of operations.
-type Ledger struct {
-	Begin bool   `json:"begin,omitempty"` // intent of the stamp's action
-	End   string `json:"end,omitempty"`   // outcome of the stamp's action: done, failed
-	Find  string `json:"find,omitempty"`  // entries of this action id
-}
-
-// LedgerEntry is a line of the ledger, without contents.
-type LedgerEntry struct {
-	Seq   uint64    `json:"seq"`
-	At    time.Time `json:"at"`
-	Stamp Stamp     `json:"stamp"`
-	Op    string    `json:"op"` // begin, end:done, end:failed, or a summary of an effect
 }
 
 // Info queries the host and its helper.

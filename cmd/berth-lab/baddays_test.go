@@ -425,7 +425,7 @@ func secondDaemon(s *scene) {
 	s.repaired("dev-gpu-1")
 	node, _ := s.lab.Node("dev-gpu-1")
 	host := s.hosts.Host(plan.Member{Node: node.Name, Address: node.Address})
-	intent := runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}
+	intent := runtimes.Op{Remove: &runtimes.Remove{Path: profile.InstanceDir + "/none"}}
 	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: epoch, ActionID: "test"}, intent)
 	require.ErrorIs(s, err, runtimes.ErrStaleEpoch)
 	_, err = host.Do(s.Context(), runtimes.Stamp{Epoch: s.tree().Revision.Epoch, Leader: s.tree().Revision.Leader, ActionID: "test"}, intent)

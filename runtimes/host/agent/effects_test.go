@@ -39,10 +39,9 @@ func TestEarlierEpochIsRefused(t *testing.T) {
 	require.Equal(t, "refused", at(0, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "true", "x"}}}).Code)
 	require.Nil(t, at(5, write(path, "five")))
 	require.Equal(t, agent.CodeStaleEpoch, at(4, write(path, "four")).Code)
-	require.Equal(t, agent.CodeStaleEpoch, at(4, runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}}).Code)
 	require.Nil(t, at(4, read(path)))
 	require.Nil(t, at(5, write(path, "five again")))
-	require.Nil(t, at(7, runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}))
+	require.Nil(t, at(7, f.effect()))
 	require.Equal(t, agent.CodeStaleEpoch, at(6, sleep("0")).Code)
 	require.Equal(t, uint64(7), f.one2(runtimes.Op{Info: &runtimes.Info{}}).Info.Epoch)
 
@@ -64,7 +63,6 @@ func TestEpochHasOneLeader(t *testing.T) {
 	require.Empty(t, code(5, "first"))
 	require.Equal(t, agent.CodeStaleEpoch, code(5, "other"))
 	require.Equal(t, agent.CodeStaleEpoch, code(5, ""), "a daemon that names no leader")
-	require.Equal(t, agent.CodeStaleEpoch, f.ask(runtimes.Stamp{Epoch: 5, Leader: "other"}, runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}}).Fault.Code)
 	require.Contains(t, f.ask(runtimes.Stamp{Epoch: 5, Leader: "other"}, write(path, "x")).Fault.Message, "epoch 5 belongs to another leader")
 	require.Empty(t, code(5, "first"))
 	require.Empty(t, code(6, "other"))
@@ -190,29 +188,51 @@ func TestEpochIsSharedAndBounded(t *testing.T) {
 	require.Less(t, time.Since(begun), time.Second)
 }
 
+// effect is an operation that is recorded and changes nothing.
+func (f *far) effect() runtimes.Op {
+	return runtimes.Op{Remove: &runtimes.Remove{Path: f.path("open", "none")}}
+}
+
+// ledger returns the valid entries of an action in both files, oldest first.
+func (f *far) ledger(action string) []agent.LedgerEntry {
+	f.Helper()
+	var found []agent.LedgerEntry
+	for _, file := range []string{"ledger.jsonl.1", "ledger.jsonl"} {
+		data, err := os.ReadFile(filepath.Join(f.state, file))
+		if !os.IsNotExist(err) {
+			require.NoError(f, err)
+		}
+		for line := range strings.Lines(string(data)) {
+			var e agent.LedgerEntry
+			if json.Unmarshal([]byte(line), &e) == nil && e.Stamp.ActionID == action {
+				found = append(found, e)
+			}
+		}
+	}
+	return found
+}
+
 func TestLedger(t *testing.T) {
 	f := newFar(t)
 	find := func(action string) []string {
 		var ops []string
-		for _, e := range f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: action}}).Ledger {
-			require.Equal(t, action, e.Stamp.ActionID)
+		for _, e := range f.ledger(action) {
 			ops = append(ops, e.Op)
 		}
 		return ops
 	}
 	path := f.path("open", "a")
-	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}, write(path, "canary-content"), read(path),
+	f.do(write(path, "canary-content"), read(path),
 		runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "cat"}, Stdin: []byte("canary-stdin")}},
-		runtimes.Op{Secret: &runtimes.MakeSecret{Path: f.path("open", "s"), Bytes: 16, Mode: 0o400}},
-		runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
-	want := []string{"begin", "write " + path, "run sh -c cat", "make secret " + f.path("open", "s"), "end:done"}
+		runtimes.Op{Secret: &runtimes.MakeSecret{Path: f.path("open", "s"), Bytes: 16, Mode: 0o400}})
+	want := []string{"write " + path, "run sh -c cat", "make secret " + f.path("open", "s")}
 	require.Equal(t, want, find("action-1"))
 	require.Empty(t, find("action-2"))
 
-	// What was stopped says where, and its end is not recorded as done.
+	// An interrupted batch records where it stopped.
 	stamp := f.stamp()
 	stamp.ActionID = "action-3"
-	r := f.ask(stamp, write(path, "x"), write("/etc/passwd", "x"), sleep("0"), runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
+	r := f.ask(stamp, write(path, "x"), write("/etc/passwd", "x"), sleep("0"))
 	require.Equal(t, "refused", r.Fault.Code)
 	require.Equal(t, "write /etc/passwd", r.Fault.Op)
 	require.Len(t, r.Results, 1)
@@ -228,14 +248,10 @@ func TestLedger(t *testing.T) {
 
 	// A truncated line neither hides nor renumbers the next entries.
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "ledger.jsonl"), append(all, `{"seq":99,"at":"20`...), 0o600))
-	f.do(runtimes.Op{Ledger: &runtimes.Ledger{End: "failed"}})
-	entries := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger
-	require.Equal(t, append(want, "end:failed"), find("action-1"))
-	require.Equal(t, uint64(10), entries[len(entries)-1].Seq)
-
-	f.fails("invalid", runtimes.Op{Ledger: &runtimes.Ledger{}})
-	f.fails("invalid", runtimes.Op{Ledger: &runtimes.Ledger{End: "perhaps"}})
-	f.fails("invalid", runtimes.Op{Ledger: &runtimes.Ledger{Begin: true, Find: "x"}})
+	f.do(f.effect())
+	entries := f.ledger("action-1")
+	require.Equal(t, append(want, "remove "+f.path("open", "none")), find("action-1"))
+	require.Equal(t, uint64(8), entries[len(entries)-1].Seq)
 }
 
 // Concurrent writers number entries without gaps, and the ledger stays bounded.
@@ -246,12 +262,12 @@ func TestLedgerIsNumberedAndRotated(t *testing.T) {
 		a := f.again()
 		wait.Go(func() {
 			for range 25 {
-				f.askOf(a, f.stamp(), runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+				f.askOf(a, f.stamp(), f.effect())
 			}
 		})
 	}
 	wait.Wait()
-	for i, e := range f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger {
+	for i, e := range f.ledger("action-1") {
 		require.Equal(t, uint64(i+1), e.Seq)
 	}
 	name := filepath.Join(f.state, "ledger.jsonl")
@@ -259,9 +275,9 @@ func TestLedgerIsNumberedAndRotated(t *testing.T) {
 	require.NoError(t, err)
 	filler := strings.Repeat(" ", 1000) + "\n"
 	require.NoError(t, os.WriteFile(name, []byte(strings.Repeat(filler, 4200)+string(data)), 0o600))
-	f.do(runtimes.Op{Ledger: &runtimes.Ledger{End: "done"}})
-	found := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger
-	require.Len(t, found, 101, "the older file is searched too")
+	f.do(f.effect())
+	found := f.ledger("action-1")
+	require.Len(t, found, 101, "the older file is kept")
 	require.Equal(t, uint64(101), found[100].Seq)
 	st, err := os.Stat(name)
 	require.NoError(t, err)
@@ -272,7 +288,7 @@ func TestLedgerIsNumberedAndRotated(t *testing.T) {
 func TestLastLedgerNumberIsFound(t *testing.T) {
 	f := newFar(t)
 	name := filepath.Join(f.state, "ledger.jsonl")
-	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+	f.do(f.effect())
 	first, err := os.ReadFile(name)
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(name, append(first, strings.Repeat("x", 100<<10)+"\n"...), 0o600))
@@ -281,13 +297,13 @@ func TestLastLedgerNumberIsFound(t *testing.T) {
 
 	require.NoError(t, os.WriteFile(name+".1", first, 0o600))
 	require.NoError(t, os.Remove(name))
-	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
-	found := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "action-1"}}).Ledger
+	f.do(f.effect())
+	found := f.ledger("action-1")
 	require.Equal(t, uint64(2), found[len(found)-1].Seq)
 	// A first entry that a crash cut off numbers nothing.
 	require.NoError(t, os.Remove(name+".1"))
 	require.NoError(t, os.WriteFile(name, []byte(`{"seq":1,"at`), 0o600))
-	f.do(runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+	f.do(f.effect())
 }
 
 // The next number follows the highest valid one in both files.
@@ -322,8 +338,8 @@ func TestLedgerNumbersNeverRepeatOrOverflow(t *testing.T) {
 			stamp := f.stamp()
 			stamp.ActionID = "next"
 			for i := range uint64(3) {
-				require.Nil(t, f.ask(stamp, runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}}).Fault)
-				found := f.one(runtimes.Op{Ledger: &runtimes.Ledger{Find: "next"}}).Ledger
+				require.Nil(t, f.ask(stamp, f.effect()).Fault)
+				found := f.ledger("next")
 				require.Len(t, found, int(i)+1)
 				require.Equal(t, c.want+i, found[i].Seq)
 			}
@@ -344,7 +360,7 @@ func TestStampsAreBounded(t *testing.T) {
 	for _, hostile := range []string{strings.Repeat("a", 201), "a\nb", "a b", "é", "\x00"} {
 		for i, stamp := range []runtimes.Stamp{{Commit: hostile}, {CorrelationID: hostile}, {ActionID: hostile}, {Verb: hostile}, {Leader: hostile}} {
 			stamp.Epoch = 1
-			r := f.ask(stamp, runtimes.Op{Ledger: &runtimes.Ledger{Begin: true}})
+			r := f.ask(stamp, f.effect())
 			require.NotNil(t, r.Fault, "%d %q", i, hostile)
 			require.Equal(t, "invalid", r.Fault.Code)
 		}

@@ -1,7 +1,6 @@
 package agent
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -17,13 +16,20 @@ import (
 )
 
 const (
-	maxLedger  = 4 << 20 // bytes of a ledger file; there are at most two
-	maxEntry   = 8 << 10 // bytes of a line
-	maxEntries = 1000    // entries that find returns: the latest
+	maxLedger = 4 << 20 // bytes of a ledger file; there are at most two
+	maxEntry  = 8 << 10 // bytes of a line
 	// maxSeq is the largest number of an entry, as JSON readers may round larger
 	// ones. An entry with a larger number is damaged.
 	maxSeq = 1<<53 - 1
 )
+
+// LedgerEntry is a line of the ledger, without contents.
+type LedgerEntry struct {
+	Seq   uint64         `json:"seq"`
+	At    time.Time      `json:"at"`
+	Stamp runtimes.Stamp `json:"stamp"`
+	Op    string         `json:"op"` // a summary of an effect, or "stopped at" one with the code of its fault
+}
 
 // ledger is the host's record of operations.
 type ledger struct{ state stateDir }
@@ -72,7 +78,7 @@ func (l ledger) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	}
 	for _, op := range ops {
 		seq++
-		e := runtimes.LedgerEntry{Seq: seq, At: time.Now().UTC(), Stamp: stamp, Op: op}
+		e := LedgerEntry{Seq: seq, At: time.Now().UTC(), Stamp: stamp, Op: op}
 		if err := WriteLine(&lines, e); err != nil {
 			return ioFault(name, err)
 		}
@@ -124,7 +130,7 @@ func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 	}
 	whole = size == 0 || tail[len(tail)-1] == '\n'
 	for line := range bytes.SplitSeq(tail, []byte("\n")) {
-		var e runtimes.LedgerEntry
+		var e LedgerEntry
 		if json.Unmarshal(line, &e) == nil && e.Seq > seq && e.Seq <= maxSeq {
 			seq = e.Seq
 		}
@@ -133,42 +139,4 @@ func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 		return 0, 0, false, errors.New("no valid entry at its end to number the next one; move the file away")
 	}
 	return size, seq, whole, nil
-}
-
-// find returns the latest entries of an action, oldest first. It skips truncated
-// lines.
-func (l ledger) find(action string) ([]runtimes.LedgerEntry, error) {
-	var found []runtimes.LedgerEntry
-	quoted, err := json.Marshal(action)
-	if err != nil {
-		return nil, invalid("action id: %v", err)
-	}
-	for _, name := range []string{l.name() + ".1", l.name()} {
-		f, err := os.Open(name)
-		if os.IsNotExist(err) {
-			continue
-		}
-		if err != nil {
-			return nil, ioFault(name, err)
-		}
-		r := bufio.NewReaderSize(f, maxEntry)
-		for {
-			line, err := r.ReadSlice('\n')
-			if errors.Is(err, bufio.ErrBufferFull) {
-				continue // longer than any entry
-			}
-			if err != nil {
-				break
-			}
-			var e runtimes.LedgerEntry
-			if bytes.Contains(line, quoted) && json.Unmarshal(line, &e) == nil && e.Stamp.ActionID == action {
-				if len(found) == maxEntries {
-					found = found[1:]
-				}
-				found = append(found, e)
-			}
-		}
-		_ = f.Close()
-	}
-	return found, nil
 }

@@ -182,8 +182,6 @@ func MayEffect(op runtimes.Op) bool {
 		return false
 	case op.Service != nil:
 		return op.Service.Verb != "state"
-	case op.Ledger != nil:
-		return op.Ledger.Find == ""
 	}
 	return true
 }
@@ -226,12 +224,6 @@ func Summary(op runtimes.Op) string {
 		return fmt.Sprintf("make account %s, uid %d", plain(op.User.Name), op.User.UID)
 	case op.WaitTCP != nil:
 		return "wait for " + plain(op.WaitTCP.Address)
-	case op.Ledger != nil && op.Ledger.Begin:
-		return "begin"
-	case op.Ledger != nil && op.Ledger.End != "":
-		return "end:" + plain(op.Ledger.End)
-	case op.Ledger != nil:
-		return "find in ledger " + plain(op.Ledger.Find)
 	case op.Info != nil:
 		return "info"
 	}

@@ -71,9 +71,6 @@ func sizeOf(r runtimes.Result) int {
 	for _, st := range r.Stats {
 		n += len(st.Path) + len(st.SHA256) + words
 	}
-	for _, e := range r.Ledger {
-		n += len(e.Op) + len(e.Stamp.Commit) + len(e.Stamp.CorrelationID) + len(e.Stamp.ActionID) + len(e.Stamp.Verb) + len(e.Stamp.Leader) + 2*words
-	}
 	return n
 }
 
@@ -87,7 +84,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	resp := Response{ID: req.ID}
 	effects := a.effects(req.Ops)
 	if len(effects) == 0 {
-		resp.Results, resp.Fault = a.doAll(ctx, req)
+		resp.Results, resp.Fault = a.doAll(ctx, req.Ops)
 		return resp
 	}
 	leave, err := a.leaders.enter(ctx, req.Stamp)
@@ -104,7 +101,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	if err := a.paths.claim(ctx, req.Ops); err != nil {
 		resp.Fault = faultOf(err)
 	} else {
-		resp.Results, resp.Fault = a.doAll(ctx, req)
+		resp.Results, resp.Fault = a.doAll(ctx, req.Ops)
 		// The error does not matter: a recorded path that is gone does no harm.
 		defer func() { _ = a.paths.dropMissing(context.WithoutCancel(ctx), req.Ops) }()
 	}
@@ -115,13 +112,11 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	return resp
 }
 
-// effects summarizes the operations that have an effect. It leaves out outcomes,
-// which are recorded after the operations before them.
+// effects summarizes the operations that have an effect.
 func (a *Agent) effects(ops []runtimes.Op) []string {
 	var list []string
 	for _, op := range ops {
-		outcome := op.Ledger != nil && !op.Ledger.Begin
-		if MayEffect(op) && !outcome && (op.Run == nil || !a.allow.reads(op.Run)) {
+		if MayEffect(op) && (op.Run == nil || !a.allow.reads(op.Run)) {
 			list = append(list, Summary(op))
 		}
 	}
@@ -129,10 +124,10 @@ func (a *Agent) effects(ops []runtimes.Op) []string {
 }
 
 // doAll does operations until one fails, and returns the results of those before it.
-func (a *Agent) doAll(ctx context.Context, req Request) (results []runtimes.Result, fault *Fault) {
+func (a *Agent) doAll(ctx context.Context, ops []runtimes.Op) (results []runtimes.Result, fault *Fault) {
 	size := 0
-	for _, op := range req.Ops {
-		res, err := a.do(ctx, req.Stamp, op)
+	for _, op := range ops {
+		res, err := a.do(ctx, op)
 		if size += sizeOf(res); err == nil && size > maxResults {
 			err = invalid("the results of one request are more than %d bytes", maxResults)
 		}
@@ -144,7 +139,7 @@ func (a *Agent) doAll(ctx context.Context, req Request) (results []runtimes.Resu
 	return results, nil
 }
 
-func (a *Agent) do(ctx context.Context, stamp runtimes.Stamp, op runtimes.Op) (runtimes.Result, error) {
+func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error) {
 	if ctx.Err() != nil {
 		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: "not started: the request timed out before it"}
 	}
@@ -180,31 +175,10 @@ func (a *Agent) do(ctx context.Context, stamp runtimes.Stamp, op runtimes.Op) (r
 		return a.users.do(ctx, op.User)
 	case op.WaitTCP != nil:
 		return waitTCP(ctx, a.etc, op.WaitTCP)
-	case op.Ledger != nil:
-		return a.outcome(ctx, stamp, op.Ledger)
 	case op.Info != nil:
 		return a.info()
 	}
 	return runtimes.Result{}, invalid("the operation has no field set")
-}
-
-// outcome does a ledger operation.
-func (a *Agent) outcome(ctx context.Context, stamp runtimes.Stamp, op *runtimes.Ledger) (res runtimes.Result, err error) {
-	switch {
-	case op.Begin && op.End == "" && op.Find == "": // recorded with the effects of its request
-	case !op.Begin && (op.End == "done" || op.End == "failed") && op.Find == "":
-		leave, err := a.leaders.enter(ctx, stamp)
-		if err != nil {
-			return res, err
-		}
-		defer leave()
-		return res, a.ledger.record(ctx, stamp, "end:"+op.End)
-	case !op.Begin && op.End == "" && op.Find != "":
-		res.Ledger, err = a.ledger.find(op.Find)
-	default:
-		return res, invalid("a ledger operation is begin, end with done or failed, or find")
-	}
-	return res, err
 }
 
 func (a *Agent) info() (runtimes.Result, error) {
