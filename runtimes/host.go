@@ -230,7 +230,7 @@ type User struct {
 
 // WaitTCP waits until a port of this host accepts connections.
 type WaitTCP struct {
-	Address   string `json:"address"` // host:port
+	Address   string `json:"address"` // IP address and port
 	TimeoutMS int    `json:"timeout_ms"`
 }
 

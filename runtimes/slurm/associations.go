@@ -47,9 +47,14 @@ func names(users []schema.UnixUser) []string {
 	return out
 }
 
+// listOp lists the users with an account in slurmdbd.
+func (c associations) listOp() runtimes.Op {
+	return c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "account="+account, "format=user")
+}
+
 // inDatabase returns the users of the cluster in slurmdbd.
 func (c associations) inDatabase(ctx context.Context) ([]string, error) {
-	res, err := c.runChecked(ctx, c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "account="+account, "format=user"))
+	res, err := c.runChecked(ctx, c.listOp())
 	if err != nil {
 		return nil, err
 	}
@@ -111,8 +116,7 @@ func (c associations) add(ctx context.Context) error {
 	}
 	// One call for all, as each takes a third of a second.
 	add := c.cli("sacctmgr", "-i", "add", "user", strings.Join(missing, ","), "account="+account, "cluster="+c.stack.Cluster, "defaultaccount="+account)
-	list := c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "account="+account, "format=user")
-	res, err := c.do(ctx, add, list)
+	res, err := c.do(ctx, add, c.listOp())
 	if err != nil {
 		return err
 	}

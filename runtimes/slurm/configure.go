@@ -27,17 +27,10 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	c.rec.Unit = *after
 	c.rec.Gres = c.devices.gresLines(ctx, after)
 
-	if err := c.associations.add(ctx); err != nil {
-		return err
-	}
-	if err := c.files.replace(ctx); err != nil {
-		return err
-	}
-	if err := c.associations.remove(ctx); err != nil {
-		return err
-	}
-	if err := c.associations.await(ctx); err != nil {
-		return err
+	for _, step := range []func(context.Context) error{c.associations.add, c.files.replace, c.associations.remove, c.associations.await} {
+		if err := step(ctx); err != nil {
+			return err
+		}
 	}
 	c.rec.People = nil
 	return c.save(ctx)
@@ -180,9 +173,7 @@ func (c configFiles) activate(ctx context.Context, todo owed) error {
 		}
 	}
 	if todo.Restart || todo.Reconfigure || todo.Settle { // a start does not push the configuration to running nodes
-		if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
-			return err
-		}
+		return c.daemons.reconfigure(ctx)
 	}
 	return c.daemons.await(ctx)
 }
@@ -274,4 +265,23 @@ func (c configFiles) closePartitions(ctx context.Context, after []byte) error {
 		c.rec.reopen(partitionTarget(p))
 	}
 	return nil
+}
+
+// writeGres does first, writes gres.conf from the record, and makes the controller
+// read it.
+func (c configFiles) writeGres(ctx context.Context, first ...runtimes.Op) error {
+	gres, err := renderGresConf(c.rec.Gres)
+	if err != nil {
+		return err
+	}
+	ops := append(first, writeOp(c.stack.Etc()+"/gres.conf", file{gres, 0o644, ""}), c.cli("scontrol", "show", "config"))
+	res, err := c.do(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	written, config := res[len(res)-2], res[len(res)-1]
+	if !written.Changed && hashMatches(config) {
+		return nil
+	}
+	return c.daemons.reconfigure(ctx)
 }

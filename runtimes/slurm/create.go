@@ -37,9 +37,8 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.daemons.makeDatabase(ctx); err != nil {
 		return err
 	}
-	assocs := c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "format=user")
 	load := c.cli("sacctmgr", "-i", "load", "file="+c.stack.Accounts())
-	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"), c.daemons.waitSlurmdbd(), load, c.service(profile.Slurmctld, "start"), assocs)
+	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"), c.daemons.waitSlurmdbd(), load, c.service(profile.Slurmctld, "start"), c.associations.listOp())
 	if err != nil {
 		return err
 	}

@@ -52,10 +52,7 @@ func (c stackDaemons) start(ctx context.Context) error {
 	// A daemon that was started has read its files; one that already ran may not have.
 	done := owed{Restart: res[2].Changed, Database: res[0].Changed}
 	if c.disk.Owed.Settle {
-		if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
-			return err
-		}
-		if err := c.await(ctx); err != nil {
+		if err := c.reconfigure(ctx); err != nil {
 			return err
 		}
 		if err := c.nodes.reconcile(ctx); err != nil {
@@ -94,6 +91,14 @@ func (c stackDaemons) await(ctx context.Context) error {
 		return err
 	}
 	return c.verifyConfig(ctx)
+}
+
+// reconfigure makes slurmctld and the nodes read their files.
+func (c stackDaemons) reconfigure(ctx context.Context) error {
+	if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
+		return err
+	}
+	return c.await(ctx)
 }
 
 // verifyConfig waits until slurmctld reports the configuration of its file.

@@ -85,25 +85,3 @@ func (c gpuDevices) check(ctx context.Context, m plan.Member) error {
 	}
 	return nil
 }
-
-// writeGres does first, writes gres.conf from the record, and makes the controller
-// read it.
-func (c configFiles) writeGres(ctx context.Context, first ...runtimes.Op) error {
-	gres, err := renderGresConf(c.rec.Gres)
-	if err != nil {
-		return err
-	}
-	ops := append(first, writeOp(c.stack.Etc()+"/gres.conf", file{gres, 0o644, ""}), c.cli("scontrol", "show", "config"))
-	res, err := c.do(ctx, ops...)
-	if err != nil {
-		return err
-	}
-	written, config := res[len(res)-2], res[len(res)-1]
-	if !written.Changed && hashMatches(config) {
-		return nil
-	}
-	if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
-		return err
-	}
-	return c.daemons.await(ctx)
-}

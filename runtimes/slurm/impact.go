@@ -9,11 +9,6 @@ import (
 	"berth/schema"
 )
 
-// Impact implements plan.Rules.
-func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
-	return Rules{}.Impact(verb, member, before, after)
-}
-
 // Rules are the planning rules of this runtime. They need no host.
 type Rules struct{}
 
@@ -63,7 +58,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	case reconfigure:
 		i.Reconfigure, i.Note = true, "running jobs go on"
 	}
-	if !slices.EqualFunc(gpus(before), gpus(after), func(a, b string) bool { return a == b }) {
+	if !slices.Equal(gpus(before), gpus(after)) {
 		i.Reconfigure = true
 	}
 	var gone []string

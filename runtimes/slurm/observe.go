@@ -287,13 +287,8 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	if err != nil {
 		return workerReading{err: err}
 	}
-	w := workerReading{munge: res[1].Service.Running, slurmd: res[2].Service.Running, detail: res[2].Service.Detail}
-	if !res[0].Missing {
-		if err := json.Unmarshal(res[0].Data, &w.record); err != nil {
-			return workerReading{err: fmt.Errorf("host %s: %s: %w", m.Node, workerRecordPath, err)}
-		}
-	}
-	return w
+	rec, err := c.worker(m).readWorker(res[0])
+	return workerReading{err, rec, res[1].Service.Running, res[2].Service.Running, res[2].Service.Detail}
 }
 
 // members returns the state of each member that exists.
@@ -404,9 +399,9 @@ func (v *observation) drift() []plan.Drift {
 			out = append(out, plan.Drift{Member: control.Name, What: "access", Detail: target + " is closed"})
 		}
 	}
-	want := rec.Unit.Instance.Users
-	if set, err := parseSettings(rec.Unit.Instance.Config); err == nil && set.Identity != identityManaged {
-		want = nil
+	want, err := rec.managedUsers()
+	if err != nil {
+		return out // shown above, as files cannot be rendered either
 	}
 	for _, m := range rec.Joined {
 		if w := v.workers[m.Name]; w.err == nil && w.record.Cluster == rec.Cluster && !slices.Equal(w.record.Users, want) {

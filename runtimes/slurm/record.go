@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -103,6 +104,20 @@ func (r *record) encode() []byte { return encode(r) }
 
 func (r *workerRecord) encode() []byte { return encode(r) }
 
+// readWorker parses the record of a worker that was read on s. A missing one is empty.
+func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
+	if res.Missing {
+		return rec, nil
+	}
+	if err = json.Unmarshal(res.Data, &rec); err == nil && rec.Format != workerFormat {
+		err = fmt.Errorf("format is %q, want %s", rec.Format, workerFormat)
+	}
+	if err != nil {
+		return rec, fmt.Errorf("host %s: %s: %w", s.host.Name(), workerRecordPath, err)
+	}
+	return rec, nil
+}
+
 // encode returns v as indented JSON.
 func encode(v any) []byte {
 	raw, err := json.MarshalIndent(v, "", "\t")
@@ -166,6 +181,15 @@ func (r *record) reopen(targets ...string) {
 	for _, t := range targets {
 		delete(r.Closing, t)
 	}
+}
+
+// managedUsers returns the declared users if Berth makes their accounts, or none.
+func (r *record) managedUsers() ([]schema.UnixUser, error) {
+	set, err := parseSettings(r.Unit.Instance.Config)
+	if err != nil || set.Identity != identityManaged {
+		return nil, err
+	}
+	return r.Unit.Instance.Users, nil
 }
 
 // people returns all users who may have an account because of the instance.

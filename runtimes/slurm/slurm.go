@@ -43,6 +43,7 @@ type Timeouts struct {
 
 // Runtime implements runtimes.Runtime.
 type Runtime struct {
+	Rules
 	hosts    runtimes.Hosts
 	timeouts Timeouts
 	now      func() time.Time

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -77,6 +78,11 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 
 func (c *control) writeRecord(rec *record) runtimes.Op {
 	return runtimes.Op{Write: &runtimes.WriteFile{Path: c.stack.Record(), Data: rec.encode(), Mode: 0o600}}
+}
+
+func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runtimes.Op {
+	rec := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node, Users: users}
+	return writeOp(workerRecordPath, file{rec.encode(), 0o600, ""})
 }
 
 func (c *control) save(ctx context.Context) error {

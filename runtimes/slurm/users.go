@@ -5,7 +5,6 @@ import (
 	"berth/runtimes"
 	"berth/schema"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -29,8 +28,7 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 		return err
 	}
 	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
-		mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node, Users: now}
-		return c.drop(ctx, wk, gone, writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}))
+		return c.drop(ctx, wk, gone, c.writeWorkerRecord(m, now))
 	})
 }
 
@@ -115,11 +113,9 @@ func (c hostUsers) unneeded(ctx context.Context, s site, users []schema.UnixUser
 	if err != nil {
 		return nil, err
 	}
-	var rec workerRecord
-	if !res[0].Missing {
-		if err := json.Unmarshal(res[0].Data, &rec); err != nil {
-			return nil, fmt.Errorf("host %s: %s: %w", s.host.Name(), workerRecordPath, err)
-		}
+	rec, err := s.readWorker(res[0])
+	if err != nil {
+		return nil, err
 	}
 	if rec.Cluster != c.stack.Cluster {
 		needed = append(needed, rec.Users...)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 
@@ -136,11 +135,9 @@ func (c workerHosts) start(ctx context.Context, m plan.Member, nodes []node) err
 // render returns the operations that write the files of a worker. A new worker is
 // cleared first.
 func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.Op, error) {
-	mine := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node}
-	if set, err := parseSettings(c.rec.Unit.Instance.Config); err != nil {
+	users, err := c.rec.managedUsers()
+	if err != nil {
 		return nil, err
-	} else if set.Identity == identityManaged {
-		mine.Users = c.rec.Unit.Instance.Users
 	}
 	var ops []runtimes.Op
 	if !owned {
@@ -149,7 +146,7 @@ func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.O
 	}
 	ops = append(ops,
 		dirOp(profile.InstanceDir, 0o755, ""),
-		writeOp(workerRecordPath, file{mine.encode(), 0o600, ""}))
+		c.writeWorkerRecord(m, users))
 	ops = append(ops, makeSharedDirs()[1:]...) // without the configuration, which slurmd fetches
 	return append(ops,
 		ownDirOp(profile.WorkerSpoolDir, 0o755, ""),
@@ -167,12 +164,9 @@ func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) erro
 // owned reports whether the worker belongs to this cluster. A worker of another
 // cluster is an error.
 func (c workerHosts) owned(wk site, res runtimes.Result) (bool, error) {
-	if res.Missing {
-		return false, nil
-	}
-	var rec workerRecord
-	if err := json.Unmarshal(res.Data, &rec); err != nil || rec.Format != workerFormat {
-		return false, fmt.Errorf("host %s: %s is not a worker record (format %q, %v)", wk.host.Name(), workerRecordPath, rec.Format, err)
+	rec, err := wk.readWorker(res)
+	if err != nil || res.Missing {
+		return false, err
 	}
 	if rec.Cluster != c.stack.Cluster {
 		return false, fmt.Errorf("host %s is a worker of %s (cluster %s) and has to leave it first", wk.host.Name(), rec.Key, rec.Cluster)
@@ -191,12 +185,9 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 		_, err := wk.do(ctx, removeEmptyOp(profile.InstanceDir))
 		return err
 	}
-	var rec workerRecord
-	if err := json.Unmarshal(res[0].Data, &rec); err != nil {
-		return fmt.Errorf("host %s: %s: %w", wk.host.Name(), workerRecordPath, err)
-	}
-	if rec.Cluster != c.stack.Cluster {
-		return nil
+	rec, err := wk.readWorker(res[0])
+	if err != nil || rec.Cluster != c.stack.Cluster {
+		return err
 	}
 	ops := []runtimes.Op{c.service(profile.Slurmd, "clear"), c.service(profile.MungedWorker, "clear")}
 	ops = append(ops, removeOps(profile.WorkerFiles())...)

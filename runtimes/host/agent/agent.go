@@ -13,7 +13,7 @@ type Options struct {
 	Profiles []runtimes.Profile
 	// StateDir holds epoch, leader, ledger and the record of accounts. Empty: /var/lib/berth.
 	StateDir string
-	// EtcDir holds passwd, group and hosts. Empty: /etc. With another directory the
+	// EtcDir holds passwd and group. Empty: /etc. With another directory the
 	// agent uses neither the machine's init nor its directory services.
 	EtcDir  string
 	Version string
@@ -30,7 +30,6 @@ type Agent struct {
 	users    users
 	programs programs
 	services services
-	etc      string
 	version  string
 	digest   func() string
 }
@@ -41,8 +40,8 @@ func New(o Options) *Agent {
 	accounts := accountFiles{etc}
 	a := &Agent{
 		allow: allow, leaders: leaders{state}, ledger: ledger{state}, paths: madePaths{state, allow},
-		users: users{state: state, accounts: accounts, allow: allow},
-		etc:   etc, version: o.Version, digest: sync.OnceValue(ownDigest),
+		users:   users{state: state, accounts: accounts, allow: allow},
+		version: o.Version, digest: sync.OnceValue(ownDigest),
 	}
 	a.files = hostFiles{allow, accounts, a.paths}
 	a.services = services{allow, state, daemons{accounts, a.files}}

@@ -115,7 +115,6 @@ func newFar(t *testing.T) *far {
 	write("passwd", "root:x:0:0:root:/root:/bin/bash\ndaemon:x:1:1:daemon:/:/bin/false\nalice:x:1500:1500::/home/alice:/bin/sh\n+nis\n")
 	write("group", "root:x:0:\ndaemon:x:1:\nadm:x:4:daemon\nalice:x:1500:\nlonely:x:1700:\n")
 	write("shadow", "root:*:1:0:99999:7:::\n")
-	write("hosts", "127.0.0.1 localhost\n127.0.0.1 me # us\n203.0.113.9 elsewhere\n")
 	f.agent = f.again()
 	return f
 }

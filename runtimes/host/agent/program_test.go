@@ -185,9 +185,7 @@ func TestWaitTCP(t *testing.T) {
 		return runtimes.Op{WaitTCP: &runtimes.WaitTCP{Address: address, TimeoutMS: ms}}
 	}
 	address := listen(t)
-	_, port, err := net.SplitHostPort(address)
-	require.NoError(t, err)
-	f.do(wait(address, 1000), wait("localhost:"+port, 1000), wait("me:"+port, 1000))
+	f.do(wait(address, 1000))
 
 	free, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
@@ -202,9 +200,7 @@ func TestWaitTCP(t *testing.T) {
 	f.do(wait(free.Addr().String(), 3000))
 	// It looks at this host only.
 	f.fails("refused", wait("203.0.113.9:22", 100))
-	f.fails("refused", wait("elsewhere:22", 100))
-	f.fails("refused", wait("unknown.example:22", 100))
-	for _, bad := range []string{"", ":", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:99999"} {
+	for _, bad := range []string{"unknown.example:22", "localhost:22", "", ":", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:99999"} {
 		f.fails("invalid", wait(bad, 100))
 	}
 	f.fails("invalid", wait(address, 0))

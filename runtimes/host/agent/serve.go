@@ -174,7 +174,7 @@ func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error)
 	case op.User != nil:
 		return a.users.do(ctx, op.User)
 	case op.WaitTCP != nil:
-		return waitTCP(ctx, a.etc, op.WaitTCP)
+		return waitTCP(ctx, op.WaitTCP)
 	case op.Info != nil:
 		return a.info()
 	}

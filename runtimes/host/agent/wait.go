@@ -3,10 +3,6 @@ package agent
 import (
 	"context"
 	"net/netip"
-	"os"
-	"path/filepath"
-	"strconv"
-	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -17,19 +13,11 @@ import (
 // waitTCP waits until a port of this host accepts connections. It connects to no other
 // host, so it cannot scan a network. It uses sockets directly, as package net would
 // double the size of the helper.
-func waitTCP(ctx context.Context, etc string, op *runtimes.WaitTCP) (runtimes.Result, error) {
+func waitTCP(ctx context.Context, op *runtimes.WaitTCP) (runtimes.Result, error) {
 	var res runtimes.Result
-	at := strings.LastIndexByte(op.Address, ':')
-	if at < 0 {
-		return res, invalid("%s is not host:port", plain(op.Address))
-	}
-	port, err := strconv.ParseUint(op.Address[at+1:], 10, 16)
-	if err != nil || port == 0 {
-		return res, invalid("%s is not host:port", plain(op.Address))
-	}
-	addr, err := resolve(etc, strings.Trim(op.Address[:at], "[]"))
-	if err != nil {
-		return res, err
+	addr, err := netip.ParseAddrPort(op.Address)
+	if err != nil || addr.Port() == 0 || addr.Addr().Zone() != "" {
+		return res, invalid("%s is not an IP address with a port", plain(op.Address))
 	}
 	timeout := time.Duration(op.TimeoutMS) * time.Millisecond
 	if timeout <= 0 || timeout > maxServiceTimeout {
@@ -38,7 +26,7 @@ func waitTCP(ctx context.Context, etc string, op *runtimes.WaitTCP) (runtimes.Re
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 	for {
-		err := connect(ctx, addr, int(port))
+		err := connect(ctx, addr.Addr().Unmap(), int(addr.Port()))
 		if err == nil {
 			return res, nil
 		}
@@ -51,33 +39,6 @@ func waitTCP(ctx context.Context, etc string, op *runtimes.WaitTCP) (runtimes.Re
 		case <-time.After(poll):
 		}
 	}
-}
-
-// resolve parses an address, or looks up a name in the hosts file.
-func resolve(etc, host string) (netip.Addr, error) {
-	if addr, err := netip.ParseAddr(host); err == nil && addr.Zone() == "" {
-		return addr.Unmap(), nil
-	}
-	if host == "localhost" {
-		return netip.AddrFrom4([4]byte{127, 0, 0, 1}), nil
-	}
-	name := filepath.Join(etc, "hosts")
-	b, err := os.ReadFile(name)
-	if err != nil {
-		return netip.Addr{}, ioFault(name, err)
-	}
-	for line := range strings.Lines(string(b)) {
-		line, _, _ = strings.Cut(line, "#")
-		f := strings.Fields(line)
-		for i := 1; i < len(f); i++ {
-			if f[i] == host {
-				if addr, err := netip.ParseAddr(f[0]); err == nil {
-					return addr.Unmap(), nil
-				}
-			}
-		}
-	}
-	return netip.Addr{}, refuse("%s is neither an address nor a name in %s", plain(host), name)
 }
 
 // connect connects to a port of this host from the same address: bind fails with an
