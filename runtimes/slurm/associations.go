@@ -28,7 +28,7 @@ func (c associations) inController(ctx context.Context) ([]string, error) {
 
 // await waits until slurmctld has exactly the declared users.
 func (c associations) await(ctx context.Context) error {
-	return c.r.poll(ctx, "associations at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, "associations at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		have, err := c.inController(ctx)
 		if err != nil {
 			return false, "", err
@@ -163,7 +163,7 @@ func (c associations) delete(ctx context.Context, gone []string) error {
 		c.rec.reopen(userTarget(name))
 	}
 	remove := c.cli("sacctmgr", "-i", "delete", "user", where[0], where[1])
-	return c.r.poll(ctx, "remove "+strings.Join(gone, ",")+" from cluster "+c.stack.Cluster, func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, "remove "+strings.Join(gone, ",")+" from cluster "+c.stack.Cluster, func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, remove)
 		if err != nil {
 			return false, "", err

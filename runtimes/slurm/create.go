@@ -55,7 +55,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 // claim writes the record of a unit that is not complete, with new ports or those
 // it already has. It returns false if the unit is complete.
 func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
-	defer c.r.lock("host " + c.host.Name())()
+	defer c.env.lock("host " + c.host.Name())()
 	res, err := c.do(ctx, runtimes.Op{Info: &runtimes.Info{}}, readOp(c.stack.Record()))
 	if err != nil {
 		return false, err
@@ -101,28 +101,6 @@ func (c lifecycle) preflight() runtimes.Op {
 		p.Services = append(p.Services, *c.service(name, "").Service)
 	}
 	return runtimes.Op{Preflight: p}
-}
-
-// makeSharedDirs makes the directories that all units and the distribution's packages
-// share. The configuration directory is the first one.
-func makeSharedDirs() []runtimes.Op {
-	return []runtimes.Op{
-		dirOp(profile.EtcDir, 0o755, ""),
-		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
-		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
-		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
-		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
-		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
-	}
-}
-
-// removeSharedDirs removes the shared directories that Berth made and that are empty.
-func removeSharedDirs() []runtimes.Op {
-	ops := makeSharedDirs()
-	for i, op := range ops {
-		ops[i] = removeEmptyOp(op.Dir.Path)
-	}
-	return ops
 }
 
 // writeStack makes directories, key, accounts and files, and starts munged. It stops

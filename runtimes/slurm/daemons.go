@@ -65,7 +65,7 @@ func (c stackDaemons) start(ctx context.Context) error {
 
 func (c stackDaemons) waitSlurmdbd() runtimes.Op {
 	return runtimes.Op{WaitTCP: &runtimes.WaitTCP{
-		Address: fmt.Sprintf("127.0.0.1:%d", c.rec.Ports.Slurmdbd), TimeoutMS: int(c.r.timeouts.Ready.Milliseconds()),
+		Address: fmt.Sprintf("127.0.0.1:%d", c.rec.Ports.Slurmdbd), TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()),
 	}}
 }
 
@@ -73,7 +73,7 @@ func (c stackDaemons) waitSlurmdbd() runtimes.Op {
 // file. slurmctld exits 0 before it has read its configuration.
 func (c stackDaemons) await(ctx context.Context) error {
 	ping := c.cli("scontrol", "ping")
-	err := c.r.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	err := c.env.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, ping, c.service(profile.Slurmctld, "state"))
 		if err != nil {
 			return false, "", err
@@ -103,7 +103,7 @@ func (c stackDaemons) reconfigure(ctx context.Context) error {
 
 // verifyConfig waits until slurmctld reports the configuration of its file.
 func (c stackDaemons) verifyConfig(ctx context.Context) error {
-	return c.r.poll(ctx, "configuration of slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, "configuration of slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.cli("scontrol", "show", "config"))
 		if err != nil {
 			return false, "", err
@@ -115,7 +115,7 @@ func (c stackDaemons) verifyConfig(ctx context.Context) error {
 // sql runs statements as soon as the server accepts connections.
 func (c stackDaemons) sql(ctx context.Context, statements string) error {
 	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), TimeoutMS: 10_000, AllowExit: true}}
-	return c.r.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, op)
 		if err != nil {
 			return false, "", err
@@ -135,7 +135,7 @@ func (c stackDaemons) sql(ctx context.Context, statements string) error {
 // makeDatabase makes the stack's own database, and first the server if the host has
 // none. One stack of a host does so at a time.
 func (c stackDaemons) makeDatabase(ctx context.Context) error {
-	defer c.r.lock("host " + c.host.Name())()
+	defer c.env.lock("host " + c.host.Name())()
 	res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}}, c.service(profile.MariaDB, "state"))
 	if err != nil {
 		return err

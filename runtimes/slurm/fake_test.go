@@ -328,7 +328,7 @@ func (c *cluster) observe(t *testing.T) plan.Observed {
 // on returns the lifecycle of the cluster with its record loaded.
 func (c *cluster) on(t *testing.T) lifecycle {
 	t.Helper()
-	ctl := c.rt.lifecycle(c.unit.Members[0], c.unit.Instance.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"})
+	ctl := newLifecycle(newControl(c.rt.env, c.unit.Members[0], c.unit.Instance.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"}))
 	require.NoError(t, ctl.load(t.Context()))
 	return ctl
 }

@@ -11,6 +11,52 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
+// lifecycle applies the verbs of a plan to a unit. Each part has its own type and
+// changes the record through the shared control.
+type lifecycle struct {
+	*control
+	jobs         jobQueue
+	nodes        nodeSet
+	daemons      stackDaemons
+	files        configFiles
+	users        hostUsers
+	associations associations
+	devices      gpuDevices
+	workers      workerHosts
+}
+
+func newLifecycle(c *control) lifecycle {
+	l := lifecycle{control: c, jobs: jobQueue{c}, users: hostUsers{c}, devices: gpuDevices{c}}
+	l.nodes = nodeSet{c, l.jobs}
+	l.daemons = stackDaemons{c, l.nodes}
+	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
+	l.associations = associations{c, l.users, l.jobs}
+	l.workers = workerHosts{c, l.nodes, l.users, l.files, l.devices}
+	return l
+}
+
+// configure changes a complete control stack to the plan's unit: it adds users,
+// replaces files, and then removes users. Files that do not work are rolled back.
+func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
+	defer c.env.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	if err := c.recordUsers(ctx, after.Instance.Users); err != nil {
+		return err
+	}
+	c.rec.Unit = *after
+	c.rec.Gres = c.devices.gresLines(ctx, after)
+
+	for _, step := range []func(context.Context) error{c.associations.add, c.files.replace, c.associations.remove, c.associations.await} {
+		if err := step(ctx); err != nil {
+			return err
+		}
+	}
+	c.rec.People = nil
+	return c.save(ctx)
+}
+
 // start starts a member of a complete unit.
 func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	m, ok := after.Member(a.Member)
@@ -27,7 +73,7 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 		}
 		return c.workers.start(ctx, m, nodes)
 	}
-	defer c.r.lock("cluster " + c.stack.Cluster)()
+	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
@@ -49,7 +95,7 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 // keeps state and queued jobs, and the database server, which other instances may
 // use.
 func (c lifecycle) stop(ctx context.Context) error {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
+	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
@@ -108,7 +154,7 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 // remove removes jobs, workers, daemons, database, files, accounts, and the record
 // last. It skips what is already gone.
 func (c lifecycle) remove(ctx context.Context) error {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
+	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); errors.Is(err, errNoRecord) { // interrupted after the removal of the record, or never made
 		_, err := c.do(ctx, removeEmptyOp(profile.InstanceDir))
 		return err
@@ -141,7 +187,7 @@ func (c lifecycle) remove(ctx context.Context) error {
 // removeStack removes the unit from its control host, and with the last unit the
 // database server.
 func (c lifecycle) removeStack(ctx context.Context) error {
-	defer c.r.lock("host " + c.host.Name())()
+	defer c.env.lock("host " + c.host.Name())()
 	others, err := c.otherRecords(ctx)
 	if err != nil {
 		return err
@@ -188,7 +234,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, deletes
 // the node from the controller, and cleans the host.
 func (c lifecycle) leave(ctx context.Context, a plan.Action) error {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
+	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}

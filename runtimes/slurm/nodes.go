@@ -67,7 +67,7 @@ func hasShape(n node, m plan.Member) bool {
 // Berth. slurmd with a wrong key exits 0 and never registers.
 func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 	var last node
-	err := c.r.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	err := c.env.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		nodes, err := c.list(ctx)
 		if err != nil {
 			return false, err.Error(), nil // the controller may be busy for a moment
@@ -143,7 +143,7 @@ func (c nodeSet) delete(ctx context.Context, name string) error {
 
 // repeat runs op until the controller's nodes are as wanted.
 func (c nodeSet) repeat(ctx context.Context, what string, op runtimes.Op, wanted func([]node) bool) error {
-	return c.r.poll(ctx, what, func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, what, func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, op)
 		if err != nil {
 			return false, "", err

@@ -138,9 +138,9 @@ func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []
 }
 
 func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Member) (*controlReading, error) {
-	ctx, cancel := context.WithTimeout(ctx, r.timeouts.Look)
+	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
-	c := r.control(m, key, runtimes.Stamp{})
+	c := newControl(r.env, m, key, runtimes.Stamp{})
 	ops := []runtimes.Op{readOp(c.stack.Record()), {Stat: &runtimes.Stat{Paths: renderedPaths(c.stack)}}}
 	for _, name := range controlServices() {
 		ops = append(ops, c.service(name, "state"))
@@ -196,7 +196,7 @@ type workerReading struct {
 
 // look queries the controller and all workers in parallel.
 func (v *observation) look(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, v.ctl.r.timeouts.Look)
+	ctx, cancel := context.WithTimeout(ctx, v.ctl.env.timeouts.Look)
 	defer cancel()
 	v.workers = map[string]workerReading{}
 	var mu sync.Mutex

@@ -3,13 +3,10 @@ package slurm
 import (
 	"context"
 	"maps"
-	"net"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
-	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -62,40 +59,11 @@ func (s site) runChecked(ctx context.Context, op runtimes.Op) (runtimes.Result, 
 	return res[0], nil
 }
 
-// cli returns a call of one of Slurm's tools on this stack. Its exit status is a
-// result for the caller, not an error.
-func (c *control) cli(program string, args ...string) runtimes.Op {
-	return cliOp(c.stack.Conf(), c.r.timeouts.Call, program, args...)
-}
-
 func cliOp(conf string, timeout time.Duration, program string, args ...string) runtimes.Op {
 	return runtimes.Op{Run: &runtimes.Run{
 		Program: program, Args: args, Env: map[string]string{"SLURM_CONF": conf},
 		TimeoutMS: int(timeout.Milliseconds()), AllowExit: true,
 	}}
-}
-
-func (c *control) service(name, verb string) runtimes.Op {
-	unit := c.stack.Cluster
-	if name == profile.MariaDB {
-		unit = ""
-	}
-	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: 20_000}}
-}
-
-// slurmd returns a service operation with the parameters that a start needs.
-func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
-	op := c.service(profile.Slurmd, verb)
-	op.Service.Params = map[string]string{
-		profile.ParamServer:   net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
-		profile.ParamNode:     m.Node,
-		profile.ParamAddress:  m.Address,
-		profile.ParamCPUs:     strconv.Itoa(m.CPUs),
-		profile.ParamMemory:   strconv.Itoa(m.MemoryMiB),
-		profile.ParamGPUs:     gpuParam(m),
-		profile.ParamFeatures: memberFeatures(m),
-	}
-	return op
 }
 
 func readOp(path string) runtimes.Op { return runtimes.Op{Read: &runtimes.ReadFile{Path: path}} }
@@ -145,6 +113,28 @@ func userOps(users []schema.UnixUser, absent bool) []runtimes.Op {
 	var ops []runtimes.Op
 	for _, u := range users {
 		ops = append(ops, runtimes.Op{User: &runtimes.User{Name: u.Name, UID: u.UID, Absent: absent}})
+	}
+	return ops
+}
+
+// makeSharedDirs makes the directories that all units and the distribution's packages
+// share. The configuration directory is the first one.
+func makeSharedDirs() []runtimes.Op {
+	return []runtimes.Op{
+		dirOp(profile.EtcDir, 0o755, ""),
+		dirOp(profile.MungeEtc, 0o700, profile.MungeUser),
+		dirOp(profile.MungeLib, 0o711, profile.MungeUser),
+		dirOp(profile.MungeLog, 0o700, profile.MungeUser),
+		dirOp(profile.StateDir, 0o755, profile.SlurmUser),
+		dirOp(profile.LogDir, 0o755, profile.SlurmUser),
+	}
+}
+
+// removeSharedDirs removes the shared directories that Berth made and that are empty.
+func removeSharedDirs() []runtimes.Op {
+	ops := makeSharedDirs()
+	for i, op := range ops {
+		ops[i] = removeEmptyOp(op.Dir.Path)
 	}
 	return ops
 }

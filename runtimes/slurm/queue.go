@@ -33,13 +33,13 @@ func (c jobQueue) end(ctx context.Context, target string, filter ...string) erro
 		return waiting("%s still has running jobs, and on_jobs says wait", target)
 	}
 	deadline := c.rec.Closing[target].Add(time.Duration(rule.CancelAfterSeconds) * time.Second)
-	if c.r.now().Before(deadline) {
+	if c.env.now().Before(deadline) {
 		return waiting("%s still has running jobs; they are cancelled at %s", target, deadline.UTC().Format(time.RFC3339))
 	}
 	if err := c.cancel(ctx, running); err != nil {
 		return err
 	}
-	return c.r.poll(ctx, "cancel jobs on "+target, func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, "cancel jobs on "+target, func(ctx context.Context) (bool, string, error) {
 		running, _, err := c.list(ctx, filter...)
 		return len(running) == 0, fmt.Sprintf("%d jobs left", len(running)), err
 	})

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"berth/reconciler/plan"
-	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -103,20 +102,6 @@ const workerRecordPath = profile.WorkerRecord
 func (r *record) encode() []byte { return encode(r) }
 
 func (r *workerRecord) encode() []byte { return encode(r) }
-
-// readWorker parses the record of a worker that was read on s. A missing one is empty.
-func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
-	if res.Missing {
-		return rec, nil
-	}
-	if err = json.Unmarshal(res.Data, &rec); err == nil && rec.Format != workerFormat {
-		err = fmt.Errorf("format is %q, want %s", rec.Format, workerFormat)
-	}
-	if err != nil {
-		return rec, fmt.Errorf("host %s: %s: %w", s.host.Name(), workerRecordPath, err)
-	}
-	return rec, nil
-}
 
 // encode returns v as indented JSON.
 func encode(v any) []byte {

@@ -15,9 +15,6 @@ import (
 // The files of a control stack are rendered from typed values only. Equal records
 // give equal bytes, as a difference would cause a needless restart.
 
-// account is the Slurm account of all users of an instance.
-const account = "members"
-
 // files renders all files of the stack except secrets, by path.
 func files(rec *record) (map[string]file, error) {
 	conf, err := renderSlurmConf(rec)

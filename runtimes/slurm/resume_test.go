@@ -145,7 +145,7 @@ func TestUserOfAnotherInstanceKeepsTheAccount(t *testing.T) {
 	// While it is looked whose account is needed, nobody gets to need one.
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.List != nil {
-			l := c.rt.locks["host ctl"]
+			l := c.rt.env.locks["host ctl"]
 			require.False(t, l.TryLock(), "the host is not locked")
 		}
 		return nil

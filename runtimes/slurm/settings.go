@@ -85,3 +85,6 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 	}
 	return s, nil
 }
+
+// account is the Slurm account of all users of an instance.
+const account = "members"

@@ -35,7 +35,7 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 // drop removes the accounts of users that no other instance on the host
 // needs, and then does more. The lock keeps another instance from needing one.
 func (c hostUsers) drop(ctx context.Context, s site, users []schema.UnixUser, more ...runtimes.Op) error {
-	defer c.r.lock("host " + s.host.Name())()
+	defer c.env.lock("host " + s.host.Name())()
 	unneededUsers, err := c.unneeded(ctx, s, users)
 	if err != nil {
 		return err
@@ -100,7 +100,7 @@ func (c hostUsers) unneeded(ctx context.Context, s site, users []schema.UnixUser
 	if len(users) == 0 {
 		return nil, nil
 	}
-	here := &control{site: s, log: c.log, r: c.r, key: c.key, stack: c.stack}
+	here := &control{site: s, log: c.log, env: c.env, key: c.key, stack: c.stack}
 	others, err := here.otherRecords(ctx)
 	if err != nil {
 		return nil, err

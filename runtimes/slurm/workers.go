@@ -4,10 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-
-	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -56,7 +53,7 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 // recordMember adds a member to the record and to gres.conf, and returns the nodes
 // that the controller knows.
 func (c workerHosts) recordMember(ctx context.Context, m plan.Member) ([]node, error) {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
+	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return nil, err
 	}
@@ -156,7 +153,7 @@ func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.O
 // write writes a worker's record and files. The lock keeps another
 // instance from reading the record at the same time.
 func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) error {
-	defer c.r.lock("host " + wk.host.Name())()
+	defer c.env.lock("host " + wk.host.Name())()
 	_, err := wk.do(ctx, ops...)
 	return err
 }
@@ -218,29 +215,6 @@ func (c workerHosts) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, er
 		return nil, err
 	}
 	return []runtimes.Op{removeOp(profile.EarlierMungeKey)}, nil
-}
-
-// onWorkers calls f for all joined workers in parallel. It skips an unreachable
-// worker: its record is then out of date, which an observation shows later.
-func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, plan.Member) error) error {
-	return c.onEachWorker(func(m plan.Member) error {
-		err := f(ctx, c.worker(m), m)
-		if errors.Is(err, runtimes.ErrUnreachable) {
-			c.log.Warn("unreachable worker skipped", "worker", m.Name, "reason", err.Error())
-			return nil
-		}
-		return err
-	})
-}
-
-// onEachWorker calls f for all joined workers in parallel and returns the first
-// error. A failure does not interrupt the other workers.
-func (c *control) onEachWorker(f func(plan.Member) error) error {
-	var g errgroup.Group
-	for _, m := range c.rec.Joined {
-		g.Go(func() error { return f(m) })
-	}
-	return g.Wait()
 }
 
 // preflight checks a host for conflicts with a worker.

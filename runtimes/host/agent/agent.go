@@ -2,7 +2,12 @@ package agent
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"io"
+	"os"
 	"os/exec"
+	"strings"
 	"sync"
 
 	"berth/runtimes"
@@ -55,4 +60,43 @@ func New(o Options) *Agent {
 	}
 	a.programs = programs{allow, a.users}
 	return a
+}
+
+// info describes the host and this program.
+func (a *Agent) info() (runtimes.Result, error) {
+	seen, err := a.leaders.latest()
+	if err != nil {
+		return runtimes.Result{}, err
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return runtimes.Result{}, ioFault("hostname", err)
+	}
+	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
+	return runtimes.Result{Info: &runtimes.HostInfo{
+		Hostname: host, Version: a.version, Digest: a.digest(), BootID: strings.TrimSpace(string(boot)),
+		Epoch: seen.epoch, Init: initSystem(), UID: os.Getuid(),
+	}}, nil
+}
+
+// initSystem returns "systemd" or "none" (sd_booted(3)).
+func initSystem() string {
+	if st, err := os.Lstat("/run/systemd/system"); err == nil && st.IsDir() {
+		return "systemd"
+	}
+	return "none"
+}
+
+// ownDigest returns the sha256 of the running program.
+func ownDigest() string {
+	f, err := os.Open("/proc/self/exe")
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return ""
+	}
+	return hex.EncodeToString(h.Sum(nil))
 }

@@ -63,7 +63,7 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 			s, s.spec.PIDFile, p.pid)
 	}
 	// Leftovers of a killed daemon, and a daemon whose pid file is gone.
-	if err := d.end(ctx, processesWith(s.spec.Path, s.mark()), true, s.timeout); err != nil {
+	if err := end(ctx, processesWith(s.spec.Path, s.mark()), true, s.timeout); err != nil {
 		return false, err
 	}
 	if err := d.prepare(s); err != nil {
@@ -178,7 +178,7 @@ func (d daemons) awaitFork(ctx context.Context, s service, exited <-chan error) 
 			return fmt.Errorf("%s: %w", s.spec.Path, err)
 		}
 	case <-ctx.Done():
-		_ = d.end(context.WithoutCancel(ctx), processesWith(s.spec.Path, s.mark()), true, time.Second)
+		_ = end(context.WithoutCancel(ctx), processesWith(s.spec.Path, s.mark()), true, time.Second)
 		return fmt.Errorf("did not daemonize within %s", s.timeout)
 	}
 	for n := 0; ; n++ {
@@ -249,7 +249,7 @@ func tail(f *os.File) string {
 func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	p, up := d.running(s)
 	if up {
-		if err := d.end(ctx, []process{p}, kill, s.timeout); err != nil {
+		if err := end(ctx, []process{p}, kill, s.timeout); err != nil {
 			return true, err
 		}
 	} else if err := d.awaitExit(ctx, s); err != nil {
@@ -258,7 +258,7 @@ func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	// Children of the same program that outlive a killed parent.
 	if left := processesWith(s.spec.Path, s.mark()); len(left) > 0 {
 		up = true
-		if err := d.end(ctx, left, kill, time.Second); err != nil {
+		if err := end(ctx, left, kill, time.Second); err != nil {
 			return true, err
 		}
 	}
@@ -266,38 +266,6 @@ func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
 		return up, nil // it names another process
 	}
 	return up, removeFile(s.spec.PIDFile)
-}
-
-// end ends processes with SIGTERM, unless kill is set, and with SIGKILL after the
-// timeout.
-func (daemons) end(ctx context.Context, list []process, kill bool, timeout time.Duration) error {
-	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
-		if kill && sig == unix.SIGTERM {
-			continue
-		}
-		for _, p := range list {
-			if err := p.signal(sig); err != nil {
-				return &Fault{Code: CodeIO, Message: fmt.Sprintf("process %d: %v", p.pid, err)}
-			}
-		}
-		for deadline := time.Now().Add(timeout); ; time.Sleep(poll) {
-			left := list[:0:0]
-			for _, p := range list {
-				if p.alive() {
-					left = append(left, p)
-				}
-			}
-			list = left
-			if len(list) == 0 {
-				return nil
-			}
-			if ctx.Err() != nil || time.Now().After(deadline) {
-				break
-			}
-		}
-		timeout = 2 * time.Second
-	}
-	return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("process %d still exists after SIGKILL", list[0].pid)}
 }
 
 func (d daemons) obstacles(_ context.Context, s service) ([]string, error) {

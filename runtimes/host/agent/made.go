@@ -17,15 +17,6 @@ import (
 // removal. An existing path that is not in the record is foreign: an operation that
 // would write or remove it fails with CodeForeign before its request has any effect.
 
-// pathKind is the kind of a recorded path.
-type pathKind string
-
-const (
-	kindFile pathKind = "file" // a file or link
-	kindDir  pathKind = "dir"  // a directory that may get foreign files: removed only when empty
-	kindTree pathKind = "tree" // a directory that belongs to Berth with all its content
-)
-
 // madePaths keeps the record of paths that Berth made on this host.
 type madePaths struct {
 	state stateDir
@@ -83,7 +74,7 @@ func exists(name string) (bool, error) {
 func (m madePaths) claim(ctx context.Context, ops []runtimes.Op) error {
 	return m.update(ctx, func(rec pathRecord) error {
 		for _, op := range ops {
-			for _, t := range m.targets(op) {
+			for _, t := range m.allow.targets(op) {
 				if err := rec.claim(t, op); err != nil {
 					return withOp(err, Summary(op))
 				}
@@ -122,7 +113,7 @@ func (m madePaths) dropMissing(ctx context.Context, ops []runtimes.Op) error {
 			if op.Service != nil {
 				continue // the daemon makes its files later
 			}
-			for _, t := range m.targets(op) {
+			for _, t := range m.allow.targets(op) {
 				if there, err := exists(t.path); err == nil && !there {
 					rec.drop(t.path)
 				}

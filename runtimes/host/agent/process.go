@@ -2,6 +2,8 @@ package agent
 
 import (
 	"bytes"
+	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -139,6 +141,38 @@ func (p process) signal(sig unix.Signal) error {
 		return nil
 	}
 	return err
+}
+
+// end ends processes with SIGTERM, unless kill is set, and with SIGKILL after the
+// timeout.
+func end(ctx context.Context, list []process, kill bool, timeout time.Duration) error {
+	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
+		if kill && sig == unix.SIGTERM {
+			continue
+		}
+		for _, p := range list {
+			if err := p.signal(sig); err != nil {
+				return &Fault{Code: CodeIO, Message: fmt.Sprintf("process %d: %v", p.pid, err)}
+			}
+		}
+		for deadline := time.Now().Add(timeout); ; time.Sleep(poll) {
+			left := list[:0:0]
+			for _, p := range list {
+				if p.alive() {
+					left = append(left, p)
+				}
+			}
+			list = left
+			if len(list) == 0 {
+				return nil
+			}
+			if ctx.Err() != nil || time.Now().After(deadline) {
+				break
+			}
+		}
+		timeout = 2 * time.Second
+	}
+	return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("process %d still exists after SIGKILL", list[0].pid)}
 }
 
 // processesWith finds the processes that run path and carry entry.

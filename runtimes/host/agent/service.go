@@ -102,5 +102,5 @@ func endMarked(ctx context.Context, s service) (bool, error) {
 	if len(left) == 0 {
 		return false, nil
 	}
-	return true, daemons{}.end(ctx, left, false, s.timeout)
+	return true, end(ctx, left, false, s.timeout)
 }

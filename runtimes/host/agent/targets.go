@@ -2,6 +2,15 @@ package agent
 
 import "berth/runtimes"
 
+// pathKind is the kind of a recorded path.
+type pathKind string
+
+const (
+	kindFile pathKind = "file" // a file or link
+	kindDir  pathKind = "dir"  // a directory that may get foreign files: removed only when empty
+	kindTree pathKind = "tree" // a directory that belongs to Berth with all its content
+)
+
 // target is a path that an operation makes or removes.
 type target struct {
 	path string
@@ -30,18 +39,18 @@ func making(op runtimes.Op) (runtimes.Making, bool) {
 
 // targets lists the paths that an operation makes or removes, in order, without paths
 // that the profile refuses.
-func (m madePaths) targets(op runtimes.Op) []target {
+func (l *allowList) targets(op runtimes.Op) []target {
 	made, makes := making(op)
 	switch {
-	case makes && m.allow.checkMake(made) != nil:
+	case makes && l.checkMake(made) != nil:
 	case op.Dir != nil:
 		return []target{{op.Dir.Path, dirKind(*op.Dir), !op.Dir.Own}}
 	case makes:
 		return []target{{made.Path, kindFile, false}}
-	case op.Remove != nil && m.allow.check(op.Remove.Path) == nil:
+	case op.Remove != nil && l.check(op.Remove.Path) == nil:
 		return []target{{op.Remove.Path, "", op.Remove.IfEmpty}}
 	case op.Service != nil && (op.Service.Verb == "start" || op.Service.Verb == "restart"):
-		if spec, err := m.allow.service(op.Service); err == nil {
+		if spec, err := l.service(op.Service); err == nil {
 			return serviceTargets(spec)
 		}
 	}

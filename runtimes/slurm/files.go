@@ -14,28 +14,6 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// configure changes a complete control stack to the plan's unit: it adds users,
-// replaces files, and then removes users. Files that do not work are rolled back.
-func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); err != nil {
-		return err
-	}
-	if err := c.recordUsers(ctx, after.Instance.Users); err != nil {
-		return err
-	}
-	c.rec.Unit = *after
-	c.rec.Gres = c.devices.gresLines(ctx, after)
-
-	for _, step := range []func(context.Context) error{c.associations.add, c.files.replace, c.associations.remove, c.associations.await} {
-		if err := step(ctx); err != nil {
-			return err
-		}
-	}
-	c.rec.People = nil
-	return c.save(ctx)
-}
-
 // configFiles keeps the files of the control stack as rendered from the record.
 type configFiles struct {
 	*control
@@ -180,7 +158,7 @@ func (c configFiles) activate(ctx context.Context, todo owed) error {
 
 // verifyNodes waits until all nodes of before are registered with the new file.
 func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
-	err := c.r.poll(ctx, "nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	err := c.env.poll(ctx, "nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		nodes, err := c.nodes.list(ctx)
 		if err != nil {
 			return false, "", err
@@ -199,8 +177,8 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 		if n, ok := findNode(before, m.Node); !ok || !n.registered() {
 			return nil
 		}
-		show := cliOp(profile.WorkerConfLink+"/slurm.conf", c.r.timeouts.Call, "scontrol", "show", "config")
-		return c.r.poll(ctx, "configuration on "+m.Node, func(ctx context.Context) (bool, string, error) {
+		show := cliOp(profile.WorkerConfLink+"/slurm.conf", c.env.timeouts.Call, "scontrol", "show", "config")
+		return c.env.poll(ctx, "configuration on "+m.Node, func(ctx context.Context) (bool, string, error) {
 			res, err := wk.do(ctx, show)
 			if err != nil {
 				return false, "", err

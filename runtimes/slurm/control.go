@@ -2,9 +2,13 @@ package slurm
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
+	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -12,10 +16,87 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // errNoRecord: the control host does not have the instance.
 var errNoRecord = errors.New("the control host has no record of the instance")
+
+// control is the control host of a unit with the unit's record.
+type control struct {
+	site
+	log   *slog.Logger
+	env   *environment
+	key   schema.Key
+	stack profile.Stack
+	rec   record // the wanted record
+	disk  record // the record on the host
+}
+
+func newControl(env *environment, m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {
+	return &control{
+		site: site{env.hosts.Host(m), stamp}, log: slog.New(slog.DiscardHandler), env: env, key: key,
+		stack: profile.Stack{Cluster: ClusterName(key)},
+	}
+}
+
+// worker returns the host of a worker.
+func (c *control) worker(m plan.Member) site {
+	return site{c.env.hosts.Host(m), c.stamp}
+}
+
+// cli returns a call of one of Slurm's tools on this stack. Its exit status is a
+// result for the caller, not an error.
+func (c *control) cli(program string, args ...string) runtimes.Op {
+	return cliOp(c.stack.Conf(), c.env.timeouts.Call, program, args...)
+}
+
+func (c *control) service(name, verb string) runtimes.Op {
+	unit := c.stack.Cluster
+	if name == profile.MariaDB {
+		unit = ""
+	}
+	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: 20_000}}
+}
+
+// slurmd returns a service operation with the parameters that a start needs.
+func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
+	op := c.service(profile.Slurmd, verb)
+	op.Service.Params = map[string]string{
+		profile.ParamServer:   net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
+		profile.ParamNode:     m.Node,
+		profile.ParamAddress:  m.Address,
+		profile.ParamCPUs:     strconv.Itoa(m.CPUs),
+		profile.ParamMemory:   strconv.Itoa(m.MemoryMiB),
+		profile.ParamGPUs:     gpuParam(m),
+		profile.ParamFeatures: memberFeatures(m),
+	}
+	return op
+}
+
+// onWorkers calls f for all joined workers in parallel. It skips an unreachable
+// worker: its record is then out of date, which an observation shows later.
+func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, plan.Member) error) error {
+	return c.onEachWorker(func(m plan.Member) error {
+		err := f(ctx, c.worker(m), m)
+		if errors.Is(err, runtimes.ErrUnreachable) {
+			c.log.Warn("unreachable worker skipped", "worker", m.Name, "reason", err.Error())
+			return nil
+		}
+		return err
+	})
+}
+
+// onEachWorker calls f for all joined workers in parallel and returns the first
+// error. A failure does not interrupt the other workers.
+func (c *control) onEachWorker(f func(plan.Member) error) error {
+	var g errgroup.Group
+	for _, m := range c.rec.Joined {
+		g.Go(func() error { return f(m) })
+	}
+	return g.Wait()
+}
 
 // load reads the record of the unit.
 func (c *control) load(ctx context.Context) error {
@@ -96,7 +177,7 @@ func (c *control) save(ctx context.Context) error {
 // updateRecord reads the record, changes it and writes it, for actions that run
 // while another action of the same cluster runs.
 func (c *control) updateRecord(ctx context.Context, change func(*record)) error {
-	defer c.r.lock("cluster " + c.stack.Cluster)()
+	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
@@ -116,7 +197,7 @@ func (c *control) close(ctx context.Context, target string) error {
 	if closing == nil {
 		closing = map[string]time.Time{}
 	}
-	closing[target] = c.r.now().UTC().Truncate(time.Second)
+	closing[target] = c.env.now().UTC().Truncate(time.Second)
 	c.rec.Closing, c.disk.Closing = closing, closing
 	_, err := c.do(ctx, c.writeRecord(&c.disk))
 	return err
@@ -150,7 +231,7 @@ func (c *control) clearPending(ctx context.Context, o owed) error {
 // recordUsers records users before they get accounts. The lock keeps another
 // instance from reading this host's records to decide which accounts to remove.
 func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) error {
-	defer c.r.lock("host " + c.host.Name())()
+	defer c.env.lock("host " + c.host.Name())()
 	all := union(c.disk.people(), users)
 	c.rec.People, c.disk.People = all, all
 	_, err := c.do(ctx, c.writeRecord(&c.disk))
@@ -165,3 +246,17 @@ func userTarget(user string) string { return "user " + user }
 func partitionTarget(name string) string { return "partition " + name }
 
 func (c *control) clusterTarget() string { return "cluster " + c.stack.Cluster }
+
+// readWorker parses the record of a worker that was read on s. A missing one is empty.
+func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
+	if res.Missing {
+		return rec, nil
+	}
+	if err = json.Unmarshal(res.Data, &rec); err == nil && rec.Format != workerFormat {
+		err = fmt.Errorf("format is %q, want %s", rec.Format, workerFormat)
+	}
+	if err != nil {
+		return rec, fmt.Errorf("host %s: %s: %w", s.host.Name(), workerRecordPath, err)
+	}
+	return rec, nil
+}

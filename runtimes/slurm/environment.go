@@ -1,0 +1,74 @@
+package slurm
+
+import (
+	"berth/runtimes"
+	"context"
+	"fmt"
+	"sync"
+	"time"
+)
+
+// Timeouts bound calls to hosts. A zero field has its default.
+type Timeouts struct {
+	Call  time.Duration // of one program; default 5 s, as tools wait longer for a dead daemon
+	Ready time.Duration // until a daemon or a node is ready; default 30 s
+	Look  time.Duration // of one host in an Observe; default 8 s
+}
+
+// environment is what all actions share.
+type environment struct {
+	hosts    runtimes.Hosts
+	timeouts Timeouts
+	now      func() time.Time
+
+	mu    sync.Mutex
+	locks map[string]*sync.Mutex
+}
+
+// lock locks a cluster, whose record one action changes at a time, or a host,
+// whose stacks share ports and the database server. The epoch on the host keeps
+// other processes out.
+func (e *environment) lock(name string) (unlock func()) {
+	e.mu.Lock()
+	l := e.locks[name]
+	if l == nil {
+		l = &sync.Mutex{}
+		e.locks[name] = l
+	}
+	e.mu.Unlock()
+	l.Lock()
+	return l.Unlock
+}
+
+// poll calls ask until it is done, for at most the Ready timeout. The error after
+// that contains the state that ask saw last.
+func (e *environment) poll(ctx context.Context, what string, ask func(context.Context) (done bool, seen string, err error)) error {
+	ctx, cancel := context.WithTimeout(ctx, e.timeouts.Ready)
+	defer cancel()
+	var seen string
+	for {
+		done, now, err := ask(ctx)
+		if err != nil && ctx.Err() == nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+		if done && err == nil {
+			return nil
+		}
+		if now != "" {
+			seen = now
+		}
+		select {
+		case <-ctx.Done():
+			if seen == "" {
+				seen = "nothing"
+			}
+			return fmt.Errorf("%s: not within %s; last seen: %s", what, e.timeouts.Ready, seen)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// waiting returns the error of an action that has to wait for jobs.
+func waiting(format string, args ...any) error {
+	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), runtimes.ErrWaiting)
+}
