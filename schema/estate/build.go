@@ -1,6 +1,8 @@
 package estate
 
 import (
+	"crypto/sha256"
+	"fmt"
 	"strings"
 
 	"berth/schema"
@@ -44,24 +46,33 @@ func (s *standing) buildTenant() *schema.TenantEstate {
 			}
 		}
 		for name, docs := range projects {
-			t.Projects[name] = s.projects.of(name, docs)
+			t.Projects[name] = s.buildProject(name, docs)
 		}
 		return t
 	}).(*schema.TenantEstate)
 }
 
+// mostProjects limits the projects that trees of one tenant share.
+const mostProjects = 8_000
+
+func (s *standing) buildProject(name string, docs []*load.Document) *schema.ProjectEstate {
+	content := sha256.New()
+	for _, doc := range docs {
+		fmt.Fprintf(content, "%s %s\x00", doc.File.Path, doc.File.Blob)
+	}
+	p, _ := s.kept.projects.of([sha256.Size]byte(content.Sum(nil)), mostProjects, func() (*schema.ProjectEstate, error) { // it returns no error
+		p := &schema.ProjectEstate{Name: name}
+		for _, doc := range docs {
+			p.Put(doc.Decl)
+		}
+		return p, nil
+	})
+	return p
+}
+
 // build makes a value once for each set of files of the tree that are out.
 func (s *standing) build(make func() any) any {
 	out := s.verdict.outPrint + "\x00" + strings.Join(sortedKeys(s.lost), "\x00")
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if v, ok := s.built[out]; ok {
-		return v
-	}
-	if len(s.built) >= mostVerdicts {
-		clear(s.built)
-	}
-	v := make()
-	s.built[out] = v
+	v, _ := s.kept.built.of(out, mostVerdicts, func() (any, error) { return make(), nil }) // it returns no error
 	return v
 }

@@ -1,6 +1,7 @@
 package estate
 
 import (
+	"crypto/sha256"
 	"sync"
 
 	"berth/schema"
@@ -30,7 +31,7 @@ type history struct {
 	mu       sync.Mutex
 	trees    []*tree
 	weight   int
-	projects projects
+	projects memo[[sha256.Size]byte, *schema.ProjectEstate] // by name and documents
 }
 
 // CacheStats counts the hits and misses of a Loader's cache.

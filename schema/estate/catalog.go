@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"berth/schema"
@@ -95,26 +96,24 @@ func (c *catalog) fill(doc *load.Document) {
 	}
 }
 
-// has reports whether a node available to the tenant has a name; for "", any node.
+// available returns the names of the nodes available to the tenant; for "", of all nodes.
+func (c *catalog) available(tenant string) []stock {
+	if tenant != "" {
+		return []stock{c.stock, c.reserved[tenant]}
+	}
+	return append(slices.Collect(maps.Values(c.reserved)), c.stock)
+}
+
+// has reports whether a node available to the tenant has a name.
 func (c *catalog) has(tenant, what, name string) bool {
-	if c.stock[what][name] || tenant != "" {
-		return c.stock[what][name] || c.reserved[tenant][what][name]
-	}
-	for _, s := range c.reserved {
-		if s[what][name] {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(c.available(tenant), func(s stock) bool { return s[what][name] })
 }
 
 // names returns all names of nodes available to the tenant, sorted.
 func (c *catalog) names(tenant, what string) []string {
-	all := maps.Clone(c.stock[what])
-	for owner, s := range c.reserved {
-		if tenant == "" || owner == tenant {
-			maps.Copy(all, s[what])
-		}
+	all := map[string]bool{}
+	for _, s := range c.available(tenant) {
+		maps.Copy(all, s[what])
 	}
 	return sortedKeys(all)
 }

@@ -55,27 +55,21 @@ func (c *check) bad(doc *load.Document) bool { return !doc.Valid() || c.out[doc.
 // need returns the document of this tree that a field of doc refers to. If that is
 // missing or invalid, it records a finding or a dependency of doc, and returns nil.
 func (c *check) need(doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
-	path, _ := key.Path()
-	switch to := c.tree.at(path); {
-	case to == nil:
-		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
-		return nil
-	case c.bad(to):
-		c.without(doc, path)
-		return nil
-	default:
-		return to
-	}
+	return c.needIn(c.tree.byFile, c.bad, doc, at, code, key, missing)
 }
 
 // needOfPlatform is need for a document of the platform.
 func (c *check) needOfPlatform(doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
+	return c.needIn(c.catalog.byFile, c.catalog.bad, doc, at, code, key, missing)
+}
+
+func (c *check) needIn(docs map[string]*load.Document, bad func(*load.Document) bool, doc *load.Document, at, code string, key schema.Key, missing string) *load.Document {
 	path, _ := key.Path()
-	switch to := c.catalog.byFile[path]; {
+	switch to := docs[path]; {
 	case to == nil:
 		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
 		return nil
-	case c.catalog.bad(to):
+	case bad(to):
 		c.without(doc, path)
 		return nil
 	default:
@@ -150,47 +144,39 @@ func (c *check) warn(doc *load.Document, at, code, message string) {
 	c.findings = append(c.findings, load.Found(doc, at, schema.SeverityWarning, code, message))
 }
 
-// stocked warns about a name that no available node has. It is no error, because the
-// node may come later. Without nodes nothing is known.
-func (c *check) stocked(doc *load.Document, at, what, name string) {
-	if name != "" {
-		c.stockedAll(doc, func(int) string { return at }, what, []string{name})
-	}
+// unknown is what warnUnknown has to know about the names of a list.
+type unknown struct {
+	code  string
+	known func(name string) bool
+	all   func() []string // names to suggest from
+	says  func(name string) string
 }
 
-func (c *check) stockedAll(doc *load.Document, at func(int) string, what string, names []string) {
-	if c.catalog.unsure {
-		return
-	}
-	told, have := 0, []string(nil)
-	for i, name := range names {
-		if told > load.MaxFindings { // further findings are cut
+// warnUnknown warns about names of a list that are not known, and suggests others. Further
+// findings are cut, and the search for suggestions is expensive, so it stops early.
+func (c *check) warnUnknown(doc *load.Document, at func(int) string, list []string, u unknown) {
+	told, all := 0, []string(nil)
+	for i, name := range list {
+		if told > load.MaxFindings {
 			return
 		}
-		if c.catalog.has(c.tree.tenant, what, name) {
+		if u.known(name) {
 			continue
 		}
 		if told == 0 {
-			have = c.catalog.names(c.tree.tenant, what)
+			all = u.all()
 		}
-		if len(have) == 0 {
-			return
+		message := u.says(name)
+		if told < load.MaxFindings {
+			message += meant(name, all)
 		}
-		message := fmt.Sprintf("no node has the %s %s", what, name)
-		if c.tree.tenant != "" {
-			message = fmt.Sprintf("no node that %s may be given has the %s %s", c.tree.tenant, what, name)
-		}
-		c.warn(doc, at(i), "ref.no-node", message+meant(told, name, have))
+		c.warn(doc, at(i), u.code, message)
 		told++
 	}
 }
 
-// meant suggests a name for an unknown one. It returns "" when the finding would be
-// cut: the search is expensive.
-func meant(told int, name string, names []string) string {
-	if told >= load.MaxFindings {
-		return ""
-	}
+// meant suggests a name for an unknown one.
+func meant(name string, names []string) string {
 	if guess := load.Nearest(name, names); guess != "" {
 		return fmt.Sprintf(": did you mean %q?", guess)
 	}
@@ -198,6 +184,32 @@ func meant(told int, name string, names []string) string {
 		return ""
 	}
 	return ", there is " + strings.Join(names, ", ")
+}
+
+// stocked warns about a name that no available node has. It is no error, because the
+// node may come later.
+func (c *check) stocked(doc *load.Document, at, what, name string) {
+	if name != "" {
+		c.stockedAll(doc, func(int) string { return at }, what, []string{name})
+	}
+}
+
+// stockedAll is stocked for the names of a list. Without nodes nothing is known.
+func (c *check) stockedAll(doc *load.Document, at func(int) string, what string, names []string) {
+	if c.catalog.unsure || !slices.ContainsFunc(c.catalog.available(c.tree.tenant), func(s stock) bool { return len(s[what]) > 0 }) {
+		return
+	}
+	c.warnUnknown(doc, at, names, unknown{
+		code:  "ref.no-node",
+		known: func(name string) bool { return c.catalog.has(c.tree.tenant, what, name) },
+		all:   func() []string { return c.catalog.names(c.tree.tenant, what) },
+		says: func(name string) string {
+			if c.tree.tenant != "" {
+				return fmt.Sprintf("no node that %s may be given has the %s %s", c.tree.tenant, what, name)
+			}
+			return fmt.Sprintf("no node has the %s %s", what, name)
+		},
+	})
 }
 
 // overlay warns about missing names in a layer of policy.
@@ -210,20 +222,17 @@ func (c *check) overlay(doc *load.Document, at string, o *schema.Overlay) {
 // misspelt name denies no app.
 func (c *check) policy(doc *load.Document, d *schema.Policy) {
 	c.overlay(doc, "spec", &d.Spec.Overlay)
-	told, have := 0, []string(nil)
-	for i, app := range d.Spec.HardDeny.Apps {
-		if told > load.MaxFindings { // further findings are cut
-			return
-		}
-		if c.catalog.apps[app] != nil {
-			continue
-		}
-		if told == 0 {
-			have = sortedKeys(c.catalog.apps)
-		}
-		path, _ := schema.Key{Kind: schema.KindApp, Name: app}.Path()
-		c.warn(doc, load.Item("spec.hard_deny.apps", i), "ref.missing-app", fmt.Sprintf("there is no app %s to deny (%s)%s", app, path, meant(told, app, have)))
-		told++
+	c.warnUnknown(doc, load.Items("spec.hard_deny.apps"), d.Spec.HardDeny.Apps, unknown{
+		code:  "ref.missing-app",
+		known: func(name string) bool { return c.catalog.apps[name] != nil },
+		all:   func() []string { return sortedKeys(c.catalog.apps) },
+		says: func(name string) string {
+			path, _ := schema.Key{Kind: schema.KindApp, Name: name}.Path()
+			return fmt.Sprintf("there is no app %s to deny (%s)", name, path)
+		},
+	})
+	if d.Suspend { // suspension must not lift limits
+		c.warn(doc, "suspend", "schema.no-effect", "lifts nothing: a policy holds while it is there; change its limits, or take the file away")
 	}
 }
 
@@ -250,15 +259,6 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 		c.without(doc, v.File)
 	}
 	return nil
-}
-
-// noSuspension warns about a suspended policy, because its limits still apply.
-// Suspension must not lift limits.
-func (c *check) noSuspension(doc *load.Document) {
-	if doc.Header.Suspend {
-		c.findings = append(c.findings, load.Found(doc, "suspend", schema.SeverityWarning, "schema.no-effect",
-			"lifts nothing: a policy holds while it is there; change its limits, or take the file away"))
-	}
 }
 
 // eachDraft adds the errors that check finds in drafts, for present fields without a

@@ -15,7 +15,7 @@ func (e *estate) platform() (s *standing, docs []*load.Document) {
 	if s = e.tree("platform"); s == nil {
 		return nil, nil
 	}
-	for _, doc := range s.naming {
+	for _, doc := range s.names.owners {
 		if !s.out(doc) {
 			docs = append(docs, doc)
 		}

@@ -21,21 +21,21 @@ type refusal struct {
 func (e *estate) identities() map[*tree][]refusal {
 	refused := map[*tree][]refusal{}
 	for _, s := range e.trees {
-		if len(s.twins) == 0 {
+		if len(s.names.twins) == 0 {
 			continue
 		}
 		e.free, s.owners = false, map[identity]string{}
-		for _, doc := range s.twins { // by identity and path
+		for _, doc := range s.names.twins { // by identity and path
 			id := identityOf(doc)
 			if _, ok := s.owners[id]; ok {
 				continue
 			}
 			s.owners[id] = doc.File.Path
-			if held := e.held.owner(s.name, id); slices.ContainsFunc(s.twins, func(d *load.Document) bool { return identityOf(d) == id && d.File.Path == held }) {
+			if held := e.held.owner(s.name, id); slices.ContainsFunc(s.names.twins, func(d *load.Document) bool { return identityOf(d) == id && d.File.Path == held }) {
 				s.owners[id] = held
 			}
 		}
-		for _, doc := range s.twins {
+		for _, doc := range s.names.twins {
 			id := identityOf(doc)
 			if owner := s.at(s.owners[id]); doc != owner {
 				there := owner.Header.At("metadata.uid")
@@ -53,7 +53,7 @@ func (e *estate) identities() map[*tree][]refusal {
 // stay, so that no instance stops.
 func (e *estate) oneVersion(refused map[*tree][]refusal) {
 	s := e.tree("platform")
-	if s == nil || len(s.versions) == 0 {
+	if s == nil || len(s.names.versions) == 0 {
 		return
 	}
 	e.free = false
@@ -68,7 +68,7 @@ func (e *estate) oneVersion(refused map[*tree][]refusal) {
 	}
 	owners := map[published]*load.Document{}
 	for _, first := range []bool{true, false} { // those in force, then the others
-		for _, doc := range s.versions {
+		for _, doc := range s.names.versions {
 			v, _ := publishedAs(doc)
 			owner := owners[v]
 			switch {
@@ -93,5 +93,5 @@ func (r *Result) owner(part string, id identity) string {
 	if path, ok := s.owners[id]; ok {
 		return path
 	}
-	return s.ids[id]
+	return s.names.ids[id]
 }

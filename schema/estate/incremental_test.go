@@ -243,7 +243,7 @@ func equalResults(t require.TestingT, want, got *Result) {
 		require.Equal(t, want.Waits(path), got.Waits(path))
 	}
 	for _, s := range want.trees {
-		for id := range s.ids {
+		for id := range s.names.ids {
 			require.Equal(t, want.owner(s.name, id), got.owner(s.name, id))
 		}
 	}

@@ -197,12 +197,7 @@ func (f *forcing) crowded(r *Result) (any bool) {
 		if r.reason(part).Code != codeTooLarge {
 			continue
 		}
-		for _, path := range sortedKeys(f.was) {
-			if partOf(path).Name == part && f.loose(path) {
-				f.back(path, schema.HeldNeeds, "with what is held of "+part+" it would hold too much: all that changed there waits")
-				any = true
-			}
-		}
+		any = f.backAll(part, "with what is held of "+part+" it would hold too much: all that changed there waits") || any
 	}
 	return any
 }
@@ -227,11 +222,7 @@ func (f *forcing) cut() {
 			continue
 		}
 		if t.count++; t.count == maxTurns {
-			for _, path := range sortedKeys(f.was) {
-				if partOf(path).Name == part && f.loose(path) {
-					f.back(path, schema.HeldNeeds, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits", maxTurns, part))
-				}
-			}
+			f.backAll(part, fmt.Sprintf("%d times something of %s went back and more of it could not stand: all that changed there waits", maxTurns, part))
 		}
 		t.put = put[part]
 		f.turns[part] = t
@@ -270,6 +261,17 @@ func (f *forcing) gone(path string) bool {
 func (f *forcing) back(path, reason, message string) {
 	f.put[path] = f.was[path]
 	f.hold(path, reason, message)
+}
+
+// backAll reverts all remaining changes of a part, and reports whether there were any.
+func (f *forcing) backAll(part, message string) (any bool) {
+	for path := range f.was {
+		if partOf(path).Name == part && f.loose(path) {
+			f.back(path, schema.HeldNeeds, message)
+			any = true
+		}
+	}
+	return any
 }
 
 // drop removes a path that did not change, or was reverted.

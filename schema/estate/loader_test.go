@@ -82,7 +82,7 @@ func TestReservedNodesAffectOneTenant(t *testing.T) {
 		require.Empty(t, r.Diagnostics)
 		n := map[string]int{}
 		for _, p := range r.trees {
-			n[p.name] = len(p.verdicts)
+			n[p.name] = len(p.kept.verdicts.kept)
 		}
 		return n
 	}

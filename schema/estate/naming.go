@@ -31,8 +31,8 @@ func named(doc *load.Document) (at, owners []string, code, effect string) {
 	return nil, nil, "", ""
 }
 
-// names reports whether a document belongs to naming.
-func names(doc *load.Document) bool {
+// namesOwners reports whether a document of the platform belongs to nameIndex.owners.
+func namesOwners(doc *load.Document) bool {
 	switch doc.Key.Kind {
 	case schema.KindAttachment, schema.KindSharedRuntime:
 		return true

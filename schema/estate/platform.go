@@ -48,7 +48,6 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 	case *schema.AppVersion:
 		c.appVersion(doc, d)
 	case *schema.Policy:
-		c.noSuspension(doc)
 		c.policy(doc, d)
 	case *schema.Node:
 		address := fmt.Sprintf("%s port %d", canonicalHost(d.Spec.Address), d.Spec.SSHPort)

@@ -183,20 +183,19 @@ func (m *memory) add(f schema.File, data []byte) {
 
 func (m *memory) seal() {
 	for _, name := range slices.Sorted(maps.Keys(m.files)) {
-		files := m.files[name]
-		slices.SortFunc(files, func(a, b schema.File) int { return strings.Compare(a.Path, b.Path) })
-		p := partOf(files[0].Path)
-		p.Hash = hashFiles(files)
-		m.parts = append(m.parts, p)
+		m.parts = append(m.parts, sealPart(m.files[name]))
 	}
 }
 
-func hashFiles(files []schema.File) string {
-	h := sha256.New()
+// sealPart sorts the files of a part and returns the part with its hash.
+func sealPart(files []schema.File) schema.Part {
+	slices.SortFunc(files, func(a, b schema.File) int { return strings.Compare(a.Path, b.Path) })
+	p, h := partOf(files[0].Path), sha256.New()
 	for _, f := range files {
 		fmt.Fprintf(h, "%o %s %s\x00", f.Mode, f.Blob, f.Path)
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	p.Hash = hex.EncodeToString(h.Sum(nil))
+	return p
 }
 
 func (m *memory) Parts(context.Context) ([]schema.Part, error) { return m.parts, nil }
@@ -218,46 +217,48 @@ func (m *memory) Read(_ context.Context, f schema.File, most int) ([]byte, bool,
 
 // overlay is base with some paths replaced from from, or removed.
 type overlay struct {
-	base, from schema.Snapshot
-	parts      []schema.Part
-	over       map[string]map[string]*schema.File // part, path; nil: removed
-	changed    map[string]bool                    // parts that differ from base
-	known      map[string]bool                    // parts of base
+	schema.Snapshot // base
+	from            schema.Snapshot
+	over            map[string]*schema.File // by path; nil: removed
+	parts           []schema.Part
+	changed         map[string][]schema.File // files of the parts that differ from base
 }
 
 // newOverlay puts files over base; a nil file removes its path. Their content is read
 // from from.
 func newOverlay(ctx context.Context, base, from schema.Snapshot, files map[string]*schema.File) (*overlay, error) {
-	o := &overlay{base: base, from: from, over: map[string]map[string]*schema.File{}, changed: map[string]bool{}, known: map[string]bool{}}
+	o := &overlay{Snapshot: base, from: from, over: maps.Clone(files), changed: map[string][]schema.File{}}
 	for path, f := range files {
 		name := partOf(path).Name
-		if o.over[name] == nil {
-			o.over[name] = map[string]*schema.File{}
+		kept := o.changed[name]
+		if f != nil {
+			kept = append(kept, *f)
 		}
-		o.over[name][path] = f
-		o.changed[name] = true
+		o.changed[name] = kept // an entry also if the part is empty
 	}
 	listed, err := base.Parts(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for _, p := range listed {
-		o.known[p.Name] = true
-		if !o.changed[p.Name] {
+		if !hasEntry(o.changed, p.Name) {
 			o.parts = append(o.parts, p)
+			continue
 		}
-	}
-	for name := range o.changed {
-		got, err := o.list(ctx, schema.Part{Name: name})
+		below, err := base.Files(ctx, p)
 		if err != nil {
 			return nil, err
 		}
-		if len(got) == 0 {
-			continue
+		for _, f := range below {
+			if !hasEntry(files, f.Path) {
+				o.changed[p.Name] = append(o.changed[p.Name], f)
+			}
 		}
-		p := partOf(got[0].Path)
-		p.Hash = hashFiles(got)
-		o.parts = append(o.parts, p)
+	}
+	for _, got := range o.changed {
+		if len(got) > 0 {
+			o.parts = append(o.parts, sealPart(got))
+		}
 	}
 	slices.SortFunc(o.parts, func(a, b schema.Part) int { return strings.Compare(a.Name, b.Name) })
 	return o, nil
@@ -266,44 +267,17 @@ func newOverlay(ctx context.Context, base, from schema.Snapshot, files map[strin
 func (o *overlay) Parts(context.Context) ([]schema.Part, error) { return o.parts, nil }
 
 func (o *overlay) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
-	if !o.changed[p.Name] {
-		return o.base.Files(ctx, p)
+	if files, ok := o.changed[p.Name]; ok {
+		return files, nil
 	}
-	return o.list(ctx, p)
-}
-
-func (o *overlay) list(ctx context.Context, p schema.Part) ([]schema.File, error) {
-	var files []schema.File
-	if o.known[p.Name] {
-		listed, err := o.base.Parts(ctx)
-		if err != nil {
-			return nil, err
-		}
-		i := slices.IndexFunc(listed, func(b schema.Part) bool { return b.Name == p.Name })
-		base, err := o.base.Files(ctx, listed[i])
-		if err != nil {
-			return nil, err
-		}
-		for _, f := range base {
-			if _, ok := o.over[p.Name][f.Path]; !ok {
-				files = append(files, f)
-			}
-		}
-	}
-	for _, f := range o.over[p.Name] {
-		if f != nil {
-			files = append(files, *f)
-		}
-	}
-	slices.SortFunc(files, func(a, b schema.File) int { return strings.Compare(a.Path, b.Path) })
-	return files, nil
+	return o.Snapshot.Files(ctx, p)
 }
 
 func (o *overlay) Read(ctx context.Context, f schema.File, most int) ([]byte, bool, error) {
-	if g, ok := o.over[partOf(f.Path).Name][f.Path]; ok && g != nil {
+	if o.over[f.Path] != nil {
 		return o.from.Read(ctx, f, most)
 	}
-	return o.base.Read(ctx, f, most)
+	return o.Snapshot.Read(ctx, f, most)
 }
 
 // patchwork is base with some parts taken from from, by name.

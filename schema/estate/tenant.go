@@ -80,7 +80,6 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 	case *schema.Tenant:
 		c.approvals(doc, d)
 	case *schema.Policy:
-		c.noSuspension(doc)
 		c.policy(doc, d)
 	case *schema.Entitlement:
 		c.app(doc, "metadata.name", d.Key.Name)
@@ -175,17 +174,15 @@ func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 // endpoints warns about calls that no account may make. It is a warning: the endpoints
 // depend on the version of Berth, and an account in force must not block an upgrade.
 func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
-	there, told := schema.Endpoints(), 0
-	for i, e := range d.Spec.AllowedEndpoints {
-		if told > load.MaxFindings { // further findings are cut
-			return
-		}
-		if !slices.Contains(there, e) {
-			c.warn(doc, load.Item("spec.allowed_endpoints", i), "schema.no-effect",
-				e+" is no endpoint of the API that an account may call, and grants nothing"+meant(told, e, there))
-			told++
-		}
-	}
+	all := schema.Endpoints()
+	c.warnUnknown(doc, load.Items("spec.allowed_endpoints"), d.Spec.AllowedEndpoints, unknown{
+		code:  "schema.no-effect",
+		known: func(name string) bool { return slices.Contains(all, name) },
+		all:   func() []string { return all },
+		says: func(name string) string {
+			return name + " is no endpoint of the API that an account may call, and grants nothing"
+		},
+	})
 }
 
 // granted warns about an account without its role in the binding beside it.

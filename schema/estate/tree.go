@@ -3,7 +3,6 @@ package estate
 import (
 	"crypto/sha256"
 	"strings"
-	"sync"
 
 	"berth/schema"
 	"berth/schema/load"
@@ -22,28 +21,34 @@ type tree struct {
 	size             int   // bytes read of the documents
 	excess           error // the tree is above its bound; only its name is known
 
-	projects *projects           // shared by the trees of its name
+	names nameIndex
+	kept  kept
+}
+
+// nameIndex lists the documents of a tree that claim a name, or name others.
+type nameIndex struct {
 	ids      map[identity]string // identity to path; the first of several
 	twins    []*load.Document    // documents that share their identity with another
 	claiming []*load.Document    // documents that claim Unix accounts
 	versions []*load.Document    // AppVersions whose app has another with the same spec.version
-	naming   []*load.Document    // platform documents that name tenants and projects, or that attachments refer to
+	owners   []*load.Document    // platform documents that name tenants and projects, or that attachments refer to
+}
 
-	mu       sync.Mutex
-	verdicts map[[sha256.Size]byte]*verdict // by fingerprint of the input
-	built    map[string]any                 // *schema.Platform or *schema.TenantEstate, by the files that are not in it
+// kept has the results of judging a tree.
+type kept struct {
+	verdicts memo[[sha256.Size]byte, *verdict]               // by fingerprint of the input
+	built    memo[string, any]                               // *schema.Platform or *schema.TenantEstate, by the files that are not in it
+	projects *memo[[sha256.Size]byte, *schema.ProjectEstate] // shared by the trees of its name
 }
 
 // newTree makes a tree from its files and their documents; nil for a file without one.
-func newTree(name, id string, files []schema.File, read []*load.Document, shared *projects) *tree {
-	t := &tree{
-		name: name, id: id, files: files, projects: shared, valid: true,
-		byFile: make(map[string]*load.Document, len(files)), ids: map[identity]string{},
-		verdicts: map[[sha256.Size]byte]*verdict{}, built: map[string]any{},
+func newTree(name, id string, files []schema.File, read []*load.Document, projects *memo[[sha256.Size]byte, *schema.ProjectEstate]) *tree {
+	tenant, inTenant := strings.CutPrefix(name, tenantsDir)
+	if !inTenant {
+		tenant = ""
 	}
-	if tenant, ok := strings.CutPrefix(name, tenantsDir); ok {
-		t.tenant = tenant
-	}
+	t := &tree{name: name, tenant: tenant, id: id, files: files, valid: true, byFile: make(map[string]*load.Document, len(files))}
+	t.kept.projects = projects
 	var bearing []*load.Document
 	for _, doc := range read {
 		if doc == nil {
@@ -61,15 +66,15 @@ func newTree(name, id string, files []schema.File, read []*load.Document, shared
 			bearing = append(bearing, doc)
 		}
 		if len(claimsOf(doc)) > 0 {
-			t.claiming = append(t.claiming, doc)
+			t.names.claiming = append(t.names.claiming, doc)
 		}
-		if t.tenant == "" && names(doc) {
-			t.naming = append(t.naming, doc)
+		if t.tenant == "" && namesOwners(doc) {
+			t.names.owners = append(t.names.owners, doc)
 		}
 	}
-	t.identify(bearing)
+	t.names.identify(bearing)
 	if t.tenant == "" {
-		t.versions = sameVersions(t.docs)
+		t.names.versions = sameVersions(t.docs)
 	}
 	return t
 }
@@ -116,24 +121,20 @@ type identity struct {
 
 func identityOf(d *load.Document) identity { return identity{d.Key.Kind, d.Header.UID} }
 
-// identify finds the documents of each identity.
-func (t *tree) identify(bearing []*load.Document) {
-	bearers := map[identity][]*load.Document{} // documents of each shared identity
+// identify finds the documents of each identity, among those that have one.
+func (n *nameIndex) identify(bearing []*load.Document) {
+	n.ids = map[identity]string{}
+	count := map[identity]int{}
 	for _, doc := range bearing {
 		id := identityOf(doc)
-		first, twice := t.ids[id]
-		switch {
-		case !twice:
-			t.ids[id] = doc.File.Path
-		case bearers[id] == nil:
-			bearers[id] = []*load.Document{t.at(first), doc}
-		default:
-			bearers[id] = append(bearers[id], doc)
+		if count[id]++; count[id] == 1 {
+			n.ids[id] = doc.File.Path
 		}
 	}
 	for _, doc := range bearing {
-		t.twins = append(t.twins, bearers[identityOf(doc)]...)
-		delete(bearers, identityOf(doc))
+		if count[identityOf(doc)] > 1 {
+			n.twins = append(n.twins, doc)
+		}
 	}
 }
 
@@ -151,29 +152,18 @@ func (v *verdict) seal(t *tree) {
 		}
 		v.all, v.outPrint = load.Bounded(append(v.all, v.findings...)), out.String()
 	}
-	v.claims = claimedBy(t.claiming, v.out)
+	v.claims = claimedBy(t.names.claiming, v.out)
 }
 
 // judged returns the verdict for the input with this fingerprint, computed once.
 func (t *tree) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
-	t.mu.Lock()
-	v := t.verdicts[fingerprint]
-	t.mu.Unlock()
-	if v != nil {
-		return v, nil
-	}
-	v, err := compute()
-	if err != nil {
-		return nil, err
-	}
-	v.seal(t)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if len(t.verdicts) >= mostVerdicts {
-		clear(t.verdicts)
-	}
-	t.verdicts[fingerprint] = v
-	return v, nil
+	return t.kept.verdicts.of(fingerprint, mostVerdicts, func() (*verdict, error) {
+		v, err := compute()
+		if err == nil {
+			v.seal(t)
+		}
+		return v, err
+	})
 }
 
 // mostVerdicts limits the catalogs in use at one time: main's, the one in force, and
