@@ -364,7 +364,7 @@ func BenchmarkPullsOpen(b *testing.B) {
 		idle()
 		var order []int // in which their comments were written
 		for _, r := range c.forge.Requests() {
-			if r.Kind() == githubtest.Editing && strings.Contains(r.URL, "/comments/") {
+			if strings.HasPrefix(r.Op, "PATCH ") && strings.Contains(r.URL, "/comments/") {
 				for i := range open {
 					if c.forge.Comments(first + i)[0].Body == bodyOf(r.Body) {
 						order = append(order, first+i)

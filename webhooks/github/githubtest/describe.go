@@ -60,14 +60,10 @@ func (s *schema) get() (*openapi3.Schema, error) {
 }
 
 // check validates one document.
-func (s *schema) check(doc []byte) error {
+func (s *schema) check(v any) error {
 	read, err := s.get()
 	if err != nil {
 		return fmt.Errorf("GitHub's description: %w", err)
-	}
-	var v any
-	if err := json.Unmarshal(doc, &v); err != nil {
-		return err
 	}
 	err = read.VisitJSON(v, openapi3.EnableFormatValidation())
 	var bad *openapi3.SchemaError
@@ -75,6 +71,73 @@ func (s *schema) check(doc []byte) error {
 		return fmt.Errorf("%s: %.400s", strings.Join(bad.JSONPointer(), "."), bad.Reason)
 	}
 	return err
+}
+
+// finish completes one document and validates it.
+func (s *schema) finish(doc []byte) ([]byte, error) {
+	read, err := s.get()
+	if err != nil {
+		return doc, fmt.Errorf("GitHub's description: %w", err)
+	}
+	var v any
+	if err := json.Unmarshal(doc, &v); err != nil {
+		return doc, err
+	}
+	complete(v, read)
+	return encode(v), s.check(v)
+}
+
+// complete adds the required fields that a document lacks, with the least value that the
+// schema allows: the server sets the fields that matter.
+func complete(v any, s *openapi3.Schema) {
+	for _, all := range [][]*openapi3.SchemaRef{s.AllOf, s.OneOf[:min(1, len(s.OneOf))], s.AnyOf[:min(1, len(s.AnyOf))]} {
+		for _, part := range all {
+			complete(v, part.Value)
+		}
+	}
+	switch v := v.(type) {
+	case []any:
+		for _, item := range v {
+			if s.Items != nil {
+				complete(item, s.Items.Value)
+			}
+		}
+	case map[string]any:
+		for _, name := range s.Required {
+			if _, has := v[name]; !has && s.Properties[name] != nil {
+				v[name] = least(s.Properties[name].Value)
+			}
+		}
+		for name, field := range v {
+			if p := s.Properties[name]; p != nil {
+				complete(field, p.Value)
+			}
+		}
+	}
+}
+
+// least is the least value that a schema allows.
+func least(s *openapi3.Schema) any {
+	formats := map[string]string{"date-time": "2024-01-01T00:00:00Z", "uri": "http://example.com/", "email": "user@example.com"}
+	switch {
+	case s.Nullable:
+		return nil
+	case len(s.Enum) > 0:
+		return s.Enum[0]
+	case len(s.OneOf) > 0:
+		return least(s.OneOf[0].Value)
+	case len(s.AnyOf) > 0:
+		return least(s.AnyOf[0].Value)
+	case s.Type.Is("string"):
+		return formats[s.Format]
+	case s.Type.Is("integer"), s.Type.Is("number"):
+		return 0.0
+	case s.Type.Is("boolean"):
+		return false
+	case s.Type.Is("array"):
+		return []any{}
+	}
+	return map[string]any{}
 }
 
 type parameter struct {
@@ -151,7 +214,7 @@ func (d *description) request(op string, body []byte) error {
 		}
 		return nil
 	}
-	var fields map[string]json.RawMessage
+	var fields map[string]any
 	if err := json.Unmarshal(body, &fields); err != nil {
 		return fmt.Errorf("the body is not a JSON object: %w", err)
 	}
@@ -164,30 +227,30 @@ func (d *description) request(op string, body []byte) error {
 			return fmt.Errorf("field %q is not described", name)
 		}
 	}
-	return s.check(body)
+	return s.check(fields)
 }
 
-// response checks an answer.
-func (d *description) response(op string, status int, body []byte) error {
+// response completes and checks an answer.
+func (d *description) response(op string, status int, body []byte) ([]byte, error) {
 	s, ok := d.operations[op].Responses[strconv.Itoa(status)]
 	switch {
 	case !ok && status < 400:
-		return fmt.Errorf("status %d is not described", status)
+		return body, fmt.Errorf("status %d is not described", status)
 	case s == nil:
-		return nil // GitHub describes few of its errors
+		return body, nil // GitHub describes few of its errors
 	}
-	return s.check(body)
+	return s.finish(body)
 }
 
-// webhook checks a delivery's body.
-func (d *description) webhook(event, action string, body []byte) error {
+// webhook completes and checks a delivery's body.
+func (d *description) webhook(event, action string, body []byte) ([]byte, error) {
 	id := event
 	if action != "" {
 		id += "-" + action
 	}
 	s := d.webhooks[strings.ReplaceAll(id, "_", "-")]
 	if s == nil {
-		return fmt.Errorf("webhook %s is not described", id)
+		return body, fmt.Errorf("webhook %s is not described", id)
 	}
-	return s.check(body)
+	return s.finish(body)
 }

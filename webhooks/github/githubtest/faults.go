@@ -23,22 +23,23 @@ type Fault struct {
 	DelayOnly bool
 }
 
-func (f *Fault) passes() bool { return f.DelayOnly }
+// reply is the failed answer; its status is 0 if the connection is cut.
+func (f *Fault) reply() *reply {
+	a := problem(f.Status, f.Message)
+	a.header = http.Header{}
+	for k, v := range f.Header {
+		a.header.Set(k, v)
+	}
+	return a
+}
 
 // SecondaryLimit is a secondary limit, as 403 or 429, with its duration unless that is 0.
 func SecondaryLimit(status int, wait time.Duration) Fault {
-	f := Fault{Status: status, Message: secondary}
+	f := Fault{Status: status, Message: secondaryLimit}
 	if wait > 0 {
 		f.Header = map[string]string{"Retry-After": strconv.Itoa(int(wait / time.Second))}
 	}
 	return f
-}
-
-// PrimaryLimit is the hourly limit, as 403 or 429.
-func PrimaryLimit(status int, reset time.Time) Fault {
-	return Fault{Status: status, Message: "API rate limit exceeded for installation ID 1.", Header: map[string]string{
-		"X-RateLimit-Limit": "5000", "X-RateLimit-Remaining": "0", "X-RateLimit-Used": "5000", "X-RateLimit-Reset": strconv.FormatInt(reset.Unix(), 10),
-	}}
 }
 
 // Storm returns the fault of a request, or nil. It is called for one request at a time.
@@ -61,31 +62,31 @@ func RandomStorm(r *rand.Rand, p float64) Storm {
 	}
 }
 
+// faults are the injected failures.
+type faults struct {
+	*base
+	list  []*Fault
+	storm Storm
+}
+
 // SetStorm sets the random faults, in addition to those of Inject; nil: none.
-func (s *Server) SetStorm(storm Storm) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *faults) SetStorm(storm Storm) {
+	defer s.lock()()
 	s.storm = storm
 }
 
 // Inject adds a fault. Faults apply in the order in which they were added.
-func (s *Server) Inject(f Fault) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if f.Times == 0 {
-		f.Times = 1
-	}
-	s.faults = append(s.faults, &f)
+func (s *faults) Inject(f Fault) {
+	defer s.lock()()
+	f.Times = max(f.Times, 1)
+	s.list = append(s.list, &f)
 }
 
-// fault returns the fault of the next request of an operation, or nil. The caller holds
-// mu.
-func (s *Server) fault(op string) *Fault {
-	for _, f := range s.faults {
-		if f.Times > 0 && (f.Op == "" || f.Op == op) {
-			f.Times--
-			return f
-		}
+// nextFault returns the fault of the next request of an operation, or nil.
+func (s *faults) nextFault(op string) *Fault {
+	if f := find(s.list, func(f *Fault) bool { return f.Times > 0 && (f.Op == "" || f.Op == op) }); f != nil {
+		f.Times--
+		return f
 	}
 	if s.storm != nil {
 		return s.storm(op)
@@ -95,27 +96,13 @@ func (s *Server) fault(op string) *Fault {
 
 // Unused lists faults that did not apply as often as they should: a test that injects a
 // failure must see it.
-func (s *Server) Unused() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *faults) Unused() []string {
+	defer s.lock()()
 	var out []string
-	for _, f := range s.faults {
+	for _, f := range s.list {
 		if f.Times > 0 {
 			out = append(out, fmt.Sprintf("%s, status %d: %d times", f.Op, f.Status, f.Times))
 		}
 	}
 	return out
-}
-
-// LearnLate keeps a pull request's head in the API unchanged for a number of reads,
-// whatever is pushed: a webhook can be ahead of the API.
-func (s *Server) LearnLate(pull, reads int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.pull(pull)
-	if p == nil {
-		return errNoPull
-	}
-	p.late, p.lateHead = reads, p.head
-	return nil
 }

@@ -16,13 +16,9 @@ type Limits struct {
 	PointsPerMinute  int // 1 for a request that reads, 5 for one that writes: 900
 	Concurrent       int // requests at the same time: 100
 	PerPage          int // items of a list in one answer, whatever is asked for: 100
-	// TooMany makes a limit a 429 instead of a 403; GitHub uses both.
-	TooMany bool
-	// Silent omits the duration; GitHub does not always give it.
-	Silent bool
 }
 
-func (l *Limits) defaults() {
+func (l *Limits) setDefaults() {
 	for n, to := range map[*int]int{&l.PerHour: 5000, &l.ContentPerMinute: 80, &l.ContentPerHour: 500, &l.PointsPerMinute: 900, &l.Concurrent: 100, &l.PerPage: maxPerPage} {
 		if *n == 0 {
 			*n = to
@@ -30,220 +26,207 @@ func (l *Limits) defaults() {
 	}
 }
 
-// Kind is the class of a request for GitHub's limits.
-type Kind int
+// kind is the class of a request for GitHub's limits.
+type kind int
 
-// The kinds. Creating an App's token and a redelivery are Other.
+// The kinds. Creating an App's token is other.
 const (
-	Reading Kind = iota
-	Creating
-	Editing
-	Deleting
-	Other
+	reading kind = iota
+	creating
+	editing
+	deleting
+	other
 )
 
-func kind(op string) Kind {
+func kindOf(op string) kind {
 	method, path, _ := strings.Cut(op, " ")
 	switch {
 	case method == http.MethodGet:
-		return Reading
-	case !strings.HasPrefix(path, "/repos/") || strings.HasSuffix(path, "/attempts"):
-		return Other
+		return reading
+	case !strings.HasPrefix(path, "/repos/"):
+		return other
 	case method == http.MethodPost:
-		return Creating
+		return creating
 	case method == http.MethodDelete:
-		return Deleting
+		return deleting
 	}
-	return Editing
+	return editing
 }
 
-// Kind of a request.
-func (r Request) Kind() Kind { return kind(r.Op) }
-
-// Writes counts write requests.
-type Writes struct{ Creating, Editing, Deleting int }
-
-// Writes counts the write requests among Requests, whatever their results.
-func (s *Server) Writes() (w Writes) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, r := range s.requests {
-		switch r.Kind() {
-		case Creating:
-			w.Creating++
-		case Editing:
-			w.Editing++
-		case Deleting:
-			w.Deleting++
-		}
-	}
-	return w
-}
-
-// Usage is the highest use of the limits. If Refused is 0, all were kept.
-type Usage struct {
-	Requests, NotModified, Creating, Editing int
-	Refused                                  int // for a limit
-	// The most in any window of the length the limit is for, and at once.
-	PeakHour, PeakCreatingMinute, PeakCreatingHour, PeakPoints, PeakConcurrent int
-}
-
-// Usage of who acts as login: a person, or "slug[bot]".
-func (s *Server) Usage(login string) Usage {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.budgetOf(login).Usage
-}
-
-// budget is a user's use of the limits.
-type budget struct {
-	Usage
-	window time.Time // when GitHub's hour began
-	used   int
-	spent  []spending // of the last hour, oldest first
-	atOnce int
-}
-
-type spending struct {
-	at       time.Time
-	points   int
-	creating bool
-	counts   bool // against the hour; a 304 does not
-}
-
-func (s *Server) budgetOf(login string) *budget {
-	b := s.spent[login]
-	if b == nil {
-		b = &budget{}
-		s.spent[login] = b
-	}
-	return b
-}
-
-// sum is the use in the windows that end now.
-type sum struct {
-	points, minute, hour, requests int
-	firstMinute, firstHour         time.Time // when the first of each was created
-	firstPoint                     time.Time
-}
-
-func (b *budget) sum(now time.Time) (n sum) {
-	for len(b.spent) > 0 && now.Sub(b.spent[0].at) >= time.Hour {
-		b.spent = b.spent[1:]
-	}
-	first := func(t *time.Time, at time.Time) {
-		if t.IsZero() {
-			*t = at
-		}
-	}
-	for _, x := range b.spent {
-		if x.counts {
-			n.requests++
-		}
-		if x.creating {
-			n.hour++
-			first(&n.firstHour, x.at)
-		}
-		if now.Sub(x.at) < time.Minute {
-			n.points += x.points
-			first(&n.firstPoint, x.at)
-			if x.creating {
-				n.minute++
-				first(&n.firstMinute, x.at)
-			}
-		}
-	}
-	return n
-}
-
-func points(k Kind) int {
-	if k == Reading {
+// points is what a request costs.
+func (k kind) points() int {
+	if k == reading {
 		return 1
 	}
 	return 5
 }
 
-// refuse refuses a request that is beyond a limit.
-func (b *budget) refuse(now time.Time, k Kind, l Limits) *wire {
-	if now.Sub(b.window) >= time.Hour {
-		b.window, b.used = now.Truncate(time.Second), 0
+// creations is 1 for a request that creates content.
+func (k kind) creations() int {
+	if k == creating {
+		return 1
 	}
-	if b.used >= l.PerHour {
-		return b.no(0, "API rate limit exceeded for installation ID 1.", l)
-	}
-	n := b.sum(now)
-	var wait time.Duration
-	switch {
-	case b.atOnce > l.Concurrent:
-		wait = time.Second
-	case k == Creating && n.hour >= l.ContentPerHour:
-		wait = time.Hour - now.Sub(n.firstHour)
-	case k == Creating && n.minute >= l.ContentPerMinute:
-		wait = time.Minute - now.Sub(n.firstMinute)
-	case n.points+points(k) > l.PointsPerMinute:
-		wait = time.Minute - now.Sub(n.firstPoint)
-	default:
-		return nil
-	}
-	return b.no(wait, secondary, l)
+	return 0
 }
 
-const secondary = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
-
-// no refuses for a limit; wait is 0 for the primary limit.
-func (b *budget) no(wait time.Duration, why string, l Limits) *wire {
-	b.Refused++
-	status := http.StatusForbidden
-	if l.TooMany {
-		status = http.StatusTooManyRequests
-	}
-	a := problemWire(&problem{status, why})
-	if wait > 0 && !l.Silent {
-		a.header.Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
-	}
-	b.head(a.header, l)
-	return &a
+// Usage is the highest use of the limits. If Refused is 0, all were kept.
+type Usage struct {
+	Requests, Creating, Editing int
+	Refused                     int // for a limit
+	// The most in any window of the length the limit is for, and at once.
+	PeakCreatingMinute, PeakCreatingHour, PeakPoints, PeakConcurrent int
 }
 
-// count adds one request to the use.
-func (b *budget) count(now time.Time, k Kind, notModified bool) {
-	b.spent = append(b.spent, spending{now, points(k), k == Creating, !notModified})
-	b.Requests++
-	if notModified {
-		b.NotModified++
-	} else {
-		b.used++
-	}
-	switch k {
-	case Creating:
-		b.Creating++
-	case Editing:
-		b.Editing++
-	}
-	n := b.sum(now)
-	b.PeakHour, b.PeakPoints = max(b.PeakHour, n.requests), max(b.PeakPoints, n.points)
-	b.PeakCreatingMinute, b.PeakCreatingHour = max(b.PeakCreatingMinute, n.minute), max(b.PeakCreatingHour, n.hour)
+// limiter counts the requests of each user and refuses those beyond a limit.
+type limiter struct {
+	*base
+	use map[string]*budget // by login
 }
 
-// head writes the remaining budget into an answer's header.
-func (b *budget) head(h http.Header, l Limits) {
-	h.Set("X-RateLimit-Limit", strconv.Itoa(l.PerHour))
-	h.Set("X-RateLimit-Remaining", strconv.Itoa(max(0, l.PerHour-b.used)))
-	h.Set("X-RateLimit-Used", strconv.Itoa(b.used))
-	h.Set("X-RateLimit-Reset", strconv.FormatInt(b.window.Add(time.Hour).Unix(), 10))
-	h.Set("X-RateLimit-Resource", "core")
+// Usage of who acts as login: a person, or "slug[bot]".
+func (s *limiter) Usage(login string) Usage {
+	defer s.lock()()
+	return s.budgetOf(login).Usage
 }
 
-// enter and leave count the concurrent requests.
-func (s *Server) enter(login string) (leave func()) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *limiter) budgetOf(login string) *budget {
+	if s.use[login] == nil {
+		s.use[login] = &budget{limits: s.o.Limits}
+	}
+	return s.use[login]
+}
+
+// enter counts a concurrent request until leave is called.
+func (s *limiter) enter(login string) (leave func()) {
+	defer s.lock()()
 	b := s.budgetOf(login)
 	b.atOnce++
 	b.PeakConcurrent = max(b.PeakConcurrent, b.atOnce)
 	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
+		defer s.lock()()
 		b.atOnce--
 	}
+}
+
+func (s *limiter) getRate(c *call) reply {
+	b := s.budgetOf(c.who.actor())
+	rate := obj{"limit": b.limits.PerHour, "remaining": b.remaining(), "used": b.used, "reset": b.hour.Add(time.Hour).Unix()}
+	return ok(obj{"resources": obj{"core": rate, "search": rate}, "rate": rate})
+}
+
+// budget is a user's use of the limits.
+type budget struct {
+	Usage
+	limits Limits
+	hour   time.Time // when GitHub's hour began
+	used   int       // of it
+	spent  []spending
+	atOnce int
+}
+
+// spending is a request of the last hour.
+type spending struct {
+	at time.Time
+	kind
+}
+
+func (b *budget) remaining() int { return max(0, b.limits.PerHour-b.used) }
+
+// window is a secondary limit: the most that requests may cost in any time of a length.
+type window struct {
+	length time.Duration
+	most   int
+	cost   func(kind) int
+	peak   *int
+}
+
+func (b *budget) windows() []window {
+	return []window{
+		{time.Hour, b.limits.ContentPerHour, kind.creations, &b.PeakCreatingHour},
+		{time.Minute, b.limits.ContentPerMinute, kind.creations, &b.PeakCreatingMinute},
+		{time.Minute, b.limits.PointsPerMinute, kind.points, &b.PeakPoints},
+	}
+}
+
+// sum is the cost of the requests in a window that ends now. The first of them leaves it
+// after wait.
+func (b *budget) sum(w window, now time.Time) (cost int, wait time.Duration) {
+	for _, x := range b.spent {
+		if n := w.cost(x.kind); n > 0 && now.Sub(x.at) < w.length {
+			if cost == 0 {
+				wait = w.length - now.Sub(x.at)
+			}
+			cost += n
+		}
+	}
+	return cost, wait
+}
+
+const (
+	primaryLimit   = "API rate limit exceeded for installation ID 1."
+	secondaryLimit = "You have exceeded a secondary rate limit. Please wait a few minutes before you try again."
+)
+
+// refuse returns the answer to a request that is beyond a limit, or nil.
+func (b *budget) refuse(now time.Time, k kind) *reply {
+	if now.Sub(b.hour) >= time.Hour {
+		b.hour, b.used = now.Truncate(time.Second), 0
+	}
+	for len(b.spent) > 0 && now.Sub(b.spent[0].at) >= time.Hour {
+		b.spent = b.spent[1:]
+	}
+	if b.remaining() == 0 {
+		return b.refusal(primaryLimit, 0)
+	}
+	if b.atOnce > b.limits.Concurrent {
+		return b.refusal(secondaryLimit, time.Second)
+	}
+	for _, w := range b.windows() {
+		if n := w.cost(k); n > 0 {
+			if cost, wait := b.sum(w, now); cost+n > w.most {
+				return b.refusal(secondaryLimit, wait)
+			}
+		}
+	}
+	return nil
+}
+
+// refusal is the answer for a limit; wait is 0 for the primary limit.
+func (b *budget) refusal(message string, wait time.Duration) *reply {
+	b.Refused++
+	a := problem(http.StatusForbidden, message)
+	a.header = http.Header{}
+	if wait > 0 {
+		a.header.Set("Retry-After", strconv.Itoa(int(wait/time.Second)+1))
+	}
+	b.writeHeader(a.header)
+	return a
+}
+
+// count adds one request to the use. A 304 does not count against the hour.
+func (b *budget) count(now time.Time, k kind, notModified bool) {
+	b.spent = append(b.spent, spending{now, k})
+	b.Requests++
+	if !notModified {
+		b.used++
+	}
+	switch k {
+	case creating:
+		b.Creating++
+	case editing:
+		b.Editing++
+	}
+	for _, w := range b.windows() {
+		cost, _ := b.sum(w, now)
+		*w.peak = max(*w.peak, cost)
+	}
+}
+
+// writeHeader writes the remaining budget into an answer's header.
+func (b *budget) writeHeader(h http.Header) {
+	h.Set("X-RateLimit-Limit", strconv.Itoa(b.limits.PerHour))
+	h.Set("X-RateLimit-Remaining", strconv.Itoa(b.remaining()))
+	h.Set("X-RateLimit-Used", strconv.Itoa(b.used))
+	h.Set("X-RateLimit-Reset", strconv.FormatInt(b.hour.Add(time.Hour).Unix(), 10))
+	h.Set("X-RateLimit-Resource", "core")
 }

@@ -5,472 +5,396 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/http"
 	"slices"
-	"strings"
 	"time"
 )
 
-// Method is how a pull request is merged.
-type Method string
-
-// The methods. A rebase is modelled of branches of at most twenty commits without merges.
-const (
-	Merge  Method = "merge"
-	Squash Method = "squash"
-	Rebase Method = "rebase"
-)
+// Pull is a pull request, as users see it.
+type Pull struct {
+	Number      int
+	Title       string
+	Author      string
+	Branch      string
+	Base        string // branch
+	Fork        string // owner of the branch's fork; "": the repository itself
+	Head        string
+	Open        bool
+	MergeCommit string // once merged
+}
 
 // pull is a pull request of a branch of the repository or of a fork.
 type pull struct {
-	id                     int64
-	number                 int
-	title, author          string
-	branch, base           string
-	fork                   *fork  // repository of its branch; nil: the repository itself
-	head                   string // commit
-	forkedAt               string // where its branch left the base when it was opened
-	open                   bool
-	made, changed, closed  time.Time
-	merged                 time.Time
-	mergeCommit, mergedBy  string
-	rebased                []string // commits on the base, where it was merged so
-	asked, known, mergable bool     // GitHub computes mergeable at the first read, and answers at the next
-	testMerge              string
-	late                   int    // reads until the API shows the new head
-	lateHead               string // until then
+	Pull
+	id                    int64
+	forkedAt              string // where its branch left the base when it was opened
+	opened, changed, over time.Time
+	mergedBy              string
+	rebased               []string // commits on the base, where it was merged so
+	late                  int      // reads until the API shows the new head
+	lateHead              string   // until then
 }
+
+func (p *pull) ref() string { return fmt.Sprintf("refs/pull/%d/head", p.Number) }
 
 var errNoPull = errors.New("no such pull request")
 
-// pull is a pull request by number, or nil. The caller holds mu.
-func (s *Server) pull(number int) *pull {
-	if number < 1 || number > len(s.pulls) {
+// pulls are the pull requests.
+type pulls struct {
+	*repository
+	queue *mergeQueue
+	all   []*pull // by number, from 1
+}
+
+// pull is a pull request by number, or nil.
+func (s *pulls) pull(number int) *pull {
+	if number < 1 || number > len(s.all) {
 		return nil
 	}
-	return s.pulls[number-1]
+	return s.all[number-1]
 }
 
-// OpenPull opens a pull request of a branch to the default branch and returns
-// its number.
-func (s *Server) OpenPull(branch, title, author string) (int, error) {
-	if err := s.Sync(); err != nil {
+// openPull is an open pull request by number.
+func (s *pulls) openPull(number int) (*pull, error) {
+	p := s.pull(number)
+	if p == nil || !p.Open {
+		return nil, fmt.Errorf("%d: %w that is open", number, errNoPull)
+	}
+	return p, nil
+}
+
+// Pull is a pull request by number.
+func (s *pulls) Pull(number int) (Pull, bool) {
+	defer s.lock()()
+	p := s.pull(number)
+	if p == nil {
+		return Pull{}, false
+	}
+	return p.Pull, true
+}
+
+// OpenPull opens a pull request of a branch to the default branch and returns its
+// number.
+func (s *pulls) OpenPull(branch, title, author string) (int, error) {
+	return s.open(Pull{Branch: branch, Title: title, Author: author})
+}
+
+// OpenForkPull opens a pull request of a fork's branch to the default branch, as the
+// fork's owner, and returns its number.
+func (s *pulls) OpenForkPull(login, branch, title string) (int, error) {
+	return s.open(Pull{Branch: branch, Title: title, Author: login, Fork: login})
+}
+
+func (s *pulls) open(v Pull) (int, error) {
+	defer s.lock()()
+	if err := s.sync(); err != nil {
 		return 0, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	head := s.branches[branch]
-	if head == "" || branch == s.main {
-		return 0, fmt.Errorf("cannot open a pull request of %q to %q: a branch is missing", branch, s.main)
+	v.Number, v.Base, v.Open, v.Head = len(s.all)+1, s.main, true, s.tip(v)
+	tip := s.branches[v.Base]
+	if v.Head == "" || tip == "" || v.Fork == "" && v.Branch == v.Base {
+		return 0, fmt.Errorf("cannot open a pull request of %q to %q: a branch or the fork is missing", v.Branch, v.Base)
 	}
-	return s.open(nil, branch, head, title, author)
-}
-
-// open opens a pull request to the default branch. The caller holds mu.
-func (s *Server) open(f *fork, branch, head, title, author string) (int, error) {
-	base := s.main
-	tip := s.branches[base]
-	if tip == "" {
-		return 0, fmt.Errorf("no branch %q", base)
-	}
-	if s.isAncestor(head, tip) {
-		return 0, fmt.Errorf("no commits between %s and %s", base, branch)
-	}
-	for _, p := range s.pulls {
-		if p.open && p.branch == branch && p.fork == f {
-			return 0, fmt.Errorf("pull request %d of %q is open already", p.number, branch)
+	if v.Fork != "" {
+		if err := s.git.fetch(s.forks[v.Fork].git.dir, v.Branch); err != nil {
+			return 0, err
 		}
 	}
-	at, err := s.git.run("merge-base", tip, head)
+	if s.isAncestor(v.Head, tip) {
+		return 0, fmt.Errorf("no commits between %s and %s", v.Base, v.Branch)
+	}
+	if other := find(s.all, func(p *pull) bool { return p.Open && p.Branch == v.Branch && p.Fork == v.Fork }); other != nil {
+		return 0, fmt.Errorf("pull request %d of %q is open already", other.Number, v.Branch)
+	}
+	at, err := s.git.run("merge-base", tip, v.Head)
 	if err != nil {
 		return 0, err
 	}
-	now := s.now()
-	p := &pull{
-		id: s.id(), number: len(s.pulls) + 1, title: title, author: author, branch: branch, fork: f, base: base,
-		head: head, forkedAt: at, open: true, made: now, changed: now,
-	}
-	if err := s.git.update(p.ref(), head, ""); err != nil {
+	p := &pull{Pull: v, id: s.id(), forkedAt: at, opened: s.now(), changed: s.now()}
+	if err := s.git.update(p.ref(), p.Head, ""); err != nil {
 		return 0, err
 	}
-	s.pulls = append(s.pulls, p)
-	s.deliver([]Delivery{s.pullEvent("opened", p, nil)})
-	return p.number, nil
+	s.all = append(s.all, p)
+	s.changed("opened", p, nil)
+	return p.Number, nil
 }
 
-func (p *pull) ref() string { return fmt.Sprintf("refs/pull/%d/head", p.number) }
+// tip is the commit of a pull request's branch; "" if there is no such branch.
+func (s *pulls) tip(p Pull) string {
+	if p.Fork == "" {
+		return s.branches[p.Branch]
+	}
+	if f := s.forks[p.Fork]; f != nil {
+		return f.branches[p.Branch]
+	}
+	return ""
+}
 
-// Sync notices changes of the repository's branches. A push over CloneURL needs no Sync;
-// a change of the directory does.
-func (s *Server) Sync() error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Sync notices changes of the branches of the repository and its forks. A push over
+// CloneURL needs no Sync; a change of the directory does.
+func (s *pulls) Sync() error {
+	defer s.lock()()
 	return s.sync()
 }
 
-func (s *Server) sync() error {
+func (s *pulls) sync() error {
+	before := s.branches
 	now, err := s.git.branches()
 	if err != nil {
 		return err
 	}
-	before := s.branches
 	s.branches = now
-	all := maps.Clone(before)
-	maps.Copy(all, now)
-	var news []Delivery
-	for _, branch := range slices.Sorted(maps.Keys(all)) {
+	for _, branch := range moved(before, now) {
 		from, to := before[branch], now[branch]
-		if from == to {
-			continue
-		}
-		push, err := s.pushEvent(branch, from, to)
-		if err != nil {
+		if err := s.pushed(branch, from, to); err != nil {
 			return err
 		}
-		news = append(news, push)
-		if branch == s.main && len(s.queue) > 0 {
-			old := s.queue
-			s.queue = nil
-			d, err := s.regroup(old)
-			if err != nil {
+		if branch == s.main {
+			if err := s.queue.rebuild(0); err != nil {
 				return err
 			}
-			news = append(news, d...)
 		}
-		for _, p := range s.pulls {
-			if !p.open {
-				continue
-			}
-			d, err := s.moved(p, branch, to)
-			if err != nil {
+		for _, p := range s.all {
+			if err := s.follow(p, branch, to); err != nil {
 				return err
 			}
-			news = append(news, d...)
 		}
 	}
-	more, err := s.syncForks()
-	if err != nil {
-		return err
-	}
-	if news = append(news, more...); len(news) > 0 {
-		s.deliver(news)
+	for _, login := range slices.Sorted(maps.Keys(s.forks)) {
+		if err := s.syncFork(login); err != nil {
+			return err
+		}
 	}
 	return nil
 }
 
-// moved updates the open pull requests of a branch that moved.
-func (s *Server) moved(p *pull, branch, to string) ([]Delivery, error) {
-	switch {
-	case branch == p.base:
-		p.asked, p.known = false, false
-		if to != "" && s.isAncestor(p.head, to) {
-			// A user merged it locally and pushed the merge.
-			news, err := s.leave(p, "ALREADY_MERGED")
-			return append(news, s.close(p, to, s.o.Owner)), err
+// moved lists the branches whose commits differ, by name.
+func moved(before, now map[string]string) []string {
+	all := maps.Clone(before)
+	maps.Copy(all, now)
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(all)), func(branch string) bool { return before[branch] == now[branch] })
+}
+
+func (s *pulls) syncFork(login string) error {
+	f := s.forks[login]
+	before := f.branches
+	now, err := f.git.branches()
+	if err != nil {
+		return err
+	}
+	f.branches = now
+	for _, branch := range moved(before, now) {
+		p := find(s.all, func(p *pull) bool { return p.Open && p.Fork == login && p.Branch == branch })
+		if p == nil {
+			continue
 		}
-	case branch == p.branch && p.fork == nil:
+		if now[branch] != "" {
+			if err := s.git.fetch(f.git.dir, branch); err != nil {
+				return err
+			}
+		}
+		if err := s.headMoved(p, now[branch]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// follow updates a pull request after one of its branches moved; to is "" if the branch
+// was deleted. A merge closes it: the merge of a user here, or a push of its head to the
+// base branch.
+func (s *pulls) follow(p *pull, branch, to string) error {
+	switch {
+	case !p.Open:
+		return nil
+	case branch == p.Base && to != "" && (to == p.MergeCommit || s.isAncestor(p.Head, to)):
+		if err := s.queue.leave(p, "ALREADY_MERGED"); err != nil {
+			return err
+		}
+		s.close(p, to, cmp.Or(p.mergedBy, s.o.Owner))
+	case branch == p.Branch && p.Fork == "":
 		return s.headMoved(p, to)
 	}
-	return nil, nil
+	return nil
 }
 
 // headMoved updates a pull request whose branch moved; to is "" if the branch was
 // deleted. The pull request leaves the merge queue.
-func (s *Server) headMoved(p *pull, to string) ([]Delivery, error) {
-	news, err := s.leave(p, "UNKNOWN_REMOVAL_REASON")
-	if err != nil {
-		return nil, err
+func (s *pulls) headMoved(p *pull, to string) error {
+	if err := s.queue.leave(p, "UNKNOWN_REMOVAL_REASON"); err != nil {
+		return err
 	}
 	if to == "" {
-		return append(news, s.close(p, "", "")), nil
+		s.close(p, "", "")
+		return nil
 	}
-	old := p.head
-	p.head, p.changed, p.asked, p.known = to, s.now(), false, false
+	old := p.Head
+	p.Head, p.changed = to, s.now()
 	if err := s.git.update(p.ref(), to, old); err != nil {
-		return nil, err
+		return err
 	}
-	return append(news, s.pullEvent("synchronize", p, obj{"before": old, "after": to})), nil
+	s.changed("synchronize", p, obj{"before": old, "after": to})
+	return nil
 }
 
 // close closes a pull request, as merged if there is a merge commit.
-func (s *Server) close(p *pull, mergeCommit, by string) Delivery {
-	now := s.now()
-	p.open, p.closed, p.changed = false, now, now
-	if mergeCommit != "" {
-		p.merged, p.mergeCommit, p.mergedBy = now, mergeCommit, by
-	}
-	return s.pullEvent("closed", p, nil)
-}
-
-// Merge merges a pull request, as a click does, and returns the commit on the base
-// branch.
-func (s *Server) Merge(number int, method Method, by string) (string, error) {
-	return s.MergeSaying(number, method, by, "")
-}
-
-// MergeSaying is Merge with the merging user's message; "": the one GitHub proposes. A
-// rebase has no message.
-func (s *Server) MergeSaying(number int, method Method, by, message string) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.sync(); err != nil {
-		return "", err
-	}
-	p := s.pull(number)
-	if p == nil || !p.open {
-		return "", fmt.Errorf("merge %d: %w that is open", number, errNoPull)
-	}
-	tip := s.branches[p.base]
-	commit, err := s.join(p, tip, method, by, message)
-	if err != nil {
-		return "", err
-	}
-	if err := s.git.update("refs/heads/"+p.base, commit, tip); err != nil {
-		return "", err
-	}
-	push, err := s.pushEvent(p.base, tip, commit)
-	if err != nil {
-		return "", err
-	}
-	s.branches[p.base] = commit
-	news := []Delivery{push, s.close(p, commit, by)}
-	s.baseMoved(p.base)
-	if i := s.queued(p); i >= 0 {
-		s.queue = slices.Delete(s.queue, i, i+1)
-		news = append(news, s.pullEvent("dequeued", p, obj{"reason": "ALREADY_MERGED"}))
-	}
-	old := s.queue
-	s.queue = nil
-	more, err := s.regroup(old)
-	if err != nil {
-		return "", err
-	}
-	s.deliver(append(news, more...))
-	return commit, nil
-}
-
-// baseMoved resets the computed mergeable state of open pull requests.
-func (s *Server) baseMoved(base string) {
-	for _, p := range s.pulls {
-		if p.open && p.base == base {
-			p.asked, p.known = false, false
-		}
-	}
-}
-
-// join makes the commits of a merge and returns the last.
-func (s *Server) join(p *pull, tip string, method Method, by, message string) (string, error) {
-	tree, ok := s.git.merge(tip, p.head)
-	if !ok {
-		return "", fmt.Errorf("pull request %d is not mergeable: it conflicts with %s", p.number, p.base)
-	}
-	switch method {
-	case Squash:
-		return s.git.commit(tree, cmp.Or(message, fmt.Sprintf("%s (#%d)", p.title, p.number)), by, s.now(), tip)
-	case Rebase:
-		log, err := s.git.log(p.forkedAt, p.head)
-		if err != nil {
-			return "", err
-		}
-		at := tip
-		for _, c := range log { // oldest first
-			if tree, ok = s.git.merge(tip, c.id); !ok {
-				return "", fmt.Errorf("pull request %d cannot be rebased: %s conflicts with %s", p.number, c.id, p.base)
-			}
-			if at, err = s.git.commit(tree, c.message, by, s.now(), at); err != nil {
-				return "", err
-			}
-			p.rebased = append(p.rebased, at)
-		}
-		return at, nil
-	}
-	proposed := fmt.Sprintf("Merge pull request #%d from %s/%s\n\n%s", p.number, s.from(p), p.branch, p.title)
-	return s.git.commit(tree, cmp.Or(message, proposed), by, s.now(), tip, p.head)
+func (s *pulls) close(p *pull, mergeCommit, by string) {
+	p.Open, p.over, p.changed = false, s.now(), s.now()
+	p.MergeCommit, p.mergedBy = mergeCommit, by
+	s.changed("closed", p, nil)
 }
 
 // ClosePull closes a pull request without merging it.
-func (s *Server) ClosePull(number int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.pull(number)
-	if p == nil || !p.open {
-		return fmt.Errorf("close %d: %w that is open", number, errNoPull)
-	}
-	news, err := s.leave(p, "UNKNOWN_REMOVAL_REASON")
+func (s *pulls) ClosePull(number int) error {
+	defer s.lock()()
+	p, err := s.openPull(number)
 	if err != nil {
+		return fmt.Errorf("close %w", err)
+	}
+	if err := s.queue.leave(p, "UNKNOWN_REMOVAL_REASON"); err != nil {
 		return err
 	}
-	s.deliver(append(news, s.close(p, "", "")))
+	s.close(p, "", "")
 	return nil
 }
 
 // ReopenPull reopens a closed pull request, unless it was merged or its branch was
 // deleted or moved.
-func (s *Server) ReopenPull(number int) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *pulls) ReopenPull(number int) error {
+	defer s.lock()()
 	if err := s.sync(); err != nil {
 		return err
 	}
 	p := s.pull(number)
 	switch {
-	case p == nil || p.open || !p.merged.IsZero():
+	case p == nil || p.Open || p.MergeCommit != "":
 		return fmt.Errorf("reopen %d: %w that was closed without a merge", number, errNoPull)
-	case s.tip(p) != p.head:
+	case s.tip(p.Pull) != p.Head:
 		return fmt.Errorf("reopen %d: its branch is gone, or not where it was", number)
 	}
-	p.open, p.closed, p.changed, p.asked, p.known = true, time.Time{}, s.now(), false, false
-	s.deliver([]Delivery{s.pullEvent("reopened", p, nil)})
-	return nil
-}
-
-// tip is the commit of a pull request's branch; "" if the branch was deleted.
-func (s *Server) tip(p *pull) string {
-	switch {
-	case p.fork == nil:
-		return s.branches[p.branch]
-	case s.forks[p.fork.login] == p.fork:
-		return p.fork.branches[p.branch]
-	}
-	return ""
-}
-
-// Retarget changes the base branch of a pull request, which leaves the merge queue.
-func (s *Server) Retarget(number int, base string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if err := s.sync(); err != nil {
-		return err
-	}
-	p := s.pull(number)
-	if p == nil || !p.open || s.branches[base] == "" || base == p.base || p.fork == nil && base == p.branch {
-		return fmt.Errorf("retarget %d to %q: %w that is open, or the branch does not exist", number, base, errNoPull)
-	}
-	at, err := s.git.run("merge-base", s.branches[base], p.head)
-	if err != nil {
-		return err
-	}
-	news, err := s.leave(p, "UNKNOWN_REMOVAL_REASON")
-	if err != nil {
-		return err
-	}
-	changes := obj{"base": obj{"ref": obj{"from": p.base}, "sha": obj{"from": s.branches[p.base]}}}
-	p.base, p.forkedAt, p.changed, p.asked, p.known = base, at, s.now(), false, false
-	s.deliver(append(news, s.pullEvent("edited", p, obj{"changes": changes})))
+	p.Open, p.over, p.changed = true, time.Time{}, s.now()
+	s.changed("reopened", p, nil)
 	return nil
 }
 
 // Retitle gives a pull request another title.
-func (s *Server) Retitle(number int, title string) error {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (s *pulls) Retitle(number int, title string) error {
+	defer s.lock()()
 	p := s.pull(number)
 	if p == nil {
 		return errNoPull
 	}
-	changes := obj{"title": obj{"from": p.title}}
-	p.title, p.changed = title, s.now()
-	s.deliver([]Delivery{s.pullEvent("edited", p, obj{"changes": changes})})
+	changes := obj{"title": obj{"from": p.Title}}
+	p.Title, p.changed = title, s.now()
+	s.changed("edited", p, obj{"changes": changes})
 	return nil
 }
 
-// from is the owner of the repository of a pull request's branch.
-func (s *Server) from(p *pull) string {
-	if p.fork != nil {
-		return p.fork.login
+// LearnLate keeps a pull request's head in the API unchanged for a number of reads,
+// whatever is pushed: a webhook can be ahead of the API.
+func (s *pulls) LearnLate(number, reads int) error {
+	defer s.lock()()
+	p := s.pull(number)
+	if p == nil {
+		return errNoPull
 	}
-	return s.o.Owner
+	p.late, p.lateHead = reads, p.Head
+	return nil
 }
 
-// holds says whether a commit belongs to a pull request: is its merge, or one of
-// its own commits.
-func (s *Server) holds(p *pull, commit string) bool {
-	if commit == p.mergeCommit || commit == p.head || slices.Contains(p.rebased, commit) {
-		return true
-	}
-	return s.isAncestor(commit, p.head) && !s.isAncestor(commit, p.forkedAt)
+// changed sends the event of a pull request.
+func (s *pulls) changed(action string, p *pull, more obj) {
+	body := obj{"number": p.Number, "pull_request": s.detailed(p)}
+	maps.Copy(body, more)
+	s.emit("pull_request", action, body)
 }
 
-// mergeable computes whether a pull request merges cleanly; it answers from the second
-// read on.
-func (s *Server) mergeable(p *pull) any {
-	switch {
-	case !p.open:
-		return nil
-	case !p.asked:
-		p.asked = true
-		return nil
-	case !p.known:
-		tip := s.branches[p.base]
-		tree, ok := s.git.merge(tip, p.head)
-		p.known, p.mergable, p.testMerge = true, ok, ""
-		if ok {
-			if c, err := s.git.commit(tree, "test merge", "github", p.changed, tip, p.head); err == nil {
-				p.testMerge = c
-			}
+// contains says whether a commit belongs to a pull request: is its merge, or one of its
+// own commits.
+func (s *pulls) contains(p *pull, commit string) bool {
+	return commit == p.MergeCommit || slices.Contains(p.rebased, commit) ||
+		s.isAncestor(commit, p.Head) && !s.isAncestor(commit, p.forkedAt)
+}
+
+func (s *pulls) listPulls(c *call) reply {
+	all := slices.Clone(s.all)
+	if c.query.Get("direction") != "asc" { // "desc" is the default of sort=created
+		slices.Reverse(all)
+	}
+	state, base := cmp.Or(c.query.Get("state"), "open"), c.query.Get("base")
+	return list(shaped(all, func(p *pull) obj { return s.delayed(p, s.pullShape(p)) }, func(p *pull) bool {
+		return (state == "all" || p.Open == (state == "open")) && (base == "" || base == p.Base)
+	}))
+}
+
+func (s *pulls) getPull(c *call) reply {
+	p := s.pull(int(c.number("pull_number")))
+	if p == nil {
+		return notFound
+	}
+	return ok(s.delayed(p, s.detailed(p)))
+}
+
+func (s *pulls) listPullsOfCommit(c *call) reply {
+	commit := c.PathValue("commit_sha")
+	if !s.knows(commit) {
+		return *problem(http.StatusUnprocessableEntity, "No commit found for SHA: "+commit)
+	}
+	return list(shaped(s.all, s.pullShape, func(p *pull) bool { return (p.Open || p.MergeCommit != "") && s.contains(p, commit) }))
+}
+
+// delayed shows the old head for a number of reads.
+func (s *pulls) delayed(p *pull, shape obj) obj {
+	if p.late > 0 {
+		shape["head"].(obj)["sha"] = p.lateHead
+		p.late--
+	}
+	return shape
+}
+
+func (s *pulls) pullShape(p *pull) obj {
+	end := func(owner, branch, commit string) obj {
+		return obj{"label": owner + ":" + branch, "ref": branch, "sha": commit, "user": s.userShape(owner), "repo": s.shape(owner)}
+	}
+	base := s.branches[p.Base]
+	var mergedAt any
+	// While a pull request is open, GitHub shows the commit of a test merge.
+	state, mergeCommit := "open", p.Head
+	if !p.Open {
+		state, mergeCommit, base = "closed", p.MergeCommit, p.forkedAt
+		if p.MergeCommit != "" {
+			mergedAt = stamp(p.over)
 		}
 	}
-	return p.mergable
+	return obj{
+		"id": p.id, "node_id": nodeID("PullRequest", p.id), "number": p.Number, "state": state, "title": p.Title,
+		"user": s.userShape(p.Author), "author_association": s.association(p.Author), "created_at": stamp(p.opened), "updated_at": stamp(p.changed),
+		"closed_at": orNull(p.over), "merged_at": mergedAt, "merge_commit_sha": orNull(mergeCommit),
+		"head": end(cmp.Or(p.Fork, s.o.Owner), p.Branch, p.Head), "base": end(s.o.Owner, p.Base, base),
+		"url": s.api("/pulls/", p.Number), "html_url": s.html("/pull/", p.Number),
+	}
 }
 
-func (s *Server) now() time.Time { return s.o.Now().UTC().Truncate(time.Second) }
-
-func (s *Server) stamp() string { return stamp(s.now()) }
-
-func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339) }
-
-// maybe is a time, or null for the zero time.
-func maybe(t time.Time) any {
-	if t.IsZero() {
-		return nil
-	}
-	return stamp(t)
-}
-
-// id returns the next id; all kinds share one sequence.
-func (s *Server) id() int64 {
-	s.lastID++
-	return s.lastID
-}
-
-func (s *Server) pushEvent(branch, from, to string) (Delivery, error) {
-	zero := strings.Repeat("0", 40)
-	body := obj{
-		"ref": "refs/heads/" + branch, "before": from, "after": to, "base_ref": nil,
-		"created": from == "", "deleted": to == "", "forced": from != "" && to != "" && !s.isAncestor(from, to),
-		"compare": fmt.Sprintf("%s/%s/%s/compare/%.12s...%.12s", s.url, s.o.Owner, s.o.Repo, from, to),
-		"commits": []any{}, "head_commit": nil,
-		"pusher": obj{"name": s.o.Owner, "email": s.o.Owner + "@users.noreply.example.com"},
-	}
-	if from == "" {
-		body["before"] = zero
-	}
-	if to == "" {
-		body["after"] = zero
-		return s.event("push", "", body), nil
-	}
-	log, err := s.git.log(from, to)
-	if err != nil {
-		return Delivery{}, err
-	}
-	var commits []any
-	for _, c := range log {
-		commits = append(commits, obj{
-			"id": c.id, "tree_id": c.tree, "distinct": true, "message": c.message, "timestamp": c.stored,
-			"url":    fmt.Sprintf("%s/%s/%s/commit/%s", s.url, s.o.Owner, s.o.Repo, c.id),
-			"author": obj{"name": c.author, "email": c.authorMail}, "committer": obj{"name": c.committer, "email": c.committerMail},
-			"added": []any{}, "removed": []any{}, "modified": []any{},
-		})
-	}
-	if n := len(commits); n > 0 {
-		body["commits"], body["head_commit"] = commits, commits[n-1]
-	}
-	return s.event("push", "", body), nil
-}
-
-func (s *Server) pullEvent(action string, p *pull, more obj) Delivery {
+// detailed adds the fields that lists do not have.
+func (s *pulls) detailed(p *pull) obj {
 	shape := s.pullShape(p)
-	maps.Copy(shape, s.pullDetail(p, nil))
-	body := obj{"action": action, "number": p.number, "pull_request": shape}
-	maps.Copy(body, more)
-	return s.event("pull_request", action, body)
+	shape["merged"], shape["mergeable_state"] = p.MergeCommit != "", "unknown"
+	if p.mergedBy != "" {
+		shape["merged_by"] = s.userShape(p.mergedBy)
+	}
+	return shape
+}
+
+// issueShape is a pull request as an issue.
+func (s *pulls) issueShape(p *pull) obj {
+	state := "closed"
+	if p.Open {
+		state = "open"
+	}
+	return obj{
+		"id": p.id, "node_id": nodeID("Issue", p.id), "number": p.Number, "title": p.Title, "state": state, "user": s.userShape(p.Author),
+		"created_at": stamp(p.opened), "updated_at": stamp(p.changed), "closed_at": orNull(p.over), "author_association": s.association(p.Author),
+		"url": s.api("/issues/", p.Number), "html_url": s.html("/pull/", p.Number),
+		"pull_request": obj{"url": s.api("/pulls/", p.Number), "html_url": s.html("/pull/", p.Number)},
+	}
 }
