@@ -19,6 +19,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"berth/runtimes/backends"
+	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/estate"
@@ -45,8 +46,8 @@ func TestTokenCommand(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	handler, err := api.New(api.Options{
 		Estate: "campus", Log: log, Audit: func(audit.Record) error { return nil },
-		Source: func() (api.View, bool) {
-			return api.View{Desired: d, Effective: &schema.Effective{}}, true
+		Source: func() (plan.View, bool) {
+			return plan.View{Desired: d, Effective: &schema.Effective{}}, true
 		},
 	})
 	require.NoError(t, err)

@@ -28,7 +28,7 @@ func known(t *testing.T, n int) *Reconciler {
 // A view is created once per change. A reader's view never changes afterwards.
 func TestViewIsCreatedOncePerChange(t *testing.T) {
 	r := known(t, 1000)
-	look := func() View {
+	look := func() plan.View {
 		v, ok := r.View()
 		require.True(t, ok)
 		return v

@@ -27,24 +27,8 @@ import (
 //go:embed openapi.yaml
 var openAPI []byte
 
-// View is one consistent state of an estate. Immutable.
-type View struct {
-	Main, InForce string // commits: the decided commit of main, and the one in force
-	Desired       *schema.Desired
-	Effective     *schema.Effective
-	Held          []schema.Held
-	Units         plan.Memory
-	Things        map[schema.Key]*plan.ThingStatus
-	// Dates returns when a document was created, and when it was changed to this blob,
-	// UTC; the zero time if unknown. Nil: all are unknown.
-	Dates func(path, blob string) (created, updated time.Time)
-	// Deleted returns the last deleted instance of a project with an id or name,
-	// within the retention; false if there is none. Nil: all are unknown.
-	Deleted func(tenant, project, id string) (plan.DeletedInstance, bool)
-}
-
-// Source returns the current View; false before the first commit is decided.
-type Source func() (View, bool)
+// Source returns the current view of the estate; false before the first commit is decided.
+type Source func() (plan.View, bool)
 
 // Person is the token of a user at the forge.
 type Person struct {
@@ -126,7 +110,7 @@ type call struct {
 	tenant      string
 	project     string
 	who         principal
-	view        View // zero until it is needed
+	view        plan.View // zero until it is needed
 }
 
 // ids returns the names and values of the ids in the path, for logs and errors

@@ -389,7 +389,7 @@ func TestRequestWithoutTokenLoadsNoState(t *testing.T) {
 	asked := 0
 	w := campusWorld(t, func(o *Options) {
 		source := o.Source
-		o.Source = func() (View, bool) { asked++; return source() }
+		o.Source = func() (plan.View, bool) { asked++; return source() }
 	})
 	for token, want := range map[string]int{"": 0, "wrong": 0, "one.dot": 0, "a.b.c.d": 0, strings.Repeat("x", maxToken+1): 0, "a.b.c": 1, personToken(anna): 1, w.token("physics.lattice/ci"): 1} {
 		for _, ready := range []bool{true, false} {
@@ -511,7 +511,7 @@ func TestDisabledFamilyIsNotFound(t *testing.T) {
 			}
 		}
 	}
-	_, err := New(Options{Estate: "e", Source: func() (View, bool) { return View{}, false }, Audit: campusWorld(t, nil).api.o.Audit, Log: campusWorld(t, nil).api.o.Log, Off: []Family{"catalogue"}})
+	_, err := New(Options{Estate: "e", Source: func() (plan.View, bool) { return plan.View{}, false }, Audit: campusWorld(t, nil).api.o.Audit, Log: campusWorld(t, nil).api.o.Log, Off: []Family{"catalogue"}})
 	require.Error(t, err)
 }
 

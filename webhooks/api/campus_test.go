@@ -65,8 +65,8 @@ func desired(t testing.TB, files map[string]string) *schema.Desired {
 	return res.Desired
 }
 
-// viewOf is a View of files with some statuses.
-func viewOf(t testing.TB, files map[string]string) View {
+// viewOf is a plan.View of files with some statuses.
+func viewOf(t testing.TB, files map[string]string) plan.View {
 	d := desired(t, files)
 	train := schema.InstanceKey("physics", "lattice", "train")
 	gone := schema.InstanceKey("physics", "lattice", "gone")
@@ -78,7 +78,7 @@ func viewOf(t testing.TB, files map[string]string) View {
 			State:  plan.Running, Placed: "first that fits",
 		}
 	}
-	return View{
+	return plan.View{
 		Main: strings.Repeat("a", 40), InForce: strings.Repeat("b", 40), Desired: d, Effective: policy.Evaluate(d),
 		Held: []schema.Held{{Key: train, File: "tenants/physics/projects/lattice/instances/train.yaml", Reason: "denied", Message: "nobody with apps.instance.update agrees"}},
 		Units: plan.Remember(
@@ -96,11 +96,11 @@ func viewOf(t testing.TB, files map[string]string) View {
 	}
 }
 
-// world is an API over a View, with a token for each person.
+// world is an API over a plan.View, with a token for each person.
 type world struct {
 	t         testing.TB
 	api       *API
-	view      View
+	view      plan.View
 	ready     bool
 	now       time.Time
 	key       ed25519.PrivateKey
@@ -118,7 +118,7 @@ func newWorld(t testing.TB, files map[string]string, logins []string, change fun
 }
 
 // campusView is viewOf the campus with one more operation, made once.
-func campusView(t testing.TB) View {
+func campusView(t testing.TB) plan.View {
 	once.Do(func() {
 		campus = viewOf(t, with(campusFiles(t), map[string]string{"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile}))
 	})
@@ -129,17 +129,17 @@ const operationFile = "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {n
 
 var (
 	once   sync.Once
-	campus View
+	campus plan.View
 )
 
-func worldOf(t testing.TB, v View, logins []string, change func(*Options)) *world {
+func worldOf(t testing.TB, v plan.View, logins []string, change func(*Options)) *world {
 	w := &world{t: t, view: v, ready: true, now: now, key: testKey(), doc: openDocument(t)}
 	var people []Person
 	for _, l := range logins {
 		people = append(people, Person{l, sha256.Sum256([]byte(personToken(l)))})
 	}
 	o := Options{
-		Estate: "campus", Source: func() (View, bool) { return w.view, w.ready }, People: func() []Person { return people },
+		Estate: "campus", Source: func() (plan.View, bool) { return w.view, w.ready }, People: func() []Person { return people },
 		Audit: func(r audit.Record) error { w.audited = append(w.audited, r); return w.unaudited }, Now: func() time.Time { return w.now },
 		Log:          slog.New(slog.NewTextHandler(&w.log, nil)),
 		PerPrincipal: Rate{1e9, 1e9}, PerAdmin: Rate{1e9, 1e9}, PerFailure: Rate{1e9, 1e9},

@@ -13,7 +13,7 @@ import (
 
 // reading is the view of one request: all of it is of the same moment.
 type reading struct {
-	View
+	plan.View
 	params  map[string]string
 	tenant  string
 	project string

@@ -9,6 +9,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -119,23 +120,7 @@ func verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 		if account = serviceAccount(d, name); account == nil {
 			return nil, fmt.Errorf("no service account %s is in force", claims.Issuer)
 		}
-		if account.Suspend {
-			return nil, fmt.Errorf("service account %s is suspended", claims.Issuer)
-		}
-		for _, k := range account.Spec.PublicKeys {
-			if k.ID != kid {
-				continue
-			}
-			key, err := publicKey(k.Key)
-			if err != nil {
-				return nil, err
-			}
-			if m := method(key); m == nil || m.Alg() != t.Method.Alg() {
-				return nil, fmt.Errorf("key %s of %s does not sign with %.10q", kid, claims.Issuer, t.Method.Alg())
-			}
-			return key, nil
-		}
-		return nil, fmt.Errorf("service account %s has no key %.40q", claims.Issuer, kid)
+		return keyOf(account, claims.Issuer, kid, t.Method)
 	})
 	switch {
 	case err != nil:
@@ -149,6 +134,26 @@ func verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 		return nil, fmt.Errorf("its lifetime is %s; it must be more than 0 and at most %s", life, MaxTokenLife)
 	}
 	return account, nil
+}
+
+// keyOf returns the public key of a service account that a token names; it must sign with
+// the token's method.
+func keyOf(account *schema.ServiceAccount, issuer, kid string, signed jwt.SigningMethod) (crypto.PublicKey, error) {
+	if account.Suspend {
+		return nil, fmt.Errorf("service account %s is suspended", issuer)
+	}
+	i := slices.IndexFunc(account.Spec.PublicKeys, func(k schema.PublicKey) bool { return k.ID == kid })
+	if i < 0 {
+		return nil, fmt.Errorf("service account %s has no key %.40q", issuer, kid)
+	}
+	key, err := publicKey(account.Spec.PublicKeys[i].Key)
+	if err != nil {
+		return nil, err
+	}
+	if m := method(key); m == nil || m.Alg() != signed.Alg() {
+		return nil, fmt.Errorf("key %s of %s does not sign with %.10q", kid, issuer, signed.Alg())
+	}
+	return key, nil
 }
 
 func serviceAccount(d *schema.Desired, key schema.Key) *schema.ServiceAccount {

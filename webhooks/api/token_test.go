@@ -21,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	"berth/reconciler/plan"
 	"berth/schema"
 )
 
@@ -244,7 +245,7 @@ func TestConcurrentRequests(t *testing.T) {
 	other.Units = other.Units.Without(schema.InstanceKey("physics", "lattice", "train"))
 	var mu sync.Mutex
 	w := worldOf(t, v, []string{anna, petra}, nil)
-	w.api.o.Source = func() (View, bool) {
+	w.api.o.Source = func() (plan.View, bool) {
 		mu.Lock()
 		defer mu.Unlock()
 		v, other = other, v

@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"berth/reconciler/plan"
 	"berth/schema/audit"
 	"berth/webhooks/api"
 )
@@ -207,11 +208,10 @@ func (e *estate) audit(r audit.Record) error {
 }
 
 // view returns the state that the read API shows, and false before the first one.
-func (e *estate) view() (api.View, bool) {
+func (e *estate) view() (plan.View, bool) {
 	d := e.running.Load()
 	if d == nil {
-		return api.View{}, false
+		return plan.View{}, false
 	}
-	v, ok := d.loop.View()
-	return api.View(v), ok
+	return d.loop.View()
 }
