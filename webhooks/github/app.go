@@ -3,14 +3,8 @@ package github
 import (
 	"bytes"
 	"context"
-	"crypto"
-	"crypto/rand"
 	"crypto/rsa"
-	"crypto/sha256"
-	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
@@ -19,6 +13,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // App is a GitHub App installed on the repository's owner. Only Apps may write
@@ -73,8 +69,11 @@ func (a *App) check() (*url.URL, *rsa.PrivateKey, error) {
 	if a.Now == nil {
 		a.Now = time.Now
 	}
-	key, err := parseKey(a.Key)
-	return base, key, err
+	key, err := jwt.ParseRSAPrivateKeyFromPEM(a.Key)
+	if err != nil { // not quoted: it may hold a part of the key
+		return nil, nil, errors.New("github: the App's private key is not an RSA key in PEM")
+	}
+	return base, key, nil
 }
 
 // Assertions is a source of the App's own tokens, for requests about the App itself.
@@ -123,23 +122,6 @@ func (a App) Tokens() (TokenSource, error) {
 		c = current{token, until}
 		return token, nil
 	}, nil
-}
-
-// parseKey parses an RSA private key. Its errors do not quote it.
-func parseKey(text []byte) (*rsa.PrivateKey, error) {
-	block, _ := pem.Decode(text)
-	if block == nil {
-		return nil, errors.New("github: the App's private key is not PEM")
-	}
-	if key, err := x509.ParsePKCS1PrivateKey(block.Bytes); err == nil {
-		return key, nil
-	}
-	if key, err := x509.ParsePKCS8PrivateKey(block.Bytes); err == nil {
-		if key, ok := key.(*rsa.PrivateKey); ok {
-			return key, nil
-		}
-	}
-	return nil, errors.New("github: the App's private key is not an RSA key")
 }
 
 // fetch requests a token, unless a limit is in effect.
@@ -199,18 +181,8 @@ func (a App) fetch(ctx context.Context, base *url.URL, key *rsa.PrivateKey, limi
 // for nine minutes (GitHub allows ten) and begins a minute ago, for clocks that differ.
 func (a App) assertion(key *rsa.PrivateKey) (string, error) {
 	now := a.Now()
-	claims, err := json.Marshal(map[string]any{
-		"iss": strconv.FormatInt(a.ID, 10), "iat": now.Add(-time.Minute).Unix(), "exp": now.Add(8 * time.Minute).Unix(),
-	})
-	if err != nil {
-		return "", err
-	}
-	b64 := base64.RawURLEncoding
-	signed := b64.EncodeToString([]byte(`{"alg":"RS256","typ":"JWT"}`)) + "." + b64.EncodeToString(claims)
-	digest := sha256.Sum256([]byte(signed))
-	signature, err := rsa.SignPKCS1v15(rand.Reader, key, crypto.SHA256, digest[:])
-	if err != nil {
-		return "", err
-	}
-	return signed + "." + b64.EncodeToString(signature), nil
+	return jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.RegisteredClaims{
+		Issuer:   strconv.FormatInt(a.ID, 10),
+		IssuedAt: jwt.NewNumericDate(now.Add(-time.Minute)), ExpiresAt: jwt.NewNumericDate(now.Add(8 * time.Minute)),
+	}).SignedString(key)
 }

@@ -75,12 +75,13 @@ func TestBodyFitsAndIsStable(t *testing.T) {
 // leftOpen lists what a text opens at the beginning of lines and does not close, by the
 // rules of CommonMark.
 func leftOpen(s string) (stack []string) {
+	fence := regexp.MustCompile("^ {0,3}(`{3,})([^`]*)$")
 	for line := range strings.SplitSeq(s, "\n") {
 		top := ""
 		if len(stack) > 0 {
 			top = stack[len(stack)-1]
 		}
-		ticks := regexp.MustCompile("^ {0,3}(`{3,})([^`]*)$").FindStringSubmatch(line)
+		ticks := fence.FindStringSubmatch(line)
 		switch {
 		case strings.HasPrefix(top, "`"):
 			if ticks != nil && len(ticks[1]) >= len(top) && strings.TrimSpace(ticks[2]) == "" {

@@ -145,69 +145,69 @@ func annotation(d schema.Diagnostic) *gh.CheckRunAnnotation {
 	return a
 }
 
-// checkRun makes v the newest run of its name on the commit. More than 50 annotations
-// are sent in pieces, and the last piece completes the run; the run's annotation count
-// says where to continue, after a crash too.
+// checkRun makes v the newest run of its name on the commit. A completed run cannot be
+// reopened: a run that was cancelled, that GitHub found stale, or that a user asked to
+// repeat needs a new one.
 func (f *checks) checkRun(ctx context.Context, v checkReport) error {
-	again, ask := f.asked(v.commit, v.name)
+	replaced, requested := f.asked(v.commit, v.name)
 	err := f.converge(ctx, func() error {
 		runs, err := f.runs(ctx, v.commit, v.name)
 		if err != nil {
 			return err
 		}
-		if ask && again == unseen {
-			again = answered // no run exists, so the next one is new
+		if requested && replaced == unseen {
+			replaced = answered // no run exists, so the next one is new
 			if len(runs) > 0 {
-				again = runs[0].GetID()
+				replaced = runs[0].GetID()
 			}
-			f.remember(v.commit, v.name, again)
+			f.remember(v.commit, v.name, replaced)
 		}
-		var cur *gh.CheckRun
-		// A completed run cannot be reopened. So a run that was cancelled, that GitHub
-		// found stale, or that a user asked to repeat needs a new one.
-		if len(runs) > 0 && runs[0].GetID() != again && v.shown(runs[0]) {
-			cur = runs[0]
+		var run *gh.CheckRun
+		if len(runs) > 0 && runs[0].GetID() != replaced && v.shown(runs[0]) {
+			run, runs = runs[0], runs[1:]
 		}
 		// An incomplete run of an older plan would never complete.
-		for _, r := range runs {
-			if r != cur && r.GetStatus() != "completed" {
-				if err := f.cancel(ctx, r); err != nil {
-					return err
-				}
-			}
+		if err := f.cancelRuns(ctx, runs); err != nil {
+			return err
 		}
-		if cur == nil {
-			o := gh.CreateCheckRunOptions{
-				Name: v.name, HeadSHA: v.commit, ExternalID: gh.String(v.id), Status: gh.String("in_progress"), Actions: buttons(),
-			}
-			var last bool
-			if o.Output, last = v.piece(0); last {
-				o.Status, o.Conclusion, o.CompletedAt = gh.String("completed"), gh.String(v.conclusion), f.stamp()
-			}
-			if cur, _, err = f.client.Checks.CreateCheckRun(op(ctx, "create_check"), f.o.Owner, f.o.Repo, o); err != nil {
-				return err
-			}
+		for err == nil && run.GetStatus() != "completed" {
+			run, err = f.writeRun(ctx, v, run)
 		}
-		for cur.GetStatus() != "completed" {
-			have := cur.GetOutput().GetAnnotationsCount()
-			o := gh.UpdateCheckRunOptions{Name: v.name, Actions: buttons()}
-			var last bool
-			if o.Output, last = v.piece(have); last {
-				o.Status, o.Conclusion, o.CompletedAt = gh.String("completed"), gh.String(v.conclusion), f.stamp()
-			}
-			if cur, _, err = f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, cur.GetID(), o); err != nil {
-				return err
-			}
-			if !last && cur.GetOutput().GetAnnotationsCount() <= have {
-				return fmt.Errorf("check run %d takes no more annotations than %d", cur.GetID(), have)
-			}
-		}
-		return nil
+		return err
 	})
-	if err == nil && ask {
+	if err == nil && requested {
 		f.remember(v.commit, v.name, answered)
 	}
 	return err
+}
+
+// writeRun creates a run, or adds to one. More than 50 annotations are sent in pieces,
+// and the last piece completes the run; the run's annotation count says where to
+// continue, after a crash too.
+func (f *checks) writeRun(ctx context.Context, v checkReport, run *gh.CheckRun) (*gh.CheckRun, error) {
+	from := min(run.GetOutput().GetAnnotationsCount(), len(v.annotations))
+	to := min(from+annotationsPerCall, len(v.annotations))
+	output := &gh.CheckRunOutput{Title: gh.String(v.title), Summary: gh.String(v.summary), Annotations: v.annotations[from:to]}
+	status := "in_progress"
+	var conclusion *string
+	var completed *gh.Timestamp
+	if to == len(v.annotations) {
+		status, conclusion, completed = "completed", &v.conclusion, f.stamp()
+	}
+	if run == nil {
+		run, _, err := f.client.Checks.CreateCheckRun(op(ctx, "create_check"), f.o.Owner, f.o.Repo, gh.CreateCheckRunOptions{
+			Name: v.name, HeadSHA: v.commit, ExternalID: gh.String(v.id),
+			Status: &status, Conclusion: conclusion, CompletedAt: completed, Output: output, Actions: buttons(),
+		})
+		return run, err
+	}
+	run, _, err := f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, run.GetID(), gh.UpdateCheckRunOptions{
+		Name: v.name, Status: &status, Conclusion: conclusion, CompletedAt: completed, Output: output, Actions: buttons(),
+	})
+	if err == nil && completed == nil && run.GetOutput().GetAnnotationsCount() <= from {
+		err = fmt.Errorf("check run %d takes no more annotations than %d", run.GetID(), from)
+	}
+	return run, err
 }
 
 // shown says whether a run shows v, or will once it is completed.
@@ -219,16 +219,6 @@ func (v *checkReport) shown(r *gh.CheckRun) bool {
 // with write access.
 func buttons() []*gh.CheckRunAction {
 	return []*gh.CheckRunAction{{Label: "Plan again", Description: "Observe again and make a new plan", Identifier: "plan"}}
-}
-
-// piece is the output with the annotations from index from, as many as one call takes;
-// true if they are the last.
-func (v *checkReport) piece(from int) (*gh.CheckRunOutput, bool) {
-	from = min(from, len(v.annotations))
-	to := min(from+annotationsPerCall, len(v.annotations))
-	return &gh.CheckRunOutput{
-		Title: gh.String(v.title), Summary: gh.String(v.summary), Annotations: v.annotations[from:to],
-	}, to == len(v.annotations)
 }
 
 // runs lists Berth's runs of a name ("": any) on a commit, the newest first.
@@ -264,20 +254,25 @@ func (f *checks) runs(ctx context.Context, commit, name string) ([]*gh.CheckRun,
 // settleRuns cancels Berth's incomplete runs on a commit.
 func (f *checks) settleRuns(ctx context.Context, commit string) error {
 	runs, err := f.runs(ctx, commit, "")
-	for _, r := range runs {
-		if err == nil && r.GetStatus() != "completed" {
-			err = f.cancel(ctx, r)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return f.cancelRuns(ctx, runs)
 }
 
-// cancel completes a run as cancelled.
-func (f *checks) cancel(ctx context.Context, r *gh.CheckRun) error {
-	_, _, err := f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, r.GetID(), gh.UpdateCheckRunOptions{
-		Name: r.GetName(), Status: gh.String("completed"), Conclusion: gh.String("cancelled"), CompletedAt: f.stamp(),
-	})
-	return err
+// cancelRuns completes the incomplete ones of some runs as cancelled.
+func (f *checks) cancelRuns(ctx context.Context, runs []*gh.CheckRun) error {
+	for _, r := range runs {
+		if r.GetStatus() == "completed" {
+			continue
+		}
+		if _, _, err := f.client.Checks.UpdateCheckRun(op(ctx, "update_check"), f.o.Owner, f.o.Repo, r.GetID(), gh.UpdateCheckRunOptions{
+			Name: r.GetName(), Status: gh.String("completed"), Conclusion: gh.String("cancelled"), CompletedAt: f.stamp(),
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // stamp is the time in GitHub's form: UTC, whole seconds.

@@ -96,7 +96,6 @@ func op(ctx context.Context, name string) context.Context {
 
 // RoundTrip implements http.RoundTripper. The answer's body is in memory.
 func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
-	ctx := req.Context()
 	body, err := drain(req)
 	if err != nil {
 		return nil, err
@@ -105,56 +104,94 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		// A redirect, or a link of the forge: the token must not go to another host.
 		return nil, fmt.Errorf("no request to %s: the token is for %s", req.URL.Host, t.api.Host)
 	}
-	tries, limits, refused := 1, 0, false
+	r := &retries{transport: t, req: req, most: 1}
 	if req.Method == http.MethodGet {
-		tries = readAttempts
+		r.most = readAttempts
 	}
-	for try := 1; ; {
-		token, err := t.credential(ctx)
+	for {
+		a, err := t.attempt(req, body)
+		again, err := r.next(a, err)
 		if err != nil {
 			return nil, err
 		}
-		leave, err := t.enter(ctx, req.Method)
-		if err != nil {
-			return nil, err
-		}
-		sent := t.now()
-		resp, err := t.once(req, body, token)
-		leave()
-		if err == nil {
-			if limit := t.limit(resp, req.Method, sent); limit != nil {
-				t.metrics.limited.WithLabelValues(limit.Why).Inc()
-				t.log.Warn("forge rate limit reached", "limit", limit.Why, "status", resp.StatusCode, "until", limit.Until)
-				if limits++; limits > limitWaits {
-					return nil, limit
-				}
-				continue // enter waits or returns the limit
-			}
-			if resp.StatusCode == http.StatusUnauthorized && !refused {
-				// The request was not carried out. A token can end early when keys are replaced.
-				refused = true
-				next, err := t.credential(context.WithValue(ctx, refusedKey{}, token))
-				if err != nil {
-					return nil, err
-				}
-				if next != token {
-					continue
-				}
-			}
-			if resp.StatusCode < 500 {
-				if resp.StatusCode < 300 {
-					t.pacer.passed(req.Method, sent)
-				}
-				return resp, nil
-			}
-		}
-		if try++; try > tries || ctx.Err() != nil {
-			return resp, err
-		}
-		if e := t.sleep(ctx, time.Duration(1<<try)*100*time.Millisecond); e != nil {
-			return nil, e
+		if !again {
+			return a.resp, nil
 		}
 	}
+}
+
+// attempt is one sending of a request.
+type attempt struct {
+	token string
+	sent  time.Time
+	resp  *http.Response
+}
+
+// attempt sends a request when the rate limit allows it. The error is a *sentError if it
+// was sent.
+func (t *transport) attempt(req *http.Request, body []byte) (a attempt, err error) {
+	if a.token, err = t.credential(req.Context()); err != nil {
+		return a, err
+	}
+	leave, err := t.enter(req.Context(), req.Method)
+	if err != nil {
+		return a, err
+	}
+	defer leave()
+	a.sent = t.now()
+	a.resp, err = t.once(req, body, a.token)
+	return a, err
+}
+
+// retries decides when a request is sent again.
+type retries struct {
+	*transport
+	req         *http.Request
+	tries, most int  // failed attempts, and how many are allowed
+	limits      int  // that it met
+	renewed     bool // after the forge refused a token
+}
+
+// next says whether a request is sent again after an attempt.
+func (r *retries) next(a attempt, err error) (again bool, _ error) {
+	var lost *sentError
+	switch {
+	case errors.As(err, &lost):
+		return r.failed(err)
+	case err != nil:
+		return false, err
+	}
+	if limit := r.limit(a.resp, r.req.Method, a.sent); limit != nil {
+		r.metrics.limited.WithLabelValues(limit.Why).Inc()
+		r.log.Warn("forge rate limit reached", "limit", limit.Why, "status", a.resp.StatusCode, "until", limit.Until)
+		if r.limits++; r.limits > limitWaits {
+			return false, limit
+		}
+		return true, nil // enter waits or returns the limit
+	}
+	switch code := a.resp.StatusCode; {
+	case code == http.StatusUnauthorized && !r.renewed:
+		// The request was not carried out. A token can end early when keys are replaced.
+		r.renewed = true
+		next, err := r.credential(context.WithValue(r.req.Context(), refusedKey{}, a.token))
+		return err == nil && next != a.token, err
+	case code >= http.StatusInternalServerError:
+		return r.failed(nil)
+	case code < http.StatusMultipleChoices:
+		r.pacer.passed(r.req.Method, a.sent)
+	}
+	return false, nil
+}
+
+// failed waits before another attempt, if one is left.
+func (r *retries) failed(err error) (again bool, _ error) {
+	if r.tries++; r.tries >= r.most || r.req.Context().Err() != nil {
+		return false, err
+	}
+	if err := r.sleep(r.req.Context(), time.Duration(2<<r.tries)*100*time.Millisecond); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 // credential returns the token for the next request. A failure is not retried.
