@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
-	"berth/runtimes/backends"
 	"berth/reconciler/plan"
+	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/estate"
