@@ -44,8 +44,8 @@ type stage struct {
 	hosts  runtimes.Hosts
 	jobs   slurmtest.Jobs
 	daemon *served
-	repo   *gitrepo.Repo // reads the estate
-	pull   int           // of the demo's first pull request
+	repo   *gitrepo.Local // reads the estate
+	pull   int            // of the demo's first pull request
 }
 
 const demoSecret = "demo-webhook-secret"

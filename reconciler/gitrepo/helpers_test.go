@@ -1,6 +1,7 @@
 package gitrepo_test
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"slices"
@@ -43,15 +44,22 @@ func open(t testing.TB, s *gittest.Server, change ...func(*gitrepo.Options)) *gi
 	return r
 }
 
-func fetch(t testing.TB, r *gitrepo.Repo) reconciler.Tips {
+func fetch(t testing.TB, r interface {
+	Fetch(ctx context.Context) (reconciler.Tips, error)
+}) reconciler.Tips {
 	t.Helper()
 	tips, err := r.Fetch(t.Context())
 	require.NoError(t, err)
 	return tips
 }
 
+// snapshots is a repository whose trees can be read.
+type snapshots interface {
+	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)
+}
+
 // contents reads a whole snapshot, part by part.
-func contents(t testing.TB, r *gitrepo.Repo, id string) map[string]string {
+func contents(t testing.TB, r snapshots, id string) map[string]string {
 	t.Helper()
 	s, err := r.Snapshot(t.Context(), id)
 	require.NoError(t, err)

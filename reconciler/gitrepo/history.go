@@ -3,21 +3,45 @@ package gitrepo
 import (
 	"container/heap"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/object"
-	"berth/schema"
 )
 
-// history visits the commits reachable from tip until visit returns true. Each
+// history reads the commits of a mirror, and runs git programs on the scratch
+// store, which borrows the objects of the mirror. It is safe for concurrent use.
+type history struct {
+	*object.Reader
+	checkGit func() error                        // returns an error if git cannot be used; checked once
+	branches func() []string                     // commits that must be readable; empty for a local view
+	parents  func(object.Commit) []plumbing.Hash // parents of a commit that belong to the estate's history
+	merged   atomic.Int64                        // merges since the scratch store was created
+
+	merges  object.Cache[[2]string, merge]  // by base and head
+	bases   object.Cache[[2]string, string] // best common ancestor of two commits
+	patches object.Cache[string, string]    // by the arguments of git
+}
+
+func newHistory(r *object.Reader) *history {
+	return &history{
+		Reader: r, checkGit: sync.OnceValue(object.Check),
+		branches: func() []string { return nil },
+		parents:  func(c object.Commit) []plumbing.Hash { return c.Parents },
+	}
+}
+
+// walk visits the commits reachable from tip until visit returns true. Each
 // commit is visited once, the youngest committer time first. Wrong times change
 // only the order. The walk ends at the boundary of a shallow history.
-func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(object.Commit) (stop bool, err error)) error {
+func (r *history) walk(ctx context.Context, tip plumbing.Hash, visit func(object.Commit) (stop bool, err error)) error {
 	shallow, err := r.Mirror.Shallow()
 	if err != nil {
 		return err
@@ -39,7 +63,7 @@ func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(object
 		if slices.Contains(shallow, c.ID) {
 			continue
 		}
-		for _, p := range r.past(c) {
+		for _, p := range r.parents(c) {
 			if seen[p] {
 				continue
 			}
@@ -53,14 +77,6 @@ func (r *Repo) history(ctx context.Context, tip plumbing.Hash, visit func(object
 		}
 	}
 	return nil
-}
-
-// past returns the parents of a commit that belong to the estate's history.
-func (r *Repo) past(c object.Commit) []plumbing.Hash {
-	if r.composer == nil {
-		return c.Parents
-	}
-	return r.composer.Parents(c)
 }
 
 // youngest is a heap of commits, the youngest first.
@@ -77,74 +93,94 @@ func (y *youngest) Pop() any {
 	return c
 }
 
-// VerifyInForce checks that main's history contains every file of the in-force
-// commit at the same path as a plain file. Otherwise the error is
-// reconciler.ErrRewritten: another process wrote to the branch, or main was
-// rewritten. The cost follows the difference to main, unless the check fails.
-func (r *Repo) VerifyInForce(ctx context.Context, main, inForce string) error {
-	a, err := r.Root(main)
-	if err != nil {
-		return err
-	}
-	b, err := r.Root(inForce)
-	if err != nil {
-		return err
-	}
-	changes, err := r.DiffTrees(ctx, a, b)
-	if err != nil {
-		return fmt.Errorf("verify %s: %w", inForce, err)
-	}
-	open := map[string]object.Entry{}
-	for _, c := range changes {
-		if c.To.ID.IsZero() {
-			continue // a held new file: it is missing in force
-		}
-		// A path that main cannot compare, such as an unreadable part, is one change
-		// of the whole directory.
-		err := r.Walk(ctx, c.Path, c.To, object.MaxDepth, func(path string, e object.Entry) error {
-			switch {
-			case e.IsDir():
-			case e.Mode != schema.ModePlain || len(open) > object.MaxFiles:
-				return fmt.Errorf("%q is not a plain file, or there are more than %d: %w", path, object.MaxFiles, reconciler.ErrRewritten)
-			default:
-				open[path] = e
-			}
-			return nil
-		})
-		if errors.Is(err, reconciler.ErrUnreadable) {
-			err = fmt.Errorf("%w: %w", reconciler.ErrRewritten, err) // Berth never writes such a tree
-		}
-		if err != nil {
-			return fmt.Errorf("in force at %s: %w", inForce, err)
-		}
-	}
-	tip, err := object.ParseID(main)
-	if err != nil {
-		return err
-	}
-	if len(open) == 0 {
-		return nil
-	}
-	err = r.history(ctx, tip, func(c object.Commit) (bool, error) {
-		for path, want := range open {
-			got, err := r.Lookup(c.Tree, path)
-			if errors.Is(err, reconciler.ErrUnreadable) {
-				continue // this commit has no file there
-			}
-			if err != nil {
-				return true, err
-			}
-			if got.ID == want.ID && got.Mode == want.Mode {
-				delete(open, path)
-			}
-		}
-		return len(open) == 0, nil
+// IsAncestor reports whether b descends from a, or is a. It visits the youngest
+// commits first, so that the usual answer is found early.
+func (r *history) IsAncestor(ctx context.Context, a, b plumbing.Hash) (bool, error) {
+	found := false
+	err := r.walk(ctx, b, func(c object.Commit) (bool, error) {
+		found = c.ID == a
+		return found, nil
 	})
-	if err != nil {
-		return fmt.Errorf("verify %s: %w", inForce, err)
+	return found, err
+}
+
+// Log lists the commits reachable from to and not from from. It lists at most
+// limit commits, newest first, first parents only. An empty from excludes
+// nothing.
+func (r *history) Log(ctx context.Context, from, to string, limit int) ([]reconciler.Commit, error) {
+	ids := []string{to}
+	if from != "" {
+		ids = append(ids, from)
 	}
-	for path := range open {
-		return fmt.Errorf("in force at %s: %d files such as %q are not of main's history: %w", inForce, len(open), path, reconciler.ErrRewritten)
+	if err := r.RequireCommits(ids...); err != nil {
+		return nil, fmt.Errorf("log: %w", err)
+	}
+	if limit <= 0 {
+		return nil, nil
+	}
+	args := []string{"rev-list", "--first-parent", "--max-count=" + strconv.Itoa(limit), to}
+	if from != "" {
+		args = append(args, "^"+from)
+	}
+	out, code, err := r.git(ctx, args...)
+	if err == nil && code != 0 {
+		err = fmt.Errorf("git rev-list ended with status %d", code)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("log %s..%s: %w", from, to, err)
+	}
+	var commits []reconciler.Commit
+	for id := range strings.FieldsSeq(out) {
+		h, err := object.ParseID(id)
+		if err != nil {
+			return nil, err
+		}
+		c, err := r.Commit(h)
+		if err != nil {
+			return nil, err
+		}
+		commits = append(commits, c.Public())
+	}
+	return commits, nil
+}
+
+// Between returns the commits after from up to to, oldest first, first parents
+// only, at most limit of them.
+func (r *history) Between(ctx context.Context, from, to plumbing.Hash, limit int) ([]plumbing.Hash, error) {
+	out, code, err := r.git(ctx, "rev-list", "--first-parent", to.String(), "^"+from.String())
+	if err == nil && code != 0 {
+		err = fmt.Errorf("git rev-list ended with status %d", code)
+	}
+	if err != nil {
+		return nil, err
+	}
+	lines := strings.Fields(out)
+	lines = lines[max(0, len(lines)-limit):]
+	ids := make([]plumbing.Hash, 0, len(lines))
+	for _, line := range slices.Backward(lines) {
+		h, err := object.ParseID(line)
+		if err != nil {
+			return nil, err
+		}
+		ids = append(ids, h)
+	}
+	return ids, nil
+}
+
+// RequireCommits returns an error unless all ids are commits that git programs can
+// read. It also keeps anything but 40 hex digits off git's command line.
+func (r *history) RequireCommits(ids ...string) error {
+	for _, id := range ids {
+		h, err := object.ParseID(id)
+		if err != nil {
+			return err
+		}
+		if _, err := r.Commit(h); err != nil {
+			return err
+		}
+		if !r.Current(h) {
+			return fmt.Errorf("commit %s: %w any more; fetch it again", h, reconciler.ErrNotFound)
+		}
 	}
 	return nil
 }

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/go-git/go-billy/v5/osfs"
 	"github.com/go-git/go-git/v5/plumbing"
@@ -18,17 +16,26 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/object"
+	"berth/reconciler/gitrepo/statusbranch"
 )
 
 // localDescriptors bounds the open pack files of a local repository.
 const localDescriptors = 64
 
+// localBranch is the branch of a local repository that holds the estate.
+const localBranch = "main"
+
+// Local reads a repository on this machine. It is safe for concurrent use.
+type Local struct {
+	*history
+	*statusbranch.View
+	gitDir string
+}
+
 // OpenLocal opens a local repository for reading, bare or with a work tree;
 // `berth plan` uses it. dir is a path or a file:// URL, and may be below the root
 // of the work tree. Nothing is written to the repository, not even by a merge.
-// Fetch returns its branches, or those of the remote origin if it has no own
-// branch.
-func OpenLocal(dir string) (*Repo, error) {
+func OpenLocal(dir string) (*Local, error) {
 	at, err := Locate(dir)
 	if err != nil {
 		return nil, err
@@ -45,95 +52,26 @@ func OpenLocal(dir string) (*Repo, error) {
 	if common != gitDir {
 		files = dotgit.NewRepositoryFilesystem(files, osfs.New(common))
 	}
-	log := slog.New(slog.DiscardHandler)
 	objects := &object.Reader{
-		Log: log,
+		Log: slog.New(slog.DiscardHandler),
 		Mirror: object.NewStore(common, files,
 			filesystem.Options{MaxOpenDescriptors: localDescriptors, LargeObjectThreshold: object.LargeObject, AlternatesFS: osfs.New("/")}),
 		Scratch: object.OpenStore(scratch),
 	}
-	r := &Repo{merger: newMerger(objects), Options: Options{Branch: "main", Log: log, Now: time.Now}, local: gitDir}
-	r.openStatus()
-	return r, nil
+	return &Local{history: newHistory(objects), View: statusbranch.NewView(objects), gitDir: gitDir}, nil
 }
 
-// MirrorDir returns the directory of Berth's mirror below Options.Dir. OpenLocal
-// can open it like any repository.
-func MirrorDir(dir string) string { return filepath.Join(dir, "mirror.git") }
-
-// Place holds the directories of a local repository.
-type Place struct {
-	WorkTree  string // root of the work tree; "" for a bare repository
-	GitDir    string // directory with HEAD
-	CommonDir string // directory with objects and branches; differs from GitDir for an additional work tree
+// Close closes the repository and removes the trees of merges.
+func (l *Local) Close() error {
+	return errors.Join(l.Mirror.Close(), l.Scratch.Close(), os.RemoveAll(l.Scratch.Dir))
 }
 
-// Locate finds the repository that contains dir, a path or a file:// URL. The
-// error wraps reconciler.ErrNotFound if dir is not in a repository.
-func Locate(dir string) (Place, error) {
-	start, err := filepath.Abs(strings.TrimPrefix(dir, "file://"))
-	if err != nil {
-		return Place{}, err
-	}
-	p, err := findGitDir(start)
-	if err != nil {
-		return p, err
-	}
-	if p.CommonDir, err = commonDir(p.GitDir); err != nil {
-		return p, fmt.Errorf("%s: %w", dir, err)
-	}
-	return p, nil
-}
-
-func findGitDir(start string) (Place, error) {
-	for at := start; ; at = filepath.Dir(at) {
-		dot := filepath.Join(at, ".git")
-		if isGitDir(dot) {
-			return Place{WorkTree: at, GitDir: dot}, nil
-		}
-		if b, err := os.ReadFile(dot); err == nil { // an additional work tree
-			if to, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir: "); ok {
-				if !filepath.IsAbs(to) {
-					to = filepath.Join(at, to)
-				}
-				return Place{WorkTree: at, GitDir: to}, nil
-			}
-		}
-		if isGitDir(at) {
-			return Place{GitDir: at}, nil
-		}
-		if at == filepath.Dir(at) {
-			return Place{}, fmt.Errorf("%s is not in a Git repository: %w", start, reconciler.ErrNotFound)
-		}
-	}
-}
-
-func isGitDir(dir string) bool {
-	return object.FileExists(filepath.Join(dir, "HEAD")) && object.FileExists(filepath.Join(dir, "objects")) && object.FileExists(filepath.Join(dir, "refs"))
-}
-
-// commonDir returns the directory with the objects of a Git directory. It differs
-// from gitDir only for an additional work tree.
-func commonDir(gitDir string) (string, error) {
-	b, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
-	if errors.Is(err, os.ErrNotExist) {
-		return gitDir, nil
-	}
-	if err != nil {
-		return "", err
-	}
-	common := strings.TrimSpace(string(b))
-	if !filepath.IsAbs(common) {
-		common = filepath.Join(gitDir, common)
-	}
-	return common, nil
-}
-
-// localTips is Fetch for a local view.
-func (r *Repo) localTips() (reconciler.Tips, error) {
-	own, _, err := r.Sides()
+// Fetch returns the tips of the repository's branches, or of those of the remote
+// origin if it has no own branch. It contacts no remote.
+func (l *Local) Fetch(context.Context) (reconciler.Tips, error) {
+	own, _, err := l.Sides()
 	if err == nil && own.Main == "" {
-		err = fmt.Errorf("%s has no branch %q: %w", r.Mirror.Dir, r.Options.Branch, reconciler.ErrNotFound)
+		err = fmt.Errorf("%s has no branch %q: %w", l.Mirror.Dir, localBranch, reconciler.ErrNotFound)
 	}
 	return own, err
 }
@@ -141,11 +79,11 @@ func (r *Repo) localTips() (reconciler.Tips, error) {
 // Sides returns the tips of a local view: its own branches, and those of the
 // remote origin. Either may be older. A branch that exists on one side only has
 // the same tip on both.
-func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
+func (l *Local) Sides() (own, origin reconciler.Tips, err error) {
 	find := func(branch string, own, origin *plumbing.Hash) error {
 		var err [2]error
-		*own, err[0] = r.Mirror.Ref(plumbing.NewBranchReferenceName(branch))
-		*origin, err[1] = r.Mirror.Ref(plumbing.NewRemoteReferenceName("origin", branch))
+		*own, err[0] = l.Mirror.Ref(plumbing.NewBranchReferenceName(branch))
+		*origin, err[1] = l.Mirror.Ref(plumbing.NewRemoteReferenceName("origin", branch))
 		if own.IsZero() {
 			*own = *origin
 		} else if origin.IsZero() {
@@ -155,7 +93,7 @@ func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
 	}
 	var here, there Tips
 	err = errors.Join(
-		find(r.Options.Branch, &here.Main, &there.Main),
+		find(localBranch, &here.Main, &there.Main),
 		find(reconciler.BranchInForce, &here.InForce, &there.InForce),
 		find(reconciler.BranchStatus, &here.status, &there.status),
 	)
@@ -170,12 +108,12 @@ func (r *Repo) Sides() (own, origin reconciler.Tips, err error) {
 // only if origin has no berth/status, or the own branch descends from it. A
 // branch that exists on one side only has the same tip on both. Nothing is
 // fetched.
-func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
-	own, origin, err := r.Sides()
+func (l *Local) Latest(ctx context.Context) (reconciler.Tips, error) {
+	own, origin, err := l.Sides()
 	if err != nil {
 		return own, err
 	}
-	fetched, err := r.Mirror.Ref(plumbing.NewRemoteReferenceName("origin", reconciler.BranchStatus))
+	fetched, err := l.Mirror.Ref(plumbing.NewRemoteReferenceName("origin", reconciler.BranchStatus))
 	switch {
 	case err != nil:
 		return own, err
@@ -184,7 +122,7 @@ func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
 	case own.Status == origin.Status:
 		return origin, nil
 	}
-	base, err := r.MergeBase(ctx, own.Status, origin.Status)
+	base, err := l.MergeBase(ctx, own.Status, origin.Status)
 	if errors.Is(err, reconciler.ErrNotFound) { // unrelated histories: origin's is the shared one
 		return origin, nil
 	}
@@ -199,23 +137,23 @@ func (r *Repo) Latest(ctx context.Context) (reconciler.Tips, error) {
 
 // Staged lists, sorted, the files of the estate that differ between the index of
 // a work tree and HEAD.
-func (r *Repo) Staged(ctx context.Context, at Place) ([]string, error) {
-	return r.listWork(ctx, at, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD")
+func (l *Local) Staged(ctx context.Context, at Place) ([]string, error) {
+	return l.listWork(ctx, at, "diff-index", "--cached", "--name-only", "--no-renames", "-z", "HEAD")
 }
 
 // Ignored lists, sorted, the files of the estate in a work tree that Git ignores.
-func (r *Repo) Ignored(ctx context.Context, at Place) ([]string, error) {
-	return r.listWork(ctx, at, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
+func (l *Local) Ignored(ctx context.Context, at Place) ([]string, error) {
+	return l.listWork(ctx, at, "ls-files", "--others", "--ignored", "--exclude-standard", "-z")
 }
 
 // listWork runs a git command that lists files of the estate in a work tree. The
 // list is empty for a bare repository. args must not be commands that run
 // programs from the repository's configuration.
-func (r *Repo) listWork(ctx context.Context, at Place, args ...string) ([]string, error) {
+func (l *Local) listWork(ctx context.Context, at Place, args ...string) ([]string, error) {
 	if at.WorkTree == "" {
 		return nil, nil
 	}
-	if err := r.checkGit(); err != nil {
+	if err := l.checkGit(); err != nil {
 		return nil, err
 	}
 	args = append(append([]string{"-c", "core.fsmonitor=false"}, args...), "--", ":(top)platform", ":(top)"+object.TenantsDir)
@@ -230,27 +168,23 @@ func (r *Repo) listWork(ctx context.Context, at Place, args ...string) ([]string
 
 // Resolve returns the commit of a revision such as HEAD, a branch, a tag, a short
 // id or HEAD~2. The error is reconciler.ErrNotFound if it does not exist.
-func (r *Repo) Resolve(ctx context.Context, revision string) (string, error) {
+func (l *Local) Resolve(ctx context.Context, revision string) (string, error) {
 	bad := strings.ContainsFunc(revision, func(c rune) bool { return c <= 0x20 || c == 0x7f })
 	if bad || revision == "" || strings.HasPrefix(revision, "-") || len(revision) > 250 {
 		return "", fmt.Errorf("%q is not a revision", revision)
 	}
-	if err := r.checkGit(); err != nil {
+	if err := l.checkGit(); err != nil {
 		return "", err
 	}
-	r.Swap.RLock()
-	defer r.Swap.RUnlock()
-	dir := r.local
-	if dir == "" {
-		dir = r.Mirror.Dir
-	}
-	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + dir}, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
+	l.Swap.RLock()
+	defer l.Swap.RUnlock()
+	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + l.gitDir}, "rev-parse", "--verify", "--quiet", "--end-of-options", revision+"^{commit}")
 	if err != nil {
-		return "", fmt.Errorf("revision %q in %s: %w", revision, dir, err)
+		return "", fmt.Errorf("revision %q in %s: %w", revision, l.gitDir, err)
 	}
 	h, err := object.ParseID(strings.TrimSpace(out))
 	if code != 0 || err != nil {
-		return "", fmt.Errorf("revision %q in %s: %w", revision, dir, reconciler.ErrNotFound)
+		return "", fmt.Errorf("revision %q in %s: %w", revision, l.gitDir, reconciler.ErrNotFound)
 	}
 	return h.String(), nil
 }

@@ -28,10 +28,10 @@ func TestMergeResultsAreCached(t *testing.T) {
 		if heads[n], err = r.FetchPull(t.Context(), n); err != nil {
 			require.NoError(t, err)
 		}
-		before := r.made.Load()
+		before := r.merged.Load()
 		tree, conflicts, err := r.Merge(t.Context(), base, heads[n])
 		require.NoError(t, err)
-		return tree, conflicts, r.made.Load() - before
+		return tree, conflicts, r.merged.Load() - before
 	}
 	tree, conflicts, ran := merge(1)
 	require.Empty(t, conflicts)
@@ -49,7 +49,7 @@ func TestMergeResultsAreCached(t *testing.T) {
 
 	for range 2 { // two replacements remove the first store
 		r.Swap.Lock()
-		require.NoError(t, r.swapScratch(filepath.Join(r.Options.Dir, "scratch.gone")))
+		require.NoError(t, r.scratch.swap(filepath.Join(r.Options.Dir, "scratch.gone")))
 		r.Swap.Unlock()
 	}
 	again, _, ran = merge(1)

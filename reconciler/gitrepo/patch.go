@@ -27,14 +27,14 @@ const (
 // other files, the lines have other numbers after the merge. The patch serves to
 // find lines and is never applied: beyond 2,000 files or 8 MiB, whole files are
 // left out.
-func (r *merger) Patch(ctx context.Context, base, head string) (string, error) {
+func (r *history) Patch(ctx context.Context, base, head string) (string, error) {
 	return r.PatchMerged(ctx, base, head, func() (string, []string, error) { return r.Merge(ctx, base, head) })
 }
 
 // PatchMerged is Patch with the result of merge in place of Merge.
-func (r *merger) PatchMerged(ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error)) (string, error) {
+func (r *history) PatchMerged(ctx context.Context, base, head string, merge func() (tree string, conflicts []string, err error)) (string, error) {
 	from, err := r.MergeBase(ctx, base, head)
-	if errors.Is(err, reconciler.ErrNotFound) && r.Known(base, head) == nil {
+	if errors.Is(err, reconciler.ErrNotFound) && r.RequireCommits(base, head) == nil {
 		return "", nil // without common history a forge shows no diff
 	}
 	if err != nil {

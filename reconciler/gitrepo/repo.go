@@ -1,12 +1,12 @@
 package gitrepo
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -39,9 +39,6 @@ type Options struct {
 	// compose identical ones.
 	Sign func(raw []byte) ([]byte, error)
 
-	AuthorName  string // of Berth's commits; empty: Berth
-	AuthorEmail string // empty: berth@localhost
-
 	// Timeout bounds one call to the remote. A first fetch has ten times as long.
 	// Zero: one minute.
 	Timeout time.Duration
@@ -61,31 +58,16 @@ type Options struct {
 	Now func() time.Time // time of commits; nil: time.Now
 }
 
+// defaultMaxPull is the default of Options.MaxPull; an estate is text.
+const defaultMaxPull = 256 << 20
+
 // Repo is one estate. It is safe for concurrent use. Calls to the remote run one
 // at a time.
 type Repo struct {
-	*merger
-	Options Options
-	who     string // "Name <mail>" of commits
-	main    *remote
-	status  *remote // same as main, or the remote of StatusURL
-	local   string  // Git directory of a local view; else empty
-
-	composer Composer // nil: the estate is Options.Branch alone
-
+	*Fetcher
+	*pulls
+	*statusbranch.Branch
 	lock *os.File // held while this process uses the mirror
-
-	// remoteBusy holds one token. Its holder may talk to the remote and move local
-	// refs.
-	remoteBusy chan struct{}
-
-	use      scratchUse
-	refusals map[string]refusal // by ref; guarded by remoteBusy
-
-	verified plumbing.Hash // verified in-force tip; guarded by remoteBusy
-	moves    moves         // of in-force; guarded by remoteBusy
-
-	statusBranch *statusbranch.Branch
 }
 
 var _ reconciler.Repo = (*Repo)(nil)
@@ -93,15 +75,9 @@ var _ reconciler.Repo = (*Repo)(nil)
 // Open opens or creates the mirror in o.Dir. It does not contact the remote, so
 // it works while the remote is down. Close releases the directory.
 func Open(_ context.Context, o Options) (*Repo, error) {
-	if o.Branch == "" {
-		o.Branch = "main"
-	}
-	if o.Timeout == 0 {
-		o.Timeout = time.Minute
-	}
-	if o.MaxPull == 0 {
-		o.MaxPull = defaultMaxPull
-	}
+	o.Branch = cmp.Or(o.Branch, "main")
+	o.Timeout = cmp.Or(o.Timeout, time.Minute)
+	o.MaxPull = cmp.Or(o.MaxPull, defaultMaxPull)
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
@@ -114,75 +90,47 @@ func Open(_ context.Context, o Options) (*Repo, error) {
 	if err := plumbing.NewBranchReferenceName(o.Branch).Validate(); err != nil || o.Branch == "berth" || strings.HasPrefix(o.Branch, "berth/") {
 		return nil, fmt.Errorf("branch %q cannot hold an estate; berth/* is Berth's own", o.Branch)
 	}
-	r := &Repo{merger: newMerger(&object.Reader{Log: o.Log}), Options: o, who: object.Identity(o.AuthorName, o.AuthorEmail), composer: o.Composer, remoteBusy: make(chan struct{}, 1), refusals: map[string]refusal{}}
-	var err error
-	if r.main, err = newRemote(o.URL, o.Auth, o); err != nil {
+	main, err := newRemote(o.URL, o.Auth, o)
+	if err != nil {
 		return nil, err
 	}
-	r.status = r.main
-	r.openStatus()
+	status := main
 	if o.StatusURL != "" && o.StatusURL != o.URL {
-		if r.status, err = newRemote(o.StatusURL, o.StatusAuth, o); err != nil {
+		if status, err = newRemote(o.StatusURL, o.StatusAuth, o); err != nil {
 			return nil, err
 		}
 	}
 	if err := os.MkdirAll(o.Dir, 0o700); err != nil {
 		return nil, err
 	}
-	if r.lock, err = lockDir(o.Dir); err != nil {
+	lock, err := lockDir(o.Dir)
+	if err != nil {
 		return nil, err
 	}
-	if err := r.openMirror(); err != nil {
-		return nil, errors.Join(err, r.lock.Close())
+	turn := make(turn, 1)
+	f := newFetcher(&object.Reader{Log: o.Log}, o, main, status, turn)
+	if err := f.openMirror(); err != nil {
+		return nil, errors.Join(err, lock.Close())
 	}
-	return r, nil
-}
-
-// openMirror opens or creates the mirror and an empty scratch store, and removes
-// the leftovers of a crash.
-func (r *Repo) openMirror() error {
-	mirror, scratch := MirrorDir(r.Options.Dir), filepath.Join(r.Options.Dir, "scratch.git")
-	if old := filepath.Join(r.Options.Dir, "mirror.old"); !object.FileExists(mirror) && object.FileExists(old) {
-		if err := os.Rename(old, mirror); err != nil { // crash during a replacement
-			return err
-		}
-	}
-	for _, name := range []string{"mirror.new", "mirror.old", "scratch.git", "scratch.new", "scratch.old", "scratch.gone"} {
-		if err := os.RemoveAll(filepath.Join(r.Options.Dir, name)); err != nil {
-			return err
-		}
-	}
-	if err := object.InitStore(mirror); err != nil { // another file is in its place; a cache can be deleted
-		if err := errors.Join(os.RemoveAll(mirror), object.InitStore(mirror)); err != nil {
-			return err
-		}
-	}
-	if err := object.ClearLeft(mirror); err != nil {
-		return err
-	}
-	if err := object.InitStore(scratch); err != nil {
-		return err
-	}
-	r.Mirror, r.Scratch = object.OpenStore(mirror), object.OpenStore(scratch)
-	r.use.since = r.Options.Now()
-	r.branches = r.seenCommits
-	var kept Tips
-	for name := range r.places(&kept) {
-		h, err := r.Mirror.Ref(name)
-		if err == nil && !h.IsZero() {
-			_, err = r.RootEntries(h)
-		}
-		if err != nil {
-			r.Damaged("open mirror", err)
-		}
-	}
-	return nil
+	return &Repo{
+		Fetcher: f, lock: lock,
+		pulls: &pulls{
+			history: f.history, options: o, remote: main, turn: turn, seen: f.seen, refusals: f.refusals,
+			scratch: &scratch{history: f.history, options: o, since: o.Now()},
+		},
+		Branch: statusbranch.New(f.Reader, statusbranch.Options{
+			Sign: o.Sign, Now: o.Now, Acquire: turn.acquire,
+			Publish: func(ctx context.Context, old, tip plumbing.Hash, set *object.Batch) error {
+				return publish(ctx, f.Reader, status, reconciler.BranchStatus, old, tip, set)
+			},
+		}),
+	}, nil
 }
 
 // lockDir locks the directory for this process. The kernel releases the lock when
 // the process ends.
 func lockDir(dir string) (*os.File, error) {
-	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
+	f, err := os.OpenFile(lockFile(dir), os.O_CREATE|os.O_RDWR|syscall.O_CLOEXEC, 0o600)
 	if err != nil {
 		return nil, err
 	}
@@ -198,30 +146,61 @@ func (r *Repo) Close() error {
 	if r.Older != nil {
 		err = errors.Join(err, r.Older.Close())
 	}
-	if r.lock != nil {
-		// Closing alone is not enough: a git program that is just starting holds a
-		// copy of the descriptor.
-		err = errors.Join(err, syscall.Flock(int(r.lock.Fd()), syscall.LOCK_UN), r.lock.Close())
-	}
-	if r.local != "" {
-		err = errors.Join(err, os.RemoveAll(r.Scratch.Dir))
-	}
-	return err
+	// Closing alone is not enough: a git program that is just starting holds a copy
+	// of the descriptor.
+	return errors.Join(err, syscall.Flock(int(r.lock.Fd()), syscall.LOCK_UN), r.lock.Close())
 }
 
-// acquire waits for the right to talk to the remote.
-func (r *Repo) acquire(ctx context.Context) (release func(), err error) {
-	if r.local != "" {
-		return nil, errReadOnly
-	}
+// turn holds one token. Its holder may talk to the remote and move local refs.
+type turn chan struct{}
+
+// acquire waits for the token.
+func (t turn) acquire(ctx context.Context) (release func(), err error) {
 	select {
-	case r.remoteBusy <- struct{}{}:
-		return func() { <-r.remoteBusy }, nil
+	case t <- struct{}{}:
+		return func() { <-t }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
 }
 
-// errReadOnly means that a local view was used for an operation that needs a
-// remote.
-var errReadOnly = errors.New("this is a view of a local repository: it has no remote and is never written to")
+// Fetch updates the mirror and returns the tips of the branches. With an error it
+// returns the previous tips. A branch is updated only completely and only by a
+// fast-forward.
+//
+// reconciler.ErrRewritten means that main, in-force or status does not descend
+// from its last known tip, or that in-force has files that main never had. It
+// also means that another process moved in-force while this process runs, even by
+// a fast-forward to files of main; a new process accepts that. The error persists
+// until the remote is repaired or an operator calls Accept.
+// reconciler.ErrNotFound means that the remote has no main.
+func (r *Repo) Fetch(ctx context.Context) (reconciler.Tips, error) {
+	release, err := r.Fetcher.turn.acquire(ctx)
+	if err != nil {
+		return reconciler.Tips{}, err
+	}
+	defer release()
+	tips, err := r.fetch(ctx)
+	r.scratch.renew(ctx)
+	return tips.public(), err
+}
+
+// Accept updates the branches to the remote's tips although history was
+// rewritten. The operator names main's commit, so that only a reviewed commit is
+// accepted.
+func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error) {
+	want, err := object.ParseID(main)
+	if err != nil {
+		return reconciler.Tips{}, err
+	}
+	release, err := r.Fetcher.turn.acquire(ctx)
+	if err != nil {
+		return reconciler.Tips{}, err
+	}
+	defer release()
+	tips, err := r.accept(ctx, want)
+	return tips.public(), err
+}
+
+// Shadowed returns no files, because the estate has one repository.
+func (r *Repo) Shadowed(context.Context, string, string) ([]string, error) { return nil, nil }

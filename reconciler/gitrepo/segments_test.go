@@ -198,7 +198,7 @@ func TestLogsAreReadInWritingOrder(t *testing.T) {
 	t.Cleanup(func() { _ = checkout.Close() })
 	want := strings.Fields("1 2 3 4 5 6 7 8 9 10 11 12 13 14 15")
 	back := strings.Fields("15 14 13 12 11 10 9 8 7 6 5 4 3 2 1")
-	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "checkout": checkout} {
+	for name, reader := range map[string]logReader{"daemon": r, "checkout": checkout} {
 		stray, said := strays(t)
 		o := statusbranch.LogOrder{Stray: stray}
 		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)
@@ -215,7 +215,14 @@ func TestLogsAreReadInWritingOrder(t *testing.T) {
 	require.Empty(t, collect(t, r.Events(t.Context(), "", statusbranch.LogOrder{}), eventID), "no branch, no events")
 }
 
-func verifyAudit(ctx context.Context, r *gitrepo.Repo, tip string, head audit.Head) error {
+// logReader reads the logs of berth/status.
+type logReader interface {
+	Events(context.Context, string, statusbranch.LogOrder) iter.Seq2[statusbranch.Logged[plan.Event], error]
+	Audit(context.Context, string, statusbranch.LogOrder) iter.Seq2[statusbranch.Logged[audit.Record], error]
+	AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error)
+}
+
+func verifyAudit(ctx context.Context, r logReader, tip string, head audit.Head) error {
 	_, err := audit.Verify(func(yield func(audit.Line) bool) {
 		for l, err := range r.Audit(ctx, tip, statusbranch.LogOrder{}) {
 			if !yield(audit.Line{Record: l.Value, File: l.File, Number: l.Line, Err: err}) {
@@ -382,7 +389,7 @@ func TestWrongClockDoesNotChangeLogOrder(t *testing.T) {
 	want := numbers("%d", 1, 24)
 	back := slices.Clone(want)
 	slices.Reverse(back)
-	for name, reader := range map[string]*gitrepo.Repo{"daemon": r, "checkout": checkout} {
+	for name, reader := range map[string]logReader{"daemon": r, "checkout": checkout} {
 		stray, said := strays(t)
 		o := statusbranch.LogOrder{Stray: stray}
 		require.Equal(t, want, collect(t, reader.Events(t.Context(), tip, o), eventID), name)

@@ -29,7 +29,7 @@ type file struct {
 // repository is a bare repository on disk, with git beside it as the oracle.
 type repository struct {
 	dir  string
-	view *gitrepo.Repo
+	view *gitrepo.Local
 }
 
 func newRepository(t testing.TB) *repository {

@@ -16,7 +16,7 @@ import (
 
 // basis has the estates and the status to explain from.
 type basis struct {
-	repo    *gitrepo.Repo          // nil: none
+	repo    *gitrepo.Local         // nil: none
 	asked   schema.Snapshot        // the estate to explain
 	inForce schema.Snapshot        // nil: missing
 	status  *reconciler.StatusTree // nil: missing

@@ -27,7 +27,7 @@ type Source struct {
 
 // Repository is an open repository and the commit of berth/status to read.
 type Repository struct {
-	*gitrepo.Repo
+	*gitrepo.Local
 	tips   reconciler.Tips
 	status string
 }
@@ -106,7 +106,7 @@ func (s Source) openAny(ctx context.Context) (*Repository, error) {
 	if err != nil {
 		return nil, cli.Usage(err)
 	}
-	l := &Repository{Repo: repo}
+	l := &Repository{Local: repo}
 	l.tips, err = repo.Latest(ctx)
 	if l.status = l.tips.Status; s.Rev != "" && err == nil {
 		l.status, err = repo.Resolve(ctx, s.Rev)

@@ -51,7 +51,7 @@ func Root(dir string) (string, error) {
 }
 
 // WorkTree returns the work tree of a repository, without ignored files.
-func WorkTree(ctx context.Context, repo *gitrepo.Repo, at gitrepo.Place) (schema.Snapshot, error) {
+func WorkTree(ctx context.Context, repo *gitrepo.Local, at gitrepo.Place) (schema.Snapshot, error) {
 	ignored, err := repo.Ignored(ctx, at)
 	if err != nil {
 		return nil, err

@@ -56,7 +56,7 @@ type planner struct {
 	*Request
 	loader  *estate.Loader
 	decider *decide.Decider
-	repo    *gitrepo.Repo
+	repo    *gitrepo.Local
 	tips    reconciler.Tips // of the local branches
 	in      decide.Input
 }

@@ -44,7 +44,7 @@ type estateComposer struct {
 // the new tip of the estate. at holds the branches at the remote, seen their last
 // known state. accepted is the commit of a rewritten main that an operator
 // accepts.
-func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Repo, seen, at gitrepo.Tips, accepted plumbing.Hash) (plumbing.Hash, error) {
+func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Fetcher, seen, at gitrepo.Tips, accepted plumbing.Hash) (plumbing.Hash, error) {
 	if accepted.IsZero() {
 		if err := r.Forwards(ctx, r.Options.Branch, seen.Source, at.Source); err != nil {
 			return seen.Main, err
@@ -83,7 +83,7 @@ func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Repo, seen, at 
 // continues from the last tip in the mirror, or else from the commit in the
 // history of in-force. Without either, the estate is the branch that people merge
 // to.
-func (k *estateComposer) start(ctx context.Context, r *gitrepo.Repo, seen, at gitrepo.Tips, accepted plumbing.Hash) (composed, error) {
+func (k *estateComposer) start(ctx context.Context, r *gitrepo.Fetcher, seen, at gitrepo.Tips, accepted plumbing.Hash) (composed, error) {
 	var candidates []plumbing.Hash
 	if !at.Main.IsZero() {
 		if !seen.Main.IsZero() {
@@ -128,7 +128,7 @@ func (k *estateComposer) start(ctx context.Context, r *gitrepo.Repo, seen, at gi
 // composing is one run of Advance.
 type composing struct {
 	*estateComposer
-	repo   *gitrepo.Repo
+	repo   *gitrepo.Fetcher
 	remote plumbing.Hash // tip of the branch at the remote
 	st     composed
 }
@@ -152,7 +152,7 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 		case accepted != source:
 			return fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w", w.repo.Options.Branch, source, w.st.platform, reconciler.ErrRewritten)
 		}
-		b := builder{repo: w.repo}
+		b := builder{repo: w.repo.Reader}
 		st, learned := w.st, map[plumbing.Hash]link{}
 		for _, id := range ids {
 			c, err := w.repo.Commit(id)
@@ -175,19 +175,12 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 
 // add creates the next composed commit.
 func (b *builder) add(st composed, tree plumbing.Hash, l link, source object.Commit, learned map[plumbing.Hash]link) composed {
-	author := object.Identity(source.Author, source.Email)
-	when := time.Unix(max(source.When, 0), 0)
-	tip := b.set.Add(plumbing.CommitObject, encodeComposed(tree, l, author, when, l.message(source, object.Commit{ID: st.platform})))
+	// The author and time of the source make the commit the same if it is composed
+	// again.
+	raw := object.EncodeCommit(tree, []plumbing.Hash{l.prev, l.source}, object.Identity(source.Author, source.Email), time.Unix(max(source.When, 0), 0), l.message(source, st.platform))
+	tip := b.set.Add(plumbing.CommitObject, raw)
 	learned[tip] = l
 	return st.after(tip, tree, l)
-}
-
-// encodeComposed returns the raw commit. It has the author and time of the
-// source, so that composing again gives the same commit.
-func encodeComposed(tree plumbing.Hash, l link, author string, when time.Time, message string) []byte {
-	raw := object.EncodeCommit(tree, []plumbing.Hash{l.prev, l.source}, object.Identity("", ""), when, message)
-	stamp := fmt.Sprintf("%s %d +0000", object.Identity("", ""), when.Unix())
-	return bytes.Replace(raw, []byte("\nauthor "+stamp), fmt.Appendf(nil, "\nauthor %s %d +0000", author, when.Unix()), 1)
 }
 
 // push publishes the composed commits and records the new state.
@@ -263,7 +256,7 @@ func (w *composing) inForce(ctx context.Context, commit plumbing.Hash) (map[stri
 	if commit.IsZero() {
 		return nil, nil
 	}
-	b := builder{repo: w.repo}
+	b := builder{repo: w.repo.Reader}
 	top, err := w.repo.RootEntries(commit)
 	if err != nil {
 		return nil, err
@@ -298,7 +291,7 @@ func (w *composing) tenant(ctx context.Context, name, repository string) error {
 	if s.tip == s.unpushed && w.repo.Options.Now().Before(s.until) {
 		return s.why
 	}
-	b := builder{repo: w.repo, also: s.repo}
+	b := builder{repo: w.repo.Reader, also: s.repo.Reader}
 	if ok, err := w.own(ctx, &b, name); err != nil || !ok {
 		return err // the platform has taken the tenant back, and this is not in force yet
 	}

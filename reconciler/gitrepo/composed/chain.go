@@ -52,7 +52,7 @@ func readLink(c object.Commit) (link, bool) {
 }
 
 // message returns the message of a composed commit.
-func (l link) message(source, before object.Commit) string {
+func (l link) message(source object.Commit, before plumbing.Hash) string {
 	from := platformSource
 	if l.tenant != "" {
 		from = object.TenantsDir + "/" + l.tenant
@@ -67,7 +67,7 @@ func (l link) message(source, before object.Commit) string {
 		fmt.Fprintf(&b, "%s: %s\n", trailerReturned, t)
 	}
 	if l.accepted {
-		fmt.Fprintf(&b, "%s: %s\n", trailerAccepted, before.ID)
+		fmt.Fprintf(&b, "%s: %s\n", trailerAccepted, before)
 	}
 	return b.String()
 }
@@ -178,7 +178,7 @@ func (k *estateComposer) stateOf(h plumbing.Hash) (st composed, ok bool) {
 // composing their sources again. A commit that differs must be one that people
 // pushed to main, whose tip is source. Otherwise the error is
 // reconciler.ErrRewritten.
-func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Repo, tip, source plumbing.Hash) (composed, error) {
+func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Fetcher, tip, source plumbing.Hash) (composed, error) {
 	type step struct {
 		commit object.Commit
 		link   link
@@ -243,8 +243,8 @@ func (k *estateComposer) trace(ctx context.Context, r *gitrepo.Repo, tip, source
 }
 
 // verify composes the sources of one commit again and compares the trees.
-func (k *estateComposer) verify(ctx context.Context, r *gitrepo.Repo, st composed, c object.Commit, l link) error {
-	b := builder{repo: r}
+func (k *estateComposer) verify(ctx context.Context, r *gitrepo.Fetcher, st composed, c object.Commit, l link) error {
+	b := builder{repo: r.Reader}
 	source, err := r.Commit(l.source)
 	if err != nil {
 		return err

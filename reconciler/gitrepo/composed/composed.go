@@ -202,7 +202,7 @@ func (c *Composed) Merge(ctx context.Context, base, head string) (tree string, c
 		return "", nil, fmt.Errorf("merge: %w", err)
 	}
 	st.tree = whole.Tree
-	b := builder{repo: c.Repo}
+	b := builder{repo: c.Reader}
 	if root, _, err = b.platform(st, root, c.composer.returns(ctx, &b)); err == nil {
 		err = c.PutScratch(b.set.Pack())
 	}

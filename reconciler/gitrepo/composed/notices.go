@@ -72,7 +72,7 @@ func (w *composing) shadowed() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	b := builder{repo: w.repo}
+	b := builder{repo: w.repo.Reader}
 	top, err := b.tree(last.Tree)
 	if err != nil {
 		return nil, err
@@ -117,7 +117,7 @@ func (c *Composed) Shadowed(ctx context.Context, base, head string) ([]string, e
 		return nil, nil
 	}
 	from, err := c.MergeBase(ctx, st.platform.String(), head)
-	if errors.Is(err, reconciler.ErrNotFound) && c.Known(head) == nil {
+	if errors.Is(err, reconciler.ErrNotFound) && c.RequireCommits(head) == nil {
 		return nil, nil // the caller reports the missing common history
 	}
 	if err != nil {

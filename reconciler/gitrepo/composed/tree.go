@@ -11,7 +11,6 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
-	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/object"
 	"berth/schema"
 )
@@ -23,14 +22,13 @@ const tenantFile = "tenant.yaml"
 // builder composes trees. It also reads trees that it has built and that no store
 // holds yet.
 type builder struct {
-	repo *gitrepo.Repo
-	also *gitrepo.Repo // also holds objects of a tenant that repo lacks; may be nil
+	repo *object.Reader
+	also *object.Reader // also holds objects of a tenant that repo lacks; may be nil
 	set  object.Batch
-	made map[plumbing.Hash][]byte
 }
 
 func (b *builder) tree(h plumbing.Hash) ([]object.Entry, error) {
-	if data, ok := b.made[h]; ok {
+	if data, ok := b.set.Get(h); ok {
 		return object.ParseTree(data)
 	}
 	if b.also != nil && b.also.Mirror.Has(h) {
@@ -40,13 +38,7 @@ func (b *builder) tree(h plumbing.Hash) ([]object.Entry, error) {
 }
 
 func (b *builder) put(entries []object.Entry) plumbing.Hash {
-	if b.made == nil {
-		b.made = map[plumbing.Hash][]byte{}
-	}
-	data := object.EncodeTree(entries)
-	h := b.set.Add(plumbing.TreeObject, data)
-	b.made[h] = data
-	return h
+	return b.set.Add(plumbing.TreeObject, object.EncodeTree(entries))
 }
 
 // findEntry returns the entry with the given name, or the zero entry.

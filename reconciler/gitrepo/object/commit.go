@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -66,15 +67,17 @@ func parsePerson(s string) (name, email string, when int64) {
 	return strings.TrimSpace(s[:open]), s[open+1 : shut], when
 }
 
-// EncodeCommit returns the raw commit object.
-func EncodeCommit(tree plumbing.Hash, parents []plumbing.Hash, who string, now time.Time, message string) []byte {
+// Berth is the committer of Berth's commits, and the author of most of them.
+const Berth = "Berth <berth@localhost>"
+
+// EncodeCommit returns a raw commit whose committer is Berth.
+func EncodeCommit(tree plumbing.Hash, parents []plumbing.Hash, author string, when time.Time, message string) []byte {
 	var b bytes.Buffer
 	fmt.Fprintf(&b, "tree %s\n", tree)
 	for _, p := range parents {
 		fmt.Fprintf(&b, "parent %s\n", p)
 	}
-	stamp := fmt.Sprintf("%s %d +0000", who, now.Unix())
-	fmt.Fprintf(&b, "author %s\ncommitter %s\n\n%s\n", stamp, stamp, strings.TrimRight(message, "\n"))
+	fmt.Fprintf(&b, "author %[1]s %[3]d +0000\ncommitter %[2]s %[3]d +0000\n\n%[4]s\n", author, Berth, when.Unix(), strings.TrimRight(message, "\n"))
 	return b.Bytes()
 }
 
@@ -105,15 +108,21 @@ func (c Commit) Trailer(name string) string {
 	return ""
 }
 
-// Trailers returns the values of the trailers with that name. The message must be
+// Trailers returns the values of the trailers with that name.
+func (c Commit) Trailers(name string) (out []string) {
+	for _, line := range c.TrailerLines(name) {
+		out = append(out, line[len(name)+len(": "):])
+	}
+	return out
+}
+
+// TrailerLines returns the trailers with one of the names. The message must be
 // written by Berth: one line each in the last paragraph.
-func (c Commit) Trailers(name string) []string {
+func (c Commit) TrailerLines(names ...string) (out []string) {
 	text := strings.TrimRight(c.Message, "\n")
-	i := strings.LastIndex(text, "\n\n")
-	var out []string
-	for line := range strings.SplitSeq(text[i+1:], "\n") {
-		if v, ok := strings.CutPrefix(line, name+": "); ok {
-			out = append(out, v)
+	for line := range strings.SplitSeq(text[strings.LastIndex(text, "\n\n")+1:], "\n") {
+		if name, _, ok := strings.Cut(line, ": "); ok && slices.Contains(names, name) {
+			out = append(out, line)
 		}
 	}
 	return out

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"github.com/go-git/go-git/v5/plumbing/format/packfile"
 )
 
 // newObject is an object that is not in the repository yet.
@@ -21,20 +20,29 @@ type newObject struct {
 // Batch collects the new objects of one commit, each once, in order.
 type Batch struct {
 	List []newObject
-	seen map[plumbing.Hash]bool
+	at   map[plumbing.Hash]int // index in List
 }
 
 // Add adds an object and returns its id.
 func (s *Batch) Add(kind plumbing.ObjectType, data []byte) plumbing.Hash {
 	h := Hash(kind, data)
-	if !s.seen[h] {
-		if s.seen == nil {
-			s.seen = map[plumbing.Hash]bool{}
+	if _, ok := s.at[h]; !ok {
+		if s.at == nil {
+			s.at = map[plumbing.Hash]int{}
 		}
-		s.seen[h] = true
+		s.at[h] = len(s.List)
 		s.List = append(s.List, newObject{kind, data})
 	}
 	return h
+}
+
+// Get returns the content of an object of the batch.
+func (s *Batch) Get(h plumbing.Hash) ([]byte, bool) {
+	i, ok := s.at[h]
+	if !ok {
+		return nil, false
+	}
+	return s.List[i].Data, true
 }
 
 // Hash returns the id of an object.
@@ -76,84 +84,6 @@ func entryHead(kind plumbing.ObjectType, size int) (head []byte) {
 		b = byte(size & 0x7f)
 	}
 	return append(head, b)
-}
-
-// objectOverhead is the approximate memory in bytes that an object takes besides
-// its content.
-const objectOverhead = 256
-
-// unpack returns the objects of a pack, except deltas whose base is not in the
-// pack before them. It returns ErrTooLarge if the objects need more than most
-// bytes, and stops before it allocates more.
-func unpack(pack []byte, most int64) ([]*plumbing.MemoryObject, error) {
-	in := packfile.NewScanner(bytes.NewReader(pack))
-	_, count, err := in.Header()
-	if err != nil {
-		return nil, err
-	}
-	type object struct {
-		kind plumbing.ObjectType
-		data []byte
-	}
-	var out []*plumbing.MemoryObject
-	at, of := map[int64]object{}, map[plumbing.Hash]object{}
-	for range count {
-		head, err := in.NextObjectHeader()
-		if err != nil {
-			return nil, err
-		}
-		if most -= head.Length + objectOverhead; most < 0 {
-			return nil, ErrTooLarge
-		}
-		var raw bytes.Buffer
-		if _, _, err = in.NextObject(&raw); err != nil { // scanner checks the length in the header
-			return nil, err
-		}
-		o := object{head.Type, raw.Bytes()}
-		if head.Type.IsDelta() {
-			base, ok := at[head.OffsetReference]
-			if head.Type == plumbing.REFDeltaObject {
-				base, ok = of[head.Reference]
-			}
-			if !ok {
-				continue
-			}
-			size, err := deltaSize(o.data)
-			if err != nil {
-				return nil, err
-			}
-			if size > uint64(most) {
-				return nil, ErrTooLarge
-			}
-			most -= int64(size)
-			if o.data, err = packfile.PatchDelta(base.data, o.data); err != nil {
-				return nil, err
-			}
-			o.kind = base.kind
-		}
-		m := &plumbing.MemoryObject{}
-		m.SetType(o.kind)
-		if _, err := m.Write(o.data); err != nil {
-			return nil, err
-		}
-		at[head.Offset], of[m.Hash()] = o, o
-		out = append(out, m)
-	}
-	return out, nil
-}
-
-// deltaSize returns the size in bytes of the object that a delta produces. The
-// size of the base precedes it (git help format-pack).
-func deltaSize(delta []byte) (uint64, error) {
-	_, base := binary.Uvarint(delta)
-	if base <= 0 {
-		return 0, packfile.ErrInvalidDelta
-	}
-	size, n := binary.Uvarint(delta[base:])
-	if n <= 0 {
-		return 0, packfile.ErrInvalidDelta
-	}
-	return size, nil
 }
 
 // JoinPacks returns one pack with the objects of several packs.

@@ -12,7 +12,6 @@ import (
 	"sync/atomic"
 
 	"github.com/go-git/go-git/v5/plumbing"
-	"golang.org/x/sync/singleflight"
 
 	"berth/reconciler"
 	"berth/schema"
@@ -30,10 +29,9 @@ type Reader struct {
 	Scratch *Store // pull request heads and trees of merges
 	Older   *Store // the previous scratch store, read only; may be nil
 
-	Trees   knownTrees
-	reading singleflight.Group // deduplicates reads of trees
-	files   knownFiles
-	Broken  atomic.Bool // an object of the mirror is unreadable; the next fetch replaces the mirror
+	Trees  Cache[plumbing.Hash, []Entry]
+	files  Cache[treeAt, []schema.File] // of parts of the estate
+	Broken atomic.Bool                  // an object of the mirror is unreadable; the next fetch replaces the mirror
 }
 
 // Damaged marks the mirror as damaged; the next Fetch replaces it.
@@ -96,17 +94,6 @@ func (r *Reader) Entries(h plumbing.Hash) ([]Entry, error) {
 	}
 	if known, ok := r.Trees.Get(h); ok {
 		return known, nil
-	}
-	// The prefetch and the comparison read the same trees: one reads, both share
-	// the result.
-	entries, err, _ := r.reading.Do(string(h[:]), func() (any, error) { return r.list(h) })
-	return entries.([]Entry), err
-}
-
-// list reads a directory and caches its entries.
-func (r *Reader) list(h plumbing.Hash) ([]Entry, error) {
-	if known, ok := r.Trees.Get(h); ok {
-		return known, nil // another call has just cached it
 	}
 	kind, data, more, err := r.Read(h, MaxObject)
 	if err != nil && more { // an oversized tree is hostile, not damaged
@@ -174,7 +161,7 @@ func (r *Reader) Lookup(tree plumbing.Hash, path string) (Entry, error) {
 		if !at.IsDir() {
 			return Entry{}, nil
 		}
-		entries, err := r.Tree(at.ID)
+		entries, err := r.Entries(at.ID)
 		if err != nil {
 			return Entry{}, err
 		}
@@ -210,9 +197,6 @@ func (r *Reader) Blob(e Entry, limit int) (data []byte, warning string, err erro
 
 // PutScratch stores a pack of objects that no branch refers to.
 func (r *Reader) PutScratch(pack []byte) error {
-	if len(pack) <= EmptyPack {
-		return nil
-	}
 	r.Swap.RLock()
 	defer r.Swap.RUnlock()
 	return r.Scratch.AddPack(pack)

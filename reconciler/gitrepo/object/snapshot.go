@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"io/fs"
 	"slices"
-	"strings"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
@@ -86,6 +84,12 @@ func (s *snapshot) add(name string, e Entry) {
 	s.at[name] = partAt{entry: e, path: name}
 }
 
+// treeAt is a tree at a path.
+type treeAt struct {
+	path string
+	tree plumbing.Hash
+}
+
 // Parts lists the parts in order of name.
 func (s *snapshot) Parts(context.Context) ([]schema.Part, error) { return slices.Clone(s.parts), nil }
 
@@ -98,58 +102,32 @@ func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, 
 	case at.bad != nil:
 		return nil, at.bad
 	}
-	tooMany := func() error {
-		return fmt.Errorf("part %q holds more than %d files and directories", part.Name, MaxFiles)
+	dir := treeAt{at.path, at.entry.ID}
+	if known, ok := s.repo.files.Get(dir); ok && at.entry.IsDir() {
+		return slices.Clone(known), nil
 	}
-	list := func(path string, e Entry, depth int, known func(string, Entry) (listing, error)) (out listing, err error) {
-		var all [][]schema.File // segments; avoids copying a long list as it grows
-		err = s.repo.Walk(ctx, path, e, depth, func(path string, e Entry) error {
-			switch below, err := known(path, e); {
-			case err != nil:
-				return err
-			case below.visited > 0:
-				all, out.files, out.visited = append(all, out.files, below.files), nil, out.visited+below.visited
-				if out.visited > MaxFiles {
-					return tooMany()
-				}
-				return fs.SkipDir
-			}
-			if out.visited++; out.visited > MaxFiles {
-				return tooMany()
-			}
-			if !e.IsDir() {
-				out.files = append(out.files, schema.File{Path: path, Mode: e.Mode, Blob: e.ID.String()})
-			}
-			return nil
-		})
-		out.files = slices.Concat(append(all, out.files)...)
-		return out, err
-	}
-	// After a change, most directories two levels down are unchanged, such as the
-	// projects of a tenant. Their file lists are cached.
-	const level = 2
-	all, err := list(at.path, at.entry, MaxDepth, func(path string, e Entry) (listing, error) {
-		if !e.IsDir() || strings.Count(path[len(at.path):], "/") != level {
-			return listing{}, nil
+	var files []schema.File
+	visited := 0
+	err := s.repo.Walk(ctx, at.path, at.entry, MaxDepth, func(path string, e Entry) error {
+		if visited++; visited > MaxFiles {
+			return fmt.Errorf("part %q holds more than %d files and directories", part.Name, MaxFiles)
 		}
-		here := treeAt{path, e.ID}
-		if below, ok := s.repo.files.Get(here); ok {
-			return below, nil
+		if !e.IsDir() {
+			files = append(files, schema.File{Path: path, Mode: e.Mode, Blob: e.ID.String()})
 		}
-		below, err := list(path, e, MaxDepth-level, func(string, Entry) (listing, error) { return listing{}, nil })
-		if err == nil {
-			s.repo.files.Add(here, below, below.visited)
-		}
-		return below, err
+		return nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	byPath := func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) }
-	if !slices.IsSortedFunc(all.files, byPath) { // usually sorted already
-		slices.SortFunc(all.files, byPath)
+	if !slices.IsSortedFunc(files, byPath) { // usually sorted already
+		slices.SortFunc(files, byPath)
 	}
-	return all.files, nil
+	if at.entry.IsDir() { // a file and a link may have one blob
+		s.repo.files.Add(dir, files, visited)
+	}
+	return slices.Clone(files), nil
 }
 
 // Read returns the first bytes of a file, or the target of a link.
@@ -178,13 +156,10 @@ func incomplete(err error) error {
 	return fmt.Errorf("%w: %w; run `git fsck` there, or `git fetch --refetch --no-filter` in a partial clone", schema.ErrIncomplete, err)
 }
 
-// Walk calls visit for e at path and for every entry below it. If visit returns
-// fs.SkipDir, Walk skips the entries below.
+// Walk calls visit for e at path and for every entry below it, at most depth
+// directories deep.
 func (r *Reader) Walk(ctx context.Context, path string, e Entry, depth int, visit func(string, Entry) error) error {
-	switch err := visit(path, e); {
-	case err == fs.SkipDir:
-		return nil
-	case err != nil || !e.IsDir():
+	if err := visit(path, e); err != nil || !e.IsDir() {
 		return err
 	}
 	if err := ctx.Err(); err != nil {

@@ -38,8 +38,6 @@ var errAbsent = errors.New("object is not there")
 type Store struct {
 	Dir string // the bare repository or the Git directory
 
-	Recent *cache.ObjectLRU // recently read or stored objects; has its own lock
-
 	mu      sync.Mutex
 	storage *filesystem.Storage
 }
@@ -53,8 +51,7 @@ func OpenStore(dir string) *Store {
 // NewStore returns the store in directory dir, whose files are accessed through
 // files.
 func NewStore(dir string, files billy.Filesystem, o filesystem.Options) *Store {
-	lately := cache.NewObjectLRU(objectCache)
-	return &Store{Dir: dir, Recent: lately, storage: filesystem.NewStorageWithOptions(files, lately, o)}
+	return &Store{Dir: dir, storage: filesystem.NewStorageWithOptions(files, cache.NewObjectLRU(objectCache), o)}
 }
 
 // InitStore creates an empty bare repository. Its configuration holds only the
@@ -89,11 +86,6 @@ func (s *Store) Read(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data
 
 // bytes is Read without that check.
 func (s *Store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
-	if o, ok := s.Recent.Get(h); ok {
-		if m, ok := o.(*plumbing.MemoryObject); ok { // held in memory and never modified
-			return content(m, h, limit)
-		}
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	o, err := s.storage.EncodedObject(plumbing.AnyObject, h)
@@ -103,11 +95,6 @@ func (s *Store) bytes(h plumbing.Hash, limit int) (kind plumbing.ObjectType, dat
 	if err != nil {
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
 	}
-	return content(o, h, limit)
-}
-
-// content returns at most limit bytes of an object.
-func content(o plumbing.EncodedObject, h plumbing.Hash, limit int) (kind plumbing.ObjectType, data []byte, more bool, err error) {
 	r, err := o.Reader()
 	if err != nil {
 		return 0, nil, false, fmt.Errorf("object %s: %w", h, err)
@@ -129,26 +116,12 @@ func (s *Store) Has(h plumbing.Hash) bool {
 	return !h.IsZero() && s.storage.HasEncodedObject(h) == nil
 }
 
-// AddPack stores a pack. The objects of a small pack also go into the cache,
-// because they are usually read next.
+// AddPack stores a pack.
 func (s *Store) AddPack(pack []byte) error {
-	came := make(chan []*plumbing.MemoryObject, 1)
-	go func() {
-		var objects []*plumbing.MemoryObject
-		if len(pack) < largePack {
-			objects, _ = unpack(pack, int64(objectCache)) // write reports the error
-		}
-		came <- objects
-	}()
-	err := s.write(bytes.NewReader(pack))
-	objects := <-came
-	if err != nil {
-		return err
+	if len(pack) <= EmptyPack {
+		return nil
 	}
-	for _, o := range objects {
-		s.Recent.Put(o)
-	}
-	return nil
+	return s.write(bytes.NewReader(pack))
 }
 
 func (s *Store) write(pack io.Reader) error {

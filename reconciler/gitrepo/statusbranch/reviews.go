@@ -36,7 +36,7 @@ func reviewOf(path string) int {
 }
 
 // readReview reads the review at path. The zero entry means that it was deleted.
-func (r *Branch) readReview(path string, e object.Entry) (statusFile, error) {
+func (r *View) readReview(path string, e object.Entry) (statusFile, error) {
 	f := statusFile{path: path, pull: reviewOf(path)}
 	switch {
 	case e.ID.IsZero():
@@ -45,7 +45,7 @@ func (r *Branch) readReview(path string, e object.Entry) (statusFile, error) {
 		f.Warning = "no place for a review"
 		return f, nil
 	}
-	data, warning, err := r.Blob(e, maxReview)
+	data, warning, err := r.objects.Blob(e, maxReview)
 	if err != nil || warning != "" {
 		f.Warning = warning
 		return f, err

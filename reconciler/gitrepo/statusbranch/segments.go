@@ -99,7 +99,7 @@ type LogOrder struct {
 // Events reads the event log of a commit of berth/status, one segment at a time.
 // An unreadable line yields an error with its File and Line, and reading
 // continues. It stops if ctx ends or the repository is damaged.
-func (r *Branch) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[plan.Event], error] {
+func (r *View) Events(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[plan.Event], error] {
 	return readLog(ctx, r, commit, eventsDir, o, func(line []byte) (e plan.Event, err error) {
 		if err = json.Unmarshal(line, &e); err != nil {
 			return plan.Event{}, fmt.Errorf("not an event: %s", object.OneLine(err.Error(), object.MaxLine))
@@ -123,14 +123,14 @@ const (
 // EventsSince reads the event log of a commit of berth/status newest first; see
 // reconciler.EventReader. It reads the hours since the given time. It logs a
 // warning if it stops at a bound, and skips unreadable lines.
-func (r *Branch) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
+func (r *View) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
 	first := eventsDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	return func(yield func(plan.Event, error) bool) {
 		older := 0
 		for l, err := range r.Events(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxEventsOpened, maxEventsBytes}}) {
 			switch {
 			case errors.Is(err, errTooMuch):
-				r.Log.Warn("event log is too long; older events are not read", "since", since.UTC())
+				r.objects.Log.Warn("event log is too long; older events are not read", "since", since.UTC())
 				return
 			case err != nil && l.File == eventsDir:
 				yield(plan.Event{}, err)
@@ -150,7 +150,7 @@ func (r *Branch) EventsSince(ctx context.Context, commit string, since time.Time
 
 // Audit is Events for the audit log. It reads only records in canonical form;
 // audit.Verify checks the chain.
-func (r *Branch) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[audit.Record], error] {
+func (r *View) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2[Logged[audit.Record], error] {
 	return readLog(ctx, r, commit, auditDir, o, func(line []byte) (audit.Record, error) {
 		rec, err := audit.Decode(line)
 		if err != nil {
@@ -164,7 +164,7 @@ func (r *Branch) Audit(ctx context.Context, commit string, o LogOrder) iter.Seq2
 // reconciler.Repo. It reads back to the first directory before the hour before
 // since. If it stops earlier or at an unreadable directory, the first line holds
 // the error. A returned error is a read failure and proves nothing about the log.
-func (r *Branch) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
+func (r *View) AuditTail(ctx context.Context, commit string, since time.Time, least int) ([]audit.Line, error) {
 	first := auditDir + "/" + since.UTC().Add(-time.Hour).Format(hourFormat)
 	var tail []audit.Line
 	for l, err := range r.Audit(ctx, commit, LogOrder{NewestFirst: true, effort: &effort{maxTailOpened, maxTailBytes}}) {
@@ -185,13 +185,13 @@ func (r *Branch) AuditTail(ctx context.Context, commit string, since time.Time, 
 	return tail, nil
 }
 
-func readLog[T any](ctx context.Context, r *Branch, commit, dir string, o LogOrder, decode func([]byte) (T, error)) iter.Seq2[Logged[T], error] {
+func readLog[T any](ctx context.Context, r *View, commit, dir string, o LogOrder, decode func([]byte) (T, error)) iter.Seq2[Logged[T], error] {
 	if o.Stray == nil {
 		o.Stray = func(string, string) {}
 	}
 	return func(yield func(Logged[T], error) bool) {
 		fail := func(err error) { yield(Logged[T]{File: dir}, fmt.Errorf("read %s: %w", dir, err)) }
-		root, err := r.Root(commit)
+		root, err := r.objects.Root(commit)
 		if err != nil {
 			fail(err)
 			return
@@ -199,7 +199,7 @@ func readLog[T any](ctx context.Context, r *Branch, commit, dir string, o LogOrd
 		if root.IsZero() {
 			return
 		}
-		e, err := r.Lookup(root, dir)
+		e, err := r.objects.Lookup(root, dir)
 		if err != nil {
 			fail(err)
 			return
@@ -292,8 +292,8 @@ func (l loaded) first() uint64 {
 }
 
 // load reads a segment within the effort of o.
-func (r *Branch) load(seg segment, o LogOrder) (loaded, error) {
-	data, warning, err := r.Blob(seg.entry, o.effort.segment())
+func (r *View) load(seg segment, o LogOrder) (loaded, error) {
+	data, warning, err := r.objects.Blob(seg.entry, o.effort.segment())
 	size := len(data)
 	if warning != "" { // a rejected segment may have cost the maximum
 		size = o.effort.segment()
@@ -309,7 +309,7 @@ func (r *Branch) load(seg segment, o LogOrder) (loaded, error) {
 
 // lastSequence returns the sequence of a log's last line from revision.yaml, or
 // the largest integer if it is unknown.
-func (r *Branch) lastSequence(root plumbing.Hash, dir string) uint64 {
+func (r *View) lastSequence(root plumbing.Hash, dir string) uint64 {
 	rev, warning, err := r.readRevision(root)
 	last := rev.Sequence
 	if dir == auditDir {
@@ -385,7 +385,7 @@ func newestFirst(last uint64) func(iter.Seq2[[]segment, error], func(segment) (l
 // hours walks the directories with segments, depth levels below dir, in order of
 // their dates or the reverse. It yields the segments of each directory in no
 // order.
-func (r *Branch) hours(ctx context.Context, path string, dir object.Entry, depth int, o LogOrder) iter.Seq2[[]segment, error] {
+func (r *View) hours(ctx context.Context, path string, dir object.Entry, depth int, o LogOrder) iter.Seq2[[]segment, error] {
 	return func(yield func([]segment, error) bool) {
 		if dir.ID.IsZero() {
 			return
@@ -423,8 +423,8 @@ func (r *Branch) hours(ctx context.Context, path string, dir object.Entry, depth
 
 // logEntries returns the valid entries of a log's directory. They are segments,
 // or directories whose number is used as sequence.
-func (r *Branch) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder) ([]segment, error) {
-	entries, err := r.Entries(dir)
+func (r *View) logEntries(path string, dir plumbing.Hash, depth int, o LogOrder) ([]segment, error) {
+	entries, err := r.objects.Entries(dir)
 	if err == nil {
 		size := 0
 		for _, e := range entries {

@@ -28,34 +28,43 @@ const (
 
 // Options configure how a Branch creates commits.
 type Options struct {
-	Author string // "Name <mail>"
-	Sign   func(raw []byte) ([]byte, error)
-	Now    func() time.Time
+	Sign func(raw []byte) ([]byte, error)
+	Now  func() time.Time
+	// Acquire waits until no other call uses the remote or moves local refs.
+	Acquire func(ctx context.Context) (release func(), err error)
 	// Publish pushes the objects of set and moves the branch from old to tip.
 	Publish func(ctx context.Context, old, tip plumbing.Hash, set *object.Batch) error
 }
 
-// Branch reads and writes the branch berth/status. It caches the last tree it
-// read. It is safe for concurrent use; only one caller may write at a time.
+// Branch reads and writes the branch berth/status. It is safe for concurrent use.
 type Branch struct {
-	*object.Reader
+	View
 	options Options
+}
+
+// New makes a Branch over the mirror of r.
+func New(r *object.Reader, o Options) *Branch {
+	return &Branch{View: View{objects: r}, options: o}
+}
+
+// View reads the branch berth/status. It caches the last tree it read. It is
+// safe for concurrent use.
+type View struct {
+	objects *object.Reader
 
 	mu    sync.Mutex
 	index *statusIndex // contents of the branch at one tree; nil: not read yet
 }
 
-// New makes a Branch over the mirror of r.
-func New(r *object.Reader, o Options) *Branch {
-	return &Branch{Reader: r, options: o}
-}
+// NewView makes a View over the mirror of r.
+func NewView(r *object.Reader) *View { return &View{objects: r} }
 
-// Read reads berth/status at commit; "" is an empty branch. It skips files that
-// Berth cannot have written and names them in Warnings. It caches the last
+// ReadStatus reads berth/status at commit; "" is an empty branch. It skips files
+// that Berth cannot have written and names them in Warnings. It caches the last
 // result, so the cost follows the changes. The caller must not modify the
 // statuses.
-func (r *Branch) Read(ctx context.Context, commit string) (reconciler.StatusTree, error) {
-	root, err := r.Root(commit)
+func (r *View) ReadStatus(ctx context.Context, commit string) (reconciler.StatusTree, error) {
+	root, err := r.objects.Root(commit)
 	if err != nil {
 		return reconciler.StatusTree{}, fmt.Errorf("read status: %w", err)
 	}
@@ -96,7 +105,7 @@ type statusFile struct {
 
 // statusAt updates the index to root by reading the differences. The caller holds
 // mu.
-func (r *Branch) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
+func (r *View) statusAt(ctx context.Context, root plumbing.Hash) (*statusIndex, error) {
 	if r.index == nil {
 		r.index = &statusIndex{things: map[schema.Key]*plan.ThingStatus{}, tally: newTally(), reviews: map[int]*plan.Review{}, warnings: map[string]string{}}
 	}
@@ -151,23 +160,23 @@ func (x *statusIndex) set(files []statusFile) {
 	x.units = x.units.With(units...)
 }
 
-func (r *Branch) readRevision(root plumbing.Hash) (out reconciler.Revision, warning string, err error) {
+func (r *View) readRevision(root plumbing.Hash) (out reconciler.Revision, warning string, err error) {
 	if root.IsZero() {
 		return out, "", nil
 	}
-	e, err := r.Lookup(root, revisionFile)
+	e, err := r.objects.Lookup(root, revisionFile)
 	if err != nil {
 		return out, "", err
 	}
 	if e.ID.IsZero() { // the file was deleted from a branch that Berth wrote
 		for _, log := range []string{eventsDir, auditDir} {
-			if l, err := r.Lookup(root, log); err != nil || l.IsDir() {
+			if l, err := r.objects.Lookup(root, log); err != nil || l.IsDir() {
 				return out, "it is gone, and " + log + " is not", err
 			}
 		}
 		return out, "", nil
 	}
-	data, warning, err := r.Blob(e, reconciler.MaxRevision)
+	data, warning, err := r.objects.Blob(e, reconciler.MaxRevision)
 	if err != nil || warning != "" {
 		return out, warning, err
 	}
@@ -181,15 +190,15 @@ func (r *Branch) readRevision(root plumbing.Hash) (out reconciler.Revision, warn
 }
 
 // changedStatus reads the status files that differ between two trees.
-func (r *Branch) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
-	d := object.Differ{Repo: r.Reader, Budget: map[string]int{}}
+func (r *View) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
+	d := object.Differ{Repo: r.objects, Budget: map[string]int{}}
 	for _, dir := range append(statusDirs(), reviewsDir) {
 		var sides [2]plumbing.Hash
 		for i, root := range []plumbing.Hash{from, to} {
 			if root.IsZero() {
 				continue
 			}
-			e, err := r.Lookup(root, dir)
+			e, err := r.objects.Lookup(root, dir)
 			if err != nil {
 				return nil, err
 			}
@@ -219,7 +228,7 @@ func (r *Branch) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]s
 		case ok && c.To.ID.IsZero():
 			f.Key = key
 		case ok:
-			data, warning, err := r.Blob(c.To, maxStatus)
+			data, warning, err := r.objects.Blob(c.To, maxStatus)
 			if err != nil {
 				return nil, fmt.Errorf("%s: %w", c.Path, err)
 			}
@@ -266,18 +275,22 @@ func DecodeStatus(path string, key schema.Key, data []byte) statusFile {
 // statusKind returns the kind of the status document of a resource.
 func statusKind(key schema.Key) string { return string(key.Kind) + "Status" }
 
-// Write makes one commit on berth/status and pushes it in one request. Its cost
-// follows the changes in b, neither the estate nor the history. If b changes
-// nothing, Write returns old. So a caller may write a batch again on the new tip
-// after a lost response.
+// WriteStatus makes one commit on berth/status and pushes it in one request. Its
+// cost follows the changes in b, neither the estate nor the history. If b changes
+// nothing, WriteStatus returns old. So a caller may write a batch again on the new
+// tip after a lost response.
 //
 // The error is reconciler.ErrConflict if another process moved the branch from old.
-func (r *Branch) Write(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
-	tip, err := r.write(ctx, old, b)
+func (r *Branch) WriteStatus(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
+	release, err := r.options.Acquire(ctx)
+	if err == nil {
+		defer release()
+		old, err = r.write(ctx, old, b)
+	}
 	if err != nil {
 		return "", fmt.Errorf("write %s: %w", reconciler.BranchStatus, err)
 	}
-	return tip, nil
+	return old, nil
 }
 
 func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch) (string, error) {
@@ -285,7 +298,7 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	if err != nil {
 		return "", err
 	}
-	root, err := r.Root(old)
+	root, err := r.objects.Root(old)
 	if err != nil {
 		return "", err
 	}
@@ -295,7 +308,7 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	if err != nil {
 		return "", err
 	}
-	w := statusWriter{repo: r, root: root}
+	w := statusWriter{objects: r.objects, root: root}
 	files, err := w.statuses(b)
 	if err != nil {
 		return "", err
@@ -313,7 +326,7 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	if err != nil {
 		return "", err
 	}
-	tree, err := r.ApplyOverlay(root, &w.over, &w.set)
+	tree, err := r.objects.ApplyOverlay(root, &w.over, &w.set)
 	if err != nil {
 		return "", err
 	}
@@ -325,7 +338,7 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 		parents = []plumbing.Hash{before}
 	}
 	message := statusSubject(b) + "\n\n" + object.Trailers(b.Revision.Commit, b.CorrelationIDs, b.Revision.Epoch)
-	raw, err := r.options.Sign(object.EncodeCommit(tree, parents, r.options.Author, r.options.Now(), message))
+	raw, err := r.options.Sign(object.EncodeCommit(tree, parents, object.Berth, r.options.Now(), message))
 	if err != nil {
 		return "", err
 	}
@@ -341,10 +354,10 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 
 // statusWriter collects the files of one status commit.
 type statusWriter struct {
-	repo *Branch
-	root plumbing.Hash
-	over object.Overlay
-	set  object.Batch
+	objects *object.Reader
+	root    plumbing.Hash
+	over    object.Overlay
+	set     object.Batch
 }
 
 // put writes a file unless its content is unchanged.
@@ -362,7 +375,7 @@ func (w *statusWriter) at(path string) (object.Entry, error) {
 	if w.root.IsZero() {
 		return object.Entry{}, nil
 	}
-	return w.repo.Lookup(w.root, path)
+	return w.objects.Lookup(w.root, path)
 }
 
 // statuses writes and removes status files. It returns them as a reader would

@@ -11,15 +11,15 @@ import (
 // The tree cache returns the stored values, keeps recently used ones and stays
 // within its bound.
 func TestTreeCacheIsBounded(t *testing.T) {
-	var k knownTrees
+	var k Cache[plumbing.Hash, []Entry]
 	hash := func(i int) plumbing.Hash { return Hash(plumbing.BlobObject, fmt.Append(nil, i)) }
 	_, ok := k.Get(hash(0))
 	require.False(t, ok)
-	for i := range 3 * maxKnown / 50 {
+	for i := range 3 * cacheWeight / 50 {
 		k.Add(hash(i), make([]Entry, 99), 99)
 		k.Add(hash(i), make([]Entry, 99), 99) // a second Add must not count twice
-		require.LessOrEqual(t, k.weight, maxKnown)
-		require.LessOrEqual(t, len(k.young)+len(k.old), 2*maxKnown/100)
+		require.LessOrEqual(t, k.weight, cacheWeight)
+		require.LessOrEqual(t, len(k.young)+len(k.old), 2*cacheWeight/100)
 		got, ok := k.Get(hash(0))
 		require.True(t, ok, "a recently used value is kept")
 		require.Len(t, got, 99)
@@ -30,7 +30,7 @@ func TestTreeCacheIsBounded(t *testing.T) {
 	k.Add(hash(-1), nil, 0)
 	_, ok = k.Get(hash(-1))
 	require.True(t, ok, "an empty directory is cached")
-	k.Add(hash(-2), make([]Entry, maxKnown), maxKnown)
+	k.Add(hash(-2), make([]Entry, cacheWeight), cacheWeight)
 	_, ok = k.Get(hash(-2))
 	require.False(t, ok, "a value above the limit is not cached")
 }

@@ -1,0 +1,129 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
+)
+
+// Place holds the directories of a local repository.
+type Place struct {
+	WorkTree  string // root of the work tree; "" for a bare repository
+	GitDir    string // directory with HEAD
+	CommonDir string // directory with objects and branches; differs from GitDir for an additional work tree
+}
+
+// Locate finds the repository that contains dir, a path or a file:// URL. The
+// error wraps reconciler.ErrNotFound if dir is not in a repository.
+func Locate(dir string) (Place, error) {
+	start, err := filepath.Abs(strings.TrimPrefix(dir, "file://"))
+	if err != nil {
+		return Place{}, err
+	}
+	p, err := findGitDir(start)
+	if err != nil {
+		return p, err
+	}
+	if p.CommonDir, err = commonDir(p.GitDir); err != nil {
+		return p, fmt.Errorf("%s: %w", dir, err)
+	}
+	return p, nil
+}
+
+func findGitDir(start string) (Place, error) {
+	for at := start; ; at = filepath.Dir(at) {
+		dot := filepath.Join(at, ".git")
+		if isGitDir(dot) {
+			return Place{WorkTree: at, GitDir: dot}, nil
+		}
+		if b, err := os.ReadFile(dot); err == nil { // an additional work tree
+			if to, ok := strings.CutPrefix(strings.TrimSpace(string(b)), "gitdir: "); ok {
+				if !filepath.IsAbs(to) {
+					to = filepath.Join(at, to)
+				}
+				return Place{WorkTree: at, GitDir: to}, nil
+			}
+		}
+		if isGitDir(at) {
+			return Place{GitDir: at}, nil
+		}
+		if at == filepath.Dir(at) {
+			return Place{}, fmt.Errorf("%s is not in a Git repository: %w", start, reconciler.ErrNotFound)
+		}
+	}
+}
+
+func isGitDir(dir string) bool {
+	return object.FileExists(filepath.Join(dir, "HEAD")) && object.FileExists(filepath.Join(dir, "objects")) && object.FileExists(filepath.Join(dir, "refs"))
+}
+
+// commonDir returns the directory with the objects of a Git directory. It differs
+// from gitDir only for an additional work tree.
+func commonDir(gitDir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(gitDir, "commondir"))
+	if errors.Is(err, os.ErrNotExist) {
+		return gitDir, nil
+	}
+	if err != nil {
+		return "", err
+	}
+	common := strings.TrimSpace(string(b))
+	if !filepath.IsAbs(common) {
+		common = filepath.Join(gitDir, common)
+	}
+	return common, nil
+}
+
+// WorkTree is the difference between a local work tree and its commits.
+type WorkTree struct {
+	Branch  string   // checked-out branch; "(detached)" without a branch
+	Changed []string // uncommitted paths below platform/ and tenants/
+}
+
+// WorkTreeState reads the state of the work tree in dir. It returns nil for a
+// repository without a work tree. It changes nothing, the index included.
+func WorkTreeState(ctx context.Context, dir string) (*WorkTree, error) {
+	at, err := Locate(dir)
+	if err != nil || at.WorkTree == "" {
+		return nil, err
+	}
+	// git status runs programs that the repository's configuration names, so only
+	// the owner of the repository may run it.
+	if info, err := os.Stat(at.GitDir); err != nil || info.Sys().(*syscall.Stat_t).Uid != uint32(os.Geteuid()) {
+		return nil, err
+	}
+	env := []string{"GIT_DIR=" + at.GitDir, "GIT_WORK_TREE=" + at.WorkTree, "GIT_OPTIONAL_LOCKS=0"}
+	out, code, err := object.Run(ctx, env, "-c", "core.fsmonitor=false", "status", "--porcelain=v2", "--branch", "-z", "--untracked-files=all", "--no-renames",
+		"--", ":(top)platform", ":(top)tenants")
+	if err != nil || code != 0 {
+		return nil, errors.Join(err, fmt.Errorf("git status in %s: exit status %d", dir, code))
+	}
+	w := &WorkTree{}
+	for line := range strings.SplitSeq(out, "\x00") {
+		kind, rest, _ := strings.Cut(line, " ")
+		switch kind {
+		case "#":
+			if b, ok := strings.CutPrefix(rest, "branch.head "); ok {
+				w.Branch = b
+			}
+		case "?":
+			w.Changed = append(w.Changed, rest)
+		case "1": // XY sub mH mI mW hH hI path
+			if f := strings.SplitN(rest, " ", 8); len(f) == 8 {
+				w.Changed = append(w.Changed, f[7])
+			}
+		case "u": // XY sub m1 m2 m3 mW h1 h2 h3 path
+			if f := strings.SplitN(rest, " ", 10); len(f) == 10 {
+				w.Changed = append(w.Changed, f[9])
+			}
+		}
+	}
+	return w, nil
+}

@@ -1,0 +1,236 @@
+package gitrepo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/go-git/go-git/v5/plumbing"
+
+	"berth/reconciler"
+	"berth/reconciler/gitrepo/object"
+)
+
+// pulls fetches the heads of pull requests into the scratch store. The holder of
+// the turn may use it.
+type pulls struct {
+	history  *history
+	options  Options
+	remote   *remote
+	turn     turn
+	seen     func() Tips // known tips of the mirror
+	refusals refusals
+	scratch  *scratch
+}
+
+// pullRef returns the ref of a pull request's head.
+func pullRef(number int) string { return fmt.Sprintf("refs/pull/%d/head", number) }
+
+// session calls use with the remote's refs.
+func (p *pulls) session(ctx context.Context, use func(context.Context, *download) error) error {
+	release, err := p.turn.acquire(ctx)
+	if err != nil {
+		return err
+	}
+	defer release()
+	p.scratch.renew(ctx)
+	ctx, cancel := context.WithTimeout(ctx, p.options.Timeout)
+	defer cancel()
+	d, err := p.remote.advertise(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.close() //nolint:errcheck // read to its end
+	return use(ctx, d)
+}
+
+// Refs returns the remote's refs whose names begin with prefix, with their
+// commits.
+func (p *pulls) Refs(ctx context.Context, prefix string) (map[string]string, error) {
+	out := map[string]string{}
+	err := p.session(ctx, func(_ context.Context, d *download) error {
+		for name, h := range d.refs {
+			if strings.HasPrefix(name, prefix) {
+				out[name] = h.String()
+			}
+		}
+		return nil
+	})
+	return out, err
+}
+
+// FetchPull fetches the head of a pull request and returns its commit. The head
+// is stored outside the mirror and only for some time, so call FetchPull before
+// each use. A head larger than Options.MaxPull is refused, and not fetched again
+// for an hour. reconciler.ErrNotFound means that the remote has no such pull
+// request.
+func (p *pulls) FetchPull(ctx context.Context, number int) (string, error) {
+	if number <= 0 {
+		return "", fmt.Errorf("pull request %d: %w", number, reconciler.ErrNotFound)
+	}
+	head, err := p.FetchRef(ctx, pullRef(number))
+	if err != nil {
+		return "", fmt.Errorf("pull request %d: %w", number, err)
+	}
+	return head, nil
+}
+
+// FetchRef is FetchPull for any ref, such as that of a group in a merge queue.
+func (p *pulls) FetchRef(ctx context.Context, ref string) (head string, err error) {
+	err = p.session(ctx, func(ctx context.Context, d *download) error {
+		h := d.refs[ref]
+		if h.IsZero() {
+			return fmt.Errorf("%s has no %s: %w", p.remote.url, ref, reconciler.ErrNotFound)
+		}
+		head = h.String()
+		if p.holds(h) {
+			return nil
+		}
+		size, err := p.refusals.fetch(ctx, d, p.order(h), ref, "a pull request", p.options.Now)
+		p.scratch.bytes += size
+		if err != nil {
+			return err
+		}
+		// The reader of the tree reports faults inside it.
+		if _, err = p.history.RootEntries(h); errors.Is(err, reconciler.ErrUnreadable) {
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return "", err
+	}
+	return head, nil
+}
+
+// FetchPulls fetches several heads with one request. It returns the heads that
+// are stored. For the others, FetchPull returns the error.
+func (p *pulls) FetchPulls(ctx context.Context, numbers []int) (map[int]string, error) {
+	out := map[int]string{}
+	err := p.session(ctx, func(ctx context.Context, d *download) error {
+		var wants []plumbing.Hash
+		for _, n := range numbers {
+			if h := d.refs[pullRef(n)]; !h.IsZero() && !p.holds(h) && p.refusals.of(pullRef(n), h, p.options.Now()) == nil {
+				wants = append(wants, h)
+			}
+		}
+		if len(wants) > 0 {
+			size, err := d.fetch(ctx, p.order(wants...))
+			p.scratch.bytes += size
+			if err != nil { // one bad head may fail the whole request
+				p.options.Log.InfoContext(ctx, "pull requests are fetched one by one", "together", len(wants), "error", err.Error())
+			}
+		}
+		for _, n := range numbers {
+			if h := d.refs[pullRef(n)]; p.holds(h) {
+				out[n] = h.String()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// PullEvidence returns the evidence in the head of a pull request: its author and
+// the requests in its trailers. It proves nothing about main.
+func (p *pulls) PullEvidence(ctx context.Context, number int) (reconciler.Evidence, error) {
+	head, err := p.FetchPull(ctx, number)
+	if err != nil {
+		return reconciler.Evidence{}, err
+	}
+	e, err := p.history.HeadEvidence(ctx, head)
+	if err != nil {
+		return e, fmt.Errorf("pull request %d: %w", number, err)
+	}
+	return e, nil
+}
+
+// holds reports whether a head is stored.
+func (p *pulls) holds(h plumbing.Hash) bool {
+	return p.history.Mirror.Has(h) || p.history.Scratch.Has(h)
+}
+
+// order returns the order for heads that are not stored.
+func (p *pulls) order(heads ...plumbing.Hash) order {
+	slices.SortFunc(heads, func(a, b plumbing.Hash) int { return strings.Compare(a.String(), b.String()) })
+	o := order{into: p.history.Scratch, wants: slices.Compact(heads), limit: p.options.MaxPull}
+	seen := p.seen()
+	for _, h := range []plumbing.Hash{seen.Main, seen.InForce} {
+		if p.history.Mirror.Has(h) {
+			o.haves = append(o.haves, h)
+		}
+	}
+	return o
+}
+
+// StoreAgain is the delay before a head that could not be stored is fetched
+// again.
+const StoreAgain = 5 * time.Minute
+
+// refusals records, by ref, heads that are not fetched again for a while. The
+// holder of the turn may use it.
+type refusals map[string]refusal
+
+type refusal struct {
+	head  plumbing.Hash
+	until time.Time
+	err   error
+}
+
+// of returns the error that a head was refused with, if it must not be fetched
+// now.
+func (r refusals) of(ref string, head plumbing.Hash, now time.Time) error {
+	if was := r[ref]; was.head == head && now.Before(was.until) {
+		return was.err
+	}
+	return nil
+}
+
+// add records a refusal, so that a large head is not fetched again for each
+// reconcile.
+func (r refusals) add(ref string, head plumbing.Hash, now time.Time, long time.Duration, err error) {
+	for n, was := range r {
+		if !now.Before(was.until) {
+			delete(r, n)
+		}
+	}
+	r[ref] = refusal{head, now.Add(long), err}
+}
+
+// fetch fetches one head, the only want of o, unless it was refused recently. It
+// refuses a head that exceeds the limit, needs too much time, or cannot be
+// stored. owner names what the limit is for.
+func (r refusals) fetch(ctx context.Context, d *download, o order, ref, owner string, now func() time.Time) (size int64, err error) {
+	head := o.wants[0]
+	if err := r.of(ref, head, now()); err != nil {
+		return 0, err
+	}
+	size, err = d.fetch(ctx, o)
+	again := StoreAgain
+	switch {
+	case errors.Is(err, object.ErrTooLarge):
+		again = scratchAge
+		err = fmt.Errorf("its commits bring more than %s, the limit for %s; take the large files out of them: %w", inMiB(o.limit), owner, reconciler.ErrRefused)
+	case errors.Is(err, errStore) && !o.strict && errors.Is(ctx.Err(), context.DeadlineExceeded):
+		again = scratchAge
+		err = fmt.Errorf("its commits expand to more than can be read in time; make them smaller: %w: %w", reconciler.ErrRefused, err)
+	case !errors.Is(err, errStore): // the head is faulty or the disk is full
+		return size, err
+	}
+	r.add(ref, head, now(), again, err)
+	return size, err
+}
+
+// inMiB formats a number of bytes for people.
+func inMiB(n int64) string {
+	if n%(1<<20) == 0 {
+		return fmt.Sprintf("%d MiB", n>>20)
+	}
+	return fmt.Sprintf("%d bytes", n)
+}
