@@ -100,6 +100,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 
 // A helper of an earlier release does not have each operation.
 func TestErrorOfOlderHelperSaysWhatToDo(t *testing.T) {
+	t.Parallel()
 	h := script(t, hello+`read r; echo '{"id":1,"fault":{"op":"","code":"invalid","message":"the request is not one of this protocol: json: unknown field \"preflight\""}}'; exec sleep 5`)
 	_, err := h.Do(t.Context(), stamp(), runtimes.Op{Preflight: &runtimes.Preflight{}})
 	require.ErrorContains(t, err, `unknown field "preflight"; install the berth-host of the same release`)
@@ -107,6 +108,7 @@ func TestErrorOfOlderHelperSaysWhatToDo(t *testing.T) {
 }
 
 func TestForeignFaultIsErrForeign(t *testing.T) {
+	t.Parallel()
 	h := script(t, hello+`read r; echo '{"id":1,"fault":{"op":"preflight","code":"foreign","message":"munge.service is running"}}'; exec sleep 5`)
 	_, err := h.Do(t.Context(), stamp(), runtimes.Op{Preflight: &runtimes.Preflight{}})
 	require.ErrorIs(t, err, runtimes.ErrForeign)

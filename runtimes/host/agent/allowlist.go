@@ -3,6 +3,7 @@ package agent
 import (
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 
 	"berth/runtimes"
@@ -83,12 +84,7 @@ func (l *allowList) checkLook(p string) (readable bool, err error) {
 }
 
 func matches(list []*regexp.Regexp, p string) bool {
-	for _, e := range list {
-		if e.MatchString(p) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(list, func(e *regexp.Regexp) bool { return e.MatchString(p) })
 }
 
 func clean(p string) error {

@@ -299,39 +299,47 @@ func (f *far) killedAfter(n int, ops []runtimes.Op) bool {
 // After a kill at any point, join and leave restore the host: existing paths keep
 // mode, owner, inode and content.
 func TestHostIsAsBeforeAfterKills(t *testing.T) {
+	t.Parallel()
 	for _, phase := range []string{"join", "leave"} {
-		kills := 0
-		for n := 1; ; n++ {
-			f := newFar(t)
-			require.NoError(t, os.Mkdir(f.path("open", "there"), 0o750))
-			require.NoError(t, os.WriteFile(f.path("open", "there", "munge.key"), []byte("the host's own"), 0o600))
-			host, accounts := tree(t, f.dir), contents(t, f.etc)
-			killed := false
-			if phase == "join" {
-				killed = f.killedAfter(n, join(f.dir))
-			} else {
-				f.do(join(f.dir)...)
-			}
-			if n%2 == 0 {
-				f.do(join(f.dir)...) // joined again, or left at once
-				f.do(join(f.dir)...)
-			}
-			if phase == "leave" {
-				killed = f.killedAfter(n, leave(f.dir))
-			}
-			f.do(leave(f.dir)...)
-			f.do(leave(f.dir)...)
-			require.Equal(t, host, tree(t, f.dir), "%s, killed after %d changes", phase, n)
-			require.Equal(t, accounts, contents(t, f.etc), "%s, killed after %d changes", phase, n)
-			if !killed {
-				break
-			}
-			kills++
-			require.Less(t, n, 200)
-		}
-		t.Logf("%s: killed at %d places", phase, kills)
-		require.Greater(t, kills, 15)
+		t.Run(phase, func(t *testing.T) {
+			t.Parallel()
+			hostIsAsBeforeAfterKills(t, phase)
+		})
 	}
+}
+
+func hostIsAsBeforeAfterKills(t *testing.T, phase string) {
+	kills := 0
+	for n := 1; ; n++ {
+		f := newFar(t)
+		require.NoError(t, os.Mkdir(f.path("open", "there"), 0o750))
+		require.NoError(t, os.WriteFile(f.path("open", "there", "munge.key"), []byte("the host's own"), 0o600))
+		host, accounts := tree(t, f.dir), contents(t, f.etc)
+		killed := false
+		if phase == "join" {
+			killed = f.killedAfter(n, join(f.dir))
+		} else {
+			f.do(join(f.dir)...)
+		}
+		if n%2 == 0 {
+			f.do(join(f.dir)...) // joined again, or left at once
+			f.do(join(f.dir)...)
+		}
+		if phase == "leave" {
+			killed = f.killedAfter(n, leave(f.dir))
+		}
+		f.do(leave(f.dir)...)
+		f.do(leave(f.dir)...)
+		require.Equal(t, host, tree(t, f.dir), "%s, killed after %d changes", phase, n)
+		require.Equal(t, accounts, contents(t, f.etc), "%s, killed after %d changes", phase, n)
+		if !killed {
+			break
+		}
+		kills++
+		require.Less(t, n, 200)
+	}
+	t.Logf("%s: killed at %d places", phase, kills)
+	require.Greater(t, kills, 15)
 }
 
 // contents returns the contents of files without inodes, as account files get new ones.

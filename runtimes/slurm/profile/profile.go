@@ -80,44 +80,41 @@ func Profile() runtimes.Profile {
 		StatPaths:    []string{"/dev/**"},
 		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
-			Munged: munged, MungedWorker: mungedWorker, MariaDB: mariadbd,
-			Slurmdbd: slurmdbd, Slurmctld: slurmctld, Slurmd: slurmd,
+			Munged: ofStack(munged), MungedWorker: ofStack(mungedWorker), MariaDB: mariadbd,
+			Slurmdbd: ofStack(slurmdbd), Slurmctld: ofStack(slurmctld), Slurmd: slurmd,
 		},
 		MinUID: MinUID, MaxUID: MaxUID,
 	}
 }
 
-// stack checks the unit of a service of a cluster without parameters.
-func stack(unit string, params map[string]string) (Stack, error) {
-	s := Stack{unit}
-	if len(params) > 0 {
-		return s, fmt.Errorf("takes no parameters")
+// ofStack returns a service of a cluster, which takes no parameters.
+func ofStack(spec func(Stack) runtimes.ServiceSpec) func(string, map[string]string) (runtimes.ServiceSpec, error) {
+	return func(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
+		s := Stack{unit}
+		if len(params) > 0 {
+			return runtimes.ServiceSpec{}, fmt.Errorf("takes no parameters")
+		}
+		if err := s.Valid(); err != nil {
+			return runtimes.ServiceSpec{}, err
+		}
+		return spec(s), nil
 	}
-	return s, s.Valid()
 }
 
-func munged(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
-	s, err := stack(unit, params)
-	if err != nil {
-		return runtimes.ServiceSpec{}, err
-	}
+func munged(s Stack) runtimes.ServiceSpec {
 	spec := mungedSpec(s.MungeKey(), s.MungeRun(), s.MungeLog(), s.MungeSeed())
 	spec.RunDirs[0].Own = true
-	return spec, nil
+	return spec
 }
 
 // mungedWorker is munged at the default path of its clients. The link maps the path
 // in the controller's slurm.conf to it: without the link slurmd exits 0 and never
 // registers. Each start makes the link, as /run is empty after a boot.
-func mungedWorker(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
-	s, err := stack(unit, params)
-	if err != nil {
-		return runtimes.ServiceSpec{}, err
-	}
+func mungedWorker(s Stack) runtimes.ServiceSpec {
 	spec := mungedSpec(WorkerMungeKey, WorkerMungeRun, WorkerMungeLog, WorkerMungeSeed)
 	spec.Links = []runtimes.MakeLink{{Path: s.MungeRun(), Target: "munge"}}
 	spec.Files = append(spec.Files, WorkerMungeSocket, WorkerMungeSocket+".lock")
-	return spec, nil
+	return spec
 }
 
 func mungedSpec(key, run, log, seed string) runtimes.ServiceSpec {
@@ -161,33 +158,30 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 	}, nil
 }
 
-func slurmdbd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
-	s, err := stack(unit, params)
-	if err != nil {
-		return runtimes.ServiceSpec{}, err
-	}
+func slurmdbd(s Stack) runtimes.ServiceSpec {
 	return runtimes.ServiceSpec{
 		Path: "/usr/sbin/slurmdbd",
 		// The client library reads the path of the socket from the environment.
 		Env:  []string{"SLURM_CONF=" + s.DBDConf(), "MYSQL_UNIX_PORT=" + DatabaseSocket},
 		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log",
-		RunDirs:          []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}},
+		RunDirs:          s.runDirs(),
 		DistributionUnit: "slurmdbd",
-	}, nil
+	}
 }
 
-func slurmctld(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
-	s, err := stack(unit, params)
-	if err != nil {
-		return runtimes.ServiceSpec{}, err
-	}
+func slurmctld(s Stack) runtimes.ServiceSpec {
 	return runtimes.ServiceSpec{
 		Path: "/usr/sbin/slurmctld",
 		Env:  []string{"SLURM_CONF=" + s.Conf()},
 		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log",
-		RunDirs:          []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}},
+		RunDirs:          s.runDirs(),
 		DistributionUnit: "slurmctld",
-	}, nil
+	}
+}
+
+// runDirs are the directories that the stack's daemons of Slurm need at each start.
+func (s Stack) runDirs() []runtimes.MakeDir {
+	return []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}}
 }
 
 // slurmd is a dynamic node of a configless cluster. Without parameters the spec is
