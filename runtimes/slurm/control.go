@@ -41,6 +41,15 @@ func newControl(env *environment, m plan.Member, key schema.Key, stamp runtimes.
 	}
 }
 
+// preflightOp checks a host for conflicts with paths and services.
+func (c *control) preflightOp(services []string, paths ...string) runtimes.Op {
+	p := &runtimes.Preflight{Paths: paths}
+	for _, name := range services {
+		p.Services = append(p.Services, *c.service(name, "").Service)
+	}
+	return runtimes.Op{Preflight: p}
+}
+
 // worker returns the host of a worker.
 func (c *control) worker(m plan.Member) site {
 	return site{c.env.hosts.Host(m), c.stamp}

@@ -77,7 +77,9 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		return false, err
 	}
 	// Before any write, and again after an interrupted attempt.
-	if _, err := c.do(ctx, c.preflight()); err != nil {
+	st := c.stack
+	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.MungeKey(), st.Lib(), st.Log(), profile.DatabaseDir)
+	if _, err := c.do(ctx, c.preflightOp(controlServices(), paths...)); err != nil {
 		return false, err
 	}
 	c.rec.Unit, c.rec.Hostname, c.rec.Stopped = *after, shortName(res[0].Info.Hostname), false
@@ -90,17 +92,6 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 	}
 	_, err = c.do(ctx, append(ops, c.writeRecord(&c.rec))...)
 	return true, err
-}
-
-// preflight checks the host for conflicts with a control stack.
-func (c lifecycle) preflight() runtimes.Op {
-	s := c.stack
-	p := &runtimes.Preflight{Paths: []string{s.Record(), s.Etc(), s.MungeKey(), s.Lib(), s.Log(), profile.DatabaseDir}}
-	p.Paths = append(p.Paths, s.ConfigFiles()...)
-	for _, name := range controlServices() {
-		p.Services = append(p.Services, *c.service(name, "").Service)
-	}
-	return runtimes.Op{Preflight: p}
 }
 
 // writeStack makes directories, key, accounts and files, and starts munged. It stops

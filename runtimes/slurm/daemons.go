@@ -136,7 +136,7 @@ func (c stackDaemons) sql(ctx context.Context, statements string) error {
 // none. One stack of a host does so at a time.
 func (c stackDaemons) makeDatabase(ctx context.Context) error {
 	defer c.env.lock("host " + c.host.Name())()
-	res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}}, c.service(profile.MariaDB, "state"))
+	res, err := c.do(ctx, statOp(profile.DatabaseInstalled), c.service(profile.MariaDB, "state"))
 	if err != nil {
 		return err
 	}

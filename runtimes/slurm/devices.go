@@ -6,7 +6,6 @@ import (
 	"sync"
 
 	"berth/reconciler/plan"
-	"berth/runtimes"
 )
 
 // gpuDevices checks the device files of workers.
@@ -74,7 +73,7 @@ func (c gpuDevices) check(ctx context.Context, m plan.Member) error {
 	if len(paths) == 0 {
 		return nil
 	}
-	res, err := c.worker(m).do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: paths}})
+	res, err := c.worker(m).do(ctx, statOp(paths...))
 	if err != nil {
 		return err
 	}

@@ -198,7 +198,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 			c.service(profile.MariaDB, "clear"),
 			removeTreeOp(profile.DatabaseDir), removeTreeOp(profile.DatabaseRunDir))
 	} else {
-		res, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.DatabaseInstalled}}})
+		res, err := c.do(ctx, statOp(profile.DatabaseInstalled))
 		if err != nil {
 			return err
 		}

@@ -42,22 +42,21 @@ type nodeState struct {
 // and, in parallel, one to each worker.
 func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	obs := plan.Observed{Key: s.Key, Presence: plan.Unknown}
-	found, err := r.find(ctx, s)
+	v, err := r.find(ctx, s)
 	switch {
 	case err != nil:
 		obs.Reason = err.Error()
 		return obs
-	case found == nil:
+	case v == nil:
 		obs.Presence = plan.Absent
 		return obs
 	}
-	v := &observation{ctl: found.control, stats: found.stats, services: found.services}
 	v.look(ctx)
 	if err := cmp.Or(v.lost, ctx.Err()); err != nil {
 		obs.Reason = fmt.Sprintf("observe %s: %v", s.Key, err)
 		return obs
 	}
-	rec := &found.control.rec
+	rec := &v.ctl.rec
 	obs.Presence = plan.Present
 	obs.Complete = rec.Complete && !rec.Deleting
 	obs.Unit = &rec.Unit
@@ -68,16 +67,9 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	return obs
 }
 
-// controlReading is the first answer of a control host.
-type controlReading struct {
-	control  *control
-	stats    []runtimes.FileStat
-	services []*runtimes.ServiceStatus // as controlServices
-}
-
 // find reads the unit's record from the recorded host, and otherwise from the
 // candidates. It returns nil only if all of them answered and none has it.
-func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*controlReading, error) {
+func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, error) {
 	var remembered []plan.Member
 	for _, m := range s.Members {
 		if m.ControlPlane {
@@ -100,7 +92,7 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*controlReading, 
 		}
 		if len(hits) > 1 {
 			return nil, fmt.Errorf("hosts %s and %s both have a record of %s: decide which one is left over and remove it",
-				hits[0].control.host.Name(), hits[1].control.host.Name(), s.Key)
+				hits[0].ctl.host.Name(), hits[1].ctl.host.Name(), s.Key)
 		}
 		if len(hits) == 1 {
 			return hits[0], nil
@@ -111,10 +103,10 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*controlReading, 
 
 // readControlHosts reads the record from all hosts in parallel. An unreachable host
 // is an error unless another host has the record.
-func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []plan.Member) ([]*controlReading, error) {
+func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []plan.Member) ([]*observation, error) {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	var hits []*controlReading
+	var hits []*observation
 	var failed []error
 	for _, m := range where {
 		wg.Go(func() {
@@ -133,15 +125,15 @@ func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []
 		slices.SortFunc(failed, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
 		return nil, failed[0]
 	}
-	slices.SortFunc(hits, func(a, b *controlReading) int { return cmp.Compare(a.control.host.Name(), b.control.host.Name()) })
+	slices.SortFunc(hits, func(a, b *observation) int { return cmp.Compare(a.ctl.host.Name(), b.ctl.host.Name()) })
 	return hits, nil
 }
 
-func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Member) (*controlReading, error) {
+func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Member) (*observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, key, runtimes.Stamp{})
-	ops := []runtimes.Op{readOp(c.stack.Record()), {Stat: &runtimes.Stat{Paths: renderedPaths(c.stack)}}}
+	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(renderedPaths(c.stack)...)}
 	for _, name := range controlServices() {
 		ops = append(ops, c.service(name, "state"))
 	}
@@ -158,7 +150,7 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 	case err != nil:
 		return nil, err
 	}
-	hit := &controlReading{control: c, stats: res[1].Stats}
+	hit := &observation{ctl: c, stats: res[1].Stats}
 	for _, one := range res[2:] {
 		hit.services = append(hit.services, one.Service)
 	}
@@ -174,7 +166,7 @@ func renderedPaths(s profile.Stack) []string {
 type observation struct {
 	ctl      *control
 	stats    []runtimes.FileStat
-	services []*runtimes.ServiceStatus
+	services []*runtimes.ServiceStatus // as controlServices
 
 	lost     error  // the control host became unreachable
 	serving  bool   // slurmctld answers
@@ -188,10 +180,10 @@ type observation struct {
 }
 
 type workerReading struct {
-	err           error
-	record        workerRecord
-	munge, slurmd bool
-	detail        string
+	err    error
+	record workerRecord
+	down   []string // daemons that do not run
+	detail string
 }
 
 // look queries the controller and all workers in parallel.
@@ -288,19 +280,28 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 		return workerReading{err: err}
 	}
 	rec, err := c.worker(m).readWorker(res[0])
-	return workerReading{err, rec, res[1].Service.Running, res[2].Service.Running, res[2].Service.Detail}
+	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail}
+	for i, name := range []string{"munged", "slurmd"} {
+		if !res[i+1].Service.Running {
+			w.down = append(w.down, name)
+		}
+	}
+	return w
 }
 
 // members returns the state of each member that exists.
 func (v *observation) members() []plan.MemberState {
 	var out []plan.MemberState
+	add := func(m plan.Member, state plan.State, detail string) {
+		out = append(out, plan.MemberState{Name: m.Name, Node: m.Node, State: state, Detail: detail})
+	}
 	if m, ok := v.ctl.rec.Unit.Control(); ok {
 		state, detail := v.controlState()
-		out = append(out, plan.MemberState{Name: m.Name, Node: m.Node, State: state, Detail: detail})
+		add(m, state, detail)
 	}
 	for _, m := range v.ctl.rec.Joined {
 		state, detail := v.workerState(m)
-		out = append(out, plan.MemberState{Name: m.Name, Node: m.Node, State: state, Detail: detail})
+		add(m, state, detail)
 	}
 	return out
 }
@@ -330,15 +331,8 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Unreachable, w.err.Error()
 	case w.record.Cluster != v.ctl.stack.Cluster:
 		return plan.Partial, "the worker has no record of the cluster"
-	case !w.munge || !w.slurmd:
-		var down []string
-		if !w.munge {
-			down = append(down, "munged")
-		}
-		if !w.slurmd {
-			down = append(down, "slurmd")
-		}
-		return plan.Stopped, strings.TrimSuffix(strings.Join(down, ", ")+" down: "+w.detail, ": ")
+	case len(w.down) > 0:
+		return plan.Stopped, strings.TrimSuffix(strings.Join(w.down, ", ")+" down: "+w.detail, ": ")
 	case !v.serving:
 		return plan.Running, "the controller does not answer"
 	}
@@ -371,6 +365,9 @@ func (v *observation) drift() []plan.Drift {
 	}
 	control, _ := rec.Unit.Control()
 	var out []plan.Drift
+	add := func(what, detail string) {
+		out = append(out, plan.Drift{Member: control.Name, What: what, Detail: detail})
+	}
 	rendered, err := files(rec)
 	if err != nil {
 		return []plan.Drift{{Member: control.Name, What: "configuration", Detail: err.Error()}}
@@ -378,25 +375,25 @@ func (v *observation) drift() []plan.Drift {
 	for _, st := range v.stats {
 		sum := sha256.Sum256(rendered[st.Path].data)
 		if !st.Exists || st.SHA256 != hex.EncodeToString(sum[:]) {
-			out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: st.Path + " was changed or removed"})
+			add("configuration", st.Path+" was changed or removed")
 		}
 	}
 	if v.mismatch {
-		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "slurmctld runs a configuration other than its file"})
+		add("configuration", "slurmctld runs a configuration other than its file")
 	}
 	if rec.Owed != (owed{}) {
-		out = append(out, plan.Drift{Member: control.Name, What: "configuration", Detail: "unfinished change: " + rec.Owed.String()})
+		add("configuration", "unfinished change: "+rec.Owed.String())
 	}
 	if len(rec.undeclaredUsers()) > 0 {
-		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: "users that are no longer declared may still have accounts"})
+		add("users", "users that are no longer declared may still have accounts")
 	}
 	if v.people != "" {
-		out = append(out, plan.Drift{Member: control.Name, What: "users", Detail: v.people})
+		add("users", v.people)
 	}
 	// Configure finishes the removal of these, or undoes it if they are wanted again.
 	for _, target := range slices.Sorted(maps.Keys(rec.Closing)) {
 		if target != v.ctl.clusterTarget() && !strings.HasPrefix(target, nodeTarget("")) {
-			out = append(out, plan.Drift{Member: control.Name, What: "access", Detail: target + " is closed"})
+			add("access", target+" is closed")
 		}
 	}
 	want, err := rec.managedUsers()
@@ -416,16 +413,13 @@ func (v *observation) state() json.RawMessage {
 	st := runtimeState{
 		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version,
 	}
-	byName := map[string]nodeState{}
 	for _, n := range v.nodes {
 		s := nodeState{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Gres: n.Gres}
 		if n.flag("DRAIN") {
 			s.Drained = n.Reason
 		}
-		byName[n.Name] = s
+		st.Nodes = append(st.Nodes, s)
 	}
-	for _, name := range slices.Sorted(maps.Keys(byName)) {
-		st.Nodes = append(st.Nodes, byName[name])
-	}
+	slices.SortFunc(st.Nodes, func(a, b nodeState) int { return strings.Compare(a.Name, b.Name) })
 	return encode(st)
 }

@@ -66,6 +66,8 @@ func cliOp(conf string, timeout time.Duration, program string, args ...string) r
 	}}
 }
 
+func statOp(paths ...string) runtimes.Op { return runtimes.Op{Stat: &runtimes.Stat{Paths: paths}} }
+
 func readOp(path string) runtimes.Op { return runtimes.Op{Read: &runtimes.ReadFile{Path: path}} }
 
 func removeOp(path string) runtimes.Op { return runtimes.Op{Remove: &runtimes.Remove{Path: path}} }

@@ -39,7 +39,7 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	case err != nil:
 		return err
 	case !owned: // before any write, also at the controller
-		if _, err := wk.do(ctx, c.preflight()); err != nil {
+		if _, err := wk.do(ctx, c.preflightOp([]string{profile.MungedWorker, profile.Slurmd}, workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir)); err != nil {
 			return err
 		}
 	}
@@ -82,7 +82,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member, nodes []node) err
 		return fmt.Errorf("host %s: %s is missing: without this key the daemons of the cluster do not trust each other", c.host.Name(), c.stack.MungeKey())
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath),
-		runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.WorkerMungeKey}}},
+		statOp(profile.WorkerMungeKey),
 		c.service(profile.MungedWorker, "state"), c.service(profile.Slurmd, "state"))
 	if err != nil {
 		return err
@@ -206,22 +206,13 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 // earlierKey returns the removal of munge.key, where an earlier release wrote the
 // cluster's key, if the file has that key.
 func (c workerHosts) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, error) {
-	have, err := wk.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{profile.EarlierMungeKey}}})
+	have, err := wk.do(ctx, statOp(profile.EarlierMungeKey))
 	if err != nil || !have[0].Stats[0].Made {
 		return nil, err
 	}
-	want, err := c.do(ctx, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{c.stack.MungeKey()}}})
+	want, err := c.do(ctx, statOp(c.stack.MungeKey()))
 	if err != nil || !want[0].Stats[0].Exists || want[0].Stats[0].SHA256 != have[0].Stats[0].SHA256 {
 		return nil, err
 	}
 	return []runtimes.Op{removeOp(profile.EarlierMungeKey)}, nil
-}
-
-// preflight checks a host for conflicts with a worker.
-func (c workerHosts) preflight() runtimes.Op {
-	p := &runtimes.Preflight{Paths: []string{workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir}}
-	for _, name := range []string{profile.MungedWorker, profile.Slurmd} {
-		p.Services = append(p.Services, *c.service(name, "").Service)
-	}
-	return runtimes.Op{Preflight: p}
 }
