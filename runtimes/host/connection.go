@@ -102,7 +102,7 @@ func (c *connection) dial(try *attempt) {
 func (c *connection) handshake() (*ssh.Client, error) {
 	ctx, cancel := context.WithTimeout(c.life, c.o.DialTimeout)
 	defer cancel()
-	signers, err := c.o.Signers()
+	signer, err := readKey(c.o.KeyFile)
 	if err != nil {
 		return nil, err
 	}
@@ -121,7 +121,7 @@ func (c *connection) handshake() (*ssh.Client, error) {
 	defer stop()
 	sc, chans, reqs, err := ssh.NewClientConn(conn, c.address, &ssh.ClientConfig{
 		User:              c.o.User,
-		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signers...)},
+		Auth:              []ssh.AuthMethod{ssh.PublicKeys(signer)},
 		HostKeyAlgorithms: keys.algorithms(),
 		HostKeyCallback:   keys.check,
 	})

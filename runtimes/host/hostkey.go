@@ -13,30 +13,16 @@ import (
 	"golang.org/x/crypto/ssh/knownhosts"
 )
 
-// HostKeyError is the error of a host whose key is not the pinned one. It may be
-// another machine, so nothing was sent to it.
-type HostKeyError struct {
-	Node, Address string
-	Have          string   // type and fingerprint
-	Want          []string // those pinned
-	Where         string   // where they are pinned
-}
-
-func (e *HostKeyError) Error() string {
-	return fmt.Sprintf("%s has host key %s, want %s (%s); if the machine was reinstalled, update the key there",
-		e.Address, e.Have, strings.Join(e.Want, " or "), e.Where)
-}
-
 // pins are the allowed keys of a host.
 type pins struct {
-	node, address, where string
-	keys                 []ssh.PublicKey
-	revoked              ssh.HostKeyCallback // checks the known_hosts file; nil: not used
+	address, where string
+	keys           []ssh.PublicKey
+	revoked        ssh.HostKeyCallback // checks the known_hosts file; nil: not used
 }
 
 // pinned returns the keys of a host: those of the node, or else of known_hosts.
 func pinned(o *SSHOptions, node, address string) (*pins, error) {
-	p := &pins{node: node, address: address, where: "host_key of node " + node}
+	p := &pins{address: address, where: "host_key of node " + node}
 	rest := []byte(o.HostKey(node))
 	for len(bytes.TrimSpace(rest)) > 0 {
 		key, _, _, next, err := ssh.ParseAuthorizedKey(rest)
@@ -100,11 +86,13 @@ func (p *pins) check(hostname string, remote net.Addr, key ssh.PublicKey) error 
 			return nil
 		}
 	}
-	e := &HostKeyError{Node: p.node, Address: p.address, Have: fingerprint(key), Where: p.where}
+	// It may be another machine, so nothing is sent to it.
+	var want []string
 	for _, k := range p.keys {
-		e.Want = append(e.Want, fingerprint(k))
+		want = append(want, fingerprint(k))
 	}
-	return e
+	return fmt.Errorf("%s has host key %s, want %s (%s); if the machine was reinstalled, update the key there",
+		p.address, fingerprint(key), strings.Join(want, " or "), p.where)
 }
 
 func fingerprint(k ssh.PublicKey) string {

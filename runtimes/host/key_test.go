@@ -1,9 +1,9 @@
-package host_test
+package host
 
 // A key pair without any access.
 const (
-	testPublicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILf5ntsjoK94Ty1Gy+RGAf12GyNuN8T9oCHHDtryLsgl test"
-	testKey       = `-----BEGIN OPENSSH PRIVATE KEY-----
+	SamplePublicKey = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAILf5ntsjoK94Ty1Gy+RGAf12GyNuN8T9oCHHDtryLsgl test"
+	SampleKey       = `-----BEGIN OPENSSH PRIVATE KEY-----
 b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW
 QyNTUxOQAAACC3+Z7bI6CveE8tRsvkRgH9dhsjbjfE/aAhxw7a8i7IJQAAAIhjJ3UsYyd1
 LAAAAAtzc2gtZWQyNTUxOQAAACC3+Z7bI6CveE8tRsvkRgH9dhsjbjfE/aAhxw7a8i7IJQ

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -30,15 +31,10 @@ type remote struct {
 	slots  chan struct{} // one for each session in use
 
 	mu     sync.Mutex
-	idle   []*idleSession
+	idle   []*session
 	busy   map[*session]struct{}
 	nextID uint64
 	closed bool
-}
-
-type idleSession struct {
-	*session
-	expire *time.Timer
 }
 
 func newRemote(name string, o opener) *remote {
@@ -185,16 +181,8 @@ func (r *remote) failure(fault *agent.Fault) error {
 
 // take returns a live idle session or a new one. The caller gives it back or leaves it.
 func (r *remote) take(ctx context.Context) (*session, error) {
-	for s := r.takeIdle(); s != nil; s = r.takeIdle() {
-		select {
-		case <-s.dead:
-			r.leave(s)
-		default:
-			return s, nil
-		}
-	}
-	if r.isClosed() {
-		return nil, errClosed
+	if s, err := r.takeIdle(); s != nil || err != nil {
+		return s, err
 	}
 	s, err := r.opener.open(ctx)
 	if err != nil {
@@ -210,24 +198,27 @@ func (r *remote) take(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-func (r *remote) isClosed() bool {
+// takeIdle returns a live idle session, or nil.
+func (r *remote) takeIdle() (*session, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.closed
-}
-
-func (r *remote) takeIdle() *session {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	n := len(r.idle)
-	if n == 0 {
-		return nil
+	if r.closed {
+		return nil, errClosed
 	}
-	s := r.idle[n-1]
-	r.idle = r.idle[:n-1]
-	s.expire.Stop()
-	r.busy[s.session] = struct{}{}
-	return s.session
+	for len(r.idle) > 0 {
+		last := len(r.idle) - 1
+		s := r.idle[last]
+		r.idle = r.idle[:last]
+		s.expire.Stop()
+		select {
+		case <-s.dead:
+			s.hangUp()
+		default:
+			r.busy[s] = struct{}{}
+			return s, nil
+		}
+	}
+	return nil, nil
 }
 
 // leave closes a session.
@@ -247,21 +238,17 @@ func (r *remote) give(s *session) {
 		s.hangUp()
 		return
 	}
-	kept := &idleSession{session: s}
-	kept.expire = time.AfterFunc(keepIdle, func() { r.drop(kept) })
-	r.idle = append(r.idle, kept)
+	s.expire = time.AfterFunc(keepIdle, func() { r.drop(s) })
+	r.idle = append(r.idle, s)
 }
 
 // drop closes an idle session.
-func (r *remote) drop(s *idleSession) {
+func (r *remote) drop(s *session) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	for i, have := range r.idle {
-		if have == s {
-			r.idle = append(r.idle[:i], r.idle[i+1:]...)
-			s.hangUp()
-			return
-		}
+	if i := slices.Index(r.idle, s); i >= 0 {
+		r.idle = slices.Delete(r.idle, i, i+1)
+		s.hangUp()
 	}
 }
 

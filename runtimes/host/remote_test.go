@@ -7,6 +7,8 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -15,7 +17,6 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"golang.org/x/crypto/ssh"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -170,6 +171,8 @@ func TestDeadlineOfACall(t *testing.T) {
 // Only one call waits for the dial timeout of a dead host. The interval between
 // attempts grows to a bound, and concurrent calls share an attempt.
 func TestDeadHostDelaysOneCallOnly(t *testing.T) {
+	key := filepath.Join(t.TempDir(), "key")
+	require.NoError(t, os.WriteFile(key, []byte(SampleKey), 0o600))
 	synctest.Test(t, func(t *testing.T) {
 		var mu sync.Mutex
 		var dials []time.Duration
@@ -178,7 +181,7 @@ func TestDeadHostDelaysOneCallOnly(t *testing.T) {
 			User: "berth", HostKey: func(string) string {
 				return "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"
 			},
-			Signers: func() ([]ssh.Signer, error) { return nil, nil }, Log: slog.New(slog.DiscardHandler),
+			KeyFile: key, Log: slog.New(slog.DiscardHandler),
 			Dial: func(ctx context.Context, _, address string) (net.Conn, error) {
 				require.Equal(t, "10.0.0.1:22", address)
 				mu.Lock()

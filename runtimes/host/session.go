@@ -22,7 +22,8 @@ type session struct {
 	dead   chan struct{} // closed when the helper's output has ended
 	err    error         // why; set before dead is closed
 	stderr *stderrText
-	used   bool // has answered before
+	used   bool        // has answered before
+	expire *time.Timer // while it is idle
 	hello  agent.Hello
 }
 

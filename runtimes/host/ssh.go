@@ -20,9 +20,7 @@ import (
 type SSHOptions struct {
 	User string // login account; it only has to be able to start berth-host
 	// KeyFile is the private key. It is read at each connection and can be rotated.
-	// Signers, if set, replaces it, for example with those of an SSH agent.
 	KeyFile string
-	Signers func() ([]ssh.Signer, error)
 	// HostKey returns the pinned key of a node ("ssh-ed25519 AAAA…"), or "" if
 	// KnownHosts has it. May be nil.
 	HostKey func(node string) string
@@ -42,7 +40,7 @@ const DefaultCommand = "sudo -n /usr/local/sbin/berth-host"
 
 // NewSSH returns hosts that are reached over SSH.
 func NewSSH(o SSHOptions) (runtimes.Hosts, error) {
-	if o.User == "" || o.KeyFile == "" && o.Signers == nil {
+	if o.User == "" || o.KeyFile == "" {
 		return nil, errors.New("SSH needs a user and a key")
 	}
 	if o.HostKey == nil && o.KnownHosts == "" {
@@ -66,10 +64,6 @@ func NewSSH(o SSHOptions) (runtimes.Hosts, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	if o.Signers == nil {
-		file := o.KeyFile
-		o.Signers = func() ([]ssh.Signer, error) { return readKey(file) }
-	}
 	return newHosts(func(m plan.Member) opener {
 		port := m.SSHPort
 		if port == 0 {
@@ -80,7 +74,7 @@ func NewSSH(o SSHOptions) (runtimes.Hosts, error) {
 	}), nil
 }
 
-func readKey(file string) ([]ssh.Signer, error) {
+func readKey(file string) (ssh.Signer, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("private key: %w", err)
@@ -89,5 +83,5 @@ func readKey(file string) ([]ssh.Signer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("private key %s: %w", file, err)
 	}
-	return []ssh.Signer{s}, nil
+	return s, nil
 }

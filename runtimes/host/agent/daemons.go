@@ -96,7 +96,7 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 		err = d.awaitStart(ctx, s, cmd.Process.Pid, exited)
 	}
 	if err != nil {
-		return true, explain(s, err, out)
+		return true, explain(s, err, tail(out))
 	}
 	return true, nil
 }
@@ -221,8 +221,7 @@ func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-ch
 }
 
 // explain adds the daemon's output and the end of its log to an error.
-func explain(s service, err error, out *os.File) error {
-	printed := tail(out)
+func explain(s service, err error, printed string) error {
 	if s.spec.LogFile != "" {
 		if f, e := openPlain(s.spec.LogFile); e == nil {
 			defer f.Close()

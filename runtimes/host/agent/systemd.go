@@ -106,13 +106,7 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
 	if _, err := systemctl(ctx, "enable", "--now", name); err != nil {
-		// explain gets an empty output: only the log matters here.
-		none, e := os.Open(os.DevNull)
-		if e != nil {
-			return true, err
-		}
-		defer none.Close()
-		return true, explain(s, err, none)
+		return true, explain(s, err, "")
 	}
 	return true, nil
 }
