@@ -3,7 +3,6 @@ package plan
 import (
 	"cmp"
 	"fmt"
-	"reflect"
 	"slices"
 
 	"berth/schema"
@@ -54,15 +53,6 @@ func asksAway(b *schema.Bounds, unit *Unit, role schema.EffectiveRole, name stri
 	_, noSKU := refused(b.SKUs, n.Spec.SKU)
 	return noRegion && len(regions) > 0 && !slices.Contains(regions, n.Spec.Region) && was.Region == n.Spec.Region ||
 		noSKU && sku != "" && sku != n.Spec.SKU && was.SKU == n.Spec.SKU
-}
-
-// sameBounds reports whether two bounds place members equally and lead to the same fate.
-func sameBounds(a, b *schema.Bounds) bool {
-	if a == b {
-		return true
-	}
-	return a != nil && b != nil && a.Fate == b.Fate && a.Day == b.Day && reflect.DeepEqual(a.Source, b.Source) && reflect.DeepEqual(a.Limits, b.Limits) &&
-		(a.Instance == b.Instance || slices.Equal(a.Instance.Spec.Regions, b.Instance.Spec.Regions) && reflect.DeepEqual(a.Instance.Spec.Roles, b.Instance.Spec.Roles))
 }
 
 // forGPUs is the rule that keeps members without GPUs off nodes with GPUs.
@@ -137,7 +127,7 @@ func refused(layers []schema.Allowed, value string) (by schema.Position, ok bool
 // Outside returns the noncompliance of an instance with members on nodes that policy
 // does not allow; nil if all nodes are allowed. Callers must not change the value.
 func (p Placement) Outside(key schema.Key) *schema.Noncompliance {
-	if u := p.of.get(key); u != nil {
+	if u := p.get(key); u != nil {
 		return u.outside
 	}
 	return nil

@@ -78,6 +78,25 @@ func gpus(g schema.GPURequest) string {
 	return fmt.Sprintf("%d×%s", g.Count, cmp.Or(g.Type, "gpu"))
 }
 
+// role returns a role of the instance that u was made of. A nil unit has none.
+func (u *Unit) role(name string) (schema.EffectiveRole, bool) {
+	if u == nil {
+		return schema.EffectiveRole{}, false
+	}
+	return roleOf(&u.Instance, name)
+}
+
+func roleOf(inst *schema.EffectiveInstance, name string) (role schema.EffectiveRole, ok bool) {
+	if inst == nil {
+		return role, false
+	}
+	i := slices.IndexFunc(inst.Roles, func(r schema.EffectiveRole) bool { return r.Name == name })
+	if i < 0 {
+		return role, false
+	}
+	return inst.Roles[i], true
+}
+
 // shares reports whether members of a role may share a node. Units never divide the GPUs
 // of a node, so a member with GPUs has its node alone.
 func shares(role schema.EffectiveRole) bool { return role.Shareable && role.GPUs == nil }
@@ -94,19 +113,15 @@ func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveR
 	if m, ok := unit.Member(name); ok && m.Misfit {
 		return true // the applied instance requested it already, and the member is still there
 	}
-	i := slices.IndexFunc(unit.Instance.Roles, func(r schema.EffectiveRole) bool { return r.Name == role.Name })
-	if i < 0 {
-		return true
-	}
-	was := unit.Instance.Roles[i]
-	return was.NodeRole != role.NodeRole || was.CPUs != role.CPUs || was.MemoryMiB != role.MemoryMiB ||
+	was, ok := unit.role(role.Name)
+	return !ok || was.NodeRole != role.NodeRole || was.CPUs != role.CPUs || was.MemoryMiB != role.MemoryMiB ||
 		!reflect.DeepEqual(was.GPUs, role.GPUs) || !slices.Equal(was.SKUs, role.SKUs) ||
 		!slices.Equal(unit.Instance.Regions, inst.Regions)
 }
 
-// stay returns m, which no longer fits, as it stays on n until it can move. It keeps the
+// stays returns m, which no longer fits, as it stays on n until it can move. It keeps the
 // kinds of GPUs that it was given.
-func stay(m Member, unit *Unit, n *schema.Node) Member {
+func stays(m Member, unit *Unit, n *schema.Node) Member {
 	m.Misfit, m.GPUs = true, nil
 	was, _ := unit.Member(m.Name)
 	for _, g := range n.Spec.Capacity.GPUs {

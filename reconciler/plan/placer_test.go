@@ -28,6 +28,7 @@ func TestPlacerMatchesPlace(t *testing.T) {
 			out Placement
 		}
 		var past []asked
+		var before Placement
 		p := new(Placer)
 		for step := range 8 {
 			if h.IntN(4) > 0 || len(past) == 0 {
@@ -39,14 +40,14 @@ func TestPlacerMatchesPlace(t *testing.T) {
 				i = h.IntN(len(past)) // an estate of an earlier or hypothetical call
 			}
 			at := &past[i]
-			before := p.out
 			at.out = p.Place(at.eff, at.mem)
 			fresh := new(Placer)
 			want := fresh.Place(at.eff, at.mem)
 			same(t, want, at.out, fmt.Sprintf("seed %d, step %d", seed, step))
-			require.Equal(t, fresh.on, p.on, "who is where; seed %d, step %d", seed, step)
+			require.Equal(t, fresh.last.on, p.last.on, "who is where; seed %d, step %d", seed, step)
 			require.Equal(t, keysThatDiffer(before, at.out), slices.SortedFunc(ChangedPlacement(before, at.out), schema.Key.Compare), "seed %d, step %d", seed, step)
-			count(seen, at.out, len(p.dependent), at.eff.Len())
+			count(seen, at.out, p.last.dependent(), at.eff.Len())
+			before = at.out
 			if i == len(past)-1 {
 				h.placed = at.out
 			}
@@ -82,9 +83,27 @@ func count(seen map[string]int, p Placement, dependent, units int) {
 	seen["independent"] += units - dependent
 }
 
+// dependent returns the number of instances whose placement depends on others.
+func (ts tenants) dependent() (n int) {
+	for _, p := range ts.projects() {
+		n += len(p.open)
+	}
+	return n
+}
+
+func (ts tenants) projects() map[[2]string]*project {
+	all := map[[2]string]*project{}
+	for tenant, t := range ts.of {
+		for name, p := range t.projects {
+			all[[2]string{tenant, name}] = p
+		}
+	}
+	return all
+}
+
 func keysThatDiffer(a, b Placement) []schema.Key {
 	said := func(p Placement, key schema.Key) string {
-		if p.of.get(key) == nil {
+		if p.get(key) == nil {
 			return ""
 		}
 		return fmt.Sprintf("%+v %+v", p.Members(key), p.Unplaced(key))
@@ -393,12 +412,12 @@ func TestPlacerSeparatesKinds(t *testing.T) {
 	p := new(Placer)
 	require.Len(t, p.Place(eff, Memory{}).Members(key), 1)
 	require.Len(t, p.Place(eff, Remember(&Status{Key: runtime})).Members(key), 1)
-	require.Empty(t, p.out.Members(runtime))
+	require.Empty(t, p.Place(eff, Remember(&Status{Key: runtime})).Members(runtime))
 }
 
-// In a converged estate only changed units are placed again, and units on changed
-// nodes.
-func TestPlacerPlacesOnlyChangedUnits(t *testing.T) {
+// In a converged estate only changed projects are placed again, and projects on
+// changed nodes.
+func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
 	h := &history{Rand: rand.New(rand.NewPCG(1, 1)), instances: map[schema.Key]*schema.EffectiveInstance{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
 	for i := range 400 {
 		name := fmt.Sprintf("n%03d", i)
@@ -424,10 +443,24 @@ func TestPlacerPlacesOnlyChangedUnits(t *testing.T) {
 	}
 	h.mem = Remember(made...)
 	p.Place(h.effective(), h.mem)
-	require.Empty(t, p.dependent)
-	require.Empty(t, p.turn(h.effective(), h.mem))
+	require.Zero(t, p.last.dependent())
+
+	// again places once more, and returns the projects that were placed again.
+	again := func(eff *schema.Effective) (ids [][2]string) {
+		was := p.last.projects()
+		placed = p.Place(eff, h.mem)
+		same(t, Place(eff, h.mem), placed, "anew")
+		for id, of := range p.last.projects() {
+			if was[id] != of {
+				ids = append(ids, id)
+			}
+		}
+		return ids
+	}
+	require.Empty(t, again(h.effective()))
 
 	key := slices.MinFunc(made, func(a, b *Status) int { return a.Key.Compare(b.Key) }).Key
+	id := [2]string{key.Tenant, key.Project}
 	edit := func(how func(*schema.EffectiveInstance)) *schema.Effective {
 		next := *h.instances[key]
 		next.Roles = slices.Clone(next.Roles)
@@ -435,16 +468,17 @@ func TestPlacerPlacesOnlyChangedUnits(t *testing.T) {
 		h.instances[key], h.touched[[2]string{key.Tenant, key.Project}] = &next, true
 		return h.effective()
 	}
-	require.Empty(t, p.turn(edit(func(i *schema.EffectiveInstance) { i.DisplayName = "another" }), h.mem), "nobody moves for a name")
-	require.Equal(t, []schema.Key{key}, p.turn(edit(func(i *schema.EffectiveInstance) { i.Roles[1].CPUs = 1 }), h.mem))
-	p.whole = false // interrupted, as after a panic: it starts from nothing
-	placed = p.Place(h.effective(), h.mem)
-	same(t, Place(h.effective(), h.mem), placed, "anew")
+	before := placed
+	require.Equal(t, [][2]string{id}, again(edit(func(i *schema.EffectiveInstance) { i.DisplayName = "another" })))
+	require.Empty(t, slices.Collect(ChangedPlacement(before, placed)), "nobody moves for a name")
+	require.Equal(t, [][2]string{id}, again(edit(func(i *schema.EffectiveInstance) { i.Roles[1].CPUs = 1 })))
+	p.last = tenants{} // interrupted, as after a panic: it starts from nothing
+	require.Len(t, again(h.effective()), len(p.last.projects()))
 
 	node := placed.Members(key)[1].Node
 	full := *h.nodes[node]
 	full.Spec.Cordoned = true
 	h.nodes = maps.Clone(h.nodes)
 	h.nodes[node] = &full
-	require.Equal(t, []schema.Key{key}, p.turn(h.effective(), h.mem), "the unit on the node")
+	require.Equal(t, [][2]string{id}, again(h.effective()), "the project with the unit on the node")
 }

@@ -132,8 +132,11 @@ func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveInstance, o
 }
 
 // observed returns the structural observation of a unit from memory.
-func (m Memory) observed(key schema.Key) Observed {
-	st := m.Get(key)
+func (m Memory) observed(key schema.Key) Observed { return observed(m.Get(key), key) }
+
+// observed returns the structural observation of a unit with the status st; nil: no
+// status is on record.
+func observed(st *Status, key schema.Key) Observed {
 	switch {
 	case st == nil, st.Observed == nil && (st.Phase == PhaseRequested || st.Phase == PhaseDeleted):
 		return Observed{Key: key, Presence: Absent}

@@ -1,0 +1,224 @@
+package plan
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"slices"
+
+	"berth/schema"
+)
+
+// occupancy has the units on each node. A unit without a node there is in no entry.
+type occupancy map[string]*occupants
+
+// occupants are the units on a node: true for a unit that has the node alone.
+type occupants struct {
+	units map[schema.Key]bool
+	alone int // number of units that have the node alone
+}
+
+type occupant struct {
+	key   schema.Key
+	alone bool
+}
+
+// add puts a unit on a node, and reports whether that affects other units. A unit with
+// two members there has the node alone if one of them has.
+func (on occupancy) add(node string, by occupant) bool {
+	o := on[node]
+	if o == nil {
+		o = &occupants{units: map[schema.Key]bool{}}
+		on[node] = o
+	}
+	was, there := o.units[by.key]
+	if there && (was || !by.alone) {
+		return false
+	}
+	if by.alone {
+		o.alone++
+	}
+	o.units[by.key] = by.alone
+	return true
+}
+
+func (on occupancy) remove(node string, key schema.Key) {
+	o := on[node]
+	if o == nil {
+		return
+	}
+	if o.units[key] {
+		o.alone--
+	}
+	if delete(o.units, key); len(o.units) == 0 {
+		delete(on, node)
+	}
+}
+
+// occupied iterates over the nodes on record of the units of p. A nil project has none.
+func (p *project) occupied() iter.Seq2[string, occupant] {
+	return func(yield func(string, occupant) bool) {
+		if p == nil {
+			return
+		}
+		for key, st := range in(p.records) {
+			for node, alone := range recordedNodes(st, p.instance(key)) {
+				if !yield(node, occupant{key, alone}) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// recordedNodes returns the nodes on which a unit is recorded: true for a node that it
+// has alone. The role of a member decides that; of an unknown role, only control planes
+// share. inst is nil for a unit that is not declared.
+func recordedNodes(st *Status, inst *schema.EffectiveInstance) map[string]bool {
+	if st.Phase == PhaseDeleted {
+		return nil
+	}
+	on, unit := map[string]bool{}, applied(st)
+	mark := func(node, role string, controlPlane bool) {
+		alone := !controlPlane
+		if r, ok := unit.role(role); ok {
+			alone = !shares(r)
+		} else if r, ok := roleOf(inst, role); ok {
+			alone = !shares(r)
+		}
+		on[node] = on[node] || alone
+	}
+	for _, m := range st.Members {
+		mark(m.Node, m.Role, m.ControlPlane)
+	}
+	if unit != nil {
+		for _, m := range unit.Members {
+			mark(m.Node, m.Role, m.ControlPlane)
+		}
+	}
+	if st.Observed != nil {
+		for _, m := range st.Observed.Members {
+			role, _ := splitMember(m.Name)
+			mark(m.Node, role, false)
+		}
+	}
+	return on
+}
+
+// competition places the units whose placement depends on others.
+type competition struct {
+	tenants
+	eff      *schema.Effective
+	sorted   []*schema.Node            // by name
+	changed  occupancy                 // of the nodes on which c has put a unit
+	suitable map[string][]*schema.Node // nodes that meet the requirements of a role, because thousands of instances have few different ones
+	units    map[schema.Key]*unit
+}
+
+// add adds the instances of a project that depend on others. It returns the placement of
+// the project, which place completes.
+func (c *competition) add(p *project) *placedProject {
+	out := maps.Clone(p.settled)
+	for _, key := range p.open {
+		u := newUnit(c.eff, p, key)
+		u.competition = c
+		c.units[key], out[key] = u, &u.placed
+	}
+	return &out
+}
+
+// place places the units of c: first those that have members, so that a new instance
+// never takes a node that a growing one needs.
+func (c *competition) place() {
+	c.sorted = slices.SortedFunc(maps.Values(c.nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
+	var holding, fresh []*unit
+	for _, key := range slices.SortedFunc(maps.Keys(c.units), schema.Key.Compare) {
+		u := c.units[key]
+		if u.keep(); u.holds() {
+			holding = append(holding, u)
+		} else {
+			fresh = append(fresh, u)
+		}
+	}
+	for _, u := range append(holding, fresh...) {
+		u.fill()
+		u.finish()
+	}
+}
+
+// at returns the units on a node; nil for none.
+func (c *competition) at(node string) *occupants { return cmp.Or(c.changed[node], c.on[node]) }
+
+// occupy puts a unit on a node.
+func (c *competition) occupy(node string, by occupant) {
+	if was := c.on[node]; was != nil && c.changed[node] == nil {
+		c.changed[node] = &occupants{maps.Clone(was.units), was.alone}
+	}
+	c.changed.add(node, by)
+}
+
+// taken reports whether another unit keeps a member of key off a node.
+func (c *competition) taken(node string, key schema.Key, exclusive bool) bool {
+	o := c.at(node)
+	if o == nil || !exclusive && o.alone == 0 {
+		return false
+	}
+	alone, there := o.units[key]
+	others, othersAlone := len(o.units), o.alone
+	if there {
+		others--
+	}
+	if alone {
+		othersAlone--
+	}
+	return othersAlone > 0 || exclusive && others > 0
+}
+
+// takenBy returns the first of those units.
+func (c *competition) takenBy(node string, key schema.Key, exclusive bool) (schema.Key, bool) {
+	var by schema.Key
+	if !c.taken(node, key, exclusive) {
+		return by, false
+	}
+	for k, alone := range c.at(node).units {
+		if k != key && (exclusive || alone) && (by.IsZero() || k.Compare(by) < 0) {
+			by = k
+		}
+	}
+	return by, true
+}
+
+// leaving reports whether a unit will leave a node that it is on.
+func (c *competition) leaving(key schema.Key, node string) bool {
+	if len(c.eff.Denied(key)) > 0 {
+		return false // Berth does not change a denied unit
+	}
+	stays := func(m Member) bool { return m.Node == node }
+	if u := c.units[key]; u != nil {
+		return !slices.ContainsFunc(u.here(), stays)
+	}
+	at := in(in(c.of[key.Tenant]).placed[key.Project])[key]
+	return at == nil || !slices.ContainsFunc(at.members, stays)
+}
+
+// suits returns the nodes that meet the requirements of a role, sorted by name.
+func (c *competition) suits(what string, inst *schema.EffectiveInstance, role schema.EffectiveRole) []*schema.Node {
+	if role.GPUs != nil {
+		what += " " + role.GPUs.Type // the text does not distinguish any type from a type called gpu
+	}
+	ns, ok := c.suitable[what]
+	if !ok {
+		for _, n := range c.sorted {
+			if len(misfits(inst, role, n)) == 0 {
+				ns = append(ns, n)
+			}
+		}
+		if role.GPUs == nil { // roles with GPUs need them more
+			slices.SortStableFunc(ns, func(a, b *schema.Node) int {
+				return cmp.Compare(min(len(a.Spec.Capacity.GPUs), 1), min(len(b.Spec.Capacity.GPUs), 1))
+			})
+		}
+		c.suitable[what] = ns
+	}
+	return ns
+}

@@ -1,0 +1,173 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// find returns the first node that fits a new member, and the reason for this choice.
+func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, string) {
+	if u.keptGPUs(role, name) != "" {
+		return nil, ""
+	}
+	var first *schema.Node
+	var fitting, passed int
+	var examples []string
+	what := wants(u.inst, role)
+	for _, n := range u.suits(what, u.inst, role) {
+		if u.free(role, n) {
+			fitting++
+			if first == nil {
+				first = n
+			}
+			continue
+		}
+		// The reason names no unit on a node that is reserved for others.
+		if first != nil || reservedForOthers(n, u.key) {
+			continue
+		}
+		by, ok := u.takenBy(n.Key.Name, u.key, !shares(role))
+		if !ok {
+			continue
+		}
+		if passed++; passed <= 2 {
+			whose := unitName(by)
+			if by.Tenant != u.key.Tenant {
+				whose = "another tenant" // a tenant must not learn another tenant's units
+			}
+			examples = append(examples, n.Key.Name+" is taken by "+whose)
+		}
+	}
+	if first == nil {
+		return nil, ""
+	}
+	reason := fmt.Sprintf("the first of %d free nodes with %s", fitting, what)
+	if fitting == 1 {
+		reason = "the one free node with " + what
+	}
+	if passed > 2 {
+		examples = append(examples, fmt.Sprintf("%d more are taken", passed-2))
+	}
+	if len(examples) > 0 {
+		reason += "; " + strings.Join(examples, ", ")
+	}
+	return first, reason
+}
+
+// gpuAdvice returns the next step if nodes fail only because of GPUs that a role does
+// not request; "" otherwise.
+func (u *unit) gpuAdvice(role schema.EffectiveRole) string {
+	if !slices.ContainsFunc(u.sorted, func(n *schema.Node) bool { return slices.Equal(misfits(u.inst, role, n), []string{withGPUs}) }) {
+		return ""
+	}
+	return "; policy bounds the GPUs of an instance (max_gpus_per_instance), so nodes with some are for who asks for them: ask for gpus, or declare a node without"
+}
+
+// keptGPUs names the members of u that keep GPUs which they no longer request. No
+// limit counts these GPUs, so a new member of role with GPUs would exceed the limit. It
+// returns "" without such a member.
+func (u *unit) keptGPUs(role schema.EffectiveRole, name string) string {
+	b := u.bounds
+	if b == nil || b.GPUs == nil || role.GPUs == nil || len(u.misplaced) == 0 {
+		return "" // the GPUs of all other members match their requests
+	}
+	has := map[string]int{}
+	for _, m := range u.here() {
+		has[m.Name] = 0 // a member that stays is in both lists
+		for _, g := range m.GPUs {
+			has[m.Name] += g.Count
+		}
+	}
+	has[name] = role.GPUs.Count
+	sum, keep := 0, []string{}
+	for r, m := range members(u.inst) {
+		if sum += has[m]; has[m] > 0 && (r.GPUs == nil || has[m] > r.GPUs.Count) {
+			keep = append(keep, m)
+		}
+	}
+	if sum <= b.MaxGPUs || len(keep) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("; policy allows %d GPUs together (max_gpus_per_instance), with those that %s still has and no longer asks for", b.MaxGPUs, list(keep))
+}
+
+// freesUp reports whether a node would fit once leaving members are gone.
+func (u *unit) freesUp(role schema.EffectiveRole) bool {
+	return slices.ContainsFunc(u.sorted, func(n *schema.Node) bool {
+		if n.Spec.Cordoned || reservedForOthers(n, u.key) || len(misfits(u.inst, role, n)) > 0 || u.ownTaken(role, n) {
+			return false
+		}
+		o := u.at(n.Key.Name)
+		if o == nil {
+			return true
+		}
+		for k, alone := range o.units {
+			if k != u.key && (alone || !shares(role)) && !u.leaving(k, n.Key.Name) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// why counts, for each requirement, the nodes that fail it.
+func (u *unit) why(role schema.EffectiveRole) string {
+	var order []string
+	counts := map[string]int{}
+	count := func(text string) {
+		if counts[text] == 0 {
+			order = append(order, text)
+		}
+		counts[text]++
+	}
+	taken, nodes := 0, map[schema.Key][]string{}
+	for _, n := range u.sorted {
+		for _, text := range misfits(u.inst, role, n) {
+			count(text)
+		}
+		if !offers(n, role) {
+			continue // further misfits of this node add nothing
+		}
+		if reservedForOthers(n, u.key) {
+			count("reserved for others")
+		}
+		if n.Spec.Cordoned {
+			count("cordoned")
+		}
+		if by, ok := u.takenBy(n.Key.Name, u.key, !shares(role)); ok {
+			taken++
+			nodes[by] = append(nodes[by], n.Key.Name)
+		} else if u.ownTaken(role, n) {
+			count("used by this instance already")
+		}
+	}
+	slices.Sort(order)
+	var parts []string
+	for _, text := range order {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[text], text))
+	}
+	if taken > 0 {
+		var by []string
+		others := 0 // a tenant must not learn another tenant's units
+		for _, k := range slices.SortedFunc(maps.Keys(nodes), schema.Key.Compare) {
+			if k.Tenant == u.key.Tenant {
+				by = append(by, list(nodes[k])+" by "+unitName(k))
+			} else {
+				others += len(nodes[k])
+			}
+		}
+		if others > 0 {
+			by = append(by, fmt.Sprintf("%d by other tenants", others))
+		}
+		parts = append(parts, fmt.Sprintf("%d taken (%s)", taken, list(by)))
+	}
+	among := fmt.Sprintf("of %d nodes", len(u.sorted))
+	if len(u.sorted) < 2 {
+		among = []string{"no node is declared", "of 1 node"}[len(u.sorted)]
+	}
+	return strings.Join(append([]string{among}, parts...), ", ")
+}
