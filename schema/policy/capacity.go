@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 
 	"berth/schema"
 )
@@ -21,8 +20,7 @@ import (
 // values or the summary of the nodes changed. The zero value is ready to use. Safe
 // for concurrent use.
 type CapacityChecker struct {
-	mu      sync.Mutex
-	checked map[string][]checkedTenant // by tenant, the most recently used first
+	checked recent[checkedTenant]
 }
 
 // checkedTenant is the result for a tenant and nodes.
@@ -41,7 +39,7 @@ func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes
 	if allNodes {
 		nodes = summarize(d.Platform.Nodes)
 	}
-	c.forget(d.Tenants)
+	c.checked.forget(d.Tenants)
 	out := unusableNodes(d.Platform)
 	for name, t := range d.Tenants {
 		out = append(out, c.tenant(platform, t, e.Tenants[name], nodes)...)
@@ -50,32 +48,15 @@ func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes
 	return out
 }
 
-// forget drops tenants that no longer exist, once there are many.
-func (c *CapacityChecker) forget(there map[string]*schema.TenantEstate) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.checked) > 2*len(there)+mostEstates {
-		maps.DeleteFunc(c.checked, func(name string, _ []checkedTenant) bool { return there[name] == nil })
-	}
-}
-
 func (c *CapacityChecker) tenant(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSummary) []schema.Diagnostic {
-	c.mu.Lock()
-	known := c.checked[t.Name]
-	c.mu.Unlock()
-	for _, k := range known {
+	for _, k := range c.checked.get(t.Name) {
 		if k.declared == t && k.effective == e && k.nodes == nodes.id {
 			return k.findings
 		}
 	}
-	made := checkedTenant{declared: t, effective: e, nodes: nodes.id, findings: append(narrowed(platform, t, e), unplaceable(t, e, nodes)...)}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.checked == nil {
-		c.checked = map[string][]checkedTenant{}
-	}
-	c.checked[t.Name] = append([]checkedTenant{made}, known[:min(len(known), mostEstates-1)]...)
-	return made.findings
+	findings := append(narrowed(platform, t, e), unplaceable(t, e, nodes)...)
+	c.checked.add(t.Name, checkedTenant{t, e, nodes.id, findings})
+	return findings
 }
 
 // unplaceable warns of instances whose members can never all be placed.

@@ -4,41 +4,37 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"sync"
 
 	"berth/schema"
 )
 
 // configs holds the parameters of versions. The config of an instance is merged over
 // them field by field; lists and scalars are replaced. The reader checked both;
-// anything but a JSON object counts as empty. Each version is parsed once. Safe for
-// concurrent use.
-type configs struct {
-	mu sync.Mutex
-	of map[*schema.AppVersion]parameters
-}
+// anything but a JSON object counts as empty.
+type configs map[*schema.AppVersion]parameters
 
 type parameters struct {
 	values    map[string]any
 	canonical json.RawMessage
 }
 
-func newConfigs() *configs { return &configs{of: map[*schema.AppVersion]parameters{}} }
+func newConfigs(all map[string]map[string]*schema.AppVersion) configs {
+	c := configs{}
+	for _, versions := range all {
+		for _, v := range versions {
+			values := object(v.Spec.Manifest.Parameters)
+			c[v] = parameters{values, canonical(values)}
+		}
+	}
+	return c
+}
 
 // under returns the parameters of v with over merged over them.
-func (c *configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
-	c.mu.Lock()
-	p, ok := c.of[v]
-	if !ok {
-		p.values = object(v.Spec.Manifest.Parameters)
-		p.canonical = canonical(p.values)
-		c.of[v] = p
-	}
-	c.mu.Unlock()
+func (c configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
 	if own := object(over); len(own) > 0 {
-		return canonical(merge(p.values, own))
+		return canonical(merge(c[v].values, own))
 	}
-	return p.canonical
+	return c[v].canonical
 }
 
 // canonical returns a value as canonical JSON. Encoding sorts the keys, and cannot fail

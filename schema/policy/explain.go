@@ -43,7 +43,7 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 		return Explanation{}, false
 	}
 	r, o := newRules(p), with(opts)
-	all := r.project(t, project, tenantLayers(r.layers, t), o, nil)
+	all := r.project(t, project, tenantLayers(r.layers, t), o)
 	i := slices.IndexFunc(all, func(j *judgement) bool { return j.key == key })
 	if i < 0 {
 		return Explanation{}, false
@@ -97,7 +97,7 @@ func (j *judgement) explainCatalog() []Value {
 	}
 	denied := false
 	denies := []Step{}
-	for _, l := range j.layers {
+	for _, l := range j.all {
 		if len(l.deny) > 0 {
 			denied = denied || slices.Contains(l.deny, j.app.Key.Name)
 			denies = append(denies, Step{l.scope, l.at("hard_deny.apps"), l.deny, denied})
@@ -138,8 +138,8 @@ func orNil(list []string) any {
 // narrowed explains a list that the document requests, nil for any, and what the
 // layers leave of it.
 func (j *judgement) narrowed(name string, want []string, k list) Value {
-	left, _ := k.allow(want, j.layers)
-	steps := k.fold(j.layers)
+	left, _ := k.allow(want, j.all)
+	steps := k.fold(j.all)
 	if want != nil {
 		steps = append(steps, j.asks("spec."+name, want, left))
 	}
@@ -150,7 +150,7 @@ func (j *judgement) narrowed(name string, want []string, k list) Value {
 func (j *judgement) explainLists(regions string) []Value {
 	one := func(name, says string, k list) Value {
 		field := "spec." + name
-		return j.value(name, says, append(k.fold(j.layers), j.asks(field, says, says)), field, "")
+		return j.value(name, says, append(k.fold(j.all), j.asks(field, says, says)), field, "")
 	}
 	out := []Value{
 		one("operating_mode", j.result.OperatingMode, allowedModes()),
@@ -161,7 +161,7 @@ func (j *judgement) explainLists(regions string) []Value {
 
 	for _, r := range j.result.Roles {
 		name := "roles." + r.Name + ".sku"
-		steps := allowedSKUs().fold(j.layers)
+		steps := allowedSKUs().fold(j.all)
 		if want := j.instance.Spec.Roles[r.Name].SKU; want != "" {
 			steps = append(steps, j.asks("spec."+name, want, []string{want}))
 		}
@@ -202,13 +202,13 @@ func (j *judgement) explainLimits(all []*judgement) []Value {
 	instances := maxInstances()
 	return []Value{
 		j.limit("max_instances_per_project", instances, j.above, count, "metadata.name"),
-		j.limit("max_instances_of_app", instances, j.layers[len(j.above):], ofApp, "metadata.name"),
+		j.limit("max_instances_of_app", instances, j.all[len(j.above):], ofApp, "metadata.name"),
 		j.explainGPUs(),
 	}
 }
 
 func (j *judgement) explainGPUs() Value {
-	return j.limit("max_gpus_per_instance", maxGPUs(), j.layers, j.gpus, "spec.roles")
+	return j.limit("max_gpus_per_instance", maxGPUs(), j.all, j.gpus, "spec.roles")
 }
 
 // limit explains a maximum of the layers, with its decisions about field.
@@ -225,8 +225,8 @@ func (j *judgement) limit(name string, k maximum, layers []layer, asked int, fie
 // that its project publishes for the app. Asked has the hosts of its version.
 func (j *judgement) explainSources() Value {
 	k := sourceHosts()
-	left, _ := k.allow(nil, j.layers)
-	v := j.value(k.key, left, k.fold(j.layers), "spec.version", k.key)
+	left, _ := k.allow(nil, j.all)
+	v := j.value(k.key, left, k.fold(j.all), "spec.version", k.key)
 	hosts := []string{}
 	for _, a := range j.version.Spec.Manifest.Artifacts {
 		if s := j.sources[a.Source]; s != nil && s.Spec.Host != "" {
@@ -250,7 +250,7 @@ func (j *judgement) explainState() Value {
 
 // becoming returns the step of the layer that sets the fate of a denied instance.
 func (j *judgement) becoming(value any) Step {
-	says, by, _ := strictest(j.layers)
+	says, by, _ := strictest(j.all)
 	return Step{by.scope, by.at("noncompliant"), says, value}
 }
 

@@ -181,7 +181,7 @@ func TestConfigIgnoresNonObjects(t *testing.T) {
 		{`{"b":2}`, `{"b":{"x":1}}`, `{"b":{"x":1}}`},
 	} {
 		v := &schema.AppVersion{Spec: schema.AppVersionSpec{Manifest: schema.Manifest{Parameters: json.RawMessage(tc[0])}}}
-		c := newConfigs()
+		c := newConfigs(map[string]map[string]*schema.AppVersion{"a": {"v": v}})
 		for range 2 { // a merge does not change the parameters
 			require.Equal(t, tc[2], string(c.under(v, json.RawMessage(tc[1]))))
 		}

@@ -2,54 +2,35 @@ package policy
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 
 	"berth/schema"
 )
 
-// Limits of the results that a Judge keeps: for each tenant the last few estates, such
-// as those in force, on main and in a pull request; and only results of the last few
-// platforms.
-const (
-	mostEstates   = 4
-	mostPlatforms = 3
-)
+// mostPlatforms limits the platforms of which a Judge keeps results.
+const mostPlatforms = 3
 
 // Judge evaluates the estates of one repository one after another. Its result is
-// that of Evaluate. It does not evaluate tenants, projects and instances again whose
-// inputs are unchanged, and returns the same pointers for them, so the cost is that
-// of the change. It relies on the reader to keep the pointers of unchanged
+// that of Evaluate. It keeps the results of tenants and projects, and returns the same
+// pointers while everything that they depend on is the same, so the cost is that of the
+// changed projects. It relies on the reader to keep the pointers of unchanged
 // documents. Safe for concurrent use.
 type Judge struct {
 	mu      sync.Mutex
-	rules   []*judgedRules // the most recently used first
-	tenants map[string][]*judgedTenant
+	rules   []*rules // the most recently used first
+	tenants recent[judgedTenant]
 }
 
-// judgedRules is rules with the platform's own decisions.
-type judgedRules struct {
-	*rules
-	platform *schema.Platform  // the last platform with these rules
-	sources  []schema.Decision // decisions about the platform's sources
-}
-
-// judgedTenant is the result for a tenant, and its inputs.
+// judgedTenant is the result for a tenant, and everything that it depends on.
 type judgedTenant struct {
-	rules    *judgedRules
-	estate   *schema.TenantEstate
-	fresh    map[string][]string // instances that do not exist yet, sorted, by project
-	today    string
-	dated    bool // the result may differ on another day
-	projects map[string]*judgedProject
-	result   *schema.EffectiveTenant
-}
+	rules  *rules
+	estate *schema.TenantEstate
+	fresh  map[string][]string // instances that do not exist yet, sorted, by project
+	day    string              // "" if the result is the same on every day
 
-type judgedProject struct {
-	estate    *schema.ProjectEstate
-	instances map[string]*judgement
-	dated     bool
-	result    *schema.EffectiveProject
+	result *schema.EffectiveTenant
 }
 
 // Evaluate evaluates the whole estate; instances in before exist.
@@ -59,9 +40,9 @@ func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effect
 	for name, t := range d.Tenants {
 		tenants[name] = j.tenant(r, t, before.Tenants[name], today)
 	}
-	j.forget(d.Tenants)
+	j.tenants.forget(d.Tenants)
 	e := &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
-	e.Own, e.OwnNoncompliant = r.ofPlatform(d.Platform, before.Platform, today)
+	e.Own, e.OwnNoncompliant = r.platform(d.Platform, existingIn(d.Platform, before.Platform, today))
 	return e
 }
 
@@ -74,38 +55,36 @@ func (j *Judge) Tenant(p *schema.Platform, t, before *schema.TenantEstate, today
 // Platform evaluates the platform's own documents; those in before, which may be
 // nil, exist.
 func (j *Judge) Platform(p, before *schema.Platform, today string) []schema.Decision {
-	ds, _ := j.by(p).ofPlatform(p, before, today)
+	ds, _ := j.by(p).platform(p, existingIn(p, before, today))
 	return ds
 }
 
-func (r *judgedRules) ofPlatform(p, before *schema.Platform, today string) ([]schema.Decision, []schema.Noncompliance) {
+// existingIn returns options by which the shared runtimes in before exist.
+func existingIn(p, before *schema.Platform, today string) options {
 	var was map[string]*schema.SharedRuntimeEstate
 	if before != nil {
 		was = before.SharedRuntimes
 	}
-	return r.rules.platform(p, r.sources, options{today: today, existing: notAmong(newRuntimes(p.SharedRuntimes, was))})
+	return options{today: today, existing: notAmong(newRuntimes(p.SharedRuntimes, was))}
 }
 
 // by finds or makes the rules of a platform. Nodes do not affect rules.
-func (j *Judge) by(p *schema.Platform) *judgedRules {
+func (j *Judge) by(p *schema.Platform) *rules {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	i := slices.IndexFunc(j.rules, func(r *judgedRules) bool { return r.platform == p || r.of(p) })
-	var r *judgedRules
+	i := slices.IndexFunc(j.rules, func(r *rules) bool { return r.of(p) })
+	var r *rules
 	if i >= 0 {
 		r = j.rules[i]
 		j.rules = slices.Delete(j.rules, i, i+1)
 	} else {
-		r = &judgedRules{rules: newRules(p), sources: EvaluatePlatform(p)}
+		r = newRules(p)
 	}
-	r.platform = p
 	j.rules = slices.Insert(j.rules, 0, r)
 	if len(j.rules) > mostPlatforms {
 		gone := j.rules[mostPlatforms]
 		j.rules = slices.Delete(j.rules, mostPlatforms, mostPlatforms+1)
-		for name, all := range j.tenants {
-			j.tenants[name] = slices.DeleteFunc(slices.Clone(all), func(t *judgedTenant) bool { return t.rules == gone })
-		}
+		j.tenants.drop(func(t judgedTenant) bool { return t.rules == gone })
 	}
 	return r
 }
@@ -116,34 +95,27 @@ func (r *rules) of(p *schema.Platform) bool {
 		maps.EqualFunc(r.versions, p.Versions, maps.Equal[map[string]*schema.AppVersion, map[string]*schema.AppVersion])
 }
 
-// forget drops tenants that no longer exist, once there are many.
-func (j *Judge) forget(there map[string]*schema.TenantEstate) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if len(j.tenants) > 2*len(there)+mostEstates {
-		maps.DeleteFunc(j.tenants, func(name string, _ []*judgedTenant) bool { return there[name] == nil })
-	}
-}
-
-func (j *Judge) tenant(r *judgedRules, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
-	fresh := newInstances(t, before)
-	j.mu.Lock()
-	known := j.tenants[t.Name]
-	j.mu.Unlock()
+func (j *Judge) tenant(r *rules, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
+	above := tenantLayers(r.layers, t)
+	is := judgedTenant{rules: r, estate: t, fresh: newInstances(t, before), day: relevantDay(above, today)}
+	known := j.tenants.get(t.Name)
 	for _, k := range known {
-		if k.rules == r && k.estate == t && (k.today == today || !k.dated) && maps.EqualFunc(k.fresh, fresh, slices.Equal[[]string]) {
+		if k.rules == r && k.estate == t && k.day == is.day && maps.EqualFunc(k.fresh, is.fresh, slices.Equal[[]string]) {
 			return k.result
 		}
 	}
-	made := r.judge(t, fresh, today, known)
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	if j.tenants == nil {
-		j.tenants = map[string][]*judgedTenant{}
+	is.evaluate(above, known)
+	j.tenants.add(t.Name, is)
+	return is.result
+}
+
+// relevantDay returns today if the result below the layers may differ on another day,
+// and "" if not.
+func relevantDay(layers []layer, today string) string {
+	if slices.ContainsFunc(layers, func(l layer) bool { return l.noncompliant.GraceUntil != "" }) {
+		return today
 	}
-	all := j.tenants[t.Name]
-	j.tenants[t.Name] = append([]*judgedTenant{made}, all[:min(len(all), mostEstates-1)]...)
-	return made.result
+	return ""
 }
 
 // newInstances returns the instances of t that are not in before, sorted, by
@@ -176,53 +148,56 @@ func newInstances(t, before *schema.TenantEstate) map[string][]string {
 	return fresh
 }
 
-// judge evaluates a tenant, and reuses earlier results of it.
-func (r *judgedRules) judge(t *schema.TenantEstate, fresh map[string][]string, today string, known []*judgedTenant) *judgedTenant {
-	known = slices.DeleteFunc(slices.Clone(known), func(k *judgedTenant) bool {
-		return k.rules != r || k.estate.Policy != t.Policy || k.estate.Roles != t.Roles || !maps.Equal(k.estate.ArtifactSources, t.ArtifactSources) ||
-			suspended(k.estate) != suspended(t)
-	})
-	above := tenantLayers(r.layers, t)
-	out := &judgedTenant{rules: r, estate: t, fresh: fresh, today: today, projects: make(map[string]*judgedProject, len(t.Projects)),
-		result: &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects))}}
-	out.result.Own, out.result.Noncompliant = r.own(t, above, options{today: today, existing: notAmong(fresh[""])})
-	out.dated = slices.ContainsFunc(out.result.Noncompliant, func(n schema.Noncompliance) bool { return n.Day != "" })
-	for name, project := range t.Projects {
-		p := r.judgeProject(t, project, above, fresh[name], today, known)
-		out.projects[name], out.result.Projects[name] = p, p.result
-		out.dated = out.dated || p.dated
+// evaluate evaluates a tenant. It takes the projects from known results that depend on
+// the same values, and shares equal parts with them.
+func (t *judgedTenant) evaluate(above []layer, known []judgedTenant) {
+	by := func(project string) options { return options{today: t.day, existing: notAmong(t.fresh[project])} }
+	t.result = &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.estate.Projects))}
+	t.result.Own, t.result.Noncompliant = t.rules.own(t.estate, above, by(""))
+	for name, project := range t.estate.Projects {
+		i := slices.IndexFunc(known, func(k judgedTenant) bool {
+			return k.estate.Projects[name] == project && slices.Equal(k.fresh[name], t.fresh[name]) && k.sameAbove(t)
+		})
+		if i >= 0 {
+			t.result.Projects[name] = known[i].result.Projects[name]
+			continue
+		}
+		e := t.rules.effective(t.estate, project, above, by(name))
+		for _, k := range known {
+			share(e, k.result.Projects[name])
+		}
+		t.result.Projects[name] = e
 	}
 	for _, k := range known {
-		if maps.Equal(k.result.Projects, out.result.Projects) && slices.Equal(k.result.Own, out.result.Own) && slices.EqualFunc(k.result.Noncompliant, out.result.Noncompliant, sameFate) {
-			out.result = k.result // the change does not affect policy
+		if maps.Equal(k.result.Projects, t.result.Projects) && slices.Equal(k.result.Own, t.result.Own) && slices.EqualFunc(k.result.Noncompliant, t.result.Noncompliant, sameFate) {
+			t.result = k.result // the change does not affect policy
 		}
 	}
-	return out
+}
+
+// sameAbove reports whether two results depend on the same values above projects.
+func (t *judgedTenant) sameAbove(o *judgedTenant) bool {
+	a, b := t.estate, o.estate
+	return t.rules == o.rules && t.day == o.day && a.Policy == b.Policy && a.Roles == b.Roles &&
+		suspended(a) == suspended(b) && maps.Equal(a.ArtifactSources, b.ArtifactSources)
 }
 
 func suspended(t *schema.TenantEstate) bool { return t.Tenant != nil && t.Tenant.Suspend }
 
-// judgeProject evaluates a project, and reuses earlier results by the same rules and
-// layers.
-func (r *judgedRules) judgeProject(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, fresh []string, today string, known []*judgedTenant) *judgedProject {
-	var was map[string]*judgement
-	for _, k := range known {
-		p := k.projects[project.Name]
-		if p == nil {
-			continue
-		}
-		if p.estate == project && slices.Equal(k.fresh[project.Name], fresh) && (k.today == today || !p.dated) {
-			return p
-		}
-		if was == nil && p.estate.Roles == project.Roles {
-			was = p.instances
+// share replaces the values of e that equal those of a known result by the same
+// pointers. A comparison of two estates then finds only what differs.
+func share(e, known *schema.EffectiveProject) {
+	if known == nil {
+		return
+	}
+	shareIn(e.Instances, known.Instances)
+	shareIn(e.Bounds, known.Bounds)
+}
+
+func shareIn[V any](of, known map[string]*V) {
+	for name, v := range of {
+		if was := known[name]; was != nil && reflect.DeepEqual(was, v) {
+			of[name] = was
 		}
 	}
-	all := r.project(t, project, above, options{today: today, existing: notAmong(fresh)}, was)
-	out := &judgedProject{estate: project, instances: make(map[string]*judgement, len(all)), result: r.effective(t, project, above, all)}
-	for _, j := range all {
-		out.instances[j.key.Name] = j
-		out.dated = out.dated || j.dated() || j.noncompliance != nil && j.noncompliance.Day != ""
-	}
-	return out
 }

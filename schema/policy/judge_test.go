@@ -187,8 +187,8 @@ func TestJudgeMatchesEvaluate(t *testing.T) {
 			}
 			before = append(before, h.d)
 			require.LessOrEqual(t, len(j.rules), mostPlatforms)
-			for _, all := range j.tenants {
-				require.LessOrEqual(t, len(all), mostEstates)
+			for _, all := range j.tenants.of {
+				require.LessOrEqual(t, len(all), mostResults)
 				for _, k := range all {
 					require.Contains(t, j.rules, k.rules, "nothing is kept of rules that are gone")
 				}
@@ -238,7 +238,7 @@ func TestJudgeForgetsDeletedTenants(t *testing.T) {
 		h.tenant(name, func(*schema.TenantEstate) {})
 		one := &schema.Desired{Platform: h.d.Platform, Tenants: map[string]*schema.TenantEstate{name: h.d.Tenants[name]}}
 		j.Evaluate(one, one, "")
-		require.LessOrEqual(t, len(j.tenants), 2+mostEstates)
+		require.LessOrEqual(t, len(j.tenants.of), 2+mostResults)
 	}
 	want := Evaluate(h.d, Existing(func(schema.Key) bool { return true }))
 	var all sync.WaitGroup

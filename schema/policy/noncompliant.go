@@ -72,19 +72,16 @@ func (j *judgement) bound(today string) {
 	if j.limits == nil {
 		return
 	}
-	f := fate(j.layers, today)
+	f := fate(j.all, today)
 	j.bounds = &schema.Bounds{Instance: j.instance, Limits: j.limits, Fate: f.Fate, Day: f.Day, Source: f.Source}
 }
-
-// dated reports whether the result may differ on another day.
-func (j *judgement) dated() bool { return j.bounds != nil && j.bounds.Day != "" }
 
 // becomes sets the fate of an existing instance that is denied.
 func (j *judgement) becomes(today string) {
 	if j.new || !j.denied() {
 		return
 	}
-	f := fate(j.layers, today)
+	f := fate(j.all, today)
 	out := &schema.Noncompliance{Key: j.key, Fate: f.Fate, Day: f.Day, Source: f.Source}
 	j.fares(f, j.decisions[slices.IndexFunc(j.decisions, isDeny)].Source)
 	for _, d := range j.decisions {

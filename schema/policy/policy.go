@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 
 	"berth/schema"
 )
@@ -61,7 +60,7 @@ func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 		tenants[name] = r.tenant(t, o)
 	}
 	e := &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
-	e.Own, e.OwnNoncompliant = r.platform(d.Platform, EvaluatePlatform(d.Platform), o)
+	e.Own, e.OwnNoncompliant = r.platform(d.Platform, o)
 	return e
 }
 
@@ -85,18 +84,19 @@ type rules struct {
 	policies map[string]*schema.Policy
 	sources  map[string]*schema.ArtifactSource // sources of versions
 	layers   []layer
-	configs  *configs
+	configs  configs
+	about    []schema.Decision // about the sources
 }
 
 func newRules(p *schema.Platform) *rules {
-	return &rules{apps: p.Apps, versions: p.Versions, policies: p.Policies, sources: p.ArtifactSources, layers: platformLayers(p), configs: newConfigs()}
+	return &rules{apps: p.Apps, versions: p.Versions, policies: p.Policies, sources: p.ArtifactSources,
+		layers: platformLayers(p), configs: newConfigs(p.Versions), about: EvaluatePlatform(p)}
 }
 
-// platform returns the decisions about the platform's own documents, with those
-// about its sources.
-func (r *rules) platform(p *schema.Platform, sources []schema.Decision, o options) ([]schema.Decision, []schema.Noncompliance) {
+// platform returns the decisions about the platform's own documents.
+func (r *rules) platform(p *schema.Platform, o options) ([]schema.Decision, []schema.Noncompliance) {
 	ds, ns := r.runtimes(p.SharedRuntimes, r.layers, o)
-	ds = append(slices.Clip(sources), ds...)
+	ds = append(slices.Clip(r.about), ds...)
 	sortDecisions(ds)
 	return ds, ns
 }
@@ -114,13 +114,14 @@ func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenan
 	e := &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects))}
 	e.Own, e.Noncompliant = r.own(t, above, o)
 	for name, project := range t.Projects {
-		e.Projects[name] = r.effective(t, project, above, r.project(t, project, above, o, nil))
+		e.Projects[name] = r.effective(t, project, above, o)
 	}
 	return e
 }
 
-// effective collects the judgements of a project's instances.
-func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, all []*judgement) *schema.EffectiveProject {
+// effective evaluates a project.
+func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) *schema.EffectiveProject {
+	all := r.project(t, project, above, o)
 	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(all)), Bounds: make(map[string]*schema.Bounds), Decisions: r.artifacts(t, project, above)}
 	for _, j := range all {
 		e.Instances[j.key.Name] = j.result
@@ -137,16 +138,10 @@ func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate,
 	return e
 }
 
-// project evaluates the instances of a project in the order of counting. was is the
-// previous result by the same rules, layers and users: an instance with the same
-// value is not evaluated again by its own values.
-func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options, was map[string]*judgement) []*judgement {
-	who, under := sync.OnceValue(func() []schema.UnixUser { return users(t, project) }), map[*schema.Entitlement]entitled{}
-	for _, j := range was {
-		who = func() []schema.UnixUser { return j.result.Users }
-		break
-	}
-	counts, suspended := newCounts(o), suspending(t, project)
+// project evaluates the instances of a project in the order of counting.
+func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) []*judgement {
+	who, suspended, counts := users(t, project), suspending(t, project), newCounts(o)
+	under := map[*schema.Entitlement]layers{}
 	all := make([]*judgement, 0, len(project.Instances))
 	for _, i := range counts.order(project.Instances) {
 		ent := project.Entitlements[i.Spec.App]
@@ -154,74 +149,52 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		if ent == nil || app == nil || version == nil {
 			continue // the reader refuses these
 		}
-		old, fresh := was[i.Key.Name], !o.existing(i.Key)
-		same := old != nil && old.instance == i && old.ent == ent && slices.EqualFunc(old.suspended, suspended, sameDocument)
-		var alone *judgement
-		if same && old.new == fresh {
-			alone = old.alone
-		} else {
-			by, known := under[ent]
-			if !known {
-				by.layers = entitlementLayers(above, ent)
-				by.limits = limits(by.layers)
-				under[ent] = by
-			}
-			alone = &judgement{
-				instance: i, key: i.Key, app: app, version: version, ent: ent, sources: r.sources,
-				new: fresh, above: above, layers: by.layers, limits: by.limits, suspended: suspended,
-			}
-			alone.catalog()
-			alone.modes()
-			alone.artifacts()
-			alone.effective(who(), r.configs)
-			if same {
-				alone.result = old.alone.result // a new instance has the same effective value
-			}
+		if _, known := under[ent]; !known {
+			under[ent] = newLayers(above, entitlementLayers(above, ent))
 		}
-		nth, nthOfApp := counts.count(alone)
-		if same && alone == old.alone && old.nth == nth && old.nthOfApp == nthOfApp && !old.dated() && old.noncompliance == nil {
-			all = append(all, old) // the day does not affect a compliant instance
-			continue
-		}
-		j := *alone
-		j.alone, j.decisions = alone, slices.Clip(alone.decisions)
-		j.nth, j.nthOfApp = nth, nthOfApp
+		j := &judgement{layers: under[ent], subject: subject{
+			instance: i, key: i.Key, app: app, version: version, ent: ent, sources: r.sources,
+			new: !o.existing(i.Key), suspended: suspended,
+		}}
+		j.catalog()
+		j.modes()
+		j.artifacts()
+		j.effective(who, r.configs)
+		j.nth, j.nthOfApp = counts.count(j)
 		j.counted()
 		j.becomes(o.today)
 		j.bound(o.today)
-		if same && old.bounds != nil && old.bounds.Limits == j.limits && old.bounds.Fate == j.bounds.Fate {
-			j.bounds = old.bounds
-		}
-		if same && old.result.DesiredState == j.result.DesiredState && old.result.Suspend == j.result.Suspend {
-			j.result = old.result // other instances and the day affect only these values
-		}
-		all = append(all, &j)
+		all = append(all, j)
 	}
 	return all
 }
 
-// entitled has the layers and limits of one entitlement.
-type entitled struct {
-	layers []layer
+// subject is an instance, or a shared runtime in that form, with the documents on which
+// it depends.
+type subject struct {
+	instance  *schema.Instance
+	key       schema.Key
+	app       *schema.App
+	version   *schema.AppVersion
+	ent       *schema.Entitlement               // nil for a shared runtime
+	sources   map[string]*schema.ArtifactSource // sources of the platform, used by versions
+	new       bool
+	suspended []*schema.Header // documents of tenant and project with suspend: true
+}
+
+// layers are the policies that limit a subject.
+type layers struct {
+	above  []layer // of the platform and the tenant
+	all    []layer // down to the entitlement
 	limits *schema.Limits
 }
 
-// judgement is the evaluation of one instance.
+func newLayers(above, all []layer) layers { return layers{above, all, limits(all)} }
+
+// judgement is the evaluation of one subject.
 type judgement struct {
-	alone    *judgement // result by its own values, independent of other instances and the day; never changes
-	instance *schema.Instance
-	key      schema.Key
-	app      *schema.App
-	version  *schema.AppVersion
-	ent      *schema.Entitlement
-	sources  map[string]*schema.ArtifactSource // sources of the platform, used by versions
-	new      bool
-	above    []layer // layers of the platform and the tenant
-	layers   []layer // layers down to the entitlement
-	limits   *schema.Limits
-
-	suspended []*schema.Header // documents of tenant and project with suspend: true
-
+	subject
+	layers
 	result        *schema.EffectiveInstance
 	gpus          int // requested number
 	nth, nthOfApp int // its numbers in the count
@@ -244,7 +217,7 @@ func (j *judgement) catalog() {
 	if j.ent != nil && !j.ent.Spec.Enabled {
 		j.say(schema.Deny, "entitlement", j.ent.At("spec.enabled"), "spec.app", "", "", "the project's entitlement to %s is not enabled", j.app.Key.Name)
 	}
-	for _, l := range j.layers {
+	for _, l := range j.all {
 		if slices.Contains(l.deny, j.app.Key.Name) {
 			j.say(schema.Deny, "hard_deny", l.at("hard_deny.apps"), "spec.app", "", "", "%s denies the app %s", l.whose(), j.app.Key.Name)
 		}
@@ -270,7 +243,7 @@ func (j *judgement) modes() {
 }
 
 func (j *judgement) listed(field, value string, k list) {
-	if l, _, refused := k.refuses(value, j.layers); refused {
+	if l, _, refused := k.refuses(value, j.all); refused {
 		j.say(schema.Deny, k.key, l.at(k.key), field, value, "", "%s is not allowed, %s", value, only(k.of(l.Overlay)))
 	}
 }
@@ -309,7 +282,7 @@ func (j *judgement) suspendedBy() schema.Key {
 }
 
 // effective applies policy to the instance.
-func (j *judgement) effective(who []schema.UnixUser, configs *configs) {
+func (j *judgement) effective(who []schema.UnixUser, configs configs) {
 	i, version, by := j.instance, j.version, j.suspendedBy()
 	j.result = &schema.EffectiveInstance{
 		Key: i.Key, UID: i.UID, Suspend: !by.IsZero() || i.Spec.SharedRuntime != "", SuspendedBy: by, DisplayName: i.Spec.DisplayName,
@@ -334,7 +307,7 @@ func (j *judgement) regions(field string) []string {
 
 // some returns the values of a list, nil for any, that every layer allows.
 func (j *judgement) some(field string, want []string, k list) []string {
-	left, by := k.allow(want, j.layers)
+	left, by := k.allow(want, j.all)
 	switch {
 	case left != nil && len(left) == 0:
 		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), field, strings.Join(want, ", "), "", "no %s is left that every policy allows", k.one)
@@ -372,7 +345,7 @@ func (j *judgement) roles() []schema.EffectiveRole {
 	}
 	slices.SortStableFunc(roles, func(a, b schema.EffectiveRole) int { return cmp.Compare(rank(a), rank(b)) })
 	k := maxGPUs()
-	if most, by, ok := k.least(j.layers); ok && j.gpus > most {
+	if most, by, ok := k.least(j.all); ok && j.gpus > most {
 		j.say(schema.Deny, k.key, by.at(k.key), "spec.roles", strconv.Itoa(j.gpus), strconv.Itoa(most), "asks for %d GPUs, at most %d are allowed", j.gpus, most)
 	}
 	return roles
@@ -437,7 +410,7 @@ func (j *judgement) counted() {
 	if most, by, ok := k.least(j.above); ok && j.nth > most {
 		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nth), strconv.Itoa(most), "would be instance %d of the project, at most %d are allowed", j.nth, most)
 	}
-	if most, by, ok := k.least(j.layers[len(j.above):]); ok && j.nthOfApp > most {
+	if most, by, ok := k.least(j.all[len(j.above):]); ok && j.nthOfApp > most {
 		j.say(schema.Deny, k.key, by.at(k.key), "metadata.name", strconv.Itoa(j.nthOfApp), strconv.Itoa(most), "would be instance %d of %s in the project, at most %d are allowed", j.nthOfApp, app, most)
 	}
 }

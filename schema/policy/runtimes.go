@@ -24,13 +24,16 @@ func (r *rules) runtimes(all map[string]*schema.SharedRuntimeEstate, layers []la
 }
 
 // runtime evaluates one shared runtime; nil for one that the reader refuses.
-func (r *rules) runtime(rt *schema.SharedRuntime, layers []layer, o options) *judgement {
+func (r *rules) runtime(rt *schema.SharedRuntime, above []layer, o options) *judgement {
 	if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
 		return nil
 	}
 	j := &judgement{
-		instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version], sources: r.sources,
-		new: !o.existing(rt.Key), above: layers, layers: layers,
+		subject: subject{
+			instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version],
+			sources: r.sources, new: !o.existing(rt.Key),
+		},
+		layers: layers{above: above, all: above},
 		result: &schema.EffectiveInstance{OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope, DesiredState: rt.Spec.DesiredState},
 	}
 	j.catalog()

@@ -203,7 +203,7 @@ func (j *judgement) artifacts() {
 		if source == nil {
 			continue // the reader refuses these
 		}
-		if d, ok := sourceAllowed(j.layers, j.key.Tenant, source); !ok {
+		if d, ok := sourceAllowed(j.all, j.key.Tenant, source); !ok {
 			j.decisions = append(j.decisions, used(d, &j.instance.Header, "spec.version", "the artifact %s of %s", name, j.version.Key))
 		}
 	}
