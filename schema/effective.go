@@ -1,8 +1,10 @@
 package schema
 
 import (
+	"cmp"
 	"encoding/json"
 	"iter"
+	"reflect"
 	"slices"
 )
 
@@ -120,22 +122,34 @@ func (e *Effective) Len() int {
 // something else is decided or becomes; in no order. Nil is an Effective with
 // nothing in it. The cost is that of the projects that are not the same value.
 func Differing(before, after *Effective) iter.Seq[Key] {
+	before, after = cmp.Or(before, &Effective{}), cmp.Or(after, &Effective{})
 	return func(yield func(Key) bool) {
-		for a, b := range Unlike(tenantsOf(before), tenantsOf(after)) {
-			for p, q := range Unlike(projectsOf(a), projectsOf(b)) {
-				for name, i := range instancesOf(p) {
-					if (i != instancesOf(q)[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) || !sameFate(p.Noncompliance(i.Key), q.Noncompliance(i.Key)) || boundsOf(p)[name] != boundsOf(q)[name]) && !yield(i.Key) {
-						return
-					}
-				}
-				for name, j := range instancesOf(q) {
-					if instancesOf(p)[name] == nil && !yield(j.Key) {
+		for a, b := range Unlike(before.Tenants, after.Tenants) {
+			a, b = cmp.Or(a, &EffectiveTenant{}), cmp.Or(b, &EffectiveTenant{})
+			for p, q := range Unlike(a.Projects, b.Projects) {
+				for _, key := range differingIn(cmp.Or(p, &EffectiveProject{}), cmp.Or(q, &EffectiveProject{})) {
+					if !yield(key) {
 						return
 					}
 				}
 			}
 		}
 	}
+}
+
+func differingIn(p, q *EffectiveProject) (keys []Key) {
+	for name, i := range p.Instances {
+		if i != q.Instances[name] || p.Bounds[name] != q.Bounds[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) ||
+			!reflect.DeepEqual(p.Noncompliance(i.Key), q.Noncompliance(i.Key)) {
+			keys = append(keys, i.Key)
+		}
+	}
+	for name, j := range q.Instances {
+		if p.Instances[name] == nil {
+			keys = append(keys, j.Key)
+		}
+	}
+	return keys
 }
 
 // Unlike are the values of two maps, by their keys, that are not the same in
@@ -153,39 +167,6 @@ func Unlike[K comparable, V any](a, b map[K]*V) iter.Seq2[*V, *V] {
 			}
 		}
 	}
-}
-
-func tenantsOf(e *Effective) map[string]*EffectiveTenant {
-	if e == nil {
-		return nil
-	}
-	return e.Tenants
-}
-
-func projectsOf(t *EffectiveTenant) map[string]*EffectiveProject {
-	if t == nil {
-		return nil
-	}
-	return t.Projects
-}
-
-func instancesOf(p *EffectiveProject) map[string]*EffectiveInstance {
-	if p == nil {
-		return nil
-	}
-	return p.Instances
-}
-
-func boundsOf(p *EffectiveProject) map[string]*Bounds {
-	if p == nil {
-		return nil
-	}
-	return p.Bounds
-}
-
-func sameFate(a, b *Noncompliance) bool {
-	return a == b || a != nil && b != nil && a.Fate == b.Fate && a.Day == b.Day && slices.Equal(a.Because, b.Because) &&
-		(a.Source == b.Source || a.Source != nil && b.Source != nil && *a.Source == *b.Source)
 }
 
 // Decisions are all that was decided, sorted by Key, then Field. It walks the
