@@ -41,9 +41,21 @@ func TestLogScripts(t *testing.T) {
 		return plan.Event{EventID: event.ID(typ, train, main, seconds), EventType: string(typ), OccurredAt: at.Add(time.Duration(seconds) * time.Second), Version: "1", CorrelationID: id, Payload: []byte(payload)}
 	}
 	records := audit.Chain(audit.Head{}, []audit.Record{
-		{OccurredAt: at, CorrelationID: "corr-1", Actor: "ada", Proof: "pull_request", Permission: "apps.instance.create", Action: "document.added", Key: train, Verdict: audit.Allowed, Rule: "project_admin", Source: "tenants/physics/projects/lhc/roles.yaml:7", Commit: main, PullRequest: 7},
-		{OccurredAt: at, CorrelationID: "corr-1", Actor: "eve\x1b[31m", Action: "document.added", Key: schema.InstanceKey("physics", "lhc", "huge"), Verdict: audit.Denied, Reason: "nobody may", Commit: main},
-		{OccurredAt: at.Add(30 * time.Minute), CorrelationID: "corr-0", Actor: "bo", Action: "document.deleted", Key: schema.InstanceKey("physics", "lhc", "old"), Verdict: audit.Allowed},
+		{
+			OccurredAt: at, CorrelationID: "corr-1",
+			Author: audit.Author{Actor: "ada", Proof: "pull_request"}, Permission: "apps.instance.create", Action: "document.added",
+			Resource: audit.Resource{Key: train},
+			Outcome:  audit.Outcome{Verdict: audit.Allowed, Rule: "project_admin", Source: "tenants/physics/projects/lhc/roles.yaml:7"},
+			Change:   audit.Change{Commit: main, PullRequest: 7},
+		},
+		{
+			OccurredAt: at, CorrelationID: "corr-1",
+			Author: audit.Author{Actor: "eve\x1b[31m"}, Action: "document.added",
+			Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", "huge")},
+			Outcome:  audit.Outcome{Verdict: audit.Denied, Reason: "nobody may"},
+			Change:   audit.Change{Commit: main},
+		},
+		{OccurredAt: at.Add(30 * time.Minute), CorrelationID: "corr-0", Author: audit.Author{Actor: "bo"}, Action: "document.deleted", Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", "old")}, Outcome: audit.Outcome{Verdict: audit.Allowed}},
 	})
 	tip, err := repo.WriteStatus(t.Context(), "", reconciler.StatusBatch{
 		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},

@@ -40,7 +40,13 @@ func TestTraceOfCommitsDecidedTogether(t *testing.T) {
 	at := time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC)
 	later := at.Add(time.Minute)
 	record := func(id, action, commit, base string, at time.Time, v audit.Verdict) audit.Record {
-		return audit.Record{OccurredAt: at, CorrelationID: id, Actor: "ada", Action: action, Key: schema.InstanceKey("physics", "lhc", "train"), Verdict: v, Commit: commit, Base: base}
+		return audit.Record{
+			OccurredAt: at, CorrelationID: id,
+			Author: audit.Author{Actor: "ada"}, Action: action,
+			Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", "train")},
+			Outcome:  audit.Outcome{Verdict: v},
+			Change:   audit.Change{Commit: commit, Base: base},
+		}
 	}
 	records := audit.Chain(audit.Head{}, []audit.Record{
 		record("corr-held", "document.added", held, base, at, audit.Held),

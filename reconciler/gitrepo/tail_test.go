@@ -59,7 +59,7 @@ func TestReadingHostileAuditTailIsBounded(t *testing.T) {
 		return logTree(t, s, "100644", id, append([][]string{names}, last...)...)
 	}
 	stray := blobOf(t, s, []byte("x"))
-	large := audit.Encode(audit.Record{Reason: strings.Repeat("x", 1<<20-1000)})
+	large := audit.Encode(audit.Record{Outcome: audit.Outcome{Reason: strings.Repeat("x", 1<<20-1000)}})
 	bad, err := s.GitInput(strings.NewReader("bad"), "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ tree, err string }{
@@ -134,7 +134,7 @@ func TestLargeAuditBatchIsSplitIntoSegments(t *testing.T) {
 	fetch(t, r)
 	records := make([]audit.Record, 10_000)
 	for i := range records {
-		records[i] = audit.Record{OccurredAt: day(9), Action: fmt.Sprint(i), Reason: strings.Repeat("x", 1000)}
+		records[i] = audit.Record{OccurredAt: day(9), Action: fmt.Sprint(i), Outcome: audit.Outcome{Reason: strings.Repeat("x", 1000)}}
 	}
 	records = audit.Chain(audit.Head{}, records)
 	head := audit.Head{Sequence: records[9999].Sequence, Hash: records[9999].Hash}
@@ -158,7 +158,7 @@ func TestLargeAuditBatchIsSplitIntoSegments(t *testing.T) {
 	require.NoError(t, err)
 
 	// A long record is valid.
-	records = audit.Chain(head, slices.Repeat([]audit.Record{{OccurredAt: day(9), Reason: strings.Repeat("x", 40<<10)}}, 1000))
+	records = audit.Chain(head, slices.Repeat([]audit.Record{{OccurredAt: day(9), Outcome: audit.Outcome{Reason: strings.Repeat("x", 40<<10)}}}, 1000))
 	head = audit.Head{Sequence: records[999].Sequence, Hash: records[999].Hash}
 	tip, err = r.WriteStatus(t.Context(), tip, reconciler.StatusBatch{Revision: reconciler.Revision{Epoch: 3, AuditSequence: head.Sequence, AuditHead: head.Hash}, Audit: records})
 	require.NoError(t, err)

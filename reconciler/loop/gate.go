@@ -220,9 +220,11 @@ func summary(s *plan.StalePlan) string {
 // staleRecord is the audit record of a held stale plan.
 func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Record {
 	return audit.Record{
-		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: actorBerth, Action: "plan.held", Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App,
-		Verdict: audit.Held, Rule: plan.CodeStale, Commit: s.Revision, PullRequest: held.Pull,
-		Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(reconciler.Short(held.Stale.Reviewed), "none"), reconciler.Short(held.Stale.Now), summary(held.Stale)),
+		OccurredAt: now, CorrelationID: s.CorrelationID,
+		Author: audit.Author{Actor: actorBerth}, Action: "plan.held",
+		Resource: audit.About(s.Key, s.App),
+		Outcome:  audit.Outcome{Verdict: audit.Held, Rule: plan.CodeStale, Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(reconciler.Short(held.Stale.Reviewed), "none"), reconciler.Short(held.Stale.Now), summary(held.Stale))},
+		Change:   audit.Change{Commit: s.Revision, PullRequest: held.Pull},
 	}
 }
 

@@ -25,10 +25,11 @@ func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d dec
 	var out []audit.Record
 	for _, v := range verdicts {
 		one := audit.Record{
-			OccurredAt: t.now(), CorrelationID: reconciler.CorrelationID(v.Commit), Actor: v.By.Name(), Proof: string(v.By.Proof), Approvers: v.By.Approvers,
-			Action: "document." + v.Document.Change, Key: v.Document.Key, File: v.Document.File,
-			OrgID: orgOf(v.Document.Key), ProjectID: projectOf(v.Document.Key), AppSlug: t.appOf(d.Desired, v.Document.Key),
-			Verdict: audit.Allowed, Commit: v.Commit, Base: base, PullRequest: v.PullRequest,
+			OccurredAt: t.now(), CorrelationID: reconciler.CorrelationID(v.Commit),
+			Author: audit.Author{Actor: v.By.Name(), Proof: string(v.By.Proof), Approvers: v.By.Approvers}, Action: "document." + v.Document.Change,
+			Resource: audit.Resource{Key: v.Document.Key, File: v.Document.File, OrgID: orgOf(v.Document.Key), ProjectID: projectOf(v.Document.Key), AppSlug: t.appOf(d.Desired, v.Document.Key)},
+			Outcome:  audit.Outcome{Verdict: audit.Allowed},
+			Change:   audit.Change{Commit: v.Commit, Base: base, PullRequest: v.PullRequest},
 		}
 		if v.Held != nil {
 			one.Verdict, one.Rule, one.Reason = audit.Held, v.Held.Reason, v.Held.Message
@@ -54,17 +55,21 @@ func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d dec
 // adoptedRecord is the audit record of an estate that is adopted unchanged.
 func adoptedRecord(commit string, documents int, now time.Time) audit.Record {
 	return audit.Record{
-		OccurredAt: now, CorrelationID: reconciler.CorrelationID(commit), Actor: actorBerth, Proof: "operator", Action: "estate.adopted",
-		Verdict: audit.Allowed, Commit: commit, Reason: fmt.Sprintf("nothing was in force: %d documents come into force as they stand", documents),
+		OccurredAt: now, CorrelationID: reconciler.CorrelationID(commit),
+		Author: audit.Author{Actor: actorBerth, Proof: "operator"}, Action: "estate.adopted",
+		Outcome: audit.Outcome{Verdict: audit.Allowed, Reason: fmt.Sprintf("nothing was in force: %d documents come into force as they stand", documents)},
+		Change:  audit.Change{Commit: commit},
 	}
 }
 
 // effectRecord is the audit record of one action on hosts.
 func effectRecord(s *plan.Status, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time) audit.Record {
 	r := audit.Record{
-		OccurredAt: now, CorrelationID: s.CorrelationID, Actor: actorBerth, Action: "runtime." + string(o.Verb), Key: s.Key,
-		OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App, Verdict: audit.Allowed, Commit: s.Revision,
-		Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member),
+		OccurredAt: now, CorrelationID: s.CorrelationID,
+		Author: audit.Author{Actor: actorBerth}, Action: "runtime." + string(o.Verb),
+		Resource: audit.About(s.Key, s.App),
+		Outcome:  audit.Outcome{Verdict: audit.Allowed, Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member)},
+		Change:   audit.Change{Commit: s.Revision},
 	}
 	if refused != nil && refused.Fate == schema.FateStopped && refused.Source != nil {
 		r.Source = positionOf(*refused.Source) // the policy is the cause, not the last commit
@@ -96,8 +101,11 @@ func fateRecords(old, next *reconciler.State, now time.Time) []audit.Record {
 			}
 		}
 		r := audit.Record{
-			OccurredAt: now, CorrelationID: reconciler.CorrelationID(next.Main), Actor: actorBerth, Action: "policy." + string(n.Fate), Key: n.Key,
-			OrgID: n.Key.Tenant, ProjectID: n.Key.ProjectID(), AppSlug: declaredApp(n.Key, next, old), Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n), Commit: next.Main,
+			OccurredAt: now, CorrelationID: reconciler.CorrelationID(next.Main),
+			Author: audit.Author{Actor: actorBerth}, Action: "policy." + string(n.Fate),
+			Resource: audit.About(n.Key, declaredApp(n.Key, next, old)),
+			Outcome:  audit.Outcome{Verdict: audit.Held, Rule: "noncompliant", Reason: fateMessage(n)},
+			Change:   audit.Change{Commit: next.Main},
 		}
 		if n.Fate == schema.FateStopped {
 			r.Verdict = audit.Allowed

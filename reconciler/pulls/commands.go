@@ -107,8 +107,11 @@ func (c *commands) permissionFor(ctx context.Context, r *request, pr reconciler.
 // auditRecord is the audit record of a command.
 func (c *commands) auditRecord(action string, s *plan.Status, r *request, v audit.Verdict, d authority.Decision) audit.Record {
 	one := audit.Record{
-		OccurredAt: c.Now(), CorrelationID: reconciler.CorrelationID(s.Revision), Actor: r.comment.Author, Proof: "remark", Permission: string(d.Permission),
-		Action: action, Key: s.Key, OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App, Verdict: v, Rule: d.Role, Reason: d.Reason, Commit: s.Revision, PullRequest: r.pull.Number,
+		OccurredAt: c.Now(), CorrelationID: reconciler.CorrelationID(s.Revision),
+		Author: audit.Author{Actor: r.comment.Author, Proof: "remark"}, Permission: string(d.Permission), Action: action,
+		Resource: audit.About(s.Key, s.App),
+		Outcome:  audit.Outcome{Verdict: v, Rule: d.Role, Reason: d.Reason},
+		Change:   audit.Change{Commit: s.Revision, PullRequest: r.pull.Number},
 	}
 	if d.Source.File != "" {
 		one.Source = fmt.Sprintf("%s:%d", d.Source.File, d.Source.Line)

@@ -78,9 +78,10 @@ func (l *auditLog) addDropped(commit string) {
 	if l.dropped == 0 {
 		return
 	}
+	why := fmt.Sprintf("%d more requests to admin paths were denied while berth/status could not be written; Berth's log names the users", l.dropped)
 	l.add(audit.Record{
-		Actor: "berth", Action: "audit.dropped", Verdict: audit.Denied, Commit: commit, OccurredAt: l.p.now().UTC(),
-		Reason: fmt.Sprintf("%d more requests to admin paths were denied while berth/status could not be written; Berth's log names the users", l.dropped),
+		OccurredAt: l.p.now().UTC(), Author: audit.Author{Actor: "berth"}, Action: "audit.dropped",
+		Outcome: audit.Outcome{Verdict: audit.Denied, Reason: why}, Change: audit.Change{Commit: commit},
 	})
 	l.dropped = 0
 }

@@ -82,7 +82,7 @@ func TestBrokenAuditChainIsReported(t *testing.T) {
 		repo := &statusRepo{}
 		w, stop := startWriter(t, repo, time.Second)
 		for _, id := range []string{"a", "b", "c"} {
-			w.Record(audit.Record{RecordID: id, Reason: "as it was"})
+			w.Record(audit.Record{RecordID: id, Outcome: audit.Outcome{Reason: "as it was"}})
 		}
 		require.NoError(t, w.Flush(t.Context()))
 		require.NoError(t, stop())
@@ -130,16 +130,16 @@ func TestExternalDenialsAreBounded(t *testing.T) {
 		repo.setDown(errors.New("remote is down"))
 		const n = 3 * maxDenials
 		for i := range n {
-			w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: fmt.Sprint("d", i)})
-			w.RecordExternal(audit.Record{Actor: "otto", Action: "api.read", Verdict: audit.Allowed, CorrelationID: fmt.Sprint("a", i)})
-			w.Record(audit.Record{Actor: "ada", Action: "document.added", Verdict: audit.Denied, CorrelationID: fmt.Sprint("c", i)})
+			w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: fmt.Sprint("d", i)})
+			w.RecordExternal(audit.Record{Author: audit.Author{Actor: "otto"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Allowed}, CorrelationID: fmt.Sprint("a", i)})
+			w.Record(audit.Record{Author: audit.Author{Actor: "ada"}, Action: "document.added", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: fmt.Sprint("c", i)})
 		}
-		w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "d0"}) // already waiting
+		w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: "d0"}) // already waiting
 		repo.setDown(nil)
 		require.NoError(t, w.Fetched(t.Context(), repo.id()))
 		require.NoError(t, w.Flush(t.Context()))
 		require.NoError(t, w.Flush(t.Context()))
-		w.RecordExternal(audit.Record{Actor: "eve", Action: "api.read", Verdict: audit.Denied, CorrelationID: "again"})
+		w.RecordExternal(audit.Record{Author: audit.Author{Actor: "eve"}, Action: "api.read", Outcome: audit.Outcome{Verdict: audit.Denied}, CorrelationID: "again"})
 		require.NoError(t, stop())
 
 		by, dropped := map[string]int{}, ""

@@ -198,7 +198,7 @@ func (m *model) decide(t *rapid.T) {
 	n := fmt.Sprint(m.decided)
 	m.w.Revise(func(r *reconciler.Revision) { r.Commit = n })
 	for range rapid.IntRange(1, 2).Draw(t, "times") { // announced twice, published once
-		m.w.Record(audit.Record{Action: "document.added", Commit: n, CorrelationID: "c"}, audit.Record{Action: "document.deleted", Commit: n})
+		m.w.Record(audit.Record{Action: "document.added", Change: audit.Change{Commit: n}, CorrelationID: "c"}, audit.Record{Action: "document.deleted", Change: audit.Change{Commit: n}})
 		m.w.Announce(NewEvent(event.EntitlementUpdated, entitled(m.decided), n, 0, "c", event.Entitlement{OrgID: "physics", ProjectID: "physics.lhc", AppSlug: entitled(m.decided).Name, Enabled: true, UpdatedBy: "ada", Revision: n}, m.now))
 	}
 }

@@ -21,7 +21,7 @@ type Head struct {
 // ID returns the hash of r without its time and its position in the chain. The same
 // decision about the same change always has the same ID.
 func (r Record) ID() string {
-	r.RecordID, r.OccurredAt, r.Sequence, r.Previous, r.Hash = "", time.Time{}, 0, "", ""
+	r.RecordID, r.OccurredAt, r.Link = "", time.Time{}, Link{}
 	sum := sha256.Sum256(encode(normal(r)))
 	return hex.EncodeToString(sum[:])[:32]
 }

@@ -18,16 +18,11 @@ var text = rapid.OneOf(rapid.String(), rapid.SampledFrom([]string{"", "a\xffb", 
 
 func record(t *rapid.T) audit.Record {
 	return audit.Record{
-		OccurredAt:    time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "at"), 5).In(time.FixedZone("", 3600)),
-		CorrelationID: text.Draw(t, "correlation"),
-		Actor:         text.Draw(t, "actor"),
-		Approvers:     rapid.SliceOfN(text, 0, 2).Draw(t, "approvers"),
-		Action:        "document.modified",
-		Key:           schema.InstanceKey("physics", "lhc", text.Draw(t, "name")),
-		Verdict:       rapid.SampledFrom([]audit.Verdict{audit.Allowed, audit.Denied}).Draw(t, "verdict"),
-		Reason:        text.Draw(t, "reason"),
-		BreakGlass:    rapid.Bool().Draw(t, "break glass"),
-		PullRequest:   rapid.IntRange(0, 9).Draw(t, "pull request"),
+		OccurredAt: time.Unix(rapid.Int64Range(-1<<40, 1<<40).Draw(t, "at"), 5).In(time.FixedZone("", 3600)), CorrelationID: text.Draw(t, "correlation"),
+		Author: audit.Author{Actor: text.Draw(t, "actor"), Approvers: rapid.SliceOfN(text, 0, 2).Draw(t, "approvers")}, Action: "document.modified",
+		Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", text.Draw(t, "name"))},
+		Outcome:  audit.Outcome{Verdict: rapid.SampledFrom([]audit.Verdict{audit.Allowed, audit.Denied}).Draw(t, "verdict"), Reason: text.Draw(t, "reason"), BreakGlass: rapid.Bool().Draw(t, "break glass")},
+		Change:   audit.Change{PullRequest: rapid.IntRange(0, 9).Draw(t, "pull request")},
 	}
 }
 
@@ -125,8 +120,11 @@ func TestChainDetectsManipulation(t *testing.T) {
 // The test flips every byte of a chain, not a sample.
 func TestEachFlippedByteIsDetected(t *testing.T) {
 	r := audit.Record{
-		OccurredAt: time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC), Actor: "ada", Action: "document.added",
-		Key: schema.InstanceKey("physics", "lhc", "train"), Verdict: audit.Allowed, Approvers: []string{"bo"}, Commit: "c0ffee",
+		OccurredAt: time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC),
+		Author:     audit.Author{Actor: "ada", Approvers: []string{"bo"}}, Action: "document.added",
+		Resource: audit.Resource{Key: schema.InstanceKey("physics", "lhc", "train")},
+		Outcome:  audit.Outcome{Verdict: audit.Allowed},
+		Change:   audit.Change{Commit: "c0ffee"},
 	}
 	records := audit.Chain(audit.Head{}, []audit.Record{r, r, r})
 	head := audit.Head{Sequence: 3, Hash: records[2].Hash}
@@ -177,7 +175,7 @@ func TestBrokenRecordIsNamed(t *testing.T) {
 
 // The same decision has the same record ID; another decision has another.
 func TestRecordIDIdentifiesDecision(t *testing.T) {
-	a := audit.Record{OccurredAt: time.Unix(1, 0), Actor: "ada", Action: "document.added", Commit: "c1"}
+	a := audit.Record{OccurredAt: time.Unix(1, 0), Author: audit.Author{Actor: "ada"}, Action: "document.added", Change: audit.Change{Commit: "c1"}}
 	again := a
 	again.OccurredAt = time.Unix(99, 0)
 	require.Equal(t, a.ID(), again.ID())

@@ -215,9 +215,11 @@ func bound(b *schema.RoleBinding, login string) bool {
 // recorded is refused.
 func (a *API) audit(c *call, d authority.Decision) *failure {
 	r := audit.Record{
-		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation, Actor: c.who.name, Proof: string(c.who.actor.Proof),
-		Permission: string(c.route.permission), Action: "api.read", Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key())), Verdict: audit.Denied, Rule: d.Role,
-		Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass, Commit: c.view.Main, Base: c.view.InForce,
+		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation,
+		Author: audit.Author{Actor: c.who.name, Proof: string(c.who.actor.Proof)}, Permission: string(c.route.permission), Action: "api.read",
+		Resource: audit.Resource{Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key()))},
+		Outcome:  audit.Outcome{Verdict: audit.Denied, Rule: d.Role, Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass},
+		Change:   audit.Change{Commit: c.view.Main, Base: c.view.InForce},
 	}
 	if c.project != "" {
 		r.ProjectID = c.tenant + "." + c.project

@@ -93,7 +93,7 @@ func TestBreakGlassRecordsAreKept(t *testing.T) {
 	c.Repository.Directory = filepath.Join(t.TempDir(), "cache")
 	log := slog.New(slog.DiscardHandler)
 	record := func(id string) audit.Record {
-		return audit.Record{RecordID: id, Actor: "otto", Verdict: audit.Allowed, Reason: "incident <7>"}
+		return audit.Record{RecordID: id, Author: audit.Author{Actor: "otto"}, Outcome: audit.Outcome{Verdict: audit.Allowed, Reason: "incident <7>"}}
 	}
 	ids := func(g *breakGlassLog) (out []string) {
 		for _, r := range g.Records() {
