@@ -49,17 +49,6 @@ const (
 	maxFile    = 120
 )
 
-// Ack acknowledges, other than by a commit, a blocked deletion. It counts by the
-// permissions of its author.
-type Ack struct {
-	By     authority.Actor
-	Digest string // of exactly the blocked documents, as they are in force
-}
-
-func (a Ack) subject(commit string, pullRequest int) subject {
-	return subject{Actor: a.By, commit: commit, pullRequest: pullRequest, acks: []string{a.Digest}}
-}
-
 var asksAck = regexp.MustCompile(AckTrailer + `: ([0-9a-f]{16})$`)
 
 // AckOf returns the digest whose acknowledgement releases a blocked deletion; "" if

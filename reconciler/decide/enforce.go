@@ -15,19 +15,6 @@ import (
 // or the documents in force no longer load. They stay in force.
 var ErrFrozen = errors.New("not taken over")
 
-// change is the input of enforce.
-type change struct {
-	main, previous schema.Snapshot // previous nil: nothing was in force
-	permitted      map[string]string
-	commit         string
-	authored       map[string]subject
-	acks           []subject
-	today          string
-	trust          bool            // no permission is asked for
-	waits          map[string]bool // unauthorized paths that trust does not cover, unless they are authored
-	acked          bool            // deletions of the authored paths are acknowledged
-}
-
 // forced is a tree in force, evaluated.
 type forced struct {
 	*estate.Force
@@ -39,23 +26,12 @@ type forced struct {
 
 // enforce decides which part of main comes into force over previous.
 func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
-	previous := in.previous
-	if previous == nil {
-		previous = estate.Files(nil)
-	}
-	before, err := d.o.Loader.Load(ctx, previous)
+	g, err := d.compare(ctx, in)
 	if err != nil {
-		return nil, fmt.Errorf("the tree in force: %w", err)
-	}
-	main, err := d.o.Loader.LoadOver(ctx, in.main, before)
-	if err != nil {
-		return nil, fmt.Errorf("the new tree: %w", err)
-	}
-	g := &guard{d: d, before: before, main: main, change: in}
-	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, estate.ErrUnreadable) {
 		return nil, err
 	}
-	g.look()
+	g.judge()
+	before, main := g.before, g.main
 	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes,
 		d.refuse(before.Desired, in.today), upgrades(before.Desired), always(renamedInstances(before.Desired, main.Desired)), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
@@ -67,15 +43,6 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 		return nil, err
 	}
 	return &forced{Force: f, guard: g, before: before.Desired, effective: d.Evaluate(f.Result.Desired, before.Desired, in.today), permitted: g.waiting(f)}, nil
-}
-
-// loadAt loads the tree of a commit.
-func (d *Decider) loadAt(ctx context.Context, repo Repo, commit string) (*estate.Result, error) {
-	tree, err := repo.Snapshot(ctx, commit)
-	if err != nil {
-		return nil, err
-	}
-	return d.o.Loader.Load(ctx, tree)
 }
 
 // verdicts are the outcomes for the documents that the step touched, and for those
@@ -120,13 +87,96 @@ func (g *guard) documents() []plan.DocumentChange {
 	return docs
 }
 
-// verb returns the verb for the change of a path.
-func verb(c schema.PathChange) string {
-	switch "" {
-	case c.From:
-		return "added"
-	case c.To:
-		return "deleted"
+// judge fills the second group of fields.
+func (g *guard) judge() {
+	g.vetoes, g.decisions, g.unpermitted = map[string]estate.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
+	g.moves = movesOf(g.changes, g.before, g.main)
+	g.authorise()
+	g.protect()
+	for _, rule := range g.d.o.Rules {
+		for _, d := range rule(g.before.Desired, g.main.Desired) {
+			if d.Severity == schema.SeverityError {
+				g.refuse(d, schema.HeldDenied)
+			} else {
+				g.found = append(g.found, d)
+			}
+		}
 	}
-	return "modified"
+	g.holdMoves()
+	g.blockDeletions()
+}
+
+// waiting are the paths that are permitted and held, as in Standing. In a part that
+// cannot be read they stay as they were.
+func (g *guard) waiting(f *estate.Force) map[string]string {
+	out := map[string]string{}
+	for _, c := range g.changes {
+		was, waited := g.permitted[c.Path]
+		switch _, held := f.Replace[c.Path]; {
+		case !held:
+		case !g.unpermitted[c.Path]:
+			out[c.Path] = c.To
+		case waited: // an unpermitted change over it takes nothing away
+			out[c.Path] = was
+		}
+	}
+	for path, blob := range f.Replace {
+		if touches(g.changes, path) {
+			continue
+		}
+		if h := g.before.Desired.Header(g.before.Key(path)); h != nil && blob == "" {
+			out[path] = h.Blob // it was in force, and gave way
+		}
+	}
+	for path, blob := range g.permitted {
+		if unread(f, path) {
+			out[path] = blob
+		}
+	}
+	if blob := g.keptPause(); blob != "" {
+		out[pauseFile] = blob
+	}
+	return out
+}
+
+// keptPause returns the blob of a permitted pause that never came into force because
+// it is unreadable, and that was deleted without permission; or "".
+func (g *guard) keptPause() string {
+	blob := g.permitted[pauseFile]
+	who, touched := g.author(pauseFile)
+	switch {
+	case blob == "" || touches(g.changes, pauseFile) || g.trust && touched:
+		return ""
+	case !touched:
+		return blob
+	}
+	gone := schema.PathChange{Path: pauseFile, From: blob}
+	key := schema.Key{Kind: schema.KindPause, Name: "pause"}
+	if _, denied := denial(g.d.decisions(who, g.before.Desired, g.main.Desired, key, gone)); denied {
+		return blob
+	}
+	return ""
+}
+
+// authorise decides the permissions for each changed path. A path that was permitted
+// before and has the same content stays permitted. A difference that no step touched
+// is unauthorized.
+func (g *guard) authorise() {
+	for _, c := range g.changes {
+		who, touched := g.author(c.Path)
+		blob, waited := g.permitted[c.Path]
+		switch {
+		case waited && blob == c.To:
+		case g.trust && (touched || !g.waits[c.Path]):
+		case touched:
+			g.decisions[c.Path] = g.decide(who, c)
+			if why, denied := denial(g.decisions[c.Path]); denied {
+				g.unpermitted[c.Path] = true
+				g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised, "%s", why)
+			}
+		default:
+			g.unpermitted[c.Path] = true
+			g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
+		}
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/estate"
@@ -129,4 +130,46 @@ func administered(d *schema.Desired, tenant string) bool {
 	}
 	t := d.Tenants[tenant]
 	return t == nil || t.Tenant == nil || authority.Administers(t.Roles)
+}
+
+// partialMoves returns an error for each document that a change deletes in one
+// tenant and creates with the same uid in another, if only one half of that comes
+// into force. Lost documents come first.
+func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced) []schema.Diagnostic {
+	created := map[identity][]schema.PathChange{} // without a tree
+	for _, c := range touched {
+		if id, ok := identityOf(head.Main.HeaderAt(c.Path)); ok && c.From == "" {
+			id.tree = ""
+			created[id] = append(created[id], c)
+		}
+	}
+	var lost, doubled []schema.Diagnostic
+	for _, c := range touched {
+		id, ok := identityOf(base.HeaderAt(c.Path))
+		if !ok || c.To != "" {
+			continue
+		}
+		from := base.Key(c.Path)
+		id.tree = ""
+		for _, n := range created[id] {
+			to := head.Main.Key(n.Path)
+			_, kept := head.Replace[c.Path]
+			_, missing := head.Replace[n.Path]
+			switch {
+			case tree(from) == tree(to) || kept == missing:
+			case missing:
+				lost = append(lost, partialMove(n.Path, fmt.Sprintf("deletes %s and does not create %s", from, to), head))
+			default:
+				doubled = append(doubled, partialMove(c.Path, fmt.Sprintf("creates %s and does not delete %s", to, from), head))
+			}
+		}
+	}
+	return append(lost, doubled...)
+}
+
+func partialMove(file, what string, head *forced) schema.Diagnostic {
+	if i := slices.IndexFunc(head.Held, func(h schema.Held) bool { return h.File == file }); i >= 0 {
+		what += ": " + head.Held[i].Message
+	}
+	return schema.Diagnostic{Severity: schema.SeverityError, Code: plan.CodePartialMove, File: file, Line: 1, Column: 1, Message: what}
 }

@@ -2,6 +2,8 @@ package decide
 
 import (
 	"cmp"
+	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"slices"
@@ -15,6 +17,19 @@ import (
 // CodeAuthority is the code of the finding that the author of a change lacks a
 // permission.
 const CodeAuthority = "authority.denied"
+
+// change is the input of enforce.
+type change struct {
+	main, previous schema.Snapshot // previous nil: nothing was in force
+	permitted      map[string]string
+	commit         string
+	authored       map[string]subject
+	acks           []subject
+	today          string
+	trust          bool            // no permission is asked for
+	waits          map[string]bool // unauthorized paths that trust does not cover, unless they are authored
+	acked          bool            // deletions of the authored paths are acknowledged
+}
 
 // guard judges a change as a whole, before any of it comes into force.
 type guard struct {
@@ -30,47 +45,24 @@ type guard struct {
 	unpermitted map[string]bool                 // paths whose change nobody with the permission made
 }
 
-// look fills the second group of fields.
-func (g *guard) look() {
-	g.vetoes, g.decisions, g.unpermitted = map[string]estate.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
-	g.moves = movesOf(g.changes, g.before, g.main)
-	g.authorise()
-	g.protect()
-	for _, rule := range g.d.o.Rules {
-		for _, d := range rule(g.before.Desired, g.main.Desired) {
-			if d.Severity == schema.SeverityError {
-				g.refuse(d, schema.HeldDenied)
-			} else {
-				g.found = append(g.found, d)
-			}
-		}
+// compare loads both trees of a change. It does not judge the difference.
+func (d *Decider) compare(ctx context.Context, in change) (*guard, error) {
+	previous := in.previous
+	if previous == nil {
+		previous = estate.Files(nil)
 	}
-	g.holdMoves()
-	g.blockDeletions()
-}
-
-// authorise decides the permissions for each changed path. A path that was permitted
-// before and has the same content stays permitted. A difference that no step touched
-// is unauthorized.
-func (g *guard) authorise() {
-	for _, c := range g.changes {
-		who, touched := g.author(c.Path)
-		blob, waited := g.permitted[c.Path]
-		switch {
-		case waited && blob == c.To:
-		case g.trust && (touched || !g.waits[c.Path]):
-		case touched:
-			ds := g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
-			g.decisions[c.Path] = ds
-			if why, denied := denial(ds); denied {
-				g.unpermitted[c.Path] = true
-				g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised, "%s", why)
-			}
-		default:
-			g.unpermitted[c.Path] = true
-			g.refusePath(c.Path, CodeAuthority, schema.HeldUnauthorised, "no user with the permission is known to have changed it; a user with the permission changes it again or comments /berth apply with the commit that changed it; a revert needs no permission")
-		}
+	g := &guard{d: d, change: in}
+	var err error
+	if g.before, err = d.o.Loader.Load(ctx, previous); err != nil {
+		return nil, fmt.Errorf("the tree in force: %w", err)
 	}
+	if g.main, err = d.o.Loader.LoadOver(ctx, in.main, g.before); err != nil {
+		return nil, fmt.Errorf("the new tree: %w", err)
+	}
+	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, estate.ErrUnreadable) {
+		return nil, err
+	}
+	return g, nil
 }
 
 // refuse vetoes a changed path.
@@ -86,6 +78,11 @@ func (g *guard) refuse(d schema.Diagnostic, reason string) {
 
 func (g *guard) refusePath(path, code, reason, format string, args ...any) {
 	g.refuse(schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: path, Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)}, reason)
+}
+
+// decide returns the decisions about the change of one path.
+func (g *guard) decide(who subject, c schema.PathChange) []authority.Decision {
+	return g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
 }
 
 // key is the present or former key of a changed path; zero for no document.
@@ -116,37 +113,10 @@ func above(path string) iter.Seq[string] {
 	}
 }
 
-// waiting are the paths that are permitted and held, as in Standing. In a part that
-// cannot be read they stay as they were.
-func (g *guard) waiting(f *estate.Force) map[string]string {
-	out := map[string]string{}
-	for _, c := range g.changes {
-		was, waited := g.permitted[c.Path]
-		switch _, held := f.Replace[c.Path]; {
-		case !held:
-		case !g.unpermitted[c.Path]:
-			out[c.Path] = c.To
-		case waited: // an unpermitted change over it takes nothing away
-			out[c.Path] = was
-		}
-	}
-	for path, blob := range f.Replace {
-		if touches(g.changes, path) {
-			continue
-		}
-		if h := g.before.Desired.Header(g.before.Key(path)); h != nil && blob == "" {
-			out[path] = h.Blob // it was in force, and gave way
-		}
-	}
-	for path, blob := range g.permitted {
-		if unread(f, path) {
-			out[path] = blob
-		}
-	}
-	if blob := g.keptPause(); blob != "" {
-		out[pauseFile] = blob
-	}
-	return out
+// touches returns true if a change touches a file. changes is sorted by path.
+func touches(changes []schema.PathChange, file string) bool {
+	_, ok := slices.BinarySearchFunc(changes, file, func(c schema.PathChange, path string) int { return strings.Compare(c.Path, path) })
+	return ok
 }
 
 // unread returns true if a path is in an unreadable part.
@@ -157,10 +127,4 @@ func unread(f *estate.Force, path string) bool {
 		}
 	}
 	return false
-}
-
-// touches returns true if a change touches a file. changes is sorted by path.
-func touches(changes []schema.PathChange, file string) bool {
-	_, ok := slices.BinarySearchFunc(changes, file, func(c schema.PathChange, path string) int { return strings.Compare(c.Path, path) })
-	return ok
 }

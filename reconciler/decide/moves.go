@@ -148,48 +148,6 @@ func instancesLost(d, other *schema.Desired) []*schema.Instance {
 	return out
 }
 
-// partialMoves returns an error for each document that a change deletes in one
-// tenant and creates with the same uid in another, if only one half of that comes
-// into force. Lost documents come first.
-func partialMoves(touched []schema.PathChange, base *estate.Result, head *forced) []schema.Diagnostic {
-	created := map[identity][]schema.PathChange{} // without a tree
-	for _, c := range touched {
-		if id, ok := identityOf(head.Main.HeaderAt(c.Path)); ok && c.From == "" {
-			id.tree = ""
-			created[id] = append(created[id], c)
-		}
-	}
-	var lost, doubled []schema.Diagnostic
-	for _, c := range touched {
-		id, ok := identityOf(base.HeaderAt(c.Path))
-		if !ok || c.To != "" {
-			continue
-		}
-		from := base.Key(c.Path)
-		id.tree = ""
-		for _, n := range created[id] {
-			to := head.Main.Key(n.Path)
-			_, kept := head.Replace[c.Path]
-			_, missing := head.Replace[n.Path]
-			switch {
-			case tree(from) == tree(to) || kept == missing:
-			case missing:
-				lost = append(lost, partialMove(n.Path, fmt.Sprintf("deletes %s and does not create %s", from, to), head))
-			default:
-				doubled = append(doubled, partialMove(c.Path, fmt.Sprintf("creates %s and does not delete %s", to, from), head))
-			}
-		}
-	}
-	return append(lost, doubled...)
-}
-
-func partialMove(file, what string, head *forced) schema.Diagnostic {
-	if i := slices.IndexFunc(head.Held, func(h schema.Held) bool { return h.File == file }); i >= 0 {
-		what += ": " + head.Held[i].Message
-	}
-	return schema.Diagnostic{Severity: schema.SeverityError, Code: plan.CodePartialMove, File: file, Line: 1, Column: 1, Message: what}
-}
-
 // documents returns the change of each document that a change touches, sorted by file.
 // Other files are left out.
 func documents(touched []schema.PathChange, base, head *estate.Result) []plan.DocumentChange {
@@ -213,4 +171,15 @@ func documents(touched []schema.PathChange, base, head *estate.Result) []plan.Do
 	}
 	slices.SortFunc(out, func(a, b plan.DocumentChange) int { return cmp.Compare(a.File, b.File) })
 	return out
+}
+
+// verb returns the verb for the change of a path.
+func verb(c schema.PathChange) string {
+	switch "" {
+	case c.From:
+		return "added"
+	case c.To:
+		return "deleted"
+	}
+	return "modified"
 }

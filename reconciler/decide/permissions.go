@@ -2,7 +2,6 @@ package decide
 
 import (
 	"cmp"
-	"context"
 	"strings"
 	"time"
 
@@ -10,30 +9,6 @@ import (
 	"berth/schema/authority"
 	"berth/schema/signature"
 )
-
-// subject is the author of a change, and the users whose commands count for it.
-type subject struct {
-	authority.Actor
-	signer      *signature.Signer // of the commit, if Actor proves nobody; nil: unknown
-	commit      string
-	pullRequest int
-	acks        []string   // digests of deletions
-	applies     *applicant // user whose command authorizes the change; nil: no command
-}
-
-// in is the actor where a permission is needed: a signing key counts only in the
-// scope that names it.
-func (s subject) in(scope authority.Scope) authority.Actor {
-	if s.signer == nil || s.Proof != authority.ProofNone {
-		return s.Actor
-	}
-	a, err := s.signer.Actor(scope)
-	if err != nil {
-		return s.Actor
-	}
-	a.BreakGlass = s.BreakGlass
-	return a
-}
 
 // rules are the rules of the estate in force before a change.
 func (d *Decider) rules(base *schema.Desired) authority.Rules {
@@ -111,35 +86,6 @@ func (d *Decider) Agrees(inForce *schema.Desired, author, login string, n author
 	}
 	actor := authority.Actor{Login: author, Approvers: []string{login}, Proof: authority.ProofPullRequest}
 	return authority.Decide(d.rules(inForce), actor, []authority.Need{n})[0]
-}
-
-// Needed decides for each permission that the change from one commit to another
-// needs, by the rules of the former; empty if no authority is configured.
-func (d *Decider) Needed(ctx context.Context, repo Repo, from, to string, by authority.Actor) ([]authority.Decision, error) {
-	if d.o.Authority == nil {
-		return nil, nil
-	}
-	touched, err := repo.Diff(ctx, from, to)
-	if err != nil {
-		return nil, err
-	}
-	before, err := d.loadAt(ctx, repo, from)
-	if err != nil {
-		return nil, err
-	}
-	main, err := d.loadAt(ctx, repo, to)
-	if err != nil {
-		return nil, err
-	}
-	var out []authority.Decision
-	for _, c := range touched {
-		key := main.Key(c.Path)
-		if key.IsZero() {
-			key = before.Key(c.Path)
-		}
-		out = append(out, d.decisions(subject{Actor: by}, before.Desired, main.Desired, key, c)...)
-	}
-	return out, nil
 }
 
 // signer is the signer of a commit, by the keys in force before it and until the end

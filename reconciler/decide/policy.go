@@ -50,21 +50,25 @@ const CodeBase = "base."
 // underBase are the findings by the policies in force before, about the documents
 // declared now. New tenants and projects had no policy.
 func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.TenantEstate, today string) []schema.Diagnostic {
-	if was == nil || maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy && sameEntitlements(t, was) {
+	if was == nil {
 		return nil
 	}
+	same := maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy
 	p, under := *platform, *t
 	p.Policies, under.Policy = before.Policies, was.Policy
 	under.Projects = make(map[string]*schema.ProjectEstate, len(t.Projects))
 	for name, now := range t.Projects {
 		under.Projects[name] = now
-		if old := was.Projects[name]; old != nil && !maps.Equal(old.Entitlements, now.Entitlements) {
+		if old := was.Projects[name]; old != nil && old != now && !maps.Equal(old.Entitlements, now.Entitlements) {
 			q := *now
 			q.Entitlements = map[string]*schema.Entitlement{}
 			maps.Copy(q.Entitlements, now.Entitlements)
 			maps.Copy(q.Entitlements, old.Entitlements)
-			under.Projects[name] = &q
+			under.Projects[name], same = &q, false
 		}
+	}
+	if same {
+		return nil
 	}
 	var out []schema.Diagnostic
 	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return has(was, k) }), policy.At(today))
@@ -77,15 +81,6 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 		out = append(out, f)
 	}
 	return out
-}
-
-func sameEntitlements(t, was *schema.TenantEstate) bool {
-	for n, p := range t.Projects {
-		if old := was.Projects[n]; old != nil && old != p && !maps.Equal(old.Entitlements, p.Entitlements) {
-			return false
-		}
-	}
-	return true
 }
 
 // always is a check whose findings do not depend on what is in force.

@@ -10,39 +10,12 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/authority"
 	"berth/schema/estate"
 	"berth/schema/policy"
 )
 
 // CodeFrozen is the code of the finding that a merge would freeze the sync.
 const CodeFrozen = "estate.frozen"
-
-// Repo is the part of a repository that a proposal needs.
-type Repo interface {
-	Snapshot(ctx context.Context, commit string) (schema.Snapshot, error)
-	Diff(ctx context.Context, from, to string) ([]schema.PathChange, error)
-	Merge(ctx context.Context, base, head string) (tree string, conflicts []string, err error)
-}
-
-// Input is a proposed change.
-type Input struct {
-	Repo      Repo
-	Base      string            // commit of main that the change is merged into
-	InForce   string            // commit of berth/in-force; "": what of Base would come into force
-	Permitted map[string]string // of InForce, as in Standing
-	Head      string            // commit; "" for Change without one
-	By        *authority.Actor  // author; nil: no permission is asked for
-	Acks      []string          // digests of deletions that the head acknowledges
-	Said      []Ack             // acknowledgements by comments
-	Acked     bool              // deletions of the change are acknowledged elsewhere
-	Today     string            // UTC day, such as 2026-01-31
-	Memory    *plan.Memory
-	Rules     func(backend string) plan.Rules // nil: impacts are not known
-	// Seen returns findings about the change that depend on observations. They hold no
-	// change. nil: no such findings.
-	Seen func(before, after *schema.Desired) []schema.Diagnostic
-}
 
 // Proposal returns the effect of merging Head into Base: it merges the two without a
 // work tree, decides the result as Commit would, and plans the units that differ.
@@ -122,28 +95,6 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 	return plan.Propose(out), nil
 }
 
-// change is the proposed change over its base.
-func (in *Input) change(base *forced, tree schema.Snapshot, touched []schema.PathChange, trust bool) change {
-	by := subject{commit: in.Head, acks: in.Acks}
-	if in.By != nil {
-		by.Actor = *in.By
-	}
-	next := change{
-		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
-		commit: in.Head, authored: map[string]subject{}, acks: []subject{by}, acked: in.Acked,
-	}
-	if trust {
-		next.trust, next.waits = true, base.guard.unpermitted
-	}
-	for _, c := range touched {
-		next.authored[c.Path] = by
-	}
-	for _, a := range in.Said {
-		next.acks = append(next.acks, a.subject(in.Head, 0))
-	}
-	return next
-}
-
 // Conflicting is the proposal of a change that does not apply to Base, with findings
 // that state the reason. Nothing is planned.
 func Conflicting(in Input, why []schema.Diagnostic) plan.Proposal {
@@ -171,11 +122,6 @@ func (in *Input) incomplete(touched []schema.PathChange, trees ...*estate.Result
 	return nil
 }
 
-// proposal returns an empty proposal.
-func (in *Input) proposal() plan.ProposeInput {
-	return plan.ProposeInput{Base: in.Base, Head: in.Head, Memory: in.Memory, Rules: in.Rules, Diagnostics: []schema.Diagnostic{}, Documents: []plan.DocumentChange{}}
-}
-
 // base is the state in force before the change. Its Main is Base with all its errors.
 // Permissions come from Permitted alone, also if no permission is asked for: an
 // unauthorized change does not come into force with another change.
@@ -191,4 +137,26 @@ func (d *Decider) base(ctx context.Context, in Input) (*forced, error) {
 		}
 	}
 	return d.enforce(ctx, c)
+}
+
+// change is the proposed change over its base.
+func (in *Input) change(base *forced, tree schema.Snapshot, touched []schema.PathChange, trust bool) change {
+	by := subject{commit: in.Head, acks: in.Acks}
+	if in.By != nil {
+		by.Actor = *in.By
+	}
+	next := change{
+		main: tree, previous: base.Snapshot, permitted: base.permitted, today: in.Today,
+		commit: in.Head, authored: map[string]subject{}, acks: []subject{by}, acked: in.Acked,
+	}
+	if trust {
+		next.trust, next.waits = true, base.guard.unpermitted
+	}
+	for _, c := range touched {
+		next.authored[c.Path] = by
+	}
+	for _, a := range in.CommentAcks {
+		next.acks = append(next.acks, a.subject(in.Head, 0))
+	}
+	return next
 }

@@ -64,7 +64,7 @@ func (w *world) offered(name string) {
 	w.t.Helper()
 	w.eventually("plan of "+name+" recorded as posted", func() bool {
 		v := w.stale(name)
-		return v != nil && v.Offer != nil && v.Offer.Digest == v.Stale.Now
+		return v != nil && v.Posted != nil && v.Posted.Digest == v.Stale.Now
 	})
 }
 
@@ -163,7 +163,7 @@ func TestCommandBeforeThePlanDoesNotConfirmIt(t *testing.T) {
 	hush.deaf.Store(true)
 	d = w.start(func(o *loop.Options) { o.Forge = hush })
 	w.eventually("planned again", func() bool { v := w.stale("train"); return v != nil && v.Stale.Now != was })
-	require.Nil(t, w.stale("train").Offer, "the new plan is not posted yet")
+	require.Nil(t, w.stale("train").Posted, "the new plan is not posted yet")
 	early := w.forge.say(1, "ada", "/berth apply "+commit)
 	hush.deaf.Store(false)
 	w.eventually("commands read", func() bool { return hush.heard.Load() > 1 })

@@ -14,7 +14,7 @@ import (
 func (v unitView) makeStatus() plan.Status {
 	s := *v.prev
 	s.APIVersion, s.Kind = schema.APIVersion, "InstanceStatus"
-	s.Attempt, s.Retry, s.Review = v.attempt, v.retry, v.review.Offered(v.prev.Review)
+	s.Attempt, s.Retry, s.Review = v.attempt, v.retry, v.review.WithPosted(v.prev.Review)
 	if v.want != nil {
 		s.UID, s.App, s.RuntimeBackend = v.want.UID, v.want.App, v.want.RuntimeBackend
 		s.OperatingMode, s.ControlPlaneScope = v.want.OperatingMode, v.want.ControlPlaneScope

@@ -9,9 +9,9 @@ type UnitReview struct {
 	Pull int `json:"pull,omitempty"` // pull request of the review to compare with; 0: unknown
 	// Stale is why the unit is held; nil if it is not.
 	Stale *StalePlan `json:"stale,omitempty"`
-	// Offer is the plan that the comment showed for Stale; nil if none was shown
+	// Posted is the plan that the comment showed for Stale; nil if none was shown
 	// yet.
-	Offer *Offer `json:"offer,omitempty"`
+	Posted *PostedPlan `json:"offer,omitempty"`
 	// Meant is the digest of a plan that By, a login, approved without a review.
 	Meant string `json:"meant,omitempty"`
 	By    string `json:"by,omitempty"`
@@ -20,19 +20,19 @@ type UnitReview struct {
 	Stopped bool `json:"stopped,omitempty"`
 }
 
-// Offer is the plan of a held unit as a comment shows it. Only a command given
+// PostedPlan is the plan of a held unit as a comment shows it. Only a command given
 // after that approves it.
-type Offer struct {
+type PostedPlan struct {
 	Digest string    `json:"digest"`
-	Told   time.Time `json:"told"` // time when the comment was posted
+	At     time.Time `json:"told"` // time when the comment was posted
 }
 
-// Offered returns u with the offer of before, if both are for the same plan.
-func (u *UnitReview) Offered(before *UnitReview) *UnitReview {
-	if u == nil || u.Offer != nil || u.Stale == nil || before == nil || before.Offer == nil || before.Offer.Digest != u.Stale.Now {
+// WithPosted returns u with the posted plan of before, if both are for the same plan.
+func (u *UnitReview) WithPosted(before *UnitReview) *UnitReview {
+	if u == nil || u.Posted != nil || u.Stale == nil || before == nil || before.Posted == nil || before.Posted.Digest != u.Stale.Now {
 		return u
 	}
 	next := *u
-	next.Offer = before.Offer
+	next.Posted = before.Posted
 	return &next
 }

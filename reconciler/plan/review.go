@@ -58,7 +58,7 @@ type Review struct {
 type ApplyShown struct {
 	Commit string    `json:"commit"` // commit of main
 	Digest string    `json:"digest"` // of the documents that come into force, and of their effect
-	Told   time.Time `json:"told"`   // time when it was posted
+	At     time.Time `json:"told"`   // time when it was posted
 }
 
 // Shown is one result on a pull request. The zero value was never shown.

@@ -240,7 +240,7 @@ func (a *Authors) addAcks(ctx context.Context, h *History, i int, s *decide.Step
 	for _, n := range numbers {
 		acks, wrong := a.o.Acks(ctx, n)
 		err = cmp.Or(err, wrong)
-		s.Said = append(s.Said, acks...)
+		s.CommentAcks = append(s.CommentAcks, acks...)
 	}
 	if ctx.Err() != nil {
 		return err

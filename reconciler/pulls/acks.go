@@ -77,7 +77,7 @@ func (a *Acknowledgements) AddAcks(ctx context.Context, steps []decide.Step, wai
 		for _, f := range found {
 			counted = append(counted, Acked{f.id, one.Commit, f.Digest})
 		}
-		last.Said = append(last.Said, acksOf(found)...)
+		last.CommentAcks = append(last.CommentAcks, acksOf(found)...)
 	}
 	return counted, nil
 }

@@ -141,7 +141,7 @@ func (c *commands) applyDocuments(ctx context.Context, r *request, o origin) (ou
 		out.answer.Kind, out.answer.Proposal, out.answer.Left = plan.AnswerRepeat, &got.Proposal, leftOf(got)
 		out.record = true
 		out.answered = func() {
-			c.reviews.showApply(r.pull.Number, plan.ApplyShown{Commit: o.commit.ID, Digest: got.Digest, Told: c.Now()})
+			c.reviews.showApply(r.pull.Number, plan.ApplyShown{Commit: o.commit.ID, Digest: got.Digest, At: c.Now()})
 		}
 		return out, nil
 	}
@@ -217,7 +217,7 @@ func (c *commands) approvePlans(ctx context.Context, r *request, o origin, units
 		return outcome{wait: true}, nil // until the plan is posted nobody can have read it
 	}
 	approved, no, err := c.changeUnits(ctx, r, o.pull, units, "plan.meant", func(was, now *plan.Status) (string, bool) {
-		if postedPlan(was).Told.After(r.comment.When) {
+		if postedPlan(was).At.After(r.comment.When) {
 			return fmt.Sprintf("the plan of %s was posted after this command; read it, then repeat the command", was.Key), false
 		}
 		if now.Revision != was.Revision || now.Review == nil || now.Review.Stale == nil || now.Review.Stale.Now != was.Review.Stale.Now {

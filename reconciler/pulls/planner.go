@@ -256,7 +256,7 @@ func (p *Planner) proposal(ctx context.Context, pull *openPull, b basis, in *dec
 	if len(found) == 0 {
 		return out, mends, nil
 	}
-	in.Said = acksOf(found)
+	in.CommentAcks = acksOf(found)
 	return p.withoutAcks(ctx, pull, b, in)
 }
 

@@ -117,7 +117,7 @@ func (r *Reporter) notePosted(posted plan.Rollout) {
 				return false // the unit has another plan by now, which is posted next
 			}
 			review := *s.Review
-			review.Offer, s.Review = &plan.Offer{Digest: u.Stale.Now, Told: now}, &review
+			review.Posted, s.Review = &plan.PostedPlan{Digest: u.Stale.Now, At: now}, &review
 			recorded = true
 			return true
 		})
@@ -128,8 +128,8 @@ func (r *Reporter) notePosted(posted plan.Rollout) {
 }
 
 // postedPlan is the posted stale plan of a unit; nil: not posted yet.
-func postedPlan(s *plan.Status) *plan.Offer {
-	if o := s.Review.Offer; o != nil && o.Digest == s.Review.Stale.Now {
+func postedPlan(s *plan.Status) *plan.PostedPlan {
+	if o := s.Review.Posted; o != nil && o.Digest == s.Review.Stale.Now {
 		return o
 	}
 	return nil

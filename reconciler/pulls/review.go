@@ -155,9 +155,9 @@ func headsOf(v *plan.Review) []string {
 func (r reviews) applyShown(commit, digest string, before time.Time) (shown, since bool) {
 	for _, v := range r.Reviews() {
 		for _, a := range v.Applies {
-			if a.Commit == commit && a.Digest == digest && r.now().Sub(a.Told) <= applyKept {
-				shown = shown || !a.Told.After(before)
-				since = since || a.Told.After(before)
+			if a.Commit == commit && a.Digest == digest && r.now().Sub(a.At) <= applyKept {
+				shown = shown || !a.At.After(before)
+				since = since || a.At.After(before)
 			}
 		}
 	}
@@ -172,11 +172,11 @@ func (r reviews) showApply(pull int, a plan.ApplyShown) {
 		if v != nil {
 			next = *v
 		}
-		next.Applies = append(recentApplies(next.Applies, a.Told, a.Commit), a)
+		next.Applies = append(recentApplies(next.Applies, a.At, a.Commit), a)
 		return &next
 	})
 	for n, v := range r.Reviews() {
-		if v.Key == "" && v.Next == nil && len(recentApplies(v.Applies, a.Told, "")) == 0 {
+		if v.Key == "" && v.Next == nil && len(recentApplies(v.Applies, a.At, "")) == 0 {
 			r.forget(n)
 		}
 	}
@@ -185,9 +185,9 @@ func (r reviews) showApply(pull int, a plan.ApplyShown) {
 // recentApplies are the plans of commands that are not too old, oldest first,
 // without those of a commit.
 func recentApplies(all []plan.ApplyShown, now time.Time, but string) []plan.ApplyShown {
-	all = slices.DeleteFunc(slices.Clone(all), func(a plan.ApplyShown) bool { return a.Commit == but || now.Sub(a.Told) > applyKept })
+	all = slices.DeleteFunc(slices.Clone(all), func(a plan.ApplyShown) bool { return a.Commit == but || now.Sub(a.At) > applyKept })
 	slices.SortFunc(all, func(a, b plan.ApplyShown) int {
-		return cmp.Or(a.Told.Compare(b.Told), strings.Compare(a.Commit, b.Commit))
+		return cmp.Or(a.At.Compare(b.At), strings.Compare(a.Commit, b.Commit))
 	})
 	return all[max(0, len(all)-maxApplies):]
 }

@@ -34,14 +34,14 @@ func TestPlansOfCommandsAreForgotten(t *testing.T) {
 	status := reviewStatus{of: map[int]*plan.Review{3: {Pull: 3, Shown: plan.Shown{Key: "shown"}}}}
 	r := reviews{status, func() time.Time { return now }}
 	for _, pull := range []int{1, 3} {
-		r.showApply(pull, plan.ApplyShown{Commit: "c", Digest: "d", Told: now})
+		r.showApply(pull, plan.ApplyShown{Commit: "c", Digest: "d", At: now})
 	}
 	shown, _ := r.applyShown("c", "d", now)
 	require.True(t, shown)
 	now = now.Add(applyKept + time.Minute)
 	shown, since := r.applyShown("c", "d", now)
 	require.False(t, shown || since)
-	r.showApply(2, plan.ApplyShown{Commit: "e", Digest: "f", Told: now})
+	r.showApply(2, plan.ApplyShown{Commit: "e", Digest: "f", At: now})
 	require.Nil(t, status.of[1])
 	require.NotNil(t, status.of[3], "what was shown there is still compared")
 	shown, _ = r.applyShown("e", "f", now)

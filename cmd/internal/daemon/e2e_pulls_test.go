@@ -70,7 +70,7 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	g.say(config, projectAdmin, "/berth dance", "confused")
 	g.until("still held", labtest.Train, held)
 	g.until("shown", labtest.Train, func(s *plan.Status) bool { // the forge's timestamps are whole seconds
-		return s.Review != nil && s.Review.Offer != nil && s.Review.Offer.Told.Before(time.Now().Truncate(time.Second))
+		return s.Review != nil && s.Review.Posted != nil && s.Review.Posted.At.Before(time.Now().Truncate(time.Second))
 	})
 	g.say(config, projectAdmin, "/berth apply "+merge[:10], "rocket")
 	g.until("applied", labtest.Train, func(s *plan.Status) bool { return running(s) && !held(s) && s.Revision == merge })
