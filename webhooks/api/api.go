@@ -143,10 +143,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head(h, c.correlation)
 
 	got, fail := a.safely(c)
-	status, code := http.StatusOK, ""
+	status, failed := http.StatusOK, code("")
 	switch {
 	case fail != nil:
-		status, code = fail.status, fail.code
+		status, failed = fail.code.status(), fail.code
 		fail.write(w, c.correlation, c.ids())
 	default:
 		sum := sha256.Sum256([]byte(c.who.name + "\x00" + r.URL.RequestURI() + "\x00" + string(got.body)))
@@ -163,7 +163,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(status)
 		_, _ = w.Write(got.body) // the client may have disconnected
 	}
-	a.log(c, status, code, fail, a.o.Now().Sub(start))
+	a.log(c, status, failed, fail, a.o.Now().Sub(start))
 }
 
 // head sets the headers of every answer.
@@ -180,7 +180,7 @@ func head(h http.Header, correlation string) {
 func (a *API) safely(c *call) (got answer, fail *failure) {
 	defer func() {
 		if p := recover(); p != nil {
-			fail = &failure{status: http.StatusInternalServerError, code: codeInternal,
+			fail = &failure{code: codeInternal,
 				message: "internal error: give Berth's operators the correlation id",
 				cause:   fmt.Errorf("panic: %v\n%s", p, debug.Stack())}
 		}
@@ -190,42 +190,44 @@ func (a *API) safely(c *call) (got answer, fail *failure) {
 
 // answer checks a call step by step. A caller learns nothing before authentication.
 func (a *API) answer(c *call) (answer, *failure) {
-	if len(c.URL.Path)+len(c.URL.RawQuery) > maxURL {
-		return answer{}, &failure{status: http.StatusRequestURITooLong, code: codeTooLong, message: fmt.Sprintf("path and query may have at most %d bytes", maxURL)}
-	}
-	if fail := a.authenticate(c); fail != nil {
-		return answer{}, fail
-	}
-	if !a.principals.allow(c.who.name, a.o.Now()) {
-		return answer{}, &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "too many requests: ask less often, with If-None-Match and larger pages"}
-	}
-	if fail := a.loadView(c); fail != nil {
-		return answer{}, fail
-	}
-	if fail := a.find(c); fail != nil {
-		return answer{}, fail
-	}
-	if fail := a.admit(c); fail != nil {
-		return answer{}, fail
-	}
-	if fail := c.context(); fail != nil {
-		return answer{}, fail
-	}
-	if fail := c.who.endpoint(c.template()); fail != nil {
-		return answer{}, fail
+	for _, check := range []func(*call) *failure{
+		checkLength, a.authenticate, a.limit, a.loadView, a.find, a.admit, checkContext, checkEndpoint, a.checkFamily,
+	} {
+		if fail := check(c); fail != nil {
+			return answer{}, fail
+		}
 	}
 	if c.route == nil {
 		return a.document(c)
-	}
-	if slices.Contains(a.o.Off, c.route.family) {
-		return answer{}, &failure{status: http.StatusNotFound, code: codeFeature, details: map[string]any{"family": string(c.route.family)},
-			message: fmt.Sprintf("%s is disabled here: set api.%s in berth.yaml to enable it", c.route.family, c.route.family)}
 	}
 	sees, fail := a.authorise(c)
 	if fail != nil {
 		return answer{}, fail
 	}
 	return c.read(sees)
+}
+
+func checkLength(c *call) *failure {
+	if len(c.URL.Path)+len(c.URL.RawQuery) > maxURL {
+		return &failure{code: codeTooLong, message: fmt.Sprintf("path and query may have at most %d bytes", maxURL)}
+	}
+	return nil
+}
+
+// limit bounds the requests of one caller.
+func (a *API) limit(c *call) *failure {
+	if !a.principals.allow(c.who.name, a.o.Now()) {
+		return &failure{code: codeRate, after: time.Second, message: "too many requests: ask less often, with If-None-Match and larger pages"}
+	}
+	return nil
+}
+
+func (a *API) checkFamily(c *call) *failure {
+	if c.route != nil && slices.Contains(a.o.Off, c.route.family) {
+		return &failure{code: codeFeature, details: map[string]any{"family": string(c.route.family)},
+			message: fmt.Sprintf("%s is disabled here: set api.%s in berth.yaml to enable it", c.route.family, c.route.family)}
+	}
+	return nil
 }
 
 // loadView takes the current view, once.
@@ -235,7 +237,7 @@ func (a *API) loadView(c *call) *failure {
 	}
 	view, ready := a.o.Source()
 	if !ready {
-		return &failure{status: http.StatusServiceUnavailable, code: codeNotReady, after: retryAfter,
+		return &failure{code: codeNotReady, after: retryAfter,
 			message: "no commit is decided yet: try again in a few seconds"}
 	}
 	c.view = view
@@ -250,7 +252,7 @@ func (a *API) find(c *call) *failure {
 	reading := c.Method == http.MethodGet || c.Method == http.MethodHead
 	if c.URL.Path == openAPIPath {
 		if !reading {
-			return &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
+			return &failure{code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
 		}
 		return nil
 	}
@@ -281,7 +283,7 @@ func (a *API) find(c *call) *failure {
 }
 
 func notAllowed(r *route, tenant, project string, params map[string]string) *failure {
-	f := &failure{status: http.StatusMethodNotAllowed, code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
+	f := &failure{code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
 	if !r.reads() {
 		f.allow = "" // an empty header: no method is allowed (RFC 9110, 10.2.1)
 	}
@@ -301,30 +303,30 @@ func (c *call) template() string {
 	return c.route.template
 }
 
-// context checks that X-Project-ID agrees with the path (requirement A18), and that
+// checkContext checks that X-Project-ID agrees with the path (requirement A18), and that
 // X-Break-Glass is on an admin path only (B2).
-func (c *call) context() *failure {
+func checkContext(c *call) *failure {
 	for _, id := range c.Header.Values("X-Project-ID") {
 		tenant, project, ok := splitProject(id)
 		if !ok || c.tenant != "" && tenant != c.tenant || c.project != "" && project != c.project {
-			return &failure{status: http.StatusBadRequest, code: codeProject,
+			return &failure{code: codeProject,
 				message: "X-Project-ID names another project than the path: remove the header, or set it to <tenant>.<project> of the path"}
 		}
 		if before := c.who.within; before != (authority.Scope{}) && before != (authority.Scope{Tenant: tenant, Project: project}) {
-			return &failure{status: http.StatusBadRequest, code: codeProject, message: "X-Project-ID is given twice with different projects: give it once"}
+			return &failure{code: codeProject, message: "X-Project-ID is given twice with different projects: give it once"}
 		}
 		c.who.within = authority.Scope{Tenant: tenant, Project: project}
 	}
 	reasons := c.Header.Values("X-Break-Glass")
 	if c.route == nil || !c.route.admin {
 		if len(reasons) > 0 {
-			return &failure{status: http.StatusBadRequest, code: codeMisplaced, message: "X-Break-Glass is valid for paths under " + admin + " only: remove it"}
+			return &failure{code: codeMisplaced, message: "X-Break-Glass is valid for paths under " + admin + " only: remove it"}
 		}
 		return nil
 	}
 	reason := strings.TrimSpace(strings.Join(reasons, " "))
 	if reason == "" || len(reason) > maxReason || !printable(reason) {
-		return &failure{status: http.StatusBadRequest, code: codeBreakGlass,
+		return &failure{code: codeBreakGlass,
 			message: fmt.Sprintf("an admin path needs the header X-Break-Glass with the reason, at most %d printable characters; it is audited", maxReason)}
 	}
 	c.who.actor.BreakGlass = reason
@@ -343,7 +345,7 @@ func printable(s string) bool {
 // document answers with openapi.yaml.
 func (a *API) document(c *call) (answer, *failure) {
 	if !accepts(c.Header.Values("Accept"), "application/yaml") {
-		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "the answer is application/yaml: change the Accept header"}
+		return answer{}, &failure{code: codeAccept, message: "the answer is application/yaml: change the Accept header"}
 	}
 	return answer{"application/yaml", openAPI}, nil
 }
@@ -351,11 +353,11 @@ func (a *API) document(c *call) (answer, *failure) {
 // read makes the answer of a permitted call.
 func (c *call) read(sees sight) (answer, *failure) {
 	if !accepts(c.Header.Values("Accept"), "application/json") {
-		return answer{}, &failure{status: http.StatusNotAcceptable, code: codeAccept, message: "answers are application/json: change the Accept header"}
+		return answer{}, &failure{code: codeAccept, message: "answers are application/json: change the Accept header"}
 	}
 	query, err := url.ParseQuery(c.URL.RawQuery)
 	if err != nil {
-		return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "the query is malformed: percent-encode it"}
+		return answer{}, &failure{code: codeQuery, message: "the query is malformed: percent-encode it"}
 	}
 	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sees}
 	var value any
@@ -371,7 +373,7 @@ func (c *call) read(sees sight) (answer, *failure) {
 		value = p
 	} else {
 		if len(query) > 0 {
-			return answer{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: "a single resource takes no query: remove it"}
+			return answer{}, &failure{code: codeQuery, message: "a single resource takes no query: remove it"}
 		}
 		if value = c.route.item(r); value == nil {
 			return answer{}, notFound()
@@ -379,17 +381,17 @@ func (c *call) read(sees sight) (answer, *failure) {
 	}
 	body, err := json.Marshal(value)
 	if err != nil {
-		return answer{}, &failure{status: http.StatusInternalServerError, code: codeInternal, message: "internal error: give Berth's operators the correlation id", cause: err}
+		return answer{}, &failure{code: codeInternal, message: "internal error: give Berth's operators the correlation id", cause: err}
 	}
 	return answer{"application/json", append(body, '\n')}, nil
 }
 
 // log logs a call by its route, never by the raw path (requirement A11). A success is
 // logged at debug level.
-func (a *API) log(c *call, status int, code string, fail *failure, took time.Duration) {
+func (a *API) log(c *call, status int, failed code, fail *failure, took time.Duration) {
 	level := slog.LevelDebug
 	switch {
-	case status >= 500 && code != codeNotReady:
+	case status >= 500 && failed != codeNotReady:
 		level = slog.LevelError
 	case fail != nil && fail.cause == errQuiet:
 		return // the address has used its share of the log
@@ -405,7 +407,7 @@ func (a *API) log(c *call, status int, code string, fail *failure, took time.Dur
 	if c.route != nil {
 		add("route", c.route.template)
 	}
-	add("code", code)
+	add("code", string(failed))
 	add("principal", c.who.name)
 	for _, id := range c.ids() {
 		add(id[0], id[1])

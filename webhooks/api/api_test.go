@@ -250,7 +250,7 @@ func TestErrorsHaveTheEnvelope(t *testing.T) {
 		method, target, token string
 		headers               []string
 		status                int
-		code                  string
+		code                  code
 	}{
 		"no token":                      {"GET", lattice + "/app-instances", "", nil, 401, codeAuthRequired},
 		"no token, unknown path":        {"GET", "/api/v1/nope", "", nil, 401, codeAuthRequired},

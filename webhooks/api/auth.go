@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net/http"
 	"slices"
 	"strings"
 	"time"
@@ -39,10 +38,10 @@ var errQuiet = errors.New("not logged")
 // the same proxy could lock everybody out. Against guessing, tokens are long.
 func (a *API) authenticate(c *call) *failure {
 	headers := c.Header.Values("Authorization")
-	fail := &failure{status: http.StatusUnauthorized, code: codeAuthRequired,
+	fail := &failure{code: codeAuthRequired,
 		message: "no credentials: send Authorization: Bearer TOKEN, with a token of `berth token` for a service account or a token of berth.yaml for a person"}
 	if len(headers) > 0 {
-		fail = &failure{status: http.StatusUnauthorized, code: codeAuthInvalid, message: errToken.Error() + ": make a new one for this estate, and check that its account and key are in force"}
+		fail = &failure{code: codeAuthInvalid, message: errToken.Error() + ": make a new one for this estate, and check that its account and key are in force"}
 		scheme, token, _ := strings.Cut(headers[0], " ")
 		switch {
 		case len(headers) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" || len(token) > maxToken:
@@ -64,7 +63,7 @@ func (a *API) authenticate(c *call) *failure {
 		}
 	}
 	if !a.failures.allow(remote(c.RemoteAddr), a.o.Now()) {
-		return &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, cause: errQuiet, message: "too many failed authentications: check the token, then wait a second"}
+		return &failure{code: codeRate, after: time.Second, cause: errQuiet, message: "too many failed authentications: check the token, then wait a second"}
 	}
 	return fail
 }
@@ -92,27 +91,25 @@ func (a *API) admit(c *call) *failure {
 		return nil
 	}
 	if !a.admins.allow(c.who.name, a.o.Now()) {
-		return &failure{status: http.StatusTooManyRequests, code: codeRate, after: time.Second, message: "admin paths allow about one request a second, as each one is audited"}
+		return &failure{code: codeRate, after: time.Second, message: "admin paths allow about one request a second, as each one is audited"}
 	}
 	if c.who.account == nil {
 		return nil
 	}
-	if fail := a.audit(c, authority.Decision{Role: codeEndpoint, Reason: "a service account has no break-glass rights"}); fail != nil {
+	if fail := a.audit(c, authority.Decision{Role: string(codeEndpoint), Reason: "a service account has no break-glass rights"}); fail != nil {
 		return fail
 	}
-	return &failure{status: http.StatusForbidden, code: codeEndpoint, message: "admin paths are for people: a service account has no break-glass rights"}
+	return &failure{code: codeEndpoint, message: "admin paths are for people: a service account has no break-glass rights"}
 }
 
-// endpoint refuses a service account an endpoint that it does not list.
-func (p *principal) endpoint(template string) *failure {
-	switch {
-	case p.account == nil:
-		return nil
-	case slices.Contains(p.account.Spec.AllowedEndpoints, "GET "+template):
+// checkEndpoint refuses a service account an endpoint that it does not list.
+func checkEndpoint(c *call) *failure {
+	endpoint := "GET " + c.template()
+	if c.who.account == nil || slices.Contains(c.who.account.Spec.AllowedEndpoints, endpoint) {
 		return nil
 	}
-	return &failure{status: http.StatusForbidden, code: codeEndpoint, details: map[string]any{"endpoint": "GET " + template},
-		message: fmt.Sprintf("service account %s does not list this endpoint: add GET %s to its allowed_endpoints", p.name, template)}
+	return &failure{code: codeEndpoint, details: map[string]any{"endpoint": endpoint},
+		message: fmt.Sprintf("service account %s does not list this endpoint: add %s to its allowed_endpoints", c.who.name, endpoint)}
 }
 
 // sight is the part of the resources on a path that the caller may read.
@@ -144,7 +141,7 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	if c.tenant == "" {
 		granted := a.granted(c, may)
 		if len(granted) == 0 {
-			return sight{}, &failure{status: http.StatusForbidden, code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
+			return sight{}, &failure{code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
 				message: fmt.Sprintf("%s lacks %s: ask a user who may change roles.yaml of your project", c.who.name, c.route.permission)}
 		}
 		sees.granted = granted
@@ -239,7 +236,7 @@ func (a *API) audit(c *call, d authority.Decision) *failure {
 	_, _ = rand.Read(id[:]) // never fails
 	r.RecordID = hex.EncodeToString(id[:])
 	if err := a.o.Audit(r); err != nil {
-		return &failure{status: http.StatusServiceUnavailable, code: codeUnaudited, after: retryAfter, cause: err,
+		return &failure{code: codeUnaudited, after: retryAfter, cause: err,
 			message: "the audit record of this request cannot be stored, so it is refused: tell Berth's operators (the log has the cause), and try again"}
 	}
 	return nil

@@ -203,7 +203,7 @@ func body(t testing.TB, res *http.Response) []byte {
 }
 
 // codeOf is the code of an error answer, "" of a success.
-func codeOf(t testing.TB, res *http.Response) string {
+func codeOf(t testing.TB, res *http.Response) code {
 	if res.StatusCode < 400 {
 		return ""
 	}

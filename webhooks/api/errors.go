@@ -8,33 +8,59 @@ import (
 	"time"
 )
 
-// Error codes: stable, as people branch on them (requirement A12).
+// code is an error code: stable, as people branch on it (requirement A12).
+type code string
+
 const (
-	codeAuthRequired = "auth.required"           // 401: no token
-	codeAuthInvalid  = "auth.invalid"            // 401: an invalid token
-	codePermission   = "permission.denied"       // 403: for resources that are not hidden
-	codeEndpoint     = "endpoint.not_allowed"    // 403: not among the account's allowed_endpoints
-	codeNotFound     = "resource.not_found"      // 404: unknown, or hidden from the caller
-	codeFeature      = "feature.disabled"        // 404: a disabled family (requirement A16)
-	codeWrite        = "write.by_pull_request"   // 405: writable by a pull request only
-	codeMethod       = "method.not_allowed"      // 405
-	codeAccept       = "accept.unsupported"      // 406
-	codeProject      = "project.mismatch"        // 400: X-Project-ID and path disagree (requirement A18)
-	codeCursor       = "cursor.invalid"          // 400
-	codeQuery        = "query.invalid"           // 400
-	codeBreakGlass   = "break_glass.no_reason"   // 400: an admin path without X-Break-Glass
-	codeMisplaced    = "break_glass.not_allowed" // 400: X-Break-Glass elsewhere
-	codeTooLong      = "request.too_long"        // 414
-	codeRate         = "rate.limited"            // 429
-	codeInternal     = "internal"                // 500
-	codeUnaudited    = "audit.unavailable"       // 503: the audit record of an admin path cannot be stored (requirement B2)
-	codeNotReady     = "not_ready"               // 503
+	codeAuthRequired code = "auth.required"         // no token
+	codeAuthInvalid  code = "auth.invalid"          // an invalid token
+	codePermission   code = "permission.denied"     // for resources that are not hidden
+	codeEndpoint     code = "endpoint.not_allowed"  // not among the account's allowed_endpoints
+	codeNotFound     code = "resource.not_found"    // unknown, or hidden from the caller
+	codeFeature      code = "feature.disabled"      // a disabled family (requirement A16)
+	codeWrite        code = "write.by_pull_request" // writable by a pull request only
+	codeMethod       code = "method.not_allowed"
+	codeAccept       code = "accept.unsupported"
+	codeProject      code = "project.mismatch" // X-Project-ID and path disagree (requirement A18)
+	codeCursor       code = "cursor.invalid"
+	codeQuery        code = "query.invalid"
+	codeBreakGlass   code = "break_glass.no_reason"   // an admin path without X-Break-Glass
+	codeMisplaced    code = "break_glass.not_allowed" // X-Break-Glass elsewhere
+	codeTooLong      code = "request.too_long"
+	codeRate         code = "rate.limited"
+	codeInternal     code = "internal"
+	codeUnaudited    code = "audit.unavailable" // the audit record of an admin path cannot be stored (requirement B2)
+	codeNotReady     code = "not_ready"
 )
+
+// status is the HTTP status of a code.
+func (c code) status() int {
+	switch c {
+	case codeProject, codeCursor, codeQuery, codeBreakGlass, codeMisplaced:
+		return http.StatusBadRequest
+	case codeAuthRequired, codeAuthInvalid:
+		return http.StatusUnauthorized
+	case codePermission, codeEndpoint:
+		return http.StatusForbidden
+	case codeNotFound, codeFeature:
+		return http.StatusNotFound
+	case codeWrite, codeMethod:
+		return http.StatusMethodNotAllowed
+	case codeAccept:
+		return http.StatusNotAcceptable
+	case codeTooLong:
+		return http.StatusRequestURITooLong
+	case codeRate:
+		return http.StatusTooManyRequests
+	case codeUnaudited, codeNotReady:
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
 
 // failure is an error answer.
 type failure struct {
-	status  int
-	code    string
+	code    code
 	message string         // the fault and the next step; never a secret
 	details map[string]any // for machines
 	after   time.Duration  // Retry-After
@@ -42,13 +68,12 @@ type failure struct {
 	cause   error          // for the log only
 }
 
-func (f *failure) Error() string { return f.code + ": " + f.message }
+func (f *failure) Error() string { return string(f.code) + ": " + f.message }
 
 // notFound is the same answer for an unknown and for a hidden resource, so that a
 // caller cannot discover names.
 func notFound() *failure {
-	return &failure{status: http.StatusNotFound, code: codeNotFound,
-		message: "not found, or hidden from you: check the path and your token"}
+	return &failure{code: codeNotFound, message: "not found, or hidden from you: check the path and your token"}
 }
 
 // NotServed answers a path of an API that is not served, as an API answers an unknown
@@ -62,7 +87,7 @@ func NotServed(w http.ResponseWriter, r *http.Request) {
 // envelope is the canonical error (requirement A12).
 type envelope struct {
 	Error struct {
-		Code          string         `json:"code"`
+		Code          code           `json:"code"`
 		Message       string         `json:"message"`
 		CorrelationID string         `json:"correlation_id"`
 		Details       map[string]any `json:"details"`
@@ -84,15 +109,15 @@ func (f *failure) write(w http.ResponseWriter, correlation string, ids [][2]stri
 	h := w.Header()
 	h.Set("Content-Type", "application/json")
 	h.Set("Cache-Control", "no-store")
-	if f.status == http.StatusUnauthorized {
+	if f.code.status() == http.StatusUnauthorized {
 		h.Set("WWW-Authenticate", `Bearer realm="berth"`)
 	}
 	if f.after > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((f.after+time.Second-1)/time.Second)))
 	}
-	if f.status == http.StatusMethodNotAllowed {
+	if f.code.status() == http.StatusMethodNotAllowed {
 		h.Set("Allow", f.allow)
 	}
-	w.WriteHeader(f.status)
+	w.WriteHeader(f.code.status())
 	_, _ = w.Write(append(body, '\n')) // who is gone needs no answer
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"math"
-	"net/http"
 	"net/url"
 	"slices"
 	"strconv"
@@ -64,7 +63,7 @@ func (l *listing) parameters() []string {
 func (l *listing) ask(q url.Values) (asked string, fail *failure) {
 	takes := l.parameters()
 	bad := func(format string, args ...any) (string, *failure) {
-		return "", &failure{status: http.StatusBadRequest, code: codeQuery, message: fmt.Sprintf(format, args...)}
+		return "", &failure{code: codeQuery, message: fmt.Sprintf(format, args...)}
 	}
 	kept := url.Values{}
 	for _, name := range slices.Sorted(maps.Keys(q)) {
@@ -125,14 +124,14 @@ func (l listing) cut(where string, q url.Values) (page, *failure) {
 	if q.Has("limit") {
 		n, err := strconv.Atoi(q.Get("limit"))
 		if err != nil || n < 1 || n > maxLimit {
-			return page{}, &failure{status: http.StatusBadRequest, code: codeQuery, message: fmt.Sprintf("limit is a number from 1 to %d", maxLimit)}
+			return page{}, &failure{code: codeQuery, message: fmt.Sprintf("limit is a number from 1 to %d", maxLimit)}
 		}
 		limit = n
 	}
 	if q.Has("cursor") {
 		name, ok := readCursor(where, q.Get("cursor"))
 		if !ok {
-			return page{}, &failure{status: http.StatusBadRequest, code: codeCursor, message: "the cursor is not valid for this list: use next_cursor of its last page unchanged, or start without a cursor"}
+			return page{}, &failure{code: codeCursor, message: "the cursor is not valid for this list: use next_cursor of its last page unchanged, or start without a cursor"}
 		}
 		after = name
 	}

@@ -133,7 +133,7 @@ func TestListsFilterAndOrder(t *testing.T) {
 		Next string `json:"next_cursor"`
 	}
 	w.read(lattice+"/app-instances?status=stopped&limit=1", anna, &p)
-	for query, code := range map[string]string{
+	for query, code := range map[string]code{
 		"status=stuck":                    codeQuery,
 		"status=stopped&status=running":   codeQuery,
 		"order=oldest":                    codeQuery,

@@ -44,13 +44,55 @@ func all[D any](docs map[string]D, shape func(D) any) *listing {
 	return &listing{names: slices.Collect(maps.Keys(docs)), at: func(name string) any { return shape(docs[name]) }}
 }
 
-// one returns the document that a parameter names, in its shape, or nil.
-func one[D interface{ Head() *schema.Header }](docs map[string]D, want string, shape func(D) any) any {
-	d, ok := find(docs, want)
-	if !ok {
-		return nil
+// collection is a list and the items that it names by a parameter.
+type collection struct {
+	list func(*reading) *listing
+	item func(*reading) any
+}
+
+// documents makes a collection of documents; of returns false if what holds them does not
+// exist.
+func documents[D interface{ Head() *schema.Header }](parameter string, of func(*reading) (map[string]D, bool), shape func(*reading, D) any) collection {
+	return collection{
+		list: func(r *reading) *listing {
+			docs, ok := of(r)
+			if !ok {
+				return nil
+			}
+			return all(docs, func(d D) any { return shape(r, d) })
+		},
+		item: func(r *reading) any {
+			docs, ok := of(r)
+			if !ok {
+				return nil
+			}
+			d, ok := find(docs, r.params[parameter])
+			if !ok {
+				return nil
+			}
+			return shape(r, d)
+		},
 	}
-	return shape(d)
+}
+
+// members makes a collection of a unit's placed members.
+func members(parameter string, of func(*reading) (map[string]member, bool)) collection {
+	return collection{
+		list: func(r *reading) *listing {
+			ms, ok := of(r)
+			if !ok {
+				return nil
+			}
+			return all(ms, func(m member) any { return m })
+		},
+		item: func(r *reading) any {
+			ms, _ := of(r)
+			if m, ok := ms[r.params[parameter]]; ok {
+				return m
+			}
+			return nil
+		},
+	}
 }
 
 // holding builds the index of held changes, once.

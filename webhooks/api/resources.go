@@ -303,22 +303,6 @@ func (r *reading) instanceMembers() (map[string]member, bool) {
 	return r.unitMembers(key, member{AppInstanceID: r.instanceID(name), OrgID: r.tenant, ProjectID: key.ProjectID()}), true
 }
 
-func listMembers(r *reading) *listing {
-	ms, ok := r.instanceMembers()
-	if !ok {
-		return nil
-	}
-	return all(ms, func(m member) any { return m })
-}
-
-func readMember(r *reading) any {
-	ms, _ := r.instanceMembers()
-	if m, ok := ms[r.params["member_id"]]; ok {
-		return m
-	}
-	return nil
-}
-
 func (r *reading) operation(o *schema.MemberOperation) any {
 	s := o.Spec
 	out := operation{
@@ -334,31 +318,12 @@ func (r *reading) operation(o *schema.MemberOperation) any {
 	return out
 }
 
-// instanceOperations lists the operations on the instance that the path names.
-func (r *reading) instanceOperations() map[string]*schema.MemberOperation {
+// instanceOperations returns the operations on the instance that the path names.
+func (r *reading) instanceOperations() (map[string]*schema.MemberOperation, bool) {
 	name, ok := r.instanceName()
-	if !ok {
-		return nil
-	}
-	out := map[string]*schema.MemberOperation{}
-	for n, o := range r.projectEstate().Operations {
-		if o.Spec.Instance == name {
-			out[n] = o
-		}
-	}
-	return out
-}
-
-func listOperations(r *reading) *listing {
-	ops := r.instanceOperations()
-	if ops == nil {
-		return nil
-	}
-	return all(ops, r.operation)
-}
-
-func readOperation(r *reading) any {
-	return one(r.instanceOperations(), r.params["operation_id"], r.operation)
+	out := maps.Clone(r.projectEstate().Operations)
+	maps.DeleteFunc(out, func(_ string, o *schema.MemberOperation) bool { return o.Spec.Instance != name })
+	return out, ok
 }
 
 func (r *reading) artifact(a *schema.Artifact) any {
@@ -371,8 +336,6 @@ func (r *reading) artifact(a *schema.Artifact) any {
 	return out
 }
 
-func listArtifacts(r *reading) *listing { return all(r.projectEstate().Artifacts, r.artifact) }
-
-func readArtifact(r *reading) any {
-	return one(r.projectEstate().Artifacts, r.params["artifact_id"], r.artifact)
+func (r *reading) artifacts() (map[string]*schema.Artifact, bool) {
+	return r.projectEstate().Artifacts, true
 }

@@ -128,26 +128,15 @@ func (r *reading) attachment(a *schema.Attachment) any {
 	return out
 }
 
-func listAttachments(r *reading) *listing {
+// attachments returns the attachments in sight of the shared runtime that the path names.
+func (r *reading) attachments() (map[string]*schema.Attachment, bool) {
 	s := r.shared()
 	if s == nil {
-		return nil
+		return nil, false
 	}
-	return all(r.attachmentsOf(s), r.attachment)
-}
-
-func (r *reading) attachmentsOf(s *schema.SharedRuntimeEstate) map[string]*schema.Attachment {
 	out := maps.Clone(s.Attachments)
 	maps.DeleteFunc(out, func(_ string, a *schema.Attachment) bool { return !r.mine(a.Spec.ProjectID) })
-	return out
-}
-
-func readAttachment(r *reading) any {
-	s := r.shared()
-	if s == nil {
-		return nil
-	}
-	return one(r.attachmentsOf(s), r.params["attachment_id"], r.attachment)
+	return out, true
 }
 
 // The workers of a shared runtime and the operations on them (requirement D5).
@@ -160,43 +149,15 @@ func (r *reading) workerMembers() (map[string]member, bool) {
 	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: s.Runtime.Key.Tenant}), true
 }
 
-func listWorkers(r *reading) *listing {
-	ms, ok := r.workerMembers()
-	if !ok {
-		return nil
-	}
-	return all(ms, func(m member) any { return m })
-}
-
-func readWorker(r *reading) any {
-	ms, _ := r.workerMembers()
-	if m, ok := ms[r.params["worker_id"]]; ok {
-		return m
-	}
-	return nil
-}
-
-func listWorkerOperations(r *reading) *listing {
+// workerOperations returns the operations on the shared runtime that the path names; none
+// of a platform runtime, which tenants may not read.
+func (r *reading) workerOperations() (map[string]*schema.MemberOperation, bool) {
 	s := r.shared()
 	if s == nil {
-		return nil
+		return nil, false
 	}
-	return all(workerOperationsOf(s), r.operation)
-}
-
-func readWorkerOperation(r *reading) any {
-	s := r.shared()
-	if s == nil {
-		return nil
-	}
-	return one(workerOperationsOf(s), r.params["operation_id"], r.operation)
-}
-
-// workerOperationsOf lists the operations on a shared runtime; none of a platform
-// runtime, which tenants may not read.
-func workerOperationsOf(s *schema.SharedRuntimeEstate) map[string]*schema.MemberOperation {
 	if s.Runtime.Key.Tenant == "" {
-		return nil
+		return nil, true
 	}
-	return s.Operations
+	return s.Operations, true
 }
