@@ -118,7 +118,7 @@ func (s *stage) startDaemon(ctx context.Context) (err error) {
 }
 
 func (s *stage) untilReady(ctx context.Context, d *served) error {
-	return s.until(ctx, "the daemon is ready", 20*time.Second, func() (bool, error) {
+	return until(ctx, "the daemon is ready", 20*time.Second, func() (bool, error) {
 		select {
 		case <-d.ended:
 			return false, fmt.Errorf("the daemon ended: %v", d.err)

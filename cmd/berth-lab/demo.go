@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -119,15 +118,53 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 			d.print("Full logs: %s", o.dir)
 		}
 	}()
-	for _, act := range []func(context.Context) error{
+	for _, act := range []func(context.Context){
 		d.setUp, d.neighbour, d.mistakes, d.correction, d.deploy, d.job, d.addWorker,
 		d.denyByPolicy, d.mergeWithoutPermission, d.revert, d.remove, d.readAuditLog, d.measure, d.tearDown,
 	} {
-		if err := act(ctx); err != nil {
+		if err := attempt(func() { act(ctx) }); err != nil {
 			return err
 		}
 	}
 	d.summary()
+	return nil
+}
+
+// failure ends a step of the demo; see attempt.
+type failure struct{ error }
+
+// ensure ends the step if there is an error.
+func ensure(err error) {
+	if err != nil {
+		panic(failure{err})
+	}
+}
+
+// must is ensure for a call that also returns a value.
+func must[T any](v T, err error) T {
+	ensure(err)
+	return v
+}
+
+// verify ends the step unless a statement holds.
+func verify(ok bool, format string, args ...any) {
+	if !ok {
+		ensure(fmt.Errorf(format, args...))
+	}
+}
+
+// attempt runs a step, and returns the error that ended it.
+func attempt(step func()) (err error) {
+	defer func() {
+		switch failed := recover().(type) {
+		case nil:
+		case failure:
+			err = failed.error
+		default:
+			panic(failed)
+		}
+	}()
+	step()
 	return nil
 }
 
@@ -150,270 +187,159 @@ func (d *demo) measured(what string, took time.Duration, goal float64) {
 	d.say("→ %s: %.2f s", what, took.Seconds())
 }
 
-func (d *demo) setUp(ctx context.Context) error {
+func (d *demo) setUp(ctx context.Context) {
 	d.title("An estate in Git, a forge, %s and the daemon", d.hostsName())
 	start := time.Now()
 	if !d.memory {
-		if err := d.labUp(ctx); err != nil {
-			return err
-		}
+		ensure(d.labUp(ctx))
 		d.say("the lab: %d hosts with sshd, addresses and GPUs of their own, in %.1f s", len(d.nodes), time.Since(start).Seconds())
 	}
-	if err := d.openEstate(); err != nil {
-		return err
-	}
+	ensure(d.remote.open(d.dir, d.files))
 	d.say("the estate: %s, from examples/lab", d.forge.CloneURL())
-	if err := d.startDaemon(ctx); err != nil {
-		return err
-	}
+	ensure(d.startDaemon(ctx))
 	d.say("the daemon: berth serve -c %s, ready", filepath.Join(d.dir, "berth.yaml"))
 	d.say("→ set up in %.1f s", time.Since(start).Seconds())
-	return nil
 }
 
 // neighbour creates an instance of another tenant, which runs during the demo.
-func (d *demo) neighbour(ctx context.Context) error {
+func (d *demo) neighbour(ctx context.Context) {
 	d.title("Another tenant's instance, assembly, on the same controller")
-	n, err := d.propose("add-assembly", "assembly: one worker", labtest.AssemblyOwner, gittest.Commit{Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
-	if err != nil {
-		return err
-	}
-	if _, err := d.merge(ctx, n, labtest.AssemblyOwner); err != nil {
-		return err
-	}
-	s, err := d.untilPhase(ctx, labtest.Assembly, plan.PhaseRunning)
-	if err != nil {
-		return err
-	}
+	n := must(d.propose("add-assembly", "assembly: one worker", labtest.AssemblyOwner, gittest.Commit{Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}}))
+	must(d.merge(ctx, n, labtest.AssemblyOwner))
+	s := must(d.untilPhase(ctx, labtest.Assembly, plan.PhaseRunning))
 	d.members(s)
-	return nil
 }
 
-func (d *demo) mistakes(ctx context.Context) error {
+func (d *demo) mistakes(ctx context.Context) {
 	d.title("A pull request with two mistakes")
 	wrong := strings.NewReplacer("display_name:", "dislpay_name:", "count: 2 # workers", "count: two").Replace(labtest.InstanceYAML("train", 2))
 	d.show(wrong)
 	start := time.Now()
-	var err error
-	if d.pull, err = d.propose("add-train", "Add the instance train", labtest.ProjectAdmin, gittest.Commit{Files: map[string]string{labtest.TrainFile: wrong}}); err != nil {
-		return err
-	}
-	check, err := d.untilCheck(ctx, "add-train", "failure")
-	if err != nil {
-		return err
-	}
+	d.pull = must(d.propose("add-train", "Add the instance train", labtest.ProjectAdmin, gittest.Commit{Files: map[string]string{labtest.TrainFile: wrong}}))
+	check := must(d.untilCheck(ctx, "add-train", "failure"))
 	d.say("the check %s: %s — %s", check.name, check.conclusion, check.title)
 	d.show(strings.Join(check.annotations, "\n"))
-	if len(check.annotations) < 2 {
-		return fmt.Errorf("the check shows %d findings, not both mistakes", len(check.annotations))
-	}
+	verify(len(check.annotations) >= 2, "the check shows %d findings, not both mistakes", len(check.annotations))
 	d.say("→ from push to failing check: %.2f s", time.Since(start).Seconds())
-	return nil
 }
 
-func (d *demo) correction(ctx context.Context) error {
+func (d *demo) correction(ctx context.Context) {
 	d.title("Corrected: the check passes, and a comment shows the plan")
 	start := time.Now()
 	right := train(2)
 	right.Message = "train: spelt right"
-	if err := d.push("add-train", labtest.ProjectAdmin, right); err != nil {
-		return err
-	}
-	if _, err := d.untilCheck(ctx, "add-train", "success"); err != nil {
-		return err
-	}
-	body, err := d.untilComment(ctx, d.pull, "Creates `")
-	if err != nil {
-		return err
-	}
+	ensure(d.push("add-train", labtest.ProjectAdmin, right))
+	must(d.untilCheck(ctx, "add-train", "success"))
+	body := must(d.untilComment(ctx, d.pull, "Creates `"))
 	d.measured("corrected PR to check and comment", time.Since(start), 2)
 	d.show(body)
-	return nil
 }
 
-func (d *demo) deploy(ctx context.Context) error {
+func (d *demo) deploy(ctx context.Context) {
 	d.title("Merged: the cluster is deployed")
 	start := time.Now()
-	if _, err := d.merge(ctx, d.pull, labtest.ProjectAdmin); err != nil {
-		return err
-	}
-	s, err := d.untilPhase(ctx, labtest.Train, plan.PhaseRunning)
-	if err != nil {
-		return err
-	}
+	must(d.merge(ctx, d.pull, labtest.ProjectAdmin))
+	s := must(d.untilPhase(ctx, labtest.Train, plan.PhaseRunning))
 	d.measured("merge to running with 2 workers, from nothing", time.Since(start), 15)
 	d.deployment = s.CorrelationID
 	d.members(s)
-	body, err := d.untilComment(ctx, d.pull, "1 instance running")
-	if err != nil {
-		return err
-	}
+	body := must(d.untilComment(ctx, d.pull, "1 instance running"))
 	d.say("the comment now begins:")
 	d.show(firstLines(body, 12))
-	return nil
 }
 
-func (d *demo) job(ctx context.Context) error {
+func (d *demo) job(ctx context.Context) {
 	d.title("A job of user anna with one GPU")
 	if d.memory {
 		d.say("skipped: the memory runtime runs no jobs")
-		return nil
+		return
 	}
 	start := time.Now()
 	job, output, err := d.runJob(ctx, labtest.Train, "#!/bin/sh\necho \"$(id -un) on $(hostname): CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES\"\n", 1)
-	if err != nil {
-		return err
-	}
+	ensure(err)
 	d.say("job %s: %s in %.1f s", job.ID, job.Detail, time.Since(start).Seconds())
 	d.show(output)
-	if !strings.Contains(output, "CUDA_VISIBLE_DEVICES=0") {
-		return fmt.Errorf("the job did not see its GPU: %q", output)
-	}
-	return nil
+	verify(strings.Contains(output, "CUDA_VISIBLE_DEVICES=0"), "the job did not see its GPU: %q", output)
 }
 
-func (d *demo) addWorker(ctx context.Context) error {
+func (d *demo) addWorker(ctx context.Context) {
 	d.title("A pull request that adds a worker while a job runs")
 	if !d.memory {
-		var err error
-		if d.running, err = d.startJob(ctx, labtest.Train, "#!/bin/sh\nsleep 12\n"); err != nil {
-			return err
-		}
+		d.running = must(d.startJob(ctx, labtest.Train, "#!/bin/sh\nsleep 12\n"))
 	}
-	n, err := d.propose("more-train", "train: a third worker", labtest.ProjectAdmin, train(3))
-	if err != nil {
-		return err
-	}
-	body, err := d.untilComment(ctx, n, "Changes `")
-	if err != nil {
-		return err
-	}
+	n := must(d.propose("more-train", "train: a third worker", labtest.ProjectAdmin, train(3)))
+	body := must(d.untilComment(ctx, n, "Changes `"))
 	d.show(firstLines(body, 14))
 	start := time.Now()
-	if _, err := d.merge(ctx, n, labtest.ProjectAdmin); err != nil {
-		return err
-	}
-	if err := d.untilWorkers(ctx, 3); err != nil {
-		return err
-	}
+	must(d.merge(ctx, n, labtest.ProjectAdmin))
+	ensure(d.untilWorkers(ctx, 3))
 	d.measured("worker added", time.Since(start), 5)
-	s, err := d.status(ctx, labtest.Train)
-	if err != nil {
-		return err
-	}
+	s := must(d.status(ctx, labtest.Train))
 	d.members(s)
 	if d.memory {
-		return nil
+		return
 	}
-	if err := d.stillRunning(ctx, labtest.Train, d.running); err != nil {
-		return err
-	}
+	ensure(d.stillRunning(ctx, labtest.Train, d.running))
 	d.say("job %s was not interrupted", d.running.ID)
-	return nil
 }
 
-func (d *demo) remove(ctx context.Context) error {
+func (d *demo) remove(ctx context.Context) {
 	d.title("A pull request that deletes the instance")
 	cluster := ""
 	if !d.memory {
 		var err error
-		if cluster, _, err = d.clusterOf(ctx, labtest.Train); err != nil {
-			return err
-		}
+		cluster, _, err = d.clusterOf(ctx, labtest.Train)
+		ensure(err)
 	}
-	before, err := d.fingerprint(ctx, labtest.Assembly)
-	if err != nil {
-		return err
-	}
-	n, err := d.propose("drop-train", "Remove the instance train", labtest.ProjectAdmin, gittest.Commit{Remove: []string{labtest.TrainFile}})
-	if err != nil {
-		return err
-	}
-	body, err := d.untilComment(ctx, n, "Deletes `")
-	if err != nil {
-		return err
-	}
+	before := must(d.fingerprint(ctx, labtest.Assembly))
+	n := must(d.propose("drop-train", "Remove the instance train", labtest.ProjectAdmin, gittest.Commit{Remove: []string{labtest.TrainFile}}))
+	body := must(d.untilComment(ctx, n, "Deletes `"))
 	d.show(firstLines(body, 12))
 	start := time.Now()
-	if _, err := d.merge(ctx, n, labtest.ProjectAdmin); err != nil {
-		return err
-	}
-	if err := d.untilGone(ctx, labtest.Train); err != nil {
-		return err
-	}
+	must(d.merge(ctx, n, labtest.ProjectAdmin))
+	ensure(d.untilGone(ctx, labtest.Train))
 	d.measured("deleted", time.Since(start), 10)
-	left, err := d.remains(ctx, labtest.Train, cluster)
-	if err != nil {
-		return err
-	}
-	if len(left) > 0 {
-		return fmt.Errorf("files or processes of train are left: %s", strings.Join(left, ", "))
-	}
+	left := must(d.remains(ctx, labtest.Train, cluster))
+	verify(len(left) == 0, "files or processes of train are left: %s", strings.Join(left, ", "))
 	d.say("no file or process of it is left on any host")
-	after, err := d.fingerprint(ctx, labtest.Assembly)
-	if err != nil {
-		return err
-	}
-	if before != after {
-		return fmt.Errorf("assembly was affected:\n%s\nbecame\n%s", before, after)
-	}
+	after := must(d.fingerprint(ctx, labtest.Assembly))
+	verify(before == after, "assembly was affected:\n%s\nbecame\n%s", before, after)
 	if d.memory {
 		d.say("assembly keeps running")
 	} else {
 		d.say("assembly keeps running: same processes, same start times")
 	}
-	return nil
 }
 
-func (d *demo) measure(ctx context.Context) error {
+func (d *demo) measure(ctx context.Context) {
 	d.title("Memory and disk")
-	rss, err := residentMiB(d.daemon.cmd.Process.Pid)
-	if err != nil {
-		return err
-	}
+	rss := must(residentMiB(d.daemon.cmd.Process.Pid))
 	d.figures = append(d.figures, figure{"daemon's memory", rss, 150, "MiB"})
 	d.say("the daemon: %.0f MiB resident", rss)
 	if d.memory {
-		return nil
+		return
 	}
-	info, err := os.Stat(d.helper)
-	if err != nil {
-		return err
-	}
+	info := must(os.Stat(d.helper))
 	d.figures = append(d.figures, figure{"berth-host on disk", float64(info.Size()) / 1e6, 10, "MB"})
-	if rss, err = d.helperMiB(ctx); err != nil {
-		return err
-	}
+	rss = must(d.helperMiB(ctx))
 	d.figures = append(d.figures, figure{"berth-host's memory, the largest", rss, 15, "MiB"})
 	d.say("berth-host: %.1f MB on disk, %.1f MiB resident", float64(info.Size())/1e6, rss)
-	return nil
 }
 
-func (d *demo) tearDown(ctx context.Context) error {
+func (d *demo) tearDown(ctx context.Context) {
 	d.title("Delete everything")
-	n, err := d.propose("drop-assembly", "assembly: no longer needed", labtest.AssemblyOwner, gittest.Commit{Remove: []string{labtest.AssemblyFile}})
-	if err != nil {
-		return err
-	}
-	if _, err := d.merge(ctx, n, labtest.AssemblyOwner); err != nil {
-		return err
-	}
-	if err := d.untilGone(ctx, labtest.Assembly); err != nil {
-		return err
-	}
-	if violations := d.forge.Violations(); len(violations) > 0 {
-		return errors.New("the forge was misused:\n" + strings.Join(violations, "\n"))
-	}
-	if err := d.close(); err != nil {
-		return err
-	}
+	n := must(d.propose("drop-assembly", "assembly: no longer needed", labtest.AssemblyOwner, gittest.Commit{Remove: []string{labtest.AssemblyFile}}))
+	must(d.merge(ctx, n, labtest.AssemblyOwner))
+	ensure(d.untilGone(ctx, labtest.Assembly))
+	violations := d.forge.Violations()
+	verify(len(violations) == 0, "the forge was misused:\n%s", strings.Join(violations, "\n"))
+	ensure(d.close())
 	if d.memory {
 		d.say("the daemon ended")
 	} else {
 		d.say("the daemon ended, the lab is down: no process, mount, namespace or user is left")
 	}
 	d.figures = append(d.figures, figure{"the whole demo", time.Since(d.begun).Seconds(), 90, "s"})
-	return nil
 }
 
 func (d *demo) summary() {

@@ -56,7 +56,7 @@ func newScene(t *testing.T) *scene {
 		}
 	})
 	require.NoError(t, st.labUp(t.Context()))
-	require.NoError(t, st.openEstate())
+	require.NoError(t, st.remote.open(st.dir, st.files))
 	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
 	s.base[pathOf(t, labtest.Train)] = labtest.InstanceYAML(labtest.Train.Name, 2)
 	s.base[pathOf(t, labtest.Assembly)] = labtest.AssemblyYAML()

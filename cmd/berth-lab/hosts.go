@@ -13,67 +13,9 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
-	"berth/webhooks/github/githubtest"
 )
 
 // Checks, comments, jobs and hosts, as users of the demo see them.
-
-// checkSeen is a check as the page of a pull request shows it.
-type checkSeen struct {
-	name, title, conclusion, summary string
-	annotations                      []string
-}
-
-// untilCheck waits until both checks of a branch are completed with a conclusion:
-// success if both succeed, failure if one fails. It returns the failed check, or
-// berth/plan.
-func (s *stage) untilCheck(ctx context.Context, branch, conclusion string) (seen checkSeen, err error) {
-	commit := s.git.Tip(branch)
-	err = s.until(ctx, fmt.Sprintf("a check that says %s", conclusion), 20*time.Second, func() (bool, error) {
-		newest := map[string]githubtest.Check{}
-		for _, c := range s.forge.Checks(commit) {
-			newest[c.Name] = c
-		}
-		var failed *githubtest.Check
-		for _, name := range []string{plan.CheckPlan, plan.CheckValidate} {
-			c := newest[name]
-			if c.Status != "completed" {
-				return false, nil
-			}
-			if c.Conclusion != "success" {
-				failed = &c
-			}
-		}
-		c := newest[plan.CheckPlan]
-		if failed != nil {
-			c = *failed
-		}
-		seen = checkSeen{name: c.Name, title: c.Title, conclusion: c.Conclusion, summary: c.Summary}
-		for _, a := range c.Annotations {
-			seen.annotations = append(seen.annotations, fmt.Sprintf("%s:%d: %s", a.Path, a.StartLine, a.Message))
-		}
-		if c.Conclusion != conclusion {
-			return false, fmt.Errorf("the check %s says %s, not %s: %s\n%s", c.Name, c.Conclusion, conclusion, c.Title, c.Summary)
-		}
-		return true, nil
-	})
-	return seen, err
-}
-
-// untilComment waits until Berth's comment contains a text.
-func (s *stage) untilComment(ctx context.Context, pull int, word string) (body string, err error) {
-	err = s.until(ctx, fmt.Sprintf("a comment on pull request %d that says %q", pull, word), 20*time.Second, func() (bool, error) {
-		comments := s.forge.Comments(pull)
-		if len(comments) > 1 {
-			return false, fmt.Errorf("%d comments on pull request %d, not one", len(comments), pull)
-		}
-		if len(comments) == 1 {
-			body = comments[0].Body
-		}
-		return strings.Contains(strings.ToLower(body), strings.ToLower(word)), nil
-	})
-	return body, err
-}
 
 // submit submits a job as its user.
 func (s *stage) submit(ctx context.Context, key schema.Key, script, output string, gpus int) (string, error) {
@@ -93,7 +35,7 @@ func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state s
 	if err != nil {
 		return job, err
 	}
-	err = s.until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
+	err = until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
 		if job, err = s.jobs.Job(ctx, unit, id); err != nil {
 			return false, err
 		}
