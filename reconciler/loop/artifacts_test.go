@@ -25,7 +25,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
-	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -118,11 +117,7 @@ func looking(l runtimes.Artifacts) tune {
 
 // thing reads the status of a resource from berth/status.
 func (w *world) thing(key schema.Key) *plan.ThingStatus {
-	repo, err := gitrepo.OpenLocal(w.git.Dir)
-	require.NoError(w.t, err)
-	defer repo.Close()
-	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
-	require.NoError(w.t, err)
+	tree := w.tree()
 	require.Empty(w.t, tree.Warnings)
 	return tree.Things[key]
 }
@@ -156,6 +151,7 @@ var (
 )
 
 func TestArtifactPhasesFollowVerification(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: missing}
 	d := w.start(looking(e))
@@ -213,6 +209,7 @@ func TestArtifactPhasesFollowVerification(t *testing.T) {
 // intent, then each phase is reported. An artifact that is declared again with other
 // bytes is verified again.
 func TestUnverifiedArtifactIsNotPromoted(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: missing}
 	d := w.start(looking(e))
@@ -242,6 +239,7 @@ func hourly(o *loop.Options) { o.ArtifactInterval = time.Hour }
 // may be missing by now. The pull request shows this as a finding. The old phase is
 // kept, over restarts too, and the new one is reported after the verification.
 func TestPromotionNeedsAFreshVerification(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	d := w.start(looking(e), hourly)
@@ -300,6 +298,7 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 // no daemon runs. No event is repeated. A new artifact under the old name starts as an
 // intent.
 func TestRenamedArtifactKeepsPhase(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	d := w.start(looking(e), hourly)
@@ -337,6 +336,7 @@ func TestRenamedArtifactKeepsPhase(t *testing.T) {
 
 // An observation with an unchanged result writes nothing.
 func TestUnchangedVerificationWritesNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -351,6 +351,7 @@ func TestUnchangedVerificationWritesNothing(t *testing.T) {
 
 // Berth stops observing a source that policy no longer allows.
 func TestOnlyAllowedSourcesAreRead(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -374,6 +375,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 // repositories that the source names. Otherwise a tenant could learn about content
 // that it may not read. The condition states this.
 func TestPlatformCredentialRevealsNothingToTenants(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -414,6 +416,7 @@ func TestPlatformCredentialRevealsNothingToTenants(t *testing.T) {
 // repositories. An observation gets these repositories as its limit; one for a
 // platform version has no limit.
 func TestDirectorySourceRevealsNothing(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -454,6 +457,7 @@ func TestDirectorySourceRevealsNothing(t *testing.T) {
 // A version with different bytes blocks new instances. A version without any
 // observation does not.
 func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	e := &eyes{sight: there}
 	w.start(looking(e))
@@ -495,6 +499,7 @@ func (s stuck) Look(ctx context.Context, _ *schema.ArtifactSource, _, _, _ strin
 }
 
 func TestSlowRegistryDelaysNoUnit(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	s := stuck{make(chan struct{}, 1)}
 	d := w.start(looking(s))
@@ -553,6 +558,7 @@ func (h *slowOnes) Look(ctx context.Context, _ *schema.ArtifactSource, reference
 // Artifacts of another tenant are observed after at most a few of them, and every
 // artifact is observed in the end.
 func TestSlowRegistryDelaysNoOtherTenant(t *testing.T) {
+	t.Parallel()
 	const many = 60
 	w := newWorld(t)
 	h := &slowOnes{free: make(chan struct{}), began: map[string]int{}, atFirstOthers: -1}
@@ -595,6 +601,7 @@ func (s oneSecret) Secret(context.Context, string) (artifact.Credential, error) 
 // An artifact of a real registry with tokens reaches status and events. Neither the
 // secret nor a token appears in any of them.
 func TestArtifactOfRealRegistryHidesSecrets(t *testing.T) {
+	t.Parallel()
 	const canary, token = "canary-71c2-secret", "canary-71c2-token"
 	images := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	open := httptest.NewServer(images)
@@ -679,6 +686,7 @@ func (l *locked) Write(p []byte) (int, error) {
 // The status of a shared runtime exists while the runtime is declared and is removed
 // with its document, whether or not a daemon runs at that time.
 func TestSharedRuntimeStatusEndsWithItsDocument(t *testing.T) {
+	t.Parallel()
 	const path = "platform/shared-runtimes/commons/runtime.yaml"
 	key := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
 	files := map[string]string{path: "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"}

@@ -44,6 +44,7 @@ func (w *world) commitTree(tree string) string {
 // An ambiguous tree freezes synchronization. After a restart the daemon still repairs
 // the units in force; a good commit on top ends the freeze.
 func TestUnreadableTreeFreezesSynchronization(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"tenants", "platform"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -78,6 +79,7 @@ func TestUnreadableTreeFreezesSynchronization(t *testing.T) {
 
 // A daemon that finds a rewritten main at its start keeps the documents in force.
 func TestRewrittenMainFreezesAtStart(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -95,6 +97,7 @@ func TestRewrittenMainFreezesAtStart(t *testing.T) {
 
 // An idle daemon also notices that another daemon took leadership.
 func TestIdleDaemonLosesLeadership(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	first := w.start(func(o *loop.Options) { o.Interval = time.Hour })
 	<-first.Ready()
@@ -170,6 +173,7 @@ func TestUnsettledListsUnitsUntilTheyAreObserved(t *testing.T) {
 
 // Documents that cannot converge by waiting are reported separately.
 func TestUnsettledReportsStuckDocuments(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 1, gpus", 1)})
@@ -256,6 +260,7 @@ func (d deaf) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 
 // Hanging units do not delay the observation of other units.
 func TestHangingUnitsDoNotDelayOthers(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/composed"
 	"berth/reconciler/gitrepo/gittest"
@@ -81,11 +80,7 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	bob.push("train", map[string]string{at: text})
 	running := func() bool {
-		repo, err := gitrepo.OpenLocal(w.git.Dir)
-		require.NoError(t, err)
-		defer repo.Close()
-		tree, err := repo.ReadStatus(t.Context(), w.git.Tip(reconciler.BranchStatus))
-		require.NoError(t, err)
+		tree := w.tree()
 		s := tree.Units.Get(schema.InstanceKey("biology", "lab", "train"))
 		return s != nil && s.Phase == plan.PhaseRunning
 	}

@@ -31,6 +31,7 @@ func spoilCache(t *testing.T, dir string) {
 // A daemon with a damaged cache takes leadership again after another daemon had it and
 // advanced berth/status.
 func TestDamagedCacheHealsAfterFailover(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -64,6 +65,7 @@ func TestDamagedCacheHealsAfterFailover(t *testing.T) {
 // The answer to a push is lost and the cache is damaged before the daemon reads the
 // result. The daemon recovers, and no record is duplicated.
 func TestDamagedCacheHealsAfterALostResponse(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})

@@ -178,6 +178,7 @@ func garbledRemoteHeals(t *testing.T, seed uint64, garbling, restarts time.Durat
 
 // The long form, TestLongGarbledRemoteHeals, garbles for 3 minutes.
 func TestGarbledRemoteHeals(t *testing.T) {
+	t.Parallel()
 	for seed := range uint64(3) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()

@@ -11,7 +11,6 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
-	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
@@ -47,12 +46,7 @@ func (f *forge) put(pr reconciler.PullRequest) {
 // review returns the review of a pull request on berth/status, or nil.
 func (w *world) review(n int) *plan.Review {
 	w.t.Helper()
-	repo, err := gitrepo.OpenLocal(w.git.Dir)
-	require.NoError(w.t, err)
-	defer repo.Close()
-	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
-	require.NoError(w.t, err)
-	return tree.Reviews[n]
+	return w.tree().Reviews[n]
 }
 
 // reviewed waits until the plan of the head is published and its review recorded.
@@ -206,6 +200,7 @@ func TestReviewedPlanIsApplied(t *testing.T) {
 // Each case makes the reviewed plan differ from the plan at the merge. Berth applies
 // none of it, also after a restart.
 func TestStalePlanIsNeverApplied(t *testing.T) {
+	t.Parallel()
 	grow := func(w *world) reconciler.PullRequest { return w.shown(1, instanceNamed("train", 3)) }
 	drop := func(w *world) reconciler.PullRequest {
 		path, _ := instance("train", 2)

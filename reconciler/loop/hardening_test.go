@@ -14,7 +14,6 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
-	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
@@ -377,12 +376,7 @@ func TestManyDeletionsSendEachEventOnce(t *testing.T) {
 	w.put(files)
 	w.start(func(o *loop.Options) { o.Interval, o.Poll, o.Forge = 20*time.Millisecond, time.Second, nil })
 	units := func() plan.Memory {
-		repo, err := gitrepo.OpenLocal(w.git.Dir)
-		require.NoError(t, err)
-		defer repo.Close()
-		tree, err := repo.ReadStatus(t.Context(), w.git.Tip(reconciler.BranchStatus))
-		require.NoError(t, err)
-		return tree.Units
+		return w.tree().Units
 	}
 	w.eventually("all run", func() bool {
 		running := 0

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -99,7 +100,17 @@ type world struct {
 	git   *gittest.Server
 	world *memory.World
 	forge *forge
+
+	mu         sync.Mutex
+	local      *gitrepo.Repo // nil before the first read
+	statusTip  string        // commit of berth/status that statusTree holds
+	statusTree reconciler.StatusTree
 }
+
+// definitions compiles the definitions of the backend once for all tests.
+var definitions = sync.OnceValues(func() (*estate.Loader, error) {
+	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+})
 
 func newWorld(t testing.TB) *world {
 	return &world{t: t, git: gittest.New(t, estateFiles()), world: memory.NewWorld(), forge: newForge()}
@@ -134,7 +145,7 @@ func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tu
 	change(&options)
 	repo, err := gitrepo.Open(w.t.Context(), options)
 	require.NoError(w.t, err)
-	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	loader, err := definitions()
 	require.NoError(w.t, err)
 	o := loop.Options{
 		Repo: repo, Loader: loader, Forge: w.forge, Render: render(),
@@ -175,26 +186,37 @@ func (w *world) put(files map[string]string, remove ...string) string {
 
 func (w *world) eventually(what string, ok func() bool) {
 	w.t.Helper()
-	require.Eventually(w.t, ok, 20*time.Second, 20*time.Millisecond, what)
+	require.Eventually(w.t, ok, time.Minute, 20*time.Millisecond, what)
+}
+
+// tree reads berth/status.
+func (w *world) tree() reconciler.StatusTree {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	tip := w.git.Tip(reconciler.BranchStatus)
+	if tip == w.statusTip {
+		return w.statusTree
+	}
+	if w.local == nil {
+		repo, err := gitrepo.OpenLocal(w.git.Dir)
+		require.NoError(w.t, err)
+		w.t.Cleanup(func() { _ = repo.Close() })
+		w.local = repo
+	}
+	tree, err := w.local.ReadStatus(w.t.Context(), tip)
+	require.NoError(w.t, err)
+	w.statusTip, w.statusTree = tip, tree
+	return tree
 }
 
 // status reads the status of a unit from berth/status.
 func (w *world) status(name string) *plan.Status {
-	repo, err := gitrepo.OpenLocal(w.git.Dir)
-	require.NoError(w.t, err)
-	defer repo.Close()
-	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
-	require.NoError(w.t, err)
-	return tree.Units.Get(schema.InstanceKey("physics", "lab", name))
+	return w.tree().Units.Get(schema.InstanceKey("physics", "lab", name))
 }
 
 func (w *world) revision() reconciler.Revision {
-	repo, err := gitrepo.OpenLocal(w.git.Dir)
-	require.NoError(w.t, err)
-	defer repo.Close()
-	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
-	require.NoError(w.t, err)
-	return tree.Revision
+	return w.tree().Revision
 }
 
 func (w *world) phase(name string, p plan.Phase) func() bool {
@@ -217,9 +239,7 @@ func (w *world) events() []plan.Event {
 	slices.Sort(paths)
 	var out []plan.Event
 	for _, p := range paths {
-		text, err := w.git.Read(reconciler.BranchStatus, p)
-		require.NoError(w.t, err)
-		for sc := bufio.NewScanner(strings.NewReader(text)); sc.Scan(); {
+		for sc := bufio.NewScanner(strings.NewReader(files[p])); sc.Scan(); {
 			var e plan.Event
 			require.NoError(w.t, json.Unmarshal(sc.Bytes(), &e), p)
 			out = append(out, e)
@@ -249,6 +269,7 @@ func (w *world) noEventTwice() {
 }
 
 func TestInstanceLifecycle(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
 	path, text := instance("train", 2)
@@ -280,6 +301,7 @@ func TestInstanceLifecycle(t *testing.T) {
 }
 
 func TestEmptyCommitCausesNoRuntimeCall(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -297,6 +319,7 @@ func TestEmptyCommitCausesNoRuntimeCall(t *testing.T) {
 // A new daemon with an empty cache completes a deployment after the previous one was
 // killed at any step. No action and no event is repeated.
 func TestDeploymentCompletesAfterKill(t *testing.T) {
+	t.Parallel()
 	for step := 1; step <= 7; step++ {
 		t.Run(fmt.Sprint("step ", step), func(t *testing.T) {
 			t.Parallel()
@@ -393,6 +416,7 @@ func TestInvalidDocumentHoldsOnlyItself(t *testing.T) {
 // An empty tree, a rewritten history or an unreachable remote deletes no unit.
 // Synchronization resumes after each.
 func TestBrokenMainDeletesNothing(t *testing.T) {
+	t.Parallel()
 	path, text := instance("train", 1)
 	running := func(t *testing.T) *world {
 		w := newWorld(t)
@@ -444,6 +468,7 @@ func TestBrokenMainDeletesNothing(t *testing.T) {
 }
 
 func TestUnknownPresenceIsNotAbsence(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	w.start()
 	path, text := instance("train", 1)
@@ -515,6 +540,7 @@ func TestSecondDaemonTakesLeadership(t *testing.T) {
 }
 
 func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
 	path, text := instance("train", 2)

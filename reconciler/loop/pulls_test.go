@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
-	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
@@ -46,12 +45,7 @@ func (w *world) change(n int, f func(*reconciler.PullRequest)) {
 
 // reviews returns the reviews on berth/status.
 func (w *world) reviews() map[int]*plan.Review {
-	repo, err := gitrepo.OpenLocal(w.git.Dir)
-	require.NoError(w.t, err)
-	defer repo.Close()
-	tree, err := repo.ReadStatus(w.t.Context(), w.git.Tip(reconciler.BranchStatus))
-	require.NoError(w.t, err)
-	return tree.Reviews
+	return w.tree().Reviews
 }
 
 func (w *world) shownFully(n int, head string) func() bool {
@@ -133,6 +127,7 @@ func TestUnchangedPlanIsPublishedOnce(t *testing.T) {
 // After a stop between the record, the checks and the comment, the next daemon
 // completes the publication without duplicates.
 func TestInterruptedPublicationIsCompleted(t *testing.T) {
+	t.Parallel()
 	for _, at := range []string{"check berth/validate", "check berth/plan", "comment"} {
 		t.Run(at, func(t *testing.T) {
 			t.Parallel()

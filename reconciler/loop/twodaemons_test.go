@@ -19,7 +19,6 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema/audit"
-	"berth/schema/estate"
 )
 
 // starting is a repository whose first status push waits for the push of the other
@@ -86,7 +85,7 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+	loader, err := definitions()
 	require.NoError(t, err)
 	start := newSameStart()
 	acted := leaders{memory.New(w.world), &sync.Mutex{}, map[string]bool{}}
@@ -165,6 +164,7 @@ func (w *world) verifyAudit() error {
 
 // The long form, TestLongTwoDaemonsInTheSameSecond, does 100 rounds.
 func TestTwoDaemonsInTheSameSecond(t *testing.T) {
+	t.Parallel()
 	for i := range 3 {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			t.Parallel()

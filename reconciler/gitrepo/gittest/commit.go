@@ -1,11 +1,15 @@
 package gittest
 
 import (
+	"archive/tar"
 	"bytes"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -139,6 +143,11 @@ func (s *Server) Tip(branch string) string {
 
 // Ref returns the commit of a full ref name, or "" if the ref does not exist.
 func (s *Server) Ref(name string) string {
+	if strings.HasPrefix(name, "refs/") {
+		if text, err := os.ReadFile(filepath.Join(s.Dir, name)); err == nil && len(text) == 41 {
+			return strings.TrimSpace(string(text))
+		}
+	}
 	out, err := s.Git("rev-parse", "--verify", "--quiet", "--end-of-options", name+"^{commit}")
 	if err != nil {
 		return ""
@@ -184,20 +193,28 @@ func (s *Server) Files(rev string) (map[string]string, error) {
 		return nil, err
 	}
 	rev = strings.TrimSpace(id)
-	out, err := s.Git("ls-tree", "-r", "-z", "--name-only", "--end-of-options", rev)
+	out, err := s.run(nil, "archive", "--format=tar", "--end-of-options", rev)
 	if err != nil {
 		return nil, err
 	}
 	files := map[string]string{}
-	for _, p := range strings.Split(out, "\x00") {
-		if p == "" {
-			continue
+	for r := tar.NewReader(bytes.NewReader(out)); ; {
+		h, err := r.Next()
+		if errors.Is(err, io.EOF) {
+			return files, nil
 		}
-		if files[p], err = s.Read(rev, p); err != nil {
+		if err != nil {
 			return nil, err
 		}
+		if h.Typeflag != tar.TypeReg {
+			continue
+		}
+		text, err := io.ReadAll(r)
+		if err != nil {
+			return nil, err
+		}
+		files[h.Name] = string(text)
 	}
-	return files, nil
 }
 
 // Read returns the content of one file of a revision.

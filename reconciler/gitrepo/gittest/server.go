@@ -8,6 +8,7 @@ package gittest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -26,6 +27,19 @@ const RepoName = "estate.git"
 
 // maxBody bounds the body of one request in bytes; tests and demos push far less.
 const maxBody = 256 << 20
+
+// config is added to the configuration of the repository. It starts no maintenance
+// after a push.
+const config = `[http]
+	receivepack = true
+[uploadpack]
+	allowAnySHA1InWant = true
+[receive]
+	fsckObjects = true
+	autogc = false
+[gc]
+	auto = 0
+`
 
 // Options configure a Server.
 type Options struct {
@@ -50,6 +64,7 @@ type Server struct {
 	mu     sync.Mutex
 	faults Faults
 	seen   map[string]int
+	refs   refCache
 	busy   sync.WaitGroup // requests being answered
 }
 
@@ -106,17 +121,11 @@ func Start(o Options) (*Server, error) {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return nil, err
 	}
-	setup := [][]string{
-		{"init", "-q", "--bare", "--initial-branch=main", "."},
-		{"config", "http.receivepack", "true"},
-		{"config", "uploadpack.allowAnySHA1InWant", "true"},
-		{"config", "receive.fsckObjects", "true"},
-		{"config", "gc.auto", "0"},
+	if _, err := s.Git("init", "-q", "--bare", "--template=", "--initial-branch=main", "."); err != nil {
+		return nil, err
 	}
-	for _, args := range setup {
-		if _, err := s.Git(args...); err != nil {
-			return nil, err
-		}
+	if err := appendFile(filepath.Join(o.Dir, "config"), config); err != nil {
+		return nil, err
 	}
 	if !o.Empty {
 		if _, err := s.Commit("main", Commit{Message: "First commit", Files: o.Files}); err != nil {
@@ -222,7 +231,20 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.backend.ServeHTTP(discardResponse{}, r)
 		panic(http.ErrAbortHandler)
 	}
+	if r.Method == http.MethodGet && service == "git-upload-pack" {
+		s.advertise(w, r)
+		return
+	}
 	s.backend.ServeHTTP(w, r)
+}
+
+func appendFile(path, text string) error {
+	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	return errors.Join(err, f.Close())
 }
 
 // environment returns the environment of git: no user configuration, and a
