@@ -70,7 +70,7 @@ func TestLateAnswerReportsTheOutcome(t *testing.T) {
 			w := newWorld(t)
 			w.forge.let("ada", reconciler.CanWrite)
 			f := &signless{forge: w.forge, why: why}
-			w.start(func(o *loop.Options) { o.Forge, o.MaxAttempts = f, 1 })
+			w.start(func(o *loop.Options) { o.Forge, o.Settings.MaxAttempts = f, 1 })
 			pr := w.pull(1, instanceNamed("train", 1))
 			w.reviewed(pr)
 			w.world.FailStep(1, errors.New("the disk is full"))

@@ -19,7 +19,7 @@ import (
 
 // owned requires a permission for every change; root is administrator.
 func owned(o *loop.Options) {
-	o.Authority, o.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, 50*time.Millisecond
+	o.Decide.Authority, o.Settings.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, 50*time.Millisecond
 }
 
 // pushed runs train with two workers, then an unknown author pushes a third.

@@ -18,7 +18,7 @@ import (
 )
 
 // verifyRetry is the first delay before missing or different bytes are verified again.
-// The delay doubles up to Options.ArtifactInterval.
+// The delay doubles up to Settings.ArtifactInterval.
 const verifyRetry = 30 * time.Second
 
 // artifactScanner records the published resources in force and verifies their bytes. A

@@ -112,7 +112,7 @@ func (e *eyes) looked() int {
 }
 
 func looking(l runtimes.Artifacts) tune {
-	return func(o *loop.Options) { o.Artifacts, o.ArtifactInterval = l, 50*time.Millisecond }
+	return func(o *loop.Options) { o.Artifacts, o.Settings.ArtifactInterval = l, 50*time.Millisecond }
 }
 
 // thing reads the status of a resource from berth/status.
@@ -233,7 +233,7 @@ func TestUnverifiedArtifactIsNotPromoted(t *testing.T) {
 }
 
 // hourly observes artifacts only once an hour unless asked.
-func hourly(o *loop.Options) { o.ArtifactInterval = time.Hour }
+func hourly(o *loop.Options) { o.Settings.ArtifactInterval = time.Hour }
 
 // A declared phase takes effect only after a new verification, because the bytes
 // may be missing by now. The pull request shows this as a finding. The old phase is
@@ -562,7 +562,7 @@ func TestSlowRegistryDelaysNoOtherTenant(t *testing.T) {
 	const many = 60
 	w := newWorld(t)
 	h := &slowOnes{free: make(chan struct{}), began: map[string]int{}, atFirstOthers: -1}
-	w.start(looking(h), func(o *loop.Options) { o.ArtifactInterval = time.Hour })
+	w.start(looking(h), func(o *loop.Options) { o.Settings.ArtifactInterval = time.Hour })
 	files := solver(goodDigest, schema.ArtifactRegistered)
 	for path, text := range registryFiles("registry.example") {
 		files[path] = strings.Replace(text, ", credential: pull, repositories: [lab]", "", 1)

@@ -99,7 +99,7 @@ func TestRewrittenMainFreezesAtStart(t *testing.T) {
 func TestIdleDaemonLosesLeadership(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	first := w.start(func(o *loop.Options) { o.Interval = time.Hour })
+	first := w.start(func(o *loop.Options) { o.Settings.Interval = time.Hour })
 	<-first.Ready()
 	w.start()
 	select {
@@ -265,7 +265,7 @@ func TestHangingUnitsDoNotDelayOthers(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.start(func(o *loop.Options) {
-		o.Workers = 2
+		o.Settings.Workers = 2
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": deaf{memory.New(w.world)}}
 	})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))

@@ -21,7 +21,7 @@ func BenchmarkCommitThatChangesNothing(b *testing.B) {
 	}
 	w.put(files)
 	// Only the timer would observe again, after an hour.
-	d := w.start(func(o *loop.Options) { o.Interval = time.Hour })
+	d := w.start(func(o *loop.Options) { o.Settings.Interval = time.Hour })
 	for i := range 3 {
 		w.eventually("running", w.phase(fmt.Sprintf("i%d", i), plan.PhaseRunning))
 	}

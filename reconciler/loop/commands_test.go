@@ -213,7 +213,7 @@ func TestApplyNeedsBerthPermission(t *testing.T) {
 	for _, who := range []string{"ada", "eve", "root"} {
 		w.forge.let(who, reconciler.CanAdmin)
 	}
-	governed := func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} }
+	governed := func(o *loop.Options) { o.Decide.Authority = &decide.Authority{Administrators: []string{"root"}} }
 	path, text := instance("train", 2)
 	w.put(map[string]string{path: text}) // adopted with the estate
 	d := w.start(governed)
@@ -394,7 +394,7 @@ func TestUnauthorizedAcknowledgementDoesNotBlockOthers(t *testing.T) {
 		paths = append(paths, path)
 	}
 	w.put(files) // adopted with the estate
-	w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
+	w.start(func(o *loop.Options) { o.Decide.Authority = &decide.Authority{Administrators: []string{"root"}} })
 	for i := range 7 {
 		w.eventually("running", w.phase(fmt.Sprintf("batch-%d", i), plan.PhaseRunning))
 	}
@@ -414,7 +414,7 @@ func TestRetryCommandRestartsFailedUnit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	w.forge.let("ada", reconciler.CanWrite)
-	w.start(func(o *loop.Options) { o.MaxAttempts = 1 })
+	w.start(func(o *loop.Options) { o.Settings.MaxAttempts = 1 })
 	pr := w.pull(1, instanceNamed("train", 1))
 	w.reviewed(pr)
 	w.comes(w.forge.say(1, "ada", "/berth retry"), reconciler.Understood)
@@ -558,7 +558,7 @@ func TestUnauthorizedUsersDelayNoOtherCommand(t *testing.T) {
 			say(w)
 			last := w.forge.say(1, "ada", "/berth help")
 			f := &counted{forge: w.forge}
-			d := w.start(func(o *loop.Options) { o.Forge = f; o.Poll = time.Hour })
+			d := w.start(func(o *loop.Options) { o.Forge = f; o.Settings.Poll = time.Hour })
 			w.comes(last, reconciler.Understood)
 			require.Eventually(t, func() bool { return f.idle() > 4*time.Second }, time.Minute, 100*time.Millisecond, "no more reads after every command is answered or skipped")
 			require.NoError(t, d.stop())

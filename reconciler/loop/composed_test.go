@@ -39,7 +39,7 @@ func ownRepository(t *testing.T, files map[string]string, tenant string) (*world
 func (w *world) composedOf(tenants map[string]*world) tune {
 	return func(o *loop.Options) {
 		c := composed.Composition{Wait: 5 * time.Second, Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
-			doc, ok, err := o.Loader.Tenant(ctx, tenant, document)
+			doc, ok, err := o.Decide.Loader.Tenant(ctx, tenant, document)
 			if err != nil || !ok || doc.Spec.Repository == nil {
 				return nil, ok && err == nil
 			}

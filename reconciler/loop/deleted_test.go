@@ -19,7 +19,7 @@ func TestDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
 	w := newWorld(t)
 	var ahead atomic.Int64
 	in := func(o *loop.Options) {
-		o.Retention = 48 * time.Hour
+		o.Settings.Retention = 48 * time.Hour
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
 	}
 	d := w.start(in)

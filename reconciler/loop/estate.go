@@ -102,7 +102,7 @@ func (t *estateTask) decide(ctx context.Context, old *reconciler.State, tips rec
 	if err != nil {
 		return err
 	}
-	if was.Tree == nil && t.o.Authority != nil {
+	if was.Tree == nil && t.o.Decide.Authority != nil {
 		if lost := t.status.Revision().InForce; lost != "" && t.o.Accept != tips.Main {
 			t.freeze(fmt.Sprintf("%s is gone, which held %s: what was held for lack of authority is not known any more. Put the branch back, or set repository.accept to %s to take all of it as permitted",
 				reconciler.BranchInForce, reconciler.Short(lost), tips.Main))
@@ -138,7 +138,7 @@ func (t *estateTask) steps(ctx context.Context, decided, main string) ([]decide.
 	steps, err := t.authors.Steps(ctx, decided, main, t.awaitsAck())
 	ready()
 	if err == nil && (len(steps) == 0 || steps[len(steps)-1].Commit != main) {
-		t.queues.addAfter(reconciler.Item{Task: reconciler.TaskEstate}, t.o.AuthorLag/4)
+		t.queues.addAfter(reconciler.Item{Task: reconciler.TaskEstate}, t.o.Settings.AuthorLag/4)
 	}
 	return steps, err
 }

@@ -248,7 +248,7 @@ func TestUnreviewedMergeOfUnreadableTreeIsHeld(t *testing.T) {
 func TestPlanPublishedAfterMergeIsStale(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start(func(o *loop.Options) { o.AuthorLag = 2 * time.Second })
+	w.start(func(o *loop.Options) { o.Settings.AuthorLag = 2 * time.Second })
 	pr := w.pull(1, instanceNamed("train", 2))
 	w.reviewed(pr)
 	var once sync.Once

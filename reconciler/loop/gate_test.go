@@ -170,7 +170,7 @@ func (f *forge) setDown(err error) {
 
 // withRights requires a permission for every change; root is administrator.
 func withRights(o *loop.Options) {
-	o.Authority = &decide.Authority{Administrators: []string{"root"}}
+	o.Decide.Authority = &decide.Authority{Administrators: []string{"root"}}
 }
 
 func instanceNamed(name string, workers int) map[string]string {
@@ -246,7 +246,7 @@ func TestStalePlanIsNeverApplied(t *testing.T) {
 			}
 			commit := w.merge(pr)[0]
 
-			d = w.start(func(o *loop.Options) { o.Interval = 50 * time.Millisecond })
+			d = w.start(func(o *loop.Options) { o.Settings.Interval = 50 * time.Millisecond })
 			w.eventually("decided", func() bool { return w.revision().Commit == commit })
 			if strings.HasPrefix(name, "a deletion") { // the unit is repaired before it is deleted
 				w.eventually("started again", func() bool { return w.world.Calls("start") == 1 })

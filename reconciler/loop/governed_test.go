@@ -71,8 +71,8 @@ func (s *signer) push(message string, files map[string]string) {
 // governed requires a permission for every change; root is administrator by key.
 func governed(root *signer) tune {
 	return func(o *loop.Options) {
-		o.Forge, o.AuthorLag = nil, time.Millisecond
-		o.Authority = &decide.Authority{Administrators: []string{"root"}, AdministratorKeys: []string{root.publicKey}}
+		o.Forge, o.Settings.AuthorLag = nil, time.Millisecond
+		o.Decide.Authority = &decide.Authority{Administrators: []string{"root"}, AdministratorKeys: []string{root.publicKey}}
 	}
 }
 

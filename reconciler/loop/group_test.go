@@ -47,7 +47,7 @@ func TestMergeGroupNeedsNoAcknowledgement(t *testing.T) {
 func TestMergeGroupExcludesHeldChanges(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
+	d := w.start(func(o *loop.Options) { o.Decide.Authority = &decide.Authority{Administrators: []string{"root"}} })
 	w.eventually("decided", func() bool { return w.revision().Commit != "" })
 	waits, text := instance("waits", 1)
 	w.put(map[string]string{waits: text}) // by an unknown author

@@ -169,7 +169,7 @@ func TestOtherBackendDoesNotMoveUnit(t *testing.T) {
 	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": open, "ray": open}})
 	require.NoError(t, err)
 	w.start(func(o *loop.Options) {
-		o.Loader = loader
+		o.Decide.Loader = loader
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": memory.New(w.world), "ray": memory.New(second)}
 	})
 	path := w.run(2)
@@ -224,7 +224,7 @@ func TestStricterVersionStartsWithOlderDocuments(t *testing.T) {
 	require.NoError(t, err)
 	_, fixed := instance("train", 3)
 	commit := w.put(map[string]string{path: fixed})
-	w.start(func(o *loop.Options) { o.Loader = strict })
+	w.start(func(o *loop.Options) { o.Decide.Loader = strict })
 	w.eventually("decided", func() bool { return w.revision().Commit == commit })
 	w.eventually("done", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 4 })
 	require.Zero(t, w.world.Calls("delete"))
@@ -245,7 +245,7 @@ func (f *forge) told(commit string) (plan.Rollout, bool) {
 func TestEachRolloutReportsItsOwnMerge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.start(func(o *loop.Options) { o.Poll = time.Hour })
+	d := w.start(func(o *loop.Options) { o.Settings.Poll = time.Hour })
 	<-d.Ready()
 	bad, badText := instance("bad", 1)
 	c1 := w.put(map[string]string{bad: strings.Replace(badText, "count: 1, gpus", "cuont: 1, gpus", 1)})
@@ -374,7 +374,9 @@ func TestManyDeletionsSendEachEventOnce(t *testing.T) {
 		paths = append(paths, path)
 	}
 	w.put(files)
-	w.start(func(o *loop.Options) { o.Interval, o.Poll, o.Forge = 20*time.Millisecond, time.Second, nil })
+	w.start(func(o *loop.Options) {
+		o.Settings.Interval, o.Settings.Poll, o.Forge = 20*time.Millisecond, time.Second, nil
+	})
 	units := func() plan.Memory {
 		return w.tree().Units
 	}

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"errors"
 	"sync"
 
 	"berth/reconciler"
@@ -15,17 +14,15 @@ type inForce struct {
 	tip     string            // last fetched commit of main
 	frozen  string            // why synchronization is frozen; "": it is not
 	repoErr error             // of the last use of the repository
-	isReady bool
-	ready   chan struct{} // closed once the state in force is known
+	ready   chan struct{}     // closed once the state in force is known
 }
 
 func newInForce() *inForce { return &inForce{ready: make(chan struct{})} }
 
 // current returns the state in force; nil before the first decision.
 func (f *inForce) current() *reconciler.State {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.state
+	st, _, _ := f.get()
+	return st
 }
 
 // get returns a consistent copy of the state in force, the last fetched tip of main,
@@ -63,17 +60,19 @@ func (f *inForce) setFrozen(why string) (changed bool) {
 func (f *inForce) setReady() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if !f.isReady {
-		f.isReady = true
+	if !f.known() {
 		close(f.ready)
 	}
 }
 
 // known returns true once the state in force is known.
 func (f *inForce) known() bool {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	return f.isReady
+	select {
+	case <-f.ready:
+		return true
+	default:
+		return false
+	}
 }
 
 // setRepositoryError records the result of the last use of the repository.
@@ -88,14 +87,4 @@ func (f *inForce) repositoryError() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.repoErr
-}
-
-// operatorError returns the error of the repository that an operator has to fix,
-// or nil.
-func (f *inForce) operatorError() error {
-	err := f.repositoryError()
-	if operator := (*reconciler.OperatorError)(nil); errors.As(err, &operator) {
-		return err
-	}
-	return nil
 }

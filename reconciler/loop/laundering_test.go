@@ -83,7 +83,7 @@ func TestAuditHasEveryDecision(t *testing.T) {
 	require.NoError(t, w.git.SetRef("refs/heads/"+reconciler.BranchStatus, status)) // simulates the lost status write
 	other, more := instance("other", 1)
 	root.push("other\n\nBreak-Glass: nobody else is there", map[string]string{other: more})
-	w.start(governed(root), func(o *loop.Options) { o.AuthorLag = 300 * time.Millisecond })
+	w.start(governed(root), func(o *loop.Options) { o.Settings.AuthorLag = 300 * time.Millisecond })
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	added := map[string]int{}
 	w.eventually("audited", func() bool {

@@ -148,9 +148,12 @@ func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tu
 	loader, err := definitions()
 	require.NoError(w.t, err)
 	o := loop.Options{
-		Repo: repo, Loader: loader, Forge: w.forge, Render: render(),
+		Repo: repo, Decide: decide.Options{Loader: loader}, Forge: w.forge, Render: render(),
 		Runtimes: map[string]runtimes.Runtime{"bare_metal": memory.New(w.world)},
-		Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond, AuthorLag: 20 * time.Millisecond,
+		Settings: loop.Settings{
+			Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond, AuthorLag: 20 * time.Millisecond,
+			Workers: 4, MaxAttempts: 10,
+		},
 		Log: slog.New(slog.NewTextHandler(w.t.Output(), nil)),
 	}
 	for _, f := range tunes {
@@ -306,7 +309,7 @@ func TestEmptyCommitCausesNoRuntimeCall(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	// Only the timer would observe again, after an hour.
-	d := w.start(func(o *loop.Options) { o.Interval = time.Hour })
+	d := w.start(func(o *loop.Options) { o.Settings.Interval = time.Hour })
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	calls := w.world.TotalCalls()
 	commit := w.put(map[string]string{"README.md": "nothing of Berth's\n"})
@@ -574,7 +577,7 @@ func TestPullRequestIsPlannedAndFollowed(t *testing.T) {
 func TestPollingFindsApproval(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start(func(o *loop.Options) { o.Authority = &decide.Authority{Administrators: []string{"root"}} })
+	w.start(func(o *loop.Options) { o.Decide.Authority = &decide.Authority{Administrators: []string{"root"}} })
 	path, text := instance("train", 1)
 	head := w.git.MustCommit(t, "add-train", gittest.Commit{Message: "add", Files: map[string]string{path: text}})
 	require.NoError(t, w.git.SetPull(7, head))
@@ -609,7 +612,7 @@ func TestUnknownCommitsAreAwaitedConcurrently(t *testing.T) {
 	w := newWorld(t)
 	var later atomic.Int64
 	w.start(func(o *loop.Options) {
-		o.Authority, o.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, time.Hour
+		o.Decide.Authority, o.Settings.AuthorLag = &decide.Authority{Administrators: []string{"root"}}, time.Hour
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	})
 	w.eventually("begun", func() bool { return w.revision().Commit == w.git.Tip("main") })

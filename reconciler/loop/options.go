@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"log/slog"
 	"time"
 
@@ -8,78 +9,57 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/pulls"
 	"berth/runtimes"
-	"berth/schema"
-	"berth/schema/estate"
 )
 
-// Options configure a Reconciler. A zero duration or count takes the default in its
-// comment.
+// Options configure a Reconciler.
 type Options struct {
-	Branch   string // that pull requests are merged to: main
-	Repo     reconciler.Repo
-	Forge    reconciler.Forge // nil: no forge
-	Render   pulls.Render     // texts for the forge; required with a forge
-	Loader   *estate.Loader
-	Runtimes map[string]runtimes.Runtime // by runtime_backend
-
-	// Authority decides the permissions for each change; nil: a user who can push to main
-	// may change everything.
-	Authority *decide.Authority
-	// Rules are rules about a change of the estate, besides the core's own.
-	Rules []func(before, after *schema.Desired) []schema.Diagnostic
-	// AuthorLag is how long a forge may take to name the pull request of a new commit.
-	// After that the commit has none: 20 s.
-	AuthorLag time.Duration
+	Repo   reconciler.Repo
+	Branch string // that pull requests are merged to; "": main
 	// Accept is a commit of main whose documents the operator permits, although berth/in-
 	// force, the record of held documents, is lost; "": none.
 	Accept string
+	Forge  reconciler.Forge // nil: no forge
+	Render pulls.Render     // texts for the forge; required with a forge
+	Decide decide.Options
 
-	Artifacts        runtimes.Artifacts // verifies published bytes; nil: bytes are not verified
-	ArtifactInterval time.Duration      // between two verifications of one resource: 1 h
+	Runtimes  map[string]runtimes.Runtime // by runtime_backend
+	Artifacts runtimes.Artifacts          // verifies published bytes; nil: bytes are not verified
+	Dates     bool                        // find the dates of documents in the background, for View
 
-	Dates     bool          // find the dates of documents in the background, for View
-	Retention time.Duration // how long View finds a deleted instance: 90 days; negative: not at all
-
-	Interval    time.Duration // between two observations of a unit (requirement E1): 5 s
-	Poll        time.Duration // between two fetches without a webhook: 60 s
-	Flush       time.Duration // statuses are gathered this long before they are pushed: 1 s
-	Workers     int           // units reconciled at a time, besides hanging ones: 4
-	MaxAttempts int           // of a failing unit, until it waits for a new revision: 10
-	Log         *slog.Logger
-	Now         func() time.Time
-	Metrics     *Metrics        // nil: not registered
-	Owed        reconciler.Owed // keeps audit records until they are written; nil: no record is owed
-	// Looking is called before each reconciliation of an item, and its result after
+	Settings Settings
+	Log      *slog.Logger
+	Now      func() time.Time // nil: time.Now
+	Metrics  *Metrics         // nil: not registered
+	Owed     reconciler.Owed  // keeps audit records until they are written; nil: no record is owed
+	// Watch is called before each reconciliation of an item, and its result after
 	// it: with false if the item is retried. Nil: not called.
-	Looking func(reconciler.Item) (ended func(done bool))
+	Watch func(reconciler.Item) (ended func(done bool))
+}
+
+// Settings are the intervals and bounds of a Reconciler.
+type Settings struct {
+	Interval time.Duration // between two observations of a unit (requirement E1)
+	Poll     time.Duration // between two fetches without a webhook
+	Flush    time.Duration // statuses are gathered this long before they are pushed
+	// AuthorLag is how long a forge may take to name the pull request of a new commit.
+	// After that the commit has none. 0: 20 s.
+	AuthorLag        time.Duration
+	ArtifactInterval time.Duration // between two verifications of one resource; 0: 1 h
+	Retention        time.Duration // how long View finds a deleted instance; 0: 90 days; negative: not at all
+	Workers          int           // units reconciled at a time, besides hanging ones
+	MaxAttempts      int           // of a failing unit, until it waits for a new revision
 }
 
 // withDefaults returns o with the defaults set.
 func (o Options) withDefaults() Options {
-	def := func(d *time.Duration, v time.Duration) {
-		if *d == 0 {
-			*d = v
-		}
-	}
-	def(&o.Interval, 5*time.Second)
-	def(&o.Poll, time.Minute)
-	def(&o.Flush, time.Second)
-	def(&o.AuthorLag, 20*time.Second)
-	def(&o.ArtifactInterval, time.Hour)
-	if o.Workers == 0 {
-		o.Workers = 4
-	}
-	if o.MaxAttempts == 0 {
-		o.MaxAttempts = 10
-	}
+	o.Branch = cmp.Or(o.Branch, "main")
+	o.Settings.AuthorLag = cmp.Or(o.Settings.AuthorLag, 20*time.Second)
+	o.Settings.ArtifactInterval = cmp.Or(o.Settings.ArtifactInterval, time.Hour)
 	if o.Now == nil {
 		o.Now = time.Now
 	}
 	if o.Metrics == nil {
 		o.Metrics = NewMetrics(nil)
-	}
-	if o.Branch == "" {
-		o.Branch = "main"
 	}
 	return o
 }

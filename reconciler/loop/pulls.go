@@ -12,9 +12,9 @@ import (
 // newPulls creates the component for the pull requests of the estate.
 func newPulls(o *Options, rec *recorder, f *inForce, decider *decide.Decider) *pulls.Pulls {
 	return pulls.New(pulls.Options{
-		Branch: o.Branch, Repo: o.Repo, Forge: o.Forge, Render: o.Render, Loader: o.Loader, Decider: decider,
+		Branch: o.Branch, Repo: o.Repo, Forge: o.Forge, Render: o.Render, Loader: o.Decide.Loader, Decider: decider,
 		Status: pullStatus{rec.status, rec}, Queue: pulls.Queue{Add: rec.queues.add, AddAfter: rec.queues.addAfter},
-		CheckAuthority: o.Authority != nil, AuthorLag: o.AuthorLag, Log: o.Log, Now: o.Now,
+		CheckAuthority: o.Decide.Authority != nil, AuthorLag: o.Settings.AuthorLag, Log: o.Log, Now: o.Now,
 		Loop: pulls.Loop{
 			Main: func() pulls.Main {
 				st, tip, frozen := f.get()

@@ -228,7 +228,7 @@ func TestReplacedHeadGetsNoComment(t *testing.T) {
 		}
 		return nil
 	}
-	w.start(func(o *loop.Options) { o.Poll = time.Hour })
+	w.start(func(o *loop.Options) { o.Settings.Poll = time.Hour })
 	w.eventually("moved", func() bool { return len(w.forge.written("check berth/plan "+first.Head)) == 1 })
 	require.NoError(t, w.git.SetPull(7, second))
 	w.eventually("plan of the new head published", w.shownFully(7, second))
@@ -453,7 +453,7 @@ func moveBaseUnder(t *testing.T, many int) {
 	}
 	w.forge.set(prs...)
 	w.git.ResetRequests()
-	d := w.start(func(o *loop.Options) { o.Poll, o.Interval = time.Hour, time.Hour })
+	d := w.start(func(o *loop.Options) { o.Settings.Poll, o.Settings.Interval = time.Hour, time.Hour })
 	require.Eventually(t, func() bool { return len(w.forge.written("")) == 3*many }, 3*time.Minute, 100*time.Millisecond)
 	require.Less(t, w.git.Requests()["POST git-upload-pack"], 20, "heads are fetched in batches")
 	w.forge.mu.Lock()
@@ -597,7 +597,7 @@ func TestPlanWithoutActionsIsMadeOnce(t *testing.T) {
 	see := make(chan struct{})
 	w.start(func(o *loop.Options) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
-		o.Looking = func(i reconciler.Item) func(bool) {
+		o.Watch = func(i reconciler.Item) func(bool) {
 			if i.Task == reconciler.TaskPull {
 				looks.Add(1)
 			}

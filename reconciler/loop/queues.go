@@ -72,11 +72,11 @@ type queues struct {
 
 func newQueues(o *Options) *queues {
 	return &queues{
-		hosts:     newQueue(queue{workers: o.Workers, hanging: o.Workers * hangingPerWorker}),
+		hosts:     newQueue(queue{workers: o.Settings.Workers, hanging: o.Settings.Workers * hangingPerWorker}),
 		forge:     newQueue(queue{workers: forgeWorkers, dropGone: true}),
 		plans:     newQueue(queue{workers: planWorkers, dropGone: true, maxTries: maxPlanTries}),
 		artifacts: newQueue(queue{workers: artifactWorkers, hanging: artifactWorkers * hangingPerWorker}),
-		log:       o.Log, now: o.Now, metrics: o.Metrics, watch: o.Looking,
+		log:       o.Log, now: o.Now, metrics: o.Metrics, watch: o.Watch,
 	}
 }
 

@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"time"
 
@@ -39,28 +40,28 @@ func New(o Options) *Reconciler {
 	o = o.withDefaults()
 	r := &Reconciler{o: o, inForce: newInForce(), queues: newQueues(&o)}
 	r.status = status.NewWriter(status.Options{
-		Repo: o.Repo, Window: o.Flush, Retention: o.Retention, Owed: o.Owed,
+		Repo: o.Repo, Window: o.Settings.Flush, Retention: o.Settings.Retention, Owed: o.Owed,
 		OnPush: o.Metrics.pushed, OnCheck: o.Metrics.chain, Log: o.Log, Now: o.Now,
 	})
 	recorder := &recorder{status: r.status, queues: r.queues, log: o.Log, now: o.Now}
-	decider := decide.New(decide.Options{Loader: o.Loader, Authority: o.Authority, Rules: o.Rules})
+	decider := decide.New(o.Decide)
 	r.pulls = newPulls(&o, recorder, r.inForce, decider)
 	recorder.pulls = r.pulls
 	history := history{o.Repo, o.Log}
 	r.estate = &estateTask{
 		recorder: recorder, o: &r.o, inForce: r.inForce, decider: decider, history: history, shared: sharedRuntimes{status: r.status},
 		authors: provenance.New(provenance.Options{
-			Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Authority != nil, Lag: o.AuthorLag, Accept: o.Accept, Log: o.Log, Now: o.Now,
+			Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Decide.Authority != nil, Lag: o.Settings.AuthorLag, Accept: o.Accept, Log: o.Log, Now: o.Now,
 			Acks: r.pulls.Acks,
 		}),
 	}
 	r.units = &unitTask{
-		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.AuthorLag}, runtimes: o.Runtimes,
-		interval: o.Interval, maxAttempts: o.MaxAttempts, metrics: o.Metrics,
+		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag}, runtimes: o.Runtimes,
+		interval: o.Settings.Interval, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}
 	r.artifacts = &artifactScanner{
-		recorder: recorder, inForce: r.inForce, history: history, reader: o.Artifacts, interval: o.ArtifactInterval, misses: map[schema.Key]int{},
+		recorder: recorder, inForce: r.inForce, history: history, reader: o.Artifacts, interval: o.Settings.ArtifactInterval, misses: map[schema.Key]int{},
 	}
 	r.dates = newDates(r.inForce, o.Repo, o.Log)
 	r.queues.tasks = r.tasks()
@@ -169,7 +170,7 @@ func (r *Reconciler) lead(ctx context.Context) bool {
 
 // poll enqueues checks for changes that a webhook may have missed, at intervals.
 func (r *Reconciler) poll(ctx context.Context) {
-	t := time.NewTicker(r.o.Poll)
+	t := time.NewTicker(r.o.Settings.Poll)
 	defer t.Stop()
 	for {
 		r.queues.add(reconciler.Item{Task: reconciler.TaskEstate})
@@ -185,7 +186,13 @@ func (r *Reconciler) poll(ctx context.Context) {
 
 // OperatorError returns the reason why the estate's repository cannot be used until an
 // operator acts; nil if it can, or if waiting may help.
-func (r *Reconciler) OperatorError() error { return r.inForce.operatorError() }
+func (r *Reconciler) OperatorError() error {
+	err := r.inForce.repositoryError()
+	if operator := (*reconciler.OperatorError)(nil); errors.As(err, &operator) {
+		return err
+	}
+	return nil
+}
 
 // Node returns a node in force, or nil.
 func (r *Reconciler) Node(name string) *schema.Node {

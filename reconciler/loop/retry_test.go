@@ -254,7 +254,7 @@ func TestUnitIsObservedEveryFiveSeconds(t *testing.T) {
 	w := newWorld(t)
 	rt := stamped{memory.New(w.world), new(sync.Mutex), new([]time.Time)}
 	w.start(func(o *loop.Options) {
-		o.Interval = 0
+		o.Settings.Interval = 0
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
 	})
 	w.run(1)

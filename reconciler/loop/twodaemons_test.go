@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/loop"
@@ -96,9 +97,12 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		daemons[i] = &daemon{w: w, cancel: cancel, ended: make(chan error, 1), repo: repo, Reconciler: loop.New(loop.Options{
-			Repo: &starting{Repo: repo, start: start}, Loader: loader, Render: render(),
+			Repo: &starting{Repo: repo, start: start}, Decide: decide.Options{Loader: loader}, Render: render(),
 			Runtimes: map[string]runtimes.Runtime{"bare_metal": acted},
-			Interval: 50 * time.Millisecond, Poll: 50 * time.Millisecond, Flush: 10 * time.Millisecond, AuthorLag: 10 * time.Millisecond,
+			Settings: loop.Settings{
+				Interval: 50 * time.Millisecond, Poll: 50 * time.Millisecond, Flush: 10 * time.Millisecond, AuthorLag: 10 * time.Millisecond,
+				Workers: 4, MaxAttempts: 10,
+			},
 			Log: log.With("daemon", i), Now: start.now,
 		})}
 		d := daemons[i]

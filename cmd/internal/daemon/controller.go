@@ -79,13 +79,17 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		return nil, err
 	}
 	d.loop = loop.New(loop.Options{
-		Authority: d.authority(), Accept: c.Repository.Accept,
-		Rules:     []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle, c.Features.gate},
-		Artifacts: c.Artifacts.looker(), ArtifactInterval: time.Duration(c.Artifacts.Interval), Dates: c.API != nil, Retention: c.retention(),
-		Repo: repo, Forge: forge, Loader: loader, Runtimes: live,
-		Render:   d.rendering(),
-		Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
-		Workers: c.Workers, MaxAttempts: c.MaxAttempts, Log: log, Metrics: loop.NewMetrics(d.reg), Looking: h.reconciling, Owed: h.owed,
+		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
+		Decide: decide.Options{
+			Loader: loader, Authority: d.authority(),
+			Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle, c.Features.gate},
+		},
+		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
+		Settings: loop.Settings{
+			Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
+			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts,
+		},
+		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed,
 	})
 	return d, nil
 }
