@@ -107,11 +107,6 @@ type world struct {
 	statusTree reconciler.StatusTree
 }
 
-// definitions compiles the definitions of the backend once for all tests.
-var definitions = sync.OnceValues(func() (*estate.Loader, error) {
-	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
-})
-
 func newWorld(t testing.TB) *world {
 	return &world{t: t, git: gittest.New(t, estateFiles()), world: memory.NewWorld(), forge: newForge()}
 }
@@ -145,7 +140,7 @@ func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tu
 	change(&options)
 	repo, err := gitrepo.Open(w.t.Context(), options)
 	require.NoError(w.t, err)
-	loader, err := definitions()
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(w.t, err)
 	o := loop.Options{
 		Repo: repo, Decide: decide.Options{Loader: loader}, Forge: w.forge, Render: render(),

@@ -20,6 +20,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema/audit"
+	"berth/schema/estate"
 )
 
 // starting is a repository whose first status push waits for the push of the other
@@ -86,7 +87,7 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	loader, err := definitions()
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
 	require.NoError(t, err)
 	start := newSameStart()
 	acted := leaders{memory.New(w.world), &sync.Mutex{}, map[string]bool{}}
