@@ -102,8 +102,8 @@ type world struct {
 	forge *forge
 
 	mu         sync.Mutex
-	local      *gitrepo.Repo // nil before the first read
-	statusTip  string        // commit of berth/status that statusTree holds
+	local      *gitrepo.Local // nil before the first read
+	statusTip  string         // commit of berth/status that statusTree holds
 	statusTree reconciler.StatusTree
 }
 

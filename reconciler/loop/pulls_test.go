@@ -193,7 +193,7 @@ func TestNewestPlanIsPublishedAfterRateLimit(t *testing.T) {
 	var until atomic.Int64
 	asked := make(chan string, 100)
 	w.forge.fails = func(call string) error {
-		until.CompareAndSwap(0, time.Now().Add(3*time.Second).UnixNano())
+		until.CompareAndSwap(0, time.Now().Add(8*time.Second).UnixNano())
 		if at := time.Unix(0, until.Load()); time.Now().Before(at) {
 			asked <- call
 			return &reconciler.RetryAfterError{At: at}
