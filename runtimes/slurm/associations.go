@@ -104,7 +104,7 @@ func (c associations) add(ctx context.Context) error {
 	}
 	if len(closed) > 0 { // were being removed and are declared again
 		reopen := c.cli("sacctmgr", "-i", "modify", "user", "where", "name="+strings.Join(closed, ","), "cluster="+c.stack.Cluster, "set", "maxsubmitjobs=-1")
-		if _, err := c.do(ctx, reopen); err != nil { // its exit status is not zero if nothing changes
+		if err := c.doAll(ctx, reopen); err != nil { // its exit status is not zero if nothing changes
 			return err
 		}
 		for _, name := range closed {

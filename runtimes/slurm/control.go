@@ -176,11 +176,16 @@ func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runt
 }
 
 func (c *control) save(ctx context.Context) error {
-	if _, err := c.do(ctx, c.writeRecord(&c.rec)); err != nil {
+	if err := c.doAll(ctx, c.writeRecord(&c.rec)); err != nil {
 		return err
 	}
 	c.disk = c.rec
 	return nil
+}
+
+// saveDisk writes the record as it is on the host, without what is not applied yet.
+func (c *control) saveDisk(ctx context.Context) error {
+	return c.doAll(ctx, c.writeRecord(&c.disk))
 }
 
 // updateRecord reads the record, changes it and writes it, for actions that run
@@ -208,8 +213,7 @@ func (c *control) close(ctx context.Context, target string) error {
 	}
 	closing[target] = c.env.now().UTC().Truncate(time.Second)
 	c.rec.Closing, c.disk.Closing = closing, closing
-	_, err := c.do(ctx, c.writeRecord(&c.disk))
-	return err
+	return c.saveDisk(ctx)
 }
 
 // addPending records steps that have to follow the next effect.
@@ -219,8 +223,7 @@ func (c *control) addPending(ctx context.Context, o owed) error {
 		return nil
 	}
 	c.rec.Owed, c.disk.Owed = o, o
-	_, err := c.do(ctx, c.writeRecord(&c.disk))
-	return err
+	return c.saveDisk(ctx)
 }
 
 // clearPending removes steps that are done and verified.
@@ -233,8 +236,7 @@ func (c *control) clearPending(ctx context.Context, o owed) error {
 		return nil
 	}
 	c.rec.Owed, c.disk.Owed = left, left
-	_, err := c.do(ctx, c.writeRecord(&c.disk))
-	return err
+	return c.saveDisk(ctx)
 }
 
 // recordUsers records users before they get accounts. The lock keeps another
@@ -243,8 +245,7 @@ func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) erro
 	defer c.env.lock("host " + c.host.Name())()
 	all := union(c.disk.people(), users)
 	c.rec.People, c.disk.People = all, all
-	_, err := c.do(ctx, c.writeRecord(&c.disk))
-	return err
+	return c.saveDisk(ctx)
 }
 
 // Targets that can be closing (record.Closing).

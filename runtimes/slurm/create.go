@@ -79,7 +79,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 	// Before any write, and again after an interrupted attempt.
 	st := c.stack
 	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.MungeKey(), st.Lib(), st.Log(), profile.DatabaseDir)
-	if _, err := c.do(ctx, c.preflightOp(controlServices(), paths...)); err != nil {
+	if err := c.doAll(ctx, c.preflightOp(controlServices(), paths...)); err != nil {
 		return false, err
 	}
 	c.rec.Unit, c.rec.Hostname, c.rec.Stopped = *after, shortName(res[0].Info.Hostname), false
@@ -115,6 +115,5 @@ func (c lifecycle) writeStack(ctx context.Context) error {
 		runtimes.Op{Secret: &runtimes.MakeSecret{Path: s.MungeKey(), Bytes: 128, Mode: 0o400, Owner: profile.MungeUser, Group: profile.MungeUser}})
 	ops = append(ops, writeOps(rendered)...)
 	ops = append(ops, c.service(profile.Munged, "start"))
-	_, err = c.do(ctx, ops...)
-	return err
+	return c.doAll(ctx, ops...)
 }

@@ -155,7 +155,7 @@ func (c stackDaemons) makeDatabase(ctx context.Context) error {
 			return err
 		}
 	}
-	if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
+	if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
 		return err
 	}
 	return c.sql(ctx, c.stack.CreateDatabaseSQL())

@@ -3,7 +3,6 @@ package slurm
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"berth/reconciler/plan"
 )
@@ -36,25 +35,14 @@ func (c gpuDevices) gresLines(ctx context.Context, u *plan.Unit) []gresLine {
 	return next.Gres
 }
 
-// missing returns an error for each member that lacks device files. slurmd
-// exits if a line of gres.conf names a missing file.
+// missing returns an error for each member that lacks device files. slurmd exits if a
+// line of gres.conf names a missing file.
 func (c gpuDevices) missing(ctx context.Context, members []plan.Member) map[string]error {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
 	out := map[string]error{}
-	for _, m := range members {
-		if len(m.GPUs) == 0 {
-			continue
-		}
-		wg.Go(func() {
-			if err := c.check(ctx, m); err != nil {
-				mu.Lock()
-				out[m.Name] = err
-				mu.Unlock()
-			}
-		})
+	errs := inParallel(members, func(m plan.Member) error { return c.check(ctx, m) })
+	for i, m := range members {
+		out[m.Name] = errs[i]
 	}
-	wg.Wait()
 	return out
 }
 

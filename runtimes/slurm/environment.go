@@ -68,6 +68,18 @@ func (e *environment) poll(ctx context.Context, what string, ask func(context.Co
 	}
 }
 
+// inParallel calls f for every element at the same time and returns the results in
+// order.
+func inParallel[T, R any](list []T, f func(T) R) []R {
+	results := make([]R, len(list))
+	var wg sync.WaitGroup
+	for i, one := range list {
+		wg.Go(func() { results[i] = f(one) })
+	}
+	wg.Wait()
+	return results
+}
+
 // waiting returns the error of an action that has to wait for jobs.
 func waiting(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), runtimes.ErrWaiting)

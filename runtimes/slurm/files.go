@@ -52,7 +52,7 @@ func (c configFiles) replace(ctx context.Context) error {
 		previous := writeOp(c.stack.Conf()+".previous", file{d.oldConf, 0o644, ""})
 		ops = append([]runtimes.Op{previous}, ops...)
 	}
-	if _, err := c.do(ctx, ops...); err != nil {
+	if err := c.doAll(ctx, ops...); err != nil {
 		return err
 	}
 	err = c.activate(ctx, todo)
@@ -133,12 +133,12 @@ func (c configFiles) effect(changed map[string]file, before, after []byte) class
 // activate does the steps of todo and waits until slurmctld runs its file.
 func (c configFiles) activate(ctx context.Context, todo owed) error {
 	if todo.Database {
-		if _, err := c.do(ctx, c.service(profile.Slurmdbd, "restart"), c.daemons.waitSlurmdbd()); err != nil {
+		if err := c.doAll(ctx, c.service(profile.Slurmdbd, "restart"), c.daemons.waitSlurmdbd()); err != nil {
 			return err
 		}
 	}
 	if todo.Restart {
-		if _, err := c.do(ctx, c.service(profile.Slurmctld, "restart")); err != nil {
+		if err := c.doAll(ctx, c.service(profile.Slurmctld, "restart")); err != nil {
 			return err
 		}
 		if err := c.daemons.await(ctx); err != nil {
@@ -189,7 +189,7 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 }
 
 func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owed) error {
-	if _, err := c.do(ctx, writeOps(old)...); err != nil {
+	if err := c.doAll(ctx, writeOps(old)...); err != nil {
 		return err
 	}
 	res, err := c.do(ctx, c.cli("scontrol", "ping"))
@@ -207,8 +207,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 		}
 	}
 	c.rec.Owed, c.disk.Owed = owed{}, owed{}
-	_, err = c.do(ctx, c.writeRecord(&c.disk))
-	return err
+	return c.saveDisk(ctx)
 }
 
 // closePartitions ends the jobs of partitions that slurmctld has and after lacks.

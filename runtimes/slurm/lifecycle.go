@@ -115,7 +115,7 @@ func (c lifecycle) stop(ctx context.Context) error {
 	if stopErr != nil && !errors.Is(stopErr, runtimes.ErrUnreachable) {
 		return stopErr
 	}
-	if _, err := c.do(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmdbd, "stop"), c.service(profile.Munged, "stop")); err != nil {
+	if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmdbd, "stop"), c.service(profile.Munged, "stop")); err != nil {
 		return err
 	}
 	return stopErr
@@ -156,8 +156,7 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 func (c lifecycle) remove(ctx context.Context) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); errors.Is(err, errNoRecord) { // interrupted after the removal of the record, or never made
-		_, err := c.do(ctx, removeEmptyOp(profile.InstanceDir))
-		return err
+		return c.doAll(ctx, removeEmptyOp(profile.InstanceDir))
 	} else if err != nil {
 		return err
 	}
@@ -178,7 +177,7 @@ func (c lifecycle) remove(ctx context.Context) error {
 	if err := c.onEachWorker(func(m plan.Member) error { return c.workers.clean(ctx, c.worker(m)) }); err != nil {
 		return err
 	}
-	if _, err := c.do(ctx, c.service(profile.Slurmctld, "clear"), c.service(profile.Slurmdbd, "clear")); err != nil {
+	if err := c.doAll(ctx, c.service(profile.Slurmctld, "clear"), c.service(profile.Slurmdbd, "clear")); err != nil {
 		return err
 	}
 	return c.removeStack(ctx)
@@ -203,7 +202,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 			return err
 		}
 		if res[0].Stats[0].Exists {
-			if _, err := c.do(ctx, c.service(profile.MariaDB, "start")); err != nil {
+			if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
 				return err
 			}
 			if err := c.daemons.sql(ctx, c.stack.DropDatabaseSQL()); err != nil {
@@ -228,7 +227,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	} else if set.Identity == identityManaged {
 		ops = append(ops, userOps(gone, true)...)
 	}
-	return c.doAll(ctx, append(ops, removeOp(s.Record()), removeEmptyOp(profile.InstanceDir)))
+	return c.doAll(ctx, append(ops, removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
 }
 
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, deletes
@@ -257,7 +256,7 @@ func (c lifecycle) leave(ctx context.Context, a plan.Action) error {
 		if err := c.jobs.end(ctx, nodeTarget(m.Node), "--nodelist="+m.Node); err != nil {
 			return err
 		}
-		if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
+		if err := wk.doAll(ctx, c.service(profile.Slurmd, "stop")); err != nil {
 			return err
 		}
 		if err := c.nodes.delete(ctx, m.Node); err != nil {

@@ -171,7 +171,7 @@ func (c nodeSet) remove(ctx context.Context, wk site, m plan.Member, n node) err
 			return err
 		}
 	}
-	if _, err := wk.do(ctx, c.service(profile.Slurmd, "stop")); err != nil {
+	if err := wk.doAll(ctx, c.service(profile.Slurmd, "stop")); err != nil {
 		return err
 	}
 	return c.delete(ctx, m.Node)
@@ -254,7 +254,7 @@ func (c nodeSet) reconcile(ctx context.Context) error {
 		if err != nil || !res[0].Service.Running {
 			return err // Start starts a stopped worker
 		}
-		if _, err := wk.do(ctx, c.slurmd(m, control, "restart")); err != nil {
+		if err := wk.doAll(ctx, c.slurmd(m, control, "restart")); err != nil {
 			return err
 		}
 		return c.await(ctx, wk, m)

@@ -104,28 +104,24 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 // readControlHosts reads the record from all hosts in parallel. An unreachable host
 // is an error unless another host has the record.
 func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []plan.Member) ([]*observation, error) {
-	var mu sync.Mutex
-	var wg sync.WaitGroup
+	type answer struct {
+		unit *observation
+		err  error
+	}
 	var hits []*observation
-	var failed []error
-	for _, m := range where {
-		wg.Go(func() {
-			hit, err := r.readControlHost(ctx, key, m)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = append(failed, err)
-			} else if hit != nil {
-				hits = append(hits, hit)
-			}
-		})
+	var failed error
+	for _, a := range inParallel(where, func(m plan.Member) answer {
+		unit, err := r.readControlHost(ctx, key, m)
+		return answer{unit, err}
+	}) {
+		failed = cmp.Or(failed, a.err)
+		if a.unit != nil {
+			hits = append(hits, a.unit)
+		}
 	}
-	wg.Wait()
-	if len(failed) > 0 && len(hits) != 1 {
-		slices.SortFunc(failed, func(a, b error) int { return cmp.Compare(a.Error(), b.Error()) })
-		return nil, failed[0]
+	if failed != nil && len(hits) != 1 {
+		return nil, failed
 	}
-	slices.SortFunc(hits, func(a, b *observation) int { return cmp.Compare(a.ctl.host.Name(), b.ctl.host.Name()) })
 	return hits, nil
 }
 
@@ -191,20 +187,15 @@ func (v *observation) look(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, v.ctl.env.timeouts.Look)
 	defer cancel()
 	v.workers = map[string]workerReading{}
-	var mu sync.Mutex
 	var wg sync.WaitGroup
 	if v.services[len(v.services)-1].Running {
 		wg.Go(func() { v.readController(ctx) })
 	} else {
 		v.silence = "slurmctld does not run"
 	}
-	for _, m := range v.ctl.rec.Joined {
-		wg.Go(func() {
-			w := v.readWorker(ctx, m)
-			mu.Lock()
-			v.workers[m.Name] = w
-			mu.Unlock()
-		})
+	readings := inParallel(v.ctl.rec.Joined, func(m plan.Member) workerReading { return v.readWorker(ctx, m) })
+	for i, m := range v.ctl.rec.Joined {
+		v.workers[m.Name] = readings[i]
 	}
 	wg.Wait()
 }

@@ -26,7 +26,7 @@ func (s site) do(ctx context.Context, ops ...runtimes.Op) ([]runtimes.Result, er
 const batch = 200
 
 // doAll sends any number of operations and discards their results.
-func (s site) doAll(ctx context.Context, ops []runtimes.Op) error {
+func (s site) doAll(ctx context.Context, ops ...runtimes.Op) error {
 	for part := range slices.Chunk(ops, batch) {
 		if _, err := s.do(ctx, part...); err != nil {
 			return err

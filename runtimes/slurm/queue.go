@@ -78,7 +78,7 @@ func (c jobQueue) cancelPending(ctx context.Context, filter ...string) error {
 // cancel cancels jobs with as many calls as their number needs.
 func (c jobQueue) cancel(ctx context.Context, jobs []queued) error {
 	for ids := range slices.Chunk(jobIDs(jobs), 500) {
-		if _, err := c.do(ctx, c.cli("scancel", ids...)); err != nil {
+		if err := c.doAll(ctx, c.cli("scancel", ids...)); err != nil {
 			return err
 		}
 	}

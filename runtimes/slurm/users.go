@@ -40,7 +40,7 @@ func (c hostUsers) drop(ctx context.Context, s site, users []schema.UnixUser, mo
 	if err != nil {
 		return err
 	}
-	return s.doAll(ctx, append(userOps(unneededUsers, true), more...))
+	return s.doAll(ctx, append(userOps(unneededUsers, true), more...)...)
 }
 
 // make makes the accounts of users on a host, or checks that the directory has
@@ -54,7 +54,7 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 		return nil
 	}
 	if set.Identity == identityManaged {
-		return s.doAll(ctx, userOps(users, false))
+		return s.doAll(ctx, userOps(users, false)...)
 	}
 	for part := range slices.Chunk(users, batch/2) {
 		if err := checkDirectory(ctx, s, part); err != nil {

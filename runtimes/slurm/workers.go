@@ -39,7 +39,7 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	case err != nil:
 		return err
 	case !owned: // before any write, also at the controller
-		if _, err := wk.do(ctx, c.preflightOp([]string{profile.MungedWorker, profile.Slurmd}, workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir)); err != nil {
+		if err := wk.doAll(ctx, c.preflightOp([]string{profile.MungedWorker, profile.Slurmd}, workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir)); err != nil {
 			return err
 		}
 	}
@@ -120,7 +120,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member, nodes []node) err
 	if slurmdRuns && (!isKnown || !known.registered()) {
 		start = c.slurmd(m, control, "restart") // it runs and is not registered
 	}
-	if _, err := wk.do(ctx, start); err != nil {
+	if err := wk.doAll(ctx, start); err != nil {
 		return err
 	}
 	if err := c.nodes.await(ctx, wk, m); err != nil {
@@ -154,8 +154,7 @@ func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.O
 // instance from reading the record at the same time.
 func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) error {
 	defer c.env.lock("host " + wk.host.Name())()
-	_, err := wk.do(ctx, ops...)
-	return err
+	return wk.doAll(ctx, ops...)
 }
 
 // owned reports whether the worker belongs to this cluster. A worker of another
@@ -179,8 +178,7 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 		return err
 	}
 	if res[0].Missing { // interrupted after the removal of the record, or never joined
-		_, err := wk.do(ctx, removeEmptyOp(profile.InstanceDir))
-		return err
+		return wk.doAll(ctx, removeEmptyOp(profile.InstanceDir))
 	}
 	rec, err := wk.readWorker(res[0])
 	if err != nil || rec.Cluster != c.stack.Cluster {
@@ -190,7 +188,7 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	ops = append(ops, removeOps(profile.WorkerFiles())...)
 	ops = append(ops, removeOp(c.stack.MungeRun()), removeTreeOp(profile.WorkerSpoolDir),
 		removeEmptyOp(profile.WorkerMungeRun), removeEmptyOp(profile.WorkerRunDir))
-	if err := wk.doAll(ctx, ops); err != nil {
+	if err := wk.doAll(ctx, ops...); err != nil {
 		return err
 	}
 	earlier, err := c.earlierKey(ctx, wk)

@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -166,19 +165,18 @@ func (m madePaths) made(name string) (bool, error) {
 	return err == nil && rec.has(name), err
 }
 
+const pathsFile = "paths.json"
+
 // read reads the record of paths. After an upgrade from a helper without one, it
 // derives the record from the runtimes' records.
 func (m madePaths) read() (pathRecord, error) {
 	rec := pathRecord{}
-	b, err := os.ReadFile(m.state.path("paths.json"))
-	if os.IsNotExist(err) {
-		return m.earlier()
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &rec)
-	}
+	found, err := m.state.readJSON(pathsFile, &rec)
 	if err != nil {
-		return nil, ioFault(m.state.path("paths.json"), fmt.Errorf("the record of paths is unreadable: %w; restore it, or remove it to rebuild it from the records of instances", err))
+		return nil, &Fault{Code: CodeIO, Message: fmt.Sprintf("the record of paths is unreadable: %v; restore it, or remove it to rebuild it from the records of instances", err)}
+	}
+	if !found {
+		return m.earlier()
 	}
 	return rec, nil
 }
@@ -206,23 +204,8 @@ func (m madePaths) earlier() (pathRecord, error) {
 
 // write writes and syncs the record of paths. It removes an empty one.
 func (m madePaths) write(rec pathRecord) error {
-	p, err := open(m.state.path("paths.json"))
-	if err != nil {
-		return err
+	if len(rec) > 0 {
+		return m.state.writeJSON(pathsFile, rec)
 	}
-	defer p.close()
-	if err := p.sweep(); err != nil {
-		return err
-	}
-	if len(rec) == 0 {
-		if err := p.remove(false); err != nil && !isNotFound(err) {
-			return err
-		}
-		return p.sync()
-	}
-	b, err := json.MarshalIndent(rec, "", "  ")
-	if err != nil {
-		return ioFault(p.path, err)
-	}
-	return p.replace(append(b, '\n'), 0o600, os.Geteuid(), os.Getegid())
+	return m.state.remove(pathsFile)
 }

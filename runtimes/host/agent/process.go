@@ -156,13 +156,7 @@ func end(ctx context.Context, list []process, kill bool, timeout time.Duration) 
 			}
 		}
 		for deadline := time.Now().Add(timeout); ; time.Sleep(poll) {
-			left := list[:0:0]
-			for _, p := range list {
-				if p.alive() {
-					left = append(left, p)
-				}
-			}
-			list = left
+			list = slices.DeleteFunc(slices.Clone(list), func(p process) bool { return !p.alive() })
 			if len(list) == 0 {
 				return nil
 			}

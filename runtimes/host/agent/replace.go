@@ -7,8 +7,6 @@ import (
 	"io"
 	"os"
 	"strings"
-
-	"golang.org/x/sys/unix"
 )
 
 // maxBinary is the maximum size of a helper.
@@ -21,47 +19,23 @@ func Replace(r io.Reader, target, digestFile string) error {
 	if err != nil {
 		return err
 	}
+	program, err := io.ReadAll(io.LimitReader(r, maxBinary+1))
+	if err != nil {
+		return err
+	}
+	if len(program) > maxBinary {
+		return refuse("the new program is larger than %d bytes", maxBinary)
+	}
+	sum := sha256.Sum256(program)
+	if have := hex.EncodeToString(sum[:]); have != want {
+		return refuse("the new program has sha256 %s, want %s", have, want)
+	}
 	p, err := open(target)
 	if err != nil {
 		return err
 	}
 	defer p.close()
-	tmp := temporaryName(p.name)
-	fd, err := openat(p.dir, tmp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o700)
-	if err != nil {
-		return ioFault(target, err)
-	}
-	f := os.NewFile(uintptr(fd), tmp)
-	err = fill(f, r, want)
-	if e := f.Close(); err == nil {
-		err = e
-	}
-	if err == nil {
-		err = unix.Renameat(p.dir, tmp, p.dir, p.name)
-	}
-	if err != nil {
-		_ = unix.Unlinkat(p.dir, tmp, 0)
-		return err
-	}
-	return p.sync()
-}
-
-func fill(f *os.File, r io.Reader, want string) error {
-	h := sha256.New()
-	n, err := io.Copy(io.MultiWriter(f, h), io.LimitReader(r, maxBinary+1))
-	switch {
-	case err != nil:
-		return err
-	case n > maxBinary:
-		return refuse("the new program is larger than %d bytes", maxBinary)
-	}
-	if have := hex.EncodeToString(h.Sum(nil)); have != want {
-		return refuse("the new program has sha256 %s, want %s", have, want)
-	}
-	if err := f.Chmod(0o755); err != nil {
-		return err
-	}
-	return f.Sync()
+	return p.replace(program, 0o755, os.Geteuid(), os.Getegid())
 }
 
 // readDigest reads a sha256 from a file that only root can write.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"encoding/json"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -38,13 +39,63 @@ func (d stateDir) ensure() error {
 	return nil
 }
 
+// write replaces a file and syncs it.
 func (d stateDir) write(file, text string) error {
-	p, err := open(d.path(file))
+	p, err := d.open(file)
 	if err != nil {
 		return err
 	}
 	defer p.close()
 	return p.replace([]byte(text), 0o600, os.Geteuid(), os.Getegid())
+}
+
+// remove removes a file, which may be missing.
+func (d stateDir) remove(file string) error {
+	p, err := d.open(file)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	if err := p.remove(false); err != nil && !isNotFound(err) {
+		return err
+	}
+	return p.sync()
+}
+
+// open opens the place of a file and removes what a crash left beside it.
+func (d stateDir) open(file string) (place, error) {
+	p, err := open(d.path(file))
+	if err != nil {
+		return p, err
+	}
+	if err := p.sweep(); err != nil {
+		p.close()
+		return p, err
+	}
+	return p, nil
+}
+
+// readJSON reads a file, if it exists.
+func (d stateDir) readJSON(file string, v any) (found bool, err error) {
+	b, err := os.ReadFile(d.path(file))
+	if os.IsNotExist(err) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	if err != nil {
+		return false, ioFault(d.path(file), err)
+	}
+	return true, nil
+}
+
+func (d stateDir) writeJSON(file string, v any) error {
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return ioFault(file, err)
+	}
+	return d.write(file, string(b)+"\n")
 }
 
 // words reads a file with count words. It returns nil if

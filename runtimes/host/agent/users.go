@@ -2,12 +2,9 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
 	"strconv"
 	"strings"
@@ -57,8 +54,8 @@ func (u users) do(ctx context.Context, op *runtimes.User) (runtimes.Result, erro
 	if err != nil {
 		return res, err
 	}
-	made, err := u.readMade()
-	if err != nil {
+	made := map[string]int{}
+	if _, err := u.state.readJSON(usersFile, &made); err != nil {
 		return res, err
 	}
 	if op.Absent {
@@ -103,7 +100,7 @@ func (u users) add(ctx context.Context, op *runtimes.User, db *accountDB, made m
 	}
 	// The record first, so that an account that a crash leaves incomplete is known.
 	made[op.Name] = op.UID
-	if err := u.writeMade(made); err != nil {
+	if err := u.state.writeJSON(usersFile, made); err != nil {
 		return res, err
 	}
 	id := strconv.Itoa(op.UID)
@@ -147,7 +144,7 @@ func (u users) remove(ctx context.Context, op *runtimes.User, db *accountDB, mad
 		return res, err
 	}
 	delete(made, op.Name)
-	return res, u.writeMade(made)
+	return res, u.state.writeJSON(usersFile, made)
 }
 
 // endProcesses kills every process of a uid until none is left.
@@ -236,29 +233,5 @@ func (u users) person(ctx context.Context, want runtimes.Person) (account, error
 	return have, db.checkOrdinary(have.name, have.gid)
 }
 
+// usersFile has the accounts that Berth made, with their uids.
 const usersFile = "users.json"
-
-// readMade reads the accounts that Berth made, with their uids.
-func (u users) readMade() (map[string]int, error) {
-	name := filepath.Join(string(u.state), usersFile)
-	made := map[string]int{}
-	b, err := os.ReadFile(name)
-	if os.IsNotExist(err) {
-		return made, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &made)
-	}
-	if err != nil {
-		return nil, ioFault(name, err)
-	}
-	return made, nil
-}
-
-func (u users) writeMade(made map[string]int) error {
-	b, err := json.MarshalIndent(made, "", "  ")
-	if err != nil {
-		return ioFault(usersFile, err)
-	}
-	return u.state.write(usersFile, string(b)+"\n")
-}
