@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
-
-	"golang.org/x/sync/errgroup"
 )
 
 // errNoRecord: the control host does not have the instance.

@@ -1,11 +1,12 @@
 package slurm
 
 import (
-	"berth/runtimes"
 	"context"
 	"fmt"
 	"sync"
 	"time"
+
+	"berth/runtimes"
 )
 
 // Timeouts bound calls to hosts. A zero field has its default.

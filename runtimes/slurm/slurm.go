@@ -7,6 +7,11 @@
 // be resumed after a crash at any point. Exit codes of Slurm's tools prove
 // nothing, so the runtime reads every change back.
 //
+// lifecycle applies the verbs of a plan. It uses one type for each part of a cluster:
+// the daemons of the control stack, its files, the nodes in slurmctld, the queue of
+// jobs, users in Slurm and on hosts, and the hosts of workers. All of them change one
+// record, through control.
+//
 // Several control stacks share a controller. Each one leaves the others alone;
 // they share only the database server, which is removed with the last stack.
 //

@@ -1,13 +1,14 @@
 package slurm
 
 import (
-	"berth/reconciler/plan"
-	"berth/runtimes"
-	"berth/schema"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
 )
 
 // hostUsers makes the accounts of users on hosts.
