@@ -32,7 +32,7 @@ import (
 	"berth/schema"
 )
 
-// Options say what a Looker may do. They come from the operator, not from an estate.
+// Options limit a Looker. They come from the operator, not from an estate.
 type Options struct {
 	Secrets     Secrets             // nil: none
 	PlainHTTP   []string            // hosts, with a port if they have one, that use http instead of https

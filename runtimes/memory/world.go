@@ -193,7 +193,7 @@ func (w *World) change(key schema.Key, f func(*unit) error) error {
 }
 
 // replace replaces the unit of key with u, or removes it for nil. If saving fails, the
-// unit stays as it was. The caller holds mu.
+// unit is unchanged. The caller holds mu.
 func (w *World) replace(key schema.Key, u *unit) error {
 	before, existed := w.units[key]
 	if u == nil {

@@ -58,8 +58,8 @@ func (p place) openFile() (*os.File, *unix.Stat_t, error) {
 	return os.NewFile(uintptr(fd), p.path), &st, nil
 }
 
-// same reports whether the file has this content, mode and owner. It is an error if
-// the path is not a plain file, as it is not replaced then.
+// same reports whether the file has this content, mode and owner. A path that is not a
+// plain file is an error, because it is never replaced.
 func (p place) same(data []byte, mode uint32, uid, gid int) (bool, error) {
 	f, st, err := p.openFile()
 	if isNotFound(err) {
