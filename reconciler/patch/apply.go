@@ -73,17 +73,17 @@ func (a *application) step(ctx context.Context, s step) error {
 		f, ok := a.was[s.from]
 		switch {
 		case !ok:
-			a.conflict(s.from, 1, "the patch changes it, and the base has no such file: paths are from the estate's root, behind a/ and b/")
+			a.conflict(s.from, 1, "the patch changes it, but the base has no such file: paths start at the root of the estate, after a/ and b/")
 			return nil
 		case s.was != 0 && s.was != f.Mode:
-			a.conflict(s.from, 1, "it is %s in the base, and the patch is for %s", modeName(f.Mode), modeName(s.was))
+			a.conflict(s.from, 1, "it is %s in the base, but the patch expects %s", modeName(f.Mode), modeName(s.was))
 			return nil
 		}
 		old = f
 	}
 	if s.to != "" {
 		if _, ok := a.tree.files[s.to]; ok {
-			a.conflict(s.to, 1, "the patch makes it, and there is one already")
+			a.conflict(s.to, 1, "the patch creates it, but it exists already")
 			return nil
 		}
 	}
@@ -103,7 +103,7 @@ func (a *application) step(ctx context.Context, s step) error {
 		return nil
 	case s.to == "" && len(after) > 0:
 		last := 1 + bytes.Count(bytes.TrimSuffix(before, []byte("\n")), []byte("\n"))
-		a.conflict(s.from, int64(last), "the patch deletes it, and the base has more in it than the patch takes away")
+		a.conflict(s.from, int64(last), "the patch deletes it, but the base has lines that the patch does not delete")
 		return nil
 	case s.to == "":
 		return nil
@@ -112,7 +112,7 @@ func (a *application) step(ctx context.Context, s step) error {
 	if made.Mode == schema.ModeSubmodule {
 		id, ok := strings.CutPrefix(strings.TrimSuffix(string(after), "\n"), submodule)
 		if !ok || len(id) != 40 || strings.Trim(id, "0123456789abcdef") != "" {
-			a.conflict(s.to, 1, "the patch makes it a submodule and names no commit")
+			a.conflict(s.to, 1, "the patch makes it a submodule without a commit")
 			return nil
 		}
 		made.Blob, made.Size = id, 0
@@ -142,7 +142,7 @@ func (a *application) content(ctx context.Context, f schema.File) (data []byte, 
 		return nil, false, fmt.Errorf("the base: %w", err)
 	}
 	if more {
-		a.conflict(f.Path, 1, "it has more than %d MiB, too much to patch", maxFile>>20)
+		a.conflict(f.Path, 1, "it has more than %d MiB, the limit for a patched file", maxFile>>20)
 	}
 	return data, !more, nil
 }
@@ -173,7 +173,7 @@ func differs(data []byte, h *gitdiff.TextFragment, err error) (line int64, messa
 	}
 	var at *gitdiff.ApplyError
 	if !errors.As(err, &at) || at.FragmentLine == 0 || at.Line < 1 || at.Line > int64(len(lines)) || at.FragmentLine > len(h.Lines) {
-		return max(1, int64(len(lines))), fmt.Sprintf("the base ends here, before what the patch changes (lines %d to %d)", h.OldPosition, h.OldPosition+h.OldLines-1)
+		return max(1, int64(len(lines))), fmt.Sprintf("the base ends here, before the lines that the patch changes (%d to %d)", h.OldPosition, h.OldPosition+h.OldLines-1)
 	}
 	return at.Line, fmt.Sprintf("the base has %s here, the patch expects %s: make the patch from the base", quote(string(lines[at.Line-1])), quote(h.Lines[at.FragmentLine-1].Line))
 }
@@ -208,11 +208,11 @@ func (a *application) shadowed(steps []step) {
 			continue
 		}
 		if dirs[s.to] || a.tree.dirOutside(s.to) {
-			a.conflict(s.to, 1, "the patch makes a file of it, and it is a directory")
+			a.conflict(s.to, 1, "the patch creates a file here, but the base has a directory")
 		}
 		for dir := parent(s.to); dir != ""; dir = parent(dir) {
 			if _, ok := a.tree.files[dir]; ok || a.tree.fileOutside(dir) {
-				a.conflict(s.to, 1, "the patch makes it below %s, which is a file", dir)
+				a.conflict(s.to, 1, "the patch creates it below %s, which is a file", dir)
 			}
 		}
 	}

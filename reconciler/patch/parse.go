@@ -64,7 +64,7 @@ func read(r io.Reader) ([]*gitdiff.File, error) {
 		return nil, err
 	}
 	if len(data) > MaxBytes {
-		return nil, fmt.Errorf("it has more than %d MiB: leave out what is not of the estate (git diff -- platform tenants)", MaxBytes>>20)
+		return nil, fmt.Errorf("it has more than %d MiB: limit it to the estate (git diff -- platform tenants)", MaxBytes>>20)
 	}
 	if len(bytes.TrimSpace(data)) == 0 {
 		return nil, nil
@@ -86,7 +86,7 @@ func read(r io.Reader) ([]*gitdiff.File, error) {
 	case len(files) != headers:
 		return nil, errors.New(`it is not in Git's form, in which each file begins with "diff --git": make it with git diff`)
 	case len(files) == 0:
-		return nil, errors.New("there is no patch in it: make it with git diff")
+		return nil, errors.New("it contains no patch: make one with git diff")
 	}
 	return files, nil
 }
@@ -120,9 +120,9 @@ func stepOf(f *gitdiff.File) (step, error) {
 	case f.IsDelete:
 		s.to, s.mode = "", 0
 	case s.mode != 0 && s.was == 0:
-		return s, errors.New("it gets a mode, and the patch does not say from which: the patch has been cut off")
+		return s, errors.New("its old mode is missing: the patch has been cut off")
 	case s.mode>>12 != s.was>>12 && s.mode != 0:
-		return s, fmt.Errorf("it was %s and becomes %s: Git has that as a deletion and a new file", modeName(s.was), modeName(s.mode))
+		return s, fmt.Errorf("it was %s and becomes %s: Git writes that as a deletion and a new file", modeName(s.was), modeName(s.mode))
 	case s.from != s.to && !f.IsRename && !f.IsCopy:
 		return s, fmt.Errorf("it was %q and is not renamed", s.from)
 	case s.from == s.to && (f.IsRename || f.IsCopy):
@@ -139,7 +139,7 @@ func stepOf(f *gitdiff.File) (step, error) {
 		switch mode {
 		case 0, schema.ModePlain, schema.ModeExecutable, schema.ModeSymlink, schema.ModeSubmodule:
 		default:
-			return s, fmt.Errorf("%06o is no mode of a file in Git", mode)
+			return s, fmt.Errorf("Git has no file mode %06o", mode)
 		}
 	}
 	return s, s.take(f.TextFragments)
@@ -153,7 +153,7 @@ func (s *step) take(hunks []*gitdiff.TextFragment) error {
 	for i, h := range hunks {
 		for _, n := range []int64{h.OldPosition, h.OldLines, h.NewPosition, h.NewLines} {
 			if n < 0 || n > maxLine {
-				return fmt.Errorf("hunk %d: %d is no line number", i+1, n)
+				return fmt.Errorf("hunk %d: invalid line number %d", i+1, n)
 			}
 		}
 		before, after := first(h.OldPosition, h.OldLines), first(h.NewPosition, h.NewLines)
@@ -161,7 +161,7 @@ func (s *step) take(hunks []*gitdiff.TextFragment) error {
 		case before < 0 || after < 0 || after != before+grown:
 			return fmt.Errorf("hunk %d: its line numbers contradict each other", i+1)
 		case before < end:
-			return fmt.Errorf("hunk %d: it is not behind the one before it", i+1)
+			return fmt.Errorf("hunk %d: it does not follow the hunk before it", i+1)
 		}
 		end, grown = before+h.OldLines, grown+h.NewLines-h.OldLines
 		placed := *h
@@ -186,12 +186,12 @@ func first(position, lines int64) int64 {
 // into Git's own directory.
 func checkPath(path string) error {
 	if len(path) > maxPath || !utf8.ValidString(path) || strings.ContainsFunc(path, func(r rune) bool { return r < 0x20 || r == 0x7f || r == '\\' || r == utf8.RuneError }) {
-		return errors.New("this is no path of an estate")
+		return errors.New("the path is invalid in an estate")
 	}
 	for name := range strings.SplitSeq(path, "/") {
 		switch folded := strings.ToLower(strings.TrimRight(name, ". ")); {
 		case folded == "", folded == ".git", folded == "git~1":
-			return fmt.Errorf("%q may not stand in a path: paths are from the estate's root, behind a/ and b/", name)
+			return fmt.Errorf("a path must not contain %q: paths start at the root of the estate, after a/ and b/", name)
 		}
 	}
 	return nil

@@ -63,7 +63,7 @@ func (d *page) repeat(a *plan.Answer) {
 
 // help writes the table of commands.
 func (d *page) help(commands []plan.CommandHelp) {
-	d.table("Command", "Who", "What it does")
+	d.table("Command", "Who", "Effect")
 	for _, c := range commands {
 		d.row(code(c.Usage), prose(c.Who), prose(c.Help))
 	}

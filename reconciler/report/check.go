@@ -74,25 +74,6 @@ func keyOf(shown any) string {
 	return "v2:" + hex.EncodeToString(sum[:16])
 }
 
-// sides separates findings about invalid documents from those about the effects of a
-// change.
-func sides(ds []schema.Diagnostic) (written, permitted []schema.Diagnostic) {
-	for _, d := range ds {
-		if isDecided(d.Code) {
-			permitted = append(permitted, d)
-		} else {
-			written = append(written, d)
-		}
-	}
-	return written, permitted
-}
-
-// isDecided reports whether a finding of that code depends on other documents, on people
-// or on the state in force. Such a finding belongs to the check berth/plan.
-func isDecided(code string) bool {
-	return slices.Contains([]string{"policy", "authority", "deletion", "estate", "feature", "capacity", "kind"}, family(strings.TrimPrefix(code, "base.")))
-}
-
 // checkValidate returns the check of the documents.
 func checkValidate(p plan.Proposal, c plan.PullContext) plan.Check {
 	found, _ := sides(p.Diagnostics)

@@ -6,24 +6,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/schema/authority"
 )
-
-// page is the Markdown of one proposal.
-type page struct {
-	doc
-	*links
-	p *plan.Proposal
-	c *plan.PullContext
-}
-
-func newPage(p *plan.Proposal, c *plan.PullContext) *page {
-	l := &links{prefix: c.Files, base: p.Base, head: p.Head, changed: map[string]bool{}}
-	for _, d := range p.Documents {
-		l.changed[d.File] = d.Change != "deleted"
-	}
-	return &page{links: l, p: p, c: c}
-}
 
 // Markdown returns the plan of a local checkout.
 func Markdown(p plan.Proposal) string { return Plan(p, plan.PullContext{}) }
@@ -69,8 +52,6 @@ func quietVerdict(p *plan.Proposal) string {
 	}
 	return "**Ready to merge.** No instance changes. Documents: " + list(names, maxNamed) + "."
 }
-
-func bold(s string) string { return "**" + s + "**" }
 
 // overview writes the first lines for a reviewer.
 func (d *page) overview() {
@@ -203,51 +184,3 @@ func (d *page) documents() {
 		}
 	})
 }
-
-// origin names the plan and its commits.
-func origin(p *plan.Proposal) string {
-	s := "Plan " + code(short(p.Digest, 13))
-	if how := between(p.Base, p.Head, code); how != "" {
-		s += " · " + how
-	}
-	if p.Assumed {
-		s += " · " + assumedNote
-	}
-	return s
-}
-
-func footer(p *plan.Proposal, c *plan.PullContext) string {
-	s := "<sub>" + origin(p)
-	if !c.Observed.IsZero() {
-		s += " · live state of " + c.Observed.UTC().Format("2006-01-02 15:04 UTC")
-	}
-	if c.Number > 0 {
-		s += " · help: `/berth help`"
-	}
-	return s + "</sub>"
-}
-
-// between describes which commit is merged into which; "" without a base.
-func between(base, head string, name func(string) string) string {
-	switch {
-	case base == "":
-		return ""
-	case head == "":
-		return "a change on " + name(commit(base))
-	}
-	return name(commit(head)) + " merged into " + name(commit(base))
-}
-
-// planCommand returns the command that prints the whole proposal in a local checkout.
-func planCommand(p *plan.Proposal) string {
-	if p.Head == "" {
-		return fmt.Sprintf("berth plan --base %s --patch FILE", commit(p.Base))
-	}
-	return fmt.Sprintf("berth plan --base %s --head %s", commit(p.Base), commit(p.Head))
-}
-
-// assumedNote describes the assumption of a plan without a status branch.
-const assumedNote = "berth/status is not available: the plan assumes that the base runs as declared"
-
-// isBreakGlass reports whether break-glass access gives a permission.
-func isBreakGlass(x authority.Decision) bool { return x.Allowed && x.BreakGlass }

@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -148,16 +147,6 @@ var release = map[string]string{
 	schema.HeldUnauthorised: "a user with the permission approves this pull request",
 }
 
-var hexDigest = regexp.MustCompile(`\b[0-9a-f]{16}\b`)
-
-// acknowledgement returns the digest that acknowledges a blocked deletion, or "".
-func acknowledgement(f schema.Diagnostic) string {
-	if family(f.Code) != "deletion" {
-		return ""
-	}
-	return hexDigest.FindString(f.Message)
-}
-
 // nextStep returns the next step after an error of policy, authority or the deletion
 // rule.
 func nextStep(f schema.Diagnostic) string {
@@ -179,16 +168,6 @@ func nextStep(f schema.Diagnostic) string {
 	return ""
 }
 
-// family returns the first part of a code.
-func family(code string) string {
-	family, _, _ := strings.Cut(code, ".")
-	return family
-}
-
-func withoutErrors(ds []schema.Diagnostic) []schema.Diagnostic {
-	return slices.DeleteFunc(slices.Clone(ds), func(f schema.Diagnostic) bool { return f.Severity == schema.SeverityError })
-}
-
 // findings lists errors, then warnings and notes.
 func (d *page) findings(ds []schema.Diagnostic) {
 	var errors, warnings entries
@@ -201,18 +180,4 @@ func (d *page) findings(ds []schema.Diagnostic) {
 	}
 	d.list("Errors", errors)
 	d.list("Warnings", warnings)
-}
-
-func finding(f schema.Diagnostic) string {
-	return prose(f.Message) + " (" + code(f.Code) + ")"
-}
-
-// bySeverity returns findings with the errors first.
-func bySeverity(ds []schema.Diagnostic) []schema.Diagnostic {
-	rank := func(d schema.Diagnostic) int {
-		return slices.Index([]schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.SeverityNote}, d.Severity)
-	}
-	out := slices.Clone(ds)
-	slices.SortStableFunc(out, func(a, b schema.Diagnostic) int { return rank(a) - rank(b) })
-	return out
 }

@@ -110,3 +110,5 @@ func (d *doc) cut(max int, foot, command string) string {
 	}
 	return b.String() + foot + "\n"
 }
+
+func bold(s string) string { return "**" + s + "**" }

@@ -9,9 +9,6 @@ import (
 	"berth/schema"
 )
 
-// maxNamed limits the units or files that a sentence names; it counts more.
-const maxNamed = 3
-
 // verdict describes whether the change can be merged, without a full stop. text escapes
 // all text from outside Berth.
 func verdict(p *plan.Proposal, text func(string) string) string {

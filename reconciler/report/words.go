@@ -9,6 +9,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/authority"
 )
 
 // change is the effect of a plan on its whole unit.
@@ -148,23 +149,6 @@ func impact(i plan.Impact) []string {
 	return out
 }
 
-// severities counts findings: "1 error and 2 warnings".
-func severities(ds []schema.Diagnostic) string {
-	var parts []string
-	for _, s := range []schema.Severity{schema.SeverityError, schema.SeverityWarning, schema.SeverityNote} {
-		n := 0
-		for _, d := range ds {
-			if d.Severity == s {
-				n++
-			}
-		}
-		if n > 0 {
-			parts = append(parts, count(n, string(s)))
-		}
-	}
-	return sentence(parts)
-}
-
 // placed returns the reason for the node of a joining member, or "".
 func placed(p *plan.Plan, a plan.Action) string {
 	if a.Verb == plan.Join {
@@ -190,3 +174,9 @@ func dash(s string) string {
 	}
 	return s
 }
+
+// maxNamed limits the units or files that a sentence names; it counts more.
+const maxNamed = 3
+
+// isBreakGlass reports whether break-glass access gives a permission.
+func isBreakGlass(x authority.Decision) bool { return x.Allowed && x.BreakGlass }
