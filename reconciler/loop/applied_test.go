@@ -107,8 +107,8 @@ func TestApplyBringsAMergeWithoutPermissionIntoForce(t *testing.T) {
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Refused)
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
 	w.eventually("applied", w.running("train", 3))
-	w.eventually("told", func() bool {
-		r, ok := w.forge.told(commit)
+	w.eventually("reported", func() bool {
+		r, ok := w.forge.rollout(commit)
 		return ok && len(r.Held) == 0 && r.Settled()
 	})
 }

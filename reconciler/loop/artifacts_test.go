@@ -115,19 +115,19 @@ func looking(l runtimes.Artifacts) tune {
 	return func(o *loop.Options) { o.Artifacts, o.Settings.ArtifactInterval = l, 50*time.Millisecond }
 }
 
-// thing reads the status of a resource from berth/status.
-func (w *world) thing(key schema.Key) *plan.ThingStatus {
+// resource reads the status of a resource from berth/status.
+func (w *world) resource(key schema.Key) *plan.ThingStatus {
 	tree := w.tree()
 	require.Empty(w.t, tree.Warnings)
 	return tree.Things[key]
 }
 
-// isThing waits for a phase and the condition Verified.
-func (w *world) isThing(key schema.Key, phase, verified, reason string) *plan.ThingStatus {
+// hasStatus waits for a phase and the condition Verified.
+func (w *world) hasStatus(key schema.Key, phase, verified, reason string) *plan.ThingStatus {
 	w.t.Helper()
 	var s *plan.ThingStatus
 	w.eventually(fmt.Sprintf("%s %s, verified %s %s", key, phase, verified, reason), func() bool {
-		s = w.thing(key)
+		s = w.resource(key)
 		return s != nil && s.Phase == phase && slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool {
 			return c.Type == "Verified" && c.Status == verified && c.Reason == reason
 		})
@@ -157,39 +157,39 @@ func TestArtifactPhasesFollowVerification(t *testing.T) {
 	d := w.start(looking(e))
 	w.put(registryFiles("registry.example"))
 	w.put(solver("", ""))
-	w.isThing(solverKey, "intent", "False", "Absent")
+	w.hasStatus(solverKey, "intent", "False", "Absent")
 
 	// The artifact is registered after its bytes are verified, not when it is declared.
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
-	w.eventually("declared", func() bool { return strings.Contains(string(w.thing(solverKey).Detail), goodDigest) })
-	w.isThing(solverKey, "intent", "False", "Absent")
+	w.eventually("declared", func() bool { return strings.Contains(string(w.resource(solverKey).Detail), goodDigest) })
+	w.hasStatus(solverKey, "intent", "False", "Absent")
 	e.see(silent)
-	w.isThing(solverKey, "intent", "Unknown", "Timeout")
+	w.hasStatus(solverKey, "intent", "Unknown", "Timeout")
 	require.Empty(t, w.artifactEvents())
 	e.see(there)
-	s := w.isThing(solverKey, "registered", "True", "Found")
+	s := w.hasStatus(solverKey, "registered", "True", "Found")
 	require.Equal(t, "True", s.Conditions[slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Ready" })].Status)
 	w.eventually("event published", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
 
 	// A later observation does not change the phase.
 	e.see(silent)
-	w.isThing(solverKey, "registered", "Unknown", "Timeout")
+	w.hasStatus(solverKey, "registered", "Unknown", "Timeout")
 	require.NoError(t, d.stop())
 	d = w.start(looking(e)) // the cache is empty
 	e.see(there)
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 
 	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
-	s = w.isThing(solverKey, "promoted", "True", "Found")
+	s = w.hasStatus(solverKey, "promoted", "True", "Found")
 	require.Equal(t, commit, s.Revision)
 	w.put(solver(goodDigest, schema.ArtifactDeprecated))
-	w.isThing(solverKey, "deprecated", "True", "Found")
+	w.hasStatus(solverKey, "deprecated", "True", "Found")
 	require.NoError(t, d.stop())
 	w.put(solver(goodDigest, schema.ArtifactRetired)) // no daemon runs
 	d = w.start(looking(e))
-	w.isThing(solverKey, "retired", "True", "Found")
+	w.hasStatus(solverKey, "retired", "True", "Found")
 	w.put(nil, solverFile)
-	w.eventually("status removed", func() bool { return w.thing(solverKey) == nil })
+	w.eventually("status removed", func() bool { return w.resource(solverKey) == nil })
 	require.NoError(t, d.stop())
 
 	require.Equal(t, []string{"registered", "promoted", "deprecated", "retired"}, w.artifactEvents())
@@ -215,20 +215,20 @@ func TestUnverifiedArtifactIsNotPromoted(t *testing.T) {
 	d := w.start(looking(e))
 	w.put(registryFiles("registry.example"))
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
-	w.isThing(solverKey, "intent", "False", "Absent")
+	w.hasStatus(solverKey, "intent", "False", "Absent")
 	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
-	w.eventually("declared", func() bool { return w.thing(solverKey).Revision == commit })
-	w.isThing(solverKey, "intent", "False", "Absent")
+	w.eventually("declared", func() bool { return w.resource(solverKey).Revision == commit })
+	w.hasStatus(solverKey, "intent", "False", "Absent")
 	require.Empty(t, w.artifactEvents())
 	e.see(there)
-	w.isThing(solverKey, "promoted", "True", "Found")
+	w.hasStatus(solverKey, "promoted", "True", "Found")
 	w.eventually("events published", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered", "promoted"}) })
 
 	require.NoError(t, d.stop())
 	w.put(nil, solverFile)
 	w.put(solver(evilDigest, schema.ArtifactRegistered)) // deletion and new document reach main together
 	w.start(looking(e))
-	w.isThing(solverKey, "intent", "False", "DigestMismatch")
+	w.hasStatus(solverKey, "intent", "False", "DigestMismatch")
 	require.Equal(t, []string{"registered", "promoted"}, w.artifactEvents())
 }
 
@@ -245,33 +245,33 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	d := w.start(looking(e), hourly)
 	w.put(registryFiles("registry.example"))
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 
 	e.mu.Lock() // observations hang
 	e.sight = missing
 	commit := w.put(solver(goodDigest, schema.ArtifactPromoted))
-	s := w.isThing(solverKey, "registered", "Unknown", "NotLookedAt")
+	s := w.hasStatus(solverKey, "registered", "Unknown", "NotLookedAt")
 	require.Equal(t, commit, s.Revision)
 	require.Equal(t, "it is promoted once its bytes were seen: nobody looked at the bytes since this change", s.Conditions[0].Message)
 	e.mu.Unlock()
-	w.isThing(solverKey, "registered", "False", "Absent")
+	w.hasStatus(solverKey, "registered", "False", "Absent")
 	require.NoError(t, d.stop())
 	d = w.start(looking(e), hourly)
 	looks := e.looked()
 	w.eventually("observed after the restart", func() bool { return e.looked() > looks })
-	w.isThing(solverKey, "registered", "False", "Absent")
+	w.hasStatus(solverKey, "registered", "False", "Absent")
 	require.NoError(t, d.stop())
 	require.Equal(t, []string{"registered"}, w.artifactEvents())
 
 	e.see(there)
 	d = w.start(looking(e), hourly)
-	w.isThing(solverKey, "promoted", "True", "Found")
+	w.hasStatus(solverKey, "promoted", "True", "Found")
 	w.put(solver(goodDigest, schema.ArtifactDeprecated))
-	w.isThing(solverKey, "deprecated", "True", "Found")
+	w.hasStatus(solverKey, "deprecated", "True", "Found")
 	e.see(missing)
 	require.NoError(t, d.stop())
 	d = w.start(looking(e), hourly)
-	w.isThing(solverKey, "deprecated", "False", "Absent")
+	w.hasStatus(solverKey, "deprecated", "False", "Absent")
 
 	pr := w.topic(7, solver(goodDigest, schema.ArtifactPromoted))
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
@@ -282,13 +282,13 @@ func TestPromotionNeedsAFreshVerification(t *testing.T) {
 	require.Equal(t, solverFile+":10:11: warning: it is promoted once its bytes are found, and stays what it is until then; when Berth looked last: nothing there [lifecycle.unseen]", p.Diagnostics[0].String())
 
 	w.put(solver(goodDigest, schema.ArtifactPromoted))
-	w.isThing(solverKey, "deprecated", "False", "Absent")
-	w.eventually("decided", func() bool { return w.thing(solverKey).Revision == w.git.Tip("main") })
+	w.hasStatus(solverKey, "deprecated", "False", "Absent")
+	w.eventually("decided", func() bool { return w.resource(solverKey).Revision == w.git.Tip("main") })
 	require.Equal(t, []string{"registered", "promoted", "deprecated"}, w.artifactEvents())
 	e.see(there)
 	require.NoError(t, d.stop())
 	d = w.start(looking(e), hourly)
-	w.isThing(solverKey, "promoted", "True", "Found")
+	w.hasStatus(solverKey, "promoted", "True", "Found")
 	require.NoError(t, d.stop())
 	require.Equal(t, []string{"registered", "promoted", "deprecated", "promoted"}, w.artifactEvents())
 	w.noEventTwice()
@@ -309,14 +309,14 @@ func TestRenamedArtifactKeepsPhase(t *testing.T) {
 	}
 	key := func(name string) schema.Key { k := solverKey; k.Name = name; return k }
 	w.put(at("one", "a-1", goodDigest, schema.ArtifactRegistered))
-	w.isThing(key("one"), "registered", "True", "Found")
+	w.hasStatus(key("one"), "registered", "True", "Found")
 	w.put(at("one", "a-1", goodDigest, schema.ArtifactPromoted))
-	w.isThing(key("one"), "promoted", "True", "Found")
+	w.hasStatus(key("one"), "promoted", "True", "Found")
 
 	e.see(silent)
 	w.put(at("two", "a-1", goodDigest, schema.ArtifactPromoted), strings.Replace(solverFile, "solver", "one", 1))
-	w.isThing(key("two"), "promoted", "Unknown", "Timeout")
-	require.Nil(t, w.thing(key("one")))
+	w.hasStatus(key("two"), "promoted", "Unknown", "Timeout")
+	require.Nil(t, w.resource(key("one")))
 	require.NoError(t, d.stop())
 
 	both := at("three", "a-1", goodDigest, schema.ArtifactPromoted)
@@ -325,10 +325,10 @@ func TestRenamedArtifactKeepsPhase(t *testing.T) {
 	}
 	w.put(both) // no daemon runs
 	d = w.start(looking(e), hourly)
-	w.isThing(key("three"), "promoted", "Unknown", "Timeout")
-	w.isThing(key("two"), "intent", "Unknown", "Timeout")
+	w.hasStatus(key("three"), "promoted", "Unknown", "Timeout")
+	w.hasStatus(key("two"), "intent", "Unknown", "Timeout")
 	w.put(at("three", "a-1", goodDigest, schema.ArtifactDeprecated))
-	w.isThing(key("three"), "deprecated", "Unknown", "Timeout")
+	w.hasStatus(key("three"), "deprecated", "Unknown", "Timeout")
 	require.NoError(t, d.stop())
 	require.Equal(t, []string{"registered", "promoted", "deprecated"}, w.artifactEvents())
 	w.noEventTwice()
@@ -342,7 +342,7 @@ func TestUnchangedVerificationWritesNothing(t *testing.T) {
 	w.start(looking(e))
 	w.put(registryFiles("registry.example"))
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 	w.eventually("settled", func() bool { return len(w.artifactEvents()) == 1 })
 	before, looks := w.git.Tip(reconciler.BranchStatus), e.looked()
 	w.eventually("observations continue", func() bool { return e.looked() > looks+5 })
@@ -357,10 +357,10 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	w.start(looking(e))
 	w.put(registryFiles("registry.example"))
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 
 	w.put(map[string]string{policyFile: registryFiles("other.example")[policyFile]})
-	w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	w.hasStatus(solverKey, "registered", "Unknown", "SourceRefused")
 	looks := e.looked()
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
@@ -368,7 +368,7 @@ func TestOnlyAllowedSourcesAreRead(t *testing.T) {
 	require.Equal(t, looks, e.looked())
 
 	w.put(registryFiles("registry.example"))
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 }
 
 // Berth uses the platform's credential for versions, and for artifacts only within the
@@ -392,23 +392,23 @@ func TestPlatformCredentialRevealsNothingToTenants(t *testing.T) {
 	}
 	w.put(shares(", repositories: [lab]"))
 	w.put(solver(goodDigest, schema.ArtifactRegistered))
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 	require.Equal(t, "pull", shown())
 
 	w.put(shares(`, repositories: ["{tenant}/{project}", commons]`))
-	s := w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	s := w.hasStatus(solverKey, "registered", "Unknown", "SourceRefused")
 	require.Equal(t, "lab/solver:1 is not within what ArtifactSource registry shares with this project: physics/lab, commons", message(s))
 
 	e.see(missing)
 	w.put(shares(""))
-	s = w.isThing(solverKey, "registered", "False", "Absent")
+	s = w.hasStatus(solverKey, "registered", "False", "Absent")
 	require.Equal(t, "nothing there; the credential of ArtifactSource registry is not shown for what projects publish, as the source names no repositories for them", message(s))
 	require.Empty(t, shown())
 
 	w.put(nil, solverFile)
-	w.eventually("status removed", func() bool { return w.thing(solverKey) == nil })
+	w.eventually("status removed", func() bool { return w.resource(solverKey) == nil })
 	w.put(versionFrom(goodDigest))
-	w.isThing(versionKey, "active", "False", "Absent")
+	w.hasStatus(versionKey, "active", "False", "Absent")
 	require.Equal(t, "pull", shown())
 }
 
@@ -436,19 +436,19 @@ func TestDirectorySourceRevealsNothing(t *testing.T) {
 	require.Zero(t, e.looked(), "a held document causes no observation")
 
 	w.put(shares(`, repositories: ["{tenant}", lab]`))
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 	e.mu.Lock()
 	require.Equal(t, "lab", e.only)
 	e.mu.Unlock()
 	w.put(shares(""))
-	s := w.isThing(solverKey, "registered", "Unknown", "SourceRefused")
+	s := w.hasStatus(solverKey, "registered", "Unknown", "SourceRefused")
 	require.Contains(t, string(s.Detail), "shares nothing with projects")
 	require.NotContains(t, string(s.Detail), "size")
 	require.NotContains(t, string(s.Detail), "found")
 	w.put(nil, solverFile)
-	w.eventually("status removed", func() bool { return w.thing(solverKey) == nil })
+	w.eventually("status removed", func() bool { return w.resource(solverKey) == nil })
 	w.put(versionFrom(goodDigest))
-	w.isThing(versionKey, "active", "True", "Found")
+	w.hasStatus(versionKey, "active", "True", "Found")
 	e.mu.Lock()
 	require.Empty(t, e.only)
 	e.mu.Unlock()
@@ -467,18 +467,18 @@ func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
 		return &schema.AppVersion{Header: schema.Header{Key: versionKey}, Spec: schema.AppVersionSpec{Manifest: schema.Manifest{
 			Artifacts: map[string]schema.ManifestArtifact{"image": {Source: "registry", Reference: "lab/solver:1", MediaType: manifestType, Digest: digest}}}}}
 	}
-	s := w.isThing(versionKey, "active", "False", "DigestMismatch")
+	s := w.hasStatus(versionKey, "active", "False", "DigestMismatch")
 	b, is := loop.VersionBlocked(version(evilDigest), s)
 	require.True(t, is)
 	require.Equal(t, "artifact.unverified", b.Code)
 	require.Contains(t, b.Message, "lab/solver:1")
 
 	e.see(silent)
-	_, is = loop.VersionBlocked(version(evilDigest), w.isThing(versionKey, "active", "Unknown", "Timeout"))
+	_, is = loop.VersionBlocked(version(evilDigest), w.hasStatus(versionKey, "active", "Unknown", "Timeout"))
 	require.False(t, is)
 	w.put(versionFrom(goodDigest))
 	e.see(there)
-	_, is = loop.VersionBlocked(version(goodDigest), w.isThing(versionKey, "active", "True", "Found"))
+	_, is = loop.VersionBlocked(version(goodDigest), w.hasStatus(versionKey, "active", "True", "Found"))
 	require.False(t, is)
 	_, is = loop.VersionBlocked(version(goodDigest), s)
 	require.False(t, is, "an observation of other bytes does not apply to these")
@@ -517,7 +517,7 @@ func TestSlowRegistryDelaysNoUnit(t *testing.T) {
 	require.Empty(t, w.artifactEvents())
 	k := solverKey
 	k.Name = "solver-0"
-	require.NotContains(t, string(w.thing(k).Detail), "Timeout", "a cancelled observation leaves the status unchanged")
+	require.NotContains(t, string(w.resource(k).Detail), "Timeout", "a cancelled observation leaves the status unchanged")
 }
 
 // slowOnes blocks on slow references until release and answers the others at once.
@@ -573,7 +573,7 @@ func TestSlowRegistryDelaysNoOtherTenant(t *testing.T) {
 		files[path] = strings.NewReplacer("name: solver", "name: "+name, "lab/solver:1", fmt.Sprintf("slow/%d:1", i)).Replace(files[solverFile])
 	}
 	w.put(files)
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 	h.mu.Lock()
 	require.LessOrEqual(t, h.atFirstOthers, 2)
 	h.mu.Unlock()
@@ -645,13 +645,13 @@ func TestArtifactOfRealRegistryHidesSecrets(t *testing.T) {
 	})
 	w.put(registryFiles(host))
 	w.put(solver(digest.String(), schema.ArtifactRegistered))
-	w.isThing(solverKey, "registered", "True", "Found")
+	w.hasStatus(solverKey, "registered", "True", "Found")
 	w.eventually("event published", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
 	w.put(versionFrom(evilDigest))
-	w.isThing(versionKey, "active", "False", "DigestMismatch")
+	w.hasStatus(versionKey, "active", "False", "DigestMismatch")
 	front.CloseClientConnections()
 	front.Close()
-	w.isThing(solverKey, "registered", "Unknown", "Unreachable")
+	w.hasStatus(solverKey, "registered", "Unknown", "Unreachable")
 	require.NoError(t, d.stop())
 
 	for _, what := range []string{"secret", "token"} {
@@ -693,7 +693,7 @@ func TestSharedRuntimeStatusEndsWithItsDocument(t *testing.T) {
 	w := newWorld(t)
 	d := w.start()
 	stands := func(want bool) {
-		w.eventually("requested as declared", func() bool { s := w.thing(key); return (s != nil && s.Phase == "requested") == want })
+		w.eventually("requested as declared", func() bool { s := w.resource(key); return (s != nil && s.Phase == "requested") == want })
 	}
 	w.put(files)
 	stands(true)
@@ -722,7 +722,7 @@ func TestConditionsOfSharedRuntime(t *testing.T) {
 	is := func(what string, want map[string]string) {
 		t.Helper()
 		w.eventually(what, func() bool {
-			s := w.thing(key)
+			s := w.resource(key)
 			if s == nil {
 				return false
 			}

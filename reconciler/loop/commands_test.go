@@ -81,7 +81,7 @@ func (w *world) staled(tunes ...tune) (d *daemon, commit string) {
 	d = w.start(tunes...)
 	w.held("train", w.effects())
 	w.eventually("held change reported", func() bool {
-		r, ok := w.forge.told(commit)
+		r, ok := w.forge.rollout(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && !r.Settled()
 	})
 	w.offered("train")
@@ -110,7 +110,7 @@ func TestHeldChangeIsAppliedByCommand(t *testing.T) {
 		s := w.status("train")
 		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
 	})
-	w.eventually("rollout reported", func() bool { r, ok := w.forge.told(commit); return ok && r.Settled() && r.Units[0].Stale == nil })
+	w.eventually("rollout reported", func() bool { r, ok := w.forge.rollout(commit); return ok && r.Settled() && r.Units[0].Stale == nil })
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Understood)
 	require.Empty(t, w.forge.reactions[other])
 	w.eventually("audited", func() bool {
@@ -226,7 +226,7 @@ func TestApplyNeedsBerthPermission(t *testing.T) {
 	w.start(governed)
 	w.held("train", w.effects())
 	w.eventually("held change reported", func() bool {
-		r, ok := w.forge.told(commit)
+		r, ok := w.forge.rollout(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil
 	})
 	w.offered("train")
@@ -336,7 +336,7 @@ func TestAcknowledgementIsCheckedAtTheDecision(t *testing.T) {
 	w.eventually("gone", w.gone)
 	require.Empty(t, w.revision().Held)
 	w.eventually("rollout reported", func() bool {
-		r, ok := w.forge.told(commit)
+		r, ok := w.forge.rollout(commit)
 		return ok && len(r.Held) == 0 && len(r.Units) == 7 && r.Settled()
 	})
 }
@@ -404,7 +404,7 @@ func TestUnauthorizedAcknowledgementDoesNotBlockOthers(t *testing.T) {
 	w.reviewed(pr)
 	commit := w.merge(pr)[0]
 	w.eventually("decided", func() bool { return w.revision().Commit == commit })
-	w.eventually("held deletions reported", func() bool { r, ok := w.forge.told(commit); return ok && len(r.Held) == 7 })
+	w.eventually("held deletions reported", func() bool { r, ok := w.forge.rollout(commit); return ok && len(r.Held) == 7 })
 	w.comes(w.forge.say(1, "ada", "/berth ack-delete "+digest), reconciler.Refused)
 	w.comes(w.forge.say(1, "ben", "/berth ack-delete "+digest), reconciler.Accepted)
 	w.eventually("gone", w.gone)
@@ -421,7 +421,7 @@ func TestRetryCommandRestartsFailedUnit(t *testing.T) {
 	w.world.FailStep(1, errors.New("the disk is full"))
 	commit := w.merge(pr)[0]
 	w.eventually("failed step reported", func() bool {
-		r, ok := w.forge.told(commit)
+		r, ok := w.forge.rollout(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].At == "create on ctl" && r.Units[0].Phase == plan.PhaseFailed
 	})
 	w.eventually("gave up", func() bool { s := w.status("train"); return s != nil && s.Retry != nil && s.Retry.Terminal })
@@ -488,15 +488,15 @@ func TestExplainConsidersAssignments(t *testing.T) {
 	closed.Open = false
 	w.forge.put(closed)
 	for _, n := range []int{1, 3} { // after the merge, and on main
-		said := explained(n)
-		require.Contains(t, said, "denied: it stopped: its grace period ended on 2026-03-03")
-		require.Contains(t, said, "`desired_state` is `stopped`")
-		require.Contains(t, said, "`suspend` is `false`")
-		require.Contains(t, said, "is not allowed ("+"`tenants/physics/policy.yaml:5`)")
+		answer := explained(n)
+		require.Contains(t, answer, "denied: it stopped: its grace period ended on 2026-03-03")
+		require.Contains(t, answer, "`desired_state` is `stopped`")
+		require.Contains(t, answer, "`suspend` is `false`")
+		require.Contains(t, answer, "is not allowed ("+"`tenants/physics/policy.yaml:5`)")
 	}
-	said := explained(lifts.Number)
-	require.Contains(t, said, "is allowed")
-	require.Contains(t, said, "`suspend` is `true`")
+	answer := explained(lifts.Number)
+	require.Contains(t, answer, "is allowed")
+	require.Contains(t, answer, "`suspend` is `true`")
 }
 
 // Many commands by users without permission cost few forge calls and delay no other

@@ -127,9 +127,9 @@ func TestShadowedTenantChangeGetsWarning(t *testing.T) {
 	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Notices, "\n"), "is not read") })
 	pr := w.topic(7, map[string]string{"tenants/physics/policy.yaml": "unread: true\n"})
 	w.eventually("planned", func() bool { p, ok := w.forge.last(7); return ok && p.Head == pr.Head })
-	told, _ := w.forge.last(7)
-	require.False(t, told.Blocked(), "%+v", told)
-	require.Len(t, told.Diagnostics, 1)
-	require.Equal(t, "tenants/physics/policy.yaml tenant.shadowed warning", told.Diagnostics[0].File+" "+told.Diagnostics[0].Code+" "+string(told.Diagnostics[0].Severity))
+	reported, _ := w.forge.last(7)
+	require.False(t, reported.Blocked(), "%+v", reported)
+	require.Len(t, reported.Diagnostics, 1)
+	require.Equal(t, "tenants/physics/policy.yaml tenant.shadowed warning", reported.Diagnostics[0].File+" "+reported.Diagnostics[0].Code+" "+string(reported.Diagnostics[0].Severity))
 	require.Contains(t, w.forge.check(pr.Head, plan.CheckValidate).Summary, "changes nothing: the documents of physics come from its own repository")
 }

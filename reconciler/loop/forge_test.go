@@ -204,8 +204,8 @@ func (f *forge) Commands(_ context.Context, since time.Time) ([]reconciler.Comma
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	var out []reconciler.CommandComment
-	for _, said := range f.remarks {
-		for _, r := range said {
+	for _, commands := range f.remarks {
+		for _, r := range commands {
 			if !r.When.Before(since) {
 				r.Answered = f.answered[r.ID]
 				out = append(out, r)

@@ -55,13 +55,13 @@ func newCutting(armed bool) (cutting, tune) {
 	return c, func(o *loop.Options) { o.Repo = cutting{o.Repo, c.armed, c.cut} }
 }
 
-// sayings is a log that records whether a given message was written.
-type sayings struct {
+// logWatch is a log that records whether a given message was written.
+type logWatch struct {
 	of    string
 	heard atomic.Bool
 }
 
-func (s *sayings) Write(p []byte) (int, error) {
+func (s *logWatch) Write(p []byte) (int, error) {
 	if strings.Contains(string(p), s.of) {
 		s.heard.Store(true)
 	}
@@ -105,16 +105,16 @@ func TestApprovedPlanIsComparedUntilAnActionStarts(t *testing.T) {
 	remote, cut := newCutting(true)
 	before, was := w.effects(), w.git.Tip(reconciler.BranchInForce)
 	w.merge(pr)
-	said := &sayings{of: "no new action started"}
-	held := &sayings{of: "stale plan held"}
-	w.start(cut, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(said, held), nil)) })
-	w.eventually("plan accepted, no action started", said.heard.Load)
+	stopped := &logWatch{of: "no new action started"}
+	held := &logWatch{of: "stale plan held"}
+	w.start(cut, func(o *loop.Options) { o.Log = slog.New(slog.NewTextHandler(io.MultiWriter(stopped, held), nil)) })
+	w.eventually("plan accepted, no action started", stopped.heard.Load)
 	w.eventually("in force", func() bool { return w.git.Tip(reconciler.BranchInForce) != was })
 	require.Equal(t, before, w.effects())
 	w.drifts("worker-0")
 	// A reconciliation that observed before the drift may wait for the remote now.
-	said.heard.Store(false)
-	w.eventually("observed after the drift", func() bool { return said.heard.Load() || held.heard.Load() })
+	stopped.heard.Store(false)
+	w.eventually("observed after the drift", func() bool { return stopped.heard.Load() || held.heard.Load() })
 	remote.armed.Store(false)
 	remote.cut.Store(false)
 	w.held("train", before)
@@ -141,7 +141,7 @@ func TestStoppedUnitIsNotStartedAsARepair(t *testing.T) {
 
 			// A command of a user with permission starts it.
 			w.forge.let("ada", reconciler.CanWrite)
-			w.eventually("held change reported", w.toldHeld(commit))
+			w.eventually("held change reported", w.reportsHeld(commit))
 			w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
 			w.eventually("running", w.phase("train", plan.PhaseRunning))
 		})
@@ -209,7 +209,7 @@ func TestEndedRolloutIsNotPublishedAfterARestart(t *testing.T) {
 	maps.Copy(files, instanceNamed("other", 1))
 	commit := w.merge(w.shown(1, files))[0]
 	w.eventually("rollout reported completely", func() bool {
-		r, ok := w.forge.told(commit)
+		r, ok := w.forge.rollout(commit)
 		return ok && r.Settled() && len(r.Units) == 2 && w.review(1) == nil
 	})
 	later := w.put(instanceNamed("other", 2))
@@ -220,7 +220,7 @@ func TestEndedRolloutIsNotPublishedAfterARestart(t *testing.T) {
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") == 1 })
 	after := w.merge(w.shown(2, instanceNamed("third", 0)))[0]
-	w.eventually("next rollout reported", func() bool { r, ok := w.forge.told(after); return ok && r.Settled() && len(r.Units) == 1 })
+	w.eventually("next rollout reported", func() bool { r, ok := w.forge.rollout(after); return ok && r.Settled() && len(r.Units) == 1 })
 	require.Len(t, w.forge.written("comment 1"), written)
 }
 
@@ -288,12 +288,12 @@ func TestReviewedPlanAppliesOnceTheTreeIsReadable(t *testing.T) {
 	dark.Store(true)
 	w.put(map[string]string{"tenants/physics/README.md": "This file is not part of the reviewed tree.\n"})
 	commit := w.merge(pr)[0]
-	w.eventually("held change reported", func() bool { r := w.told(1); return r != nil && r.Commit == commit && len(r.Held) == 1 })
+	w.eventually("held change reported", func() bool { r := w.rolloutOf(1); return r != nil && r.Commit == commit && len(r.Held) == 1 })
 	time.Sleep(1500 * time.Millisecond) // long enough for another reconciliation
 	require.NotNil(t, w.review(1))
 	dark.Store(false)
 	w.eventually("applied", w.running("train", 3))
 	require.Equal(t, commit, w.status("train").Revision)
-	w.eventually("rollout reported completely", func() bool { r := w.told(1); return len(r.Held) == 0 && len(r.Units) == 1 && r.Settled() })
+	w.eventually("rollout reported completely", func() bool { r := w.rolloutOf(1); return len(r.Held) == 0 && len(r.Units) == 1 && r.Settled() })
 	w.eventually("review removed", func() bool { return w.review(1) == nil })
 }

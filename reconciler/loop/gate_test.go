@@ -142,10 +142,10 @@ func (w *world) heldFromTheStart(name string, tunes ...tune) *plan.UnitReview {
 	return w.held(name, before)
 }
 
-// toldHeld reports whether the report of a commit shows its only unit as held.
-func (w *world) toldHeld(commit string) func() bool {
+// reportsHeld reports whether the report of a commit shows its only unit as held.
+func (w *world) reportsHeld(commit string) func() bool {
 	return func() bool {
-		r, ok := w.forge.told(commit)
+		r, ok := w.forge.rollout(commit)
 		return ok && len(r.Units) == 1 && r.Units[0].Stale != nil && r.Units[0].Failure == ""
 	}
 }
@@ -346,7 +346,7 @@ func TestPullRequestsMergedTogetherHoldOnlyStalePlans(t *testing.T) {
 	commits := w.merge(first, second, third)
 	w.start()
 	w.eventually("the first runs", w.phase("first", plan.PhaseRunning))
-	w.eventually("held change reported", w.toldHeld(commits[1]))
+	w.eventually("held change reported", w.reportsHeld(commits[1]))
 	w.eventually("the third runs", w.running("train", 0))
 	w.eventually("the second is held", func() bool { return w.stale("second") != nil })
 	require.Empty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "second")))

@@ -200,7 +200,7 @@ func TestPauseStopsEveryAction(t *testing.T) {
 		w.eventually(name+": decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 		calls := w.world.Calls("join") + w.world.Calls("leave") + w.world.Calls("start")
 		require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
-		w.eventually(name+": told", func() bool { return condition(w.status("train"), "Suspended") == "True" })
+		w.eventually(name+": suspension reported", func() bool { return condition(w.status("train"), "Suspended") == "True" })
 		require.Equal(t, calls, w.world.Calls("join")+w.world.Calls("leave")+w.world.Calls("start"), name)
 		w.put(nil, "platform/pause.yaml")
 		w.eventually(name+": resumed", func() bool { return w.world.Calls("join")+w.world.Calls("leave")+w.world.Calls("start") > calls })
@@ -305,7 +305,7 @@ func TestGraceThatEndsWithoutDaemonIsReportedOnce(t *testing.T) {
 		})
 	}
 	require.NoError(t, d.stop())
-	told := func() (actions []string) {
+	reported := func() (actions []string) {
 		for _, r := range w.audited() {
 			if r.Key == trainKey && r.Source == "tenants/physics/policy.yaml:6" {
 				actions = append(actions, r.Action)
@@ -313,17 +313,17 @@ func TestGraceThatEndsWithoutDaemonIsReportedOnce(t *testing.T) {
 		}
 		return actions
 	}
-	require.Equal(t, []string{"policy.stopping", "policy.stopped", "runtime.stop"}, told())
+	require.Equal(t, []string{"policy.stopping", "policy.stopped", "runtime.stop"}, reported())
 
 	// An earlier version let a suspended instance run and recorded that.
-	said, err := w.git.Read(reconciler.BranchStatus, path)
+	document, err := w.git.Read(reconciler.BranchStatus, path)
 	require.NoError(t, err)
 	w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{
-		path: strings.Replace(said, "conditions:\n", "conditions:\n- reason: Declared\n  status: \"True\"\n  type: Suspended\n", 1)}})
+		path: strings.Replace(document, "conditions:\n", "conditions:\n- reason: Declared\n  status: \"True\"\n  type: Suspended\n", 1)}})
 	on(4)
-	w.eventually("new state reported", func() bool { return len(told()) == 4 })
+	w.eventually("new state reported", func() bool { return len(reported()) == 4 })
 	w.eventually("set right", func() bool { return condition(w.status("train"), "Suspended") == "False" })
-	require.Equal(t, "policy.stopped", told()[3])
+	require.Equal(t, "policy.stopped", reported()[3])
 }
 
 func message(s *plan.Status, typ string) string {
@@ -353,19 +353,19 @@ func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
 		Revision  string `json:"revision"`
 	}
 	commit := w.git.Tip("main")
-	var told []payload
+	var reported []payload
 	w.eventually("event published", func() bool {
-		told = nil
+		reported = nil
 		for _, e := range w.events() {
 			if e.EventType == "apps.entitlement.updated" {
 				var p payload
 				if json.Unmarshal(e.Payload, &p) == nil && p.Revision == commit {
-					told = append(told, p)
+					reported = append(reported, p)
 				}
 			}
 		}
-		return len(told) == 1
+		return len(reported) == 1
 	})
-	require.Equal(t, "physics.lab batch", told[0].Project+" "+told[0].App)
-	require.Equal(t, "root", told[0].UpdatedBy)
+	require.Equal(t, "physics.lab batch", reported[0].Project+" "+reported[0].App)
+	require.Equal(t, "root", reported[0].UpdatedBy)
 }

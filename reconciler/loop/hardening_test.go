@@ -230,8 +230,8 @@ func TestStricterVersionStartsWithOlderDocuments(t *testing.T) {
 	require.Zero(t, w.world.Calls("delete"))
 }
 
-// told returns the last report of a commit.
-func (f *forge) told(commit string) (plan.Rollout, bool) {
+// rollout returns the last report of a commit.
+func (f *forge) rollout(commit string) (plan.Rollout, bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for i := len(f.follow) - 1; i >= 0; i-- {
@@ -260,9 +260,9 @@ func TestEachRolloutReportsItsOwnMerge(t *testing.T) {
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	w.eventually("rollout reported", func() bool {
-		first, ok1 := w.forge.told(c1)
-		second, ok2 := w.forge.told(c2)
-		third, ok3 := w.forge.told(c3)
+		first, ok1 := w.forge.rollout(c1)
+		second, ok2 := w.forge.rollout(c2)
+		third, ok3 := w.forge.rollout(c3)
 		return ok1 && ok2 && ok3 && len(first.Held) == 1 && len(second.Units) == 1 && second.Settled() && len(second.Held) == 0 &&
 			len(third.Units) == 0 && len(third.Held) == 0
 	})
@@ -276,16 +276,16 @@ func TestEndedRolloutDoesNotChange(t *testing.T) {
 	one := w.pull(1, instanceNamed("train", 1))
 	w.reviewed(one)
 	c1 := w.merge(one)[0]
-	w.eventually("rollout reported", func() bool { r, ok := w.forge.told(c1); return ok && len(r.Units) == 1 && r.Settled() })
-	before, _ := w.forge.told(c1)
+	w.eventually("rollout reported", func() bool { r, ok := w.forge.rollout(c1); return ok && len(r.Units) == 1 && r.Settled() })
+	before, _ := w.forge.rollout(c1)
 	time.Sleep(1500 * time.Millisecond) // wait for the last pending update
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
 	two := w.pull(2, instanceNamed("train", 2))
 	w.reviewed(two)
 	c2 := w.merge(two)[0]
-	w.eventually("second rollout reported", func() bool { r, ok := w.forge.told(c2); return ok && r.Settled() && len(r.Units) == 1 })
-	after, _ := w.forge.told(c1)
+	w.eventually("second rollout reported", func() bool { r, ok := w.forge.rollout(c2); return ok && r.Settled() && len(r.Units) == 1 })
+	after, _ := w.forge.rollout(c1)
 	require.Equal(t, before.Units[0].Total, after.Units[0].Total)
 	require.Equal(t, before.Units[0].Seconds, after.Units[0].Seconds)
 	require.Len(t, after.Units, 1)

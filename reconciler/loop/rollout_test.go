@@ -17,8 +17,8 @@ import (
 	"berth/runtimes/memory"
 )
 
-// told returns the rollout in the comment of a pull request.
-func (w *world) told(n int) (out *plan.Rollout) {
+// rolloutOf returns the rollout in the comment of a pull request.
+func (w *world) rolloutOf(n int) (out *plan.Rollout) {
 	w.t.Helper()
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
@@ -69,21 +69,21 @@ func TestRolloutIsReportedAfterRestart(t *testing.T) {
 	w.forge.fails = nil
 	w.forge.mu.Unlock()
 	for n := range 4 {
-		require.Nil(t, w.told(n+1))
+		require.Nil(t, w.rolloutOf(n+1))
 	}
 
 	d = w.start()
 	for n, commit := range commits {
-		w.eventually(fmt.Sprint("told ", n+1, w.told(n+1)), func() bool { return w.told(n+1) != nil && w.told(n+1).Settled() })
-		require.Equal(t, commit, w.told(n+1).Commit)
+		w.eventually(fmt.Sprint("reported ", n+1, w.rolloutOf(n+1)), func() bool { return w.rolloutOf(n+1) != nil && w.rolloutOf(n+1).Settled() })
+		require.Equal(t, commit, w.rolloutOf(n+1).Commit)
 	}
-	require.Empty(t, w.told(1).Units)
-	require.Len(t, w.told(2).Units, 1)
-	require.Equal(t, last, w.told(2).Units[0].TakenOver)
-	require.Len(t, w.told(3).Units, 1)
-	require.Equal(t, plan.PhaseDeleted, w.told(3).Units[0].Phase)
-	require.Len(t, w.told(4).Held, 1)
-	require.Equal(t, broken, w.told(4).Held[0].File)
+	require.Empty(t, w.rolloutOf(1).Units)
+	require.Len(t, w.rolloutOf(2).Units, 1)
+	require.Equal(t, last, w.rolloutOf(2).Units[0].TakenOver)
+	require.Len(t, w.rolloutOf(3).Units, 1)
+	require.Equal(t, plan.PhaseDeleted, w.rolloutOf(3).Units[0].Phase)
+	require.Len(t, w.rolloutOf(4).Held, 1)
+	require.Equal(t, broken, w.rolloutOf(4).Held[0].File)
 	w.eventually("forgotten", func() bool { return len(w.reviews()) == 0 })
 
 	// All rollouts are complete.
@@ -108,12 +108,12 @@ func TestRolloutContinuesAfterRestart(t *testing.T) {
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
 	w.eventually("shown", w.shownFully(1, pr.Head))
 	w.merge(pr)
-	w.eventually("told", func() bool { r := w.told(1); return r != nil && len(r.Held) == 1 && len(r.Units) == 1 })
+	w.eventually("reported", func() bool { r := w.rolloutOf(1); return r != nil && len(r.Held) == 1 && len(r.Units) == 1 })
 	require.NoError(t, d.stop())
 	w.start(slow)
 	close(h.until)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	w.eventually("settled", func() bool { return w.told(1).Settled() })
+	w.eventually("settled", func() bool { return w.rolloutOf(1).Settled() })
 	w.eventually("forgotten", func() bool { return len(w.reviews()) == 0 })
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()

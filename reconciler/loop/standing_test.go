@@ -27,7 +27,7 @@ func TestSharedRuntimeEventsComeFirst(t *testing.T) {
 	r := &sharedRuntimes{status: w}
 	r.record(of(map[string]*schema.SharedRuntimeEstate{"department": {Name: "department", Runtime: runtime, Attachments: map[string]*schema.Attachment{"collider": attachment}}}))
 	r.record(of(nil))
-	var told []string
+	var reported []string
 	ended, end := context.WithCancel(t.Context())
 	end()
 	require.NoError(t, w.Run(ended), "last write before the stop")
@@ -35,12 +35,12 @@ func TestSharedRuntimeEventsComeFirst(t *testing.T) {
 		var p map[string]string
 		require.NoError(t, json.Unmarshal(e.Payload, &p))
 		require.Equal(t, "sr-77", p["shared_runtime_id"])
-		told = append(told, e.EventType+" "+p["resource_name"])
+		reported = append(reported, e.EventType+" "+p["resource_name"])
 	}
 	require.Equal(t, []string{
 		"apps.shared_runtime.requested physics/department", "apps.shared_runtime.attachment.requested physics/department/collider",
 		"apps.shared_runtime.attachment.detached physics/department/collider", "apps.shared_runtime.deleting physics/department", "apps.shared_runtime.deleted physics/department",
-	}, told)
+	}, reported)
 }
 
 // Events and log records name a unit by its uid, as the API does.

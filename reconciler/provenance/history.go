@@ -77,26 +77,24 @@ func (h *History) MergedBy(ctx context.Context, i int) (pr reconciler.PullReques
 // pullsOf asks the forge, once, for the pull requests of commit i.
 func (h *History) pullsOf(ctx context.Context, i int) ([]reconciler.PullRequest, error) {
 	id := h.commits[i].ID
-	if prs, ok := h.pulls[id]; ok {
-		return prs, nil
-	}
-	prs, err := h.forge.PullsOf(ctx, id)
-	if err == nil {
-		h.pulls[id] = prs
-	}
-	return prs, err
+	return once(h.pulls, id, func() ([]reconciler.PullRequest, error) { return h.forge.PullsOf(ctx, id) })
 }
 
 // approversOf asks the forge, once, who approved a pull request.
 func (h *History) approversOf(ctx context.Context, pr reconciler.PullRequest) ([]string, error) {
-	if logins, ok := h.approvers[pr.Number]; ok {
-		return logins, nil
+	return once(h.approvers, pr.Number, func() ([]string, error) { return h.forge.Approvers(ctx, pr) })
+}
+
+// once returns the known value of a key, or finds and keeps it. It keeps no error.
+func once[K comparable, V any](known map[K]V, key K, find func() (V, error)) (V, error) {
+	if v, ok := known[key]; ok {
+		return v, nil
 	}
-	logins, err := h.forge.Approvers(ctx, pr)
+	v, err := find()
 	if err == nil {
-		h.approvers[pr.Number] = logins
+		known[key] = v
 	}
-	return logins, err
+	return v, err
 }
 
 // firstOf is the first of the commits up to last that the forge counts to p
@@ -118,18 +116,10 @@ func (h *History) firstOf(ctx context.Context, p reconciler.PullRequest, i, last
 	return 0, nil
 }
 
-// isMerge reports whether the commits from first to last change exactly what a
-// merge of p's head in their place changes. An error is not remembered.
+// isMerge returns true if the commits from first to last change exactly what a merge
+// of p's head in their place changes.
 func (h *History) isMerge(ctx context.Context, p reconciler.PullRequest, first, last int) (bool, error) {
-	key := span{p.Number, first, last}
-	if is, ok := h.exact[key]; ok {
-		return is, nil
-	}
-	is, err := h.compare(ctx, p, h.commits[first], h.commits[last])
-	if err == nil {
-		h.exact[key] = is
-	}
-	return is, err
+	return once(h.exact, span{p.Number, first, last}, func() (bool, error) { return h.compare(ctx, p, h.commits[first], h.commits[last]) })
 }
 
 func (h *History) compare(ctx context.Context, p reconciler.PullRequest, first, last reconciler.Commit) (bool, error) {

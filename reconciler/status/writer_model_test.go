@@ -158,11 +158,11 @@ func (m *model) unit(t *rapid.T) {
 	s := plan.Status{Key: key, Phase: p, Attempt: m.attempt, Revision: "r", CorrelationID: "c", App: "app"}
 	changed, ok := m.w.SetUnit(prev, s)
 	require.True(t, changed && ok)
-	told := ""
+	eventID := ""
 	if d, is := event.Of(key.Kind, string(p)); is && (prev == nil || prev.Phase != p) {
-		told = event.ID(d.Type, key, "r", m.attempt)
+		eventID = event.ID(d.Type, key, "r", m.attempt)
 	}
-	m.steps[key] = append(m.steps[key], step{fmt.Sprint(m.attempt), told})
+	m.steps[key] = append(m.steps[key], step{fmt.Sprint(m.attempt), eventID})
 }
 
 func (m *model) thing(t *rapid.T) {
@@ -178,11 +178,11 @@ func (m *model) thing(t *rapid.T) {
 	prev := m.w.Resource(key)
 	changed, ok := m.w.SetResource(prev, plan.ThingStatus{Key: key, Phase: p, Revision: rev, CorrelationID: "c"})
 	require.True(t, changed && ok)
-	told := ""
+	eventID := ""
 	if d, is := event.Of(key.Kind, p); is && (prev == nil || prev.Phase != p) {
-		told = event.ID(d.Type, key, rev, 0)
+		eventID = event.ID(d.Type, key, rev, 0)
 	}
-	m.steps[key] = append(m.steps[key], step{rev, told})
+	m.steps[key] = append(m.steps[key], step{rev, eventID})
 }
 
 func entitled(n int) schema.Key {
@@ -222,11 +222,11 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 	tree := m.repo.trees[m.repo.tip-1]
 	var events []string
 	var chain []audit.Record
-	told := map[string]bool{}
+	published := map[string]bool{}
 	for i, b := range m.repo.batches {
 		for _, e := range b.Events {
-			require.False(t, told[e.EventID], "event %s published twice", e.EventType)
-			told[e.EventID] = true
+			require.False(t, published[e.EventID], "event %s published twice", e.EventType)
+			published[e.EventID] = true
 			events = append(events, e.EventID)
 			if i < m.checked {
 				continue
@@ -290,7 +290,7 @@ func (m *model) written(t *rapid.T, schemas map[string]*jsonschema.Schema) {
 	}
 	require.Len(t, chain, 2*decided)
 	for n := 1; n <= decided; n++ {
-		require.True(t, told[event.ID(event.EntitlementUpdated, entitled(n), fmt.Sprint(n), 0)])
+		require.True(t, published[event.ID(event.EntitlementUpdated, entitled(n), fmt.Sprint(n), 0)])
 	}
 }
 
