@@ -20,6 +20,9 @@ type fieldConflict struct {
 	message string
 }
 
+// checkFunc adds a finding, if a rule is broken.
+type checkFunc func(wrong bool, at, field, message string)
+
 // conflicts checks the rules that config.cue cannot express: fields that exclude or
 // need each other.
 func (c *Config) conflicts() []fieldConflict {
@@ -33,27 +36,13 @@ func (c *Config) conflicts() []fieldConflict {
 	check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
 	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
-	check(ssh && r.SSHKey == "", "repository", "repository.ssh_key", "an ssh:// URL needs it: add the path of a private key that may push")
-	check(ssh && r.KnownHosts == "", "repository", "repository.known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key, as ssh-keyscan prints it and you have checked it")
-	check(!ssh && r.SSHKey != "", "repository.ssh_key", "repository.ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
-	check(!ssh && r.KnownHosts != "", "repository.known_hosts", "repository.known_hosts", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
+	sshConflicts(check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
 	check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		c.Tenants[name].conflicts(name, check)
 	}
-	who := c.Authority
-	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
-	check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
-	check(who.TrustLocalCommits && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
-	check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "whoever can commit may change everything then: remove it, or the administrators")
-	check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
+	c.authorityConflicts(check)
 	c.trialConflicts(check)
-	for i, key := range c.Authority.AdministratorKeys {
-		if err := signature.CheckKey(key); err != nil {
-			check(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
-		}
-	}
-	check(named && c.Authority.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
 	_, err := strconv.ParseUint(c.Listen[strings.LastIndex(c.Listen, ":")+1:], 10, 16)
 	check(c.Listen != "" && err != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
 	secrets, _ := c.references()
@@ -64,19 +53,52 @@ func (c *Config) conflicts() []fieldConflict {
 		_, err := netip.ParsePrefix(a)
 		check(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
 	}
-	if gh := c.GitHub; gh != nil {
-		check(gh.Token == nil && gh.App == nil, "github", "github.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
-		check(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
-		check(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
-		check(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "github.report", "github.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")
-		check(gh.App != nil && gh.Report == "statuses", "github.report", "github.report", "an App writes check runs: take report out, or use a token instead of the App")
-	}
+	c.githubConflicts(check)
 	return out
+}
+
+// authorityConflicts checks who may change what.
+func (c *Config) authorityConflicts(check checkFunc) {
+	who := c.Authority
+	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
+	check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
+	check(who.TrustLocalCommits && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
+	check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "whoever can commit may change everything then: remove it, or the administrators")
+	check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
+	for i, key := range who.AdministratorKeys {
+		if err := signature.CheckKey(key); err != nil {
+			check(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
+		}
+	}
+	check(named && who.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+}
+
+// githubConflicts checks the credential at the forge.
+func (c *Config) githubConflicts(check checkFunc) {
+	gh := c.GitHub
+	if gh == nil {
+		return
+	}
+	check(gh.Token == nil && gh.App == nil, "github", "github.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
+	check(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
+	check(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
+	check(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "github.report", "github.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")
+	check(gh.App != nil && gh.Report == "statuses", "github.report", "github.report", "an App writes check runs: take report out, or use a token instead of the App")
+}
+
+// sshConflicts checks that an SSH key and the keys of hosts belong to an ssh:// URL.
+// prefix is that of the fields; may names what the key must allow.
+func sshConflicts(check checkFunc, section, prefix string, isSSH bool, key, knownHosts, may string) {
+	const note = "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH"
+	check(isSSH && key == "", section, prefix+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may "+may)
+	check(isSSH && knownHosts == "", section, prefix+"known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key, as ssh-keyscan prints it and you have checked it")
+	check(!isSSH && key != "", prefix+"ssh_key", prefix+"ssh_key", note)
+	check(!isSSH && knownHosts != "", prefix+"known_hosts", prefix+"known_hosts", note)
 }
 
 // trialConflicts checks the fields for a trial: a local repository and the memory
 // runtime.
-func (c *Config) trialConflicts(check func(wrong bool, at, field, message string)) {
+func (c *Config) trialConflicts(check checkFunc) {
 	r := c.Repository
 	check(c.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token", "a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
 	check(c.isLocal() && c.GitHub != nil, "github", "github", "a local repository has no pull requests: remove github, or write the URL of the forge's repository in repository.url")
@@ -92,15 +114,12 @@ func (c *Config) trialConflicts(check func(wrong bool, at, field, message string
 }
 
 // conflicts checks the section of one tenant.
-func (t *tenantConfig) conflicts(name string, check func(wrong bool, at, field, message string)) {
+func (t *tenantConfig) conflicts(name string, check checkFunc) {
 	at := "tenants." + name
 	field := "tenants." + name + "."
 	ssh := strings.HasPrefix(t.URL, "ssh://")
 	check(hasCredentials(t.URL), field+"url", field+"url", credentialsNote)
-	check(ssh && t.SSHKey == "", at, field+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may read there")
-	check(ssh && t.KnownHosts == "", at, field+"known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key")
-	check(!ssh && t.SSHKey != "", at, field+"ssh_key", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
-	check(!ssh && t.KnownHosts != "", at, field+"known_hosts", "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH")
+	sshConflicts(check, at, field, ssh, t.SSHKey, t.KnownHosts, "read there")
 	check(ssh && t.Token != nil, at, field+"token", "it is for https:// URLs: take it out")
 }
 

@@ -155,43 +155,48 @@ func fieldNamed(typ reflect.Type, name string) (reflect.StructField, bool) {
 // references returns the secrets of a configuration by the paths of their fields, and
 // the other files that it names.
 func (c *Config) references() (secrets map[string]secret, files []string) {
-	secrets = map[string]secret{}
-	var visit func(v reflect.Value, path, name string)
-	visit = func(v reflect.Value, path, name string) {
+	r := references{secrets: map[string]secret{}}
+	r.visit(reflect.ValueOf(c), "", "")
+	return r.secrets, r.files
+}
+
+// references collects what a configuration names.
+type references struct {
+	secrets map[string]secret // by path of the field
+	files   []string
+}
+
+// visit collects from a value. path leads to it, and name is the last step.
+func (r *references) visit(v reflect.Value, path, name string) {
+	below := func(v reflect.Value, name string) { r.visit(v, strings.TrimPrefix(path+"."+name, "."), name) }
+	switch v.Kind() {
+	case reflect.Pointer:
+		if !v.IsNil() {
+			r.visit(v.Elem(), path, name)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			r.visit(v.Index(i), fmt.Sprintf("%s[%d]", path, i), name)
+		}
+	case reflect.Map:
+		for _, k := range v.MapKeys() {
+			below(v.MapIndex(k), k.String())
+		}
+	case reflect.Struct:
 		if s, ok := v.Interface().(secret); ok {
-			secrets[path] = s
+			r.secrets[path] = s
 			return
 		}
-		switch v.Kind() {
-		case reflect.Pointer:
-			if !v.IsNil() {
-				visit(v.Elem(), path, name)
-			}
-		case reflect.Slice:
-			for i := range v.Len() {
-				visit(v.Index(i), fmt.Sprintf("%s[%d]", path, i), name)
-			}
-		case reflect.Map:
-			for _, k := range v.MapKeys() {
-				visit(v.MapIndex(k), strings.TrimPrefix(path+"."+k.String(), "."), k.String())
-			}
-		case reflect.Struct:
-			for f, value := range v.Fields() {
-				if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
-					visit(value, strings.TrimPrefix(path+"."+tag, "."), tag)
-				}
-			}
-		case reflect.String:
-			switch name {
-			case "key", "cert", "ssh_key", "known_hosts", "signing_key":
-				if v.String() != "" {
-					files = append(files, v.String())
-				}
+		for f, value := range v.Fields() {
+			if tag, _, _ := strings.Cut(f.Tag.Get("json"), ","); tag != "" {
+				below(value, tag)
 			}
 		}
+	case reflect.String:
+		if slices.Contains([]string{"key", "cert", "ssh_key", "known_hosts", "signing_key"}, name) && v.String() != "" {
+			r.files = append(r.files, v.String())
+		}
 	}
-	visit(reflect.ValueOf(c), "", "")
-	return secrets, files
 }
 
 // checkFiles reads the files and secrets that a configuration names. The error lists
