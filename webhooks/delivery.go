@@ -1,6 +1,6 @@
 package webhooks
 
-// Kind says what an event is about.
+// Kind is the subject of an event.
 type Kind string
 
 // The kinds of events that Berth reacts to.

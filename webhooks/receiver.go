@@ -263,7 +263,7 @@ func (h *handler) deliver(to *Receiver, d Delivery, name string) (result string)
 // is false if the body is longer than MaxParse) and the receivers whose secrets
 // signed it. The error is a *refusal.
 //
-// An idle connection holds no slot: anybody can send a header that looks signed
+// An idle connection holds no slot: a stranger can send a header that looks signed
 // and then keep Berth waiting. A small body waits for no slot either. Larger
 // bodies wait in line for one; only what does not fit in the line is refused.
 func (h *handler) receive(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, receivers []*Receiver, err error) {

@@ -142,7 +142,7 @@ func (a *API) authorise(c *call) (sight, *failure) {
 		granted := a.granted(c, may)
 		if len(granted) == 0 {
 			return sight{}, &failure{code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
-				message: fmt.Sprintf("%s lacks %s: ask a user who may change roles.yaml of your project", c.who.name, c.route.permission)}
+				message: fmt.Sprintf("%s lacks %s: ask a user with permission to change roles.yaml of your project", c.who.name, c.route.permission)}
 		}
 		sees.granted = granted
 		return sees, nil

@@ -118,9 +118,9 @@ func (r *reading) declared(h *schema.Header) declared {
 	return d
 }
 
-// thing returns the status of a resource that is not a unit. The phase is initial
+// statusOf returns the status of a resource that is not a unit. The phase is initial
 // before Berth has reconciled it.
-func (r *reading) thing(key schema.Key, initial string) (phase string, f followed) {
+func (r *reading) statusOf(key schema.Key, initial string) (phase string, f followed) {
 	if s := r.Things[key]; s != nil {
 		return cmp.Or(s.Phase, initial), followed{r.conditions(key, s.Conditions), s.Revision, s.CorrelationID}
 	}

@@ -314,7 +314,7 @@ func (r *reading) operation(o *schema.MemberOperation) any {
 	} else {
 		out.AppInstanceID = r.instanceID(s.Instance)
 	}
-	out.Status, out.followed = r.thing(o.Key, "requested")
+	out.Status, out.followed = r.statusOf(o.Key, "requested")
 	return out
 }
 
@@ -332,7 +332,7 @@ func (r *reading) artifact(a *schema.Artifact) any {
 		ID: id(a.Head()), OrgID: a.Key.Tenant, ProjectID: a.Key.ProjectID(), AppSlug: s.App, DisplayName: s.DisplayName,
 		Source: s.Source, Reference: s.Reference, MediaType: s.MediaType, Digest: s.Digest, declared: r.declared(a.Head()),
 	}
-	out.Status, out.followed = r.thing(a.Key, cmp.Or(string(s.Status), "intent"))
+	out.Status, out.followed = r.statusOf(a.Key, cmp.Or(string(s.Status), "intent"))
 	return out
 }
 

@@ -69,7 +69,7 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 		out.RuntimeBackend = v.Spec.RuntimeBackend
 	}
 	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name))
-	out.Status, out.followed = r.thing(d.Key, string(plan.PhaseRequested))
+	out.Status, out.followed = r.statusOf(d.Key, string(plan.PhaseRequested))
 	if u := r.Units.Get(d.Key); u != nil {
 		out.Status, out.followed = string(u.Phase), followed{r.conditions(d.Key, u.Conditions), u.Revision, u.CorrelationID}
 	}
@@ -124,7 +124,7 @@ func (r *reading) attachment(a *schema.Attachment) any {
 		ContributionPolicy: s.ContributionPolicy, SubmissionPolicy: s.SubmissionPolicy, PolicyMetadata: s.PolicyMetadata,
 		BillingPolicyRef: s.BillingPolicyRef, declared: r.declared(a.Head()),
 	}
-	out.Status, out.followed = r.thing(a.Key, "requested")
+	out.Status, out.followed = r.statusOf(a.Key, "requested")
 	return out
 }
 

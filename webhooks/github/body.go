@@ -161,7 +161,7 @@ func (s sections) allDetails(harmless func(string) string) string {
 // hideMarkers escapes HTML comments in a part.
 func hideMarkers(s string) string { return strings.ReplaceAll(s, "<!--", "&lt;!--") }
 
-// tidy normalises what GitHub may change: line ends and outer space.
+// tidy normalises the line ends and outer space, which GitHub may change.
 func tidy(s string) string {
 	return strings.TrimSpace(strings.ReplaceAll(s, "\r\n", "\n"))
 }

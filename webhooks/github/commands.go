@@ -60,7 +60,7 @@ func (f *commands) list(ctx context.Context, pull int, opt gh.IssueListCommentsO
 		return nil, err
 	}
 	var out []reconciler.CommandComment
-	reacted := map[int64]bool{}       // comments with a reaction of anybody
+	reacted := map[int64]bool{}       // comments with a reaction of any user
 	answered := map[int][]*sections{} // the commands that Berth's comments list as answered
 	err = f.each(func(o gh.ListOptions) (*gh.Response, error) {
 		opt.ListOptions = o

@@ -15,7 +15,7 @@ import (
 )
 
 // marker is the first line of Berth's comment. Marker and author together identify it:
-// anybody can write a marker.
+// any user can write a marker.
 func (f *repository) marker() string { return "<!-- berth:" + f.o.Estate + ":v2 -->" }
 
 // oldMarker, of early versions, has no estate. The first estate of the same author takes

@@ -119,7 +119,7 @@ func (s *pulls) open(v Pull) (int, error) {
 	return p.Number, nil
 }
 
-// tip is the commit of a pull request's branch; "" if there is no such branch.
+// tip is the commit of a pull request's branch; "" without such a branch.
 func (s *pulls) tip(p Pull) string {
 	if p.Fork == "" {
 		return s.branches[p.Branch]
