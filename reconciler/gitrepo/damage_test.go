@@ -60,6 +60,7 @@ func TestDamagedMirrorIsReplaced(t *testing.T) {
 	for name, damage := range damages() {
 		for _, running := range []bool{true, false} {
 			t.Run(name+map[bool]string{true: " while open", false: " while closed"}[running], func(t *testing.T) {
+				t.Parallel()
 				s := gittest.New(t, estateFiles())
 				dir := t.TempDir()
 				in := func(o *gitrepo.Options) { o.Dir = dir }

@@ -138,6 +138,10 @@ func TestMissingEvidenceIsNotAnError(t *testing.T) {
 // name and number of files.
 func TestReadInForce(t *testing.T) {
 	t.Parallel()
+	readInForce(t)
+}
+
+func readInForce(t *testing.T) {
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main

@@ -439,7 +439,7 @@ func TestManyFetchesAndWritesKeepFewPacks(t *testing.T) {
 	r := open(t, s, func(o *gitrepo.Options) { o.Dir = dir })
 	main, tip := fetch(t, r).Main, ""
 	var err error
-	for i := range 120 {
+	for i := range 60 {
 		tip, err = r.WriteStatus(t.Context(), tip, batch(uint64(i+1), main, unit("physics", "lhc", "train", plan.PhaseRunning)))
 		require.NoError(t, err)
 		if i%20 == 19 {
@@ -452,7 +452,7 @@ func TestManyFetchesAndWritesKeepFewPacks(t *testing.T) {
 	require.Less(t, len(packs), 60)
 	got, err := r.ReadStatus(t.Context(), tip)
 	require.NoError(t, err)
-	require.Equal(t, uint64(120), got.Revision.Sequence)
+	require.Equal(t, uint64(60), got.Revision.Sequence)
 	require.Equal(t, "train v1\n", contents(t, r, main)[instancePath])
 }
 

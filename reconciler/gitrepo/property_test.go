@@ -1,8 +1,10 @@
 package gitrepo_test
 
 import (
+	"flag"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +18,25 @@ import (
 	"pgregory.net/rapid"
 )
 
+// TestMain sets the number of cases of each property, unless the command line
+// sets it.
+func TestMain(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
+	if !given {
+		_ = flag.Set("rapid.checks", propertyCases) // a valid number
+	}
+	os.Exit(m.Run())
+}
+
 // The results from raw trees equal those of git, for random changes to an estate.
 func TestRandomChangesMatchGit(t *testing.T) {
 	t.Parallel()
+	randomChangesMatchGit(t)
+}
+
+func randomChangesMatchGit(t *testing.T) {
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
@@ -179,6 +197,10 @@ func lines(cs []reconciler.PathChange) []string {
 // the start each time.
 func TestRandomStatusBatchesMatchModel(t *testing.T) {
 	t.Parallel()
+	randomStatusBatchesMatchModel(t)
+}
+
+func randomStatusBatchesMatchModel(t *testing.T) {
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	main := fetch(t, r).Main
