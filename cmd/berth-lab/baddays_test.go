@@ -360,7 +360,7 @@ func badTree(s *scene) {
 	for _, bad := range []struct {
 		entries []gittest.TreeEntry
 		why     string
-	}{{nil, "the estate is empty"}, {twice, `"tenants" stands there twice`}} {
+	}{{nil, "the estate is empty"}, {twice, `"tenants" occurs twice`}} {
 		tree, err := s.git.WriteTree(bad.entries...)
 		require.NoError(s, err)
 		_, err = s.git.CommitTree("main", "a mistake", tree)
@@ -374,7 +374,7 @@ func badTree(s *scene) {
 		})
 		readme, err := s.git.Read(reconciler.BranchStatus, "README.md")
 		require.NoError(s, err)
-		require.Contains(s, readme, "The sync stands still")
+		require.Contains(s, readme, "Synchronization is frozen")
 		require.EqualValues(s, 1, s.measure(s.daemon, "berth_sync_frozen"))
 		s.repaired("dev-gpu-1") // the state in force is still repaired
 

@@ -517,11 +517,11 @@ func TestDeletedRevisionIsReported(t *testing.T) {
 		fetch(t, r)
 		got, err := r.ReadStatus(t.Context(), empty)
 		require.NoError(t, err)
-		require.Contains(t, got.Unread, "it says nothing")
+		require.Contains(t, got.Unread, "no field is set")
 	}
 	gone := s.MustCommit(t, "berth/status", gittest.Commit{Message: "x", Remove: []string{"revision.yaml"}, Files: map[string]string{"audit/2026/01/01/00/x.jsonl": ""}})
 	fetch(t, r)
 	got, err := r.ReadStatus(t.Context(), gone)
 	require.NoError(t, err)
-	require.Contains(t, got.Unread, "it is gone, and ")
+	require.Contains(t, got.Unread, "missing, although ")
 }

@@ -59,7 +59,7 @@ func (f *Fetcher) accept(ctx context.Context, main plumbing.Hash) (Tips, error) 
 		return seen, err
 	}
 	if at.Source != main {
-		return seen, fmt.Errorf("main stands at %s, not at the accepted %s: %w", at.Source, main, reconciler.ErrConflict)
+		return seen, fmt.Errorf("main is at %s, not at the accepted %s: %w", at.Source, main, reconciler.ErrConflict)
 	}
 	if f.Options.Composer != nil {
 		if at.Main, err = f.Options.Composer.Advance(ctx, f, seen, at, main); err != nil {
@@ -242,7 +242,7 @@ func (f *Fetcher) Forwards(ctx context.Context, branch string, old, tip plumbing
 	}
 	ok, err := f.IsAncestor(ctx, old, tip)
 	if err == nil && !ok {
-		err = fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, f.rewrittenBranchHint(branch, tip))
+		err = fmt.Errorf("branch %s is at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, f.rewrittenBranchHint(branch, tip))
 	}
 	return err
 }

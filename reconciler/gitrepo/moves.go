@@ -58,7 +58,7 @@ func (m *moves) allow(tip plumbing.Hash, now time.Time) error {
 	if now.Before(m.until) || m.tip.IsZero() || tip.IsZero() || tip == m.tip || slices.Contains(m.tried, tip) {
 		return nil
 	}
-	return fmt.Errorf("branch %s stands at %s, where this Berth, which left it at %s, did not put it: "+
-		"put it back to %s; or look at what was changed, and restart Berth, which takes over what the branch says if every file of it is of main's history: %w",
+	return fmt.Errorf("branch %s is at %s, and this Berth process left it at %s: "+
+		"reset it to %s; or review the change and restart Berth, which accepts the branch if every file of it is in main's history: %w",
 		reconciler.BranchInForce, tip, m.tip, m.tip, reconciler.ErrRewritten)
 }

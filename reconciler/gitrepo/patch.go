@@ -48,32 +48,14 @@ func (r *history) PatchMerged(ctx context.Context, base, head string, merge func
 	if err != nil || len(conflicts) > 0 {
 		return "", err
 	}
-	root, err := r.Root(merged)
-	if err != nil {
+	paths, err := r.patchPaths(merged, ours)
+	if err != nil || len(paths) == 0 {
 		return "", err
 	}
 	// A diff of a large file is not useful.
 	args := []string{"-c", "core.bigFileThreshold=1m", "-c", "core.quotePath=false", "diff-tree", "-r", "-p", "-M", "--no-color", "--no-ext-diff", "--no-textconv", "--full-index", from, head, "--"}
-	n := 0
-	for _, c := range ours {
-		top, _, _ := strings.Cut(c.Path, "/")
-		if top != "platform" && top != object.TenantsDir || n == maxPatchPaths {
-			continue
-		}
-		if c.To != "" { // a deleted file has no lines, and may be the source of a rename
-			e, err := r.Lookup(root, c.Path)
-			if err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
-				return "", err
-			}
-			if object.IDString(e.ID) != c.To {
-				continue
-			}
-		}
-		n++
-		args = append(args, ":(literal)"+c.Path)
-	}
-	if n == 0 {
-		return "", nil
+	for _, p := range paths {
+		args = append(args, ":(literal)"+p)
 	}
 	key := strings.Join(args, "\x00")
 	if text, ok := r.patches.Get(key); ok {
@@ -89,6 +71,30 @@ func (r *history) PatchMerged(ctx context.Context, base, head string, merge func
 	}
 	r.patches.Add(key, text, (len(key)+len(text))/patchUnit)
 	return text, nil
+}
+
+// patchPaths returns the changed files of the estate that are the same in the
+// merged tree.
+func (r *history) patchPaths(merged string, changes []reconciler.PathChange) (paths []string, err error) {
+	root, err := r.Root(merged)
+	if err != nil {
+		return nil, err
+	}
+	for _, c := range changes {
+		top, _, _ := strings.Cut(c.Path, "/")
+		if top != "platform" && top != object.TenantsDir || len(paths) == maxPatchPaths {
+			continue
+		}
+		e, err := r.Lookup(root, c.Path)
+		if err != nil && !errors.Is(err, reconciler.ErrUnreadable) {
+			return nil, err
+		}
+		// A deleted file has no lines, and may be the source of a rename.
+		if c.To == "" || object.IDString(e.ID) == c.To {
+			paths = append(paths, c.Path)
+		}
+	}
+	return paths, nil
 }
 
 // capped keeps the first max bytes written to it.

@@ -205,7 +205,7 @@ func (r refusals) add(ref string, head plumbing.Hash, now time.Time, long time.D
 
 // fetch fetches one head, the only want of o, unless it was refused recently. It
 // refuses a head that exceeds the limit, needs too much time, or cannot be
-// stored. owner names what the limit is for.
+// stored. owner is the subject of the limit.
 func (r refusals) fetch(ctx context.Context, d *download, o order, ref, owner string, now func() time.Time) (size int64, err error) {
 	head := o.wants[0]
 	if err := r.of(ref, head, now()); err != nil {

@@ -32,10 +32,10 @@ func (r *history) inForceAt(id string) (w reconciler.InForce, err error) {
 	// The last parent is main's commit and must match the trailer.
 	w.Commit, w.CorrelationID = c.Trailer(object.TrailerConfig), c.Trailer(object.TrailerCorrelation)
 	if len(c.Parents) == 0 || c.Parents[len(c.Parents)-1].String() != w.Commit {
-		return w, fmt.Errorf("%w: it says %q of what it was made of, and was not", reconciler.ErrRewritten, object.OneLine(w.Commit, object.MaxLine))
+		return w, fmt.Errorf("%w: its last parent is not the commit in its trailer, %q", reconciler.ErrRewritten, object.OneLine(w.Commit, object.MaxLine))
 	}
 	if w.Epoch, err = strconv.ParseUint(c.Trailer(object.TrailerEpoch), 10, 64); err != nil {
-		return w, fmt.Errorf("%w: its epoch is no number", reconciler.ErrRewritten)
+		return w, fmt.Errorf("%w: its epoch is not a number", reconciler.ErrRewritten)
 	}
 	for _, line := range c.Trailers(trailerPermitted) {
 		blob, quoted, _ := strings.Cut(line, " ")

@@ -184,7 +184,7 @@ func (r *remote) method(c Credentials) (transport.AuthMethod, error) {
 		}
 		keys, err := gitssh.NewPublicKeys(user, c.SSHKey, "")
 		if err != nil {
-			return nil, fmt.Errorf("%s: %s is no private key in PEM format without a passphrase; make one with ssh-keygen", r.url, cmp.Or(c.Source, "the SSH key"))
+			return nil, fmt.Errorf("%s: %s is not a private key in PEM format without a passphrase; make one with ssh-keygen", r.url, cmp.Or(c.Source, "the SSH key"))
 		}
 		if r.knownHosts == "" {
 			return nil, fmt.Errorf("%s needs a known_hosts file that pins its host key", r.url)
@@ -439,7 +439,7 @@ func (r *remote) push(ctx context.Context, branch string, old, commit plumbing.H
 	case tip == old:
 		return fmt.Errorf("push to %s at %s: %w", branch, r.url, pushed)
 	}
-	return fmt.Errorf("push to %s at %s: %w (it stands at %s)", branch, r.url, reconciler.ErrConflict, d.tip(branch))
+	return fmt.Errorf("push to %s at %s: %w (the branch is at %s)", branch, r.url, reconciler.ErrConflict, d.tip(branch))
 }
 
 // send makes one push. refused is true if the remote reports that it did not move

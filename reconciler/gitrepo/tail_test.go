@@ -63,12 +63,12 @@ func TestReadingHostileAuditTailIsBounded(t *testing.T) {
 	bad, err := s.GitInput(strings.NewReader("bad"), "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
 	require.NoError(t, err)
 	for name, c := range map[string]struct{ tree, err string }{
-		"endless":       {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 0, 23), numbers("%02d", 1, 28), numbers("%02d", 1, 12), numbers("%04d", 0, 9999), []string{"audit"}), "more in it than is looked at"},
-		"no dates":      {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 24, 99), numbers("%02d", 32, 99), numbers("%02d", 13, 99), numbers("%04d", 0, 9999), []string{"audit"}), "more in it than is looked at"},
-		"wide":          {in(stray, numbers("x%07d", 1, 1_000_001)), "more in it than is looked at"},
+		"endless":       {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 0, 23), numbers("%02d", 1, 28), numbers("%02d", 1, 12), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit"},
+		"no dates":      {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 24, 99), numbers("%02d", 32, 99), numbers("%02d", 13, 99), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit"},
+		"wide":          {in(stray, numbers("x%07d", 1, 1_000_001)), "larger than the read limit"},
 		"newlines":      {in(blobOf(t, s, bytes.Repeat([]byte("\n"), 4<<20)), names), "not an audit record"},
 		"long lines":    {in(blobOf(t, s, bytes.Repeat(append(large, '\n'), 4)), names), ""},
-		"large":         {in(blobOf(t, s, bytes.Repeat([]byte("x\n"), 4<<20)), names), "more in it than is looked at"},
+		"large":         {in(blobOf(t, s, bytes.Repeat([]byte("x\n"), 4<<20)), names), "larger than the read limit"},
 		"malformed":     {logTree(t, s, "40000", strings.TrimSpace(bad), last[2:]...), "malformed tree"},
 		"no tree":       {logTree(t, s, "40000", stray, last[2:]...), "malformed tree"},
 		"too long tree": {in(stray, []string{strings.Repeat("x", 65<<20)}), "malformed tree"},

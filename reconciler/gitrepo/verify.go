@@ -20,7 +20,7 @@ type unknownSourceError struct {
 }
 
 func (e *unknownSourceError) Error() string {
-	return fmt.Sprintf("branch %s stands at %s, but %s was in force: %v", e.branch, e.main, e.config, reconciler.ErrRewritten)
+	return fmt.Sprintf("branch %s is at %s, but %s was in force: %v", e.branch, e.main, e.config, reconciler.ErrRewritten)
 }
 
 func (e *unknownSourceError) Unwrap() error { return reconciler.ErrRewritten }

@@ -98,7 +98,7 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	w.eventually("grown", func() bool { return len(w.status("train").Members) == 3 })
 	require.True(t, running())
 	require.Empty(t, w.heldReasons())
-	require.Contains(t, remarks(), "tenant biology: its repository is not taken over")
+	require.Contains(t, remarks(), "tenant biology: its repository was not composed")
 	ok, err := w.git.Git("merge-base", before, w.git.Tip(gitrepo.BranchComposed))
 	require.NoError(t, err)
 	require.Equal(t, before, ok, "the tenant keeps its previous commit")

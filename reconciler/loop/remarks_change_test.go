@@ -10,7 +10,7 @@ import (
 func TestNoticesChangeSeldom(t *testing.T) {
 	t.Parallel()
 	refused := func(tenant, why string) string {
-		return "tenant " + tenant + ": its repository is not taken over, and its part of the estate stays as it was: " + why
+		return "tenant " + tenant + ": its repository was not composed, and its tenant tree stays as last composed: " + why
 	}
 	was := []string{refused("a", "it says 401"), refused("b", "x")}
 	require.Equal(t, was, updateNotices(was, []string{refused("a", "it says 403"), refused("b", "x")}, false), "a change of numbers changes no notice")

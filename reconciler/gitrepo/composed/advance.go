@@ -84,15 +84,13 @@ func (k *estateComposer) Advance(ctx context.Context, r *gitrepo.Fetcher, seen, 
 // history of in-force. Without either, the estate is the branch that people merge
 // to.
 func (k *estateComposer) start(ctx context.Context, r *gitrepo.Fetcher, seen, at gitrepo.Tips, accepted plumbing.Hash) (composed, error) {
-	var candidates []plumbing.Hash
-	if !at.Main.IsZero() {
-		if !seen.Main.IsZero() {
-			if err := r.Forwards(ctx, gitrepo.BranchComposed, seen.Main, at.Main); err != nil {
-				return composed{}, err
-			}
+	if !at.Main.IsZero() && !seen.Main.IsZero() {
+		if err := r.Forwards(ctx, gitrepo.BranchComposed, seen.Main, at.Main); err != nil {
+			return composed{}, err
 		}
-		candidates = []plumbing.Hash{at.Main}
-	} else {
+	}
+	candidates := []plumbing.Hash{at.Main}
+	if at.Main.IsZero() {
 		candidates = []plumbing.Hash{seen.Main}
 		if c, err := r.Commit(at.InForce); err == nil && len(c.Parents) > 0 {
 			candidates = append(candidates, c.Parents[len(c.Parents)-1])
@@ -109,12 +107,14 @@ func (k *estateComposer) start(ctx context.Context, r *gitrepo.Fetcher, seen, at
 		if _, linked := k.link(h); linked {
 			return st, nil
 		}
-		if h == at.Main {
-			if ok, err := r.IsAncestor(ctx, h, at.Source); err != nil || !ok {
-				return st, errors.Join(fmt.Errorf("%s at %s was not composed by Berth: %w", gitrepo.BranchComposed, h, reconciler.ErrRewritten), err)
-			}
-			return st, nil
+		if h != at.Main {
+			continue
 		}
+		ok, err := r.IsAncestor(ctx, h, at.Source)
+		if err == nil && !ok {
+			err = fmt.Errorf("%s at %s was not composed by Berth: %w", gitrepo.BranchComposed, h, reconciler.ErrRewritten)
+		}
+		return st, err
 	}
 	if accepted.IsZero() { // the last known tip may replace a rewritten main
 		if err := r.Forwards(ctx, r.Options.Branch, seen.Main, at.Source); err != nil {
@@ -150,7 +150,7 @@ func (w *composing) platform(ctx context.Context, source, accepted plumbing.Hash
 				return err
 			}
 		case accepted != source:
-			return fmt.Errorf("branch %s stands at %s, which does not descend from %s: %w", w.repo.Options.Branch, source, w.st.platform, reconciler.ErrRewritten)
+			return fmt.Errorf("branch %s is at %s, which does not descend from %s: %w", w.repo.Options.Branch, source, w.st.platform, reconciler.ErrRewritten)
 		}
 		b := builder{repo: w.repo.Reader}
 		st, learned := w.st, map[plumbing.Hash]link{}
@@ -295,30 +295,9 @@ func (w *composing) tenant(ctx context.Context, name, repository string) error {
 	if ok, err := w.own(ctx, &b, name); err != nil || !ok {
 		return err // the platform has taken the tenant back, and this is not in force yet
 	}
-	ids, sent := []plumbing.Hash{s.tip}, plumbing.ZeroHash
-	if last, ok := w.st.tenants[name]; ok && last.repository == repository {
-		if last.commit == s.tip {
-			return nil
-		}
-		onwards, err := s.repo.IsAncestor(ctx, last.commit, s.tip)
-		if err != nil {
-			return err
-		}
-		if !onwards && s.repo.Mirror.Has(last.commit) {
-			if behind, err := s.repo.IsAncestor(ctx, s.tip, last.commit); err != nil || behind {
-				return err // another Berth process has fetched a newer commit
-			}
-		}
-		switch {
-		case onwards:
-			sent = last.commit
-			if ids, err = s.repo.Between(ctx, last.commit, s.tip, maxImports); err != nil {
-				return err
-			}
-		case s.Accept != s.tip.String():
-			return fmt.Errorf("%s stands at %s, which does not descend from %s; put the branch right, or set tenants.%s.accept to %s to take it over: %w",
-				gitrepo.Redact(s.URL), s.tip, last.commit, name, s.tip, reconciler.ErrRewritten)
-		}
+	ids, sent, err := w.newCommits(ctx, s, repository)
+	if err != nil || len(ids) == 0 {
+		return err
 	}
 	st, learned := w.st, map[plumbing.Hash]link{}
 	for _, id := range ids {
@@ -342,6 +321,37 @@ func (w *composing) tenant(ctx context.Context, name, repository string) error {
 		s.unpushed, s.why, s.until = s.tip, err, w.repo.Options.Now().Add(gitrepo.StoreAgain)
 	}
 	return err
+}
+
+// newCommits returns the commits of a tenant's repository to compose, oldest
+// first, and the composed commit that they follow, if any.
+func (w *composing) newCommits(ctx context.Context, s *source, repository string) (ids []plumbing.Hash, last plumbing.Hash, err error) {
+	composed, ok := w.st.tenants[s.Name]
+	if !ok || composed.repository != repository {
+		return []plumbing.Hash{s.tip}, last, nil
+	}
+	last = composed.commit
+	if last == s.tip {
+		return nil, last, nil
+	}
+	onwards, err := s.repo.IsAncestor(ctx, last, s.tip)
+	if err != nil {
+		return nil, last, err
+	}
+	if onwards {
+		ids, err = s.repo.Between(ctx, last, s.tip, maxImports)
+		return ids, last, err
+	}
+	if s.repo.Mirror.Has(last) {
+		if behind, err := s.repo.IsAncestor(ctx, s.tip, last); err != nil || behind {
+			return nil, last, err // another Berth process has fetched a newer commit
+		}
+	}
+	if s.Accept != s.tip.String() {
+		return nil, last, fmt.Errorf("%s is at %s, which does not descend from %s; restore the branch, or set tenants.%s.accept to %s to accept it: %w",
+			gitrepo.Redact(s.URL), s.tip, last, s.Name, s.tip, reconciler.ErrRewritten)
+	}
+	return []plumbing.Hash{s.tip}, plumbing.ZeroHash, nil
 }
 
 // own reports whether the tenant.yaml in the composed tree names a repository.

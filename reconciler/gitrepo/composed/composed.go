@@ -105,7 +105,7 @@ func OpenComposed(ctx context.Context, o gitrepo.Options, c Composition) (*Compo
 			Dir: filepath.Join(o.Dir, "tenants", t.Name), Timeout: o.Timeout, MaxPull: c.MaxTenant, Log: r.Options.Log, Now: o.Now, Tenant: true,
 		}
 		if err = gitrepo.CheckURL(to); err == nil && (!schema.ValidName(t.Name) || k.sources[t.Name] != nil) {
-			err = errors.New("a name must be a tenant's and stand there once")
+			err = errors.New("the name is not a valid tenant name, or is listed twice")
 		}
 		if err != nil {
 			return nil, errors.Join(fmt.Errorf("tenant %q: %w", t.Name, err), r.Close())
@@ -350,7 +350,7 @@ func (k *estateComposer) logged(ctx context.Context, log *slog.Logger, refused m
 	k.mu.Unlock()
 	for _, t := range slices.Sorted(maps.Keys(refused)) {
 		if was := before[t]; was == nil || was.Error() != refused[t].Error() {
-			log.WarnContext(ctx, "the tenant's repository is not taken over: its part of the estate stays as it was", "tenant", t, "error", refused[t].Error())
+			log.WarnContext(ctx, "tenant repository not composed; the tenant tree stays as last composed", "tenant", t, "error", refused[t].Error())
 		}
 	}
 }

@@ -139,7 +139,7 @@ func TestComposeTenantRepositories(t *testing.T) {
 	require.Equal(t, first.Main, w.platform.Tip(gitrepo.BranchComposed))
 	require.Equal(t, []string{"physics First commit", "biology First commit"}, subjects(t, r, w.platform.Tip("main"), first.Main))
 	require.Empty(t, r.Refused())
-	require.Equal(t, []string{"tenant physics: policy.yaml in tenants/physics of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it"}, r.Notices())
+	require.Equal(t, []string{"tenant physics: policy.yaml in tenants/physics of the platform's repository is ignored, because the tenant has its own repository: move it there, or delete it"}, r.Notices())
 	require.NoError(t, w.platform.Fsck())
 
 	w.platform.MustCommit(t, "main", gittest.Commit{Message: "a node", Files: map[string]string{"platform/nodes/gpu-2.yaml": "node gpu-2\n"}})
@@ -361,7 +361,7 @@ func TestLongServerResponseIsOneNotice(t *testing.T) {
 	require.Less(t, len(r.Refused()["physics"].Error()), 8<<10)
 	said := r.Notices()
 	require.Len(t, said, 1)
-	require.Contains(t, said[0], "tenant physics: its repository is not taken over")
+	require.Contains(t, said[0], "tenant physics: its repository was not composed")
 	require.Contains(t, said[0], "go away")
 	require.Less(t, len(said[0]), 600)
 	require.NotContains(t, said[0], "\n")

@@ -25,7 +25,7 @@ func (c *Composed) Notices() []string {
 	defer c.composer.mu.RUnlock()
 	out := slices.Clone(c.composer.remarks)
 	for t, err := range c.composer.refused {
-		out = append(out, fmt.Sprintf("tenant %s: its repository is not taken over, and its part of the estate stays as it was: %v", t, err))
+		out = append(out, fmt.Sprintf("tenant %s: its repository was not composed, and its tenant tree stays as last composed: %v", t, err))
 	}
 	for i, line := range out {
 		out[i] = object.OneLine(line, maxRemark) // names and responses of a remote may be long
@@ -42,7 +42,7 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	for _, t := range slices.Sorted(maps.Keys(listed)) {
 		url := schema.RepositoryPlace(listed[t].URL)
 		if other, taken := of[url]; taken {
-			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: who may push there acts for both; give each one of its own", t, gitrepo.Redact(listed[t].URL), other))
+			out = append(out, fmt.Sprintf("tenant %s: %s is also the repository of %s: users with push access there act for both; give each its own repository", t, gitrepo.Redact(listed[t].URL), other))
 			continue
 		}
 		of[url] = "tenant " + t
@@ -50,7 +50,7 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	if len(w.st.tenants) > 0 {
 		shadowed, err := w.shadowed()
 		if err != nil { // a notice must not fail the fetch
-			w.repo.Options.Log.WarnContext(ctx, "what tenants' repositories shadow is not known", "error", err)
+			w.repo.Options.Log.WarnContext(ctx, "files ignored in the platform's repository could not be listed", "error", err)
 		}
 		out = append(out, shadowed...)
 	}
@@ -60,7 +60,7 @@ func (w *composing) remark(ctx context.Context, listed map[string]*TenantReposit
 	w.mu.Unlock()
 	for _, line := range out {
 		if news {
-			w.repo.Options.Log.WarnContext(ctx, "of tenants' repositories: "+line)
+			w.repo.Options.Log.WarnContext(ctx, "problem with a tenant repository", "notice", line)
 		}
 	}
 }
@@ -98,7 +98,7 @@ func (w *composing) shadowed() ([]string, error) {
 			}
 		}
 		if len(names) > 0 {
-			out = append(out, fmt.Sprintf("tenant %s: %s in %s/%s of the platform's repository is not read, as the tenant has a repository of its own: move it there, or delete it",
+			out = append(out, fmt.Sprintf("tenant %s: %s in %s/%s of the platform's repository is ignored, because the tenant has its own repository: move it there, or delete it",
 				t, few(names), object.TenantsDir, t))
 		}
 	}

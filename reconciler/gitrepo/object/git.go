@@ -106,7 +106,7 @@ func Check() error {
 	}
 	var major, minor int
 	if _, err := fmt.Sscanf(out, "git version %d.%d", &major, &minor); err != nil {
-		return fmt.Errorf("git version cannot be told from %q", OneLine(out, 80))
+		return fmt.Errorf("git version is not recognized: %q", OneLine(out, 80))
 	}
 	if major < 2 || (major == 2 && minor < 38) {
 		return fmt.Errorf("git %d.%d cannot merge without a work tree; install 2.38 or newer", major, minor)

@@ -117,7 +117,7 @@ func (r *Reader) applyChild(name string, old Entry, o *Overlay, set *Batch) (Ent
 	next := Entry{Name: name}
 	switch {
 	case !below.IsZero() && !o.put.IsZero():
-		return old, fmt.Errorf("%q would be two things at once", name)
+		return old, fmt.Errorf("%q would be both a file and a directory", name)
 	case !o.put.IsZero():
 		next.Mode, next.ID = o.mode, o.put
 	case !below.IsZero():

@@ -62,7 +62,7 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 	}
 	// With two directories called tenants, one would hide the other.
 	if name, ok := duplicateName(entries); ok && name == TenantsDir {
-		return nil, fmt.Errorf("snapshot of %s: %w: %q stands there twice", id, reconciler.ErrUnreadable, name)
+		return nil, fmt.Errorf("snapshot of %s: %w: %q occurs twice", id, reconciler.ErrUnreadable, name)
 	}
 	slices.SortFunc(s.parts, func(a, b schema.Part) int { return cmp.Compare(a.Name, b.Name) })
 	return s, nil
@@ -73,7 +73,7 @@ func (s *snapshot) add(name string, e Entry) {
 	if _, ok := s.at[name]; ok {
 		i := slices.IndexFunc(s.parts, func(p schema.Part) bool { return p.Name == name })
 		s.parts[i].Hash += "+" + e.ID.String()
-		s.at[name] = partAt{bad: fmt.Errorf("%w: %q stands there twice", reconciler.ErrUnreadable, name)}
+		s.at[name] = partAt{bad: fmt.Errorf("%w: %q occurs twice", reconciler.ErrUnreadable, name)}
 		return
 	}
 	hash := e.ID.String()
@@ -173,7 +173,7 @@ func (r *Reader) Walk(ctx context.Context, path string, e Entry, depth int, visi
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	if name, ok := duplicateName(entries); ok {
-		return fmt.Errorf("%s: %w: %q stands there twice", path, reconciler.ErrUnreadable, name)
+		return fmt.Errorf("%s: %w: %q occurs twice", path, reconciler.ErrUnreadable, name)
 	}
 	for _, c := range entries {
 		if err := r.Walk(ctx, path+"/"+PathName(c.Name), c, depth-1, visit); err != nil {

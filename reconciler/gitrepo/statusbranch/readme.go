@@ -83,7 +83,7 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	var b bytes.Buffer
 	b.WriteString("# Estate at a glance\n\nBerth writes this branch. It is what Berth saw and did; changing it changes nothing.\n\n")
 	if rev.Frozen != "" {
-		fmt.Fprintf(&b, "**The sync stands still:** %s\n\n", Code(rev.Frozen))
+		fmt.Fprintf(&b, "**Synchronization is frozen:** %s\n\n", Code(rev.Frozen))
 	}
 	b.WriteString("| | |\n|---|---|\n")
 	fmt.Fprintf(&b, "| Configuration | %s |\n", Code(cmp.Or(rev.Commit, "none yet")))

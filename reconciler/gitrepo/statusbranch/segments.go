@@ -53,7 +53,7 @@ const (
 )
 
 // errTooMuch means that reading stopped at a bound.
-var errTooMuch = errors.New("there is more in it than is looked at")
+var errTooMuch = errors.New("the log is larger than the read limit")
 
 // effort is the remaining budget for reading a log; nil: unlimited.
 type effort struct{ opened, bytes int }

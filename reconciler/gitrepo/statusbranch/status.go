@@ -171,7 +171,7 @@ func (r *View) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 	if e.ID.IsZero() { // the file was deleted from a branch that Berth wrote
 		for _, log := range []string{eventsDir, auditDir} {
 			if l, err := r.objects.Lookup(root, log); err != nil || l.IsDir() {
-				return out, "it is gone, and " + log + " is not", err
+				return out, "missing, although " + log + " exists", err
 			}
 		}
 		return out, "", nil
@@ -184,7 +184,7 @@ func (r *View) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 		return reconciler.Revision{}, "not a revision: " + object.OneLine(err.Error(), object.MaxLine), nil
 	}
 	if reflect.ValueOf(out).IsZero() {
-		return out, "not a revision: it says nothing", nil
+		return out, "not a revision: no field is set", nil
 	}
 	return out, "", nil
 }
@@ -193,54 +193,63 @@ func (r *View) readRevision(root plumbing.Hash) (out reconciler.Revision, warnin
 func (r *View) changedStatus(ctx context.Context, from, to plumbing.Hash) ([]statusFile, error) {
 	d := object.Differ{Repo: r.objects, Budget: map[string]int{}}
 	for _, dir := range append(statusDirs(), reviewsDir) {
-		var sides [2]plumbing.Hash
-		for i, root := range []plumbing.Hash{from, to} {
-			if root.IsZero() {
-				continue
-			}
-			e, err := r.objects.Lookup(root, dir)
-			if err != nil {
-				return nil, err
-			}
-			if e.IsDir() {
-				sides[i] = e.ID
-			}
+		before, err := r.directory(from, dir)
+		if err != nil {
+			return nil, err
 		}
-		if err := d.Compare(ctx, dir, sides[0], sides[1], 1); err != nil {
+		after, err := r.directory(to, dir)
+		if err != nil {
+			return nil, err
+		}
+		if err := d.Compare(ctx, dir, before, after, 1); err != nil {
 			return nil, err
 		}
 	}
 	out := make([]statusFile, 0, len(d.Out))
 	for _, c := range d.Out {
+		read := r.readStatusFile
 		if strings.HasPrefix(c.Path, reviewsDir+"/") {
-			f, err := r.readReview(c.Path, c.To)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.Path, err)
-			}
-			out = append(out, f)
-			continue
+			read = r.readReview
 		}
-		f := statusFile{path: c.Path}
-		key, ok := schema.StatusKeyAt(c.Path)
-		switch {
-		case !ok && !c.To.ID.IsZero():
-			f.Warning = "no place for a status file"
-		case ok && c.To.ID.IsZero():
-			f.Key = key
-		case ok:
-			data, warning, err := r.objects.Blob(c.To, maxStatus)
-			if err != nil {
-				return nil, fmt.Errorf("%s: %w", c.Path, err)
-			}
-			if warning != "" {
-				f.Key, f.Warning = key, warning
-				break
-			}
-			f = DecodeStatus(c.Path, key, data)
+		f, err := read(c.Path, c.To)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", c.Path, err)
 		}
 		out = append(out, f)
 	}
 	return out, nil
+}
+
+// directory returns the tree of a directory; the zero hash if it does not exist.
+func (r *View) directory(root plumbing.Hash, dir string) (plumbing.Hash, error) {
+	e, err := r.objects.Lookup(root, dir)
+	if err != nil || !e.IsDir() {
+		return plumbing.ZeroHash, err
+	}
+	return e.ID, nil
+}
+
+// readStatusFile reads the status at path. The zero entry means that it was
+// deleted.
+func (r *View) readStatusFile(path string, e object.Entry) (statusFile, error) {
+	f := statusFile{path: path}
+	key, ok := schema.StatusKeyAt(path)
+	if ok {
+		f.Key = key
+	}
+	switch {
+	case e.ID.IsZero():
+		return f, nil
+	case !ok:
+		f.Warning = "no place for a status file"
+		return f, nil
+	}
+	data, warning, err := r.objects.Blob(e, maxStatus)
+	if err != nil || warning != "" {
+		f.Warning = warning
+		return f, err
+	}
+	return DecodeStatus(path, key, data), nil
 }
 
 // DecodeStatus parses a status document. An invalid document has a Warning.
@@ -399,7 +408,7 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 	for _, s := range b.Units {
 		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
 		if s.Key.Kind != schema.KindInstance {
-			return nil, fmt.Errorf("%s is no unit", s.Key)
+			return nil, fmt.Errorf("%s is not a unit", s.Key)
 		}
 		if err := add(s.Key, s); err != nil {
 			return nil, err
