@@ -9,45 +9,7 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
-	"berth/reconciler/gitrepo/object"
 )
-
-// Fetcher keeps the mirror at the tips of the remote's branches.
-type Fetcher struct {
-	*history
-	*inForce
-	Options  Options
-	main     *remote
-	status   *remote // same as main, or the remote of StatusURL
-	refusals refusals
-}
-
-func newFetcher(r *object.Reader, o Options, main, status *remote, turn turn) *Fetcher {
-	f := &Fetcher{history: newHistory(r), Options: o, main: main, status: status, refusals: refusals{}}
-	f.inForce = &inForce{history: f.history, options: o, remote: main, turn: turn, source: f.estateBranch()}
-	f.branches = f.seenCommits
-	if o.Composer != nil {
-		f.parents = o.Composer.Parents
-	}
-	return f
-}
-
-// fetch is Repo.Fetch. The caller holds the turn.
-func (f *Fetcher) fetch(ctx context.Context) (Tips, error) {
-	seen := f.seen()
-	if f.Broken.Load() {
-		return f.replaceMirror(ctx, seen)
-	}
-	tips, err := f.update(ctx, seen)
-	if f.Broken.Load() && ctx.Err() == nil {
-		f.LogError(ctx, "fetch into a damaged mirror failed", err)
-		return f.replaceMirror(ctx, seen)
-	}
-	if err == nil {
-		f.repackMirror(ctx)
-	}
-	return tips, err
-}
 
 // accept is Repo.Accept. The caller holds the turn.
 func (f *Fetcher) accept(ctx context.Context, main plumbing.Hash) (Tips, error) {
@@ -73,16 +35,6 @@ func (f *Fetcher) accept(ctx context.Context, main plumbing.Hash) (Tips, error) 
 	}
 	f.moves.at(at.InForce)
 	return at, f.Mirror.SetRef(acceptedRef, at.InForce)
-}
-
-// Composer composes an estate of several repositories on BranchComposed.
-type Composer interface {
-	// Advance composes the new commits of the sources, pushes them and returns the
-	// tip of the estate. seen are the tips of the mirror, at the tips of the
-	// remote. accepted is the commit of a rewritten main that the operator accepts.
-	Advance(ctx context.Context, f *Fetcher, seen, at Tips, accepted plumbing.Hash) (plumbing.Hash, error)
-	// Parents returns the parents of a commit that belong to the estate's history.
-	Parents(c object.Commit) []plumbing.Hash
 }
 
 // update fetches into the mirror and updates its branches.

@@ -184,3 +184,14 @@ func (r *history) RequireCommits(ids ...string) error {
 	}
 	return nil
 }
+
+// merge is the deterministic result of merging two commits. Open pull requests
+// are planned far more often than they or main change, so results are cached.
+type merge struct {
+	tree      string // "" after a conflict
+	conflicts []string
+}
+
+// mergeWeight is the weight of a cached merge: a generation holds about a
+// thousand.
+const mergeWeight = 99

@@ -51,17 +51,6 @@ func (r *history) Merge(ctx context.Context, base, head string) (tree string, co
 // may give another merge base.
 func (r *history) isShallow() bool { return object.FileExists(filepath.Join(r.Mirror.Dir, "shallow")) }
 
-// merge is the deterministic result of merging two commits. Open pull requests
-// are planned far more often than they or main change, so results are cached.
-type merge struct {
-	tree      string // "" after a conflict
-	conflicts []string
-}
-
-// mergeWeight is the weight of a cached merge: a generation holds about a
-// thousand.
-const mergeWeight = 99
-
 // MergeBase returns the best common ancestor, or reconciler.ErrNotFound.
 func (r *history) MergeBase(ctx context.Context, a, b string) (string, error) {
 	if err := r.RequireCommits(a, b); err != nil {

@@ -8,21 +8,13 @@ import (
 	"path/filepath"
 	"time"
 
-	"github.com/go-git/go-git/v5/plumbing"
-
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/object"
 )
 
-const (
-	// acceptedRef holds an in-force tip that an operator accepted although it was
-	// not made from the current main. It is never pushed.
-	acceptedRef plumbing.ReferenceName = "refs/berth/accepted"
-
-	// maxPacks is the number of packs from which small packs are combined. Each
-	// fetch and each write adds a pack, and a read may have to search all packs.
-	maxPacks = 50
-)
+// maxPacks is the number of packs from which small packs are combined. Each fetch
+// and each write adds a pack, and a read may have to search all packs.
+const maxPacks = 50
 
 // MirrorDir returns the directory of Berth's mirror below Options.Dir. OpenLocal
 // can open it like any repository.
@@ -30,7 +22,6 @@ func MirrorDir(dir string) string { return filepath.Join(dir, "mirror.git") }
 
 func newMirrorDir(dir string) string { return filepath.Join(dir, "mirror.new") }
 func oldMirrorDir(dir string) string { return filepath.Join(dir, "mirror.old") }
-func lockFile(dir string) string     { return filepath.Join(dir, "lock") }
 
 // openMirror opens or creates the mirror and an empty scratch store, and removes
 // the leftovers of a crash.
@@ -145,4 +136,21 @@ func (f *Fetcher) fill(ctx context.Context, old *object.Store, seen Tips) (Tips,
 		}
 	}
 	return f.update(ctx, seen)
+}
+
+// fetch is Repo.Fetch. The caller holds the turn.
+func (f *Fetcher) fetch(ctx context.Context) (Tips, error) {
+	seen := f.seen()
+	if f.Broken.Load() {
+		return f.replaceMirror(ctx, seen)
+	}
+	tips, err := f.update(ctx, seen)
+	if f.Broken.Load() && ctx.Err() == nil {
+		f.LogError(ctx, "fetch into a damaged mirror failed", err)
+		return f.replaceMirror(ctx, seen)
+	}
+	if err == nil {
+		f.repackMirror(ctx)
+	}
+	return tips, err
 }

@@ -62,3 +62,7 @@ func (m *moves) allow(tip plumbing.Hash, now time.Time) error {
 		"reset it to %s; or review the change and restart Berth, which accepts the branch if every file of it is in main's history: %w",
 		reconciler.BranchInForce, tip, m.tip, m.tip, reconciler.ErrRewritten)
 }
+
+// acceptedRef holds an in-force tip that an operator accepted although it was not
+// made from the current main. It is never pushed.
+const acceptedRef plumbing.ReferenceName = "refs/berth/accepted"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"strings"
 	"syscall"
 	"time"
@@ -17,49 +18,6 @@ import (
 	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/gitrepo/statusbranch"
 )
-
-// Options configure the repository of an estate and Berth's commits.
-type Options struct {
-	URL    string // https, ssh, or http to this machine; without credentials
-	Dir    string // directory of the mirror; used by one process at a time
-	Branch string // the branch that people merge to; empty: main
-
-	// StatusURL is a separate repository for berth/status, for an estate whose
-	// status must not be visible to readers of the estate. Empty: the estate's
-	// repository.
-	StatusURL string
-
-	Auth       AuthFunc // for URL; nil: no credentials
-	StatusAuth AuthFunc // for StatusURL; Auth is not sent there
-	KnownHosts string   // file that pins SSH host keys; needed for ssh URLs
-	AllowHTTP  bool     // plain http to other machines; only for closed networks
-
-	// Sign signs the raw bytes of commits on berth/status and berth/in-force. Nil:
-	// unsigned. Commits on berth/main are unsigned, because every daemon must
-	// compose identical ones.
-	Sign func(raw []byte) ([]byte, error)
-
-	// Timeout bounds one call to the remote. A first fetch has ten times as long.
-	// Zero: one minute.
-	Timeout time.Duration
-
-	// MaxPull bounds the pack size in bytes of one pull request head. Zero: 256
-	// MiB.
-	MaxPull int64
-
-	// Tenant marks a tenant's repository: only Branch is read, its history may be
-	// rewritten, and MaxPull bounds one fetch.
-	Tenant bool
-	// Composer composes the estate from Branch and the tenants' repositories. Nil:
-	// the estate is Branch.
-	Composer Composer
-
-	Log *slog.Logger     // nil: no log
-	Now func() time.Time // time of commits; nil: time.Now
-}
-
-// defaultMaxPull is the default of Options.MaxPull; an estate is text.
-const defaultMaxPull = 256 << 20
 
 // Repo is one estate. It is safe for concurrent use. Calls to the remote run one
 // at a time.
@@ -151,19 +109,6 @@ func (r *Repo) Close() error {
 	return errors.Join(err, syscall.Flock(int(r.lock.Fd()), syscall.LOCK_UN), r.lock.Close())
 }
 
-// turn holds one token. Its holder may talk to the remote and move local refs.
-type turn chan struct{}
-
-// acquire waits for the token.
-func (t turn) acquire(ctx context.Context) (release func(), err error) {
-	select {
-	case t <- struct{}{}:
-		return func() { <-t }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
-}
-
 // Fetch updates the mirror and returns the tips of the branches. With an error it
 // returns the previous tips. A branch is updated only completely and only by a
 // fast-forward.
@@ -204,3 +149,5 @@ func (r *Repo) Accept(ctx context.Context, main string) (reconciler.Tips, error)
 
 // Shadowed returns no files, because the estate has one repository.
 func (r *Repo) Shadowed(context.Context, string, string) ([]string, error) { return nil, nil }
+
+func lockFile(dir string) string { return filepath.Join(dir, "lock") }

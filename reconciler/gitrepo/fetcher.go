@@ -1,6 +1,8 @@
 package gitrepo
 
 import (
+	"context"
+
 	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler"
@@ -82,4 +84,34 @@ func (f *Fetcher) withoutLostCommits(seen Tips) Tips {
 		}
 	}
 	return seen
+}
+
+// Fetcher keeps the mirror at the tips of the remote's branches.
+type Fetcher struct {
+	*history
+	*inForce
+	Options  Options
+	main     *remote
+	status   *remote // same as main, or the remote of StatusURL
+	refusals refusals
+}
+
+func newFetcher(r *object.Reader, o Options, main, status *remote, turn turn) *Fetcher {
+	f := &Fetcher{history: newHistory(r), Options: o, main: main, status: status, refusals: refusals{}}
+	f.inForce = &inForce{history: f.history, options: o, remote: main, turn: turn, source: f.estateBranch()}
+	f.branches = f.seenCommits
+	if o.Composer != nil {
+		f.parents = o.Composer.Parents
+	}
+	return f
+}
+
+// Composer composes an estate of several repositories on BranchComposed.
+type Composer interface {
+	// Advance composes the new commits of the sources, pushes them and returns the
+	// tip of the estate. seen are the tips of the mirror, at the tips of the
+	// remote. accepted is the commit of a rewritten main that the operator accepts.
+	Advance(ctx context.Context, f *Fetcher, seen, at Tips, accepted plumbing.Hash) (plumbing.Hash, error)
+	// Parents returns the parents of a commit that belong to the estate's history.
+	Parents(c object.Commit) []plumbing.Hash
 }
