@@ -2,7 +2,6 @@ package estate
 
 import (
 	"crypto/sha256"
-	"fmt"
 	"strings"
 
 	"berth/schema"
@@ -56,11 +55,11 @@ func (s *standing) buildTenant() *schema.TenantEstate {
 const mostProjects = 8_000
 
 func (s *standing) buildProject(name string, docs []*load.Document) *schema.ProjectEstate {
-	content := sha256.New()
+	var content []byte
 	for _, doc := range docs {
-		fmt.Fprintf(content, "%s %s\x00", doc.File.Path, doc.File.Blob)
+		content = append(append(append(append(content, doc.File.Path...), ' '), doc.File.Blob...), 0)
 	}
-	p, _ := s.kept.projects.of([sha256.Size]byte(content.Sum(nil)), mostProjects, func() (*schema.ProjectEstate, error) { // it returns no error
+	p, _ := s.kept.projects.of(sha256.Sum256(content), mostProjects, func() (*schema.ProjectEstate, error) { // it returns no error
 		p := &schema.ProjectEstate{Name: name}
 		for _, doc := range docs {
 			p.Put(doc.Decl)

@@ -23,6 +23,8 @@ type Document struct {
 	Size     int       // bytes read
 	tree     *tree     // kept if another document decides how to read a part of this one
 	Draft    *Document // readable part of an invalid document; may be nil
+
+	configs sync.Map // findings in its config, by backend of the definition
 }
 
 // Has reports whether the document has a field at path.

@@ -121,6 +121,9 @@ func (r *Reader) Config(ctx context.Context, doc *Document, backend string) (fin
 	if doc.tree == nil {
 		return nil, nil
 	}
+	if known, ok := doc.configs.Load(backend); ok {
+		return known.([]schema.Diagnostic), nil
+	}
 	err = r.withJudge(ctx, func(j *judge) error {
 		_, problems := j.judge(configDef(backend), doc.tree.value["spec"].(map[string]any)["config"])
 		for _, p := range problems {
@@ -131,6 +134,9 @@ func (r *Reader) Config(ctx context.Context, doc *Document, backend string) (fin
 	})
 	if errors.Is(err, errBroke) {
 		findings, err = []schema.Diagnostic{Found(doc, "spec.config", schema.SeverityError, "file.unreadable", err.Error())}, nil
+	}
+	if err == nil {
+		doc.configs.Store(backend, findings)
 	}
 	return findings, err
 }
