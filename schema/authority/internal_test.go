@@ -15,7 +15,7 @@ func TestUnknownKindNeedsRolesWrite(t *testing.T) {
 
 // Every name in this package is in the table with the same spelling.
 func TestEveryRowHasNineCells(t *testing.T) {
-	for _, r := range rows() {
+	for r := range rows() {
 		require.Regexp(t, `^[a-]{8}[a-z-]$`, r.cells, r.permission)
 	}
 }

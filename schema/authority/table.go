@@ -1,6 +1,9 @@
 package authority
 
-import "slices"
+import (
+	"iter"
+	"slices"
+)
 
 // The permission keys. The table says what each allows, and to whom.
 const (
@@ -109,7 +112,21 @@ type row struct {
 	doc        string
 }
 
-func rows() []row {
+// rows yields the lines of the table.
+func rows() iter.Seq[row] {
+	return func(yield func(row) bool) {
+		for _, of := range []func() []row{appRows, artifactRows, sharedRuntimeRows, platformRows, permissionRows} {
+			for _, r := range of() {
+				if !yield(r) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// appRows are about instances and the work on them.
+func appRows() []row {
 	return []row{
 		// The action matrix of ACP, cell for cell. Reading the status of a version
 		// or catalogue entry needs some role in the project.
@@ -140,7 +157,12 @@ func rows() []row {
 		{QueueCancel, "aaaaaaa-l", "cancel jobs"},
 		{NodeRead, "aaaaaaaas", "see the nodes of an instance"},
 		{NodeOperate, "aaaaaa--l", "drain, resume, cordon, uncordon or label nodes of an instance"},
+	}
+}
 
+// artifactRows are about artifacts.
+func artifactRows() []row {
+	return []row{
 		// A pipeline or a member may publish. Roles that answer for the project
 		// decide what others rely on or must stop using.
 		{ArtifactRead, "aaaaaaaas", "see artifacts"},
@@ -148,7 +170,12 @@ func rows() []row {
 		{ArtifactPromote, "aaaaaa---", "promote artifacts, and change promoted ones"},
 		{ArtifactDeprecate, "aaaaaa---", "deprecate artifacts, and take that back"},
 		{ArtifactRetire, "aaaaaa---", "retire or delete artifacts, and take that back"},
+	}
+}
 
+// sharedRuntimeRows are about shared runtimes.
+func sharedRuntimeRows() []row {
+	return []row{
 		// TSR: the tenant decides on the runtime and its attachments (for a
 		// platform-managed one, the platform); the project offers nodes. The
 		// tenant's operator identity works on the members.
@@ -160,7 +187,12 @@ func rows() []row {
 		{SharedRuntimeDetach, "aaaa-----", "detach projects from a shared runtime"},
 		{SharedRuntimeMemberOperate, "aaaa----l", "operate the members of a shared runtime"},
 		{ContributionsWrite, "aaaaaa---", "offer a project's nodes to a shared runtime, and take them back"},
+	}
+}
 
+// platformRows are about what the platform offers to every tenant.
+func platformRows() []row {
+	return []row{
 		// The platform alone decides what it offers to every tenant (ACP: the
 		// catalogue is read-only for tenants; SPA: the platform chooses nodes).
 		{CatalogWrite, "aa-------", "declare and change apps and versions"},
@@ -172,7 +204,12 @@ func rows() []row {
 		{QueuesWrite, "aa-------", "say which queue becomes what"},
 		{HooksWrite, "aa-------", "declare hook rules"},
 		{PlatformPause, "aa-------", "stop every effect of Berth, and go on"},
+	}
+}
 
+// permissionRows are about permissions, limits and records.
+func permissionRows() []row {
+	return []row{
 		// Permissions and limits. platform_ops runs the platform and changes
 		// neither. A project's limits are its entitlements; above it are the
 		// policies of the tenant and the platform. A member who could write roles
@@ -199,7 +236,7 @@ func rows() []row {
 // Permissions returns the keys of the table, each once.
 func Permissions() []Permission {
 	var all []Permission
-	for _, r := range rows() {
+	for r := range rows() {
 		all = append(all, r.permission)
 	}
 	return all
@@ -208,7 +245,7 @@ func Permissions() []Permission {
 // Table returns every permission with the cells of the nine roles.
 func Table() []Row {
 	var t []Row
-	for _, r := range rows() {
+	for r := range rows() {
 		cells := map[string]Cell{}
 		for _, role := range Roles() {
 			cells[role] = r.cell(role)
@@ -224,9 +261,10 @@ func RoleHas(role string, p Permission) bool { return find(p).cell(role) != Deny
 
 // find returns the row of p, or one without cells.
 func find(p Permission) row {
-	all := rows()
-	if i := slices.IndexFunc(all, func(r row) bool { return r.permission == p }); i >= 0 {
-		return all[i]
+	for r := range rows() {
+		if r.permission == p {
+			return r
+		}
 	}
 	return row{}
 }

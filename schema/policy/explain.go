@@ -48,7 +48,7 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	if i < 0 {
 		return Explanation{}, false
 	}
-	j := all[i].outside(o.outside)
+	j := explainer{all[i].outside(o.outside)}
 	out := j.explanation()
 	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("regions"), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project), j.explainConfig())
 	if j.instance.Spec.SharedRuntime != "" {
@@ -57,14 +57,17 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	return out, true
 }
 
+// explainer explains the evaluation of an instance or a shared runtime.
+type explainer struct{ *judgement }
+
 // explanation returns the compliance of the instance, without its values.
-func (j *judgement) explanation() Explanation {
+func (j explainer) explanation() Explanation {
 	return Explanation{Key: j.key, Noncompliance: j.noncompliance, Denied: j.denied() || j.noncompliance != nil}
 }
 
 // value returns a Value with the decisions about one field of the document by a
 // rule; any rule if that is "".
-func (j *judgement) value(name string, v any, steps []Step, field, rule string) Value {
+func (j explainer) value(name string, v any, steps []Step, field, rule string) Value {
 	out := Value{Field: name, Value: v, Steps: steps}
 	for _, d := range j.decisions {
 		if d.Field == field && (rule == "" || d.Rule == rule) {
@@ -83,7 +86,7 @@ func said(scope Scope, h *schema.Header, field string, says, value any) Step {
 	return Step{scope, h.At(field), says, value}
 }
 
-func (j *judgement) asks(field string, says, value any) Step {
+func (j explainer) asks(field string, says, value any) Step {
 	scope := ScopeInstance
 	if j.key.Kind == schema.KindSharedRuntime {
 		scope = ScopeSharedRuntime
@@ -91,7 +94,7 @@ func (j *judgement) asks(field string, says, value any) Step {
 	return said(scope, &j.instance.Header, field, says, value)
 }
 
-func (j *judgement) explainCatalog() []Value {
+func (j explainer) explainCatalog() []Value {
 	status := func(field string, scope Scope, h *schema.Header, s schema.CatalogStatus, at string) Value {
 		return j.value(field, string(s), []Step{said(scope, h, "spec.status", string(s), string(s))}, at, "status")
 	}
@@ -137,7 +140,7 @@ func orNil(list []string) any {
 
 // narrowed explains a list that the document requests, nil for any, and what the
 // layers leave of it.
-func (j *judgement) narrowed(name string, want []string, k list) Value {
+func (j explainer) narrowed(name string, want []string, k list) Value {
 	left, _ := k.allow(want, j.all)
 	steps := k.fold(j.all)
 	if want != nil {
@@ -147,7 +150,7 @@ func (j *judgement) narrowed(name string, want []string, k list) Value {
 }
 
 // explainLists explains the lists; regions is the field with the requested regions.
-func (j *judgement) explainLists(regions string) []Value {
+func (j explainer) explainLists(regions string) []Value {
 	one := func(name, says string, k list) Value {
 		field := "spec." + name
 		return j.value(name, says, append(k.fold(j.all), j.asks(field, says, says)), field, "")
@@ -191,7 +194,7 @@ func (k maximum) limit(layers []layer) any {
 }
 
 // explainLimits explains the limits on numbers. all are the instances of the project.
-func (j *judgement) explainLimits(all []*judgement) []Value {
+func (j explainer) explainLimits(all []*judgement) []Value {
 	count, ofApp := 0, 0
 	for _, o := range all {
 		count = max(count, o.nth)
@@ -207,12 +210,12 @@ func (j *judgement) explainLimits(all []*judgement) []Value {
 	}
 }
 
-func (j *judgement) explainGPUs() Value {
+func (j explainer) explainGPUs() Value {
 	return j.limit("max_gpus_per_instance", maxGPUs(), j.all, j.gpus, "spec.roles")
 }
 
 // limit explains a maximum of the layers, with its decisions about field.
-func (j *judgement) limit(name string, k maximum, layers []layer, asked int, field string) Value {
+func (j explainer) limit(name string, k maximum, layers []layer, asked int, field string) Value {
 	v := j.value(name, k.limit(layers), k.fold(layers), field, k.key)
 	v.Asked = asked
 	v.Decisions = slices.DeleteFunc(v.Decisions, func(d schema.Decision) bool {
@@ -223,7 +226,7 @@ func (j *judgement) limit(name string, k maximum, layers []layer, asked int, fie
 
 // explainSources explains the allowed hosts for the instance's artifacts, and for those
 // that its project publishes for the app. Asked has the hosts of its version.
-func (j *judgement) explainSources() Value {
+func (j explainer) explainSources() Value {
 	k := sourceHosts()
 	left, _ := k.allow(nil, j.all)
 	v := j.value(k.key, left, k.fold(j.all), "spec.version", k.key)
@@ -238,7 +241,7 @@ func (j *judgement) explainSources() Value {
 	return v
 }
 
-func (j *judgement) explainState() Value {
+func (j explainer) explainState() Value {
 	const field = "spec.desired_state"
 	was, is := string(j.instance.Spec.DesiredState), string(j.result.DesiredState)
 	steps := []Step{j.asks(field, was, was)}
@@ -249,13 +252,13 @@ func (j *judgement) explainState() Value {
 }
 
 // becoming returns the step of the layer that sets the fate of a denied instance.
-func (j *judgement) becoming(value any) Step {
+func (j explainer) becoming(value any) Step {
 	says, by, _ := strictest(j.all)
 	return Step{by.scope, by.at("noncompliant"), says, value}
 }
 
 // explainSuspend explains which documents suspend the instance.
-func (j *judgement) explainSuspend() []Value {
+func (j explainer) explainSuspend() []Value {
 	scopes := map[schema.Kind]Scope{schema.KindTenant: ScopeTenant, schema.KindProject: ScopeProject, schema.KindEntitlement: ScopeEntitlement, schema.KindInstance: ScopeInstance}
 	var steps []Step
 	for _, h := range j.suspension() {
@@ -270,8 +273,8 @@ func (j *judgement) explainSuspend() []Value {
 	return []Value{j.value("suspend", j.result.Suspend, steps, "suspend", "")}
 }
 
-func (j *judgement) explainConfig() []Value {
-	out := fields{ScopeInstance, &j.instance.Header, j.version}.config(object(j.instance.Spec.Config))
+func (j explainer) explainConfig() []Value {
+	out := j.config(object(j.instance.Spec.Config))
 	for i, v := range out {
 		out[i] = j.value(v.Field, v.Value, v.Steps, "spec."+v.Field, "")
 	}

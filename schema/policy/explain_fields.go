@@ -8,18 +8,10 @@ import (
 	"berth/schema"
 )
 
-// fields explains values that the document and its version set without a policy, for
-// instances and shared runtimes.
-type fields struct {
-	scope   Scope // scope of the document
-	header  *schema.Header
-	version *schema.AppVersion
-}
-
 // says returns the value of a field of the document, with the scope Default if the
 // reader filled it in.
-func (f fields) says(name string, value any) Value {
-	return Value{Field: name, Value: value, Steps: []Step{said(f.scope, f.header, "spec."+name, value, value)}}
+func (j explainer) says(name string, value any) Value {
+	return Value{Field: name, Value: value, Steps: []Step{j.asks("spec."+name, value, value)}}
 }
 
 // given returns the values that are not empty.
@@ -28,55 +20,55 @@ func given(values ...Value) []Value {
 }
 
 // of returns the value of a field of the version.
-func (f fields) of(name, field string, value any) Value {
-	return Value{Field: name, Value: value, Steps: []Step{said(ScopeVersion, &f.version.Header, field, value, value)}}
+func (j explainer) of(name, field string, value any) Value {
+	return Value{Field: name, Value: value, Steps: []Step{said(ScopeVersion, &j.version.Header, field, value, value)}}
 }
 
 // onJobs returns the rule for jobs that are in the way of a change; by default Berth
 // waits for them.
-func (f fields) onJobs(rule *schema.OnJobs) Value {
+func (j explainer) onJobs(rule *schema.OnJobs) Value {
 	if rule == nil {
 		rule = &schema.OnJobs{Wait: true}
 	}
-	return f.says("on_jobs", *rule)
+	return j.says("on_jobs", *rule)
 }
 
 // roles returns the number and the kind of members of each role of the version.
-func (f fields) roles(declared map[string]schema.InstanceRole) []Value {
+func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value {
 	var out []Value
-	manifest := f.version.Spec.Manifest.Roles
+	manifest := j.version.Spec.Manifest.Roles
 	for _, name := range slices.Sorted(maps.Keys(manifest)) {
 		m, at := manifest[name], "roles."+name+"."
 		want, ok := declared[name]
-		count := f.of(at+"count", "spec.manifest."+at+"min", m.Min)
+		count := j.of(at+"count", "spec.manifest."+at+"min", m.Min)
 		if ok {
 			count.Value = want.Count
-			count.Steps = append(count.Steps, said(f.scope, f.header, "spec."+at+"count", want.Count, want.Count))
+			count.Steps = append(count.Steps, j.asks("spec."+at+"count", want.Count, want.Count))
 		}
-		out = append(out, f.of(at+"node_role", "spec.manifest."+at+"node_role", m.NodeRole))
-		out = append(out, given(f.of(at+"control_plane", "spec.manifest."+at+"control_plane", m.ControlPlane), f.of(at+"shareable", "spec.manifest."+at+"shareable", m.Shareable))...)
+		out = append(out, j.of(at+"node_role", "spec.manifest."+at+"node_role", m.NodeRole))
+		out = append(out, given(j.of(at+"control_plane", "spec.manifest."+at+"control_plane", m.ControlPlane), j.of(at+"shareable", "spec.manifest."+at+"shareable", m.Shareable))...)
 		out = append(out, count)
 		if want.GPUs != nil {
-			out = append(out, given(f.says(at+"gpus.type", want.GPUs.Type), f.says(at+"gpus.count", want.GPUs.Count))...)
+			out = append(out, given(j.says(at+"gpus.type", want.GPUs.Type), j.says(at+"gpus.count", want.GPUs.Count))...)
 		}
-		out = append(out, given(f.says(at+"cpus", want.CPUs), f.says(at+"memory_mib", want.MemoryMiB))...)
+		out = append(out, given(j.says(at+"cpus", want.CPUs), j.says(at+"memory_mib", want.MemoryMiB))...)
 	}
 	return out
 }
 
 // config returns the version's parameters with over, those of the document, merged over
 // them.
-func (f fields) config(over map[string]any) []Value {
-	under := object(f.version.Spec.Manifest.Parameters)
+func (j explainer) config(over map[string]any) []Value {
+	under := object(j.version.Spec.Manifest.Parameters)
 	made := merge(under, over)
 	var out []Value
 	for _, key := range slices.Sorted(maps.Keys(made)) {
 		v := Value{Field: "config." + key, Value: canonical(made[key])}
 		if says, ok := under[key]; ok {
-			v.Steps = append(v.Steps, said(ScopeVersion, &f.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(says)))
+			v.Steps = append(v.Steps, said(ScopeVersion, &j.version.Header, "spec.manifest.parameters."+key, canonical(says), canonical(says)))
 		}
 		if says, ok := over[key]; ok {
-			v.Steps = append(v.Steps, said(f.scope, f.header, "spec.config."+key, canonical(says), canonical(made[key])))
+			v.Steps = append(v.Steps, j.asks("spec.config."+key, canonical(says), canonical(made[key])))
 		}
 		out = append(out, v)
 	}
@@ -85,26 +77,25 @@ func (f fields) config(over map[string]any) []Value {
 
 // explainDocument returns the values that the instance and its version set without a
 // policy.
-func (j *judgement) explainDocument() []Value {
+func (j explainer) explainDocument() []Value {
 	spec := &j.instance.Spec
-	f := fields{ScopeInstance, &j.instance.Header, j.version}
 	out := []Value{
-		f.says("app", spec.App), f.says("version", spec.Version), f.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
-		f.says("display_name", spec.DisplayName), f.says("tenant_boundary_mode", spec.TenantBoundaryMode), f.onJobs(spec.OnJobs),
+		j.says("app", spec.App), j.says("version", spec.Version), j.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
+		j.says("display_name", spec.DisplayName), j.says("tenant_boundary_mode", spec.TenantBoundaryMode), j.onJobs(spec.OnJobs),
 	}
 	if uid := j.instance.UID; uid != "" {
-		out = append(out, Value{Field: "uid", Value: uid, Steps: []Step{said(ScopeInstance, f.header, "metadata.uid", uid, uid)}})
+		out = append(out, Value{Field: "uid", Value: uid, Steps: []Step{j.asks("metadata.uid", uid, uid)}})
 	}
-	out = append(out, given(f.says("shared_runtime", spec.SharedRuntime), f.says("requested_by", spec.RequestedBy),
-		f.says("operator_service_account", spec.OperatorServiceAccount), f.says("deletion_protection", spec.DeletionProtection))...)
+	out = append(out, given(j.says("shared_runtime", spec.SharedRuntime), j.says("requested_by", spec.RequestedBy),
+		j.says("operator_service_account", spec.OperatorServiceAccount), j.says("deletion_protection", spec.DeletionProtection))...)
 	if spec.SharedRuntime == "" {
-		out = append(out, f.roles(spec.Roles)...)
+		out = append(out, j.explainRoles(spec.Roles)...)
 	}
 	return out
 }
 
 // explainUsers returns the role bindings that let people submit work.
-func (j *judgement) explainUsers(t *schema.TenantEstate, p *schema.ProjectEstate) []Value {
+func (j explainer) explainUsers(t *schema.TenantEstate, p *schema.ProjectEstate) []Value {
 	names := func(us []schema.UnixUser) []string {
 		out := []string{}
 		for _, u := range us {
@@ -155,33 +146,33 @@ func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Expla
 	if key.Tenant != "" {
 		layers = tenantLayers(layers, d.Tenants[key.Tenant])
 	}
-	j := r.runtime(e.Runtime, layers, with(opts))
-	if j == nil {
+	evaluated := r.runtime(e.Runtime, layers, with(opts))
+	if evaluated == nil {
 		return out, false
 	}
+	j := explainer{evaluated}
 	spec := &e.Runtime.Spec
-	f := fields{ScopeSharedRuntime, &e.Runtime.Header, j.version}
 	out = j.explanation()
 	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("placement_intent.regions"), []Value{j.explainGPUs(), j.explainSources(), j.explainState(),
-		f.says("app", spec.App), f.says("version", spec.Version), f.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
-		f.says("display_name", spec.DisplayName), f.onJobs(spec.OnJobs),
+		j.says("app", spec.App), j.says("version", spec.Version), j.of("runtime_backend", "spec.runtime_backend", j.version.Spec.RuntimeBackend),
+		j.says("display_name", spec.DisplayName), j.onJobs(spec.OnJobs),
 	})
-	optional := given(f.says("environment", spec.Environment), f.says("operator_identity_ref", spec.OperatorIdentityRef),
-		f.says("deletion_protection", spec.DeletionProtection))
+	optional := given(j.says("environment", spec.Environment), j.says("operator_identity_ref", spec.OperatorIdentityRef),
+		j.says("deletion_protection", spec.DeletionProtection))
 	intent := schema.PlacementIntent{}
 	if spec.PlacementIntent != nil {
 		intent = *spec.PlacementIntent
 	}
-	optional = append(optional, given(f.says("placement_intent.spread_by", intent.SpreadBy))...)
+	optional = append(optional, given(j.says("placement_intent.spread_by", intent.SpreadBy))...)
 	if len(intent.SKUs) > 0 {
 		optional = append(optional, j.narrowed("placement_intent.skus", intent.SKUs, allowedSKUs()))
 	}
 	if spec.AttachedProjectIDs != nil {
-		optional = append(optional, f.says("attached_project_ids", spec.AttachedProjectIDs))
+		optional = append(optional, j.says("attached_project_ids", spec.AttachedProjectIDs))
 	}
 	slices.SortFunc(optional, func(a, b Value) int { return strings.Compare(a.Field, b.Field) })
 	out.Values = append(out.Values, optional...)
-	out.Values = append(out.Values, f.roles(spec.Roles)...)
-	out.Values = append(out.Values, f.config(object(spec.Config))...)
+	out.Values = append(out.Values, j.explainRoles(spec.Roles)...)
+	out.Values = append(out.Values, j.config(object(spec.Config))...)
 	return out, true
 }
