@@ -62,8 +62,8 @@ func (p *project) occupied() iter.Seq2[string, occupant] {
 			return
 		}
 		for key, st := range in(p.records) {
-			for node, alone := range recordedNodes(st, p.instance(key)) {
-				if !yield(node, occupant{key, alone}) {
+			for _, n := range recordedNodes(st, p.instance(key)) {
+				if !yield(n.name, occupant{key, n.alone}) {
 					return
 				}
 			}
@@ -71,14 +71,20 @@ func (p *project) occupied() iter.Seq2[string, occupant] {
 	}
 }
 
-// recordedNodes returns the nodes on which a unit is recorded: true for a node that it
-// has alone. The role of a member decides that; of an unknown role, only control planes
-// share. inst is nil for a unit that is not declared.
-func recordedNodes(st *Status, inst *schema.EffectiveInstance) map[string]bool {
+// recordedNode is a node on which a unit is recorded.
+type recordedNode struct {
+	name  string
+	alone bool // the unit has the node alone
+}
+
+// recordedNodes returns the nodes on which a unit is recorded, each once. The role of a
+// member decides whether it shares its node; of an unknown role, only control planes do.
+// inst is nil for a unit that is not declared.
+func recordedNodes(st *Status, inst *schema.EffectiveInstance) (on []recordedNode) {
 	if st.Phase == PhaseDeleted {
 		return nil
 	}
-	on, unit := map[string]bool{}, applied(st)
+	unit := applied(st)
 	mark := func(node, role string, controlPlane bool) {
 		alone := !controlPlane
 		if r, ok := unit.role(role); ok {
@@ -86,7 +92,11 @@ func recordedNodes(st *Status, inst *schema.EffectiveInstance) map[string]bool {
 		} else if r, ok := roleOf(inst, role); ok {
 			alone = !shares(r)
 		}
-		on[node] = on[node] || alone
+		if i := slices.IndexFunc(on, func(n recordedNode) bool { return n.name == node }); i >= 0 {
+			on[i].alone = on[i].alone || alone
+		} else {
+			on = append(on, recordedNode{node, alone})
+		}
 	}
 	for _, m := range st.Members {
 		mark(m.Node, m.Role, m.ControlPlane)

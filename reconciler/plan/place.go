@@ -63,8 +63,9 @@ func (u *unit) settle() bool {
 	on := recordedNodes(u.status, u.inst)
 	stay, misplaced, assigned := u.homes()
 	for _, h := range stay {
-		if alone, there := on[h.Node]; !there || !alone && !shares(h.role) {
-			return false
+		recorded := func(n recordedNode) bool { return n.name == h.Node && (n.alone || shares(h.role)) }
+		if !slices.ContainsFunc(on, recorded) {
+			return false // it would take more than is on record
 		}
 		u.members = append(u.members, h.Member)
 	}
