@@ -33,7 +33,6 @@ type Verb struct {
 	Name       string
 	Args       []Argument
 	BreakGlass bool   // "Break-Glass: REASON" may follow the arguments
-	Who        string // may give it
 	Help       string // its effect
 }
 

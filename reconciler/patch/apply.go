@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/bluekeyes/go-gitdiff/gitdiff"
@@ -220,9 +219,4 @@ func (a *application) shadowed(steps []step) {
 
 func parent(path string) string {
 	return path[:max(0, strings.LastIndexByte(path, '/'))]
-}
-
-// sorted are the files of a part, in order of path.
-func sorted(files map[string]schema.File) []schema.File {
-	return slices.SortedFunc(maps.Values(files), func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) })
 }

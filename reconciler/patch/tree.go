@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -77,7 +78,7 @@ func (t *Tree) fileOutside(path string) bool {
 
 // seal sets the parts of the tree and its changes from was.
 func (t *Tree) seal(was map[string]schema.File) {
-	for _, f := range sorted(t.files) {
+	for _, f := range slices.SortedFunc(maps.Values(t.files), func(a, b schema.File) int { return cmp.Compare(a.Path, b.Path) }) {
 		p := partOf(f.Path)
 		t.changed[p.Name] = append(t.changed[p.Name], f)
 		old, ok := was[f.Path]

@@ -74,7 +74,8 @@ func (c *commands) apply(ctx context.Context, r *request) (outcome, error) {
 	return out, nil
 }
 
-// originOf finds the commit of main that a command names; no is the reason if it finds no single one.
+// originOf finds the commit of main that a command names; no is the reason if there is
+// no single one.
 func (c *commands) originOf(ctx context.Context, r *request) (o origin, no string, err error) {
 	if o.history, err = c.Repo.Log(ctx, "", r.state.Main, maxHistory); err != nil {
 		return o, "", err

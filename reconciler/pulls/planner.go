@@ -143,7 +143,8 @@ func (p *Planner) replan(numbers []int) {
 	}
 }
 
-// read returns the known state of a pull request, or reads it if it may have changed; false if it is not open, or to another branch.
+// read returns the known state of a pull request, or reads it if it may have changed;
+// false if it is not open, or to another branch.
 func (p *Planner) read(ctx context.Context, number int) (openPull, bool, error) {
 	if known, ok := p.open.get(number); ok {
 		return known, true, nil

@@ -62,7 +62,7 @@ func (p *Publisher) Publish(ctx context.Context) (again time.Duration, err error
 		p.queue.pause(later.At)
 		return 0, err
 	case errors.Is(err, reconciler.ErrHeadMoved):
-		p.Log.Info("pull request changed; its comment stays as it is", "pull", x.pull, "planned", reconciler.Short(x.head), "reason", err)
+		p.Log.Info("pull request changed; comment not updated", "pull", x.pull, "planned", reconciler.Short(x.head), "reason", err)
 		p.queue.done(x, false)
 		p.open.markStale(x.pull)
 		p.Queue.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: x.pull}, movedAgain)

@@ -49,7 +49,6 @@ func (r reviews) shownOf(pull int) (shown, next *plan.Shown) {
 // record, with the base of an equal one if there is one, the count to flush to, and
 // whether exactly that was shown before.
 func (r reviews) intend(pull int, s plan.Shown) (as plan.Shown, recorded uint64, known bool) {
-	same := func(o *plan.Shown) bool { return o != nil && o.Key == s.Key && o.Head == s.Head }
 	recorded = r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
 		as, known = s, false
 		if v == nil {
@@ -57,13 +56,13 @@ func (r reviews) intend(pull int, s plan.Shown) (as plan.Shown, recorded uint64,
 		}
 		next := *v
 		switch {
-		case same(v.Next):
+		case isSame(v.Next, s):
 			as = *v.Next
 			return v
-		case same(&v.Shown) && v.Next == nil:
+		case isSame(&v.Shown, s) && v.Next == nil:
 			as, known = v.Shown, true
 			return v
-		case same(&v.Shown):
+		case isSame(&v.Shown, s):
 			as, next.Next = v.Shown, nil
 		default:
 			next.Next = &s
@@ -73,15 +72,17 @@ func (r reviews) intend(pull int, s plan.Shown) (as plan.Shown, recorded uint64,
 	return as, recorded, known
 }
 
+func isSame(o *plan.Shown, s plan.Shown) bool { return o != nil && o.Key == s.Key && o.Head == s.Head }
+
 // wasShown records that a pull request shows what was intended.
 func (r reviews) wasShown(pull int, s plan.Shown) {
 	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
-		if v == nil || v.Key == s.Key && v.Head == s.Head {
+		if v == nil || isSame(&v.Shown, s) {
 			return v
 		}
 		next := *v
 		next.Shown = s
-		if v.Next != nil && v.Next.Key == s.Key && v.Next.Head == s.Head {
+		if isSame(v.Next, s) {
 			next.Next = nil
 		}
 		return &next
@@ -91,7 +92,7 @@ func (r reviews) wasShown(pull int, s plan.Shown) {
 // notShown drops what was intended and will not be shown.
 func (r reviews) notShown(pull int, s plan.Shown) {
 	r.UpdateReview(pull, func(v *plan.Review) *plan.Review {
-		if v == nil || v.Next == nil || v.Next.Key != s.Key || v.Next.Head != s.Head {
+		if v == nil || !isSame(v.Next, s) {
 			return v
 		}
 		next := *v
@@ -140,14 +141,11 @@ func (r reviews) showing(key schema.Key, withoutJobs bool) []int {
 // headsOf are the heads of a pull request that checks were shown on, or were about
 // to be.
 func headsOf(v *plan.Review) []string {
-	var out []string
-	if v.Head != "" {
-		out = append(out, v.Head)
-	}
+	heads := []string{v.Head}
 	if v.Next != nil && v.Next.Head != v.Head {
-		out = append(out, v.Next.Head)
+		heads = append(heads, v.Next.Head)
 	}
-	return out
+	return slices.DeleteFunc(heads, func(head string) bool { return head == "" })
 }
 
 // applyShown returns shown if the plan of a command was posted before a moment and

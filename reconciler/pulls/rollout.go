@@ -21,8 +21,9 @@ const (
 )
 
 // RollOuts keeps the progress of merged commits: the units that each changed, their
-// progress, and the held changes. A roll-out that was reported to its end is over: it does not follow its units any more. After a restart the roll-outs
-// are made again from the statuses, as far as these name them.
+// progress, and the held changes. A roll-out that was reported to its end is over: it
+// does not follow its units any more. After a restart the roll-outs are made again from
+// the statuses, as far as these name them.
 type RollOuts struct {
 	now func() time.Time
 
@@ -80,7 +81,7 @@ func (r *RollOuts) Begin(commit string, held []schema.Held) {
 	})
 }
 
-// isWhole reports whether it is known what a commit brought.
+// isWhole reports whether all units of a commit are known.
 func (r *RollOuts) isWhole(commit string) (whole bool) {
 	r.with(commit, func(o *rollout) { whole = o.whole })
 	return whole
@@ -172,6 +173,7 @@ func (r *RollOuts) Done(commit string, key schema.Key) {
 	r.change(commit, key, func(u *plan.UnitProgress) { u.Done++ })
 }
 
+// change changes the progress of a unit whose roll-out is not over.
 func (r *RollOuts) change(commit string, key schema.Key, f func(*plan.UnitProgress)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -19,7 +19,7 @@ func fate(n schema.Noncompliance) string {
 	case schema.FateComplies:
 		return "complies again"
 	}
-	return "continues as it is; changes that do not comply are held"
+	return "continues unchanged; changes that do not comply are held"
 }
 
 // because lists the rules that deny an instance, with their positions.
