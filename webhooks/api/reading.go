@@ -50,7 +50,7 @@ type collection struct {
 	item func(*reading) any
 }
 
-// documents makes a collection of documents; of returns false if what holds them does not
+// documents makes a collection of documents; of returns false if their owner does not
 // exist.
 func documents[D interface{ Head() *schema.Header }](parameter string, of func(*reading) (map[string]D, bool), shape func(*reading, D) any) collection {
 	return collection{

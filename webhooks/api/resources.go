@@ -336,6 +336,6 @@ func (r *reading) artifact(a *schema.Artifact) any {
 	return out
 }
 
-func (r *reading) artifacts() (map[string]*schema.Artifact, bool) {
+func artifactsOf(r *reading) (map[string]*schema.Artifact, bool) {
 	return r.projectEstate().Artifacts, true
 }

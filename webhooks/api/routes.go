@@ -72,10 +72,10 @@ func routes() []*route {
 	}
 	instanceMembers := members("member_id", (*reading).instanceMembers)
 	operations := documents("operation_id", (*reading).instanceOperations, (*reading).operation)
-	artifacts := documents("artifact_id", (*reading).artifacts, (*reading).artifact)
+	artifacts := documents("artifact_id", artifactsOf, (*reading).artifact)
 	attachments := documents("attachment_id", (*reading).attachments, (*reading).attachment)
 	workers := members("worker_id", (*reading).workerMembers)
-	workerOperations := documents("operation_id", (*reading).workerOperations, (*reading).operation)
+	workerOperations := documents("operation_id", workerOperationsOf, (*reading).operation)
 
 	add("/apps/catalog", route{family: Catalog, permission: authority.CatalogRead, list: listApps, writes: "platform/catalog/<app>/app.yaml"})
 	add("/apps/catalog/{app_slug}/versions", route{family: Catalog, permission: authority.VersionsRead, list: listVersions, writes: "platform/catalog/{app_slug}/<version>.yaml"})

@@ -149,9 +149,9 @@ func (r *reading) workerMembers() (map[string]member, bool) {
 	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: s.Runtime.Key.Tenant}), true
 }
 
-// workerOperations returns the operations on the shared runtime that the path names; none
+// workerOperationsOf returns the operations on the shared runtime that the path names; none
 // of a platform runtime, which tenants may not read.
-func (r *reading) workerOperations() (map[string]*schema.MemberOperation, bool) {
+func workerOperationsOf(r *reading) (map[string]*schema.MemberOperation, bool) {
 	s := r.shared()
 	if s == nil {
 		return nil, false
