@@ -20,7 +20,7 @@ const (
 type ArtifactSourceSpec struct {
 	Type       string `json:"type"`                 // oci, http or file
 	Host       string `json:"host,omitempty"`       // with its port where it is not the usual one; for oci and http
-	Directory  string `json:"directory,omitempty"`  // absolute path, for file; the platform's sources only, as it is on Berth's host
+	Directory  string `json:"directory,omitempty"`  // absolute path on Berth's host, for type file; sources of the platform only
 	Credential string `json:"credential,omitempty"` // for oci: name of a secret, which is exchanged for tokens that expire; berth.yaml says where secrets live, whose they are and for which hosts
 	// Repositories are where tenants' artifacts may be in a source of the
 	// platform's: a repository, or a directory, and all below it, each part a name,

@@ -17,8 +17,8 @@ const (
 	SeverityNote    Severity = "note"
 )
 
-// Diagnostic is one finding. Code is stable and documented; Message says what
-// is wrong, and what to do. Line and Column count from 1, 0 is unknown.
+// Diagnostic is one finding. Code is stable and documented; Message names the problem
+// and the next step. Line and Column count from 1, 0 is unknown.
 type Diagnostic struct {
 	Severity Severity `json:"severity"`
 	Code     string   `json:"code"`
@@ -28,13 +28,13 @@ type Diagnostic struct {
 	Column   int      `json:"column"`
 	Path     string   `json:"path,omitempty"` // the field, dotted; empty: the file
 
-	// Other is where the other half of a conflict between tenants stands; zero: the
-	// message names everything. It is only for people who may read the whole estate,
+	// Other is the place of the other half of a conflict between tenants; zero: the
+	// message names everything. Only people with access to the whole estate see it,
 	// and no output has it by itself.
 	Other Place `json:"-"`
 }
 
-// Place is where a field stands.
+// Place is the position of a field.
 type Place struct {
 	Position
 	Path string // the field, dotted
@@ -43,7 +43,7 @@ type Place struct {
 // IsZero says whether p is nowhere.
 func (p Place) IsZero() bool { return p == Place{} }
 
-// Swapped is d told at its other place.
+// Swapped returns d at its other place.
 func (d Diagnostic) Swapped() Diagnostic {
 	other := d.Other
 	d.Message = other.Path + strings.TrimPrefix(d.Message, d.Path)

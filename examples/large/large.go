@@ -1,6 +1,5 @@
-// Package large makes estates of any size out of the example lab, to measure
-// with. The same size gives the same bytes. It must not know what documents
-// mean beyond their text.
+// Package large makes estates of any size from the example lab, for measurements.
+// The same size gives the same bytes. The package knows documents as text only.
 package large
 
 import (
@@ -51,8 +50,7 @@ func Instance(tenant, project, i int) string {
 	return fmt.Sprintf("tenants/%s/projects/p%d/instances/i%02d.yaml", Tenant(tenant), project, i)
 }
 
-// Change is what an instance's document becomes when somebody edits it for the
-// n-th time.
+// Change returns the document of an instance after its n-th edit.
 func Change(document string, n int) string {
 	return strings.Replace(document, "display_name: Cluster", fmt.Sprintf("display_name: Edit %d of cluster", n), 1)
 }

@@ -45,7 +45,7 @@ type Author struct {
 	Approvers []string `json:"approvers,omitempty"`
 }
 
-// Resource is what an action is about.
+// Resource is the resource that an action concerns.
 type Resource struct {
 	Key       schema.Key `json:"key"`
 	File      string     `json:"file,omitempty"` // file of the estate; for api.read, which has no file, method and path template

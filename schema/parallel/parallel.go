@@ -1,5 +1,4 @@
-// Package parallel does the same to many things at once, as there are processors
-// for it. It knows nothing of what they are.
+// Package parallel runs a function for many items at once, on all processors.
 package parallel
 
 import (
@@ -10,9 +9,9 @@ import (
 	"sync/atomic"
 )
 
-// Each calls f with 0 to n-1, as many at a time as there are processors. Once all
-// have returned it returns the error of the lowest that has one. If f panics so
-// does Each, where its caller can recover, with where it did.
+// Each calls f with 0 to n-1, one call for each processor at a time. After the last call
+// it returns the error of the lowest index that has one. If f panics, Each panics with the
+// stack of f, so that the caller of Each can recover.
 func Each(n int, f func(i int) error) error {
 	if n == 1 {
 		return f(0)
@@ -29,7 +28,7 @@ func Each(n int, f func(i int) error) error {
 	var next atomic.Int64
 	var group sync.WaitGroup
 	for range min(n, runtime.GOMAXPROCS(0)) {
-		group.Go(func() { // goes on to the next, as a stack grows once
+		group.Go(func() { // a goroutine takes many items, so its stack grows once
 			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
 				do(i)
 			}
