@@ -33,9 +33,9 @@ type forge struct {
 	calls    int                              // write calls, with or without effect
 	settled  []string
 
-	approvers []string // for every pull request
-	asked     int      // reads of the pull requests of a commit
-	read      int      // reads of a pull request
+	approvers []string       // for every pull request
+	asked     map[string]int // reads of the pull requests of a commit
+	read      int            // reads of a pull request
 
 	remarks     map[int][]reconciler.CommandComment
 	answered    map[int64]bool // commands marked as answered in the comment
@@ -45,7 +45,7 @@ type forge struct {
 
 func newForge() *forge {
 	return &forge{
-		shown: map[int][]plan.Proposal{}, checks: map[string]map[string]plan.Check{}, comments: map[int]map[string]string{},
+		asked: map[string]int{}, shown: map[int][]plan.Proposal{}, checks: map[string]map[string]plan.Check{}, comments: map[int]map[string]string{},
 		remarks: map[int][]reconciler.CommandComment{}, answered: map[int64]bool{}, reactions: map[int64]reconciler.Reaction{}, permissions: map[string]reconciler.Permission{},
 	}
 }
@@ -100,7 +100,7 @@ func (f *forge) Pull(_ context.Context, n int) (reconciler.PullRequest, error) {
 func (f *forge) PullsOf(_ context.Context, commit string) ([]reconciler.PullRequest, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.asked++
+	f.asked[commit]++
 	var out []reconciler.PullRequest
 	for _, p := range f.pulls {
 		if p.Merged && p.MergeCommit == commit {

@@ -611,18 +611,18 @@ func TestUnknownCommitsAreAwaitedConcurrently(t *testing.T) {
 		o.Now = func() time.Time { return time.Now().Add(time.Duration(later.Load())) }
 	})
 	w.eventually("begun", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	var commits []string
 	for _, name := range []string{"one", "two", "three"} {
 		path, text := instance(name, 1)
-		w.git.MustCommit(t, "pushed", gittest.Commit{Message: name, Files: map[string]string{path: text}})
+		commits = append(commits, w.git.MustCommit(t, "pushed", gittest.Commit{Message: name, Files: map[string]string{path: text}}))
 	}
 	asked := func() int {
 		w.forge.mu.Lock()
 		defer w.forge.mu.Unlock()
-		return w.forge.asked
+		return w.forge.asked[commits[0]]
 	}
-	before := asked()
 	require.NoError(t, w.git.SetRef("refs/heads/main", w.git.Tip("pushed")))
-	w.eventually("awaited", func() bool { return asked() > before })
+	w.eventually("awaited", func() bool { return asked() > 0 })
 	require.NotEqual(t, w.git.Tip("main"), w.revision().Commit)
 	later.Store(int64(time.Hour + time.Second))
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })

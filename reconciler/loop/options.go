@@ -38,7 +38,7 @@ type Options struct {
 
 // Settings are the intervals and bounds of a Reconciler.
 type Settings struct {
-	Interval time.Duration // between two observations of a unit (requirement E1)
+	Interval time.Duration // between two observations of a unit (requirement E1); 0: 5 s
 	Poll     time.Duration // between two fetches without a webhook
 	Flush    time.Duration // statuses are gathered this long before they are pushed
 	// AuthorLag is how long a forge may take to name the pull request of a new commit.
@@ -53,6 +53,7 @@ type Settings struct {
 // withDefaults returns o with the defaults set.
 func (o Options) withDefaults() Options {
 	o.Branch = cmp.Or(o.Branch, "main")
+	o.Settings.Interval = cmp.Or(o.Settings.Interval, 5*time.Second)
 	o.Settings.AuthorLag = cmp.Or(o.Settings.AuthorLag, 20*time.Second)
 	o.Settings.ArtifactInterval = cmp.Or(o.Settings.ArtifactInterval, time.Hour)
 	if o.Now == nil {
