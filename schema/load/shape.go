@@ -125,13 +125,7 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 
 // alternatives collects the allowed values of a scalar.
 func (h *shaper) alternatives(s *shape, v cue.Value) {
-	if len(choices(v)) > 1 || !v.IsConcrete() {
-		if d, ok := v.Default(); ok {
-			if b, err := d.MarshalJSON(); err == nil {
-				s.fallback = string(b)
-			}
-		}
-	}
+	s.fallback = fallback(v)
 	if s.kind == cue.StructKind || s.kind == cue.ListKind {
 		return
 	}
@@ -195,6 +189,18 @@ func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
 		rules = append(rules, r)
 	}
 	return rules, known
+}
+
+// fallback returns the default of a value as JSON, or "".
+func fallback(v cue.Value) string {
+	d, ok := v.Default()
+	if !ok || len(choices(v)) == 1 && v.IsConcrete() {
+		return ""
+	}
+	if b, err := d.MarshalJSON(); err == nil {
+		return string(b)
+	}
+	return ""
 }
 
 // choices lists the alternatives of a value.
