@@ -22,7 +22,7 @@ func TestLibrariesAreUsed(t *testing.T) {
 			{"fetch", "reconciler/gitrepo", ".NewUploadPackSession"},
 			{"push", "reconciler/gitrepo", ".NewReceivePackSession"},
 			{"keep the mirror", "reconciler/gitrepo/object", "filesystem.NewStorageWithOptions"},
-			{"read a pack", "reconciler/gitrepo/object", "packfile.NewScanner"},
+			{"store a pack", "reconciler/gitrepo/object", "packfile.WritePackfileToObjectStorage"},
 		},
 		"sigs.k8s.io/yaml": {
 			{"write status files", "reconciler/gitrepo/statusbranch", "yaml.Marshal"},

@@ -139,7 +139,7 @@ func stepOf(f *gitdiff.File) (step, error) {
 		switch mode {
 		case 0, schema.ModePlain, schema.ModeExecutable, schema.ModeSymlink, schema.ModeSubmodule:
 		default:
-			return s, fmt.Errorf("Git has no file mode %06o", mode)
+			return s, fmt.Errorf("file mode %06o is unknown to Git", mode)
 		}
 	}
 	return s, s.take(f.TextFragments)

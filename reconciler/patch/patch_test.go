@@ -38,7 +38,7 @@ func TestInvalidPatchIsRefused(t *testing.T) {
 		{"hunks in another order", diff("x", "@@ -9 +9 @@\n-a\n+b\n@@ -1 +1 @@\n-a\n+b\n"), `"x": hunk 2: it does not follow the hunk before it`},
 		{"hunks at other lines", diff("x", "@@ -1 +1 @@\n-a\n+b\n@@ -9 +8 @@\n-a\n+b\n"), `"x": hunk 2: its line numbers contradict`},
 		{"a huge line number", diff("x", "@@ -9000000000000000000 +9000000000000000000 @@\n-a\n+b\n"), `"x": hunk 1: invalid line number 9000000000000000000`},
-		{"a strange mode", "diff --git a/x b/x\nnew file mode 100666\n", `"x": Git has no file mode 100666`},
+		{"a strange mode", "diff --git a/x b/x\nnew file mode 100666\n", `"x": file mode 100666 is unknown to Git`},
 		{"another type", "diff --git a/x b/x\nold mode 100644\nnew mode 120000\n", `"x": it was a plain file and becomes a symbolic link`},
 		{"up", diff("../x", "@@ -1 +1 @@\n-a\n+b\n"), `a path must not contain ".."`},
 		{"up in the middle", diff("platform/../../x", "@@ -1 +1 @@\n-a\n+b\n"), `a path must not contain ".."`},

@@ -65,13 +65,13 @@ func (was tenants) next(eff *schema.Effective, mem Memory) tenants {
 		is.on = occupancy{}
 	}
 	add := func(name string) {
-		t := &tenant{effective: eff.Tenants[name], records: in(mem.tenants)[name]}
-		old := was.of[name]
-		if old != nil && sameNodes && old.effective == t.effective && old.records == t.records {
-			t = old
-		} else {
-			t.place(eff, in(old).projects)
+		old, effective, records := was.of[name], eff.Tenants[name], in(mem.tenants)[name]
+		if old != nil && sameNodes && old.effective == effective && old.records == records {
+			is.of[name] = old
+			return
 		}
+		t := &tenant{effective: effective, records: records}
+		t.place(eff, in(old).projects)
 		is.of[name] = t
 	}
 	for name := range eff.Tenants {

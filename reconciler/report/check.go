@@ -177,7 +177,8 @@ func firstObstacle(p *plan.Proposal) string {
 			return unitName(u.Key) + ": " + b.Message
 		}
 	}
-	for _, h := range unexplained(p) {
+	if held := unexplained(p); len(held) > 0 {
+		h := held[0]
 		if len(h.File) <= maxTitlePath {
 			return h.File + ": " + h.Message
 		}

@@ -261,8 +261,6 @@ func suspending(t *schema.TenantEstate, project *schema.ProjectEstate) []*schema
 	return all
 }
 
-func sameDocument(a, b *schema.Header) bool { return a.Key == b.Key }
-
 // suspension returns all documents that suspend the instance, from wide to narrow.
 func (j *judgement) suspension() []*schema.Header {
 	all := slices.Clone(j.suspended)
