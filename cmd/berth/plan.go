@@ -86,18 +86,24 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&req.Repo, "repo", ".", "Git repository of the estate, or a directory in it")
-	cmd.Flags().StringVar(&req.Base, "base", "", "revision that would be merged into, such as main (default HEAD, without --head)")
-	cmd.Flags().StringVar(&req.Head, "head", "", "revision that would be merged (default the work tree)")
-	cmd.Flags().StringVar(&req.Patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
+	requestFlags(cmd, &req)
 	output.Flag(cmd, planForms()...)
-	cmd.Flags().StringVar(&req.Author, "author", "", "login of the author; the plan then says whether they may make the change")
-	cmd.Flags().StringSliceVar(&req.Approvers, "approver", nil, "login that approved the change, with --author; may be repeated")
-	cmd.Flags().StringSliceVar(&req.Administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
-	cmd.Flags().StringToStringVar(&req.Tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 	cmd.Flags().BoolVar(&detailed, "detailed-exitcode", false, "exit 3 when there is something to do")
 	cmd.Flags().BoolVar(&watched, "watch", false, "show the plan again whenever something changes")
 	return cmd
+}
+
+// requestFlags adds the flags that say which change to plan, and for whom.
+func requestFlags(cmd *cobra.Command, req *localplan.Request) {
+	flags := cmd.Flags()
+	flags.StringVar(&req.Repo, "repo", ".", "Git repository of the estate, or a directory in it")
+	flags.StringVar(&req.Base, "base", "", "revision that would be merged into, such as main (default HEAD, without --head)")
+	flags.StringVar(&req.Head, "head", "", "revision that would be merged (default the work tree)")
+	flags.StringVar(&req.Patch, "patch", "", "patch that would be applied, as git diff writes it; - is standard input")
+	flags.StringVar(&req.Author, "author", "", "login of the author; the plan then says whether they may make the change")
+	flags.StringSliceVar(&req.Approvers, "approver", nil, "login that approved the change, with --author; may be repeated")
+	flags.StringSliceVar(&req.Administrators, "administrator", nil, "login that berth.yaml names as an administrator, for --author")
+	flags.StringToStringVar(&req.Tenants, "tenant", nil, "NAME=DIR: a tenant whose documents are in a directory of their own; may be repeated")
 }
 
 // watchPlan plans whenever the change or its base moves.

@@ -117,7 +117,7 @@ func TestPlanWatch(t *testing.T) {
 	p = berth(t, "plan", "--watch", "--repo", dir, "--base", "main~1", "--patch", file, "-o", "markdown")
 	p.prints(`^\*\*Ready to merge\.\*\* No file of the estate changes\.`)
 	write(t, file, "not yet\n")
-	p.prints(`^\d\d:\d\d:\d\d plan: --patch: .*there is no patch in it`)
+	p.prints(`^\d\d:\d\d:\d\d plan: --patch: .*it contains no patch`)
 	f, err := os.Open(change)
 	require.NoError(t, err)
 	defer f.Close()

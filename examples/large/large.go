@@ -1,5 +1,6 @@
 // Package large makes estates of any size from the example lab, for measurements.
-// The same size gives the same bytes. The package knows documents as text only.
+// The same size gives the same bytes. The package knows documents
+// as text only; it must not depend on the code that it measures.
 package large
 
 import (

@@ -13,7 +13,12 @@ import (
 // rules checks the rules of one document that a definition cannot express, and fills in
 // values that follow from others.
 type rules struct {
-	tree     *tree
+	tree *tree
+	problemList
+}
+
+// problemList records the problems of one document.
+type problemList struct {
 	problems []problem
 }
 
@@ -68,22 +73,22 @@ func (r *rules) document(doc schema.Document) {
 }
 
 // refuse records a problem at a field's value.
-func (r *rules) refuse(path, code, format string, args ...any) {
+func (r *problemList) refuse(path, code, format string, args ...any) {
 	r.problems = append(r.problems, problem{path: path, code: code, message: fmt.Sprintf(format, args...)})
 }
 
 // broken records a value that contradicts others.
-func (r *rules) broken(path, format string, args ...any) {
+func (r *problemList) broken(path, format string, args ...any) {
 	r.refuse(path, "schema.rule", format, args...)
 }
 
 // needless records a field that contradicts others by being there.
-func (r *rules) needless(path, format string, args ...any) {
+func (r *problemList) needless(path, format string, args ...any) {
 	r.problems = append(r.problems, problem{path: path, code: "schema.rule", message: fmt.Sprintf(format, args...), atKey: true})
 }
 
 // missing records a field that others require.
-func (r *rules) missing(path, format string, args ...any) {
+func (r *problemList) missing(path, format string, args ...any) {
 	r.refuse(path, "schema.missing-field", "is missing"+format, args...)
 }
 
@@ -104,7 +109,7 @@ func (r *rules) suspend(h *schema.Header) {
 }
 
 // repeated refuses the items that a list has twice.
-func (r *rules) repeated(path string, list []string) {
+func (r *problemList) repeated(path string, list []string) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {
@@ -116,7 +121,7 @@ func (r *rules) repeated(path string, list []string) {
 
 // exactlyOne refuses none, or several, of fields that exclude each other. given has those
 // that are there, all has the names of all.
-func (r *rules) exactlyOne(path string, all []string, given ...bool) {
+func (r *problemList) exactlyOne(path string, all []string, given ...bool) {
 	var names []string
 	for i, is := range given {
 		if is {
@@ -134,7 +139,7 @@ func (r *rules) exactlyOne(path string, all []string, given ...bool) {
 
 // listed refuses a name that is not known. is describes such a name, and where the place
 // that lists the known ones.
-func (r *rules) listed(path, name string, known []string, is, where string) {
+func (r *problemList) listed(path, name string, known []string, is, where string) {
 	if slices.Contains(known, name) {
 		return
 	}

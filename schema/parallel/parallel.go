@@ -1,4 +1,5 @@
-// Package parallel runs a function for many items at once, on all processors.
+// Package parallel runs a function for many items at once, on all processors. It must not
+// know what the items are.
 package parallel
 
 import (
