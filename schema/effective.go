@@ -248,28 +248,34 @@ func noncompliance(sorted []Noncompliance, key Key) *Noncompliance {
 // applied. It holds no commit id and no file position, so that its JSON is the
 // same wherever the same documents are declared: it is part of the plan's digest.
 type EffectiveInstance struct {
-	Key                Key             `json:"key"`
-	UID                string          `json:"uid,omitempty"`
-	Suspend            bool            `json:"suspend,omitempty"`
-	SuspendedBy        Key             `json:"suspended_by,omitzero"` // the document that says suspend: true, the widest of them; zero: none does
-	DisplayName        string          `json:"display_name"`
-	App                string          `json:"app"`
-	Version            string          `json:"version"`
-	RuntimeBackend     string          `json:"runtime_backend"`
-	OperatingMode      string          `json:"operating_mode"`
-	ControlPlaneScope  string          `json:"control_plane_scope"`
-	TenantBoundaryMode string          `json:"tenant_boundary_mode"`
-	DesiredState       DesiredState    `json:"desired_state"`
-	Regions            []string        `json:"regions,omitempty"` // sorted; nil: any
-	Roles              []EffectiveRole `json:"roles"`             // control plane first, then by name
-	Config             json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the instance's
-	Users              []UnixUser      `json:"users"`             // sorted by name: users who may submit work
-	OnJobs             *OnJobs         `json:"on_jobs,omitempty"`
+	Key         Key    `json:"key"`
+	UID         string `json:"uid,omitempty"`
+	Suspend     bool   `json:"suspend,omitempty"`
+	SuspendedBy Key    `json:"suspended_by,omitzero"` // the document that says suspend: true, the widest of them; zero: none does
+	DisplayName string `json:"display_name"`
+	AppSelection
+	DesiredState DesiredState    `json:"desired_state"`
+	Regions      []string        `json:"regions,omitempty"` // sorted; nil: any
+	Roles        []EffectiveRole `json:"roles"`             // control plane first, then by name
+	Config       json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the instance's
+	Users        []UnixUser      `json:"users"`             // sorted by name: users who may submit work
+	OnJobs       *OnJobs         `json:"on_jobs,omitempty"`
 
 	// SharedRuntime carries the instance, which has nothing of its own. No
 	// runtime can that yet: Suspend is true with it, so that nobody takes the
 	// instance for one to deploy.
 	SharedRuntime string `json:"shared_runtime,omitempty"`
+}
+
+// AppSelection is the version of an app that an instance runs, and the product mode in
+// which it runs.
+type AppSelection struct {
+	App                string `json:"app"`
+	Version            string `json:"version"`
+	RuntimeBackend     string `json:"runtime_backend"`
+	OperatingMode      string `json:"operating_mode"`
+	ControlPlaneScope  string `json:"control_plane_scope"`
+	TenantBoundaryMode string `json:"tenant_boundary_mode"`
 }
 
 // Stopped is i as policy stops it. That goes before what suspends it: else a

@@ -59,7 +59,7 @@ func TestExplainKnowsWhereMembersAre(t *testing.T) {
 	}
 	key := schema.InstanceKey("physics", "lattice", "train")
 	o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: schema.EffectiveInstance{Key: key}, Members: members}}
-	st := plan.Status{Key: key, Phase: plan.PhaseRunning, App: "slurm", RuntimeBackend: "slurm", Observed: &o}
+	st := plan.Status{Key: key, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"}, Observed: &o}
 	for _, m := range members {
 		o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		st.Members = append(st.Members, plan.MemberStatus{Member: m, State: plan.Running})

@@ -59,7 +59,7 @@ func TestLogScripts(t *testing.T) {
 	})
 	tip, err := repo.WriteStatus(t.Context(), "", reconciler.StatusBatch{
 		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},
-		Units:    []plan.Status{{Key: train, Phase: plan.PhaseFailed, FailureReason: "host gpu-1 does not answer", CorrelationID: "corr-1", Revision: main}},
+		Units:    []plan.Status{{Key: train, Phase: plan.PhaseFailed, LastApplied: plan.LastApplied{FailureReason: "host gpu-1 does not answer", CorrelationID: "corr-1", Revision: main}}},
 		Things:   []plan.ThingStatus{{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}, Phase: "ready", CorrelationID: "corr-0"}},
 		Events: []plan.Event{
 			ev(event.InstanceRequested, "corr-1", `{"project_id":"physics.lhc","app_instance_id":"train","revision":"`+main+`"}`, 1),

@@ -64,15 +64,15 @@ func labUnits() []plan.Status {
 	}
 	train := schema.InstanceKey("physics", "lattice", "train")
 	return []plan.Status{{
-		Key: train, Phase: plan.PhaseRunning, App: "slurm", RuntimeBackend: "slurm",
+		Key: train, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
 		Conditions: []plan.Condition{condition("Authorized", "False", "Held", "nobody with apps.instance.update approved the change"), condition("Ready", "True", "Running", "")},
 		Members:    []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-1", plan.Running)},
 		Observed:   &plan.Observed{Key: train, Presence: plan.Present, Complete: true},
 	}, {
-		Key: schema.InstanceKey("biology", "genomes", "assembly"), Phase: plan.PhaseFailed, App: "slurm", RuntimeBackend: "slurm",
-		Conditions: []plan.Condition{condition("Ready", "False", "Failed", "join worker-0: dev-gpu-3: connection refused")},
-		Members:    []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-3", plan.Partial)},
-		Retry:      &plan.Retry{Attempts: 3, Next: time.Date(2026, 8, 1, 10, 0, 20, 0, time.UTC), Reason: "connection refused"},
+		Key: schema.InstanceKey("biology", "genomes", "assembly"), Phase: plan.PhaseFailed, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"},
+		Conditions:  []plan.Condition{condition("Ready", "False", "Failed", "join worker-0: dev-gpu-3: connection refused")},
+		Members:     []plan.MemberStatus{member("controller-0", "dev-lab-1", plan.Running), member("worker-0", "dev-gpu-3", plan.Partial)},
+		LastApplied: plan.LastApplied{Retry: &plan.Retry{Attempts: 3, Next: time.Date(2026, 8, 1, 10, 0, 20, 0, time.UTC), Reason: "connection refused"}},
 	}}
 }
 

@@ -74,7 +74,7 @@ func newWriter(b *testing.B, s *gittest.Server) *writer {
 
 func (w *writer) write(b *testing.B) {
 	w.n++
-	u := plan.Status{Key: schema.InstanceKey("t7", "p2", "i7"), Phase: plan.PhaseRunning, Attempt: 1_000_000 + w.n}
+	u := plan.Status{Key: schema.InstanceKey("t7", "p2", "i7"), Phase: plan.PhaseRunning, LastApplied: plan.LastApplied{Attempt: 1_000_000 + w.n}}
 	tip, err := w.repo.WriteStatus(b.Context(), w.tip, reconciler.StatusBatch{Units: []plan.Status{u}})
 	require.NoError(b, err)
 	require.NotEqual(b, w.tip, tip)

@@ -90,7 +90,7 @@ func paths(cs []reconciler.PathChange) []string {
 
 // unit returns the status of an instance.
 func unit(tenant, project, name string, phase plan.Phase) plan.Status {
-	return plan.Status{Key: schema.InstanceKey(tenant, project, name), Phase: phase, Attempt: 1}
+	return plan.Status{Key: schema.InstanceKey(tenant, project, name), Phase: phase, LastApplied: plan.LastApplied{Attempt: 1}}
 }
 
 // batch returns a status batch with one event.

@@ -48,7 +48,7 @@ func newWriter(t *testing.T, repo reconciler.Repo) *status.Writer {
 var train = schema.InstanceKey("physics", "lhc", "train")
 
 func phase(p plan.Phase) plan.Status {
-	return plan.Status{Key: train, Phase: p, Revision: "abc", CorrelationID: "c1", App: "app"}
+	return plan.Status{Key: train, Phase: p, LastApplied: plan.LastApplied{Revision: "abc", CorrelationID: "c1"}, EffectiveValues: plan.EffectiveValues{App: "app"}}
 }
 
 // put replaces the status of a unit.

@@ -18,7 +18,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	r = New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
 	require.NoError(t, r.status.Lead(t.Context()))
 	made := func(tenant, i int) *schema.EffectiveInstance {
-		return &schema.EffectiveInstance{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), App: "batch", RuntimeBackend: "memory",
+		return &schema.EffectiveInstance{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), AppSelection: schema.AppSelection{App: "batch", RuntimeBackend: "memory"},
 			Config: []byte("{}"), Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}}
 	}
 	nodes := map[string]*schema.Node{}

@@ -14,7 +14,7 @@ import (
 func TestProposeWithoutMemoryAssumesBaseRuns(t *testing.T) {
 	key := schema.InstanceKey("a", "one", "x")
 	inst := func(workers int) *schema.EffectiveInstance {
-		return &schema.EffectiveInstance{Key: key, App: "batch", Version: "v1", RuntimeBackend: "test", DesiredState: schema.DesiredRunning,
+		return &schema.EffectiveInstance{Key: key, AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "test"}, DesiredState: schema.DesiredRunning,
 			Config: []byte("{}"), Roles: []schema.EffectiveRole{
 				{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
 				{Name: "worker", NodeRole: "worker", Count: workers},

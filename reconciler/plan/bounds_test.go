@@ -24,7 +24,7 @@ func bounded(declared schema.InstanceSpec, allowed *schema.Bounds, roles ...sche
 		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: spec}
 	}
 	key := schema.InstanceKey("physics", "lhc", "train")
-	eff := effectiveOf(nodes, &schema.EffectiveInstance{Key: key, RuntimeBackend: "test", DesiredState: schema.DesiredRunning, Regions: declared.Regions,
+	eff := effectiveOf(nodes, &schema.EffectiveInstance{Key: key, AppSelection: schema.AppSelection{RuntimeBackend: "test"}, DesiredState: schema.DesiredRunning, Regions: declared.Regions,
 		Roles: append([]schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}, roles...)})
 	if allowed != nil {
 		allowed.Instance = &schema.Instance{Header: schema.Header{Key: key}, Spec: declared}

@@ -203,8 +203,7 @@ func BenchmarkMake(b *testing.B) {
 func configured() Input {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	before := schema.EffectiveInstance{
-		Key: key, DisplayName: "train & <eval>", App: "batch", Version: "v1", RuntimeBackend: "test", OperatingMode: "dedicated",
-		ControlPlaneScope: "instance", TenantBoundaryMode: "hard", DesiredState: schema.DesiredRunning, Regions: []string{"eu-1", "eu-2"},
+		Key: key, DisplayName: "train & <eval>", AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "test", OperatingMode: "dedicated", ControlPlaneScope: "instance", TenantBoundaryMode: "hard"}, DesiredState: schema.DesiredRunning, Regions: []string{"eu-1", "eu-2"},
 		Roles: []schema.EffectiveRole{
 			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
 			{Name: "worker", NodeRole: "worker", Count: 3, GPUs: &schema.GPURequest{Type: "a100", Count: 2}, CPUs: 8, MemoryMiB: 65536},

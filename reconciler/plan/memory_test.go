@@ -39,7 +39,7 @@ func TestMemoryIsImmutable(t *testing.T) {
 			} else {
 				var some []*plan.Status
 				for range rapid.IntRange(0, 4).Draw(t, "units") {
-					s := &plan.Status{Key: draw(), Revision: fmt.Sprint(i)}
+					s := &plan.Status{Key: draw(), LastApplied: plan.LastApplied{Revision: fmt.Sprint(i)}}
 					some = append(some, s)
 					next.model[s.Key] = s
 				}

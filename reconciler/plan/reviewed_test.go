@@ -18,7 +18,7 @@ func reviewable(there, wanted int, node, motd string, state plan.MemberState) (p
 	key := schema.InstanceKey("physics", "lhc", "train")
 	unit := func(workers int, config string) *plan.Unit {
 		u := &plan.Unit{Instance: schema.EffectiveInstance{
-			Key: key, App: "slurm", Version: "24.05", RuntimeBackend: "bare_metal", DesiredState: schema.DesiredRunning, Config: []byte(config),
+			Key: key, AppSelection: schema.AppSelection{App: "slurm", Version: "24.05", RuntimeBackend: "bare_metal"}, DesiredState: schema.DesiredRunning, Config: []byte(config),
 			Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: workers}},
 		}}
 		u.Members = append(u.Members, plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "lab-1"})

@@ -13,7 +13,7 @@ import (
 // moved first, and no member is added.
 func TestStopNeedsNoAllowedNode(t *testing.T) {
 	key := schema.InstanceKey("physics", "lhc", "train")
-	inst := schema.EffectiveInstance{Key: key, App: "batch", Version: "v1", RuntimeBackend: "bare_metal", DesiredState: schema.DesiredRunning,
+	inst := schema.EffectiveInstance{Key: key, AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "bare_metal"}, DesiredState: schema.DesiredRunning,
 		Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}, {Name: "worker", NodeRole: "worker", Count: 1}}}
 	nodes := map[string]*schema.Node{}
 	for name, role := range map[string]string{"lab": "controller", "gpu-1": "worker"} {

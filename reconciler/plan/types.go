@@ -252,27 +252,36 @@ type Status struct {
 	Key        schema.Key `json:"key"`
 	UID        string     `json:"uid,omitempty"` // of its document, if that has one
 	Phase      Phase      `json:"phase"`
-	// The effective values of the instance (requirement B4), kept so that it can be
-	// deleted after its document is gone.
-	App               string          `json:"app,omitempty"`
-	RuntimeBackend    string          `json:"runtime_backend,omitempty"`
-	OperatingMode     string          `json:"operating_mode,omitempty"`
-	ControlPlaneScope string          `json:"control_plane_scope,omitempty"`
-	Conditions        []Condition     `json:"conditions,omitempty"` // sorted by type
-	Members           []MemberStatus  `json:"members,omitempty"`
-	Revision          string          `json:"revision,omitempty"`       // last applied commit of the configuration
-	Digest            string          `json:"digest,omitempty"`         // of the plan last applied
-	CorrelationID     string          `json:"correlation_id,omitempty"` // of the last applied change
-	FailureReason     string          `json:"failure_reason,omitempty"`
-	Attempt           int             `json:"attempt"` // number of applied plans of the unit: part of Action.ID at the host
-	Retry             *Retry          `json:"retry,omitempty"`
-	RuntimeState      json.RawMessage `json:"runtime_state,omitempty"`
-	Observed          *Observed       `json:"observed,omitempty"` // structural; input for plans of pull requests
-	Review            *UnitReview     `json:"review,omitempty"`   // nil: no review pending
+	EffectiveValues
+	Conditions []Condition    `json:"conditions,omitempty"` // sorted by type
+	Members    []MemberStatus `json:"members,omitempty"`
+	LastApplied
+	RuntimeState json.RawMessage `json:"runtime_state,omitempty"`
+	Observed     *Observed       `json:"observed,omitempty"` // structural; input for plans of pull requests
+	Review       *UnitReview     `json:"review,omitempty"`   // nil: no review pending
 	// RequestedBy is the author of the document that created the instance, as the pull
 	// request or the signature proves: a login, or the key of a service account. Later
 	// changes keep it. Empty: unknown.
 	RequestedBy string `json:"requested_by,omitempty"`
+}
+
+// EffectiveValues are the values of an instance that its deletion needs after its document
+// is gone (requirement B4).
+type EffectiveValues struct {
+	App               string `json:"app,omitempty"`
+	RuntimeBackend    string `json:"runtime_backend,omitempty"`
+	OperatingMode     string `json:"operating_mode,omitempty"`
+	ControlPlaneScope string `json:"control_plane_scope,omitempty"`
+}
+
+// LastApplied says what was applied to a unit last, and how that ended.
+type LastApplied struct {
+	Revision      string `json:"revision,omitempty"`       // commit of the configuration
+	Digest        string `json:"digest,omitempty"`         // of the plan
+	CorrelationID string `json:"correlation_id,omitempty"` // of the change
+	FailureReason string `json:"failure_reason,omitempty"`
+	Attempt       int    `json:"attempt"` // number of applied plans of the unit: part of Action.ID at the host
+	Retry         *Retry `json:"retry,omitempty"`
 }
 
 // MemberStatus is a member in a status: its node and its state.

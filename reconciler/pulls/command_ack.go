@@ -47,7 +47,7 @@ func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome
 	}
 	tenant := tenantOf(held, digest)
 	d := c.Decider.May(r.state.Desired, r.comment.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
-	one := c.auditRecord("deletion.acknowledge", &plan.Status{Revision: cmp.Or(pr.MergeCommit, r.state.Main)}, r, audit.Allowed, d)
+	one := c.auditRecord("deletion.acknowledge", &plan.Status{LastApplied: plan.LastApplied{Revision: cmp.Or(pr.MergeCommit, r.state.Main)}}, r, audit.Allowed, d)
 	one.OrgID, one.Reason = tenant, digest
 	if !d.Allowed {
 		one.Verdict, one.Reason = audit.Denied, d.Reason

@@ -126,7 +126,7 @@ func (c *commands) applyDocuments(ctx context.Context, r *request, o origin) (ou
 	if err != nil {
 		return outcome{}, err
 	}
-	s := &plan.Status{Revision: o.commit.ID}
+	s := &plan.Status{LastApplied: plan.LastApplied{Revision: o.commit.ID}}
 	if got.Digest == "" {
 		out, err := c.nothingApplied(ctx, o, got)
 		if err == nil && slices.ContainsFunc(got.Left, func(d schema.Held) bool { return d.Reason == schema.HeldUnauthorised }) {

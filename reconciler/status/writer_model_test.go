@@ -155,7 +155,7 @@ func (m *model) unit(t *rapid.T) {
 	p := rapid.SampledFrom([]plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning, plan.PhaseFailed, plan.PhaseDeleting}).Draw(t, "phase")
 	m.attempt++
 	prev := m.w.Unit(key)
-	s := plan.Status{Key: key, Phase: p, Attempt: m.attempt, Revision: "r", CorrelationID: "c", App: "app"}
+	s := plan.Status{Key: key, Phase: p, LastApplied: plan.LastApplied{Attempt: m.attempt, Revision: "r", CorrelationID: "c"}, EffectiveValues: plan.EffectiveValues{App: "app"}}
 	changed, ok := m.w.SetUnit(prev, s)
 	require.True(t, changed && ok)
 	eventID := ""

@@ -34,7 +34,7 @@ func (r *rules) runtime(rt *schema.SharedRuntime, above []layer, o options) *jud
 			sources: r.sources, new: !o.existing(rt.Key),
 		},
 		layers: layers{above: above, all: above},
-		result: &schema.EffectiveInstance{OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope, DesiredState: rt.Spec.DesiredState},
+		result: &schema.EffectiveInstance{AppSelection: schema.AppSelection{OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope}, DesiredState: rt.Spec.DesiredState},
 	}
 	j.catalog()
 	j.modes()

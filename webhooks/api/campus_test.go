@@ -83,12 +83,12 @@ func viewOf(t testing.TB, files map[string]string) plan.View {
 		Held: []schema.Held{{Key: train, File: "tenants/physics/projects/lattice/instances/train.yaml", Reason: "denied", Message: "nobody with apps.instance.update agrees"}},
 		Units: plan.Remember(
 			&plan.Status{
-				Key: train, Phase: plan.PhaseRunning, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project",
-				Conditions: ready, Revision: "aaaa", CorrelationID: "c0123456789", RequestedBy: "ben-lattice", RuntimeState: json.RawMessage(`{"cluster":"physics-lattice-train"}`),
+				Key: train, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project"},
+				Conditions: ready, LastApplied: plan.LastApplied{Revision: "aaaa", CorrelationID: "c0123456789"}, RequestedBy: "ben-lattice", RuntimeState: json.RawMessage(`{"cluster":"physics-lattice-train"}`),
 				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true), member("worker-0", "worker", "gpu-1", false)},
 			},
-			&plan.Status{Key: gone, Phase: plan.PhaseDeleting, App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project", Conditions: ready},
-			&plan.Status{Key: department, Phase: plan.PhaseRunning, App: "slurm", Conditions: ready, Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-3", false)}},
+			&plan.Status{Key: gone, Phase: plan.PhaseDeleting, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project"}, Conditions: ready},
+			&plan.Status{Key: department, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}, Conditions: ready, Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-3", false)}},
 		),
 		Things: map[schema.Key]*plan.ThingStatus{
 			{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "solver"}: {Phase: "promoted", Conditions: ready, Revision: "aaaa"},

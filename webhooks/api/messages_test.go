@@ -42,7 +42,7 @@ func sayingWorld(t *testing.T, what string) *world {
 		switch key.Kind {
 		case schema.KindInstance, schema.KindSharedRuntime:
 			units = append(units, &plan.Status{
-				Key: key, Phase: plan.PhaseFailed, App: "slurm", FailureReason: what, Conditions: says,
+				Key: key, Phase: plan.PhaseFailed, EffectiveValues: plan.EffectiveValues{App: "slurm"}, LastApplied: plan.LastApplied{FailureReason: what}, Conditions: says,
 				Members: []plan.MemberStatus{{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-1"}, Placed: what}},
 			})
 		default:

@@ -25,7 +25,7 @@ func queryWorld(t testing.TB) *world {
 	files["platform/catalog/slurm/old.yaml"] = strings.NewReplacer("name: 22-05", "name: old", "22.05.8", "21.08.1", "status: active", "status: deprecated").Replace(files["platform/catalog/slurm/22-05.yaml"])
 	v := viewOf(t, files)
 	for i := range 12 {
-		s := plan.Status{Key: schema.InstanceKey("physics", "lattice", fmt.Sprintf("r%02d", i)), Phase: plan.PhaseRunning, App: "slurm"}
+		s := plan.Status{Key: schema.InstanceKey("physics", "lattice", fmt.Sprintf("r%02d", i)), Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}}
 		if i%3 == 0 {
 			s.Phase = plan.PhaseStopped
 		}
