@@ -12,7 +12,7 @@ import (
 	"berth/schema/audit"
 )
 
-// Branches that Berth writes (DESIGN §3).
+// Branches that Berth writes.
 const (
 	BranchInForce = "berth/in-force"
 	BranchStatus  = "berth/status"

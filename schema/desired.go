@@ -18,7 +18,7 @@ type Snapshot interface {
 	// equal hashes, equal files.
 	Parts(ctx context.Context) ([]Part, error)
 	// Files lists the files of a part in order of path. An error means that
-	// nothing is known of the part, never that it is empty (DESIGN §1, promise 4).
+	// nothing is known of the part, never that it is empty.
 	// It is ErrIncomplete if the repository lacks what it would be read from.
 	Files(ctx context.Context, part Part) ([]File, error)
 	// Read returns a file's bytes, at most max of them, and whether there is more.

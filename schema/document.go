@@ -332,7 +332,7 @@ type GPURequest struct {
 	Count int    `json:"count"`
 }
 
-// OnJobs is the drain rule for actions that would end jobs (DESIGN §4).
+// OnJobs is the drain rule for actions that would end jobs.
 // Both nil-like values mean wait without end.
 type OnJobs struct {
 	Wait               bool `json:"wait,omitempty"`

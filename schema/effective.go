@@ -118,9 +118,9 @@ func (e *Effective) Len() int {
 	return n
 }
 
-// Differing are the instances that are not the same value in both, or of which
-// something else is decided or becomes; in no order. Nil is an Effective with
-// nothing in it. The cost is that of the projects that are not the same value.
+// Differing yields, in no order, the instances whose value, bounds, decisions or
+// noncompliance differ. Nil is an empty Effective. It visits only the projects that are
+// not the same pointer.
 func Differing(before, after *Effective) iter.Seq[Key] {
 	before, after = cmp.Or(before, &Effective{}), cmp.Or(after, &Effective{})
 	return func(yield func(Key) bool) {

@@ -44,7 +44,8 @@ const (
 )
 
 // KindInfo is what the table says about one kind. A new kind takes one row, one CUE
-// definition (schema/cue) and one Go struct; the loader, paths, status branch,
+// definition (schema/cue) and one Go struct, and a row for its permission in
+// schema/authority if no permission fits; the loader, paths, status branch,
 // JSON Schema and reference follow the table.
 type KindInfo struct {
 	Kind   Kind

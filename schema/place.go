@@ -19,8 +19,8 @@ func ValidName(s string) bool {
 }
 
 // PathPattern is a pattern of paths. The segments {tenant}, {project}, {parent} and
-// {name} are the parts of a key; a document without {name} in its place is named
-// after its file.
+// {name} are the parts of a key. If a pattern has no {name}, the name is the file name
+// without .yaml: platform/pause.yaml has the name pause.
 type PathPattern string
 
 func places(patterns ...PathPattern) []PathPattern { return patterns }

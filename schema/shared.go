@@ -11,8 +11,8 @@ type SharedRuntime struct {
 	Spec SharedRuntimeSpec
 }
 
-// SharedRuntimeSpec is the spec of a SharedRuntime (TSR, declared part). The
-// reader fills the defaults; runtime_backend is that of the version.
+// SharedRuntimeSpec is the spec of a SharedRuntime (the declared part of TSR). The
+// reader fills the defaults. It has no runtime_backend: the AppVersion names it.
 type SharedRuntimeSpec struct {
 	App                 string                  `json:"app"`
 	Version             string                  `json:"version"` // name of the AppVersion document

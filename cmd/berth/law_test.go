@@ -22,8 +22,8 @@ import (
 
 const moduleRoot = "../.."
 
-// law lists the packages of Berth that each package may import outside of tests
-// (DESIGN §4). A trailing /... includes everything below. An unlisted package may
+// law lists the packages of Berth that each package may import outside of tests.
+// A trailing /... includes everything below. An unlisted package may
 // import no package of Berth, so that each new package needs a decision.
 var law = map[string][]string{
 	"berth/schema":                          {},
@@ -179,7 +179,7 @@ func TestHostHelperIsSmall(t *testing.T) {
 	}
 }
 
-// The core knows no scheduler (DESIGN §1, promise 7).
+// The core knows no scheduler.
 func TestNoSchedulerInCore(t *testing.T) {
 	for _, path := range goFiles(t) {
 		rel, err := filepath.Rel(moduleRoot, path)

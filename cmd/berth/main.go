@@ -1,5 +1,5 @@
 // Command berth is Berth's command line and daemon. Names of commands, flags and exit
-// codes are a contract (DESIGN §7).
+// codes are a contract.
 package main
 
 import (

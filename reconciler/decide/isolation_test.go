@@ -334,7 +334,7 @@ func (w *world) after(first, then []edit, mallow edit) (*view, error) {
 }
 
 // No sequence of changes by one tenant changes a byte of the decisions and plans of
-// another tenant (DESIGN §1 promise 5).
+// another tenant.
 //
 // Two cases are excluded by design. Unix accounts: the first of two new claims wins,
 // and an equal second claim shares it, so only eve adds claims here. Shared nodes: a

@@ -1,5 +1,5 @@
 // Package gitrepo is an estate in Git: a bare mirror that is fetched, read
-// without a work tree, and written by compare-and-swap (DESIGN §3). It implements
+// without a work tree, and written by compare-and-swap. It implements
 // reconciler.Repo.
 //
 // The mirror is a cache. A damaged mirror is deleted and fetched again; it holds

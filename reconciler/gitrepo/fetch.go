@@ -190,7 +190,7 @@ func (f *Fetcher) Forwards(ctx context.Context, branch string, old, tip plumbing
 		return nil
 	}
 	if tip.IsZero() {
-		return fmt.Errorf("branch %s was deleted at the remote, it stood at %s: %w", branch, old, reconciler.ErrRewritten)
+		return fmt.Errorf("branch %s was deleted at the remote; its last commit was %s: %w", branch, old, reconciler.ErrRewritten)
 	}
 	ok, err := f.IsAncestor(ctx, old, tip)
 	if err == nil && !ok {

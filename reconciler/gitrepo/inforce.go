@@ -29,7 +29,7 @@ type inForce struct {
 	moves    moves
 }
 
-// Trailers of commits on berth/in-force (DESIGN §3).
+// Trailers of commits on berth/in-force.
 const (
 	// trailerUnauthorised names a file held for lack of authority, as a quoted Go
 	// string, because a path may contain any byte.

@@ -41,7 +41,7 @@ func (r *history) inForceAt(id string) (w reconciler.InForce, err error) {
 		blob, quoted, _ := strings.Cut(line, " ")
 		path, err := strconv.Unquote(quoted)
 		if _, bad := object.ParseID(blob); err != nil || blob != "-" && bad != nil {
-			return w, fmt.Errorf("%w: what it holds as permitted cannot be read: %s", reconciler.ErrRewritten, object.OneLine(line, object.MaxLine))
+			return w, fmt.Errorf("%w: a trailer that lists a permitted document is malformed: %s", reconciler.ErrRewritten, object.OneLine(line, object.MaxLine))
 		}
 		if w.Permitted == nil {
 			w.Permitted = map[string]string{}

@@ -13,7 +13,7 @@ import (
 )
 
 // adopt takes over the commit that an earlier daemon put in force, so that a restart
-// changes nothing (DESIGN §1, promise 3). It reads berth/in-force alone, which Fetch
+// changes nothing. It reads berth/in-force alone, which Fetch
 // verified: the statuses are memory, never permission. They only show whether that
 // daemon stopped before it recorded its last decision; that decision is the backlog.
 func (t *estateTask) adopt(ctx context.Context, tips reconciler.Tips) error {
@@ -53,7 +53,7 @@ func (t *estateTask) adopt(ctx context.Context, tips reconciler.Tips) error {
 		t.inForce.setReady()
 	}
 	t.adoptRollouts(units)
-	t.log.Info("state in force adopted", "in_force", reconciler.Short(tips.InForce), "units", st.Effective.Len())
+	t.log.Info("continuing from the last commit in force", "in_force", reconciler.Short(tips.InForce), "units", st.Effective.Len())
 	return nil
 }
 

@@ -39,7 +39,7 @@ type history struct {
 func (h history) between(ctx context.Context, from, to string) []mergedCommit {
 	commits, err := h.repo.Log(ctx, from, to, maxAttributed)
 	if err != nil {
-		h.log.Warn("history unreadable; all changes attributed to the newest commit", "error", err)
+		h.log.Warn("history unreadable; the newest commit is recorded as the cause of all changes", "error", err)
 		return nil
 	}
 	var out []mergedCommit

@@ -87,7 +87,7 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 	w.eventually("instance of the other tenant runs", running)
 	require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, w.heldReasons())
 	remarks := func() string { return strings.Join(w.revision().Notices, "\n") }
-	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is not read")
+	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is ignored")
 
 	require.NoError(t, d.stop())
 	before := w.git.Tip(gitrepo.BranchComposed)
@@ -124,7 +124,7 @@ func TestShadowedTenantChangeGetsWarning(t *testing.T) {
 	w.start(w.composedOf(map[string]*world{"physics": physics}), func(o *loop.Options) {
 		o.Forge = o.Repo.(*composed.Composed).Forge(o.Forge)
 	})
-	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Notices, "\n"), "is not read") })
+	w.eventually("composed", func() bool { return strings.Contains(strings.Join(w.revision().Notices, "\n"), "is ignored") })
 	pr := w.topic(7, map[string]string{"tenants/physics/policy.yaml": "unread: true\n"})
 	w.eventually("planned", func() bool { p, ok := w.forge.last(7); return ok && p.Head == pr.Head })
 	reported, _ := w.forge.last(7)

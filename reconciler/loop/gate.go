@@ -28,7 +28,7 @@ const (
 )
 
 // gate compares the plan of a unit with the plan that was reviewed, before an
-// action (DESIGN §1, promise 1).
+// action.
 type gate struct {
 	*recorder
 	authorLag time.Duration
@@ -142,7 +142,7 @@ func (t *gate) postpone(g gated, prev *plan.Status, err error) gated {
 		if errors.As(err, &later) {
 			g.again = max(time.Second, later.At.Sub(t.now()))
 		}
-		t.unitLog(prev).Warn("pull request of a change unknown; plan postponed", "error", err, "again_in", g.again)
+		t.unitLog(prev).Warn("pull request of a change unknown; instance left unchanged", "error", err, "again_in", g.again)
 	}
 	return g.keep(pending(why))
 }

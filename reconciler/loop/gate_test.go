@@ -17,7 +17,7 @@ import (
 	"berth/schema"
 )
 
-// These tests prove that the applied plan is the reviewed plan (DESIGN §1, promise 1).
+// These tests prove that the applied plan is the reviewed plan.
 
 // pull opens a pull request on the current main, or pushes to an open one.
 func (w *world) pull(n int, files map[string]string, remove ...string) reconciler.PullRequest {

@@ -111,6 +111,7 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	root, ana, eve := newSigner(t, w), newSigner(t, w), newSigner(t, w)
 	d := w.start(governed(root))
 	path, text := instance("train", 2)
+	w.eventually("first commit decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	root.push("ana may", map[string]string{"tenants/physics/roles.yaml": roleBinding("    - {login: ana, role: tenant_admin, signing_keys: [\"" + ana.publicKey + "\"]}\n")})
 	w.eventually("change of tenant documents by the platform held", func() bool {
 		return w.heldReasons()["tenants/physics/roles.yaml"] == schema.HeldUnauthorised

@@ -25,8 +25,8 @@ type artifactStatus struct {
 	bytesStatus
 }
 
-// versionStatus is the detail of an AppVersion's status, by the names of its
-// manifest.
+// versionStatus is the detail of an AppVersion's status: the state of each artifact, by
+// its name in the manifest.
 type versionStatus struct {
 	Artifacts map[string]bytesStatus `json:"artifacts"`
 }

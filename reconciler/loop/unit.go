@@ -221,7 +221,7 @@ func (r *unitRun) recordAgain(again time.Duration) time.Duration {
 
 // recordIntent records the next actions and waits until the record is on the remote.
 // Repairs do not wait: while the remote is unreachable, Berth repairs the units in
-// force and starts nothing new (DESIGN §3). Continuing a plan that had to wait is the
+// force and starts nothing new. Continuing a plan that had to wait is the
 // same attempt. It returns false if the unit has to be reconciled again first.
 func (r *unitRun) recordIntent(ctx context.Context) (again time.Duration, ok bool, err error) {
 	v, p := &r.view, r.gated.plan

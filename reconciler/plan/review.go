@@ -39,7 +39,7 @@ const (
 
 // Review is the plan that a pull request last showed. It is kept on berth/status as
 // pulls/<number>.yaml from before its publication until its roll-out ends. After the
-// merge, a unit is changed only by the plan that was shown (promise 1 of DESIGN §1), and
+// merge, a unit is changed only by the plan that was shown, and
 // Review records that plan. It grants no permission; it can only hold a unit.
 type Review struct {
 	APIVersion string `json:"apiVersion"`

@@ -54,8 +54,7 @@ func (u *Unit) first(is func(Member) bool) (Member, bool) {
 	return Member{}, false
 }
 
-// Presence is the existence of a unit. Unknown never creates or deletes anything
-// (DESIGN §6).
+// Presence is the existence of a unit. Unknown never creates or deletes anything.
 type Presence string
 
 // The three values.
@@ -212,7 +211,7 @@ type Outcome struct {
 	Duration time.Duration `json:"duration_ns"`
 }
 
-// Phase of an instance (requirement A5, DESIGN §3).
+// Phase of an instance (requirement A5).
 type Phase string
 
 // The phases.

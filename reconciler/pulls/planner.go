@@ -94,7 +94,7 @@ func (p *Planner) planAll(ctx context.Context, numbers []int) {
 	if len(numbers) > 1 {
 		heads, err := p.Repo.FetchPulls(ctx, numbers)
 		if err != nil {
-			p.Log.Warn("pull requests not fetched together; fetching one by one", "error", err)
+			p.Log.Warn("heads of pull requests not fetched; trying each by itself", "error", err)
 		}
 		p.open.setFetched(heads)
 	}

@@ -67,11 +67,11 @@ func (p *Publisher) Publish(ctx context.Context) (again time.Duration, err error
 		p.open.markStale(x.pull)
 		p.Queue.AddAfter(reconciler.Item{Task: reconciler.TaskPull, Pull: x.pull}, movedAgain)
 	case errors.Is(err, reconciler.ErrNotFound):
-		p.Log.Warn("result not published: its pull request or commit is gone", "target", x.target.String(), "error", err)
+		p.Log.Warn("checks or comment not published: the pull request or commit is gone", "target", x.target.String(), "error", err)
 		p.queue.done(x, false)
 	default:
 		tries := p.queue.retry(x, p.Now().Add(min(500*time.Millisecond<<min(x.tries, 10), 30*time.Second)))
-		p.Log.Warn("result not published; trying again", "target", x.target.String(), "tries", tries, "error", err)
+		p.Log.Warn("checks or comment not published; trying again", "target", x.target.String(), "tries", tries, "error", err)
 		if tries >= maxPublishTries {
 			p.queue.done(x, false)
 		}

@@ -72,8 +72,8 @@ func newPublishQueue() *publishQueue {
 	return &publishQueue{waiting: map[target]*publication{}, published: map[target]string{}, requested: map[int]bool{}}
 }
 
-// add takes in a result, unless an equal one is published. It reports whether there
-// is something to publish.
+// add makes x the waiting result of its target. It returns false if nothing waits and x
+// equals the last published result.
 func (q *publishQueue) add(x *publication) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

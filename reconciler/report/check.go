@@ -17,7 +17,8 @@ const (
 	// maxTitle limits a title, in characters: a forge's limit for the description of a
 	// commit status.
 	maxTitle = 140
-	// maxTitlePath limits a path in a title, in bytes. Part of a path is useless.
+	// maxTitlePath limits a path in a title, in bytes. A title omits a longer
+	// path instead of cutting it.
 	maxTitlePath = 100
 	// maxNotes limits the findings that a check shows at their lines; the others are in
 	// its summary.

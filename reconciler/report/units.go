@@ -162,7 +162,8 @@ func (d *page) jobs(u *plan.Plan) string {
 	return strings.Join(parts, "; ")
 }
 
-// silentHost names the node whose host should report the jobs of a unit.
+// silentHost names the host that did not report the jobs of u: its control node, or
+// "its host".
 func (d *page) silentHost(u *plan.Plan) string {
 	if control, ok := u.Before.Control(); ok {
 		return code(control.Node)

@@ -11,7 +11,7 @@ import (
 
 // Statuses are the statuses of an estate's units and of its other resources. A
 // change of phase becomes an event that the same commit writes, so that statuses
-// and events always agree (requirement A8, DESIGN §3).
+// and events always agree (requirement A8).
 //
 // A setter takes the status that its caller started from. It records nothing and
 // returns ok false if another goroutine recorded a newer one: the caller computes

@@ -1,8 +1,9 @@
 // Package backends lists the runtimes that Berth is built with.
 //
 // To add one, write a package below runtimes with a value that implements
-// runtimes.Backend, and add it to All. The command berth and the helper
-// berth-host both read this list.
+// runtimes.Backend, and add it to All. A name that #RuntimeBackend in
+// schema/cue/common.cue does not list is added there. The command berth and
+// the helper berth-host both read the list of All.
 //
 // It must not know what a runtime does.
 package backends

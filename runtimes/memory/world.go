@@ -139,7 +139,7 @@ func (w *World) preflight(node string) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if what := w.foreign[node]; what != "" {
-		return fmt.Errorf("host %s: %s: %w", node, what, runtimes.ErrForeign)
+		return fmt.Errorf("host %s: found %s: %w", node, what, runtimes.ErrForeign)
 	}
 	return nil
 }
@@ -262,11 +262,11 @@ func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, ef
 		if w.script[i].in == 0 {
 			err := w.script[i].err
 			w.script = slices.Delete(w.script, i, i+1)
-			return fmt.Errorf("host %s: %s: %w", node, what, err)
+			return fmt.Errorf("host %s: operation %s: %w", node, what, err)
 		}
 	}
 	if w.down[node] {
-		return fmt.Errorf("host %s: %s: %w", node, what, runtimes.ErrUnreachable)
+		return fmt.Errorf("host %s: operation %s: %w", node, what, runtimes.ErrUnreachable)
 	}
 	u := &unit{Members: map[string]memberState{}}
 	if before := w.units[key]; before != nil {

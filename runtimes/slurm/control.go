@@ -126,7 +126,7 @@ func (c *control) useRecord(res runtimes.Result) error {
 		return fmt.Errorf("host %s: %s: %w", c.host.Name(), c.stack.Record(), err)
 	}
 	if rec.Cluster != c.stack.Cluster || rec.Unit.Instance.Key != c.key {
-		return fmt.Errorf("host %s: %s belongs to %s, not to %s", c.host.Name(), c.stack.Record(), rec.Unit.Instance.Key, c.key)
+		return fmt.Errorf("host %s: the record %s is of %s in cluster %s, not of %s in cluster %s", c.host.Name(), c.stack.Record(), rec.Unit.Instance.Key, rec.Cluster, c.key, c.stack.Cluster)
 	}
 	c.rec, c.disk = rec, rec
 	return nil

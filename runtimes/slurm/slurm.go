@@ -1,18 +1,18 @@
-// Package slurm is the runtime for Slurm: it makes an instance one cluster with
+// Package slurm is the runtime for Slurm: it runs each instance as one cluster with
 // a control stack of its own on a controller (munged, slurmdbd, slurmctld and a
 // database) and dynamic, configless nodes on workers.
 //
 // The runtime keeps no state of its own. A record beside each control stack
-// says what was applied. It is written first and removed last, so an action can
-// be resumed after a crash at any point. Exit codes of Slurm's tools prove
+// says what was applied. It is written before anything else is created and
+// removed after everything else, so an action can be resumed after a crash at any point. Exit codes of Slurm's tools prove
 // nothing, so the runtime reads every change back.
 //
-// lifecycle applies the verbs of a plan. It uses one type for each part of a cluster:
+// The type lifecycle applies the verbs of a plan. It uses one type for each part of a cluster:
 // the daemons of the control stack, its files, the nodes in slurmctld, the queue of
-// jobs, users in Slurm and on hosts, and the hosts of workers. All of them change one
-// record, through control.
+// jobs, users in Slurm and on hosts, and the hosts of workers. All of them change the
+// record of the instance through the type control.
 //
-// Several control stacks share a controller. Each one leaves the others alone;
+// Several control stacks can share a controller host. Each one leaves the others alone;
 // they share only the database server, which is removed with the last stack.
 //
 // It must not know Git, a forge or the loop, nor how a host is reached.

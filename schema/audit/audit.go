@@ -1,6 +1,5 @@
 // Package audit holds the audit record: actor, action, permission, decision and rule.
-// The hash chain shows each changed, missing or added record (requirements A12, B2;
-// DESIGN §3).
+// The hash chain shows each changed, missing or added record (requirements A12, B2).
 //
 // The package is pure. It must not know Git, files, a forge or the time.
 package audit

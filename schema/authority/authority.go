@@ -1,6 +1,6 @@
 // Package authority decides whether a user may make a change: the permissions that a
 // change of a document needs, and whether a user has them by the role bindings in force
-// (requirements A9, B1, B2; DESIGN §5).
+// (requirements A9, B1, B2).
 //
 // There is one table of permissions and roles, and one function that reads it. Other
 // code names permissions, never roles.

@@ -1,11 +1,10 @@
-// Package estate judges the documents of a whole estate together: references, names
-// that only one document may have, and the changes of a new tree that come into force.
+// Package estate judges the documents of a whole estate together: it checks
+// references and values that must be unique, and decides which changes come into force.
 //
-// An estate is cut into trees: platform/, and one tenant tree for each tenant. A
-// finding in one tree holds that document and the documents that need it; no
-// tenant's document decides what is in force for another tenant. Load reads a
+// An estate is cut into trees: platform/, and one tenant tree for each tenant. An
+// error in a document holds it and the documents that need it; no tenant's document decides what is in force for another tenant. Load reads a
 // snapshot into schema.Desired and findings. InForce decides which changes of a
-// snapshot come into force, and makes a tree of them.
+// snapshot come into force, and makes the tree in force.
 //
 // The package knows no Git, host or forge: it reads a schema.Snapshot.
 //
@@ -18,7 +17,7 @@
 //	part.too-large           a tenant of more than 20,000 files or 8 MiB, or a platform of more than 100,000 or 32 MiB
 //	ref.missing-tenant           no tenant.yaml above
 //	ref.missing-project          no project.yaml above, or no such project
-//	ref.missing-app              no such app (denied by name: warning)
+//	ref.missing-app              no such app (warning where a policy denies it by name)
 //	ref.missing-version          no such version of the app
 //	ref.missing-entitlement      the project is not entitled to the app (named by a shared runtime of the platform: warning)
 //	ref.missing-attachment       a project attached to a shared runtime without terms (warning)

@@ -1,6 +1,6 @@
 // Package signature proves by the signature of a commit who made it: a person whose key
 // a role binding in force names, or a service account by a key of its own (requirements
-// A9, B2; DESIGN §5).
+// A9, B2).
 //
 // Only the keys that the estate declares count, not a keyring of the machine. The
 // commit's own bytes are verified, so a signature covers exactly the tree, the parents

@@ -268,7 +268,7 @@ func (k *estateComposer) verify(ctx context.Context, r *gitrepo.Fetcher, st comp
 		return err
 	}
 	if tree != c.Tree {
-		return fmt.Errorf("its tree is %s, and composing gives %s: %w", c.Tree, tree, reconciler.ErrRewritten)
+		return fmt.Errorf("the commit has tree %s, but its platform and tenant sources give %s: %w", c.Tree, tree, reconciler.ErrRewritten)
 	}
 	return nil
 }

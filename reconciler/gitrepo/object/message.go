@@ -6,8 +6,7 @@ import (
 	"strings"
 )
 
-// Names of the trailers in every commit on berth/status and berth/in-force
-// (DESIGN §3).
+// Names of the trailers in every commit on berth/status and berth/in-force.
 const (
 	TrailerConfig      = "Config-Commit"
 	TrailerCorrelation = "Correlation-Id"

@@ -54,7 +54,7 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 		}
 		tenants, err := r.Tree(e.ID)
 		if err != nil {
-			return nil, fmt.Errorf("snapshot of %s: %s: %w", id, TenantsDir, err)
+			return nil, fmt.Errorf("read %s of the tree %s: %w", TenantsDir, id, err)
 		}
 		for _, t := range tenants {
 			s.add(TenantsDir+"/"+PathName(t.Name), t)

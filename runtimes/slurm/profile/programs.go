@@ -237,7 +237,7 @@ func checkSacct(args []string) error {
 func checkSbatch(args []string) error {
 	for _, need := range []string{"--parsable", "--export=NONE"} {
 		if !slices.Contains(args, need) {
-			return fmt.Errorf("%s is missing", need)
+			return fmt.Errorf("sbatch: argument %s is missing", need)
 		}
 	}
 	for _, a := range args {
