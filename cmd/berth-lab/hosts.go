@@ -40,7 +40,7 @@ func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state s
 			return false, err
 		}
 		if job.State == slurmtest.Failed && state != slurmtest.Failed {
-			return false, fmt.Errorf("Slurm job %s failed: %s", id, job.Detail)
+			return false, fmt.Errorf("job %s of Slurm failed: %s", id, job.Detail)
 		}
 		return job.State == state, nil
 	})
