@@ -78,13 +78,19 @@ func (out sendings) within(t require.TestingT) {
 
 func TestCrashLoopGainsNoRequests(t *testing.T) {
 	t.Parallel()
-	for _, every := range []time.Duration{5 * time.Second, 20 * time.Second, 5 * time.Minute} {
+	checkCrashLoop(t, 65*time.Minute, 5*time.Second, 20*time.Second, 5*time.Minute)
+}
+
+// checkCrashLoop ensures that a daemon that crashes at each of the intervals sends no more
+// requests than the limits allow.
+func checkCrashLoop(t *testing.T, duration time.Duration, intervals ...time.Duration) {
+	for _, every := range intervals {
 		for _, ends := range []bool{false, true} {
 			path := filepath.Join(t.TempDir(), "cache", "pace.json")
 			start := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 			now := start
 			var out sendings
-			for over := now.Add(65 * time.Minute); now.Before(over); now = now.Add(every) {
+			for over := now.Add(duration); now.Before(over); now = now.Add(every) {
 				p, err := OpenPacer(path, now, func(err error) { t.Error(err) })
 				if now.Equal(start) {
 					require.ErrorIs(t, err, fs.ErrNotExist)
