@@ -8,8 +8,12 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net"
+	"os"
+	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
+	"syscall"
 
 	"berth/examples"
 	"berth/reconciler/plan"
@@ -112,16 +116,26 @@ func PlanShown(forge *githubtest.Server, pull int) bool {
 
 // FreePort returns an address of this machine at which no process listens. The port
 // is outside the range from which the system chooses ports for outgoing connections,
-// which begins at 32768 (ip(7), ip_local_port_range), so it stays free.
+// which begins at 32768 (ip(7), ip_local_port_range). A lock, which ends with this
+// process, keeps other callers from the same port before it is in use and between restarts.
 func FreePort() (string, error) {
 	const first, last, tries = 15_000, 32_000, 100
-	var err error
-	for range tries {
-		var l net.Listener
-		if l, err = net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", first+rand.IntN(last-first))); err == nil {
-			defer l.Close()
-			return l.Addr().String(), nil
-		}
+	locks := filepath.Join(os.TempDir(), "berth-test-ports")
+	if err := os.MkdirAll(locks, 0o755); err != nil {
+		return "", err
 	}
-	return "", err
+	for range tries {
+		port := first + rand.IntN(last-first)
+		lock, err := syscall.Open(filepath.Join(locks, strconv.Itoa(port)), syscall.O_CREAT|syscall.O_RDONLY|syscall.O_CLOEXEC, 0o644)
+		if err != nil {
+			return "", err
+		}
+		if syscall.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
+			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
+				return l.Addr().String(), l.Close()
+			}
+		}
+		_ = syscall.Close(lock)
+	}
+	return "", fmt.Errorf("no free port after %d tries", tries)
 }
