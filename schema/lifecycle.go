@@ -55,6 +55,8 @@ func ArtifactTransition(from, to ArtifactStatus) error {
 		return fmt.Errorf("it is a publish intent: register it by its digest first, with status: registered, and let it be %s in a change of its own", to)
 	case from == ArtifactRetired:
 		return fmt.Errorf("it is retired, which is the end: publish another one under another name")
+	case from == ArtifactDeprecated:
+		return fmt.Errorf("it is deprecated and cannot become %s again: promote or retire it instead", to)
 	}
 	return fmt.Errorf("it is %s and cannot become %s again: deprecate or retire it instead", from.word(), to)
 }

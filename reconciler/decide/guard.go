@@ -57,7 +57,7 @@ func (d *Decider) compare(ctx context.Context, in change) (*guard, error) {
 		return nil, fmt.Errorf("the tree in force: %w", err)
 	}
 	if g.main, err = d.o.Loader.LoadOver(ctx, in.main, g.before); err != nil {
-		return nil, fmt.Errorf("the new tree: %w", err)
+		return nil, fmt.Errorf("the tree to decide: %w", err)
 	}
 	if g.changes, err = d.o.Loader.Compare(ctx, previous, in.main); err != nil && !errors.Is(err, estate.ErrUnreadable) {
 		return nil, err

@@ -61,8 +61,8 @@ func (f *Fetcher) openMirror() error {
 }
 
 // repackMirror combines the mirror's small packs when there are many, the
-// smallest first, which keeps the total work small. If that fails, the next fetch
-// replaces the mirror.
+// smallest first, which keeps the total work small. If that keeps
+// failing, a later fetch replaces the mirror.
 func (f *Fetcher) repackMirror(ctx context.Context) {
 	if f.Mirror.Packs() <= maxPacks {
 		return
@@ -79,8 +79,12 @@ func (f *Fetcher) repackMirror(ctx context.Context) {
 		}
 		f.Mirror = object.OpenStore(f.Mirror.Dir)
 	}
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case err == nil || ctx.Err() != nil:
+	case f.Mirror.Packs() > 3*maxPacks:
 		f.Damaged("repack mirror", err)
+	default:
+		f.LogError(ctx, "packs of the mirror not combined", err)
 	}
 }
 

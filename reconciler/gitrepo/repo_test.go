@@ -1,6 +1,7 @@
 package gitrepo_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -257,8 +258,13 @@ func TestOpenLocal(t *testing.T) {
 			require.Empty(t, conflicts)
 			require.Equal(t, "train v2\n", contents(t, r, merged)[instancePath])
 			require.Equal(t, before, countFiles(t, clone)+countFiles(t, s.Dir), "reading leaves no files behind")
-			_, writes := any(r).(reconciler.Repo)
-			require.False(t, writes, "a local repository is never written to")
+			_, status := any(r).(interface {
+				WriteStatus(context.Context, string, reconciler.StatusBatch) (string, error)
+			})
+			_, inForce := any(r).(interface {
+				WriteInForce(context.Context, string, reconciler.InForce) (string, error)
+			})
+			require.False(t, status || inForce, "a local repository is never written to")
 		})
 	}
 	_, err = gitrepo.OpenLocal(t.TempDir())

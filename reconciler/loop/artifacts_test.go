@@ -755,5 +755,5 @@ func TestConditionsOfSharedRuntime(t *testing.T) {
 	root.push("pause", map[string]string{pause: "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power}\n"})
 	is("paused", with(map[string]string{"Suspended": "True Declared: Tenant", "Stalled": "True Paused"}))
 	root.push("goes on\n\nBreak-Glass: it is over", map[string]string{pause: "", tenant: founded, runtime: text})
-	is("resumed", with(map[string]string{"Suspended": "False Resumed: it was suspended before: Tenant physics"}))
+	is("resumed", with(map[string]string{"Suspended": "False Resumed: resumed; it had been suspended: Tenant physics"}))
 }

@@ -39,21 +39,25 @@ type Options struct {
 // Settings are the intervals and bounds of a Reconciler.
 type Settings struct {
 	Interval time.Duration // between two observations of a unit (requirement E1); 0: 5 s
-	Poll     time.Duration // between two fetches without a webhook
-	Flush    time.Duration // statuses are gathered this long before they are pushed
+	Poll     time.Duration // between two fetches without a webhook; 0: 1 min
+	Flush    time.Duration // statuses are gathered this long before they are pushed; 0: 1 s
 	// AuthorLag is how long a forge may take to name the pull request of a new commit.
 	// After that the commit has none. 0: 20 s.
 	AuthorLag        time.Duration
 	ArtifactInterval time.Duration // between two verifications of one resource; 0: 1 h
 	Retention        time.Duration // how long View finds a deleted instance; 0: 90 days; negative: not at all
-	Workers          int           // units reconciled at a time, besides hanging ones
-	MaxAttempts      int           // of a failing unit, until it waits for a new revision
+	Workers          int           // units reconciled at a time, besides hanging ones; 0: 4
+	MaxAttempts      int           // of a failing unit, until it waits for a new revision; 0: 10
 }
 
 // withDefaults returns o with the defaults set.
 func (o Options) withDefaults() Options {
 	o.Branch = cmp.Or(o.Branch, "main")
 	o.Settings.Interval = cmp.Or(o.Settings.Interval, 5*time.Second)
+	o.Settings.Poll = cmp.Or(o.Settings.Poll, time.Minute)
+	o.Settings.Flush = cmp.Or(o.Settings.Flush, time.Second)
+	o.Settings.Workers = cmp.Or(o.Settings.Workers, 4)
+	o.Settings.MaxAttempts = cmp.Or(o.Settings.MaxAttempts, 10)
 	o.Settings.AuthorLag = cmp.Or(o.Settings.AuthorLag, 20*time.Second)
 	o.Settings.ArtifactInterval = cmp.Or(o.Settings.ArtifactInterval, time.Hour)
 	if o.Now == nil {

@@ -51,7 +51,7 @@ func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.Ef
 }
 
 func resumedCondition(was *plan.Condition, commit string) *plan.Condition {
-	return &plan.Condition{Type: conditionSuspended, Status: "False", Reason: reasonResumed, Message: "it was suspended before: " + was.Message, Revision: commit}
+	return &plan.Condition{Type: conditionSuspended, Status: "False", Reason: reasonResumed, Message: "resumed; it had been suspended: " + was.Message, Revision: commit}
 }
 
 // withResumed adds the condition Suspended with the reason Resumed to conditions

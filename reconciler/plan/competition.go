@@ -132,7 +132,7 @@ func (c *competition) add(p *project) *placedProject {
 	for _, key := range p.open {
 		u := newUnit(c.eff, p, key)
 		u.competition = c
-		c.units[key], out[key] = u, &u.placed
+		c.units[key], out[key] = u, u.placed
 	}
 	return &out
 }
@@ -167,7 +167,7 @@ func (c *competition) occupy(node string, by occupant) {
 	c.changed.add(node, by)
 }
 
-// taken reports whether another unit keeps a member of key off a node.
+// taken reports whether another unit prevents a member of unit key from using a node.
 func (c *competition) taken(node string, key schema.Key, exclusive bool) bool {
 	o := c.at(node)
 	if o == nil || !exclusive && o.alone == 0 {

@@ -38,7 +38,7 @@ func Place(eff *schema.Effective, mem Memory) Placement { return new(Placer).Pla
 
 // unit is one instance that is placed.
 type unit struct {
-	placed
+	*placed      // the result, allocated by itself: a kept result must not keep the estate
 	*competition // nil while settle decides whether the unit takes part
 
 	inst      *schema.EffectiveInstance
@@ -50,7 +50,7 @@ type unit struct {
 }
 
 func newUnit(eff *schema.Effective, p *project, key schema.Key) *unit {
-	return &unit{placed: placed{key: key}, inst: p.instance(key), status: in(p.records)[key],
+	return &unit{placed: &placed{key: key}, inst: p.instance(key), status: in(p.records)[key],
 		bounds: eff.Bounds(key), denied: len(eff.Denied(key)) > 0, nodes: eff.Nodes}
 }
 

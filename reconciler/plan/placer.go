@@ -129,7 +129,7 @@ func (p *project) place(eff *schema.Effective) {
 	for _, inst := range in(p.effective).Instances {
 		u := newUnit(eff, p, inst.Key)
 		if u.settle() {
-			p.settled[inst.Key] = &u.placed
+			p.settled[inst.Key] = u.placed
 		} else {
 			p.open = append(p.open, inst.Key)
 		}

@@ -46,7 +46,7 @@ func (c *commands) isOf(s *plan.Status, pr reconciler.PullRequest) bool {
 // with, and has the units reconciled. change is given a copy of the status; it returns
 // false, and a sentence for the user or "", if the status is not as it was. All
 // permissions are decided before anything is done, so that a command does not fail
-// halfway. no are the reasons why units were left out.
+// halfway. no has the reasons why units were left out.
 func (c *commands) changeUnits(ctx context.Context, r *request, pr reconciler.PullRequest, units []*plan.Status, action string,
 	change func(was, now *plan.Status) (string, bool)) (changed, no []string, err error) {
 	permissions := make([]authority.Decision, len(units))
@@ -56,7 +56,7 @@ func (c *commands) changeUnits(ctx context.Context, r *request, pr reconciler.Pu
 		}
 	}
 	for i, s := range units {
-		d, why := permissions[i], ""
+		d, why := permissions[i], "the status of "+s.Key.String()+" changed meanwhile"
 		if !d.Allowed {
 			c.Status.RecordDenied(c.auditRecord(action, s, r, audit.Denied, d))
 			no = append(no, d.Message())

@@ -169,6 +169,8 @@ func (h *CommandHandler) pick(ctx context.Context, all []reconciler.CommandComme
 		switch {
 		case isFinal(ctx, err):
 			return nil, nil, err
+		case errors.Is(err, errManyUsers): // anybody can comment, so this is no log line
+			left = append(left, c.CommandComment)
 		case err != nil:
 			h.Log.Warn("permission of the commenter unknown; command postponed", "pull", c.Pull, "user", c.Author, "error", err)
 			left = append(left, c.CommandComment)

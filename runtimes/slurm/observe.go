@@ -381,7 +381,8 @@ func (v *observation) drift() []plan.Drift {
 	if v.people != "" {
 		add("users", v.people)
 	}
-	// Configure finishes the removal of these, or undoes it if they are wanted again.
+	// Users and partitions that are closing: Configure finishes their removal, or undoes it
+	// if they are wanted again.
 	for _, target := range slices.Sorted(maps.Keys(rec.Closing)) {
 		if target != v.ctl.clusterTarget() && !strings.HasPrefix(target, nodeTarget("")) {
 			add("access", target+" is closed")

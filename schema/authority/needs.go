@@ -168,7 +168,7 @@ func pair[T any](d diff) (was, is T) {
 	return was, is
 }
 
-// within reports whether a change of a project affects only its description, and not its
+// within reports whether a change of a project affects only its spec, and not its
 // existence, its suspension or its identity.
 func (d diff) within() bool {
 	was, is := pair[schema.Header](d)

@@ -45,21 +45,22 @@ func (s *standing) buildTenant() *schema.TenantEstate {
 			}
 		}
 		for name, docs := range projects {
-			t.Projects[name] = s.buildProject(name, docs)
+			t.Projects[name] = s.buildProject(name, docs, versionsKept*len(projects))
 		}
 		return t
 	}).(*schema.TenantEstate)
 }
 
-// mostProjects limits the projects that trees of one tenant share.
-const mostProjects = 8_000
+// versionsKept limits the versions of a project, on average, that the trees of one tenant
+// share.
+const versionsKept = 8
 
-func (s *standing) buildProject(name string, docs []*load.Document) *schema.ProjectEstate {
+func (s *standing) buildProject(name string, docs []*load.Document, most int) *schema.ProjectEstate {
 	var content []byte
 	for _, doc := range docs {
 		content = append(append(append(append(content, doc.File.Path...), ' '), doc.File.Blob...), 0)
 	}
-	p, _ := s.kept.projects.of(sha256.Sum256(content), mostProjects, func() (*schema.ProjectEstate, error) { // it returns no error
+	p, _ := s.kept.projects.of(sha256.Sum256(content), most, func() (*schema.ProjectEstate, error) { // it returns no error
 		p := &schema.ProjectEstate{Name: name}
 		for _, doc := range docs {
 			p.Put(doc.Decl)

@@ -86,7 +86,8 @@ func (r *rules) sharedRuntime(d *schema.SharedRuntime) {
 	r.drain(d.Spec.OnJobs)
 }
 
-// ownProject refuses a project of another tenant at a shared runtime of a tenant.
+// ownProject refuses a project that does not belong to the tenant that owns the shared
+// runtime. One of the platform takes any project.
 func (r *rules) ownProject(path, projectID, tenant string) {
 	if of, _, _ := strings.Cut(projectID, "."); tenant != "" && of != tenant {
 		r.refuse(path, "ref.other-tenant", "%s is a project of another tenant: a tenant's shared runtime serves the projects of %s only", projectID, tenant)

@@ -34,8 +34,8 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 	return out
 }
 
-// nothingLeft warns of the first layer below above after which no region, or no
-// SKU, is allowed any more.
+// nothingLeft warns at the first of layers with which, together with above, no region or no
+// SKU remains allowed.
 func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {
 	for _, k := range []list{allowedRegions(), allowedSKUs()} {
 		if left, _ := k.allow(nil, above); left != nil && len(left) == 0 {

@@ -179,5 +179,5 @@ func publicKey(line string) (crypto.PublicKey, error) {
 	if c, ok := k.(ssh.CryptoPublicKey); ok {
 		return c.CryptoPublicKey(), nil
 	}
-	return nil, errors.New("the public key in force cannot sign tokens")
+	return nil, errors.New("tokens cannot be verified with a key of this type: use ssh-ed25519")
 }

@@ -308,7 +308,7 @@ func (f *repository) converge(ctx context.Context, step func() error) error {
 		if err = step(); err == nil || !uncertain(err) || ctx.Err() != nil {
 			return err
 		}
-		f.o.Log.Warn("outcome of a write unknown; reading again", "error", err)
+		f.o.Log.Warn("outcome of a write at the forge unknown; reading again", "error", err)
 	}
 	return err
 }

@@ -93,7 +93,7 @@ func (e *Entries) Add(entry any, cells ...string) error {
 		return e.json.Encode(entry)
 	}
 	e.table.Row(cells...)
-	return nil
+	return e.table.err
 }
 
 // Flush writes the entries that were added.

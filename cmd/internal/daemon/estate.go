@@ -155,7 +155,7 @@ func (e *estate) withController(ctx context.Context, do func(*controller) error)
 	return do(d)
 }
 
-// serveAPI answers GET /api/v1/… by the configuration in use.
+// serveAPI answers GET /api/v1/… with the API of the accepted berth.yaml.
 func (e *estate) serveAPI(w http.ResponseWriter, r *http.Request) {
 	h := e.api.Load()
 	if h == nil {
@@ -186,10 +186,10 @@ func (e *estate) openAPI(c *Config) error {
 	return nil
 }
 
-// audit records a use of break-glass access. If it was allowed, the record is on the
+// audit records a request for break-glass access. If it was allowed, the record is on the
 // disk when audit returns nil.
 func (e *estate) audit(r audit.Record) error {
-	e.log.Warn("break-glass access used", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID,
+	e.log.Warn("break-glass access requested", "actor", r.Actor, "reason", r.Reason, "verdict", r.Verdict, "permission", r.Permission, "key", r.Key.String(), "correlation_id", r.CorrelationID,
 		"org_id", r.OrgID, "project_id", r.ProjectID, "app_slug", r.AppSlug)
 	d := e.running.Load()
 	if r.Verdict != audit.Allowed {

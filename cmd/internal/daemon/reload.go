@@ -227,8 +227,8 @@ func (r *reloader) compatible() (all []*Config, errs []error) {
 		}
 		paths, all, errs[i] = append(paths, e.file.path), append(all, c), err
 	}
-	// Several may change a shared value at once. While they conflict, one after the
-	// other goes back to its accepted configuration; those do not conflict.
+	// Several estates may change a shared value at once. While they conflict, one after the
+	// other returns to its accepted configuration; accepted ones never conflict.
 	for c := findConflict(paths, all); c != nil; c = findConflict(paths, all) {
 		back := c.b
 		if all[back] == estates[back].file.accepted.Load() {

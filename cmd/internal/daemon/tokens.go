@@ -63,7 +63,7 @@ func (p *personTokens) now() []api.Person {
 	if now := time.Now(); now.Sub(p.at) >= tokenAge {
 		logged := p.trouble
 		if err := p.read(now); err != nil && p.trouble != logged {
-			p.log.Error("API token not accepted", "error", err)
+			p.log.Error("token of api.tokens not usable", "error", err)
 		}
 	}
 	return p.known

@@ -79,7 +79,7 @@ func (e *effort) segment() int {
 	return maxSegment
 }
 
-// Logged is a line of a log with its position.
+// Logged is a line of a log with its file and line number.
 type Logged[T any] struct {
 	Value T
 	File  string
