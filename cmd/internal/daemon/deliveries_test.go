@@ -568,7 +568,7 @@ func BenchmarkDeliveries(b *testing.B) {
 			syncs.Add(1)
 			e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 		})
-		h, err := webhooks.Handler(webhooks.Options{Log: e.log, Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: e.take}}})
+		h, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: e.log, Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: e.take}}})
 		require.NoError(b, err)
 		p99, total := storm(h)
 		require.Eventually(b, func() bool { return len(e.deliveries.Pending()) == 0 }, 2*stormDistance, 10*time.Millisecond)
