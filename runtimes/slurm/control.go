@@ -107,15 +107,6 @@ func (c *control) onEachWorker(f func(plan.Member) error) error {
 	return g.Wait()
 }
 
-// load reads the record of the unit.
-func (c *control) load(ctx context.Context) error {
-	res, err := c.do(ctx, readOp(c.stack.Record()))
-	if err != nil {
-		return err
-	}
-	return c.useRecord(res[0])
-}
-
 // useRecord checks a record that was read and makes it the current one.
 func (c *control) useRecord(res runtimes.Result) error {
 	if res.Missing {

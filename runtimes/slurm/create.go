@@ -24,6 +24,9 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	if !claimed {
+		if err := c.load(ctx); err != nil {
+			return err
+		}
 		return c.daemons.start(ctx)
 	}
 	for _, m := range after.Members {

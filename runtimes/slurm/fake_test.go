@@ -32,6 +32,7 @@ type fakeHost struct {
 	all      *fakeHosts
 	name     string
 	files    map[string][]byte
+	modes    map[string]uint32 // of written files
 	services map[string]bool
 	users    map[string]int
 	runs     []string // every program that ran, with its arguments, as "squeue --all"
@@ -52,7 +53,7 @@ func (f *fakeHosts) host(name string) *fakeHost {
 	defer f.mu.Unlock()
 	h := f.hosts[name]
 	if h == nil {
-		h = &fakeHost{all: f, name: name, files: map[string][]byte{}, services: map[string]bool{}, users: map[string]int{}}
+		h = &fakeHost{all: f, name: name, files: map[string][]byte{}, modes: map[string]uint32{}, services: map[string]bool{}, users: map[string]int{}}
 		f.hosts[name] = h
 	}
 	return h
@@ -89,7 +90,7 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 		return runtimes.Result{Data: slices.Clone(data), Missing: !ok}, nil
 	case op.Write != nil:
 		res.Changed = string(h.files[op.Write.Path]) != string(op.Write.Data)
-		h.files[op.Write.Path] = slices.Clone(op.Write.Data)
+		h.files[op.Write.Path], h.modes[op.Write.Path] = slices.Clone(op.Write.Data), op.Write.Mode
 	case op.Remove != nil:
 		for name := range h.files {
 			if op.Remove.IfEmpty {
@@ -107,7 +108,7 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 		for _, p := range op.Stat.Paths {
 			data, ok := h.files[p]
 			sum := sha256.Sum256(data)
-			st := runtimes.FileStat{Path: p, Exists: ok, SHA256: hex.EncodeToString(sum[:]), Made: ok && (h.made == nil || h.made(p))}
+			st := runtimes.FileStat{Path: p, Exists: ok, Mode: h.modes[p], SHA256: hex.EncodeToString(sum[:]), Made: ok && (h.made == nil || h.made(p))}
 			if strings.HasPrefix(p, "/dev/") {
 				st.Exists, st.Type = true, "char"
 			}
@@ -231,7 +232,7 @@ func (c *cluster) put(t *testing.T, rec record) {
 	all, err := files(&rec)
 	require.NoError(t, err)
 	for name, f := range all {
-		c.ctl.files[name] = f.data
+		c.ctl.files[name], c.ctl.modes[name] = f.data, f.mode
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
 	c.ctl.files[s.Record()] = rec.encode()

@@ -30,12 +30,11 @@ func (c configFiles) replace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, dbd := d.changed[c.stack.DBDConf()]
-	todo := c.disk.Owed.or(owed{Restart: d.how == restart, Reconfigure: d.how >= live, Database: dbd})
+	todo := c.disk.Owed.or(stepsAfter(d.how, d.changed, c.stack))
 	if len(d.changed) == 0 && todo == (owed{}) {
 		return nil
 	}
-	before, err := files(&c.disk) // the files that worked last, without changes that a person made
+	before, err := c.disk.appliedFiles()
 	if err != nil {
 		return err
 	}
@@ -61,6 +60,8 @@ func (c configFiles) replace(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
+		unit := c.rec.Unit
+		c.rec.Applied, c.disk.Applied, c.disk.Gres = &unit, &unit, c.rec.Gres
 		return c.clearPending(ctx, todo)
 	case errors.Is(err, runtimes.ErrUncertain), errors.Is(err, runtimes.ErrUnreachable), errors.Is(err, runtimes.ErrStaleEpoch):
 		return err // the host cannot be asked to roll back
@@ -118,7 +119,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 }
 
 // effect returns how slurmctld takes over changed files.
-func (c configFiles) effect(changed map[string]file, before, after []byte) class {
+func (c *control) effect(changed map[string]file, before, after []byte) class {
 	how := classify(before, after)
 	for p := range changed {
 		switch p {

@@ -53,7 +53,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 			return err
 		}
 	}
-	c.rec.People = nil
+	c.rec.People, c.rec.Applied = nil, nil
 	return c.save(ctx)
 }
 
@@ -64,7 +64,10 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 		return fmt.Errorf("the plan has no member %q", a.Member)
 	}
 	if !m.ControlPlane {
-		if err := c.load(ctx); err != nil {
+		unlock := c.env.lock("cluster " + c.stack.Cluster)
+		err := c.load(ctx)
+		unlock()
+		if err != nil {
 			return err
 		}
 		nodes, err := c.nodes.list(ctx)

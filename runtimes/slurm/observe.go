@@ -3,8 +3,6 @@ package slurm
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -129,7 +127,7 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, key, runtimes.Stamp{})
-	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(renderedPaths(c.stack)...)}
+	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...)}
 	for _, name := range controlServices() {
 		ops = append(ops, c.service(name, "state"))
 	}
@@ -146,33 +144,30 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 	case err != nil:
 		return nil, err
 	}
-	hit := &observation{ctl: c, stats: res[1].Stats}
+	hit := &observation{ctl: c}
+	hit.compareFiles(res[1].Stats)
 	for _, one := range res[2:] {
 		hit.services = append(hit.services, one.Service)
 	}
 	return hit, nil
 }
 
-// renderedPaths are the files that have to be as rendered.
-func renderedPaths(s profile.Stack) []string {
-	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.DBDConf()}
-}
-
 // observation is the state of an existing unit.
 type observation struct {
 	ctl      *control
-	stats    []runtimes.FileStat
 	services []*runtimes.ServiceStatus // as controlServices
 
-	lost     error  // the control host became unreachable
-	serving  bool   // slurmctld answers
-	silence  string // why it does not answer
-	nodes    []node
-	version  string
-	jobs     plan.Jobs
-	people   string // how users differ from the declared ones; empty: no difference, or unknown
-	mismatch bool   // slurmctld runs a configuration other than its file
-	workers  map[string]workerReading
+	lost       error  // the control host became unreachable
+	serving    bool   // slurmctld answers
+	silence    string // why it does not answer
+	nodes      []node
+	version    string
+	jobs       plan.Jobs
+	modified   []string // files of a complete stack that were changed or removed
+	unrendered error    // the files cannot be rendered
+	people     string   // how users differ from the declared ones; empty: no difference, or unknown
+	mismatch   bool     // slurmctld runs a configuration other than its file
+	workers    map[string]workerReading
 }
 
 type workerReading struct {
@@ -180,6 +175,20 @@ type workerReading struct {
 	record workerRecord
 	down   []string // daemons that do not run
 	detail string
+}
+
+// compareFiles compares the files of the stack with those that worked last.
+func (v *observation) compareFiles(stats []runtimes.FileStat) {
+	want, err := v.ctl.rec.appliedFiles()
+	if err != nil {
+		v.unrendered = err
+		return
+	}
+	for _, st := range stats {
+		if !unmodified(st, want[st.Path]) {
+			v.modified = append(v.modified, st.Path)
+		}
+	}
 }
 
 // look queries the controller and all workers in parallel.
@@ -202,19 +211,16 @@ func (v *observation) look(ctx context.Context) {
 
 func (v *observation) readController(ctx context.Context) {
 	c := v.ctl
-	res, err := c.do(ctx, c.cli("scontrol", "ping"), c.cli("sinfo", "--json"),
-		c.cli("squeue", "--noheader", "--all", profile.QueueFormat), c.cli("scontrol", "show", "config"))
-	if err != nil {
-		// A program that timed out is a symptom of slurmctld. From an unreachable
-		// host nothing is known.
-		if op := new(runtimes.OpError); !errors.As(err, &op) {
-			v.lost = err
+	ping := c.cli("scontrol", "ping")
+	if slices.Contains(v.modified, c.stack.Conf()) { // it may name no controller, or another one
+		ping.Run.TimeoutMS /= 2
+		if res, err := c.do(ctx, ping); v.isSilent(res, err) {
+			return
 		}
-		v.silence = err.Error()
-		return
 	}
-	if !pingUp(res[0].Data) {
-		v.silence = strings.TrimSpace(string(res[0].Data) + string(res[0].Stderr))
+	res, err := c.do(ctx, ping, c.cli("sinfo", "--json"),
+		c.cli("squeue", "--noheader", "--all", profile.QueueFormat), c.cli("scontrol", "show", "config"))
+	if v.isSilent(res, err) {
 		return
 	}
 	nodes, version, err := parseNodes(res[1].Data)
@@ -237,6 +243,24 @@ func (v *observation) readController(ctx context.Context) {
 	}
 	v.mismatch = !hashMatches(res[3])
 	v.compareUsers(ctx)
+}
+
+// isSilent records why slurmctld did not answer a batch that begins with a ping, if so.
+func (v *observation) isSilent(res []runtimes.Result, err error) bool {
+	switch op := new(runtimes.OpError); {
+	case err != nil:
+		// A program that timed out is a symptom of slurmctld. From an unreachable host
+		// nothing is known.
+		if !errors.As(err, &op) {
+			v.lost = err
+		}
+		v.silence = err.Error()
+	case !pingUp(res[0].Data):
+		v.silence = strings.TrimSpace(string(res[0].Data) + string(res[0].Stderr))
+	default:
+		return false
+	}
+	return true
 }
 
 // compareUsers compares slurmctld's users and the accounts of the control host with
@@ -309,6 +333,9 @@ func (v *observation) controlState() (plan.State, string) {
 		return plan.Partial, "creation is not complete"
 	case len(down) > 0:
 		return plan.Stopped, strings.Join(down, ", ") + " down"
+	case !v.serving && slices.Contains(v.modified, v.ctl.stack.Conf()):
+		// Its clients read that file, so their failure says nothing about slurmctld.
+		return plan.Running, "slurmctld runs; whether it answers is unknown until slurm.conf is restored"
 	case !v.serving:
 		return plan.Stopped, "slurmctld runs but does not answer: " + v.silence
 	}
@@ -359,21 +386,20 @@ func (v *observation) drift() []plan.Drift {
 	add := func(what, detail string) {
 		out = append(out, plan.Drift{Member: control.Name, What: what, Detail: detail})
 	}
-	rendered, err := files(rec)
-	if err != nil {
-		return []plan.Drift{{Member: control.Name, What: "configuration", Detail: err.Error()}}
+	if v.unrendered != nil {
+		return []plan.Drift{{Member: control.Name, What: "configuration", Detail: v.unrendered.Error()}}
 	}
-	for _, st := range v.stats {
-		sum := sha256.Sum256(rendered[st.Path].data)
-		if !st.Exists || st.SHA256 != hex.EncodeToString(sum[:]) {
-			add("configuration", st.Path+" was changed or removed")
-		}
+	for _, path := range v.modified {
+		add("configuration", path+" was changed or removed")
 	}
 	if v.mismatch {
 		add("configuration", "slurmctld runs a configuration other than its file")
 	}
 	if rec.Owed != (owed{}) {
 		add("configuration", "unfinished change: "+rec.Owed.String())
+	}
+	if rec.Applied != nil {
+		add("configuration", "unfinished change: its files are written, and the rest is not done")
 	}
 	if len(rec.undeclaredUsers()) > 0 {
 		add("users", "users that are no longer declared may still have accounts")

@@ -23,9 +23,11 @@ const (
 // record is the state of an instance, kept on its control host. It is written
 // before anything else is made and removed after everything else is gone.
 type record struct {
-	Format   string        `json:"format"`
-	Cluster  string        `json:"cluster"`
-	Unit     plan.Unit     `json:"unit"` // as last applied
+	Format  string    `json:"format"`
+	Cluster string    `json:"cluster"`
+	Unit    plan.Unit `json:"unit"` // as last applied
+	// Applied is the unit whose files work, while the rest of its change waits; nil: Unit.
+	Applied  *plan.Unit    `json:"applied,omitempty"`
 	Complete bool          `json:"complete"`
 	Stopped  bool          `json:"stopped,omitempty"`  // on purpose
 	Deleting bool          `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
@@ -121,6 +123,15 @@ func decodeRecord(raw []byte) (record, error) {
 		return r, fmt.Errorf("format is %q, want %s: written by another version of Berth", r.Format, recordFormat)
 	}
 	return r, nil
+}
+
+// appliedFiles renders the files that worked last.
+func (r *record) appliedFiles() (map[string]file, error) {
+	of := *r
+	if r.Applied != nil {
+		of.Unit = *r.Applied
+	}
+	return files(&of)
 }
 
 func (r *record) joined(name string) (plan.Member, bool) {

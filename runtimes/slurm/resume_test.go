@@ -61,6 +61,7 @@ func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	old := strings.Replace(string(c.ctl.files[conf]), "SlurmctldPort=20000", "SlurmctldPort=20500", 1)
 	require.NotEqual(t, old, string(c.ctl.files[conf]))
 	c.ctl.files[conf] = []byte(old)
+	c.hash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2" // slurmctld has read it
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.Service != nil && op.Service.Verb == "restart" {
 			return runtimes.ErrUncertain
@@ -72,7 +73,12 @@ func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	require.True(t, c.record(t).Owed.Restart)
 	require.Contains(t, c.observe(t).Drift, plan.Drift{Member: "controller-0", What: "configuration", Detail: "unfinished change: restart of slurmctld, reconfigure"})
 
-	c.ctl.before = nil
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Service != nil && op.Service.Verb == "restart" {
+			c.say(func() { c.hash = "HASH_VAL = Match" })
+		}
+		return nil
+	}
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.True(t, c.ctl.ran("restart slurmctld"))
 	require.True(t, c.ctl.ran("scontrol reconfigure"))

@@ -1,0 +1,97 @@
+package slurm
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"slices"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+// load reads the record of the unit and restores files of a complete stack that were changed
+// or removed. Every action begins with it, before it asks a client of Slurm: with a
+// broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
+// caller holds the lock of the cluster.
+func (c *control) load(ctx context.Context) error {
+	res, err := c.do(ctx, readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...))
+	if err != nil {
+		return err
+	}
+	if err := c.useRecord(res[0]); err != nil || !c.rec.Complete || c.rec.Deleting {
+		return err
+	}
+	want, err := c.disk.appliedFiles()
+	if err != nil {
+		return err
+	}
+	broken := map[string]file{}
+	for _, st := range res[1].Stats {
+		if !unmodified(st, want[st.Path]) {
+			broken[st.Path] = want[st.Path]
+		}
+	}
+	if len(broken) == 0 {
+		return nil
+	}
+	return c.repair(ctx, broken, want[c.stack.Conf()].data)
+}
+
+// repairedPaths are the files that have to be as rendered: all except the list of
+// accounts, which is read once.
+func repairedPaths(s profile.Stack) []string {
+	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.Etc() + "/plugstack.conf", s.DBDConf()}
+}
+
+// unmodified reports whether a file on the host has the content and mode of f.
+func unmodified(st runtimes.FileStat, f file) bool {
+	sum := sha256.Sum256(f.data)
+	return st.Exists && st.Mode == f.mode && st.SHA256 == hex.EncodeToString(sum[:])
+}
+
+// repair writes files of the stack. The steps that follow are recorded before it, as a
+// daemon may have read the broken files. conf is slurm.conf as it has to be.
+func (c *control) repair(ctx context.Context, broken map[string]file, conf []byte) error {
+	found, err := c.do(ctx, readOp(c.stack.Conf()))
+	if err != nil {
+		return err
+	}
+	before := c.disk.Owed
+	steps := stepsAfter(c.effect(broken, found[0].Data, conf), broken, c.stack)
+	if err := c.addPending(ctx, steps); err != nil {
+		return err
+	}
+	ops := append([]runtimes.Op{dirOp(c.stack.Etc(), 0o755, "")}, writeOps(broken)...)
+	if _, ok := broken[c.stack.Conf()]; ok && !found[0].Missing {
+		ops = slices.Insert(ops, 1, writeOp(c.stack.Conf()+".previous", file{found[0].Data, 0o644, ""}))
+	}
+	for path := range broken {
+		c.log.Warn("changed or removed file restored", "host", c.host.Name(), "file", path)
+	}
+	res, err := c.do(ctx, append(ops, c.service(profile.Slurmctld, "state"))...)
+	if err != nil || !res[len(ops)].Service.Running {
+		return err // its start reads the files
+	}
+	// In the usual case slurmctld never read the broken slurm.conf.
+	delete(broken, c.stack.Conf())
+	res, err = c.do(ctx, c.cli("scontrol", "show", "config"))
+	switch op := new(runtimes.OpError); {
+	case errors.As(err, &op):
+		return nil // it does not answer, and the steps stay recorded
+	case err != nil:
+		return err
+	case hashMatches(res[0]):
+		rest := before.or(stepsAfter(c.effect(broken, conf, conf), broken, c.stack))
+		return c.clearPending(ctx, owed{Restart: !rest.Restart, Reconfigure: !rest.Reconfigure})
+	}
+	return nil
+}
+
+// stepsAfter returns the steps that follow the write of changed files, which slurmctld
+// takes over as how says.
+func stepsAfter(how class, changed map[string]file, s profile.Stack) owed {
+	_, database := changed[s.DBDConf()]
+	return owed{Restart: how == restart, Reconfigure: how >= live, Database: database}
+}
