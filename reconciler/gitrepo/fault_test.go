@@ -314,6 +314,15 @@ func TestForcePushIsRefused(t *testing.T) {
 	require.NotEqual(t, forgedForce, tips.InForce)
 	require.NoError(t, s.SetRef("refs/heads/berth/in-force", inForce))
 
+	// A moved or deleted in-force names the commit to reset it to.
+	require.NoError(t, s.SetRef("refs/heads/berth/in-force", forged))
+	_, err = r.Fetch(t.Context())
+	require.ErrorContains(t, err, "; reset berth/in-force to "+inForce)
+	require.NoError(t, s.SetRef("refs/heads/berth/in-force", ""))
+	_, err = r.Fetch(t.Context())
+	require.ErrorContains(t, err, "; push that commit to it again")
+	require.NoError(t, s.SetRef("refs/heads/berth/in-force", inForce))
+
 	_, err = r.Accept(t.Context(), main)
 	require.ErrorIs(t, err, reconciler.ErrConflict, "the accepted commit must be the tip")
 	tips, err = r.Accept(t.Context(), forged)

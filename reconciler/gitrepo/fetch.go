@@ -190,22 +190,25 @@ func (f *Fetcher) Forwards(ctx context.Context, branch string, old, tip plumbing
 		return nil
 	}
 	if tip.IsZero() {
-		return fmt.Errorf("branch %s was deleted at the remote; its last commit was %s: %w", branch, old, reconciler.ErrRewritten)
+		return fmt.Errorf("branch %s was deleted at the remote; its last commit was %s; push that commit to it again: %w", branch, old, reconciler.ErrRewritten)
 	}
 	ok, err := f.IsAncestor(ctx, old, tip)
 	if err == nil && !ok {
-		err = fmt.Errorf("branch %s is at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, f.rewrittenBranchHint(branch, tip))
+		err = fmt.Errorf("branch %s is at %s, which does not descend from %s: %w%s", branch, tip, old, reconciler.ErrRewritten, f.rewrittenBranchHint(branch, old, tip))
 	}
 	return err
 }
 
 // rewrittenBranchHint returns the next step for a rewritten branch that people
-// merge to.
-func (f *Fetcher) rewrittenBranchHint(branch string, tip plumbing.Hash) string {
-	if branch != f.Options.Branch {
-		return ""
+// merge to, and for one that Berth alone writes.
+func (f *Fetcher) rewrittenBranchHint(branch string, old, tip plumbing.Hash) string {
+	switch branch {
+	case f.Options.Branch:
+		return fmt.Sprintf("; put it back, or start once with repository.accept: %s in berth.yaml to take it over", tip)
+	case reconciler.BranchInForce:
+		return fmt.Sprintf("; reset %s to %s", branch, old)
 	}
-	return fmt.Sprintf("; put it back, or start once with repository.accept: %s in berth.yaml to take it over", tip)
+	return ""
 }
 
 // mainFromInForce returns a replacement for a rewritten main after the mirror was

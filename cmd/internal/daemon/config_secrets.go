@@ -152,10 +152,10 @@ func fieldNamed(typ reflect.Type, name string) (reflect.StructField, bool) {
 	})
 }
 
-// references returns the secrets of a configuration by the paths of their fields, and
-// the other files that it names.
-func (c *Config) references() (secrets map[string]secret, files []string) {
-	r := references{secrets: map[string]secret{}}
+// references returns the secrets of a configuration and the other files that it names,
+// both by the paths of their fields.
+func (c *Config) references() (secrets map[string]secret, files map[string]string) {
+	r := references{secrets: map[string]secret{}, files: map[string]string{}}
 	r.visit(reflect.ValueOf(c), "", "")
 	return r.secrets, r.files
 }
@@ -163,7 +163,7 @@ func (c *Config) references() (secrets map[string]secret, files []string) {
 // references collects what a configuration names.
 type references struct {
 	secrets map[string]secret // by path of the field
-	files   []string
+	files   map[string]string // by path of the field
 }
 
 // visit collects from a value. path leads to it, and name is the last step.
@@ -194,31 +194,41 @@ func (r *references) visit(v reflect.Value, path, name string) {
 		}
 	case reflect.String:
 		if slices.Contains([]string{"key", "cert", "ssh_key", "known_hosts", "signing_key"}, name) && v.String() != "" {
-			r.files = append(r.files, v.String())
+			r.files[path] = v.String()
 		}
 	}
 }
 
 // checkFiles reads the files and secrets that a configuration names. The error lists
-// all that cannot be used.
+// all that cannot be used, each once and with its field.
 func (c *Config) checkFiles() error {
 	secrets, files := c.references()
-	var errs []error
-	for _, field := range slices.Sorted(maps.Keys(secrets)) {
-		s := secrets[field]
+	problems := map[string]error{}
+	for field, s := range secrets {
 		if _, err := s.read(); err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", field, err))
+			problems[field] = err
 		}
 	}
-	for _, path := range files {
-		_, err := os.ReadFile(path)
-		errs = append(errs, err)
+	for field, path := range files {
+		if _, err := os.ReadFile(path); err != nil {
+			problems[field] = err
+		}
 	}
-	if c.GitHub != nil {
+	var errs []error
+	unreadable := func(section string) (found bool) {
+		for field := range problems {
+			found = found || strings.HasPrefix(field, section)
+		}
+		return found
+	}
+	for _, field := range slices.Sorted(maps.Keys(problems)) {
+		errs = append(errs, fmt.Errorf("%s: %w", field, problems[field]))
+	}
+	if c.GitHub != nil && !unreadable("github.app.") {
 		_, err := c.forgeTokens()
 		errs = append(errs, err)
 	}
-	if c.API != nil {
+	if c.API != nil && !unreadable("api.tokens") {
 		errs = append(errs, (&personTokens{tokens: c.API.Tokens}).read(time.Now()))
 	}
 	return errors.Join(errs...)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -217,7 +218,7 @@ berth.yaml:4:8: repository.url: got "git.example/estate.git", want text: a URL t
 berth.yaml:5:3: repository.branche: no such field: did you mean "branch"?
 berth.yaml:6:10: workers: got 100, want a whole number from 1 to 64
 berth.yaml:7:11: interval: got "soon", want text: a whole number of at most 6 digits and a unit, such as 500ms, 5s, 10m or 1h
-berth.yaml:8:9: listen: got 8080, want text: an address and a port, such as 127.0.0.1:8080 or :8080: put it in quotes
+berth.yaml:8:9: listen: got 8080, want text: an address and a port, such as 127.0.0.1:8080 or :8080
 berth.yaml:9:1: authority.administrators: no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything
 berth.yaml:10:1: tls.key: is missing, want text: an absolute path, such as /etc/berth/token
 berth.yaml:10:13: tls.cert: got "tls.crt", want text: an absolute path, such as /etc/berth/token
@@ -226,6 +227,30 @@ berth.yaml:11:93: github.report: GitHub lets only an App write check runs: remov
 	require.NoError(t, os.WriteFile(path, []byte("repository:\n\turl: x\n"), 0o600))
 	_, err = ReadConfig(path)
 	require.ErrorContains(t, err, path+":2:")
+}
+
+// A file that cannot be read is listed once, with the field that names it.
+func TestCheckListsEachUnreadableFileOnce(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "berth.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(`estate: lab
+repository: {url: "https://git.example/estate.git", directory: cache}
+authority: {administrators: [olga]}
+github:
+  owner: lab
+  repository: estate
+  login: berth-lab[bot]
+  app: {id: 1, installation: 2, key: {file: /nowhere/app.pem}}
+  webhook_secret: {file: /nowhere/hook}
+tls: {cert: /nowhere/tls.crt, key: /nowhere/tls.key}
+api: {tokens: [{login: anna, token: {file: /nowhere/anna}}]}
+`), 0o600))
+	err := Check(io.Discard, []string{path})
+	require.EqualError(t, err, "configuration: "+path+`: api.tokens[0].token: secret: open /nowhere/anna: no such file or directory
+github.app.key: secret: open /nowhere/app.pem: no such file or directory
+github.webhook_secret: secret: open /nowhere/hook: no such file or directory
+tls.cert: open /nowhere/tls.crt: no such file or directory
+tls.key: open /nowhere/tls.key: no such file or directory`)
 }
 
 // Each pattern of berth.yaml is explained in words.

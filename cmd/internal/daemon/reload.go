@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -152,10 +153,10 @@ func (r *reloader) scan() (watch.Files, error) {
 			secrets, files := c.references()
 			for _, s := range secrets {
 				if s.File != "" {
-					files = append(files, s.File)
+					paths = append(paths, s.File)
 				}
 			}
-			paths = append(paths, files...)
+			paths = slices.AppendSeq(paths, maps.Values(files))
 		}
 		for _, path := range paths {
 			data, err := os.ReadFile(path)
