@@ -69,7 +69,9 @@ func (s *shape) typeHint(got any) string {
 	case s.kind == cue.ListKind:
 		return ": put brackets around it, as in [a, b]"
 	case s.kind == cue.StringKind && kind&(cue.NumberKind|cue.BoolKind) != 0:
-		return ": put it in quotes"
+		if _, ok := s.permits(fmt.Sprint(got)); ok {
+			return ": put it in quotes"
+		}
 	}
 	if text, ok := got.(string); ok && (s.kind&cue.NumberKind != 0 && plainFloat.MatchString(text+".0") || s.kind == cue.BoolKind && (text == "true" || text == "false")) {
 		return ": remove the quotes"
