@@ -61,7 +61,7 @@ func nodeDoc(name, address string, gpus int) *schema.Node {
 	n := &schema.Node{
 		Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}},
 		Spec: schema.NodeSpec{
-			Address: address, SSHPort: 22, Region: "lab", SKU: "lab", Capacity: schema.Capacity{CPUs: 4, MemoryMiB: 4000},
+			Address: address, SSHPort: 22, Region: "lab", SKU: "lab", Capacity: schema.Capacity{CPUs: 2, MemoryMiB: 4000},
 		},
 	}
 	if gpus > 0 {

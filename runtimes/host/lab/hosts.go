@@ -45,7 +45,11 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 	if pid == 0 {
 		return nil, fmt.Errorf("host %s is not up", node)
 	}
-	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--target", strconv.Itoa(pid), "--all", "--"}, argv...)...)
+	args, err := l.inGroups(node, append([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--"}, argv...)...)
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
 	return cmd, nil
 }
@@ -65,7 +69,10 @@ func (l *Lab) Run(ctx context.Context, node string, argv ...string) (string, err
 
 // Kill ends a host as a power failure does. Boot starts it again.
 func (l *Lab) Kill(node string) error {
-	return l.kill(l.parents(node))
+	if err := l.kill(l.parents(node)); err != nil {
+		return err
+	}
+	return l.removeGroups(context.Background(), node)
 }
 
 // Boot starts a killed host as if reinstalled: with an empty disk, and only sshd runs.
@@ -81,6 +88,9 @@ func (l *Lab) Boot(ctx context.Context, node string) error {
 // repeated, and also removes an incomplete lab.
 func (l *Lab) Down(ctx context.Context) error {
 	if err := l.kill(l.parents("")); err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	if err := l.removeGroups(ctx, ""); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
 	if err := l.unlink(ctx); err != nil {
@@ -101,7 +111,7 @@ func (l *Lab) Down(ctx context.Context) error {
 // ownFiles returns the names of the lab's files, lab.json last: until it is removed,
 // Open finds the lab.
 func ownFiles() []string {
-	return []string{"hosts", "hosts.txt", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh", "berth-host", "lab.json"}
+	return []string{"hosts", "hosts.txt", "cgroups.txt", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh", "berth-host", "lab.json"}
 }
 
 // parents returns the unshare processes whose children are the first processes of this
@@ -113,7 +123,8 @@ func (l *Lab) parents(node string) []int {
 	for _, pid := range pids() {
 		args := cmdline(pid)
 		i := slices.Index(args, script)
-		if i > 0 && filepath.Base(args[0]) == "unshare" && i+2 < len(args) && (node == "" || args[i+2] == node) {
+		// sh becomes unshare once it is in the host's control groups.
+		if i > 0 && slices.Contains([]string{"unshare", "sh"}, filepath.Base(args[0])) && i+2 < len(args) && (node == "" || args[i+2] == node) {
 			out = append(out, pid)
 		}
 	}

@@ -1,62 +1,141 @@
-# The first process of a lab host, in new mount, UTS, network and PID namespaces.
-# Its mounts are removed with them.
-# Usage: init.sh LAB-DIRECTORY NODE ADDRESS PREFIX-LENGTH USER DEVICE...
+# The first process of a lab host, in new mount, UTS, network, PID, IPC and control
+# group namespaces. Its mounts are removed with them.
+# Usage: init.sh LAB-DIRECTORY NODE ADDRESS PREFIX-LENGTH USER LOWER DEVICE...
 set -eu
-lab=$1 node=$2 address=$3 prefix=$4 user=$5
-shift 5
 
-hostname "$node"
-mount --make-rprivate /
-self=$lab/hosts/$node
-mount -t tmpfs -o mode=755 berth-lab "$self/disk"
+main() {
+	lab=$1 node=$2 address=$3 prefix=$4 user=$5 lower=$6
+	shift 6
+	hostname "$node"
+	mount --make-rprivate /
+	own_root
+	kernel_filesystems
+	devices "$@"
+	names_and_users
+	helper_and_sshd
+	rm -r /run/lab
 
-# The next mounts may cover the lab's directory, so copy the needed files first.
-cd "$self/disk"
-mkdir lab
-cp "$lab/hosts.txt" "$lab/berth-host" "$lab/authorized_keys" "$lab/login_keys" "$self/ssh_host_ed25519_key" lab
+	ip link set lo up
+	until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
+	ip address add "$address/$prefix" dev eth0
+	ip link set eth0 up
 
-# The machine's files, with the changes of this host in memory.
-for dir in etc var usr/local home root; do
-	name=$(echo "$dir" | tr / -)
-	mkdir "$name.changed" "$name.work"
-	mount -t overlay -o "lowerdir=/$dir,upperdir=$name.changed,workdir=$name.work" berth-lab "/$dir"
-done
-
-mount -t tmpfs -o mode=755 tmpfs /dev
-mkdir /dev/pts /dev/shm
-mknod -m 666 /dev/null c 1 3
-mknod -m 666 /dev/zero c 1 5
-mknod -m 666 /dev/full c 1 7
-mknod -m 666 /dev/random c 1 8
-mknod -m 666 /dev/urandom c 1 9
-mknod -m 666 /dev/tty c 5 0
-for device in "$@"; do # GPUs: what opens them reads nothing, but they are devices
-	mknod -m 666 "$device" c 1 3
-done
-mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts
-mount -t tmpfs -o mode=1777 tmpfs /dev/shm
-ln -s pts/ptmx /dev/ptmx
-ln -s /proc/self/fd /dev/fd
-ln -s /proc/self/fd/0 /dev/stdin
-ln -s /proc/self/fd/1 /dev/stdout
-ln -s /proc/self/fd/2 /dev/stderr
-
-cp lab/hosts.txt /etc/hosts
-echo "$node" >/etc/hostname
-grep -q "^$user:" /etc/passwd || {
-	echo "$user:x:799:799:Berth:/home/$user:/bin/sh" >>/etc/passwd
-	echo "$user:x:799:" >>/etc/group
-	echo "$user:*:19000:0:99999:7:::" >>/etc/shadow
+	/usr/sbin/sshd -f /etc/berth/sshd_config </dev/null >/dev/null 2>&1
+	echo up
+	# The first process reaps orphaned processes. It is of the host's own root, so
+	# nothing of the machine's root stays in use.
+	exec bash -c 'trap : CHLD; while :; do sleep 3600 & wait; done' </dev/null >/dev/null 2>&1
 }
-mkdir -p /etc/berth "/home/$user/.ssh" /usr/local/sbin /etc/sudoers.d
-install -m 0755 lab/berth-host /usr/local/sbin/berth-host
-sha256sum /usr/local/sbin/berth-host | cut -d' ' -f1 >/etc/berth/berth-host.sha256
-echo "$user ALL=(root) NOPASSWD: /usr/local/sbin/berth-host \"\"" >/etc/sudoers.d/berth
-chmod 0440 /etc/sudoers.d/berth
-install -m 0600 lab/ssh_host_ed25519_key /etc/berth/ssh_host_ed25519_key
-install -m 0644 lab/authorized_keys /etc/berth/authorized_keys
-install -m 0644 lab/login_keys /etc/berth/login_keys
-cat >/etc/berth/sshd_config <<END
+
+# own_root makes the root filesystem: the files of lower with the changes of this host
+# in memory. Overlay reads one filesystem, so what is mounted below lower, such as
+# another overlay or /proc, does not show.
+own_root() {
+	disk=$lab/hosts/$node/disk root=$disk/root
+	mount -t tmpfs -o mode=755 berth-lab "$disk"
+	overlay "$lower" "$root"
+	for dir in usr var opt home root srv; do # a machine may have them on other disks
+		if [ "$lower" = / ] && mountpoint -q "/$dir"; then overlay "/$dir" "$root/$dir"; fi
+	done
+	mount -t tmpfs -o mode=755 tmpfs "$root/run"
+	mkdir "$root/run/lab" "$root/run/machine"
+	(
+		cd "$lab"
+		cp hosts.txt cgroups.txt berth-host authorized_keys login_keys "hosts/$node/ssh_host_ed25519_key" "$root/run/lab"
+	)
+	cd "$root"
+	pivot_root . run/machine
+	cd /
+}
+
+# overlay mounts a directory with changes in memory.
+overlay() {
+	changes=$disk/changes$(echo "$1" | tr / -)
+	mkdir -p "$changes/upper" "$changes/work" "$2"
+	mount -t overlay -o "lowerdir=$1,upperdir=$changes/upper,workdir=$changes/work" berth-lab "$2"
+}
+
+kernel_filesystems() {
+	mount -t proc proc /proc
+	umount -l /run/machine
+	rmdir /run/machine
+	mkdir -p /run/sshd /run/lock
+	mount -t tmpfs -o mode=1777 tmpfs /tmp
+	mount -t sysfs sysfs /sys # of the host's network
+	# In the control group namespace, the root of each hierarchy is the host's group.
+	mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
+	while read -r dir type options; do
+		mkdir -p "$dir"
+		mount -t "$type" -o "$options" "$type" "$dir"
+	done </run/lab/cgroups.txt
+
+	mount -t tmpfs -o mode=755 tmpfs /dev
+	mkdir /dev/pts /dev/shm
+	mknod -m 666 /dev/null c 1 3
+	mknod -m 666 /dev/zero c 1 5
+	mknod -m 666 /dev/full c 1 7
+	mknod -m 666 /dev/random c 1 8
+	mknod -m 666 /dev/urandom c 1 9
+	mknod -m 666 /dev/tty c 5 0
+	mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts
+	mount -t tmpfs -o mode=1777 tmpfs /dev/shm
+	ln -s pts/ptmx /dev/ptmx
+	ln -s /proc/self/fd /dev/fd
+	ln -s /proc/self/fd/0 /dev/stdin
+	ln -s /proc/self/fd/1 /dev/stdout
+	ln -s /proc/self/fd/2 /dev/stderr
+}
+
+# devices makes the GPUs. Each has a device number of its own, so that a device control
+# group distinguishes them, and a number that a job can open. Both hold for the kernel's
+# miscellaneous devices below: their drivers act on requests (ioctl, read, write) only,
+# and an open followed by a close changes nothing. They were found by opening each device
+# of /proc/misc for reading and writing. The numbers 1:3 to 1:9 (/dev/null and others)
+# do not fit, as a job without GPUs needs them.
+devices() {
+	for name in fuse autofs btrfs-control userfaultfd vsock kvm vga_arbiter loop-control device-mapper vhost-net udmabuf uhid; do
+		[ $# -gt 0 ] || return 0
+		minor=$(awk -v name="$name" '$2 == name { print $1 }' /proc/misc)
+		[ -n "$minor" ] || continue
+		mknod -m 666 "$1" c 10 "$minor"
+		if (: <>"$1") 2>/dev/null; then
+			shift
+		else
+			rm "$1"
+		fi
+	done
+	[ $# -eq 0 ] || {
+		echo "this kernel has too few devices that can stand for GPUs ($* left): declare fewer GPUs on $node, or load the modules fuse, autofs and loop"
+		exit 1
+	}
+}
+
+names_and_users() {
+	cp /run/lab/hosts.txt /etc/hosts
+	echo "$node" >/etc/hostname
+	# Names come from the host list only; the network is not asked.
+	sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
+	grep -q "^$user:" /etc/passwd || {
+		echo "$user:x:799:799:Berth:/home/$user:/bin/sh" >>/etc/passwd
+		echo "$user:x:799:" >>/etc/group
+		echo "$user:*:19000:0:99999:7:::" >>/etc/shadow
+	}
+	# A package that is installed on a host starts no service: there is no init.
+	printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d
+	chmod 755 /usr/sbin/policy-rc.d
+}
+
+helper_and_sshd() {
+	cd /run/lab
+	mkdir -p /etc/berth "/home/$user/.ssh" /usr/local/sbin /etc/sudoers.d
+	install -m 0755 berth-host /usr/local/sbin/berth-host
+	sha256sum /usr/local/sbin/berth-host | cut -d' ' -f1 >/etc/berth/berth-host.sha256
+	echo "$user ALL=(root) NOPASSWD: /usr/local/sbin/berth-host \"\"" >/etc/sudoers.d/berth
+	chmod 0440 /etc/sudoers.d/berth
+	install -m 0600 ssh_host_ed25519_key /etc/berth/ssh_host_ed25519_key
+	install -m 0644 authorized_keys /etc/berth/authorized_keys
+	install -m 0644 login_keys /etc/berth/login_keys
+	cat >/etc/berth/sshd_config <<END
 Port 22
 ListenAddress $address
 HostKey /etc/berth/ssh_host_ed25519_key
@@ -76,29 +155,8 @@ Match User $user
 Match User root
   AuthorizedKeysFile /etc/berth/login_keys
 END
-chown -R "$user:$user" "/home/$user"
+	chown -R "$user:$user" "/home/$user"
+	cd /
+}
 
-rm -r lab
-cd /
-mount -t tmpfs -o mode=755 tmpfs /run
-mkdir -p /run/sshd /run/lock
-mount -t tmpfs -o mode=1777 tmpfs /tmp
-
-ip link set lo up
-until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
-ip address add "$address/$prefix" dev eth0
-ip link set eth0 up
-
-# Names come from the host list only; the network is not asked.
-sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
-
-/usr/sbin/sshd -f /etc/berth/sshd_config </dev/null >/dev/null 2>&1
-echo up
-exec >/dev/null 2>&1
-
-# The first process reaps orphaned processes.
-trap : CHLD
-while :; do
-	sleep 3600 </dev/null >/dev/null 2>&1 &
-	wait
-done
+main "$@"

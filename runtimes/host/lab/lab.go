@@ -42,11 +42,15 @@ type Node struct {
 	Name    string   `json:"name"`
 	Address string   `json:"address"`           // IPv4; all hosts of a lab are in one /24
 	Devices []string `json:"devices,omitempty"` // character devices directly in /dev
+	// CPUs and MemoryMiB are declared for the host; 0: nothing is. A host has what the
+	// machine has, as `slurmd -C` prints, so Up refuses more.
+	CPUs      int `json:"cpus,omitempty"`
+	MemoryMiB int `json:"memory_mib,omitempty"`
 }
 
 // NodeOf returns the host of a Node document, with its GPUs.
 func NodeOf(name string, spec schema.NodeSpec) Node {
-	n := Node{Name: name, Address: spec.Address}
+	n := Node{Name: name, Address: spec.Address, CPUs: spec.Capacity.CPUs, MemoryMiB: spec.Capacity.MemoryMiB}
 	for _, g := range spec.Capacity.GPUs {
 		n.Devices = append(n.Devices, expand(g.Devices)...)
 	}
@@ -184,6 +188,10 @@ func (c Config) check() error {
 	if _, err := os.Stat(c.Helper); err != nil {
 		return fmt.Errorf("the helper: %w; build it with `make build`", err)
 	}
+	cpus, mebibytes, err := MachineSize()
+	if err != nil {
+		return err
+	}
 	seen := map[string]bool{}
 	var subnet netip.Prefix
 	for _, n := range c.Nodes {
@@ -199,6 +207,9 @@ func (c Config) check() error {
 			return fmt.Errorf("host %s: address %s is reserved; use .2 to .254", n.Name, n.Address)
 		case subnet.IsValid() && !subnet.Contains(a):
 			return fmt.Errorf("host %s: %s is not in %s like the other hosts", n.Name, n.Address, subnet)
+		case n.CPUs > cpus || n.MemoryMiB > mebibytes:
+			return fmt.Errorf("host %s: declares %d CPUs and %d MiB of memory, and this machine has %d and %d; declare what it has at most, in spec.capacity",
+				n.Name, n.CPUs, n.MemoryMiB, cpus, mebibytes)
 		}
 		subnet, _ = a.Prefix(24)
 		seen[n.Name], seen[n.Address] = true, true
@@ -243,6 +254,14 @@ func (l *Lab) files(helper string) error {
 		hosts += n.Address + " " + n.Name + "\n"
 	}
 	known := ""
+	mounts, err := hierarchies()
+	if err != nil {
+		return err
+	}
+	cgroups := ""
+	for _, h := range mounts {
+		cgroups += h.dir + " " + h.kind + " " + h.options + "\n"
+	}
 	for _, n := range l.Nodes {
 		dir := filepath.Join("hosts", n.Name)
 		if err := os.MkdirAll(filepath.Join(l.Dir, dir, "disk"), 0o755); err != nil {
@@ -271,6 +290,7 @@ func (l *Lab) files(helper string) error {
 	}
 	return errors.Join(
 		write("hosts.txt", hosts, 0o644),
+		write("cgroups.txt", cgroups, 0o644),
 		write("known_hosts", known, 0o644),
 		write("id_ed25519", private, 0o600),
 		write("login_ed25519", login, 0o600),
@@ -304,10 +324,15 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 		return err
 	}
 	defer log.Close()
-	args := append(namespaces(), "bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser)
-	args = append(args, n.Devices...)
+	if err := l.makeGroups(n.Name); err != nil {
+		return err
+	}
+	args := append(namespaces(), "bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser, "/")
+	if args, err = l.inGroups(n.Name, append(args, n.Devices...)...); err != nil {
+		return err
+	}
 	// Without ctx and in a new session, as the host outlives this process.
-	cmd := exec.Command("unshare", args...)
+	cmd := exec.Command(args[0], args[1:]...)
 	cmd.Env = []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "HOME=/root", "LANG=C.UTF-8"}
 	cmd.Stdout, cmd.Stderr = log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}

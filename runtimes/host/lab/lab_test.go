@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -121,6 +122,7 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 		require.NoError(t, found.Down(t.Context()))
 		require.NoError(t, l.Down(t.Context()), "a second time")
 		require.Empty(t, links(t, l.Bridge))
+		require.Empty(t, leftovers(t, l.Bridge))
 		require.NoDirExists(t, c.Dir)
 		require.Empty(t, hosttest.Processes(t, c.Dir))
 		require.Equal(t, before, machine(t))
@@ -190,6 +192,8 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		{"is not in", func(c *lab.Config) { c.Nodes[1].Address = "10.78.0.11" }},
 		{"host name", func(c *lab.Config) { c.Nodes[0].Name = "../ctl" }},
 		{"device", func(c *lab.Config) { c.Nodes[0].Devices = []string{"/dev/../etc/passwd"} }},
+		{"this machine has", func(c *lab.Config) { c.Nodes[0].CPUs = 10_000 }},
+		{"this machine has", func(c *lab.Config) { c.Nodes[0].MemoryMiB = 1 << 40 }},
 		{"the helper", func(c *lab.Config) { c.Helper += ".missing" }},
 		{"directory", func(c *lab.Config) { c.Dir = "relative" }},
 	} {
@@ -199,4 +203,113 @@ func TestInvalidConfigIsRefused(t *testing.T) {
 		_, err := lab.Up(t.Context(), c)
 		require.ErrorContains(t, err, bad.why)
 	}
+}
+
+// leftovers are the control groups of a lab.
+func leftovers(t *testing.T, bridge string) []string {
+	t.Helper()
+	out, err := filepath.Glob("/sys/fs/cgroup/*/berth-lab-" + bridge)
+	require.NoError(t, err)
+	return out
+}
+
+// A host has its own root filesystem: what is written anywhere on it stays there.
+func TestHostHasItsOwnRoot(t *testing.T) {
+	needRoot(t)
+	before := machine(t)
+	c := config(t)
+	l, err := lab.Up(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Down(context.Background())) })
+	in := func(node, script string) string {
+		t.Helper()
+		out, err := l.Run(t.Context(), node, "bash", "-ec", script)
+		require.NoError(t, err, out)
+		return strings.TrimSpace(out)
+	}
+	const files = "/usr/berth-lab-test /usr/lib/berth-lab-test /opt/berth-lab-test /berth-lab-test /var/lib/berth-lab-test /tmp/berth-lab-test"
+	in("gpu-1", "touch "+files+"; rm /usr/bin/nsenter /etc/hostname; useradd lena; mkdir /sys/fs/cgroup/memory/job 2>/dev/null || mkdir /sys/fs/cgroup/job")
+	require.FileExists(t, "/usr/bin/nsenter", "the machine keeps what a host deletes")
+	for _, path := range strings.Fields(files) {
+		require.NoFileExists(t, path)
+	}
+	require.Empty(t, in("ctl", "ls "+files+" 2>/dev/null || true"), "another host does not see it")
+	require.NotContains(t, in("ctl", "cat /etc/passwd"), "lena")
+	require.Contains(t, in("gpu-1", "cat /etc/passwd"), "lena")
+	require.Equal(t, "/", in("gpu-1", "grep -v ' /proc\\| /sys\\| /dev\\| /run\\| /tmp' /proc/mounts | cut -d' ' -f2"), "no mount of the machine")
+
+	// Processes and control groups of the host itself.
+	require.Equal(t, "1", in("gpu-1", "cat /proc/1/status | awk '/^NSpid/ {print $NF}'"))
+	require.NotContains(t, in("gpu-1", "cut -d: -f3 /proc/self/cgroup /proc/1/cgroup"), "/.", "inside the host's group")
+	require.NotEmpty(t, leftovers(t, l.Bridge))
+
+	require.NoError(t, l.Kill("gpu-1"))
+	require.NoError(t, l.Boot(t.Context(), "gpu-1"))
+	in("gpu-1", "test -x /usr/bin/nsenter && ! test -e /usr/berth-lab-test && ! grep lena /etc/passwd && ! find /sys/fs/cgroup -name job | grep .")
+	require.NoError(t, l.Down(t.Context()))
+	require.Empty(t, leftovers(t, l.Bridge))
+	require.Equal(t, before, machine(t))
+}
+
+// A job's device control group distinguishes GPUs by their numbers, and the job opens
+// its own ones.
+func TestGPUsHaveTheirOwnNumbers(t *testing.T) {
+	needRoot(t)
+	c := config(t)
+	c.Nodes[1] = lab.NodeOf("gpu-1", schema.NodeSpec{Address: "10.77.0.11", Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 8, Devices: "/dev/nvidia[0-7]"}}}})
+	l, err := lab.Up(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Down(context.Background())) })
+	out, err := l.Run(t.Context(), "gpu-1", "bash", "-ec", "for d in /dev/nvidia*; do setpriv --reuid 65534 bash -c \": <>$d\"; stat -c %Hr:%Lr $d; done")
+	require.NoError(t, err, out)
+	numbers := strings.Fields(out)
+	require.Len(t, numbers, 8)
+	slices.Sort(numbers)
+	require.Len(t, slices.Compact(numbers), 8, out)
+	common, err := l.Run(t.Context(), "gpu-1", "bash", "-ec", "stat -c %Hr:%Lr /dev/null /dev/zero /dev/full /dev/random /dev/urandom /dev/tty /dev/ptmx")
+	require.NoError(t, err)
+	for _, n := range strings.Fields(common) {
+		require.NotContains(t, numbers, n, "a job without GPUs needs that device")
+	}
+
+	c.Nodes[1].Devices = nil
+	for i := range 40 {
+		c.Nodes[1].Devices = append(c.Nodes[1].Devices, "/dev/nvidia"+strconv.Itoa(i))
+	}
+	c.Dir += "-2"
+	_, err = lab.Up(t.Context(), c)
+	require.ErrorContains(t, err, "declare fewer GPUs on gpu-1")
+	require.NoDirExists(t, c.Dir)
+}
+
+// killedDir is the environment variable with the directory of the lab that
+// TestUpOfAKilledProcess starts in a process of its own.
+const killedDir = "BERTH_TEST_LAB_DIR"
+
+// After a kill -9 of Up at any time, the next Up and Down leave nothing.
+func TestUpOfAKilledProcess(t *testing.T) {
+	needRoot(t)
+	c := config(t)
+	if dir := os.Getenv(killedDir); dir != "" {
+		c.Dir = dir
+		_, err := lab.Up(t.Context(), c)
+		require.NoError(t, err)
+		return
+	}
+	before := machine(t)
+	for _, after := range []time.Duration{20, 60, 100, 150, 200, 300} {
+		cmd := exec.Command(os.Args[0], "-test.run=^TestUpOfAKilledProcess$")
+		cmd.Env = append(os.Environ(), killedDir+"="+c.Dir)
+		require.NoError(t, cmd.Start())
+		time.Sleep(after * time.Millisecond)
+		require.NoError(t, cmd.Process.Kill())
+		_ = cmd.Wait() // killed
+		l, err := lab.Up(t.Context(), c)
+		require.NoError(t, err)
+		require.NoError(t, l.Down(t.Context()))
+		require.Empty(t, links(t, l.Bridge))
+		require.Empty(t, leftovers(t, l.Bridge))
+		require.Empty(t, hosttest.Processes(t, c.Dir))
+	}
+	require.Equal(t, before, machine(t))
 }
