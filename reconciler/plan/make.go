@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -350,6 +351,19 @@ func reshaped(a, b Member) bool {
 	return a.CPUs != b.CPUs || a.MemoryMiB != b.MemoryMiB || !slices.Equal(a.GPUs, b.GPUs)
 }
 
+// sameNodes reports whether two units have the same members on the same nodes. The
+// control plane knows the nodes of its members.
+func sameNodes(before, after *Unit) bool {
+	nodes := func(u *Unit) map[string]string {
+		out := map[string]string{}
+		for _, m := range u.Members {
+			out[m.Name] = m.Node
+		}
+		return out
+	}
+	return maps.Equal(nodes(before), nodes(after))
+}
+
 // changed lists the differences between the applied and the desired unit.
 func (m *maker) changed() []Change {
 	cs := changes(m.plan.Before, m.plan.After)
@@ -374,6 +388,8 @@ func (m *maker) reason() ([]Change, string) {
 		why = append(why, "no record of the applied configuration")
 	case len(cs) > 0:
 		why = append(why, "configuration changed")
+	case !sameNodes(m.plan.Before, m.plan.After):
+		why = append(why, "nodes changed")
 	}
 	if drift := m.drifted(); len(drift) > 0 {
 		why = append(why, "drift from the applied configuration: "+list(drift))

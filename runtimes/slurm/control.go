@@ -73,13 +73,8 @@ func (c *control) service(name, verb string) runtimes.Op {
 func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
 	op := c.service(profile.Slurmd, verb)
 	op.Service.Params = map[string]string{
-		profile.ParamServer:   net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
-		profile.ParamNode:     m.Node,
-		profile.ParamAddress:  m.Address,
-		profile.ParamCPUs:     strconv.Itoa(m.CPUs),
-		profile.ParamMemory:   strconv.Itoa(m.MemoryMiB),
-		profile.ParamGPUs:     gpuParam(m),
-		profile.ParamFeatures: memberFeatures(m),
+		profile.ParamServer: net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
+		profile.ParamNode:   m.Node,
 	}
 	return op
 }

@@ -16,10 +16,7 @@ import (
 // slurmctld starts may never reach it, and then it refuses every job. A slurmctld
 // that starts without slurmdbd makes up a cluster id that slurmdbd later refuses.
 func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
-	missing := make(chan map[string]error, 1)
-	go func() { missing <- c.devices.missing(ctx, after.Members) }()
 	claimed, err := c.claim(ctx, after)
-	lacking := <-missing
 	if err != nil {
 		return err
 	}
@@ -28,11 +25,6 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 			return err
 		}
 		return c.daemons.start(ctx)
-	}
-	for _, m := range after.Members {
-		if lacking[m.Name] == nil {
-			c.rec.setGres(m)
-		}
 	}
 	if err := c.writeStack(ctx); err != nil {
 		return err

@@ -37,7 +37,8 @@ func (c stackDaemons) start(ctx context.Context) error {
 		return err
 	}
 	if !res[0].Service.Running {
-		// A start does not push the configuration to nodes that run already.
+		// Nodes register at once with a reconfigure, and otherwise some seconds later. Until
+		// then their jobs start no step.
 		if err := c.addPending(ctx, owed{Reconfigure: true, Settle: true}); err != nil {
 			return err
 		}
@@ -93,8 +94,12 @@ func (c stackDaemons) await(ctx context.Context) error {
 	return c.verifyConfig(ctx)
 }
 
-// reconfigure makes slurmctld and the nodes read their files.
+// reconfigure makes slurmctld and the nodes read their files. slurmd 22.05 crashes if the
+// request comes from a slurmctld that has lost its state and does not know the node yet.
 func (c stackDaemons) reconfigure(ctx context.Context) error {
+	if err := c.nodes.awaitRegistration(ctx); err != nil {
+		return err
+	}
 	if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
 		return err
 	}

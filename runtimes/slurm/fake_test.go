@@ -222,7 +222,6 @@ func (c *cluster) freshRecord() record {
 		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
 	}
 	rec.setJoined(c.unit.Members[1])
-	rec.setGres(c.unit.Members[1])
 	return rec
 }
 
@@ -288,8 +287,8 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 			_, reason, _ := strings.Cut(line, "reason=")
 			c.node = nodeDrained(reason)
 		}
-	case strings.HasPrefix(line, "scontrol delete nodename="):
-		c.node = ""
+	case strings.HasPrefix(line, "scontrol delete partitionname="):
+		c.partitions = slices.DeleteFunc(c.partitions, func(p string) bool { return strings.HasSuffix(line, "="+p) })
 	case line == "sinfo --json":
 		return `{"meta":{"Slurm":{"release":"22.05.8"}},"errors":[],"nodes":[` + c.node + `]}`, 0
 	case run.Program == "squeue":

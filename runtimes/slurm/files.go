@@ -61,7 +61,7 @@ func (c configFiles) replace(ctx context.Context) error {
 	switch {
 	case err == nil:
 		unit := c.rec.Unit
-		c.rec.Applied, c.disk.Applied, c.disk.Gres = &unit, &unit, c.rec.Gres
+		c.rec.Applied, c.disk.Applied = &unit, &unit
 		return c.clearPending(ctx, todo)
 	case errors.Is(err, runtimes.ErrUncertain), errors.Is(err, runtimes.ErrUnreachable), errors.Is(err, runtimes.ErrStaleEpoch):
 		return err // the host cannot be asked to roll back
@@ -78,7 +78,7 @@ type fileDiff struct {
 	how     class  // how slurmctld takes over the changes
 	conf    []byte // slurm.conf as rendered
 	oldConf []byte // slurm.conf on the host; nil: missing
-	nodes   []node // as the controller has them now
+	nodes   []node // of joined workers, as the controller has them now
 }
 
 func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
@@ -114,7 +114,8 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 			c.rec.reopen(partitionTarget(p))
 		}
 	}
-	d.nodes, _, err = parseNodes(res[len(paths)+1].Data)
+	nodes, _, err := parseNodes(res[len(paths)+1].Data)
+	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) })
 	return d, err
 }
 
@@ -211,9 +212,10 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 	return c.saveDisk(ctx)
 }
 
-// closePartitions ends the jobs of partitions that slurmctld has and after lacks.
-// Slurm kills jobs silently when the line of their partition is gone. The
-// partitions become inactive first: a draining one still starts queued jobs.
+// closePartitions removes the partitions that slurmctld has and after lacks, before their
+// lines are removed: without its line, a reconfigure ends each job that was submitted
+// to a partition, also one that runs in another partition. A closed partition is
+// inactive, as a draining one still starts queued jobs.
 func (c configFiles) closePartitions(ctx context.Context, after []byte) error {
 	res, err := c.runChecked(ctx, c.cli("scontrol", "show", "partitions"))
 	if err != nil {
@@ -233,33 +235,32 @@ func (c configFiles) closePartitions(ctx context.Context, after []byte) error {
 		if err := c.jobs.end(ctx, partitionTarget(p), "--partition="+p); err != nil {
 			return err
 		}
-		// Only now, because until then the partition may be wanted again.
-		if err := c.jobs.cancelPending(ctx, "--partition="+p); err != nil {
+		if err := c.deletePartition(ctx, p, stay); err != nil {
 			return err
 		}
-		if err := c.jobs.end(ctx, partitionTarget(p), "--partition="+p); err != nil {
-			return err
+	}
+	for target := range c.rec.Closing {
+		if p, ok := strings.CutPrefix(target, partitionTarget("")); ok && !slices.Contains(stay, p) {
+			c.rec.reopen(target)
 		}
-		c.rec.reopen(partitionTarget(p))
 	}
 	return nil
 }
 
-// writeGres does first, writes gres.conf from the record, and makes the controller
-// read it.
-func (c configFiles) writeGres(ctx context.Context, first ...runtimes.Op) error {
-	gres, err := renderGresConf(c.rec.Gres)
-	if err != nil {
-		return err
-	}
-	ops := append(first, writeOp(c.stack.Etc()+"/gres.conf", file{gres, 0o644, ""}), c.cli("scontrol", "show", "config"))
-	res, err := c.do(ctx, ops...)
-	if err != nil {
-		return err
-	}
-	written, config := res[len(res)-2], res[len(res)-1]
-	if !written.Changed && hashMatches(config) {
-		return nil
-	}
-	return c.daemons.reconfigure(ctx)
+// deletePartition deletes a closed partition from slurmctld. Pending jobs go to their
+// other partitions and are cancelled if they have none: only now, because until then
+// the partition may be wanted again.
+func (c configFiles) deletePartition(ctx context.Context, p string, stay []string) error {
+	remove := c.cli("scontrol", "delete", "partitionname="+p)
+	return c.env.poll(ctx, "delete partition "+p, func(ctx context.Context) (bool, string, error) {
+		if err := c.jobs.takeFrom(ctx, p, stay); err != nil {
+			return false, "", err
+		}
+		res, err := c.do(ctx, remove, c.cli("scontrol", "show", "partitions"))
+		if err != nil {
+			return false, "", err
+		}
+		gone := res[1].Exit == 0 && !slices.Contains(parsePartitions(res[1].Data), p)
+		return gone, c.exitError(remove, res[0]).Error(), nil
+	})
 }

@@ -17,16 +17,12 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 	switch verb {
 	case plan.Configure:
 		return configureImpact(before, after)
-	case plan.Join:
-		if m, ok := after.Member(member); ok && len(m.GPUs) > 0 {
-			return plan.Impact{Reconfigure: true, Note: "running jobs go on"}
-		}
 	case plan.Leave:
 		node := ""
 		if m, ok := before.Member(member); ok {
 			node = m.Node
 		}
-		return ends(plan.Impact{Reconfigure: true, Drains: nonEmpty(node)}, before, "jobs on the node")
+		return ends(plan.Impact{Drains: nonEmpty(node)}, before, "jobs on the node")
 	case plan.Start:
 		if m, ok := after.Member(member); ok && m.ControlPlane {
 			return plan.Impact{Restarts: []string{"control plane"}, Note: "running jobs go on"}

@@ -110,6 +110,12 @@ func (c *company) await(t *testing.T, u plan.Unit, id string, want slurmtest.Sta
 	return job
 }
 
+// workersOf returns a unit without its control plane.
+func workersOf(u plan.Unit) plan.Unit {
+	u.Members = slices.DeleteFunc(slices.Clone(u.Members), func(m plan.Member) bool { return m.ControlPlane })
+	return u
+}
+
 const onePartition = `{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"identity":"managed"}`
 
 // TestJobs runs jobs as their owners on GPUs while the cluster changes.
@@ -145,12 +151,12 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	// A worker comes while a job runs: the job and its node's daemons stay.
 	long := c.submit(t, u, alice, "sleep 600", 1)
 	running := c.await(t, u, long, slurmtest.Running)
-	node := c.fingerprint(t, u)
+	node := c.fingerprint(t, workersOf(u))
 	two := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	began = time.Now()
 	c.carry(t, two, false)
 	t.Logf("worker added: %.1f s", time.Since(began).Seconds())
-	require.Equal(t, node, c.fingerprint(t, u))
+	require.Equal(t, node, c.fingerprint(t, workersOf(u)))
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 	require.Equal(t, plan.Jobs{Running: 1}, c.observe(t, two).Jobs)
 

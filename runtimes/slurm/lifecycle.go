@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -21,17 +20,16 @@ type lifecycle struct {
 	files        configFiles
 	users        hostUsers
 	associations associations
-	devices      gpuDevices
 	workers      workerHosts
 }
 
 func newLifecycle(c *control) lifecycle {
-	l := lifecycle{control: c, jobs: jobQueue{c}, users: hostUsers{c}, devices: gpuDevices{c}}
+	l := lifecycle{control: c, jobs: jobQueue{c}, users: hostUsers{c}}
 	l.nodes = nodeSet{c, l.jobs}
 	l.daemons = stackDaemons{c, l.nodes}
 	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
 	l.associations = associations{c, l.users, l.jobs}
-	l.workers = workerHosts{c, l.nodes, l.users, l.files, l.devices}
+	l.workers = workerHosts{c, l.nodes, l.users, gpuDevices{c}}
 	return l
 }
 
@@ -46,7 +44,6 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	c.rec.Unit = *after
-	c.rec.Gres = c.devices.gresLines(ctx, after)
 
 	for _, step := range []func(context.Context) error{c.associations.add, c.files.replace, c.associations.remove, c.associations.await} {
 		if err := step(ctx); err != nil {
@@ -70,11 +67,7 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 		if err != nil {
 			return err
 		}
-		nodes, err := c.nodes.list(ctx)
-		if err != nil {
-			return err
-		}
-		return c.workers.start(ctx, m, nodes)
+		return c.workers.start(ctx, m)
 	}
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
@@ -233,8 +226,9 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	return c.doAll(ctx, append(ops, removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
 }
 
-// leave removes a worker: it drains the node, ends its jobs as on_jobs says, deletes
-// the node from the controller, and cleans the host.
+// leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd
+// and cleans the host. The line of the node stays in slurm.conf until the next
+// configure, so several workers leave with one change of the file.
 func (c lifecycle) leave(ctx context.Context, a plan.Action) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
@@ -259,22 +253,11 @@ func (c lifecycle) leave(ctx context.Context, a plan.Action) error {
 		if err := c.jobs.end(ctx, nodeTarget(m.Node), "--nodelist="+m.Node); err != nil {
 			return err
 		}
-		if err := wk.doAll(ctx, c.service(profile.Slurmd, "stop")); err != nil {
-			return err
-		}
-		if err := c.nodes.delete(ctx, m.Node); err != nil {
-			return err
-		}
-	}
-	c.rec.dropGres(m.Node)
-	if err := c.files.writeGres(ctx); err != nil {
-		return err
 	}
 	if err := c.workers.clean(ctx, wk); err != nil {
 		return err
 	}
 	c.rec.dropJoined(m.Name)
-	c.rec.Unit.Members = slices.DeleteFunc(c.rec.Unit.Members, func(u plan.Member) bool { return u.Name == m.Name })
 	c.rec.reopen(nodeTarget(m.Node))
 	return c.save(ctx)
 }

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -42,8 +41,7 @@ func findNode(nodes []node, name string) (node, bool) {
 	return nodes[i], true
 }
 
-// hasShape reports whether the controller knows n with the CPUs, memory and GPUs of
-// m. A node that joins with another shape silently keeps the known one.
+// hasShape reports whether the controller has n with the CPUs, memory and GPUs of m.
 func hasShape(n node, m plan.Member) bool {
 	if n.CPUs != m.CPUs || n.Memory != m.MemoryMiB {
 		return false
@@ -125,88 +123,46 @@ func (c nodeSet) drain(ctx context.Context, reason string, names ...string) erro
 	return nil
 }
 
+// undrain undoes a drain and reads it back: the exit status says nothing in the seconds
+// after a start of slurmctld.
 func (c nodeSet) undrain(ctx context.Context, name string) error {
 	op := c.cli("scontrol", "update", "nodename="+name, "state=undrain")
-	return c.repeat(ctx, "undrain "+name, op, func(nodes []node) bool {
-		n, ok := findNode(nodes, name)
-		return ok && !n.flag("DRAIN")
-	})
-}
-
-func (c nodeSet) delete(ctx context.Context, name string) error {
-	op := c.cli("scontrol", "delete", "nodename="+name)
-	return c.repeat(ctx, "delete node "+name, op, func(nodes []node) bool {
-		_, ok := findNode(nodes, name)
-		return !ok
-	})
-}
-
-// repeat runs op until the controller's nodes are as wanted.
-func (c nodeSet) repeat(ctx context.Context, what string, op runtimes.Op, wanted func([]node) bool) error {
-	return c.env.poll(ctx, what, func(ctx context.Context) (bool, string, error) {
+	return c.env.poll(ctx, "undrain "+name, func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, op)
 		if err != nil {
 			return false, "", err
 		}
 		nodes, err := c.list(ctx)
-		return err == nil && wanted(nodes), c.exitError(op, res[0]).Error(), err
+		n, ok := findNode(nodes, name)
+		return ok && !n.flag("DRAIN"), c.exitError(op, res[0]).Error(), err
 	})
 }
 
-// remove deletes a node without jobs from the controller. It stops slurmd first,
-// as the node would come back otherwise, and records a drain that Berth did not make.
-func (c nodeSet) remove(ctx context.Context, wk site, m plan.Member, n node) error {
-	if err := c.drain(ctx, drainLeave+"rejoin", m.Node); err != nil {
-		return err
-	}
-	running, _, err := c.jobs.list(ctx, "--nodelist="+m.Node)
-	if err != nil {
-		return err
-	}
-	if len(running) > 0 {
-		return waiting("node %s has to join again and still has running jobs", m.Node)
-	}
-	if n.flag("DRAIN") && !ownDrain(n) {
-		if err := c.updateRecord(ctx, func(r *record) { r.rememberDrain(m.Node, n.Reason) }); err != nil {
-			return err
+// awaitRegistration waits until slurmctld has heard from each worker whose slurmd runs.
+func (c nodeSet) awaitRegistration(ctx context.Context) error {
+	return c.env.poll(ctx, "registration of nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		nodes, err := c.list(ctx)
+		if err != nil {
+			return false, "", err
 		}
-	}
-	if err := wk.doAll(ctx, c.service(profile.Slurmd, "stop")); err != nil {
-		return err
-	}
-	return c.delete(ctx, m.Node)
+		for _, m := range c.rec.Joined {
+			n, ok := findNode(nodes, m.Node)
+			if !ok || n.State != "unknown" {
+				continue
+			}
+			// From a host that does not answer, nothing is known: slurmctld does not reach it either.
+			res, err := c.worker(m).do(ctx, c.service(profile.Slurmd, "state"))
+			if err == nil && res[0].Service.Running {
+				return false, "node " + m.Node + " is unknown", nil
+			}
+		}
+		return true, "", nil
+	})
 }
 
 // ownDrain reports whether Berth drained the node.
 func ownDrain(n node) bool {
 	return strings.HasPrefix(n.Reason, drainLeave) || strings.HasPrefix(n.Reason, drainStop)
-}
-
-// restoreDrain drains a node that an administrator had drained before it was deleted
-// from the controller.
-func (c nodeSet) restoreDrain(ctx context.Context, m plan.Member) error {
-	why, kept := c.rec.Drained[m.Node]
-	if !kept {
-		return nil
-	}
-	if err := c.drain(ctx, cleanReason(why), m.Node); err != nil {
-		return err
-	}
-	return c.updateRecord(ctx, func(r *record) { r.rememberDrain(m.Node, "") })
-}
-
-// cleanReason returns a person's reason as an argument for scontrol.
-func cleanReason(why string) string {
-	why = strings.Map(func(r rune) rune {
-		if r < ' ' || r > '~' || strings.ContainsRune("\"'\\\x60$", r) {
-			return '?'
-		}
-		return r
-	}, why)
-	if why = strings.TrimSpace(why[:min(len(why), 200)]); why == "" {
-		return "drained"
-	}
-	return why
 }
 
 // short returns an action's id for the reason of a drain.
@@ -220,43 +176,21 @@ func short(id string) string {
 	return id[:min(len(id), 40)]
 }
 
-// reconcile repairs the nodes of a slurmctld that was killed. It loses the
-// changes of the last seconds: deleted nodes and removed drains come back, and nodes
-// that had just joined are unknown.
+// reconcile undoes Berth's drains that came back: a slurmctld that was killed loses the
+// changes of its last seconds.
 func (c nodeSet) reconcile(ctx context.Context) error {
 	nodes, err := c.list(ctx)
 	if err != nil {
 		return err
 	}
 	for _, n := range nodes {
-		member := slices.ContainsFunc(c.rec.Joined, func(m plan.Member) bool { return m.Node == n.Name })
-		switch {
-		case !member:
-			if err := c.drain(ctx, drainLeave+"gone", n.Name); err != nil {
-				return err
-			}
-			if err := c.delete(ctx, n.Name); err != nil {
-				return err
-			}
-		case n.flag("DRAIN") && strings.HasPrefix(n.Reason, drainLeave) && !c.rec.closing(nodeTarget(n.Name)),
-			n.flag("DRAIN") && strings.HasPrefix(n.Reason, drainStop) && !c.rec.Stopped && !c.rec.closing(c.clusterTarget()):
+		leaves := strings.HasPrefix(n.Reason, drainLeave) && c.rec.hasJoined(n.Name) && !c.rec.closing(nodeTarget(n.Name))
+		stops := strings.HasPrefix(n.Reason, drainStop) && !c.rec.Stopped && !c.rec.closing(c.clusterTarget())
+		if n.flag("DRAIN") && (leaves || stops) {
 			if err := c.undrain(ctx, n.Name); err != nil {
 				return err
 			}
 		}
 	}
-	control, _ := c.rec.Unit.Control()
-	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
-		if _, known := findNode(nodes, m.Node); known {
-			return nil
-		}
-		res, err := wk.do(ctx, c.service(profile.Slurmd, "state"))
-		if err != nil || !res[0].Service.Running {
-			return err // Start starts a stopped worker
-		}
-		if err := wk.doAll(ctx, c.slurmd(m, control, "restart")); err != nil {
-			return err
-		}
-		return c.await(ctx, wk, m)
-	})
+	return nil
 }

@@ -42,7 +42,7 @@ func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 	c := newCluster(t)
 	c.partitions = []string{"main", "byhand"}
-	c.queue = []string{"7 R 2001"}
+	c.queue = []string{"7 R 2001 main"}
 	after := c.withPartition("other")
 	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting)
 	require.True(t, c.ctl.ran("partitionname=main", "state=inactive"))
@@ -51,7 +51,7 @@ func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 
 	// The job ends; another waits, and does not start.
 	c.ctl.runs = nil
-	c.queue = []string{"8 PD 2001"}
+	c.queue = []string{"8 PD 2001 main"}
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.Run != nil && op.Run.Program == "scancel" {
 			c.say(func() { c.queue = nil })
@@ -72,7 +72,7 @@ func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 func TestManyJobsAreCancelledInSeveralCalls(t *testing.T) {
 	c := newCluster(t)
 	for i := range 5000 {
-		c.queue = append(c.queue, fmt.Sprintf("%d PD 2001", i+1))
+		c.queue = append(c.queue, fmt.Sprintf("%d PD 2001 main", i+1))
 	}
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.Run != nil && len(op.Run.Args) > 4096 {
@@ -99,37 +99,29 @@ func TestChangeNeedsAnAnswerAsProof(t *testing.T) {
 	require.False(t, hashMatches(runtimes.Result{Data: []byte("HASH_VAL = Match"), Exit: 1}))
 }
 
-// The deletion of a node waits for its jobs and keeps the drain of an administrator.
+// A worker without its record joins again when its node has no jobs. It keeps the drain of
+// an administrator.
 func TestRejoiningNodeWaitsForJobsAndKeepsDrain(t *testing.T) {
 	c := newCluster(t)
-	delete(c.wk.files, workerRecordPath) // its record is lost, so the controller knows an earlier node
+	delete(c.wk.files, workerRecordPath)
 	c.node = nodeDrained("bad fan")
-	c.queue = []string{"7 R 2001"}
+	c.queue = []string{"7 R 2001 main"}
 	require.ErrorIs(t, c.apply(t, plan.Join, c.unit), runtimes.ErrWaiting)
 	require.False(t, c.wk.ran("stop slurmd"))
-	require.NotEmpty(t, c.node)
 
 	c.queue = nil
-	comeBack := func(op runtimes.Op) error {
-		if op.Service != nil && op.Service.Name == profile.Slurmd && op.Service.Verb != "stop" {
-			c.say(func() { c.node = idleNode })
-		}
-		return nil
-	}
-	// It crashes once the node is forgotten.
-	c.wk.before = func(op runtimes.Op) error {
-		if op.Write != nil && op.Write.Path == workerRecordPath {
-			return errCrash
-		}
-		return nil
-	}
-	require.ErrorIs(t, c.apply(t, plan.Join, c.unit), errCrash)
-	require.Empty(t, c.node)
-	c.wk.before = comeBack
 	require.NoError(t, c.apply(t, plan.Join, c.unit))
+	require.True(t, c.wk.ran("start slurmd"))
 	require.Contains(t, c.node, "bad fan")
-	require.Empty(t, c.record(t).Drained)
 	require.False(t, c.ctl.ran("state=undrain"))
+}
+
+// A worker joins only a controller that has its node.
+func TestJoinNeedsTheNodeInTheConfiguration(t *testing.T) {
+	c := newCluster(t)
+	c.node = ""
+	require.ErrorContains(t, c.apply(t, plan.Join, c.unit), "slurmctld on ctl does not have it")
+	require.False(t, c.wk.ran("start slurmd"))
 }
 
 func TestAdministratorsOfADirectoryAreRefused(t *testing.T) {

@@ -53,6 +53,9 @@ type queued struct {
 	ID    string
 	State string // compact: PD, R, CG, S…
 	UID   int
+	// Partitions are those of the submission while the job is pending, and otherwise
+	// the one where it runs.
+	Partitions []string
 }
 
 func (q queued) pending() bool { return q.State == "PD" }
@@ -62,14 +65,14 @@ func parseQueue(raw []byte) ([]queued, error) {
 	var jobs []queued
 	for line := range strings.Lines(string(raw)) {
 		words := strings.Fields(line)
-		if len(words) != 3 {
-			return nil, fmt.Errorf("squeue: want id, state and user, got %q", strings.TrimSpace(line))
+		if len(words) != 4 {
+			return nil, fmt.Errorf("squeue: want id, state, user and partitions, got %q", strings.TrimSpace(line))
 		}
 		uid, err := strconv.Atoi(words[2])
 		if err != nil {
 			return nil, fmt.Errorf("squeue: %q is not a user id", words[2])
 		}
-		jobs = append(jobs, queued{ID: words[0], State: words[1], UID: uid})
+		jobs = append(jobs, queued{ID: words[0], State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
 	}
 	return jobs, nil
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -34,11 +35,11 @@ func TestParseNodes(t *testing.T) {
 }
 
 func TestParseQueue(t *testing.T) {
-	jobs, err := parseQueue([]byte("12 R 2001\n13 PD 2001\n13 PD 2001\n"))
+	jobs, err := parseQueue([]byte("12 R 2001 main\n13 PD 2001 main,quick\n13 PD 2001 main,quick\n"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"12", "13"}, jobIDs(jobs))
 	require.True(t, jobs[1].pending())
-	for _, bad := range []string{"12 R\n", "slurm error: x y\n", "12 R x\n"} {
+	for _, bad := range []string{"12 R\n", "slurm error: x y\n", "12 R x main\n"} {
 		_, err := parseQueue([]byte(bad))
 		require.Error(t, err, bad)
 	}
@@ -63,7 +64,10 @@ func TestImpact(t *testing.T) {
 	fewer.Instance.Config = []byte(`{"partitions":[{"name":"quick","max_time_minutes":30,"default":true}],"scheduler":{"interval_seconds":60},"identity":"managed"}`)
 	fewer.Instance.Users = before.Instance.Users[:1]
 	grown := before
-	grown.Members = append(grown.Members[:2:2], plan.Member{Name: "worker-1", Role: "worker", Node: "dev-gpu-2", GPUs: before.Members[1].GPUs})
+	grown.Members = append(grown.Members[:2:2], plan.Member{Name: "worker-1", Role: "worker", Node: "dev-gpu-2", Address: "10.77.0.12", CPUs: 4, MemoryMiB: 8000, GPUs: before.Members[1].GPUs})
+	moved := before
+	moved.Members = slices.Clone(before.Members)
+	moved.Members[1].GPUs = []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[2-3]"}}
 	rules := Rules{}
 	for _, c := range []struct {
 		why           string
@@ -76,12 +80,14 @@ func TestImpact(t *testing.T) {
 		{"nothing changes", plan.Configure, "", &before, &before, plan.Impact{}},
 		{"a partition and a user go", plan.Configure, "", &before, &fewer, plan.Impact{
 			Reconfigure: true, Note: "running jobs go on; running jobs of partition main, user bob are waited for; their queued jobs are cancelled"}},
-		{"GPUs come", plan.Configure, "", &before, &grown, plan.Impact{Reconfigure: true}},
-		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{Reconfigure: true, Note: "running jobs go on"}},
+		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
+			Restarts: []string{"control plane"}, Reconfigure: true, Note: "running jobs go on"}},
+		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true}},
+		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},
 		{"a worker leaves", plan.Leave, "worker-0", &before, &before, plan.Impact{
-			Reconfigure: true, Drains: []string{"dev-gpu-1"}, Note: "jobs on the node are waited for"}},
+			Drains: []string{"dev-gpu-1"}, Note: "jobs on the node are waited for"}},
 		{"a worker leaves in a hurry", plan.Leave, "worker-0", &cancel, &cancel, plan.Impact{
-			Reconfigure: true, Drains: []string{"dev-gpu-1"}, EndsJobs: true, Note: "jobs on the node are cancelled after 60 s"}},
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Note: "jobs on the node are cancelled after 60 s"}},
 		{"the control plane is started", plan.Start, "controller-0", &before, &before, plan.Impact{Restarts: []string{"control plane"}, Note: "running jobs go on"}},
 		{"all goes", plan.Delete, "", &before, nil, plan.Impact{
 			Drains: []string{"dev-gpu-1"}, Note: "running jobs are waited for; queued jobs are cancelled; the accounting records are removed"}},

@@ -4,8 +4,10 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -64,6 +66,29 @@ func (c jobQueue) list(ctx context.Context, filter ...string) (running, pending 
 		}
 	}
 	return running, pending, nil
+}
+
+// takeFrom takes the pending jobs out of a partition: a job with another partition in stay
+// goes there, any other is cancelled.
+func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string) error {
+	_, pending, err := c.list(ctx, "--partition="+partition)
+	if err != nil {
+		return err
+	}
+	var ops []runtimes.Op
+	var cancelled []queued
+	for _, j := range pending {
+		rest := slices.DeleteFunc(slices.Clone(j.Partitions), func(p string) bool { return !slices.Contains(stay, p) })
+		if len(rest) == 0 {
+			cancelled = append(cancelled, j)
+			continue
+		}
+		ops = append(ops, c.cli("scontrol", "update", "jobid="+j.ID, "partition="+strings.Join(rest, ",")))
+	}
+	if err := c.doAll(ctx, ops...); err != nil {
+		return err
+	}
+	return c.cancel(ctx, cancelled)
 }
 
 // cancelPending cancels the pending jobs that filter selects.

@@ -25,7 +25,7 @@ const (
 type record struct {
 	Format  string    `json:"format"`
 	Cluster string    `json:"cluster"`
-	Unit    plan.Unit `json:"unit"` // as last applied
+	Unit    plan.Unit `json:"unit"` // as last configured; its workers have a line in slurm.conf
 	// Applied is the unit whose files work, while the rest of its change waits; nil: Unit.
 	Applied  *plan.Unit    `json:"applied,omitempty"`
 	Complete bool          `json:"complete"`
@@ -34,7 +34,6 @@ type record struct {
 	Hostname string        `json:"hostname"`           // the host's own name, which slurmctld requires
 	Ports    ports         `json:"ports"`
 	Joined   []plan.Member `json:"joined,omitempty"` // members that joined or began to join, by name
-	Gres     []gresLine    `json:"gres,omitempty"`   // lines of gres.conf, by node
 	// Closing has the time from which a target waits for its jobs. It survives a
 	// restart of the daemon, or a deadline would never be reached.
 	Closing map[string]time.Time `json:"closing,omitempty"`
@@ -44,9 +43,6 @@ type record struct {
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
-	// Drained are the reasons of administrators' drains, by node, for nodes that
-	// are deleted from the controller and join again.
-	Drained map[string]string `json:"drained,omitempty"`
 }
 
 // owed are steps of a change that a crash may interrupt.
@@ -79,14 +75,6 @@ func (o owed) String() string {
 type ports struct {
 	Slurmctld int `json:"slurmctld"`
 	Slurmdbd  int `json:"slurmdbd"`
-}
-
-// gresLine is a line of gres.conf: one type of GPU on one node.
-type gresLine struct {
-	Node    string `json:"node"`
-	Type    string `json:"type"`
-	Devices string `json:"devices"`
-	Count   int    `json:"count"`
 }
 
 // workerRecord is kept on a worker and names its cluster. A worker belongs to one
@@ -142,6 +130,11 @@ func (r *record) joined(name string) (plan.Member, bool) {
 	return r.Joined[i], true
 }
 
+// hasJoined reports whether a member has joined on a node.
+func (r *record) hasJoined(node string) bool {
+	return slices.ContainsFunc(r.Joined, func(m plan.Member) bool { return m.Node == node })
+}
+
 func (r *record) setJoined(m plan.Member) {
 	r.dropJoined(m.Name)
 	r.Joined = append(r.Joined, m)
@@ -152,17 +145,17 @@ func (r *record) dropJoined(name string) {
 	r.Joined = slices.DeleteFunc(r.Joined, func(m plan.Member) bool { return m.Name == name })
 }
 
-// setGres replaces the lines of m's node.
-func (r *record) setGres(m plan.Member) {
-	r.dropGres(m.Node)
-	for _, g := range m.GPUs {
-		r.Gres = append(r.Gres, gresLine{Node: m.Node, Type: g.Type, Devices: g.Devices, Count: g.Count})
+// workers returns the members with a line in slurm.conf, by node: those of the unit, and
+// those that have joined and not left, whatever the unit says.
+func (r *record) workers() []plan.Member {
+	list := slices.Clone(r.Joined)
+	for _, m := range r.Unit.Members {
+		if !m.ControlPlane && !slices.ContainsFunc(list, func(j plan.Member) bool { return j.Node == m.Node }) {
+			list = append(list, m)
+		}
 	}
-	slices.SortStableFunc(r.Gres, func(a, b gresLine) int { return strings.Compare(a.Node, b.Node) })
-}
-
-func (r *record) dropGres(node string) {
-	r.Gres = slices.DeleteFunc(r.Gres, func(g gresLine) bool { return g.Node == node })
+	slices.SortFunc(list, func(a, b plan.Member) int { return strings.Compare(a.Node, b.Node) })
+	return list
 }
 
 // closing reports whether target is being closed.
@@ -203,17 +196,4 @@ func union(a, b []schema.UnixUser) []schema.UnixUser {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
 	})
 	return slices.Compact(all)
-}
-
-// rememberDrain keeps the reason of a node's drain. An empty reason removes it.
-func (r *record) rememberDrain(node, why string) {
-	r.Drained = maps.Clone(r.Drained)
-	if why == "" {
-		delete(r.Drained, node)
-		return
-	}
-	if r.Drained == nil {
-		r.Drained = map[string]string{}
-	}
-	r.Drained[node] = why
 }

@@ -21,7 +21,7 @@ func files(rec *record) (map[string]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	gres, err := renderGresConf(rec.Gres)
+	gres, err := renderGresConf(rec.workers())
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ type lines struct {
 func (l *lines) setAll(parameters []profile.Parameter, values map[string]string) {
 	l.b.WriteString(header)
 	for _, p := range parameters {
-		if p.Name != "PartitionName" { // any number of lines
+		if p.Name != profile.NodeName && p.Name != profile.PartitionName {
 			l.set(p.Name, cmp.Or(p.Value, values[p.Name]))
 		}
 	}
@@ -131,8 +131,11 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		"AccountingStorageHost": control.Address,
 		"AccountingStoragePort": fmt.Sprint(rec.Ports.Slurmdbd),
 	})
+	for _, m := range rec.workers() {
+		l.node(m)
+	}
 	for _, p := range set.Partitions {
-		words := []string{"PartitionName", p.Name, "Nodes", "ALL", "State", "UP", "MaxTime", "UNLIMITED"}
+		words := []string{profile.PartitionName, p.Name, "Nodes", "ALL", "State", "UP", "MaxTime", "UNLIMITED"}
 		if p.MaxTimeMinutes > 0 {
 			words[len(words)-1] = fmt.Sprint(p.MaxTimeMinutes)
 		}
@@ -144,15 +147,26 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	return l.bytes()
 }
 
-func renderGresConf(gres []gresLine) ([]byte, error) {
+// node writes the line of a worker.
+func (l *lines) node(m plan.Member) {
+	words := []string{profile.NodeName, m.Node, "NodeAddr", m.Address, "CPUs", fmt.Sprint(m.CPUs), "RealMemory", fmt.Sprint(m.MemoryMiB)}
+	if gres := gresOf(m); gres != "" {
+		words = append(words, "Gres", gres)
+	}
+	l.set(append(words, "Feature", memberFeatures(m))...)
+}
+
+func renderGresConf(workers []plan.Member) ([]byte, error) {
 	l := &lines{}
 	l.b.WriteString(header)
-	for _, g := range gres {
-		if _, err := deviceFiles(g.Devices); err != nil {
-			return nil, fmt.Errorf("gres.conf: node %s: %w", g.Node, err)
+	for _, m := range workers {
+		for _, g := range m.GPUs {
+			if _, err := deviceFiles(g.Devices); err != nil {
+				return nil, fmt.Errorf("gres.conf: node %s: %w", m.Node, err)
+			}
+			// Without NodeName, slurmd would exit on every node that lacks the devices.
+			l.set("NodeName", m.Node, "Name", "gpu", "Type", g.Type, "File", g.Devices)
 		}
-		// Without NodeName, slurmd would exit on every node that lacks the devices.
-		l.set("NodeName", g.Node, "Name", "gpu", "Type", g.Type, "File", g.Devices)
 	}
 	return l.bytes()
 }
@@ -210,11 +224,11 @@ func deviceFiles(devices string) ([]string, error) {
 	return out, nil
 }
 
-// gpuParam returns the GPUs of a member as the parameter ParamGPUs.
-func gpuParam(m plan.Member) string {
+// gresOf returns the GPUs of a member as the Gres of its node.
+func gresOf(m plan.Member) string {
 	var words []string
 	for _, g := range m.GPUs {
-		words = append(words, fmt.Sprintf("%s:%d", g.Type, g.Count))
+		words = append(words, fmt.Sprintf("gpu:%s:%d", g.Type, g.Count))
 	}
 	return strings.Join(words, ",")
 }

@@ -37,7 +37,6 @@ func example() record {
 			},
 		},
 	}
-	rec.setGres(rec.Unit.Members[1])
 	return rec
 }
 
@@ -77,9 +76,9 @@ func TestRenderRefusesInjection(t *testing.T) {
 		"address":   func(r *record, v string) { r.Unit.Members[0].Address = v },
 		"cluster":   func(r *record, v string) { r.Cluster = v },
 		"user":      func(r *record, v string) { r.Unit.Instance.Users[0].Name = v },
-		"node":      func(r *record, v string) { r.Gres[0].Node = v },
-		"gpu type":  func(r *record, v string) { r.Gres[0].Type = v },
-		"devices":   func(r *record, v string) { r.Gres[0].Devices = v },
+		"node":      func(r *record, v string) { r.Unit.Members[1].Node = v },
+		"gpu type":  func(r *record, v string) { r.Unit.Members[1].GPUs[0].Type = v },
+		"devices":   func(r *record, v string) { r.Unit.Members[1].GPUs[0].Devices = v },
 		"partition": func(r *record, v string) { r.Unit.Instance.Config = partitionNamed(v) },
 	} {
 		for _, v := range hostile {
@@ -133,7 +132,7 @@ func TestDeviceFiles(t *testing.T) {
 		got, err = deviceFiles(devices)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		gres, err := renderGresConf([]gresLine{{Node: "n", Type: "a100", Devices: devices, Count: len(want)}})
+		gres, err := renderGresConf([]plan.Member{{Node: "n", GPUs: []schema.GPU{{Type: "a100", Devices: devices, Count: len(want)}}}})
 		require.NoError(t, err)
 		require.Contains(t, string(gres), "File="+devices+"\n")
 		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: gres}))
@@ -163,8 +162,9 @@ func TestClassify(t *testing.T) {
 		{"a partition more", append([]byte("PartitionName=x Nodes=ALL\n"), base...), reconfigure},
 		{"the scheduler's interval", swap("bf_interval=60", "bf_interval=30"), reconfigure},
 		{"a port", swap("SlurmctldPort=22710", "SlurmctldPort=22712"), restart},
-		{"the most nodes, which ends slurmctld on a reconfigure", swap("MaxNodeCount=1024", "MaxNodeCount=64"), restart},
-		{"case does not matter", swap("MaxNodeCount=1024", "maxnodecount=64"), restart},
+		{"a node more, which ends slurmctld on a reconfigure", append([]byte("NodeName=x NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Feature=x\n"), base...), restart},
+		{"the memory of a node", swap("RealMemory=8000", "RealMemory=4000"), restart},
+		{"case does not matter", swap("TreeWidth=65533", "treewidth=50"), restart},
 		{"a line that is gone", swap("TreeWidth=65533\n", ""), restart},
 	} {
 		require.Equal(t, c.want, classify(base, c.after), c.why)

@@ -19,7 +19,7 @@ func (c *cluster) conf() string {
 // partition already.
 func TestFilesOfAWaitingChangeStay(t *testing.T) {
 	c := newCluster(t)
-	c.queue = []string{"7 R 2001"}
+	c.queue = []string{"7 R 2001 main"}
 	after := c.unit
 	after.Instance.Users = nil
 	after.Instance.Config = []byte(`{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`)

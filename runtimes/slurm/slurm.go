@@ -1,6 +1,6 @@
 // Package slurm is the runtime for Slurm: it runs each instance as one cluster with
 // a control stack of its own on a controller (munged, slurmdbd, slurmctld and a
-// database) and dynamic, configless nodes on workers.
+// database) and static, configless nodes on workers (NODES.md).
 //
 // The runtime keeps no state of its own. A record beside each control stack
 // says what was applied. It is written before anything else is created and

@@ -16,16 +16,18 @@ type workerHosts struct {
 	*control
 	nodes   nodeSet
 	users   hostUsers
-	files   configFiles
 	devices gpuDevices
 }
 
-// join adds a worker: it checks the devices, writes the line of gres.conf before the
-// node exists, starts the worker, and waits for the node at the controller.
+// join adds a worker whose node has its lines in the files of the control stack: it checks
+// the devices, starts the worker, and waits for the node at the controller.
 func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	m, ok := after.Member(a.Member)
 	if !ok {
 		return fmt.Errorf("the plan has no member %q", a.Member)
+	}
+	if own, ok := after.Control(); ok && own.Node == m.Node {
+		return fmt.Errorf("node %s has the control plane of this instance and cannot be its worker as well", m.Node)
 	}
 	if err := c.devices.check(ctx, m); err != nil {
 		return err
@@ -43,35 +45,31 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 			return err
 		}
 	}
-	nodes, err := c.recordMember(ctx, m)
-	if err != nil {
+	if err := c.recordMember(ctx, m); err != nil {
 		return err
 	}
-	return c.start(ctx, m, nodes)
+	return c.start(ctx, m)
 }
 
-// recordMember adds a member to the record and to gres.conf, and returns the nodes
-// that the controller knows.
-func (c workerHosts) recordMember(ctx context.Context, m plan.Member) ([]node, error) {
-	defer c.env.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); err != nil {
-		return nil, err
-	}
-	if own, ok := c.rec.Unit.Control(); ok && own.Node == m.Node {
-		return nil, fmt.Errorf("node %s has the control plane of this instance and cannot be its worker as well", m.Node)
-	}
-	c.rec.setJoined(m)
-	c.rec.setGres(m)
-	c.rec.reopen(nodeTarget(m.Node), c.clusterTarget()) // it is wanted again
-	if err := c.files.writeGres(ctx, c.writeRecord(&c.rec)); err != nil {
-		return nil, err
-	}
-	return c.nodes.list(ctx)
+// recordMember adds a member to the record.
+func (c workerHosts) recordMember(ctx context.Context, m plan.Member) error {
+	return c.updateRecord(ctx, func(r *record) {
+		r.setJoined(m)
+		r.reopen(nodeTarget(m.Node), c.clusterTarget()) // it is wanted again
+	})
 }
 
 // start sets up a worker and waits until the controller has the node with its
 // shape. It does not restart daemons that are right.
-func (c workerHosts) start(ctx context.Context, m plan.Member, nodes []node) error {
+func (c workerHosts) start(ctx context.Context, m plan.Member) error {
+	nodes, err := c.nodes.list(ctx)
+	if err != nil {
+		return err
+	}
+	known, isKnown := findNode(nodes, m.Node)
+	if !isKnown {
+		return fmt.Errorf("node %s: slurmctld on %s does not have it; the configuration with its line has to be applied first", m.Node, c.host.Name())
+	}
 	control, _ := c.rec.Unit.Control()
 	wk := c.worker(m)
 	key, err := c.do(ctx, readOp(c.stack.MungeKey()))
@@ -91,16 +89,15 @@ func (c workerHosts) start(ctx context.Context, m plan.Member, nodes []node) err
 	if err != nil {
 		return err
 	}
-	slurmdRuns := res[3].Service.Running
-	known, isKnown := findNode(nodes, m.Node)
-	if isKnown && (!owned || !hasShape(known, m)) {
-		// The controller knows the node from before it left.
-		if err := c.nodes.remove(ctx, wk, m, known); err != nil {
+	if !owned { // a new worker, or one whose record is lost
+		running, _, err := c.nodes.jobs.list(ctx, "--nodelist="+m.Node)
+		if err != nil {
 			return err
 		}
-		isKnown, slurmdRuns = false, false
+		if len(running) > 0 {
+			return waiting("node %s has to join again and still has running jobs", m.Node)
+		}
 	}
-
 	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {
 		return err
@@ -117,16 +114,13 @@ func (c workerHosts) start(ctx context.Context, m plan.Member, nodes []node) err
 		return err
 	}
 	start := c.slurmd(m, control, "start")
-	if slurmdRuns && (!isKnown || !known.registered()) {
-		start = c.slurmd(m, control, "restart") // it runs and is not registered
+	if res[3].Service.Running && !known.registered() {
+		start = c.slurmd(m, control, "restart")
 	}
 	if err := wk.doAll(ctx, start); err != nil {
 		return err
 	}
-	if err := c.nodes.await(ctx, wk, m); err != nil {
-		return err
-	}
-	return c.nodes.restoreDrain(ctx, m)
+	return c.nodes.await(ctx, wk, m)
 }
 
 // render returns the operations that write the files of a worker. A new worker is

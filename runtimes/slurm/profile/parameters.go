@@ -25,10 +25,19 @@ const (
 	nodesForm    = `[1-9][0-9]{0,5}`
 	secondsForm  = `[1-9][0-9]{0,4}`
 	intervalForm = `[0-9]{1,6}`
+	nodeForm     = `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])? NodeAddr=` + addressForm + ` CPUs=[1-9][0-9]{0,8} RealMemory=[1-9][0-9]{0,8}` +
+		`( Gres=gpu:[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}(,gpu:[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}){0,7})?` +
+		` Feature=[a-z0-9][-a-z0-9_]{0,63}(,[a-z0-9][-a-z0-9_]{0,63}){0,15}`
 )
 
-// SlurmConf lists the parameters of the stack's slurm.conf in their order, partitions
-// last. The runtime renders them, and the helper allows no others.
+// The parameters with any number of lines.
+const (
+	NodeName      = "NodeName"
+	PartitionName = "PartitionName"
+)
+
+// SlurmConf lists the parameters of the stack's slurm.conf in their order, nodes and
+// partitions last. The runtime renders them, and the helper allows no others.
 func (s Stack) SlurmConf() []Parameter {
 	return []Parameter{
 		{"ClusterName", s.Cluster, "", true},
@@ -41,8 +50,7 @@ func (s Stack) SlurmConf() []Parameter {
 		{"CredType", "cred/munge", "", true},
 		{"SlurmctldParameters", "enable_configless", "", true},
 		{"SlurmdParameters", "config_overrides", "", false}, // Berth checks the resources of a node
-		{"MaxNodeCount", "1024", nodesForm, true},           // fixed, as slurmctld exits if it changes
-		{"TreeWidth", "65533", nodesForm, true},             // dynamic nodes cannot forward for others
+		{"TreeWidth", "65533", nodesForm, true},             // no slurmd forwards to a node that it may not know yet
 		{"StateSaveLocation", s.State(), "", true},
 		{"SlurmctldPidFile", s.Run() + "/slurmctld.pid", "", false},
 		{"SlurmctldLogFile", s.Log() + "/slurmctld.log", "", false},
@@ -71,7 +79,8 @@ func (s Stack) SlurmConf() []Parameter {
 		{"AccountingStorageEnforce", "associations,limits,qos,safe", "", true},
 		{"AccountingStoreFlags", "job_comment", "", false},
 		{"EnforcePartLimits", "ALL", "", false},
-		{"PartitionName", "", `[a-z][-a-z0-9_]{0,31} Nodes=ALL State=UP MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`, false},
+		{NodeName, "", nodeForm, true},
+		{PartitionName, "", `[a-z][-a-z0-9_]{0,31} Nodes=ALL State=UP MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`, false},
 	}
 }
 

@@ -31,13 +31,8 @@ const (
 
 // Parameters of the Slurmd service, which a start needs.
 const (
-	ParamServer   = "server"     // host:port of the controller
-	ParamNode     = "node"       // the node's name
-	ParamAddress  = "address"    // IP address of the node
-	ParamCPUs     = "cpus"       // a number
-	ParamMemory   = "memory_mib" // a number
-	ParamGPUs     = "gpus"       // type:count, joined by commas; empty: none
-	ParamFeatures = "features"   // names joined by commas
+	ParamServer = "server" // host:port of the controller
+	ParamNode   = "node"   // the node's name
 )
 
 // MinUID and MaxUID bound the accounts of users: above the distribution's system
@@ -50,10 +45,7 @@ const (
 var (
 	cluster  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	number   = regexp.MustCompile(`^[1-9][0-9]{0,8}$`)
 	port     = regexp.MustCompile(`^[1-9][0-9]{3,4}$`)
-	gpus     = regexp.MustCompile(`^[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}(,[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}){0,7}$`)
-	features = regexp.MustCompile(`^[a-z0-9][-a-z0-9_]{0,63}(,[a-z0-9][-a-z0-9_]{0,63}){0,15}$`)
 	hostPart = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
 )
 
@@ -184,8 +176,8 @@ func (s Stack) runDirs() []runtimes.MakeDir {
 	return []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}}
 }
 
-// slurmd is a dynamic node of a configless cluster. Without parameters the spec is
-// for stop and state.
+// slurmd is a node of a configless cluster. Without parameters the spec is for stop and
+// state.
 func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 	if err := (Stack{unit}).Valid(); err != nil {
 		return runtimes.ServiceSpec{}, err
@@ -199,30 +191,18 @@ func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error)
 	if len(params) == 0 {
 		return spec, nil
 	}
-	allowed := []string{ParamServer, ParamNode, ParamAddress, ParamCPUs, ParamMemory, ParamGPUs, ParamFeatures}
+	valid := map[string]func(string) bool{ParamServer: isServer, ParamNode: nodeName.MatchString}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
-		if !slices.Contains(allowed, name) {
+		if valid[name] == nil {
 			return spec, fmt.Errorf("unknown parameter %q", name)
 		}
 	}
-	for _, c := range []struct {
-		name string
-		ok   func(string) bool
-	}{
-		{ParamServer, isServer}, {ParamNode, nodeName.MatchString}, {ParamAddress, isAddress},
-		{ParamCPUs, number.MatchString}, {ParamMemory, number.MatchString},
-		{ParamGPUs, func(s string) bool { return s == "" || gpus.MatchString(s) }}, {ParamFeatures, features.MatchString},
-	} {
-		if !c.ok(params[c.name]) {
-			return spec, fmt.Errorf("parameter %s: invalid value %q", c.name, params[c.name])
+	for _, name := range slices.Sorted(maps.Keys(valid)) {
+		if !valid[name](params[name]) {
+			return spec, fmt.Errorf("parameter %s: invalid value %q", name, params[name])
 		}
 	}
-	conf := "NodeAddr=" + params[ParamAddress] + " CPUs=" + params[ParamCPUs] + " RealMemory=" + params[ParamMemory]
-	if g := params[ParamGPUs]; g != "" {
-		conf += " Gres=gpu:" + strings.ReplaceAll(g, ",", ",gpu:")
-	}
-	conf += " Feature=" + params[ParamFeatures]
-	spec.Args = []string{"-Z", "-N", params[ParamNode], "--conf-server", params[ParamServer], "--conf", conf}
+	spec.Args = []string{"-N", params[ParamNode], "--conf-server", params[ParamServer]}
 	return spec, nil
 }
 

@@ -12,17 +12,13 @@ import (
 )
 
 func slurmdParams() map[string]string {
-	return map[string]string{
-		profile.ParamServer: "10.77.0.10:20001", profile.ParamNode: "gpu-1", profile.ParamAddress: "10.77.0.11",
-		profile.ParamCPUs: "8", profile.ParamMemory: "16000", profile.ParamGPUs: "a100:2,h100:1", profile.ParamFeatures: "worker,gpu",
-	}
+	return map[string]string{profile.ParamServer: "10.77.0.10:20001", profile.ParamNode: "gpu-1"}
 }
 
 func TestSlurmdArguments(t *testing.T) {
 	spec, err := profile.Profile().Services[profile.Slurmd]("physics", slurmdParams())
 	require.NoError(t, err)
-	require.Equal(t, []string{"-Z", "-N", "gpu-1", "--conf-server", "10.77.0.10:20001", "--conf",
-		"NodeAddr=10.77.0.11 CPUs=8 RealMemory=16000 Gres=gpu:a100:2,gpu:h100:1 Feature=worker,gpu"}, spec.Args)
+	require.Equal(t, []string{"-N", "gpu-1", "--conf-server", "10.77.0.10:20001"}, spec.Args)
 	spec, err = profile.Profile().Services[profile.Slurmd]("physics", nil)
 	require.NoError(t, err)
 	require.Empty(t, spec.Args)
@@ -42,9 +38,6 @@ func TestServicesRefuseInvalidParameters(t *testing.T) {
 			p[param] = hostile
 			_, err := services[profile.Slurmd]("physics", p)
 			require.Error(t, err, "%s=%q", param, hostile)
-		}
-		if param == profile.ParamGPUs {
-			continue
 		}
 		p := slurmdParams()
 		delete(p, param)
@@ -70,7 +63,10 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"scontrol", "show config", true},
 		{"scontrol", "update nodename=w1,w2 state=drain reason=berth:abc", true},
 		{"scontrol", "update nodename=w1 state=undrain", true},
-		{"scontrol", "delete nodename=w1", true},
+		{"scontrol", "delete nodename=w1", false},
+		{"scontrol", "delete partitionname=quick", true},
+		{"scontrol", "update jobid=12 partition=main,long", true},
+		{"scontrol", "update jobid=12 partition=main priority=9", false},
 		{"scontrol", "", false},
 		{"scontrol", "shutdown", false},
 		{"scontrol", "token username=root", false},

@@ -35,8 +35,10 @@ func SubmitArgs(options ...string) []string {
 	return append([]string{"--parsable", "--export=NONE"}, options...)
 }
 
-// QueueFormat makes squeue print job id, state and user id, and no text of a user.
-const QueueFormat = "--format=%A %t %U"
+// QueueFormat makes squeue print job id, state, user id and partitions, and no text of a
+// user. A pending job has all partitions that it was submitted to, another one the
+// partition where it runs.
+const QueueFormat = "--format=%A %t %U %P"
 
 // JobFormat makes squeue print id, state, submission time in seconds, nodes and the
 // reason for waiting. No user writes any of these.
@@ -53,8 +55,11 @@ var (
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|jobs)=[A-Za-z0-9_.-]{1,64}$`)
 	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-	userName    = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
-	entity      = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]+$`)
+	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}$`)
+	// jobPartitions are the partitions of a pending job.
+	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
+	userName      = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	entity        = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]+$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -130,8 +135,11 @@ func checkScontrol(args []string) error {
 		if len(rest) == 2 && partition.MatchString(rest[0]) && rest[1] == "state=inactive" {
 			return nil
 		}
+		if len(rest) == 2 && updateJob.MatchString(rest[0]) && jobPartitions.MatchString(rest[1]) {
+			return nil
+		}
 	case "delete":
-		if len(rest) == 1 && updateNode.MatchString(rest[0]) {
+		if len(rest) == 1 && partition.MatchString(rest[0]) {
 			return nil
 		}
 	}

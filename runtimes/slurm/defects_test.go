@@ -1,0 +1,120 @@
+package slurm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+const twoPartitions = `{"partitions":[{"name":"main","default":true},{"name":"quick","max_time_minutes":30}],"scheduler":{"interval_seconds":30},"identity":"managed"}`
+
+// newCompany returns a stage with a running unit of alice.
+func newCompany(t *testing.T, config string, workers ...int) (*company, plan.Unit) {
+	t.Helper()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(config, []schema.UnixUser{alice}, nil, workers...)
+	c.carry(t, u, false)
+	return c, u
+}
+
+// tool runs one of Slurm's tools on the control host.
+func (c *company) tool(t *testing.T, u plan.Unit, line string) string {
+	t.Helper()
+	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Instance.Key)+"/slurm.conf "+line)
+	require.NoError(t, err, out)
+	return out
+}
+
+// idle waits until no job is on a worker and Slurm says so.
+func (c *company) idle(t *testing.T, u plan.Unit, worker int) {
+	t.Helper()
+	name := c.workers[worker].Key.Name
+	eventually(t, "node "+name+" is idle", func() (bool, string) {
+		out := c.tool(t, u, "scontrol -o show node "+name)
+		return strings.Contains(out, " State=IDLE "), out
+	})
+}
+
+// step starts a step of a running job, as its owner does from a login host.
+func (c *company) step(t *testing.T, u plan.Unit, job string) {
+	t.Helper()
+	as := fmt.Sprintf("setpriv --reuid=%d --regid=%d --clear-groups", alice.UID, alice.UID)
+	c.tool(t, u, as+" timeout 20 srun --chdir=/ --overlap --jobid="+job+" /bin/true")
+}
+
+// A change of the configuration leaves no node allocated after its job (D1 of the
+// review of 3573272).
+func TestReconfigureLeavesNoNodeAllocated(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	job := c.submit(t, u, alice, "sleep 600", 1)
+	running := c.await(t, u, job, slurmtest.Running)
+	u = c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	require.Equal(t, running, c.await(t, u, job, slurmtest.Running))
+	c.tool(t, u, "scancel "+job)
+	c.await(t, u, job, slurmtest.Failed)
+	c.idle(t, u, 0)
+	id, err := c.trySubmit(t, u, alice, "true\n", "--nodes=1", "--cpus-per-task=4")
+	require.NoError(t, err)
+	c.await(t, u, id, slurmtest.Completed)
+}
+
+// A job goes on with new steps after each change that restarts slurmctld or adds a
+// node (D7 of the measurements of Slurm's versions).
+func TestStepsGoOnAfterChangesOfTheCluster(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0, 1)
+	for _, n := range append([]*schema.Node{c.control}, c.workers...) { // Slurm alone knows the addresses
+		_, err := c.lab.Run(t.Context(), n.Key.Name, "sh", "-c", "grep -v gpu- /etc/hosts >/tmp/hosts; cat /tmp/hosts >/etc/hosts")
+		require.NoError(t, err)
+	}
+	id, err := c.trySubmit(t, u, alice, "sleep 600\n", "--nodes=2", "--gres=gpu:1")
+	require.NoError(t, err)
+	job := c.await(t, u, id, slurmtest.Running)
+	c.step(t, u, id)
+
+	more := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1, 2)
+	c.carry(t, more, false)
+	c.step(t, u, id)
+	time.Sleep(6 * time.Second) // slurmctld saves a job within 5 s
+	c.kill(t, more, "controller-0")
+	c.carry(t, more, false)
+	c.step(t, u, id)
+	c.carry(t, u, false)
+	c.step(t, u, id)
+	require.Equal(t, job, c.await(t, u, id, slurmtest.Running))
+}
+
+// The removal of a partition ends no job that runs in another one or can wait there (D2
+// of the review).
+func TestPartitionRemovalKeepsJobsOfOtherPartitions(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, twoPartitions, 0)
+	in := func(partitions, script string, options ...string) string {
+		id, err := c.trySubmit(t, u, alice, script+"\n", append(options, "--partition="+partitions, "--time=20")...)
+		require.NoError(t, err)
+		return id
+	}
+	running := in("main,quick", "sleep 600", "--gres=gpu:2")
+	was := c.await(t, u, running, slurmtest.Running)
+	both, only := in("quick,main", "true", "--gres=gpu:1"), in("quick", "true", "--gres=gpu:1")
+	require.Contains(t, c.tool(t, u, "scontrol -o show job "+running), " Partition=main ")
+
+	u = c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
+	c.carry(t, u, false)
+	require.Equal(t, was, c.await(t, u, running, slurmtest.Running))
+	c.await(t, u, only, slurmtest.Failed) // it had no other partition
+	require.Contains(t, c.tool(t, u, "scontrol -o show job "+both), " Partition=main ")
+	c.tool(t, u, "scancel "+running)
+	c.await(t, u, both, slurmtest.Completed)
+}
