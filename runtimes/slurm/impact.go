@@ -54,7 +54,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	case reconfigure:
 		i.Reconfigure, i.Note = true, "running jobs go on"
 	}
-	if !slices.Equal(gpus(before), gpus(after)) {
+	if len(i.Restarts) == 0 && !slices.Equal(gpus(before), gpus(after)) {
 		i.Reconfigure = true
 	}
 	var gone []string

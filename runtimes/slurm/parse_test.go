@@ -81,7 +81,7 @@ func TestImpact(t *testing.T) {
 		{"a partition and a user go", plan.Configure, "", &before, &fewer, plan.Impact{
 			Reconfigure: true, Note: "running jobs go on; running jobs of partition main, user bob are waited for; their queued jobs are cancelled"}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
-			Restarts: []string{"control plane"}, Reconfigure: true, Note: "running jobs go on"}},
+			Restarts: []string{"control plane"}, Note: "running jobs go on"}},
 		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true}},
 		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},
 		{"a worker leaves", plan.Leave, "worker-0", &before, &before, plan.Impact{
