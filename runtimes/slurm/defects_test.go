@@ -64,7 +64,7 @@ func TestReconfigureLeavesNoNodeAllocated(t *testing.T) {
 	c.tool(t, u, "scancel "+job)
 	c.await(t, u, job, slurmtest.Failed)
 	c.idle(t, u, 0)
-	id, err := c.trySubmit(t, u, alice, "true\n", "--nodes=1", "--cpus-per-task=4")
+	id, err := c.trySubmit(t, u, alice, "true\n", "--nodes=1", fmt.Sprintf("--cpus-per-task=%d", c.workers[0].Spec.Capacity.CPUs))
 	require.NoError(t, err)
 	c.await(t, u, id, slurmtest.Completed)
 }

@@ -43,7 +43,7 @@ type Node struct {
 	Address string   `json:"address"`           // IPv4; all hosts of a lab are in one /24
 	Devices []string `json:"devices,omitempty"` // character devices directly in /dev
 	// CPUs and MemoryMiB are declared for the host; 0: nothing is. A host has what the
-	// machine has, as `slurmd -C` prints, so Up refuses more.
+	// machine has, so Up refuses more.
 	CPUs      int `json:"cpus,omitempty"`
 	MemoryMiB int `json:"memory_mib,omitempty"`
 }
