@@ -261,6 +261,8 @@ func (m *maker) update(control Member) {
 	switch m.states[control.Name].State {
 	case Stopped:
 		ready = append(ready, m.start(control, "stopped; to be started"))
+	case Hung:
+		ready = append(ready, m.start(control, "runs and does not answer; to be restarted if that lasts"))
 	case Partial:
 		ready = append(ready, m.start(control, "start incomplete"))
 	}
@@ -295,6 +297,8 @@ func (m *maker) update(control Member) {
 			m.join(a, "was leaving, and now stays", base...)
 		case s.State == Stopped:
 			m.start(a, "stopped; to be started", base...)
+		case s.State == Hung:
+			m.start(a, "runs and does not answer; to be restarted if that lasts", base...)
 		}
 	}
 }

@@ -75,11 +75,13 @@ type MemberState struct {
 // State of a member.
 type State string
 
-// Running serves. Stopped exists and does not run, on request or by a fault. Draining
-// finishes its jobs. Partial has joined incompletely. Unreachable did not answer.
+// Running serves. Stopped exists and does not run, on request or by a fault. Hung runs and
+// does not answer. Draining finishes its jobs. Partial has joined incompletely. The host
+// of an Unreachable member did not answer.
 const (
 	Running     State = "running"
 	Stopped     State = "stopped"
+	Hung        State = "hung"
 	Draining    State = "draining"
 	Partial     State = "partial"
 	Unreachable State = "unreachable"

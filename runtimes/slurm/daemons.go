@@ -32,6 +32,12 @@ func (c stackDaemons) start(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.stopHung(ctx, profile.Slurmdbd, askSlurmdbd(c.control)); err != nil {
+		return err
+	}
+	if err := c.stopHung(ctx, profile.Slurmctld, c.cli("scontrol", "ping")); err != nil {
+		return err
+	}
 	res, err = c.do(ctx, c.service(profile.Slurmctld, "state"))
 	if err != nil {
 		return err
@@ -75,18 +81,17 @@ func (c stackDaemons) waitSlurmdbd() runtimes.Op {
 func (c stackDaemons) await(ctx context.Context) error {
 	ping := c.cli("scontrol", "ping")
 	err := c.env.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, ping, c.service(profile.Slurmctld, "state"))
+		res, err := c.do(ctx, c.service(profile.Slurmctld, "state"), ping)
+		if len(res) > 0 && !res[0].Service.Running {
+			return false, "", fmt.Errorf("slurmctld ended: %s", res[0].Service.Detail)
+		}
+		if timedOut(err) { // a slow host
+			return false, err.Error(), nil
+		}
 		if err != nil {
 			return false, "", err
 		}
-		if pingUp(res[0].Data) {
-			return true, "", nil
-		}
-		seen := strings.TrimSpace(string(res[0].Data) + string(res[0].Stderr))
-		if st := res[1].Service; !st.Running {
-			return false, "", fmt.Errorf("slurmctld ended: %s", st.Detail)
-		}
-		return false, seen, nil
+		return pingUp(res[1].Data), strings.TrimSpace(string(res[1].Data) + string(res[1].Stderr)), nil
 	})
 	if err != nil {
 		return err

@@ -14,6 +14,9 @@ type Timeouts struct {
 	Call  time.Duration // of one program; default 5 s, as tools wait longer for a dead daemon
 	Ready time.Duration // until a daemon or a node is ready; default 30 s
 	Look  time.Duration // of one host in an Observe; default 8 s
+	// Probe is how long a daemon that hangs leaves a call without an answer; default 10 s,
+	// as Slurm's clients give up then (MessageTimeout in slurm.conf(5)).
+	Probe time.Duration
 }
 
 // environment is what all actions share.

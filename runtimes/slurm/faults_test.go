@@ -1,7 +1,9 @@
 package slurm_test
 
 import (
+	"context"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -9,6 +11,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
@@ -109,4 +112,99 @@ func TestBrokenFilesAreRestored(t *testing.T) {
 	c.onControl(t, u, "rm $etc/slurm.conf")
 	apply(plan.Delete, nil)
 	require.Empty(t, c.remains(t, u))
+}
+
+// A slurmctld or slurmdbd that runs and answers nothing is restarted once, and not again
+// within ten minutes. One that answers slowly is left alone.
+func TestHungDaemonIsRestartedOnce(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	var late time.Duration
+	restartBerth := func() {
+		c.rt = slurm.New(slurm.Options{
+			Hosts: c.hosts, Timeouts: slurm.Timeouts{Call: 2 * time.Second, Probe: 4 * time.Second},
+			Now: func() time.Time { return time.Now().Add(late) },
+		})
+	}
+	restartBerth()
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	job := c.await(t, u, c.submit(t, u, alice, "sleep 600", 1), slurmtest.Running)
+	pid := func(daemon string) string { return c.onControl(t, u, "cat $run/"+daemon+".pid") }
+	signal := func(sig, daemon string) { c.onControl(t, u, "kill -"+sig+" $(cat $run/"+daemon+".pid)") }
+
+	for _, daemon := range []string{"slurmctld", "slurmdbd"} {
+		was := pid(daemon)
+		signal("STOP", daemon)
+		obs := c.observe(t, u)
+		require.Equal(t, plan.Hung, obs.Members[0].State)
+		require.Contains(t, obs.Members[0].Detail, daemon+" runs and does not answer")
+		p := c.plan(t, u, false)
+		require.Equal(t, []plan.Verb{plan.Start}, verbs(p))
+		require.Contains(t, p.Actions[0].Reason, "runs and does not answer")
+		require.Equal(t, []string{"control plane"}, p.Actions[0].Impact.Restarts)
+		began := time.Now()
+		require.NoError(t, c.apply(t, p))
+		t.Logf("%s that hung restarted after %.1f s", daemon, time.Since(began).Seconds())
+		require.NotEqual(t, was, pid(daemon))
+		require.True(t, func() bool { p := c.plan(t, u, false); return p.Empty() }())
+		require.Contains(t, string(c.observe(t, u).RuntimeState), `"hung"`)
+		require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running))
+	}
+
+	// It hangs again within ten minutes.
+	restartBerth()
+	was := pid("slurmctld")
+	signal("STOP", "slurmctld")
+	late = 8 * time.Minute
+	err := c.apply(t, c.plan(t, u, false))
+	require.ErrorContains(t, err, "was restarted for that at")
+	require.Equal(t, was, pid("slurmctld"))
+	signal("CONT", "slurmctld")
+	require.True(t, func() bool { p := c.plan(t, u, false); return p.Empty() }())
+
+	// Slow: it works 0.3 s of every 3.5 s, and Berth waits 2 s for a call.
+	slow, stop := context.WithCancel(t.Context())
+	var done sync.WaitGroup
+	done.Go(func() {
+		for slow.Err() == nil {
+			signal("STOP", "slurmctld")
+			select {
+			case <-slow.Done():
+			case <-time.After(3200 * time.Millisecond):
+			}
+			signal("CONT", "slurmctld")
+			time.Sleep(300 * time.Millisecond)
+		}
+	})
+	late = time.Hour
+	seen := false
+	for range 4 {
+		if p := c.plan(t, u, false); len(p.Actions) > 0 {
+			seen = true
+			require.NoError(t, c.apply(t, p))
+		}
+	}
+	stop()
+	done.Wait()
+	require.True(t, seen, "it was never too slow for an observation")
+	require.Equal(t, was, pid("slurmctld"), "a slow slurmctld was restarted")
+	require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running))
+}
+
+// A slurmd that hangs is restarted once slurmctld has given its node up, and not twice.
+func TestHungWorkerIsRestarted(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	_, err := c.lab.Run(t.Context(), u.Members[1].Node, "sh", "-c", "kill -STOP $(cat "+profile.WorkerPID+")")
+	require.NoError(t, err)
+	c.onControl(t, u, "scontrol update nodename="+u.Members[1].Node+" state=down reason=hangs")
+	eventually(t, "the node is down", func() (bool, string) {
+		s := c.observe(t, u).Members[1]
+		return s.State == plan.Stopped, fmt.Sprint(s)
+	})
+	c.carry(t, u, false)
 }

@@ -194,11 +194,11 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 	if err := c.doAll(ctx, writeOps(old)...); err != nil {
 		return err
 	}
-	res, err := c.do(ctx, c.cli("scontrol", "ping"))
+	up, err := c.daemons.answers(ctx)
 	if err != nil {
 		return err
 	}
-	todo.Restart = todo.Restart || !pingUp(res[0].Data)
+	todo.Restart = todo.Restart || !up
 	if err := c.activate(ctx, todo); err != nil {
 		return err
 	}

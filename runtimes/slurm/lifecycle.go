@@ -120,12 +120,13 @@ func (c lifecycle) stop(ctx context.Context) error {
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
 // alone knows the jobs.
 func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
-	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.cli("scontrol", "ping"))
-	if err != nil {
+	if err := c.doAll(ctx, c.service(profile.Munged, "start")); err != nil {
 		return err
 	}
 	// A slurmctld that answers is enough, whatever configuration it runs.
-	if !pingUp(res[1].Data) {
+	if up, err := c.daemons.answers(ctx); err != nil {
+		return err
+	} else if !up {
 		if err := c.daemons.start(ctx); err != nil {
 			return err
 		}

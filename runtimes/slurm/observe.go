@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -26,6 +27,8 @@ type runtimeState struct {
 	Ports      ports       `json:"ports"`
 	Version    string      `json:"version,omitempty"`
 	Nodes      []nodeState `json:"nodes,omitempty"` // by name
+	// Hung has the time of the last restart of each daemon that did not answer.
+	Hung map[string]time.Time `json:"hung,omitempty"`
 }
 
 type nodeState struct {
@@ -160,6 +163,7 @@ type observation struct {
 	lost       error  // the control host became unreachable
 	serving    bool   // slurmctld answers
 	silence    string // why it does not answer
+	database   string // why slurmdbd does not answer although it runs
 	nodes      []node
 	version    string
 	jobs       plan.Jobs
@@ -197,16 +201,34 @@ func (v *observation) look(ctx context.Context) {
 	defer cancel()
 	v.workers = map[string]workerReading{}
 	var wg sync.WaitGroup
-	if v.services[len(v.services)-1].Running {
+	if v.runs(profile.Slurmctld) {
 		wg.Go(func() { v.readController(ctx) })
 	} else {
 		v.silence = "slurmctld does not run"
+	}
+	if v.runs(profile.Slurmdbd) && !slices.Contains(v.modified, v.ctl.stack.Conf()) {
+		wg.Go(func() { v.askDatabase(ctx) })
 	}
 	readings := inParallel(v.ctl.rec.Joined, func(m plan.Member) workerReading { return v.readWorker(ctx, m) })
 	for i, m := range v.ctl.rec.Joined {
 		v.workers[m.Name] = readings[i]
 	}
 	wg.Wait()
+}
+
+// runs reports whether a daemon of the control stack runs.
+func (v *observation) runs(service string) bool {
+	return v.services[slices.Index(controlServices(), service)].Running
+}
+
+// askDatabase asks slurmdbd whether it answers. An error that it returns is an answer.
+func (v *observation) askDatabase(ctx context.Context) {
+	ask := askSlurmdbd(v.ctl)
+	ask.Run.TimeoutMS = int(v.ctl.env.timeouts.Look.Milliseconds()) * 3 / 4 // it takes 50 times longer than slurmctld
+	op := new(runtimes.OpError)
+	if _, err := v.ctl.do(ctx, ask); errors.As(err, &op) && op.Code == "timeout" {
+		v.database = err.Error()
+	}
 }
 
 func (v *observation) readController(ctx context.Context) {
@@ -337,7 +359,9 @@ func (v *observation) controlState() (plan.State, string) {
 		// Its clients read that file, so their failure says nothing about slurmctld.
 		return plan.Running, "slurmctld runs; whether it answers is unknown until slurm.conf is restored"
 	case !v.serving:
-		return plan.Stopped, "slurmctld runs but does not answer: " + v.silence
+		return plan.Hung, "slurmctld runs and does not answer: " + v.silence
+	case v.database != "":
+		return plan.Hung, "slurmdbd runs and does not answer: " + v.database
 	}
 	return plan.Running, ""
 }
@@ -429,7 +453,7 @@ func (v *observation) drift() []plan.Drift {
 func (v *observation) state() json.RawMessage {
 	rec := &v.ctl.rec
 	st := runtimeState{
-		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version,
+		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version, Hung: rec.Hung,
 	}
 	for _, n := range v.nodes {
 		s := nodeState{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Gres: n.Gres}

@@ -21,7 +21,7 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 		state    plan.State
 	}{
 		"lost":      {fmt.Errorf("host ctl: %w: i/o timeout", runtimes.ErrUnreachable), plan.Unknown, ""},
-		"no answer": {&runtimes.OpError{Host: "ctl", Op: "run scontrol ping", Code: "timeout", Message: "took longer than 5s"}, plan.Present, plan.Stopped},
+		"no answer": {&runtimes.OpError{Host: "ctl", Op: "run scontrol ping", Code: "timeout", Message: "took longer than 5s"}, plan.Present, plan.Hung},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)

@@ -40,6 +40,8 @@ type record struct {
 	// Owed are the steps that have to follow written files and started daemons and
 	// are not verified yet.
 	Owed owed `json:"owed,omitzero"`
+	// Hung has the time of the last restart of each daemon that did not answer.
+	Hung map[string]time.Time `json:"hung,omitempty"`
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`

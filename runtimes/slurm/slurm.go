@@ -47,7 +47,10 @@ var _ runtimes.Runtime = (*Runtime)(nil)
 
 // New returns a runtime that reaches hosts through o.Hosts.
 func New(o Options) *Runtime {
-	t := Timeouts{cmp.Or(o.Timeouts.Call, 5*time.Second), cmp.Or(o.Timeouts.Ready, 30*time.Second), cmp.Or(o.Timeouts.Look, 8*time.Second)}
+	t := Timeouts{
+		Call: cmp.Or(o.Timeouts.Call, 5*time.Second), Ready: cmp.Or(o.Timeouts.Ready, 30*time.Second),
+		Look: cmp.Or(o.Timeouts.Look, 8*time.Second), Probe: cmp.Or(o.Timeouts.Probe, 10*time.Second),
+	}
 	env := &environment{hosts: o.Hosts, timeouts: t, now: o.Now, locks: map[string]*sync.Mutex{}}
 	if env.now == nil {
 		env.now = time.Now

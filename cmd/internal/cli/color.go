@@ -38,7 +38,7 @@ func styleOf(state string) Style {
 		return Green
 	case "failed", "denied", "down", "unreachable", "paused", "frozen", "invalid", "unauthorised", "unauthorized", "error":
 		return Red
-	case "requested", "deploying", "updating", "deleting", "draining", "partial", "false", "unknown", "held", "warning":
+	case "requested", "deploying", "updating", "deleting", "draining", "partial", "hung", "false", "unknown", "held", "warning":
 		return Yellow
 	}
 	return Plain

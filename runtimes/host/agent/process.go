@@ -144,14 +144,19 @@ func (p process) signal(sig unix.Signal) error {
 }
 
 // end ends processes with SIGTERM, unless kill is set, and with SIGKILL after the
-// timeout.
+// timeout. As with systemd, SIGCONT follows SIGTERM, as a stopped process handles nothing
+// else (systemd.kill(5)).
 func end(ctx context.Context, list []process, kill bool, timeout time.Duration) error {
 	for _, sig := range []unix.Signal{unix.SIGTERM, unix.SIGKILL} {
 		if kill && sig == unix.SIGTERM {
 			continue
 		}
 		for _, p := range list {
-			if err := p.signal(sig); err != nil {
+			err := p.signal(sig)
+			if err == nil && sig == unix.SIGTERM {
+				err = p.signal(unix.SIGCONT)
+			}
+			if err != nil {
 				return &Fault{Code: CodeIO, Message: fmt.Sprintf("process %d: %v", p.pid, err)}
 			}
 		}

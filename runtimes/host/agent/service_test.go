@@ -104,6 +104,18 @@ func TestServiceThatIgnoresSIGTERMIsKilled(t *testing.T) {
 	}
 }
 
+// A stopped process ends by itself, in time to write its state.
+func TestStoppedServiceIsNotKilled(t *testing.T) {
+	f := newFar(t)
+	f.stops("plain", "a")
+	pid := f.one(service("plain", "a", "start")).Service.PID
+	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
+	begun := time.Now()
+	require.True(t, f.one(service("plain", "a", "stop")).Changed)
+	require.Less(t, time.Since(begun), time.Second)
+	require.False(t, running(pid))
+}
+
 // A pid file with another process, after a reuse of the id or a forgery, does not
 // count as the service, and that process gets no signal.
 func TestServiceSparesOtherProcesses(t *testing.T) {
