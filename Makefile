@@ -56,8 +56,8 @@ demo: build ## the end-to-end demo on a temporary estate
 bench: deps ## figures, each with its peer in the same run
 	@GO="$(GO)" deploy/bench
 
-lab: root deps build ## a Slurm playground from examples/lab; `bin/berth-lab down` removes it
-	$(BIN)/berth-lab up examples/lab
+lab: root deps build ## a Slurm playground from examples/lab, with IMAGE=trixie of that Debian suite; `bin/berth-lab down` removes it
+	$(BIN)/berth-lab up examples/lab $(if $(IMAGE),--image $(IMAGE))
 
 clean:
 	rm -rf $(BIN)

@@ -28,14 +28,16 @@ func dirFlag(cmd *cobra.Command, dir *string) {
 
 func newUpCmd() *cobra.Command {
 	var (
-		dir, helper string
-		only        []string
+		dir, helper   string
+		image, images string
+		only          []string
 	)
 	cmd := &cobra.Command{
 		Use:   "up [ESTATE]",
 		Short: "Start the hosts; an existing lab is replaced",
 		Example: `  berth-lab up examples/lab
-  berth-lab up examples/lab --node dev-lab-1,dev-gpu-1`,
+  berth-lab up examples/lab --node dev-lab-1,dev-gpu-1
+  berth-lab up examples/lab --image trixie`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := labNodes(cmd.Context(), append(args, ".")[0], only)
@@ -49,7 +51,13 @@ func newUpCmd() *cobra.Command {
 				return err
 			}
 			start := time.Now()
-			l, err := lab.Up(cmd.Context(), lab.Config{Dir: dir, Helper: helper, Nodes: nodes, Log: slog.New(slog.DiscardHandler)})
+			if images, err = filepath.Abs(images); err != nil {
+				return err
+			}
+			l, err := lab.Up(cmd.Context(), lab.Config{
+				Dir: dir, Helper: helper, Nodes: nodes, Image: image, Images: images,
+				Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
+			})
 			if err != nil {
 				return err
 			}
@@ -59,6 +67,8 @@ func newUpCmd() *cobra.Command {
 	}
 	dirFlag(cmd, &dir)
 	cmd.Flags().StringVar(&helper, "helper", "", "berth-host binary (default: beside berth-lab)")
+	cmd.Flags().StringVar(&image, "image", "", fmt.Sprintf("Debian suite of the hosts: %s (default: this machine's own system)", strings.Join(lab.Suites(), ", ")))
+	cmd.Flags().StringVar(&images, "images", lab.DefaultImages, "directory in which images are kept; "+lab.MirrorVariable+" names their mirror")
 	cmd.Flags().StringSliceVar(&only, "node", nil, "start only these nodes")
 	return cmd
 }
@@ -122,7 +132,8 @@ func newStatusCmd() *cobra.Command {
 
 // labReport is the JSON of `berth-lab status`.
 type labReport struct {
-	Format     string    `json:"format"` // berth.lab/v1
+	Format     string    `json:"format"`          // berth.lab/v1
+	Image      string    `json:"image,omitempty"` // Debian suite of the hosts
 	Hosts      []labHost `json:"hosts"`
 	User       string    `json:"user"` // Berth's login
 	Key        string    `json:"key"`
@@ -147,7 +158,7 @@ func openLab(dir string) (*lab.Lab, error) {
 }
 
 func reportOf(l *lab.Lab) labReport {
-	r := labReport{"berth.lab/v1", []labHost{}, l.User(), l.KeyFile(), l.KnownHosts(), l.LoginKeyFile()}
+	r := labReport{"berth.lab/v1", l.Image, []labHost{}, l.User(), l.KeyFile(), l.KnownHosts(), l.LoginKeyFile()}
 	for _, s := range l.Status() {
 		state := "down"
 		switch {

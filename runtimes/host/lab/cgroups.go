@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -151,6 +152,30 @@ func removeGroup(dir string) error {
 		return fmt.Errorf("remove control group %s: %w", dir, err)
 	}
 	return nil
+}
+
+// members returns the processes in a control group and in the groups below it.
+func members(dir string) []int {
+	var out []int
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil // it was removed
+	}
+	for _, field := range strings.Fields(string(data)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: outside this PID namespace
+			out = append(out, pid)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return out
+	}
+	for _, e := range entries {
+		if e.IsDir() {
+			out = append(out, members(filepath.Join(dir, e.Name()))...)
+		}
+	}
+	return out
 }
 
 // enter moves the process to the groups before --, and becomes the program after it.

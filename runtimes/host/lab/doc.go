@@ -4,5 +4,6 @@
 // and removed with it.
 //
 // A lab is for tests, the demo and trials. The root of a host starts as that of the
-// machine. No init runs on a host. The package must not know which runtime uses the hosts.
+// machine, or as an image of a Debian suite. No init runs on a host. The package must not
+// know what a runtime does on the hosts.
 package lab

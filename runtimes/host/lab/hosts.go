@@ -67,9 +67,26 @@ func (l *Lab) Run(ctx context.Context, node string, argv ...string) (string, err
 	return string(out), nil
 }
 
+// PackageVersion returns the version of a Debian package on a host, without the
+// revision of Debian: 24.11.5 of 24.11.5-4.
+func (l *Lab) PackageVersion(ctx context.Context, node, name string) (string, error) {
+	out, err := l.Run(ctx, node, "dpkg-query", "-W", "-f", "${Version}", name)
+	if err != nil {
+		return "", err
+	}
+	_, upstream, ok := strings.Cut(out, ":") // an epoch
+	if !ok {
+		upstream = out
+	}
+	if i := strings.LastIndex(upstream, "-"); i >= 0 {
+		upstream = upstream[:i]
+	}
+	return upstream, nil
+}
+
 // Kill ends a host as a power failure does. Boot starts it again.
 func (l *Lab) Kill(node string) error {
-	if err := l.kill(l.parents(node)); err != nil {
+	if err := l.kill(node); err != nil {
 		return err
 	}
 	return l.removeGroups(context.Background(), node)
@@ -87,7 +104,7 @@ func (l *Lab) Boot(ctx context.Context, node string) error {
 // Down removes the lab: processes, namespaces, mounts, network and directory. It can be
 // repeated, and also removes an incomplete lab.
 func (l *Lab) Down(ctx context.Context) error {
-	if err := l.kill(l.parents("")); err != nil {
+	if err := l.kill(""); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
 	if err := l.removeGroups(ctx, ""); err != nil {
@@ -177,35 +194,44 @@ func (l *Lab) processes(pid int) []int {
 	return out
 }
 
-// kill ends hosts. The kernel ends a PID namespace with its first process and unmounts
-// after the last one.
-func (l *Lab) kill(parents []int) error {
-	var all []int
-	for _, parent := range parents {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
-		if err == nil {
-			for _, child := range strings.Fields(string(data)) {
-				if pid, err := strconv.Atoi(child); err == nil {
-					all = append(all, l.processes(pid)...)
-				}
-			}
-		}
-		all = append(all, parent)
-		if err := syscall.Kill(parent, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
-			return fmt.Errorf("end host process %d: %w", parent, err)
-		}
+// kill ends a host; node "": all hosts. The parents go first, so that no process comes
+// from outside. Then nothing but the control groups of the host says which processes
+// are left: a first process that has just been made has no sign of its parent's end yet.
+// The kernel ends a PID namespace with its first process and unmounts after the last one.
+func (l *Lab) kill(node string) error {
+	parents := l.parents(node)
+	if err := killAll(parents); err != nil {
+		return err
 	}
-	deadline := time.Now().Add(10 * time.Second)
-	for {
-		left := slices.DeleteFunc(slices.Clone(all), func(pid int) bool { return !alive(pid) })
+	groups, err := l.groups(node)
+	if err != nil {
+		return err
+	}
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+		left := slices.DeleteFunc(slices.Clone(parents), func(pid int) bool { return !alive(pid) })
+		for _, group := range groups {
+			left = append(left, members(group)...)
+		}
 		if len(left) == 0 {
 			return nil
 		}
 		if time.Now().After(deadline) {
 			return fmt.Errorf("host processes %v do not end", left)
 		}
-		time.Sleep(5 * time.Millisecond)
+		if err := killAll(left); err != nil {
+			return err
+		}
 	}
+}
+
+// killAll sends SIGKILL to processes that may have ended.
+func killAll(pids []int) error {
+	for _, pid := range pids {
+		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("end host process %d: %w", pid, err)
+		}
+	}
+	return nil
 }
 
 // alive reports whether a process exists and is not a zombie.

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"cmp"
 	"context"
 	"crypto/ed25519"
 	"crypto/rand"
@@ -79,6 +80,9 @@ type Config struct {
 	Dir    string // for keys and host list; Up makes it and Down removes it
 	Helper string // the berth-host binary, which hosts get a copy of
 	Nodes  []Node
+	// Image is the Debian suite of the hosts' root filesystem, for which BuildImage is
+	// called with Images ("": DefaultImages). "": the root of this machine.
+	Image, Images string
 	// Auto moves the hosts to an unused /24 and keeps the last number of each address.
 	Auto bool
 	Log  *slog.Logger
@@ -88,7 +92,9 @@ type Config struct {
 type Lab struct {
 	Dir    string `json:"dir"`
 	Bridge string `json:"bridge"`
-	Nodes  []Node `json:"nodes"` // by name, with their actual addresses
+	Image  string `json:"image,omitempty"` // Debian suite; "": the machine's own system
+	Lower  string `json:"lower"`           // what a host's root filesystem starts as
+	Nodes  []Node `json:"nodes"`           // by name, with their actual addresses
 }
 
 // User returns the login account of Berth.
@@ -123,7 +129,7 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	sum := sha256.Sum256([]byte(c.Dir))
-	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Nodes: slices.Clone(c.Nodes)}
+	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Image: c.Image, Lower: "/", Nodes: slices.Clone(c.Nodes)}
 	slices.SortFunc(l.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	if old, err := Open(c.Dir); err == nil {
 		// Remove the existing or incomplete lab first.
@@ -133,6 +139,13 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 	}
 	if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("lab: %s is not empty and has no lab; name a new directory with --dir", c.Dir)
+	}
+	if c.Image != "" { // before the hosts, as it may take minutes
+		image, err := BuildImage(ctx, cmp.Or(c.Images, DefaultImages), c.Image, c.Log)
+		if err != nil {
+			return nil, fmt.Errorf("lab: %w", err)
+		}
+		l.Lower = image.root()
 	}
 	made := l
 	defer func() {
@@ -170,7 +183,7 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 		return nil, err
 	}
 	if c.Log != nil {
-		c.Log.Info("lab is up", "dir", l.Dir, "hosts", len(l.Nodes), "bridge", l.Bridge)
+		c.Log.Debug("lab is up", "dir", l.Dir, "hosts", len(l.Nodes), "bridge", l.Bridge)
 	}
 	return l, nil
 }
@@ -179,8 +192,8 @@ func (c Config) check() error {
 	if err := prerequisites(); err != nil {
 		return err
 	}
-	if !filepath.IsAbs(c.Dir) || strings.ContainsAny(c.Dir, " \t\n,:\\") {
-		return fmt.Errorf("directory %q: want an absolute path without blanks, commas and colons", c.Dir)
+	if err := checkDir(c.Dir); err != nil {
+		return err
 	}
 	if len(c.Nodes) == 0 || len(c.Nodes) > 200 {
 		return fmt.Errorf("%d hosts: want 1 to 200", len(c.Nodes))
@@ -218,6 +231,14 @@ func (c Config) check() error {
 				return fmt.Errorf("host %s: device %q: want a name directly in /dev", n.Name, d)
 			}
 		}
+	}
+	return nil
+}
+
+// checkDir refuses a path that the options of an overlay mount cannot have.
+func checkDir(dir string) error {
+	if !filepath.IsAbs(dir) || strings.ContainsAny(dir, " \t\n,:\\") {
+		return fmt.Errorf("directory %q: want an absolute path without blanks, commas and colons", dir)
 	}
 	return nil
 }
@@ -327,7 +348,7 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 	if err := l.makeGroups(n.Name); err != nil {
 		return err
 	}
-	args := append(namespaces(), "bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser, "/")
+	args := append(namespaces(), "bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser, l.Lower)
 	if args, err = l.inGroups(n.Name, append(args, n.Devices...)...); err != nil {
 		return err
 	}

@@ -136,7 +136,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	defer cancel()
 	_, err := lab.Up(ctx, c)
 	require.Error(t, err)
-	require.NoDirExists(t, c.Dir)
+	require.NoDirExists(t, c.Dir, err.Error())
 	require.Empty(t, hosttest.Processes(t, c.Dir))
 }
 
@@ -271,6 +271,20 @@ func TestGPUsHaveTheirOwnNumbers(t *testing.T) {
 	for _, n := range strings.Fields(common) {
 		require.NotContains(t, numbers, n, "a job without GPUs needs that device")
 	}
+
+	t.Run("confined", func(t *testing.T) {
+		if _, err := os.Stat("/sys/fs/cgroup/devices"); err != nil {
+			t.Skip("not run: this machine has no control groups of version 1; machines with version 2 are emulated")
+		}
+		out, err := l.Run(t.Context(), "gpu-1", "bash", "-c", `cd /sys/fs/cgroup
+			mkdir {devices,cpuset,memory}/job; cp cpuset/cpuset.mems cpuset/job; echo 0 >cpuset/job/cpuset.cpus; echo 60M >memory/job/memory.limit_in_bytes
+			echo "c $(stat -c %Hr:%Lr /dev/nvidia1) rwm" >devices/job/devices.deny
+			for group in devices cpuset memory; do echo 0 >$group/job/cgroup.procs; done
+			(: <>/dev/nvidia0) && echo own; (: <>/dev/nvidia1) 2>/dev/null || echo denied; nproc
+			(head -c 200M /dev/zero | tail) >/dev/null 2>&1; echo $?`)
+		require.NoError(t, err, out)
+		require.Equal(t, "own denied 1 137", strings.Join(strings.Fields(out), " "))
+	})
 
 	c.Nodes[1].Devices = nil
 	for i := range 40 {

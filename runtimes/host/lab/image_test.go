@@ -1,0 +1,120 @@
+package lab_test
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
+
+	"berth/runtimes/host/lab"
+)
+
+// unpack is a mmdebstrap that installs every package of --include in version 1:2.3-4.
+const unpack = `root=$(eval echo \${$(($# - 1))})
+mkdir -p "$root/var/lib/dpkg/updates" "$root/var/lib/dpkg/info"
+for a in "$@"; do case $a in --include=*) echo "${a#--include=}" | tr , '\n' | while read -r p; do
+	printf 'Package: %s\nStatus: install ok installed\nArchitecture: all\nMaintainer: x <x@example.com>\nDescription: x\nVersion: 1:2.3-4\n\n' "$p"
+done >"$root/var/lib/dpkg/status";; esac; done
+`
+
+// mmdebstrap puts a program with that name before others, and returns the file with a
+// line for each of its runs.
+func mmdebstrap(t *testing.T, script string) (runs string) {
+	t.Helper()
+	bin := t.TempDir()
+	runs = filepath.Join(bin, "runs")
+	require.NoError(t, os.WriteFile(filepath.Join(bin, "mmdebstrap"), []byte("#!/bin/sh\nset -e\necho begin >>"+runs+"\n"+script+"\necho end >>"+runs+"\n"), 0o755))
+	t.Setenv("PATH", bin+":"+os.Getenv("PATH"))
+	return runs
+}
+
+func lines(t *testing.T, file string) string {
+	t.Helper()
+	data, err := os.ReadFile(file)
+	require.NoError(t, err)
+	return strings.Join(strings.Fields(string(data)), " ")
+}
+
+func TestImageIsBuiltOnce(t *testing.T) {
+	runs := mmdebstrap(t, unpack+"sleep 0.3")
+	images := filepath.Join(t.TempDir(), "images")
+	t.Setenv(lab.MirrorVariable, "http://mirror.example/debian")
+	g := errgroup.Group{}
+	for range 3 {
+		g.Go(func() error {
+			_, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+			return err
+		})
+	}
+	require.NoError(t, g.Wait())
+	i, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+	require.NoError(t, err)
+	require.Equal(t, "begin end", lines(t, runs))
+	require.Equal(t, "trixie", i.Suite)
+	require.Equal(t, "http://mirror.example/debian", i.Mirror)
+	require.Equal(t, "1:2.3-4", i.Packages["slurmctld"])
+	require.False(t, i.Built.IsZero())
+	other, err := lab.BuildImage(t.Context(), images, "forky", nil)
+	require.NoError(t, err)
+	require.Equal(t, "forky", other.Suite)
+	require.Equal(t, "begin end begin end", lines(t, runs))
+}
+
+func TestFailedBuildLeavesNoImage(t *testing.T) {
+	images := filepath.Join(t.TempDir(), "images")
+	for script, why := range map[string]string{
+		unpack + "echo E: no such mirror >&2; exit 25":                                       "no such mirror",
+		strings.Replace(unpack, "'Package", "'# Package", 1):                                 "read its packages",
+		unpack + `sed -i "s/Package: slurmctld/Package: other/" "$root/var/lib/dpkg/status"`: "slurmctld was not installed",
+	} {
+		mmdebstrap(t, script)
+		_, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+		require.ErrorContains(t, err, "image trixie: ")
+		require.ErrorContains(t, err, why)
+		left, err := filepath.Glob(images + "/trixie-*")
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	mmdebstrap(t, unpack)
+	_, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+	require.NoError(t, err)
+	_, err = lab.BuildImage(t.Context(), images, "sarge", nil)
+	require.ErrorContains(t, err, "bookworm, trixie, forky")
+}
+
+// imagesDir is the environment variable with the directory of the image that
+// TestImageOfAKilledBuild builds in a process of its own.
+const imagesDir = "BERTH_TEST_IMAGES"
+
+// After a kill -9 during a build, the next one waits for the mmdebstrap that still runs
+// and does not use what it left.
+func TestImageOfAKilledBuild(t *testing.T) {
+	if dir := os.Getenv(imagesDir); dir != "" {
+		_, err := lab.BuildImage(t.Context(), dir, "trixie", nil)
+		require.NoError(t, err)
+		return
+	}
+	images := filepath.Join(t.TempDir(), "images")
+	runs := mmdebstrap(t, unpack+`touch "$root/half"
+if [ "$`+imagesDir+`" ]; then kill -9 $PPID; sleep 0.5; fi`)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestImageOfAKilledBuild$")
+	cmd.Env = append(os.Environ(), imagesDir+"="+images)
+	require.ErrorContains(t, cmd.Run(), "killed")
+	require.Equal(t, "begin", lines(t, runs))
+	left, err := filepath.Glob(images + "/trixie-*")
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.NoError(t, os.WriteFile(filepath.Join(left[0], "root", "broken"), nil, 0o644))
+	_, err = lab.BuildImage(t.Context(), images, "trixie", nil)
+	require.NoError(t, err)
+	require.Equal(t, "begin end begin end", lines(t, runs))
+	left, err = filepath.Glob(images + "/trixie-*")
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.FileExists(t, filepath.Join(left[0], "image.json"))
+	require.NoFileExists(t, filepath.Join(left[0], "root", "broken"))
+}
