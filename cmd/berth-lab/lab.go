@@ -16,6 +16,7 @@ import (
 	"berth/cmd/internal/cli"
 	"berth/cmd/internal/localestate"
 	"berth/runtimes/host/lab"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
@@ -55,7 +56,7 @@ func newUpCmd() *cobra.Command {
 				return err
 			}
 			l, err := lab.Up(cmd.Context(), lab.Config{
-				Dir: dir, Helper: helper, Nodes: nodes, Image: image, Images: images,
+				Dir: dir, Helper: helper, Nodes: nodes, Image: image, Images: images, Packages: slurmtest.Packages(),
 				Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 			})
 			if err != nil {

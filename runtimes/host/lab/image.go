@@ -29,16 +29,15 @@ const (
 // Suites returns the Debian suites that an image can have.
 func Suites() []string { return []string{"bookworm", "trixie", "forky"} }
 
-// imagePackages are the packages of an image, as a site installs them on its hosts.
-var imagePackages = []string{
-	"iproute2", "mariadb-server", "mount", "munge", "openssh-server", "procps", "slurm-client", "slurm-wlm-basic-plugins",
-	"slurm-wlm-jwt-plugin", "slurm-wlm-mysql-plugin", "slurmctld", "slurmd", "slurmdbd", "sudo",
+// hostPackages are the packages that every lab host needs.
+func hostPackages() []string {
+	return []string{"iproute2", "mount", "openssh-server", "procps", "sudo"}
 }
 
 // Image is an unpacked Debian system. Hosts of any lab share it; none changes it.
 type Image struct {
 	Suite    string            `json:"suite"`
-	Recipe   string            `json:"recipe"` // digest of the arguments of mmdebstrap
+	Recipe   string            `json:"recipe"` // digest of the suite's packages and their options
 	Mirror   string            `json:"mirror"`
 	Built    time.Time         `json:"built"`
 	Packages map[string]string `json:"packages"` // versions by name
@@ -48,26 +47,29 @@ type Image struct {
 
 func (i Image) root() string { return filepath.Join(i.dir, "root") }
 
-// BuildImage returns the image of a suite. It builds the image if it is not in the
-// directory, which takes one to three minutes. Several processes may call it at once:
+// BuildImage returns the image of a suite with the packages of a host and the given ones.
+// It builds the image if it is not in the directory, which takes half a minute to three. Several processes may call it at once:
 // one builds, the others wait. It needs root, mmdebstrap and a Debian mirror.
-func BuildImage(ctx context.Context, images, suite string, log *slog.Logger) (Image, error) {
-	i, err := buildImage(ctx, images, suite, log)
+func BuildImage(ctx context.Context, images, suite string, packages []string, log *slog.Logger) (Image, error) {
+	i, err := buildImage(ctx, images, suite, packages, log)
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", suite, err)
 	}
 	return i, nil
 }
 
-func buildImage(ctx context.Context, images, suite string, log *slog.Logger) (Image, error) {
+func buildImage(ctx context.Context, images, suite string, packages []string, log *slog.Logger) (Image, error) {
 	if !slices.Contains(Suites(), suite) {
 		return Image{}, fmt.Errorf("unknown suite; want one of %s", strings.Join(Suites(), ", "))
 	}
 	if err := checkDir(images); err != nil {
 		return Image{}, err
 	}
+	packages = slices.Concat(hostPackages(), packages)
+	slices.Sort(packages)
+	packages = slices.Compact(packages)
 	args := []string{
-		"--variant=apt", "--format=directory", "--include=" + strings.Join(imagePackages, ","),
+		"--variant=apt", "--format=directory", "--include=" + strings.Join(packages, ","),
 		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
 	}
 	sum := sha256.Sum256([]byte(strings.Join(args, "\n")))
@@ -87,13 +89,13 @@ func buildImage(ctx context.Context, images, suite string, log *slog.Logger) (Im
 	if err := i.read(); !errors.Is(err, os.ErrNotExist) {
 		return i, err // the process before this one built it
 	}
-	return i, i.build(ctx, lock, args, log)
+	return i, i.build(ctx, lock, packages, args, log)
 }
 
 // build builds the image beside its directory and renames the result, so that an
 // incomplete image is never used. Under the lock, what is there already is of a process
 // that was killed.
-func (i *Image) build(ctx context.Context, lock *os.File, args []string, log *slog.Logger) (err error) {
+func (i *Image) build(ctx context.Context, lock *os.File, packages, args []string, log *slog.Logger) (err error) {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return errors.New("mmdebstrap is missing; run deploy/prepare as root to install it")
 	}
@@ -126,7 +128,7 @@ func (i *Image) build(ctx context.Context, lock *os.File, args []string, log *sl
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("mmdebstrap: %w: %s; %s names another mirror", err, last(out), MirrorVariable)
 	}
-	if i.Packages, err = installed(ctx, root); err != nil {
+	if i.Packages, err = installed(ctx, root, packages); err != nil {
 		return err
 	}
 	data, err := json.MarshalIndent(i, "", "  ")
@@ -208,7 +210,7 @@ func acquireConfiguration(ctx context.Context) []byte {
 }
 
 // installed returns the versions of the image's packages.
-func installed(ctx context.Context, root string) (map[string]string, error) {
+func installed(ctx context.Context, root string, packages []string) (map[string]string, error) {
 	out, err := exec.CommandContext(ctx, "dpkg-query", "--admindir="+filepath.Join(root, "var/lib/dpkg"), "-W", "-f", `${Package} ${Version}\n`).Output()
 	if err != nil {
 		return nil, fmt.Errorf("read its packages: %w", err)
@@ -220,7 +222,7 @@ func installed(ctx context.Context, root string) (map[string]string, error) {
 			versions[name] = version
 		}
 	}
-	for _, p := range imagePackages {
+	for _, p := range packages {
 		if versions[p] == "" {
 			return nil, fmt.Errorf("package %s was not installed", p)
 		}

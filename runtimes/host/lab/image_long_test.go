@@ -23,8 +23,8 @@ func TestLongHostsOfEachSuite(t *testing.T) {
 	for suite, series := range map[string]string{"bookworm": "22.05.", "trixie": "24.11.", "forky": ""} { // forky changes
 		t.Run(suite, func(t *testing.T) {
 			c := config(t)
-			c.Image = suite
-			image, err := lab.BuildImage(t.Context(), lab.DefaultImages, suite, nil)
+			c.Image, c.Packages = suite, strings.Fields("mariadb-server munge slurmctld slurmd slurmdbd slurm-client slurm-wlm-basic-plugins slurm-wlm-mysql-plugin slurm-wlm-jwt-plugin")
+			image, err := lab.BuildImage(t.Context(), lab.DefaultImages, suite, c.Packages, nil)
 			require.NoError(t, err)
 			l, err := lab.Up(t.Context(), c)
 			require.NoError(t, err)

@@ -46,19 +46,19 @@ func TestImageIsBuiltOnce(t *testing.T) {
 	g := errgroup.Group{}
 	for range 3 {
 		g.Go(func() error {
-			_, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+			_, err := lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
 			return err
 		})
 	}
 	require.NoError(t, g.Wait())
-	i, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+	i, err := lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "begin end", lines(t, runs))
 	require.Equal(t, "trixie", i.Suite)
 	require.Equal(t, "http://mirror.example/debian", i.Mirror)
 	require.Equal(t, "1:2.3-4", i.Packages["slurmctld"])
 	require.False(t, i.Built.IsZero())
-	other, err := lab.BuildImage(t.Context(), images, "forky", nil)
+	other, err := lab.BuildImage(t.Context(), images, "forky", []string{"slurmctld", "slurmd"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "forky", other.Suite)
 	require.Equal(t, "begin end begin end", lines(t, runs))
@@ -72,7 +72,7 @@ func TestFailedBuildLeavesNoImage(t *testing.T) {
 		unpack + `sed -i "s/Package: slurmctld/Package: other/" "$root/var/lib/dpkg/status"`: "slurmctld was not installed",
 	} {
 		mmdebstrap(t, script)
-		_, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+		_, err := lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
 		require.ErrorContains(t, err, "image trixie: ")
 		require.ErrorContains(t, err, why)
 		left, err := filepath.Glob(images + "/trixie-*")
@@ -80,9 +80,9 @@ func TestFailedBuildLeavesNoImage(t *testing.T) {
 		require.Empty(t, left)
 	}
 	mmdebstrap(t, unpack)
-	_, err := lab.BuildImage(t.Context(), images, "trixie", nil)
+	_, err := lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
 	require.NoError(t, err)
-	_, err = lab.BuildImage(t.Context(), images, "sarge", nil)
+	_, err = lab.BuildImage(t.Context(), images, "sarge", []string{"slurmctld", "slurmd"}, nil)
 	require.ErrorContains(t, err, "bookworm, trixie, forky")
 }
 
@@ -94,7 +94,7 @@ const imagesDir = "BERTH_TEST_IMAGES"
 // and does not use what it left.
 func TestImageOfAKilledBuild(t *testing.T) {
 	if dir := os.Getenv(imagesDir); dir != "" {
-		_, err := lab.BuildImage(t.Context(), dir, "trixie", nil)
+		_, err := lab.BuildImage(t.Context(), dir, "trixie", []string{"slurmctld", "slurmd"}, nil)
 		require.NoError(t, err)
 		return
 	}
@@ -109,7 +109,7 @@ if [ "$`+imagesDir+`" ]; then kill -9 $PPID; sleep 0.5; fi`)
 	require.NoError(t, err)
 	require.Len(t, left, 1)
 	require.NoError(t, os.WriteFile(filepath.Join(left[0], "root", "broken"), nil, 0o644))
-	_, err = lab.BuildImage(t.Context(), images, "trixie", nil)
+	_, err = lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
 	require.NoError(t, err)
 	require.Equal(t, "begin end begin end", lines(t, runs))
 	left, err = filepath.Glob(images + "/trixie-*")

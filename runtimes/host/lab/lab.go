@@ -81,8 +81,9 @@ type Config struct {
 	Helper string // the berth-host binary, which hosts get a copy of
 	Nodes  []Node
 	// Image is the Debian suite of the hosts' root filesystem, for which BuildImage is
-	// called with Images ("": DefaultImages). "": the root of this machine.
+	// called with Images ("": DefaultImages) and Packages. "": the root of this machine.
 	Image, Images string
+	Packages      []string
 	// Auto moves the hosts to an unused /24 and keeps the last number of each address.
 	Auto bool
 	Log  *slog.Logger
@@ -141,7 +142,7 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 		return nil, fmt.Errorf("lab: %s is not empty and has no lab; name a new directory with --dir", c.Dir)
 	}
 	if c.Image != "" { // before the hosts, as it may take minutes
-		image, err := BuildImage(ctx, cmp.Or(c.Images, DefaultImages), c.Image, c.Log)
+		image, err := BuildImage(ctx, cmp.Or(c.Images, DefaultImages), c.Image, c.Packages, c.Log)
 		if err != nil {
 			return nil, fmt.Errorf("lab: %w", err)
 		}
