@@ -59,7 +59,8 @@ var law = map[string][]string{
 	"berth/runtimes/memory":                 {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/runtimetest":            {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/profile":          {"berth/runtimes"},
-	"berth/runtimes/slurm/slurmtest":        {"berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/profile"},
+	"berth/runtimes/slurm/cli":              {},
+	"berth/runtimes/slurm/slurmtest":        {"berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
 	"berth/runtimes/host":                   {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
 	"berth/runtimes/host/agent":             {"berth/runtimes"},
 	"berth/runtimes/host/lab":               {"berth/schema"},
@@ -96,7 +97,7 @@ func allowedFor(path string) (allowed []string, ok bool) {
 }
 
 // pure packages may import nothing that reaches out of the process.
-var pure = []string{"berth/schema", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/command", "berth/reconciler/report"}
+var pure = []string{"berth/schema", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/command", "berth/reconciler/report", "berth/runtimes/slurm/cli"}
 
 var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}
 

@@ -9,6 +9,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/schema"
 )
 
@@ -22,8 +23,15 @@ type associations struct {
 // inController returns the users of the cluster in slurmctld, which gets
 // changes a moment after slurmdbd.
 func (c associations) inController(ctx context.Context) ([]string, error) {
-	res, err := c.runChecked(ctx, c.cli("scontrol", "show", "assoc_mgr", "flags=assoc"))
-	return parseAssociated(res.Data), err
+	all, err := ask(ctx, c.control, cli.Associations())
+	var names []string
+	for _, a := range all {
+		if a.Account == account && a.User != "" {
+			names = append(names, a.User)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names), err
 }
 
 // await waits until slurmctld has exactly the declared users.
@@ -47,23 +55,35 @@ func names(users []schema.UnixUser) []string {
 	return out
 }
 
-// listOp lists the users with an account in slurmdbd.
-func (c associations) listOp() runtimes.Op {
-	return c.cli("sacctmgr", "-i", "-n", "-P", "list", "assoc", "cluster="+c.stack.Cluster, "account="+account, "format=user")
+// listQuery asks slurmdbd for the users with an account. The account itself is a row
+// without a user.
+func (c associations) listQuery() cli.Query[[][]string] {
+	return cli.List("assoc", []string{"cluster=" + c.stack.Cluster, "account=" + account}, "user")
+}
+
+func (c associations) listOp() runtimes.Op { return queryOp(c.control, c.listQuery()) }
+
+// listed returns the users in the answer to listQuery.
+func (c associations) listed(res runtimes.Result) ([]string, error) {
+	rows, err := answer(c.site, c.listQuery(), res)
+	return strings.Fields(strings.Join(slices.Concat(rows...), " ")), err
 }
 
 // inDatabase returns the users of the cluster in slurmdbd.
 func (c associations) inDatabase(ctx context.Context) ([]string, error) {
-	res, err := c.runChecked(ctx, c.listOp())
+	res, err := c.do(ctx, c.listOp())
 	if err != nil {
 		return nil, err
 	}
-	return strings.Fields(string(res.Data)), nil
+	return c.listed(res[0])
 }
 
 // check fails if a user is not in a list of associations.
 func (c associations) check(res runtimes.Result, users []schema.UnixUser) error {
-	have := strings.Fields(string(res.Data))
+	have, err := c.listed(res)
+	if err != nil {
+		return err
+	}
 	for _, u := range users {
 		if !slices.Contains(have, u.Name) {
 			return fmt.Errorf("host %s: user %s has no association with cluster %s: %s", c.host.Name(), u.Name, c.stack.Cluster, strings.TrimSpace(string(res.Stderr)))

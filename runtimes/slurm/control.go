@@ -32,6 +32,8 @@ type control struct {
 	stack profile.Stack
 	rec   record // the wanted record
 	disk  record // the record on the host
+
+	installed installation
 }
 
 func newControl(env *environment, m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {

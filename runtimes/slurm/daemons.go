@@ -91,7 +91,7 @@ func (c stackDaemons) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		return pingUp(res[1].Data), strings.TrimSpace(string(res[1].Data) + string(res[1].Stderr)), nil
+		return pingUp(res[1]), strings.TrimSpace(string(res[1].Data) + string(res[1].Stderr)), nil
 	})
 	if err != nil {
 		return err

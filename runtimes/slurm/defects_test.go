@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -117,4 +118,40 @@ func TestPartitionRemovalKeepsJobsOfOtherPartitions(t *testing.T) {
 	require.Contains(t, c.tool(t, u, "scontrol -o show job "+both), " Partition=main ")
 	c.tool(t, u, "scancel "+running)
 	c.await(t, u, both, slurmtest.Completed)
+}
+
+// A leave needs the list of the nodes: Slurm 23.02 and later list groups of equal nodes
+// under another key, which was read as a cluster without nodes (D6 of the review).
+func TestLeaveWithAnswersOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	job := c.submit(t, u, alice, "sleep 600", 1)
+	running := c.await(t, u, job, slurmtest.Running)
+	control, worker := c.control.Key.Name, workersOf(u)
+	before := c.fingerprint(t, worker)
+	host := func(script string) {
+		out, err := c.lab.Run(t.Context(), control, "sh", "-ec", script)
+		require.NoError(t, err, out)
+	}
+	for _, tool := range []string{"sinfo", "scontrol"} { // whichever lists the nodes of this release
+		host(fmt.Sprintf(`mv /usr/bin/%[1]s /usr/bin/%[1]s.own
+printf '#!/bin/sh\n/usr/bin/%[1]s.own "$@" >/tmp/%[1]s.out; rc=$?; sed "s/\"nodes\": \\[/\"sinfo\": [/" /tmp/%[1]s.out; exit $rc\n' >/usr/bin/%[1]s
+chmod 755 /usr/bin/%[1]s`, tool))
+	}
+	left := c.unit(onePartition, []schema.UnixUser{alice}, nil)
+	leave := func() error {
+		p := plan.Plan{Key: u.Instance.Key, Before: &u, After: &left}
+		a := plan.Action{ID: "leave.1", Verb: plan.Leave, Member: worker.Members[0].Name, Node: worker.Members[0].Node}
+		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
+	}
+	err := leave()
+	t.Logf("leave: %v", err)
+	require.ErrorContains(t, err, `the answer has no list "nodes"`)
+	for _, tool := range []string{"sinfo", "scontrol"} {
+		host(fmt.Sprintf("mv /usr/bin/%[1]s.own /usr/bin/%[1]s", tool))
+	}
+	require.Equal(t, before, c.fingerprint(t, worker), "slurmd went on")
+	require.Equal(t, running, c.await(t, u, job, slurmtest.Running))
+	require.ErrorIs(t, leave(), runtimes.ErrWaiting)
+	require.Equal(t, before, c.fingerprint(t, worker), "slurmd runs under its job")
 }

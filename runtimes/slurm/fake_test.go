@@ -174,11 +174,16 @@ type cluster struct {
 	partitions []string // as slurmctld has them
 	people     []string // with an association
 	node       string   // JSON of the one node; empty: slurmctld knows none
+	version    string   // of Slurm
+	sinfo      string   // what sinfo --json prints instead of its list of nodes
 	hash       string   // the line of show config
 	workerHash string
 }
 
-const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","cpus":4,"real_memory":4000}`
+const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","features":"gpu","partitions":["main"],"cpus":4,"alloc_cpus":0,"real_memory":4000,"slurmd_version":"x"}`
+
+// newerNode turns a node of 22.05 into the shape of 24.11.
+var newerNode = strings.NewReplacer(`"state":"idle","state_flags":[]`, `"state":["IDLE"]`, `"state":"idle","state_flags":["`, `"state":["IDLE","`, `"features":"gpu"`, `"features":["gpu"]`, "slurmd_version", "version")
 
 func nodeDrained(reason string) string {
 	return strings.NewReplacer(`[]`, `["DRAIN"]`, `"reason":""`, `"reason":"`+reason+`"`).Replace(idleNode)
@@ -189,7 +194,7 @@ func newCluster(t *testing.T) *cluster {
 	f := &fakeHosts{hosts: map[string]*fakeHost{}}
 	c := &cluster{
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
-		partitions: []string{"main"}, people: []string{"alice"}, node: idleNode, hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
+		partitions: []string{"main"}, people: []string{"alice"}, node: idleNode, version: "22.05.8", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
 	}
 	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Second, Ready: 200 * time.Millisecond, Look: time.Second}, Now: func() time.Time { return c.now }})
 	c.unit = plan.Unit{
@@ -256,10 +261,15 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	case line == "scontrol ping":
 		return "Slurmctld(primary) at ctl is UP\n", 0
 	case line == "scontrol show config" && strings.HasPrefix(run.Env["SLURM_CONF"], profile.WorkerConfLink):
-		return c.workerHash + "\n", 0
+		return "SLURM_VERSION = " + c.version + "\n" + c.workerHash + "\n", 0
 	case line == "scontrol show config":
-		return c.hash + "\n", 0
+		return "SLURM_VERSION = " + c.version + "\n" + c.hash + "\n", 0
+	case slices.Equal(run.Args, []string{"-V"}):
+		return "slurm-wlm " + c.version + "\n", 0
 	case line == "scontrol show partitions":
+		if len(c.partitions) == 0 {
+			return "No partitions in the system\n", 0
+		}
 		var b strings.Builder
 		for _, p := range c.partitions {
 			fmt.Fprintf(&b, "PartitionName=%s\n   AllowGroups=ALL\n   State=UP\n\n", p)
@@ -267,6 +277,7 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		return b.String(), 0
 	case strings.HasPrefix(line, "scontrol show assoc_mgr"):
 		var b strings.Builder
+		b.WriteString("Current Association Manager state\n\nAssociation Records\n\nClusterName=x Account=root UserName=root(0) Partition= Priority=0 ID=2\n")
 		for _, p := range c.people {
 			fmt.Fprintf(&b, "ClusterName=x Account=members UserName=%s(1) Partition= Priority=0 ID=4\n", p)
 		}
@@ -289,12 +300,16 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		}
 	case strings.HasPrefix(line, "scontrol delete partitionname="):
 		c.partitions = slices.DeleteFunc(c.partitions, func(p string) bool { return strings.HasSuffix(line, "="+p) })
+	case line == "scontrol show nodes --json=v0.0.42" && !strings.HasPrefix(c.version, "22."):
+		return `{"errors":[],"nodes":[` + newerNode.Replace(c.node) + `]}`, 0
+	case line == "sinfo --json" && c.sinfo != "":
+		return c.sinfo, 0
 	case line == "sinfo --json":
 		return `{"meta":{"Slurm":{"release":"22.05.8"}},"errors":[],"nodes":[` + c.node + `]}`, 0
 	case run.Program == "squeue":
-		return strings.Join(append(slices.Clone(c.queue), ""), "\n"), 0
+		return "JOBID ST UID PARTITION\n" + strings.Join(append(slices.Clone(c.queue), ""), "\n"), 0
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "list"):
-		return strings.Join(append(slices.Clone(c.people), ""), "\n"), 0
+		return "User\n\n" + strings.Join(append(slices.Clone(c.people), ""), "\n"), 0
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "delete"):
 		_, names, _ := strings.Cut(line, "name=")
 		names, _, _ = strings.Cut(names, " ")

@@ -11,6 +11,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -91,7 +92,11 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	for _, p := range paths {
 		ops = append(ops, readOp(p))
 	}
-	res, err := c.do(ctx, append(ops, c.cli("scontrol", "show", "config"), c.cli("sinfo", "--json"))...)
+	tools, err := c.tools(ctx)
+	if err != nil {
+		return nil, err
+	}
+	res, err := c.do(ctx, append(ops, queryOp(c.control, cli.ShowConfig()), queryOp(c.control, tools.Nodes))...)
 	if err != nil {
 		return nil, err
 	}
@@ -114,7 +119,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 			c.rec.reopen(partitionTarget(p))
 		}
 	}
-	nodes, _, err := parseNodes(res[len(paths)+1].Data)
+	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
 	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) })
 	return d, err
 }
@@ -166,7 +171,7 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 			return false, "", err
 		}
 		for _, was := range before {
-			if n, ok := findNode(nodes, was.Name); was.registered() && (!ok || !n.registered()) {
+			if n, ok := findNode(nodes, was.Name); was.Registered() && (!ok || !n.Registered()) {
 				return false, fmt.Sprintf("node %s was %s and is %s %s", was.Name, was.State, n.State, strings.Join(n.Flags, "+")), nil
 			}
 		}
@@ -176,7 +181,7 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 		return err
 	}
 	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
-		if n, ok := findNode(before, m.Node); !ok || !n.registered() {
+		if n, ok := findNode(before, m.Node); !ok || !n.Registered() {
 			return nil
 		}
 		show := cliOp(profile.WorkerConfLink+"/slurm.conf", c.env.timeouts.Call, "scontrol", "show", "config")
@@ -217,12 +222,13 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 // to a partition, also one that runs in another partition. A closed partition is
 // inactive, as a draining one still starts queued jobs.
 func (c configFiles) closePartitions(ctx context.Context, after []byte) error {
-	res, err := c.runChecked(ctx, c.cli("scontrol", "show", "partitions"))
+	partitions, err := ask(ctx, c.control, cli.Partitions())
 	if err != nil {
 		return err
 	}
 	stay := partitionsOf(after)
-	for _, p := range parsePartitions(res.Data) {
+	for _, known := range partitions {
+		p := known.Name
 		if slices.Contains(stay, p) {
 			continue
 		}
@@ -256,11 +262,12 @@ func (c configFiles) deletePartition(ctx context.Context, p string, stay []strin
 		if err := c.jobs.takeFrom(ctx, p, stay); err != nil {
 			return false, "", err
 		}
-		res, err := c.do(ctx, remove, c.cli("scontrol", "show", "partitions"))
+		res, err := c.do(ctx, remove, queryOp(c.control, cli.Partitions()))
 		if err != nil {
 			return false, "", err
 		}
-		gone := res[1].Exit == 0 && !slices.Contains(parsePartitions(res[1].Data), p)
+		left, err := answer(c.site, cli.Partitions(), res[1])
+		gone := err == nil && !slices.ContainsFunc(left, func(known cli.Partition) bool { return known.Name == p })
 		return gone, c.exitError(remove, res[0]).Error(), nil
 	})
 }

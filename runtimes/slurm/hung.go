@@ -35,7 +35,7 @@ func (c stackDaemons) answers(ctx context.Context) (bool, error) {
 	if timedOut(err) {
 		return false, nil
 	}
-	return err == nil && pingUp(res[0].Data), err
+	return err == nil && pingUp(res[0]), err
 }
 
 // stopHung stops a daemon that runs and does not answer several probes in a row, each as

@@ -25,12 +25,11 @@ type nodeSet struct {
 
 // list returns the nodes that the controller knows.
 func (c nodeSet) list(ctx context.Context) ([]node, error) {
-	res, err := c.runChecked(ctx, c.cli("sinfo", "--json"))
+	tools, err := c.tools(ctx)
 	if err != nil {
 		return nil, err
 	}
-	nodes, _, err := parseNodes(res.Data)
-	return nodes, err
+	return ask(ctx, c.control, tools.Nodes)
 }
 
 func findNode(nodes []node, name string) (node, bool) {
@@ -75,7 +74,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 			return false, "the controller does not know it", nil
 		}
 		last = n
-		return n.registered() && hasShape(n, m), fmt.Sprintf("%s %s, %d CPUs, %d MiB, gres %q, reason %q",
+		return n.Registered() && hasShape(n, m), fmt.Sprintf("%s %s, %d CPUs, %d MiB, gres %q, reason %q",
 			n.State, strings.Join(n.Flags, "+"), n.CPUs, n.Memory, n.Gres, n.Reason), nil
 	})
 	if err != nil {
@@ -85,7 +84,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 		}
 		return err
 	}
-	if last.flag("DRAIN") && ownDrain(last) {
+	if last.Has("DRAIN") && ownDrain(last) {
 		return c.undrain(ctx, m.Node)
 	}
 	return nil
@@ -100,7 +99,7 @@ func (c nodeSet) drain(ctx context.Context, reason string, names ...string) erro
 	}
 	var todo []string
 	for _, n := range nodes {
-		if slices.Contains(names, n.Name) && !n.flag("DRAIN") {
+		if slices.Contains(names, n.Name) && !n.Has("DRAIN") {
 			todo = append(todo, n.Name)
 		}
 	}
@@ -116,7 +115,7 @@ func (c nodeSet) drain(ctx context.Context, reason string, names ...string) erro
 		return err
 	}
 	for _, name := range todo {
-		if n, ok := findNode(nodes, name); ok && !n.flag("DRAIN") {
+		if n, ok := findNode(nodes, name); ok && !n.Has("DRAIN") {
 			return c.exitError(op, res[0])
 		}
 	}
@@ -134,7 +133,7 @@ func (c nodeSet) undrain(ctx context.Context, name string) error {
 		}
 		nodes, err := c.list(ctx)
 		n, ok := findNode(nodes, name)
-		return ok && !n.flag("DRAIN"), c.exitError(op, res[0]).Error(), err
+		return ok && !n.Has("DRAIN"), c.exitError(op, res[0]).Error(), err
 	})
 }
 
@@ -186,7 +185,7 @@ func (c nodeSet) reconcile(ctx context.Context) error {
 	for _, n := range nodes {
 		leaves := strings.HasPrefix(n.Reason, drainLeave) && c.rec.hasJoined(n.Name) && !c.rec.closing(nodeTarget(n.Name))
 		stops := strings.HasPrefix(n.Reason, drainStop) && !c.rec.Stopped && !c.rec.closing(c.clusterTarget())
-		if n.flag("DRAIN") && (leaves || stops) {
+		if n.Has("DRAIN") && (leaves || stops) {
 			if err := c.undrain(ctx, n.Name); err != nil {
 				return err
 			}

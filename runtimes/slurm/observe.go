@@ -14,6 +14,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -39,7 +40,7 @@ type nodeState struct {
 	Drained string `json:"drained,omitempty"` // why
 }
 
-// Observe implements runtimes.Runtime. It takes two round trips to the control host
+// Observe implements runtimes.Runtime. It takes three round trips to the control host
 // and, in parallel, one to each worker.
 func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	obs := plan.Observed{Key: s.Key, Presence: plan.Unknown}
@@ -240,30 +241,31 @@ func (v *observation) readController(ctx context.Context) {
 			return
 		}
 	}
-	res, err := c.do(ctx, ping, c.cli("sinfo", "--json"),
-		c.cli("squeue", "--noheader", "--all", profile.QueueFormat), c.cli("scontrol", "show", "config"))
+	tools, err := c.tools(ctx)
+	if err != nil {
+		v.isSilent(nil, err)
+		return
+	}
+	res, err := c.do(ctx, ping, queryOp(c, tools.Nodes), queryOp(c, cli.Queue()), queryOp(c, cli.ShowConfig()))
 	if v.isSilent(res, err) {
 		return
 	}
-	nodes, version, err := parseNodes(res[1].Data)
-	if err != nil {
+	nodes, nodesErr := answer(c.site, tools.Nodes, res[1])
+	jobs, jobsErr := answer(c.site, cli.Queue(), res[2])
+	config, configErr := answer(c.site, cli.ShowConfig(), res[3])
+	if err := cmp.Or(nodesErr, jobsErr, configErr); err != nil {
 		v.silence = err.Error()
 		return
 	}
-	jobs, err := parseQueue(res[2].Data)
-	if err != nil || res[2].Exit != 0 {
-		v.silence = "squeue does not answer"
-		return
-	}
-	v.serving, v.nodes, v.version = true, nodes, version
+	v.serving, v.nodes, v.version = true, nodes, config.Version
 	for _, j := range jobs {
-		if j.pending() {
+		if j.Pending() {
 			v.jobs.Pending++
 		} else {
 			v.jobs.Running++
 		}
 	}
-	v.mismatch = !hashMatches(res[3])
+	v.mismatch = !config.Matches
 	v.compareUsers(ctx)
 }
 
@@ -277,7 +279,7 @@ func (v *observation) isSilent(res []runtimes.Result, err error) bool {
 			v.lost = err
 		}
 		v.silence = err.Error()
-	case !pingUp(res[0].Data):
+	case !pingUp(res[0]):
 		v.silence = strings.TrimSpace(string(res[0].Data) + string(res[0].Stderr))
 	default:
 		return false
@@ -389,11 +391,11 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Draining, "finishes its jobs before the cluster stops"
 	case n.State == "down" || n.State == "error":
 		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
-	case n.State == "inval" || n.flag("INVALID_REG") || !hasShape(n, m):
+	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, m):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
-	case n.flag("DRAIN") && ownDrain(n):
+	case n.Has("DRAIN") && ownDrain(n):
 		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"
-	case n.flag("DRAIN"):
+	case n.Has("DRAIN"):
 		return plan.Running, "drained: " + n.Reason
 	}
 	return plan.Running, ""
@@ -457,7 +459,7 @@ func (v *observation) state() json.RawMessage {
 	}
 	for _, n := range v.nodes {
 		s := nodeState{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Gres: n.Gres}
-		if n.flag("DRAIN") {
+		if n.Has("DRAIN") {
 			s.Drained = n.Reason
 		}
 		st.Nodes = append(st.Nodes, s)

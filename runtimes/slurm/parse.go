@@ -1,135 +1,95 @@
 package slurm
 
 import (
-	"encoding/json"
+	"context"
 	"fmt"
-	"slices"
-	"strconv"
-	"strings"
+	"sync"
 
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 )
 
 // node is a node as the controller sees it.
-type node struct {
-	Name   string   `json:"name"`
-	State  string   `json:"state"`       // base state: idle, mixed, allocated, down, unknown, inval…
-	Flags  []string `json:"state_flags"` // DRAIN, NOT_RESPONDING, COMPLETING…
-	Reason string   `json:"reason"`
-	Gres   string   `json:"gres"`
-	CPUs   int      `json:"cpus"`
-	Memory int      `json:"real_memory"`
+type node = cli.Node
+
+// installation is the Slurm that the control host has installed, as far as it was asked.
+type installation struct {
+	mu    sync.Mutex
+	tools *cli.Tools // nil: not asked
 }
 
-// parseNodes reads `sinfo --json` with the version of Slurm.
-func parseNodes(raw []byte) (nodes []node, version string, err error) {
-	var doc struct {
-		Meta struct {
-			Slurm struct {
-				Release string `json:"release"`
-			} `json:"Slurm"`
-		} `json:"meta"`
-		Errors []json.RawMessage `json:"errors"`
-		Nodes  []node            `json:"nodes"`
+// tools returns the queries for the Slurm that the control host has installed. A version
+// that Berth does not run is an error.
+func (c *control) tools(ctx context.Context) (*cli.Tools, error) {
+	c.installed.mu.Lock()
+	defer c.installed.mu.Unlock()
+	if c.installed.tools != nil {
+		return c.installed.tools, nil
 	}
-	if err := json.Unmarshal(raw, &doc); err != nil {
-		return nil, "", fmt.Errorf("sinfo --json: %w", err)
+	version, err := c.version(ctx, profile.Slurmctld)
+	if err != nil {
+		return nil, err
 	}
-	if len(doc.Errors) > 0 {
-		return nil, "", fmt.Errorf("sinfo --json: %s", doc.Errors[0])
+	tools, err := version.Tools()
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
 	}
-	return doc.Nodes, doc.Meta.Slurm.Release, nil
+	c.installed.tools = tools
+	return tools, nil
 }
 
-func (n *node) flag(f string) bool { return slices.Contains(n.Flags, f) }
-
-// registered reports whether the node's slurmd is registered and responds.
-func (n *node) registered() bool {
-	return !n.flag("NOT_RESPONDING") && !n.flag("INVALID_REG") && slices.Contains([]string{"idle", "mixed", "allocated"}, n.State)
-}
-
-// queued is a job in the queue, without fields that users write.
-type queued struct {
-	ID    string
-	State string // compact: PD, R, CG, S…
-	UID   int
-	// Partitions are those of the submission while the job is pending, and otherwise
-	// the one where it runs.
-	Partitions []string
-}
-
-func (q queued) pending() bool { return q.State == "PD" }
-
-// parseQueue reads the output of squeue with profile.QueueFormat.
-func parseQueue(raw []byte) ([]queued, error) {
-	var jobs []queued
-	for line := range strings.Lines(string(raw)) {
-		words := strings.Fields(line)
-		if len(words) != 4 {
-			return nil, fmt.Errorf("squeue: want id, state, user and partitions, got %q", strings.TrimSpace(line))
-		}
-		uid, err := strconv.Atoi(words[2])
-		if err != nil {
-			return nil, fmt.Errorf("squeue: %q is not a user id", words[2])
-		}
-		jobs = append(jobs, queued{ID: words[0], State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
+// version returns the installed version of a daemon on a host.
+func (s site) version(ctx context.Context, daemon string) (cli.Version, error) {
+	res, err := s.do(ctx, versionOp(daemon))
+	if err != nil {
+		return "", err
 	}
-	return jobs, nil
+	return answer(s, cli.Installed(daemon), res[0])
 }
 
-// jobIDs returns the ids of jobs without duplicates: the tasks of an array share one.
-func jobIDs(jobs []queued) []string {
-	var ids []string
-	for _, j := range jobs {
-		if !slices.Contains(ids, j.ID) {
-			ids = append(ids, j.ID)
-		}
+// versionOp asks for the installed version of a daemon.
+func versionOp(daemon string) runtimes.Op {
+	q := cli.Installed(daemon)
+	return runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: 5_000, AllowExit: true}}
+}
+
+// queryOp returns the call of a query on this stack.
+func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op { return c.cli(q.Program, q.Args...) }
+
+// decode decodes the result of a query's call.
+func decode[T any](q cli.Query[T], res runtimes.Result) (T, error) {
+	return q.Decode(cli.Answer{Exit: res.Exit, Stdout: res.Data, Stderr: res.Stderr})
+}
+
+// answer is decode with an error that names the host.
+func answer[T any](s site, q cli.Query[T], res runtimes.Result) (T, error) {
+	v, err := decode(q, res)
+	if err != nil {
+		return v, fmt.Errorf("host %s: %w", s.host.Name(), err)
 	}
-	return ids
+	return v, nil
 }
 
-// hashMatches reports whether `scontrol show config` says that the running
-// configuration is that of the file.
+// ask runs a query on this stack.
+func ask[T any](ctx context.Context, c *control, q cli.Query[T]) (T, error) {
+	res, err := c.do(ctx, queryOp(c, q))
+	if err != nil {
+		var none T
+		return none, err
+	}
+	return answer(c.site, q, res[0])
+}
+
+// hashMatches reports whether the answer to cli.ShowConfig says that the running
+// configuration is that of the file. An answer that says neither is no match.
 func hashMatches(res runtimes.Result) bool {
-	if res.Exit != 0 {
-		return false
-	}
-	for line := range strings.Lines(string(res.Data)) {
-		name, value, ok := strings.Cut(line, "=")
-		if ok && strings.TrimSpace(name) == "HASH_VAL" {
-			return strings.HasPrefix(strings.TrimSpace(value), "Match")
-		}
-	}
-	return false
+	config, err := decode(cli.ShowConfig(), res)
+	return err == nil && config.Matches
 }
 
-// parsePartitions reads the names in `scontrol show partitions`.
-func parsePartitions(raw []byte) []string {
-	var names []string
-	for line := range strings.Lines(string(raw)) {
-		if name, ok := strings.CutPrefix(line, "PartitionName="); ok {
-			names = append(names, strings.TrimSpace(name))
-		}
-	}
-	return names
-}
-
-// parseAssociated reads the sorted names of the cluster's users from `scontrol show
-// assoc_mgr`.
-func parseAssociated(raw []byte) []string {
-	var names []string
-	for line := range strings.Lines(string(raw)) {
-		_, user, ok := strings.Cut(line, " Account="+account+" UserName=")
-		name, _, isUser := strings.Cut(user, "(")
-		if ok && isUser {
-			names = append(names, name)
-		}
-	}
-	slices.Sort(names)
-	return slices.Compact(names)
-}
-
-// pingUp reads `scontrol ping`.
-func pingUp(raw []byte) bool {
-	return strings.Contains(string(raw), "is UP")
+// pingUp reports whether the answer to cli.Ping says that slurmctld is up.
+func pingUp(res runtimes.Result) bool {
+	up, err := decode(cli.Ping(), res)
+	return err == nil && up
 }

@@ -8,51 +8,40 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
-const sinfoJSON = `{"meta":{"Slurm":{"version":{"major":22,"micro":8,"minor":5},"release":"22.05.8"}},"errors":[],
-"nodes":[{"name":"w1","state":"idle","state_flags":["DRAIN","DYNAMIC_NORM"],"reason":"berth:leave-x","gres":"gpu:a100:2(S:0-1)","cpus":4,"real_memory":8000},
-{"name":"w2","state":"down","state_flags":["NOT_RESPONDING"],"gres":"","cpus":4,"real_memory":8000}]}`
-
-func TestParseNodes(t *testing.T) {
-	nodes, version, err := parseNodes([]byte(sinfoJSON))
-	require.NoError(t, err)
-	require.Equal(t, "22.05.8", version)
-	require.Len(t, nodes, 2)
-	require.True(t, nodes[0].registered())
-	require.True(t, nodes[0].flag("DRAIN"))
-	require.False(t, nodes[1].registered())
+func TestNodeHasTheShapeOfItsMember(t *testing.T) {
 	two := plan.Member{CPUs: 4, MemoryMiB: 8000, GPUs: []schema.GPU{{Type: "a100", Count: 2}}}
-	require.True(t, hasShape(nodes[0], two))
-	require.False(t, hasShape(nodes[1], two))
+	require.True(t, hasShape(node{Gres: "gpu:a100:2(S:0-1)", CPUs: 4, Memory: 8000}, two))
+	require.False(t, hasShape(node{CPUs: 4, Memory: 8000}, two))
 	two.GPUs[0].Count = 1
-	require.False(t, hasShape(nodes[0], two))
-	_, _, err = parseNodes([]byte(`{"errors":[{"error":"no"}]}`))
-	require.Error(t, err)
-	_, _, err = parseNodes([]byte("slurm_load_node error"))
-	require.Error(t, err)
+	require.False(t, hasShape(node{Gres: "gpu:a100:2(S:0-1)", CPUs: 4, Memory: 8000}, two))
 }
 
-func TestParseQueue(t *testing.T) {
-	jobs, err := parseQueue([]byte("12 R 2001 main\n13 PD 2001 main,quick\n13 PD 2001 main,quick\n"))
-	require.NoError(t, err)
-	require.Equal(t, []string{"12", "13"}, jobIDs(jobs))
-	require.True(t, jobs[1].pending())
-	for _, bad := range []string{"12 R\n", "slurm error: x y\n", "12 R x main\n"} {
-		_, err := parseQueue([]byte(bad))
-		require.Error(t, err, bad)
+func TestTasksOfAnArrayAreCancelledOnce(t *testing.T) {
+	require.Equal(t, []string{"12", "13"}, jobIDs([]cli.Queued{{ID: "12"}, {ID: "13"}, {ID: "13"}}))
+}
+
+// Every call of a query is one that the root helper allows, and that needs no epoch.
+func TestHelperAllowsEveryQuery(t *testing.T) {
+	c := newCluster(t).on(t)
+	var ops []runtimes.Op
+	for _, r := range cli.Releases() {
+		if r.Tools != nil {
+			ops = append(ops, queryOp(c.control, r.Tools.Nodes), queryOp(c.control, r.Tools.Jobs), queryOp(c.control, r.Tools.Accounting))
+		}
 	}
-}
-
-func TestHashAndPing(t *testing.T) {
-	says := func(text string) runtimes.Result { return runtimes.Result{Data: []byte(text)} }
-	require.True(t, hashMatches(says("FOO = 1\nHASH_VAL                = Match\n")))
-	require.False(t, hashMatches(says("HASH_VAL                = Different Ours=0x1 Slurmctld=0x2\n")))
-	require.False(t, hashMatches(says("FOO = 1\n")))
-	require.Equal(t, []string{"main", "Mine"}, parsePartitions([]byte("PartitionName=main\n   AllowGroups=ALL\n\nPartitionName=Mine\n   State=UP\n")))
-	require.True(t, pingUp([]byte("Slurmctld(primary) at ctl is UP\n")))
-	require.False(t, pingUp([]byte("Slurmctld(primary) at ctl is DOWN\n")))
+	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
+		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.List("assoc", []string{"cluster=c"}, "user")),
+		versionOp(profile.Slurmctld), versionOp(profile.Slurmd))
+	for _, op := range ops {
+		program := profile.Profile().Programs[op.Run.Program]
+		require.NoError(t, program.Check(op.Run.Args), "%s %v", op.Run.Program, op.Run.Args)
+		require.True(t, program.Reads(op.Run.Args), "%s %v", op.Run.Program, op.Run.Args)
+	}
 }
 
 func TestImpact(t *testing.T) {

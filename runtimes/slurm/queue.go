@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"berth/runtimes"
-	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/cli"
 )
 
 // jobQueue ends jobs of the cluster.
@@ -48,18 +48,13 @@ func (c jobQueue) end(ctx context.Context, target string, filter ...string) erro
 }
 
 // list lists running and pending jobs.
-func (c jobQueue) list(ctx context.Context, filter ...string) (running, pending []queued, err error) {
-	op := c.cli("squeue", append([]string{"--noheader", "--all", profile.QueueFormat}, filter...)...)
-	res, err := c.runChecked(ctx, op)
+func (c jobQueue) list(ctx context.Context, filter ...string) (running, pending []cli.Queued, err error) {
+	jobs, err := ask(ctx, c.control, cli.Queue(filter...))
 	if err != nil {
 		return nil, nil, err
 	}
-	jobs, err := parseQueue(res.Data)
-	if err != nil {
-		return nil, nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
-	}
 	for _, j := range jobs {
-		if j.pending() {
+		if j.Pending() {
 			pending = append(pending, j)
 		} else {
 			running = append(running, j)
@@ -76,7 +71,7 @@ func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string)
 		return err
 	}
 	var ops []runtimes.Op
-	var cancelled []queued
+	var cancelled []cli.Queued
 	for _, j := range pending {
 		rest := slices.DeleteFunc(slices.Clone(j.Partitions), func(p string) bool { return !slices.Contains(stay, p) })
 		if len(rest) == 0 {
@@ -101,11 +96,22 @@ func (c jobQueue) cancelPending(ctx context.Context, filter ...string) error {
 }
 
 // cancel cancels jobs with as many calls as their number needs.
-func (c jobQueue) cancel(ctx context.Context, jobs []queued) error {
+func (c jobQueue) cancel(ctx context.Context, jobs []cli.Queued) error {
 	for ids := range slices.Chunk(jobIDs(jobs), 500) {
 		if err := c.doAll(ctx, c.cli("scancel", ids...)); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// jobIDs returns the ids of jobs without duplicates: the tasks of an array share one.
+func jobIDs(jobs []cli.Queued) []string {
+	var ids []string
+	for _, j := range jobs {
+		if !slices.Contains(ids, j.ID) {
+			ids = append(ids, j.ID)
+		}
+	}
+	return ids
 }

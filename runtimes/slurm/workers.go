@@ -114,7 +114,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		return err
 	}
 	start := c.slurmd(m, control, "start")
-	if res[3].Service.Running && !known.registered() {
+	if res[3].Service.Running && !known.Registered() {
 		start = c.slurmd(m, control, "restart")
 	}
 	if err := wk.doAll(ctx, start); err != nil {

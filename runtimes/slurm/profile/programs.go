@@ -40,6 +40,9 @@ func SubmitArgs(options ...string) []string {
 // partition where it runs.
 const QueueFormat = "--format=%A %t %U %P"
 
+// jsonParser asks for the version of JSON that Slurm 24.11 and 26.05 both have.
+const jsonParser = "--json=v0.0.42"
+
 // JobFormat makes squeue print id, state, submission time in seconds, nodes and the
 // reason for waiting. No user writes any of these.
 const JobFormat = "--format=%A|%T|%V|%N|%r"
@@ -73,11 +76,14 @@ func programs() map[string]runtimes.Program {
 	return map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol, Reads: first("ping", "show")},
 		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, Reads: sacctmgrReads},
-		"sinfo":    {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
-		"squeue":   {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
-		"sacct":    {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
-		"sbatch":   {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
-		"scancel":  {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
+		// Both print their version whatever their configuration is.
+		"slurmctld": {Path: "/usr/sbin/slurmctld", Check: exactly([]string{"-V"}), Reads: always},
+		"slurmd":    {Path: "/usr/sbin/slurmd", Check: exactly([]string{"-V"}), Reads: always},
+		"sinfo":     {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
+		"squeue":    {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
+		"sacct":     {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
+		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
+		"scancel":   {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 
 		"id": {Path: "/usr/bin/id", Check: checkID, Reads: always},
 
@@ -124,7 +130,7 @@ func checkScontrol(args []string) error {
 		}
 	case "show":
 		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) ||
-			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) {
+			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"nodes", jsonParser}) {
 			return nil
 		}
 	case "update":
@@ -152,7 +158,7 @@ func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
 		switch {
-		case a == "--json" || a == QueueFormat || a == JobFormat:
+		case a == "--json" || a == jsonParser || a == QueueFormat || a == JobFormat:
 			form = true
 		case a == "--all" || a == "--noheader" || queueFilter.MatchString(a):
 		default:
@@ -231,7 +237,7 @@ func checkSacct(args []string) error {
 	for _, a := range args {
 		id, isJobs := strings.CutPrefix(a, "--jobs=")
 		switch {
-		case slices.Contains([]string{"--json", "--allusers", "--duplicates"}, a):
+		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates"}, a):
 		case isJobs && jobID.MatchString(id):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)

@@ -7,7 +7,6 @@ package slurmtest
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -17,6 +16,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -66,7 +66,12 @@ func (j Jobs) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, us
 func (j Jobs) Job(ctx context.Context, u *plan.Unit, id string) (Job, error) {
 	queue := tool(u, "squeue", "--noheader", "--all", profile.JobFormat, "--jobs="+id)
 	queue.Run.Env["SLURM_TIME_FORMAT"] = "%s"
-	res, err := j.do(ctx, u, runtimes.Stamp{}, queue, tool(u, "sacct", "--json", "--allusers", "--jobs="+id))
+	accounting, err := j.accounting(ctx, u)
+	if err != nil {
+		return Job{}, fmt.Errorf("job %s: %w", id, err)
+	}
+	accounting = accounting.With("--jobs=" + id)
+	res, err := j.do(ctx, u, runtimes.Stamp{}, queue, tool(u, accounting.Program, accounting.Args...))
 	if err != nil {
 		return Job{}, fmt.Errorf("job %s: %w", id, err)
 	}
@@ -77,9 +82,11 @@ func (j Jobs) Job(ctx context.Context, u *plan.Unit, id string) (Job, error) {
 		}
 	}
 	if res[1].Exit == 0 {
-		if accounted, err = parseAccounting(res[1].Data, id); err != nil {
+		all, err := accounting.Decode(cli.Answer{Stdout: res[1].Data})
+		if err != nil {
 			return Job{}, err
 		}
+		accounted = latest(all, id)
 	}
 	switch {
 	case live != nil && accounted != nil && accounted.Submitted.Equal(live.Submitted):
@@ -91,6 +98,24 @@ func (j Jobs) Job(ctx context.Context, u *plan.Unit, id string) (Job, error) {
 		return *accounted, nil
 	}
 	return Job{}, fmt.Errorf("the cluster of %s has no job %s: %s", u.Instance.Key, id, res[1].Stderr)
+}
+
+// accounting returns the query for jobs in slurmdbd, by the installed version.
+func (j Jobs) accounting(ctx context.Context, u *plan.Unit) (q cli.Query[[]cli.Accounted], err error) {
+	ask := cli.Installed(profile.Slurmctld)
+	res, err := j.do(ctx, u, runtimes.Stamp{}, runtimes.Op{Run: &runtimes.Run{Program: ask.Program, Args: ask.Args, AllowExit: true}})
+	if err != nil {
+		return q, err
+	}
+	version, err := ask.Decode(cli.Answer{Exit: res[0].Exit, Stdout: res[0].Data, Stderr: res[0].Stderr})
+	if err != nil {
+		return q, err
+	}
+	tools, err := version.Tools()
+	if err != nil {
+		return q, err
+	}
+	return tools.Accounting, nil
 }
 
 func (j Jobs) do(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
@@ -128,29 +153,17 @@ func parseQueue(raw []byte, id string) (*Job, error) {
 	return nil, nil
 }
 
-// parseAccounting finds the latest job of an id in `sacct --json`. Slurm may reuse ids.
-func parseAccounting(raw []byte, id string) (*Job, error) {
-	var doc struct {
-		Jobs []struct {
-			JobID   int                              `json:"job_id"`
-			Nodes   string                           `json:"nodes"`
-			State   struct{ Current, Reason string } `json:"state"`
-			Comment struct{ Job string }             `json:"comment"`
-			Time    struct{ Submission int64 }       `json:"time"`
-		} `json:"jobs"`
-	}
-	if err := json.Unmarshal(raw, &doc); err != nil {
-		return nil, fmt.Errorf("sacct --json: %w", err)
-	}
-	var latest *Job
-	for _, j := range doc.Jobs {
-		found := newJob(id, j.State.Current, j.State.Reason, j.Nodes, j.Time.Submission)
-		found.Comment = j.Comment.Job
-		if strconv.Itoa(j.JobID) == id && (latest == nil || found.Submitted.After(latest.Submitted)) {
-			latest = found
+// latest finds the latest job of an id. Slurm may reuse ids.
+func latest(all []cli.Accounted, id string) *Job {
+	var found *Job
+	for _, a := range all {
+		j := newJob(id, a.State, a.Reason, a.Nodes, a.Submitted)
+		j.Comment = a.Comment
+		if strconv.Itoa(a.ID) == id && (found == nil || j.Submitted.After(found.Submitted)) {
+			found = j
 		}
 	}
-	return latest, nil
+	return found
 }
 
 func newJob(id, state, reason, nodes string, submitted int64) *Job {

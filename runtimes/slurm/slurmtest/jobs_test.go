@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/schema"
 )
 
@@ -25,10 +26,7 @@ func TestParseJobs(t *testing.T) {
 		require.Error(t, err, bad)
 	}
 	// Slurm reuses an id after a crash: the later job counts.
-	j, err = parseAccounting([]byte(`{"jobs":[
-		{"job_id":7,"state":{"current":"FAILED"},"time":{"submission":100}},
-		{"job_id":7,"state":{"current":"COMPLETED"},"time":{"submission":200},"comment":{"job":"hi"}}]}`), "7")
-	require.NoError(t, err)
+	j = latest([]cli.Accounted{{ID: 7, State: "FAILED", Submitted: 100}, {ID: 7, State: "COMPLETED", Submitted: 200, Comment: "hi"}, {ID: 8, Submitted: 300}}, "7")
 	require.Equal(t, Completed, j.State)
 	require.Equal(t, "hi", j.Comment)
 }
@@ -51,11 +49,14 @@ func (h hostOf) Do(_ context.Context, _ runtimes.Stamp, ops ...runtimes.Op) (out
 // The query names the job, as the list of all jobs exceeds an answer.
 func TestJobIsFoundInABusyCluster(t *testing.T) {
 	jobs := Jobs{hostOf(func(run *runtimes.Run) (string, int) {
+		if run.Program == "slurmctld" {
+			return "slurm-wlm 22.05.8\n", 0
+		}
 		if !slices.Contains(run.Args, "--jobs=7") {
 			return "", 1 // more than an answer holds
 		}
 		if run.Program == "sacct" {
-			return `{"jobs":[{"job_id":7,"state":{"current":"PENDING"},"time":{"submission":1700000000},"comment":{"job":"mine"}}]}`, 0
+			return `{"errors":[],"jobs":[{"job_id":7,"nodes":"","state":{"current":"PENDING","reason":"None"},"time":{"submission":1700000000},"comment":{"job":"mine"}}]}`, 0
 		}
 		require.Equal(t, "%s", run.Env["SLURM_TIME_FORMAT"])
 		return "7|RUNNING|1700000000|gpu-1|None\n", 0

@@ -1,0 +1,141 @@
+// Package cli says how Slurm's tools are called and what their answers mean, by the
+// version of the installed tools. Everything that differs between versions is in the
+// table in releases.go.
+//
+// An answer counts only if its exit status is known, it parses, and it has its key: the
+// field or the heading under which the tool lists what was asked for. Any other answer
+// is an error, never an empty list.
+//
+// It must not know a host: it gets bytes and exit statuses, and returns typed answers.
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Answer is what a tool printed, with its exit status.
+type Answer struct {
+	Exit           int
+	Stdout, Stderr []byte
+}
+
+// Query is a call of a tool that has no effect, with the decoder of its answer.
+type Query[T any] struct {
+	Program string
+	Args    []string
+	decode  func(Answer) (T, error)
+}
+
+// With returns the query with further arguments.
+func (q Query[T]) With(args ...string) Query[T] {
+	q.Args = slices.Concat(q.Args, args)
+	return q
+}
+
+// Decode returns the typed answer. The error names the call.
+func (q Query[T]) Decode(a Answer) (T, error) {
+	v, err := q.decode(a)
+	if err != nil {
+		var none T
+		return none, fmt.Errorf("%s %s: %w", q.Program, strings.Join(q.Args, " "), err)
+	}
+	return v, nil
+}
+
+// query returns a query whose answer counts only with exit status 0.
+func query[T any](decode func([]byte) (T, error), program string, args ...string) Query[T] {
+	return Query[T]{program, args, func(a Answer) (T, error) {
+		if a.Exit != 0 {
+			var none T
+			return none, a.failure()
+		}
+		return decode(a.Stdout)
+	}}
+}
+
+// failure is the error of a tool that failed.
+func (a Answer) failure() error {
+	text := strings.TrimSpace(string(a.Stderr) + "\n" + string(a.Stdout))
+	if len(text) > 600 {
+		text = text[:600] + "…"
+	}
+	return fmt.Errorf("exit status %d: %s", a.Exit, text)
+}
+
+// Node is a node as slurmctld has it.
+type Node struct {
+	Name       string
+	State      string   // base state in lower case: idle, mixed, allocated, down, error, future, unknown, invalid
+	Flags      []string // in upper case: DRAIN, NOT_RESPONDING, COMPLETING, INVALID_REG…
+	Reason     string   // written by a person or by Slurm
+	Gres       string   // as configured: gpu:a100:2(S:0-1)
+	Features   []string
+	Partitions []string
+	CPUs       int
+	AllocCPUs  int    // of running jobs
+	Memory     int    // MiB
+	Version    string // of slurmd; empty before it registers
+}
+
+// Has reports whether the node has a flag.
+func (n *Node) Has(flag string) bool { return slices.Contains(n.Flags, flag) }
+
+// Registered reports whether the node's slurmd is registered and responds.
+func (n *Node) Registered() bool {
+	return !n.Has("NOT_RESPONDING") && !n.Has("INVALID_REG") && slices.Contains([]string{"idle", "mixed", "allocated"}, n.State)
+}
+
+// Queued is a job in the queue, without fields that users write.
+type Queued struct {
+	ID    string // the tasks of an array share one
+	State string // compact: PD, R, CG, S…
+	UID   int
+	// Partitions are those of the submission while the job is pending, and otherwise
+	// the one where it runs.
+	Partitions []string
+}
+
+// Pending reports whether the job waits.
+func (q Queued) Pending() bool { return q.State == "PD" }
+
+// Job is a job with its partitions.
+type Job struct {
+	ID        int
+	State     string // RUNNING, PENDING…
+	UID       int
+	User      string
+	Partition string // where it runs; while it waits, all of them, joined by commas
+	// Submitted are all partitions it was submitted to, also while it runs. Nil: Slurm
+	// 22.05 does not say.
+	Submitted  []string
+	SubmitTime int64 // seconds since 1970
+	Nodes      string
+}
+
+// Partition is a partition as slurmctld has it.
+type Partition struct {
+	Name  string
+	State string // UP, DOWN, DRAIN, INACTIVE
+}
+
+// Association gives a user, or with no user an account as a whole, access.
+type Association struct{ Account, User string }
+
+// Config is slurmctld's configuration.
+type Config struct {
+	// Matches says that the file of the asking host is the running configuration.
+	Matches bool
+	Version string // of slurmctld as it runs, not as it is installed
+}
+
+// Accounted is a job in the accounting database.
+type Accounted struct {
+	ID        int
+	State     string // COMPLETED, FAILED…
+	Reason    string // for waiting; None: none
+	Nodes     string
+	Comment   string // the owner's: untrusted text
+	Submitted int64  // seconds since 1970
+}

@@ -1,0 +1,277 @@
+package cli_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes/slurm/cli"
+)
+
+// answers are those of testdata for a release, by name.
+func answers(t *testing.T, series string) map[string]cli.Answer {
+	t.Helper()
+	a, err := txtar.ParseFile("testdata/" + series + ".txtar")
+	require.NoError(t, err)
+	all := map[string]cli.Answer{}
+	for _, f := range a.Files {
+		name, exit, ok := strings.Cut(f.Name, " exit ")
+		require.True(t, ok, f.Name)
+		status, err := strconv.Atoi(exit)
+		require.NoError(t, err)
+		all[name] = cli.Answer{Exit: status, Stdout: f.Data}
+	}
+	return all
+}
+
+// eachRelease runs a test for every release that Berth runs.
+func eachRelease(t *testing.T, f func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer)) {
+	for _, r := range cli.Releases() {
+		if r.Tools != nil {
+			t.Run(r.Series, func(t *testing.T) { f(t, r.Tools, answers(t, r.Series)) })
+		}
+	}
+}
+
+// The recorded cluster is the same on all releases, so the typed answers are too.
+func TestRecordedAnswersOfAllReleases(t *testing.T) {
+	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
+		version, err := cli.Installed("slurmctld").Decode(said["version"])
+		require.NoError(t, err)
+		same, err := version.Tools()
+		require.NoError(t, err)
+		require.Same(t, tools, same)
+
+		nodes, err := tools.Nodes.Decode(said["nodes"])
+		require.NoError(t, err)
+		for i := range nodes {
+			require.Empty(t, slices.DeleteFunc(slices.Clone(nodes[i].Flags), func(f string) bool { return f == "DRAIN" }))
+		}
+		require.Equal(t, []cli.Node{
+			{Name: "w1", State: "mixed", Flags: nodes[0].Flags, Gres: "gpu:a100:2", Features: []string{"gpu", "red"}, Partitions: []string{"main", "quick"}, CPUs: 4, AllocCPUs: 1, Memory: 1000, Version: string(version)},
+			{Name: "w2", State: "idle", Flags: []string{"DRAIN"}, Reason: "bad DIMM = x", Features: nodes[1].Features, Partitions: nodes[1].Partitions, CPUs: 2, Memory: 500, Version: string(version)},
+			{Name: "w3", State: "unknown", Flags: nodes[2].Flags, Features: nodes[2].Features, Partitions: []string{"main"}, CPUs: 2, Memory: 500},
+		}, nodes)
+		require.ElementsMatch(t, []string{"main", "quick", "shut"}, nodes[1].Partitions)
+		require.True(t, nodes[0].Registered())
+		require.False(t, nodes[2].Registered())
+
+		queue, err := cli.Queue().Decode(said["queue"])
+		require.NoError(t, err)
+		require.Equal(t, []cli.Queued{
+			{"1", "R", 2001, []string{"main"}}, {"2", "PD", 2001, []string{"quick"}}, {"3", "PD", 2001, []string{"quick", "main"}},
+		}, queue)
+		require.True(t, queue[1].Pending())
+		queue, err = cli.Queue().Decode(said["queue of w3"])
+		require.NoError(t, err)
+		require.Empty(t, queue)
+
+		partitions, err := cli.Partitions().Decode(said["partitions"])
+		require.NoError(t, err)
+		require.Equal(t, []cli.Partition{{"main", "UP"}, {"quick", "UP"}, {"shut", "DOWN"}}, partitions)
+
+		partitions, err = cli.Partitions().Decode(said["no partitions"])
+		require.NoError(t, err)
+		require.Empty(t, partitions)
+
+		config, err := cli.ShowConfig().Decode(said["config"])
+		require.NoError(t, err)
+		require.Equal(t, cli.Config{Matches: true, Version: string(version)}, config)
+
+		up, err := cli.Ping().Decode(said["ping"])
+		require.NoError(t, err)
+		require.True(t, up)
+		up, err = cli.Ping().Decode(said["ping of a stopped slurmctld"])
+		require.NoError(t, err)
+		require.False(t, up)
+
+		associations, err := cli.Associations().Decode(said["associations"])
+		require.NoError(t, err)
+		require.Equal(t, []cli.Association{{Account: "root"}, {"root", "root"}, {Account: "members"}, {"members", "anna"}}, associations)
+	})
+}
+
+func TestRecordedJobs(t *testing.T) {
+	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
+		jobs, err := tools.Jobs.Decode(said["jobs"])
+		require.NoError(t, err)
+		byID := map[int]cli.Job{}
+		for _, j := range jobs {
+			require.Positive(t, j.SubmitTime)
+			j.SubmitTime = 0
+			byID[j.ID] = j
+		}
+		running := cli.Job{ID: 1, State: "RUNNING", UID: 2001, User: "anna", Partition: "main", Nodes: "w1"}
+		waiting := cli.Job{ID: 3, State: "PENDING", UID: 2001, User: "anna", Partition: "quick,main"}
+		if jobs[0].Submitted != nil { // 22.05 does not say to which partitions a running job was submitted
+			running.Submitted, waiting.Submitted = []string{"main", "quick"}, []string{"quick", "main"}
+			require.Equal(t, []string{"quick"}, byID[2].Submitted)
+		}
+		require.Equal(t, running, byID[1])
+		require.Equal(t, waiting, byID[3])
+
+		accounted, err := tools.Accounting.Decode(said["accounting"])
+		require.NoError(t, err)
+		i := slices.IndexFunc(accounted, func(j cli.Accounted) bool { return j.ID == 4 })
+		require.Positive(t, accounted[i].Submitted)
+		accounted[i].Submitted = 0
+		require.Equal(t, cli.Accounted{ID: 4, State: "COMPLETED", Reason: "None", Nodes: "w1"}, accounted[i])
+	})
+}
+
+func TestRecordedTables(t *testing.T) {
+	columns := map[string][]string{
+		"list user": {"user"}, "list none": {"user"}, "list users": {"user", "defaultaccount", "adminlevel"},
+		"list assoc": {"cluster", "account", "parentname", "user", "partition", "fairshare", "qos", "defaultqos", "grpjobs", "grpsubmitjobs", "grptres", "grptresmins", "grpwall",
+			"maxjobs", "maxsubmitjobs", "maxtresperjob", "maxwalldurationperjob", "priority"},
+		"list qos": {"name", "priority", "flags", "grptres", "grpjobs", "grpsubmitjobs", "maxtresperjob", "maxtresperuser", "maxtresperaccount",
+			"maxjobsperuser", "maxsubmitjobsperuser", "maxwall", "preempt", "preemptmode", "usagefactor"},
+	}
+	eachRelease(t, func(t *testing.T, _ *cli.Tools, said map[string]cli.Answer) {
+		for name, names := range columns {
+			q := cli.List("assoc", nil, names...)
+			rows, err := q.Decode(said[name])
+			require.NoError(t, err, name)
+			require.Equal(t, name == "list none", len(rows) == 0, name)
+			for _, wrong := range []string{"", "User", "sacctmgr: error\n", strings.Replace(string(said[name].Stdout), "\n", "|Name\n", 1), string(said[name].Stdout) + "a|b|c|d\n"} {
+				if wrong != "User" || len(names) > 1 {
+					_, err = q.Decode(cli.Answer{Stdout: []byte(wrong)})
+					require.Error(t, err, "%s %q", name, wrong)
+				}
+			}
+		}
+	})
+	require.Equal(t, strings.Fields("-i -P list assoc cluster=c account=members format=user"), cli.List("assoc", []string{"cluster=c", "account=members"}, "user").Args)
+}
+
+// fails is a decoder of any query.
+func fails[T any](q cli.Query[T]) func(cli.Answer) error {
+	return func(a cli.Answer) error {
+		_, err := q.Decode(a)
+		return err
+	}
+}
+
+func decoders(tools *cli.Tools) map[string]func(cli.Answer) error {
+	return map[string]func(cli.Answer) error{
+		"nodes": fails(tools.Nodes), "jobs": fails(tools.Jobs), "queue": fails(cli.Queue()), "partitions": fails(cli.Partitions()),
+		"config": fails(cli.ShowConfig()), "ping": fails(cli.Ping()), "associations": fails(cli.Associations()), "accounting": fails(tools.Accounting),
+	}
+}
+
+// No answer that a tool gives instead of the asked one is an empty list: a version
+// that lists under another key, text instead of JSON, nothing at all, an error with
+// exit status 0, a failure.
+func TestAnswerWithoutItsKeyIsAnError(t *testing.T) {
+	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
+		for name, decode := range decoders(tools) {
+			require.NoError(t, decode(said[name]), name)
+			for _, text := range []string{
+				"", "\n", "{}", "null", "[]", "slurm_load_jobs error: Unable to contact slurm controller (connect failure)\n",
+				`{"meta":{},"errors":[]}`, `{"errors":[],"nodes":null,"jobs":null}`, `{"nodes":[],"jobs":[]}`, `{"errors":null,"nodes":{},"jobs":{}}`,
+				`{"errors":[{"error":"no"}],"nodes":[],"jobs":[]}`, `{"errors":[],"nodes":[{}],"jobs":[{}]}`, `{"errors":[],"nodes":[null],"jobs":[null]}`,
+				`{"errors":[],"sinfo":[{"node":{"state":["IDLE"]}}],"Nodes":[],"Jobs":[]}`,
+			} {
+				require.Error(t, decode(cli.Answer{Stdout: []byte(text)}), "%s: %q", name, text)
+			}
+			require.ErrorContains(t, decode(cli.Answer{Exit: 3, Stdout: said[name].Stdout, Stderr: []byte("why")}), "why", name)
+			require.Error(t, decode(cli.Answer{Stdout: said[name].Stdout[:len(said[name].Stdout)-2]}), "%s: cut", name)
+		}
+	})
+}
+
+// D6: Slurm 23.02 and later answer `sinfo --json` without nodes, which was read as no
+// nodes.
+func TestShapeOfAnotherReleaseIsAnError(t *testing.T) {
+	old, new := answers(t, "22.05"), answers(t, "24.11")
+	for _, r := range cli.Releases() {
+		if r.Tools == nil {
+			continue
+		}
+		other := new
+		if r.Tools.Nodes.Program != "sinfo" {
+			other = old
+		}
+		for _, name := range []string{"nodes", "sinfo", "jobs", "accounting"} {
+			if a, ok := other[name]; ok {
+				require.Error(t, decoders(r.Tools)[map[string]string{"sinfo": "nodes"}[name]+map[bool]string{true: name}[name != "sinfo"]](a), "%s %s", r.Series, name)
+			}
+		}
+	}
+}
+
+// Every field that is read is required in every element, so a release that renames one
+// is found.
+func TestEveryFieldIsRequired(t *testing.T) {
+	fields := map[string][]string{
+		"nodes":      {"name", "state", "reason", "gres", "features", "partitions", "cpus", "alloc_cpus", "real_memory"},
+		"jobs":       {"job_id", "job_state", "user_id", "user_name", "partition", "submit_time", "nodes"},
+		"accounting": {"job_id", "nodes", "state", "comment", "time"},
+	}
+	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
+		for name, all := range fields {
+			if name != "accounting" && tools.Nodes.Program == "scontrol" {
+				all = append(slices.Clone(all), map[string]string{"nodes": "version", "jobs": "priority_by_partition"}[name])
+			}
+			key := strings.Replace(name, "accounting", "jobs", 1)
+			for _, field := range all {
+				for _, value := range []string{"", "null", "7.5"} {
+					var doc map[string]any
+					require.NoError(t, json.Unmarshal(said[name].Stdout, &doc))
+					element := doc[key].([]any)[0].(map[string]any)
+					require.Contains(t, element, field, "%s", name)
+					delete(element, field)
+					if value != "" {
+						element[field] = json.RawMessage(value)
+					}
+					raw, err := json.Marshal(doc)
+					require.NoError(t, err)
+					require.Error(t, decoders(tools)[name](cli.Answer{Stdout: raw}), "%s without %s (%s)", name, field, value)
+				}
+			}
+		}
+	})
+}
+
+func TestUnknownStateIsAnError(t *testing.T) {
+	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
+		for _, pair := range [][2]string{{`["MIXED"]`, `["RESTING"]`}, {`["MIXED"]`, `["MIXED","IDLE"]`}, {`["MIXED"]`, `[]`}, {`"state":"mixed"`, `"state":"resting"`}} {
+			if changed := bytes.Replace(said["nodes"].Stdout, []byte(pair[0]), []byte(pair[1]), 1); !bytes.Equal(changed, said["nodes"].Stdout) {
+				require.Error(t, decoders(tools)["nodes"](cli.Answer{Stdout: changed}), pair[1])
+			}
+		}
+	})
+}
+
+func TestVersions(t *testing.T) {
+	installed := cli.Installed("slurmd")
+	require.Equal(t, "slurmd -V", installed.Program+" "+strings.Join(installed.Args, " "))
+	for text, want := range map[string]cli.Version{"slurm-wlm 22.05.8\n": "22.05.8", "slurm 26.05.0-0rc1\n": "26.05.0-0rc1", "slurm 24.11.5": "24.11.5"} {
+		v, err := installed.Decode(cli.Answer{Stdout: []byte(text)})
+		require.NoError(t, err)
+		require.Equal(t, want, v)
+	}
+	for _, bad := range []string{"", "22.05.8\n", "slurm\n", "slurm 22.05\n", "slurm-wlm 22.05.8\nmore\n", "bash: slurmd: not found\n"} {
+		_, err := installed.Decode(cli.Answer{Stdout: []byte(bad)})
+		require.Error(t, err, bad)
+	}
+	for _, c := range []struct {
+		version, declared string
+		is                bool
+	}{
+		{"22.05.8", "22.05.8", true}, {"22.05.8", "22.05", true}, {"22.05.8", "22.05.9", false}, {"22.05.81", "22.05.8", false}, {"24.11.5", "22.05", false}, {"26.05.0-0rc1", "26.05.0", true},
+	} {
+		require.Equal(t, c.is, cli.Version(c.version).Is(c.declared), fmt.Sprint(c))
+	}
+	for _, other := range []cli.Version{"21.08.8", "23.11.4", "25.05.1", "22.050.1", ""} {
+		_, err := other.Tools()
+		require.ErrorContains(t, err, "Berth runs 22.05, 24.11, 26.05", other)
+	}
+}

@@ -1,0 +1,239 @@
+package cli
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+)
+
+// list decodes the elements of an answer's list. It refuses an answer with errors,
+// without the key, and elements without one of the fields of raw, which are pointers.
+func list[Raw, T any](key string, convert func(*Raw) (T, error)) func([]byte) ([]T, error) {
+	return func(out []byte) ([]T, error) {
+		var doc map[string]json.RawMessage
+		if err := json.Unmarshal(out, &doc); err != nil {
+			return nil, fmt.Errorf("the answer is not JSON: %w", err)
+		}
+		var problems []json.RawMessage
+		var raw []*Raw
+		for name, to := range map[string]any{"errors": &problems, key: &raw} {
+			if field := doc[name]; len(field) == 0 || field[0] != '[' {
+				return nil, fmt.Errorf("the answer has no list %q", name)
+			} else if err := json.Unmarshal(field, to); err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+		}
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("the answer has the error %s", problems[0])
+		}
+		all := make([]T, 0, len(raw))
+		for i, r := range raw {
+			if r == nil {
+				return nil, fmt.Errorf("%s[%d] is null", key, i)
+			}
+			if field := absent(reflect.ValueOf(r).Elem()); field != "" {
+				return nil, fmt.Errorf("%s[%d] has no %s", key, i, field)
+			}
+			v, err := convert(r)
+			if err != nil {
+				return nil, fmt.Errorf("%s[%d]: %w", key, i, err)
+			}
+			all = append(all, v)
+		}
+		return all, nil
+	}
+}
+
+// absent returns the name of a field that is missing or null, or "".
+func absent(v reflect.Value) string {
+	for i := range v.NumField() {
+		name, optional, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
+		switch f := v.Field(i); {
+		case f.Kind() != reflect.Pointer || optional != "":
+		case f.IsNil():
+			return name
+		case f.Elem().Kind() == reflect.Struct:
+			if inner := absent(f.Elem()); inner != "" {
+				return name + "." + inner
+			}
+		}
+	}
+	return ""
+}
+
+// number is how the JSON of 24.11 and 26.05 writes a number that may be unset.
+type number struct {
+	Set      *bool  `json:"set"`
+	Infinite *bool  `json:"infinite"`
+	Number   *int64 `json:"number"`
+}
+
+// value returns the number, or an error without one.
+func (n *number) value() (int64, error) {
+	if !*n.Set || *n.Infinite {
+		return 0, fmt.Errorf("a number is not set")
+	}
+	return *n.Number, nil
+}
+
+// node2205 and node2411 are nodes as the tools print them.
+type node2205 struct {
+	Name       *string   `json:"name"`
+	State      *string   `json:"state"`
+	Flags      *[]string `json:"state_flags"`
+	Reason     *string   `json:"reason"`
+	Gres       *string   `json:"gres"`
+	Features   *string   `json:"features"`
+	Partitions *[]string `json:"partitions"`
+	CPUs       *int      `json:"cpus"`
+	AllocCPUs  *int      `json:"alloc_cpus"`
+	Memory     *int      `json:"real_memory"`
+	Version    string    `json:"slurmd_version"` // null before slurmd registers
+}
+
+type node2411 struct {
+	Name       *string   `json:"name"`
+	State      *[]string `json:"state"`
+	Reason     *string   `json:"reason"`
+	Gres       *string   `json:"gres"`
+	Features   *[]string `json:"features"`
+	Partitions *[]string `json:"partitions"`
+	CPUs       *int      `json:"cpus"`
+	AllocCPUs  *int      `json:"alloc_cpus"`
+	Memory     *int      `json:"real_memory"`
+	Version    *string   `json:"version"`
+}
+
+// baseStates are the states of which a node has exactly one.
+var baseStates = []string{"UNKNOWN", "DOWN", "IDLE", "ALLOCATED", "ERROR", "MIXED", "FUTURE", "INVALID"}
+
+var decodeNodes2205 = list("nodes", func(n *node2205) (Node, error) {
+	state := strings.ToUpper(*n.State)
+	if !slices.Contains(baseStates, state) {
+		return Node{}, fmt.Errorf("unknown state %q", *n.State)
+	}
+	return Node{
+		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, Gres: *n.Gres,
+		Features: splitList(*n.Features), Partitions: *n.Partitions, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version,
+	}, nil
+})
+
+var decodeNodes2411 = list("nodes", func(n *node2411) (Node, error) {
+	node := Node{
+		Name: *n.Name, Reason: *n.Reason, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
+		CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version,
+	}
+	for _, word := range *n.State {
+		switch {
+		case !slices.Contains(baseStates, word):
+			node.Flags = append(node.Flags, word)
+		case node.State != "":
+			return node, fmt.Errorf("two states in %v", *n.State)
+		default:
+			node.State = strings.ToLower(word)
+		}
+	}
+	if node.State == "" {
+		return node, fmt.Errorf("no known state in %v", *n.State)
+	}
+	return node, nil
+})
+
+func splitList(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+type job2205 struct {
+	ID         *int    `json:"job_id"`
+	State      *string `json:"job_state"`
+	UID        *int    `json:"user_id"`
+	User       *string `json:"user_name"`
+	Partition  *string `json:"partition"`
+	SubmitTime *int64  `json:"submit_time"`
+	Nodes      *string `json:"nodes"`
+}
+
+type job2411 struct {
+	ID         *int      `json:"job_id"`
+	State      *[]string `json:"job_state"`
+	UID        *int      `json:"user_id"`
+	User       *string   `json:"user_name"`
+	Partition  *string   `json:"partition"`
+	SubmitTime *number   `json:"submit_time"`
+	Nodes      *string   `json:"nodes"`
+	Priorities *[]struct {
+		Partition string `json:"partition"`
+	} `json:"priority_by_partition"`
+}
+
+var decodeJobs2205 = list("jobs", func(j *job2205) (Job, error) {
+	return Job{ID: *j.ID, State: *j.State, UID: *j.UID, User: *j.User, Partition: *j.Partition, SubmitTime: *j.SubmitTime, Nodes: *j.Nodes}, nil
+})
+
+var decodeJobs2411 = list("jobs", func(j *job2411) (Job, error) {
+	submitted, err := j.SubmitTime.value()
+	if err != nil {
+		return Job{}, fmt.Errorf("submit_time: %w", err)
+	}
+	state, err := first(*j.State)
+	job := Job{ID: *j.ID, State: state, UID: *j.UID, User: *j.User, Partition: *j.Partition, SubmitTime: submitted, Nodes: *j.Nodes}
+	for _, p := range *j.Priorities {
+		job.Submitted = append(job.Submitted, p.Partition)
+	}
+	if job.Submitted == nil { // a job of one partition has none
+		job.Submitted = strings.Split(job.Partition, ",")
+	}
+	return job, err
+})
+
+// first returns the base state of a job, which stands before its flags.
+func first(words []string) (string, error) {
+	if len(words) == 0 {
+		return "", fmt.Errorf("the job has no state")
+	}
+	return words[0], nil
+}
+
+type accounted2205 struct {
+	ID    *int    `json:"job_id"`
+	Nodes *string `json:"nodes"`
+	State *struct {
+		Current *string `json:"current"`
+		Reason  *string `json:"reason"`
+	} `json:"state"`
+	Comment *comment `json:"comment"`
+	Time    *times   `json:"time"`
+}
+
+type accounted2411 struct {
+	ID    *int    `json:"job_id"`
+	Nodes *string `json:"nodes"`
+	State *struct {
+		Current *[]string `json:"current"`
+		Reason  *string   `json:"reason"`
+	} `json:"state"`
+	Comment *comment `json:"comment"`
+	Time    *times   `json:"time"`
+}
+
+type comment struct {
+	Job string `json:"job"` // null on 22.05 if the job has none
+}
+
+type times struct {
+	Submission *int64 `json:"submission"`
+}
+
+var decodeAccounting2205 = list("jobs", func(j *accounted2205) (Accounted, error) {
+	return Accounted{ID: *j.ID, State: *j.State.Current, Reason: *j.State.Reason, Nodes: *j.Nodes, Comment: j.Comment.Job, Submitted: *j.Time.Submission}, nil
+})
+
+var decodeAccounting2411 = list("jobs", func(j *accounted2411) (Accounted, error) {
+	state, err := first(*j.State.Current)
+	return Accounted{ID: *j.ID, State: state, Reason: *j.State.Reason, Nodes: *j.Nodes, Comment: j.Comment.Job, Submitted: *j.Time.Submission}, err
+})

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// Release is a row of the table: a series of Slurm's releases, such as 22.05.
+type Release struct {
+	Series string
+	// From are the series from which an upgrade reaches this one in one step. An
+	// upgrade within a series is always possible, and there is no way back to an
+	// earlier one (https://slurm.schedmd.com/upgrades.html; window of each release:
+	// what slurmctld printed when it refused the state of 22.05 and of 26.05).
+	From []string
+	// Tools are nil for a series that Berth does not run: it is only a step of an
+	// upgrade between two that Berth runs.
+	Tools *Tools
+}
+
+// releases is the table, oldest first.
+var releases = []Release{
+	{Series: "22.05", Tools: tools2205},
+	{Series: "23.02", From: []string{"22.05"}},
+	{Series: "23.11", From: []string{"22.05", "23.02"}},
+	{Series: "24.11", From: []string{"23.02", "23.11"}, Tools: tools2411},
+	{Series: "26.05", From: []string{"24.11"}, Tools: tools2411},
+}
+
+// Releases returns the table, oldest first.
+func Releases() []Release { return slices.Clone(releases) }
+
+// Tools are the queries whose call or answer depends on the release.
+type Tools struct {
+	Nodes      Query[[]Node]
+	Jobs       Query[[]Job] // every job that slurmctld has, also ended ones; large: filter it
+	Accounting Query[[]Accounted]
+}
+
+// Queue returns the query for the running and pending jobs, the same on all releases.
+// filter are options such as --nodelist=w1. A heading is the key of a list: it also
+// stands above an empty one.
+func Queue(filter ...string) Query[[]Queued] {
+	return query(lines(decodeQueue), "squeue", "--all", QueueFormat).With(filter...)
+}
+
+// Partitions returns the query for the partitions, the same on all releases.
+func Partitions() Query[[]Partition] {
+	return query(lines(decodePartitions), "scontrol", "show", "partitions")
+}
+
+// ShowConfig returns the query for slurmctld's configuration, the same on all
+// releases: 24.11 answers `scontrol show config --json` with this text as well.
+func ShowConfig() Query[Config] { return query(lines(decodeConfig), "scontrol", "show", "config") }
+
+// Ping returns the query whether slurmctld answers, the same on all releases.
+func Ping() Query[bool] { return Query[bool]{"scontrol", []string{"ping"}, decodePing} }
+
+// Associations returns the query for the associations that slurmctld has, the same on
+// all releases. It gets changes a moment after slurmdbd, which List asks.
+func Associations() Query[[]Association] {
+	return query(lines(decodeAssociations), "scontrol", "show", "assoc_mgr", "flags=assoc")
+}
+
+// tools2205: only squeue, sinfo and sacct print JSON, in one shape.
+var tools2205 = &Tools{
+	Nodes:      query(decodeNodes2205, "sinfo", "--json"),
+	Jobs:       query(decodeJobs2205, "squeue", "--json", "--all"),
+	Accounting: query(decodeAccounting2205, "sacct", "--json", "--allusers"),
+}
+
+// parser is the version of the JSON that 24.11 and 26.05 both have, with the same keys.
+const parser = "--json=v0.0.42"
+
+var tools2411 = &Tools{
+	// sinfo lists groups of equal nodes instead.
+	Nodes:      query(decodeNodes2411, "scontrol", "show", "nodes", parser),
+	Jobs:       query(decodeJobs2411, "squeue", parser, "--all"),
+	Accounting: query(decodeAccounting2411, "sacct", parser, "--allusers"),
+}
+
+// Version is a version of Slurm, such as 22.05.8.
+type Version string
+
+// Installed returns the query for the installed version of a program. slurmctld and
+// slurmd print it whatever their configuration is, and the tools come in packages of the
+// same version. The tools themselves and slurmdbd read their configuration first.
+func Installed(program string) Query[Version] {
+	return query(decodeVersion, program, "-V")
+}
+
+// Debian's packages name themselves slurm-wlm, the RPM of SchedMD slurm.
+var versionLine = regexp.MustCompile(`^slurm(?:-wlm)? ([0-9]{2}\.[0-9]{2}\.[0-9]+[-.+~0-9A-Za-z]*)\n?$`)
+
+func decodeVersion(out []byte) (Version, error) {
+	m := versionLine.FindSubmatch(out)
+	if m == nil {
+		return "", fmt.Errorf("%q names no version of Slurm", string(out[:min(len(out), 200)]))
+	}
+	return Version(m[1]), nil
+}
+
+// Is reports whether the version is what a declared one says: the same version, or one
+// of the declared series or release.
+func (v Version) Is(declared string) bool {
+	return string(v) == declared || strings.HasPrefix(string(v), declared+".") || strings.HasPrefix(string(v), declared+"-")
+}
+
+// Tools returns the queries for the tools of this version. The error says which
+// versions Berth runs.
+func (v Version) Tools() (*Tools, error) {
+	var runs []string
+	for _, r := range releases {
+		if r.Tools == nil {
+			continue
+		}
+		if v.Is(r.Series) {
+			return r.Tools, nil
+		}
+		runs = append(runs, r.Series)
+	}
+	return nil, fmt.Errorf("slurm %s is installed, and Berth runs %s: install one of them, and declare it in the AppVersion", v, strings.Join(runs, ", "))
+}

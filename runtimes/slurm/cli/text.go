@@ -1,0 +1,189 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// lines refuses a text that ends within a line.
+func lines[T any](decode func([]byte) (T, error)) func([]byte) (T, error) {
+	return func(out []byte) (T, error) {
+		if len(out) == 0 || out[len(out)-1] != '\n' {
+			var none T
+			return none, errors.New("the answer is empty or ends within a line")
+		}
+		return decode(out)
+	}
+}
+
+// QueueFormat makes squeue print job id, state, user id and partitions, and no text of a
+// user: the name of a job may contain line breaks and column separators.
+const QueueFormat = "--format=%A %t %U %P"
+
+const queueHeading = "JOBID ST UID PARTITION"
+
+func decodeQueue(out []byte) ([]Queued, error) {
+	heading, rest, _ := strings.Cut(string(out), "\n")
+	if strings.TrimSpace(heading) != queueHeading {
+		return nil, fmt.Errorf("want the heading %q, got %q", queueHeading, heading)
+	}
+	var jobs []Queued
+	for line := range strings.Lines(rest) {
+		words := strings.Fields(line)
+		if len(words) != 4 {
+			return nil, fmt.Errorf("want id, state, user and partitions, got %q", strings.TrimSpace(line))
+		}
+		uid, err := strconv.Atoi(words[2])
+		if err != nil {
+			return nil, fmt.Errorf("%q is not a user id", words[2])
+		}
+		jobs = append(jobs, Queued{ID: words[0], State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
+	}
+	return jobs, nil
+}
+
+// noPartitions is the answer of a cluster whose partitions were all deleted.
+const noPartitions = "No partitions in the system\n"
+
+func decodePartitions(out []byte) ([]Partition, error) {
+	var all []Partition
+	for line := range strings.Lines(string(out)) {
+		for word := range strings.FieldsSeq(line) {
+			key, value, _ := strings.Cut(word, "=")
+			switch {
+			case key == "PartitionName":
+				all = append(all, Partition{Name: value})
+			case key == "State" && len(all) > 0:
+				all[len(all)-1].State = value
+			}
+		}
+	}
+	if len(all) == 0 && string(out) != noPartitions {
+		return nil, errors.New("the answer has no PartitionName")
+	}
+	for _, p := range all {
+		if p.Name == "" || p.State == "" {
+			return nil, fmt.Errorf("partition %q has no State", p.Name)
+		}
+	}
+	return all, nil
+}
+
+func decodeConfig(out []byte) (Config, error) {
+	var c Config
+	var hash string
+	for line := range strings.Lines(string(out)) {
+		key, value, _ := strings.Cut(line, "=")
+		value = strings.TrimSpace(value)
+		switch strings.TrimSpace(key) {
+		case "HASH_VAL":
+			hash = value
+		case "SLURM_VERSION":
+			c.Version = value
+		}
+	}
+	switch {
+	case hash == "Match":
+		c.Matches = true
+	case strings.HasPrefix(hash, "Different"):
+	default:
+		return c, fmt.Errorf("want HASH_VAL = Match or Different, got %q", hash)
+	}
+	if c.Version == "" {
+		return c, errors.New("the answer has no SLURM_VERSION")
+	}
+	return c, nil
+}
+
+// decodePing reads the line of the primary controller. The exit status is 1 if it is
+// down.
+func decodePing(a Answer) (bool, error) {
+	for line := range strings.Lines(string(a.Stdout)) {
+		line = strings.TrimSpace(line)
+		if !strings.HasPrefix(line, "Slurmctld(primary) at ") {
+			continue
+		}
+		switch {
+		case strings.HasSuffix(line, " is UP") && a.Exit == 0:
+			return true, nil
+		case strings.HasSuffix(line, " is DOWN") && a.Exit == 1:
+			return false, nil
+		}
+	}
+	return false, a.failure()
+}
+
+func decodeAssociations(out []byte) ([]Association, error) {
+	_, records, ok := strings.Cut(string(out), "\nAssociation Records\n")
+	if !ok {
+		return nil, errors.New("the answer has no Association Records")
+	}
+	var all []Association
+	for line := range strings.Lines(records) {
+		if !strings.HasPrefix(line, "ClusterName=") {
+			continue
+		}
+		_, rest, hasAccount := strings.Cut(line, " Account=")
+		account, rest, hasUser := strings.Cut(rest, " UserName=")
+		if !hasAccount || !hasUser {
+			return nil, fmt.Errorf("want Account and UserName, got %q", strings.TrimSpace(line))
+		}
+		user, _, isUser := strings.Cut(rest, "(")
+		if !isUser {
+			user = ""
+		}
+		all = append(all, Association{Account: account, User: user})
+	}
+	if len(all) == 0 { // a cluster has at least that of root
+		return nil, errors.New("the answer has no association")
+	}
+	return all, nil
+}
+
+// headings are the headings that sacctmgr prints for the words of format=, the same on
+// all releases.
+var headings = map[string]string{
+	"cluster": "Cluster", "account": "Account", "parentname": "ParentName", "user": "User", "partition": "Partition",
+	"fairshare": "Share", "qos": "QOS", "defaultqos": "Def QOS", "priority": "Priority",
+	"grpjobs": "GrpJobs", "grpsubmitjobs": "GrpSubmit", "grptres": "GrpTRES", "grptresmins": "GrpTRESMins", "grpwall": "GrpWall",
+	"maxjobs": "MaxJobs", "maxsubmitjobs": "MaxSubmit", "maxtresperjob": "MaxTRES", "maxwalldurationperjob": "MaxWall",
+	"defaultaccount": "Def Acct", "adminlevel": "Admin",
+	"name": "Name", "flags": "Flags", "maxtresperuser": "MaxTRESPU", "maxtresperaccount": "MaxTRESPA",
+	"maxjobsperuser": "MaxJobsPU", "maxsubmitjobsperuser": "MaxSubmitPU", "maxwall": "MaxWall",
+	"preempt": "Preempt", "preemptmode": "PreemptMode", "usagefactor": "UsageFactor",
+}
+
+// List returns the query that lists entities of slurmdbd (assoc, user, qos) as rows with
+// the columns. where are further arguments, such as cluster=alpha. A column is a key of
+// headings.
+func List(entity string, where []string, columns ...string) Query[[][]string] {
+	args := slices.Concat([]string{"-i", "-P", "list", entity}, where, []string{"format=" + strings.Join(columns, ",")})
+	return query(lines(func(out []byte) ([][]string, error) { return decodeTable(out, columns) }), "sacctmgr", args...)
+}
+
+func decodeTable(out []byte, columns []string) ([][]string, error) {
+	var want []string
+	for _, c := range columns {
+		h, ok := headings[c]
+		if !ok {
+			return nil, fmt.Errorf("column %q has no known heading", c)
+		}
+		want = append(want, h)
+	}
+	heading, rest, _ := strings.Cut(string(out), "\n")
+	if heading != strings.Join(want, "|") {
+		return nil, fmt.Errorf("want the heading %q, got %q", strings.Join(want, "|"), heading)
+	}
+	var rows [][]string
+	for line := range strings.Lines(rest) {
+		row := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+		if len(row) != len(columns) {
+			return nil, fmt.Errorf("want %d columns, got %q", len(columns), strings.TrimSpace(line))
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
