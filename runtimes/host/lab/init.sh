@@ -52,7 +52,10 @@ own_root() {
 overlay() {
 	changes=$disk/changes$(echo "$1" | tr / -)
 	mkdir -p "$changes/upper" "$changes/work" "$2"
-	mount -t overlay -o "lowerdir=$1,upperdir=$changes/upper,workdir=$changes/work" berth-lab "$2"
+	mount -t overlay -o "lowerdir=$1,upperdir=$changes/upper,workdir=$changes/work" berth-lab "$2" || {
+		echo "$1 cannot be below an overlay: run it on a machine whose root is on a disk, or in one container at most"
+		exit 1
+	}
 }
 
 kernel_filesystems() {

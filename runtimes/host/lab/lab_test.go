@@ -251,6 +251,21 @@ func TestHostHasItsOwnRoot(t *testing.T) {
 	require.Equal(t, before, machine(t))
 }
 
+// In a container the machine's root is an overlay itself, as that of a lab host is.
+func TestPossibleOnAnOverlay(t *testing.T) {
+	needRoot(t)
+	c := config(t)
+	var err error
+	c.Helper, err = os.Executable()
+	require.NoError(t, err)
+	l, err := lab.Up(t.Context(), c)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, l.Down(context.Background())) })
+	out, err := l.Run(t.Context(), "ctl", "/usr/local/sbin/berth-host", "-test.v", "-test.run=^TestPossibleChangesNothing$")
+	require.NoError(t, err)
+	require.Contains(t, out, "--- PASS: TestPossibleChangesNothing")
+}
+
 // A job's device control group distinguishes GPUs by their numbers, and the job opens
 // its own ones.
 func TestGPUsHaveTheirOwnNumbers(t *testing.T) {

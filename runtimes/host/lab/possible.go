@@ -49,7 +49,10 @@ const probe = `set -e
 mount --make-rprivate /
 mount -t tmpfs probe /tmp
 mkdir /tmp/changed /tmp/work /tmp/root
-mount -t overlay -o lowerdir=/,upperdir=/tmp/changed,workdir=/tmp/work probe /tmp/root
+mount -t overlay -o lowerdir=/,upperdir=/tmp/changed,workdir=/tmp/work probe /tmp/root || {
+	echo "/ cannot be below an overlay: run it on a machine whose root is on a disk, or in one container at most"
+	exit 1
+}
 mkdir /tmp/root/machine
 cd /tmp/root
 pivot_root . machine
