@@ -45,8 +45,8 @@ demo runs on the memory runtime.`,
 }
 
 type demoOptions struct {
-	dir, berth, helper string
-	memory             bool
+	dir, berth, helper, image string
+	memory                    bool
 }
 
 // demo is a running demo.

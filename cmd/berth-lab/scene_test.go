@@ -48,7 +48,7 @@ const patience = time.Minute
 func newScene(t *testing.T) *scene {
 	t.Helper()
 	hosttest.NeedRoot(t)
-	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host")})
+	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host"), image: hosttest.Image()})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := st.close(); err != nil {
@@ -56,6 +56,11 @@ func newScene(t *testing.T) *scene {
 		}
 	})
 	require.NoError(t, st.labUp(t.Context()))
+	version, err := st.lab.PackageVersion(t.Context(), st.nodes[0].Name, "slurmctld")
+	require.NoError(t, err)
+	if why := slurmtest.NotRun(version); why != "" {
+		t.Skip(why)
+	}
 	require.NoError(t, st.remote.open(st.dir, st.files))
 	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
 	s.base[pathOf(t, labtest.Train)] = labtest.InstanceYAML(labtest.Train.Name, 2)

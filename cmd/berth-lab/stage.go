@@ -28,6 +28,7 @@ import (
 // stage has an estate in Git, a forge, a lab and a daemon, for the demo and the tests.
 type stage struct {
 	dir, helper string
+	image       string // Debian suite of the hosts; "": this machine's system
 	berth       string // the program berth
 	memory      bool
 	nodes       []lab.Node
@@ -42,7 +43,7 @@ type stage struct {
 }
 
 func newStage(o demoOptions) (*stage, error) {
-	s := &stage{dir: o.dir, helper: o.helper, berth: o.berth, memory: o.memory, remote: remote{mergeMethod: githubtest.Merge}, files: labtest.Files()}
+	s := &stage{dir: o.dir, helper: o.helper, image: o.image, berth: o.berth, memory: o.memory, remote: remote{mergeMethod: githubtest.Merge}, files: labtest.Files()}
 	for path, text := range s.files {
 		if strings.HasPrefix(path, "platform/nodes/") {
 			var doc struct {
@@ -90,7 +91,7 @@ func (s *stage) labUp(ctx context.Context) (err error) {
 		return err
 	}
 	l := slog.New(slog.NewTextHandler(log, nil))
-	if s.lab, err = lab.Up(ctx, lab.Config{Dir: filepath.Join(s.dir, "lab"), Helper: s.helper, Nodes: s.nodes, Auto: true, Log: l}); err != nil {
+	if s.lab, err = lab.Up(ctx, lab.Config{Dir: filepath.Join(s.dir, "lab"), Helper: s.helper, Nodes: s.nodes, Image: s.image, Packages: slurmtest.Packages(), Auto: true, Log: l}); err != nil {
 		return err
 	}
 	// The lab chose free addresses; write them into the estate.

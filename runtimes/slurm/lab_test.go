@@ -18,9 +18,11 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/host"
 	"berth/runtimes/host/agent"
+	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
@@ -79,13 +81,18 @@ func newStage(t *testing.T) *stage {
 	}
 	self, err := os.Executable()
 	require.NoError(t, err)
-	config := lab.Config{Dir: filepath.Join(t.TempDir(), "lab"), Helper: self, Auto: true}
+	config := lab.Config{Dir: filepath.Join(t.TempDir(), "lab"), Helper: self, Auto: true, Image: hosttest.Image(), Packages: slurmtest.Packages()}
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
 		config.Nodes = append(config.Nodes, lab.NodeOf(n.Key.Name, n.Spec))
 	}
 	s.lab, err = lab.Up(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.lab.Down(context.Background())) })
+	version, err := s.lab.PackageVersion(t.Context(), s.control.Key.Name, "slurmctld")
+	require.NoError(t, err)
+	if why := slurmtest.NotRun(version); why != "" {
+		t.Skip(why)
+	}
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
 		have, ok := s.lab.Node(n.Key.Name)
 		require.True(t, ok)

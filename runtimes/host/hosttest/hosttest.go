@@ -23,6 +23,10 @@ import (
 // the tests that need root.
 const Unprivileged = "BERTH_UNPRIVILEGED"
 
+// Image returns the Debian suite of the lab hosts of tests, from the environment variable
+// BERTH_LAB_IMAGE; "": this machine's own system.
+func Image() string { return os.Getenv("BERTH_LAB_IMAGE") }
+
 // NeedRoot fails the test without root, or skips it if Unprivileged is set.
 func NeedRoot(t testing.TB) {
 	t.Helper()

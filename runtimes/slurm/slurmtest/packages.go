@@ -1,9 +1,19 @@
 package slurmtest
 
+import "berth/runtimes/slurm/cli"
+
 // Packages returns the Debian packages that a site installs on the hosts of its clusters.
 func Packages() []string {
 	return []string{
 		"mariadb-server", "munge", "slurm-client", "slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", "slurm-wlm-mysql-plugin",
 		"slurmctld", "slurmd", "slurmdbd",
 	}
+}
+
+// NotRun returns why a version of Slurm is not tested; "": it is in the table of versions.
+func NotRun(version string) string {
+	if _, err := cli.Version(version).Tools(); err != nil {
+		return "not run: " + err.Error()
+	}
+	return ""
 }
