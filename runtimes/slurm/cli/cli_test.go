@@ -117,7 +117,10 @@ func TestRecordedJobs(t *testing.T) {
 		require.Equal(t, running, byID[1])
 		require.Equal(t, waiting, byID[3])
 
-		accounted, err := tools.Accounting.Decode(said["accounting"])
+		accounted, err := tools.Accounting.Decode(said["accounting of an unknown job"])
+		require.NoError(t, err)
+		require.Empty(t, accounted)
+		accounted, err = tools.Accounting.Decode(said["accounting"])
 		require.NoError(t, err)
 		i := slices.IndexFunc(accounted, func(j cli.Accounted) bool { return j.ID == 4 })
 		require.Positive(t, accounted[i].Submitted)

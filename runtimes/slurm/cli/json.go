@@ -229,7 +229,25 @@ type times struct {
 	Submission *int64 `json:"submission"`
 }
 
-var decodeAccounting2205 = list("jobs", func(j *accounted2205) (Accounted, error) {
+// emptyResult is the error with which sacct of 22.05 lists no job, with exit status 0
+// (ESLURM_REST_EMPTY_RESULT).
+const emptyResult = 9003
+
+// decodeAccounting2205 also reads the answer for a job that slurmdbd does not have.
+func decodeAccounting2205(out []byte) ([]Accounted, error) {
+	var doc struct {
+		Errors []struct {
+			Number int `json:"error_number"`
+		} `json:"errors"`
+		Jobs []json.RawMessage `json:"jobs"`
+	}
+	if json.Unmarshal(out, &doc) == nil && doc.Jobs != nil && len(doc.Jobs) == 0 && len(doc.Errors) == 1 && doc.Errors[0].Number == emptyResult {
+		return nil, nil
+	}
+	return listAccounting2205(out)
+}
+
+var listAccounting2205 = list("jobs", func(j *accounted2205) (Accounted, error) {
 	return Accounted{ID: *j.ID, State: *j.State.Current, Reason: *j.State.Reason, Nodes: *j.Nodes, Comment: j.Comment.Job, Submitted: *j.Time.Submission}, nil
 })
 
