@@ -85,7 +85,7 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 	case o.memory:
 		d.print("Berth demo on the memory runtime, without hosts and without Slurm, as asked.")
 	default:
-		d.print("Berth demo: real Slurm on a lab of network-namespace hosts of this machine.")
+		d.print("Berth demo: real Slurm on lab hosts of this machine.")
 	}
 	if o.berth, err = program(o.berth, "berth"); err != nil {
 		return err

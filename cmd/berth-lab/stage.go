@@ -44,7 +44,15 @@ type stage struct {
 
 func newStage(o demoOptions) (*stage, error) {
 	s := &stage{dir: o.dir, helper: o.helper, image: o.image, berth: o.berth, memory: o.memory, remote: remote{mergeMethod: githubtest.Merge}, files: labtest.Files()}
-	for path, text := range s.files {
+	var err error
+	s.nodes, err = nodesOf(s.files)
+	return s, err
+}
+
+// nodesOf returns the hosts of an estate's Node documents, by name.
+func nodesOf(files map[string]string) ([]lab.Node, error) {
+	var nodes []lab.Node
+	for path, text := range files {
 		if strings.HasPrefix(path, "platform/nodes/") {
 			var doc struct {
 				Metadata struct{ Name string }
@@ -53,11 +61,11 @@ func newStage(o demoOptions) (*stage, error) {
 			if err := yaml.Unmarshal([]byte(text), &doc); err != nil {
 				return nil, fmt.Errorf("%s: %w", path, err)
 			}
-			s.nodes = append(s.nodes, lab.NodeOf(doc.Metadata.Name, doc.Spec))
+			nodes = append(nodes, lab.NodeOf(doc.Metadata.Name, doc.Spec))
 		}
 	}
-	slices.SortFunc(s.nodes, func(a, b lab.Node) int { return strings.Compare(a.Name, b.Name) })
-	return s, nil
+	slices.SortFunc(nodes, func(a, b lab.Node) int { return strings.Compare(a.Name, b.Name) })
+	return nodes, nil
 }
 
 func (s *stage) hostsName() string {
@@ -79,7 +87,11 @@ func labImpossible(ctx context.Context) string {
 			}
 		}
 	}
-	if err := lab.Possible(ctx); err != nil {
+	nodes, err := nodesOf(labtest.Files())
+	if err == nil {
+		err = lab.Possible(ctx, nodes...)
+	}
+	if err != nil {
 		return err.Error()
 	}
 	return ""

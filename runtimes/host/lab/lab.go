@@ -202,8 +202,7 @@ func (c Config) check() error {
 	if _, err := os.Stat(c.Helper); err != nil {
 		return fmt.Errorf("the helper: %w; build it with `make build`", err)
 	}
-	cpus, mebibytes, err := MachineSize()
-	if err != nil {
+	if err := fit(c.Nodes); err != nil {
 		return err
 	}
 	seen := map[string]bool{}
@@ -221,9 +220,6 @@ func (c Config) check() error {
 			return fmt.Errorf("host %s: address %s is reserved; use .2 to .254", n.Name, n.Address)
 		case subnet.IsValid() && !subnet.Contains(a):
 			return fmt.Errorf("host %s: %s is not in %s like the other hosts", n.Name, n.Address, subnet)
-		case n.CPUs > cpus || n.MemoryMiB > mebibytes:
-			return fmt.Errorf("host %s: declares %d CPUs and %d MiB of memory, and this machine has %d and %d; declare what it has at most, in spec.capacity",
-				n.Name, n.CPUs, n.MemoryMiB, cpus, mebibytes)
 		}
 		subnet, _ = a.Prefix(24)
 		seen[n.Name], seen[n.Address] = true, true

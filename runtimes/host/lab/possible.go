@@ -68,11 +68,27 @@ ip link add bridge0 type bridge
 ip link add cable0 type veth peer name cable1
 `
 
-// Possible returns an error if this machine cannot run a lab: in a container, for
-// example, root often cannot make namespaces, mounts, control groups or devices. It
-// tries and leaves nothing behind.
-func Possible(ctx context.Context) (err error) {
-	if err := prerequisites(); err != nil {
+// fit refuses hosts that declare more than this machine has: a job that is confined to
+// a CPU that is not there fails.
+func fit(nodes []Node) error {
+	cpus, mebibytes, err := MachineSize()
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes {
+		if n.CPUs > cpus || n.MemoryMiB > mebibytes {
+			return fmt.Errorf("host %s: declares %d CPUs and %d MiB of memory, and this machine has %d and %d; declare what it has at most, in spec.capacity",
+				n.Name, n.CPUs, n.MemoryMiB, cpus, mebibytes)
+		}
+	}
+	return nil
+}
+
+// Possible returns an error if this machine cannot run a lab of the hosts: in a
+// container, for example, root often cannot make namespaces, mounts, control groups or
+// devices. It tries and leaves nothing behind.
+func Possible(ctx context.Context, nodes ...Node) (err error) {
+	if err := errors.Join(prerequisites(), fit(nodes)); err != nil {
 		return err
 	}
 	defer func() {
