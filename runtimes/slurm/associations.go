@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -123,7 +124,7 @@ func (c associations) add(ctx context.Context) error {
 		}
 	}
 	if len(closed) > 0 { // were being removed and are declared again
-		reopen := c.cli("sacctmgr", "-i", "modify", "user", "where", "name="+strings.Join(closed, ","), "cluster="+c.stack.Cluster, "set", "maxsubmitjobs=-1")
+		reopen := c.sacctmgr("-i", "modify", "user", "where", "name="+strings.Join(closed, ","), "cluster="+c.stack.Cluster, "set", "maxsubmitjobs=-1")
 		if err := c.doAll(ctx, reopen); err != nil { // its exit status is not zero if nothing changes
 			return err
 		}
@@ -135,7 +136,7 @@ func (c associations) add(ctx context.Context) error {
 		return nil
 	}
 	// One call for all, as each takes a third of a second.
-	add := c.cli("sacctmgr", "-i", "add", "user", strings.Join(missing, ","), "account="+account, "cluster="+c.stack.Cluster, "defaultaccount="+account)
+	add := c.sacctmgr("-i", "add", "user", strings.Join(missing, ","), "account="+account, "cluster="+c.stack.Cluster, "defaultaccount="+account)
 	res, err := c.do(ctx, add, c.listOp())
 	if err != nil {
 		return err
@@ -170,7 +171,7 @@ func (c associations) delete(ctx context.Context, gone []string) error {
 		}
 	}
 	where := []string{"name=" + strings.Join(gone, ","), "cluster=" + c.stack.Cluster}
-	if _, err := c.runChecked(ctx, c.cli("sacctmgr", "-i", "modify", "user", "where", where[0], where[1], "set", "maxsubmitjobs=0")); err != nil {
+	if _, err := c.runChecked(ctx, c.sacctmgr("-i", "modify", "user", "where", where[0], where[1], "set", "maxsubmitjobs=0")); err != nil {
 		return err
 	}
 	for _, name := range gone {
@@ -182,13 +183,26 @@ func (c associations) delete(ctx context.Context, gone []string) error {
 		}
 		c.rec.reopen(userTarget(name))
 	}
-	remove := c.cli("sacctmgr", "-i", "delete", "user", where[0], where[1])
+	remove := c.sacctmgr("-i", "delete", "user", where[0], where[1])
+	began := time.Now()
 	return c.env.poll(ctx, "remove "+strings.Join(gone, ",")+" from cluster "+c.stack.Cluster, func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, remove)
 		if err != nil {
 			return false, "", err
 		}
 		left, err := c.inDatabase(ctx)
-		return !slices.ContainsFunc(gone, func(n string) bool { return slices.Contains(left, n) }), c.exitError(remove, res[0]).Error(), err
+		if err != nil || !slices.ContainsFunc(gone, func(n string) bool { return slices.Contains(left, n) }) {
+			return true, "", err
+		}
+		seen := c.exitError(remove, res[0]).Error()
+		if !strings.Contains(seen, "Job(s) active") {
+			return false, seen, nil
+		}
+		// slurmdbd gets the end of a job late, and that of a lost job never. A lost job
+		// whose id another job has is ended some minutes after that one.
+		if err := c.endRunaways(ctx); err != nil || time.Since(began) < c.env.timeouts.Ready/2 {
+			return false, seen, err
+		}
+		return false, seen, waiting("accounting has jobs as active that have ended: %s", seen)
 	})
 }

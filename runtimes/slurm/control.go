@@ -63,6 +63,12 @@ func (c *control) cli(program string, args ...string) runtimes.Op {
 	return cliOp(c.stack.Conf(), c.env.timeouts.Call, program, args...)
 }
 
+// sacctmgr returns a call of sacctmgr, which waits for the database and takes longer with
+// more users.
+func (c *control) sacctmgr(args ...string) runtimes.Op {
+	return cliOp(c.stack.Conf(), c.env.timeouts.Ready, "sacctmgr", args...)
+}
+
 func (c *control) service(name, verb string) runtimes.Op {
 	unit := c.stack.Cluster
 	if name == profile.MariaDB {

@@ -32,7 +32,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.daemons.makeDatabase(ctx); err != nil {
 		return err
 	}
-	load := c.cli("sacctmgr", "-i", "load", "file="+c.stack.Accounts())
+	load := c.sacctmgr("-i", "load", "file="+c.stack.Accounts())
 	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"), c.daemons.waitSlurmdbd(), load, c.service(profile.Slurmctld, "start"), c.associations.listOp())
 	if err != nil {
 		return err

@@ -3,6 +3,7 @@ package slurm_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
@@ -36,19 +38,20 @@ func verbs(p plan.Plan) []plan.Verb {
 	return list
 }
 
-// brokenFiles are faults in the files of a control stack: the file and the shell command.
-var brokenFiles = []struct{ name, file, script string }{
-	{"unknown key in slurm.conf", "slurm.conf", "echo NoSuchKey=1 >>$etc/slurm.conf"},
-	{"slurm.conf removed", "slurm.conf", "rm $etc/slurm.conf"},
-	{"slurm.conf truncated within a line", "slurm.conf", "truncate -s 500 $etc/slurm.conf"},
-	{"slurm.conf truncated to its first lines", "slurm.conf", "head -n 3 $etc/slurm.conf >$etc/new && mv $etc/new $etc/slurm.conf"},
-	{"slurm.conf unreadable", "slurm.conf", "chmod 0 $etc/slurm.conf"},
-	{"directory removed", "slurm.conf", "rm -r $etc"},
-	{"unknown key in gres.conf", "gres.conf", "echo NoSuchKey=1 >>$etc/gres.conf"},
-	{"unknown key in cgroup.conf", "cgroup.conf", "echo NoSuchKey=1 >>$etc/cgroup.conf"},
-	{"missing plugin in plugstack.conf", "plugstack.conf", "echo required /nonexistent.so >>$etc/plugstack.conf"},
-	{"unknown key in slurmdbd.conf", "slurmdbd.conf", "echo NoSuchKey=1 >>$etc/slurmdbd.conf"},
-	{"slurmdbd.conf removed", "slurmdbd.conf", "rm $etc/slurmdbd.conf"},
+// brokenFiles are faults in the files of a control stack: the file, the shell command, and
+// the daemon that is also killed while the file is broken.
+var brokenFiles = []struct{ name, file, script, killed string }{
+	{"unknown key in slurm.conf", "slurm.conf", "echo NoSuchKey=1 >>$etc/slurm.conf", "slurmctld"},
+	{"slurm.conf removed", "slurm.conf", "rm $etc/slurm.conf", "slurmctld"},
+	{"slurm.conf truncated within a line", "slurm.conf", "truncate -s 500 $etc/slurm.conf", ""},
+	{"slurm.conf truncated to its first lines", "slurm.conf", "head -n 3 $etc/slurm.conf >$etc/new && mv $etc/new $etc/slurm.conf", ""},
+	{"slurm.conf unreadable", "slurm.conf", "chmod 0 $etc/slurm.conf", ""},
+	{"directory removed", "slurm.conf", "rm -r $etc", ""},
+	{"unknown key in gres.conf", "gres.conf", "echo NoSuchKey=1 >>$etc/gres.conf", "slurmctld"},
+	{"unknown key in cgroup.conf", "cgroup.conf", "echo NoSuchKey=1 >>$etc/cgroup.conf", ""},
+	{"missing plugin in plugstack.conf", "plugstack.conf", "echo required /nonexistent.so >>$etc/plugstack.conf", ""},
+	{"unknown key in slurmdbd.conf", "slurmdbd.conf", "echo NoSuchKey=1 >>$etc/slurmdbd.conf", "slurmdbd"},
+	{"slurmdbd.conf removed", "slurmdbd.conf", "rm $etc/slurmdbd.conf", "slurmdbd"},
 }
 
 // Files of the control stack that somebody breaks are restored, whether their daemon runs
@@ -80,12 +83,11 @@ func TestBrokenFilesAreRestored(t *testing.T) {
 			require.Equal(t, ctld, pid("slurmctld"), "slurmctld was restarted")
 			require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running))
 
-			c.onControl(t, u, fault.script)
-			daemon := "slurmctld"
-			if fault.file == "slurmdbd.conf" {
-				daemon = "slurmdbd"
+			if fault.killed == "" {
+				return
 			}
-			c.onControl(t, u, "p=$(cat $run/"+daemon+".pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done")
+			c.onControl(t, u, fault.script)
+			c.onControl(t, u, "p=$(cat $run/"+fault.killed+".pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done")
 			require.Equal(t, plan.Stopped, c.observe(t, u).Members[0].State)
 			c.carry(t, u, false)
 			require.Equal(t, good, content())
@@ -207,4 +209,45 @@ func TestHungWorkerIsRestarted(t *testing.T) {
 		return s.State == plan.Stopped, fmt.Sprint(s)
 	})
 	c.carry(t, u, false)
+}
+
+// A job that slurmctld lost in a crash does not keep its user: it is ended in accounting,
+// and no other job is, also none with an id of its time.
+func TestLostJobDoesNotKeepItsUser(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	c.carry(t, u, false)
+	real := c.await(t, u, c.submit(t, u, bob, "sleep 600", 1), slurmtest.Running)
+	accounted := func(id, state string) {
+		eventually(t, "job "+id+" in accounting", func() (bool, string) {
+			out := c.onControl(t, u, "sacct -a -D -X -n -P -o State -j "+id)
+			return strings.TrimSpace(out) == state, out
+		})
+	}
+	accounted(real.ID, "RUNNING")
+	time.Sleep(6 * time.Second) // slurmctld writes its state
+	c.onControl(t, u, "cp -a /var/lib/slurm/$(basename $etc)/state /tmp/state")
+	lost := c.await(t, u, c.submit(t, u, alice, "sleep 600", 1), slurmtest.Running)
+	accounted(lost.ID, "RUNNING")
+	// It is killed before it writes its state again.
+	c.onControl(t, u, "p=$(cat $run/slurmctld.pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done; rm -r /var/lib/slurm/$(basename $etc)/state/*; cp -a /tmp/state/* /var/lib/slurm/$(basename $etc)/state/")
+	c.carry(t, u, false)
+	require.NotContains(t, c.onControl(t, u, "squeue -h -o %A"), lost.ID)
+	accounted(lost.ID, "RUNNING")
+
+	u = c.unit(onePartition, []schema.UnixUser{bob}, nil, 0)
+	began := time.Now()
+	require.ErrorIs(t, c.apply(t, c.plan(t, u, false)), runtimes.ErrWaiting, "its id may be given away")
+	accounted(lost.ID, "RUNNING")
+	c.carry(t, u, false)
+	t.Logf("user removed after %.1f s", time.Since(began).Seconds())
+	accounted(lost.ID, "COMPLETED")
+	accounted(real.ID, "RUNNING")
+	require.Equal(t, real, c.await(t, u, real.ID, slurmtest.Running))
+	require.NotContains(t, c.onControl(t, u, "sacctmgr -n -P list user format=user"), alice.Name)
+	next := c.submit(t, u, bob, "true", 0)
+	require.NotEqual(t, lost.ID, next)
+	accounted(next, "COMPLETED")
 }

@@ -20,7 +20,7 @@ const (
 
 // askSlurmdbd returns a call that slurmdbd answers without much work.
 func askSlurmdbd(c *control) runtimes.Op {
-	return c.cli("sacctmgr", "-i", "-n", "-P", "list", "cluster", "format=cluster")
+	return c.sacctmgr("-i", "-n", "-P", "list", "cluster", "format=cluster")
 }
 
 // timedOut reports whether a program on a host ran longer than its limit.

@@ -55,7 +55,12 @@ func versionOp(daemon string) runtimes.Op {
 }
 
 // queryOp returns the call of a query on this stack.
-func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op { return c.cli(q.Program, q.Args...) }
+func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op {
+	if q.Program == "sacctmgr" {
+		return c.sacctmgr(q.Args...)
+	}
+	return c.cli(q.Program, q.Args...)
+}
 
 // decode decodes the result of a query's call.
 func decode[T any](q cli.Query[T], res runtimes.Result) (T, error) {

@@ -40,6 +40,8 @@ type record struct {
 	// Owed are the steps that have to follow written files and started daemons and
 	// are not verified yet.
 	Owed owed `json:"owed,omitzero"`
+	// FirstJob is higher than the ids of jobs that slurmctld lost; 0: it lost none.
+	FirstJob int `json:"first_job,omitempty"`
 	// Hung has the time of the last restart of each daemon that did not answer.
 	Hung map[string]time.Time `json:"hung,omitempty"`
 	// People are all users who may have an account on the hosts or in Slurm because

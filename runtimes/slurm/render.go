@@ -127,6 +127,7 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	l.setAll(s.SlurmConf(), map[string]string{
 		"SlurmctldHost":         l.checked("SlurmctldHost", rec.Hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
 		"SlurmctldPort":         fmt.Sprint(rec.Ports.Slurmctld),
+		"FirstJobId":            fmt.Sprint(max(rec.FirstJob, 1)),
 		"SchedulerParameters":   fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", set.Scheduler.IntervalSeconds),
 		"AccountingStorageHost": control.Address,
 		"AccountingStoragePort": fmt.Sprint(rec.Ports.Slurmdbd),

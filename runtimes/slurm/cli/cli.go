@@ -128,6 +128,7 @@ type Config struct {
 	// Matches says that the file of the asking host is the running configuration.
 	Matches bool
 	Version string // of slurmctld as it runs, not as it is installed
+	NextJob int    // the id of the next job; 0: unknown
 }
 
 // Accounted is a job in the accounting database.

@@ -83,7 +83,7 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 
 		config, err := cli.ShowConfig().Decode(said["config"])
 		require.NoError(t, err)
-		require.Equal(t, cli.Config{Matches: true, Version: string(version)}, config)
+		require.Equal(t, cli.Config{Matches: true, Version: string(version), NextJob: 5}, config)
 
 		up, err := cli.Ping().Decode(said["ping"])
 		require.NoError(t, err)
@@ -276,5 +276,24 @@ func TestVersions(t *testing.T) {
 	for _, other := range []cli.Version{"21.08.8", "23.11.4", "25.05.1", "22.050.1", ""} {
 		_, err := other.Tools()
 		require.ErrorContains(t, err, "Berth runs 22.05, 24.11, 26.05", other)
+	}
+}
+
+func TestRunaways(t *testing.T) {
+	const note = "NOTE: Runaway jobs are jobs that don't exist in the controller but have a start time and no end time in the database\n"
+	const question = "\nWould you like to fix these runaway jobs?\n\n (You have 30 seconds to decide)\n(N/y): \nChanges Discarded\n"
+	q := cli.Runaways("alpha")
+	ids, err := q.Decode(cli.Answer{Stdout: []byte(note + "ID\n2\n317\n" + question)})
+	require.NoError(t, err)
+	require.Equal(t, []int{2, 317}, ids)
+	ids, err = q.Decode(cli.Answer{Stdout: []byte("Runaway Jobs: No runaway jobs found on cluster alpha\n")})
+	require.NoError(t, err)
+	require.Empty(t, ids)
+	for _, a := range []cli.Answer{
+		{}, {Stdout: []byte(note)}, {Stdout: []byte(note + "ID\n2\n317\n")}, {Stdout: []byte(note + "ID\n2|job\n" + question)}, {Stdout: []byte(note + "2\n" + question)},
+		{Stdout: []byte(note + "ID\n2\n" + question), Exit: 1}, {Stdout: []byte("ID\n2\n\n")}, {Exit: 1, Stderr: []byte("sacctmgr: error: Connection refused")},
+	} {
+		_, err := q.Decode(a)
+		require.Error(t, err, "%s", a.Stdout)
 	}
 }

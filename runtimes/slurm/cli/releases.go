@@ -55,6 +55,12 @@ func Partitions() Query[[]Partition] {
 // releases: 24.11 answers `scontrol show config --json` with this text as well.
 func ShowConfig() Query[Config] { return query(lines(decodeConfig), "scontrol", "show", "config") }
 
+// Runaways returns the query for the jobs that are active in the accounting database and
+// unknown to slurmctld. It asks a question at the end: its input has to be "n\n".
+func Runaways(cluster string) Query[[]int] {
+	return query(lines(decodeRunaways), "sacctmgr", "-P", "show", "runaway", "cluster="+cluster, "format=ID")
+}
+
 // Ping returns the query whether slurmctld answers, the same on all releases.
 func Ping() Query[bool] { return Query[bool]{"scontrol", []string{"ping"}, decodePing} }
 

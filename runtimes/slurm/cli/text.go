@@ -83,6 +83,8 @@ func decodeConfig(out []byte) (Config, error) {
 			hash = value
 		case "SLURM_VERSION":
 			c.Version = value
+		case "NEXT_JOB_ID":
+			c.NextJob, _ = strconv.Atoi(value)
 		}
 	}
 	switch {
@@ -96,6 +98,28 @@ func decodeConfig(out []byte) (Config, error) {
 		return c, errors.New("the answer has no SLURM_VERSION")
 	}
 	return c, nil
+}
+
+// decodeRunaways reads the list, which follows a note and ends with an empty line and a
+// question.
+func decodeRunaways(out []byte) ([]int, error) {
+	if strings.HasPrefix(string(out), "Runaway Jobs: No runaway jobs found") {
+		return nil, nil
+	}
+	_, list, found := strings.Cut(string(out), "\nID\n")
+	list, _, ended := strings.Cut(list, "\n\n")
+	if !found || !ended || !strings.HasPrefix(string(out), "NOTE: Runaway jobs ") {
+		return nil, errors.New("want a list under the heading ID, or that there are no runaway jobs")
+	}
+	var ids []int
+	for line := range strings.Lines(list) {
+		id, err := strconv.Atoi(strings.TrimSpace(line))
+		if err != nil || id <= 0 {
+			return nil, fmt.Errorf("%q is not a job id", strings.TrimSpace(line))
+		}
+		ids = append(ids, id)
+	}
+	return ids, nil
 }
 
 // decodePing reads the line of the primary controller. The exit status is 1 if it is

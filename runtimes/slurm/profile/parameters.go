@@ -52,6 +52,7 @@ func (s Stack) SlurmConf() []Parameter {
 		{"SlurmdParameters", "config_overrides", "", false}, // Berth checks the resources of a node
 		{"TreeWidth", "65533", nodesForm, true},             // no slurmd forwards to a node that it may not know yet
 		{"StateSaveLocation", s.State(), "", true},
+		{"FirstJobId", "", `[1-9][0-9]{0,9}`, false}, // above the ids of lost jobs
 		{"SlurmctldPidFile", s.Run() + "/slurmctld.pid", "", false},
 		{"SlurmctldLogFile", s.Log() + "/slurmctld.log", "", false},
 		{"SlurmdSpoolDir", WorkerSpoolDir, "", false},

@@ -35,6 +35,21 @@ func SubmitArgs(options ...string) []string {
 	return append([]string{"--parsable", "--export=NONE"}, options...)
 }
 
+// RunawayArgs returns the arguments with which sacctmgr lists the jobs of a cluster that
+// are active in the accounting database and unknown to slurmctld. With fix it ends
+// them there. Without, it asks a question, which RunawayAnswer declines: at the end of
+// its input it would ask forever.
+func RunawayArgs(cluster string, fix bool) []string {
+	args := []string{"-P", "show", "runaway", "cluster=" + cluster, "format=ID"}
+	if fix {
+		return append([]string{"-i"}, args...)
+	}
+	return args
+}
+
+// RunawayAnswer is the only input of sacctmgr.
+const RunawayAnswer = "n\n"
+
 // QueueFormat makes squeue print job id, state, user id and partitions, and no text of a
 // user. A pending job has all partitions that it was submitted to, another one the
 // partition where it runs.
@@ -75,7 +90,7 @@ func programs() map[string]runtimes.Program {
 	always := func([]string) bool { return true }
 	return map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol, Reads: first("ping", "show")},
-		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, Reads: sacctmgrReads},
+		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads},
 		// Both print their version whatever their configuration is.
 		"slurmctld": {Path: "/usr/sbin/slurmctld", Check: exactly([]string{"-V"}), Reads: always},
 		"slurmd":    {Path: "/usr/sbin/slurmd", Check: exactly([]string{"-V"}), Reads: always},
@@ -188,6 +203,9 @@ func checkID(args []string) error {
 // sacctmgr would otherwise wait for a confirmation. dump and archive write files
 // and are not allowed.
 func checkSacctmgr(args []string) error {
+	if isRunaway(args, false) || isRunaway(args, true) {
+		return nil
+	}
 	if len(args) < 3 || args[0] != "-i" {
 		return fmt.Errorf("want -i, a command and its words")
 	}
@@ -227,8 +245,29 @@ func checkSacctmgr(args []string) error {
 	return nil
 }
 
-// sacctmgrReads reports whether the command is list.
+// isRunaway reports whether args are RunawayArgs of a cluster.
+func isRunaway(args []string, fix bool) bool {
+	i := slices.IndexFunc(args, func(a string) bool { return strings.HasPrefix(a, "cluster=") })
+	if i < 0 {
+		return false
+	}
+	name := strings.TrimPrefix(args[i], "cluster=")
+	return cluster.MatchString(name) && slices.Equal(args, RunawayArgs(name, fix))
+}
+
+// checkAnswer allows to decline the question of sacctmgr.
+func checkAnswer(stdin []byte) error {
+	if len(stdin) > 0 && string(stdin) != RunawayAnswer {
+		return fmt.Errorf("input other than %q is not allowed", RunawayAnswer)
+	}
+	return nil
+}
+
+// sacctmgrReads reports whether the command only lists.
 func sacctmgrReads(args []string) bool {
+	if isRunaway(args, false) {
+		return true
+	}
 	i := slices.IndexFunc(args, func(a string) bool { return !strings.HasPrefix(a, "-") })
 	return i >= 0 && args[i] == "list"
 }

@@ -1,0 +1,59 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+)
+
+// endRunaways ends the jobs in the accounting database that slurmctld lost in a crash.
+// slurmdbd refuses to delete their user, as it has them as active. A job is ended by its
+// id, and after the crash slurmctld gives the ids of lost jobs away again. So it first
+// gets a higher FirstJobId, which the next configure writes, and nothing is ended
+// before: no job that runs, or comes meanwhile, is ever meant.
+func (c associations) endRunaways(ctx context.Context) error {
+	list := queryOp(c.control, cli.Runaways(c.stack.Cluster))
+	list.Run.Stdin = []byte(profile.RunawayAnswer)
+	res, err := c.do(ctx, list)
+	if err != nil {
+		return err
+	}
+	lost, err := answer(c.site, cli.Runaways(c.stack.Cluster), res[0])
+	if err != nil || len(lost) == 0 {
+		return err
+	}
+	running, pending, err := c.jobs.list(ctx)
+	if err != nil {
+		return err
+	}
+	active := jobIDs(append(running, pending...))
+	config, err := ask(ctx, c.control, cli.ShowConfig())
+	if err != nil {
+		return err
+	}
+	if config.NextJob == 0 {
+		return fmt.Errorf("host %s: scontrol show config has no NEXT_JOB_ID", c.host.Name())
+	}
+	if highest := slices.Max(lost); highest >= config.NextJob {
+		c.rec.FirstJob, c.disk.FirstJob = highest+1, highest+1
+		if err := c.saveDisk(ctx); err != nil {
+			return err
+		}
+		return waiting("slurmctld lost jobs in a crash that accounting has as active; they are ended once it gives no id up to %d to another job", highest)
+	}
+	for _, id := range lost {
+		if slices.Contains(active, strconv.Itoa(id)) {
+			return waiting("job %d is active again", id)
+		}
+	}
+	fix := c.sacctmgr(profile.RunawayArgs(c.stack.Cluster, true)...)
+	if _, err := c.runChecked(ctx, fix); err != nil {
+		return err
+	}
+	c.log.Warn("jobs that slurmctld lost ended in the accounting database", "cluster", c.stack.Cluster, "jobs", lost)
+	return nil
+}

@@ -1,0 +1,36 @@
+package slurm
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+)
+
+// A job that is active again when the list is read is not ended.
+func TestActiveJobIsNotEnded(t *testing.T) {
+	c := newCluster(t)
+	config := "NEXT_JOB_ID = 9\nHASH_VAL = Match"
+	c.hash = config
+	inner := c.ctl.answer
+	c.ctl.answer = func(run *runtimes.Run) (string, int) {
+		if run.Program == "sacctmgr" && len(run.Args) > 3 && run.Args[0] != "-i" {
+			require.Equal(t, "n\n", string(run.Stdin))
+			return "NOTE: Runaway jobs are jobs that …\nID\n7\n\nWould you like to fix these runaway jobs?\n", 0
+		}
+		return inner(run)
+	}
+	c.queue = []string{"7 R 2001 main"}
+	require.ErrorIs(t, c.on(t).associations.endRunaways(t.Context()), runtimes.ErrWaiting)
+	require.False(t, c.ctl.ran("sacctmgr -i", "runaway"))
+
+	c.queue, c.hash = nil, "NEXT_JOB_ID = 7\nHASH_VAL = Match"
+	require.ErrorIs(t, c.on(t).associations.endRunaways(t.Context()), runtimes.ErrWaiting)
+	require.False(t, c.ctl.ran("sacctmgr -i", "runaway"))
+	require.Equal(t, 8, c.record(t).FirstJob)
+
+	c.hash = config
+	require.NoError(t, c.on(t).associations.endRunaways(t.Context()))
+	require.True(t, c.ctl.ran("sacctmgr -i", "runaway"))
+}
