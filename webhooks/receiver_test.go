@@ -286,7 +286,7 @@ func TestSecretIsReadForEachDelivery(t *testing.T) {
 	}
 	require.Equal(t, 202, deliver("old secret"))
 	now = "new secret"
-	require.Equal(t, 401, deliver("old secret"), "what was replaced is none any more")
+	require.Equal(t, 401, deliver("old secret"), "the old secret is invalid after a replacement")
 	require.Equal(t, 202, deliver("new secret"))
 
 	now = " "

@@ -169,7 +169,7 @@ func (h *CommandHandler) pick(ctx context.Context, all []reconciler.CommandComme
 		switch {
 		case isFinal(ctx, err):
 			return nil, nil, err
-		case errors.Is(err, errManyUsers): // anybody can comment, so this is no log line
+		case errors.Is(err, errManyUsers): // every user can comment, so do not log it
 			left = append(left, c.CommandComment)
 		case err != nil:
 			h.Log.Warn("permission of the commenter unknown; command postponed", "pull", c.Pull, "user", c.Author, "error", err)
