@@ -8,46 +8,38 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// class is the way in which slurmctld takes over a changed slurm.conf. A change that
-// needs a restart must not be tried with a reconfigure: for some parameters
-// slurmctld exits with "fatal", and the client gets no error.
-type class int
-
-const (
-	unchanged   class = iota
-	live              // comments only; nothing to do
-	reconfigure       // scontrol reconfigure
-	restart           // slurmctld restarts; jobs continue
-)
-
-// needsRestart reports whether a changed parameter needs a restart: one of a table, or
-// one that a person may have added.
-func needsRestart(name string) bool {
-	added := []string{"jobcontainertype", "maxjobcount", "plugindir", "schedulertype"}
-	return slices.Contains(added, name) || slices.ContainsFunc(profile.Stack{}.SlurmConf(), func(p profile.Parameter) bool {
-		return p.Restart && strings.EqualFold(p.Name, name)
-	})
+// activationOf returns what makes the daemons take over a changed parameter of slurm.conf: one
+// of the table, or one that a person has added. A change that needs a restart must not be
+// tried with a reconfigure: for some parameters slurmctld exits with "fatal", and the
+// client gets no error.
+func activationOf(name string) profile.Activation {
+	for _, p := range (profile.Stack{}).SlurmConf() {
+		if strings.EqualFold(p.Name, name) {
+			return p.Needs
+		}
+	}
+	if slices.Contains([]string{"jobcontainertype", "maxjobcount", "plugindir", "schedulertype"}, name) {
+		return profile.RestartAll
+	}
+	return profile.Reconfigure
 }
 
-// classify compares two versions of slurm.conf.
-func classify(before, after []byte) class {
+// classify compares two versions of slurm.conf. Slurm compares hashes of the text, so a
+// changed comment needs a reconfigure.
+func classify(before, after []byte) profile.Activation {
 	if string(before) == string(after) {
-		return unchanged
+		return profile.None
 	}
 	old, now := parameters(before), parameters(after)
-	c := live
+	how := profile.Reconfigure
 	names := maps.Clone(old)
 	maps.Copy(names, now)
 	for name := range names {
-		if slices.Equal(old[name], now[name]) {
-			continue
+		if !slices.Equal(old[name], now[name]) {
+			how = max(how, activationOf(name))
 		}
-		if needsRestart(name) {
-			return restart
-		}
-		c = reconfigure
 	}
-	return c
+	return how
 }
 
 // parameters returns the values of a slurm.conf by lower-case name. A line of nodes,

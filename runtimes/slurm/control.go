@@ -222,10 +222,7 @@ func (c *control) addPending(ctx context.Context, o owed) error {
 
 // clearPending removes steps that are done and verified.
 func (c *control) clearPending(ctx context.Context, o owed) error {
-	left := owed{
-		c.disk.Owed.Restart && !o.Restart, c.disk.Owed.Reconfigure && !o.Reconfigure,
-		c.disk.Owed.Database && !o.Database, c.disk.Owed.Settle && !o.Settle,
-	}
+	left := c.disk.Owed.without(o)
 	if c.disk.Owed == left {
 		return nil
 	}

@@ -3,9 +3,12 @@ package slurm
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
+	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -43,9 +46,7 @@ func (c stackDaemons) start(ctx context.Context) error {
 		return err
 	}
 	if !res[0].Service.Running {
-		// Nodes register at once with a reconfigure, and otherwise some seconds later. Until
-		// then their jobs start no step.
-		if err := c.addPending(ctx, owed{Reconfigure: true, Settle: true}); err != nil {
+		if err := c.addPending(ctx, owed{Settle: true}); err != nil {
 			return err
 		}
 	}
@@ -59,15 +60,27 @@ func (c stackDaemons) start(ctx context.Context) error {
 	// A daemon that was started has read its files; one that already ran may not have.
 	done := owed{Restart: res[2].Changed, Database: res[0].Changed}
 	if c.disk.Owed.Settle {
-		if err := c.reconfigure(ctx); err != nil {
-			return err
-		}
-		if err := c.nodes.reconcile(ctx); err != nil {
+		if err := c.settle(ctx); err != nil {
 			return err
 		}
 		done.Reconfigure, done.Settle = true, true
 	}
 	return c.clearPending(ctx, done)
+}
+
+// settle follows a start of slurmctld. Until a node is registered, which takes some seconds,
+// its jobs start no step, and its slurmd 22.05 crashes if slurmctld sends it a
+// reconfigure. A node that does not register in time holds up nothing else.
+func (c stackDaemons) settle(ctx context.Context) error {
+	if err := c.nodes.awaitRegistration(ctx); ctx.Err() != nil {
+		return err
+	}
+	if c.disk.Owed.Reconfigure { // a start does not push files to nodes that run already
+		if err := c.reconfigure(ctx); err != nil {
+			return err
+		}
+	}
+	return c.nodes.reconcile(ctx)
 }
 
 func (c stackDaemons) waitSlurmdbd() runtimes.Op {
@@ -99,14 +112,21 @@ func (c stackDaemons) await(ctx context.Context) error {
 	return c.verifyConfig(ctx)
 }
 
-// reconfigure makes slurmctld and the nodes read their files. slurmd 22.05 crashes if the
-// request comes from a slurmctld that has lost its state and does not know the node yet.
+// reconfigure makes slurmctld and the nodes read their files. slurmctld tries for about 10 s
+// to reach a node that does not answer, and a slurmd 22.05 that starts in that time for
+// the first time crashes. So it waits for the end of the request if a worker is to join.
 func (c stackDaemons) reconfigure(ctx context.Context) error {
-	if err := c.nodes.awaitRegistration(ctx); err != nil {
-		return err
-	}
 	if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
 		return err
+	}
+	joins := slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.hasJoined(m.Node) })
+	if joins {
+		if err := c.env.poll(ctx, "reconfigure at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+			agents, err := ask(ctx, c.control, cli.Agents())
+			return agents == 0, fmt.Sprintf("slurmctld sends %d requests to nodes", agents), err
+		}); err != nil {
+			return err
+		}
 	}
 	return c.await(ctx)
 }

@@ -39,7 +39,8 @@ type fakeHost struct {
 	// answer is what a program prints and its exit status; nil: nothing and 0.
 	answer func(run *runtimes.Run) (string, int)
 	// before is called before every operation; an error of it is the operation's.
-	before func(op runtimes.Op) error
+	before    func(op runtimes.Op) error
+	noCgroups bool // it has no control groups
 	// made says which files Berth made; nil: all.
 	made func(path string) bool
 }
@@ -111,6 +112,9 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 			st := runtimes.FileStat{Path: p, Exists: ok, Mode: h.modes[p], SHA256: hex.EncodeToString(sum[:]), Made: ok && (h.made == nil || h.made(p))}
 			if strings.HasPrefix(p, "/dev/") {
 				st.Exists, st.Type = true, "char"
+			}
+			if strings.HasPrefix(p, "/sys/fs/cgroup/") {
+				st.Exists = !h.noCgroups
 			}
 			res.Stats = append(res.Stats, st)
 		}
@@ -258,6 +262,10 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	defer c.mu.Unlock()
 	line := run.Program + " " + strings.Join(run.Args, " ")
 	switch {
+	case strings.HasPrefix(line, "sdiag"):
+		return "Agent queue size:     0\nAgent count:          0\n", 0
+	case line == "slurmd -C":
+		return "NodeName=gpu-1 CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000\nUpTime=0-01:00:00\n", 0
 	case line == "scontrol ping":
 		return "Slurmctld(primary) at ctl is UP\n", 0
 	case line == "scontrol show config" && strings.HasPrefix(run.Env["SLURM_CONF"], profile.WorkerConfLink):

@@ -76,7 +76,7 @@ func (c configFiles) replace(ctx context.Context) error {
 // fileDiff is the difference between the rendered files and those on the host.
 type fileDiff struct {
 	changed map[string]file
-	how     class  // how slurmctld takes over the changes
+	how     profile.Activation
 	conf    []byte // slurm.conf as rendered
 	oldConf []byte // slurm.conf on the host; nil: missing
 	nodes   []node // of joined workers, as the controller has them now
@@ -111,11 +111,11 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	}
 	d.how = c.effect(d.changed, d.oldConf, d.conf)
 	if !hashMatches(res[len(paths)]) {
-		d.how = max(d.how, reconfigure) // a written file was never read
+		d.how = max(d.how, profile.Reconfigure) // a written file was never read
 	}
 	for _, p := range partitionsOf(d.conf) {
 		if c.rec.closing(partitionTarget(p)) {
-			d.how = max(d.how, reconfigure) // it was being removed and is wanted again
+			d.how = max(d.how, profile.Reconfigure) // it was being removed and is wanted again
 			c.rec.reopen(partitionTarget(p))
 		}
 	}
@@ -124,14 +124,14 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	return d, err
 }
 
-// effect returns how slurmctld takes over changed files.
-func (c *control) effect(changed map[string]file, before, after []byte) class {
+// effect returns what makes slurmctld take over changed files.
+func (c *control) effect(changed map[string]file, before, after []byte) profile.Activation {
 	how := classify(before, after)
 	for p := range changed {
 		switch p {
 		case c.stack.Conf(), c.stack.Accounts(), c.stack.DBDConf():
 		default:
-			how = max(how, reconfigure)
+			how = max(how, profile.Reconfigure)
 		}
 	}
 	return how
@@ -157,10 +157,26 @@ func (c configFiles) activate(ctx context.Context, todo owed) error {
 			return err
 		}
 	}
+	push := c.daemons.await
 	if todo.Restart || todo.Reconfigure || todo.Settle { // a start does not push the configuration to running nodes
-		return c.daemons.reconfigure(ctx)
+		push = c.daemons.reconfigure
 	}
-	return c.daemons.await(ctx)
+	if err := push(ctx); err != nil || !todo.Workers {
+		return err
+	}
+	return c.restartWorkers(ctx)
+}
+
+// restartWorkers restarts the slurmd of each worker where it runs. Jobs go on.
+func (c configFiles) restartWorkers(ctx context.Context) error {
+	control, _ := c.rec.Unit.Control()
+	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+		res, err := wk.do(ctx, c.service(profile.Slurmd, "state"))
+		if err != nil || !res[0].Service.Running {
+			return err
+		}
+		return wk.doAll(ctx, c.slurmd(m, control, "restart"))
+	})
 }
 
 // verifyNodes waits until all nodes of before are registered with the new file.

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
@@ -15,6 +16,8 @@ type Rules struct{}
 // Impact implements plan.Rules.
 func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
 	switch verb {
+	case plan.Create:
+		return plan.Impact{Note: confinementNote(after)}
 	case plan.Configure:
 		return configureImpact(before, after)
 	case plan.Leave:
@@ -38,6 +41,14 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 	return plan.Impact{}
 }
 
+// confinementNote says that a unit does not confine its jobs.
+func confinementNote(u *plan.Unit) string {
+	if set, err := parseSettings(u.Instance.Config); err != nil || set.Confinement != confinementNone {
+		return ""
+	}
+	return "jobs are not confined to their CPUs, memory and GPUs (confinement: none)"
+}
+
 func configureImpact(before, after *plan.Unit) plan.Impact {
 	if before == nil || after == nil {
 		return plan.Impact{}
@@ -49,10 +60,15 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 		return i
 	}
 	switch classify(old, now) {
-	case restart:
+	case profile.RestartAll:
+		i.Restarts, i.Note = append([]string{"control plane"}, workerNames(before)...), "running jobs go on"
+	case profile.RestartController:
 		i.Restarts, i.Note = []string{"control plane"}, "running jobs go on"
-	case reconfigure:
+	case profile.Reconfigure:
 		i.Reconfigure, i.Note = true, "running jobs go on"
+	}
+	if note := confinementNote(after); note != confinementNote(before) {
+		i.Note = join(i.Note, note)
 	}
 	if len(i.Restarts) == 0 && !slices.Equal(gpus(before), gpus(after)) {
 		i.Reconfigure = true
@@ -101,6 +117,16 @@ func gpus(u *plan.Unit) []string {
 		}
 	}
 	slices.Sort(out)
+	return out
+}
+
+func workerNames(u *plan.Unit) []string {
+	var out []string
+	for _, m := range u.Members {
+		if !m.ControlPlane {
+			out = append(out, m.Name)
+		}
+	}
 	return out
 }
 

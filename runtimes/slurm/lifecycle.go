@@ -29,7 +29,7 @@ func newLifecycle(c *control) lifecycle {
 	l.daemons = stackDaemons{c, l.nodes}
 	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
 	l.associations = associations{c, l.users, l.jobs}
-	l.workers = workerHosts{c, l.nodes, l.users, gpuDevices{c}}
+	l.workers = workerHosts{c, l.nodes, l.users, hardware{c}}
 	return l
 }
 

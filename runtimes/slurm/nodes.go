@@ -146,7 +146,7 @@ func (c nodeSet) awaitRegistration(ctx context.Context) error {
 		}
 		for _, m := range c.rec.Joined {
 			n, ok := findNode(nodes, m.Node)
-			if !ok || n.State != "unknown" {
+			if !ok || n.Version != "" {
 				continue
 			}
 			// From a host that does not answer, nothing is known: slurmctld does not reach it either.

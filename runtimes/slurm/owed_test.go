@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -114,6 +115,51 @@ func TestRejoiningNodeWaitsForJobsAndKeepsDrain(t *testing.T) {
 	require.True(t, c.wk.ran("start slurmd"))
 	require.Contains(t, c.node, "bad fan")
 	require.False(t, c.ctl.ran("state=undrain"))
+}
+
+// A host joins only if it has what its node declares and can confine jobs.
+func TestJoinComparesTheHostWithItsNode(t *testing.T) {
+	c := newCluster(t)
+	more := c.unit
+	more.Members = slices.Clone(c.unit.Members)
+	more.Members[1].MemoryMiB = 8000
+	require.ErrorContains(t, c.apply(t, plan.Join, more), "host gpu-1 has 4 CPUs and 4000 MiB, but its node declares 4 CPUs and 8000 MiB")
+	c.wk.noCgroups = true
+	require.ErrorContains(t, c.apply(t, plan.Join, c.unit), "host gpu-1 cannot confine jobs")
+	require.False(t, c.wk.ran("start slurmd"))
+	accepts := c.unit
+	accepts.Instance.Config = []byte(`{"confinement":"none"}`)
+	require.NoError(t, c.apply(t, plan.Join, accepts))
+}
+
+// Confinement that is switched on restarts slurmctld and then the slurmd of each worker, also
+// after a crash between the two.
+func TestConfinementRestartsTheWorkers(t *testing.T) {
+	c := newCluster(t)
+	rec := c.freshRecord()
+	rec.Unit.Instance.Config = []byte(`{"confinement":"none"}`)
+	c.put(t, rec)
+	c.wk.before = func(op runtimes.Op) error {
+		if op.Service != nil && op.Service.Verb == "restart" {
+			return errCrash
+		}
+		return nil
+	}
+	p := Rules{}.Impact(plan.Configure, "", &rec.Unit, &c.unit)
+	require.Equal(t, []string{"control plane", "worker-0"}, p.Restarts)
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Run != nil && op.Run.Args[0] == "reconfigure" {
+			return runtimes.ErrUncertain
+		}
+		return nil
+	}
+	require.ErrorIs(t, c.apply(t, plan.Configure, c.unit), runtimes.ErrUncertain)
+	require.True(t, c.ctl.ran("restart slurmctld"))
+	require.True(t, c.record(t).Owed.Workers)
+	c.ctl.before, c.wk.before = nil, nil
+	require.NoError(t, c.apply(t, plan.Configure, c.unit))
+	require.True(t, c.wk.ran("restart slurmd"))
+	require.Equal(t, owed{}, c.record(t).Owed)
 }
 
 // A worker joins only a controller that has its node.

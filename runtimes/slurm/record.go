@@ -52,6 +52,7 @@ type record struct {
 // owed are steps of a change that a crash may interrupt.
 type owed struct {
 	Restart     bool `json:"restart,omitempty"`     // of slurmctld
+	Workers     bool `json:"workers,omitempty"`     // a restart of the slurmd of each worker
 	Reconfigure bool `json:"reconfigure,omitempty"` // so that nodes get what slurmctld has
 	Database    bool `json:"database,omitempty"`    // a restart of slurmdbd
 	Settle      bool `json:"settle,omitempty"`      // reconcileNodes after a start
@@ -59,7 +60,12 @@ type owed struct {
 
 // or returns the steps of both.
 func (o owed) or(p owed) owed {
-	return owed{o.Restart || p.Restart, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle || p.Settle}
+	return owed{o.Restart || p.Restart, o.Workers || p.Workers, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle || p.Settle}
+}
+
+// without returns the steps of o that p lacks.
+func (o owed) without(p owed) owed {
+	return owed{o.Restart && !p.Restart, o.Workers && !p.Workers, o.Reconfigure && !p.Reconfigure, o.Database && !p.Database, o.Settle && !p.Settle}
 }
 
 func (o owed) String() string {
@@ -67,7 +73,7 @@ func (o owed) String() string {
 	for _, w := range []struct {
 		is   bool
 		name string
-	}{{o.Restart, "restart of slurmctld"}, {o.Reconfigure, "reconfigure"}, {o.Database, "restart of slurmdbd"}, {o.Settle, "check of the nodes after a start"}} {
+	}{{o.Restart, "restart of slurmctld"}, {o.Workers, "restart of slurmd on the workers"}, {o.Reconfigure, "reconfigure"}, {o.Database, "restart of slurmdbd"}, {o.Settle, "check of the nodes after a start"}} {
 		if w.is {
 			words = append(words, w.name)
 		}

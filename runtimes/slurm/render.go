@@ -3,6 +3,7 @@ package slurm
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -33,11 +34,15 @@ func files(rec *record) (map[string]file, error) {
 	if err != nil {
 		return nil, err
 	}
+	cgroup, err := renderCgroupConf(rec)
+	if err != nil {
+		return nil, err
+	}
 	s := profile.Stack{Cluster: rec.Cluster}
 	return map[string]file{
 		s.Conf():                    {conf, 0o644, ""},
 		s.Etc() + "/gres.conf":      {gres, 0o644, ""},
-		s.Etc() + "/cgroup.conf":    {[]byte("CgroupPlugin=autodetect\n"), 0o644, ""},
+		s.CgroupConf():              {cgroup, 0o644, ""},
 		s.Etc() + "/plugstack.conf": {[]byte("# No plugins. A file that is not there is complained of.\n"), 0o644, ""},
 		s.DBDConf():                 {dbd, 0o600, profile.SlurmUser},
 		s.Accounts():                {accounts, 0o600, ""},
@@ -124,14 +129,17 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		return nil, err
 	}
 	l := &lines{}
-	l.setAll(s.SlurmConf(), map[string]string{
+	values := map[string]string{
 		"SlurmctldHost":         l.checked("SlurmctldHost", rec.Hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
 		"SlurmctldPort":         fmt.Sprint(rec.Ports.Slurmctld),
 		"FirstJobId":            fmt.Sprint(max(rec.FirstJob, 1)),
 		"SchedulerParameters":   fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", set.Scheduler.IntervalSeconds),
 		"AccountingStorageHost": control.Address,
 		"AccountingStoragePort": fmt.Sprint(rec.Ports.Slurmdbd),
-	})
+		"DefMemPerCPU":          fmt.Sprint(memoryPerCPU(rec.workers())),
+	}
+	maps.Copy(values, confinement(set))
+	l.setAll(s.SlurmConf(), values)
 	for _, m := range rec.workers() {
 		l.node(m)
 	}
@@ -146,6 +154,44 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		l.set(words...)
 	}
 	return l.bytes()
+}
+
+// confinement returns the parameters of slurm.conf that decide whether jobs are confined.
+func confinement(set settings) map[string]string {
+	if set.Confinement == confinementNone {
+		return map[string]string{
+			"ProctrackType": "proctrack/linuxproc", "TaskPlugin": "task/none",
+			"JobAcctGatherType": "jobacct_gather/linux", "PrologFlags": "Alloc",
+		}
+	}
+	return map[string]string{
+		"ProctrackType": "proctrack/cgroup", "TaskPlugin": "task/cgroup,task/affinity",
+		"JobAcctGatherType": "jobacct_gather/cgroup", "PrologFlags": "Contain",
+	}
+}
+
+func renderCgroupConf(rec *record) ([]byte, error) {
+	set, err := parseSettings(rec.Unit.Instance.Config)
+	if err != nil {
+		return nil, err
+	}
+	words := []string{"CgroupPlugin=autodetect"}
+	if set.Confinement == confinementCgroup {
+		words = append(words, profile.Confinement()...)
+	}
+	return []byte(strings.Join(words, "\n") + "\n"), nil
+}
+
+// memoryPerCPU returns the MiB that a job gets with each CPU if it asks for no memory: the
+// share of the node that has least of it. The memory of a confined job is a limit.
+func memoryPerCPU(workers []plan.Member) int {
+	least := 0
+	for _, m := range workers {
+		if share := m.MemoryMiB / max(m.CPUs, 1); least == 0 || share < least {
+			least = share
+		}
+	}
+	return max(least, 1)
 }
 
 // node writes the line of a worker.

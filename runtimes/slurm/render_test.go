@@ -154,18 +154,19 @@ func TestClassify(t *testing.T) {
 	for _, c := range []struct {
 		why   string
 		after []byte
-		want  class
+		want  profile.Activation
 	}{
-		{"nothing", base, unchanged},
-		{"a comment", append([]byte("# hello\n"), base...), live},
-		{"a limit of a partition", swap("MaxTime=30", "MaxTime=60"), reconfigure},
-		{"a partition more", append([]byte("PartitionName=x Nodes=ALL\n"), base...), reconfigure},
-		{"the scheduler's interval", swap("bf_interval=60", "bf_interval=30"), reconfigure},
-		{"a port", swap("SlurmctldPort=22710", "SlurmctldPort=22712"), restart},
-		{"a node more, which ends slurmctld on a reconfigure", append([]byte("NodeName=x NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Feature=x\n"), base...), restart},
-		{"the memory of a node", swap("RealMemory=8000", "RealMemory=4000"), restart},
-		{"case does not matter", swap("TreeWidth=65533", "treewidth=50"), restart},
-		{"a line that is gone", swap("TreeWidth=65533\n", ""), restart},
+		{"nothing", base, profile.None},
+		{"a comment", append([]byte("# hello\n"), base...), profile.Reconfigure},
+		{"a limit of a partition", swap("MaxTime=30", "MaxTime=60"), profile.Reconfigure},
+		{"a partition more", append([]byte("PartitionName=x Nodes=ALL\n"), base...), profile.Reconfigure},
+		{"the scheduler's interval", swap("bf_interval=60", "bf_interval=30"), profile.Reconfigure},
+		{"a port", swap("SlurmctldPort=22710", "SlurmctldPort=22712"), profile.RestartController},
+		{"a node more, which ends slurmctld on a reconfigure", append([]byte("NodeName=x NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Feature=x\n"), base...), profile.RestartController},
+		{"the memory of a node", swap("RealMemory=8000", "RealMemory=4000"), profile.RestartController},
+		{"confinement, which slurmd reads at its start", swap("ProctrackType=proctrack/cgroup", "ProctrackType=proctrack/linuxproc"), profile.RestartAll},
+		{"case does not matter", swap("TreeWidth=65533", "treewidth=50"), profile.RestartAll},
+		{"a line that is gone", swap("TreeWidth=65533\n", ""), profile.RestartAll},
 	} {
 		require.Equal(t, c.want, classify(base, c.after), c.why)
 	}

@@ -84,14 +84,18 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 		return err
 	case hashMatches(res[0]):
 		rest := before.or(stepsAfter(c.effect(broken, conf, conf), broken, c.stack))
-		return c.clearPending(ctx, owed{Restart: !rest.Restart, Reconfigure: !rest.Reconfigure})
+		return c.clearPending(ctx, owed{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
 	}
 	return nil
 }
 
 // stepsAfter returns the steps that follow the write of changed files, which slurmctld
 // takes over as how says.
-func stepsAfter(how class, changed map[string]file, s profile.Stack) owed {
+func stepsAfter(how profile.Activation, changed map[string]file, s profile.Stack) owed {
 	_, database := changed[s.DBDConf()]
-	return owed{Restart: how == restart, Reconfigure: how >= live, Database: database}
+	_, cgroup := changed[s.CgroupConf()] // which slurmd reads at its start
+	return owed{
+		Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll || cgroup,
+		Reconfigure: how >= profile.Reconfigure, Database: database,
+	}
 }

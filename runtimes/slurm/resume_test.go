@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -93,7 +94,7 @@ func TestNodesAreRepairedAfterACrash(t *testing.T) {
 	c.ctl.services[profile.Slurmctld] = false
 	c.node = nodeDrained(drainLeave + "gone")
 	c.ctl.before = func(op runtimes.Op) error {
-		if op.Run != nil && op.Run.Args[0] == "reconfigure" {
+		if op.Run != nil && slices.Contains(op.Run.Args, "state=undrain") {
 			return errCrash
 		}
 		return nil

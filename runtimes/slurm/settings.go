@@ -14,7 +14,8 @@ type settings struct {
 	Scheduler  struct {
 		IntervalSeconds int `json:"interval_seconds"`
 	} `json:"scheduler"`
-	Identity string `json:"identity"`
+	Identity    string `json:"identity"`
+	Confinement string `json:"confinement,omitempty"`
 }
 
 // partition has all workers.
@@ -30,6 +31,13 @@ const (
 	identityExternal = "external" // a directory service; Berth only checks
 )
 
+// The values of Confinement: whether jobs are confined to the CPUs, memory and GPUs that
+// they asked for.
+const (
+	confinementCgroup = "cgroup"
+	confinementNone   = "none" // accepted by the version's manifest
+)
+
 var (
 	unixName      = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 	partitionName = regexp.MustCompile(`^[a-z][-a-z0-9_]{0,31}$`)
@@ -40,7 +48,7 @@ var (
 // defaults. It is checked again because daemons of root read it, and because records
 // on hosts may come from another version of Berth.
 func parseSettings(raw json.RawMessage) (settings, error) {
-	s := settings{Identity: identityManaged}
+	s := settings{Identity: identityManaged, Confinement: confinementCgroup}
 	s.Scheduler.IntervalSeconds = 30
 	if len(raw) > 0 {
 		dec := json.NewDecoder(bytes.NewReader(raw))
@@ -79,6 +87,9 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 	}
 	if s.Identity != identityManaged && s.Identity != identityExternal {
 		return s, fmt.Errorf("config: identity %q is neither %s nor %s", s.Identity, identityManaged, identityExternal)
+	}
+	if s.Confinement != confinementCgroup && s.Confinement != confinementNone {
+		return s, fmt.Errorf("config: confinement %q is neither %s nor %s", s.Confinement, confinementCgroup, confinementNone)
 	}
 	if s.Scheduler.IntervalSeconds < 1 {
 		return s, fmt.Errorf("config: scheduler.interval_seconds is %d", s.Scheduler.IntervalSeconds)

@@ -14,13 +14,13 @@ import (
 // workerHosts sets up and cleans the hosts of workers.
 type workerHosts struct {
 	*control
-	nodes   nodeSet
-	users   hostUsers
-	devices gpuDevices
+	nodes    nodeSet
+	users    hostUsers
+	hardware hardware
 }
 
 // join adds a worker whose node has its lines in the files of the control stack: it checks
-// the devices, starts the worker, and waits for the node at the controller.
+// the host, starts the worker, and waits for the node at the controller.
 func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	m, ok := after.Member(a.Member)
 	if !ok {
@@ -29,7 +29,7 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	if own, ok := after.Control(); ok && own.Node == m.Node {
 		return fmt.Errorf("node %s has the control plane of this instance and cannot be its worker as well", m.Node)
 	}
-	if err := c.devices.check(ctx, m); err != nil {
+	if err := c.hardware.check(ctx, after, m); err != nil {
 		return err
 	}
 	wk := c.worker(m)

@@ -131,6 +131,12 @@ type Config struct {
 	NextJob int    // the id of the next job; 0: unknown
 }
 
+// Resources are the CPUs and memory of a host.
+type Resources struct {
+	CPUs   int
+	Memory int // MiB
+}
+
 // Accounted is a job in the accounting database.
 type Accounted struct {
 	ID        int

@@ -297,3 +297,21 @@ func TestRunaways(t *testing.T) {
 		require.Error(t, err, "%s", a.Stdout)
 	}
 }
+
+func TestAgentsAndHardware(t *testing.T) {
+	ok := func(text string) cli.Answer { return cli.Answer{Stdout: []byte(text)} }
+	n, err := cli.Agents().Decode(ok("Server thread count:  3\nAgent queue size:     7\nAgent count:          2\nAgent thread count:   4\n"))
+	require.NoError(t, err)
+	require.Equal(t, 9, n)
+	r, err := cli.Hardware().Decode(ok("NodeName=w1 CPUs=8 Boards=1 SocketsPerBoard=2 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=24105\nUpTime=0-01:00:00\n"))
+	require.NoError(t, err)
+	require.Equal(t, cli.Resources{CPUs: 8, Memory: 24105}, r)
+	for _, bad := range []string{"", "Agent queue size: 0\n", "Agent queue size: 0\nAgent count: x\n", "Agent queue size: 0\nAgent count: 0"} {
+		_, err := cli.Agents().Decode(ok(bad))
+		require.Error(t, err, bad)
+	}
+	for _, bad := range []string{"", "NodeName=w1 CPUs=8\n", "CPUs=x RealMemory=1\n", "CPUs=8 RealMemory=1"} {
+		_, err := cli.Hardware().Decode(ok(bad))
+		require.Error(t, err, bad)
+	}
+}

@@ -70,6 +70,13 @@ func Associations() Query[[]Association] {
 	return query(lines(decodeAssociations), "scontrol", "show", "assoc_mgr", "flags=assoc")
 }
 
+// Agents returns the query for the number of requests that slurmctld is sending to nodes, the
+// same on all releases.
+func Agents() Query[int] { return query(lines(decodeAgents), "sdiag") }
+
+// Hardware returns the query for what slurmd finds on its host, the same on all releases.
+func Hardware() Query[Resources] { return query(lines(decodeHardware), "slurmd", "-C") }
+
 // tools2205: only squeue, sinfo and sacct print JSON, in one shape.
 var tools2205 = &Tools{
 	Nodes:      query(decodeNodes2205, "sinfo", "--json"),

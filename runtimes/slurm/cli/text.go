@@ -72,6 +72,40 @@ func decodePartitions(out []byte) ([]Partition, error) {
 	return all, nil
 }
 
+// decodeAgents adds the requests that wait and those that are being sent.
+func decodeAgents(out []byte) (int, error) {
+	sum, found := 0, 0
+	for line := range strings.Lines(string(out)) {
+		key, value, _ := strings.Cut(line, ":")
+		if key != "Agent queue size" && key != "Agent count" {
+			continue
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(value))
+		if err != nil {
+			return 0, err
+		}
+		sum, found = sum+n, found+1
+	}
+	if found != 2 {
+		return 0, errors.New("want Agent queue size and Agent count")
+	}
+	return sum, nil
+}
+
+func decodeHardware(out []byte) (Resources, error) {
+	found := map[string]int{}
+	for word := range strings.FieldsSeq(string(out)) {
+		if key, value, ok := strings.Cut(word, "="); ok {
+			found[key], _ = strconv.Atoi(value) // 0 for what is no number
+		}
+	}
+	r := Resources{found["CPUs"], found["RealMemory"]}
+	if r.CPUs == 0 || r.Memory == 0 {
+		return r, fmt.Errorf("want CPUs and RealMemory, got %q", string(out[:min(len(out), 200)]))
+	}
+	return r, nil
+}
+
 func decodeConfig(out []byte) (Config, error) {
 	var c Config
 	var hash string

@@ -7,9 +7,23 @@ type Parameter struct {
 	Name  string
 	Value string // as the runtime writes it; empty: depends on the instance
 	Form  string // regular expression of the allowed values; empty: Value only
-	// Restart: Slurm 22.05 reads it only when a daemon starts.
-	Restart bool
+	// Needs is what makes the daemons of Slurm 22.05 take over another value.
+	Needs Activation
 }
+
+// Activation is how daemons take over a changed file. A greater one includes the effect of
+// a lesser one.
+type Activation int
+
+// None is for changed comments. Reconfigure is `scontrol reconfigure`. RestartController
+// restarts slurmctld, RestartAll also the slurmd of each worker. Jobs go on through all of
+// them.
+const (
+	None Activation = iota
+	Reconfigure
+	RestartController
+	RestartAll
+)
 
 // allows reports whether a file may have this value.
 func (p Parameter) allows(value string) bool {
@@ -40,64 +54,71 @@ const (
 // partitions last. The runtime renders them, and the helper allows no others.
 func (s Stack) SlurmConf() []Parameter {
 	return []Parameter{
-		{"ClusterName", s.Cluster, "", true},
-		{"SlurmctldHost", "", `[A-Za-z0-9][-A-Za-z0-9_.]{0,252}\(` + addressForm + `\)`, true},
-		{"SlurmctldPort", "", portForm, true},
-		{"SlurmdPort", "6818", portForm, true},
-		{"SlurmUser", SlurmUser, "", true},
-		{"AuthType", "auth/munge", "", true},
-		{"AuthInfo", "socket=" + s.MungeSocket(), "", true},
-		{"CredType", "cred/munge", "", true},
-		{"SlurmctldParameters", "enable_configless", "", true},
-		{"SlurmdParameters", "config_overrides", "", false}, // Berth checks the resources of a node
-		{"TreeWidth", "65533", nodesForm, true},             // no slurmd forwards to a node that it may not know yet
-		{"StateSaveLocation", s.State(), "", true},
-		{"FirstJobId", "", `[1-9][0-9]{0,9}`, false}, // above the ids of lost jobs
-		{"SlurmctldPidFile", s.Run() + "/slurmctld.pid", "", false},
-		{"SlurmctldLogFile", s.Log() + "/slurmctld.log", "", false},
-		{"SlurmdSpoolDir", WorkerSpoolDir, "", false},
-		{"SlurmdPidFile", WorkerPID, "", false},
-		{"SlurmdLogFile", WorkerLog, "", false},
-		{"SlurmctldTimeout", "30", secondsForm, false},
-		{"SlurmdTimeout", "60", secondsForm, false},
-		{"ReturnToService", "2", `[012]`, false},
-		{"ProctrackType", "proctrack/linuxproc", "", true},
-		{"TaskPlugin", "task/none", "", true},
-		{"JobAcctGatherType", "jobacct_gather/linux", "", false},
-		{"SwitchType", "switch/none", "", true},
-		{"MpiDefault", "none", "", false},
-		{"MailProg", "/bin/true", "", false},
-		{"SelectType", "select/cons_tres", "", true},
-		{"SelectTypeParameters", "CR_Core_Memory", "", true},
-		{"DefMemPerCPU", "256", `[1-9][0-9]{0,8}`, false}, // otherwise a job that requests no memory gets all of the node
-		{"GresTypes", "gpu", "", true},
-		{"SchedulerParameters", "", `sched_interval=` + intervalForm + `,batch_sched_delay=` + intervalForm + `,bf_interval=` + intervalForm, false},
-		{"AccountingStorageType", "accounting_storage/slurmdbd", "", true},
-		{"AccountingStorageHost", "", addressForm, true},
-		{"AccountingStoragePort", "", portForm, true},
-		{"AccountingStoragePass", s.MungeSocket(), "", true}, // Slurm does not use AuthInfo here
-		{"AccountingStorageTRES", "gres/gpu", "", false},
-		{"AccountingStorageEnforce", "associations,limits,qos,safe", "", true},
-		{"AccountingStoreFlags", "job_comment", "", false},
-		{"EnforcePartLimits", "ALL", "", false},
-		{NodeName, "", nodeForm, true},
-		{PartitionName, "", `[a-z][-a-z0-9_]{0,31} Nodes=ALL State=UP MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`, false},
+		{"ClusterName", s.Cluster, "", RestartController},
+		{"SlurmctldHost", "", `[A-Za-z0-9][-A-Za-z0-9_.]{0,252}\(` + addressForm + `\)`, RestartController},
+		{"SlurmctldPort", "", portForm, RestartController},
+		{"SlurmdPort", "6818", portForm, RestartAll},
+		{"SlurmUser", SlurmUser, "", RestartController},
+		{"AuthType", "auth/munge", "", RestartAll},
+		{"AuthInfo", "socket=" + s.MungeSocket(), "", RestartAll},
+		{"CredType", "cred/munge", "", RestartAll},
+		{"SlurmctldParameters", "enable_configless", "", RestartController},
+		{"TreeWidth", "65533", nodesForm, RestartAll}, // no slurmd forwards to a node that it may not know yet
+		{"StateSaveLocation", s.State(), "", RestartController},
+		{"FirstJobId", "", `[1-9][0-9]{0,9}`, Reconfigure}, // above the ids of lost jobs
+		{"SlurmctldPidFile", s.Run() + "/slurmctld.pid", "", Reconfigure},
+		{"SlurmctldLogFile", s.Log() + "/slurmctld.log", "", Reconfigure},
+		{"SlurmdSpoolDir", WorkerSpoolDir, "", Reconfigure},
+		{"SlurmdPidFile", WorkerPID, "", Reconfigure},
+		{"SlurmdLogFile", WorkerLog, "", Reconfigure},
+		{"SlurmctldTimeout", "30", secondsForm, Reconfigure},
+		{"SlurmdTimeout", "60", secondsForm, Reconfigure},
+		{"ReturnToService", "2", `[012]`, Reconfigure},
+		{"ProctrackType", "", `proctrack/(cgroup|linuxproc)`, RestartAll},
+		{"TaskPlugin", "", `task/(cgroup,task/affinity|none)`, RestartAll},
+		{"JobAcctGatherType", "", `jobacct_gather/(cgroup|linux)`, RestartAll},
+		{"PrologFlags", "", `Contain|Alloc`, RestartAll},
+		{"SwitchType", "switch/none", "", RestartController},
+		{"MpiDefault", "none", "", Reconfigure},
+		{"MailProg", "/bin/true", "", Reconfigure},
+		{"SelectType", "select/cons_tres", "", RestartAll},
+		{"SelectTypeParameters", "CR_Core_Memory", "", RestartController},
+		{"DefMemPerCPU", "", `[1-9][0-9]{0,8}`, Reconfigure}, // otherwise a job that requests no memory gets all of the node
+		{"GresTypes", "gpu", "", RestartAll},
+		{"SchedulerParameters", "", `sched_interval=` + intervalForm + `,batch_sched_delay=` + intervalForm + `,bf_interval=` + intervalForm, Reconfigure},
+		{"AccountingStorageType", "accounting_storage/slurmdbd", "", RestartController},
+		{"AccountingStorageHost", "", addressForm, RestartController},
+		{"AccountingStoragePort", "", portForm, RestartController},
+		{"AccountingStoragePass", s.MungeSocket(), "", RestartController}, // Slurm does not use AuthInfo here
+		{"AccountingStorageTRES", "gres/gpu", "", Reconfigure},
+		{"AccountingStorageEnforce", "associations,limits,qos,safe", "", RestartController},
+		{"AccountingStoreFlags", "job_comment", "", Reconfigure},
+		{"EnforcePartLimits", "ALL", "", Reconfigure},
+		{NodeName, "", nodeForm, RestartController},
+		{PartitionName, "", `[a-z][-a-z0-9_]{0,31} Nodes=ALL State=UP MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`, Reconfigure},
 	}
 }
 
-// SlurmdbdConf lists the parameters of the stack's slurmdbd.conf in their order.
+// Confinement lists the lines of cgroup.conf that confine jobs to the CPUs, memory and
+// devices that they asked for (cgroup.conf(5)).
+func Confinement() []string {
+	return []string{"ConstrainCores=yes", "ConstrainRAMSpace=yes", "ConstrainSwapSpace=yes", "ConstrainDevices=yes"}
+}
+
+// SlurmdbdConf lists the parameters of the stack's slurmdbd.conf in their order. Each change
+// restarts slurmdbd and no other daemon.
 func (s Stack) SlurmdbdConf() []Parameter {
 	return []Parameter{
-		{"DbdHost", "localhost", "", true},
-		{"DbdPort", "", portForm, true},
-		{"AuthType", "auth/munge", "", true},
-		{"AuthInfo", "socket=" + s.MungeSocket(), "", true},
-		{"SlurmUser", SlurmUser, "", true},
-		{"PidFile", s.Run() + "/slurmdbd.pid", "", true},
-		{"LogFile", s.Log() + "/slurmdbd.log", "", true},
-		{"StorageType", "accounting_storage/mysql", "", true},
-		{"StorageHost", "localhost", "", true}, // by socket, which authenticates the account without a password
-		{"StorageUser", SlurmUser, "", true},
-		{"StorageLoc", s.Database(), "", true},
+		{"DbdHost", "localhost", "", None},
+		{"DbdPort", "", portForm, None},
+		{"AuthType", "auth/munge", "", None},
+		{"AuthInfo", "socket=" + s.MungeSocket(), "", None},
+		{"SlurmUser", SlurmUser, "", None},
+		{"PidFile", s.Run() + "/slurmdbd.pid", "", None},
+		{"LogFile", s.Log() + "/slurmdbd.log", "", None},
+		{"StorageType", "accounting_storage/mysql", "", None},
+		{"StorageHost", "localhost", "", None}, // by socket, which authenticates the account without a password
+		{"StorageUser", SlurmUser, "", None},
+		{"StorageLoc", s.Database(), "", None},
 	}
 }

@@ -71,6 +71,9 @@ func (s Stack) Etc() string { return EtcDir + "/" + s.Cluster }
 // Conf is the stack's slurm.conf, the value of SLURM_CONF for its clients.
 func (s Stack) Conf() string { return s.Etc() + "/slurm.conf" }
 
+// CgroupConf is the stack's cgroup.conf.
+func (s Stack) CgroupConf() string { return s.Etc() + "/cgroup.conf" }
+
 // DBDConf is the configuration of the stack's slurmdbd.
 func (s Stack) DBDConf() string { return s.Etc() + "/slurmdbd.conf" }
 

@@ -69,7 +69,7 @@ func Profile() runtimes.Profile {
 		},
 		CheckMake:    checkMake(everything()),
 		EarlierPaths: earlierPaths,
-		StatPaths:    []string{"/dev/**"},
+		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*"},
 		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			Munged: ofStack(munged), MungedWorker: ofStack(mungedWorker), MariaDB: mariadbd,

@@ -91,16 +91,18 @@ func programs() map[string]runtimes.Program {
 	return map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol, Reads: first("ping", "show")},
 		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads},
-		// Both print their version whatever their configuration is.
+		// Both print their version, and slurmd the host's resources, whatever their
+		// configuration is.
 		"slurmctld": {Path: "/usr/sbin/slurmctld", Check: exactly([]string{"-V"}), Reads: always},
-		"slurmd":    {Path: "/usr/sbin/slurmd", Check: exactly([]string{"-V"}), Reads: always},
+		"slurmd":    {Path: "/usr/sbin/slurmd", Check: oneOf("-V", "-C"), Reads: always},
 		"sinfo":     {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
 		"squeue":    {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
 		"sacct":     {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
 		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
 		"scancel":   {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 
-		"id": {Path: "/usr/bin/id", Check: checkID, Reads: always},
+		"sdiag": {Path: "/usr/bin/sdiag", Env: conf, Check: exactly(nil), Reads: always},
+		"id":    {Path: "/usr/bin/id", Check: checkID, Reads: always},
 
 		"mariadb":            {Path: "/usr/bin/mariadb", Check: exactly(SQLArgs()), CheckStdin: checkSQL},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
@@ -116,6 +118,16 @@ func exactly(want []string) func([]string) error {
 	return func(args []string) error {
 		if !slices.Equal(args, want) {
 			return fmt.Errorf("arguments differ from the only allowed list")
+		}
+		return nil
+	}
+}
+
+// oneOf allows exactly one of words.
+func oneOf(words ...string) func([]string) error {
+	return func(args []string) error {
+		if len(args) != 1 || !slices.Contains(words, args[0]) {
+			return fmt.Errorf("want one of %s", strings.Join(words, ", "))
 		}
 		return nil
 	}

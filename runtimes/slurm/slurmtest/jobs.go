@@ -167,7 +167,7 @@ func latest(all []cli.Accounted, id string) *Job {
 
 func newJob(id, state, reason, nodes string, submitted int64) *Job {
 	j := &Job{ID: id, State: Failed, Detail: state, Submitted: time.Unix(submitted, 0).UTC()}
-	if reason != "" && reason != "None" {
+	if state == "PENDING" && reason != "" && reason != "None" { // a running job has the reason Prolog for a moment
 		j.Detail += " (" + reason + ")"
 	}
 	if nodes != "" && nodes != "None assigned" {

@@ -1,0 +1,103 @@
+package slurm
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
+)
+
+// hardware checks that the hosts of workers have what their nodes declare.
+type hardware struct{ *control }
+
+// checkConfinement returns an error if the host of a member cannot confine jobs and the
+// unit has not accepted that. Slurm needs the controllers below of control groups v2, or
+// those hierarchies of v1 (cgroup.conf(5)).
+func (c hardware) checkConfinement(ctx context.Context, u *plan.Unit, m plan.Member) error {
+	set, err := parseSettings(u.Instance.Config)
+	if err != nil || set.Confinement == confinementNone {
+		return err
+	}
+	const root = "/sys/fs/cgroup/"
+	v2 := []string{root + "cgroup.controllers", root + "cpuset.cpus.effective", root + "memory.stat"}
+	v1 := []string{root + "cpuset/tasks", root + "memory/tasks", root + "devices/tasks", root + "freezer/tasks"}
+	res, err := c.worker(m).do(ctx, statOp(v2...), statOp(v1...))
+	if err != nil {
+		return err
+	}
+	lacks := func(stats []runtimes.FileStat) []string {
+		var out []string
+		for _, st := range stats {
+			if !st.Exists {
+				out = append(out, st.Path)
+			}
+		}
+		return out
+	}
+	if len(lacks(res[0].Stats)) == 0 || len(lacks(res[1].Stats)) == 0 {
+		return nil
+	}
+	return fmt.Errorf("host %s cannot confine jobs: it lacks %s of control groups v2 and %s of v1; enable the controllers cpuset and memory, or accept unconfined jobs with manifest.parameters.confinement: none in the version",
+		m.Node, strings.Join(lacks(res[0].Stats), ", "), strings.Join(lacks(res[1].Stats), ", "))
+}
+
+// check returns an error if the host of a member of u lacks what the member needs.
+func (c hardware) check(ctx context.Context, u *plan.Unit, m plan.Member) error {
+	if err := c.checkDevices(ctx, m); err != nil {
+		return err
+	}
+	if err := c.checkCapacity(ctx, m); err != nil {
+		return err
+	}
+	return c.checkConfinement(ctx, u, m)
+}
+
+// checkCapacity compares the CPUs and memory that a member's node declares with those that
+// slurmd finds. Slurm drains a node with less memory or CPUs than its line.
+func (c hardware) checkCapacity(ctx context.Context, m plan.Member) error {
+	q := cli.Hardware()
+	res, err := c.worker(m).do(ctx, runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: int(c.env.timeouts.Call.Milliseconds()), AllowExit: true}})
+	if err != nil {
+		return err
+	}
+	has, err := answer(c.worker(m), q, res[0])
+	if err != nil {
+		return err
+	}
+	if has.CPUs < m.CPUs || has.Memory < m.MemoryMiB {
+		return fmt.Errorf("host %s has %d CPUs and %d MiB, but its node declares %d CPUs and %d MiB; correct capacity in the node's document", m.Node, has.CPUs, has.Memory, m.CPUs, m.MemoryMiB)
+	}
+	return nil
+}
+
+// checkDevices returns an error if a device file of a member is missing. slurmd exits if a line
+// of gres.conf names a missing file.
+func (c hardware) checkDevices(ctx context.Context, m plan.Member) error {
+	var paths []string
+	for _, g := range m.GPUs {
+		fs, err := deviceFiles(g.Devices)
+		if err != nil {
+			return err
+		}
+		if len(fs) != g.Count {
+			return fmt.Errorf("node %s: %s names %d files for %d GPUs", m.Node, g.Devices, len(fs), g.Count)
+		}
+		paths = append(paths, fs...)
+	}
+	if len(paths) == 0 {
+		return nil
+	}
+	res, err := c.worker(m).do(ctx, statOp(paths...))
+	if err != nil {
+		return err
+	}
+	for _, st := range res[0].Stats {
+		if st.Type != "char" {
+			return fmt.Errorf("host %s: %s is not a device file: the node declares GPUs that it does not have", m.Node, st.Path)
+		}
+	}
+	return nil
+}
