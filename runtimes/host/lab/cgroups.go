@@ -36,6 +36,12 @@ func hierarchies() ([]hierarchy, error) {
 	for line := range strings.Lines(string(lists)) {
 		_, rest, _ := strings.Cut(line, ":")
 		list, _, _ := strings.Cut(rest, ":")
+		if list == "cpu" {
+			// All hosts together would get the processor time of one process that is
+			// in the root of this hierarchy: 50 hosts started in 16 s beside other work
+			// instead of 6 s. Processes share the processors as those of the machine do.
+			continue
+		}
 		h := hierarchy{kind: "cgroup2", options: "rw"}
 		var want []string
 		if list != "" {

@@ -128,7 +128,7 @@ func (l *Lab) Down(ctx context.Context) error {
 // ownFiles returns the names of the lab's files, lab.json last: until it is removed,
 // Open finds the lab.
 func ownFiles() []string {
-	return []string{"hosts", "hosts.txt", "cgroups.txt", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh", "berth-host", "lab.json"}
+	return []string{"hosts", "hosts.txt", "fstab", "known_hosts", "id_ed25519", "login_ed25519", "login_keys", "authorized_keys", "init.sh", "berth-host", "berth-host.sha256", "lab.json"}
 }
 
 // parents returns the unshare processes whose children are the first processes of this
@@ -151,17 +151,25 @@ func (l *Lab) parents(node string) []int {
 // init returns the process id on this machine of a host's first process; 0: none.
 func (l *Lab) init(node string) int {
 	for _, parent := range l.parents(node) {
-		data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
-		if err != nil {
-			continue // it has ended
+		if pid := firstOf(parent); pid > 0 {
+			return pid
 		}
-		if fields := strings.Fields(string(data)); len(fields) > 0 {
-			pid, _ := strconv.Atoi(fields[0])
-			// Before it has executed bash it may be outside its namespaces, with the
-			// command line of a parent.
-			if args := cmdline(pid); len(args) > 0 && filepath.Base(args[0]) == "bash" && first(pid) {
-				return pid
-			}
+	}
+	return 0
+}
+
+// firstOf returns the first process of a host by its parent; 0: none.
+func firstOf(parent int) int {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", parent, parent))
+	if err != nil {
+		return 0 // it has ended
+	}
+	for _, field := range strings.Fields(string(data)) {
+		pid, _ := strconv.Atoi(field)
+		// Before it has executed bash it may be outside its namespaces, with the
+		// command line of a parent.
+		if args := cmdline(pid); len(args) > 0 && filepath.Base(args[0]) == "bash" && first(pid) {
+			return pid
 		}
 	}
 	return 0

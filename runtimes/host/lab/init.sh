@@ -13,12 +13,11 @@ main() {
 	devices "$@"
 	names_and_users
 	helper_and_sshd
-	rm -r /run/lab
+	umount /run/lab
+	rmdir /run/lab
 
-	ip link set lo up
-	until ip link show eth0 >/dev/null 2>&1; do sleep 0.01; done
-	ip address add "$address/$prefix" dev eth0
-	ip link set eth0 up
+	until [ -e /sys/class/net/eth0 ]; do sleep 0.01; done
+	printf '%s\n' "link set lo up" "address add $address/$prefix dev eth0" "link set eth0 up" | ip -batch -
 
 	/usr/sbin/sshd -f /etc/berth/sshd_config </dev/null >/dev/null 2>&1
 	echo up
@@ -38,11 +37,8 @@ own_root() {
 		if [ "$lower" = / ] && mountpoint -q "/$dir"; then overlay "/$dir" "$root/$dir"; fi
 	done
 	mount -t tmpfs -o mode=755 tmpfs "$root/run"
-	mkdir "$root/run/lab" "$root/run/machine"
-	(
-		cd "$lab"
-		cp hosts.txt cgroups.txt berth-host authorized_keys login_keys "hosts/$node/ssh_host_ed25519_key" "$root/run/lab"
-	)
+	mkdir "$root/run/lab" "$root/run/machine" "$root/run/sshd" "$root/run/lock"
+	mount --bind "$lab" "$root/run/lab"
 	cd "$root"
 	pivot_root . run/machine
 	cd /
@@ -50,7 +46,7 @@ own_root() {
 
 # overlay mounts a directory with changes in memory.
 overlay() {
-	changes=$disk/changes$(echo "$1" | tr / -)
+	changes=$disk/changes${1//\//-}
 	mkdir -p "$changes/upper" "$changes/work" "$2"
 	mount -t overlay -o "lowerdir=$1,upperdir=$changes/upper,workdir=$changes/work" berth-lab "$2" || {
 		echo "$1 cannot be below an overlay: run it on a machine whose root is on a disk, or in one container at most"
@@ -62,31 +58,18 @@ kernel_filesystems() {
 	mount -t proc proc /proc
 	umount -l /run/machine
 	rmdir /run/machine
-	mkdir -p /run/sshd /run/lock
-	mount -t tmpfs -o mode=1777 tmpfs /tmp
-	mount -t sysfs sysfs /sys # of the host's network
-	# In the control group namespace, the root of each hierarchy is the host's group.
-	mount -t tmpfs -o mode=755 tmpfs /sys/fs/cgroup
-	while read -r dir type options; do
-		mkdir -p "$dir"
-		mount -t "$type" -o "$options" "$type" "$dir"
-	done </run/lab/cgroups.txt
-
-	mount -t tmpfs -o mode=755 tmpfs /dev
-	mkdir /dev/pts /dev/shm
+	mount --all --fstab /run/lab/fstab
 	mknod -m 666 /dev/null c 1 3
 	mknod -m 666 /dev/zero c 1 5
 	mknod -m 666 /dev/full c 1 7
 	mknod -m 666 /dev/random c 1 8
 	mknod -m 666 /dev/urandom c 1 9
 	mknod -m 666 /dev/tty c 5 0
-	mount -t devpts -o newinstance,ptmxmode=0666,mode=620 devpts /dev/pts
-	mount -t tmpfs -o mode=1777 tmpfs /dev/shm
 	ln -s pts/ptmx /dev/ptmx
 	ln -s /proc/self/fd /dev/fd
-	ln -s /proc/self/fd/0 /dev/stdin
-	ln -s /proc/self/fd/1 /dev/stdout
-	ln -s /proc/self/fd/2 /dev/stderr
+	ln -s fd/0 /dev/stdin
+	ln -s fd/1 /dev/stdout
+	ln -s fd/2 /dev/stderr
 }
 
 # devices makes the GPUs. Each has a device number of its own, so that a device control
@@ -96,17 +79,18 @@ kernel_filesystems() {
 # of /proc/misc for reading and writing. The numbers 1:3 to 1:9 (/dev/null and others)
 # do not fit, as a job without GPUs needs them.
 devices() {
-	for name in fuse autofs btrfs-control userfaultfd vsock kvm vga_arbiter loop-control device-mapper vhost-net udmabuf uhid; do
-		[ $# -gt 0 ] || return 0
-		minor=$(awk -v name="$name" '$2 == name { print $1 }' /proc/misc)
-		[ -n "$minor" ] || continue
+	while read -r minor name && [ $# -gt 0 ]; do
+		case $name in
+		fuse | autofs | btrfs-control | userfaultfd | vsock | kvm | vga_arbiter | loop-control | device-mapper | vhost-net | udmabuf | uhid) ;;
+		*) continue ;;
+		esac
 		mknod -m 666 "$1" c 10 "$minor"
-		if (: <>"$1") 2>/dev/null; then
+		if { : <>"$1"; } 2>/dev/null; then
 			shift
 		else
 			rm "$1"
 		fi
-	done
+	done </proc/misc
 	[ $# -eq 0 ] || {
 		echo "this kernel has too few devices that can stand for GPUs ($* left): declare fewer GPUs on $node, or load the modules fuse, autofs and loop"
 		exit 1
@@ -132,12 +116,10 @@ helper_and_sshd() {
 	cd /run/lab
 	mkdir -p /etc/berth "/home/$user/.ssh" /usr/local/sbin /etc/sudoers.d
 	install -m 0755 berth-host /usr/local/sbin/berth-host
-	sha256sum /usr/local/sbin/berth-host | cut -d' ' -f1 >/etc/berth/berth-host.sha256
 	echo "$user ALL=(root) NOPASSWD: /usr/local/sbin/berth-host \"\"" >/etc/sudoers.d/berth
 	chmod 0440 /etc/sudoers.d/berth
-	install -m 0600 ssh_host_ed25519_key /etc/berth/ssh_host_ed25519_key
-	install -m 0644 authorized_keys /etc/berth/authorized_keys
-	install -m 0644 login_keys /etc/berth/login_keys
+	install -m 0600 "hosts/$node/ssh_host_ed25519_key" /etc/berth
+	install -m 0644 authorized_keys login_keys berth-host.sha256 /etc/berth
 	cat >/etc/berth/sshd_config <<END
 Port 22
 ListenAddress $address

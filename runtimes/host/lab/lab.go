@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -172,6 +173,7 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 		return nil, err
 	}
 	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(8 * runtime.NumCPU()) // so that each of many hosts boots in time
 	for i, n := range l.Nodes {
 		g.Go(func() error {
 			if err := l.boot(ctx, i, n); err != nil {
@@ -262,6 +264,17 @@ func (l *Lab) save() error {
 	return os.WriteFile(filepath.Join(l.Dir, "lab.json"), append(data, '\n'), 0o644)
 }
 
+// kernelFilesystems are the lines of a host's fstab(5), besides those of the control
+// groups: in the namespaces of a host, /sys has its network, and the root of each
+// control group hierarchy is the host's group.
+const kernelFilesystems = `tmpfs /tmp tmpfs mode=1777 0 0
+sysfs /sys sysfs rw 0 0
+tmpfs /sys/fs/cgroup tmpfs mode=755 0 0
+tmpfs /dev tmpfs mode=755 0 0
+devpts /dev/pts devpts X-mount.mkdir,newinstance,ptmxmode=0666,mode=620 0 0
+tmpfs /dev/shm tmpfs X-mount.mkdir,mode=1777 0 0
+`
+
 // files writes the files that hosts copy: keys, host list, helper.
 func (l *Lab) files(helper string) error {
 	write := func(name, text string, mode os.FileMode) error {
@@ -276,9 +289,9 @@ func (l *Lab) files(helper string) error {
 	if err != nil {
 		return err
 	}
-	cgroups := ""
+	fstab := kernelFilesystems
 	for _, h := range mounts {
-		cgroups += h.dir + " " + h.kind + " " + h.options + "\n"
+		fstab += h.kind + " " + h.dir + " " + h.kind + " X-mount.mkdir," + h.options + " 0 0\n"
 	}
 	for _, n := range l.Nodes {
 		dir := filepath.Join("hosts", n.Name)
@@ -306,9 +319,10 @@ func (l *Lab) files(helper string) error {
 	if err != nil {
 		return err
 	}
+	digest := sha256.Sum256(data)
 	return errors.Join(
 		write("hosts.txt", hosts, 0o644),
-		write("cgroups.txt", cgroups, 0o644),
+		write("fstab", fstab, 0o644),
 		write("known_hosts", known, 0o644),
 		write("id_ed25519", private, 0o600),
 		write("login_ed25519", login, 0o600),
@@ -316,6 +330,7 @@ func (l *Lab) files(helper string) error {
 		write("authorized_keys", `restrict,command="sudo -n /usr/local/sbin/berth-host" `+public+"\n", 0o644),
 		write("init.sh", initScript, 0o755),
 		write("berth-host", string(data), 0o755),
+		write("berth-host.sha256", hex.EncodeToString(digest[:])+"\n", 0o644),
 	)
 }
 
@@ -362,18 +377,12 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 		_ = cmd.Wait() // its output is in the log
 		close(ended)
 	}()
-	deadline := time.Now().Add(15 * time.Second)
+	deadline := time.Now().Add(30 * time.Second)
 	linked := false
 	for {
 		if !linked {
-			if pid := l.init(n.Name); pid > 0 {
-				veth := fmt.Sprintf("%sv%d", l.Bridge, index)
-				// The kernel removes the link of a killed host with a delay.
-				_ = ip(ctx, "link", "delete", veth)
-				if err := ip(ctx, "link", "add", veth, "type", "veth", "peer", "name", "eth0", "address", mac(n.Address), "netns", strconv.Itoa(pid)); err != nil {
-					return err
-				}
-				if err := ip(ctx, "link", "set", veth, "master", l.Bridge, "up"); err != nil {
+			if pid := firstOf(cmd.Process.Pid); pid > 0 {
+				if err := l.link(ctx, fmt.Sprintf("%sv%d", l.Bridge, index), n, pid); err != nil {
 					return err
 				}
 				linked = true
@@ -393,6 +402,22 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 			return fmt.Errorf("sshd does not answer at %s: %s", n.Address, tail(log.Name()))
 		}
 	}
+}
+
+// link connects a host to the bridge.
+func (l *Lab) link(ctx context.Context, veth string, n Node, pid int) error {
+	add := []string{"link", "add", veth, "type", "veth", "peer", "name", "eth0", "address", mac(n.Address), "netns", strconv.Itoa(pid)}
+	if err := ip(ctx, add...); err != nil {
+		// The kernel removes the link of a killed host with a delay.
+		if !strings.Contains(err.Error(), "File exists") {
+			return err
+		}
+		_ = ip(ctx, "link", "delete", veth)
+		if err := ip(ctx, add...); err != nil {
+			return err
+		}
+	}
+	return ip(ctx, "link", "set", veth, "master", l.Bridge, "up")
 }
 
 // mac returns the hardware address of a host. It stays the same after Boot, as other
