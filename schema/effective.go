@@ -272,6 +272,7 @@ type EffectiveInstance struct {
 type AppSelection struct {
 	App                string `json:"app"`
 	Version            string `json:"version"`
+	SoftwareVersion    string `json:"software_version,omitempty"` // spec.version of the AppVersion, such as 22.05.8
 	RuntimeBackend     string `json:"runtime_backend"`
 	OperatingMode      string `json:"operating_mode"`
 	ControlPlaneScope  string `json:"control_plane_scope"`

@@ -12,8 +12,9 @@ import (
 )
 
 // verbFields are the fields of an instance that have their own verbs, or that concern
-// Berth alone. They never need a configure.
-var verbFields = []string{"desired_state", "key", "suspend", "uid"}
+// Berth alone. They never need a configure: software_version follows from version, and a
+// runtime compares it with what hosts have.
+var verbFields = []string{"desired_state", "key", "software_version", "suspend", "uid"}
 
 // changes lists the fields that configure changes between before and after. A nil unit
 // has no fields.

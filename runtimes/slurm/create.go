@@ -72,6 +72,9 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		return false, err
 	}
 	// Before any write, and again after an interrupted attempt.
+	if err := c.checkVersion(ctx, profile.Slurmctld, &after.Instance); err != nil {
+		return false, err
+	}
 	st := c.stack
 	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.MungeKey(), st.Lib(), st.Log(), profile.DatabaseDir)
 	if err := c.doAll(ctx, c.preflightOp(controlServices(), paths...)); err != nil {

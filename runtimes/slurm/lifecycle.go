@@ -51,7 +51,10 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		}
 	}
 	c.rec.People, c.rec.Applied = nil, nil
-	return c.save(ctx)
+	if err := c.save(ctx); err != nil {
+		return err
+	}
+	return c.checkVersions(ctx) // last, as nothing else depends on it
 }
 
 // start starts a member of a complete unit.

@@ -53,7 +53,11 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		obs.Presence = plan.Absent
 		return obs
 	}
-	v.look(ctx)
+	declared := &v.ctl.rec.Unit.Instance
+	if s.Instance != nil {
+		declared = s.Instance
+	}
+	v.look(ctx, declared)
 	if err := cmp.Or(v.lost, ctx.Err()); err != nil {
 		obs.Reason = fmt.Sprintf("observe %s: %v", s.Key, err)
 		return obs
@@ -173,6 +177,7 @@ type observation struct {
 	people     string   // how users differ from the declared ones; empty: no difference, or unknown
 	mismatch   bool     // slurmctld runs a configuration other than its file
 	workers    map[string]workerReading
+	wrong      string // how the installed version differs from the declared one
 }
 
 type workerReading struct {
@@ -180,6 +185,7 @@ type workerReading struct {
 	record workerRecord
 	down   []string // daemons that do not run
 	detail string
+	wrong  string // how its installed version differs from the declared one
 }
 
 // compareFiles compares the files of the stack with those that worked last.
@@ -196,8 +202,9 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 	}
 }
 
-// look queries the controller and all workers in parallel.
-func (v *observation) look(ctx context.Context) {
+// look queries the controller and all workers in parallel. declared is the instance as it
+// should be.
+func (v *observation) look(ctx context.Context, declared *schema.EffectiveInstance) {
 	ctx, cancel := context.WithTimeout(ctx, v.ctl.env.timeouts.Look)
 	defer cancel()
 	v.workers = map[string]workerReading{}
@@ -210,7 +217,14 @@ func (v *observation) look(ctx context.Context) {
 	if v.runs(profile.Slurmdbd) && !slices.Contains(v.modified, v.ctl.stack.Conf()) {
 		wg.Go(func() { v.askDatabase(ctx) })
 	}
-	readings := inParallel(v.ctl.rec.Joined, func(m plan.Member) workerReading { return v.readWorker(ctx, m) })
+	wg.Go(func() { v.wrong = compareVersion(ctx, v.ctl.site, profile.Slurmctld, declared) })
+	readings := inParallel(v.ctl.rec.Joined, func(m plan.Member) workerReading {
+		w := v.readWorker(ctx, m)
+		if w.err == nil {
+			w.wrong = compareVersion(ctx, v.ctl.worker(m), profile.Slurmd, declared)
+		}
+		return w
+	})
 	for i, m := range v.ctl.rec.Joined {
 		v.workers[m.Name] = readings[i]
 	}
@@ -438,6 +452,14 @@ func (v *observation) drift() []plan.Drift {
 	for _, target := range slices.Sorted(maps.Keys(rec.Closing)) {
 		if target != v.ctl.clusterTarget() && !strings.HasPrefix(target, nodeTarget("")) {
 			add("access", target+" is closed")
+		}
+	}
+	if v.wrong != "" {
+		add("version", v.wrong)
+	}
+	for _, m := range rec.Joined {
+		if wrong := v.workers[m.Name].wrong; wrong != "" {
+			out = append(out, plan.Drift{Member: m.Name, What: "version", Detail: wrong})
 		}
 	}
 	want, err := rec.managedUsers()

@@ -3,56 +3,13 @@ package slurm
 import (
 	"context"
 	"fmt"
-	"sync"
 
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
-	"berth/runtimes/slurm/profile"
 )
 
 // node is a node as the controller sees it.
 type node = cli.Node
-
-// installation is the Slurm that the control host has installed, as far as it was asked.
-type installation struct {
-	mu    sync.Mutex
-	tools *cli.Tools // nil: not asked
-}
-
-// tools returns the queries for the Slurm that the control host has installed. A version
-// that Berth does not run is an error.
-func (c *control) tools(ctx context.Context) (*cli.Tools, error) {
-	c.installed.mu.Lock()
-	defer c.installed.mu.Unlock()
-	if c.installed.tools != nil {
-		return c.installed.tools, nil
-	}
-	version, err := c.version(ctx, profile.Slurmctld)
-	if err != nil {
-		return nil, err
-	}
-	tools, err := version.Tools()
-	if err != nil {
-		return nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
-	}
-	c.installed.tools = tools
-	return tools, nil
-}
-
-// version returns the installed version of a daemon on a host.
-func (s site) version(ctx context.Context, daemon string) (cli.Version, error) {
-	res, err := s.do(ctx, versionOp(daemon))
-	if err != nil {
-		return "", err
-	}
-	return answer(s, cli.Installed(daemon), res[0])
-}
-
-// versionOp asks for the installed version of a daemon.
-func versionOp(daemon string) runtimes.Op {
-	q := cli.Installed(daemon)
-	return runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: 5_000, AllowExit: true}}
-}
 
 // queryOp returns the call of a query on this stack.
 func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op {

@@ -8,6 +8,8 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
 )
 
 // A leave drains the node and waits for its jobs with the tools of every release.
@@ -51,4 +53,66 @@ func TestUnknownReleaseIsNotGuessed(t *testing.T) {
 	for _, line := range append(c.ctl.runs, c.wk.runs...) {
 		require.True(t, strings.HasSuffix(line, " -V") || strings.HasPrefix(line, "scontrol show") || strings.HasPrefix(line, "scontrol ping") || strings.Contains(line, " list "), line)
 	}
+}
+
+// declares returns the unit with a declared version of Slurm.
+func (c *cluster) declares(version string) plan.Unit {
+	u := c.unit
+	u.Instance.AppSelection = schema.AppSelection{App: "slurm", Version: "v", SoftwareVersion: version}
+	return u
+}
+
+// The installed version of a host is compared before anything is written there.
+func TestJoinAndCreateNeedTheDeclaredVersion(t *testing.T) {
+	const want = " 22.05.8 is installed, and AppVersion slurm/v declares 24.11.5: install Slurm 24.11.5 on the host, or let the instance name an AppVersion that declares 22.05.8"
+	c := newCluster(t)
+	delete(c.wk.files, workerRecordPath)
+	var worker, controller []runtimes.Op
+	c.wk.before = func(op runtimes.Op) error { worker = append(worker, op); return nil }
+	c.ctl.before = func(op runtimes.Op) error { controller = append(controller, op); return nil }
+	require.ErrorContains(t, c.apply(t, plan.Join, c.declares("24.11.5")), "host gpu-1: slurmd"+want)
+	require.False(t, works(worker), "%+v", worker)
+	require.False(t, works(controller), "%+v", controller)
+	require.NoError(t, c.apply(t, plan.Join, c.declares("22.05")), "a series allows its maintenance releases")
+
+	delete(c.ctl.files, profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Record())
+	controller = nil
+	u := c.declares("24.11.5")
+	p := plan.Plan{Key: u.Instance.Key, After: &u}
+	a := plan.Action{ID: "action.1", Verb: plan.Create, Member: "controller-0", Node: "ctl"}
+	err := c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+	require.ErrorContains(t, err, "host ctl: slurmctld"+want)
+	require.False(t, works(controller), "%+v", controller)
+}
+
+// Hosts with another version than the declared one are drift, each with its own text. A
+// change is applied, and then says so.
+func TestOtherVersionIsReported(t *testing.T) {
+	c := newCluster(t)
+	u := c.declares("22.05.8")
+	see := func() []plan.Drift {
+		return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Instance.Key, Members: u.Members[:1], Instance: &u.Instance}).Drift
+	}
+	require.Empty(t, see())
+	c.wk.answer = func(run *runtimes.Run) (string, int) {
+		if run.Program == profile.Slurmd {
+			return "slurm-wlm 22.05.9\n", 0
+		}
+		return c.answer(run)
+	}
+	const wrong = "host gpu-1: slurmd 22.05.9 is installed, and AppVersion slurm/v declares 22.05.8: install Slurm 22.05.8 on the host, or let the instance name an AppVersion that declares 22.05.9"
+	require.Equal(t, []plan.Drift{{Member: "worker-0", What: "version", Detail: wrong}}, see())
+
+	u.Instance.Config = partitionNamed("other")
+	require.ErrorContains(t, c.apply(t, plan.Configure, u), wrong)
+	require.JSONEq(t, string(u.Instance.Config), string(c.record(t).Unit.Instance.Config))
+	require.Equal(t, "22.05.8", c.record(t).Unit.Instance.SoftwareVersion)
+
+	u = c.declares("24.11")
+	u.Instance.Config = partitionNamed("other")
+	require.Len(t, see(), 2, "the controller as well")
+
+	// A host that does not answer is reported as such.
+	c.wk.before = func(runtimes.Op) error { return runtimes.ErrUnreachable }
+	require.Len(t, see(), 1)
 }

@@ -33,6 +33,9 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 		return err
 	}
 	wk := c.worker(m)
+	if err := wk.checkVersion(ctx, profile.Slurmd, &after.Instance); err != nil {
+		return err
+	}
 	res, err := wk.do(ctx, readOp(workerRecordPath))
 	if err != nil {
 		return err

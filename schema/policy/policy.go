@@ -284,7 +284,7 @@ func (j *judgement) effective(who []schema.UnixUser, configs configs) {
 	i, version, by := j.instance, j.version, j.suspendedBy()
 	j.result = &schema.EffectiveInstance{
 		Key: i.Key, UID: i.UID, Suspend: !by.IsZero() || i.Spec.SharedRuntime != "", SuspendedBy: by, DisplayName: i.Spec.DisplayName,
-		AppSelection: schema.AppSelection{App: i.Spec.App, Version: i.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend, OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode},
+		AppSelection: schema.AppSelection{App: i.Spec.App, Version: i.Spec.Version, SoftwareVersion: version.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend, OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode},
 		DesiredState: i.Spec.DesiredState, Regions: j.regions("spec.regions"), Roles: j.roles(),
 		Config: configs.under(version, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
 	}

@@ -1,0 +1,103 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// installation is the version of Slurm that the control host has installed, as far as
+// it was asked.
+type installation struct {
+	mu      sync.Mutex
+	version cli.Version // empty: not asked
+}
+
+// installedVersion returns the version of Slurm that the control host has installed.
+func (c *control) installedVersion(ctx context.Context) (cli.Version, error) {
+	c.installed.mu.Lock()
+	defer c.installed.mu.Unlock()
+	if c.installed.version != "" {
+		return c.installed.version, nil
+	}
+	version, err := c.version(ctx, profile.Slurmctld)
+	if err == nil {
+		c.installed.version = version
+	}
+	return version, err
+}
+
+// tools returns the queries for the Slurm that the control host has installed. A version
+// that Berth does not run is an error.
+func (c *control) tools(ctx context.Context) (*cli.Tools, error) {
+	version, err := c.installedVersion(ctx)
+	if err != nil {
+		return nil, err
+	}
+	tools, err := version.Tools()
+	if err != nil {
+		return nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
+	}
+	return tools, nil
+}
+
+// version returns the installed version of a daemon on a host.
+func (s site) version(ctx context.Context, daemon string) (cli.Version, error) {
+	res, err := s.do(ctx, versionOp(daemon))
+	if err != nil {
+		return "", err
+	}
+	return answer(s, cli.Installed(daemon), res[0])
+}
+
+// versionOp asks for the installed version of a daemon.
+func versionOp(daemon string) runtimes.Op {
+	q := cli.Installed(daemon)
+	return runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: 5_000, AllowExit: true}}
+}
+
+// checkVersion compares the installed version of a daemon on a host with the one that
+// the instance's AppVersion declares. An instance that an earlier Berth recorded
+// declares none.
+func (s site) checkVersion(ctx context.Context, daemon string, i *schema.EffectiveInstance) error {
+	if i.SoftwareVersion == "" {
+		return nil
+	}
+	found, err := s.version(ctx, daemon)
+	if err != nil {
+		return fmt.Errorf("AppVersion %s/%s needs Slurm %s: %w", i.App, i.Version, i.SoftwareVersion, err)
+	}
+	if found.Is(i.SoftwareVersion) {
+		return nil
+	}
+	return fmt.Errorf("host %s: %s %s is installed, and AppVersion %s/%s declares %s: install Slurm %[6]s on the host, or let the instance name an AppVersion that declares %[3]s",
+		s.host.Name(), daemon, found, i.App, i.Version, i.SoftwareVersion)
+}
+
+// checkVersions compares the installed versions of all hosts of the unit that can be
+// reached.
+func (c *control) checkVersions(ctx context.Context) error {
+	i := &c.rec.Unit.Instance
+	err := c.checkVersion(ctx, profile.Slurmctld, i)
+	return errors.Join(err, c.onWorkers(ctx, func(ctx context.Context, wk site, _ plan.Member) error {
+		return wk.checkVersion(ctx, profile.Slurmd, i)
+	}))
+}
+
+// compareVersion returns how the installed version of a daemon differs from the
+// declared one. A host that does not answer has no difference: its daemons are reported
+// as well.
+func compareVersion(ctx context.Context, s site, daemon string, i *schema.EffectiveInstance) string {
+	err := s.checkVersion(ctx, daemon, i)
+	if op := new(runtimes.OpError); err == nil || errors.Is(err, runtimes.ErrUnreachable) || errors.As(err, &op) || ctx.Err() != nil {
+		return ""
+	}
+	return err.Error()
+}
