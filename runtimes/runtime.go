@@ -61,6 +61,9 @@ type Backend interface {
 	// an instance's spec.config, and #Parameters, that of a version's
 	// manifest.parameters. Both may have defaults.
 	ConfigCUE() string
+	// Releases returns the values of AppVersion.spec.version that the runtime knows;
+	// nil: every one is allowed.
+	Releases() schema.Releases
 	// Rules returns the planning rules, which need no host.
 	Rules() plan.Rules
 	// Profile returns what berth-host allows on a host. The helper calls no other

@@ -122,7 +122,13 @@ type AppSpec struct {
 type AppVersion struct {
 	Header
 	Spec AppVersionSpec
+	// Releases are those that the runtime of the version knows. They are the runtime's,
+	// not the document's.
+	Releases Releases `json:"-"`
 }
+
+// Release returns the release of the version, or nil if its runtime knows none.
+func (v *AppVersion) Release() *Release { return v.Releases.Of(v.Spec.Version) }
 
 // AppVersionSpec is the spec of an AppVersion (ACP app_versions).
 type AppVersionSpec struct {

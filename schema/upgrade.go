@@ -11,6 +11,14 @@ import (
 // new version's upgrade_from does not admit.
 const CodeUpgradeFrom = "lifecycle.upgrade-from"
 
+// CodeUpgradeWindow is the code of a finding about a change of version that the
+// software cannot make in one step. CodeUpgradeStep is that of a unit that begins with
+// a version that is only a step of an upgrade.
+const (
+	CodeUpgradeWindow = "lifecycle.upgrade-window"
+	CodeUpgradeStep   = "lifecycle.upgrade-step"
+)
+
 // admits says whether an instance of version from may change to this version.
 // Without upgrade_from it may come from any version; an empty list admits none.
 func (m *Manifest) admits(from string) bool {
@@ -18,38 +26,56 @@ func (m *Manifest) admits(from string) bool {
 }
 
 // Upgrades finds instances and shared runtimes that change to a version whose
-// upgrade_from does not name the version in force. before is in force; after
-// is what would be. A unit that is new, or that changes to another app, is not
-// an upgrade. A unit that moved within its tenant is found by its uid. Pure.
+// upgrade_from does not name the version in force, or that its software cannot reach in
+// one step. before is in force; after is what would be. A unit that is new, or that
+// changes to another app, is not an upgrade. A unit that moved within its tenant is
+// found by its uid. Pure.
 func Upgrades(before, after *Desired) []Diagnostic {
+	u := upgrades{before, after}
 	var out []Diagnostic
-	if before.Platform != nil && after.Platform != nil {
-		out = append(out, sharedUpgrades(after, before.Platform.SharedRuntimes, after.Platform.SharedRuntimes)...)
+	if after.Platform != nil {
+		was := &Platform{}
+		if before.Platform != nil {
+			was = before.Platform
+		}
+		out = append(out, u.shared(was.SharedRuntimes, after.Platform.SharedRuntimes)...)
 	}
 	for _, tenant := range slices.Sorted(maps.Keys(after.Tenants)) {
 		was, is := before.Tenants[tenant], after.Tenants[tenant]
-		if was == nil || was == is {
+		if was == is {
 			continue
 		}
-		out = append(out, sharedUpgrades(after, was.SharedRuntimes, is.SharedRuntimes)...)
-		out = append(out, instanceUpgrades(after, was, is)...)
+		if was == nil {
+			was = &TenantEstate{}
+		}
+		out = append(out, u.shared(was.SharedRuntimes, is.SharedRuntimes)...)
+		out = append(out, u.instances(was, is)...)
 	}
 	return out
 }
 
-func sharedUpgrades(after *Desired, was, is map[string]*SharedRuntimeEstate) (out []Diagnostic) {
+// upgrades finds changes of version between two estates.
+type upgrades struct{ before, after *Desired }
+
+// selected is the version that a unit runs; zero: the unit does not exist.
+type selected struct{ app, version string }
+
+func (u upgrades) shared(was, is map[string]*SharedRuntimeEstate) (out []Diagnostic) {
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		old, now := was[name], is[name]
-		if old == nil || old == now || old.Runtime == nil || now.Runtime == nil {
+		if old == now || now.Runtime == nil {
 			continue
 		}
-		o, n := &old.Runtime.Spec, &now.Runtime.Spec
-		out = append(out, upgrade(after, &now.Runtime.Header, [2]string{o.App, n.App}, o.Version, n.Version)...)
+		var from selected
+		if old != nil && old.Runtime != nil {
+			from = selected{old.Runtime.Spec.App, old.Runtime.Spec.Version}
+		}
+		out = append(out, u.change(&now.Runtime.Header, from, selected{now.Runtime.Spec.App, now.Runtime.Spec.Version})...)
 	}
 	return out
 }
 
-func instanceUpgrades(after *Desired, was, is *TenantEstate) (out []Diagnostic) {
+func (u upgrades) instances(was, is *TenantEstate) (out []Diagnostic) {
 	byUID := map[string]*Instance{}
 	for _, p := range was.Projects {
 		for _, i := range p.Instances {
@@ -66,28 +92,65 @@ func instanceUpgrades(after *Desired, was, is *TenantEstate) (out []Diagnostic) 
 			if p := was.Projects[project]; old == nil && p != nil {
 				old = p.Instances[name]
 			}
-			if old != nil && old != i {
-				out = append(out, upgrade(after, &i.Header, [2]string{old.Spec.App, i.Spec.App}, old.Spec.Version, i.Spec.Version)...)
+			if old == i {
+				continue
 			}
+			var from selected
+			if old != nil {
+				from = selected{old.Spec.App, old.Spec.Version}
+			}
+			out = append(out, u.change(&i.Header, from, selected{i.Spec.App, i.Spec.Version})...)
 		}
 	}
 	return out
 }
 
-// upgrade is the finding about one unit's change of version, if it is not admitted.
-func upgrade(after *Desired, h *Header, apps [2]string, from, to string) []Diagnostic {
-	if apps[0] != apps[1] || from == to {
+// change is the finding about the version of one unit, if there is one.
+func (u upgrades) change(h *Header, from, to selected) []Diagnostic {
+	v := u.after.Version(to.app, to.version)
+	if from == to || v == nil {
 		return nil
 	}
-	v := after.Version(apps[1], to)
-	if v == nil || v.Spec.Manifest.admits(from) {
+	if from.app != to.app {
+		if release := v.Release(); release != nil && release.Step {
+			return []Diagnostic{h.finding("spec.version", SeverityError, CodeUpgradeStep,
+				fmt.Sprintf("spec.version: %s is %s, which Berth does not run and which is only a step of an upgrade: choose a version of %s", v.Key.Name, v.Spec.Version, strings.Join(v.Releases.Run(), ", ")))}
+		}
 		return nil
 	}
+	if !v.Spec.Manifest.admits(from.version) {
+		return []Diagnostic{notAdmitted(h, from.version, v)}
+	}
+	return u.window(h, from, v)
+}
+
+// notAdmitted is the finding about a version whose upgrade_from does not name from.
+func notAdmitted(h *Header, from string, v *AppVersion) Diagnostic {
 	at := v.At("spec.manifest.upgrade_from")
-	admitted, next := "from no version", "create a new instance of "+to+" and delete this one"
+	admitted, next := "from no version", "create a new instance of "+v.Key.Name+" and delete this one"
 	if list := v.Spec.Manifest.UpgradeFrom; len(list) > 0 {
 		admitted, next = "only from "+strings.Join(list, ", "), "change to one of these first"
 	}
-	return []Diagnostic{h.finding("spec.version", SeverityError, CodeUpgradeFrom,
-		fmt.Sprintf("spec.version: version %s is in force here, and %s of %s can be reached %s (%s:%d): %s, or have the platform add %s to upgrade_from", from, to, apps[1], admitted, at.File, at.Line, next, from))}
+	return h.finding("spec.version", SeverityError, CodeUpgradeFrom,
+		fmt.Sprintf("spec.version: version %s is in force here, and %s of %s can be reached %s (%s:%d): %s, or have the platform add %s to upgrade_from", from, v.Key.Name, v.Key.Parent, admitted, at.File, at.Line, next, from))
+}
+
+// window is the finding about a version whose software does not take over the data of
+// the one in force.
+func (u upgrades) window(h *Header, from selected, v *AppVersion) []Diagnostic {
+	old := u.before.Version(from.app, from.version)
+	if old == nil || old.Spec.RuntimeBackend != v.Spec.RuntimeBackend {
+		return nil
+	}
+	was, is := v.Releases.Of(old.Spec.Version), v.Release()
+	if was == nil || is == nil || was.Series == is.Series || slices.Contains(is.From, was.Series) {
+		return nil
+	}
+	at := v.At("spec.version")
+	next := "there is no way back: restore a backup of before the upgrade, or create a new instance of " + v.Key.Name + " and delete this one"
+	if path := v.Releases.Path(was.Series, is.Series); path != nil {
+		next = fmt.Sprintf("upgrade in the steps %s, each in a change of its own that comes into force before the next; change to a version of %s first", strings.Join(path, " → "), path[1])
+	}
+	return []Diagnostic{h.finding("spec.version", SeverityError, CodeUpgradeWindow,
+		fmt.Sprintf("spec.version: version %s (%s) is in force here, and %s of %s (%s, %s:%d) does not take over its data: %s", from.version, old.Spec.Version, v.Key.Name, v.Key.Parent, v.Spec.Version, at.File, at.Line, next))}
 }

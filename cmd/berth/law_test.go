@@ -55,7 +55,7 @@ var law = map[string][]string{
 	"berth/reconciler/gitrepo/statusbranch": {"berth/schema", "berth/schema/audit", "berth/reconciler/plan", "berth/reconciler", "berth/reconciler/gitrepo/object"},
 	"berth/reconciler/gitrepo/gittest":      {},
 	"berth/runtimes/artifact":               {"berth/schema", "berth/runtimes"},
-	"berth/runtimes/backends":               {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/..."},
+	"berth/runtimes/backends":               {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/...", "berth/schema"},
 	"berth/runtimes/memory":                 {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/runtimetest":            {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/profile":          {"berth/runtimes"},

@@ -123,7 +123,7 @@ func campusEstate(t *testing.T, change map[string]string) *schema.Desired {
 			delete(files, path)
 		}
 	}
-	loader, err := estate.New(estate.Options{Backends: backends.Definitions()})
+	loader, err := estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)

@@ -77,6 +77,35 @@ func TestUpgradeFromIsCheckedAgainstTheVersionInForce(t *testing.T) {
 	})
 }
 
+// A jump outside the window of the software is refused in the pull request with its
+// steps, although no upgrade_from forbids it.
+func TestJumpOutsideTheWindowIsRefusedInThePullRequest(t *testing.T) {
+	at := func(n int) string {
+		return strings.Replace(instance("train", 1, 1), "version: v1", fmt.Sprintf("version: v%d", n), 1)
+	}
+	l, err := estate.New(estate.Options{
+		Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"},
+		Releases: map[string]schema.Releases{"bare_metal": {{Series: "1"}, {Series: "2", From: []string{"1"}, Step: true}, {Series: "3", From: []string{"2"}}}},
+	})
+	require.NoError(t, err)
+	inForce := estateFiles(map[string]string{versionFile(2): version(2, ""), versionFile(3): version(3, "")})
+	repo := trees{"in-force": inForce, "jump": with(inForce, map[string]string{train: at(3)}), "step": with(inForce, map[string]string{train: at(2)})}
+	for head, want := range map[string][]string{
+		"jump": {"modified Instance physics.lhc/train", "lifecycle.upgrade-window " + train + ":7", "held denied " + train},
+		"step": {"modified Instance physics.lhc/train", "train: configure"},
+	} {
+		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "in-force", InForce: "in-force", Head: head, Memory: running(t, l, inForce), Today: "2026-01-01"})
+		require.NoError(t, err)
+		require.Equal(t, want, words(p))
+		if head == "jump" {
+			require.Contains(t, p.Diagnostics[0].Message, "does not take over its data: upgrade in the steps 1 → 2 → 3, each in a change of its own")
+		}
+		d, err := commit(t, l, estate.Files(repo[head]), estate.Files(inForce))
+		require.NoError(t, err)
+		require.Equal(t, p.Held, d.Held)
+	}
+}
+
 // The pull request gets a finding at the second document for a version in force,
 // also if its name sorts first.
 func TestSecondDocumentOfVersionGetsTheFinding(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/schema"
 )
 
 // All returns every backend, the one for examples in messages first.
@@ -38,6 +39,18 @@ func Definitions() map[string]string {
 		sources[b.Name()] = b.ConfigCUE()
 	}
 	return sources
+}
+
+// Releases returns the versions that each backend knows by its name, as
+// estate.Options takes them.
+func Releases() map[string]schema.Releases {
+	releases := map[string]schema.Releases{}
+	for _, b := range All() {
+		if known := b.Releases(); known != nil {
+			releases[b.Name()] = known
+		}
+	}
+	return releases
 }
 
 // Rules returns the planning rules of a backend, or nil for an unknown name.

@@ -5,7 +5,9 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
+	"berth/schema"
 )
 
 //go:embed config.cue
@@ -19,6 +21,15 @@ func (Backend) Name() string { return "slurm" }
 
 // ConfigCUE implements runtimes.Backend.
 func (Backend) ConfigCUE() string { return configCUE }
+
+// Releases implements runtimes.Backend.
+func (Backend) Releases() schema.Releases {
+	var all schema.Releases
+	for _, r := range cli.Releases() {
+		all = append(all, schema.Release{Series: r.Series, From: r.From, Step: r.Tools == nil})
+	}
+	return all
+}
 
 // Rules implements runtimes.Backend.
 func (Backend) Rules() plan.Rules { return Rules{} }

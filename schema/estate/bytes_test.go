@@ -249,7 +249,7 @@ func TestCodesAreTested(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"bytes_test.go", "bound_test.go", "inforce_campus_test.go", "effect_test.go"} {
+	for _, name := range []string{"bytes_test.go", "bound_test.go", "inforce_campus_test.go", "effect_test.go", "version_test.go"} {
 		data, err := os.ReadFile(name)
 		require.NoError(t, err)
 		for _, m := range regexp.MustCompile(`(?:\[|")([a-z]+\.[a-z-]+)(?:\]|")`).FindAllSubmatch(data, -1) {

@@ -32,6 +32,7 @@
 //	ref.missing-instance         no such instance
 //	ref.missing-member           no such member
 //	ref.no-runtime               no runtime for the version's backend
+//	ref.upgrade-step             a version that Berth does not run, only a step of an upgrade (warning)
 //	ref.unknown-role             no such role in the manifest
 //	ref.role-count               more or fewer members than the manifest allows
 //	ref.role-gpus                GPUs for a role that has none

@@ -17,6 +17,9 @@ type Options struct {
 	// Backends maps a runtime_backend to the CUE source of its definitions, as
 	// load.NewReader takes them.
 	Backends map[string]string
+	// Releases maps a runtime_backend to the versions that it knows. One without an
+	// entry allows every version.
+	Releases map[string]schema.Releases
 }
 
 // Loader reads snapshots. It caches trees by content, so that a snapshot costs what
@@ -30,7 +33,7 @@ type Loader struct {
 
 // New makes a Loader. The error says which definition does not compile.
 func New(opts Options) (*Loader, error) {
-	reader, err := load.NewReader(opts.Backends)
+	reader, err := load.NewReader(opts.Backends, opts.Releases)
 	if err != nil {
 		return nil, err
 	}

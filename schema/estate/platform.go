@@ -89,6 +89,9 @@ func (c *platformCheck) one(owners map[string]*load.Document, what string, doc *
 func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 	app := schema.Key{Kind: schema.KindApp, Name: d.Key.Parent}
 	c.need(doc, "metadata.name", "ref.missing-app", app, "there is no app "+app.Name)
+	if release := d.Release(); release != nil && release.Step {
+		c.warn(doc, "spec.version", "ref.upgrade-step", fmt.Sprintf("Berth does not run %s: an instance only passes through it in an upgrade between %s", d.Spec.Version, strings.Join(d.Releases.Run(), ", ")))
+	}
 	for i, from := range d.Spec.Manifest.UpgradeFrom {
 		path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: d.Key.Parent, Name: from}.Path()
 		if c.tree.at(path) == nil {

@@ -57,6 +57,7 @@
 //	schema.length            a list that is too short, or a mapping that is too long
 //	schema.rule              a document that contradicts itself
 //	schema.no-effect         a field that changes nothing here (warning)
+//	schema.release           a version that the runtime does not know
 //	schema.value             refused by the definition in some other way
 //	conflict.device              one device file named twice
 package load

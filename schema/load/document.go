@@ -57,8 +57,9 @@ func (p *paths) intern(s string) string {
 
 // documentParser makes documents from files.
 type documentParser struct {
-	judge *judge
-	paths *paths
+	judge    *judge
+	paths    *paths
+	releases map[string]schema.Releases // by runtime_backend
 }
 
 // refused returns a document with one finding, at the file's first line.

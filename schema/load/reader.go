@@ -12,6 +12,7 @@ import (
 // Reader reads documents. It is safe for concurrent use.
 type Reader struct {
 	backends map[string]string
+	releases map[string]schema.Releases
 	paths    *paths
 	judges   chan *judge // idle judges; nil: not created yet
 }
@@ -20,14 +21,16 @@ type Reader struct {
 // defines #Config, the closed definition of an instance's spec.config, and
 // #Parameters, that of a version's manifest.parameters. Defaults belong in
 // #Parameters: a version's parameters lie under an instance's config, and a default
-// in #Config would hide them. The error names the definition that does not compile.
-func NewReader(backends map[string]string) (*Reader, error) {
+// in #Config would hide them. releases maps a runtime_backend to the versions that it
+// knows; one without an entry allows every version. The error names the definition that
+// does not compile.
+func NewReader(backends map[string]string, releases map[string]schema.Releases) (*Reader, error) {
 	j, err := newJudge(backends)
 	if err != nil {
 		return nil, err
 	}
 	workers := min(runtime.GOMAXPROCS(0), 4)
-	r := &Reader{backends: backends, paths: &paths{all: map[string]string{}}, judges: make(chan *judge, workers)}
+	r := &Reader{backends: backends, releases: releases, paths: &paths{all: map[string]string{}}, judges: make(chan *judge, workers)}
 	r.judges <- j
 	for range workers - 1 {
 		r.judges <- nil
@@ -89,7 +92,7 @@ func (r *Reader) Read(ctx context.Context, f schema.File, read func(max int) (da
 // parse reads the content of the file f at the path of key.
 func (r *Reader) parse(ctx context.Context, f schema.File, key schema.Key, data []byte, more bool) (doc *Document, err error) {
 	err = r.withJudge(ctx, func(j *judge) error {
-		doc = (&documentParser{judge: j, paths: r.paths}).read(f, key, data, more)
+		doc = (&documentParser{judge: j, paths: r.paths, releases: r.releases}).read(f, key, data, more)
 		return nil
 	})
 	if errors.Is(err, errBroke) {

@@ -29,6 +29,8 @@ func (r *documentParser) semantics(doc schema.Document, t *tree) []problem {
 	c.shownName()
 	c.document(doc)
 	if d, ok := doc.(*schema.AppVersion); ok {
+		d.Releases = r.releases[d.Spec.RuntimeBackend]
+		c.release(d)
 		c.problems = append(c.problems, r.parameters(d, t)...)
 	}
 	return c.problems

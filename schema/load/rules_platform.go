@@ -21,6 +21,14 @@ func (r *rules) upgradeFrom(d *schema.AppVersion) {
 	}
 }
 
+// release refuses a version that its runtime does not know.
+func (r *rules) release(d *schema.AppVersion) {
+	if d.Releases != nil && d.Release() == nil {
+		r.refuse("spec.version", "schema.release", "%s is no version that the runtime %s knows: want one of %s, or a maintenance release of one, such as %s.1",
+			d.Spec.Version, d.Spec.RuntimeBackend, strings.Join(d.Releases.Run(), ", "), d.Releases.Run()[0])
+	}
+}
+
 func (r *rules) manifest(m *schema.Manifest) {
 	control := ""
 	for _, name := range sortedNames(m.Roles) {

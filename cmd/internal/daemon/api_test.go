@@ -34,7 +34,7 @@ func campusWith(t *testing.T, change map[string]string) *schema.Desired {
 			delete(files, path)
 		}
 	}
-	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions()})
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), schemaestate.Files(files))
 	require.NoError(t, err)

@@ -95,7 +95,7 @@ func (c *crowd) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Lo
 
 // world writes the state of the memory runtime: every instance runs as declared.
 func (c *crowd) world() {
-	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions()})
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
 	require.NoError(c, err)
 	d, err := decide.New(decide.Options{Loader: loader}).Commit(c.Context(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: schemaestate.Files(c.files)}}, time.Now().UTC().Format(time.DateOnly))
 	require.NoError(c, err)

@@ -16,7 +16,7 @@ import (
 
 // NewLoader returns a loader that knows the definitions of all runtimes.
 func NewLoader() (*estate.Loader, error) {
-	return estate.New(estate.Options{Backends: backends.Definitions()})
+	return estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
 }
 
 // Load reads the estate in a directory.

@@ -23,6 +23,9 @@ func (Backend) ConfigCUE() string {
 	return "#Config: {color?: \"red\" | \"blue\"}\n#Parameters: {color: *\"red\" | \"blue\"}\n"
 }
 
+// Releases implements runtimes.Backend.
+func (Backend) Releases() schema.Releases { return nil }
+
 // Rules implements runtimes.Backend.
 func (Backend) Rules() plan.Rules { return rules{} }
 
