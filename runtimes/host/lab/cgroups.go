@@ -129,8 +129,13 @@ func (l *Lab) removeGroups(ctx context.Context, node string) error {
 			if err == nil {
 				break
 			}
-			// A group is busy until the kernel has released its last process.
+			// A group is busy until the kernel has released its last process, or when a
+			// process that just executed sh, and so had no command line yet, entered it.
+			// It ends here, or by itself, as the groups that it is to enter are gone.
 			if !errors.Is(err, syscall.EBUSY) || time.Now().After(deadline) || ctx.Err() != nil {
+				return err
+			}
+			if err := killAll(members(group)); err != nil {
 				return err
 			}
 		}
