@@ -73,7 +73,7 @@ type Conversation interface {
 }
 
 // Comment is the content of Berth's one comment on a pull request, as safe
-// Markdown. A nil part stays as it is, an empty part is removed. The order on the
+// Markdown. A nil part stays unchanged, an empty part is removed. The order on the
 // page is: answers, roll-out, plan, details of answers.
 type Comment struct {
 	// Answers are added. An answer to a command that has one already is ignored. The

@@ -113,7 +113,7 @@ type ReadFile struct {
 }
 
 // Remove removes a file that Berth made, or with Tree a directory that was made with
-// Own. It removes links and never follows them. A missing path is no error. IfEmpty
+// Own. It removes links and never follows them. A missing path is not an error. IfEmpty
 // removes a directory only if Berth made it and it is empty; otherwise the directory
 // stays, without an error.
 type Remove struct {
@@ -207,7 +207,7 @@ type Run struct {
 	Env       map[string]string `json:"env,omitempty"` // variables that the profile allows
 	Stdin     []byte            `json:"stdin,omitempty"`
 	TimeoutMS int               `json:"timeout_ms,omitempty"` // 0: 10 s
-	AllowExit bool              `json:"allow_exit,omitempty"` // a non-zero exit status is no error
+	AllowExit bool              `json:"allow_exit,omitempty"` // a non-zero exit status is not an error
 	// As is the user it runs as, with only the primary group. It is set for exactly
 	// the programs with AsPerson in the profile.
 	As *Person `json:"as,omitempty"`

@@ -281,7 +281,7 @@ type AppSelection struct {
 
 // Stopped is i as policy stops it. That goes before what suspends it: else a
 // tenant could let run for ever what policy refuses. What a shared runtime is to
-// carry stays as it is, as nobody can stop that.
+// carry stays unchanged, as nobody can stop that.
 func (i *EffectiveInstance) Stopped() *EffectiveInstance {
 	stopped := *i
 	stopped.DesiredState = DesiredStopped

@@ -148,7 +148,7 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 	if was == nil {
 		if s := now.Spec.Status; s != "" && s != ArtifactRegistered {
 			out = append(out, now.finding("spec.status", SeverityError, CodeArtifactStatus,
-				fmt.Sprintf("it is new here, or comes again after it was taken away: register it first, with status: registered, so that its bytes are looked at, and let it be %s in a change of its own", s)))
+				fmt.Sprintf("it is new here, or comes again after it was taken away: register it first, with status: registered, so that its bytes are read, and let it be %s in a change of its own", s)))
 		}
 		return out
 	}

@@ -88,7 +88,7 @@ func (p PathPattern) match(path string) (key Key, ok bool, err error) {
 // InvalidNameError reports a part of a path that breaks ValidName.
 type InvalidNameError struct{ Name string }
 
-func (e *InvalidNameError) Error() string { return fmt.Sprintf("%q is no valid name", e.Name) }
+func (e *InvalidNameError) Error() string { return fmt.Sprintf("%q is not a valid name", e.Name) }
 
 // part is the field of k that a place calls by name.
 func (k *Key) part(name string) *string {

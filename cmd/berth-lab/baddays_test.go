@@ -243,7 +243,7 @@ func daemonKilled(s *scene, kills []kill) {
 func forgedWebhook(s *scene) {
 	s.slow()
 	const marker = "forged-e5b1f0"
-	s.git.MustCommit(s, "main", gittest.Commit{Message: "nobody was told", Files: map[string]string{"NOTES.md": "later\n"}})
+	s.git.MustCommit(s, "main", gittest.Commit{Message: "without a webhook", Files: map[string]string{"NOTES.md": "later\n"}})
 	body := `{"ref":"refs/heads/main","repository":{"full_name":"example/estate"},"after":"` + marker + `"}`
 	sign := func(secret, body string) string {
 		mac := hmac.New(sha256.New, []byte(secret))

@@ -91,7 +91,7 @@ func TestExampleChangesHaveTheirPlans(t *testing.T) {
 				require.NoError(t, os.WriteFile(beside, []byte(got), 0o644))
 				return
 			}
-			require.Equal(t, string(want), got, "go test ./cmd/berth -run TestExampleChangesHaveTheirPlans -update writes it anew")
+			require.Equal(t, string(want), got, "go test ./cmd/berth -run TestExampleChangesHaveTheirPlans -update rewrites it")
 		})
 	}
 }

@@ -86,7 +86,7 @@ func (e *decidedEstate) blob(t *testing.T, commit string) string {
 	return id
 }
 
-// desk makes a clone, and returns it with a function that runs git in it.
+// desk clones the repository, and returns it with a function that runs git in it.
 func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string) string) {
 	t.Helper()
 	dir = filepath.Join(t.TempDir(), "desk")

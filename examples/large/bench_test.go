@@ -142,7 +142,7 @@ func (w *world) decide(main string, changed map[string]string, step func(string)
 // BenchmarkChange is how long a change takes from when it is fetched to when the
 // units it concerns are planned, in estates of three sizes; the peers are
 // loading everything, and what git takes to list or to compare the same trees.
-// What the fetch before it took stands beside what git's takes.
+// The time of the fetch before it, beside the time of git's fetch.
 func BenchmarkChange(b *testing.B) {
 	for _, documents := range []int{1_000, 10_000, 50_000} {
 		w := newWorld(b, documents)

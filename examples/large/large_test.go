@@ -13,7 +13,7 @@ import (
 	"berth/schema/policy"
 )
 
-// What is measured with is an estate as people have them: valid, permitted, and
+// The measurements use an estate as people have them: valid, permitted, and
 // with a node for everything.
 func TestEstateIsClean(t *testing.T) {
 	definitions, err := os.ReadFile("../../runtimes/slurm/config.cue")

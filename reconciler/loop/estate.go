@@ -104,7 +104,7 @@ func (t *estateTask) decide(ctx context.Context, old *reconciler.State, tips rec
 	}
 	if was.Tree == nil && t.o.Decide.Authority != nil {
 		if lost := t.status.Revision().InForce; lost != "" && t.o.Accept != tips.Main {
-			t.freeze(fmt.Sprintf("%s is gone, which held %s: what was held for lack of authority is not known any more. Put the branch back, or set repository.accept to %s to take all of it as permitted",
+			t.freeze(fmt.Sprintf("%s is gone, which held %s: the changes held for lack of authority are not known any more. Put the branch back, or set repository.accept to %s to take all of it as permitted",
 				reconciler.BranchInForce, reconciler.Short(lost), tips.Main))
 			return nil
 		}

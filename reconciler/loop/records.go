@@ -195,7 +195,7 @@ func fateMessage(n *schema.Noncompliance) string {
 	case schema.FateStopped:
 		fmt.Fprintf(&b, "is stopped, as its grace ended on %s", n.Day)
 	default:
-		b.WriteString("goes on as it is; changes that do not comply are held")
+		b.WriteString("continues unchanged; changes that do not comply are held")
 	}
 	if n.Source != nil {
 		fmt.Fprintf(&b, " (%s)", positionOf(*n.Source))

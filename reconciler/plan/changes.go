@@ -185,6 +185,6 @@ func scalar(v any) string {
 	case json.Number:
 		return v.String()
 	default:
-		panic(fmt.Sprintf("plan: %T is no JSON value", v))
+		panic(fmt.Sprintf("plan: %T is not a JSON value", v))
 	}
 }

@@ -267,7 +267,7 @@ func (m *maker) update(control Member) {
 		ready = append(ready, m.start(control, "start incomplete"))
 	}
 
-	// Existing members that cannot stay as they are.
+	// Existing members that cannot stay unchanged.
 	var left []string
 	for _, s := range m.sorted() {
 		if reason := m.leaves(s); reason != "" {

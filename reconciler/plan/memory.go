@@ -19,7 +19,7 @@ type Memory struct {
 }
 
 // The records are behind pointers, so that the same pointer means the same content. No
-// map is empty; nil stands for it. The project "" has the units outside projects.
+// map is empty, or nil. The project "" has the units outside projects.
 type (
 	tenantRecords  map[string]*projectRecords
 	projectRecords map[string]*unitRecords

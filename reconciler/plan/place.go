@@ -269,7 +269,7 @@ func (u *unit) pinned() bool {
 		name := memberName(role.Name, 0)
 		if old, stays := u.misplaced[name]; stays {
 			u.block(CodeControlPlane, false,
-				"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and make it anew",
+				"%s is on %s, which is %s; a control plane cannot move: ask for what the node is, or delete the instance and create it again",
 				name, old.Node, list(misfits(u.inst, role, u.nodes[old.Node])))
 			return true
 		}

@@ -49,7 +49,7 @@ func TestManyAcknowledgementsCostABoundedNumberOfRequests(t *testing.T) {
 	f.asked = 0
 	out, err = a.find(t.Context(), 1, []string{digest}, commandID{1, 1000})
 	require.NoError(t, err)
-	require.Len(t, out, 1, "the command that is looked for is read first")
+	require.Len(t, out, 1, "the command that is searched is read first")
 	require.Equal(t, "ada", out[0].By.Login)
 	require.Equal(t, maxAcks, f.asked)
 

@@ -44,7 +44,7 @@ func (c *commands) isOf(s *plan.Status, pr reconciler.PullRequest) bool {
 
 // changeUnits changes the statuses of units that the user of a command may carry on
 // with, and has the units reconciled. change is given a copy of the status; it returns
-// false, and a sentence for the user or "", if the status is not as it was. All
+// false, and a sentence for the user or "", if the status has changed. All
 // permissions are decided before anything is done, so that a command does not fail
 // halfway. no has the reasons why units were left out.
 func (c *commands) changeUnits(ctx context.Context, r *request, pr reconciler.PullRequest, units []*plan.Status, action string,

@@ -117,9 +117,9 @@ func junitOf(t *testing.T, p plan.Proposal) {
 // The note that Berth's plan may differ is shown to a CI system too, and fails no
 // case.
 func TestJUnitShowsNote(t *testing.T) {
-	raw, err := report.JUnitPlan(plan.Proposal{Note: "Fetch anew, or give --base 5e4d3c2a19."})
+	raw, err := report.JUnitPlan(plan.Proposal{Note: "Fetch again, or give --base 5e4d3c2a19."})
 	require.NoError(t, err)
 	require.Zero(t, checkJUnit(t, raw))
-	require.Contains(t, string(raw), "<system-out>Fetch anew, or give --base 5e4d3c2a19.</system-out>")
-	require.Contains(t, report.Markdown(plan.Proposal{Note: "Fetch anew."}), "\n> Fetch anew.\n", "where nothing else is to be said, too")
+	require.Contains(t, string(raw), "<system-out>Fetch again, or give --base 5e4d3c2a19.</system-out>")
+	require.Contains(t, report.Markdown(plan.Proposal{Note: "Fetch again."}), "\n> Fetch again.\n", "where the page has no other text, too")
 }

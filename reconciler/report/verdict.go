@@ -136,7 +136,7 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 		if len(p.Plans) <= maxNamed {
 			same = sentence(by[blocks])
 		}
-		begin += "; " + same + plural(n, " stays as it is", " stay as they are")
+		begin += "; " + same + plural(n, " stays unchanged", " stay unchanged")
 	}
 	return begin + "."
 }

@@ -54,7 +54,7 @@ var brokenFiles = []struct{ name, file, script, killed string }{
 	{"slurmdbd.conf removed", "slurmdbd.conf", "rm $etc/slurmdbd.conf", "slurmdbd"},
 }
 
-// Files of the control stack that somebody breaks are restored, whether their daemon runs
+// Files of the control stack that were broken are restored, whether their daemon runs
 // or not, and no job ends. No daemon restarts that did not read them.
 func TestBrokenFilesAreRestored(t *testing.T) {
 	t.Parallel()

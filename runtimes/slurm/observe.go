@@ -303,7 +303,7 @@ func (v *observation) isSilent(res []runtimes.Result, err error) bool {
 
 // compareUsers compares slurmctld's users and the accounts of the control host with
 // the declared users. Each query takes milliseconds for any number of users. A
-// failed query is no difference.
+// failed query is not a difference.
 func (v *observation) compareUsers(ctx context.Context) {
 	users := v.ctl.rec.Unit.Instance.Users
 	have, err := (associations{control: v.ctl}).inController(ctx)

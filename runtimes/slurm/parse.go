@@ -44,7 +44,7 @@ func ask[T any](ctx context.Context, c *control, q cli.Query[T]) (T, error) {
 }
 
 // hashMatches reports whether the answer to cli.ShowConfig says that the running
-// configuration is that of the file. An answer that says neither is no match.
+// configuration is that of the file. An answer that says neither is not a match.
 func hashMatches(res runtimes.Result) bool {
 	config, err := decode(cli.ShowConfig(), res)
 	return err == nil && config.Matches

@@ -53,7 +53,7 @@ type record struct {
 type owed struct {
 	Restart     bool `json:"restart,omitempty"`     // of slurmctld
 	Workers     bool `json:"workers,omitempty"`     // a restart of the slurmd of each worker
-	Reconfigure bool `json:"reconfigure,omitempty"` // so that nodes get what slurmctld has
+	Reconfigure bool `json:"reconfigure,omitempty"` // so that nodes get slurmctld's files
 	Database    bool `json:"database,omitempty"`    // a restart of slurmdbd
 	Settle      bool `json:"settle,omitempty"`      // reconcileNodes after a start
 }

@@ -31,7 +31,7 @@ func TestFilesOfAWaitingChangeStay(t *testing.T) {
 	require.NoError(t, c.on(t).start(t.Context(), &after, plan.Action{Verb: plan.Start, Member: "controller-0"}))
 	require.Contains(t, c.conf(), "PartitionName=quick")
 
-	// Somebody undoes the change.
+	// The change is undone.
 	require.NotEmpty(t, c.observe(t).Drift)
 	c.queue = nil
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))

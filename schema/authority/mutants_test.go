@@ -21,7 +21,7 @@ func mutants() map[string]mutant {
 		"members may delete":              {"table.go", `{InstanceDelete, "aaaaaa---"`, `{InstanceDelete, "aaaaaaa--"`, "TestTableMatchesACPMatrix"},
 		"ops write roles":                 {"table.go", `{RolesWrite, "a-aaa----"`, `{RolesWrite, "aaaaa----"`, "TestTableMatchesDocuments"},
 		"rank upside down":                {"table.go", `i <= rank(other)`, `i >= rank(other)`, "TestBindingChangesCannotEscalate"},
-		"stray files are nobody's":        {"needs.go", `return []Need{need(stray+", which is no document of an estate", highest(place), place, RolesWrite)}`, `return nil`, "TestStrayPathsNeedTheHighestRole"},
+		"stray files are nobody's":        {"needs.go", `return []Need{need(stray+", which is not a document of an estate", highest(place), place, RolesWrite)}`, `return nil`, "TestStrayPathsNeedTheHighestRole"},
 		"case is a way round":             {"needs.go", `case segments[0] != "tenants" || len(segments) < 3`, `case len(segments) < 3`, "TestStrayPathsNeedTheHighestRole"},
 		"founding over what is there":     {"needs.go", `base.Tenants[place.Tenant] == nil:`, `true:`, "TestOnlyPlatformFoundsTenants"},
 		"invalid is harmless":             {"needs.go", `d.unknown = had && d.was == nil || has && d.is == nil || !had && !has`, `d.unknown = false`, "TestEveryKindNeedsItsPermission"},

@@ -35,7 +35,7 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 	case key.IsZero() && isNote(c.Path):
 		return []Need{need(stray, "", place, NotesWrite)}
 	case err != nil || path != c.Path || home(key) != place:
-		return []Need{need(stray+", which is no document of an estate", highest(place), place, RolesWrite)}
+		return []Need{need(stray+", which is not a document of an estate", highest(place), place, RolesWrite)}
 	}
 
 	d := diff{key: key, was: document(base, key), is: document(next, key)}

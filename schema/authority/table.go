@@ -215,7 +215,7 @@ func permissionRows() []row {
 		// policies of the tenant and the platform. A member who could write roles
 		// would have every role.
 		{TenantsWrite, "a--------", "found, change and delete tenants"},
-		{ProjectsWrite, "a-aaa----", "create, suspend and delete projects of a tenant; change what is said of one's own"},
+		{ProjectsWrite, "a-aaa----", "create, suspend and delete projects of a tenant; change the account of one's own"},
 		{PolicyWrite, "a-aa-----", "write the policy of the platform or the tenant"},
 		{RolesWrite, "a-aaa----", "give and take roles up to one's own"},
 		{ServiceAccountsWrite, "a-aaaa---", "declare service accounts, their keys and what they may"},

@@ -28,8 +28,8 @@ const trainFile = "tenants/physics/projects/lattice/instances/train.yaml"
 func TestInvalidBytesAndFileModes(t *testing.T) {
 	text := lab(t)[trainFile]
 	for name, tc := range map[string]struct{ content, want string }{
-		"one megabyte":       {strings.Repeat("# padding\n", 1<<20/10), "1:1: error: larger than 64 KiB: split it, a document declares one thing [file.too-large]"},
-		"one byte too many":  {text + strings.Repeat("#", 64<<10-len(text)+1), "1:1: error: larger than 64 KiB: split it, a document declares one thing [file.too-large]"},
+		"one megabyte":       {strings.Repeat("# padding\n", 1<<20/10), "1:1: error: larger than 64 KiB: split it, a document declares one resource [file.too-large]"},
+		"one byte too many":  {text + strings.Repeat("#", 64<<10-len(text)+1), "1:1: error: larger than 64 KiB: split it, a document declares one resource [file.too-large]"},
 		"byte order mark":    {"\ufeff" + text, "1:1: error: starts with a byte order mark: save it as UTF-8 without one [file.bom]"},
 		"no utf-8":           {strings.Replace(text, "Training", "Tr\xe4ining", 1), "9:19: error: is not UTF-8: save it as UTF-8 [file.encoding]"},
 		"utf-16":             {"\xff\xfea\x00", "1:1: error: is not UTF-8: save it as UTF-8 [file.encoding]"},

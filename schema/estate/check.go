@@ -180,13 +180,13 @@ func meant(name string, names []string) string {
 	if guess := load.Nearest(name, names); guess != "" {
 		return fmt.Sprintf(": did you mean %q?", guess)
 	}
-	if len(names) == 0 || len(names) > 20 { // a long list is no help
+	if len(names) == 0 || len(names) > 20 { // a long list does not help
 		return ""
 	}
 	return ", there is " + strings.Join(names, ", ")
 }
 
-// stocked warns about a name that no available node has. It is no error, because the
+// stocked warns about a name that no available node has. It is not an error, because the
 // node may come later.
 func (c *check) stocked(doc *load.Document, at, what, name string) {
 	if name != "" {

@@ -28,7 +28,7 @@ func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]s
 	}
 	for _, name := range slices.Sorted(maps.Keys(tenants)) {
 		if !schema.ValidName(name) {
-			return nil, nil, fmt.Errorf("%q is no tenant's name", name)
+			return nil, nil, fmt.Errorf("%q is not a tenant's name", name)
 		}
 		at := tenantsDir + name
 		files, err := besides(ctx, base, parts, name)

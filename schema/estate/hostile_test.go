@@ -22,7 +22,7 @@ import (
 	"berth/schema/estate"
 )
 
-// hostile is one case of the corpus in testdata/hostile: what somebody does to
+// hostile is one case of the corpus in testdata/hostile: what a user does to
 // the estate in its directory base, and what must be found. A case is a file of an archive, a
 // class of cases is an archive, and a case has these lines:
 //

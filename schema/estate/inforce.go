@@ -377,15 +377,15 @@ func (f *forcing) waiting(r *Result, path string, first map[string]schema.Diagno
 	case f.loose(path):
 		return []action{{path, schema.HeldNeeds, "needs " + needs + ", which does not come into force"}}
 	case f.yields(path):
-		return []action{{path, schema.HeldNeeds, "needs " + needs + ", which is not as it was"}}
+		return []action{{path, schema.HeldNeeds, "needs " + needs + ", which has changed"}}
 	}
 	for _, need := range slices.Concat(r.Needs[path], f.before.uses(path)) {
 		switch {
 		case !f.loose(need):
 		case f.was[need] != nil:
-			out = append(out, action{need, schema.HeldNeeds, namedFor(need, path)[0] + " is in force and needs it as it was"})
+			out = append(out, action{need, schema.HeldNeeds, namedFor(need, path)[0] + " is in force and needs it unchanged"})
 		default:
-			out = append(out, action{need, schema.HeldNeeds, namedFor(need, path)[0] + " is in force and cannot stand beside it"})
+			out = append(out, action{need, schema.HeldNeeds, namedFor(need, path)[0] + " is in force and conflicts with it"})
 		}
 	}
 	return out

@@ -263,7 +263,7 @@ func TestUnknownEndpointHoldsNothing(t *testing.T) {
 		f := inForce(t, newLoader(t), files, was)
 		require.Empty(t, f.Held)
 		require.Len(t, f.Result.Diagnostics, 1)
-		require.Equal(t, account+`:13:7: warning: spec.allowed_endpoints[1]: GET /api/v1/projects/{project_id}/app-instnaces is no endpoint of the API that an account may call, and grants nothing: did you mean "GET /api/v1/projects/{project_id}/app-instances"? [schema.no-effect]`, f.Result.Diagnostics[0].String())
+		require.Equal(t, account+`:13:7: warning: spec.allowed_endpoints[1]: GET /api/v1/projects/{project_id}/app-instnaces is not an endpoint of the API that an account can call, and grants nothing: did you mean "GET /api/v1/projects/{project_id}/app-instances"? [schema.no-effect]`, f.Result.Diagnostics[0].String())
 		require.Contains(t, f.Result.Desired.Tenants["physics"].Projects["lattice"].ServiceAccounts, "ci")
 	}
 	was[account] = strings.Replace(was[account], "app-instnaces", "app instances", 1)

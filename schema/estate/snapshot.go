@@ -85,7 +85,7 @@ func (m *memory) walk(root, at string, pick func(path string, dir bool) bool) er
 		return err
 	}
 	if !info.IsDir() {
-		return fmt.Errorf("%s is no directory", root)
+		return fmt.Errorf("%s is not a directory", root)
 	}
 	return filepath.WalkDir(root, func(name string, entry fs.DirEntry, err error) error {
 		if err != nil {

@@ -108,7 +108,7 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 }
 
 // approvals warns about policies that require approval in a tenant's own repository,
-// where a commit is authorised by its signature alone. It is no error: a user with
+// where a commit is authorised by its signature alone. It is not an error: a user with
 // permission to write the policy can end that.
 func (c *tenantCheck) approvals(tenant *load.Document, d *schema.Tenant) {
 	if d.Spec.Repository == nil {
@@ -180,7 +180,7 @@ func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
 		known: func(name string) bool { return slices.Contains(all, name) },
 		all:   func() []string { return all },
 		says: func(name string) string {
-			return name + " is no endpoint of the API that an account may call, and grants nothing"
+			return name + " is not an endpoint of the API that an account can call, and grants nothing"
 		},
 	})
 }

@@ -97,7 +97,7 @@ func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 			fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
 	}
 	// The owner and its file belong to another tenant and are not shown.
-	f := load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by somebody of another tenant: %s", what(kind, name), rule))
+	f := load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by a user of another tenant: %s", what(kind, name), rule))
 	f.Other = schema.Place{Position: other.doc.Header.At(other.field()), Path: other.field()}
 	return f
 }

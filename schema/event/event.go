@@ -104,7 +104,7 @@ type Artifact struct {
 	Status       string `json:"status" doc:"where it is in its life"`
 	Source       string `json:"source" doc:"name of the artifact source it lies in"`
 	Reference    string `json:"reference" doc:"where in the source: repository and tag, or path"`
-	MediaType    string `json:"media_type" doc:"what its bytes are"`
+	MediaType    string `json:"media_type" doc:"format of its bytes"`
 	Digest       string `json:"digest" doc:"of its bytes, as sha256:…; empty before it is registered"`
 	Revision     string `json:"revision" doc:"commit of the configuration it follows"`
 }

@@ -88,7 +88,7 @@ func schemaOf(t *testing.T, d event.Definition) []byte {
 	}
 	// The Go type defines the fields of the envelope; this map describes them.
 	means := map[string]map[string]any{
-		"event_id":       {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "the same for the same thing announced again"},
+		"event_id":       {"type": "string", "pattern": "^[0-9a-f]{32}$", "description": "the same if the same event is announced again"},
 		"event_type":     {"const": string(d.Type)},
 		"occurred_at":    {"type": "string", "format": "date-time", "description": "in UTC"},
 		"version":        {"const": event.Version},
@@ -145,7 +145,7 @@ func asyncAPI(t *testing.T) []byte {
 		"asyncapi": "3.0.0",
 		"info": map[string]any{
 			"title": "Berth events", "version": event.Version,
-			"description": "What happens to the things of an estate. Each event is announced once and, for one thing, in order. Who reads again finds the same event_id.",
+			"description": "What happens to the resources of an estate. Each event is announced once and, for one resource, in order. Who reads again finds the same event_id.",
 		},
 		"defaultContentType": "application/json",
 		"channels": map[string]any{"events": map[string]any{
@@ -162,7 +162,7 @@ func asyncAPI(t *testing.T) []byte {
 			"messages": inChannel,
 		}},
 		"operations": map[string]any{"announce": map[string]any{
-			"action": "send", "summary": "Berth tells what happened.", "channel": ref("#/channels/events"), "messages": sent,
+			"action": "send", "summary": "Berth announces an event.", "channel": ref("#/channels/events"), "messages": sent,
 		}},
 		"components": map[string]any{"messages": messages},
 	})

@@ -157,7 +157,7 @@ func misplaced(doc *Document, data []byte, more bool) (out *Document) {
 	}
 	kind, _ := t.value["kind"].(string)
 	if ps := kindPlaces(schema.Kind(kind)); len(ps) > 0 {
-		doc.Findings[0].Message = fmt.Sprintf("no kind of document stands here; a document of kind %s stands at %s", kind, strings.Join(ps, " or "))
+		doc.Findings[0].Message = fmt.Sprintf("no kind of document belongs here; a document of kind %s belongs at %s", kind, strings.Join(ps, " or "))
 	}
 	return doc
 }
@@ -186,7 +186,7 @@ func envelope(t *tree, key schema.Key) *problem {
 	}
 	text, _ := kind.(string)
 	if ps := kindPlaces(schema.Kind(text)); len(ps) > 0 {
-		return &problem{path: "kind", code: "path.kind", message: fmt.Sprintf("a document of kind %s stands here, not %s, which stands at %s", key.Kind, text, strings.Join(ps, " or "))}
+		return &problem{path: "kind", code: "path.kind", message: fmt.Sprintf("a document of kind %s belongs here, not %s, which belongs at %s", key.Kind, text, strings.Join(ps, " or "))}
 	}
 	return &problem{path: "kind", code: "schema.kind", message: fmt.Sprintf("got %s, want %q", describe(kind), key.Kind)}
 }

@@ -45,7 +45,7 @@ func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 	}
 	key, ok, err := schema.Locate(path)
 	if bad := (*schema.InvalidNameError)(nil); errors.As(err, &bad) {
-		return refuse("path.name", "%s is no identifier: write lower-case letters, digits and inner dashes, at most %d characters", short(bad.Name), schema.MaxName)
+		return refuse("path.name", "%s is not an identifier: write lower-case letters, digits and inner dashes, at most %d characters", short(bad.Name), schema.MaxName)
 	}
 	if ok {
 		return key, nil, false
@@ -60,9 +60,9 @@ func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 		}
 	}
 	if !strings.HasSuffix(base, ".yaml") {
-		return refuse("path.stray", "this is no document of an estate; only .yaml documents and README.md stand below platform/ and tenants/")
+		return refuse("path.stray", "this is not a document of an estate; only .yaml documents and README.md stand below platform/ and tenants/")
 	}
-	return refuse("path.misplaced", "no kind of document stands here")
+	return refuse("path.misplaced", "no kind of document belongs here")
 }
 
 func cutExtension(path string) (string, bool) {

@@ -115,7 +115,7 @@ func (r *problemList) repeated(path string, list []string) {
 	seen := make(map[string]bool, len(list))
 	for i, s := range list {
 		if seen[s] {
-			r.broken(Item(path, i), "%q stands in the list already", s)
+			r.broken(Item(path, i), "%q is in the list already", s)
 		}
 		seen[s] = true
 	}

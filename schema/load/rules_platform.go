@@ -164,7 +164,7 @@ func (r *rules) fileSource(s *schema.ArtifactSourceSpec) {
 func (r *rules) artifact(s *schema.ArtifactSpec) {
 	switch {
 	case s.Status == "" && s.Digest != "":
-		r.needless("spec.digest", "what is known by its digest is registered: add status: registered")
+		r.needless("spec.digest", "an artifact with a digest is registered: add status: registered")
 	case s.Status != "" && s.Digest == "":
 		r.broken("spec.status", "is %s without a digest: add it, or take status away to say what will be published", s.Status)
 	}
@@ -177,7 +177,7 @@ func (r *rules) queues(s *schema.QueueMapSpec) {
 		names = append(names, q.Queue)
 	}
 	if s.FallbackQueue != "" && !slices.Contains(names, s.FallbackQueue) {
-		r.broken("spec.fallback_queue", "%q is none of queues, there is %s%s", s.FallbackQueue, strings.Join(names, ", "), didYouMean(s.FallbackQueue, names))
+		r.broken("spec.fallback_queue", "%q is not one of queues, which are %s%s", s.FallbackQueue, strings.Join(names, ", "), didYouMean(s.FallbackQueue, names))
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 // bytes (CVE-2021-42574), comments included.
 func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 	if more || len(data) > MaxBytes {
-		return fault(file, pos{1, 1}, "file.too-large", "larger than %d KiB: split it, a document declares one thing", MaxBytes>>10)
+		return fault(file, pos{1, 1}, "file.too-large", "larger than %d KiB: split it, a document declares one resource", MaxBytes>>10)
 	}
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
 		return fault(file, pos{1, 1}, "file.bom", "starts with a byte order mark: save it as UTF-8 without one")

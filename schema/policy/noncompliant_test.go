@@ -26,25 +26,25 @@ func TestStrictestNoncompliantRuleCounts(t *testing.T) {
 		message          string
 	}{
 		"nobody says": {"", "", "2030-01-01", schema.FateHeld, "", "",
-			"policy no longer allows it; it stays as it is, and takes no change that does not comply"},
+			"policy no longer allows it; it stays unchanged, and takes no change that does not comply"},
 		"hold": {"", "{action: hold}", "2030-01-01", schema.FateHeld, "", physPolicy + ":7",
-			"policy no longer allows it; it stays as it is, and takes no change that does not comply"},
+			"policy no longer allows it; it stays unchanged, and takes no change that does not comply"},
 		"stop, before the day": {"{action: stop, grace_until: 2027-01-31}", "", "2027-01-30", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
-			"policy no longer allows it; it stays as it is until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
+			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
 		"stop, and nobody knows the day": {"{action: stop, grace_until: 2027-01-31}", "", "", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
-			"policy no longer allows it; it stays as it is until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
+			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
 		"stop, on the day": {"{action: stop, grace_until: 2027-01-31}", "", "2027-01-31", schema.FateStopped, "2027-01-31", "platform/policy/zz.yaml:7",
 			"policy no longer allows it, and its grace was over when 2027-01-31 began, UTC: it is stopped until it complies"},
 		"stop goes before hold, above": {"{action: stop, grace_until: 2027-01-31}", "{action: hold}", "2026-01-01", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
-			"policy no longer allows it; it stays as it is until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
+			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
 		"stop goes before hold, below": {"{action: hold}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01", schema.FateStopping, "2027-01-31", physPolicy + ":7",
-			"policy no longer allows it; it stays as it is until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
+			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
 		"the earlier day, below": {"{action: stop, grace_until: 2027-01-31}", "{action: stop, grace_until: 2026-12-31}", "2026-12-31", schema.FateStopped, "2026-12-31", physPolicy + ":7",
 			"policy no longer allows it, and its grace was over when 2026-12-31 began, UTC: it is stopped until it complies"},
 		"the earlier day, above": {"{action: stop, grace_until: 2026-12-31}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01", schema.FateStopping, "2026-12-31", "platform/policy/zz.yaml:7",
-			"policy no longer allows it; it stays as it is until 2026-12-31 begins, UTC, and is then stopped unless it complies"},
+			"policy no longer allows it; it stays unchanged until 2026-12-31 begins, UTC, and is then stopped unless it complies"},
 		"the wider layer of equal ones": {"{action: stop, grace_until: 2027-01-31}", "{action: stop, grace_until: 2027-01-31}", "2026-01-01", schema.FateStopping, "2027-01-31", "platform/policy/zz.yaml:7",
-			"policy no longer allows it; it stays as it is until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
+			"policy no longer allows it; it stays unchanged until 2027-01-31 begins, UTC, and is then stopped unless it complies"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			over := map[string]string{"platform/policy/zz.yaml": document("Policy", "zz", "allowed_regions: [lab]"), physPolicy: document("Policy", "policy", "max_gpus_per_instance: 1")}

@@ -16,7 +16,7 @@ import (
 	"berth/schema/signature"
 )
 
-// desk is a developer's machine: a Git repository, ssh-keygen and gpg, isolated from the
+// desk is a local checkout: a Git repository, ssh-keygen and gpg, isolated from the
 // configuration of this machine.
 type desk struct {
 	t    *testing.T

@@ -216,10 +216,10 @@ func TestCheckKeyRefusesUnusableKeys(t *testing.T) {
 		"ssh-ed25519":                            "no SSH public key",
 		"ssh-ed25519 AAAA":                       "no SSH public key",
 		"ssh-rsa " + strings.Fields(p.line)[1]:   "no SSH public key",
-		"-----BEGIN PGP PUBLIC KEY BLOCK-----\n": "no armored OpenPGP public key",
+		"-----BEGIN PGP PUBLIC KEY BLOCK-----\n": "not an armored OpenPGP public key",
 		armored("PGP PUBLIC KEY BLOCK", entity.Serialize, entity.Serialize):                                                               "holds 2",
 		armored("PGP PUBLIC KEY BLOCK", private):                                                                                          "private key",
-		armored("PGP PUBLIC KEY BLOCK", entity.PrimaryKey.Serialize):                                                                      "no armored OpenPGP public key",
+		armored("PGP PUBLIC KEY BLOCK", entity.PrimaryKey.Serialize):                                                                      "not an armored OpenPGP public key",
 		"sk-ssh-ed25519@openssh.com AAAAGnNrLXNzaC1lZDI1NTE5QG9wZW5zc2guY29tAAAAIAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAABHNzaDo=": "not accepted",
 	} {
 		require.ErrorContains(t, signature.CheckKey(text), why, text)

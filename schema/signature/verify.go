@@ -47,7 +47,7 @@ func CheckKey(text string) error {
 	}
 	key, err := ssh.ParsePublicKey(blob)
 	if err != nil {
-		return fmt.Errorf("it is no SSH public key: %w", err)
+		return fmt.Errorf("it is not an SSH public key: %w", err)
 	}
 	return checkSSH(key)
 }
@@ -57,7 +57,7 @@ func sshBlob(line string) ([]byte, error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if err != nil || rest == "" || key.Type() != kind {
-		return nil, errors.New("it is no SSH public key as in: ssh-ed25519 AAAA…")
+		return nil, errors.New("it is not an SSH public key as in: ssh-ed25519 AAAA…")
 	}
 	return key.Marshal(), nil
 }
@@ -119,7 +119,7 @@ func verifySSH(payload, sig []byte) (ssh.PublicKey, error) {
 func parsePGP(text string) (*openpgp.Entity, error) {
 	keys, err := openpgp.ReadArmoredKeyRing(strings.NewReader(text))
 	if err != nil {
-		return nil, fmt.Errorf("it is no armored OpenPGP public key: %w", err)
+		return nil, fmt.Errorf("it is not an armored OpenPGP public key: %w", err)
 	}
 	if len(keys) != 1 {
 		return nil, fmt.Errorf("it holds %d OpenPGP keys: declare each by itself", len(keys))

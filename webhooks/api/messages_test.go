@@ -56,8 +56,8 @@ func sayingWorld(t *testing.T, what string) *world {
 // The reason is shown; the message is not.
 func TestMessagesNeverNameOtherTenants(t *testing.T) {
 	for _, what := range []string{
-		"tenants/biology/projects/canary/instances/x.yaml is in force and needs it as it was",
-		"tenants/nobody-yet/projects/canary/instances/x.yaml is in force and cannot stand beside it",
+		"tenants/biology/projects/canary/instances/x.yaml is in force and needs it unchanged",
+		"tenants/nobody-yet/projects/canary/instances/x.yaml is in force and conflicts with it",
 		"needs tenants/physics/policy.yaml, tenants/biology/canary.yaml, which does not come into force",
 		"by its uid it went to Instance nobody-yet.canary/x of another tenant",
 		"by its uid this is Project biology/canary of another tenant",
@@ -91,7 +91,7 @@ func TestMessagesNeverNameOtherTenants(t *testing.T) {
 
 // Tenants read the reason, but no message and no SKU of the members.
 func TestPlatformMessagesAreForPlatformUsers(t *testing.T) {
-	const what = "the canary is in force and needs it as it was"
+	const what = "the canary is in force and needs it unchanged"
 	w := sayingWorld(t, what)
 	const commons = "/orgs/physics/shared-app-runtimes/commons"
 	for _, path := range []string{"/apps/catalog", "/apps/catalog/slurm/versions", commons, commons + "/attachments", commons + "/attachments/lattice", commons + "/workers"} {
@@ -126,7 +126,7 @@ func TestPlatformMessagesAreForPlatformUsers(t *testing.T) {
 		require.Equal(t, what, one.Conditions[0].Message, path)
 	}
 	for _, own := range []string{
-		"tenants/physics/projects/collider/project.yaml is in force and needs it as it was", "needs Instance physics.lattice/train", "no AppVersion slurm/22-05: it is not found",
+		"tenants/physics/projects/collider/project.yaml is in force and needs it unchanged", "needs Instance physics.lattice/train", "no AppVersion slurm/22-05: it is not found",
 		"https://registry.physics.example/solver: 404", "registry.physics.example/solver: 404", "worker-0 on gpu-1: a node in region lab is not allowed",
 	} {
 		w := sayingWorld(t, own)

@@ -55,7 +55,7 @@ func Main(root *cobra.Command) int {
 }
 
 // WrapErrors gives code 1 to each error of a command and its subcommands that is no
-// ExitError. Errors of cobra itself stay as they are.
+// ExitError. Errors of cobra itself stay unchanged.
 func WrapErrors(cmd *cobra.Command) {
 	if run := cmd.RunE; run != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -176,7 +176,7 @@ func TestConfigurationOfTrial(t *testing.T) {
 		{"url: .", "url: ., token: {env: T}", "repository.token: a local repository takes no credential: remove"},
 		{"url: .", "url: estate", `repository.url: got "estate", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .`},
 		{".berth/cache", "~/cache", "~ is not expanded"},
-		{"trust_local_commits: true", "trust_local_commits: true, administrators: [anna]", "whoever can commit may change everything then: remove"},
+		{"trust_local_commits: true", "trust_local_commits: true, administrators: [anna]", "every user who can commit can change everything then: remove"},
 		{"trust_local_commits: true", "trust_local_commits: true, trust_main: true", "trust_main says the same: remove one"},
 		{"[slurm]", "[bare_metal]", "memory_runtime.backends[0]: no runtime for bare_metal is built in, there is slurm"},
 		{", backends: [slurm]", "", "memory_runtime.backends: is missing: add backends: [slurm]"},

@@ -155,10 +155,10 @@ func (d *controller) authority() *decide.Authority {
 	a := d.config.Authority
 	switch {
 	case a.TrustLocalCommits:
-		d.log.Warn("authority.trust_local_commits: whoever can commit to the local repository may change everything", "url", d.config.Repository.URL)
+		d.log.Warn("authority.trust_local_commits: every user who can commit to the local repository can change everything", "url", d.config.Repository.URL)
 		return nil
 	case a.TrustMain:
-		d.log.Warn("authority.trust_main: whoever can push to the branch may change everything")
+		d.log.Warn("authority.trust_main: every user who can push to the branch can change everything")
 		return nil
 	}
 	return &decide.Authority{Administrators: a.Administrators, AdministratorKeys: a.AdministratorKeys, NoForge: d.config.GitHub == nil}

@@ -46,5 +46,5 @@ func TestPreflightUnderSystemd(t *testing.T) {
 		"slurmd.service of the distribution is enabled; run `systemctl disable --now slurmd`, then try again")
 	require.NoDirExists(t, filepath.Join(dir, "state"), "nothing was written")
 	require.NoError(t, os.Remove(filepath.Join(states, "munge.service")))
-	require.Equal(t, CodeIO, faultOf(look()).Code, "an unknown unit state is no absence")
+	require.Equal(t, CodeIO, faultOf(look()).Code, "an unknown unit state is not absence")
 }

@@ -122,7 +122,7 @@ func (p process) alive() bool {
 	return ok && now.start == p.start
 }
 
-// signal sends sig to this process. It is no error if the process has ended.
+// signal sends sig to this process. It is not an error if the process has ended.
 func (p process) signal(sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(p.pid, 0)
 	if err == unix.ESRCH {
