@@ -32,7 +32,7 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 	defer own.Close()
 	estate := gittest.New(t, map[string]string{
 		"platform/catalog/batch/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: batch}\nspec: {display_name: Batch, category: scheduler, publisher: platform, status: active}\n",
-		"platform/catalog/batch/v1.yaml":  "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: v1}\nspec:\n  version: \"1\"\n  runtime_backend: slurm\n  status: active\n  manifest: {roles: {controller: {node_role: controller, control_plane: true, min: 1, max: 1}}}\n",
+		"platform/catalog/batch/v1.yaml":  "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: v1}\nspec:\n  version: 22.05.8\n  runtime_backend: slurm\n  status: active\n  manifest: {roles: {controller: {node_role: controller, control_plane: true, min: 1, max: 1}}}\n",
 		"platform/nodes/ctl.yaml":         "apiVersion: berth/v1\nkind: Node\nmetadata: {name: ctl}\nspec: {address: 10.9.0.1, region: eu-1, sku: standard, roles: [controller], capacity: {cpus: 4, memory_mib: 8000}}\n",
 		"tenants/physics/tenant.yaml":     "apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\nspec: {display_name: Physics, repository: {url: \"" + own.URL + "\"}}\n",
 	})
