@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test test-long test-unprivileged check demo bench lab clean
+.PHONY: build man reference deps root test test-long test-machines test-unprivileged check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
@@ -37,6 +37,13 @@ LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 d
 test-long: root deps ## what explores: random schedules and histories, mutants, garbled answers; needs root
 	$(GO) test -tags long -run '^TestLong' -timeout 20m $(LONG)
 
+# The packages that have tests on emulated machines.
+MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)
+
+test-machines: root ## real Slurm on emulated machines with systemd, which reboot and lose power; needs root
+	@deploy/prepare --machines
+	$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)
+
 root:
 	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }
 
@@ -45,8 +52,8 @@ test-unprivileged: ## the tests that need neither root nor Slurm
 
 check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	$(GO) vet -tags long ./...
-	$(GO) tool staticcheck -tags long ./...
+	$(GO) vet -tags long,machines ./...
+	$(GO) tool staticcheck -tags long,machines ./...
 	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|OperatePageExplainsEachWarning|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
 
 demo: build ## the end-to-end demo on a temporary estate

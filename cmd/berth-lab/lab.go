@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -32,18 +33,25 @@ func newUpCmd() *cobra.Command {
 		dir, helper   string
 		image, images string
 		only          []string
+		machines      int
 	)
 	cmd := &cobra.Command{
 		Use:   "up [ESTATE]",
 		Short: "Start the hosts; an existing lab is replaced",
 		Example: `  berth-lab up examples/lab
   berth-lab up examples/lab --node dev-lab-1,dev-gpu-1
-  berth-lab up examples/lab --image trixie`,
+  berth-lab up examples/lab --image trixie
+  berth-lab up examples/lab --machines 2`,
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			nodes, err := labNodes(cmd.Context(), append(args, ".")[0], only)
 			if err != nil {
 				return err
+			}
+			if cmd.Flags().Changed("machines") {
+				if nodes, err = firstNodes(nodes, machines); err != nil {
+					return err
+				}
 			}
 			if helper, err = program(helper, "berth-host"); err != nil {
 				return err
@@ -56,7 +64,7 @@ func newUpCmd() *cobra.Command {
 				return err
 			}
 			l, err := lab.Up(cmd.Context(), lab.Config{
-				Dir: dir, Helper: helper, Nodes: nodes, Image: image, Images: images, Packages: slurmtest.Packages(),
+				Dir: dir, Helper: helper, Nodes: nodes, Image: image, Images: images, Packages: slurmtest.Packages(), Machines: machines > 0,
 				Log: slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)),
 			})
 			if err != nil {
@@ -68,9 +76,10 @@ func newUpCmd() *cobra.Command {
 	}
 	dirFlag(cmd, &dir)
 	cmd.Flags().StringVar(&helper, "helper", "", "berth-host binary (default: beside berth-lab)")
-	cmd.Flags().StringVar(&image, "image", "", fmt.Sprintf("Debian suite of the hosts: %s (default: this machine's own system)", strings.Join(lab.Suites(), ", ")))
+	cmd.Flags().StringVar(&image, "image", "", fmt.Sprintf("Debian suite of the hosts: %s (default: this machine's own system; of machines: %s)", strings.Join(lab.Suites(), ", "), lab.Suites()[0]))
 	cmd.Flags().StringVar(&images, "images", lab.DefaultImages, "directory in which images are kept; "+lab.MirrorVariable+" names their mirror")
 	cmd.Flags().StringSliceVar(&only, "node", nil, "start only these nodes")
+	cmd.Flags().IntVar(&machines, "machines", 0, "start this number of nodes, those without GPUs first, as emulated machines with systemd; a boot takes minutes")
 	return cmd
 }
 
@@ -129,6 +138,18 @@ func newStatusCmd() *cobra.Command {
 	dirFlag(cmd, &dir)
 	output.Flag(cmd)
 	return cmd
+}
+
+// firstNodes returns n of the nodes: those without GPUs first, so that a controller is
+// among them, then by name.
+func firstNodes(nodes []lab.Node, n int) ([]lab.Node, error) {
+	if n < 1 || n > len(nodes) {
+		return nil, fmt.Errorf("--machines %d: want 1 to %d, the number of nodes", n, len(nodes))
+	}
+	slices.SortFunc(nodes, func(a, b lab.Node) int {
+		return cmp.Or(cmp.Compare(min(len(a.Devices), 1), min(len(b.Devices), 1)), strings.Compare(a.Name, b.Name))
+	})
+	return nodes[:n], nil
 }
 
 // labReport is the JSON of `berth-lab status`.

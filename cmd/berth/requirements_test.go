@@ -105,8 +105,9 @@ func testsIn(t *testing.T, file string) map[string]*ast.FuncDecl {
 }
 
 // runs reports whether `make test`, which runs every test of the default build,
-// or `make test-long`, which runs the tests named TestLong… of the build with
-// the tag long, runs the test. TestMakeRunsTheTests holds the Makefile to that.
+// or `make test-long` or `make test-machines`, which run the tests named TestLong… and
+// TestMachine… of the builds with the tags long and machines, runs the test.
+// TestMakeRunsTheTests holds the Makefile to that.
 func runs(t *testing.T, file, name string) bool {
 	t.Helper()
 	matches := func(tags ...string) bool {
@@ -116,7 +117,7 @@ func runs(t *testing.T, file, name string) bool {
 		require.NoError(t, err)
 		return ok
 	}
-	return matches() || matches("long") && strings.HasPrefix(name, "TestLong")
+	return matches() || matches("long") && strings.HasPrefix(name, "TestLong") || matches("machines") && strings.HasPrefix(name, "TestMachine")
 }
 
 // skips reports whether a test's own body may skip the test for another reason
@@ -138,8 +139,8 @@ func skips(fn *ast.FuncDecl) bool {
 	return skip && !unprivileged
 }
 
-// TestMakeRunsTheTests: `make test` and `make test-long` together run each test
-// of the repository, .ci/run runs both, and no test depends on go test -short.
+// TestMakeRunsTheTests: `make test`, `make test-long` and `make test-machines` together
+// run each test of the repository, .ci/run runs them, and no test depends on go test -short.
 func TestMakeRunsTheTests(t *testing.T) {
 	read := func(file string) string {
 		t.Helper()
@@ -157,7 +158,9 @@ func TestMakeRunsTheTests(t *testing.T) {
 	require.Regexp(t, `^\$\(GO\) test -timeout \d+m \./\.\.\.$`, recipe("test"))
 	require.Regexp(t, `^\$\(GO\) test -tags long -run '\^TestLong' -timeout \d+m \$\(LONG\)$`, recipe("test-long"))
 	require.Contains(t, makefile, `LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)`)
-	for _, target := range []string{"make check", "make test", "make test-long"} {
+	require.Contains(t, makefile, "\n\t$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)\n")
+	require.Contains(t, makefile, `MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)`)
+	for _, target := range []string{"make check", "make test", "make test-long", "make test-machines"} {
 		require.Contains(t, strings.Split(read(filepath.Join(moduleRoot, ".ci/run")), "\n"), target)
 	}
 	err := filepath.WalkDir(moduleRoot, func(file string, _ fs.DirEntry, err error) error {
@@ -165,7 +168,7 @@ func TestMakeRunsTheTests(t *testing.T) {
 			return err
 		}
 		for name := range testsIn(t, file) {
-			require.True(t, runs(t, file, name), "%s: a test of the build with the tag long is named TestLong…: %s", file, name)
+			require.True(t, runs(t, file, name), "%s: a test of the build with the tag long is named TestLong…, one with the tag machines TestMachine…: %s", file, name)
 		}
 		require.NotContains(t, read(file), "testing."+"Short()", "%s: neither target runs with -short", file)
 		return nil

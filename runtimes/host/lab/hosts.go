@@ -20,7 +20,7 @@ type HostStatus struct {
 	Node
 	Up        bool // its first process runs
 	Answers   bool // its sshd answers
-	Processes int
+	Processes int  // of this machine
 }
 
 // Status returns the state of every host.
@@ -28,9 +28,13 @@ func (l *Lab) Status() []HostStatus {
 	var out []HostStatus
 	for _, n := range l.Nodes {
 		s := HostStatus{Node: n}
-		if pid := l.init(n.Name); pid > 0 {
+		if l.Machines {
+			s.Processes = len((machine{lab: l, Node: n}).emulators())
+			s.Up = s.Processes > 0
+			s.Answers = s.Up && answers(n.Address, 5*time.Second)
+		} else if pid := l.init(n.Name); pid > 0 {
 			s.Up = true
-			s.Answers = answers(n.Address)
+			s.Answers = answers(n.Address, time.Second)
 			s.Processes = len(l.processes(pid))
 		}
 		out = append(out, s)
@@ -41,6 +45,9 @@ func (l *Lab) Status() []HostStatus {
 // Command returns a program on a host, run as root, for tests and people. Berth uses
 // SSH instead.
 func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.Cmd, error) {
+	if l.Machines {
+		return l.login(ctx, node, argv)
+	}
 	pid := l.init(node)
 	if pid == 0 {
 		return nil, fmt.Errorf("host %s is not up", node)
@@ -92,7 +99,8 @@ func (l *Lab) Kill(node string) error {
 	return l.removeGroups(context.Background(), node)
 }
 
-// Boot starts a killed host as if reinstalled: with an empty disk, and only sshd runs.
+// Boot starts a host that was killed or powered off. A machine has its disk and starts
+// its services; other hosts are as if reinstalled: with an empty disk, and only sshd runs.
 func (l *Lab) Boot(ctx context.Context, node string) error {
 	i := slices.IndexFunc(l.Nodes, func(n Node) bool { return n.Name == node })
 	if i < 0 {

@@ -34,7 +34,8 @@ func hostPackages() []string {
 	return []string{"iproute2", "mount", "openssh-server", "procps", "sudo"}
 }
 
-// Image is an unpacked Debian system. Hosts of any lab share it; none changes it.
+// Image is a Debian system, unpacked or as a disk of machines. Hosts of any lab share it;
+// none changes it.
 type Image struct {
 	Suite    string            `json:"suite"`
 	Recipe   string            `json:"recipe"` // digest of the suite's packages and their options
@@ -48,30 +49,39 @@ type Image struct {
 func (i Image) root() string { return filepath.Join(i.dir, "root") }
 
 // BuildImage returns the image of a suite with the packages of a host and the given ones.
-// It builds the image if it is not in the directory, which takes half a minute to three. Several processes may call it at once:
-// one builds, the others wait. It needs root, mmdebstrap and a Debian mirror.
+// It builds the image if it is not in the directory, which takes half a minute to three.
+// Several processes may call it at once: one builds, the others wait. It needs root,
+// mmdebstrap and a Debian mirror.
 func BuildImage(ctx context.Context, images, suite string, packages []string, log *slog.Logger) (Image, error) {
-	i, err := buildImage(ctx, images, suite, packages, log)
+	i, err := buildImage(ctx, images, suite, recipe{packages: packages}, log)
 	if err != nil {
 		return Image{}, fmt.Errorf("image %s: %w", suite, err)
 	}
 	return i, nil
 }
 
-func buildImage(ctx context.Context, images, suite string, packages []string, log *slog.Logger) (Image, error) {
+// recipe says what an image of a suite has.
+type recipe struct {
+	packages []string // besides hostPackages
+	hooks    []string // arguments of mmdebstrap that add hooks
+	// disk, if set, makes a disk of the root directory, which is removed then.
+	disk func(ctx context.Context, dir string) error
+}
+
+func buildImage(ctx context.Context, images, suite string, r recipe, log *slog.Logger) (Image, error) {
 	if !slices.Contains(Suites(), suite) {
 		return Image{}, fmt.Errorf("unknown suite; want one of %s", strings.Join(Suites(), ", "))
 	}
 	if err := checkDir(images); err != nil {
 		return Image{}, err
 	}
-	packages = slices.Concat(hostPackages(), packages)
-	slices.Sort(packages)
-	packages = slices.Compact(packages)
-	args := []string{
-		"--variant=apt", "--format=directory", "--include=" + strings.Join(packages, ","),
+	r.packages = slices.Concat(hostPackages(), r.packages)
+	slices.Sort(r.packages)
+	r.packages = slices.Compact(r.packages)
+	args := append([]string{
+		"--variant=apt", "--format=directory", "--include=" + strings.Join(r.packages, ","),
 		"--dpkgopt=path-exclude=/usr/share/doc/*", "--dpkgopt=path-exclude=/usr/share/man/*", "--dpkgopt=path-exclude=/usr/share/locale/*",
-	}
+	}, r.hooks...)
 	sum := sha256.Sum256([]byte(strings.Join(args, "\n")))
 	i := Image{Suite: suite, Recipe: hex.EncodeToString(sum[:])[:12]}
 	i.dir = filepath.Join(images, suite+"-"+i.Recipe)
@@ -89,13 +99,13 @@ func buildImage(ctx context.Context, images, suite string, packages []string, lo
 	if err := i.read(); !errors.Is(err, os.ErrNotExist) {
 		return i, err // the process before this one built it
 	}
-	return i, i.build(ctx, lock, packages, args, log)
+	return i, i.build(ctx, lock, r, args, log)
 }
 
 // build builds the image beside its directory and renames the result, so that an
 // incomplete image is never used. Under the lock, what is there already is of a process
 // that was killed.
-func (i *Image) build(ctx context.Context, lock *os.File, packages, args []string, log *slog.Logger) (err error) {
+func (i *Image) build(ctx context.Context, lock *os.File, r recipe, args []string, log *slog.Logger) (err error) {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
 		return errors.New("mmdebstrap is missing; run deploy/prepare as root to install it")
 	}
@@ -128,8 +138,16 @@ func (i *Image) build(ctx context.Context, lock *os.File, packages, args []strin
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return fmt.Errorf("mmdebstrap: %w: %s; %s names another mirror", err, last(out), MirrorVariable)
 	}
-	if i.Packages, err = installed(ctx, root, packages); err != nil {
+	if i.Packages, err = installed(ctx, root, r.packages); err != nil {
 		return err
+	}
+	if r.disk != nil {
+		if err := r.disk(ctx, work); err != nil {
+			return err
+		}
+		if err := os.RemoveAll(root); err != nil {
+			return err
+		}
 	}
 	data, err := json.MarshalIndent(i, "", "  ")
 	if err != nil {

@@ -85,6 +85,9 @@ type Config struct {
 	// called with Images ("": DefaultImages) and Packages. "": the root of this machine.
 	Image, Images string
 	Packages      []string
+	// Machines makes each host an emulated machine with an init, systemd, and a disk that
+	// a reboot keeps, instead of namespaces. Image "": the first of Suites.
+	Machines bool
 	// Auto moves the hosts to an unused /24 and keeps the last number of each address.
 	Auto bool
 	Log  *slog.Logger
@@ -95,8 +98,10 @@ type Lab struct {
 	Dir    string `json:"dir"`
 	Bridge string `json:"bridge"`
 	Image  string `json:"image,omitempty"` // Debian suite; "": the machine's own system
-	Lower  string `json:"lower"`           // what a host's root filesystem starts as
+	Lower  string `json:"lower"`           // what a host's root filesystem starts as: a directory, or the image of Machines
 	Nodes  []Node `json:"nodes"`           // by name, with their actual addresses
+	// Machines: its hosts are emulated machines.
+	Machines bool `json:"machines,omitempty"`
 }
 
 // User returns the login account of Berth.
@@ -131,7 +136,7 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	sum := sha256.Sum256([]byte(c.Dir))
-	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Image: c.Image, Lower: "/", Nodes: slices.Clone(c.Nodes)}
+	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Image: c.Image, Machines: c.Machines, Nodes: slices.Clone(c.Nodes)}
 	slices.SortFunc(l.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	if old, err := Open(c.Dir); err == nil {
 		// Remove the existing or incomplete lab first.
@@ -142,12 +147,11 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 	if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
 		return nil, fmt.Errorf("lab: %s is not empty and has no lab; name a new directory with --dir", c.Dir)
 	}
-	if c.Image != "" { // before the hosts, as it may take minutes
-		image, err := BuildImage(ctx, cmp.Or(c.Images, DefaultImages), c.Image, c.Packages, c.Log)
-		if err != nil {
-			return nil, fmt.Errorf("lab: %w", err)
-		}
-		l.Lower = image.root()
+	if l.Image == "" && l.Machines {
+		l.Image = Suites()[0]
+	}
+	if err := l.system(ctx, c); err != nil { // before the hosts, as it may take minutes
+		return nil, fmt.Errorf("lab: %w", err)
 	}
 	made := l
 	defer func() {
@@ -191,9 +195,31 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 	return l, nil
 }
 
+// system builds the image of the hosts if it is not there.
+func (l *Lab) system(ctx context.Context, c Config) error {
+	images := cmp.Or(c.Images, DefaultImages)
+	switch {
+	case l.Machines:
+		image, err := BuildMachineImage(ctx, images, l.Image, c.Packages, c.Log)
+		l.Lower = image.dir
+		return err
+	case l.Image != "":
+		image, err := BuildImage(ctx, images, l.Image, c.Packages, c.Log)
+		l.Lower = image.root()
+		return err
+	}
+	l.Lower = "/"
+	return nil
+}
+
 func (c Config) check() error {
 	if err := prerequisites(); err != nil {
 		return err
+	}
+	if c.Machines {
+		if err := checkMachines(c.Nodes); err != nil {
+			return err
+		}
 	}
 	if err := checkDir(c.Dir); err != nil {
 		return err
@@ -352,6 +378,9 @@ func newKey(comment string) (private, public string, err error) {
 
 // boot starts a host and waits until its sshd answers.
 func (l *Lab) boot(ctx context.Context, index int, n Node) error {
+	if l.Machines {
+		return machine{l, n, index}.boot(ctx)
+	}
 	log, err := os.Create(filepath.Join(l.Dir, "hosts", n.Name, "log"))
 	if err != nil {
 		return err
@@ -382,12 +411,12 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 	for {
 		if !linked {
 			if pid := firstOf(cmd.Process.Pid); pid > 0 {
-				if err := l.link(ctx, fmt.Sprintf("%sv%d", l.Bridge, index), n, pid); err != nil {
+				if err := l.link(ctx, l.cable(index), n, pid); err != nil {
 					return err
 				}
 				linked = true
 			}
-		} else if hasLine(log.Name(), "up") && answers(n.Address) {
+		} else if hasLine(log.Name(), "up") && answers(n.Address, time.Second) {
 			// Only after "up": an unanswered ARP request takes a second.
 			return nil
 		}
@@ -433,14 +462,14 @@ func hasLine(file, word string) bool {
 	return err == nil && strings.Contains("\n"+string(data), "\n"+word+"\n")
 }
 
-// answers reports whether an sshd listens at the address.
-func answers(address string) bool {
+// answers reports whether an sshd listens at the address. patience: for its greeting.
+func answers(address string, patience time.Duration) bool {
 	c, err := net.DialTimeout("tcp", net.JoinHostPort(address, "22"), 200*time.Millisecond)
 	if err != nil {
 		return false
 	}
 	defer c.Close()
-	_ = c.SetReadDeadline(time.Now().Add(time.Second)) // a failure shows in the read
+	_ = c.SetReadDeadline(time.Now().Add(patience)) // a failure shows in the read
 	greeting := make([]byte, 4)
 	_, err = io.ReadFull(c, greeting)
 	return err == nil && string(greeting) == "SSH-"

@@ -84,6 +84,9 @@ func userOf(subnet netip.Prefix, mine string) (string, bool) {
 	return "", false
 }
 
+// cable returns the name of a host's link to the bridge.
+func (l *Lab) cable(index int) string { return fmt.Sprintf("%sv%d", l.Bridge, index) }
+
 // unlink removes the bridge and the links of the hosts.
 func (l *Lab) unlink(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "ip", "-o", "link").Output()
