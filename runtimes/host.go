@@ -197,7 +197,10 @@ type ServiceStatus struct {
 	Running bool      `json:"running"`
 	PID     int       `json:"pid,omitempty"`
 	Since   time.Time `json:"since,omitzero"`
-	Detail  string    `json:"detail,omitempty"` // last lines of its log after a failed start
+	Detail  string    `json:"detail,omitempty"` // why it does not run, if known
+	// Outdated: its unit of systemd is not the one that a start with these Params
+	// writes. A start corrects the unit and does not restart the service.
+	Outdated bool `json:"outdated,omitempty"`
 }
 
 // Run runs a program of the profile with arguments, never a shell.

@@ -85,7 +85,32 @@ type ServiceSpec struct {
 	// Files are further files that the daemon makes. They must not exist before its
 	// first start.
 	Files []string
+	// Devices are device files that have to exist when it starts.
+	Devices []string
 	// DistributionUnit is the distribution's own unit of the same program, such as
 	// munge. It must neither run nor be enabled.
 	DistributionUnit string
+	Unit             UnitSpec
 }
+
+// UnitSpec is what the unit of a service has more than those of other services, where
+// systemd is the init system.
+type UnitSpec struct {
+	// After are services of the host that start before it, where they are enabled.
+	After []ServiceName
+	// Notify: the daemon reports to systemd when it serves (sd_notify(3)).
+	Notify bool
+	// Ready is a command of bash, run as User, that ends when the daemon serves, or after
+	// a minute.
+	Ready string
+	// RunsJobs: its children are jobs. They have control groups and no limits of the
+	// unit, and go on when the daemon ends, which is then started again in any case.
+	RunsJobs bool
+	// NeverKill: a stop waits until the daemon has ended, as a kill may damage its data.
+	NeverKill bool
+	// Scopes are scopes that the daemon makes and leaves behind.
+	Scopes []string
+}
+
+// ServiceName names a service of a profile.
+type ServiceName struct{ Name, Unit string }

@@ -74,7 +74,7 @@ func (c *control) service(name, verb string) runtimes.Op {
 	if name == profile.MariaDB {
 		unit = ""
 	}
-	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: 20_000}}
+	return runtimes.Op{Service: &runtimes.Service{Name: name, Unit: unit, Verb: verb, TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()) * 2 / 3}}
 }
 
 // slurmd returns a service operation with the parameters that a start needs.

@@ -267,6 +267,9 @@ func (d daemons) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	return up, removeFile(s.spec.PIDFile)
 }
 
+// endScopes does nothing: scopes are of systemd.
+func (daemons) endScopes(context.Context, service) (bool, error) { return false, nil }
+
 func (d daemons) obstacles(_ context.Context, s service) ([]string, error) {
 	stop := ""
 	if unit := s.spec.DistributionUnit; unit != "" {

@@ -2,6 +2,10 @@ package agent
 
 import (
 	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"berth/runtimes"
@@ -15,6 +19,8 @@ type servicer interface {
 	start(ctx context.Context, s service) (changed bool, err error)
 	// stop returns once the service is down. kill: with SIGKILL at once.
 	stop(ctx context.Context, s service, kill bool) (changed bool, err error)
+	// endScopes ends scopes that the daemon left behind.
+	endScopes(ctx context.Context, s service) (changed bool, err error)
 	// obstacles describes conflicts with the distribution's own service.
 	obstacles(ctx context.Context, s service) ([]string, error)
 }
@@ -66,6 +72,11 @@ func (v services) do(ctx context.Context, op *runtimes.Service) (runtimes.Result
 		}
 		defer lock.Close()
 	}
+	if op.Verb == "start" || op.Verb == "restart" {
+		if err := v.checkDevices(ctx, s, op.Verb); err != nil {
+			return res, err
+		}
+	}
 	switch op.Verb {
 	case "state":
 	case "start":
@@ -79,11 +90,7 @@ func (v services) do(ctx context.Context, op *runtimes.Service) (runtimes.Result
 			res.Changed, err = v.init.start(ctx, s)
 		}
 	case "clear":
-		var ended bool
-		if res.Changed, err = v.init.stop(ctx, s, false); err == nil {
-			ended, err = endMarked(ctx, s)
-			res.Changed = res.Changed || ended
-		}
+		res.Changed, err = v.clear(ctx, s)
 	default:
 		return res, invalid("unknown service verb %s", plain(op.Verb))
 	}
@@ -91,8 +98,50 @@ func (v services) do(ctx context.Context, op *runtimes.Service) (runtimes.Result
 		return res, err
 	}
 	st, err := v.init.state(ctx, s)
+	if missing := missingDevices(s); !st.Running && len(missing) > 0 {
+		st.Detail = strings.TrimSuffix(missingText(missing)+"; "+st.Detail, "; ")
+	}
 	res.Service = &st
 	return res, err
+}
+
+// clear stops a service and ends what its daemon left running.
+func (v services) clear(ctx context.Context, s service) (bool, error) {
+	stopped, err := v.init.stop(ctx, s, false)
+	if err != nil {
+		return stopped, err
+	}
+	scopes, err := v.init.endScopes(ctx, s)
+	if err != nil {
+		return stopped || scopes, err
+	}
+	ended, err := endMarked(ctx, s)
+	return stopped || scopes || ended, err
+}
+
+// checkDevices refuses to start a service without its device files, as the daemon ends
+// some time later and its log does not say so plainly.
+func (v services) checkDevices(ctx context.Context, s service, verb string) error {
+	missing := missingDevices(s)
+	if len(missing) == 0 {
+		return nil
+	}
+	if st, err := v.init.state(ctx, s); err != nil || st.Running && verb == "start" {
+		return err
+	}
+	return &Fault{Code: CodeNotFound, Message: missingText(missing)}
+}
+
+func missingText(devices []string) string {
+	return fmt.Sprintf("no device file %s on this host; make it, and have it made at each boot (tmpfiles.d(5))", strings.Join(devices, ", "))
+}
+
+// missingDevices returns the service's device files that do not exist.
+func missingDevices(s service) []string {
+	return slices.DeleteFunc(slices.Clone(s.spec.Devices), func(name string) bool {
+		st, err := os.Lstat(name)
+		return err == nil && st.Mode()&os.ModeCharDevice != 0
+	})
 }
 
 // endMarked ends processes that a daemon started and left behind, such as one that

@@ -19,23 +19,28 @@ import (
 // while the service should run.
 type systemd struct{}
 
-const unitDir = "/etc/systemd/system"
-
-// systemctlProgram is replaced by tests.
-var systemctlProgram = "/usr/bin/systemctl"
+// These are replaced by tests.
+var (
+	unitDir          = "/etc/systemd/system"
+	systemctlProgram = "/usr/bin/systemctl"
+)
 
 var unitName = regexp.MustCompile(`\A[A-Za-z0-9_-]{1,64}\z`)
 
 // file returns the name of the service's unit file.
 func (systemd) file(s service) (string, error) {
-	name := "berth-" + s.name
-	if s.unit != "" {
-		name += "-" + s.unit
-	}
-	if !unitName.MatchString(strings.TrimPrefix(name, "berth-")) {
+	name := unitFile(runtimes.ServiceName{Name: s.name, Unit: s.unit})
+	if !unitName.MatchString(strings.TrimSuffix(strings.TrimPrefix(name, "berth-"), ".service")) {
 		return "", refuse("service %s: the name is not valid for a systemd unit", plain(s.String()))
 	}
-	return name + ".service", nil
+	return name, nil
+}
+
+func unitFile(n runtimes.ServiceName) string {
+	if n.Unit == "" {
+		return "berth-" + n.Name + ".service"
+	}
+	return "berth-" + n.Name + "-" + n.Unit + ".service"
 }
 
 func (d systemd) state(ctx context.Context, s service) (runtimes.ServiceStatus, error) {
@@ -48,7 +53,17 @@ func (d systemd) state(ctx context.Context, s service) (runtimes.ServiceStatus, 
 	if err != nil {
 		return st, err
 	}
-	return unitState(out), nil
+	st = unitState(name, out)
+	have, err := os.ReadFile(filepath.Join(unitDir, name))
+	switch {
+	case os.IsNotExist(err):
+		st.Outdated = st.Running
+	case err != nil:
+		return st, ioFault(name, err)
+	default:
+		st.Outdated = string(have) != unitText(s)
+	}
+	return st, nil
 }
 
 // properties parses the output of `systemctl show`.
@@ -62,7 +77,7 @@ func properties(out string) map[string]string {
 }
 
 // unitState reads the output of `systemctl show` for a unit.
-func unitState(out string) runtimes.ServiceStatus {
+func unitState(name, out string) runtimes.ServiceStatus {
 	var st runtimes.ServiceStatus
 	values := properties(out)
 	st.Running = values["ActiveState"] == "active"
@@ -72,6 +87,9 @@ func unitState(out string) runtimes.ServiceStatus {
 	}
 	if !st.Running {
 		st.PID = 0
+		if state := values["ActiveState"]; state != "inactive" { // the same at each restart, as a status is compared
+			st.Detail = fmt.Sprintf("its unit is %s, and `journalctl --unit %s` shows why", state, name)
+		}
 	}
 	return st
 }
@@ -81,26 +99,11 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	if err := writeUnit(ctx, name, unitText(s)); err != nil {
+		return false, err
+	}
 	st, err := d.state(ctx, s)
 	if err != nil || st.Running {
-		return false, err
-	}
-	if err := ownUnitFile(filepath.Join(unitDir, name)); err != nil {
-		return false, err
-	}
-	p, err := open(filepath.Join(unitDir, name))
-	if err != nil {
-		return false, err
-	}
-	defer p.close()
-	text := []byte(unitText(s))
-	same, err := p.same(text, 0o644, os.Geteuid(), os.Getegid())
-	if err == nil && !same {
-		if err = p.replace(text, 0o644, os.Geteuid(), os.Getegid()); err == nil {
-			_, err = systemctl(ctx, "daemon-reload")
-		}
-	}
-	if err != nil {
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
@@ -109,6 +112,29 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 		return true, explain(s, err, "")
 	}
 	return true, nil
+}
+
+// writeUnit writes a unit file that differs. Systemd uses the new text at the next start,
+// except for settings such as Restart, which count at once.
+func writeUnit(ctx context.Context, name, text string) error {
+	name = filepath.Join(unitDir, name)
+	if err := ownUnitFile(name); err != nil {
+		return err
+	}
+	p, err := open(name)
+	if err != nil {
+		return err
+	}
+	defer p.close()
+	same, err := p.same([]byte(text), 0o644, os.Geteuid(), os.Getegid())
+	if err != nil || same {
+		return err
+	}
+	if err := p.replace([]byte(text), 0o644, os.Geteuid(), os.Getegid()); err != nil {
+		return err
+	}
+	_, err = systemctl(ctx, "daemon-reload")
+	return err
 }
 
 func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
@@ -130,7 +156,7 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout+2*time.Second)
 	defer cancel()
 	if kill {
-		if _, err := systemctl(ctx, "kill", "--signal=SIGKILL", name); err != nil && st.Running {
+		if _, err := systemctl(ctx, "kill", "--kill-whom=main", "--signal=SIGKILL", name); err != nil && st.Running {
 			return true, err
 		}
 	}
@@ -140,8 +166,31 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	if err := removeFile(path); err != nil {
 		return true, err
 	}
-	_, err = systemctl(ctx, "daemon-reload")
-	return true, err
+	if _, err := systemctl(ctx, "daemon-reload"); err != nil {
+		return true, err
+	}
+	_, _ = systemctl(ctx, "reset-failed", name) // it is not loaded unless it failed
+	return true, nil
+}
+
+// endScopes stops the scopes that a daemon made. They outlive it: their processes are not
+// in its unit and do not have its environment.
+func (systemd) endScopes(ctx context.Context, s service) (bool, error) {
+	changed := false
+	for _, scope := range s.spec.Unit.Scopes {
+		out, err := systemctl(ctx, "show", "--property=ActiveState", scope)
+		if err != nil {
+			return changed, err
+		}
+		if state := properties(out)["ActiveState"]; state == "inactive" || state == "failed" {
+			continue
+		}
+		changed = true
+		if _, err := systemctl(ctx, "stop", scope); err != nil {
+			return changed, err
+		}
+	}
+	return changed, nil
 }
 
 func systemctl(ctx context.Context, args ...string) (string, error) {
@@ -154,25 +203,36 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	return string(out), nil
 }
 
-// unitText renders the unit file of a service, always in the same way.
+// unitText renders the unit file of a service, always in the same way. It does not depend
+// on the timeout of a request.
 func unitText(s service) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
+	unit := s.spec.Unit
+	first := "network-online.target"
+	for _, n := range unit.After {
+		first += " " + unitFile(n)
+	}
 	line(unitHeader)
 	line("[Unit]")
 	line("Description=Berth: %s", s)
-	line("After=network-online.target")
+	line("Wants=%s", first)
+	line("After=%s", first)
+	line("StartLimitIntervalSec=0") // what it needs may come back at any time
 	line("")
 	line("[Service]")
-	if s.spec.Forks {
+	switch {
+	case s.spec.Forks:
 		line("Type=forking")
 		line("PIDFile=%s", s.spec.PIDFile)
-	} else {
+	case unit.Notify:
+		line("Type=notify")
+	default:
 		line("Type=exec")
-		if s.spec.LogFile != "" {
-			line("StandardOutput=append:%s", s.spec.LogFile)
-			line("StandardError=inherit")
-		}
+	}
+	if !s.spec.Forks && s.spec.LogFile != "" {
+		line("StandardOutput=append:%s", s.spec.LogFile)
+		line("StandardError=inherit")
 	}
 	if s.spec.User != "" {
 		line("User=%s", s.spec.User)
@@ -180,6 +240,40 @@ func unitText(s service) string {
 	for _, env := range append(append([]string{}, s.spec.Env...), s.mark()) {
 		line("Environment=%s", unitWord(env))
 	}
+	for _, command := range startCommands(s) {
+		line("%s", command)
+	}
+	// A slow start is no failed one. The request that starts it has a timeout of its own.
+	line("TimeoutStartSec=infinity")
+	if unit.NeverKill {
+		line("TimeoutStopSec=infinity")
+	}
+	if unit.RunsJobs {
+		for _, setting := range []string{
+			"KillMode=process", "Restart=always",
+			"Delegate=yes",       // without it the first start after a boot fails under control groups of version 2
+			"OOMPolicy=continue", // a job that exceeds its memory does not stop the daemon
+			"LimitMEMLOCK=infinity", "LimitSTACK=infinity",
+		} {
+			line("%s", setting)
+		}
+	} else {
+		line("Restart=on-failure")
+	}
+	line("RestartSec=2")
+	line("LimitNOFILE=131072")
+	line("TasksMax=infinity")
+	line("")
+	line("[Install]")
+	line("WantedBy=multi-user.target")
+	return b.String()
+}
+
+// startCommands returns the lines of the commands of a start. Directories and links of
+// /run are made by commands, as systemd removes a RuntimeDirectory at each stop, and the
+// directory may be shared with other programs.
+func startCommands(s service) []string {
+	var out []string
 	for _, d := range s.spec.RunDirs {
 		words := fmt.Sprintf("-d -m %04o", d.Mode)
 		if d.Owner != "" {
@@ -188,27 +282,27 @@ func unitText(s service) string {
 		if d.Group != "" {
 			words += " -g " + d.Group
 		}
-		line("ExecStartPre=+/usr/bin/install %s %s", words, unitWord(d.Path))
+		out = append(out, fmt.Sprintf("ExecStartPre=+/usr/bin/install %s %s", words, unitWord(d.Path)))
 	}
 	for _, l := range s.spec.Links {
-		line("ExecStartPre=+/usr/bin/ln -sfnT %s %s", unitWord(l.Target), unitWord(l.Path))
+		out = append(out, fmt.Sprintf("ExecStartPre=+/usr/bin/ln -sfnT %s %s", unitWord(l.Target), unitWord(l.Path)))
+	}
+	if len(s.spec.Devices) > 0 { // it prints those that are missing
+		words := ""
+		for _, d := range s.spec.Devices {
+			words += " " + unitWord(d)
+		}
+		out = append(out, "ExecStartPre=/usr/bin/stat --printf="+words)
 	}
 	words := unitWord(s.spec.Path)
 	for _, arg := range s.spec.Args {
 		words += " " + unitWord(arg)
 	}
-	line("ExecStart=%s", words)
-	// Only the daemon is stopped; processes that it started, such as jobs, continue.
-	line("KillMode=process")
-	line("TimeoutStopSec=%d", int(s.timeout.Seconds()))
-	line("Restart=on-failure")
-	line("RestartSec=2")
-	line("LimitNOFILE=131072")
-	line("TasksMax=infinity")
-	line("")
-	line("[Install]")
-	line("WantedBy=multi-user.target")
-	return b.String()
+	out = append(out, "ExecStart="+words)
+	if s.spec.Unit.Ready != "" {
+		out = append(out, "ExecStartPost=/usr/bin/bash -c "+unitWord(s.spec.Unit.Ready))
+	}
+	return out
 }
 
 // unitWord quotes a word of a unit file (systemd.syntax(7)), so that it has no

@@ -29,10 +29,11 @@ const (
 	Slurmd       = "slurmd"        // of a worker; the unit is the cluster
 )
 
-// Parameters of the Slurmd service, which a start needs.
+// Parameters of the Slurmd service. A start needs server and node, a clear the node.
 const (
-	ParamServer = "server" // host:port of the controller
-	ParamNode   = "node"   // the node's name
+	ParamServer  = "server"  // host:port of the controller
+	ParamNode    = "node"    // the node's name
+	ParamDevices = "devices" // its device files, with commas; absent: none
 )
 
 // MinUID and MaxUID bound the accounts of users: above the distribution's system
@@ -46,6 +47,7 @@ var (
 	cluster  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
 	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
 	port     = regexp.MustCompile(`^[1-9][0-9]{3,4}$`)
+	devices  = regexp.MustCompile(`^/dev/[A-Za-z0-9_/-]+(,/dev/[A-Za-z0-9_/-]+)*$`)
 	hostPart = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
 )
 
@@ -147,6 +149,7 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 			{Path: databaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
 		},
 		DistributionUnit: "mariadb",
+		Unit:             runtimes.UnitSpec{Notify: true, NeverKill: true},
 	}, nil
 }
 
@@ -158,6 +161,14 @@ func slurmdbd(s Stack) runtimes.ServiceSpec {
 		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log",
 		RunDirs:          s.runDirs(),
 		DistributionUnit: "slurmdbd",
+		Unit: runtimes.UnitSpec{
+			After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster}, {Name: MariaDB}},
+			// It daemonizes before it connects to the database. slurmctld starts after it, and
+			// does not wait for a conversion of the database, which may take hours.
+			Ready: "port=$(sed -n s/^DbdPort=//p " + s.DBDConf() + "); until (: </dev/tcp/127.0.0.1/$port) 2>/dev/null || ((SECONDS > 60)); do sleep 0.2; done",
+			// A kill during the conversion of its database, after an upgrade, damages it.
+			NeverKill: true,
+		},
 	}
 }
 
@@ -168,6 +179,7 @@ func slurmctld(s Stack) runtimes.ServiceSpec {
 		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log",
 		RunDirs:          s.runDirs(),
 		DistributionUnit: "slurmctld",
+		Unit:             runtimes.UnitSpec{After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster}, {Name: Slurmdbd, Unit: s.Cluster}}},
 	}
 }
 
@@ -176,8 +188,7 @@ func (s Stack) runDirs() []runtimes.MakeDir {
 	return []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}}
 }
 
-// slurmd is a node of a configless cluster. Without parameters the spec is for stop and
-// state.
+// slurmd is a node of a configless cluster. Without a server the spec is not for a start.
 func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 	if err := (Stack{unit}).Valid(); err != nil {
 		return runtimes.ServiceSpec{}, err
@@ -187,22 +198,32 @@ func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error)
 		PIDFile: WorkerPID, Forks: true, LogFile: WorkerLog,
 		RunDirs: []runtimes.MakeDir{{Path: WorkerRunDir, Mode: 0o755}},
 		Files:   []string{WorkerConfLink}, DistributionUnit: "slurmd",
+		Unit: runtimes.UnitSpec{After: []runtimes.ServiceName{{Name: MungedWorker, Unit: unit}}, RunsJobs: true},
 	}
-	if len(params) == 0 {
-		return spec, nil
-	}
-	valid := map[string]func(string) bool{ParamServer: isServer, ParamNode: nodeName.MatchString}
+	valid := map[string]func(string) bool{ParamServer: isServer, ParamNode: nodeName.MatchString, ParamDevices: isDevices}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		if valid[name] == nil {
 			return spec, fmt.Errorf("unknown parameter %q", name)
 		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(valid)) {
 		if !valid[name](params[name]) {
 			return spec, fmt.Errorf("parameter %s: invalid value %q", name, params[name])
 		}
 	}
-	spec.Args = []string{"-N", params[ParamNode], "--conf-server", params[ParamServer]}
+	node, server := params[ParamNode], params[ParamServer]
+	if node == "" {
+		if len(params) > 0 {
+			return spec, fmt.Errorf("parameter %s is missing", ParamNode)
+		}
+		return spec, nil
+	}
+	// Where a host may have several slurmd, as in Debian's build, or where it may not.
+	spec.Unit.Scopes = []string{node + "_slurmstepd.scope", "slurmstepd.scope"}
+	if list := params[ParamDevices]; list != "" {
+		spec.Devices = strings.Split(list, ",")
+	}
+	if server != "" {
+		spec.Args = []string{"-N", node, "--conf-server", server}
+	}
 	return spec, nil
 }
 
@@ -215,3 +236,5 @@ func isServer(s string) bool {
 	i := strings.LastIndexByte(s, ':')
 	return i > 0 && isAddress(strings.Trim(s[:i], "[]")) && port.MatchString(s[i+1:])
 }
+
+func isDevices(s string) bool { return len(s) <= 4096 && devices.MatchString(s) }

@@ -22,6 +22,12 @@ func TestSlurmdArguments(t *testing.T) {
 	spec, err = profile.Profile().Services[profile.Slurmd]("physics", nil)
 	require.NoError(t, err)
 	require.Empty(t, spec.Args)
+	require.Empty(t, spec.Unit.Scopes)
+	// A clear knows the node alone.
+	spec, err = profile.Profile().Services[profile.Slurmd]("physics", map[string]string{profile.ParamNode: "gpu-1"})
+	require.NoError(t, err)
+	require.Empty(t, spec.Args)
+	require.Contains(t, spec.Unit.Scopes, "gpu-1_slurmstepd.scope")
 }
 
 func TestServicesRefuseInvalidParameters(t *testing.T) {
@@ -39,14 +45,20 @@ func TestServicesRefuseInvalidParameters(t *testing.T) {
 			_, err := services[profile.Slurmd]("physics", p)
 			require.Error(t, err, "%s=%q", param, hostile)
 		}
-		p := slurmdParams()
-		delete(p, param)
-		_, err := services[profile.Slurmd]("physics", p)
-		require.Error(t, err, "without %s", param)
 	}
 	p := slurmdParams()
-	p["conf"] = "CPUs=1"
+	delete(p, profile.ParamNode)
 	_, err := services[profile.Slurmd]("physics", p)
+	require.ErrorContains(t, err, "parameter node is missing")
+	for _, hostile := range []string{"", "/etc/shadow", "/dev/../etc/shadow", "/dev/a b", "/dev/a,", ",/dev/a", "/dev/a\n/dev/b", "/dev/$x", "/dev/" + strings.Repeat("a", 5000)} {
+		p := slurmdParams()
+		p[profile.ParamDevices] = hostile
+		_, err := services[profile.Slurmd]("physics", p)
+		require.Error(t, err, "devices=%q", hostile)
+	}
+	p = slurmdParams()
+	p["conf"] = "CPUs=1"
+	_, err = services[profile.Slurmd]("physics", p)
 	require.ErrorContains(t, err, "unknown parameter")
 	_, err = services[profile.MariaDB]("other", nil)
 	require.Error(t, err)
