@@ -83,6 +83,42 @@ func (c stackDaemons) settle(ctx context.Context) error {
 	return c.nodes.reconcile(ctx)
 }
 
+// updateUnits corrects the units of running daemons, which go on with their old settings.
+func (c stackDaemons) updateUnits(ctx context.Context) error {
+	var starts []runtimes.Op
+	for _, name := range controlServices() {
+		starts = append(starts, c.service(name, "start"))
+	}
+	if err := c.updateUnitsOn(ctx, c.site, starts); err != nil {
+		return err
+	}
+	control, _ := c.rec.Unit.Control()
+	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+		return c.updateUnitsOn(ctx, wk, []runtimes.Op{c.service(profile.MungedWorker, "start"), c.slurmd(m, control, "start")})
+	})
+}
+
+func (c stackDaemons) updateUnitsOn(ctx context.Context, s site, starts []runtimes.Op) error {
+	var states []runtimes.Op
+	for _, op := range starts {
+		state := *op.Service
+		state.Verb = "state"
+		states = append(states, runtimes.Op{Service: &state})
+	}
+	res, err := s.do(ctx, states...)
+	if err != nil {
+		return err
+	}
+	for i, op := range starts {
+		if st := res[i].Service; st.Running && st.Outdated {
+			if err := s.doAll(ctx, op); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
 func (c stackDaemons) waitSlurmdbd() runtimes.Op {
 	return runtimes.Op{WaitTCP: &runtimes.WaitTCP{
 		Address: fmt.Sprintf("127.0.0.1:%d", c.rec.Ports.Slurmdbd), TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()),

@@ -45,7 +45,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	}
 	c.rec.Unit = *after
 
-	for _, step := range []func(context.Context) error{c.associations.add, c.files.replace, c.associations.remove, c.associations.await} {
+	for _, step := range []func(context.Context) error{c.associations.add, c.files.replace, c.associations.remove, c.associations.await, c.daemons.updateUnits} {
 		if err := step(ctx); err != nil {
 			return err
 		}

@@ -80,7 +80,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 	if err != nil {
 		res, stateErr := wk.do(context.WithoutCancel(ctx), c.service(profile.Slurmd, "state"))
 		if stateErr == nil && res[0].Service.Detail != "" {
-			return fmt.Errorf("%w; slurmd's log: %s", err, res[0].Service.Detail)
+			return fmt.Errorf("%w; slurmd: %s", err, res[0].Service.Detail)
 		}
 		return err
 	}

@@ -185,7 +185,9 @@ type workerReading struct {
 	record workerRecord
 	down   []string // daemons that do not run
 	detail string
-	wrong  string // how its installed version differs from the declared one
+	// outdated are daemons whose unit of systemd was changed.
+	outdated []string
+	wrong    string // how its installed version differs from the declared one
 }
 
 // compareFiles compares the files of the stack with those that worked last.
@@ -328,15 +330,20 @@ func (v *observation) compareUsers(ctx context.Context) {
 
 func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReading {
 	c := v.ctl
-	res, err := c.worker(m).do(ctx, readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.service(profile.Slurmd, "state"))
+	control, _ := c.rec.Unit.Control()
+	res, err := c.worker(m).do(ctx, readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"))
 	if err != nil {
 		return workerReading{err: err}
 	}
 	rec, err := c.worker(m).readWorker(res[0])
 	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail}
 	for i, name := range []string{"munged", "slurmd"} {
-		if !res[i+1].Service.Running {
+		st := res[i+1].Service
+		if !st.Running {
 			w.down = append(w.down, name)
+		}
+		if st.Running && st.Outdated {
+			w.outdated = append(w.outdated, name)
 		}
 	}
 	return w
@@ -447,6 +454,11 @@ func (v *observation) drift() []plan.Drift {
 	if v.people != "" {
 		add("users", v.people)
 	}
+	for i, name := range controlServices() {
+		if st := v.services[i]; st.Running && st.Outdated {
+			add(driftUnit, unitDetail(name))
+		}
+	}
 	// Users and partitions that are closing: Configure finishes their removal, or undoes it
 	// if they are wanted again.
 	for _, target := range slices.Sorted(maps.Keys(rec.Closing)) {
@@ -462,16 +474,36 @@ func (v *observation) drift() []plan.Drift {
 			out = append(out, plan.Drift{Member: m.Name, What: "version", Detail: wrong})
 		}
 	}
+	return append(out, v.workerDrift()...)
+}
+
+func (v *observation) workerDrift() []plan.Drift {
+	rec := &v.ctl.rec
 	want, err := rec.managedUsers()
 	if err != nil {
-		return out // shown above, as files cannot be rendered either
+		return nil // shown as a file that cannot be rendered
 	}
+	var out []plan.Drift
 	for _, m := range rec.Joined {
-		if w := v.workers[m.Name]; w.err == nil && w.record.Cluster == rec.Cluster && !slices.Equal(w.record.Users, want) {
+		w := v.workers[m.Name]
+		if w.err != nil || w.record.Cluster != rec.Cluster {
+			continue
+		}
+		if !slices.Equal(w.record.Users, want) {
 			out = append(out, plan.Drift{Member: m.Name, What: "users", Detail: "accounts on " + m.Node + " differ from the declared users"})
+		}
+		for _, name := range w.outdated {
+			out = append(out, plan.Drift{Member: m.Name, What: driftUnit, Detail: unitDetail(name)})
 		}
 	}
 	return out
+}
+
+// driftUnit is the drift of a unit of systemd.
+const driftUnit = "unit"
+
+func unitDetail(service string) string {
+	return "the unit file of " + service + " was changed or is of another version of berth-host; the new one counts at the next start"
 }
 
 func (v *observation) state() json.RawMessage {

@@ -181,7 +181,9 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	if err != nil || rec.Cluster != c.stack.Cluster {
 		return err
 	}
-	ops := []runtimes.Op{c.service(profile.Slurmd, "clear"), c.service(profile.MungedWorker, "clear")}
+	clear := c.service(profile.Slurmd, "clear")
+	clear.Service.Params = map[string]string{profile.ParamNode: rec.Node}
+	ops := []runtimes.Op{clear, c.service(profile.MungedWorker, "clear")}
 	ops = append(ops, removeOps(profile.WorkerFiles())...)
 	ops = append(ops, removeOp(c.stack.MungeRun()), removeTreeOp(profile.WorkerSpoolDir),
 		removeEmptyOp(profile.WorkerMungeRun), removeEmptyOp(profile.WorkerRunDir))
