@@ -3,6 +3,7 @@ package runtimes
 import (
 	"context"
 	"log/slog"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -70,5 +71,13 @@ type Backend interface {
 	// method, so the linker leaves their code out of it.
 	Profile() Profile
 	// New returns the runtime, which reaches its hosts through hosts.
-	New(hosts Hosts) Runtime
+	New(hosts Hosts, limits Limits) Runtime
+}
+
+// Limits bound work on hosts. A zero field has the backend's default.
+type Limits struct {
+	// Command bounds one command on a host.
+	Command time.Duration
+	// Ready bounds the start and the end of a daemon, and changes of its database.
+	Ready time.Duration
 }

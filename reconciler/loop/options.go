@@ -39,6 +39,7 @@ type Options struct {
 // Settings are the intervals and bounds of a Reconciler.
 type Settings struct {
 	Interval time.Duration // between two observations of a unit (requirement E1); 0: 5 s
+	Observe  time.Duration // of one observation of a unit, however many hosts hang; 0: 20 s
 	Poll     time.Duration // between two fetches without a webhook; 0: 1 min
 	Flush    time.Duration // statuses are gathered this long before they are pushed; 0: 1 s
 	// AuthorLag is how long a forge may take to name the pull request of a new commit.
@@ -54,6 +55,7 @@ type Settings struct {
 func (o Options) withDefaults() Options {
 	o.Branch = cmp.Or(o.Branch, "main")
 	o.Settings.Interval = cmp.Or(o.Settings.Interval, 5*time.Second)
+	o.Settings.Observe = cmp.Or(o.Settings.Observe, observeTimeout)
 	o.Settings.Poll = cmp.Or(o.Settings.Poll, time.Minute)
 	o.Settings.Flush = cmp.Or(o.Settings.Flush, time.Second)
 	o.Settings.Workers = cmp.Or(o.Settings.Workers, 4)

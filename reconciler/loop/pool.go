@@ -14,7 +14,7 @@ const (
 	// slow is how long an item may hold a worker of a pool.
 	slow = 2 * time.Second
 	// hangingPerWorker bounds the slow items that run beside the others, for each
-	// worker. An observation ends after observeTimeout, and each hanging item holds
+	// worker. An observation ends after Settings.Observe, and each hanging item holds
 	// a worker for slow before it gives the worker away: at most nine items of a
 	// worker hang at a time.
 	hangingPerWorker = 16

@@ -57,7 +57,7 @@ func New(o Options) *Reconciler {
 	}
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag}, runtimes: o.Runtimes,
-		interval: o.Settings.Interval, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
+		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}
 	r.artifacts = &artifactScanner{

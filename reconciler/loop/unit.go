@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// observeTimeout bounds one observation of a unit, however many hosts hang.
+	// observeTimeout is the default of Settings.Observe.
 	observeTimeout = 20 * time.Second
 	// recordTimeout bounds how long a unit waits until its status is on the remote,
 	// before an action starts.
@@ -38,6 +38,7 @@ type unitTask struct {
 	gate        *gate
 	runtimes    map[string]runtimes.Runtime // by runtime_backend
 	interval    time.Duration               // between two observations of a unit
+	observing   time.Duration               // limit of one observation
 	maxAttempts int
 	metrics     *Metrics
 
@@ -141,7 +142,7 @@ func (r *unitRun) recordWithoutRuntime(backend string) {
 
 // observe asks the runtime about the unit at its present and remembered places.
 func (r *unitRun) observe(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, observeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, r.observing)
 	defer cancel()
 	v := &r.view
 	v.observed = r.runtime.Observe(ctx, v.scope())

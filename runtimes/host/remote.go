@@ -134,6 +134,8 @@ func duration(op runtimes.Op) time.Duration {
 	case op.Run != nil:
 		return ms(op.Run.TimeoutMS, 10*time.Second)
 	case op.Service != nil && op.Service.Verb == "restart":
+		return 3 * ms(op.Service.TimeoutMS, 10*time.Second)
+	case op.Service != nil && op.Service.Verb != "start" && op.Service.Verb != "state":
 		return 2 * ms(op.Service.TimeoutMS, 10*time.Second)
 	case op.Service != nil:
 		return ms(op.Service.TimeoutMS, 10*time.Second)

@@ -38,4 +38,6 @@ func (Backend) Rules() plan.Rules { return Rules{} }
 func (Backend) Profile() runtimes.Profile { return profile.Profile() }
 
 // New implements runtimes.Backend.
-func (Backend) New(hosts runtimes.Hosts) runtimes.Runtime { return New(Options{Hosts: hosts}) }
+func (Backend) New(hosts runtimes.Hosts, l runtimes.Limits) runtimes.Runtime {
+	return New(Options{Hosts: hosts, Timeouts: Timeouts{Call: l.Command, Ready: l.Ready}})
+}

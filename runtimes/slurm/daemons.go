@@ -180,7 +180,7 @@ func (c stackDaemons) verifyConfig(ctx context.Context) error {
 
 // sql runs statements as soon as the server accepts connections.
 func (c stackDaemons) sql(ctx context.Context, statements string) error {
-	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), TimeoutMS: 10_000, AllowExit: true}}
+	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()), AllowExit: true}}
 	return c.env.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, op)
 		if err != nil {
@@ -214,7 +214,7 @@ func (c stackDaemons) makeDatabase(ctx context.Context) error {
 			removeTreeOp(profile.DatabaseData), // of an interrupted attempt
 			ownDirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
 			ownDirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
-			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 60_000}},
+			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 2 * int(c.env.timeouts.Ready.Milliseconds())}},
 			writeOp(profile.DatabaseInstalled, file{[]byte("made by Berth\n"), 0o644, ""}),
 		)
 		if err != nil {

@@ -12,12 +12,15 @@ import (
 // Timeouts bound calls to hosts. A zero field has its default.
 type Timeouts struct {
 	Call  time.Duration // of one program; default 5 s, as tools wait longer for a dead daemon
-	Ready time.Duration // until a daemon or a node is ready; default 30 s
-	Look  time.Duration // of one host in an Observe; default 8 s
+	Ready time.Duration // until a daemon or a node is ready, and of calls of sacctmgr; default 30 s
+	Look  time.Duration // of one host in an Observe; default 8/5 of Call
 	// Probe is how long a daemon that hangs leaves a call without an answer; default 10 s,
 	// as Slurm's clients give up then (MessageTimeout in slurm.conf(5)).
 	Probe time.Duration
 }
+
+// localTimeout bounds a program that asks no daemon.
+const localTimeout = 30 * time.Second
 
 // environment is what all actions share.
 type environment struct {

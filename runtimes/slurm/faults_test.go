@@ -187,11 +187,28 @@ func TestHungDaemonIsRestartedOnce(t *testing.T) {
 			require.NoError(t, c.apply(t, p))
 		}
 	}
+	patient := &company{stage: c.stage, rt: slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: slurm.Timeouts{Call: 20 * time.Second}})}
+	require.True(t, func() bool { p := patient.plan(t, u, false); return p.Empty() }(), "a longer limit of a call does not help")
 	stop()
 	done.Wait()
 	require.True(t, seen, "it was never too slow for an observation")
 	require.Equal(t, was, pid("slurmctld"), "a slow slurmctld was restarted")
 	require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running))
+}
+
+// A change of the accounting database may take longer than other commands (S6 of the
+// trial on machines with systemd).
+func TestSlowDatabaseIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: slurm.Timeouts{Call: 2 * time.Second}})
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	u = c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	p := c.plan(t, u, false)
+	c.onControl(t, u, "p=$(cat $run/slurmdbd.pid); kill -STOP $p; (sleep 5; kill -CONT $p) >/dev/null 2>&1 &")
+	require.NoError(t, c.apply(t, p))
+	c.carry(t, u, false)
 }
 
 // A slurmd that hangs is restarted once slurmctld has given its node up, and not twice.

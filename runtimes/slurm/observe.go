@@ -321,7 +321,7 @@ func (v *observation) compareUsers(ctx context.Context) {
 		for _, u := range part {
 			args, want = append(args, u.Name), want+fmt.Sprintln(u.UID)
 		}
-		res, err := v.ctl.do(ctx, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: args, TimeoutMS: 5_000, AllowExit: true}})
+		res, err := v.ctl.do(ctx, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: args, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}})
 		if err == nil && string(res[0].Data) != want {
 			v.people = "accounts on the control host differ from the declared users: " + strings.TrimSpace(string(res[0].Stderr))
 		}

@@ -47,10 +47,9 @@ var _ runtimes.Runtime = (*Runtime)(nil)
 
 // New returns a runtime that reaches hosts through o.Hosts.
 func New(o Options) *Runtime {
-	t := Timeouts{
-		Call: cmp.Or(o.Timeouts.Call, 5*time.Second), Ready: cmp.Or(o.Timeouts.Ready, 30*time.Second),
-		Look: cmp.Or(o.Timeouts.Look, 8*time.Second), Probe: cmp.Or(o.Timeouts.Probe, 10*time.Second),
-	}
+	t := o.Timeouts
+	t.Call, t.Ready, t.Probe = cmp.Or(t.Call, 5*time.Second), cmp.Or(t.Ready, 30*time.Second), cmp.Or(t.Probe, 10*time.Second)
+	t.Look = cmp.Or(t.Look, t.Call*8/5)
 	env := &environment{hosts: o.Hosts, timeouts: t, now: o.Now, locks: map[string]*sync.Mutex{}}
 	if env.now == nil {
 		env.now = time.Now

@@ -69,7 +69,7 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 // an administrator: an author of the estate could act as that user.
 func checkDirectory(ctx context.Context, s site, users []schema.UnixUser) error {
 	ask := func(what, name string) runtimes.Op {
-		return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{what, name}, TimeoutMS: 5_000, AllowExit: true}}
+		return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{what, name}, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}}
 	}
 	var ops []runtimes.Op
 	for _, u := range users {

@@ -60,7 +60,7 @@ func (s site) version(ctx context.Context, daemon string) (cli.Version, error) {
 // versionOp asks for the installed version of a daemon.
 func versionOp(daemon string) runtimes.Op {
 	q := cli.Installed(daemon)
-	return runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: 5_000, AllowExit: true}}
+	return runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}}
 }
 
 // checkVersion compares the installed version of a daemon on a host with the one that

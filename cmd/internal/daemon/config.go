@@ -17,6 +17,7 @@ import (
 	"sync"
 	"time"
 
+	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/load"
 	"berth/webhooks/github"
@@ -86,9 +87,18 @@ type appID struct {
 }
 
 type sshConfig struct {
-	User       string `json:"user"`
-	Key        string `json:"key"`
-	KnownHosts string `json:"known_hosts"`
+	User           string   `json:"user"`
+	Key            string   `json:"key"`
+	KnownHosts     string   `json:"known_hosts"`
+	CommandTimeout duration `json:"command_timeout"`
+	ReadyTimeout   duration `json:"ready_timeout"`
+}
+
+// limits returns the time limits of work on hosts, with their defaults.
+func (s *sshConfig) limits() runtimes.Limits {
+	return runtimes.Limits{
+		Command: cmp.Or(time.Duration(s.CommandTimeout), 5*time.Second), Ready: cmp.Or(time.Duration(s.ReadyTimeout), 30*time.Second),
+	}
 }
 
 type memoryConfig struct {
@@ -244,6 +254,8 @@ func (c *Config) resolve(path string) error {
 	}
 	if c.SSH != nil {
 		c.SSH.User = cmp.Or(c.SSH.User, "berth")
+		l := c.SSH.limits()
+		c.SSH.CommandTimeout, c.SSH.ReadyTimeout = duration(l.Command), duration(l.Ready)
 	}
 	return nil
 }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"berth/runtimes/backends"
 	"berth/schema/signature"
@@ -54,6 +55,11 @@ func (c *Config) conflicts() []fieldConflict {
 		check(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
 	}
 	c.githubConflicts(check)
+	if c.SSH != nil {
+		l := c.SSH.limits()
+		check(l.Command < time.Second || l.Command > 5*time.Minute, "ssh.command_timeout", "ssh.command_timeout", "it is out of range: choose 1s to 5m")
+		check(l.Ready < l.Command || l.Ready > 10*time.Minute, "ssh.ready_timeout", "ssh.ready_timeout", "it is out of range: choose at least command_timeout and at most 10m")
+	}
 	return out
 }
 

@@ -181,6 +181,8 @@ func TestConfigurationOfTrial(t *testing.T) {
 		{"[slurm]", "[bare_metal]", "memory_runtime.backends[0]: no runtime for bare_metal is built in, there is slurm"},
 		{", backends: [slurm]", "", "memory_runtime.backends: is missing: add backends: [slurm]"},
 		{"[slurm]}\n", "[slurm]}\nssh: {key: /k}\n", "memory_runtime.backends[0]: ssh runs slurm on hosts: remove"},
+		{"memory_runtime: {directory: .berth/memory, backends: [slurm]}\n", "ssh: {key: /k, command_timeout: 500ms}\n", "ssh.command_timeout: it is out of range: choose 1s to 5m"},
+		{"memory_runtime: {directory: .berth/memory, backends: [slurm]}\n", "ssh: {key: /k, command_timeout: 1m}\n", "ssh.ready_timeout: it is out of range: choose at least command_timeout and at most 10m"},
 		{"[slurm]}\n", "[slurm]}\ngithub: {owner: lab, repository: e, webhook_secret: {env: S}, token: {env: T}}\n", "github: a local repository has no pull requests: remove"},
 	} {
 		require.Contains(t, trial, c.was)
@@ -304,6 +306,7 @@ ssh: {key: /k}
 	require.NoError(t, err)
 	for field, value := range map[string]any{
 		"estate": c.Estate, "repository.branch": c.Repository.Branch, "github.api_url": c.GitHub.APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
+		"ssh.command_timeout": c.SSH.CommandTimeout, "ssh.ready_timeout": c.SSH.ReadyTimeout,
 		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers, "max_attempts": c.MaxAttempts,
 	} {
 		m := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(field) + "` .* \\(default `(.*)`\\) \\|$").FindStringSubmatch(string(page))

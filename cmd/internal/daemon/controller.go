@@ -86,7 +86,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
 		Settings: loop.Settings{
-			Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
+			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts,
 		},
 		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed,
@@ -189,12 +189,16 @@ func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 	live := map[string]runtimes.Runtime{}
 	if c := d.config.SSH; c != nil {
 		var err error
-		d.hosts, err = host.NewSSH(host.SSHOptions{User: c.User, KeyFile: c.Key, KnownHosts: c.KnownHosts, HostKey: d.hostKey, Log: d.log})
+		limits := c.limits()
+		d.hosts, err = host.NewSSH(host.SSHOptions{
+			User: c.User, KeyFile: c.Key, KnownHosts: c.KnownHosts, HostKey: d.hostKey,
+			DialTimeout: limits.Command, KeepAlive: limits.Command, Log: d.log,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("ssh: %w", err)
 		}
 		for _, b := range backends.All() {
-			live[b.Name()] = b.New(d.hosts)
+			live[b.Name()] = b.New(d.hosts, limits)
 		}
 	}
 	if c := d.config.MemoryRuntime; c != nil {
@@ -211,6 +215,15 @@ func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [" + backends.Names()[0] + "]} for a trial without hosts")
 	}
 	return live, nil
+}
+
+// observeLimit returns the limit of one observation of an instance: a few commands on hosts
+// that do not answer; 0: the default.
+func (c *Config) observeLimit() time.Duration {
+	if c.SSH == nil {
+		return 0
+	}
+	return 4 * c.SSH.limits().Command
 }
 
 // hostKey returns the key that a Node document in force pins, or "".

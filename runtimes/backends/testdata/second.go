@@ -35,7 +35,7 @@ func (Backend) Profile() runtimes.Profile {
 }
 
 // New implements runtimes.Backend.
-func (Backend) New(runtimes.Hosts) runtimes.Runtime {
+func (Backend) New(runtimes.Hosts, runtimes.Limits) runtimes.Runtime {
 	return &runtime{units: map[schema.Key]*plan.Unit{}, running: map[schema.Key]map[string]bool{}}
 }
 

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"berth/runtimes"
 )
@@ -153,7 +152,9 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	if err := ownUnitFile(path); err != nil {
 		return false, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, s.timeout+2*time.Second)
+	// systemd itself ends the daemon within the timeout (TimeoutStopSec); the rest is for
+	// systemctl on a slow host.
+	ctx, cancel := context.WithTimeout(ctx, 2*s.timeout)
 	defer cancel()
 	if kill {
 		if _, err := systemctl(ctx, "kill", "--kill-whom=main", "--signal=SIGKILL", name); err != nil && st.Running {
