@@ -229,19 +229,7 @@ func checkSacctmgr(args []string) error {
 		return fmt.Errorf("want a command and its words")
 	}
 	if words[0] == "load" {
-		for _, w := range words[1:] {
-			f, isFile := strings.CutPrefix(w, "file=")
-			if isFile {
-				c, ok := strings.CutPrefix(f, StateDir+"/")
-				c, named := strings.CutSuffix(c, "/accounts.cfg")
-				if !ok || !named || !cluster.MatchString(c) {
-					return fmt.Errorf("load: %q is not a file of accounts", f)
-				}
-			} else if w != "clean" {
-				return fmt.Errorf("load: %q is not allowed", w)
-			}
-		}
-		return nil
+		return checkLoad(words[1:])
 	}
 	if !slices.Contains([]string{"add", "delete", "modify", "list"}, words[0]) {
 		return fmt.Errorf("command %q is not allowed", words[0])
@@ -252,6 +240,23 @@ func checkSacctmgr(args []string) error {
 	for _, w := range words[2:] {
 		if w != "where" && w != "set" && !entity.MatchString(w) {
 			return fmt.Errorf("argument %q is not allowed", w)
+		}
+	}
+	return nil
+}
+
+// checkLoad allows to load the file of accounts of a stack.
+func checkLoad(words []string) error {
+	for _, w := range words {
+		f, isFile := strings.CutPrefix(w, "file=")
+		if isFile {
+			c, ok := strings.CutPrefix(f, StateDir+"/")
+			c, named := strings.CutSuffix(c, "/accounts.cfg")
+			if !ok || !named || !cluster.MatchString(c) {
+				return fmt.Errorf("load: %q is not a file of accounts", f)
+			}
+		} else if w != "clean" {
+			return fmt.Errorf("load: %q is not allowed", w)
 		}
 	}
 	return nil
