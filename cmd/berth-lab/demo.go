@@ -255,12 +255,22 @@ func (d *demo) job(ctx context.Context) {
 		return
 	}
 	start := time.Now()
-	job, output, err := d.runJob(ctx, labtest.Train, "#!/bin/sh\necho \"$(id -un) on $(hostname): CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES\"\n", 1)
+	job, output, err := d.runJob(ctx, labtest.Train, confinedJob, 1)
 	ensure(err)
 	d.say("job %s: %s in %.1f s", job.ID, job.Detail, time.Since(start).Seconds())
 	d.show(output)
 	verify(strings.Contains(output, "CUDA_VISIBLE_DEVICES=0"), "the job did not see its GPU: %q", output)
+	verify(strings.Contains(output, "/dev/nvidia0 opened") && strings.Contains(output, "/dev/nvidia1 denied"),
+		"the job is not confined to its GPU: %q", output)
 }
+
+// confinedJob asks for one GPU, and tries to open each GPU of its node.
+const confinedJob = `#!/bin/sh
+echo "$(id -un) on $(hostname): CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES, $(nproc) CPU"
+for gpu in /dev/nvidia[0-9]; do
+	if (: <>$gpu) 2>/dev/null; then echo "$gpu opened"; else echo "$gpu denied"; fi
+done
+`
 
 func (d *demo) addWorker(ctx context.Context) {
 	d.title("A pull request that adds a worker while a job runs")
