@@ -5,16 +5,22 @@ import (
 	"slices"
 	"strings"
 
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 )
 
 // activationOf returns what makes the daemons take over a changed parameter of slurm.conf: one
 // of the table, or one that a person has added. A change that needs a restart must not be
 // tried with a reconfigure: for some parameters slurmctld exits with "fatal", and the
-// client gets no error.
-func activationOf(name string) profile.Activation {
+// client gets no error. An unknown version is treated as 22.05, whose restarts are right for
+// all.
+func activationOf(name string, version cli.Version) profile.Activation {
 	for _, p := range (profile.Stack{}).SlurmConf() {
-		if strings.EqualFold(p.Name, name) {
+		switch {
+		case !strings.EqualFold(p.Name, name):
+		case version.Reexecutes() && slices.Contains(profile.TakenOverAnew(), p.Name):
+			return profile.Reconfigure
+		default:
 			return p.Needs
 		}
 	}
@@ -24,9 +30,9 @@ func activationOf(name string) profile.Activation {
 	return profile.Reconfigure
 }
 
-// classify compares two versions of slurm.conf. Slurm compares hashes of the text, so a
-// changed comment needs a reconfigure.
-func classify(before, after []byte) profile.Activation {
+// classify compares two states of a slurm.conf of Slurm version. Slurm compares hashes of
+// the text, so a changed comment needs a reconfigure.
+func classify(before, after []byte, version cli.Version) profile.Activation {
 	if string(before) == string(after) {
 		return profile.None
 	}
@@ -36,7 +42,7 @@ func classify(before, after []byte) profile.Activation {
 	maps.Copy(names, now)
 	for name := range names {
 		if !slices.Equal(old[name], now[name]) {
-			how = max(how, activationOf(name))
+			how = max(how, activationOf(name, version))
 		}
 	}
 	return how

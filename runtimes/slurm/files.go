@@ -31,7 +31,7 @@ func (c configFiles) replace(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	todo := c.disk.Owed.or(stepsAfter(d.how, d.changed, c.stack))
+	todo := c.disk.Owed.or(c.stepsAfter(d.how, d.changed))
 	if len(d.changed) == 0 && todo == (owed{}) {
 		return nil
 	}
@@ -126,7 +126,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 
 // effect returns what makes slurmctld take over changed files.
 func (c *control) effect(changed map[string]file, before, after []byte) profile.Activation {
-	how := classify(before, after)
+	how := classify(before, after, c.rec.version())
 	for p := range changed {
 		switch p {
 		case c.stack.Conf(), c.stack.Accounts(), c.stack.DBDConf():

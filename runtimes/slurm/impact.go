@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -59,7 +60,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 		i.Note = "cannot be rendered: " + err.Error() // the action fails too, before any effect
 		return i
 	}
-	switch classify(old, now) {
+	switch classify(old, now, cli.Version(after.Instance.SoftwareVersion)) {
 	case profile.RestartAll:
 		i.Restarts, i.Note = append([]string{"control plane"}, workerNames(before)...), "running jobs go on"
 	case profile.RestartController:

@@ -30,7 +30,7 @@ type company struct {
 
 func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.OnJobs, workers ...int) plan.Unit {
 	u := plan.Unit{Instance: schema.EffectiveInstance{
-		Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning, AppSelection: schema.AppSelection{RuntimeBackend: "slurm"},
+		Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning, AppSelection: schema.AppSelection{RuntimeBackend: "slurm", SoftwareVersion: string(c.version)},
 		Config: []byte(config), Users: users, OnJobs: onJobs,
 		Roles: []schema.EffectiveRole{
 			{Name: "controller", ControlPlane: true, Shareable: true, Count: 1},

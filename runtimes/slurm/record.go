@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -181,6 +182,9 @@ func (r *record) reopen(targets ...string) {
 		delete(r.Closing, t)
 	}
 }
+
+// version is the declared version of Slurm, which each host was compared with.
+func (r *record) version() cli.Version { return cli.Version(r.Unit.Instance.SoftwareVersion) }
 
 // managedUsers returns the declared users if Berth makes their accounts, or none.
 func (r *record) managedUsers() ([]schema.UnixUser, error) {

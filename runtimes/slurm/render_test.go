@@ -168,7 +168,15 @@ func TestClassify(t *testing.T) {
 		{"case does not matter", swap("TreeWidth=65533", "treewidth=50"), profile.RestartAll},
 		{"a line that is gone", swap("TreeWidth=65533\n", ""), profile.RestartAll},
 	} {
-		require.Equal(t, c.want, classify(base, c.after), c.why)
+		require.Equal(t, c.want, classify(base, c.after, "22.05.8"), c.why)
+	}
+	for after, want := range map[string]profile.Activation{
+		string(swap("RealMemory=8000", "RealMemory=4000")):                                  profile.Reconfigure,
+		string(swap("ProctrackType=proctrack/cgroup", "ProctrackType=proctrack/linuxproc")): profile.Reconfigure,
+		string(swap("SlurmctldPort=22710", "SlurmctldPort=22712")):                          profile.RestartController,
+	} {
+		require.Equal(t, want, classify(base, []byte(after), "24.11.5"))
+		require.NotEqual(t, profile.Reconfigure, classify(base, []byte(after), "27.11.0"), "an unknown version")
 	}
 	require.Equal(t, []string{"main", "quick"}, partitionsOf(base))
 }

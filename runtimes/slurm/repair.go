@@ -59,7 +59,7 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 		return err
 	}
 	before := c.disk.Owed
-	steps := stepsAfter(c.effect(broken, found[0].Data, conf), broken, c.stack)
+	steps := c.stepsAfter(c.effect(broken, found[0].Data, conf), broken)
 	if err := c.addPending(ctx, steps); err != nil {
 		return err
 	}
@@ -83,7 +83,7 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 	case err != nil:
 		return err
 	case hashMatches(res[0]):
-		rest := before.or(stepsAfter(c.effect(broken, conf, conf), broken, c.stack))
+		rest := before.or(c.stepsAfter(c.effect(broken, conf, conf), broken))
 		return c.clearPending(ctx, owed{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
 	}
 	return nil
@@ -91,11 +91,11 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 
 // stepsAfter returns the steps that follow the write of changed files, which slurmctld
 // takes over as how says.
-func stepsAfter(how profile.Activation, changed map[string]file, s profile.Stack) owed {
-	_, database := changed[s.DBDConf()]
-	_, cgroup := changed[s.CgroupConf()] // which slurmd reads at its start
+func (c *control) stepsAfter(how profile.Activation, changed map[string]file) owed {
+	_, database := changed[c.stack.DBDConf()]
+	_, cgroup := changed[c.stack.CgroupConf()] // which slurmd reads at its start
 	return owed{
-		Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll || cgroup,
+		Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll || cgroup && !c.rec.version().Reexecutes(),
 		Reconfigure: how >= profile.Reconfigure, Database: database,
 	}
 }

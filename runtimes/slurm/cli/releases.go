@@ -15,6 +15,9 @@ type Release struct {
 	// earlier one (https://slurm.schedmd.com/upgrades.html; window of each release:
 	// what slurmctld printed when it refused the state of 22.05 and of 26.05).
 	From []string
+	// Reexecutes says that a reconfigure starts slurmctld and each slurmd anew with the
+	// new files (scontrol(1) of 23.11).
+	Reexecutes bool
 	// Tools are nil for a series that Berth does not run: it is only a step of an
 	// upgrade between two that Berth runs.
 	Tools *Tools
@@ -24,9 +27,9 @@ type Release struct {
 var releases = []Release{
 	{Series: "22.05", Tools: tools2205},
 	{Series: "23.02", From: []string{"22.05"}},
-	{Series: "23.11", From: []string{"22.05", "23.02"}},
-	{Series: "24.11", From: []string{"23.02", "23.11"}, Tools: tools2411},
-	{Series: "26.05", From: []string{"24.11"}, Tools: tools2411},
+	{Series: "23.11", From: []string{"22.05", "23.02"}, Reexecutes: true},
+	{Series: "24.11", From: []string{"23.02", "23.11"}, Reexecutes: true, Tools: tools2411},
+	{Series: "26.05", From: []string{"24.11"}, Reexecutes: true, Tools: tools2411},
 }
 
 // Releases returns the table, oldest first.
@@ -119,6 +122,12 @@ func decodeVersion(out []byte) (Version, error) {
 // of the declared series or release.
 func (v Version) Is(declared string) bool {
 	return string(v) == declared || strings.HasPrefix(string(v), declared+".") || strings.HasPrefix(string(v), declared+"-")
+}
+
+// Reexecutes reports whether a reconfigure starts the daemons of this version anew. It is
+// false for an unknown version.
+func (v Version) Reexecutes() bool {
+	return slices.ContainsFunc(releases, func(r Release) bool { return r.Reexecutes && v.Is(r.Series) })
 }
 
 // Tools returns the queries for the tools of this version. The error says which

@@ -25,6 +25,15 @@ const (
 	RestartAll
 )
 
+// TakenOverAnew lists parameters that need a restart on 22.05 and that a reconfigure takes
+// over where it starts the daemons anew: those for which this was tried on 24.11 and 26.05.
+func TakenOverAnew() []string {
+	return []string{
+		"ProctrackType", "TaskPlugin", "JobAcctGatherType", "PrologFlags", "GresTypes", "SelectTypeParameters",
+		"AccountingStorageEnforce", NodeName,
+	}
+}
+
 // allows reports whether a file may have this value.
 func (p Parameter) allows(value string) bool {
 	if p.Form == "" {
