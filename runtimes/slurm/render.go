@@ -140,8 +140,12 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	}
 	maps.Copy(values, confinement(set))
 	l.setAll(s.SlurmConf(), values)
-	for _, m := range rec.workers() {
+	workers := rec.workers()
+	for _, m := range workers {
 		l.node(m)
+	}
+	if len(workers) == 0 {
+		l.b.WriteString(profile.NodeName + "=" + profile.NoNode + "\n")
 	}
 	for _, p := range set.Partitions {
 		words := []string{profile.PartitionName, p.Name, "Nodes", "ALL", "State", "UP", "MaxTime", "UNLIMITED"}

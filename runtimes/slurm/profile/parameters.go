@@ -59,6 +59,10 @@ const (
 	PartitionName = "PartitionName"
 )
 
+// NoNode is the node of a cluster without workers, as slurmctld does not start without any.
+// No tool of Slurm shows a node in state FUTURE.
+const NoNode = "none State=FUTURE"
+
 // SlurmConf lists the parameters of the stack's slurm.conf in their order, nodes and
 // partitions last. The runtime renders them, and the helper allows no others.
 func (s Stack) SlurmConf() []Parameter {
@@ -103,7 +107,7 @@ func (s Stack) SlurmConf() []Parameter {
 		{"AccountingStorageEnforce", "associations,limits,qos,safe", "", RestartController},
 		{"AccountingStoreFlags", "job_comment", "", Reconfigure},
 		{"EnforcePartLimits", "ALL", "", Reconfigure},
-		{NodeName, "", nodeForm, RestartController},
+		{NodeName, "", nodeForm + `|` + NoNode, RestartController},
 		{PartitionName, "", `[a-z][-a-z0-9_]{0,31} Nodes=ALL State=UP MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`, Reconfigure},
 	}
 }
