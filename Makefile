@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test test-long test-machines test-unprivileged check demo bench lab clean
+.PHONY: build man reference deps root test test-long test-slurm test-machines test-unprivileged check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
@@ -36,6 +36,9 @@ LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 d
 
 test-long: root deps ## what explores: random schedules and histories, mutants, garbled answers; needs root
 	$(GO) test -tags long -run '^TestLong' -timeout 20m $(LONG)
+
+test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
+	BERTH_LAB_IMAGE=trixie $(GO) test -count=1 -timeout 20m ./runtimes/slurm
 
 # The packages that have tests on emulated machines.
 MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)
