@@ -212,10 +212,10 @@ func TestCheckKeyRefusesUnusableKeys(t *testing.T) {
 	private := func(w io.Writer) error { return entity.SerializePrivate(w, nil) }
 	require.NoError(t, signature.CheckKey(armored("PGP PUBLIC KEY BLOCK", entity.Serialize)))
 	for text, why := range map[string]string{
-		"":                                       "no SSH public key",
-		"ssh-ed25519":                            "no SSH public key",
-		"ssh-ed25519 AAAA":                       "no SSH public key",
-		"ssh-rsa " + strings.Fields(p.line)[1]:   "no SSH public key",
+		"":                                       "not an SSH public key",
+		"ssh-ed25519":                            "not an SSH public key",
+		"ssh-ed25519 AAAA":                       "not an SSH public key",
+		"ssh-rsa " + strings.Fields(p.line)[1]:   "not an SSH public key",
 		"-----BEGIN PGP PUBLIC KEY BLOCK-----\n": "not an armored OpenPGP public key",
 		armored("PGP PUBLIC KEY BLOCK", entity.Serialize, entity.Serialize):                                                               "holds 2",
 		armored("PGP PUBLIC KEY BLOCK", private):                                                                                          "private key",
