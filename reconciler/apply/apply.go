@@ -1,4 +1,4 @@
-// Package apply executes a Plan on a Runtime: in the order that Needs requires,
+// Package apply executes a Plan on a Runtime: in the order that Needs and After require,
 // independent actions in parallel, each effect between a Begin and an End in the
 // Journal. It makes no decision and knows no backend: the Plan defines the actions,
 // the Runtime executes them, and the Outcomes hold the results.
@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -81,11 +82,10 @@ type walk struct {
 // one waits for the actions that action i needs, then applies it.
 func (w *walk) one(ctx context.Context, i, attempt int, slots chan struct{}) plan.Outcome {
 	a := w.plan.Actions[i]
-	needs := a.Needs
 	a.ID = fmt.Sprintf("%s-%d", a.ID, attempt)
 	out := plan.Outcome{ActionID: a.ID, Verb: a.Verb, Member: a.Member, State: plan.Skipped}
 
-	for _, id := range needs {
+	for _, id := range slices.Concat(a.Needs, a.After) {
 		j, ok := w.index[id]
 		if !ok || j >= i {
 			// The planner orders actions; a plan from elsewhere might not be,
@@ -94,7 +94,8 @@ func (w *walk) one(ctx context.Context, i, attempt int, slots chan struct{}) pla
 			return out
 		}
 		<-w.done[j] // ends with ctx as well, as every action does
-		if need := w.outcomes[j]; need.State != plan.Done {
+		need := w.outcomes[j]
+		if need.State != plan.Done && !(need.State == plan.Waiting && slices.Contains(a.After, id)) {
 			out.Error = fmt.Sprintf("needs %s, which is %s", describe(w.plan.Actions[j]), need.State)
 			return out
 		}

@@ -128,6 +128,30 @@ func TestOneFailureSkipsOnlyWhatNeedsIt(t *testing.T) {
 	require.Equal(t, "needs join worker-0, which is failed", got[3].Error)
 }
 
+// A member that waits for its jobs holds up what needs it, and not what only comes after it.
+func TestWaitingActionSkipsOnlyWhatNeedsIt(t *testing.T) {
+	for _, c := range []struct {
+		err  error
+		want []plan.OutcomeState
+	}{
+		{fmt.Errorf("3 jobs: %w", runtimes.ErrWaiting), []plan.OutcomeState{plan.Waiting, plan.Done, plan.Skipped}},
+		{errors.New("no"), []plan.OutcomeState{plan.Failed, plan.Skipped, plan.Skipped}},
+	} {
+		p := &plan.Plan{Key: key, Actions: []plan.Action{
+			{ID: "l", Verb: plan.Leave, Key: key, Member: "worker-0"},
+			{ID: "c", Verb: plan.Configure, Key: key, After: []string{"l"}},
+			{ID: "j", Verb: plan.Join, Key: key, Member: "worker-0", Needs: []string{"l"}, After: []string{"c"}},
+		}}
+		f := &fake{act: func(_ context.Context, change runtimes.Change) error {
+			if change.Action.Verb == plan.Leave {
+				return c.err
+			}
+			return nil
+		}}
+		require.Equal(t, c.want, states(apply.Run(t.Context(), apply.Options{Runtime: f}, p, runtimes.Stamp{}, 1)))
+	}
+}
+
 func TestErrorsBecomeStates(t *testing.T) {
 	for _, c := range []struct {
 		err  error

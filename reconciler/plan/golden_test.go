@@ -268,14 +268,18 @@ func text(ps []plan.Plan) string {
 			for _, c := range a.Changes {
 				fmt.Fprintf(&b, "    %s: %s → %s\n", c.Field, orDash(c.Before), orDash(c.After))
 			}
-			var needs []string
-			for _, id := range a.Needs {
-				needs = append(needs, names[id])
+			named := func(word string, ids []string) {
+				var before []string
+				for _, id := range ids {
+					before = append(before, names[id])
+				}
+				slices.Sort(before)
+				if len(before) > 0 {
+					fmt.Fprintf(&b, "    %s %s\n", word, strings.Join(before, ", "))
+				}
 			}
-			slices.Sort(needs)
-			if len(needs) > 0 {
-				fmt.Fprintf(&b, "    needs %s\n", strings.Join(needs, ", "))
-			}
+			named("needs", a.Needs)
+			named("after", a.After)
 			if i := a.Impact; i.EndsJobs || i.Reconfigure || len(i.Restarts)+len(i.Drains) > 0 {
 				raw, _ := json.Marshal(i)
 				fmt.Fprintf(&b, "    impact %s\n", raw)
@@ -373,7 +377,7 @@ func checkPlan(t require.TestingT, p plan.Plan) {
 		require.Equal(t, p.Key, a.Key)
 		require.NotEmpty(t, a.Reason, "%s %s", a.Verb, a.Member)
 		require.False(t, done[a.ID], "two actions of one id: %s %s", a.Verb, a.Member)
-		for _, need := range a.Needs {
+		for _, need := range slices.Concat(a.Needs, a.After) {
 			require.True(t, done[need], "%s %s needs what does not stand before it", a.Verb, a.Member)
 		}
 		done[a.ID] = true

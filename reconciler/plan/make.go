@@ -40,7 +40,8 @@ type Input struct {
 // unit.
 //
 // The order of the actions: first, members that are removed, moved or reshaped leave.
-// Then the control plane is configured, new members join and stopped members start. An
+// Then the control plane is configured, new members join and stopped members start. A
+// member that waits for its jobs delays only what comes to its place. An
 // unreachable host delays its own member and the deletion of the unit, nothing else. An
 // unreachable control plane delays the unit.
 func Make(in Input) Plan {
@@ -179,7 +180,7 @@ func (m *maker) create(reason string) {
 		case ok:
 			reason = fmt.Sprintf("is %s; to be started", s.State)
 		}
-		m.join(a, reason, needs...)
+		m.join(a, reason, order{needs: needs})
 	}
 }
 
@@ -260,11 +261,11 @@ func (m *maker) update(control Member) {
 	var ready []string // actions that start the control plane; all others need them
 	switch m.states[control.Name].State {
 	case Stopped:
-		ready = append(ready, m.start(control, "stopped; to be started"))
+		ready = append(ready, m.start(control, "stopped; to be started", order{}))
 	case Hung:
-		ready = append(ready, m.start(control, "runs and does not answer; to be restarted if that lasts"))
+		ready = append(ready, m.start(control, "runs and does not answer; to be restarted if that lasts", order{}))
 	case Partial:
-		ready = append(ready, m.start(control, "start incomplete"))
+		ready = append(ready, m.start(control, "start incomplete", order{}))
 	}
 
 	// Existing members that cannot stay unchanged.
@@ -275,32 +276,53 @@ func (m *maker) update(control Member) {
 		}
 	}
 
-	// The control plane takes the new values and the new members.
-	base := append(slices.Clone(ready), left...)
+	// The control plane takes the new values and the new members. It goes before members that
+	// still wait for the end of their jobs.
+	before := order{needs: ready, after: left}
 	if cs, why := m.reason(); why != "" {
-		base = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: base}, canonical(m.drifted()))}
+		before.after = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: ready, After: left}, canonical(m.drifted()))}
 	}
+	m.bring(before)
+}
 
+// bring joins and starts the members that should run and do not, after the actions of
+// before. A join also needs the leave of the member itself and of one on its node.
+func (m *maker) bring(before order) {
 	for _, a := range m.plan.After.Members {
 		s, seen := m.states[a.Name]
+		o := before
+		for _, l := range m.plan.Actions {
+			if l.Verb == Leave && (l.Member == a.Name || l.Node == a.Node) {
+				o = o.alsoNeeds(l.ID)
+			}
+		}
 		switch {
 		case a.ControlPlane || seen && s.State == Unreachable:
 		case !seen:
-			m.join(a, "new member", base...)
+			m.join(a, "new member", o)
 		case m.leaves(s) != "" && s.Node != a.Node:
-			m.join(a, "moves here from "+s.Node, base...)
+			m.join(a, "moves here from "+s.Node, o)
 		case m.leaves(s) != "":
-			m.join(a, "returns with its new resources", base...)
+			m.join(a, "returns with its new resources", o)
 		case s.State == Partial:
-			m.join(a, "join incomplete", base...)
+			m.join(a, "join incomplete", o)
 		case s.State == Draining: // drained by Berth for an earlier leave or stop
-			m.join(a, "was leaving, and now stays", base...)
+			m.join(a, "was leaving, and now stays", o)
 		case s.State == Stopped:
-			m.start(a, "stopped; to be started", base...)
+			m.start(a, "stopped; to be started", o)
 		case s.State == Hung:
-			m.start(a, "runs and does not answer; to be restarted if that lasts", base...)
+			m.start(a, "runs and does not answer; to be restarted if that lasts", o)
 		}
 	}
+}
+
+// order names the actions that come before another one.
+type order struct {
+	needs, after []string // as in Action
+}
+
+func (o order) alsoNeeds(id string) order {
+	return order{needs: append(slices.Clone(o.needs), id), after: o.after}
 }
 
 // hold keeps unreachable members that should leave in the applied unit. Otherwise their
@@ -368,12 +390,30 @@ func sameNodes(before, after *Unit) bool {
 	return maps.Equal(nodes(before), nodes(after))
 }
 
+// applied returns the unit as the control plane has to know it before it is configured: a
+// member that drains leaves without that, and is as desired.
+func (m *maker) applied() *Unit {
+	if m.plan.Before == nil {
+		return nil
+	}
+	u := &Unit{Instance: m.plan.Before.Instance}
+	for _, was := range m.plan.Before.Members {
+		if s := m.states[was.Name]; s.State != Draining || m.leaves(s) == "" {
+			u.Members = append(u.Members, was)
+		} else if a, wanted := m.plan.After.Member(was.Name); wanted {
+			u.Members = append(u.Members, a)
+		}
+	}
+	return u
+}
+
 // changed lists the differences between the applied and the desired unit.
 func (m *maker) changed() []Change {
-	cs := changes(m.plan.Before, m.plan.After)
-	if m.plan.Before != nil {
+	before := m.applied()
+	cs := changes(before, m.plan.After)
+	if before != nil {
 		for _, a := range m.plan.After.Members {
-			if was, ok := m.plan.Before.Member(a.Name); ok && was.Node == a.Node {
+			if was, ok := before.Member(a.Name); ok && was.Node == a.Node {
 				cs = append(cs, memberChanges(was, a)...)
 			}
 		}
@@ -392,7 +432,7 @@ func (m *maker) reason() ([]Change, string) {
 		why = append(why, "no record of the applied configuration")
 	case len(cs) > 0:
 		why = append(why, "configuration changed")
-	case !sameNodes(m.plan.Before, m.plan.After):
+	case !sameNodes(m.applied(), m.plan.After):
 		why = append(why, "nodes changed")
 	}
 	if drift := m.drifted(); len(drift) > 0 {
@@ -440,24 +480,24 @@ func (m *maker) at(a Member) State {
 // sorted returns the existing members by name.
 func (m *maker) sorted() []MemberState { return m.seen.Members }
 
-func (m *maker) join(a Member, reason string, needs ...string) {
-	m.add(Action{Verb: Join, Member: a.Name, Node: a.Node, Reason: reason, Needs: needs}, canonical(a))
+func (m *maker) join(a Member, reason string, o order) {
+	m.add(Action{Verb: Join, Member: a.Name, Node: a.Node, Reason: reason, Needs: o.needs, After: o.after}, canonical(a))
 }
 
 func (m *maker) leave(s MemberState, reason string, needs ...string) string {
 	return m.add(Action{Verb: Leave, Member: s.Name, Node: s.Node, Reason: reason, Needs: needs}, nil)
 }
 
-func (m *maker) start(a Member, reason string, needs ...string) string {
-	return m.add(Action{Verb: Start, Member: a.Name, Node: a.Node, Reason: reason, Needs: needs}, nil)
+func (m *maker) start(a Member, reason string, o order) string {
+	return m.add(Action{Verb: Start, Member: a.Name, Node: a.Node, Reason: reason, Needs: o.needs, After: o.after}, nil)
 }
 
 // add appends an action to the plan, after what it needs. content is canonical JSON
 // that distinguishes it from another action of the same name.
 func (m *maker) add(a Action, content []byte) string {
 	a.Key = m.in.Key
-	slices.Sort(a.Needs)
-	a.Needs = slices.Compact(a.Needs)
+	a.Needs, a.After = sorted(a.Needs), sorted(a.After)
+	a.After = slices.DeleteFunc(a.After, func(id string) bool { return slices.Contains(a.Needs, id) })
 	if m.in.Rules != nil {
 		a.Impact = m.in.Rules.Impact(a.Verb, a.Member, m.plan.Before, m.plan.After)
 	}
@@ -465,6 +505,9 @@ func (m *maker) add(a Action, content []byte) string {
 	m.plan.Actions = append(m.plan.Actions, a)
 	return a.ID
 }
+
+// sorted returns ids in order and without duplicates.
+func sorted(ids []string) []string { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
 func (m *maker) block(code string, wait bool, format string, args ...any) {
 	m.plan.Blocked = append(m.plan.Blocked, Blocked{Code: code, Wait: wait, Message: fmt.Sprintf(format, args...)})

@@ -147,6 +147,7 @@ type Action struct {
 	Changes []Change   `json:"changes,omitempty"`
 	Reason  string     `json:"reason"`
 	Needs   []string   `json:"needs,omitempty"` // IDs of the actions to complete first
+	After   []string   `json:"after,omitempty"` // IDs of the actions to complete first or, if they wait for jobs, to try first
 	Impact  Impact     `json:"impact,omitzero"`
 }
 
@@ -173,7 +174,7 @@ type Plan struct {
 	Observed string            `json:"observed"` // digest of the structural observation it was made from
 	Before   *Unit             `json:"before,omitempty"`
 	After    *Unit             `json:"after,omitempty"` // nil: delete the unit
-	Actions  []Action          `json:"actions"`         // an order that satisfies Needs
+	Actions  []Action          `json:"actions"`         // an order that satisfies Needs and After
 	Blocked  []Blocked         `json:"blocked,omitempty"`
 	Placed   map[string]string `json:"placed,omitempty"` // member: reason for its node; displayed, not digested
 	Jobs     Jobs              `json:"-"`

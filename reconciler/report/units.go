@@ -250,7 +250,7 @@ func (d *page) steps(u *plan.Plan) {
 		d.table("#", "Action", "Node", "Reason", "Effect", "After")
 		for i, a := range u.Actions {
 			var needs []string
-			for _, id := range a.Needs {
+			for _, id := range slices.Concat(a.Needs, a.After) {
 				needs = append(needs, number[id])
 			}
 			reason := prose(short(a.Reason, maxValue))

@@ -159,7 +159,14 @@ func (a *applier) configure() error {
 		return fmt.Errorf("configure %s: the unit has no control plane", a.key)
 	}
 	return a.step(control.Node, "write the configuration", func(u *unit) {
-		u.Applied, u.Drift = cloneUnit(*after), nil
+		applied := cloneUnit(*after)
+		for _, was := range u.Applied.Members {
+			if u.Members[was.Name].State == plan.Draining { // it still is as it joined
+				applied.Members = slices.DeleteFunc(applied.Members, func(m plan.Member) bool { return m.Name == was.Name })
+				applied.Members = append(applied.Members, was)
+			}
+		}
+		u.Applied, u.Drift = applied, nil
 	})
 }
 

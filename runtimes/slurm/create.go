@@ -43,7 +43,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.daemons.await(ctx); err != nil {
 		return err
 	}
-	c.rec.Complete = true
+	c.rec.Complete, c.rec.Files = true, c.rec.input()
 	return c.save(ctx)
 }
 

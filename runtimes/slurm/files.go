@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +24,23 @@ type configFiles struct {
 	jobs    jobQueue
 }
 
-// replace writes the files that differ and activates them with a reconfigure or
+// replace brings the files to the record. A removed partition whose jobs run stays in the
+// files, and waits says so.
+func (c configFiles) replace(ctx context.Context) (waits, err error) {
+	if c.disk.Files == nil {
+		c.disk.Files = c.disk.input()
+		c.rec.Files = c.disk.Files
+	}
+	if waits, err = c.closePartitions(ctx); err != nil {
+		return nil, err
+	}
+	return waits, c.write(ctx)
+}
+
+// write writes the files that differ and activates them with a reconfigure or
 // a restart. It verifies that slurmctld runs them, that registered nodes still are,
 // and that each worker has them; otherwise it restores the old files.
-func (c configFiles) replace(ctx context.Context) error {
+func (c configFiles) write(ctx context.Context) error {
 	d, err := c.compare(ctx)
 	if err != nil {
 		return err
@@ -37,9 +51,6 @@ func (c configFiles) replace(ctx context.Context) error {
 	}
 	before, err := c.disk.appliedFiles()
 	if err != nil {
-		return err
-	}
-	if err := c.closePartitions(ctx, d.conf); err != nil {
 		return err
 	}
 	// Recorded before the write: after a crash the files do not differ, and the next
@@ -61,8 +72,8 @@ func (c configFiles) replace(ctx context.Context) error {
 	}
 	switch {
 	case err == nil:
-		unit := c.rec.Unit
-		c.rec.Applied, c.disk.Applied = &unit, &unit
+		c.rec.Files, c.disk.Leaving = c.rec.input(), c.rec.Leaving
+		c.disk.Files = c.rec.Files
 		return c.clearPending(ctx, todo)
 	case errors.Is(err, runtimes.ErrUncertain), errors.Is(err, runtimes.ErrUnreachable), errors.Is(err, runtimes.ErrStaleEpoch):
 		return err // the host cannot be asked to roll back
@@ -114,7 +125,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 		d.how = max(d.how, profile.Reconfigure) // a written file was never read
 	}
 	for _, p := range partitionsOf(d.conf) {
-		if c.rec.closing(partitionTarget(p)) {
+		if c.rec.closing(partitionTarget(p)) && !c.rec.leaves(p) {
 			d.how = max(d.how, profile.Reconfigure) // it was being removed and is wanted again
 			c.rec.reopen(partitionTarget(p))
 		}
@@ -223,9 +234,9 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 	if err := c.activate(ctx, todo); err != nil {
 		return err
 	}
-	// The restart or reconfigure has opened all partitions.
+	// The restart or reconfigure has opened the partitions that were closed since.
 	for target := range c.disk.Closing {
-		if strings.HasPrefix(target, partitionTarget("")) {
+		if p, ok := strings.CutPrefix(target, partitionTarget("")); ok && !c.disk.leaves(p) {
 			c.disk.reopen(target)
 		}
 	}
@@ -233,40 +244,60 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 	return c.saveDisk(ctx)
 }
 
-// closePartitions removes the partitions that slurmctld has and after lacks, before their
-// lines are removed: without its line, a reconfigure ends each job that was submitted
-// to a partition, also one that runs in another partition. A closed partition is
-// inactive, as a draining one still starts queued jobs.
-func (c configFiles) closePartitions(ctx context.Context, after []byte) error {
-	partitions, err := ask(ctx, c.control, cli.Partitions())
+// closePartitions removes the partitions that slurmctld has and that are not declared, before
+// their lines are removed: without its line, a reconfigure ends each job that was
+// submitted to a partition, also one that runs in another partition. A closed partition is
+// inactive, as a draining one still starts queued jobs. One whose jobs run is recorded as
+// leaving, and waits says so. Nobody knows the line of one that was made by hand, so
+// all files wait for its jobs.
+func (c configFiles) closePartitions(ctx context.Context) (waits, err error) {
+	set, err := parseSettings(c.rec.Unit.Instance.Config)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	stay := partitionsOf(after)
-	for _, known := range partitions {
-		p := known.Name
-		if slices.Contains(stay, p) {
+	applied, err := c.disk.appliedPartitions()
+	if err != nil {
+		return nil, err
+	}
+	known, err := ask(ctx, c.control, cli.Partitions())
+	if err != nil {
+		return nil, err
+	}
+	stay := partitionNames(set.Partitions)
+	c.rec.Leaving = nil
+	for _, p := range known {
+		if slices.Contains(stay, p.Name) {
 			continue
 		}
-		if err := c.close(ctx, partitionTarget(p)); err != nil {
-			return err
-		}
-		if _, err := c.runChecked(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=inactive")); err != nil {
-			return err
-		}
-		if err := c.jobs.end(ctx, partitionTarget(p), "--partition="+p); err != nil {
-			return err
-		}
-		if err := c.deletePartition(ctx, p, stay); err != nil {
-			return err
+		i := slices.IndexFunc(applied, func(a partition) bool { return a.Name == p.Name })
+		err := c.closePartition(ctx, p.Name, stay)
+		switch {
+		case i >= 0 && errors.Is(err, runtimes.ErrWaiting):
+			c.rec.Leaving, waits = append(c.rec.Leaving, applied[i]), cmp.Or(waits, err)
+		case err != nil:
+			return nil, err
 		}
 	}
 	for target := range c.rec.Closing {
-		if p, ok := strings.CutPrefix(target, partitionTarget("")); ok && !slices.Contains(stay, p) {
+		if p, ok := strings.CutPrefix(target, partitionTarget("")); ok && !slices.Contains(stay, p) && !c.rec.leaves(p) {
 			c.rec.reopen(target)
 		}
 	}
-	return nil
+	return waits, nil
+}
+
+// closePartition closes a partition, ends its jobs as on_jobs says, and deletes it.
+func (c configFiles) closePartition(ctx context.Context, p string, stay []string) error {
+	if err := c.close(ctx, partitionTarget(p)); err != nil {
+		return err
+	}
+	if _, err := c.runChecked(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=inactive")); err != nil {
+		return err
+	}
+	if err := c.jobs.end(ctx, partitionTarget(p), "--partition="+p); err != nil {
+		return err
+	}
+	return c.deletePartition(ctx, p, stay)
 }
 
 // deletePartition deletes a closed partition from slurmctld. Pending jobs go to their

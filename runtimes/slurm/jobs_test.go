@@ -86,6 +86,13 @@ func (c *company) carry(t *testing.T, u plan.Unit, gone bool) {
 	require.True(t, again.Empty(), "still to do: %+v", again.Actions)
 }
 
+// carryUntilWaiting makes the change of which a removal has to wait for jobs.
+func (c *company) carryUntilWaiting(t *testing.T, u plan.Unit) {
+	t.Helper()
+	require.NoError(t, c.apply(t, c.plan(t, u, false)), "the rest of the change")
+	require.ErrorIs(t, c.apply(t, c.plan(t, u, false)), runtimes.ErrWaiting)
+}
+
 func (c *company) submit(t *testing.T, u plan.Unit, user schema.UnixUser, script string, gpus int) string {
 	t.Helper()
 	id, err := c.trySubmit(t, u, user, script+"\n", fmt.Sprintf("--gres=gpu:%d", gpus))
@@ -168,17 +175,21 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	c.carry(t, more, false)
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
-	// Taking away the partition of a running job waits for it.
+	// Taking away the partition of a running job waits for it, and for nothing else.
 	moved := c.unit(strings.ReplaceAll(onePartition, "main", "other"), []schema.UnixUser{alice, bob}, nil, 0, 1)
-	require.ErrorIs(t, c.apply(t, c.plan(t, moved, false)), runtimes.ErrWaiting)
+	c.carryUntilWaiting(t, moved)
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
-	c.carry(t, more, false) // and is taken back
 	quick := c.submit(t, u, bob, "true", 0)
+	c.await(t, u, quick, slurmtest.Completed)
+	_, err = c.trySubmit(t, u, bob, "true\n", "--partition=main")
+	require.Error(t, err)
+	c.carry(t, more, false) // and is taken back
+	quick = c.submit(t, u, bob, "true", 0)
 	c.await(t, u, quick, slurmtest.Completed)
 
 	// The removal of its owner waits too; the owner cannot submit meanwhile.
 	onlyBob := c.unit(string(more.Instance.Config), []schema.UnixUser{bob}, nil, 0, 1)
-	require.ErrorIs(t, c.apply(t, c.plan(t, onlyBob, false)), runtimes.ErrWaiting)
+	c.carryUntilWaiting(t, onlyBob)
 	_, err = c.trySubmit(t, more, alice, "")
 	require.Error(t, err)
 	c.carry(t, more, false) // and is taken back

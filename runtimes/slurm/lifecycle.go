@@ -1,6 +1,8 @@
 package slurm
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,8 +35,10 @@ func newLifecycle(c *control) lifecycle {
 	return l
 }
 
-// configure changes a complete control stack to the plan's unit: it adds users,
-// replaces files, and then removes users. Files that do not work are rolled back.
+// configure changes a complete control stack to the plan's unit. Users and accounts are
+// added before the files, which name them, and removed after. Files that do not work are
+// rolled back. A removal that waits for jobs holds up nothing else: the rest is
+// done and recorded, and only a configure that has nothing else to do waits.
 func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
@@ -44,15 +48,33 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	c.rec.Unit = *after
+	c.rec.follow(after)
 
-	for _, step := range []func(context.Context) error{c.associations.add, c.files.replace, c.associations.remove, c.associations.await, c.daemons.updateUnits} {
-		if err := step(ctx); err != nil {
-			return err
-		}
+	var waits error
+	err := c.associations.add(ctx)
+	if err == nil {
+		waits, err = c.files.replace(ctx)
 	}
-	c.rec.People, c.rec.Applied = nil, nil
+	if errors.Is(err, runtimes.ErrUnreachable) || errors.Is(err, runtimes.ErrUncertain) || errors.Is(err, runtimes.ErrStaleEpoch) {
+		return err
+	}
+	removed := c.associations.remove(ctx)
+	if removed == nil {
+		c.rec.People = nil
+		removed = c.associations.await(ctx)
+	}
+	if errors.Is(removed, runtimes.ErrWaiting) {
+		waits, removed = cmp.Or(waits, removed), nil
+	}
+	if err = errors.Join(err, removed, c.daemons.updateUnits(ctx)); err != nil {
+		return err
+	}
+	idle := bytes.Equal(encode(c.disk.Unit), encode(c.rec.Unit))
 	if err := c.save(ctx); err != nil {
 		return err
+	}
+	if waits != nil && idle {
+		return waits
 	}
 	return c.checkVersions(ctx) // last, as nothing else depends on it
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -65,7 +66,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	rec := &v.ctl.rec
 	obs.Presence = plan.Present
 	obs.Complete = rec.Complete && !rec.Deleting
-	obs.Unit = &rec.Unit
+	obs.Unit = rec.current()
 	obs.Members = v.members()
 	obs.Drift = v.drift()
 	obs.Jobs = v.jobs
@@ -174,6 +175,7 @@ type observation struct {
 	jobs       plan.Jobs
 	modified   []string // files of a complete stack that were changed or removed
 	unrendered error    // the files cannot be rendered
+	stale      bool     // the record gives other files than those that were written
 	people     string   // how users differ from the declared ones; empty: no difference, or unknown
 	mismatch   bool     // slurmctld runs a configuration other than its file
 	workers    map[string]workerReading
@@ -193,9 +195,16 @@ type workerReading struct {
 // compareFiles compares the files of the stack with those that worked last.
 func (v *observation) compareFiles(stats []runtimes.FileStat) {
 	want, err := v.ctl.rec.appliedFiles()
+	var next map[string]file
+	if err == nil {
+		next, err = files(&v.ctl.rec)
+	}
 	if err != nil {
 		v.unrendered = err
 		return
+	}
+	for _, path := range repairedPaths(v.ctl.stack) {
+		v.stale = v.stale || !bytes.Equal(want[path].data, next[path].data)
 	}
 	for _, st := range stats {
 		if !unmodified(st, want[st.Path]) {
@@ -445,8 +454,8 @@ func (v *observation) drift() []plan.Drift {
 	if rec.Owed != (owed{}) {
 		add("configuration", "unfinished change: "+rec.Owed.String())
 	}
-	if rec.Applied != nil {
-		add("configuration", "unfinished change: its files are written, and the rest is not done")
+	if v.stale {
+		add("configuration", "unfinished change: its files are not written yet")
 	}
 	if len(rec.undeclaredUsers()) > 0 {
 		add("users", "users that are no longer declared may still have accounts")

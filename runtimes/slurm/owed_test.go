@@ -38,17 +38,26 @@ func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 	require.Contains(t, c.ctl.files, profile.DatabaseInstalled)
 }
 
-// A partition is removed only when no job can start or runs in it. The state of
-// slurmctld counts, not the file.
+// A partition is removed only when no job can start or runs in it. Until then it stays in the
+// file, and the rest of the change is done.
 func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 	c := newCluster(t)
-	c.partitions = []string{"main", "byhand"}
 	c.queue = []string{"7 R 2001 main"}
 	after := c.withPartition("other")
-	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting)
+	require.NoError(t, c.apply(t, plan.Configure, after), "the new partition is there")
 	require.True(t, c.ctl.ran("partitionname=main", "state=inactive"))
-	require.False(t, c.ctl.ran("scontrol reconfigure"))
+	require.Less(t, c.ctl.when("state=inactive"), c.ctl.when("scontrol reconfigure"))
 	require.False(t, c.ctl.ran("scancel"), "its queued jobs may be wanted again")
+	require.Contains(t, c.conf(), "PartitionName=other Nodes=ALL State=UP MaxTime=UNLIMITED Default=YES\nPartitionName=main Nodes=ALL State=INACTIVE MaxTime=UNLIMITED\n")
+	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "partition main is closed")
+	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting, "nothing else is left to do")
+
+	// Meanwhile, other changes go through.
+	more := c.unit
+	more.Instance.Config = []byte(`{"partitions":[{"name":"other","default":true},{"name":"quick"}]}`)
+	require.NoError(t, c.apply(t, plan.Configure, more))
+	require.Contains(t, c.conf(), "PartitionName=quick Nodes=ALL State=UP")
+	require.Contains(t, c.conf(), "PartitionName=main Nodes=ALL State=INACTIVE")
 
 	// The job ends; another waits, and does not start.
 	c.ctl.runs = nil
@@ -59,15 +68,59 @@ func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, c.apply(t, plan.Configure, after))
-	for _, p := range []string{"main", "byhand"} {
-		require.True(t, c.ctl.ran("partitionname="+p, "state=inactive"), p)
-		require.Less(t, c.ctl.when("partitionname="+p, "state=inactive"), c.ctl.when("scontrol reconfigure"))
-	}
+	require.NoError(t, c.apply(t, plan.Configure, more))
 	require.Less(t, c.ctl.when("state=inactive"), c.ctl.when("scancel 8"))
 	// The last look at the queue is after the last that was cancelled.
-	require.Less(t, c.ctl.when("scancel 8"), c.ctl.when("scontrol reconfigure"))
+	require.Less(t, c.ctl.when("scancel 8"), c.ctl.when("scontrol delete partitionname=main"))
+	require.Less(t, c.ctl.when("scontrol delete partitionname=main"), c.ctl.when("scontrol reconfigure"))
+	require.NotContains(t, c.conf(), "PartitionName=main")
 	require.Empty(t, c.record(t).Closing)
+	require.Empty(t, c.record(t).Leaving)
+	require.Empty(t, c.observe(t).Drift)
+}
+
+// The files wait for the jobs in a partition that was made by hand. Nobody knows its line.
+func TestPartitionMadeByHandDelaysTheFiles(t *testing.T) {
+	c := newCluster(t)
+	c.partitions = []string{"main", "byhand"}
+	c.queue = []string{"7 R 2001 byhand"}
+	before, after := c.conf(), c.unit
+	after.Instance.Config = []byte(`{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`)
+	for range 2 {
+		require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting)
+		require.True(t, c.ctl.ran("partitionname=byhand", "state=inactive"))
+		require.Equal(t, before, c.conf())
+		require.NotContains(t, string(c.record(t).Unit.Instance.Config), "quick")
+	}
+	c.queue = nil
+	require.NoError(t, c.apply(t, plan.Configure, after))
+	require.Less(t, c.ctl.when("scontrol delete partitionname=byhand"), c.ctl.when("scontrol reconfigure"))
+	require.Contains(t, c.conf(), "PartitionName=quick")
+}
+
+// A worker that waits for its jobs keeps its line and its shape, and holds up no change.
+func TestWorkerThatLeavesKeepsItsLine(t *testing.T) {
+	c := newCluster(t)
+	after := c.withPartition("main")
+	after.Members = slices.Clone(c.unit.Members)
+	after.Members[1].CPUs, after.Members[1].Address = 2, "10.77.0.99"
+	require.NoError(t, c.apply(t, plan.Configure, after))
+	require.Contains(t, c.conf(), "NodeName=gpu-1 NodeAddr=10.77.0.11 CPUs=4 ")
+	seen := c.observe(t)
+	require.Equal(t, c.unit.Members, seen.Unit.Members, "it still is as it joined")
+	require.Empty(t, seen.Drift)
+
+	gone := after
+	gone.Members = c.unit.Members[:1]
+	require.NoError(t, c.apply(t, plan.Configure, gone))
+	require.Contains(t, c.conf(), "NodeName=gpu-1 ")
+	require.NoError(t, c.apply(t, plan.Leave, gone))
+	require.Contains(t, c.conf(), "NodeName=gpu-1 ", "a leave does not write the file")
+	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "its files are not written yet")
+	c.node = ""
+	require.NoError(t, c.apply(t, plan.Configure, gone))
+	require.NotContains(t, c.conf(), "NodeName=gpu-1 ")
+	require.Empty(t, c.observe(t).Drift)
 }
 
 func TestManyJobsAreCancelledInSeveralCalls(t *testing.T) {

@@ -26,15 +26,17 @@ const (
 type record struct {
 	Format  string    `json:"format"`
 	Cluster string    `json:"cluster"`
-	Unit    plan.Unit `json:"unit"` // as last configured; its workers have a line in slurm.conf
-	// Applied is the unit whose files work, while the rest of its change waits; nil: Unit.
-	Applied  *plan.Unit    `json:"applied,omitempty"`
+	Unit    plan.Unit `json:"unit"` // as last configured
+	// Files is what the files on the host were rendered from; nil: Unit and Joined.
+	Files    *fileInput    `json:"files,omitempty"`
 	Complete bool          `json:"complete"`
 	Stopped  bool          `json:"stopped,omitempty"`  // on purpose
 	Deleting bool          `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
 	Hostname string        `json:"hostname"`           // the host's own name, which slurmctld requires
 	Ports    ports         `json:"ports"`
-	Joined   []plan.Member `json:"joined,omitempty"` // members that joined or began to join, by name
+	Joined   []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
+	// Leaving are partitions that are no longer declared and still have running jobs.
+	Leaving []partition `json:"leaving_partitions,omitempty"`
 	// Closing has the time from which a target waits for its jobs. It survives a
 	// restart of the daemon, or a deadline would never be reached.
 	Closing map[string]time.Time `json:"closing,omitempty"`
@@ -48,6 +50,14 @@ type record struct {
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
+}
+
+// fileInput is what the files of a control stack are rendered from, besides what never
+// changes.
+type fileInput struct {
+	Unit    plan.Unit     `json:"unit"`
+	Joined  []plan.Member `json:"joined,omitempty"`
+	Leaving []partition   `json:"leaving_partitions,omitempty"`
 }
 
 // owed are steps of a change that a crash may interrupt.
@@ -127,10 +137,45 @@ func decodeRecord(raw []byte) (record, error) {
 // appliedFiles renders the files that worked last.
 func (r *record) appliedFiles() (map[string]file, error) {
 	of := *r
-	if r.Applied != nil {
-		of.Unit = *r.Applied
+	if f := r.Files; f != nil {
+		of.Unit, of.Joined, of.Leaving = f.Unit, f.Joined, f.Leaving
 	}
 	return files(&of)
+}
+
+// input returns what the files are rendered from.
+func (r *record) input() *fileInput {
+	return &fileInput{r.Unit, slices.Clone(r.Joined), slices.Clone(r.Leaving)}
+}
+
+// appliedPartitions returns the partitions in the files that worked last.
+func (r *record) appliedPartitions() ([]partition, error) {
+	unit, leaving := &r.Unit, r.Leaving
+	if r.Files != nil {
+		unit, leaving = &r.Files.Unit, r.Files.Leaving
+	}
+	set, err := parseSettings(unit.Instance.Config)
+	return slices.Concat(set.Partitions, leaving), err
+}
+
+// leaves reports whether a partition is no longer declared and still has running jobs.
+func (r *record) leaves(partition string) bool {
+	return slices.Contains(partitionNames(r.Leaving), partition)
+}
+
+// current returns the unit with its members as they are: one that has not left is as it
+// joined, whatever was configured since.
+func (r *record) current() *plan.Unit {
+	u := r.Unit
+	u.Members = slices.Clone(u.Members)
+	for _, m := range r.Joined {
+		if i := slices.IndexFunc(u.Members, func(o plan.Member) bool { return o.Name == m.Name }); i >= 0 {
+			u.Members[i] = m
+		} else {
+			u.Members = append(u.Members, m)
+		}
+	}
+	return &u
 }
 
 func (r *record) joined(name string) (plan.Member, bool) {
@@ -139,6 +184,17 @@ func (r *record) joined(name string) (plan.Member, bool) {
 		return plan.Member{}, false
 	}
 	return r.Joined[i], true
+}
+
+// follow takes over what a unit says of joined members, except a new shape or node: those
+// need a leave and a join.
+func (r *record) follow(u *plan.Unit) {
+	r.Joined = slices.Clone(r.Joined)
+	for i, was := range r.Joined {
+		if m, ok := u.Member(was.Name); ok && m.Node == was.Node && m.CPUs == was.CPUs && m.MemoryMiB == was.MemoryMiB && slices.Equal(m.GPUs, was.GPUs) {
+			r.Joined[i] = m
+		}
+	}
 }
 
 // hasJoined reports whether a member has joined on a node.

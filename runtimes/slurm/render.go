@@ -148,16 +148,28 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		l.b.WriteString(profile.NodeName + "=" + profile.NoNode + "\n")
 	}
 	for _, p := range set.Partitions {
-		words := []string{profile.PartitionName, p.Name, "Nodes", "ALL", "State", "UP", "MaxTime", "UNLIMITED"}
-		if p.MaxTimeMinutes > 0 {
-			words[len(words)-1] = fmt.Sprint(p.MaxTimeMinutes)
+		l.partition(p, "UP")
+	}
+	for _, p := range rec.Leaving {
+		if !slices.Contains(partitionNames(set.Partitions), p.Name) {
+			p.Default = false
+			l.partition(p, "INACTIVE")
 		}
-		if p.Default {
-			words = append(words, "Default", "YES")
-		}
-		l.set(words...)
 	}
 	return l.bytes()
+}
+
+// partition writes the line of a partition. One that is INACTIVE starts no job and accepts
+// none.
+func (l *lines) partition(p partition, state string) {
+	words := []string{profile.PartitionName, p.Name, "Nodes", "ALL", "State", state, "MaxTime", "UNLIMITED"}
+	if p.MaxTimeMinutes > 0 {
+		words[len(words)-1] = fmt.Sprint(p.MaxTimeMinutes)
+	}
+	if p.Default {
+		words = append(words, "Default", "YES")
+	}
+	l.set(words...)
 }
 
 // confinement returns the parameters of slurm.conf that decide whether jobs are confined.

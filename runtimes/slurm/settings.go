@@ -25,6 +25,14 @@ type partition struct {
 	Default        bool   `json:"default,omitempty"`
 }
 
+func partitionNames(list []partition) []string {
+	var names []string
+	for _, p := range list {
+		names = append(names, p.Name)
+	}
+	return names
+}
+
 // The values of Identity: who makes the users' accounts on the hosts.
 const (
 	identityManaged  = "managed"  // Berth

@@ -108,7 +108,7 @@ func (s Stack) SlurmConf() []Parameter {
 		{"AccountingStoreFlags", "job_comment", "", Reconfigure},
 		{"EnforcePartLimits", "ALL", "", Reconfigure},
 		{NodeName, "", nodeForm + `|` + NoNode, RestartController},
-		{PartitionName, "", `[a-z][-a-z0-9_]{0,31} Nodes=ALL State=UP MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`, Reconfigure},
+		{PartitionName, "", `[a-z][-a-z0-9_]{0,31} Nodes=ALL State=(UP|INACTIVE) MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?`, Reconfigure},
 	}
 }
 
