@@ -212,6 +212,11 @@ var headings = map[string]string{
 	"name": "Name", "flags": "Flags", "maxtresperuser": "MaxTRESPU", "maxtresperaccount": "MaxTRESPA",
 	"maxjobsperuser": "MaxJobsPU", "maxsubmitjobsperuser": "MaxSubmitPU", "maxwall": "MaxWall",
 	"preempt": "Preempt", "preemptmode": "PreemptMode", "usagefactor": "UsageFactor",
+	"grpjobsaccrue": "GrpJobsAccrue", "grptresrunmins": "GrpTRESRunMins", "maxjobsaccrue": "MaxJobsAccrue", "maxtrespernode": "MaxTRESPerNode",
+	"maxtresminsperjob": "MaxTRESMins", "minpriothresh": "MinPrioThres", "coord": "Coord Accounts",
+	"gracetime": "GraceTime", "preemptexempttime": "PreemptExemptTime", "usagethres": "UsageThres", "limitfactor": "LimitFactor",
+	"mintresperjob": "MinTRES", "maxtresrunminspu": "MaxTRESRunMinsPU", "maxjobsaccrueperuser": "MaxJobsAccruePU",
+	"maxjobsperaccount": "MaxJobsPA", "maxjobsaccrueperaccount": "MaxJobsAccruePA", "maxsubmitjobsperaccount": "MaxSubmitPA",
 }
 
 // List returns the query that lists entities of slurmdbd (assoc, user, qos) as rows with
@@ -244,4 +249,13 @@ func decodeTable(out []byte, columns []string) ([][]string, error) {
 		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// Heading returns the heading of a list with the columns, which are keys of headings.
+func Heading(columns ...string) string {
+	var words []string
+	for _, c := range columns {
+		words = append(words, headings[c])
+	}
+	return strings.Join(words, "|")
 }

@@ -1,0 +1,296 @@
+package accounting
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Verb is what a change does.
+type Verb int
+
+// The verbs.
+const (
+	Add Verb = iota
+	Set
+	Remove
+)
+
+// Kind is what a change is of.
+type Kind int
+
+// The kinds. Association is a user's access to one account.
+const (
+	OfQoS Kind = iota
+	OfAccount
+	OfUser
+	OfAssociation
+	OfCoordinator
+)
+
+// Change is one call of sacctmgr.
+type Change struct {
+	Verb  Verb
+	Kind  Kind
+	Names []string // of QoS, accounts or users
+	Place Place    // of associations, of a new user's first one, and of a coordinator
+	// Parent is that of a new account.
+	Parent string
+	Set    []Assignment
+}
+
+// Diff returns the changes that turn have into want, which names no partitions. An
+// administrator is demoted first. Nothing is added to what is missing, and nothing is
+// removed before all else has its settings and no longer refers to it: slurmdbd 24.11
+// breaks if an account is removed before its children.
+func Diff(have, want Tree) []Change {
+	d := &diff{have: have, want: want}
+	d.privileges()
+	d.qos()
+	d.accounts()
+	d.newUsers()
+	d.associations()
+	d.defaultAccounts()
+	d.removals()
+	return d.changes
+}
+
+// Split returns the changes that remove something, apart from the others, which are
+// safe while jobs run.
+func Split(all []Change) (settle, remove []Change) {
+	i := slices.IndexFunc(all, func(c Change) bool { return c.Verb == Remove && c.Kind != OfCoordinator })
+	if i < 0 {
+		return all, nil
+	}
+	return all[:i], all[i:]
+}
+
+type diff struct {
+	have, want Tree
+	changes    []Change
+}
+
+// add adds a change, or its names to an equal one of the same step, which begins with
+// the change of that number.
+func (d *diff) add(step int, c Change) {
+	for i := step; i < len(d.changes); i++ {
+		o := &d.changes[i]
+		if o.Verb == c.Verb && o.Kind == c.Kind && o.Place == c.Place && o.Parent == c.Parent && slices.Equal(o.Set, c.Set) {
+			o.Names = append(o.Names, c.Names...)
+			return
+		}
+	}
+	d.changes = append(d.changes, c)
+}
+
+// users returns the names of users without root, sorted.
+func users(t Tree) []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(t.Users)), func(name string) bool { return name == Root })
+}
+
+// privileges takes away what lets a user change the accounting. Berth gives it to nobody.
+func (d *diff) privileges() {
+	step := len(d.changes)
+	for _, name := range users(d.have) {
+		u := d.have.Users[name]
+		if u.AdminLevel != None {
+			d.add(step, Change{Verb: Set, Kind: OfUser, Names: []string{name}, Set: []Assignment{{Setting: "adminlevel", From: u.AdminLevel, To: None, form: word}}})
+		}
+		for _, account := range u.Coordinates {
+			d.add(step, Change{Verb: Remove, Kind: OfCoordinator, Names: []string{name}, Place: Place{Account: account}})
+		}
+	}
+}
+
+// qos adds all QoS before it sets any: they preempt one another.
+func (d *diff) qos() {
+	names := slices.Sorted(maps.Keys(d.want.QoS))
+	step := len(d.changes)
+	for _, name := range names {
+		if _, ok := d.have.QoS[name]; !ok {
+			d.add(step, Change{Verb: Add, Kind: OfQoS, Names: []string{name}})
+		}
+	}
+	for _, name := range names {
+		if set := compare(qosRules, d.have.QoS[name], d.want.QoS[name]); len(set) > 0 {
+			d.add(step, Change{Verb: Set, Kind: OfQoS, Names: []string{name}, Set: set})
+		}
+	}
+}
+
+// accounts goes from the root down: the new parent of an account has its place already.
+func (d *diff) accounts() {
+	for _, name := range d.want.accountsByDepth() {
+		want := d.want.Accounts[name]
+		have, ok := d.have.Accounts[name]
+		if !ok {
+			d.changes = append(d.changes, Change{Verb: Add, Kind: OfAccount, Names: []string{name}, Parent: want.Parent})
+			have = Account{Parent: want.Parent}
+		}
+		var set []Assignment
+		if have.Parent != want.Parent {
+			set = append(set, Assignment{Setting: "parent", From: have.Parent, To: want.Parent, form: word})
+		}
+		if set = append(set, compare(associationRules, have.Settings, want.Settings)...); len(set) > 0 {
+			d.changes = append(d.changes, Change{Verb: Set, Kind: OfAccount, Names: []string{name}, Set: set})
+		}
+	}
+}
+
+func (d *diff) newUsers() {
+	step := len(d.changes)
+	for _, name := range users(d.want) {
+		if _, ok := d.have.Users[name]; !ok {
+			d.add(step, Change{Verb: Add, Kind: OfUser, Names: []string{name}, Place: Place{Account: d.want.Users[name].DefaultAccount}})
+		}
+	}
+}
+
+// associations adds and sets those of users. One call has any number of users.
+func (d *diff) associations() {
+	step := len(d.changes)
+	d.eachAssociation(func(name string, p Place, have, want Settings, isNew bool) {
+		if isNew {
+			d.add(step, Change{Verb: Add, Kind: OfAssociation, Names: []string{name}, Place: p})
+		}
+	})
+	step = len(d.changes)
+	d.eachAssociation(func(name string, p Place, have, want Settings, _ bool) {
+		if set := compare(associationRules, have, want); len(set) > 0 {
+			d.add(step, Change{Verb: Set, Kind: OfAssociation, Names: []string{name}, Place: p, Set: set})
+		}
+	})
+}
+
+// eachAssociation calls f for each wanted association. A new user has that with the
+// default account already.
+func (d *diff) eachAssociation(f func(name string, p Place, have, want Settings, isNew bool)) {
+	for _, name := range users(d.want) {
+		u := d.want.Users[name]
+		old, known := d.have.Users[name]
+		for _, p := range places(u) {
+			have, ok := old.Associations[p]
+			f(name, p, have, u.Associations[p], !ok && (known || p.Account != u.DefaultAccount))
+		}
+	}
+}
+
+// places returns where a user has access, in order.
+func places(u User) []Place {
+	return slices.SortedFunc(maps.Keys(u.Associations), func(a, b Place) int {
+		return strings.Compare(a.Account+"\x00"+a.Partition, b.Account+"\x00"+b.Partition)
+	})
+}
+
+func (d *diff) defaultAccounts() {
+	step := len(d.changes)
+	for _, name := range users(d.want) {
+		have, ok := d.have.Users[name]
+		if to := d.want.Users[name].DefaultAccount; ok && have.DefaultAccount != to {
+			d.add(step, Change{Verb: Set, Kind: OfUser, Names: []string{name}, Set: []Assignment{{Setting: "defaultaccount", From: have.DefaultAccount, To: to, form: word}}})
+		}
+	}
+}
+
+// removals removes users, then accounts, children first, and then QoS.
+func (d *diff) removals() {
+	step := len(d.changes)
+	for _, name := range users(d.have) {
+		want, ok := d.want.Users[name]
+		if !ok {
+			d.add(step, Change{Verb: Remove, Kind: OfUser, Names: []string{name}})
+			continue
+		}
+		for _, p := range places(d.have.Users[name]) {
+			if _, ok := want.Associations[p]; !ok {
+				d.add(step, Change{Verb: Remove, Kind: OfAssociation, Names: []string{name}, Place: p})
+			}
+		}
+	}
+	gone := d.have.accountsByDepth()
+	slices.Reverse(gone)
+	for _, name := range gone {
+		if _, ok := d.want.Accounts[name]; !ok && name != Root {
+			d.changes = append(d.changes, Change{Verb: Remove, Kind: OfAccount, Names: []string{name}})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(d.have.QoS)) {
+		if _, ok := d.want.QoS[name]; !ok && name != Normal {
+			d.changes = append(d.changes, Change{Verb: Remove, Kind: OfQoS, Names: []string{name}})
+		}
+	}
+}
+
+// Args returns the arguments of sacctmgr for a cluster. Its exit status says nothing:
+// read the tree back.
+func (c Change) Args(cluster string) []string {
+	names := strings.Join(c.Names, ",")
+	entity := [...]string{OfQoS: "qos", OfAccount: "account", OfUser: "user", OfAssociation: "user", OfCoordinator: "coordinator"}[c.Kind]
+	args := []string{"-i", [...]string{Add: "add", Set: "modify", Remove: "delete"}[c.Verb], entity}
+	if c.Verb == Add {
+		args = append(args, names)
+	} else {
+		args = append(args, "where", "name="+names)
+	}
+	if c.Place.Account != "" {
+		args = append(args, "account="+c.Place.Account)
+	}
+	// A QoS and the level of an administrator belong to no cluster.
+	if c.Kind != OfQoS && c.Kind != OfCoordinator && !c.isLevel() {
+		args = append(args, "cluster="+cluster)
+	}
+	if c.Place.Partition != "" {
+		args = append(args, "partition="+c.Place.Partition)
+	}
+	switch {
+	case c.Verb == Add && c.Kind == OfUser:
+		args = append(args, "defaultaccount="+c.Place.Account)
+	case c.Verb == Add && c.Kind == OfAccount:
+		args = append(args, "parent="+c.Parent, "description="+names, "organization=berth")
+	case c.Verb == Set:
+		args = append(args, "set")
+	}
+	for _, a := range c.Set {
+		args = append(args, a.arg())
+	}
+	return args
+}
+
+func (c Change) isLevel() bool {
+	return slices.ContainsFunc(c.Set, func(a Assignment) bool { return a.Setting == "adminlevel" })
+}
+
+// String says what differs, and whose it is.
+func (c Change) String() string {
+	entity := [...]string{OfQoS: "QoS", OfAccount: "account", OfUser: "user", OfAssociation: "user", OfCoordinator: "user"}[c.Kind]
+	who := entity + " " + names(c.Names)
+	if c.Kind == OfAssociation {
+		who += " in account " + c.Place.Account
+		if c.Place.Partition != "" {
+			who += " and partition " + c.Place.Partition
+		}
+	}
+	switch {
+	case c.Kind == OfCoordinator:
+		return who + ": coordinator of account " + c.Place.Account + ", want none"
+	case c.Verb == Add:
+		return who + ": missing"
+	case c.Verb == Remove:
+		return who + ": not declared"
+	}
+	var words []string
+	for _, a := range c.Set {
+		words = append(words, a.String())
+	}
+	return who + ": " + strings.Join(words, ", ")
+}
+
+// names lists some names and the number of the others.
+func names(all []string) string {
+	const most = 5
+	if len(all) <= most {
+		return strings.Join(all, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}
