@@ -538,7 +538,7 @@ func TestJobsArePublishedOnceKnown(t *testing.T) {
 	require.Empty(t, w.reviews()[7].Jobs())
 	close(see)
 	w.eventually("jobs known", func() bool { return len(w.reviews()[7].Jobs()) == 1 && w.reviews()[7].Next == nil })
-	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
+	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running())
 	require.NoError(t, d.stop())
 
 	wrote := w.forge.written("")
@@ -568,7 +568,11 @@ func TestReviewListsJobsOfTheUnit(t *testing.T) {
 	pr := w.topic(7, map[string]string{path: text})
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskPulls})
 	w.eventually("plan published", w.shownFully(7, pr.Head))
-	require.Equal(t, []plan.UnitJobs{{Key: trainKey, Jobs: plan.Jobs{Running: 4, Pending: 2}}}, w.reviews()[7].Jobs())
+	shown := w.reviews()[7].Jobs()
+	require.Len(t, shown, 1)
+	require.False(t, shown[0].At.IsZero())
+	shown[0].At = time.Time{}
+	require.Equal(t, []plan.UnitJobs{{Key: trainKey, JobImpact: plan.JobImpact{Waited: plan.JobSet{Count: 4}, Kept: plan.JobSet{Count: 2}}}}, shown)
 
 	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
 	wrote := w.forge.written("")
@@ -579,7 +583,7 @@ func TestReviewListsJobsOfTheUnit(t *testing.T) {
 	w.start()
 	w.callsMore(3) // checks and comment are compared again
 	require.Equal(t, wrote, w.forge.written(""))
-	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running)
+	require.Equal(t, 4, w.reviews()[7].Jobs()[0].Running())
 }
 
 // A plan without actions is made once, also when the jobs on the unit become known

@@ -58,7 +58,7 @@ func (m *maker) seal() {
 	p.Observed = sum(observed)
 	actions := slices.Clone(p.Actions)
 	for i := range actions {
-		actions[i].Reason = ""
+		actions[i].Reason, actions[i].Jobs = "", nil
 	}
 	p.Digest = sum(object(
 		field{"actions", canonical(actions)},

@@ -403,7 +403,7 @@ func checkSameBytes(t *testing.T, w *world, e *estate, want []plan.Plan) {
 		other := &world{real: map[schema.Key]plan.Observed{}}
 		for k, o := range w.real {
 			o = roundTrip(t, o)
-			o.Jobs = plan.Jobs{Running: 17, Pending: 4}
+			o.Jobs = &plan.Jobs{Running: 17, Pending: 4}
 			o.RuntimeState = json.RawMessage(`{"pid": 4711}`)
 			slices.Reverse(o.Members)
 			for i := range o.Members {

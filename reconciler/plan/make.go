@@ -45,7 +45,7 @@ type Input struct {
 // unreachable host delays its own member and the deletion of the unit, nothing else. An
 // unreachable control plane delays the unit.
 func Make(in Input) Plan {
-	m := &maker{in: in, seen: Structural(in.Observed), written: map[*Unit][]byte{}, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}, Jobs: in.Observed.Jobs}}
+	m := &maker{in: in, seen: Structural(in.Observed), written: map[*Unit][]byte{}, plan: Plan{Format: Format, Key: in.Key, Actions: []Action{}}}
 	if in.Observed.Presence == Present {
 		m.plan.Before = in.Observed.Unit
 	}
@@ -65,6 +65,7 @@ func Make(in Input) Plan {
 		}
 	}
 	m.seal()
+	m.plan.Estimate(in.Observed.Jobs)
 	return m.plan
 }
 

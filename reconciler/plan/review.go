@@ -80,12 +80,12 @@ type Shown struct {
 	More []string `json:"more,omitempty"`
 }
 
-// Jobs returns the jobs of its units at the time of planning, sorted by key.
+// Jobs returns the impacts on the jobs of its units at the time of planning, sorted by key.
 func (s *Shown) Jobs() []UnitJobs {
 	var out []UnitJobs
 	for _, u := range s.Units {
 		if u.Jobs != nil {
-			out = append(out, UnitJobs{Key: u.Key, Jobs: *u.Jobs})
+			out = append(out, UnitJobs{Key: u.Key, JobImpact: *u.Jobs})
 		}
 	}
 	return out
@@ -98,7 +98,7 @@ type ReviewedUnit struct {
 	Digest string     `json:"digest"`
 	Steps  []string   `json:"steps,omitempty"` // actions, one line each, in order
 	Facts  []string   `json:"facts,omitempty"` // inputs, one line each: members, nodes, states
-	Jobs   *Jobs      `json:"jobs,omitempty"`  // jobs at the time of planning; nil: unknown
+	Jobs   *JobImpact `json:"jobs,omitempty"`  // impact on the jobs at the time of planning; nil: unknown
 }
 
 // KindReview is the kind of a Review's document.

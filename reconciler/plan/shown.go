@@ -24,11 +24,11 @@ type PullContext struct {
 	Jobs     []UnitJobs   `json:"jobs,omitempty"`    // sorted by key; units without jobs data are left out
 }
 
-// UnitJobs has the jobs of a unit at the time of planning. No digest covers them. The
-// key of a comment covers whether they are known, not their number.
+// UnitJobs is the impact on the jobs of a unit at the time of planning. No digest covers it.
+// The key of a comment covers whether it is known, not the jobs.
 type UnitJobs struct {
 	Key schema.Key `json:"key"`
-	Jobs
+	JobImpact
 }
 
 // StalePlan describes a unit that is held after a merge because its plan differs from

@@ -95,12 +95,6 @@ type Drift struct {
 	Detail string `json:"detail,omitempty"`
 }
 
-// Jobs counts the jobs of a unit. No digest covers it.
-type Jobs struct {
-	Running int `json:"running"`
-	Pending int `json:"pending"`
-}
-
 // Observed is the observation of one unit by its runtime.
 type Observed struct {
 	Key          schema.Key      `json:"key"`
@@ -110,7 +104,7 @@ type Observed struct {
 	Unit         *Unit           `json:"unit,omitempty"`     // last applied unit, from the runtime's record; nil unless Present
 	Members      []MemberState   `json:"members,omitempty"`  // existing members, by name
 	Drift        []Drift         `json:"drift,omitempty"`
-	Jobs         Jobs            `json:"-"`
+	Jobs         *Jobs           `json:"-"` // nil: not asked for
 	RuntimeState json.RawMessage `json:"-"` // the runtime's own facts for status: names, ports, versions
 }
 
@@ -134,8 +128,32 @@ type Impact struct {
 	Reconfigure bool     `json:"reconfigure,omitempty"`
 	Drains      []string `json:"drains,omitempty"`    // nodes that drain first
 	EndsJobs    bool     `json:"ends_jobs,omitempty"` // cancels jobs that remain at the deadline of the drain
-	Note        string   `json:"note,omitempty"`
+	// Jobs says which jobs the action meets, and what becomes of them.
+	Jobs []JobRule `json:"jobs,omitempty"`
+	// Differences are what the action changes at the runtime, with the class of each.
+	Differences []Difference `json:"differences,omitempty"`
+	Note        string       `json:"note,omitempty"`
 }
+
+// Difference is a value of the runtime that an action changes.
+type Difference struct {
+	What  string `json:"what"` // such as "slurm.conf SchedulerType" or "user eve"
+	Class Class  `json:"class"`
+}
+
+// Class is what it takes to bring a difference into effect.
+type Class string
+
+// The classes, in order: a live difference touches no service, a reconfigure makes services
+// read their files, a restart starts services again, and a drain empties a node first. A
+// refused difference has a Blocked.
+const (
+	ClassLive        Class = "live"
+	ClassReconfigure Class = "reconfigure"
+	ClassRestart     Class = "restart"
+	ClassDrain       Class = "needs drain"
+	ClassRefused     Class = "refused"
+)
 
 // Action is one step of a Plan.
 type Action struct {
@@ -149,6 +167,9 @@ type Action struct {
 	Needs   []string   `json:"needs,omitempty"` // IDs of the actions to complete first
 	After   []string   `json:"after,omitempty"` // IDs of the actions to complete first or, if they wait for jobs, to try first
 	Impact  Impact     `json:"impact,omitzero"`
+	// Jobs is the impact on a snapshot of jobs. The impacts of several actions may count
+	// the same job: Plan.Jobs counts it once. Not digested; nil: no snapshot.
+	Jobs *JobImpact `json:"jobs,omitempty"`
 }
 
 // Change is one value that an action changes. Before or After is empty where the
@@ -177,7 +198,7 @@ type Plan struct {
 	Actions  []Action          `json:"actions"`         // an order that satisfies Needs and After
 	Blocked  []Blocked         `json:"blocked,omitempty"`
 	Placed   map[string]string `json:"placed,omitempty"` // member: reason for its node; displayed, not digested
-	Jobs     Jobs              `json:"-"`
+	Jobs     *JobImpact        `json:"jobs,omitempty"`   // of all actions on a snapshot of jobs; not digested; nil: no snapshot
 }
 
 // Empty reports that a plan has no action and is not blocked.

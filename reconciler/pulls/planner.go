@@ -406,7 +406,7 @@ func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c 
 	x.shown = plan.Shown{Head: proposal.Head, Base: proposal.Base, Digest: proposal.Digest, Passed: !proposal.Blocked(), At: p.Now().UTC().Truncate(time.Minute)}
 	x.shown.Keep(plan.ReviewedUnits(proposal, *mem))
 	shown, next := p.reviews.shownOf(pull.Number)
-	p.jobs.addTo(x.shown.Units, next, shown)
+	p.jobs.addTo(x.shown.Units, proposal.Plans, next, shown)
 	x.shown.Since = plan.Since(cmp.Or(next, shown), &x.shown)
 	c.Jobs = x.shown.Jobs()
 	x.shown.Key = p.Render.Key(proposal, c)

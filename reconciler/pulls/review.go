@@ -125,7 +125,7 @@ func (r reviews) showing(key schema.Key, withoutJobs bool) []int {
 			next = &v.Shown
 		}
 		u, _ := next.Unit(key, "")
-		if withoutJobs && (u == nil || u.Jobs != nil) {
+		if withoutJobs && (u == nil || u.Jobs.Known()) {
 			continue
 		}
 		if u == nil {

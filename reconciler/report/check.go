@@ -56,11 +56,14 @@ func steady(p plan.Proposal, c plan.PullContext) (plan.Proposal, plan.PullContex
 	}
 	p.Plans = slices.Clone(p.Plans)
 	for i := range p.Plans {
-		p.Plans[i].Placed = nil
+		p.Plans[i].Placed, p.Plans[i].Jobs = nil, nil
 	}
 	c.Jobs = slices.Clone(c.Jobs)
 	for i := range c.Jobs {
-		c.Jobs[i].Jobs = plan.Jobs{}
+		c.Jobs[i].JobImpact = plan.JobImpact{Unknown: c.Jobs[i].Unknown, At: c.Jobs[i].At}
+		if c.Jobs[i].Known() {
+			c.Jobs[i].At = time.Unix(1, 0)
+		}
 	}
 	c.Since, c.Observed, c.Files = nil, time.Time{}, ""
 	return p, c
@@ -159,7 +162,7 @@ func planTitle(p *plan.Proposal) string {
 	if len(p.Documents) == 0 && len(p.Plans) == 0 {
 		return "no file of the estate changes"
 	}
-	s := effects(p, unitName) + " " + worstForJobs(p, &plan.PullContext{}, unitName, clean) + " " + later(p)
+	s := effects(p, unitName) + " " + worstForJobs(p, &plan.PullContext{}, unitName, clean, clean) + " " + later(p)
 	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
 	return strings.ToLower(s[:1]) + s[1:]
 }

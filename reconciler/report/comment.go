@@ -58,7 +58,7 @@ func (d *page) overview() {
 	p, c := d.p, d.c
 	d.line(bold(verdict(p, prose)+".")+" "+effects(p, unitCode), "")
 	if p.Changes() || later(p) != "" {
-		if s := strings.TrimSpace(worstForJobs(p, c, unitCode, bold) + " " + later(p)); s != "" {
+		if s := strings.TrimSpace(worstForJobs(p, c, unitCode, code, bold) + " " + later(p)); s != "" {
 			d.line(s, "")
 		}
 	}
@@ -159,11 +159,14 @@ func (d *page) deletion(u *plan.Plan) string {
 		}
 		s += "; "
 	}
-	if jobs := d.jobs(u); jobs != "" {
-		s += "jobs: " + jobs
+	if jobs := d.jobs(u, true); jobs != "" {
+		if !strings.HasPrefix(jobs, "jobs unknown") {
+			s += "jobs: "
+		}
+		s += jobs
 	}
 	s = strings.TrimSuffix(strings.TrimSuffix(s, "; "), ": ") + "."
-	if others := otherNotes(u); len(others) > 0 {
+	if others := notesOf(u); len(others) > 0 {
 		s += " Also: " + strings.Join(others, "; ") + "."
 	}
 	return s

@@ -176,7 +176,8 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	}
 	busy.Jobs = slices.Clone(c.Jobs)
 	for i := range busy.Jobs {
-		busy.Jobs[i].Running += 77
+		busy.Jobs[i].Continue.Count += 77
+		busy.Jobs[i].Ended = plan.JobSet{Count: 5, Users: []plan.UserJobs{{User: "zoe", Count: 5}}}
 	}
 	busy.Since, busy.Observed = []plan.DiffLine{{Sign: "+", Text: "join worker-1"}}, time.Unix(1, 0)
 	require.Equal(t, key, report.Key(other, busy))
@@ -192,7 +193,7 @@ func checkProposal(t *testing.T, p plan.Proposal, c plan.PullContext) {
 	}
 	if len(p.Plans) > 0 && len(c.Jobs) == 0 { // jobs that become known change the key
 		known := c
-		known.Jobs = []plan.UnitJobs{{Key: p.Plans[0].Key, Jobs: plan.Jobs{Running: 1}}}
+		known.Jobs = []plan.UnitJobs{{Key: p.Plans[0].Key, JobImpact: plan.JobImpact{Continue: plan.JobSet{Count: 1}, At: time.Unix(7, 0)}}}
 		require.Equal(t, report.Plan(p, known) == comment, report.Key(p, known) == key)
 	}
 	other.Head = strings.Repeat("f", 40)

@@ -26,7 +26,7 @@ func JSON(p plan.Proposal) ([]byte, error) {
 func Text(p plan.Proposal) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. %s\n", verdict(&p, clean), effects(&p, unitName))
-	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, unitName, clean) + " " + later(&p)); s != "" {
+	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, unitName, clean, clean) + " " + later(&p)); s != "" {
 		fmt.Fprintf(&b, "%s\n", s)
 	}
 	for _, f := range p.Conflicts {

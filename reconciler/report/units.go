@@ -21,7 +21,7 @@ func (d *page) units() {
 	var rows []row
 	for i, u := range inOrder(plans) {
 		c := changeOf(u)
-		r := row{c.sign(), changeCell(u, d.p.Comes(u.Key)), servicesCell(u), dash(d.jobs(u)), nodesCell(u)}
+		r := row{c.sign(), changeCell(u, d.p.Comes(u.Key)), servicesCell(u), dash(d.jobs(u, false)), nodesCell(u)}
 		if len(plans) <= maxRows || c == deletes {
 			r.sign += strings.Repeat(" ", i+1) // makes the row unique
 		}
@@ -61,7 +61,7 @@ func changeCell(u *plan.Plan, comes bool) string {
 	}
 	switch c := changeOf(u); {
 	case c == deletes:
-		return strings.Join(append([]string{"deleted"}, otherNotes(u)...), "; ")
+		return strings.Join(append([]string{"deleted"}, notesOf(u)...), "; ")
 	case c == blocks && blockOf(u) == nil:
 		return "waits, see below"
 	case c == blocks:
@@ -80,7 +80,7 @@ func changeCell(u *plan.Plan, comes bool) string {
 	}
 	members(plan.Join, "adds")
 	members(plan.Start, "starts")
-	parts = append(parts, otherNotes(u)...)
+	parts = append(parts, notesOf(u)...)
 	if len(u.Blocked) > 0 {
 		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[blockOf(u) != nil])
 	}
@@ -137,60 +137,10 @@ func servicesCell(u *plan.Plan) string {
 	return "–"
 }
 
-// jobs returns the number of jobs of a unit and the effect of the worst step on them; ""
-// for no effect.
-func (d *page) jobs(u *plan.Plan) string {
-	worst := workOf(u)
-	if worst == workNone {
-		return ""
-	}
-	var parts []string
-	switch j, known := jobsOf(u.Key, d.c); {
-	case known:
-		parts = append(parts, jobsText(j))
-	case showsJobs(d.c) && worst > workStays:
-		parts = append(parts, "unknown: "+d.silentHost(u)+" did not report them")
-	}
-	for _, note := range notesOf(u) {
-		if isAboutJobs(note) && (worst != workEnds || note != jobsContinue) { // other steps contradict it
-			parts = append(parts, note)
-		}
-	}
-	if worst == workStays && len(parts) == 0 {
-		return "continue"
-	}
-	return strings.Join(parts, "; ")
-}
-
-// silentHost names the host that did not report the jobs of u: its control node, or
-// "its host".
-func (d *page) silentHost(u *plan.Plan) string {
-	if control, ok := u.Before.Control(); ok {
-		return code(control.Node)
-	}
-	return "its host"
-}
-
-// jobsContinue is a runtime's note that a step ends no job.
-const jobsContinue = "running jobs go on"
-
-// otherNotes returns the notes that are not about jobs.
-func otherNotes(u *plan.Plan) []string { return slices.DeleteFunc(notesOf(u), isAboutJobs) }
-
-func isAboutJobs(note string) bool { return strings.Contains(note, "jobs") }
-
-// notesOf returns the runtime's notes about the worst step for jobs, a phrase each. A
-// phrase about another step would contradict it.
+// notesOf returns the runtime's notes about the steps of a unit, a phrase each.
 func notesOf(u *plan.Plan) []string {
-	worst := workNone
-	for _, a := range u.Actions {
-		worst = max(worst, stepWork(a))
-	}
 	var notes []string
 	for _, a := range u.Actions {
-		if stepWork(a) != worst {
-			continue
-		}
 		for note := range strings.SplitSeq(a.Impact.Note, "; ") {
 			if note = prose(short(note, maxValue)); note != "" {
 				notes = withNew(notes, note)
@@ -260,6 +210,7 @@ func (d *page) steps(u *plan.Plan) {
 			d.row(fmt.Sprint(i+1), strings.TrimSpace(signOf(a.Verb)+" "+string(a.Verb)+" "+optional(a.Member)), optional(a.Node), reason,
 				prose(short(strings.Join(impact(a.Impact), "; "), maxValue)), strings.Join(needs, ", "))
 		}
+		d.jobSets(u)
 	})
 }
 

@@ -131,9 +131,6 @@ func upper(s string) string {
 // impact lists the effects of an action, one phrase each.
 func impact(i plan.Impact) []string {
 	var out []string
-	if i.EndsJobs {
-		out = append(out, "ends jobs")
-	}
 	if len(i.Restarts) > 0 {
 		out = append(out, "restarts "+sentence(i.Restarts))
 	}
@@ -143,8 +140,21 @@ func impact(i plan.Impact) []string {
 	if len(i.Drains) > 0 {
 		out = append(out, "drains "+sentence(i.Drains))
 	}
+	for _, r := range i.Jobs {
+		out = append(out, ruleText(r)...)
+	}
+	if i.EndsJobs && len(i.Jobs) == 0 {
+		out = append(out, "ends jobs")
+	}
 	if i.Note != "" {
 		out = append(out, i.Note)
+	}
+	var changes []string
+	for _, d := range i.Differences {
+		changes = append(changes, fmt.Sprintf("%s (%s)", d.What, d.Class))
+	}
+	if len(changes) > 0 {
+		out = append(out, "changes "+list(changes, maxDifferences))
 	}
 	return out
 }

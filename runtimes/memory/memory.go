@@ -11,6 +11,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -52,7 +53,9 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		obs.Presence = plan.Absent
 		return obs
 	}
-	obs.Presence, obs.Complete, obs.Jobs = plan.Present, u.Complete, u.Jobs
+	jobs := u.Jobs
+	jobs.At = time.Now().UTC()
+	obs.Presence, obs.Complete, obs.Jobs = plan.Present, u.Complete, &jobs
 	obs.Drift = slices.Clone(u.Drift)
 	applied := cloneUnit(u.Applied)
 	obs.Unit = &applied
@@ -111,12 +114,19 @@ func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit
 	if r.rules != nil {
 		return r.rules.Impact(verb, member, before, after)
 	}
-	if verb == plan.Leave && before != nil {
-		for _, m := range before.Members {
-			if m.Name == member {
-				return plan.Impact{Drains: []string{m.Node}}
-			}
-		}
+	if before == nil {
+		return plan.Impact{}
+	}
+	rule := plan.JobRule{All: true} // jobs have no nodes here
+	if on := before.Instance.OnJobs; on != nil {
+		rule.CancelAfter = on.CancelAfterSeconds
+	}
+	switch m, ok := before.Member(member); {
+	case verb == plan.Leave && ok:
+		return plan.Impact{Drains: []string{m.Node}, EndsJobs: rule.CancelAfter > 0, Jobs: []plan.JobRule{rule}}
+	case verb == plan.Delete:
+		rule.CancelsQueued = true
+		return plan.Impact{EndsJobs: rule.CancelAfter > 0, Jobs: []plan.JobRule{rule}}
 	}
 	return plan.Impact{}
 }

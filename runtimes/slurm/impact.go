@@ -1,14 +1,14 @@
 package slurm
 
 import (
-	"fmt"
+	"bytes"
+	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
-	"berth/schema"
 )
 
 // Rules are the planning rules of this runtime. They need no host.
@@ -22,24 +22,37 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 	case plan.Configure:
 		return configureImpact(before, after)
 	case plan.Leave:
-		node := ""
-		if m, ok := before.Member(member); ok {
-			node = m.Node
+		m, ok := before.Member(member)
+		if !ok {
+			return plan.Impact{}
 		}
-		return ends(plan.Impact{Drains: nonEmpty(node)}, before, "jobs on the node")
+		i := plan.Impact{Drains: []string{m.Node}, Differences: []plan.Difference{{What: "node " + m.Node, Class: plan.ClassDrain}}}
+		return ends(i, before, plan.JobRule{Nodes: []string{m.Node}})
 	case plan.Start:
-		if m, ok := after.Member(member); ok && m.ControlPlane {
-			return plan.Impact{Restarts: []string{"control plane"}, Note: "running jobs go on"}
+		m, ok := after.Member(member)
+		switch {
+		case !ok:
+			return plan.Impact{}
+		case m.ControlPlane:
+			return plan.Impact{Restarts: []string{"control plane"}}
 		}
-		return plan.Impact{Restarts: []string{member}, Note: "running jobs go on"}
+		return plan.Impact{Restarts: []string{slurmdOn(m)}}
 	case plan.Stop:
-		return ends(plan.Impact{Drains: workerNodes(before), Note: "queued jobs are kept"}, before, "running jobs")
+		return ends(plan.Impact{Drains: workerNodes(before)}, before, plan.JobRule{All: true})
 	case plan.Delete:
-		i := ends(plan.Impact{Drains: workerNodes(before)}, before, "running jobs")
-		i.Note = join(i.Note, "queued jobs are cancelled; the accounting records are removed")
-		return i
+		return ends(plan.Impact{Drains: workerNodes(before), Note: "the accounting records are removed"}, before, plan.JobRule{All: true, CancelsQueued: true})
 	}
 	return plan.Impact{}
+}
+
+// ends adds what happens to the jobs of rule by the on_jobs of u.
+func ends(i plan.Impact, u *plan.Unit, rule plan.JobRule) plan.Impact {
+	if u != nil && u.Instance.OnJobs != nil {
+		rule.CancelAfter = u.Instance.OnJobs.CancelAfterSeconds
+	}
+	i.EndsJobs = i.EndsJobs || rule.CancelAfter > 0
+	i.Jobs = append(i.Jobs, rule)
+	return i
 }
 
 // confinementNote says that a unit does not confine its jobs.
@@ -50,83 +63,138 @@ func confinementNote(u *plan.Unit) string {
 	return "jobs are not confined to their CPUs, memory and GPUs (confinement: none)"
 }
 
+// configureImpact renders the files of both units, and does to the difference what configure
+// does to it on the host.
 func configureImpact(before, after *plan.Unit) plan.Impact {
 	if before == nil || after == nil {
 		return plan.Impact{}
 	}
-	var i plan.Impact
-	old, now, err := renderBoth(before, after)
+	c, changed, oldConf, conf, err := renderChange(before, after)
 	if err != nil {
-		i.Note = "cannot be rendered: " + err.Error() // the action fails too, before any effect
-		return i
+		return plan.Impact{Note: "cannot be rendered: " + err.Error()} // the action fails too, before any effect
 	}
-	switch classify(old, now, cli.Version(after.Instance.SoftwareVersion)) {
-	case profile.RestartAll:
-		i.Restarts, i.Note = append([]string{"control plane"}, workerNames(before)...), "running jobs go on"
-	case profile.RestartController:
-		i.Restarts, i.Note = []string{"control plane"}, "running jobs go on"
-	case profile.Reconfigure:
-		i.Reconfigure, i.Note = true, "running jobs go on"
+	todo := c.stepsAfter(c.effect(changed, oldConf, conf), changed)
+	i := plan.Impact{Reconfigure: todo.Reconfigure && !todo.Restart, Differences: c.differences(changed, oldConf, conf)}
+	if todo.Database {
+		i.Restarts = append(i.Restarts, profile.Slurmdbd)
+	}
+	if todo.Restart {
+		i.Restarts = append(i.Restarts, profile.Slurmctld)
+	}
+	if todo.Workers {
+		for _, m := range before.Members {
+			if !m.ControlPlane {
+				i.Restarts = append(i.Restarts, slurmdOn(m))
+			}
+		}
 	}
 	if note := confinementNote(after); note != confinementNote(before) {
-		i.Note = join(i.Note, note)
+		i.Note = note
 	}
-	if len(i.Restarts) == 0 && !slices.Equal(gpus(before), gpus(after)) {
-		i.Reconfigure = true
-	}
-	var gone []string
-	stay := partitionsOf(now)
-	for _, p := range partitionsOf(old) {
-		if !slices.Contains(stay, p) {
-			gone = append(gone, "partition "+p)
+	var partitions, users []string
+	for _, p := range partitionsOf(oldConf) {
+		if !slices.Contains(partitionsOf(conf), p) {
+			partitions = append(partitions, p)
 		}
 	}
-	for _, u := range before.Instance.Users {
-		if !slices.ContainsFunc(after.Instance.Users, func(v schema.UnixUser) bool { return v.Name == u.Name }) {
-			gone = append(gone, "user "+u.Name)
+	now := names(after.Instance.Users)
+	for _, name := range names(before.Instance.Users) {
+		if !slices.Contains(now, name) {
+			users = append(users, name)
+			i.Differences = append(i.Differences, plan.Difference{What: "user " + name, Class: plan.ClassLive})
 		}
 	}
-	if len(gone) > 0 {
-		i = ends(i, after, "running jobs of "+strings.Join(gone, ", "))
-		i.Note = join(i.Note, "their queued jobs are cancelled")
+	for _, name := range now {
+		if !slices.Contains(names(before.Instance.Users), name) {
+			i.Differences = append(i.Differences, plan.Difference{What: "user " + name, Class: plan.ClassLive})
+		}
+	}
+	if len(partitions) > 0 {
+		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
+	}
+	if len(users) > 0 {
+		i = ends(i, after, plan.JobRule{Users: users, CancelsQueued: true})
 	}
 	return i
 }
 
-// renderBoth renders slurm.conf for both units with the same host and ports.
-func renderBoth(before, after *plan.Unit) (old, now []byte, err error) {
-	for _, side := range []struct {
-		unit *plan.Unit
-		out  *[]byte
-	}{{before, &old}, {after, &now}} {
-		rec := record{
-			Cluster: ClusterName(after.Instance.Key), Unit: *side.unit, Hostname: "controller",
-			Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
-		}
-		if *side.out, err = renderSlurmConf(&rec); err != nil {
-			return nil, nil, err
+func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }
+
+// renderChange renders the files of both units with the same host and ports. It returns those
+// that differ, and slurm.conf of both.
+func renderChange(before, after *plan.Unit) (c *control, changed map[string]file, oldConf, conf []byte, err error) {
+	rec := record{
+		Cluster: ClusterName(after.Instance.Key), Unit: *before, Hostname: "controller",
+		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
+	}
+	old, err := files(&rec)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	rec.Unit = *after
+	now, err := files(&rec)
+	if err != nil {
+		return nil, nil, nil, nil, err
+	}
+	c = &control{stack: profile.Stack{Cluster: rec.Cluster}, rec: rec}
+	changed = map[string]file{}
+	for path, f := range now {
+		if !bytes.Equal(old[path].data, f.data) {
+			changed[path] = f
 		}
 	}
-	return old, now, nil
+	return c, changed, old[c.stack.Conf()].data, now[c.stack.Conf()].data, nil
 }
 
-func gpus(u *plan.Unit) []string {
-	var out []string
-	for _, m := range u.Members {
-		for _, g := range m.GPUs {
-			out = append(out, fmt.Sprintf("%s %s %s", m.Node, g.Type, g.Devices))
+// differences lists what changed files change, each with its class by Slurm's version, sorted.
+func (c *control) differences(changed map[string]file, oldConf, conf []byte) []plan.Difference {
+	classes := map[profile.Activation]plan.Class{
+		profile.None: plan.ClassLive, profile.Reconfigure: plan.ClassReconfigure,
+		profile.RestartController: plan.ClassRestart, profile.RestartAll: plan.ClassRestart,
+	}
+	var out []plan.Difference
+	old, now := namedLines(oldConf), namedLines(conf)
+	both := maps.Clone(old)
+	maps.Copy(both, now)
+	for line := range both {
+		if !slices.Equal(old[line], now[line]) {
+			name, _, _ := strings.Cut(line, "=")
+			out = append(out, plan.Difference{What: "slurm.conf " + line, Class: classes[activationOf(strings.ToLower(name), c.rec.version())]})
 		}
 	}
-	slices.Sort(out)
+	for path, f := range changed {
+		if path == c.stack.Conf() || path == c.stack.Accounts() { // accounts are loaded at the creation only
+			continue
+		}
+		alone := map[string]file{path: f}
+		class, steps := plan.ClassLive, c.stepsAfter(c.effect(alone, conf, conf), alone)
+		switch {
+		case steps.Restart, steps.Workers, steps.Database:
+			class = plan.ClassRestart
+		case steps.Reconfigure:
+			class = plan.ClassReconfigure
+		}
+		out = append(out, plan.Difference{What: filepath.Base(path), Class: class})
+	}
+	slices.SortFunc(out, func(a, b plan.Difference) int { return strings.Compare(a.What, b.What) })
 	return out
 }
 
-func workerNames(u *plan.Unit) []string {
-	var out []string
-	for _, m := range u.Members {
-		if !m.ControlPlane {
-			out = append(out, m.Name)
+// namedLines returns the lines of a slurm.conf by name. The name of a line of a node, a set of
+// nodes or a partition includes that of the object.
+func namedLines(conf []byte) map[string][]string {
+	out := map[string][]string{}
+	for line := range strings.Lines(string(conf)) {
+		line = strings.TrimSpace(line)
+		if line == "" || strings.HasPrefix(line, "#") {
+			continue
 		}
+		name, value, _ := strings.Cut(line, "=")
+		if slices.Contains([]string{profile.NodeName, "NodeSet", profile.PartitionName}, name) {
+			object, _, _ := strings.Cut(value, " ")
+			name += "=" + object
+		}
+		out[name] = append(out[name], value)
 	}
 	return out
 }
@@ -142,29 +210,4 @@ func workerNodes(u *plan.Unit) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-// ends adds what happens to jobs by the on_jobs of u.
-func ends(i plan.Impact, u *plan.Unit, what string) plan.Impact {
-	if u != nil && u.Instance.OnJobs != nil && u.Instance.OnJobs.CancelAfterSeconds > 0 {
-		i.EndsJobs = true
-		i.Note = join(i.Note, fmt.Sprintf("%s are cancelled after %d s", what, u.Instance.OnJobs.CancelAfterSeconds))
-	} else {
-		i.Note = join(i.Note, what+" are waited for")
-	}
-	return i
-}
-
-func join(a, b string) string {
-	if a == "" || b == "" {
-		return a + b
-	}
-	return a + "; " + b
-}
-
-func nonEmpty(s string) []string {
-	if s == "" {
-		return nil
-	}
-	return []string{s}
 }

@@ -165,7 +165,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	t.Logf("worker added: %.1f s", time.Since(began).Seconds())
 	require.Equal(t, node, c.fingerprint(t, workersOf(u)))
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
-	require.Equal(t, plan.Jobs{Running: 1}, c.observe(t, two).Jobs)
+	require.Equal(t, 1, c.observe(t, two).Jobs.Running)
 
 	// A change that needs a restart, and one that a reconfigure does.
 	more := c.unit(strings.Replace(onePartition, `"partitions":[`, `"partitions":[{"name":"quick","max_time_minutes":30},`, 1), []schema.UnixUser{alice, bob}, nil, 0, 1)

@@ -172,7 +172,7 @@ type observation struct {
 	database   string // why slurmdbd does not answer although it runs
 	nodes      []node
 	version    string
-	jobs       plan.Jobs
+	jobs       *plan.Jobs
 	modified   []string // files of a complete stack that were changed or removed
 	unrendered error    // the files cannot be rendered
 	stale      bool     // the record gives other files than those that were written
@@ -218,7 +218,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 func (v *observation) look(ctx context.Context, declared *schema.EffectiveInstance) {
 	ctx, cancel := context.WithTimeout(ctx, v.ctl.env.timeouts.Look)
 	defer cancel()
-	v.workers = map[string]workerReading{}
+	v.workers, v.jobs = map[string]workerReading{}, &plan.Jobs{Unknown: v.whyNoSnapshot()}
 	var wg sync.WaitGroup
 	if v.runs(profile.Slurmctld) {
 		wg.Go(func() { v.readController(ctx) })
@@ -271,25 +271,22 @@ func (v *observation) readController(ctx context.Context) {
 		v.isSilent(nil, err)
 		return
 	}
-	res, err := c.do(ctx, ping, queryOp(c, tools.Nodes), queryOp(c, cli.Queue()), queryOp(c, cli.ShowConfig()))
+	if !slices.Contains(v.modified, c.stack.Conf()) {
+		var jobs sync.WaitGroup
+		defer jobs.Wait()
+		jobs.Go(func() { v.snapshotJobs(ctx) })
+	}
+	res, err := c.do(ctx, ping, queryOp(c, tools.Nodes), queryOp(c, cli.ShowConfig()))
 	if v.isSilent(res, err) {
 		return
 	}
 	nodes, nodesErr := answer(c.site, tools.Nodes, res[1])
-	jobs, jobsErr := answer(c.site, cli.Queue(), res[2])
-	config, configErr := answer(c.site, cli.ShowConfig(), res[3])
-	if err := cmp.Or(nodesErr, jobsErr, configErr); err != nil {
+	config, configErr := answer(c.site, cli.ShowConfig(), res[2])
+	if err := cmp.Or(nodesErr, configErr); err != nil {
 		v.silence = err.Error()
 		return
 	}
 	v.serving, v.nodes, v.version = true, nodes, config.Version
-	for _, j := range jobs {
-		if j.Pending() {
-			v.jobs.Pending++
-		} else {
-			v.jobs.Running++
-		}
-	}
 	v.mismatch = !config.Matches
 	v.compareUsers(ctx)
 }

@@ -199,7 +199,7 @@ func TestConfinementRestartsTheWorkers(t *testing.T) {
 		return nil
 	}
 	p := Rules{}.Impact(plan.Configure, "", &rec.Unit, &c.unit)
-	require.Equal(t, []string{"control plane", "worker-0"}, p.Restarts)
+	require.Equal(t, []string{"slurmctld", "slurmd on gpu-1"}, p.Restarts)
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.Run != nil && op.Run.Args[0] == "reconfigure" {
 			return runtimes.ErrUncertain

@@ -34,7 +34,7 @@ func TestHelperAllowsEveryQuery(t *testing.T) {
 			ops = append(ops, queryOp(c.control, r.Tools.Nodes), queryOp(c.control, r.Tools.Jobs), queryOp(c.control, r.Tools.Accounting))
 		}
 	}
-	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
+	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
 		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.List("assoc", []string{"cluster=c"}, "user")),
 		versionOp(profile.Slurmctld), versionOp(profile.Slurmd))
 	for _, op := range ops {
@@ -58,6 +58,13 @@ func TestImpact(t *testing.T) {
 	moved.Members = slices.Clone(before.Members)
 	moved.Members[1].GPUs = []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[2-3]"}}
 	rules := Rules{}
+	differs := func(class plan.Class, what ...string) (out []plan.Difference) {
+		for _, w := range what {
+			out = append(out, plan.Difference{What: w, Class: class})
+		}
+		return out
+	}
+	drains := differs(plan.ClassDrain, "node dev-gpu-1")
 	for _, c := range []struct {
 		why           string
 		verb          plan.Verb
@@ -68,18 +75,23 @@ func TestImpact(t *testing.T) {
 		{"nothing is there yet", plan.Create, "", nil, &before, plan.Impact{}},
 		{"nothing changes", plan.Configure, "", &before, &before, plan.Impact{}},
 		{"a partition and a user go", plan.Configure, "", &before, &fewer, plan.Impact{
-			Reconfigure: true, Note: "running jobs go on; running jobs of partition main, user bob are waited for; their queued jobs are cancelled"}},
+			Reconfigure: true,
+			Differences: append(differs(plan.ClassReconfigure, "slurm.conf PartitionName=main"), differs(plan.ClassLive, "user bob")...),
+			Jobs:        []plan.JobRule{{Partitions: []string{"main"}, CancelsQueued: true}, {Users: []string{"bob"}, CancelsQueued: true}}}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
-			Restarts: []string{"control plane"}, Note: "running jobs go on"}},
-		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true}},
+			Restarts:    []string{"slurmctld"},
+			Differences: append(differs(plan.ClassReconfigure, "gres.conf"), differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},
+		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true, Differences: differs(plan.ClassReconfigure, "gres.conf")}},
 		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},
 		{"a worker leaves", plan.Leave, "worker-0", &before, &before, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, Note: "jobs on the node are waited for"}},
+			Drains: []string{"dev-gpu-1"}, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}}}}},
 		{"a worker leaves in a hurry", plan.Leave, "worker-0", &cancel, &cancel, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Note: "jobs on the node are cancelled after 60 s"}},
-		{"the control plane is started", plan.Start, "controller-0", &before, &before, plan.Impact{Restarts: []string{"control plane"}, Note: "running jobs go on"}},
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
+		{"the control plane is started", plan.Start, "controller-0", &before, &before, plan.Impact{Restarts: []string{"control plane"}}},
+		{"a worker is started", plan.Start, "worker-0", &before, &before, plan.Impact{Restarts: []string{"slurmd on dev-gpu-1"}}},
+		{"all stops", plan.Stop, "", &before, &before, plan.Impact{Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true}}}},
 		{"all goes", plan.Delete, "", &before, nil, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, Note: "running jobs are waited for; queued jobs are cancelled; the accounting records are removed"}},
+			Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true, CancelsQueued: true}}, Note: "the accounting records are removed"}},
 	} {
 		require.Equal(t, c.want, rules.Impact(c.verb, c.member, c.before, c.after), c.why)
 	}

@@ -100,6 +100,21 @@ type Queued struct {
 // Pending reports whether the job waits.
 func (q Queued) Pending() bool { return q.State == "PD" }
 
+// QueuedJob is a job in the queue, or a task of an array, without text that users write.
+type QueuedJob struct {
+	ID         string // the tasks of an array that wait share one
+	State      string // as in Queued
+	User       string
+	Account    string
+	QoS        string
+	Partitions []string // as in Queued
+	Nodes      []string // where it runs
+	GPUs       int      // that it has, or asks for
+}
+
+// Pending reports whether the job waits.
+func (q *QueuedJob) Pending() bool { return q.State == "PD" }
+
 // Job is a job with its partitions.
 type Job struct {
 	ID        int

@@ -73,6 +73,13 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, queue)
 
+		jobs, err := cli.Snapshot().Decode(said["snapshot"])
+		require.NoError(t, err)
+		require.Equal(t, []cli.QueuedJob{
+			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2},
+			{ID: "4", State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}},
+		}, jobs)
+
 		partitions, err := cli.Partitions().Decode(said["partitions"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.Partition{{"main", "UP"}, {"quick", "UP"}, {"shut", "DOWN"}}, partitions)
@@ -164,7 +171,7 @@ func fails[T any](q cli.Query[T]) func(cli.Answer) error {
 
 func decoders(tools *cli.Tools) map[string]func(cli.Answer) error {
 	return map[string]func(cli.Answer) error{
-		"nodes": fails(tools.Nodes), "jobs": fails(tools.Jobs), "queue": fails(cli.Queue()), "partitions": fails(cli.Partitions()),
+		"nodes": fails(tools.Nodes), "jobs": fails(tools.Jobs), "queue": fails(cli.Queue()), "snapshot": fails(cli.Snapshot()), "partitions": fails(cli.Partitions()),
 		"config": fails(cli.ShowConfig()), "ping": fails(cli.Ping()), "associations": fails(cli.Associations()), "accounting": fails(tools.Accounting),
 	}
 }

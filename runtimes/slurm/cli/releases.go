@@ -49,6 +49,12 @@ func Queue(filter ...string) Query[[]Queued] {
 	return query(lines(decodeQueue), "squeue", "--all", QueueFormat).With(filter...)
 }
 
+// Snapshot returns the query for the running and pending jobs with all that a plan needs of
+// them, each task of an array by itself, the same on all releases.
+func Snapshot() Query[[]QueuedJob] {
+	return query(lines(decodeSnapshot), "squeue", "--all", "--array", SnapshotFormat)
+}
+
 // Partitions returns the query for the partitions, the same on all releases.
 func Partitions() Query[[]Partition] {
 	return query(lines(decodePartitions), "scontrol", "show", "partitions")

@@ -45,6 +45,77 @@ func decodeQueue(out []byte) ([]Queued, error) {
 	return jobs, nil
 }
 
+// SnapshotFormat makes squeue print what a QueuedJob has. Slurm makes all of it: of
+// --gres, which a user writes, it prints the resources that it understood.
+const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|"
+
+const snapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|"
+
+func decodeSnapshot(out []byte) ([]QueuedJob, error) {
+	heading, rest, _ := strings.Cut(string(out), "\n")
+	if strings.TrimSpace(heading) != snapshotHeading {
+		return nil, fmt.Errorf("want the heading %q, got %q", snapshotHeading, heading)
+	}
+	var jobs []QueuedJob
+	for line := range strings.Lines(rest) {
+		words := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+		if len(words) != 9 || words[0] == "" || words[1] == "" || words[8] != "" {
+			return nil, fmt.Errorf("want %q, got %q", snapshotHeading, strings.TrimSpace(line))
+		}
+		nodes, err := hostnames(words[6])
+		if err != nil {
+			return nil, err
+		}
+		job := QueuedJob{ID: words[0], State: words[1], User: words[2], Account: words[3], QoS: words[4], Partitions: splitList(words[5]), Nodes: nodes}
+		for _, resource := range splitList(words[7]) {
+			if n, ok := strings.CutPrefix(resource, "gres/gpu="); ok {
+				if job.GPUs, err = strconv.Atoi(n); err != nil {
+					return nil, fmt.Errorf("%q is not a number of GPUs", n)
+				}
+			}
+		}
+		jobs = append(jobs, job)
+	}
+	return jobs, nil
+}
+
+// maxHostnames limits the names that a list of nodes may stand for.
+const maxHostnames = 100_000
+
+// hostnames returns the names in a list of nodes as Slurm prints it: gpu-[1-3,07],login.
+func hostnames(list string) ([]string, error) {
+	var names []string
+	for list != "" {
+		end := strings.IndexAny(list, ",[")
+		if end < 0 || list[end] == ',' {
+			name, rest, _ := strings.Cut(list, ",")
+			names, list = append(names, name), rest
+			continue
+		}
+		prefix := list[:end]
+		ranges, rest, ok := strings.Cut(list[end+1:], "]")
+		if !ok || rest != "" && rest[0] != ',' {
+			return nil, fmt.Errorf("%q is not a list of nodes", list)
+		}
+		for part := range strings.SplitSeq(ranges, ",") {
+			first, last, isRange := strings.Cut(part, "-")
+			if !isRange {
+				last = first
+			}
+			from, err := strconv.Atoi(first)
+			to, err2 := strconv.Atoi(last)
+			if err != nil || err2 != nil || to < from || to-from+len(names) > maxHostnames {
+				return nil, fmt.Errorf("%q is not a range of nodes", part)
+			}
+			for n := from; n <= to; n++ {
+				names = append(names, fmt.Sprintf("%s%0*d", prefix, len(first), n))
+			}
+		}
+		list = strings.TrimPrefix(rest, ",")
+	}
+	return names, nil
+}
+
 // noPartitions is the answer of a cluster whose partitions were all deleted.
 const noPartitions = "No partitions in the system\n"
 

@@ -55,6 +55,10 @@ const RunawayAnswer = "n\n"
 // partition where it runs.
 const QueueFormat = "--format=%A %t %U %P"
 
+// SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it, and
+// no user.
+const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|"
+
 // jsonParser asks for the version of JSON that Slurm 24.11 and 26.05 both have.
 const jsonParser = "--json=v0.0.42"
 
@@ -185,9 +189,9 @@ func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
 		switch {
-		case a == "--json" || a == jsonParser || a == QueueFormat || a == JobFormat:
+		case a == "--json" || a == jsonParser || a == QueueFormat || a == SnapshotFormat || a == JobFormat:
 			form = true
-		case a == "--all" || a == "--noheader" || queueFilter.MatchString(a):
+		case a == "--all" || a == "--array" || a == "--noheader" || queueFilter.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)
 		}

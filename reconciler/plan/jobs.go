@@ -1,0 +1,223 @@
+package plan
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"time"
+)
+
+// Jobs is a snapshot of the jobs of a unit. Running and Pending are always right. No digest
+// and no status covers it, as each change of a status is a commit.
+type Jobs struct {
+	Running int `json:"running"`
+	Pending int `json:"pending"`
+	// Groups say more about the jobs. A job in no group runs on no known node.
+	Groups []JobGroup `json:"groups,omitempty"`
+	At     time.Time  `json:"at,omitzero"` // time of the snapshot
+	// Unknown says why there is no snapshot, such as "dev-lab-1 did not answer".
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// JobGroup counts jobs that differ in their ids only.
+type JobGroup struct {
+	Count   int    `json:"count"`
+	Pending bool   `json:"pending,omitempty"`
+	User    string `json:"user,omitempty"`
+	Account string `json:"account,omitempty"`
+	QoS     string `json:"qos,omitempty"`
+	// Partitions are those of the submission while the jobs are pending, and otherwise the one
+	// where they run.
+	Partitions []string `json:"partitions,omitempty"`
+	Nodes      []string `json:"nodes,omitempty"` // of running jobs
+	GPUs       int      `json:"gpus,omitempty"`  // of each job
+	IDs        []string `json:"ids,omitempty"`   // the first MaxJobIDs
+}
+
+// MaxJobIDs limits the ids of a JobGroup and of a JobSet, and the users of a JobSet.
+const MaxJobIDs = 10
+
+// JobRule says what an action does to the jobs that it selects. All other jobs continue, or
+// stay in the queue.
+type JobRule struct {
+	// A rule selects the jobs on one of the nodes, in one of the partitions, of one of the
+	// users, accounts or QoS; with All every job.
+	All        bool     `json:"all,omitempty"`
+	Nodes      []string `json:"nodes,omitempty"`
+	Partitions []string `json:"partitions,omitempty"`
+	Users      []string `json:"users,omitempty"`
+	Accounts   []string `json:"accounts,omitempty"`
+	QoS        []string `json:"qos,omitempty"`
+	// CancelAfter is when running jobs are cancelled, in seconds; 0: the action waits for
+	// them.
+	CancelAfter int `json:"cancel_after_seconds,omitempty"`
+	// CancelsQueued: queued jobs are cancelled; but one that was also submitted to
+	// partitions that stay moves to them.
+	CancelsQueued bool `json:"cancels_queued,omitempty"`
+}
+
+// selects reports whether a rule selects jobs. A queued job without any other partition is
+// selected by its partitions.
+func (r *JobRule) selects(g *JobGroup) bool {
+	meets := func(a, b []string) bool {
+		return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+	}
+	return r.All || meets(r.Nodes, g.Nodes) || meets(r.Partitions, g.Partitions) ||
+		g.User != "" && slices.Contains(r.Users, g.User) ||
+		g.Account != "" && slices.Contains(r.Accounts, g.Account) ||
+		g.QoS != "" && slices.Contains(r.QoS, g.QoS)
+}
+
+// JobImpact is what actions do to the jobs of a snapshot. Each job is in one set: the running
+// ones in Ended, Waited or Continue, the queued ones in Cancelled, Moved or Kept.
+type JobImpact struct {
+	Ended     JobSet `json:"ended,omitzero"`     // cancelled after EndAfter
+	Waited    JobSet `json:"waited,omitzero"`    // the action waits until they have ended
+	Continue  JobSet `json:"continue,omitzero"`  // not affected
+	Cancelled JobSet `json:"cancelled,omitzero"` // queued
+	Moved     JobSet `json:"moved,omitzero"`     // queued, and stay in other partitions
+	Kept      JobSet `json:"kept,omitzero"`      // queued, and not affected
+	// EndAfter are the times in seconds after which jobs of Ended are cancelled, sorted.
+	EndAfter []int     `json:"end_after_seconds,omitempty"`
+	At       time.Time `json:"at,omitzero"` // time of the snapshot
+	// Unknown says why there is no snapshot. All sets are empty then.
+	Unknown string `json:"unknown,omitempty"`
+}
+
+// JobSet counts jobs and names some of them.
+type JobSet struct {
+	Count int        `json:"count"`
+	Users []UserJobs `json:"users,omitempty"` // those with most jobs first, at most MaxJobIDs
+	More  int        `json:"more_users,omitempty"`
+	IDs   []string   `json:"ids,omitempty"` // at most MaxJobIDs
+}
+
+// UserJobs counts jobs of a user.
+type UserJobs struct {
+	User  string `json:"user"`
+	Count int    `json:"count"`
+}
+
+// Known reports whether there was a snapshot. A record of an earlier release has no time.
+func (i *JobImpact) Known() bool { return i != nil && i.Unknown == "" && !i.At.IsZero() }
+
+// Running returns the number of running jobs.
+func (i *JobImpact) Running() int { return i.Ended.Count + i.Waited.Count + i.Continue.Count }
+
+// Queued returns the number of queued jobs.
+func (i *JobImpact) Queued() int { return i.Cancelled.Count + i.Moved.Count + i.Kept.Count }
+
+// fate is what becomes of a job. The greatest of several counts.
+type fate int
+
+const (
+	continues fate = iota // or stays in the queue
+	waitedFor
+	moves
+	ends // or is cancelled
+)
+
+// ImpactOn returns what the actions together do to the jobs of a snapshot, each job counted
+// once; nil for no snapshot.
+func ImpactOn(actions []Action, jobs *Jobs) *JobImpact {
+	switch {
+	case jobs == nil:
+		return nil
+	case jobs.Unknown != "":
+		return &JobImpact{Unknown: jobs.Unknown}
+	}
+	var rules []JobRule
+	for _, a := range actions {
+		rules = append(rules, a.Impact.Jobs...)
+	}
+	groups := jobs.Groups
+	running, pending := jobs.Running, jobs.Pending
+	for _, g := range groups {
+		if g.Pending {
+			pending -= g.Count
+		} else {
+			running -= g.Count
+		}
+	}
+	groups = append(slices.Clone(groups), JobGroup{Count: running}, JobGroup{Count: pending, Pending: true})
+	t := impactTally{impact: JobImpact{At: jobs.At}, users: map[*JobSet]map[string]int{}}
+	for i := range groups {
+		if g := &groups[i]; g.Count > 0 {
+			t.add(g, rules)
+		}
+	}
+	return t.result()
+}
+
+// Estimate sets the impacts of a plan and its actions on a snapshot of jobs; nil: none.
+func (p *Plan) Estimate(jobs *Jobs) {
+	p.Jobs = ImpactOn(p.Actions, jobs)
+	for i := range p.Actions {
+		p.Actions[i].Jobs = ImpactOn(p.Actions[i:i+1], jobs)
+	}
+}
+
+// impactTally adds up a JobImpact.
+type impactTally struct {
+	impact JobImpact
+	users  map[*JobSet]map[string]int
+}
+
+func (t *impactTally) add(g *JobGroup, rules []JobRule) {
+	i := &t.impact
+	worst, deadline := continues, 0
+	var gone []string // partitions that are removed
+	for k := range rules {
+		r := &rules[k]
+		switch {
+		case !r.selects(g):
+			continue
+		case g.Pending && !r.CancelsQueued:
+			continue
+		case !g.Pending && r.CancelAfter == 0:
+			worst = max(worst, waitedFor)
+		case !g.Pending:
+			if worst = ends; deadline == 0 || r.CancelAfter < deadline {
+				deadline = r.CancelAfter
+			}
+		case !(&JobRule{All: r.All, Users: r.Users, Accounts: r.Accounts, QoS: r.QoS}).selects(g): // by its partitions alone
+			worst, gone = max(worst, moves), append(gone, r.Partitions...)
+		default:
+			worst = ends
+		}
+	}
+	if worst == moves && !slices.ContainsFunc(g.Partitions, func(p string) bool { return !slices.Contains(gone, p) }) {
+		worst = ends
+	}
+	if deadline > 0 && !slices.Contains(i.EndAfter, deadline) {
+		i.EndAfter = append(i.EndAfter, deadline)
+	}
+	set := map[fate]*JobSet{continues: &i.Continue, waitedFor: &i.Waited, ends: &i.Ended}[worst]
+	if g.Pending {
+		set = map[fate]*JobSet{continues: &i.Kept, moves: &i.Moved, ends: &i.Cancelled}[worst]
+	}
+	set.Count += g.Count
+	if worst == continues {
+		return // nobody asks who they are
+	}
+	set.IDs = append(set.IDs, g.IDs[:min(len(g.IDs), MaxJobIDs-len(set.IDs))]...)
+	if g.User != "" {
+		if t.users[set] == nil {
+			t.users[set] = map[string]int{}
+		}
+		t.users[set][g.User] += g.Count
+	}
+}
+
+func (t *impactTally) result() *JobImpact {
+	for set, of := range t.users {
+		for _, user := range slices.Sorted(maps.Keys(of)) {
+			set.Users = append(set.Users, UserJobs{user, of[user]})
+		}
+		slices.SortStableFunc(set.Users, func(a, b UserJobs) int { return cmp.Compare(b.Count, a.Count) })
+		set.More = max(0, len(set.Users)-MaxJobIDs)
+		set.Users = set.Users[:len(set.Users)-set.More]
+	}
+	slices.Sort(t.impact.EndAfter)
+	return &t.impact
+}

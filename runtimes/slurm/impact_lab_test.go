@@ -1,0 +1,69 @@
+package slurm_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// The plan of a change says which jobs end, move and are cancelled, and that is what
+// happens on a busy cluster.
+func TestImpactOnABusyCluster(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	rule := &schema.OnJobs{CancelAfterSeconds: 1}
+	u := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, rule, 0, 1)
+	c.carry(t, u, false)
+	submit := func(user schema.UnixUser, want slurmtest.State, options ...string) string {
+		id, err := c.trySubmit(t, u, user, "sleep 600\n", options...)
+		require.NoError(t, err)
+		c.await(t, u, id, want)
+		return id
+	}
+	first, second := c.workers[0].Key.Name, c.workers[1].Key.Name
+	all := "--mem=3500"
+	stays := submit(alice, slurmtest.Running, "--partition=main,quick", "--nodelist="+first, "--mem=1000", "--gres=gpu:1")
+	ofBob := submit(bob, slurmtest.Running, "--partition=main", "--nodelist="+first, "--mem=1000")
+	ends := submit(alice, slurmtest.Running, "--partition=quick", "--nodelist="+second, all)
+	moves := submit(alice, slurmtest.Pending, "--partition=quick,main", all)
+	goes := submit(alice, slurmtest.Pending, "--partition=quick", all)
+	goesToo := submit(bob, slurmtest.Pending, "--partition=main", all)
+
+	// The partition quick, the user bob and the second worker go.
+	less := c.unit(onePartition, []schema.UnixUser{alice}, rule, 0)
+	p := c.plan(t, less, false)
+	require.False(t, p.Jobs.At.IsZero())
+	require.Equal(t, plan.JobSet{Count: 2, IDs: p.Jobs.Ended.IDs, Users: []plan.UserJobs{{User: alice.Name, Count: 1}, {User: bob.Name, Count: 1}}}, p.Jobs.Ended)
+	require.ElementsMatch(t, []string{ends, ofBob}, p.Jobs.Ended.IDs)
+	require.ElementsMatch(t, []string{goes, goesToo}, p.Jobs.Cancelled.IDs)
+	require.Equal(t, []string{moves}, p.Jobs.Moved.IDs)
+	require.Equal(t, 1, p.Jobs.Continue.Count)
+	require.Equal(t, 3, p.Jobs.Running())
+	require.Equal(t, 3, p.Jobs.Queued())
+	require.Equal(t, []int{1}, p.Jobs.EndAfter)
+
+	eventually(t, "change", func() (bool, string) {
+		if err := c.apply(t, c.plan(t, less, false)); err != nil {
+			return false, err.Error()
+		}
+		again := c.plan(t, less, false)
+		return again.Empty(), "more to do"
+	})
+	left := c.observe(t, less).Jobs
+	require.Equal(t, 1, left.Running)
+	require.Equal(t, 1, left.Pending)
+	c.await(t, less, stays, slurmtest.Running)
+	require.Equal(t, slurmtest.Pending, c.await(t, less, moves, slurmtest.Pending).State)
+	for _, g := range left.Groups {
+		require.Equal(t, []string{"main"}, g.Partitions)
+		if !g.Pending {
+			require.Equal(t, []string{first}, g.Nodes)
+			require.Equal(t, 1, g.GPUs)
+		}
+	}
+}

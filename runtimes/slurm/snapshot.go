@@ -1,0 +1,64 @@
+package slurm
+
+import (
+	"context"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+)
+
+// snapshotJobs asks slurmctld for the jobs. A failure says nothing about slurmctld: a very
+// long queue exceeds what a host returns.
+func (v *observation) snapshotJobs(ctx context.Context) {
+	c := v.ctl
+	jobs := &plan.Jobs{At: c.env.now().UTC()}
+	all, err := ask(ctx, c, cli.Snapshot())
+	if err != nil {
+		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
+		return
+	}
+	group(jobs, all)
+	v.jobs = jobs
+}
+
+// whyNoSnapshot returns why the jobs are unknown if there is no snapshot.
+func (v *observation) whyNoSnapshot() string {
+	switch {
+	case !v.runs(profile.Slurmctld):
+		return "slurmctld on " + v.ctl.host.Name() + " does not run"
+	case slices.Contains(v.modified, v.ctl.stack.Conf()): // it may name no controller, or another one
+		return "slurm.conf on " + v.ctl.host.Name() + " was changed"
+	}
+	return v.ctl.host.Name() + " did not answer"
+}
+
+// group adds jobs to a snapshot. Jobs that differ in their ids only are one group.
+func group(to *plan.Jobs, all []cli.QueuedJob) {
+	at := map[string]int{}
+	for i := range all {
+		j := &all[i]
+		if j.Pending() {
+			to.Pending++
+		} else {
+			to.Running++
+		}
+		key := strings.Join([]string{strconv.FormatBool(j.Pending()), j.User, j.Account, j.QoS, strconv.Itoa(j.GPUs),
+			strings.Join(j.Partitions, ","), strings.Join(j.Nodes, ",")}, "|")
+		n, ok := at[key]
+		if !ok {
+			n, at[key] = len(to.Groups), len(to.Groups)
+			to.Groups = append(to.Groups, plan.JobGroup{
+				Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes, GPUs: j.GPUs,
+			})
+		}
+		g := &to.Groups[n]
+		g.Count++
+		if len(g.IDs) < plan.MaxJobIDs && !slices.Contains(g.IDs, j.ID) {
+			g.IDs = append(g.IDs, j.ID)
+		}
+	}
+}
