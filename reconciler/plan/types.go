@@ -137,7 +137,7 @@ type Impact struct {
 
 // Difference is a value of the runtime that an action changes.
 type Difference struct {
-	What  string `json:"what"` // such as "slurm.conf SchedulerType" or "user eve"
+	What  string `json:"what"` // such as a parameter with its file, or "user eve"
 	Class Class  `json:"class"`
 }
 

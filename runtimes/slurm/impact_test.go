@@ -103,7 +103,7 @@ func TestImpactOfAChangeAddsUp(t *testing.T) {
 			require.Equal(t, jobs.Running, i.Running())
 			require.Equal(t, jobs.Pending, i.Queued())
 		}
-		left := partitionNames(t, after)
+		left := partitionsIn(t, after)
 		changes := len(p.Actions) > 0 && in.After != nil && in.After.DesiredState != schema.DesiredStopped
 		ended, cancelled, moved := 0, 0, 0
 		for _, j := range queue {
@@ -141,7 +141,7 @@ func impactsOf(p plan.Plan) (out []*plan.JobImpact) {
 	return out
 }
 
-func partitionNames(t *rapid.T, u plan.Unit) (out []string) {
+func partitionsIn(t *rapid.T, u plan.Unit) (out []string) {
 	set, err := parseSettings(u.Instance.Config)
 	require.NoError(t, err)
 	for _, p := range set.Partitions {
