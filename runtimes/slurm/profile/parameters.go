@@ -91,6 +91,7 @@ func (s Stack) SlurmConf() []Parameter {
 		{"TaskPlugin", "", `task/(cgroup,task/affinity|none)`, RestartAll},
 		{"JobAcctGatherType", "", `jobacct_gather/(cgroup|linux)`, RestartAll},
 		{"PrologFlags", "", `Contain|Alloc`, RestartAll},
+		{"PropagateResourceLimitsExcept", "MEMLOCK", "", Reconfigure}, // a login shell has little locked memory, and a job's comes from slurmd
 		{"SwitchType", "switch/none", "", RestartController},
 		{"MpiDefault", "none", "", Reconfigure},
 		{"MailProg", "/bin/true", "", Reconfigure},
