@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"berth/runtimes"
 )
@@ -174,21 +175,27 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	return true, nil
 }
 
-// endScopes stops the scopes that a daemon made. They outlive it: their processes are not
+// endScopes ends the scopes that a daemon made. They outlive it: their processes are not
 // in its unit and do not have its environment.
 func (systemd) endScopes(ctx context.Context, s service) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
 	changed := false
 	for _, scope := range s.spec.Unit.Scopes {
-		out, err := systemctl(ctx, "show", "--property=ActiveState", scope)
-		if err != nil {
-			return changed, err
-		}
-		if state := properties(out)["ActiveState"]; state == "inactive" || state == "failed" {
-			continue
-		}
-		changed = true
-		if _, err := systemctl(ctx, "stop", scope); err != nil {
-			return changed, err
+		for {
+			out, err := systemctl(ctx, "show", "--property=ActiveState", scope)
+			if err != nil {
+				return changed, err
+			}
+			if state := properties(out)["ActiveState"]; state == "inactive" || state == "failed" {
+				break
+			}
+			changed = true
+			// Not by SIGTERM, which the processes may ignore until systemd kills them after 90 s:
+			// what they were needed for has ended. A scope ends with its last process.
+			if _, err := systemctl(ctx, "kill", "--signal=SIGKILL", scope); err != nil {
+				time.Sleep(poll) // it may have ended just now
+			}
 		}
 	}
 	return changed, nil

@@ -176,10 +176,15 @@ func TestClearStopsScopes(t *testing.T) {
 	require.False(t, changed)
 	require.Empty(t, calls())
 	state("active")
+	s.timeout = 500 * time.Millisecond
+	_, err = v.init.endScopes(t.Context(), s)
+	require.Error(t, err, "its processes do not end")
+	require.Contains(t, calls(), "kill --signal=SIGKILL a_steps.scope\n")
+	s.timeout = time.Minute
+	time.AfterFunc(300*time.Millisecond, func() { state("inactive") })
 	changed, err = v.init.endScopes(t.Context(), s)
 	require.NoError(t, err)
 	require.True(t, changed)
-	require.Equal(t, "stop a_steps.scope\nstop steps.scope\n", calls())
 }
 
 // A service without its device files is not started, and its status names them.
