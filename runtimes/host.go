@@ -209,6 +209,7 @@ type Run struct {
 	Args      []string          `json:"args,omitempty"`
 	Env       map[string]string `json:"env,omitempty"` // variables that the profile allows
 	Stdin     []byte            `json:"stdin,omitempty"`
+	StdinFile string            `json:"stdin_file,omitempty"` // a file that the profile allows as input, instead of Stdin
 	TimeoutMS int               `json:"timeout_ms,omitempty"` // 0: 10 s
 	AllowExit bool              `json:"allow_exit,omitempty"` // a non-zero exit status is not an error
 	// As is the user it runs as, with only the primary group. It is set for exactly

@@ -49,6 +49,9 @@ type Program struct {
 	// CheckStdin, if set, refuses input that the runtime never sends. A program
 	// without it gets no input, unless it runs as a person.
 	CheckStdin func(stdin []byte) error
+	// StdinFiles, if set, matches the whole path of a file that may be the input. Only root
+	// may be able to write it.
+	StdinFiles *regexp.Regexp
 	// Reads, if set, reports whether arguments have no effect. Such a run needs no
 	// epoch and no entry in the ledger.
 	Reads func(args []string) bool

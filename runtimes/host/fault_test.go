@@ -32,7 +32,12 @@ func asOp(err error, op **runtimes.OpError) bool { return errors.As(err, op) }
 func script(t *testing.T, text string) runtimes.Host {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "far")
-	require.NoError(t, os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755))
+	// A child of another test that is forked meanwhile would have it open for writing, and it
+	// could not be executed.
+	syscall.ForkLock.RLock()
+	err := os.WriteFile(path, []byte("#!/bin/sh\n"+text), 0o755)
+	syscall.ForkLock.RUnlock()
+	require.NoError(t, err)
 	hosts := host.NewSubprocess(path)
 	return closed(t, hosts).Host(plan.Member{Node: "odd"})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -43,7 +44,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.daemons.await(ctx); err != nil {
 		return err
 	}
-	c.rec.Complete, c.rec.Files = true, c.rec.input()
+	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)
 	return c.save(ctx)
 }
 

@@ -229,7 +229,7 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) freshRecord() record {
 	rec := record{
 		Format: recordFormat, Cluster: ClusterName(c.unit.Instance.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
-		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
+		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, upkeep: upkeep{BackedUp: c.now},
 	}
 	rec.setJoined(c.unit.Members[1])
 	return rec

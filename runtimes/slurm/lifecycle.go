@@ -23,6 +23,7 @@ type lifecycle struct {
 	users        hostUsers
 	associations associations
 	workers      workerHosts
+	backups      backups
 }
 
 func newLifecycle(c *control) lifecycle {
@@ -30,6 +31,7 @@ func newLifecycle(c *control) lifecycle {
 	l.nodes = nodeSet{c, l.jobs}
 	l.daemons = stackDaemons{c, l.nodes}
 	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
+	l.backups = backups{c, l.daemons}
 	l.associations = associations{c, l.users, l.jobs}
 	l.workers = workerHosts{c, l.nodes, l.users, hardware{c}}
 	return l
@@ -76,7 +78,8 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if waits != nil && idle {
 		return waits
 	}
-	return c.checkVersions(ctx) // last, as nothing else depends on it
+	// Last, as nothing else depends on them.
+	return errors.Join(c.checkVersions(ctx), c.backups.makeDue(ctx))
 }
 
 // start starts a member of a complete unit.
@@ -238,7 +241,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	}
 	s := c.stack
 	ops = append(ops, c.service(profile.Munged, "clear"),
-		removeOp(s.MungeKey()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()),
+		removeOp(s.MungeKey()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()), removeTreeOp(s.Backups()), removeEmptyOp(profile.BackupDir),
 		removeTreeOp(s.Run()), removeTreeOp(s.MungeRun()), removeOp(s.MungeLog()), removeOp(s.MungeSeed()))
 	ops = append(append(ops, removeOps(s.ConfigFiles())...), removeEmptyOp(s.Etc()))
 	if len(others) == 0 {

@@ -31,6 +31,8 @@ type runtimeState struct {
 	Nodes      []nodeState `json:"nodes,omitempty"` // by name
 	// Hung has the time of the last restart of each daemon that did not answer.
 	Hung map[string]time.Time `json:"hung,omitempty"`
+	// BackedUp is the time of the last backup; before the first, of the creation.
+	BackedUp time.Time `json:"backed_up,omitzero"`
 }
 
 type nodeState struct {
@@ -166,20 +168,25 @@ type observation struct {
 	ctl      *control
 	services []*runtimes.ServiceStatus // as controlServices
 
-	lost       error  // the control host became unreachable
-	serving    bool   // slurmctld answers
-	silence    string // why it does not answer
-	database   string // why slurmdbd does not answer although it runs
-	nodes      []node
-	version    string
-	jobs       *plan.Jobs
-	modified   []string // files of a complete stack that were changed or removed
-	unrendered error    // the files cannot be rendered
+	lost     error  // the control host became unreachable
+	serving  bool   // slurmctld answers
+	silence  string // why it does not answer
+	database string // why slurmdbd does not answer although it runs
+	nodes    []node
+	version  string
+	jobs     *plan.Jobs
+	fileReading
+	people   string // how users differ from the declared ones; empty: no difference, or unknown
+	mismatch bool   // slurmctld runs a configuration other than its file
+	workers  map[string]workerReading
+	wrong    string // how the installed version differs from the declared one
+}
+
+// fileReading is the state of the files of a complete stack.
+type fileReading struct {
+	modified   []string // those that were changed or removed
+	unrendered error    // they cannot be rendered
 	stale      bool     // the record gives other files than those that were written
-	people     string   // how users differ from the declared ones; empty: no difference, or unknown
-	mismatch   bool     // slurmctld runs a configuration other than its file
-	workers    map[string]workerReading
-	wrong      string // how the installed version differs from the declared one
 }
 
 type workerReading struct {
@@ -465,6 +472,11 @@ func (v *observation) drift() []plan.Drift {
 			add(driftUnit, unitDetail(name))
 		}
 	}
+	if set, err := parseSettings(rec.Unit.Instance.Config); err == nil {
+		if due := rec.backupDue(set, v.ctl.env.now()); !due.IsZero() {
+			add("backup", "due since "+due.Format(time.RFC3339)+"; the last one is of "+rec.BackedUp.Format(time.RFC3339))
+		}
+	}
 	// Users and partitions that are closing: Configure finishes their removal, or undoes it
 	// if they are wanted again.
 	for _, target := range slices.Sorted(maps.Keys(rec.Closing)) {
@@ -515,7 +527,7 @@ func unitDetail(service string) string {
 func (v *observation) state() json.RawMessage {
 	rec := &v.ctl.rec
 	st := runtimeState{
-		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version, Hung: rec.Hung,
+		Cluster: rec.Cluster, Controller: rec.Hostname, Conf: v.ctl.stack.Conf(), Ports: rec.Ports, Version: v.version, Hung: rec.Hung, BackedUp: rec.BackedUp,
 	}
 	for _, n := range v.nodes {
 		s := nodeState{Name: n.Name, CPUs: n.CPUs, Memory: n.Memory, Gres: n.Gres}

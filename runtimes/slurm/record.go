@@ -43,13 +43,20 @@ type record struct {
 	// Owed are the steps that have to follow written files and started daemons and
 	// are not verified yet.
 	Owed owed `json:"owed,omitzero"`
+	upkeep
+	// People are all users who may have an account on the hosts or in Slurm because
+	// of this instance: recorded before they get one and until it is removed.
+	People []schema.UnixUser `json:"people,omitempty"`
+}
+
+// upkeep is the part of a record that no change of the instance affects.
+type upkeep struct {
+	// BackedUp is the begin of the last backup; before the first, the creation.
+	BackedUp time.Time `json:"backed_up,omitzero"`
 	// FirstJob is higher than the ids of jobs that slurmctld lost; 0: it lost none.
 	FirstJob int `json:"first_job,omitempty"`
 	// Hung has the time of the last restart of each daemon that did not answer.
 	Hung map[string]time.Time `json:"hung,omitempty"`
-	// People are all users who may have an account on the hosts or in Slurm because
-	// of this instance: recorded before they get one and until it is removed.
-	People []schema.UnixUser `json:"people,omitempty"`
 }
 
 // fileInput is what the files of a control stack are rendered from, besides what never

@@ -16,6 +16,10 @@ type settings struct {
 	} `json:"scheduler"`
 	Identity    string `json:"identity"`
 	Confinement string `json:"confinement,omitempty"`
+	Backup      struct {
+		Hour int `json:"hour"` // of UTC
+		Keep int `json:"keep"` // 0: no backups
+	} `json:"backup"`
 }
 
 // partition has all workers.
@@ -58,6 +62,7 @@ var (
 func parseSettings(raw json.RawMessage) (settings, error) {
 	s := settings{Identity: identityManaged, Confinement: confinementCgroup}
 	s.Scheduler.IntervalSeconds = 30
+	s.Backup.Hour, s.Backup.Keep = 2, 7
 	if len(raw) > 0 {
 		dec := json.NewDecoder(bytes.NewReader(raw))
 		dec.DisallowUnknownFields()

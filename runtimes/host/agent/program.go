@@ -57,6 +57,14 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	cmd := exec.CommandContext(ctx, prog.Path, op.Args...)
 	cmd.Dir, cmd.Env = "/", env
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(op.Stdin), stdout, stderr
+	if op.StdinFile != "" {
+		input, err := openPlain(op.StdinFile)
+		if err != nil {
+			return runtimes.Result{}, err
+		}
+		defer input.Close()
+		cmd.Stdin = input
+	}
 	// Its own process group, to kill its children too. It dies with this process, as
 	// no program may act for an epoch that has been left.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: credential}
@@ -95,6 +103,10 @@ func checkRun(prog runtimes.Program, op *runtimes.Run) error {
 		}
 	}
 	switch {
+	case op.StdinFile != "":
+		if len(op.Stdin) > 0 || prog.StdinFiles == nil || !prog.StdinFiles.MatchString(op.StdinFile) {
+			return refuse("%s: input from %s not allowed", plain(op.Program), plain(op.StdinFile))
+		}
 	case prog.CheckStdin != nil:
 		if err := prog.CheckStdin(op.Stdin); err != nil {
 			return refuse("%s: %v", plain(op.Program), err)

@@ -9,6 +9,9 @@ const (
 	// InstanceDir holds one record per instance that has something on the host.
 	InstanceDir = "/var/lib/berth/instances"
 
+	// BackupDir has a directory for each cluster. Only root reads and writes it.
+	BackupDir = "/var/lib/berth/backups"
+
 	EtcDir   = "/etc/slurm"
 	StateDir = "/var/lib/slurm"
 	LogDir   = "/var/log/slurm"
@@ -86,6 +89,15 @@ func (s Stack) State() string { return s.Lib() + "/state" }
 // Accounts is the file for sacctmgr load.
 func (s Stack) Accounts() string { return s.Lib() + "/accounts.cfg" }
 
+// Backups is the directory of the stack's backups.
+func (s Stack) Backups() string { return BackupDir + "/" + s.Cluster }
+
+// DatabaseBackup is the dump of the database in the backup of that name.
+func (s Stack) DatabaseBackup(name string) string { return s.Backups() + "/" + name + ".sql" }
+
+// StateBackup is the archive of the StateSaveLocation in the backup of that name.
+func (s Stack) StateBackup(name string) string { return s.Backups() + "/" + name + ".state.tar" }
+
 // Log is the stack's log directory.
 func (s Stack) Log() string { return LogDir + "/" + s.Cluster }
 
@@ -110,6 +122,9 @@ func (s Stack) MungeSeed() string { return MungeLib + "/munge-" + s.Cluster + ".
 
 // Database is the name of the stack's accounting database.
 func (s Stack) Database() string { return "slurm_acct_" + s.Cluster }
+
+// RestoreDatabase is the name of the database into which a backup is restored as a trial.
+func (s Stack) RestoreDatabase() string { return "slurm_restore_" + s.Cluster }
 
 // Valid checks the name of the cluster, which is part of paths and configuration.
 func (s Stack) Valid() error {

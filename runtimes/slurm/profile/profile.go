@@ -57,6 +57,7 @@ func Profile() runtimes.Profile {
 		Name: "slurm",
 		Paths: []string{
 			InstanceDir, InstanceDir + "/*",
+			BackupDir, BackupDir + "/*", BackupDir + "/*/*",
 			EtcDir, EtcDir + "/*",
 			EtcDir + "/*/slurm.conf", EtcDir + "/*/slurm.conf.previous", EtcDir + "/*/slurmdbd.conf",
 			EtcDir + "/*/gres.conf", EtcDir + "/*/cgroup.conf", EtcDir + "/*/plugstack.conf",

@@ -230,7 +230,7 @@ func TestProgramsAcceptOnlyCheckedConfiguration(t *testing.T) {
 func TestSQLClientAcceptsOnlyKnownStatements(t *testing.T) {
 	check := profile.Profile().Programs["mariadb"].CheckStdin
 	s := profile.Stack{Cluster: "physics_1a2b3c4d"}
-	for _, sent := range []string{profile.PingSQL, s.CreateDatabaseSQL(), s.DropDatabaseSQL()} {
+	for _, sent := range []string{profile.PingSQL, s.CreateDatabaseSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true)} {
 		require.NoError(t, check([]byte(sent)), sent)
 		for _, more := range []string{"\\e", "\\! id", "system id", "SELECT LOAD_FILE('/etc/shadow');", "\n"} {
 			require.Error(t, check([]byte(sent+more)), "%s%s", sent, more)
@@ -304,4 +304,30 @@ func within(pattern, path string) bool {
 		}
 	}
 	return len(pp) == len(sp)
+}
+
+func TestBackupProgramsAcceptOnlyTheFilesOfAStack(t *testing.T) {
+	programs := profile.Profile().Programs
+	s, name := profile.Stack{Cluster: "physics_1a2b3c4d"}, "20261123T020000Z"
+	for program, forms := range map[string][][]string{
+		"mariadb-dump": {s.DumpArgs(name)}, "tar": {s.ArchiveArgs(name), s.ListArchiveArgs(name)}, "mariadb": {s.RestoreArgs()},
+	} {
+		check := programs[program].Check
+		for _, args := range forms {
+			require.NoError(t, check(args), "%s %s", program, args)
+			for i := range args {
+				require.Error(t, check(append(slices.Clone(args), args[i])), "twice: %s", args[i])
+				require.Error(t, check(slices.Replace(slices.Clone(args), i, i+1, args[i]+"`")), args[i])
+			}
+		}
+		require.Error(t, check(nil), program)
+	}
+	for _, hostile := range []string{"../x", "c1/../c2", "a b", ""} {
+		require.Error(t, programs["mariadb-dump"].Check(profile.Stack{Cluster: hostile}.DumpArgs(name)), hostile)
+		require.Error(t, programs["tar"].Check(s.ArchiveArgs(hostile)), hostile)
+		require.Error(t, programs["mariadb"].Check(profile.Stack{Cluster: hostile}.RestoreArgs()), hostile)
+		require.False(t, programs["mariadb"].StdinFiles.MatchString(s.DatabaseBackup(hostile)), hostile)
+	}
+	require.True(t, programs["mariadb"].StdinFiles.MatchString(s.DatabaseBackup(name)))
+	require.Nil(t, programs["tar"].StdinFiles)
 }

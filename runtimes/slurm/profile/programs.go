@@ -108,7 +108,9 @@ func programs() map[string]runtimes.Program {
 		"sdiag": {Path: "/usr/bin/sdiag", Env: conf, Check: exactly(nil), Reads: always},
 		"id":    {Path: "/usr/bin/id", Check: checkID, Reads: always},
 
-		"mariadb":            {Path: "/usr/bin/mariadb", Check: exactly(SQLArgs()), CheckStdin: checkSQL},
+		"mariadb":            {Path: "/usr/bin/mariadb", Check: checkClient, CheckStdin: checkSQL, StdinFiles: dumps},
+		"mariadb-dump":       {Path: "/usr/bin/mariadb-dump", Check: backupArgs(Stack.DumpArgs)},
+		"tar":                {Path: "/usr/bin/tar", Check: backupArgs(Stack.ArchiveArgs, Stack.ListArchiveArgs)},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
 	}
 }

@@ -1,9 +1,9 @@
 package profile
 
 import (
-	"bytes"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -29,13 +29,33 @@ func (s Stack) DropDatabaseSQL() string {
 		s.Database(), strings.ReplaceAll(s.grantPattern(), `\`, `\\`))
 }
 
+// CreateRestoreSQL returns the statements that make an empty database for a trial.
+func (s Stack) CreateRestoreSQL() string {
+	return s.DropRestoreSQL() + fmt.Sprintf("CREATE DATABASE `%s`;\n", s.RestoreDatabase())
+}
+
+// DropRestoreSQL returns the statement that removes the database of a trial.
+func (s Stack) DropRestoreSQL() string {
+	return fmt.Sprintf("DROP DATABASE IF EXISTS `%s`;\n", s.RestoreDatabase())
+}
+
+// CountSQL returns the query for the numbers of tables and of jobs in the stack's database,
+// or in that of a trial. Each is a line.
+func (s Stack) CountSQL(restored bool) string {
+	name := s.Database()
+	if restored {
+		name = s.RestoreDatabase()
+	}
+	return fmt.Sprintf("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '%s';\nSELECT COUNT(*) FROM `%s`.`%s_job_table`;\n", name, name, s.Cluster)
+}
+
 // grantPattern returns the name of the database for GRANT, which takes a pattern in
 // which "_" matches any character. The name needs no other quoting.
 func (s Stack) grantPattern() string {
 	return strings.ReplaceAll(s.Database(), "_", `\_`)
 }
 
-var sqlDatabase = regexp.MustCompile("`slurm_acct_([^`]*)`")
+var sqlDatabase = regexp.MustCompile("`slurm_(?:acct|restore)_([^`]*)`")
 
 func checkSQL(statements []byte) error {
 	if string(statements) == PingSQL {
@@ -43,7 +63,8 @@ func checkSQL(statements []byte) error {
 	}
 	if m := sqlDatabase.FindSubmatch(statements); m != nil {
 		s := Stack{Cluster: string(m[1])}
-		if s.Valid() == nil && (bytes.Equal(statements, []byte(s.CreateDatabaseSQL())) || bytes.Equal(statements, []byte(s.DropDatabaseSQL()))) {
+		allowed := []string{s.CreateDatabaseSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true)}
+		if s.Valid() == nil && slices.Contains(allowed, string(statements)) {
 			return nil
 		}
 	}
