@@ -17,17 +17,23 @@ import (
 	"berth/schema"
 )
 
-// TestLongBadDays plays failures of hosts and of the daemon that take long; see
-// TestBadDays.
+// TestLongBadDays plays those of TestBadDays, and failures of hosts and of the daemon that
+// take long, on each version of Slurm in a lab of its own, at the same time.
 func TestLongBadDays(t *testing.T) {
-	s := newScene(t)
-	random := func(max time.Duration) time.Duration { return rand.N(max) }
-	s.play("a host accepts and hangs", hostHangs)
-	s.play("the control host's cable is out", controllerCutOff)
-	s.play("the daemon is killed anywhere", func(s *scene) {
-		daemonKilled(s, []kill{{applying, 0}, {applying, 0}, {decided, 0}, {ended, 0}, {applying, random(time.Second)}, {applying, random(3 * time.Second)}})
-	})
-	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
+	for _, suite := range []string{"bookworm", "trixie"} { // Slurm 22.05 and 24.11
+		t.Run(suite, func(t *testing.T) {
+			t.Parallel()
+			s := newScene(t, suite)
+			random := func(max time.Duration) time.Duration { return rand.N(max) }
+			s.playBadDays()
+			s.play("a host accepts and hangs", hostHangs)
+			s.play("the control host's cable is out", controllerCutOff)
+			s.play("the daemon is killed anywhere", func(s *scene) {
+				daemonKilled(s, []kill{{applying, 0}, {applying, 0}, {decided, 0}, {ended, 0}, {applying, random(time.Second)}, {applying, random(3 * time.Second)}})
+			})
+			require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
+		})
+	}
 }
 
 // hostHangs: the worker of assembly accepts connections and never answers.

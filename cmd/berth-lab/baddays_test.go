@@ -21,6 +21,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/host/hosttest"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -28,21 +29,26 @@ import (
 
 // TestBadDays injects failures on real Slurm, over real SSH, with real Git. The
 // daemon is a separate process, so that it can be killed. TestLongBadDays injects
-// more of them.
+// more of them, on each version of Slurm.
 func TestBadDays(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newScene(t, hosttest.Image())
+	s.playBadDays()
+	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
+}
+
+func (s *scene) playBadDays() {
+	s.Helper()
 	s.play("slurmctld is killed", controllerKilled)
 	s.play("a worker's sshd is gone", workerUnreachable)
 	s.play("Git is down, then back", gitDown)
 	s.play("the daemon is killed while it applies", func(s *scene) { daemonKilled(s, []kill{{applying, 0}, {applying, 0}}) })
-	require.Empty(s, s.forge.Violations(), "calls that the forge forbids")
 }
 
 // TestBadInput injects bad input by users, forges and other daemons, on the same scene.
 func TestBadInput(t *testing.T) {
 	t.Parallel()
-	s := newScene(t)
+	s := newScene(t, hosttest.Image())
 	s.play("a forged webhook", forgedWebhook)
 	s.play("a broken document on main", brokenDocument)
 	s.play("an empty tree, an unreadable tree", badTree)

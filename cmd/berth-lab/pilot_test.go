@@ -11,6 +11,7 @@ import (
 
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
+	"berth/runtimes/host/hosttest"
 )
 
 // Requirement B6: the pilot as one run on real Slurm. The platform registers an app
@@ -22,12 +23,12 @@ func TestPilotOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	const (
 		app         = "platform/catalog/slurm/app.yaml"
-		version     = "platform/catalog/slurm/22-05.yaml"
+		version     = catalogFile
 		entitlement = "tenants/physics/projects/lattice/entitlements/slurm.yaml"
 		other       = "tenants/biology/projects/genomes/entitlements/slurm.yaml"
 		owner       = "petra-phys"
 	)
-	s := newScene(t)
+	s := newScene(t, hosttest.Image())
 	ctx := t.Context()
 	delete(s.config.more, "authority") // as the demo has it: everybody needs the right
 	text := maps.Clone(s.files)

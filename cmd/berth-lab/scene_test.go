@@ -43,12 +43,16 @@ type scene struct {
 // machine that runs other tests besides.
 const patience = time.Minute
 
-// newScene brings a lab up and deploys two instances on it: train
-// with two workers and assembly with one, on one controller.
-func newScene(t *testing.T) *scene {
+// catalogFile is the only version of Slurm in the estate.
+const catalogFile = "platform/catalog/slurm/22-05.yaml"
+
+// newScene brings up a lab whose hosts have the given Debian suite ("": this machine's
+// system) and deploys two instances on it: train with two workers and assembly with one,
+// on one controller.
+func newScene(t *testing.T, image string) *scene {
 	t.Helper()
 	hosttest.NeedRoot(t)
-	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host"), image: hosttest.Image()})
+	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host"), image: image})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := st.close(); err != nil {
@@ -61,6 +65,11 @@ func newScene(t *testing.T) *scene {
 	if why := slurmtest.NotRun(version); why != "" {
 		t.Skip(why)
 	}
+	// The estate declares the Slurm of Debian 12; the hosts may have another one.
+	const declared = "version: 22.05.8"
+	require.Contains(t, st.files[catalogFile], declared)
+	upstream, _, _ := strings.Cut(version, "-") // without Debian's revision
+	st.files[catalogFile] = strings.Replace(st.files[catalogFile], declared, "version: "+upstream, 1)
 	require.NoError(t, st.remote.open(st.dir, st.files))
 	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
 	s.base[pathOf(t, labtest.Train)] = labtest.InstanceYAML(labtest.Train.Name, 2)
@@ -364,8 +373,9 @@ func (s *scene) sshd(node, what string) {
 		s.on(node, "/usr/sbin/sshd -f /etc/berth/sshd_config")
 		return
 	}
-	// pidof sees this host's processes only.
-	s.on(node, "for p in $(pidof sshd); do kill -"+what+" $p; done")
+	// pidof sees this host's processes only. From OpenSSH 9.8 on, connections have
+	// processes of other names.
+	s.on(node, "for p in $(pidof sshd sshd-session sshd-auth); do kill -"+what+" $p; done")
 }
 
 // daemons returns the number of daemons on a host by program. A daemon and its forks
