@@ -23,6 +23,7 @@ man: build ## man pages into deploy/man/
 reference: build ## the generated pages of deploy/reference/
 	$(BIN)/berth docs commands > deploy/reference/commands.md
 	$(BIN)/berth docs configuration > deploy/reference/configuration.md
+	$(BIN)/berth docs slurm > deploy/reference/slurm-options.md
 	$(BIN)/berth schema docs > deploy/reference/kinds.md
 
 deps: ## the Debian packages the lab and the tests use; installs them when root

@@ -2,6 +2,7 @@ package runtimes
 
 import (
 	"context"
+	"encoding/json"
 	"log/slog"
 	"time"
 
@@ -62,6 +63,11 @@ type Backend interface {
 	// an instance's spec.config, and #Parameters, that of a version's
 	// manifest.parameters. Both may have defaults.
 	ConfigCUE() string
+	// CheckConfig returns the problems of a config that its definition cannot express. config
+	// is an instance's config merged over the parameters of version v, or these parameters.
+	CheckConfig(v *schema.AppVersion, config json.RawMessage) []schema.ConfigProblem
+	// Reference returns a page for the documentation, in Markdown; nil: there is none.
+	Reference() []byte
 	// Releases returns the values of AppVersion.spec.version that the runtime knows;
 	// nil: every one is allowed.
 	Releases() schema.Releases

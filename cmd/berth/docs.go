@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra/doc"
 
 	"berth/cmd/internal/daemon"
+	"berth/runtimes/backends"
 )
 
 func newDocsCmd() *cobra.Command {
@@ -18,7 +19,7 @@ func newDocsCmd() *cobra.Command {
 		Use:   "docs",
 		Short: "Write man pages and reference pages",
 		Long: `Write documentation that is made from the program itself: man pages, and the
-reference pages of the commands and of berth.yaml. berth schema docs writes the
+reference pages of the commands, of berth.yaml and of each runtime. berth schema docs writes the
 reference of kinds and fields.`,
 	}
 	cmd.AddCommand(&cobra.Command{
@@ -55,6 +56,21 @@ reference of kinds and fields.`,
 			return err
 		},
 	})
+	for _, b := range backends.All() {
+		if b.Reference() == nil {
+			continue
+		}
+		cmd.AddCommand(&cobra.Command{
+			Use:     b.Name(),
+			Short:   "Write the reference of the runtime " + b.Name() + " as Markdown",
+			Example: "  berth docs " + b.Name() + " > " + b.Name() + "-options.md",
+			Args:    cobra.NoArgs,
+			RunE: func(cmd *cobra.Command, _ []string) error {
+				_, err := cmd.OutOrStdout().Write(b.Reference())
+				return err
+			},
+		})
+	}
 	return cmd
 }
 

@@ -12,7 +12,7 @@ import (
 // The committed reference pages are those that the program makes. UPDATE_DOCS=1 writes
 // them again.
 func TestReferencePagesAreCurrent(t *testing.T) {
-	for name, page := range map[string]string{"commands": "commands.md", "configuration": "configuration.md"} {
+	for name, page := range map[string]string{"commands": "commands.md", "configuration": "configuration.md", "slurm": "slurm-options.md"} {
 		want, code := said(t, newRoot(), "docs", name)
 		require.Zero(t, code, want)
 		file := filepath.Join(moduleRoot, "deploy/reference", page)

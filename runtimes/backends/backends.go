@@ -53,6 +53,16 @@ func Releases() map[string]schema.Releases {
 	return releases
 }
 
+// Checks returns the check of a config of each backend by its name, as
+// estate.Options takes them.
+func Checks() map[string]schema.ConfigCheck {
+	checks := map[string]schema.ConfigCheck{}
+	for _, b := range All() {
+		checks[b.Name()] = b.CheckConfig
+	}
+	return checks
+}
+
 // Rules returns the planning rules of a backend, or nil for an unknown name.
 func Rules(name string) plan.Rules {
 	for _, b := range All() {

@@ -9,27 +9,6 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// activationOf returns what makes the daemons take over a changed parameter of slurm.conf: one
-// of the table, or one that a person has added. A change that needs a restart must not be
-// tried with a reconfigure: for some parameters slurmctld exits with "fatal", and the
-// client gets no error. An unknown version is treated as 22.05, whose restarts are right for
-// all.
-func activationOf(name string, version cli.Version) profile.Activation {
-	for _, p := range (profile.Stack{}).SlurmConf() {
-		switch {
-		case !strings.EqualFold(p.Name, name):
-		case version.Reexecutes() && slices.Contains(profile.TakenOverAnew(), p.Name):
-			return profile.Reconfigure
-		default:
-			return p.Needs
-		}
-	}
-	if slices.Contains([]string{"jobcontainertype", "maxjobcount", "plugindir", "schedulertype"}, name) {
-		return profile.RestartAll
-	}
-	return profile.Reconfigure
-}
-
 // classify compares two states of a slurm.conf of Slurm version. Slurm compares hashes of
 // the text, so a changed comment needs a reconfigure.
 func classify(before, after []byte, version cli.Version) profile.Activation {
@@ -42,7 +21,7 @@ func classify(before, after []byte, version cli.Version) profile.Activation {
 	maps.Copy(names, now)
 	for name := range names {
 		if !slices.Equal(old[name], now[name]) {
-			how = max(how, activationOf(name, version))
+			how = max(how, profile.ActivationOf(name, string(version)))
 		}
 	}
 	return how

@@ -159,7 +159,7 @@ func (c *control) differences(changed map[string]file, oldConf, conf []byte) []p
 	for line := range both {
 		if !slices.Equal(old[line], now[line]) {
 			name, _, _ := strings.Cut(line, "=")
-			out = append(out, plan.Difference{What: "slurm.conf " + line, Class: classes[activationOf(strings.ToLower(name), c.rec.version())]})
+			out = append(out, plan.Difference{What: "slurm.conf " + line, Class: classes[profile.ActivationOf(name, string(c.rec.version()))]})
 		}
 	}
 	for path, f := range changed {

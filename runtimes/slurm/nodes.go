@@ -17,6 +17,13 @@ const (
 	drainStop  = "berth:stop-"
 )
 
+// Reasons of slurmctld for nodes that it set DOWN. Only silent ones return to service by
+// themselves with ReturnToService=1.
+const (
+	reasonSilent   = "Not responding"
+	reasonRebooted = "Node unexpectedly rebooted"
+)
+
 // nodeSet changes the nodes of the cluster in slurmctld.
 type nodeSet struct {
 	*control
@@ -74,6 +81,10 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 			return false, "the controller does not know it", nil
 		}
 		last = n
+		if n.State == "down" && n.Reason == reasonRebooted && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
+			_, err = c.do(ctx, c.cli("scontrol", "update", "nodename="+m.Node, "state=resume"))
+			return false, "resumed after its reboot", err
+		}
 		return n.Registered() && hasShape(n, m), fmt.Sprintf("%s %s, %d CPUs, %d MiB, gres %q, reason %q",
 			n.State, strings.Join(n.Flags, "+"), n.CPUs, n.Memory, n.Gres, n.Reason), nil
 	})

@@ -423,6 +423,8 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Draining, "finishes its jobs before it leaves"
 	case v.ctl.rec.closing(v.ctl.clusterTarget()):
 		return plan.Draining, "finishes its jobs before the cluster stops"
+	case n.State == "down" && v.isDownByHand(n):
+		return plan.Running, "down: " + n.Reason
 	case n.State == "down" || n.State == "error":
 		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
 	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, m):
@@ -433,6 +435,13 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Running, "drained: " + n.Reason
 	}
 	return plan.Running, ""
+}
+
+// isDownByHand reports whether an administrator set a node DOWN. With ReturnToService=2 it
+// returns to service when its slurmd registers, so it cannot be meant to stay down.
+func (v *observation) isDownByHand(n node) bool {
+	set, err := parseSettings(v.ctl.rec.Unit.Instance.Config)
+	return err == nil && set.Nodes != nil && set.Nodes.ReturnToService < 2 && n.Reason != "" && n.Reason != reasonSilent && n.Reason != reasonRebooted
 }
 
 // drift compares files with their rendering and accounts with the declared users.

@@ -39,14 +39,19 @@ func files(rec *record) (map[string]file, error) {
 		return nil, err
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
-	return map[string]file{
+	all := map[string]file{
 		s.Conf():                    {conf, 0o644, ""},
 		s.Etc() + "/gres.conf":      {gres, 0o644, ""},
 		s.CgroupConf():              {cgroup, 0o644, ""},
 		s.Etc() + "/plugstack.conf": {[]byte("# No plugins. A file that is not there is complained of.\n"), 0o644, ""},
 		s.DBDConf():                 {dbd, 0o600, profile.SlurmUser},
 		s.Accounts():                {accounts, 0o600, ""},
-	}, nil
+	}
+	switches, err := renderTopologyConf(rec)
+	if switches != nil {
+		all[s.TopologyConf()] = file{switches, 0o644, ""}
+	}
+	return all, err
 }
 
 type file struct {
@@ -65,8 +70,8 @@ type lines struct {
 func (l *lines) setAll(parameters []profile.Parameter, values map[string]string) {
 	l.b.WriteString(header)
 	for _, p := range parameters {
-		if p.Name != profile.NodeName && p.Name != profile.PartitionName {
-			l.set(p.Name, cmp.Or(p.Value, values[p.Name]))
+		if value := cmp.Or(p.Value, values[p.Name]); value != "" {
+			l.set(p.Name, value)
 		}
 	}
 }
@@ -87,7 +92,7 @@ func (l *lines) set(words ...string) {
 // checked refuses text that a parser would not read as one value. Only values with
 // options, such as a=1,b=2, may contain "=".
 func (l *lines) checked(key, value string) string {
-	optional := slices.Contains([]string{"AuthInfo", "SchedulerParameters"}, key)
+	optional := slices.Contains([]string{"AuthInfo", "SchedulerParameters", "TRESBillingWeights", "JobAcctGatherFrequency", "PreemptParameters"}, key)
 	for _, r := range value {
 		if r <= ' ' || r > '~' || strings.ContainsRune(`#"'\`, r) || r == '=' && !optional {
 			l.fail(fmt.Errorf("%s: the value must not contain %q", key, r))
@@ -133,12 +138,15 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		"SlurmctldHost":         l.checked("SlurmctldHost", rec.Hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
 		"SlurmctldPort":         fmt.Sprint(rec.Ports.Slurmctld),
 		"FirstJobId":            fmt.Sprint(max(rec.FirstJob, 1)),
-		"SchedulerParameters":   fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", set.Scheduler.IntervalSeconds),
 		"AccountingStorageHost": control.Address,
 		"AccountingStoragePort": fmt.Sprint(rec.Ports.Slurmdbd),
-		"DefMemPerCPU":          fmt.Sprint(memoryPerCPU(rec.workers())),
 	}
-	maps.Copy(values, confinement(set))
+	for _, group := range []map[string]string{
+		confinement(set), set.Scheduler.parameters(set.longest()), set.jobParameters(), set.jobDefaults(rec.workers()), set.nodeParameters(),
+		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(rec.workers())),
+	} {
+		maps.Copy(values, group)
+	}
 	l.setAll(s.SlurmConf(), values)
 	workers := rec.workers()
 	for _, m := range workers {
@@ -148,28 +156,16 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		l.b.WriteString(profile.NodeName + "=" + profile.NoNode + "\n")
 	}
 	for _, p := range set.Partitions {
-		l.partition(p, "UP")
+		l.set(set.partition(p, "UP", workers)...)
 	}
 	for _, p := range rec.Leaving {
 		if !slices.Contains(partitionNames(set.Partitions), p.Name) {
-			p.Default = false
-			l.partition(p, "INACTIVE")
+			// Settings and QoS that it refers to may be gone. It accepts no job.
+			p.Default, p.PreemptMode, p.QOS, p.AllowQOS = false, "", "", nil
+			l.set(set.partition(p, "INACTIVE", workers)...)
 		}
 	}
 	return l.bytes()
-}
-
-// partition writes the line of a partition. One that is INACTIVE starts no job and accepts
-// none.
-func (l *lines) partition(p partition, state string) {
-	words := []string{profile.PartitionName, p.Name, "Nodes", "ALL", "State", state, "MaxTime", "UNLIMITED"}
-	if p.MaxTimeMinutes > 0 {
-		words[len(words)-1] = fmt.Sprint(p.MaxTimeMinutes)
-	}
-	if p.Default {
-		words = append(words, "Default", "YES")
-	}
-	l.set(words...)
 }
 
 // confinement returns the parameters of slurm.conf that decide whether jobs are confined.
@@ -198,18 +194,6 @@ func renderCgroupConf(rec *record) ([]byte, error) {
 	return []byte(strings.Join(words, "\n") + "\n"), nil
 }
 
-// memoryPerCPU returns the MiB that a job gets with each CPU if it asks for no memory: the
-// share of the node that has least of it. The memory of a confined job is a limit.
-func memoryPerCPU(workers []plan.Member) int {
-	least := 0
-	for _, m := range workers {
-		if share := m.MemoryMiB / max(m.CPUs, 1); least == 0 || share < least {
-			least = share
-		}
-	}
-	return max(least, 1)
-}
-
 // node writes the line of a worker.
 func (l *lines) node(m plan.Member) {
 	words := []string{profile.NodeName, m.Node, "NodeAddr", m.Address, "CPUs", fmt.Sprint(m.CPUs), "RealMemory", fmt.Sprint(m.MemoryMiB)}
@@ -235,8 +219,15 @@ func renderGresConf(workers []plan.Member) ([]byte, error) {
 }
 
 func renderSlurmdbdConf(rec *record) ([]byte, error) {
+	set, err := parseSettings(rec.Unit.Instance.Config)
+	if err != nil {
+		return nil, err
+	}
+	hidden := slices.DeleteFunc(slices.Clone(set.PrivateData), func(kind string) bool { return !slices.Contains(profile.PrivateRecords(), kind) })
 	l := &lines{}
-	l.setAll(profile.Stack{Cluster: rec.Cluster}.SlurmdbdConf(), map[string]string{"DbdPort": fmt.Sprint(rec.Ports.Slurmdbd)})
+	l.setAll(profile.Stack{Cluster: rec.Cluster}.SlurmdbdConf(), map[string]string{
+		"DbdPort": fmt.Sprint(rec.Ports.Slurmdbd), "PrivateData": strings.Join(hidden, ","),
+	})
 	return l.bytes()
 }
 

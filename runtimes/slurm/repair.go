@@ -42,11 +42,15 @@ func (c *control) load(ctx context.Context) error {
 // repairedPaths are the files that have to be as rendered: all except the list of
 // accounts, which is read once.
 func repairedPaths(s profile.Stack) []string {
-	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.Etc() + "/plugstack.conf", s.DBDConf()}
+	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf()}
 }
 
-// unmodified reports whether a file on the host has the content and mode of f.
+// unmodified reports whether a file on the host has the content and mode of f. A file that
+// is not rendered is read by no daemon, whatever is left of it.
 func unmodified(st runtimes.FileStat, f file) bool {
+	if f.data == nil {
+		return true
+	}
 	sum := sha256.Sum256(f.data)
 	return st.Exists && st.Mode == f.mode && st.SHA256 == hex.EncodeToString(sum[:])
 }

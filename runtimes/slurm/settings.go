@@ -5,28 +5,141 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
-	"slices"
+
+	"berth/schema"
 )
 
-// settings are an instance's config, as config.cue defines it.
+// settings are an instance's config, as config.cue defines it. A group that is absent was
+// unknown to the Berth that wrote the record: it renders as it did then.
 type settings struct {
-	Partitions []partition `json:"partitions"`
-	Scheduler  struct {
-		IntervalSeconds int `json:"interval_seconds"`
-	} `json:"scheduler"`
-	Identity    string `json:"identity"`
-	Confinement string `json:"confinement,omitempty"`
+	Partitions  []partition       `json:"partitions"`
+	Scheduler   scheduler         `json:"scheduler"`
+	Jobs        *jobSettings      `json:"jobs,omitempty"`
+	Nodes       *nodeSettings     `json:"nodes,omitempty"`
+	Priority    *priority         `json:"priority,omitempty"`
+	Preemption  *preemption       `json:"preemption,omitempty"`
+	PrivateData []string          `json:"private_data,omitempty"`
+	Topology    topology          `json:"topology,omitzero"`
+	Options     map[string]option `json:"options,omitempty"`
+	Identity    string            `json:"identity"`
+	Confinement string            `json:"confinement,omitempty"`
 	Backup      struct {
 		Hour int `json:"hour"` // of UTC
 		Keep int `json:"keep"` // 0: no backups
 	} `json:"backup"`
 }
 
-// partition has all workers.
+// partition has the workers of Nodes, or all workers.
 type partition struct {
-	Name           string `json:"name"`
-	MaxTimeMinutes int    `json:"max_time_minutes,omitempty"` // 0: no limit
-	Default        bool   `json:"default,omitempty"`
+	Name               string   `json:"name"`
+	Nodes              *nodeSel `json:"nodes,omitempty"`
+	DefaultTimeMinutes int      `json:"default_time_minutes,omitempty"` // 0: that of jobs
+	MaxTimeMinutes     int      `json:"max_time_minutes,omitempty"`     // 0: that of jobs
+	Default            bool     `json:"default,omitempty"`
+	PriorityTier       *int     `json:"priority_tier,omitempty"`
+	AllowAccounts      []string `json:"allow_accounts,omitempty"`
+	AllowQOS           []string `json:"allow_qos,omitempty"`
+	QOS                string   `json:"qos,omitempty"`
+	PreemptMode        string   `json:"preempt_mode,omitempty"`
+	Billing            *billing `json:"billing,omitempty"` // nil: that of jobs
+}
+
+// nodeSel selects workers that meet each of its lists; an empty list selects all.
+type nodeSel struct {
+	Roles    []string `json:"roles,omitempty"`
+	GPUTypes []string `json:"gpu_types,omitempty"`
+	Names    []string `json:"names,omitempty"`
+}
+
+// scheduler has the intervals in seconds. A CycleSeconds of 0 stands for the
+// parameters of an earlier Berth.
+type scheduler struct {
+	IntervalSeconds   int `json:"interval_seconds"`
+	CycleSeconds      int `json:"cycle_seconds,omitempty"`
+	BatchDelaySeconds int `json:"batch_delay_seconds,omitempty"`
+	BFMaxJobPart      int `json:"bf_max_job_part,omitempty"`
+	BFMaxJobTest      int `json:"bf_max_job_test,omitempty"`
+	BFMaxJobUser      int `json:"bf_max_job_user,omitempty"`
+	DefaultQueueDepth int `json:"default_queue_depth,omitempty"`
+	MaxRPCCount       int `json:"max_rpc_cnt,omitempty"`
+}
+
+type jobSettings struct {
+	DefaultTimeMinutes    int      `json:"default_time_minutes"`
+	MaxTimeMinutes        int      `json:"max_time_minutes"`
+	GPUDefaults           string   `json:"gpu_defaults"`
+	KillWaitSeconds       int      `json:"kill_wait_seconds"`
+	UnkillableStepSeconds int      `json:"unkillable_step_seconds"`
+	Billing               *billing `json:"billing,omitempty"`
+}
+
+// gpuDefaultsShare is the value of GPUDefaults with which a job gets the share of the node
+// with each GPU.
+const gpuDefaultsShare = "share"
+
+// billing has the weights of TRESBillingWeights.
+type billing struct {
+	CPU       int `json:"cpu"`
+	MemoryGiB int `json:"memory_gib"`
+	GPU       int `json:"gpu"`
+}
+
+type nodeSettings struct {
+	TimeoutSeconds  int `json:"timeout_seconds"`
+	ReturnToService int `json:"return_to_service"`
+}
+
+type priority struct {
+	Type    string `json:"type"`
+	Weights struct {
+		Age       int `json:"age"`
+		Fairshare int `json:"fairshare"`
+		JobSize   int `json:"job_size"`
+		Partition int `json:"partition"`
+		QOS       int `json:"qos"`
+	} `json:"weights"`
+	DecayHalfLifeHours int `json:"decay_half_life_hours"`
+	MaxAgeHours        int `json:"max_age_hours"`
+}
+
+// preemption says which jobs a pending job may preempt: none, those of partitions with a
+// lower priority_tier, or those of a QoS that its own QoS preempts.
+type preemption struct {
+	By            string `json:"by"`
+	Mode          string `json:"mode"`
+	ExemptMinutes int    `json:"exempt_minutes"`
+}
+
+// The values of preemption.By.
+const (
+	preemptNone      = "none"
+	preemptPartition = "partition"
+	preemptQOS       = "qos"
+)
+
+// topology is a tree of switches.
+type topology struct {
+	Switches []networkSwitch `json:"switches,omitempty"`
+}
+
+// networkSwitch has nodes or other switches.
+type networkSwitch struct {
+	Name     string   `json:"name"`
+	Nodes    []string `json:"nodes,omitempty"`
+	Switches []string `json:"switches,omitempty"`
+}
+
+// option is the value of a parameter as text. A config has it as a number or as text.
+type option string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (o *option) UnmarshalJSON(data []byte) error {
+	var number json.Number
+	if err := json.Unmarshal(data, &number); err == nil && len(data) > 0 && data[0] != '"' {
+		*o = option(number)
+		return nil
+	}
+	return json.Unmarshal(data, (*string)(o))
 }
 
 func partitionNames(list []partition) []string {
@@ -73,41 +186,60 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 	if len(s.Partitions) == 0 {
 		s.Partitions = []partition{{Name: "main", Default: true}}
 	}
-	var names []string
-	defaults := 0
-	for _, p := range s.Partitions {
-		if !partitionName.MatchString(p.Name) || slices.Contains([]string{"default", "all"}, p.Name) {
-			return s, fmt.Errorf("config: partition %q: invalid name", p.Name)
-		}
-		if slices.Contains(names, p.Name) {
-			return s, fmt.Errorf("config: partition %q is listed twice", p.Name)
-		}
-		if p.MaxTimeMinutes < 0 {
-			return s, fmt.Errorf("config: partition %q: max_time_minutes is negative", p.Name)
-		}
-		names = append(names, p.Name)
-		if p.Default {
-			defaults++
-		}
+	if problems := s.check(); len(problems) > 0 {
+		return s, fmt.Errorf("config.%s: %s", problems[0].Path, problems[0].Message)
 	}
-	switch defaults {
-	case 0:
-		s.Partitions = slices.Clone(s.Partitions)
-		s.Partitions[0].Default = true
-	case 1:
-	default:
-		return s, fmt.Errorf("config: %d partitions are the default, want 1", defaults)
-	}
-	if s.Identity != identityManaged && s.Identity != identityExternal {
-		return s, fmt.Errorf("config: identity %q is neither %s nor %s", s.Identity, identityManaged, identityExternal)
-	}
-	if s.Confinement != confinementCgroup && s.Confinement != confinementNone {
-		return s, fmt.Errorf("config: confinement %q is neither %s nor %s", s.Confinement, confinementCgroup, confinementNone)
-	}
-	if s.Scheduler.IntervalSeconds < 1 {
-		return s, fmt.Errorf("config: scheduler.interval_seconds is %d", s.Scheduler.IntervalSeconds)
-	}
+	s.setDefaultPartition()
 	return s, nil
+}
+
+// setDefaultPartition makes the first partition the default if none is.
+func (s *settings) setDefaultPartition() {
+	for _, p := range s.Partitions {
+		if p.Default {
+			return
+		}
+	}
+	s.Partitions = append([]partition{}, s.Partitions...)
+	s.Partitions[0].Default = true
+}
+
+// maxTime returns the longest time of a job in p in minutes; 0: no limit.
+func (s *settings) maxTime(p partition) int {
+	if p.MaxTimeMinutes == 0 && s.Jobs != nil {
+		return s.Jobs.MaxTimeMinutes
+	}
+	return p.MaxTimeMinutes
+}
+
+// defaultTime returns the time in minutes of a job in p that names none; 0: the longest
+// time.
+func (s *settings) defaultTime(p partition) int {
+	minutes := p.DefaultTimeMinutes
+	if minutes == 0 && s.Jobs != nil {
+		minutes = s.Jobs.DefaultTimeMinutes
+	}
+	if longest := s.maxTime(p); longest > 0 {
+		minutes = min(minutes, longest)
+	}
+	return minutes
+}
+
+// billingOf returns the billing weights of p; nil: none.
+func (s *settings) billingOf(p partition) *billing {
+	if p.Billing == nil && s.Jobs != nil {
+		return s.Jobs.Billing
+	}
+	return p.Billing
+}
+
+// CheckConfig implements runtimes.Backend.
+func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) []schema.ConfigProblem {
+	var s settings
+	if err := json.Unmarshal(config, &s); err != nil {
+		return []schema.ConfigProblem{{Message: err.Error()}}
+	}
+	return append(s.check(), s.checkVersion(v)...)
 }
 
 // account is the Slurm account of all users of an instance.

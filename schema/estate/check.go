@@ -250,7 +250,7 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 		c.refuse(doc, "spec.version", "ref.no-runtime", fmt.Sprintf("no runtime for %s is built in, there is %s", backend, strings.Join(sortedKeys(c.loader.backends), ", ")), v.File)
 		return nil
 	}
-	findings, err := c.loader.reader.Config(ctx, doc, backend)
+	findings, err := c.loader.reader.Config(ctx, doc, v)
 	if err != nil {
 		return err
 	}

@@ -20,6 +20,8 @@ type Options struct {
 	// Releases maps a runtime_backend to the versions that it knows. One without an
 	// entry allows every version.
 	Releases map[string]schema.Releases
+	// Checks maps a runtime_backend to the check of a config beyond its definition.
+	Checks map[string]schema.ConfigCheck
 }
 
 // Loader reads snapshots. It caches trees by content, so that a snapshot costs what
@@ -33,7 +35,7 @@ type Loader struct {
 
 // New makes a Loader. The error says which definition does not compile.
 func New(opts Options) (*Loader, error) {
-	reader, err := load.NewReader(opts.Backends, opts.Releases)
+	reader, err := load.NewReader(opts.Backends, opts.Releases, opts.Checks)
 	if err != nil {
 		return nil, err
 	}

@@ -24,7 +24,7 @@ type Document struct {
 	tree     *tree     // kept if another document decides how to read a part of this one
 	Draft    *Document // readable part of an invalid document; may be nil
 
-	configs sync.Map // findings in its config, by backend of the definition
+	configs sync.Map // findings in its config, by its version
 }
 
 // Has reports whether the document has a field at path.
@@ -59,7 +59,8 @@ func (p *paths) intern(s string) string {
 type documentParser struct {
 	judge    *judge
 	paths    *paths
-	releases map[string]schema.Releases // by runtime_backend
+	releases map[string]schema.Releases    // by runtime_backend
+	checks   map[string]schema.ConfigCheck // by runtime_backend
 }
 
 // refused returns a document with one finding, at the file's first line.

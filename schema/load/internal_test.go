@@ -118,7 +118,7 @@ func TestInvalidBackendDefinitionIsRefused(t *testing.T) {
 		"#Config: {a: string & int}\n#Parameters: {...}":    "conflicting values",
 		"#Says: {a: 1}\n#Config: {...}\n#Parameters: {...}": "#Says",
 	} {
-		_, err := NewReader(map[string]string{"x": source}, nil)
+		_, err := NewReader(map[string]string{"x": source}, nil, nil)
 		require.ErrorContains(t, err, want, source)
 	}
 }

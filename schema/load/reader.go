@@ -2,6 +2,7 @@ package load
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"runtime"
@@ -13,6 +14,7 @@ import (
 type Reader struct {
 	backends map[string]string
 	releases map[string]schema.Releases
+	checks   map[string]schema.ConfigCheck
 	paths    *paths
 	judges   chan *judge // idle judges; nil: not created yet
 }
@@ -22,15 +24,16 @@ type Reader struct {
 // #Parameters, that of a version's manifest.parameters. Defaults belong in
 // #Parameters: a version's parameters lie under an instance's config, and a default
 // in #Config would hide them. releases maps a runtime_backend to the versions that it
-// knows; one without an entry allows every version. The error names the definition that
-// does not compile.
-func NewReader(backends map[string]string, releases map[string]schema.Releases) (*Reader, error) {
+// knows; one without an entry allows every version. checks maps a runtime_backend to the
+// check of a config beyond its definition. The error names the definition that does not
+// compile.
+func NewReader(backends map[string]string, releases map[string]schema.Releases, checks map[string]schema.ConfigCheck) (*Reader, error) {
 	j, err := newJudge(backends)
 	if err != nil {
 		return nil, err
 	}
 	workers := min(runtime.GOMAXPROCS(0), 4)
-	r := &Reader{backends: backends, releases: releases, paths: &paths{all: map[string]string{}}, judges: make(chan *judge, workers)}
+	r := &Reader{backends: backends, releases: releases, checks: checks, paths: &paths{all: map[string]string{}}, judges: make(chan *judge, workers)}
 	r.judges <- j
 	for range workers - 1 {
 		r.judges <- nil
@@ -92,7 +95,7 @@ func (r *Reader) Read(ctx context.Context, f schema.File, read func(max int) (da
 // parse reads the content of the file f at the path of key.
 func (r *Reader) parse(ctx context.Context, f schema.File, key schema.Key, data []byte, more bool) (doc *Document, err error) {
 	err = r.withJudge(ctx, func(j *judge) error {
-		doc = (&documentParser{judge: j, paths: r.paths, releases: r.releases}).read(f, key, data, more)
+		doc = (&documentParser{judge: j, paths: r.paths, releases: r.releases, checks: r.checks}).read(f, key, data, more)
 		return nil
 	})
 	if errors.Is(err, errBroke) {
@@ -118,17 +121,21 @@ func (r *Reader) Tenant(ctx context.Context, name string, data []byte) (*schema.
 	return t, nil
 }
 
-// Config checks the config of doc, an instance or a shared runtime, by the
-// definition of a backend.
-func (r *Reader) Config(ctx context.Context, doc *Document, backend string) (findings []schema.Diagnostic, err error) {
+// Config checks the config of doc, an instance or a shared runtime of version v.
+func (r *Reader) Config(ctx context.Context, doc *Document, v *schema.AppVersion) (findings []schema.Diagnostic, err error) {
 	if doc.tree == nil {
 		return nil, nil
 	}
-	if known, ok := doc.configs.Load(backend); ok {
+	version := v.File + "@" + v.Blob
+	if known, ok := doc.configs.Load(version); ok {
 		return known.([]schema.Diagnostic), nil
 	}
+	config := doc.tree.value["spec"].(map[string]any)["config"]
 	err = r.withJudge(ctx, func(j *judge) error {
-		_, problems := j.judge(configDef(backend), doc.tree.value["spec"].(map[string]any)["config"])
+		_, problems := j.judge(configDef(v.Spec.RuntimeBackend), config)
+		if check := r.checks[v.Spec.RuntimeBackend]; len(problems) == 0 && check != nil {
+			problems = checkConfig(check, v, config)
+		}
 		for _, p := range problems {
 			p.path = join("spec.config", p.path)
 			findings = append(findings, diagnose(doc.tree, doc.File.Path, p))
@@ -139,7 +146,25 @@ func (r *Reader) Config(ctx context.Context, doc *Document, backend string) (fin
 		findings, err = []schema.Diagnostic{Found(doc, "spec.config", schema.SeverityError, "file.unreadable", err.Error())}, nil
 	}
 	if err == nil {
-		doc.configs.Store(backend, findings)
+		doc.configs.Store(version, findings)
 	}
 	return findings, err
+}
+
+// checkConfig returns the problems that check finds in a config merged over the
+// parameters of its version. Those of the parameters alone are of the version's document.
+func checkConfig(check schema.ConfigCheck, v *schema.AppVersion, config any) (problems []problem) {
+	var under map[string]any
+	if err := json.Unmarshal(v.Spec.Manifest.Parameters, &under); err != nil {
+		return nil // the version is invalid
+	}
+	over, _ := config.(map[string]any)
+	merged, err := json.Marshal(schema.MergeConfig(under, over))
+	if err != nil {
+		return unevaluated(err)
+	}
+	for _, p := range check(v, merged) {
+		problems = append(problems, problem{path: p.Path, code: "schema.rule", message: p.Message})
+	}
+	return problems
 }

@@ -14,7 +14,7 @@ import (
 
 // A file on which the reader panics is a finding, and the next one is read.
 func TestPanicAffectsOnlyItsFile(t *testing.T) {
-	r, err := NewReader(labBackends(t), nil)
+	r, err := NewReader(labBackends(t), nil, nil)
 	require.NoError(t, err)
 	r.judges = make(chan *judge, 1)
 	broken := &judge{defs: map[string]definition{}} // without a context it panics on use
@@ -44,7 +44,7 @@ func TestRepeatedValidationDoesNotGrowHeap(t *testing.T) {
 // heapGrowth returns the growth of the heap, in bytes, over validations of one changing
 // document, after some to warm up.
 func heapGrowth(t testing.TB, warm, validations int) int {
-	r, err := NewReader(labBackends(t), nil)
+	r, err := NewReader(labBackends(t), nil, nil)
 	require.NoError(t, err)
 	const path = "tenants/physics/projects/lattice/instances/train.yaml"
 	content := labFiles(t)[path]

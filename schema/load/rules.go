@@ -193,5 +193,10 @@ func (r *documentParser) parameters(d *schema.AppVersion, t *tree) []problem {
 		return []problem{{path: path, code: "schema.value", message: err.Error()}}
 	}
 	d.Spec.Manifest.Parameters = raw
-	return nil
+	if check := r.checks[d.Spec.RuntimeBackend]; check != nil {
+		for _, p := range check(d, raw) {
+			ps = append(ps, problem{path: join(path, p.Path), code: "schema.rule", message: p.Message})
+		}
+	}
+	return ps
 }

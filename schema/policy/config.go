@@ -3,7 +3,6 @@ package policy
 import (
 	"bytes"
 	"encoding/json"
-	"maps"
 
 	"berth/schema"
 )
@@ -32,7 +31,7 @@ func newConfigs(all map[string]map[string]*schema.AppVersion) configs {
 // under returns the parameters of v with over merged over them.
 func (c configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
 	if own := object(over); len(own) > 0 {
-		return canonical(merge(c[v].values, own))
+		return canonical(schema.MergeConfig(c[v].values, own))
 	}
 	return c[v].canonical
 }
@@ -55,19 +54,4 @@ func object(data json.RawMessage) map[string]any {
 		return map[string]any{}
 	}
 	return m
-}
-
-// merge returns under with over merged over it. It changes neither argument.
-func merge(under, over map[string]any) map[string]any {
-	out := maps.Clone(under)
-	for k, v := range over {
-		a, aok := under[k].(map[string]any)
-		b, bok := v.(map[string]any)
-		if aok && bok {
-			out[k] = merge(a, b)
-		} else {
-			out[k] = v
-		}
-	}
-	return out
 }

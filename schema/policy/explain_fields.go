@@ -60,7 +60,7 @@ func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value
 // them.
 func (j explainer) config(over map[string]any) []Value {
 	under := object(j.version.Spec.Manifest.Parameters)
-	made := merge(under, over)
+	made := schema.MergeConfig(under, over)
 	var out []Value
 	for _, key := range slices.Sorted(maps.Keys(made)) {
 		v := Value{Field: "config." + key, Value: canonical(made[key])}

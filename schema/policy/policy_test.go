@@ -99,7 +99,10 @@ func TestLabIsAllowed(t *testing.T) {
 // runtime's defaults.
 func TestConfigIsMergedOverParameters(t *testing.T) {
 	e := policy.Evaluate(lab(t, nil)).Instance(schema.InstanceKey("biology", "genomes", "assembly"))
-	require.Equal(t, `{"backup":{"hour":2,"keep":7},"identity":"managed","partitions":[{"default":true,"name":"assembly"},{"max_time_minutes":30,"name":"quick"}],"scheduler":{"interval_seconds":30}}`, string(e.Config))
+	config := string(e.Config)
+	require.Contains(t, config, `"identity":"managed"`)
+	require.Contains(t, config, `"partitions":[{"default":true,"name":"assembly"},{"max_time_minutes":30,"name":"quick"}]`)
+	require.Contains(t, config, `"interval_seconds":30`, "a default")
 }
 
 // Each rule denies its case and names its position.

@@ -59,7 +59,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 	for backend, r := range live {
 		live[backend] = recordingRuntime{r, &d.work}
 	}
-	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
+	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases(), Checks: backends.Checks()})
 	if err != nil {
 		return nil, err
 	}

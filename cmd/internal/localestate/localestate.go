@@ -16,7 +16,7 @@ import (
 
 // NewLoader returns a loader that knows the definitions of all runtimes.
 func NewLoader() (*estate.Loader, error) {
-	return estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
+	return estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases(), Checks: backends.Checks()})
 }
 
 // Load reads the estate in a directory.

@@ -5,6 +5,7 @@ package second
 
 import (
 	"context"
+	"encoding/json"
 	"sync"
 
 	"berth/reconciler/plan"
@@ -22,6 +23,12 @@ func (Backend) Name() string { return "ray" }
 func (Backend) ConfigCUE() string {
 	return "#Config: {color?: \"red\" | \"blue\"}\n#Parameters: {color: *\"red\" | \"blue\"}\n"
 }
+
+// CheckConfig implements runtimes.Backend.
+func (Backend) CheckConfig(*schema.AppVersion, json.RawMessage) []schema.ConfigProblem { return nil }
+
+// Reference implements runtimes.Backend.
+func (Backend) Reference() []byte { return nil }
 
 // Releases implements runtimes.Backend.
 func (Backend) Releases() schema.Releases { return nil }

@@ -50,6 +50,7 @@ func everything() []made {
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf\.previous`), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/gres\.conf`), 0o644, "", eachLine(gresLine)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/cgroup\.conf`), 0o644, "", eachLine(regexp.MustCompile(`^(CgroupPlugin=autodetect|` + strings.Join(Confinement(), `|`) + `)$`))},
+		{"file", at(EtcDir + `/` + clusterGroup + `/topology\.conf`), 0o644, "", eachLine(switchLine)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/plugstack\.conf`), 0o644, "", eachLine(nil)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurmdbd\.conf`), 0o600, SlurmUser, checkSlurmdbdConf},
 		{"file", at(StateDir + `/` + clusterGroup + `/accounts\.cfg`), 0o600, "", checkAccounts},
@@ -115,6 +116,8 @@ func readLines(data []byte, ok func(line string) bool) error {
 }
 
 var gresLine = regexp.MustCompile(`^NodeName=[a-z0-9][-a-z0-9]{0,62} Name=gpu Type=[a-z0-9][-a-z0-9_]{0,39} File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
+
+var switchLine = regexp.MustCompile(`^SwitchName=` + featureForm + ` (Nodes=` + nodeListForm + `|Switches=` + featureForm + `(,` + featureForm + `)*)$`)
 
 func checkSlurmConf(s Stack, data []byte) error { return checkParameters(s.SlurmConf(), data) }
 

@@ -62,7 +62,7 @@ func (s Stack) Record() string { return InstanceDir + "/" + s.Cluster + ".json" 
 // ConfigFiles are all files of the stack's configuration.
 func (s Stack) ConfigFiles() []string {
 	var list []string
-	for _, name := range []string{"slurm.conf", "slurm.conf.previous", "gres.conf", "cgroup.conf", "plugstack.conf", "slurmdbd.conf"} {
+	for _, name := range []string{"slurm.conf", "slurm.conf.previous", "gres.conf", "cgroup.conf", "topology.conf", "plugstack.conf", "slurmdbd.conf"} {
 		list = append(list, s.Etc()+"/"+name)
 	}
 	return list
@@ -76,6 +76,9 @@ func (s Stack) Conf() string { return s.Etc() + "/slurm.conf" }
 
 // CgroupConf is the stack's cgroup.conf.
 func (s Stack) CgroupConf() string { return s.Etc() + "/cgroup.conf" }
+
+// TopologyConf is the stack's topology.conf.
+func (s Stack) TopologyConf() string { return s.Etc() + "/topology.conf" }
 
 // DBDConf is the configuration of the stack's slurmdbd.
 func (s Stack) DBDConf() string { return s.Etc() + "/slurmdbd.conf" }

@@ -60,7 +60,7 @@ func Profile() runtimes.Profile {
 			BackupDir, BackupDir + "/*", BackupDir + "/*/*",
 			EtcDir, EtcDir + "/*",
 			EtcDir + "/*/slurm.conf", EtcDir + "/*/slurm.conf.previous", EtcDir + "/*/slurmdbd.conf",
-			EtcDir + "/*/gres.conf", EtcDir + "/*/cgroup.conf", EtcDir + "/*/plugstack.conf",
+			EtcDir + "/*/gres.conf", EtcDir + "/*/cgroup.conf", EtcDir + "/*/topology.conf", EtcDir + "/*/plugstack.conf",
 			MungeEtc, MungeEtc + "/*",
 			StateDir, StateDir + "/*", StateDir + "/*/state", StateDir + "/*/accounts.cfg",
 			DatabaseData, DatabaseInstalled,

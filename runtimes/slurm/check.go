@@ -1,0 +1,198 @@
+package slurm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// Rules of a config that its definition in CUE cannot express.
+
+// configProblems collects problems.
+type configProblems []schema.ConfigProblem
+
+func (c *configProblems) add(path, format string, args ...any) {
+	*c = append(*c, schema.ConfigProblem{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// check returns the problems of a config by itself.
+func (s *settings) check() []schema.ConfigProblem {
+	var c configProblems
+	s.checkPartitions(&c)
+	s.checkTopology(&c)
+	s.checkOptions(&c)
+	for i, kind := range s.PrivateData {
+		if !slices.Contains(profile.PrivateData(), kind) {
+			c.add(item("private_data", i), "%q is not one of %s", kind, strings.Join(profile.PrivateData(), ", "))
+		}
+	}
+	if s.Identity != "" && s.Identity != identityManaged && s.Identity != identityExternal {
+		c.add("identity", "%q is neither %s nor %s", s.Identity, identityManaged, identityExternal)
+	}
+	if s.Confinement != "" && s.Confinement != confinementCgroup && s.Confinement != confinementNone {
+		c.add("confinement", "%q is neither %s nor %s", s.Confinement, confinementCgroup, confinementNone)
+	}
+	if s.Scheduler.IntervalSeconds < 1 {
+		c.add("scheduler.interval_seconds", "is %d", s.Scheduler.IntervalSeconds)
+	}
+	return c
+}
+
+func (s *settings) checkPartitions(c *configProblems) {
+	seen := map[string]bool{}
+	chosen := ""
+	for i, p := range s.Partitions {
+		at := item("partitions", i)
+		switch {
+		case !partitionName.MatchString(p.Name) || slices.Contains([]string{"default", "all"}, p.Name):
+			c.add(at+".name", "invalid name %q", p.Name)
+		case seen[p.Name]:
+			c.add(at+".name", "the partition %s is listed twice", p.Name)
+		}
+		seen[p.Name] = true
+		if p.Default && chosen != "" {
+			c.add(at+".default", "only one partition can be the default, and %s is", chosen)
+		} else if p.Default {
+			chosen = p.Name
+		}
+		s.checkPartition(c, at, p)
+	}
+}
+
+// checkPartition checks the fields of one partition that depend on others.
+func (s *settings) checkPartition(c *configProblems, at string, p partition) {
+	if p.MaxTimeMinutes < 0 {
+		c.add(at+".max_time_minutes", "is negative")
+	}
+	if longest := s.maxTime(p); longest > 0 && p.DefaultTimeMinutes > longest {
+		c.add(at+".default_time_minutes", "is %d, more than the partition's longest time, which is %d", p.DefaultTimeMinutes, longest)
+	}
+	if p.PreemptMode != "" && (s.Preemption == nil || s.Preemption.By != preemptPartition) {
+		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", preemptPartition)
+	}
+	for i, name := range p.AllowAccounts {
+		if known := s.accounts(); !slices.Contains(known, name) {
+			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s", name, strings.Join(known, ", "))
+		}
+	}
+	for i, name := range p.AllowQOS {
+		if known := s.qosNames(); !slices.Contains(known, name) {
+			c.add(item(at+".allow_qos", i), "there is no QoS %s: there is %s", name, strings.Join(known, ", "))
+		}
+	}
+	if known := s.qosNames(); p.QOS != "" && !slices.Contains(known, p.QOS) {
+		c.add(at+".qos", "there is no QoS %s: there is %s", p.QOS, strings.Join(known, ", "))
+	}
+}
+
+// accounts returns the names of the accounts that a partition can allow.
+func (s *settings) accounts() []string { return []string{account} }
+
+// qosNames returns the names of the QoS: that of each cluster, and the declared ones.
+func (s *settings) qosNames() []string { return []string{"normal"} }
+
+// checkTopology checks that the switches are a tree, or several.
+func (s *settings) checkTopology(c *configProblems) {
+	index, parent := map[string]int{}, map[string]string{}
+	for i, sw := range s.Topology.Switches {
+		index[sw.Name] = i
+	}
+	under := func(at, child, name string) {
+		if of := parent[child]; of != "" {
+			c.add(at, "%s is below the switch %s already", strings.TrimPrefix(child, "node "), of)
+			return
+		}
+		parent[child] = name
+	}
+	for i, sw := range s.Topology.Switches {
+		at := item("topology.switches", i)
+		if (len(sw.Nodes) > 0) == (len(sw.Switches) > 0) {
+			c.add(at, "a switch has either nodes or switches")
+		}
+		for k, node := range sw.Nodes {
+			under(item(at+".nodes", k), "node "+node, sw.Name)
+		}
+		for k, child := range sw.Switches {
+			if _, ok := index[child]; !ok {
+				c.add(item(at+".switches", k), "there is no switch %s", child)
+				continue
+			}
+			under(item(at+".switches", k), child, sw.Name)
+		}
+	}
+	for i, sw := range s.Topology.Switches {
+		for at, steps := parent[sw.Name], 0; at != ""; at, steps = parent[at], steps+1 {
+			if at == sw.Name || steps > len(parent) {
+				c.add(item("topology.switches", i)+".switches", "the switch %s is below itself", sw.Name)
+				break
+			}
+		}
+	}
+}
+
+// checkOptions checks the options by the table of parameters.
+func (s *settings) checkOptions(c *configProblems) {
+	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+		p, ok := findOption(name)
+		switch value := string(s.Options[name]); {
+		case !ok:
+			c.add("options."+name, "is no option; the options are %s", strings.Join(optionNames(""), ", "))
+		case !p.Allowed.Allow(value):
+			c.add("options."+name, "%q is not an allowed value: want %s", value, p.Allowed)
+		}
+	}
+}
+
+// checkVersion checks what depends on the version: its release of Slurm and its roles.
+func (s *settings) checkVersion(v *schema.AppVersion) []schema.ConfigProblem {
+	var c configProblems
+	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+		if p, ok := findOption(name); ok && p.Classes.On(v.Spec.Version) == profile.Unsupported {
+			c.add("options."+name, "Slurm %s does not know it; its options are %s", v.Spec.Version, strings.Join(optionNames(v.Spec.Version), ", "))
+		}
+	}
+	var roles []string
+	for _, name := range slices.Sorted(maps.Keys(v.Spec.Manifest.Roles)) {
+		if !v.Spec.Manifest.Roles[name].ControlPlane {
+			roles = append(roles, name)
+		}
+	}
+	for i, p := range s.Partitions {
+		if p.Nodes == nil {
+			continue
+		}
+		for k, role := range p.Nodes.Roles {
+			if !slices.Contains(roles, role) {
+				c.add(item(item("partitions", i)+".nodes.roles", k), "the version has no role %s for workers: there is %s", role, strings.Join(roles, ", "))
+			}
+		}
+	}
+	return c
+}
+
+// findOption returns the row of an option.
+func findOption(name string) (profile.Parameter, bool) {
+	all := profile.Options()
+	i := slices.IndexFunc(all, func(p profile.Parameter) bool { return p.Name == name })
+	if i < 0 {
+		return profile.Parameter{}, false
+	}
+	return all[i], true
+}
+
+// optionNames returns the options that a version of Slurm knows; empty: all.
+func optionNames(version string) []string {
+	var names []string
+	for _, p := range profile.Options() {
+		if version == "" || p.Classes.On(version) != profile.Unsupported {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+func item(list string, i int) string { return fmt.Sprintf("%s[%d]", list, i) }

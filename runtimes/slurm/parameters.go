@@ -1,0 +1,279 @@
+package slurm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+)
+
+// Values of the parameters of slurm.conf that depend on an instance's config. A parameter
+// without a value has no line.
+
+// longest returns the longest time of a job in any partition in minutes.
+func (s *settings) longest() int {
+	minutes := 0
+	for _, p := range s.Partitions {
+		minutes = max(minutes, s.maxTime(p))
+	}
+	return minutes
+}
+
+// The least bf_window, and the one from which backfill would need too much memory and time
+// (slurm.conf(5)), in minutes.
+const (
+	minWindow = 24 * 60
+	maxWindow = 30 * 24 * 60
+)
+
+// parameters returns SchedulerParameters. Backfill looks ahead as far as the longest
+// job lasts, or large jobs would wait for ever, and less precisely the farther it looks.
+func (s scheduler) parameters(longest int) map[string]string {
+	const all = "SchedulerParameters"
+	if s.CycleSeconds == 0 {
+		return map[string]string{all: fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", s.IntervalSeconds)}
+	}
+	window := min(max(longest, minWindow), maxWindow)
+	words := []string{
+		fmt.Sprintf("sched_interval=%d,batch_sched_delay=%d,bf_interval=%d", s.CycleSeconds, s.BatchDelaySeconds, s.IntervalSeconds),
+		fmt.Sprintf("bf_continue,bf_window=%d,bf_resolution=%d", window, max(60, window/24)),
+	}
+	for _, depth := range []struct {
+		name  string
+		value int
+	}{
+		{"bf_max_job_part", s.BFMaxJobPart}, {"bf_max_job_test", s.BFMaxJobTest}, {"bf_max_job_user", s.BFMaxJobUser},
+		{"default_queue_depth", s.DefaultQueueDepth}, {"max_rpc_cnt", s.MaxRPCCount},
+	} {
+		if depth.value > 0 {
+			words = append(words, fmt.Sprintf("%s=%d", depth.name, depth.value))
+		}
+	}
+	return map[string]string{all: strings.Join(words, ",")}
+}
+
+func (s *settings) jobParameters() map[string]string {
+	if s.Jobs == nil {
+		return nil
+	}
+	return map[string]string{"KillWait": fmt.Sprint(s.Jobs.KillWaitSeconds), "UnkillableStepTimeout": fmt.Sprint(s.Jobs.UnkillableStepSeconds)}
+}
+
+// jobDefaults returns what a job gets of nodes with each CPU or GPU if it does not ask for
+// it: the share of the node that has least of it. The memory of a confined job is a
+// limit.
+func (s *settings) jobDefaults(workers []plan.Member) map[string]string {
+	least := func(share func(plan.Member) int) string {
+		n := 0
+		for _, m := range workers {
+			if got := share(m); got > 0 && (n == 0 || got < n) {
+				n = got
+			}
+		}
+		return fmt.Sprint(max(n, 1))
+	}
+	values := map[string]string{"DefMemPerCPU": least(func(m plan.Member) int { return m.MemoryMiB / max(m.CPUs, 1) })}
+	if s.Jobs != nil && s.Jobs.GPUDefaults == gpuDefaultsShare && slices.ContainsFunc(workers, func(m plan.Member) bool { return gpuCount(m) > 0 }) {
+		values["DefMemPerGPU"] = least(func(m plan.Member) int { return m.MemoryMiB / max(gpuCount(m), 1) * min(gpuCount(m), 1) })
+		values["DefCpuPerGPU"] = least(func(m plan.Member) int { return m.CPUs / max(gpuCount(m), 1) * min(gpuCount(m), 1) })
+	}
+	return values
+}
+
+func gpuCount(m plan.Member) int {
+	n := 0
+	for _, g := range m.GPUs {
+		n += g.Count
+	}
+	return n
+}
+
+func (s *settings) nodeParameters() map[string]string {
+	n := s.Nodes
+	if n == nil {
+		n = &nodeSettings{TimeoutSeconds: 60, ReturnToService: 2} // of an earlier Berth
+	}
+	return map[string]string{"SlurmdTimeout": fmt.Sprint(n.TimeoutSeconds), "ReturnToService": fmt.Sprint(n.ReturnToService)}
+}
+
+func (p *priority) parameters() map[string]string {
+	if p == nil {
+		return nil
+	}
+	values := map[string]string{"PriorityType": "priority/" + p.Type}
+	if p.Type == "basic" {
+		return values
+	}
+	for name, weight := range map[string]int{
+		"Age": p.Weights.Age, "Fairshare": p.Weights.Fairshare, "JobSize": p.Weights.JobSize, "Partition": p.Weights.Partition, "QOS": p.Weights.QOS,
+	} {
+		values["PriorityWeight"+name] = fmt.Sprint(weight)
+	}
+	values["PriorityDecayHalfLife"], values["PriorityMaxAge"] = hours(p.DecayHalfLifeHours), hours(p.MaxAgeHours)
+	return values
+}
+
+func hours(n int) string {
+	if n == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d:00:00", n)
+}
+
+func (p *preemption) parameters() map[string]string {
+	switch {
+	case p == nil:
+		return nil
+	case p.By == preemptNone:
+		return map[string]string{"PreemptType": "preempt/none", "PreemptMode": "OFF"}
+	}
+	kind := map[string]string{preemptPartition: "preempt/partition_prio", preemptQOS: "preempt/qos"}[p.By]
+	values := map[string]string{"PreemptType": kind, "PreemptMode": strings.ToUpper(p.Mode)}
+	if p.ExemptMinutes > 0 {
+		values["PreemptExemptTime"] = fmt.Sprintf("%02d:%02d:00", p.ExemptMinutes/60, p.ExemptMinutes%60)
+	}
+	return values
+}
+
+// otherParameters returns PrivateData, TopologyPlugin and the options.
+func (s *settings) otherParameters(workers int) map[string]string {
+	values := map[string]string{"PrivateData": strings.Join(s.PrivateData, ",")}
+	if len(s.Topology.Switches) > 0 && workers > 0 {
+		values["TopologyPlugin"] = "topology/tree"
+	}
+	for name, value := range s.Options {
+		values[name] = string(value)
+	}
+	return values
+}
+
+// partition returns the keys and values of the line of a partition. One that is INACTIVE
+// starts no job and accepts none.
+func (s *settings) partition(p partition, state string, workers []plan.Member) []string {
+	words := []string{"PartitionName", p.Name}
+	add := func(key, value string) {
+		if value != "" {
+			words = append(words, key, value)
+		}
+	}
+	if p.Nodes == nil {
+		add("Nodes", "ALL")
+	} else { // a partition without a node has no key Nodes
+		workers = slices.DeleteFunc(slices.Clone(workers), func(m plan.Member) bool { return !p.Nodes.selects(m) })
+		add("Nodes", strings.Join(nodesOf(workers), ","))
+	}
+	add("State", state)
+	if minutes := s.defaultTime(p); minutes > 0 {
+		add("DefaultTime", fmt.Sprint(minutes))
+	}
+	if minutes := s.maxTime(p); minutes > 0 {
+		add("MaxTime", fmt.Sprint(minutes))
+	} else {
+		add("MaxTime", "UNLIMITED")
+	}
+	if p.Default {
+		add("Default", "YES")
+	}
+	if p.PriorityTier != nil {
+		add("PriorityTier", fmt.Sprint(*p.PriorityTier))
+	}
+	add("AllowAccounts", strings.Join(p.AllowAccounts, ","))
+	add("AllowQos", strings.Join(p.AllowQOS, ","))
+	add("QOS", p.QOS)
+	add("PreemptMode", strings.ToUpper(p.PreemptMode))
+	if b := s.billingOf(p); b != nil {
+		add("TRESBillingWeights", fmt.Sprintf("CPU=%d,Mem=%dG,GRES/gpu=%d", b.CPU, b.MemoryGiB, b.GPU))
+	}
+	if p.Nodes != nil && len(workers) > 0 {
+		values := s.jobDefaults(workers)
+		for _, key := range []string{"DefMemPerCPU", "DefMemPerGPU", "DefCpuPerGPU"} {
+			add(key, values[key])
+		}
+	}
+	return words
+}
+
+// selects reports whether a worker meets each list of the selection.
+func (n *nodeSel) selects(m plan.Member) bool {
+	has := func(list []string, one string) bool { return len(list) == 0 || slices.Contains(list, one) }
+	hasGPU := len(n.GPUTypes) == 0
+	for _, g := range m.GPUs {
+		hasGPU = hasGPU || slices.Contains(n.GPUTypes, g.Type)
+	}
+	return has(n.Roles, m.Role) && has(n.Names, m.Node) && hasGPU
+}
+
+func nodesOf(workers []plan.Member) []string {
+	var names []string
+	for _, m := range workers {
+		names = append(names, m.Node)
+	}
+	return names
+}
+
+// The switches that Berth adds, so that each worker reaches each other one.
+const (
+	rootSwitch     = "root"     // above all switches without a parent
+	unlistedSwitch = "unlisted" // for workers that no switch lists
+)
+
+// renderTopologyConf returns topology.conf, or nil for a cluster without a topology. Nodes
+// that are no workers, and switches without nodes, are left out: slurmctld refuses them.
+func renderTopologyConf(rec *record) ([]byte, error) {
+	set, err := parseSettings(rec.Unit.Instance.Config)
+	workers := nodesOf(rec.workers())
+	if err != nil || len(set.Topology.Switches) == 0 || len(workers) == 0 {
+		return nil, err
+	}
+	below := map[string][]string{} // nodes or switches of each switch that leads to a node
+	listed := map[string]bool{}
+	for _, sw := range set.Topology.Switches {
+		for _, node := range sw.Nodes {
+			if slices.Contains(workers, node) && !listed[node] {
+				below[sw.Name] = append(below[sw.Name], node)
+				listed[node] = true
+			}
+		}
+	}
+	switches := slices.Clone(set.Topology.Switches)
+	if rest := slices.DeleteFunc(workers, func(node string) bool { return listed[node] }); len(rest) > 0 {
+		below[unlistedSwitch] = rest
+		switches = append(switches, networkSwitch{Name: unlistedSwitch, Nodes: rest})
+	}
+	parents := map[string]bool{}
+	for range switches { // each round adds at least one level of the tree
+		for _, sw := range switches {
+			for _, child := range sw.Switches {
+				if len(below[child]) > 0 && !slices.Contains(below[sw.Name], child) {
+					below[sw.Name] = append(below[sw.Name], child)
+					parents[child] = true
+				}
+			}
+		}
+	}
+	var top []string
+	for _, name := range slices.Sorted(maps.Keys(below)) {
+		if !parents[name] {
+			top = append(top, name)
+		}
+	}
+	if len(top) > 1 {
+		below[rootSwitch] = top
+		switches = append(switches, networkSwitch{Name: rootSwitch, Switches: top})
+	}
+	l := &lines{}
+	l.b.WriteString(header)
+	for _, sw := range switches {
+		key := "Nodes"
+		if len(sw.Switches) > 0 {
+			key = "Switches"
+		}
+		if len(below[sw.Name]) > 0 {
+			slices.Sort(below[sw.Name])
+			l.set("SwitchName", sw.Name, key, strings.Join(below[sw.Name], ","))
+		}
+	}
+	return l.bytes()
+}
