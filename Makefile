@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test test-long test-slurm test-machines test-unprivileged check demo bench lab clean
+.PHONY: build man reference deps root test test-long test-slurm truth test-machines test-unprivileged check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
@@ -39,7 +39,10 @@ test-long: root deps ## what explores: random schedules and histories, mutants, 
 	$(GO) test -tags long -run '^TestLong' -timeout 20m $(LONG)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
-	BERTH_LAB_IMAGE=trixie $(GO) test -count=1 -timeout 20m ./runtimes/slurm
+	BERTH_LAB_IMAGE=trixie $(GO) test -tags long -count=1 -timeout 20m ./runtimes/slurm
+
+truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
+	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
 
 # The packages that have tests on emulated machines.
 MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)

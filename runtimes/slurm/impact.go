@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -27,7 +28,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 			return plan.Impact{}
 		}
 		i := plan.Impact{Drains: []string{m.Node}, Differences: []plan.Difference{{What: "node " + m.Node, Class: plan.ClassDrain}}}
-		return ends(i, before, plan.JobRule{Nodes: []string{m.Node}})
+		return ends(i, cmp.Or(after, before), plan.JobRule{Nodes: []string{m.Node}})
 	case plan.Start:
 		m, ok := after.Member(member)
 		switch {

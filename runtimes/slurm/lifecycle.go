@@ -258,11 +258,14 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd
 // and cleans the host. The line of the node stays in slurm.conf until the next
 // configure, so several workers leave with one change of the file.
-func (c lifecycle) leave(ctx context.Context, a plan.Action) error {
+// The on_jobs of after counts: a configure may apply it while the leave waits.
+func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
+	applied := c.rec.Unit.Instance.OnJobs
+	c.rec.Unit.Instance.OnJobs = after.Instance.OnJobs
 	m, ok := c.rec.joined(a.Member)
 	if !ok {
 		return nil // it has left
@@ -288,5 +291,6 @@ func (c lifecycle) leave(ctx context.Context, a plan.Action) error {
 	}
 	c.rec.dropJoined(m.Name)
 	c.rec.reopen(nodeTarget(m.Node))
+	c.rec.Unit.Instance.OnJobs = applied
 	return c.save(ctx)
 }

@@ -86,7 +86,7 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 	case plan.Join:
 		return ctl.workers.join(ctx, c.Plan.After, c.Action)
 	case plan.Leave:
-		return ctl.leave(ctx, c.Action)
+		return ctl.leave(ctx, unit, c.Action)
 	case plan.Start:
 		return ctl.start(ctx, c.Plan.After, c.Action)
 	case plan.Stop:
