@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -14,6 +15,7 @@ import (
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
 )
 
 // other has, for each parameter that TestParametersTakeEffect changes, another value and
@@ -70,7 +72,6 @@ var other = map[string][2]string{
 	"PriorityFlags":            {"MAX_TRES", "PriorityFlags = MAX_TRES"},
 	"PriorityUsageResetPeriod": {"MONTHLY", "PriorityUsageResetPeriod = MONTHLY"},
 	"PropagatePrioProcess":     {"1", "PropagatePrioProcess = 1"},
-	"PropagateResourceLimits":  {"NONE", "PropagateResourceLimits = NONE"},
 	"RequeueExit":              {"99", "RequeueExit = 99"},
 	"RequeueExitHold":          {"100", "RequeueExitHold = 100"},
 	"ResvOverRun":              {"3", "ResvOverRun = 3 min"},
@@ -102,21 +103,30 @@ func TestParametersTakeEffect(t *testing.T) {
 	job := c.submit(t, u, alice, "sleep 600", 1)
 	running := c.await(t, u, job, slurmtest.Running)
 
-	changes := map[profile.Activation][]profile.Parameter{}
+	// PriorityType comes last of its class: with priority/basic, Slurm shows no other
+	// parameter of the priority.
+	type step struct {
+		class profile.Activation
+		last  bool
+	}
+	changes := map[step][]profile.Parameter{}
 	for _, p := range (profile.Stack{}).SlurmConf() {
-		if _, ok := other[p.Name]; ok && p.Classes.On(version) != profile.Unsupported {
-			changes[p.Classes.On(version)] = append(changes[p.Classes.On(version)], p)
+		if class := p.Classes.On(version); other[p.Name] != [2]string{} && class != profile.Unsupported {
+			s := step{class, p.Name == "PriorityType"}
+			changes[s] = append(changes[s], p)
 		}
 	}
 	var failed []string
-	for class := profile.Reconfigure; class <= profile.RestartAll; class++ {
-		if len(changes[class]) == 0 {
+	for i := range 2 * int(profile.RestartAll) {
+		s := step{profile.Reconfigure + profile.Activation(i/2), i%2 == 1}
+		class := s.class
+		if len(changes[s]) == 0 {
 			continue
 		}
-		c.edit(t, u, changes[class])
+		c.edit(t, u, changes[s])
 		c.takeOver(t, u, class)
 		shown := c.tool(t, u, "scontrol show config")
-		for _, p := range changes[class] {
+		for _, p := range changes[s] {
 			want := strings.ReplaceAll(other[p.Name][1], " ", "")
 			found := slices.ContainsFunc(strings.Split(shown, "\n"), func(line string) bool {
 				line = strings.Join(strings.Fields(line), "")
@@ -188,4 +198,105 @@ func (c *company) takeOver(t *testing.T, u plan.Unit, class profile.Activation) 
 		restart(m, profile.Slurmd, map[string]string{profile.ParamServer: server, profile.ParamNode: m.Node, profile.ParamDevices: "/dev/nvidia0,/dev/nvidia1"})
 	}
 	registered()
+}
+
+// siteConfig is a config of a site whose schedulers run often enough for a test.
+const siteConfig = `{
+	"partitions": [{"name": "main", "default": true, "priority_tier": 1}, {"name": "urgent", "priority_tier": 100, "max_time_minutes": 30, "nodes": {"names": ["%s"]}}],
+	"scheduler": {"interval_seconds": 5, "cycle_seconds": 1, "batch_delay_seconds": 0, "bf_max_job_test": 200},
+	"jobs": {"default_time_minutes": 60, "max_time_minutes": 10080, "gpu_defaults": "share", "kill_wait_seconds": 30, "unkillable_step_seconds": 180,
+		"billing": {"cpu": 4, "memory_gib": 1, "gpu": 32}},
+	"nodes": {"timeout_seconds": 300, "return_to_service": 1},
+	"priority": {"type": "multifactor", "weights": {"age": 1000, "fairshare": 10000, "job_size": 100, "partition": 1000, "qos": 2000}, "decay_half_life_hours": 168, "max_age_hours": 168},
+	"preemption": {"by": "partition", "mode": "requeue", "exempt_minutes": 0},
+	"private_data": ["jobs"],
+	"topology": {"switches": [{"name": "rack1", "nodes": ["%[1]s"]}, {"name": "rack2", "nodes": ["elsewhere"]}]},
+	"options": {"MaxArraySize": 2002, "KillOnBadExit": 1},
+	"identity": "managed", "confinement": "cgroup"
+}`
+
+// A cluster with the config of a site does what its fields say.
+func TestSiteConfig(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	users := []schema.UnixUser{alice, bob}
+	config := fmt.Sprintf(siteConfig, c.workers[0].Key.Name)
+	u := c.unit(config, users, nil, 0, 1)
+	c.carry(t, u, false)
+	show := func(what string) string { return c.tool(t, u, "scontrol -o show "+what) }
+	node := c.workers[0].Spec.Capacity
+
+	// A GPU job that asks for nothing else has its share of the node, the default time, and
+	// its bill.
+	on := "--nodelist=" + c.workers[0].Key.Name
+	small, err := c.trySubmit(t, u, alice, "sleep 600\n", "--gres=gpu:1", on)
+	require.NoError(t, err)
+	c.await(t, u, small, slurmtest.Running)
+	job := show("job " + small)
+	require.Contains(t, job, fmt.Sprintf("cpu=%d,mem=%dM,", node.CPUs/2, node.MemoryMiB/2))
+	require.Contains(t, job, " TimeLimit=01:00:00 ")
+	require.Contains(t, job, fmt.Sprintf("billing=%d", 4*node.CPUs/2+node.MemoryMiB/2/1024+32))
+
+	// A job of a higher tier requeues it.
+	urgent, err := c.trySubmit(t, u, bob, "sleep 600\n", "--gres=gpu:2", "--partition=urgent")
+	require.NoError(t, err)
+	c.await(t, u, urgent, slurmtest.Running)
+	require.Contains(t, show("job "+small), " Restarts=1 ")
+
+	// A user does not see the jobs of another one.
+	as := fmt.Sprintf("setpriv --reuid=%d --regid=%d --clear-groups squeue -h -o %%i", alice.UID, alice.UID)
+	require.Equal(t, small, strings.TrimSpace(c.tool(t, u, as)))
+
+	require.Contains(t, show("topology"), "SwitchName=rack1 Level=0")
+	require.Contains(t, show("topology"), "SwitchName=root Level=1")
+
+	// Each of these changes is activated as predicted, and the job goes on.
+	running := c.await(t, u, urgent, slurmtest.Running)
+	for _, change := range [][2]string{
+		{`"names": ["` + c.workers[0].Key.Name + `"]`, `"gpu_types": ["a100"]`},
+		{`["elsewhere"]`, `["` + c.workers[1].Key.Name + `"]`},
+		{`"timeout_seconds": 300`, `"timeout_seconds": 200`},
+		{`"MaxArraySize": 2002`, `"MaxArraySize": 3003`},
+		{`"private_data": ["jobs"]`, `"private_data": []`},
+		{`"type": "multifactor"`, `"type": "basic"`},
+		{fmt.Sprintf(`{"switches": [{"name": "rack1", "nodes": ["%s"]}, {"name": "rack2", "nodes": ["%s"]}]}`, c.workers[0].Key.Name, c.workers[1].Key.Name), `{"switches": []}`},
+	} {
+		require.Contains(t, config, change[0])
+		config = strings.Replace(config, change[0], change[1], 1)
+		u = c.unit(config, users, nil, 0, 1)
+		p := c.plan(t, u, false)
+		require.Len(t, p.Actions, 1, change[1])
+		restarts := slices.Contains(p.Actions[0].Impact.Restarts, profile.Slurmctld)
+		began := c.tool(t, u, "scontrol show config | sed -n 's/^BOOT_TIME *= //p'")
+		if !c.version.Reexecutes() {
+			time.Sleep(1100 * time.Millisecond) // BOOT_TIME has whole seconds
+		}
+		c.carry(t, u, false)
+		if !c.version.Reexecutes() {
+			require.Equal(t, restarts, began != c.tool(t, u, "scontrol show config | sed -n 's/^BOOT_TIME *= //p'"), change[1])
+		}
+		require.Equal(t, running, c.await(t, u, urgent, slurmtest.Running), change[1])
+	}
+	require.Contains(t, show("partition urgent"), " TotalNodes=2 ")
+}
+
+// A node that a person set DOWN stays so, and one that slurmctld set DOWN for a reboot
+// returns once its slurmd has its shape.
+func TestDownNodes(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(fmt.Sprintf(siteConfig, c.workers[0].Key.Name), nil, nil, 0)
+	c.carry(t, u, false)
+	down := func(reason string) {
+		c.tool(t, u, "scontrol update nodename="+c.workers[0].Key.Name+" state=down reason='"+reason+"'")
+	}
+	down("bad DIMM")
+	p := c.plan(t, u, false)
+	require.True(t, p.Empty(), "%+v", p.Actions)
+	require.Contains(t, c.tool(t, u, "scontrol -o show node "+c.workers[0].Key.Name), "State=DOWN")
+	down("Node unexpectedly rebooted")
+	c.carry(t, u, false)
+	c.idle(t, u, 0)
 }
