@@ -84,12 +84,7 @@ func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
 		profile.ParamServer: net.JoinHostPort(control.Address, strconv.Itoa(c.rec.Ports.Slurmctld)),
 		profile.ParamNode:   m.Node,
 	}
-	var devices []string
-	for _, g := range m.GPUs {
-		files, _ := deviceFiles(g.Devices) // an invalid one was refused at the join
-		devices = append(devices, files...)
-	}
-	if len(devices) > 0 {
+	if devices := gpuFiles(m); len(devices) > 0 {
 		op.Service.Params[profile.ParamDevices] = strings.Join(devices, ",")
 	}
 	return op

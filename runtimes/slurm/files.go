@@ -107,7 +107,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	if err != nil {
 		return nil, err
 	}
-	res, err := c.do(ctx, append(ops, queryOp(c.control, cli.ShowConfig()), queryOp(c.control, tools.Nodes))...)
+	res, err := c.do(ctx, append(ops, queryOp(c.control, cli.ShowConfig()), queryOp(c.control, tools.Nodes), queryOp(c.control, cli.Partitions()))...)
 	if err != nil {
 		return nil, err
 	}
@@ -130,9 +130,33 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 			c.rec.reopen(partitionTarget(p))
 		}
 	}
+	known, err := answer(c.site, cli.Partitions(), res[len(paths)+2])
+	if err != nil {
+		return nil, err
+	}
+	if len(c.changedPartitions(known)) > 0 {
+		d.how = max(d.how, profile.Reconfigure) // which brings them to the state in the file
+	}
 	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
 	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) })
 	return d, err
+}
+
+// changedPartitions returns the applied partitions that a person has taken out of service,
+// such as "partition main is DOWN". Those that Berth is closing are left out.
+func (c *control) changedPartitions(known []cli.Partition) []string {
+	applied, err := c.disk.appliedPartitions()
+	if err != nil {
+		return nil // shown as files that cannot be rendered
+	}
+	var changed []string
+	for _, p := range known {
+		ours := slices.Contains(partitionNames(applied), p.Name) && !c.disk.leaves(p.Name) && !c.disk.closing(partitionTarget(p.Name))
+		if ours && p.State != "UP" {
+			changed = append(changed, "partition "+p.Name+" is "+p.State)
+		}
+	}
+	return changed
 }
 
 // effect returns what makes slurmctld take over changed files.

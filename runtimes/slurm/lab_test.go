@@ -77,9 +77,15 @@ func nodeDoc(name, address string, gpus int) *schema.Node {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
+	return newStageOf(t, 3)
+}
+
+// newStageOf returns a stage with a number of hosts for workers.
+func newStageOf(t *testing.T, workers int) *stage {
+	t.Helper()
 	needRoot(t)
 	s := &stage{control: nodeDoc("ctl", "10.77.0.10", 0)}
-	for i := range 3 {
+	for i := range workers {
 		s.workers = append(s.workers, nodeDoc(fmt.Sprintf("gpu-%d", i+1), fmt.Sprintf("10.77.0.%d", 11+i), 2))
 	}
 	self, err := os.Executable()

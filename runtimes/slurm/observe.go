@@ -138,7 +138,7 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, key, runtimes.Stamp{})
-	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...)}
+	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey())}
 	for _, name := range controlServices() {
 		ops = append(ops, c.service(name, "state"))
 	}
@@ -157,7 +157,8 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 	}
 	hit := &observation{ctl: c}
 	hit.compareFiles(res[1].Stats)
-	for _, one := range res[2:] {
+	hit.key = res[2].Stats[0]
+	for _, one := range res[3:] {
 		hit.services = append(hit.services, one.Service)
 	}
 	return hit, nil
@@ -176,10 +177,13 @@ type observation struct {
 	version  string
 	jobs     *plan.Jobs
 	fileReading
-	people   string // how users differ from the declared ones; empty: no difference, or unknown
-	mismatch bool   // slurmctld runs a configuration other than its file
+	key      runtimes.FileStat // the cluster's munge key
+	people   string            // how users differ from the declared ones; empty: no difference, or unknown
+	mismatch bool              // slurmctld runs a configuration other than its file
 	workers  map[string]workerReading
 	wrong    string // how the installed version differs from the declared one
+	// partitions are those whose state is not as rendered, each with its state.
+	partitions []string
 }
 
 // fileReading is the state of the files of a complete stack.
@@ -197,6 +201,7 @@ type workerReading struct {
 	// outdated are daemons whose unit of systemd was changed.
 	outdated []string
 	wrong    string // how its installed version differs from the declared one
+	lacks    string // what the host lacks of what a worker needs
 }
 
 // compareFiles compares the files of the stack with those that worked last.
@@ -227,12 +232,15 @@ func (v *observation) look(ctx context.Context, declared *schema.EffectiveInstan
 	defer cancel()
 	v.workers, v.jobs = map[string]workerReading{}, &plan.Jobs{Unknown: v.whyNoSnapshot()}
 	var wg sync.WaitGroup
-	if v.runs(profile.Slurmctld) {
-		wg.Go(func() { v.readController(ctx) })
-	} else {
+	switch {
+	case !v.runs(profile.Slurmctld):
 		v.silence = "slurmctld does not run"
+	case !v.runs(profile.Munged): // each of its clients would try again for seconds
+		v.silence = "munged does not run"
+	default:
+		wg.Go(func() { v.readController(ctx) })
 	}
-	if v.runs(profile.Slurmdbd) && !slices.Contains(v.modified, v.ctl.stack.Conf()) {
+	if v.runs(profile.Slurmdbd) && v.runs(profile.Munged) && !slices.Contains(v.modified, v.ctl.stack.Conf()) {
 		wg.Go(func() { v.askDatabase(ctx) })
 	}
 	wg.Go(func() { v.wrong = compareVersion(ctx, v.ctl.site, profile.Slurmctld, declared) })
@@ -283,7 +291,7 @@ func (v *observation) readController(ctx context.Context) {
 		defer jobs.Wait()
 		jobs.Go(func() { v.snapshotJobs(ctx) })
 	}
-	res, err := c.do(ctx, ping, queryOp(c, tools.Nodes), queryOp(c, cli.ShowConfig()))
+	res, err := c.do(ctx, ping, queryOp(c, tools.Nodes), queryOp(c, cli.ShowConfig()), queryOp(c, cli.Partitions()))
 	if v.isSilent(res, err) {
 		return
 	}
@@ -295,6 +303,9 @@ func (v *observation) readController(ctx context.Context) {
 	}
 	v.serving, v.nodes, v.version = true, nodes, config.Version
 	v.mismatch = !config.Matches
+	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil {
+		v.partitions = c.changedPartitions(known)
+	}
 	v.compareUsers(ctx)
 }
 
@@ -330,12 +341,8 @@ func (v *observation) compareUsers(ctx context.Context) {
 		return
 	}
 	for part := range slices.Chunk(users, batch) {
-		args, want := []string{"-u"}, ""
-		for _, u := range part {
-			args, want = append(args, u.Name), want+fmt.Sprintln(u.UID)
-		}
-		res, err := v.ctl.do(ctx, runtimes.Op{Run: &runtimes.Run{Program: "id", Args: args, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}})
-		if err == nil && string(res[0].Data) != want {
+		res, err := v.ctl.do(ctx, uidsOp(part))
+		if err == nil && string(res[0].Data) != uids(part) {
 			v.people = "accounts on the control host differ from the declared users: " + strings.TrimSpace(string(res[0].Stderr))
 		}
 	}
@@ -344,12 +351,20 @@ func (v *observation) compareUsers(ctx context.Context) {
 func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReading {
 	c := v.ctl
 	control, _ := c.rec.Unit.Control()
-	res, err := c.worker(m).do(ctx, readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"))
+	users := c.rec.Unit.Instance.Users
+	ops := []runtimes.Op{
+		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
+		statOp(append(gpuFiles(m), profile.WorkerMungeKey)...),
+	}
+	for part := range slices.Chunk(users, batch) {
+		ops = append(ops, uidsOp(part))
+	}
+	res, err := c.worker(m).do(ctx, ops...)
 	if err != nil {
 		return workerReading{err: err}
 	}
 	rec, err := c.worker(m).readWorker(res[0])
-	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail}
+	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, res[3].Stats)}
 	for i, name := range []string{"munged", "slurmd"} {
 		st := res[i+1].Service
 		if !st.Running {
@@ -359,7 +374,60 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 			w.outdated = append(w.outdated, name)
 		}
 	}
+	if !slices.Equal(rec.Users, users) { // they are being changed, or belong to a directory service
+		return w
+	}
+	next := 4
+	for part := range slices.Chunk(users, batch) {
+		if w.lacks == "" && string(res[next].Data) != uids(part) {
+			w.lacks = "accounts on " + m.Node + " differ from the declared users: " + strings.TrimSpace(string(res[next].Stderr))
+		}
+		next++
+	}
 	return w
+}
+
+// lacks compares the device files and the munge key of a worker, which comes last, with what
+// it needs. It returns the first difference.
+func (v *observation) lacks(m plan.Member, stats []runtimes.FileStat) string {
+	for _, st := range stats {
+		switch {
+		case st.Path == profile.WorkerMungeKey:
+			if v.key.Exists && st.SHA256 != v.key.SHA256 {
+				return st.Path + " on " + m.Node + " is not the munge key of the cluster"
+			}
+		case st.Type != "char":
+			return st.Path + " on " + m.Node + " is not a device file; bring the GPU back, or correct gpus in the node's document"
+		}
+	}
+	return ""
+}
+
+// gpuFiles returns the device files of a member's GPUs.
+func gpuFiles(m plan.Member) []string {
+	var paths []string
+	for _, g := range m.GPUs {
+		files, _ := deviceFiles(g.Devices) // an invalid one was refused at the join
+		paths = append(paths, files...)
+	}
+	return paths
+}
+
+// uidsOp asks a host for the uids of users. They are as declared if it prints uids.
+func uidsOp(users []schema.UnixUser) runtimes.Op {
+	args := []string{"-u"}
+	for _, u := range users {
+		args = append(args, u.Name)
+	}
+	return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: args, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}}
+}
+
+func uids(users []schema.UnixUser) string {
+	text := ""
+	for _, u := range users {
+		text += fmt.Sprintln(u.UID)
+	}
+	return text
 }
 
 // members returns the state of each member that exists.
@@ -411,6 +479,8 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Partial, "the worker has no record of the cluster"
 	case len(w.down) > 0:
 		return plan.Stopped, strings.TrimSuffix(strings.Join(w.down, ", ")+" down: "+w.detail, ": ")
+	case w.lacks != "" && !v.ctl.rec.closing(nodeTarget(m.Node)) && !v.ctl.rec.closing(v.ctl.clusterTarget()):
+		return plan.Partial, w.lacks
 	case !v.serving:
 		return plan.Running, "the controller does not answer"
 	}
@@ -463,6 +533,9 @@ func (v *observation) drift() []plan.Drift {
 	}
 	if v.mismatch {
 		add("configuration", "slurmctld runs a configuration other than its file")
+	}
+	for _, p := range v.partitions {
+		add("configuration", p+" by hand; it is declared UP")
 	}
 	if rec.Owed != (owed{}) {
 		add("configuration", "unfinished change: "+rec.Owed.String())

@@ -30,6 +30,8 @@ func (v *observation) whyNoSnapshot() string {
 	switch {
 	case !v.runs(profile.Slurmctld):
 		return "slurmctld on " + v.ctl.host.Name() + " does not run"
+	case !v.runs(profile.Munged):
+		return "munged on " + v.ctl.host.Name() + " does not run"
 	case slices.Contains(v.modified, v.ctl.stack.Conf()): // it may name no controller, or another one
 		return "slurm.conf on " + v.ctl.host.Name() + " was changed"
 	}

@@ -81,6 +81,7 @@ func newTruth(t *testing.T, seed uint64) *truth {
 	t.Helper()
 	r := &truth{company: &company{stage: newStage(t)}, rng: rand.New(rand.NewPCG(seed, 0))}
 	r.recorder = &recorder{inner: r.hosts}
+	r.recorder.reset()
 	r.rt = slurm.New(slurm.Options{Hosts: r.recorder})
 	r.want = declared{
 		Partitions: []truthPartition{{Name: "main", Default: true}}, Interval: 30, users: []schema.UnixUser{alice, bob},
@@ -751,7 +752,7 @@ func (r *recorder) record(host string, ops []runtimes.Op) {
 	defer r.mu.Unlock()
 	r.batches++
 	for _, op := range ops {
-		if s := op.Service; s != nil && r.services != nil {
+		if s := op.Service; s != nil {
 			r.services[s.Verb+" "+s.Name+" on "+host] = true
 		}
 		if op.Run == nil || op.Run.Program != "scontrol" {

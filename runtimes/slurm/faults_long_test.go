@@ -1,0 +1,163 @@
+//go:build long
+
+package slurm_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// What becomes of a fault.
+const (
+	repaired  = "repaired"
+	respected = "respected" // an administrator's doing, which is shown and stays
+	reported  = "reported"  // Berth cannot repair it
+)
+
+// worldFault is a fault that a person, a crash or hardware causes on a cluster.
+type worldFault struct {
+	name   string
+	on     string // the host: "ctl", "gpu-1" with a job, or "gpu-2" without
+	kill   []string
+	script string // of shell; $SLURM_CONF is that of the cluster
+	told   string // is part of what an observation shows
+	fate   string
+	holds  string // shell that succeeds while a respected or reported fault is there
+	undo   string // shell that ends such a fault
+}
+
+var worldFaults = []worldFault{
+	{name: "slurmctld killed", on: "ctl", kill: []string{profile.Slurmctld}, told: "slurmctld down", fate: repaired},
+	{name: "slurmdbd killed", on: "ctl", kill: []string{profile.Slurmdbd}, told: "slurmdbd down", fate: repaired},
+	{name: "mariadbd killed", on: "ctl", kill: []string{profile.MariaDB}, told: "down", fate: repaired},
+	{name: "munged of the controller killed", on: "ctl", kill: []string{profile.Munged}, told: "munged down", fate: repaired},
+	{name: "all four killed", on: "ctl", kill: []string{profile.Slurmctld, profile.Slurmdbd, profile.MariaDB, profile.Munged}, told: "down", fate: repaired},
+	{name: "slurmd killed", on: "gpu-1", kill: []string{profile.Slurmd}, told: "slurmd down", fate: repaired},
+	{name: "munged of a worker killed", on: "gpu-1", kill: []string{profile.MungedWorker}, told: "munged down", fate: repaired},
+	{name: "partition added to slurm.conf", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF", told: "slurm.conf was changed", fate: repaired},
+	{name: "the same, with scontrol reconfigure", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF; scontrol reconfigure", told: "slurm.conf was changed", fate: repaired},
+	{name: "unknown key in slurm.conf", on: "ctl", script: "echo NoSuchKey=1 >>$SLURM_CONF", told: "slurm.conf was changed", fate: repaired},
+	{name: "slurm.conf removed", on: "ctl", script: "rm $SLURM_CONF", told: "slurm.conf was changed or removed", fate: repaired},
+	{name: "GPU removed from gres.conf", on: "ctl", script: "sed -i s/0-1/0-0/ $(dirname $SLURM_CONF)/gres.conf", told: "gres.conf was changed", fate: repaired},
+	{name: "node drained", on: "ctl", script: "scontrol update nodename=gpu-2 state=drain reason='fan replaced'", told: "drained: fan replaced", fate: respected,
+		holds: "scontrol -o show node gpu-2 | grep -q DRAIN", undo: "scontrol update nodename=gpu-2 state=undrain"},
+	{name: "node set DOWN", on: "ctl", script: "scontrol update nodename=gpu-2 state=down reason='bad DIMM'", told: "down: bad DIMM", fate: respected,
+		holds: "scontrol -o show node gpu-2 | grep -q State=DOWN", undo: "scontrol update nodename=gpu-2 state=resume"},
+	{name: "partition set DOWN", on: "ctl", script: "scontrol update partitionname=main state=down", told: "partition main is DOWN", fate: repaired},
+	{name: "partition set DRAIN", on: "ctl", script: "scontrol update partitionname=main state=drain", told: "partition main is DRAIN", fate: repaired},
+	{name: "Unix user removed from the controller", on: "ctl", script: "userdel berthtest1", told: "accounts on the control host differ", fate: repaired},
+	{name: "Unix user removed from a worker", on: "gpu-2", script: "userdel berthtest1", told: "accounts on gpu-2 differ", fate: repaired},
+	{name: "device file of a GPU gone", on: "gpu-2", script: "mv /dev/nvidia1 /dev/gone", told: "/dev/nvidia1 on gpu-2 is not a device file", fate: reported,
+		holds: "test ! -e /dev/nvidia1", undo: "mv /dev/gone /dev/nvidia1"},
+	{name: "munge key of a worker replaced", on: "gpu-2", script: "dd if=/dev/urandom of=/tmp/key bs=1024 count=1 status=none; cat /tmp/key >" + profile.WorkerMungeKey, told: "is not the munge key of the cluster", fate: repaired},
+	{name: "the same, and munged restarted", on: "gpu-2", kill: []string{profile.MungedWorker}, script: "cat /tmp/key >" + profile.WorkerMungeKey, told: "munged down", fate: repaired},
+	{name: "sshd of a worker gone", on: "gpu-2", script: "for p in $(pidof sshd sshd-session sshd-auth); do kill -9 $p; done", told: "unreachable", fate: reported,
+		holds: "! pidof sshd", undo: "/usr/sbin/sshd -f /etc/berth/sshd_config"},
+}
+
+// TestLongFaults causes faults on a cluster with a running job and prints when an observation
+// shows each, and when it is repaired: a fault is shown within 5 s, with an observation each
+// second. No job ends.
+func TestLongFaults(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	config := strings.TrimSuffix(onePartition, "}") + `,"nodes":{"return_to_service":1,"timeout_seconds":300}}`
+	u := c.unit(config, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	c.carry(t, u, false)
+	id, err := c.trySubmit(t, u, alice, "sleep 3000\n", "--gres=gpu:1", "--nodelist=gpu-1")
+	require.NoError(t, err)
+	job := c.await(t, u, id, slurmtest.Running)
+	time.Sleep(6 * time.Second) // a killed slurmctld loses newer jobs
+	table := fmt.Sprintf("Slurm %s\n%-42s %8s  %-10s %8s\n", c.version, "fault", "told s", "", "s")
+	late := 0
+	for _, f := range worldFaults {
+		told, done := c.suffer(t, u, f)
+		if told > 5*time.Second {
+			late++
+		}
+		table += fmt.Sprintf("%-42s %8.1f  %-10s %8.1f\n", f.name, told.Seconds(), f.fate, done.Seconds())
+		require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running), f.name)
+	}
+	t.Log(table)
+	require.Zero(t, late, "faults told after more than 5 s")
+}
+
+// suffer causes a fault, reconciles each second, and returns when the fault was told and when
+// it was repaired or its undoing complete.
+func (c *company) suffer(t *testing.T, u plan.Unit, f worldFault) (told, done time.Duration) {
+	t.Helper()
+	c.cause(t, u, f)
+	began, undone := time.Now(), false
+	for last := ""; ; time.Sleep(time.Second) {
+		if time.Since(began) > 90*time.Second {
+			t.Fatalf("%s: told after %v and not done after 90 s; last seen: %s", f.name, told, last)
+		}
+		obs := c.observe(t, u)
+		p := plan.Make(plan.Input{Key: u.Instance.Key, After: &u.Instance, Members: u.Members, Observed: obs, Rules: c.rt})
+		last = fmt.Sprint(obs.Reason, obs.Members, obs.Drift)
+		if told == 0 && strings.Contains(last, f.told) {
+			told = max(time.Since(began), time.Millisecond)
+		}
+		c.try(t, p)
+		switch {
+		case told == 0:
+		case f.fate == repaired || undone:
+			if p.Empty() && !strings.Contains(last, f.told) {
+				return told, time.Since(began)
+			}
+		case time.Since(began) > told+4*time.Second: // Berth has had time to act
+			c.shell(t, u, f.on, f.holds)
+			c.shell(t, u, f.on, f.undo)
+			undone, began = true, time.Now()
+		}
+	}
+}
+
+// cause causes a fault.
+func (c *company) cause(t *testing.T, u plan.Unit, f worldFault) {
+	t.Helper()
+	if f.script != "" {
+		c.shell(t, u, f.on, f.script)
+	}
+	if len(f.kill) == 0 { // the services of a host without sshd cannot be asked for
+		return
+	}
+	for name, pid := range c.services(t, u) {
+		words := strings.Fields(name)
+		if words[0] == f.on && slices.Contains(f.kill, words[1]) {
+			c.shell(t, u, f.on, fmt.Sprintf("kill -9 %d; while test -d /proc/%[1]d; do sleep 0.01; done", pid))
+		}
+	}
+}
+
+// shell runs shell on a host.
+func (c *company) shell(t *testing.T, u plan.Unit, node, script string) {
+	t.Helper()
+	if node == c.control.Key.Name {
+		c.onControl(t, u, script)
+		return
+	}
+	out, err := c.lab.Run(t.Context(), node, "sh", "-c", script)
+	require.NoError(t, err, out)
+}
+
+// try applies the actions of a plan whose needs are done. An error is for the next attempt.
+func (c *company) try(t *testing.T, p plan.Plan) {
+	t.Helper()
+	r := truth{company: c}
+	failed, _ := r.run(t, p)
+	for _, f := range failed {
+		t.Log(f)
+	}
+}
