@@ -88,6 +88,9 @@ type Config struct {
 	// Machines makes each host an emulated machine with an init, systemd, and a disk that
 	// a reboot keeps, instead of namespaces. Image "": the first of Suites.
 	Machines bool
+	// Unprepared machines are as installed: without Berth's account and helper, and without
+	// the device files.
+	Unprepared bool
 	// Auto moves the hosts to an unused /24 and keeps the last number of each address.
 	Auto bool
 	Log  *slog.Logger
@@ -102,6 +105,8 @@ type Lab struct {
 	Nodes  []Node `json:"nodes"`           // by name, with their actual addresses
 	// Machines: its hosts are emulated machines.
 	Machines bool `json:"machines,omitempty"`
+	// Unprepared: as in Config.
+	Unprepared bool `json:"unprepared,omitempty"`
 }
 
 // User returns the login account of Berth.
@@ -136,7 +141,7 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	sum := sha256.Sum256([]byte(c.Dir))
-	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Image: c.Image, Machines: c.Machines, Nodes: slices.Clone(c.Nodes)}
+	l = &Lab{Dir: c.Dir, Bridge: "bl" + hex.EncodeToString(sum[:])[:8], Image: c.Image, Machines: c.Machines, Unprepared: c.Unprepared, Nodes: slices.Clone(c.Nodes)}
 	slices.SortFunc(l.Nodes, func(a, b Node) int { return strings.Compare(a.Name, b.Name) })
 	if old, err := Open(c.Dir); err == nil {
 		// Remove the existing or incomplete lab first.

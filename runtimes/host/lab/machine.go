@@ -33,7 +33,7 @@ var setupScript string
 const setupUnit = `[Unit]
 Description=Set up a machine of a lab of Berth
 DefaultDependencies=no
-ConditionPathExists=!/etc/berth/berth-host.sha256
+ConditionPathExists=!/etc/berth-lab
 Requires=dev-vdb.device
 After=dev-vdb.device systemd-remount-fs.service systemd-tmpfiles-setup-dev.service
 Before=sysinit.target systemd-networkd.service
@@ -177,29 +177,31 @@ func (l *Lab) machine(node string) (machine, error) {
 
 // Reboot reboots a machine in order and waits until it is up again.
 func (l *Lab) Reboot(ctx context.Context, node string) error {
-	m, err := l.machine(node)
-	if err != nil {
+	if err := l.end(ctx, node, "reboot"); err != nil {
 		return err
 	}
-	before, err := l.Run(ctx, node, "cat", "/proc/sys/kernel/random/boot_id")
-	if err != nil {
-		return err
-	}
-	_, _ = l.Run(ctx, node, "systemctl", "reboot") // it may cut the connection
-	return m.await(ctx, before, nil)
+	return l.Boot(ctx, node)
 }
 
 // PowerOff shuts a machine down in order. Boot starts it again.
-func (l *Lab) PowerOff(ctx context.Context, node string) error {
+func (l *Lab) PowerOff(ctx context.Context, node string) error { return l.end(ctx, node, "poweroff") }
+
+// end runs a verb of systemctl that ends the emulator of a machine, and waits for that.
+func (l *Lab) end(ctx context.Context, node, verb string) error {
 	m, err := l.machine(node)
 	if err != nil {
 		return err
 	}
-	_, _ = l.Run(ctx, node, "systemctl", "poweroff") // it may cut the connection
+	if out, err := l.Run(ctx, node, "true"); err != nil {
+		return fmt.Errorf("%w: %s", err, out)
+	}
+	_, _ = l.Run(ctx, node, "systemctl", verb) // it may cut the connection
+	ctx, cancel := context.WithTimeout(ctx, bootTime)
+	defer cancel()
 	for len(m.emulators()) > 0 {
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("host %s does not power off: %w", node, ctx.Err())
+			return fmt.Errorf("host %s does not end after systemctl %s: %w", node, verb, ctx.Err())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -251,7 +253,7 @@ func (m machine) boot(ctx context.Context) error {
 		_ = cmd.Wait() // its output is in the log
 		close(ended)
 	}()
-	return m.await(ctx, "", ended)
+	return m.await(ctx, ended)
 }
 
 // makeDisks makes the disk of the system, with the changes to that of the image, and the
@@ -270,7 +272,7 @@ func (m machine) makeDisks(ctx context.Context) error {
 	}
 	files := map[string]string{
 		"setup.sh": setupScript,
-		"machine":  fmt.Sprintf("node=%s\naddress=%s\nuser=%s\ndevices='%s'\n", m.Name, m.Address, DefaultUser, devices),
+		"machine":  fmt.Sprintf("node=%s\naddress=%s\nuser=%s\ndevices='%s'\nprepared=%t\n", m.Name, m.Address, DefaultUser, devices, !m.lab.Unprepared),
 	}
 	for name, from := range map[string]string{
 		"hosts.txt": "hosts.txt", "berth-host": "berth-host", "authorized_keys": "authorized_keys", "login_keys": "login_keys",
@@ -305,6 +307,9 @@ func (m machine) emulation() []string {
 	cpus := max(m.CPUs, 1)
 	return []string{
 		emulator, "-name", m.Name, "-nodefaults", "-no-user-config", "-display", "none",
+		// The emulator ends at a reboot, and another one starts: a second boot in the same
+		// process, with two processors, took four minutes until the kernel started.
+		"-action", "reboot=shutdown",
 		// Accelerated guests stop early in virtual machines that only seem to have
 		// acceleration. With -cpu max, MariaDB 11.8 of Debian forky answers a client wrongly:
 		// error 5027, number of columns in result.
@@ -334,22 +339,19 @@ func (m machine) emulators() []int {
 	return slices.DeleteFunc(slices.Compact(out), func(pid int) bool { return !alive(pid) })
 }
 
-// await waits until the machine has booted, Berth may log in, and the boot is not the
-// one with the id before. ended, if not nil: the emulator ended.
-func (m machine) await(ctx context.Context, before string, ended <-chan struct{}) error {
+// await waits until the machine has booted and Berth may log in. ended: the emulator ended.
+func (m machine) await(ctx context.Context, ended <-chan struct{}) error {
 	ctx, cancel := context.WithTimeout(ctx, bootTime)
 	defer cancel()
 	seen := "sshd does not answer"
 	for {
 		if answers(m.Address, 20*time.Second) {
 			// systemd removes the file when users may log in (pam_nologin(8)).
-			out, err := m.lab.Run(ctx, m.Name, "sh", "-c", "test ! -e /run/nologin && cat /proc/sys/kernel/random/boot_id")
-			switch {
-			case err != nil:
-				seen = err.Error()
-			case out != before:
+			_, err := m.lab.Run(ctx, m.Name, "test", "!", "-e", "/run/nologin")
+			if err == nil {
 				return nil
 			}
+			seen = err.Error()
 		}
 		select {
 		case <-ended:

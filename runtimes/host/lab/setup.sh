@@ -1,21 +1,33 @@
-# Makes the first boot of a machine that of a prepared host, as deploy/hosts.md says.
+# Sets up a machine at its first boot; a prepared one as deploy/hosts.md says.
 # The unit lab-setup of the image starts it before the network and the other
 # services. The files of the lab are in /run/lab.
 set -eu
 
 main() {
 	cd /run/lab
-	. ./machine # node, address, user, devices
+	. ./machine # node, address, user, devices, prepared
 	echo "$node" >/etc/hostname
 	cp hosts.txt /etc/hosts
 	# Names come from the host list only; the network is not asked.
 	sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
 	printf '[Match]\nName=eth0\n[Network]\nAddress=%s/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n' "$address" >/etc/systemd/network/lab.network
-	gpus
+	# Slurm's steps ignore SIGTERM, so a reboot with a job would wait 90 s for their scope.
+	mkdir -p /etc/systemd/system/scope.d
+	printf '[Scope]\nTimeoutStopSec=10s\n' >/etc/systemd/system/scope.d/lab.conf
 
 	install -m 0600 ssh_host_ed25519_key /etc/ssh/ssh_host_ed25519_key
+	ssh-keygen -y -f /etc/ssh/ssh_host_ed25519_key >/etc/ssh/ssh_host_ed25519_key.pub
 	install -d -m 0700 /root/.ssh
 	install -m 0600 login_keys /root/.ssh/authorized_keys
+	if [ "$prepared" = true ]; then
+		prepare
+	fi
+	touch /etc/berth-lab # last: the unit checks for it
+}
+
+# prepare does what an administrator does on a node for Berth.
+prepare() {
+	gpus
 	useradd --system --create-home --shell /bin/sh "$user"
 	install -d -m 0755 "/home/$user/.ssh"
 	install -m 0644 authorized_keys "/home/$user/.ssh/authorized_keys"
@@ -23,7 +35,7 @@ main() {
 	chmod 0440 /etc/sudoers.d/berth
 	install -m 0755 berth-host /usr/local/sbin/berth-host
 	install -d -m 0755 /etc/berth
-	sha256sum /usr/local/sbin/berth-host | cut -d' ' -f1 >/etc/berth/berth-host.sha256 # last: the unit checks for it
+	sha256sum /usr/local/sbin/berth-host | cut -d' ' -f1 >/etc/berth/berth-host.sha256
 }
 
 # gpus makes the device files of GPUs, now and at each boot. Each has the number of a
