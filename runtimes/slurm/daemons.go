@@ -26,6 +26,12 @@ type stackDaemons struct {
 // start starts the daemons of a complete control stack that do not run, in a
 // safe order, and checks that the stack serves.
 func (c stackDaemons) start(ctx context.Context) error {
+	if err := c.stopHung(ctx, c.daemon(profile.Munged, askMunged(c.stack.MungeSocket()))); err != nil {
+		return err
+	}
+	if err := c.stopHung(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
+		return err
+	}
 	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.service(profile.MariaDB, "start"))
 	if err != nil {
 		return err
@@ -35,10 +41,10 @@ func (c stackDaemons) start(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.stopHung(ctx, profile.Slurmdbd, askSlurmdbd(c.control)); err != nil {
+	if err := c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
 		return err
 	}
-	if err := c.stopHung(ctx, profile.Slurmctld, c.cli("scontrol", "ping")); err != nil {
+	if err := c.stopHung(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
 		return err
 	}
 	res, err = c.do(ctx, c.service(profile.Slurmctld, "state"))

@@ -185,7 +185,7 @@ type cluster struct {
 	workerHash string
 }
 
-const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","features":"gpu","partitions":["main"],"cpus":4,"alloc_cpus":0,"real_memory":4000,"slurmd_version":"x"}`
+const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","features":"gpu","partitions":["main"],"cpus":4,"alloc_cpus":0,"real_memory":4000,"slurmd_version":"x","boot_time":1}`
 
 // newerNode turns a node of 22.05 into the shape of 24.11.
 var newerNode = strings.NewReplacer(`"state":"idle","state_flags":[]`, `"state":["IDLE"]`, `"state":"idle","state_flags":["`, `"state":["IDLE","`, `"features":"gpu"`, `"features":["gpu"]`, "slurmd_version", "version")
@@ -316,10 +316,10 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	case line == "sinfo --json":
 		return `{"meta":{"Slurm":{"release":"22.05.8"}},"errors":[],"nodes":[` + c.node + `]}`, 0
 	case run.Program == "squeue" && slices.Contains(run.Args, cli.SnapshotFormat):
-		out := "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|\n"
+		out := "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|\n"
 		for _, job := range c.queue {
 			words := strings.Fields(job)
-			out += words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|\n"
+			out += words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|\n"
 		}
 		return out, 0
 	case run.Program == "squeue":

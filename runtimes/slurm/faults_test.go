@@ -117,6 +117,69 @@ func TestBrokenFilesAreRestored(t *testing.T) {
 	require.Empty(t, c.remains(t, u))
 }
 
+// A munged or mariadbd that runs and answers nothing is restarted once, and not again within
+// ten minutes. slurmctld, which needs it, goes on.
+func TestHungDaemonBelowSlurmctldIsRestartedOnce(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	slurmctld := func() string { return c.pid(t, c.control.Key.Name, "slurmctld") }
+	u := c.hangs(t)
+	was := slurmctld()
+	c.restartedOnce(t, u, c.control.Key.Name, "munged")
+	c.restartedOnce(t, u, c.control.Key.Name, "mariadbd")
+	require.Equal(t, was, slurmctld())
+}
+
+// hangs makes a cluster for daemons that hang.
+func (c *company) hangs(t *testing.T) plan.Unit {
+	t.Helper()
+	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: slurm.Timeouts{Call: 2 * time.Second, Probe: 4 * time.Second}})
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	return u
+}
+
+// pid returns the process of a daemon on a host.
+func (c *company) pid(t *testing.T, host, daemon string) string {
+	t.Helper()
+	out, err := c.lab.Run(t.Context(), host, "pgrep", "-x", daemon)
+	require.NoError(t, err, out)
+	return strings.TrimSpace(out)
+}
+
+// restartedOnce stops a daemon twice by SIGSTOP.
+func (c *company) restartedOnce(t *testing.T, u plan.Unit, host, daemon string) {
+	t.Helper()
+	signal := func(name string) (pid string) {
+		pid = c.pid(t, host, daemon)
+		out, err := c.lab.Run(t.Context(), host, "kill", "-"+name, pid)
+		require.NoError(t, err, out)
+		return pid
+	}
+	reported := func() (p plan.Plan) {
+		require.Eventually(t, func() bool { p = c.plan(t, u, false); return len(p.Actions) > 0 }, 3*time.Minute, time.Second, daemon)
+		return p
+	}
+	converged := func() bool { p := c.plan(t, u, false); return p.Empty() }
+
+	was, began := signal("STOP"), time.Now()
+	p := reported()
+	seen := time.Since(began)
+	require.Equal(t, []plan.Verb{plan.Start}, verbs(p), daemon)
+	require.Contains(t, p.Actions[0].Reason, "runs and does not answer", daemon)
+	require.NoError(t, c.apply(t, p), daemon)
+	t.Logf("%s that hung reported after %.1f s, restarted after %.1f s", daemon, seen.Seconds(), time.Since(began).Seconds())
+	require.NotEqual(t, was, c.pid(t, host, daemon))
+	require.Eventually(t, converged, time.Minute, time.Second, daemon)
+	require.Contains(t, string(c.observe(t, u).RuntimeState), `"`+daemon)
+
+	was = signal("STOP")
+	require.ErrorContains(t, c.apply(t, reported()), "was restarted for that at", daemon)
+	require.Equal(t, was, c.pid(t, host, daemon))
+	signal("CONT")
+	require.Eventually(t, converged, 2*time.Minute, time.Second, daemon)
+}
+
 // A slurmctld or slurmdbd that runs and answers nothing is restarted once, and not again
 // within ten minutes. One that answers slowly is left alone.
 func TestHungDaemonIsRestartedOnce(t *testing.T) {

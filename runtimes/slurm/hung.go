@@ -5,9 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 )
 
 const (
@@ -23,10 +26,26 @@ func askSlurmdbd(c *control) runtimes.Op {
 	return c.sacctmgr("-i", "-n", "-P", "list", "cluster", "format=cluster")
 }
 
+// askMunged returns a call that munged answers. It keeps no credential.
+func askMunged(socket string) runtimes.Op {
+	return runtimes.Op{Run: &runtimes.Run{Program: "munge", Args: profile.MungeArgs(socket), AllowExit: true}}
+}
+
+// askMariaDB returns a call that the database server answers.
+func askMariaDB() runtimes.Op {
+	return runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(profile.PingSQL), AllowExit: true}}
+}
+
 // timedOut reports whether a program on a host ran longer than its limit.
 func timedOut(err error) bool {
 	op := new(runtimes.OpError)
 	return errors.As(err, &op) && op.Code == "timeout"
+}
+
+// isRefused reports whether the helper on a host does not allow an operation.
+func isRefused(err error) bool {
+	op := new(runtimes.OpError)
+	return errors.As(err, &op) && op.Code == "refused"
 }
 
 // answers reports whether slurmctld answers.
@@ -38,47 +57,121 @@ func (c stackDaemons) answers(ctx context.Context) (bool, error) {
 	return err == nil && pingUp(res[0]), err
 }
 
+// daemon is a daemon that may hang.
+type daemon struct {
+	site
+	name  string // in the record, the log and errors
+	log   string // directory of its log
+	state runtimes.Op
+	stop  runtimes.Op
+	probe runtimes.Op // a call that needs an answer of the daemon
+}
+
+// daemon returns a daemon of the control stack.
+func (c stackDaemons) daemon(service string, probe runtimes.Op) daemon {
+	return daemon{c.site, service, c.stack.Log(), c.service(service, "state"), c.service(service, "stop"), probe}
+}
+
 // stopHung stops a daemon that runs and does not answer several probes in a row, each as
-// long as Slurm's clients wait. It has SIGTERM and time to write its state. The time is
-// recorded first, and a daemon that hangs again too soon is left to its
-// administrator: restarts do not help then.
-func (c stackDaemons) stopHung(ctx context.Context, service string, probe runtimes.Op) error {
-	res, err := c.do(ctx, c.service(service, "state"))
+// long as Slurm's clients wait. It has SIGTERM and time to write its state. The caller holds
+// the lock of the cluster.
+func (c *control) stopHung(ctx context.Context, d daemon) error {
+	res, err := d.do(ctx, d.state)
 	if err != nil || !res[0].Service.Running {
 		return err
 	}
 	for range hungProbes {
-		if silent, err := c.isSilent(ctx, probe); err != nil || !silent {
+		if silent, err := c.isSilent(ctx, d); err != nil || !silent {
 			return err
 		}
 	}
+	if err := c.recordRestart(ctx, d.site, d.name, d.log); err != nil {
+		return err
+	}
+	return d.doAll(ctx, d.stop)
+}
+
+// recordRestart records the restart of a daemon that hangs, before it. A daemon that hangs
+// again too soon is left to its administrator: restarts do not help then, which is the error.
+func (c *control) recordRestart(ctx context.Context, s site, name, log string) error {
 	now := c.env.now().UTC().Truncate(time.Second)
-	if last, ok := c.disk.Hung[service]; ok && now.Before(last.Add(hungPause)) {
+	if last, ok := c.disk.Hung[name]; ok && now.Before(last.Add(hungPause)) {
 		return fmt.Errorf("host %s: %s runs and does not answer, and was restarted for that at %s; read its log in %s, or wait for the next restart after %s",
-			c.host.Name(), service, last.Format(time.RFC3339), c.stack.Log(), last.Add(hungPause).Format(time.RFC3339))
+			s.host.Name(), name, last.Format(time.RFC3339), log, last.Add(hungPause).Format(time.RFC3339))
 	}
 	hung := maps.Clone(c.disk.Hung)
 	if hung == nil {
 		hung = map[string]time.Time{}
 	}
-	hung[service] = now
+	hung[name] = now
 	c.rec.Hung, c.disk.Hung = hung, hung
 	if err := c.saveDisk(ctx); err != nil {
 		return err
 	}
-	c.log.Warn("daemon that does not answer restarted", "host", c.host.Name(), "daemon", service)
-	return c.doAll(ctx, c.service(service, "stop"))
+	c.log.Warn("daemon that does not answer restarted", "host", s.host.Name(), "daemon", name)
+	return nil
 }
 
 // isSilent reports whether a probe gets no answer within the time that Slurm's clients
 // wait. A refused connection and an error of the daemon come sooner.
-func (c stackDaemons) isSilent(ctx context.Context, probe runtimes.Op) (bool, error) {
+func (c *control) isSilent(ctx context.Context, d daemon) (bool, error) {
+	probe := d.probe
 	limit := c.env.timeouts.Probe
 	probe.Run.TimeoutMS = int(max(limit, c.env.timeouts.Call).Milliseconds())
 	began := time.Now()
-	res, err := c.do(ctx, probe)
+	res, err := d.do(ctx, probe)
 	if timedOut(err) {
 		return true, nil
 	}
+	if isRefused(err) {
+		return false, nil // a berth-host that is older than this probe
+	}
 	return err == nil && res[0].Exit != 0 && time.Since(began) > limit*9/10, err
+}
+
+// recoveryTime is the time after its start in which slurmctld takes recovered jobs for
+// running, although the node has registered without them: BatchStartTimeout and
+// MessageTimeout, 10 s each (slurm.conf(5)), and as much again for a slow host.
+const recoveryTime = 40 * time.Second
+
+// hasLostJobs reports whether slurmctld has running jobs on a node from before its boot.
+// slurmctld queues them again when the node registers, but not in the first seconds after its
+// own start: after a power loss of both they would keep their resources until the next
+// registration, some minutes later. age is how long slurmctld has run.
+func hasLostJobs(n node, earliest map[string]int64, age time.Duration) bool {
+	start, ok := earliest[n.Name]
+	return ok && start < n.Booted && age > recoveryTime
+}
+
+// controllerAge returns how long slurmctld has run.
+func (v *observation) controllerAge() time.Duration {
+	return v.ctl.env.now().Sub(v.services[slices.Index(controlServices(), profile.Slurmctld)].Since)
+}
+
+// prepareHungWorker stops the munged of a worker if it hangs, and records that its slurmd is
+// restarted. Either keeps the node from answering slurmctld.
+func (c workerHosts) prepareHungWorker(ctx context.Context, wk site, node string) error {
+	defer c.env.lock("cluster " + c.stack.Cluster)()
+	if err := c.load(ctx); err != nil {
+		return err
+	}
+	munged := daemon{wk, "munged on " + node, profile.WorkerMungeLog, c.service(profile.MungedWorker, "state"), c.service(profile.MungedWorker, "stop"), askMunged(profile.WorkerMungeSocket)}
+	if err := c.stopHung(ctx, munged); err != nil {
+		return err
+	}
+	return c.recordRestart(ctx, wk, "slurmd on "+node, profile.WorkerLog)
+}
+
+// isHung reports whether a registered node keeps slurmctld without an answer, or has lost
+// the jobs that slurmctld has on it.
+func (c workerHosts) isHung(ctx context.Context, n node) (bool, error) {
+	if n.State == "down" && n.Has("NOT_RESPONDING") {
+		return true, nil
+	}
+	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
+	if err != nil {
+		return false, err
+	}
+	all, err := ask(ctx, c.control, cli.Snapshot())
+	return hasLostJobs(n, earliestStarts(all), c.env.now().Sub(res[0].Service.Since)), err
 }

@@ -71,7 +71,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	obs.Unit = rec.current()
 	obs.Members = v.members()
 	obs.Drift = v.drift()
-	obs.Jobs = v.jobs
+	obs.Jobs = v.jobs.Jobs
 	obs.RuntimeState = v.state()
 	return obs
 }
@@ -175,7 +175,7 @@ type observation struct {
 	database string // why slurmdbd does not answer although it runs
 	nodes    []node
 	version  string
-	jobs     *plan.Jobs
+	jobs     snapshot
 	fileReading
 	key      runtimes.FileStat // the cluster's munge key
 	people   string            // how users differ from the declared ones; empty: no difference, or unknown
@@ -230,7 +230,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 func (v *observation) look(ctx context.Context, declared *schema.EffectiveInstance) {
 	ctx, cancel := context.WithTimeout(ctx, v.ctl.env.timeouts.Look)
 	defer cancel()
-	v.workers, v.jobs = map[string]workerReading{}, &plan.Jobs{Unknown: v.whyNoSnapshot()}
+	v.workers, v.jobs = map[string]workerReading{}, snapshot{Jobs: &plan.Jobs{Unknown: v.whyNoSnapshot()}}
 	var wg sync.WaitGroup
 	switch {
 	case !v.runs(profile.Slurmctld):
@@ -495,12 +495,16 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Draining, "finishes its jobs before the cluster stops"
 	case n.State == "down" && v.isDownByHand(n):
 		return plan.Running, "down: " + n.Reason
+	case n.State == "down" && n.Has("NOT_RESPONDING"):
+		return plan.Hung, "slurmd runs and does not answer the controller"
 	case n.State == "down" || n.State == "error":
 		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
 	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, m):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
 	case n.Has("DRAIN") && ownDrain(n):
 		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"
+	case hasLostJobs(n, v.jobs.earliest, v.controllerAge()):
+		return plan.Hung, "the controller has jobs from before the boot of the node, and has them without processes until slurmd registers again"
 	case n.Has("DRAIN"):
 		return plan.Running, "drained: " + n.Reason
 	}

@@ -16,7 +16,11 @@ func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op {
 	if q.Program == "sacctmgr" {
 		return c.sacctmgr(q.Args...)
 	}
-	return c.cli(q.Program, q.Args...)
+	op := c.cli(q.Program, q.Args...)
+	if q.Program == "squeue" {
+		op.Run.Env["SLURM_TIME_FORMAT"] = "%s" // seconds, whatever the host's time zone is
+	}
+	return op
 }
 
 // decode decodes the result of a query's call.

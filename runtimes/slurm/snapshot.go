@@ -11,18 +11,40 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
+// snapshot is the jobs of an observation.
+type snapshot struct {
+	*plan.Jobs
+	// earliest has the start of the earliest running job of each node, seconds since 1970.
+	earliest map[string]int64
+}
+
 // snapshotJobs asks slurmctld for the jobs. A failure says nothing about slurmctld: a very
 // long queue exceeds what a host returns.
 func (v *observation) snapshotJobs(ctx context.Context) {
 	c := v.ctl
-	jobs := &plan.Jobs{At: c.env.now().UTC()}
+	jobs := snapshot{Jobs: &plan.Jobs{At: c.env.now().UTC()}}
 	all, err := ask(ctx, c, cli.Snapshot())
 	if err != nil {
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return
 	}
-	group(jobs, all)
+	group(jobs.Jobs, all)
+	jobs.earliest = earliestStarts(all)
 	v.jobs = jobs
+}
+
+// earliestStarts returns the start of the earliest running job of each node.
+func earliestStarts(all []cli.QueuedJob) map[string]int64 {
+	first := map[string]int64{}
+	for i := range all {
+		j := &all[i]
+		for _, n := range j.Nodes {
+			if at, ok := first[n]; !j.Pending() && (!ok || j.Started < at) {
+				first[n] = j.Started
+			}
+		}
+	}
+	return first
 }
 
 // whyNoSnapshot returns why the jobs are unknown if there is no snapshot.

@@ -101,6 +101,19 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 			return waiting("node %s has to join again and still has running jobs", m.Node)
 		}
 	}
+	restart := res[3].Service.Running && !known.Registered()
+	if res[3].Service.Running && owned {
+		hung, err := c.isHung(ctx, known)
+		if err != nil {
+			return err
+		}
+		if hung {
+			if err := c.prepareHungWorker(ctx, wk, m.Node); err != nil {
+				return err
+			}
+			restart = true
+		}
+	}
 	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {
 		return err
@@ -117,7 +130,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		return err
 	}
 	start := c.slurmd(m, control, "start")
-	if res[3].Service.Running && !known.Registered() {
+	if restart {
 		start = c.slurmd(m, control, "restart")
 	}
 	if err := wk.doAll(ctx, start); err != nil {

@@ -77,6 +77,7 @@ type Node struct {
 	AllocCPUs  int    // of running jobs
 	Memory     int    // MiB
 	Version    string // of slurmd; empty before it registers
+	Booted     int64  // when its host booted, seconds since 1970; 0: unknown
 }
 
 // Has reports whether the node has a flag.
@@ -110,6 +111,7 @@ type QueuedJob struct {
 	Partitions []string // as in Queued
 	Nodes      []string // where it runs
 	GPUs       int      // that it has, or asks for
+	Started    int64    // seconds since 1970; 0: it waits
 }
 
 // Pending reports whether the job waits.

@@ -55,8 +55,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 			require.Empty(t, slices.DeleteFunc(slices.Clone(nodes[i].Flags), func(f string) bool { return f == "DRAIN" }))
 		}
 		require.Equal(t, []cli.Node{
-			{Name: "w1", State: "mixed", Flags: nodes[0].Flags, Gres: "gpu:a100:2", Features: []string{"gpu", "red"}, Partitions: []string{"main", "quick"}, CPUs: 4, AllocCPUs: 1, Memory: 1000, Version: string(version)},
-			{Name: "w2", State: "idle", Flags: []string{"DRAIN"}, Reason: "bad DIMM = x", Features: nodes[1].Features, Partitions: nodes[1].Partitions, CPUs: 2, Memory: 500, Version: string(version)},
+			{Name: "w1", State: "mixed", Flags: nodes[0].Flags, Gres: "gpu:a100:2", Features: []string{"gpu", "red"}, Partitions: []string{"main", "quick"}, CPUs: 4, AllocCPUs: 1, Memory: 1000, Version: string(version), Booted: 1795353686},
+			{Name: "w2", State: "idle", Flags: []string{"DRAIN"}, Reason: "bad DIMM = x", Features: nodes[1].Features, Partitions: nodes[1].Partitions, CPUs: 2, Memory: 500, Version: string(version), Booted: 1795353686},
 			{Name: "w3", State: "unknown", Flags: nodes[2].Flags, Features: nodes[2].Features, Partitions: []string{"main"}, CPUs: 2, Memory: 500},
 		}, nodes)
 		require.ElementsMatch(t, []string{"main", "quick", "shut"}, nodes[1].Partitions)
@@ -76,7 +76,7 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		jobs, err := cli.Snapshot().Decode(said["snapshot"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.QueuedJob{
-			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2},
+			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2, Started: 1795395501},
 			{ID: "4", State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}},
 		}, jobs)
 

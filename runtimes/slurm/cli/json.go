@@ -91,6 +91,7 @@ type node2205 struct {
 	AllocCPUs  *int      `json:"alloc_cpus"`
 	Memory     *int      `json:"real_memory"`
 	Version    string    `json:"slurmd_version"` // null before slurmd registers
+	Booted     *int64    `json:"boot_time"`
 }
 
 type node2411 struct {
@@ -104,6 +105,7 @@ type node2411 struct {
 	AllocCPUs  *int      `json:"alloc_cpus"`
 	Memory     *int      `json:"real_memory"`
 	Version    *string   `json:"version"`
+	Booted     *number   `json:"boot_time"`
 }
 
 // baseStates are the states of which a node has exactly one.
@@ -116,7 +118,7 @@ var decodeNodes2205 = list("nodes", func(n *node2205) (Node, error) {
 	}
 	return Node{
 		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, Gres: *n.Gres,
-		Features: splitList(*n.Features), Partitions: *n.Partitions, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version,
+		Features: splitList(*n.Features), Partitions: *n.Partitions, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted,
 	}, nil
 })
 
@@ -124,6 +126,9 @@ var decodeNodes2411 = list("nodes", func(n *node2411) (Node, error) {
 	node := Node{
 		Name: *n.Name, Reason: *n.Reason, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
 		CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version,
+	}
+	if *n.Booted.Set {
+		node.Booted = *n.Booted.Number
 	}
 	for _, word := range *n.State {
 		switch {

@@ -46,10 +46,11 @@ func decodeQueue(out []byte) ([]Queued, error) {
 }
 
 // SnapshotFormat makes squeue print what a QueuedJob has. Slurm makes all of it: of
-// --gres, which a user writes, it prints the resources that it understood.
-const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|"
+// --gres, which a user writes, it prints the resources that it understood. Times are
+// seconds if SLURM_TIME_FORMAT is %s.
+const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
 
-const snapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|"
+const snapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|"
 
 func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
@@ -59,7 +60,7 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	var jobs []QueuedJob
 	for line := range strings.Lines(rest) {
 		words := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(words) != 9 || words[0] == "" || words[1] == "" || words[8] != "" {
+		if len(words) != 10 || words[0] == "" || words[1] == "" || words[9] != "" {
 			return nil, fmt.Errorf("want %q, got %q", snapshotHeading, strings.TrimSpace(line))
 		}
 		nodes, err := hostnames(words[6])
@@ -67,6 +68,11 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 			return nil, err
 		}
 		job := QueuedJob{ID: words[0], State: words[1], User: words[2], Account: words[3], QoS: words[4], Partitions: splitList(words[5]), Nodes: nodes}
+		if !job.Pending() {
+			if job.Started, err = strconv.ParseInt(words[8], 10, 64); err != nil {
+				return nil, fmt.Errorf("job %s: %q is not a time in seconds", job.ID, words[8])
+			}
+		}
 		for _, resource := range splitList(words[7]) {
 			if n, ok := strings.CutPrefix(resource, "gres/gpu="); ok {
 				if job.GPUs, err = strconv.Atoi(n); err != nil {

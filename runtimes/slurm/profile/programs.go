@@ -57,7 +57,7 @@ const QueueFormat = "--format=%A %t %U %P"
 
 // SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it, and
 // no user.
-const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|"
+const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
 
 // jsonParser asks for the version of JSON that Slurm 24.11 and 26.05 both have.
 const jsonParser = "--json=v0.0.42"
@@ -108,11 +108,29 @@ func programs() map[string]runtimes.Program {
 		"sdiag": {Path: "/usr/bin/sdiag", Env: conf, Check: exactly(nil), Reads: always},
 		"id":    {Path: "/usr/bin/id", Check: checkID, Reads: always},
 
+		"munge":              {Path: "/usr/bin/munge", Check: checkMunge, Reads: always},
 		"mariadb":            {Path: "/usr/bin/mariadb", Check: checkClient, CheckStdin: checkSQL, StdinFiles: dumps},
 		"mariadb-dump":       {Path: "/usr/bin/mariadb-dump", Check: backupArgs(Stack.DumpArgs)},
 		"tar":                {Path: "/usr/bin/tar", Check: backupArgs(Stack.ArchiveArgs, Stack.ListArchiveArgs)},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
 	}
+}
+
+// MungeArgs returns the arguments with which munge makes a credential, for a test of munged,
+// and keeps none.
+func MungeArgs(socket string) []string {
+	return []string{"--no-input", "--output=/dev/null", "--socket=" + socket}
+}
+
+var mungeSocket = regexp.MustCompile(`^--socket=(/run/munge(?:-[a-z][a-z0-9_]{0,39})?/munge\.socket\.2)$`)
+
+func checkMunge(args []string) error {
+	if len(args) == 3 {
+		if m := mungeSocket.FindStringSubmatch(args[2]); m != nil && slices.Equal(args, MungeArgs(m[1])) {
+			return nil
+		}
+	}
+	return fmt.Errorf("these arguments of munge are not allowed")
 }
 
 // first reports whether the first argument is one of words.

@@ -1,0 +1,14 @@
+//go:build long
+
+package slurm_test
+
+import "testing"
+
+// A slurmd that hangs is restarted once, and not again within ten minutes. slurmctld waits
+// 60 s for a node before it takes it for down.
+func TestLongHungSlurmdIsRestartedOnce(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	u := c.hangs(t)
+	c.restartedOnce(t, u, u.Members[1].Node, "slurmd")
+}

@@ -1,0 +1,36 @@
+package slurm
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes/slurm/cli"
+)
+
+// A boot ends the jobs of a node, and slurmctld has them as running until the node registers
+// again (S9 of the findings on machines with systemd).
+func TestJobsFromBeforeTheBootAreLost(t *testing.T) {
+	earliest := earliestStarts([]cli.QueuedJob{
+		{ID: "1", State: "R", Nodes: []string{"gpu-1", "gpu-2"}, Started: 200},
+		{ID: "2", State: "R", Nodes: []string{"gpu-1"}, Started: 100},
+		{ID: "3", State: "PD", Nodes: []string{"gpu-3"}},
+	})
+	require.Equal(t, map[string]int64{"gpu-1": 100, "gpu-2": 200}, earliest)
+	for _, c := range []struct {
+		node   string
+		booted int64
+		age    time.Duration
+		lost   bool
+	}{
+		{"gpu-1", 150, time.Minute, true},
+		{"gpu-1", 150, 30 * time.Second, false}, // a registration would not requeue them yet
+		{"gpu-1", 50, time.Minute, false},
+		{"gpu-1", 0, time.Minute, false}, // it did not register yet
+		{"gpu-2", 150, time.Minute, false},
+		{"gpu-3", 150, time.Minute, false},
+	} {
+		require.Equal(t, c.lost, hasLostJobs(node{Name: c.node, Booted: c.booted}, earliest, c.age), "%+v", c)
+	}
+}
