@@ -330,6 +330,8 @@ type InstanceRole struct {
 	GPUs      *GPURequest `json:"gpus,omitempty"`
 	CPUs      int         `json:"cpus,omitempty"`       // least per member; 0: any
 	MemoryMiB int         `json:"memory_mib,omitempty"` // least per member; 0: any
+	// MaxUnavailable bounds the members that a change may drain or move at once.
+	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 }
 
 // GPURequest is what each member of a role must offer.

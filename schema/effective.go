@@ -302,6 +302,8 @@ type EffectiveRole struct {
 	GPUs         *GPURequest `json:"gpus,omitempty"`
 	CPUs         int         `json:"cpus,omitempty"`
 	MemoryMiB    int         `json:"memory_mib,omitempty"`
+	// MaxUnavailable bounds the members that a change may drain or move at once.
+	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 
 	// NoGPUs: it asks for none, and policy bounds how many an instance has. A new
 	// member goes on no node with some, which it would have besides what is

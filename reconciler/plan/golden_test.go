@@ -344,6 +344,13 @@ func TestGolden(t *testing.T) {
 				for _, p := range ps {
 					w.apply(p)
 				}
+				for later := ps; slices.ContainsFunc(later, func(p plan.Plan) bool { return isBlocked(p, plan.CodeUnavailable) }); {
+					later = w.plans(eff)
+					for _, p := range later {
+						checkPlan(t, p)
+						w.apply(p)
+					}
+				}
 				waits := map[schema.Key]bool{}
 				for _, p := range ps {
 					waits[p.Key] = slices.ContainsFunc(p.Blocked, func(b plan.Blocked) bool { return b.Code == plan.CodeNoNode && b.Wait })
@@ -368,6 +375,10 @@ func TestGolden(t *testing.T) {
 			require.Len(t, ar.Files, len(got.Files), "unexpected golden file")
 		})
 	}
+}
+
+func isBlocked(p plan.Plan, code string) bool {
+	return slices.ContainsFunc(p.Blocked, func(b plan.Blocked) bool { return b.Code == code })
 }
 
 // checkPlan checks the invariants of every plan.

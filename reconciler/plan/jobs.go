@@ -151,10 +151,16 @@ func ImpactOn(actions []Action, jobs *Jobs) *JobImpact {
 
 // Estimate sets the impacts of a plan and its actions on a snapshot of jobs; nil: none.
 func (p *Plan) Estimate(jobs *Jobs) {
-	p.Jobs = ImpactOn(p.Actions, jobs)
+	p.Jobs = p.ImpactOn(jobs)
 	for i := range p.Actions {
 		p.Actions[i].Jobs = ImpactOn(p.Actions[i:i+1], jobs)
 	}
+}
+
+// ImpactOn returns what the plan and the later ones of the same change do to the jobs of a
+// snapshot.
+func (p *Plan) ImpactOn(jobs *Jobs) *JobImpact {
+	return ImpactOn(slices.Concat(p.Actions, p.Later), jobs)
 }
 
 // impactTally adds up a JobImpact.

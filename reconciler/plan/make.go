@@ -17,6 +17,7 @@ const (
 	CodeDenied      = "policy.denied"      // a rule refuses the instance
 	CodeUnreachable = "member.unreachable" // a host does not answer
 	CodeStopped     = "state.stopped"      // changes wait until the start of the instance
+	CodeUnavailable = "member.unavailable" // members wait until others are back (max_unavailable)
 )
 
 // CodeBackend blocks a change of a unit's runtime_backend: no backend takes over a unit
@@ -259,6 +260,7 @@ func (m *maker) stop() {
 // update changes a complete unit that should run.
 func (m *maker) update(control Member) {
 	m.hold()
+	m.limitUnavailable()
 	var ready []string // actions that start the control plane; all others need them
 	switch m.states[control.Name].State {
 	case Stopped:
@@ -289,6 +291,7 @@ func (m *maker) update(control Member) {
 // bring joins and starts the members that should run and do not, after the actions of
 // before. A join also needs the leave of the member itself and of one on its node.
 func (m *maker) bring(before order) {
+	configured := slices.ContainsFunc(m.plan.Actions, func(a Action) bool { return a.Verb == Configure })
 	for _, a := range m.plan.After.Members {
 		s, seen := m.states[a.Name]
 		o := before
@@ -303,6 +306,8 @@ func (m *maker) bring(before order) {
 			m.join(a, "new member", o)
 		case m.leaves(s) != "" && s.Node != a.Node:
 			m.join(a, "moves here from "+s.Node, o)
+		case m.leaves(s) != "" && s.State == Draining && !configured:
+			// The control plane learns its new resources when it has left; it joins after that.
 		case m.leaves(s) != "":
 			m.join(a, "returns with its new resources", o)
 		case s.State == Partial:

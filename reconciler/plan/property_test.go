@@ -49,6 +49,7 @@ func drawInstance(t *rapid.T, id string) instance {
 		w.SKUs = []string{rapid.SampledFrom(skus).Draw(t, "wants sku")}
 	}
 	w.CPUs = rapid.IntRange(0, 2).Draw(t, "wants cpus")
+	w.MaxUnavailable = rapid.SampledFrom([]schema.MaxUnavailable{{}, {}, {Number: 2}, {Percent: 50}, {Percent: 100}}).Draw(t, "max unavailable")
 	i.Roles = []schema.EffectiveRole{
 		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, w,
 	}

@@ -197,8 +197,9 @@ type Plan struct {
 	After    *Unit             `json:"after,omitempty"` // nil: delete the unit
 	Actions  []Action          `json:"actions"`         // an order that satisfies Needs and After
 	Blocked  []Blocked         `json:"blocked,omitempty"`
+	Later    []Action          `json:"later,omitempty"`  // the leaves of members that wait (CodeUnavailable), in later plans; not digested
 	Placed   map[string]string `json:"placed,omitempty"` // member: reason for its node; displayed, not digested
-	Jobs     *JobImpact        `json:"jobs,omitempty"`   // of all actions on a snapshot of jobs; not digested; nil: no snapshot
+	Jobs     *JobImpact        `json:"jobs,omitempty"`   // of Actions and Later on a snapshot of jobs; not digested; nil: no snapshot
 }
 
 // Empty reports that a plan has no action and is not blocked.

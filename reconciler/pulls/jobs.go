@@ -37,7 +37,7 @@ func (j *jobs) addTo(units []plan.ReviewedUnit, plans []plan.Plan, before ...*pl
 	defer j.mu.Unlock()
 	for i := range units {
 		u := &units[i]
-		u.Jobs = plan.ImpactOn(plans[i].Actions, j.of[u.Key])
+		u.Jobs = plans[i].ImpactOn(j.of[u.Key])
 		for _, was := range before {
 			if was == nil || u.Jobs != nil {
 				continue

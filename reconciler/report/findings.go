@@ -131,6 +131,7 @@ var unblock = map[string]string{
 	plan.CodeUnknown:      "Berth plans it again when the host answers",
 	plan.CodeSuspended:    "to resume: remove `suspend: true` from the document",
 	plan.CodeUnreachable:  "Berth continues when the host answers",
+	plan.CodeUnavailable:  "Berth continues when they run again; a greater `max_unavailable` of the role lets more members leave at once",
 	plan.CodeStopped:      "to apply them: set `desired_state: running`",
 	plan.CodeBackend:      "delete the instance in one pull request, and create it in the next",
 	plan.CodeNoNode:       "ask for fewer or other nodes in the document, or let the platform add a node; Berth then places it",

@@ -19,12 +19,15 @@ const (
 	workEnds               // running jobs may be cancelled
 )
 
+// stepsOf returns the actions of a plan, and those of members that wait for it.
+func stepsOf(u *plan.Plan) []plan.Action { return slices.Concat(u.Actions, u.Later) }
+
 func workOf(u *plan.Plan) work {
 	worst := workNone
 	if u.Before != nil && len(u.Actions) > 0 {
 		worst = workStays
 	}
-	for _, a := range u.Actions {
+	for _, a := range stepsOf(u) {
 		worst = max(worst, stepWork(a))
 	}
 	if changeOf(u) == creates {
@@ -209,7 +212,7 @@ func (d *page) jobs(u *plan.Plan, all bool) string {
 		return "jobs unknown: " + whyUnknown(u, j, code)
 	}
 	var rules []string
-	for _, a := range u.Actions {
+	for _, a := range stepsOf(u) {
 		for _, r := range a.Impact.Jobs {
 			for _, phrase := range ruleText(r) {
 				rules = withNew(rules, prose(short(phrase, maxValue)))

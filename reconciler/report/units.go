@@ -50,10 +50,12 @@ func actionsOf(u *plan.Plan) map[plan.Verb][]plan.Action {
 func changeCell(u *plan.Plan, comes bool) string {
 	by := actionsOf(u)
 	var parts []string
-	members := func(v plan.Verb, verb string) {
+	members := func(v, unless plan.Verb, verb string) {
 		var names []string
 		for _, a := range by[v] {
-			names = append(names, code(a.Member))
+			if !slices.ContainsFunc(by[unless], func(b plan.Action) bool { return b.Member == a.Member }) {
+				names = append(names, code(a.Member))
+			}
 		}
 		if len(names) > 0 {
 			parts = append(parts, verb+" "+list(names, 4))
@@ -74,17 +76,42 @@ func changeCell(u *plan.Plan, comes bool) string {
 	if len(by[plan.Stop]) > 0 {
 		parts = append(parts, "stopped")
 	}
-	members(plan.Leave, "removes")
+	members(plan.Leave, plan.Join, "removes")
+	parts = append(parts, returning(by)...)
 	for _, a := range by[plan.Configure] {
 		parts = append(parts, valuesOf(a))
 	}
-	members(plan.Join, "adds")
-	members(plan.Start, "starts")
+	members(plan.Join, plan.Leave, "adds")
+	members(plan.Start, "", "starts")
 	parts = append(parts, notesOf(u)...)
 	if len(u.Blocked) > 0 {
 		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[blockOf(u) != nil])
 	}
 	return strings.Join(parts, "; ")
+}
+
+// returning names the members that leave and come back: to another node, or with other
+// resources.
+func returning(by map[plan.Verb][]plan.Action) []string {
+	var moved, back []string
+	for _, a := range by[plan.Join] {
+		i := slices.IndexFunc(by[plan.Leave], func(b plan.Action) bool { return b.Member == a.Member })
+		switch {
+		case i < 0:
+		case by[plan.Leave][i].Node != a.Node:
+			moved = append(moved, code(a.Member))
+		default:
+			back = append(back, code(a.Member))
+		}
+	}
+	var parts []string
+	if len(moved) > 0 {
+		parts = append(parts, "moves "+list(moved, 4))
+	}
+	if len(back) > 0 {
+		parts = append(parts, list(back, 4)+plural(len(back), " leaves and returns", " leave and return"))
+	}
+	return parts
 }
 
 // valuesOf names the changes of a configure action, with short values.
@@ -152,7 +179,7 @@ func notesOf(u *plan.Plan) []string {
 
 // nodesCell lists the nodes that a plan drains and uses.
 func nodesCell(u *plan.Plan) string {
-	var drains, takes []string
+	var drains, later, takes []string
 	for _, a := range u.Actions {
 		for _, n := range a.Impact.Drains {
 			drains = withNew(drains, code(n))
@@ -161,9 +188,17 @@ func nodesCell(u *plan.Plan) string {
 			takes = withNew(takes, code(a.Node))
 		}
 	}
+	for _, a := range u.Later {
+		for _, n := range a.Impact.Drains {
+			later = withNew(later, code(n))
+		}
+	}
 	var parts []string
 	if len(drains) > 0 {
 		parts = append(parts, "drains "+list(drains, 4))
+	}
+	if len(later) > 0 {
+		parts = append(parts, "later drains "+list(later, 4))
 	}
 	if len(takes) > 0 {
 		parts = append(parts, "uses "+list(takes, 4))

@@ -52,6 +52,9 @@ func (j explainer) explainRoles(declared map[string]schema.InstanceRole) []Value
 			out = append(out, given(j.says(at+"gpus.type", want.GPUs.Type), j.says(at+"gpus.count", want.GPUs.Count))...)
 		}
 		out = append(out, given(j.says(at+"cpus", want.CPUs), j.says(at+"memory_mib", want.MemoryMiB))...)
+		if want.MaxUnavailable != (schema.MaxUnavailable{}) {
+			out = append(out, j.says(at+"max_unavailable", want.MaxUnavailable))
+		}
 	}
 	return out
 }

@@ -1,0 +1,100 @@
+package plan
+
+import (
+	"slices"
+
+	"berth/schema"
+)
+
+// limitUnavailable lets only so many members of each role leave and come back that at most
+// its max_unavailable are not running. The others stay as they are until a later plan.
+// A member that is removed for good is not counted, and neither is one of a stop.
+func (m *maker) limitUnavailable() {
+	if m.plan.Before == nil {
+		return
+	}
+	waiting := map[string]bool{}
+	for _, role := range m.plan.After.Instance.Roles {
+		if !role.ControlPlane {
+			m.limitRole(role, waiting)
+		}
+	}
+	m.keepWaiting(waiting)
+}
+
+// limitRole adds the members of a role that have to wait to waiting.
+func (m *maker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
+	var away []string // declared and not running
+	var next []Member // running, and would leave and come back
+	for _, a := range m.plan.After.Members {
+		s, seen := m.states[a.Name]
+		_, known := m.plan.Before.Member(a.Name)
+		switch {
+		case a.Role != role.Name:
+		case !seen || !known || s.State != Running:
+			away = append(away, a.Name)
+		case m.leaves(s) != "":
+			next = append(next, a)
+		}
+	}
+	for len(next) > 0 && len(away) < role.MaxUnavailable.Of(role.Count) {
+		// A node whose member leaves later is no place yet.
+		i := slices.IndexFunc(next, func(a Member) bool {
+			return !slices.ContainsFunc(next, func(b Member) bool { return b.Name != a.Name && m.states[b.Name].Node == a.Node })
+		})
+		i = max(i, 0)
+		away, next = append(away, next[i].Name), slices.Delete(next, i, i+1)
+	}
+	if len(next) == 0 {
+		return
+	}
+	var names []string
+	for _, a := range next {
+		waiting[a.Name] = true
+		names = append(names, a.Name)
+		s := m.states[a.Name]
+		later := Action{Verb: Leave, Key: m.in.Key, Member: a.Name, Node: s.Node, Reason: m.leaves(s)}
+		if m.in.Rules != nil {
+			later.Impact = m.in.Rules.Impact(Leave, a.Name, m.plan.Before, m.plan.After)
+		}
+		later.ID = actionID(later, nil)
+		m.plan.Later = append(m.plan.Later, later)
+	}
+	m.block(CodeUnavailable, true, "%s %s until %s %s again (max_unavailable of role %s is %s)",
+		list(names), plural(len(names), "keeps its node and resources", "keep their nodes and resources"),
+		list(away), plural(len(away), "runs", "run"), role.Name, role.MaxUnavailable)
+}
+
+// keepWaiting keeps members that wait as they are, and what would come to their nodes away.
+func (m *maker) keepWaiting(waiting map[string]bool) {
+	for again := len(waiting) > 0; again; {
+		again = false
+		taken := map[string]string{} // node: member that waits there
+		for name := range waiting {
+			taken[m.states[name].Node] = name
+		}
+		var members []Member
+		for _, a := range m.plan.After.Members {
+			was, known := m.plan.Before.Member(a.Name)
+			by := taken[a.Node]
+			switch {
+			case waiting[a.Name] && known:
+				was.Reason, was.Misfit = a.Reason, was.Misfit || was.Node != a.Node
+				a = was
+			case by != "" && by != a.Name && known && m.states[a.Name].State == Running:
+				waiting[a.Name], again = true, true
+			case by != "" && by != a.Name:
+				continue // it comes when the node is free
+			}
+			members = append(members, a)
+		}
+		m.plan.After = &Unit{Instance: m.plan.After.Instance, Members: members}
+	}
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return one
+	}
+	return many
+}
