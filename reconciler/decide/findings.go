@@ -10,6 +10,7 @@ import (
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/estate"
+	"berth/schema/policy"
 	"berth/schema/signature"
 )
 
@@ -42,6 +43,7 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
 	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
+	all = append(all, policy.ChangedUIDs(f.before, f.Main.Desired)...)
 	all = append(all, renamedInstances(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
 	all = append(all, d.capacity.Check(f.Main.Desired, d.Evaluate(f.Main.Desired, f.before, today), f.Main.AllNodes())...)

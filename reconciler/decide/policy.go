@@ -43,6 +43,11 @@ func upgrades(before *schema.Desired) estate.Check {
 	return func(now *schema.Desired) []schema.Diagnostic { return schema.Upgrades(before, now) }
 }
 
+// uids refuses another uid for a person of an instance in force.
+func uids(before *schema.Desired) estate.Check {
+	return func(now *schema.Desired) []schema.Diagnostic { return policy.ChangedUIDs(before, now) }
+}
+
 // CodeBase is the prefix of the code of a rule that refuses by the policy in force
 // before a change.
 const CodeBase = "base."
