@@ -4,6 +4,7 @@ package slurm_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -18,8 +19,8 @@ import (
 	"berth/schema"
 )
 
-// TestLongFigures measures a cluster from nothing beside the same commands by hand, the
-// observation of 1,000 nodes, and what a reconcile without a change writes.
+// TestLongFigures measures a cluster from nothing beside the same commands by hand, and what
+// a reconcile without a change writes.
 func TestLongFigures(t *testing.T) {
 	c := &company{stage: newStage(t)}
 	rec := &recorder{inner: c.hosts}
@@ -48,7 +49,15 @@ func TestLongFigures(t *testing.T) {
 		require.True(t, p.Empty(), "%+v", p.Actions)
 	}
 	require.Zero(t, rec.effects(), "writes of a reconcile without a change")
+	require.LessOrEqual(t, byBerth, 2*byHand, "a cluster from nothing, and by hand")
+}
 
+// TestLongThousandNodes measures the observation of a slurmctld with 1,000 nodes.
+func TestLongThousandNodes(t *testing.T) {
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	c.carry(t, u, false)
 	// All others have a line and no host.
 	many := c.unit(onePartition, u.Instance.Users, nil, 0, 1)
 	for i := range 998 {
@@ -60,17 +69,35 @@ func TestLongFigures(t *testing.T) {
 	require.Equal(t, plan.Configure, p.Actions[0].Verb)
 	p.Actions = p.Actions[:1]
 	require.NoError(t, c.apply(t, p))
-	var slowest time.Duration
-	for range 5 {
-		began = time.Now()
+	measured := func(what string, f func()) time.Duration {
+		var all []time.Duration
+		for range 7 {
+			began := time.Now()
+			f()
+			all = append(all, time.Since(began))
+		}
+		slices.Sort(all)
+		t.Logf("Slurm %s: %s: median %.2f s, %.2f to %.2f s", c.version, what, all[3].Seconds(), all[0].Seconds(), all[6].Seconds())
+		return all[3]
+	}
+	measured("scontrol show nodes, of 1,000", func() { c.tool(t, many, "scontrol -o show nodes >/dev/null") })
+	list := measured("the list of 1,000 nodes as JSON", func() { c.tool(t, many, nodesAsJSON(c)+" >/dev/null") })
+	took := measured("1,000 nodes observed", func() {
 		obs := c.observe(t, many)
-		slowest = max(slowest, time.Since(began))
 		require.Equal(t, plan.Present, obs.Presence, obs.Reason)
 		require.Contains(t, string(obs.RuntimeState), `"far-997"`)
+	})
+	// Where other tests run at the same time, the list alone may take longer than a second.
+	require.LessOrEqual(t, took, max(time.Second, 3*list), "1,000 nodes observed")
+}
+
+// nodesAsJSON returns the call with which Berth lists the nodes.
+func nodesAsJSON(c *company) string {
+	tools, err := c.version.Tools()
+	if err != nil {
+		panic(err)
 	}
-	t.Logf("Slurm %s: 1,000 nodes observed in at most %.2f s", c.version, slowest.Seconds())
-	require.LessOrEqual(t, byBerth, 2*byHand, "a cluster from nothing, and by hand")
-	require.LessOrEqual(t, slowest, time.Second, "1,000 nodes observed")
+	return tools.Nodes.Program + " " + strings.Join(tools.Nodes.Args, " ")
 }
 
 // side applies a plan with its joins side by side, as the daemon does.
@@ -108,7 +135,9 @@ func TestLongFiftyWorkers(t *testing.T) {
 		out := c.tool(t, u, "sinfo -h -N -o %T")
 		return strings.Count(out, "idle\n") == 50, out
 	})
-	t.Logf("Slurm %s: 50 workers joined in %.1f s from the first action to idle", c.version, time.Since(began).Seconds())
+	took := time.Since(began)
+	t.Logf("Slurm %s: 50 workers joined in %.1f s from the first action to idle", c.version, took.Seconds())
+	require.LessOrEqual(t, took, 40*time.Second, "twice the figure to reach, as other tests run at the same time")
 }
 
 // handFiles returns the files of a cluster as Berth writes them, for makeByHand: a shell
