@@ -159,9 +159,9 @@ func find(users []schema.UnixUser, name string) (schema.UnixUser, bool) {
 	return schema.UnixUser{}, false
 }
 
-// leaves reports whether a member on one of the nodes leaves.
+// leaves reports whether a member on one of the nodes leaves, now or later.
 func leaves(p plan.Plan, nodes []string) bool {
-	return slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Leave && slices.Contains(nodes, a.Node) })
+	return slices.ContainsFunc(slices.Concat(p.Actions, p.Later), func(a plan.Action) bool { return a.Verb == plan.Leave && slices.Contains(nodes, a.Node) })
 }
 
 // Jobs that differ in their ids only are one group, and the first ids are kept.
