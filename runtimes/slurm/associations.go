@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,24 +11,29 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
 	"berth/schema"
 )
 
-// associations makes users known to Slurm.
+// associations keeps the accounting of the cluster as declared: users and their accounts
+// on hosts, and what slurmdbd has. The exit status of sacctmgr says nothing, so
+// every change is read back.
 type associations struct {
 	*control
 	users hostUsers
 	jobs  jobQueue
+	// limit is that of each question to slurmdbd; 0: that of sacctmgr.
+	limit time.Duration
 }
 
-// inController returns the users of the cluster in slurmctld, which gets
-// changes a moment after slurmdbd.
+// inController returns the users with an association in slurmctld, which gets changes a
+// moment after slurmdbd.
 func (c associations) inController(ctx context.Context) ([]string, error) {
 	all, err := ask(ctx, c.control, cli.Associations())
 	var names []string
 	for _, a := range all {
-		if a.Account == account && a.User != "" {
+		if a.User != "" && a.User != accounting.Root {
 			names = append(names, a.User)
 		}
 	}
@@ -56,45 +62,40 @@ func names(users []schema.UnixUser) []string {
 	return out
 }
 
-// listQuery asks slurmdbd for the users with an account. The account itself is a row
-// without a user.
-func (c associations) listQuery() cli.Query[[][]string] {
-	return cli.List("assoc", []string{"cluster=" + c.stack.Cluster, "account=" + account}, "user")
-}
-
-func (c associations) listOp() runtimes.Op { return queryOp(c.control, c.listQuery()) }
-
-// listed returns the users in the answer to listQuery.
-func (c associations) listed(res runtimes.Result) ([]string, error) {
-	rows, err := answer(c.site, c.listQuery(), res)
-	return strings.Fields(strings.Join(slices.Concat(rows...), " ")), err
-}
-
-// inDatabase returns the users of the cluster in slurmdbd.
-func (c associations) inDatabase(ctx context.Context) ([]string, error) {
-	res, err := c.do(ctx, c.listOp())
-	if err != nil {
-		return nil, err
-	}
-	return c.listed(res[0])
-}
-
-// check fails if a user is not in a list of associations.
-func (c associations) check(res runtimes.Result, users []schema.UnixUser) error {
-	have, err := c.listed(res)
-	if err != nil {
-		return err
-	}
-	for _, u := range users {
-		if !slices.Contains(have, u.Name) {
-			return fmt.Errorf("host %s: user %s has no association with cluster %s: %s", c.host.Name(), u.Name, c.stack.Cluster, strings.TrimSpace(string(res.Stderr)))
+// read asks slurmdbd for what it has, after other operations of the same request, whose
+// results it returns.
+func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounting.Tree, []runtimes.Result, error) {
+	queries := accounting.Queries(c.stack.Cluster)
+	ops := slices.Clone(before)
+	for _, q := range queries {
+		op := queryOp(c.control, q)
+		if c.limit > 0 {
+			op.Run.TimeoutMS = int(c.limit.Milliseconds())
 		}
+		ops = append(ops, op)
 	}
-	return nil
+	res, err := c.do(ctx, ops...)
+	if err != nil {
+		return accounting.Tree{}, nil, err
+	}
+	var rows [][][]string
+	for i, q := range queries {
+		one, err := answer(c.site, q, res[len(before)+i])
+		if err != nil {
+			return accounting.Tree{}, res, err
+		}
+		rows = append(rows, one)
+	}
+	tree, err := accounting.Read(c.stack.Cluster, rows)
+	if err != nil {
+		err = fmt.Errorf("host %s: %w", c.host.Name(), err)
+	}
+	return tree, res, err
 }
 
 // add makes accounts on every host before it adds users to Slurm: slurmctld
-// refuses a name that does not resolve then for as long as it runs.
+// refuses a name that does not resolve then for as long as it runs. It makes all changes
+// of the accounting that remove nothing.
 func (c associations) add(ctx context.Context) error {
 	users := c.rec.Unit.Instance.Users
 	for _, u := range users {
@@ -110,91 +111,222 @@ func (c associations) add(ctx context.Context) error {
 	}); err != nil {
 		return err
 	}
-	have, err := c.inDatabase(ctx)
+	return c.settle(ctx)
+}
+
+// settle makes the changes that remove nothing, and waits until slurmctld knows new QoS:
+// its file may name them next.
+func (c associations) settle(ctx context.Context) error {
+	want, err := c.rec.accounting()
 	if err != nil {
 		return err
 	}
-	var missing, closed []string
-	for _, u := range users {
-		if !slices.Contains(have, u.Name) {
-			missing = append(missing, u.Name)
-		}
-		if c.rec.closing(userTarget(u.Name)) {
-			closed = append(closed, u.Name)
-		}
+	have, _, err := c.read(ctx)
+	if err != nil {
+		return err
 	}
-	if len(closed) > 0 { // were being removed and are declared again
-		reopen := c.sacctmgr("-i", "modify", "user", "where", "name="+strings.Join(closed, ","), "cluster="+c.stack.Cluster, "set", "maxsubmitjobs=-1")
-		if err := c.doAll(ctx, reopen); err != nil { // its exit status is not zero if nothing changes
-			return err
-		}
-		for _, name := range closed {
-			c.rec.reopen(userTarget(name))
-		}
+	changes, _ := accounting.Split(accounting.Diff(have, want))
+	if err := c.apply(ctx, changes, want); err != nil {
+		return err
 	}
-	if len(missing) == 0 {
+	for name := range want.Users {
+		c.rec.reopen(userTarget(name))
+	}
+	for name := range want.QoS {
+		c.rec.reopen(qosTarget(name))
+	}
+	if !slices.ContainsFunc(changes, func(ch accounting.Change) bool { return ch.Kind == accounting.OfQoS && ch.Verb == accounting.Add }) {
 		return nil
 	}
-	// One call for all, as each takes a third of a second.
-	add := c.sacctmgr("-i", "add", "user", strings.Join(missing, ","), "account="+account, "cluster="+c.stack.Cluster, "defaultaccount="+account)
-	res, err := c.do(ctx, add, c.listOp())
+	return c.env.poll(ctx, "QoS at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		known, err := ask(ctx, c.control, cli.QoSNames())
+		for name := range want.QoS {
+			if !slices.Contains(known, name) {
+				return false, "slurmctld knows " + strings.Join(known, ", "), err
+			}
+		}
+		return true, "", err
+	})
+}
+
+// apply makes changes and reads back that they are made.
+func (c associations) apply(ctx context.Context, changes []accounting.Change, want accounting.Tree) error {
+	if len(changes) == 0 {
+		return nil
+	}
+	var calls []runtimes.Op
+	for _, ch := range changes {
+		calls = append(calls, c.sacctmgr(ch.Args(c.stack.Cluster)...))
+	}
+	have, res, err := c.read(ctx, calls...)
 	if err != nil {
 		return err
 	}
-	if err := c.check(res[1], users); err != nil {
-		return errors.Join(err, c.exitError(add, res[0]))
+	left, _ := accounting.Split(accounting.Diff(have, want))
+	if len(left) == 0 {
+		return nil
 	}
+	err = fmt.Errorf("host %s: sacctmgr did not change this: %s", c.host.Name(), left[0])
+	for i, r := range res {
+		if r.Exit != 0 {
+			err = errors.Join(err, c.exitError(calls[i], r))
+		}
+	}
+	return err
+}
+
+// remove removes what is no longer declared, each once it has no jobs: users, accounts and
+// QoS from Slurm, and then the accounts of users on hosts. One that waits
+// holds up no other, except that accounts go after all their users.
+func (c associations) remove(ctx context.Context) error {
+	want, err := c.rec.accounting()
+	if err != nil {
+		return err
+	}
+	have, _, err := c.read(ctx)
+	if err != nil {
+		return err
+	}
+	_, gone := accounting.Split(accounting.Diff(have, want))
+	var users, others error // of what waits
+	for _, ch := range gone {
+		var waits *error
+		switch ch.Kind {
+		case accounting.OfUser, accounting.OfAssociation:
+			waits, err = &users, c.removeUsers(ctx, ch, have)
+		case accounting.OfAccount:
+			if users == nil {
+				waits, err = &others, c.delete(ctx, ch)
+			}
+		case accounting.OfQoS:
+			waits, err = &others, c.removeQoS(ctx, ch, want)
+		}
+		if errors.Is(err, runtimes.ErrWaiting) {
+			*waits, err = cmp.Or(*waits, err), nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if users != nil {
+		return users
+	}
+	return cmp.Or(c.users.removeUndeclared(ctx), others)
+}
+
+// removeUsers removes users, or their access to an account. They cannot submit from now
+// on. Those without jobs are removed in one call.
+func (c associations) removeUsers(ctx context.Context, ch accounting.Change, have accounting.Tree) error {
+	var open, idle []string
+	for _, name := range ch.Names {
+		if err := c.close(ctx, accessTarget(name, ch.Account)); err != nil {
+			return err
+		}
+		if !have.IsClosed(name, ch.Account) {
+			open = append(open, name)
+		}
+	}
+	if len(open) > 0 {
+		if _, err := c.runChecked(ctx, c.sacctmgr(accounting.Close(open, ch.Account).Args(c.stack.Cluster)...)); err != nil {
+			return err
+		}
+	}
+	var waits error
+	for _, name := range ch.Names {
+		err := c.endJobs(ctx, accessTarget(name, ch.Account), jobsOf(name, ch.Account)...)
+		switch {
+		case errors.Is(err, runtimes.ErrWaiting):
+			waits = cmp.Or(waits, err)
+		case err != nil:
+			return err
+		default:
+			idle = append(idle, name)
+		}
+	}
+	if ch.Names = idle; len(idle) > 0 {
+		if err := c.delete(ctx, ch); err != nil {
+			return err
+		}
+	}
+	for _, name := range idle {
+		c.rec.reopen(accessTarget(name, ch.Account))
+	}
+	return waits
+}
+
+// endJobs cancels pending jobs and ends running ones by on_jobs.
+func (c associations) endJobs(ctx context.Context, target string, filter ...string) error {
+	if err := c.jobs.cancelPending(ctx, filter...); err != nil {
+		return err
+	}
+	return c.jobs.end(ctx, target, filter...)
+}
+
+// accessTarget is a user, or a user's access to an account, that is being closed.
+func accessTarget(name, account string) string {
+	if account == "" {
+		return userTarget(name)
+	}
+	return userTarget(name) + " in account " + account
+}
+
+// jobsOf returns the filter of the jobs of a user, in an account or in all.
+func jobsOf(name, account string) []string {
+	if account == "" {
+		return []string{"--user=" + name}
+	}
+	return []string{"--user=" + name, "--account=" + account}
+}
+
+// removeQoS removes a QoS, which no association has any more, once no partition names it
+// and no job has it. Without the first, Slurm 26.05 opens the partition to every
+// QoS, and slurmctld 24.11 may end. Its pending jobs go on with the default QoS.
+func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want accounting.Tree) error {
+	name := ch.Names[0]
+	if err := c.close(ctx, qosTarget(name)); err != nil {
+		return err
+	}
+	partitions, err := ask(ctx, c.control, cli.Partitions())
+	if err != nil {
+		return err
+	}
+	for _, p := range partitions {
+		if slices.Contains(p.QoS, name) {
+			return waiting("QoS %s is still named by partition %s", name, p.Name)
+		}
+	}
+	_, pending, err := c.jobs.list(ctx, "--qos="+name)
+	if err != nil {
+		return err
+	}
+	standard := cmp.Or(want.Accounts[membersAccount].Settings["defaultqos"], accounting.Normal)
+	var ops []runtimes.Op
+	for _, id := range jobIDs(pending) {
+		ops = append(ops, c.cli("scontrol", "update", "jobid="+id, "qos="+standard))
+	}
+	if err := c.doAll(ctx, ops...); err != nil {
+		return err
+	}
+	if err := c.endJobs(ctx, qosTarget(name), "--qos="+name); err != nil {
+		return err
+	}
+	if err := c.delete(ctx, ch); err != nil {
+		return err
+	}
+	c.rec.reopen(qosTarget(name))
 	return nil
 }
 
-// remove removes users that are no longer declared: from Slurm once they have no
-// jobs, and then their accounts.
-func (c associations) remove(ctx context.Context) error {
-	gone, err := c.inDatabase(ctx)
-	if err != nil {
-		return err
-	}
-	declared := names(c.rec.Unit.Instance.Users)
-	gone = slices.DeleteFunc(gone, func(name string) bool { return slices.Contains(declared, name) })
-	if len(gone) > 0 {
-		if err := c.delete(ctx, gone); err != nil {
-			return err
-		}
-	}
-	return c.users.removeUndeclared(ctx)
-}
-
-func (c associations) delete(ctx context.Context, gone []string) error {
-	for _, name := range gone {
-		if err := c.close(ctx, userTarget(name)); err != nil {
-			return err
-		}
-	}
-	where := []string{"name=" + strings.Join(gone, ","), "cluster=" + c.stack.Cluster}
-	if _, err := c.runChecked(ctx, c.sacctmgr("-i", "modify", "user", "where", where[0], where[1], "set", "maxsubmitjobs=0")); err != nil {
-		return err
-	}
-	for _, name := range gone {
-		if err := c.jobs.cancelPending(ctx, "--user="+name); err != nil {
-			return err
-		}
-		if err := c.jobs.end(ctx, userTarget(name), "--user="+name); err != nil {
-			return err
-		}
-		c.rec.reopen(userTarget(name))
-	}
-	remove := c.sacctmgr("-i", "delete", "user", where[0], where[1])
+// delete makes a change that removes something without jobs.
+func (c associations) delete(ctx context.Context, ch accounting.Change) error {
+	call := c.sacctmgr(ch.Args(c.stack.Cluster)...)
 	began := time.Now()
-	return c.env.poll(ctx, "remove "+strings.Join(gone, ",")+" from cluster "+c.stack.Cluster, func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, remove)
-		if err != nil {
-			return false, "", err
-		}
-		left, err := c.inDatabase(ctx)
-		if err != nil || !slices.ContainsFunc(gone, func(n string) bool { return slices.Contains(left, n) }) {
+	return c.env.poll(ctx, "remove "+ch.String(), func(ctx context.Context) (bool, string, error) {
+		have, res, err := c.read(ctx, call)
+		if err != nil || !have.Has(ch) {
 			return true, "", err
 		}
-		seen := c.exitError(remove, res[0]).Error()
+		seen := c.exitError(call, res[0]).Error()
 		if !strings.Contains(seen, "Job(s) active") {
 			return false, seen, nil
 		}

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -23,6 +24,7 @@ func (c *configProblems) add(path, format string, args ...any) {
 func (s *settings) check() []schema.ConfigProblem {
 	var c configProblems
 	s.checkPartitions(&c)
+	s.checkQoS(&c)
 	s.checkTopology(&c)
 	s.checkOptions(&c)
 	for i, kind := range s.PrivateData {
@@ -90,10 +92,18 @@ func (s *settings) checkPartition(c *configProblems, at string, p partition) {
 }
 
 // accounts returns the names of the accounts that a partition can allow.
-func (s *settings) accounts() []string { return []string{account} }
+func (s *settings) accounts() []string { return []string{membersAccount} }
 
 // qosNames returns the names of the QoS: that of each cluster, and the declared ones.
-func (s *settings) qosNames() []string { return []string{"normal"} }
+func (s *settings) qosNames() []string {
+	names := []string{accounting.Normal}
+	for _, q := range s.QoS {
+		if q.Name != accounting.Normal {
+			names = append(names, q.Name)
+		}
+	}
+	return names
+}
 
 // checkTopology checks that the switches are a tree, or several.
 func (s *settings) checkTopology(c *configProblems) {

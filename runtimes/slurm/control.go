@@ -247,6 +247,8 @@ func nodeTarget(node string) string { return "node " + node }
 
 func userTarget(user string) string { return "user " + user }
 
+func qosTarget(name string) string { return "QoS " + name }
+
 func partitionTarget(name string) string { return "partition " + name }
 
 func (c *control) clusterTarget() string { return "cluster " + c.stack.Cluster }

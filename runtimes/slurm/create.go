@@ -9,6 +9,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -33,15 +34,29 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.daemons.makeDatabase(ctx); err != nil {
 		return err
 	}
-	load := c.sacctmgr("-i", "load", "file="+c.stack.Accounts())
-	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"), c.daemons.waitSlurmdbd(), load, c.service(profile.Slurmctld, "start"), c.associations.listOp())
+	want, err := c.rec.accounting()
 	if err != nil {
 		return err
 	}
-	if err := c.associations.check(res[4], after.Instance.Users); err != nil {
-		return fmt.Errorf("accounts missing after sacctmgr load: %w; its output: %s", err, strings.TrimSpace(string(res[2].Data)+string(res[2].Stderr)))
+	ops := []runtimes.Op{c.service(profile.Slurmdbd, "start"), c.daemons.waitSlurmdbd(), c.sacctmgr("-i", "load", "file="+c.stack.Accounts())}
+	// Partitions name QoS. Their limits follow, as slurmdbd knows GPUs only from slurmctld.
+	if add := accounting.MissingQoS(want); len(add.Names) > 0 {
+		ops = append(ops, c.sacctmgr(add.Args(c.stack.Cluster)...))
+	}
+	_, res, err := c.associations.read(ctx, ops...)
+	if err != nil && len(res) > 2 {
+		err = fmt.Errorf("after sacctmgr load: %w; its output: %s", err, strings.TrimSpace(string(res[2].Data)+string(res[2].Stderr)))
+	}
+	if err != nil {
+		return err
+	}
+	if err := c.doAll(ctx, c.service(profile.Slurmctld, "start")); err != nil {
+		return err
 	}
 	if err := c.daemons.await(ctx); err != nil {
+		return err
+	}
+	if err := c.associations.settle(ctx); err != nil {
 		return err
 	}
 	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)

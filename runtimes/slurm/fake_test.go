@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -17,6 +18,8 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/accounting/accountingtest"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -175,13 +178,13 @@ type cluster struct {
 	wk         *fakeHost
 	now        time.Time
 	mu         sync.Mutex
-	queue      []string // lines of squeue
-	partitions []string // as slurmctld has them
-	people     []string // with an association
-	node       string   // JSON of the one node; empty: slurmctld knows none
-	version    string   // of Slurm
-	sinfo      string   // what sinfo --json prints instead of its list of nodes
-	hash       string   // the line of show config
+	queue      []string                 // lines of squeue
+	partitions []string                 // as slurmctld has them
+	db         *accountingtest.Database // slurmctld has the same
+	node       string                   // JSON of the one node; empty: slurmctld knows none
+	version    string                   // of Slurm
+	sinfo      string                   // what sinfo --json prints instead of its list of nodes
+	hash       string                   // the line of show config
 	workerHash string
 }
 
@@ -199,7 +202,7 @@ func newCluster(t *testing.T) *cluster {
 	f := &fakeHosts{hosts: map[string]*fakeHost{}}
 	c := &cluster{
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
-		partitions: []string{"main"}, people: []string{"alice"}, node: idleNode, version: "22.05.8", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
+		partitions: []string{"main"}, node: idleNode, version: "22.05.8", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
 	}
 	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Second, Ready: 200 * time.Millisecond, Look: time.Second}, Now: func() time.Time { return c.now }})
 	c.unit = plan.Unit{
@@ -214,6 +217,9 @@ func newCluster(t *testing.T) *cluster {
 	}
 	rec := c.freshRecord()
 	c.put(t, rec)
+	tree, err := rec.accounting()
+	require.NoError(t, err)
+	c.db = &accountingtest.Database{Tree: tree}
 	for _, name := range controlServices() {
 		c.ctl.services[name] = true
 	}
@@ -284,11 +290,20 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 			fmt.Fprintf(&b, "PartitionName=%s\n   AllowGroups=ALL\n   State=UP\n\n", p)
 		}
 		return b.String(), 0
+	case line == "scontrol show assoc_mgr flags=qos":
+		var b strings.Builder
+		b.WriteString("Current Association Manager state\n\nQOS Records\n\n")
+		for name := range c.db.QoS {
+			fmt.Fprintf(&b, "QOS=%s(1)\n", name)
+		}
+		return b.String(), 0
 	case strings.HasPrefix(line, "scontrol show assoc_mgr"):
 		var b strings.Builder
-		b.WriteString("Current Association Manager state\n\nAssociation Records\n\nClusterName=x Account=root UserName=root(0) Partition= Priority=0 ID=2\n")
-		for _, p := range c.people {
-			fmt.Fprintf(&b, "ClusterName=x Account=members UserName=%s(1) Partition= Priority=0 ID=4\n", p)
+		b.WriteString("Current Association Manager state\n\nAssociation Records\n\n")
+		for name, u := range c.db.Users {
+			for p := range u.Associations {
+				fmt.Fprintf(&b, "ClusterName=x Account=%s UserName=%s(1) Partition= Priority=0 ID=4\n", p.Account, name)
+			}
 		}
 		return b.String(), 0
 	case run.Program == "id":
@@ -325,15 +340,18 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	case run.Program == "squeue":
 		return "JOBID ST UID PARTITION\n" + strings.Join(append(slices.Clone(c.queue), ""), "\n"), 0
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "list"):
-		return "User\n\n" + strings.Join(append(slices.Clone(c.people), ""), "\n"), 0
-	case run.Program == "sacctmgr" && slices.Contains(run.Args, "delete"):
-		_, names, _ := strings.Cut(line, "name=")
-		names, _, _ = strings.Cut(names, " ")
-		c.people = slices.DeleteFunc(c.people, func(p string) bool { return slices.Contains(strings.Split(names, ","), p) })
-	case run.Program == "sacctmgr" && slices.Contains(run.Args, "add"):
-		c.people = append(c.people, strings.Split(run.Args[3], ",")...)
+		return c.db.List(run.Args), 0
+	case run.Program == "sacctmgr" && !slices.Contains(run.Args, "load"):
+		if err := c.db.Run(run.Args); err != nil {
+			return err.Error(), 1
+		}
 	}
 	return "", 0
+}
+
+// people returns the users with an association.
+func (c *cluster) people() []string {
+	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.db.Users)), func(name string) bool { return name == accounting.Root })
 }
 
 // say changes the answers of Slurm, also during a call.

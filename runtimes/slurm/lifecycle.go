@@ -32,7 +32,7 @@ func newLifecycle(c *control) lifecycle {
 	l.daemons = stackDaemons{c, l.nodes}
 	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
 	l.backups = backups{c, l.daemons}
-	l.associations = associations{c, l.users, l.jobs}
+	l.associations = associations{control: c, users: l.users, jobs: l.jobs}
 	l.workers = workerHosts{c, l.nodes, l.users, hardware{c}}
 	return l
 }

@@ -15,6 +15,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -169,21 +170,27 @@ type observation struct {
 	ctl      *control
 	services []*runtimes.ServiceStatus // as controlServices
 
-	lost     error  // the control host became unreachable
-	serving  bool   // slurmctld answers
-	silence  string // why it does not answer
-	database string // why slurmdbd does not answer although it runs
-	nodes    []node
-	version  string
-	jobs     snapshot
+	lost    error  // the control host became unreachable
+	serving bool   // slurmctld answers
+	silence string // why it does not answer
+	nodes   []node
+	version string
+	jobs    snapshot
 	fileReading
-	key      runtimes.FileStat // the cluster's munge key
-	people   string            // how users differ from the declared ones; empty: no difference, or unknown
-	mismatch bool              // slurmctld runs a configuration other than its file
+	key runtimes.FileStat // the cluster's munge key
+	accountingReading
+	mismatch bool // slurmctld runs a configuration other than its file
 	workers  map[string]workerReading
 	wrong    string // how the installed version differs from the declared one
 	// partitions are those whose state is not as rendered, each with its state.
 	partitions []string
+}
+
+// accountingReading is the state of slurmdbd, and of the users.
+type accountingReading struct {
+	database   string              // why slurmdbd does not answer although it runs
+	accounting []accounting.Change // what it has otherwise than declared; nil: nothing, or unknown
+	people     string              // how users differ from the declared ones; empty: no difference, or unknown
 }
 
 // fileReading is the state of the files of a complete stack.
@@ -241,7 +248,7 @@ func (v *observation) look(ctx context.Context, declared *schema.EffectiveInstan
 		wg.Go(func() { v.readController(ctx) })
 	}
 	if v.runs(profile.Slurmdbd) && v.runs(profile.Munged) && !slices.Contains(v.modified, v.ctl.stack.Conf()) {
-		wg.Go(func() { v.askDatabase(ctx) })
+		wg.Go(func() { v.readAccounting(ctx) })
 	}
 	wg.Go(func() { v.wrong = compareVersion(ctx, v.ctl.site, profile.Slurmctld, declared) })
 	readings := inParallel(v.ctl.rec.Joined, func(m plan.Member) workerReading {
@@ -262,13 +269,19 @@ func (v *observation) runs(service string) bool {
 	return v.services[slices.Index(controlServices(), service)].Running
 }
 
-// askDatabase asks slurmdbd whether it answers. An error that it returns is an answer.
-func (v *observation) askDatabase(ctx context.Context) {
-	ask := askSlurmdbd(v.ctl)
-	ask.Run.TimeoutMS = int(v.ctl.env.timeouts.Look.Milliseconds()) * 3 / 4 // it takes 50 times longer than slurmctld
-	op := new(runtimes.OpError)
-	if _, err := v.ctl.do(ctx, ask); errors.As(err, &op) && op.Code == "timeout" {
+// readAccounting compares what slurmdbd has with what is declared. An answer that is an
+// error is no difference, and a late one says that slurmdbd hangs.
+func (v *observation) readAccounting(ctx context.Context) {
+	want, err := v.ctl.rec.accounting()
+	if err != nil {
+		return // the files cannot be rendered either
+	}
+	have, _, err := (associations{control: v.ctl, limit: v.ctl.env.timeouts.Look * 3 / 4}).read(ctx)
+	switch {
+	case timedOut(err):
 		v.database = err.Error()
+	case err == nil:
+		v.accounting = accounting.Diff(have, want)
 	}
 }
 
@@ -550,8 +563,11 @@ func (v *observation) drift() []plan.Drift {
 	if len(rec.undeclaredUsers()) > 0 {
 		add("users", "users that are no longer declared may still have accounts")
 	}
-	if v.people != "" {
+	if v.people != "" && len(v.accounting) == 0 { // otherwise slurmctld has what slurmdbd has
 		add("users", v.people)
+	}
+	for _, ch := range v.accounting {
+		add("accounting", ch.String())
 	}
 	for i, name := range controlServices() {
 		if st := v.services[i]; st.Running && st.Outdated {

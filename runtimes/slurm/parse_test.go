@@ -8,6 +8,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -35,8 +36,11 @@ func TestHelperAllowsEveryQuery(t *testing.T) {
 		}
 	}
 	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
-		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.List("assoc", []string{"cluster=c"}, "user")),
+		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.QoSNames()), askSlurmdbd(c.control),
 		versionOp(profile.Slurmctld), versionOp(profile.Slurmd))
+	for _, q := range accounting.Queries(c.stack.Cluster) {
+		ops = append(ops, queryOp(c.control, q))
+	}
 	for _, op := range ops {
 		program := profile.Profile().Programs[op.Run.Program]
 		require.NoError(t, program.Check(op.Run.Args), "%s %v", op.Run.Program, op.Run.Args)

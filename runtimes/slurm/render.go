@@ -26,7 +26,7 @@ func files(rec *record) (map[string]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := renderAccounts(rec)
+	accounts, err := rec.accounting()
 	if err != nil {
 		return nil, err
 	}
@@ -45,7 +45,7 @@ func files(rec *record) (map[string]file, error) {
 		s.CgroupConf():              {cgroup, 0o644, ""},
 		s.Etc() + "/plugstack.conf": {[]byte("# No plugins. A file that is not there is complained of.\n"), 0o644, ""},
 		s.DBDConf():                 {dbd, 0o600, profile.SlurmUser},
-		s.Accounts():                {accounts, 0o600, ""},
+		s.Accounts():                {accounts.LoadFile(), 0o600, ""},
 	}
 	switches, err := renderTopologyConf(rec)
 	if switches != nil {
@@ -229,23 +229,6 @@ func renderSlurmdbdConf(rec *record) ([]byte, error) {
 		"DbdPort": fmt.Sprint(rec.Ports.Slurmdbd), "PrivateData": strings.Join(hidden, ","),
 	})
 	return l.bytes()
-}
-
-// renderAccounts renders the file that sacctmgr loads before the first start of slurmctld.
-func renderAccounts(rec *record) ([]byte, error) {
-	var b strings.Builder
-	fmt.Fprintf(&b, "Cluster - '%s':Fairshare=1:QOS='normal'\n", rec.Cluster)
-	b.WriteString("Parent - 'root'\n")
-	b.WriteString("User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1\n")
-	fmt.Fprintf(&b, "Account - '%s':Description='members':Organization='berth':Fairshare=1\n", account)
-	fmt.Fprintf(&b, "Parent - '%s'\n", account)
-	for _, u := range rec.Unit.Instance.Users {
-		if err := checkUser(u); err != nil {
-			return nil, err
-		}
-		fmt.Fprintf(&b, "User - '%s':DefaultAccount='%s':Fairshare=1\n", u.Name, account)
-	}
-	return []byte(b.String()), nil
 }
 
 func checkUser(u schema.UnixUser) error {

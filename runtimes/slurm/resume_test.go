@@ -9,6 +9,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -127,14 +128,14 @@ func TestUsersAreRecordedBeforeTheirAccounts(t *testing.T) {
 	c.ctl.before = nil
 	require.Contains(t, c.ctl.users, "bob")
 	require.Contains(t, c.wk.users, "bob")
-	require.Contains(t, c.people, "bob")
+	require.Contains(t, c.people(), "bob")
 	require.Equal(t, c.unit.Instance.Users, c.observe(t).Unit.Instance.Users, "the applied unit is still the old one")
 	require.NotEmpty(t, c.observe(t).Drift)
 
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.NotContains(t, c.ctl.users, "bob")
 	require.NotContains(t, c.wk.users, "bob")
-	require.NotContains(t, c.people, "bob")
+	require.NotContains(t, c.people(), "bob")
 	require.Empty(t, c.record(t).People)
 	require.Empty(t, c.observe(t).Drift)
 }
@@ -170,18 +171,21 @@ func TestInstanceWithDriftedFilesCanBeDeleted(t *testing.T) {
 }
 
 func TestRemovedUsersAreDriftAndMadeAgain(t *testing.T) {
-	for name, drift := range map[string]func(*cluster){
-		"no association": func(c *cluster) { c.people = nil },
-		"one more":       func(c *cluster) { c.people = append(c.people, "eve") },
-		"no account":     func(c *cluster) { delete(c.ctl.users, "alice") },
-		"another uid":    func(c *cluster) { c.ctl.users["alice"] = 0 },
+	for name, one := range map[string]struct {
+		what  string
+		drift func(*cluster)
+	}{
+		"no association": {"accounting", func(c *cluster) { delete(c.db.Users, "alice") }},
+		"one more":       {"accounting", func(c *cluster) { c.db.AddUser("eve", membersAccount, accounting.Settings{}) }},
+		"no account":     {"users", func(c *cluster) { delete(c.ctl.users, "alice") }},
+		"another uid":    {"users", func(c *cluster) { c.ctl.users["alice"] = 0 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
 			require.Empty(t, c.observe(t).Drift)
-			drift(c)
+			one.drift(c)
 			require.Len(t, c.observe(t).Drift, 1)
-			require.Equal(t, "users", c.observe(t).Drift[0].What)
+			require.Equal(t, one.what, c.observe(t).Drift[0].What)
 			require.NoError(t, c.apply(t, plan.Configure, c.unit))
 			require.Empty(t, c.observe(t).Drift)
 		})

@@ -20,6 +20,7 @@ type settings struct {
 	Preemption  *preemption       `json:"preemption,omitempty"`
 	PrivateData []string          `json:"private_data,omitempty"`
 	Topology    topology          `json:"topology,omitzero"`
+	QoS         []qos             `json:"qos,omitempty"`
 	Options     map[string]option `json:"options,omitempty"`
 	Identity    string            `json:"identity"`
 	Confinement string            `json:"confinement,omitempty"`
@@ -241,6 +242,3 @@ func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) []schem
 	}
 	return append(s.check(), s.checkVersion(v)...)
 }
-
-// account is the Slurm account of all users of an instance.
-const account = "members"

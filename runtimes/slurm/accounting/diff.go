@@ -34,13 +34,15 @@ type Change struct {
 	Verb  Verb
 	Kind  Kind
 	Names []string // of QoS, accounts or users
-	Place Place    // of associations, of a new user's first one, and of a coordinator
+	// Account is that of associations, of a new user, and of a coordinator.
+	Account string
 	// Parent is that of a new account.
 	Parent string
 	Set    []Assignment
 }
 
-// Diff returns the changes that turn have into want, which names no partitions. An
+// Diff returns the changes that turn have into want, whose associations are for all
+// partitions. An
 // administrator is demoted first. Nothing is added to what is missing, and nothing is
 // removed before all else has its settings and no longer refers to it: slurmdbd 24.11
 // breaks if an account is removed before its children.
@@ -54,6 +56,35 @@ func Diff(have, want Tree) []Change {
 	d.defaultAccounts()
 	d.removals()
 	return d.changes
+}
+
+// Close returns the change that makes slurmctld refuse new jobs of users, in an account,
+// or in all of them if it is empty. Jobs that run or wait go on.
+func Close(names []string, account string) Change {
+	return Change{Verb: Set, Kind: OfAssociation, Names: names, Account: account, Set: []Assignment{{Setting: maxSubmitJobs, To: "0", form: number}}}
+}
+
+const maxSubmitJobs = "maxsubmitjobs"
+
+// IsClosed reports whether a user can submit no jobs in an account, or in all of them if
+// it is empty.
+func (t Tree) IsClosed(name, account string) bool {
+	for p, s := range t.Users[name].Associations {
+		if (account == "" || p.Account == account) && s[maxSubmitJobs] != "0" {
+			return false
+		}
+	}
+	return true
+}
+
+// MissingQoS returns the change that adds the QoS that a new cluster lacks.
+func MissingQoS(want Tree) Change {
+	d := diff{have: NewTree(want.Cluster), want: want}
+	d.qos()
+	if len(d.changes) == 0 || d.changes[0].Verb != Add {
+		return Change{}
+	}
+	return d.changes[0]
 }
 
 // Split returns the changes that remove something, apart from the others, which are
@@ -76,7 +107,7 @@ type diff struct {
 func (d *diff) add(step int, c Change) {
 	for i := step; i < len(d.changes); i++ {
 		o := &d.changes[i]
-		if o.Verb == c.Verb && o.Kind == c.Kind && o.Place == c.Place && o.Parent == c.Parent && slices.Equal(o.Set, c.Set) {
+		if o.Verb == c.Verb && o.Kind == c.Kind && o.Account == c.Account && o.Parent == c.Parent && slices.Equal(o.Set, c.Set) {
 			o.Names = append(o.Names, c.Names...)
 			return
 		}
@@ -98,7 +129,7 @@ func (d *diff) privileges() {
 			d.add(step, Change{Verb: Set, Kind: OfUser, Names: []string{name}, Set: []Assignment{{Setting: "adminlevel", From: u.AdminLevel, To: None, form: word}}})
 		}
 		for _, account := range u.Coordinates {
-			d.add(step, Change{Verb: Remove, Kind: OfCoordinator, Names: []string{name}, Place: Place{Account: account}})
+			d.add(step, Change{Verb: Remove, Kind: OfCoordinator, Names: []string{name}, Account: account})
 		}
 	}
 }
@@ -142,36 +173,41 @@ func (d *diff) newUsers() {
 	step := len(d.changes)
 	for _, name := range users(d.want) {
 		if _, ok := d.have.Users[name]; !ok {
-			d.add(step, Change{Verb: Add, Kind: OfUser, Names: []string{name}, Place: Place{Account: d.want.Users[name].DefaultAccount}})
+			d.add(step, Change{Verb: Add, Kind: OfUser, Names: []string{name}, Account: d.want.Users[name].DefaultAccount})
 		}
 	}
 }
 
-// associations adds and sets those of users. One call has any number of users.
+// associations adds and sets those of users. One call has any number of users, and is for
+// all partitions: an association with one partition has no settings of its own and gives
+// no more access than that with all. slurmdbd 24.11 does not remove the former from a
+// user's default account.
 func (d *diff) associations() {
 	step := len(d.changes)
-	d.eachAssociation(func(name string, p Place, have, want Settings, isNew bool) {
-		if isNew {
-			d.add(step, Change{Verb: Add, Kind: OfAssociation, Names: []string{name}, Place: p})
-		}
-	})
-	step = len(d.changes)
-	d.eachAssociation(func(name string, p Place, have, want Settings, _ bool) {
-		if set := compare(associationRules, have, want); len(set) > 0 {
-			d.add(step, Change{Verb: Set, Kind: OfAssociation, Names: []string{name}, Place: p, Set: set})
-		}
-	})
-}
-
-// eachAssociation calls f for each wanted association. A new user has that with the
-// default account already.
-func (d *diff) eachAssociation(f func(name string, p Place, have, want Settings, isNew bool)) {
 	for _, name := range users(d.want) {
-		u := d.want.Users[name]
-		old, known := d.have.Users[name]
-		for _, p := range places(u) {
-			have, ok := old.Associations[p]
-			f(name, p, have, u.Associations[p], !ok && (known || p.Account != u.DefaultAccount))
+		want := d.want.Users[name]
+		have, known := d.have.Users[name]
+		for _, account := range accounts(want) {
+			if _, ok := have.Associations[Place{Account: account}]; !ok && (known || account != want.DefaultAccount) {
+				d.add(step, Change{Verb: Add, Kind: OfAssociation, Names: []string{name}, Account: account})
+			}
+		}
+	}
+	step = len(d.changes)
+	for _, name := range users(d.want) {
+		want, have := d.want.Users[name], d.have.Users[name]
+		for _, account := range accounts(want) {
+			settings := []Settings{have.Associations[Place{Account: account}]}
+			for _, p := range places(have) {
+				if p.Account == account && p.Partition != "" {
+					settings = append(settings, have.Associations[p])
+				}
+			}
+			for _, s := range settings {
+				if set := compare(associationRules, s, want.Associations[Place{Account: account}]); len(set) > 0 {
+					d.add(step, Change{Verb: Set, Kind: OfAssociation, Names: []string{name}, Account: account, Set: set})
+				}
+			}
 		}
 	}
 }
@@ -181,6 +217,15 @@ func places(u User) []Place {
 	return slices.SortedFunc(maps.Keys(u.Associations), func(a, b Place) int {
 		return strings.Compare(a.Account+"\x00"+a.Partition, b.Account+"\x00"+b.Partition)
 	})
+}
+
+// accounts returns the accounts of a user, in order.
+func accounts(u User) []string {
+	var names []string
+	for _, p := range places(u) {
+		names = append(names, p.Account)
+	}
+	return slices.Compact(names)
 }
 
 func (d *diff) defaultAccounts() {
@@ -202,9 +247,9 @@ func (d *diff) removals() {
 			d.add(step, Change{Verb: Remove, Kind: OfUser, Names: []string{name}})
 			continue
 		}
-		for _, p := range places(d.have.Users[name]) {
-			if _, ok := want.Associations[p]; !ok {
-				d.add(step, Change{Verb: Remove, Kind: OfAssociation, Names: []string{name}, Place: p})
+		for _, account := range accounts(d.have.Users[name]) {
+			if _, ok := want.Associations[Place{Account: account}]; !ok {
+				d.add(step, Change{Verb: Remove, Kind: OfAssociation, Names: []string{name}, Account: account})
 			}
 		}
 	}
@@ -233,19 +278,16 @@ func (c Change) Args(cluster string) []string {
 	} else {
 		args = append(args, "where", "name="+names)
 	}
-	if c.Place.Account != "" {
-		args = append(args, "account="+c.Place.Account)
+	if c.Account != "" {
+		args = append(args, "account="+c.Account)
 	}
 	// A QoS and the level of an administrator belong to no cluster.
 	if c.Kind != OfQoS && c.Kind != OfCoordinator && !c.isLevel() {
 		args = append(args, "cluster="+cluster)
 	}
-	if c.Place.Partition != "" {
-		args = append(args, "partition="+c.Place.Partition)
-	}
 	switch {
 	case c.Verb == Add && c.Kind == OfUser:
-		args = append(args, "defaultaccount="+c.Place.Account)
+		args = append(args, "defaultaccount="+c.Account)
 	case c.Verb == Add && c.Kind == OfAccount:
 		args = append(args, "parent="+c.Parent, "description="+names, "organization=berth")
 	case c.Verb == Set:
@@ -266,14 +308,11 @@ func (c Change) String() string {
 	entity := [...]string{OfQoS: "QoS", OfAccount: "account", OfUser: "user", OfAssociation: "user", OfCoordinator: "user"}[c.Kind]
 	who := entity + " " + names(c.Names)
 	if c.Kind == OfAssociation {
-		who += " in account " + c.Place.Account
-		if c.Place.Partition != "" {
-			who += " and partition " + c.Place.Partition
-		}
+		who += " in account " + c.Account
 	}
 	switch {
 	case c.Kind == OfCoordinator:
-		return who + ": coordinator of account " + c.Place.Account + ", want none"
+		return who + ": coordinator of account " + c.Account + ", want none"
 	case c.Verb == Add:
 		return who + ": missing"
 	case c.Verb == Remove:
@@ -293,4 +332,23 @@ func names(all []string) string {
 		return strings.Join(all, ", ")
 	}
 	return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), len(all)-most)
+}
+
+// Has reports whether anything that a change removes is still there.
+func (t Tree) Has(c Change) bool {
+	return slices.ContainsFunc(c.Names, func(name string) (ok bool) {
+		switch c.Kind {
+		case OfQoS:
+			_, ok = t.QoS[name]
+		case OfAccount:
+			_, ok = t.Accounts[name]
+		case OfUser:
+			_, ok = t.Users[name]
+		case OfAssociation:
+			ok = slices.Contains(accounts(t.Users[name]), c.Account)
+		case OfCoordinator:
+			ok = slices.Contains(t.Users[name].Coordinates, c.Account)
+		}
+		return ok
+	})
 }

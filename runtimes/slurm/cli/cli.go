@@ -134,7 +134,8 @@ type Job struct {
 // Partition is a partition as slurmctld has it.
 type Partition struct {
 	Name  string
-	State string // UP, DOWN, DRAIN, INACTIVE
+	State string   // UP, DOWN, DRAIN, INACTIVE
+	QoS   []string // that it allows, denies or has itself; nil: none is named
 }
 
 // Association gives a user, or with no user an account as a whole, access.

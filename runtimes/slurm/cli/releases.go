@@ -79,6 +79,12 @@ func Associations() Query[[]Association] {
 	return query(lines(decodeAssociations), "scontrol", "show", "assoc_mgr", "flags=assoc")
 }
 
+// QoSNames returns the query for the names of the QoS that slurmctld has, the same on all
+// releases.
+func QoSNames() Query[[]string] {
+	return query(lines(decodeQoSNames), "scontrol", "show", "assoc_mgr", "flags=qos")
+}
+
 // Agents returns the query for the number of requests that slurmctld is sending to nodes, the
 // same on all releases.
 func Agents() Query[int] { return query(lines(decodeAgents), "sdiag") }

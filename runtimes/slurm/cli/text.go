@@ -135,6 +135,8 @@ func decodePartitions(out []byte) ([]Partition, error) {
 				all = append(all, Partition{Name: value})
 			case key == "State" && len(all) > 0:
 				all[len(all)-1].State = value
+			case slices.Contains([]string{"AllowQos", "DenyQos", "QoS"}, key) && len(all) > 0 && value != "ALL" && value != "N/A":
+				all[len(all)-1].QoS = append(all[len(all)-1].QoS, strings.Split(value, ",")...)
 			}
 		}
 	}
@@ -276,6 +278,24 @@ func decodeAssociations(out []byte) ([]Association, error) {
 		return nil, errors.New("the answer has no association")
 	}
 	return all, nil
+}
+
+func decodeQoSNames(out []byte) ([]string, error) {
+	_, records, ok := strings.Cut(string(out), "\nQOS Records\n")
+	if !ok {
+		return nil, errors.New("the answer has no QOS Records")
+	}
+	var names []string
+	for line := range strings.Lines(records) {
+		if name, ok := strings.CutPrefix(line, "QOS="); ok {
+			name, _, _ = strings.Cut(name, "(")
+			names = append(names, name)
+		}
+	}
+	if len(names) == 0 { // a cluster has at least normal
+		return nil, errors.New("the answer has no QoS")
+	}
+	return names, nil
 }
 
 // headings are the headings that sacctmgr prints for the words of format=, the same on

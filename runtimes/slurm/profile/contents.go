@@ -130,16 +130,12 @@ func checkParameters(list []Parameter, data []byte) error {
 	})
 }
 
-// checkAccounts allows root as the only administrator, and users.
+// checkAccounts allows root as the only administrator, accounts and users.
 func checkAccounts(s Stack, data []byte) error {
-	person := regexp.MustCompile(`^User - '[a-z_][-a-z0-9_]{0,31}':DefaultAccount='members':Fairshare=1$`)
+	const name = `'[a-z_][-a-z0-9_]{0,63}'`
+	other := regexp.MustCompile(`^(Parent - ` + name + `|User - ` + name + `:DefaultAccount=` + name + `:Fairshare=1|Account - (` + name + `):Description=(` + name + `):Organization='berth':Fairshare=1)$`)
 	return readLines(data, func(line string) bool {
-		switch line {
-		case "Cluster - '" + s.Cluster + "':Fairshare=1:QOS='normal'", "Parent - 'root'", "Parent - 'members'",
-			"User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1",
-			"Account - 'members':Description='members':Organization='berth':Fairshare=1":
-			return true
-		}
-		return person.MatchString(line)
+		return line == "Cluster - '"+s.Cluster+"':Fairshare=1:QOS='normal'" ||
+			line == "User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1" || other.MatchString(line)
 	})
 }

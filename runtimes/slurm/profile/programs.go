@@ -75,13 +75,13 @@ var (
 	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
 	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
-	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|jobs)=[A-Za-z0-9_.-]{1,64}$`)
+	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,64}$`)
 	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}$`)
 	// jobPartitions are the partitions of a pending job.
 	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
+	jobQoS        = regexp.MustCompile(`^qos=[a-z][-a-z0-9_]{0,31}$`)
 	userName      = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
-	entity        = regexp.MustCompile(`^[A-Za-z0-9_.,=:/-]+$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -181,7 +181,7 @@ func checkScontrol(args []string) error {
 		}
 	case "show":
 		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) ||
-			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"nodes", jsonParser}) {
+			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"assoc_mgr", "flags=qos"}) || slices.Equal(rest, []string{"nodes", jsonParser}) {
 			return nil
 		}
 	case "update":
@@ -192,7 +192,7 @@ func checkScontrol(args []string) error {
 		if len(rest) == 2 && partition.MatchString(rest[0]) && rest[1] == "state=inactive" {
 			return nil
 		}
-		if len(rest) == 2 && updateJob.MatchString(rest[0]) && jobPartitions.MatchString(rest[1]) {
+		if len(rest) == 2 && updateJob.MatchString(rest[0]) && (jobPartitions.MatchString(rest[1]) || jobQoS.MatchString(rest[1])) {
 			return nil
 		}
 	case "delete":
@@ -235,9 +235,10 @@ func checkID(args []string) error {
 	return nil
 }
 
-// checkSacctmgr allows changing and listing accounts. Every call starts with -i, as
-// sacctmgr would otherwise wait for a confirmation. dump and archive write files
-// and are not allowed.
+// checkSacctmgr allows to list and to change the accounting. Every call starts with -i, as
+// sacctmgr would otherwise wait for a confirmation. It completes abbreviated words, so each
+// word is spelled out. Nobody becomes an administrator: the file of accounts
+// makes root one.
 func checkSacctmgr(args []string) error {
 	if isRunaway(args, false) || isRunaway(args, true) {
 		return nil
@@ -245,29 +246,62 @@ func checkSacctmgr(args []string) error {
 	if len(args) < 3 || args[0] != "-i" {
 		return fmt.Errorf("want -i, a command and its words")
 	}
-	words := args[1:]
-	for len(words) > 0 && (words[0] == "-n" || words[0] == "-P") {
-		words = words[1:]
+	if args[1] == "load" {
+		return checkLoad(args[2:])
 	}
-	if len(words) < 2 {
-		return fmt.Errorf("want a command and its words")
-	}
-	if words[0] == "load" {
-		return checkLoad(words[1:])
-	}
-	if !slices.Contains([]string{"add", "delete", "modify", "list"}, words[0]) {
-		return fmt.Errorf("command %q is not allowed", words[0])
-	}
-	if !slices.Contains([]string{"account", "user", "qos", "assoc", "cluster"}, words[1]) {
-		return fmt.Errorf("%s %q is not allowed", words[0], words[1])
-	}
-	for _, w := range words[2:] {
-		if w != "where" && w != "set" && !entity.MatchString(w) {
-			return fmt.Errorf("argument %q is not allowed", w)
+	for _, a := range args {
+		if strings.ContainsAny(a, " \n") {
+			return fmt.Errorf("argument %q is not allowed", a)
 		}
 	}
-	return nil
+	line := strings.TrimPrefix(strings.TrimPrefix(strings.Join(args[1:], " "), "-n "), "-P ")
+	for _, form := range accountingForms {
+		m := form.FindStringSubmatch(line)
+		if m == nil {
+			continue
+		}
+		if i := form.SubexpIndex("names"); i > 0 && slices.Contains(strings.Split(m[i], ","), "root") {
+			return fmt.Errorf("root is not changed")
+		}
+		return nil
+	}
+	return fmt.Errorf("sacctmgr %s: not one of the allowed forms", line)
 }
+
+// accountingForms are the calls of sacctmgr, without -i. None of the names may be root.
+var accountingForms = func() []*regexp.Regexp {
+	const (
+		name      = `[a-z0-9_][-a-z0-9_.]{0,63}`
+		names     = `(?P<names>` + name + `(?:,` + name + `)*)`
+		inCluster = ` cluster=[a-z][a-z0-9_]{0,39}`
+		place     = `(?: account=` + name + `)?` + inCluster
+		value     = `[A-Za-z0-9_.,=/:-]*`
+		columns   = ` format=[a-z,]+`
+	)
+	set := func(keys string) string { return ` set(?: (?:` + keys + `)=` + value + `)+` }
+	limits := `(?:grp|max)(?:jobs|submitjobs|jobsaccrue|tres)|grptresmins|grptresrunmins|grpwall|maxtresperjob|maxtrespernode|maxtresminsperjob|minpriothresh|priority`
+	association := set(limits + `|fairshare|qos|defaultqos|maxwalldurationperjob|parent`)
+	var all []*regexp.Regexp
+	for _, form := range []string{
+		`list cluster` + columns, `list qos` + columns, `list user withcoord` + columns, `list assoc` + inCluster + ` wopl` + columns,
+		`add qos ` + names,
+		`modify qos where name=` + name + set(limits+`|gracetime|preempt|preemptmode|preemptexempttime|flags|usagethres|usagefactor|limitfactor|maxwall|mintresperjob|`+
+			`maxtresrunminspu|max(?:tres|jobs|jobsaccrue|submitjobs)per(?:user|account)`),
+		`delete qos where name=` + names,
+		`add account ` + names + inCluster + ` parent=` + name + ` description=` + name + ` organization=berth`,
+		`modify account where name=` + name + inCluster + association,
+		`delete account where name=` + names + inCluster,
+		`add user ` + names + ` account=` + name + inCluster + `(?: defaultaccount=` + name + `)?`,
+		`modify user where name=` + names + place + association,
+		`modify user where name=` + names + inCluster + ` set defaultaccount=` + name,
+		`modify user where name=` + names + ` set adminlevel=None`,
+		`delete user where name=` + names + place,
+		`delete coordinator where name=` + names + ` account=` + name,
+	} {
+		all = append(all, regexp.MustCompile(`^`+form+`$`))
+	}
+	return all
+}()
 
 // checkLoad allows to load the file of accounts of a stack.
 func checkLoad(words []string) error {

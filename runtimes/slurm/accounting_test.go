@@ -1,0 +1,208 @@
+package slurm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// sacctmgr changes the accounting of a unit by hand.
+func (c *company) sacctmgr(t *testing.T, u plan.Unit, line string) {
+	t.Helper()
+	c.tool(t, u, "sacctmgr -i "+strings.ReplaceAll(line, "CLUSTER", slurm.ClusterName(u.Instance.Key)))
+}
+
+// details returns the drift of a unit in words.
+func details(o plan.Observed) string {
+	var all []string
+	for _, d := range o.Drift {
+		all = append(all, d.Detail)
+	}
+	return strings.Join(all, "\n")
+}
+
+// What an administrator changes by hand in the accounting is reported by the next
+// observation and undone.
+func TestAccountingChangedByHand(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	c.carry(t, u, false)
+	require.Empty(t, c.observe(t, u).Drift)
+	changes := []struct{ hand, reported string }{
+		{"modify user where name=berthtest0 set adminlevel=Administrator", "user berthtest0: adminlevel is Administrator, want None"},
+		{"modify user where name=berthtest0 cluster=CLUSTER set grptres=cpu=1", "user berthtest0 in account members: grptres is cpu=1, want none"},
+		{"modify user where name=berthtest1 cluster=CLUSTER set maxsubmitjobs=3", "user berthtest1 in account members: maxsubmitjobs is 3, want none"},
+		{"modify account where name=members cluster=CLUSTER set maxjobs=7 fairshare=9", "account members: fairshare is 9, want 1, qos is extra,normal, want none, defaultqos is extra, want none, maxjobs is 7, want none"},
+		{"modify account where name=root cluster=CLUSTER set grptres=gres/gpu=1", "account root: grptres is gres/gpu=1, want none"},
+		{"add account other cluster=CLUSTER", "account other: not declared"},
+		{"add account below cluster=CLUSTER parent=other", "account below: not declared"},
+		{"add user berthtest1 account=below cluster=CLUSTER maxjobs=1", "user berthtest1 in account below: not declared"},
+		{"add user berthtest1 account=members partition=main cluster=CLUSTER", ""}, // gives no more access
+		{"modify user where name=berthtest1 account=members partition=main cluster=CLUSTER set grptres=cpu=2", "user berthtest1 in account members: grptres is cpu=2, want none"},
+		{"modify user where name=berthtest1 cluster=CLUSTER set defaultaccount=below", "user berthtest1: defaultaccount is below, want members"},
+		{"add coordinator names=berthtest1 account=members", "user berthtest1: coordinator of account members, want none"},
+		{"add user eve account=members cluster=CLUSTER adminlevel=Operator", "user eve: not declared"},
+		{"add qos extra preempt=normal", "QoS extra: not declared"},
+		{"modify qos where name=normal set maxjobsperuser=2 flags=DenyOnLimit", "QoS normal: flags is DenyOnLimit, want none, maxjobsperuser is 2, want none"},
+		{"modify account where name=members cluster=CLUSTER set qos=extra,normal defaultqos=extra", ""},
+	}
+	for _, by := range changes {
+		c.sacctmgr(t, u, by.hand)
+	}
+	began := time.Now()
+	reported := details(c.observe(t, u))
+	took := time.Since(began)
+	require.Less(t, took, 5*time.Second)
+	for _, by := range changes {
+		require.Contains(t, reported, by.reported, by.hand)
+	}
+	began = time.Now()
+	c.carry(t, u, false)
+	t.Logf("%d changes reported in %v and undone in %v", len(changes), took.Round(time.Millisecond), time.Since(began).Round(time.Millisecond))
+	require.Empty(t, c.observe(t, u).Drift)
+	require.Equal(t, "members|berthtest0||\nmembers|berthtest1|main|\nmembers|berthtest1||\nmembers|||\nroot|root||\nroot|||\n",
+		c.tool(t, u, "sacctmgr -n -P list assoc format=account,user,partition,grptres | LC_ALL=C sort"))
+
+	// A user removed by hand is added again, and may submit.
+	c.sacctmgr(t, u, "delete user where name=berthtest0 cluster=CLUSTER")
+	require.Contains(t, details(c.observe(t, u)), "user berthtest0: missing")
+	c.carry(t, u, false)
+	c.await(t, u, c.submit(t, u, alice, "true", 0), slurmtest.Completed)
+}
+
+// qosConfig adds qualities of service to onePartition.
+func qosConfig(list string) string {
+	return strings.Replace(onePartition, `"scheduler"`, `"qos":[`+list+`],"preemption":{"by":"qos","mode":"requeue","exempt_minutes":0},"scheduler"`, 1)
+}
+
+// TestQoS runs jobs within the limits of a QoS, and takes it away while one runs.
+func TestQoS(t *testing.T) {
+	t.Parallel()
+	const small = `{"name":"small","per_user":{"gpus":1},"flags":["deny_on_limit"],"default":true}`
+	const high = `{"name":"high","priority":100,"max_time_minutes":60,"per_user":{"gpus":1,"jobs":5,"submits":9},"group":{"gpus":4,"cpus":64},"preempts":["normal"],"usage_factor":0.5,"users":["berthtest0"]}`
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	both := []schema.UnixUser{alice, bob}
+	fast := func(config, allow string) string {
+		return strings.Replace(config, `"partitions":[`, `"partitions":[{"name":"fast","allow_qos":[`+allow+`]},`, 1)
+	}
+	u := c.unit(fast(qosConfig(small+","+high), `"high","small"`), both, nil, 0)
+	c.carry(t, u, false)
+	require.Equal(t, "high|100|gres/gpu=1|normal|01:00:00|0.500000\nnormal|0||||1.000000\nsmall|0|gres/gpu=1|||1.000000\n",
+		c.tool(t, u, "sacctmgr -n -P list qos format=name,priority,maxtresperuser,preempt,maxwall,usagefactor | LC_ALL=C sort"))
+
+	// The default QoS refuses a job that alone exceeds it, and lets no second job run.
+	_, err := c.trySubmit(t, u, bob, "true\n", "--gres=gpu:2")
+	require.ErrorContains(t, err, "Job violates accounting/QOS policy")
+	_, err = c.trySubmit(t, u, bob, "true\n", "--qos=high")
+	require.ErrorContains(t, err, "Invalid qos")
+	gpu := []string{"--gres=gpu:1", "--qos=high"}
+	running, err := c.trySubmit(t, u, alice, "sleep 600\n", gpu...)
+	require.NoError(t, err)
+	c.await(t, u, running, slurmtest.Running)
+	second, err := c.trySubmit(t, u, alice, "sleep 600\n", gpu...)
+	require.NoError(t, err)
+	reason := func(id, want string) {
+		eventually(t, "job "+id+" shows "+want, func() (bool, string) {
+			out := strings.TrimSpace(c.tool(t, u, "squeue -h -j "+id+" -o '%q %T %r'"))
+			return out == want, out
+		})
+	}
+	reason(second, "high PENDING QOSMaxGRESPerUser")
+
+	// Without the QoS nobody may use it any more. Its waiting job goes on with the
+	// default one, and its running job is waited for.
+	without := c.unit(fast(qosConfig(small), `"small"`), both, nil, 0)
+	require.NoError(t, c.apply(t, c.plan(t, without, false)))
+	require.Contains(t, c.tool(t, u, "scontrol show partition fast"), "AllowQos=small\n")
+	c.tool(t, u, "scontrol update partitionname=main allowqos=high,small")
+	err = c.removal(t, without)
+	require.ErrorIs(t, err, runtimes.ErrWaiting)
+	require.ErrorContains(t, err, "QoS high is still named by partition main")
+	_, err = c.trySubmit(t, u, alice, "true\n", "--qos=high")
+	require.ErrorContains(t, err, "Invalid qos")
+	c.tool(t, u, "scontrol update partitionname=main allowqos=ALL")
+	err = c.removal(t, without)
+	require.ErrorIs(t, err, runtimes.ErrWaiting)
+	require.ErrorContains(t, err, "QoS high still has running jobs")
+	reason(second, "small RUNNING None")
+	reason(running, "high RUNNING None")
+	c.tool(t, u, "scancel "+running)
+	removed := func(u plan.Unit) {
+		eventually(t, "a QoS is removed", func() (bool, string) {
+			err := c.removal(t, u)
+			p := c.plan(t, u, false)
+			return err == nil && p.Empty(), fmt.Sprint(err)
+		})
+	}
+	removed(without)
+	require.Empty(t, details(c.observe(t, without)))
+	require.Equal(t, "normal\nsmall\n", c.tool(t, u, "sacctmgr -n -P list qos format=name | LC_ALL=C sort"))
+	reason(second, "small RUNNING None")
+
+	// And back to no QoS at all, which the running job outlives.
+	c.tool(t, u, "scancel "+second)
+	removed(c.unit(qosConfig(""), both, nil, 0))
+	id, err := c.trySubmit(t, u, bob, "true\n", "--gres=gpu:2")
+	require.NoError(t, err)
+	c.await(t, u, id, slurmtest.Completed)
+}
+
+// removal configures a unit until something has to wait or all is done. A configure that
+// finds other work does not say what waits.
+func (c *company) removal(t *testing.T, u plan.Unit) error {
+	t.Helper()
+	for range 3 {
+		p := c.plan(t, u, false)
+		if p.Empty() {
+			return nil
+		}
+		if err := c.apply(t, p); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// An observation of 500 users takes as long as one of a few.
+func TestObservationOfManyUsers(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	users := []schema.UnixUser{alice, bob}
+	for i := range 500 {
+		users = append(users, schema.UnixUser{Name: fmt.Sprintf("berthtest_%d", i), UID: 43000 + i})
+	}
+	few := c.unit(onePartition, users[:2], nil, 0)
+	c.carry(t, few, false)
+	took := func(u plan.Unit) time.Duration {
+		var best time.Duration
+		for range 5 {
+			began := time.Now()
+			require.Empty(t, c.observe(t, u).Drift)
+			if d := time.Since(began); best == 0 || d < best {
+				best = d
+			}
+		}
+		return best
+	}
+	first := took(few)
+	many := c.unit(onePartition, users, nil, 0)
+	began := time.Now()
+	c.carry(t, many, false)
+	t.Logf("500 users added in %.1f s", time.Since(began).Seconds())
+	then := took(many)
+	t.Logf("observation of 2 users: %v, of 502: %v", first.Round(time.Millisecond), then.Round(time.Millisecond))
+	require.Less(t, then-first, 500*time.Millisecond)
+}

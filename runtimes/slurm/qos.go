@@ -1,0 +1,191 @@
+package slurm
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/runtimes/slurm/accounting"
+)
+
+// qos is a quality of service: limits, a priority and who may use it. A limit of 0 is none.
+type qos struct {
+	Name           string   `json:"name"`
+	Priority       int      `json:"priority,omitempty"`
+	MaxTimeMinutes int      `json:"max_time_minutes,omitempty"`
+	PerUser        qosMax   `json:"per_user,omitzero"`
+	Group          qosMax   `json:"group,omitzero"`
+	Preempts       []string `json:"preempts,omitempty"`
+	UsageFactor    *float64 `json:"usage_factor,omitempty"` // nil: 1
+	Flags          []string `json:"flags,omitempty"`
+	// Users may use it; nil: all users of the instance. A name that is not a user has no
+	// effect.
+	Users   []string `json:"users,omitempty"`
+	Default bool     `json:"default,omitempty"`
+}
+
+// qosMax are limits of all jobs of a user, or of all users together.
+type qosMax struct {
+	GPUs    int `json:"gpus,omitempty"`
+	CPUs    int `json:"cpus,omitempty"`
+	Jobs    int `json:"jobs,omitempty"`    // that run
+	Submits int `json:"submits,omitempty"` // that run or wait
+}
+
+// qosFlags are the flags of a QoS by their name in the config (sacctmgr(1), Flags of QOS).
+var qosFlags = map[string]string{
+	"deny_on_limit": "DenyOnLimit", "no_decay": "NoDecay", "no_reserve": "NoReserve", "override_partition_qos": "OverPartQOS",
+	"ignore_partition_max_nodes": "PartitionMaxNodes", "ignore_partition_min_nodes": "PartitionMinNodes", "ignore_partition_max_time": "PartitionTimeLimit",
+	"requires_reservation": "RequiresReservation",
+}
+
+// checkQoS refuses names and references that slurmdbd would refuse, or read as others.
+func (s *settings) checkQoS(c *configProblems) {
+	seen := map[string]bool{}
+	standard := defaultQoS(s.QoS)
+	for i, q := range s.QoS {
+		at := item("qos", i)
+		switch {
+		case !partitionName.MatchString(q.Name):
+			c.add(at+".name", "invalid name %q", q.Name)
+		case seen[q.Name]:
+			c.add(at+".name", "the QoS %s is listed twice", q.Name)
+		}
+		seen[q.Name] = true
+		if q.Default && q.Name != standard {
+			c.add(at+".default", "only one QoS can be the default, and %s is", standard)
+		}
+		if q.Name == standard && q.Users != nil {
+			c.add(at+".users", "the QoS %s is the default, which is for all users: leave them out, or declare another default", q.Name)
+		}
+		s.checkOneQoS(c, at, q)
+	}
+}
+
+func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
+	for _, n := range []int{q.Priority, q.MaxTimeMinutes, q.PerUser.GPUs, q.PerUser.CPUs, q.PerUser.Jobs, q.PerUser.Submits, q.Group.GPUs, q.Group.CPUs, q.Group.Jobs, q.Group.Submits} {
+		if n < 0 {
+			c.add(at, "%d is negative", n)
+		}
+	}
+	if f := q.UsageFactor; f != nil && (*f < 0 || *f > 1000) {
+		c.add(at+".usage_factor", "is %v, want 0 to 1000", *f)
+	}
+	for i, other := range q.Preempts {
+		if known := s.qosNames(); other == q.Name || !slices.Contains(known, other) {
+			c.add(item(at+".preempts", i), "%s is no other QoS: there is %s", other, strings.Join(known, ", "))
+		}
+	}
+	if len(q.Preempts) > 0 && (s.Preemption == nil || s.Preemption.By != preemptQOS) {
+		c.add(at+".preempts", "has no effect without preemption.by: %s", preemptQOS)
+	}
+	for i, f := range q.Flags {
+		if qosFlags[f] == "" {
+			c.add(item(at+".flags", i), "unknown flag %q", f)
+		}
+	}
+	for i, u := range q.Users {
+		if !unixName.MatchString(u) {
+			c.add(item(at+".users", i), "%q is not the name of a user", u)
+		}
+	}
+}
+
+// defaultQoS returns the QoS of jobs that name none.
+func defaultQoS(list []qos) string {
+	for _, q := range list {
+		if q.Default {
+			return q.Name
+		}
+	}
+	return accounting.Normal
+}
+
+// settings returns the QoS as slurmdbd has it.
+func (q qos) settings() accounting.Settings {
+	s := accounting.Settings{}
+	number := func(name accounting.Setting, n int) {
+		if n > 0 {
+			s[name] = strconv.Itoa(n)
+		}
+	}
+	words := func(name accounting.Setting, list ...string) {
+		if len(list) > 0 {
+			s[name] = accounting.Join(list...)
+		}
+	}
+	number("priority", q.Priority)
+	number("maxwall", q.MaxTimeMinutes)
+	number("maxjobsperuser", q.PerUser.Jobs)
+	number("maxsubmitjobsperuser", q.PerUser.Submits)
+	number("grpjobs", q.Group.Jobs)
+	number("grpsubmitjobs", q.Group.Submits)
+	words("maxtresperuser", q.PerUser.tres()...)
+	words("grptres", q.Group.tres()...)
+	words("preempt", q.Preempts...)
+	var flags []string
+	for _, f := range q.Flags {
+		flags = append(flags, qosFlags[f])
+	}
+	words("flags", flags...)
+	if q.UsageFactor != nil {
+		s["usagefactor"] = strconv.FormatFloat(*q.UsageFactor, 'f', -1, 64)
+	}
+	return s
+}
+
+func (m qosMax) tres() []string {
+	var words []string
+	if m.CPUs > 0 {
+		words = append(words, fmt.Sprintf("cpu=%d", m.CPUs))
+	}
+	if m.GPUs > 0 {
+		words = append(words, fmt.Sprintf("gres/gpu=%d", m.GPUs))
+	}
+	return words
+}
+
+// membersAccount is the account of the instance's own users.
+const membersAccount = "members"
+
+// accounting returns what slurmdbd should have of the cluster. The account of the users
+// gives access to each QoS that is for all of them: slurmctld 24.11 does not hand on a
+// change of the account root to users two levels below.
+func (r *record) accounting() (accounting.Tree, error) {
+	t := accounting.NewTree(r.Cluster)
+	set, err := parseSettings(r.Unit.Instance.Config)
+	if err != nil {
+		return t, err
+	}
+	all := []string{accounting.Normal}
+	for _, q := range set.QoS {
+		t.QoS[q.Name] = q.settings()
+		all = slices.DeleteFunc(all, func(name string) bool { return name == q.Name })
+		if q.Users == nil {
+			all = append(all, q.Name)
+		}
+	}
+	standard := defaultQoS(set.QoS)
+	members := accounting.Settings{}
+	if len(set.QoS) > 0 {
+		members["qos"], members["defaultqos"] = accounting.Join(all...), standard
+	}
+	t.Accounts[membersAccount] = accounting.Account{Parent: accounting.Root, Settings: members}
+	for _, u := range r.Unit.Instance.Users {
+		if err := checkUser(u); err != nil {
+			return t, err
+		}
+		s, own := accounting.Settings{}, slices.Clone(all)
+		for _, q := range set.QoS {
+			if slices.Contains(q.Users, u.Name) {
+				own = append(own, q.Name)
+			}
+		}
+		if len(own) > len(all) { // a list replaces the inherited one, and its default has to be in it
+			s["qos"], s["defaultqos"] = accounting.Join(own...), standard
+		}
+		t.AddUser(u.Name, membersAccount, s)
+	}
+	return t, nil
+}
