@@ -90,7 +90,7 @@ func qosConfig(list string) string {
 func TestQoS(t *testing.T) {
 	t.Parallel()
 	const small = `{"name":"small","per_user":{"gpus":1},"flags":["deny_on_limit"],"default":true}`
-	const high = `{"name":"high","priority":100,"max_time_minutes":60,"per_user":{"gpus":1,"jobs":5,"submits":9},"group":{"gpus":4,"cpus":64},"preempts":["normal"],"usage_factor":0.5,"users":["berthtest0"]}`
+	const high = `{"name":"high","priority":100,"max_time_minutes":60,"per_user":{"gpus":1,"jobs":5,"submits":9},"group":{"gpus":4,"cpus":64},"preempts":["normal"],"usage_percent":50,"users":["berthtest0"]}`
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
 	both := []schema.UnixUser{alice, bob}

@@ -563,11 +563,8 @@ func (v *observation) drift() []plan.Drift {
 	if len(rec.undeclaredUsers()) > 0 {
 		add("users", "users that are no longer declared may still have accounts")
 	}
-	if v.people != "" && len(v.accounting) == 0 { // otherwise slurmctld has what slurmdbd has
-		add("users", v.people)
-	}
-	for _, ch := range v.accounting {
-		add("accounting", ch.String())
+	for _, d := range v.usersDrift() {
+		add(d.What, d.Detail)
 	}
 	for i, name := range controlServices() {
 		if st := v.services[i]; st.Running && st.Outdated {
@@ -615,6 +612,19 @@ func (v *observation) workerDrift() []plan.Drift {
 		for _, name := range w.outdated {
 			out = append(out, plan.Drift{Member: m.Name, What: driftUnit, Detail: unitDetail(name)})
 		}
+	}
+	return out
+}
+
+// usersDrift compares accounting and accounts with the declared users. slurmctld has what
+// slurmdbd has.
+func (v *observation) usersDrift() []plan.Drift {
+	var out []plan.Drift
+	for _, ch := range v.accounting {
+		out = append(out, plan.Drift{What: "accounting", Detail: ch.String()})
+	}
+	if len(out) == 0 && v.people != "" {
+		out = append(out, plan.Drift{What: "users", Detail: v.people})
 	}
 	return out
 }

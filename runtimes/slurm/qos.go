@@ -17,7 +17,7 @@ type qos struct {
 	PerUser        qosMax   `json:"per_user,omitzero"`
 	Group          qosMax   `json:"group,omitzero"`
 	Preempts       []string `json:"preempts,omitempty"`
-	UsageFactor    *float64 `json:"usage_factor,omitempty"` // nil: 1
+	UsagePercent   *int     `json:"usage_percent,omitempty"` // nil: 100
 	Flags          []string `json:"flags,omitempty"`
 	// Users may use it; nil: all users of the instance. A name that is not a user has no
 	// effect.
@@ -69,8 +69,8 @@ func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
 			c.add(at, "%d is negative", n)
 		}
 	}
-	if f := q.UsageFactor; f != nil && (*f < 0 || *f > 1000) {
-		c.add(at+".usage_factor", "is %v, want 0 to 1000", *f)
+	if n := q.UsagePercent; n != nil && *n < 0 {
+		c.add(at+".usage_percent", "is negative")
 	}
 	for i, other := range q.Preempts {
 		if known := s.qosNames(); other == q.Name || !slices.Contains(known, other) {
@@ -129,8 +129,8 @@ func (q qos) settings() accounting.Settings {
 		flags = append(flags, qosFlags[f])
 	}
 	words("flags", flags...)
-	if q.UsageFactor != nil {
-		s["usagefactor"] = strconv.FormatFloat(*q.UsageFactor, 'f', -1, 64)
+	if q.UsagePercent != nil {
+		s["usagefactor"] = strconv.FormatFloat(float64(*q.UsagePercent)/100, 'f', -1, 64)
 	}
 	return s
 }

@@ -197,13 +197,7 @@ func (d *diff) associations() {
 	for _, name := range users(d.want) {
 		want, have := d.want.Users[name], d.have.Users[name]
 		for _, account := range accounts(want) {
-			settings := []Settings{have.Associations[Place{Account: account}]}
-			for _, p := range places(have) {
-				if p.Account == account && p.Partition != "" {
-					settings = append(settings, have.Associations[p])
-				}
-			}
-			for _, s := range settings {
+			for _, s := range have.in(account) {
 				if set := compare(associationRules, s, want.Associations[Place{Account: account}]); len(set) > 0 {
 					d.add(step, Change{Verb: Set, Kind: OfAssociation, Names: []string{name}, Account: account, Set: set})
 				}
@@ -217,6 +211,17 @@ func places(u User) []Place {
 	return slices.SortedFunc(maps.Keys(u.Associations), func(a, b Place) int {
 		return strings.Compare(a.Account+"\x00"+a.Partition, b.Account+"\x00"+b.Partition)
 	})
+}
+
+// in returns the settings of a user in an account, first those for all partitions.
+func (u User) in(account string) []Settings {
+	all := []Settings{u.Associations[Place{Account: account}]}
+	for _, p := range places(u) {
+		if p.Account == account && p.Partition != "" {
+			all = append(all, u.Associations[p])
+		}
+	}
+	return all
 }
 
 // accounts returns the accounts of a user, in order.
