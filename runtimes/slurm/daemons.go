@@ -2,9 +2,11 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -131,15 +133,38 @@ func (c stackDaemons) waitSlurmdbd() runtimes.Op {
 	}}
 }
 
+// awaitDatabase waits until slurmdbd answers after its start: slurmdbd 26.05 refuses
+// connections for a moment after it accepted the first one.
+func (c stackDaemons) awaitDatabase(ctx context.Context) error {
+	question := askSlurmdbd(c.control)
+	return c.env.poll(ctx, "slurmdbd on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, question)
+		if err != nil {
+			return false, "", err
+		}
+		return res[0].Exit == 0, c.exitError(question, res[0]).Error(), nil
+	})
+}
+
 // await waits until slurmctld answers and runs the configuration of its
-// file. slurmctld exits 0 before it has read its configuration.
+// file. slurmctld exits 0 before it has read its configuration. Where a reconfigure
+// starts it anew, its pid file names the old process for a moment.
 func (c stackDaemons) await(ctx context.Context) error {
 	ping := c.cli("scontrol", "ping")
+	var ended time.Time
 	err := c.env.poll(ctx, "slurmctld on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.service(profile.Slurmctld, "state"), ping)
 		if len(res) > 0 && !res[0].Service.Running {
-			return false, "", fmt.Errorf("slurmctld ended: %s", res[0].Service.Detail)
+			if ended.IsZero() {
+				ended = time.Now()
+			}
+			seen := "slurmctld ended: " + res[0].Service.Detail
+			if c.rec.version().Reexecutes() && time.Since(ended) < 2*time.Second {
+				return false, seen, nil
+			}
+			return false, "", errors.New(seen)
 		}
+		ended = time.Time{}
 		if timedOut(err) { // a slow host
 			return false, err.Error(), nil
 		}

@@ -178,6 +178,9 @@ func (c configFiles) activate(ctx context.Context, todo owed) error {
 		if err := c.doAll(ctx, c.service(profile.Slurmdbd, "restart"), c.daemons.waitSlurmdbd()); err != nil {
 			return err
 		}
+		if err := c.daemons.awaitDatabase(ctx); err != nil {
+			return err
+		}
 	}
 	if todo.Restart {
 		if err := c.doAll(ctx, c.service(profile.Slurmctld, "restart")); err != nil {
