@@ -29,6 +29,10 @@
 //	member              one part of a unit on one node
 //	reconcile           one run of the loop for a key
 //	observe             ask hosts what runs; the answer is an observation
+//	snapshot of jobs    the running and queued jobs of a unit at one time, in memory only
+//	impact              what an action or a plan does to services, nodes and the jobs of a snapshot
+//	class of a difference  what brings it into effect: live, reconfigure, restart, needs drain, refused
+//	unavailable         a declared member that does not run, also because it is drained
 //	finding             result of a check on a document, with severity error or warning
 //	decision            result of policy or authority, allowed or denied, with its rule
 //	check               result on a pull request: success, failure or neutral
