@@ -62,35 +62,44 @@ func names(users []schema.UnixUser) []string {
 	return out
 }
 
-// read asks slurmdbd for what it has, after other operations of the same request, whose
-// results it returns.
+// read asks slurmdbd for what it has, after other operations, whose results it returns.
+// Its lists are asked for at the same time, as a call of sacctmgr 22.05 sleeps for most
+// of its 0.2 to 0.4 s.
 func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounting.Tree, []runtimes.Result, error) {
-	queries := accounting.Queries(c.stack.Cluster)
-	ops := slices.Clone(before)
-	for _, q := range queries {
+	var done []runtimes.Result
+	if len(before) > 0 {
+		var err error
+		if done, err = c.do(ctx, before...); err != nil {
+			return accounting.Tree{}, done, err
+		}
+	}
+	type list struct {
+		rows [][]string
+		err  error
+	}
+	var rows [][][]string
+	for _, l := range inParallel(accounting.Queries(c.stack.Cluster), func(q cli.Query[[][]string]) list {
 		op := queryOp(c.control, q)
 		if c.limit > 0 {
 			op.Run.TimeoutMS = int(c.limit.Milliseconds())
 		}
-		ops = append(ops, op)
-	}
-	res, err := c.do(ctx, ops...)
-	if err != nil {
-		return accounting.Tree{}, nil, err
-	}
-	var rows [][][]string
-	for i, q := range queries {
-		one, err := answer(c.site, q, res[len(before)+i])
+		res, err := c.do(ctx, op)
 		if err != nil {
-			return accounting.Tree{}, res, err
+			return list{err: err}
 		}
-		rows = append(rows, one)
+		one, err := answer(c.site, q, res[0])
+		return list{one, err}
+	}) {
+		if l.err != nil {
+			return accounting.Tree{}, done, l.err
+		}
+		rows = append(rows, l.rows)
 	}
 	tree, err := accounting.Read(c.stack.Cluster, rows)
 	if err != nil {
 		err = fmt.Errorf("host %s: %w", c.host.Name(), err)
 	}
-	return tree, res, err
+	return tree, done, err
 }
 
 // add makes accounts on every host before it adds users to Slurm: slurmctld
