@@ -92,7 +92,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		return false, err
 	}
 	st := c.stack
-	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.MungeKey(), st.Lib(), st.Log(), profile.DatabaseDir)
+	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.MungeKey(), st.Lib(), st.Log(), st.LogRotation(), profile.DatabaseDir)
 	if err := c.doAll(ctx, c.preflightOp(controlServices(), paths...)); err != nil {
 		return false, err
 	}

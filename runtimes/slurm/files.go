@@ -164,7 +164,7 @@ func (c *control) effect(changed map[string]file, before, after []byte) profile.
 	how := classify(before, after, c.rec.version())
 	for p := range changed {
 		switch p {
-		case c.stack.Conf(), c.stack.Accounts(), c.stack.DBDConf():
+		case c.stack.Conf(), c.stack.Accounts(), c.stack.DBDConf(), c.stack.LogRotation():
 		default:
 			how = max(how, profile.Reconfigure)
 		}

@@ -241,7 +241,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	}
 	s := c.stack
 	ops = append(ops, c.service(profile.Munged, "clear"),
-		removeOp(s.MungeKey()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()), removeTreeOp(s.Backups()), removeEmptyOp(profile.BackupDir),
+		removeOp(s.MungeKey()), removeOp(s.LogRotation()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()), removeTreeOp(s.Backups()), removeEmptyOp(profile.BackupDir),
 		removeTreeOp(s.Run()), removeTreeOp(s.MungeRun()), removeOp(s.MungeLog()), removeOp(s.MungeSeed()))
 	ops = append(append(ops, removeOps(s.ConfigFiles())...), removeEmptyOp(s.Etc()))
 	if len(others) == 0 {

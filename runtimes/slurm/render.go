@@ -46,6 +46,7 @@ func files(rec *record) (map[string]file, error) {
 		s.Etc() + "/plugstack.conf": {[]byte("# No plugins. A file that is not there is complained of.\n"), 0o644, ""},
 		s.DBDConf():                 {dbd, 0o600, profile.SlurmUser},
 		s.Accounts():                {accounts.LoadFile(), 0o600, ""},
+		s.LogRotation():             {s.LogRules(), 0o644, ""},
 	}
 	switches, err := renderTopologyConf(rec)
 	if switches != nil {

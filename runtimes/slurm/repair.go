@@ -42,7 +42,7 @@ func (c *control) load(ctx context.Context) error {
 // repairedPaths are the files that have to be as rendered: all except the list of
 // accounts, which is read once.
 func repairedPaths(s profile.Stack) []string {
-	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf()}
+	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
 // unmodified reports whether a file on the host has the content and mode of f. A file that

@@ -157,6 +157,8 @@ func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.O
 	ops = append(ops, makeSharedDirs()[1:]...) // without the configuration, which slurmd fetches
 	return append(ops,
 		ownDirOp(profile.WorkerSpoolDir, 0o755, ""),
+		ownDirOp(profile.WorkerOldLogs, 0o755, ""),
+		writeOp(profile.WorkerLogRotation, file{profile.WorkerLogRules(), 0o644, ""}),
 		writeOp(profile.WorkerMungeKey, file{key, 0o400, profile.MungeUser})), nil
 }
 
@@ -198,7 +200,7 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	clear.Service.Params = map[string]string{profile.ParamNode: rec.Node}
 	ops := []runtimes.Op{clear, c.service(profile.MungedWorker, "clear")}
 	ops = append(ops, removeOps(profile.WorkerFiles())...)
-	ops = append(ops, removeOp(c.stack.MungeRun()), removeTreeOp(profile.WorkerSpoolDir),
+	ops = append(ops, removeOp(c.stack.MungeRun()), removeOp(profile.WorkerLogRotation), removeTreeOp(profile.WorkerOldLogs), removeTreeOp(profile.WorkerSpoolDir),
 		removeEmptyOp(profile.WorkerMungeRun), removeEmptyOp(profile.WorkerRunDir))
 	if err := wk.doAll(ctx, ops...); err != nil {
 		return err

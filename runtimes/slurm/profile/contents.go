@@ -33,7 +33,7 @@ func everything() []made {
 		return made{kind: "dir", path: at(`(?:` + strings.Join(patterns, `|`) + `)`), mode: mode, owner: owner}
 	}
 	return []made{
-		dir(0o755, "", InstanceDir, EtcDir, EtcDir+`/[a-z][a-z0-9_]{0,39}`, WorkerSpoolDir),
+		dir(0o755, "", InstanceDir, EtcDir, EtcDir+`/[a-z][a-z0-9_]{0,39}`, WorkerSpoolDir, WorkerOldLogs),
 		dir(0o755, SlurmUser, StateDir, StateDir+`/[a-z][a-z0-9_]{0,39}`, LogDir, LogDir+`/[a-z][a-z0-9_]{0,39}`),
 		dir(0o700, SlurmUser, StateDir+`/[a-z][a-z0-9_]{0,39}/state`),
 		dir(0o700, "", BackupDir, BackupDir+`/[a-z][a-z0-9_]{0,39}`),
@@ -53,6 +53,9 @@ func everything() []made {
 		{"file", at(EtcDir + `/` + clusterGroup + `/topology\.conf`), 0o644, "", eachLine(switchLine)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/plugstack\.conf`), 0o644, "", eachLine(nil)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurmdbd\.conf`), 0o600, SlurmUser, checkSlurmdbdConf},
+		// It is no cluster's: the name of one ends in a hash.
+		{"file", at(WorkerLogRotation), 0o644, "", func(_ Stack, data []byte) error { return same(data, WorkerLogRules()) }},
+		{"file", at(rotationDir + `/berth-` + clusterGroup), 0o644, "", func(s Stack, data []byte) error { return same(data, s.LogRules()) }},
 		{"file", at(StateDir + `/` + clusterGroup + `/accounts\.cfg`), 0o600, "", checkAccounts},
 	}
 }
@@ -83,6 +86,14 @@ func checkMake(list []made) func(runtimes.Making) error {
 }
 
 func anything(Stack, []byte) error { return nil }
+
+// same allows one content.
+func same(data, want []byte) error {
+	if !bytes.Equal(data, want) {
+		return fmt.Errorf("the content differs from the only allowed one")
+	}
+	return nil
+}
 
 func isJSON(_ Stack, data []byte) error {
 	if !json.Valid(data) {

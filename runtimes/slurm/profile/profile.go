@@ -61,6 +61,7 @@ func Profile() runtimes.Profile {
 			EtcDir, EtcDir + "/*",
 			EtcDir + "/*/slurm.conf", EtcDir + "/*/slurm.conf.previous", EtcDir + "/*/slurmdbd.conf",
 			EtcDir + "/*/gres.conf", EtcDir + "/*/cgroup.conf", EtcDir + "/*/topology.conf", EtcDir + "/*/plugstack.conf",
+			rotationDir + "/berth-*",
 			MungeEtc, MungeEtc + "/*",
 			StateDir, StateDir + "/*", StateDir + "/*/state", StateDir + "/*/accounts.cfg",
 			DatabaseData, DatabaseInstalled,
