@@ -124,7 +124,9 @@ func TestQoS(t *testing.T) {
 	// Without the QoS nobody may use it any more. Its waiting job goes on with the
 	// default one, and its running job is waited for.
 	without := c.unit(fast(qosConfig(small), `"small"`), both, nil, 0)
-	require.NoError(t, c.apply(t, c.plan(t, without, false)))
+	p := c.plan(t, without, false)
+	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Differences), "QoS high")
+	require.NoError(t, c.apply(t, p))
 	require.Contains(t, c.tool(t, u, "scontrol show partition fast"), "AllowQos=small\n")
 	c.tool(t, u, "scontrol update partitionname=main allowqos=high,small")
 	err = c.removal(t, without)

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -110,6 +111,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 			i.Differences = append(i.Differences, plan.Difference{What: "user " + name, Class: plan.ClassLive})
 		}
 	}
+	i.Differences = append(i.Differences, qosDifferences(before, after)...)
 	if len(partitions) > 0 {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
@@ -117,6 +119,28 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 		i = ends(i, after, plan.JobRule{Users: users, CancelsQueued: true})
 	}
 	return i
+}
+
+// qosDifferences returns the QoS that are added, changed or removed.
+func qosDifferences(before, after *plan.Unit) []plan.Difference {
+	cluster := ClusterName(after.Instance.Key)
+	old, err := (&record{Cluster: cluster, Unit: *before}).accounting()
+	if err != nil {
+		return nil // the action fails too, before any effect
+	}
+	now, err := (&record{Cluster: cluster, Unit: *after}).accounting()
+	if err != nil {
+		return nil
+	}
+	var out []plan.Difference
+	for _, ch := range accounting.Diff(old, now) {
+		for _, name := range ch.Names {
+			if d := (plan.Difference{What: qosTarget(name), Class: plan.ClassLive}); ch.Kind == accounting.OfQoS && !slices.Contains(out, d) {
+				out = append(out, d)
+			}
+		}
+	}
+	return out
 }
 
 func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }
