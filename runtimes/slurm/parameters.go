@@ -219,6 +219,48 @@ const (
 	unlistedSwitch = "unlisted" // for workers that no switch lists
 )
 
+// switchTree has the nodes or switches below each switch that leads to a node.
+type switchTree map[string][]string
+
+// addNodes adds the workers of the switches and returns those that no switch lists.
+func (t switchTree) addNodes(switches []networkSwitch, workers []string) (rest []string) {
+	for _, sw := range switches {
+		for _, node := range sw.Nodes {
+			if i := slices.Index(workers, node); i >= 0 {
+				t[sw.Name] = append(t[sw.Name], node)
+				workers = slices.Delete(slices.Clone(workers), i, i+1)
+			}
+		}
+	}
+	return workers
+}
+
+// addSwitches adds one level of switches that lead to a node.
+func (t switchTree) addSwitches(switches []networkSwitch) {
+	for _, sw := range switches {
+		for _, child := range sw.Switches {
+			if len(t[child]) > 0 && !slices.Contains(t[sw.Name], child) {
+				t[sw.Name] = append(t[sw.Name], child)
+			}
+		}
+	}
+}
+
+// top returns the switches without a parent, sorted.
+func (t switchTree) top() []string {
+	var names []string
+	for _, name := range slices.Sorted(maps.Keys(t)) {
+		isBelow := false
+		for _, below := range t {
+			isBelow = isBelow || slices.Contains(below, name)
+		}
+		if !isBelow {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
 // renderTopologyConf returns topology.conf, or nil for a cluster without a topology. Nodes
 // that are no workers, and switches without nodes, are left out: slurmctld refuses them.
 func renderTopologyConf(rec *record) ([]byte, error) {
@@ -227,40 +269,16 @@ func renderTopologyConf(rec *record) ([]byte, error) {
 	if err != nil || len(set.Topology.Switches) == 0 || len(workers) == 0 {
 		return nil, err
 	}
-	below := map[string][]string{} // nodes or switches of each switch that leads to a node
-	listed := map[string]bool{}
-	for _, sw := range set.Topology.Switches {
-		for _, node := range sw.Nodes {
-			if slices.Contains(workers, node) && !listed[node] {
-				below[sw.Name] = append(below[sw.Name], node)
-				listed[node] = true
-			}
-		}
-	}
-	switches := slices.Clone(set.Topology.Switches)
-	if rest := slices.DeleteFunc(workers, func(node string) bool { return listed[node] }); len(rest) > 0 {
-		below[unlistedSwitch] = rest
+	tree, switches := switchTree{}, slices.Clone(set.Topology.Switches)
+	if rest := tree.addNodes(switches, workers); len(rest) > 0 {
+		tree[unlistedSwitch] = rest
 		switches = append(switches, networkSwitch{Name: unlistedSwitch, Nodes: rest})
 	}
-	parents := map[string]bool{}
-	for range switches { // each round adds at least one level of the tree
-		for _, sw := range switches {
-			for _, child := range sw.Switches {
-				if len(below[child]) > 0 && !slices.Contains(below[sw.Name], child) {
-					below[sw.Name] = append(below[sw.Name], child)
-					parents[child] = true
-				}
-			}
-		}
+	for range switches {
+		tree.addSwitches(switches)
 	}
-	var top []string
-	for _, name := range slices.Sorted(maps.Keys(below)) {
-		if !parents[name] {
-			top = append(top, name)
-		}
-	}
-	if len(top) > 1 {
-		below[rootSwitch] = top
+	if top := tree.top(); len(top) > 1 {
+		tree[rootSwitch] = top
 		switches = append(switches, networkSwitch{Name: rootSwitch, Switches: top})
 	}
 	l := &lines{}
@@ -270,9 +288,9 @@ func renderTopologyConf(rec *record) ([]byte, error) {
 		if len(sw.Switches) > 0 {
 			key = "Switches"
 		}
-		if len(below[sw.Name]) > 0 {
-			slices.Sort(below[sw.Name])
-			l.set("SwitchName", sw.Name, key, strings.Join(below[sw.Name], ","))
+		if below := tree[sw.Name]; len(below) > 0 {
+			slices.Sort(below)
+			l.set("SwitchName", sw.Name, key, strings.Join(below, ","))
 		}
 	}
 	return l.bytes()
