@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -179,7 +180,7 @@ type cluster struct {
 	now        time.Time
 	mu         sync.Mutex
 	queue      []string                 // lines of squeue
-	partitions []string                 // as slurmctld has them
+	partitions []string                 // as slurmctld has them; "main DOWN": in a state other than UP
 	db         *accountingtest.Database // slurmctld has the same
 	node       string                   // JSON of the one node; empty: slurmctld knows none
 	version    string                   // of Slurm
@@ -225,6 +226,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Instance.Key, Node: "gpu-1", Users: c.unit.Instance.Users}
 	c.wk.files[workerRecordPath] = mine.encode()
+	c.wk.files[profile.WorkerMungeKey] = []byte("key")
 	c.wk.services[profile.MungedWorker], c.wk.services[profile.Slurmd] = true, true
 	c.ctl.users["alice"], c.wk.users["alice"] = 2001, 2001
 	c.ctl.answer, c.wk.answer = c.answer, c.answer
@@ -287,7 +289,8 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		}
 		var b strings.Builder
 		for _, p := range c.partitions {
-			fmt.Fprintf(&b, "PartitionName=%s\n   AllowGroups=ALL\n   State=UP\n\n", p)
+			name, state, _ := strings.Cut(p, " ")
+			fmt.Fprintf(&b, "PartitionName=%s\n   AllowGroups=ALL\n   State=%s\n\n", name, cmp.Or(state, "UP"))
 		}
 		return b.String(), 0
 	case line == "scontrol show assoc_mgr flags=qos":

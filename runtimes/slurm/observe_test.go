@@ -9,7 +9,40 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
 )
+
+// What a person or a crash changes on a worker or a partition is shown, and with it goes the
+// plan that repairs it. TestLongFaults does so on real daemons.
+func TestFaultsAreShown(t *testing.T) {
+	for want, cause := range map[string]func(*cluster){
+		"":                           func(*cluster) {},
+		"is not the munge key":       func(c *cluster) { c.wk.files[profile.WorkerMungeKey] = []byte("other") },
+		"partition main is DOWN":     func(c *cluster) { c.partitions = []string{"main DOWN"} },
+		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },
+		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
+		"slurmd runs but":            func(c *cluster) { c.node = "" },
+		"gres.conf was changed or re": func(c *cluster) {
+			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Etc()+"/gres.conf"] = []byte("x")
+		},
+	} {
+		t.Run(want, func(t *testing.T) {
+			c := newCluster(t)
+			cause(c)
+			obs := c.observe(t)
+			if want == "" {
+				require.Empty(t, obs.Drift)
+				for _, m := range obs.Members {
+					require.Equal(t, plan.Running, m.State, m.Detail)
+				}
+				return
+			}
+			require.Contains(t, fmt.Sprint(obs.Members, obs.Drift), want)
+			p := plan.Make(plan.Input{Key: c.unit.Instance.Key, After: &c.unit.Instance, Members: c.unit.Members, Observed: obs, Rules: Rules{}})
+			require.NotEmpty(t, p.Actions)
+		})
+	}
+}
 
 // If the control host is lost during an observation, nothing is known: slurmctld must
 // not be reported dead, or the loop would start it. If only its programs time out,
