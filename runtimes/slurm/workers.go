@@ -101,17 +101,10 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 			return waiting("node %s has to join again and still has running jobs", m.Node)
 		}
 	}
-	restart := res[3].Service.Running && !known.Registered()
-	if res[3].Service.Running && owned {
-		hung, err := c.isHung(ctx, known)
-		if err != nil {
+	restart := false
+	if res[3].Service.Running {
+		if restart, err = c.mustRestart(ctx, wk, known, owned); err != nil {
 			return err
-		}
-		if hung {
-			if err := c.prepareHungWorker(ctx, wk, m.Node); err != nil {
-				return err
-			}
-			restart = true
 		}
 	}
 	ops, err := c.render(m, key[0].Data, owned)
@@ -137,6 +130,21 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		return err
 	}
 	return c.nodes.await(ctx, wk, m)
+}
+
+// mustRestart reports whether the running slurmd of a worker has to start again, as it hangs
+// or is not registered.
+func (c workerHosts) mustRestart(ctx context.Context, wk site, n node, owned bool) (bool, error) {
+	if owned {
+		hung, err := c.isHung(ctx, n)
+		if err != nil {
+			return false, err
+		}
+		if hung {
+			return true, c.prepareHungWorker(ctx, wk, n.Name)
+		}
+	}
+	return !n.Registered(), nil
 }
 
 // render returns the operations that write the files of a worker. A new worker is
