@@ -1,6 +1,8 @@
 // Package accountingtest has a slurmdbd in memory for tests: it takes the arguments of
 // sacctmgr, refuses what slurmdbd refuses or breaks at, and prints its lists as
 // sacctmgr does.
+//
+// It must not know the runtime.
 package accountingtest
 
 import (
