@@ -268,7 +268,7 @@ func (d *Database) deleteUser(name string, c call) error {
 	case len(u.Associations) == 0:
 		delete(d.Users, name)
 	case left == 0: // 24.11: also if only an association with one partition goes
-		return fmt.Errorf("You can not remove the default account of a user")
+		return fmt.Errorf("sacctmgr: You can not remove the default account of a user")
 	}
 	return nil
 }
