@@ -49,7 +49,7 @@ MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xar
 
 test-machines: root ## real Slurm on emulated machines with systemd, which reboot and lose power; needs root
 	@deploy/prepare --machines
-	$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 30m $(MACHINES)
+	$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)
 
 root:
 	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }
