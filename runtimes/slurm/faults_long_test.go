@@ -86,6 +86,7 @@ func TestLongFaults(t *testing.T) {
 		if told > 5*time.Second {
 			late++
 		}
+		t.Logf("%s: told after %.1f s, %s after %.1f s", f.name, told.Seconds(), f.fate, done.Seconds())
 		table += fmt.Sprintf("%-42s %8.1f  %-10s %8.1f\n", f.name, told.Seconds(), f.fate, done.Seconds())
 		require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running), f.name)
 	}
