@@ -100,15 +100,10 @@ func TestClusterOfAnEarlierReleaseContinuesAndIsRemoved(t *testing.T) {
 mv /etc/munge/berth-worker.key /etc/munge/munge.key; mv /var/log/munge/berth-worker.log /var/log/munge/munged.log`)
 	run(ctl, "rm /var/lib/berth/paths.json; sed -i 's|berth-slurmd.log|slurmd.log|' /etc/slurm/*/slurm.conf")
 
-	verb := func() plan.Verb {
-		p := c.plan(t, u, false)
-		require.Len(t, p.Actions, 1)
-		return p.Actions[0].Verb
-	}
-	require.Equal(t, plan.Configure, verb())
+	require.Equal(t, []plan.Verb{plan.Configure, plan.Join}, verbs(c.plan(t, u, false)), "the join writes the key under its new name")
 	c.carry(t, u, false)
 	run(worker, "p=$(cat /run/munge/munged.pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done")
-	require.Equal(t, plan.Start, verb())
+	require.Equal(t, []plan.Verb{plan.Start}, verbs(c.plan(t, u, false)))
 	c.carry(t, u, false)
 	run(worker, "test -e /etc/munge/berth-worker.key")
 	id := c.submit(t, u, alice, "exit 0", 1)

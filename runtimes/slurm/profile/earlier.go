@@ -47,16 +47,16 @@ func earlierPaths(root fs.FS) []runtimes.EarlierPath {
 		s := Stack{name}
 		switch {
 		case InstanceDir+"/"+e.Name() == WorkerRecord:
-			own(WorkerSpoolDir)
-			shared(WorkerRecord, EarlierMungeKey)
+			own(WorkerSpoolDir, WorkerOldLogs)
+			shared(WorkerRecord, WorkerLogRotation, EarlierMungeKey)
 			shared(WorkerFiles()...)
 			if of := (Stack{clusterOfWorker(root)}); of.Valid() == nil {
 				shared(of.MungeRun())
 			}
 		case isRecord && s.Valid() == nil:
 			stacks = true
-			own(s.Lib(), s.Log(), s.Run(), s.MungeRun())
-			shared(s.Record(), s.Etc(), s.MungeKey(), s.MungeLog(), s.MungeSeed())
+			own(s.Lib(), s.Log(), s.Run(), s.MungeRun(), s.Backups())
+			shared(s.Record(), s.LogRotation(), s.Etc(), s.MungeKey(), s.MungeLog(), s.MungeSeed())
 			shared(s.ConfigFiles()...)
 		}
 	}
