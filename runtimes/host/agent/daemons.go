@@ -292,7 +292,7 @@ func foreignDaemons(s service, stop string) []string {
 		return nil
 	}
 	var found []string
-	for _, p := range processesThat(func(p process) bool { return p.executes(s.spec.Path) && !p.isBerths() }) {
+	for _, p := range processesThat(func(p process) bool { return p.executes(s.spec.Path) && p.isForeign() }) {
 		if ns, err := os.Readlink("/proc/" + strconv.Itoa(p.pid) + "/ns/pid"); err != nil || ns != here {
 			continue
 		}

@@ -80,9 +80,20 @@ func (p process) environ() []string {
 // carries reports whether the process was started with entry in its environment.
 func (p process) carries(entry string) bool { return slices.Contains(p.environ(), entry) }
 
-// isBerths reports whether the process was started as a service of Berth.
-func (p process) isBerths() bool {
-	return slices.ContainsFunc(p.environ(), func(e string) bool { return strings.HasPrefix(e, "BERTH_SERVICE=") })
+// isForeign reports whether the process runs and was not started as a service of Berth. The
+// kernel shows no environment for a moment while a program begins or ends, so an empty
+// one is read again.
+func (p process) isForeign() bool {
+	for range 50 {
+		if env := p.environ(); len(env) > 1 || len(env) == 1 && env[0] != "" {
+			return !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "BERTH_SERVICE=") })
+		}
+		if !p.alive() {
+			return false
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	return true
 }
 
 // hasUID reports whether uid is among the user ids of the process.
