@@ -35,6 +35,11 @@ func (c *checker) value(s *shape, value any, path string) any {
 		c.problems = append(c.problems, s.mismatch(path, value, nil))
 		return nil
 	}
+	for _, one := range s.either {
+		if one.kind&kind != 0 {
+			return c.value(one, value, path)
+		}
+	}
 	switch v := value.(type) {
 	case map[string]any:
 		return c.mapping(s, v, path)

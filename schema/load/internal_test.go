@@ -67,6 +67,13 @@ func compareShape(t *testing.T, path string, s *shape, typ reflect.Type) {
 		require.True(t, s.open, path)
 		return
 	}
+	if len(s.either) > 0 {
+		require.True(t, reflect.PointerTo(typ).Implements(reflect.TypeFor[json.Unmarshaler]()), path)
+		for _, one := range s.either {
+			require.True(t, len(one.rules) > 0, "%s: each alternative is bound", path)
+		}
+		return
+	}
 	switch typ.Kind() {
 	case reflect.Slice:
 		compareShape(t, path+"[]", s.element, typ.Elem())

@@ -166,6 +166,13 @@ func jsonSchema(s *shape) object {
 	case cue.NumberKind, cue.FloatKind:
 		o["type"] = "number"
 	}
+	if len(s.either) > 0 {
+		var each []any
+		for _, one := range s.either {
+			each = append(each, jsonSchema(one))
+		}
+		o["anyOf"] = each
+	}
 	var not []object
 	for _, r := range s.rules {
 		switch r.op {

@@ -1,6 +1,8 @@
 package load
 
 import (
+	"slices"
+
 	"cuelang.org/go/cue"
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
@@ -66,6 +68,8 @@ func (s *shape) exact() bool {
 	switch {
 	case s.loose:
 		return false
+	case len(s.either) > 0:
+		return !slices.ContainsFunc(s.either, func(one *shape) bool { return !one.exact() })
 	case s.kind == cue.StructKind:
 		if s.element != nil && (len(s.fields) > 0 || !s.element.exact()) {
 			return false

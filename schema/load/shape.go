@@ -22,6 +22,7 @@ type shape struct {
 	keys     []rule   // rules for free keys
 	open     bool     // a mapping that takes any key
 	enum     []string // as JSON, in the definition's order
+	either   []*shape // of a value that is a whole number or a text
 	rules    []rule
 	nonEmpty bool
 	unique   string // field that must be unique among the items of a list
@@ -127,6 +128,14 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 func (h *shaper) alternatives(s *shape, v cue.Value) {
 	s.fallback = fallback(v)
 	if s.kind == cue.StructKind || s.kind == cue.ListKind {
+		return
+	}
+	if s.kind == cue.IntKind|cue.StringKind {
+		for _, alt := range flatten(cue.OrOp, v) {
+			one := &shape{kind: alt.IncompleteKind()}
+			h.alternatives(one, alt)
+			s.either = append(s.either, one)
+		}
 		return
 	}
 	open := false
@@ -237,6 +246,13 @@ func (s *shape) wants() string {
 	}
 	if len(s.enum) > 1 {
 		return "one of " + strings.Join(s.enum, ", ")
+	}
+	if len(s.either) > 0 {
+		var each []string
+		for _, one := range s.either {
+			each = append(each, one.wants())
+		}
+		return strings.Join(each, ", or ")
 	}
 	switch s.kind {
 	case cue.StructKind:
