@@ -369,6 +369,6 @@ func TestMachineWholeLife(t *testing.T) {
 	for _, node := range []string{"ctl", "gpu-1"} {
 		require.Empty(s, s.on(node, `systemctl list-units --all --plain --no-legend 'berth-*' '*slurmstepd.scope'
 			systemctl list-unit-files --no-legend 'berth-*' || true # it fails without any
-			systemctl --failed --no-legend --plain; pgrep -l 'slurm|munge|maria' || true; find /sys/fs/cgroup -name '*slurm*'`), node)
+			systemctl --failed --no-legend --plain; ps -e -o comm= | grep -E 'slurm|munge|maria' || true; find /sys/fs/cgroup -name '*slurm*'`), node)
 	}
 }
