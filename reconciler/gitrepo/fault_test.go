@@ -2,6 +2,9 @@ package gitrepo_test
 
 import (
 	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
 	"strings"
@@ -126,6 +129,28 @@ func TestPushWithLostResponse(t *testing.T) {
 	count, err := s.Git("rev-list", "--count", "berth/status")
 	require.NoError(t, err)
 	require.Equal(t, "3", count)
+}
+
+// A push succeeded only if the answer names its branch: a cache or a proxy may send the
+// answer to another push.
+func TestPushWithTheAnswerToAnotherPush(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estateFiles())
+	for _, answer := range []string{"000eunpack ok\n0021ok refs/heads/berth/in-force\n0000", "000eunpack ok\n0000"} {
+		proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, "/git-receive-pack") {
+				w.Header().Set("Content-Type", "application/x-git-receive-pack-result")
+				_, _ = io.WriteString(w, answer)
+				return
+			}
+			s.ServeHTTP(w, r)
+		}))
+		r := open(t, s, func(o *gitrepo.Options) { o.URL = proxy.URL + "/" + gittest.RepoName })
+		_, err := r.WriteStatus(t.Context(), "", batch(1, fetch(t, r).Main, unit("physics", "lhc", "train", plan.PhaseDeploying)))
+		require.ErrorContains(t, err, "does not name refs/heads/berth/status")
+		require.Empty(t, s.Tip("berth/status"))
+		proxy.Close()
+	}
 }
 
 func TestRemoteDownAndBack(t *testing.T) {

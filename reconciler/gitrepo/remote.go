@@ -12,6 +12,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -472,7 +473,8 @@ func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.H
 			return false, err
 		}
 	}
-	req.Commands = []*packp.Command{{Name: plumbing.NewBranchReferenceName(branch), Old: old, New: commit}}
+	name := plumbing.NewBranchReferenceName(branch)
+	req.Commands = []*packp.Command{{Name: name, Old: old, New: commit}}
 	req.Packfile = io.NopCloser(bytes.NewReader(pack))
 	report, err := s.ReceivePack(ctx, req)
 	if err != nil {
@@ -480,6 +482,9 @@ func (r *remote) send(ctx context.Context, branch string, old, commit plumbing.H
 	}
 	if report == nil {
 		return false, errors.New("empty answer")
+	}
+	if !slices.ContainsFunc(report.CommandStatuses, func(s *packp.CommandStatus) bool { return s.ReferenceName == name }) {
+		return false, fmt.Errorf("the answer does not name %s", name)
 	}
 	return false, nil
 }

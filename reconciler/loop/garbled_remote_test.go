@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"regexp"
 	"slices"
 	"sync"
 	"testing"
@@ -108,7 +109,9 @@ func (g *garbler) damage(asked string, answer *httptest.ResponseRecorder) (kind 
 	case "slow":
 		delay = time.Duration(g.draw.IntN(300)) * time.Millisecond
 	case "stale":
-		if before != nil {
+		// The answer to a push names its branch only. Nobody could tell it from the answer to
+		// an earlier push to that branch; caches do not keep answers to a POST (RFC 9110, 9.3.3).
+		if before != nil && (reported(before) == "" || reported(before) != reported(answer)) {
 			code, body = before.Code, before.Body.Bytes()
 		}
 	}
@@ -116,6 +119,15 @@ func (g *garbler) damage(asked string, answer *httptest.ResponseRecorder) (kind 
 	maps.Copy(out.Header(), answer.Header())
 	out.Code, out.Body = code, bytes.NewBuffer(body)
 	return kind, out, delay, cut
+}
+
+// reported returns the branch that the answer to a push names, without its outcome.
+func reported(answer *httptest.ResponseRecorder) string {
+	m := regexp.MustCompile(`(?:ok|ng) (refs/heads/\S+)`).FindSubmatch(answer.Body.Bytes())
+	if m == nil {
+		return ""
+	}
+	return string(m[1])
 }
 
 // garbledRemoteHeals damages the answers of a remote for a while, with changes and

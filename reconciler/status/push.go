@@ -152,10 +152,10 @@ func (w *Writer) rebase(ctx context.Context) error {
 			w.o.Log.Warn("berth/status was moved by another writer; overwriting its statuses", "tip", b.tip)
 		}
 		w.audit.check(b.audit, head(w.rev))
+		w.tip, w.tried = b.tip, nil
 	} else if b.refused != nil {
 		return b.refused // of this branch
 	}
-	w.tip, w.tried = b.tip, nil
 	w.rev.Sequence = max(w.rev.Sequence, b.tree.Revision.Sequence)
 	w.Statuses.compare(b.tree)
 	compare(&w.Reviews.changes, w.Reviews.of, b.tree.Reviews)

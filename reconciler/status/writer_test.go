@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"maps"
+	"strconv"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -29,11 +30,16 @@ type statusRepo struct {
 	down    error
 	lose    bool // the next write succeeds, but its answer is lost
 	damaged bool // the mirror has only the tip of the branch
+	stale   int  // number of fetches that show the branch as it was before its last commit
 }
 
 func (s *statusRepo) Fetch(context.Context) (reconciler.Tips, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stale > 0 {
+		s.stale--
+		return reconciler.Tips{Main: "m", Status: fmt.Sprint(s.tip - 1)}, s.down
+	}
 	return reconciler.Tips{Main: "m", Status: s.id()}, s.down
 }
 
@@ -50,7 +56,11 @@ func (s *statusRepo) ReadStatus(_ context.Context, commit string) (reconciler.St
 	if commit == "" {
 		return reconciler.StatusTree{}, nil
 	}
-	t := s.trees[s.tip-1]
+	at, err := strconv.Atoi(commit)
+	if err != nil {
+		return reconciler.StatusTree{}, err
+	}
+	t := s.trees[at-1]
 	return reconciler.StatusTree{Revision: t.Revision, Unread: t.Unread, Units: t.Units, Things: maps.Clone(t.Things), Reviews: maps.Clone(t.Reviews)}, nil
 }
 
@@ -242,6 +252,36 @@ func TestWriterRecognizesItsCommitAfterLostAnswer(t *testing.T) {
 			require.Equal(t, 1, n, "event %s", id)
 		}
 		require.Len(t, seen, 1)
+		require.NoError(t, stop())
+	})
+}
+
+// A replica of the remote may show the branch without a commit whose answer was lost. The
+// writer recognizes the commit when it sees it.
+func TestWriterRecognizesItsCommitAfterAStaleFetch(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Millisecond)
+		put(w, phase(plan.PhaseRequested))
+		time.Sleep(time.Minute)
+		require.True(t, w.IsWritten())
+		repo.mu.Lock()
+		repo.lose, repo.stale = true, 1
+		repo.mu.Unlock()
+		put(w, phase(plan.PhaseRunning))
+		time.Sleep(100 * time.Millisecond)
+		put(w, phase(plan.PhaseFailed))
+		time.Sleep(time.Minute)
+		require.True(t, w.IsWritten())
+		require.Zero(t, repo.stale)
+		seen := map[string]int{}
+		for _, e := range repo.events() {
+			seen[e.EventID]++
+		}
+		require.Len(t, seen, 3)
+		for id, n := range seen {
+			require.Equal(t, 1, n, "event %s", id)
+		}
 		require.NoError(t, stop())
 	})
 }

@@ -177,6 +177,8 @@ func (c *company) restartedOnce(t *testing.T, u plan.Unit, host, daemon string) 
 	require.ErrorContains(t, c.apply(t, reported()), "was restarted for that at", daemon)
 	require.Equal(t, was, c.pid(t, host, daemon))
 	signal("CONT")
+	// slurmctld does not ping a node that is DOWN; it asks it to register some minutes later.
+	c.onControl(t, u, "scontrol update nodename="+u.Members[1].Node+" state=resume || true")
 	require.Eventually(t, converged, 2*time.Minute, time.Second, daemon)
 }
 
