@@ -1,8 +1,10 @@
 package object
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -121,13 +123,28 @@ func (s *Store) AddPack(pack []byte) error {
 	if len(pack) <= EmptyPack {
 		return nil
 	}
-	return s.write(bytes.NewReader(pack))
+	return s.write(bytes.NewReader(pack), int64(len(pack)))
 }
 
-func (s *Store) write(pack io.Reader) error {
+const (
+	packHeader = 12 // bytes before the objects of a pack; see gitformat-pack(5)
+	minPacked  = 9  // bytes of the smallest object in a pack: its type and size, and an empty zlib stream
+)
+
+// write stores a pack of size bytes. go-git reserves memory for the number of objects in the
+// header, so the header must not name more than the pack can hold.
+func (s *Store) write(r io.Reader, size int64) error {
+	pack := bufio.NewReader(r)
+	header, err := pack.Peek(packHeader)
+	if err != nil {
+		return fmt.Errorf("pack of %d bytes: %w", size, err)
+	}
+	if n := int64(binary.BigEndian.Uint32(header[8:])); n > size/minPacked {
+		return fmt.Errorf("pack of %d bytes names %d objects", size, n)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := packfile.WritePackfileToObjectStorage(s.storage, pack)
+	err = packfile.WritePackfileToObjectStorage(s.storage, pack)
 	if errors.Is(err, packfile.ErrEmptyPackfile) {
 		return nil
 	}
@@ -151,7 +168,7 @@ func (s *Store) TakePack(ctx context.Context, pack io.Reader, size int64, bounde
 		return s.AddPack(small)
 	}
 	if _, err := exec.LookPath("git"); !bounded && err != nil {
-		return s.write(pack)
+		return s.write(pack, size)
 	}
 	if size <= EmptyPack {
 		return nil

@@ -15,6 +15,21 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// A damaged header may name four billion objects. go-git would reserve memory for each.
+func TestPackNamesMoreObjectsThanItHolds(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "s.git")
+	require.NoError(t, InitStore(dir))
+	s := OpenStore(dir)
+	t.Cleanup(func() { require.NoError(t, s.Close()) })
+	var set Batch
+	set.Add(plumbing.BlobObject, nil) // the smallest object
+	pack := set.Pack()
+	require.NoError(t, s.TakePack(t.Context(), bytes.NewReader(pack), int64(len(pack)), false, false))
+	pack[8] = 0x7f
+	require.ErrorContains(t, s.TakePack(t.Context(), bytes.NewReader(pack), int64(len(pack)), false, false), "names 2130706433 objects")
+}
+
 // Reads are not blocked while a large pack is imported, which may take seconds.
 func TestReadDuringPackImport(t *testing.T) {
 	t.Parallel()
