@@ -59,6 +59,11 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.associations.settle(ctx); err != nil {
 		return err
 	}
+	if c.rec.version().RequiresState() {
+		if err := c.daemons.reconfigure(ctx); err != nil {
+			return err
+		}
+	}
 	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)
 	return c.save(ctx)
 }

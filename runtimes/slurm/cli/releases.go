@@ -18,6 +18,10 @@ type Release struct {
 	// Reexecutes says that a reconfigure starts slurmctld and each slurmd anew with the
 	// new files (scontrol(1) of 23.11).
 	Reexecutes bool
+	// RequiresState says that slurmctld does not start a second time without its saved state,
+	// which it writes at its end, at a reconfigure and after some minutes. One that is killed
+	// before ends with "No Assoc usage file to recover" from then on (measured on 26.05.5).
+	RequiresState bool
 	// Tools are nil for a series that Berth does not run: it is only a step of an
 	// upgrade between two that Berth runs.
 	Tools *Tools
@@ -29,7 +33,7 @@ var releases = []Release{
 	{Series: "23.02", From: []string{"22.05"}},
 	{Series: "23.11", From: []string{"22.05", "23.02"}, Reexecutes: true},
 	{Series: "24.11", From: []string{"23.02", "23.11"}, Reexecutes: true, Tools: tools2411},
-	{Series: "26.05", From: []string{"24.11"}, Reexecutes: true, Tools: tools2411},
+	{Series: "26.05", From: []string{"24.11"}, Reexecutes: true, RequiresState: true, Tools: tools2411},
 }
 
 // Releases returns the table, oldest first.
@@ -140,6 +144,12 @@ func (v Version) Is(declared string) bool {
 // false for an unknown version.
 func (v Version) Reexecutes() bool {
 	return slices.ContainsFunc(releases, func(r Release) bool { return r.Reexecutes && v.Is(r.Series) })
+}
+
+// RequiresState reports whether slurmctld of this version does not start a second time without
+// its saved state. It is false for an unknown version.
+func (v Version) RequiresState() bool {
+	return slices.ContainsFunc(releases, func(r Release) bool { return r.RequiresState && v.Is(r.Series) })
 }
 
 // Tools returns the queries for the tools of this version. The error says which
