@@ -482,7 +482,7 @@ func syncOnce(s *scene) {
 	// An unschedulable instance.
 	key := schema.InstanceKey("biology", "genomes", "second")
 	s.put("second: too much", key, strings.Replace(s.base[pathOf(s, labtest.Assembly)], "name: assembly", "name: second", 1))
-	code, output = s.sync("4s")
+	code, output = s.sync("10s")
 	require.Equal(s, 1, code, output)
 	require.Contains(s, output, key.String())
 	require.Contains(s, output, "no node")

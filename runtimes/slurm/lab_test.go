@@ -3,6 +3,7 @@ package slurm_test
 import (
 	"context"
 	"encoding/json"
+	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -38,6 +39,10 @@ func TestMain(m *testing.M) {
 			os.Exit(1)
 		}
 		os.Exit(0)
+	}
+	flag.Parse()
+	if err := flag.Set("test.parallel", "6"); err != nil { // the tests wait most of their time
+		panic(err)
 	}
 	os.Exit(m.Run())
 }
