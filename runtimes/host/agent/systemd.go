@@ -99,42 +99,45 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if err := writeUnit(ctx, name, unitText(s)); err != nil {
+	changed, err := writeUnit(name, unitText(s))
+	if err != nil {
 		return false, err
 	}
 	st, err := d.state(ctx, s)
-	if err != nil || st.Running {
+	if err != nil {
+		return false, err
+	}
+	if st.Running {
+		if changed { // settings such as Restart count at once, the others at the next start
+			_, err = systemctl(ctx, "daemon-reload")
+		}
 		return false, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
+	// The verb makes systemd read the units again, which takes seconds on a slow host.
 	if _, err := systemctl(ctx, "enable", "--now", name); err != nil {
 		return true, explain(s, err, "")
 	}
 	return true, nil
 }
 
-// writeUnit writes a unit file that differs. Systemd uses the new text at the next start,
-// except for settings such as Restart, which count at once.
-func writeUnit(ctx context.Context, name, text string) error {
+// writeUnit writes a unit file that differs.
+func writeUnit(name, text string) (changed bool, err error) {
 	name = filepath.Join(unitDir, name)
 	if err := ownUnitFile(name); err != nil {
-		return err
+		return false, err
 	}
 	p, err := open(name)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer p.close()
 	same, err := p.same([]byte(text), 0o644, os.Geteuid(), os.Getegid())
 	if err != nil || same {
-		return err
+		return false, err
 	}
-	if err := p.replace([]byte(text), 0o644, os.Geteuid(), os.Getegid()); err != nil {
-		return err
-	}
-	_, err = systemctl(ctx, "daemon-reload")
-	return err
+	return true, p.replace([]byte(text), 0o644, os.Geteuid(), os.Getegid())
 }
 
 func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
@@ -162,7 +165,7 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 			return true, err
 		}
 	}
-	if _, err := systemctl(ctx, "disable", "--now", name); err != nil {
+	if _, err := systemctl(ctx, "disable", "--now", "--no-reload", name); err != nil {
 		return true, err
 	}
 	if err := removeFile(path); err != nil {

@@ -131,7 +131,7 @@ func TestStartCorrectsTheUnitOfARunningService(t *testing.T) {
 	started, err := d.start(t.Context(), s)
 	require.NoError(t, err)
 	require.True(t, started)
-	require.Equal(t, "daemon-reload\nenable --now berth-store-physics.service\n", calls())
+	require.Equal(t, "enable --now berth-store-physics.service\n", calls())
 
 	state("active")
 	st, err = d.state(t.Context(), s)
@@ -163,7 +163,7 @@ func TestKillEndsTheMainProcessOnly(t *testing.T) {
 	state("active")
 	_, err := systemd{}.stop(t.Context(), service{name: "store", timeout: time.Second}, true)
 	require.NoError(t, err)
-	require.Equal(t, "kill --kill-whom=main --signal=SIGKILL berth-store.service\ndisable --now berth-store.service\ndaemon-reload\nreset-failed berth-store.service\n", calls())
+	require.Equal(t, "kill --kill-whom=main --signal=SIGKILL berth-store.service\ndisable --now --no-reload berth-store.service\ndaemon-reload\nreset-failed berth-store.service\n", calls())
 }
 
 func TestClearStopsScopes(t *testing.T) {
