@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test test-long test-slurm truth test-machines test-unprivileged check demo bench lab clean
+.PHONY: build man reference deps root test test-long test-slurm truth test-machines images test-unprivileged check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
@@ -48,9 +48,15 @@ truth: root deps ## 100 random changes on a busy cluster, predicted and actual; 
 # The packages that have tests on emulated machines.
 MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)
 
-test-machines: root ## real Slurm on emulated machines with systemd, which reboot and lose power; needs root
+test-machines: export BERTH_LAB_IMAGE := $(IMAGE)
+test-machines: root ## real Slurm on emulated machines with systemd, which reboot and lose power; IMAGE=trixie on Debian 13; needs root
 	@deploy/prepare --machines
 	$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)
+
+images: root build ## the images that test-slurm and test-machines build otherwise; needs root
+	@deploy/prepare --machines
+	$(BIN)/berth-lab image bookworm --machines
+	$(BIN)/berth-lab image trixie
 
 root:
 	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }

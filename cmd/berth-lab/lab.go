@@ -77,10 +77,43 @@ func newUpCmd() *cobra.Command {
 	dirFlag(cmd, &dir)
 	cmd.Flags().StringVar(&helper, "helper", "", "berth-host binary (default: beside berth-lab)")
 	cmd.Flags().StringVar(&image, "image", "", fmt.Sprintf("Debian suite of the hosts: %s (default: this machine's own system; of machines: %s)", strings.Join(lab.Suites(), ", "), lab.Suites()[0]))
-	cmd.Flags().StringVar(&images, "images", lab.DefaultImages, "directory in which images are kept; "+lab.MirrorVariable+" names their mirror")
+	imagesFlag(cmd, &images)
 	cmd.Flags().StringSliceVar(&only, "node", nil, "start only these nodes")
 	cmd.Flags().IntVar(&machines, "machines", 0, "start this number of nodes, those without GPUs first, as emulated machines with systemd; a boot takes minutes")
 	return cmd
+}
+
+func newImageCmd() *cobra.Command {
+	var (
+		images   string
+		machines bool
+	)
+	cmd := &cobra.Command{
+		Use:   "image SUITE",
+		Short: "Build the image of a Debian suite, so that `up` finds it",
+		Example: `  berth-lab image trixie
+  berth-lab image bookworm --machines`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			images, err := filepath.Abs(images)
+			if err != nil {
+				return err
+			}
+			build := lab.BuildImage
+			if machines {
+				build = lab.BuildMachineImage
+			}
+			_, err = build(cmd.Context(), images, args[0], slurmtest.Packages(), slog.New(slog.NewTextHandler(cmd.ErrOrStderr(), nil)))
+			return err
+		},
+	}
+	imagesFlag(cmd, &images)
+	cmd.Flags().BoolVar(&machines, "machines", false, "build the image of emulated machines")
+	return cmd
+}
+
+func imagesFlag(cmd *cobra.Command, images *string) {
+	cmd.Flags().StringVar(images, "images", lab.DefaultImages, "directory in which images are kept; "+lab.MirrorVariable+" names their mirror")
 }
 
 func newDownCmd() *cobra.Command {

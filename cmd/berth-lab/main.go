@@ -21,11 +21,11 @@ func newRoot() *cobra.Command {
 		Long: `Run one lab host on this machine for each Node of an estate, or run the
 end-to-end demo. A lab host has its own address, name, processes, accounts, files
 and GPU devices, an sshd and berth-host. Changes on a host are kept in memory and
-end with it. up, down and status need root.`,
+end with it. up, image, down and status need root.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.AddCommand(newUpCmd(), newDownCmd(), newStatusCmd(), newDemoCmd())
+	root.AddCommand(newUpCmd(), newImageCmd(), newDownCmd(), newStatusCmd(), newDemoCmd())
 	cli.WrapErrors(root)
 	return root
 }
