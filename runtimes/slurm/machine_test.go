@@ -78,7 +78,7 @@ func newSite(t *testing.T) *site {
 
 // followGuide prepares the machines by the commands of deploy/hosts.md, word by word. A
 // block belongs to the role that the text before it names. The image has the packages
-// already, whose services an installation enables and starts.
+// already, whose services an installation enables and starts; one that runs is enough here.
 func (s *site) followGuide() {
 	s.Helper()
 	page, err := os.ReadFile("../../deploy/hosts.md")
@@ -96,7 +96,8 @@ func (s *site) followGuide() {
 	g, ctx := errgroup.WithContext(s.Context())
 	for node, role := range map[string]string{"ctl": "controller", "gpu-1": "worker"} {
 		services := map[string]string{"controller": "munge mariadb slurmdbd slurmctld", "worker": "munge slurmd"}[role]
-		script := "systemctl enable --now --no-block " + services + "\nmkdir bin; cat >bin/berth-host\n"
+		script := "cd /etc/systemd/system/multi-user.target.wants; ln -s $(printf '/lib/systemd/system/%s.service ' " + services + ") .\n" +
+			"cd; systemctl daemon-reload; systemctl start munge; mkdir bin; cat >bin/berth-host\n"
 		for i := 1; i < len(parts); i += 2 {
 			text, commands := strings.ToLower(strings.Join(strings.Fields(parts[i-1]), " ")), parts[i]
 			if strings.Contains(text, "on a worker") && role != "worker" || strings.Contains(text, "on a controller") && role != "controller" {
@@ -215,6 +216,27 @@ func (s *site) settled() {
 	})
 }
 
+// confines requires that a job has the GPUs, the memory and the CPUs that it asked for and no
+// others, and leaves no process (S4). See TestJobsAreConfined for groups of version 1.
+func (s *site) confines() {
+	s.Helper()
+	output := func(end slurmtest.State, script string, options ...string) (slurmtest.Job, string) {
+		id, err := s.trySubmit(s.T, s.unit, alice, "exec >/tmp/out.$SLURM_JOB_ID 2>&1\n"+script+"\n", options...)
+		require.NoError(s, err)
+		return s.job(id, end), s.on("gpu-1", "cat /tmp/out."+id)
+	}
+	_, out := output(slurmtest.Completed, `setsid sleep 4711 & nproc
+		for g in 0 1; do if (: <>/dev/nvidia$g) 2>/dev/null; then echo "$g opened"; else echo "$g denied"; fi; done`, "--gres=gpu:1", "--cpus-per-task=1")
+	require.Equal(s, "1\n0 opened\n1 denied", out)
+	s.wait("no process of the job is left", func() (bool, string) {
+		left := s.on("gpu-1", "grep -alz '[4]711' /proc/[0-9]*/cmdline || true")
+		return !strings.Contains(left, "proc"), left
+	})
+	job, _ := output(slurmtest.Failed, "head -c 400M /dev/zero | tail -n 1 >/dev/null; sleep 1", "--mem=100")
+	require.Contains(s, job.Detail, "OUT_OF_MEMORY")
+	s.tell("jobs are confined")
+}
+
 func (s *site) slurmd() string { return "berth-" + profile.Slurmd + "-" + s.cluster + ".service" }
 
 // property reads a property of a unit.
@@ -282,6 +304,7 @@ func TestMachineWholeLife(t *testing.T) {
 	s := newSite(t)
 	require.Empty(s, s.settle(s.unit, false), "no action fails on a slow host")
 	s.tell("created and joined")
+	s.confines()
 
 	// S3: the limits of a job.
 	job := s.run(`scontrol update jobid=$SLURM_JOB_ID comment="memlock=$(ulimit -Sl)/$(ulimit -Hl) stack=$(ulimit -Hs)"; sleep 3600`)

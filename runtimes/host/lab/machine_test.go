@@ -3,6 +3,7 @@
 package lab_test
 
 import (
+	"cmp"
 	"context"
 	"os"
 	"os/exec"
@@ -23,6 +24,7 @@ func TestMachine(t *testing.T) {
 	needRoot(t)
 	c := config(t)
 	c.Machines, c.Packages, c.Nodes = true, slurmtest.Packages(), c.Nodes[1:]
+	c.Image = cmp.Or(hosttest.Image(), lab.Suites()[0])
 	c.Nodes[0].CPUs, c.Nodes[0].MemoryMiB = 2, 900
 	if dir := os.Getenv(killedDir); dir != "" {
 		c.Dir = dir
@@ -30,7 +32,7 @@ func TestMachine(t *testing.T) {
 		require.NoError(t, err)
 		return
 	}
-	_, err := lab.BuildMachineImage(t.Context(), lab.DefaultImages, lab.Suites()[0], c.Packages, nil)
+	_, err := lab.BuildMachineImage(t.Context(), lab.DefaultImages, c.Image, c.Packages, nil)
 	require.NoError(t, err)
 	before := machine(t)
 	nothing := func(l *lab.Lab) {
