@@ -60,7 +60,10 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	if c.rec.version().RequiresState() {
-		if err := c.daemons.reconfigure(ctx); err != nil {
+		if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmctld, "start")); err != nil {
+			return err
+		}
+		if err := c.daemons.await(ctx); err != nil {
 			return err
 		}
 	}

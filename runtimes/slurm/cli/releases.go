@@ -19,8 +19,8 @@ type Release struct {
 	// new files (scontrol(1) of 23.11).
 	Reexecutes bool
 	// RequiresState says that slurmctld does not start a second time without its saved state,
-	// which it writes at its end, at a reconfigure and after some minutes. One that is killed
-	// before ends with "No Assoc usage file to recover" from then on (measured on 26.05.5).
+	// which it writes at its end and every few minutes. One that is killed before ends with
+	// "No Assoc usage file to recover" at each start (measured on 26.05.5).
 	RequiresState bool
 	// Tools are nil for a series that Berth does not run: it is only a step of an
 	// upgrade between two that Berth runs.
