@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test test-long test-slurm truth test-machines images test-unprivileged check demo bench lab clean
+.PHONY: build man reference deps root test test-long test-slurm test-slurm-next truth test-machines images test-unprivileged check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
@@ -42,6 +42,10 @@ test-long: root deps ## what explores: random schedules and histories, mutants, 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
 	BERTH_LAB_IMAGE=trixie $(GO) test -tags long -count=1 -timeout 20m ./runtimes/slurm
 
+test-slurm-next: root deps build ## the short ones of them on Debian's next release, which has Slurm 26.05, where its packages can be had; needs root
+	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(GO) test -count=1 -timeout 20m ./runtimes/slurm; \
+	else echo "not run: Slurm 26.05, as the image of forky cannot be built" >&2; fi
+
 truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
 
@@ -53,10 +57,11 @@ test-machines: root ## real Slurm on emulated machines with systemd, which reboo
 	@deploy/prepare --machines
 	$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)
 
-images: root build ## the images that test-slurm and test-machines build otherwise; needs root
+images: root build ## the images that test-slurm, test-slurm-next and test-machines build otherwise; needs root
 	@deploy/prepare --machines
 	$(BIN)/berth-lab image bookworm --machines
 	$(BIN)/berth-lab image trixie
+	-$(BIN)/berth-lab image forky
 
 root:
 	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }

@@ -160,7 +160,7 @@ func TestMakeRunsTheTests(t *testing.T) {
 	require.Contains(t, makefile, `LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)`)
 	require.Contains(t, makefile, "\n\t$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)\n")
 	require.Contains(t, makefile, `MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)`)
-	for _, target := range []string{"make check", "make test", "make test-long", "make test-slurm", "make test-machines"} {
+	for _, target := range []string{"make check", "make test", "make test-long", "make test-slurm", "make test-slurm-next", "make test-machines"} {
 		require.Contains(t, strings.Split(read(filepath.Join(moduleRoot, ".ci/run")), "\n"), target)
 	}
 	err := filepath.WalkDir(moduleRoot, func(file string, _ fs.DirEntry, err error) error {
