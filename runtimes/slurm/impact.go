@@ -93,54 +93,49 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if note := confinementNote(after); note != confinementNote(before) {
 		i.Note = note
 	}
-	var partitions, users []string
+	var partitions []string
 	for _, p := range partitionsOf(oldConf) {
 		if !slices.Contains(partitionsOf(conf), p) {
 			partitions = append(partitions, p)
 		}
 	}
-	now := names(after.Instance.Users)
-	for _, name := range names(before.Instance.Users) {
-		if !slices.Contains(now, name) {
-			users = append(users, name)
-			i.Differences = append(i.Differences, plan.Difference{What: "user " + name, Class: plan.ClassLive})
-		}
-	}
-	for _, name := range now {
-		if !slices.Contains(names(before.Instance.Users), name) {
-			i.Differences = append(i.Differences, plan.Difference{What: "user " + name, Class: plan.ClassLive})
-		}
-	}
-	i.Differences = append(i.Differences, qosDifferences(before, after)...)
 	if len(partitions) > 0 {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
-	if len(users) > 0 {
-		i = ends(i, after, plan.JobRule{Users: users, CancelsQueued: true})
-	}
-	return i
+	return accountingImpact(i, before, after)
 }
 
-// qosDifferences returns the QoS that are added, changed or removed.
-func qosDifferences(before, after *plan.Unit) []plan.Difference {
+// accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.
+// Queued jobs of a removed QoS go on with the default one.
+func accountingImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
 	cluster := ClusterName(after.Instance.Key)
 	old, err := (&record{Cluster: cluster, Unit: *before}).accounting()
 	if err != nil {
-		return nil // the action fails too, before any effect
+		return i // the action fails too, before any effect
 	}
 	now, err := (&record{Cluster: cluster, Unit: *after}).accounting()
 	if err != nil {
-		return nil
+		return i
 	}
-	var out []plan.Difference
+	changed, removed := map[string]bool{}, map[accounting.Kind][]string{}
 	for _, ch := range accounting.Diff(old, now) {
 		for _, name := range ch.Names {
-			if d := (plan.Difference{What: qosTarget(name), Class: plan.ClassLive}); ch.Kind == accounting.OfQoS && !slices.Contains(out, d) {
-				out = append(out, d)
-			}
+			changed[ch.Kind.String()+" "+name] = true
+		}
+		if ch.Verb == accounting.Remove {
+			removed[ch.Kind] = append(removed[ch.Kind], ch.Names...)
 		}
 	}
-	return out
+	for _, what := range slices.Sorted(maps.Keys(changed)) {
+		i.Differences = append(i.Differences, plan.Difference{What: what, Class: plan.ClassLive})
+	}
+	if users := removed[accounting.OfUser]; len(users) > 0 {
+		i = ends(i, after, plan.JobRule{Users: users, CancelsQueued: true})
+	}
+	if qos := removed[accounting.OfQoS]; len(qos) > 0 {
+		i = ends(i, after, plan.JobRule{QoS: qos})
+	}
+	return i
 }
 
 func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }

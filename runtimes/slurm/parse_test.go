@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -58,6 +59,8 @@ func TestImpact(t *testing.T) {
 	fewer.Instance.Users = before.Instance.Users[:1]
 	grown := before
 	grown.Members = append(grown.Members[:2:2], plan.Member{Name: "worker-1", Role: "worker", Node: "dev-gpu-2", Address: "10.77.0.12", CPUs: 4, MemoryMiB: 8000, GPUs: before.Members[1].GPUs})
+	urgent := before
+	urgent.Instance.Config = []byte(strings.Replace(string(before.Instance.Config), "{", `{"qos":[{"name":"urgent"},{"name":"idle","users":["bob"]}],`, 1))
 	moved := before
 	moved.Members = slices.Clone(before.Members)
 	moved.Members[1].GPUs = []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[2-3]"}}
@@ -82,6 +85,11 @@ func TestImpact(t *testing.T) {
 			Reconfigure: true,
 			Differences: append(differs(plan.ClassReconfigure, "slurm.conf PartitionName=main"), differs(plan.ClassLive, "user bob")...),
 			Jobs:        []plan.JobRule{{Partitions: []string{"main"}, CancelsQueued: true}, {Users: []string{"bob"}, CancelsQueued: true}}}},
+		{"QoS come", plan.Configure, "", &before, &urgent, plan.Impact{
+			Differences: differs(plan.ClassLive, "QoS idle", "QoS urgent", "account members", "user bob")}},
+		{"QoS go", plan.Configure, "", &urgent, &before, plan.Impact{
+			Differences: differs(plan.ClassLive, "QoS idle", "QoS urgent", "account members", "user bob"),
+			Jobs:        []plan.JobRule{{QoS: []string{"idle", "urgent"}}}}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
 			Restarts:    []string{"slurmctld"},
 			Differences: append(differs(plan.ClassReconfigure, "gres.conf"), differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},

@@ -29,6 +29,11 @@ const (
 	OfCoordinator
 )
 
+// String returns what has the name in a change. Associations and coordinators are of users.
+func (k Kind) String() string {
+	return [...]string{OfQoS: "QoS", OfAccount: "account", OfUser: "user", OfAssociation: "user", OfCoordinator: "user"}[k]
+}
+
 // Change is one call of sacctmgr.
 type Change struct {
 	Verb  Verb
@@ -310,8 +315,7 @@ func (c Change) isLevel() bool {
 
 // String says what differs, and whose it is.
 func (c Change) String() string {
-	entity := [...]string{OfQoS: "QoS", OfAccount: "account", OfUser: "user", OfAssociation: "user", OfCoordinator: "user"}[c.Kind]
-	who := entity + " " + names(c.Names)
+	who := c.Kind.String() + " " + names(c.Names)
 	if c.Kind == OfAssociation {
 		who += " in account " + c.Account
 	}
