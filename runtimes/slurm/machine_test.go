@@ -100,6 +100,9 @@ func (s *site) followGuide() {
 			"cd; systemctl daemon-reload; systemctl start munge; mkdir bin; cat >bin/berth-host\n"
 		for i := 1; i < len(parts); i += 2 {
 			text, commands := strings.ToLower(strings.Join(strings.Fields(parts[i-1]), " ")), parts[i]
+			if !strings.HasPrefix(commands, "\n") { // an example of a document
+				continue
+			}
 			if strings.Contains(text, "on a worker") && role != "worker" || strings.Contains(text, "on a controller") && role != "controller" {
 				continue
 			}
