@@ -38,6 +38,11 @@ func (s *settings) check() []schema.ConfigProblem {
 	if s.Confinement != "" && s.Confinement != confinementCgroup && s.Confinement != confinementNone {
 		c.add("confinement", "%q is neither %s nor %s", s.Confinement, confinementCgroup, confinementNone)
 	}
+	for name, months := range map[string]int{"records_months": s.Retention.RecordsMonths, "usage_months": s.Retention.UsageMonths} {
+		if months < 0 || months > maxRetention {
+			c.add("retention."+name, "is %d", months)
+		}
+	}
 	if s.Scheduler.IntervalSeconds < 1 {
 		c.add("scheduler.interval_seconds", "is %d", s.Scheduler.IntervalSeconds)
 	}

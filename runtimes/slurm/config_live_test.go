@@ -260,6 +260,7 @@ func TestSiteConfig(t *testing.T) {
 		{`"MaxArraySize": 2002`, `"MaxArraySize": 3003`},
 		{`"private_data": ["jobs"]`, `"private_data": []`},
 		{`"type": "multifactor"`, `"type": "basic"`},
+		{`"identity": "managed"`, `"retention": {"records_months": 24, "usage_months": 36}, "identity": "managed"`},
 		{fmt.Sprintf(`{"switches": [{"name": "rack1", "nodes": ["%s"]}, {"name": "rack2", "nodes": ["%s"]}]}`, c.workers[0].Key.Name, c.workers[1].Key.Name), `{"switches": []}`},
 	} {
 		require.Contains(t, config, change[0])
@@ -279,6 +280,10 @@ func TestSiteConfig(t *testing.T) {
 		require.Equal(t, running, c.await(t, u, urgent, slurmtest.Running), change[1])
 	}
 	require.Contains(t, show("partition urgent"), " TotalNodes=2 ")
+	kept := c.tool(t, u, "sacctmgr show config")
+	for name, months := range map[string]int{"Event": 24, "Job": 24, "Resv": 24, "Step": 24, "Suspend": 24, "TXN": 24, "Usage": 36} {
+		require.Regexp(t, fmt.Sprintf(`Purge%sAfter += %d months`, name, months), kept)
+	}
 }
 
 // A node that a person set DOWN stays so, and one that slurmctld set DOWN for a reboot

@@ -65,6 +65,19 @@ func confinementNote(u *plan.Unit) string {
 	return "jobs are not confined to their CPUs, memory and GPUs (confinement: none)"
 }
 
+// retentionNote says that records of accounting go that were kept before.
+func retentionNote(before, after *plan.Unit) string {
+	old, err := parseSettings(before.Instance.Config)
+	if err != nil {
+		return ""
+	}
+	now, err := parseSettings(after.Instance.Config)
+	if err != nil || !now.Retention.isShorterThan(old.Retention) {
+		return ""
+	}
+	return "accounting records older than retention are removed for good"
+}
+
 // configureImpact renders the files of both units, and does to the difference what configure
 // does to it on the host.
 func configureImpact(before, after *plan.Unit) plan.Impact {
@@ -90,9 +103,14 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 			}
 		}
 	}
-	if note := confinementNote(after); note != confinementNote(before) {
-		i.Note = note
+	var notes []string
+	if note := confinementNote(after); note != "" && note != confinementNote(before) {
+		notes = append(notes, note)
 	}
+	if note := retentionNote(before, after); note != "" {
+		notes = append(notes, note)
+	}
+	i.Note = strings.Join(notes, "; ")
 	var partitions []string
 	for _, p := range partitionsOf(oldConf) {
 		if !slices.Contains(partitionsOf(conf), p) {

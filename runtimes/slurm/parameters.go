@@ -295,3 +295,17 @@ func renderTopologyConf(rec *record) ([]byte, error) {
 	}
 	return l.bytes()
 }
+
+// values returns the ages at which slurmdbd removes records.
+func (r retention) values() map[string]string {
+	out := map[string]string{}
+	if r.UsageMonths > 0 {
+		out["PurgeUsageAfter"] = fmt.Sprintf("%dmonths", r.UsageMonths)
+	}
+	if r.RecordsMonths > 0 {
+		for _, name := range []string{"Event", "Job", "Resv", "Step", "Suspend", "TXN"} {
+			out["Purge"+name+"After"] = fmt.Sprintf("%dmonths", r.RecordsMonths)
+		}
+	}
+	return out
+}

@@ -61,6 +61,8 @@ func TestImpact(t *testing.T) {
 	grown.Members = append(grown.Members[:2:2], plan.Member{Name: "worker-1", Role: "worker", Node: "dev-gpu-2", Address: "10.77.0.12", CPUs: 4, MemoryMiB: 8000, GPUs: before.Members[1].GPUs})
 	urgent := before
 	urgent.Instance.Config = []byte(strings.Replace(string(before.Instance.Config), "{", `{"qos":[{"name":"urgent"},{"name":"idle","users":["bob"]}],`, 1))
+	shorter := before
+	shorter.Instance.Config = []byte(strings.Replace(string(before.Instance.Config), "{", `{"retention":{"usage_months":12},`, 1))
 	moved := before
 	moved.Members = slices.Clone(before.Members)
 	moved.Members[1].GPUs = []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[2-3]"}}
@@ -90,6 +92,10 @@ func TestImpact(t *testing.T) {
 		{"QoS go", plan.Configure, "", &urgent, &before, plan.Impact{
 			Differences: differs(plan.ClassLive, "QoS idle", "QoS urgent", "account members", "user bob"),
 			Jobs:        []plan.JobRule{{QoS: []string{"idle", "urgent"}}}}},
+		{"old records go", plan.Configure, "", &before, &shorter, plan.Impact{
+			Restarts: []string{"slurmdbd"}, Differences: differs(plan.ClassRestart, "slurmdbd.conf"), Note: "accounting records older than retention are removed for good"}},
+		{"old records stay", plan.Configure, "", &shorter, &before, plan.Impact{
+			Restarts: []string{"slurmdbd"}, Differences: differs(plan.ClassRestart, "slurmdbd.conf")}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
 			Restarts:    []string{"slurmctld"},
 			Differences: append(differs(plan.ClassReconfigure, "gres.conf"), differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},

@@ -225,10 +225,10 @@ func renderSlurmdbdConf(rec *record) ([]byte, error) {
 		return nil, err
 	}
 	hidden := slices.DeleteFunc(slices.Clone(set.PrivateData), func(kind string) bool { return !slices.Contains(profile.PrivateRecords(), kind) })
+	values := set.Retention.values()
+	values["DbdPort"], values["PrivateData"] = fmt.Sprint(rec.Ports.Slurmdbd), strings.Join(hidden, ",")
 	l := &lines{}
-	l.setAll(profile.Stack{Cluster: rec.Cluster}.SlurmdbdConf(), map[string]string{
-		"DbdPort": fmt.Sprint(rec.Ports.Slurmdbd), "PrivateData": strings.Join(hidden, ","),
-	})
+	l.setAll(profile.Stack{Cluster: rec.Cluster}.SlurmdbdConf(), values)
 	return l.bytes()
 }
 

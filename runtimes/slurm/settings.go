@@ -28,6 +28,22 @@ type settings struct {
 		Hour int `json:"hour"` // of UTC
 		Keep int `json:"keep"` // 0: no backups
 	} `json:"backup"`
+	Retention retention `json:"retention,omitzero"`
+}
+
+// retention is the number of months after which slurmdbd removes old records; 0: it keeps them.
+type retention struct {
+	RecordsMonths int `json:"records_months"`
+	UsageMonths   int `json:"usage_months"`
+}
+
+// maxRetention is a hundred years, in months.
+const maxRetention = 1200
+
+// isShorterThan reports whether slurmdbd removes records that it kept before.
+func (r retention) isShorterThan(old retention) bool {
+	shorter := func(now, old int) bool { return now != 0 && (old == 0 || now < old) }
+	return shorter(r.RecordsMonths, old.RecordsMonths) || shorter(r.UsageMonths, old.UsageMonths)
 }
 
 // partition has the workers of Nodes, or all workers.

@@ -276,6 +276,19 @@ var slurmdbdConf = []Parameter{
 	{Name: "StorageUser", Value: SlurmUser, Meaning: "account in MariaDB"},
 	{Name: "StorageLoc", Value: "slurm_acct_{cluster}", Meaning: "database"},
 	{Name: "PrivateData", Allowed: listOf(PrivateRecords()...), Field: "private_data", Meaning: "which records users do not see of others"},
+	purge("PurgeEventAfter", "retention.records_months", "events of nodes and clusters"),
+	purge("PurgeJobAfter", "retention.records_months", "ended jobs"),
+	purge("PurgeResvAfter", "retention.records_months", "reservations"),
+	purge("PurgeStepAfter", "retention.records_months", "steps"),
+	purge("PurgeSuspendAfter", "retention.records_months", "suspensions of jobs"),
+	purge("PurgeTXNAfter", "retention.records_months", "changes of accounting"),
+	purge("PurgeUsageAfter", "retention.usage_months", "usage of users and accounts"),
+}
+
+// purge returns a row for the age of records at which slurmdbd removes them. slurmdbd.conf(5)
+// counts months so that it removes them at the start of a month.
+func purge(name, field, what string) Parameter {
+	return Parameter{Name: name, Allowed: form(`[1-9][0-9]{0,3}months`), Field: field, Meaning: "age at which records are removed: " + what}
 }
 
 // PrivateRecords returns the kinds of PrivateData that slurmdbd can hide.
