@@ -235,8 +235,12 @@ func (s *site) confines() {
 		left := s.on("gpu-1", "grep -alz '[4]711' /proc/[0-9]*/cmdline || true")
 		return !strings.Contains(left, "proc"), left
 	})
+	// The scope of all jobs goes on after the memory of one was exceeded.
+	beside := s.run("sleep 3600")
 	job, _ := output(slurmtest.Failed, "head -c 400M /dev/zero | tail -n 1 >/dev/null; sleep 1", "--mem=100")
 	require.Contains(s, job.Detail, "OUT_OF_MEMORY")
+	require.Equal(s, beside, s.job(beside.ID, slurmtest.Running))
+	s.tool(s.T, s.unit, "scancel "+beside.ID)
 	s.tell("jobs are confined")
 }
 
@@ -395,6 +399,6 @@ func TestMachineWholeLife(t *testing.T) {
 	for _, node := range []string{"ctl", "gpu-1"} {
 		require.Empty(s, s.on(node, `systemctl list-units --all --plain --no-legend 'berth-*' '*slurmstepd.scope'
 			systemctl list-unit-files --no-legend 'berth-*' || true # it fails without any
-			systemctl --failed --no-legend --plain; ps -e -o comm= | grep -E 'slurm|munge|maria' || true; find /sys/fs/cgroup -name '*slurm*'`), node)
+			systemctl --failed --no-legend --plain; ps -e -o comm= | grep -E 'slurm|munge|maria' || true; find /sys/fs/cgroup /etc/systemd -name '*slurm*'`), node)
 	}
 }

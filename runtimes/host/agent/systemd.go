@@ -54,17 +54,48 @@ func (d systemd) state(ctx context.Context, s service) (runtimes.ServiceStatus, 
 		return st, err
 	}
 	st = unitState(name, out)
-	have, err := os.ReadFile(filepath.Join(unitDir, name))
-	switch {
-	case os.IsNotExist(err):
+	if _, err := os.Lstat(filepath.Join(unitDir, name)); os.IsNotExist(err) {
 		st.Outdated = st.Running
-	case err != nil:
-		return st, ioFault(name, err)
-	default:
-		st.Outdated = string(have) != unitText(s)
+		return st, nil
+	}
+	for _, f := range unitFiles(name, s) {
+		have, err := os.ReadFile(filepath.Join(unitDir, f.name))
+		if err != nil && !os.IsNotExist(err) {
+			return st, ioFault(f.name, err)
+		}
+		st.Outdated = st.Outdated || string(have) != f.text
 	}
 	return st, nil
 }
+
+// namedText is a file below unitDir.
+type namedText struct{ name, text string }
+
+// unitFiles returns the unit file of a service, and the settings of its scopes.
+func unitFiles(name string, s service) []namedText {
+	files := []namedText{{name, unitText(s)}}
+	for _, scope := range s.spec.Unit.Scopes {
+		files = append(files, namedText{scopeFile(scope), scopeText})
+	}
+	return files
+}
+
+// scopeFile returns the file of settings that systemd adds to those of a scope.
+func scopeFile(scope string) string { return filepath.Join(scope+".d", "berth.conf") }
+
+// scopeText are the settings of scopes, whose processes run jobs.
+const scopeText = unitHeader + `
+[Unit]
+# A scope that failed would keep its name, and the daemon could not make it again.
+CollectMode=inactive-or-failed
+
+[Scope]
+# A job that exceeds its memory does not end the others (systemd 253 and newer).
+OOMPolicy=continue
+# By SIGTERM at a reboot, jobs would fail, and report that while the network is up. Killed
+# ones are queued again, and the reboot need not wait for them.
+KillSignal=SIGKILL
+`
 
 // properties parses the output of `systemctl show`.
 func properties(out string) map[string]string {
@@ -99,9 +130,13 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	changed, err := writeUnit(name, unitText(s))
-	if err != nil {
-		return false, err
+	changed := false
+	for _, f := range unitFiles(name, s) {
+		wrote, err := writeUnit(f)
+		if err != nil {
+			return false, err
+		}
+		changed = changed || wrote
 	}
 	st, err := d.state(ctx, s)
 	if err != nil {
@@ -122,11 +157,14 @@ func (d systemd) start(ctx context.Context, s service) (bool, error) {
 	return true, nil
 }
 
-// writeUnit writes a unit file that differs.
-func writeUnit(name, text string) (changed bool, err error) {
-	name = filepath.Join(unitDir, name)
+// writeUnit writes a file that differs.
+func writeUnit(f namedText) (changed bool, err error) {
+	name, text := filepath.Join(unitDir, f.name), f.text
 	if err := ownUnitFile(name); err != nil {
 		return false, err
+	}
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		return false, ioFault(name, err)
 	}
 	p, err := open(name)
 	if err != nil {
@@ -178,8 +216,8 @@ func (d systemd) stop(ctx context.Context, s service, kill bool) (bool, error) {
 	return true, nil
 }
 
-// endScopes ends the scopes that a daemon made. They outlive it: their processes are not
-// in its unit and do not have its environment.
+// endScopes ends the scopes that a daemon made, and removes their settings. They outlive
+// it: their processes are not in its unit and do not have its environment.
 func (systemd) endScopes(ctx context.Context, s service) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -201,7 +239,30 @@ func (systemd) endScopes(ctx context.Context, s service) (bool, error) {
 			}
 		}
 	}
-	return changed, nil
+	removed, err := removeScopeFiles(s)
+	if err != nil || !removed {
+		return changed, err
+	}
+	_, err = systemctl(ctx, "daemon-reload")
+	return true, err
+}
+
+func removeScopeFiles(s service) (removed bool, err error) {
+	for _, scope := range s.spec.Unit.Scopes {
+		name := filepath.Join(unitDir, scopeFile(scope))
+		if _, err := os.Lstat(name); os.IsNotExist(err) {
+			continue
+		}
+		if err := ownUnitFile(name); err != nil {
+			return removed, err
+		}
+		if err := removeFile(name); err != nil {
+			return removed, err
+		}
+		removed = true
+		_ = os.Remove(filepath.Dir(name)) // an administrator may have a file there, too
+	}
+	return removed, nil
 }
 
 func systemctl(ctx context.Context, args ...string) (string, error) {
@@ -353,8 +414,12 @@ func (d systemd) obstacles(ctx context.Context, s service) ([]string, error) {
 	var found []string
 	if file, err := d.file(s); err != nil {
 		return nil, err
-	} else if err := ownUnitFile(filepath.Join(unitDir, file)); err != nil {
-		found = append(found, faultOf(err).Message)
+	} else {
+		for _, f := range unitFiles(file, s) {
+			if err := ownUnitFile(filepath.Join(unitDir, f.name)); err != nil {
+				found = append(found, faultOf(err).Message)
+			}
+		}
 	}
 	unit := s.spec.DistributionUnit
 	if unit == "" {

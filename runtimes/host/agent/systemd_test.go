@@ -187,6 +187,49 @@ func TestClearStopsScopes(t *testing.T) {
 	require.True(t, changed)
 }
 
+// The scopes of a daemon have settings while it may have jobs: an exceeded memory of one
+// job ends no other, and a reboot kills jobs. A file of an administrator stays.
+func TestScopesHaveSettings(t *testing.T) {
+	state, calls := fakeSystemd(t)
+	d, s := systemd{}, service{name: "store", timeout: time.Second, spec: runtimes.ServiceSpec{Path: "/usr/sbin/stored", Unit: runtimes.UnitSpec{Scopes: []string{"a_steps.scope", "steps.scope"}}}}
+	state("inactive")
+	_, err := d.start(t.Context(), s)
+	require.NoError(t, err)
+	file := filepath.Join(unitDir, "a_steps.scope.d", "berth.conf")
+	text, err := os.ReadFile(file)
+	require.NoError(t, err)
+	require.Contains(t, string(text), "\nOOMPolicy=continue\n")
+	require.Contains(t, string(text), "\nKillSignal=SIGKILL\n")
+	calls()
+
+	state("active")
+	require.NoError(t, os.Remove(file))
+	st, err := d.state(t.Context(), s)
+	require.NoError(t, err)
+	require.True(t, st.Outdated)
+	_, err = d.start(t.Context(), s)
+	require.NoError(t, err)
+	require.Equal(t, "daemon-reload\n", calls())
+	st, err = d.state(t.Context(), s)
+	require.NoError(t, err)
+	require.False(t, st.Outdated)
+
+	_, err = d.stop(t.Context(), s, false)
+	require.NoError(t, err)
+	require.FileExists(t, file, "its jobs go on")
+	override := filepath.Join(unitDir, "steps.scope.d", "override.conf")
+	require.NoError(t, os.WriteFile(override, nil, 0o644))
+	state("inactive")
+	calls()
+	changed, err := d.endScopes(t.Context(), s)
+	require.NoError(t, err)
+	require.True(t, changed)
+	require.Equal(t, "daemon-reload\n", calls())
+	require.NoDirExists(t, filepath.Dir(file))
+	require.FileExists(t, override)
+	require.NoFileExists(t, filepath.Join(unitDir, "steps.scope.d", "berth.conf"))
+}
+
 // A service without its device files is not started, and its status names them.
 func TestServiceNeedsItsDevices(t *testing.T) {
 	state, calls := fakeSystemd(t)

@@ -11,9 +11,6 @@ main() {
 	# Names come from the host list only; the network is not asked.
 	sed -i 's/^hosts:.*/hosts: files/' /etc/nsswitch.conf
 	printf '[Match]\nName=eth0\n[Network]\nAddress=%s/24\nLinkLocalAddressing=no\nIPv6AcceptRA=no\n' "$address" >/etc/systemd/network/lab.network
-	# Slurm's steps ignore SIGTERM, so a reboot with a job would wait 90 s for their scope.
-	mkdir -p /etc/systemd/system/scope.d
-	printf '[Scope]\nTimeoutStopSec=10s\n' >/etc/systemd/system/scope.d/lab.conf
 
 	install -m 0600 ssh_host_ed25519_key /etc/ssh/ssh_host_ed25519_key
 	ssh-keygen -y -f /etc/ssh/ssh_host_ed25519_key >/etc/ssh/ssh_host_ed25519_key.pub
