@@ -156,6 +156,7 @@ type FileStat struct {
 	Exists bool   `json:"exists"`
 	Type   string `json:"type,omitempty"` // file, dir, link, char, block, other
 	Mode   uint32 `json:"mode,omitempty"`
+	UID    uint32 `json:"uid,omitempty"` // of the owner
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"` // of plain files up to 1 MiB
 	Made   bool   `json:"made,omitempty"`   // Berth made it

@@ -367,7 +367,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	users := c.rec.Unit.Instance.Users
 	ops := []runtimes.Op{
 		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
-		statOp(append(gpuFiles(m), profile.WorkerMungeKey)...),
+		statOp(append(append(gpuFiles(m), healthCheckPaths(c.rec.Unit.Instance.Config)...), profile.WorkerMungeKey)...),
 	}
 	for part := range slices.Chunk(users, batch) {
 		ops = append(ops, uidsOp(part))
@@ -400,7 +400,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	return w
 }
 
-// lacks compares the device files and the munge key of a worker, which comes last, with what
+// lacks compares the device files, the health check and the munge key of a worker with what
 // it needs. It returns the first difference.
 func (v *observation) lacks(m plan.Member, stats []runtimes.FileStat) string {
 	for _, st := range stats {
@@ -408,6 +408,10 @@ func (v *observation) lacks(m plan.Member, stats []runtimes.FileStat) string {
 		case st.Path == profile.WorkerMungeKey:
 			if v.key.Exists && st.SHA256 != v.key.SHA256 {
 				return st.Path + " on " + m.Node + " is not the munge key of the cluster"
+			}
+		case strings.HasPrefix(st.Path, profile.ProgramDir):
+			if err := checkProgram(m.Node, st); err != nil {
+				return err.Error()
 			}
 		case st.Type != "char":
 			return st.Path + " on " + m.Node + " is not a device file; bring the GPU back, or correct gpus in the node's document"

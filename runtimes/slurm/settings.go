@@ -28,7 +28,15 @@ type settings struct {
 		Hour int `json:"hour"` // of UTC
 		Keep int `json:"keep"` // 0: no backups
 	} `json:"backup"`
-	Retention retention `json:"retention,omitzero"`
+	Retention   retention    `json:"retention,omitzero"`
+	HealthCheck *healthCheck `json:"health_check,omitempty"` // only in a version's parameters
+}
+
+// healthCheck is a program that slurmd runs as root on each worker.
+type healthCheck struct {
+	Program         string `json:"program"` // in profile.ProgramDir
+	IntervalSeconds int    `json:"interval_seconds"`
+	Nodes           string `json:"nodes,omitempty"` // empty: any
 }
 
 // retention is the number of months after which slurmdbd removes old records; 0: it keeps them.

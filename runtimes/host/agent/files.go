@@ -236,7 +236,7 @@ func (h hostFiles) statOne(rec pathRecord, name string) (runtimes.FileStat, erro
 	if err != nil || !there {
 		return out, err
 	}
-	out.Exists, out.Type, out.Mode, out.Size = true, typeOf(st.Mode), st.Mode&0o7777, st.Size
+	out.Exists, out.Type, out.Mode, out.UID, out.Size = true, typeOf(st.Mode), st.Mode&0o7777, st.Uid, st.Size
 	out.Made = rec.has(name)
 	if out.Type != "file" || out.Size > maxHashed || !readable {
 		return out, nil

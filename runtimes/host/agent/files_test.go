@@ -152,7 +152,7 @@ func TestStatReturnsTypeAndDigest(t *testing.T) {
 		f.path("open", "a"), f.path("open", "l"), f.path("open"), f.path("open", "none"), f.path("open", "x", "y"), f.path("open", "big"), "/dev/null",
 	}}}).Stats
 	sum := sha256.Sum256([]byte("content"))
-	require.Equal(t, runtimes.FileStat{Path: f.path("open", "a"), Exists: true, Type: "file", Mode: 0o640, Size: 7, SHA256: hex.EncodeToString(sum[:]), Made: true}, stats[0])
+	require.Equal(t, runtimes.FileStat{Path: f.path("open", "a"), Exists: true, Type: "file", Mode: 0o640, UID: uint32(os.Geteuid()), Size: 7, SHA256: hex.EncodeToString(sum[:]), Made: true}, stats[0])
 	require.Equal(t, "link", stats[1].Type)
 	require.Equal(t, "dir", stats[2].Type)
 	require.False(t, stats[3].Exists)

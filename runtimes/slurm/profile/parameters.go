@@ -118,6 +118,9 @@ var slurmConf = slices.Concat([]Parameter{
 	{"KillWait", "", between(1, 65533), "jobs.kill_wait_seconds", reconfigure, "22.05 24.11 26.05", "time from SIGTERM to SIGKILL at the end of a job's time"},
 	{"UnkillableStepTimeout", "", between(60, 65533), "jobs.unkillable_step_seconds", reconfigure, "22.05 24.11 26.05", "wait for processes that SIGKILL does not end; then the node drains"},
 	{"ReturnToService", "", between(0, 2), "nodes.return_to_service", reconfigure, "22.05 24.11 26.05", "1: a node that was DOWN for silence returns by itself; 2: each; 0: none"},
+	{"HealthCheckProgram", "", form(ProgramDir + `/` + nameForm), "health_check.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker, to drain a node that is not sound"},
+	{"HealthCheckInterval", "", between(10, 86400), "health_check.interval_seconds", reconfigure, "22.05 24.11 26.05", "seconds between two runs of HealthCheckProgram"},
+	{"HealthCheckNodeState", "", words("ANY", "IDLE"), "health_check.nodes", reconfigure, "22.05 24.11 26.05", "nodes on which HealthCheckProgram runs"},
 	{"ProctrackType", "", words("proctrack/cgroup", "proctrack/linuxproc"), "confinement", everywhereOrReconfigure, "22.05 24.11 26.05", "how slurmd knows the processes of a job"},
 	{"TaskPlugin", "", words("task/cgroup,task/affinity", "task/none"), "confinement", everywhereOrReconfigure, "22.05 24.11 26.05", "binds a job to its CPUs, memory and devices"},
 	{"JobAcctGatherType", "", words("jobacct_gather/cgroup", "jobacct_gather/linux"), "confinement", everywhereOrReconfigure, "22.05 24.11 26.05", "source of a job's use of CPU and memory"},
@@ -251,6 +254,11 @@ func ActivationOf(name, version string) Activation {
 		}
 	}
 	return Reconfigure
+}
+
+// AllowsSlurmConf reports whether slurm.conf may have a parameter with a value.
+func AllowsSlurmConf(name, value string) bool {
+	return slices.ContainsFunc(slurmConf, func(p Parameter) bool { return p.Name == name && p.allows(value) })
 }
 
 // Confinement lists the lines of cgroup.conf that confine jobs to the CPUs, memory and

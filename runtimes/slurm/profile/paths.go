@@ -12,6 +12,10 @@ const (
 	// BackupDir has a directory for each cluster. Only root reads and writes it.
 	BackupDir = "/var/lib/berth/backups"
 
+	// ProgramDir has programs that Slurm runs as root. The administrator of the host puts them
+	// there: neither Git nor a request can write to it.
+	ProgramDir = "/usr/local/libexec/berth-slurm"
+
 	EtcDir   = "/etc/slurm"
 	StateDir = "/var/lib/slurm"
 	LogDir   = "/var/log/slurm"

@@ -286,12 +286,13 @@ func TestFilesNeedKnownPathModeOwnerAndContent(t *testing.T) {
 	}
 	for _, fine := range []string{
 		"", "# a comment\n", "ClusterName=c1\nMailProg=/bin/true\n", "PartitionName=main Nodes=ALL State=UP MaxTime=30 Default=YES\n",
-		"SlurmctldHost=ctl(10.77.0.10)\n", "StateSaveLocation=/var/lib/slurm/c1/state\n",
+		"HealthCheckProgram=/usr/local/libexec/berth-slurm/check\n", "SlurmctldHost=ctl(10.77.0.10)\n", "StateSaveLocation=/var/lib/slurm/c1/state\n",
 	} {
 		require.NoError(t, check(conf(fine)), fine)
 	}
 	for _, hostile := range []string{
 		"PluginDir=/tmp\n", "plugindir=/tmp\n", " PluginDir=/tmp\n", "Prolog=/tmp/x\n", "PlugStackConfig=/tmp/x\n", "Include /tmp/x\n", "include /tmp/x\n",
+		"HealthCheckProgram=/tmp/x\n", "HealthCheckProgram=/usr/local/libexec/berth-slurm/../x\n", "HealthCheckProgram=/usr/local/libexec/berth-slurm/a/b\n",
 		"MailProg=/tmp/x\n", "ClusterName=c2\n", "SlurmUser=root\n", "StateSaveLocation=/etc\n", "AuthType=auth/none\n",
 		"SlurmdPort=6818 PluginDir=/tmp\n", "# \\\nPluginDir=/tmp\n", "#\rPluginDir=/tmp\n", "SlurmdPort=6818\x00\n", "DownNodes=x\n",
 		"PartitionName=main Nodes=ALL State=UP MaxTime=30 AllowGroups=x\n",
