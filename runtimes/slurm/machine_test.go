@@ -305,6 +305,22 @@ func (s *site) boots(nodes []string, boot func(context.Context, string) error) {
 	s.tell("booted: %v", nodes)
 }
 
+// waitsForDevice requires that slurmd, of that pid, waits for a missing device file, and that
+// the status names it (S8).
+func (s *site) waitsForDevice(pid string) {
+	s.Helper()
+	s.on("gpu-1", "mv /dev/nvidia1 /dev/gone; kill -9 "+pid)
+	s.wait("the status names the device", func() (bool, string) {
+		o := s.observe(s.T, s.unit)
+		seen := fmt.Sprint(o.Members)
+		return strings.Contains(seen, "slurmd down: no device file /dev/nvidia1 on this host"), seen
+	})
+	require.ErrorContains(s, s.apply(s.T, s.plan(s.T, s.unit, false)), "no device file /dev/nvidia1 on this host")
+	s.on("gpu-1", "mv /dev/gone /dev/nvidia1")
+	s.settled() // systemd starts it
+	s.tell("slurmd came back with its device file")
+}
+
 // TestMachineWholeLife is the life of a cluster on hosts with systemd and control groups of
 // version 2. The numbers are those of the findings on such machines.
 func TestMachineWholeLife(t *testing.T) {
@@ -342,18 +358,8 @@ func TestMachineWholeLife(t *testing.T) {
 	require.Empty(s, s.settle(s.unit, false))
 	require.Equal(s, "always "+pid, s.property("gpu-1", s.slurmd(), "Restart")+" "+s.property("gpu-1", s.slurmd(), "MainPID"))
 
-	// S8: slurmd waits for a missing device file, and the status names it.
-	s.on("gpu-1", "mv /dev/nvidia1 /dev/gone; kill -9 "+pid)
-	s.wait("the status names the device", func() (bool, string) {
-		o := s.observe(t, s.unit)
-		seen := fmt.Sprint(o.Members)
-		return strings.Contains(seen, "slurmd down: no device file /dev/nvidia1 on this host"), seen
-	})
-	require.ErrorContains(s, s.apply(t, s.plan(t, s.unit, false)), "no device file /dev/nvidia1 on this host")
-	s.on("gpu-1", "mv /dev/gone /dev/nvidia1")
-	s.settled() // systemd starts it
+	s.waitsForDevice(pid)
 	require.Equal(s, job, s.job(job.ID, slurmtest.Running))
-	s.tell("slurmd came back with its device file")
 
 	// The worker reboots: the node comes back by itself, and its job is queued again.
 	s.boots([]string{"gpu-1"}, s.lab.Reboot)
@@ -389,13 +395,18 @@ func TestMachineWholeLife(t *testing.T) {
 	s.completes()
 	s.tell("back after power loss of both")
 
-	// Leave and delete, and nothing is left (S5).
+	s.leavesNothing()
+}
+
+// leavesNothing removes the worker and then the cluster. Nothing of them is left (S5).
+func (s *site) leavesNothing() {
+	s.Helper()
 	require.NotEmpty(s, s.on("gpu-1", "systemctl list-units --plain --no-legend '*slurmstepd.scope'"))
 	require.Empty(s, s.settle(s.company.unit(onePartition, []schema.UnixUser{alice}, nil), false))
 	s.tell("the worker left")
 	require.Empty(s, s.settle(s.unit, true))
 	s.tell("deleted")
-	require.Empty(s, s.remains(t, s.unit))
+	require.Empty(s, s.remains(s.T, s.unit))
 	for _, node := range []string{"ctl", "gpu-1"} {
 		require.Empty(s, s.on(node, `systemctl list-units --all --plain --no-legend 'berth-*' '*slurmstepd.scope'
 			systemctl list-unit-files --no-legend 'berth-*' || true # it fails without any
