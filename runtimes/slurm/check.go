@@ -27,6 +27,7 @@ func (s *settings) check() []schema.ConfigProblem {
 	s.checkQoS(&c)
 	s.checkTopology(&c)
 	s.checkOptions(&c)
+	s.checkReservations(&c)
 	for i, kind := range s.PrivateData {
 		if !slices.Contains(profile.PrivateData(), kind) {
 			c.add(item("private_data", i), "%q is not one of %s", kind, strings.Join(profile.PrivateData(), ", "))

@@ -308,3 +308,61 @@ func TestDownNodes(t *testing.T) {
 	c.carry(t, u, false)
 	c.idle(t, u, 0)
 }
+
+// A reservation for maintenance keeps jobs from its nodes that would still run at its start. It
+// is changed and deleted with the config, and one of an administrator is left alone.
+func TestReservations(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	start := time.Now().Add(time.Hour).UTC().Truncate(time.Second)
+	config := func(reservations string) plan.Unit {
+		return c.unit(strings.Replace(onePartition, "{", `{"reservations":[`+reservations+`],`, 1), []schema.UnixUser{alice}, nil, 0, 1)
+	}
+	reserved := func(name string, start time.Time, minutes int, nodes string) string {
+		return fmt.Sprintf(`{"name":%q,"start":%q,"duration_minutes":%d%s}`, name, start.Format(time.RFC3339), minutes, nodes)
+	}
+	on := fmt.Sprintf(`,"nodes":{"names":[%q]}`, c.workers[0].Key.Name)
+	u := config(reserved("service", start, 120, on) + "," + reserved("past", start.Add(-9*time.Hour), 60, ""))
+	c.carry(t, u, false)
+	show := func(u plan.Unit) string { return c.tool(t, u, "env TZ=UTC scontrol -o show reservations") }
+	at := func(s time.Time) string { return "StartTime=" + s.Format("2006-01-02T15:04:05") + " " }
+	require.Contains(t, show(u), "ReservationName=berth-service "+at(start))
+	require.Contains(t, show(u), " Nodes="+c.workers[0].Key.Name+" ")
+	require.NotContains(t, show(u), "past")
+
+	// A job that ends before it begins runs on the node; a longer one waits for another node.
+	short, err := c.trySubmit(t, u, alice, "sleep 600\n", "--time=30", "--nodelist="+c.workers[0].Key.Name)
+	require.NoError(t, err)
+	running := c.await(t, u, short, slurmtest.Running)
+	long, err := c.trySubmit(t, u, alice, "sleep 600\n", "--time=90", "--nodelist="+c.workers[0].Key.Name)
+	require.NoError(t, err)
+	eventually(t, "the long job waits", func() (bool, string) {
+		out := c.tool(t, u, "squeue -h -o '%T|%r' -j "+long)
+		return strings.HasPrefix(out, "PENDING|") && strings.Contains(out, "ReqNodeNotAvail"), out
+	})
+
+	// By hand: deleted, and one of an administrator.
+	c.tool(t, u, "scontrol delete reservationname=berth-service")
+	c.tool(t, u, "scontrol create reservation reservationname=mine starttime=now+3hours duration=10 nodes=ALL users=root flags=MAINT")
+	p := c.plan(t, u, false)
+	require.Equal(t, []plan.Verb{plan.Configure}, verbs(p))
+	require.Contains(t, p.Actions[0].Reason, "reservations")
+	c.carry(t, u, false)
+	require.Contains(t, show(u), "ReservationName=berth-service "+at(start))
+
+	// Changed, with another beside it.
+	u = config(reserved("service", start.Add(time.Hour), 120, "") + "," + reserved("now", time.Now().UTC().Truncate(time.Second).Add(-time.Minute), 60, on))
+	p = c.plan(t, u, false)
+	require.Contains(t, p.Actions[0].Impact.Note, "jobs that would still run at "+start.Add(time.Hour).Format(time.RFC3339)+" wait for the end of reservation service")
+	c.carry(t, u, false)
+	require.Contains(t, show(u), "ReservationName=berth-service "+at(start.Add(time.Hour)))
+	require.Contains(t, show(u), "ReservationName=berth-now ")
+	require.Equal(t, running, c.await(t, u, short, slurmtest.Running), "a running job goes on")
+
+	u = config("")
+	c.carry(t, u, false)
+	require.NotContains(t, show(u), "berth-")
+	require.Contains(t, show(u), "ReservationName=mine ")
+	c.await(t, u, long, slurmtest.Running)
+}

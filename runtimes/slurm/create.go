@@ -67,6 +67,9 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 			return err
 		}
 	}
+	if err := c.reservations.reconcile(ctx); err != nil {
+		return err
+	}
 	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)
 	return c.save(ctx)
 }

@@ -283,6 +283,8 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		return "SLURM_VERSION = " + c.version + "\n" + c.hash + "\n", 0
 	case slices.Equal(run.Args, []string{"-V"}):
 		return "slurm-wlm " + c.version + "\n", 0
+	case line == "scontrol show reservations --oneliner":
+		return "No reservations in the system\n", 0
 	case line == "scontrol show partitions":
 		if len(c.partitions) == 0 {
 			return "No partitions in the system\n", 0

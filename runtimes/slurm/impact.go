@@ -110,7 +110,9 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if note := retentionNote(before, after); note != "" {
 		notes = append(notes, note)
 	}
-	i.Note = strings.Join(notes, "; ")
+	reserved, waits := reservationDifferences(before, after)
+	i.Differences = append(i.Differences, reserved...)
+	i.Note = strings.Join(append(notes, waits...), "; ")
 	var partitions []string
 	for _, p := range partitionsOf(oldConf) {
 		if !slices.Contains(partitionsOf(conf), p) {

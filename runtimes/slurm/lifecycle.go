@@ -24,6 +24,7 @@ type lifecycle struct {
 	associations associations
 	workers      workerHosts
 	backups      backups
+	reservations reservations
 }
 
 func newLifecycle(c *control) lifecycle {
@@ -32,6 +33,7 @@ func newLifecycle(c *control) lifecycle {
 	l.daemons = stackDaemons{c, l.nodes}
 	l.files = configFiles{c, l.daemons, l.nodes, l.jobs}
 	l.backups = backups{c, l.daemons}
+	l.reservations = reservations{c}
 	l.associations = associations{control: c, users: l.users, jobs: l.jobs}
 	l.workers = workerHosts{c, l.nodes, l.users, hardware{c}}
 	return l
@@ -68,7 +70,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if errors.Is(removed, runtimes.ErrWaiting) {
 		waits, removed = cmp.Or(waits, removed), nil
 	}
-	if err = errors.Join(err, removed, c.daemons.updateUnits(ctx)); err != nil {
+	if err = errors.Join(err, removed, c.daemons.updateUnits(ctx), c.reservations.reconcile(ctx)); err != nil {
 		return err
 	}
 	idle := bytes.Equal(encode(c.disk.Unit), encode(c.rec.Unit))

@@ -179,11 +179,16 @@ type observation struct {
 	fileReading
 	key runtimes.FileStat // the cluster's munge key
 	accountingReading
-	mismatch bool // slurmctld runs a configuration other than its file
-	workers  map[string]workerReading
-	wrong    string // how the installed version differs from the declared one
-	// partitions are those whose state is not as rendered, each with its state.
-	partitions []string
+	controllerReading
+	workers map[string]workerReading
+	wrong   string // how the installed version differs from the declared one
+}
+
+// controllerReading is what slurmctld has otherwise than its file and the config.
+type controllerReading struct {
+	mismatch     bool     // it runs a configuration other than its file
+	partitions   []string // those whose state is not as rendered, each with its state
+	reservations []string // how they differ from the declared ones
 }
 
 // accountingReading is the state of slurmdbd, and of the users.
@@ -319,6 +324,9 @@ func (v *observation) readController(ctx context.Context) {
 	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil {
 		v.partitions = c.changedPartitions(known)
 	}
+	var others sync.WaitGroup
+	defer others.Wait()
+	others.Go(func() { v.compareReservations(ctx) })
 	v.compareUsers(ctx)
 }
 
@@ -557,6 +565,9 @@ func (v *observation) drift() []plan.Drift {
 	}
 	for _, p := range v.partitions {
 		add("configuration", p+" by hand; it is declared UP")
+	}
+	for _, r := range v.reservations {
+		add("reservations", r)
 	}
 	if rec.Owed != (owed{}) {
 		add("configuration", "unfinished change: "+rec.Owed.String())

@@ -22,13 +22,19 @@ type settings struct {
 	Topology    topology          `json:"topology,omitzero"`
 	QoS         []qos             `json:"qos,omitempty"`
 	Options     map[string]option `json:"options,omitempty"`
-	Identity    string            `json:"identity"`
-	Confinement string            `json:"confinement,omitempty"`
-	Backup      struct {
+	hostSettings
+	Backup struct {
 		Hour int `json:"hour"` // of UTC
 		Keep int `json:"keep"` // 0: no backups
 	} `json:"backup"`
-	Retention   retention    `json:"retention,omitzero"`
+	Retention    retention     `json:"retention,omitzero"`
+	Reservations []reservation `json:"reservations,omitempty"`
+}
+
+// hostSettings say how hosts are used.
+type hostSettings struct {
+	Identity    string       `json:"identity"`
+	Confinement string       `json:"confinement,omitempty"`
 	HealthCheck *healthCheck `json:"health_check,omitempty"` // only in a version's parameters
 }
 
@@ -198,7 +204,7 @@ var (
 // defaults. It is checked again because daemons of root read it, and because records
 // on hosts may come from another version of Berth.
 func parseSettings(raw json.RawMessage) (settings, error) {
-	s := settings{Identity: identityManaged, Confinement: confinementCgroup}
+	s := settings{hostSettings: hostSettings{Identity: identityManaged, Confinement: confinementCgroup}}
 	s.Scheduler.IntervalSeconds = 30
 	s.Backup.Hour, s.Backup.Keep = 2, 7
 	if len(raw) > 0 {

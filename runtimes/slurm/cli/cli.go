@@ -138,6 +138,14 @@ type Partition struct {
 	QoS   []string // that it allows, denies or has itself; nil: none is named
 }
 
+// Reservation is a reservation of nodes as slurmctld has it.
+type Reservation struct {
+	Name         string
+	Start, End   int64 // Unix time
+	Nodes        []string
+	Users, Flags []string
+}
+
 // Association gives a user, or with no user an account as a whole, access.
 type Association struct{ Account, User string }
 

@@ -64,6 +64,12 @@ func Partitions() Query[[]Partition] {
 	return query(lines(decodePartitions), "scontrol", "show", "partitions")
 }
 
+// Reservations returns the query for the reservations, the same on all releases. Its times are
+// seconds with SLURM_TIME_FORMAT=%s.
+func Reservations() Query[[]Reservation] {
+	return query(lines(decodeReservations), "scontrol", "show", "reservations", "--oneliner")
+}
+
 // ShowConfig returns the query for slurmctld's configuration, the same on all
 // releases: 24.11 answers `scontrol show config --json` with this text as well.
 func ShowConfig() Query[Config] { return query(lines(decodeConfig), "scontrol", "show", "config") }

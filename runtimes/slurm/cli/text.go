@@ -151,6 +151,49 @@ func decodePartitions(out []byte) ([]Partition, error) {
 	return all, nil
 }
 
+// noReservations is the answer of a cluster without any.
+const noReservations = "No reservations in the system\n"
+
+func decodeReservations(out []byte) ([]Reservation, error) {
+	if string(out) == noReservations {
+		return nil, nil
+	}
+	var all []Reservation
+	for line := range strings.Lines(string(out)) {
+		var r Reservation
+		var errs [3]error
+		for word := range strings.FieldsSeq(line) {
+			switch key, value, _ := strings.Cut(word, "="); key {
+			case "ReservationName":
+				r.Name = value
+			case "StartTime":
+				r.Start, errs[0] = strconv.ParseInt(value, 10, 64)
+			case "EndTime":
+				r.End, errs[1] = strconv.ParseInt(value, 10, 64)
+			case "Nodes":
+				if value != "(null)" { // of licenses only
+					r.Nodes, errs[2] = hostnames(value)
+				}
+			case "Users":
+				r.Users = strings.Split(value, ",")
+			case "Flags":
+				r.Flags = strings.Split(value, ",")
+			}
+		}
+		if err := errors.Join(errs[:]...); err != nil {
+			return nil, fmt.Errorf("reservation %q: %w", r.Name, err)
+		}
+		if r.Name == "" || r.Start == 0 || r.End == 0 {
+			return nil, errors.New("the answer has a reservation without ReservationName, StartTime or EndTime")
+		}
+		all = append(all, r)
+	}
+	if len(all) == 0 {
+		return nil, errors.New("the answer has no ReservationName")
+	}
+	return all, nil
+}
+
 // decodeAgents adds the requests that wait and those that are being sent.
 func decodeAgents(out []byte) (int, error) {
 	sum, found := 0, 0

@@ -66,6 +66,9 @@ const jsonParser = "--json=v0.0.42"
 // reason for waiting. No user writes any of these.
 const JobFormat = "--format=%A|%T|%V|%N|%r"
 
+// ReservationPrefix begins the names of the reservations that Berth makes.
+const ReservationPrefix = "berth-"
+
 var (
 	stackConf  = regexp.MustCompile(`^` + EtcDir + `/[a-z][a-z0-9_]{0,39}/slurm\.conf$`)
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
@@ -81,7 +84,10 @@ var (
 	// jobPartitions are the partitions of a pending job.
 	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
 	jobQoS        = regexp.MustCompile(`^qos=[a-z][-a-z0-9_]{0,31}$`)
-	userName      = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	// reservation is a reservation of Berth, and reservationValue what one may have.
+	reservation      = regexp.MustCompile(`^reservationname=` + ReservationPrefix + `[a-z][-_0-9a-z]{0,31}$`)
+	reservationValue = regexp.MustCompile(`^(starttime=(now|uts[1-9][0-9]{8,10})|endtime=uts[1-9][0-9]{8,10}|nodes=[a-z0-9][-a-z0-9,]*|users=root|flags=MAINT,IGNORE_JOBS)$`)
+	userName         = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -93,7 +99,7 @@ func programs() map[string]runtimes.Program {
 	conf := map[string]*regexp.Regexp{"SLURM_CONF": anyConf}
 	always := func([]string) bool { return true }
 	return map[string]runtimes.Program{
-		"scontrol": {Path: "/usr/bin/scontrol", Env: conf, Check: checkScontrol, Reads: first("ping", "show")},
+		"scontrol": {Path: "/usr/bin/scontrol", Env: queueEnv, Check: checkScontrol, Reads: first("ping", "show")},
 		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads},
 		// Both print their version, and slurmd the host's resources, whatever their
 		// configuration is.
@@ -181,7 +187,8 @@ func checkScontrol(args []string) error {
 		}
 	case "show":
 		if len(rest) == 1 && slices.Contains([]string{"config", "nodes", "partitions"}, rest[0]) ||
-			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"assoc_mgr", "flags=qos"}) || slices.Equal(rest, []string{"nodes", jsonParser}) {
+			slices.Equal(rest, []string{"assoc_mgr", "flags=assoc"}) || slices.Equal(rest, []string{"assoc_mgr", "flags=qos"}) || slices.Equal(rest, []string{"nodes", jsonParser}) ||
+			slices.Equal(rest, []string{"reservations", "--oneliner"}) {
 			return nil
 		}
 	case "update":
@@ -195,12 +202,28 @@ func checkScontrol(args []string) error {
 		if len(rest) == 2 && updateJob.MatchString(rest[0]) && (jobPartitions.MatchString(rest[1]) || jobQoS.MatchString(rest[1])) {
 			return nil
 		}
+		if isReservation(rest) {
+			return nil
+		}
+	case "create":
+		if isReservation(rest) {
+			return nil
+		}
 	case "delete":
-		if len(rest) == 1 && partition.MatchString(rest[0]) {
+		if len(rest) == 1 && (partition.MatchString(rest[0]) || reservation.MatchString(rest[0])) {
 			return nil
 		}
 	}
 	return fmt.Errorf("scontrol %s: not one of the allowed forms", strings.Join(args, " "))
+}
+
+// isReservation reports whether arguments are those of a reservation that Berth owns, for the
+// maintenance of nodes.
+func isReservation(args []string) bool {
+	if len(args) < 2 || args[0] != "reservation" || !reservation.MatchString(args[1]) {
+		return false
+	}
+	return !slices.ContainsFunc(args[2:], func(a string) bool { return !reservationValue.MatchString(a) })
 }
 
 // checkSqueue allows lists of jobs as JSON, and as text without fields that users

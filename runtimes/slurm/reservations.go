@@ -1,0 +1,221 @@
+package slurm
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+)
+
+// reservation is a time in which no job starts on its nodes. Jobs that would still run at its
+// start wait until its end.
+type reservation struct {
+	Name            string    `json:"name"`
+	Start           time.Time `json:"start"` // UTC, whole seconds
+	DurationMinutes int       `json:"duration_minutes"`
+	Nodes           *nodeSel  `json:"nodes,omitempty"` // nil: all workers
+}
+
+func (r reservation) end() time.Time {
+	return r.Start.Add(time.Duration(r.DurationMinutes) * time.Minute)
+}
+
+var reservationName = regexp.MustCompile(`^[a-z]([-_0-9a-z]{0,30}[0-9a-z])?$`)
+
+const maxReservation = 365 * 24 * 60 // minutes
+
+func (s *settings) checkReservations(c *configProblems) {
+	seen := map[string]bool{}
+	for i, r := range s.Reservations {
+		at := item("reservations", i)
+		if !reservationName.MatchString(r.Name) || seen[r.Name] {
+			c.add(at+".name", "%q is invalid, or there twice", r.Name)
+		}
+		seen[r.Name] = true
+		if r.Start.Year() < 2000 || r.Start.Year() > 2099 || r.Start.Nanosecond() != 0 {
+			c.add(at+".start", "%s is no time between 2000 and 2099 in whole seconds", r.Start.Format(time.RFC3339Nano))
+		}
+		if r.DurationMinutes < 1 || r.DurationMinutes > maxReservation {
+			c.add(at+".duration_minutes", "is %d", r.DurationMinutes)
+		}
+	}
+}
+
+// maintenance are the flags of each reservation: it may overlap others, its nodes are in
+// maintenance in reports, and running jobs do not keep it from being made (scontrol(1)).
+var maintenance = []string{"MAINT", "IGNORE_JOBS"}
+
+// maintainer may submit jobs to a reservation. Slurm requires somebody.
+const maintainer = "root"
+
+// wantedReservations returns the declared reservations that are not over, as slurmctld has
+// them. One without a worker has no nodes and cannot be made.
+func (r *record) wantedReservations(now time.Time) ([]cli.Reservation, error) {
+	set, err := parseSettings(r.Unit.Instance.Config)
+	if err != nil {
+		return nil, err
+	}
+	var out []cli.Reservation
+	for _, d := range set.Reservations {
+		var nodes []string
+		for _, m := range r.Unit.Members {
+			if !m.ControlPlane && (d.Nodes == nil || d.Nodes.selects(m)) {
+				nodes = append(nodes, m.Node)
+			}
+		}
+		slices.Sort(nodes)
+		if len(nodes) > 0 && d.end().After(now) {
+			out = append(out, cli.Reservation{
+				Name: profile.ReservationPrefix + d.Name, Start: d.Start.Unix(), End: d.end().Unix(), Nodes: nodes, Users: []string{maintainer}, Flags: maintenance,
+			})
+		}
+	}
+	return out, nil
+}
+
+// reservationChange is a call of scontrol.
+type reservationChange struct {
+	args []string
+	why  string // what differs
+}
+
+// reservationChanges returns the changes that turn have into want. Berth owns the
+// reservations whose names have its prefix, and leaves all others alone. The start of a
+// reservation that has begun cannot change.
+func reservationChanges(have, want []cli.Reservation, now time.Time) []reservationChange {
+	var out []reservationChange
+	for _, w := range want {
+		name := "reservation " + strings.TrimPrefix(w.Name, profile.ReservationPrefix)
+		i := slices.IndexFunc(have, func(h cli.Reservation) bool { return h.Name == w.Name })
+		begins := fmt.Sprintf("starttime=uts%d", w.Start)
+		if w.Start <= now.Unix() {
+			begins = "starttime=now"
+		}
+		rest := []string{fmt.Sprintf("endtime=uts%d", w.End), "nodes=" + strings.Join(w.Nodes, ","), "users=" + maintainer, "flags=" + strings.Join(maintenance, ",")}
+		if i < 0 {
+			args := append([]string{"create", "reservation", "reservationname=" + w.Name, begins}, rest...)
+			out = append(out, reservationChange{args, name + " is missing"})
+			continue
+		}
+		h := have[i]
+		var differs []string
+		begun := h.Start <= now.Unix()
+		if h.Start != w.Start && !begun {
+			differs = append(differs, "start")
+			rest = append([]string{begins}, rest...)
+		}
+		if h.End != w.End {
+			differs = append(differs, "end")
+		}
+		if slices.Sort(h.Nodes); !slices.Equal(h.Nodes, w.Nodes) {
+			differs = append(differs, "nodes")
+		}
+		if !slices.Equal(h.Users, w.Users) {
+			differs = append(differs, "users")
+		}
+		if slices.ContainsFunc(maintenance, func(f string) bool { return !slices.Contains(h.Flags, f) }) {
+			differs = append(differs, "flags")
+		}
+		if len(differs) > 0 {
+			out = append(out, reservationChange{append([]string{"update", "reservation", "reservationname=" + w.Name}, rest...), name + " has another " + strings.Join(differs, ", ")})
+		}
+	}
+	for _, h := range have {
+		if strings.HasPrefix(h.Name, profile.ReservationPrefix) && h.End > now.Unix() && !slices.ContainsFunc(want, func(w cli.Reservation) bool { return w.Name == h.Name }) {
+			out = append(out, reservationChange{[]string{"delete", "reservationname=" + h.Name}, "reservation " + strings.TrimPrefix(h.Name, profile.ReservationPrefix) + " is not declared"})
+		}
+	}
+	return out
+}
+
+// reservations makes the declared reservations.
+type reservations struct{ *control }
+
+// reconcile makes, changes and deletes reservations. One that slurmctld refuses holds up no
+// other.
+func (c reservations) reconcile(ctx context.Context) error {
+	now := c.env.now()
+	want, err := c.rec.wantedReservations(now)
+	if err != nil {
+		return err
+	}
+	have, err := ask(ctx, c.control, cli.Reservations())
+	if isRefused(err) && len(want) == 0 {
+		return nil // a berth-host that is older than reservations
+	}
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, ch := range reservationChanges(have, want, now) {
+		op := c.cli("scontrol", ch.args...)
+		res, err := c.do(ctx, op)
+		if err == nil && res[0].Exit != 0 {
+			err = c.exitError(op, res[0])
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", ch.why, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// compareReservations compares slurmctld's reservations with the declared ones. A failed query
+// is not a difference.
+func (v *observation) compareReservations(ctx context.Context) {
+	now := v.ctl.env.now()
+	want, err := v.ctl.rec.wantedReservations(now)
+	if err != nil {
+		return
+	}
+	have, err := ask(ctx, v.ctl, cli.Reservations())
+	if err != nil {
+		return
+	}
+	for _, ch := range reservationChanges(have, want, now) {
+		v.reservations = append(v.reservations, ch.why)
+	}
+}
+
+// reservationDifferences returns the reservations that differ between two configs, and when
+// jobs have to have ended for those that are added or changed.
+func reservationDifferences(before, after *plan.Unit) (differences []plan.Difference, notes []string) {
+	old, err := parseSettings(before.Instance.Config)
+	if err != nil {
+		return nil, nil // the action fails too, before any effect
+	}
+	now, err := parseSettings(after.Instance.Config)
+	if err != nil {
+		return nil, nil
+	}
+	text := func(r reservation) string {
+		b, _ := json.Marshal(r) // plain data
+		return string(b)
+	}
+	find := func(all []reservation, name string) string {
+		if i := slices.IndexFunc(all, func(r reservation) bool { return r.Name == name }); i >= 0 {
+			return text(all[i])
+		}
+		return ""
+	}
+	for _, r := range now.Reservations {
+		if find(old.Reservations, r.Name) != text(r) {
+			differences = append(differences, plan.Difference{What: "reservation " + r.Name, Class: plan.ClassLive})
+			notes = append(notes, fmt.Sprintf("jobs that would still run at %s wait for the end of reservation %s", r.Start.UTC().Format(time.RFC3339), r.Name))
+		}
+	}
+	for _, r := range old.Reservations {
+		if find(now.Reservations, r.Name) == "" {
+			differences = append(differences, plan.Difference{What: "reservation " + r.Name, Class: plan.ClassLive})
+		}
+	}
+	return differences, notes
+}
