@@ -67,11 +67,11 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 			return err
 		}
 	}
-	if err := c.reservations.reconcile(ctx); err != nil {
+	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)
+	if err := c.save(ctx); err != nil {
 		return err
 	}
-	c.rec.Complete, c.rec.Files, c.rec.BackedUp = true, c.rec.input(), c.env.now().UTC().Truncate(time.Second)
-	return c.save(ctx)
+	return c.reservations.reconcile(ctx) // last, as nothing else depends on them
 }
 
 // claim writes the record of a unit that is not complete, with new ports or those

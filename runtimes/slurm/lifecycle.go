@@ -70,7 +70,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if errors.Is(removed, runtimes.ErrWaiting) {
 		waits, removed = cmp.Or(waits, removed), nil
 	}
-	if err = errors.Join(err, removed, c.daemons.updateUnits(ctx), c.reservations.reconcile(ctx)); err != nil {
+	if err = errors.Join(err, removed, c.daemons.updateUnits(ctx)); err != nil {
 		return err
 	}
 	idle := bytes.Equal(encode(c.disk.Unit), encode(c.rec.Unit))
@@ -81,7 +81,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		return waits
 	}
 	// Last, as nothing else depends on them.
-	return errors.Join(c.checkVersions(ctx), c.backups.makeDue(ctx))
+	return errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx))
 }
 
 // start starts a member of a complete unit.

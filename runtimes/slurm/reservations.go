@@ -89,7 +89,7 @@ type reservationChange struct {
 
 // reservationChanges returns the changes that turn have into want. Berth owns the
 // reservations whose names have its prefix, and leaves all others alone. The start of a
-// reservation that has begun cannot change.
+// reservation that has begun cannot change: one that is to begin later is made anew.
 func reservationChanges(have, want []cli.Reservation, now time.Time) []reservationChange {
 	var out []reservationChange
 	for _, w := range want {
@@ -108,6 +108,12 @@ func reservationChanges(have, want []cli.Reservation, now time.Time) []reservati
 		h := have[i]
 		var differs []string
 		begun := h.Start <= now.Unix()
+		if begun && w.Start > now.Unix() {
+			why := name + " has begun, and is to begin later"
+			out = append(out, reservationChange{[]string{"delete", "reservationname=" + w.Name}, why},
+				reservationChange{append([]string{"create", "reservation", "reservationname=" + w.Name, begins}, rest...), why})
+			continue
+		}
 		if h.Start != w.Start && !begun {
 			differs = append(differs, "start")
 			rest = append([]string{begins}, rest...)
@@ -209,7 +215,7 @@ func reservationDifferences(before, after *plan.Unit) (differences []plan.Differ
 	for _, r := range now.Reservations {
 		if find(old.Reservations, r.Name) != text(r) {
 			differences = append(differences, plan.Difference{What: "reservation " + r.Name, Class: plan.ClassLive})
-			notes = append(notes, fmt.Sprintf("jobs that would still run at %s wait for the end of reservation %s", r.Start.UTC().Format(time.RFC3339), r.Name))
+			notes = append(notes, fmt.Sprintf("jobs that would still run at %s wait for the end of reservation %s, and jobs that run go on", r.Start.UTC().Format(time.RFC3339), r.Name))
 		}
 	}
 	for _, r := range old.Reservations {

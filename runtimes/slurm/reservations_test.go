@@ -31,6 +31,9 @@ func TestReservationChanges(t *testing.T) {
 		{"another start, end and node", []cli.Reservation{at("berth-a", 60, 120, "gpu-1")}, []cli.Reservation{at("berth-a", 90, 150, "gpu-2")},
 			[]string{"update reservation reservationname=berth-a starttime=uts1800000090 endtime=uts1800000150 nodes=gpu-2 users=root flags=MAINT,IGNORE_JOBS"}, []string{"reservation a has another start, end, nodes"}},
 		{"its start was changed after it has begun", []cli.Reservation{at("berth-a", -60, 120, "gpu-1")}, []cli.Reservation{at("berth-a", -90, 120, "gpu-1")}, nil, nil},
+		{"it has begun, and is to begin later", []cli.Reservation{at("berth-a", -60, 120, "gpu-1")}, []cli.Reservation{at("berth-a", 90, 150, "gpu-1")},
+			[]string{"delete reservationname=berth-a", "create reservation reservationname=berth-a starttime=uts1800000090 endtime=uts1800000150 nodes=gpu-1 users=root flags=MAINT,IGNORE_JOBS"},
+			[]string{"reservation a has begun, and is to begin later", "reservation a has begun, and is to begin later"}},
 		{"its flags were changed by hand", []cli.Reservation{byHand}, []cli.Reservation{at("berth-a", 60, 120, "gpu-1")},
 			[]string{"update reservation reservationname=berth-a endtime=uts1800000120 nodes=gpu-1 users=root flags=MAINT,IGNORE_JOBS"}, []string{"reservation a has another flags"}},
 		{"no longer declared", []cli.Reservation{at("berth-a", 60, 120, "gpu-1")}, nil, []string{"delete reservationname=berth-a"}, []string{"reservation a is not declared"}},
@@ -54,6 +57,8 @@ func TestHelperRefusesOtherReservations(t *testing.T) {
 		"create reservation reservationname=berth-a starttime=now endtime=uts1800000120 nodes=gpu-1 users=alice flags=MAINT,IGNORE_JOBS",
 		"create reservation reservationname=berth-a starttime=now nodes=ALL users=root flags=ANY_NODES",
 		"update reservation reservationname=of-an-administrator endtime=uts1800000120",
+		"create reservation reservationname=berth-a starttime=now endtime=uts1800000120 nodes=gpu-1",
+		"create reservation reservationname=berth-a starttime=now endtime=uts1800000120 nodes=gpu-1 users=root",
 		"delete reservationname=of-an-administrator", "create reservation", "create partition partitionname=x",
 	} {
 		require.Error(t, check(strings.Fields(args)), args)

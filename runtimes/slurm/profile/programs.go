@@ -69,6 +69,8 @@ const JobFormat = "--format=%A|%T|%V|%N|%r"
 // ReservationPrefix begins the names of the reservations that Berth makes.
 const ReservationPrefix = "berth-"
 
+const reservationName = ReservationPrefix + `[a-z][-_0-9a-z]{0,31}`
+
 var (
 	stackConf  = regexp.MustCompile(`^` + EtcDir + `/[a-z][a-z0-9_]{0,39}/slurm\.conf$`)
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
@@ -84,10 +86,11 @@ var (
 	// jobPartitions are the partitions of a pending job.
 	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
 	jobQoS        = regexp.MustCompile(`^qos=[a-z][-a-z0-9_]{0,31}$`)
-	// reservation is a reservation of Berth, and reservationValue what one may have.
-	reservation      = regexp.MustCompile(`^reservationname=` + ReservationPrefix + `[a-z][-_0-9a-z]{0,31}$`)
-	reservationValue = regexp.MustCompile(`^(starttime=(now|uts[1-9][0-9]{8,10})|endtime=uts[1-9][0-9]{8,10}|nodes=[a-z0-9][-a-z0-9,]*|users=root|flags=MAINT,IGNORE_JOBS)$`)
-	userName         = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	// reservation is a reservation of Berth. Without a start, it has begun.
+	reservation     = regexp.MustCompile(`^reservationname=` + reservationName + `$`)
+	reservationArgs = regexp.MustCompile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
+		` endtime=uts[1-9][0-9]{8,10} nodes=[a-z0-9][-a-z0-9,]* users=root flags=MAINT,IGNORE_JOBS$`)
+	userName = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -217,13 +220,10 @@ func checkScontrol(args []string) error {
 	return fmt.Errorf("scontrol %s: not one of the allowed forms", strings.Join(args, " "))
 }
 
-// isReservation reports whether arguments are those of a reservation that Berth owns, for the
-// maintenance of nodes.
+// isReservation reports whether arguments are those of a reservation of Berth for the
+// maintenance of nodes, which only root may use.
 func isReservation(args []string) bool {
-	if len(args) < 2 || args[0] != "reservation" || !reservation.MatchString(args[1]) {
-		return false
-	}
-	return !slices.ContainsFunc(args[2:], func(a string) bool { return !reservationValue.MatchString(a) })
+	return reservationArgs.MatchString(strings.Join(args, " "))
 }
 
 // checkSqueue allows lists of jobs as JSON, and as text without fields that users
