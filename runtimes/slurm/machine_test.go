@@ -97,7 +97,8 @@ func (s *site) followGuide() {
 	for node, role := range map[string]string{"ctl": "controller", "gpu-1": "worker"} {
 		services := map[string]string{"controller": "munge mariadb slurmdbd slurmctld", "worker": "munge slurmd"}[role]
 		script := "cd /etc/systemd/system/multi-user.target.wants; ln -s $(printf '/lib/systemd/system/%s.service ' " + services + ") .\n" +
-			"cd; systemctl daemon-reload; systemctl start munge; mkdir bin; cat >bin/berth-host\n"
+			"cd; systemctl daemon-reload; systemctl start munge; mkdir bin; cat >bin/berth-host\n" +
+			"echo '#!/bin/sh' >check\n" // a health check of the site
 		for i := 1; i < len(parts); i += 2 {
 			text, commands := strings.ToLower(strings.Join(strings.Fields(parts[i-1]), " ")), parts[i]
 			if !strings.HasPrefix(commands, "\n") { // an example of a document
