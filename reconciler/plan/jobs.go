@@ -75,7 +75,7 @@ type JobImpact struct {
 	Waited    JobSet `json:"waited,omitzero"`    // the action waits until they have ended
 	Continue  JobSet `json:"continue,omitzero"`  // not affected
 	Cancelled JobSet `json:"cancelled,omitzero"` // queued
-	Moved     JobSet `json:"moved,omitzero"`     // queued, and stay in other partitions
+	Moved     JobSet `json:"moved,omitzero"`     // queued, and move to other partitions
 	Kept      JobSet `json:"kept,omitzero"`      // queued, and not affected
 	// EndAfter are the times in seconds after which jobs of Ended are cancelled, sorted.
 	EndAfter []int     `json:"end_after_seconds,omitempty"`

@@ -65,7 +65,7 @@ func (m *maker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
 		list(away), plural(len(away), "runs", "run"), role.Name, role.MaxUnavailable)
 }
 
-// keepWaiting keeps members that wait as they are, and what would come to their nodes away.
+// keepWaiting keeps members that wait as they are, and other members off their nodes.
 func (m *maker) keepWaiting(waiting map[string]bool) {
 	for again := len(waiting) > 0; again; {
 		again = false

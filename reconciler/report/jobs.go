@@ -140,7 +140,7 @@ func sumText(sum *plan.JobImpact, why string, bold func(string) string) string {
 	add(sum.Ended.Count, "running job", "ends", "end")
 	add(sum.Waited.Count, "running job", "is waited for", "are waited for")
 	add(sum.Cancelled.Count, "queued job", "is cancelled", "are cancelled")
-	add(sum.Moved.Count, "queued job", "stays in other partitions", "stay in other partitions")
+	add(sum.Moved.Count, "queued job", "moves to other partitions", "move to other partitions")
 	add(sum.Continue.Count, "running job", "continues", "continue")
 	add(sum.Kept.Count, "queued job", "is kept", "are kept")
 	s := strings.Join(parts, ", ")
@@ -352,7 +352,7 @@ func ruleText(r plan.JobRule) []string {
 	case r.All:
 		out = append(out, "queued jobs are kept")
 	case r.CancelsQueued && len(r.Partitions) > 0:
-		out = append(out, "queued jobs there move to their other partitions or are cancelled")
+		out = append(out, "queued jobs there move to other partitions or are cancelled")
 	case r.CancelsQueued:
 		out = append(out, "their queued jobs are cancelled")
 	}

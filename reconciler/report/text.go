@@ -80,8 +80,13 @@ func unitText(b *strings.Builder, p *plan.Plan) {
 	c := changeOf(p)
 	fmt.Fprintf(b, "%s %s  (%s)\n", c.sign(), unitName(p.Key), c.verb())
 	var rows [][4]string
-	for _, a := range p.Actions {
-		rows = append(rows, [4]string{signOf(a.Verb) + " " + string(a.Verb), clean(a.Member), clean(a.Node), clean(a.Reason)})
+	steps := stepsOf(p)
+	for i, a := range steps {
+		verb := signOf(a.Verb) + " " + string(a.Verb)
+		if i >= len(p.Actions) {
+			verb += ", later"
+		}
+		rows = append(rows, [4]string{verb, clean(a.Member), clean(a.Node), clean(a.Reason)})
 	}
 	var width [3]int
 	for _, r := range rows {
@@ -98,7 +103,7 @@ func unitText(b *strings.Builder, p *plan.Plan) {
 			}
 		}
 		fmt.Fprintf(b, "%s%s\n", line, r[3])
-		a := p.Actions[i]
+		a := steps[i]
 		for _, ch := range a.Changes {
 			fmt.Fprintf(b, "%s%s: %s → %s\n", indent, clean(ch.Field), dash(clean(short(ch.Before, maxValue))), dash(clean(short(ch.After, maxValue))))
 		}

@@ -18,7 +18,7 @@ func (Backend) Reference() []byte {
 		"| reconfigure | `scontrol reconfigure`; from 24.11 on, slurmctld and slurmd start anew with it |\n" +
 		"| restart of slurmctld | no scheduling for about 2 s |\n" +
 		"| restart of all | slurmctld, then slurmd on each worker |\n" +
-		"| not known | this release refuses the parameter |\n\n" +
+		"| not known | the release ends with an error if a file has the parameter |\n\n" +
 		"Running jobs go on through each of them. A class marked *tried* was tried by a test on a live cluster of that release: " +
 		"the parameter was changed, the class was applied, `scontrol show config` had the new value, and a running job went on. The other " +
 		"classes are those of Slurm's manual pages, and were not tried.\n")
@@ -41,9 +41,11 @@ func (Backend) Reference() []byte {
 	section("Options", "`config.options` sets these parameters by name. Berth refuses any other.", profile.Options(), isOption)
 	section("Parameters that Berth sets", "No field sets these parameters.",
 		stack.SlurmConf(), func(p profile.Parameter) bool { return p.Field == "" })
-	b.WriteString("\n## slurmdbd.conf\n\nEach change restarts slurmdbd. slurmctld keeps the records meanwhile.\n\n| Parameter | Meaning | Value | Field |\n|---|---|---|---|\n")
+	b.WriteString("\n## slurmdbd.conf\n\nEach change restarts slurmdbd. slurmctld keeps the records meanwhile. " +
+		"A test changed the parameters of fields on live clusters of the releases in the last column. The others never change, and a change was not tried.\n\n" +
+		"| Parameter | Meaning | Value | Field | Tried |\n|---|---|---|---|---|\n")
 	for _, p := range stack.SlurmdbdConf() {
-		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", p.Name, p.Meaning, valuesOf(p), code(p.Field))
+		fmt.Fprintf(&b, "| %s | %s | %s | %s | %s |\n", p.Name, p.Meaning, valuesOf(p), code(p.Field), strings.ReplaceAll(p.Tried, " ", ", "))
 	}
 	return []byte(b.String())
 }

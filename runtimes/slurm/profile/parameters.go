@@ -283,7 +283,7 @@ var slurmdbdConf = []Parameter{
 	{Name: "StorageHost", Value: "localhost", Meaning: "by socket, which authenticates the account without a password"},
 	{Name: "StorageUser", Value: SlurmUser, Meaning: "account in MariaDB"},
 	{Name: "StorageLoc", Value: "slurm_acct_{cluster}", Meaning: "database"},
-	{Name: "PrivateData", Allowed: listOf(PrivateRecords()...), Field: "private_data", Meaning: "which records users do not see of others"},
+	{Name: "PrivateData", Allowed: listOf(PrivateRecords()...), Field: "private_data", Tried: "22.05 24.11 26.05", Meaning: "which records users do not see of others"},
 	purge("PurgeEventAfter", "retention.records_months", "events of nodes and clusters"),
 	purge("PurgeJobAfter", "retention.records_months", "ended jobs"),
 	purge("PurgeResvAfter", "retention.records_months", "reservations"),
@@ -296,7 +296,7 @@ var slurmdbdConf = []Parameter{
 // purge returns a row for the age of records at which slurmdbd removes them. slurmdbd.conf(5)
 // counts months so that it removes them at the start of a month.
 func purge(name, field, what string) Parameter {
-	return Parameter{Name: name, Allowed: form(`[1-9][0-9]{0,3}months`), Field: field, Meaning: "age at which records are removed: " + what}
+	return Parameter{Name: name, Allowed: form(`[1-9][0-9]{0,3}months`), Field: field, Tried: "22.05 24.11 26.05", Meaning: "age at which records are removed: " + what}
 }
 
 // PrivateRecords returns the kinds of PrivateData that slurmdbd can hide.
