@@ -33,7 +33,7 @@ func TestHelperAllowsEveryQuery(t *testing.T) {
 	var ops []runtimes.Op
 	for _, r := range cli.Releases() {
 		if r.Tools != nil {
-			ops = append(ops, queryOp(c.control, r.Tools.Nodes), queryOp(c.control, r.Tools.Jobs), queryOp(c.control, r.Tools.Accounting))
+			ops = append(ops, queryOp(c.control, r.Tools.Nodes), queryOp(c.control, r.Tools.Accounting))
 		}
 	}
 	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),

@@ -117,20 +117,6 @@ type QueuedJob struct {
 // Pending reports whether the job waits.
 func (q *QueuedJob) Pending() bool { return q.State == "PD" }
 
-// Job is a job with its partitions.
-type Job struct {
-	ID        int
-	State     string // RUNNING, PENDING…
-	UID       int
-	User      string
-	Partition string // where it runs; while it waits, all of them, joined by commas
-	// Submitted are all partitions it was submitted to, also while it runs. Nil: Slurm
-	// 22.05 does not say.
-	Submitted  []string
-	SubmitTime int64 // seconds since 1970
-	Nodes      string
-}
-
 // Partition is a partition as slurmctld has it.
 type Partition struct {
 	Name  string

@@ -105,25 +105,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 	})
 }
 
-func TestRecordedJobs(t *testing.T) {
+func TestRecordedAccounting(t *testing.T) {
 	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
-		jobs, err := tools.Jobs.Decode(said["jobs"])
-		require.NoError(t, err)
-		byID := map[int]cli.Job{}
-		for _, j := range jobs {
-			require.Positive(t, j.SubmitTime)
-			j.SubmitTime = 0
-			byID[j.ID] = j
-		}
-		running := cli.Job{ID: 1, State: "RUNNING", UID: 2001, User: "anna", Partition: "main", Nodes: "w1"}
-		waiting := cli.Job{ID: 3, State: "PENDING", UID: 2001, User: "anna", Partition: "quick,main"}
-		if jobs[0].Submitted != nil { // 22.05 does not say to which partitions a running job was submitted
-			running.Submitted, waiting.Submitted = []string{"main", "quick"}, []string{"quick", "main"}
-			require.Equal(t, []string{"quick"}, byID[2].Submitted)
-		}
-		require.Equal(t, running, byID[1])
-		require.Equal(t, waiting, byID[3])
-
 		accounted, err := tools.Accounting.Decode(said["accounting of an unknown job"])
 		require.NoError(t, err)
 		require.Empty(t, accounted)
@@ -171,7 +154,7 @@ func fails[T any](q cli.Query[T]) func(cli.Answer) error {
 
 func decoders(tools *cli.Tools) map[string]func(cli.Answer) error {
 	return map[string]func(cli.Answer) error{
-		"nodes": fails(tools.Nodes), "jobs": fails(tools.Jobs), "queue": fails(cli.Queue()), "snapshot": fails(cli.Snapshot()), "partitions": fails(cli.Partitions()),
+		"nodes": fails(tools.Nodes), "queue": fails(cli.Queue()), "snapshot": fails(cli.Snapshot()), "partitions": fails(cli.Partitions()),
 		"config": fails(cli.ShowConfig()), "ping": fails(cli.Ping()), "associations": fails(cli.Associations()), "accounting": fails(tools.Accounting),
 	}
 }
@@ -209,7 +192,7 @@ func TestShapeOfAnotherReleaseIsAnError(t *testing.T) {
 		if r.Tools.Nodes.Program != "sinfo" {
 			other = old
 		}
-		for _, name := range []string{"nodes", "sinfo", "jobs", "accounting"} {
+		for _, name := range []string{"nodes", "sinfo", "accounting"} {
 			if a, ok := other[name]; ok {
 				require.Error(t, decoders(r.Tools)[map[string]string{"sinfo": "nodes"}[name]+map[bool]string{true: name}[name != "sinfo"]](a), "%s %s", r.Series, name)
 			}
@@ -222,13 +205,12 @@ func TestShapeOfAnotherReleaseIsAnError(t *testing.T) {
 func TestEveryFieldIsRequired(t *testing.T) {
 	fields := map[string][]string{
 		"nodes":      {"name", "state", "reason", "gres", "features", "partitions", "cpus", "alloc_cpus", "real_memory"},
-		"jobs":       {"job_id", "job_state", "user_id", "user_name", "partition", "submit_time", "nodes"},
 		"accounting": {"job_id", "nodes", "state", "comment", "time"},
 	}
 	eachRelease(t, func(t *testing.T, tools *cli.Tools, said map[string]cli.Answer) {
 		for name, all := range fields {
-			if name != "accounting" && tools.Nodes.Program == "scontrol" {
-				all = append(slices.Clone(all), map[string]string{"nodes": "version", "jobs": "priority_by_partition"}[name])
+			if name == "nodes" && tools.Nodes.Program == "scontrol" {
+				all = append(slices.Clone(all), "version")
 			}
 			key := strings.Replace(name, "accounting", "jobs", 1)
 			for _, field := range all {

@@ -70,14 +70,6 @@ type number struct {
 	Number   *int64 `json:"number"`
 }
 
-// value returns the number, or an error without one.
-func (n *number) value() (int64, error) {
-	if !*n.Set || *n.Infinite {
-		return 0, fmt.Errorf("a number is not set")
-	}
-	return *n.Number, nil
-}
-
 // node2205 and node2411 are nodes as the tools print them.
 type node2205 struct {
 	Name       *string   `json:"name"`
@@ -152,49 +144,6 @@ func splitList(s string) []string {
 	}
 	return strings.Split(s, ",")
 }
-
-type job2205 struct {
-	ID         *int    `json:"job_id"`
-	State      *string `json:"job_state"`
-	UID        *int    `json:"user_id"`
-	User       *string `json:"user_name"`
-	Partition  *string `json:"partition"`
-	SubmitTime *int64  `json:"submit_time"`
-	Nodes      *string `json:"nodes"`
-}
-
-type job2411 struct {
-	ID         *int      `json:"job_id"`
-	State      *[]string `json:"job_state"`
-	UID        *int      `json:"user_id"`
-	User       *string   `json:"user_name"`
-	Partition  *string   `json:"partition"`
-	SubmitTime *number   `json:"submit_time"`
-	Nodes      *string   `json:"nodes"`
-	Priorities *[]struct {
-		Partition string `json:"partition"`
-	} `json:"priority_by_partition"`
-}
-
-var decodeJobs2205 = list("jobs", func(j *job2205) (Job, error) {
-	return Job{ID: *j.ID, State: *j.State, UID: *j.UID, User: *j.User, Partition: *j.Partition, SubmitTime: *j.SubmitTime, Nodes: *j.Nodes}, nil
-})
-
-var decodeJobs2411 = list("jobs", func(j *job2411) (Job, error) {
-	submitted, err := j.SubmitTime.value()
-	if err != nil {
-		return Job{}, fmt.Errorf("submit_time: %w", err)
-	}
-	state, err := first(*j.State)
-	job := Job{ID: *j.ID, State: state, UID: *j.UID, User: *j.User, Partition: *j.Partition, SubmitTime: submitted, Nodes: *j.Nodes}
-	for _, p := range *j.Priorities {
-		job.Submitted = append(job.Submitted, p.Partition)
-	}
-	if job.Submitted == nil { // a job of one partition has none
-		job.Submitted = strings.Split(job.Partition, ",")
-	}
-	return job, err
-})
 
 // first returns the base state of a job, which stands before its flags.
 func first(words []string) (string, error) {

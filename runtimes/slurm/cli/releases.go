@@ -42,7 +42,6 @@ func Releases() []Release { return slices.Clone(releases) }
 // Tools are the queries whose call or answer depends on the release.
 type Tools struct {
 	Nodes      Query[[]Node]
-	Jobs       Query[[]Job] // every job that slurmctld has, also ended ones; large: filter it
 	Accounting Query[[]Accounted]
 }
 
@@ -105,7 +104,6 @@ func Hardware() Query[Resources] { return query(lines(decodeHardware), "slurmd",
 // tools2205: only squeue, sinfo and sacct print JSON, in one shape.
 var tools2205 = &Tools{
 	Nodes:      query(decodeNodes2205, "sinfo", "--json"),
-	Jobs:       query(decodeJobs2205, "squeue", "--json", "--all"),
 	Accounting: query(decodeAccounting2205, "sacct", "--json", "--allusers"),
 }
 
@@ -115,7 +113,6 @@ const parser = "--json=v0.0.42"
 var tools2411 = &Tools{
 	// sinfo lists groups of equal nodes instead.
 	Nodes:      query(decodeNodes2411, "scontrol", "show", "nodes", parser),
-	Jobs:       query(decodeJobs2411, "squeue", parser, "--all"),
 	Accounting: query(decodeAccounting2411, "sacct", parser, "--allusers"),
 }
 
