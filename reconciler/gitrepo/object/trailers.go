@@ -69,21 +69,21 @@ func withoutComments(message string) string {
 	if i := strings.Index(message, "\n"+scissors); i >= 0 {
 		message = message[:i+1]
 	}
-	at, end, conflicts := 0, -1, false
+	at, end, conflicts := 0, 0, false // end is 0 if there is none, as in Git: a comment at the top is none
 	for line := range strings.Lines(message) {
 		switch {
 		case line[0] == '#' || line[0] == '\n', strings.HasPrefix(line, "Conflicts:\n"):
 			conflicts = conflicts || line[0] == 'C'
-			if end < 0 {
+			if end == 0 {
 				end = at
 			}
 		case conflicts && line[0] == '\t':
-		default:
-			end, conflicts = -1, false
+		case end > 0:
+			end, conflicts = 0, false
 		}
 		at += len(line)
 	}
-	if end >= 0 {
+	if end > 0 {
 		return message[:end]
 	}
 	return message

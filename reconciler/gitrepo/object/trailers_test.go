@@ -43,6 +43,7 @@ func TestTrailersMatchGit(t *testing.T) {
 		"comments":                 {"S\n\nA: b\n# no\nC: d\n\n# end\n", "A: b\nC: d\n"},
 		"scissors":                 {"S\n\nA: b\n# ------------------------ >8 ------------------------\nC: d\n", "A: b\n"},
 		"conflicts":                {"S\n\nA: b\n\nConflicts:\n\tfile\n", "A: b\n"},
+		"conflicts at the top":     {"Conflicts:\n \nA: b\n\n\tC: d", "A: b\n"},
 		"below a divider":          {"S\n\n---\n\nA: b\n", "A: b\n"},
 		"cherry-picked":            {"S\n\nA: b\n(cherry picked from commit 1)\n", "A: b\n"},
 		"blank lines below":        {"S\n\nA: b\n\n \n", "A: b\n"},
