@@ -20,10 +20,10 @@ main() {
 	printf '%s\n' "link set lo up" "address add $address/$prefix dev eth0" "link set eth0 up" | ip -batch -
 
 	/usr/sbin/sshd -f /etc/berth/sshd_config </dev/null >/dev/null 2>&1
-	echo up
 	# The first process reaps orphaned processes. It is of the host's own root, so
-	# nothing of the machine's root stays in use.
-	exec bash -c 'trap : CHLD; while :; do sleep 3600 & wait; done' </dev/null >/dev/null 2>&1
+	# nothing of the machine's root stays in use. It says "up" itself, as a process
+	# that executes a program has no command line for a moment, and is not found then.
+	exec bash -c 'echo up; exec >/dev/null 2>&1; trap : CHLD; while :; do sleep 3600 & wait; done' </dev/null
 }
 
 # own_root makes the root filesystem: the files of lower with the changes of this host
