@@ -15,6 +15,8 @@ type Profile struct {
 	Paths []string
 	// StatPaths are further paths for Stat only, such as device files.
 	StatPaths []string
+	// HashPaths are further paths for Stat, which returns the digest of plain files there.
+	HashPaths []string
 	// Programs are the programs for Run, by name.
 	Programs map[string]Program
 	// Services are the services for Service, by name. A spec contains only words of

@@ -44,13 +44,7 @@ func (s *settings) check() []schema.ConfigProblem {
 			c.add("retention."+name, "is %d", months)
 		}
 	}
-	if h := s.HealthCheck; h != nil {
-		for _, name := range slices.Sorted(maps.Keys(h.parameters())) {
-			if value := h.parameters()[name]; !profile.AllowsSlurmConf(name, value) {
-				c.add("health_check", "%q is not allowed as %s", value, name)
-			}
-		}
-	}
+	s.checkPrograms(&c)
 	if s.Scheduler.IntervalSeconds < 1 {
 		c.add("scheduler.interval_seconds", "is %d", s.Scheduler.IntervalSeconds)
 	}

@@ -2,14 +2,12 @@ package slurm
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strings"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
-	"berth/runtimes/slurm/profile"
 )
 
 // hardware checks that the hosts of workers have what their nodes declare.
@@ -54,52 +52,10 @@ func (c hardware) check(ctx context.Context, u *plan.Unit, m plan.Member) error 
 	if err := c.checkCapacity(ctx, m); err != nil {
 		return err
 	}
-	if err := c.checkHealthCheck(ctx, u, m); err != nil {
+	if err := c.checkPrograms(ctx, u, m); err != nil {
 		return err
 	}
 	return c.checkConfinement(ctx, u, m)
-}
-
-// checkHealthCheck returns an error if the host of a member lacks the health check, or another
-// account than root can change it. slurmd would go on without a word of it.
-func (c hardware) checkHealthCheck(ctx context.Context, u *plan.Unit, m plan.Member) error {
-	paths := healthCheckPaths(u.Instance.Config)
-	if len(paths) == 0 {
-		return nil
-	}
-	res, err := c.worker(m).do(ctx, statOp(paths...))
-	if err != nil {
-		return err
-	}
-	for _, st := range res[0].Stats {
-		if err := checkProgram(m.Node, st); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// healthCheckPaths returns the path of the health check after that of its directory; nil: an
-// instance without one.
-func healthCheckPaths(config json.RawMessage) []string {
-	set, err := parseSettings(config)
-	if err != nil || set.HealthCheck == nil {
-		return nil // an invalid config is refused elsewhere
-	}
-	return []string{profile.ProgramDir, set.HealthCheck.path()}
-}
-
-// checkProgram returns an error if a file or directory below ProgramDir is missing, or
-// another account than root can change it.
-func checkProgram(node string, st runtimes.FileStat) error {
-	want := "file"
-	if st.Path == profile.ProgramDir {
-		want = "dir"
-	}
-	if st.Type != want || st.UID != 0 || st.Mode&0o022 != 0 || st.Mode&0o100 == 0 {
-		return fmt.Errorf("%s on %s is not a %s that only root can change and run, which health_check needs; put it there as root with mode 0755", st.Path, node, want)
-	}
-	return nil
 }
 
 // checkCapacity compares the CPUs and memory that a member's node declares with those that

@@ -110,6 +110,9 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if note := retentionNote(before, after); note != "" {
 		notes = append(notes, note)
 	}
+	if note := programNote(before, after); note != "" {
+		notes = append(notes, note)
+	}
 	reserved, waits := reservationDifferences(before, after)
 	i.Differences = append(i.Differences, reserved...)
 	i.Note = strings.Join(append(notes, waits...), "; ")

@@ -48,6 +48,9 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.load(ctx); err != nil {
 		return err
 	}
+	if err := c.workers.hardware.checkNewPrograms(ctx, after); err != nil {
+		return err
+	}
 	if err := c.recordUsers(ctx, after.Instance.Users); err != nil {
 		return err
 	}

@@ -373,9 +373,10 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	c := v.ctl
 	control, _ := c.rec.Unit.Control()
 	users := c.rec.Unit.Instance.Users
+	programs := programsOf(c.rec.Unit.Instance.Config)
 	ops := []runtimes.Op{
 		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
-		statOp(append(append(gpuFiles(m), healthCheckPaths(c.rec.Unit.Instance.Config)...), profile.WorkerMungeKey)...),
+		statOp(slices.Concat(gpuFiles(m), programPaths(programs), []string{profile.WorkerMungeKey})...),
 	}
 	for part := range slices.Chunk(users, batch) {
 		ops = append(ops, uidsOp(part))
@@ -385,7 +386,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 		return workerReading{err: err}
 	}
 	rec, err := c.worker(m).readWorker(res[0])
-	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, res[3].Stats)}
+	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, programs, res[3].Stats)}
 	for i, name := range []string{"munged", "slurmd"} {
 		st := res[i+1].Service
 		if !st.Running {
@@ -408,9 +409,9 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	return w
 }
 
-// lacks compares the device files, the health check and the munge key of a worker with what
-// it needs. It returns the first difference.
-func (v *observation) lacks(m plan.Member, stats []runtimes.FileStat) string {
+// lacks compares the device files, the programs and the munge key of a worker with what it
+// needs. It returns the first difference.
+func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runtimes.FileStat) string {
 	for _, st := range stats {
 		switch {
 		case st.Path == profile.WorkerMungeKey:
@@ -418,7 +419,7 @@ func (v *observation) lacks(m plan.Member, stats []runtimes.FileStat) string {
 				return st.Path + " on " + m.Node + " is not the munge key of the cluster"
 			}
 		case strings.HasPrefix(st.Path, profile.ProgramDir):
-			if err := checkProgram(m.Node, st); err != nil {
+			if err := programFault(m.Node, programs, st); err != nil {
 				return err.Error()
 			}
 		case st.Type != "char":

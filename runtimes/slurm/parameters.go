@@ -1,14 +1,12 @@
 package slurm
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm/profile"
 )
 
 // Values of the parameters of slurm.conf that depend on an instance's config. A parameter
@@ -138,18 +136,6 @@ func (p *preemption) parameters() map[string]string {
 	}
 	return values
 }
-
-func (h *healthCheck) parameters() map[string]string {
-	if h == nil {
-		return nil
-	}
-	return map[string]string{
-		"HealthCheckProgram": h.path(), "HealthCheckInterval": fmt.Sprint(h.IntervalSeconds),
-		"HealthCheckNodeState": strings.ToUpper(cmp.Or(h.Nodes, "any")),
-	}
-}
-
-func (h *healthCheck) path() string { return profile.ProgramDir + "/" + h.Program }
 
 // otherParameters returns PrivateData, TopologyPlugin and the options.
 func (s *settings) otherParameters(workers int) map[string]string {

@@ -144,7 +144,7 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	}
 	for _, group := range []map[string]string{
 		confinement(set), set.Scheduler.parameters(set.longest()), set.jobParameters(), set.jobDefaults(rec.workers()), set.nodeParameters(),
-		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(rec.workers())), set.HealthCheck.parameters(),
+		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(rec.workers())), set.programParameters(),
 	} {
 		maps.Copy(values, group)
 	}

@@ -31,18 +31,12 @@ type settings struct {
 	Reservations []reservation `json:"reservations,omitempty"`
 }
 
-// hostSettings say how hosts are used.
+// hostSettings say how hosts are used. Only a version's parameters have programs.
 type hostSettings struct {
 	Identity    string       `json:"identity"`
 	Confinement string       `json:"confinement,omitempty"`
-	HealthCheck *healthCheck `json:"health_check,omitempty"` // only in a version's parameters
-}
-
-// healthCheck is a program that slurmd runs as root on each worker.
-type healthCheck struct {
-	Program         string `json:"program"` // in profile.ProgramDir
-	IntervalSeconds int    `json:"interval_seconds"`
-	Nodes           string `json:"nodes,omitempty"` // empty: any
+	HealthCheck *healthCheck `json:"health_check,omitempty"`
+	JobPrograms *jobPrograms `json:"job_programs,omitempty"`
 }
 
 // retention is the number of months after which slurmdbd removes old records; 0: it keeps them.
@@ -270,5 +264,7 @@ func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) []schem
 	if err := json.Unmarshal(config, &s); err != nil {
 		return []schema.ConfigProblem{{Message: err.Error()}}
 	}
-	return append(s.check(), s.checkVersion(v)...)
+	problems := configProblems(append(s.check(), s.checkVersion(v)...))
+	s.checkArtifacts(&problems, v)
+	return problems
 }

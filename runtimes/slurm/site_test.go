@@ -35,6 +35,8 @@ const siteConfig = `{
 		{"name": "hall", "switches": ["rack1", "rack2", "rack3"]}
 	]},
 	"options": {"MaxArraySize": 5000, "JobAcctGatherFrequency": "task=30"},
+	"health_check": {"program": "check", "digest": "sha256:aa", "interval_seconds": 300, "nodes": "idle"},
+	"job_programs": {"prolog": {"program": "before", "digest": "sha256:aa"}, "epilog": {"program": "after", "digest": "sha256:aa"}, "timeout_seconds": 120},
 	"identity": "managed", "confinement": "cgroup"
 }`
 
@@ -71,9 +73,10 @@ func TestRenderedFilesOfEveryField(t *testing.T) {
 }
 
 func TestConfigRules(t *testing.T) {
-	version := &schema.AppVersion{Spec: schema.AppVersionSpec{Version: "22.05.8", Manifest: schema.Manifest{Roles: map[string]schema.ManifestRole{
-		"controller": {ControlPlane: true}, "worker": {},
-	}}}}
+	version := &schema.AppVersion{Spec: schema.AppVersionSpec{Version: "22.05.8", Manifest: schema.Manifest{
+		Roles:     map[string]schema.ManifestRole{"controller": {ControlPlane: true}, "worker": {}},
+		Artifacts: map[string]schema.ManifestArtifact{"check": {Digest: "sha256:aa"}},
+	}}}
 	for config, want := range map[string]string{
 		siteConfig: "",
 		`{"partitions":[{"name":"a","default_time_minutes":60,"max_time_minutes":30}]}`:                                      `partitions[0].default_time_minutes: is 60, more than the partition's longest time, which is 30`,
@@ -82,6 +85,8 @@ func TestConfigRules(t *testing.T) {
 		`{"partitions":[{"name":"a","qos":"fast"}]}`:                                                                         `partitions[0].qos: there is no QoS fast: there is normal`,
 		`{"partitions":[{"name":"a","allow_accounts":["red"]}]}`:                                                             `partitions[0].allow_accounts[0]: there is no account red: there is members`,
 		`{"partitions":[{"name":"a","nodes":{"roles":["wroker"]}}]}`:                                                         `partitions[0].nodes.roles[0]: the version has no role wroker for workers: there is worker`,
+		`{"job_programs":{"prolog":{"program":"p","digest":"sha256:bb"},"timeout_seconds":60}}`:                              `job_programs.prolog.digest: no artifact of the version has this digest; declare the program in manifest.artifacts`,
+		`{"job_programs":{"epilog":{"program":"../p","digest":"sha256:aa"},"timeout_seconds":60}}`:                           `job_programs: "/usr/local/libexec/berth-slurm/../p" is not allowed as Epilog`,
 		`{"topology":{"switches":[{"name":"a"}]}}`:                                                                           `topology.switches[0]: a switch has either nodes or switches`,
 		`{"topology":{"switches":[{"name":"a","switches":["b"]}]}}`:                                                          `topology.switches[0].switches[0]: there is no switch b`,
 		`{"topology":{"switches":[{"name":"a","switches":["b"]},{"name":"b","switches":["a"]}]}}`:                            `topology.switches[0].switches: the switch a is below itself`,

@@ -15,6 +15,7 @@ type allowList struct {
 
 	touch []*regexp.Regexp // paths
 	look  []*regexp.Regexp // for Stat only
+	hash  []*regexp.Regexp // for Stat only, with the digest
 	make  []func(runtimes.Making) error
 }
 
@@ -29,6 +30,9 @@ func newAllowList(profiles []runtimes.Profile) *allowList {
 		}
 		for _, pattern := range p.StatPaths {
 			l.look = append(l.look, compilePattern(pattern))
+		}
+		for _, pattern := range p.HashPaths {
+			l.hash = append(l.hash, compilePattern(pattern))
 		}
 	}
 	return l
@@ -69,12 +73,12 @@ func (l *allowList) checkMake(m runtimes.Making) error {
 	return nil
 }
 
-// checkLook checks a path for Stat. readable: its content may be read too.
-func (l *allowList) checkLook(p string) (readable bool, err error) {
+// checkLook checks a path for Stat. hashed: the answer has the digest of a plain file.
+func (l *allowList) checkLook(p string) (hashed bool, err error) {
 	if err := clean(p); err != nil {
 		return false, err
 	}
-	if matches(l.touch, p) {
+	if matches(l.touch, p) || matches(l.hash, p) {
 		return true, nil
 	}
 	if matches(l.look, p) {

@@ -220,7 +220,7 @@ func (h hostFiles) stat(op *runtimes.Stat) (runtimes.Result, error) {
 
 func (h hostFiles) statOne(rec pathRecord, name string) (runtimes.FileStat, error) {
 	out := runtimes.FileStat{Path: name}
-	readable, err := h.allow.checkLook(name)
+	hashed, err := h.allow.checkLook(name)
 	if err != nil {
 		return out, err
 	}
@@ -238,7 +238,7 @@ func (h hostFiles) statOne(rec pathRecord, name string) (runtimes.FileStat, erro
 	}
 	out.Exists, out.Type, out.Mode, out.UID, out.Size = true, typeOf(st.Mode), st.Mode&0o7777, st.Uid, st.Size
 	out.Made = rec.has(name)
-	if out.Type != "file" || out.Size > maxHashed || !readable {
+	if out.Type != "file" || out.Size > maxHashed || !hashed {
 		return out, nil
 	}
 	f, _, err := p.openFile()

@@ -163,6 +163,14 @@ func TestStatReturnsTypeAndDigest(t *testing.T) {
 	f.fails("refused", read("/dev/null"))
 	f.fails("refused", write("/dev/x", ""))
 	f.fails("refused", runtimes.Op{Stat: &runtimes.Stat{Paths: []string{"/etc/passwd"}}})
+
+	// And its digest elsewhere.
+	require.NoError(t, os.Mkdir(f.path("hashed"), 0o755))
+	require.NoError(t, os.WriteFile(f.path("hashed", "program"), []byte("content"), 0o700))
+	program := f.path("hashed", "program")
+	require.Equal(t, hex.EncodeToString(sum[:]), f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{program}}}).Stats[0].SHA256)
+	f.fails("refused", read(program))
+	f.fails("refused", write(program, ""))
 }
 
 func TestSecretIsMadeOnce(t *testing.T) {

@@ -73,7 +73,8 @@ func Profile() runtimes.Profile {
 		},
 		CheckMake:    checkMake(everything()),
 		EarlierPaths: earlierPaths,
-		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*", ProgramDir, ProgramDir + "/*"},
+		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*"},
+		HashPaths:    []string{ProgramDir, ProgramDir + "/*"},
 		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			Munged: ofStack(munged), MungedWorker: ofStack(mungedWorker), MariaDB: mariadbd,
