@@ -363,6 +363,8 @@ func TestReservations(t *testing.T) {
 	require.Contains(t, show(u), "ReservationName=berth-now ")
 	require.Equal(t, running, c.await(t, u, short, slurmtest.Running), "a running job goes on")
 
+	none := config(reserved("nowhere", start, 120, `,"nodes":{"names":["elsewhere"]}`))
+	require.Contains(t, c.plan(t, none, false).Actions[0].Impact.Note, "reservation nowhere is not made, as its nodes select no worker")
 	u = config("")
 	c.carry(t, u, false)
 	require.NotContains(t, show(u), "berth-")

@@ -28,6 +28,18 @@ func (r reservation) end() time.Time {
 	return r.Start.Add(time.Duration(r.DurationMinutes) * time.Minute)
 }
 
+// nodesOf returns the nodes of the reservation, sorted.
+func (r reservation) nodesOf(u *plan.Unit) []string {
+	var nodes []string
+	for _, m := range u.Members {
+		if !m.ControlPlane && (r.Nodes == nil || r.Nodes.selects(m)) {
+			nodes = append(nodes, m.Node)
+		}
+	}
+	slices.Sort(nodes)
+	return nodes
+}
+
 var reservationName = regexp.MustCompile(`^[a-z]([-_0-9a-z]{0,30}[0-9a-z])?$`)
 
 const maxReservation = 365 * 24 * 60 // minutes
@@ -65,13 +77,7 @@ func (r *record) wantedReservations(now time.Time) ([]cli.Reservation, error) {
 	}
 	var out []cli.Reservation
 	for _, d := range set.Reservations {
-		var nodes []string
-		for _, m := range r.Unit.Members {
-			if !m.ControlPlane && (d.Nodes == nil || d.Nodes.selects(m)) {
-				nodes = append(nodes, m.Node)
-			}
-		}
-		slices.Sort(nodes)
+		nodes := d.nodesOf(&r.Unit)
 		if len(nodes) > 0 && d.end().After(now) {
 			out = append(out, cli.Reservation{
 				Name: profile.ReservationPrefix + d.Name, Start: d.Start.Unix(), End: d.end().Unix(), Nodes: nodes, Users: []string{maintainer}, Flags: maintenance,
@@ -215,6 +221,10 @@ func reservationDifferences(before, after *plan.Unit) (differences []plan.Differ
 	for _, r := range now.Reservations {
 		if find(old.Reservations, r.Name) != text(r) {
 			differences = append(differences, plan.Difference{What: "reservation " + r.Name, Class: plan.ClassLive})
+			if len(r.nodesOf(after)) == 0 {
+				notes = append(notes, "reservation "+r.Name+" is not made, as its nodes select no worker")
+				continue
+			}
 			notes = append(notes, fmt.Sprintf("jobs that would still run at %s wait for the end of reservation %s, and jobs that run go on", r.Start.UTC().Format(time.RFC3339), r.Name))
 		}
 	}
