@@ -286,6 +286,8 @@ func TestSiteConfig(t *testing.T) {
 		require.Equal(t, running, c.await(t, u, urgent, slurmtest.Running), change[1])
 	}
 	require.Contains(t, show("partition urgent"), " TotalNodes=2 ")
+	variable := c.tool(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"show variables like 'innodb_snapshot_isolation'\"")
+	require.NotContains(t, variable, "ON", "slurmdbd 26.05 ends when two of its transactions meet")
 	kept := c.tool(t, u, "sacctmgr show config")
 	for name, months := range map[string]int{"Event": 24, "Job": 24, "Resv": 24, "Step": 24, "Suspend": 24, "TXN": 24, "Usage": 36} {
 		require.Regexp(t, fmt.Sprintf(`Purge%sAfter += %d months`, name, months), kept)

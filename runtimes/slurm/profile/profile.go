@@ -142,7 +142,10 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 			// No statement reads or writes files elsewhere.
 			"--secure-file-priv=" + databaseFiles,
 			"--skip-networking", "--performance-schema=OFF",
-			// The settings that slurmdbd needs, with little memory.
+			// The settings that slurmdbd needs, with little memory. With snapshot isolation, the
+			// default from MariaDB 11.6 on, slurmdbd 26.05 ends when two of its transactions
+			// meet. Loose: earlier releases do not know it.
+			"--loose-innodb-snapshot-isolation=OFF",
 			"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=" + databaseLogSize, "--innodb-lock-wait-timeout=900",
 			"--max-allowed-packet=16M",
 		},
