@@ -21,12 +21,29 @@ type daemons struct {
 	files    hostFiles
 }
 
-// running returns the service's process: the one in its pid file, if that lives, runs
-// the program and has the mark.
-func (daemons) running(s service) (process, bool) {
+// inPIDFile returns the process in the service's pid file, if that lives, runs the program
+// and has the mark.
+func (daemons) inPIDFile(s service) (process, bool) {
 	p, ok := lookProcess(pidFile(s.spec.PIDFile))
 	return p, ok && !p.ending && p.runs(s.spec.Path) && p.carries(s.mark())
 }
+
+// running returns the service's process. A daemon that replaces itself by a new process, as
+// those of Slurm 24.11 do at a reconfigure, is not in its pid file for a moment. So while
+// another process of the service lives, the pid file is read again.
+func (d daemons) running(s service) (process, bool) {
+	for deadline := time.Now().Add(replaceTime); ; time.Sleep(2 * poll) {
+		if p, up := d.inPIDFile(s); up {
+			return p, true
+		}
+		if time.Now().After(deadline) || len(processesWith(s.spec.Path, s.mark())) == 0 {
+			return d.inPIDFile(s) // it may have been written since
+		}
+	}
+}
+
+// replaceTime is the time that a daemon has to replace itself.
+const replaceTime = time.Second
 
 func (d daemons) state(_ context.Context, s service) (runtimes.ServiceStatus, error) {
 	p, up := d.running(s)
@@ -182,7 +199,7 @@ func (d daemons) awaitFork(ctx context.Context, s service, exited <-chan error) 
 		return fmt.Errorf("did not daemonize within %s", s.timeout)
 	}
 	for n := 0; ; n++ {
-		if _, up := d.running(s); up {
+		if _, up := d.inPIDFile(s); up {
 			return nil
 		}
 		// Twice, as it may fork again during the first check.

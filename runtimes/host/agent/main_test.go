@@ -75,12 +75,19 @@ func daemon(mode string, args []string) error {
 	case "daemon-child-stubborn":
 		signal.Ignore(syscall.SIGTERM)
 		fallthrough
-	case "daemon-child":
-		time.Sleep(30 * time.Millisecond)
+	case "daemon-child", "daemon-child-late":
+		time.Sleep(map[bool]time.Duration{false: 30, true: 300}[mode == "daemon-child-late"] * time.Millisecond)
+		reload := make(chan os.Signal, 1)
+		signal.Notify(reload, syscall.SIGHUP)
 		if err := os.WriteFile(args[0], fmt.Appendln(nil, os.Getpid()), 0o644); err != nil {
 			return err
 		}
-		return live()
+		select {
+		case <-reload: // as Slurm's daemons: a new process takes over
+			return exec.Command("/proc/self/exe", "daemon-child-late", args[0]).Start()
+		case <-time.After(time.Minute):
+			return nil
+		}
 	}
 	return fmt.Errorf("no daemon %s", mode)
 }

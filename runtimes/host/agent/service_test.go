@@ -156,6 +156,23 @@ func TestServiceWithoutItsPidFile(t *testing.T) {
 	require.False(t, running(second))
 }
 
+// A daemon that replaces itself by another process runs all the time, and is not started.
+func TestServiceThatReplacesItself(t *testing.T) {
+	f := newFar(t)
+	f.stops("fork", "a")
+	first := f.one(service("fork", "a", "start")).Service.PID
+	require.NoError(t, syscall.Kill(first, syscall.SIGHUP))
+	for deadline := time.Now().Add(time.Second); time.Now().Before(deadline); {
+		require.True(t, f.one(service("fork", "a", "state")).Service.Running)
+	}
+	second := pidOf(t, f.path("run-forka", "pid"))
+	require.NotEqual(t, first, second)
+	require.NoError(t, syscall.Kill(second, syscall.SIGHUP))
+	require.Eventually(t, func() bool { return !running(second) }, time.Second, time.Millisecond)
+	require.False(t, f.one(service("fork", "a", "start")).Changed)
+	require.NotEqual(t, second, f.one(service("fork", "a", "state")).Service.PID)
+}
+
 func TestServiceThatDoesNotStart(t *testing.T) {
 	f := newFar(t)
 	require.NoError(t, os.WriteFile(f.path("log-short"), []byte("an earlier line\n"), 0o600))
