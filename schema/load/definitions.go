@@ -23,8 +23,9 @@ import (
 // one goroutine at a time: contexts are not worth sharing. It keeps no judged value (a
 // retained one costs 70 KiB; BuildFile would retain all).
 type judge struct {
-	ctx  *cue.Context
-	defs map[string]definition
+	ctx    *cue.Context
+	defs   map[string]definition
+	shapes map[string]*shape // of another judge of the same definitions; nil: there is none
 }
 
 // definition is one closed CUE definition, and its shape for messages.
@@ -39,12 +40,15 @@ func configDef(backend string) string     { return backend + "#Config" }
 func parametersDef(backend string) string { return backend + "#Parameters" }
 
 // newJudge compiles the core's definitions and those of the backends.
-func newJudge(backends map[string]string) (*judge, error) {
+func newJudge(backends map[string]string) (*judge, error) { return newJudgeLike(backends, nil) }
+
+// newJudgeLike is newJudge with the shapes of another judge, which take most of its time.
+func newJudgeLike(backends map[string]string, shapes map[string]*shape) (*judge, error) {
 	sources, err := berthcue.Sources()
 	if err != nil {
 		return nil, err
 	}
-	j := &judge{ctx: cuecontext.New(), defs: map[string]definition{}}
+	j := &judge{ctx: cuecontext.New(), defs: map[string]definition{}, shapes: shapes}
 	core, simple, err := compile(j.ctx, sources)
 	if err != nil {
 		return nil, fmt.Errorf("the definitions of the estate: %w", err)
@@ -82,7 +86,10 @@ func (j *judge) define(name string, in cue.Value, at string, said map[string]str
 		return fmt.Errorf("no definition %s: %w", at, err)
 	}
 	h := shaper{empty: j.ctx.NewList(), said: said}
-	sh := h.shape(v)
+	sh := j.shapes[name]
+	if sh == nil {
+		sh = h.shape(v)
+	}
 	j.defs[name] = definition{value: v, shape: sh, plain: simple && sh.exact()}
 	if h.err != nil {
 		return fmt.Errorf("%s: %w", at, h.err)

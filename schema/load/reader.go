@@ -16,7 +16,8 @@ type Reader struct {
 	releases map[string]schema.Releases
 	checks   map[string]schema.ConfigCheck
 	paths    *paths
-	judges   chan *judge // idle judges; nil: not created yet
+	shapes   map[string]*shape // by definition
+	judges   chan *judge       // idle judges; nil: not created yet
 }
 
 // NewReader makes a Reader. backends maps a runtime_backend to CUE source that
@@ -33,7 +34,10 @@ func NewReader(backends map[string]string, releases map[string]schema.Releases, 
 		return nil, err
 	}
 	workers := min(runtime.GOMAXPROCS(0), 4)
-	r := &Reader{backends: backends, releases: releases, checks: checks, paths: &paths{all: map[string]string{}}, judges: make(chan *judge, workers)}
+	r := &Reader{backends: backends, releases: releases, checks: checks, paths: &paths{all: map[string]string{}}, shapes: map[string]*shape{}, judges: make(chan *judge, workers)}
+	for name, d := range j.defs {
+		r.shapes[name] = d.shape
+	}
 	r.judges <- j
 	for range workers - 1 {
 		r.judges <- nil
@@ -61,7 +65,7 @@ func (r *Reader) withJudge(ctx context.Context, f func(*judge) error) (err error
 		r.judges <- j
 	}()
 	if j == nil {
-		if j, err = newJudge(r.backends); err != nil {
+		if j, err = newJudgeLike(r.backends, r.shapes); err != nil {
 			return err
 		}
 	}
