@@ -31,7 +31,7 @@ deps: ## the Debian packages the lab and the tests use; installs them when root
 
 # The tests of Slurm wait most of their time: they begin first, and others run beside them.
 test: root deps ## every test, with real Git, SSH and Slurm; needs root
-	$(GO) test -timeout 20m ./runtimes/slurm ./...
+	$(GO) test -p $$(($$(nproc) + 1)) -timeout 20m ./runtimes/slurm ./...
 
 # The packages that have tests which explore.
 LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)

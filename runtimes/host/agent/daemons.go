@@ -28,8 +28,8 @@ func (daemons) inPIDFile(s service) (process, bool) {
 	return p, ok && !p.ending && p.runs(s.spec.Path) && p.carries(s.mark())
 }
 
-// running returns the service's process. A daemon that replaces itself by a new process, as
-// those of Slurm 24.11 do at a reconfigure, is not in its pid file for a moment. So while
+// running returns the service's process. A daemon that replaces itself by a new process
+// when it reads its configuration again is not in its pid file for a moment. So while
 // another process of the service lives, the pid file is read again.
 func (d daemons) running(s service) (process, bool) {
 	for deadline := time.Now().Add(replaceTime); ; time.Sleep(2 * poll) {

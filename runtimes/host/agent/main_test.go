@@ -83,7 +83,7 @@ func daemon(mode string, args []string) error {
 			return err
 		}
 		select {
-		case <-reload: // as Slurm's daemons: a new process takes over
+		case <-reload: // a new process takes over
 			return exec.Command("/proc/self/exe", "daemon-child-late", args[0]).Start()
 		case <-time.After(time.Minute):
 			return nil
