@@ -155,8 +155,8 @@ func TestMakeRunsTheTests(t *testing.T) {
 		require.NotNil(t, m, target)
 		return m[1]
 	}
-	require.Regexp(t, `^\$\(GO\) test -p \S+ \S+ \S+ -timeout \d+m \./runtimes/slurm \./\.\.\.$`, recipe("test"))
-	require.Regexp(t, `^\$\(GO\) test -tags long -run '\^TestLong' -timeout \d+m \$\(LONG\)$`, recipe("test-long"))
+	require.Regexp(t, `^\$\(IN_MEMORY\) \$\(GO\) test -p \S+ \S+ \S+ -timeout \d+m \./runtimes/slurm \./\.\.\.$`, recipe("test"))
+	require.Regexp(t, `^\$\(IN_MEMORY\) \$\(GO\) test -tags long -run '\^TestLong' -timeout \d+m \$\(LONG\)$`, recipe("test-long"))
 	require.Contains(t, makefile, `LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)`)
 	require.Contains(t, makefile, "\n\t$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)\n")
 	require.Contains(t, makefile, `MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)`)
