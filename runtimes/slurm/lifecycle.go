@@ -80,11 +80,12 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.save(ctx); err != nil {
 		return err
 	}
-	if waits != nil && idle {
+	// Last, as nothing else depends on them.
+	err = errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx))
+	if err == nil && idle {
 		return waits
 	}
-	// Last, as nothing else depends on them.
-	return errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx))
+	return err
 }
 
 // start starts a member of a complete unit.

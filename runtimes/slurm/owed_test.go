@@ -69,9 +69,9 @@ func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, c.apply(t, plan.Configure, more))
-	require.Less(t, c.ctl.when("state=inactive"), c.ctl.when("scancel 8"))
+	require.Less(t, c.ctl.when("state=inactive"), c.ctl.when("scancel --state=PENDING 8"))
 	// The last look at the queue is after the last that was cancelled.
-	require.Less(t, c.ctl.when("scancel 8"), c.ctl.when("scontrol delete partitionname=main"))
+	require.Less(t, c.ctl.when("scancel --state=PENDING 8"), c.ctl.when("scontrol delete partitionname=main"))
 	require.Less(t, c.ctl.when("scontrol delete partitionname=main"), c.ctl.when("scontrol reconfigure"))
 	require.NotContains(t, c.conf(), "PartitionName=main")
 	require.Empty(t, c.record(t).Closing)

@@ -9,6 +9,7 @@ import (
 
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 )
 
 // jobQueue ends jobs of the cluster.
@@ -83,7 +84,7 @@ func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string)
 	if err := c.doAll(ctx, ops...); err != nil {
 		return err
 	}
-	return c.cancel(ctx, cancelled)
+	return c.cancel(ctx, cancelled, profile.CancelPending)
 }
 
 // cancelPending cancels the pending jobs that filter selects.
@@ -92,20 +93,20 @@ func (c jobQueue) cancelPending(ctx context.Context, filter ...string) error {
 	if err != nil || len(pending) == 0 {
 		return err
 	}
-	return c.cancel(ctx, pending)
+	return c.cancel(ctx, pending, profile.CancelPending)
 }
 
-// cancel cancels jobs with as many calls as their number needs.
-func (c jobQueue) cancel(ctx context.Context, jobs []cli.Queued) error {
+// cancel cancels jobs with as many calls of scancel as their number needs.
+func (c jobQueue) cancel(ctx context.Context, jobs []cli.Queued, options ...string) error {
 	for ids := range slices.Chunk(jobIDs(jobs), 500) {
-		if err := c.doAll(ctx, c.cli("scancel", ids...)); err != nil {
+		if err := c.doAll(ctx, c.cli("scancel", slices.Concat(options, ids)...)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// jobIDs returns the ids of jobs without duplicates: the tasks of an array share one.
+// jobIDs returns the ids of jobs without duplicates: tasks of an array that wait share one.
 func jobIDs(jobs []cli.Queued) []string {
 	var ids []string
 	for _, j := range jobs {

@@ -90,7 +90,9 @@ func (n *Node) Registered() bool {
 
 // Queued is a job in the queue, without fields that users write.
 type Queued struct {
-	ID    string // the tasks of an array share one
+	// ID is 12, or 12_3 of a task of an array. The tasks that wait together have that of
+	// the array: a call for it is for all tasks, also those that run.
+	ID    string
 	State string // compact: PD, R, CG, S…
 	UID   int
 	// Partitions are those of the submission while the job is pending, and otherwise
@@ -99,7 +101,13 @@ type Queued struct {
 }
 
 // Pending reports whether the job waits.
-func (q Queued) Pending() bool { return q.State == "PD" }
+func (q Queued) Pending() bool { return waits(q.State) }
+
+// waits reports whether a job in a compact state waits: squeue shows why a job is held, or
+// waits again, instead of PD (squeue(1), JOB STATE CODES).
+func waits(state string) bool {
+	return slices.Contains([]string{"PD", "SE", "RH", "RD", "RF", "RV"}, state)
+}
 
 // QueuedJob is a job in the queue, or a task of an array, without text that users write.
 type QueuedJob struct {
@@ -115,7 +123,7 @@ type QueuedJob struct {
 }
 
 // Pending reports whether the job waits.
-func (q *QueuedJob) Pending() bool { return q.State == "PD" }
+func (q *QueuedJob) Pending() bool { return waits(q.State) }
 
 // Partition is a partition as slurmctld has it.
 type Partition struct {

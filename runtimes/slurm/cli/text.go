@@ -21,7 +21,7 @@ func lines[T any](decode func([]byte) (T, error)) func([]byte) (T, error) {
 
 // QueueFormat makes squeue print job id, state, user id and partitions, and no text of a
 // user: the name of a job may contain line breaks and column separators.
-const QueueFormat = "--format=%A %t %U %P"
+const QueueFormat = "--format=%i %t %U %P"
 
 const queueHeading = "JOBID ST UID PARTITION"
 
@@ -40,7 +40,8 @@ func decodeQueue(out []byte) ([]Queued, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a user id", words[2])
 		}
-		jobs = append(jobs, Queued{ID: words[0], State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
+		id, _, _ := strings.Cut(words[0], "_[") // before the list of the tasks that wait
+		jobs = append(jobs, Queued{ID: id, State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
 	}
 	return jobs, nil
 }

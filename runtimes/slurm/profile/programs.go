@@ -53,7 +53,7 @@ const RunawayAnswer = "n\n"
 // QueueFormat makes squeue print job id, state, user id and partitions, and no text of a
 // user. A pending job has all partitions that it was submitted to, another one the
 // partition where it runs.
-const QueueFormat = "--format=%A %t %U %P"
+const QueueFormat = "--format=%i %t %U %P"
 
 // SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it, and
 // no user.
@@ -76,8 +76,8 @@ var (
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
 	updateNode = regexp.MustCompile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
 	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
-	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
-	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}$`)
+	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`)  // one line, without quotes, $ and backslash
+	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
 	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,64}$`)
@@ -399,7 +399,13 @@ func checkSbatch(args []string) error {
 	return nil
 }
 
+// CancelPending makes scancel leave alone what runs.
+const CancelPending = "--state=PENDING"
+
 func checkScancel(args []string) error {
+	if len(args) > 0 && args[0] == CancelPending {
+		args = args[1:]
+	}
 	if len(args) == 0 {
 		return fmt.Errorf("want a job id")
 	}

@@ -1,0 +1,93 @@
+package slurm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// A removal cancels or moves the tasks of a job array that wait, and leaves those that run:
+// the tasks that wait have the id of the array, with which scancel ends all of them.
+func TestRemovalKeepsRunningTasksOfAnArray(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, twoPartitions, 0)
+	array := func(partitions string) string {
+		id, err := c.trySubmit(t, u, alice, "#SBATCH --array=1-4\nsleep 600\n", "--partition="+partitions, "--time=20", "--gres=gpu:1")
+		require.NoError(t, err)
+		return id
+	}
+	tasks := func(id, state string) []string {
+		return strings.Fields(c.tool(t, u, "squeue --array -h -o %i,%P -t "+state+" -j "+id))
+	}
+	id := array("main,quick")
+	eventually(t, "two tasks run", func() (bool, string) {
+		out := c.tool(t, u, "squeue -h --array -o '%i %T %P %r'")
+		return len(tasks(id, "running")) == 2 && len(tasks(id, "pending")) == 2, out
+	})
+	running := tasks(id, "running")
+	u = c.unit(onePartition, []schema.UnixUser{alice}, nil, 0) // quick goes
+	c.carry(t, u, false)
+	require.Equal(t, running, tasks(id, "running"))
+	require.Equal(t, []string{id + "_3,main", id + "_4,main"}, tasks(id, "pending"))
+
+	service := fmt.Sprintf(`{"reservations":[{"name":"service","start":%q,"duration_minutes":60}],`, time.Now().Add(time.Hour).UTC().Format(time.RFC3339))
+	u = c.unit(strings.Replace(onePartition, "{", service, 1), nil, nil, 0) // and alice
+	c.carryUntilWaiting(t, u)
+	require.Equal(t, running, tasks(id, "running"))
+	require.Empty(t, tasks(id, "pending"))
+
+	// Nothing else waits with it.
+	c.tool(t, u, "scontrol delete reservationname=berth-service")
+	require.ErrorIs(t, c.apply(t, c.plan(t, u, false)), runtimes.ErrWaiting)
+	require.Contains(t, c.tool(t, u, "scontrol -o show reservations"), "ReservationName=berth-service ")
+
+	// Then her jobs are cancelled at once. The last task to start has the id of the array.
+	u.Instance.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
+	c.carry(t, u, false)
+	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h -t running")))
+}
+
+// A leave cancels the tasks of an array that run on its node, and no others.
+func TestLeaveKeepsTasksOnOtherNodes(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0, 1)
+	id, err := c.trySubmit(t, u, alice, "#SBATCH --array=1-2\nsleep 600\n", "--time=20", "--gres=gpu:2")
+	require.NoError(t, err)
+	on := func(node string) string {
+		return strings.TrimSpace(c.tool(t, u, "squeue -h -o %i -t running -w "+node))
+	}
+	eventually(t, "both tasks run", func() (bool, string) {
+		out := c.tool(t, u, "squeue -h -o '%i %A %T %N %r'")
+		return on("gpu-1") != "" && on("gpu-2") != "", out
+	})
+	last := map[bool]int{true: 0, false: 1}[on("gpu-1") == id+"_2"] // the worker of the task with the id of the array
+	other := on(c.workers[1-last].Key.Name)
+	left := c.unit(onePartition, []schema.UnixUser{alice}, &schema.OnJobs{CancelAfterSeconds: 1}, 1-last)
+	require.ErrorIs(t, c.apply(t, c.plan(t, left, false)), runtimes.ErrWaiting)
+	time.Sleep(1100 * time.Millisecond)
+	c.carry(t, left, false)
+	require.Equal(t, other, on(c.workers[1-last].Key.Name))
+}
+
+// A job that its user requeues and holds in a special state waits: it holds up no removal.
+func TestHeldJobHoldsUpNoRemoval(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	id := c.submit(t, u, alice, "sleep 600", 1)
+	c.await(t, u, id, slurmtest.Running)
+	c.tool(t, u, "scontrol requeuehold State=SpecialExit "+id)
+	eventually(t, "the job is held", func() (bool, string) {
+		out := c.tool(t, u, "squeue -h -o %t")
+		return strings.TrimSpace(out) == "SE", out
+	})
+	require.Empty(t, c.observe(t, u).Jobs.Unknown)
+	c.carry(t, c.unit(onePartition, nil, nil, 0), false)
+	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h")))
+}
