@@ -309,9 +309,12 @@ func TestDownNodes(t *testing.T) {
 	p := c.plan(t, u, false)
 	require.True(t, p.Empty(), "%+v", p.Actions)
 	require.Contains(t, c.tool(t, u, "scontrol -o show node "+c.workers[0].Key.Name), "State=DOWN")
-	down("Node unexpectedly rebooted")
-	c.carry(t, u, false)
-	c.idle(t, u, 0)
+	// One that a leave drained, whose host then died, is not meant to stay so either.
+	for _, reason := range []string{"Node unexpectedly rebooted", "berth:leave-1"} {
+		down(reason)
+		c.carry(t, u, false)
+		c.idle(t, u, 0)
+	}
 }
 
 // A reservation for maintenance keeps jobs from its nodes that would still run at its start. It

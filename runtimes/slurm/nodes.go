@@ -81,9 +81,9 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 			return false, "the controller does not know it", nil
 		}
 		last = n
-		if n.State == "down" && n.Reason == reasonRebooted && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
+		if n.State == "down" && (n.Reason == reasonRebooted || ownDrain(n)) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
 			_, err = c.do(ctx, c.cli("scontrol", "update", "nodename="+m.Node, "state=resume"))
-			return false, "resumed after its reboot", err
+			return false, "resumed", err
 		}
 		return n.Registered() && hasShape(n, m), fmt.Sprintf("%s %s, %d CPUs, %d MiB, gres %q, reason %q",
 			n.State, strings.Join(n.Flags, "+"), n.CPUs, n.Memory, n.Gres, n.Reason), nil

@@ -537,11 +537,12 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	return plan.Running, ""
 }
 
-// isDownByHand reports whether an administrator set a node DOWN. With ReturnToService=2 it
+// isDownByHand reports whether an administrator set a node DOWN. slurmctld keeps the reason
+// of a drain when it sets the node DOWN because it is silent. With ReturnToService=2 it
 // returns to service when its slurmd registers, so it cannot be meant to stay down.
 func (v *observation) isDownByHand(n node) bool {
 	set, err := parseSettings(v.ctl.rec.Unit.Instance.Config)
-	return err == nil && set.Nodes != nil && set.Nodes.ReturnToService < 2 && n.Reason != "" && n.Reason != reasonSilent && n.Reason != reasonRebooted
+	return err == nil && set.Nodes != nil && set.Nodes.ReturnToService < 2 && n.Reason != "" && n.Reason != reasonSilent && n.Reason != reasonRebooted && !ownDrain(n)
 }
 
 // drift compares files with their rendering and accounts with the declared users.
