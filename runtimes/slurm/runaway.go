@@ -26,11 +26,10 @@ func (c associations) endRunaways(ctx context.Context) error {
 	if err != nil || len(lost) == 0 {
 		return err
 	}
-	running, pending, err := c.jobs.list(ctx)
+	active, err := ask(ctx, c.control, cli.Snapshot()) // a task of an array has an id of its own there, as in accounting
 	if err != nil {
 		return err
 	}
-	active := jobIDs(append(running, pending...))
 	config, err := ask(ctx, c.control, cli.ShowConfig())
 	if err != nil {
 		return err
@@ -46,7 +45,7 @@ func (c associations) endRunaways(ctx context.Context) error {
 		return waiting("slurmctld lost jobs in a crash that accounting has as active; they are ended once it gives no id up to %d to another job", highest)
 	}
 	for _, id := range lost {
-		if slices.Contains(active, strconv.Itoa(id)) {
+		if slices.ContainsFunc(active, func(j cli.QueuedJob) bool { return j.ID == strconv.Itoa(id) }) {
 			return waiting("job %d is active again", id)
 		}
 	}
