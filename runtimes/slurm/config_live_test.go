@@ -309,6 +309,14 @@ func TestDownNodes(t *testing.T) {
 	p := c.plan(t, u, false)
 	require.True(t, p.Empty(), "%+v", p.Actions)
 	require.Contains(t, c.tool(t, u, "scontrol -o show node "+c.workers[0].Key.Name), "State=DOWN")
+	// A partition that a person deleted is made again.
+	c.tool(t, u, "scontrol delete partitionname=urgent")
+	p = c.plan(t, u, false)
+	require.Len(t, p.Actions, 1)
+	require.Contains(t, p.Actions[0].Reason, "partition urgent was deleted by hand")
+	c.carry(t, u, false)
+	require.Contains(t, c.tool(t, u, "scontrol -o show partition urgent"), " State=UP ")
+
 	// One that a leave drained, whose host then died, is not meant to stay so either.
 	for _, reason := range []string{"Node unexpectedly rebooted", "berth:leave-1"} {
 		down(reason)

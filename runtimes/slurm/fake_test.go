@@ -327,6 +327,12 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 			_, reason, _ := strings.Cut(line, "reason=")
 			c.node = nodeDrained(reason)
 		}
+	case line == "scontrol reconfigure":
+		for _, name := range partitionsOf([]byte(c.conf())) {
+			if !slices.ContainsFunc(c.partitions, func(p string) bool { return strings.HasPrefix(p+" ", name+" ") }) {
+				c.partitions = append(c.partitions, name)
+			}
+		}
 	case strings.HasPrefix(line, "scontrol delete partitionname="):
 		c.partitions = slices.DeleteFunc(c.partitions, func(p string) bool { return strings.HasSuffix(line, "="+p) })
 	case line == "scontrol show nodes --json=v0.0.42" && !strings.HasPrefix(c.version, "22."):

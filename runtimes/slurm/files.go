@@ -77,6 +77,8 @@ func (c configFiles) write(ctx context.Context) error {
 		return c.clearPending(ctx, todo)
 	case errors.Is(err, runtimes.ErrUncertain), errors.Is(err, runtimes.ErrUnreachable), errors.Is(err, runtimes.ErrStaleEpoch):
 		return err // the host cannot be asked to roll back
+	case ctx.Err() != nil:
+		return err // Berth ends; nobody knows yet whether the configuration works
 	}
 	if back := c.rollBack(context.WithoutCancel(ctx), before, todo); back != nil {
 		return fmt.Errorf("%w; and restoring the old configuration failed: %w", err, back)
@@ -142,18 +144,24 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	return d, err
 }
 
-// changedPartitions returns the applied partitions that a person has taken out of service,
-// such as "partition main is DOWN". Those that Berth is closing are left out.
+// changedPartitions returns the applied partitions that a person has deleted or taken out of
+// service, such as "partition main is DOWN". Those that Berth is closing are left out.
 func (c *control) changedPartitions(known []cli.Partition) []string {
 	applied, err := c.disk.appliedPartitions()
 	if err != nil {
 		return nil // shown as files that cannot be rendered
 	}
 	var changed []string
-	for _, p := range known {
-		ours := slices.Contains(partitionNames(applied), p.Name) && !c.disk.leaves(p.Name) && !c.disk.closing(partitionTarget(p.Name))
-		if ours && p.State != "UP" {
-			changed = append(changed, "partition "+p.Name+" is "+p.State)
+	for _, name := range partitionNames(applied) {
+		if c.disk.leaves(name) || c.disk.closing(partitionTarget(name)) {
+			continue
+		}
+		i := slices.IndexFunc(known, func(p cli.Partition) bool { return p.Name == name })
+		switch {
+		case i < 0:
+			changed = append(changed, "partition "+name+" was deleted")
+		case known[i].State != "UP":
+			changed = append(changed, "partition "+name+" is "+known[i].State)
 		}
 	}
 	return changed

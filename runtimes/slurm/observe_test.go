@@ -19,6 +19,7 @@ func TestFaultsAreShown(t *testing.T) {
 		"":                           func(*cluster) {},
 		"is not the munge key":       func(c *cluster) { c.wk.files[profile.WorkerMungeKey] = []byte("other") },
 		"partition main is DOWN":     func(c *cluster) { c.partitions = []string{"main DOWN"} },
+		"partition main was deleted": func(c *cluster) { c.partitions = nil },
 		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },
 		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
 		"slurmd runs but":            func(c *cluster) { c.node = "" },
