@@ -183,10 +183,12 @@ func (c stackDaemons) await(ctx context.Context) error {
 // to reach a node that does not answer, and a slurmd 22.05 that starts in that time for
 // the first time crashes. So it waits for the end of the request if a worker is to join.
 func (c stackDaemons) reconfigure(ctx context.Context) error {
-	if _, err := c.runChecked(ctx, c.cli("scontrol", "reconfigure")); err != nil {
+	call := c.cli("scontrol", "reconfigure")
+	call.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds()) // with many nodes and jobs it takes longer than other calls
+	if _, err := c.runChecked(ctx, call); err != nil {
 		return err
 	}
-	joins := slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.hasJoined(m.Node) })
+	joins := !c.rec.version().Reexecutes() && slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.hasJoined(m.Node) })
 	if joins {
 		if err := c.env.poll(ctx, "reconfigure at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 			agents, err := ask(ctx, c.control, cli.Agents())

@@ -15,7 +15,8 @@ type Timeouts struct {
 	Ready time.Duration // until a daemon or a node is ready, and of calls of sacctmgr; default 30 s
 	Look  time.Duration // of one host in an Observe; default 8/5 of Call
 	// Probe is how long a daemon that hangs leaves a call without an answer; default 10 s,
-	// as Slurm's clients give up then (MessageTimeout in slurm.conf(5)).
+	// as Slurm's clients give up then (MessageTimeout in slurm.conf(5)). A longer
+	// MessageTimeout of a cluster counts.
 	Probe time.Duration
 }
 
@@ -48,9 +49,10 @@ func (e *environment) lock(name string) (unlock func()) {
 }
 
 // poll calls ask until it is done, for at most the Ready timeout. The error after
-// that contains the state that ask saw last.
-func (e *environment) poll(ctx context.Context, what string, ask func(context.Context) (done bool, seen string, err error)) error {
-	ctx, cancel := context.WithTimeout(ctx, e.timeouts.Ready)
+// that contains the state that ask saw last. If the caller's context ends before, the error
+// is that of the context.
+func (e *environment) poll(caller context.Context, what string, ask func(context.Context) (done bool, seen string, err error)) error {
+	ctx, cancel := context.WithTimeout(caller, e.timeouts.Ready)
 	defer cancel()
 	var seen string
 	for {
@@ -68,6 +70,9 @@ func (e *environment) poll(ctx context.Context, what string, ask func(context.Co
 		case <-ctx.Done():
 			if seen == "" {
 				seen = "nothing"
+			}
+			if caller.Err() != nil {
+				return fmt.Errorf("%s: %w; last seen: %s", what, caller.Err(), seen)
 			}
 			return fmt.Errorf("%s: not within %s; last seen: %s", what, e.timeouts.Ready, seen)
 		case <-time.After(50 * time.Millisecond):

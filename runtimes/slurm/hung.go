@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"time"
 
 	"berth/runtimes"
@@ -112,11 +113,22 @@ func (c *control) recordRestart(ctx context.Context, s site, name, log string) e
 	return nil
 }
 
+// messageTimeout is how long the tools of a cluster wait for an answer by its config; 0: by
+// Slurm's default.
+func (c *control) messageTimeout() time.Duration {
+	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	if err != nil {
+		return 0
+	}
+	seconds, _ := strconv.Atoi(string(set.Options["MessageTimeout"])) // a valid config has a number
+	return time.Duration(seconds) * time.Second
+}
+
 // isSilent reports whether a probe gets no answer within the time that Slurm's clients
 // wait. A refused connection and an error of the daemon come sooner.
 func (c *control) isSilent(ctx context.Context, d daemon) (bool, error) {
 	probe := d.probe
-	limit := c.env.timeouts.Probe
+	limit := max(c.env.timeouts.Probe, c.messageTimeout())
 	probe.Run.TimeoutMS = int(max(limit, c.env.timeouts.Call).Milliseconds())
 	began := time.Now()
 	res, err := d.do(ctx, probe)

@@ -1,6 +1,8 @@
 package slurm
 
 import (
+	"context"
+	"encoding/json"
 	"testing"
 	"time"
 
@@ -33,4 +35,29 @@ func TestJobsFromBeforeTheBootAreLost(t *testing.T) {
 	} {
 		require.Equal(t, c.lost, hasLostJobs(node{Name: c.node, Booted: c.booted}, earliest, c.age), "%+v", c)
 	}
+}
+
+// A cluster whose tools wait longer than Slurm's default is probed as long.
+func TestProbeWaitsAsLongAsTheToolsOfTheCluster(t *testing.T) {
+	c := newCluster(t).on(t)
+	require.Zero(t, c.messageTimeout())
+	c.rec.Unit.Instance.Config = json.RawMessage(`{"options":{"MessageTimeout":60},"scheduler":{"interval_seconds":30}}`)
+	require.Equal(t, time.Minute, c.messageTimeout())
+}
+
+// A poll whose caller ends says so: it is no failure of what it waits for, and a changed
+// configuration is not rolled back for it.
+func TestPollOfACallerThatEnds(t *testing.T) {
+	e := environment{timeouts: Timeouts{Ready: time.Minute}}
+	ctx, end := context.WithCancel(t.Context())
+	err := e.poll(ctx, "node", func(context.Context) (bool, string, error) {
+		end()
+		return false, "it is down", nil
+	})
+	require.ErrorIs(t, err, context.Canceled)
+	require.ErrorContains(t, err, "last seen: it is down")
+	e.timeouts.Ready = 10 * time.Millisecond
+	err = e.poll(t.Context(), "node", func(context.Context) (bool, string, error) { return false, "it is down", nil })
+	require.NotErrorIs(t, err, context.DeadlineExceeded)
+	require.ErrorContains(t, err, "node: not within 10ms; last seen: it is down")
 }
