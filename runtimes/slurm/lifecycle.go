@@ -129,7 +129,11 @@ func (c lifecycle) stop(ctx context.Context) error {
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	if c.rec.Complete && !c.rec.Stopped {
+	runs, err := c.mayHaveJobs(ctx)
+	if err != nil {
+		return err
+	}
+	if runs {
 		if err := c.drainCluster(ctx, drainStop); err != nil {
 			return err
 		}
@@ -149,6 +153,16 @@ func (c lifecycle) stop(ctx context.Context) error {
 		return err
 	}
 	return stopErr
+}
+
+// mayHaveJobs reports whether jobs of the unit have to end before its daemons. While slurmctld
+// runs, jobs may have started since a stop that was taken back before it ended.
+func (c lifecycle) mayHaveJobs(ctx context.Context) (bool, error) {
+	if !c.rec.Complete || !c.rec.Stopped {
+		return c.rec.Complete, nil
+	}
+	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
+	return err == nil && res[0].Service.Running, err
 }
 
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
@@ -192,7 +206,11 @@ func (c lifecycle) remove(ctx context.Context) error {
 		return err
 	}
 	if !c.rec.Deleting {
-		if c.rec.Complete && !c.rec.Stopped {
+		runs, err := c.mayHaveJobs(ctx)
+		if err != nil {
+			return err
+		}
+		if runs {
 			if err := c.drainCluster(ctx, drainStop); err != nil {
 				return err
 			}

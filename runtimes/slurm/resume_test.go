@@ -191,3 +191,20 @@ func TestRemovedUsersAreDriftAndMadeAgain(t *testing.T) {
 		})
 	}
 }
+
+// A stop that was taken back before it ended leaves a cluster in which jobs may run: a later
+// delete waits for them.
+func TestDeleteAfterAnInterruptedStopWaitsForJobs(t *testing.T) {
+	c := newCluster(t)
+	c.queue = []string{"7 R 2001 main"}
+	rec := c.record(t)
+	rec.Stopped = true
+	c.put(t, rec)
+	require.ErrorIs(t, c.apply(t, plan.Delete, c.unit), runtimes.ErrWaiting)
+	require.False(t, c.record(t).Deleting)
+	require.ErrorIs(t, c.apply(t, plan.Stop, c.unit), runtimes.ErrWaiting)
+
+	c.ctl.services[profile.Slurmctld] = false // the stop has ended
+	require.NoError(t, c.apply(t, plan.Delete, c.unit))
+	require.False(t, c.ctl.ran("scancel"))
+}
