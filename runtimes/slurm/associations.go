@@ -316,7 +316,13 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 	if err := c.doAll(ctx, ops...); err != nil {
 		return err
 	}
-	if err := c.endJobs(ctx, qosTarget(name), "--qos="+name); err != nil {
+	if _, pending, err = c.jobs.list(ctx, "--qos="+name); err != nil {
+		return err
+	}
+	if len(pending) > 0 { // such as one that is longer than the other QoS allows
+		return waiting("QoS %s still has waiting job %s, which slurmctld does not move to %s", name, pending[0].ID, standard)
+	}
+	if err := c.jobs.end(ctx, qosTarget(name), "--qos="+name); err != nil {
 		return err
 	}
 	if err := c.delete(ctx, ch); err != nil {

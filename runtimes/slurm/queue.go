@@ -42,10 +42,14 @@ func (c jobQueue) end(ctx context.Context, target string, filter ...string) erro
 	if err := c.cancel(ctx, running); err != nil {
 		return err
 	}
-	return c.env.poll(ctx, "cancel jobs on "+target, func(ctx context.Context) (bool, string, error) {
-		running, _, err := c.list(ctx, filter...)
+	err = c.env.poll(ctx, "cancel jobs on "+target, func(ctx context.Context) (bool, string, error) {
+		running, _, err = c.list(ctx, filter...)
 		return len(running) == 0, fmt.Sprintf("%d jobs left", len(running)), err
 	})
+	if err != nil && len(running) > 0 && ctx.Err() == nil {
+		return waiting("cancelled jobs on %s have not ended yet", target) // KillWait may be longer
+	}
+	return err
 }
 
 // list lists running and pending jobs.
