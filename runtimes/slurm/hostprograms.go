@@ -15,9 +15,10 @@ import (
 	"berth/schema"
 )
 
-// Programs that Slurm runs as root on workers. Berth never writes one, or whoever has its SSH
-// key would be root: the administrator of the host puts it there, and Berth compares its
-// digest with that of an artifact of the version.
+// Programs that Slurm runs as root on workers. Berth never writes one: the administrator of
+// the host puts it there, and Berth compares its digest with that of an artifact of the
+// version. That keeps no one who has Berth's SSH key from root: slurmd runs what the
+// configuration of its controller names, and the key chooses the controller.
 
 // hostProgram is a file in profile.ProgramDir of each worker.
 type hostProgram struct {
