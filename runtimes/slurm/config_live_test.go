@@ -313,7 +313,7 @@ func TestDownNodes(t *testing.T) {
 	c.tool(t, u, "scontrol delete partitionname=urgent")
 	p = c.plan(t, u, false)
 	require.Len(t, p.Actions, 1)
-	require.Contains(t, p.Actions[0].Reason, "partition urgent was deleted by hand")
+	require.Contains(t, fmt.Sprint(c.observe(t, u).Drift), "partition urgent was deleted by hand")
 	c.carry(t, u, false)
 	require.Contains(t, c.tool(t, u, "scontrol -o show partition urgent"), " State=UP ")
 
