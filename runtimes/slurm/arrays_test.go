@@ -69,9 +69,10 @@ func TestLeaveKeepsTasksOnOtherNodes(t *testing.T) {
 	})
 	last := map[bool]int{true: 0, false: 1}[on("gpu-1") == id+"_2"] // the worker of the task with the id of the array
 	other := on(c.workers[1-last].Key.Name)
-	left := c.unit(onePartition, []schema.UnixUser{alice}, &schema.OnJobs{CancelAfterSeconds: 1}, 1-last)
+	left := c.unit(onePartition, []schema.UnixUser{alice}, nil, 1-last)
 	require.ErrorIs(t, c.apply(t, c.plan(t, left, false)), runtimes.ErrWaiting)
-	time.Sleep(1100 * time.Millisecond)
+	time.Sleep(1100 * time.Millisecond) // since the drain began
+	left.Instance.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	c.carry(t, left, false)
 	require.Equal(t, other, on(c.workers[1-last].Key.Name))
 }
