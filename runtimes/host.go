@@ -16,7 +16,8 @@ var (
 	// ErrUncertain: contact was lost during the operation, which may have had its
 	// effect.
 	ErrUncertain = errors.New("outcome uncertain")
-	// ErrWaiting: the action waits for jobs or a drain; apply it again later.
+	// ErrWaiting: the action waits for jobs, a drain or a person; apply it again later. All
+	// that does not depend on it is done.
 	ErrWaiting = errors.New("waiting")
 	// ErrStaleEpoch: the host refused, as it knows a later leader, or another one of
 	// the same epoch.

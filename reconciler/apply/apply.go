@@ -79,7 +79,7 @@ type walk struct {
 	outcomes []plan.Outcome
 }
 
-// one waits for the actions that action i needs, then applies it.
+// one waits for the actions that action i needs or follows, then applies it.
 func (w *walk) one(ctx context.Context, i, attempt int, slots chan struct{}) plan.Outcome {
 	a := w.plan.Actions[i]
 	a.ID = fmt.Sprintf("%s-%d", a.ID, attempt)
@@ -95,7 +95,7 @@ func (w *walk) one(ctx context.Context, i, attempt int, slots chan struct{}) pla
 		}
 		<-w.done[j] // ends with ctx as well, as every action does
 		need := w.outcomes[j]
-		if need.State != plan.Done && !(need.State == plan.Waiting && slices.Contains(a.After, id)) {
+		if need.State != plan.Done && slices.Contains(a.Needs, id) {
 			out.Error = fmt.Sprintf("needs %s, which is %s", describe(w.plan.Actions[j]), need.State)
 			return out
 		}

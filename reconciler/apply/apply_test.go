@@ -128,14 +128,15 @@ func TestOneFailureSkipsOnlyWhatNeedsIt(t *testing.T) {
 	require.Equal(t, "needs join worker-0, which is failed", got[3].Error)
 }
 
-// A member that waits for its jobs holds up what needs it, and not what only comes after it.
-func TestWaitingActionSkipsOnlyWhatNeedsIt(t *testing.T) {
+// A member that waits for its jobs, or whose host is faulty, holds up what needs it, and not
+// what only comes after it.
+func TestActionSkipsOnlyWhatNeedsIt(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want []plan.OutcomeState
 	}{
 		{fmt.Errorf("3 jobs: %w", runtimes.ErrWaiting), []plan.OutcomeState{plan.Waiting, plan.Done, plan.Skipped}},
-		{errors.New("no"), []plan.OutcomeState{plan.Failed, plan.Skipped, plan.Skipped}},
+		{errors.New("no"), []plan.OutcomeState{plan.Failed, plan.Done, plan.Skipped}},
 	} {
 		p := &plan.Plan{Key: key, Actions: []plan.Action{
 			{ID: "l", Verb: plan.Leave, Key: key, Member: "worker-0"},

@@ -165,7 +165,7 @@ type Action struct {
 	Changes []Change   `json:"changes,omitempty"`
 	Reason  string     `json:"reason"`
 	Needs   []string   `json:"needs,omitempty"` // IDs of the actions to complete first
-	After   []string   `json:"after,omitempty"` // IDs of the actions to complete first or, if they wait for jobs, to try first
+	After   []string   `json:"after,omitempty"` // IDs of the actions to try first, whatever they end with
 	Impact  Impact     `json:"impact,omitzero"`
 	// Jobs is the impact on a snapshot of jobs. The impacts of several actions may count
 	// the same job: Plan.Jobs counts it once. Not digested; nil: no snapshot.
@@ -217,7 +217,7 @@ type OutcomeState string
 
 // Done was verified by reading back. Failed was tried. Skipped was not tried, because an
 // action that it needs failed. Uncertain lost contact during the action. Waiting is
-// delayed by jobs or a drain, and is retried later.
+// delayed by jobs, a drain or a fault that a person has to mend, and is retried later.
 const (
 	Done      OutcomeState = "done"
 	Failed    OutcomeState = "failed"
