@@ -104,7 +104,7 @@ func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounti
 
 // add makes accounts on every host before it adds users to Slurm: slurmctld
 // refuses a name that does not resolve then for as long as it runs. It makes all changes
-// of the accounting that remove nothing.
+// of the accounting that remove nothing. A faulty worker is ErrWaiting.
 func (c associations) add(ctx context.Context) error {
 	users := c.rec.Unit.Instance.Users
 	for _, u := range users {
@@ -115,12 +115,10 @@ func (c associations) add(ctx context.Context) error {
 	if err := c.users.make(ctx, c.site, users); err != nil {
 		return err
 	}
-	if err := c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+	waits := c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		return c.users.make(ctx, wk, users)
-	}); err != nil {
-		return err
-	}
-	return c.settle(ctx)
+	})
+	return cmp.Or(c.settle(ctx), waits)
 }
 
 // settle makes the changes that remove nothing, and waits until slurmctld knows new QoS:

@@ -1,7 +1,9 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -25,7 +27,20 @@ const (
 	backupTimeout = 20 * time.Minute
 	// backupPause is the shortest time between two backups, and after a creation.
 	backupPause = 12 * time.Hour
+	// backupRetry is the time between two attempts of a backup that fails: it reads the whole
+	// database, and no change of the cluster is made meanwhile.
+	backupRetry = 30 * time.Minute
 )
+
+// backupFault is the last attempt of a backup if it failed.
+type backupFault struct {
+	At    time.Time `json:"at"`
+	Error string    `json:"error"`
+}
+
+func (f *backupFault) String() string {
+	return fmt.Sprintf("the backup of %s failed, and the next attempt is after %s: %s", f.At.Format(time.RFC3339), f.At.Add(backupRetry).Format(time.RFC3339), f.Error)
+}
 
 // backupDue returns the time since which a backup is due: the last time that the clock
 // reached the declared hour. It is zero if none is due.
@@ -51,13 +66,20 @@ func (c backups) makeDue(ctx context.Context) error {
 	if c.rec.backupDue(set, now).IsZero() {
 		return nil
 	}
+	if f := c.rec.BackupFault; f != nil && now.Before(f.At.Add(backupRetry)) {
+		return errors.New(f.String())
+	}
 	name := now.Format(profile.BackupName)
 	if err := c.make(ctx, name); err != nil {
 		left := []runtimes.Op{removeOp(c.stack.DatabaseBackup(name)), removeOp(c.stack.StateBackup(name))}
 		_ = c.doAll(context.WithoutCancel(ctx), left...) // the error of the backup counts
-		return fmt.Errorf("backup: %w", err)
+		if ctx.Err() != nil || isContactLost(err) {
+			return fmt.Errorf("backup: %w", err)
+		}
+		c.rec.BackupFault = &backupFault{now, err.Error()}
+		return cmp.Or(c.save(ctx), errors.New(c.rec.BackupFault.String()))
 	}
-	c.rec.BackedUp = now
+	c.rec.BackedUp, c.rec.BackupFault = now, nil
 	if err := c.save(ctx); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/slurmtest"
 )
@@ -27,8 +28,8 @@ func TestBackupIsRestoredBeforeItCounts(t *testing.T) {
 	c.carry(t, u, false)
 	require.Empty(t, list(), "none is due so soon after the creation")
 
-	day := 0
-	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Now: func() time.Time { return time.Now().AddDate(0, 0, day) }})
+	day, later := 0, time.Duration(0)
+	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Now: func() time.Time { return time.Now().AddDate(0, 0, day).Add(later) }})
 	for day = 1; day <= 3; day++ {
 		p := c.plan(t, u, false)
 		require.Len(t, p.Actions, 1)
@@ -41,17 +42,23 @@ func TestBackupIsRestoredBeforeItCounts(t *testing.T) {
 	sql := "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock "
 	require.NotContains(t, c.onControl(t, u, sql+"-e 'show databases'"), "restore")
 
-	// A dump that is cut off does not count, and the next attempt makes a whole one.
+	// A dump that is cut off does not count, and a later attempt makes a whole one. Until then
+	// the rest of the cluster is kept.
 	day = 4
 	c.onControl(t, u, `mv /usr/bin/mariadb-dump /usr/bin/mariadb-dump.own
 printf '#!/bin/sh\nfor a; do case $a in --result-file=*) f=${a#*=};; esac; done\n/usr/bin/mariadb-dump.own "$@" && head -c 20000 $f >$f.cut && mv $f.cut $f\n' >/usr/bin/mariadb-dump
 chmod 755 /usr/bin/mariadb-dump`)
 	before := string(c.observe(t, u).RuntimeState)
-	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), "backup: ")
+	err := c.apply(t, c.plan(t, u, false))
+	require.ErrorIs(t, err, runtimes.ErrWaiting)
+	require.ErrorContains(t, err, "the backup of ")
 	require.Equal(t, before, string(c.observe(t, u).RuntimeState))
-	require.NotEmpty(t, c.observe(t, u).Drift)
+	require.Contains(t, c.observe(t, u).Drift[0].Detail, "the next attempt is after ")
 	require.Equal(t, files, list())
 	c.onControl(t, u, "mv /usr/bin/mariadb-dump.own /usr/bin/mariadb-dump")
+	require.ErrorIs(t, c.apply(t, c.plan(t, u, false)), runtimes.ErrWaiting)
+	require.Equal(t, files, list())
+	later = 31 * time.Minute
 	c.carry(t, u, false)
 
 	// The accounting is lost, and restored as operate.md says.

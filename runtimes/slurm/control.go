@@ -12,8 +12,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/sync/errgroup"
-
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
@@ -90,12 +88,12 @@ func (c *control) slurmd(m, control plan.Member, verb string) runtimes.Op {
 	return op
 }
 
-// onWorkers calls f for all joined workers in parallel. It skips an unreachable
-// worker: its record is then out of date, which an observation shows later.
+// onWorkers calls f for all joined workers in parallel. It skips a worker with which there is
+// no contact: an observation shows later what it lacks.
 func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, plan.Member) error) error {
 	return c.onEachWorker(func(m plan.Member) error {
 		err := f(ctx, c.worker(m), m)
-		if errors.Is(err, runtimes.ErrUnreachable) {
+		if isContactLost(err) {
 			c.log.Warn("unreachable worker skipped", "worker", m.Name, "reason", err.Error())
 			return nil
 		}
@@ -103,14 +101,31 @@ func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, p
 	})
 }
 
-// onEachWorker calls f for all joined workers in parallel and returns the first
-// error. A failure does not interrupt the other workers.
+// tryWorkers is onWorkers for what the rest of the cluster does not depend on: the error of a
+// faulty worker is ErrWaiting.
+func (c *control) tryWorkers(ctx context.Context, f func(context.Context, site, plan.Member) error) error {
+	return holdUpNothing(c.onWorkers(ctx, f))
+}
+
+// onEachWorker calls f for all joined workers in parallel and returns their errors. A
+// failure does not interrupt the other workers.
 func (c *control) onEachWorker(f func(plan.Member) error) error {
-	var g errgroup.Group
-	for _, m := range c.rec.Joined {
-		g.Go(func() error { return f(m) })
+	return errors.Join(inParallel(c.rec.Joined, f)...)
+}
+
+// isContactLost reports whether there was no contact with a host, or not to the end.
+func isContactLost(err error) bool {
+	return errors.Is(err, runtimes.ErrUnreachable) || errors.Is(err, runtimes.ErrUncertain)
+}
+
+// holdUpNothing returns the error of something on which nothing else depends as ErrWaiting: a
+// person has to mend its cause, and meanwhile the rest goes on. Without contact, or with
+// another leader, the rest cannot go on either.
+func holdUpNothing(err error) error {
+	if err == nil || isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
 	}
-	return g.Wait()
+	return waiting("%v", err)
 }
 
 // useRecord checks a record that was read and makes it the current one.

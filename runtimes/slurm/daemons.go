@@ -101,7 +101,7 @@ func (c stackDaemons) updateUnits(ctx context.Context) error {
 		return err
 	}
 	control, _ := c.rec.Unit.Control()
-	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+	return c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		return c.updateUnitsOn(ctx, wk, []runtimes.Op{c.service(profile.MungedWorker, "start"), c.slurmd(m, control, "start")})
 	})
 }

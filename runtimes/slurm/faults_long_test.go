@@ -47,7 +47,7 @@ var worldFaults = []worldFault{
 	{name: "partition added to slurm.conf", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF", told: "slurm.conf was changed", fate: repaired},
 	{name: "the same, with scontrol reconfigure", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF; scontrol reconfigure", told: "slurm.conf was changed", fate: repaired},
 	{name: "unknown key in slurm.conf", on: "ctl", script: "echo NoSuchKey=1 >>$SLURM_CONF", told: "slurm.conf was changed", fate: repaired},
-	{name: "slurm.conf removed", on: "ctl", script: "rm $SLURM_CONF", told: "slurm.conf was changed or removed", fate: repaired},
+	{name: "slurm.conf removed", on: "ctl", script: "rm $SLURM_CONF", told: "slurm.conf is not as Berth writes it", fate: repaired},
 	{name: "GPU removed from gres.conf", on: "ctl", script: "sed -i s/0-1/0-0/ $(dirname $SLURM_CONF)/gres.conf", told: "gres.conf was changed", fate: repaired},
 	{name: "node drained", on: "ctl", script: "scontrol update nodename=gpu-2 state=drain reason='fan replaced'", told: "drained: fan replaced", fate: respected,
 		holds: "scontrol -o show node gpu-2 | grep -q DRAIN", undo: "scontrol update nodename=gpu-2 state=undrain"},

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 
@@ -84,6 +87,37 @@ func (c configFiles) write(ctx context.Context) error {
 		return fmt.Errorf("%w; and restoring the old configuration failed: %w", err, back)
 	}
 	return fmt.Errorf("the new configuration did not work, and the old one is restored: %w", err)
+}
+
+// fetched has the digest of each file that the slurmd of a worker fetches from slurmctld, by its
+// path on the worker.
+type fetched map[string]string
+
+// fetchedFiles returns what workers have once no step of a change is owed; nil: unknown.
+func (c *control) fetchedFiles() fetched {
+	applied, err := c.rec.appliedFiles()
+	if err != nil || c.rec.Owed != (owed{}) {
+		return nil
+	}
+	out := fetched{}
+	for here, there := range c.stack.FetchedFiles() {
+		if f := applied[here]; len(f.data) > 0 {
+			sum := sha256.Sum256(f.data)
+			out[there] = hex.EncodeToString(sum[:])
+		}
+	}
+	return out
+}
+
+// fault names the first file that the slurmd of a node has otherwise: the node did not answer
+// while the file changed, and its slurmd fetches it at its next start.
+func (f fetched) fault(node string, stats []runtimes.FileStat) string {
+	for _, st := range stats {
+		if want := f[st.Path]; want != "" && st.Exists && st.SHA256 != "" && want != st.SHA256 {
+			return "slurmd on " + node + " has an earlier " + path.Base(st.Path)
+		}
+	}
+	return ""
 }
 
 // fileDiff is the difference between the rendered files and those on the host.

@@ -41,8 +41,8 @@ func newLifecycle(c *control) lifecycle {
 
 // configure changes a complete control stack to the plan's unit. Users and accounts are
 // added before the files, which name them, and removed after. Files that do not work are
-// rolled back. A removal that waits for jobs holds up nothing else: the rest is
-// done and recorded, and only a configure that has nothing else to do waits.
+// rolled back. A removal that waits for jobs holds up nothing else, and neither does a faulty
+// worker: the rest is done and recorded, and only a configure that has nothing else to do waits.
 func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
@@ -57,12 +57,20 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	c.rec.Unit = *after
 	c.rec.follow(after)
 
-	var waits error
-	err := c.associations.add(ctx)
-	if err == nil {
-		waits, err = c.files.replace(ctx)
+	var waits error // the first one
+	unlessWaiting := func(err error) error {
+		if errors.Is(err, runtimes.ErrWaiting) {
+			waits, err = cmp.Or(waits, err), nil
+		}
+		return err
 	}
-	if errors.Is(err, runtimes.ErrUnreachable) || errors.Is(err, runtimes.ErrUncertain) || errors.Is(err, runtimes.ErrStaleEpoch) {
+	err := unlessWaiting(c.associations.add(ctx))
+	if err == nil {
+		var leaving error
+		leaving, err = c.files.replace(ctx)
+		waits = cmp.Or(waits, leaving)
+	}
+	if isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) {
 		return err
 	}
 	removed := c.associations.remove(ctx)
@@ -70,22 +78,20 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		c.rec.People = nil
 		removed = c.associations.await(ctx)
 	}
-	if errors.Is(removed, runtimes.ErrWaiting) {
-		waits, removed = cmp.Or(waits, removed), nil
-	}
-	if err = errors.Join(err, removed, c.daemons.updateUnits(ctx)); err != nil {
+	if err = errors.Join(err, unlessWaiting(removed), unlessWaiting(c.daemons.updateUnits(ctx))); err != nil {
 		return err
 	}
 	idle := bytes.Equal(encode(c.disk.Unit), encode(c.rec.Unit))
 	if err := c.save(ctx); err != nil {
 		return err
 	}
-	// Last, as nothing else depends on them.
-	err = errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx))
-	if err == nil && idle {
+	if err := holdUpNothing(errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx))); err != nil {
+		return err
+	}
+	if idle {
 		return waits
 	}
-	return err
+	return nil
 }
 
 // start starts a member of a complete unit.
@@ -107,8 +113,12 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	if err := c.users.make(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
+	// Before slurmctld, which refuses a name that does not resolve for as long as it runs. A user
+	// that cannot be made keeps no daemon down: configure reports it.
+	if err := c.users.make(ctx, c.site, c.rec.Unit.Instance.Users); isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) {
 		return err
+	} else if err != nil {
+		c.log.Warn("account of a user not made", "reason", err.Error())
 	}
 	if c.rec.Stopped {
 		// First, because reconcileNodes undoes drains of a stop only after it. The
@@ -146,9 +156,6 @@ func (c lifecycle) stop(ctx context.Context) error {
 		_, err := c.worker(m).do(ctx, c.service(profile.Slurmd, "stop"), c.service(profile.MungedWorker, "stop"))
 		return err
 	})
-	if stopErr != nil && !errors.Is(stopErr, runtimes.ErrUnreachable) {
-		return stopErr
-	}
 	if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmdbd, "stop"), c.service(profile.Munged, "stop")); err != nil {
 		return err
 	}
@@ -271,11 +278,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	if len(others) == 0 {
 		ops = append(ops, removeSharedDirs()...)
 	}
-	if set, err := parseSettings(c.rec.Unit.Instance.Config); err != nil {
-		return err
-	} else if set.Identity == identityManaged {
-		ops = append(ops, userOps(gone, true)...)
-	}
+	ops = append(ops, userOps(gone, true)...) // without effect on accounts that Berth did not make
 	return c.doAll(ctx, append(ops, removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
 }
 
@@ -310,7 +313,7 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 			return err
 		}
 	}
-	if err := c.workers.clean(ctx, wk); err != nil {
+	if err := holdUpNothing(c.workers.clean(ctx, wk)); err != nil {
 		return err
 	}
 	c.rec.dropJoined(m.Name)

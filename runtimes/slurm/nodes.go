@@ -68,7 +68,7 @@ func hasShape(n node, m plan.Member) bool {
 }
 
 // await waits until the node is registered with its shape, and undoes a drain of
-// Berth. slurmd with a wrong key exits 0 and never registers.
+// Berth. A node that is left DOWN need only answer. slurmd with a wrong key exits 0 and never registers.
 func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 	var last node
 	err := c.env.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
@@ -81,6 +81,9 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 			return false, "the controller does not know it", nil
 		}
 		last = n
+		if n.State == "down" && c.isLeftDown(n) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
+			return true, "", nil // its slurmd answers
+		}
 		if n.State == "down" && (n.Reason == reasonRebooted || ownDrain(n)) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
 			_, err = c.do(ctx, c.cli("scontrol", "update", "nodename="+m.Node, "state=resume"))
 			return false, "resumed", err
@@ -99,6 +102,21 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 		return c.undrain(ctx, m.Node)
 	}
 	return nil
+}
+
+// isLeftDown reports whether a node that is DOWN is left to an administrator: one who set it
+// DOWN, or with ReturnToService=0 also one that slurmctld set DOWN and that has registered
+// since. slurmctld keeps the reason of a drain when it sets the node DOWN because it is
+// silent. With ReturnToService=2 each node returns when its slurmd registers.
+func (c *control) isLeftDown(n node) bool {
+	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	switch {
+	case err != nil || set.Nodes == nil || set.Nodes.ReturnToService == 2 || n.Reason == "" || ownDrain(n):
+		return false
+	case n.Reason == reasonSilent || n.Reason == reasonRebooted:
+		return set.Nodes.ReturnToService == 0 && !n.Has("NOT_RESPONDING")
+	}
+	return true
 }
 
 // drain drains nodes and verifies it. Nodes that an administrator drained keep that

@@ -203,6 +203,7 @@ type fileReading struct {
 	modified   []string // those that were changed or removed
 	unrendered error    // they cannot be rendered
 	stale      bool     // the record gives other files than those that were written
+	fetched    fetched  // what workers have of them
 }
 
 type workerReading struct {
@@ -214,6 +215,7 @@ type workerReading struct {
 	outdated []string
 	wrong    string // how its installed version differs from the declared one
 	lacks    string // what the host lacks of what a worker needs
+	earlier  string // which file its slurmd has not fetched
 }
 
 // compareFiles compares the files of the stack with those that worked last.
@@ -230,6 +232,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 	for _, path := range repairedPaths(v.ctl.stack) {
 		v.stale = v.stale || !bytes.Equal(want[path].data, next[path].data)
 	}
+	v.fetched = v.ctl.fetchedFiles()
 	for _, st := range stats {
 		if !unmodified(st, want[st.Path]) {
 			v.modified = append(v.modified, st.Path)
@@ -239,8 +242,8 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 
 // look queries the controller and all workers in parallel. declared is the instance as it
 // should be.
-func (v *observation) look(ctx context.Context, declared *schema.EffectiveInstance) {
-	ctx, cancel := context.WithTimeout(ctx, v.ctl.env.timeouts.Look)
+func (v *observation) look(caller context.Context, declared *schema.EffectiveInstance) {
+	ctx, cancel := context.WithTimeout(caller, v.ctl.env.timeouts.Look)
 	defer cancel()
 	v.workers, v.jobs = map[string]workerReading{}, snapshot{Jobs: &plan.Jobs{Unknown: v.whyNoSnapshot()}}
 	var wg sync.WaitGroup
@@ -267,6 +270,27 @@ func (v *observation) look(ctx context.Context, declared *schema.EffectiveInstan
 		v.workers[m.Name] = readings[i]
 	}
 	wg.Wait()
+	if v.lost == nil && (!v.serving || v.database != "") {
+		v.readServices(caller)
+	}
+}
+
+// readServices reads the states of the control stack's daemons again: one that ended while it
+// was asked does not run, rather than hang.
+func (v *observation) readServices(caller context.Context) {
+	ctx, cancel := context.WithTimeout(caller, v.ctl.env.timeouts.Call)
+	defer cancel()
+	var ops []runtimes.Op
+	for _, name := range controlServices() {
+		ops = append(ops, v.ctl.service(name, "state"))
+	}
+	res, err := v.ctl.do(ctx, ops...)
+	if err != nil {
+		return
+	}
+	for i, one := range res {
+		v.services[i] = one.Service
+	}
 }
 
 // runs reports whether a daemon of the control stack runs.
@@ -381,12 +405,19 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	for part := range slices.Chunk(users, batch) {
 		ops = append(ops, uidsOp(part))
 	}
+	ops = append(ops, statOp(c.stack.FetchedPaths()...))
 	res, err := c.worker(m).do(ctx, ops...)
+	if isRefused(err) && len(res) == len(ops)-1 {
+		err = nil // a berth-host that is older than the last one
+	}
 	if err != nil {
 		return workerReading{err: err}
 	}
 	rec, err := c.worker(m).readWorker(res[0])
 	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, programs, res[3].Stats)}
+	if len(res) == len(ops) && len(v.modified) == 0 && !v.stale {
+		w.earlier = v.fetched.fault(m.Node, res[len(ops)-1].Stats)
+	}
 	for i, name := range []string{"munged", "slurmd"} {
 		st := res[i+1].Service
 		if !st.Running {
@@ -509,6 +540,8 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Partial, w.lacks
 	case !v.serving:
 		return plan.Running, "the controller does not answer"
+	case w.earlier != "" && !v.mismatch:
+		return plan.Partial, w.earlier
 	}
 	n, ok := findNode(v.nodes, m.Node)
 	state := strings.TrimSpace(n.State + " " + strings.Join(n.Flags, "+"))
@@ -519,7 +552,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Draining, "finishes its jobs before it leaves"
 	case v.ctl.rec.closing(v.ctl.clusterTarget()):
 		return plan.Draining, "finishes its jobs before the cluster stops"
-	case n.State == "down" && v.isDownByHand(n):
+	case n.State == "down" && v.ctl.isLeftDown(n):
 		return plan.Running, "down: " + n.Reason
 	case n.State == "down" && n.Has("NOT_RESPONDING"):
 		return plan.Hung, "slurmd runs and does not answer the controller"
@@ -537,14 +570,6 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	return plan.Running, ""
 }
 
-// isDownByHand reports whether an administrator set a node DOWN. slurmctld keeps the reason
-// of a drain when it sets the node DOWN because it is silent. With ReturnToService=2 it
-// returns to service when its slurmd registers, so it cannot be meant to stay down.
-func (v *observation) isDownByHand(n node) bool {
-	set, err := parseSettings(v.ctl.rec.Unit.Instance.Config)
-	return err == nil && set.Nodes != nil && set.Nodes.ReturnToService < 2 && n.Reason != "" && n.Reason != reasonSilent && n.Reason != reasonRebooted && !ownDrain(n)
-}
-
 // drift compares files with their rendering and accounts with the declared users.
 func (v *observation) drift() []plan.Drift {
 	rec := &v.ctl.rec
@@ -560,7 +585,7 @@ func (v *observation) drift() []plan.Drift {
 		return []plan.Drift{{Member: control.Name, What: "configuration", Detail: v.unrendered.Error()}}
 	}
 	for _, path := range v.modified {
-		add("configuration", path+" was changed or removed")
+		add("configuration", path+" is not as Berth writes it")
 	}
 	if v.mismatch {
 		add("configuration", "slurmctld runs a configuration other than its file")
@@ -590,7 +615,11 @@ func (v *observation) drift() []plan.Drift {
 	}
 	if set, err := parseSettings(rec.Unit.Instance.Config); err == nil {
 		if due := rec.backupDue(set, v.ctl.env.now()); !due.IsZero() {
-			add("backup", "due since "+due.Format(time.RFC3339)+"; the last one is of "+rec.BackedUp.Format(time.RFC3339))
+			detail := "due since " + due.Format(time.RFC3339) + "; the last one is of " + rec.BackedUp.Format(time.RFC3339)
+			if rec.BackupFault != nil {
+				detail += "; " + rec.BackupFault.String()
+			}
+			add("backup", detail)
 		}
 	}
 	// Users and partitions that are closing: Configure finishes their removal, or undoes it

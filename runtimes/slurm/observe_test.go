@@ -23,7 +23,7 @@ func TestFaultsAreShown(t *testing.T) {
 		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },
 		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
 		"slurmd runs but":            func(c *cluster) { c.node = "" },
-		"gres.conf was changed or re": func(c *cluster) {
+		"gres.conf is not as Berth wr": func(c *cluster) {
 			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Etc()+"/gres.conf"] = []byte("x")
 		},
 	} {
@@ -43,6 +43,19 @@ func TestFaultsAreShown(t *testing.T) {
 			require.NotEmpty(t, p.Actions)
 		})
 	}
+}
+
+// A slurmctld that ends while it is asked does not run: it does not hang.
+func TestDaemonThatEndsDuringAnObservationIsStopped(t *testing.T) {
+	c := newCluster(t)
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Run != nil && op.Run.Program == "scontrol" {
+			c.ctl.services[profile.Slurmctld] = false
+			return &runtimes.OpError{Host: "ctl", Op: "run scontrol ping", Code: "timeout", Message: "took longer than 5s"}
+		}
+		return nil
+	}
+	require.Equal(t, plan.Stopped, c.state(t, "controller-0"))
 }
 
 // If the control host is lost during an observation, nothing is known: slurmctld must

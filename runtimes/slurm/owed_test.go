@@ -153,18 +153,21 @@ func TestChangeNeedsAnAnswerAsProof(t *testing.T) {
 	require.False(t, hashMatches(runtimes.Result{Data: []byte("HASH_VAL = Match"), Exit: 1}))
 }
 
-// A worker without its record joins again when its node has no jobs. It keeps the drain of
-// an administrator.
-func TestRejoiningNodeWaitsForJobsAndKeepsDrain(t *testing.T) {
+// A worker without its record joins again. While its node has jobs, nothing is cleared. It keeps
+// the drain of an administrator.
+func TestRejoiningNodeKeepsJobsAndDrain(t *testing.T) {
 	c := newCluster(t)
 	delete(c.wk.files, workerRecordPath)
 	c.node = nodeDrained("bad fan")
 	c.queue = []string{"7 R 2001 main"}
-	require.ErrorIs(t, c.apply(t, plan.Join, c.unit), runtimes.ErrWaiting)
+	require.NoError(t, c.apply(t, plan.Join, c.unit))
 	require.False(t, c.wk.ran("stop slurmd"))
+	require.Contains(t, c.wk.files, workerRecordPath)
 
 	c.queue = nil
+	delete(c.wk.files, workerRecordPath)
 	require.NoError(t, c.apply(t, plan.Join, c.unit))
+	require.True(t, c.wk.ran("stop slurmd"), "what may be left of another cluster is cleared")
 	require.True(t, c.wk.ran("start slurmd"))
 	require.Contains(t, c.node, "bad fan")
 	require.False(t, c.ctl.ran("state=undrain"))

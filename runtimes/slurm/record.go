@@ -53,6 +53,8 @@ type record struct {
 type upkeep struct {
 	// BackedUp is the begin of the last backup; before the first, the creation.
 	BackedUp time.Time `json:"backed_up,omitzero"`
+	// BackupFault is nil unless the last attempt failed.
+	BackupFault *backupFault `json:"backup_fault,omitempty"`
 	// FirstJob is higher than the ids of jobs that slurmctld lost; 0: it lost none.
 	FirstJob int `json:"first_job,omitempty"`
 	// Hung has the time of the last restart of each daemon that did not answer.

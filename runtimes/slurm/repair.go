@@ -25,7 +25,8 @@ func (c *control) load(ctx context.Context) error {
 	}
 	want, err := c.disk.appliedFiles()
 	if err != nil {
-		return err
+		c.log.Warn("files not checked, as the recorded configuration cannot be rendered", "host", c.host.Name(), "reason", err.Error())
+		return nil // a stop and a deletion need no rendering, and configure reports it
 	}
 	broken := map[string]file{}
 	for _, st := range res[1].Stats {

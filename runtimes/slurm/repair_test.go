@@ -26,7 +26,7 @@ func TestFilesOfAWaitingChangeStay(t *testing.T) {
 	require.NoError(t, c.apply(t, plan.Configure, after), "all but the removal of a user is done")
 	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting, "only the removal is left")
 	require.Contains(t, c.conf(), "PartitionName=quick")
-	require.NotContains(t, fmt.Sprint(c.observe(t).Drift), "changed or removed")
+	require.NotContains(t, fmt.Sprint(c.observe(t).Drift), "as Berth writes it")
 
 	c.ctl.services[profile.Slurmctld] = false
 	require.NoError(t, c.on(t).start(t.Context(), &after, plan.Action{Verb: plan.Start, Member: "controller-0"}))

@@ -28,7 +28,7 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 	if err := c.drop(ctx, c.site, gone); err != nil {
 		return err
 	}
-	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+	return c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		return c.drop(ctx, wk, gone, c.writeWorkerRecord(m, now))
 	})
 }

@@ -54,6 +54,19 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	return c.start(ctx, m)
 }
 
+// known returns the node of a member as slurmctld has it.
+func (c workerHosts) known(ctx context.Context, m plan.Member) (node, error) {
+	nodes, err := c.nodes.list(ctx)
+	if err != nil {
+		return node{}, err
+	}
+	n, ok := findNode(nodes, m.Node)
+	if !ok {
+		return n, fmt.Errorf("node %s: slurmctld on %s does not have it; the configuration with its line has to be applied first", m.Node, c.host.Name())
+	}
+	return n, nil
+}
+
 // recordMember adds a member to the record.
 func (c workerHosts) recordMember(ctx context.Context, m plan.Member) error {
 	return c.updateRecord(ctx, func(r *record) {
@@ -65,13 +78,9 @@ func (c workerHosts) recordMember(ctx context.Context, m plan.Member) error {
 // start sets up a worker and waits until the controller has the node with its
 // shape. It does not restart daemons that are right.
 func (c workerHosts) start(ctx context.Context, m plan.Member) error {
-	nodes, err := c.nodes.list(ctx)
+	known, err := c.known(ctx, m)
 	if err != nil {
 		return err
-	}
-	known, isKnown := findNode(nodes, m.Node)
-	if !isKnown {
-		return fmt.Errorf("node %s: slurmctld on %s does not have it; the configuration with its line has to be applied first", m.Node, c.host.Name())
 	}
 	control, _ := c.rec.Unit.Control()
 	wk := c.worker(m)
@@ -92,20 +101,23 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err != nil {
 		return err
 	}
-	if !owned { // a new worker, or one whose record is lost
+	if !owned { // a new worker, or one whose record is lost while its jobs run
 		running, _, err := c.nodes.jobs.list(ctx, "--nodelist="+m.Node)
 		if err != nil {
 			return err
 		}
-		if len(running) > 0 {
-			return waiting("node %s has to join again and still has running jobs", m.Node)
-		}
+		owned = len(running) > 0
 	}
 	restart := false
 	if res[3].Service.Running {
 		if restart, err = c.mustRestart(ctx, wk, known, owned); err != nil {
 			return err
 		}
+		have, err := wk.do(ctx, statOp(c.stack.FetchedPaths()...))
+		if err != nil && !isRefused(err) { // by a berth-host that is older than this question
+			return err
+		}
+		restart = restart || err == nil && c.fetchedFiles().fault(m.Node, have[0].Stats) != ""
 	}
 	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {

@@ -1,6 +1,10 @@
 package profile
 
-import "fmt"
+import (
+	"fmt"
+	"maps"
+	"slices"
+)
 
 // Paths on a host. Each control stack has directories with the name of its cluster,
 // so several stacks share a controller. A worker belongs to one cluster and uses
@@ -45,7 +49,8 @@ const (
 	WorkerPID         = WorkerRunDir + "/slurmd.pid"
 	WorkerMungeLog    = MungeLog + "/berth-worker.log"
 	WorkerMungeSeed   = MungeLib + "/berth-worker.seed"
-	WorkerConfLink    = WorkerRunDir + "/conf" // made by slurmd
+	WorkerConfLink    = WorkerRunDir + "/conf" // made by slurmd, to workerConfCache
+	workerConfCache   = WorkerSpoolDir + "/conf-cache"
 
 	// WorkerRecord is a worker's record of its cluster. It never collides with the
 	// record of a stack, as names of clusters end in a hash.
@@ -70,6 +75,21 @@ func (s Stack) ConfigFiles() []string {
 		list = append(list, s.Etc()+"/"+name)
 	}
 	return list
+}
+
+// FetchedFiles are the files that a slurmd fetches from slurmctld, with the place of each on a
+// worker.
+func (s Stack) FetchedFiles() map[string]string {
+	files := map[string]string{}
+	for _, name := range []string{"slurm.conf", "gres.conf", "cgroup.conf", "topology.conf", "plugstack.conf"} {
+		files[s.Etc()+"/"+name] = workerConfCache + "/" + name
+	}
+	return files
+}
+
+// FetchedPaths are the places of the fetched files on a worker.
+func (s Stack) FetchedPaths() []string {
+	return slices.Sorted(maps.Values(s.FetchedFiles()))
 }
 
 // Etc is the directory of the stack's configuration.

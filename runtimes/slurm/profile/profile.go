@@ -74,7 +74,7 @@ func Profile() runtimes.Profile {
 		CheckMake:    checkMake(everything()),
 		EarlierPaths: earlierPaths,
 		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*"},
-		HashPaths:    []string{ProgramDir, ProgramDir + "/*"},
+		HashPaths:    []string{ProgramDir, ProgramDir + "/*", workerConfCache + "/*"},
 		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
 			Munged: ofStack(munged), MungedWorker: ofStack(mungedWorker), MariaDB: mariadbd,

@@ -1,0 +1,150 @@
+package slurm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// onWorker runs a script on the host of a worker.
+func (c *company) onWorker(t *testing.T, worker int, script string) string {
+	t.Helper()
+	out, err := c.lab.Run(t.Context(), c.workers[worker].Key.Name, "sh", "-c", script)
+	require.NoError(t, err, out)
+	return out
+}
+
+// member returns the state of a member.
+func (c *company) member(t *testing.T, u plan.Unit, name string) plan.MemberState {
+	t.Helper()
+	for _, m := range c.observe(t, u).Members {
+		if m.Name == name {
+			return m
+		}
+	}
+	require.Fail(t, "no member "+name)
+	return plan.MemberState{}
+}
+
+// A worker that cannot write to its disk holds up no change of the cluster. What it lacks is
+// done once it can.
+func TestFaultyWorkerHoldsUpNothing(t *testing.T) {
+	t.Parallel()
+	c, _ := newCompany(t, onePartition, 0, 1)
+	name := c.workers[1].Key.Name
+	c.onWorker(t, 1, "mount --bind /etc /etc && mount -o remount,bind,ro /etc")
+	more := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	require.NoError(t, c.apply(t, c.plan(t, more, false)))
+	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
+	require.Contains(t, c.tool(t, more, "scontrol show assoc_mgr users="+bob.Name+" flags=users"), bob.Name)
+	id, err := c.trySubmit(t, more, bob, "sleep 1\n", "--nodelist="+c.workers[0].Key.Name)
+	require.NoError(t, err)
+	c.await(t, more, id, slurmtest.Completed)
+
+	require.ErrorContains(t, c.apply(t, c.plan(t, more, false)), name)
+	less := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0)
+	err = c.apply(t, c.plan(t, less, false))
+	require.ErrorIs(t, err, runtimes.ErrWaiting, "it leaves when its host is mended")
+	require.ErrorContains(t, err, name)
+
+	c.onWorker(t, 1, "umount /etc")
+	c.carry(t, less, false)
+	c.carry(t, more, false)
+}
+
+// A worker that did not answer while the configuration changed has the new one after it is back.
+func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0, 1)
+	long := c.submit(t, u, alice, "sleep 600", 1)
+	c.await(t, u, long, slurmtest.Running)
+	name := c.workers[1].Key.Name
+	require.Equal(t, plan.Running, c.member(t, u, "worker-1").State, c.member(t, u, "worker-1").Detail)
+	dev := strings.TrimSpace(c.onWorker(t, 1, "ip -o link show up | awk -F'[ :@]+' '$2 != \"lo\" {print $2; exit}'"))
+	c.onWorker(t, 1, "ip link set "+dev+" down")
+	c.hosts.setReachable(name, false)
+	more := c.unit(strings.Replace(onePartition, "{", `{"nodes":{"timeout_seconds":77,"return_to_service":1},`, 1), []schema.UnixUser{alice}, nil, 0, 1)
+	p := c.plan(t, more, false)
+	require.Len(t, p.Blocked, 1)
+	p.Blocked = nil
+	require.NoError(t, c.apply(t, p))
+	c.onWorker(t, 1, "ip link set "+dev+" up")
+	c.hosts.setReachable(name, true)
+	eventually(t, "the worker is behind or has the new file", func() (bool, string) {
+		m := c.member(t, more, "worker-1")
+		return m.State == plan.Partial || m.State == plan.Running, fmt.Sprint(m)
+	})
+	t.Log(c.member(t, more, "worker-1"))
+	eventually(t, "repaired", func() (bool, string) {
+		p := c.plan(t, more, false)
+		if p.Empty() {
+			return true, ""
+		}
+		return false, fmt.Sprint(p.Actions, c.apply(t, p))
+	})
+	require.Contains(t, c.onWorker(t, 1, "cat /run/slurm/conf/slurm.conf"), "SlurmdTimeout=77")
+	c.await(t, more, long, slurmtest.Running)
+}
+
+// A worker that lost its record while jobs run joins again, and its jobs go on.
+func TestLostWorkerRecordKeepsJobs(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	long := c.submit(t, u, alice, "sleep 600", 1)
+	c.await(t, u, long, slurmtest.Running)
+	c.onWorker(t, 0, "rm /var/lib/berth/instances/worker.json")
+	require.Equal(t, plan.Partial, c.member(t, u, "worker-0").State)
+	c.carry(t, u, false)
+	require.Equal(t, slurmtest.Running, c.await(t, u, long, slurmtest.Running).State)
+}
+
+// A cluster whose recorded configuration this Berth cannot read can be stopped and deleted.
+func TestUnreadableConfigurationCanBeDeleted(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Instance.Key)+`.json`)
+	require.Contains(t, fmt.Sprint(c.observe(t, u).Drift), "partition_list")
+	require.NoError(t, c.apply(t, c.plan(t, u, true)))
+	require.Empty(t, c.remains(t, u))
+}
+
+// A user whose account cannot be made keeps no daemon down.
+func TestStartDespiteAUserThatCannotBeMade(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	c.onControl(t, u, "sed -i '/^"+alice.Name+":/d' /etc/passwd && echo 'other:x:"+fmt.Sprint(alice.UID)+":100::/:/bin/sh' >>/etc/passwd")
+	c.kill(t, u, "controller-0")
+	eventually(t, "the daemons run", func() (bool, string) {
+		p := c.plan(t, u, false)
+		err := c.apply(t, p)
+		return c.member(t, u, "controller-0").State == plan.Running, fmt.Sprint(p.Actions, err)
+	})
+	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), alice.Name)
+}
+
+// With return_to_service 0 a node that slurmctld set DOWN is left to the administrator, and
+// holds up nothing.
+func TestNodeStaysDownWithoutReturnToService(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, strings.Replace(onePartition, "{", `{"nodes":{"timeout_seconds":300,"return_to_service":0},`, 1), 0)
+	node := c.workers[0].Key.Name
+	c.tool(t, u, "scontrol update nodename="+node+" state=down reason='Not responding'")
+	m := c.member(t, u, "worker-0")
+	require.Equal(t, plan.Running, m.State, m.Detail)
+	require.Contains(t, m.Detail, "down: Not responding")
+	c.kill(t, u, "worker-0")
+	eventually(t, "its slurmd stopped", func() (bool, string) {
+		m := c.member(t, u, "worker-0")
+		return m.State == plan.Stopped, fmt.Sprint(m)
+	})
+	c.carry(t, u, false)
+	require.Contains(t, c.tool(t, u, "sinfo -h -N -o %T"), "down")
+}
