@@ -17,6 +17,8 @@ type Profile struct {
 	StatPaths []string
 	// HashPaths are further paths for Stat, which returns the digest of plain files there.
 	HashPaths []string
+	// SecretPaths are those of Paths with keys. The ledger has an entry for each Read of one.
+	SecretPaths []string
 	// Programs are the programs for Run, by name.
 	Programs map[string]Program
 	// Services are the services for Service, by name. A spec contains only words of

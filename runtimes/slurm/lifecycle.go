@@ -251,7 +251,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	if len(others) == 0 {
 		ops = append(ops,
 			c.service(profile.MariaDB, "clear"),
-			removeTreeOp(profile.DatabaseDir), removeTreeOp(profile.DatabaseRunDir))
+			removeTreeOp(profile.DatabaseDir), removeTreeOp(profile.DatabaseRunDir), removeTreeOp(profile.DatabaseFiles))
 	} else {
 		res, err := c.do(ctx, statOp(profile.DatabaseInstalled))
 		if err != nil {

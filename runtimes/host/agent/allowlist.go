@@ -16,6 +16,7 @@ type allowList struct {
 	touch []*regexp.Regexp // paths
 	look  []*regexp.Regexp // for Stat only
 	hash  []*regexp.Regexp // for Stat only, with the digest
+	keys  []*regexp.Regexp // with secrets
 	make  []func(runtimes.Making) error
 }
 
@@ -33,6 +34,9 @@ func newAllowList(profiles []runtimes.Profile) *allowList {
 		}
 		for _, pattern := range p.HashPaths {
 			l.hash = append(l.hash, compilePattern(pattern))
+		}
+		for _, pattern := range p.SecretPaths {
+			l.keys = append(l.keys, compilePattern(pattern))
 		}
 	}
 	return l

@@ -229,8 +229,14 @@ func TestLedger(t *testing.T) {
 	require.Equal(t, want, find("action-1"))
 	require.Empty(t, find("action-2"))
 
-	// An interrupted batch records where it stopped.
+	// Who reads a secret is recorded.
 	stamp := f.stamp()
+	stamp.ActionID = "action-2"
+	require.Nil(t, f.ask(stamp, read(f.path("open", "s"))).Fault)
+	require.Equal(t, []string{"read " + f.path("open", "s")}, find("action-2"))
+
+	// An interrupted batch records where it stopped.
+	stamp = f.stamp()
 	stamp.ActionID = "action-3"
 	r := f.ask(stamp, write(path, "x"), write("/etc/passwd", "x"), sleep("0"))
 	require.Equal(t, "refused", r.Fault.Code)
@@ -251,7 +257,7 @@ func TestLedger(t *testing.T) {
 	f.do(f.effect())
 	entries := f.ledger("action-1")
 	require.Equal(t, append(want, "remove "+f.path("open", "none")), find("action-1"))
-	require.Equal(t, uint64(8), entries[len(entries)-1].Seq)
+	require.Equal(t, uint64(9), entries[len(entries)-1].Seq)
 }
 
 // Concurrent writers number entries without gaps, and the ledger stays bounded.

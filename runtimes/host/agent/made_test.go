@@ -96,6 +96,9 @@ func TestForeignPathsAreSpared(t *testing.T) {
 		require.Empty(t, r.Results, what)
 		require.Equal(t, before, tree(t, f.dir), what)
 	}
+	r := f.ask(f.stamp(), read(file))
+	require.Equal(t, "refused", r.Fault.Code)
+	require.Contains(t, r.Fault.Message, "reads only its own files")
 	require.False(t, f.one(removeEmpty(dir)).Changed, "a directory that is shared stays")
 	require.False(t, f.one(service("plain", "a", "stop")).Changed)
 	require.Equal(t, before, tree(t, f.dir))

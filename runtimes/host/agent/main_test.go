@@ -171,7 +171,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 		Name:      "test",
 		Paths:     []string{dir + "/open", dir + "/open/**", dir + "/one-*", dir + "/*/fixed"},
 		StatPaths: []string{"/dev/**"},
-		HashPaths: []string{dir + "/hashed/*"},
+		HashPaths: []string{dir + "/hashed/*"}, SecretPaths: []string{dir + "/open/s"},
 		Programs: map[string]runtimes.Program{
 			"sh": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"ALLOWED": regexp.MustCompile(`[a-z ]*`)}, CheckStdin: func(in []byte) error {
 				if strings.Contains(string(in), "\\e") {

@@ -229,6 +229,7 @@ func TestProtocolRefusesInvalidRequests(t *testing.T) {
 
 	// The results of a request are bounded.
 	big := f.path("open", "big")
+	f.do(write(big, "x")) // Berth made it
 	require.NoError(t, os.WriteFile(big, make([]byte, 4<<20), 0o600))
 	whole := runtimes.Op{Read: &runtimes.ReadFile{Path: big, Max: 4 << 20}}
 	require.Len(t, f.do(whole, whole), 2)

@@ -108,11 +108,12 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	return resp
 }
 
-// effects summarizes the operations that have an effect.
+// effects summarizes the operations that have an effect or give away a secret.
 func (a *Agent) effects(ops []runtimes.Op) []string {
 	var list []string
 	for _, op := range ops {
-		if MayEffect(op) && (op.Run == nil || !a.allow.reads(op.Run)) {
+		effect := MayEffect(op) && (op.Run == nil || !a.allow.reads(op.Run))
+		if effect || op.Read != nil && matches(a.allow.keys, op.Read.Path) {
 			list = append(list, Summary(op))
 		}
 	}

@@ -61,7 +61,7 @@ func earlierPaths(root fs.FS) []runtimes.EarlierPath {
 		}
 	}
 	if stacks {
-		own(DatabaseDir, DatabaseRunDir)
+		own(DatabaseDir, DatabaseRunDir, DatabaseFiles)
 	}
 	return list
 }

@@ -34,7 +34,7 @@ const (
 	DatabaseInstalled = DatabaseDir + "/installed"
 	DatabaseLog       = DatabaseDir + "/mariadbd.log"
 	DatabaseRunDir    = "/run/berth-mariadb"
-	databaseFiles     = DatabaseRunDir + "/no-files" // stays empty
+	DatabaseFiles     = "/run/berth-mariadb-files" // stays empty; only root can replace it
 	DatabaseSocket    = DatabaseRunDir + "/mariadbd.sock"
 
 	// A worker's paths. The files have names of their own, as those of the

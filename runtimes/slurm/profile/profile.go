@@ -68,9 +68,10 @@ func Profile() runtimes.Profile {
 			LogDir, LogDir + "/*",
 			MungeLib, MungeLib + "/*",
 			MungeLog, MungeLog + "/*",
-			"/run/munge-*", "/run/slurm-*", WorkerRunDir, WorkerConfLink, DatabaseRunDir,
+			"/run/munge-*", "/run/slurm-*", WorkerRunDir, WorkerConfLink, DatabaseRunDir, DatabaseFiles,
 			WorkerMungeRun, WorkerMungeSocket, WorkerMungeSocket + ".lock",
 		},
+		SecretPaths:  []string{MungeEtc + "/*"},
 		CheckMake:    checkMake(everything()),
 		EarlierPaths: earlierPaths,
 		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*"},
@@ -140,7 +141,7 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 			"--no-defaults", "--datadir=" + DatabaseData, "--socket=" + DatabaseSocket,
 			"--pid-file=" + DatabaseData + "/mariadbd.own.pid", "--log-error=" + DatabaseLog,
 			// No statement reads or writes files elsewhere.
-			"--secure-file-priv=" + databaseFiles,
+			"--secure-file-priv=" + DatabaseFiles,
 			"--skip-networking", "--performance-schema=OFF",
 			// The settings that slurmdbd needs, with little memory. With snapshot isolation, the
 			// default from MariaDB 11.6 on, slurmdbd 26.05 ends when two of its transactions
@@ -152,7 +153,7 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog,
 		RunDirs: []runtimes.MakeDir{
 			{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
-			{Path: databaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
+			{Path: DatabaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
 		},
 		DistributionUnit: "mariadb",
 		Unit:             runtimes.UnitSpec{Notify: true, NeverKill: true},
