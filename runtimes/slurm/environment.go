@@ -48,14 +48,15 @@ func (e *environment) lock(name string) (unlock func()) {
 	return l.Unlock
 }
 
-// poll calls ask until it is done, for at most the Ready timeout. The error after
+// poll calls ask until it is done, for at most the Ready timeout, and less often with time: many
+// workers may wait for one slurmctld. The error after
 // that contains the state that ask saw last. If the caller's context ends before, the error
 // is that of the context.
 func (e *environment) poll(caller context.Context, what string, ask func(context.Context) (done bool, seen string, err error)) error {
 	ctx, cancel := context.WithTimeout(caller, e.timeouts.Ready)
 	defer cancel()
 	var seen string
-	for {
+	for pause := 50 * time.Millisecond; ; pause = min(pause*5/4, 400*time.Millisecond) {
 		done, now, err := ask(ctx)
 		if err != nil && ctx.Err() == nil {
 			return fmt.Errorf("%s: %w", what, err)
@@ -75,7 +76,7 @@ func (e *environment) poll(caller context.Context, what string, ask func(context
 				return fmt.Errorf("%s: %w; last seen: %s", what, caller.Err(), seen)
 			}
 			return fmt.Errorf("%s: not within %s; last seen: %s", what, e.timeouts.Ready, seen)
-		case <-time.After(50 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

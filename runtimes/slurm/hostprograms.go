@@ -136,6 +136,9 @@ func programFault(node string, programs []hostProgram, st runtimes.FileStat) err
 	if st.Type != want || st.UID != 0 || st.Mode&0o022 != 0 || st.Mode&0o100 == 0 {
 		return fmt.Errorf("%s on %s is not a %s that only root can change and run; put it there as root with mode 0755", st.Path, node, want)
 	}
+	if want == "file" && st.SHA256 == "" {
+		return fmt.Errorf("%s on %s has %d bytes, and berth-host compares files of up to 1 MiB; put a script there that starts it", st.Path, node, st.Size)
+	}
 	for _, p := range programs {
 		if p.path() == st.Path && "sha256:"+st.SHA256 != p.Digest {
 			return fmt.Errorf("%s on %s is not the program of the version, whose digest is %s; put that one there", st.Path, node, p.Digest)

@@ -173,16 +173,17 @@ func (c nodeSet) awaitRegistration(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		for _, m := range c.rec.Joined {
+		unheard := slices.DeleteFunc(slices.Clone(c.rec.Joined), func(m plan.Member) bool {
 			n, ok := findNode(nodes, m.Node)
-			if !ok || n.Version != "" {
-				continue
-			}
+			return !ok || n.Version != ""
+		})
+		runs := inParallel(unheard, func(m plan.Member) bool {
 			// From a host that does not answer, nothing is known: slurmctld does not reach it either.
 			res, err := c.worker(m).do(ctx, c.service(profile.Slurmd, "state"))
-			if err == nil && res[0].Service.Running {
-				return false, "node " + m.Node + " is unknown", nil
-			}
+			return err == nil && res[0].Service.Running
+		})
+		if i := slices.Index(runs, true); i >= 0 {
+			return false, "node " + unheard[i].Node + " is unknown", nil
 		}
 		return true, "", nil
 	})

@@ -90,3 +90,9 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 		})
 	}
 }
+
+// A program that berth-host does not compare is named with its size.
+func TestLargeProgramIsRefused(t *testing.T) {
+	st := runtimes.FileStat{Path: profile.ProgramDir + "/prolog", Exists: true, Type: "file", Mode: 0o755, Size: 2 << 20}
+	require.ErrorContains(t, programFault("gpu-1", []hostProgram{{Program: "prolog", Digest: "sha256:00"}}, st), "has 2097152 bytes, and berth-host compares files of up to 1 MiB")
+}
