@@ -332,7 +332,7 @@ func (r *unitRun) settle(ctx context.Context, outcomes []plan.Outcome) (again ti
 		v.retry = nextRetry(prev.Retry, v.failure(), r.now(), r.maxAttempts)
 	case held >= 0:
 		continues = g.plan.Digest
-		v.waits = strings.TrimSuffix(outcomes[held].Error, ": "+runtimes.ErrWaiting.Error())
+		v.waits = waitReasons(outcomes)
 	case repeats(g.plan, applied, outcomes):
 		// An immediate retry of an action that reported success would never end.
 		v.retry = nextRetry(prev.Retry, "applied, and still differs: "+actionsLine(g.plan.Actions), r.now(), r.maxAttempts)
@@ -394,6 +394,21 @@ func repeats(after, p plan.Plan, outcomes []plan.Outcome) bool {
 }
 
 func isWaiting(o plan.Outcome) bool { return o.State == plan.Waiting }
+
+// waitReasons returns what the actions that wait are waiting for.
+func waitReasons(outcomes []plan.Outcome) string {
+	var reasons []string
+	for _, o := range outcomes {
+		if isWaiting(o) {
+			reasons = append(reasons, strings.TrimSuffix(o.Error, ": "+runtimes.ErrWaiting.Error()))
+		}
+	}
+	const most = 3
+	if len(reasons) > most {
+		reasons = append(reasons[:most], fmt.Sprintf("and %d more", len(reasons)-most))
+	}
+	return strings.Join(reasons, "; ")
+}
 
 // nextRetry counts one more failure: 5 s doubling to 120 s, terminal after max
 // attempts (requirement E6).

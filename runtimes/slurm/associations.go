@@ -195,30 +195,28 @@ func (c associations) remove(ctx context.Context) error {
 		return err
 	}
 	_, gone := accounting.Split(accounting.Diff(have, want))
-	var users, others error // of what waits
+	var users, others waitList
 	for _, ch := range gone {
-		var waits *error
 		switch ch.Kind {
 		case accounting.OfUser, accounting.OfAssociation:
-			waits, err = &users, c.removeUsers(ctx, ch, have)
+			err = users.unless(c.removeUsers(ctx, ch, have))
 		case accounting.OfAccount:
-			if users == nil {
-				waits, err = &others, c.delete(ctx, ch)
+			if len(users) == 0 {
+				err = others.unless(c.delete(ctx, ch))
 			}
 		case accounting.OfQoS:
-			waits, err = &others, c.removeQoS(ctx, ch, want)
-		}
-		if errors.Is(err, runtimes.ErrWaiting) {
-			*waits, err = cmp.Or(*waits, err), nil
+			err = others.unless(c.removeQoS(ctx, ch, want))
 		}
 		if err != nil {
 			return err
 		}
 	}
-	if users != nil {
-		return users
+	if len(users) == 0 {
+		if err := others.unless(c.users.removeUndeclared(ctx)); err != nil {
+			return err
+		}
 	}
-	return cmp.Or(c.users.removeUndeclared(ctx), others)
+	return append(users, others...).err()
 }
 
 // removeUsers removes users, or their access to an account. They cannot submit from now
@@ -238,15 +236,13 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 			return err
 		}
 	}
-	var waits error
+	var waits waitList
 	for _, name := range ch.Names {
-		err := c.endJobs(ctx, accessTarget(name, ch.Account), jobsOf(name, ch.Account)...)
-		switch {
-		case errors.Is(err, runtimes.ErrWaiting):
-			waits = cmp.Or(waits, err)
-		case err != nil:
+		before := len(waits)
+		if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), jobsOf(name, ch.Account)...)); err != nil {
 			return err
-		default:
+		}
+		if len(waits) == before {
 			idle = append(idle, name)
 		}
 	}
@@ -258,7 +254,7 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 	for _, name := range idle {
 		c.rec.reopen(accessTarget(name, ch.Account))
 	}
-	return waits
+	return waits.err()
 }
 
 // endJobs cancels pending jobs and ends running ones by on_jobs.

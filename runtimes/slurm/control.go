@@ -125,7 +125,7 @@ func holdUpNothing(err error) error {
 	if err == nil || isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}
-	return waiting("%v", err)
+	return waiting("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
 // useRecord checks a record that was read and makes it the current one.

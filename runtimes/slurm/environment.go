@@ -2,7 +2,9 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
@@ -96,4 +98,32 @@ func inParallel[T, R any](list []T, f func(T) R) []R {
 // waiting returns the error of an action that has to wait for jobs.
 func waiting(format string, args ...any) error {
 	return fmt.Errorf("%s: %w", fmt.Sprintf(format, args...), runtimes.ErrWaiting)
+}
+
+// waitList is what the parts of a change wait for, while the rest of it is done.
+type waitList []error
+
+// unless keeps an error that is ErrWaiting, and returns any other.
+func (w *waitList) unless(err error) error {
+	if !errors.Is(err, runtimes.ErrWaiting) {
+		return err
+	}
+	*w = append(*w, err)
+	return nil
+}
+
+// err returns ErrWaiting with the first reasons; nil: nothing waits.
+func (w waitList) err() error {
+	const most = 3
+	var reasons []string
+	for _, err := range w[:min(len(w), most)] {
+		reasons = append(reasons, strings.TrimSuffix(err.Error(), ": "+runtimes.ErrWaiting.Error()))
+	}
+	switch {
+	case len(w) == 0:
+		return nil
+	case len(w) > most:
+		reasons = append(reasons, fmt.Sprintf("and %d more", len(w)-most))
+	}
+	return waiting("%s", strings.Join(reasons, "; "))
 }

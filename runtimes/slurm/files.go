@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -29,7 +28,7 @@ type configFiles struct {
 
 // replace brings the files to the record. A removed partition whose jobs run stays in the
 // files, and waits says so.
-func (c configFiles) replace(ctx context.Context) (waits, err error) {
+func (c configFiles) replace(ctx context.Context) (waits waitList, err error) {
 	if c.disk.Files == nil {
 		c.disk.Files = c.disk.input()
 		c.rec.Files = c.disk.Files
@@ -319,7 +318,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 // inactive, as a draining one still starts queued jobs. One whose jobs run is recorded as
 // leaving, and waits says so. Nobody knows the line of one that was made by hand, so
 // all files wait for its jobs.
-func (c configFiles) closePartitions(ctx context.Context) (waits, err error) {
+func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err error) {
 	set, err := parseSettings(c.rec.Unit.Instance.Config)
 	if err != nil {
 		return nil, err
@@ -342,7 +341,7 @@ func (c configFiles) closePartitions(ctx context.Context) (waits, err error) {
 		err := c.closePartition(ctx, p.Name, stay)
 		switch {
 		case i >= 0 && errors.Is(err, runtimes.ErrWaiting):
-			c.rec.Leaving, waits = append(c.rec.Leaving, applied[i]), cmp.Or(waits, err)
+			c.rec.Leaving, waits = append(c.rec.Leaving, applied[i]), append(waits, err)
 		case err != nil:
 			return nil, err
 		}

@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -57,18 +56,12 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	c.rec.Unit = *after
 	c.rec.follow(after)
 
-	var waits error // the first one
-	unlessWaiting := func(err error) error {
-		if errors.Is(err, runtimes.ErrWaiting) {
-			waits, err = cmp.Or(waits, err), nil
-		}
-		return err
-	}
-	err := unlessWaiting(c.associations.add(ctx))
+	var waits waitList
+	err := waits.unless(c.associations.add(ctx))
 	if err == nil {
-		var leaving error
+		var leaving waitList
 		leaving, err = c.files.replace(ctx)
-		waits = cmp.Or(waits, leaving)
+		waits = append(waits, leaving...)
 	}
 	if isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) {
 		return err
@@ -78,7 +71,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		c.rec.People = nil
 		removed = c.associations.await(ctx)
 	}
-	if err = errors.Join(err, unlessWaiting(removed), unlessWaiting(c.daemons.updateUnits(ctx))); err != nil {
+	if err = errors.Join(err, waits.unless(removed), waits.unless(c.daemons.updateUnits(ctx))); err != nil {
 		return err
 	}
 	idle := bytes.Equal(encode(c.disk.Unit), encode(c.rec.Unit))
@@ -89,7 +82,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	if idle {
-		return waits
+		return waits.err()
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -95,4 +96,17 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 func TestLargeProgramIsRefused(t *testing.T) {
 	st := runtimes.FileStat{Path: profile.ProgramDir + "/prolog", Exists: true, Type: "file", Mode: 0o755, Size: 2 << 20}
 	require.ErrorContains(t, programFault("gpu-1", []hostProgram{{Program: "prolog", Digest: "sha256:00"}}, st), "has 2097152 bytes, and berth-host compares files of up to 1 MiB")
+}
+
+// A change says all that it waits for, unless that is much.
+func TestReasonsOfAWaitingChange(t *testing.T) {
+	var w waitList
+	require.NoError(t, w.err())
+	failed := errors.New("no")
+	require.Equal(t, failed, w.unless(failed))
+	for _, reason := range []string{"job 7", "job 8", "job 9", "job 10"} {
+		require.NoError(t, w.unless(waiting("%s", reason)))
+	}
+	require.ErrorIs(t, w.err(), runtimes.ErrWaiting)
+	require.EqualError(t, w.err(), "job 7; job 8; job 9; and 1 more: waiting")
 }
