@@ -92,3 +92,24 @@ func TestHeldJobHoldsUpNoRemoval(t *testing.T) {
 	c.carry(t, c.unit(onePartition, nil, nil, 0), false)
 	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h")))
 }
+
+// A task of an array that waits again has an id of its own, also while its QoS is removed.
+func TestTaskThatWaitsAgainLeavesItsQoS(t *testing.T) {
+	t.Parallel()
+	c, _ := newCompany(t, onePartition, 0)
+	with := c.unit(qosConfig(`{"name":"high"}`), []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, with, false)
+	id, err := c.trySubmit(t, with, alice, "#SBATCH --array=1-2\nsleep 600\n", "--qos=high")
+	require.NoError(t, err)
+	show := func() string {
+		return strings.TrimSpace(c.tool(t, with, "squeue -h -r -o '%i %t %q' -j "+id+" | sort"))
+	}
+	eventually(t, "both tasks run", func() (bool, string) { return strings.Count(show(), " R ") == 2, show() })
+	c.tool(t, with, "scontrol requeuehold "+id+"_1")
+	eventually(t, "the task waits", func() (bool, string) { return strings.HasPrefix(show(), id+"_1 PD"), show() })
+	without := c.unit(qosConfig(""), []schema.UnixUser{alice}, nil, 0)
+	err = c.removal(t, without)
+	require.ErrorIs(t, err, runtimes.ErrWaiting)
+	require.ErrorContains(t, err, "QoS high still has running jobs")
+	require.Equal(t, id+"_1 PD normal\n"+id+"_2 R high", show())
+}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -104,7 +105,8 @@ func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounti
 
 // add makes accounts on every host before it adds users to Slurm: slurmctld
 // refuses a name that does not resolve then for as long as it runs. It makes all changes
-// of the accounting that remove nothing. A faulty worker is ErrWaiting.
+// of the accounting that remove nothing. A faulty worker is ErrWaiting, and so is a user whom
+// the control host does not get: meanwhile no user is added to Slurm.
 func (c associations) add(ctx context.Context) error {
 	users := c.rec.Unit.Instance.Users
 	for _, u := range users {
@@ -112,18 +114,25 @@ func (c associations) add(ctx context.Context) error {
 			return err
 		}
 	}
-	if err := c.users.make(ctx, c.site, users); err != nil {
+	var waits waitList
+	lacking := holdUpNothing(c.users.make(ctx, c.site, users))
+	if err := waits.unless(lacking); err != nil {
 		return err
 	}
-	waits := c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+	if err := waits.unless(c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		return c.users.make(ctx, wk, users)
-	})
-	return cmp.Or(c.settle(ctx), waits)
+	})); err != nil {
+		return err
+	}
+	if err := c.settle(ctx, lacking == nil); err != nil {
+		return err
+	}
+	return waits.err()
 }
 
 // settle makes the changes that remove nothing, and waits until slurmctld knows new QoS:
-// its file may name them next.
-func (c associations) settle(ctx context.Context) error {
+// its file may name them next. It adds users only if the control host has all of them.
+func (c associations) settle(ctx context.Context, addUsers bool) error {
 	want, err := c.rec.accounting()
 	if err != nil {
 		return err
@@ -131,6 +140,12 @@ func (c associations) settle(ctx context.Context) error {
 	have, _, err := c.read(ctx)
 	if err != nil {
 		return err
+	}
+	if !addUsers {
+		maps.DeleteFunc(want.Users, func(name string, _ accounting.User) bool {
+			_, ok := have.Users[name]
+			return !ok
+		})
 	}
 	changes, _ := accounting.Split(accounting.Diff(have, want))
 	if err := c.apply(ctx, changes, want); err != nil {
@@ -195,6 +210,7 @@ func (c associations) remove(ctx context.Context) error {
 		return err
 	}
 	_, gone := accounting.Split(accounting.Diff(have, want))
+	c.reopenRemoved(gone)
 	var users, others waitList
 	for _, ch := range gone {
 		switch ch.Kind {
@@ -219,6 +235,22 @@ func (c associations) remove(ctx context.Context) error {
 	return append(users, others...).err()
 }
 
+// reopenRemoved ends the closing of users and QoS that are removed already: a configure may
+// have failed after that.
+func (c associations) reopenRemoved(gone []accounting.Change) {
+	var closing []string
+	for _, ch := range gone {
+		for _, name := range ch.Names {
+			closing = append(closing, accessTarget(name, ch.Account), qosTarget(name))
+		}
+	}
+	for target := range c.rec.Closing {
+		if (strings.HasPrefix(target, userTarget("")) || strings.HasPrefix(target, qosTarget(""))) && !slices.Contains(closing, target) {
+			c.rec.reopen(target)
+		}
+	}
+}
+
 // removeUsers removes users, or their access to an account. They cannot submit from now
 // on. Those without jobs are removed in one call.
 func (c associations) removeUsers(ctx context.Context, ch accounting.Change, have accounting.Tree) error {
@@ -239,7 +271,7 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 	var waits waitList
 	for _, name := range ch.Names {
 		before := len(waits)
-		if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), jobsOf(name, ch.Account)...)); err != nil {
+		if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), c.jobsOf(name, ch.Account))); err != nil {
 			return err
 		}
 		if len(waits) == before {
@@ -258,11 +290,11 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 }
 
 // endJobs cancels pending jobs and ends running ones by on_jobs.
-func (c associations) endJobs(ctx context.Context, target string, filter ...string) error {
-	if err := c.jobs.cancelPending(ctx, filter...); err != nil {
+func (c associations) endJobs(ctx context.Context, target string, filter jobFilter) error {
+	if err := c.jobs.cancelPending(ctx, filter); err != nil {
 		return err
 	}
-	return c.jobs.end(ctx, target, filter...)
+	return c.jobs.end(ctx, target, filter)
 }
 
 // accessTarget is a user, or a user's access to an account, that is being closed.
@@ -274,11 +306,18 @@ func accessTarget(name, account string) string {
 }
 
 // jobsOf returns the filter of the jobs of a user, in an account or in all.
-func jobsOf(name, account string) []string {
-	if account == "" {
-		return []string{"--user=" + name}
+func (c associations) jobsOf(name, account string) jobFilter {
+	var f jobFilter
+	if account != "" {
+		f = only("--account=" + account)
 	}
-	return []string{"--user=" + name, "--account=" + account}
+	people := c.rec.people()
+	if i := slices.IndexFunc(people, func(u schema.UnixUser) bool { return u.Name == name }); i >= 0 {
+		f.uid = people[i].UID
+	} else { // a person has added the user
+		f.options = append(f.options, "--user="+name)
+	}
+	return f
 }
 
 // removeQoS removes a QoS, which no association has any more, once no partition names it
@@ -298,7 +337,7 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 			return waiting("QoS %s is still named by partition %s", name, p.Name)
 		}
 	}
-	_, pending, err := c.jobs.list(ctx, "--qos="+name)
+	_, pending, err := c.jobs.list(ctx, only("--qos="+name))
 	if err != nil {
 		return err
 	}
@@ -310,13 +349,13 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 	if err := c.doAll(ctx, ops...); err != nil {
 		return err
 	}
-	if _, pending, err = c.jobs.list(ctx, "--qos="+name); err != nil {
+	if _, pending, err = c.jobs.list(ctx, only("--qos="+name)); err != nil {
 		return err
 	}
 	if len(pending) > 0 { // such as one that is longer than the other QoS allows
 		return waiting("QoS %s still has waiting job %s, which slurmctld does not move to %s", name, pending[0].ID, standard)
 	}
-	if err := c.jobs.end(ctx, qosTarget(name), "--qos="+name); err != nil {
+	if err := c.jobs.end(ctx, qosTarget(name), only("--qos="+name)); err != nil {
 		return err
 	}
 	if err := c.delete(ctx, ch); err != nil {

@@ -362,7 +362,7 @@ func (c configFiles) closePartition(ctx context.Context, p string, stay []string
 	if _, err := c.runChecked(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=inactive")); err != nil {
 		return err
 	}
-	if err := c.jobs.end(ctx, partitionTarget(p), "--partition="+p); err != nil {
+	if err := c.jobs.end(ctx, partitionTarget(p), only("--partition="+p)); err != nil {
 		return err
 	}
 	return c.deletePartition(ctx, p, stay)

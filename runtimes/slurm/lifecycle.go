@@ -69,6 +69,8 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	removed := c.associations.remove(ctx)
 	if removed == nil {
 		c.rec.People = nil
+	}
+	if removed == nil && len(waits) == 0 {
 		removed = c.associations.await(ctx)
 	}
 	if err = errors.Join(err, waits.unless(removed), waits.unless(c.daemons.updateUnits(ctx))); err != nil {
@@ -189,7 +191,7 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 	if err := c.nodes.drain(ctx, reason+short(c.stamp.ActionID), names...); err != nil {
 		return err
 	}
-	if err := c.jobs.end(ctx, c.clusterTarget()); err != nil {
+	if err := c.jobs.end(ctx, c.clusterTarget(), jobFilter{}); err != nil {
 		return err
 	}
 	c.rec.reopen(c.clusterTarget())
@@ -214,7 +216,7 @@ func (c lifecycle) remove(ctx context.Context) error {
 			if err := c.drainCluster(ctx, drainStop); err != nil {
 				return err
 			}
-			if err := c.jobs.cancelPending(ctx); err != nil {
+			if err := c.jobs.cancelPending(ctx, jobFilter{}); err != nil {
 				return err
 			}
 		}
@@ -302,7 +304,7 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 		if err := c.nodes.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
 			return err
 		}
-		if err := c.jobs.end(ctx, nodeTarget(m.Node), "--nodelist="+m.Node); err != nil {
+		if err := c.jobs.end(ctx, nodeTarget(m.Node), only("--nodelist="+m.Node)); err != nil {
 			return err
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -134,7 +135,7 @@ func TestManyJobsAreCancelledInSeveralCalls(t *testing.T) {
 		}
 		return nil
 	}
-	require.NoError(t, c.on(t).jobs.cancelPending(t.Context()))
+	require.NoError(t, c.on(t).jobs.cancelPending(t.Context(), jobFilter{}))
 	require.True(t, c.ctl.ran("scancel", " 5000"))
 }
 
@@ -239,4 +240,15 @@ func TestAdministratorsOfADirectoryAreRefused(t *testing.T) {
 	require.ErrorContains(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users), "sudo")
 	groups = "users"
 	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users))
+}
+
+// A removal that was made, and whose record was not written, is not left open.
+func TestClosingEndsWithItsRemoval(t *testing.T) {
+	c := newCluster(t)
+	rec := c.freshRecord()
+	rec.Closing = map[string]time.Time{userTarget("ghost"): time.Now(), qosTarget("old"): time.Now()}
+	c.put(t, rec)
+	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "user ghost is closed")
+	require.NoError(t, c.apply(t, plan.Configure, c.unit))
+	require.Empty(t, c.record(t).Closing)
 }

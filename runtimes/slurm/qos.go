@@ -77,6 +77,9 @@ func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
 			c.add(item(at+".preempts", i), "%s is no other QoS: there is %s", other, strings.Join(known, ", "))
 		}
 	}
+	if !slices.Contains(q.Preempts, q.Name) && s.preempts(q.Name, q.Name, map[string]bool{}) {
+		c.add(at+".preempts", "the QoS %s would preempt itself through others, which slurmdbd refuses", q.Name)
+	}
 	if len(q.Preempts) > 0 && (s.Preemption == nil || s.Preemption.By != preemptQOS) {
 		c.add(at+".preempts", "has no effect without preemption.by: %s", preemptQOS)
 	}
@@ -90,6 +93,15 @@ func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
 			c.add(item(at+".users", i), "%q is not the name of a user", u)
 		}
 	}
+}
+
+// preempts reports whether a QoS preempts another one, itself or through others.
+func (s *settings) preempts(name, other string, seen map[string]bool) bool {
+	seen[name] = true
+	i := slices.IndexFunc(s.QoS, func(q qos) bool { return q.Name == name })
+	return i >= 0 && slices.ContainsFunc(s.QoS[i].Preempts, func(next string) bool {
+		return next == other || !seen[next] && s.preempts(next, other, seen)
+	})
 }
 
 // defaultQoS returns the QoS of jobs that name none.

@@ -15,11 +15,20 @@ import (
 // jobQueue ends jobs of the cluster.
 type jobQueue struct{ *control }
 
+// jobFilter selects jobs; zero: all.
+type jobFilter struct {
+	options []string // of squeue
+	// uid is the owner's; 0: any. squeue finds no job of a name that the directory has no more.
+	uid int
+}
+
+func only(option string) jobFilter { return jobFilter{options: []string{option}} }
+
 // end returns nil once no job that filter selects runs on target. It waits for
 // jobs, or cancels them after the time in the instance's on_jobs, counted from the
 // recorded time of close.
-func (c jobQueue) end(ctx context.Context, target string, filter ...string) error {
-	running, _, err := c.list(ctx, filter...)
+func (c jobQueue) end(ctx context.Context, target string, filter jobFilter) error {
+	running, _, err := c.list(ctx, filter)
 	if err != nil {
 		return err
 	}
@@ -43,7 +52,7 @@ func (c jobQueue) end(ctx context.Context, target string, filter ...string) erro
 		return err
 	}
 	err = c.env.poll(ctx, "cancel jobs on "+target, func(ctx context.Context) (bool, string, error) {
-		running, _, err = c.list(ctx, filter...)
+		running, _, err = c.list(ctx, filter)
 		return len(running) == 0, fmt.Sprintf("%d jobs left", len(running)), err
 	})
 	if err != nil && len(running) > 0 && ctx.Err() == nil {
@@ -53,15 +62,17 @@ func (c jobQueue) end(ctx context.Context, target string, filter ...string) erro
 }
 
 // list lists running and pending jobs.
-func (c jobQueue) list(ctx context.Context, filter ...string) (running, pending []cli.Queued, err error) {
-	jobs, err := ask(ctx, c.control, cli.Queue(filter...))
+func (c jobQueue) list(ctx context.Context, filter jobFilter) (running, pending []cli.Queued, err error) {
+	jobs, err := ask(ctx, c.control, cli.Queue(filter.options...))
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, j := range jobs {
-		if j.Pending() {
+		switch {
+		case filter.uid != 0 && j.UID != filter.uid:
+		case j.Pending():
 			pending = append(pending, j)
-		} else {
+		default:
 			running = append(running, j)
 		}
 	}
@@ -71,7 +82,7 @@ func (c jobQueue) list(ctx context.Context, filter ...string) (running, pending 
 // takeFrom takes the pending jobs out of a partition: a job with another partition in stay
 // goes there, any other is cancelled.
 func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string) error {
-	_, pending, err := c.list(ctx, "--partition="+partition)
+	_, pending, err := c.list(ctx, only("--partition="+partition))
 	if err != nil {
 		return err
 	}
@@ -92,8 +103,8 @@ func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string)
 }
 
 // cancelPending cancels the pending jobs that filter selects.
-func (c jobQueue) cancelPending(ctx context.Context, filter ...string) error {
-	_, pending, err := c.list(ctx, filter...)
+func (c jobQueue) cancelPending(ctx context.Context, filter jobFilter) error {
+	_, pending, err := c.list(ctx, filter)
 	if err != nil || len(pending) == 0 {
 		return err
 	}

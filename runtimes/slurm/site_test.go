@@ -92,6 +92,7 @@ func TestConfigRules(t *testing.T) {
 		`{"topology":{"switches":[{"name":"a","switches":["b"]},{"name":"b","switches":["a"]}]}}`:                            `topology.switches[0].switches: the switch a is below itself`,
 		`{"topology":{"switches":[{"name":"a","nodes":["n"]},{"name":"b","nodes":["n"]}]}}`:                                  `topology.switches[1].nodes[0]: n is below the switch a already`,
 		`{"topology":{"switches":[{"name":"a","switches":["c"]},{"name":"b","switches":["c"]},{"name":"c","nodes":["n"]}]}}`: `topology.switches[1].switches[0]: c is below the switch a already`,
+		`{"preemption":{"by":"qos","mode":"requeue"},"qos":[{"name":"x","preempts":["y"]},{"name":"y","preempts":["x"]}]}`:   `qos[0].preempts: the QoS x would preempt itself through others`,
 		`{"options":{"MaxBatchRequeue":9}}`:                                                                                  `options.MaxBatchRequeue: Slurm 22.05.8 does not know it; its options are `,
 		`{"options":{"Prolog":"/bin/sh"}}`:                                                                                   `options.Prolog: is no option; the options are BatchStartTimeout, `,
 		`{"options":{"KillOnBadExit":2}}`:                                                                                    `options.KillOnBadExit: "2" is not an allowed value: want 0 to 1`,

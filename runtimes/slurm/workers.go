@@ -102,7 +102,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		return err
 	}
 	if !owned { // a new worker, or one whose record is lost while its jobs run
-		running, _, err := c.nodes.jobs.list(ctx, "--nodelist="+m.Node)
+		running, _, err := c.nodes.jobs.list(ctx, only("--nodelist="+m.Node))
 		if err != nil {
 			return err
 		}

@@ -82,7 +82,7 @@ var (
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,64}$`)
 	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}$`)
+	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`)
 	// jobPartitions are the partitions of a pending job.
 	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
 	jobQoS        = regexp.MustCompile(`^qos=[a-z][-a-z0-9_]{0,31}$`)
