@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 
@@ -43,7 +44,11 @@ func (v unitView) conditions(phase plan.Phase, failure string) []plan.Condition 
 	}
 	if len(v.observed.Drift) > 0 {
 		d := v.observed.Drift[0]
-		l.set("DriftDetected", true, d.What, strings.TrimSpace(d.Member+" "+d.Detail))
+		message := strings.TrimSpace(d.Member + " " + d.Detail)
+		if more := len(v.observed.Drift) - 1; more > 0 {
+			message += fmt.Sprintf("; and %d more", more)
+		}
+		l.set("DriftDetected", true, d.What, message)
 	}
 	slices.SortFunc(l.list, func(a, b plan.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return l.list

@@ -97,19 +97,37 @@ func TestHeldJobHoldsUpNoRemoval(t *testing.T) {
 func TestTaskThatWaitsAgainLeavesItsQoS(t *testing.T) {
 	t.Parallel()
 	c, _ := newCompany(t, onePartition, 0)
-	with := c.unit(qosConfig(`{"name":"high"}`), []schema.UnixUser{alice}, nil, 0)
+	const others = `{"name":"other","priority":5},{"name":"third","priority":5}` // two with equal settings
+	with := c.unit(qosConfig(`{"name":"high"},`+others), []schema.UnixUser{alice, bob}, nil, 0)
 	c.carry(t, with, false)
-	id, err := c.trySubmit(t, with, alice, "#SBATCH --array=1-2\nsleep 600\n", "--qos=high")
+	id, err := c.trySubmit(t, with, alice, "#SBATCH --array=1-6%4\nsleep 600\n", "--qos=high", "--gres=gpu:1", "--mem=100")
 	require.NoError(t, err)
 	show := func() string {
 		return strings.TrimSpace(c.tool(t, with, "squeue -h -r -o '%i %t %q' -j "+id+" | sort"))
 	}
-	eventually(t, "both tasks run", func() (bool, string) { return strings.Count(show(), " R ") == 2, show() })
+	eventually(t, "two tasks run", func() (bool, string) { return strings.Count(show(), " R ") == 2, show() })
 	c.tool(t, with, "scontrol requeuehold "+id+"_1")
-	eventually(t, "the task waits", func() (bool, string) { return strings.HasPrefix(show(), id+"_1 PD"), show() })
-	without := c.unit(qosConfig(""), []schema.UnixUser{alice}, nil, 0)
+	eventually(t, "the task waits, and another runs", func() (bool, string) {
+		return strings.HasPrefix(show(), id+"_1 PD") && strings.Count(show(), " R ") == 2, show()
+	})
+
+	// Withdrawn from bob, whose job goes on with the default QoS.
+	job, err := c.trySubmit(t, with, bob, "sleep 600\n", "--qos=high", "--gres=gpu:2")
+	require.NoError(t, err)
+	c.await(t, with, job, slurmtest.Pending)
+	withdrawn := c.unit(qosConfig(`{"name":"high","users":["`+alice.Name+`"]},`+others), []schema.UnixUser{alice, bob}, nil, 0)
+	p := c.plan(t, withdrawn, false)
+	require.Contains(t, p.Actions[0].Impact.Note, "queued jobs of user "+bob.Name+" in QoS high go on with the default QoS")
+	c.carry(t, withdrawn, false)
+	require.Equal(t, "normal PD", strings.TrimSpace(c.tool(t, with, "squeue -h -o '%q %t' -j "+job)))
+
+	without := c.unit(qosConfig(others), []schema.UnixUser{alice, bob}, nil, 0)
 	err = c.removal(t, without)
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
 	require.ErrorContains(t, err, "QoS high still has running jobs")
-	require.Equal(t, id+"_1 PD normal\n"+id+"_2 R high", show())
+	var want []string
+	for task, state := range []string{"PD normal", "R high", "R high", "PD normal", "PD normal", "PD normal"} {
+		want = append(want, fmt.Sprintf("%s_%d %s", id, task+1, state))
+	}
+	require.Equal(t, strings.Join(want, "\n"), show())
 }

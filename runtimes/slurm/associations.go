@@ -115,8 +115,8 @@ func (c associations) add(ctx context.Context) error {
 		}
 	}
 	var waits waitList
-	lacking := holdUpNothing(c.users.make(ctx, c.site, users))
-	if err := waits.unless(lacking); err != nil {
+	made := c.users.make(ctx, c.site, users)
+	if err := waits.unless(holdUpNothing(made)); err != nil {
 		return err
 	}
 	if err := waits.unless(c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
@@ -124,15 +124,16 @@ func (c associations) add(ctx context.Context) error {
 	})); err != nil {
 		return err
 	}
-	if err := c.settle(ctx, lacking == nil); err != nil {
+	if err := waits.unless(c.settle(ctx, made)); err != nil {
 		return err
 	}
 	return waits.err()
 }
 
 // settle makes the changes that remove nothing, and waits until slurmctld knows new QoS:
-// its file may name them next. It adds users only if the control host has all of them.
-func (c associations) settle(ctx context.Context, addUsers bool) error {
+// its file may name them next. It adds no user whom the control host lacks by made, the error
+// of making them.
+func (c associations) settle(ctx context.Context, made error) error {
 	want, err := c.rec.accounting()
 	if err != nil {
 		return err
@@ -141,15 +142,17 @@ func (c associations) settle(ctx context.Context, addUsers bool) error {
 	if err != nil {
 		return err
 	}
-	if !addUsers {
-		maps.DeleteFunc(want.Users, func(name string, _ accounting.User) bool {
-			_, ok := have.Users[name]
-			return !ok
-		})
-	}
+	maps.DeleteFunc(want.Users, func(name string, _ accounting.User) bool {
+		_, ok := have.Users[name]
+		return !ok && isLacking(made, name)
+	})
+	waits := c.leaveWithdrawn(ctx, have, want)
 	changes, _ := accounting.Split(accounting.Diff(have, want))
 	if err := c.apply(ctx, changes, want); err != nil {
 		return err
+	}
+	if waits == nil { // jobs may have come since
+		waits = c.leaveWithdrawn(ctx, have, want)
 	}
 	for name := range want.Users {
 		c.rec.reopen(userTarget(name))
@@ -158,9 +161,9 @@ func (c associations) settle(ctx context.Context, addUsers bool) error {
 		c.rec.reopen(qosTarget(name))
 	}
 	if !slices.ContainsFunc(changes, func(ch accounting.Change) bool { return ch.Kind == accounting.OfQoS && ch.Verb == accounting.Add }) {
-		return nil
+		return waits
 	}
-	return c.env.poll(ctx, "QoS at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+	return cmp.Or(c.env.poll(ctx, "QoS at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		known, err := ask(ctx, c.control, cli.QoSNames())
 		for name := range want.QoS {
 			if !slices.Contains(known, name) {
@@ -168,7 +171,29 @@ func (c associations) settle(ctx context.Context, addUsers bool) error {
 			}
 		}
 		return true, "", err
-	})
+	}), waits)
+}
+
+// leaveWithdrawn moves the pending jobs of users from QoS that these lose in want: slurmctld
+// would never start them.
+func (c associations) leaveWithdrawn(ctx context.Context, have, want accounting.Tree) error {
+	withdrawn := accounting.Withdrawn(have, want)
+	var waits waitList
+	for _, name := range slices.Sorted(maps.Keys(withdrawn)) {
+		filter := only("--qos=" + name)
+		for _, u := range c.rec.people() {
+			if slices.Contains(withdrawn[name], u.Name) {
+				filter.uids = append(filter.uids, u.UID)
+			}
+		}
+		if filter.uids == nil {
+			continue // users that a person has added
+		}
+		if err := waits.unless(c.leaveQoS(ctx, name, filter, want)); err != nil {
+			return err
+		}
+	}
+	return waits.err()
 }
 
 // apply makes changes and reads back that they are made.
@@ -180,7 +205,15 @@ func (c associations) apply(ctx context.Context, changes []accounting.Change, wa
 	for _, ch := range changes {
 		calls = append(calls, c.sacctmgr(ch.Args(c.stack.Cluster)...))
 	}
-	have, res, err := c.read(ctx, calls...)
+	var res []runtimes.Result
+	for part := range slices.Chunk(calls, batch) {
+		some, err := c.do(ctx, part...)
+		if err != nil {
+			return err
+		}
+		res = append(res, some...)
+	}
+	have, _, err := c.read(ctx)
 	if err != nil {
 		return err
 	}
@@ -268,9 +301,25 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 			return err
 		}
 	}
+	all := jobFilter{}
+	if ch.Account != "" {
+		all = only("--account=" + ch.Account)
+	}
+	running, pending, err := c.jobs.list(ctx, all)
+	if err != nil {
+		return err
+	}
+	owners := map[int]bool{}
+	for _, j := range slices.Concat(running, pending) {
+		owners[j.UID] = true
+	}
 	var waits waitList
 	for _, name := range ch.Names {
 		before := len(waits)
+		if f := c.jobsOf(name, ch.Account); len(f.uids) > 0 && !owners[f.uids[0]] {
+			idle = append(idle, name)
+			continue
+		}
 		if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), c.jobsOf(name, ch.Account))); err != nil {
 			return err
 		}
@@ -313,7 +362,7 @@ func (c associations) jobsOf(name, account string) jobFilter {
 	}
 	people := c.rec.people()
 	if i := slices.IndexFunc(people, func(u schema.UnixUser) bool { return u.Name == name }); i >= 0 {
-		f.uid = people[i].UID
+		f.uids = []int{people[i].UID}
 	} else { // a person has added the user
 		f.options = append(f.options, "--user="+name)
 	}
@@ -337,23 +386,8 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 			return waiting("QoS %s is still named by partition %s", name, p.Name)
 		}
 	}
-	_, pending, err := c.jobs.list(ctx, only("--qos="+name))
-	if err != nil {
+	if err := c.leaveQoS(ctx, name, only("--qos="+name), want); err != nil {
 		return err
-	}
-	standard := cmp.Or(want.Accounts[membersAccount].Settings["defaultqos"], accounting.Normal)
-	var ops []runtimes.Op
-	for _, id := range jobIDs(pending) {
-		ops = append(ops, c.cli("scontrol", "update", "jobid="+id, "qos="+standard))
-	}
-	if err := c.doAll(ctx, ops...); err != nil {
-		return err
-	}
-	if _, pending, err = c.jobs.list(ctx, only("--qos="+name)); err != nil {
-		return err
-	}
-	if len(pending) > 0 { // such as one that is longer than the other QoS allows
-		return waiting("QoS %s still has waiting job %s, which slurmctld does not move to %s", name, pending[0].ID, standard)
 	}
 	if err := c.jobs.end(ctx, qosTarget(name), only("--qos="+name)); err != nil {
 		return err
@@ -362,6 +396,25 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 		return err
 	}
 	c.rec.reopen(qosTarget(name))
+	return nil
+}
+
+// leaveQoS moves the pending jobs that filter selects from a QoS to the default one.
+func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilter, want accounting.Tree) error {
+	standard := cmp.Or(want.Accounts[membersAccount].Settings["defaultqos"], accounting.Normal)
+	_, pending, err := c.jobs.list(ctx, filter)
+	if err != nil {
+		return err
+	}
+	if err := c.jobs.update(ctx, pending, func(cli.Queued) string { return "qos=" + standard }); err != nil {
+		return err
+	}
+	if _, pending, err = c.jobs.list(ctx, filter); err != nil {
+		return err
+	}
+	if len(pending) > 0 { // such as one that is longer than the other QoS allows
+		return waiting("QoS %s still has waiting job %s, which slurmctld does not move to %s", name, pending[0].ID, standard)
+	}
 	return nil
 }
 

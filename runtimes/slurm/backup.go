@@ -69,6 +69,9 @@ func (c backups) makeDue(ctx context.Context) error {
 	if f := c.rec.BackupFault; f != nil && now.Before(f.At.Add(backupRetry)) {
 		return errors.New(f.String())
 	}
+	if err := c.prune(ctx, set.Backup.Keep); err != nil { // also what an attempt left that was cut off
+		return err
+	}
 	name := now.Format(profile.BackupName)
 	if err := c.make(ctx, name); err != nil {
 		left := []runtimes.Op{removeOp(c.stack.DatabaseBackup(name)), removeOp(c.stack.StateBackup(name))}
@@ -169,20 +172,28 @@ func backupOp(program string, args []string) runtimes.Op {
 	return runtimes.Op{Run: &runtimes.Run{Program: program, Args: args, TimeoutMS: int(backupTimeout.Milliseconds()), AllowExit: true}}
 }
 
-// prune removes the oldest backups. Their names are in the order of their times.
+// prune removes the oldest backups, and files of later attempts than the last backup: they were
+// not tried. Their names are in the order of their times. Other files are left alone.
 func (c backups) prune(ctx context.Context, keep int) error {
 	res, err := c.do(ctx, runtimes.Op{List: &runtimes.List{Path: c.stack.Backups()}})
 	if err != nil {
 		return err
 	}
 	var names []string
+	var ops []runtimes.Op
+	last := c.rec.BackedUp.UTC().Format(profile.BackupName)
 	for _, f := range res[0].Names {
 		name, _, _ := strings.Cut(f, ".")
-		names = append(names, name)
+		switch _, err := time.Parse(profile.BackupName, name); {
+		case err != nil:
+		case name > last:
+			ops = append(ops, removeOp(c.stack.DatabaseBackup(name)), removeOp(c.stack.StateBackup(name)))
+		default:
+			names = append(names, name)
+		}
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
-	var ops []runtimes.Op
 	for _, name := range names[:max(len(names)-keep, 0)] {
 		ops = append(ops, removeOp(c.stack.DatabaseBackup(name)), removeOp(c.stack.StateBackup(name)))
 	}

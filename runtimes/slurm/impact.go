@@ -3,6 +3,7 @@ package slurm
 import (
 	"bytes"
 	"cmp"
+	"fmt"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -151,6 +152,14 @@ func accountingImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
 	}
 	for _, what := range slices.Sorted(maps.Keys(changed)) {
 		i.Differences = append(i.Differences, plan.Difference{What: what, Class: plan.ClassLive})
+	}
+	withdrawn := accounting.Withdrawn(old, now)
+	for _, q := range slices.Sorted(maps.Keys(withdrawn)) {
+		note := fmt.Sprintf("queued jobs of %d users in QoS %s go on with the default QoS", len(withdrawn[q]), q)
+		if len(withdrawn[q]) == 1 {
+			note = fmt.Sprintf("queued jobs of user %s in QoS %s go on with the default QoS", withdrawn[q][0], q)
+		}
+		i.Note = strings.TrimPrefix(i.Note+"; "+note, "; ")
 	}
 	if users := removed[accounting.OfUser]; len(users) > 0 {
 		i = ends(i, after, plan.JobRule{Users: users, CancelsQueued: true})

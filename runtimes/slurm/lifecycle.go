@@ -74,6 +74,11 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		removed = c.associations.await(ctx)
 	}
 	if err = errors.Join(err, waits.unless(removed), waits.unless(c.daemons.updateUnits(ctx))); err != nil {
+		reserved := c.reservations.reconcile(ctx)
+		c.rec = c.disk // what is applied
+		if upkeep := errors.Join(reserved, c.backups.makeDue(ctx)); upkeep != nil {
+			return fmt.Errorf("%w; and %v", err, upkeep)
+		}
 		return err
 	}
 	idle := bytes.Equal(encode(c.disk.Unit), encode(c.rec.Unit))

@@ -237,9 +237,13 @@ func TestAdministratorsOfADirectoryAreRefused(t *testing.T) {
 		return "2001\n", 0
 	}
 	ctl := c.on(t)
-	require.ErrorContains(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users), "sudo")
-	groups = "users"
-	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users))
+	lacks := &lackingUsers{}
+	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users, lacks))
+	require.ErrorContains(t, lacks, "sudo")
+	require.True(t, isLacking(fmt.Errorf("create: %w", lacks), c.unit.Instance.Users[0].Name))
+	groups, lacks = "users", &lackingUsers{}
+	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users, lacks))
+	require.NoError(t, lacks.unlessNone(nil))
 }
 
 // A removal that was made, and whose record was not written, is not left open.

@@ -18,8 +18,9 @@ type jobQueue struct{ *control }
 // jobFilter selects jobs; zero: all.
 type jobFilter struct {
 	options []string // of squeue
-	// uid is the owner's; 0: any. squeue finds no job of a name that the directory has no more.
-	uid int
+	// uids are of the owners; nil: any. squeue finds no job of a name that the directory has no
+	// more.
+	uids []int
 }
 
 func only(option string) jobFilter { return jobFilter{options: []string{option}} }
@@ -69,7 +70,7 @@ func (c jobQueue) list(ctx context.Context, filter jobFilter) (running, pending 
 	}
 	for _, j := range jobs {
 		switch {
-		case filter.uid != 0 && j.UID != filter.uid:
+		case filter.uids != nil && !slices.Contains(filter.uids, j.UID):
 		case j.Pending():
 			pending = append(pending, j)
 		default:
@@ -86,20 +87,41 @@ func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string)
 	if err != nil {
 		return err
 	}
-	var ops []runtimes.Op
-	var cancelled []cli.Queued
-	for _, j := range pending {
-		rest := slices.DeleteFunc(slices.Clone(j.Partitions), func(p string) bool { return !slices.Contains(stay, p) })
-		if len(rest) == 0 {
-			cancelled = append(cancelled, j)
-			continue
-		}
-		ops = append(ops, c.cli("scontrol", "update", "jobid="+j.ID, "partition="+strings.Join(rest, ",")))
+	rest := func(j cli.Queued) []string {
+		return slices.DeleteFunc(slices.Clone(j.Partitions), func(p string) bool { return !slices.Contains(stay, p) })
 	}
-	if err := c.doAll(ctx, ops...); err != nil {
+	var moved, cancelled []cli.Queued
+	for _, j := range pending {
+		if len(rest(j)) == 0 {
+			cancelled = append(cancelled, j)
+		} else {
+			moved = append(moved, j)
+		}
+	}
+	if err := c.update(ctx, moved, func(j cli.Queued) string { return "partition=" + strings.Join(rest(j), ",") }); err != nil {
 		return err
 	}
 	return c.cancel(ctx, cancelled, profile.CancelPending)
+}
+
+// update changes pending jobs, and of an array only the tasks that wait. slurmctld may refuse
+// to: ask again.
+func (c jobQueue) update(ctx context.Context, pending []cli.Queued, setting func(cli.Queued) string) error {
+	var ops []runtimes.Op
+	for _, j := range pending {
+		ids := []string{j.Tasks}
+		if j.Tasks == "" {
+			_, each, err := c.list(ctx, jobFilter{options: []string{"--array", "--jobs=" + j.ID}})
+			if err != nil {
+				return err
+			}
+			ids = jobIDs(each)
+		}
+		for _, id := range ids {
+			ops = append(ops, c.cli("scontrol", "update", "jobid="+id, setting(j)))
+		}
+	}
+	return c.doAll(ctx, ops...)
 }
 
 // cancelPending cancels the pending jobs that filter selects.

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -27,6 +28,13 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 	if err != nil {
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return
+	}
+	names := map[string]string{}
+	for _, u := range c.rec.people() {
+		names[strconv.Itoa(u.UID)] = u.Name
+	}
+	for i := range all { // squeue prints the uid of a user whom the directory has no more
+		all[i].User = cmp.Or(names[all[i].User], all[i].User)
 	}
 	group(jobs.Jobs, all)
 	jobs.earliest = earliestStarts(all)

@@ -1,7 +1,9 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,7 +47,7 @@ func (c hostUsers) drop(ctx context.Context, s site, users []schema.UnixUser, mo
 }
 
 // make makes the accounts of users on a host, or checks that the directory has
-// them with the declared uid.
+// them with the declared uid. The error of those whom the host does not get is lackingUsers.
 func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) error {
 	set, err := parseSettings(c.rec.Unit.Instance.Config)
 	if err != nil {
@@ -54,20 +56,81 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 	if len(users) == 0 {
 		return nil
 	}
+	lacks := &lackingUsers{}
 	if set.Identity == identityManaged {
-		return s.doAll(ctx, userOps(users, false)...)
+		return lacks.unlessNone(makeAccounts(ctx, s, users, lacks))
 	}
 	for part := range slices.Chunk(users, batch/2) {
-		if err := checkDirectory(ctx, s, part); err != nil {
+		if err := checkDirectory(ctx, s, part, lacks); err != nil {
 			return err
+		}
+	}
+	return lacks.unlessNone(nil)
+}
+
+// lackingUsers is the error of users whom a host lacks.
+type lackingUsers struct {
+	names []string
+	first error
+}
+
+// mostLacking is the number of failures after which a host is asked no more.
+const mostLacking = 10
+
+func (l *lackingUsers) Error() string {
+	if len(l.names) == 1 {
+		return l.first.Error()
+	}
+	return fmt.Sprintf("%v; and %d more users are missing", l.first, len(l.names)-1)
+}
+
+func (l *lackingUsers) Unwrap() error { return l.first }
+
+func (l *lackingUsers) add(name string, err error) {
+	l.names = append(l.names, name)
+	l.first = cmp.Or(l.first, err)
+}
+
+// unlessNone returns err or, if that is nil, the users that are lacking, if any.
+func (l *lackingUsers) unlessNone(err error) error {
+	if err == nil && len(l.names) > 0 {
+		return l
+	}
+	return err
+}
+
+// isLacking reports whether a user is lacking by an error of make.
+func isLacking(err error, name string) bool {
+	l := new(lackingUsers)
+	return errors.As(err, &l) && slices.Contains(l.names, name)
+}
+
+// makeAccounts makes accounts, and adds to lacks the users who cannot have one.
+func makeAccounts(ctx context.Context, s site, users []schema.UnixUser, lacks *lackingUsers) error {
+	for len(users) > 0 {
+		part := users[:min(len(users), batch)]
+		res, err := s.do(ctx, userOps(part, false)...)
+		if err == nil {
+			users = users[len(part):]
+			continue
+		}
+		if op := new(runtimes.OpError); !errors.As(err, &op) {
+			return err
+		}
+		lacks.add(users[len(res)].Name, err)
+		if users = users[len(res)+1:]; len(lacks.names) == mostLacking {
+			for _, u := range users {
+				lacks.add(u.Name, err)
+			}
+			return nil
 		}
 	}
 	return nil
 }
 
 // checkDirectory checks that the host has users with their declared uid and none is
-// an administrator: an author of the estate could act as that user.
-func checkDirectory(ctx context.Context, s site, users []schema.UnixUser) error {
+// an administrator: an author of the estate could act as that user. It adds all others to lacks.
+func checkDirectory(ctx context.Context, s site, users []schema.UnixUser, lacks *lackingUsers) error {
 	ask := func(what, name string) runtimes.Op {
 		return runtimes.Op{Run: &runtimes.Run{Program: "id", Args: []string{what, name}, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}}
 	}
@@ -80,17 +143,24 @@ func checkDirectory(ctx context.Context, s site, users []schema.UnixUser) error 
 		return err
 	}
 	for i, u := range users {
-		id, groups := res[2*i], res[2*i+1]
-		if got := strings.TrimSpace(string(id.Data)); got != fmt.Sprint(u.UID) {
-			return fmt.Errorf("host %s: user %s: want uid %d from the directory, have %q: %s", s.host.Name(), u.Name, u.UID, got, strings.TrimSpace(string(id.Stderr)))
+		if err := userFault(s, u, res[2*i], res[2*i+1]); err != nil {
+			lacks.add(u.Name, err)
 		}
-		if groups.Exit != 0 {
-			return fmt.Errorf("host %s: cannot read the groups of user %s: %s", s.host.Name(), u.Name, strings.TrimSpace(string(groups.Stderr)))
-		}
-		for _, g := range strings.Fields(string(groups.Data)) {
-			if slices.Contains(runtimes.AdminGroups(), g) {
-				return fmt.Errorf("host %s: user %s is in the group %s, which administers the host", s.host.Name(), u.Name, g)
-			}
+	}
+	return nil
+}
+
+// userFault returns why a host cannot use a user of the directory by the output of id.
+func userFault(s site, u schema.UnixUser, id, groups runtimes.Result) error {
+	if got := strings.TrimSpace(string(id.Data)); got != fmt.Sprint(u.UID) {
+		return fmt.Errorf("host %s: user %s: want uid %d from the directory, have %q: %s", s.host.Name(), u.Name, u.UID, got, strings.TrimSpace(string(id.Stderr)))
+	}
+	if groups.Exit != 0 {
+		return fmt.Errorf("host %s: cannot read the groups of user %s: %s", s.host.Name(), u.Name, strings.TrimSpace(string(groups.Stderr)))
+	}
+	for _, g := range strings.Fields(string(groups.Data)) {
+		if slices.Contains(runtimes.AdminGroups(), g) {
+			return fmt.Errorf("host %s: user %s is in the group %s, which administers the host", s.host.Name(), u.Name, g)
 		}
 	}
 	return nil

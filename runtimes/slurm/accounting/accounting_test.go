@@ -63,7 +63,9 @@ func tree(t *rapid.T, wanted bool) accounting.Tree {
 		all.QoS[name] = accounting.Settings{}
 		qos = append(qos, name)
 	}
-	for _, name := range qos {
+	// Each preempts some of those after it in an order: slurmdbd refuses a circle.
+	ordered := rapid.Permutation(qos).Draw(t, "order")
+	for i, name := range ordered {
 		s := all.QoS[name]
 		maybe(t, s, "priority", "7", "100")
 		maybe(t, s, "maxwall", "90", "3000")
@@ -71,7 +73,9 @@ func tree(t *rapid.T, wanted bool) accounting.Tree {
 		maybe(t, s, "gracetime", "30")
 		maybe(t, s, "maxtresperuser", "cpu=2,gres/gpu=1", "gres/gpu=2")
 		maybe(t, s, "flags", "DenyOnLimit", "DenyOnLimit,NoReserve")
-		if list := some(t, "preempt", qos...); len(list) > 0 {
+		if rest := ordered[i+1:]; len(rest) == 0 {
+			continue
+		} else if list := some(t, "preempt", rest...); len(list) > 0 {
 			s["preempt"] = accounting.Join(list...)
 		}
 	}
@@ -263,6 +267,11 @@ func TestHelperAllowsEachChange(t *testing.T) {
 			require.NoError(rt, allowed(c.Args(cluster)))
 		}
 	})
+	equal := accounting.NewTree(cluster)
+	equal.QoS["red"], equal.QoS["blue"] = accounting.Settings{"priority": "7"}, accounting.Settings{"priority": "7"}
+	for _, c := range accounting.Diff(accounting.NewTree(cluster), equal) {
+		require.NoError(t, allowed(c.Args(cluster)))
+	}
 	require.NoError(t, allowed(accounting.Close([]string{"anna"}, "").Args(cluster)))
 	for _, q := range accounting.Queries(cluster) {
 		require.NoError(t, allowed(q.Args))

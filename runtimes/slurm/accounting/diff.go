@@ -1,6 +1,7 @@
 package accounting
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -92,6 +93,28 @@ func MissingQoS(want Tree) Change {
 	return d.changes[0]
 }
 
+// Withdrawn returns the users who may no longer use a QoS, by its name. A QoS that goes itself is
+// left out.
+func Withdrawn(have, want Tree) map[string][]string {
+	out := map[string][]string{}
+	for _, name := range users(want) {
+		for _, account := range accounts(want.Users[name]) {
+			now := want.qosOf(name, account)
+			for _, q := range have.qosOf(name, account) {
+				if _, stays := want.QoS[q]; stays && len(now) > 0 && !slices.Contains(now, q) && !slices.Contains(out[q], name) {
+					out[q] = append(out[q], name)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// qosOf returns the QoS that a user may use in an account; none: unknown.
+func (t Tree) qosOf(name, account string) []string {
+	return words(cmp.Or(t.Users[name].Associations[Place{Account: account}]["qos"], t.Accounts[account].Settings["qos"]))
+}
+
 // Split returns the changes that remove something, apart from the others, which are
 // safe while jobs run.
 func Split(all []Change) (settle, remove []Change) {
@@ -139,7 +162,8 @@ func (d *diff) privileges() {
 	}
 }
 
-// qos adds all QoS before it sets any: they preempt one another.
+// qos adds all QoS before it sets any: they preempt one another. It first takes away what a QoS
+// preempts no more, as slurmdbd refuses a circle.
 func (d *diff) qos() {
 	names := slices.Sorted(maps.Keys(d.want.QoS))
 	step := len(d.changes)
@@ -148,11 +172,34 @@ func (d *diff) qos() {
 			d.add(step, Change{Verb: Add, Kind: OfQoS, Names: []string{name}})
 		}
 	}
+	have := maps.Clone(d.have.QoS)
+	gains := slices.ContainsFunc(names, func(name string) bool {
+		return slices.ContainsFunc(words(d.want.QoS[name]["preempt"]), func(other string) bool { return !slices.Contains(words(have[name]["preempt"]), other) })
+	})
 	for _, name := range names {
-		if set := compare(qosRules, d.have.QoS[name], d.want.QoS[name]); len(set) > 0 {
+		was, to := have[name]["preempt"], words(d.want.QoS[name]["preempt"])
+		keep := slices.DeleteFunc(words(was), func(other string) bool { return !slices.Contains(to, other) })
+		if gains && Join(keep...) != was {
+			less := maps.Clone(have[name])
+			delete(less, "preempt")
+			if len(keep) > 0 {
+				less["preempt"] = Join(keep...)
+			}
+			d.add(step, Change{Verb: Set, Kind: OfQoS, Names: []string{name}, Set: compare(qosRules, have[name], less)})
+			have[name] = less
+		}
+	}
+	step = len(d.changes)
+	for _, name := range names {
+		if set := compare(qosRules, have[name], d.want.QoS[name]); len(set) > 0 {
 			d.add(step, Change{Verb: Set, Kind: OfQoS, Names: []string{name}, Set: set})
 		}
 	}
+}
+
+// words returns the words of a list; none of an empty one.
+func words(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
 }
 
 // accounts goes from the root down: the new parent of an account has its place already.

@@ -92,7 +92,10 @@ func (n *Node) Registered() bool {
 type Queued struct {
 	// ID is 12, or 12_3 of a task of an array. The tasks that wait together have that of
 	// the array: a call for it is for all tasks, also those that run.
-	ID    string
+	ID string
+	// Tasks is for a call that leaves alone the tasks that run: 12_[3-9] of tasks that wait
+	// together, and otherwise ID. It is empty if squeue cut off a long list of tasks.
+	Tasks string
 	State string // compact: PD, R, CG, S…
 	UID   int
 	// Partitions are those of the submission while the job is pending, and otherwise

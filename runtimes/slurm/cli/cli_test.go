@@ -66,7 +66,7 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		queue, err := cli.Queue().Decode(said["queue"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.Queued{
-			{"1", "R", 2001, []string{"main"}}, {"2", "PD", 2001, []string{"quick"}}, {"3", "PD", 2001, []string{"quick", "main"}},
+			{"1", "1", "R", 2001, []string{"main"}}, {"2", "2", "PD", 2001, []string{"quick"}}, {"3", "3", "PD", 2001, []string{"quick", "main"}},
 		}, queue)
 		require.True(t, queue[1].Pending())
 		queue, err = cli.Queue().Decode(said["queue of w3"])
@@ -303,4 +303,15 @@ func TestAgentsAndHardware(t *testing.T) {
 		_, err := cli.Hardware().Decode(ok(bad))
 		require.Error(t, err, bad)
 	}
+}
+
+// The tasks of an array that wait together share an id, and have one for themselves.
+func TestWaitingTasksOfAnArray(t *testing.T) {
+	queue, err := cli.Queue().Decode(cli.Answer{Stdout: []byte("JOBID ST UID PARTITION\n12_[3-9%2] PD 2001 main\n12_1 R 2001 main\n13_[1,3,5,...] PD 2001 main\n14+1 PD 2001 main\n15_[1-9:2] PD 2001 main\n")})
+	require.NoError(t, err)
+	var ids []string
+	for _, q := range queue {
+		ids = append(ids, q.ID+" "+q.Tasks)
+	}
+	require.Equal(t, []string{"12 12_[3-9]", "12_1 12_1", "13 ", "14+1 14+1", "15 15_[1-9:2]"}, ids)
 }

@@ -40,8 +40,16 @@ func decodeQueue(out []byte) ([]Queued, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%q is not a user id", words[2])
 		}
-		id, _, _ := strings.Cut(words[0], "_[") // before the list of the tasks that wait
-		jobs = append(jobs, Queued{ID: id, State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
+		id, tasks, waitTogether := strings.Cut(words[0], "_[")
+		all := id
+		if waitTogether {
+			tasks, _, _ = strings.Cut(strings.TrimSuffix(tasks, "]"), "%") // how many run at once
+			all = id + "_[" + tasks + "]"
+		}
+		if strings.Contains(tasks, "...") {
+			all = ""
+		}
+		jobs = append(jobs, Queued{ID: id, Tasks: all, State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
 	}
 	return jobs, nil
 }

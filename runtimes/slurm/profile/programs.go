@@ -82,7 +82,7 @@ var (
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,64}$`)
 	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`)
+	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}([_+][0-9]{1,9}|_\[[0-9,:-]{1,100}\])?$`)
 	// jobPartitions are the partitions of a pending job.
 	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
 	jobQoS        = regexp.MustCompile(`^qos=[a-z][-a-z0-9_]{0,31}$`)
@@ -308,7 +308,7 @@ var accountingForms = func() []*regexp.Regexp {
 	for _, form := range []string{
 		`list cluster` + columns, `list qos` + columns, `list user withcoord` + columns, `list assoc` + inCluster + ` wopl` + columns,
 		`add qos ` + names,
-		`modify qos where name=` + name + set(limits+`|gracetime|preempt|preemptmode|preemptexempttime|flags|usagethres|usagefactor|limitfactor|maxwall|mintresperjob|`+
+		`modify qos where name=` + names + set(limits+`|gracetime|preempt|preemptmode|preemptexempttime|flags|usagethres|usagefactor|limitfactor|maxwall|mintresperjob|`+
 			`maxtresrunminspu|max(?:tres|jobs|jobsaccrue|submitjobs)per(?:user|account)`),
 		`delete qos where name=` + names,
 		`add account ` + names + inCluster + ` parent=` + name + ` description=` + name + ` organization=berth`,

@@ -88,12 +88,12 @@ func (d *Database) one(c call, name string) error {
 			return fmt.Errorf("exists")
 		}
 		d.QoS[name] = accounting.Settings{}
-		return d.setQoS(d.QoS[name], c.assign)
+		return d.setQoS(name, c.assign)
 	case "modify qos":
 		if d.QoS[name] == nil {
 			return fmt.Errorf("does not exist")
 		}
-		return d.setQoS(d.QoS[name], c.assign)
+		return d.setQoS(name, c.assign)
 	case "delete qos":
 		return d.deleteQoS(name)
 	case "add account":
@@ -124,13 +124,28 @@ func (d *Database) one(c call, name string) error {
 	return fmt.Errorf("unknown command")
 }
 
-func (d *Database) setQoS(s accounting.Settings, assign [][2]string) error {
+// preempts reports whether a QoS preempts another one or is that one, itself or through others.
+func (d *Database) preempts(name, other string, seen map[string]bool) bool {
+	if name == other {
+		return true
+	}
+	seen[name] = true
+	return slices.ContainsFunc(strings.Split(d.QoS[name]["preempt"], ","), func(n string) bool {
+		return n != "" && !seen[n] && d.preempts(n, other, seen)
+	})
+}
+
+func (d *Database) setQoS(name string, assign [][2]string) error {
+	s := d.QoS[name]
 	for _, a := range assign {
 		if a[0] == "preempt" && a[1] != "" {
 			for n := range strings.SplitSeq(a[1], ",") {
 				if d.QoS[n] == nil {
 					return fmt.Errorf("preempts %s, which does not exist", n)
 				}
+			}
+			if slices.ContainsFunc(strings.Split(a[1], ","), func(n string) bool { return d.preempts(n, name, map[string]bool{}) }) {
+				return fmt.Errorf("QOS Preemption loop detected")
 			}
 		}
 		set(s, a[0], a[1], map[string]string{"priority": "0", "gracetime": "0", "preemptmode": "cluster", "usagefactor": "1"})
