@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/reconciler/command"
 )
 
 // crowd is a forge on which 150 users without write access acknowledge a deletion,
@@ -81,4 +82,20 @@ func TestEachAcknowledgementIsTriedForItself(t *testing.T) {
 		_, _, known = p.result(id)
 		require.False(t, known, "it is reported once")
 	}
+}
+
+// While a deletion is decided with an acknowledgement, the command is not answered: the
+// decision may be in force before its result is known here.
+func TestAcknowledgementWaitsForItsDecision(t *testing.T) {
+	t.Parallel()
+	a := New(Options{Forge: &crowd{}, Log: slog.New(slog.DiscardHandler), Now: time.Now}).Acknowledgements
+	c := &commands{env: a.env, acks: a}
+	r := &request{
+		Command: command.Command{Args: []string{digest}}, state: &reconciler.State{}, // nothing is held any more
+		pull: reconciler.PullRequest{Number: 1, Merged: true}, comment: reconciler.CommandComment{ID: 7, Pull: 1, Author: "ada"},
+	}
+	a.pending.add(r.id(), Acked{id: r.id(), digest: digest})
+	out, err := c.acknowledgeDeletion(t.Context(), r)
+	require.NoError(t, err)
+	require.True(t, out.wait)
 }

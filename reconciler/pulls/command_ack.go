@@ -18,6 +18,10 @@ import (
 // there is such a deletion and whether the user may acknowledge it. The decision
 // that releases the deletion reads the comment and the permission again.
 func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome, error) {
+	_, deciding, tried := c.acks.pending.result(r.id())
+	if deciding {
+		return outcome{wait: true}, nil // the decision may be in force already
+	}
 	held, ok, err := c.heldFor(ctx, r)
 	if err != nil {
 		return outcome{}, err
@@ -25,13 +29,15 @@ func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome
 	if !ok {
 		return outcome{wait: true}, nil
 	}
+	if tried {
+		held = c.state().Held // r.state may be older than the decision
+	}
 	pr, digest := r.pull, r.Args[0]
 	if !pr.Merged && !pr.Open {
 		return nothingToDo("the pull request was closed without a merge"), nil
 	}
 	digests := digestsOf(held)
 	isHeld := slices.Contains(digests, digest)
-	_, _, tried := c.acks.pending.result(r.id())
 	if tried {
 		c.acks.pending.drop(r.id())
 	}
