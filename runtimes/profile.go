@@ -17,7 +17,7 @@ type Profile struct {
 	StatPaths []string
 	// HashPaths are further paths for Stat, which returns the digest of plain files there.
 	HashPaths []string
-	// SecretPaths are those of Paths with keys. The ledger has an entry for each Read of one.
+	// SecretPaths are the Paths that hold keys. The ledger has an entry for each Read of one.
 	SecretPaths []string
 	// Programs are the programs for Run, by name.
 	Programs map[string]Program

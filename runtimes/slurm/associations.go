@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"berth/reconciler/plan"
@@ -105,8 +106,9 @@ func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounti
 
 // add makes accounts on every host before it adds users to Slurm: slurmctld
 // refuses a name that does not resolve then for as long as it runs. It makes all changes
-// of the accounting that remove nothing. A faulty worker is ErrWaiting, and so is a user whom
-// the control host does not get: meanwhile no user is added to Slurm.
+// of the accounting that remove nothing. A faulty worker is ErrWaiting, and so is a user
+// without an account on the control host, or whose name or uid is taken on a worker: that user is
+// not added to Slurm.
 func (c associations) add(ctx context.Context) error {
 	users := c.rec.Unit.Instance.Users
 	for _, u := range users {
@@ -116,24 +118,29 @@ func (c associations) add(ctx context.Context) error {
 	}
 	var waits waitList
 	made := c.users.make(ctx, c.site, users)
-	if err := waits.unless(holdUpNothing(made)); err != nil {
+	if err := waits.unless(asWaiting(made)); err != nil {
 		return err
 	}
+	var mu sync.Mutex
+	lacking := lackingIn(made).names
 	if err := waits.unless(c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
-		return c.users.make(ctx, wk, users)
+		err := c.users.make(ctx, wk, users)
+		mu.Lock()
+		defer mu.Unlock()
+		lacking = append(lacking, lackingIn(err).taken...)
+		return err
 	})); err != nil {
 		return err
 	}
-	if err := waits.unless(c.settle(ctx, made)); err != nil {
+	if err := waits.unless(c.settle(ctx, lacking)); err != nil {
 		return err
 	}
 	return waits.err()
 }
 
 // settle makes the changes that remove nothing, and waits until slurmctld knows new QoS:
-// its file may name them next. It adds no user whom the control host lacks by made, the error
-// of making them.
-func (c associations) settle(ctx context.Context, made error) error {
+// its file may name them next. It adds none of the lacking users.
+func (c associations) settle(ctx context.Context, lacking []string) error {
 	want, err := c.rec.accounting()
 	if err != nil {
 		return err
@@ -144,15 +151,18 @@ func (c associations) settle(ctx context.Context, made error) error {
 	}
 	maps.DeleteFunc(want.Users, func(name string, _ accounting.User) bool {
 		_, ok := have.Users[name]
-		return !ok && isLacking(made, name)
+		return !ok && slices.Contains(lacking, name)
 	})
-	waits := c.leaveWithdrawn(ctx, have, want)
+	waits, err := c.leaveWithdrawn(ctx, have, want)
+	if err != nil {
+		return err
+	}
 	changes, _ := accounting.Split(accounting.Diff(have, want))
 	if err := c.apply(ctx, changes, want); err != nil {
 		return err
 	}
-	if waits == nil { // jobs may have come since
-		waits = c.leaveWithdrawn(ctx, have, want)
+	if _, err := c.leaveWithdrawn(ctx, have, want); err != nil { // jobs may have come since
+		return err
 	}
 	for name := range want.Users {
 		c.rec.reopen(userTarget(name))
@@ -161,7 +171,7 @@ func (c associations) settle(ctx context.Context, made error) error {
 		c.rec.reopen(qosTarget(name))
 	}
 	if !slices.ContainsFunc(changes, func(ch accounting.Change) bool { return ch.Kind == accounting.OfQoS && ch.Verb == accounting.Add }) {
-		return waits
+		return waits.err()
 	}
 	return cmp.Or(c.env.poll(ctx, "QoS at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		known, err := ask(ctx, c.control, cli.QoSNames())
@@ -171,14 +181,14 @@ func (c associations) settle(ctx context.Context, made error) error {
 			}
 		}
 		return true, "", err
-	}), waits)
+	}), waits.err())
 }
 
 // leaveWithdrawn moves the pending jobs of users from QoS that these lose in want: slurmctld
-// would never start them.
-func (c associations) leaveWithdrawn(ctx context.Context, have, want accounting.Tree) error {
+// would never start them. Users with a job that slurmctld does not move stay in want as they are,
+// and waits says so.
+func (c associations) leaveWithdrawn(ctx context.Context, have, want accounting.Tree) (waits waitList, err error) {
 	withdrawn := accounting.Withdrawn(have, want)
-	var waits waitList
 	for _, name := range slices.Sorted(maps.Keys(withdrawn)) {
 		filter := only("--qos=" + name)
 		for _, u := range c.rec.people() {
@@ -189,11 +199,17 @@ func (c associations) leaveWithdrawn(ctx context.Context, have, want accounting.
 		if filter.uids == nil {
 			continue // users that a person has added
 		}
+		before := len(waits)
 		if err := waits.unless(c.leaveQoS(ctx, name, filter, want)); err != nil {
-			return err
+			return nil, err
+		}
+		for _, user := range withdrawn[name] {
+			if len(waits) > before {
+				want.Users[user] = have.Users[user]
+			}
 		}
 	}
-	return waits.err()
+	return waits, nil
 }
 
 // apply makes changes and reads back that they are made.
@@ -413,7 +429,7 @@ func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilte
 		return err
 	}
 	if len(pending) > 0 { // such as one that is longer than the other QoS allows
-		return waiting("QoS %s still has waiting job %s, which slurmctld does not move to %s", name, pending[0].ID, standard)
+		return waiting("job %s still waits in QoS %s, and slurmctld does not move it to %s: shorten its time limit, or cancel it", pending[0].ID, name, standard)
 	}
 	return nil
 }

@@ -79,7 +79,7 @@ func (c backups) makeDue(ctx context.Context) error {
 		if ctx.Err() != nil || isContactLost(err) {
 			return fmt.Errorf("backup: %w", err)
 		}
-		c.rec.BackupFault = &backupFault{now, err.Error()}
+		c.rec.BackupFault = &backupFault{c.env.now().UTC().Truncate(time.Second), err.Error()}
 		return cmp.Or(c.save(ctx), errors.New(c.rec.BackupFault.String()))
 	}
 	c.rec.BackedUp, c.rec.BackupFault = now, nil
@@ -172,8 +172,9 @@ func backupOp(program string, args []string) runtimes.Op {
 	return runtimes.Op{Run: &runtimes.Run{Program: program, Args: args, TimeoutMS: int(backupTimeout.Milliseconds()), AllowExit: true}}
 }
 
-// prune removes the oldest backups, and files of later attempts than the last backup: they were
-// not tried. Their names are in the order of their times. Other files are left alone.
+// prune removes the oldest backups, and files that are newer than the last recorded backup, as
+// their attempt did not finish. Their names are in the order of their times. It leaves other
+// files alone.
 func (c backups) prune(ctx context.Context, keep int) error {
 	res, err := c.do(ctx, runtimes.Op{List: &runtimes.List{Path: c.stack.Backups()}})
 	if err != nil {

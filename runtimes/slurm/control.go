@@ -101,10 +101,10 @@ func (c *control) onWorkers(ctx context.Context, f func(context.Context, site, p
 	})
 }
 
-// tryWorkers is onWorkers for what the rest of the cluster does not depend on: the error of a
-// faulty worker is ErrWaiting.
+// tryWorkers is onWorkers for work on which the rest of the cluster does not depend: it returns
+// the errors of workers as ErrWaiting.
 func (c *control) tryWorkers(ctx context.Context, f func(context.Context, site, plan.Member) error) error {
-	return holdUpNothing(c.onWorkers(ctx, f))
+	return asWaiting(c.onWorkers(ctx, f))
 }
 
 // onEachWorker calls f for all joined workers in parallel and returns their errors. A
@@ -118,10 +118,9 @@ func isContactLost(err error) bool {
 	return errors.Is(err, runtimes.ErrUnreachable) || errors.Is(err, runtimes.ErrUncertain)
 }
 
-// holdUpNothing returns the error of something on which nothing else depends as ErrWaiting: a
-// person has to mend its cause, and meanwhile the rest goes on. Without contact, or with
-// another leader, the rest cannot go on either.
-func holdUpNothing(err error) error {
+// asWaiting turns an error that blocks nothing else into ErrWaiting: a person has to mend its
+// cause. It returns lost contact, another leader and a context that ended unchanged.
+func asWaiting(err error) error {
 	if err == nil || isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return err
 	}

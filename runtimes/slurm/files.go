@@ -11,6 +11,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -51,10 +52,7 @@ func (c configFiles) write(ctx context.Context) error {
 	if len(d.changed) == 0 && todo == (owed{}) {
 		return nil
 	}
-	before, err := c.disk.appliedFiles()
-	if err != nil {
-		return err
-	}
+	before, unreadable := c.disk.appliedFiles()
 	// Recorded before the write: after a crash the files do not differ, and the next
 	// attempt still has to know the steps that follow.
 	if err := c.addPending(ctx, todo); err != nil {
@@ -82,6 +80,9 @@ func (c configFiles) write(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return err // Berth ends; nobody knows yet whether the configuration works
 	}
+	if unreadable != nil {
+		return fmt.Errorf("%w; and the old configuration cannot be restored: %w", err, unreadable)
+	}
 	if back := c.rollBack(context.WithoutCancel(ctx), before, todo); back != nil {
 		return fmt.Errorf("%w; and restoring the old configuration failed: %w", err, back)
 	}
@@ -108,8 +109,8 @@ func (c *control) fetchedFiles() fetched {
 	return out
 }
 
-// fault names the first file that the slurmd of a node has otherwise: the node did not answer
-// while the file changed, and its slurmd fetches it at its next start.
+// fault names the first file whose copy on the node differs from slurmctld's: the node did not
+// answer while the file changed, and its slurmd fetches it at its next start.
 func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 	for _, st := range stats {
 		if want := f[st.Path]; want != "" && st.Exists && st.SHA256 != "" && want != st.SHA256 {
@@ -246,16 +247,30 @@ func (c configFiles) activate(ctx context.Context, todo owed) error {
 	return c.restartWorkers(ctx)
 }
 
-// restartWorkers restarts the slurmd of each worker where it runs. Jobs go on.
+// restartWorkers restarts the slurmd of each worker where it runs. Jobs go on. It records those
+// that do not answer.
 func (c configFiles) restartWorkers(ctx context.Context) error {
 	control, _ := c.rec.Unit.Control()
-	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+	var mu sync.Mutex
+	due := c.disk.RestartDue
+	err := c.onEachWorker(func(m plan.Member) error {
+		wk := c.worker(m)
 		res, err := wk.do(ctx, c.service(profile.Slurmd, "state"))
-		if err != nil || !res[0].Service.Running {
-			return err
+		if err == nil && res[0].Service.Running {
+			err = wk.doAll(ctx, c.slurmd(m, control, "restart"))
 		}
-		return wk.doAll(ctx, c.slurmd(m, control, "restart"))
+		if ctx.Err() == nil && isContactLost(err) {
+			mu.Lock()
+			defer mu.Unlock()
+			due = append(slices.Clone(due), m.Node)
+			return nil
+		}
+		return err
 	})
+	slices.Sort(due)
+	c.rec.RestartDue = slices.Compact(due)
+	c.disk.RestartDue = c.rec.RestartDue // saved with the steps that are done
+	return err
 }
 
 // verifyNodes waits until all nodes of before are registered with the new file.
@@ -275,19 +290,31 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 	if err != nil {
 		return err
 	}
-	return c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+	var mu sync.Mutex
+	took := false // by any worker
+	err = c.onWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		if n, ok := findNode(before, m.Node); !ok || !n.Registered() {
 			return nil
 		}
 		show := cliOp(profile.WorkerConfLink+"/slurm.conf", c.env.timeouts.Call, "scontrol", "show", "config")
-		return c.env.poll(ctx, "configuration on "+m.Node, func(ctx context.Context) (bool, string, error) {
+		err := c.env.poll(ctx, "configuration on "+m.Node, func(ctx context.Context) (bool, string, error) {
 			res, err := wk.do(ctx, show)
 			if err != nil {
 				return false, "", err
 			}
 			return hashMatches(res[0]), "differs from the controller's, or is unreadable", nil
 		})
+		mu.Lock()
+		defer mu.Unlock()
+		took = took || err == nil
+		return err
 	})
+	if err != nil && took && ctx.Err() == nil {
+		// Not the configuration is faulty: its slurmd is started again later.
+		c.log.Warn("worker without the new configuration", "reason", err.Error())
+		return nil
+	}
+	return err
 }
 
 func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owed) error {
@@ -325,7 +352,7 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 	}
 	applied, err := c.disk.appliedPartitions()
 	if err != nil {
-		return nil, err
+		applied = nil // nobody can read the lines that were applied
 	}
 	known, err := ask(ctx, c.control, cli.Partitions())
 	if err != nil {

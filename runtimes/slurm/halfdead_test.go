@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -64,7 +65,7 @@ func TestFaultyWorkerHoldsUpNothing(t *testing.T) {
 func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0, 1)
-	long := c.submit(t, u, alice, "sleep 600", 1)
+	long := c.submit(t, u, alice, "sleep 25", 1)
 	c.await(t, u, long, slurmtest.Running)
 	name := c.workers[1].Key.Name
 	require.Equal(t, plan.Running, c.member(t, u, "worker-1").State, c.member(t, u, "worker-1").Detail)
@@ -78,11 +79,6 @@ func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
 	require.NoError(t, c.apply(t, p))
 	c.onWorker(t, 1, "ip link set "+dev+" up")
 	c.hosts.setReachable(name, true)
-	eventually(t, "the worker is behind or has the new file", func() (bool, string) {
-		m := c.member(t, more, "worker-1")
-		return m.State == plan.Partial || m.State == plan.Running, fmt.Sprint(m)
-	})
-	t.Log(c.member(t, more, "worker-1"))
 	eventually(t, "repaired", func() (bool, string) {
 		p := c.plan(t, more, false)
 		if p.Empty() {
@@ -91,29 +87,34 @@ func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
 		return false, fmt.Sprint(p.Actions, c.apply(t, p))
 	})
 	require.Contains(t, c.onWorker(t, 1, "cat /run/slurm/conf/slurm.conf"), "SlurmdTimeout=77")
-	c.await(t, more, long, slurmtest.Running)
+	c.await(t, more, long, slurmtest.Completed)
 }
 
 // A worker that lost its record while jobs run joins again, and its jobs go on.
 func TestLostWorkerRecordKeepsJobs(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
-	long := c.submit(t, u, alice, "sleep 600", 1)
+	long := c.submit(t, u, alice, "sleep 10", 1)
 	c.await(t, u, long, slurmtest.Running)
 	c.onWorker(t, 0, "rm /var/lib/berth/instances/worker.json")
 	require.Equal(t, plan.Partial, c.member(t, u, "worker-0").State)
 	c.carry(t, u, false)
-	require.Equal(t, slurmtest.Running, c.await(t, u, long, slurmtest.Running).State)
+	c.await(t, u, long, slurmtest.Completed)
 }
 
-// A cluster whose recorded configuration this Berth cannot read can be stopped and deleted.
-func TestUnreadableConfigurationCanBeDeleted(t *testing.T) {
+// A cluster whose recorded configuration this Berth cannot read can be configured and deleted.
+func TestUnreadableConfigurationIsReplaced(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
 	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Instance.Key)+`.json`)
 	require.Contains(t, fmt.Sprint(c.observe(t, u).Drift), "partition_list")
-	require.NoError(t, c.apply(t, c.plan(t, u, true)))
-	require.Empty(t, c.remains(t, u))
+	more := c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0)
+	require.NoError(t, c.apply(t, c.plan(t, more, false)), "a valid configuration replaces it")
+	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
+
+	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Instance.Key)+`.json`)
+	require.NoError(t, c.apply(t, c.plan(t, more, true)))
+	require.Empty(t, c.remains(t, more))
 }
 
 // A user whose account cannot be made keeps no daemon down.
@@ -147,4 +148,61 @@ func TestNodeStaysDownWithoutReturnToService(t *testing.T) {
 	})
 	c.carry(t, u, false)
 	require.Contains(t, c.tool(t, u, "sinfo -h -N -o %T"), "down")
+}
+
+// A worker that cannot store the configuration does not undo it for the others.
+func TestWorkerThatCannotStoreTheConfiguration(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0, 1)
+	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: slurm.Timeouts{Ready: 10 * time.Second}})
+	const cache = "/var/lib/slurm/berth-slurmd/conf-cache"
+	c.onWorker(t, 1, "mount --bind "+cache+" "+cache+" && mount -o remount,bind,ro "+cache)
+	more := c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0, 1)
+	require.NoError(t, c.apply(t, c.plan(t, more, false)))
+	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
+	require.Contains(t, c.onWorker(t, 0, "cat /run/slurm/conf/slurm.conf"), "PartitionName=quick")
+	m := c.member(t, more, "worker-1")
+	require.NotEqual(t, plan.Running, m.State, m.Detail)
+	c.onWorker(t, 1, "umount "+cache)
+	eventually(t, "repaired", func() (bool, string) {
+		p := c.plan(t, more, false)
+		return p.Empty(), fmt.Sprint(p.Actions, c.apply(t, p))
+	})
+	require.Contains(t, c.onWorker(t, 1, "cat /run/slurm/conf/slurm.conf"), "PartitionName=quick")
+	require.NoError(t, c.apply(t, c.plan(t, u, true)))
+}
+
+// A worker whose slurmd had to restart while Berth did not reach it restarts it when it is back.
+func TestReturnedWorkerIsRestarted(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, strings.Replace(onePartition, `"identity"`, `"confinement":"none","identity"`, 1), 0, 1)
+	name := c.workers[1].Key.Name
+	pid := func() string { return c.onWorker(t, 1, "cat /run/slurm/slurmd.pid") }
+	before := pid()
+	c.hosts.setReachable(name, false)
+	more := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
+	p := c.plan(t, more, false)
+	p.Blocked = nil
+	require.NoError(t, c.apply(t, p))
+	require.Equal(t, before, pid())
+	c.hosts.setReachable(name, true)
+	require.Equal(t, plan.Partial, c.member(t, more, "worker-1").State)
+	c.carry(t, more, false)
+	require.NotEqual(t, before, pid())
+	c.carry(t, u, true)
+}
+
+// A user whose uid is somebody else's on a worker gets no access, and holds up nothing.
+func TestUserWhoseUIDIsTakenOnAWorker(t *testing.T) {
+	t.Parallel()
+	c, _ := newCompany(t, onePartition, 0)
+	c.onWorker(t, 0, fmt.Sprintf("echo 'admin:x:%d:100::/:/bin/bash' >>/etc/passwd", bob.UID))
+	more := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0)
+	require.NoError(t, c.apply(t, c.plan(t, more, false)))
+	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
+	require.NotContains(t, c.tool(t, more, "sacctmgr -n -P list user format=user"), bob.Name)
+	require.ErrorContains(t, c.apply(t, c.plan(t, more, false)), "belongs to account admin")
+	c.onWorker(t, 0, "sed -i '/^admin:/d' /etc/passwd")
+	c.carry(t, more, false)
+	c.await(t, more, c.submit(t, more, bob, "true", 1), slurmtest.Completed)
 }

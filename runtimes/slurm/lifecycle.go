@@ -85,10 +85,11 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.save(ctx); err != nil {
 		return err
 	}
-	if err := holdUpNothing(errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx))); err != nil {
+	of := len(waits)
+	if err := waits.unless(asWaiting(errors.Join(c.checkVersions(ctx), c.reservations.reconcile(ctx), c.backups.makeDue(ctx)))); err != nil {
 		return err
 	}
-	if idle {
+	if idle || len(waits) > of {
 		return waits.err()
 	}
 	return nil
@@ -118,7 +119,7 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 	if err := c.users.make(ctx, c.site, c.rec.Unit.Instance.Users); isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) {
 		return err
 	} else if err != nil {
-		c.log.Warn("account of a user not made", "reason", err.Error())
+		c.log.Warn("user account missing", "host", c.host.Name(), "reason", err.Error())
 	}
 	if c.rec.Stopped {
 		// First, because reconcileNodes undoes drains of a stop only after it. The
@@ -251,7 +252,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	if len(others) == 0 {
 		ops = append(ops,
 			c.service(profile.MariaDB, "clear"),
-			removeTreeOp(profile.DatabaseDir), removeTreeOp(profile.DatabaseRunDir), removeTreeOp(profile.DatabaseFiles))
+			removeTreeOp(profile.DatabaseDir), removeTreeOp(profile.DatabaseRunDir))
 	} else {
 		res, err := c.do(ctx, statOp(profile.DatabaseInstalled))
 		if err != nil {
@@ -264,6 +265,12 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 			if err := c.daemons.sql(ctx, c.stack.DropDatabaseSQL()); err != nil {
 				return err
 			}
+		}
+	}
+	if len(others) == 0 {
+		// A berth-host that is older than this path has not made it.
+		if err := c.doAll(ctx, c.service(profile.MariaDB, "clear"), removeTreeOp(profile.DatabaseFiles)); err != nil && !isRefused(err) {
+			return err
 		}
 	}
 	gone, err := c.users.unneeded(ctx, c.site, c.rec.people())
@@ -313,7 +320,7 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 			return err
 		}
 	}
-	if err := holdUpNothing(c.workers.clean(ctx, wk)); err != nil {
+	if err := asWaiting(c.workers.clean(ctx, wk)); err != nil {
 		return err
 	}
 	c.rec.dropJoined(m.Name)

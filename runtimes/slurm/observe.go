@@ -275,8 +275,8 @@ func (v *observation) look(caller context.Context, declared *schema.EffectiveIns
 	}
 }
 
-// readServices reads the states of the control stack's daemons again: one that ended while it
-// was asked does not run, rather than hang.
+// readServices reads the states of the control stack's daemons again. A daemon that ended during
+// the observation is stopped; it does not hang.
 func (v *observation) readServices(caller context.Context) {
 	ctx, cancel := context.WithTimeout(caller, v.ctl.env.timeouts.Call)
 	defer cancel()
@@ -540,8 +540,6 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Partial, w.lacks
 	case !v.serving:
 		return plan.Running, "the controller does not answer"
-	case w.earlier != "" && !v.mismatch:
-		return plan.Partial, w.earlier
 	}
 	n, ok := findNode(v.nodes, m.Node)
 	state := strings.TrimSpace(n.State + " " + strings.Join(n.Flags, "+"))
@@ -552,6 +550,10 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Draining, "finishes its jobs before it leaves"
 	case v.ctl.rec.closing(v.ctl.clusterTarget()):
 		return plan.Draining, "finishes its jobs before the cluster stops"
+	case w.earlier != "" && !v.mismatch:
+		return plan.Partial, w.earlier
+	case slices.Contains(v.ctl.rec.RestartDue, m.Node):
+		return plan.Partial, "its slurmd has to restart: it did not answer when the configuration changed"
 	case n.State == "down" && v.ctl.isLeftDown(n):
 		return plan.Running, "down: " + n.Reason
 	case n.State == "down" && n.Has("NOT_RESPONDING"):

@@ -18,8 +18,8 @@ type jobQueue struct{ *control }
 // jobFilter selects jobs; zero: all.
 type jobFilter struct {
 	options []string // of squeue
-	// uids are of the owners; nil: any. squeue finds no job of a name that the directory has no
-	// more.
+	// uids selects by owner; nil: all. squeue does not find jobs by a user name that the directory
+	// no longer has.
 	uids []int
 }
 
@@ -104,11 +104,12 @@ func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string)
 	return c.cancel(ctx, cancelled, profile.CancelPending)
 }
 
-// update changes pending jobs, and of an array only the tasks that wait. slurmctld may refuse
-// to: ask again.
+// update changes pending jobs, and of an array only the tasks that wait. slurmctld may refuse a
+// change, so the caller lists the jobs again.
 func (c jobQueue) update(ctx context.Context, pending []cli.Queued, setting func(cli.Queued) string) error {
-	var ops []runtimes.Op
+	var ops, old []runtimes.Op
 	for _, j := range pending {
+		old = append(old, c.cli("scontrol", "update", "jobid="+j.ID, setting(j)))
 		ids := []string{j.Tasks}
 		if j.Tasks == "" {
 			_, each, err := c.list(ctx, jobFilter{options: []string{"--array", "--jobs=" + j.ID}})
@@ -121,7 +122,11 @@ func (c jobQueue) update(ctx context.Context, pending []cli.Queued, setting func
 			ops = append(ops, c.cli("scontrol", "update", "jobid="+id, setting(j)))
 		}
 	}
-	return c.doAll(ctx, ops...)
+	err := c.doAll(ctx, ops...)
+	if isRefused(err) { // by a berth-host that is older than ids of tasks
+		return c.doAll(ctx, old...)
+	}
+	return err
 }
 
 // cancelPending cancels the pending jobs that filter selects.

@@ -57,6 +57,8 @@ type upkeep struct {
 	BackupFault *backupFault `json:"backup_fault,omitempty"`
 	// FirstJob is higher than the ids of jobs that slurmctld lost; 0: it lost none.
 	FirstJob int `json:"first_job,omitempty"`
+	// RestartDue are nodes that did not answer when their slurmd had to restart.
+	RestartDue []string `json:"restart_due,omitempty"`
 	// Hung has the time of the last restart of each daemon that did not answer.
 	Hung map[string]time.Time `json:"hung,omitempty"`
 }

@@ -25,7 +25,7 @@ func (c *control) load(ctx context.Context) error {
 	}
 	want, err := c.disk.appliedFiles()
 	if err != nil {
-		c.log.Warn("files not checked, as the recorded configuration cannot be rendered", "host", c.host.Name(), "reason", err.Error())
+		c.log.Warn("files not checked", "host", c.host.Name(), "reason", "the recorded configuration cannot be rendered: "+err.Error())
 		return nil // a stop and a deletion need no rendering, and configure reports it
 	}
 	broken := map[string]file{}

@@ -31,7 +31,17 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 		return err
 	}
 	return c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
-		return c.drop(ctx, wk, gone, c.writeWorkerRecord(m, now))
+		res, err := wk.do(ctx, readOp(workerRecordPath))
+		if err != nil {
+			return err
+		}
+		rec, err := wk.readWorker(res[0])
+		if err != nil {
+			return err
+		}
+		// Also those who were removed while the worker did not answer.
+		had := slices.DeleteFunc(rec.Users, func(u schema.UnixUser) bool { return rec.Cluster != c.stack.Cluster || slices.Contains(now, u) })
+		return c.drop(ctx, wk, union(gone, had), c.writeWorkerRecord(m, now))
 	})
 }
 
@@ -47,7 +57,7 @@ func (c hostUsers) drop(ctx context.Context, s site, users []schema.UnixUser, mo
 }
 
 // make makes the accounts of users on a host, or checks that the directory has
-// them with the declared uid. The error of those whom the host does not get is lackingUsers.
+// them with the declared uid. If the host cannot have some of them, the error is a *lackingUsers.
 func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) error {
 	set, err := parseSettings(c.rec.Unit.Instance.Config)
 	if err != nil {
@@ -71,23 +81,29 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 // lackingUsers is the error of users whom a host lacks.
 type lackingUsers struct {
 	names []string
+	// taken are those of names whose name or uid belongs to somebody else on the host: a job of
+	// such a user would run with that account.
+	taken []string
 	first error
 }
 
-// mostLacking is the number of failures after which a host is asked no more.
+// mostLacking is the number of failures after which the other users of a host are not tried.
 const mostLacking = 10
 
 func (l *lackingUsers) Error() string {
 	if len(l.names) == 1 {
 		return l.first.Error()
 	}
-	return fmt.Sprintf("%v; and %d more users are missing", l.first, len(l.names)-1)
+	return fmt.Sprintf("%v; and %d more users have no account", l.first, len(l.names)-1)
 }
 
 func (l *lackingUsers) Unwrap() error { return l.first }
 
-func (l *lackingUsers) add(name string, err error) {
+func (l *lackingUsers) add(name string, err error, taken bool) {
 	l.names = append(l.names, name)
+	if taken {
+		l.taken = append(l.taken, name)
+	}
 	l.first = cmp.Or(l.first, err)
 }
 
@@ -99,10 +115,11 @@ func (l *lackingUsers) unlessNone(err error) error {
 	return err
 }
 
-// isLacking reports whether a user is lacking by an error of make.
-func isLacking(err error, name string) bool {
-	l := new(lackingUsers)
-	return errors.As(err, &l) && slices.Contains(l.names, name)
+// lackingIn returns the users who are lacking by an error of make.
+func lackingIn(err error) *lackingUsers {
+	l := &lackingUsers{}
+	errors.As(err, &l)
+	return l
 }
 
 // makeAccounts makes accounts, and adds to lacks the users who cannot have one.
@@ -117,10 +134,10 @@ func makeAccounts(ctx context.Context, s site, users []schema.UnixUser, lacks *l
 		if op := new(runtimes.OpError); !errors.As(err, &op) {
 			return err
 		}
-		lacks.add(users[len(res)].Name, err)
+		lacks.add(users[len(res)].Name, err, isRefused(err))
 		if users = users[len(res)+1:]; len(lacks.names) == mostLacking {
 			for _, u := range users {
-				lacks.add(u.Name, err)
+				lacks.add(u.Name, err, false)
 			}
 			return nil
 		}
@@ -144,7 +161,7 @@ func checkDirectory(ctx context.Context, s site, users []schema.UnixUser, lacks 
 	}
 	for i, u := range users {
 		if err := userFault(s, u, res[2*i], res[2*i+1]); err != nil {
-			lacks.add(u.Name, err)
+			lacks.add(u.Name, err, len(res[2*i].Data) > 0)
 		}
 	}
 	return nil

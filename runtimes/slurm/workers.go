@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"slices"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -47,6 +48,15 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 		if err := wk.doAll(ctx, c.preflightOp([]string{profile.MungedWorker, profile.Slurmd}, workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir)); err != nil {
 			return err
 		}
+	}
+	unlock := c.env.lock("cluster " + c.stack.Cluster)
+	err = c.load(ctx)
+	unlock()
+	if err != nil {
+		return err
+	}
+	if _, err := c.known(ctx, m); err != nil {
+		return err
 	}
 	if err := c.recordMember(ctx, m); err != nil {
 		return err
@@ -117,7 +127,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		if err != nil && !isRefused(err) { // by a berth-host that is older than this question
 			return err
 		}
-		restart = restart || err == nil && c.fetchedFiles().fault(m.Node, have[0].Stats) != ""
+		restart = restart || slices.Contains(c.rec.RestartDue, m.Node) || err == nil && c.fetchedFiles().fault(m.Node, have[0].Stats) != ""
 	}
 	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {
@@ -140,6 +150,13 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	}
 	if err := wk.doAll(ctx, start); err != nil {
 		return err
+	}
+	if slices.Contains(c.rec.RestartDue, m.Node) {
+		if err := c.updateRecord(ctx, func(r *record) {
+			r.RestartDue = slices.DeleteFunc(slices.Clone(r.RestartDue), func(node string) bool { return node == m.Node })
+		}); err != nil {
+			return err
+		}
 	}
 	return c.nodes.await(ctx, wk, m)
 }

@@ -16,7 +16,7 @@ type allowList struct {
 	touch []*regexp.Regexp // paths
 	look  []*regexp.Regexp // for Stat only
 	hash  []*regexp.Regexp // for Stat only, with the digest
-	keys  []*regexp.Regexp // with secrets
+	keys  []*regexp.Regexp // paths whose Read is in the ledger
 	make  []func(runtimes.Making) error
 }
 

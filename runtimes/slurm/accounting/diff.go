@@ -93,11 +93,14 @@ func MissingQoS(want Tree) Change {
 	return d.changes[0]
 }
 
-// Withdrawn returns the users who may no longer use a QoS, by its name. A QoS that goes itself is
-// left out.
+// Withdrawn returns the users who may no longer use a QoS, by its name. It omits QoS that are
+// removed.
 func Withdrawn(have, want Tree) map[string][]string {
 	out := map[string][]string{}
 	for _, name := range users(want) {
+		if _, known := have.Users[name]; !known {
+			continue
+		}
 		for _, account := range accounts(want.Users[name]) {
 			now := want.qosOf(name, account)
 			for _, q := range have.qosOf(name, account) {

@@ -93,8 +93,8 @@ type Queued struct {
 	// ID is 12, or 12_3 of a task of an array. The tasks that wait together have that of
 	// the array: a call for it is for all tasks, also those that run.
 	ID string
-	// Tasks is for a call that leaves alone the tasks that run: 12_[3-9] of tasks that wait
-	// together, and otherwise ID. It is empty if squeue cut off a long list of tasks.
+	// Tasks selects only tasks that wait: 12_[3-9] for tasks that are listed together, otherwise
+	// ID. It is empty if squeue cut off the list.
 	Tasks string
 	State string // compact: PD, R, CG, S…
 	UID   int
