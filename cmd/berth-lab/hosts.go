@@ -123,11 +123,11 @@ func (s *stage) fingerprint(ctx context.Context, key schema.Key) (string, error)
 	}
 	var out []string
 	for _, m := range st.Members {
-		script := "for p in $(pidof slurmd munged); do echo $p $(cut -d' ' -f22 /proc/$p/stat); done"
+		files := "/run/munge/munged.pid /run/slurm/slurmd.pid" // of a worker
 		if m.ControlPlane {
-			script = "for f in /run/*" + cluster + "*/*.pid; do p=$(cat $f); echo $f $p $(cut -d' ' -f22 /proc/$p/stat); done"
+			files = "/run/*" + cluster + "*/*.pid"
 		}
-		text, err := s.lab.Run(ctx, m.Node, "bash", "-c", script)
+		text, err := s.lab.Run(ctx, m.Node, "bash", "-c", "for f in "+files+"; do if test -e $f; then p=$(cat $f); echo $f $p $(cut -d' ' -f22 /proc/$p/stat); fi; done")
 		if err != nil {
 			return "", err
 		}
