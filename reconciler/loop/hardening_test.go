@@ -2,6 +2,7 @@ package loop_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -401,4 +402,44 @@ func TestManyDeletionsSendEachEventOnce(t *testing.T) {
 		types[e]++
 	}
 	require.Equal(t, map[string]int{"requested": n, "running": n, "deleting": n, "deleted": n}, types)
+}
+
+// brittle is a runtime that cannot start one member.
+type brittle struct {
+	runtimes.Runtime
+	member string
+}
+
+func (b brittle) Apply(ctx context.Context, c runtimes.Change) error {
+	if c.Action.Verb == plan.Start && c.Action.Member == b.member {
+		return errors.New("the GPU is broken")
+	}
+	return b.Runtime.Apply(ctx, c)
+}
+
+// A member that does not start for good keeps no other fault from being repaired.
+func TestFaultIsRepairedDespiteAnotherThatRemains(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) {
+		o.Settings.MaxAttempts = 1
+		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": brittle{memory.New(w.world), "worker-0"}}
+	})
+	w.run(2)
+	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
+	w.eventually("given up", func() bool { s := w.status("train"); return s.Retry != nil && s.Retry.Terminal })
+	attempt := w.status("train").Attempt
+	time.Sleep(500 * time.Millisecond) // several intervals
+	require.Equal(t, attempt, w.status("train").Attempt)
+
+	require.NoError(t, w.world.SetState(trainKey, "controller-0", plan.Stopped))
+	state := func(member string) plan.State {
+		i := slices.IndexFunc(w.status("train").Members, func(m plan.MemberStatus) bool { return m.Name == member })
+		return w.status("train").Members[i].State
+	}
+	w.eventually("the other fault is repaired", func() bool {
+		s := w.status("train")
+		return s.Attempt > attempt && state("controller-0") == plan.Running && s.Retry != nil && s.Retry.Terminal
+	})
+	require.Equal(t, plan.Stopped, state("worker-0"))
 }

@@ -200,7 +200,10 @@ func (r *unitRun) settleWithoutAction() (again time.Duration, ok bool) {
 		}
 	case v.st.Paused != "":
 		v.paused, again = v.st.Paused, r.interval
-	case v.retry != nil && v.retry.Terminal: // observed only, until the revision changes
+	case v.retry != nil && v.retry.Terminal && v.retry.Plan != "" && v.retry.Plan != g.plan.Digest:
+		v.retry = nil // something else is to be done, such as the repair of another daemon
+		return 0, false
+	case v.retry != nil && v.retry.Terminal: // observed only, until the revision or the plan changes
 		again = r.interval
 	default:
 		return 0, false
@@ -329,13 +332,13 @@ func (r *unitRun) settle(ctx context.Context, outcomes []plan.Outcome) (again ti
 	case v.converged(), v.isGone():
 		v.retry, v.applied = nil, applied.Digest
 	case hasFailed(outcomes):
-		v.retry = nextRetry(prev.Retry, v.failure(), r.now(), r.maxAttempts)
+		v.retry = nextRetry(prev.Retry, v.failure(), g.plan.Digest, r.now(), r.maxAttempts)
 	case held >= 0:
 		continues = g.plan.Digest
 		v.waits = waitReasons(outcomes)
 	case repeats(g.plan, applied, outcomes):
 		// An immediate retry of an action that reported success would never end.
-		v.retry = nextRetry(prev.Retry, "applied, and still differs: "+actionsLine(g.plan.Actions), r.now(), r.maxAttempts)
+		v.retry = nextRetry(prev.Retry, "applied, and still differs: "+actionsLine(g.plan.Actions), g.plan.Digest, r.now(), r.maxAttempts)
 	case len(g.plan.Actions) > 0:
 		again = nextStep // the decision changed, or one action uncovered the next
 	}
@@ -411,12 +414,12 @@ func waitReasons(outcomes []plan.Outcome) string {
 }
 
 // nextRetry counts one more failure: 5 s doubling to 120 s, terminal after max
-// attempts (requirement E6).
-func nextRetry(prev *plan.Retry, reason string, now time.Time, max int) *plan.Retry {
+// attempts (requirement E6). digest is that of the plan for what is left to do.
+func nextRetry(prev *plan.Retry, reason, digest string, now time.Time, max int) *plan.Retry {
 	n := 1
 	if prev != nil {
 		n = prev.Attempts + 1
 	}
 	delay := min(5*time.Second<<min(n-1, 10), 120*time.Second)
-	return &plan.Retry{Attempts: n, Next: now.Add(delay).UTC().Truncate(time.Second), Reason: reason, Terminal: n >= max}
+	return &plan.Retry{Attempts: n, Next: now.Add(delay).UTC().Truncate(time.Second), Reason: reason, Terminal: n >= max, Plan: digest}
 }

@@ -265,7 +265,8 @@ type Retry struct {
 	Attempts int       `json:"attempts"`
 	Next     time.Time `json:"next,omitzero"`
 	Reason   string    `json:"reason,omitempty"`
-	Terminal bool      `json:"terminal,omitempty"` // no retry until the revision changes
+	Terminal bool      `json:"terminal,omitempty"` // no retry until the revision or the plan changes
+	Plan     string    `json:"plan,omitempty"`     // digest of the plan that failed
 }
 
 // Status is the status document of one unit on berth/status. It is memory, never
