@@ -427,9 +427,9 @@ func TestStormOfDeliveries(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	took := time.Since(began)
 	require.Equal(t, int32(deliveries), kept.Load())
 	s.eventually("dealt with", func() bool { return len(s.only().deliveries.Pending()) == 0 })
+	took := time.Since(began)
 	looks := s.metric("berth_reconcile_duration_seconds", "estate") - before
 	require.GreaterOrEqual(t, looks, 2.0)
 	// At once, after half a second, and every five from then on.
@@ -446,6 +446,8 @@ func TestLostDeliveriesAreFound(t *testing.T) {
 	require.NoError(t, err)
 	k := newKept(t, "north", listen, map[string]any{"listen": listen})
 	s := attend(k, listen)
+	// The daemon reads the log a second after its start, and minutes later again.
+	s.eventually("the log is read", func() bool { return !s.only().deliveries.Mark().IsZero() })
 	k.forge.Settle()
 	k.forge.SetWebhook("http://127.0.0.1:1/webhooks/github") // no listener
 	began := time.Now().Add(-time.Minute)
