@@ -230,7 +230,7 @@ func (c *company) removeByHand(t *testing.T, u plan.Unit) {
 		script := "for p in $(pidof slurmctld slurmd slurmdbd munged mariadbd slurmd-wlm slurmctld-wlm slurmdbd-wlm); do kill -9 $p; done; sleep 0.5\n" +
 			"userdel -r berthtest0; userdel -r berthtest1\n" +
 			"rm -rf " + strings.Join([]string{stack.Etc(), stack.Lib(), stack.Log(), stack.MungeKey(), stack.MungeRun(), stack.MungeLog(), stack.MungeSeed(), stack.Run(), profile.DatabaseDir,
-			profile.DatabaseRunDir, profile.WorkerMungeKey, profile.WorkerMungeRun, profile.WorkerMungeLog, profile.WorkerMungeSeed, profile.WorkerSpoolDir, profile.WorkerRunDir, profile.WorkerLog}, " ")
+			profile.DatabaseRunDir, profile.DatabaseFiles, profile.WorkerMungeKey, profile.WorkerMungeRun, profile.WorkerMungeLog, profile.WorkerMungeSeed, profile.WorkerSpoolDir, profile.WorkerRunDir, profile.WorkerLog}, " ")
 		_, err := c.lab.Run(t.Context(), m.Node, "sh", "-c", script)
 		require.NoError(t, err)
 	}
