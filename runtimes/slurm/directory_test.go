@@ -28,7 +28,7 @@ func TestUsersOfADirectory(t *testing.T) {
 		}
 	}
 	enter := func(u schema.UnixUser) {
-		directory(fmt.Sprintf("echo '%s:x:%d:%[2]d::/tmp:/bin/bash' >>/etc/passwd; echo '%[1]s:x:%[2]d:' >>/etc/group", u.Name, u.UID))
+		directory(fmt.Sprintf("echo '%s:x:%d:%[2]d::/tmp:/bin/bash' >>/etc/passwd; echo '%[1]s:x:%[2]d:' >>/etc/group; echo '%[1]s:!:20000:0:99999:7:::' >>/etc/shadow", u.Name, u.UID))
 	}
 	external := func(config string) string { return strings.Replace(config, `"managed"`, `"external"`, 1) }
 	enter(alice)
@@ -50,7 +50,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	running := c.submit(t, more, alice, "sleep 600", 2)
 	c.await(t, more, running, slurmtest.Running)
 	c.await(t, more, c.submit(t, more, alice, "sleep 600", 2), slurmtest.Pending)
-	directory("sed -i '/^" + alice.Name + ":/d' /etc/passwd /etc/group")
+	directory("sed -i '/^" + alice.Name + ":/d' /etc/passwd /etc/group /etc/shadow")
 	less := c.unit(external(twoPartitions), []schema.UnixUser{bob}, nil, 0)
 	err = c.removal(t, less)
 	require.ErrorIs(t, err, runtimes.ErrWaiting)

@@ -273,6 +273,17 @@ func (c configFiles) restartWorkers(ctx context.Context) error {
 	return err
 }
 
+// reaches reports whether the host of a worker answers. What became of one that does not is no
+// proof against a configuration.
+func (c configFiles) reaches(ctx context.Context, node string) bool {
+	i := slices.IndexFunc(c.rec.Joined, func(m plan.Member) bool { return m.Node == node })
+	if i < 0 {
+		return true
+	}
+	_, err := c.worker(c.rec.Joined[i]).do(ctx, c.service(profile.Slurmd, "state"))
+	return ctx.Err() != nil || !isContactLost(err)
+}
+
 // verifyNodes waits until all nodes of before are registered with the new file.
 func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 	err := c.env.poll(ctx, "nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
@@ -281,7 +292,7 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 			return false, "", err
 		}
 		for _, was := range before {
-			if n, ok := findNode(nodes, was.Name); was.Registered() && (!ok || !n.Registered()) {
+			if n, ok := findNode(nodes, was.Name); was.Registered() && (!ok || !n.Registered()) && c.reaches(ctx, was.Name) {
 				return false, fmt.Sprintf("node %s was %s and is %s %s", was.Name, was.State, n.State, strings.Join(n.Flags, "+")), nil
 			}
 		}
