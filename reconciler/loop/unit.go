@@ -414,7 +414,7 @@ func waitReasons(outcomes []plan.Outcome) string {
 }
 
 // nextRetry counts one more failure: 5 s doubling to 120 s, terminal after max
-// attempts (requirement E6). digest is that of the plan for what is left to do.
+// attempts (requirement E6). digest is the digest of the plan that remains.
 func nextRetry(prev *plan.Retry, reason, digest string, now time.Time, max int) *plan.Retry {
 	n := 1
 	if prev != nil {

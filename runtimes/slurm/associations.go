@@ -331,12 +331,12 @@ func (c associations) removeUsers(ctx context.Context, ch accounting.Change, hav
 	}
 	var waits waitList
 	for _, name := range ch.Names {
-		before := len(waits)
-		if f := c.jobsOf(name, ch.Account); len(f.uids) > 0 && !owners[f.uids[0]] {
+		before, jobs := len(waits), c.jobsOf(name, ch.Account)
+		if len(jobs.uids) > 0 && !owners[jobs.uids[0]] {
 			idle = append(idle, name)
 			continue
 		}
-		if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), c.jobsOf(name, ch.Account))); err != nil {
+		if err := waits.unless(c.endJobs(ctx, accessTarget(name, ch.Account), jobs)); err != nil {
 			return err
 		}
 		if len(waits) == before {

@@ -19,6 +19,15 @@ func controlServices() []string {
 	return []string{profile.Munged, profile.MariaDB, profile.Slurmdbd, profile.Slurmctld}
 }
 
+// serviceStates asks for the states of controlServices.
+func (c *control) serviceStates() []runtimes.Op {
+	var ops []runtimes.Op
+	for _, name := range controlServices() {
+		ops = append(ops, c.service(name, "state"))
+	}
+	return ops
+}
+
 // stackDaemons runs the daemons of the control stack and its database.
 type stackDaemons struct {
 	*control

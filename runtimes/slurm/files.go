@@ -3,8 +3,6 @@ package slurm
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"maps"
@@ -102,8 +100,7 @@ func (c *control) fetchedFiles() fetched {
 	out := fetched{}
 	for here, there := range c.stack.FetchedFiles() {
 		if f := applied[here]; len(f.data) > 0 {
-			sum := sha256.Sum256(f.data)
-			out[there] = hex.EncodeToString(sum[:])
+			out[there] = digest(f.data)
 		}
 	}
 	return out
@@ -321,7 +318,7 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 		return err
 	})
 	if err != nil && took && ctx.Err() == nil {
-		// Not the configuration is faulty: its slurmd is started again later.
+		// The host is faulty, not the configuration. Its slurmd is started again later.
 		c.log.Warn("worker without the new configuration", "reason", err.Error())
 		return nil
 	}

@@ -195,7 +195,7 @@ func TestReturnedWorkerIsRestarted(t *testing.T) {
 	c.carry(t, u, true)
 }
 
-// A user whose uid is somebody else's on a worker gets no access, and holds up nothing.
+// A user whose uid another account of a worker has gets no access, and delays no other change.
 func TestUserWhoseUIDIsTakenOnAWorker(t *testing.T) {
 	t.Parallel()
 	c, _ := newCompany(t, onePartition, 0)

@@ -75,7 +75,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	}
 	if err = errors.Join(err, waits.unless(removed), waits.unless(c.daemons.updateUnits(ctx))); err != nil {
 		reserved := c.reservations.reconcile(ctx)
-		c.rec = c.disk // what is applied
+		c.rec = c.disk // the record without the change that failed
 		if upkeep := errors.Join(reserved, c.backups.makeDue(ctx)); upkeep != nil {
 			return fmt.Errorf("%w; and %v", err, upkeep)
 		}

@@ -68,7 +68,8 @@ func hasShape(n node, m plan.Member) bool {
 }
 
 // await waits until the node is registered with its shape, and undoes a drain of
-// Berth. For a node that stays DOWN it waits only until its slurmd answers. slurmd with a wrong key exits 0 and never registers.
+// Berth. For a node that stays DOWN it waits only until its slurmd answers. slurmd with a wrong
+// key exits 0 and never registers.
 func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 	var last node
 	err := c.env.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {

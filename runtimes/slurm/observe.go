@@ -140,10 +140,7 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 	defer cancel()
 	c := newControl(r.env, m, key, runtimes.Stamp{})
 	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey())}
-	for _, name := range controlServices() {
-		ops = append(ops, c.service(name, "state"))
-	}
-	res, err := c.do(ctx, ops...)
+	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
 	if err != nil {
 		if !strings.Contains(err.Error(), m.Node) {
 			err = fmt.Errorf("host %s: %w", m.Node, err)
@@ -280,11 +277,7 @@ func (v *observation) look(caller context.Context, declared *schema.EffectiveIns
 func (v *observation) readServices(caller context.Context) {
 	ctx, cancel := context.WithTimeout(caller, v.ctl.env.timeouts.Call)
 	defer cancel()
-	var ops []runtimes.Op
-	for _, name := range controlServices() {
-		ops = append(ops, v.ctl.service(name, "state"))
-	}
-	res, err := v.ctl.do(ctx, ops...)
+	res, err := v.ctl.do(ctx, v.ctl.serviceStates()...)
 	if err != nil {
 		return
 	}

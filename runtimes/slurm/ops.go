@@ -2,6 +2,8 @@ package slurm
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"maps"
 	"slices"
 	"strings"
@@ -64,6 +66,12 @@ func cliOp(conf string, timeout time.Duration, program string, args ...string) r
 		Program: program, Args: args, Env: map[string]string{"SLURM_CONF": conf},
 		TimeoutMS: int(timeout.Milliseconds()), AllowExit: true,
 	}}
+}
+
+// digest returns a sha256 as Stat does.
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:])
 }
 
 func statOp(paths ...string) runtimes.Op { return runtimes.Op{Stat: &runtimes.Stat{Paths: paths}} }

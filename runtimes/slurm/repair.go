@@ -2,8 +2,6 @@ package slurm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"slices"
 
@@ -52,8 +50,7 @@ func unmodified(st runtimes.FileStat, f file) bool {
 	if f.data == nil {
 		return true
 	}
-	sum := sha256.Sum256(f.data)
-	return st.Exists && st.Mode == f.mode && st.SHA256 == hex.EncodeToString(sum[:])
+	return st.Exists && st.Mode == f.mode && st.SHA256 == digest(f.data)
 }
 
 // repair writes files of the stack. The steps that follow are recorded before it, as a

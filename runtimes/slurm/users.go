@@ -81,8 +81,8 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 // lackingUsers is the error of users whom a host lacks.
 type lackingUsers struct {
 	names []string
-	// taken are those of names whose name or uid belongs to somebody else on the host: a job of
-	// such a user would run with that account.
+	// taken are the users whose name or uid another account of the host has: their jobs would run
+	// with that account.
 	taken []string
 	first error
 }

@@ -2,8 +2,6 @@ package slurm
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
 
@@ -134,7 +132,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		return err
 	}
 	munge := "start"
-	if sum := sha256.Sum256(key[0].Data); res[2].Service.Running && res[1].Stats[0].SHA256 != hex.EncodeToString(sum[:]) {
+	if res[2].Service.Running && res[1].Stats[0].SHA256 != digest(key[0].Data) {
 		munge = "restart" // munged reads its key at start only
 	}
 	ops = append(ops, c.service(profile.MungedWorker, munge))
