@@ -109,6 +109,7 @@ type ProjectEstate struct {
 
 	ServiceAccounts map[string]*ServiceAccount
 	Artifacts       map[string]*Artifact
+	Contributions   map[string]*Contribution
 	Operations      map[string]*MemberOperation
 	Others          Others // of kinds without a field of their own
 }

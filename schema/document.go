@@ -116,6 +116,8 @@ type AppSpec struct {
 	Publisher   string        `json:"publisher"`
 	Description string        `json:"description,omitempty"`
 	Status      CatalogStatus `json:"status"`
+	Supports    AppSupports   `json:"supports,omitzero"`
+	Requires    AppRequires   `json:"requires,omitzero"`
 }
 
 // AppVersion is one version of an App. Key.Parent is the app.
@@ -314,9 +316,11 @@ type InstanceSpec struct {
 	OnJobs             *OnJobs                 `json:"on_jobs,omitempty"`
 
 	// SharedRuntime names the shared runtime that carries an instance whose
-	// control_plane_scope is tenant (one of its tenant's) or platform. It has no
-	// control plane or members of its own, and Berth does nothing for it yet.
+	// control_plane_scope is tenant (one of its tenant's) or platform. The instance is the
+	// project's view of it, and accepts the terms of the project's Attachment.
 	SharedRuntime string `json:"shared_runtime,omitempty"`
+	// SubmissionLimits are narrower than those of the Attachment, if the project wants that.
+	SubmissionLimits *SubmissionLimits `json:"submission_limits,omitempty"`
 
 	RequestedBy            string `json:"requested_by,omitempty"`             // a note for people, of whom it is for; the status says who brought the document
 	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // name of a ServiceAccount of the same project, whose own document gives its permissions

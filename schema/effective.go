@@ -9,36 +9,33 @@ import (
 )
 
 // Effective is what shall run: Desired after policy. Immutable, and shared:
-// between the decisions of one Decider a tenant, a project and an instance for
+// between the decisions of one Decider a tenant, a project and a unit for
 // which nothing changed are the same values, so that whoever compares two skips
 // equal pointers (Differing).
+//
+// A tenant's own documents, such as its shared runtimes, are those of its project "".
+// The platform's are those of the project "" of the tenant "".
 type Effective struct {
 	Tenants map[string]*EffectiveTenant
 	Nodes   map[string]*Node
-	Own     []Decision // about what the platform itself declares; sorted by Key, then Field
-
-	OwnNoncompliant []Noncompliance // of the platform's shared runtimes; sorted by Key
 }
 
 // EffectiveTenant is what shall run of one tenant.
 type EffectiveTenant struct {
 	Projects map[string]*EffectiveProject
-	Own      []Decision // about the tenant's own documents; sorted by Key, then Field
-
-	Noncompliant []Noncompliance // of the tenant's shared runtimes; sorted by Key
 }
 
 // EffectiveProject is what shall run of one project.
 type EffectiveProject struct {
-	Instances map[string]*EffectiveInstance // by name
-	Decisions []Decision                    // sorted by Key, then Field
+	Units     map[string]*EffectiveUnit // by name: instances, or the shared runtimes of a project ""
+	Decisions []Decision                // sorted by Key, then Field
 
-	// Noncompliant are the instances that exist and that policy refuses, and
+	// Noncompliant are the units that exist and that policy refuses, and
 	// what becomes of each. Sorted by Key.
 	Noncompliant []Noncompliance
 
-	// Bounds are, by the name of the instance, where policy lets members be. An
-	// instance that no policy binds to a place has none.
+	// Bounds are, by the name of the unit, where policy lets members be. A
+	// unit that no policy binds to a place has none.
 	Bounds map[string]*Bounds
 }
 
@@ -69,10 +66,10 @@ type Allowed struct {
 
 // Bounds are those of an instance, or nil.
 func (e *Effective) Bounds(key Key) *Bounds {
-	if p := e.project(key); p != nil && key.Kind == KindInstance {
-		return p.Bounds[key.Name]
+	if e.Unit(key) == nil {
+		return nil
 	}
-	return nil
+	return e.project(key).Bounds[key.Name]
 }
 
 // project is that of a key, or nil.
@@ -83,21 +80,23 @@ func (e *Effective) project(key Key) *EffectiveProject {
 	return e.Tenants[key.Tenant].Projects[key.Project]
 }
 
-// Instance is the instance of key, or nil.
-func (e *Effective) Instance(key Key) *EffectiveInstance {
-	if p := e.project(key); p != nil && key.Kind == KindInstance {
-		return p.Instances[key.Name]
+// Unit is the unit of key, or nil.
+func (e *Effective) Unit(key Key) *EffectiveUnit {
+	if p := e.project(key); p != nil {
+		if u := p.Units[key.Name]; u != nil && u.Key == key {
+			return u
+		}
 	}
 	return nil
 }
 
-// All are all instances, in no order. It walks the whole estate: no decision
+// All are all units, in no order. It walks the whole estate: no decision
 // should need it (Differing).
-func (e *Effective) All() iter.Seq2[Key, *EffectiveInstance] {
-	return func(yield func(Key, *EffectiveInstance) bool) {
+func (e *Effective) All() iter.Seq2[Key, *EffectiveUnit] {
+	return func(yield func(Key, *EffectiveUnit) bool) {
 		for _, t := range e.Tenants {
 			for _, p := range t.Projects {
-				for _, i := range p.Instances {
+				for _, i := range p.Units {
 					if !yield(i.Key, i) {
 						return
 					}
@@ -107,18 +106,18 @@ func (e *Effective) All() iter.Seq2[Key, *EffectiveInstance] {
 	}
 }
 
-// Len is how many instances there are.
+// Len is how many units there are.
 func (e *Effective) Len() int {
 	n := 0
 	for _, t := range e.Tenants {
 		for _, p := range t.Projects {
-			n += len(p.Instances)
+			n += len(p.Units)
 		}
 	}
 	return n
 }
 
-// Differing yields, in no order, the instances whose value, bounds, decisions or
+// Differing yields, in no order, the units whose value, bounds, decisions or
 // noncompliance differ. Nil is an empty Effective. It visits only the projects that are
 // not the same pointer.
 func Differing(before, after *Effective) iter.Seq[Key] {
@@ -138,14 +137,14 @@ func Differing(before, after *Effective) iter.Seq[Key] {
 }
 
 func differingIn(p, q *EffectiveProject) (keys []Key) {
-	for name, i := range p.Instances {
-		if i != q.Instances[name] || p.Bounds[name] != q.Bounds[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) ||
+	for name, i := range p.Units {
+		if i != q.Units[name] || p.Bounds[name] != q.Bounds[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) ||
 			!reflect.DeepEqual(p.Noncompliance(i.Key), q.Noncompliance(i.Key)) {
 			keys = append(keys, i.Key)
 		}
 	}
-	for name, j := range q.Instances {
-		if p.Instances[name] == nil {
+	for name, j := range q.Units {
+		if p.Units[name] == nil {
 			keys = append(keys, j.Key)
 		}
 	}
@@ -172,7 +171,7 @@ func Unlike[K comparable, V any](a, b map[K]*V) iter.Seq2[*V, *V] {
 // Decisions are all that was decided, sorted by Key, then Field. It walks the
 // whole estate.
 func (e *Effective) Decisions() []Decision {
-	ds := slices.Clone(e.Own)
+	var ds []Decision
 	for _, t := range e.Tenants {
 		ds = append(ds, t.decisions()...)
 	}
@@ -188,7 +187,7 @@ func (t *EffectiveTenant) Decisions() []Decision {
 }
 
 func (t *EffectiveTenant) decisions() []Decision {
-	ds := slices.Clone(t.Own)
+	var ds []Decision
 	for _, p := range t.Projects {
 		ds = append(ds, p.Decisions...)
 	}
@@ -200,12 +199,11 @@ func sortByKey(ds []Decision) {
 	slices.SortStableFunc(ds, func(a, b Decision) int { return a.Key.Compare(b.Key) })
 }
 
-// Noncompliant are the instances that exist and that policy refuses, and what
+// Noncompliant are the units that exist and that policy refuses, and what
 // becomes of each, sorted by Key. It walks all projects.
 func (e *Effective) Noncompliant() []Noncompliance {
-	ns := slices.Clone(e.OwnNoncompliant)
+	var ns []Noncompliance
 	for _, t := range e.Tenants {
-		ns = append(ns, t.Noncompliant...)
 		for _, p := range t.Projects {
 			ns = append(ns, p.Noncompliant...)
 		}
@@ -214,20 +212,9 @@ func (e *Effective) Noncompliant() []Noncompliance {
 	return ns
 }
 
-// Noncompliance is what becomes of an instance or a shared runtime that exists and
-// that policy refuses; nil: it complies.
-func (e *Effective) Noncompliance(key Key) *Noncompliance {
-	if key.Kind != KindSharedRuntime {
-		return e.project(key).Noncompliance(key)
-	}
-	if key.Tenant == "" {
-		return noncompliance(e.OwnNoncompliant, key)
-	}
-	if t := e.Tenants[key.Tenant]; t != nil {
-		return noncompliance(t.Noncompliant, key)
-	}
-	return nil
-}
+// Noncompliance is what becomes of a unit that exists and that policy refuses; nil: it
+// complies.
+func (e *Effective) Noncompliance(key Key) *Noncompliance { return e.project(key).Noncompliance(key) }
 
 // Noncompliance is as that of Effective. A nil project has none.
 func (p *EffectiveProject) Noncompliance(key Key) *Noncompliance {
@@ -244,10 +231,10 @@ func noncompliance(sorted []Noncompliance, key Key) *Noncompliance {
 	return nil
 }
 
-// EffectiveInstance is one instance with every default filled and every limit
-// applied. It holds no commit id and no file position, so that its JSON is the
+// EffectiveUnit is one unit, an instance or a shared runtime, with every default filled and
+// every limit applied. It holds no commit id and no file position, so that its JSON is the
 // same wherever the same documents are declared: it is part of the plan's digest.
-type EffectiveInstance struct {
+type EffectiveUnit struct {
 	Key         Key    `json:"key"`
 	UID         string `json:"uid,omitempty"`
 	Suspend     bool   `json:"suspend,omitempty"`
@@ -257,14 +244,59 @@ type EffectiveInstance struct {
 	DesiredState DesiredState    `json:"desired_state"`
 	Regions      []string        `json:"regions,omitempty"` // sorted; nil: any
 	Roles        []EffectiveRole `json:"roles"`             // control plane first, then by name
-	Config       json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the instance's
+	Config       json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the unit's
 	Users        []UnixUser      `json:"users"`             // sorted by name: users who may submit work
 	OnJobs       *OnJobs         `json:"on_jobs,omitempty"`
 
-	// SharedRuntime carries the instance, which has nothing of its own. No
-	// runtime can that yet: Suspend is true with it, so that nobody takes the
-	// instance for one to deploy.
+	// Operator is the service account under which Berth changes the unit, such as physics.lhc/ci or
+	// physics/department, or OperatorPlatform; "": the unit names none, and Berth acts itself.
+	Operator string `json:"operator,omitempty"`
+
+	// SharedRuntime has the members that the instance uses: the instance is the view of one
+	// project, and has none of its own.
 	SharedRuntime string `json:"shared_runtime,omitempty"`
+	EffectiveSharing
+}
+
+// OperatorPlatform operates the platform's shared runtimes.
+const OperatorPlatform = "platform"
+
+// EffectiveSharing says which projects share a unit, on which terms, and what they lend to it.
+// That of an instance is empty.
+type EffectiveSharing struct {
+	Attachments []EffectiveAttachment `json:"attachments,omitempty"` // of projects that have accepted; sorted by ProjectID
+	Lent        []LentNode            `json:"lent,omitempty"`        // sorted by Node
+}
+
+// EffectiveAttachment has the terms on which a project uses a unit: the narrower of those
+// that the owner of the unit and the project declare. A limit of 0 is none.
+type EffectiveAttachment struct {
+	ProjectID string   `json:"project_id"`
+	Name      string   `json:"name"`             // of the Attachment document
+	Users     []string `json:"users,omitempty"`  // names among the unit's users, sorted: the members of the project
+	Closed    bool     `json:"closed,omitempty"` // takes no new jobs; those that run or wait go on
+	// Suspend: the attachment stays as it was applied, or is not made.
+	Suspend bool `json:"suspend,omitempty"`
+	SubmissionLimits
+	Priority   int         `json:"priority,omitempty"`
+	Share      int         `json:"share"` // of the unit, in proportion to those of the other projects
+	Guaranteed Amount      `json:"guaranteed,omitzero"`
+	Preemption *Preemption `json:"preemption,omitempty"` // of jobs beyond Guaranteed; nil: they are requeued at once
+	OnJobs     *OnJobs     `json:"on_jobs,omitempty"`    // when the project is detached
+}
+
+// LentNode is a node that a project lends to a unit. It becomes a member of its own.
+type LentNode struct {
+	Node string `json:"node"`
+	Role string `json:"role"`
+	Loan
+}
+
+// Loan says who lends a node, until when, and what becomes of the jobs on it when it returns.
+type Loan struct {
+	ProjectID string  `json:"project_id"`
+	Until     string  `json:"until,omitempty"` // day, "2006-01-02" in UTC, with whose begin the node returns; "": open
+	OnJobs    *OnJobs `json:"on_jobs,omitempty"`
 }
 
 // AppSelection is the version of an app that an instance runs, and the product mode in
@@ -280,14 +312,11 @@ type AppSelection struct {
 }
 
 // Stopped is i as policy stops it. That goes before what suspends it: else a
-// tenant could let run for ever what policy refuses. What a shared runtime is to
-// carry stays unchanged, as nobody can stop that.
-func (i *EffectiveInstance) Stopped() *EffectiveInstance {
+// tenant could let run for ever what policy refuses.
+func (i *EffectiveUnit) Stopped() *EffectiveUnit {
 	stopped := *i
 	stopped.DesiredState = DesiredStopped
-	if i.SharedRuntime == "" {
-		stopped.Suspend, stopped.SuspendedBy = false, Key{}
-	}
+	stopped.Suspend, stopped.SuspendedBy = false, Key{}
 	return &stopped
 }
 
@@ -309,6 +338,8 @@ type EffectiveRole struct {
 	// member goes on no node with some, which it would have besides what is
 	// counted. It is no part of what a unit is made of, but of where it may be.
 	NoGPUs bool `json:"-"`
+	// Lent is the node of a member that a project lends; nil: the member is the unit's own.
+	Lent *LentNode `json:"-"`
 }
 
 // Verdict is what a Decision came to.
@@ -349,17 +380,7 @@ func (e *Effective) Denied(key Key) []Decision {
 }
 
 // About is what was decided about key, sorted by Field; not to be changed.
-func (e *Effective) About(key Key) []Decision {
-	switch {
-	case key.Tenant == "":
-		return about(e.Own, key)
-	case key.Project != "":
-		return e.project(key).about(key)
-	case e.Tenants[key.Tenant] != nil:
-		return about(e.Tenants[key.Tenant].Own, key)
-	}
-	return nil
-}
+func (e *Effective) About(key Key) []Decision { return e.project(key).about(key) }
 
 func (p *EffectiveProject) about(key Key) []Decision {
 	if p == nil {

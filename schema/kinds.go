@@ -60,6 +60,8 @@ type KindInfo struct {
 	// Permission is the permission that any change needs; "": it depends on what
 	// the change does (package authority).
 	Permission string
+	// Unit: Berth deploys what a document declares as one whole, with its own plan.
+	Unit bool
 	// InsteadOfSuspend is the advice where `suspend: true` has no meaning; "": suspend is allowed.
 	InsteadOfSuspend string
 	// NoEffect names the missing effect of the kind, in words that follow "so far";
@@ -96,13 +98,11 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindAttachment, Rank: 8, create: document[Attachment], Removal: RemovalEnds,
-		NoEffect: "no project can use a shared runtime",
-		Places:   places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
-		Status:   places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
+		Places: places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
+		Status: places("platform/shared-runtimes/{parent}/attachments/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/attachments/{name}.yaml"),
 	},
 	{
 		Kind: KindContribution, Rank: 10, create: document[Contribution], Removal: RemovalDrops, Permission: "contributions.write",
-		NoEffect:         "no node changes hands",
 		Places:           places("tenants/{tenant}/projects/{project}/contributions/{name}.yaml"),
 		Status:           places("tenants/{tenant}/projects/{project}/contributions/{name}.yaml"),
 		InsteadOfSuspend: "delete the file to withdraw the nodes",
@@ -118,7 +118,7 @@ var kinds = []KindInfo{
 		Places:   places("platform/hooks/{name}.yaml"),
 	},
 	{
-		Kind: KindInstance, Rank: 9, create: document[Instance], Removal: RemovalEnds,
+		Kind: KindInstance, Rank: 9, create: document[Instance], Removal: RemovalEnds, Unit: true,
 		Places: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
 		Status: places("tenants/{tenant}/projects/{project}/instances/{name}.yaml"),
 	},
@@ -163,10 +163,9 @@ var kinds = []KindInfo{
 		Places: places("tenants/{tenant}/service-accounts/{name}.yaml", "tenants/{tenant}/projects/{project}/service-accounts/{name}.yaml"),
 	},
 	{
-		Kind: KindSharedRuntime, Rank: 7, create: document[SharedRuntime], Removal: RemovalEnds,
-		NoEffect: "no shared runtime is deployed",
-		Places:   places("platform/shared-runtimes/{name}/runtime.yaml", "tenants/{tenant}/shared-runtimes/{name}/runtime.yaml"),
-		Status:   places("platform/shared-runtimes/{name}.yaml", "tenants/{tenant}/shared-runtimes/{name}.yaml"),
+		Kind: KindSharedRuntime, Rank: 7, create: document[SharedRuntime], Removal: RemovalEnds, Unit: true,
+		Places: places("platform/shared-runtimes/{name}/runtime.yaml", "tenants/{tenant}/shared-runtimes/{name}/runtime.yaml"),
+		Status: places("platform/shared-runtimes/{name}.yaml", "tenants/{tenant}/shared-runtimes/{name}.yaml"),
 	},
 	{
 		Kind: KindSite, Rank: lastRank, create: document[Site], Permission: "sites.write",
@@ -188,6 +187,9 @@ func (k Kind) Info() *KindInfo {
 	}
 	return &KindInfo{}
 }
+
+// IsUnit reports whether Berth deploys what a document of kind k declares as one whole.
+func (k Kind) IsUnit() bool { return k.Info().Unit }
 
 // New makes an empty document of kind k; nil for an unknown kind.
 func (k Kind) New() Document {

@@ -1,11 +1,13 @@
 package schema
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"slices"
+)
 
 // SharedRuntime is one running app that serves several projects: a tenant's own
 // (tenant_dedicated, scope tenant) or the platform's (platform_managed, scope
-// platform), which of them its place says (TSR). It is a declaration only:
-// nothing is deployed for it yet.
+// platform), which of them its place says (TSR).
 type SharedRuntime struct {
 	Header
 	Spec SharedRuntimeSpec
@@ -25,7 +27,7 @@ type SharedRuntimeSpec struct {
 	PlacementIntent     *PlacementIntent        `json:"placement_intent,omitempty"`
 	Roles               map[string]InstanceRole `json:"roles"`
 	Config              json.RawMessage         `json:"config,omitempty"`               // the runtime's; canonical JSON object, checked by its definition
-	AttachedProjectIDs  []string                `json:"attached_project_ids,omitempty"` // attached without terms of their own; an Attachment states terms
+	AttachedProjectIDs  []string                `json:"attached_project_ids,omitempty"` // listed as requested until an Attachment states terms
 	OnJobs              *OnJobs                 `json:"on_jobs,omitempty"`
 	DeletionProtection  bool                    `json:"deletion_protection,omitempty"`
 }
@@ -39,8 +41,8 @@ type PlacementIntent struct {
 }
 
 // Attachment lets a project use a shared runtime, on terms. Key.Parent is the
-// runtime; Key.Tenant is empty for one of the platform's. It is a declaration
-// only: no project is let in by it yet.
+// runtime; Key.Tenant is empty for one of the platform's. The project accepts the terms with an
+// Instance that names the runtime.
 type Attachment struct {
 	Header
 	Spec AttachmentSpec
@@ -53,27 +55,90 @@ type AttachmentSpec struct {
 	SubmissionPolicy   SubmissionPolicy   `json:"submission_policy"`
 	PolicyMetadata     json.RawMessage    `json:"policy_metadata,omitempty"`    // the app's own, canonical JSON object; Berth hands it on unread
 	BillingPolicyRef   string             `json:"billing_policy_ref,omitempty"` // a name that the billing system knows; Berth does not
+	OnJobs             *OnJobs            `json:"on_jobs,omitempty"`            // of running jobs of the project when it is detached; nil: as the runtime's
 }
 
-// ContributionPolicy says whether a project may offer nodes to the runtime.
+// ContributionPolicy says what a project may lend to the runtime, and what it gets for that.
 type ContributionPolicy struct {
 	Allow    bool `json:"allow"`               // default false
 	MaxNodes int  `json:"max_nodes,omitempty"` // 0: as many as are reserved for the project
+	MaxGPUs  int  `json:"max_gpus,omitempty"`  // of all its nodes together; 0: no limit
+
+	Until      string      `json:"until,omitempty"`      // day, UTC, with whose begin all its nodes return; "": open
+	OnJobs     *OnJobs     `json:"on_jobs,omitempty"`    // of jobs on a node that returns; nil: as the runtime's
+	Guaranteed Amount      `json:"guaranteed,omitzero"`  // what the jobs of the project get, whoever uses it
+	Preemption *Preemption `json:"preemption,omitempty"` // of the project's jobs beyond Guaranteed, for what others are guaranteed
 }
 
-// SubmissionPolicy limits the jobs of a project. 0 means no limit.
+// Amount is a part of a runtime. 0 is none.
+type Amount struct {
+	GPUs int `json:"gpus,omitempty"`
+	CPUs int `json:"cpus,omitempty"`
+}
+
+// Preemption says what happens to a job that ends for another.
+type Preemption struct {
+	Mode         string `json:"mode"`                    // PreemptRequeue or PreemptCancel
+	GraceSeconds int    `json:"grace_seconds,omitempty"` // between the signal to the job and its end
+}
+
+// The modes of Preemption.
+const (
+	PreemptRequeue = "requeue"
+	PreemptCancel  = "cancel"
+)
+
+// SubmissionPolicy says whether and how a project may submit jobs.
 type SubmissionPolicy struct {
-	Allow              bool `json:"allow"` // default true
-	MaxGPUs            int  `json:"max_gpus,omitempty"`
-	MaxRunningJobs     int  `json:"max_running_jobs,omitempty"`
-	MaxSubmittedJobs   int  `json:"max_submitted_jobs,omitempty"`
-	MaxWalltimeMinutes int  `json:"max_walltime_minutes,omitempty"`
-	Priority           int  `json:"priority,omitempty"` // beside the runtime's other projects; more goes first
+	Allow bool `json:"allow"` // default true
+	SubmissionLimits
+	Priority int `json:"priority,omitempty"` // beside the runtime's other projects; more goes first
+	Share    int `json:"share"`              // of the runtime, in proportion to those of the other projects; default 1
 }
 
-// Contribution offers nodes that are reserved for a project to a shared runtime
-// it is attached to. The offer needs the Attachment's contribution_policy. It
-// is a declaration only: no node changes hands by it yet.
+// SubmissionLimits limit the jobs of a project. 0 means no limit.
+type SubmissionLimits struct {
+	MaxGPUs            int      `json:"max_gpus,omitempty"` // of its running jobs together
+	MaxCPUs            int      `json:"max_cpus,omitempty"`
+	MaxGPUsPerJob      int      `json:"max_gpus_per_job,omitempty"`
+	MaxCPUsPerJob      int      `json:"max_cpus_per_job,omitempty"`
+	MaxRunningJobs     int      `json:"max_running_jobs,omitempty"`
+	MaxSubmittedJobs   int      `json:"max_submitted_jobs,omitempty"` // running and waiting
+	MaxWalltimeMinutes int      `json:"max_walltime_minutes,omitempty"`
+	Queues             []string `json:"queues,omitempty"` // nil: every queue of the runtime
+}
+
+// Narrower returns the narrower of two limits in each field. ok is false if both name queues and
+// have none in common: the project can then submit no job.
+func (l SubmissionLimits) Narrower(o SubmissionLimits) (_ SubmissionLimits, ok bool) {
+	less := func(a, b int) int {
+		if a == 0 || b != 0 && b < a {
+			return b
+		}
+		return a
+	}
+	out := SubmissionLimits{
+		MaxGPUs: less(l.MaxGPUs, o.MaxGPUs), MaxCPUs: less(l.MaxCPUs, o.MaxCPUs),
+		MaxGPUsPerJob: less(l.MaxGPUsPerJob, o.MaxGPUsPerJob), MaxCPUsPerJob: less(l.MaxCPUsPerJob, o.MaxCPUsPerJob),
+		MaxRunningJobs: less(l.MaxRunningJobs, o.MaxRunningJobs), MaxSubmittedJobs: less(l.MaxSubmittedJobs, o.MaxSubmittedJobs),
+		MaxWalltimeMinutes: less(l.MaxWalltimeMinutes, o.MaxWalltimeMinutes), Queues: l.Queues,
+	}
+	switch {
+	case len(o.Queues) == 0:
+	case len(l.Queues) == 0:
+		out.Queues = o.Queues
+	default:
+		common := slices.DeleteFunc(slices.Clone(l.Queues), func(q string) bool { return !slices.Contains(o.Queues, q) })
+		if len(common) == 0 {
+			return out, false // an empty list would mean every queue
+		}
+		out.Queues = common
+	}
+	return out, true
+}
+
+// Contribution lends nodes that are reserved for a project to a shared runtime
+// it is attached to. It needs the Attachment's contribution_policy.
 type Contribution struct {
 	Header
 	Spec ContributionSpec
@@ -84,4 +149,6 @@ type ContributionSpec struct {
 	SharedRuntime     string   `json:"shared_runtime"`
 	ControlPlaneScope string   `json:"control_plane_scope"` // whose runtime: tenant (the default) or platform
 	Nodes             []string `json:"nodes"`
+	Role              string   `json:"role,omitempty"`  // of the runtime's app; "": the only one that is no control plane
+	Until             string   `json:"until,omitempty"` // day, UTC, with whose begin the nodes return; "": that of the Attachment
 }

@@ -42,6 +42,10 @@ type Author struct {
 	Actor     string   `json:"actor"`           // login or service account; "": unknown, "berth": Berth itself
 	Proof     string   `json:"proof,omitempty"` // proof of the actor: pull_request, signature, token
 	Approvers []string `json:"approvers,omitempty"`
+	// Operator is the service account under which Berth had an effect, and Credential the id of its
+	// short-lived credential, as in the host's ledger.
+	Operator   string `json:"operator,omitempty"`
+	Credential string `json:"credential,omitempty"`
 }
 
 // Resource is the resource that an action concerns.

@@ -66,7 +66,8 @@ type Decision struct {
 	Allowed    bool            `json:"allowed"`
 	By         string          `json:"by,omitempty"`          // login or service account that has the permission
 	Role       string          `json:"role,omitempty"`        // role that gives it
-	Source     schema.Position `json:"source,omitzero"`       // the role binding; zero for an administrator of berth.yaml
+	Source     schema.Position `json:"source,omitzero"`       // the role binding, zero for an administrator of berth.yaml; if denied by Rule: its line
+	Rule       string          `json:"rule,omitempty"`        // if denied by a rule beside the roles, such as RuleAppRequires
 	BreakGlass bool            `json:"break_glass,omitempty"` // by break-glass access, which is shown and audited
 	Reason     string          `json:"reason"`                // reason of the decision; one sentence
 	Next       string          `json:"next,omitempty"`        // if denied: the next step

@@ -163,8 +163,9 @@ func breakGlass(a Actor, m member, n Need, how string) Decision {
 }
 
 // account decides for a service account. It has a permission if its scopes name it, the
-// table allows it, and the binding of its project (or tenant, for shared runtimes) names
-// the account. It has none elsewhere, and never break-glass access.
+// table allows it, the binding of its project (or tenant, for shared runtimes) names the
+// account, and the Apps whose units it operates require it. It has none elsewhere, and
+// never break-glass access.
 func (r Rules) account(a Actor, n Need) Decision {
 	k := a.ServiceAccount
 	sa, roles := r.serviceAccount(k)
@@ -194,6 +195,9 @@ func (r Rules) account(a Actor, n Need) Decision {
 		return no(fmt.Sprintf("does not have %s in its scopes", n.Permission), "add it to the scopes in "+sa.File)
 	case a.Proof == ProofToken && (cell == Listed || a.Endpoint != "") && !slices.Contains(sa.Spec.AllowedEndpoints, a.Endpoint):
 		return no("may not call "+plain(a.Endpoint), "add that to allowed_endpoints in "+sa.File)
+	}
+	if d, beyond := r.beyondApps(a, n); beyond {
+		return d
 	}
 	return Decision{
 		Need: n, Allowed: true, By: k.String(), Role: serviceAccount, Source: roles.At(fmt.Sprintf("spec.members[%d]", bound)),

@@ -45,6 +45,8 @@ func mutants() map[string]mutant {
 		"any signature overrides":        {"decide.go", `slices.Contains(r.AdministratorKeys, a.SigningKey) &&`, ``, "TestRequiredApprovalWithoutApprovers"},
 		"a trailer alone overrides":      {"decide.go", `a.BreakGlass != "" && a.Proof == ProofSignature &&`, `a.BreakGlass != "" &&`, "TestRequiredApprovalWithoutApprovers"},
 		"accounts reach out":             {"decide.go", `case n.Scope != where:`, `case n.Scope.Tenant != where.Tenant:`, "TestServiceAccountPermissions"},
+		"apps bound nobody":              {"decide.go", `if d, beyond := r.beyondApps(a, n); beyond {`, `if d, beyond := r.beyondApps(a, n); false && beyond {`, "TestAppsBoundServiceAccounts"},
+		"apps bound no operator":         {"apps.go", `rt.Runtime.Spec.OperatorIdentityRef == account.Name`, `rt.Runtime.Spec.OperatorIdentityRef == account.String()`, "TestAppsBoundTheOperatorOfASharedRuntime"},
 		"accounts have every scope":      {"decide.go", `case !slices.Contains(sa.Spec.Scopes, string(n.Permission)):`, `case false:`, "TestServiceAccountPermissions"},
 	}
 }

@@ -106,3 +106,37 @@ func TestSharedRuntimeAuthorisationIsSplit(t *testing.T) {
 		}
 	}
 }
+
+// The App of a shared runtime bounds the tenant's account that operates it. It gives the
+// owner's actions to no account, and a project's account never operates a shared runtime,
+// whatever the App requires and whatever the name of the account is (requirements B5, D3).
+func TestAppsBoundTheOperatorOfASharedRuntime(t *testing.T) {
+	owner := []string{"shared_runtimes.create", "shared_runtimes.update", "shared_runtimes.delete", "shared_runtimes.attach", "shared_runtimes.detach"}
+	operator := []string{"shared_runtimes.read", "shared_runtimes.member.operate"}
+	all := append(append([]string{"contributions.write"}, owner...), operator...)
+	tenant := authority.Scope{Tenant: "physics"}
+	has := func(requires schema.AppRequires, place string) (scopes []string) {
+		w := campus().bind("physics", members("ci service_account")...).bind("physics.lattice", members("ci service_account")...)
+		w.requiring("batch", requires).operates("physics", "cluster", "batch")
+		a := authority.Actor{ServiceAccount: w.account(place, all...), Proof: authority.ProofSignature}
+		for _, p := range all {
+			if one(w, a, authority.Need{Permission: authority.Permission(p), Scope: tenant}).Allowed {
+				scopes = append(scopes, p)
+			}
+		}
+		return scopes
+	}
+	require.Equal(t, operator, has(schema.AppRequires{}, "physics"))
+	require.Equal(t, operator, has(schema.AppRequires{Permissions: all}, "physics"))
+	require.Equal(t, operator[:1], has(schema.AppRequires{Permissions: []string{"shared_runtimes.read", "shared_runtimes.delete"}}, "physics"))
+	require.Empty(t, has(schema.AppRequires{Permissions: []string{}}, "physics"))
+	for _, requires := range []schema.AppRequires{{}, {Permissions: all}} {
+		require.Empty(t, has(requires, "physics.lattice"))
+	}
+
+	// The runtime's App does not bound the account of the same name of a project.
+	w := campus().bind("physics.lattice", members("ci service_account")...)
+	w.requiring("batch", schema.AppRequires{Permissions: []string{}}).operates("physics", "cluster", "batch")
+	a := authority.Actor{ServiceAccount: w.account("physics.lattice", "shared_runtimes.read"), Proof: authority.ProofSignature}
+	require.True(t, one(w, a, authority.Need{Permission: authority.SharedRuntimeRead, Scope: lattice}).Allowed)
+}

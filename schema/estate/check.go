@@ -232,7 +232,7 @@ func (c *check) policy(doc *load.Document, d *schema.Policy) {
 		},
 	})
 	if d.Suspend { // suspension must not lift limits
-		c.warn(doc, "suspend", "schema.no-effect", "lifts nothing: a policy holds while it is there; change its limits, or take the file away")
+		c.warn(doc, "suspend", codeNoEffect, "lifts nothing: a policy holds while it is there; change its limits, or take the file away")
 	}
 }
 

@@ -40,6 +40,7 @@
 //	ref.other-app                a shared runtime that runs another app
 //	ref.not-attached             the project is not attached to the shared runtime
 //	ref.contribution-denied      the attachment takes no nodes, or not so many
+//	ref.operator-scope           the operator of a shared runtime lacks the permission to operate it
 //	ref.node-not-reserved        a node that is not the project's to offer
 //	conflict.unix-user           one Unix name with two uids or logins, or one uid with two names
 //	conflict.version             two AppVersions of an app with one spec.version

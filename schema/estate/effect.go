@@ -8,8 +8,7 @@ import (
 )
 
 // WithoutEffect warns of valid documents that have no effect yet, by part and path:
-// kinds that Berth does not deploy (schema.KindInfo.NoEffect), and instances on a shared
-// runtime.
+// kinds that Berth does not deploy (schema.KindInfo.NoEffect).
 func (r *Result) WithoutEffect() (out []schema.Diagnostic) {
 	for _, s := range r.trees {
 		for _, doc := range s.docs {
@@ -38,10 +37,6 @@ func withoutEffect(d *load.Document) *schema.Diagnostic {
 	const code = "kind.no-effect"
 	if what := d.Key.Kind.Info().NoEffect; what != "" {
 		f := load.Found(d, "kind", schema.SeverityWarning, code, fmt.Sprintf("a document of kind %s is checked and has no effect in this version of Berth: so far %s", d.Key.Kind, what))
-		return &f
-	}
-	if i, ok := d.Decl.(*schema.Instance); ok && i.Spec.SharedRuntime != "" {
-		f := load.Found(d, "spec.shared_runtime", schema.SeverityWarning, code, "this version of Berth deploys no shared runtime, so the instance stays requested; for one that runs, take this away and set control_plane_scope to project")
 		return &f
 	}
 	return nil

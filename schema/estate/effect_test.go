@@ -11,9 +11,8 @@ import (
 	"berth/schema/estate"
 )
 
-// Each valid document of a kind without effect has a warning, and so does an
-// instance on a shared runtime. No other document has one. An invalid document has
-// its errors.
+// Each valid document of a kind without effect has a warning. No other document has one. An
+// invalid document has its errors.
 func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
 	l := newLoader(t)
 	files := campus(t)
@@ -30,14 +29,12 @@ func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
 	}
 	for path, key := range r.Documents() {
 		lacks := key.Kind.Info().NoEffect != ""
-		carried := strings.Contains(files[path], "shared_runtime: ") && key.Kind == schema.KindInstance
-		require.Equal(t, (lacks || carried) && path != invalid, warned[path], path)
+		require.Equal(t, lacks && path != invalid, warned[path], path)
 		if warned[path] {
 			kinds[key.Kind]++
 		}
 	}
 	require.Equal(t, map[schema.Kind]int{
-		schema.KindSharedRuntime: 2, schema.KindAttachment: 3, schema.KindContribution: 2, schema.KindMemberOperation: 2,
-		schema.KindQueueMap: 1, schema.KindHookRule: 2, schema.KindInstance: 2,
+		schema.KindMemberOperation: 2, schema.KindQueueMap: 1, schema.KindHookRule: 2,
 	}, kinds)
 }

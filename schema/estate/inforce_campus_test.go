@@ -92,7 +92,7 @@ func TestInForceOfReferences(t *testing.T) {
 		analysis   = collider + "instances/analysis.yaml"
 		offer      = collider + "contributions/gpu-3.yaml"
 		drain      = lattice + "operations/drain-worker.yaml"
-		second     = "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: aaa}\nspec: {app: slurm, version: 22-05, display_name: x, environment: production}\n"
+		second     = "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: aaa}\nspec: {app: slurm, version: 22-05, display_name: x, environment: production, operator_identity_ref: department}\n"
 		again      = "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: aaa}\nspec: {project_id: physics.collider, contribution_policy: {allow: true}}\n"
 		noNodes    = "allow: true => allow: false"
 	)

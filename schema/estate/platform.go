@@ -45,6 +45,8 @@ type platformCheck struct {
 
 func (c *platformCheck) document(ctx context.Context, doc *load.Document) error {
 	switch d := doc.Decl.(type) {
+	case *schema.App:
+		c.endpoints(doc, "spec.requires.endpoints", d.Spec.Requires.Endpoints)
 	case *schema.AppVersion:
 		c.appVersion(doc, d)
 	case *schema.Policy:

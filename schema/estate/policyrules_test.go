@@ -12,7 +12,7 @@ import (
 )
 
 // An invalid date stops no instance, a stop has a day, a hold has none, and the
-// lists of a layer are limited.
+// lists of a layer are limited. An App requires permissions of the table only.
 func TestPolicyRules(t *testing.T) {
 	var names []string
 	for i := range 257 {
@@ -32,6 +32,8 @@ func TestPolicyRules(t *testing.T) {
 		{file, policy("allowed_regions: [" + long + "]"), file + ":5:8: error: spec.allowed_regions: has 257 items: at most 256 are read [schema.rule]"},
 		{entitlement, strings.NewReplacer("kind: Policy", "kind: Entitlement", "name: policy", "name: slurm").Replace(policy("enabled: true, policy_overrides: {allowed_skus: [" + long + "]}")),
 			entitlement + ":5:42: error: spec.policy_overrides.allowed_skus: has 257 items: at most 256 are read [schema.rule]"},
+		{app, "apiVersion: berth/v1\nkind: App\nmetadata: {name: slurm}\nspec: {display_name: x, category: x, publisher: x, requires: {permissions: [apps.instance.raed]}}\n",
+			app + ":4:77: error: spec.requires.permissions[0]: apps.instance.raed is no permission: did you mean \"apps.instance.read\"? [schema.enum]"},
 	} {
 		files := lab(t)
 		files[tc.file] = tc.text

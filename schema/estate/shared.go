@@ -3,6 +3,7 @@ package estate
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -89,6 +90,7 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 		return nil
 	}
 	c.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
+	c.operates(doc, d)
 	if other := c.environments[d.Spec.Environment]; other != nil {
 		there := other.Header.At("spec.environment")
 		c.refuse(doc, "spec.environment", "conflict.environment",
@@ -98,6 +100,25 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 	}
 	return nil
 }
+
+// operates refuses an operator of a shared runtime that may not operate it.
+func (c *check) operates(doc *load.Document, d *schema.SharedRuntime) {
+	path, _ := schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef}.Path()
+	other := c.tree.at(path)
+	if other == nil {
+		return
+	}
+	account, ok := other.Decl.(*schema.ServiceAccount)
+	if !ok || slices.Contains(account.Spec.Scopes, operatorScope) {
+		return
+	}
+	there := account.At("spec.scopes")
+	c.refuse(doc, "spec.operator_identity_ref", "ref.operator-scope",
+		fmt.Sprintf("the service account %s lacks %s (%s:%d): add it to its scopes", account.Key.Name, operatorScope, there.File, there.Line), there.File)
+}
+
+// operatorScope is the permission of the operator of a shared runtime, as in package authority.
+const operatorScope = "shared_runtimes.member.operate"
 
 // termed warns about a project that is attached to a shared runtime without terms. An
 // unreadable attachment may contain them.

@@ -22,7 +22,7 @@ func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused 
 }
 
 func newTenantCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *tenantCheck {
-	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}}
+	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}}
 }
 
 // documents judges documents of the part, by path.
@@ -42,8 +42,12 @@ type tenantCheck struct {
 	lost    map[string]bool           // tenant.yaml or project.yaml reported missing
 	offers  map[string]*load.Document // contributions, by node
 	offered map[string]int            // nodes, by shared runtime and project
+	lent    map[string]int            // GPUs of these nodes
+	views   map[string]*load.Document // instances that accept terms, by shared runtime and project
 
 	keyed map[string]*load.Document // first service account with a key, by the key's bytes; nil: not computed yet
+
+	operated map[schema.Key][]operatedUnit // units by the service account that operates them; nil: not computed yet
 }
 
 // belongs reports whether doc's tenant and project exist and are valid. A missing one is
@@ -102,7 +106,8 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 	case *schema.ServiceAccount:
 		c.keys(doc, d)
 		c.granted(doc, d)
-		c.endpoints(doc, d)
+		c.endpoints(doc, "spec.allowed_endpoints", d.Spec.AllowedEndpoints)
+		c.beyondApps(doc, d)
 	}
 	return nil
 }
@@ -169,20 +174,6 @@ func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 				fmt.Sprintf("is a key of %s already (%s:%d): a key is of one account, make another for this one", other.Key, there.File, there.Line), there.File)
 		}
 	}
-}
-
-// endpoints warns about calls that no account may make. It is a warning: the endpoints
-// depend on the version of Berth, and an account in force must not block an upgrade.
-func (c *tenantCheck) endpoints(doc *load.Document, d *schema.ServiceAccount) {
-	all := schema.Endpoints()
-	c.warnUnknown(doc, load.Items("spec.allowed_endpoints"), d.Spec.AllowedEndpoints, unknown{
-		code:  "schema.no-effect",
-		known: func(name string) bool { return slices.Contains(all, name) },
-		all:   func() []string { return all },
-		says: func(name string) string {
-			return name + " is not an endpoint of the API that an account can call, and grants nothing"
-		},
-	})
 }
 
 // granted warns about an account without its role in the binding beside it.
@@ -274,7 +265,16 @@ func (c *tenantCheck) carried(doc *load.Document, d *schema.Instance) {
 		c.refuse(doc, "spec.shared_runtime", "ref.other-app", fmt.Sprintf("%s runs %s, not %s (%s:%d)", r.Key.Name, r.Spec.App, d.Spec.App, there.File, there.Line), there.File)
 		return
 	}
-	c.terms(doc, runtime, all)
+	if _, ok := c.terms(doc, runtime, all); !ok {
+		return
+	}
+	key := runtime.File.Path + " " + d.Key.ProjectID()
+	if other := c.views[key]; other != nil {
+		there := other.Header.At("spec.shared_runtime")
+		c.refuse(doc, "spec.shared_runtime", "conflict.attachment", fmt.Sprintf("%s names %s already (%s:%d): a project accepts the terms with one Instance", other.Key.Name, d.Spec.SharedRuntime, there.File, there.Line), there.File)
+		return
+	}
+	c.views[key] = doc
 }
 
 // contribution checks that the project may offer the nodes, and that the attachment
@@ -302,10 +302,50 @@ func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the attachment to %s takes no nodes (%s:%d)", d.Spec.SharedRuntime, there.File, there.Line), there.File)
 		return
 	}
+	c.lentRole(doc, d, runtime.Decl.(*schema.SharedRuntime))
 	key := runtime.File.Path + " " + id
 	c.offered[key] += len(d.Spec.Nodes)
+	c.lentGPUs(doc, d, key, terms)
 	if most := terms.Spec.ContributionPolicy.MaxNodes; most > 0 && c.offered[key] > most {
 		c.refuse(doc, "spec.nodes", "ref.contribution-denied", fmt.Sprintf("the project offers %d nodes to %s, which takes at most %d (%s:%d)", c.offered[key], d.Spec.SharedRuntime, most, there.File, there.Line), there.File)
+	}
+}
+
+// lentRole checks the role of lent nodes: one that is no control plane. It may be left out where
+// there is only one.
+func (c *tenantCheck) lentRole(doc *load.Document, d *schema.Contribution, r *schema.SharedRuntime) {
+	version := c.catalog.versions[r.Spec.App][r.Spec.Version]
+	if version == nil {
+		return
+	}
+	var workers []string
+	manifest := version.Decl.(*schema.AppVersion).Spec.Manifest.Roles
+	for _, name := range sortedKeys(manifest) {
+		if !manifest[name].ControlPlane {
+			workers = append(workers, name)
+		}
+	}
+	switch list := strings.Join(workers, ", "); {
+	case d.Spec.Role == "" && len(workers) != 1:
+		c.refuse(doc, "spec.role", "ref.unknown-role", fmt.Sprintf("is missing: name one of %s, a role of %s", list, r.Key.Name), r.File)
+	case d.Spec.Role != "" && !slices.Contains(workers, d.Spec.Role):
+		c.refuse(doc, "spec.role", "ref.unknown-role", fmt.Sprintf("%s has no such role for a lent node, there is %s", r.Key.Name, list), r.File)
+	}
+}
+
+// lentGPUs checks the GPUs of all nodes that a project lends to a runtime.
+func (c *tenantCheck) lentGPUs(doc *load.Document, d *schema.Contribution, key string, terms *schema.Attachment) {
+	for _, name := range d.Spec.Nodes {
+		path, _ := schema.Key{Kind: schema.KindNode, Name: name}.Path()
+		if node := c.catalog.byFile[path]; node != nil && !c.catalog.bad(node) {
+			for _, g := range node.Decl.(*schema.Node).Spec.Capacity.GPUs {
+				c.lent[key] += g.Count
+			}
+		}
+	}
+	if most := terms.Spec.ContributionPolicy.MaxGPUs; most > 0 && c.lent[key] > most {
+		there := terms.At("spec.contribution_policy.max_gpus")
+		c.refuse(doc, "spec.nodes", "ref.contribution-denied", fmt.Sprintf("the project lends %d GPUs to %s, which takes at most %d (%s:%d)", c.lent[key], d.Spec.SharedRuntime, most, there.File, there.Line), there.File)
 	}
 }
 

@@ -119,6 +119,7 @@ type SharedRuntime struct {
 	OperatingMode     string `json:"operating_mode" doc:"tenant_dedicated or platform_managed; empty where never decided"`
 	ControlPlaneScope string `json:"control_plane_scope" doc:"tenant or platform; empty where never decided"`
 	RuntimeBackend    string `json:"runtime_backend" doc:"kind of runtime that carries it; empty where never decided"`
+	OperatorID        string `json:"operator_service_account_id" doc:"<tenant>/<name> of the service account that operates it, or platform"`
 	Revision          string `json:"revision" doc:"commit of the configuration it follows"`
 	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
 }

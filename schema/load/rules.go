@@ -38,6 +38,8 @@ func (r *documentParser) semantics(doc schema.Document, t *tree) []problem {
 
 func (r *rules) document(doc schema.Document) {
 	switch d := doc.(type) {
+	case *schema.App:
+		r.app(&d.Spec)
 	case *schema.AppVersion:
 		r.manifest(&d.Spec.Manifest)
 		r.upgradeFrom(d)
@@ -57,6 +59,7 @@ func (r *rules) document(doc schema.Document) {
 		r.attachment(d)
 	case *schema.Contribution:
 		r.repeated("spec.nodes", d.Spec.Nodes)
+		r.day("spec.until", d.Spec.Until)
 	case *schema.ArtifactSource:
 		r.source(d)
 	case *schema.Artifact:

@@ -106,12 +106,17 @@ func (r *rules) account(s *schema.ServiceAccountSpec) {
 	}
 	r.repeated("spec.scopes", s.Scopes)
 	r.repeated("spec.allowed_endpoints", s.AllowedEndpoints)
+	r.permissions("spec.scopes", s.Scopes)
+}
+
+// permissions refuses permission keys of a list that are not in the table.
+func (r *rules) permissions(path string, list []string) {
 	var known []string
 	for _, p := range authority.Permissions() {
 		known = append(known, string(p))
 	}
-	for i, scope := range s.Scopes {
-		r.listed(Item("spec.scopes", i), scope, known, "no permission", "berth explain --roles lists them")
+	for i, key := range list {
+		r.listed(Item(path, i), key, known, "no permission", "berth explain --roles lists them")
 	}
 }
 

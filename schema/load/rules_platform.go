@@ -13,6 +13,29 @@ import (
 
 // Rules of the catalog, of nodes, of policies and of published kinds.
 
+// app refuses a mode or a scope that no instance can have with the others of the app.
+// Otherwise an author who lists only one half of a pair expects an effect that never
+// comes.
+func (r *rules) app(s *schema.AppSpec) {
+	const supports = "spec.supports."
+	r.repeated(supports+"operating_modes", s.Supports.OperatingModes)
+	r.repeated(supports+"control_plane_scopes", s.Supports.ControlPlaneScopes)
+	modes, scopes := s.Supports.Modes(), s.Supports.Scopes()
+	for i, scope := range s.Supports.ControlPlaneScopes {
+		if mode := modeOf(scope); !slices.Contains(modes, mode) {
+			r.broken(Item(supports+"control_plane_scopes", i), "%s goes with %s only, which is not in operating_modes: add it there, or take %s away", scope, mode, scope)
+		}
+	}
+	for i, mode := range s.Supports.OperatingModes {
+		if !slices.ContainsFunc(scopes, func(scope string) bool { return modeOf(scope) == mode }) {
+			r.broken(Item(supports+"operating_modes", i), "no scope in control_plane_scopes goes with %s: add one, or take %s away", mode, mode)
+		}
+	}
+	r.repeated("spec.requires.permissions", s.Requires.Permissions)
+	r.repeated("spec.requires.endpoints", s.Requires.Endpoints)
+	r.permissions("spec.requires.permissions", s.Requires.Permissions)
+}
+
 func (r *rules) upgradeFrom(d *schema.AppVersion) {
 	const path = "spec.manifest.upgrade_from"
 	r.repeated(path, d.Spec.Manifest.UpgradeFrom)

@@ -3,6 +3,7 @@ package load
 import (
 	"fmt"
 	"strings"
+	"time"
 
 	"berth/schema"
 )
@@ -14,6 +15,12 @@ func (r *rules) instance(d *schema.Instance) {
 	s.Config = r.open("config")
 	r.repeated("spec.regions", s.Regions)
 	shared := s.SharedRuntime != ""
+	if l := s.SubmissionLimits; l != nil {
+		if !shared {
+			r.needless("spec.submission_limits", "needs shared_runtime: an instance with a control plane of its own has no such limits")
+		}
+		r.repeated("spec.submission_limits.queues", l.Queues)
+	}
 	for _, own := range []string{"roles", "config"} {
 		if _, ok := r.tree.at["spec."+own]; ok && shared {
 			r.needless("spec."+own, "is the shared runtime's to say: take it away")
@@ -36,10 +43,10 @@ func (r *rules) instance(d *schema.Instance) {
 // other pairs: project-scoped and tenant-owned shared, which are tenant_dedicated, and
 // platform-managed shared (requirement B5).
 func modeOf(scope string) string {
-	if scope == "platform" {
-		return "platform_managed"
+	if scope == schema.ControlPlanePlatform {
+		return schema.ModePlatformManaged
 	}
-	return "tenant_dedicated"
+	return schema.ModeTenantDedicated
 }
 
 // carrier describes the owner of an instance's operating mode, for messages.
@@ -50,9 +57,11 @@ func carrier(s *schema.InstanceSpec) string {
 	return fmt.Sprintf("the %s's shared runtime %s, which carries the instance,", s.ControlPlaneScope, s.SharedRuntime)
 }
 
-func (r *rules) drain(j *schema.OnJobs) {
+func (r *rules) drain(j *schema.OnJobs) { r.drainAt("spec.on_jobs", j) }
+
+func (r *rules) drainAt(path string, j *schema.OnJobs) {
 	if j != nil && j.Wait && j.CancelAfterSeconds > 0 {
-		r.broken("spec.on_jobs", "waits without end and cancels after a while: keep one of wait and cancel_after_seconds")
+		r.broken(path, "waits without end and cancels after a while: keep one of wait and cancel_after_seconds")
 	}
 }
 
@@ -72,8 +81,11 @@ func (r *rules) sharedRuntime(d *schema.SharedRuntime) {
 		}
 		*f.value = f.want
 	}
-	if d.Key.Tenant == "" && d.Spec.OperatorIdentityRef != "" {
+	switch named := d.Spec.OperatorIdentityRef != ""; {
+	case d.Key.Tenant == "" && named:
 		r.needless("spec.operator_identity_ref", "the platform operates its shared runtimes itself: take it away")
+	case d.Key.Tenant != "" && !named:
+		r.broken("spec.operator_identity_ref", "is missing: name the service account of the tenant that operates the shared runtime")
 	}
 	for i, id := range d.Spec.AttachedProjectIDs {
 		r.ownProject(Item("spec.attached_project_ids", i), id, d.Key.Tenant)
@@ -97,8 +109,28 @@ func (r *rules) ownProject(path, projectID, tenant string) {
 func (r *rules) attachment(d *schema.Attachment) {
 	d.Spec.PolicyMetadata = r.open("policy_metadata")
 	r.ownProject("spec.project_id", d.Spec.ProjectID, d.Key.Tenant)
-	if c := d.Spec.ContributionPolicy; !c.Allow && c.MaxNodes > 0 {
-		r.needless("spec.contribution_policy.max_nodes", "the project may offer no node: set allow to true, or take this away")
+	c := d.Spec.ContributionPolicy
+	for _, f := range []struct {
+		name string
+		says bool
+	}{{"max_nodes", c.MaxNodes > 0}, {"max_gpus", c.MaxGPUs > 0}, {"until", c.Until != ""}, {"on_jobs", c.OnJobs != nil}} {
+		if f.says && !c.Allow {
+			r.needless("spec.contribution_policy."+f.name, "the project may lend no node: set allow to true, or take this away")
+		}
+	}
+	if c.Guaranteed.GPUs > 0 && c.Guaranteed.CPUs == 0 {
+		r.broken("spec.contribution_policy.guaranteed", "guarantees GPUs and no CPU: each job needs both, so name cpus too")
+	}
+	r.repeated("spec.submission_policy.queues", d.Spec.SubmissionPolicy.Queues)
+	r.drainAt("spec.contribution_policy.on_jobs", c.OnJobs)
+	r.drain(d.Spec.OnJobs)
+	r.day("spec.contribution_policy.until", c.Until)
+}
+
+// day refuses a day that no calendar has.
+func (r *rules) day(path, day string) {
+	if _, err := time.Parse(time.DateOnly, day); day != "" && err != nil {
+		r.broken(path, "is no day of the calendar")
 	}
 }
 

@@ -25,7 +25,7 @@ func TestBoundsCombineAllLayers(t *testing.T) {
 		require.Equal(t, []string{"gpu-a100-2"}, b.SKUs[len(b.SKUs)-1].Values)
 		require.NotEmpty(t, b.Regions, "the platform's")
 		require.Equal(t, physPolicy, b.GPUs.File)
-		for _, r := range e.Instance(train).Roles {
+		for _, r := range e.Unit(train).Roles {
 			require.Equal(t, r.GPUs == nil, r.NoGPUs, r.Name)
 		}
 	}
@@ -35,7 +35,7 @@ func TestBoundsCombineAllLayers(t *testing.T) {
 	before := j.Evaluate(d, d, "2027-01-30")
 	after := j.Evaluate(d, d, "2027-01-31")
 	require.Equal(t, schema.FateStopped, after.Bounds(train).Fate)
-	require.Same(t, before.Instance(train), after.Instance(train))
+	require.Same(t, before.Unit(train), after.Unit(train))
 	require.Same(t, after.Bounds(train), j.Evaluate(d, d, "2027-02-01").Bounds(train))
 
 	// Without a policy there are no bounds.
@@ -49,7 +49,7 @@ func TestBoundsCombineAllLayers(t *testing.T) {
 	e := policy.Evaluate(&schema.Desired{Platform: &platform, Tenants: map[string]*schema.TenantEstate{"physics": &physics}}, everything)
 	require.Nil(t, e.Bounds(train))
 	require.Nil(t, e.Bounds(schema.Key{Kind: schema.KindPolicy, Tenant: train.Tenant, Project: train.Project, Name: train.Name}))
-	for _, r := range e.Instance(train).Roles {
+	for _, r := range e.Unit(train).Roles {
 		require.False(t, r.NoGPUs)
 	}
 }

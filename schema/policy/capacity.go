@@ -64,13 +64,13 @@ func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSu
 	if e == nil || len(nodes.groups) == 0 {
 		return nil
 	}
-	for name, p := range e.Projects {
+	for _, p := range e.Projects {
 		denied := map[schema.Key]bool{}
 		for _, d := range p.Decisions {
 			denied[d.Key] = denied[d.Key] || d.Verdict == schema.Deny
 		}
-		for _, i := range p.Instances {
-			declared := t.Projects[name].Instances[i.Key.Name]
+		for _, i := range p.Units {
+			declared := declaration(t, i.Key)
 			if declared == nil || i.SharedRuntime != "" || denied[i.Key] {
 				continue // a denied instance gets no nodes
 			}
@@ -85,6 +85,18 @@ func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSu
 		}
 	}
 	return out
+}
+
+// declaration returns the document of a unit, a shared runtime's in the form of an instance; nil
+// if there is none.
+func declaration(t *schema.TenantEstate, key schema.Key) *schema.Instance {
+	if key.Kind == schema.KindSharedRuntime {
+		if rt := t.SharedRuntimes[key.Name]; rt != nil && rt.Runtime != nil {
+			return asInstance(rt.Runtime)
+		}
+		return nil
+	}
+	return t.Projects[key.Project].Instances[key.Name]
 }
 
 // nodeSummary is the properties of nodes that matter to placement: equal nodes are
@@ -123,7 +135,7 @@ func summarize(nodes map[string]*schema.Node) nodeSummary {
 // demand is what a role of an instance needs from nodes.
 type demand struct {
 	declared *schema.Instance
-	instance *schema.EffectiveInstance
+	instance *schema.EffectiveUnit
 	role     schema.EffectiveRole
 	nodes    nodeSummary
 }

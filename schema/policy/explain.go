@@ -2,6 +2,7 @@ package policy
 
 import (
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -52,9 +53,26 @@ func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ..
 	out := j.explanation()
 	out.Values = slices.Concat(j.explainCatalog(), j.explainLists("regions"), j.explainLimits(all), []Value{j.explainSources(), j.explainState()}, j.explainSuspend(), j.explainDocument(), j.explainUsers(t, project), j.explainConfig())
 	if j.instance.Spec.SharedRuntime != "" {
-		out.Values = carriedOnly(out.Values)
+		out.Values = append(carriedOnly(out.Values), j.explainView(p, t)...)
 	}
 	return out, true
+}
+
+// explainView returns the terms of an instance's project on the shared runtime that it uses.
+func (j explainer) explainView(p *schema.Platform, t *schema.TenantEstate) []Value {
+	of := t.SharedRuntimes[j.instance.Spec.SharedRuntime]
+	if j.instance.Spec.ControlPlaneScope == "platform" {
+		of = p.SharedRuntimes[j.instance.Spec.SharedRuntime]
+	}
+	if of == nil {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
+		if a := of.Attachments[name]; a.Spec.ProjectID == j.key.ProjectID() {
+			return j.explainTerms("submission_limits", a, j.instance)
+		}
+	}
+	return nil
 }
 
 // explainer explains the evaluation of an instance or a shared runtime.
@@ -151,13 +169,16 @@ func (j explainer) narrowed(name string, want []string, k list) Value {
 
 // explainLists explains the lists; regions is the field with the requested regions.
 func (j explainer) explainLists(regions string) []Value {
-	one := func(name, says string, k list) Value {
+	one := func(name, says, key string, supports []string, k list) Value {
 		field := "spec." + name
-		return j.value(name, says, append(k.fold(j.all), j.asks(field, says, says)), field, "")
+		left, _ := k.allow(supports, j.all)
+		app := said(ScopeApp, &j.app.Header, supportsPath+key, supports, left)
+		return j.value(name, says, append(k.fold(j.all), app, j.asks(field, says, says)), field, "")
 	}
+	supports := j.app.Spec.Supports
 	out := []Value{
-		one("operating_mode", j.result.OperatingMode, allowedModes()),
-		one("control_plane_scope", j.result.ControlPlaneScope, allowedScopes()),
+		one("operating_mode", j.result.OperatingMode, "operating_modes", supports.Modes(), allowedModes()),
+		one("control_plane_scope", j.result.ControlPlaneScope, "control_plane_scopes", supports.Scopes(), allowedScopes()),
 	}
 
 	out = append(out, j.narrowed(regions, wantedRegions(j.instance), allowedRegions()))

@@ -2,6 +2,7 @@ package policy
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -145,11 +146,12 @@ func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Expla
 		return out, false
 	}
 	r := newRules(d.Platform)
-	layers := r.layers
+	layers, by := r.layers, sharedBy{tenants: d.Tenants}
 	if key.Tenant != "" {
-		layers = tenantLayers(layers, d.Tenants[key.Tenant])
+		by.owner = d.Tenants[key.Tenant]
+		layers = tenantLayers(layers, by.owner)
 	}
-	evaluated := r.runtime(e.Runtime, layers, with(opts))
+	evaluated := r.runtime(by, e, newLayers(layers, layers), with(opts))
 	if evaluated == nil {
 		return out, false
 	}
@@ -177,5 +179,34 @@ func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Expla
 	out.Values = append(out.Values, optional...)
 	out.Values = append(out.Values, j.explainRoles(spec.Roles)...)
 	out.Values = append(out.Values, j.config(object(spec.Config))...)
+	for _, a := range j.result.Attachments {
+		_, p := by.project(a.ProjectID)
+		out.Values = append(out.Values, j.explainTerms("attachments."+a.ProjectID, e.Attachments[a.Name], Acceptance(e.Runtime, p))...)
+	}
 	return out, true
+}
+
+// explainTerms returns the limits of a project on a shared runtime, each with what its
+// Attachment and its Instance say. prefix comes before the name of a limit.
+func (j explainer) explainTerms(prefix string, a *schema.Attachment, view *schema.Instance) (out []Value) {
+	owner, asked := a.Spec.SubmissionPolicy.SubmissionLimits, schema.SubmissionLimits{}
+	if view != nil && view.Spec.SubmissionLimits != nil {
+		asked = *view.Spec.SubmissionLimits
+	}
+	is, _ := owner.Narrower(asked)
+	was, says, left := reflect.ValueOf(owner), reflect.ValueOf(asked), reflect.ValueOf(is)
+	for i := range left.NumField() {
+		name, _, _ := strings.Cut(left.Type().Field(i).Tag.Get("json"), ",")
+		v := Value{Field: prefix + "." + name, Value: left.Field(i).Interface()}
+		if !was.Field(i).IsZero() {
+			v.Steps = append(v.Steps, Step{ScopeAttachment, a.At("spec.submission_policy." + name), was.Field(i).Interface(), was.Field(i).Interface()})
+		}
+		if !says.Field(i).IsZero() {
+			v.Steps = append(v.Steps, Step{ScopeInstance, view.At("spec.submission_limits." + name), says.Field(i).Interface(), v.Value})
+		}
+		if v.Steps != nil {
+			out = append(out, v)
+		}
+	}
+	return out
 }

@@ -50,7 +50,8 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 			Spec: schema.PolicySpec{Overlay: c.overlay(), Noncompliant: noncompliant()}}
 	}
 	for _, app := range []string{"one", "two"} {
-		p.Apps[app] = &schema.App{Header: head("platform/catalog/"+app+"/app.yaml", schema.Key{Kind: schema.KindApp, Name: app}), Spec: schema.AppSpec{Status: status()}}
+		p.Apps[app] = &schema.App{Header: head("platform/catalog/"+app+"/app.yaml", schema.Key{Kind: schema.KindApp, Name: app}), Spec: schema.AppSpec{Status: status(),
+			Supports: schema.AppSupports{OperatingModes: names[c(7)/6:], ControlPlaneScopes: names[:4-c(7)/6]}}}
 		manifest := schema.Manifest{Parameters: raw(), Roles: map[string]schema.ManifestRole{"control": {ControlPlane: true, Min: 1, Max: 1}, "worker": {Max: 9}}}
 		if c(2) == 0 {
 			manifest.Artifacts = map[string]schema.ManifestArtifact{"image": {Source: "s"}}
@@ -96,7 +97,7 @@ func TestExplanationMatchesEvaluation(t *testing.T) {
 			opts = append(opts, Existing(func(k schema.Key) bool { return k.Name < "i2" }))
 		}
 		e := EvaluateTenant(p, tenant, opts...)
-		for _, inst := range e.Projects["p"].Instances {
+		for _, inst := range e.Projects["p"].Units {
 			key := inst.Key
 			x, ok := Explain(p, tenant, key, opts...)
 			require.True(t, ok)
@@ -111,7 +112,7 @@ func TestExplanationMatchesEvaluation(t *testing.T) {
 	require.Greater(t, denied, 100)
 }
 
-func explains(x Explanation, inst *schema.EffectiveInstance, e *schema.EffectiveTenant) error {
+func explains(x Explanation, inst *schema.EffectiveUnit, e *schema.EffectiveTenant) error {
 	of := map[string]any{"operating_mode": inst.OperatingMode, "control_plane_scope": inst.ControlPlaneScope, "regions": inst.Regions, "desired_state": string(inst.DesiredState)}
 	for _, r := range inst.Roles {
 		of["roles."+r.Name+".sku"] = r.SKUs
@@ -194,14 +195,14 @@ func TestInvalidReferencesAreSkipped(t *testing.T) {
 	project := tenant.Projects["p"]
 	project.Artifacts = map[string]*schema.Artifact{"a": {Spec: schema.ArtifactSpec{App: "one", Source: "nowhere"}}}
 	p.Versions["one"]["v"].Spec.Manifest.Artifacts = map[string]schema.ManifestArtifact{"image": {Source: "nowhere"}}
-	before := len(EvaluateTenant(p, tenant).Projects["p"].Instances)
+	before := len(EvaluateTenant(p, tenant).Projects["p"].Units)
 	require.Positive(t, before)
 	for _, d := range EvaluateTenant(p, tenant).Decisions() {
 		require.NotEqual(t, "artifact_source_allowlist", d.Rule)
 	}
 	delete(project.Entitlements, "one")
 	delete(p.Versions, "two")
-	require.Empty(t, EvaluateTenant(p, tenant).Projects["p"].Instances)
+	require.Empty(t, EvaluateTenant(p, tenant).Projects["p"].Units)
 }
 
 // The reader refuses a service account with a Unix user; policy gives it none

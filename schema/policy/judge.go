@@ -21,6 +21,7 @@ type Judge struct {
 	mu      sync.Mutex
 	rules   []*rules // the most recently used first
 	tenants recent[judgedTenant]
+	own     *schema.EffectiveTenant // last result for the platform's own documents
 }
 
 // judgedTenant is the result for a tenant, and everything that it depends on.
@@ -41,9 +42,19 @@ func (j *Judge) Evaluate(d, before *schema.Desired, today string) *schema.Effect
 		tenants[name] = j.tenant(r, t, before.Tenants[name], today)
 	}
 	j.tenants.forget(d.Tenants)
-	e := &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
-	e.Own, e.OwnNoncompliant = r.platform(d.Platform, existingIn(d.Platform, before.Platform, today))
-	return e
+	tenants[""] = j.platform(r.platform(d, existingIn(d.Platform, before.Platform, today)))
+	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+}
+
+// platform returns the tenant "" with the platform's own documents. It shares what is equal with
+// the last result.
+func (j *Judge) platform(own *schema.EffectiveProject) *schema.EffectiveTenant {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	if j.own == nil || share(own, j.own.Projects[""]) != j.own.Projects[""] {
+		j.own = ofPlatform(own)
+	}
+	return j.own
 }
 
 // Tenant evaluates one tenant of an estate; instances in before, which is nil for a
@@ -55,8 +66,7 @@ func (j *Judge) Tenant(p *schema.Platform, t, before *schema.TenantEstate, today
 // Platform evaluates the platform's own documents; those in before, which may be
 // nil, exist.
 func (j *Judge) Platform(p, before *schema.Platform, today string) []schema.Decision {
-	ds, _ := j.by(p).platform(p, existingIn(p, before, today))
-	return ds
+	return j.by(p).platform(&schema.Desired{Platform: p}, existingIn(p, before, today)).Decisions
 }
 
 // existingIn returns options by which the shared runtimes in before exist.
@@ -97,7 +107,7 @@ func (r *rules) of(p *schema.Platform) bool {
 
 func (j *Judge) tenant(r *rules, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
 	above := tenantLayers(r.layers, t)
-	is := judgedTenant{rules: r, estate: t, fresh: newInstances(t, before), day: relevantDay(above, today)}
+	is := judgedTenant{rules: r, estate: t, fresh: newInstances(t, before), day: relevantDay(above, t, today)}
 	known := j.tenants.get(t.Name)
 	for _, k := range known {
 		if k.rules == r && k.estate == t && k.day == is.day && maps.EqualFunc(k.fresh, is.fresh, slices.Equal[[]string]) {
@@ -109,10 +119,10 @@ func (j *Judge) tenant(r *rules, t, before *schema.TenantEstate, today string) *
 	return is.result
 }
 
-// relevantDay returns today if the result below the layers may differ on another day,
-// and "" if not.
-func relevantDay(layers []layer, today string) string {
-	if slices.ContainsFunc(layers, func(l layer) bool { return l.noncompliant.GraceUntil != "" }) {
+// relevantDay returns today if the result for a tenant below the layers may differ on another
+// day, and "" if not.
+func relevantDay(layers []layer, t *schema.TenantEstate, today string) string {
+	if slices.ContainsFunc(layers, func(l layer) bool { return l.noncompliant.GraceUntil != "" }) || hasLoanDay(t) {
 		return today
 	}
 	return ""
@@ -153,7 +163,7 @@ func newInstances(t, before *schema.TenantEstate) map[string][]string {
 func (t *judgedTenant) evaluate(above []layer, known []judgedTenant) {
 	by := func(project string) options { return options{today: t.day, existing: notAmong(t.fresh[project])} }
 	t.result = &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.estate.Projects))}
-	t.result.Own, t.result.Noncompliant = t.rules.own(t.estate, above, by(""))
+	t.result.Projects[""] = shareAny(t.rules.own(t.estate, above, by("")), "", known)
 	for name, project := range t.estate.Projects {
 		i := slices.IndexFunc(known, func(k judgedTenant) bool {
 			return k.estate.Projects[name] == project && slices.Equal(k.fresh[name], t.fresh[name]) && k.sameAbove(t)
@@ -162,14 +172,10 @@ func (t *judgedTenant) evaluate(above []layer, known []judgedTenant) {
 			t.result.Projects[name] = known[i].result.Projects[name]
 			continue
 		}
-		e := t.rules.effective(t.estate, project, above, by(name))
-		for _, k := range known {
-			share(e, k.result.Projects[name])
-		}
-		t.result.Projects[name] = e
+		t.result.Projects[name] = shareAny(t.rules.effective(t.estate, project, above, by(name)), name, known)
 	}
 	for _, k := range known {
-		if maps.Equal(k.result.Projects, t.result.Projects) && slices.Equal(k.result.Own, t.result.Own) && slices.EqualFunc(k.result.Noncompliant, t.result.Noncompliant, sameFate) {
+		if maps.Equal(k.result.Projects, t.result.Projects) {
 			t.result = k.result // the change does not affect policy
 		}
 	}
@@ -184,14 +190,31 @@ func (t *judgedTenant) sameAbove(o *judgedTenant) bool {
 
 func suspended(t *schema.TenantEstate) bool { return t.Tenant != nil && t.Tenant.Suspend }
 
-// share replaces the values of e that equal those of a known result by the same
-// pointers. A comparison of two estates then finds only what differs.
-func share(e, known *schema.EffectiveProject) {
-	if known == nil {
-		return
+// shareAny shares e with the known results of that project. It ends with the first that is equal,
+// which is returned: it is in use, and must not change.
+func shareAny(e *schema.EffectiveProject, project string, known []judgedTenant) *schema.EffectiveProject {
+	for _, k := range known {
+		if was := share(e, k.result.Projects[project]); was != e {
+			return was
+		}
 	}
-	shareIn(e.Instances, known.Instances)
+	return e
+}
+
+// share replaces the values of e that equal those of a known result by the same
+// pointers, and returns the known result if all of them are equal. A comparison of two estates
+// then finds only what differs.
+func share(e, known *schema.EffectiveProject) *schema.EffectiveProject {
+	if known == nil {
+		return e
+	}
+	shareIn(e.Units, known.Units)
 	shareIn(e.Bounds, known.Bounds)
+	if maps.Equal(e.Units, known.Units) && maps.Equal(e.Bounds, known.Bounds) &&
+		slices.Equal(e.Decisions, known.Decisions) && reflect.DeepEqual(e.Noncompliant, known.Noncompliant) {
+		return known
+	}
+	return e
 }
 
 func shareIn[V any](of, known map[string]*V) {

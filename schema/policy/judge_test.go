@@ -178,8 +178,8 @@ func TestJudgeMatchesEvaluate(t *testing.T) {
 				require.Same(t, settled.Tenants[name], j.Evaluate(h.d, h.d, today).Tenants[name])
 				require.Same(t, settled.Tenants[name], j.Tenant(h.d.Platform, h.d.Tenants[name], h.d.Tenants[name], today))
 				for project, p := range settled.Tenants[name].Projects {
-					for i, inst := range p.Instances {
-						if o := got.Tenants[name].Projects[project].Instances[i]; o.DesiredState == inst.DesiredState {
+					for i, inst := range p.Units {
+						if o := got.Tenants[name].Projects[project].Units[i]; o.DesiredState == inst.DesiredState {
 							require.Same(t, o, inst, "that it exists makes no other value")
 						}
 					}
@@ -216,15 +216,15 @@ func TestJudgeSharesUnchangedValues(t *testing.T) {
 	next := j.Evaluate(h.d, h.d, "2027-01-02")
 	require.Same(t, first.Tenants["u"], next.Tenants["u"])
 	require.Same(t, first.Tenants["t"].Projects["q"], next.Tenants["t"].Projects["q"])
-	require.Greater(t, len(next.Tenants["t"].Projects["p"].Instances), 2)
-	for name, i := range next.Tenants["t"].Projects["p"].Instances {
-		require.Equal(t, name != "i1", i == first.Tenants["t"].Projects["p"].Instances[name], name)
+	require.Greater(t, len(next.Tenants["t"].Projects["p"].Units), 2)
+	for name, i := range next.Tenants["t"].Projects["p"].Units {
+		require.Equal(t, name != "i1", i == first.Tenants["t"].Projects["p"].Units[name], name)
 	}
 	var keys []schema.Key
 	for k := range schema.Differing(first, next) {
 		keys = append(keys, k)
 	}
-	require.Equal(t, []schema.Key{next.Tenants["t"].Projects["p"].Instances["i1"].Key}, keys)
+	require.Equal(t, []schema.Key{next.Tenants["t"].Projects["p"].Units["i1"].Key}, keys)
 	h.tenant("t", func(*schema.TenantEstate) {})
 	require.Same(t, next.Tenants["t"], j.Evaluate(h.d, h.d, "2027-01-02").Tenants["t"], "a file that policy has nothing to do with")
 }

@@ -149,33 +149,17 @@ func sortNoncompliant(ns []schema.Noncompliance) { slices.SortFunc(ns, compareNo
 
 // Impacted returns the existing instances and shared runtimes that a change makes
 // noncompliant, or compliant again, or whose fate it changes, sorted by Key. before
-// and after were evaluated with the same existing instances. Deleted ones are left
-// out; declared says which shared runtimes remain, because they have no effective
-// value.
-func Impacted(before, after *schema.Effective, declared *schema.Desired) []schema.Noncompliance {
+// and after were evaluated with the same existing units. Deleted ones are left
+// out.
+func Impacted(before, after *schema.Effective) []schema.Noncompliance {
 	var out []schema.Noncompliance
 	for key := range schema.Differing(before, after) {
 		was, now := before.Noncompliance(key), after.Noncompliance(key)
 		switch {
 		case now != nil && (was == nil || !sameFate(*was, *now)):
 			out = append(out, *now)
-		case now == nil && was != nil && after.Instance(key) != nil:
+		case now == nil && was != nil && after.Unit(key) != nil:
 			out = append(out, compliesAgain(*was))
-		}
-	}
-	was := map[schema.Key]schema.Noncompliance{}
-	for _, n := range ofRuntimes(before) {
-		was[n.Key] = n
-	}
-	for _, n := range ofRuntimes(after) {
-		if old, ok := was[n.Key]; !ok || !sameFate(old, n) {
-			out = append(out, n)
-		}
-		delete(was, n.Key)
-	}
-	for key, n := range was {
-		if e := declared.SharedRuntime(key.Tenant, key.Name); e != nil && e.Runtime != nil {
-			out = append(out, compliesAgain(n))
 		}
 	}
 	sortNoncompliant(out)
@@ -185,15 +169,6 @@ func Impacted(before, after *schema.Effective, declared *schema.Desired) []schem
 func compliesAgain(n schema.Noncompliance) schema.Noncompliance {
 	n.Fate, n.Day = schema.FateComplies, ""
 	return n
-}
-
-// ofRuntimes returns the existing shared runtimes that policy denies.
-func ofRuntimes(e *schema.Effective) []schema.Noncompliance {
-	ns := slices.Clone(e.OwnNoncompliant)
-	for _, t := range e.Tenants {
-		ns = append(ns, t.Noncompliant...)
-	}
-	return ns
 }
 
 // sameFate reports whether two noncompliances have the same fate and rules, wherever

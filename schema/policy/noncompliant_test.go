@@ -81,7 +81,7 @@ func TestStrictestNoncompliantRuleCounts(t *testing.T) {
 			require.Equal(t, "spec.desired_state", said.Field)
 			stopped := tc.fate == schema.FateStopped
 			require.Equal(t, stopped, len(e.Denied(train)) == 0, "a stopped instance is planned, a held one is not")
-			require.Equal(t, stopped, e.Instance(train).DesiredState == schema.DesiredStopped)
+			require.Equal(t, stopped, e.Unit(train).DesiredState == schema.DesiredStopped)
 			require.Equal(t, stopped, said.Verdict == schema.Narrow)
 			require.Len(t, policy.Findings(e.Decisions()), 1, "a document that does not comply is found on every day")
 			require.Equal(t, policy.Findings(policy.Evaluate(d, everything).Decisions()), policy.Findings(e.Decisions()))
@@ -101,7 +101,7 @@ func TestStopNeedsADay(t *testing.T) {
 	e := policy.Evaluate(d, everything, policy.At("2030-01-01"))
 	require.Equal(t, schema.FateHeld, e.Noncompliant()[0].Fate)
 	require.NotEmpty(t, e.Denied(train))
-	require.Equal(t, schema.DesiredRunning, e.Instance(train).DesiredState)
+	require.Equal(t, schema.DesiredRunning, e.Unit(train).DesiredState)
 }
 
 // A stop by policy also applies to a suspended instance. Otherwise a user with
@@ -120,13 +120,13 @@ func TestPolicyStopOverridesSuspension(t *testing.T) {
 		d := lab(t, over)
 		var j policy.Judge
 		for _, e := range []*schema.Effective{j.Evaluate(d, d, "2027-01-30"), policy.Evaluate(d, everything, policy.At("2027-01-30"))} {
-			require.True(t, e.Instance(train).Suspend, file)
-			require.False(t, e.Instance(train).SuspendedBy.IsZero(), file)
+			require.True(t, e.Unit(train).Suspend, file)
+			require.False(t, e.Unit(train).SuspendedBy.IsZero(), file)
 		}
 		for _, e := range []*schema.Effective{j.Evaluate(d, d, "2027-01-31"), policy.Evaluate(d, everything, policy.At("2027-01-31"))} {
-			require.Equal(t, schema.DesiredStopped, e.Instance(train).DesiredState)
-			require.False(t, e.Instance(train).Suspend, file)
-			require.True(t, e.Instance(train).SuspendedBy.IsZero(), file)
+			require.Equal(t, schema.DesiredStopped, e.Unit(train).DesiredState)
+			require.False(t, e.Unit(train).Suspend, file)
+			require.True(t, e.Unit(train).SuspendedBy.IsZero(), file)
 		}
 		x, ok := policy.Explain(d.Platform, d.Tenants["physics"], train, everything, policy.At("2027-01-31"))
 		require.True(t, ok)
@@ -134,21 +134,16 @@ func TestPolicyStopOverridesSuspension(t *testing.T) {
 		require.Equal(t, false, x.Values[i].Value)
 		require.Equal(t, physPolicy, x.Values[i].Steps[len(x.Values[i].Steps)-1].Source.File)
 	}
-
-	// No runtime supports an instance on a shared one, so it cannot be stopped either.
-	carried := schema.EffectiveInstance{SharedRuntime: "commons", Suspend: true}
-	require.True(t, carried.Stopped().Suspend)
 }
 
 // Impacted lists the effects of a change of policy, with both positions, and no
 // unaffected instance.
 func TestImpactedListsChangedFates(t *testing.T) {
-	declared := lab(t, nil)
 	in := func(spec string) *schema.Effective {
 		return policy.Evaluate(lab(t, map[string]string{physPolicy: document("Policy", "policy", spec)}), everything, policy.At("2026-06-01"))
 	}
 	tell := func(before, after *schema.Effective) (all []string) {
-		for _, n := range policy.Impacted(before, after, declared) {
+		for _, n := range policy.Impacted(before, after) {
 			text := fmt.Sprintf("%s %s %s", n.Key, n.Fate, n.Day)
 			for _, b := range n.Because {
 				text += fmt.Sprintf(" %s %s:%d %s:%d", b.Rule, b.Source.File, b.Source.Line, b.At.File, b.At.Line)
@@ -177,12 +172,12 @@ func TestImpactedListsChangedFates(t *testing.T) {
 
 	// A deleted instance is reported elsewhere.
 	gone := in("max_gpus_per_instance: 6")
-	delete(gone.Tenants[train.Tenant].Projects[train.Project].Instances, train.Name)
+	delete(gone.Tenants[train.Tenant].Projects[train.Project].Units, train.Name)
 	require.Empty(t, tell(held, gone))
 
 	// Several instances, in order.
 	all := in("allowed_operating_modes: []")
-	require.Len(t, policy.Impacted(open, all, declared), len(all.Noncompliant()))
+	require.Len(t, policy.Impacted(open, all), len(all.Noncompliant()))
 	require.IsIncreasing(t, tell(open, all))
 }
 

@@ -22,6 +22,8 @@ const (
 	ScopeApp         Scope = "app"
 	ScopeVersion     Scope = "version"
 	ScopeInstance    Scope = "instance"
+	// ScopeAttachment is an Attachment to a shared runtime.
+	ScopeAttachment Scope = "attachment"
 	// ScopeSharedRuntime is a shared runtime's document.
 	ScopeSharedRuntime Scope = "shared_runtime"
 

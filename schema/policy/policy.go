@@ -59,9 +59,13 @@ func Evaluate(d *schema.Desired, opts ...Option) *schema.Effective {
 	for name, t := range d.Tenants {
 		tenants[name] = r.tenant(t, o)
 	}
-	e := &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
-	e.Own, e.OwnNoncompliant = r.platform(d.Platform, o)
-	return e
+	tenants[""] = ofPlatform(r.platform(d, o))
+	return &schema.Effective{Tenants: tenants, Nodes: d.Platform.Nodes}
+}
+
+// ofPlatform is the tenant "" with the platform's own documents.
+func ofPlatform(own *schema.EffectiveProject) *schema.EffectiveTenant {
+	return &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{"": own}}
 }
 
 func sortDecisions(ds []schema.Decision) {
@@ -93,26 +97,22 @@ func newRules(p *schema.Platform) *rules {
 		layers: platformLayers(p), configs: newConfigs(p.Versions), about: EvaluatePlatform(p)}
 }
 
-// platform returns the decisions about the platform's own documents.
-func (r *rules) platform(p *schema.Platform, o options) ([]schema.Decision, []schema.Noncompliance) {
-	ds, ns := r.runtimes(p.SharedRuntimes, r.layers, o)
-	ds = append(slices.Clip(r.about), ds...)
-	sortDecisions(ds)
-	return ds, ns
+// platform evaluates the platform's own documents. Its shared runtimes serve projects of any
+// tenant.
+func (r *rules) platform(d *schema.Desired, o options) *schema.EffectiveProject {
+	return r.runtimes(sharedBy{runtimes: d.Platform.SharedRuntimes, tenants: d.Tenants}, r.layers, o, r.about)
 }
 
-// own returns the decisions about a tenant's own documents, without its projects.
-func (r *rules) own(t *schema.TenantEstate, above []layer, o options) ([]schema.Decision, []schema.Noncompliance) {
-	ds, ns := r.runtimes(t.SharedRuntimes, above, o)
-	ds = append(tenantSources(t, above), ds...)
-	sortDecisions(ds)
-	return ds, ns
+// own evaluates a tenant's own documents, without its projects.
+func (r *rules) own(t *schema.TenantEstate, above []layer, o options) *schema.EffectiveProject {
+	by := sharedBy{owner: t, runtimes: t.SharedRuntimes, tenants: map[string]*schema.TenantEstate{t.Name: t}}
+	return r.runtimes(by, above, o, tenantSources(t, above))
 }
 
 func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenant {
 	above := tenantLayers(r.layers, t)
 	e := &schema.EffectiveTenant{Projects: make(map[string]*schema.EffectiveProject, len(t.Projects))}
-	e.Own, e.Noncompliant = r.own(t, above, o)
+	e.Projects[""] = r.own(t, above, o)
 	for name, project := range t.Projects {
 		e.Projects[name] = r.effective(t, project, above, o)
 	}
@@ -121,10 +121,14 @@ func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenan
 
 // effective evaluates a project.
 func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) *schema.EffectiveProject {
-	all := r.project(t, project, above, o)
-	e := &schema.EffectiveProject{Instances: make(map[string]*schema.EffectiveInstance, len(all)), Bounds: make(map[string]*schema.Bounds), Decisions: r.artifacts(t, project, above)}
+	return collect(r.project(t, project, above, o), r.artifacts(t, project, above))
+}
+
+// collect returns the results of units, with other decisions beside them.
+func collect(all []*judgement, others []schema.Decision) *schema.EffectiveProject {
+	e := &schema.EffectiveProject{Units: make(map[string]*schema.EffectiveUnit, len(all)), Bounds: make(map[string]*schema.Bounds), Decisions: slices.Clone(others)}
 	for _, j := range all {
-		e.Instances[j.key.Name] = j.result
+		e.Units[j.key.Name] = j.result
 		e.Decisions = append(e.Decisions, j.decisions...)
 		if j.noncompliance != nil {
 			e.Noncompliant = append(e.Noncompliant, *j.noncompliance)
@@ -154,7 +158,7 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 		}
 		j := &judgement{layers: under[ent], subject: subject{
 			instance: i, key: i.Key, app: app, version: version, ent: ent, sources: r.sources,
-			new: !o.existing(i.Key), suspended: suspended,
+			new: !o.existing(i.Key), suspended: suspended, regionsField: "spec.regions",
 		}}
 		j.catalog()
 		j.modes()
@@ -180,6 +184,8 @@ type subject struct {
 	sources   map[string]*schema.ArtifactSource // sources of the platform, used by versions
 	new       bool
 	suspended []*schema.Header // documents of tenant and project with suspend: true
+
+	regionsField string // of the document
 }
 
 // layers are the policies that limit a subject.
@@ -195,7 +201,7 @@ func newLayers(above, all []layer) layers { return layers{above, all, limits(all
 type judgement struct {
 	subject
 	layers
-	result        *schema.EffectiveInstance
+	result        *schema.EffectiveUnit
 	gpus          int // requested number
 	nth, nthOfApp int // its numbers in the count
 	decisions     []schema.Decision
@@ -235,12 +241,31 @@ func (j *judgement) status(field string, status schema.CatalogStatus, h *schema.
 	}
 }
 
-// modes checks the values that must be in the list of each layer.
+// modes checks the values that the app must support, and that must be in the list of each
+// layer (requirement B5).
 func (j *judgement) modes() {
-	spec := &j.instance.Spec
+	spec, supports := &j.instance.Spec, j.app.Spec.Supports
+	j.supported("spec.operating_mode", spec.OperatingMode, "operating_modes", supports.Modes())
+	j.supported("spec.control_plane_scope", spec.ControlPlaneScope, "control_plane_scopes", supports.Scopes())
 	j.listed("spec.operating_mode", spec.OperatingMode, allowedModes())
 	j.listed("spec.control_plane_scope", spec.ControlPlaneScope, allowedScopes())
 }
+
+// supported denies a value that the app does not support. key is its list in the App.
+func (j *judgement) supported(field, value, key string, supports []string) {
+	if slices.Contains(supports, value) {
+		return
+	}
+	j.say(schema.Deny, ruleAppSupports, j.app.At(supportsPath+key), field, value, "",
+		"the app %s supports %s only, not %s: choose one that it supports, or ask a user with apps.catalog.write to add %s to supports.%s of the app",
+		j.app.Key.Name, strings.Join(supports, ", "), value, value, key)
+}
+
+// ruleAppSupports is the rule of a unit in a mode or scope that its app does not support.
+const ruleAppSupports = "app_supports"
+
+// supportsPath comes before the lists of an App in which units are judged.
+const supportsPath = "spec.supports."
 
 func (j *judgement) listed(field, value string, k list) {
 	if l, _, refused := k.refuses(value, j.all); refused {
@@ -264,10 +289,11 @@ func suspending(t *schema.TenantEstate, project *schema.ProjectEstate) []*schema
 // suspension returns all documents that suspend the instance, from wide to narrow.
 func (j *judgement) suspension() []*schema.Header {
 	all := slices.Clone(j.suspended)
-	for _, h := range []*schema.Header{&j.ent.Header, &j.instance.Header} {
-		if h.Suspend {
-			all = append(all, h)
-		}
+	if j.ent != nil && j.ent.Suspend {
+		all = append(all, &j.ent.Header)
+	}
+	if j.instance.Suspend {
+		all = append(all, &j.instance.Header)
 	}
 	return all
 }
@@ -279,15 +305,34 @@ func (j *judgement) suspendedBy() schema.Key {
 	return schema.Key{}
 }
 
-// effective applies policy to the instance.
+// effective applies policy to the instance. One that uses a shared runtime has no members.
 func (j *judgement) effective(who []schema.UnixUser, configs configs) {
 	i, version, by := j.instance, j.version, j.suspendedBy()
-	j.result = &schema.EffectiveInstance{
-		Key: i.Key, UID: i.UID, Suspend: !by.IsZero() || i.Spec.SharedRuntime != "", SuspendedBy: by, DisplayName: i.Spec.DisplayName,
+	j.result = &schema.EffectiveUnit{
+		Key: i.Key, UID: i.UID, Suspend: !by.IsZero(), SuspendedBy: by, DisplayName: i.Spec.DisplayName,
 		AppSelection: schema.AppSelection{App: i.Spec.App, Version: i.Spec.Version, SoftwareVersion: version.Spec.Version, RuntimeBackend: version.Spec.RuntimeBackend, OperatingMode: i.Spec.OperatingMode, ControlPlaneScope: i.Spec.ControlPlaneScope, TenantBoundaryMode: i.Spec.TenantBoundaryMode},
-		DesiredState: i.Spec.DesiredState, Regions: j.regions("spec.regions"), Roles: j.roles(),
+		DesiredState: i.Spec.DesiredState, Regions: j.regions(j.regionsField), Roles: j.roles(),
 		Config: configs.under(version, i.Spec.Config), Users: who, OnJobs: i.Spec.OnJobs, SharedRuntime: i.Spec.SharedRuntime,
+		Operator: operator(i),
 	}
+	if i.Spec.SharedRuntime != "" {
+		j.result.Roles = nil
+	}
+}
+
+// operator returns the service account that operates a unit: one of its project or, for a shared
+// runtime, of its tenant. A project's account never operates a shared runtime (requirement D3).
+func operator(i *schema.Instance) string {
+	name := i.Spec.OperatorServiceAccount
+	switch {
+	case i.Key.Tenant == "":
+		return schema.OperatorPlatform
+	case name == "":
+		return ""
+	case i.Key.Project != "":
+		return i.Key.ProjectID() + "/" + name
+	}
+	return i.Key.Tenant + "/" + name
 }
 
 // wantedRegions returns the requested regions; nil: any.

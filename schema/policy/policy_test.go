@@ -65,6 +65,7 @@ const (
 	physPolicy   = "tenants/physics/policy.yaml"
 	entitlement  = "tenants/physics/projects/lattice/entitlements/slurm.yaml"
 	slurmVersion = "platform/catalog/slurm/22-05.yaml"
+	appFile      = "platform/catalog/slurm/app.yaml"
 )
 
 var update = flag.Bool("update", false, "rewrite testdata")
@@ -76,6 +77,11 @@ func document(kind, name, spec string) string {
 		strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ") + "\n"
 }
 
+// app is the App slurm with more fields, the first of which is on line 9.
+func app(extra string) string {
+	return document("App", "slurm", "display_name: Slurm\ncategory: scheduler\npublisher: SchedMD\n"+extra)
+}
+
 func instance(name, extra string) string {
 	return document("Instance", name, "app: slurm\nversion: 22-05\ndisplay_name: "+name+"\n"+extra)
 }
@@ -85,7 +91,7 @@ func TestLabIsAllowed(t *testing.T) {
 	e := policy.Evaluate(d)
 	require.Empty(t, e.Decisions())
 	require.Equal(t, d.Platform.Nodes, e.Nodes)
-	got, err := json.MarshalIndent(e.Instance(train), "", "  ")
+	got, err := json.MarshalIndent(e.Unit(train), "", "  ")
 	require.NoError(t, err)
 	if *update {
 		require.NoError(t, os.WriteFile("testdata/train.json", append(got, '\n'), 0o644))
@@ -98,7 +104,7 @@ func TestLabIsAllowed(t *testing.T) {
 // An instance's config overrides the version's parameters; missing values are the
 // runtime's defaults.
 func TestConfigIsMergedOverParameters(t *testing.T) {
-	e := policy.Evaluate(lab(t, nil)).Instance(schema.InstanceKey("biology", "genomes", "assembly"))
+	e := policy.Evaluate(lab(t, nil)).Unit(schema.InstanceKey("biology", "genomes", "assembly"))
 	config := string(e.Config)
 	require.Contains(t, config, `"identity":"managed"`)
 	require.Contains(t, config, `"partitions":[{"default":true,"name":"assembly"},{"max_time_minutes":30,"name":"quick"}]`)
@@ -133,6 +139,7 @@ func TestEachRuleDenies(t *testing.T) {
 		"operating mode": {
 			map[string]string{
 				trainFile: instance("train", "control_plane_scope: platform\nshared_runtime: commons"), // the app's default mode
+				appFile:   app("supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, platform]}"),
 				"platform/shared-runtimes/commons/runtime.yaml": document("SharedRuntime", "commons", "app: slurm\nversion: 22-05\ndisplay_name: x\nattached_project_ids: [physics.lattice]"),
 			},
 			"allowed_operating_modes", labPolicy + ":11", "spec.operating_mode"},
@@ -140,6 +147,14 @@ func TestEachRuleDenies(t *testing.T) {
 			map[string]string{
 				physPolicy: document("Policy", "policy", "allowed_control_plane_scopes: [tenant]")},
 			"allowed_control_plane_scopes", physPolicy + ":6", "spec.control_plane_scope"},
+		"control plane scope that the app does not support": {
+			map[string]string{
+				trainFile: instance("train", "control_plane_scope: tenant\nshared_runtime: ours"),
+				appFile:   app("supports:\n  control_plane_scopes: [project]"),
+				"tenants/physics/shared-runtimes/ours/runtime.yaml": document("SharedRuntime", "ours", "app: slurm\nversion: 22-05\ndisplay_name: x\noperator_identity_ref: crew\nattached_project_ids: [physics.lattice]"),
+				"tenants/physics/service-accounts/crew.yaml":        document("ServiceAccount", "crew", "display_name: x\npublic_keys: []\nscopes: [shared_runtimes.member.operate]\nallowed_endpoints: []"),
+			},
+			"app_supports", appFile + ":10", "spec.control_plane_scope"},
 		"entitlement not enabled": {
 			map[string]string{entitlement: document("Entitlement", "slurm", "enabled: false")},
 			"entitlement", entitlement + ":6", "spec.app"},
@@ -167,7 +182,7 @@ func TestEachRuleDenies(t *testing.T) {
 			require.Equal(t, tc.rule, d.Rule)
 			require.Equal(t, tc.at, d.Field)
 			require.Equal(t, tc.source, strings.TrimSuffix(schema.Diagnostic{File: d.Source.File, Line: d.Source.Line}.String(), ":0: :  []"))
-			require.NotNil(t, e.Instance(train), "a refused instance is not taken for a deleted one")
+			require.NotNil(t, e.Unit(train), "a refused instance is not taken for a deleted one")
 			if tc.rule != "hard_deny" || d.Source.File == physPolicy {
 				require.Empty(t, e.Denied(schema.InstanceKey("biology", "genomes", "assembly")), "nobody else is refused")
 			}
@@ -214,7 +229,7 @@ func TestExistingInstancesAreCountedFirst(t *testing.T) {
 
 func TestRegionsAreNarrowed(t *testing.T) {
 	e := policy.Evaluate(lab(t, map[string]string{trainFile: instance("train", "regions: [mars, lab]")}))
-	require.Equal(t, []string{"lab"}, e.Instance(train).Regions)
+	require.Equal(t, []string{"lab"}, e.Unit(train).Regions)
 	require.Empty(t, e.Denied(train))
 	require.Len(t, e.Decisions(), 1)
 	require.Equal(t, schema.Narrow, e.Decisions()[0].Verdict)
@@ -227,15 +242,15 @@ func TestUsers(t *testing.T) {
 - {login: zoe, role: tenant_admin, unix_user: {name: zoe, uid: 20003}}
 - {login: anna-lattice, role: project_member, unix_user: {name: anna, uid: 20001}}
 - {login: vic, role: project_viewer, unix_user: {name: vic, uid: 20004}}`)}))
-	require.Equal(t, []schema.UnixUser{{Name: "anna", UID: 20001}, {Name: "ben", UID: 20002}, {Name: "zoe", UID: 20003}}, e.Instance(train).Users)
-	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Instance(schema.InstanceKey("biology", "genomes", "assembly")).Users)
+	require.Equal(t, []schema.UnixUser{{Name: "anna", UID: 20001}, {Name: "ben", UID: 20002}, {Name: "zoe", UID: 20003}}, e.Unit(train).Users)
+	require.Equal(t, []schema.UnixUser{{Name: "dora", UID: 20011}}, e.Unit(schema.InstanceKey("biology", "genomes", "assembly")).Users)
 }
 
 // The result for a tenant depends only on the platform and the tenant.
 func TestTenantsAreEvaluatedAlone(t *testing.T) {
 	d := lab(t, nil)
 	e := policy.Evaluate(d)
-	require.Len(t, e.Tenants, len(d.Tenants))
+	require.Len(t, e.Tenants, len(d.Tenants)+1) // with the platform
 	for name, tenant := range d.Tenants {
 		part := policy.EvaluateTenant(d.Platform, tenant)
 		require.Equal(t, part, e.Tenants[name])

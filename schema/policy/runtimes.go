@@ -3,62 +3,100 @@ package policy
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	"berth/schema"
 )
 
+// sharedBy has shared runtimes, and the tenants whose projects may use them.
+type sharedBy struct {
+	owner    *schema.TenantEstate // nil: the platform
+	runtimes map[string]*schema.SharedRuntimeEstate
+	tenants  map[string]*schema.TenantEstate
+}
+
+// project returns a project that may use the runtimes, by its id; nil if there is none.
+func (b sharedBy) project(id string) (*schema.TenantEstate, *schema.ProjectEstate) {
+	tenant, project, _ := strings.Cut(id, ".")
+	if t := b.tenants[tenant]; t != nil {
+		return t, t.Projects[project]
+	}
+	return nil, nil
+}
+
 // runtimes evaluates shared runtimes by the layers above them, like instances. No
-// entitlement is above them, and they do not count as instances.
-func (r *rules) runtimes(all map[string]*schema.SharedRuntimeEstate, layers []layer, o options) (ds []schema.Decision, ns []schema.Noncompliance) {
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		j := r.runtime(all[name].Runtime, layers, o)
-		if j == nil {
-			continue
-		}
-		ds = append(ds, j.decisions...)
-		if j.noncompliance != nil {
-			ns = append(ns, *j.noncompliance)
+// entitlement is above them, and they do not count as instances. about are the decisions about
+// other documents of the owner.
+func (r *rules) runtimes(by sharedBy, above []layer, o options, about []schema.Decision) *schema.EffectiveProject {
+	var all []*judgement
+	under := newLayers(above, above)
+	for _, name := range slices.Sorted(maps.Keys(by.runtimes)) {
+		if j := r.runtime(by, by.runtimes[name], under, o); j != nil {
+			all = append(all, j)
 		}
 	}
-	return ds, ns
+	return collect(all, about)
 }
 
 // runtime evaluates one shared runtime; nil for one that the reader refuses.
-func (r *rules) runtime(rt *schema.SharedRuntime, above []layer, o options) *judgement {
+func (r *rules) runtime(by sharedBy, of *schema.SharedRuntimeEstate, under layers, o options) *judgement {
+	rt := of.Runtime
 	if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
 		return nil
 	}
-	j := &judgement{
-		subject: subject{
-			instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version],
-			sources: r.sources, new: !o.existing(rt.Key),
-		},
-		layers: layers{above: above, all: above},
-		result: &schema.EffectiveInstance{AppSelection: schema.AppSelection{OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope}, DesiredState: rt.Spec.DesiredState},
+	j := &judgement{layers: under, subject: subject{
+		instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version],
+		sources: r.sources, new: !o.existing(rt.Key), regionsField: "spec.placement_intent.regions",
+	}}
+	if by.owner != nil && suspended(by.owner) {
+		j.suspended = []*schema.Header{&by.owner.Tenant.Header}
 	}
 	j.catalog()
 	j.modes()
 	j.artifacts()
-	j.result.Regions = j.regions("spec.placement_intent.regions")
-	if intent := rt.Spec.PlacementIntent; intent != nil && len(intent.SKUs) > 0 {
-		j.some("spec.placement_intent.skus", intent.SKUs, allowedSKUs())
-	}
-	j.result.Roles = j.roles()
+	j.effective(nil, r.configs)
+	j.intended(rt.Spec.PlacementIntent)
+	j.share(by, of, o.today)
 	j.becomes(o.today)
+	j.bound(o.today)
 	return j
+}
+
+// intended narrows the SKUs of roles that name none to those of a placement intent.
+func (j *judgement) intended(p *schema.PlacementIntent) {
+	if p == nil || len(p.SKUs) == 0 {
+		return
+	}
+	left := j.some("spec.placement_intent.skus", p.SKUs, allowedSKUs())
+	for i := range j.result.Roles {
+		if r := &j.result.Roles[i]; j.instance.Spec.Roles[r.Name].SKU == "" {
+			r.SKUs = left
+		}
+	}
 }
 
 // asInstance returns a shared runtime in the form of an instance, with its own
 // document.
 func asInstance(rt *schema.SharedRuntime) *schema.Instance {
 	i := &schema.Instance{Header: rt.Header, Spec: schema.InstanceSpec{
-		App: rt.Spec.App, Version: rt.Spec.Version, DesiredState: rt.Spec.DesiredState,
-		OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope, Roles: rt.Spec.Roles,
+		App: rt.Spec.App, Version: rt.Spec.Version, DisplayName: rt.Spec.DisplayName, DesiredState: rt.Spec.DesiredState,
+		OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope, TenantBoundaryMode: boundaryMode(rt.Spec.ControlPlaneScope),
+		OperatorServiceAccount: rt.Spec.OperatorIdentityRef,
+		Roles:                  rt.Spec.Roles, Config: rt.Spec.Config, OnJobs: rt.Spec.OnJobs,
 	}}
 	if rt.Spec.PlacementIntent != nil {
 		i.Spec.Regions = rt.Spec.PlacementIntent.Regions
 	}
 	return i
+}
+
+// boundaryMode returns the boundary between the users of a shared runtime: one of the platform
+// serves several tenants.
+func boundaryMode(scope string) string {
+	if scope == "platform" {
+		return "shared_service"
+	}
+	return "tenant_isolated"
 }
 
 // newRuntimes returns the names in now that are not in before, sorted.

@@ -12,7 +12,7 @@ import (
 )
 
 // The layers above a shared runtime of a tenant or the platform apply as to an
-// instance, new or existing, although Berth deploys nothing for it.
+// instance, new or existing.
 func TestSharedRuntimesAreEvaluated(t *testing.T) {
 	const root = "../../examples/campus"
 	commons, department := "platform/shared-runtimes/commons/runtime.yaml", "tenants/physics/shared-runtimes/department/runtime.yaml"
@@ -76,26 +76,26 @@ func TestSharedRuntimesAreEvaluated(t *testing.T) {
 			var told []string
 			open := estateFiles(t, root, nil)
 			complies := j.Evaluate(open, d, "2026-01-01")
-			for _, n := range policy.Impacted(complies, there, d) {
+			for _, n := range policy.Impacted(complies, there) {
 				if n.Key.Kind == schema.KindSharedRuntime {
 					told = append(told, n.Because[0].At.File)
 				}
 			}
 			require.Contains(t, told, tc.file)
 			require.NotEmpty(t, there.Noncompliant())
-			require.Empty(t, policy.Impacted(there, there, d))
+			require.Empty(t, policy.Impacted(there, there))
 
 			// The fate is also reported once it complies again, unless it is deleted.
-			again := func(declared *schema.Desired) (fates []schema.Fate) {
-				for _, n := range policy.Impacted(there, complies, declared) {
+			again := func(after *schema.Effective) (fates []schema.Fate) {
+				for _, n := range policy.Impacted(there, after) {
 					if n.Key == key {
 						fates = append(fates, n.Fate)
 					}
 				}
 				return fates
 			}
-			require.Equal(t, []schema.Fate{schema.FateComplies}, again(open))
-			require.Empty(t, again(&schema.Desired{Platform: &schema.Platform{}}))
+			require.Equal(t, []schema.Fate{schema.FateComplies}, again(complies))
+			require.Empty(t, again(&schema.Effective{}))
 			require.Equal(t, found(j.Evaluate(d, &schema.Desired{}, "").Decisions()), one, "where nothing was before it is new")
 		})
 	}

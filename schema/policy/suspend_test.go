@@ -53,7 +53,7 @@ func TestSuspensionAppliesBelow(t *testing.T) {
 	} {
 		for how, e := range map[string]*schema.EffectiveTenant{"afresh": EvaluateTenant(platform, tc.estate), "remembered": judge.Tenant(platform, tc.estate, nil, "2027-01-01")} {
 			for k, want := range tc.want {
-				i := e.Projects[k.Project].Instances[k.Name]
+				i := e.Projects[k.Project].Units[k.Name]
 				require.Equal(t, want, i.SuspendedBy, "%s, %s: %s", tc.name, how, k)
 				require.Equal(t, !want.IsZero(), i.Suspend)
 			}

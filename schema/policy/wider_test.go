@@ -54,7 +54,7 @@ func TestWiderNamesEachItem(t *testing.T) {
 			}
 			require.Equal(t, tc.want, said)
 			require.Empty(t, policy.WiderTenant(d.Platform, d.Tenants["biology"]), "no other tenant gets the finding")
-			require.NotContains(t, policy.Evaluate(d).Instance(train).Regions, "mars", "and it has no effect")
+			require.NotContains(t, policy.Evaluate(d).Unit(train).Regions, "mars", "and it has no effect")
 		})
 	}
 }

@@ -1,0 +1,91 @@
+package estate
+
+import (
+	"fmt"
+	"slices"
+
+	"berth/schema"
+	"berth/schema/load"
+)
+
+// endpoints warns about calls of the API that no account may make. It is a warning: the
+// endpoints depend on the version of Berth, and a document in force must not block an
+// upgrade.
+func (c *check) endpoints(doc *load.Document, path string, list []string) {
+	all := schema.Endpoints()
+	c.warnUnknown(doc, load.Items(path), list, unknown{
+		code:  codeNoEffect,
+		known: func(name string) bool { return slices.Contains(all, name) },
+		all:   func() []string { return all },
+		says: func(name string) string {
+			return name + " is not an endpoint of the API that an account can call, and grants nothing"
+		},
+	})
+}
+
+// codeNoEffect: a valid part of a document that changes nothing.
+const codeNoEffect = "schema.no-effect"
+
+// operatedUnit is an instance or a shared runtime that a service account operates.
+type operatedUnit struct {
+	key schema.Key
+	app string
+}
+
+// units returns the units that a service account operates, by key.
+func (c *tenantCheck) units(account schema.Key) []operatedUnit {
+	if c.operated != nil {
+		return c.operated[account]
+	}
+	c.operated = map[schema.Key][]operatedUnit{}
+	for _, doc := range c.tree.docs {
+		by, app := schema.Key{Kind: schema.KindServiceAccount, Tenant: doc.Key.Tenant, Project: doc.Key.Project}, ""
+		switch d := doc.Decl.(type) {
+		case *schema.Instance:
+			by.Name, app = d.Spec.OperatorServiceAccount, d.Spec.App
+		case *schema.SharedRuntime:
+			by.Name, app = d.Spec.OperatorIdentityRef, d.Spec.App
+		}
+		if by.Name != "" && !c.bad(doc) {
+			c.operated[by] = append(c.operated[by], operatedUnit{doc.Key, app})
+		}
+	}
+	for _, units := range c.operated {
+		slices.SortFunc(units, func(a, b operatedUnit) int { return a.key.Compare(b.key) })
+	}
+	return c.operated[account]
+}
+
+// beyondApps warns about what an account lists and an App whose units it operates does not
+// require. The account is valid: the platform may narrow an App at any time, and authority
+// denies the rest when it is used.
+func (c *tenantCheck) beyondApps(doc *load.Document, d *schema.ServiceAccount) {
+	warned, checked := map[string]bool{}, map[string]bool{} // by path: one App is enough; by App: one unit is enough
+	for _, unit := range c.units(d.Key) {
+		there := c.catalog.apps[unit.app]
+		if there == nil || c.catalog.bad(there) || checked[unit.app] {
+			continue
+		}
+		checked[unit.app] = true
+		app := there.Decl.(*schema.App)
+		for _, list := range []struct {
+			path, of string
+			items    []string
+			allows   func(string) bool
+		}{
+			{"spec.scopes", "permissions", d.Spec.Scopes, app.Spec.Requires.AllowsPermission},
+			{"spec.allowed_endpoints", "endpoints", d.Spec.AllowedEndpoints, app.Spec.Requires.AllowsEndpoint},
+		} {
+			at := app.At("spec.requires." + list.of)
+			for i, item := range list.items {
+				path := load.Item(list.path, i)
+				if list.allows(item) || warned[path] {
+					continue
+				}
+				warned[path] = true
+				c.warn(doc, path, codeNoEffect, fmt.Sprintf("%s grants nothing: the account operates %s, and the app %s does not require it (%s:%d); take it away, or operate the unit with another account",
+					item, unit.key, unit.app, at.File, at.Line))
+			}
+		}
+	}
+}
