@@ -23,9 +23,9 @@ type State struct {
 	Recorded *State
 }
 
-// Instance returns what a unit shall be; nil: it is to be deleted.
-func (s *State) Instance(key schema.Key) *schema.EffectiveInstance {
-	return s.Placement.Instance(s.Effective, key)
+// Unit returns what a unit shall be; nil: it is to be deleted.
+func (s *State) Unit(key schema.Key) *schema.EffectiveUnit {
+	return s.Placement.Unit(s.Effective, key)
 }
 
 // Noncompliance returns the rules that an existing unit breaks; nil: it complies

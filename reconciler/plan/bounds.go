@@ -17,7 +17,7 @@ import (
 // asks reports what an instance itself requests of a node for one of its roles, before
 // policy. If policy limits GPUs, a role without GPUs requests a node without GPUs.
 // Otherwise a member would keep GPUs that no limit counts.
-func asks(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) (*schema.EffectiveInstance, schema.EffectiveRole) {
+func asks(b *schema.Bounds, unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole, name string) (*schema.EffectiveUnit, schema.EffectiveRole) {
 	own := *inst
 	own.Regions, role.SKUs = b.Instance.Spec.Regions, nil
 	if was, _ := unit.Member(name); len(was.GPUs) == 0 {
@@ -31,7 +31,7 @@ func asks(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role sch
 
 // onlyOutside reports whether n meets every request of the instance for a member, so
 // that policy alone excludes the node.
-func onlyOutside(b *schema.Bounds, unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string, n *schema.Node) bool {
+func onlyOutside(b *schema.Bounds, unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole, name string, n *schema.Node) bool {
 	if b == nil {
 		return false
 	}
@@ -60,7 +60,7 @@ const forGPUs = "max_gpus_per_instance"
 
 // outside returns the noncompliance of an instance whose members are on nodes that
 // policy does not allow; nil if all nodes are allowed.
-func outside(b *schema.Bounds, inst *schema.EffectiveInstance, members []Member, nodes map[string]*schema.Node) *schema.Noncompliance {
+func outside(b *schema.Bounds, inst *schema.EffectiveUnit, members []Member, nodes map[string]*schema.Node) *schema.Noncompliance {
 	type breach struct {
 		rule, field, is string
 		source          schema.Position
@@ -87,7 +87,7 @@ func outside(b *schema.Bounds, inst *schema.EffectiveInstance, members []Member,
 			add(m, "allowed_skus", role+".sku", "of SKU "+n.Spec.SKU, by)
 		}
 		noGPUs := func(r schema.EffectiveRole) bool { return r.Name == m.Role && r.NoGPUs }
-		if b.GPUs != nil && len(n.Spec.Capacity.GPUs) > 0 && slices.ContainsFunc(inst.Roles, noGPUs) {
+		if m.Loan == nil && b.GPUs != nil && len(n.Spec.Capacity.GPUs) > 0 && slices.ContainsFunc(inst.Roles, noGPUs) {
 			add(m, forGPUs, role+".gpus", "with GPUs that it does not ask for", *b.GPUs)
 		}
 	}
@@ -145,10 +145,10 @@ func (p Placement) Noncompliance(eff *schema.Effective, key schema.Key) *schema.
 	return &both
 }
 
-// Instance returns the effective instance of key. It is stopped if the grace period for
+// Unit returns the effective unit of key. It is stopped if the grace period for
 // members on disallowed nodes has ended, even if the instance is suspended.
-func (p Placement) Instance(eff *schema.Effective, key schema.Key) *schema.EffectiveInstance {
-	inst := eff.Instance(key)
+func (p Placement) Unit(eff *schema.Effective, key schema.Key) *schema.EffectiveUnit {
+	inst := eff.Unit(key)
 	if out := p.Outside(key); inst == nil || out == nil || out.Fate != schema.FateStopped {
 		return inst
 	}
@@ -167,7 +167,7 @@ func impacted(of []schema.Noncompliance, base, head side, keys []schema.Key) []s
 		i, told := at[key]
 		switch {
 		case sameOutside(was, is) && (is == nil || !told):
-		case is == nil && head.eff.Instance(key) == nil:
+		case is == nil && head.eff.Unit(key) == nil:
 		case is == nil && !told && head.eff.Noncompliance(key) == nil:
 			n := *was
 			n.Fate, n.Day = schema.FateComplies, ""

@@ -24,7 +24,7 @@ func bounded(declared schema.InstanceSpec, allowed *schema.Bounds, roles ...sche
 		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: spec}
 	}
 	key := schema.InstanceKey("physics", "lhc", "train")
-	eff := effectiveOf(nodes, &schema.EffectiveInstance{Key: key, AppSelection: schema.AppSelection{RuntimeBackend: "test"}, DesiredState: schema.DesiredRunning, Regions: declared.Regions,
+	eff := effectiveOf(nodes, &schema.EffectiveUnit{Key: key, AppSelection: schema.AppSelection{RuntimeBackend: "test"}, DesiredState: schema.DesiredRunning, Regions: declared.Regions,
 		Roles: append([]schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}, roles...)})
 	if allowed != nil {
 		allowed.Instance = &schema.Instance{Header: schema.Header{Key: key}, Spec: declared}
@@ -77,11 +77,11 @@ func TestPolicyDoesNotMoveMembers(t *testing.T) {
 	require.Len(t, p.Plans, 1)
 	require.Len(t, p.Plans[0].Actions, 1)
 	require.Equal(t, plan.Stop, p.Plans[0].Actions[0].Verb)
-	require.Equal(t, schema.DesiredRunning, over.Instance(key).DesiredState)
+	require.Equal(t, schema.DesiredRunning, over.Unit(key).DesiredState)
 
 	// Suspension does not keep it running.
 	suspended := bounded(schema.InstanceSpec{}, limited(schema.FateStopped, "2026-01-01", "b", "cpu"), within("b", "cpu"))
-	suspended.Instance(key).Suspend, suspended.Instance(key).SuspendedBy = true, key
+	suspended.Unit(key).Suspend, suspended.Unit(key).SuspendedBy = true, key
 	p = change(suspended)
 	require.Len(t, p.Plans, 1)
 	require.Len(t, p.Plans[0].Actions, 1, "%+v", p.Plans[0].Blocked)
@@ -94,7 +94,7 @@ func TestPolicyDoesNotMoveMembers(t *testing.T) {
 
 	// The member also stays once the runtime has recorded the values that policy set.
 	w.run(bounded(schema.InstanceSpec{}, limited(schema.FateStopping, "2030-01-01", "b", "cpu"), within("b", "cpu")))
-	require.Equal(t, []string{"b", "cpu"}, w.real[key].Unit.Instance.Roles[1].SKUs)
+	require.Equal(t, []string{"b", "cpu"}, w.real[key].Unit.Effective.Roles[1].SKUs)
 	for _, values := range [][]string{{"b"}, {"b", "cpu"}, {"cpu"}, {"b"}} {
 		head := bounded(schema.InstanceSpec{}, limited(schema.FateStopping, "2030-01-01", values...), within(values...))
 		require.Equal(t, "a-1", plan.Place(head, w.mem).Members(key)[1].Node)
@@ -105,7 +105,7 @@ func TestPolicyDoesNotMoveMembers(t *testing.T) {
 	// The same holds for regions, and an impact reports an instance that complies again.
 	regions := &schema.Bounds{Fate: schema.FateHeld, Limits: &schema.Limits{Regions: []schema.Allowed{{Values: []string{"annex"}}}}}
 	narrowed := bounded(schema.InstanceSpec{}, regions, worker)
-	narrowed.Instance(key).Regions = []string{"annex"}
+	narrowed.Unit(key).Regions = []string{"annex"}
 	require.Equal(t, []string{"controller-0 on lab and worker-0 on a-1: a node in region lab is not allowed"}, messages(change(narrowed).Impacted))
 	back := propose(narrowed, base, w.mem)
 	require.Equal(t, schema.FateComplies, back.Impacted[0].Fate)
@@ -126,7 +126,7 @@ func TestChangedNodeEvictsNoMember(t *testing.T) {
 	own := schema.InstanceSpec{Regions: []string{"lab"}}
 	eff := func(bounds *schema.Bounds) *schema.Effective {
 		e := bounded(own, bounds, worker)
-		e.Instance(key).Regions = own.Regions
+		e.Unit(key).Regions = own.Regions
 		return e
 	}
 	w := settled(eff(&schema.Bounds{Limits: &schema.Limits{}}))
@@ -168,7 +168,7 @@ func TestMemberMovesToCompliantNodeOnRequest(t *testing.T) {
 			e := bounded(own, &schema.Bounds{Limits: limits, Fate: fate, Day: "2026-01-01"}, r)
 			e.Nodes["lab"].Spec.Region, e.Nodes["lab"].Spec.SKU = "annex", "b" // the control plane does not prevent the move
 			if limits.Regions != nil {
-				e.Instance(key).Regions = []string{"annex"}
+				e.Unit(key).Regions = []string{"annex"}
 			}
 			return e
 		}
@@ -176,7 +176,7 @@ func TestMemberMovesToCompliantNodeOnRequest(t *testing.T) {
 		require.Equal(t, "a-1", w.real[key].Unit.Members[1].Node, name)
 		before := eff(schema.InstanceSpec{}, &c.limits, schema.FateStopping)
 		w.run(before)
-		require.Equal(t, before.Instance(key).Regions, w.real[key].Unit.Instance.Regions, name)
+		require.Equal(t, before.Unit(key).Regions, w.real[key].Unit.Effective.Regions, name)
 		require.Equal(t, "a-1", w.real[key].Unit.Members[1].Node, name)
 
 		// No better node is free yet: the member stays, and the plan reports it.

@@ -14,7 +14,7 @@ import (
 // verbFields are the fields of an instance that have their own verbs, or that concern
 // Berth alone. They never need a configure: software_version follows from version, and a
 // runtime compares it with what hosts have.
-var verbFields = []string{"desired_state", "key", "software_version", "suspend", "uid"}
+var verbFields = []string{"desired_state", "key", "operator", "software_version", "suspend", "uid"}
 
 // changes lists the fields that configure changes between before and after. A nil unit
 // has no fields.
@@ -38,7 +38,7 @@ func changes(before, after *Unit) []Change {
 // configuration costs more than the rest of a plan.
 func apart(before, after *Unit) (*Unit, *Unit) {
 	b, a := *before, *after
-	x, y := reflect.ValueOf(&b.Instance).Elem(), reflect.ValueOf(&a.Instance).Elem()
+	x, y := reflect.ValueOf(&b.Effective).Elem(), reflect.ValueOf(&a.Effective).Elem()
 	for i := range x.NumField() {
 		if reflect.DeepEqual(x.Field(i).Interface(), y.Field(i).Interface()) {
 			x.Field(i).SetZero()
@@ -56,7 +56,7 @@ func fields(u *Unit) map[string]string {
 	if u == nil {
 		return out
 	}
-	inst := decode(u.Instance)
+	inst := decode(u.Effective)
 	if m, ok := inst.(map[string]any); ok {
 		for _, f := range verbFields {
 			delete(m, f)
@@ -153,10 +153,10 @@ func plain(v []any) bool {
 	})
 }
 
-// elementName returns the name or type of element i if it is unique in v, otherwise the
-// index.
+// elementName returns the name of element i if it is unique in v, otherwise the index. The node
+// that is lent or the project that is attached comes before name and type.
 func elementName(v []any, i int) string {
-	for _, field := range []string{"name", "type"} {
+	for _, field := range []string{"node", "project_id", "name", "type"} {
 		seen := map[string]bool{}
 		for _, e := range v {
 			m, _ := e.(map[string]any)

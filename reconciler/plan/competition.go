@@ -80,7 +80,7 @@ type recordedNode struct {
 // recordedNodes returns the nodes on which a unit is recorded, each once. The role of a
 // member decides whether it shares its node; of an unknown role, only control planes do.
 // inst is nil for a unit that is not declared.
-func recordedNodes(st *Status, inst *schema.EffectiveInstance) (on []recordedNode) {
+func recordedNodes(st *Status, inst *schema.EffectiveUnit) (on []recordedNode) {
 	if st.Phase == PhaseDeleted {
 		return nil
 	}
@@ -123,6 +123,21 @@ type competition struct {
 	changed  occupancy                 // of the nodes on which c has put a unit
 	suitable map[string][]*schema.Node // nodes that meet the requirements of a role, because thousands of instances have few different ones
 	units    map[schema.Key]*unit
+	lent     map[string]schema.Key // the units to which nodes are lent, by node
+}
+
+// loans returns the units to which nodes are lent, by node. Only units of a tenant itself, or of
+// the platform, have such nodes.
+func loans(eff *schema.Effective) map[string]schema.Key {
+	out := map[string]schema.Key{}
+	for _, t := range eff.Tenants {
+		for _, u := range in(t.Projects[""]).Units {
+			for _, l := range u.Lent {
+				out[l.Node] = u.Key
+			}
+		}
+	}
+	return out
 }
 
 // add adds the instances of a project that depend on others. It returns the placement of
@@ -212,7 +227,7 @@ func (c *competition) leaving(key schema.Key, node string) bool {
 }
 
 // suits returns the nodes that meet the requirements of a role, sorted by name.
-func (c *competition) suits(what string, inst *schema.EffectiveInstance, role schema.EffectiveRole) []*schema.Node {
+func (c *competition) suits(what string, inst *schema.EffectiveUnit, role schema.EffectiveRole) []*schema.Node {
 	if role.GPUs != nil {
 		what += " " + role.GPUs.Type // the text does not distinguish any type from a type called gpu
 	}

@@ -74,7 +74,7 @@ func TestCanonicalMatchesDecodePruneEncode(t *testing.T) {
 		raw := json.RawMessage(b.String())
 		require.Equal(t, slowly(raw), quickly(raw), b.String())
 		u := configured().Observed.Unit
-		u.Instance.Config, u.Instance.DisplayName = raw, rapid.String().Draw(t, "name")
+		u.Effective.Config, u.Effective.DisplayName = raw, rapid.String().Draw(t, "name")
 		require.Equal(t, slowly(u), quickly(u), b.String())
 	})
 }
@@ -157,12 +157,12 @@ func TestChangesCoverAllFields(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		unit := func() *Unit {
 			u := configured().Observed.Unit
-			u.Instance.UID = rapid.SampledFrom([]string{"", "u1"}).Draw(t, "uid")
-			u.Instance.Version = rapid.SampledFrom([]string{"", "v1", "v2"}).Draw(t, "version")
-			u.Instance.Regions = rapid.SampledFrom([][]string{nil, {}, {"eu-1"}}).Draw(t, "regions")
-			u.Instance.Config = json.RawMessage(rapid.SampledFrom([]string{"{}", `{"a":1}`, `{"a":1,"b":{}}`, `{"a":{"b":2}}`}).Draw(t, "config"))
-			u.Instance.Users = rapid.SampledFrom([][]schema.UnixUser{nil, {}, {{Name: "ada", UID: 1}}}).Draw(t, "users")
-			u.Instance.OnJobs = rapid.SampledFrom([]*schema.OnJobs{nil, {}, {Wait: true}}).Draw(t, "on jobs")
+			u.Effective.UID = rapid.SampledFrom([]string{"", "u1"}).Draw(t, "uid")
+			u.Effective.Version = rapid.SampledFrom([]string{"", "v1", "v2"}).Draw(t, "version")
+			u.Effective.Regions = rapid.SampledFrom([][]string{nil, {}, {"eu-1"}}).Draw(t, "regions")
+			u.Effective.Config = json.RawMessage(rapid.SampledFrom([]string{"{}", `{"a":1}`, `{"a":1,"b":{}}`, `{"a":{"b":2}}`}).Draw(t, "config"))
+			u.Effective.Users = rapid.SampledFrom([][]schema.UnixUser{nil, {}, {{Name: "ada", UID: 1}}}).Draw(t, "users")
+			u.Effective.OnJobs = rapid.SampledFrom([]*schema.OnJobs{nil, {}, {Wait: true}}).Draw(t, "on jobs")
 			u.Members = u.Members[:rapid.IntRange(0, 4).Draw(t, "members")]
 			return u
 		}
@@ -202,7 +202,7 @@ func BenchmarkMake(b *testing.B) {
 // configured is a running unit with some parameters to change.
 func configured() Input {
 	key := schema.InstanceKey("physics", "lhc", "train")
-	before := schema.EffectiveInstance{
+	before := schema.EffectiveUnit{
 		Key: key, DisplayName: "train & <eval>", AppSelection: schema.AppSelection{App: "batch", Version: "v1", RuntimeBackend: "test", OperatingMode: "dedicated", ControlPlaneScope: "instance", TenantBoundaryMode: "hard"}, DesiredState: schema.DesiredRunning, Regions: []string{"eu-1", "eu-2"},
 		Roles: []schema.EffectiveRole{
 			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
@@ -214,7 +214,7 @@ func configured() Input {
 	}
 	after := before
 	after.Config = json.RawMessage(`{"limits":{"max_time":7200,"note":"\u003cnone\u003e"},"partitions":[{"default":true,"name":"gpu"},{"name":"cpu"}],"ratio":1.50}`)
-	unit, states := &Unit{Instance: before}, []MemberState{}
+	unit, states := &Unit{Effective: before}, []MemberState{}
 	for role, name := range members(&before) {
 		n := &schema.Node{Spec: schema.NodeSpec{Address: "10.0.0.1", SSHPort: 22, Region: "eu-1", SKU: "a100-2",
 			Capacity: schema.Capacity{CPUs: 16, MemoryMiB: 65536, GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}}}}
@@ -224,4 +224,19 @@ func configured() Input {
 	}
 	return Input{Key: key, After: &after, Members: unit.Members, Observed: Observed{Key: key, Presence: Present, Complete: true, Unit: unit, Members: states,
 		Drift: []Drift{{Member: "worker-1", What: "users", Detail: "bob"}, {What: "configuration"}}}}
+}
+
+// References are integration metadata: no digest has them, and the recorded observation drops them.
+func TestReferencesAreNotDigested(t *testing.T) {
+	in := configured()
+	plain := Make(in)
+	in.Observed.Members = append([]MemberState{}, in.Observed.Members...)
+	require.NotEmpty(t, in.Observed.Members)
+	in.Observed.Members[0].References = map[string]string{"node": "n1"}
+	require.Nil(t, Structural(in.Observed).Members[0].References)
+	with := Make(in)
+	require.Equal(t, []string{plain.Digest, plain.Observed}, []string{with.Digest, with.Observed})
+	raw, err := json.Marshal(in.Observed)
+	require.NoError(t, err)
+	require.NotContains(t, string(raw), "n1")
 }

@@ -19,16 +19,19 @@ func offers(n *schema.Node, role schema.EffectiveRole) bool {
 
 // misfits lists the requirements of an instance that n does not meet. Each text follows
 // a number of nodes or "which is". A node without the role has that one misfit.
-func misfits(inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schema.Node) []string {
+func misfits(inst *schema.EffectiveUnit, role schema.EffectiveRole, n *schema.Node) []string {
 	if !offers(n, role) {
 		return []string{"without role " + role.NodeRole}
 	}
 	var ms []string
-	if len(inst.Regions) > 0 && !slices.Contains(inst.Regions, n.Spec.Region) {
+	if role.Lent == nil && len(inst.Regions) > 0 && !slices.Contains(inst.Regions, n.Spec.Region) {
 		ms = append(ms, "outside region "+strings.Join(inst.Regions, " or "))
 	}
 	if len(role.SKUs) > 0 && !slices.Contains(role.SKUs, n.Spec.SKU) {
 		ms = append(ms, "not of SKU "+strings.Join(role.SKUs, " or "))
+	}
+	if role.Lent != nil && role.Lent.Node != n.Key.Name {
+		ms = append(ms, "not "+role.Lent.Node)
 	}
 	if g := role.GPUs; g != nil && !slices.ContainsFunc(n.Spec.Capacity.GPUs, func(have schema.GPU) bool {
 		return (g.Type == "" || have.Type == g.Type) && have.Count >= g.Count
@@ -51,7 +54,7 @@ func misfits(inst *schema.EffectiveInstance, role schema.EffectiveRole, n *schem
 const withGPUs = "with GPUs that it does not ask for"
 
 // wants describes the node requirements of a role.
-func wants(inst *schema.EffectiveInstance, role schema.EffectiveRole) string {
+func wants(inst *schema.EffectiveUnit, role schema.EffectiveRole) string {
 	ws := []string{"role " + role.NodeRole}
 	if role.GPUs != nil {
 		ws = append(ws, gpus(*role.GPUs))
@@ -83,10 +86,10 @@ func (u *Unit) role(name string) (schema.EffectiveRole, bool) {
 	if u == nil {
 		return schema.EffectiveRole{}, false
 	}
-	return roleOf(&u.Instance, name)
+	return roleOf(&u.Effective, name)
 }
 
-func roleOf(inst *schema.EffectiveInstance, name string) (role schema.EffectiveRole, ok bool) {
+func roleOf(inst *schema.EffectiveUnit, name string) (role schema.EffectiveRole, ok bool) {
 	if inst == nil {
 		return role, false
 	}
@@ -98,25 +101,31 @@ func roleOf(inst *schema.EffectiveInstance, name string) (role schema.EffectiveR
 }
 
 // shares reports whether members of a role may share a node. Units never divide the GPUs
-// of a node, so a member with GPUs has its node alone.
-func shares(role schema.EffectiveRole) bool { return role.Shareable && role.GPUs == nil }
+// of a node, so a member with GPUs has its node alone, and so has one on a lent node.
+func shares(role schema.EffectiveRole) bool {
+	return role.Shareable && role.GPUs == nil && role.Lent == nil
+}
 
-// reservedForOthers reports whether n is reserved for others than the owner of key.
-func reservedForOthers(n *schema.Node, key schema.Key) bool {
+// reservedForOthers reports whether n is reserved for others than the owner of key, and not lent
+// to it.
+func reservedForOthers(n *schema.Node, key schema.Key, role schema.EffectiveRole) bool {
 	r := n.Spec.Reserved
+	if role.Lent != nil {
+		return r != role.Lent.ProjectID
+	}
 	return r != "" && r != key.Tenant && r != key.ProjectID()
 }
 
 // asksElse reports whether an instance requests other nodes than the one that its member
 // was placed for.
-func asksElse(unit *Unit, inst *schema.EffectiveInstance, role schema.EffectiveRole, name string) bool {
+func asksElse(unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole, name string) bool {
 	if m, ok := unit.Member(name); ok && m.Misfit {
 		return true // the applied instance requested it already, and the member is still there
 	}
 	was, ok := unit.role(role.Name)
 	return !ok || was.NodeRole != role.NodeRole || was.CPUs != role.CPUs || was.MemoryMiB != role.MemoryMiB ||
 		!reflect.DeepEqual(was.GPUs, role.GPUs) || !slices.Equal(was.SKUs, role.SKUs) ||
-		!slices.Equal(unit.Instance.Regions, inst.Regions)
+		!slices.Equal(unit.Effective.Regions, inst.Regions)
 }
 
 // stays returns m, which no longer fits, as it stays on n until it can move. It keeps the
@@ -164,7 +173,9 @@ func member(role schema.EffectiveRole, name string, n *schema.Node, reason strin
 		Node: n.Key.Name, Address: n.Spec.Address, SSHPort: n.Spec.SSHPort, Region: n.Spec.Region, SKU: n.Spec.SKU,
 		CPUs: n.Spec.Capacity.CPUs, MemoryMiB: n.Spec.Capacity.MemoryMiB, Reason: reason,
 	}
-	if role.GPUs != nil {
+	if role.Lent != nil {
+		m.GPUs, m.Loan = slices.Clone(n.Spec.Capacity.GPUs), &role.Lent.Loan
+	} else if role.GPUs != nil {
 		for _, g := range n.Spec.Capacity.GPUs {
 			if (role.GPUs.Type == "" || g.Type == role.GPUs.Type) && g.Count >= role.GPUs.Count {
 				m.GPUs = append(m.GPUs, take(g, role.GPUs.Count))
@@ -191,8 +202,9 @@ func take(g schema.GPU, count int) schema.GPU {
 	return g
 }
 
-// members iterates over the roles and member names that an instance declares.
-func members(inst *schema.EffectiveInstance) iter.Seq2[schema.EffectiveRole, string] {
+// members iterates over the roles and member names that a unit declares: first its own members,
+// then those on lent nodes, whose role asks for nothing but that node.
+func members(inst *schema.EffectiveUnit) iter.Seq2[schema.EffectiveRole, string] {
 	return func(yield func(schema.EffectiveRole, string) bool) {
 		for _, role := range inst.Roles {
 			for i := range role.Count {
@@ -201,13 +213,36 @@ func members(inst *schema.EffectiveInstance) iter.Seq2[schema.EffectiveRole, str
 				}
 			}
 		}
+		for role, name := range lentMembers(inst) {
+			if !yield(role, name) {
+				return
+			}
+		}
+	}
+}
+
+// lentMembers iterates over the roles and names of the members on lent nodes.
+func lentMembers(inst *schema.EffectiveUnit) iter.Seq2[schema.EffectiveRole, string] {
+	return func(yield func(schema.EffectiveRole, string) bool) {
+		for i := range inst.Lent {
+			l := &inst.Lent[i]
+			role, ok := roleOf(inst, l.Role)
+			role.Lent, role.Count, role.SKUs, role.GPUs, role.CPUs, role.MemoryMiB, role.NoGPUs = l, 1, nil, nil, 0, 0, false
+			if ok && !yield(role, l.Role+"."+l.Node) {
+				return
+			}
+		}
 	}
 }
 
 func memberName(role string, index int) string { return role + "-" + strconv.Itoa(index) }
 
-// splitMember returns the role and index of a member's name; index -1 if it has none.
+// splitMember returns the role and index of a member's name; index -1 if it has none, as that of
+// a member on a lent node, such as worker.dev-gpu-5.
 func splitMember(name string) (role string, index int) {
+	if role, _, isLent := strings.Cut(name, "."); isLent {
+		return role, -1
+	}
 	cut := strings.LastIndexByte(name, '-')
 	if cut < 0 {
 		return name, -1

@@ -38,7 +38,7 @@ type estate struct {
 
 type instance struct {
 	ID string `json:"id"` // tenant.project/name
-	schema.EffectiveInstance
+	schema.EffectiveUnit
 }
 
 type happening struct {
@@ -61,9 +61,9 @@ func (e *estate) effective() *schema.Effective {
 	for name, spec := range e.Nodes {
 		nodes[name] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}}, Spec: spec}
 	}
-	var instances []*schema.EffectiveInstance
+	var instances []*schema.EffectiveUnit
 	for _, i := range e.Instances {
-		inst := i.EffectiveInstance
+		inst := i.EffectiveUnit
 		inst.Key = keyOf(i.ID)
 		if inst.DesiredState == "" {
 			inst.DesiredState = schema.DesiredRunning
@@ -82,10 +82,10 @@ func (e *estate) effective() *schema.Effective {
 }
 
 // effectiveOf returns an effective estate with these instances.
-func effectiveOf(nodes map[string]*schema.Node, instances ...*schema.EffectiveInstance) *schema.Effective {
+func effectiveOf(nodes map[string]*schema.Node, instances ...*schema.EffectiveUnit) *schema.Effective {
 	eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: nodes}
 	for _, i := range instances {
-		projectOf(eff, i.Key).Instances[i.Key.Name] = i
+		projectOf(eff, i.Key).Units[i.Key.Name] = i
 	}
 	return eff
 }
@@ -98,7 +98,7 @@ func projectOf(eff *schema.Effective, key schema.Key) *schema.EffectiveProject {
 		eff.Tenants[key.Tenant] = t
 	}
 	if t.Projects[key.Project] == nil {
-		t.Projects[key.Project] = &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+		t.Projects[key.Project] = &schema.EffectiveProject{Units: map[string]*schema.EffectiveUnit{}}
 	}
 	return t.Projects[key.Project]
 }
@@ -125,7 +125,7 @@ func (rules) Impact(v plan.Verb, member string, before, after *plan.Unit) plan.I
 		return plan.Impact{Drains: []string{member}}
 	case v == plan.Delete:
 		return plan.Impact{EndsJobs: true, Drains: []string{"all"}}
-	case v == plan.Configure && before != nil && string(before.Instance.Config) != string(after.Instance.Config):
+	case v == plan.Configure && before != nil && string(before.Effective.Config) != string(after.Effective.Config):
 		return plan.Impact{Restarts: []string{"control plane"}}
 	case v == plan.Configure:
 		return plan.Impact{Reconfigure: true}
@@ -187,7 +187,7 @@ func (w *world) plans(eff *schema.Effective) []plan.Plan {
 	var out []plan.Plan
 	for _, k := range slices.SortedFunc(maps.Keys(keys), schema.Key.Compare) {
 		out = append(out, plan.Make(plan.Input{
-			Key: k, After: eff.Instance(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k),
+			Key: k, After: eff.Unit(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k),
 			Denied: eff.Denied(k), Observed: w.observe(k), Rules: rules{},
 		}))
 	}

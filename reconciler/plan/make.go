@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,7 +14,7 @@ import (
 const (
 	CodeUnknown     = "observe.unknown"    // presence of the unit is unknown
 	CodeSuspended   = "suspended"          // the document says suspend: true
-	CodeShared      = "shared"             // assigned to a shared runtime, which no backend supports yet
+	CodeShared      = "shared"             // the shared runtime that it uses has not attached its project
 	CodeDenied      = "policy.denied"      // a rule refuses the instance
 	CodeUnreachable = "member.unreachable" // a host does not answer
 	CodeStopped     = "state.stopped"      // changes wait until the start of the instance
@@ -27,10 +28,10 @@ const CodeBackend = "runtime.changed"
 // Input is the input for the plan of one unit.
 type Input struct {
 	Key      schema.Key
-	After    *schema.EffectiveInstance // nil: delete the unit
-	Members  []Member                  // of After, as Place has it
-	Unplaced []Blocked                 // of After, as Place has it
-	Denied   []schema.Decision         // rules that deny Key; the unit stays unchanged
+	After    *schema.EffectiveUnit // nil: delete the unit
+	Members  []Member              // of After, as Place has it
+	Unplaced []Blocked             // of After, as Place has it
+	Denied   []schema.Decision     // rules that deny Key; the unit stays unchanged
 	Observed Observed
 	Rules    Rules // nil: impacts are unknown
 }
@@ -51,8 +52,9 @@ func Make(in Input) Plan {
 		m.plan.Before = in.Observed.Unit
 	}
 	if in.After != nil {
-		m.plan.After = &Unit{Instance: *in.After, Members: slices.Clone(in.Members)}
+		m.plan.After = &Unit{Effective: *in.After, Members: slices.Clone(in.Members)}
 		slices.SortFunc(m.plan.After.Members, compareMembers)
+		m.keepSuspended()
 	}
 	m.states = map[string]MemberState{}
 	for _, s := range in.Observed.Members {
@@ -68,6 +70,50 @@ func Make(in Input) Plan {
 	m.seal()
 	m.plan.Estimate(in.Observed.Jobs)
 	return m.plan
+}
+
+// keepSuspended leaves suspended attachments as they were applied, with their users. One that was
+// not applied is not made, and brings neither users nor nodes.
+func (m *maker) keepSuspended() {
+	after := &m.plan.After.Effective
+	if !slices.ContainsFunc(after.Attachments, func(a schema.EffectiveAttachment) bool { return a.Suspend }) {
+		return
+	}
+	known := map[string]schema.UnixUser{}
+	before := &schema.EffectiveUnit{}
+	if m.plan.Before != nil {
+		before = &m.plan.Before.Effective
+	}
+	for _, u := range slices.Concat(before.Users, after.Users) {
+		known[u.Name] = u
+	}
+	var kept []schema.EffectiveAttachment
+	absent := map[string]bool{} // projects
+	for _, a := range after.Attachments {
+		i := slices.IndexFunc(before.Attachments, func(was schema.EffectiveAttachment) bool { return was.ProjectID == a.ProjectID })
+		switch {
+		case !a.Suspend:
+			kept = append(kept, a)
+		case i >= 0:
+			kept = append(kept, before.Attachments[i])
+		default:
+			absent[a.ProjectID] = true
+		}
+	}
+	users := map[string]bool{}
+	for _, a := range kept {
+		for _, name := range a.Users {
+			users[name] = true
+		}
+	}
+	after.Attachments, after.Users = kept, nil
+	for _, name := range slices.Sorted(maps.Keys(users)) {
+		if u, ok := known[name]; ok {
+			after.Users = append(after.Users, u)
+		}
+	}
+	after.Lent = slices.DeleteFunc(slices.Clone(after.Lent), func(l schema.LentNode) bool { return absent[l.ProjectID] })
+	m.plan.After.Members = slices.DeleteFunc(m.plan.After.Members, func(a Member) bool { return a.Loan != nil && absent[a.Loan.ProjectID] })
 }
 
 // maker is the state of making one plan.
@@ -88,7 +134,7 @@ func (m *maker) decide() {
 			m.block(CodeDenied, false, "%s (rule %s, %s:%d)", d.Message, d.Rule, d.Source.File, d.Source.Line)
 		}
 	case in.After != nil && in.After.SharedRuntime != "":
-		m.block(CodeShared, true, "runs on the shared runtime %s, which no runtime supports yet", in.After.SharedRuntime)
+		m.view()
 	case in.After != nil && in.After.Suspend:
 		m.block(CodeSuspended, true, "%s; remove it to resume", Suspension(in.After.Key, in.After.SuspendedBy))
 	case in.Observed.Presence == Absent && in.After == nil:
@@ -106,19 +152,30 @@ func (m *maker) decide() {
 		m.block(CodeUnknown, true, "state unknown: %s", reason)
 	case in.After == nil:
 		m.remove()
-	case in.Observed.Unit != nil && in.Observed.Unit.Instance.RuntimeBackend != in.After.RuntimeBackend:
+	case in.Observed.Unit != nil && in.Observed.Unit.Effective.RuntimeBackend != in.After.RuntimeBackend:
 		m.block(CodeBackend, false, "it runs on %s and cannot move to %s; delete it and create it again",
-			in.Observed.Unit.Instance.RuntimeBackend, in.After.RuntimeBackend)
+			in.Observed.Unit.Effective.RuntimeBackend, in.After.RuntimeBackend)
 	case in.After.DesiredState == schema.DesiredStopped && m.mustMoveControl():
 		// A unit stops on its current nodes, even on a node that is no longer allowed: a
 		// stop by policy needs no other node.
-		m.plan.After = &Unit{Instance: *in.After, Members: slices.Clone(m.plan.Before.Members)}
+		m.plan.After = &Unit{Effective: m.plan.After.Effective, Members: slices.Clone(m.plan.Before.Members)}
 		m.present()
 	case slices.ContainsFunc(in.Unplaced, func(b Blocked) bool { return b.Code == CodeControlPlane }):
 		m.plan.Blocked = slices.Clone(in.Unplaced) // a partial creation is of no use
 	default:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		m.present()
+	}
+}
+
+// view plans for an instance that uses a shared runtime, which has all actions.
+func (m *maker) view() {
+	was, to := m.plan.Before, m.in.After.SharedRuntime
+	switch {
+	case was != nil && was.Effective.SharedRuntime == "":
+		m.block(CodeBackend, false, "it has members of its own and cannot use the shared runtime %s instead; delete it and create it again", to)
+	case m.in.Observed.Presence != Present:
+		m.block(CodeShared, true, "%s", cmp.Or(m.in.Observed.Reason, "it waits until the shared runtime "+to+" attaches its project"))
 	}
 }
 
@@ -143,7 +200,7 @@ func (m *maker) mustMoveControl() bool {
 // worthMaking reports whether every role with members has at least one on a node. A
 // unit without workers has no use.
 func (m *maker) worthMaking() bool {
-	for _, r := range m.plan.After.Instance.Roles {
+	for _, r := range m.plan.After.Effective.Roles {
 		if r.Count > 0 && !slices.ContainsFunc(m.plan.After.Members, func(a Member) bool { return a.Role == r.Name }) {
 			return false // the reason is in Unplaced
 		}
@@ -192,7 +249,7 @@ func (m *maker) remove() {
 	if m.plan.Before == nil {
 		// The runtime observes a unit of Berth without its record, so the observed
 		// members are deleted.
-		u := &Unit{Instance: schema.EffectiveInstance{Key: m.in.Key}}
+		u := &Unit{Effective: schema.EffectiveUnit{Key: m.in.Key}}
 		for _, s := range m.sorted() {
 			role, _ := splitMember(s.Name)
 			u.Members = append(u.Members, Member{Name: s.Name, Role: role, Node: s.Node})
@@ -352,7 +409,7 @@ func (m *maker) hold() {
 		}
 	}
 	slices.SortFunc(members, compareMembers)
-	m.plan.After = &Unit{Instance: m.plan.After.Instance, Members: members}
+	m.plan.After = &Unit{Effective: m.plan.After.Effective, Members: members}
 }
 
 // leaves returns why an existing member has to leave, or "".
@@ -363,6 +420,9 @@ func (m *maker) leaves(s MemberState) string {
 	a, wanted := m.plan.After.Member(s.Name)
 	switch {
 	case !wanted:
+		if was, _ := m.plan.Before.Member(s.Name); was.Loan != nil {
+			return "returns to " + was.Loan.ProjectID
+		}
 		return "no longer declared"
 	case a.ControlPlane:
 		return ""
@@ -402,7 +462,7 @@ func (m *maker) applied() *Unit {
 	if m.plan.Before == nil {
 		return nil
 	}
-	u := &Unit{Instance: m.plan.Before.Instance}
+	u := &Unit{Effective: m.plan.Before.Effective}
 	for _, was := range m.plan.Before.Members {
 		if s := m.states[was.Name]; s.State != Draining || m.leaves(s) == "" {
 			u.Members = append(u.Members, was)

@@ -41,7 +41,7 @@ type unit struct {
 	*placed      // the result, allocated by itself: a kept result must not keep the estate
 	*competition // nil while settle decides whether the unit takes part
 
-	inst      *schema.EffectiveInstance
+	inst      *schema.EffectiveUnit
 	status    *Status        // nil: the unit is not on record
 	bounds    *schema.Bounds // nil: policy does not limit the nodes
 	denied    bool
@@ -87,7 +87,7 @@ func (u *unit) finish() {
 // idle reports whether the instance takes no node that another could use: it is denied,
 // suspended, or not placed and desired to be stopped.
 func (u *unit) idle() bool {
-	return u.denied || u.inst.Suspend || u.inst.DesiredState == schema.DesiredStopped && !u.holds()
+	return u.denied || u.inst.Suspend || u.inst.SharedRuntime != "" || u.inst.DesiredState == schema.DesiredStopped && !u.holds()
 }
 
 // home is a member on the node of its record.
@@ -180,8 +180,8 @@ func (u *unit) holds() bool { return len(u.members)+len(u.misplaced) > 0 }
 // housed reports whether every member of u has a node and none should move.
 func (u *unit) housed() bool {
 	count := 0
-	for _, r := range u.inst.Roles {
-		count += r.Count
+	for range members(u.inst) {
+		count++
 	}
 	return len(u.members) == count && len(u.misplaced) == 0
 }
@@ -253,6 +253,60 @@ func (u *unit) house() {
 			u.block(CodeNoNode, u.freesUp(role), "no node for %s: %s%s%s", list(unplaced), u.why(role), u.gpuAdvice(role), u.keptGPUs(role, unplaced[len(unplaced)-1]))
 		}
 	}
+	for role, name := range lentMembers(u.inst) {
+		if !has[name] {
+			u.houseLent(role, name)
+		}
+	}
+}
+
+// houseLent puts a member on the node that is lent for it, once nobody else uses the node.
+func (u *unit) houseLent(role schema.EffectiveRole, name string) {
+	node := u.nodes[role.Lent.Node]
+	switch {
+	case node == nil:
+		u.block(CodeNoNode, false, "no node for %s: %s is not declared", name, role.Lent.Node)
+	case u.refuses(node) != "":
+		u.block(CodeNoNode, false, "no node for %s: policy does not allow %s of %s", name, u.refuses(node), role.Lent.Node)
+	case len(misfits(u.inst, role, node)) > 0:
+		u.block(CodeNoNode, false, "no node for %s: %s is %s", name, role.Lent.Node, list(misfits(u.inst, role, node)))
+	case u.free(role, node):
+		u.put(role, member(role, name, node, lentBy(role.Lent)))
+	case node.Spec.Cordoned:
+		u.block(CodeNoNode, false, "no node for %s: %s is cordoned", name, role.Lent.Node)
+	case reservedForOthers(node, u.key, role):
+		u.block(CodeNoNode, false, "no node for %s: %s is not reserved for %s", name, role.Lent.Node, role.Lent.ProjectID)
+	default:
+		by := "another member"
+		if key, ok := u.takenBy(role.Lent.Node, u.key, true); ok && key.Tenant == u.key.Tenant {
+			by = unitName(key)
+		} else if ok {
+			by = "another tenant"
+		}
+		u.block(CodeNoNode, true, "no node for %s: %s is taken by %s", name, role.Lent.Node, by)
+	}
+}
+
+// lentBy is the reason of a member on a lent node.
+func lentBy(l *schema.LentNode) string {
+	if l.Until != "" {
+		return "lent by " + l.ProjectID + " until " + l.Until
+	}
+	return "lent by " + l.ProjectID
+}
+
+// refuses returns what policy does not allow of a node; "": it allows the node.
+func (u *unit) refuses(n *schema.Node) string {
+	if u.bounds == nil {
+		return ""
+	}
+	if _, no := refused(u.bounds.Regions, n.Spec.Region); no {
+		return "the region " + n.Spec.Region
+	}
+	if _, no := refused(u.bounds.SKUs, n.Spec.SKU); no {
+		return "the SKU " + n.Spec.SKU
+	}
+	return ""
 }
 
 // pinned reports that the existing control plane of u does not fit its node, and adds
@@ -285,7 +339,13 @@ func (u *unit) pinned() bool {
 
 // free reports whether no other member keeps a new member of role off n.
 func (u *unit) free(role schema.EffectiveRole, n *schema.Node) bool {
-	return !n.Spec.Cordoned && !reservedForOthers(n, u.key) && !u.taken(n.Key.Name, u.key, !shares(role)) && !u.ownTaken(role, n)
+	return !n.Spec.Cordoned && !u.isLentAway(n) && !reservedForOthers(n, u.key, role) && !u.taken(n.Key.Name, u.key, !shares(role)) && !u.ownTaken(role, n)
+}
+
+// isLentAway reports whether a project lends n to another unit: no new member goes there.
+func (u *unit) isLentAway(n *schema.Node) bool {
+	to, ok := u.lent[n.Key.Name]
+	return ok && to != u.key
 }
 
 // ownTaken reports whether another member of u keeps a member of role off n: the two
@@ -293,7 +353,7 @@ func (u *unit) free(role schema.EffectiveRole, n *schema.Node) bool {
 func (u *unit) ownTaken(role schema.EffectiveRole, n *schema.Node) bool {
 	return slices.ContainsFunc(u.here(), func(m Member) bool {
 		r, ok := roleOf(u.inst, m.Role)
-		return m.Node == n.Key.Name && (m.Role == role.Name || !shares(role) || !ok || !shares(r))
+		return m.Node == n.Key.Name && (m.Role == role.Name || m.Loan != nil || !shares(role) || !ok || !shares(r))
 	})
 }
 

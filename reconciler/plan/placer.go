@@ -126,7 +126,7 @@ func (p *project) place(eff *schema.Effective) {
 	for node := range p.occupied() {
 		p.nodes[node] = eff.Nodes[node]
 	}
-	for _, inst := range in(p.effective).Instances {
+	for _, inst := range in(p.effective).Units {
 		u := newUnit(eff, p, inst.Key)
 		if u.settle() {
 			p.settled[inst.Key] = u.placed
@@ -147,17 +147,17 @@ func (p *project) on(nodes map[string]*schema.Node) bool {
 }
 
 // instance returns a declared instance of p, or nil.
-func (p *project) instance(key schema.Key) *schema.EffectiveInstance {
-	if key.Kind != schema.KindInstance {
-		return nil
+func (p *project) instance(key schema.Key) *schema.EffectiveUnit {
+	if u := in(p.effective).Units[key.Name]; u != nil && u.Key == key {
+		return u
 	}
-	return in(p.effective).Instances[key.Name]
+	return nil
 }
 
 // place completes the placement of all tenants.
 func place(eff *schema.Effective, tenants tenants) Placement {
 	out := Placement{make(map[string]*placedTenant, len(tenants.of))}
-	c := &competition{tenants: tenants, eff: eff, changed: occupancy{}, suitable: map[string][]*schema.Node{}, units: map[schema.Key]*unit{}}
+	c := &competition{tenants: tenants, eff: eff, changed: occupancy{}, suitable: map[string][]*schema.Node{}, units: map[schema.Key]*unit{}, lent: loans(eff)}
 	for name, t := range tenants.of {
 		of := &t.placed
 		if t.open {

@@ -20,7 +20,7 @@ const histories = 1500
 func TestPlacerMatchesPlace(t *testing.T) {
 	seen := map[string]int{}
 	for seed := range uint64(histories) {
-		h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), instances: map[schema.Key]*schema.EffectiveInstance{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
+		h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), instances: map[schema.Key]*schema.EffectiveUnit{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
 		h.start()
 		type asked struct {
 			eff *schema.Effective
@@ -122,7 +122,7 @@ func keysThatDiffer(a, b Placement) []schema.Key {
 // history is a changing estate of a few projects that share a few nodes.
 type history struct {
 	*rand.Rand
-	instances map[schema.Key]*schema.EffectiveInstance
+	instances map[schema.Key]*schema.EffectiveUnit
 	denied    map[schema.Key]bool
 	nodes     map[string]*schema.Node
 	mem       Memory
@@ -174,7 +174,7 @@ func (h *history) node(name string) {
 
 func (h *history) instance(key schema.Key) {
 	h.touched[[2]string{key.Tenant, key.Project}] = true
-	i := &schema.EffectiveInstance{Key: key, DesiredState: schema.DesiredRunning, Suspend: h.IntN(10) == 0}
+	i := &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Suspend: h.IntN(10) == 0}
 	if h.IntN(8) == 0 {
 		i.DesiredState = schema.DesiredStopped
 	}
@@ -265,7 +265,7 @@ func (h *history) remember(key schema.Key, members []Member) {
 			o.Members = slices.Clone(o.Members) // recorded observations must not change
 		}
 	} else {
-		o.Unit.Instance = *inst
+		o.Unit.Effective = *inst
 	}
 	for _, m := range members {
 		st.Members = append(st.Members, MemberStatus{Member: m, Placed: h.one("", m.Reason)})
@@ -320,7 +320,7 @@ func (h *history) effective() *schema.Effective {
 		}
 		p := t.Projects[key.Project]
 		if p == nil {
-			p = &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+			p = &schema.EffectiveProject{Units: map[string]*schema.EffectiveUnit{}}
 			t.Projects[key.Project] = p
 		}
 		inst := h.instances[key]
@@ -329,7 +329,7 @@ func (h *history) effective() *schema.Effective {
 			inst = &other
 			h.instances[key] = inst
 		}
-		p.Instances[key.Name] = inst
+		p.Units[key.Name] = inst
 		if h.denied[key] {
 			p.Decisions = append(p.Decisions, schema.Decision{Key: key, Verdict: schema.Deny, Rule: "r"})
 		}
@@ -358,17 +358,17 @@ func (h *history) effective() *schema.Effective {
 func TestPlacerFindsDependentAssignments(t *testing.T) {
 	first, second := schema.InstanceKey("a", "one", "x"), schema.InstanceKey("b", "one", "x")
 	worker := schema.EffectiveRole{Name: "worker", NodeRole: "worker", Count: 1, Shareable: true}
-	instance := func(key schema.Key, role schema.EffectiveRole) *schema.EffectiveInstance {
-		return &schema.EffectiveInstance{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{role}}
+	instance := func(key schema.Key, role schema.EffectiveRole) *schema.EffectiveUnit {
+		return &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{role}}
 	}
-	effective := func(nodes []string, instances ...*schema.EffectiveInstance) *schema.Effective {
+	effective := func(nodes []string, instances ...*schema.EffectiveUnit) *schema.Effective {
 		eff := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: map[string]*schema.Node{}}
 		for _, n := range nodes {
 			eff.Nodes[n] = &schema.Node{Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: n}}, Spec: schema.NodeSpec{Roles: []string{"worker"}}}
 		}
 		for _, i := range instances {
 			eff.Tenants[i.Key.Tenant] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{
-				i.Key.Project: {Instances: map[string]*schema.EffectiveInstance{i.Key.Name: i}}}}
+				i.Key.Project: {Units: map[string]*schema.EffectiveUnit{i.Key.Name: i}}}}
 		}
 		return eff
 	}
@@ -380,7 +380,7 @@ func TestPlacerFindsDependentAssignments(t *testing.T) {
 	t.Run("a recorded shared node becomes exclusive", func(t *testing.T) {
 		alone := worker
 		alone.Shareable = false
-		made := &Status{Key: second, Phase: PhaseRunning, Observed: &Observed{Key: second, Presence: Present, Unit: &Unit{Instance: *instance(second, worker), Members: on}}}
+		made := &Status{Key: second, Phase: PhaseRunning, Observed: &Observed{Key: second, Presence: Present, Unit: &Unit{Effective: *instance(second, worker), Members: on}}}
 		eff, mem := effective([]string{"n0", "n1"}, instance(first, worker), instance(second, alone)), Remember(meant(PhaseRequested), made)
 		p := new(Placer)
 		require.Equal(t, "n0", p.Place(eff, mem).Members(first)[0].Node)
@@ -406,7 +406,7 @@ func TestPlacerSeparatesKinds(t *testing.T) {
 	runtime.Kind = schema.KindSharedRuntime
 	eff := &schema.Effective{
 		Nodes: map[string]*schema.Node{"n0": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "n0"}}, Spec: schema.NodeSpec{Roles: []string{"worker"}}}},
-		Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: map[string]*schema.EffectiveProject{"one": {Instances: map[string]*schema.EffectiveInstance{
+		Tenants: map[string]*schema.EffectiveTenant{"a": {Projects: map[string]*schema.EffectiveProject{"one": {Units: map[string]*schema.EffectiveUnit{
 			"x": {Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{{Name: "worker", NodeRole: "worker", Count: 1}}}}}}}},
 	}
 	p := new(Placer)
@@ -418,7 +418,7 @@ func TestPlacerSeparatesKinds(t *testing.T) {
 // In a converged estate only changed projects are placed again, and projects on
 // changed nodes.
 func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
-	h := &history{Rand: rand.New(rand.NewPCG(1, 1)), instances: map[schema.Key]*schema.EffectiveInstance{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
+	h := &history{Rand: rand.New(rand.NewPCG(1, 1)), instances: map[schema.Key]*schema.EffectiveUnit{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
 	for i := range 400 {
 		name := fmt.Sprintf("n%03d", i)
 		h.node(name)
@@ -430,7 +430,7 @@ func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
 	for i := range 300 {
 		key := schema.InstanceKey(fmt.Sprintf("t%d", i%30), fmt.Sprintf("p%d", i/30%3), fmt.Sprintf("i%03d", i))
 		h.instance(key)
-		*h.instances[key] = schema.EffectiveInstance{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
+		*h.instances[key] = schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
 			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1}, {Name: "worker", NodeRole: "worker", Count: 1}}}
 	}
 	clear(h.denied)
@@ -439,7 +439,7 @@ func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
 	require.True(t, placed.Whole())
 	var made []*Status
 	for key, members := range placed.All() {
-		made = append(made, &Status{Key: key, Phase: PhaseRunning, Observed: &Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Instance: *h.instances[key], Members: members}}})
+		made = append(made, &Status{Key: key, Phase: PhaseRunning, Observed: &Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Effective: *h.instances[key], Members: members}}})
 	}
 	h.mem = Remember(made...)
 	p.Place(h.effective(), h.mem)
@@ -461,7 +461,7 @@ func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
 
 	key := slices.MinFunc(made, func(a, b *Status) int { return a.Key.Compare(b.Key) }).Key
 	id := [2]string{key.Tenant, key.Project}
-	edit := func(how func(*schema.EffectiveInstance)) *schema.Effective {
+	edit := func(how func(*schema.EffectiveUnit)) *schema.Effective {
 		next := *h.instances[key]
 		next.Roles = slices.Clone(next.Roles)
 		how(&next)
@@ -469,9 +469,9 @@ func TestPlacerPlacesOnlyChangedProjects(t *testing.T) {
 		return h.effective()
 	}
 	before := placed
-	require.Equal(t, [][2]string{id}, again(edit(func(i *schema.EffectiveInstance) { i.DisplayName = "another" })))
+	require.Equal(t, [][2]string{id}, again(edit(func(i *schema.EffectiveUnit) { i.DisplayName = "another" })))
 	require.Empty(t, slices.Collect(ChangedPlacement(before, placed)), "nobody moves for a name")
-	require.Equal(t, [][2]string{id}, again(edit(func(i *schema.EffectiveInstance) { i.Roles[1].CPUs = 1 })))
+	require.Equal(t, [][2]string{id}, again(edit(func(i *schema.EffectiveUnit) { i.Roles[1].CPUs = 1 })))
 	p.last = tenants{} // interrupted, as after a panic: it starts from nothing
 	require.Len(t, again(h.effective()), len(p.last.projects()))
 

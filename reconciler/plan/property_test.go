@@ -102,7 +102,7 @@ func (e estate) change(t *rapid.T) estate {
 
 // exclusive reports whether a member has its node alone.
 func exclusive(eff *schema.Effective, key schema.Key, m plan.Member) bool {
-	for _, r := range eff.Instance(key).Roles {
+	for _, r := range eff.Unit(key).Roles {
 		if r.Name == m.Role {
 			return !r.Shareable || r.GPUs != nil
 		}
@@ -120,7 +120,7 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 	}
 	seats := map[string][]seat{}
 	for key, members := range placed.All() {
-		inst := eff.Instance(key)
+		inst := eff.Unit(key)
 		require.NotNil(t, inst)
 		was := map[string]plan.Member{}
 		if u := before[key].Unit; u != nil {
@@ -198,7 +198,7 @@ func TestPlansConvergeInAnyHistory(t *testing.T) {
 			checkPlacement(t, eff, before, placed)
 			for _, p := range ps {
 				checkPlan(t, p)
-				if eff.Instance(p.Key) != nil {
+				if eff.Unit(p.Key) != nil {
 					require.False(t, slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Delete }))
 				}
 			}
@@ -258,7 +258,7 @@ func TestUnknownPresencePlansNoAction(t *testing.T) {
 
 // shuffled returns eff with new maps in another order.
 func shuffled(eff *schema.Effective) *schema.Effective {
-	var all []*schema.EffectiveInstance
+	var all []*schema.EffectiveUnit
 	for _, i := range eff.All() {
 		all = append(all, i)
 	}

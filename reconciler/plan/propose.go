@@ -65,11 +65,11 @@ func assumed(eff *schema.Effective, placer *Placer) Memory {
 	var all []*Status
 	placed := placer.Place(eff, Memory{})
 	for key, members := range placed.All() {
-		inst := eff.Instance(key)
+		inst := eff.Unit(key)
 		if len(placed.Unplaced(key)) > 0 || len(eff.Denied(key)) > 0 || inst.Suspend || len(members) == 0 {
 			continue
 		}
-		o := Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Instance: *inst, Members: members}}
+		o := Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Effective: *inst, Members: members}}
 		for _, m := range members {
 			state := Running
 			if inst.DesiredState == schema.DesiredStopped {
@@ -99,7 +99,7 @@ func (p *Proposal) units(in ProposeInput) {
 			continue
 		}
 		observed := in.Memory.observed(key)
-		after := head.placed.Instance(head.eff, key)
+		after := head.placed.Unit(head.eff, key)
 		u := Make(Input{
 			Key: key, After: after, Members: head.placed.Members(key), Unplaced: head.placed.Unplaced(key),
 			Denied: head.eff.Denied(key), Observed: observed, Rules: in.rules(key, after, observed),
@@ -115,13 +115,13 @@ func (p *Proposal) units(in ProposeInput) {
 }
 
 // rules returns the rules of the backend that has or gets the unit.
-func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveInstance, o Observed) Rules {
+func (in *ProposeInput) rules(key schema.Key, after *schema.EffectiveUnit, o Observed) Rules {
 	backend := ""
 	switch {
 	case after != nil:
 		backend = after.RuntimeBackend
 	case o.Unit != nil:
-		backend = o.Unit.Instance.RuntimeBackend
+		backend = o.Unit.Effective.RuntimeBackend
 	case in.Memory.Get(key) != nil:
 		backend = in.Memory.Get(key).RuntimeBackend
 	}
@@ -169,8 +169,6 @@ func candidates(base, head side) []schema.Key {
 			}
 		}
 	}
-	refused(base.eff.Own)
-	refused(head.eff.Own)
 	for a, b := range schema.Unlike(base.eff.Tenants, head.eff.Tenants) {
 		for _, t := range []*schema.EffectiveTenant{a, b} {
 			if t != nil {
@@ -184,7 +182,7 @@ func candidates(base, head side) []schema.Key {
 // same reports whether the unit of key is equal on both sides. The position of a rule in
 // its file does not count.
 func (s side) same(o side, key schema.Key) bool {
-	a, b := s.placed.Instance(s.eff, key), o.placed.Instance(o.eff, key)
+	a, b := s.placed.Unit(s.eff, key), o.placed.Unit(o.eff, key)
 	if (a == nil) != (b == nil) || a != b && !reflect.DeepEqual(a, b) {
 		return false
 	}

@@ -166,7 +166,7 @@ func BenchmarkPropose(b *testing.B) {
 	head := lab(2100, many)
 	for k, i := range base.All() { // the reader shares unchanged values
 		if k != keyOf("t1.p/i1") {
-			projectOf(head, k).Instances[k.Name] = i
+			projectOf(head, k).Units[k.Name] = i
 		}
 	}
 	b.ResetTimer()

@@ -27,7 +27,7 @@ func (u *unit) find(role schema.EffectiveRole, name string) (*schema.Node, strin
 			continue
 		}
 		// The reason names no unit on a node that is reserved for others.
-		if first != nil || reservedForOthers(n, u.key) {
+		if first != nil || reservedForOthers(n, u.key, role) {
 			continue
 		}
 		by, ok := u.takenBy(n.Key.Name, u.key, !shares(role))
@@ -98,7 +98,7 @@ func (u *unit) keptGPUs(role schema.EffectiveRole, name string) string {
 // freesUp reports whether a node would fit once leaving members are gone.
 func (u *unit) freesUp(role schema.EffectiveRole) bool {
 	return slices.ContainsFunc(u.sorted, func(n *schema.Node) bool {
-		if n.Spec.Cordoned || reservedForOthers(n, u.key) || len(misfits(u.inst, role, n)) > 0 || u.ownTaken(role, n) {
+		if n.Spec.Cordoned || reservedForOthers(n, u.key, role) || len(misfits(u.inst, role, n)) > 0 || u.ownTaken(role, n) {
 			return false
 		}
 		o := u.at(n.Key.Name)
@@ -132,11 +132,14 @@ func (u *unit) why(role schema.EffectiveRole) string {
 		if !offers(n, role) {
 			continue // further misfits of this node add nothing
 		}
-		if reservedForOthers(n, u.key) {
+		if reservedForOthers(n, u.key, role) {
 			count("reserved for others")
 		}
 		if n.Spec.Cordoned {
 			count("cordoned")
+		}
+		if u.isLentAway(n) {
+			count("lent to a shared runtime")
 		}
 		if by, ok := u.takenBy(n.Key.Name, u.key, !shares(role)); ok {
 			taken++

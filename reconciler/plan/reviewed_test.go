@@ -17,7 +17,7 @@ import (
 func reviewable(there, wanted int, node, motd string, state plan.MemberState) (plan.Plan, plan.Observed) {
 	key := schema.InstanceKey("physics", "lhc", "train")
 	unit := func(workers int, config string) *plan.Unit {
-		u := &plan.Unit{Instance: schema.EffectiveInstance{
+		u := &plan.Unit{Effective: schema.EffectiveUnit{
 			Key: key, AppSelection: schema.AppSelection{App: "slurm", Version: "24.05", RuntimeBackend: "bare_metal"}, DesiredState: schema.DesiredRunning, Config: []byte(config),
 			Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: workers}},
 		}}
@@ -42,7 +42,7 @@ func reviewable(there, wanted int, node, motd string, state plan.MemberState) (p
 		}
 	}
 	after := unit(wanted, fmt.Sprintf(`{"motd":%q}`, motd))
-	return plan.Make(plan.Input{Key: key, After: &after.Instance, Members: after.Members, Observed: o}), o
+	return plan.Make(plan.Input{Key: key, After: &after.Effective, Members: after.Members, Observed: o}), o
 }
 
 func words(s *plan.StalePlan) string {

@@ -26,13 +26,15 @@ type Member struct {
 	MemoryMiB    int          `json:"memory_mib"`
 	GPUs         []schema.GPU `json:"gpus,omitempty"`   // GPUs of the node that the member has, with devices
 	Misfit       bool         `json:"misfit,omitempty"` // does not match the current request; moves when a matching node is free
+	Loan         *schema.Loan `json:"loan,omitempty"`   // of a node that a project lends to the unit; nil: it is the unit's own
 	Reason       string       `json:"-"`                // reason for this node; displayed, not digested
 }
 
-// Unit is an instance with its members: the unit that a runtime creates and records.
+// Unit is an instance or a shared runtime with its members: what a runtime creates and
+// records.
 type Unit struct {
-	Instance schema.EffectiveInstance `json:"instance"`
-	Members  []Member                 `json:"members"` // control plane first, then by role and index
+	Effective schema.EffectiveUnit `json:"instance"` // by this name in the records of hosts
+	Members   []Member             `json:"members"`  // control plane first, then by role and index
 }
 
 // Control returns the member that is the control plane. A nil unit has none.
@@ -70,6 +72,9 @@ type MemberState struct {
 	Node   string `json:"node"`
 	State  State  `json:"state"`
 	Detail string `json:"detail,omitempty"` // free text; not digested
+	// References are the names that the runtime gave the member, for Integration. They are not
+	// digested, and nil where the runtime does not know them.
+	References map[string]string `json:"-"`
 }
 
 // State of a member.
@@ -273,7 +278,7 @@ type Retry struct {
 // permission. Placements and retries are read back from it.
 type Status struct {
 	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"` // InstanceStatus
+	Kind       string     `json:"kind"` // InstanceStatus or SharedRuntimeStatus
 	Key        schema.Key `json:"key"`
 	UID        string     `json:"uid,omitempty"` // of its document, if that has one
 	Phase      Phase      `json:"phase"`
@@ -288,6 +293,28 @@ type Status struct {
 	// request or the signature proves: a login, or the key of a service account. Later
 	// changes keep it. Empty: unknown.
 	RequestedBy string `json:"requested_by,omitempty"`
+	// Attachments of projects to a shared runtime, sorted by project.
+	Attachments []AttachmentStatus `json:"attachments,omitempty"`
+}
+
+// AttachmentPhase is where an attachment is in its life (requirement D2).
+type AttachmentPhase string
+
+// The phases. A requested attachment waits for the project, for a document, or for the runtime.
+const (
+	AttachmentRequested AttachmentPhase = "requested"
+	AttachmentAttached  AttachmentPhase = "attached"
+	AttachmentFailed    AttachmentPhase = "failed"
+	AttachmentDetached  AttachmentPhase = "detached"
+)
+
+// AttachmentStatus is the state of one project at a shared runtime.
+type AttachmentStatus struct {
+	ProjectID string          `json:"project_id"`
+	Name      string          `json:"name,omitempty"` // of the Attachment document; "": the project is attached without terms
+	Phase     AttachmentPhase `json:"phase"`
+	Reason    string          `json:"reason,omitempty"`
+	Message   string          `json:"message,omitempty"` // why, and which document causes it
 }
 
 // EffectiveValues are the values of an instance that its deletion needs after its document
@@ -297,6 +324,7 @@ type EffectiveValues struct {
 	RuntimeBackend    string `json:"runtime_backend,omitempty"`
 	OperatingMode     string `json:"operating_mode,omitempty"`
 	ControlPlaneScope string `json:"control_plane_scope,omitempty"`
+	Operator          string `json:"operator,omitempty"` // service account; "": Berth itself
 }
 
 // LastApplied says what was applied to a unit last, and how that ended.
@@ -314,6 +342,16 @@ type MemberStatus struct {
 	Member
 	State  State  `json:"state"`
 	Placed string `json:"placed,omitempty"` // reason for this node
+	// Integration is nil while the unit has no runtime.
+	Integration *Integration `json:"integration,omitempty"`
+}
+
+// Integration says which scheduler has the allocation of a member, and by which names
+// (requirement A17). Berth records it for billing and other systems, and never reads it.
+type Integration struct {
+	SchedulerType string            `json:"scheduler_type,omitempty"` // runtime_backend of the unit
+	Adapter       string            `json:"adapter,omitempty"`        // package that talks to the scheduler
+	References    map[string]string `json:"references,omitempty"`     // opaque; what the runtime observed last
 }
 
 // DeletedInstance is the event log's record of a deleted instance.

@@ -14,7 +14,7 @@ func (m *maker) limitUnavailable() {
 		return
 	}
 	waiting := map[string]bool{}
-	for _, role := range m.plan.After.Instance.Roles {
+	for _, role := range m.plan.After.Effective.Roles {
 		if !role.ControlPlane {
 			m.limitRole(role, waiting)
 		}
@@ -26,18 +26,21 @@ func (m *maker) limitUnavailable() {
 func (m *maker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
 	var away []string // declared and not running
 	var next []Member // running, and would leave and come back
+	count := 0
 	for _, a := range m.plan.After.Members {
 		s, seen := m.states[a.Name]
 		_, known := m.plan.Before.Member(a.Name)
 		switch {
 		case a.Role != role.Name:
+			continue
 		case !seen || !known || s.State != Running:
 			away = append(away, a.Name)
 		case m.leaves(s) != "":
 			next = append(next, a)
 		}
+		count++
 	}
-	for len(next) > 0 && len(away) < role.MaxUnavailable.Of(role.Count) {
+	for len(next) > 0 && len(away) < role.MaxUnavailable.Of(count) {
 		// A node whose member leaves later is no place yet.
 		i := slices.IndexFunc(next, func(a Member) bool {
 			return !slices.ContainsFunc(next, func(b Member) bool { return b.Name != a.Name && m.states[b.Name].Node == a.Node })
@@ -88,7 +91,7 @@ func (m *maker) keepWaiting(waiting map[string]bool) {
 			}
 			members = append(members, a)
 		}
-		m.plan.After = &Unit{Instance: m.plan.After.Instance, Members: members}
+		m.plan.After = &Unit{Effective: m.plan.After.Effective, Members: members}
 	}
 }
 

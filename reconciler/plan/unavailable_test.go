@@ -33,7 +33,7 @@ func TestMaxUnavailableHoldsInAnyHistory(t *testing.T) {
 			}
 			for range 2*len(e.Nodes) + 6 {
 				for _, p := range w.plans(eff) {
-					checkAvailability(t, w.observe(p.Key), eff.Instance(p.Key), p)
+					checkAvailability(t, w.observe(p.Key), eff.Unit(p.Key), p)
 					if isBlocked(p, plan.CodeUnavailable) {
 						waited++
 						require.NotEmpty(t, p.Later)
@@ -73,7 +73,7 @@ func drawReshape(t *rapid.T) estate {
 	return e
 }
 
-func checkAvailability(t *rapid.T, o plan.Observed, inst *schema.EffectiveInstance, p plan.Plan) {
+func checkAvailability(t *rapid.T, o plan.Observed, inst *schema.EffectiveUnit, p plan.Plan) {
 	if inst == nil || inst.DesiredState == schema.DesiredStopped || len(p.Actions) == 0 || !o.Complete {
 		return
 	}
@@ -116,7 +116,7 @@ func checkAvailability(t *rapid.T, o plan.Observed, inst *schema.EffectiveInstan
 func TestMaxUnavailableOfAReshape(t *testing.T) {
 	before := unitOf(3, 2)
 	observe := func(u plan.Unit, states map[string]plan.State) plan.Observed {
-		o := plan.Observed{Key: u.Instance.Key, Presence: plan.Present, Complete: true, Unit: &u}
+		o := plan.Observed{Key: u.Effective.Key, Presence: plan.Present, Complete: true, Unit: &u}
 		for _, m := range u.Members {
 			state, ok := states[m.Name]
 			if !ok {
@@ -130,9 +130,9 @@ func TestMaxUnavailableOfAReshape(t *testing.T) {
 		return o
 	}
 	make := func(after plan.Unit, max schema.MaxUnavailable, o plan.Observed) plan.Plan {
-		after.Instance.Roles = slices.Clone(after.Instance.Roles)
-		after.Instance.Roles[1].MaxUnavailable = max
-		return plan.Make(plan.Input{Key: o.Key, After: &after.Instance, Members: after.Members, Observed: o, Rules: nodeRules{}})
+		after.Effective.Roles = slices.Clone(after.Effective.Roles)
+		after.Effective.Roles[1].MaxUnavailable = max
+		return plan.Make(plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o, Rules: nodeRules{}})
 	}
 	left := func(p plan.Plan) (names []string) {
 		for _, a := range p.Actions {
@@ -177,7 +177,7 @@ func (nodeRules) Impact(v plan.Verb, member string, before, _ *plan.Unit) plan.I
 
 // unitOf returns a unit of workers with so many GPUs each.
 func unitOf(workers, gpus int) plan.Unit {
-	u := plan.Unit{Instance: schema.EffectiveInstance{Key: schema.InstanceKey("physics", "lhc", "train"), DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
+	u := plan.Unit{Effective: schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
 		{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: workers},
 	}}}
 	u.Members = []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "lab"}}
@@ -192,11 +192,11 @@ func unitOf(workers, gpus int) plan.Unit {
 // its leave: until then the control plane has its old resources.
 func TestWaitingReshapeJoinsAfterAConfigure(t *testing.T) {
 	before, after := unitOf(1, 2), unitOf(1, 1)
-	o := plan.Observed{Key: before.Instance.Key, Presence: plan.Present, Complete: true, Unit: &before, Members: []plan.MemberState{
+	o := plan.Observed{Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before, Members: []plan.MemberState{
 		{Name: "controller-0", Node: "lab", State: plan.Running}, {Name: "worker-0", Node: "n0", State: plan.Draining},
 	}}
 	verbs := func(o plan.Observed) (out []plan.Verb) {
-		p := plan.Make(plan.Input{Key: o.Key, After: &after.Instance, Members: after.Members, Observed: o})
+		p := plan.Make(plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o})
 		for _, a := range p.Actions {
 			out = append(out, a.Verb)
 		}
