@@ -156,7 +156,7 @@ func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	d := s.together()
 	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(d.Held))
-	require.Equal(t, 1, d.Effective.Instance(trainKey).Roles[1].Count)
+	require.Equal(t, 1, d.Effective.Unit(trainKey).Roles[1].Count)
 	require.Contains(t, d.Held[0].Message, "vic")
 	require.Len(t, d.Verdicts, 1)
 	require.False(t, d.Verdicts[0].Authority[0].Allowed)
@@ -165,7 +165,7 @@ func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
 	d = s.together()
 	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(d.Held))
-	require.NotNil(t, d.Effective.Instance(evalKey))
+	require.NotNil(t, d.Effective.Unit(evalKey))
 	require.Len(t, d.Verdicts, 1, "a held change is reported once")
 
 	// A later permission of vic does not release it.
@@ -177,7 +177,7 @@ func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	s.commits("vic", map[string]string{train: instance("train", 3, 1)})
 	d = s.together()
 	require.Empty(t, d.Held)
-	require.Equal(t, 3, d.Effective.Instance(trainKey).Roles[1].Count)
+	require.Equal(t, 3, d.Effective.Unit(trainKey).Roles[1].Count)
 }
 
 func TestRevertNeedsNoPermission(t *testing.T) {
@@ -201,7 +201,7 @@ func TestDocumentWaitsForTheHeldChangeItNeeds(t *testing.T) {
 	s.commits("olga", map[string]string{v2: s.main[v2] + "# looked at\n"})
 	d = s.together()
 	require.Empty(t, d.Held)
-	require.NotNil(t, d.Effective.Instance(evalKey))
+	require.NotNil(t, d.Effective.Unit(evalKey))
 }
 
 // A user without a proof of identity has no role.
@@ -221,7 +221,7 @@ func TestUnknownUsersHaveNoRole(t *testing.T) {
 				func(st *decide.Step) { st.By = by })
 			d := s.together()
 			require.Equal(t, map[string]string{train: schema.HeldUnauthorised, eval: schema.HeldUnauthorised, rules: schema.HeldUnauthorised}, reasons(d.Held))
-			require.NotNil(t, d.Effective.Instance(trainKey))
+			require.NotNil(t, d.Effective.Unit(trainKey))
 		})
 	}
 }
@@ -272,7 +272,7 @@ func TestCommitsAreDecidedOneByOne(t *testing.T) {
 	require.Equal(t, one.Effective, two.Effective)
 	require.Equal(t, told, two.Verdicts)
 	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(two.Held))
-	require.NotNil(t, two.Effective.Instance(evalKey))
+	require.NotNil(t, two.Effective.Unit(evalKey))
 }
 
 // A commit that must not be taken over is skipped if a later one repairs it.
@@ -291,7 +291,7 @@ func TestCommitThatEmptiesTheEstateIsSkipped(t *testing.T) {
 	s.commits("mel", full)
 	d := s.together()
 	require.Empty(t, d.Held)
-	require.NotNil(t, d.Effective.Instance(evalKey))
+	require.NotNil(t, d.Effective.Unit(evalKey))
 	require.Equal(t, 2, d.Effective.Len())
 }
 
@@ -306,7 +306,7 @@ func TestDeletionProtection(t *testing.T) {
 	// The same holds for the deletion of its tenant tree.
 	s.commits("tina", map[string]string{projectRoles: "", entitlement: "", "tenants/physics/projects/lhc/project.yaml": ""})
 	d = s.together()
-	require.NotNil(t, d.Effective.Instance(trainKey))
+	require.NotNil(t, d.Effective.Unit(trainKey))
 	require.Equal(t, schema.HeldDenied, reasons(d.Held)[train])
 	require.Equal(t, schema.HeldNeeds, reasons(d.Held)[entitlement])
 
@@ -317,7 +317,7 @@ func TestDeletionProtection(t *testing.T) {
 	s.commits("pia", map[string]string{train: ""})
 	d = s.together()
 	require.Empty(t, d.Held)
-	require.Nil(t, d.Effective.Instance(trainKey))
+	require.Nil(t, d.Effective.Unit(trainKey))
 }
 
 // many is a number of instances above the deletion limit, without anything running.
@@ -388,7 +388,7 @@ func TestDeletionsAreCountedByTenant(t *testing.T) {
 	require.Len(t, s.together().Held, 8)
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.Nil(t, d.Effective.Instance(trainKey))
+	require.Nil(t, d.Effective.Unit(trainKey))
 	require.NotContains(t, reasons(d.Held), train)
 }
 
@@ -398,7 +398,7 @@ func TestMoveToInvalidFileDeletesNothing(t *testing.T) {
 	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
 	require.Equal(t, map[string]string{train: schema.HeldBlocked, at + "renamed.yaml": schema.HeldInvalid}, reasons(d.Held))
-	require.NotNil(t, d.Effective.Instance(trainKey))
+	require.NotNil(t, d.Effective.Unit(trainKey))
 }
 
 // A move needs the permission at both places; without one of them the move is held.

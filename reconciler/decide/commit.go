@@ -94,7 +94,7 @@ func (f *forced) decision(commit string) Decision {
 func Changed(before, after *schema.Effective) iter.Seq[schema.Key] {
 	return func(yield func(schema.Key) bool) {
 		for key := range schema.Differing(before, after) {
-			same := reflect.DeepEqual(before.Instance(key), after.Instance(key)) && slices.EqualFunc(before.Denied(key), after.Denied(key), func(a, b schema.Decision) bool {
+			same := reflect.DeepEqual(before.Unit(key), after.Unit(key)) && slices.EqualFunc(before.Denied(key), after.Denied(key), func(a, b schema.Decision) bool {
 				return a.Rule == b.Rule && a.Field == b.Field && a.Before == b.Before && a.After == b.After
 			})
 			if !same && !yield(key) {

@@ -105,7 +105,7 @@ const (
 // deletes the file.
 func estateFiles(with map[string]string) map[string]string {
 	files := map[string]string{
-		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n"),
+		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n  supports: {control_plane_scopes: [project, tenant]}\n"),
 		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1", "spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  status: active\n  manifest:\n    roles:\n"+
 			"      controller:\n        node_role: controller\n        control_plane: true\n        shareable: true\n        min: 1\n        max: 1\n"+
 			"      worker:\n        node_role: worker\n        gpus: true\n        min: 0\n        max: 8\n"),
@@ -140,7 +140,7 @@ func running(t *testing.T, l *estate.Loader, files map[string]string) *plan.Memo
 	require.NoError(t, err)
 	mem := plan.Memory{}
 	for key, inst := range d.Effective.All() {
-		unit := &plan.Unit{Instance: *inst, Members: plan.Place(d.Effective, mem).Members(key)}
+		unit := &plan.Unit{Effective: *inst, Members: plan.Place(d.Effective, mem).Members(key)}
 		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
 		for _, m := range unit.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
@@ -370,10 +370,10 @@ func TestCommitDoesWhatItsProposalShows(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, p.Held, d.Held)
 	require.Equal(t, map[string]string{train: estate.BlobID([]byte(base[train])), at + "huge.yaml": ""}, d.Replace)
-	require.NotNil(t, d.Effective.Instance(trainKey), "the version in force is kept")
+	require.NotNil(t, d.Effective.Unit(trainKey), "the version in force is kept")
 	require.Len(t, p.Plans, 1)
 	placed := plan.Place(d.Effective, *mem)
-	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Instance(evalKey), Members: placed.Members(evalKey),
+	u := plan.Make(plan.Input{Key: evalKey, After: d.Effective.Unit(evalKey), Members: placed.Members(evalKey),
 		Observed: plan.Observed{Key: evalKey, Presence: plan.Absent}})
 	require.Equal(t, p.Plans[0].Digest, u.Digest, "the reviewed plan is the applied plan")
 

@@ -18,9 +18,12 @@ import (
 const (
 	limits = "platform/policy/campus.yaml"
 	shared = "tenants/physics/shared-runtimes/dept/runtime.yaml"
-	atlas  = "tenants/physics/projects/atlas/"
-	ciFile = "tenants/physics/projects/lhc/service-accounts/ci.yaml"
-	broken = "kind: [\n"
+
+	crewFile = "tenants/physics/service-accounts/crew.yaml" // the operator of shared
+	crew     = "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: crew}\nspec: {display_name: Crew, public_keys: [], scopes: [shared_runtimes.member.operate], allowed_endpoints: []}\n"
+	atlas    = "tenants/physics/projects/atlas/"
+	ciFile   = "tenants/physics/projects/lhc/service-accounts/ci.yaml"
+	broken   = "kind: [\n"
 )
 
 // glass requests break-glass access.
@@ -31,7 +34,8 @@ func inventory() map[string]string {
 	return with(chem(4), map[string]string{
 		"tenants/chem/roles.yaml": roles("roles", member("cleo", "tenant_owner")),
 		limits:                    doc("Policy", "campus", "spec:\n  max_gpus_per_instance: 8\n"),
-		shared:                    doc("SharedRuntime", "dept", "spec:\n  app: batch\n  version: v1\n  display_name: D\n  roles:\n    worker:\n      count: 0\n"),
+		crewFile:                  crew,
+		shared:                    doc("SharedRuntime", "dept", "spec:\n  app: batch\n  version: v1\n  display_name: D\n  operator_identity_ref: crew\n  roles:\n    worker:\n      count: 0\n"),
 		atlas + "project.yaml":    doc("Project", "atlas", "spec:\n  display_name: Atlas\n"),
 		ciFile:                    account("ci"),
 	})

@@ -90,7 +90,7 @@ func TestCachesDoNotChangeDecisions(t *testing.T) {
 			require.Equal(t, maps.Collect(plan.Place(got.Effective, w.memory).All()), placed)
 			for key, members := range placed { // some members exist
 				if r.IntN(4) == 0 {
-					o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *got.Effective.Instance(key), Members: members}}
+					o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: *got.Effective.Unit(key), Members: members}}
 					w.memory = w.memory.With(&plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o})
 				}
 			}
@@ -107,11 +107,11 @@ func TestCachesDoNotChangeDecisions(t *testing.T) {
 
 // told returns a complete decision as bytes.
 func told(t *testing.T, d decide.Decision) string {
-	var instances []*schema.EffectiveInstance
+	var instances []*schema.EffectiveUnit
 	for _, i := range d.Effective.All() {
 		instances = append(instances, i)
 	}
-	slices.SortFunc(instances, func(a, b *schema.EffectiveInstance) int { return a.Key.Compare(b.Key) })
+	slices.SortFunc(instances, func(a, b *schema.EffectiveUnit) int { return a.Key.Compare(b.Key) })
 	data, err := json.Marshal([]any{d.Desired, instances, d.Effective.Nodes, d.Effective.Decisions(), d.Effective.Noncompliant(), d.Replace, d.Held, d.Permitted, d.Verdicts})
 	require.NoError(t, err)
 	return string(data)

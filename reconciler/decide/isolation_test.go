@@ -37,7 +37,7 @@ func sharedEstate() map[string]string {
 		return s
 	}
 	files := map[string]string{
-		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec: {display_name: Batch, category: scheduler, publisher: us}\n"),
+		"platform/catalog/batch/app.yaml": doc("App", "batch", "spec: {display_name: Batch, category: scheduler, publisher: us, supports: {control_plane_scopes: [project, tenant]}}\n"),
 		"platform/catalog/batch/v1.yaml": doc("AppVersion", "v1", "spec:\n  version: \"1\"\n  runtime_backend: bare_metal\n  manifest:\n    roles:\n"+
 			role("controller", "control_plane: true, shareable: true, min: 1, max: 1")+role("worker", "gpus: true, max: 8")),
 		"platform/policy/all.yaml":       doc("Policy", "all", "spec: {max_gpus_per_instance: 8, max_instances_per_project: 3}\n"),
@@ -180,7 +180,7 @@ func eves(base map[string]string) []edit {
 	shared := "tenants/eve/shared-runtimes/"
 	for _, project := range []string{"mallow.p", "eve.p", "mallow", "eve.q"} {
 		all = append(all,
-			edit{shared + "theirs/runtime.yaml": doc("SharedRuntime", "theirs", "spec: {app: batch, version: v1, display_name: S, attached_project_ids: ["+project+"]}\n")},
+			edit{shared + "theirs/runtime.yaml": doc("SharedRuntime", "theirs", "spec: {app: batch, version: v1, display_name: S, operator_identity_ref: crew, attached_project_ids: ["+project+"]}\n"), strings.Replace(crewFile, "physics", "eve", 1): crew},
 			edit{shared + "theirs/attachments/p.yaml": doc("Attachment", "p", "spec: {project_id: "+project+"}\n")},
 			edit{at + "operations/" + strings.ReplaceAll(project, ".", "-") + ".yaml": doc("MemberOperation", strings.ReplaceAll(project, ".", "-"), "spec: {instance: "+project+", operation: retry, reason: x}\n")})
 	}
@@ -260,7 +260,7 @@ func (w *world) view(d decide.Decision) *view {
 		if !theirs(k) {
 			continue
 		}
-		in := plan.Input{Key: k, After: d.Effective.Instance(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k), Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
+		in := plan.Input{Key: k, After: d.Effective.Unit(k), Members: placed.Members(k), Unplaced: placed.Unplaced(k), Denied: d.Effective.Denied(k), Observed: plan.Observed{Key: k, Presence: plan.Absent, Complete: true}}
 		if s := w.memory.Get(k); s != nil {
 			in.Observed = *s.Observed
 		}
@@ -415,7 +415,7 @@ func newWorld(t *testing.T, base map[string]string) *world {
 	require.Empty(t, d.Held)
 	placed := plan.Place(d.Effective, plan.Memory{})
 	for key, inst := range d.Effective.All() {
-		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *inst, Members: placed.Members(key)}}
+		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: *inst, Members: placed.Members(key)}}
 		for _, m := range o.Unit.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}

@@ -133,10 +133,10 @@ func TestMoveWaitsForAReference(t *testing.T) {
 func TestMoveDeniedByPolicyDeletesNothing(t *testing.T) {
 	const to = "tenants/physics/shared-runtimes/next/runtime.yaml"
 	runtime := func(name string) string {
-		return doc("SharedRuntime", name, "uid: s1\nspec:\n  app: batch\n  version: v1\n  display_name: D\n  roles:\n    worker:\n      count: 0\n")
+		return doc("SharedRuntime", name, "uid: s1\nspec:\n  app: batch\n  version: v1\n  display_name: D\n  operator_identity_ref: crew\n  roles:\n    worker:\n      count: 0\n")
 	}
 	fix := func(s string) string { return strings.Replace(s, "\nuid: s1", "\n  uid: s1", 1) }
-	s := tell(t, map[string]string{shared: fix(runtime("dept"))})
+	s := tell(t, map[string]string{shared: fix(runtime("dept")), crewFile: crew})
 	s.commits("tina", map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 8\n  hard_deny: {apps: [batch]}\n")})
 	s.together()
 	s.commits("tina", map[string]string{shared: "", to: fix(runtime("next"))})

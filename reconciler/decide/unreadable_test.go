@@ -59,7 +59,7 @@ func TestUnreadablePartKeepsPermissions(t *testing.T) {
 	})
 	d = s.together()
 	require.Equal(t, map[string]string{projectRoles: schema.HeldUnauthorised}, reasons(d.Held))
-	require.NotNil(t, d.Effective.Instance(evalKey))
+	require.NotNil(t, d.Effective.Unit(evalKey))
 }
 
 // A document held because its reference was deleted does not return with an
@@ -74,7 +74,7 @@ func TestYieldingDocumentKeepsPermissions(t *testing.T) {
 	require.Equal(t, map[string]string{op: schema.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.Nil(t, d.Effective.Instance(trainKey))
+	require.Nil(t, d.Effective.Unit(trainKey))
 	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
 	d = s.together()
 	require.Equal(t, map[string]string{op: schema.HeldUnauthorised}, reasons(d.Held))
@@ -119,7 +119,7 @@ func TestProtectedInstanceIsNotReplaced(t *testing.T) {
 	s.commits("pia", map[string]string{train: strings.Replace(protected, "app: batch", "app: other", 1)})
 	d := s.together()
 	require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held))
-	require.Equal(t, "batch", d.Effective.Instance(trainKey).App)
+	require.Equal(t, "batch", d.Effective.Unit(trainKey).App)
 }
 
 // A last commit that freezes synchronization delays none of the commits before it.
@@ -131,5 +131,5 @@ func TestFrozenLastCommitDelaysNoOther(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, d.Frozen, decide.ErrFrozen)
 	require.Equal(t, "c1", d.Commit)
-	require.NotNil(t, d.Effective.Instance(evalKey))
+	require.NotNil(t, d.Effective.Unit(evalKey))
 }

@@ -26,14 +26,12 @@ import (
 func resources() map[string]plan.ThingStatus {
 	out := map[string]plan.ThingStatus{}
 	for path, key := range map[string]schema.Key{
-		"tenants/physics/shared-runtimes/big.yaml":                     {Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "big"},
 		"tenants/physics/shared-runtimes/big/attachments/lhc.yaml":     {Kind: schema.KindAttachment, Tenant: "physics", Parent: "big", Name: "lhc"},
 		"tenants/physics/shared-runtimes/big/operations/drain-1.yaml":  {Kind: schema.KindMemberOperation, Tenant: "physics", Parent: "big", Name: "drain-1"},
 		"tenants/physics/projects/lhc/artifacts/model.yaml":            {Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"},
 		"tenants/physics/projects/lhc/operations/drain-1.yaml":         {Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lhc", Name: "drain-1"},
 		"tenants/physics/projects/lhc/contributions/spare.yaml":        {Kind: schema.KindContribution, Tenant: "physics", Project: "lhc", Name: "spare"},
 		"tenants/physics/projects/lhc/entitlements/batch.yaml":         {Kind: schema.KindEntitlement, Tenant: "physics", Project: "lhc", Name: "batch"},
-		"platform/shared-runtimes/common.yaml":                         {Kind: schema.KindSharedRuntime, Name: "common"},
 		"platform/shared-runtimes/common/attachments/physics-lhc.yaml": {Kind: schema.KindAttachment, Parent: "common", Name: "physics-lhc"},
 		"platform/shared-runtimes/common/operations/label-gpu.yaml":    {Kind: schema.KindMemberOperation, Parent: "common", Name: "label-gpu"},
 		"platform/catalog/batch/v1.yaml":                               {Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"},

@@ -8,7 +8,6 @@ import (
 	"io"
 	"log"
 	"log/slog"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
@@ -681,79 +680,4 @@ func (l *locked) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.w.Write(p)
-}
-
-// The status of a shared runtime exists while the runtime is declared and is removed
-// with its document, whether or not a daemon runs at that time.
-func TestSharedRuntimeStatusEndsWithItsDocument(t *testing.T) {
-	t.Parallel()
-	const path = "platform/shared-runtimes/commons/runtime.yaml"
-	key := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
-	files := map[string]string{path: "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"}
-	w := newWorld(t)
-	d := w.start()
-	stands := func(want bool) {
-		w.eventually("requested as declared", func() bool { s := w.resource(key); return (s != nil && s.Phase == "requested") == want })
-	}
-	w.put(files)
-	stands(true)
-	w.put(nil, path)
-	stands(false)
-	w.put(files)
-	stands(true)
-	require.NoError(t, d.stop())
-	w.put(nil, path)
-	w.start()
-	stands(false)
-}
-
-// A shared runtime has the same conditions as an instance: held for a missing
-// permission, denied, suspended with the causing document, and paused.
-func TestConditionsOfSharedRuntime(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	root, eve := newSigner(t, w), newSigner(t, w)
-	const runtime, tenant, pause = "tenants/physics/shared-runtimes/commons/runtime.yaml", "tenants/physics/tenant.yaml", "platform/pause.yaml"
-	key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "commons"}
-	text := "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {worker: {count: 1}}}\n"
-	founded, err := w.git.Read("main", tenant)
-	require.NoError(t, err)
-	w.start(governed(root))
-	is := func(what string, want map[string]string) {
-		t.Helper()
-		w.eventually(what, func() bool {
-			s := w.resource(key)
-			if s == nil {
-				return false
-			}
-			got := map[string]string{}
-			for _, c := range s.Conditions {
-				got[c.Type] = c.Status + " " + c.Reason
-				if c.Type == "Suspended" || c.Type == "Authorized" && c.Status == "False" {
-					got[c.Type] += ": " + c.Message
-				}
-			}
-			return maps.EqualFunc(want, got, func(w, g string) bool { return strings.HasPrefix(g, w) })
-		})
-	}
-	well := map[string]string{"Authorized": "True Permitted", "PolicyCompliant": "True Allowed", "Ready": "False NotSupported", "Reconciling": "False NotSupported", "Stalled": "True shared"}
-	with := func(more map[string]string) map[string]string {
-		out := maps.Clone(well)
-		maps.Copy(out, more)
-		return out
-	}
-	root.push("one\n\nBreak-Glass: it is new", map[string]string{runtime: text})
-	is("well", well)
-	eve.push("mine", map[string]string{runtime: text + "# mine\n"})
-	is("held", with(map[string]string{"Authorized": "False Held: "}))
-	root.push("ours\n\nBreak-Glass: it is new", map[string]string{runtime: text + "# ours\n"})
-	is("taken up", well)
-	root.push("suspended\n\nBreak-Glass: it is new", map[string]string{runtime: "suspend: true\n" + text})
-	is("suspended", with(map[string]string{"Suspended": "True Declared: the document says suspend: true"}))
-	root.push("suspended above\n\nBreak-Glass: it is new", map[string]string{tenant: "suspend: true\n" + founded})
-	is("suspended by its tenant", with(map[string]string{"Suspended": "True Declared: Tenant physics (tenants/physics/tenant.yaml) says suspend: true"}))
-	root.push("pause", map[string]string{pause: "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power}\n"})
-	is("paused", with(map[string]string{"Suspended": "True Declared: Tenant", "Stalled": "True Paused"}))
-	root.push("goes on\n\nBreak-Glass: it is over", map[string]string{pause: "", tenant: founded, runtime: text})
-	is("resumed", with(map[string]string{"Suspended": "False Resumed: resumed; it had been suspended: Tenant physics"}))
 }

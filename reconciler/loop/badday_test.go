@@ -185,9 +185,9 @@ func TestUnsettledReportsStuckDocuments(t *testing.T) {
 	})
 }
 
-// A suspended unit is converged, whether or not it exists. A unit that needs a shared
-// runtime is reported at once. Documents of kinds without effect are not waited for.
-func TestUnsettledIgnoresSuspendedAndNamesShared(t *testing.T) {
+// A suspended unit is converged, whether or not it exists. Documents of kinds without effect are
+// not waited for.
+func TestUnsettledIgnoresSuspendedUnits(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -199,18 +199,9 @@ func TestUnsettledIgnoresSuspendedAndNamesShared(t *testing.T) {
 	w.eventually("settled while suspended", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
 
 	commit = w.put(map[string]string{
-		"platform/queues/all.yaml":                                     "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec: {app: batch, queues: [{queue: short, partition: main}]}\n",
-		"tenants/physics/shared-runtimes/commons/runtime.yaml":         "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, environment: all, roles: {controller: {count: 1}, worker: {count: 1}}}\n",
-		"tenants/physics/shared-runtimes/commons/attachments/lab.yaml": "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lab}\nspec: {project_id: physics.lab}\n",
+		"platform/queues/all.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec: {app: batch, queues: [{queue: short, partition: main}]}\n",
 	})
 	w.eventually("documents without effect settled", func() bool { return w.revision().Commit == commit && len(d.Unsettled()) == 0 })
-	carried, byShared := instance("yard", 1)
-	byShared, _, _ = strings.Cut(byShared, "  roles:")
-	commit = w.put(map[string]string{carried: byShared + "  control_plane_scope: tenant\n  shared_runtime: commons\n"})
-	w.eventually("unit reported", func() bool {
-		left := d.Unsettled()
-		return w.revision().Commit == commit && len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "physics.lab/yard")
-	})
 }
 
 // patient is a runtime whose next observations block until they are cancelled.

@@ -164,7 +164,7 @@ func changedUnits(old, next *reconciler.State, memory plan.Memory, last *enforce
 // isChanged returns true if a decision changes a unit with this status.
 func isChanged(old, next *reconciler.State, s *plan.Status, key schema.Key) bool {
 	isGoing := s != nil && (s.Phase == plan.PhaseDeleting || s.Phase == plan.PhaseDeleted)
-	if next.Instance(key) == nil {
+	if next.Unit(key) == nil {
 		return s != nil && !isGoing
 	}
 	return old == nil || s == nil || isGoing || changes(old, next, key)
@@ -228,7 +228,7 @@ func (c *change) effects() effects {
 // status returns the status of a changed unit. prev is nil for a new unit. Pure.
 func (c *change) status(key schema.Key, prev *plan.Status) plan.Status {
 	s := statusOfDecision(key, c.next, prev, c.causes[key])
-	want := c.next.Instance(key)
+	want := c.next.Unit(key)
 	if isNewUnit(prev) && want != nil {
 		s.RequestedBy = c.origin.requesters[key]
 	}
@@ -281,7 +281,7 @@ func (t *estateTask) recordDecision(e effects) {
 	}
 	t.status.Record(append(e.records, fateRecords(e.change.before, e.state, t.now())...)...)
 	t.status.Announce(e.events...)
-	t.shared.record(e.state)
+	t.attachments.record(e.state)
 	t.status.Revise(func(rev *reconciler.Revision) {
 		rev.Commit, rev.InForce, rev.Frozen = e.state.Main, e.state.InForce, ""
 		rev.Held, rev.HeldMore = e.state.Held, 0

@@ -53,7 +53,7 @@ func TestChangedUnitsMatchFullComparison(t *testing.T) {
 				switch draw.IntN(8) {
 				case 0:
 					s.Phase = plan.PhaseRunning
-					if s.Members = nil; st.Effective.Instance(key) == nil {
+					if s.Members = nil; st.Effective.Unit(key) == nil {
 						s.Phase = plan.PhaseDeleted
 					}
 					mem = mem.With(&s)
@@ -73,16 +73,16 @@ func TestChangedUnitsMatchFullComparison(t *testing.T) {
 // drawProject returns a random state of a project. Unchanged documents keep the same
 // value.
 func drawProject(draw *rand.Rand, name string, was *schema.EffectiveProject) *schema.EffectiveProject {
-	p := &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+	p := &schema.EffectiveProject{Units: map[string]*schema.EffectiveUnit{}}
 	for _, n := range []string{"x", "y", "z"} {
 		key := schema.InstanceKey("a", name, n)
 		switch what := draw.IntN(5); {
 		case what == 0: // missing
 			continue
-		case what < 3 && was != nil && was.Instances[n] != nil:
-			p.Instances[n] = was.Instances[n]
+		case what < 3 && was != nil && was.Units[n] != nil:
+			p.Units[n] = was.Units[n]
 		default:
-			p.Instances[n] = &schema.EffectiveInstance{Key: key, DisplayName: fmt.Sprint(draw.IntN(2)), DesiredState: schema.DesiredRunning,
+			p.Units[n] = &schema.EffectiveUnit{Key: key, DisplayName: fmt.Sprint(draw.IntN(2)), DesiredState: schema.DesiredRunning,
 				Roles: []schema.EffectiveRole{{Name: "worker", NodeRole: "worker", Count: draw.IntN(3)}}}
 		}
 		if draw.IntN(4) == 0 {

@@ -17,12 +17,12 @@ import (
 // uses the fields below, and they have no lock.
 type estateTask struct {
 	*recorder
-	o       *Options
-	inForce *inForce
-	decider *decide.Decider
-	authors *provenance.Authors
-	history history
-	shared  sharedRuntimes
+	o           *Options
+	inForce     *inForce
+	decider     *decide.Decider
+	authors     *provenance.Authors
+	history     history
+	attachments attachments
 
 	backlog backlog
 	last    *enforced // nil: this process has put nothing in force

@@ -174,7 +174,7 @@ func (g gated) keep(why plan.Blocked) gated {
 // action if another kind of action is needed.
 func (g gated) repairs() plan.Plan {
 	if u := g.observed.Unit; g.observed.Presence == plan.Present && u != nil && !g.stopped {
-		applied := u.Instance
+		applied := u.Effective
 		fix := plan.Make(plan.Input{Key: g.plan.Key, After: &applied, Members: u.Members, Observed: g.observed, Rules: g.rules})
 		if onlyRepairs(fix) {
 			return fix
@@ -234,7 +234,7 @@ func wasStopped(before *reconciler.State, prev *plan.Status, key schema.Key) boo
 	if prev != nil && prev.Review != nil {
 		return prev.Review.Stopped
 	}
-	was := before.Instance(key)
+	was := before.Unit(key)
 	return was != nil && was.DesiredState == schema.DesiredStopped
 }
 
@@ -253,7 +253,7 @@ func sameUnit(a, b *reconciler.State, key schema.Key) bool {
 }
 
 func sameInstance(a, b *reconciler.State, key schema.Key) bool {
-	x, y := a.Instance(key), b.Instance(key)
+	x, y := a.Unit(key), b.Unit(key)
 	return x == y || status.EqualJSON(x, y)
 }
 
@@ -262,7 +262,15 @@ func sameInstance(a, b *reconciler.State, key schema.Key) bool {
 func sameMember(a, b plan.Member) bool {
 	return a.Name == b.Name && a.Role == b.Role && a.ControlPlane == b.ControlPlane && a.Node == b.Node &&
 		a.Address == b.Address && a.SSHPort == b.SSHPort && a.Region == b.Region && a.SKU == b.SKU &&
-		a.CPUs == b.CPUs && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs)
+		a.CPUs == b.CPUs && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs) && sameLoan(a.Loan, b.Loan)
+}
+
+func sameLoan(a, b *schema.Loan) bool {
+	if a == nil || b == nil {
+		return a == b
+	}
+	sameRule := a.OnJobs == b.OnJobs || a.OnJobs != nil && b.OnJobs != nil && *a.OnJobs == *b.OnJobs
+	return a.ProjectID == b.ProjectID && a.Until == b.Until && sameRule
 }
 
 func sameDenials(a, b []schema.Decision) bool {

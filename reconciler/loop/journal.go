@@ -28,6 +28,7 @@ func (c counted) Apply(ctx context.Context, ch runtimes.Change) error {
 type journal struct {
 	*recorder
 	unit          *plan.Status // when the actions started
+	credential    runtimes.Credential
 	attempt       int
 	noncompliance *schema.Noncompliance
 	isKept        bool // the plan repairs the applied state and does not apply the commit
@@ -65,7 +66,7 @@ func (j *journal) End(_ context.Context, o plan.Outcome) error {
 		j.pulls.RollOuts.At(j.unit.Revision, j.unit.Key, step)
 	}
 	if o.State == plan.Done || o.State == plan.Failed || o.State == plan.Uncertain {
-		j.status.Record(effectRecord(j.unit, o, j.attempt, j.noncompliance, j.now()))
+		j.status.Record(effectRecord(j.unit, j.credential, o, j.attempt, j.noncompliance, j.now()))
 	}
 	j.pulls.Touched(j.unit.Revision)
 	return nil

@@ -29,6 +29,8 @@ func TestSameMemberComparesEveryField(t *testing.T) {
 			v.SetInt(1)
 		case reflect.Bool:
 			v.SetBool(true)
+		case reflect.Pointer:
+			v.Set(reflect.New(v.Type().Elem()))
 		case reflect.Slice:
 			v.Set(reflect.ValueOf([]schema.GPU{{Type: "a100", Count: 1}}))
 		default:

@@ -76,34 +76,3 @@ func TestStatusAndEventsCarryModes(t *testing.T) {
 		})
 	}
 }
-
-// Instances of the two shared modes are not deployed yet. Their status carries the
-// modes of the shared runtime that they name.
-func TestSharedInstancesCarryModesOfTheirRuntime(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	w.start()
-	const runtime = "apiVersion: berth/v1\nkind: SharedRuntime\nmetadata: {name: commons}\nspec: {app: batch, version: v1, display_name: Commons, roles: {controller: {count: 1}, worker: {count: 1}}}\n"
-	const attachment = "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lab}\nspec: {project_id: physics.lab}\n"
-	instances := "tenants/physics/projects/lab/instances/"
-	shared := func(name, scope string) string {
-		return "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: " + name + "}\nspec: {app: batch, version: v1, display_name: x, control_plane_scope: " + scope + ", shared_runtime: commons}\n"
-	}
-	w.put(map[string]string{
-		"tenants/physics/shared-runtimes/commons/runtime.yaml":         runtime,
-		"tenants/physics/shared-runtimes/commons/attachments/lab.yaml": attachment,
-		"platform/shared-runtimes/commons/runtime.yaml":                runtime,
-		"platform/shared-runtimes/commons/attachments/lab.yaml":        attachment,
-		instances + "yard.yaml":                                        shared("yard", "tenant"),
-		instances + "dock.yaml":                                        shared("dock", "platform"),
-	})
-	w.eventually("recorded", func() bool { return w.status("yard") != nil && w.status("dock") != nil })
-	for name, want := range map[string]modes{
-		"yard": {"tenant_dedicated", "tenant", "bare_metal"},
-		"dock": {"platform_managed", "platform", "bare_metal"},
-	} {
-		require.Equal(t, want, w.statusModes(instances+name+".yaml"))
-		require.Equal(t, map[string]modes{"apps.instance.requested": want}, w.eventModes(name))
-	}
-	require.Zero(t, w.world.Calls("create"))
-}

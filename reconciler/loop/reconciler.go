@@ -49,14 +49,14 @@ func New(o Options) *Reconciler {
 	recorder.pulls = r.pulls
 	history := history{o.Repo, o.Log}
 	r.estate = &estateTask{
-		recorder: recorder, o: &r.o, inForce: r.inForce, decider: decider, history: history, shared: sharedRuntimes{status: r.status},
+		recorder: recorder, o: &r.o, inForce: r.inForce, decider: decider, history: history, attachments: attachments{status: r.status, queues: r.queues},
 		authors: provenance.New(provenance.Options{
 			Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Decide.Authority != nil, Lag: o.Settings.AuthorLag, Accept: o.Accept, Log: o.Log, Now: o.Now,
 			Acks: r.pulls.Acks,
 		}),
 	}
 	r.units = &unitTask{
-		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag}, runtimes: o.Runtimes,
+		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag}, attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
 		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}

@@ -10,6 +10,7 @@ import (
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
 	"berth/reconciler/status"
+	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/event"
@@ -42,7 +43,7 @@ func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d dec
 			r.Permission, r.BreakGlass = string(d.Permission), d.BreakGlass
 			switch {
 			case !d.Allowed:
-				r.Verdict, r.Rule, r.Reason = audit.Denied, "", d.Reason
+				r.Verdict, r.Rule, r.Reason, r.Source = audit.Denied, d.Rule, d.Reason, positionOf(d.Source)
 			case v.Held == nil:
 				r.Rule, r.Reason, r.Source = d.Role, d.Reason, positionOf(d.Source)
 			}
@@ -63,10 +64,10 @@ func adoptedRecord(commit string, documents int, now time.Time) audit.Record {
 }
 
 // effectRecord is the audit record of one action on hosts.
-func effectRecord(s *plan.Status, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time) audit.Record {
+func effectRecord(s *plan.Status, by runtimes.Credential, o plan.Outcome, attempt int, refused *schema.Noncompliance, now time.Time) audit.Record {
 	r := audit.Record{
 		OccurredAt: now, CorrelationID: s.CorrelationID,
-		Author: audit.Author{Actor: actorBerth}, Action: "runtime." + string(o.Verb),
+		Author: audit.Author{Actor: actorBerth, Operator: by.Operator, Credential: by.Credential}, Action: "runtime." + string(o.Verb),
 		Resource: audit.About(s.Key, s.App),
 		Outcome:  audit.Outcome{Verdict: audit.Allowed, Rule: fmt.Sprintf("%s/%d", o.ActionID, attempt), Reason: strings.TrimSpace(string(o.State) + " " + o.Member)},
 		Change:   audit.Change{Commit: s.Revision},
@@ -121,8 +122,8 @@ func fateRecords(old, next *reconciler.State, now time.Time) []audit.Record {
 // declaredApp returns the app of an instance in the first state that declares it.
 func declaredApp(key schema.Key, all ...*reconciler.State) string {
 	for _, st := range all {
-		if st.Effective != nil && st.Effective.Instance(key) != nil {
-			return st.Effective.Instance(key).App
+		if st.Effective != nil && st.Effective.Unit(key) != nil {
+			return st.Effective.Unit(key).App
 		}
 	}
 	return ""
@@ -211,7 +212,7 @@ func fateMessage(n *schema.Noncompliance) string {
 // same policies differently.
 func (r *recorder) missingFateRecords(st *reconciler.State, units plan.Memory) []audit.Record {
 	out := slices.DeleteFunc(fateRecords(nil, st, r.now()), func(rec audit.Record) bool {
-		s, n, want := units.Get(rec.Key), st.Noncompliance(rec.Key), st.Instance(rec.Key)
+		s, n, want := units.Get(rec.Key), st.Noncompliance(rec.Key), st.Unit(rec.Key)
 		has := func(typ, reason string) bool {
 			c := s.Condition(typ)
 			return c != nil && c.Reason == reason

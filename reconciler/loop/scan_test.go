@@ -11,7 +11,7 @@ import (
 	"berth/schema"
 )
 
-// publishing is an estate in which each tenant has artifacts and a shared runtime.
+// publishing is an estate in which each tenant has artifacts.
 func publishing(tenants, artifacts int) *schema.Desired {
 	d := &schema.Desired{Platform: &schema.Platform{ArtifactSources: map[string]*schema.ArtifactSource{
 		"registry": {Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: "registry.example"}},
@@ -29,9 +29,7 @@ func publisher(tenant string, artifacts int) *schema.TenantEstate {
 		key := schema.Key{Kind: schema.KindArtifact, Tenant: tenant, Project: "lab", Name: fmt.Sprintf("a%d", i)}
 		project.Artifacts[key.Name] = &schema.Artifact{Header: schema.Header{Key: key}, Spec: schema.ArtifactSpec{App: "batch", Source: "registry", Reference: "x:1"}}
 	}
-	runtime := &schema.SharedRuntime{Header: schema.Header{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: tenant, Name: "commons"}}}
-	return &schema.TenantEstate{Name: tenant, Projects: map[string]*schema.ProjectEstate{"lab": project},
-		SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"commons": {Name: "commons", Runtime: runtime}}}
+	return &schema.TenantEstate{Name: tenant, Projects: map[string]*schema.ProjectEstate{"lab": project}}
 }
 
 // A change by a tenant causes a scan of that tenant only, in an estate of any size. A
@@ -44,14 +42,11 @@ func TestScanReadsChangedTenantsOnly(t *testing.T) {
 		require.Len(t, all, 5*tenants)
 		require.Len(t, prints, 5*tenants)
 		require.Empty(t, gone)
-		standings, _ := changedSharedRuntimes(nil, last)
-		require.Len(t, standings, tenants)
 		looks.desired = last
 
 		next := &schema.Desired{Platform: last.Platform, Tenants: maps.Clone(last.Tenants)}
 		next.Tenants["t3"] = publisher("t3", 3)
 		next.Tenants["t3"].Projects["lab"].Artifacts["a1"].Suspend = true
-		next.Tenants["t3"].SharedRuntimes = nil
 		delete(next.Tenants, "t4")
 		all, prints, gone = looks.difference(next)
 		require.Len(t, all, 3, "in %d tenants", tenants)
@@ -59,9 +54,6 @@ func TestScanReadsChangedTenantsOnly(t *testing.T) {
 		slices.SortFunc(gone, schema.Key.Compare)
 		require.Len(t, gone, 2+5)
 		require.Equal(t, "a3", gone[0].Name)
-		standings, gone = changedSharedRuntimes(last, next)
-		require.Empty(t, standings)
-		require.Len(t, gone, 2)
 
 		looks.desired = next
 		_, prints, gone = looks.difference(&schema.Desired{Platform: next.Platform, Tenants: next.Tenants})

@@ -40,11 +40,6 @@ func testLog(t *testing.T) *slog.Logger {
 	return slog.New(slog.NewTextHandler(t.Output(), nil))
 }
 
-// newWriter returns a writer of an empty branch.
-func newWriter(t *testing.T, repo reconciler.Repo) *status.Writer {
-	return status.NewWriter(status.Options{Repo: repo, Log: testLog(t), Now: time.Now})
-}
-
 var train = schema.InstanceKey("physics", "lhc", "train")
 
 func phase(p plan.Phase) plan.Status {

@@ -17,8 +17,8 @@ import (
 func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	r = New(Options{Repo: &emptyRepo{}, Log: testLog(t)})
 	require.NoError(t, r.status.Lead(t.Context()))
-	made := func(tenant, i int) *schema.EffectiveInstance {
-		return &schema.EffectiveInstance{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), AppSelection: schema.AppSelection{App: "batch", RuntimeBackend: "memory"},
+	made := func(tenant, i int) *schema.EffectiveUnit {
+		return &schema.EffectiveUnit{Key: schema.InstanceKey(fmt.Sprint("t", tenant), "p", fmt.Sprint("i", i)), AppSelection: schema.AppSelection{App: "batch", RuntimeBackend: "memory"},
 			Config: []byte("{}"), Roles: []schema.EffectiveRole{{Name: "controller", NodeRole: "controller", ControlPlane: true, Count: 1}}}
 	}
 	nodes := map[string]*schema.Node{}
@@ -30,21 +30,21 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	one := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: nodes}
 	other := &schema.Effective{Tenants: map[string]*schema.EffectiveTenant{}, Nodes: nodes}
 	for tenant := range tenants {
-		p := &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
+		p := &schema.EffectiveProject{Units: map[string]*schema.EffectiveUnit{}}
 		for i := range 10 {
-			p.Instances[fmt.Sprint("i", i)] = made(tenant, i)
+			p.Units[fmt.Sprint("i", i)] = made(tenant, i)
 		}
 		name := fmt.Sprint("t", tenant)
 		one.Tenants[name] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{"p": p}}
 		other.Tenants[name] = one.Tenants[name]
 	}
-	changed := &schema.EffectiveProject{Instances: map[string]*schema.EffectiveInstance{}}
-	for name, i := range one.Tenants["t7"].Projects["p"].Instances {
-		changed.Instances[name] = i
+	changed := &schema.EffectiveProject{Units: map[string]*schema.EffectiveUnit{}}
+	for name, i := range one.Tenants["t7"].Projects["p"].Units {
+		changed.Units[name] = i
 	}
-	another := *changed.Instances["i3"]
+	another := *changed.Units["i3"]
 	another.DisplayName = "another"
-	changed.Instances["i3"] = &another
+	changed.Units["i3"] = &another
 	changed.Noncompliant = []schema.Noncompliance{{Key: another.Key, Fate: schema.FateHeld}}
 	other.Tenants["t7"] = &schema.EffectiveTenant{Projects: map[string]*schema.EffectiveProject{"p": changed}}
 
@@ -62,7 +62,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 	}
 	step()
 	for key, s := range r.status.Units().All() {
-		next, unit := *s, &plan.Unit{Instance: *one.Instance(key), Members: last.Placement.Members(key)}
+		next, unit := *s, &plan.Unit{Effective: *one.Unit(key), Members: last.Placement.Members(key)}
 		next.Phase, next.Observed = plan.PhaseRunning, &plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: unit}
 		for _, m := range unit.Members {
 			next.Observed.Members = append(next.Observed.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})

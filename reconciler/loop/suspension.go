@@ -28,7 +28,7 @@ const (
 // suspendedCondition returns the condition Suspended of an instance as a state
 // declares it. commit suspends or resumes it, if this is the first status that says
 // so. Nil: the instance was never suspended, or is to be deleted.
-func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.EffectiveInstance, commit string) *plan.Condition {
+func suspendedCondition(st *reconciler.State, prev *plan.Status, want *schema.EffectiveUnit, commit string) *plan.Condition {
 	if want == nil {
 		return nil
 	}
@@ -93,7 +93,7 @@ func (r *recorder) recordPause(st *reconciler.State, commit string) {
 			if prev == nil {
 				return next, false
 			}
-			return withCondition(*prev, suspendedCondition(st, prev, st.Instance(key), commit)), true
+			return withCondition(*prev, suspendedCondition(st, prev, st.Unit(key), commit)), true
 		})
 	}
 }

@@ -36,6 +36,7 @@ type unitTask struct {
 	*recorder
 	inForce     *inForce
 	gate        *gate
+	attachments attachments
 	runtimes    map[string]runtimes.Runtime // by runtime_backend
 	interval    time.Duration               // between two observations of a unit
 	observing   time.Duration               // limit of one observation
@@ -97,7 +98,10 @@ func (r *unitRun) begin(key schema.Key) (again time.Duration, ok bool) {
 		return 0, false
 	}
 	backend := r.view.backend()
-	if r.runtime = r.runtimes[backend]; r.runtime == nil {
+	if r.runtime = r.runtimes[backend]; r.view.isShared() {
+		r.runtime = viewRuntime{r.status}
+	}
+	if r.runtime == nil {
 		r.recordWithoutRuntime(backend)
 		return 0, false
 	}
@@ -159,6 +163,9 @@ func (r *unitRun) observe(ctx context.Context) {
 func (r *unitRun) choosePlan() {
 	v := &r.view
 	v.plan = v.makePlan(r.runtime)
+	if b, ok := v.operatorBlocked(); ok {
+		v.plan.Actions, v.plan.Blocked = nil, append(v.plan.Blocked, b)
+	}
 	if v.want == nil || v.observed.Presence != plan.Absent {
 		return
 	}
@@ -279,7 +286,13 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 	defer r.restoreReview()
 	v, p := &r.view, r.gated.plan
 	epoch, leader := r.status.Leadership()
-	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: v.prev.Revision, CorrelationID: v.prev.CorrelationID}
+	credential := newCredential(v.operator(), r.now())
+	if !credential.Expires.IsZero() {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, credentialLife)
+		defer cancel()
+	}
+	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: v.prev.Revision, CorrelationID: v.prev.CorrelationID, Credential: credential}
 	log, level := r.unitLog(v.prev), slog.LevelInfo
 	if r.resumed {
 		level = slog.LevelDebug // logged before, and repeated with each try
@@ -289,7 +302,7 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 		r.pulls.RollOuts.Acting(v.prev.Revision, v.prev.Key, len(p.Actions))
 	}
 	r.journal = &journal{
-		recorder: r.recorder, unit: v.prev, attempt: v.attempt, noncompliance: v.st.Noncompliance(v.prev.Key), isKept: r.gated.isKept(),
+		recorder: r.recorder, unit: v.prev, credential: credential, attempt: v.attempt, noncompliance: v.st.Noncompliance(v.prev.Key), isKept: r.gated.isKept(),
 		steps: map[string]string{},
 	}
 	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal, Log: log}, &p, stamp, v.attempt)
@@ -364,7 +377,7 @@ func (t *unitTask) setContinuing(key schema.Key, digest string) {
 // view was made, it enqueues the unit again and returns false.
 func (t *unitTask) record(v unitView) bool {
 	key := v.prev.Key
-	if !t.set(v.prev, v.makeStatus()) {
+	if !t.recordStatus(v) {
 		t.queues.addUnit(key)
 		return false
 	}
@@ -376,6 +389,28 @@ func (t *unitTask) record(v unitView) bool {
 		t.status.Record(record)
 		t.unitLog(v.prev).Warn("stale plan held", "pull", held.Pull, "reason", record.Reason, "revision", reconciler.Short(v.prev.Revision))
 	}
+	return true
+}
+
+// recordStatus records the status of a view, and of the attachments that follow from it. No
+// decision comes between: else the attachments could be those of the decision before.
+func (t *unitTask) recordStatus(v unitView) bool {
+	t.status.Decision.RLock()
+	defer t.status.Decision.RUnlock()
+	next := v.makeStatus()
+	if t.inForce.current() != v.st {
+		return t.set(v.prev, next) // the new decision has recorded the attachments
+	}
+	if t.status.Unit(v.prev.Key) != v.prev {
+		return false
+	}
+	if next.Phase == plan.PhaseDeleted {
+		t.attachments.follow(v.st, &next) // they end before their shared runtime
+	}
+	if !t.set(v.prev, next) {
+		return false
+	}
+	t.attachments.follow(v.st, &next)
 	return true
 }
 

@@ -13,11 +13,11 @@ import (
 // makeStatus returns the status of the unit. Pure.
 func (v unitView) makeStatus() plan.Status {
 	s := *v.prev
-	s.APIVersion, s.Kind = schema.APIVersion, "InstanceStatus"
+	s.APIVersion, s.Kind = schema.APIVersion, string(s.Key.Kind)+"Status"
 	s.Attempt, s.Retry, s.Review = v.attempt, v.retry, v.review.WithPosted(v.prev.Review)
 	if v.want != nil {
 		s.UID, s.App, s.RuntimeBackend = v.want.UID, v.want.App, v.want.RuntimeBackend
-		s.OperatingMode, s.ControlPlaneScope = v.want.OperatingMode, v.want.ControlPlaneScope
+		s.OperatingMode, s.ControlPlaneScope, s.Operator = v.want.OperatingMode, v.want.ControlPlaneScope, v.want.Operator
 	}
 	if v.observed.Presence != plan.Unknown {
 		o := plan.Structural(v.observed)
@@ -31,6 +31,7 @@ func (v unitView) makeStatus() plan.Status {
 	s.FailureReason = v.failure()
 	s.Digest = cmp.Or(v.applied, s.Digest)
 	s.Conditions = v.conditions(s.Phase, s.FailureReason)
+	s.Attachments = v.attachments(s.Phase, s.FailureReason)
 	return s
 }
 
@@ -41,7 +42,7 @@ func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, c
 	if prev != nil {
 		s = *prev
 	}
-	want := st.Instance(key)
+	want := st.Unit(key)
 	s.Revision, s.CorrelationID, s.Retry = commit, reconciler.CorrelationID(commit), nil
 	switch {
 	case want == nil:
@@ -77,6 +78,8 @@ func (v unitView) phase() plan.Phase {
 			return plan.PhaseStopped
 		}
 		return plan.PhaseRunning
+	case v.want.SharedRuntime != "": // a view does nothing itself
+		return plan.PhaseRequested
 	case hasFailed(v.outcomes), v.prev.Phase == plan.PhaseFailed:
 		return plan.PhaseFailed
 	case !v.acting:
@@ -129,11 +132,18 @@ func (v unitView) memberStatuses() []plan.MemberStatus {
 		if ms.Placed == "" && remembered[m.Name].Node == m.Node {
 			ms.Placed = remembered[m.Name].Placed
 		}
+		var references map[string]string
 		if o, ok := observed[m.Name]; ok && o.Node == m.Node {
 			ms.State = o.State
+			references = o.References
+			if references == nil { // as in a status: an observation in one has none
+				references = referencesOf(remembered[m.Name], m.Node)
+			}
 		} else if v.observed.Presence == plan.Unknown && remembered[m.Name].Node == m.Node {
 			ms.State = remembered[m.Name].State
+			references = referencesOf(remembered[m.Name], m.Node)
 		}
+		ms.Integration = v.integration(references)
 		out = append(out, ms)
 		delete(observed, m.Name)
 	}
@@ -153,4 +163,21 @@ func (v unitView) memberStatuses() []plan.MemberStatus {
 		out = v.prev.Members
 	}
 	return out
+}
+
+// integration returns the integration metadata of a member (requirement A17).
+func (v unitView) integration(references map[string]string) *plan.Integration {
+	backend := v.backend()
+	if backend == "" {
+		return nil
+	}
+	return &plan.Integration{SchedulerType: backend, Adapter: "runtimes/" + backend, References: references}
+}
+
+// referencesOf returns the recorded references of a member, if it is on that node.
+func referencesOf(m plan.MemberStatus, node string) map[string]string {
+	if m.Node != node || m.Integration == nil {
+		return nil
+	}
+	return m.Integration.References
 }

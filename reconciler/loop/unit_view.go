@@ -13,11 +13,11 @@ import (
 // unitView is everything known about one unit at the end of a reconciliation. Its
 // status follows from it, in one place.
 type unitView struct {
-	st       *reconciler.State         // in force
-	prev     *plan.Status              // as recorded; never nil
-	want     *schema.EffectiveInstance // from st; nil: the unit is to be deleted
-	commit   string                    // commit that suspends or resumes the unit, if st does
-	plan     plan.Plan                 // still to do, from observed
+	st       *reconciler.State     // in force
+	prev     *plan.Status          // as recorded; never nil
+	want     *schema.EffectiveUnit // from st; nil: the unit is to be deleted
+	commit   string                // commit that suspends or resumes the unit, if st does
+	plan     plan.Plan             // still to do, from observed
 	observed plan.Observed
 	outcomes []plan.Outcome // of this reconciliation; nil: no action was executed
 	acting   bool           // the plan is about to be executed
@@ -31,7 +31,7 @@ type unitView struct {
 }
 
 func newView(st *reconciler.State, prev *plan.Status) unitView {
-	return unitView{st: st, prev: prev, want: st.Instance(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review}
+	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review}
 }
 
 // backend returns the backend whose runtime observes the unit: the backend that
@@ -39,11 +39,20 @@ func newView(st *reconciler.State, prev *plan.Status) unitView {
 func (v unitView) backend() string {
 	switch o := v.prev.Observed; {
 	case o != nil && o.Unit != nil:
-		return o.Unit.Instance.RuntimeBackend
+		return o.Unit.Effective.RuntimeBackend
 	case v.want != nil:
 		return v.want.RuntimeBackend
 	}
 	return v.prev.RuntimeBackend
+}
+
+// isShared reports whether the unit uses a shared runtime instead of members of its own. One that
+// has members of its own is no view, whatever is wanted: a view could not remove them.
+func (v unitView) isShared() bool {
+	if o := v.prev.Observed; o != nil && o.Unit != nil && (v.want == nil || o.Unit.Effective.SharedRuntime == "") {
+		return o.Unit.Effective.SharedRuntime != ""
+	}
+	return v.want != nil && v.want.SharedRuntime != ""
 }
 
 // members returns the placement of the unit's members.
@@ -84,7 +93,7 @@ func (v unitView) scope() runtimes.Scope {
 }
 
 // controlRole returns the node role of an instance's control plane.
-func controlRole(i *schema.EffectiveInstance) string {
+func controlRole(i *schema.EffectiveUnit) string {
 	for _, role := range i.Roles {
 		if role.ControlPlane {
 			return role.NodeRole

@@ -50,20 +50,15 @@ func (r *Reconciler) Unsettled() []Left {
 }
 
 // unsettledUnit returns the reason why a unit is not converged, or nil. A suspended
-// unit is converged. Waiting does not help a unit that needs a shared runtime.
+// unit is converged.
 func unsettledUnit(s *plan.Status, st *reconciler.State) *Left {
-	var want *schema.EffectiveInstance
+	var want *schema.EffectiveUnit
 	if st != nil {
-		want = st.Instance(s.Key)
+		want = st.Unit(s.Key)
 	}
 	l := describeUnsettled(s)
 	switch {
 	case want == nil:
-	case want.SharedRuntime != "":
-		if i := st.Desired.Instance(s.Key); i != nil && i.Suspend {
-			return nil
-		}
-		l.Stuck = true
 	case want.Suspend, s.Settled() && isInState(s, want.DesiredState):
 		return nil
 	}

@@ -82,7 +82,7 @@ func (c *commands) changeUnits(ctx context.Context, r *request, pr reconciler.Pu
 func (c *commands) permissionFor(ctx context.Context, r *request, pr reconciler.PullRequest, s *plan.Status) (authority.Decision, error) {
 	p := authority.InstanceUpdate
 	switch {
-	case r.state.Effective.Instance(s.Key) == nil:
+	case r.state.Effective.Unit(s.Key) == nil:
 		p = authority.InstanceDelete
 	case s.Observed == nil || s.Observed.Presence == plan.Absent:
 		p = authority.InstanceCreate

@@ -221,7 +221,7 @@ func (r *Reporter) passedOn(ctx context.Context, v *plan.Review, commit string, 
 		switch s := mem.Get(u.Key); {
 		case s == nil:
 			deletes := slices.ContainsFunc(u.Steps, func(s string) bool { return strings.HasPrefix(s, string(plan.Delete)) })
-			if deletes && st.Effective.Instance(u.Key) == nil {
+			if deletes && st.Effective.Unit(u.Key) == nil {
 				units = append(units, plan.UnitProgress{Key: u.Key, Phase: plan.PhaseDeleted, Settled: true})
 			}
 		case s.Revision != "" && s.Revision != commit:

@@ -56,26 +56,41 @@ func phaseEvent(prev, next *plan.Status, now time.Time) (plan.Event, bool) {
 	if !ok {
 		return plan.Event{}, false
 	}
-	return NewEvent(d.Type, next.Key, next.Revision, next.Attempt, next.CorrelationID, event.Instance{
-		OrgID:             next.Key.Tenant,
-		ProjectID:         next.Key.ProjectID(),
-		AppSlug:           next.App,
-		AppInstanceID:     schema.ID(next.UID, next.Key),
-		ResourceName:      next.Key.ResourceName(),
-		Status:            string(next.Phase),
-		OperatingMode:     next.OperatingMode,
-		ControlPlaneScope: next.ControlPlaneScope,
-		RuntimeBackend:    next.RuntimeBackend,
-		Revision:          next.Revision,
-		FailureReason:     next.FailureReason,
-		RequestedBy:       next.RequestedBy,
-	}, now), true
+	return NewEvent(d.Type, next.Key, next.Revision, next.Attempt, next.CorrelationID, phasePayload(d, next), now), true
+}
+
+// phasePayload returns the payload of an event of a unit's phase.
+func phasePayload(d event.Definition, s *plan.Status) any {
+	if _, ok := d.Payload.(event.SharedRuntime); ok {
+		return event.SharedRuntime{
+			OrgID: s.Key.Tenant, AppSlug: s.App, SharedRuntimeID: schema.ID(s.UID, s.Key), ResourceName: s.Key.ResourceName(), Status: string(s.Phase),
+			OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope, RuntimeBackend: s.RuntimeBackend, OperatorID: s.Operator,
+			Revision: s.Revision, FailureReason: s.FailureReason,
+		}
+	}
+	return event.Instance{
+		OrgID:             s.Key.Tenant,
+		ProjectID:         s.Key.ProjectID(),
+		AppSlug:           s.App,
+		AppInstanceID:     schema.ID(s.UID, s.Key),
+		ResourceName:      s.Key.ResourceName(),
+		Status:            string(s.Phase),
+		OperatingMode:     s.OperatingMode,
+		ControlPlaneScope: s.ControlPlaneScope,
+		RuntimeBackend:    s.RuntimeBackend,
+		Revision:          s.Revision,
+		FailureReason:     s.FailureReason,
+		RequestedBy:       s.RequestedBy,
+	}
 }
 
 // suspensionEvent returns the event of a change of the condition Suspended; the
 // type is "" if it did not change.
 func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.Type) {
 	was, is := prev.Condition("Suspended"), next.Condition("Suspended")
+	if next.Key.Kind != schema.KindInstance { // the events of a shared runtime are those of TSR
+		return plan.Event{}, ""
+	}
 	if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != "True" {
 		return plan.Event{}, ""
 	}
@@ -122,11 +137,6 @@ func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
 		Detail(next, &p)
 		p.OrgID, p.ProjectID, p.ArtifactID = next.Key.Tenant, next.Key.ProjectID(), id
 		p.ResourceName = next.Key.ResourceName()
-		p.Status, p.Revision = next.Phase, next.Revision
-		payload = p
-	case event.SharedRuntime:
-		Detail(next, &p)
-		p.OrgID, p.SharedRuntimeID, p.ResourceName = next.Key.Tenant, id, next.Key.ResourceName()
 		p.Status, p.Revision = next.Phase, next.Revision
 		payload = p
 	case event.Attachment:

@@ -169,7 +169,6 @@ func (m *model) thing(t *rapid.T) {
 	key := rapid.SampledFrom([]schema.Key{
 		{Kind: schema.KindArtifact, Tenant: "physics", Project: "lhc", Name: "model"},
 		{Kind: schema.KindAttachment, Tenant: "physics", Parent: "big", Name: "lhc"},
-		{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "big"},
 		{Kind: schema.KindNode, Name: "gpu-1"}, // a kind without events
 	}).Draw(t, "thing")
 	p := rapid.SampledFrom([]string{"requested", "registered", "promoted", "attached", "running", "other"}).Draw(t, "phase")

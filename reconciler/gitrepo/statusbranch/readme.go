@@ -21,12 +21,18 @@ const maxListed = 20
 // follows the changes and the failing resources, not the size of the estate.
 type tally struct {
 	kinds   map[schema.Kind]int
-	phases  map[plan.Phase]int // phases of units
+	phases  map[unitPhase]int
 	failing map[schema.Key]string
 }
 
+// unitPhase is a phase of the units of a kind.
+type unitPhase struct {
+	kind  schema.Kind
+	phase plan.Phase
+}
+
 func newTally() *tally {
-	return &tally{map[schema.Kind]int{}, map[plan.Phase]int{}, map[schema.Key]string{}}
+	return &tally{map[schema.Kind]int{}, map[unitPhase]int{}, map[schema.Key]string{}}
 }
 
 func (t *tally) clone() *tally {
@@ -61,8 +67,9 @@ func (t *tally) take(x *statusIndex, files []statusFile) {
 
 func (t *tally) unit(s *plan.Status, by int) {
 	t.count(s.Key, by)
-	if t.phases[s.Phase] += by; t.phases[s.Phase] == 0 {
-		delete(t.phases, s.Phase)
+	at := unitPhase{s.Key.Kind, s.Phase}
+	if t.phases[at] += by; t.phases[at] == 0 {
+		delete(t.phases, at)
 	}
 }
 
@@ -77,7 +84,7 @@ func (t *tally) count(key schema.Key, by int) {
 func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte {
 	t := x.tally.clone()
 	t.take(x, files)
-	kinds, phases := t.kinds, t.phases
+	kinds := t.kinds
 	failing := slices.SortedFunc(maps.Keys(t.failing), schema.Key.Compare)
 
 	var b bytes.Buffer
@@ -87,11 +94,12 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	}
 	b.WriteString("| | |\n|---|---|\n")
 	fmt.Fprintf(&b, "| Configuration | %s |\n", Code(cmp.Or(rev.Commit, "none yet")))
-	fmt.Fprintf(&b, "| Instances | %d |\n", kinds[schema.KindInstance])
-	for _, p := range slices.Sorted(maps.Keys(phases)) {
-		fmt.Fprintf(&b, "| … %s | %d |\n", object.OneLine(string(p), 40), phases[p])
+	t.units(&b, "Instances", schema.KindInstance)
+	if kinds[schema.KindSharedRuntime] > 0 {
+		t.units(&b, "Shared runtimes", schema.KindSharedRuntime)
 	}
 	delete(kinds, schema.KindInstance)
+	delete(kinds, schema.KindSharedRuntime)
 	for _, k := range slices.Sorted(maps.Keys(kinds)) {
 		fmt.Fprintf(&b, "| Of kind %s | %d |\n", k, kinds[k])
 	}
@@ -106,6 +114,20 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	list(&b, "Tenants' repositories", len(rev.Notices), func(i int) string { return Code(rev.Notices[i]) })
 	list(&b, "Held", len(rev.Held), func(i int) string { return Code(object.HeldLine(rev.Held[i])) })
 	return b.Bytes()
+}
+
+// units writes how many units of a kind there are, in all and in each phase.
+func (t *tally) units(b *bytes.Buffer, title string, kind schema.Kind) {
+	fmt.Fprintf(b, "| %s | %d |\n", title, t.kinds[kind])
+	of := map[plan.Phase]int{}
+	for at, n := range t.phases {
+		if at.kind == kind {
+			of[at.phase] = n
+		}
+	}
+	for _, p := range slices.Sorted(maps.Keys(of)) {
+		fmt.Fprintf(b, "| … %s | %d |\n", object.OneLine(string(p), 40), of[p])
+	}
 }
 
 func list(b *bytes.Buffer, title string, n int, item func(int) string) {

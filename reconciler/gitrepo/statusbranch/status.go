@@ -260,7 +260,7 @@ func DecodeStatus(path string, key schema.Key, data []byte) statusFile {
 		apiVersion, kind *string
 		key              *schema.Key
 	}
-	if key.Kind == schema.KindInstance {
+	if key.Kind.IsUnit() {
 		f.Status = &plan.Status{}
 		into, head.apiVersion, head.kind, head.key = f.Status, &f.Status.APIVersion, &f.Status.Kind, &f.Status.Key
 	} else {
@@ -407,7 +407,7 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 	}
 	for _, s := range b.Units {
 		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
-		if s.Key.Kind != schema.KindInstance {
+		if !s.Key.Kind.IsUnit() {
 			return nil, fmt.Errorf("%s is not a unit", s.Key)
 		}
 		if err := add(s.Key, s); err != nil {
@@ -416,7 +416,7 @@ func (w *statusWriter) statuses(b reconciler.StatusBatch) ([]statusFile, error) 
 	}
 	for _, s := range b.Things {
 		s.APIVersion, s.Kind = schema.APIVersion, statusKind(s.Key)
-		if s.Key.Kind == schema.KindInstance {
+		if s.Key.Kind.IsUnit() {
 			return nil, fmt.Errorf("%s is a unit", s.Key)
 		}
 		if err := add(s.Key, s); err != nil {

@@ -1,0 +1,395 @@
+package loop
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/reconciler/status"
+	"berth/runtimes"
+	"berth/schema"
+)
+
+// attachments records the statuses of Attachments (requirement D2). Each follows from what is in
+// force and from the status of its shared runtime, in unitView.attachments. It is used under
+// the status writer's decision lock, and by the reconciliation of the shared runtime.
+type attachments struct {
+	status   *status.Writer
+	queues   *queues
+	recorded *reconciler.State // recorded last by the estate's task; nil: nothing in this run
+}
+
+// attachmentDetail is the detail of the status of an Attachment. Its names are those of the
+// events.
+type attachmentDetail struct {
+	AppSlug           string          `json:"app_slug"`
+	ProjectID         string          `json:"project_id"`
+	OperatingMode     string          `json:"operating_mode"`
+	ControlPlaneScope string          `json:"control_plane_scope"`
+	RuntimeBackend    string          `json:"runtime_backend"`
+	BillingPolicyRef  string          `json:"billing_policy_ref,omitempty"`
+	RuntimeUID        string          `json:"shared_runtime_uid,omitempty"` // of a SharedRuntime that has one
+	PolicyMetadata    json.RawMessage `json:"policy_metadata,omitempty"`    // unread
+	FailureReason     string          `json:"failure_reason,omitempty"`
+	Declared          string          `json:"declared"` // blob of the document
+}
+
+// record records the attachments that a decision changes.
+func (a *attachments) record(st *reconciler.State) {
+	last := a.recorded
+	a.recorded = st
+	owners := map[string]bool{}
+	if last != nil {
+		for _, name := range slices.Concat(changedOwners(last.Desired, st.Desired), changedConditions(last, st)) {
+			owners[name] = true
+		}
+	}
+	runtimes := map[schema.Key]bool{}
+	for _, s := range a.status.ResourcesOf(schema.KindAttachment) {
+		runtimes[runtimeOf(s.Key)] = true
+	}
+	add := func(all map[string]*schema.SharedRuntimeEstate) {
+		for _, r := range all {
+			if r.Runtime != nil {
+				runtimes[r.Runtime.Key] = true
+			}
+		}
+	}
+	add(st.Desired.Platform.SharedRuntimes)
+	for _, t := range st.Desired.Tenants {
+		add(t.SharedRuntimes)
+	}
+	for _, key := range slices.SortedFunc(maps.Keys(runtimes), schema.Key.Compare) {
+		if last == nil || owners[key.Tenant] || key.Tenant == "" {
+			a.update(st, key)
+		}
+	}
+}
+
+// update records the attachments of a shared runtime whose documents may have changed.
+func (a *attachments) update(st *reconciler.State, key schema.Key) {
+	for {
+		unit := a.status.Unit(key)
+		if unit == nil {
+			return
+		}
+		v := newView(st, unit)
+		if unit.Observed != nil {
+			v.observed = *unit.Observed
+		}
+		next := *unit
+		next.Attachments = v.attachments(unit.Phase, unit.FailureReason)
+		if _, ok := a.status.SetUnit(unit, next); ok {
+			a.follow(st, &next)
+			return
+		}
+	}
+}
+
+// runtimeOf returns the shared runtime of an Attachment.
+func runtimeOf(attachment schema.Key) schema.Key {
+	return schema.Key{Kind: schema.KindSharedRuntime, Tenant: attachment.Tenant, Name: attachment.Parent}
+}
+
+// follow records the statuses of the attachments of a shared runtime by its own status. It does
+// nothing for another unit.
+func (a *attachments) follow(st *reconciler.State, unit *plan.Status) {
+	key := unit.Key
+	if key.Kind != schema.KindSharedRuntime {
+		return
+	}
+	estate := st.Desired.SharedRuntime(key.Tenant, key.Name)
+	stays := map[string]bool{}
+	for _, s := range unit.Attachments {
+		if s.Name == "" {
+			continue
+		}
+		stays[s.Name] = true
+		var doc *schema.Attachment
+		if estate != nil {
+			doc = estate.Attachments[s.Name]
+		}
+		at := schema.Key{Kind: schema.KindAttachment, Tenant: key.Tenant, Parent: key.Name, Name: s.Name}
+		if s.Phase == plan.AttachmentRequested {
+			a.detach(st, at) // the project has withdrawn; it can be attached again
+		}
+		a.set(st, at, func(prev *plan.ThingStatus) (plan.ThingStatus, bool) {
+			return attachmentStatus(st, prev, at, unit, s, doc)
+		})
+	}
+	for _, r := range a.status.ResourcesOf(schema.KindAttachment) {
+		if runtimeOf(r.Key) == key && !stays[r.Key.Name] {
+			a.detach(st, r.Key)
+			a.status.RemoveResource(a.status.Resource(r.Key))
+		}
+	}
+}
+
+// detach records that an attached project is detached. An attachment that was never attached
+// ends without that.
+func (a *attachments) detach(st *reconciler.State, key schema.Key) {
+	a.set(st, key, func(prev *plan.ThingStatus) (plan.ThingStatus, bool) {
+		if prev == nil || prev.Phase != string(plan.AttachmentAttached) {
+			return plan.ThingStatus{}, false
+		}
+		next := *prev
+		next.Phase, next.Revision, next.CorrelationID = string(plan.AttachmentDetached), st.Main, reconciler.CorrelationID(st.Main)
+		return next, true
+	})
+}
+
+// set records a status, and wakes the instances of the project that follow it.
+func (a *attachments) set(st *reconciler.State, key schema.Key, change func(prev *plan.ThingStatus) (plan.ThingStatus, bool)) {
+	for {
+		prev := a.status.Resource(key)
+		next, ok := change(prev)
+		if !ok {
+			return
+		}
+		changed, ok := a.status.SetResource(prev, next)
+		if !ok {
+			continue
+		}
+		if changed && (prev == nil || prev.Phase != next.Phase) {
+			a.wake(st, next)
+		}
+		return
+	}
+}
+
+// wake reconciles the views of a shared runtime in an attached project.
+func (a *attachments) wake(st *reconciler.State, s plan.ThingStatus) {
+	var detail attachmentDetail
+	status.Detail(&s, &detail)
+	tenant, project, _ := strings.Cut(detail.ProjectID, ".")
+	if t := st.Desired.Tenants[tenant]; t != nil && t.Projects[project] != nil {
+		for _, i := range t.Projects[project].Instances {
+			if sharedBy(i.Key, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime) == runtimeOf(s.Key) {
+				a.queues.addUnit(i.Key)
+			}
+		}
+	}
+}
+
+// sharedBy returns the shared runtime that an instance names.
+func sharedBy(instance schema.Key, scope, name string) schema.Key {
+	key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: instance.Tenant, Name: name}
+	if scope == "platform" {
+		key.Tenant = ""
+	}
+	return key
+}
+
+// attachmentStatus returns the status of an Attachment. doc is nil while the project of a deleted
+// document is still attached.
+func attachmentStatus(st *reconciler.State, prev *plan.ThingStatus, key schema.Key, unit *plan.Status, s plan.AttachmentStatus, doc *schema.Attachment) (plan.ThingStatus, bool) {
+	next := plan.ThingStatus{Phase: string(s.Phase)}
+	var detail attachmentDetail
+	if prev != nil {
+		next = *prev
+		next.Phase = string(s.Phase)
+		status.Detail(prev, &detail)
+	}
+	next.APIVersion, next.Kind, next.Key = schema.APIVersion, string(key.Kind)+"Status", key
+	declared := detail.Declared
+	detail.FailureReason = ""
+	if s.Phase == plan.AttachmentFailed {
+		detail.FailureReason = s.Message
+	}
+	detail.AppSlug, detail.OperatingMode, detail.ControlPlaneScope, detail.RuntimeBackend = unit.App, unit.OperatingMode, unit.ControlPlaneScope, unit.RuntimeBackend
+	detail.RuntimeUID = unit.UID
+	if doc != nil {
+		next.UID, detail.Declared = doc.UID, doc.Blob
+		detail.ProjectID, detail.BillingPolicyRef, detail.PolicyMetadata = doc.Spec.ProjectID, doc.Spec.BillingPolicyRef, doc.Spec.PolicyMetadata
+	}
+	next.Detail, _ = json.Marshal(detail) // the reader has checked the only raw value
+	switch {
+	case prev == nil, declared != detail.Declared:
+		next.Revision, next.CorrelationID = st.Main, reconciler.CorrelationID(st.Main)
+	case prev.Phase != next.Phase, !status.EqualJSON(prev.Detail, next.Detail):
+		next.Revision, next.CorrelationID = unit.Revision, unit.CorrelationID
+	}
+	next.Conditions = withResumed(prev, attachmentConditions(st, key, s, next.Revision, doc), st.Main)
+	return next, true
+}
+
+// attachmentConditions returns the conditions that a unit has too.
+func attachmentConditions(st *reconciler.State, key schema.Key, s plan.AttachmentStatus, revision string, doc *schema.Attachment) []plan.Condition {
+	l := &conditionList{revision: revision}
+	l.setAuthorized(st.Denied(key))
+	if i := slices.IndexFunc(st.Held, func(h schema.Held) bool { return h.Key == key && h.Reason == schema.HeldDenied }); i >= 0 {
+		l.set("PolicyCompliant", false, "Held", st.Held[i].Message)
+	} else {
+		l.set("PolicyCompliant", true, "Allowed", "")
+	}
+	l.set("Ready", s.Phase == plan.AttachmentAttached && s.Reason == reasonAttached, s.Reason, s.Message)
+	l.set("Reconciling", s.Reason == reasonAttaching || s.Reason == reasonDetaching, s.Reason, "")
+	if st.Paused != "" {
+		l.set("Stalled", true, "Paused", st.Paused)
+	} else {
+		l.set("Stalled", s.Phase == plan.AttachmentFailed || s.Reason == reasonNotAccepted || s.Reason == reasonWithoutTerms, s.Reason, s.Message)
+	}
+	if by := attachmentSuspendedBy(st, key, doc); !by.IsZero() {
+		l.set(conditionSuspended, true, reasonDeclared, plan.Suspension(key, by))
+	} else if st.Paused != "" {
+		l.set(conditionSuspended, true, reasonPaused, st.Paused)
+	}
+	return l.list
+}
+
+// attachmentSuspendedBy returns the widest document that suspends an attachment; zero: none does.
+func attachmentSuspendedBy(st *reconciler.State, key schema.Key, doc *schema.Attachment) schema.Key {
+	if want := st.Unit(runtimeOf(key)); want != nil && !want.SuspendedBy.IsZero() {
+		return want.SuspendedBy
+	}
+	if doc != nil && doc.Suspend {
+		return doc.Key
+	}
+	return schema.Key{}
+}
+
+// Reasons of the condition Ready of an attachment.
+const (
+	reasonAttached     = "Attached"
+	reasonAttaching    = "Attaching"
+	reasonDetaching    = "Detaching"
+	reasonNotAccepted  = "NotAccepted"
+	reasonWithoutTerms = "WithoutTerms"
+)
+
+// attachments returns the state of each project that is, or shall be, attached to the unit: nil for
+// a unit that is no shared runtime. Pure.
+func (v unitView) attachments(phase plan.Phase, failure string) []plan.AttachmentStatus {
+	key := v.prev.Key
+	if key.Kind != schema.KindSharedRuntime {
+		return nil
+	}
+	applied := map[string]schema.EffectiveAttachment{}
+	unit := v.observed.Unit
+	if unit == nil && v.observed.Presence != plan.Absent && v.prev.Observed != nil {
+		unit = v.prev.Observed.Unit // not known now, and so as before
+	}
+	if unit != nil {
+		for _, a := range unit.Effective.Attachments {
+			applied[a.ProjectID] = a
+		}
+	}
+	found := map[string]plan.AttachmentStatus{}
+	if e := v.st.Desired.SharedRuntime(key.Tenant, key.Name); e != nil && e.Runtime != nil && v.want != nil {
+		for _, id := range e.Runtime.Spec.AttachedProjectIDs {
+			found[id] = plan.AttachmentStatus{ProjectID: id, Phase: plan.AttachmentRequested, Reason: reasonWithoutTerms,
+				Message: fmt.Sprintf("no Attachment of %s states terms for %s", key, id)}
+		}
+		for name, doc := range e.Attachments {
+			_, is := applied[doc.Spec.ProjectID]
+			found[doc.Spec.ProjectID] = v.attachment(name, doc.Spec.ProjectID, is, phase, failure)
+		}
+	}
+	for id, a := range applied {
+		if _, declared := found[id]; !declared || found[id].Name == "" {
+			found[id] = plan.AttachmentStatus{ProjectID: id, Name: a.Name, Phase: plan.AttachmentAttached, Reason: reasonDetaching}
+		}
+	}
+	return slices.SortedFunc(maps.Values(found), func(a, b plan.AttachmentStatus) int { return strings.Compare(a.ProjectID, b.ProjectID) })
+}
+
+// attachment returns the state of a project with an Attachment of that name.
+func (v unitView) attachment(name, project string, applied bool, phase plan.Phase, failure string) plan.AttachmentStatus {
+	s := plan.AttachmentStatus{ProjectID: project, Name: name, Phase: plan.AttachmentRequested}
+	if applied {
+		s.Phase = plan.AttachmentAttached
+	}
+	accepted := slices.ContainsFunc(v.want.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
+	switch {
+	case !accepted:
+		s.Reason = reasonNotAccepted
+		s.Message = fmt.Sprintf("no Instance of %s names the shared runtime %s; the project accepts the terms with one whose shared_runtime is %s", project, v.prev.Key.Name, v.prev.Key.Name)
+	case applied:
+		s.Reason = reasonAttached
+	case phase == plan.PhaseFailed:
+		s.Phase, s.Reason, s.Message = plan.AttachmentFailed, "Failed", failure
+	default:
+		s.Reason, s.Message = reasonAttaching, v.waits
+	}
+	if v.prev.Key.Tenant == "" && accepted {
+		s.Message = "" // a failure of the platform's runtime names hosts and projects that a tenant must not know
+	}
+	return s
+}
+
+// changedConditions returns the owners of shared runtimes whose attachments' conditions can change
+// with a decision although their documents are the same: by what is held, or by a pause.
+func changedConditions(last, st *reconciler.State) []string {
+	owners := map[string]bool{}
+	if last.Paused != st.Paused {
+		owners[""] = true
+		for name := range st.Desired.Tenants {
+			owners[name] = true
+		}
+	}
+	was, is := heldAttachments(last), heldAttachments(st)
+	for _, held := range []map[schema.Key]schema.Held{was, is} {
+		for k := range held {
+			if was[k] != is[k] {
+				owners[k.Tenant] = true
+			}
+		}
+	}
+	return slices.Sorted(maps.Keys(owners))
+}
+
+// heldAttachments returns the held changes of Attachments.
+func heldAttachments(st *reconciler.State) map[schema.Key]schema.Held {
+	out := map[schema.Key]schema.Held{}
+	for _, h := range st.Held {
+		if h.Key.Kind == schema.KindAttachment {
+			out[h.Key] = h
+		}
+	}
+	return out
+}
+
+// viewRuntime is the runtime of instances that use a shared runtime. Such an instance exists while its
+// project is attached there. It has no actions: those are the shared runtime's.
+type viewRuntime struct{ status *status.Writer }
+
+// Observe implements runtimes.Runtime.
+func (r viewRuntime) Observe(_ context.Context, s runtimes.Scope) plan.Observed {
+	out := plan.Observed{Key: s.Key, Presence: plan.Absent}
+	if s.Instance == nil {
+		return out // nothing is left of it: the shared runtime detaches the project
+	}
+	key := sharedBy(s.Key, s.Instance.ControlPlaneScope, s.Instance.SharedRuntime)
+	out.Reason = fmt.Sprintf("%s has not attached %s", key, s.Key.ProjectID())
+	unit := r.status.Unit(key)
+	if unit == nil {
+		return out
+	}
+	for _, a := range unit.Attachments {
+		if a.ProjectID != s.Key.ProjectID() {
+			continue
+		}
+		if a.Phase == plan.AttachmentAttached {
+			return plan.Observed{Key: s.Key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: *s.Instance}}
+		}
+		if a.Message != "" {
+			out.Reason += ": " + a.Message
+		}
+	}
+	return out
+}
+
+// Apply implements runtimes.Runtime.
+func (viewRuntime) Apply(_ context.Context, c runtimes.Change) error {
+	return fmt.Errorf("%s uses a shared runtime and has no action %s", c.Action.Key, c.Action.Verb)
+}
+
+// Impact implements plan.Rules.
+func (viewRuntime) Impact(plan.Verb, string, *plan.Unit, *plan.Unit) plan.Impact {
+	return plan.Impact{}
+}

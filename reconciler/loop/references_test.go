@@ -1,0 +1,34 @@
+package loop
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// A decision keeps the references of members that stay on their nodes: it is made from the
+// recorded observation, which has none. A member that has left its node loses them.
+func TestDecisionKeepsReferencesOfMembers(t *testing.T) {
+	member := func(node string) plan.Member { return plan.Member{Name: "worker-0", Role: "worker", Node: node} }
+	references := map[string]string{"node": "a"}
+	status := func(node string) plan.Status {
+		return plan.Status{
+			Key: train, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{RuntimeBackend: "bare_metal"},
+			Members: []plan.MemberStatus{{Member: member(node), State: plan.Running, Integration: &plan.Integration{SchedulerType: "bare_metal", Adapter: "runtimes/bare_metal", References: references}}},
+			Observed: &plan.Observed{Key: train, Presence: plan.Present, Complete: true,
+				Unit:    &plan.Unit{Effective: schema.EffectiveUnit{Key: train, AppSelection: schema.AppSelection{RuntimeBackend: "bare_metal"}}, Members: []plan.Member{member("a")}},
+				Members: []plan.MemberState{{Name: "worker-0", Node: "a", State: plan.Running}}},
+		}
+	}
+	st := &reconciler.State{Desired: &schema.Desired{Platform: &schema.Platform{}}, Effective: &schema.Effective{}}
+	for node, want := range map[string]map[string]string{"a": references, "b": nil} {
+		prev := status(node)
+		next := statusOfDecision(train, st, &prev, "m2")
+		require.Len(t, next.Members, 1)
+		require.Equal(t, want, next.Members[0].Integration.References, node)
+	}
+}
