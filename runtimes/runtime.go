@@ -19,7 +19,7 @@ type Scope struct {
 	// without a record, so a lost status branch loses nothing.
 	Candidates []*schema.Node
 	// Instance is the wanted instance, or nil.
-	Instance *schema.EffectiveInstance
+	Instance *schema.EffectiveUnit
 }
 
 // Change is an action to apply, with its context.
@@ -40,6 +40,15 @@ type Stamp struct {
 	CorrelationID string `json:"correlation_id"`
 	ActionID      string `json:"action_id,omitempty"`
 	Verb          string `json:"verb,omitempty"`
+	Credential
+}
+
+// Credential is the short-lived right to change one unit, under the service account that operates
+// the unit. It is empty where a unit names no operator.
+type Credential struct {
+	Operator   string    `json:"operator,omitempty"`   // service account, or schema.OperatorPlatform
+	Credential string    `json:"credential,omitempty"` // random id of this credential
+	Expires    time.Time `json:"expires,omitzero"`     // when its effects end
 }
 
 // Runtime deploys the units of a backend.
@@ -66,6 +75,10 @@ type Backend interface {
 	// CheckConfig returns the problems of a config that its definition cannot express. config
 	// is an instance's config merged over the parameters of version v, or these parameters.
 	CheckConfig(v *schema.AppVersion, config json.RawMessage) []schema.ConfigProblem
+	// Limits returns the fields of a project's terms on a shared unit (schema.SubmissionLimits, and
+	// guaranteed of its contribution policy) by the name or text of the limit with which a backend
+	// refuses a job or says why it waits; nil: a backend has none.
+	Limits() map[string]string
 	// Reference returns a page for the documentation, in Markdown; nil: there is none.
 	Reference() []byte
 	// Releases returns the values of AppVersion.spec.version that the runtime knows;

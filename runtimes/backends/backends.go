@@ -73,6 +73,17 @@ func Rules(name string) plan.Rules {
 	return nil
 }
 
+// Limits returns the fields of a project's terms by the names of a backend's limits; nil for an
+// unknown backend.
+func Limits(name string) map[string]string {
+	for _, b := range All() {
+		if b.Name() == name {
+			return b.Limits()
+		}
+	}
+	return nil
+}
+
 // Profiles returns what berth-host allows for each backend.
 func Profiles() []runtimes.Profile {
 	var profiles []runtimes.Profile

@@ -61,7 +61,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	obs.Unit = &applied
 	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
 		m := u.Members[name]
-		state := plan.MemberState{Name: name, Node: m.Node, State: m.State}
+		state := plan.MemberState{Name: name, Node: m.Node, State: m.State, References: map[string]string{"unit": s.Key.String()}}
 		if w.down[m.Node] {
 			state.State, state.Detail = plan.Unreachable, "host "+m.Node+" could not be asked"
 		}
@@ -118,7 +118,7 @@ func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit
 		return plan.Impact{}
 	}
 	rule := plan.JobRule{All: true} // jobs have no nodes here
-	if on := before.Instance.OnJobs; on != nil {
+	if on := before.Effective.OnJobs; on != nil {
 		rule.CancelAfter = on.CancelAfterSeconds
 	}
 	switch m, ok := before.Member(member); {
@@ -285,7 +285,7 @@ func (a *applier) run(u *unit, m plan.Member) {
 
 // busy reports whether jobs run. It cancels them first if on_jobs says so.
 func (u *unit) busy() bool {
-	if rule := u.Applied.Instance.OnJobs; rule != nil && rule.CancelAfterSeconds > 0 {
+	if rule := u.Applied.Effective.OnJobs; rule != nil && rule.CancelAfterSeconds > 0 {
 		u.Jobs.Running = 0
 	}
 	return u.Jobs.Running > 0

@@ -20,7 +20,7 @@ func node(name string) *schema.Node {
 	}}
 }
 
-func instance(i schema.EffectiveInstance) schema.EffectiveInstance {
+func instance(i schema.EffectiveUnit) schema.EffectiveUnit {
 	i.RuntimeBackend, i.Config = "bare_metal", []byte("{}")
 	return i
 }
@@ -44,10 +44,10 @@ func TestMemoryConformance(t *testing.T) {
 				SetReachable: w.SetReachable,
 				FailStep:     w.FailStep,
 				Kill: func(t *testing.T, u plan.Unit, member string) {
-					require.NoError(t, w.SetState(u.Instance.Key, member, plan.Stopped))
+					require.NoError(t, w.SetState(u.Effective.Key, member, plan.Stopped))
 				},
-				Fingerprint: func(_ *testing.T, u plan.Unit) string { return w.Fingerprint(u.Instance.Key) },
-				Remains:     func(_ *testing.T, u plan.Unit) []string { return w.Remains(u.Instance.Key) },
+				Fingerprint: func(_ *testing.T, u plan.Unit) string { return w.Fingerprint(u.Effective.Key) },
+				Remains:     func(_ *testing.T, u plan.Unit) []string { return w.Remains(u.Effective.Key) },
 				Snapshot:    func(_ *testing.T, node string) map[string]string { return w.Snapshot(node) },
 				Occupy: func(_ *testing.T, node string) func() {
 					w.SetForeign(node, "a service of the host's own runs")
@@ -65,7 +65,7 @@ func TestWorldIsReadFromItsDirectory(t *testing.T) {
 	w, err := memory.OpenWorld(dir)
 	require.NoError(t, err)
 	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
-	inst := instance(schema.EffectiveInstance{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
+	inst := instance(schema.EffectiveUnit{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
 	p := plan.Make(plan.Input{Key: inst.Key, After: &inst, Members: []plan.Member{control}, Observed: plan.Observed{Presence: plan.Absent}})
 	require.NoError(t, memory.New(w).Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]}))
 
@@ -74,15 +74,15 @@ func TestWorldIsReadFromItsDirectory(t *testing.T) {
 	obs := memory.New(again).Observe(t.Context(), runtimes.Scope{Key: inst.Key})
 	require.Equal(t, plan.Present, obs.Presence)
 	require.True(t, obs.Complete)
-	require.Equal(t, inst.Key, obs.Unit.Instance.Key)
+	require.Equal(t, inst.Key, obs.Unit.Effective.Key)
 }
 
 func TestLeaveAndDeleteWaitForJobsUnlessCancelled(t *testing.T) {
 	w := memory.NewWorld()
 	rt := memory.New(w)
-	inst := instance(schema.EffectiveInstance{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
+	inst := instance(schema.EffectiveUnit{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
 	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
-	apply := func(after *schema.EffectiveInstance) error {
+	apply := func(after *schema.EffectiveUnit) error {
 		p := plan.Make(plan.Input{Key: inst.Key, After: after, Members: []plan.Member{control}, Observed: rt.Observe(t.Context(), runtimes.Scope{Key: inst.Key})})
 		require.Len(t, p.Actions, 1)
 		return rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]})
@@ -103,8 +103,8 @@ func TestStepThatCannotBeSavedHasNoEffect(t *testing.T) {
 	require.NoError(t, err)
 	rt := memory.New(w)
 	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
-	inst := instance(schema.EffectiveInstance{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
-	apply := func(after *schema.EffectiveInstance, o plan.Observed) error {
+	inst := instance(schema.EffectiveUnit{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
+	apply := func(after *schema.EffectiveUnit, o plan.Observed) error {
 		p := plan.Make(plan.Input{Key: inst.Key, After: after, Members: []plan.Member{control}, Observed: o})
 		require.NotEmpty(t, p.Actions)
 		return rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]})
@@ -134,4 +134,16 @@ func TestStepThatCannotBeSavedHasNoEffect(t *testing.T) {
 	diskGone(false)
 	require.NoError(t, apply(nil, observe()))
 	require.Empty(t, w.Remains(inst.Key))
+}
+
+// Members have the name of their unit as reference (requirement A17).
+func TestMembersHaveReferences(t *testing.T) {
+	rt := memory.New(memory.NewWorld())
+	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
+	inst := instance(schema.EffectiveUnit{Key: schema.InstanceKey("t", "p", "i"), DesiredState: schema.DesiredRunning})
+	p := plan.Make(plan.Input{Key: inst.Key, After: &inst, Members: []plan.Member{control}, Observed: plan.Observed{Presence: plan.Absent}})
+	require.NoError(t, rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]}))
+	obs := rt.Observe(t.Context(), runtimes.Scope{Key: inst.Key})
+	require.Len(t, obs.Members, 1)
+	require.Equal(t, map[string]string{"unit": "Instance t.p/i"}, obs.Members[0].References)
 }

@@ -76,7 +76,7 @@ func OpenWorld(dir string) (*World, error) {
 		return nil, fmt.Errorf("open world: %s: %w", w.file, err)
 	}
 	for _, u := range units {
-		w.units[u.Applied.Instance.Key] = u
+		w.units[u.Applied.Effective.Key] = u
 	}
 	return w, nil
 }
@@ -284,7 +284,7 @@ func (w *World) step(stamp runtimes.Stamp, key schema.Key, node, what string, ef
 		}
 	}
 	effect(u)
-	if u.Applied.Instance.Key != key {
+	if u.Applied.Effective.Key != key {
 		u = nil
 	}
 	return w.replace(key, u)

@@ -1,5 +1,5 @@
 // Package runtimetest is the conformance suite for runtimes. It runs one sequence of
-// tests with two units that share a control host. It uses a runtime only through
+// tests with two units that share a control host, an instance and a shared runtime. It uses a runtime only through
 // Observe, plan.Make and Apply, as the loop does, and removes everything at the end.
 //
 // It must not know any scheduler. The Harness does what is specific to a backend, such
@@ -33,7 +33,7 @@ type Harness struct {
 	Workers []*schema.Node
 	// Instance completes an instance that has its key, roles and users: backend,
 	// modes and a valid configuration.
-	Instance func(schema.EffectiveInstance) schema.EffectiveInstance
+	Instance func(schema.EffectiveUnit) schema.EffectiveUnit
 	// SetReachable makes a node unreachable, or reachable again.
 	SetReachable func(node string, reachable bool)
 	// FailStep makes the nth operation with an effect, on any host, fail once with err
@@ -66,7 +66,7 @@ func Run(t *testing.T, h Harness) {
 	require.GreaterOrEqual(t, len(h.Workers), 3, "the suite needs three workers")
 	s := &suite{h: h, rt: h.New(), epoch: 7, leader: "leader-a", remembered: map[schema.Key][]plan.Member{}, hosts: map[string]map[string]string{}}
 	a := s.unit("first", s.users(1), 0, 1)
-	b := s.unit("second", s.users(1), 2)
+	b := s.shared("second", s.users(1), 2)
 
 	story := []struct {
 		name string
@@ -78,6 +78,7 @@ func Run(t *testing.T, h Harness) {
 		{"applying again changes nothing", func(t *testing.T) { s.again(t, a) }},
 		{"a restarted daemon observes the same", func(t *testing.T) { s.restarted(t, a) }},
 		{"a second unit is created after crashes at every step", func(t *testing.T) { s.crashes(t, a, b) }},
+		{"projects are attached, change terms and are detached after crashes at every step", func(t *testing.T) { s.attach(t, a, b) }},
 		{"users change", func(t *testing.T) { a = s.configure(t, a, b) }},
 		{"a member leaves and joins", func(t *testing.T) { s.scale(t, a) }},
 		{"a killed member is started", func(t *testing.T) { s.killed(t, a) }},
@@ -126,7 +127,7 @@ func (s *suite) users(n int) []schema.UnixUser {
 
 // unit returns a unit with a member on each of the workers with these indexes.
 func (s *suite) unit(name string, users []schema.UnixUser, workers ...int) plan.Unit {
-	inst := s.h.Instance(schema.EffectiveInstance{
+	inst := s.h.Instance(schema.EffectiveUnit{
 		Key:          schema.InstanceKey("tenant", "project", name),
 		DisplayName:  name,
 		DesiredState: schema.DesiredRunning,
@@ -136,11 +137,33 @@ func (s *suite) unit(name string, users []schema.UnixUser, workers ...int) plan.
 			{Name: "worker", NodeRole: "worker", Count: len(workers)},
 		},
 	})
-	u := plan.Unit{Instance: inst, Members: []plan.Member{s.member("controller", 0, true, s.h.Control)}}
+	u := plan.Unit{Effective: inst, Members: []plan.Member{s.member("controller", 0, true, s.h.Control)}}
 	for i, w := range workers {
 		u.Members = append(u.Members, s.member("worker", i, false, s.h.Workers[w]))
 	}
 	return u
+}
+
+// shared returns a unit that a project uses and to which it lends the worker of that index.
+func (s *suite) shared(name string, users []schema.UnixUser, worker int) plan.Unit {
+	u := s.unit(name, users, worker)
+	u.Effective.Key = schema.Key{Kind: schema.KindSharedRuntime, Tenant: "tenant", Name: name}
+	u.Effective.Roles[1].Count = 0
+	m := &u.Members[1]
+	m.Loan = &schema.Loan{ProjectID: "tenant.project"}
+	m.Name = m.Role + "." + m.Node
+	u.Effective.Lent = []schema.LentNode{{Node: m.Node, Role: m.Role, Loan: *m.Loan}}
+	u.Effective.Attachments = []schema.EffectiveAttachment{attached("tenant.project", users)}
+	return u
+}
+
+// attached returns the attachment of a project with these users.
+func attached(project string, users []schema.UnixUser) schema.EffectiveAttachment {
+	a := schema.EffectiveAttachment{ProjectID: project, Name: "terms", Share: 1, SubmissionLimits: schema.SubmissionLimits{MaxGPUs: 2, MaxWalltimeMinutes: 60}}
+	for _, u := range users {
+		a.Users = append(a.Users, u.Name)
+	}
+	return a
 }
 
 func (s *suite) member(role string, index int, control bool, n *schema.Node) plan.Member {
@@ -161,24 +184,24 @@ func (s *suite) observe(t *testing.T, u plan.Unit) plan.Observed {
 	defer cancel()
 	obs := s.rt.Observe(ctx, s.scope(u))
 	if obs.Unit != nil {
-		s.remembered[u.Instance.Key] = obs.Unit.Members
+		s.remembered[u.Effective.Key] = obs.Unit.Members
 	}
 	return obs
 }
 
 func (s *suite) scope(u plan.Unit) runtimes.Scope {
 	return runtimes.Scope{
-		Key: u.Instance.Key, Members: s.remembered[u.Instance.Key],
-		Candidates: []*schema.Node{s.h.Control}, Instance: &u.Instance,
+		Key: u.Effective.Key, Members: s.remembered[u.Effective.Key],
+		Candidates: []*schema.Node{s.h.Control}, Instance: &u.Effective,
 	}
 }
 
 // plan returns the plan that creates u; gone: that deletes it.
 func (s *suite) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 	t.Helper()
-	in := plan.Input{Key: u.Instance.Key, Observed: s.observe(t, u), Rules: s.rt}
+	in := plan.Input{Key: u.Effective.Key, Observed: s.observe(t, u), Rules: s.rt}
 	if !gone {
-		in.After, in.Members = &u.Instance, u.Members
+		in.After, in.Members = &u.Effective, u.Members
 	}
 	return plan.Make(in)
 }
@@ -214,7 +237,7 @@ func (s *suite) carry(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 	}
 	again := s.plan(t, u, gone)
 	require.True(t, again.Empty(), "after %s, still to do: %s; observed %+v", verbs(p), verbs(again), s.observe(t, u))
-	t.Logf("%s of %s: %.2f s", verbs(p), u.Instance.Key.Name, time.Since(began).Seconds())
+	t.Logf("%s of %s: %.2f s", verbs(p), u.Effective.Key.Name, time.Since(began).Seconds())
 	return p
 }
 
@@ -241,8 +264,8 @@ func (s *suite) running(t *testing.T, u plan.Unit) plan.Observed {
 		require.Equal(t, plan.Running, m.State, "%s on %s: %s", m.Name, m.Node, m.Detail)
 	}
 	require.NotNil(t, obs.Unit)
-	require.Equal(t, u.Instance.Key, obs.Unit.Instance.Key)
-	require.Equal(t, u.Instance.Users, obs.Unit.Instance.Users)
+	require.Equal(t, u.Effective.Key, obs.Unit.Effective.Key)
+	require.Equal(t, u.Effective.Users, obs.Unit.Effective.Users)
 	return obs
 }
 
@@ -306,8 +329,8 @@ func (s *suite) again(t *testing.T, u plan.Unit) {
 	require.NotEmpty(t, before)
 	// The plan that made the unit, with the same action ids.
 	p := plan.Make(plan.Input{
-		Key: u.Instance.Key, After: &u.Instance, Members: u.Members, Rules: s.rt,
-		Observed: plan.Observed{Key: u.Instance.Key, Presence: plan.Absent},
+		Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Rules: s.rt,
+		Observed: plan.Observed{Key: u.Effective.Key, Presence: plan.Absent},
 	})
 	for range 2 {
 		for _, a := range p.Actions {
@@ -321,17 +344,25 @@ func (s *suite) again(t *testing.T, u plan.Unit) {
 func (s *suite) restarted(t *testing.T, u plan.Unit) {
 	before := plan.Structural(s.observe(t, u))
 	s.rt = s.h.New()
-	delete(s.remembered, u.Instance.Key)
+	delete(s.remembered, u.Effective.Key)
 	require.Empty(t, cmp.Diff(before, plan.Structural(s.observe(t, u))), "a new runtime without records observes another state")
 }
 
 // crashes creates b with a crash at later and later steps and a new daemon each time.
 func (s *suite) crashes(t *testing.T, a, b plan.Unit) {
 	neighbour := s.h.Fingerprint(t, a)
-	cuts := 0
+	require.GreaterOrEqual(t, s.crashing(t, b), 3)
+	s.running(t, b)
+	require.Equal(t, neighbour, s.h.Fingerprint(t, a), "the other unit was changed")
+}
+
+// crashing carries the plan of u with a crash at later and later steps and a new daemon each time,
+// until it ends. It returns the number of crashes.
+func (s *suite) crashing(t *testing.T, u plan.Unit) (cuts int) {
+	t.Helper()
 	for n := 1; ; n += 1 + n/4 {
 		s.h.FailStep(n, errFault)
-		p := s.plan(t, b, false)
+		p := s.plan(t, u, false)
 		failed := false
 		for _, act := range p.Actions {
 			if err := s.apply(t, &p, act); err != nil {
@@ -346,19 +377,39 @@ func (s *suite) crashes(t *testing.T, a, b plan.Unit) {
 			break
 		}
 		cuts++
-		require.Less(t, n, 2000, "the unit is never complete")
+		require.Less(t, n, 2000, "the plan never ends")
 	}
-	t.Logf("created after %d crashes", cuts)
-	require.GreaterOrEqual(t, cuts, 3)
-	s.carry(t, b, false)
-	s.running(t, b)
+	t.Logf("%s done after %d crashes", u.Effective.Key.Name, cuts)
+	s.carry(t, u, false)
+	return cuts
+}
+
+// attach attaches a second project to b, changes its terms and detaches it, each with a crash at
+// later and later steps. Nothing of a, and none of the first project's terms, changes.
+func (s *suite) attach(t *testing.T, a, b plan.Unit) {
+	neighbour := s.h.Fingerprint(t, a)
+	second := b
+	second.Effective.Users = s.users(3)
+	second.Effective.Attachments = append(slices.Clone(b.Effective.Attachments), attached("tenant.second", second.Effective.Users[1:]))
+	require.GreaterOrEqual(t, s.crashing(t, second), 1)
+	require.Equal(t, second.Effective.Attachments, s.running(t, second).Unit.Effective.Attachments)
+
+	before := s.h.Fingerprint(t, second)
+	second.Effective.Attachments = slices.Clone(second.Effective.Attachments)
+	second.Effective.Attachments[1].MaxGPUs, second.Effective.Attachments[1].MaxRunningJobs = 1, 5
+	s.crashing(t, second)
+	require.Equal(t, second.Effective.Attachments, s.running(t, second).Unit.Effective.Attachments)
+	require.Equal(t, before, s.h.Fingerprint(t, second), "a change of terms restarted something")
+
+	require.GreaterOrEqual(t, s.crashing(t, b), 1)
+	require.Equal(t, b.Effective.Attachments, s.running(t, b).Unit.Effective.Attachments)
 	require.Equal(t, neighbour, s.h.Fingerprint(t, a), "the other unit was changed")
 }
 
 func (s *suite) configure(t *testing.T, a, b plan.Unit) plan.Unit {
 	neighbour := s.h.Fingerprint(t, b)
 	for _, n := range []int{3, 2} {
-		a.Instance.Users = s.users(n)
+		a.Effective.Users = s.users(n)
 		p := s.carry(t, a, false)
 		require.Equal(t, "configure", verbs(p))
 		s.running(t, a)
@@ -412,7 +463,7 @@ func (s *suite) killedControl(t *testing.T, a, b plan.Unit) {
 func (s *suite) stopped(t *testing.T, a, b plan.Unit) {
 	neighbour := s.h.Fingerprint(t, b)
 	off := a
-	off.Instance.DesiredState = schema.DesiredStopped
+	off.Effective.DesiredState = schema.DesiredStopped
 	p := s.carry(t, off, false)
 	require.Equal(t, "stop", verbs(p))
 	obs := s.observe(t, off)

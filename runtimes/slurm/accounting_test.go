@@ -18,7 +18,7 @@ import (
 // sacctmgr changes the accounting of a unit by hand.
 func (c *company) sacctmgr(t *testing.T, u plan.Unit, line string) {
 	t.Helper()
-	c.tool(t, u, "sacctmgr -i "+strings.ReplaceAll(line, "CLUSTER", slurm.ClusterName(u.Instance.Key)))
+	c.tool(t, u, "sacctmgr -i "+strings.ReplaceAll(line, "CLUSTER", slurm.ClusterName(u.Effective.Key)))
 }
 
 // details returns the drift of a unit in words.

@@ -49,7 +49,7 @@ func TestRemovalKeepsRunningTasksOfAnArray(t *testing.T) {
 	require.Contains(t, c.tool(t, u, "scontrol -o show reservations"), "ReservationName=berth-service ")
 
 	// Then her jobs are cancelled at once. The last task to start has the id of the array.
-	u.Instance.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
+	u.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	c.carry(t, u, false)
 	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h -t running")))
 }
@@ -72,7 +72,7 @@ func TestLeaveKeepsTasksOnOtherNodes(t *testing.T) {
 	left := c.unit(onePartition, []schema.UnixUser{alice}, nil, 1-last)
 	require.ErrorIs(t, c.apply(t, c.plan(t, left, false)), runtimes.ErrWaiting)
 	time.Sleep(1100 * time.Millisecond) // since the drain began
-	left.Instance.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
+	left.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	c.carry(t, left, false)
 	require.Equal(t, other, on(c.workers[1-last].Key.Name))
 }

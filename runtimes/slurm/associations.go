@@ -50,7 +50,7 @@ func (c associations) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		return slices.Equal(have, names(c.rec.Unit.Instance.Users)), "users who may submit: " + strings.Join(have, ", "), nil
+		return slices.Equal(have, names(c.rec.users())), "users who may submit: " + strings.Join(have, ", "), nil
 	})
 }
 
@@ -110,7 +110,7 @@ func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounti
 // without an account on the control host, or whose name or uid is taken on a worker: that user is
 // not added to Slurm.
 func (c associations) add(ctx context.Context) error {
-	users := c.rec.Unit.Instance.Users
+	users := c.rec.users()
 	for _, u := range users {
 		if err := checkUser(u); err != nil {
 			return err
@@ -261,15 +261,27 @@ func (c associations) remove(ctx context.Context) error {
 	_, gone := accounting.Split(accounting.Diff(have, want))
 	c.reopenRemoved(gone)
 	var users, others waitList
+	kept := map[string]bool{} // accounts that are still to be removed
+	for _, ch := range gone {
+		if ch.Kind == accounting.OfAccount {
+			kept[ch.Names[0]] = true
+		}
+	}
 	for _, ch := range gone {
 		switch ch.Kind {
 		case accounting.OfUser, accounting.OfAssociation:
 			err = users.unless(c.removeUsers(ctx, ch, have))
 		case accounting.OfAccount:
-			if len(users) == 0 {
-				err = others.unless(c.delete(ctx, ch))
+			if len(users) > 0 {
+				continue
 			}
+			before := len(others)
+			err = others.unless(c.removeAccount(ctx, ch))
+			kept[ch.Names[0]] = len(others) > before
 		case accounting.OfQoS:
+			if isDefaultOf(have, kept, ch.Names[0]) {
+				continue // slurmdbd refuses to remove it
+			}
 			err = others.unless(c.removeQoS(ctx, ch, want))
 		}
 		if err != nil {
@@ -284,8 +296,8 @@ func (c associations) remove(ctx context.Context) error {
 	return append(users, others...).err()
 }
 
-// reopenRemoved ends the closing of users and QoS that are removed already: a configure may
-// have failed after that.
+// reopenRemoved ends the closing of users, accounts and QoS that are removed already, or attached
+// again: a configure may have failed after that.
 func (c associations) reopenRemoved(gone []accounting.Change) {
 	var closing []string
 	for _, ch := range gone {
@@ -293,8 +305,12 @@ func (c associations) reopenRemoved(gone []accounting.Change) {
 			closing = append(closing, accessTarget(name, ch.Account), qosTarget(name))
 		}
 	}
+	for _, a := range c.rec.Detaching {
+		closing = append(closing, accountTarget(a.ProjectID))
+	}
 	for target := range c.rec.Closing {
-		if (strings.HasPrefix(target, userTarget("")) || strings.HasPrefix(target, qosTarget(""))) && !slices.Contains(closing, target) {
+		isOurs := slices.ContainsFunc([]string{userTarget(""), qosTarget(""), accountTarget("")}, func(kind string) bool { return strings.HasPrefix(target, kind) })
+		if isOurs && !slices.Contains(closing, target) {
 			c.rec.reopen(target)
 		}
 	}
@@ -405,7 +421,11 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 	if err := c.leaveQoS(ctx, name, only("--qos="+name), want); err != nil {
 		return err
 	}
-	if err := c.jobs.end(ctx, qosTarget(name), only("--qos="+name)); err != nil {
+	rule := c.rec.Unit.Effective.OnJobs
+	if strings.HasSuffix(name, guaranteedSuffix) {
+		rule = nil // the project loses its guarantee, and none of its jobs
+	}
+	if err := c.jobs.endBy(ctx, rule, qosTarget(name), only("--qos="+name)); err != nil {
 		return err
 	}
 	if err := c.delete(ctx, ch); err != nil {
@@ -415,21 +435,28 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 	return nil
 }
 
-// leaveQoS moves the pending jobs that filter selects from a QoS to the default one.
+// leaveQoS moves the pending jobs that filter selects from a QoS to the default one of their
+// account.
 func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilter, want accounting.Tree) error {
-	standard := cmp.Or(want.Accounts[membersAccount].Settings["defaultqos"], accounting.Normal)
 	_, pending, err := c.jobs.list(ctx, filter)
-	if err != nil {
+	if err != nil || len(pending) == 0 {
 		return err
 	}
-	if err := c.jobs.update(ctx, pending, func(cli.Queued) string { return "qos=" + standard }); err != nil {
-		return err
+	for _, account := range slices.Sorted(maps.Keys(want.Accounts)) {
+		standard := cmp.Or(want.Accounts[account].Settings["defaultqos"], accounting.Normal)
+		_, pending, err := c.jobs.list(ctx, jobFilter{options: append([]string{"--account=" + account}, filter.options...), uids: filter.uids})
+		if err != nil {
+			return err
+		}
+		if err := c.jobs.update(ctx, pending, func(cli.Queued) string { return "qos=" + standard }); err != nil {
+			return err
+		}
 	}
 	if _, pending, err = c.jobs.list(ctx, filter); err != nil {
 		return err
 	}
 	if len(pending) > 0 { // such as one that is longer than the other QoS allows
-		return waiting("job %s still waits in QoS %s, and slurmctld does not move it to %s: shorten its time limit, or cancel it", pending[0].ID, name, standard)
+		return waiting("job %s still waits in QoS %s, and slurmctld does not move it to the default QoS of its account: shorten its time limit, or cancel it", pending[0].ID, name)
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (r *record) backupDue(set settings, now time.Time) time.Time {
 
 // makeDue makes a backup if one is due, and removes the oldest ones.
 func (c backups) makeDue(ctx context.Context) error {
-	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	set, err := parseSettings(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return err
 	}

@@ -17,7 +17,7 @@ func TestBackupIsRestoredBeforeItCounts(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, strings.Replace(onePartition, "{", `{"backup":{"hour":2,"keep":2},`, 1), 0)
 	job := c.await(t, u, c.submit(t, u, alice, "true", 0), slurmtest.Completed)
-	cluster := slurm.ClusterName(u.Instance.Key)
+	cluster := slurm.ClusterName(u.Effective.Key)
 	sacct := func() string {
 		return strings.TrimSpace(c.onControl(t, u, "sacct -a -X -n -P -o State -j "+job.ID))
 	}

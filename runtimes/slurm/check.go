@@ -84,8 +84,8 @@ func (s *settings) checkPartition(c *configProblems, at string, p partition) {
 		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", preemptPartition)
 	}
 	for i, name := range p.AllowAccounts {
-		if known := s.accounts(); !slices.Contains(known, name) {
-			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s", name, strings.Join(known, ", "))
+		if name != membersAccount && !projectID.MatchString(name) {
+			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, membersAccount)
 		}
 	}
 	for i, name := range p.AllowQOS {
@@ -97,9 +97,6 @@ func (s *settings) checkPartition(c *configProblems, at string, p partition) {
 		c.add(at+".qos", "there is no QoS %s: there is %s", p.QOS, strings.Join(known, ", "))
 	}
 }
-
-// accounts returns the names of the accounts that a partition can allow.
-func (s *settings) accounts() []string { return []string{membersAccount} }
 
 // qosNames returns the names of the QoS: that of each cluster, and the declared ones.
 func (s *settings) qosNames() []string {

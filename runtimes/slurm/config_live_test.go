@@ -160,7 +160,7 @@ func TestParametersTakeEffect(t *testing.T) {
 // edit writes other values of parameters to slurm.conf.
 func (c *company) edit(t *testing.T, u plan.Unit, list []profile.Parameter) {
 	t.Helper()
-	conf := "/etc/slurm/" + slurm.ClusterName(u.Instance.Key) + "/slurm.conf"
+	conf := "/etc/slurm/" + slurm.ClusterName(u.Effective.Key) + "/slurm.conf"
 	data, err := c.lab.Run(t.Context(), c.control.Key.Name, "cat", conf)
 	require.NoError(t, err)
 	for _, p := range list {
@@ -179,7 +179,7 @@ func (c *company) edit(t *testing.T, u plan.Unit, list []profile.Parameter) {
 func (c *company) takeOver(t *testing.T, u plan.Unit, class profile.Activation) {
 	t.Helper()
 	restart := func(m plan.Member, name string, params map[string]string) {
-		service := runtimes.Service{Name: name, Unit: slurm.ClusterName(u.Instance.Key), Verb: "restart", Params: params}
+		service := runtimes.Service{Name: name, Unit: slurm.ClusterName(u.Effective.Key), Verb: "restart", Params: params}
 		_, err := c.hosts.Host(m).Do(t.Context(), runtimes.Stamp{Epoch: 1}, runtimes.Op{Service: &service})
 		require.NoError(t, err)
 	}
@@ -189,7 +189,7 @@ func (c *company) takeOver(t *testing.T, u plan.Unit, class profile.Activation) 
 	registered := func() {
 		t.Helper()
 		eventually(t, "node is registered", func() (bool, string) {
-			out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Instance.Key)+"/slurm.conf sinfo -h -N -o '%T %v'")
+			out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf sinfo -h -N -o '%T %v'")
 			return err == nil && !strings.ContainsAny(out, "*") && strings.Contains(out, "."), out
 		})
 	}

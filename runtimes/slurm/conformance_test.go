@@ -18,7 +18,7 @@ func TestSlurmConformance(t *testing.T) {
 	runtimetest.Run(t, runtimetest.Harness{
 		New:     func() runtimes.Runtime { return s.runtime(t) },
 		Control: s.control, Workers: s.workers,
-		Instance: func(i schema.EffectiveInstance) schema.EffectiveInstance {
+		Instance: func(i schema.EffectiveUnit) schema.EffectiveUnit {
 			i.RuntimeBackend, i.SoftwareVersion = "slurm", string(s.version)
 			i.Config = []byte(`{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"identity":"managed"}`)
 			return i

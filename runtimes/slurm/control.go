@@ -136,8 +136,8 @@ func (c *control) useRecord(res runtimes.Result) error {
 	if err != nil {
 		return fmt.Errorf("host %s: %s: %w", c.host.Name(), c.stack.Record(), err)
 	}
-	if rec.Cluster != c.stack.Cluster || rec.Unit.Instance.Key != c.key {
-		return fmt.Errorf("host %s: the record %s is of %s in cluster %s, not of %s in cluster %s", c.host.Name(), c.stack.Record(), rec.Unit.Instance.Key, rec.Cluster, c.key, c.stack.Cluster)
+	if rec.Cluster != c.stack.Cluster || rec.Unit.Effective.Key != c.key {
+		return fmt.Errorf("host %s: the record %s is of %s in cluster %s, not of %s in cluster %s", c.host.Name(), c.stack.Record(), rec.Unit.Effective.Key, rec.Cluster, c.key, c.stack.Cluster)
 	}
 	c.rec, c.disk = rec, rec
 	return nil
@@ -260,6 +260,8 @@ func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) erro
 func nodeTarget(node string) string { return "node " + node }
 
 func userTarget(user string) string { return "user " + user }
+
+func accountTarget(name string) string { return "account " + name }
 
 func qosTarget(name string) string { return "QoS " + name }
 

@@ -99,7 +99,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		return false, err
 	}
 	// Before any write, and again after an interrupted attempt.
-	if err := c.checkVersion(ctx, profile.Slurmctld, &after.Instance); err != nil {
+	if err := c.checkVersion(ctx, profile.Slurmctld, &after.Effective); err != nil {
 		return false, err
 	}
 	st := c.stack
@@ -127,7 +127,7 @@ func (c lifecycle) writeStack(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := c.users.make(ctx, c.site, c.rec.Unit.Instance.Users); err != nil {
+	if err := c.users.make(ctx, c.site, c.rec.users()); err != nil {
 		return err
 	}
 	s := c.stack

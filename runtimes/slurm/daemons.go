@@ -280,7 +280,7 @@ func (c stackDaemons) checkNoDatabase(ctx context.Context, running bool) error {
 	const lost = "host %s: %s is missing, but %s; if the database in %s is intact, create that file again"
 	for _, o := range others {
 		if o.Complete {
-			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Instance.Key.String()+" has its accounting in it", profile.DatabaseData)
+			return fmt.Errorf(lost, c.host.Name(), profile.DatabaseInstalled, o.Unit.Effective.Key.String()+" has its accounting in it", profile.DatabaseData)
 		}
 	}
 	if running {

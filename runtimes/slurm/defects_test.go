@@ -30,7 +30,7 @@ func newCompany(t *testing.T, config string, workers ...int) (*company, plan.Uni
 // tool runs one of Slurm's tools on the control host.
 func (c *company) tool(t *testing.T, u plan.Unit, line string) string {
 	t.Helper()
-	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Instance.Key)+"/slurm.conf "+line)
+	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf "+line)
 	require.NoError(t, err, out)
 	return out
 }
@@ -140,7 +140,7 @@ chmod 755 /usr/bin/%[1]s`, tool))
 	}
 	left := c.unit(onePartition, []schema.UnixUser{alice}, nil)
 	leave := func() error {
-		p := plan.Plan{Key: u.Instance.Key, Before: &u, After: &left}
+		p := plan.Plan{Key: u.Effective.Key, Before: &u, After: &left}
 		a := plan.Action{ID: "leave.1", Verb: plan.Leave, Member: worker.Members[0].Name, Node: worker.Members[0].Node}
 		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
 	}

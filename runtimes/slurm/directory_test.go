@@ -57,7 +57,7 @@ func TestUsersOfADirectory(t *testing.T) {
 	require.ErrorContains(t, err, "user "+alice.Name+" still has running jobs")
 	require.Equal(t, running, strings.TrimSpace(c.tool(t, less, "squeue -h -o %i")))
 	time.Sleep(1100 * time.Millisecond) // since the removal began
-	less.Instance.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
+	less.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	eventually(t, "the user is removed", func() (bool, string) {
 		err := c.removal(t, less)
 		p := c.plan(t, less, false)

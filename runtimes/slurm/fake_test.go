@@ -207,7 +207,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Second, Ready: 200 * time.Millisecond, Look: time.Second}, Now: func() time.Time { return c.now }})
 	c.unit = plan.Unit{
-		Instance: schema.EffectiveInstance{
+		Effective: schema.EffectiveUnit{
 			Key: schema.InstanceKey("t", "p", "one"), DesiredState: schema.DesiredRunning, Users: []schema.UnixUser{{Name: "alice", UID: 2001}},
 		},
 		Members: []plan.Member{
@@ -224,7 +224,7 @@ func newCluster(t *testing.T) *cluster {
 	for _, name := range controlServices() {
 		c.ctl.services[name] = true
 	}
-	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Instance.Key, Node: "gpu-1", Users: c.unit.Instance.Users}
+	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Effective.Key, Node: "gpu-1", Users: c.unit.Effective.Users}
 	c.wk.files[workerRecordPath] = mine.encode()
 	c.wk.files[profile.WorkerMungeKey] = []byte("key")
 	c.wk.services[profile.MungedWorker], c.wk.services[profile.Slurmd] = true, true
@@ -236,7 +236,7 @@ func newCluster(t *testing.T) *cluster {
 // freshRecord returns the record of the unit after its creation.
 func (c *cluster) freshRecord() record {
 	rec := record{
-		Format: recordFormat, Cluster: ClusterName(c.unit.Instance.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
+		Format: recordFormat, Cluster: ClusterName(c.unit.Effective.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
 		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, upkeep: upkeep{BackedUp: c.now},
 	}
 	rec.setJoined(c.unit.Members[1])
@@ -260,7 +260,7 @@ func (c *cluster) put(t *testing.T, rec record) {
 // record reads the current record.
 func (c *cluster) record(t *testing.T) record {
 	t.Helper()
-	rec, err := decodeRecord(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Record()])
+	rec, err := decodeRecord(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Record()])
 	require.NoError(t, err)
 	return rec
 }
@@ -375,20 +375,20 @@ func (c *cluster) say(f func()) {
 func (c *cluster) apply(t *testing.T, verb plan.Verb, after plan.Unit) error {
 	t.Helper()
 	before := c.record(t).Unit
-	p := plan.Plan{Key: c.unit.Instance.Key, Before: &before, After: &after}
+	p := plan.Plan{Key: c.unit.Effective.Key, Before: &before, After: &after}
 	a := plan.Action{ID: "action.1", Verb: verb, Member: "worker-0", Node: "gpu-1"}
 	return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
 }
 
 func (c *cluster) observe(t *testing.T) plan.Observed {
 	t.Helper()
-	return c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Instance.Key, Members: c.unit.Members[:1]})
+	return c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members[:1]})
 }
 
 // on returns the lifecycle of the cluster with its record loaded.
 func (c *cluster) on(t *testing.T) lifecycle {
 	t.Helper()
-	ctl := newLifecycle(newControl(c.rt.env, c.unit.Members[0], c.unit.Instance.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"}))
+	ctl := newLifecycle(newControl(c.rt.env, c.unit.Members[0], c.unit.Effective.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"}))
 	require.NoError(t, ctl.load(t.Context()))
 	return ctl
 }
@@ -396,7 +396,7 @@ func (c *cluster) on(t *testing.T) lifecycle {
 // withPartition returns the unit with one partition of that name.
 func (c *cluster) withPartition(name string) plan.Unit {
 	u := c.unit
-	u.Instance.Config = partitionNamed(name)
+	u.Effective.Config = partitionNamed(name)
 	return u
 }
 

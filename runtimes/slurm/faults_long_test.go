@@ -105,7 +105,7 @@ func (c *company) suffer(t *testing.T, u plan.Unit, f worldFault) (told, done ti
 			t.Fatalf("%s: told after %v and not done after 90 s; last seen: %s", f.name, told, last)
 		}
 		obs := c.observe(t, u)
-		p := plan.Make(plan.Input{Key: u.Instance.Key, After: &u.Instance, Members: u.Members, Observed: obs, Rules: c.rt})
+		p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: obs, Rules: c.rt})
 		last = fmt.Sprint(obs.Reason, obs.Members, obs.Drift)
 		if told == 0 && strings.Contains(last, f.told) {
 			told = max(time.Since(began), time.Millisecond)

@@ -21,7 +21,7 @@ import (
 // of the unit.
 func (c *company) onControl(t *testing.T, u plan.Unit, script string) string {
 	t.Helper()
-	name := slurm.ClusterName(u.Instance.Key)
+	name := slurm.ClusterName(u.Effective.Key)
 	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c",
 		"etc=/etc/slurm/"+name+"; run=/run/slurm-"+name+"; export SLURM_CONF=$etc/slurm.conf; "+script)
 	require.NoError(t, err, out)
@@ -100,7 +100,7 @@ func TestBrokenFilesAreRestored(t *testing.T) {
 	const breakIt = "echo NoSuchKey=1 >>$etc/slurm.conf"
 	apply := func(verb plan.Verb, after *plan.Unit) {
 		before := u
-		p := plan.Plan{Key: u.Instance.Key, Before: &before, After: after, Actions: []plan.Action{{ID: "x", Verb: verb, Member: "worker-1", Node: u.Members[2].Node}}}
+		p := plan.Plan{Key: u.Effective.Key, Before: &before, After: after, Actions: []plan.Action{{ID: "x", Verb: verb, Member: "worker-1", Node: u.Members[2].Node}}}
 		require.NoError(t, c.apply(t, p), verb)
 	}
 	c.onControl(t, u, "scancel "+job.ID)

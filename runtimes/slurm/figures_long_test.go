@@ -59,7 +59,7 @@ func TestLongThousandNodes(t *testing.T) {
 	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	c.carry(t, u, false)
 	// All others have a line and no host.
-	many := c.unit(onePartition, u.Instance.Users, nil, 0, 1)
+	many := c.unit(onePartition, u.Effective.Users, nil, 0, 1)
 	for i := range 998 {
 		m := many.Members[2]
 		m.Name, m.Node, m.Address = fmt.Sprintf("worker-%d", i+2), fmt.Sprintf("far-%d", i), fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250)
@@ -178,9 +178,9 @@ func command(t *testing.T, name, unit string, params map[string]string) string {
 // makeByHand makes the cluster as an administrator does who has the files.
 func (c *company) makeByHand(t *testing.T, u plan.Unit, files string) {
 	t.Helper()
-	stack := profile.Stack{Cluster: slurm.ClusterName(u.Instance.Key)}
+	stack := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
 	users := ""
-	for _, user := range u.Instance.Users {
+	for _, user := range u.Effective.Users {
 		users += fmt.Sprintf("groupadd -g %d %s; useradd -m -u %[1]d -g %[1]d %[2]s\n", user.UID, user.Name)
 	}
 	sql := "mariadb " + strings.Join(profile.SQLArgs(), " ")
@@ -225,7 +225,7 @@ idle" ]; do sleep 0.1; done`)
 // removeByHand ends and removes what makeByHand made.
 func (c *company) removeByHand(t *testing.T, u plan.Unit) {
 	t.Helper()
-	stack := profile.Stack{Cluster: slurm.ClusterName(u.Instance.Key)}
+	stack := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
 	for _, m := range u.Members {
 		script := "for p in $(pidof slurmctld slurmd slurmdbd munged mariadbd slurmd-wlm slurmctld-wlm slurmdbd-wlm); do kill -9 $p; done; sleep 0.5\n" +
 			"userdel -r berthtest0; userdel -r berthtest1\n" +

@@ -354,7 +354,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 // leaving, and waits says so. Nobody knows the line of one that was made by hand, so
 // all files wait for its jobs.
 func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err error) {
-	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	set, err := parseSettings(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}

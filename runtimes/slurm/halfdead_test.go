@@ -106,13 +106,13 @@ func TestLostWorkerRecordKeepsJobs(t *testing.T) {
 func TestUnreadableConfigurationIsReplaced(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
-	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Instance.Key)+`.json`)
+	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Effective.Key)+`.json`)
 	require.Contains(t, fmt.Sprint(c.observe(t, u).Drift), "partition_list")
 	more := c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0)
 	require.NoError(t, c.apply(t, c.plan(t, more, false)), "a valid configuration replaces it")
 	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
 
-	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Instance.Key)+`.json`)
+	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Effective.Key)+`.json`)
 	require.NoError(t, c.apply(t, c.plan(t, more, true)))
 	require.Empty(t, c.remains(t, more))
 }

@@ -17,7 +17,7 @@ type hardware struct{ *control }
 // unit has not accepted that. Slurm needs the controllers below of control groups v2, or
 // those hierarchies of v1 (cgroup.conf(5)).
 func (c hardware) checkConfinement(ctx context.Context, u *plan.Unit, m plan.Member) error {
-	set, err := parseSettings(u.Instance.Config)
+	set, err := parseSettings(u.Effective.Config)
 	if err != nil || set.Confinement == confinementNone {
 		return err
 	}

@@ -150,7 +150,7 @@ func programFault(node string, programs []hostProgram, st runtimes.FileStat) err
 // checkPrograms returns an error if the host of a member lacks a program of u. Without its
 // health check slurmd goes on without a word, and without a prolog it drains its node.
 func (c hardware) checkPrograms(ctx context.Context, u *plan.Unit, m plan.Member) error {
-	programs := programsOf(u.Instance.Config)
+	programs := programsOf(u.Effective.Config)
 	paths := programPaths(programs)
 	if len(paths) == 0 {
 		return nil
@@ -170,7 +170,7 @@ func (c hardware) checkPrograms(ctx context.Context, u *plan.Unit, m plan.Member
 // checkNewPrograms checks the workers for programs that the record's unit does not have, before
 // slurm.conf names them.
 func (c hardware) checkNewPrograms(ctx context.Context, after *plan.Unit) error {
-	if slices.Equal(programsOf(after.Instance.Config), programsOf(c.rec.Unit.Instance.Config)) {
+	if slices.Equal(programsOf(after.Effective.Config), programsOf(c.rec.Unit.Effective.Config)) {
 		return nil
 	}
 	return c.onWorkers(ctx, func(ctx context.Context, _ site, m plan.Member) error { return c.checkPrograms(ctx, after, m) })
@@ -178,8 +178,8 @@ func (c hardware) checkNewPrograms(ctx context.Context, after *plan.Unit) error 
 
 // programNote says which programs begin to run for jobs.
 func programNote(before, after *plan.Unit) string {
-	was, _ := parseSettings(before.Instance.Config)
-	is, _ := parseSettings(after.Instance.Config)
+	was, _ := parseSettings(before.Effective.Config)
+	is, _ := parseSettings(after.Effective.Config)
 	old, now := was.programs(), is.programs()
 	var notes []string
 	for _, n := range [][2]string{{"job_programs.prolog", "before a job that starts from then on, each of its workers runs "}, {"job_programs.epilog", "after a job that ends from then on, each of its workers runs "}} {

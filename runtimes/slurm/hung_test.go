@@ -41,7 +41,7 @@ func TestJobsFromBeforeTheBootAreLost(t *testing.T) {
 func TestProbeWaitsAsLongAsTheToolsOfTheCluster(t *testing.T) {
 	c := newCluster(t).on(t)
 	require.Zero(t, c.messageTimeout())
-	c.rec.Unit.Instance.Config = json.RawMessage(`{"options":{"MessageTimeout":60},"scheduler":{"interval_seconds":30}}`)
+	c.rec.Unit.Effective.Config = json.RawMessage(`{"options":{"MessageTimeout":60},"scheduler":{"interval_seconds":30}}`)
 	require.Equal(t, time.Minute, c.messageTimeout())
 }
 

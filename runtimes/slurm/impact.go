@@ -12,6 +12,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
+	"berth/schema"
 )
 
 // Rules are the planning rules of this runtime. They need no host.
@@ -30,7 +31,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 			return plan.Impact{}
 		}
 		i := plan.Impact{Drains: []string{m.Node}, Differences: []plan.Difference{{What: "node " + m.Node, Class: plan.ClassDrain}}}
-		return ends(i, cmp.Or(after, before), plan.JobRule{Nodes: []string{m.Node}})
+		return endsBy(i, onJobsOf(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}})
 	case plan.Start:
 		m, ok := after.Member(member)
 		switch {
@@ -50,8 +51,16 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 
 // ends adds what happens to the jobs of rule by the on_jobs of u.
 func ends(i plan.Impact, u *plan.Unit, rule plan.JobRule) plan.Impact {
-	if u != nil && u.Instance.OnJobs != nil {
-		rule.CancelAfter = u.Instance.OnJobs.CancelAfterSeconds
+	if u == nil {
+		return endsBy(i, nil, rule)
+	}
+	return endsBy(i, u.Effective.OnJobs, rule)
+}
+
+// endsBy adds what happens to the jobs of rule; nil: the action waits for them.
+func endsBy(i plan.Impact, on *schema.OnJobs, rule plan.JobRule) plan.Impact {
+	if on != nil {
+		rule.CancelAfter = on.CancelAfterSeconds
 	}
 	i.EndsJobs = i.EndsJobs || rule.CancelAfter > 0
 	i.Jobs = append(i.Jobs, rule)
@@ -60,7 +69,7 @@ func ends(i plan.Impact, u *plan.Unit, rule plan.JobRule) plan.Impact {
 
 // confinementNote says that a unit does not confine its jobs.
 func confinementNote(u *plan.Unit) string {
-	if set, err := parseSettings(u.Instance.Config); err != nil || set.Confinement != confinementNone {
+	if set, err := parseSettings(u.Effective.Config); err != nil || set.Confinement != confinementNone {
 		return ""
 	}
 	return "jobs are not confined to their CPUs, memory and GPUs (confinement: none)"
@@ -68,15 +77,37 @@ func confinementNote(u *plan.Unit) string {
 
 // retentionNote says that records of accounting go that were kept before.
 func retentionNote(before, after *plan.Unit) string {
-	old, err := parseSettings(before.Instance.Config)
+	old, err := parseSettings(before.Effective.Config)
 	if err != nil {
 		return ""
 	}
-	now, err := parseSettings(after.Instance.Config)
+	now, err := parseSettings(after.Effective.Config)
 	if err != nil || !now.Retention.isShorterThan(old.Retention) {
 		return ""
 	}
 	return "accounting records older than retention are removed for good"
+}
+
+// queueNotes says which partitions no longer take the jobs of projects that remain attached. slurmctld starts
+// no queued job there, and running ones go on.
+func queueNotes(before, after *plan.Unit) (notes []string) {
+	taken := map[string][]string{}
+	each := func(u *plan.Unit, f func(partition string, projects []string)) {
+		if set, err := parseSettings(u.Effective.Config); err == nil {
+			for _, p := range (&record{Unit: *u}).admitted(&set) {
+				f(p.Name, p.AllowAccounts)
+			}
+		}
+	}
+	each(before, func(partition string, projects []string) { taken[partition] = projects })
+	each(after, func(partition string, projects []string) {
+		for _, project := range taken[partition] {
+			if isAttached(after.Effective.Attachments, project) && !slices.Contains(projects, project) {
+				notes = append(notes, fmt.Sprintf("queued jobs of project %s in partition %s wait until their owners move them", project, partition))
+			}
+		}
+	})
+	return notes
 }
 
 // configureImpact renders the files of both units, and does to the difference what configure
@@ -114,6 +145,13 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if note := programNote(before, after); note != "" {
 		notes = append(notes, note)
 	}
+	notes = append(notes, queueNotes(before, after)...)
+	was := (&record{Unit: *before}).withoutEffect()
+	for _, note := range (&record{Unit: *after}).withoutEffect() {
+		if !slices.Contains(was, note) {
+			notes = append(notes, note)
+		}
+	}
 	reserved, waits := reservationDifferences(before, after)
 	i.Differences = append(i.Differences, reserved...)
 	i.Note = strings.Join(append(notes, waits...), "; ")
@@ -132,7 +170,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 // accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.
 // Queued jobs of a removed QoS go on with the default one.
 func accountingImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
-	cluster := ClusterName(after.Instance.Key)
+	cluster := ClusterName(after.Effective.Key)
 	old, err := (&record{Cluster: cluster, Unit: *before}).accounting()
 	if err != nil {
 		return i // the action fails too, before any effect
@@ -161,10 +199,40 @@ func accountingImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
 		}
 		i.Note = strings.TrimPrefix(i.Note+"; "+note, "; ")
 	}
-	if users := removed[accounting.OfUser]; len(users) > 0 {
+	return removedJobs(i, before, after, old, removed)
+}
+
+// removedJobs adds the jobs of detached projects, and of users and QoS that are removed. A job is
+// in one rule: those of a detached project in that of its account.
+func removedJobs(i plan.Impact, before, after *plan.Unit, old accounting.Tree, removed map[accounting.Kind][]string) plan.Impact {
+	detached := map[string]bool{}
+	for _, a := range (&record{Unit: *before}).detachedBy(after) {
+		detached[a.ProjectID] = true
+		i = endsBy(i, cmp.Or(a.OnJobs, after.Effective.OnJobs), plan.JobRule{Accounts: []string{a.ProjectID}, CancelsQueued: true})
+	}
+	elsewhere := func(user string) bool { // than in detached projects
+		for place := range old.Users[user].Associations {
+			if !detached[place.Account] {
+				return true
+			}
+		}
+		return false
+	}
+	if users := slices.DeleteFunc(removed[accounting.OfUser], func(name string) bool { return !elsewhere(name) }); len(users) > 0 {
 		i = ends(i, after, plan.JobRule{Users: users, CancelsQueued: true})
 	}
-	if qos := removed[accounting.OfQoS]; len(qos) > 0 {
+	var qos []string
+	for _, name := range removed[accounting.OfQoS] {
+		project, isGuarantee := strings.CutSuffix(name, guaranteedSuffix)
+		switch {
+		case detached[project]:
+		case isGuarantee:
+			i = endsBy(i, nil, plan.JobRule{QoS: []string{name}})
+		default:
+			qos = append(qos, name)
+		}
+	}
+	if len(qos) > 0 {
 		i = ends(i, after, plan.JobRule{QoS: qos})
 	}
 	return i
@@ -176,7 +244,7 @@ func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }
 // that differ, and slurm.conf of both.
 func renderChange(before, after *plan.Unit) (c *control, changed map[string]file, oldConf, conf []byte, err error) {
 	rec := record{
-		Cluster: ClusterName(after.Instance.Key), Unit: *before, Hostname: "controller",
+		Cluster: ClusterName(after.Effective.Key), Unit: *before, Hostname: "controller",
 		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
 	}
 	old, err := files(&rec)

@@ -30,14 +30,14 @@ func drawUnit(t *rapid.T, name string) plan.Unit {
 	for i, p := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"main", "quick", "long"}), 1, 3, rapid.ID).Draw(t, name+" partitions") {
 		set.Partitions = append(set.Partitions, entry{p, i == 0})
 	}
-	u.Instance.Config, _ = json.Marshal(set)
-	u.Instance.Users = nil
+	u.Effective.Config, _ = json.Marshal(set)
+	u.Effective.Users = nil
 	for i, n := range []string{"ada", "bob", "eve"} {
 		if rapid.Bool().Draw(t, name+" has "+n) {
-			u.Instance.Users = append(u.Instance.Users, schema.UnixUser{Name: n, UID: 20001 + i})
+			u.Effective.Users = append(u.Effective.Users, schema.UnixUser{Name: n, UID: 20001 + i})
 		}
 	}
-	u.Instance.OnJobs = rapid.SampledFrom([]*schema.OnJobs{nil, {Wait: true}, {CancelAfterSeconds: 60}}).Draw(t, name+" on jobs")
+	u.Effective.OnJobs = rapid.SampledFrom([]*schema.OnJobs{nil, {Wait: true}, {CancelAfterSeconds: 60}}).Draw(t, name+" on jobs")
 	control, worker := u.Members[0], u.Members[1]
 	u.Members = []plan.Member{control}
 	for i := range 3 {
@@ -47,14 +47,14 @@ func drawUnit(t *rapid.T, name string) plan.Unit {
 			u.Members = append(u.Members, w)
 		}
 	}
-	u.Instance.Roles = []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: len(u.Members) - 1}}
+	u.Effective.Roles = []schema.EffectiveRole{{Name: "controller", ControlPlane: true, Count: 1}, {Name: "worker", Count: len(u.Members) - 1}}
 	return u
 }
 
 // drawQueue draws jobs that the unit may have.
 func drawQueue(t *rapid.T, u plan.Unit) []cli.QueuedJob {
 	var jobs []cli.QueuedJob
-	set, err := parseSettings(u.Instance.Config)
+	set, err := parseSettings(u.Effective.Config)
 	require.NoError(t, err)
 	var partitions []string
 	for _, p := range set.Partitions {
@@ -62,11 +62,11 @@ func drawQueue(t *rapid.T, u plan.Unit) []cli.QueuedJob {
 	}
 	nodes := workerNodes(&u)
 	for i := range rapid.IntRange(0, 10).Draw(t, "jobs") {
-		if len(u.Instance.Users) == 0 {
+		if len(u.Effective.Users) == 0 {
 			break
 		}
 		j := cli.QueuedJob{ID: fmt.Sprint(i + 1), State: "PD", Account: "members", QoS: "normal",
-			User:       rapid.SampledFrom(u.Instance.Users).Draw(t, "user").Name,
+			User:       rapid.SampledFrom(u.Effective.Users).Draw(t, "user").Name,
 			Partitions: rapid.SliceOfNDistinct(rapid.SampledFrom(partitions), 1, len(partitions), rapid.ID).Draw(t, "in")}
 		if len(nodes) > 0 && rapid.Bool().Draw(t, "runs") {
 			j.State, j.Partitions = rapid.SampledFrom([]string{"R", "CG", "S"}).Draw(t, "state"), j.Partitions[:1]
@@ -86,16 +86,16 @@ func TestImpactOfAChangeAddsUp(t *testing.T) {
 		queue := drawQueue(t, before)
 		jobs := &plan.Jobs{At: time.Unix(1, 0)}
 		group(jobs, queue)
-		o := plan.Observed{Key: before.Instance.Key, Presence: plan.Present, Complete: true, Unit: &before, Jobs: jobs}
+		o := plan.Observed{Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before, Jobs: jobs}
 		for _, m := range before.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}
-		in := plan.Input{Key: o.Key, After: &after.Instance, Members: after.Members, Observed: o, Rules: Rules{}}
+		in := plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o, Rules: Rules{}}
 		switch rapid.IntRange(0, 5).Draw(t, "change") {
 		case 0:
 			in.After, in.Members = nil, nil
 		case 1:
-			in.After = &before.Instance
+			in.After = &before.Effective
 			in.After.DesiredState, in.Members = schema.DesiredStopped, before.Members
 		}
 		p := plan.Make(in)
@@ -107,7 +107,7 @@ func TestImpactOfAChangeAddsUp(t *testing.T) {
 		changes := len(p.Actions) > 0 && in.After != nil && in.After.DesiredState != schema.DesiredStopped
 		ended, cancelled, moved := 0, 0, 0
 		for _, j := range queue {
-			_, isUser := find(after.Instance.Users, j.User)
+			_, isUser := find(after.Effective.Users, j.User)
 			switch {
 			case !changes:
 			case j.Pending() && !isUser:
@@ -142,7 +142,7 @@ func impactsOf(p plan.Plan) (out []*plan.JobImpact) {
 }
 
 func partitionsIn(t *rapid.T, u plan.Unit) (out []string) {
-	set, err := parseSettings(u.Instance.Config)
+	set, err := parseSettings(u.Effective.Config)
 	require.NoError(t, err)
 	for _, p := range set.Partitions {
 		out = append(out, p.Name)

@@ -29,7 +29,7 @@ type company struct {
 }
 
 func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.OnJobs, workers ...int) plan.Unit {
-	u := plan.Unit{Instance: schema.EffectiveInstance{
+	u := plan.Unit{Effective: schema.EffectiveUnit{
 		Key: schema.InstanceKey("physics", "lattice", "train"), DesiredState: schema.DesiredRunning, AppSelection: schema.AppSelection{RuntimeBackend: "slurm", SoftwareVersion: string(c.version)},
 		Config: []byte(config), Users: users, OnJobs: onJobs,
 		Roles: []schema.EffectiveRole{
@@ -52,14 +52,14 @@ func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.On
 
 func (c *company) observe(t *testing.T, u plan.Unit) plan.Observed {
 	t.Helper()
-	return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Instance.Key, Candidates: []*schema.Node{c.control}})
+	return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Effective.Key, Candidates: []*schema.Node{c.control}})
 }
 
 func (c *company) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 	t.Helper()
-	in := plan.Input{Key: u.Instance.Key, Observed: c.observe(t, u), Rules: c.rt}
+	in := plan.Input{Key: u.Effective.Key, Observed: c.observe(t, u), Rules: c.rt}
 	if !gone {
-		in.After, in.Members = &u.Instance, u.Members
+		in.After, in.Members = &u.Effective, u.Members
 	}
 	return plan.Make(in)
 }
@@ -188,7 +188,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	c.await(t, u, quick, slurmtest.Completed)
 
 	// The removal of its owner waits too; the owner cannot submit meanwhile.
-	onlyBob := c.unit(string(more.Instance.Config), []schema.UnixUser{bob}, nil, 0, 1)
+	onlyBob := c.unit(string(more.Effective.Config), []schema.UnixUser{bob}, nil, 0, 1)
 	c.carryUntilWaiting(t, onlyBob)
 	_, err = c.trySubmit(t, more, alice, "")
 	require.Error(t, err)
@@ -217,14 +217,14 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// Drift is seen and undone.
-	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+slurm.ClusterName(u.Instance.Key)+"/slurm.conf")
+	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf")
 	require.NoError(t, err)
 	require.NotEmpty(t, c.observe(t, more).Drift)
 	c.carry(t, more, false)
 	require.Equal(t, before, conf())
 
 	// A worker with a job leaves only when the job is done with, or cancelled.
-	free := c.unit(string(more.Instance.Config), []schema.UnixUser{alice, bob}, nil, 1)
+	free := c.unit(string(more.Effective.Config), []schema.UnixUser{alice, bob}, nil, 1)
 	free.Members[1].Name = "worker-1"
 	p = c.plan(t, free, false)
 	require.Equal(t, "worker-0", p.Actions[0].Member)
@@ -234,16 +234,18 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// Wanted again after all, it joins, and the drain is taken back.
-	p = plan.Plan{Key: more.Instance.Key, After: &more, Actions: []plan.Action{{ID: "back", Verb: plan.Join, Member: "worker-0", Node: more.Members[1].Node}}}
+	p = plan.Plan{Key: more.Effective.Key, After: &more, Actions: []plan.Action{{ID: "back", Verb: plan.Join, Member: "worker-0", Node: more.Members[1].Node}}}
 	require.NoError(t, c.apply(t, p))
 	i = slices.IndexFunc(c.observe(t, more).Members, func(m plan.MemberState) bool { return m.Name == "worker-0" })
-	require.Equal(t, plan.MemberState{Name: "worker-0", Node: more.Members[1].Node, State: plan.Running}, c.observe(t, more).Members[i])
+	back := c.observe(t, more).Members[i]
+	back.References = nil
+	require.Equal(t, plan.MemberState{Name: "worker-0", Node: more.Members[1].Node, State: plan.Running}, back)
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// A whole deletion waits too, and ends the job once the instance says so.
 	p = c.plan(t, more, true)
 	require.ErrorIs(t, c.apply(t, p), runtimes.ErrWaiting)
-	hasty := c.unit(string(more.Instance.Config), []schema.UnixUser{alice, bob}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
+	hasty := c.unit(string(more.Effective.Config), []schema.UnixUser{alice, bob}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
 	require.NoError(t, c.apply(t, c.plan(t, hasty, false)))
 	time.Sleep(time.Second)
 	began = time.Now()

@@ -138,7 +138,7 @@ func (s *stage) records(t *testing.T, node string) map[schema.Key]string {
 			Unit    plan.Unit `json:"unit"`
 		}
 		require.NoError(t, dec.Decode(&rec))
-		found[rec.Unit.Instance.Key] = rec.Cluster
+		found[rec.Unit.Effective.Key] = rec.Cluster
 	}
 	return found
 }
@@ -146,7 +146,7 @@ func (s *stage) records(t *testing.T, node string) map[schema.Key]string {
 // services are the unit's services, as (host, service), with their processes.
 func (s *stage) services(t *testing.T, u plan.Unit) map[string]int {
 	t.Helper()
-	cluster := slurm.ClusterName(u.Instance.Key)
+	cluster := slurm.ClusterName(u.Effective.Key)
 	out := map[string]int{}
 	for _, m := range u.Members {
 		names := []string{profile.MungedWorker, profile.Slurmd}
@@ -186,7 +186,7 @@ func (s *stage) kill(t *testing.T, u plan.Unit, member string) {
 		if m.ControlPlane {
 			service = profile.Slurmctld
 		}
-		for name, pid := range s.services(t, plan.Unit{Instance: u.Instance, Members: []plan.Member{m}}) {
+		for name, pid := range s.services(t, plan.Unit{Effective: u.Effective, Members: []plan.Member{m}}) {
 			if strings.Contains(name, " "+service+" ") {
 				_, err := s.lab.Run(t.Context(), m.Node, "sh", "-c", fmt.Sprintf("kill -9 %d; while test -d /proc/%[1]d; do sleep 0.01; done", pid))
 				require.NoError(t, err)
@@ -199,7 +199,7 @@ func (s *stage) kill(t *testing.T, u plan.Unit, member string) {
 // of its cluster, its database, a worker's files, and accounts.
 func (s *stage) remains(t *testing.T, u plan.Unit) []string {
 	t.Helper()
-	cluster := slurm.ClusterName(u.Instance.Key)
+	cluster := slurm.ClusterName(u.Effective.Key)
 	var left []string
 	add := func(node, script string) {
 		out, err := s.lab.Run(t.Context(), node, "sh", "-c", script)

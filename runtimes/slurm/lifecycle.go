@@ -50,14 +50,20 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.workers.hardware.checkNewPrograms(ctx, after); err != nil {
 		return err
 	}
-	if err := c.recordUsers(ctx, after.Instance.Users); err != nil {
+	if err := c.recordUsers(ctx, after.Effective.Users); err != nil {
 		return err
 	}
+	c.rec.Detaching = c.disk.detachedBy(after)
 	c.rec.Unit = *after
 	c.rec.follow(after)
 
 	var waits waitList
 	err := waits.unless(c.associations.add(ctx))
+	if err == nil {
+		var leaving waitList
+		leaving, err = c.associations.detach(ctx)
+		waits = append(waits, leaving...)
+	}
 	if err == nil {
 		var leaving waitList
 		leaving, err = c.files.replace(ctx)
@@ -67,7 +73,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 		return err
 	}
 	removed := c.associations.remove(ctx)
-	if removed == nil {
+	if removed == nil && len(c.rec.Detaching) == 0 {
 		c.rec.People = nil
 	}
 	if removed == nil && len(waits) == 0 {
@@ -116,7 +122,7 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 	}
 	// Before slurmctld, which refuses a name that does not resolve for as long as it runs. A user
 	// that cannot be made keeps no daemon down: configure reports it.
-	if err := c.users.make(ctx, c.site, c.rec.Unit.Instance.Users); isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) {
+	if err := c.users.make(ctx, c.site, c.rec.users()); isContactLost(err) || errors.Is(err, runtimes.ErrStaleEpoch) {
 		return err
 	} else if err != nil {
 		c.log.Warn("user account missing", "host", c.host.Name(), "reason", err.Error())
@@ -292,14 +298,15 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd
 // and cleans the host. The line of the node stays in slurm.conf until the next
 // configure, so several workers leave with one change of the file.
-// The on_jobs of after counts: a configure may apply it while the leave waits.
+// The on_jobs of the loan of a lent node counts, or that of after: a configure may apply it while
+// the leave waits.
 func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
 	if err := c.load(ctx); err != nil {
 		return err
 	}
-	applied := c.rec.Unit.Instance.OnJobs
-	c.rec.Unit.Instance.OnJobs = after.Instance.OnJobs
+	applied := c.rec.Unit.Effective.OnJobs
+	c.rec.Unit.Effective.OnJobs = after.Effective.OnJobs
 	m, ok := c.rec.joined(a.Member)
 	if !ok {
 		return nil // it has left
@@ -316,7 +323,7 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 		if err := c.nodes.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
 			return err
 		}
-		if err := c.jobs.end(ctx, nodeTarget(m.Node), only("--nodelist="+m.Node)); err != nil {
+		if err := c.jobs.endBy(ctx, onJobsOf(m, &c.rec.Unit), nodeTarget(m.Node), only("--nodelist="+m.Node)); err != nil {
 			return err
 		}
 	}
@@ -325,6 +332,6 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 	}
 	c.rec.dropJoined(m.Name)
 	c.rec.reopen(nodeTarget(m.Node))
-	c.rec.Unit.Instance.OnJobs = applied
+	c.rec.Unit.Effective.OnJobs = applied
 	return c.save(ctx)
 }

@@ -16,7 +16,7 @@ import (
 func TestLogsAreRotated(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
-	cluster := slurm.ClusterName(u.Instance.Key)
+	cluster := slurm.ClusterName(u.Effective.Key)
 	worker := c.workers[0].Key.Name
 	run := func(node, script string) string {
 		out, err := c.lab.Run(t.Context(), node, "sh", "-ec", script)

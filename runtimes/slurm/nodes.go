@@ -110,7 +110,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 // since. slurmctld keeps the reason of a drain when it sets the node DOWN because it is
 // silent. With ReturnToService=2 each node returns when its slurmd registers.
 func (c *control) isLeftDown(n node) bool {
-	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	set, err := parseSettings(c.rec.Unit.Effective.Config)
 	switch {
 	case err != nil || set.Nodes == nil || set.Nodes.ReturnToService == 2 || n.Reason == "" || ownDrain(n):
 		return false

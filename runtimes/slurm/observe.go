@@ -57,7 +57,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		obs.Presence = plan.Absent
 		return obs
 	}
-	declared := &v.ctl.rec.Unit.Instance
+	declared := &v.ctl.rec.Unit.Effective
 	if s.Instance != nil {
 		declared = s.Instance
 	}
@@ -239,7 +239,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 
 // look queries the controller and all workers in parallel. declared is the instance as it
 // should be.
-func (v *observation) look(caller context.Context, declared *schema.EffectiveInstance) {
+func (v *observation) look(caller context.Context, declared *schema.EffectiveUnit) {
 	ctx, cancel := context.WithTimeout(caller, v.ctl.env.timeouts.Look)
 	defer cancel()
 	v.workers, v.jobs = map[string]workerReading{}, snapshot{Jobs: &plan.Jobs{Unknown: v.whyNoSnapshot()}}
@@ -369,7 +369,7 @@ func (v *observation) isSilent(res []runtimes.Result, err error) bool {
 // the declared users. Each query takes milliseconds for any number of users. A
 // failed query is not a difference.
 func (v *observation) compareUsers(ctx context.Context) {
-	users := v.ctl.rec.Unit.Instance.Users
+	users := v.ctl.rec.users()
 	have, err := (associations{control: v.ctl}).inController(ctx)
 	if err != nil {
 		return
@@ -389,8 +389,8 @@ func (v *observation) compareUsers(ctx context.Context) {
 func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReading {
 	c := v.ctl
 	control, _ := c.rec.Unit.Control()
-	users := c.rec.Unit.Instance.Users
-	programs := programsOf(c.rec.Unit.Instance.Config)
+	users := c.rec.users()
+	programs := programsOf(c.rec.Unit.Effective.Config)
 	ops := []runtimes.Op{
 		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
 		statOp(slices.Concat(gpuFiles(m), programPaths(programs), []string{profile.WorkerMungeKey})...),
@@ -493,6 +493,7 @@ func (v *observation) members() []plan.MemberState {
 	for _, m := range v.ctl.rec.Joined {
 		state, detail := v.workerState(m)
 		add(m, state, detail)
+		out[len(out)-1].References = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}
 	}
 	return out
 }
@@ -608,7 +609,7 @@ func (v *observation) drift() []plan.Drift {
 			add(driftUnit, unitDetail(name))
 		}
 	}
-	if set, err := parseSettings(rec.Unit.Instance.Config); err == nil {
+	if set, err := parseSettings(rec.Unit.Effective.Config); err == nil {
 		if due := rec.backupDue(set, v.ctl.env.now()); !due.IsZero() {
 			detail := "due since " + due.Format(time.RFC3339) + "; the last one is of " + rec.BackedUp.Format(time.RFC3339)
 			if rec.BackupFault != nil {

@@ -25,7 +25,7 @@ func TestFaultsAreShown(t *testing.T) {
 		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
 		"slurmd runs but":            func(c *cluster) { c.node = "" },
 		"gres.conf is not as Berth wr": func(c *cluster) {
-			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Etc()+"/gres.conf"] = []byte("x")
+			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Etc()+"/gres.conf"] = []byte("x")
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -40,7 +40,7 @@ func TestFaultsAreShown(t *testing.T) {
 				return
 			}
 			require.Contains(t, fmt.Sprint(obs.Members, obs.Drift), want)
-			p := plan.Make(plan.Input{Key: c.unit.Instance.Key, After: &c.unit.Instance, Members: c.unit.Members, Observed: obs, Rules: Rules{}})
+			p := plan.Make(plan.Input{Key: c.unit.Effective.Key, After: &c.unit.Effective, Members: c.unit.Members, Observed: obs, Rules: Rules{}})
 			require.NotEmpty(t, p.Actions)
 		})
 	}
@@ -79,7 +79,7 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 				}
 				return nil
 			}
-			obs := c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Instance.Key, Members: c.unit.Members, Instance: &c.unit.Instance})
+			obs := c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members, Instance: &c.unit.Effective})
 			require.Equal(t, test.presence, obs.Presence)
 			if test.presence == plan.Unknown {
 				require.Contains(t, obs.Reason, "host ctl")
@@ -109,4 +109,16 @@ func TestReasonsOfAWaitingChange(t *testing.T) {
 	}
 	require.ErrorIs(t, w.err(), runtimes.ErrWaiting)
 	require.EqualError(t, w.err(), "job 7; job 8; job 9; and 1 more: waiting")
+}
+
+// A worker that has joined has the names by which Slurm knows it, whether it answers or not
+// (requirement A17). The controller has none: it is no node of the cluster.
+func TestJoinedWorkersHaveReferences(t *testing.T) {
+	c := newCluster(t)
+	obs := c.observe(t)
+	require.Nil(t, obs.Members[0].References)
+	want := map[string]string{"cluster": ClusterName(c.unit.Effective.Key), "node": obs.Members[1].Node}
+	require.Equal(t, want, obs.Members[1].References)
+	c.node = ""
+	require.Equal(t, want, c.observe(t).Members[1].References)
 }

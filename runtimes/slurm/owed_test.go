@@ -18,8 +18,8 @@ import (
 func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 	c := newCluster(t)
 	neighbour := c.freshRecord()
-	neighbour.Unit.Instance.Key = schema.InstanceKey("t", "p", "two")
-	neighbour.Cluster = ClusterName(neighbour.Unit.Instance.Key)
+	neighbour.Unit.Effective.Key = schema.InstanceKey("t", "p", "two")
+	neighbour.Cluster = ClusterName(neighbour.Unit.Effective.Key)
 	records := profile.Stack{Cluster: neighbour.Cluster}.Record()
 	delete(c.ctl.files, profile.DatabaseInstalled)
 	c.ctl.files[profile.DatabaseData+"/ibdata1"] = []byte("accounting")
@@ -55,7 +55,7 @@ func TestPartitionIsClosedBeforeItsRemoval(t *testing.T) {
 
 	// Meanwhile, other changes go through.
 	more := c.unit
-	more.Instance.Config = []byte(`{"partitions":[{"name":"other","default":true},{"name":"quick"}]}`)
+	more.Effective.Config = []byte(`{"partitions":[{"name":"other","default":true},{"name":"quick"}]}`)
 	require.NoError(t, c.apply(t, plan.Configure, more))
 	require.Contains(t, c.conf(), "PartitionName=quick Nodes=ALL State=UP")
 	require.Contains(t, c.conf(), "PartitionName=main Nodes=ALL State=INACTIVE")
@@ -86,12 +86,12 @@ func TestPartitionMadeByHandDelaysTheFiles(t *testing.T) {
 	c.partitions = []string{"main", "byhand"}
 	c.queue = []string{"7 R 2001 byhand"}
 	before, after := c.conf(), c.unit
-	after.Instance.Config = []byte(`{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`)
+	after.Effective.Config = []byte(`{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`)
 	for range 2 {
 		require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting)
 		require.True(t, c.ctl.ran("partitionname=byhand", "state=inactive"))
 		require.Equal(t, before, c.conf())
-		require.NotContains(t, string(c.record(t).Unit.Instance.Config), "quick")
+		require.NotContains(t, string(c.record(t).Unit.Effective.Config), "quick")
 	}
 	c.queue = nil
 	require.NoError(t, c.apply(t, plan.Configure, after))
@@ -185,7 +185,7 @@ func TestJoinComparesTheHostWithItsNode(t *testing.T) {
 	require.ErrorContains(t, c.apply(t, plan.Join, c.unit), "host gpu-1 cannot confine jobs")
 	require.False(t, c.wk.ran("start slurmd"))
 	accepts := c.unit
-	accepts.Instance.Config = []byte(`{"confinement":"none"}`)
+	accepts.Effective.Config = []byte(`{"confinement":"none"}`)
 	require.NoError(t, c.apply(t, plan.Join, accepts))
 }
 
@@ -194,7 +194,7 @@ func TestJoinComparesTheHostWithItsNode(t *testing.T) {
 func TestConfinementRestartsTheWorkers(t *testing.T) {
 	c := newCluster(t)
 	rec := c.freshRecord()
-	rec.Unit.Instance.Config = []byte(`{"confinement":"none"}`)
+	rec.Unit.Effective.Config = []byte(`{"confinement":"none"}`)
 	c.put(t, rec)
 	c.wk.before = func(op runtimes.Op) error {
 		if op.Service != nil && op.Service.Verb == "restart" {
@@ -238,11 +238,11 @@ func TestAdministratorsOfADirectoryAreRefused(t *testing.T) {
 	}
 	ctl := c.on(t)
 	lacks := &lackingUsers{}
-	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users, lacks))
+	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Effective.Users, lacks))
 	require.ErrorContains(t, lacks, "sudo")
-	require.Equal(t, []string{c.unit.Instance.Users[0].Name}, lackingIn(fmt.Errorf("create: %w", lacks)).taken)
+	require.Equal(t, []string{c.unit.Effective.Users[0].Name}, lackingIn(fmt.Errorf("create: %w", lacks)).taken)
 	groups, lacks = "users", &lackingUsers{}
-	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Instance.Users, lacks))
+	require.NoError(t, checkDirectory(t.Context(), ctl.site, c.unit.Effective.Users, lacks))
 	require.NoError(t, lacks.unlessNone(nil))
 }
 

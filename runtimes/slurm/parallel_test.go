@@ -23,7 +23,7 @@ func TestSideBySide(t *testing.T) {
 	c.rt = c.runtime(t)
 	first := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	second := c.unit(onePartition, []schema.UnixUser{alice}, nil, 2)
-	second.Instance.Key.Name = "other"
+	second.Effective.Key.Name = "other"
 	units := []plan.Unit{first, second}
 
 	// all applies the plans of all units: what no other action of the same plan

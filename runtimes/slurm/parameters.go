@@ -264,7 +264,7 @@ func (t switchTree) top() []string {
 // renderTopologyConf returns topology.conf, or nil for a cluster without a topology. Nodes
 // that are no workers, and switches without nodes, are left out: slurmctld refuses them.
 func renderTopologyConf(rec *record) ([]byte, error) {
-	set, err := parseSettings(rec.Unit.Instance.Config)
+	set, err := parseSettings(rec.Unit.Effective.Config)
 	workers := nodesOf(rec.workers())
 	if err != nil || len(set.Topology.Switches) == 0 || len(workers) == 0 {
 		return nil, err

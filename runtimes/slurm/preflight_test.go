@@ -44,12 +44,12 @@ func works(ops []runtimes.Op) bool {
 // A complete unit on record gets no preflight.
 func TestRefusedCreateWritesNothing(t *testing.T) {
 	c := newCluster(t)
-	record := profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Record()
+	record := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Record()
 	saved := c.ctl.files[record]
 	delete(c.ctl.files, record)
 	var seen []runtimes.Op
 	occupied(c.ctl, &seen)
-	p := plan.Plan{Key: c.unit.Instance.Key, After: &c.unit}
+	p := plan.Plan{Key: c.unit.Effective.Key, After: &c.unit}
 	a := plan.Action{ID: "action.1", Verb: plan.Create, Member: "controller-0", Node: "ctl"}
 	create := func() error {
 		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -158,46 +159,69 @@ func (m qosMax) tres() []string {
 	return words
 }
 
-// membersAccount is the account of the instance's own users.
+// membersAccount is the account of all users of a unit without attachments. With attachments it
+// has no users.
 const membersAccount = "members"
 
-// accounting returns what slurmdbd should have of the cluster. The account of the users
-// gives access to each QoS that is for all of them: slurmctld 24.11 does not hand on a
-// change of the account root to users two levels below.
+// accounting returns what slurmdbd should have of the cluster. The account of a user gives
+// access to each QoS that is for all its users: slurmctld 24.11 does not hand on a change of the
+// account root to users two levels below.
 func (r *record) accounting() (accounting.Tree, error) {
 	t := accounting.NewTree(r.Cluster)
-	set, err := parseSettings(r.Unit.Instance.Config)
+	set, err := parseSettings(r.Unit.Effective.Config)
 	if err != nil {
 		return t, err
 	}
-	all := []string{accounting.Normal}
 	for _, q := range set.QoS {
 		t.QoS[q.Name] = q.settings()
-		all = slices.DeleteFunc(all, func(name string) bool { return name == q.Name })
-		if q.Users == nil {
-			all = append(all, q.Name)
-		}
 	}
-	standard := defaultQoS(set.QoS)
-	members := accounting.Settings{}
-	if len(set.QoS) > 0 {
-		members["qos"], members["defaultqos"] = accounting.Join(all...), standard
-	}
-	t.Accounts[membersAccount] = accounting.Account{Parent: accounting.Root, Settings: members}
-	for _, u := range r.Unit.Instance.Users {
+	users := r.users()
+	for _, u := range users {
 		if err := checkUser(u); err != nil {
 			return t, err
 		}
-		s, own := accounting.Settings{}, slices.Clone(all)
-		for _, q := range set.QoS {
-			if slices.Contains(q.Users, u.Name) {
-				own = append(own, q.Name)
+	}
+	all := r.accounts(&set)
+	for _, a := range all {
+		maps.Copy(t.QoS, a.ownQoS)
+		t.Accounts[a.name] = accounting.Account{Parent: accounting.Root, Settings: a.settings}
+	}
+	// The first account of a user is the default one.
+	slices.SortStableFunc(all, func(a, b account) int {
+		switch {
+		case r.detaches(a.name) == r.detaches(b.name):
+			return 0
+		case r.detaches(b.name):
+			return -1
+		}
+		return 1
+	})
+	for _, a := range all {
+		for _, u := range users {
+			if a.users == nil || slices.Contains(a.users, u.Name) {
+				t.AddUser(u.Name, a.name, a.userSettings(u.Name))
 			}
 		}
-		if len(own) > len(all) { // a list replaces the inherited one, and its default has to be in it
-			s["qos"], s["defaultqos"] = accounting.Join(own...), standard
-		}
-		t.AddUser(u.Name, membersAccount, s)
 	}
 	return t, nil
+}
+
+// detaches reports whether a project is being detached.
+func (r *record) detaches(project string) bool {
+	return isAttached(r.Detaching, project) && !isAttached(r.Unit.Effective.Attachments, project)
+}
+
+// userSettings returns the settings of a user's association with the account. A list of QoS
+// replaces the inherited one, and its default has to be in it.
+func (a *account) userSettings(user string) accounting.Settings {
+	own := slices.Clone(a.qos)
+	for _, q := range a.optional {
+		if slices.Contains(q.Users, user) {
+			own = append(own, q.Name)
+		}
+	}
+	if len(own) == len(a.qos) {
+		return accounting.Settings{}
+	}
+	return accounting.Settings{"qos": accounting.Join(own...), "defaultqos": a.standard}
 }

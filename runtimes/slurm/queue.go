@@ -10,6 +10,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
+	"berth/schema"
 )
 
 // jobQueue ends jobs of the cluster.
@@ -26,9 +27,14 @@ type jobFilter struct {
 func only(option string) jobFilter { return jobFilter{options: []string{option}} }
 
 // end returns nil once no job that filter selects runs on target. It waits for
-// jobs, or cancels them after the time in the instance's on_jobs, counted from the
+// jobs, or cancels them after the time in the unit's on_jobs, counted from the
 // recorded time of close.
 func (c jobQueue) end(ctx context.Context, target string, filter jobFilter) error {
+	return c.endBy(ctx, c.rec.Unit.Effective.OnJobs, target, filter)
+}
+
+// endBy is end by another rule; nil: it waits.
+func (c jobQueue) endBy(ctx context.Context, rule *schema.OnJobs, target string, filter jobFilter) error {
 	running, _, err := c.list(ctx, filter)
 	if err != nil {
 		return err
@@ -41,7 +47,6 @@ func (c jobQueue) end(ctx context.Context, target string, filter jobFilter) erro
 	}
 	// The message has no number of jobs: each change of it is a commit on
 	// berth/status.
-	rule := c.rec.Unit.Instance.OnJobs
 	if rule == nil || rule.CancelAfterSeconds == 0 {
 		return waiting("%s still has running jobs, and on_jobs says wait", target)
 	}

@@ -35,8 +35,7 @@ type record struct {
 	Hostname string        `json:"hostname"`           // the host's own name, which slurmctld requires
 	Ports    ports         `json:"ports"`
 	Joined   []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
-	// Leaving are partitions that are no longer declared and still have running jobs.
-	Leaving []partition `json:"leaving_partitions,omitempty"`
+	pendingRemovals
 	// Closing has the time from which a target waits for its jobs. It survives a
 	// restart of the daemon, or a deadline would never be reached.
 	Closing map[string]time.Time `json:"closing,omitempty"`
@@ -47,6 +46,17 @@ type record struct {
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
+}
+
+// pendingRemovals are no longer declared, and their jobs have not ended.
+type pendingRemovals struct {
+	Leaving []partition `json:"leaving_partitions,omitempty"`
+	// Detaching are the attachments of projects as they were applied last.
+	Detaching []schema.EffectiveAttachment `json:"detaching_projects,omitempty"`
+}
+
+func (p pendingRemovals) clone() pendingRemovals {
+	return pendingRemovals{slices.Clone(p.Leaving), slices.Clone(p.Detaching)}
 }
 
 // upkeep is the part of a record that no change of the instance affects.
@@ -66,9 +76,9 @@ type upkeep struct {
 // fileInput is what the files of a control stack are rendered from, besides what never
 // changes.
 type fileInput struct {
-	Unit    plan.Unit     `json:"unit"`
-	Joined  []plan.Member `json:"joined,omitempty"`
-	Leaving []partition   `json:"leaving_partitions,omitempty"`
+	Unit   plan.Unit     `json:"unit"`
+	Joined []plan.Member `json:"joined,omitempty"`
+	pendingRemovals
 }
 
 // owed are steps of a change that a crash may interrupt.
@@ -149,14 +159,14 @@ func decodeRecord(raw []byte) (record, error) {
 func (r *record) appliedFiles() (map[string]file, error) {
 	of := *r
 	if f := r.Files; f != nil {
-		of.Unit, of.Joined, of.Leaving = f.Unit, f.Joined, f.Leaving
+		of.Unit, of.Joined, of.pendingRemovals = f.Unit, f.Joined, f.pendingRemovals
 	}
 	return files(&of)
 }
 
 // input returns what the files are rendered from.
 func (r *record) input() *fileInput {
-	return &fileInput{r.Unit, slices.Clone(r.Joined), slices.Clone(r.Leaving)}
+	return &fileInput{r.Unit, slices.Clone(r.Joined), r.pendingRemovals.clone()}
 }
 
 // appliedPartitions returns the partitions in the files that worked last.
@@ -165,7 +175,7 @@ func (r *record) appliedPartitions() ([]partition, error) {
 	if r.Files != nil {
 		unit, leaving = &r.Files.Unit, r.Files.Leaving
 	}
-	set, err := parseSettings(unit.Instance.Config)
+	set, err := parseSettings(unit.Effective.Config)
 	return slices.Concat(set.Partitions, leaving), err
 }
 
@@ -174,10 +184,12 @@ func (r *record) leaves(partition string) bool {
 	return slices.Contains(partitionNames(r.Leaving), partition)
 }
 
-// current returns the unit with its members as they are: one that has not left is as it
-// joined, whatever was configured since.
+// current returns the unit with its members and attachments as they are: a member that has not left
+// is as it joined, whatever was configured since, and a project whose jobs have not ended is still
+// attached.
 func (r *record) current() *plan.Unit {
 	u := r.Unit
+	u.Effective.Attachments = r.attachments()
 	u.Members = slices.Clone(u.Members)
 	for _, m := range r.Joined {
 		if i := slices.IndexFunc(u.Members, func(o plan.Member) bool { return o.Name == m.Name }); i >= 0 {
@@ -251,23 +263,25 @@ func (r *record) reopen(targets ...string) {
 }
 
 // version is the declared version of Slurm, which each host was compared with.
-func (r *record) version() cli.Version { return cli.Version(r.Unit.Instance.SoftwareVersion) }
+func (r *record) version() cli.Version { return cli.Version(r.Unit.Effective.SoftwareVersion) }
 
 // managedUsers returns the declared users if Berth makes their accounts, or none.
 func (r *record) managedUsers() ([]schema.UnixUser, error) {
-	set, err := parseSettings(r.Unit.Instance.Config)
+	set, err := parseSettings(r.Unit.Effective.Config)
 	if err != nil || set.Identity != identityManaged {
 		return nil, err
 	}
-	return r.Unit.Instance.Users, nil
+	return r.users(), nil
 }
 
 // people returns all users who may have an account because of the instance.
-func (r *record) people() []schema.UnixUser { return union(r.People, r.Unit.Instance.Users) }
+func (r *record) people() []schema.UnixUser { return union(r.People, r.Unit.Effective.Users) }
 
-// undeclaredUsers returns the recorded users that are not declared.
+// undeclaredUsers returns the recorded users that are not declared and that no project that is
+// being detached has.
 func (r *record) undeclaredUsers() []schema.UnixUser {
-	return slices.DeleteFunc(slices.Clone(r.People), func(u schema.UnixUser) bool { return slices.Contains(r.Unit.Instance.Users, u) })
+	users := r.users()
+	return slices.DeleteFunc(slices.Clone(r.People), func(u schema.UnixUser) bool { return slices.Contains(users, u) })
 }
 
 // union returns the users of both lists without duplicates, by name.

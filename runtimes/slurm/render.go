@@ -26,7 +26,9 @@ func files(rec *record) (map[string]file, error) {
 	if err != nil {
 		return nil, err
 	}
-	accounts, err := rec.accounting()
+	declared := *rec
+	declared.pendingRemovals = pendingRemovals{} // the list of accounts is for the creation
+	accounts, err := declared.accounting()
 	if err != nil {
 		return nil, err
 	}
@@ -130,10 +132,11 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	if !ok {
 		return nil, fmt.Errorf("slurm.conf of %s: the unit has no control plane", rec.Cluster)
 	}
-	set, err := parseSettings(rec.Unit.Instance.Config)
+	set, err := parseSettings(rec.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}
+	shared, partitions := rec.sharingParameters(&set), rec.admitted(&set)
 	l := &lines{}
 	values := map[string]string{
 		"SlurmctldHost":         l.checked("SlurmctldHost", rec.Hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
@@ -144,7 +147,7 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	}
 	for _, group := range []map[string]string{
 		confinement(set), set.Scheduler.parameters(set.longest()), set.jobParameters(), set.jobDefaults(rec.workers()), set.nodeParameters(),
-		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(rec.workers())), set.programParameters(),
+		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(rec.workers())), set.programParameters(), shared,
 	} {
 		maps.Copy(values, group)
 	}
@@ -156,13 +159,13 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 	if len(workers) == 0 {
 		l.b.WriteString(profile.NodeName + "=" + profile.NoNode + "\n")
 	}
-	for _, p := range set.Partitions {
+	for _, p := range partitions {
 		l.set(set.partition(p, "UP", workers)...)
 	}
 	for _, p := range rec.Leaving {
 		if !slices.Contains(partitionNames(set.Partitions), p.Name) {
 			// Settings and QoS that it refers to may be gone. It accepts no job.
-			p.Default, p.PreemptMode, p.QOS, p.AllowQOS = false, "", "", nil
+			p.Default, p.PreemptMode, p.QOS, p.AllowAccounts, p.AllowQOS = false, "", "", nil, nil
 			l.set(set.partition(p, "INACTIVE", workers)...)
 		}
 	}
@@ -184,7 +187,7 @@ func confinement(set settings) map[string]string {
 }
 
 func renderCgroupConf(rec *record) ([]byte, error) {
-	set, err := parseSettings(rec.Unit.Instance.Config)
+	set, err := parseSettings(rec.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -220,7 +223,7 @@ func renderGresConf(workers []plan.Member) ([]byte, error) {
 }
 
 func renderSlurmdbdConf(rec *record) ([]byte, error) {
-	set, err := parseSettings(rec.Unit.Instance.Config)
+	set, err := parseSettings(rec.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -272,9 +275,12 @@ func gresOf(m plan.Member) string {
 }
 
 // memberFeatures returns the features of a member's node for job constraints: its
-// role and the types of its GPUs.
+// role, the project that lends the node, and the types of its GPUs.
 func memberFeatures(m plan.Member) string {
 	words := []string{m.Role}
+	if m.Loan != nil {
+		words = append(words, "from_"+m.Loan.ProjectID)
+	}
 	for _, g := range m.GPUs {
 		for _, w := range []string{"gpu", g.Type} {
 			if !slices.Contains(words, w) {

@@ -25,7 +25,7 @@ func example() record {
 		Format: recordFormat, Cluster: "physics_lattice_train_eba45360", Hostname: "dev-lab-1",
 		Ports: ports{Slurmctld: 22710, Slurmdbd: 22711},
 		Unit: plan.Unit{
-			Instance: schema.EffectiveInstance{
+			Effective: schema.EffectiveUnit{
 				Key:   schema.InstanceKey("physics", "lattice", "train"),
 				Users: []schema.UnixUser{{Name: "alice", UID: 2001}, {Name: "bob", UID: 2002}},
 				Config: json.RawMessage(`{"partitions":[{"name":"main"},{"name":"quick","max_time_minutes":30,"default":true}],
@@ -75,11 +75,11 @@ func TestRenderRefusesInjection(t *testing.T) {
 		"hostname":  func(r *record, v string) { r.Hostname = v },
 		"address":   func(r *record, v string) { r.Unit.Members[0].Address = v },
 		"cluster":   func(r *record, v string) { r.Cluster = v },
-		"user":      func(r *record, v string) { r.Unit.Instance.Users[0].Name = v },
+		"user":      func(r *record, v string) { r.Unit.Effective.Users[0].Name = v },
 		"node":      func(r *record, v string) { r.Unit.Members[1].Node = v },
 		"gpu type":  func(r *record, v string) { r.Unit.Members[1].GPUs[0].Type = v },
 		"devices":   func(r *record, v string) { r.Unit.Members[1].GPUs[0].Devices = v },
-		"partition": func(r *record, v string) { r.Unit.Instance.Config = partitionNamed(v) },
+		"partition": func(r *record, v string) { r.Unit.Effective.Config = partitionNamed(v) },
 	} {
 		for _, v := range hostile {
 			rec := example()
@@ -231,7 +231,7 @@ func TestRecordRoundTrip(t *testing.T) {
 	rec.setJoined(rec.Unit.Members[1])
 	got, err := decodeRecord(rec.encode())
 	require.NoError(t, err)
-	got.Unit.Instance.Config, rec.Unit.Instance.Config = nil, nil // indented on the way
+	got.Unit.Effective.Config, rec.Unit.Effective.Config = nil, nil // indented on the way
 	require.Equal(t, rec, got)
 	rec.Format = "berth.slurm/v9"
 	_, err = decodeRecord(rec.encode())

@@ -12,7 +12,7 @@ import (
 )
 
 func (c *cluster) conf() string {
-	return string(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Conf()])
+	return string(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Conf()])
 }
 
 // A change whose files work and whose users wait keeps its files: jobs may be in a new
@@ -21,8 +21,8 @@ func TestFilesOfAWaitingChangeStay(t *testing.T) {
 	c := newCluster(t)
 	c.queue = []string{"7 R 2001 main"}
 	after := c.unit
-	after.Instance.Users = nil
-	after.Instance.Config = []byte(`{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`)
+	after.Effective.Users = nil
+	after.Effective.Config = []byte(`{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`)
 	require.NoError(t, c.apply(t, plan.Configure, after), "all but the removal of a user is done")
 	require.ErrorIs(t, c.apply(t, plan.Configure, after), runtimes.ErrWaiting, "only the removal is left")
 	require.Contains(t, c.conf(), "PartitionName=quick")
@@ -46,7 +46,7 @@ func TestRepairGoesOnAfterACrash(t *testing.T) {
 	for n := 1; ; n++ {
 		c := newCluster(t)
 		good := c.conf()
-		conf := profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Conf()
+		conf := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Conf()
 		c.ctl.files[conf] = []byte(good + "SelectType=select/linear\n")
 		c.hash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2"
 		restarted, left := false, n

@@ -71,7 +71,7 @@ const maintainer = "root"
 // wantedReservations returns the declared reservations that are not over, as slurmctld has
 // them. One without a worker has no nodes and cannot be made.
 func (r *record) wantedReservations(now time.Time) ([]cli.Reservation, error) {
-	set, err := parseSettings(r.Unit.Instance.Config)
+	set, err := parseSettings(r.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -200,11 +200,11 @@ func (v *observation) compareReservations(ctx context.Context) {
 // reservationDifferences returns the reservations that differ between two configs, and when
 // jobs have to have ended for those that are added or changed.
 func reservationDifferences(before, after *plan.Unit) (differences []plan.Difference, notes []string) {
-	old, err := parseSettings(before.Instance.Config)
+	old, err := parseSettings(before.Effective.Config)
 	if err != nil {
 		return nil, nil // the action fails too, before any effect
 	}
-	now, err := parseSettings(after.Instance.Config)
+	now, err := parseSettings(after.Effective.Config)
 	if err != nil {
 		return nil, nil
 	}

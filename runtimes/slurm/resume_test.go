@@ -58,7 +58,7 @@ func TestStartAfterAnIncompleteStop(t *testing.T) {
 // does them.
 func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	c := newCluster(t)
-	conf := profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Conf()
+	conf := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Conf()
 	// Its port changes, which takes a restart.
 	old := strings.Replace(string(c.ctl.files[conf]), "SlurmctldPort=20000", "SlurmctldPort=20500", 1)
 	require.NotEqual(t, old, string(c.ctl.files[conf]))
@@ -114,7 +114,7 @@ func TestNodesAreRepairedAfterACrash(t *testing.T) {
 func TestUsersAreRecordedBeforeTheirAccounts(t *testing.T) {
 	c := newCluster(t)
 	more := c.unit
-	more.Instance.Users = append([]schema.UnixUser{{Name: "bob", UID: 2002}}, more.Instance.Users...)
+	more.Effective.Users = append([]schema.UnixUser{{Name: "bob", UID: 2002}}, more.Effective.Users...)
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.User != nil && op.User.Name == "bob" && !op.User.Absent {
 			require.Contains(t, c.record(t).People, schema.UnixUser{Name: "bob", UID: 2002})
@@ -129,7 +129,7 @@ func TestUsersAreRecordedBeforeTheirAccounts(t *testing.T) {
 	require.Contains(t, c.ctl.users, "bob")
 	require.Contains(t, c.wk.users, "bob")
 	require.Contains(t, c.people(), "bob")
-	require.Equal(t, c.unit.Instance.Users, c.observe(t).Unit.Instance.Users, "the applied unit is still the old one")
+	require.Equal(t, c.unit.Effective.Users, c.observe(t).Unit.Effective.Users, "the applied unit is still the old one")
 	require.NotEmpty(t, c.observe(t).Drift)
 
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
@@ -143,13 +143,13 @@ func TestUsersAreRecordedBeforeTheirAccounts(t *testing.T) {
 func TestUserOfAnotherInstanceKeepsTheAccount(t *testing.T) {
 	c := newCluster(t)
 	neighbour := c.freshRecord()
-	neighbour.Unit.Instance.Key = schema.InstanceKey("t", "p", "two")
-	neighbour.Unit.Instance.Users = nil
-	neighbour.Cluster = ClusterName(neighbour.Unit.Instance.Key)
-	neighbour.People = c.unit.Instance.Users
+	neighbour.Unit.Effective.Key = schema.InstanceKey("t", "p", "two")
+	neighbour.Unit.Effective.Users = nil
+	neighbour.Cluster = ClusterName(neighbour.Unit.Effective.Key)
+	neighbour.People = c.unit.Effective.Users
 	c.ctl.files[profile.Stack{Cluster: neighbour.Cluster}.Record()] = neighbour.encode()
 	nobody := c.unit
-	nobody.Instance.Users = nil
+	nobody.Effective.Users = nil
 	// While it is looked whose account is needed, nobody gets to need one.
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.List != nil {

@@ -115,16 +115,18 @@ type nodeSettings struct {
 }
 
 type priority struct {
-	Type    string `json:"type"`
-	Weights struct {
-		Age       int `json:"age"`
-		Fairshare int `json:"fairshare"`
-		JobSize   int `json:"job_size"`
-		Partition int `json:"partition"`
-		QOS       int `json:"qos"`
-	} `json:"weights"`
-	DecayHalfLifeHours int `json:"decay_half_life_hours"`
-	MaxAgeHours        int `json:"max_age_hours"`
+	Type               string          `json:"type"`
+	Weights            priorityWeights `json:"weights"`
+	DecayHalfLifeHours int             `json:"decay_half_life_hours"`
+	MaxAgeHours        int             `json:"max_age_hours"`
+}
+
+type priorityWeights struct {
+	Age       int `json:"age"`
+	Fairshare int `json:"fairshare"`
+	JobSize   int `json:"job_size"`
+	Partition int `json:"partition"`
+	QOS       int `json:"qos"`
 }
 
 // preemption says which jobs a pending job may preempt: none, those of partitions with a
@@ -190,6 +192,7 @@ const (
 
 var (
 	unixName      = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	projectID     = regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,39}\.[a-z0-9][-a-z0-9]{0,39}$`)
 	partitionName = regexp.MustCompile(`^[a-z][-a-z0-9_]{0,31}$`)
 	deviceRange   = regexp.MustCompile(`^(/dev/(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+)(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 )

@@ -43,7 +43,7 @@ const siteConfig = `{
 // siteRecord is a record with every field of a config and nodes of two shapes.
 func siteRecord() record {
 	rec := example()
-	rec.Unit.Instance.Config = json.RawMessage(siteConfig)
+	rec.Unit.Effective.Config = json.RawMessage(siteConfig)
 	for i, name := range []string{"dev-cpu-1", "dev-cpu-2"} {
 		rec.Unit.Members = append(rec.Unit.Members, plan.Member{
 			Name: "worker-" + name, Role: "worker", Node: name, Address: "10.77.0.2" + string(rune('0'+i)), CPUs: 8, MemoryMiB: 24000,

@@ -15,6 +15,11 @@
 // Several control stacks can share a controller host. Each one leaves the others alone;
 // they share only the database server, which is removed with the last stack.
 //
+// A project that is attached to a unit gets an account with all its limits, and a QoS that refuses
+// a job over a limit at its submission. With a guaranteed share it gets a second QoS, which
+// preempts jobs beyond a share. Partitions name the accounts and QoS whose jobs they take. The
+// users of a unit without attachments have the account members.
+//
 // It must not know Git, a forge or the loop, nor how a host is reached.
 package slurm
 

@@ -134,7 +134,7 @@ func (r *truth) declare() plan.Unit {
 		m.GPUs = []schema.GPU{{Type: "a100", Count: w.gpus, Devices: map[int]string{1: "/dev/nvidia0", 2: "/dev/nvidia[0-1]"}[w.gpus]}}
 	}
 	if r.want.stopped {
-		u.Instance.DesiredState = schema.DesiredStopped
+		u.Effective.DesiredState = schema.DesiredStopped
 	}
 	return u
 }

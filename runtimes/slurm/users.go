@@ -19,11 +19,11 @@ type hostUsers struct{ *control }
 // removeUndeclared removes the accounts of users that are no longer declared from each
 // host where no other instance needs them, and updates the records of workers.
 func (c hostUsers) removeUndeclared(ctx context.Context) error {
-	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	set, err := parseSettings(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return err
 	}
-	now, gone := c.rec.Unit.Instance.Users, c.rec.undeclaredUsers()
+	now, gone := c.rec.users(), c.rec.undeclaredUsers()
 	if set.Identity != identityManaged {
 		gone, now = nil, nil
 	}
@@ -59,7 +59,7 @@ func (c hostUsers) drop(ctx context.Context, s site, users []schema.UnixUser, mo
 // make makes the accounts of users on a host, or checks that the directory has
 // them with the declared uid. If the host cannot have some of them, the error is a *lackingUsers.
 func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) error {
-	set, err := parseSettings(c.rec.Unit.Instance.Config)
+	set, err := parseSettings(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return err
 	}

@@ -66,7 +66,7 @@ func versionOp(daemon string) runtimes.Op {
 // checkVersion compares the installed version of a daemon on a host with the one that
 // the instance's AppVersion declares. An instance that an earlier Berth recorded
 // declares none.
-func (s site) checkVersion(ctx context.Context, daemon string, i *schema.EffectiveInstance) error {
+func (s site) checkVersion(ctx context.Context, daemon string, i *schema.EffectiveUnit) error {
 	if i.SoftwareVersion == "" {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (s site) checkVersion(ctx context.Context, daemon string, i *schema.Effecti
 // checkVersions compares the installed versions of all hosts of the unit that can be
 // reached.
 func (c *control) checkVersions(ctx context.Context) error {
-	i := &c.rec.Unit.Instance
+	i := &c.rec.Unit.Effective
 	err := c.checkVersion(ctx, profile.Slurmctld, i)
 	return errors.Join(err, c.onWorkers(ctx, func(ctx context.Context, wk site, _ plan.Member) error {
 		return wk.checkVersion(ctx, profile.Slurmd, i)
@@ -94,7 +94,7 @@ func (c *control) checkVersions(ctx context.Context) error {
 // compareVersion returns how the installed version of a daemon differs from the
 // declared one. A host that does not answer has no difference: its daemons are reported
 // as well.
-func compareVersion(ctx context.Context, s site, daemon string, i *schema.EffectiveInstance) string {
+func compareVersion(ctx context.Context, s site, daemon string, i *schema.EffectiveUnit) string {
 	err := s.checkVersion(ctx, daemon, i)
 	if op := new(runtimes.OpError); err == nil || errors.Is(err, runtimes.ErrUnreachable) || errors.As(err, &op) || ctx.Err() != nil {
 		return ""

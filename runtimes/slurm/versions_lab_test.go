@@ -21,20 +21,20 @@ func TestDeclaredVersionIsThatOfTheHosts(t *testing.T) {
 	installed, err := cli.Installed(profile.Slurmctld).Decode(cli.Answer{Stdout: []byte(out)})
 	require.NoError(t, err)
 
-	u.Instance.SoftwareVersion = string(installed)
+	u.Effective.SoftwareVersion = string(installed)
 	c.carry(t, u, false)
 	next := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
-	next.Instance.AppSelection = schema.AppSelection{App: "slurm", Version: "next", RuntimeBackend: "slurm", SoftwareVersion: "99.11"}
-	obs := c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Instance.Key, Candidates: []*schema.Node{c.control}, Instance: &next.Instance})
+	next.Effective.AppSelection = schema.AppSelection{App: "slurm", Version: "next", RuntimeBackend: "slurm", SoftwareVersion: "99.11"}
+	obs := c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Effective.Key, Candidates: []*schema.Node{c.control}, Instance: &next.Effective})
 	require.Len(t, obs.Drift, 2)
 	require.Equal(t, "host ctl: slurmctld "+string(installed)+" is installed, and AppVersion slurm/next declares 99.11: install Slurm 99.11 on the host, or let the instance name an AppVersion that declares "+string(installed), obs.Drift[0].Detail)
 
-	p := plan.Plan{Key: u.Instance.Key, Before: &u, After: &next}
+	p := plan.Plan{Key: u.Effective.Key, Before: &u, After: &next}
 	a := plan.Action{ID: "join.1", Verb: plan.Join, Member: "worker-1", Node: c.workers[1].Key.Name}
 	before := c.snapshot(t, a.Node)
 	err = c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
 	require.ErrorContains(t, err, "host "+a.Node+": slurmd "+string(installed)+" is installed, and AppVersion slurm/next declares 99.11")
 	require.Equal(t, before, c.snapshot(t, a.Node))
-	next.Instance.SoftwareVersion = string(installed)
+	next.Effective.SoftwareVersion = string(installed)
 	c.carry(t, next, false)
 }

@@ -58,7 +58,7 @@ func TestUnknownReleaseIsNotGuessed(t *testing.T) {
 // declares returns the unit with a declared version of Slurm.
 func (c *cluster) declares(version string) plan.Unit {
 	u := c.unit
-	u.Instance.AppSelection = schema.AppSelection{App: "slurm", Version: "v", SoftwareVersion: version}
+	u.Effective.AppSelection = schema.AppSelection{App: "slurm", Version: "v", SoftwareVersion: version}
 	return u
 }
 
@@ -75,10 +75,10 @@ func TestJoinAndCreateNeedTheDeclaredVersion(t *testing.T) {
 	require.False(t, works(controller), "%+v", controller)
 	require.NoError(t, c.apply(t, plan.Join, c.declares("22.05")), "a series allows its maintenance releases")
 
-	delete(c.ctl.files, profile.Stack{Cluster: ClusterName(c.unit.Instance.Key)}.Record())
+	delete(c.ctl.files, profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Record())
 	controller = nil
 	u := c.declares("24.11.5")
-	p := plan.Plan{Key: u.Instance.Key, After: &u}
+	p := plan.Plan{Key: u.Effective.Key, After: &u}
 	a := plan.Action{ID: "action.1", Verb: plan.Create, Member: "controller-0", Node: "ctl"}
 	err := c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
 	require.ErrorContains(t, err, "host ctl: slurmctld"+want)
@@ -91,7 +91,7 @@ func TestOtherVersionIsReported(t *testing.T) {
 	c := newCluster(t)
 	u := c.declares("22.05.8")
 	see := func() []plan.Drift {
-		return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Instance.Key, Members: u.Members[:1], Instance: &u.Instance}).Drift
+		return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Effective.Key, Members: u.Members[:1], Instance: &u.Effective}).Drift
 	}
 	require.Empty(t, see())
 	c.wk.answer = func(run *runtimes.Run) (string, int) {
@@ -103,13 +103,13 @@ func TestOtherVersionIsReported(t *testing.T) {
 	const wrong = "host gpu-1: slurmd 22.05.9 is installed, and AppVersion slurm/v declares 22.05.8: install Slurm 22.05.8 on the host, or let the instance name an AppVersion that declares 22.05.9"
 	require.Equal(t, []plan.Drift{{Member: "worker-0", What: "version", Detail: wrong}}, see())
 
-	u.Instance.Config = partitionNamed("other")
+	u.Effective.Config = partitionNamed("other")
 	require.ErrorContains(t, c.apply(t, plan.Configure, u), wrong)
-	require.JSONEq(t, string(u.Instance.Config), string(c.record(t).Unit.Instance.Config))
-	require.Equal(t, "22.05.8", c.record(t).Unit.Instance.SoftwareVersion)
+	require.JSONEq(t, string(u.Effective.Config), string(c.record(t).Unit.Effective.Config))
+	require.Equal(t, "22.05.8", c.record(t).Unit.Effective.SoftwareVersion)
 
 	u = c.declares("24.11")
-	u.Instance.Config = partitionNamed("other")
+	u.Effective.Config = partitionNamed("other")
 	require.Len(t, see(), 2, "the controller as well")
 
 	// A host that does not answer is reported as such.

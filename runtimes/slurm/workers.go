@@ -32,7 +32,7 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 		return err
 	}
 	wk := c.worker(m)
-	if err := wk.checkVersion(ctx, profile.Slurmd, &after.Instance); err != nil {
+	if err := wk.checkVersion(ctx, profile.Slurmd, &after.Effective); err != nil {
 		return err
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath))
@@ -139,7 +139,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err := c.write(ctx, wk, ops); err != nil {
 		return err
 	}
-	if err := c.users.make(ctx, wk, c.rec.Unit.Instance.Users); err != nil {
+	if err := c.users.make(ctx, wk, c.rec.users()); err != nil {
 		return err
 	}
 	start := c.slurmd(m, control, "start")

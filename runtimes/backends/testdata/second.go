@@ -20,6 +20,8 @@ type Backend struct{}
 func (Backend) Name() string { return "ray" }
 
 // ConfigCUE implements runtimes.Backend.
+func (Backend) Limits() map[string]string { return nil }
+
 func (Backend) ConfigCUE() string {
 	return "#Config: {color?: \"red\" | \"blue\"}\n#Parameters: {color: *\"red\" | \"blue\"}\n"
 }

@@ -148,7 +148,7 @@ func decodeRequest(line []byte) (Request, error) {
 	if len(r.Ops) == 0 || len(r.Ops) > MaxOps {
 		return r, invalid("want 1 to %d operations, got %d", MaxOps, len(r.Ops))
 	}
-	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb, r.Stamp.Leader} {
+	for _, word := range []string{r.Stamp.Commit, r.Stamp.CorrelationID, r.Stamp.ActionID, r.Stamp.Verb, r.Stamp.Leader, r.Stamp.Operator, r.Stamp.Credential.Credential} {
 		if len(word) > maxStamp || strings.ContainsFunc(word, func(c rune) bool { return c <= ' ' || c > '~' }) {
 			return r, invalid("a word of the stamp has more than %d characters, or other than visible ASCII", maxStamp)
 		}

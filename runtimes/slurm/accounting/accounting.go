@@ -69,9 +69,14 @@ func NewTree(cluster string) Tree {
 	}
 }
 
-// AddUser adds a user with access to one account, which is the default.
+// AddUser gives a user access to an account. The first one is the default account.
 func (t *Tree) AddUser(name, account string, settings Settings) {
-	t.Users[name] = User{DefaultAccount: account, AdminLevel: None, Associations: map[Place]Settings{{Account: account}: settings}}
+	u, ok := t.Users[name]
+	if !ok {
+		u = User{DefaultAccount: account, AdminLevel: None, Associations: map[Place]Settings{}}
+	}
+	u.Associations[Place{Account: account}] = settings
+	t.Users[name] = u
 }
 
 // accountsByDepth returns the names of accounts, parents before children.

@@ -342,7 +342,8 @@ func (c Change) Args(cluster string) []string {
 		args = append(args, "account="+c.Account)
 	}
 	// A QoS and the level of an administrator belong to no cluster.
-	if c.Kind != OfQoS && c.Kind != OfCoordinator && !c.isLevel() {
+	// An account that is removed from one cluster stays in the list of accounts.
+	if c.Kind != OfQoS && c.Kind != OfCoordinator && !c.isLevel() && !(c.Verb == Remove && c.Kind == OfAccount) {
 		args = append(args, "cluster="+cluster)
 	}
 	switch {

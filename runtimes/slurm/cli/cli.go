@@ -130,9 +130,10 @@ func (q *QueuedJob) Pending() bool { return waits(q.State) }
 
 // Partition is a partition as slurmctld has it.
 type Partition struct {
-	Name  string
-	State string   // UP, DOWN, DRAIN, INACTIVE
-	QoS   []string // that it allows, denies or has itself; nil: none is named
+	Name     string
+	State    string   // UP, DOWN, DRAIN, INACTIVE
+	Accounts []string // that it allows; nil: all
+	QoS      []string // that it allows, denies or has itself; nil: none is named
 }
 
 // Reservation is a reservation of nodes as slurmctld has it.

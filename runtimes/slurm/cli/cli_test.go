@@ -82,7 +82,7 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])
 		require.NoError(t, err)
-		require.Equal(t, []cli.Partition{{"main", "UP", nil}, {"quick", "UP", nil}, {"shut", "DOWN", nil}}, partitions)
+		require.Equal(t, []cli.Partition{{"main", "UP", nil, nil}, {"quick", "UP", nil, nil}, {"shut", "DOWN", nil, nil}}, partitions)
 
 		partitions, err = cli.Partitions().Decode(said["no partitions"])
 		require.NoError(t, err)

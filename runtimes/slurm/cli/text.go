@@ -144,6 +144,8 @@ func decodePartitions(out []byte) ([]Partition, error) {
 				all = append(all, Partition{Name: value})
 			case key == "State" && len(all) > 0:
 				all[len(all)-1].State = value
+			case key == "AllowAccounts" && len(all) > 0 && value != "ALL":
+				all[len(all)-1].Accounts = strings.Split(value, ",")
 			case slices.Contains([]string{"AllowQos", "DenyQos", "QoS"}, key) && len(all) > 0 && value != "ALL" && value != "N/A":
 				all[len(all)-1].QoS = append(all[len(all)-1].QoS, strings.Split(value, ",")...)
 			}

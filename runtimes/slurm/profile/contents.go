@@ -143,7 +143,7 @@ func checkParameters(list []Parameter, data []byte) error {
 
 // checkAccounts allows root as the only administrator, accounts and users.
 func checkAccounts(s Stack, data []byte) error {
-	const name = `'[a-z_][-a-z0-9_]{0,63}'`
+	const name = `'[a-z0-9_][-a-z0-9_.]{0,127}'`
 	other := regexp.MustCompile(`^(Parent - ` + name + `|User - ` + name + `:DefaultAccount=` + name + `:Fairshare=1|Account - (` + name + `):Description=(` + name + `):Organization='berth':Fairshare=1)$`)
 	return readLines(data, func(line string) bool {
 		return line == "Cluster - '"+s.Cluster+"':Fairshare=1:QOS='normal'" ||

@@ -68,14 +68,16 @@ const (
 	nodeListForm  = nodeNameForm + `(,` + nodeNameForm + `)*`
 	partitionForm = `[a-z][-a-z0-9_]{0,31}`
 	nameForm      = `[a-z0-9][-a-z0-9_.]{0,39}`
-	nameListForm  = nameForm + `(,` + nameForm + `)*`
+	accountForm   = `[a-z0-9][-a-z0-9_.]{0,127}` // of an account or a QoS: <tenant>.<project>_guaranteed has up to 92 characters
+	accountsForm  = accountForm + `(,` + accountForm + `)*`
 	gpuForm       = `gpu:[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}`
 	featureForm   = `[a-z0-9][-a-z0-9_]{0,63}`
+	lenderForm    = `from_[a-z0-9][-a-z0-9.]{0,80}` // the project that lends the node
 	nodeForm      = nodeNameForm + ` NodeAddr=` + addressForm + ` CPUs=` + memoryForm + ` RealMemory=` + memoryForm +
-		`( Gres=` + gpuForm + `(,` + gpuForm + `){0,7})? Feature=` + featureForm + `(,` + featureForm + `){0,15}`
+		`( Gres=` + gpuForm + `(,` + gpuForm + `){0,7})? Feature=` + featureForm + `(,` + lenderForm + `)?(,` + featureForm + `){0,15}`
 	billingForm = `CPU=[0-9]{1,7},Mem=[0-9]{1,7}G,GRES/gpu=[0-9]{1,7}`
 	lineForm    = partitionForm + `( Nodes=(ALL|` + nodeListForm + `))? State=(UP|INACTIVE)( DefaultTime=[1-9][0-9]{0,8})? MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?` +
-		`( PriorityTier=[0-9]{1,5})?( AllowAccounts=` + nameListForm + `)?( AllowQos=` + nameListForm + `)?( QOS=` + nameForm + `)?( PreemptMode=(OFF|REQUEUE|CANCEL))?` +
+		`( PriorityTier=[0-9]{1,5})?( AllowAccounts=` + accountsForm + `)?( AllowQos=` + accountsForm + `)?( QOS=` + nameForm + `)?( PreemptMode=(OFF|REQUEUE|CANCEL))?` +
 		`( TRESBillingWeights=` + billingForm + `)?( DefMemPerCPU=` + memoryForm + `)?( DefMemPerGPU=` + memoryForm + ` DefCpuPerGPU=` + memoryForm + `)?`
 	schedulerForm = `sched_interval=` + intervalForm + `,batch_sched_delay=` + intervalForm + `,bf_interval=` + intervalForm +
 		`(,bf_continue,bf_window=` + intervalForm + `,bf_resolution=` + intervalForm + `)?` +
@@ -144,7 +146,7 @@ var slurmConf = slices.Concat([]Parameter{
 	{"PriorityWeightFairshare", "", weight, "priority.weights.fairshare", reconfigure, "22.05 24.11 26.05", "weight of the unused share of user and account"},
 	{"PriorityWeightJobSize", "", weight, "priority.weights.job_size", reconfigure, "22.05 24.11 26.05", "weight of the size of a job"},
 	{"PriorityWeightPartition", "", weight, "priority.weights.partition", reconfigure, "22.05 24.11 26.05", "weight of the partition"},
-	{"PriorityWeightQOS", "", weight, "priority.weights.qos", reconfigure, "22.05 24.11 26.05", "weight of the QoS"},
+	{"PriorityWeightQOS", "", between(0, 1e7), "priority.weights.qos", reconfigure, "22.05 24.11 26.05", "weight of the QoS"},
 	{"PriorityDecayHalfLife", "", form(hours), "priority.decay_half_life_hours", reconfigure, "22.05 24.11 26.05", "half-life of past usage; 0: none is forgotten"},
 	{"PriorityMaxAge", "", form(hours), "priority.max_age_hours", reconfigure, "22.05 24.11 26.05", "waiting time with the full weight of age"},
 	{"PreemptType", "", words("preempt/none", "preempt/partition_prio", "preempt/qos"), "preemption.by", controllerOrReconfigure, "22.05 24.11 26.05", "what makes a pending job preempt running ones"},

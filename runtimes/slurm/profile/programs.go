@@ -80,12 +80,12 @@ var (
 	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
 	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
-	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,64}$`)
+	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,128}$`)
 	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}([_+][0-9]{1,9}|_\[[0-9,:-]{1,100}\])?$`)
 	// jobPartitions are the partitions of a pending job.
 	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
-	jobQoS        = regexp.MustCompile(`^qos=[a-z][-a-z0-9_]{0,31}$`)
+	jobQoS        = regexp.MustCompile(`^qos=[a-z0-9][-a-z0-9_.]{0,127}$`)
 	// reservation is a reservation of Berth. Without a start, it has begun.
 	reservation     = regexp.MustCompile(`^reservationname=` + reservationName + `$`)
 	reservationArgs = regexp.MustCompile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
@@ -294,7 +294,7 @@ func checkSacctmgr(args []string) error {
 // accountingForms are the calls of sacctmgr, without -i. None of the names may be root.
 var accountingForms = func() []*regexp.Regexp {
 	const (
-		name      = `[a-z0-9_][-a-z0-9_.]{0,63}`
+		name      = `[a-z0-9_][-a-z0-9_.]{0,127}`
 		names     = `(?P<names>` + name + `(?:,` + name + `)*)`
 		inCluster = ` cluster=[a-z][a-z0-9_]{0,39}`
 		place     = `(?: account=` + name + `)?` + inCluster
@@ -313,7 +313,7 @@ var accountingForms = func() []*regexp.Regexp {
 		`delete qos where name=` + names,
 		`add account ` + names + inCluster + ` parent=` + name + ` description=` + name + ` organization=berth`,
 		`modify account where name=` + name + inCluster + association,
-		`delete account where name=` + names + inCluster,
+		`delete account where name=` + names + `(?:` + inCluster + `)?`,
 		`add user ` + names + ` account=` + name + inCluster + `(?: defaultaccount=` + name + `)?`,
 		`modify user where name=` + names + place + association,
 		`modify user where name=` + names + inCluster + ` set defaultaccount=` + name,

@@ -96,7 +96,7 @@ func (j Jobs) Job(ctx context.Context, u *plan.Unit, id string) (Job, error) {
 	case accounted != nil:
 		return *accounted, nil
 	}
-	return Job{}, fmt.Errorf("the cluster of %s has no job %s: %s", u.Instance.Key, id, res[1].Stderr)
+	return Job{}, fmt.Errorf("the cluster of %s has no job %s: %s", u.Effective.Key, id, res[1].Stderr)
 }
 
 // accounting returns the query for jobs in slurmdbd, by the installed version.
@@ -126,7 +126,7 @@ func (j Jobs) do(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, ops ..
 }
 
 func tool(u *plan.Unit, program string, args ...string) runtimes.Op {
-	s := profile.Stack{Cluster: slurm.ClusterName(u.Instance.Key)}
+	s := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
 	return runtimes.Op{Run: &runtimes.Run{
 		Program: program, Args: args, Env: map[string]string{"SLURM_CONF": s.Conf()}, TimeoutMS: 5_000, AllowExit: true,
 	}}

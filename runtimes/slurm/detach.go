@@ -1,0 +1,95 @@
+package slurm
+
+import (
+	"cmp"
+	"context"
+	"slices"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/cli"
+	"berth/schema"
+)
+
+// A project is detached in this order, so that a crash at any point leaves no job without its
+// account and no partition open to others: its account takes no new jobs; its queued jobs are
+// cancelled and its running ones end; partitions no longer name the account and its QoS; then
+// associations, account and QoS are removed.
+
+// detachedBy returns the attachments that have jobs to end if the unit becomes after.
+func (r *record) detachedBy(after *plan.Unit) []schema.EffectiveAttachment {
+	all := slices.Clone(r.Unit.Effective.Attachments)
+	for _, a := range r.Detaching {
+		if !isAttached(all, a.ProjectID) {
+			all = append(all, a)
+		}
+	}
+	return slices.DeleteFunc(all, func(a schema.EffectiveAttachment) bool { return isAttached(after.Effective.Attachments, a.ProjectID) })
+}
+
+// detach ends the jobs of projects that are being detached, whose accounts are closed. An account
+// without jobs is no longer in the record; the files and the removal of it follow. A project whose
+// jobs run holds up no other one.
+func (c associations) detach(ctx context.Context) (waits waitList, err error) {
+	var left []schema.EffectiveAttachment
+	for _, a := range c.rec.Detaching {
+		before := len(waits)
+		if err := waits.unless(c.endProject(ctx, a)); err != nil {
+			return nil, err
+		}
+		if len(waits) > before {
+			left = append(left, a)
+		}
+	}
+	if len(left) == len(c.rec.Detaching) {
+		return waits, nil
+	}
+	c.rec.Detaching = left
+	// A unit without attachments has another account.
+	return waits, waits.unless(c.settle(ctx, nil))
+}
+
+// endProject closes the account of a project and ends its jobs.
+func (c associations) endProject(ctx context.Context, a schema.EffectiveAttachment) error {
+	target, filter := accountTarget(a.ProjectID), only("--account="+a.ProjectID)
+	if err := c.close(ctx, target); err != nil {
+		return err
+	}
+	if err := c.jobs.cancelPending(ctx, filter); err != nil {
+		return err
+	}
+	return c.jobs.endBy(ctx, cmp.Or(a.OnJobs, c.rec.Unit.Effective.OnJobs), target, filter)
+}
+
+// removeAccount removes an account without users once no partition of slurmctld names it.
+func (c associations) removeAccount(ctx context.Context, ch accounting.Change) error {
+	partitions, err := ask(ctx, c.control, cli.Partitions())
+	if err != nil {
+		return err
+	}
+	for _, p := range partitions {
+		if slices.Contains(p.Accounts, ch.Names[0]) {
+			return waiting("account %s is still named by partition %s", ch.Names[0], p.Name)
+		}
+	}
+	return c.delete(ctx, ch)
+}
+
+// isDefaultOf reports whether a QoS is the default of an account that is kept.
+func isDefaultOf(have accounting.Tree, kept map[string]bool, qos string) bool {
+	for name, isKept := range kept {
+		if isKept && have.Accounts[name].Settings["defaultqos"] == qos {
+			return true
+		}
+	}
+	return false
+}
+
+// onJobsOf returns what becomes of the jobs on a member's node that leaves: a lent node has a rule
+// of its own.
+func onJobsOf(m plan.Member, u *plan.Unit) *schema.OnJobs {
+	if m.Loan != nil {
+		return cmp.Or(m.Loan.OnJobs, u.Effective.OnJobs)
+	}
+	return u.Effective.OnJobs
+}

@@ -1,0 +1,296 @@
+package slurm
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/runtimes/slurm/accounting"
+	"berth/schema"
+)
+
+// guaranteedSuffix ends the name of the QoS of jobs within a guaranteed share. No name of a
+// project has an underscore.
+const guaranteedSuffix = "_guaranteed"
+
+// account is an account of the cluster: that of an attached project, or membersAccount.
+type account struct {
+	name     string
+	settings accounting.Settings
+	ownQoS   map[string]accounting.Settings
+	standard string   // QoS of a job that names none
+	qos      []string // QoS that each user may use
+	users    []string // nil: all users of the unit
+	optional []qos    // QoS of the config that only some users may use
+}
+
+// attachments returns the attachments of the unit, and those that are being detached, which take
+// no new jobs. They are sorted by project.
+func (r *record) attachments() []schema.EffectiveAttachment {
+	all := slices.Clone(r.Unit.Effective.Attachments)
+	for _, a := range r.Detaching {
+		if !isAttached(all, a.ProjectID) {
+			a.Closed = true
+			all = append(all, a)
+		}
+	}
+	slices.SortFunc(all, func(a, b schema.EffectiveAttachment) int { return strings.Compare(a.ProjectID, b.ProjectID) })
+	return all
+}
+
+func isAttached(all []schema.EffectiveAttachment, project string) bool {
+	return slices.ContainsFunc(all, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
+}
+
+// users returns the users of the unit, and those of projects that are being detached.
+func (r *record) users() []schema.UnixUser {
+	users := slices.Clone(r.Unit.Effective.Users)
+	for _, u := range r.People {
+		isMember := slices.ContainsFunc(r.Detaching, func(a schema.EffectiveAttachment) bool { return slices.Contains(a.Users, u.Name) })
+		if isMember && !slices.Contains(names(users), u.Name) {
+			users = append(users, u)
+		}
+	}
+	slices.SortFunc(users, func(a, b schema.UnixUser) int { return strings.Compare(a.Name, b.Name) })
+	return users
+}
+
+// accounts returns the accounts of the cluster except root.
+func (r *record) accounts(set *settings) []account {
+	attached := r.attachments()
+	if len(attached) == 0 {
+		return []account{set.membersAccount()}
+	}
+	var preempted []string
+	for _, a := range attached {
+		preempted = append(preempted, a.ProjectID)
+	}
+	for _, q := range set.QoS {
+		preempted = append(preempted, q.Name)
+	}
+	members := set.membersAccount()
+	members.users = []string{} // a partition that takes no project's jobs names it
+	all := []account{members}
+	for _, a := range attached {
+		all = append(all, set.projectAccount(a, preempted))
+	}
+	return all
+}
+
+// membersAccount returns the account of all users of a unit without attachments.
+func (s *settings) membersAccount() account {
+	a := account{name: membersAccount, settings: accounting.Settings{}, standard: defaultQoS(s.QoS)}
+	a.qos = []string{accounting.Normal}
+	for _, q := range s.QoS {
+		a.qos = slices.DeleteFunc(a.qos, func(name string) bool { return name == q.Name })
+		if q.Users == nil {
+			a.qos = append(a.qos, q.Name)
+		} else {
+			a.optional = append(a.optional, q)
+		}
+	}
+	if len(s.QoS) > 0 {
+		a.settings["qos"], a.settings["defaultqos"] = accounting.Join(a.qos...), a.standard
+	}
+	return a
+}
+
+// projectAccount returns the account of an attached project. It has all limits of the project, so
+// they hold in each QoS. The QoS of the project refuse a job that alone exceeds a limit, also one
+// of the account. preempted are the QoS whose jobs end for those of a guaranteed share.
+func (s *settings) projectAccount(a schema.EffectiveAttachment, preempted []string) account {
+	out := account{name: a.ProjectID, settings: limitSettings(a), standard: a.ProjectID, qos: []string{a.ProjectID}, users: append([]string{}, a.Users...)}
+	plain := accounting.Settings{"flags": "DenyOnLimit", "preemptmode": schema.PreemptRequeue}
+	setNumber(plain, "priority", a.Priority)
+	if a.Preemption != nil {
+		plain["preemptmode"] = cmp.Or(a.Preemption.Mode, schema.PreemptRequeue)
+		setNumber(plain, "gracetime", a.Preemption.GraceSeconds)
+	}
+	out.ownQoS = map[string]accounting.Settings{a.ProjectID: plain}
+	if a.Guaranteed != (schema.Amount{}) {
+		out.standard = a.ProjectID + guaranteedSuffix
+		out.qos = append(out.qos, out.standard)
+		// A limit of the group would replace that of the account (resource_limits(5)). What is not
+		// guaranteed is 0, as a job without a limit could take all of it.
+		out.ownQoS[out.standard] = accounting.Settings{
+			"flags": "DenyOnLimit", "preempt": accounting.Join(preempted...), "priority": strconv.Itoa(s.guaranteedPriority()),
+			"maxtresperaccount": accounting.Join(fmt.Sprintf("cpu=%d", a.Guaranteed.CPUs), fmt.Sprintf("gres/gpu=%d", a.Guaranteed.GPUs)),
+		}
+	}
+	for _, q := range s.QoS {
+		switch {
+		case q.replacesLimit(a.SubmissionLimits):
+		case q.Users == nil:
+			out.qos = append(out.qos, q.Name)
+		default:
+			out.optional = append(out.optional, q)
+		}
+	}
+	out.settings["qos"], out.settings["defaultqos"] = accounting.Join(out.qos...), out.standard
+	return out
+}
+
+// limitSettings returns the limits and the share of a project as settings of its account.
+func limitSettings(a schema.EffectiveAttachment) accounting.Settings {
+	s := accounting.Settings{}
+	if a.Share > 0 && a.Share != 1 {
+		s["fairshare"] = strconv.Itoa(a.Share)
+	}
+	setNumber(s, "grpjobs", a.MaxRunningJobs)
+	setNumber(s, "grpsubmitjobs", a.MaxSubmittedJobs)
+	if a.Closed {
+		s["grpsubmitjobs"] = "0"
+	}
+	setNumber(s, "maxwalldurationperjob", a.MaxWalltimeMinutes)
+	for name, most := range map[accounting.Setting]qosMax{
+		"grptres": {GPUs: a.MaxGPUs, CPUs: a.MaxCPUs}, "maxtresperjob": {GPUs: a.MaxGPUsPerJob, CPUs: a.MaxCPUsPerJob},
+	} {
+		if words := most.tres(); len(words) > 0 {
+			s[name] = accounting.Join(words...)
+		}
+	}
+	return s
+}
+
+func setNumber(s accounting.Settings, name accounting.Setting, n int) {
+	if n > 0 {
+		s[name] = strconv.Itoa(n)
+	}
+}
+
+// replacesLimit reports whether slurmctld would use a limit of the QoS in place of one of the
+// account, which is then not in force: a limit of the QoS goes first (resource_limits(5)).
+func (q qos) replacesLimit(l schema.SubmissionLimits) bool {
+	return q.Group.Submits > 0 || // also that with which an account is closed
+		l.MaxWalltimeMinutes > 0 && q.MaxTimeMinutes > l.MaxWalltimeMinutes ||
+		l.MaxGPUs > 0 && q.Group.GPUs > 0 || l.MaxCPUs > 0 && q.Group.CPUs > 0 || l.MaxRunningJobs > 0 && q.Group.Jobs > 0
+}
+
+// withoutEffect says which terms of attachments have no effect. They are no error: one project must
+// not hold up the others.
+func (r *record) withoutEffect() (notes []string) {
+	set, err := parseSettings(r.Unit.Effective.Config)
+	if err != nil {
+		return nil
+	}
+	known := partitionNames(set.Partitions)
+	for _, a := range r.Unit.Effective.Attachments {
+		for _, queue := range a.Queues {
+			if !slices.Contains(known, queue) {
+				notes = append(notes, fmt.Sprintf("project %s may use the queue %s, which is no partition: there is %s", a.ProjectID, queue, strings.Join(known, ", ")))
+			}
+		}
+		if hasGuarantee(a) && set.preemptsByPartition() {
+			notes = append(notes, fmt.Sprintf("the guaranteed share of project %s preempts nobody, as config.preemption.by is %s", a.ProjectID, preemptPartition))
+		}
+	}
+	return notes
+}
+
+// admitted returns the partitions of the config with the accounts and QoS that each of them takes.
+// A partition of a unit without attachments is as the config has it.
+func (r *record) admitted(set *settings) []partition {
+	attached := r.attachments()
+	if len(attached) == 0 {
+		return set.Partitions
+	}
+	own := map[string][]string{}
+	for _, a := range r.accounts(set) {
+		own[a.name] = slices.Sorted(maps.Keys(a.ownQoS))
+	}
+	out := slices.Clone(set.Partitions)
+	for i := range out {
+		p := &out[i]
+		var accounts []string
+		qos := p.AllowQOS
+		if qos == nil {
+			for _, q := range set.QoS {
+				qos = append(qos, q.Name)
+			}
+		}
+		for _, a := range attached {
+			if set.admits(*p, a) {
+				accounts, qos = append(accounts, a.ProjectID), slices.Concat(qos, own[a.ProjectID])
+			}
+		}
+		if len(accounts) == 0 { // from 24.11 on, root stands for all accounts below it
+			accounts = []string{membersAccount}
+		}
+		if len(qos) == 0 {
+			qos = []string{accounting.Normal}
+		}
+		p.AllowAccounts, p.AllowQOS = accounts, strings.Split(accounting.Join(qos...), ",")
+	}
+	return out
+}
+
+// admits reports whether a partition takes jobs of a project. The QoS of a partition must not
+// replace a limit of the project.
+func (s *settings) admits(p partition, a schema.EffectiveAttachment) bool {
+	if a.Queues != nil && !slices.Contains(a.Queues, p.Name) || p.AllowAccounts != nil && !slices.Contains(p.AllowAccounts, a.ProjectID) {
+		return false
+	}
+	return !slices.ContainsFunc(s.QoS, func(q qos) bool { return q.Name == p.QOS && q.replacesLimit(a.SubmissionLimits) })
+}
+
+// sharingParameters returns the parameters of slurm.conf that guaranteed shares need. Preemption
+// by QoS is on from the first attachment, so a change of terms restarts nothing.
+func (r *record) sharingParameters(set *settings) map[string]string {
+	attached := r.attachments()
+	if len(attached) == 0 || set.preemptsByPartition() {
+		return nil
+	}
+	how := preemption{Mode: schema.PreemptRequeue}
+	if p := set.Preemption; p != nil {
+		if how.ExemptMinutes = p.ExemptMinutes; p.By == preemptQOS {
+			how.Mode = p.Mode
+		}
+	}
+	how.By = preemptQOS
+	values := how.parameters()
+	if slices.ContainsFunc(attached, hasGuarantee) && set.Priority != nil && set.Priority.Type != "basic" {
+		values["PriorityWeightQOS"] = strconv.Itoa(set.weightOfGuarantee())
+	}
+	return values
+}
+
+func hasGuarantee(a schema.EffectiveAttachment) bool { return a.Guaranteed != schema.Amount{} }
+
+func (s *settings) preemptsByPartition() bool {
+	return s.Preemption != nil && s.Preemption.By == preemptPartition
+}
+
+// maxPriority is the highest priority of an attachment (schema/cue/shared.cue).
+const maxPriority = 1000
+
+// guaranteeFactor returns by what the weight of QoS and the highest priority are multiplied, so
+// that a job within a guaranteed share goes before all others, whatever their age and fair share
+// are. slurmctld divides the priority of a QoS by the highest one, so other QoS keep their weight.
+func (s *settings) guaranteeFactor() int {
+	w := s.priorityWeights()
+	return (w.Age+w.Fairshare+w.JobSize+w.Partition)/max(w.QOS, 1) + 2
+}
+
+func (s *settings) weightOfGuarantee() int {
+	return s.guaranteeFactor() * max(s.priorityWeights().QOS, 1)
+}
+
+func (s *settings) priorityWeights() priorityWeights {
+	if s.Priority == nil {
+		return priorityWeights{}
+	}
+	return s.Priority.Weights
+}
+
+// guaranteedPriority returns the priority of the QoS of guaranteed shares.
+func (s *settings) guaranteedPriority() int {
+	const most = 4_000_000_000 // slurmdbd has 32 bits
+	highest := maxPriority
+	for _, q := range s.QoS {
+		highest = max(highest, q.Priority)
+	}
+	return min(most, s.guaranteeFactor()*highest)
+}

@@ -1,0 +1,255 @@
+package slurm
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/txtar"
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+)
+
+// sharedExample is a record of a unit with three attached projects and a lent node.
+func sharedExample() record {
+	rec := example()
+	e := &rec.Unit.Effective
+	e.Config = json.RawMessage(`{"partitions":[{"name":"main"},{"name":"quick","allow_accounts":["bio.genes","physics.lhc"],"allow_qos":["long"]},{"name":"own","allow_accounts":["physics.none"]}],
+		"priority":{"type":"multifactor","weights":{"age":1000,"fairshare":10000,"job_size":100,"partition":1000,"qos":2000},"decay_half_life_hours":168,"max_age_hours":168},
+		"qos":[{"name":"long","max_time_minutes":10000},{"name":"vip","priority":5,"users":["alice"]}],
+		"scheduler":{"interval_seconds":60},"identity":"managed"}`)
+	e.Users = append(e.Users, schema.UnixUser{Name: "carol", UID: 2003})
+	e.Attachments = []schema.EffectiveAttachment{
+		{ProjectID: "bio.genes", Name: "genes", Users: []string{"alice", "carol"}, Share: 1, Closed: true},
+		{
+			ProjectID: "physics.lhc", Name: "lhc", Users: []string{"alice"}, Share: 3, Priority: 10, Guaranteed: schema.Amount{GPUs: 2, CPUs: 4},
+			SubmissionLimits: schema.SubmissionLimits{
+				MaxGPUs: 4, MaxCPUs: 16, MaxGPUsPerJob: 2, MaxCPUsPerJob: 8, MaxRunningJobs: 20, MaxSubmittedJobs: 100, MaxWalltimeMinutes: 120,
+			},
+		},
+		{
+			ProjectID: "physics.ligo", Name: "ligo", Users: []string{"bob"}, Share: 1, SubmissionLimits: schema.SubmissionLimits{Queues: []string{"main"}},
+			Preemption: &schema.Preemption{Mode: schema.PreemptCancel, GraceSeconds: 60}, OnJobs: &schema.OnJobs{CancelAfterSeconds: 600},
+		},
+	}
+	lent := rec.Unit.Members[1]
+	lent.Name, lent.Node, lent.Address, lent.Loan = "worker.dev-gpu-5", "dev-gpu-5", "10.77.0.15", &schema.Loan{ProjectID: "physics.lhc", OnJobs: &schema.OnJobs{CancelAfterSeconds: 30}}
+	rec.Unit.Members = append(rec.Unit.Members, lent)
+	return rec
+}
+
+func TestRenderedFilesOfASharedUnit(t *testing.T) {
+	const name = "testdata/shared.txtar"
+	rec := sharedExample()
+	all, err := files(&rec)
+	require.NoError(t, err)
+	tree, err := rec.accounting()
+	require.NoError(t, err)
+	var calls []string
+	for _, ch := range accounting.Diff(accounting.NewTree(rec.Cluster), tree) {
+		args := ch.Args(rec.Cluster)
+		require.NoError(t, profile.Profile().Programs["sacctmgr"].Check(args))
+		calls = append(calls, "sacctmgr "+strings.Join(args, " "))
+	}
+	s := profile.Stack{Cluster: rec.Cluster}
+	got := &txtar.Archive{Comment: []byte("What a unit with three attached projects and a lent node has besides that of stack.txtar.\n"), Files: []txtar.File{
+		{Name: "slurm.conf", Data: all[s.Conf()].data}, {Name: "accounts", Data: all[s.Accounts()].data}, {Name: "sacctmgr", Data: []byte(strings.Join(calls, "\n") + "\n")},
+	}}
+	if *update {
+		require.NoError(t, os.WriteFile(name, txtar.Format(got), 0o644))
+	}
+	want, err := os.ReadFile(name)
+	require.NoError(t, err)
+	require.Equal(t, string(want), string(txtar.Format(got)))
+	for _, op := range writeOps(all) {
+		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{
+			Kind: "file", Path: op.Write.Path, Data: op.Write.Data, Mode: op.Write.Mode, Owner: op.Write.Owner, Group: op.Write.Group,
+		}), op.Write.Path)
+	}
+}
+
+// The longest names that documents allow pass berth-host.
+func TestLongestProjectNamePassesTheHelper(t *testing.T) {
+	long := strings.Repeat("a", 40) + "." + strings.Repeat("b", 40)
+	rec := sharedExample()
+	rec.Unit.Effective.Attachments[1].ProjectID, rec.Unit.Members[2].Loan.ProjectID = long, long
+	all, err := files(&rec)
+	require.NoError(t, err)
+	for _, op := range writeOps(all) {
+		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{
+			Kind: "file", Path: op.Write.Path, Data: op.Write.Data, Mode: op.Write.Mode, Owner: op.Write.Owner, Group: op.Write.Group,
+		}), op.Write.Path)
+	}
+	for program, args := range map[string][]string{
+		"squeue": {"--all", profile.QueueFormat, "--account=" + long}, "scontrol": {"update", "jobid=7", "qos=" + long + guaranteedSuffix},
+	} {
+		require.NoError(t, profile.Profile().Programs[program].Check(args), args)
+	}
+}
+
+// No QoS that a project may use, and none of a partition that takes its jobs, has a limit that
+// slurmctld would use in place of one of the project's account.
+func TestNoQoSReplacesALimitOfAProject(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		number := rapid.SampledFrom([]int{0, 0, 1, 60})
+		set := settings{}
+		for _, name := range []string{"a", "b", "normal"} {
+			set.QoS = append(set.QoS, qos{
+				Name: name, MaxTimeMinutes: number.Draw(t, "time"),
+				Group: qosMax{number.Draw(t, "gpus"), number.Draw(t, "cpus"), number.Draw(t, "jobs"), number.Draw(t, "submits")},
+				Users: rapid.SampledFrom([][]string{nil, {"alice"}}).Draw(t, "users"),
+			})
+		}
+		set.Partitions = []partition{{Name: "main", QOS: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "partition")}}
+		a := schema.EffectiveAttachment{ProjectID: "x.y", Closed: rapid.Bool().Draw(t, "closed"), SubmissionLimits: schema.SubmissionLimits{
+			MaxGPUs: number.Draw(t, "max gpus"), MaxCPUs: number.Draw(t, "max cpus"), MaxRunningJobs: number.Draw(t, "max jobs"), MaxWalltimeMinutes: number.Draw(t, "max wall"),
+		}}
+		account := set.projectAccount(a, nil)
+		usable := slices.Concat(account.qos, namesOfQoS(account.optional))
+		if set.admits(set.Partitions[0], a) {
+			usable = append(usable, set.Partitions[0].QOS)
+		}
+		for _, q := range set.QoS {
+			s := q.settings()
+			if !slices.Contains(usable, q.Name) {
+				continue
+			}
+			for _, limit := range []accounting.Setting{"grpjobs", "grpsubmitjobs"} {
+				require.False(t, account.settings[limit] != "" && s[limit] != "", "%s by QoS %s", limit, q.Name)
+			}
+			for _, resource := range []string{"cpu=", "gres/gpu="} {
+				require.False(t, strings.Contains(string(account.settings["grptres"]), resource) && strings.Contains(s["grptres"], resource), "%s by QoS %s", resource, q.Name)
+			}
+			require.False(t, a.MaxWalltimeMinutes > 0 && q.MaxTimeMinutes > a.MaxWalltimeMinutes)
+		}
+	})
+}
+
+func namesOfQoS(list []qos) (out []string) {
+	for _, q := range list {
+		out = append(out, q.Name)
+	}
+	return out
+}
+
+// A queue that is no partition gives its project nothing, and holds up nobody: the plan says so.
+func TestUnknownQueueHoldsUpNobody(t *testing.T) {
+	rec := sharedExample()
+	before := rec.Unit
+	rec.Unit.Effective.Attachments = slices.Clone(before.Effective.Attachments)
+	rec.Unit.Effective.Attachments[0].Queues = []string{"main", "fast"}
+	_, err := files(&rec)
+	require.NoError(t, err)
+	note := configureImpact(&before, &rec.Unit).Note
+	require.Contains(t, note, "which is no partition: there is main, quick, own")
+	require.Contains(t, note, "may use the queue fast")
+	require.NotContains(t, configureImpact(&rec.Unit, &rec.Unit).Note, "fast")
+}
+
+// A guaranteed share beside preemption by partition preempts nobody, and the plan says so.
+func TestGuaranteeWithoutPreemptionHoldsUpNobody(t *testing.T) {
+	rec := sharedExample()
+	before := rec.Unit
+	rec.Unit.Effective.Config = json.RawMessage(`{"preemption":{"by":"partition","mode":"requeue"}}`)
+	_, err := files(&rec)
+	require.NoError(t, err)
+	require.Contains(t, configureImpact(&before, &rec.Unit).Note, "the guaranteed share of project physics.lhc preempts nobody, as config.preemption.by is partition")
+}
+
+// The impact of a detachment has each job in one rule, by the terms of the project that leaves.
+func TestImpactOfADetachment(t *testing.T) {
+	before, after := sharedExample().Unit, sharedExample().Unit
+	after.Effective.Attachments = after.Effective.Attachments[:2]
+	after.Effective.Users = after.Effective.Users[:1] // bob and carol go
+	i := Rules{}.Impact(plan.Configure, "", &before, &after)
+	require.Equal(t, []plan.JobRule{
+		{Accounts: []string{"physics.ligo"}, CancelAfter: 600, CancelsQueued: true}, {Users: []string{"carol"}, CancelsQueued: true},
+	}, i.Jobs)
+	require.True(t, i.EndsJobs)
+
+	// A guarantee that is taken away ends no job.
+	after = sharedExample().Unit
+	after.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
+	after.Effective.Attachments[1].Guaranteed = schema.Amount{}
+	i = Rules{}.Impact(plan.Configure, "", &before, &after)
+	require.Equal(t, []plan.JobRule{{QoS: []string{"physics.lhc_guaranteed"}}}, i.Jobs)
+
+	// New terms change accounting only.
+	after = sharedExample().Unit
+	after.Effective.Attachments[1].MaxGPUs, after.Effective.Attachments[1].Priority, after.Effective.Attachments[1].Guaranteed.GPUs = 3, 7, 1
+	i = Rules{}.Impact(plan.Configure, "", &before, &after)
+	require.Empty(t, i.Jobs)
+	require.Empty(t, i.Restarts)
+	require.False(t, i.Reconfigure)
+	require.NotEmpty(t, i.Differences)
+
+	after = sharedExample().Unit
+	after.Effective.Attachments[2].Queues = []string{"own"}
+	i = Rules{}.Impact(plan.Configure, "", &before, &after)
+	require.Equal(t, "queued jobs of project physics.ligo in partition main wait until their owners move them", i.Note)
+	require.Empty(t, i.Jobs)
+
+	i = Rules{}.Impact(plan.Leave, "worker.dev-gpu-5", &before, &before)
+	require.Equal(t, []plan.JobRule{{Nodes: []string{"dev-gpu-5"}, CancelAfter: 30}}, i.Jobs)
+}
+
+// A configure that ends at any operation and is repeated brings the same accounting: a project
+// joins, its terms change, and it leaves.
+func TestConfigureOfASharedUnitSurvivesACrashAtEachStep(t *testing.T) {
+	t.Parallel()
+	attach := func(c *cluster, attachments ...schema.EffectiveAttachment) plan.Unit {
+		u := c.unit
+		u.Effective.Users = []schema.UnixUser{{Name: "alice", UID: 2001}, {Name: "bob", UID: 2002}}[:max(1, len(attachments))]
+		u.Effective.Attachments = attachments
+		return u
+	}
+	one := schema.EffectiveAttachment{ProjectID: "bio.genes", Name: "genes", Users: []string{"alice"}, Share: 1}
+	two := schema.EffectiveAttachment{ProjectID: "physics.lhc", Name: "lhc", Users: []string{"alice", "bob"}, Share: 1, Guaranteed: schema.Amount{GPUs: 1}}
+	narrow := two
+	narrow.MaxGPUs, narrow.Closed, narrow.Guaranteed = 1, true, schema.Amount{}
+	for name, change := range map[string][2][]schema.EffectiveAttachment{
+		"first": {nil, {one}}, "second": {{one}, {one, two}}, "terms": {{one, two}, {one, narrow}}, "detach": {{one, two}, {one}}, "last": {{one}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			crashed := true
+			for n := 1; crashed; n++ {
+				c := newCluster(t)
+				before, after := attach(c, change[0]...), attach(c, change[1]...)
+				converge := func(u plan.Unit) {
+					for range 2 {
+						require.NoError(t, c.apply(t, plan.Configure, u))
+					}
+				}
+				converge(before)
+				left := n
+				crashed = false
+				c.ctl.before = func(op runtimes.Op) error {
+					if left--; left == 0 {
+						crashed = true
+						return errCrash
+					}
+					return nil
+				}
+				_ = c.apply(t, plan.Configure, after) // it may do without the operation
+				c.ctl.before = nil
+				converge(after)
+				rec := c.record(t)
+				want, err := rec.accounting()
+				require.NoError(t, err)
+				require.Empty(t, accounting.Diff(c.db.Tree, want), "crash at operation %d", n)
+				require.Empty(t, rec.Closing)
+				require.Empty(t, rec.Detaching)
+				require.Empty(t, c.observe(t).Drift)
+			}
+		})
+	}
+}
