@@ -23,11 +23,11 @@ func (s *stage) submit(ctx context.Context, key schema.Key, script, output strin
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(unit.Instance.Users, func(u schema.UnixUser) bool { return u.Name == labtest.JobUser })
+	i := slices.IndexFunc(unit.Effective.Users, func(u schema.UnixUser) bool { return u.Name == labtest.JobUser })
 	if i < 0 {
 		return "", fmt.Errorf("%s is not a user of %s", labtest.JobUser, key)
 	}
-	return s.jobs.Submit(ctx, unit, stamp, unit.Instance.Users[i], script, "--output="+output, fmt.Sprintf("--gres=gpu:%d", gpus))
+	return s.jobs.Submit(ctx, unit, stamp, unit.Effective.Users[i], script, "--output="+output, fmt.Sprintf("--gres=gpu:%d", gpus))
 }
 
 func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state slurmtest.State) (job slurmtest.Job, err error) {

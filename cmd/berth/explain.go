@@ -10,6 +10,7 @@ import (
 
 	"berth/cmd/internal/cli"
 	"berth/cmd/internal/inspect"
+	"berth/runtimes/backends"
 	"berth/schema"
 )
 
@@ -30,6 +31,11 @@ FIELD shows one value, or those below it: regions, roles, max_gpus_per_instance,
 config.partitions. TENANT/RUNTIME is a shared runtime, platform/RUNTIME one of the
 platform's.
 
+FIELD may also be the name of a limit, as the scheduler gives it when it refuses a
+job. For an instance that uses a shared runtime, that is a limit of its project; for
+a shared runtime, of each attached project. Each value has the lines of the
+Attachment and of the Instance that set it; the narrower one counts.
+
 The estate is read from --dir, from the work tree of --repo, or from --rev of it.
 If the repository has Berth's branches, its own or those of the last git fetch, the
 output also has:
@@ -44,6 +50,7 @@ DIR. With --roles, show what each role may do.
 Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 		Example: `  berth explain physics.lattice/train
   berth explain physics.lattice/train max_gpus_per_instance
+  berth explain physics.collider/analysis submission_limits
   berth explain --roles`,
 		Args:              cobra.MaximumNArgs(2),
 		ValidArgsFunction: completeNames(schema.KindInstance, schema.KindSharedRuntime),
@@ -58,6 +65,7 @@ Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 			if err != nil {
 				return cli.Usage(err)
 			}
+			from.Limits = backends.Limits
 			e, err := inspect.Explain(cmd.Context(), from, key, append(args, "")[1], time.Now())
 			if err != nil {
 				return fmt.Errorf("explain: %w", err)

@@ -62,7 +62,9 @@ func newDescribeCmd() *cobra.Command {
 		Use:   "describe KIND NAME",
 		Short: "Show one resource: its document, status, conditions and last events",
 		Long: `Show one document with everything that Berth recorded of it: phase, members,
-conditions, held changes and the last events.
+attached projects, conditions, held changes and the last events. A member on a node
+that a project lends has that project as its source, and the day of its return. An
+Instance that uses a shared runtime shows that and its own attachment only.
 
 ` + getSource + `
 

@@ -15,8 +15,8 @@ func newStatusCmd() *cobra.Command {
 		Use:   "status [-c berth.yaml | --repo DIR]",
 		Short: "Show what runs, where, and what is held, paused or failing, and why",
 		Long: `Show the estate at a glance, as Berth last recorded it on the branch
-` + reconciler.BranchStatus + `: each instance with its phase and nodes, what needs attention, and
-the documents on main that are held, with the reason.
+` + reconciler.BranchStatus + `: each instance and shared runtime with its phase and nodes, what
+needs attention, and the documents on main that are held, with the reason.
 
 In a clone, the branch is read as the last git fetch brought it. In the
 directory of a berth.yaml that names a local repository, that one is read.

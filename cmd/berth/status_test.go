@@ -76,8 +76,38 @@ func labUnits() []plan.Status {
 	}}
 }
 
+// campusShared are statuses of the shared runtime department of examples/campus: collider is
+// attached and lends a worker, lattice has not accepted its terms.
+func campusShared() reconciler.StatusBatch {
+	department := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}
+	attachment := func(name, phase, status, reason, message string) plan.ThingStatus {
+		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: name}, Phase: phase,
+			Conditions: []plan.Condition{{Type: "Ready", Status: status, Reason: reason, Message: message}}}
+	}
+	const why = "no Instance of physics.lattice names the shared runtime department"
+	values := plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "tenant"}
+	ready := []plan.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}
+	names := &plan.Integration{SchedulerType: "slurm", Adapter: "runtimes/slurm", References: map[string]string{"node": "gpu-3"}}
+	return reconciler.StatusBatch{
+		Units: []plan.Status{
+			{Key: department, Phase: plan.PhaseRunning, EffectiveValues: values, Conditions: ready,
+				Members: []plan.MemberStatus{
+					{Member: plan.Member{Name: "controller-0", Role: "controller", Node: "head-1"}, State: plan.Running},
+					{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-3", Loan: &schema.Loan{ProjectID: "physics.collider", Until: "2027-03-01"}}, State: plan.Running, Placed: "lent", Integration: names},
+				},
+				Attachments: []plan.AttachmentStatus{
+					{ProjectID: "physics.collider", Name: "collider", Phase: plan.AttachmentAttached, Reason: "Attached"},
+					{ProjectID: "physics.lattice", Name: "lattice", Phase: plan.AttachmentRequested, Reason: "NotAccepted", Message: why},
+				}},
+			{Key: schema.InstanceKey("physics", "collider", "analysis"), Phase: plan.PhaseRunning, EffectiveValues: values, Conditions: ready},
+		},
+		Things: []plan.ThingStatus{attachment("collider", "attached", "True", "Attached", ""), attachment("lattice", "requested", "False", "NotAccepted", why)},
+	}
+}
+
 // The scripts read estates as Berth recorded them: $LAB runs, fails and holds;
-// $PAUSED is paused; $EMPTY has no document and is frozen; $FRESH was never decided.
+// $PAUSED is paused; $EMPTY has no document and is frozen; $FRESH was never decided;
+// $SHARED has a shared runtime.
 func TestStatusScripts(t *testing.T) {
 	lab := exampleFiles(t, "lab")
 	trainFile := "tenants/physics/projects/lattice/instances/train.yaml"
@@ -102,14 +132,16 @@ func TestStatusScripts(t *testing.T) {
 	paused := recorded(t, stopped, reconciler.InForce{}, reconciler.StatusBatch{Units: labUnits()[:1]})
 	empty := recorded(t, map[string]string{"README.md": "an estate\n"}, reconciler.InForce{}, reconciler.StatusBatch{Revision: reconciler.Revision{Frozen: "main was rewritten"}})
 	fresh := gittest.New(t, lab)
+	shared := recorded(t, exampleFiles(t, "campus"), reconciler.InForce{}, campusShared())
 
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/status", RequireUniqueNames: true, RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
-			for name, s := range map[string]*gittest.Server{"LAB": running, "PAUSED": paused, "EMPTY": empty, "FRESH": fresh} {
+			for name, s := range map[string]*gittest.Server{"LAB": running, "PAUSED": paused, "EMPTY": empty, "FRESH": fresh, "SHARED": shared} {
 				env.Setenv(name, s.Dir)
 			}
 			env.Setenv("DECIDED", decided[:12])
+			env.Setenv("SHARED_DECIDED", shared.Tip("main")[:12])
 			example, err := filepath.Abs(filepath.Join(moduleRoot, "examples/lab"))
 			env.Setenv("EXAMPLE", example)
 			return err

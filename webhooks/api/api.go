@@ -46,7 +46,10 @@ type Options struct {
 	// Audit records each use of an admin path before the answer. Denials of one user
 	// within a minute become one record. An allowed request is answered only if Audit
 	// returns nil: then the record is stored (requirement B2).
-	Audit        func(audit.Record) error
+	Audit func(audit.Record) error
+	// Refused records the refusals of service accounts outside admin paths, those of one
+	// account within a minute as one record. nil: Audit does.
+	Refused      func(audit.Record)
 	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
 	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
 	PerFailure   Rate // logged authentication failures of one address: 1/s, 20 at once
@@ -60,7 +63,8 @@ type API struct {
 	routes     []*route
 	principals *limiter
 	admins     *limiter
-	denials    *denials
+	denials    *denials // of admin paths
+	refusals   *denials // of service accounts elsewhere
 	failures   *limiter
 }
 
@@ -89,8 +93,12 @@ func New(o Options) (*API, error) {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
+	record := func(r audit.Record) { _ = o.Audit(r) } // a denial needs no stored record
+	if o.Refused == nil {
+		o.Refused = record
+	}
 	return &API{
-		o: o, routes: routes(), denials: newDenials(func(r audit.Record) { _ = o.Audit(r) }),
+		o: o, routes: routes(), denials: newDenials(record), refusals: newDenials(o.Refused),
 		principals: newLimiter(o.PerPrincipal), admins: newLimiter(o.PerAdmin), failures: newLimiter(o.PerFailure),
 	}, nil
 }
@@ -191,7 +199,7 @@ func (a *API) safely(c *call) (got answer, fail *failure) {
 // answer checks a call step by step. A caller learns nothing before authentication.
 func (a *API) answer(c *call) (answer, *failure) {
 	for _, check := range []func(*call) *failure{
-		checkLength, a.authenticate, a.limit, a.loadView, a.find, a.admit, checkContext, checkEndpoint, a.checkFamily,
+		checkLength, a.authenticate, a.limit, a.loadView, a.find, a.admit, checkContext, a.checkEndpoint, a.checkFamily,
 	} {
 		if fail := check(c); fail != nil {
 			return answer{}, fail

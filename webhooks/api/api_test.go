@@ -654,9 +654,8 @@ func TestPlatformRuntimeShowsTenantsTheirAttachments(t *testing.T) {
 		w.read(base+"/commons/attachments", c.who, &page)
 		require.Len(t, page.Items, 1)
 		require.Equal(t, c.project, page.Items[0]["project_id"])
-		w.read(base+"/commons/workers", c.who, &page)
-		for _, worker := range page.Items {
-			require.NotContains(t, worker, "node", "where it runs is the platform's to know")
+		for _, worker := range w.ids(base+"/commons/workers", c.who) {
+			require.Equal(t, "biology worker-1", c.org+" "+worker, "a tenant reads only the workers that its projects lend")
 		}
 		w.read(base+"/commons/worker-operations", c.who, &page)
 		require.Empty(t, page.Items)

@@ -26,6 +26,15 @@ type principal struct {
 	within  authority.Scope        // of X-Project-ID; zero: none
 }
 
+// place is the scope of a call whose path names none: that of X-Project-ID, else the
+// account's own; zero for a person without that header.
+func (p principal) place() authority.Scope {
+	if p.within == (authority.Scope{}) && p.account != nil {
+		return authority.Scope{Tenant: p.account.Key.Tenant, Project: p.account.Key.Project}
+	}
+	return p.within
+}
+
 // errQuiet marks a failure that is not logged.
 var errQuiet = errors.New("not logged")
 
@@ -102,14 +111,48 @@ func (a *API) admit(c *call) *failure {
 	return &failure{code: codeEndpoint, message: "admin paths are for people: a service account has no break-glass rights"}
 }
 
-// checkEndpoint refuses a service account an endpoint that it does not list.
-func checkEndpoint(c *call) *failure {
-	endpoint := "GET " + c.template()
-	if c.who.account == nil || slices.Contains(c.who.account.Spec.AllowedEndpoints, endpoint) {
+// checkEndpoint refuses a service account an endpoint that it does not list, or that an
+// App whose units it operates does not require. The refusal is audited.
+func (a *API) checkEndpoint(c *call) *failure {
+	if c.who.account == nil {
 		return nil
 	}
-	return &failure{code: codeEndpoint, details: map[string]any{"endpoint": endpoint},
-		message: fmt.Sprintf("service account %s does not list this endpoint: add %s to its allowed_endpoints", c.who.name, endpoint)}
+	endpoint := "GET " + c.template()
+	d, beyond := authority.BeyondApps(a.rules(c), c.who.account.Key, endpoint)
+	message := d.Message()
+	if !slices.Contains(c.who.account.Spec.AllowedEndpoints, endpoint) {
+		d = authority.Decision{Rule: string(codeEndpoint), Reason: endpoint + " is not in allowed_endpoints"}
+		message = fmt.Sprintf("service account %s does not list this endpoint: add %s to its allowed_endpoints", c.who.name, endpoint)
+	} else if !beyond {
+		return nil
+	}
+	a.refused(c, d)
+	return &failure{code: codeEndpoint, details: map[string]any{"endpoint": endpoint}, message: message}
+}
+
+// rules are the rules in force for a call.
+func (a *API) rules(c *call) authority.Rules {
+	return authority.Rules{Base: c.view.Desired, Administrators: a.o.Administrators}
+}
+
+// refused audits the refusal of a service account, so that people see which rights a
+// program uses and lacks (SPA). A refusal of a person needs no record outside admin paths.
+func (a *API) refused(c *call, d authority.Decision) {
+	if c.who.account == nil || d.Allowed {
+		return
+	}
+	r := a.record(c, d)
+	r.RecordID = r.ID()
+	a.refusals.add(r)
+}
+
+// beyondApps is the failure of an account whose own scopes name the permission; nil if d
+// has another rule. The account knows its own project, so nothing is hidden from it.
+func (c *call) beyondApps(d authority.Decision) *failure {
+	if d.Rule != authority.RuleAppRequires {
+		return nil
+	}
+	return &failure{code: codePermission, details: map[string]any{"permission": string(c.route.permission)}, message: d.Message()}
 }
 
 // sight is the part of the resources on a path that the caller may read.
@@ -133,7 +176,7 @@ func (s sight) attached(projectID string) bool {
 // resources that the caller may not read do not exist for it.
 func (a *API) authorise(c *call) (sight, *failure) {
 	c.who.actor.Endpoint = "GET " + c.template()
-	rules := authority.Rules{Base: c.view.Desired, Administrators: a.o.Administrators}
+	rules := a.rules(c)
 	may := func(s authority.Scope) authority.Decision {
 		return authority.May(rules, c.who.actor, c.route.permission, s)
 	}
@@ -141,6 +184,11 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	if c.tenant == "" {
 		granted := a.granted(c, may)
 		if len(granted) == 0 {
+			d := may(c.who.place())
+			a.refused(c, d)
+			if fail := c.beyondApps(d); fail != nil {
+				return sight{}, fail
+			}
 			return sight{}, &failure{code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
 				message: fmt.Sprintf("%s lacks %s: ask a user with permission to change roles.yaml of your project", c.who.name, c.route.permission)}
 		}
@@ -156,6 +204,10 @@ func (a *API) authorise(c *call) (sight, *failure) {
 		if fail := a.audit(c, d); fail != nil {
 			return sight{}, fail
 		}
+	}
+	a.refused(c, d)
+	if fail := c.beyondApps(d); fail != nil {
+		return sight{}, fail
 	}
 	switch {
 	case !there:
@@ -181,10 +233,8 @@ func (a *API) authorise(c *call) (sight, *failure) {
 func (a *API) granted(c *call, may func(authority.Scope) authority.Decision) []authority.Scope {
 	var tries []authority.Scope
 	switch {
-	case c.who.within != (authority.Scope{}):
-		tries = []authority.Scope{c.who.within}
-	case c.who.account != nil:
-		tries = []authority.Scope{{Tenant: c.who.account.Key.Tenant, Project: c.who.account.Key.Project}}
+	case c.who.place() != authority.Scope{}:
+		tries = []authority.Scope{c.who.place()}
 	default:
 		tries = append(tries, authority.Scope{})
 		for _, tenant := range slices.Sorted(maps.Keys(c.view.Desired.Tenants)) {
@@ -206,27 +256,11 @@ func bound(b *schema.RoleBinding, login string) bool {
 	return b != nil && slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool { return strings.EqualFold(m.Login, login) })
 }
 
-// audit records the use of an admin path, allowed or denied. The record's file is the
-// method and the path's template. Each allowed read gets a record of its own, also
-// under the same correlation id, so its record id is random. A read that cannot be
-// recorded is refused.
+// audit records the use of an admin path, allowed or denied. Each allowed read gets a
+// record of its own, also under the same correlation id, so its record id is random. A
+// read that cannot be recorded is refused.
 func (a *API) audit(c *call, d authority.Decision) *failure {
-	r := audit.Record{
-		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation,
-		Author: audit.Author{Actor: c.who.name, Proof: string(c.who.actor.Proof)}, Permission: string(c.route.permission), Action: "api.read",
-		Resource: audit.Resource{Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key()))},
-		Outcome:  audit.Outcome{Verdict: audit.Denied, Rule: d.Role, Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass},
-		Change:   audit.Change{Commit: c.view.Main, Base: c.view.InForce},
-	}
-	if c.project != "" {
-		r.ProjectID = c.tenant + "." + c.project
-	}
-	if d.Allowed {
-		r.Verdict = audit.Allowed
-	}
-	if d.Source.File != "" {
-		r.Source = fmt.Sprintf("%s:%d", d.Source.File, d.Source.Line)
-	}
+	r := a.record(c, d)
 	if !d.Allowed {
 		r.RecordID = r.ID()
 		a.denials.add(r)
@@ -240,6 +274,34 @@ func (a *API) audit(c *call, d authority.Decision) *failure {
 			message: "the audit record of this request cannot be stored, so it is refused: tell Berth's operators (the log has the cause), and try again"}
 	}
 	return nil
+}
+
+// record is the audit record of a decision about a call, without its id. Its file is the
+// method and the path's template.
+func (a *API) record(c *call, d authority.Decision) audit.Record {
+	r := audit.Record{
+		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation,
+		Author: audit.Author{Actor: c.who.name, Proof: string(c.who.actor.Proof)}, Action: "api.read",
+		Resource: audit.Resource{Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key()))},
+		Outcome:  audit.Outcome{Verdict: audit.Denied, Rule: cmp.Or(d.Rule, d.Role), Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass},
+		Change:   audit.Change{Commit: c.view.Main, Base: c.view.InForce},
+	}
+	if c.route != nil { // openapi.yaml needs no permission
+		r.Permission = string(c.route.permission)
+	}
+	if c.project != "" {
+		r.ProjectID = c.tenant + "." + c.project
+	}
+	if c.tenant == "" && c.who.account != nil { // a path for everybody: its own tenant reads the record
+		r.Key, r.OrgID, r.ProjectID = c.who.account.Key, c.who.account.Key.Tenant, c.who.account.Key.ProjectID()
+	}
+	if d.Allowed {
+		r.Verdict = audit.Allowed
+	}
+	if d.Source.File != "" {
+		r.Source = fmt.Sprintf("%s:%d", d.Source.File, d.Source.Line)
+	}
+	return r
 }
 
 // key is the document that the path names: the instance, the artifact, the

@@ -71,12 +71,18 @@ func viewOf(t testing.TB, files map[string]string) plan.View {
 	train := schema.InstanceKey("physics", "lattice", "train")
 	gone := schema.InstanceKey("physics", "lattice", "gone")
 	department := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}
+	commons := schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
 	ready := []plan.Condition{{Type: "Ready", Status: "True", Reason: "Running", Revision: "aaaa"}}
 	member := func(name, role, node string, control bool) plan.MemberStatus {
 		return plan.MemberStatus{
 			Member: plan.Member{Name: name, Role: role, ControlPlane: control, Node: node, Address: "10.0.0.7", SSHPort: 22, Region: "campus-north", SKU: "a100x4", CPUs: 64, MemoryMiB: 1024, GPUs: []schema.GPU{{Type: "a100", Count: 4, Devices: "/dev/nvidia[0-3]"}}},
 			State:  plan.Running, Placed: "first that fits",
+			Integration: &plan.Integration{SchedulerType: "slurm", Adapter: "runtimes/slurm", References: map[string]string{"node": node}},
 		}
+	}
+	lent := func(m plan.MemberStatus, project, until string) plan.MemberStatus {
+		m.Loan = &schema.Loan{ProjectID: project, Until: until}
+		return m
 	}
 	return plan.View{
 		Main: strings.Repeat("a", 40), InForce: strings.Repeat("b", 40), Desired: d, Effective: policy.Evaluate(d),
@@ -88,7 +94,14 @@ func viewOf(t testing.TB, files map[string]string) plan.View {
 				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true), member("worker-0", "worker", "gpu-1", false)},
 			},
 			&plan.Status{Key: gone, Phase: plan.PhaseDeleting, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "project"}, Conditions: ready},
-			&plan.Status{Key: department, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}, Conditions: ready, Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-3", false)}},
+			&plan.Status{Key: department, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}, Conditions: ready,
+				Members: []plan.MemberStatus{member("controller-0", "controller", "head-1", true), lent(member("worker-0", "worker", "gpu-3", false), "physics.collider", "2027-03-01")},
+				Attachments: []plan.AttachmentStatus{
+					{ProjectID: "physics.collider", Name: "collider", Phase: plan.AttachmentAttached, Reason: "Attached"},
+					{ProjectID: "physics.lattice", Name: "lattice", Phase: plan.AttachmentRequested, Reason: "NotAccepted", Message: "no Instance of physics.lattice names the shared runtime department"},
+				}},
+			&plan.Status{Key: commons, Phase: plan.PhaseRunning, EffectiveValues: plan.EffectiveValues{App: "slurm"}, Conditions: ready,
+				Members: []plan.MemberStatus{member("worker-0", "worker", "gpu-5", false), lent(member("worker-1", "worker", "gpu-4", false), "biology.proteins", "")}},
 		),
 		Things: map[schema.Key]*plan.ThingStatus{
 			{Kind: schema.KindArtifact, Tenant: "physics", Project: "lattice", Name: "solver"}: {Phase: "promoted", Conditions: ready, Revision: "aaaa"},

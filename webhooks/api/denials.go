@@ -12,7 +12,8 @@ import (
 // one record.
 const foldedFor = time.Minute
 
-// denials records denied uses of admin paths so that nobody can fill the audit log:
+// denials records denied uses of admin paths, and refusals of service accounts, so that
+// nobody can fill the audit log:
 // the first denial of a principal at once, then one record a minute for those that
 // follow. It keeps one entry for each principal at most, and so for each token.
 type denials struct {

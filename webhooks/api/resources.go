@@ -241,7 +241,7 @@ func (r *reading) instance(name string) instance {
 	i.DisplayName, i.DesiredState = s.DisplayName, string(s.DesiredState)
 	i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = s.OperatingMode, s.ControlPlaneScope, s.TenantBoundaryMode
 	i.OperatorServiceAccount = s.OperatorServiceAccount
-	i.DeletionProtection, i.Roles, i.Config = s.DeletionProtection, s.Roles, object(s.Config)
+	i.DeletionProtection, i.Roles, i.Config, i.SubmissionLimits = s.DeletionProtection, s.Roles, object(s.Config), s.SubmissionLimits
 	if s.SharedRuntime != "" {
 		carrier := key.Tenant
 		if s.ControlPlaneScope == "platform" {
@@ -252,7 +252,7 @@ func (r *reading) instance(name string) instance {
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		i.RuntimeBackend = v.Spec.RuntimeBackend
 	}
-	if e := r.Effective.Instance(key); e != nil { // after policy and catalog (requirement B4)
+	if e := r.Effective.Unit(key); e != nil { // after policy and catalog (requirement B4)
 		i.OperatingMode, i.ControlPlaneScope, i.TenantBoundaryMode = e.OperatingMode, e.ControlPlaneScope, e.TenantBoundaryMode
 		i.RuntimeBackend, i.Config = e.RuntimeBackend, object(e.Config)
 	}
@@ -274,24 +274,15 @@ func (r *reading) unitMembers(key schema.Key, whose member) map[string]member {
 		for _, g := range m.GPUs {
 			one.GPUs = append(one.GPUs, memberGPUs{g.Type, g.Count})
 		}
-		if key.Tenant == "" { // nodes of the platform are not shown to tenants
-			one.Node, one.Region, one.SKU, one.PlacementReason = "", "", "", ""
+		if m.Loan != nil {
+			one.SourceProjectID, one.SourceUntil = m.Loan.ProjectID, m.Loan.Until
 		}
-		if n := r.Effective.Nodes[m.Node]; n != nil {
-			one.SourceProjectID = ownProject(n.Spec.Reserved, r.tenant)
+		if m.Integration != nil {
+			one.Integration = *m.Integration
 		}
 		out[m.Name] = one
 	}
 	return out
-}
-
-// ownProject is the tenant's project that a node is reserved for; "" for another
-// tenant's, which the tenant may not know.
-func ownProject(reserved, tenant string) string {
-	if of, _, in := strings.Cut(reserved, "."); in && of == tenant {
-		return reserved
-	}
-	return ""
 }
 
 func (r *reading) instanceMembers() (map[string]member, bool) {

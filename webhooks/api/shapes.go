@@ -113,6 +113,8 @@ type instance struct {
 	Roles                  any             `json:"roles,omitempty"`
 	Config                 json.RawMessage `json:"config"`
 	RuntimeState           json.RawMessage `json:"runtime_state"`
+	// SubmissionLimits are those that the project declares below a shared runtime's.
+	SubmissionLimits *schema.SubmissionLimits `json:"submission_limits,omitempty"`
 	declared
 	followed
 }
@@ -125,7 +127,8 @@ type placement struct {
 	CPUs            int          `json:"cpus"`
 	MemoryMiB       int          `json:"memory_mib"`
 	GPUs            []memberGPUs `json:"gpus,omitempty"`
-	SourceProjectID string       `json:"source_project_id,omitempty"` // project that the node is reserved for (requirement D4)
+	SourceProjectID string       `json:"source_project_id,omitempty"` // project that lends the node (requirement D4)
+	SourceUntil     string       `json:"source_until,omitempty"`      // day, UTC, with whose begin the node returns; absent: open
 	PlacementReason string       `json:"placement_reason,omitempty"`
 }
 
@@ -140,6 +143,7 @@ type member struct {
 	ControlPlane    bool   `json:"control_plane"`
 	Status          string `json:"status"` // "unknown" before the first observation
 	placement
+	plan.Integration
 }
 
 type memberGPUs struct {
@@ -190,20 +194,33 @@ type runtimeIDs struct {
 	OperatingMode     string `json:"operating_mode"`
 	ControlPlaneScope string `json:"control_plane_scope"`
 	RuntimeBackend    string `json:"runtime_backend"`
+	// TenantBoundaryMode is effective: absent while the runtime is held.
+	TenantBoundaryMode string `json:"tenant_boundary_mode,omitempty"`
 }
 
 type sharedRuntime struct {
 	runtimeIDs
 	DesiredState        string                  `json:"desired_state"`
 	Status              string                  `json:"status"`
+	FailureReason       string                  `json:"failure_reason,omitempty"`
 	OperatorIdentityRef string                  `json:"operator_service_account_id,omitempty"`
 	PlacementIntent     *schema.PlacementIntent `json:"placement_intent,omitempty"`
 	Roles               any                     `json:"roles"`
 	Config              json.RawMessage         `json:"config"`
 	AttachedProjectIDs  []string                `json:"attached_project_ids"` // with terms or without
+	Attachments         []attachedProject       `json:"attachments"`          // by project
 	DeletionProtection  bool                    `json:"deletion_protection"`
 	declared
 	followed
+}
+
+// attachedProject is the state of a project at a shared runtime (requirement D2).
+type attachedProject struct {
+	ProjectID    string `json:"project_id"`
+	AttachmentID string `json:"attachment_id,omitempty"` // absent: no Attachment states terms
+	Status       string `json:"status"`
+	Reason       string `json:"reason,omitempty"`
+	Message      string `json:"message,omitempty"`
 }
 
 type attachment struct {
@@ -216,6 +233,7 @@ type attachment struct {
 	SubmissionPolicy   schema.SubmissionPolicy   `json:"submission_policy"`
 	PolicyMetadata     json.RawMessage           `json:"policy_metadata,omitempty"`
 	BillingPolicyRef   string                    `json:"billing_policy_ref,omitempty"`
+	OnJobs             *schema.OnJobs            `json:"on_jobs,omitempty"`
 	declared
 	followed
 }

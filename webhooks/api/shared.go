@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -10,7 +11,8 @@ import (
 )
 
 // Shared runtimes of a tenant, and those of the platform that its projects are attached
-// to. Of the latter, a tenant reads the status and its own projects' attachments.
+// to. Of the latter, a tenant reads the status, its own projects' attachments, and the workers
+// that they lend.
 
 func (r *reading) ownRuntimes() map[string]*schema.SharedRuntime {
 	out := map[string]*schema.SharedRuntime{}
@@ -68,11 +70,41 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		out.RuntimeBackend = v.Spec.RuntimeBackend
 	}
-	out.AttachedProjectIDs = r.attachedTo(r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name))
-	out.Status, out.followed = r.statusOf(d.Key, string(plan.PhaseRequested))
-	if u := r.Units.Get(d.Key); u != nil {
-		out.Status, out.followed = string(u.Phase), followed{r.conditions(d.Key, u.Conditions), u.Revision, u.CorrelationID}
+	if e := r.Effective.Unit(d.Key); e != nil {
+		out.TenantBoundaryMode = e.TenantBoundaryMode
 	}
+	shared := r.Desired.SharedRuntime(d.Key.Tenant, d.Key.Name)
+	out.AttachedProjectIDs, out.Attachments = r.attachedTo(shared), r.attachedProjects(shared)
+	out.Status, out.Conditions = string(plan.PhaseRequested), []plan.Condition{}
+	if u := r.Units.Get(d.Key); u != nil {
+		out.Status, out.FailureReason = string(u.Phase), r.visible(d.Key, u.FailureReason)
+		out.followed = followed{r.conditions(d.Key, u.Conditions), u.Revision, u.CorrelationID}
+	}
+	return out
+}
+
+// attachedProjects lists the projects in sight that are, or shall be, attached to a shared
+// runtime, by project. One that Berth has not reconciled yet is requested. Never nil.
+func (r *reading) attachedProjects(s *schema.SharedRuntimeEstate) []attachedProject {
+	key := s.Runtime.Key
+	found := map[string]attachedProject{}
+	for _, project := range s.Runtime.Spec.AttachedProjectIDs {
+		found[project] = attachedProject{ProjectID: project, Status: string(plan.AttachmentRequested)}
+	}
+	for _, a := range s.Attachments {
+		found[a.Spec.ProjectID] = attachedProject{ProjectID: a.Spec.ProjectID, AttachmentID: id(a.Head()), Status: string(plan.AttachmentRequested)}
+	}
+	if u := r.Units.Get(key); u != nil {
+		for _, a := range u.Attachments {
+			one := found[a.ProjectID]
+			one.ProjectID, one.AttachmentID = a.ProjectID, cmp.Or(one.AttachmentID, a.Name)
+			one.Status, one.Reason, one.Message = string(a.Phase), a.Reason, r.visible(key, a.Message)
+			found[a.ProjectID] = one
+		}
+	}
+	maps.DeleteFunc(found, func(project string, _ attachedProject) bool { return !r.mine(project) })
+	out := slices.AppendSeq([]attachedProject{}, maps.Values(found))
+	slices.SortFunc(out, func(a, b attachedProject) int { return cmp.Compare(a.ProjectID, b.ProjectID) })
 	return out
 }
 
@@ -122,7 +154,7 @@ func (r *reading) attachment(a *schema.Attachment) any {
 	out := attachment{
 		ID: id(a.Head()), SharedRuntimeID: r.sharedID(a.Key.Tenant, a.Key.Parent), OrgID: a.Key.Tenant, ProjectID: s.ProjectID,
 		ContributionPolicy: s.ContributionPolicy, SubmissionPolicy: s.SubmissionPolicy, PolicyMetadata: s.PolicyMetadata,
-		BillingPolicyRef: s.BillingPolicyRef, declared: r.declared(a.Head()),
+		BillingPolicyRef: s.BillingPolicyRef, OnJobs: s.OnJobs, declared: r.declared(a.Head()),
 	}
 	out.Status, out.followed = r.statusOf(a.Key, "requested")
 	return out
@@ -139,25 +171,47 @@ func (r *reading) attachments() (map[string]*schema.Attachment, bool) {
 	return out, true
 }
 
-// The workers of a shared runtime and the operations on them (requirement D5).
+// The workers of a shared runtime and the operations on them (requirement D5). The owner of the
+// runtime reads all of them; a consumer reads those on nodes that its own projects lend.
+
+// owns reports whether the caller reads a shared runtime as its owner.
+func (r *reading) owns(runtime schema.Key) bool {
+	if runtime.Tenant == "" {
+		return r.platform
+	}
+	return r.whole
+}
 
 func (r *reading) workerMembers() (map[string]member, bool) {
 	s := r.shared()
 	if s == nil {
 		return nil, false
 	}
-	return r.unitMembers(s.Runtime.Key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: s.Runtime.Key.Tenant}), true
+	key := s.Runtime.Key
+	out := r.unitMembers(key, member{SharedRuntimeID: id(s.Runtime.Head()), OrgID: key.Tenant})
+	if !r.owns(key) {
+		maps.DeleteFunc(out, func(_ string, m member) bool { return m.SourceProjectID == "" || !r.mine(m.SourceProjectID) })
+	}
+	return out, true
 }
 
-// workerOperationsOf returns the operations on the shared runtime that the path names; none
-// of a platform runtime, which tenants may not read.
+// workerOperationsOf returns the operations on the shared runtime that the path names. Those of
+// the platform are for platform users only.
 func workerOperationsOf(r *reading) (map[string]*schema.MemberOperation, bool) {
 	s := r.shared()
-	if s == nil {
+	switch {
+	case s == nil:
 		return nil, false
-	}
-	if s.Runtime.Key.Tenant == "" {
+	case r.owns(s.Runtime.Key):
+		return s.Operations, true
+	case s.Runtime.Key.Tenant == "":
 		return nil, true
 	}
-	return s.Operations, true
+	workers, _ := r.workerMembers()
+	out := maps.Clone(s.Operations)
+	maps.DeleteFunc(out, func(_ string, o *schema.MemberOperation) bool {
+		_, is := workers[o.Spec.Member]
+		return !is
+	})
+	return out, true
 }

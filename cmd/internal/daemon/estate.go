@@ -177,7 +177,7 @@ func (e *estate) openAPI(c *Config) error {
 	}
 	h, err := api.New(api.Options{
 		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Off: c.API.off(),
-		Audit: e.audit, Log: e.log,
+		Audit: e.audit, Refused: e.refused, Log: e.log,
 	})
 	if err != nil {
 		return err
@@ -205,6 +205,15 @@ func (e *estate) audit(r audit.Record) error {
 		d.loop.AuditOwed()
 	}
 	return nil
+}
+
+// refused records a request of a service account that the read API refused.
+func (e *estate) refused(r audit.Record) {
+	e.log.Info("request of a service account refused", "actor", r.Actor, "reason", r.Reason, "permission", r.Permission, "correlation_id", r.CorrelationID,
+		"org_id", r.OrgID, "project_id", r.ProjectID, "app_slug", r.AppSlug)
+	if d := e.running.Load(); d != nil {
+		d.loop.Audit(r)
+	}
 }
 
 // view returns the state that the read API shows, and false before the first one.

@@ -106,7 +106,7 @@ func (c *crowd) world() {
 		for _, m := range members {
 			states[m.Name] = map[string]any{"node": m.Node, "state": plan.Running, "starts": 1}
 		}
-		units = append(units, map[string]any{"applied": plan.Unit{Instance: *d.Effective.Instance(key), Members: members}, "complete": true, "members": states})
+		units = append(units, map[string]any{"applied": plan.Unit{Effective: *d.Effective.Unit(key), Members: members}, "complete": true, "members": states})
 	}
 	data, err := json.Marshal(units)
 	require.NoError(c, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -25,6 +26,9 @@ type ExplainOptions struct {
 	Repo    string            // Git repository of the estate, or a directory in it
 	Rev     string            // of Repo; "": its work tree
 	Tenants map[string]string // directories of tenants' own repositories, by tenant
+	// Limits returns the names of limits in the refusals of a backend's scheduler, each with the
+	// field of submission_limits that sets it. Nil: no backend has such names.
+	Limits func(backend string) map[string]string
 }
 
 // Explanation is why an instance has its values; its JSON is a contract.
@@ -40,7 +44,14 @@ type Explanation struct {
 	InForceOnly bool            `json:"in_force_only,omitempty"`
 	Status      *ResourceStatus `json:"status,omitempty"` // on berth/status; nil: missing, or nothing is recorded
 	Held        []schema.Held   `json:"held,omitempty"`   // changes of it on main that are not in force
+	Limit       *ExplainedLimit `json:"limit,omitempty"`  // limit that was asked for by its name at the scheduler
 	policy.Explanation
+}
+
+// ExplainedLimit is a limit in a scheduler's refusal, and the field that sets it.
+type ExplainedLimit struct {
+	Name  string `json:"name"`
+	Field string `json:"field"`
 }
 
 // Explain explains an instance as of now: all its values, or those of one field.
@@ -80,9 +91,46 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 		}
 	}
 	if field != "" && len(e.Values) > 0 {
-		e.Values, err = below(e.Values, field)
+		err = e.choose(field, o.Limits)
 	}
 	return e, err
+}
+
+// choose leaves the values of one field, or of the limit of that name in the refusals of the
+// instance's scheduler.
+func (e *Explanation) choose(field string, limits func(backend string) map[string]string) error {
+	values, names := below(e.Values, field)
+	if values != nil {
+		e.Values = values
+		return nil
+	}
+	var known map[string]string
+	backend := ""
+	for _, v := range e.Values {
+		if v.Field == "runtime_backend" && limits != nil {
+			backend = policy.Text(v.Value)
+			known = limits(backend)
+		}
+	}
+	limit, ok := known[field]
+	switch {
+	case !ok && len(known) == 0:
+		return fmt.Errorf("no field %q; choose one of %s", field, strings.Join(names, ", "))
+	case !ok:
+		return fmt.Errorf("no field or limit %q; choose one of %s; or one of the limits of %s: %s",
+			field, strings.Join(names, ", "), backend, strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	}
+	e.Limit = &ExplainedLimit{field, limit}
+	for _, v := range e.Values {
+		if v.Field == "submission_limits."+limit || strings.HasPrefix(v.Field, "attachments.") && strings.HasSuffix(v.Field, "."+limit) {
+			values = append(values, v)
+		}
+	}
+	if values == nil {
+		return fmt.Errorf("limit %s is %s, which no Attachment and no Instance sets for %s", field, limit, e.Key)
+	}
+	e.Values = values
+	return nil
 }
 
 // recorded fills in the status of the instance. status may be nil.
@@ -121,21 +169,16 @@ func (e *Explanation) judge(d *schema.Desired, at *basis, opts []policy.Option) 
 	return ok
 }
 
-// below returns the values of a field and of the fields below it.
-func below(values []policy.Value, field string) ([]policy.Value, error) {
+// below returns the values of a field and of the fields below it, and the names of all fields.
+func below(values []policy.Value, field string) (out []policy.Value, names []string) {
 	field = strings.TrimPrefix(field, "spec.")
-	var out []policy.Value
-	var names []string
 	for _, v := range values {
 		names = append(names, v.Field)
 		if v.Field == field || strings.HasPrefix(v.Field, field+".") {
 			out = append(out, v)
 		}
 	}
-	if out == nil {
-		return nil, fmt.Errorf("no field %q; choose one of %s", field, strings.Join(names, ", "))
-	}
-	return out, nil
+	return out, names
 }
 
 // verdict is the decision on the instance, in one line.
@@ -173,6 +216,9 @@ func (e *Explanation) Text(p *cli.Page) error {
 	}
 	if e.MembersUnknown {
 		fmt.Fprintf(&b, "(branch %s missing; the nodes of the members are not checked against policy)\n", reconciler.BranchStatus)
+	}
+	if e.Limit != nil {
+		fmt.Fprintf(&b, "limit: %s is %s\n", cli.Visible(e.Limit.Name), e.Limit.Field)
 	}
 	for _, v := range e.Values {
 		fmt.Fprintf(&b, "\n%s: %s", v.Field, policy.Text(v.Value))

@@ -30,9 +30,20 @@ type Resource struct {
 	Document json.RawMessage `json:"document,omitempty"` // absent: it was deleted, and the resource is not yet
 	Status   *ResourceStatus `json:"status,omitempty"`   // absent: nothing is recorded
 	Held     []schema.Held   `json:"held,omitempty"`     // changes of it on main that are not in force
-	UsedBy   []string        `json:"used_by,omitempty"`  // of a node: the instances with a member on it
+	UsedBy   []string        `json:"used_by,omitempty"`  // of a node: the units with a member on it
+
+	// SharedRuntime is what an instance uses instead of members of its own.
+	SharedRuntime *sharedUse `json:"shared_runtime,omitempty"`
 
 	text string // of the document
+}
+
+// sharedUse is a shared runtime as one project sees it: without the members and attachments of
+// others.
+type sharedUse struct {
+	Name       string                 `json:"name"`
+	Phase      string                 `json:"phase,omitempty"`      // absent: nothing is recorded
+	Attachment *plan.AttachmentStatus `json:"attachment,omitempty"` // of the instance's project
 }
 
 // List is the resources of a kind; its JSON is a contract.
@@ -217,6 +228,9 @@ func (e *Estate) list(ctx context.Context, kind schema.Kind) ([]*Resource, error
 		if err := e.document(ctx, r); err != nil {
 			return nil, err
 		}
+		if kind == schema.KindInstance {
+			r.SharedRuntime = e.sharedUse(r)
+		}
 		out = append(out, r)
 	}
 	slices.SortFunc(out, func(a, b *Resource) int { return cmp.Compare(a.Name, b.Name) })
@@ -242,7 +256,46 @@ func (e *Estate) document(ctx context.Context, r *Resource) error {
 	return nil
 }
 
-// usersOf returns the instances with a member on a node, sorted.
+// sharedUse returns the shared runtime that the document of an instance names; nil: none.
+func (e *Estate) sharedUse(r *Resource) *sharedUse {
+	var doc struct {
+		Spec struct {
+			SharedRuntime     string `json:"shared_runtime"`
+			ControlPlaneScope string `json:"control_plane_scope"`
+		} `json:"spec"`
+	}
+	if err := json.Unmarshal(r.Document, &doc); err != nil || doc.Spec.SharedRuntime == "" {
+		return nil // berth validate shows what is wrong with a document
+	}
+	key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: r.Key.Tenant, Name: doc.Spec.SharedRuntime}
+	if doc.Spec.ControlPlaneScope == "platform" {
+		key.Tenant = ""
+	}
+	use := &sharedUse{Name: key.ResourceName()}
+	s := e.status.Units.Get(key)
+	if s == nil {
+		return use
+	}
+	use.Phase = string(s.Phase)
+	if i := slices.IndexFunc(s.Attachments, func(a plan.AttachmentStatus) bool { return a.ProjectID == r.Key.ProjectID() }); i >= 0 {
+		use.Attachment = &s.Attachments[i]
+	}
+	return use
+}
+
+// line is the shared runtime in one line.
+func (u *sharedUse) line() string {
+	attachment := "no attachment of this project is recorded"
+	if a := u.Attachment; a != nil {
+		attachment = "attachment " + string(a.Phase)
+		if why := cmp.Or(a.Message, a.Reason); a.Phase != plan.AttachmentAttached && why != "" {
+			attachment += ": " + why
+		}
+	}
+	return fmt.Sprintf("%s %s", schema.KindSharedRuntime, cli.Join(u.Name, u.Phase, attachment))
+}
+
+// usersOf returns the units with a member on a node, sorted.
 func (e *Estate) usersOf(node string) []string {
 	var users []string
 	for key, s := range e.status.Units.All() {

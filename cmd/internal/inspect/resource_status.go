@@ -13,16 +13,18 @@ import (
 
 // ResourceStatus is the status of one resource, as status, get and describe show it.
 type ResourceStatus struct {
-	Key        schema.Key       `json:"key"`
-	Name       string           `json:"name"` // with tenant and project
-	App        string           `json:"app,omitempty"`
-	Phase      string           `json:"phase"`
-	Ready      string           `json:"ready,omitempty"` // True, False or Unknown
-	Why        string           `json:"why,omitempty"`   // messages of conditions that need attention, and of retries
-	Stalled    bool             `json:"stalled,omitempty"`
-	Members    []memberStatus   `json:"members,omitempty"`
-	Revision   string           `json:"revision,omitempty"`
-	Conditions []plan.Condition `json:"conditions,omitempty"`
+	Key     schema.Key     `json:"key"`
+	Name    string         `json:"name"` // with tenant and project
+	App     string         `json:"app,omitempty"`
+	Phase   string         `json:"phase"`
+	Ready   string         `json:"ready,omitempty"` // True, False or Unknown
+	Why     string         `json:"why,omitempty"`   // messages of conditions that need attention, and of retries
+	Stalled bool           `json:"stalled,omitempty"`
+	Members []memberStatus `json:"members,omitempty"`
+	// Attachments of projects to a shared runtime, by project.
+	Attachments []plan.AttachmentStatus `json:"attachments,omitempty"`
+	Revision    string                  `json:"revision,omitempty"`
+	Conditions  []plan.Condition        `json:"conditions,omitempty"`
 }
 
 type memberStatus struct {
@@ -30,17 +32,26 @@ type memberStatus struct {
 	Node  string     `json:"node"`
 	State plan.State `json:"state,omitempty"`
 	Why   string     `json:"placed,omitempty"`
+	// Source is the project that lends the node to a shared runtime; "": the node is the runtime's
+	// own. Until is the day, UTC, with whose begin the node returns; "": open.
+	Source      string            `json:"source_project_id,omitempty"`
+	Until       string            `json:"source_until,omitempty"`
+	Integration *plan.Integration `json:"integration,omitempty"`
 }
 
-// unitStatus is the status of an instance, for people.
+// unitStatus is the status of an instance or a shared runtime, for people.
 func unitStatus(s *plan.Status) ResourceStatus {
 	r := ResourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), App: s.App, Phase: string(s.Phase), Conditions: s.Conditions,
 		Ready: conditionOf(s.Conditions, "Ready").Status, Stalled: s.Phase == plan.PhaseFailed || conditionOf(s.Conditions, "Stalled").Status == "True",
-		Revision: s.Revision,
+		Revision: s.Revision, Attachments: s.Attachments,
 	}
 	for _, m := range s.Members {
-		r.Members = append(r.Members, memberStatus{m.Name, m.Node, m.State, m.Placed})
+		one := memberStatus{Name: m.Name, Node: m.Node, State: m.State, Why: m.Placed, Integration: m.Integration}
+		if m.Loan != nil {
+			one.Source, one.Until = m.Loan.ProjectID, m.Loan.Until
+		}
+		r.Members = append(r.Members, one)
 	}
 	why := reasons(s.Conditions)
 	if len(why) == 0 || !slices.ContainsFunc(why, func(w string) bool { return strings.Contains(w, s.FailureReason) }) {
@@ -140,6 +151,20 @@ func (r *ResourceStatus) members() string {
 		}
 	}
 	return fmt.Sprintf("%d/%d", running, len(r.Members))
+}
+
+// attached counts the attached projects of a shared runtime, of all that shall be.
+func (r *ResourceStatus) attached() string {
+	if len(r.Attachments) == 0 {
+		return ""
+	}
+	n := 0
+	for _, a := range r.Attachments {
+		if a.Phase == plan.AttachmentAttached {
+			n++
+		}
+	}
+	return fmt.Sprintf("%d/%d", n, len(r.Attachments))
 }
 
 // maxNodes bounds how many nodes of an instance a table names.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"berth/cmd/internal/cli"
@@ -74,6 +75,7 @@ func columnsOf(kind schema.Kind) []column {
 			return f(r.Status)
 		}
 	}
+	why := column{"WHY", of(func(s *ResourceStatus) string { return s.Why })}
 	file := column{"FILE", func(r *Resource) string { return r.File }}
 	switch kind {
 	case schema.KindInstance:
@@ -82,12 +84,15 @@ func columnsOf(kind schema.Kind) []column {
 		return []column{documentField("ADDRESS", "spec", "address"), documentField("REGION", "spec", "region"), documentField("SKU", "spec", "sku"), documentField("ROLES", "spec", "roles"),
 			documentField("GPUS", "spec", "capacity", "gpus"), {"USED-BY", func(r *Resource) string { return strings.Join(r.UsedBy, ",") }}}
 	case schema.KindSharedRuntime:
-		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready, {"WHY", of(func(s *ResourceStatus) string { return s.Why })}}
+		return []column{documentField("APP", "spec", "app"), documentField("VERSION", "spec", "version"), phase, ready, {"MEMBERS", of((*ResourceStatus).members)}, {"NODES", of((*ResourceStatus).nodes)},
+			{"ATTACHED", of((*ResourceStatus).attached)}, why}
+	case schema.KindAttachment:
+		return []column{documentField("PROJECT", "spec", "project_id"), phase, ready, why}
 	case schema.KindAppVersion:
 		return []column{documentField("VERSION", "spec", "version"), documentField("BACKEND", "spec", "runtime_backend"), documentField("STATUS", "spec", "status"), file}
 	case schema.KindTenant, schema.KindProject, schema.KindApp:
 		return []column{documentField("DISPLAY-NAME", "spec", "display_name"), file}
-	case schema.KindArtifact, schema.KindAttachment, schema.KindContribution, schema.KindMemberOperation, schema.KindEntitlement:
+	case schema.KindArtifact, schema.KindContribution, schema.KindMemberOperation, schema.KindEntitlement:
 		return []column{phase, ready, file}
 	}
 	return []column{file}
@@ -96,6 +101,14 @@ func columnsOf(kind schema.Kind) []column {
 // Text implements cli.Report.
 func (l *List) Text(p *cli.Page) error {
 	columns := columnsOf(l.Kind)
+	if slices.ContainsFunc(l.Items, func(r *Resource) bool { return r.SharedRuntime != nil }) {
+		columns = append(columns, column{"SHARED-RUNTIME", func(r *Resource) string {
+			if r.SharedRuntime == nil {
+				return ""
+			}
+			return r.SharedRuntime.Name
+		}})
+	}
 	headers := []string{"NAME"}
 	for _, c := range columns {
 		headers = append(headers, c.header)
@@ -137,27 +150,16 @@ func (d *Description) Text(p *cli.Page) error {
 	for _, h := range item.Held {
 		line("Held", "%s (%s): %s", h.File, h.Why(), h.Message)
 	}
+	if item.SharedRuntime != nil {
+		line("Uses", "%s", item.SharedRuntime.line())
+	}
 	if len(item.UsedBy) > 0 {
 		line("Used by", "%s", strings.Join(item.UsedBy, ", "))
 	}
 	if _, err := io.WriteString(p, b.String()); err != nil {
 		return err
 	}
-	members := p.Table("MEMBER", "NODE", "STATE", "WHY THERE")
-	conditions := p.Table("CONDITION", "STATUS", "REASON", "MESSAGE")
-	events := p.Table("TIME", "EVENT", "CORRELATION-ID", "REASON")
-	if s := item.Status; s != nil {
-		for _, m := range s.Members {
-			members.Row(m.Name, m.Node, string(m.State), m.Why)
-		}
-		for _, c := range s.Conditions {
-			conditions.Row(c.Type, c.Status, c.Reason, c.Message)
-		}
-	}
-	for _, e := range d.Events {
-		events.Row(cli.Stamp(e.OccurredAt), e.EventType, e.CorrelationID, payloadOf(e).FailureReason)
-	}
-	if err := p.Tables(members, conditions, events); err != nil || item.text == "" {
+	if err := d.tables(p); err != nil || item.text == "" {
 		return err
 	}
 	var document strings.Builder
@@ -167,4 +169,37 @@ func (d *Description) Text(p *cli.Page) error {
 	}
 	_, err := io.WriteString(p, document.String())
 	return err
+}
+
+// tables writes what Berth recorded of the resource.
+func (d *Description) tables(p *cli.Page) error {
+	s := d.Item.Status
+	if s == nil {
+		s = &ResourceStatus{}
+	}
+	members := p.Table("MEMBER", "NODE", "STATE", "WHY THERE")
+	isLent := slices.ContainsFunc(s.Members, func(m memberStatus) bool { return m.Source != "" })
+	if isLent {
+		members = p.Table("MEMBER", "NODE", "STATE", "SOURCE", "UNTIL", "WHY THERE")
+	}
+	attachments := p.Table("PROJECT", "ATTACHMENT", "PHASE", "REASON", "MESSAGE")
+	conditions := p.Table("CONDITION", "STATUS", "REASON", "MESSAGE")
+	events := p.Table("TIME", "EVENT", "CORRELATION-ID", "REASON")
+	for _, m := range s.Members {
+		if isLent {
+			members.Row(m.Name, m.Node, string(m.State), m.Source, m.Until, m.Why)
+		} else {
+			members.Row(m.Name, m.Node, string(m.State), m.Why)
+		}
+	}
+	for _, a := range s.Attachments {
+		attachments.Row(a.ProjectID, a.Name, string(a.Phase), a.Reason, a.Message)
+	}
+	for _, c := range s.Conditions {
+		conditions.Row(c.Type, c.Status, c.Reason, c.Message)
+	}
+	for _, e := range d.Events {
+		events.Row(cli.Stamp(e.OccurredAt), e.EventType, e.CorrelationID, payloadOf(e).FailureReason)
+	}
+	return p.Tables(members, attachments, conditions, events)
 }

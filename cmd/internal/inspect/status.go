@@ -26,6 +26,7 @@ type Overview struct {
 	Paused       string           `json:"paused,omitempty"`    // why hosts are not changed
 	Frozen       string           `json:"frozen,omitempty"`    // why synchronization is frozen
 	Instances    []ResourceStatus `json:"instances"`
+	Shared       []ResourceStatus `json:"shared_runtimes,omitempty"`
 	Resources    []ResourceStatus `json:"resources"` // of other kinds
 	Held         []schema.Held    `json:"held"`
 	HeldMore     int              `json:"held_more,omitempty"` // held documents that Held leaves out
@@ -51,7 +52,11 @@ func (l *Repository) Overview(ctx context.Context) (*Overview, error) {
 	for _, key := range tree.Units.Keys() {
 		u := unitStatus(tree.Units.Get(key))
 		u.addHeld(heldOf(rev.Held, key))
-		r.Instances = append(r.Instances, u)
+		if key.Kind == schema.KindSharedRuntime {
+			r.Shared = append(r.Shared, u)
+		} else {
+			r.Instances = append(r.Instances, u)
+		}
 	}
 	for _, key := range slices.SortedFunc(maps.Keys(tree.Things), schema.Key.Compare) {
 		r.Resources = append(r.Resources, thingStatus(tree.Things[key]))
@@ -130,7 +135,10 @@ func (o *Overview) Text(p *cli.Page) error {
 		decided += fmt.Sprintf("; main is %s ahead, not decided yet", cli.Count(o.Undecided, "commit"))
 	}
 	line("Decided", cli.Plain, "%s", decided)
-	line("Instances", cli.Plain, "%s", o.phases())
+	line("Instances", cli.Plain, "%s", phases(o.Instances))
+	if len(o.Shared) > 0 {
+		line("Runtimes", cli.Plain, "%s", phases(o.Shared))
+	}
 	if o.Frozen != "" {
 		line("Frozen", cli.Red, "nothing new comes into force: %s", o.Frozen)
 	}
@@ -152,13 +160,13 @@ func (o *Overview) Text(p *cli.Page) error {
 	return o.tables(p)
 }
 
-// phases counts the instances by phase.
-func (o *Overview) phases() string {
-	if len(o.Instances) == 0 {
+// phases counts units by phase.
+func phases(units []ResourceStatus) string {
+	if len(units) == 0 {
 		return "none"
 	}
 	counts := map[string]int{}
-	for _, i := range o.Instances {
+	for _, i := range units {
 		counts[i.Phase]++
 	}
 	var parts []string
@@ -168,17 +176,21 @@ func (o *Overview) phases() string {
 	return strings.Join(parts, ", ")
 }
 
-// tables writes the instances, other resources that need attention, and the held
+// tables writes the instances, the shared runtimes, other resources that need attention, and the held
 // documents.
 func (o *Overview) tables(p *cli.Page) error {
 	instances := p.Table("INSTANCE", "PHASE", "READY", "MEMBERS", "NODES", "WHY")
+	shared := p.Table("SHARED-RUNTIME", "PHASE", "READY", "MEMBERS", "NODES", "ATTACHED", "WHY")
 	others := p.Table("KIND", "NAME", "PHASE", "READY", "WHY")
 	held := p.Table("HELD", "REASON", "WHY")
 	for _, i := range o.Instances {
 		instances.Row(i.Name, i.Phase, i.Ready, i.members(), i.nodes(), i.Why)
 	}
+	for _, s := range o.Shared {
+		shared.Row(s.Name, s.Phase, s.Ready, s.members(), s.nodes(), s.attached(), s.Why)
+	}
 	for _, o := range o.Resources {
-		if o.Stalled || o.Key.Kind == schema.KindSharedRuntime {
+		if o.Stalled {
 			others.Row(string(o.Key.Kind), o.Name, o.Phase, o.Ready, o.Why)
 		}
 	}
@@ -188,5 +200,5 @@ func (o *Overview) tables(p *cli.Page) error {
 	if o.HeldMore > 0 {
 		held.Row(fmt.Sprintf("… and %d more", o.HeldMore), "", "git diff "+reconciler.BranchInForce+" main shows all of them")
 	}
-	return p.Tables(instances, others, held)
+	return p.Tables(instances, shared, others, held)
 }
