@@ -42,7 +42,7 @@ func loader(t testing.TB) *estate.Loader {
 func settled(eff *schema.Effective) plan.Memory {
 	var all []*plan.Status
 	for key, members := range plan.Place(eff, plan.Memory{}).All() {
-		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Instance: *eff.Instance(key), Members: members}}
+		o := plan.Observed{Key: key, Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: *eff.Unit(key), Members: members}}
 		st := &plan.Status{Key: key, Phase: plan.PhaseRunning, Observed: &o}
 		for _, m := range members {
 			st.Members = append(st.Members, plan.MemberStatus{Member: m, Placed: m.Reason})
@@ -131,7 +131,7 @@ func (w *world) decide(main string, changed map[string]string, step func(string)
 	_ = parallel.Each(len(paths), func(i int) error { // as the loop's workers do
 		path := paths[i]
 		key := schema.InstanceKey(strings.Split(path, "/")[1], strings.Split(path, "/")[3], strings.TrimSuffix(filepath.Base(path), ".yaml"))
-		p := plan.Make(plan.Input{Key: key, After: d.Effective.Instance(key), Members: placed.Members(key), Observed: *w.memory.Get(key).Observed})
+		p := plan.Make(plan.Input{Key: key, After: d.Effective.Unit(key), Members: placed.Members(key), Observed: *w.memory.Get(key).Observed})
 		assert.NotEmpty(w.b, p.Digest)
 		return nil
 	})
