@@ -69,3 +69,12 @@ func (k Key) Compare(o Key) int {
 func InstanceKey(tenant, project, name string) Key {
 	return Key{Kind: KindInstance, Tenant: tenant, Project: project, Name: name}
 }
+
+// SharedRuntimeKey is the key of the shared runtime that a document of a tenant names: the platform's
+// for the control plane scope platform, and the tenant's for tenant.
+func SharedRuntimeKey(tenant, scope, name string) Key {
+	if scope == "platform" {
+		tenant = ""
+	}
+	return Key{Kind: KindSharedRuntime, Tenant: tenant, Name: name}
+}

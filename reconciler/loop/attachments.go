@@ -15,9 +15,9 @@ import (
 	"berth/schema"
 )
 
-// attachments records the statuses of Attachments (requirement D2). Each follows from what is in
-// force and from the status of its shared runtime, in unitView.attachments. It is used under
-// the status writer's decision lock, and by the reconciliation of the shared runtime.
+// attachments records the statuses of Attachments (requirement D2). unitView.attachments derives
+// each from the state in force and from the status of its shared runtime. Its users hold the status
+// writer's decision lock.
 type attachments struct {
 	status   *status.Writer
 	queues   *queues
@@ -169,20 +169,11 @@ func (a *attachments) wake(st *reconciler.State, s plan.ThingStatus) {
 	tenant, project, _ := strings.Cut(detail.ProjectID, ".")
 	if t := st.Desired.Tenants[tenant]; t != nil && t.Projects[project] != nil {
 		for _, i := range t.Projects[project].Instances {
-			if sharedBy(i.Key, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime) == runtimeOf(s.Key) {
+			if schema.SharedRuntimeKey(i.Key.Tenant, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime) == runtimeOf(s.Key) {
 				a.queues.addUnit(i.Key)
 			}
 		}
 	}
-}
-
-// sharedBy returns the shared runtime that an instance names.
-func sharedBy(instance schema.Key, scope, name string) schema.Key {
-	key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: instance.Tenant, Name: name}
-	if scope == "platform" {
-		key.Tenant = ""
-	}
-	return key
 }
 
 // attachmentStatus returns the status of an Attachment. doc is nil while the project of a deleted
@@ -322,8 +313,9 @@ func (v unitView) attachment(name, project string, applied bool, phase plan.Phas
 	return s
 }
 
-// changedConditions returns the owners of shared runtimes whose attachments' conditions can change
-// with a decision although their documents are the same: by what is held, or by a pause.
+// changedConditions returns the owners of shared runtimes whose attachments get other conditions with
+// a decision although their documents are the same: a change is held or released, or a pause begins
+// or ends.
 func changedConditions(last, st *reconciler.State) []string {
 	owners := map[string]bool{}
 	if last.Paused != st.Paused {
@@ -364,7 +356,7 @@ func (r viewRuntime) Observe(_ context.Context, s runtimes.Scope) plan.Observed 
 	if s.Instance == nil {
 		return out // nothing is left of it: the shared runtime detaches the project
 	}
-	key := sharedBy(s.Key, s.Instance.ControlPlaneScope, s.Instance.SharedRuntime)
+	key := schema.SharedRuntimeKey(s.Key.Tenant, s.Instance.ControlPlaneScope, s.Instance.SharedRuntime)
 	out.Reason = fmt.Sprintf("%s has not attached %s", key, s.Key.ProjectID())
 	unit := r.status.Unit(key)
 	if unit == nil {

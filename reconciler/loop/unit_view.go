@@ -46,8 +46,8 @@ func (v unitView) backend() string {
 	return v.prev.RuntimeBackend
 }
 
-// isShared reports whether the unit uses a shared runtime instead of members of its own. One that
-// has members of its own is no view, whatever is wanted: a view could not remove them.
+// isShared reports whether the unit uses a shared runtime instead of members of its own. A unit that
+// still has members is not treated as a view, as its own runtime has to remove them.
 func (v unitView) isShared() bool {
 	if o := v.prev.Observed; o != nil && o.Unit != nil && (v.want == nil || o.Unit.Effective.SharedRuntime == "") {
 		return o.Unit.Effective.SharedRuntime != ""

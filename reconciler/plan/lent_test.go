@@ -19,7 +19,7 @@ func lentLab(lent ...schema.LentNode) *schema.Effective {
 	}
 	roles := []schema.EffectiveRole{
 		{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
-		{Name: "worker", NodeRole: "worker", Count: 1, CPUs: 99}, // no node fits: the unit has only what is lent to it
+		{Name: "worker", NodeRole: "worker", Count: 1, CPUs: 99}, // no node fits, so the unit has lent nodes only
 	}
 	shared := &schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}, Roles: roles, EffectiveSharing: schema.EffectiveSharing{Lent: lent}}
 	own := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lhc", "train"), Roles: []schema.EffectiveRole{roles[0], {Name: "worker", NodeRole: "worker", Count: 1}}}

@@ -243,11 +243,8 @@ func (r *reading) instance(name string) instance {
 	i.OperatorServiceAccount = s.OperatorServiceAccount
 	i.DeletionProtection, i.Roles, i.Config, i.SubmissionLimits = s.DeletionProtection, s.Roles, object(s.Config), s.SubmissionLimits
 	if s.SharedRuntime != "" {
-		carrier := key.Tenant
-		if s.ControlPlaneScope == "platform" {
-			carrier = ""
-		}
-		i.SharedRuntimeID = r.sharedID(carrier, s.SharedRuntime)
+		of := schema.SharedRuntimeKey(key.Tenant, s.ControlPlaneScope, s.SharedRuntime)
+		i.SharedRuntimeID = r.sharedID(of.Tenant, of.Name)
 	}
 	if v := r.Desired.Version(s.App, s.Version); v != nil {
 		i.RuntimeBackend = v.Spec.RuntimeBackend

@@ -265,12 +265,9 @@ func (e *Estate) sharedUse(r *Resource) *sharedUse {
 		} `json:"spec"`
 	}
 	if err := json.Unmarshal(r.Document, &doc); err != nil || doc.Spec.SharedRuntime == "" {
-		return nil // berth validate shows what is wrong with a document
+		return nil // berth validate reports an invalid document
 	}
-	key := schema.Key{Kind: schema.KindSharedRuntime, Tenant: r.Key.Tenant, Name: doc.Spec.SharedRuntime}
-	if doc.Spec.ControlPlaneScope == "platform" {
-		key.Tenant = ""
-	}
+	key := schema.SharedRuntimeKey(r.Key.Tenant, doc.Spec.ControlPlaneScope, doc.Spec.SharedRuntime)
 	use := &sharedUse{Name: key.ResourceName()}
 	s := e.status.Units.Get(key)
 	if s == nil {

@@ -153,7 +153,7 @@ func (r *ResourceStatus) members() string {
 	return fmt.Sprintf("%d/%d", running, len(r.Members))
 }
 
-// attached counts the attached projects of a shared runtime, of all that shall be.
+// attached returns the number of attached projects of a shared runtime and of all its attachments.
 func (r *ResourceStatus) attached() string {
 	if len(r.Attachments) == 0 {
 		return ""
