@@ -10,6 +10,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
+	"berth/schema/usage"
 )
 
 // Branches that Berth writes.
@@ -219,6 +220,7 @@ type StatusBatch struct {
 	ReviewsGone    []int          // pull requests whose review to remove
 	Events         []plan.Event   // one new segment, in order; empty: no segment
 	Audit          []audit.Record // one new segment, chained; empty: no segment
+	Usage          []usage.Record // files of their own
 	CorrelationIDs []string       // trailers of the commit
 }
 

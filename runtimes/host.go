@@ -49,7 +49,7 @@ type OpError struct {
 	Host    string
 	Op      string // what was done, such as `run scontrol reconfigure`; no contents
 	Message string // its output or the reason of the refusal, truncated
-	Code    string // exit, refused, foreign, timeout, notfound, io, invalid
+	Code    string // exit, output (too much), refused, foreign, timeout, notfound, io, invalid
 	Exit    int    // exit status of a program, if Code is exit
 }
 

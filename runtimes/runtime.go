@@ -8,6 +8,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
 // Scope says which unit to observe, and where.
@@ -28,6 +29,9 @@ type Change struct {
 	Action plan.Action // its ID carries the attempt
 	// Stamp is recorded in the host's ledger with every effect.
 	Stamp Stamp
+	// RecordUsage puts what jobs used onto berth/status, and returns once it is there. A runtime
+	// calls it before it removes what has the only record of these jobs. Nil: nobody keeps it.
+	RecordUsage func(ctx context.Context, jobs []usage.Job) error
 	// Log has the ids of the instance and the action (requirement A11). Nil: no log.
 	Log *slog.Logger
 }

@@ -16,6 +16,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/schema/usage"
 )
 
 // Journal records every effect: the intent before, the outcome after. Several
@@ -30,6 +31,8 @@ type Journal interface {
 type Options struct {
 	Runtime runtimes.Runtime
 	Journal Journal // nil: effects are not recorded
+	// RecordUsage is what the Runtime gets with each action (runtimes.Change); may be nil.
+	RecordUsage func(ctx context.Context, jobs []usage.Job) error
 	// Log has the ids of the plan's subject (requirement A11); nil: no log.
 	Log *slog.Logger
 	// Parallel bounds how many actions of the plan run at a time; 0: 8.
@@ -126,7 +129,7 @@ func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan
 	log.DebugContext(ctx, "action begins", "reason", a.Reason)
 
 	start := time.Now()
-	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp, Log: log})
+	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp, RecordUsage: w.o.RecordUsage, Log: log})
 	out.Duration = time.Since(start)
 	out.State = stateOf(err)
 	if err != nil {

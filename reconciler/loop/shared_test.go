@@ -3,6 +3,7 @@ package loop_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -12,11 +13,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
 const (
@@ -226,4 +229,48 @@ func with(files map[string]string, path, text string) map[string]string {
 	out := maps.Clone(files)
 	out[path] = text
 	return out
+}
+
+// What jobs of a project used is on the status branch before the project is detached, and what
+// others used before the runtime is deleted.
+func TestUsageIsOnTheStatusBranchBeforeRemoval(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.put(operatorFiles(""))
+	w.put(map[string]string{commonsPath: commonsText(""), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
+	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
+	ended := time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC)
+	require.NoError(t, w.world.SetUsage(commons,
+		usage.Job{Cluster: "c", JobID: 1, Submitted: ended.Add(-time.Hour), Started: ended.Add(-time.Minute), Ended: ended, User: "eve", ProjectID: "physics.lab", CPUs: 3},
+		usage.Job{Cluster: "c", JobID: 2, Submitted: ended.Add(-time.Hour), Started: ended.Add(-time.Minute), Ended: ended, User: "root"}))
+
+	w.put(nil, viewPath)
+	w.eventually("detached", func() bool { return len(w.unit(commons).Observed.Unit.Effective.Attachments) == 0 })
+	require.Equal(t, []string{"physics.lab 1 physics/commons/lab physics"}, w.usage())
+	w.put(nil, attachmentPath)
+	w.eventually("attachment gone", func() bool { return w.attachment(commons) == "" })
+	w.put(nil, commonsPath)
+	w.eventually("runtime gone", func() bool { return w.unit(commons) == nil })
+	require.Equal(t, []string{" 2  physics", "physics.lab 1  physics", "physics.lab 1 physics/commons/lab physics"}, w.usage())
+}
+
+// usage returns project, job, attachment and owner of each record of usage, sorted.
+func (w *world) usage() []string {
+	w.t.Helper()
+	files, err := w.git.Files(reconciler.BranchStatus)
+	require.NoError(w.t, err)
+	var all []string
+	for path, text := range files {
+		if !strings.HasPrefix(path, "usage/2026-11-02/physics/") {
+			continue
+		}
+		for line := range strings.Lines(text) {
+			var r usage.Record
+			require.NoError(w.t, json.Unmarshal([]byte(line), &r))
+			all = append(all, fmt.Sprintf("%s %d %s %s", r.ProjectID, r.JobID, r.AttachmentID, r.OwnerID))
+		}
+	}
+	slices.Sort(all)
+	return all
 }

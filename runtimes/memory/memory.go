@@ -16,6 +16,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
 // Runtime implements runtimes.Runtime on a World.
@@ -99,6 +100,9 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 		return fmt.Errorf("%s %s: %w", c.Action.Verb, c.Plan.Key, err)
 	}
 	a := &applier{world: r.world, change: c, key: c.Plan.Key}
+	if err := a.recordUsage(ctx); err != nil {
+		return fmt.Errorf("%s %s: %w", c.Action.Verb, c.Plan.Key, err)
+	}
 	apply, ok := map[plan.Verb]func() error{
 		plan.Create: a.create, plan.Configure: a.configure, plan.Join: a.join, plan.Leave: a.leave,
 		plan.Start: a.start, plan.Stop: a.stop, plan.Delete: a.remove,
@@ -136,6 +140,21 @@ type applier struct {
 	world  *World
 	change runtimes.Change
 	key    schema.Key
+}
+
+// recordUsage records what the jobs of detached projects used, and with a deletion those of all.
+func (a *applier) recordUsage(ctx context.Context) error {
+	if a.change.RecordUsage == nil || a.change.Action.Verb != plan.Configure && a.change.Action.Verb != plan.Delete {
+		return nil
+	}
+	var leaving []usage.Job
+	for _, j := range a.world.used(a.key) {
+		after := a.change.Plan.After
+		if after == nil || j.ProjectID != "" && !slices.ContainsFunc(after.Effective.Attachments, func(t schema.EffectiveAttachment) bool { return t.ProjectID == j.ProjectID }) {
+			leaving = append(leaving, j)
+		}
+	}
+	return a.change.RecordUsage(ctx, leaving)
 }
 
 func (a *applier) step(node, what string, effect func(*unit)) error {

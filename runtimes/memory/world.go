@@ -14,6 +14,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
 // World has the units and the scripted faults. It outlives a Runtime as real hosts
@@ -35,6 +36,7 @@ type unit struct {
 	Members  map[string]memberState `json:"members"` // those that exist, by name
 	Drift    []plan.Drift           `json:"drift,omitempty"`
 	Jobs     plan.Jobs              `json:"jobs"`
+	Used     []usage.Job            `json:"used,omitempty"` // what ended jobs used
 }
 
 type memberState struct {
@@ -177,6 +179,20 @@ func (w *World) SetDrift(key schema.Key, drift ...plan.Drift) error {
 // SetJobs sets the jobs of a unit.
 func (w *World) SetJobs(key schema.Key, jobs plan.Jobs) error {
 	return w.change(key, func(u *unit) error { u.Jobs = jobs; return nil })
+}
+
+// SetUsage sets what ended jobs of a unit used.
+func (w *World) SetUsage(key schema.Key, jobs ...usage.Job) error {
+	return w.change(key, func(u *unit) error { u.Used = jobs; return nil })
+}
+
+func (w *World) used(key schema.Key) []usage.Job {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if u := w.units[key]; u != nil {
+		return slices.Clone(u.Used)
+	}
+	return nil
 }
 
 func (w *World) change(key schema.Key, f func(*unit) error) error {

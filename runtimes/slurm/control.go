@@ -16,6 +16,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
 // errNoRecord: the control host does not have the instance.
@@ -32,6 +33,7 @@ type control struct {
 	disk  record // the record on the host
 
 	installed installation
+	keepUsage func(ctx context.Context, jobs []usage.Job) error // of runtimes.Change; may be nil
 }
 
 func newControl(env *environment, m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {

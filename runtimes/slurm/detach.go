@@ -13,7 +13,7 @@ import (
 
 // A project is detached in this order, so that a crash at any point leaves no job without its
 // account and no partition open to others: its account takes no new jobs; its queued jobs are
-// cancelled and its running ones end; partitions no longer name the account and its QoS; then
+// cancelled and its running ones end; the records of what they used go to berth/status; partitions no longer name the account and its QoS; then
 // associations, account and QoS are removed.
 
 // detachedBy returns the attachments that have jobs to end if the unit becomes after.
@@ -36,6 +36,11 @@ func (c associations) detach(ctx context.Context) (waits waitList, err error) {
 		before := len(waits)
 		if err := waits.unless(c.endProject(ctx, a)); err != nil {
 			return nil, err
+		}
+		if len(waits) == before {
+			if err := waits.unless(c.recordUsage(ctx, a.ProjectID)); err != nil {
+				return nil, err
+			}
 		}
 		if len(waits) > before {
 			left = append(left, a)

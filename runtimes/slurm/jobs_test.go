@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
 var (
@@ -26,6 +28,21 @@ type company struct {
 	*stage
 	rt      *slurm.Runtime
 	attempt int
+	used    map[usage.Run]usage.Job // recorded
+	remote  error                   // of recording usage
+}
+
+func (c *company) recordUsage(_ context.Context, jobs []usage.Job) error {
+	if c.remote != nil {
+		return c.remote
+	}
+	if c.used == nil {
+		c.used = map[usage.Run]usage.Job{}
+	}
+	for _, j := range jobs {
+		c.used[j.Run()] = j
+	}
+	return nil
 }
 
 func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.OnJobs, workers ...int) plan.Unit {
@@ -72,7 +89,7 @@ func (c *company) apply(t *testing.T, p plan.Plan) error {
 		c.attempt++
 		stamp := runtimes.Stamp{Epoch: 1, CorrelationID: "jobs", ActionID: fmt.Sprintf("%s.%d", a.ID, c.attempt), Verb: string(a.Verb)}
 		a.ID = stamp.ActionID
-		if err := c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: stamp}); err != nil {
+		if err := c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: stamp, RecordUsage: c.recordUsage}); err != nil {
 			return err
 		}
 	}

@@ -154,6 +154,10 @@ func (c lifecycle) stop(ctx context.Context) error {
 		if err := c.drainCluster(ctx, drainStop); err != nil {
 			return err
 		}
+		// A deletion finds no slurmdbd that it could ask.
+		if err := c.associations.recordUsage(ctx, ""); err != nil {
+			return err
+		}
 		c.rec.Stopped = true
 		if err := c.save(ctx); err != nil {
 			return err
@@ -210,7 +214,7 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 	return nil
 }
 
-// remove removes jobs, workers, daemons, database, files, accounts, and the record
+// remove removes jobs, whose usage is on berth/status then, workers, daemons, database, files, accounts, and the record
 // last. It skips what is already gone.
 func (c lifecycle) remove(ctx context.Context) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
@@ -229,6 +233,9 @@ func (c lifecycle) remove(ctx context.Context) error {
 				return err
 			}
 			if err := c.jobs.cancelPending(ctx, jobFilter{}); err != nil {
+				return err
+			}
+			if err := c.associations.recordUsage(ctx, ""); err != nil {
 				return err
 			}
 		}

@@ -18,7 +18,7 @@ func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op {
 		return c.sacctmgr(q.Args...)
 	}
 	op := c.cli(q.Program, q.Args...)
-	if q.Program == "squeue" || slices.Equal(q.Args, cli.Reservations().Args) {
+	if q.Program == "squeue" || q.Program == "sacct" || slices.Equal(q.Args, cli.Reservations().Args) {
 		op.Run.Env["SLURM_TIME_FORMAT"] = "%s" // seconds, whatever the host's time zone is
 	}
 	return op

@@ -20,6 +20,7 @@ import (
 	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
 	"berth/schema/audit"
+	"berth/schema/usage"
 )
 
 // The two logs of berth/status. A log consists of segments: immutable files at
@@ -515,6 +516,20 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 			lines = append(lines, line...)
 		}
 		return w.segment(auditDir, at, b.Revision.AuditSequence, b.Revision.Epoch, lines)
+	}
+	return nil
+}
+
+// usage writes records of usage to files that never change.
+func (w *statusWriter) usage(records []usage.Record) error {
+	files, err := usage.Files(records)
+	if err != nil {
+		return err
+	}
+	for path, data := range files {
+		if err := w.put(path, data); err != nil {
+			return err
+		}
 	}
 	return nil
 }

@@ -328,6 +328,9 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	if err := w.segments(b); err != nil {
 		return "", err
 	}
+	if err := w.usage(b.Usage); err != nil {
+		return "", err
+	}
 	if err := w.put(readmeFile, readme(b.Revision, x, files)); err != nil {
 		return "", err
 	}
@@ -460,6 +463,8 @@ func statusSubject(b reconciler.StatusBatch) string {
 		return fmt.Sprintf("Review of pull request %d", b.Reviews[0].Pull)
 	case n == 0 && len(b.Reviews) > 1:
 		return fmt.Sprintf("Reviews of %d pull requests", len(b.Reviews))
+	case n == 0 && len(b.Usage) > 0:
+		return fmt.Sprintf("Usage of %d jobs", len(b.Usage))
 	case n == 0:
 		return "Revision " + object.OneLine(b.Revision.Commit, 12)
 	case n == len(b.Units):

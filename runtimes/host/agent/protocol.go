@@ -61,6 +61,7 @@ const (
 	CodeNotFound   = "notfound"
 	CodeIO         = "io"
 	CodeInvalid    = "invalid"
+	CodeOutput     = "output"  // a program printed more than the limit
 	CodeForeign    = "foreign" // a path or daemon that Berth did not make is in the way
 	CodeStaleEpoch = "stale-epoch"
 )

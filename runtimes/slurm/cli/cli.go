@@ -161,6 +161,13 @@ type Resources struct {
 	Memory int // MiB
 }
 
+// Run is a run of a job in the accounting database (sacct(1), --duplicates).
+type Run struct {
+	Cluster, Account, User, State string
+	ID, CPUs, GPUs, MemoryMiB     int   // of what it was given; 0: nothing yet
+	Submitted, Started, Ended     int64 // seconds since 1970; 0: not yet
+}
+
 // Accounted is a job in the accounting database.
 type Accounted struct {
 	ID        int

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
@@ -119,6 +120,29 @@ func TestRecordedAccounting(t *testing.T) {
 	})
 }
 
+// The runs of jobs look the same on all releases but for their times. A run that waits has none.
+func TestRecordedRuns(t *testing.T) {
+	eachRelease(t, func(t *testing.T, _ *cli.Tools, said map[string]cli.Answer) {
+		q := cli.Runs("physics.ligo", time.Unix(1577836800, 0), time.Unix(1795478900, 0))
+		require.Equal(t, []string{"--starttime=uts1577836800", "--endtime=uts1795478900", "--accounts=physics.ligo"}, q.Args[len(q.Args)-3:])
+		runs, err := q.Decode(said["runs"])
+		require.NoError(t, err)
+		submitted, started, ended := runs[0].Submitted, runs[0].Started, runs[2].Ended
+		require.Greater(t, submitted, int64(1795478000))
+		require.Equal(t, []cli.Run{
+			{Cluster: "rec", ID: 1, Account: "physics.ligo", User: "bob", State: "RUNNING", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started},
+			{Cluster: "rec", ID: 2, Account: "physics.ligo", User: "bob", State: "PENDING", Submitted: submitted},
+			{Cluster: "rec", ID: 3, Account: "physics.lhc", User: "alice", State: "COMPLETED", CPUs: 1, MemoryMiB: 2000, Submitted: submitted, Started: ended, Ended: ended},
+			{Cluster: "rec", ID: 4, Account: "physics.ligo", User: "bob", State: "CANCELLED", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Ended: ended},
+		}, runs)
+		for _, wrong := range []string{"rec|1|x|1|1|COMPLETED|a|b|cpu=1", "rec|x|1|1|1|COMPLETED|a|b|cpu=1", "rec|1|1|1|1|COMPLETED|a|b|mem=1.5G", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1"} {
+			heading, _, _ := strings.Cut(string(said["runs"].Stdout), "\n")
+			_, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + wrong + "\n")})
+			require.Error(t, err, wrong)
+		}
+	})
+}
+
 func TestRecordedTables(t *testing.T) {
 	columns := map[string][]string{
 		"list user": {"user"}, "list none": {"user"}, "list users": {"user", "defaultaccount", "adminlevel"},
@@ -155,7 +179,7 @@ func fails[T any](q cli.Query[T]) func(cli.Answer) error {
 func decoders(tools *cli.Tools) map[string]func(cli.Answer) error {
 	return map[string]func(cli.Answer) error{
 		"nodes": fails(tools.Nodes), "queue": fails(cli.Queue()), "snapshot": fails(cli.Snapshot()), "partitions": fails(cli.Partitions()),
-		"config": fails(cli.ShowConfig()), "ping": fails(cli.Ping()), "associations": fails(cli.Associations()), "accounting": fails(tools.Accounting),
+		"config": fails(cli.ShowConfig()), "ping": fails(cli.Ping()), "associations": fails(cli.Associations()), "accounting": fails(tools.Accounting), "runs": fails(cli.Runs("", time.Unix(0, 0), time.Unix(0, 0))),
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Release is a row of the table: a series of Slurm's releases, such as 22.05.
@@ -77,6 +78,18 @@ func ShowConfig() Query[Config] { return query(lines(decodeConfig), "scontrol", 
 // unknown to slurmctld. It asks a question at the end: its input has to be "n\n".
 func Runaways(cluster string) Query[[]int] {
 	return query(lines(decodeRunaways), "sacctmgr", "-P", "show", "runaway", "cluster="+cluster, "format=ID")
+}
+
+// Runs returns the query for the runs of jobs in the accounting database that were queued or ran
+// between two times, the same on all releases. account "" means every one. No column has a text of
+// a user. Its times are seconds with SLURM_TIME_FORMAT=%s.
+func Runs(account string, from, to time.Time) Query[[]Run] {
+	q := query(lines(decodeRuns), "sacct", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2",
+		"--format="+runColumns, fmt.Sprintf("--starttime=uts%d", from.Unix()), fmt.Sprintf("--endtime=uts%d", to.Unix()))
+	if account != "" {
+		q = q.With("--accounts=" + account)
+	}
+	return q
 }
 
 // Ping returns the query whether slurmctld answers, the same on all releases.

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -287,6 +288,64 @@ func decodeRunaways(out []byte) ([]int, error) {
 		ids = append(ids, id)
 	}
 	return ids, nil
+}
+
+// runColumns are the columns of Runs, which are the heading too (sacct(1), --format).
+const runColumns = "Cluster,JobIDRaw,Submit,Start,End,State,Account,User,AllocTRES"
+
+func decodeRuns(out []byte) ([]Run, error) {
+	heading, rest, _ := strings.Cut(string(out), "\n")
+	if heading != strings.ReplaceAll(runColumns, ",", "|") {
+		return nil, fmt.Errorf("want the columns %s, got %q", runColumns, heading)
+	}
+	var all []Run
+	for line := range strings.Lines(rest) {
+		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+		if len(f) != 9 {
+			return nil, fmt.Errorf("%q is not a run of a job", line)
+		}
+		r := Run{Cluster: f[0], Account: f[6], User: f[7]}
+		r.State, _, _ = strings.Cut(f[5], " ") // CANCELLED by 1000
+		var err error
+		for _, field := range []struct {
+			text string
+			into *int64
+		}{{f[2], &r.Submitted}, {f[3], &r.Started}, {f[4], &r.Ended}} {
+			if field.text == "Unknown" || field.text == "None" {
+				continue
+			}
+			var e error
+			*field.into, e = strconv.ParseInt(field.text, 10, 64)
+			err = cmp.Or(err, e)
+		}
+		id, e := strconv.Atoi(f[1])
+		r.ID = id
+		if err = cmp.Or(err, e, r.given(f[8])); err != nil {
+			return nil, fmt.Errorf("run %q: %w", strings.TrimSpace(line), err)
+		}
+		all = append(all, r)
+	}
+	return all, nil
+}
+
+// given reads what a run was given, such as "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1". With
+// --noconvert the memory is in MiB.
+func (r *Run) given(list string) error {
+	if list == "" {
+		return nil
+	}
+	for entry := range strings.SplitSeq(list, ",") {
+		name, value, _ := strings.Cut(entry, "=")
+		into, ok := map[string]*int{"cpu": &r.CPUs, "gres/gpu": &r.GPUs, "mem": &r.MemoryMiB}[name]
+		if !ok {
+			continue
+		}
+		var err error
+		if *into, err = strconv.Atoi(strings.TrimSuffix(value, "M")); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // decodePing reads the line of the primary controller. The exit status is 1 if it is

@@ -173,6 +173,8 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"scancel", "--user=root", false},
 		{"scancel", "", false},
 		{"sacct", "--json --allusers", true},
+		{"sacct", "--allusers --parsable2 --format=JobIDRaw,State --starttime=uts1577836800 --accounts=physics.lhc", true},
+		{"sacct", "--starttime=now-1hour", false},
 		{"sacct", "--file=/etc/shadow", false},
 		{"mariadb", strings.Join(profile.SQLArgs(), " "), true},
 		{"mariadb", "--user=root", false},

@@ -90,7 +90,8 @@ var (
 	reservation     = regexp.MustCompile(`^reservationname=` + reservationName + `$`)
 	reservationArgs = regexp.MustCompile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
 		` endtime=uts[1-9][0-9]{8,10} nodes=[a-z0-9][-a-z0-9,]* users=root flags=MAINT,IGNORE_JOBS$`)
-	userName = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	runsOption = regexp.MustCompile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
+	userName   = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -110,7 +111,7 @@ func programs() map[string]runtimes.Program {
 		"slurmd":    {Path: "/usr/sbin/slurmd", Check: oneOf("-V", "-C"), Reads: always},
 		"sinfo":     {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
 		"squeue":    {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
-		"sacct":     {Path: "/usr/bin/sacct", Env: conf, Check: checkSacct, Reads: always},
+		"sacct":     {Path: "/usr/bin/sacct", Env: queueEnv, Check: checkSacct, Reads: always},
 		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
 		"scancel":   {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 
@@ -374,8 +375,8 @@ func checkSacct(args []string) error {
 	for _, a := range args {
 		id, isJobs := strings.CutPrefix(a, "--jobs=")
 		switch {
-		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates"}, a):
-		case isJobs && jobID.MatchString(id):
+		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2"}, a):
+		case isJobs && jobID.MatchString(id), runsOption.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)
 		}

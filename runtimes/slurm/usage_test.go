@@ -1,0 +1,55 @@
+package slurm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+	"berth/schema/usage"
+)
+
+// What the jobs of a project used is recorded before its account is removed, and what all jobs
+// used before the database is. Until the record is kept, nothing is removed.
+func TestUsageIsRecordedBeforeRemoval(t *testing.T) {
+	t.Parallel()
+	c := newSharing(t)
+	base := c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
+	u := c.share(base, lhc(), ligo())
+	c.carry(t, u, false)
+	bobs := c.job(t, u, bob, "physics.ligo", "sleep 600", "--gres=gpu:1", "--cpus-per-task=2", "--mem=64M")
+	alices := c.job(t, u, alice, "physics.lhc", "true")
+	c.await(t, u, bobs, slurmtest.Running)
+	c.await(t, u, alices, slurmtest.Completed)
+
+	less := c.share(base, lhc())
+	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)
+	eventually(t, "only the record is missing", func() (bool, string) {
+		err := c.removal(t, less)
+		return err != nil && strings.Contains(err.Error(), "the remote is down"), fmt.Sprint(err)
+	})
+	require.Contains(t, c.tool(t, u, "sacctmgr -n -P list account format=account"), "physics.ligo")
+	c.remote = nil
+	c.removed(t, less)
+	require.NotContains(t, c.tool(t, u, "sacctmgr -n -P list account format=account"), "physics.ligo")
+	require.Len(t, c.used, 1)
+	for run, j := range c.used {
+		require.Equal(t, bobs, fmt.Sprint(run.JobID))
+		require.True(t, j.Started.After(j.Submitted.Add(-1)) && j.Ended.After(j.Started), "%+v", j)
+		require.NotEmpty(t, j.Cluster)
+		want := usage.Job{Cluster: j.Cluster, JobID: j.JobID, Submitted: j.Submitted, Started: j.Started, Ended: j.Ended,
+			State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo", CPUs: 2, MemoryMiB: 64, GPUs: 1}
+		require.Equal(t, want, j)
+	}
+
+	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)
+	require.ErrorIs(t, c.apply(t, c.plan(t, less, true)), runtimes.ErrWaiting)
+	require.NotEmpty(t, c.tool(t, u, "sacct -n -X --allusers -S now-1hour"), "the database is there")
+	c.remote = nil
+	c.carry(t, less, true)
+	require.Len(t, c.used, 2)
+}
