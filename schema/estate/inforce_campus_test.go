@@ -100,25 +100,20 @@ func TestInForceOfReferences(t *testing.T) {
 		before, after []change // over the campus
 		want          string
 	}{
-		"an attachment in use is not taken away": {
-			after: []change{{attachment, ""}},
-			want:  "needs " + attachment + ": as before\n"},
-		"nor is it turned to another project": {
-			after: []change{{attachment, "physics.collider => physics.lattice"}},
-			want:  "needs " + attachment + ": as before\n"},
-		"only the attachment that is needed is held": {
-			before: []change{{department + "attachments/lattice.yaml", "apiVersion: berth/v1\nkind: Attachment\nmetadata: {name: lattice}\nspec: {project_id: physics.lattice}\n"}},
-			after:  []change{{attachment, ""}, {department + "attachments/lattice.yaml", ""}},
-			want:   "needs " + attachment + ": as before\n"},
+		"an owner ends an attachment although the project has accepted it and lends nodes": {
+			after: []change{{attachment, ""}}},
+		"or turns it to another project": {
+			after: []change{{department + "attachments/lattice.yaml", ""}, {attachment, "physics.collider => physics.lattice"}}},
+		"or ends it with the whole runtime": {
+			after: []change{{attachment, ""}, {department + "attachments/lattice.yaml", ""}, {department + "runtime.yaml", ""}}},
 		"with what needs it, it goes": {
 			after: []change{{attachment, ""}, {analysis, ""}, {offer, ""}}},
 		"an attachment moves to another file": {
 			before: []change{{attachment, ""}, {department + "attachments/b.yaml", strings.ReplaceAll(again, "aaa", "b")}},
 			after:  []change{{attachment, ""}, {department + "attachments/aaa.yaml", again}}},
-		"a project is not taken off the list while it has an instance": {
+		"a project is taken off the list although it has an instance": {
 			before: []change{{attachment, ""}, {offer, ""}, {department + "runtime.yaml", "[physics.lattice] => [physics.lattice, physics.collider]"}},
-			after:  []change{{attachment, ""}, {offer, ""}},
-			want:   "needs " + department + "runtime.yaml: as before\n"},
+			after:  []change{{attachment, ""}, {offer, ""}}},
 		"a shared runtime with attachments is not taken away": {
 			after: []change{{department + "runtime.yaml", ""}},
 			want:  "needs " + department + "runtime.yaml: as before\n"},
@@ -159,9 +154,8 @@ func TestInForceOfReferences(t *testing.T) {
 		"a project that the platform attaches is not taken away": {
 			after: []change{{proteins + "project.yaml", ""}, {proteins + "instances/folding.yaml", ""}, {proteins + "contributions/gpu-4.yaml", ""}, {proteins + "entitlements/slurm.yaml", ""}, {proteins + "roles.yaml", ""}},
 			want:  "needs " + proteins + "entitlements/slurm.yaml: as before\nneeds " + proteins + "project.yaml: as before\n"},
-		"a tenant's instance holds the platform's attachment": {
-			after: []change{{commons + "attachments/proteins.yaml", ""}, {proteins + "contributions/gpu-4.yaml", ""}},
-			want:  "needs " + commons + "attachments/proteins.yaml: as before\n"},
+		"a tenant's instance does not hold the platform's attachment": {
+			after: []change{{commons + "attachments/proteins.yaml", ""}, {proteins + "contributions/gpu-4.yaml", ""}}},
 		"a uid is its first owner's, wherever in the tenant the copy stands": {
 			after: []change{{analysis, "  name: analysis =>   name: analysis\n  uid: 0d9f2c6e-train"}},
 			want:  "invalid " + analysis + ": as before\n"},

@@ -214,18 +214,26 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 }
 
 // runtime returns the shared runtime that doc refers to, of its tenant or of the
-// platform, and its attachments.
+// platform, and its attachments. A missing one is only a warning: what a project accepts and offers
+// must not keep the owner from ending the attachment, or the runtime.
 func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Document, attachments) {
 	key := schema.Key{Kind: schema.KindSharedRuntime, Name: name}
-	if scope == "platform" {
-		return c.needOfPlatform(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, "there is no shared runtime "+name+" of the platform"), c.catalog.attached
+	need, docs, all, owner := c.needOfPlatform, c.catalog.byFile, c.catalog.attached, "platform"
+	if scope != "platform" {
+		key.Tenant = doc.Key.Tenant
+		need, docs, all, owner = c.need, c.tree.byFile, c.attached, "tenant"
 	}
-	key.Tenant = doc.Key.Tenant
-	return c.need(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, "there is no shared runtime "+name+" of the tenant"), c.attached
+	path, _ := key.Path()
+	missing := fmt.Sprintf("there is no shared runtime %s of the %s", name, owner)
+	if docs[path] == nil {
+		c.warn(doc, "spec.shared_runtime", "ref.missing-shared-runtime", fmt.Sprintf("%s (%s): nothing happens until there is", missing, path))
+		return nil, nil
+	}
+	return need(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, missing), all
 }
 
 // terms returns the attachment of doc's project to a runtime. It is nil, true if the
-// project is attached without terms, and nil, false if doc was refused.
+// project is attached without terms, and nil, false if it is not attached or its attachment is invalid.
 func (c *tenantCheck) terms(doc, runtime *load.Document, all attachments) (*load.Document, bool) {
 	id, of := doc.Key.ProjectID(), all[runtime.Key.Name]
 	bad := func(a *load.Document) bool {
@@ -250,7 +258,7 @@ func (c *tenantCheck) terms(doc, runtime *load.Document, all attachments) (*load
 		return nil, false
 	}
 	where := strings.TrimSuffix(runtime.File.Path, "runtime.yaml") + "attachments/"
-	c.refuse(doc, "spec.shared_runtime", "ref.not-attached", fmt.Sprintf("the project %s is not attached to %s: that takes a document in %s", id, runtime.Key.Name, where), runtime.File.Path)
+	c.warn(doc, "spec.shared_runtime", "ref.not-attached", fmt.Sprintf("the project %s is not attached to %s: that takes a document in %s", id, runtime.Key.Name, where))
 	return nil, false
 }
 
