@@ -242,11 +242,28 @@ func (c *change) status(key schema.Key, prev *plan.Status) plan.Status {
 	case c.old.Main == c.next.Main && c.origin.acknowledged != "" && want == nil:
 		s.Review = nil // a user with the permission acknowledged the deletion of exactly these documents
 	case c.old.Main != c.next.Main, c.old.InForce != c.next.InForce:
-		s.Review = &plan.UnitReview{Stopped: stopped}
+		s.Review = &plan.UnitReview{Stopped: stopped, Commits: c.commits(s.Revision, prev)}
 	case prev != nil: // no commit changed it
 		s.Review = prev.Review
 	}
 	return s
+}
+
+// commits returns the commits of main that came with a decision besides revision, newest first, and
+// those since a unit that is not compared yet was applied. Pure.
+func (c *change) commits(revision string, prev *plan.Status) []string {
+	var all []string
+	for _, m := range c.merged {
+		all = append(all, m.commit)
+	}
+	if prev != nil && prev.Revision != "" {
+		all = append(all, prev.Revision)
+		if prev.Review != nil {
+			all = append(all, prev.Review.Commits...)
+		}
+	}
+	all = slices.DeleteFunc(all, func(commit string) bool { return commit == revision })
+	return all[:min(len(all), maxAttributed)]
 }
 
 // carryOut carries out the effects of a decision.

@@ -87,24 +87,48 @@ func (t *gate) check(ctx context.Context, st *reconciler.State, prev *plan.Statu
 		g.review = nil
 		return g
 	}
+	if n, ok := t.shownOn(p, numbers); ok {
+		return g.approve(&plan.UnitReview{Pull: n, Stopped: g.stopped, Commits: g.review.Commits})
+	}
+	for _, commit := range g.review.Commits {
+		more, known, err := t.pulls.BroughtBy(ctx, commit)
+		if err != nil || !known {
+			return t.postpone(g, prev, err)
+		}
+		numbers = append(numbers, more...)
+	}
 	return t.compare(g, numbers, prev)
 }
 
-// compare compares a plan with the plans published on the pull requests that
-// brought the unit's revision.
+// shownOn returns the pull request that showed a plan.
+func (t *gate) shownOn(p plan.Plan, numbers []int) (pull int, ok bool) {
+	for _, n := range numbers {
+		if shown, _ := t.pulls.Shown(n); shown != nil {
+			if _, same := shown.Unit(p.Key, p.Digest); same {
+				return n, true
+			}
+		}
+	}
+	return 0, false
+}
+
+// compare compares a plan with the plans published on the pull requests that came since the unit
+// was changed last. Those that were merged together may have shown a part of it each.
 func (t *gate) compare(g gated, numbers []int, prev *plan.Status) gated {
 	p := g.plan
-	var reviewed *plan.ReviewedUnit
+	var parts []*plan.ReviewedUnit
 	pull, isComing := numbers[0], false
+	if n, ok := t.shownOn(p, numbers); ok {
+		return g.approve(&plan.UnitReview{Pull: n, Stopped: g.stopped, Commits: g.review.Commits})
+	}
 	for _, n := range numbers {
 		shown, next := t.pulls.Shown(n)
 		if shown != nil {
-			u, same := shown.Unit(p.Key, p.Digest)
-			if same {
-				return g.approve(&plan.UnitReview{Pull: n, Stopped: g.stopped})
-			}
-			if u != nil {
-				reviewed, pull = u, n
+			if u, _ := shown.Unit(p.Key, p.Digest); u != nil {
+				if len(parts) == 0 {
+					pull = n
+				}
+				parts = append(parts, u)
 			}
 		}
 		if next != nil {
@@ -113,10 +137,16 @@ func (t *gate) compare(g gated, numbers []int, prev *plan.Status) gated {
 		}
 	}
 	switch {
+	case plan.ShownInParts(p, g.observed, parts):
+		return g.approve(&plan.UnitReview{Pull: pull, Stopped: g.stopped, Commits: g.review.Commits})
 	case len(p.Actions) == 0:
 		return g // nothing is executed, so nothing is held
 	case isComing && t.now().Sub(t.pulls.RollOuts.FirstSeen(prev.Revision)) < publishGrace:
 		return t.postpone(g, prev, nil)
+	}
+	var reviewed *plan.ReviewedUnit
+	if len(parts) > 0 {
+		reviewed = parts[0]
 	}
 	return g.hold(pull, plan.Stale(reviewed, p, g.observed), prev.Revision)
 }
@@ -157,7 +187,7 @@ func (g gated) hold(pull int, stale *plan.StalePlan, commit string) gated {
 	if stale.Reviewed == "" {
 		what = fmt.Sprintf("no plan of it was shown before the merge of #%d", pull)
 	}
-	g.isHeld, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale, Stopped: g.stopped}
+	g.isHeld, g.review = true, &plan.UnitReview{Pull: pull, Stale: stale, Stopped: g.stopped, Commits: g.review.Commits}
 	return g.keep(plan.Blocked{Code: plan.CodeStale,
 		Message: fmt.Sprintf("%s: %s; nothing changes until a user with the permission applies it: /berth apply %s", what, summary(stale), reconciler.Short(commit))})
 }

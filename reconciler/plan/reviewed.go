@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -156,6 +157,47 @@ func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
 		s.Diff = append(s.Diff[:maxDiff:maxDiff], DiffLine{"@", fmt.Sprintf("%d more lines", more)})
 	}
 	return s
+}
+
+// ShownInParts reports whether several reviews of a unit together show a plan that was made from o:
+// each step, and each fact that it rests on. Pull requests that are merged together show a part
+// each. A plan that makes or deletes the unit was shown only as a whole.
+func ShownInParts(now Plan, o Observed, parts []*ReviewedUnit) bool {
+	if len(parts) < 2 || now.Before == nil || now.After == nil {
+		return false
+	}
+	known := map[[2]string]bool{}
+	for _, u := range parts {
+		for line := range reviewLines(u.Steps, u.Facts) {
+			known[line] = true
+		}
+	}
+	for line := range reviewLines(Steps(now), Facts(now, o)) {
+		if !known[line] {
+			return false
+		}
+	}
+	return true
+}
+
+// reviewLines iterates over steps, each with the line of its action, and facts.
+func reviewLines(steps, facts []string) iter.Seq[[2]string] {
+	return func(yield func([2]string) bool) {
+		action := ""
+		for _, l := range steps {
+			if !strings.HasPrefix(l, "  ") {
+				action = l
+			}
+			if !yield([2]string{action, l}) {
+				return
+			}
+		}
+		for _, l := range worded(facts) {
+			if !yield([2]string{"rests on", l}) {
+				return
+			}
+		}
+	}
 }
 
 // worded returns facts without the digest of the rest.

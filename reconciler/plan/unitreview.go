@@ -7,6 +7,9 @@ import "time"
 // unit, so a status without one, such as a lost status, holds nothing.
 type UnitReview struct {
 	Pull int `json:"pull,omitempty"` // pull request of the review to compare with; 0: unknown
+	// Commits of main came since the unit was changed last, besides its revision. Their pull requests
+	// may have shown the plan, or steps of it.
+	Commits []string `json:"commits,omitempty"`
 	// Stale is why the unit is held; nil if it is not.
 	Stale *StalePlan `json:"stale,omitempty"`
 	// Posted is the plan that the comment showed for Stale; nil if none was shown
