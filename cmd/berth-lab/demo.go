@@ -24,7 +24,8 @@ func newDemoCmd() *cobra.Command {
 		Short: "Run the end-to-end demo on a temporary estate",
 		Long: `Run the end-to-end demo on a temporary estate: start a lab, open a pull request
 with mistakes, correct and merge it, run a GPU job on the new cluster, add a worker,
-show a change that policy denies and one that its author may not make, delete
+show a change that policy denies and one that its author may not make, delete the
+cluster, share another one between two projects, explain a refused job, delete
 everything, and read the audit log.
 
 Every step is verified. The exit status is 0 only if all steps succeed. The logs are
@@ -120,7 +121,7 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 	}()
 	for _, act := range []func(context.Context){
 		d.setUp, d.neighbour, d.mistakes, d.correction, d.deploy, d.job, d.addWorker,
-		d.denyByPolicy, d.mergeWithoutPermission, d.revert, d.remove, d.readAuditLog, d.measure, d.tearDown,
+		d.denyByPolicy, d.mergeWithoutPermission, d.revert, d.remove, d.share, d.explainRefusal, d.readAuditLog, d.measure, d.tearDown,
 	} {
 		if err := attempt(func() { act(ctx) }); err != nil {
 			return err
@@ -338,6 +339,9 @@ func (d *demo) measure(ctx context.Context) {
 
 func (d *demo) tearDown(ctx context.Context) {
 	d.title("Delete everything")
+	shared := must(d.propose("drop-commons", "The shared cluster is no longer needed", labtest.Administrator, gittest.Commit{Remove: []string{commonsFile, latticeFile, genomesFile}}))
+	must(d.merge(ctx, shared, labtest.Administrator))
+	ensure(d.untilGone(ctx, labtest.Commons))
 	n := must(d.propose("drop-assembly", "assembly: no longer needed", labtest.AssemblyOwner, gittest.Commit{Remove: []string{labtest.AssemblyFile}}))
 	must(d.merge(ctx, n, labtest.AssemblyOwner))
 	ensure(d.untilGone(ctx, labtest.Assembly))

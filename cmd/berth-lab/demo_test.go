@@ -58,7 +58,7 @@ func TestDemoInMemory(t *testing.T) {
 }
 
 // linesFoundByIDs counts the lines of a daemon's log that contain a text. It checks
-// that each line about an instance has the ids of the instance and of its cause
+// that each line about a unit has the ids of the unit and of its cause
 // (requirement A11).
 func linesFoundByIDs(t *testing.T, file, text string) (n int) {
 	t.Helper()
@@ -76,7 +76,11 @@ func linesFoundByIDs(t *testing.T, file, text string) (n int) {
 		if said["unit"] == nil && said["action_id"] == nil && said["app_instance_id"] == nil {
 			continue
 		}
-		for _, id := range []string{"correlation_id", "org_id", "project_id", "app_slug", "app_instance_id"} {
+		ids := []string{"correlation_id", "org_id", "project_id", "app_slug", "app_instance_id"}
+		if unit, _ := said["unit"].(string); strings.HasPrefix(unit, "SharedRuntime ") { // of a tenant or of the platform, and of no project
+			ids = []string{"correlation_id", "app_slug", "shared_runtime_id"}
+		}
+		for _, id := range ids {
 			value, ok := said[id].(string)
 			require.True(t, ok && value != "", "%s of %s", id, line)
 		}

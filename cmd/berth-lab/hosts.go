@@ -17,15 +17,19 @@ import (
 
 // Checks, comments, jobs and hosts, as users of the demo see them.
 
-// submit submits a job as its user.
+// submit submits a job as labtest.JobUser.
 func (s *stage) submit(ctx context.Context, key schema.Key, script, output string, gpus int) (string, error) {
+	return s.submitAs(ctx, key, labtest.JobUser, script, output, gpus)
+}
+
+func (s *stage) submitAs(ctx context.Context, key schema.Key, user, script, output string, gpus int) (string, error) {
 	unit, stamp, err := s.unit(ctx, key)
 	if err != nil {
 		return "", err
 	}
-	i := slices.IndexFunc(unit.Effective.Users, func(u schema.UnixUser) bool { return u.Name == labtest.JobUser })
+	i := slices.IndexFunc(unit.Effective.Users, func(u schema.UnixUser) bool { return u.Name == user })
 	if i < 0 {
-		return "", fmt.Errorf("%s is not a user of %s", labtest.JobUser, key)
+		return "", fmt.Errorf("%s is not a user of %s", user, key)
 	}
 	return s.jobs.Submit(ctx, unit, stamp, unit.Effective.Users[i], script, "--output="+output, fmt.Sprintf("--gres=gpu:%d", gpus))
 }

@@ -105,11 +105,14 @@ func (r *recorder) uidOf(d *schema.Desired, key schema.Key) string {
 }
 
 // logOf returns a log whose lines carry the identity of a resource (requirement
-// A11). The uid is an instance's.
+// A11). The uid is that of a unit.
 func (r *recorder) logOf(key schema.Key, app, uid, correlationID string) *slog.Logger {
 	log := r.log.With("correlation_id", correlationID, "org_id", orgOf(key), "project_id", projectOf(key), "app_slug", app)
-	if key.Kind == schema.KindInstance {
+	switch key.Kind {
+	case schema.KindInstance:
 		log = log.With("app_instance_id", schema.ID(uid, key))
+	case schema.KindSharedRuntime:
+		log = log.With("shared_runtime_id", schema.ID(uid, key))
 	}
 	return log
 }

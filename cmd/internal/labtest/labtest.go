@@ -26,6 +26,8 @@ import (
 var (
 	Train    = schema.InstanceKey("physics", "lattice", "train")
 	Assembly = schema.InstanceKey("biology", "genomes", "assembly")
+	// Commons is a cluster of the platform that the projects of both share.
+	Commons = schema.Key{Kind: schema.KindSharedRuntime, Name: "commons"}
 )
 
 // The files of the two instances.
@@ -42,7 +44,8 @@ const (
 	ProjectViewer = "clara-lattice" // may read Train's project
 	TenantOwner   = "petra-phys"    // owner of Train's tenant
 	AssemblyOwner = "dora-genomes"  // every permission on Assembly
-	JobUser       = "anna"          // Unix user that submits jobs to Train
+	JobUser       = "anna"          // Unix user of ProjectAdmin, who submits jobs to Train
+	AssemblyUser  = "dora"          // Unix user of AssemblyOwner
 )
 
 // What Berth shows to the test server of the forge.
