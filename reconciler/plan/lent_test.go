@@ -109,3 +109,15 @@ func TestSuspendedAttachmentKeepsItsTerms(t *testing.T) {
 	require.Empty(t, p.After.Effective.Users)
 	require.Len(t, is.Attachments, 1, "the declared value is unchanged")
 }
+
+// An instance that uses a shared runtime is deleted without an action, whatever was observed of it:
+// the shared runtime detaches its project, and nothing else of it is there.
+func TestDeletedViewHasNoAction(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "share")
+	view := schema.EffectiveUnit{Key: key, SharedRuntime: "department"}
+	in := Input{Key: key, Observed: Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Effective: view}}}
+	p := Make(in)
+	require.True(t, p.Empty())
+	in.Observed.Unit.Members = []Member{{Name: "controller-0", Node: "head"}}
+	require.Equal(t, Delete, Make(in).Actions[0].Verb, "members of its own are deleted")
+}

@@ -137,12 +137,12 @@ func (m *maker) decide() {
 		m.view()
 	case in.After != nil && in.After.Suspend:
 		m.block(CodeSuspended, true, "%s; remove it to resume", Suspension(in.After.Key, in.After.SuspendedBy))
-	case in.Observed.Presence == Absent && in.After == nil:
-		// The unit is absent and not declared.
+	case in.After == nil && (in.Observed.Presence == Absent || isView(in.Observed.Unit)):
+		// The unit is absent, or it was a view: the shared runtime detaches its project.
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
-			m.create("new instance")
+			m.create(map[bool]string{true: "new shared runtime", false: "new instance"}[in.Key.Kind == schema.KindSharedRuntime])
 		}
 	case in.Observed.Presence != Present:
 		reason := in.Observed.Reason
@@ -166,6 +166,11 @@ func (m *maker) decide() {
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		m.present()
 	}
+}
+
+// isView reports whether a unit is an instance that uses a shared runtime and has no members.
+func isView(u *Unit) bool {
+	return u != nil && u.Effective.SharedRuntime != "" && len(u.Members) == 0
 }
 
 // view plans for an instance that uses a shared runtime, which has all actions.
