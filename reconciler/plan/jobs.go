@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"maps"
 	"slices"
 	"time"
 )
@@ -31,7 +30,10 @@ type JobGroup struct {
 	Partitions []string `json:"partitions,omitempty"`
 	Nodes      []string `json:"nodes,omitempty"` // of running jobs
 	GPUs       int      `json:"gpus,omitempty"`  // of each job
-	IDs        []string `json:"ids,omitempty"`   // the first MaxJobIDs
+	CPUs       int      `json:"cpus,omitempty"`
+	// Minutes is how long each job may run; 0: unknown, or as long as the limits allow.
+	Minutes int      `json:"minutes,omitempty"`
+	IDs     []string `json:"ids,omitempty"` // the first MaxJobIDs
 }
 
 // MaxJobIDs limits the ids of a JobGroup and of a JobSet, and the users of a JobSet.
@@ -69,14 +71,18 @@ func (r *JobRule) selects(g *JobGroup) bool {
 }
 
 // JobImpact is what actions do to the jobs of a snapshot. Each job is in one set: the running
-// ones in Ended, Waited or Continue, the queued ones in Cancelled, Moved or Kept.
+// ones in the first four, the queued ones in the others.
 type JobImpact struct {
-	Ended     JobSet `json:"ended,omitzero"`     // cancelled after EndAfter
-	Waited    JobSet `json:"waited,omitzero"`    // the action waits until they have ended
-	Continue  JobSet `json:"continue,omitzero"`  // not affected
-	Cancelled JobSet `json:"cancelled,omitzero"` // queued
-	Moved     JobSet `json:"moved,omitzero"`     // queued, and move to other partitions
-	Kept      JobSet `json:"kept,omitzero"`      // queued, and not affected
+	Ended       JobSet `json:"ended,omitzero"`        // cancelled after EndAfter
+	Waited      JobSet `json:"waited,omitzero"`       // the action waits until they have ended
+	Preemptible JobSet `json:"preemptible,omitzero"`  // go on, and may end for jobs of others from now on
+	Continue    JobSet `json:"continue,omitzero"`     // not affected
+	Cancelled   JobSet `json:"cancelled,omitzero"`    // removed from the queue
+	Moved       JobSet `json:"moved,omitzero"`        // to other partitions
+	CannotStart JobSet `json:"cannot_start,omitzero"` // stay in the queue, and ask for more than they can have
+	Delayed     JobSet `json:"delayed,omitzero"`      // wait until running jobs with the same limits have ended
+	MayStart    JobSet `json:"may_start,omitzero"`    // could not start before, and can now
+	Kept        JobSet `json:"kept,omitzero"`         // not affected
 	// EndAfter are the times in seconds after which jobs of Ended are cancelled, sorted.
 	EndAfter []int     `json:"end_after_seconds,omitempty"`
 	At       time.Time `json:"at,omitzero"` // time of the snapshot
@@ -86,28 +92,40 @@ type JobImpact struct {
 
 // JobSet counts jobs and names some of them.
 type JobSet struct {
-	Count int        `json:"count"`
-	Users []UserJobs `json:"users,omitempty"` // those with most jobs first, at most MaxJobIDs
-	More  int        `json:"more_users,omitempty"`
-	IDs   []string   `json:"ids,omitempty"` // at most MaxJobIDs
+	Count    int           `json:"count"`
+	Accounts []AccountJobs `json:"accounts,omitempty"` // those with most jobs first, at most MaxJobIDs
+	Users    []UserJobs    `json:"users,omitempty"`    // those with most jobs first, at most MaxJobIDs
+	More     int           `json:"more_users,omitempty"`
+	IDs      []string      `json:"ids,omitempty"` // at most MaxJobIDs
 }
 
-// UserJobs counts jobs of a user.
+// AccountJobs counts jobs of an account.
+type AccountJobs struct {
+	Account string `json:"account"`
+	Count   int    `json:"count"`
+}
+
+// UserJobs counts jobs of a user in an account.
 type UserJobs struct {
-	User  string `json:"user"`
-	Count int    `json:"count"`
+	User    string `json:"user"`
+	Account string `json:"account,omitempty"`
+	Count   int    `json:"count"`
 }
 
 // Known reports whether there was a snapshot. A record of an earlier release has no time.
 func (i *JobImpact) Known() bool { return i != nil && i.Unknown == "" && !i.At.IsZero() }
 
 // Running returns the number of running jobs.
-func (i *JobImpact) Running() int { return i.Ended.Count + i.Waited.Count + i.Continue.Count }
+func (i *JobImpact) Running() int {
+	return i.Ended.Count + i.Waited.Count + i.Preemptible.Count + i.Continue.Count
+}
 
 // Queued returns the number of queued jobs.
-func (i *JobImpact) Queued() int { return i.Cancelled.Count + i.Moved.Count + i.Kept.Count }
+func (i *JobImpact) Queued() int {
+	return i.Cancelled.Count + i.Moved.Count + i.CannotStart.Count + i.Delayed.Count + i.MayStart.Count + i.Kept.Count
+}
 
-// fate is what becomes of a job. The greatest of several counts.
+// fate is what becomes of a job. Of those by rules, the greatest counts.
 type fate int
 
 const (
@@ -115,7 +133,21 @@ const (
 	waitedFor
 	moves
 	ends // or is cancelled
+
+	// The others are those of jobs that no rule selects.
+	preemptible
+	mayStart
+	delayed
+	cannotStart
 )
+
+// set returns the set of jobs with a fate.
+func (i *JobImpact) set(f fate, pending bool) *JobSet {
+	if pending {
+		return map[fate]*JobSet{continues: &i.Kept, moves: &i.Moved, ends: &i.Cancelled, mayStart: &i.MayStart, delayed: &i.Delayed, cannotStart: &i.CannotStart}[f]
+	}
+	return map[fate]*JobSet{continues: &i.Continue, waitedFor: &i.Waited, ends: &i.Ended, preemptible: &i.Preemptible}[f]
+}
 
 // ImpactOn returns what the actions together do to the jobs of a snapshot, each job counted
 // once; nil for no snapshot.
@@ -125,10 +157,6 @@ func ImpactOn(actions []Action, jobs *Jobs) *JobImpact {
 		return nil
 	case jobs.Unknown != "":
 		return &JobImpact{Unknown: jobs.Unknown}
-	}
-	var rules []JobRule
-	for _, a := range actions {
-		rules = append(rules, a.Impact.Jobs...)
 	}
 	groups := jobs.Groups
 	running, pending := jobs.Running, jobs.Pending
@@ -140,10 +168,11 @@ func ImpactOn(actions []Action, jobs *Jobs) *JobImpact {
 		}
 	}
 	groups = append(slices.Clone(groups), JobGroup{Count: running}, JobGroup{Count: pending, Pending: true})
-	t := impactTally{impact: JobImpact{At: jobs.At}, users: map[*JobSet]map[string]int{}}
+	e := effectsOf(actions, groups)
+	t := impactTally{impact: JobImpact{At: jobs.At}, users: map[*JobSet]map[UserJobs]int{}}
 	for i := range groups {
 		if g := &groups[i]; g.Count > 0 {
-			t.add(g, rules)
+			t.add(g, &e)
 		}
 	}
 	return t.result()
@@ -166,15 +195,14 @@ func (p *Plan) ImpactOn(jobs *Jobs) *JobImpact {
 // impactTally adds up a JobImpact.
 type impactTally struct {
 	impact JobImpact
-	users  map[*JobSet]map[string]int
+	users  map[*JobSet]map[UserJobs]int // with a count of 0
 }
 
-func (t *impactTally) add(g *JobGroup, rules []JobRule) {
-	i := &t.impact
-	worst, deadline := continues, 0
+// byRules returns what rules do to a group of jobs, and after how many seconds running ones end.
+func (e *effects) byRules(g *JobGroup) (worst fate, deadline int) {
 	var gone []string // partitions that are removed
-	for k := range rules {
-		r := &rules[k]
+	for k := range e.rules {
+		r := &e.rules[k]
 		switch {
 		case !r.selects(g):
 			continue
@@ -195,32 +223,51 @@ func (t *impactTally) add(g *JobGroup, rules []JobRule) {
 	if worst == moves && !slices.ContainsFunc(g.Partitions, func(p string) bool { return !slices.Contains(gone, p) }) {
 		worst = ends
 	}
+	return worst, deadline
+}
+
+func (t *impactTally) add(g *JobGroup, e *effects) {
+	i := &t.impact
+	of, deadline := e.byRules(g)
+	if of == continues {
+		of = e.later(g)
+	}
 	if deadline > 0 && !slices.Contains(i.EndAfter, deadline) {
 		i.EndAfter = append(i.EndAfter, deadline)
 	}
-	set := map[fate]*JobSet{continues: &i.Continue, waitedFor: &i.Waited, ends: &i.Ended}[worst]
-	if g.Pending {
-		set = map[fate]*JobSet{continues: &i.Kept, moves: &i.Moved, ends: &i.Cancelled}[worst]
-	}
+	set := i.set(of, g.Pending)
 	set.Count += g.Count
-	if worst == continues {
+	if of == continues {
 		return // nobody asks who they are
 	}
 	set.IDs = append(set.IDs, g.IDs[:min(len(g.IDs), MaxJobIDs-len(set.IDs))]...)
 	if g.User != "" {
 		if t.users[set] == nil {
-			t.users[set] = map[string]int{}
+			t.users[set] = map[UserJobs]int{}
 		}
-		t.users[set][g.User] += g.Count
+		t.users[set][UserJobs{User: g.User, Account: g.Account}] += g.Count
 	}
 }
 
 func (t *impactTally) result() *JobImpact {
 	for set, of := range t.users {
-		for _, user := range slices.Sorted(maps.Keys(of)) {
-			set.Users = append(set.Users, UserJobs{user, of[user]})
+		accounts := map[string]int{}
+		for user, n := range of {
+			user.Count = n
+			set.Users = append(set.Users, user)
+			accounts[user.Account] += n
 		}
-		slices.SortStableFunc(set.Users, func(a, b UserJobs) int { return cmp.Compare(b.Count, a.Count) })
+		delete(accounts, "")
+		for account, n := range accounts {
+			set.Accounts = append(set.Accounts, AccountJobs{account, n})
+		}
+		slices.SortFunc(set.Accounts, func(a, b AccountJobs) int {
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.Account, b.Account))
+		})
+		set.Accounts = set.Accounts[:min(len(set.Accounts), MaxJobIDs)]
+		slices.SortFunc(set.Users, func(a, b UserJobs) int {
+			return cmp.Or(cmp.Compare(b.Count, a.Count), cmp.Compare(a.User, b.User), cmp.Compare(a.Account, b.Account))
+		})
 		set.More = max(0, len(set.Users)-MaxJobIDs)
 		set.Users = set.Users[:len(set.Users)-set.More]
 	}

@@ -133,8 +133,11 @@ type Impact struct {
 	Reconfigure bool     `json:"reconfigure,omitempty"`
 	Drains      []string `json:"drains,omitempty"`    // nodes that drain first
 	EndsJobs    bool     `json:"ends_jobs,omitempty"` // cancels jobs that remain at the deadline of the drain
-	// Jobs says which jobs the action meets, and what becomes of them.
-	Jobs []JobRule `json:"jobs,omitempty"`
+	// Jobs says which jobs the action meets, and what becomes of them. Terms and Preempts say so of
+	// the jobs that it does not end, move or wait for.
+	Jobs     []JobRule       `json:"jobs,omitempty"`
+	Terms    []JobTerms      `json:"terms,omitempty"`
+	Preempts []JobPreemption `json:"preempts,omitempty"`
 	// Differences are what the action changes at the runtime, with the class of each.
 	Differences []Difference `json:"differences,omitempty"`
 	Note        string       `json:"note,omitempty"`

@@ -88,28 +88,6 @@ func retentionNote(before, after *plan.Unit) string {
 	return "accounting records older than retention are removed for good"
 }
 
-// queueNotes says which partitions no longer take the jobs of projects that remain attached. slurmctld starts
-// no queued job there, and running ones go on.
-func queueNotes(before, after *plan.Unit) (notes []string) {
-	taken := map[string][]string{}
-	each := func(u *plan.Unit, f func(partition string, projects []string)) {
-		if set, err := parseSettings(u.Effective.Config); err == nil {
-			for _, p := range (&record{Unit: *u}).admitted(&set) {
-				f(p.Name, p.AllowAccounts)
-			}
-		}
-	}
-	each(before, func(partition string, projects []string) { taken[partition] = projects })
-	each(after, func(partition string, projects []string) {
-		for _, project := range taken[partition] {
-			if isAttached(after.Effective.Attachments, project) && !slices.Contains(projects, project) {
-				notes = append(notes, fmt.Sprintf("queued jobs of project %s in partition %s wait until their owners move them", project, partition))
-			}
-		}
-	})
-	return notes
-}
-
 // configureImpact renders the files of both units, and does to the difference what configure
 // does to it on the host.
 func configureImpact(before, after *plan.Unit) plan.Impact {
@@ -145,7 +123,6 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if note := programNote(before, after); note != "" {
 		notes = append(notes, note)
 	}
-	notes = append(notes, queueNotes(before, after)...)
 	was := (&record{Unit: *before}).withoutEffect()
 	for _, note := range (&record{Unit: *after}).withoutEffect() {
 		if !slices.Contains(was, note) {
@@ -164,7 +141,7 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if len(partitions) > 0 {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
-	return accountingImpact(i, before, after)
+	return termsImpact(accountingImpact(i, before, after), before, after)
 }
 
 // accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
 	"berth/schema"
 )
@@ -84,8 +85,7 @@ func TestImpactOfAChangeAddsUp(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		before, after := drawUnit(t, "before"), drawUnit(t, "after")
 		queue := drawQueue(t, before)
-		jobs := &plan.Jobs{At: time.Unix(1, 0)}
-		group(jobs, queue)
+		jobs := JobsOf(queue, time.Unix(1, 0))
 		o := plan.Observed{Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before, Jobs: jobs}
 		for _, m := range before.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
@@ -170,8 +170,7 @@ func TestImpactSnapshotIsBounded(t *testing.T) {
 	for i := range 5000 {
 		queue = append(queue, cli.QueuedJob{ID: fmt.Sprint(i / 2), State: "PD", User: "ada", Partitions: []string{"main"}})
 	}
-	var jobs plan.Jobs
-	group(&jobs, queue)
+	jobs := JobsOf(queue, time.Unix(1, 0))
 	require.Equal(t, 5000, jobs.Pending)
 	require.Len(t, jobs.Groups, 1)
 	require.Equal(t, 5000, jobs.Groups[0].Count)
@@ -192,4 +191,21 @@ func TestImpactWithoutASnapshot(t *testing.T) {
 	require.Equal(t, plan.Present, o.Presence)
 	require.Equal(t, "ctl did not answer", o.Jobs.Unknown)
 	require.Equal(t, plan.Running, o.Members[0].State)
+}
+
+// A berth-host that does not allow the question for time limits is asked without them.
+func TestImpactSnapshotOfAnOlderHelper(t *testing.T) {
+	c := newCluster(t)
+	c.queue = []string{"7 R 2001 main", "8 PD 2001 main,quick"}
+	require.Equal(t, 5, c.observe(t).Jobs.Groups[0].Minutes)
+	c.ctl.before = func(op runtimes.Op) error {
+		if op.Run != nil && slices.Contains(op.Run.Args, cli.SnapshotFormat) {
+			return &runtimes.OpError{Host: "ctl", Op: "run squeue", Code: "refused"}
+		}
+		return nil
+	}
+	jobs := c.observe(t).Jobs
+	require.Empty(t, jobs.Unknown)
+	require.Equal(t, 1, jobs.Pending)
+	require.Zero(t, jobs.Groups[0].Minutes)
 }

@@ -2,6 +2,7 @@ package slurm_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -235,6 +236,62 @@ func TestSharedTermsChangeWithoutTouchingJobs(t *testing.T) {
 	require.Equal(t, files, c.onControl(t, u, "cd /etc/slurm/*/ && stat -c '%n %i %Y' *.conf"))
 	require.Equal(t, "RUNNING\nRUNNING\nRUNNING\n", c.tool(t, u, "squeue -h -o %T"))
 	require.Contains(t, c.tool(t, u, "sacctmgr -n -P list assoc account=physics.lhc user= format=account,share"), "physics.lhc|3\n")
+}
+
+// The plan of narrower terms names the queued jobs that then wait, and that of wider ones those that
+// then start. All others start, and running jobs go on.
+func TestSharedTermsNameTheQueuedJobsThatWait(t *testing.T) {
+	t.Parallel()
+	c := newSharing(t)
+	base := c.unit(strings.Replace(twoPartitions, `"interval_seconds":30`, `"interval_seconds":5`, 1), nil, nil, 0, 1)
+	wide := c.share(base, genes(), lhc())
+	c.carry(t, wide, false)
+	first, second := c.workers[0].Key.Name, c.workers[1].Key.Name
+	running := c.job(t, wide, alice, "physics.lhc", "sleep 600", "--gres=gpu:1", "--nodelist="+first)
+	blocking := []string{
+		c.job(t, wide, carol, "bio.genes", "sleep 600", "--nodelist="+first), c.job(t, wide, carol, "bio.genes", "sleep 600", "--nodelist="+second, "--ntasks=2"),
+	}
+	for _, id := range append(blocking, running) {
+		c.await(t, wide, id, slurmtest.Running)
+	}
+	submit := func(options ...string) string { return c.job(t, wide, alice, "physics.lhc", "true", options...) }
+	never := []string{
+		submit("--time=5", "--gres=gpu:2"), submit("--time=5", "--ntasks=2"), submit("--time=60"), submit("--time=5", "--partition=quick"),
+	}
+	later := submit("--time=5", "--gres=gpu:1")
+	kept := []string{submit("--time=5"), submit("--time=5", "--partition=quick,main"), submit()}
+	for _, id := range slices.Concat(never, kept, []string{later}) {
+		c.await(t, wide, id, slurmtest.Pending)
+	}
+
+	a := lhc()
+	a.MaxGPUs, a.MaxGPUsPerJob, a.MaxCPUsPerJob, a.MaxWalltimeMinutes, a.Queues = 1, 1, 1, 30, []string{"main"}
+	narrow := c.share(base, genes(), a)
+	p := c.plan(t, narrow, false)
+	require.ElementsMatch(t, never, p.Jobs.CannotStart.IDs)
+	require.Equal(t, []plan.UserJobs{{User: alice.Name, Account: "physics.lhc", Count: len(never)}}, p.Jobs.CannotStart.Users)
+	require.Equal(t, []string{later}, p.Jobs.Delayed.IDs)
+	require.Equal(t, len(kept), p.Jobs.Kept.Count)
+	require.Equal(t, 3, p.Jobs.Continue.Count)
+	require.NoError(t, c.apply(t, p))
+	c.tool(t, wide, "scancel "+strings.Join(blocking, " "))
+	for _, id := range kept {
+		c.await(t, narrow, id, slurmtest.Completed)
+	}
+	time.Sleep(6 * time.Second) // more than an interval
+	waiting := slices.Sorted(slices.Values(append(never, later)))
+	require.Equal(t, strings.Join(waiting, "\n"), strings.TrimSpace(c.tool(t, narrow, "squeue -h -t PD -o %A | sort -n")))
+	t.Logf("%s: %s", c.version, c.tool(t, narrow, "squeue -h -t PD -o '%A %r'"))
+	c.await(t, narrow, running, slurmtest.Running)
+
+	p = c.plan(t, wide, false)
+	require.ElementsMatch(t, waiting, p.Jobs.MayStart.IDs)
+	require.Zero(t, p.Jobs.Kept.Count)
+	require.NoError(t, c.apply(t, p))
+	for _, id := range waiting {
+		c.await(t, wide, id, slurmtest.Completed)
+	}
+	c.await(t, wide, running, slurmtest.Running)
 }
 
 // A project gets its guaranteed share from the surplus of another one, whatever that has queued.

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -103,12 +102,10 @@ func (s *settings) membersAccount() account {
 // of the account. preempted are the QoS whose jobs end for those of a guaranteed share.
 func (s *settings) projectAccount(a schema.EffectiveAttachment, preempted []string) account {
 	out := account{name: a.ProjectID, settings: limitSettings(a), standard: a.ProjectID, qos: []string{a.ProjectID}, users: append([]string{}, a.Users...)}
-	plain := accounting.Settings{"flags": "DenyOnLimit", "preemptmode": schema.PreemptRequeue}
+	how := preemptionOf(a)
+	plain := accounting.Settings{"flags": "DenyOnLimit", "preemptmode": how.Mode}
 	setNumber(plain, "priority", a.Priority)
-	if a.Preemption != nil {
-		plain["preemptmode"] = cmp.Or(a.Preemption.Mode, schema.PreemptRequeue)
-		setNumber(plain, "gracetime", a.Preemption.GraceSeconds)
-	}
+	setNumber(plain, "gracetime", how.GraceSeconds)
 	out.ownQoS = map[string]accounting.Settings{a.ProjectID: plain}
 	if a.Guaranteed != (schema.Amount{}) {
 		out.standard = a.ProjectID + guaranteedSuffix

@@ -191,14 +191,79 @@ func TestImpactOfADetachment(t *testing.T) {
 	require.False(t, i.Reconfigure)
 	require.NotEmpty(t, i.Differences)
 
-	after = sharedExample().Unit
-	after.Effective.Attachments[2].Queues = []string{"own"}
-	i = Rules{}.Impact(plan.Configure, "", &before, &after)
-	require.Equal(t, "queued jobs of project physics.ligo in partition main wait until their owners move them", i.Note)
-	require.Empty(t, i.Jobs)
-
 	i = Rules{}.Impact(plan.Leave, "worker.dev-gpu-5", &before, &before)
 	require.Equal(t, []plan.JobRule{{Nodes: []string{"dev-gpu-5"}, CancelAfter: 30}}, i.Jobs)
+}
+
+// A change of terms says which limits it changes, of the account of the project and of the QoS of its
+// guaranteed share, and changes no others. It ends no job.
+func TestImpactOfTerms(t *testing.T) {
+	before := sharedExample().Unit
+	change := func(set func(e *schema.EffectiveUnit)) plan.Impact {
+		after := sharedExample().Unit
+		set(&after.Effective)
+		i := Rules{}.Impact(plan.Configure, "", &before, &after)
+		require.Empty(t, i.Jobs)
+		require.False(t, i.EndsJobs)
+		return i
+	}
+	per := func(gpus, cpus int) map[string]int {
+		return map[string]int{plan.ResourceGPUs: gpus, plan.ResourceCPUs: cpus}
+	}
+	all := func(gpus, cpus, jobs int) map[string]int {
+		return map[string]int{plan.ResourceGPUs: gpus, plan.ResourceCPUs: cpus, plan.ResourceJobs: jobs}
+	}
+	limits := func(l plan.JobLimits, minutes int) plan.JobLimits { l.PerJob[plan.ResourceMinutes] = minutes; return l }
+	was := limits(plan.JobLimits{Without: []string{"own"}, PerJob: per(2, 8), Together: all(4, 16, 20)}, 120)
+	share := plan.JobLimits{PerJob: per(2, 4), Together: per(2, 4)}
+
+	i := change(func(e *schema.EffectiveUnit) { e.Attachments[1].MaxGPUs, e.Attachments[1].MaxWalltimeMinutes = 1, 60 })
+	now := limits(plan.JobLimits{Without: []string{"own"}, PerJob: per(1, 8), Together: all(1, 16, 20)}, 60)
+	require.Equal(t, []plan.JobTerms{{Account: "physics.lhc", Before: was, After: now}, {QoS: "physics.lhc_guaranteed", Before: share, After: share}}, i.Terms)
+	require.Empty(t, i.Preempts)
+
+	i = change(func(e *schema.EffectiveUnit) { e.Attachments[2].Queues = []string{"own"} })
+	require.Equal(t, []plan.JobTerms{{Account: "physics.ligo", Before: plan.JobLimits{Without: []string{"own", "quick"}, PerJob: map[string]int{}, Together: map[string]int{}},
+		After: plan.JobLimits{Without: []string{"main", "own", "quick"}, PerJob: map[string]int{}, Together: map[string]int{}}}}, i.Terms)
+
+	for _, set := range []func(e *schema.EffectiveUnit){
+		func(e *schema.EffectiveUnit) {
+			e.Attachments[1].Share, e.Attachments[1].Priority, e.Attachments[1].MaxSubmittedJobs = 9, 9, 1
+		},
+		func(e *schema.EffectiveUnit) { e.Attachments[1].Closed = true },
+		func(e *schema.EffectiveUnit) { e.Users = append(e.Users, schema.UnixUser{Name: "dave", UID: 2004}) },
+		func(e *schema.EffectiveUnit) { // a new partition has no jobs
+			e.Config = json.RawMessage(strings.Replace(string(e.Config), `{"name":"main"}`, `{"name":"main"},{"name":"new","allow_accounts":["physics.none"]}`, 1))
+		},
+	} {
+		i = change(set)
+		require.Empty(t, i.Terms)
+		require.Empty(t, i.Preempts)
+	}
+}
+
+// A greater guaranteed share names the QoS whose running jobs may end for it, and how they end.
+func TestImpactOfGuaranteedShares(t *testing.T) {
+	before, after := sharedExample().Unit, sharedExample().Unit
+	configure := func() []plan.JobPreemption { return Rules{}.Impact(plan.Configure, "", &before, &after).Preempts }
+	after.Effective.Attachments[1].Guaranteed.GPUs = 3
+	requeued := plan.JobPreemption{QoS: []string{"bio.genes", "physics.lhc", "long", "vip"}, Mode: schema.PreemptRequeue, For: []string{"physics.lhc"}}
+	cancelled := plan.JobPreemption{QoS: []string{"physics.ligo"}, Mode: schema.PreemptCancel, GraceSeconds: 60, For: []string{"physics.lhc"}}
+	require.ElementsMatch(t, []plan.JobPreemption{requeued, cancelled}, configure())
+
+	// A smaller share, or none, lets no other job end.
+	after.Effective.Attachments[1].Guaranteed = schema.Amount{GPUs: 1, CPUs: 4}
+	require.Empty(t, configure())
+	after.Effective.Attachments[1].Guaranteed = schema.Amount{}
+	require.Empty(t, configure())
+
+	// Another way to end concerns the jobs of that project.
+	after = sharedExample().Unit
+	after.Effective.Attachments[2].Preemption = nil
+	require.Equal(t, []plan.JobPreemption{{QoS: []string{"physics.ligo"}, Mode: schema.PreemptRequeue, For: []string{"physics.lhc"}}}, configure())
+
+	after.Effective.Config = json.RawMessage(`{"preemption":{"by":"partition","mode":"requeue"}}`)
+	require.Empty(t, configure())
 }
 
 // A configure that ends at any operation and is repeated brings the same accounting: a project

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm/cli"
@@ -23,8 +24,11 @@ type snapshot struct {
 // long queue exceeds what a host returns.
 func (v *observation) snapshotJobs(ctx context.Context) {
 	c := v.ctl
-	jobs := snapshot{Jobs: &plan.Jobs{At: c.env.now().UTC()}}
+	at := c.env.now().UTC()
 	all, err := ask(ctx, c, cli.Snapshot())
+	if isRefused(err) {
+		all, err = ask(ctx, c, cli.OlderSnapshot())
+	}
 	if err != nil {
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return
@@ -36,9 +40,7 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 	for i := range all { // squeue prints the uid of a user whom the directory has no more
 		all[i].User = cmp.Or(names[all[i].User], all[i].User)
 	}
-	group(jobs.Jobs, all)
-	jobs.earliest = earliestStarts(all)
-	v.jobs = jobs
+	v.jobs = snapshot{JobsOf(all, at), earliestStarts(all)}
 }
 
 // earliestStarts returns the start of the earliest running job of each node.
@@ -68,9 +70,10 @@ func (v *observation) whyNoSnapshot() string {
 	return v.ctl.host.Name() + " did not answer"
 }
 
-// group adds jobs to a snapshot. Jobs that differ in their ids only are one group.
-func group(to *plan.Jobs, all []cli.QueuedJob) {
-	at := map[string]int{}
+// JobsOf returns the snapshot of jobs at a time. Jobs that differ in their ids only are one group.
+func JobsOf(all []cli.QueuedJob, at time.Time) *plan.Jobs {
+	to := &plan.Jobs{At: at}
+	index := map[string]int{}
 	for i := range all {
 		j := &all[i]
 		if j.Pending() {
@@ -78,14 +81,19 @@ func group(to *plan.Jobs, all []cli.QueuedJob) {
 		} else {
 			to.Running++
 		}
-		key := strings.Join([]string{strconv.FormatBool(j.Pending()), j.User, j.Account, j.QoS, strconv.Itoa(j.GPUs),
-			strings.Join(j.Partitions, ","), strings.Join(j.Nodes, ",")}, "|")
-		n, ok := at[key]
+		key := strings.Join([]string{strconv.FormatBool(j.Pending()), j.User, j.Account, j.QoS, strconv.Itoa(j.GPUs), strconv.Itoa(j.CPUs),
+			strconv.Itoa(j.Minutes), strings.Join(j.Partitions, ","), strings.Join(j.Nodes, ",")}, "|")
+		n, ok := index[key]
 		if !ok {
-			n, at[key] = len(to.Groups), len(to.Groups)
-			to.Groups = append(to.Groups, plan.JobGroup{
-				Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes, GPUs: j.GPUs,
-			})
+			n, index[key] = len(to.Groups), len(to.Groups)
+			g := plan.JobGroup{
+				Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes,
+				GPUs: j.GPUs, CPUs: j.CPUs, Minutes: j.Minutes,
+			}
+			if g.Account == membersAccount {
+				g.Account = "" // it is no project, and tells users apart from nobody
+			}
+			to.Groups = append(to.Groups, g)
 		}
 		g := &to.Groups[n]
 		g.Count++
@@ -93,4 +101,5 @@ func group(to *plan.Jobs, all []cli.QueuedJob) {
 			g.IDs = append(g.IDs, j.ID)
 		}
 	}
+	return to
 }

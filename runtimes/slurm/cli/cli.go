@@ -121,7 +121,8 @@ type QueuedJob struct {
 	QoS        string
 	Partitions []string // as in Queued
 	Nodes      []string // where it runs
-	GPUs       int      // that it has, or asks for
+	GPUs, CPUs int      // that it has, or asks for
+	Minutes    int      // its time limit; 0: none, or squeue was not asked for it
 	Started    int64    // seconds since 1970; 0: it waits
 }
 

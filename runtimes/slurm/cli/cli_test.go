@@ -77,8 +77,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		jobs, err := cli.Snapshot().Decode(said["snapshot"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.QueuedJob{
-			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2, Started: 1795395501},
-			{ID: "4", State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}},
+			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2, CPUs: 2, Started: 1795395501},
+			{ID: "4", State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, CPUs: 1},
 		}, jobs)
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])
@@ -338,4 +338,21 @@ func TestWaitingTasksOfAnArray(t *testing.T) {
 		ids = append(ids, q.ID+" "+q.Tasks)
 	}
 	require.Equal(t, []string{"12 12_[3-9]", "12_1 12_1", "13 ", "14+1 14+1", "15 15_[1-9:2]"}, ids)
+}
+
+// A snapshot has the time limit of each job in minutes.
+func TestSnapshotHasTimeLimits(t *testing.T) {
+	const heading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|\n"
+	decode := func(limit string) ([]cli.QueuedJob, error) {
+		return cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|PD|ada|physics.lhc|physics.lhc|main||cpu=2,mem=4000M,node=1,billing=2,gres/gpu=3|N/A|" + limit + "|\n")})
+	}
+	for limit, want := range map[string]int{"0:30": 0, "5:00": 5, "30:00": 30, "2:00:00": 120, "1-02:30:00": 1590, "365-00:00:00": 525600, "UNLIMITED": 0, "NOT_SET": 0} {
+		jobs, err := decode(limit)
+		require.NoError(t, err, limit)
+		require.Equal(t, []cli.QueuedJob{{ID: "7", State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc", Partitions: []string{"main"}, GPUs: 3, CPUs: 2, Minutes: want}}, jobs)
+	}
+	for _, limit := range []string{"", "5", "a:00", "-1:00", "1-00", "999999999999999999999:00", "5:00:00:00"} {
+		_, err := decode(limit)
+		require.Error(t, err, limit)
+	}
 }

@@ -59,6 +59,11 @@ func Snapshot() Query[[]QueuedJob] {
 	return query(lines(decodeSnapshot), "squeue", "--all", "--array", SnapshotFormat)
 }
 
+// OlderSnapshot is Snapshot without time limits, which a berth-host before them allows.
+func OlderSnapshot() Query[[]QueuedJob] {
+	return query(lines(decodeSnapshot), "squeue", "--all", "--array", olderSnapshotFormat)
+}
+
 // Partitions returns the query for the partitions, the same on all releases.
 func Partitions() Query[[]Partition] {
 	return query(lines(decodePartitions), "scontrol", "show", "partitions")

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -58,20 +59,27 @@ func decodeQueue(out []byte) ([]Queued, error) {
 // SnapshotFormat makes squeue print what a QueuedJob has. Slurm makes all of it: of
 // --gres, which a user writes, it prints the resources that it understood. Times are
 // seconds if SLURM_TIME_FORMAT is %s.
-const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
+const SnapshotFormat = olderSnapshotFormat + ",TimeLimit:|"
 
-const snapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|"
+const olderSnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
+
+const (
+	snapshotHeading      = olderSnapshotHeading + "TIME_LIMIT|"
+	olderSnapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|"
+)
 
 func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
-	if strings.TrimSpace(heading) != snapshotHeading {
+	heading = strings.TrimSpace(heading)
+	if heading != snapshotHeading && heading != olderSnapshotHeading {
 		return nil, fmt.Errorf("want the heading %q, got %q", snapshotHeading, heading)
 	}
+	columns := strings.Count(heading, "|")
 	var jobs []QueuedJob
 	for line := range strings.Lines(rest) {
 		words := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(words) != 10 || words[0] == "" || words[1] == "" || words[9] != "" {
-			return nil, fmt.Errorf("want %q, got %q", snapshotHeading, strings.TrimSpace(line))
+		if len(words) != columns+1 || words[0] == "" || words[1] == "" || words[columns] != "" {
+			return nil, fmt.Errorf("want %q, got %q", heading, strings.TrimSpace(line))
 		}
 		nodes, err := hostnames(words[6])
 		if err != nil {
@@ -83,16 +91,42 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 				return nil, fmt.Errorf("job %s: %q is not a time in seconds", job.ID, words[8])
 			}
 		}
+		if columns > 9 {
+			if job.Minutes, err = minutes(words[9]); err != nil {
+				return nil, fmt.Errorf("job %s: %w", job.ID, err)
+			}
+		}
 		for _, resource := range splitList(words[7]) {
-			if n, ok := strings.CutPrefix(resource, "gres/gpu="); ok {
-				if job.GPUs, err = strconv.Atoi(n); err != nil {
-					return nil, fmt.Errorf("%q is not a number of GPUs", n)
+			name, n, _ := strings.Cut(resource, "=")
+			if into := map[string]*int{"gres/gpu": &job.GPUs, "cpu": &job.CPUs}[name]; into != nil {
+				if *into, err = strconv.Atoi(n); err != nil {
+					return nil, fmt.Errorf("%q is not a number of %s", n, name)
 				}
 			}
 		}
 		jobs = append(jobs, job)
 	}
 	return jobs, nil
+}
+
+// timeLimit is a time limit as Slurm prints it: 30:00, 2:00:00 or 1-02:00:00.
+var timeLimit = regexp.MustCompile(`^(?:(?:(\d+)-)?(\d+):)?(\d+):\d\d$`)
+
+// minutes returns a time limit without its seconds, which no limit of a job has; 0: none.
+func minutes(limit string) (int, error) {
+	if slices.Contains([]string{"UNLIMITED", "NOT_SET", "INVALID"}, limit) {
+		return 0, nil
+	}
+	parts := timeLimit.FindStringSubmatch(limit)
+	if parts == nil || len(limit) > len("99999-23:59:59") {
+		return 0, fmt.Errorf("%q is not a time limit", limit)
+	}
+	all := 0
+	for i, factor := range []int{24 * 60, 60, 1} {
+		n, _ := strconv.Atoi(parts[i+1]) // "" is 0
+		all += n * factor
+	}
+	return all, nil
 }
 
 // maxHostnames limits the names that a list of nodes may stand for.

@@ -57,7 +57,9 @@ const QueueFormat = "--format=%i %t %U %P"
 
 // SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it, and
 // no user.
-const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
+const SnapshotFormat = olderSnapshotFormat + ",TimeLimit:|"
+
+const olderSnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
 
 // jsonParser asks for the version of JSON that Slurm 24.11 and 26.05 both have.
 const jsonParser = "--json=v0.0.42"
@@ -233,7 +235,7 @@ func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
 		switch {
-		case a == "--json" || a == jsonParser || a == QueueFormat || a == SnapshotFormat || a == JobFormat:
+		case a == "--json" || a == jsonParser || a == QueueFormat || a == SnapshotFormat || a == olderSnapshotFormat || a == JobFormat:
 			form = true
 		case a == "--all" || a == "--array" || a == "--noheader" || queueFilter.MatchString(a):
 		default:

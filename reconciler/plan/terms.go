@@ -1,0 +1,131 @@
+package plan
+
+import "slices"
+
+// JobTerms are the limits on the jobs of an account or of a QoS before and after an action. They
+// say which queued jobs can start. Running jobs go on, whatever the limits are.
+type JobTerms struct {
+	Account string    `json:"account,omitempty"` // "": any
+	QoS     string    `json:"qos,omitempty"`     // "": any
+	Before  JobLimits `json:"before,omitzero"`
+	After   JobLimits `json:"after,omitzero"`
+}
+
+// JobLimits say which queued jobs can start. A resource that is not named has no limit.
+type JobLimits struct {
+	Without  []string       `json:"without_partitions,omitempty"` // partitions that take none of the jobs
+	PerJob   map[string]int `json:"per_job,omitempty"`            // the most that one job can ask for
+	Together map[string]int `json:"together,omitempty"`           // the most that the running jobs have together
+}
+
+// Resources that JobLimits name.
+const (
+	ResourceGPUs    = "GPUs"
+	ResourceCPUs    = "CPUs"
+	ResourceMinutes = "minutes"
+	ResourceJobs    = "jobs"
+)
+
+// JobPreemption says whose running jobs may end for those of others from an action on.
+type JobPreemption struct {
+	QoS          []string `json:"qos"`                     // of the jobs that may end
+	Mode         string   `json:"mode"`                    // schema.PreemptRequeue or schema.PreemptCancel
+	GraceSeconds int      `json:"grace_seconds,omitempty"` // between the signal to a job and its end
+	For          []string `json:"for"`                     // accounts whose guaranteed share they end for
+}
+
+// asks returns what each job of a group asks for.
+func (g *JobGroup) asks() map[string]int {
+	return map[string]int{ResourceGPUs: g.GPUs, ResourceCPUs: g.CPUs, ResourceMinutes: g.Minutes, ResourceJobs: 1}
+}
+
+// start is whether a queued job can start by the limits on it.
+type start int
+
+const (
+	startsFreely start = iota
+	startsLater        // when running jobs with the same limits have ended
+	startsNever        // it asks for more than one job can have
+)
+
+func (t *JobTerms) selects(g *JobGroup) bool {
+	return (t.Account == "" || t.Account == g.Account) && (t.QoS == "" || t.QoS == g.QoS)
+}
+
+// under returns whether a queued job can start by l while running jobs have used.
+func (t *JobTerms) under(l *JobLimits, g *JobGroup, used map[string]int) start {
+	if len(g.Partitions) > 0 && !slices.ContainsFunc(g.Partitions, func(p string) bool { return !slices.Contains(l.Without, p) }) {
+		return startsNever
+	}
+	result := startsFreely
+	for resource, n := range g.asks() {
+		most, limited := l.PerJob[resource]
+		// A job that asks for no time has that of the limit, and follows it. Nothing distinguishes it
+		// from a job that asks for exactly that time.
+		follows := resource == ResourceMinutes && n == t.Before.PerJob[resource]
+		if limited && n > most && !follows {
+			return startsNever
+		}
+		if most, limited = l.Together[resource]; limited && n > 0 && used[resource]+n > most {
+			result = startsLater
+		}
+	}
+	return result
+}
+
+// effects are what actions do to jobs.
+type effects struct {
+	rules    []JobRule
+	terms    []JobTerms
+	preempts []JobPreemption
+	used     []map[string]int // by the running jobs of each of terms
+}
+
+func effectsOf(actions []Action, groups []JobGroup) effects {
+	var e effects
+	for _, a := range actions {
+		e.rules = append(e.rules, a.Impact.Jobs...)
+		e.terms = append(e.terms, a.Impact.Terms...)
+		e.preempts = append(e.preempts, a.Impact.Preempts...)
+	}
+	for i := range e.terms {
+		used := map[string]int{}
+		for k := range groups {
+			g := &groups[k]
+			if g.Pending || !e.terms[i].selects(g) {
+				continue
+			}
+			for resource, n := range g.asks() {
+				used[resource] += n * g.Count
+			}
+		}
+		e.used = append(e.used, used)
+	}
+	return e
+}
+
+// later returns what becomes of jobs that no rule selects.
+func (e *effects) later(g *JobGroup) fate {
+	if !g.Pending {
+		if slices.ContainsFunc(e.preempts, func(p JobPreemption) bool { return g.QoS != "" && slices.Contains(p.QoS, g.QoS) }) {
+			return preemptible
+		}
+		return continues
+	}
+	before, after := startsFreely, startsFreely
+	for i := range e.terms {
+		if t := &e.terms[i]; t.selects(g) {
+			before = max(before, t.under(&t.Before, g, e.used[i]))
+			after = max(after, t.under(&t.After, g, e.used[i]))
+		}
+	}
+	switch {
+	case after < before:
+		return mayStart
+	case after == before:
+		return continues
+	case after == startsNever:
+		return cannotStart
+	}
+	return delayed
+}

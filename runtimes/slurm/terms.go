@@ -1,0 +1,169 @@
+package slurm
+
+import (
+	"cmp"
+	"reflect"
+	"slices"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+)
+
+// termsImpact adds what changed terms of attachments do to jobs. A queued job that exceeds a limit
+// waits with the name of the limit as its reason, and one in a partition that its project loses with
+// PartitionConfig, until its owner changes it or the terms become wider. Running jobs go on.
+func termsImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
+	was, err := newSharing(before)
+	if err != nil {
+		return i // the action fails too, before any effect
+	}
+	now, err := newSharing(after)
+	if err != nil {
+		return i
+	}
+	for _, a := range after.Effective.Attachments {
+		if old, ok := attachmentOf(before, a.ProjectID); ok {
+			i.Terms = append(i.Terms, changedTerms(was, now, old, a)...)
+		}
+	}
+	i.Preempts = preemptions(was, now)
+	return i
+}
+
+// sharing is a unit with what its partitions take.
+type sharing struct {
+	unit       *plan.Unit
+	set        settings
+	partitions []partition // as admitted has them
+}
+
+func newSharing(u *plan.Unit) (*sharing, error) {
+	set, err := parseSettings(u.Effective.Config)
+	if err != nil {
+		return nil, err
+	}
+	return &sharing{u, set, (&record{Unit: *u}).admitted(&set)}, nil
+}
+
+func attachmentOf(u *plan.Unit, project string) (schema.EffectiveAttachment, bool) {
+	i := slices.IndexFunc(u.Effective.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
+	if i < 0 {
+		return schema.EffectiveAttachment{}, false
+	}
+	return u.Effective.Attachments[i], true
+}
+
+// changedTerms returns the limits of a project if they change: those of its account and of the QoS
+// of its guaranteed share, which are both in force for a job within that share.
+func changedTerms(was, now *sharing, old, a schema.EffectiveAttachment) []plan.JobTerms {
+	// No job is in a new partition, and what becomes of those in a removed one is no matter of terms.
+	stays := func(partition string) bool {
+		return slices.Contains(partitionNames(was.partitions), partition) && slices.Contains(partitionNames(now.partitions), partition)
+	}
+	all := []plan.JobTerms{{Account: a.ProjectID, Before: was.limits(old, stays), After: now.limits(a, stays)}}
+	if hasGuarantee(old) && hasGuarantee(a) {
+		all = append(all, plan.JobTerms{QoS: a.ProjectID + guaranteedSuffix, Before: guaranteedLimits(old), After: guaranteedLimits(a)})
+	}
+	if !slices.ContainsFunc(all, func(t plan.JobTerms) bool { return !reflect.DeepEqual(t.Before, t.After) }) {
+		return nil
+	}
+	return all
+}
+
+// limits returns the limits of the account of a project, as limitSettings has them, in partitions
+// that stay.
+func (s *sharing) limits(a schema.EffectiveAttachment, stays func(partition string) bool) plan.JobLimits {
+	l := plan.JobLimits{PerJob: map[string]int{}, Together: map[string]int{}}
+	put := func(into map[string]int, resource string, limits ...int) {
+		for _, n := range limits {
+			if most, limited := into[resource]; n > 0 && (!limited || n < most) {
+				into[resource] = n
+			}
+		}
+	}
+	put(l.PerJob, plan.ResourceGPUs, a.MaxGPUs, a.MaxGPUsPerJob)
+	put(l.PerJob, plan.ResourceCPUs, a.MaxCPUs, a.MaxCPUsPerJob)
+	put(l.PerJob, plan.ResourceMinutes, a.MaxWalltimeMinutes)
+	put(l.Together, plan.ResourceGPUs, a.MaxGPUs)
+	put(l.Together, plan.ResourceCPUs, a.MaxCPUs)
+	put(l.Together, plan.ResourceJobs, a.MaxRunningJobs)
+	for _, p := range s.partitions {
+		if stays(p.Name) && !slices.Contains(p.AllowAccounts, a.ProjectID) {
+			l.Without = append(l.Without, p.Name)
+		}
+	}
+	slices.Sort(l.Without)
+	return l
+}
+
+// guaranteedLimits returns the limits of the jobs within a guaranteed share. What is not guaranteed
+// is 0.
+func guaranteedLimits(a schema.EffectiveAttachment) plan.JobLimits {
+	amount := map[string]int{plan.ResourceGPUs: a.Guaranteed.GPUs, plan.ResourceCPUs: a.Guaranteed.CPUs}
+	return plan.JobLimits{PerJob: amount, Together: amount}
+}
+
+// preemptions returns whose running jobs may end for guaranteed shares that become greater, or in
+// another way than before.
+func preemptions(was, now *sharing) []plan.JobPreemption {
+	if now.set.preemptsByPartition() {
+		return nil
+	}
+	var guaranteed, greater []string
+	for _, a := range now.unit.Effective.Attachments {
+		if !hasGuarantee(a) {
+			continue
+		}
+		guaranteed = append(guaranteed, a.ProjectID)
+		old, _ := attachmentOf(was.unit, a.ProjectID)
+		if was.set.preemptsByPartition() || a.Guaranteed.GPUs > old.Guaranteed.GPUs || a.Guaranteed.CPUs > old.Guaranteed.CPUs {
+			greater = append(greater, a.ProjectID)
+		}
+	}
+	var all []plan.JobPreemption
+	add := func(qos string, how schema.Preemption, changed bool) {
+		of := greater
+		if changed {
+			of = guaranteed
+		}
+		if len(of) == 0 {
+			return
+		}
+		same := func(p plan.JobPreemption) bool {
+			return p.Mode == how.Mode && p.GraceSeconds == how.GraceSeconds && slices.Equal(p.For, of)
+		}
+		if i := slices.IndexFunc(all, same); i >= 0 {
+			all[i].QoS = append(all[i].QoS, qos)
+			return
+		}
+		all = append(all, plan.JobPreemption{QoS: []string{qos}, Mode: how.Mode, GraceSeconds: how.GraceSeconds, For: of})
+	}
+	for _, a := range now.unit.Effective.Attachments {
+		if old, ok := attachmentOf(was.unit, a.ProjectID); ok {
+			add(a.ProjectID, preemptionOf(a), preemptionOf(a) != preemptionOf(old))
+		}
+	}
+	for _, q := range now.set.QoS {
+		mode, old := now.preemptMode(), was.preemptMode()
+		add(q.Name, schema.Preemption{Mode: mode}, mode != old)
+	}
+	return all
+}
+
+// preemptionOf returns how jobs of a project beyond its guaranteed share end for others.
+func preemptionOf(a schema.EffectiveAttachment) schema.Preemption {
+	p := schema.Preemption{}
+	if a.Preemption != nil {
+		p = *a.Preemption
+	}
+	p.Mode = cmp.Or(p.Mode, schema.PreemptRequeue)
+	return p
+}
+
+// preemptMode returns how jobs of a QoS end that has no mode of its own.
+func (s *sharing) preemptMode() string {
+	if p := s.set.Preemption; p != nil && p.By == preemptQOS {
+		return p.Mode
+	}
+	return schema.PreemptRequeue
+}
