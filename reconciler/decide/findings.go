@@ -28,6 +28,8 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 	out := caused(touched, waited, d.findings(base, in.Today), d.findings(head, in.Today))
 	out = append(out, lastAdministrators(touched, now, head.Main.Desired)...)
 	out = append(out, withoutEffect(touched, head.Main)...)
+	out = append(out, notAccepted(touched, head.Main.Desired)...)
+	out = append(out, stillAttached(touched, now)...)
 	out = append(out, signature.Findings(head.Main.Desired, func(file string) bool { return touches(touched, file) })...)
 	schema.SortDiagnostics(out)
 	if in.Seen != nil {
@@ -99,6 +101,64 @@ func withoutEffect(touched []schema.PathChange, head *estate.Result) (out []sche
 		last := out[len(out)-1]
 		last.Severity, last.Path, last.Message = schema.SeverityNote, "", fmt.Sprintf("%d more documents of this change have no effect yet; berth validate lists them", more)
 		out = append(out, last)
+	}
+	return out
+}
+
+// Codes of findings about attachments. CodeAttached is the code of the finding that a change deletes
+// a shared runtime and not its attachments.
+const (
+	codeNotAccepted = "attachment.not-accepted"
+	CodeAttached    = "deletion.attached"
+)
+
+// notAccepted notes the attachments of a change whose project has not accepted their terms.
+func notAccepted(touched []schema.PathChange, head *schema.Desired) (out []schema.Diagnostic) {
+	for _, c := range touched {
+		key, _ := schema.KeyAt(c.Path)
+		a, ok := head.Document(key).(*schema.Attachment)
+		of := head.SharedRuntime(key.Tenant, key.Parent)
+		if !ok || of == nil || of.Runtime == nil {
+			continue
+		}
+		tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
+		t := head.Tenants[tenant]
+		if t == nil || t.Projects[project] == nil || policy.Acceptance(of.Runtime, t.Projects[project]) != nil {
+			continue
+		}
+		at := a.At("spec.project_id")
+		out = append(out, schema.Diagnostic{
+			Severity: schema.SeverityNote, Code: codeNotAccepted, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.project_id",
+			Message: fmt.Sprintf("%s has not accepted these terms: it is attached when one of its Instances has shared_runtime: %s", a.Spec.ProjectID, of.Name),
+		})
+	}
+	return out
+}
+
+// stillAttached returns an error for each deleted shared runtime whose attachments are not deleted
+// with it, and names their projects.
+func stillAttached(touched []schema.PathChange, before *schema.Desired) (out []schema.Diagnostic) {
+	for _, c := range touched {
+		key, _ := schema.KeyAt(c.Path)
+		of := before.SharedRuntime(key.Tenant, key.Name)
+		if key.Kind != schema.KindSharedRuntime || c.To != "" || of == nil {
+			continue
+		}
+		var projects []string
+		for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
+			a := of.Attachments[name]
+			path, err := a.Key.Path()
+			goes := slices.ContainsFunc(touched, func(c schema.PathChange) bool { return err == nil && c.Path == path && c.To == "" })
+			if !goes {
+				projects = append(projects, a.Spec.ProjectID)
+			}
+		}
+		if len(projects) > 0 {
+			out = append(out, schema.Diagnostic{
+				Severity: schema.SeverityError, Code: CodeAttached, File: c.Path, Line: 1, Column: 1,
+				Message: fmt.Sprintf("%s still has attachments: %s", key, strings.Join(projects, ", ")),
+			})
+		}
 	}
 	return out
 }

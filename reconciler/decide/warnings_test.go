@@ -145,3 +145,35 @@ func TestChangeToKindsWithoutEffectGetsWarning(t *testing.T) {
 	require.Equal(t, "2 more documents of this change have no effect yet; berth validate lists them", note[0].Message)
 	require.Empty(t, proposal(t, base, map[string]string{"tenants/physics/tenant.yaml": doc("Tenant", "physics", "spec:\n  display_name: New\n")}).Diagnostics)
 }
+
+// The terms for a project that has not accepted them get a note, and a shared runtime is not deleted
+// without its attachments, which an error names.
+func TestFindingsOfAttachments(t *testing.T) {
+	const shared = "tenants/physics/shared-runtimes/dept/"
+	const terms, view = shared + "attachments/lhc.yaml", "tenants/physics/projects/lhc/instances/share.yaml"
+	runtime := doc("SharedRuntime", "dept", "spec: {app: batch, version: v1, display_name: D, operator_identity_ref: crew, roles: {worker: {count: 0}}}\n")
+	with := map[string]string{
+		terms: doc("Attachment", "lhc", "spec: {project_id: physics.lhc}\n"),
+		view:  doc("Instance", "share", "spec: {app: batch, version: v1, display_name: S, control_plane_scope: tenant, shared_runtime: dept}\n"),
+	}
+	base := estateFiles(map[string]string{crewFile: crew, shared + "runtime.yaml": runtime})
+	found := func(p plan.Proposal) (all []string) {
+		for _, d := range p.Diagnostics {
+			if d.Code == "attachment.not-accepted" || d.Code == decide.CodeAttached {
+				all = append(all, fmt.Sprintf("%s %s:%d %s", d.Severity, d.File, d.Line, d.Message))
+			}
+		}
+		return all
+	}
+	p := proposal(t, base, map[string]string{terms: with[terms]})
+	require.Equal(t, []string{"note " + terms + ":5 physics.lhc has not accepted these terms: it is attached when one of its Instances has shared_runtime: dept"}, found(p))
+	require.False(t, p.Blocked())
+	require.Empty(t, found(proposal(t, base, with)))
+	require.Empty(t, found(proposal(t, change(base, with), map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")})), "the change does not touch it")
+
+	base = change(base, with)
+	p = proposal(t, base, map[string]string{shared + "runtime.yaml": ""})
+	require.Equal(t, []string{"error " + shared + "runtime.yaml:1 SharedRuntime physics/dept still has attachments: physics.lhc"}, found(p))
+	require.True(t, p.Blocked())
+	require.Empty(t, found(proposal(t, base, map[string]string{shared + "runtime.yaml": "", terms: "", view: ""})))
+}
