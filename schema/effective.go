@@ -355,6 +355,9 @@ const (
 	Stop   Verdict = "stop"
 )
 
+// RuleTwoSided is the rule of a Decision that gives an attachment the narrower of two terms.
+const RuleTwoSided = "two_sided_terms"
+
 // Decision is the effect of one rule on one value.
 type Decision struct {
 	Key     Key      `json:"key"`

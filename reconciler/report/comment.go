@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // Markdown returns the plan of a local checkout.
@@ -50,7 +51,7 @@ func quietVerdict(p *plan.Proposal) string {
 	for _, c := range p.Documents {
 		names = append(names, word(c.Change)+" "+code(c.File))
 	}
-	return "**Ready to merge.** No instance changes. Documents: " + list(names, maxNamed) + "."
+	return "**Ready to merge.** No " + changeable(p) + " changes. Documents: " + list(names, maxNamed) + "."
 }
 
 // overview writes the first lines for a reviewer.
@@ -125,15 +126,16 @@ func (d *page) deletions() {
 		}
 	} else {
 		var names, notes []string
+		var keys []schema.Key
 		for _, u := range gone {
-			names = append(names, unitCode(u.Key))
+			names, keys = append(names, unitCode(u.Key)), append(keys, u.Key)
 			for _, note := range notesOf(u) {
 				if len(notes) < maxDeletionNotes {
 					notes = withNew(notes, note)
 				}
 			}
 		}
-		lines = append(lines, fmt.Sprintf("**%d instances are deleted with all their state:** %s.", len(gone), list(names, maxDeletedNames)))
+		lines = append(lines, fmt.Sprintf("**%s are deleted with all their state:** %s.", count(len(gone), noun(keys)), list(names, maxDeletedNames)))
 		if len(gone) > maxDeletedNames {
 			lines = append(lines, "", "All of them are named by "+code(planCommand(d.p))+".")
 		}
@@ -145,7 +147,7 @@ func (d *page) deletions() {
 }
 
 func (d *page) deletion(u *plan.Plan) string {
-	s := bold(unitCode(u.Key)+" is deleted with all its state") + ": "
+	s := bold(upper(unitCode(u.Key))+" is deleted with all its state") + ": "
 	if u.Before != nil && len(u.Before.Members) > 0 {
 		var nodes []string
 		for _, m := range u.Before.Members {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/authority"
 )
@@ -34,21 +35,44 @@ func because(n schema.Noncompliance) string {
 // narrows reports whether policy changed a value.
 func narrows(d schema.Decision) bool { return d.Verdict == schema.Narrow }
 
+// isShown reports whether a decision is of interest to a change. Those about terms of a project that
+// stay as they are are not: a shared runtime may have many.
+func isShown(p *plan.Proposal, x schema.Decision) bool {
+	if x.Rule != schema.RuleTwoSided {
+		return true
+	}
+	return slices.ContainsFunc(p.Plans, func(u plan.Plan) bool {
+		return u.Key == x.Key && slices.ContainsFunc(u.Actions, func(a plan.Action) bool {
+			return a.Verb == plan.Create || slices.ContainsFunc(a.Changes, func(c plan.Change) bool { return c.Field == x.Field })
+		})
+	})
+}
+
 // policy lists the values that policy narrows, and its effect on existing instances.
 func (d *page) policy() {
-	var narrowed entries
+	var narrowed, terms entries
 	for _, x := range d.p.Decisions {
-		if narrows(x) {
+		switch {
+		case !narrows(x) || !isShown(d.p, x):
+		case x.Rule == schema.RuleTwoSided:
+			terms.add(unitCode(x.Key), fmt.Sprintf("%s is %s, not %s: %s (%s)", code(x.Field), code(short(dash(x.After), maxValue)),
+				code(short(dash(x.Before), maxValue)), prose(short(x.Message, maxValue)), d.source(x.Source.File, x.Source.Line)), "")
+		default:
 			narrowed.add(unitCode(x.Key), fmt.Sprintf("%s is %s, not %s: %s (%s, %s)", code(x.Field), code(short(dash(x.After), maxValue)),
 				code(short(dash(x.Before), maxValue)), prose(short(x.Message, maxValue)), code(x.Rule), d.source(x.Source.File, x.Source.Line)), "")
 		}
 	}
+	d.list("Terms that the two sides state differently", terms)
 	d.list("Narrowed by policy", narrowed)
 	if len(d.p.Impacted) == 0 {
 		return
 	}
-	d.line("**Instances that this policy affects**", "")
-	d.table("Instance", "Effect", "Rule")
+	var keys []schema.Key
+	for _, n := range d.p.Impacted {
+		keys = append(keys, n.Key)
+	}
+	d.line(bold(upper(noun(keys))+"s that this policy affects"), "")
+	d.table(upper(noun(keys)), "Effect", "Rule")
 	for _, n := range d.p.Impacted {
 		what := prose(fate(n))
 		if n.Fate == schema.FateStopping || n.Fate == schema.FateStopped {

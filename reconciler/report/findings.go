@@ -106,7 +106,7 @@ func (d *page) waiting() {
 	var all entries
 	for _, u := range inOrder(d.p.Plans) {
 		for _, b := range u.Blocked {
-			if b.Wait {
+			if b.Wait && !isAttachedBy(d.p, u) {
 				all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])
 			}
 		}
@@ -133,10 +133,11 @@ var unblock = map[string]string{
 	plan.CodeUnreachable:  "Berth continues when the host answers",
 	plan.CodeUnavailable:  "Berth continues when they run again; a greater `max_unavailable` of the role lets more members leave at once",
 	plan.CodeStopped:      "to apply them: set `desired_state: running`",
-	plan.CodeBackend:      "delete the instance in one pull request, and create it in the next",
+	plan.CodeBackend:      "delete it in one pull request, and create it again in the next",
+	plan.CodeShared:       "Berth attaches the project when an Attachment of that shared runtime states terms for it",
 	plan.CodeNoNode:       "ask for fewer or other nodes in the document, or let the platform add a node; Berth then places it",
 	plan.CodeStays:        "Berth moves it when a suitable node is free",
-	plan.CodeControlPlane: "keep region and SKU; or delete the instance in one pull request, and create it in the next",
+	plan.CodeControlPlane: "keep region and SKU; or delete it in one pull request, and create it again in the next",
 	plan.CodeDenied:       "comply with the rule, or have the rule changed first in a pull request of its own",
 	"artifact.unverified": "Berth continues when the artifact is verified",
 }
@@ -156,6 +157,8 @@ func nextStep(f schema.Diagnostic) string {
 		return "merge the policy in a pull request of its own first"
 	case f.Code == "policy.wider":
 		return "narrow that line to what the layers above it allow"
+	case f.Code == "deletion.attached":
+		return "delete its attachments in this pull request too, with the instances and contributions of those projects that name it"
 	case family == "policy":
 		return "change that line, or have the rule changed first in a pull request of its own"
 	case family == "authority":
@@ -172,13 +175,18 @@ func nextStep(f schema.Diagnostic) string {
 // findings lists errors, then warnings and notes.
 func (d *page) findings(ds []schema.Diagnostic) {
 	var errors, warnings entries
+	title := "Notes"
 	for _, f := range bySeverity(ds) {
-		if f.Severity == schema.SeverityError {
-			errors.add(d.place(f.File, f.Line, f.Column), finding(f), "")
-		} else {
-			warnings.add(d.place(f.File, f.Line, f.Column), finding(f), "")
+		switch at := d.place(f.File, f.Line, f.Column); f.Severity {
+		case schema.SeverityError:
+			errors.add(at, finding(f), "")
+		case schema.SeverityWarning:
+			title = "Warnings"
+			fallthrough
+		default:
+			warnings.add(at, finding(f), "")
 		}
 	}
 	d.list("Errors", errors)
-	d.list("Warnings", warnings)
+	d.list(title, warnings)
 }

@@ -61,6 +61,10 @@ func TestRolloutsAndAnswersEscapeText(t *testing.T) {
 			checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: []schema.Diagnostic{found}}, c)
 			checkProposal(t, plan.Proposal{Head: s, Base: s, Diagnostics: []schema.Diagnostic{found, other}}, c)
 		}
+		checkProposal(t, hostileSharing(s), plan.PullContext{Number: 1, Jobs: []plan.UnitJobs{{Key: department(), JobImpact: plan.JobImpact{
+			CannotStart: hostileJobs(s), Ended: hostileJobs(s), Preemptible: hostileJobs(s), At: observedAt(),
+		}}}})
+		checkProposal(t, hostileSharing(s), plan.PullContext{})
 		p := many(5, 3)
 		for i := range p.Plans {
 			key.Name = fmt.Sprint(s, i)
@@ -82,6 +86,31 @@ func TestRolloutsAndAnswersEscapeText(t *testing.T) {
 			p.Plans = p.Plans[:2]
 		}
 	}
+}
+
+// hostileSharing is a change of a shared runtime in which each name is s.
+func hostileSharing(s string) plan.Proposal {
+	unit := func(id string) *plan.Unit {
+		u := &plan.Unit{Members: []plan.Member{{Name: s, Node: s, Loan: &schema.Loan{ProjectID: s, Until: id}}, {Name: id, Node: s, Loan: &schema.Loan{ProjectID: s}}}}
+		u.Effective.Attachments = []schema.EffectiveAttachment{{ProjectID: s}, {ProjectID: id, Users: []string{s}}}
+		return u
+	}
+	limits := func(n int) plan.JobLimits {
+		return plan.JobLimits{Without: []string{s + fmt.Sprint(n)}, PerJob: map[string]int{plan.ResourceGPUs: n}, Together: map[string]int{plan.ResourceJobs: n}}
+	}
+	change := plan.Action{ID: "c", Verb: plan.Configure, Key: department(), Changes: []plan.Change{{Field: "attachments." + s + "." + s, Before: s}, {Field: "users." + s + ".uid", After: s}}, Impact: plan.Impact{
+		Terms: []plan.JobTerms{{Account: s, Before: limits(2), After: limits(1)}, {QoS: s, Before: limits(1), After: limits(2)}}, Preempts: []plan.JobPreemption{{QoS: []string{s}, Mode: s, For: []string{s}}},
+	}}
+	view := plan.Plan{Key: schema.InstanceKey(s, s, s), After: &plan.Unit{}, Blocked: []plan.Blocked{{Code: plan.CodeShared, Wait: true, Message: s}}}
+	view.After.Effective.SharedRuntime = s
+	return plan.Proposal{Head: s, Base: s, Plans: []plan.Plan{view, {Key: department(), Before: unit("a" + s), After: unit("b" + s), Actions: []plan.Action{
+		change, {ID: "j", Verb: plan.Join, Key: department(), Member: "b" + s}, {ID: "l", Verb: plan.Leave, Key: department(), Member: "a" + s},
+	}}}}
+}
+
+// hostileJobs are jobs whose users, accounts and ids are s.
+func hostileJobs(s string) plan.JobSet {
+	return plan.JobSet{Count: 3, Accounts: []plan.AccountJobs{{Account: s, Count: 2}}, Users: []plan.UserJobs{{User: s, Account: s, Count: 2}, {User: s, Count: 1}}, IDs: []string{s}}
 }
 
 // Any bytes in any order are escaped.

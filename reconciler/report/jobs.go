@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,10 +14,12 @@ import (
 type work int
 
 const (
-	workNone   work = iota // no unit that could have jobs
-	workStays              // running jobs continue
-	workDrains             // the step waits for running jobs
-	workEnds               // running jobs may be cancelled
+	workNone     work = iota // no unit that could have jobs
+	workStays                // running jobs continue
+	workTerms                // running jobs continue, and other queued jobs can start
+	workPreempts             // running jobs may end for others
+	workDrains               // the step waits for running jobs
+	workEnds                 // running jobs may be cancelled
 )
 
 // stepsOf returns the actions of a plan, and those of members that wait for it.
@@ -42,6 +45,10 @@ func stepWork(a plan.Action) work {
 		return workEnds
 	case len(a.Impact.Drains)+len(a.Impact.Jobs) > 0 || a.Verb == plan.Stop || a.Verb == plan.Delete:
 		return workDrains
+	case len(a.Impact.Preempts) > 0:
+		return workPreempts
+	case len(a.Impact.Terms) > 0:
+		return workTerms
 	}
 	return workNone
 }
@@ -97,9 +104,8 @@ func worstForJobs(p *plan.Proposal, c *plan.PullContext, name func(schema.Key) s
 		if of > workStays {
 			met = append(met, u)
 		}
-		for _, x := range []struct{ to, from *plan.JobSet }{{&sum.Ended, &j.Ended}, {&sum.Waited, &j.Waited}, {&sum.Continue, &j.Continue},
-			{&sum.Cancelled, &j.Cancelled}, {&sum.Moved, &j.Moved}, {&sum.Kept, &j.Kept}} {
-			x.to.Count += x.from.Count
+		for i, set := range fates(j) {
+			fates(&sum)[i].Count += set.Count
 		}
 	}
 	if worst == workNone {
@@ -107,47 +113,73 @@ func worstForJobs(p *plan.Proposal, c *plan.PullContext, name func(schema.Key) s
 	}
 	var parts []string
 	if known {
-		parts = append(parts, sumText(&sum, endReasons(met, c, sum.Ended.Count, name, text), bold))
+		parts = append(parts, sumText(&sum, endReasons(met, c, sum.Ended.Count, name, text), preemptReasons(met, text), bold))
 	} else if worst == workStays {
 		return "No running job ends."
 	}
 	if len(silent) > 0 {
+		if !known && worst == workTerms {
+			parts = append(parts, "No running job ends")
+		}
 		parts = append(parts, silentText(silent, c, name, text, bold))
 	}
 	return strings.Join(parts, ". ") + "."
 }
 
-// sumText lists the numbers of jobs, the worst first. why says which running jobs end.
-func sumText(sum *plan.JobImpact, why string, bold func(string) string) string {
+// sumText lists the numbers of jobs, the worst first. why says which running jobs end, and forWhom for
+// whose jobs others may be preempted.
+func sumText(sum *plan.JobImpact, why, forWhom string, bold func(string) string) string {
 	if sum.Running()+sum.Queued() == 0 {
 		return "No jobs are running or queued"
 	}
-	affected := sum.Ended.Count + sum.Waited.Count + sum.Cancelled.Count + sum.Moved.Count
+	affected := sum.Running() + sum.Queued() - sum.Continue.Count - sum.Kept.Count
 	var parts []string
-	add := func(n int, noun, one, many string) {
-		if n == 0 {
-			return
+	for _, f := range fates(sum) {
+		if f.Count == 0 {
+			continue
 		}
-		s := fmt.Sprintf("%s %s", count(n, noun), plural(n, one, many))
+		s := fmt.Sprintf("%s %s", count(f.Count, f.of+" job"), plural(f.Count, f.one, f.many))
 		if len(parts) == 0 && affected > 0 {
 			s = bold(s)
 		}
-		if one == "ends" {
+		switch f.JobSet {
+		case &sum.Ended:
 			s += why
+		case &sum.Preemptible:
+			s += forWhom
 		}
 		parts = append(parts, s)
 	}
-	add(sum.Ended.Count, "running job", "ends", "end")
-	add(sum.Waited.Count, "running job", "is waited for", "are waited for")
-	add(sum.Cancelled.Count, "queued job", "is cancelled", "are cancelled")
-	add(sum.Moved.Count, "queued job", "moves to other partitions", "move to other partitions")
-	add(sum.Continue.Count, "running job", "continues", "continue")
-	add(sum.Kept.Count, "queued job", "is kept", "are kept")
 	s := strings.Join(parts, ", ")
 	if affected == 0 {
 		s = "No running job ends: " + s
 	}
 	return s
+}
+
+// fateOf is a set of jobs with what becomes of one or of many of them.
+type fateOf struct {
+	*plan.JobSet
+	of        string // running or queued
+	one, many string
+	cell      string // for a cell; "": as one and many
+	row       string // for the table of jobs; "": they are not affected
+}
+
+// fates returns the sets of jobs, the worst first.
+func fates(j *plan.JobImpact) []fateOf {
+	return []fateOf{
+		{&j.Ended, "running", "ends", "end", "", "ended"},
+		{&j.Waited, "running", "is waited for", "are waited for", "", "waited for"},
+		{&j.Cancelled, "queued", "is cancelled", "are cancelled", "cancelled", "cancelled"},
+		{&j.Preemptible, "running", "may be preempted", "may be preempted", "", "may be preempted"},
+		{&j.CannotStart, "queued", "cannot start under the new terms", "cannot start under the new terms", "cannot start", "cannot start until changed or cancelled"},
+		{&j.Delayed, "queued", "waits until running jobs of its project end", "wait until running jobs of their project end", "", "wait until running jobs of their project end"},
+		{&j.Moved, "queued", "moves to other partitions", "move to other partitions", "moved to other partitions", "moved to other partitions"},
+		{&j.MayStart, "queued", "may start", "may start", "", "may start"},
+		{&j.Continue, "running", "continues", "continue", "", ""},
+		{&j.Kept, "queued", "is kept", "are kept", "kept", ""},
+	}
 }
 
 // endReasons says in brackets with which instances, and of whom, running jobs end; "" if that
@@ -171,6 +203,22 @@ func endReasons(met []*plan.Plan, c *plan.PullContext, all int, name func(schema
 	return " (" + strings.Join(atMost(maxNamed, parts, " instances"), "; ") + ")"
 }
 
+// preemptReasons says how running jobs may be preempted, and for whose guaranteed share.
+func preemptReasons(met []*plan.Plan, text func(string) string) string {
+	var ways, names []string
+	for _, u := range met {
+		for _, a := range stepsOf(u) {
+			for _, p := range a.Impact.Preempts {
+				ways = withNew(ways, preemptedHow(p))
+				for _, project := range p.For {
+					names = withNew(names, text(short(project, maxName)))
+				}
+			}
+		}
+	}
+	return fmt.Sprintf(" (%s) for the guaranteed share of %s", strings.Join(ways, " or "), list(names, maxNamed))
+}
+
 // silentText describes the worst effect on the units whose jobs are unknown.
 func silentText(silent []*plan.Plan, c *plan.PullContext, name func(schema.Key) string, text, bold func(string) string) string {
 	worst := workNone
@@ -183,7 +231,10 @@ func silentText(silent []*plan.Plan, c *plan.PullContext, name func(schema.Key) 
 			names = append(names, name(u.Key))
 		}
 	}
-	s := bold(map[work]string{workEnds: "Running jobs may be cancelled", workDrains: "Running jobs are waited for"}[worst]) + " on " + list(names, maxNamed)
+	s := bold(map[work]string{
+		workEnds: "Running jobs may be cancelled", workDrains: "Running jobs are waited for", workPreempts: "Running jobs may be preempted",
+		workTerms: "The terms of queued jobs change",
+	}[worst]) + " on " + list(names, maxNamed)
 	if showsJobs(c) {
 		s += "; jobs unknown"
 		if len(silent) == 1 {
@@ -205,18 +256,18 @@ func (d *page) jobs(u *plan.Plan, all bool) string {
 	}
 	switch j := jobsOf(u, d.c); {
 	case j.Known():
-		return jobsText(j, all || changeOf(u) != deletes, all)
+		return jobsText(j, all || changeOf(u) != deletes, all || isShared(u) && changeOf(u) != deletes)
 	case worst == workStays:
 		return "continue"
+	case worst == workTerms && showsJobs(d.c):
+		return "running continue; queued unknown: " + whyUnknown(u, j, code)
 	case showsJobs(d.c):
 		return "jobs unknown: " + whyUnknown(u, j, code)
 	}
 	var rules []string
 	for _, a := range stepsOf(u) {
-		for _, r := range a.Impact.Jobs {
-			for _, phrase := range ruleText(r) {
-				rules = withNew(rules, prose(short(phrase, maxValue)))
-			}
+		for _, phrase := range jobPhrases(a.Impact) {
+			rules = withNew(rules, prose(short(phrase, maxValue)))
 		}
 	}
 	return strings.Join(atMost(4, rules, " effects"), "; ")
@@ -228,67 +279,99 @@ func jobsText(j *plan.JobImpact, ofRunning, ofQueued bool) string {
 	if j.Running()+j.Queued() == 0 {
 		return "no jobs"
 	}
-	part := func(all int, whose bool, noun, nothing string, sets ...jobsWith) string {
-		var parts []string
-		for _, s := range sets {
-			if s.Count == 0 {
-				continue
-			}
-			text := fmt.Sprint(s.Count)
-			switch {
-			case len(parts) == 0 && s.Count < all:
-				text = fmt.Sprintf("%d of %d %s", s.Count, all, noun)
-			case len(parts) == 0:
-				text += " " + noun
-			}
-			text += " " + plural(s.Count, s.one, s.many)
-			if names := owners(s.JobSet); names != "" && whose {
-				text += " (" + names + ")"
-			}
-			parts = append(parts, text)
-		}
-		if len(parts) == 0 && all > 0 {
-			parts = append(parts, fmt.Sprintf("%d %s %s", all, noun, nothing))
-		}
-		return strings.Join(parts, ", ")
-	}
-	after := ""
-	if len(j.EndAfter) > 0 {
-		var seconds []string
-		for _, s := range j.EndAfter {
-			seconds = append(seconds, fmt.Sprint(s))
-		}
-		after = " after " + strings.Join(seconds, " or ") + " s"
-	}
-	running := part(j.Running(), ofRunning, "running", plural(j.Running(), "continues", "continue"),
-		jobsWith{&j.Ended, "ends" + after, "end" + after}, jobsWith{&j.Waited, "is waited for", "are waited for"})
-	queued := part(j.Queued(), ofQueued, "queued", "kept",
-		jobsWith{&j.Cancelled, "cancelled", "cancelled"}, jobsWith{&j.Moved, "moved to other partitions", "moved to other partitions"})
-	return strings.Join(slices.DeleteFunc([]string{running, queued}, func(s string) bool { return s == "" }), "; ")
+	parts := slices.DeleteFunc([]string{jobsPart(j, "running", j.Running(), ofRunning), jobsPart(j, "queued", j.Queued(), ofQueued)}, func(s string) bool { return s == "" })
+	return strings.Join(parts, "; ")
 }
 
-// jobsWith is a set of jobs with what becomes of one or of many.
-type jobsWith struct {
-	*plan.JobSet
-	one, many string
+// jobsPart is jobsText of the running or of the queued jobs. whose: it names their owners.
+func jobsPart(j *plan.JobImpact, of string, all int, whose bool) string {
+	var parts []string
+	for _, f := range fates(j) {
+		if f.of != of || f.Count == 0 || f.row == "" && len(parts) > 0 {
+			continue
+		}
+		text := fmt.Sprint(f.Count)
+		switch {
+		case len(parts) == 0 && f.Count < all:
+			text = fmt.Sprintf("%d of %d %s", f.Count, all, of)
+		case len(parts) == 0:
+			text += " " + of
+		}
+		text += " " + cmp.Or(f.cell, plural(f.Count, f.one, f.many))
+		if f.JobSet == &j.Ended {
+			text += endAfter(j)
+		}
+		if names := owners(f.JobSet); names != "" && whose {
+			text += " (" + names + ")"
+		}
+		parts = append(parts, text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// endAfter says after how many seconds running jobs end.
+func endAfter(j *plan.JobImpact) string {
+	if len(j.EndAfter) == 0 {
+		return ""
+	}
+	var seconds []string
+	for _, s := range j.EndAfter {
+		seconds = append(seconds, fmt.Sprint(s))
+	}
+	return " after " + strings.Join(seconds, " or ") + " s"
 }
 
 // owners names at most three users of jobs, with the number of jobs of each if there are
-// several; "" if they are unknown.
+// several, or at most three projects of more users; "" if they are unknown. The names of a
+// project follow it.
 func owners(s *plan.JobSet) string {
-	var names []string
-	for _, u := range s.Users {
-		name := prose(short(u.User, maxName))
-		if len(s.Users) > 1 {
-			name += fmt.Sprintf(" %d", u.Count)
+	users := slices.Clone(s.Users)
+	slices.SortStableFunc(users, func(a, b plan.UserJobs) int {
+		first := func(account string) int {
+			return slices.IndexFunc(s.Users, func(u plan.UserJobs) bool { return u.Account == account })
 		}
-		names = append(names, name)
+		return first(a.Account) - first(b.Account)
+	})
+	all := len(users) + s.More
+	if all > 3 && len(s.Accounts) > 0 {
+		return projects(s)
 	}
-	all := len(names) + s.More
 	if all > 3 {
-		names = append(names[:2:2], fmt.Sprintf("%d more users", all-2))
+		users = users[:2]
 	}
-	return strings.Join(names, ", ")
+	var text strings.Builder
+	for i, u := range users {
+		switch {
+		case i > 0 && u.Account == users[i-1].Account:
+			text.WriteString(", ")
+		case i > 0:
+			text.WriteString("; ")
+		}
+		if u.Account != "" && (i == 0 || u.Account != users[i-1].Account) {
+			text.WriteString(prose(short(u.Account, maxName)) + ": ")
+		}
+		text.WriteString(prose(short(u.User, maxName)))
+		if len(s.Users) > 1 {
+			fmt.Fprintf(&text, " %d", u.Count)
+		}
+	}
+	if all > 3 {
+		fmt.Fprintf(&text, ", %d more users", all-2)
+	}
+	return text.String()
+}
+
+// projects names at most three projects of jobs, with the number of jobs of each if there are several.
+func projects(s *plan.JobSet) string {
+	var parts []string
+	for _, a := range s.Accounts {
+		part := prose(short(a.Account, maxName))
+		if len(s.Accounts) > 1 {
+			part += fmt.Sprintf(" %d", a.Count)
+		}
+		parts = append(parts, part)
+	}
+	return strings.Join(atMost(3, parts, " projects"), ", ")
 }
 
 // jobSets writes the affected jobs of a unit with their owners and ids.
@@ -298,11 +381,8 @@ func (d *page) jobSets(u *plan.Plan) {
 		return
 	}
 	head := false
-	for _, s := range []jobsWith{
-		{&j.Ended, "running, ended", ""}, {&j.Waited, "running, waited for", ""},
-		{&j.Cancelled, "queued, cancelled", ""}, {&j.Moved, "queued, moved to other partitions", ""},
-	} {
-		if s.Count == 0 {
+	for _, s := range fates(j) {
+		if s.Count == 0 || s.row == "" {
 			continue
 		}
 		if !head {
@@ -312,7 +392,11 @@ func (d *page) jobSets(u *plan.Plan) {
 		}
 		var users, ids []string
 		for _, x := range s.Users {
-			users = append(users, fmt.Sprintf("%s %d", prose(short(x.User, maxName)), x.Count))
+			name := prose(short(x.User, maxName))
+			if x.Account != "" {
+				name += " (" + prose(short(x.Account, maxName)) + ")"
+			}
+			users = append(users, fmt.Sprintf("%s %d", name, x.Count))
 		}
 		if s.More > 0 {
 			users = append(users, fmt.Sprintf("%d more users", s.More))
@@ -323,8 +407,22 @@ func (d *page) jobSets(u *plan.Plan) {
 		if len(ids) > 0 && len(ids) < s.Count && len(ids) == plan.MaxJobIDs {
 			ids = append(ids, "…")
 		}
-		d.row(s.one, fmt.Sprint(s.Count), dash(strings.Join(users, ", ")), dash(strings.Join(ids, ", ")))
+		d.row(s.of+", "+s.row, fmt.Sprint(s.Count), dash(strings.Join(users, ", ")), dash(strings.Join(ids, ", ")))
 	}
+}
+
+// jobPhrases describes what an action does to jobs, a phrase each.
+func jobPhrases(i plan.Impact) (out []string) {
+	for _, r := range i.Jobs {
+		out = append(out, ruleText(r)...)
+	}
+	for _, t := range i.Terms {
+		out = append(out, termsText(t)...)
+	}
+	for _, p := range i.Preempts {
+		out = append(out, preemptionText(p))
+	}
+	return out
 }
 
 // ruleText describes what an action does to the jobs that it selects, a phrase each.

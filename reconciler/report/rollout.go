@@ -34,6 +34,15 @@ type rolloutPage struct {
 	r *plan.Rollout
 }
 
+// noun returns the word for the units of the roll-out.
+func (d *rolloutPage) noun() string {
+	var keys []schema.Key
+	for _, u := range d.r.Units {
+		keys = append(keys, u.Key)
+	}
+	return noun(keys)
+}
+
 // stage is the progress of a unit in a roll-out.
 type stage int
 
@@ -104,14 +113,14 @@ func (d *rolloutPage) headline() string {
 	add(n[replaced], replaced.String())
 	worst := stageOf(r.Units[0])
 	if worst < done {
-		s := docs + fmt.Sprintf("**%s: %d of %s.**", upper(worst.String()), n[worst], count(len(r.Units), "instance"))
+		s := docs + fmt.Sprintf("**%s: %d of %s.**", upper(worst.String()), n[worst], count(len(r.Units), d.noun()))
 		if len(parts) > 1 {
 			s += " " + upper(sentence(parts[1:])) + "."
 		}
 		return s
 	}
 	number, rest, _ := strings.Cut(parts[0], " ")
-	parts[0] = number + plural(n[worst], " instance ", " instances ") + rest
+	parts[0] = number + " " + d.noun() + plural(n[worst], " ", "s ") + rest
 	s := docs + "**Done: " + sentence(parts) + ".**"
 	if slowest > 0 {
 		s += fmt.Sprintf(" It took %.1f s from the merge.", slowest)
@@ -163,9 +172,9 @@ func (d *rolloutPage) differences() {
 		if u.Stale == nil {
 			continue
 		}
-		summary := htmlCode(unitName(u.Key)) + ": new plan"
+		summary := unitAs(u.Key, htmlCode) + ": new plan"
 		if u.Stale.Reviewed != "" {
-			summary = htmlCode(unitName(u.Key)) + ": difference from the reviewed plan"
+			summary = unitAs(u.Key, htmlCode) + ": difference from the reviewed plan"
 		}
 		d.section(summary, func() {
 			var lines []string
@@ -192,7 +201,7 @@ func (d *rolloutPage) differences() {
 // are many.
 func (d *rolloutPage) progress() {
 	show := func(units []plan.UnitProgress) {
-		d.table("", "Instance", "Progress", "Members")
+		d.table("", upper(d.noun()), "Progress", "Members")
 		for _, u := range units {
 			d.row(bold(stageOf(u).sign()), unitCode(u.Key), progressOf(u), memberCell(u.Members))
 		}
@@ -206,7 +215,7 @@ func (d *rolloutPage) progress() {
 		d.line("")
 	}
 	if rest := units[open:]; len(rest) > 0 {
-		d.section(count(len(rest), "instance")+" done", func() { show(rest) })
+		d.section(count(len(rest), d.noun())+" done", func() { show(rest) })
 	}
 }
 

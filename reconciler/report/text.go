@@ -57,7 +57,7 @@ func Text(p plan.Proposal) string {
 		fmt.Fprintf(&b, "\nPolicy: %s %s\n", unitName(n.Key), strings.TrimSuffix(clean(fate(n)+": "+because(n)), ": "))
 	}
 	for _, d := range p.Decisions {
-		if narrows(d) {
+		if narrows(d) && isShown(&p, d) {
 			fmt.Fprintf(&b, "\nNarrowed: %s %s: %s → %s (rule %s, %s)\n", unitName(d.Key), clean(d.Field), clean(d.Before), clean(d.After),
 				clean(d.Rule), clean(place(d.Source.File, d.Source.Line, 0)))
 		}

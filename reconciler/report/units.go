@@ -6,29 +6,35 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // maxRows limits the units with a row of their own. Beyond it, units with equal rows
 // share one.
 const maxRows = 30
 
-// units writes the table of instances: one row an instance, one kind of fact a column.
+// units writes the table of units: one row a unit, one kind of fact a column.
 func (d *page) units() {
 	plans := d.p.Plans
-	d.table("", "Instance", "Change", "Services", "Jobs", "Nodes")
+	kind := noun(keysOf(plans))
+	d.table("", upper(kind), "Change", "Services", "Jobs", "Nodes")
 	type row struct{ sign, change, services, jobs, nodes string }
 	names := map[row][]string{}
 	var rows []row
 	for i, u := range inOrder(plans) {
 		c := changeOf(u)
-		r := row{c.sign(), changeCell(u, d.p.Comes(u.Key)), servicesCell(u), dash(d.jobs(u, false)), nodesCell(u)}
+		r := row{c.sign(), d.changeCell(u), servicesCell(u), dash(d.jobs(u, false)), nodesCell(u)}
 		if len(plans) <= maxRows || c == deletes {
 			r.sign += strings.Repeat(" ", i+1) // makes the row unique
 		}
 		if names[r] == nil {
 			rows = append(rows, r)
 		}
-		names[r] = append(names[r], unitCode(u.Key))
+		name := unitCode(u.Key)
+		if kind != "unit" {
+			name = code(clean(u.Key.ResourceName())) // the heading says the kind
+		}
+		names[r] = append(names[r], name)
 	}
 	for _, r := range rows {
 		d.row(bold(strings.TrimSpace(r.sign)), strings.Join(atMost(3, names[r], ""), "<br>"), r.change, r.services, r.jobs, r.nodes)
@@ -45,15 +51,14 @@ func actionsOf(u *plan.Plan) map[plan.Verb][]plan.Action {
 	return by
 }
 
-// changeCell describes the change of a unit. comes: the unit comes into force with any
-// merge.
-func changeCell(u *plan.Plan, comes bool) string {
+// changeCell describes the change of a unit.
+func (d *page) changeCell(u *plan.Plan) string {
 	by := actionsOf(u)
 	var parts []string
 	members := func(v, unless plan.Verb, verb string) {
 		var names []string
 		for _, a := range by[v] {
-			if !slices.ContainsFunc(by[unless], func(b plan.Action) bool { return b.Member == a.Member }) {
+			if !slices.ContainsFunc(by[unless], func(b plan.Action) bool { return b.Member == a.Member }) && !isLent(u, a) {
 				names = append(names, code(a.Member))
 			}
 		}
@@ -64,10 +69,15 @@ func changeCell(u *plan.Plan, comes bool) string {
 	switch c := changeOf(u); {
 	case c == deletes:
 		return strings.Join(append([]string{"deleted"}, notesOf(u)...), "; ")
+	case c == creates && isView(u):
+		parts = append(parts, "uses "+unitCode(sharedBy(u)))
+		if !isAttachedBy(d.p, u) {
+			parts = append(parts, "waits, see below")
+		}
 	case c == blocks && blockOf(u) == nil:
 		return "waits, see below"
 	case c == blocks:
-		return "blocked, see " + map[bool]string{true: "above", false: "below"}[comes]
+		return "blocked, see " + map[bool]string{true: "above", false: "below"}[d.p.Comes(u.Key)]
 	case len(by[plan.Create]) > 0 && u.Before != nil:
 		parts = append(parts, "creation continues")
 	case len(by[plan.Create]) > 0:
@@ -76,15 +86,18 @@ func changeCell(u *plan.Plan, comes bool) string {
 	if len(by[plan.Stop]) > 0 {
 		parts = append(parts, "stopped")
 	}
+	parts = append(parts, sharing(u)...)
 	members(plan.Leave, plan.Join, "removes")
 	parts = append(parts, returning(by)...)
 	for _, a := range by[plan.Configure] {
-		parts = append(parts, valuesOf(a))
+		if values := valuesOf(u, a); values != "" {
+			parts = append(parts, values)
+		}
 	}
 	members(plan.Join, plan.Leave, "adds")
 	members(plan.Start, "", "starts")
 	parts = append(parts, notesOf(u)...)
-	if len(u.Blocked) > 0 {
+	if len(u.Blocked) > 0 && len(u.Actions) > 0 {
 		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[blockOf(u) != nil])
 	}
 	return strings.Join(parts, "; ")
@@ -114,14 +127,37 @@ func returning(by map[plan.Verb][]plan.Action) []string {
 	return parts
 }
 
+// isLent reports whether an action is about a lent node, which sharing shows.
+func isLent(u *plan.Plan, a plan.Action) bool {
+	m, ok := u.After.Member(a.Member)
+	_, was := u.Before.Member(a.Member)
+	return returns(u, a) || a.Verb == plan.Join && ok && m.Loan != nil && !was
+}
+
 // valuesOf names the changes of a configure action, with short values.
-func valuesOf(a plan.Action) string {
+func valuesOf(u *plan.Plan, a plan.Action) string {
 	var parts []string
+	known := false
 	for _, c := range a.Changes {
 		if strings.HasPrefix(c.Field, "members.") && (c.Before == "" || c.After == "") {
 			continue // joins and leaves show the members
 		}
+		project, term, isKnown := termsOf(u, c.Field)
+		if isKnown {
+			known = true
+			continue
+		}
 		part := code(short(c.Field, 60))
+		switch {
+		case project != "" && term == "closed" && c.After == "true":
+			parts = withNew(parts, code(short(project, maxName))+" submits no new jobs")
+			continue
+		case project != "" && term == "closed":
+			parts = withNew(parts, code(short(project, maxName))+" submits jobs again")
+			continue
+		case project != "":
+			part = code(short(project, maxName)) + ": " + code(short(term, 60))
+		}
 		name, isUser := strings.CutPrefix(c.Field, "users.")
 		name, _, _ = strings.Cut(name, ".")
 		switch {
@@ -133,6 +169,9 @@ func valuesOf(a plan.Action) string {
 			part += " " + code(dash(c.Before)) + " → " + code(dash(c.After))
 		}
 		parts = withNew(parts, part)
+	}
+	if len(parts) == 0 && known {
+		return ""
 	}
 	if len(parts) == 0 {
 		return prose(short(a.Reason, maxValue))
@@ -215,7 +254,11 @@ func (d *page) allSteps() {
 		}
 	}
 	if n := len(plans); n > maxNamed {
-		d.section("Steps of "+count(n, "instance"), show)
+		var keys []schema.Key
+		for _, u := range plans {
+			keys = append(keys, u.Key)
+		}
+		d.section("Steps of "+count(n, noun(keys)), show)
 		return
 	}
 	show()
@@ -223,7 +266,7 @@ func (d *page) allSteps() {
 
 // steps folds the values that a plan changes, and each of its steps.
 func (d *page) steps(u *plan.Plan) {
-	d.section(fmt.Sprintf("%s: %s", htmlCode(unitName(u.Key)), count(len(u.Actions), "step")), func() {
+	d.section(fmt.Sprintf("%s: %s", unitAs(u.Key, htmlCode), count(len(u.Actions), "step")), func() {
 		if lines := diffLines(u); len(lines) > 0 {
 			d.diff(lines)
 			d.line("")

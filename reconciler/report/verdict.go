@@ -53,7 +53,8 @@ func awaitsAcknowledgement(p *plan.Proposal) bool {
 
 // obstacles counts the obstacles of a merge; "" without one.
 func obstacles(p *plan.Proposal) string {
-	n, blocked := 0, 0
+	n := 0
+	var blocked []schema.Key
 	for _, f := range p.Diagnostics {
 		if f.Severity == schema.SeverityError {
 			n++
@@ -61,15 +62,15 @@ func obstacles(p *plan.Proposal) string {
 	}
 	for i := range p.Plans {
 		if u := &p.Plans[i]; blockOf(u) != nil && !p.Comes(u.Key) {
-			blocked++
+			blocked = append(blocked, u.Key)
 		}
 	}
 	var parts []string
 	if n > 0 {
 		parts = append(parts, count(n, "error"))
 	}
-	if blocked > 0 {
-		parts = append(parts, count(blocked, "instance")+" blocked")
+	if len(blocked) > 0 {
+		parts = append(parts, count(len(blocked), noun(blocked))+" blocked")
 	}
 	if held := len(unexplained(p)); held > 0 {
 		parts = append(parts, count(held, "document")+" held")
@@ -117,22 +118,22 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 		case len(p.Plans) <= maxNamed:
 			parts = append(parts, verb+" "+sentence(names))
 		case len(parts) == 0:
-			parts = append(parts, verb+" "+count(len(names), "instance"))
+			parts = append(parts, verb+" "+count(len(names), noun(keysOf(p.Plans))))
 		default:
 			parts = append(parts, fmt.Sprintf("%s %d", verb, len(names)))
 		}
 	}
-	begin := "No instance changes"
+	begin := "No " + changeable(p) + " changes"
 	switch {
 	case len(parts) > 0 && would:
 		begin = "A merge would " + sentence(parts)
 	case len(parts) > 0:
 		begin = upper(sentence(parts))
 	case would:
-		begin = "A merge would change no instance"
+		begin = "A merge would change no " + changeable(p)
 	}
 	if n := len(by[blocks]); n > 0 {
-		same := count(n, "instance")
+		same := count(n, noun(keysOf(p.Plans)))
 		if len(p.Plans) <= maxNamed {
 			same = sentence(by[blocks])
 		}
@@ -141,18 +142,33 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 	return begin + "."
 }
 
-// later describes the instances that a policy will stop.
+// changeable returns the word for what the documents of a change are about.
+func changeable(p *plan.Proposal) string {
+	has := func(kinds ...schema.Kind) bool {
+		return slices.ContainsFunc(p.Documents, func(d plan.DocumentChange) bool { return slices.Contains(kinds, d.Key.Kind) })
+	}
+	instance, shared := kindWord(schema.KindInstance), kindWord(schema.KindSharedRuntime)
+	switch {
+	case !has(schema.KindSharedRuntime, schema.KindAttachment, schema.KindContribution):
+		return instance
+	case has(schema.KindInstance):
+		return instance + " or " + shared
+	}
+	return shared
+}
+
+// later describes the units that a policy will stop.
 func later(p *plan.Proposal) string {
-	n := 0
+	var stop []schema.Key
 	for _, x := range p.Impacted {
 		if x.Fate == schema.FateStopping {
-			n++
+			stop = append(stop, x.Key)
 		}
 	}
-	if n == 0 {
+	if len(stop) == 0 {
 		return ""
 	}
-	return "A policy stops " + count(n, "instance") + " later."
+	return "A policy stops " + count(len(stop), noun(stop)) + " later."
 }
 
 // released lists the held documents that come into force with the next merge, and the

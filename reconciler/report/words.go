@@ -29,6 +29,8 @@ func changeOf(p *plan.Plan) change {
 		return slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == v })
 	}
 	switch {
+	case len(p.Actions) == 0 && isView(p) && p.Before == nil:
+		return creates // the shared runtime has the actions
 	case len(p.Actions) == 0:
 		return blocks
 	case has(plan.Delete):
@@ -81,16 +83,52 @@ func plural(n int, one, many string) string {
 	return many
 }
 
-// unitName returns the short name of a unit: "physics.lhc/train".
-func unitName(k schema.Key) string {
+// unitName returns the short name of a unit: "physics.lhc/train" or "shared runtime physics/all".
+func unitName(k schema.Key) string { return unitAs(k, clean) }
+
+// unitCode returns unitName with the name as a code span.
+func unitCode(k schema.Key) string { return unitAs(k, code) }
+
+// unitAs returns unitName with the name as text formats it.
+func unitAs(k schema.Key, text func(string) string) string {
+	kind := kindWord(k.Kind) + " "
 	if k.Kind == schema.KindInstance {
-		return clean(k.ProjectID() + "/" + k.Name)
+		kind = ""
 	}
-	return clean(k.String())
+	return kind + text(clean(k.ResourceName()))
 }
 
-// unitCode returns unitName as a code span.
-func unitCode(k schema.Key) string { return code(unitName(k)) }
+// kindWord returns the word for a kind of units.
+func kindWord(k schema.Kind) string {
+	switch k {
+	case schema.KindInstance:
+		return "instance"
+	case schema.KindSharedRuntime:
+		return "shared runtime"
+	}
+	return "unit"
+}
+
+// noun returns the word for all of several units.
+func noun(keys []schema.Key) string {
+	for _, k := range keys {
+		if k.Kind != keys[0].Kind {
+			return "unit"
+		}
+	}
+	if len(keys) == 0 {
+		return "instance"
+	}
+	return kindWord(keys[0].Kind)
+}
+
+func keysOf(plans []plan.Plan) []schema.Key {
+	var keys []schema.Key
+	for i := range plans {
+		keys = append(keys, plans[i].Key)
+	}
+	return keys
+}
 
 // sentence joins parts with commas and "and".
 func sentence(parts []string) string {
@@ -140,9 +178,7 @@ func impact(i plan.Impact) []string {
 	if len(i.Drains) > 0 {
 		out = append(out, "drains "+sentence(i.Drains))
 	}
-	for _, r := range i.Jobs {
-		out = append(out, ruleText(r)...)
-	}
+	out = append(out, jobPhrases(i)...)
 	if i.EndsJobs && len(i.Jobs) == 0 {
 		out = append(out, "ends jobs")
 	}

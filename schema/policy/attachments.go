@@ -89,7 +89,7 @@ func (j *judgement) attachment(a *schema.Attachment, view *schema.Instance, memb
 	out.SubmissionLimits, out.Closed = narrower, out.Closed || !ok
 	for _, f := range limitFields(s.SubmissionLimits, asked, narrower) {
 		j.decisions = append(j.decisions, schema.Decision{
-			Key: j.key, Field: "attachments." + a.Spec.ProjectID + "." + f.name, Verdict: schema.Narrow, Rule: "two_sided_terms",
+			Key: j.key, Field: "attachments." + a.Spec.ProjectID + "." + f.name, Verdict: schema.Narrow, Rule: schema.RuleTwoSided,
 			Source: view.At("spec.submission_limits." + f.name), At: a.At("spec.submission_policy." + f.name),
 			Before: f.owner, After: f.is, Message: f.message(a.Spec.ProjectID),
 		})
