@@ -32,7 +32,7 @@ import (
 //	mode PATH: OCTAL          the mode of a file that is there
 //	remove PATH
 //	move PATH: TO
-//	harmless                  it looks bad and nothing may be found
+//	harmless                  it looks bad and is no error
 //	> FINDING                 as render prints it
 //
 // Everything after a verb may hold Go's escapes (\n, \u202e, \xff, \\) and
