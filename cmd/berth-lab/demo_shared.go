@@ -92,7 +92,7 @@ func (d *demo) share(ctx context.Context) {
 	files[appFile] = d.files[appFile] + "  supports:\n    operating_modes: [tenant_dedicated, platform_managed]\n    control_plane_scopes: [project, platform]\n"
 	files[policyFile] = strings.Replace(d.files[policyFile], "[tenant_dedicated]", "[tenant_dedicated, platform_managed]", 1)
 	n := propose("add-commons", "A shared cluster for lattice and genomes", labtest.Administrator, appFile, policyFile, commonsFile, latticeFile, genomesFile)
-	body := must(d.untilComment(ctx, n, "Creates `"))
+	body := must(d.untilComment(ctx, n, "Creates shared runtime `"))
 	d.show(firstLines(body, 14))
 	must(d.merge(ctx, n, labtest.Administrator))
 	s := must(d.untilPhase(ctx, labtest.Commons, plan.PhaseRunning))
@@ -139,7 +139,7 @@ func (d *demo) explainRefusal(ctx context.Context) {
 	verify(strings.Contains(string(out), fmt.Sprintf("%s:%d", latticeFile, line)), "berth explain does not say %s:%d", latticeFile, line)
 
 	n := must(d.propose("wider-lattice", "lattice: two GPUs for a job", labtest.Administrator, gittest.Commit{Files: map[string]string{latticeFile: commonsFiles(2)[latticeFile]}}))
-	must(d.untilComment(ctx, n, "Changes `"))
+	must(d.untilComment(ctx, n, "Changes shared runtime `"))
 	start := time.Now()
 	must(d.merge(ctx, n, labtest.Administrator))
 	ensure(until(ctx, "the job is accepted", 30*time.Second, func() (bool, error) {

@@ -160,10 +160,11 @@ func Stale(reviewed *ReviewedUnit, now Plan, o Observed) *StalePlan {
 }
 
 // ShownInParts reports whether several reviews of a unit together show a plan that was made from o:
-// each step, and each fact that it rests on. Pull requests that are merged together show a part
-// each. A plan that makes or deletes the unit was shown only as a whole.
+// each step, and each fact that it rests on. Only a shared runtime is shown in parts: projects that
+// do not know of each other change it, and the pull request of one must not hold the others. A plan
+// that makes or deletes it was shown only as a whole.
 func ShownInParts(now Plan, o Observed, parts []*ReviewedUnit) bool {
-	if len(parts) < 2 || now.Before == nil || now.After == nil {
+	if now.Key.Kind != schema.KindSharedRuntime || len(parts) < 2 || now.Before == nil || now.After == nil {
 		return false
 	}
 	known := map[[2]string]bool{}
