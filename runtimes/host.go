@@ -227,7 +227,8 @@ type Person struct {
 
 // User makes an account with this name and uid, and a group of the same name and gid.
 // With Absent it ends the user's processes and removes the account if berth-host made
-// it. An account of another origin, or in a group of administrators, is an error.
+// it. An account of another origin, or in a group of administrators, is an error. Accounts that
+// follow one another in a batch are made, or removed, together, and each file is written once.
 type User struct {
 	Name   string `json:"name"`
 	UID    int    `json:"uid"`

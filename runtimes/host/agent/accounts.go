@@ -111,6 +111,12 @@ func (db *accountDB) gid(gid int) (groupEntry, bool) {
 	return find(db.groups, func(g groupEntry) bool { return g.gid == gid })
 }
 
+// add adds an account that is about to be made.
+func (db *accountDB) add(op *runtimes.User) {
+	db.users = append(db.users, account{op.Name, mark, op.UID, op.UID})
+	db.groups = append(db.groups, groupEntry{name: op.Name, gid: op.UID})
+}
+
 // find returns the first element that matches.
 func find[T any](list []T, match func(T) bool) (found T, ok bool) {
 	if i := slices.IndexFunc(list, match); i >= 0 {
@@ -157,9 +163,12 @@ func (f accountFiles) owner(user, group string) (uid, gid int, err error) {
 	return uid, gid, nil
 }
 
-// edit replaces the line of name in a table, or removes it if line is empty. It
+// entry is a line of a table; an empty one: none.
+type entry struct{ name, line string }
+
+// edit replaces the lines of names in a table, or removes those that are empty. It
 // keeps mode and owner, and does not make a missing table.
-func (f accountFiles) edit(file, name, line string) error {
+func (f accountFiles) edit(file string, entries []entry) error {
 	p, err := open(filepath.Join(f.dir, file))
 	if err != nil {
 		return err
@@ -180,16 +189,22 @@ func (f accountFiles) edit(file, name, line string) error {
 	if _, err := old.ReadFrom(table); err != nil {
 		return ioFault(p.path, err)
 	}
+	replaced := map[string]bool{}
+	for _, e := range entries {
+		replaced[e.name] = true
+	}
 	for l := range bytes.Lines(old.Bytes()) {
-		if !bytes.HasPrefix(l, []byte(name+":")) {
+		if name, _, ok := bytes.Cut(l, []byte(":")); !ok || !replaced[string(name)] {
 			new.Write(l)
 			if l[len(l)-1] != '\n' {
 				new.WriteByte('\n')
 			}
 		}
 	}
-	if line != "" {
-		new.WriteString(line + "\n")
+	for _, e := range entries {
+		if e.line != "" {
+			new.WriteString(e.line + "\n")
+		}
 	}
 	if bytes.Equal(old.Bytes(), new.Bytes()) {
 		return nil

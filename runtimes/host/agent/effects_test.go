@@ -446,6 +446,105 @@ func TestAccountsAreMadeAndRemoved(t *testing.T) {
 	require.Contains(t, table("passwd"), "carl:x:7742010")
 }
 
+// manyUsers returns operations for as many accounts.
+func manyUsers(n int, absent bool) (ops []runtimes.Op) {
+	for i := range n {
+		ops = append(ops, user(fmt.Sprintf("u%d", i), 7742100+i, absent))
+	}
+	return ops
+}
+
+// A request makes or removes many accounts with as many changes of files as one account.
+func TestAccountsOfARequestAreWrittenTogether(t *testing.T) {
+	const many = 300
+	for _, absent := range []bool{false, true} {
+		place := func(users int) *far {
+			f := newFar(t)
+			if absent {
+				f.do(manyUsers(users, false)...)
+			}
+			return f
+		}
+		changes := 1
+		for place(1).killedAfter(changes, manyUsers(1, absent)) {
+			changes++
+			require.Less(t, changes, 50)
+		}
+		f := place(many)
+		require.False(t, f.killedAfter(changes, manyUsers(many, absent)), "more than %d changes", changes)
+		data, err := os.ReadFile(filepath.Join(f.etc, "passwd"))
+		require.NoError(t, err)
+		require.Equal(t, !absent, strings.Count(string(data), "managed by Berth") == many)
+	}
+}
+
+// A refused account stops a request: those before it are made, and none after it.
+func TestRefusedAccountKeepsThoseBeforeIt(t *testing.T) {
+	f := newFar(t)
+	f.do(user("half", 7742101, false))
+	f.add("group", "wheel:x:10:u2\n")
+	passwd := func() string {
+		data, err := os.ReadFile(filepath.Join(f.etc, "passwd"))
+		require.NoError(t, err)
+		return string(data)
+	}
+	r := f.ask(f.stamp(), append([]runtimes.Op{user("half", 7742101, true)}, manyUsers(4, false)...)...)
+	require.Equal(t, "make account u2, uid 7742102", r.Fault.Op)
+	require.Contains(t, r.Fault.Message, "wheel")
+	require.Len(t, r.Results, 3)
+	require.Contains(t, passwd(), "u1:x:7742101")
+	require.NotRegexp(t, "(?m)^(half|u2|u3):", passwd())
+
+	// Two of one request cannot share a uid, and the same account twice is one.
+	r = f.ask(f.stamp(), user("u5", 7742105, false), user("u5", 7742105, false), user("u6", 7742105, false))
+	require.Len(t, r.Results, 2)
+	require.False(t, r.Results[1].Changed)
+	require.Contains(t, r.Fault.Message, "7742105 belongs to")
+	r = f.ask(f.stamp(), user("u5", 7742105, true), user("u5", 7742105, true))
+	require.Nil(t, r.Fault)
+	require.Equal(t, []bool{true, false}, []bool{r.Results[0].Changed, r.Results[1].Changed}, "it is recorded")
+
+	f.add("passwd", "u7:x:7742107:7742107::/:/bin/sh\n")
+	r = f.ask(f.stamp(), user("u0", 7742100, true), user("A", 1, true), user("u1", 7742101, true))
+	require.Equal(t, "invalid", r.Fault.Code)
+	require.NotContains(t, passwd(), "u0:")
+	require.Contains(t, passwd(), "u1:")
+}
+
+// A directory service that has none of the users is asked once.
+func TestDirectoryIsAskedOnceForManyUsers(t *testing.T) {
+	f := newFar(t)
+	dir := t.TempDir()
+	getent, calls, has := filepath.Join(dir, "getent"), filepath.Join(dir, "calls"), filepath.Join(dir, "has")
+	require.NoError(t, os.WriteFile(getent, []byte(`#!/bin/sh
+echo "$*" >>`+calls+`
+shift
+for key; do grep -E "^$key:|^[^:]*:x:$key:" `+has+` || missing=2; done
+exit ${missing:-0}
+`), 0o755))
+	require.NoError(t, os.WriteFile(has, nil, 0o644))
+	f.agent.UseDirectory(getent)
+	f.do(manyUsers(100, false)...)
+	f.do(manyUsers(100, false)...) // they exist: nobody is asked
+	data, err := os.ReadFile(calls)
+	require.NoError(t, err)
+	require.Equal(t, 1, strings.Count(string(data), "\n"))
+
+	require.NoError(t, os.WriteFile(has, []byte("same:x:7742201:100::/:/bin/sh\nother:x:7742202:100::/:/bin/sh\nname:x:7742299:100::/:/bin/sh\n"), 0o644))
+	require.True(t, f.one(user("same", 7742201, false)).Changed)
+	for _, taken := range []runtimes.Op{user("mine", 7742202, false), user("name", 7742203, false)} {
+		r := f.ask(f.stamp(), user("first"+taken.User.Name, taken.User.UID+10, false), taken, user("last"+taken.User.Name, taken.User.UID+20, false))
+		require.Len(t, r.Results, 1)
+		require.Contains(t, r.Fault.Message, "the directory service already has")
+		table, err := os.ReadFile(filepath.Join(f.etc, "passwd"))
+		require.NoError(t, err)
+		require.Contains(t, string(table), "first"+taken.User.Name)
+		require.NotContains(t, string(table), "last"+taken.User.Name)
+		require.NotContains(t, string(table), taken.User.Name+":x:"+fmt.Sprint(taken.User.UID))
+		require.False(t, f.one(user(taken.User.Name, taken.User.UID, true)).Changed, "a refused account is not recorded")
+	}
+}
+
 func TestAdministratorsAreRefused(t *testing.T) {
 	f := newFar(t)
 	f.do(user("marie", 7742001, false))
@@ -497,12 +596,13 @@ func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		return cmd
 	}
+	f.do(user("paul", 7742003, false))
 	left, other := spawn(7742001), spawn(7742002)
 	require.False(t, f.one(user("marie", 7742002, true)).Changed, "another account")
 	require.NoError(t, left.Process.Signal(syscall.Signal(0)))
 	ended := make(chan error, 1)
 	go func() { ended <- left.Wait() }()
-	require.True(t, f.one(user("marie", 7742001, true)).Changed)
+	f.do(user("paul", 7742003, true), user("marie", 7742001, true))
 	select {
 	case err := <-ended:
 		require.ErrorContains(t, err, "killed")

@@ -250,14 +250,14 @@ func join(dir string) []runtimes.Op {
 		makeDir(p("shared"), 0o755, false), makeDir(p("there"), 0o700, false), makeDir(p("own"), 0o700, true),
 		write(p("shared", "conf"), "text"), write(p("there", "key"), "key"), secretOp(p("there", "secret")), write(p("own", "state"), "x"),
 		{Link: &runtimes.MakeLink{Path: p("link"), Target: "shared"}},
-		{User: &runtimes.User{Name: "berthtest", UID: 7742001}},
+		user("berthtest", 7742001, false), user("berthtest1", 7742002, false),
 	}
 }
 
 func leave(dir string) []runtimes.Op {
 	p := func(parts ...string) string { return filepath.Join(append([]string{dir, "open"}, parts...)...) }
 	return []runtimes.Op{
-		{User: &runtimes.User{Name: "berthtest", UID: 7742001, Absent: true}},
+		user("berthtest", 7742001, true), user("berthtest1", 7742002, true),
 		remove(p("link")), remove(p("there", "key")), remove(p("there", "secret")), remove(p("shared", "conf")), removeTree(p("own")),
 		removeEmpty(p("shared")), removeEmpty(p("there")),
 	}

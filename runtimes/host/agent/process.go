@@ -96,18 +96,24 @@ func (p process) isForeign() bool {
 	return true
 }
 
-// hasUID reports whether uid is among the user ids of the process.
-func (p process) hasUID(uid int) bool {
+// uids returns the user ids of the process.
+func (p process) uids() (ids []int) {
 	status, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/status")
 	if err != nil {
-		return false // it has ended
+		return nil // it has ended
 	}
 	for line := range strings.Lines(string(status)) {
-		if ids, ok := strings.CutPrefix(line, "Uid:"); ok {
-			return slices.Contains(strings.Fields(ids), strconv.Itoa(uid))
+		words, ok := strings.CutPrefix(line, "Uid:")
+		for _, word := range strings.Fields(words) {
+			if id, err := strconv.Atoi(word); ok && err == nil {
+				ids = append(ids, id)
+			}
+		}
+		if ok {
+			break
 		}
 	}
-	return false
+	return ids
 }
 
 // since returns the start time of the process.

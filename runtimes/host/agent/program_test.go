@@ -212,7 +212,7 @@ func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	// An invalid request is answered, and the session continues.
 	for _, bad := range []string{
 		"", "{}", "[]", "null", "garbage", `{"id":1,"ops":[]}`, `{"id":1,"ops":[{}]}`, `{"id":1,"ops":[{"info":{},"list":{"path":"/"}}]}`,
-		`{"id":1,"ops":[{"explode":{}}]}`, `{"id":1,"ops":[{"info":{}}],"more":1}`, `{"id":1,"ops":[` + strings.Repeat(`{"info":{}},`, 300) + `{"info":{}}]}`,
+		`{"id":1,"ops":[{"explode":{}}]}`, `{"id":1,"ops":[{"info":{}}],"more":1}`, `{"id":1,"ops":[` + strings.Repeat(`{"info":{}},`, agent.MaxOps) + `{"info":{}}]}`,
 	} {
 		answers := f.session(f.agent, bad+"\n"+info)
 		require.Len(t, answers, 2, bad)

@@ -123,22 +123,52 @@ func (a *Agent) effects(ops []runtimes.Op) []string {
 // doAll does operations until one fails, and returns the results of those before it.
 func (a *Agent) doAll(ctx context.Context, ops []runtimes.Op) (results []runtimes.Result, fault *Fault) {
 	size := 0
-	for _, op := range ops {
-		res, err := a.do(ctx, op)
-		if size += sizeOf(res); err == nil && size > maxResults {
-			err = invalid("the results of one request are more than %d bytes", maxResults)
+	for len(results) < len(ops) {
+		some, err := a.doNext(ctx, ops[len(results):])
+		for _, res := range some {
+			if size += sizeOf(res); size > maxResults {
+				return results, withOp(invalid("the results of one request are more than %d bytes", maxResults), Summary(ops[len(results)]))
+			}
+			results = append(results, res)
 		}
 		if err != nil {
-			return results, withOp(err, Summary(op))
+			return results, withOp(err, Summary(ops[len(results)]))
 		}
-		results = append(results, res)
 	}
 	return results, nil
 }
 
+// doNext does the first of operations, or the first ones if they make or remove accounts: those
+// of one kind are done together.
+func (a *Agent) doNext(ctx context.Context, ops []runtimes.Op) ([]runtimes.Result, error) {
+	var together []*runtimes.User
+	for _, op := range ops {
+		if op.User == nil || len(together) > 0 && op.User.Absent != together[0].Absent {
+			break
+		}
+		together = append(together, op.User)
+	}
+	if len(together) == 0 {
+		res, err := a.do(ctx, ops[0])
+		if err != nil {
+			return nil, err
+		}
+		return []runtimes.Result{res}, nil
+	}
+	if ctx.Err() != nil {
+		return nil, notStarted()
+	}
+	return a.users.do(ctx, together)
+}
+
+// notStarted is the error of an operation for which no time is left.
+func notStarted() error {
+	return &Fault{Code: CodeTimeout, Message: "not started: the request timed out before it"}
+}
+
 func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error) {
 	if ctx.Err() != nil {
-		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: "not started: the request timed out before it"}
+		return runtimes.Result{}, notStarted()
 	}
 	if made, makes := making(op); makes {
 		if err := a.allow.checkMake(made); err != nil {
@@ -168,8 +198,6 @@ func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error)
 		return a.services.do(ctx, op.Service)
 	case op.Run != nil:
 		return a.programs.run(ctx, op.Run)
-	case op.User != nil:
-		return a.users.do(ctx, op.User)
 	case op.WaitTCP != nil:
 		return waitTCP(ctx, op.WaitTCP)
 	case op.Info != nil:
