@@ -16,7 +16,7 @@ import (
 )
 
 // sacctmgr changes the accounting of a unit by hand.
-func (c *company) sacctmgr(t *testing.T, u plan.Unit, line string) {
+func (c *company) sacctmgr(t testing.TB, u plan.Unit, line string) {
 	t.Helper()
 	c.tool(t, u, "sacctmgr -i "+strings.ReplaceAll(line, "CLUSTER", slurm.ClusterName(u.Effective.Key)))
 }
@@ -163,7 +163,7 @@ func TestQoS(t *testing.T) {
 
 // removal configures a unit until something has to wait or all is done. A configure that
 // finds other work does not say what waits.
-func (c *company) removal(t *testing.T, u plan.Unit) error {
+func (c *company) removal(t testing.TB, u plan.Unit) error {
 	t.Helper()
 	for range 3 {
 		p := c.plan(t, u, false)

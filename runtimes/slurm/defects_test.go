@@ -28,7 +28,7 @@ func newCompany(t *testing.T, config string, workers ...int) (*company, plan.Uni
 }
 
 // tool runs one of Slurm's tools on the control host.
-func (c *company) tool(t *testing.T, u plan.Unit, line string) string {
+func (c *company) tool(t testing.TB, u plan.Unit, line string) string {
 	t.Helper()
 	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf "+line)
 	require.NoError(t, err, out)

@@ -19,7 +19,7 @@ import (
 
 // onControl runs a line of shell on the control host. $etc, $run and $SLURM_CONF are those
 // of the unit.
-func (c *company) onControl(t *testing.T, u plan.Unit, script string) string {
+func (c *company) onControl(t testing.TB, u plan.Unit, script string) string {
 	t.Helper()
 	name := slurm.ClusterName(u.Effective.Key)
 	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c",

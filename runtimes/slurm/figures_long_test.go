@@ -13,7 +13,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler/plan"
-	"berth/runtimes"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -98,24 +97,6 @@ func nodesAsJSON(c *company) string {
 		panic(err)
 	}
 	return tools.Nodes.Program + " " + strings.Join(tools.Nodes.Args, " ")
-}
-
-// side applies a plan with its joins side by side, as the daemon does.
-func (c *company) side(t *testing.T, p plan.Plan) {
-	t.Helper()
-	var joins errgroup.Group
-	for i, a := range p.Actions {
-		apply := func() error {
-			a.ID = fmt.Sprintf("%s.side%d", a.ID, i)
-			return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
-		}
-		if a.Verb == plan.Join {
-			joins.Go(apply)
-		} else {
-			require.NoError(t, apply())
-		}
-	}
-	require.NoError(t, joins.Wait())
 }
 
 // TestLongFiftyWorkers joins 50 workers with one change.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -67,12 +68,12 @@ func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.On
 	return u
 }
 
-func (c *company) observe(t *testing.T, u plan.Unit) plan.Observed {
+func (c *company) observe(t testing.TB, u plan.Unit) plan.Observed {
 	t.Helper()
 	return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Effective.Key, Candidates: []*schema.Node{c.control}})
 }
 
-func (c *company) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
+func (c *company) plan(t testing.TB, u plan.Unit, gone bool) plan.Plan {
 	t.Helper()
 	in := plan.Input{Key: u.Effective.Key, Observed: c.observe(t, u), Rules: c.rt}
 	if !gone {
@@ -82,7 +83,7 @@ func (c *company) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
 }
 
 // apply applies a plan's actions and returns the first error.
-func (c *company) apply(t *testing.T, p plan.Plan) error {
+func (c *company) apply(t testing.TB, p plan.Plan) error {
 	t.Helper()
 	require.Empty(t, p.Blocked)
 	for _, a := range p.Actions {
@@ -96,7 +97,25 @@ func (c *company) apply(t *testing.T, p plan.Plan) error {
 	return nil
 }
 
-func (c *company) carry(t *testing.T, u plan.Unit, gone bool) {
+// side applies a plan with its joins side by side, as the daemon does.
+func (c *company) side(t testing.TB, p plan.Plan) {
+	t.Helper()
+	var joins errgroup.Group
+	for i, a := range p.Actions {
+		apply := func() error {
+			a.ID = fmt.Sprintf("%s.side%d", a.ID, i)
+			return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
+		}
+		if a.Verb == plan.Join {
+			joins.Go(apply)
+		} else {
+			require.NoError(t, apply())
+		}
+	}
+	require.NoError(t, joins.Wait())
+}
+
+func (c *company) carry(t testing.TB, u plan.Unit, gone bool) {
 	t.Helper()
 	require.NoError(t, c.apply(t, c.plan(t, u, gone)))
 	again := c.plan(t, u, gone)
@@ -110,19 +129,19 @@ func (c *company) carryUntilWaiting(t *testing.T, u plan.Unit) {
 	require.ErrorIs(t, c.apply(t, c.plan(t, u, false)), runtimes.ErrWaiting)
 }
 
-func (c *company) submit(t *testing.T, u plan.Unit, user schema.UnixUser, script string, gpus int) string {
+func (c *company) submit(t testing.TB, u plan.Unit, user schema.UnixUser, script string, gpus int) string {
 	t.Helper()
 	id, err := c.trySubmit(t, u, user, script+"\n", fmt.Sprintf("--gres=gpu:%d", gpus))
 	require.NoError(t, err)
 	return id
 }
 
-func (c *company) trySubmit(t *testing.T, u plan.Unit, user schema.UnixUser, script string, options ...string) (string, error) {
+func (c *company) trySubmit(t testing.TB, u plan.Unit, user schema.UnixUser, script string, options ...string) (string, error) {
 	t.Helper()
 	return slurmtest.Jobs{Hosts: c.hosts}.Submit(t.Context(), &u, runtimes.Stamp{Epoch: 1}, user, "#!/bin/sh\n"+script, options...)
 }
 
-func (c *company) await(t *testing.T, u plan.Unit, id string, want slurmtest.State) slurmtest.Job {
+func (c *company) await(t testing.TB, u plan.Unit, id string, want slurmtest.State) slurmtest.Job {
 	t.Helper()
 	var job slurmtest.Job
 	eventually(t, "job "+id+" is "+string(want), func() (bool, string) {

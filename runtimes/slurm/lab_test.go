@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 }
 
 // needRoot fails a test that cannot run real Slurm.
-func needRoot(t *testing.T) {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
 		t.Skip("BERTH_UNPRIVILEGED is set: real Slurm is left out")
@@ -80,13 +80,13 @@ func nodeDoc(name, address string, gpus int) *schema.Node {
 	return n
 }
 
-func newStage(t *testing.T) *stage {
+func newStage(t testing.TB) *stage {
 	t.Helper()
 	return newStageOf(t, 3)
 }
 
 // newStageOf returns a stage with a number of hosts for workers.
-func newStageOf(t *testing.T, workers int) *stage {
+func newStageOf(t testing.TB, workers int) *stage {
 	t.Helper()
 	needRoot(t)
 	s := &stage{control: nodeDoc("ctl", "10.77.0.10", 0)}
@@ -121,12 +121,12 @@ func newStageOf(t *testing.T, workers int) *stage {
 	return s
 }
 
-func (s *stage) runtime(t *testing.T) *slurm.Runtime {
+func (s *stage) runtime(t testing.TB) *slurm.Runtime {
 	return slurm.New(slurm.Options{Hosts: s.hosts})
 }
 
 // cluster returns the name of the unit's cluster.
-func (s *stage) records(t *testing.T, node string) map[schema.Key]string {
+func (s *stage) records(t testing.TB, node string) map[schema.Key]string {
 	t.Helper()
 	out, err := s.lab.Run(t.Context(), node, "sh", "-c", "cat /var/lib/berth/instances/*_*.json 2>/dev/null || true")
 	require.NoError(t, err)
@@ -144,7 +144,7 @@ func (s *stage) records(t *testing.T, node string) map[schema.Key]string {
 }
 
 // services are the unit's services, as (host, service), with their processes.
-func (s *stage) services(t *testing.T, u plan.Unit) map[string]int {
+func (s *stage) services(t testing.TB, u plan.Unit) map[string]int {
 	t.Helper()
 	cluster := slurm.ClusterName(u.Effective.Key)
 	out := map[string]int{}
@@ -322,7 +322,7 @@ func works(ops []runtimes.Op) bool {
 }
 
 // eventually calls ok until it is true, for decisions of the scheduler.
-func eventually(t *testing.T, what string, ok func() (bool, string)) {
+func eventually(t testing.TB, what string, ok func() (bool, string)) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
 	for {

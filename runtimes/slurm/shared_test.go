@@ -45,7 +45,7 @@ func (c *company) share(u plan.Unit, attachments ...schema.EffectiveAttachment) 
 	return u
 }
 
-func newSharing(t *testing.T) *company {
+func newSharing(t testing.TB) *company {
 	t.Helper()
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
@@ -53,7 +53,7 @@ func newSharing(t *testing.T) *company {
 }
 
 // job submits a job of a project.
-func (c *company) job(t *testing.T, u plan.Unit, user schema.UnixUser, project, script string, options ...string) string {
+func (c *company) job(t testing.TB, u plan.Unit, user schema.UnixUser, project, script string, options ...string) string {
 	t.Helper()
 	id, err := c.trySubmit(t, u, user, script+"\n", append(options, "--account="+project)...)
 	require.NoError(t, err)
