@@ -99,9 +99,10 @@ func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounti
 	}
 	tree, err := accounting.Read(c.stack.Cluster, rows)
 	if err != nil {
-		err = fmt.Errorf("host %s: %w", c.host.Name(), err)
+		return tree, done, fmt.Errorf("host %s: %w", c.host.Name(), err)
 	}
-	return tree, done, err
+	c.seen = &tree
+	return tree, done, nil
 }
 
 // add makes accounts on every host before it adds users to Slurm: slurmctld
@@ -116,36 +117,46 @@ func (c associations) add(ctx context.Context) error {
 			return err
 		}
 	}
-	var waits waitList
-	made := c.users.make(ctx, c.site, users)
-	if err := waits.unless(asWaiting(made)); err != nil {
-		return err
-	}
+	var made, onWorkers, unread error
+	var have accounting.Tree
+	var taken []string // on workers
 	var mu sync.Mutex
-	lacking := lackingIn(made).names
-	if err := waits.unless(c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
-		err := c.users.make(ctx, wk, users)
-		mu.Lock()
-		defer mu.Unlock()
-		lacking = append(lacking, lackingIn(err).taken...)
-		return err
-	})); err != nil {
+	var all sync.WaitGroup
+	all.Go(func() { made = c.users.make(ctx, c.site, users) })
+	all.Go(func() {
+		onWorkers = c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+			err := c.users.make(ctx, wk, users)
+			mu.Lock()
+			defer mu.Unlock()
+			taken = append(taken, lackingIn(err).taken...)
+			return err
+		})
+	})
+	all.Go(func() { have, _, unread = c.read(ctx) }) // meanwhile, as it takes longer
+	all.Wait()
+	var waits waitList
+	if err := cmp.Or(waits.unless(asWaiting(made)), waits.unless(onWorkers), unread); err != nil {
 		return err
 	}
-	if err := waits.unless(c.settle(ctx, lacking)); err != nil {
+	if err := waits.unless(c.settle(ctx, have, append(lackingIn(made).names, taken...))); err != nil {
 		return err
 	}
 	return waits.err()
 }
 
-// settle makes the changes that remove nothing, and waits until slurmctld knows new QoS:
-// its file may name them next. It adds none of the lacking users.
-func (c associations) settle(ctx context.Context, lacking []string) error {
-	want, err := c.rec.accounting()
+// settleNow reads what slurmdbd has and settles it.
+func (c associations) settleNow(ctx context.Context) error {
+	have, _, err := c.read(ctx)
 	if err != nil {
 		return err
 	}
-	have, _, err := c.read(ctx)
+	return c.settle(ctx, have, nil)
+}
+
+// settle makes the changes that remove nothing to what slurmdbd has, and waits until slurmctld knows
+// new QoS: its file may name them next. It adds none of the lacking users.
+func (c associations) settle(ctx context.Context, have accounting.Tree, lacking []string) error {
+	want, err := c.rec.accounting()
 	if err != nil {
 		return err
 	}
@@ -217,17 +228,12 @@ func (c associations) apply(ctx context.Context, changes []accounting.Change, wa
 	if len(changes) == 0 {
 		return nil
 	}
-	var calls []runtimes.Op
-	for _, ch := range changes {
-		calls = append(calls, c.sacctmgr(ch.Args(c.stack.Cluster)...))
+	calls, res, err := c.call(ctx, changes)
+	if isRefused(err) { // by a berth-host of an earlier release; what is made already stays
+		calls, res, err = c.call(ctx, accounting.Separate(changes))
 	}
-	var res []runtimes.Result
-	for part := range slices.Chunk(calls, batch) {
-		some, err := c.do(ctx, part...)
-		if err != nil {
-			return err
-		}
-		res = append(res, some...)
+	if err != nil {
+		return err
 	}
 	have, _, err := c.read(ctx)
 	if err != nil {
@@ -246,6 +252,20 @@ func (c associations) apply(ctx context.Context, changes []accounting.Change, wa
 	return err
 }
 
+// call makes changes. The exit status of sacctmgr is no error.
+func (c associations) call(ctx context.Context, changes []accounting.Change) (calls []runtimes.Op, res []runtimes.Result, err error) {
+	for _, ch := range changes {
+		calls = append(calls, c.sacctmgr(ch.Args(c.stack.Cluster)...))
+	}
+	for part := range slices.Chunk(calls, batch) {
+		some, err := c.do(ctx, part...)
+		if res = append(res, some...); err != nil {
+			return calls, res, err
+		}
+	}
+	return calls, res, nil
+}
+
 // remove removes what is no longer declared, each once it has no jobs: users, accounts and
 // QoS from Slurm, and then the accounts of users on hosts. One that waits
 // holds up no other, except that accounts go after all their users.
@@ -254,11 +274,18 @@ func (c associations) remove(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	have, _, err := c.read(ctx)
-	if err != nil {
-		return err
+	var have accounting.Tree
+	var gone []accounting.Change
+	if c.seen != nil { // by add, a moment ago
+		have = *c.seen
+		_, gone = accounting.Split(accounting.Diff(have, want))
 	}
-	_, gone := accounting.Split(accounting.Diff(have, want))
+	if c.seen == nil || len(gone) > 0 {
+		if have, _, err = c.read(ctx); err != nil {
+			return err
+		}
+		_, gone = accounting.Split(accounting.Diff(have, want))
+	}
 	c.reopenRemoved(gone)
 	var users, others waitList
 	kept := map[string]bool{} // accounts that are still to be removed

@@ -14,6 +14,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 	"berth/schema/usage"
@@ -34,6 +35,8 @@ type control struct {
 
 	installed installation
 	keepUsage func(ctx context.Context, jobs []usage.Job) error // of runtimes.Change; may be nil
+	// seen is what slurmdbd had when it was asked last; nil: it was not.
+	seen *accounting.Tree
 }
 
 func newControl(env *environment, m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {

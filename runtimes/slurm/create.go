@@ -56,7 +56,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.daemons.await(ctx); err != nil {
 		return err
 	}
-	if err := c.associations.settle(ctx, nil); err != nil {
+	if err := c.associations.settleNow(ctx); err != nil {
 		return err
 	}
 	if c.rec.version().RequiresState() {

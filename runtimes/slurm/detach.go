@@ -51,7 +51,7 @@ func (c associations) detach(ctx context.Context) (waits waitList, err error) {
 	}
 	c.rec.Detaching = left
 	// A unit without attachments has another account.
-	return waits, waits.unless(c.settle(ctx, nil))
+	return waits, waits.unless(c.settleNow(ctx))
 }
 
 // endProject closes the account of a project and ends its jobs.

@@ -44,7 +44,9 @@ type fakeHost struct {
 	// answer is what a program prints and its exit status; nil: nothing and 0.
 	answer func(run *runtimes.Run) (string, int)
 	// before is called before every operation; an error of it is the operation's.
-	before    func(op runtimes.Op) error
+	before func(op runtimes.Op) error
+	// request is called before every request; an error of it is the request's.
+	request   func(ops []runtimes.Op) error
 	noCgroups bool // it has no control groups
 	// made says which files Berth made; nil: all.
 	made func(path string) bool
@@ -69,6 +71,11 @@ func (h *fakeHost) Name() string { return h.name }
 
 func (h *fakeHost) Do(ctx context.Context, _ runtimes.Stamp, ops ...runtimes.Op) ([]runtimes.Result, error) {
 	var out []runtimes.Result
+	if h.request != nil {
+		if err := h.request(ops); err != nil {
+			return nil, err
+		}
+	}
 	for _, op := range ops {
 		if err := ctx.Err(); err != nil {
 			return out, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -20,12 +21,26 @@ type site struct {
 	stamp runtimes.Stamp
 }
 
-func (s site) do(ctx context.Context, ops ...runtimes.Op) ([]runtimes.Result, error) {
-	return s.host.Do(ctx, s.stamp, ops...)
-}
+// The number of operations in a request. A host accepts 1,024, and one of an earlier release 256.
+const (
+	batch        = 1000
+	earlierBatch = 200
+)
 
-// batch is the number of operations in a request. A host accepts 256.
-const batch = 200
+// do sends operations in one request, or in several to a berth-host of an earlier release.
+func (s site) do(ctx context.Context, ops ...runtimes.Op) ([]runtimes.Result, error) {
+	res, err := s.host.Do(ctx, s.stamp, ops...)
+	if op := new(runtimes.OpError); len(ops) <= earlierBatch || !errors.As(err, &op) || op.Code != "invalid" || len(res) > 0 {
+		return res, err
+	}
+	for part := range slices.Chunk(ops, earlierBatch) {
+		some, err := s.host.Do(ctx, s.stamp, part...)
+		if res = append(res, some...); err != nil {
+			return res, err
+		}
+	}
+	return res, nil
+}
 
 // doAll sends any number of operations and discards their results.
 func (s site) doAll(ctx context.Context, ops ...runtimes.Op) error {

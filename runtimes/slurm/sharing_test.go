@@ -2,7 +2,9 @@ package slurm
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -264,6 +266,144 @@ func TestImpactOfGuaranteedShares(t *testing.T) {
 
 	after.Effective.Config = json.RawMessage(`{"preemption":{"by":"partition","mode":"requeue"}}`)
 	require.Empty(t, configure())
+}
+
+// ListKind returns what a call of Slurm's tools lists, such as "sacctmgr list qos", and "" for a
+// call that lists nothing.
+func ListKind(run *runtimes.Run) string {
+	line := run.Program + " " + strings.Join(slices.DeleteFunc(slices.Clone(run.Args), func(a string) bool { return strings.HasPrefix(a, "-") }), " ")
+	for _, list := range []string{`squeue`, `sinfo`, `sacct`, `sacctmgr list \w+`, `scontrol show .*`} {
+		if found := regexp.MustCompile(`^` + list + `\b`).FindString(line); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// shareAmong returns the unit of c with so many attached projects, each with a guaranteed share and
+// so many users.
+func (c *cluster) shareAmong(projects, users int) plan.Unit {
+	u := c.unit
+	u.Effective.Users, u.Effective.Attachments = nil, nil
+	for i := range projects {
+		a := schema.EffectiveAttachment{ProjectID: fmt.Sprintf("physics.p%02d", i), Name: fmt.Sprintf("p%02d", i), Share: 1 + i, Guaranteed: schema.Amount{GPUs: 1, CPUs: 2}}
+		for j := range users {
+			user := schema.UnixUser{Name: fmt.Sprintf("user%02d-%03d", i, j), UID: 10_000 + 1000*i + j}
+			u.Effective.Users, a.Users = append(u.Effective.Users, user), append(a.Users, user.Name)
+		}
+		u.Effective.Attachments = append(u.Effective.Attachments, a)
+	}
+	return u
+}
+
+// A reconcile of 50 attachments without a change writes nothing, and asks for each list once.
+func TestReconcileWithoutAChangeAsksOnceForEachList(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	u := c.shareAmong(50, 3)
+	require.NoError(t, c.apply(t, plan.Configure, u))
+	lists, writes := map[string]int{}, 0
+	for _, h := range []*fakeHost{c.ctl, c.wk} {
+		h.before = func(op runtimes.Op) error {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if op.Run != nil {
+				lists[ListKind(op.Run)]++
+			}
+			isRead := op.Read != nil || op.Stat != nil || op.List != nil || op.Service != nil && op.Service.Verb == "state"
+			if op.Run != nil {
+				reads := profile.Profile().Programs[op.Run.Program].Reads
+				isRead = reads != nil && reads(op.Run.Args)
+			}
+			if !isRead {
+				writes++
+			}
+			return nil
+		}
+	}
+	o := c.observe(t)
+	require.Empty(t, o.Drift)
+	p := plan.Make(plan.Input{Key: u.Effective.Key, Observed: o, Rules: c.rt, After: &u.Effective, Members: u.Members})
+	require.True(t, p.Empty(), "%+v", p.Actions)
+	require.Zero(t, writes)
+	delete(lists, "")
+	for _, kind := range []string{"sacctmgr list qos", "sacctmgr list assoc", "sacctmgr list user", "scontrol show partitions", "sinfo", "squeue"} {
+		require.Equal(t, 1, lists[kind], kind)
+	}
+	for kind, n := range lists {
+		require.Equal(t, 1, n, kind)
+	}
+}
+
+// The attachment of a project with 500 users takes as many requests to each host, and calls of
+// sacctmgr, as that of one with 5.
+func TestAttachingManyUsersTakesOneRequestForEachHost(t *testing.T) {
+	t.Parallel()
+	attach := func(users int) (requests, calls map[string]int) {
+		c := newCluster(t)
+		require.NoError(t, c.apply(t, plan.Configure, c.shareAmong(1, 1)))
+		requests, calls = map[string]int{}, map[string]int{}
+		for _, h := range []*fakeHost{c.ctl, c.wk} {
+			h.request = func(ops []runtimes.Op) error {
+				c.mu.Lock()
+				defer c.mu.Unlock()
+				if slices.ContainsFunc(ops, func(op runtimes.Op) bool { return op.User != nil }) {
+					requests[h.name]++
+				}
+				for _, op := range ops {
+					if op.Run != nil && op.Run.Program == "sacctmgr" {
+						calls[strings.Join(op.Run.Args[1:3], " ")]++
+					}
+				}
+				return nil
+			}
+		}
+		u := c.shareAmong(2, users)
+		require.NoError(t, c.apply(t, plan.Configure, u))
+		for _, h := range []*fakeHost{c.ctl, c.wk} {
+			require.Len(t, h.users, 2*users)
+			require.Equal(t, 1, requests[h.name], h.name)
+		}
+		require.Len(t, c.people(), 2*users)
+		return requests, calls
+	}
+	_, few := attach(5)
+	_, many := attach(500)
+	require.Equal(t, few, many)
+	require.Equal(t, map[string]int{"-P list": 6, "add qos": 2, "modify qos": 1, "add account": 1, "add user": 2}, many,
+		"a QoS with and one without its guarantee, what others preempt, the account, and new users of both projects")
+}
+
+// A berth-host of an earlier release takes fewer operations in a request, and nothing is added with
+// its settings.
+func TestEarlierHelperAttachesAsWell(t *testing.T) {
+	t.Parallel()
+	c := newCluster(t)
+	for _, h := range []*fakeHost{c.ctl, c.wk} {
+		h.request = func(ops []runtimes.Op) error {
+			if len(ops) > 256 {
+				return &runtimes.OpError{Host: h.name, Op: "request", Code: "invalid", Message: "want 1 to 256 operations"}
+			}
+			return nil
+		}
+		h.before = func(op runtimes.Op) error {
+			if op.Run == nil || op.Run.Program != "sacctmgr" {
+				return nil
+			}
+			line := strings.Join(op.Run.Args, " ")
+			if strings.HasPrefix(line, "-i add qos") && len(op.Run.Args) > 4 || strings.HasPrefix(line, "-i add account") && !strings.HasSuffix(line, "organization=berth") {
+				return &runtimes.OpError{Host: h.name, Op: "run " + line, Code: "refused", Message: "not one of the allowed forms"}
+			}
+			return nil
+		}
+	}
+	u := c.shareAmong(3, 200)
+	require.NoError(t, c.apply(t, plan.Configure, u))
+	rec := c.record(t)
+	want, err := rec.accounting()
+	require.NoError(t, err)
+	require.Empty(t, accounting.Diff(c.db.Tree, want))
+	require.Len(t, c.wk.users, 600)
 }
 
 // A configure that ends at any operation and is repeated brings the same accounting: a project

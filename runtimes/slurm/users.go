@@ -70,7 +70,7 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 	if set.Identity == identityManaged {
 		return lacks.unlessNone(makeAccounts(ctx, s, users, lacks))
 	}
-	for part := range slices.Chunk(users, batch/2) {
+	for part := range slices.Chunk(users, earlierBatch/2) { // two programs each
 		if err := checkDirectory(ctx, s, part, lacks); err != nil {
 			return err
 		}

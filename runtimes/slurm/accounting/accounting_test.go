@@ -140,6 +140,12 @@ func TestChangesMakeTheWantedTree(t *testing.T) {
 		}
 		after := listed(rt, d)
 		require.Empty(rt, accounting.Diff(after, want))
+		apart := &accountingtest.Database{Tree: copyOf(rt, have)}
+		for _, c := range accounting.Separate(accounting.Diff(have, want)) {
+			require.NoError(rt, apart.Run(c.Args(cluster)), "%s", c)
+			require.False(rt, c.Verb == accounting.Add && len(c.Set) > 0, "%s", c)
+		}
+		require.Equal(rt, fmt.Sprint(after), fmt.Sprint(listed(rt, apart)))
 		for name, u := range after.Users { // an association with a partition is like that with all
 			for p, s := range u.Associations {
 				if p.Partition != "" {
@@ -264,7 +270,8 @@ func TestIncompleteAnswersAreErrors(t *testing.T) {
 func TestHelperAllowsEachChange(t *testing.T) {
 	allowed := profile.Profile().Programs["sacctmgr"].Check
 	rapid.Check(t, func(rt *rapid.T) {
-		for _, c := range accounting.Diff(tree(rt, false), tree(rt, true)) {
+		changes := accounting.Diff(tree(rt, false), tree(rt, true))
+		for _, c := range append(changes, accounting.Separate(changes)...) {
 			require.NoError(rt, allowed(c.Args(cluster)))
 		}
 	})

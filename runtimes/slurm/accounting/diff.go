@@ -44,7 +44,8 @@ type Change struct {
 	Account string
 	// Parent is that of a new account.
 	Parent string
-	Set    []Assignment
+	// Set are settings, also those with which something is added.
+	Set []Assignment
 }
 
 // Diff returns the changes that turn have into want, whose associations are for all
@@ -83,14 +84,32 @@ func (t Tree) IsClosed(name, account string) bool {
 	return true
 }
 
-// MissingQoS returns the change that adds the QoS that a new cluster lacks.
+// MissingQoS returns the change that adds the QoS that a new cluster lacks, without settings.
 func MissingQoS(want Tree) Change {
-	d := diff{have: NewTree(want.Cluster), want: want}
-	d.qos()
-	if len(d.changes) == 0 || d.changes[0].Verb != Add {
-		return Change{}
+	c := Change{Verb: Add, Kind: OfQoS}
+	for _, name := range slices.Sorted(maps.Keys(want.QoS)) {
+		if name != Normal {
+			c.Names = append(c.Names, name)
+		}
 	}
-	return d.changes[0]
+	return c
+}
+
+// Separate returns changes in which nothing is added together with its settings: they follow in
+// a change of their own. A berth-host of an earlier release allows only these.
+func Separate(all []Change) []Change {
+	var out []Change
+	for _, c := range all {
+		set := c.Set
+		if c.Verb == Add {
+			c.Set = nil
+		}
+		if out = append(out, c); c.Verb == Add && len(set) > 0 {
+			c.Verb, c.Parent, c.Set = Set, "", set
+			out = append(out, c)
+		}
+	}
+	return out
 }
 
 // Withdrawn returns the users who may no longer use a QoS, by its name. It omits QoS that are
@@ -165,17 +184,12 @@ func (d *diff) privileges() {
 	}
 }
 
-// qos adds all QoS before it sets any: they preempt one another. It first takes away what a QoS
+// qos adds all QoS before it sets others: they preempt one another. It first takes away what a QoS
 // preempts no more, as slurmdbd refuses a circle.
 func (d *diff) qos() {
 	names := slices.Sorted(maps.Keys(d.want.QoS))
+	have := d.newQoS(names)
 	step := len(d.changes)
-	for _, name := range names {
-		if _, ok := d.have.QoS[name]; !ok {
-			d.add(step, Change{Verb: Add, Kind: OfQoS, Names: []string{name}})
-		}
-	}
-	have := maps.Clone(d.have.QoS)
 	gains := slices.ContainsFunc(names, func(name string) bool {
 		return slices.ContainsFunc(words(d.want.QoS[name]["preempt"]), func(other string) bool { return !slices.Contains(words(have[name]["preempt"]), other) })
 	})
@@ -200,6 +214,30 @@ func (d *diff) qos() {
 	}
 }
 
+// newQoS adds the QoS that are missing: those that preempt none, then those that preempt QoS that
+// are there by then, and the rest without what they preempt. It returns all QoS as they are then.
+func (d *diff) newQoS(names []string) map[string]Settings {
+	have := maps.Clone(d.have.QoS)
+	for _, preempts := range []bool{false, true} {
+		step := len(d.changes)
+		known := maps.Clone(have)
+		for _, name := range names {
+			want := maps.Clone(d.want.QoS[name])
+			if _, ok := known[name]; ok || !preempts && want["preempt"] != "" {
+				continue
+			}
+			for _, other := range words(want["preempt"]) {
+				if _, ok := known[other]; !ok {
+					delete(want, "preempt")
+				}
+			}
+			d.add(step, Change{Verb: Add, Kind: OfQoS, Names: []string{name}, Set: compare(qosRules, nil, want)})
+			have[name] = want
+		}
+	}
+	return have
+}
+
 // words returns the words of a list; none of an empty one.
 func words(list string) []string {
 	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' })
@@ -211,8 +249,8 @@ func (d *diff) accounts() {
 		want := d.want.Accounts[name]
 		have, ok := d.have.Accounts[name]
 		if !ok {
-			d.changes = append(d.changes, Change{Verb: Add, Kind: OfAccount, Names: []string{name}, Parent: want.Parent})
-			have = Account{Parent: want.Parent}
+			d.changes = append(d.changes, Change{Verb: Add, Kind: OfAccount, Names: []string{name}, Parent: want.Parent, Set: compare(associationRules, nil, want.Settings)})
+			continue
 		}
 		var set []Assignment
 		if have.Parent != want.Parent {

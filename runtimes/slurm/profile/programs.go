@@ -304,17 +304,20 @@ var accountingForms = func() []*regexp.Regexp {
 		value     = `[A-Za-z0-9_.,=/:-]*`
 		columns   = ` format=[a-z,]+`
 	)
-	set := func(keys string) string { return ` set(?: (?:` + keys + `)=` + value + `)+` }
+	values := func(keys string) string { return `(?: (?:` + keys + `)=` + value + `)` }
+	set := func(keys string) string { return ` set` + values(keys) + `+` }
 	limits := `(?:grp|max)(?:jobs|submitjobs|jobsaccrue|tres)|grptresmins|grptresrunmins|grpwall|maxtresperjob|maxtrespernode|maxtresminsperjob|minpriothresh|priority`
-	association := set(limits + `|fairshare|qos|defaultqos|maxwalldurationperjob|parent`)
+	ofAssociation := limits + `|fairshare|qos|defaultqos|maxwalldurationperjob`
+	ofQoS := limits + `|gracetime|preempt|preemptmode|preemptexempttime|flags|usagethres|usagefactor|limitfactor|maxwall|mintresperjob|` +
+		`maxtresrunminspu|max(?:tres|jobs|jobsaccrue|submitjobs)per(?:user|account)`
+	association := set(ofAssociation + `|parent`)
 	var all []*regexp.Regexp
 	for _, form := range []string{
 		`list cluster` + columns, `list qos` + columns, `list user withcoord` + columns, `list assoc` + inCluster + ` wopl` + columns,
-		`add qos ` + names,
-		`modify qos where name=` + names + set(limits+`|gracetime|preempt|preemptmode|preemptexempttime|flags|usagethres|usagefactor|limitfactor|maxwall|mintresperjob|`+
-			`maxtresrunminspu|max(?:tres|jobs|jobsaccrue|submitjobs)per(?:user|account)`),
+		`add qos ` + names + values(ofQoS) + `*`,
+		`modify qos where name=` + names + set(ofQoS),
 		`delete qos where name=` + names,
-		`add account ` + names + inCluster + ` parent=` + name + ` description=` + name + ` organization=berth`,
+		`add account ` + names + inCluster + ` parent=` + name + ` description=` + name + ` organization=berth` + values(ofAssociation) + `*`,
 		`modify account where name=` + name + inCluster + association,
 		`delete account where name=` + names + `(?:` + inCluster + `)?`,
 		`add user ` + names + ` account=` + name + inCluster + `(?: defaultaccount=` + name + `)?`,

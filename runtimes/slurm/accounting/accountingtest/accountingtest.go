@@ -47,7 +47,7 @@ func parse(args []string) (call, error) {
 		case a == "where":
 		case a == "set":
 			set = true
-		case set || c.entity == "qos" && isPair && key != "name":
+		case set || c.entity == "qos" && isPair && key != "name", c.verb+c.entity == "addaccount" && isPair && !slices.Contains([]string{"cluster", "parent", "description", "organization"}, key):
 			c.assign = append(c.assign, [2]string{key, value})
 		case !isPair && i == 0:
 			c.names = strings.Split(a, ",")
@@ -101,7 +101,7 @@ func (d *Database) one(c call, name string) error {
 			return fmt.Errorf("exists, or its parent %q does not", c.where["parent"])
 		}
 		d.Accounts[name] = accounting.Account{Parent: c.where["parent"], Settings: accounting.Settings{}}
-		return nil
+		return d.setAccount(name, c.assign)
 	case "modify account":
 		return d.setAccount(name, c.assign)
 	case "delete account":
