@@ -32,19 +32,19 @@ const (
 // job lasts, or large jobs would wait for ever, and less precisely the farther it looks.
 func (s scheduler) parameters(longest int) map[string]string {
 	const all = "SchedulerParameters"
-	if s.CycleSeconds == 0 {
-		return map[string]string{all: fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", s.IntervalSeconds)}
-	}
-	window := min(max(longest, minWindow), maxWindow)
-	words := []string{
-		fmt.Sprintf("sched_interval=%d,batch_sched_delay=%d,bf_interval=%d", s.CycleSeconds, s.BatchDelaySeconds, s.IntervalSeconds),
-		fmt.Sprintf("bf_continue,bf_window=%d,bf_resolution=%d", window, max(60, window/24)),
+	words := []string{fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", s.IntervalSeconds)}
+	if s.CycleSeconds > 0 {
+		window := min(max(longest, minWindow), maxWindow)
+		words = []string{
+			fmt.Sprintf("sched_interval=%d,batch_sched_delay=%d,bf_interval=%d", s.CycleSeconds, s.BatchDelaySeconds, s.IntervalSeconds),
+			fmt.Sprintf("bf_continue,bf_window=%d,bf_resolution=%d", window, max(60, window/24)),
+		}
 	}
 	for _, depth := range []struct {
 		name  string
 		value int
 	}{
-		{"bf_max_job_part", s.BFMaxJobPart}, {"bf_max_job_test", s.BFMaxJobTest}, {"bf_max_job_user", s.BFMaxJobUser},
+		{"bf_max_job_assoc", s.bfMaxJobAssoc}, {"bf_max_job_part", s.BFMaxJobPart}, {"bf_max_job_test", s.BFMaxJobTest}, {"bf_max_job_user", s.BFMaxJobUser},
 		{"default_queue_depth", s.DefaultQueueDepth}, {"max_rpc_cnt", s.MaxRPCCount},
 	} {
 		if depth.value > 0 {

@@ -146,7 +146,7 @@ func renderSlurmConf(rec *record) ([]byte, error) {
 		"AccountingStoragePort": fmt.Sprint(rec.Ports.Slurmdbd),
 	}
 	for _, group := range []map[string]string{
-		confinement(set), set.Scheduler.parameters(set.longest()), set.jobParameters(), set.jobDefaults(rec.workers()), set.nodeParameters(),
+		confinement(set), rec.scheduler(&set).parameters(set.longest()), set.jobParameters(), set.jobDefaults(rec.workers()), set.nodeParameters(),
 		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(rec.workers())), set.programParameters(), shared,
 	} {
 		maps.Copy(values, group)

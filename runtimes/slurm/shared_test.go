@@ -334,6 +334,33 @@ func TestSharedGuaranteePreemptsSurplus(t *testing.T) {
 	require.NotContains(t, c.tool(t, u, "sacctmgr -n -P list qos format=name"), "physics.lhc_guaranteed")
 }
 
+// The queue of a project ends only as many jobs of others as its guaranteed share takes.
+func TestSharedGuaranteeEndsNoMoreJobsThanItTakes(t *testing.T) {
+	t.Parallel()
+	c := newSharing(t)
+	base := c.unit(`{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":5,"cycle_seconds":60,"batch_delay_seconds":3},"identity":"managed"}`, nil, nil, 0, 1, 2)
+	a, b := lhc(), ligo()
+	a.Guaranteed, b.Preemption = schema.Amount{GPUs: 1, CPUs: 1}, &schema.Preemption{Mode: schema.PreemptCancel, GraceSeconds: 600}
+	u := c.share(base, a, b)
+	c.carry(t, u, false)
+	for range 6 {
+		c.job(t, u, bob, "physics.ligo", "sleep 600", "--gres=gpu:1")
+	}
+	eventually(t, "one project has all nodes", func() (bool, string) {
+		out := c.tool(t, u, "squeue -h -t R -A physics.ligo -o %i")
+		return strings.Count(out, "\n") == 6, out
+	})
+	for range 20 {
+		c.job(t, u, alice, "physics.lhc", "sleep 600", "--gres=gpu:1")
+	}
+	ends := func() int { // jobs that have only their grace left
+		return 6 - strings.Count(c.tool(t, u, "scontrol -o show job | grep Account=physics.ligo"), " PreemptTime=None")
+	}
+	eventually(t, "a job of others ends", func() (bool, string) { return ends() > 0, "" })
+	time.Sleep(12 * time.Second) // two runs of backfill
+	require.Equal(t, 1, ends())
+}
+
 // removed applies a unit until nothing is left to do.
 func (c *company) removed(t *testing.T, u plan.Unit) {
 	t.Helper()

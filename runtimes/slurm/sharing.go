@@ -1,8 +1,10 @@
 package slurm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"math/bits"
 	"slices"
 	"strconv"
 	"strings"
@@ -252,6 +254,34 @@ func (r *record) sharingParameters(set *settings) map[string]string {
 		values["PriorityWeightQOS"] = strconv.Itoa(set.weightOfGuarantee())
 	}
 	return values
+}
+
+// The depths of a queue that slurmctld has by default (slurm.conf(5), SchedulerParameters).
+const (
+	mainDepth     = 100
+	backfillDepth = 500
+)
+
+// scheduler returns the scheduler of the config with the depths that guaranteed shares need, where
+// the config has none. slurmctld counts jobs that a limit holds, so the queue of one project must
+// not use up the depth of all. Backfill ends a job of others for each job that it tries, also if
+// only some of them fit the share: it tries no more jobs of a user than fill the largest share,
+// rounded up to a power of two, so that few changes of a share change the file.
+func (r *record) scheduler(set *settings) scheduler {
+	s, attached, largest := set.Scheduler, r.attachments(), 0
+	for _, a := range attached {
+		largest = max(largest, a.Guaranteed.GPUs, a.Guaranteed.CPUs)
+	}
+	if largest == 0 {
+		return s
+	}
+	largest = 1 << bits.Len(uint(largest-1))
+	s.DefaultQueueDepth = cmp.Or(s.DefaultQueueDepth, mainDepth*len(attached))
+	s.BFMaxJobTest = cmp.Or(s.BFMaxJobTest, max(backfillDepth, largest)*len(attached))
+	if s.BFMaxJobUser == 0 { // which is such a limit too
+		s.bfMaxJobAssoc = min(largest, s.BFMaxJobTest)
+	}
+	return s
 }
 
 func hasGuarantee(a schema.EffectiveAttachment) bool { return a.Guaranteed != schema.Amount{} }

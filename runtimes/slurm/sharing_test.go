@@ -142,6 +142,30 @@ func namesOfQoS(list []qos) (out []string) {
 	return out
 }
 
+// Guaranteed shares deepen the queues that slurmctld considers, and let backfill try only as many
+// jobs of a user as fill a share. What the config says counts instead.
+func TestGuaranteedSharesSetDepths(t *testing.T) {
+	depths := func(config string, shares ...schema.Amount) string {
+		set, err := parseSettings([]byte(config))
+		require.NoError(t, err)
+		rec := sharedExample()
+		rec.Unit.Effective.Attachments = nil
+		for i, share := range shares {
+			rec.Unit.Effective.Attachments = append(rec.Unit.Effective.Attachments, schema.EffectiveAttachment{ProjectID: fmt.Sprint("a.p", i), Guaranteed: share})
+		}
+		_, found, _ := strings.Cut(rec.scheduler(&set).parameters(0)["SchedulerParameters"], "bf_interval=30")
+		return found
+	}
+	require.Empty(t, depths(`{}`))
+	require.Empty(t, depths(`{}`, schema.Amount{}, schema.Amount{}))
+	require.Equal(t, ",bf_max_job_assoc=1,bf_max_job_test=500,default_queue_depth=100", depths(`{}`, schema.Amount{GPUs: 1}))
+	require.Equal(t, ",bf_max_job_assoc=64,bf_max_job_test=1500,default_queue_depth=300", depths(`{}`, schema.Amount{GPUs: 4, CPUs: 33}, schema.Amount{CPUs: 64}, schema.Amount{}))
+	require.Equal(t, ",bf_max_job_assoc=1024,bf_max_job_test=1024,default_queue_depth=100", depths(`{}`, schema.Amount{CPUs: 1000}))
+	require.Equal(t, ",bf_max_job_assoc=20,bf_max_job_test=20,default_queue_depth=7",
+		depths(`{"scheduler":{"interval_seconds":30,"bf_max_job_test":20,"default_queue_depth":7}}`, schema.Amount{CPUs: 64}, schema.Amount{}))
+	require.Equal(t, ",bf_max_job_test=500,bf_max_job_user=9,default_queue_depth=100", depths(`{"scheduler":{"interval_seconds":30,"bf_max_job_user":9}}`, schema.Amount{CPUs: 64}))
+}
+
 // A queue that is no partition gives its project nothing, and holds up nobody: the plan says so.
 func TestUnknownQueueHoldsUpNobody(t *testing.T) {
 	rec := sharedExample()

@@ -81,7 +81,7 @@ const (
 		`( TRESBillingWeights=` + billingForm + `)?( DefMemPerCPU=` + memoryForm + `)?( DefMemPerGPU=` + memoryForm + ` DefCpuPerGPU=` + memoryForm + `)?`
 	schedulerForm = `sched_interval=` + intervalForm + `,batch_sched_delay=` + intervalForm + `,bf_interval=` + intervalForm +
 		`(,bf_continue,bf_window=` + intervalForm + `,bf_resolution=` + intervalForm + `)?` +
-		`(,(bf_max_job_part|bf_max_job_test|bf_max_job_user|default_queue_depth|max_rpc_cnt)=` + intervalForm + `)*`
+		`(,(bf_max_job_assoc|bf_max_job_part|bf_max_job_test|bf_max_job_user|default_queue_depth|max_rpc_cnt)=` + intervalForm + `)*`
 )
 
 // The parameters with any number of lines.
