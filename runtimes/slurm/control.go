@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -259,6 +260,17 @@ func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) erro
 	all := union(c.disk.people(), users)
 	c.rec.People, c.disk.People = all, all
 	return c.saveDisk(ctx)
+}
+
+// forgetUsers returns the operation that takes removed users out of the record. It belongs under
+// the lock of the host with the removal of their accounts: each of two instances that remove a
+// user at the same time would else keep the account for the other one.
+func (c *control) forgetUsers(users []schema.UnixUser) runtimes.Op {
+	left := func(all []schema.UnixUser) []schema.UnixUser {
+		return slices.DeleteFunc(slices.Clone(all), func(u schema.UnixUser) bool { return slices.Contains(users, u) })
+	}
+	c.disk.People, c.disk.Unit.Effective.Users = left(c.disk.People), left(c.disk.Unit.Effective.Users)
+	return c.writeRecord(&c.disk)
 }
 
 // Targets that can be closing (record.Closing).

@@ -163,6 +163,30 @@ func TestUserOfAnotherInstanceKeepsTheAccount(t *testing.T) {
 	require.NotContains(t, c.wk.users, "alice")
 }
 
+// Two instances may remove a user at the same time: the account must not stay because each of them
+// still finds the user in the record of the other. The record forgets users with their accounts,
+// before the host is unlocked.
+func TestRemovedUserIsForgottenWithTheAccount(t *testing.T) {
+	c := newCluster(t)
+	nobody := c.unit
+	nobody.Effective.Users = nil
+	decided, unlocked := false, false
+	c.ctl.before = func(op runtimes.Op) error {
+		decided = decided || op.List != nil // who else needs the account
+		if l := c.rt.env.locks["host ctl"]; decided && !unlocked && l.TryLock() {
+			l.Unlock()
+			unlocked = true
+			rec := c.record(t)
+			require.Empty(t, rec.people())
+		}
+		return nil
+	}
+	require.NoError(t, c.apply(t, plan.Configure, nobody))
+	require.True(t, unlocked)
+	require.NotContains(t, c.ctl.users, "alice")
+	require.NotContains(t, c.wk.users, "alice")
+}
+
 func TestInstanceWithDriftedFilesCanBeDeleted(t *testing.T) {
 	c := newCluster(t)
 	c.hash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2"

@@ -17,7 +17,8 @@ import (
 type hostUsers struct{ *control }
 
 // removeUndeclared removes the accounts of users that are no longer declared from each
-// host where no other instance needs them, and updates the records of workers.
+// host where no other instance needs them, and updates the records of workers. The control host
+// is last: the record keeps the users until all workers have removed them.
 func (c hostUsers) removeUndeclared(ctx context.Context) error {
 	set, err := parseSettings(c.rec.Unit.Effective.Config)
 	if err != nil {
@@ -27,10 +28,7 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 	if set.Identity != identityManaged {
 		gone, now = nil, nil
 	}
-	if err := c.drop(ctx, c.site, gone); err != nil {
-		return err
-	}
-	return c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
+	left := c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
 		res, err := wk.do(ctx, readOp(workerRecordPath))
 		if err != nil {
 			return err
@@ -43,6 +41,14 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 		had := slices.DeleteFunc(rec.Users, func(u schema.UnixUser) bool { return rec.Cluster != c.stack.Cluster || slices.Contains(now, u) })
 		return c.drop(ctx, wk, union(gone, had), c.writeWorkerRecord(m, now))
 	})
+	var forget []runtimes.Op
+	if left == nil && len(gone) > 0 {
+		forget = append(forget, c.forgetUsers(gone))
+	}
+	if err := c.drop(ctx, c.site, gone, forget...); err != nil {
+		return err
+	}
+	return left
 }
 
 // drop removes the accounts of users that no other instance on the host
