@@ -297,6 +297,8 @@ func (v unitView) attachment(name, project string, applied bool, phase plan.Phas
 	}
 	accepted := slices.ContainsFunc(v.want.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
 	switch {
+	case !accepted && applied: // the project has withdrawn, and its jobs end
+		s.Reason = reasonDetaching
 	case !accepted:
 		s.Reason = reasonNotAccepted
 		s.Message = fmt.Sprintf("no Instance of %s names the shared runtime %s; the project accepts the terms with one whose shared_runtime is %s", project, v.prev.Key.Name, v.prev.Key.Name)

@@ -1,0 +1,455 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/cmd/internal/labtest"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
+	"berth/runtimes/host/hosttest"
+	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// Requirements B5, D1 to D4, D7: a tenant's shared runtime and the platform's one on real Slurm, with
+// three projects of two tenants, beside a project-scoped instance that nothing of it touches. Each
+// step is a pull request of the people who may make it.
+func TestSharedRuntimesOnRealSlurm(t *testing.T) {
+	t.Parallel()
+	s := newSharing(t, hosttest.Image())
+	step := func(name string, f func()) {
+		t.Helper()
+		start := time.Now()
+		f()
+		t.Logf("%s: %.1f s", name, time.Since(start).Seconds())
+	}
+	clusters := map[schema.Key]string{department: slurm.ClusterName(department), commons: slurm.ClusterName(commons)}
+	var jobs map[string]sharedJob
+	step("deploy, attach and lend", s.shareRuntimes)
+	s.ready(labtest.Train)
+	beside, err := s.fingerprint(t.Context(), labtest.Train)
+	require.NoError(t, err)
+	step("jobs of each project", func() { jobs = s.runSharedJobs() })
+	step("a job over a limit is refused and explained", s.refuseOverLimit)
+	step("terms become narrower and wider", func() { s.changeTerms(jobs) })
+	step("a node is taken back under a job", func() { s.takeNodeBack(jobs) })
+	step("projects are detached with jobs", func() { s.detachProjects(jobs) })
+	step("the runtimes are deleted", func() { s.deleteRuntimes(clusters, jobs) })
+
+	now, err := s.fingerprint(t.Context(), labtest.Train)
+	require.NoError(t, err)
+	require.Equal(t, beside, now, "the instance beside the shared runtimes was touched")
+	s.asDeclared(labtest.Train)
+	s.checkSharedEvents()
+	require.Empty(t, s.forge.Violations())
+}
+
+// newSharing brings up a lab with the estate of sharingFiles. Everybody needs the permission for what
+// they change.
+func newSharing(t *testing.T, image string) *scene {
+	t.Helper()
+	s := newScene(t, image)
+	delete(s.config.more, "authority")
+	s.git.MustCommit(t, "main", gittest.Commit{Message: "before the shared runtimes", Files: sharingFiles(t, s.files)})
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the daemon's last words:\n%s", lastLines(filepath.Join(s.dir, "berth.log"), 40))
+		}
+	})
+	s.serve()
+	return s
+}
+
+// mergeAs merges a pull request of a user once its checks succeed, and waits until it is in force. It
+// returns the number of the pull request.
+func (s *scene) mergeAs(login, title string, c gittest.Commit) (pull int) {
+	s.Helper()
+	branch := strings.ReplaceAll(title, " ", "-")
+	pull, err := s.propose(branch, title, login, c)
+	require.NoError(s, err)
+	_, err = s.untilCheck(s.Context(), branch, "success")
+	require.NoError(s, err, title)
+	_, err = s.stage.merge(s.Context(), pull, login)
+	require.NoError(s, err, title)
+	s.eventually(title+" is in force", patience, func() string {
+		if rev := s.tree().Revision; rev.Commit != s.git.Tip("main") || len(rev.Held) > 0 {
+			return show(rev)
+		}
+		return ""
+	})
+	return pull
+}
+
+// filesOf returns some of the documents.
+func filesOf(all map[string]string, paths ...string) map[string]string {
+	out := map[string]string{}
+	for _, path := range paths {
+		out[path] = all[path]
+	}
+	return out
+}
+
+// attached waits until the shared runtime runs and its attachments are as given: project, phase and
+// reason.
+func (s *scene) attached(runtime schema.Key, want ...string) plan.Status {
+	s.Helper()
+	var st plan.Status
+	s.eventually(fmt.Sprintf("%s has %v", runtime, want), patience, func() string {
+		st = s.statusOf(runtime)
+		if got := attachmentsOf(st); !slices.Equal(got, want) || st.Phase != plan.PhaseRunning || !settled(st) {
+			return strings.Join(got, "\n") + "\n" + show(st.Conditions)
+		}
+		return ""
+	})
+	return st
+}
+
+func attachmentsOf(st plan.Status) (out []string) {
+	for _, a := range st.Attachments {
+		out = append(out, fmt.Sprintf("%s %s %s", a.ProjectID, a.Phase, a.Reason))
+	}
+	return out
+}
+
+// shareRuntimes deploys both runtimes, and attaches the three projects. The first deployment of commons
+// fails, as there is a file of an administrator in the place of one of Berth's.
+func (s *scene) shareRuntimes() {
+	s.Helper()
+	all := runtimeFiles()
+	foreign := "/etc/slurm/" + slurm.ClusterName(commons)
+	s.on("dev-lab-1", "mkdir -p "+foreign+" && echo mine >"+foreign+"/slurm.conf")
+	s.mergeAs(labtest.TenantOwner, "declare the department", gittest.Commit{Files: filesOf(all, departmentFile, latticeTerms, colliderTerms)})
+	s.mergeAs(labtest.Administrator, "declare the commons", gittest.Commit{Files: filesOf(all, campusRuntimeFile, genomesTerms, guestTerms)})
+	s.attached(department, "physics.collider requested NotAccepted", "physics.lattice requested NotAccepted")
+
+	s.mergeAs(labtest.AssemblyOwner, "genomes accepts", gittest.Commit{Files: map[string]string{pathOf(s, genomesShare): viewYAML(genomesShare, commons, "")}})
+	s.eventually("the attachment of genomes failed", patience, func() string {
+		if st := s.statusOf(commons); st.Phase != plan.PhaseFailed || attachmentsOf(st)[0] != "biology.genomes failed Failed" {
+			return show(st)
+		}
+		return ""
+	})
+	require.Contains(s, s.statusOf(commons).FailureReason, "was not made by Berth")
+	s.on("dev-lab-1", "rm -r "+foreign) // while commons waits for its next attempt, another project is attached elsewhere
+	s.mergeAs(labtest.ProjectAdmin, "lattice accepts", gittest.Commit{Files: map[string]string{
+		pathOf(s, latticeShare): viewYAML(latticeShare, department, "  submission_limits:\n    max_walltime_minutes: 120\n"),
+	}})
+	s.attached(department, "physics.collider requested NotAccepted", "physics.lattice attached Attached")
+	s.attached(commons, "biology.genomes attached Attached", "physics.collider requested NotAccepted")
+	s.mergeAs(colliderOwner, "collider accepts and lends", gittest.Commit{Files: map[string]string{
+		pathOf(s, colliderShare): viewYAML(colliderShare, department, ""),
+		pathOf(s, colliderGuest): viewYAML(colliderGuest, commons, ""),
+		contributionFile:         contributionYAML,
+	}})
+	s.attached(commons, "biology.genomes attached Attached", "physics.collider attached Attached")
+	st := s.attached(department, "physics.collider attached Attached", "physics.lattice attached Attached")
+	lent := member(st, "worker."+lentNode)
+	require.Equal(s, plan.Running, lent.State, show(st))
+	require.Equal(s, "physics.collider", lent.Loan.ProjectID)
+	require.Equal(s, "shared_service", s.statusOf(commons).Observed.Unit.Effective.TenantBoundaryMode)
+	for _, view := range []schema.Key{latticeShare, colliderShare, colliderGuest, genomesShare} {
+		require.Empty(s, s.ready(view).Members)
+	}
+	s.asDeclared(labtest.Train, department, commons)
+}
+
+// sharedJob is a job on a shared runtime.
+type sharedJob struct {
+	runtime schema.Key
+	id      string
+	facts   string // state, start, nodes, number of restarts
+}
+
+// trySubmit submits a job that outlasts the test, with the account that the user has without naming one.
+// The options are in the script, as users write them.
+func (s *scene) trySubmit(runtime schema.Key, user schema.UnixUser, options ...string) (string, error) {
+	unit, stamp, err := s.unit(s.Context(), runtime)
+	if err != nil {
+		return "", err
+	}
+	script := "#!/bin/sh\n"
+	for _, option := range options {
+		script += "#SBATCH " + option + "\n"
+	}
+	return s.jobs.Submit(s.Context(), unit, stamp, user, script+"sleep 600\n")
+}
+
+// submitTo submits a job that is accepted.
+func (s *scene) submitTo(runtime schema.Key, user schema.UnixUser, options ...string) sharedJob {
+	s.Helper()
+	id, err := s.trySubmit(runtime, user, options...)
+	require.NoError(s, err)
+	return sharedJob{runtime: runtime, id: id}
+}
+
+// running waits until a job runs.
+func (s *scene) running(j sharedJob) sharedJob {
+	s.Helper()
+	_, err := s.untilJob(s.Context(), j.runtime, j.id, slurmtest.Running)
+	require.NoError(s, err)
+	j.facts = s.factsOf(j)
+	return j
+}
+
+// slurm runs a line of shell on the controller of a cluster, with its configuration.
+func (s *scene) slurm(key schema.Key, script string) string {
+	s.Helper()
+	var state struct{ Conf, Controller string }
+	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
+	return s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; "+script)
+}
+
+func (s *scene) factsOf(j sharedJob) string {
+	s.Helper()
+	return s.slurm(j.runtime, "scontrol -o show job "+j.id+" | grep -oE '(JobState|Account|Restarts|StartTime|NodeList)=\\S*' | sort | tr '\\n' ' '")
+}
+
+// untouched verifies that jobs run as they did, without a restart.
+func (s *scene) untouched(jobs ...sharedJob) {
+	s.Helper()
+	for _, j := range jobs {
+		require.Contains(s, j.facts, "JobState=RUNNING")
+		require.Equal(s, j.facts, s.factsOf(j))
+	}
+}
+
+// cancelled waits until jobs have ended by a cancellation.
+func (s *scene) cancelled(jobs ...sharedJob) {
+	s.Helper()
+	for _, j := range jobs {
+		job, err := s.untilJob(s.Context(), j.runtime, j.id, slurmtest.Failed)
+		require.NoError(s, err)
+		require.Equal(s, "CANCELLED", job.Detail, show(job))
+	}
+}
+
+func (s *scene) runSharedJobs() map[string]sharedJob {
+	s.Helper()
+	own := "--nodelist=" + member(s.statusOf(department), "worker-0").Node
+	jobs := map[string]sharedJob{
+		"lattice":     s.submitTo(department, anna, "--gres=gpu:1", own),
+		"lattice-own": s.submitTo(department, anna, "--gres=gpu:1", "--constraint=from_physics.collider"),
+		"collider":    s.submitTo(department, carl, "--gres=gpu:1", own),
+		"guest":       s.submitTo(commons, carl, "--gres=gpu:1"),
+		"genomes":     s.submitTo(commons, dora, "--gres=gpu:1"),
+		"queued":      s.submitTo(department, anna, "--begin=now+1hour"),
+	}
+	for name, j := range jobs {
+		if name != "queued" {
+			jobs[name] = s.running(j)
+		}
+	}
+	require.Contains(s, jobs["lattice"].facts, "Account=physics.lattice ")
+	require.Contains(s, jobs["collider"].facts, "Account=physics.collider ")
+	require.Contains(s, jobs["genomes"].facts, "Account=biology.genomes ")
+	require.Contains(s, jobs["lattice-own"].facts, "NodeList="+lentNode+" ")
+	return jobs
+}
+
+// refuseOverLimit submits jobs over the limit of each side. berth explain leads from the word in the
+// refusal to the lines of the estate.
+func (s *scene) refuseOverLimit() {
+	s.Helper()
+	for option, c := range map[string]struct {
+		files []string
+		line  string
+	}{
+		"--time=200":         {[]string{latticeTerms, pathOf(s, latticeShare)}, "max_walltime_minutes: "},
+		"--nodes=2 --gpus=3": {[]string{latticeTerms}, "max_gpus: "},
+	} {
+		limit := s.refused(department, anna, strings.Fields(option)...)
+		for name, args := range map[string][]string{"consumer": {"physics.lattice/share"}, "owner": {"physics/department"}} {
+			out, err := exec.CommandContext(s.Context(), s.berth, append([]string{"explain", "--repo", s.git.Dir, "--rev", "main"}, append(args, limit)...)...).CombinedOutput()
+			require.NoError(s, err, "%s: %s", name, out)
+			for _, file := range c.files {
+				text, err := s.git.Read("main", file)
+				require.NoError(s, err)
+				before, _, found := strings.Cut(text, c.line)
+				require.True(s, found)
+				require.Contains(s, string(out), fmt.Sprintf("%s:%d", file, strings.Count(before, "\n")+1), name)
+			}
+		}
+	}
+}
+
+// refusal is the limit in what sbatch says.
+var refusal = regexp.MustCompile(`sbatch: error: ((Assoc|QOS)\w+)`)
+
+// refused submits a job that is refused, and returns the limit.
+func (s *scene) refused(runtime schema.Key, user schema.UnixUser, options ...string) string {
+	s.Helper()
+	_, err := s.trySubmit(runtime, user, options...)
+	require.Error(s, err)
+	found := refusal.FindStringSubmatch(err.Error())
+	require.NotNil(s, found, err)
+	return found[1]
+}
+
+// changeTerms makes the terms of lattice narrower than what it uses, and then wider.
+func (s *scene) changeTerms(jobs map[string]sharedJob) {
+	s.Helper()
+	daemons := func() (out string) {
+		for _, key := range []schema.Key{department, commons} {
+			one, err := s.fingerprint(s.Context(), key)
+			require.NoError(s, err)
+			out += one + s.slurm(key, "stat -c '%n %i %Y' $(dirname $SLURM_CONF)/*")
+		}
+		return out
+	}
+	before := daemons()
+	_, err := s.trySubmit(department, anna, "--begin=now+1hour", "--gpus=2", "--nodes=2")
+	require.NoError(s, err)
+	for _, change := range []struct {
+		title, gpus string
+		check       func()
+	}{
+		{"narrow the terms", "max_gpus: 1", func() {
+			require.Equal(s, "AssocGrpGRES", s.refused(department, anna, "--gpus=2", "--nodes=2"))
+		}},
+		{"widen the terms", "max_gpus: 4", func() {
+			_, err := s.trySubmit(department, anna, "--begin=now+1hour", "--gpus=4", "--nodes=2")
+			require.NoError(s, err)
+		}},
+	} {
+		text, err := s.git.Read("main", latticeTerms)
+		require.NoError(s, err)
+		now := regexp.MustCompile(`max_gpus: \d+`).ReplaceAllString(text, change.gpus)
+		pull := s.mergeAs(labtest.TenantOwner, change.title, gittest.Commit{Files: map[string]string{latticeTerms: now}})
+		_, err = s.untilComment(s.Context(), pull, "**Done:")
+		require.NoError(s, err)
+		s.attached(department, "physics.collider attached Attached", "physics.lattice attached Attached")
+		change.check()
+		s.untouched(jobs["lattice"], jobs["lattice-own"], jobs["collider"], jobs["guest"], jobs["genomes"])
+		require.Equal(s, before, daemons(), "%s: a daemon or a file was touched", change.title)
+	}
+}
+
+// takeNodeBack ends the loan of collider's node, on which a job of lattice runs. It ends by the rule of
+// the loan.
+func (s *scene) takeNodeBack(jobs map[string]sharedJob) {
+	s.Helper()
+	pull := s.mergeAs(colliderOwner, "take the node back", gittest.Commit{Remove: []string{contributionFile}})
+	body, err := s.untilComment(s.Context(), pull, "**Done:")
+	require.NoError(s, err)
+	require.Contains(s, body, "worker."+lentNode)
+	s.cancelled(jobs["lattice-own"])
+	st := s.attached(department, "physics.collider attached Attached", "physics.lattice attached Attached")
+	require.Empty(s, member(st, "worker."+lentNode))
+	require.NotContains(s, s.nodesOf(department), lentNode)
+	s.untouched(jobs["lattice"], jobs["collider"], jobs["guest"], jobs["genomes"])
+	s.asDeclared(labtest.Train, department, commons)
+	require.NotContains(s, s.on(lentNode, "cut -d: -f1 /etc/passwd"), "anna")
+}
+
+// detachProjects detaches lattice, which withdraws, and genomes, whose terms end. Each has a running
+// job and a queued one.
+func (s *scene) detachProjects(jobs map[string]sharedJob) {
+	s.Helper()
+	queued := s.submitTo(commons, dora, "--begin=now+1hour")
+	s.mergeAs(labtest.ProjectAdmin, "lattice withdraws", gittest.Commit{Remove: []string{pathOf(s, latticeShare)}})
+	s.mergeAs(labtest.AssemblyOwner, "genomes withdraws", gittest.Commit{Remove: []string{pathOf(s, genomesShare)}})
+	s.cancelled(queued)
+	s.eventually("commons waits for the job of genomes", patience, func() string {
+		st := s.statusOf(commons)
+		if !strings.Contains(condition(st, "Ready").Message, "account biology.genomes still has running jobs, and on_jobs says wait") {
+			return show(st)
+		}
+		return ""
+	})
+	require.Equal(s, []string{"biology.genomes attached Detaching", "physics.collider attached Attached"}, attachmentsOf(s.statusOf(commons)))
+	require.Equal(s, "AssocGrpSubmitJobsLimit", s.refused(commons, dora))
+	s.untouched(jobs["genomes"], jobs["guest"])
+	s.slurm(commons, "scancel "+jobs["genomes"].id)
+
+	s.cancelled(jobs["lattice"], jobs["queued"])
+	s.attached(department, "physics.collider attached Attached", "physics.lattice requested NotAccepted")
+	s.noTraceOf(department, "lattice", "anna")
+	s.attached(commons, "biology.genomes requested NotAccepted", "physics.collider attached Attached")
+	s.noTraceOf(commons, "genomes", "dora")
+	s.untouched(jobs["guest"], jobs["collider"])
+}
+
+// noTraceOf verifies that a cluster has nothing of a detached project and its user.
+func (s *scene) noTraceOf(runtime schema.Key, project, user string) {
+	s.Helper()
+	accounting := s.slurm(runtime, "sacctmgr -n -P list assoc format=account,user; sacctmgr -n -P list account format=account; sacctmgr -n -P list qos format=name; sacctmgr -n -P list user format=user; scontrol show partition; cat $SLURM_CONF")
+	require.NotContains(s, accounting, project)
+	require.NotContains(s, accounting, user)
+	node := member(s.statusOf(runtime), "worker-0").Node
+	require.NotContains(s, s.on(node, "cut -d: -f1 /etc/passwd"), user)
+}
+
+// deleteRuntimes deletes both runtimes: not before their attachments end.
+func (s *scene) deleteRuntimes(clusters map[schema.Key]string, jobs map[string]sharedJob) {
+	s.Helper()
+	_, err := s.propose("too-early", "delete a runtime that is used", labtest.TenantOwner, gittest.Commit{Remove: []string{departmentFile}})
+	require.NoError(s, err)
+	check, err := s.untilCheck(s.Context(), "too-early", "failure")
+	require.NoError(s, err)
+	require.Contains(s, check.summary+strings.Join(check.annotations, "\n"), colliderTerms)
+
+	s.mergeAs(colliderOwner, "collider withdraws", gittest.Commit{Remove: []string{pathOf(s, colliderShare), pathOf(s, colliderGuest)}})
+	s.slurm(department, "scancel "+jobs["collider"].id)
+	s.slurm(commons, "scancel "+jobs["guest"].id)
+	s.attached(department, "physics.collider requested NotAccepted", "physics.lattice requested NotAccepted")
+	s.attached(commons, "biology.genomes requested NotAccepted", "physics.collider requested NotAccepted")
+	s.mergeAs(labtest.TenantOwner, "delete the department", gittest.Commit{Remove: []string{departmentFile, latticeTerms, colliderTerms}})
+	s.mergeAs(labtest.Administrator, "delete the commons", gittest.Commit{Remove: []string{campusRuntimeFile, genomesTerms, guestTerms}})
+	for key, cluster := range clusters {
+		require.NoError(s, s.untilGone(s.Context(), key))
+		left, err := s.remains(s.Context(), key, cluster)
+		require.NoError(s, err)
+		require.Empty(s, left)
+	}
+	databases := s.on("dev-lab-1", "cd "+profile.DatabaseData+" && echo slurm*")
+	require.Equal(s, profile.Stack{Cluster: slurm.ClusterName(labtest.Train)}.Database(), databases)
+	for _, n := range s.nodes {
+		users := s.on(n.Name, "cut -d: -f1 /etc/passwd")
+		require.NotContains(s, users, "carl")
+		require.NotContains(s, users, "dora")
+	}
+}
+
+// checkSharedEvents verifies the events of both runtimes and their attachments, with the ids of both.
+func (s *scene) checkSharedEvents() {
+	s.Helper()
+	got := map[string][]string{}
+	for _, e := range s.told() {
+		kind, ok := strings.CutPrefix(e.EventType, "apps.shared_runtime.")
+		if !ok {
+			continue
+		}
+		var p map[string]string
+		require.NoError(s, json.Unmarshal(e.Payload, &p))
+		require.NotEmpty(s, e.CorrelationID)
+		id := p["shared_runtime_id"]
+		if kind, ok = strings.CutPrefix(kind, "attachment."); ok {
+			id += " " + p["attachment_id"] + " " + p["project_id"]
+		}
+		got[id] = append(got[id], kind)
+	}
+	running := func(times int, others ...string) []string {
+		return slices.Concat(others[:len(others)-2], slices.Repeat([]string{"running"}, times), others[len(others)-2:])
+	}
+	life := []string{"requested", "attached", "detached", "requested"}
+	require.Equal(s, map[string][]string{
+		"sr-physics":                              running(8, "requested", "deleting", "deleted"),
+		"sr-physics at-lattice physics.lattice":   life,
+		"sr-physics at-collider physics.collider": life,
+		"commons":                              running(4, "requested", "failed", "deleting", "deleted"),
+		"commons at-collider physics.collider": life,
+		"commons at-genomes biology.genomes":   {"requested", "failed", "attached", "detached", "requested"},
+	}, got)
+}
