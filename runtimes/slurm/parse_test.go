@@ -38,7 +38,7 @@ func TestHelperAllowsEveryQuery(t *testing.T) {
 		}
 	}
 	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
-		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.QoSNames()), queryOp(c.control, cli.Runs("physics.lhc", time.Now(), time.Now())), askSlurmdbd(c.control),
+		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.QoSNames()), queryOp(c.control, cli.Unsent()), queryOp(c.control, cli.Runs("physics.lhc", time.Now(), time.Now())), askSlurmdbd(c.control),
 		versionOp(profile.Slurmctld), versionOp(profile.Slurmd))
 	for _, q := range accounting.Queries(c.stack.Cluster) {
 		ops = append(ops, queryOp(c.control, q))

@@ -22,8 +22,18 @@ func (c associations) recordUsage(ctx context.Context, account string) error {
 	var ended []usage.Job
 	began := time.Now()
 	err := c.env.poll(ctx, "accounting records at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		var err error
+		unsent, err := ask(ctx, c.control, cli.Unsent())
+		if err != nil {
+			return false, "", err
+		}
 		var active int
+		if unsent > 0 {
+			seen := fmt.Sprintf("slurmctld has %d messages that accounting lacks", unsent)
+			if time.Since(began) < c.env.timeouts.Ready/2 {
+				return false, seen, nil
+			}
+			return false, seen, waiting("%s", seen)
+		}
 		if ended, active, err = c.usage(ctx, account); err != nil || active == 0 {
 			return err == nil, "", err
 		}
@@ -44,7 +54,7 @@ const earliest = 1_577_836_800 // 2020-01-01
 
 // usage returns the runs of an account's jobs, and the id of one that has not ended; 0: all have.
 func (c associations) usage(ctx context.Context, account string) (ended []usage.Job, active int, err error) {
-	runs, err := c.runs(ctx, account, earliest, time.Now().Unix()+1)
+	runs, err := c.runs(ctx, account, earliest, time.Now().Add(24*time.Hour).Unix()) // the host's clock may be ahead
 	if err != nil {
 		return nil, 0, err
 	}

@@ -143,6 +143,18 @@ func TestRecordedRuns(t *testing.T) {
 	})
 }
 
+// slurmctld says how many messages it has for slurmdbd, apart from those for nodes.
+func TestUnsentMessages(t *testing.T) {
+	const said = "Server thread count:  1\nAgent queue size:     3\nAgent count:          0\nAgent thread count:   0\nDBD Agent queue size: 12\n"
+	n, err := cli.Unsent().Decode(cli.Answer{Stdout: []byte(said)})
+	require.NoError(t, err)
+	require.Equal(t, 12, n)
+	for _, wrong := range []string{"", "Agent queue size: 0\n", "DBD Agent queue size: x\n"} {
+		_, err := cli.Unsent().Decode(cli.Answer{Stdout: []byte(wrong)})
+		require.Error(t, err)
+	}
+}
+
 func TestRecordedTables(t *testing.T) {
 	columns := map[string][]string{
 		"list user": {"user"}, "list none": {"user"}, "list users": {"user", "defaultaccount", "adminlevel"},

@@ -116,6 +116,10 @@ func QoSNames() Query[[]string] {
 // same on all releases.
 func Agents() Query[int] { return query(lines(decodeAgents), "sdiag") }
 
+// Unsent returns the query for the number of messages that slurmctld has for slurmdbd, the same on
+// all releases. While there are any, accounting may lack starts and ends of jobs.
+func Unsent() Query[int] { return query(lines(decodeUnsent), "sdiag") }
+
 // Hardware returns the query for what slurmd finds on its host, the same on all releases.
 func Hardware() Query[Resources] { return query(lines(decodeHardware), "slurmd", "-C") }
 

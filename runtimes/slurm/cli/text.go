@@ -241,6 +241,15 @@ func decodeReservations(out []byte) ([]Reservation, error) {
 }
 
 // decodeAgents adds the requests that wait and those that are being sent.
+func decodeUnsent(out []byte) (int, error) {
+	for line := range strings.Lines(string(out)) {
+		if value, ok := strings.CutPrefix(line, "DBD Agent queue size:"); ok {
+			return strconv.Atoi(strings.TrimSpace(value))
+		}
+	}
+	return 0, errors.New("want DBD Agent queue size")
+}
+
 func decodeAgents(out []byte) (int, error) {
 	sum, found := 0, 0
 	for line := range strings.Lines(string(out)) {
