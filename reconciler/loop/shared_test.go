@@ -86,8 +86,12 @@ func TestLifeOfSharedRuntimeAndAttachment(t *testing.T) {
 	require.Contains(t, string(s.Detail), `"policy_metadata":{"queue":"night"}`)
 
 	creations := w.world.Calls("create")
+	control := w.unit(commons).Members[0].Node
+	w.world.SetReachable(control, false)
 	w.put(nil, viewPath)
 	w.eventually("view gone", func() bool { return w.status("yard") == nil })
+	w.eventually("detaching", func() bool { return w.attachment(commons) == "attached Detaching" })
+	w.world.SetReachable(control, true)
 	w.eventually("requested again", func() bool { return w.attachment(commons) == "requested NotAccepted" })
 	require.Empty(t, w.unit(commons).Observed.Unit.Effective.Attachments)
 	require.Equal(t, creations, w.world.Calls("create"))
@@ -116,6 +120,31 @@ func TestLifeOfSharedRuntimeAndAttachment(t *testing.T) {
 	}
 	require.Equal(t, map[string]int{"requested": 1, "running": 3, "deleting": 1, "deleted": 1,
 		"attachment.requested": 2, "attachment.attached": 1, "attachment.detached": 1}, seen)
+}
+
+// An owner may end an attachment while the project still accepts it, and begin it again: the view of
+// the project is announced as requested and running again, with events of their own.
+func TestViewFollowsAnAttachmentThatEnds(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.put(with(with(with(operatorFiles(""), commonsPath, commonsText("")), attachmentPath, attachmentText("")), viewPath, viewText("tenant")))
+	w.eventually("attached", w.phase("yard", plan.PhaseRunning))
+	for range 2 {
+		w.put(nil, attachmentPath)
+		w.eventually("attachment gone", func() bool { return w.attachment(commons) == "" })
+		w.eventually("requested", w.phase("yard", plan.PhaseRequested))
+		w.put(map[string]string{attachmentPath: attachmentText("")})
+		w.eventually("attached again", w.phase("yard", plan.PhaseRunning))
+	}
+	w.noEventTwice()
+	var told []string
+	for _, e := range w.events() {
+		if strings.Contains(string(e.Payload), "/yard\"") {
+			told = append(told, strings.TrimPrefix(e.EventType, "apps.instance."))
+		}
+	}
+	require.Equal(t, []string{"requested", "running", "requested", "running", "requested", "running"}, told)
 }
 
 // A platform's shared runtime serves a project of any tenant, and its tenant boundary is that of a

@@ -28,6 +28,9 @@ func (v unitView) makeStatus() plan.Status {
 	}
 	s.Members = v.memberStatuses()
 	s.Phase = v.phase()
+	if s.Phase == plan.PhaseRequested && v.prev.Phase == plan.PhaseRunning && !v.pending { // a view whose attachment has ended
+		s.Attempt++ // its events at this revision are announced once more
+	}
 	s.FailureReason = v.failure()
 	s.Digest = cmp.Or(v.applied, s.Digest)
 	s.Conditions = v.conditions(s.Phase, s.FailureReason)
