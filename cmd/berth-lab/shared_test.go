@@ -29,52 +29,57 @@ import (
 func TestSharedRuntimesOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	s := newSharing(t, hosttest.Image())
+	delete(s.config.more, "authority") // everybody needs the permission for what they change
+	s.serve()
 	step := func(name string, f func()) {
 		t.Helper()
 		start := time.Now()
 		f()
 		t.Logf("%s: %.1f s", name, time.Since(start).Seconds())
 	}
-	clusters := map[schema.Key]string{department: slurm.ClusterName(department), commons: slurm.ClusterName(commons)}
-	var jobs map[string]sharedJob
 	step("deploy, attach and lend", s.shareRuntimes)
 	s.ready(labtest.Train)
 	beside, err := s.fingerprint(t.Context(), labtest.Train)
 	require.NoError(t, err)
-	step("jobs of each project", func() { jobs = s.runSharedJobs() })
+	step("jobs of each project", s.runJobs)
 	step("a job over a limit is refused and explained", s.refuseOverLimit)
-	step("terms become narrower and wider", func() { s.changeTerms(jobs) })
-	step("a node is taken back under a job", func() { s.takeNodeBack(jobs) })
-	step("projects are detached with jobs", func() { s.detachProjects(jobs) })
-	step("the runtimes are deleted", func() { s.deleteRuntimes(clusters, jobs) })
+	step("terms become narrower and wider", s.changeTerms)
+	step("a node is taken back under a job", s.takeNodeBack)
+	step("projects are detached with jobs", s.detachProjects)
+	step("the runtimes are deleted", s.deleteRuntimes)
 
 	now, err := s.fingerprint(t.Context(), labtest.Train)
 	require.NoError(t, err)
 	require.Equal(t, beside, now, "the instance beside the shared runtimes was touched")
 	s.asDeclared(labtest.Train)
-	s.checkSharedEvents()
+	s.checkEvents()
 	require.Empty(t, s.forge.Violations())
+	linesFoundByIDs(t, filepath.Join(s.dir, "berth.log"), "")
 }
 
-// newSharing brings up a lab with the estate of sharingFiles. Everybody needs the permission for what
-// they change.
-func newSharing(t *testing.T, image string) *scene {
+// sharing is a scene with shared runtimes.
+type sharing struct {
+	*scene
+	running map[string]sharedJob // jobs that run, by name
+	queued  sharedJob            // of lattice
+}
+
+// newSharing brings up a lab with the estate of sharingFiles.
+func newSharing(t *testing.T, image string) *sharing {
 	t.Helper()
-	s := newScene(t, image)
-	delete(s.config.more, "authority")
+	s := &sharing{scene: newScene(t, image)}
 	s.git.MustCommit(t, "main", gittest.Commit{Message: "before the shared runtimes", Files: sharingFiles(t, s.files)})
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Logf("the daemon's last words:\n%s", lastLines(filepath.Join(s.dir, "berth.log"), 40))
 		}
 	})
-	s.serve()
 	return s
 }
 
 // mergeAs merges a pull request of a user once its checks succeed, and waits until it is in force. It
 // returns the number of the pull request.
-func (s *scene) mergeAs(login, title string, c gittest.Commit) (pull int) {
+func (s *sharing) mergeAs(login, title string, c gittest.Commit) (pull int) {
 	s.Helper()
 	branch := strings.ReplaceAll(title, " ", "-")
 	pull, err := s.propose(branch, title, login, c)
@@ -103,7 +108,7 @@ func filesOf(all map[string]string, paths ...string) map[string]string {
 
 // attached waits until the shared runtime runs and its attachments are as given: project, phase and
 // reason.
-func (s *scene) attached(runtime schema.Key, want ...string) plan.Status {
+func (s *sharing) attached(runtime schema.Key, want ...string) plan.Status {
 	s.Helper()
 	var st plan.Status
 	s.eventually(fmt.Sprintf("%s has %v", runtime, want), patience, func() string {
@@ -125,7 +130,7 @@ func attachmentsOf(st plan.Status) (out []string) {
 
 // shareRuntimes deploys both runtimes, and attaches the three projects. The first deployment of commons
 // fails, as there is a file of an administrator in the place of one of Berth's.
-func (s *scene) shareRuntimes() {
+func (s *sharing) shareRuntimes() {
 	s.Helper()
 	all := runtimeFiles()
 	foreign := "/etc/slurm/" + slurm.ClusterName(commons)
@@ -174,7 +179,7 @@ type sharedJob struct {
 
 // trySubmit submits a job that outlasts the test, with the account that the user has without naming one.
 // The options are in the script, as users write them.
-func (s *scene) trySubmit(runtime schema.Key, user schema.UnixUser, options ...string) (string, error) {
+func (s *sharing) trySubmit(runtime schema.Key, user schema.UnixUser, options ...string) (string, error) {
 	unit, stamp, err := s.unit(s.Context(), runtime)
 	if err != nil {
 		return "", err
@@ -187,15 +192,15 @@ func (s *scene) trySubmit(runtime schema.Key, user schema.UnixUser, options ...s
 }
 
 // submitTo submits a job that is accepted.
-func (s *scene) submitTo(runtime schema.Key, user schema.UnixUser, options ...string) sharedJob {
+func (s *sharing) submitTo(runtime schema.Key, user schema.UnixUser, options ...string) sharedJob {
 	s.Helper()
 	id, err := s.trySubmit(runtime, user, options...)
 	require.NoError(s, err)
 	return sharedJob{runtime: runtime, id: id}
 }
 
-// running waits until a job runs.
-func (s *scene) running(j sharedJob) sharedJob {
+// untilRunning waits until a job runs.
+func (s *sharing) untilRunning(j sharedJob) sharedJob {
 	s.Helper()
 	_, err := s.untilJob(s.Context(), j.runtime, j.id, slurmtest.Running)
 	require.NoError(s, err)
@@ -203,64 +208,73 @@ func (s *scene) running(j sharedJob) sharedJob {
 	return j
 }
 
-// slurm runs a line of shell on the controller of a cluster, with its configuration.
-func (s *scene) slurm(key schema.Key, script string) string {
+// onController runs a line of shell on the controller of a cluster, with its configuration.
+func (s *sharing) onController(key schema.Key, script string) string {
 	s.Helper()
 	var state struct{ Conf, Controller string }
 	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
 	return s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; "+script)
 }
 
-func (s *scene) factsOf(j sharedJob) string {
+func (s *sharing) factsOf(j sharedJob) string {
 	s.Helper()
-	return s.slurm(j.runtime, "scontrol -o show job "+j.id+" | grep -oE '(JobState|Account|Restarts|StartTime|NodeList)=\\S*' | sort | tr '\\n' ' '")
+	return s.onController(j.runtime, "scontrol -o show job "+j.id+" | grep -oE '(JobState|Account|Restarts|StartTime|NodeList)=\\S*' | sort | tr '\\n' ' '")
 }
 
-// untouched verifies that jobs run as they did, without a restart.
-func (s *scene) untouched(jobs ...sharedJob) {
+// untouched verifies that all jobs that run do so as they did, without a restart.
+func (s *sharing) untouched() {
 	s.Helper()
-	for _, j := range jobs {
-		require.Contains(s, j.facts, "JobState=RUNNING")
-		require.Equal(s, j.facts, s.factsOf(j))
+	for name, j := range s.running {
+		require.Contains(s, j.facts, "JobState=RUNNING", name)
+		require.Equal(s, j.facts, s.factsOf(j), name)
 	}
 }
 
-// cancelled waits until jobs have ended by a cancellation.
-func (s *scene) cancelled(jobs ...sharedJob) {
+// cancelled waits until a job has ended by a cancellation.
+func (s *sharing) cancelled(j sharedJob) {
 	s.Helper()
-	for _, j := range jobs {
-		job, err := s.untilJob(s.Context(), j.runtime, j.id, slurmtest.Failed)
-		require.NoError(s, err)
-		require.Equal(s, "CANCELLED", job.Detail, show(job))
-	}
+	job, err := s.untilJob(s.Context(), j.runtime, j.id, slurmtest.Failed)
+	require.NoError(s, err)
+	require.Equal(s, "CANCELLED", job.Detail, show(job))
 }
 
-func (s *scene) runSharedJobs() map[string]sharedJob {
+// ended waits until a job that ran has ended by a cancellation.
+func (s *sharing) ended(name string) {
+	s.Helper()
+	s.cancelled(s.running[name])
+	delete(s.running, name)
+}
+
+// cancel cancels a job that runs.
+func (s *sharing) cancel(name string) {
+	s.Helper()
+	s.onController(s.running[name].runtime, "scancel "+s.running[name].id)
+	s.ended(name)
+}
+
+func (s *sharing) runJobs() {
 	s.Helper()
 	own := "--nodelist=" + member(s.statusOf(department), "worker-0").Node
-	jobs := map[string]sharedJob{
-		"lattice":     s.submitTo(department, anna, "--gres=gpu:1", own),
-		"lattice-own": s.submitTo(department, anna, "--gres=gpu:1", "--constraint=from_physics.collider"),
-		"collider":    s.submitTo(department, carl, "--gres=gpu:1", own),
-		"guest":       s.submitTo(commons, carl, "--gres=gpu:1"),
-		"genomes":     s.submitTo(commons, dora, "--gres=gpu:1"),
-		"queued":      s.submitTo(department, anna, "--begin=now+1hour"),
+	s.running = map[string]sharedJob{
+		"lattice":           s.submitTo(department, anna, "--gres=gpu:1", own),
+		"lattice, lent":     s.submitTo(department, anna, "--gres=gpu:1", "--constraint=from_physics.collider"),
+		"collider":          s.submitTo(department, carl, "--gres=gpu:1", own),
+		"collider, commons": s.submitTo(commons, carl, "--gres=gpu:1"),
+		"genomes":           s.submitTo(commons, dora, "--gres=gpu:1"),
 	}
-	for name, j := range jobs {
-		if name != "queued" {
-			jobs[name] = s.running(j)
-		}
+	s.queued = s.submitTo(department, anna, "--begin=now+1hour")
+	for name, j := range s.running {
+		s.running[name] = s.untilRunning(j)
 	}
-	require.Contains(s, jobs["lattice"].facts, "Account=physics.lattice ")
-	require.Contains(s, jobs["collider"].facts, "Account=physics.collider ")
-	require.Contains(s, jobs["genomes"].facts, "Account=biology.genomes ")
-	require.Contains(s, jobs["lattice-own"].facts, "NodeList="+lentNode+" ")
-	return jobs
+	require.Contains(s, s.running["lattice"].facts, "Account=physics.lattice ")
+	require.Contains(s, s.running["collider"].facts, "Account=physics.collider ")
+	require.Contains(s, s.running["genomes"].facts, "Account=biology.genomes ")
+	require.Contains(s, s.running["lattice, lent"].facts, "NodeList="+lentNode+" ")
 }
 
 // refuseOverLimit submits jobs over the limit of each side. berth explain leads from the word in the
 // refusal to the lines of the estate.
-func (s *scene) refuseOverLimit() {
+func (s *sharing) refuseOverLimit() {
 	s.Helper()
 	for option, c := range map[string]struct {
 		files []string
@@ -284,27 +298,24 @@ func (s *scene) refuseOverLimit() {
 	}
 }
 
-// refusal is the limit in what sbatch says.
-var refusal = regexp.MustCompile(`sbatch: error: ((Assoc|QOS)\w+)`)
-
 // refused submits a job that is refused, and returns the limit.
-func (s *scene) refused(runtime schema.Key, user schema.UnixUser, options ...string) string {
+func (s *sharing) refused(runtime schema.Key, user schema.UnixUser, options ...string) string {
 	s.Helper()
 	_, err := s.trySubmit(runtime, user, options...)
 	require.Error(s, err)
-	found := refusal.FindStringSubmatch(err.Error())
+	found := regexp.MustCompile(`sbatch: error: ((Assoc|QOS)\w+)`).FindStringSubmatch(err.Error())
 	require.NotNil(s, found, err)
 	return found[1]
 }
 
 // changeTerms makes the terms of lattice narrower than what it uses, and then wider.
-func (s *scene) changeTerms(jobs map[string]sharedJob) {
+func (s *sharing) changeTerms() {
 	s.Helper()
 	daemons := func() (out string) {
 		for _, key := range []schema.Key{department, commons} {
 			one, err := s.fingerprint(s.Context(), key)
 			require.NoError(s, err)
-			out += one + s.slurm(key, "stat -c '%n %i %Y' $(dirname $SLURM_CONF)/*")
+			out += one + s.onController(key, "stat -c '%n %i %Y' $(dirname $SLURM_CONF)/*")
 		}
 		return out
 	}
@@ -331,35 +342,36 @@ func (s *scene) changeTerms(jobs map[string]sharedJob) {
 		require.NoError(s, err)
 		s.attached(department, "physics.collider attached Attached", "physics.lattice attached Attached")
 		change.check()
-		s.untouched(jobs["lattice"], jobs["lattice-own"], jobs["collider"], jobs["guest"], jobs["genomes"])
+		s.untouched()
 		require.Equal(s, before, daemons(), "%s: a daemon or a file was touched", change.title)
 	}
 }
 
 // takeNodeBack ends the loan of collider's node, on which a job of lattice runs. It ends by the rule of
 // the loan.
-func (s *scene) takeNodeBack(jobs map[string]sharedJob) {
+func (s *sharing) takeNodeBack() {
 	s.Helper()
 	pull := s.mergeAs(colliderOwner, "take the node back", gittest.Commit{Remove: []string{contributionFile}})
 	body, err := s.untilComment(s.Context(), pull, "**Done:")
 	require.NoError(s, err)
-	require.Contains(s, body, "worker."+lentNode)
-	s.cancelled(jobs["lattice-own"])
+	require.Contains(s, body, "**1 running job ends** (1 of user `anna`), 2 running jobs continue")
+	require.Contains(s, body, "| running, ended | 1 | anna (physics.lattice) 1 | "+s.running["lattice, lent"].id+" |")
+	s.ended("lattice, lent")
 	st := s.attached(department, "physics.collider attached Attached", "physics.lattice attached Attached")
 	require.Empty(s, member(st, "worker."+lentNode))
 	require.NotContains(s, s.nodesOf(department), lentNode)
-	s.untouched(jobs["lattice"], jobs["collider"], jobs["guest"], jobs["genomes"])
+	s.untouched()
 	s.asDeclared(labtest.Train, department, commons)
 	require.NotContains(s, s.on(lentNode, "cut -d: -f1 /etc/passwd"), "anna")
 }
 
 // detachProjects detaches lattice, which withdraws, and genomes, whose terms end. Each has a running
 // job and a queued one.
-func (s *scene) detachProjects(jobs map[string]sharedJob) {
+func (s *sharing) detachProjects() {
 	s.Helper()
 	queued := s.submitTo(commons, dora, "--begin=now+1hour")
 	s.mergeAs(labtest.ProjectAdmin, "lattice withdraws", gittest.Commit{Remove: []string{pathOf(s, latticeShare)}})
-	s.mergeAs(labtest.AssemblyOwner, "genomes withdraws", gittest.Commit{Remove: []string{pathOf(s, genomesShare)}})
+	s.mergeAs(labtest.Administrator, "end the terms of genomes", gittest.Commit{Remove: []string{genomesTerms}})
 	s.cancelled(queued)
 	s.eventually("commons waits for the job of genomes", patience, func() string {
 		st := s.statusOf(commons)
@@ -370,21 +382,23 @@ func (s *scene) detachProjects(jobs map[string]sharedJob) {
 	})
 	require.Equal(s, []string{"biology.genomes attached Detaching", "physics.collider attached Attached"}, attachmentsOf(s.statusOf(commons)))
 	require.Equal(s, "AssocGrpSubmitJobsLimit", s.refused(commons, dora))
-	s.untouched(jobs["genomes"], jobs["guest"])
-	s.slurm(commons, "scancel "+jobs["genomes"].id)
+	require.Equal(s, s.running["genomes"].facts, s.factsOf(s.running["genomes"]))
+	s.cancel("genomes")
 
-	s.cancelled(jobs["lattice"], jobs["queued"])
+	s.cancelled(s.queued)
+	s.ended("lattice")
 	s.attached(department, "physics.collider attached Attached", "physics.lattice requested NotAccepted")
 	s.noTraceOf(department, "lattice", "anna")
-	s.attached(commons, "biology.genomes requested NotAccepted", "physics.collider attached Attached")
+	s.attached(commons, "physics.collider attached Attached")
 	s.noTraceOf(commons, "genomes", "dora")
-	s.untouched(jobs["guest"], jobs["collider"])
+	s.untouched()
 }
 
 // noTraceOf verifies that a cluster has nothing of a detached project and its user.
-func (s *scene) noTraceOf(runtime schema.Key, project, user string) {
+func (s *sharing) noTraceOf(runtime schema.Key, project, user string) {
 	s.Helper()
-	accounting := s.slurm(runtime, "sacctmgr -n -P list assoc format=account,user; sacctmgr -n -P list account format=account; sacctmgr -n -P list qos format=name; sacctmgr -n -P list user format=user; scontrol show partition; cat $SLURM_CONF")
+	accounting := s.onController(runtime, "sacctmgr -n -P list assoc format=account,user; sacctmgr -n -P list account format=account; sacctmgr -n -P list qos format=name; sacctmgr -n -P list user format=user; scontrol show partition; cat $SLURM_CONF")
+	require.Contains(s, accounting, "physics.collider") // which stays
 	require.NotContains(s, accounting, project)
 	require.NotContains(s, accounting, user)
 	node := member(s.statusOf(runtime), "worker-0").Node
@@ -392,24 +406,27 @@ func (s *scene) noTraceOf(runtime schema.Key, project, user string) {
 }
 
 // deleteRuntimes deletes both runtimes: not before their attachments end.
-func (s *scene) deleteRuntimes(clusters map[schema.Key]string, jobs map[string]sharedJob) {
+func (s *sharing) deleteRuntimes() {
 	s.Helper()
 	_, err := s.propose("too-early", "delete a runtime that is used", labtest.TenantOwner, gittest.Commit{Remove: []string{departmentFile}})
 	require.NoError(s, err)
 	check, err := s.untilCheck(s.Context(), "too-early", "failure")
 	require.NoError(s, err)
-	require.Contains(s, check.summary+strings.Join(check.annotations, "\n"), colliderTerms)
+	for _, file := range []string{colliderTerms, latticeTerms, pathOf(s, colliderShare)} {
+		require.Contains(s, check.summary, file)
+	}
 
 	s.mergeAs(colliderOwner, "collider withdraws", gittest.Commit{Remove: []string{pathOf(s, colliderShare), pathOf(s, colliderGuest)}})
-	s.slurm(department, "scancel "+jobs["collider"].id)
-	s.slurm(commons, "scancel "+jobs["guest"].id)
+	s.cancel("collider")
+	s.cancel("collider, commons")
 	s.attached(department, "physics.collider requested NotAccepted", "physics.lattice requested NotAccepted")
-	s.attached(commons, "biology.genomes requested NotAccepted", "physics.collider requested NotAccepted")
+	s.attached(commons, "physics.collider requested NotAccepted")
+	s.mergeAs(labtest.AssemblyOwner, "genomes gives up its share", gittest.Commit{Remove: []string{pathOf(s, genomesShare)}})
 	s.mergeAs(labtest.TenantOwner, "delete the department", gittest.Commit{Remove: []string{departmentFile, latticeTerms, colliderTerms}})
-	s.mergeAs(labtest.Administrator, "delete the commons", gittest.Commit{Remove: []string{campusRuntimeFile, genomesTerms, guestTerms}})
-	for key, cluster := range clusters {
+	s.mergeAs(labtest.Administrator, "delete the commons", gittest.Commit{Remove: []string{campusRuntimeFile, guestTerms}})
+	for _, key := range []schema.Key{department, commons} {
 		require.NoError(s, s.untilGone(s.Context(), key))
-		left, err := s.remains(s.Context(), key, cluster)
+		left, err := s.remains(s.Context(), key, slurm.ClusterName(key))
 		require.NoError(s, err)
 		require.Empty(s, left)
 	}
@@ -422,8 +439,8 @@ func (s *scene) deleteRuntimes(clusters map[schema.Key]string, jobs map[string]s
 	}
 }
 
-// checkSharedEvents verifies the events of both runtimes and their attachments, with the ids of both.
-func (s *scene) checkSharedEvents() {
+// checkEvents verifies the events of both runtimes and their attachments, with the ids of both.
+func (s *sharing) checkEvents() {
 	s.Helper()
 	got := map[string][]string{}
 	for _, e := range s.told() {
@@ -440,16 +457,16 @@ func (s *scene) checkSharedEvents() {
 		}
 		got[id] = append(got[id], kind)
 	}
-	running := func(times int, others ...string) []string {
-		return slices.Concat(others[:len(others)-2], slices.Repeat([]string{"running"}, times), others[len(others)-2:])
-	}
+	// A shared runtime runs once more after each change.
+	running := func(times int) []string { return slices.Repeat([]string{"running"}, times) }
+	end := []string{"deleting", "deleted"}
 	life := []string{"requested", "attached", "detached", "requested"}
 	require.Equal(s, map[string][]string{
-		"sr-physics":                              running(8, "requested", "deleting", "deleted"),
+		"sr-physics":                              slices.Concat([]string{"requested"}, running(8), end),
 		"sr-physics at-lattice physics.lattice":   life,
 		"sr-physics at-collider physics.collider": life,
-		"commons":                              running(4, "requested", "failed", "deleting", "deleted"),
+		"commons":                              slices.Concat([]string{"requested", "failed"}, running(4), end),
 		"commons at-collider physics.collider": life,
-		"commons at-genomes biology.genomes":   {"requested", "failed", "attached", "detached", "requested"},
+		"commons at-genomes biology.genomes":   {"requested", "failed", "attached", "detached"},
 	}, got)
 }
