@@ -1,6 +1,7 @@
 package api
 
 import (
+	"context"
 	"crypto/rand"
 	"crypto/sha256"
 	_ "embed"
@@ -42,7 +43,11 @@ type Options struct {
 	Administrators []string // logins that are platform_superadmin by berth.yaml
 	Source         Source
 	People         func() []Person // the valid tokens; called for each request
-	Off            []Family        // families that are disabled (requirement A16)
+	// Identify returns the login of the person that a token of the identity provider names. "" without
+	// an error: the provider did not make the token. An error that is ErrProvider says nothing
+	// about the token. Nil: no provider is configured.
+	Identify func(ctx context.Context, token string) (login string, err error)
+	Off      []Family // families that are disabled (requirement A16)
 	// Audit records each use of an admin path before the answer. Denials of one user
 	// within a minute become one record. An allowed request is answered only if Audit
 	// returns nil: then the record is stored (requirement B2).
@@ -86,6 +91,9 @@ func New(o Options) (*API, error) {
 	}
 	if o.PerFailure == (Rate{}) {
 		o.PerFailure = Rate{1, 20}
+	}
+	if o.Identify == nil {
+		o.Identify = func(context.Context, string) (string, error) { return "", nil }
 	}
 	if o.People == nil {
 		o.People = func() []Person { return nil }

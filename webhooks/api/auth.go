@@ -35,6 +35,9 @@ func (p principal) place() authority.Scope {
 	return p.within
 }
 
+// ErrProvider means that the identity provider could not be asked. Test with errors.Is.
+var ErrProvider = errors.New("identity provider unavailable")
+
 // errQuiet marks a failure that is not logged.
 var errQuiet = errors.New("not logged")
 
@@ -48,7 +51,7 @@ var errQuiet = errors.New("not logged")
 func (a *API) authenticate(c *call) *failure {
 	headers := c.Header.Values("Authorization")
 	fail := &failure{code: codeAuthRequired,
-		message: "no credentials: send Authorization: Bearer TOKEN, with a token of `berth token` for a service account or a token of berth.yaml for a person"}
+		message: "no credentials: send Authorization: Bearer TOKEN, with a token of `berth token` for a service account, or for a person one of the identity provider or of berth.yaml"}
 	if len(headers) > 0 {
 		fail = &failure{code: codeAuthInvalid, message: errToken.Error() + ": make a new one for this estate, and check that its account and key are in force"}
 		scheme, token, _ := strings.Cut(headers[0], " ")
@@ -60,6 +63,18 @@ func (a *API) authenticate(c *call) *failure {
 		case strings.Count(token, ".") != 2:
 			fail.cause = errors.New("neither the token of a person nor in the form of a service account's")
 		default:
+			login, err := a.o.Identify(c.Context(), token)
+			if errors.Is(err, ErrProvider) {
+				return &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the identity provider does not answer: try again in a few seconds"}
+			}
+			if err != nil {
+				fail.cause = err
+				break
+			}
+			if login != "" {
+				c.who = principal{name: login, actor: authority.Actor{Login: login, Proof: authority.ProofToken}}
+				return nil
+			}
 			if notReady := a.loadView(c); notReady != nil {
 				return notReady
 			}

@@ -5,7 +5,8 @@
 //	TOKEN=$(berth token --service-account physics.lattice/ci --key id_ed25519 --audience campus)
 //	curl -H "Authorization: Bearer $TOKEN" https://HOST/api/v1/projects/physics.lattice/app-instances
 //
-// A person has a token that berth.yaml names, and the roles in force of their login.
+// A person has a token of the identity provider or one that berth.yaml names, and the roles in force of
+// their login.
 // The API writes nothing: a write is a merged pull request, and the answer to a
 // write request names the file to change.
 //

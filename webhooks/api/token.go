@@ -24,8 +24,9 @@ const (
 	MaxTokenLife = time.Hour
 	// clockSkew is by how much two clocks may differ.
 	clockSkew = 30 * time.Second
-	// maxToken bounds a token's bytes: one of ours has about 400.
-	maxToken = 4 << 10
+	// maxToken bounds a token's bytes. One of ours has about 400; one of an identity provider may
+	// list the groups of its person.
+	maxToken = 16 << 10
 	maxJTI   = 128
 )
 

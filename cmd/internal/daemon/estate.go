@@ -175,8 +175,16 @@ func (e *estate) openAPI(c *Config) error {
 	if err := people.read(time.Now()); err != nil {
 		return err
 	}
+	var identify func(context.Context, string) (string, error)
+	if c.API.OIDC != nil {
+		provider, err := newIdentityProvider(*c.API.OIDC)
+		if err != nil {
+			return err
+		}
+		identify = provider.identify
+	}
 	h, err := api.New(api.Options{
-		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Off: c.API.off(),
+		Identify: identify, Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Off: c.API.off(),
 		Audit: e.audit, Refused: e.refused, Log: e.log,
 	})
 	if err != nil {

@@ -11,14 +11,15 @@ import (
 )
 
 // apiConfig is the section api of berth.yaml: the parts of the read API that are on
-// (all but those switched off), and the tokens of users.
+// (all but those switched off), the tokens of users, and who else identifies them.
 type apiConfig struct {
-	Catalog        *bool      `json:"catalog"`
-	Entitlements   *bool      `json:"entitlements"`
-	Instances      *bool      `json:"instances"`
-	Artifacts      *bool      `json:"artifacts"`
-	SharedRuntimes *bool      `json:"shared_runtimes"`
-	Tokens         []apiToken `json:"tokens"`
+	Catalog        *bool       `json:"catalog"`
+	Entitlements   *bool       `json:"entitlements"`
+	Instances      *bool       `json:"instances"`
+	Artifacts      *bool       `json:"artifacts"`
+	SharedRuntimes *bool       `json:"shared_runtimes"`
+	Tokens         []apiToken  `json:"tokens"`
+	OIDC           *oidcConfig `json:"oidc"`
 }
 
 type apiToken struct {
