@@ -1,0 +1,202 @@
+package boundary
+
+import (
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
+
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+var update = flag.Bool("update", false, "write the page of the contract")
+
+func mapOf(fallback string, queues ...schema.QueueMapping) *schema.QueueMap {
+	m := &schema.QueueMap{Spec: schema.QueueMapSpec{App: "slurm", Queues: queues, FallbackQueue: fallback}}
+	m.Key = schema.Key{Kind: schema.KindQueueMap, Name: "everybody"}
+	return m
+}
+
+func gpu() schema.QueueMapping {
+	return schema.QueueMapping{Queue: "gpu", Partition: "a100", Account: "physics.lattice", QOS: "high", MaxWalltimeMinutes: 60}
+}
+
+func short() schema.QueueMapping { return schema.QueueMapping{Queue: "short", Partition: "all"} }
+
+func present(queue.Mapping) error { return nil }
+
+// The fields of the answer and their names are the contract (C1).
+func TestResolutionHasTheFieldsOfTheContract(t *testing.T) {
+	r, err := Resolve(RealPolicy, mapOf("short", gpu(), short()), "gpu", present)
+	require.NoError(t, err)
+	got, err := json.Marshal(r)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"adapter":"real-policy","contract_version":"slurm-adapter-boundary/v1","requested_queue":"gpu","resolved_queue":"gpu","used_fallback":false,
+		"mapping":{"queue":"gpu","partition":"a100","account":"physics.lattice","qos":"high","max_walltime_minutes":60}}`, string(got))
+	r, err = Resolve(Passthrough, nil, "gpu", nil)
+	require.NoError(t, err)
+	got, err = json.Marshal(r)
+	require.NoError(t, err)
+	require.JSONEq(t, `{"adapter":"passthrough","contract_version":"slurm-adapter-boundary/v1","requested_queue":"gpu","resolved_queue":"gpu","used_fallback":false,"mapping":null}`, string(got))
+}
+
+// A request is resolved to what the map says or fails in a class of its own; the queue is never changed
+// silently (C3).
+func TestErrorsHaveClasses(t *testing.T) {
+	down := errors.New("connection refused")
+	unknown := fmt.Errorf("%w: Slurm has no partition a100", queue.ErrConfiguration)
+	for name, c := range map[string]struct {
+		mode      Mode
+		m         *schema.QueueMap
+		requested string
+		confirm   Confirm
+		want      error
+	}{
+		"unknown mode":                 {"real", mapOf("", gpu()), "gpu", present, queue.ErrConfiguration},
+		"no map":                       {StubPolicy, nil, "gpu", nil, queue.ErrConfiguration},
+		"fallback that is no queue":    {StubPolicy, mapOf("slow", gpu()), "other", nil, queue.ErrConfiguration},
+		"queue without a partition":    {StubPolicy, mapOf("", gpu(), schema.QueueMapping{Queue: "x"}), "gpu", nil, queue.ErrConfiguration},
+		"queue that is not in the map": {StubPolicy, mapOf("", gpu()), "other", nil, queue.ErrDenied},
+		"no default":                   {RealPolicy, mapOf("", gpu()), "", present, queue.ErrDenied},
+		"not a name":                   {Passthrough, nil, "gpu\n--uid=0", nil, queue.ErrDenied},
+		"an option as a name":          {Passthrough, nil, "--uid=0", nil, queue.ErrDenied},
+		"scheduler down":               {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return down }, queue.ErrUnavailable},
+		"no scheduler":                 {RealPolicy, mapOf("", gpu()), "gpu", nil, queue.ErrUnavailable},
+		"partition missing":            {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return unknown }, queue.ErrConfiguration},
+	} {
+		r, err := Resolve(c.mode, c.m, c.requested, c.confirm)
+		require.ErrorIs(t, err, c.want, name)
+		require.Zero(t, r, "%s: no queue beside an error", name)
+		for _, other := range []error{queue.ErrConfiguration, queue.ErrDenied, queue.ErrUnavailable} {
+			require.Equal(t, other == c.want, errors.Is(err, other), "%s: one class", name)
+		}
+	}
+}
+
+// For every map and request, stub-policy and real-policy with a healthy scheduler give the same answer but
+// for the name of the mode, and neither changes the map (C7).
+func TestStubAndRealPolicyAgree(t *testing.T) {
+	name := rapid.SampledFrom([]string{"", "gpu", "short", "long", "night", "no/name"})
+	rapid.Check(t, func(t *rapid.T) {
+		var queues []schema.QueueMapping
+		for _, n := range rapid.SliceOfNDistinct(rapid.SampledFrom([]string{"gpu", "short", "long"}), 0, 3, func(s string) string { return s }).Draw(t, "queues") {
+			queues = append(queues, schema.QueueMapping{
+				Queue: n, Partition: rapid.SampledFrom([]string{"", "p", "q", "r"}).Draw(t, "partition"),
+				Account: rapid.SampledFrom([]string{"", "a.b"}).Draw(t, "account"), QOS: rapid.SampledFrom([]string{"", "high"}).Draw(t, "qos"),
+				MaxWalltimeMinutes: rapid.IntRange(0, 90).Draw(t, "minutes"),
+			})
+		}
+		m := mapOf(name.Draw(t, "fallback"), queues...)
+		before, err := json.Marshal(m)
+		require.NoError(t, err)
+		requested, minutes := name.Draw(t, "requested"), rapid.IntRange(-1, 120).Draw(t, "asked")
+		stub, stubErr := Resolve(StubPolicy, m, requested, nil)
+		actual, realErr := Resolve(RealPolicy, m, requested, present)
+		require.Equal(t, fmt.Sprint(stubErr), fmt.Sprint(realErr))
+		after, err := json.Marshal(m)
+		require.NoError(t, err)
+		require.Equal(t, before, after)
+		if stubErr != nil {
+			return
+		}
+		stubMinutes, stubErr := Minutes(stub, minutes)
+		realMinutes, realErr := Minutes(actual, minutes)
+		require.Equal(t, stubMinutes, realMinutes)
+		require.Equal(t, fmt.Sprint(stubErr), fmt.Sprint(realErr))
+		actual.Adapter = stub.Adapter
+		require.Equal(t, stub, actual)
+		require.Equal(t, stub.ResolvedQueue != requested, stub.UsedFallback, "a change of the queue is said")
+		require.True(t, slices.ContainsFunc(m.Spec.Queues, func(q schema.QueueMapping) bool { return q.Queue == stub.ResolvedQueue }))
+	})
+}
+
+func TestTimeLimitIsThatOfTheQueue(t *testing.T) {
+	r, err := Resolve(StubPolicy, mapOf("", gpu(), short()), "gpu", nil)
+	require.NoError(t, err)
+	for asked, want := range map[int]int{0: 60, 1: 1, 60: 60} {
+		got, err := Minutes(r, asked)
+		require.NoError(t, err)
+		require.Equal(t, want, got)
+	}
+	_, err = Minutes(r, 61)
+	require.ErrorIs(t, err, queue.ErrDenied)
+	unlimited, err := Resolve(StubPolicy, mapOf("", gpu(), short()), "short", nil)
+	require.NoError(t, err)
+	got, err := Minutes(unlimited, 1000)
+	require.NoError(t, err)
+	require.Equal(t, 1000, got)
+}
+
+func TestIdempotencyKeyHasOneForm(t *testing.T) {
+	for _, key := range []string{"a", "run-17_b.2", strings.Repeat("x", 64)} {
+		require.NoError(t, CheckKey(key), key)
+	}
+	for _, key := range []string{"", "a b", "a\nb", "a|b", "ä", strings.Repeat("x", 65)} {
+		require.ErrorIs(t, CheckKey(key), queue.ErrDenied, key)
+	}
+}
+
+// real-policy serves only if each of the five preconditions holds and something shows it (C4).
+func TestEachPreconditionIsNeeded(t *testing.T) {
+	var all []Evidence
+	for _, p := range Preconditions() {
+		all = append(all, Evidence{p, true, "seen"})
+	}
+	require.Len(t, all, 5)
+	require.NoError(t, Ready(all))
+	for i, p := range Preconditions() {
+		for name, one := range map[string][]Evidence{"absent": nil, "fails": {{p, false, "no answer"}}, "shows nothing": {{p, true, ""}}} {
+			some := slices.Concat(all[:i], one, all[i+1:])
+			err := Ready(some)
+			require.ErrorIs(t, err, queue.ErrUnavailable, "%s %s", p, name)
+			require.ErrorContains(t, err, string(p))
+		}
+	}
+}
+
+// The nine fields have their names, and a trace id has the form of W3C (C6).
+func TestFieldsOfObservability(t *testing.T) {
+	r, err := Resolve(StubPolicy, mapOf("short", gpu(), short()), "night", nil)
+	require.NoError(t, err)
+	got := map[string]string{}
+	for _, a := range Fields(r, queue.Caller{ProjectID: "physics.lattice", CorrelationID: "r0123456789"}, "17") {
+		got[a.Key] = a.Value.String()
+	}
+	require.Equal(t, map[string]string{
+		"trace_id": TraceID("r0123456789"), "tenant_id": "physics", "workspace_id": "physics.lattice", "job_id": "17", "slurm_adapter": "stub-policy",
+		"slurm_contract_version": ContractVersion, "requested_queue_name": "night", "resolved_queue_name": "short", "used_fallback": "true",
+	}, got)
+	for _, id := range []string{"r0123456789", "", strings.Repeat("0", 32), strings.Repeat("A", 32)} {
+		require.Regexp(t, `^[0-9a-f]{32}$`, TraceID(id))
+		require.NotEqual(t, strings.Repeat("0", 32), TraceID(id))
+	}
+	require.Equal(t, strings.Repeat("ab", 16), TraceID(strings.Repeat("ab", 16)))
+	require.Equal(t, slog.KindBool, Fields(r, queue.Caller{}, "")[8].Value.Kind())
+}
+
+// The page of the contract is the one that the code makes (C7).
+func TestContractPageMatchesCode(t *testing.T) {
+	const path = "../../../deploy/reference/slurm-adapter-boundary-v1.md"
+	if *update {
+		require.NoError(t, os.WriteFile(path, Page(), 0o644))
+	}
+	page, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(Page()), string(page), "run make reference")
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(queue.Resolution{})) {
+		require.Contains(t, string(page), "`"+f.Tag.Get("json")+"`")
+	}
+	for _, f := range reflect.VisibleFields(reflect.TypeOf(queue.Mapping{})) {
+		require.Contains(t, string(page), "`"+f.Tag.Get("json")+"`")
+	}
+}

@@ -1,0 +1,74 @@
+package boundary
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Page is the page of the contract for people, in Markdown. A change of the contract changes it in the
+// same commit (document CUT, AC-004).
+func Page() []byte {
+	var b strings.Builder
+	fmt.Fprintf(&b, `# Contract %s
+
+How Berth resolves the queue that a person asks for to a partition, an account and a QoS of Slurm. The code makes this
+page: %s writes it, and a test compares it. So far no endpoint of Berth submits jobs, so nothing calls the
+contract on a running cluster, and a QueueMap cannot choose a mode.
+
+## Modes
+
+| Mode | Resolves by | Asks Slurm |
+|---|---|---|
+| %s | nothing: the requested queue is the partition | no |
+| %s | the QueueMap in force for the project | no |
+| %s | the same QueueMap, in the same way | yes: it must have what the map names |
+
+The mode changes nothing else: the fields, the form of the idempotency key, the bound of retries and the errors are the
+same in each.
+
+## Answer
+
+| Field | Type | Meaning |
+|---|---|---|
+`, ContractVersion, "`make reference`", code(string(Passthrough)), code(string(StubPolicy)), code(string(RealPolicy)))
+	for _, f := range [][3]string{
+		{"adapter", "string", "the mode"},
+		{"contract_version", "string", ContractVersion},
+		{"requested_queue", "string", "as the person wrote it; empty: the default"},
+		{"resolved_queue", "string", "a queue of the map; in passthrough the requested one"},
+		{"used_fallback", "boolean", "the map does not name the requested queue, and its fallback_queue is used"},
+		{"mapping", "object or null", "null in passthrough"},
+		{"queue", "string, in mapping", "the resolved queue"},
+		{"partition", "string, in mapping", "partition of Slurm"},
+		{"account", "string, in mapping", "account of Slurm; empty: that of the project"},
+		{"qos", "string, in mapping", "QoS of Slurm; empty: the account's default"},
+		{"max_walltime_minutes", "number, in mapping", "longest time limit of a job; 0: that of the partition"},
+	} {
+		fmt.Fprintf(&b, "| %s | %s | %s |\n", code(f[0]), f[1], f[2])
+	}
+	fmt.Fprintf(&b, `
+## Errors
+
+An error never changes the queue: a request is resolved to what the map says, or it fails.
+
+| Class | When | What to do |
+|---|---|---|
+| configuration error | no map, a queue without a partition, a wrong fallback_queue, an unknown mode, or Slurm lacks what the map names | the platform corrects the QueueMap |
+| denied | the map has neither the queue nor a fallback, the name is malformed, or the time limit is too long | ask for another queue or less time |
+| scheduler unavailable | Slurm does not answer, or a precondition of real-policy does not hold | send the same request again |
+
+An idempotency key has 1 to 64 letters, digits, dots, dashes or underscores. An adapter retries at most %d times by
+itself; after that the caller sends the request again with the same key.
+
+## Preconditions of %s
+
+The mode serves only while each of these holds, with evidence:
+
+`, MaxRetries, code(string(RealPolicy)))
+	for i, p := range Preconditions() {
+		fmt.Fprintf(&b, "%d. %s\n", i+1, p)
+	}
+	return []byte(b.String())
+}
+
+func code(s string) string { return "`" + s + "`" }
