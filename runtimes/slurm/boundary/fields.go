@@ -3,7 +3,6 @@ package boundary
 import (
 	"crypto/sha256"
 	"encoding/hex"
-	"log/slog"
 	"regexp"
 	"strings"
 
@@ -22,19 +21,19 @@ func TraceID(correlationID string) string {
 	return hex.EncodeToString(sum[:16])
 }
 
-// Fields are the nine fields of observability (requirement C6), in the order of CUT. jobID is "" before
-// there is a job.
-func Fields(r queue.Resolution, by queue.Caller, jobID string) []slog.Attr {
+// Fields are the nine fields of observability (requirement C6) as names and values in turn, in the order
+// of CUT. jobID is "" before there is a job.
+func Fields(r queue.Resolution, by queue.Caller, jobID string) []any {
 	tenant, _, _ := strings.Cut(by.ProjectID, ".")
-	return []slog.Attr{
-		slog.String("trace_id", TraceID(by.CorrelationID)),
-		slog.String("tenant_id", tenant),
-		slog.String("workspace_id", by.ProjectID),
-		slog.String("job_id", jobID),
-		slog.String("slurm_adapter", r.Adapter),
-		slog.String("slurm_contract_version", r.ContractVersion),
-		slog.String("requested_queue_name", r.RequestedQueue),
-		slog.String("resolved_queue_name", r.ResolvedQueue),
-		slog.Bool("used_fallback", r.UsedFallback),
+	return []any{
+		"trace_id", TraceID(by.CorrelationID),
+		"tenant_id", tenant,
+		"workspace_id", by.ProjectID,
+		"job_id", jobID,
+		"slurm_adapter", r.Adapter,
+		"slurm_contract_version", r.ContractVersion,
+		"requested_queue_name", r.RequestedQueue,
+		"resolved_queue_name", r.ResolvedQueue,
+		"used_fallback", r.UsedFallback,
 	}
 }
