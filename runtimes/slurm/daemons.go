@@ -37,28 +37,13 @@ type stackDaemons struct {
 // start starts the daemons of a complete control stack that do not run, in a
 // safe order, and checks that the stack serves.
 func (c stackDaemons) start(ctx context.Context) error {
-	if err := c.stopHung(ctx, c.daemon(profile.Munged, askMunged(c.stack.MungeSocket()))); err != nil {
-		return err
-	}
-	if err := c.stopHung(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
-		return err
-	}
-	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.service(profile.MariaDB, "start"))
-	if err != nil {
-		return err
-	}
-	if res[1].Changed {
-		if err := c.sql(ctx, profile.PingSQL); err != nil {
-			return err
-		}
-	}
-	if err := c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
+	if err := c.startDatabase(ctx); err != nil {
 		return err
 	}
 	if err := c.stopHung(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
 		return err
 	}
-	res, err = c.do(ctx, c.service(profile.Slurmctld, "state"))
+	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
 	if err != nil {
 		return err
 	}
@@ -83,6 +68,35 @@ func (c stackDaemons) start(ctx context.Context) error {
 		done.Reconfigure, done.Settle = true, true
 	}
 	return c.clearPending(ctx, done)
+}
+
+// startDatabase starts munged and the database server if they do not run, and ends a slurmdbd that
+// hangs.
+func (c stackDaemons) startDatabase(ctx context.Context) error {
+	if err := c.stopHung(ctx, c.daemon(profile.Munged, askMunged(c.stack.MungeSocket()))); err != nil {
+		return err
+	}
+	if err := c.stopHung(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
+		return err
+	}
+	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.service(profile.MariaDB, "start"))
+	if err != nil {
+		return err
+	}
+	if res[1].Changed {
+		if err := c.sql(ctx, profile.PingSQL); err != nil {
+			return err
+		}
+	}
+	return c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control)))
+}
+
+// startAccounting starts slurmdbd, and what it needs, if they do not run.
+func (c stackDaemons) startAccounting(ctx context.Context) error {
+	if err := c.startDatabase(ctx); err != nil {
+		return err
+	}
+	return c.doAll(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd())
 }
 
 // settle follows a start of slurmctld. Until a node is registered, which takes some seconds,

@@ -178,20 +178,24 @@ func (s *stage) fingerprint(t *testing.T, u plan.Unit) string {
 
 func (s *stage) kill(t *testing.T, u plan.Unit, member string) {
 	t.Helper()
-	for _, m := range u.Members {
-		if m.Name != member {
+	m, ok := u.Member(member)
+	require.True(t, ok, member)
+	service := profile.Slurmd
+	if m.ControlPlane {
+		service = profile.Slurmctld
+	}
+	s.killServices(t, u, m, service)
+}
+
+// killServices kills the processes of services on the host of a member.
+func (s *stage) killServices(t *testing.T, u plan.Unit, m plan.Member, services ...string) {
+	t.Helper()
+	for name, pid := range s.services(t, plan.Unit{Effective: u.Effective, Members: []plan.Member{m}}) {
+		if !slices.Contains(services, strings.Fields(name)[1]) {
 			continue
 		}
-		service := profile.Slurmd
-		if m.ControlPlane {
-			service = profile.Slurmctld
-		}
-		for name, pid := range s.services(t, plan.Unit{Effective: u.Effective, Members: []plan.Member{m}}) {
-			if strings.Contains(name, " "+service+" ") {
-				_, err := s.lab.Run(t.Context(), m.Node, "sh", "-c", fmt.Sprintf("kill -9 %d; while test -d /proc/%[1]d; do sleep 0.01; done", pid))
-				require.NoError(t, err)
-			}
-		}
+		_, err := s.lab.Run(t.Context(), m.Node, "sh", "-c", fmt.Sprintf("kill -9 %d; while test -d /proc/%[1]d; do sleep 0.01; done", pid))
+		require.NoError(t, err)
 	}
 }
 

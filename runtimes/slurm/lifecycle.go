@@ -155,7 +155,7 @@ func (c lifecycle) stop(ctx context.Context) error {
 			return err
 		}
 		// A deletion finds no slurmdbd that it could ask.
-		if err := c.associations.recordUsage(ctx, ""); err != nil {
+		if err := c.recordLastUsage(ctx); err != nil {
 			return err
 		}
 		c.rec.Stopped = true
@@ -171,6 +171,15 @@ func (c lifecycle) stop(ctx context.Context) error {
 		return err
 	}
 	return stopErr
+}
+
+// recordLastUsage records what all jobs used. Nothing repairs the daemons of a unit that is to stop, so
+// accounting that does not run is started.
+func (c lifecycle) recordLastUsage(ctx context.Context) error {
+	if err := c.daemons.startAccounting(ctx); err != nil {
+		return err
+	}
+	return c.associations.recordUsage(ctx, "")
 }
 
 // mayHaveJobs reports whether jobs of the unit have to end before its daemons. While slurmctld
@@ -235,7 +244,7 @@ func (c lifecycle) remove(ctx context.Context) error {
 			if err := c.jobs.cancelPending(ctx, jobFilter{}); err != nil {
 				return err
 			}
-			if err := c.associations.recordUsage(ctx, ""); err != nil {
+			if err := c.recordLastUsage(ctx); err != nil {
 				return err
 			}
 		}
