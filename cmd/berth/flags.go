@@ -14,16 +14,16 @@ type logFlags struct {
 	output cli.Output
 }
 
-// add adds the flags that all such commands have.
-func (f *logFlags) add(cmd *cobra.Command) {
+// add adds the flags that all such commands have; forms are those of cli.Output.Flag.
+func (f *logFlags) add(cmd *cobra.Command, forms ...string) {
 	cmd.Flags().StringVar(&f.source.Repo, "repo", "", "Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working directory)")
 	cmd.Flags().StringVarP(&f.source.Config, "config", "c", "", "berth.yaml that names the local repository of the estate, or the directory of the daemon's mirror")
 	cmd.Flags().StringVar(&f.source.Rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read (default: the branch itself, or origin's where that is newer)")
-	f.output.Flag(cmd)
+	f.output.Flag(cmd, forms...)
 }
 
 // addTable adds the flags of such a command that writes a table.
-func (f *logFlags) addTable(cmd *cobra.Command) {
-	f.add(cmd)
+func (f *logFlags) addTable(cmd *cobra.Command, forms ...string) {
+	f.add(cmd, forms...)
 	f.output.HeadersFlag(cmd)
 }

@@ -18,6 +18,7 @@ import (
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/event"
+	"berth/schema/usage"
 )
 
 // The scripts read Berth's output: $ESTATE is a repository with one change on main,
@@ -66,7 +67,7 @@ func TestLogScripts(t *testing.T) {
 			ev(event.InstanceFailed, "corr-1", `{"project_id":"physics.lhc","app_instance_id":"train","failure_reason":"host gpu-1 does not answer"}`, 2),
 			ev(event.InstanceRunning, "corr-0", `{"project_id":"physics.lhc","app_instance_id":"other"}`, 3),
 		},
-		Audit: records,
+		Audit: records, Usage: usageRecords(at),
 	})
 	require.NoError(t, err)
 	files, err := s.Files(tip)
@@ -87,6 +88,13 @@ func TestLogScripts(t *testing.T) {
 		}
 	}
 	s.MustCommit(t, "wrong-clock", wrong)
+	// The same run again, as after a crash, and damage.
+	for path, text := range files {
+		if strings.HasPrefix(path, "usage/2026-08-01/physics/") {
+			s.MustCommit(t, "usage-twice", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{"usage/2026-08-01/physics/again.jsonl": text}})
+			s.MustCommit(t, "usage-damaged", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{"usage/2026-08-01/physics/0.jsonl": text + "{}\nno json\n"}})
+		}
+	}
 
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/logs", RequireUniqueNames: true, RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
@@ -97,4 +105,20 @@ func TestLogScripts(t *testing.T) {
 			return nil
 		},
 	})
+}
+
+// usageRecords are jobs of an instance and of a shared runtime, at a time and a day later.
+func usageRecords(at time.Time) []usage.Record {
+	pool := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}
+	record := func(unit schema.Key, project string, id, cpus, gpus int, day time.Duration) usage.Record {
+		return usage.New(unit, usage.Record{AppSlug: "slurm"}, usage.Job{
+			Cluster: "c-" + unit.Name, JobID: id, Submitted: at, Started: at.Add(time.Minute), Ended: at.Add(time.Minute + 90*time.Minute + day), State: "COMPLETED",
+			User: "ada", ProjectID: project, CPUs: cpus, GPUs: gpus, MemoryMiB: 2048,
+		}, map[string]string{project: "terms"})
+	}
+	return []usage.Record{
+		record(schema.InstanceKey("physics", "lhc", "train"), "", 1, 4, 1, 0),
+		record(pool, "physics.lhc", 1, 2, 0, 0), record(pool, "physics.lhc", 2, 2, 0, 0),
+		record(pool, "biology.genomes", 3, 1, 2, 24*time.Hour),
+	}
 }

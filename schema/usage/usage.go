@@ -84,8 +84,8 @@ func New(unit schema.Key, owner Record, job Job, attachments map[string]string) 
 // platform stands for a tenant in the paths of the platform's own records. No tenant has this name.
 const platform = "_platform"
 
-// maxFile bounds a file in bytes; a single line may be larger.
-const maxFile = 4 << 20
+// MaxFile bounds a file in bytes; a single line may be larger.
+const MaxFile = 4 << 20
 
 // Files returns records as files of berth/status by path, one record a line:
 // usage/<day of the end, UTC>/<tenant>/<hash of the content>.jsonl. The same records have the same
@@ -116,7 +116,7 @@ func Files(records []Record) (map[string][]byte, error) {
 			b = &bytes.Buffer{}
 			parts[dir] = b
 		}
-		if b.Len() > 0 && b.Len()+len(line) >= maxFile {
+		if b.Len() > 0 && b.Len()+len(line) >= MaxFile {
 			put(dir, b)
 		}
 		b.Write(append(line, '\n'))
