@@ -71,21 +71,26 @@ func (d *demo) revert(ctx context.Context) {
 	d.say("job %s, started before, ended: %s", job.ID, job.Detail)
 }
 
-// readAuditLog verifies and reads the audit log on a clone.
+// readAuditLog verifies and reads the audit log on a clone, and what the deleted instance used.
 func (d *demo) readAuditLog(ctx context.Context) {
-	d.title("The audit log on a clone, and the trace of the deployment")
+	d.title("The audit log and the usage on a clone, and the trace of the deployment")
 	clone := filepath.Join(d.dir, "clone.git")
 	out, err := exec.CommandContext(ctx, "git", "clone", "--quiet", "--bare", d.git.URL, clone).CombinedOutput()
 	verify(err == nil, "git clone: %w: %s", err, out)
-	for _, look := range []struct {
+	type look struct {
 		args []string
 		says []string // that the output must have
-	}{
+	}
+	looks := []look{
 		{[]string{"audit", "verify"}, []string{"whole: "}},
 		{[]string{"audit", "list", "--actor", labtest.ProjectMember}, []string{"denied", "apps.instance.update"}},
 		{[]string{"audit", "list", "--actor", labtest.ProjectAdmin}, []string{"apps.instance.create", "apps.instance.update", "apps.instance.delete"}},
 		{[]string{"trace", d.deployment}, []string{"add-train", labtest.ProjectAdmin, "apps.instance.create", "runtime.create", "apps.instance.running"}},
-	} {
+	}
+	if !d.memory { // which runs no jobs
+		looks = append(looks, look{[]string{"usage"}, []string{labtest.Train.String(), "GPU HOURS"}})
+	}
+	for _, look := range looks {
 		args := append(slices.Clone(look.args), "--repo", clone)
 		out, err := exec.CommandContext(ctx, d.berth, args...).CombinedOutput()
 		verify(err == nil, "berth %s: %w\n%s", strings.Join(args, " "), err, out)

@@ -77,10 +77,11 @@ func (u *Usage) Text(p *cli.Page) error {
 	return t.Flush()
 }
 
-// hours formats seconds, or MiB seconds with 1024 in a unit, as hours with two digits, rounded down.
+// hours formats seconds, or MiB seconds with 1024 in a unit, as hours with four digits, rounded down:
+// a job of a second is not 0.
 func hours(seconds, unit int64) string {
 	hour := 3600 * unit
-	return fmt.Sprintf("%d.%02d", seconds/hour, seconds%hour*100/hour)
+	return fmt.Sprintf("%d.%04d", seconds/hour, seconds%hour*10_000/hour)
 }
 
 // CSV writes the sums with a line of headers.
