@@ -79,7 +79,7 @@ func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 		r.ssh = true
 		r.transport = gitssh.DefaultClient
 	case "http":
-		if !o.AllowHTTP && !loopback(u.Hostname()) {
+		if !o.AllowHTTP && !IsLoopback(u.Hostname()) {
 			return nil, fmt.Errorf("repository URL %s: plain http would show the token to the network; use https, or set allow_http where the network is closed", r.url)
 		}
 		fallthrough
@@ -127,7 +127,8 @@ func (s shortErrors) RoundTrip(req *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-func loopback(host string) bool {
+// IsLoopback reports whether a host of a URL is this machine.
+func IsLoopback(host string) bool {
 	ip := net.ParseIP(host)
 	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }

@@ -43,9 +43,9 @@ type Options struct {
 	Administrators []string // logins that are platform_superadmin by berth.yaml
 	Source         Source
 	People         func() []Person // the valid tokens; called for each request
-	// Identify returns the login of the person that a token of the identity provider names. "" without
-	// an error: the provider did not make the token. An error that is ErrProvider says nothing
-	// about the token. Nil: no provider is configured.
+	// Identify returns the login that a token of the identity provider names, and "" without an error
+	// for a token of another issuer. The error is ErrProvider if the provider does not answer: the token
+	// may be valid. Nil: no provider is configured.
 	Identify func(ctx context.Context, token string) (login string, err error)
 	Off      []Family // families that are disabled (requirement A16)
 	// Audit records each use of an admin path before the answer. Denials of one user

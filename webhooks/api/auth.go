@@ -35,7 +35,7 @@ func (p principal) place() authority.Scope {
 	return p.within
 }
 
-// ErrProvider means that the identity provider could not be asked. Test with errors.Is.
+// ErrProvider means that the identity provider does not answer. Test with errors.Is.
 var ErrProvider = errors.New("identity provider unavailable")
 
 // errQuiet marks a failure that is not logged.
@@ -64,24 +64,19 @@ func (a *API) authenticate(c *call) *failure {
 			fail.cause = errors.New("neither the token of a person nor in the form of a service account's")
 		default:
 			login, err := a.o.Identify(c.Context(), token)
-			if errors.Is(err, ErrProvider) {
-				return &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the identity provider does not answer: try again in a few seconds"}
-			}
-			if err != nil {
-				fail.cause = err
-				break
-			}
-			if login != "" {
+			switch {
+			case errors.Is(err, ErrProvider):
+				fail = &failure{code: codeNotReady, after: retryAfter, message: "the identity provider does not answer: try again in a few seconds"}
+			case err == nil && login != "":
 				c.who = principal{name: login, actor: authority.Actor{Login: login, Proof: authority.ProofToken}}
 				return nil
-			}
-			if notReady := a.loadView(c); notReady != nil {
-				return notReady
-			}
-			account, err := verify(token, a.o.Estate, c.view.Desired, a.o.Now())
-			if err == nil {
-				c.who = principal{name: Issuer(account.Key), account: account, actor: authority.Actor{ServiceAccount: account.Key, Proof: authority.ProofToken}}
-				return nil
+			case err == nil:
+				if notReady := a.loadView(c); notReady != nil {
+					return notReady
+				}
+				if err = a.account(c, token); err == nil {
+					return nil
+				}
 			}
 			fail.cause = err
 		}
@@ -90,6 +85,15 @@ func (a *API) authenticate(c *call) *failure {
 		return &failure{code: codeRate, after: time.Second, cause: errQuiet, message: "too many failed authentications: check the token, then wait a second"}
 	}
 	return fail
+}
+
+// account accepts a token of a service account.
+func (a *API) account(c *call, token string) error {
+	account, err := verify(token, a.o.Estate, c.view.Desired, a.o.Now())
+	if err == nil {
+		c.who = principal{name: Issuer(account.Key), account: account, actor: authority.Actor{ServiceAccount: account.Key, Proof: authority.ProofToken}}
+	}
+	return err
 }
 
 // person accepts a token of berth.yaml. It compares all of them, by hash and in

@@ -11,8 +11,9 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A person of the identity provider has the roles of the login, and no more. A token that the provider
-// does not confirm is invalid, and a provider that does not answer is no verdict on the token.
+// A person of the identity provider has exactly the roles of the login. A token that the provider does
+// not confirm is invalid; while the provider does not answer, the status is 503, and failures count for
+// the bound of the log.
 func TestPeopleOfAnIdentityProvider(t *testing.T) {
 	w := worldOf(t, campusView(t), nil, func(o *Options) {
 		o.Identify = func(_ context.Context, token string) (string, error) {
@@ -44,4 +45,8 @@ func TestPeopleOfAnIdentityProvider(t *testing.T) {
 		require.Equal(t, want, get(token, instances).Code, token)
 	}
 	require.NotEmpty(t, get("a.b.down", instances).Header().Get("Retry-After"))
+	w.api.failures = newLimiter(Rate{1, 1})
+	require.Equal(t, http.StatusServiceUnavailable, get("a.b.down", instances).Code)
+	require.Equal(t, http.StatusTooManyRequests, get("a.b.down", instances).Code)
+	require.Equal(t, http.StatusOK, get("a.b.anna", instances).Code)
 }

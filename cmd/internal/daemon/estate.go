@@ -184,7 +184,7 @@ func (e *estate) openAPI(c *Config) error {
 		identify = provider.identify
 	}
 	h, err := api.New(api.Options{
-		Identify: identify, Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Off: c.API.off(),
+		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Identify: identify, Off: c.API.off(),
 		Audit: e.audit, Refused: e.refused, Log: e.log,
 	})
 	if err != nil {

@@ -2,22 +2,20 @@ package daemon
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"net/url"
-	"os"
 	"regexp"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"github.com/golang-jwt/jwt/v5"
+	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
+	"berth/reconciler/gitrepo"
 	"berth/webhooks/api"
 )
 
@@ -26,8 +24,6 @@ type oidcConfig struct {
 	Issuer     string `json:"issuer"`
 	Audience   string `json:"audience"`
 	LoginClaim string `json:"login_claim"`
-	CA         string `json:"ca"`
-	AllowHTTP  bool   `json:"allow_http"`
 }
 
 const (
@@ -39,7 +35,8 @@ const (
 	providerBurst = 5
 )
 
-// loginForm is the form of logins in role bindings.
+// loginForm is the form of logins (_person of config.cue). The name of a service account has another
+// form, so no token can carry it into the log.
 var loginForm = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,37}[A-Za-z0-9])?$`)
 
 // identityProvider verifies the tokens of one OpenID Connect provider. It reads the provider's
@@ -47,63 +44,44 @@ var loginForm = regexp.MustCompile(`^[A-Za-z0-9]([-A-Za-z0-9]{0,37}[A-Za-z0-9])?
 type identityProvider struct {
 	config oidcConfig
 	client *http.Client
+	now    func() time.Time
 
-	now func() time.Time
-
-	mu       sync.Mutex
-	keys     oidc.KeySet // nil: the provider's description is not read yet
-	verifier *oidc.IDTokenVerifier
+	discovery singleflight.Group // one request, however many strangers wait for it
+	keys      atomic.Pointer[oidc.RemoteKeySet]
 }
 
-// newIdentityProvider checks the configuration and asks nobody.
+// newIdentityProvider checks the configuration. It sends no request.
 func newIdentityProvider(c oidcConfig) (*identityProvider, error) {
 	u, err := url.Parse(c.Issuer)
 	if err != nil {
 		return nil, fmt.Errorf("api.oidc.issuer: %w", err)
 	}
-	if u.Scheme != "https" && !c.AllowHTTP && !isLoopback(u.Hostname()) {
-		return nil, errors.New("api.oidc.issuer is plain HTTP to another machine, where anybody on the network can forge tokens; use https://, or set allow_http")
+	if u.Scheme != "https" && !gitrepo.IsLoopback(u.Hostname()) {
+		return nil, errors.New("api.oidc.issuer is plain HTTP to another machine, so every user of the network can forge tokens; use https://")
 	}
-	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, ResponseHeaderTimeout: providerTimeout}
-	if c.CA != "" {
-		pem, err := os.ReadFile(c.CA)
-		if err != nil {
-			return nil, fmt.Errorf("api.oidc.ca: %w", err)
-		}
-		pool := x509.NewCertPool()
-		if !pool.AppendCertsFromPEM(pem) {
-			return nil, fmt.Errorf("api.oidc.ca: %s has no certificate in PEM form", c.CA)
-		}
-		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
-	}
-	client := &http.Client{Transport: boundedTransport{transport, rate.NewLimiter(providerRate, providerBurst)}, Timeout: providerTimeout}
-	return &identityProvider{config: c, client: client, now: time.Now}, nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
+	transport := boundedTransport{http.DefaultTransport, rate.NewLimiter(providerRate, providerBurst)}
+	return &identityProvider{config: c, client: &http.Client{Transport: transport, Timeout: providerTimeout}, now: time.Now}, nil
 }
 
 // identify returns the login that a token of the provider names. It returns "" without an error for a
-// token of somebody else, and api.ErrProvider if the provider could not be asked.
+// token of another issuer, and api.ErrProvider if the provider does not answer.
 func (p *identityProvider) identify(ctx context.Context, token string) (string, error) {
-	claimed := jwt.RegisteredClaims{} // of a stranger, until the signature is verified
+	claimed := jwt.RegisteredClaims{} // not verified yet
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &claimed); err != nil || claimed.Issuer != p.config.Issuer {
 		return "", nil
 	}
-	keys, verifier, err := p.discover()
+	keys, err := p.discover()
 	if err != nil {
-		return "", err
-	}
-	// The verifier below checks the signature too, but its error hides that of the provider.
-	_, err = keys.VerifySignature(ctx, token)
-	var unavailable *providerError
-	if errors.As(err, &unavailable) {
 		return "", fmt.Errorf("%w: %w", api.ErrProvider, err)
 	}
+	watched := &watchedKeys{KeySet: keys}
+	verifier := oidc.NewVerifier(p.config.Issuer, watched, &oidc.Config{ClientID: p.config.Audience, SupportedSigningAlgs: signingMethods(), Now: p.now})
 	verified, err := verifier.Verify(ctx, token)
-	if err != nil {
+	var unavailable *providerError
+	switch {
+	case errors.As(watched.err, &unavailable):
+		return "", fmt.Errorf("%w: %w", api.ErrProvider, watched.err)
+	case err != nil:
 		return "", err
 	}
 	claims := map[string]any{}
@@ -117,36 +95,47 @@ func (p *identityProvider) identify(ctx context.Context, token string) (string, 
 	return login, nil
 }
 
-// discover reads the provider's description once.
-func (p *identityProvider) discover() (oidc.KeySet, *oidc.IDTokenVerifier, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.keys != nil {
-		return p.keys, p.verifier, nil
+// discover returns the provider's keys. It reads the provider's description once.
+func (p *identityProvider) discover() (*oidc.RemoteKeySet, error) {
+	if keys := p.keys.Load(); keys != nil {
+		return keys, nil
 	}
-	// The set of keys keeps this context for later reads, so it is not that of a request.
-	ctx := oidc.ClientContext(context.Background(), p.client)
-	provider, err := oidc.NewProvider(ctx, p.config.Issuer)
-	var described struct {
-		Keys string `json:"jwks_uri"`
-	}
-	if err == nil {
-		err = provider.Claims(&described)
-	}
-	if err != nil {
-		return nil, nil, fmt.Errorf("%w: %w", api.ErrProvider, err)
-	}
-	p.keys = oidc.NewRemoteKeySet(ctx, described.Keys)
-	p.verifier = oidc.NewVerifier(p.config.Issuer, p.keys, &oidc.Config{ClientID: p.config.Audience, SupportedSigningAlgs: signingMethods(), Now: p.now})
-	return p.keys, p.verifier, nil
+	_, err, _ := p.discovery.Do("", func() (any, error) {
+		// The set of keys keeps this context for later reads, so it is not that of a request.
+		ctx := oidc.ClientContext(context.Background(), p.client)
+		provider, err := oidc.NewProvider(ctx, p.config.Issuer)
+		if err != nil {
+			return nil, err
+		}
+		var described struct {
+			Keys string `json:"jwks_uri"`
+		}
+		if err := provider.Claims(&described); err != nil {
+			return nil, err
+		}
+		p.keys.Store(oidc.NewRemoteKeySet(ctx, described.Keys))
+		return nil, nil
+	})
+	return p.keys.Load(), err
 }
 
-// signingMethods are those of OpenID Connect that sign with a public key. A token with another one is
-// refused, whatever the provider supports.
+// signingMethods are those of OpenID Connect that sign with a public key. A token with another method
+// is refused, whatever the provider supports.
 func signingMethods() []string {
 	return []string{
 		oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 	}
+}
+
+// watchedKeys keeps the error of a verification: a verifier returns only its text.
+type watchedKeys struct {
+	oidc.KeySet
+	err error
+}
+
+func (k *watchedKeys) VerifySignature(ctx context.Context, token string) (payload []byte, err error) {
+	payload, k.err = k.KeySet.VerifySignature(ctx, token)
+	return payload, k.err
 }
 
 // boundedTransport refuses requests beyond a rate.
@@ -169,7 +158,7 @@ func (t boundedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	switch {
 	case err != nil:
 		return nil, &providerError{err}
-	case answer.StatusCode >= 500:
+	case answer.StatusCode >= 400:
 		_ = answer.Body.Close()
 		return nil, &providerError{fmt.Errorf("%s answers %s", r.URL, answer.Status)}
 	}

@@ -5,12 +5,15 @@ import (
 	"crypto/rand"
 	"crypto/rsa"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -18,6 +21,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
 	"github.com/zitadel/oidc/v3/example/server/storage"
+	"golang.org/x/sync/errgroup"
 
 	"berth/webhooks/api"
 )
@@ -45,7 +49,7 @@ func provider(t *testing.T) (issuer string, stop func()) {
 	return issuer, server.Close
 }
 
-// logIn is what a browser does: it returns the token that a person gets for a client.
+// logIn logs a person in as a browser does, and returns the token for a client.
 func logIn(t *testing.T, issuer, client, person string) string {
 	browser := &http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	next := func(res *http.Response, err error) *url.URL {
@@ -78,8 +82,8 @@ func logIn(t *testing.T, issuer, client, person string) string {
 	return got.IDToken
 }
 
-// A person is whom the configured provider names, for the configured audience, until the token ends.
-// A provider that does not answer is not an invalid token.
+// The provider's token identifies a person for the configured audience until the token expires. A
+// provider that does not answer makes no token invalid.
 func TestProviderIdentifiesPeople(t *testing.T) {
 	issuer, stop := provider(t)
 	config := oidcConfig{Issuer: issuer, Audience: "berth", LoginClaim: "sub"}
@@ -125,7 +129,7 @@ func TestProviderIdentifiesPeople(t *testing.T) {
 	account, err := jwt.NewWithClaims(jwt.SigningMethodRS256, claims).SignedString(key)
 	require.NoError(t, err)
 	login, err = p.identify(context.Background(), account)
-	require.NoError(t, err, "it is for somebody else to verify")
+	require.NoError(t, err, "it is the token of a service account")
 	require.Empty(t, login)
 
 	stop()
@@ -165,13 +169,39 @@ func TestProviderIsAskedAtABoundedRate(t *testing.T) {
 	require.LessOrEqual(t, asked, providerBurst+1+int(time.Since(begun).Seconds()*providerRate))
 }
 
+// While the provider hangs, the calls that wait for its description share one request.
+func TestWaitingCallsShareOneRequest(t *testing.T) {
+	var asked atomic.Int32
+	hang := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		<-hang
+		w.WriteHeader(http.StatusBadGateway)
+	}))
+	defer server.Close()
+	p, err := newIdentityProvider(oidcConfig{Issuer: server.URL, Audience: "berth", LoginClaim: "sub"})
+	require.NoError(t, err)
+	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"iss": server.URL}).SignedString([]byte("x"))
+	require.NoError(t, err)
+	var calls errgroup.Group
+	for range 20 {
+		calls.Go(func() error {
+			if _, err := p.identify(context.Background(), token); !errors.Is(err, api.ErrProvider) {
+				return fmt.Errorf("not ErrProvider: %w", err)
+			}
+			return nil
+		})
+	}
+	require.Eventually(t, func() bool { return asked.Load() > 0 }, 10*time.Second, time.Millisecond)
+	time.Sleep(100 * time.Millisecond) // the other calls begin to wait
+	close(hang)
+	require.NoError(t, calls.Wait())
+	require.LessOrEqual(t, asked.Load(), int32(2), "a call that began late may send another one")
+}
+
 func TestProviderNeedsAProtectedConnection(t *testing.T) {
 	for issuer, ok := range map[string]bool{"https://id.example": true, "http://127.0.0.1:80": true, "http://localhost": true, "http://id.example": false, "http://localhost.example": false} {
 		_, err := newIdentityProvider(oidcConfig{Issuer: issuer, Audience: "berth"})
 		require.Equal(t, ok, err == nil, "%s: %v", issuer, err)
 	}
-	_, err := newIdentityProvider(oidcConfig{Issuer: "http://id.example", AllowHTTP: true})
-	require.NoError(t, err)
-	_, err = newIdentityProvider(oidcConfig{Issuer: "https://id.example", CA: "/nowhere.pem"})
-	require.ErrorContains(t, err, "api.oidc.ca")
 }

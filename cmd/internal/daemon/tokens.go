@@ -11,7 +11,7 @@ import (
 )
 
 // apiConfig is the section api of berth.yaml: the parts of the read API that are on
-// (all but those switched off), the tokens of users, and who else identifies them.
+// (all but those switched off), the tokens of users, and their identity provider.
 type apiConfig struct {
 	Catalog        *bool       `json:"catalog"`
 	Entitlements   *bool       `json:"entitlements"`
