@@ -1,29 +1,28 @@
 package usage
 
 import (
-	"bytes"
 	"cmp"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 )
 
-// Decode reads a line of a file that Files made.
+// Decode parses a line of a file that Files made.
 func Decode(line []byte) (Record, error) {
 	var r Record
-	d := json.NewDecoder(bytes.NewReader(line))
-	if err := d.Decode(&r); err != nil {
-		return Record{}, err
+	if err := json.Unmarshal(line, &r); err != nil {
+		return Record{}, fmt.Errorf("not a usage record: %w", err)
 	}
-	if d.More() || r.Cluster == "" || r.JobID <= 0 || r.Submitted.IsZero() || r.Ended.IsZero() {
+	if r.Cluster == "" || r.JobID <= 0 || r.Submitted.IsZero() || r.Ended.IsZero() {
 		return Record{}, errors.New("not a usage record: it needs cluster, job_id, submitted_at and ended_at")
 	}
 	return r, nil
 }
 
-// Account says who used a unit: the project whose account the jobs used.
+// Account is the project that used a unit.
 type Account struct {
 	OrgID     string `json:"org_id,omitempty"`
 	ProjectID string `json:"project_id,omitempty"` // "": no project's
@@ -50,10 +49,10 @@ type Sums struct {
 // NewSums returns empty sums.
 func NewSums() *Sums { return &Sums{map[Run]bool{}, map[Account]*Sum{}} }
 
-// Add adds a record. It returns false for a run that was added before.
-func (s *Sums) Add(r Record) bool {
+// Add adds a record, unless its run was added before.
+func (s *Sums) Add(r Record) {
 	if s.seen[r.Run()] {
-		return false
+		return
 	}
 	s.seen[r.Run()] = true
 	key := Account{r.OrgID, r.ProjectID, r.Unit, r.AppSlug}
@@ -67,7 +66,6 @@ func (s *Sums) Add(r Record) bool {
 	sum.CPUSeconds += seconds * int64(r.CPUs)
 	sum.GPUSeconds += seconds * int64(r.GPUs)
 	sum.MemoryMiBSeconds += seconds * int64(r.MemoryMiB)
-	return true
 }
 
 // All returns the sums in order of organisation, project and unit.

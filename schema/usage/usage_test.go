@@ -86,28 +86,28 @@ func TestFilesOfRecords(t *testing.T) {
 	require.Len(t, seen, len(many))
 }
 
-// A run counts once, whatever its records say; the time of a job with a wrong clock is not negative.
+// Each run counts once, and a clock that was wrong makes no time negative.
 func TestSumsCountEachRunOnce(t *testing.T) {
 	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	run := func(id int, seconds int, project string) Record {
 		return Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(time.Duration(seconds) * time.Second), ProjectID: project, CPUs: 2, GPUs: 1, MemoryMiB: 512}, Unit: "Instance x"}
 	}
 	s := NewSums()
-	require.True(t, s.Add(run(1, 10, "a.b")))
+	s.Add(run(1, 10, "a.b"))
 	later := run(1, 10, "a.b")
 	later.CorrelationID = "another"
-	require.False(t, s.Add(later))
+	s.Add(later)
 	again := run(1, 5, "a.b")
-	again.Submitted = start.Add(time.Second)
-	require.True(t, s.Add(again), "it was submitted again")
-	require.True(t, s.Add(run(2, -3, "a.c")))
+	again.Submitted = start.Add(time.Second) // another run of the same id
+	s.Add(again)
+	s.Add(run(2, -3, "a.c"))
 	require.Equal(t, []Sum{
 		{Account: Account{ProjectID: "a.b", Unit: "Instance x"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
 		{Account: Account{ProjectID: "a.c", Unit: "Instance x"}, Jobs: 1},
 	}, s.All())
 }
 
-// Decode reads what Files writes, and refuses what is no record.
+// Decode parses the lines of Files and refuses every other line.
 func TestDecodeReadsWhatFilesWrites(t *testing.T) {
 	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	want := Record{Job: Job{Cluster: "c", JobID: 7, Submitted: at, Started: at, Ended: at.Add(time.Hour), State: "COMPLETED"}, OrgID: "physics", Unit: "Instance x"}

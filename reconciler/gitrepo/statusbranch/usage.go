@@ -3,8 +3,9 @@ package statusbranch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"iter"
+
+	"github.com/go-git/go-git/v5/plumbing"
 
 	"berth/reconciler/gitrepo/object"
 	"berth/schema/usage"
@@ -15,79 +16,44 @@ const usageDir = "usage"
 
 // Usage reads the records of usage at a commit of berth/status, of jobs that ended on the days from
 // first to last, both included; "" leaves that end open. A run may come twice, see usage.Files. An
-// error is about one file or line, which it names, and the next ones follow.
+// error names its file and line; the reading continues after an unreadable file or line.
 func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[Logged[usage.Record], error] {
 	return func(yield func(Logged[usage.Record], error) bool) {
-		for f, err := range r.usageFiles(commit, first, last) {
-			if err == nil {
-				err = ctx.Err()
+		stopped := errors.New("the caller stopped")
+		visit := func(path string, e object.Entry) error {
+			if !e.IsDir() && !r.readUsage(path, e, yield) {
+				return stopped
 			}
-			var data []byte
-			if err == nil {
-				var warning string
-				if data, warning, err = r.objects.Blob(f.entry, usage.MaxFile+maxLogLine); err == nil && warning != "" {
-					err = errors.New(warning)
-				}
-			}
-			if err != nil {
-				if !yield(Logged[usage.Record]{File: f.path, Line: 1}, err) || ctx.Err() != nil {
-					return
-				}
-				continue
-			}
-			if !readSegment(f.path, data, false, usage.Decode, yield) {
-				return
-			}
+			return nil
 		}
-	}
-}
-
-// usageFile is a file of usage records.
-type usageFile struct {
-	path  string
-	entry object.Entry
-}
-
-// usageFiles iterates over the files of days in order of their paths.
-func (r *View) usageFiles(commit, first, last string) iter.Seq2[usageFile, error] {
-	return func(yield func(usageFile, error) bool) {
 		root, err := r.objects.Root(commit)
-		if err != nil {
-			yield(usageFile{path: usageDir}, fmt.Errorf("read %s: %w", usageDir, err))
-			return
+		var dir plumbing.Hash
+		if err == nil {
+			dir, err = r.directory(root, usageDir)
 		}
-		if root.IsZero() {
-			return
+		var days []object.Entry
+		if err == nil {
+			days, err = r.objects.Entries(dir)
 		}
-		e, err := r.objects.Lookup(root, usageDir)
-		if err != nil {
-			yield(usageFile{path: usageDir}, fmt.Errorf("read %s: %w", usageDir, err))
-			return
+		for _, day := range days {
+			if err == nil && day.Name >= first && (last == "" || day.Name <= last) {
+				err = r.objects.Walk(ctx, object.Join(usageDir, object.PathName(day.Name)), day, 2, visit)
+			}
 		}
-		within := func(day string) bool { return day >= first && (last == "" || day <= last) }
-		r.walkUsage(usageFile{usageDir, e}, 2, within, yield)
+		if err != nil && !errors.Is(err, stopped) {
+			yield(Logged[usage.Record]{File: usageDir, Line: 1}, err)
+		}
 	}
 }
 
-// walkUsage yields the files that stand so many directories below one. It returns false to stop.
-// within selects the directories directly below the first one.
-func (r *View) walkUsage(dir usageFile, depth int, within func(string) bool, yield func(usageFile, error) bool) bool {
-	if !dir.entry.IsDir() {
-		return true
+// readUsage yields the records of a file. It returns false to stop.
+func (r *View) readUsage(path string, e object.Entry, yield func(Logged[usage.Record], error) bool) bool {
+	data, warning, err := r.objects.Blob(e, usage.MaxFile+maxLogLine)
+	if err == nil && warning != "" {
+		err = errors.New(warning)
 	}
-	entries, err := r.objects.Entries(dir.entry.ID)
 	if err != nil {
-		return yield(dir, fmt.Errorf("read %s: %w", dir.path, err))
+		return yield(Logged[usage.Record]{File: path, Line: 1}, err)
 	}
-	for _, e := range entries {
-		below := usageFile{object.Join(dir.path, object.PathName(e.Name)), e}
-		switch {
-		case depth == 2 && !within(e.Name):
-		case depth == 0 && !yield(below, nil):
-			return false
-		case depth > 0 && !r.walkUsage(below, depth-1, within, yield):
-			return false
-		}
-	}
-	return true
+	return readSegment(path, data, false, usage.Decode, yield)
 }

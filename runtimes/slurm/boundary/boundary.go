@@ -3,7 +3,7 @@
 // modes have one shape, one idempotency key and one bound of retries.
 //
 // The package is pure. It must not know hosts, HTTP, the time or how a job is submitted, and it keeps
-// nothing between two calls, so that no tenant meets what another one resolved.
+// nothing between two calls, so no tenant depends on the calls of another.
 package boundary
 
 import (
@@ -29,7 +29,7 @@ type Mode string
 
 // The modes. Passthrough gives Slurm the requested queue as its partition. StubPolicy resolves by the
 // map of queues alone. RealPolicy resolves by the same map in the same way, and asks the running
-// scheduler whether it has what the map names.
+// scheduler whether the partition, account and QoS of the map exist.
 const (
 	Passthrough Mode = "passthrough"
 	StubPolicy  Mode = "stub-policy"
@@ -39,7 +39,7 @@ const (
 // Modes lists the modes.
 func Modes() []Mode { return []Mode{Passthrough, StubPolicy, RealPolicy} }
 
-// Confirm asks the running scheduler whether it has what a mapping names. An error that wraps no error
+// Confirm asks the running scheduler whether the partition, account and QoS of a mapping exist. An error that wraps no error
 // class of package queue is an operational failure.
 type Confirm func(queue.Mapping) error
 
@@ -52,13 +52,13 @@ var (
 // only Passthrough works without one. confirm is called in RealPolicy only.
 //
 // The error wraps queue.ErrConfiguration, queue.ErrDenied or queue.ErrUnavailable. No error changes the
-// queue: a request is resolved to what the map says, or it fails. A request that the map does not name
-// goes to fallback_queue, if the map has one, and UsedFallback says so.
+// queue. A queue that the map does not name is resolved to fallback_queue, if the map has one, and
+// UsedFallback is then true.
 func Resolve(mode Mode, m *schema.QueueMap, requested string, confirm Confirm) (queue.Resolution, error) {
 	r := queue.Resolution{Adapter: string(mode), ContractVersion: ContractVersion, RequestedQueue: requested, ResolvedQueue: requested}
 	switch {
 	case !slices.Contains(Modes(), mode):
-		return queue.Resolution{}, fmt.Errorf("%w: the mode %q is unknown; use one of %s", queue.ErrConfiguration, mode, list(Modes()))
+		return queue.Resolution{}, fmt.Errorf("%w: the mode %q is unknown; use one of %v", queue.ErrConfiguration, mode, Modes())
 	case requested != "" && !queueName.MatchString(requested):
 		return queue.Resolution{}, fmt.Errorf("%w: %.80q is not a name of a queue; use letters, digits, dots, dashes and underscores", queue.ErrDenied, requested)
 	case mode == Passthrough:
@@ -148,12 +148,4 @@ func CheckKey(key string) error {
 		return fmt.Errorf("%w: the idempotency key must have 1 to 64 letters, digits, dots, dashes or underscores", queue.ErrDenied)
 	}
 	return nil
-}
-
-func list[T ~string](all []T) string {
-	var out []string
-	for _, one := range all {
-		out = append(out, string(one))
-	}
-	return strings.Join(out, ", ")
 }

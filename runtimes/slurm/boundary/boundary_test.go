@@ -49,8 +49,8 @@ func TestResolutionHasTheFieldsOfTheContract(t *testing.T) {
 	require.JSONEq(t, `{"adapter":"passthrough","contract_version":"slurm-adapter-boundary/v1","requested_queue":"gpu","resolved_queue":"gpu","used_fallback":false,"mapping":null}`, string(got))
 }
 
-// A request is resolved to what the map says or fails in a class of its own; the queue is never changed
-// silently (C3).
+// A request is resolved by the map or fails with one class of error; the queue is never changed silently
+// (C3).
 func TestErrorsHaveClasses(t *testing.T) {
 	down := errors.New("connection refused")
 	unknown := fmt.Errorf("%w: Slurm has no partition a100", queue.ErrConfiguration)
@@ -63,7 +63,7 @@ func TestErrorsHaveClasses(t *testing.T) {
 	}{
 		"unknown mode":                 {"real", mapOf("", gpu()), "gpu", present, queue.ErrConfiguration},
 		"no map":                       {StubPolicy, nil, "gpu", nil, queue.ErrConfiguration},
-		"fallback that is no queue":    {StubPolicy, mapOf("slow", gpu()), "other", nil, queue.ErrConfiguration},
+		"fallback not in the map":      {StubPolicy, mapOf("slow", gpu()), "other", nil, queue.ErrConfiguration},
 		"queue without a partition":    {StubPolicy, mapOf("", gpu(), schema.QueueMapping{Queue: "x"}), "gpu", nil, queue.ErrConfiguration},
 		"queue that is not in the map": {StubPolicy, mapOf("", gpu()), "other", nil, queue.ErrDenied},
 		"no default":                   {RealPolicy, mapOf("", gpu()), "", present, queue.ErrDenied},
@@ -114,7 +114,7 @@ func TestStubAndRealPolicyAgree(t *testing.T) {
 		require.Equal(t, fmt.Sprint(stubErr), fmt.Sprint(realErr))
 		actual.Adapter = stub.Adapter
 		require.Equal(t, stub, actual)
-		require.Equal(t, stub.ResolvedQueue != requested, stub.UsedFallback, "a change of the queue is said")
+		require.Equal(t, stub.ResolvedQueue != requested, stub.UsedFallback, "used_fallback marks each change of the queue")
 		require.True(t, slices.ContainsFunc(m.Spec.Queues, func(q schema.QueueMapping) bool { return q.Queue == stub.ResolvedQueue }))
 	})
 }
@@ -145,7 +145,7 @@ func TestIdempotencyKeyHasOneForm(t *testing.T) {
 	}
 }
 
-// real-policy serves only if each of the five preconditions holds and something shows it (C4).
+// real-policy serves only if each of the five preconditions holds, with evidence (C4).
 func TestEachPreconditionIsNeeded(t *testing.T) {
 	var all []Evidence
 	for _, p := range Preconditions() {
@@ -170,7 +170,7 @@ func TestFieldsOfObservability(t *testing.T) {
 	require.Equal(t, []any{
 		"trace_id", TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
 		"slurm_contract_version", ContractVersion, "requested_queue_name", "night", "resolved_queue_name", "short", "used_fallback", true,
-	}, Fields(r, queue.Caller{ProjectID: "physics.lattice", CorrelationID: "r0123456789"}, "17"))
+	}, Fields(r, "physics.lattice", "17", "r0123456789"))
 	for _, id := range []string{"r0123456789", "", strings.Repeat("0", 32), strings.Repeat("A", 32)} {
 		require.Regexp(t, `^[0-9a-f]{32}$`, TraceID(id))
 		require.NotEqual(t, strings.Repeat("0", 32), TraceID(id))

@@ -22,13 +22,13 @@ func TraceID(correlationID string) string {
 }
 
 // Fields are the nine fields of observability (requirement C6) as names and values in turn, in the order
-// of CUT. jobID is "" before there is a job.
-func Fields(r queue.Resolution, by queue.Caller, jobID string) []any {
-	tenant, _, _ := strings.Cut(by.ProjectID, ".")
+// of CUT. jobID is "" before a job exists.
+func Fields(r queue.Resolution, projectID, jobID, correlationID string) []any {
+	tenant, _, _ := strings.Cut(projectID, ".")
 	return []any{
-		"trace_id", TraceID(by.CorrelationID),
+		"trace_id", TraceID(correlationID),
 		"tenant_id", tenant,
-		"workspace_id", by.ProjectID,
+		"workspace_id", projectID,
 		"job_id", jobID,
 		"slurm_adapter", r.Adapter,
 		"slurm_contract_version", r.ContractVersion,

@@ -21,7 +21,7 @@ contract on a running cluster, and a QueueMap cannot choose a mode.
 |---|---|---|
 | %s | nothing: the requested queue is the partition | no |
 | %s | the QueueMap in force for the project | no |
-| %s | the same QueueMap, in the same way | yes: it must have what the map names |
+| %s | the same QueueMap, in the same way | yes: partition, account and QoS must exist |
 
 The mode changes nothing else: the fields, the form of the idempotency key, the bound of retries and the errors are the
 same in each.
@@ -49,11 +49,11 @@ same in each.
 	fmt.Fprintf(&b, `
 ## Errors
 
-An error never changes the queue: a request is resolved to what the map says, or it fails.
+An error never changes the queue: a request is resolved by the map, or it fails.
 
 | Class | When | What to do |
 |---|---|---|
-| configuration error | no map, a queue without a partition, a wrong fallback_queue, an unknown mode, or Slurm lacks what the map names | the platform corrects the QueueMap |
+| configuration error | no map, a queue without a partition, a wrong fallback_queue, an unknown mode, or Slurm lacks the partition, account or QoS | the platform corrects the QueueMap |
 | denied | the map has neither the queue nor a fallback, the name is malformed, or the time limit is too long | ask for another queue or less time |
 | scheduler unavailable | Slurm does not answer, or a precondition of real-policy does not hold | send the same request again |
 

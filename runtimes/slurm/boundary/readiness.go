@@ -8,7 +8,7 @@ import (
 	"berth/schema/queue"
 )
 
-// Precondition is what must hold before RealPolicy serves (requirement C4).
+// Precondition must hold before RealPolicy serves (requirement C4).
 type Precondition string
 
 // The five preconditions of CUT.
@@ -25,15 +25,15 @@ func Preconditions() []Precondition {
 	return []Precondition{ControlPlaneReachable, CredentialsReadable, PolicyValid, DependenciesHealthy, RunbookPublished}
 }
 
-// Evidence says whether a precondition holds, and what was seen.
+// Evidence is the result of the check of one precondition.
 type Evidence struct {
 	Precondition Precondition `json:"precondition"`
 	Holds        bool         `json:"holds"`
-	Seen         string       `json:"seen"` // what shows it, such as the answer of a ping
+	Seen         string       `json:"seen"` // output of the check, such as the answer of a ping
 }
 
-// Ready returns nil if each precondition holds with evidence that says what was seen. Its error is an
-// operational failure that names each one that is missing.
+// Ready returns nil if each precondition holds and its Evidence has a Seen. The error is an operational
+// failure and lists the other preconditions.
 func Ready(evidence []Evidence) error {
 	var missing []string
 	for _, p := range Preconditions() {
