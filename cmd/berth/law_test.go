@@ -37,14 +37,14 @@ var law = map[string][]string{
 	"berth/schema/audit":                             {"berth/schema"},
 	"berth/schema/event":                             {"berth/schema"},
 	"berth/schema/usage":                             {"berth/schema"},
-	"berth/schema/queue":                             {},
+	"berth/schema/queue":                             {"berth/schema"},
 	"berth/schema/signature":                         {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/plan":                          {"berth/schema", "berth/schema/authority"},
 	"berth/reconciler/report":                        {"berth/schema", "berth/schema/authority", "berth/schema/policy", "berth/reconciler/plan"},
 	"berth/reconciler/decide":                        {"berth/schema", "berth/schema/estate", "berth/schema/parallel", "berth/schema/policy", "berth/schema/authority", "berth/schema/signature", "berth/reconciler/plan"},
 	"berth/reconciler/command":                       {"berth/schema"},
 	"berth/reconciler/patch":                         {"berth/schema"},
-	"berth/runtimes":                                 {"berth/schema", "berth/schema/usage", "berth/reconciler/plan"},
+	"berth/runtimes":                                 {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan"},
 	"berth/reconciler/apply":                         {"berth/schema", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/reconciler":                               {"berth/schema", "berth/schema/usage", "berth/schema/audit", "berth/reconciler/plan"},
 	"berth/reconciler/provenance":                    {"berth/schema", "berth/schema/authority", "berth/reconciler", "berth/reconciler/decide"},
@@ -58,11 +58,13 @@ var law = map[string][]string{
 	"berth/reconciler/gitrepo/gittest":               {},
 	"berth/runtimes/artifact":                        {"berth/schema", "berth/runtimes"},
 	"berth/runtimes/backends":                        {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/...", "berth/schema"},
-	"berth/runtimes/memory":                          {"berth/schema", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
+	"berth/runtimes/memory":                          {"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/runtimetest":                     {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/profile":                   {"berth/runtimes"},
 	"berth/runtimes/slurm/boundary":                  {"berth/schema", "berth/schema/queue"},
 	"berth/runtimes/slurm/cli":                       {},
+	"berth/runtimes/slurm/jobs":                      {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm/boundary", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
+	"berth/reconciler/queueing":                      {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/accounting":                {"berth/runtimes/slurm/cli"},
 	"berth/runtimes/slurm/accounting/accountingtest": {"berth/runtimes/slurm/accounting", "berth/runtimes/slurm/cli"},
 	"berth/runtimes/slurm/slurmtest":                 {"berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
@@ -98,7 +100,7 @@ func allowedFor(path string) (allowed []string, ok bool) {
 		return allowed, true
 	}
 	name, below := strings.CutPrefix(path, "berth/runtimes/")
-	return []string{"berth/schema", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes", path + "/..."}, below && !strings.Contains(name, "/")
+	return []string{"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes", path + "/..."}, below && !strings.Contains(name, "/")
 }
 
 // pure packages may import nothing that reaches out of the process.

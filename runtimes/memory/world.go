@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -37,6 +38,7 @@ type unit struct {
 	Drift    []plan.Drift           `json:"drift,omitempty"`
 	Jobs     plan.Jobs              `json:"jobs"`
 	Used     []usage.Job            `json:"used,omitempty"` // what ended jobs used
+	Queue    []job                  `json:"queue,omitempty"`
 }
 
 type memberState struct {
@@ -184,6 +186,20 @@ func (w *World) SetJobs(key schema.Key, jobs plan.Jobs) error {
 // SetUsage sets what ended jobs of a unit used.
 func (w *World) SetUsage(key schema.Key, jobs ...usage.Job) error {
 	return w.change(key, func(u *unit) error { u.Used = jobs; return nil })
+}
+
+// EndJob ends a job of a unit with this output.
+func (w *World) EndJob(key schema.Key, id string, output []byte) error {
+	return w.change(key, func(u *unit) error {
+		u.Queue = slices.Clone(u.Queue)
+		for i := range u.Queue {
+			if j := &u.Queue[i]; j.JobID == id {
+				j.State, j.Ended, j.ExitCode, j.Output = "COMPLETED", time.Now().UTC().Truncate(time.Second), "0:0", output
+				return nil
+			}
+		}
+		return fmt.Errorf("%s has no job %s", key, id)
+	})
 }
 
 func (w *World) used(key schema.Key) []usage.Job {

@@ -28,11 +28,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/jobs"
+	"berth/schema/queue"
 )
 
 // Options of a Runtime.
@@ -45,10 +48,14 @@ type Options struct {
 // Runtime implements runtimes.Runtime.
 type Runtime struct {
 	Rules
+	*jobs.Queue
 	env *environment
 }
 
-var _ runtimes.Runtime = (*Runtime)(nil)
+var (
+	_ runtimes.Runtime = (*Runtime)(nil)
+	_ runtimes.Queue   = (*Runtime)(nil)
+)
 
 // New returns a runtime that reaches hosts through o.Hosts.
 func New(o Options) *Runtime {
@@ -59,7 +66,30 @@ func New(o Options) *Runtime {
 	if env.now == nil {
 		env.now = time.Now
 	}
-	return &Runtime{env: env}
+	return &Runtime{env: env, Queue: jobs.New(jobs.Options{
+		Hosts: env.hosts, Cluster: ClusterName, Account: membersAccount, Timeout: t.Call, Now: env.now,
+	})}
+}
+
+// Nodes implements runtimes.Queue.
+func (r *Runtime) Nodes(ctx context.Context, at runtimes.QueueScope) ([]queue.Node, error) {
+	member, ok := at.Unit.Control()
+	if !ok {
+		return nil, fmt.Errorf("%w: the unit has no control plane yet", queue.ErrUnavailable)
+	}
+	nodes, err := nodeSet{control: newControl(r.env, member, at.Unit.Effective.Key, at.Stamp)}.list(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+	}
+	var all []queue.Node
+	for _, m := range at.Unit.Members {
+		if n, ok := findNode(nodes, m.Node); ok {
+			all = append(all, queue.Node{
+				Member: m.Name, Node: m.Node, State: append([]string{strings.ToUpper(n.State)}, n.Flags...), Reason: n.Reason, CPUs: n.CPUs, GPUs: gpuCount(m),
+			})
+		}
+	}
+	return all, nil
 }
 
 // Apply implements runtimes.Runtime.

@@ -1,20 +1,36 @@
-// Package queue has the words of a queue of jobs: how a requested queue was resolved, and the classes of
-// errors (requirements C1 and C3).
+// Package queue has the words of the queue of a running unit: jobs that people submit, read and
+// cancel, and how a requested queue was resolved (requirements B1, C1 and C3).
 //
 // It must not know any scheduler, HTTP or the estate's documents: a runtime answers in these words.
 package queue
 
-import "errors"
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"regexp"
+	"time"
 
-// The classes of errors (requirement C3). An error of a runtime's queue wraps exactly one of them.
+	"berth/schema"
+)
+
+// The classes of errors (requirement C3). An error of a runtime's queue wraps exactly one of them,
+// or ErrNotFound or ErrConflict. Any other error is a fault of Berth.
 var (
 	// ErrConfiguration: the map of queues, or what it names at the runtime, is wrong. The same call
 	// fails again until the platform corrects it.
 	ErrConfiguration = errors.New("configuration error")
 	// ErrDenied: the map of queues, or a limit of the scheduler, refuses the job.
 	ErrDenied = errors.New("denied")
-	// ErrUnavailable: the scheduler did not answer, or not in time. The same call may succeed later.
+	// ErrUnavailable: the scheduler did not answer, or not in time. The same call may succeed later;
+	// a submission with the same idempotency key never makes a second job.
 	ErrUnavailable = errors.New("scheduler unavailable")
+	// ErrNotFound: the project has no such job. A job of another project is not found either.
+	ErrNotFound = errors.New("no such job")
+	// ErrConflict: the idempotency key was used for another submission.
+	ErrConflict = errors.New("idempotency key was used for another job")
 )
 
 // Resolution is the answer of the boundary to a requested queue (requirement C1).
@@ -34,4 +50,155 @@ type Mapping struct {
 	Account            string `json:"account"`
 	QOS                string `json:"qos"`
 	MaxWalltimeMinutes int    `json:"max_walltime_minutes"`
+}
+
+// Submission is a batch job to submit. Zero values of Request are what the scheduler gives a job
+// that asks for nothing.
+type Submission struct {
+	ProjectID      string          // <tenant>.<project>: whose job it is
+	User           schema.UnixUser // runs the job
+	IdempotencyKey string          // the same key of the same user and project never makes a second job
+	CorrelationID  string          // of the call
+	Request
+}
+
+// Request is what a person asks for.
+type Request struct {
+	Queue       string `json:"queue,omitempty"` // "": the default
+	Name        string `json:"name,omitempty"`  // of the job
+	Script      string `json:"script"`          // begins with #!
+	WorkDir     string `json:"work_dir,omitempty"`
+	Minutes     int    `json:"time_limit_minutes,omitempty"`
+	Nodes       int    `json:"nodes,omitempty"`
+	Tasks       int    `json:"tasks,omitempty"`
+	CPUsPerTask int    `json:"cpus_per_task,omitempty"`
+	MemoryMiB   int    `json:"memory_mib,omitempty"` // of each node
+	GPUs        int    `json:"gpus,omitempty"`       // of each node
+}
+
+// Digest identifies a request: another request with the same idempotency key is ErrConflict.
+func (r Request) Digest() string {
+	text, _ := json.Marshal(r) // plain values encode
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// Bounds of a Request.
+const (
+	MaxScript  = 256 << 10 // bytes
+	MaxMinutes = 366 * 24 * 60
+	maxCount   = 1 << 20
+)
+
+var (
+	jobName        = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,63}$`)
+	directory      = regexp.MustCompile(`^(/[A-Za-z0-9_][-A-Za-z0-9_.]*){1,16}$`)
+	idempotencyKey = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
+	jobID          = regexp.MustCompile(`^[1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
+)
+
+// CheckKey checks an idempotency key.
+func CheckKey(key string) error {
+	if !idempotencyKey.MatchString(key) {
+		return fmt.Errorf("%w: the idempotency key must have 1 to 64 letters, digits, dots, dashes or underscores", ErrDenied)
+	}
+	return nil
+}
+
+// Check checks what needs no scheduler. The error wraps ErrDenied.
+func (r Request) Check() error {
+	refuse := func(format string, args ...any) error {
+		return fmt.Errorf("%w: %s", ErrDenied, fmt.Sprintf(format, args...))
+	}
+	switch {
+	case len(r.Script) > MaxScript:
+		return refuse("the script has %d bytes and may have %d", len(r.Script), MaxScript)
+	case len(r.Script) < 3 || r.Script[:2] != "#!":
+		return refuse("the script must begin with #!, such as #!/bin/sh")
+	case r.Name != "" && !jobName.MatchString(r.Name):
+		return refuse("the name of a job has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
+	case r.WorkDir != "" && !directory.MatchString(r.WorkDir):
+		return refuse("work_dir must be an absolute path of letters, digits, dots, dashes and underscores")
+	case r.Minutes > MaxMinutes:
+		return refuse("time_limit_minutes is at most %d", MaxMinutes)
+	}
+	for name, n := range map[string]int{
+		"time_limit_minutes": r.Minutes, "nodes": r.Nodes, "tasks": r.Tasks, "cpus_per_task": r.CPUsPerTask, "memory_mib": r.MemoryMiB, "gpus": r.GPUs,
+	} {
+		if n < 0 || name != "memory_mib" && n > maxCount {
+			return refuse("%s is from 0 to %d", name, maxCount)
+		}
+	}
+	return nil
+}
+
+// Durability says what a crash of the scheduler may do to a submitted job.
+type Durability string
+
+// The values. A scheduler may lose an accepted job if it crashes. A durable job is on its disk.
+const (
+	Accepted Durability = "accepted"
+	Durable  Durability = "durable"
+)
+
+// Ref names a job. A scheduler may use an id again, so Submitted belongs to the name. If it is zero,
+// the id names the last job with this id.
+type Ref struct {
+	JobID     string // 12, or 12_3 for a task of an array
+	Submitted time.Time
+}
+
+// Check checks the form of the id.
+func (r Ref) Check() error {
+	if !jobID.MatchString(r.JobID) {
+		return ErrNotFound
+	}
+	return nil
+}
+
+// Job is a job of a project.
+type Job struct {
+	JobID          string      `json:"job_id"`
+	Submitted      time.Time   `json:"submitted_at"`
+	ProjectID      string      `json:"project_id"`
+	User           string      `json:"user"`
+	Name           string      `json:"name,omitempty"`
+	Queue          string      `json:"queue,omitempty"` // at the scheduler, such as a partition
+	State          string      `json:"state"`           // in the scheduler's words, such as PENDING
+	Reason         string      `json:"reason,omitempty"`
+	IdempotencyKey string      `json:"idempotency_key,omitempty"`
+	Durability     Durability  `json:"durability,omitempty"`
+	Resolution     *Resolution `json:"resolution,omitempty"` // in the answer to a submission
+	Run
+}
+
+// Run is where and how long a job ran, with what.
+type Run struct {
+	Started   time.Time `json:"started_at,omitzero"`
+	Ended     time.Time `json:"ended_at,omitzero"`
+	Members   []string  `json:"members,omitempty"` // of the unit, such as worker-0
+	ExitCode  string    `json:"exit_code,omitempty"`
+	CPUs      int       `json:"cpus,omitempty"`
+	GPUs      int       `json:"gpus,omitempty"`
+	MemoryMiB int       `json:"memory_mib,omitempty"`
+	Minutes   int       `json:"time_limit_minutes,omitempty"`
+}
+
+// Output is the end of a job's standard output.
+type Output struct {
+	Text      []byte
+	Truncated bool // Text is not all of it
+}
+
+// MaxOutput bounds Output.Text in bytes.
+const MaxOutput = 256 << 10
+
+// Node is a node of a unit. A project knows it as a member; its name is the platform's.
+type Node struct {
+	Member string   `json:"member"`
+	Node   string   `json:"node,omitempty"`
+	State  []string `json:"state"` // in the scheduler's words
+	Reason string   `json:"reason,omitempty"`
+	CPUs   int      `json:"cpus"`
+	GPUs   int      `json:"gpus,omitempty"`
 }

@@ -3,12 +3,15 @@ package agent
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"berth/runtimes"
 )
@@ -73,6 +76,14 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	// The kernel sends Pdeathsig when the thread ends, so keep the thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
+	if credential != nil {
+		// A job gets the umask of the program that submits it, and writes its output for its owner only.
+		restore, err := private()
+		if err != nil {
+			return runtimes.Result{}, &Fault{Code: CodeIO, Message: err.Error()}
+		}
+		defer restore()
+	}
 	err = cmd.Run()
 	res := runtimes.Result{Data: stdout.buf.Bytes(), Stderr: stderr.buf.Bytes()}
 	switch state := cmd.ProcessState; {
@@ -90,6 +101,15 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	// The program has exited. A child that keeps its output open is not waited for.
 	res.Exit = cmd.ProcessState.ExitCode()
 	return res, nil
+}
+
+// private makes the umask of this thread 077, until restore. The caller has locked the thread.
+func private() (restore func(), err error) {
+	if err := unix.Unshare(unix.CLONE_FS); err != nil { // threads share a umask otherwise
+		return nil, fmt.Errorf("umask: %w", err)
+	}
+	before := unix.Umask(0o077)
+	return func() { unix.Umask(before) }, nil
 }
 
 // checkRun checks arguments and input as the profile says.

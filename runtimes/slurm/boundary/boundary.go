@@ -43,10 +43,7 @@ func Modes() []Mode { return []Mode{Passthrough, StubPolicy, RealPolicy} }
 // class of package queue is an operational failure.
 type Confirm func(queue.Mapping) error
 
-var (
-	queueName      = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,63}$`)
-	idempotencyKey = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-)
+var queueName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,63}$`)
 
 // Resolve resolves a requested queue; "" asks for the default. m is the map in force for the project;
 // only Passthrough works without one. confirm is called in RealPolicy only.
@@ -142,10 +139,10 @@ func maxMinutes(r queue.Resolution) int {
 	return r.Mapping.MaxWalltimeMinutes
 }
 
-// CheckKey checks an idempotency key. Its form is the same in every mode.
-func CheckKey(key string) error {
-	if !idempotencyKey.MatchString(key) {
-		return fmt.Errorf("%w: the idempotency key must have 1 to 64 letters, digits, dots, dashes or underscores", queue.ErrDenied)
+// ModeOf returns the mode of a map; Passthrough without one.
+func ModeOf(m *schema.QueueMap) Mode {
+	if m == nil {
+		return Passthrough
 	}
-	return nil
+	return StubPolicy
 }

@@ -12,8 +12,8 @@ func Page() []byte {
 	fmt.Fprintf(&b, `# Contract %s
 
 How Berth resolves the queue that a person asks for to a partition, an account and a QoS of Slurm. The code makes this
-page: %s writes it, and a test compares it. So far no endpoint of Berth submits jobs, so nothing calls the
-contract on a running cluster, and a QueueMap cannot choose a mode.
+page: %s writes it, and a test compares it.
+
 
 ## Modes
 

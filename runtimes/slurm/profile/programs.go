@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -73,6 +74,9 @@ const ReservationPrefix = "berth-"
 
 const reservationName = ReservationPrefix + `[a-z][-_0-9a-z]{0,31}`
 
+// errNotAllowed refuses arguments that Berth never sends.
+var errNotAllowed = errors.New("these arguments are not allowed")
+
 var (
 	stackConf  = regexp.MustCompile(`^` + EtcDir + `/[a-z][a-z0-9_]{0,39}/slurm\.conf$`)
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
@@ -116,6 +120,7 @@ func programs() map[string]runtimes.Program {
 		"sacct":     {Path: "/usr/bin/sacct", Env: queueEnv, Check: checkSacct, Reads: always},
 		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
 		"scancel":   {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
+		"tail":      {Path: "/usr/bin/tail", AsPerson: true, Check: checkTail},
 
 		"sdiag": {Path: "/usr/bin/sdiag", Env: conf, Check: exactly(nil), Reads: always},
 		"id":    {Path: "/usr/bin/id", Check: checkID, Reads: always},
@@ -232,6 +237,9 @@ func isReservation(args []string) bool {
 // checkSqueue allows lists of jobs as JSON, and as text without fields that users
 // write: the name of a job may contain line breaks and column separators.
 func checkSqueue(args []string) error {
+	if isQueueJobs(args) {
+		return nil
+	}
 	form := false
 	for _, a := range args {
 		switch {
@@ -377,6 +385,9 @@ func sacctmgrReads(args []string) bool {
 }
 
 func checkSacct(args []string) error {
+	if isAccountedJobs(args) {
+		return nil
+	}
 	for _, a := range args {
 		id, isJobs := strings.CutPrefix(a, "--jobs=")
 		switch {
@@ -409,6 +420,9 @@ func checkSbatch(args []string) error {
 const CancelPending = "--state=PENDING"
 
 func checkScancel(args []string) error {
+	if cancelOwned.MatchString(strings.Join(args, " ")) {
+		return nil
+	}
 	if len(args) > 0 && args[0] == CancelPending {
 		args = args[1:]
 	}

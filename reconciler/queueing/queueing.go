@@ -1,0 +1,187 @@
+// Package queueing answers for the queue of a unit: it finds the unit, the project's map of queues and
+// the account of the caller, and asks the runtime of the unit (requirement B1).
+//
+// It must not know HTTP, any scheduler or who may do what: the caller has decided that.
+package queueing
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+// Options say what a Service works with. All are needed.
+type Options struct {
+	View func() (plan.View, bool)
+	// Stamp returns what this daemon leads with; false: another daemon leads.
+	Stamp  func() (runtimes.Stamp, bool)
+	Queues map[string]runtimes.Queue // by runtime_backend; a backend without queues is missing
+}
+
+// Service finds and asks queues. It keeps nothing, and is safe for concurrent use.
+type Service struct{ o Options }
+
+// New returns a Service.
+func New(o Options) *Service { return &Service{o} }
+
+// Caller asks for an instance of a project.
+type Caller struct {
+	Instance      schema.Key // its project is the caller's
+	Login         string     // "" for a service account
+	CorrelationID string
+	Verb          string // for the ledgers of hosts, such as queue.submit
+}
+
+// scope is where a call goes.
+type scope struct {
+	runtimes.QueueScope
+	queue runtimes.Queue
+	view  plan.View
+}
+
+func (s *Service) scope(c Caller) (scope, error) {
+	view, ok := s.o.View()
+	stamp, leads := s.o.Stamp()
+	if !ok || !leads {
+		return scope{}, fmt.Errorf("%w: this daemon does not lead yet", queue.ErrUnavailable)
+	}
+	status := view.Units.Get(c.Instance)
+	if status != nil && status.Observed != nil && status.Observed.Unit != nil && status.Observed.Unit.Effective.SharedRuntime != "" {
+		u := status.Observed.Unit.Effective
+		status = view.Units.Get(schema.SharedRuntimeKey(c.Instance.Tenant, u.ControlPlaneScope, u.SharedRuntime))
+	}
+	if status == nil || status.Observed == nil || status.Observed.Presence != plan.Present || status.Observed.Unit == nil {
+		return scope{}, fmt.Errorf("%w: %s is not deployed yet", queue.ErrUnavailable, c.Instance)
+	}
+	if p := view.Desired.Platform.Pause; p != nil && !p.Suspend {
+		return scope{}, fmt.Errorf("%w: the platform is paused: %s", queue.ErrUnavailable, p.Spec.Reason)
+	}
+	at := s.o.Queues[status.RuntimeBackend]
+	if at == nil {
+		return scope{}, fmt.Errorf("%w: %s has no queue: %s runs no jobs", queue.ErrNotFound, c.Instance, cmp.Or(status.RuntimeBackend, "its backend"))
+	}
+	stamp.Commit, stamp.CorrelationID, stamp.Verb = status.Revision, c.CorrelationID, c.Verb
+	return scope{runtimes.QueueScope{
+		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: MapOf(view.Desired, status.App, c.Instance.Tenant, c.Instance.Project), Stamp: stamp,
+	}, at, view}, nil
+}
+
+// MapOf returns the map of queues of an app that holds for a project: one that names the project, else
+// its tenant, else everybody; of several the first by name. Nil: none.
+func MapOf(d *schema.Desired, app, tenant, project string) *schema.QueueMap {
+	var tenants, everybody *schema.QueueMap
+	for _, name := range slices.Sorted(maps.Keys(d.Platform.Others)) {
+		m, ok := d.Platform.Others[name].(*schema.QueueMap)
+		if !ok {
+			continue
+		}
+		switch to := m.Spec.AppliesTo; {
+		case m.Suspend || m.Spec.App != app:
+		case slices.Contains(to, tenant+"."+project):
+			return m
+		case slices.Contains(to, tenant):
+			tenants = cmp.Or(tenants, m)
+		case len(to) == 0:
+			everybody = cmp.Or(everybody, m)
+		}
+	}
+	return cmp.Or(tenants, everybody)
+}
+
+// Submit submits a job as the caller's Unix user.
+func (s *Service) Submit(ctx context.Context, c Caller, key string, r queue.Request) (queue.Job, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	user, err := userOf(at.view.Desired, c)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	if !slices.Contains(at.Unit.Effective.Users, user) {
+		return queue.Job{}, fmt.Errorf("%w: the Unix user %s is not on the hosts of %s yet: wait until the last change of roles.yaml is applied", queue.ErrUnavailable, user.Name, c.Instance)
+	}
+	return at.queue.Submit(ctx, at.QueueScope, queue.Submission{ProjectID: at.ProjectID, User: user, IdempotencyKey: key, CorrelationID: c.CorrelationID, Request: r})
+}
+
+// userOf returns the Unix user of the caller in the role bindings of the project, else of its tenant.
+func userOf(d *schema.Desired, c Caller) (schema.UnixUser, error) {
+	if c.Login == "" {
+		return schema.UnixUser{}, fmt.Errorf("%w: a service account has no Unix user, and a job runs as one: a person submits it", queue.ErrDenied)
+	}
+	var bindings []*schema.RoleBinding
+	if t := d.Tenants[c.Instance.Tenant]; t != nil {
+		if p := t.Projects[c.Instance.Project]; p != nil {
+			bindings = append(bindings, p.Roles)
+		}
+		bindings = append(bindings, t.Roles)
+	}
+	for _, b := range bindings {
+		if b == nil || b.Suspend {
+			continue
+		}
+		for _, m := range b.Spec.Members {
+			if strings.EqualFold(m.Login, c.Login) && m.UnixUser != nil {
+				return *m.UnixUser, nil
+			}
+		}
+	}
+	return schema.UnixUser{}, fmt.Errorf("%w: %s has no unix_user in roles.yaml of %s or its tenant: add one", queue.ErrDenied, c.Login, c.Instance.ProjectID())
+}
+
+// Jobs lists the project's jobs.
+func (s *Service) Jobs(ctx context.Context, c Caller) ([]queue.Job, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return nil, err
+	}
+	return at.queue.Jobs(ctx, at.QueueScope)
+}
+
+// Job returns a job of the project.
+func (s *Service) Job(ctx context.Context, c Caller, ref queue.Ref) (queue.Job, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	return at.queue.Job(ctx, at.QueueScope, ref)
+}
+
+// Cancel ends a job of the project.
+func (s *Service) Cancel(ctx context.Context, c Caller, ref queue.Ref) (queue.Job, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	return at.queue.Cancel(ctx, at.QueueScope, ref)
+}
+
+// Output returns the end of a job's output.
+func (s *Service) Output(ctx context.Context, c Caller, ref queue.Ref, limit int) (queue.Output, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return queue.Output{}, err
+	}
+	return at.queue.Output(ctx, at.QueueScope, ref, limit)
+}
+
+// Nodes lists the nodes of the unit. A project sees members only.
+func (s *Service) Nodes(ctx context.Context, c Caller) ([]queue.Node, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return nil, err
+	}
+	nodes, err := at.queue.Nodes(ctx, at.QueueScope)
+	for i := range nodes {
+		nodes[i].Node = ""
+	}
+	return nodes, err
+}

@@ -1,0 +1,134 @@
+package queueing_test
+
+import (
+	"context"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/reconciler/queueing"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+// asked is a runtime's queue that keeps what it was asked.
+type asked struct {
+	runtimes.Queue
+	at runtimes.QueueScope
+	s  queue.Submission
+}
+
+func (a *asked) Submit(_ context.Context, at runtimes.QueueScope, s queue.Submission) (queue.Job, error) {
+	a.at, a.s = at, s
+	return queue.Job{JobID: "1"}, nil
+}
+
+func (a *asked) Nodes(_ context.Context, at runtimes.QueueScope) ([]queue.Node, error) {
+	a.at = at
+	return []queue.Node{{Member: "worker-0", Node: "gpu-1"}}, nil
+}
+
+var (
+	ada   = schema.UnixUser{Name: "ada", UID: 2001}
+	train = schema.InstanceKey("physics", "lattice", "train")
+)
+
+func unitOf(u schema.EffectiveUnit, backend string) *plan.Status {
+	return &plan.Status{Key: u.Key, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: backend}, LastApplied: plan.LastApplied{Revision: "c1"},
+		Observed: &plan.Observed{Presence: plan.Present, Unit: &plan.Unit{Effective: u}}}
+}
+
+// estate has a project with one instance whose owner ada has a Unix user.
+func estate() plan.View {
+	roles := &schema.RoleBinding{Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{{Login: "Ada", Role: "project_owner", UnixUser: &ada}, {Login: "vera", Role: "project_viewer"}}}}
+	return plan.View{
+		Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{
+			"physics": {Projects: map[string]*schema.ProjectEstate{"lattice": {Roles: roles}}},
+		}},
+		Units: plan.Remember(unitOf(schema.EffectiveUnit{Key: train, Users: []schema.UnixUser{ada}}, "slurm")),
+	}
+}
+
+func service(v *plan.View, leads *bool, q runtimes.Queue) *queueing.Service {
+	return queueing.New(queueing.Options{
+		View:   func() (plan.View, bool) { return *v, true },
+		Stamp:  func() (runtimes.Stamp, bool) { return runtimes.Stamp{Epoch: 7, Leader: "me"}, *leads },
+		Queues: map[string]runtimes.Queue{"slurm": q},
+	})
+}
+
+func TestSubmitFindsUnitAndUser(t *testing.T) {
+	v, leads, q := estate(), true, &asked{}
+	s := service(&v, &leads, q)
+	c := queueing.Caller{Instance: train, Login: "ada", CorrelationID: "r1", Verb: "queue.submit"}
+	_, err := s.Submit(t.Context(), c, "k", queue.Request{Script: "#!/bin/sh"})
+	require.NoError(t, err)
+	require.Equal(t, runtimes.Stamp{Epoch: 7, Leader: "me", Commit: "c1", CorrelationID: "r1", Verb: "queue.submit"}, q.at.Stamp)
+	require.Equal(t, []any{"physics.lattice", ada, "k"}, []any{q.s.ProjectID, q.s.User, q.s.IdempotencyKey})
+
+	for name, call := range map[string]struct {
+		who  queueing.Caller
+		want error
+	}{
+		"no Unix user":    {queueing.Caller{Instance: train, Login: "vera"}, queue.ErrDenied},
+		"unknown":         {queueing.Caller{Instance: train, Login: "eve"}, queue.ErrDenied},
+		"service account": {queueing.Caller{Instance: train}, queue.ErrDenied},
+		"not deployed":    {queueing.Caller{Instance: schema.InstanceKey("physics", "lattice", "other"), Login: "ada"}, queue.ErrUnavailable},
+	} {
+		_, err := s.Submit(t.Context(), call.who, "k", queue.Request{})
+		require.ErrorIs(t, err, call.want, name)
+	}
+
+	leads = false
+	_, err = s.Submit(t.Context(), c, "k", queue.Request{})
+	require.ErrorIs(t, err, queue.ErrUnavailable, "another daemon leads")
+	leads = true
+	v.Units = plan.Remember(unitOf(schema.EffectiveUnit{Key: train}, "slurm"))
+	_, err = s.Submit(t.Context(), c, "k", queue.Request{})
+	require.ErrorContains(t, err, "not on the hosts", "ada was added and not applied yet")
+	v = estate()
+	v.Desired.Platform.Pause = &schema.Pause{Spec: schema.PauseSpec{Reason: "fire drill"}}
+	_, err = s.Submit(t.Context(), c, "k", queue.Request{})
+	require.ErrorContains(t, err, "fire drill")
+	v = estate()
+	v.Units = plan.Remember(unitOf(schema.EffectiveUnit{Key: train, Users: []schema.UnixUser{ada}}, "bare_metal"))
+	_, err = s.Submit(t.Context(), c, "k", queue.Request{})
+	require.ErrorIs(t, err, queue.ErrNotFound, "no jobs run there")
+}
+
+// An instance of a shared runtime has the queue of the runtime, limited to the project, and a project
+// sees members and no hosts.
+func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
+	v, leads, q := estate(), true, &asked{}
+	pool := schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}, Users: []schema.UnixUser{ada}}
+	view := schema.EffectiveUnit{Key: train, SharedRuntime: "pool"}
+	view.ControlPlaneScope = "tenant"
+	v.Units = plan.Remember(unitOf(view, "slurm"), unitOf(pool, "slurm"))
+	s := service(&v, &leads, q)
+	nodes, err := s.Nodes(t.Context(), queueing.Caller{Instance: train, Login: "ada"})
+	require.NoError(t, err)
+	require.Equal(t, []queue.Node{{Member: "worker-0"}}, nodes)
+	require.Equal(t, []any{pool.Key, "physics.lattice"}, []any{q.at.Unit.Effective.Key, q.at.ProjectID})
+}
+
+// A project's own map holds before its tenant's, and that before everybody's.
+func TestMostSpecificMapHolds(t *testing.T) {
+	named := func(name, app string, suspend bool, to ...string) *schema.QueueMap {
+		m := &schema.QueueMap{Spec: schema.QueueMapSpec{App: app, AppliesTo: to}}
+		m.Key, m.Suspend = schema.Key{Kind: schema.KindQueueMap, Name: name}, suspend
+		return m
+	}
+	d := &schema.Desired{Platform: &schema.Platform{}}
+	require.Nil(t, queueing.MapOf(d, "slurm", "physics", "lattice"))
+	for _, m := range []*schema.QueueMap{
+		named("a-other", "ray", false), named("b-all", "slurm", false), named("c-suspended", "slurm", true, "physics.lattice"),
+		named("d-tenant", "slurm", false, "physics"), named("e-project", "slurm", false, "physics.lattice"),
+	} {
+		d.Platform.Put(m)
+	}
+	for place, want := range map[[2]string]string{{"physics", "lattice"}: "e-project", {"physics", "lhc"}: "d-tenant", {"bio", "genes"}: "b-all"} {
+		require.Equal(t, want, queueing.MapOf(d, "slurm", place[0], place[1]).Key.Name)
+	}
+}

@@ -1,0 +1,38 @@
+package runtimes
+
+import (
+	"context"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+// Queue is what a Runtime also implements whose units queue jobs (requirement B1). It asks the
+// running unit and keeps nothing. An error wraps one of package queue, except that of a host that
+// knows a later leader (ErrStaleEpoch).
+type Queue interface {
+	// Submit submits a job as s.User. A submission with a key that this user used before in the same
+	// project returns the job of the earlier one, also if its answer never arrived.
+	Submit(ctx context.Context, at QueueScope, s queue.Submission) (queue.Job, error)
+	// Jobs returns the project's jobs that the scheduler still has in its memory, in the order of ids.
+	Jobs(ctx context.Context, at QueueScope) ([]queue.Job, error)
+	// Job returns a job of the project, also one that is only in the accounting.
+	Job(ctx context.Context, at QueueScope, ref queue.Ref) (queue.Job, error)
+	// Cancel ends a job of the project, after it read the identity of the job.
+	Cancel(ctx context.Context, at QueueScope, ref queue.Ref) (queue.Job, error)
+	// Output returns at most limit bytes of the end of a job's standard output. It reads them as the
+	// job's user.
+	Output(ctx context.Context, at QueueScope, ref queue.Ref, limit int) (queue.Output, error)
+	// Nodes returns the nodes of the unit's members, by member.
+	Nodes(ctx context.Context, at QueueScope) ([]queue.Node, error)
+}
+
+// QueueScope is whose queue is asked.
+type QueueScope struct {
+	Unit *plan.Unit // as it was applied last
+	// ProjectID limits all calls to the jobs of this project.
+	ProjectID string
+	Map       *schema.QueueMap // in force for the project; nil: none
+	Stamp     Stamp            // for the ledger of hosts, with each effect
+}

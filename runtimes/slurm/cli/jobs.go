@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Job is a job as squeue or sacct prints it. Users write Name, Comment, Output and WorkDir.
+type Job struct {
+	ID                    string // 12, 12_3 of a task of an array, 12_[4-9] of tasks that wait together
+	State, Reason, Exit   string
+	User, Account         string
+	Partition             string
+	Nodes                 []string
+	Submitted             int64 // seconds since 1970
+	Started, Ended        int64 // 0: not yet
+	Minutes               int   // its time limit; 0: none
+	CPUs, GPUs, MemoryMiB int   // that it has; a job that waits has none
+	Name, Comment         string
+	Output                string // path with patterns as in sbatch(1); "": unknown
+	WorkDir, Raw          string // Raw is the id of its own that each task of an array has
+}
+
+// HasEnded reports whether the job has ended.
+func (j *Job) HasEnded() bool {
+	return slices.Contains([]string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}, j.State)
+}
+
+// jobColumns is the number of values of a job, each followed by the separator.
+const jobColumns = 18
+
+// QueueJobs returns the query for jobs that slurmctld has, with the arguments of
+// profile.QueueJobsArgs: each value ends with separator, which no user can guess.
+func QueueJobs(separator string) Query[[]Job] {
+	return Query[[]Job]{"squeue", nil, func(a Answer) ([]Job, error) {
+		// squeue fails if its only filter is the id of a job that slurmctld does not have.
+		if a.Exit != 0 && strings.Contains(string(a.Stderr), "Invalid job id specified") {
+			return nil, nil
+		}
+		if a.Exit != 0 {
+			return nil, a.failure()
+		}
+		return decodeJobs(a.Stdout, separator, queuedJob)
+	}}
+}
+
+// AccountedJobs returns the query for jobs that slurmdbd has, with those of profile.AccountedJobsArgs.
+func AccountedJobs(separator string) Query[[]Job] {
+	return query(func(out []byte) ([]Job, error) { return decodeJobs(out, separator, accountedJob) }, "sacct")
+}
+
+func decodeJobs(out []byte, separator string, decode func([]string) (Job, error)) ([]Job, error) {
+	values := strings.Split(string(out), separator)
+	if rest := values[len(values)-1]; rest != "" && rest != "\n" || len(values)%jobColumns != 1 {
+		return nil, errors.New("the answer ends within a job")
+	}
+	jobs := make([]Job, 0, len(values)/jobColumns)
+	for v := range slices.Chunk(values[:len(values)-1], jobColumns) {
+		if len(jobs) > 0 {
+			var ok bool
+			if v[0], ok = strings.CutPrefix(v[0], "\n"); !ok {
+				return nil, fmt.Errorf("want a line for each job, got %q", v[0])
+			}
+		}
+		j, err := decode(v)
+		if err != nil {
+			return nil, fmt.Errorf("job %q: %w", v[0], err)
+		}
+		jobs = append(jobs, j)
+	}
+	return jobs, nil
+}
+
+func queuedJob(v []string) (Job, error) {
+	j, err := job(v)
+	var e error
+	j.Minutes, e = minutes(v[8])
+	if status, e := strconv.Atoi(j.Exit); e == nil { // of wait(2); sacct has exit status and signal
+		j.Exit = fmt.Sprintf("%d:%d", status>>8, status&0x7f)
+	}
+	if !slices.Contains([]string{"", "(null)", "N/A"}, v[15]) {
+		j.Output = v[15]
+	}
+	return j, cmp.Or(err, e)
+}
+
+func accountedJob(v []string) (Job, error) {
+	j, err := job(v)
+	if n, e := strconv.Atoi(v[8]); e == nil { // otherwise UNLIMITED or Partition_Limit
+		j.Minutes = n
+	}
+	return j, err
+}
+
+// job decodes the values that squeue and sacct print in the same way.
+func job(v []string) (Job, error) {
+	state, _, _ := strings.Cut(v[1], " ") // CANCELLED by 1000
+	j := Job{ID: v[0], State: state, User: v[2], Account: v[3], Partition: v[4], Exit: v[11], Reason: v[12], Name: v[13], Comment: v[14], WorkDir: v[16], Raw: v[17]}
+	for _, text := range []*string{&j.Reason, &j.Comment, &j.WorkDir} {
+		if *text == "(null)" || *text == "None" {
+			*text = ""
+		}
+	}
+	var err error
+	for _, at := range []struct {
+		text string
+		into *int64
+	}{{v[5], &j.Submitted}, {v[6], &j.Started}, {v[7], &j.Ended}} {
+		if slices.Contains([]string{"", "N/A", "NONE", "None", "Unknown"}, at.text) {
+			continue
+		}
+		var e error
+		*at.into, e = strconv.ParseInt(at.text, 10, 64)
+		err = cmp.Or(err, e)
+	}
+	if j.ID == "" || j.State == "" || j.Submitted == 0 {
+		return j, errors.New("it has no id, state or time of submission")
+	}
+	if slices.Contains([]string{"PENDING", "CONFIGURING"}, j.State) {
+		j.Started = 0 // an estimate
+	}
+	if !j.HasEnded() {
+		j.Ended = 0
+	}
+	nodes := []string{}
+	if !slices.Contains([]string{"", "(null)", "None assigned"}, v[9]) {
+		var e error
+		nodes, e = hostnames(v[9])
+		err = cmp.Or(err, e)
+	}
+	j.Nodes = nodes
+	r := Run{}
+	err = cmp.Or(err, r.given(strings.NewReplacer("N/A", "", "(null)", "").Replace(v[10])))
+	j.CPUs, j.GPUs, j.MemoryMiB = r.CPUs, r.GPUs, r.MemoryMiB
+	return j, err
+}

@@ -1,0 +1,340 @@
+// Package jobs submits, reads and cancels jobs of a cluster for the people of a project. It keeps
+// nothing: a job's project is its account, and its idempotency key is in its comment at Slurm.
+//
+// It must not know who may do what: the caller has decided that. It must not change the cluster.
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+// Options say what a Queue works with. All are needed.
+type Options struct {
+	Hosts   runtimes.Hosts
+	Cluster func(schema.Key) string // name of the cluster of a unit
+	Account string                  // of the jobs of a unit without attachments
+	Timeout time.Duration           // of one program
+	Now     func() time.Time
+}
+
+// Queue implements all of runtimes.Queue except Nodes. It is safe for concurrent use.
+type Queue struct {
+	o     Options
+	mu    sync.Mutex
+	under map[string]chan struct{} // submissions by user and key: closed when the call ends
+}
+
+// New returns a Queue.
+func New(o Options) *Queue { return &Queue{o: o, under: map[string]chan struct{}{}} }
+
+// durableAfter is how long slurmctld may lose a job that it accepted. It writes its state every 5 s.
+const durableAfter = 10 * time.Second
+
+// cluster is the controller of a unit, for one call.
+type cluster struct {
+	runtimes.QueueScope
+	o     Options
+	host  runtimes.Host
+	stack profile.Stack
+	// account is that of the project; filter is "" where all jobs of the unit are the project's.
+	account, filter string
+}
+
+func (q *Queue) cluster(at runtimes.QueueScope) (*cluster, error) {
+	member, ok := at.Unit.Control()
+	if !ok {
+		return nil, fmt.Errorf("%w: the unit has no control plane yet", queue.ErrUnavailable)
+	}
+	c := &cluster{QueueScope: at, o: q.o, host: q.o.Hosts.Host(member), stack: profile.Stack{Cluster: q.o.Cluster(at.Unit.Effective.Key)}, account: q.o.Account}
+	if u := at.Unit.Effective; u.Key.Kind == schema.KindSharedRuntime || len(u.Attachments) > 0 {
+		c.account, c.filter = at.ProjectID, at.ProjectID
+	}
+	return c, nil
+}
+
+// op returns a call of one of Slurm's tools. Its exit status is a result.
+func (c *cluster) op(program string, args ...string) runtimes.Op {
+	run := &runtimes.Run{Program: program, Args: args, Env: map[string]string{"SLURM_CONF": c.stack.Conf()}, TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true}
+	if program == "squeue" || program == "sacct" {
+		run.Env["SLURM_TIME_FORMAT"] = "%s"
+	}
+	return runtimes.Op{Run: run}
+}
+
+// do sends operations to a host. Its error is a class of package queue, unless the host has another leader.
+func (c *cluster) do(ctx context.Context, host runtimes.Host, ops ...runtimes.Op) ([]runtimes.Result, error) {
+	res, err := host.Do(ctx, c.Stamp, ops...)
+	if err != nil && !errors.Is(err, runtimes.ErrStaleEpoch) {
+		err = fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+	}
+	return res, err
+}
+
+// asked is a query with its separator.
+type asked struct {
+	op    runtimes.Op
+	query cli.Query[[]cli.Job]
+}
+
+// queued asks slurmctld for jobs of the project.
+func (c *cluster) queued(filter ...string) asked {
+	separator := newSeparator()
+	if c.filter != "" {
+		filter = append(filter, "--account="+c.filter)
+	}
+	return asked{c.op("squeue", profile.QueueJobsArgs(separator, filter...)...), cli.QueueJobs(separator)}
+}
+
+// accounted asks slurmdbd for jobs of the project.
+func (c *cluster) accounted(filter ...string) asked {
+	separator := newSeparator()
+	if c.filter != "" {
+		filter = append(filter, "--accounts="+c.filter)
+	}
+	return asked{c.op("sacct", profile.AccountedJobsArgs(separator, filter...)...), cli.AccountedJobs(separator)}
+}
+
+// newSeparator returns letters that no user can guess.
+func newSeparator() string {
+	const length = 10
+	return strings.Map(func(r rune) rune {
+		if r >= '2' && r <= '7' {
+			return 'a' + r - '2'
+		}
+		return r
+	}, strings.ToLower(rand.Text()[:length]))
+}
+
+// answer decodes the answer to a query. Jobs of other projects are left out.
+func (c *cluster) answer(a asked, res runtimes.Result) ([]cli.Job, error) {
+	jobs, err := a.query.Decode(cli.Answer{Exit: res.Exit, Stdout: res.Data, Stderr: res.Stderr})
+	if err != nil {
+		return nil, fmt.Errorf("%w: host %s: %w", queue.ErrUnavailable, c.host.Name(), err)
+	}
+	return slices.DeleteFunc(jobs, func(j cli.Job) bool { return c.filter != "" && j.Account != c.filter }), nil
+}
+
+// Jobs implements runtimes.Queue.
+func (q *Queue) Jobs(ctx context.Context, at runtimes.QueueScope) ([]queue.Job, error) {
+	c, err := q.cluster(at)
+	if err != nil {
+		return nil, err
+	}
+	ask := c.queued()
+	res, err := c.do(ctx, c.host, ask.op)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := c.answer(ask, res[0])
+	if err != nil {
+		return nil, err
+	}
+	all := make([]queue.Job, 0, len(jobs))
+	for i := range jobs {
+		all = append(all, c.job(&jobs[i]))
+	}
+	return all, nil
+}
+
+// Job implements runtimes.Queue.
+func (q *Queue) Job(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (queue.Job, error) {
+	c, err := q.cluster(at)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	j, err := c.find(ctx, ref)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	return c.job(j), nil
+}
+
+// lost is the state of a job that slurmctld accepted and does not have any more.
+const lost = "LOST"
+
+// find returns a job of the project: from slurmctld, else from slurmdbd. A job that slurmdbd has and
+// that has not ended was lost by slurmctld in a crash, unless a call a moment later finds it.
+func (c *cluster) find(ctx context.Context, ref queue.Ref) (*cli.Job, error) {
+	if err := ref.Check(); err != nil {
+		return nil, err
+	}
+	live, past := c.queued("--jobs="+ref.JobID), c.accounted("--jobs="+ref.JobID)
+	res, err := c.do(ctx, c.host, live.op, past.op)
+	if err != nil {
+		return nil, err
+	}
+	jobs, err := c.answer(live, res[0])
+	if err != nil {
+		return nil, err
+	}
+	if j := pick(jobs, ref); j != nil {
+		return j, nil
+	}
+	if jobs, err = c.answer(past, res[1]); err != nil {
+		return nil, err
+	}
+	j := pick(jobs, ref)
+	if j == nil {
+		return nil, fmt.Errorf("%w: job %s", queue.ErrNotFound, ref.JobID)
+	}
+	if !j.HasEnded() {
+		j.State, j.Reason, j.Nodes = lost, "slurmctld accepted the job and lost it in a crash; submit it again", nil
+	}
+	return j, nil
+}
+
+// pick returns the last job of ref: the job or the array of its id, else the first of its tasks.
+func pick(jobs []cli.Job, ref queue.Ref) *cli.Job {
+	var found *cli.Job
+	for i := range jobs {
+		j := &jobs[i]
+		whole, _, _ := strings.Cut(j.ID, "_")
+		if j.ID != ref.JobID && whole != ref.JobID || !ref.Submitted.IsZero() && j.Submitted != ref.Submitted.Unix() {
+			continue
+		}
+		if found == nil || j.Submitted > found.Submitted {
+			found = j
+		}
+	}
+	return found
+}
+
+// job returns a job in the words of package queue. Nodes are members: their names are the platform's.
+func (c *cluster) job(j *cli.Job) queue.Job {
+	out := queue.Job{
+		JobID: j.ID, Submitted: unix(j.Submitted), ProjectID: c.ProjectID, User: j.User, Name: j.Name, Queue: j.Partition, State: j.State, Reason: j.Reason,
+		Run: queue.Run{Started: unix(j.Started), Ended: unix(j.Ended), CPUs: j.CPUs, GPUs: j.GPUs, MemoryMiB: j.MemoryMiB, Minutes: j.Minutes},
+	}
+	if j.HasEnded() {
+		out.ExitCode = j.Exit
+	}
+	for _, m := range c.Unit.Members {
+		if slices.Contains(j.Nodes, m.Node) {
+			out.Members = append(out.Members, m.Name)
+		}
+	}
+	if key, _, ok := parseMark(j.Comment); ok && j.State != lost {
+		out.IdempotencyKey, out.Durability = key, queue.Durable
+		if !j.HasEnded() && c.o.Now().Sub(out.Submitted) < durableAfter {
+			out.Durability = queue.Accepted
+		}
+	}
+	return out
+}
+
+func unix(seconds int64) time.Time {
+	if seconds == 0 {
+		return time.Time{}
+	}
+	return time.Unix(seconds, 0).UTC()
+}
+
+// Cancel implements runtimes.Queue. scancel reads the owner and the account again itself.
+func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (queue.Job, error) {
+	c, err := q.cluster(at)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	j, err := c.find(ctx, ref)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	if j.HasEnded() || j.State == lost {
+		return c.job(j), nil
+	}
+	res, err := c.do(ctx, c.host, c.op("scancel", profile.CancelArgs(ref.JobID, j.User, c.filter)...))
+	if err != nil {
+		return queue.Job{}, err
+	}
+	if after, err := c.find(ctx, queue.Ref{JobID: ref.JobID, Submitted: unix(j.Submitted)}); err == nil && (after.HasEnded() || after.State == "COMPLETING") {
+		return c.job(after), nil
+	}
+	if res[0].Exit != 0 {
+		return queue.Job{}, fmt.Errorf("%w: scancel %s: %s", queue.ErrUnavailable, ref.JobID, message(res[0]))
+	}
+	j.State = "COMPLETING" // scancel was accepted; the job ends within KillWait
+	return c.job(j), nil
+}
+
+// Output implements runtimes.Queue. It reads the file on the job's first node.
+func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Ref, limit int) (queue.Output, error) {
+	c, err := q.cluster(at)
+	if err != nil {
+		return queue.Output{}, err
+	}
+	j, err := c.find(ctx, ref)
+	if err != nil {
+		return queue.Output{}, err
+	}
+	i := slices.IndexFunc(c.Unit.Effective.Users, func(u schema.UnixUser) bool { return u.Name == j.User })
+	k := slices.IndexFunc(c.Unit.Members, func(m plan.Member) bool { return len(j.Nodes) > 0 && m.Node == j.Nodes[0] && !m.ControlPlane })
+	switch {
+	case len(j.Nodes) == 0:
+		return queue.Output{}, nil // it waits
+	case i < 0:
+		return queue.Output{}, fmt.Errorf("%w: %s, who submitted the job, is no user of the unit any more", queue.ErrDenied, j.User)
+	case k < 0:
+		return queue.Output{}, fmt.Errorf("%w: the node of the job is no member of the unit any more", queue.ErrUnavailable)
+	}
+	user, path := c.Unit.Effective.Users[i], outputPath(j)
+	op := runtimes.Op{Run: &runtimes.Run{
+		Program: "tail", Args: profile.TailArgs(strconv.Itoa(limit+1), path), As: &runtimes.Person{Name: user.Name, UID: user.UID},
+		TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true,
+	}}
+	res, err := c.do(ctx, c.o.Hosts.Host(c.Unit.Members[k]), op)
+	if err != nil {
+		return queue.Output{}, err
+	}
+	if res[0].Exit != 0 {
+		return queue.Output{}, fmt.Errorf("%w: the output of job %s on %s: %s", queue.ErrUnavailable, j.ID, c.Unit.Members[k].Name, message(res[0]))
+	}
+	text := res[0].Data
+	return queue.Output{Text: text[max(0, len(text)-limit):], Truncated: len(text) > limit}, nil
+}
+
+// outputPath expands the patterns of sbatch(1) in the path of a job's output.
+func outputPath(j *cli.Job) string {
+	whole, task, _ := strings.Cut(j.ID, "_")
+	path := cmp.Or(j.Output, outputName("%j"))
+	path = strings.NewReplacer("%%", "%", "%j", j.Raw, "%A", whole, "%a", task, "%x", j.Name, "%u", j.User).Replace(path)
+	if strings.HasPrefix(path, "/") {
+		return path
+	}
+	return j.WorkDir + "/" + path
+}
+
+// outputName is the file that sbatch writes without an option, in the job's directory.
+func outputName(id string) string { return "slurm-" + id + ".out" }
+
+// message is the output of a failed program as one line without its prefixes.
+func message(res runtimes.Result) string {
+	text := strings.TrimSpace(cmp.Or(string(res.Stderr), string(res.Data)))
+	var lines []string
+	for line := range strings.Lines(text) {
+		line = strings.TrimSpace(line)
+		for _, prefix := range []string{"sbatch: ", "scancel: ", "error: ", "Batch job submission failed: "} {
+			line = strings.TrimPrefix(line, prefix)
+		}
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	text = strings.Join(lines, "; ")
+	return text[:min(len(text), 400)]
+}

@@ -1,0 +1,247 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/boundary"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+	"berth/schema/queue"
+)
+
+// remembered is how long an ended job is found by its idempotency key.
+const remembered = 24 * time.Hour
+
+// mark is the comment of a job that Berth submitted: its key and the digest of its request.
+func mark(key, digest string) string { return "berth/" + key + "/" + digest }
+
+func parseMark(comment string) (key, digest string, ok bool) {
+	parts := strings.Split(comment, "/")
+	if len(parts) != 3 || parts[0] != "berth" {
+		return "", "", false
+	}
+	return parts[1], parts[2], true
+}
+
+// Submit implements runtimes.Queue. A submission without an answer is looked up before it is sent
+// again, at most boundary.MaxRetries times here.
+func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Submission) (queue.Job, error) {
+	if err := errors.Join(queue.CheckKey(s.IdempotencyKey), s.Check()); err != nil {
+		return queue.Job{}, err
+	}
+	c, err := q.cluster(at)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	resolved, err := boundary.Resolve(boundary.ModeOf(at.Map), at.Map, s.Queue, func(m queue.Mapping) error { return c.confirm(ctx, m) })
+	if err != nil {
+		return queue.Job{}, err
+	}
+	args, err := c.arguments(s, resolved)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	done, err := q.alone(ctx, c.stack.Cluster+" "+s.User.Name+" "+s.ProjectID+" "+s.IdempotencyKey)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	defer done()
+	for try := 0; ; try++ {
+		job, err := c.submit(ctx, s, args)
+		if err == nil {
+			if resolved.Mapping == nil || resolved.Mapping.Partition == job.Queue {
+				job.Resolution = &resolved
+			}
+			return job, nil
+		}
+		if !errors.Is(err, queue.ErrUnavailable) || try == boundary.MaxRetries {
+			return queue.Job{}, err
+		}
+		select {
+		case <-ctx.Done():
+			return queue.Job{}, err
+		case <-time.After(100 * time.Millisecond << try):
+		}
+	}
+}
+
+// alone waits until no other call submits under name.
+func (q *Queue) alone(ctx context.Context, name string) (done func(), err error) {
+	for {
+		q.mu.Lock()
+		other := q.under[name]
+		if other == nil {
+			mine := make(chan struct{})
+			q.under[name] = mine
+			q.mu.Unlock()
+			return func() {
+				q.mu.Lock()
+				defer q.mu.Unlock()
+				delete(q.under, name)
+				close(mine)
+			}, nil
+		}
+		q.mu.Unlock()
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("%w: another call with this idempotency key is not done", queue.ErrUnavailable)
+		}
+	}
+}
+
+// arguments returns those of sbatch.
+func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, error) {
+	minutes, err := boundary.Minutes(r, s.Minutes)
+	if err != nil {
+		return nil, err
+	}
+	partition, account, qos := r.ResolvedQueue, c.account, ""
+	if m := r.Mapping; m != nil {
+		partition, qos = m.Partition, m.QOS
+		if c.filter != "" && m.Account != "" && m.Account != c.account {
+			return nil, fmt.Errorf("%w: queue %s is of the account %s, and the project's is %s; the platform corrects the QueueMap", queue.ErrConfiguration, m.Queue, m.Account, c.account)
+		}
+		if m.Account != "" {
+			account = m.Account
+		}
+	}
+	dir := s.WorkDir
+	if dir == "" {
+		dir = "/tmp" // accounts that Berth makes have no home directory
+	}
+	args := []string{"--comment=" + mark(s.IdempotencyKey, s.Digest()), "--account=" + account, "--chdir=" + dir, "--output=" + dir + "/" + outputName("%j")}
+	for _, option := range []struct{ name, value string }{{"job-name", s.Name}, {"partition", partition}, {"qos", qos}} {
+		if option.value != "" {
+			args = append(args, "--"+option.name+"="+option.value)
+		}
+	}
+	for _, option := range []struct {
+		name string
+		n    int
+		unit string
+	}{{"time", minutes, ""}, {"nodes", s.Nodes, ""}, {"ntasks", s.Tasks, ""}, {"cpus-per-task", s.CPUsPerTask, ""}, {"mem", s.MemoryMiB, "M"}} {
+		if option.n > 0 {
+			args = append(args, "--"+option.name+"="+strconv.Itoa(option.n)+option.unit)
+		}
+	}
+	if s.GPUs > 0 {
+		args = append(args, "--gres=gpu:"+strconv.Itoa(s.GPUs))
+	}
+	return profile.SubmitArgs(args...), nil
+}
+
+// submit submits a job unless Slurm has one with its key. The first request makes a directory that
+// exists: as an effect it waits until an earlier leader's sbatch on this host has ended.
+func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string) (queue.Job, error) {
+	live := c.queued("--user=" + s.User.Name)
+	past := c.accounted("--user="+s.User.Name, fmt.Sprintf("--starttime=uts%d", c.o.Now().Add(-remembered).Unix()))
+	fence := runtimes.Op{Dir: &runtimes.MakeDir{Path: profile.EtcDir, Mode: 0o755}}
+	res, err := c.do(ctx, c.host, fence, live.op, past.op)
+	if err != nil {
+		return queue.Job{}, err
+	}
+	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); j != nil || err != nil {
+		return c.same(j, s, err)
+	}
+	// What has not ended is in slurmctld, or was lost.
+	if j, err := c.earlier(s, past, res[2], func(j cli.Job) bool { return j.HasEnded() }); j != nil || err != nil {
+		return c.same(j, s, err)
+	}
+	op := c.op("sbatch", args...)
+	op.Run.Stdin, op.Run.As = []byte(s.Script), &runtimes.Person{Name: s.User.Name, UID: s.User.UID}
+	live = c.queued("--user=" + s.User.Name)
+	if res, err = c.do(ctx, c.host, op, live.op); err != nil {
+		return queue.Job{}, err
+	}
+	if res[0].Exit != 0 {
+		return queue.Job{}, refusal(message(res[0]), c.Map != nil)
+	}
+	id, _, _ := strings.Cut(strings.TrimSpace(string(res[0].Data)), ";")
+	j, err := c.earlier(s, live, res[1], func(j cli.Job) bool { whole, _, _ := strings.Cut(j.ID, "_"); return whole == id })
+	if err == nil && j == nil {
+		err = fmt.Errorf("%w: sbatch answered job %s, and slurmctld does not have it", queue.ErrUnavailable, id)
+	}
+	return c.same(j, s, err)
+}
+
+// earlier returns the job with the key of s in an answer, or nil.
+func (c *cluster) earlier(s queue.Submission, ask asked, res runtimes.Result, counts func(cli.Job) bool) (*cli.Job, error) {
+	jobs, err := c.answer(ask, res)
+	if err != nil {
+		return nil, err
+	}
+	i := slices.IndexFunc(jobs, func(j cli.Job) bool {
+		key, _, ok := parseMark(j.Comment)
+		return ok && key == s.IdempotencyKey && j.User == s.User.Name && counts(j)
+	})
+	if i < 0 {
+		return nil, nil
+	}
+	return &jobs[i], nil
+}
+
+// same returns the job of an earlier submission if that was of the same request.
+func (c *cluster) same(j *cli.Job, s queue.Submission, err error) (queue.Job, error) {
+	if err != nil {
+		return queue.Job{}, err
+	}
+	if _, digest, _ := parseMark(j.Comment); digest != s.Digest() {
+		return queue.Job{}, fmt.Errorf("%w: %q is that of job %s, whose request differs; use another key", queue.ErrConflict, s.IdempotencyKey, j.ID)
+	}
+	return c.job(j), nil
+}
+
+// Messages of sbatch, which has one exit status for all errors.
+var (
+	unanswered = []string{
+		"Unable to contact slurm controller", "Socket timed out", "Connection refused", "Connection timed out", "Connection reset", "Zero Bytes were transmitted",
+		"temporarily unable to accept job", "Transport endpoint is not connected", "Unexpected message received", "Communication connection failure", "No route to host",
+		"Slurm backup controller in standby mode", "slurm_receive_msg", "Controller not found",
+	}
+	unknownNames = []string{"invalid partition specified", "Invalid partition name specified", "Invalid qos specification", "Invalid account or account/partition combination"}
+)
+
+// refusal returns the error of sbatch in its class. A name that a QueueMap gives is the platform's.
+func refusal(text string, mapped bool) error {
+	in := func(words []string) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return strings.Contains(strings.ToLower(text), strings.ToLower(w)) })
+	}
+	switch {
+	case text == "" || in(unanswered):
+		return fmt.Errorf("%w: sbatch: %s", queue.ErrUnavailable, text)
+	case mapped && in(unknownNames):
+		return fmt.Errorf("%w: sbatch: %s", queue.ErrConfiguration, text)
+	}
+	return fmt.Errorf("%w: sbatch: %s", queue.ErrDenied, text)
+}
+
+// confirm asks slurmctld whether the partition of a mapping exists and takes its account and QoS.
+func (c *cluster) confirm(ctx context.Context, m queue.Mapping) error {
+	ask := cli.Partitions()
+	res, err := c.do(ctx, c.host, c.op(ask.Program, ask.Args...))
+	if err != nil {
+		return err
+	}
+	partitions, err := ask.Decode(cli.Answer{Exit: res[0].Exit, Stdout: res[0].Data, Stderr: res[0].Stderr})
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(partitions, func(p cli.Partition) bool { return p.Name == m.Partition })
+	switch {
+	case i < 0:
+		return fmt.Errorf("%w: queue %s is the partition %s, which Slurm does not have", queue.ErrConfiguration, m.Queue, m.Partition)
+	case m.Account != "" && partitions[i].Accounts != nil && !slices.Contains(partitions[i].Accounts, m.Account):
+		return fmt.Errorf("%w: queue %s: the partition %s does not take the account %s", queue.ErrConfiguration, m.Queue, m.Partition, m.Account)
+	case m.QOS != "" && partitions[i].QoS != nil && !slices.Contains(partitions[i].QoS, m.QOS):
+		return fmt.Errorf("%w: queue %s: the partition %s does not take the QoS %s", queue.ErrConfiguration, m.Queue, m.Partition, m.QOS)
+	}
+	return nil
+}

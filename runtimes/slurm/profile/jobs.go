@@ -1,0 +1,75 @@
+package profile
+
+import (
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// The columns in which squeue and sacct print jobs, each in its own words for the same things.
+const (
+	queueColumns   = "JobArrayID,State,UserName,Account,Partition,SubmitTime,StartTime,EndTime,TimeLimit,NodeList,tres-alloc,exit_code,Reason,Name,Comment,STDOUT,WorkDir,JobID"
+	accountColumns = "JobID,State,User,Account,Partition,Submit,Start,End,TimelimitRaw,NodeList,AllocTRES,ExitCode,Reason,JobName,Comment,JobID,WorkDir,JobIDRaw"
+)
+
+// separator ends each value: users write the names, comments and paths of jobs, so it is random in each call.
+var separator = regexp.MustCompile(`^[a-z]{8,16}$`)
+
+// QueueJobsArgs returns the arguments with which squeue prints jobs, each value followed by a
+// separator of 8 to 16 letters that the caller makes at random.
+func QueueJobsArgs(separator string, filter ...string) []string {
+	return append([]string{"--noheader", "--all", "--noconvert", "--states=all", "--Format=" + strings.ReplaceAll(queueColumns, ",", ":"+separator+",") + ":" + separator}, filter...)
+}
+
+// AccountedJobsArgs returns the arguments with which sacct prints jobs in the same way.
+func AccountedJobsArgs(separator string, filter ...string) []string {
+	return append([]string{"--noheader", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable", "--delimiter=" + separator, "--format=" + accountColumns}, filter...)
+}
+
+// jobsQuery reports whether args are those of base with a separator, followed by filters.
+func jobsQuery(args []string, base func(string, ...string) []string, at int, filter *regexp.Regexp) bool {
+	n := len(base(""))
+	if len(args) < n {
+		return false
+	}
+	_, s, _ := strings.Cut(args[at], strings.SplitN(base("")[at], ",", 2)[0])
+	s, _, _ = strings.Cut(s, ",")
+	return separator.MatchString(s) && slices.Equal(args[:n], base(s)) && !slices.ContainsFunc(args[n:], func(a string) bool { return !filter.MatchString(a) })
+}
+
+var (
+	queueJobsFilter     = regexp.MustCompile(`^--(user=[a-z_][-a-z0-9_]{0,31}|account=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?)$`)
+	accountedJobsFilter = regexp.MustCompile(`^--(user=[a-z_][-a-z0-9_]{0,31}|accounts=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?|starttime=uts[0-9]{1,12})$`)
+)
+
+func isQueueJobs(args []string) bool {
+	return jobsQuery(args, QueueJobsArgs, 4, queueJobsFilter)
+}
+
+func isAccountedJobs(args []string) bool {
+	return jobsQuery(args, AccountedJobsArgs, 6, accountedJobsFilter)
+}
+
+// CancelArgs returns the arguments with which scancel ends a job if it is the user's and, unless
+// account is empty, of the account.
+func CancelArgs(id, user, account string) []string {
+	args := []string{"--user=" + user}
+	if account != "" {
+		args = append(args, "--account="+account)
+	}
+	return append(args, id)
+}
+
+var cancelOwned = regexp.MustCompile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
+
+// TailArgs returns the arguments with which tail prints the last bytes of a file. It runs as a person.
+func TailArgs(bytes, path string) []string { return []string{"--bytes=" + bytes, "--", path} }
+
+var tail = regexp.MustCompile(`^--bytes=[1-9][0-9]{0,6} -- /[^\x00-\x1f\x7f]{1,500}$`)
+
+func checkTail(args []string) error {
+	if len(args) != 3 || !tail.MatchString(strings.Join(args, " ")) || strings.Contains(args[0], " ") || strings.Contains(args[2]+"/", "/../") {
+		return errNotAllowed
+	}
+	return nil
+}

@@ -1,0 +1,172 @@
+package slurm_test
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+func (c *company) queueOf(u plan.Unit, project string, m *schema.QueueMap) runtimes.QueueScope {
+	return runtimes.QueueScope{Unit: &u, ProjectID: project, Map: m, Stamp: runtimes.Stamp{Epoch: 1, CorrelationID: "queue", Verb: "queue"}}
+}
+
+func submission(project string, user schema.UnixUser, key, script string) queue.Submission {
+	return queue.Submission{ProjectID: project, User: user, IdempotencyKey: key, Request: queue.Request{Script: "#!/bin/sh\n" + script + "\n"}}
+}
+
+func (c *company) awaitState(t *testing.T, at runtimes.QueueScope, id, want string) (job queue.Job) {
+	t.Helper()
+	eventually(t, "job "+id+" is "+want, func() (bool, string) {
+		var err error
+		job, err = c.rt.Job(t.Context(), at, queue.Ref{JobID: id})
+		require.NoError(t, err)
+		return job.State == want, fmt.Sprintf("%+v", job)
+	})
+	return job
+}
+
+// People of two projects use the queue of one cluster: each project sees and ends its own jobs only, an
+// idempotency key makes one job, and an output is read as the job's user (requirement B1).
+func TestQueueOfProjects(t *testing.T) {
+	t.Parallel()
+	c := newSharing(t)
+	u := c.share(c.unit(twoPartitions, nil, nil, 0, 1), genes(), lhc(), ligo())
+	c.carry(t, u, false)
+	lhcs, genesAt := c.queueOf(u, "physics.lhc", nil), c.queueOf(u, "bio.genes", nil)
+
+	began := time.Now()
+	first, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "id -un; echo secret; umask"))
+	require.NoError(t, err)
+	t.Logf("submit: %s", time.Since(began))
+	require.Equal(t, []string{"physics.lhc", alice.Name, "run-1", "passthrough"}, []string{first.ProjectID, first.User, first.IdempotencyKey, first.Resolution.Adapter})
+	again, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "id -un; echo secret; umask"))
+	require.NoError(t, err)
+	require.Equal(t, []any{first.JobID, first.Submitted}, []any{again.JobID, again.Submitted})
+	_, err = c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "other"))
+	require.ErrorIs(t, err, queue.ErrConflict)
+	ended := c.awaitState(t, lhcs, first.JobID, "COMPLETED")
+	require.Equal(t, []any{"0:0", 1}, []any{ended.ExitCode, len(ended.Members)})
+	out, err := c.rt.Output(t.Context(), lhcs, queue.Ref{JobID: first.JobID}, 100)
+	require.NoError(t, err)
+	require.Contains(t, string(out.Text), alice.Name+"\nsecret\n0077\n", "nobody else reads what a job writes")
+	t.Logf("output: %q", out.Text)
+	short, err := c.rt.Output(t.Context(), lhcs, queue.Ref{JobID: first.JobID}, 5)
+	require.NoError(t, err)
+	require.True(t, short.Truncated)
+	require.Len(t, short.Text, 5)
+	// The key still names the job after it has ended.
+	again, err = c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "id -un; echo secret; umask"))
+	require.NoError(t, err)
+	require.Equal(t, first.JobID, again.JobID)
+
+	failing, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-failing", "exit 3"))
+	require.NoError(t, err)
+	require.Equal(t, "3:0", c.awaitState(t, lhcs, failing.JobID, "FAILED").ExitCode)
+
+	long, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-2", "sleep 600"))
+	require.NoError(t, err)
+	for name, call := range map[string]func() error{
+		"read":   func() error { _, err := c.rt.Job(t.Context(), genesAt, queue.Ref{JobID: long.JobID}); return err },
+		"cancel": func() error { _, err := c.rt.Cancel(t.Context(), genesAt, queue.Ref{JobID: long.JobID}); return err },
+		"output": func() error {
+			_, err := c.rt.Output(t.Context(), genesAt, queue.Ref{JobID: long.JobID}, 10)
+			return err
+		},
+		"another submission time": func() error {
+			_, err := c.rt.Cancel(t.Context(), lhcs, queue.Ref{JobID: long.JobID, Submitted: long.Submitted.Add(time.Second)})
+			return err
+		},
+		"no id": func() error { _, err := c.rt.Cancel(t.Context(), lhcs, queue.Ref{JobID: "1;2"}); return err },
+	} {
+		require.ErrorIs(t, call(), queue.ErrNotFound, name)
+	}
+	theirs, err := c.rt.Jobs(t.Context(), genesAt)
+	require.NoError(t, err)
+	require.Empty(t, theirs)
+	c.awaitState(t, lhcs, long.JobID, "RUNNING")
+	_, err = c.rt.Cancel(t.Context(), lhcs, queue.Ref{JobID: long.JobID, Submitted: long.Submitted})
+	require.NoError(t, err)
+	c.awaitState(t, lhcs, long.JobID, "CANCELLED")
+
+	// A name with line breaks and separators makes no other job.
+	_, err = c.trySubmit(t, u, alice, "sleep 600\n#SBATCH -J x\n", "--account=physics.lhc")
+	require.NoError(t, err)
+	c.onControl(t, u, "") // nothing: the host answers
+	mine, err := c.rt.Jobs(t.Context(), lhcs)
+	require.NoError(t, err)
+	for _, j := range mine {
+		require.Equal(t, "physics.lhc", j.ProjectID)
+	}
+	nodes, err := c.rt.Nodes(t.Context(), lhcs)
+	require.NoError(t, err)
+	require.Len(t, nodes, 2)
+
+	_, err = c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", bob, "run-3", "true"))
+	require.ErrorIs(t, err, queue.ErrDenied, "bob is not of lhc")
+	unknown := &schema.QueueMap{Spec: schema.QueueMapSpec{Queues: []schema.QueueMapping{{Queue: "gpu", Partition: "nothing"}, {Queue: "foreign", Partition: "main", Account: "bio.genes"}, {Queue: "fast", Partition: "quick", MaxWalltimeMinutes: 5}}}}
+	for name, want := range map[string]error{"gpu": queue.ErrConfiguration, "foreign": queue.ErrConfiguration, "none": queue.ErrDenied} {
+		s := submission("physics.lhc", alice, "map-"+name, "true")
+		s.Queue = name
+		_, err = c.rt.Submit(t.Context(), c.queueOf(u, "physics.lhc", unknown), s)
+		require.ErrorIs(t, err, want, name)
+	}
+	s := submission("physics.lhc", alice, "map-fast", "true")
+	s.Queue, s.Name, s.Nodes, s.MemoryMiB, s.GPUs = "fast", "a.job", 1, 100, 1
+	mapped, err := c.rt.Submit(t.Context(), c.queueOf(u, "physics.lhc", unknown), s)
+	require.NoError(t, err)
+	require.Equal(t, []any{"quick", "a.job", 5, "fast"}, []any{mapped.Queue, mapped.Name, mapped.Minutes, mapped.Resolution.ResolvedQueue})
+}
+
+// Many calls with few keys make one job for each key, while calls are cut off at random.
+func TestQueueSubmitsOnceForAKey(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	c.carry(t, u, false)
+	at := c.queueOf(u, "physics.lattice", nil)
+	const keys, calls = 8, 5
+	var wg sync.WaitGroup
+	for key := range keys {
+		for call := range calls {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+30*call)*time.Millisecond)
+				defer cancel()
+				_, _ = c.rt.Submit(ctx, at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
+			})
+		}
+	}
+	wg.Wait()
+	for key := range keys {
+		_, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
+		require.NoError(t, err)
+	}
+	jobs, err := c.rt.Jobs(t.Context(), at)
+	require.NoError(t, err)
+	seen := map[string]int{}
+	for _, j := range jobs {
+		seen[j.IdempotencyKey]++
+	}
+	require.Len(t, seen, keys)
+	for key, n := range seen {
+		require.Equal(t, 1, n, key)
+	}
+	c.tool(t, u, "scancel "+strings.Join(ids(jobs), " "))
+}
+
+func ids(jobs []queue.Job) (all []string) {
+	for _, j := range jobs {
+		all = append(all, j.JobID)
+	}
+	return all
+}

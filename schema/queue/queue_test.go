@@ -1,0 +1,47 @@
+package queue_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/schema/queue"
+)
+
+// The form of an idempotency key is the same in every mode (C7).
+func TestIdempotencyKeyHasOneForm(t *testing.T) {
+	for _, key := range []string{"a", "run-17_b.2", strings.Repeat("x", 64)} {
+		require.NoError(t, queue.CheckKey(key), key)
+	}
+	for _, key := range []string{"", "a b", "a\nb", "a|b", "ä", strings.Repeat("x", 65)} {
+		require.ErrorIs(t, queue.CheckKey(key), queue.ErrDenied, key)
+	}
+}
+
+// What no scheduler could take is refused with the reason, and a request has one digest.
+func TestRequestIsCheckedBeforeTheScheduler(t *testing.T) {
+	valid := queue.Request{Script: "#!/bin/sh\ntrue\n", Name: "a.job-1", WorkDir: "/data/ada", Minutes: 5, Nodes: 1, MemoryMiB: 1 << 21, GPUs: 2}
+	require.NoError(t, valid.Check())
+	require.NoError(t, queue.Request{Script: "#!/bin/sh"}.Check())
+	for name, change := range map[string]func(*queue.Request){
+		"no #!":              func(r *queue.Request) { r.Script = "echo" },
+		"empty script":       func(r *queue.Request) { r.Script = "" },
+		"too long":           func(r *queue.Request) { r.Script = "#!/bin/sh\n" + strings.Repeat("x", queue.MaxScript) },
+		"option as a name":   func(r *queue.Request) { r.Name = "-x" },
+		"line break":         func(r *queue.Request) { r.Name = "a\nb" },
+		"relative path":      func(r *queue.Request) { r.WorkDir = "data" },
+		"parent directory":   func(r *queue.Request) { r.WorkDir = "/data/../etc" },
+		"negative":           func(r *queue.Request) { r.GPUs = -1 },
+		"absurd":             func(r *queue.Request) { r.Tasks = 1 << 30 },
+		"longer than a year": func(r *queue.Request) { r.Minutes = queue.MaxMinutes + 1 },
+	} {
+		r := valid
+		change(&r)
+		require.ErrorIs(t, r.Check(), queue.ErrDenied, name)
+		require.NotEqual(t, valid.Digest(), r.Digest(), name)
+	}
+	for id, ok := range map[string]bool{"1": true, "12_3": true, "0": false, "": false, "1;2": false, "12_[1-3]": false, "1 2": false} {
+		require.Equal(t, ok, queue.Ref{JobID: id}.Check() == nil, id)
+	}
+}
