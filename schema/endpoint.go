@@ -1,8 +1,8 @@
 package schema
 
 // Endpoints are the calls of the API that a service account may list in its
-// allowed_endpoints to some effect: those that are served, and those of queues and
-// nodes, which come with submitted jobs and which accounts may be prepared for. Who
+// allowed_endpoints to some effect: those that are served, and those of operations
+// on nodes, for which accounts may be prepared. Who
 // breaks the glass is a person, so nothing below /admin is here.
 func Endpoints() []string {
 	const (
@@ -38,6 +38,10 @@ func Endpoints() []string {
 
 		"GET " + instance + "/queue/jobs",
 		"POST " + instance + "/queue/jobs",
+		"GET " + instance + "/queue/jobs/{job_id}",
+		"DELETE " + instance + "/queue/jobs/{job_id}",
+		"GET " + instance + "/queue/jobs/{job_id}/output",
+		"GET " + instance + "/nodes",
 		"POST " + instance + "/nodes/{node}/operations",
 	}
 }

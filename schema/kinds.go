@@ -150,7 +150,6 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindQueueMap, Rank: lastRank, create: document[QueueMap], Permission: "queues.write",
-		NoEffect:         "no queue is mapped",
 		Places:           places("platform/queues/{name}.yaml"),
 		InsteadOfSuspend: "delete the file",
 	},

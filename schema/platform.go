@@ -17,7 +17,7 @@ type SiteSpec struct {
 
 // QueueMap says which queue people ask for becomes what in the runtime
 // (requirement C1). A queue that is not in it is the fallback's, and denied
-// without one. It is a declaration only: nothing is resolved by it yet.
+// without one.
 type QueueMap struct {
 	Header
 	Spec QueueMapSpec

@@ -194,6 +194,9 @@ func (r *Reconciler) OperatorError() error {
 	return nil
 }
 
+// Leadership returns the epoch and the identity that this daemon leads with; 0 before it leads.
+func (r *Reconciler) Leadership() (epoch uint64, leader string) { return r.status.Leadership() }
+
 // Node returns a node in force, or nil.
 func (r *Reconciler) Node(name string) *schema.Node {
 	if st := r.inForce.current(); st != nil {

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -54,7 +55,10 @@ type Options struct {
 	Audit func(audit.Record) error
 	// Refused records the refusals of service accounts outside admin paths, those of one
 	// account within a minute as one record. nil: Audit does.
-	Refused      func(audit.Record)
+	Refused func(audit.Record)
+	Queues  Queues // nil: no runtime is reached
+	// Effect records an effect of a permitted call outside admin paths, before it happens. nil: nobody does.
+	Effect       func(audit.Record)
 	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
 	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
 	PerFailure   Rate // logged authentication failures of one address: 1/s, 20 at once
@@ -62,7 +66,7 @@ type Options struct {
 	Now          func() time.Time
 }
 
-// API answers GET /api/v1/…; make it with New.
+// API answers /api/v1/…; make it with New.
 type API struct {
 	o          Options
 	routes     []*route
@@ -150,6 +154,8 @@ func (c *call) ids() (out [][2]string) {
 type answer struct {
 	mediaType string
 	body      []byte
+	status    int  // 0: 200
+	truncated bool // body is the end of something longer
 }
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -159,17 +165,20 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	head(h, c.correlation)
 
 	got, fail := a.safely(c)
-	status, failed := http.StatusOK, code("")
+	status, failed := cmp.Or(got.status, http.StatusOK), code("")
 	switch {
 	case fail != nil:
 		status, failed = fail.code.status(), fail.code
 		fail.write(w, c.correlation, c.ids())
 	default:
+		if got.truncated {
+			h.Set("X-Output-Truncated", "true")
+		}
 		sum := sha256.Sum256([]byte(c.who.name + "\x00" + r.URL.RequestURI() + "\x00" + string(got.body)))
 		etag := `"` + hex.EncodeToString(sum[:16]) + `"`
 		h.Set("ETag", etag)
 		h.Set("Cache-Control", "private, no-cache")
-		if matches(r.Header.Get("If-None-Match"), etag) {
+		if status == http.StatusOK && matches(r.Header.Get("If-None-Match"), etag) {
 			status = http.StatusNotModified
 			w.WriteHeader(status)
 			break
@@ -220,6 +229,9 @@ func (a *API) answer(c *call) (answer, *failure) {
 	if fail != nil {
 		return answer{}, fail
 	}
+	if c.route.live != nil {
+		return a.ask(c)
+	}
 	return c.read(sees)
 }
 
@@ -265,15 +277,15 @@ func (a *API) find(c *call) *failure {
 	if c.URL.RawPath != "" { // no valid name needs such an encoding
 		return notFound()
 	}
-	reading := c.Method == http.MethodGet || c.Method == http.MethodHead
 	if c.URL.Path == openAPIPath {
-		if !reading {
+		if c.Method != http.MethodGet && c.Method != http.MethodHead {
 			return &failure{code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
 		}
 		return nil
 	}
 	segments := strings.Split(c.URL.Path, "/")
 	var other *failure
+	var allowed []string
 	for _, r := range a.routes {
 		params, ok := r.match(segments)
 		if !ok {
@@ -283,26 +295,25 @@ func (a *API) find(c *call) *failure {
 		if !ok {
 			continue
 		}
-		if reading && r.reads() {
+		if slices.Contains(r.methods(), c.Method) {
 			c.route, c.params, c.tenant, c.project = r, params, tenant, project
 			return nil
 		}
+		allowed = append(allowed, r.methods()...)
 		if other == nil {
 			other = notAllowed(r, tenant, project, params)
 			c.params, c.tenant, c.project = params, tenant, project
 		}
 	}
 	if other != nil {
+		other.allow = strings.Join(allowed, ", ") // an empty header: no method is allowed (RFC 9110, 10.2.1)
 		return other
 	}
 	return notFound()
 }
 
 func notAllowed(r *route, tenant, project string, params map[string]string) *failure {
-	f := &failure{code: codeMethod, allow: "GET, HEAD", message: "this path is read-only"}
-	if !r.reads() {
-		f.allow = "" // an empty header: no method is allowed (RFC 9110, 10.2.1)
-	}
+	f := &failure{code: codeMethod, message: "this path does not take the method: the header Allow names those it takes"}
 	if r.writes != "" {
 		file := r.file(tenant, project, params)
 		f.code, f.details = codeWrite, map[string]any{"file": file}
@@ -311,12 +322,12 @@ func notAllowed(r *route, tenant, project string, params map[string]string) *fai
 	return f
 }
 
-// template is the path as in a service account's allowed_endpoints.
-func (c *call) template() string {
+// endpoint is the method and the path's template, as in a service account's allowed_endpoints.
+func (c *call) endpoint() string {
 	if c.route == nil {
-		return openAPIPath
+		return "GET " + openAPIPath
 	}
-	return c.route.template
+	return c.route.endpoint()
 }
 
 // checkContext checks that X-Project-ID agrees with the path (requirement A18), and that
@@ -363,7 +374,7 @@ func (a *API) document(c *call) (answer, *failure) {
 	if !accepts(c.Header.Values("Accept"), "application/yaml") {
 		return answer{}, &failure{code: codeAccept, message: "the answer is application/yaml: change the Accept header"}
 	}
-	return answer{"application/yaml", openAPI}, nil
+	return answer{mediaType: "application/yaml", body: openAPI}, nil
 }
 
 // read makes the answer of a permitted call.
@@ -399,7 +410,7 @@ func (c *call) read(sees sight) (answer, *failure) {
 	if err != nil {
 		return answer{}, &failure{code: codeInternal, message: "internal error: give Berth's operators the correlation id", cause: err}
 	}
-	return answer{"application/json", append(body, '\n')}, nil
+	return answer{mediaType: "application/json", body: append(body, '\n')}, nil
 }
 
 // log logs a call by its route, never by the raw path (requirement A11). A success is

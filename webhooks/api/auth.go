@@ -136,7 +136,7 @@ func (a *API) checkEndpoint(c *call) *failure {
 	if c.who.account == nil {
 		return nil
 	}
-	endpoint := "GET " + c.template()
+	endpoint := c.endpoint()
 	d, beyond := authority.BeyondApps(a.rules(c), c.who.account.Key, endpoint)
 	message := d.Message()
 	if !slices.Contains(c.who.account.Spec.AllowedEndpoints, endpoint) {
@@ -194,7 +194,7 @@ func (s sight) attached(projectID string) bool {
 // authorise decides what the caller may read on the path. A tenant's or project's
 // resources that the caller may not read do not exist for it.
 func (a *API) authorise(c *call) (sight, *failure) {
-	c.who.actor.Endpoint = "GET " + c.template()
+	c.who.actor.Endpoint = c.endpoint()
 	rules := a.rules(c)
 	may := func(s authority.Scope) authority.Decision {
 		return authority.May(rules, c.who.actor, c.route.permission, s)
@@ -301,11 +301,12 @@ func (a *API) record(c *call, d authority.Decision) audit.Record {
 	r := audit.Record{
 		OccurredAt: a.o.Now().UTC().Truncate(time.Second), CorrelationID: c.correlation,
 		Author: audit.Author{Actor: c.who.name, Proof: string(c.who.actor.Proof)}, Action: "api.read",
-		Resource: audit.Resource{Key: c.key(), File: c.Method + " " + c.template(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key()))},
+		Resource: audit.Resource{Key: c.key(), File: c.endpoint(), OrgID: c.tenant, AppSlug: cmp.Or(c.params["app_slug"], c.view.Desired.AppOf(c.key()))},
 		Outcome:  audit.Outcome{Verdict: audit.Denied, Rule: cmp.Or(d.Rule, d.Role), Reason: cmp.Or(c.who.actor.BreakGlass, d.Reason), BreakGlass: d.BreakGlass},
 		Change:   audit.Change{Commit: c.view.Main, Base: c.view.InForce},
 	}
 	if c.route != nil { // openapi.yaml needs no permission
+		r.Action = cmp.Or(c.route.effect, r.Action)
 		r.Permission = string(c.route.permission)
 	}
 	if c.project != "" {

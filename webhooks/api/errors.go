@@ -31,12 +31,19 @@ const (
 	codeInternal     code = "internal"
 	codeUnaudited    code = "audit.unavailable" // the audit record of an admin path cannot be stored (requirement B2)
 	codeNotReady     code = "not_ready"
+
+	codeKey              code = "idempotency_key.invalid" // none, several, or not in its form
+	codeBody             code = "body.invalid"
+	codeConfiguration    code = "queue.configuration" // the map of queues is wrong (requirement C3)
+	codeQueueDenied      code = "queue.denied"        // by the map of queues or a limit of the scheduler
+	codeConflict         code = "idempotency_key.used"
+	codeQueueUnavailable code = "queue.unavailable"
 )
 
 // status is the HTTP status of a code.
 func (c code) status() int {
 	switch c {
-	case codeProject, codeCursor, codeQuery, codeBreakGlass, codeMisplaced:
+	case codeProject, codeCursor, codeQuery, codeBreakGlass, codeMisplaced, codeKey, codeBody:
 		return http.StatusBadRequest
 	case codeAuthRequired, codeAuthInvalid:
 		return http.StatusUnauthorized
@@ -52,7 +59,11 @@ func (c code) status() int {
 		return http.StatusRequestURITooLong
 	case codeRate:
 		return http.StatusTooManyRequests
-	case codeUnaudited, codeNotReady:
+	case codeConfiguration, codeQueueDenied:
+		return http.StatusUnprocessableEntity
+	case codeConflict:
+		return http.StatusConflict
+	case codeUnaudited, codeNotReady, codeQueueUnavailable:
 		return http.StatusServiceUnavailable
 	}
 	return http.StatusInternalServerError

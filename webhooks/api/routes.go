@@ -1,6 +1,8 @@
 package api
 
 import (
+	"cmp"
+	"net/http"
 	"regexp"
 	"strings"
 
@@ -19,11 +21,12 @@ const (
 	Instances      Family = "instances"
 	Artifacts      Family = "artifacts"
 	SharedRuntimes Family = "shared_runtimes"
+	Queue          Family = "queue"
 )
 
 // Families lists all families, in the order of an introduction.
 func Families() []Family {
-	return []Family{Catalog, Entitlements, Instances, Artifacts, SharedRuntimes}
+	return []Family{Catalog, Entitlements, Instances, Artifacts, SharedRuntimes, Queue}
 }
 
 const (
@@ -40,21 +43,39 @@ const (
 	sharedDir  = "tenants/{tenant}/shared-runtimes/"
 )
 
-// route is one path. list or item answers a read; a write is answered with the file
-// that a pull request edits instead.
+// route is one path. list or item answers a read from the view, and live a request that a running unit
+// answers; any other write is answered with the file that a pull request edits instead.
 type route struct {
 	template   string // as in openapi.yaml and in a service account's allowed_endpoints
 	family     Family
 	permission authority.Permission
 	list       func(*reading) *listing // nil result: not found
 	item       func(*reading) any      // nil result: not found
-	writes     string                  // file that a write changes; "": read-only
-	admin      bool                    // needs break-glass access (requirement B2)
+	live       live
+	method     string   // of live
+	effect     string   // action of live in the audit; "": it changes and reveals nothing
+	query      []string // parameters of live
+	writes     string   // file that a write changes; "": read-only
+	admin      bool     // needs break-glass access (requirement B2)
 
 	segments []string
 }
 
 func (r *route) reads() bool { return r.list != nil || r.item != nil }
+
+// methods are those that r answers.
+func (r *route) methods() []string {
+	switch {
+	case r.reads() || r.method == http.MethodGet:
+		return []string{http.MethodGet, http.MethodHead}
+	case r.live != nil:
+		return []string{r.method}
+	}
+	return nil
+}
+
+// endpoint is the method and template, as in allowed_endpoints.
+func (r *route) endpoint() string { return cmp.Or(r.method, http.MethodGet) + " " + r.template }
 
 // routes lists all paths. A path below a project or tenant has a mirror below /admin.
 func routes() []*route {
@@ -63,7 +84,8 @@ func routes() []*route {
 		r.template = root + template
 		r.segments = strings.Split(r.template, "/")
 		all = append(all, &r)
-		if r.reads() && (strings.HasPrefix(template, inProject) || strings.HasPrefix(template, inOrg)) {
+		// Roles of the platform have no account to submit as.
+		if len(r.methods()) > 0 && r.permission != authority.QueueSubmit && (strings.HasPrefix(template, inProject) || strings.HasPrefix(template, inOrg)) {
 			mirror := r
 			mirror.admin, mirror.template, mirror.writes = true, admin+template, ""
 			mirror.segments = strings.Split(mirror.template, "/")
@@ -108,6 +130,7 @@ func routes() []*route {
 	add(oneShared+"/workers/{worker_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: workers.item, writes: sharedDir + "<name>/operations/<name>.yaml"})
 	add(oneShared+"/worker-operations", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, list: workerOperations.list, writes: sharedDir + "<name>/operations/<name>.yaml"})
 	add(oneShared+"/worker-operations/{operation_id}", route{family: SharedRuntimes, permission: authority.SharedRuntimeRead, item: workerOperations.item, writes: sharedDir + "<name>/operations/<name>.yaml"})
+	queueRoutes(add)
 	return all
 }
 

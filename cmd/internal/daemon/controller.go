@@ -15,6 +15,7 @@ import (
 	"berth/reconciler/gitrepo/composed"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
+	"berth/reconciler/queueing"
 	"berth/runtimes"
 	"berth/runtimes/backends"
 	"berth/runtimes/host"
@@ -30,6 +31,7 @@ type controller struct {
 	config *Config
 	log    *slog.Logger
 	loop   *loop.Reconciler
+	queues *queueing.Service
 	repo   *composed.Composed
 	forge  *github.Forge  // nil: none configured
 	hosts  runtimes.Hosts // nil: no ssh configured
@@ -56,6 +58,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 	if err != nil {
 		return nil, err
 	}
+	queues := queuesOf(live)
 	for backend, r := range live {
 		live[backend] = recordingRuntime{r, &d.work}
 	}
@@ -91,6 +94,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		},
 		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed,
 	})
+	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues})
 	return d, nil
 }
 

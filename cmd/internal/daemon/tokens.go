@@ -18,6 +18,7 @@ type apiConfig struct {
 	Instances      *bool       `json:"instances"`
 	Artifacts      *bool       `json:"artifacts"`
 	SharedRuntimes *bool       `json:"shared_runtimes"`
+	Queue          *bool       `json:"queue"`
 	Tokens         []apiToken  `json:"tokens"`
 	OIDC           *oidcConfig `json:"oidc"`
 }
@@ -30,7 +31,7 @@ type apiToken struct {
 // off returns the families that are switched off (requirement A16).
 func (c *apiConfig) off() []api.Family {
 	var off []api.Family
-	for i, on := range []*bool{c.Catalog, c.Entitlements, c.Instances, c.Artifacts, c.SharedRuntimes} {
+	for i, on := range []*bool{c.Catalog, c.Entitlements, c.Instances, c.Artifacts, c.SharedRuntimes, c.Queue} {
 		if on != nil && !*on {
 			off = append(off, api.Families()[i])
 		}

@@ -1,0 +1,318 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"berth/cmd/internal/cli"
+	"berth/cmd/internal/remote"
+	"berth/schema/queue"
+)
+
+const queueExit = `
+
+The daemon is $BERTH_SERVER or --server; your token is in $BERTH_TOKEN or --token-file.
+
+Exit status: 0, 1 denied or failed, 2 usage.`
+
+func newQueueCmd() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "queue",
+		Short: "Submit, list, read and cancel jobs of an instance",
+		Args:  cobra.NoArgs,
+	}
+	cmd.AddCommand(newQueueSubmitCmd(), newQueueListCmd(), newQueueGetCmd(), newQueueCancelCmd(), newQueueOutputCmd())
+	return cmd
+}
+
+// queueFlags are those of all commands of a queue.
+type queueFlags struct {
+	server remote.Server
+	output cli.Output
+}
+
+func (q *queueFlags) add(cmd *cobra.Command) {
+	q.server.Flags(cmd)
+	q.output.Flag(cmd)
+	q.output.HeadersFlag(cmd)
+}
+
+func newQueueSubmitCmd() *cobra.Command {
+	var flags queueFlags
+	var req queue.Request
+	var key string
+	cmd := &cobra.Command{
+		Use:   "submit TENANT.PROJECT/INSTANCE [SCRIPT]",
+		Short: "Submit a batch job as your own Unix user",
+		Long: `Submit the script as a job of the project, and print the job. The script is read from
+standard input unless a file is named, and goes to the scheduler as it is. The job
+runs as the Unix user that roles.yaml gives you.
+
+A request without an answer is sent again with the same idempotency key, so that it never
+makes a second job. With --key you choose the key yourself, and a later call with it
+prints the same job.` + queueExit,
+		Example: `  berth queue submit physics.lattice/train job.sh --gpus 2 --time 60
+  berth queue submit physics.lattice/train --key nightly-2026-11-24 < job.sh`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			place, err := remote.ParsePlace(args[0])
+			if err != nil {
+				return err
+			}
+			if req.Script, err = readScript(cmd.InOrStdin(), args[1:]); err != nil {
+				return err
+			}
+			if key == "" {
+				key = remote.NewKey()
+			}
+			if err := errors.Join(queue.CheckKey(key), req.Check()); err != nil {
+				return cli.Usage(err)
+			}
+			var job queue.Job
+			r := remote.Request{Method: http.MethodPost, Place: place, Path: "queue/jobs", Key: key, Body: req}
+			if _, err := flags.server.Do(cmd.Context(), r, &job); err != nil {
+				return fmt.Errorf("%w\nwhether the job exists: repeat the call with --key %s", err, key)
+			}
+			return flags.output.Print(cmd.OutOrStdout(), jobReport{"berth.job/v1", job})
+		},
+	}
+	flags.add(cmd)
+	f := cmd.Flags()
+	f.StringVar(&key, "key", "", "idempotency key; default: a new one")
+	f.StringVar(&req.Queue, "queue", "", "requested queue; default: that of the platform's queue map")
+	f.StringVar(&req.Name, "name", "", "name of the job")
+	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes slurm-ID.out; default: /tmp")
+	f.IntVar(&req.Minutes, "time", 0, "time limit in `minutes`")
+	f.IntVar(&req.Nodes, "nodes", 0, "number of nodes")
+	f.IntVar(&req.Tasks, "tasks", 0, "number of tasks")
+	f.IntVar(&req.CPUsPerTask, "cpus-per-task", 0, "CPUs of each task")
+	f.IntVar(&req.MemoryMiB, "memory", 0, "memory of each node in `MiB`")
+	f.IntVar(&req.GPUs, "gpus", 0, "GPUs of each node")
+	return cmd
+}
+
+// readScript reads the script of a job from a file, or from standard input.
+func readScript(stdin io.Reader, file []string) (string, error) {
+	if len(file) > 0 && file[0] != "-" {
+		f, err := os.Open(file[0])
+		if err != nil {
+			return "", cli.Usage(err)
+		}
+		defer f.Close()
+		stdin = f
+	}
+	text, err := io.ReadAll(io.LimitReader(stdin, queue.MaxScript+1))
+	return string(text), err
+}
+
+// placeCmd returns a command for an instance, or for a job of one.
+func placeCmd(use, short, long, example string, args int, run func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error) *cobra.Command {
+	var flags queueFlags
+	cmd := &cobra.Command{
+		Use: use, Short: short, Long: long + queueExit, Example: example, Args: cobra.ExactArgs(args),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			place, err := remote.ParsePlace(args[0])
+			if err != nil {
+				return err
+			}
+			if len(args) > 1 && (queue.Ref{JobID: args[1]}).Check() != nil {
+				return cli.Usage(fmt.Errorf("%q is not the id of a job, such as 12 or 12_3", args[1]))
+			}
+			return run(cmd, &flags, place, args[1:])
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func newQueueListCmd() *cobra.Command {
+	var state, user string
+	cmd := placeCmd("list TENANT.PROJECT/INSTANCE", "List the jobs of the project",
+		`List the jobs of the project that the scheduler still has in its memory.`, `  berth queue list physics.lattice/train --state pending`, 1,
+		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
+			query := url.Values{}
+			for name, value := range map[string]string{"state": state, "user": user} {
+				if value != "" {
+					query.Set(name, value)
+				}
+			}
+			list := jobList{Format: "berth.jobs/v1"}
+			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "queue/jobs", Query: query}, &list); err != nil {
+				return err
+			}
+			return f.output.Print(cmd.OutOrStdout(), list)
+		})
+	cmd.Flags().StringVar(&state, "state", "", "only jobs in this state, such as pending")
+	cmd.Flags().StringVar(&user, "user", "", "only jobs of this Unix user")
+	return cmd
+}
+
+// submittedFlag adds the flag that names one of two jobs with the same id.
+func submittedFlag(cmd *cobra.Command, at *string) {
+	cmd.Flags().StringVar(at, "submitted", "", "`time` of submission, as get prints it: only the job with it is meant")
+}
+
+func jobQuery(submitted string) url.Values {
+	if submitted == "" {
+		return nil
+	}
+	return url.Values{"submitted_at": {submitted}}
+}
+
+func newQueueGetCmd() *cobra.Command {
+	var submitted string
+	cmd := placeCmd("get TENANT.PROJECT/INSTANCE JOB", "Show a job of the project", `Show a job of the project, also one that has ended.`,
+		`  berth queue get physics.lattice/train 12`, 2,
+		func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error {
+			var job queue.Job
+			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "queue/jobs/" + args[0], Query: jobQuery(submitted)}, &job); err != nil {
+				return err
+			}
+			return f.output.Print(cmd.OutOrStdout(), jobReport{"berth.job/v1", job})
+		})
+	submittedFlag(cmd, &submitted)
+	return cmd
+}
+
+func newQueueCancelCmd() *cobra.Command {
+	var submitted string
+	cmd := placeCmd("cancel TENANT.PROJECT/INSTANCE JOB", "Cancel a job of the project",
+		`Cancel a job of the project. A job that has ended stays as it is.`, `  berth queue cancel physics.lattice/train 12`, 2,
+		func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error {
+			var job queue.Job
+			r := remote.Request{Method: http.MethodDelete, Place: place, Path: "queue/jobs/" + args[0], Query: jobQuery(submitted)}
+			if _, err := f.server.Do(cmd.Context(), r, &job); err != nil {
+				return err
+			}
+			return f.output.Print(cmd.OutOrStdout(), jobReport{"berth.job/v1", job})
+		})
+	submittedFlag(cmd, &submitted)
+	return cmd
+}
+
+func newQueueOutputCmd() *cobra.Command {
+	var submitted string
+	var bytes int
+	cmd := placeCmd("output TENANT.PROJECT/INSTANCE JOB", "Print the end of a job's standard output",
+		`Print the end of the file with the job's standard output. Berth reads it as the job's user, and
+the audit has each call.`, `  berth queue output physics.lattice/train 12 --bytes 4096`, 2,
+		func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error {
+			query := url.Values{"bytes": {strconv.Itoa(bytes)}}
+			if submitted != "" {
+				query.Set("submitted_at", submitted)
+			}
+			text, header, err := f.server.Raw(cmd.Context(), remote.Request{Place: place, Path: "queue/jobs/" + args[0] + "/output", Query: query})
+			if err != nil {
+				return err
+			}
+			if header.Get("X-Output-Truncated") != "" {
+				_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "only the last %d bytes\n", len(text))
+			}
+			if cli.IsTerminal(cmd.OutOrStdout()) {
+				text = []byte(cli.VisibleLines(string(text)))
+			}
+			_, err = cmd.OutOrStdout().Write(text)
+			return err
+		})
+	submittedFlag(cmd, &submitted)
+	cmd.Flags().IntVar(&bytes, "bytes", queue.MaxOutput, "most `bytes` to print")
+	return cmd
+}
+
+func newNodeCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "node", Short: "Show the nodes of an instance", Args: cobra.NoArgs}
+	cmd.AddCommand(placeCmd("list TENANT.PROJECT/INSTANCE", "List the nodes of an instance, by member",
+		`List the nodes of an instance as its scheduler sees them, by the names of its members.`, `  berth node list physics.lattice/train`, 1,
+		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
+			list := nodeList{Format: "berth.nodes/v1"}
+			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "nodes"}, &list); err != nil {
+				return err
+			}
+			return f.output.Print(cmd.OutOrStdout(), list)
+		}))
+	return cmd
+}
+
+// jobReport is the JSON of a job.
+type jobReport struct {
+	Format string `json:"format"` // berth.job/v1
+	queue.Job
+}
+
+// Text implements cli.Report.
+func (r jobReport) Text(p *cli.Page) error {
+	j := r.Job
+	t := p.Table("FIELD", "VALUE")
+	row := func(name, value string) {
+		if value != "" {
+			t.Row(name, cli.Visible(value))
+		}
+	}
+	at := func(moment time.Time) string {
+		if moment.IsZero() {
+			return ""
+		}
+		return moment.UTC().Format(time.RFC3339)
+	}
+	row("job", j.JobID)
+	row("state", j.State)
+	row("reason", j.Reason)
+	row("exit code", j.ExitCode)
+	row("name", j.Name)
+	row("user", j.User)
+	row("project", j.ProjectID)
+	row("queue", j.Queue)
+	row("members", strings.Join(j.Members, ", "))
+	row("submitted", at(j.Submitted))
+	row("started", at(j.Started))
+	row("ended", at(j.Ended))
+	row("idempotency key", j.IdempotencyKey)
+	row("durability", string(j.Durability))
+	if res := j.Resolution; res != nil {
+		row("requested queue", cli.OrDash(res.RequestedQueue))
+		if res.UsedFallback {
+			row("resolved queue", res.ResolvedQueue+" (fallback)")
+		}
+	}
+	return t.Flush()
+}
+
+// jobList is the JSON of a list of jobs.
+type jobList struct {
+	Format string      `json:"format"` // berth.jobs/v1
+	Items  []queue.Job `json:"items"`
+}
+
+// Text implements cli.Report.
+func (l jobList) Text(p *cli.Page) error {
+	t := p.Table("JOB", "STATE", "USER", "NAME", "QUEUE", "GPUS", "MEMBERS", "SUBMITTED", "REASON")
+	for _, j := range l.Items {
+		t.Row(cli.Visible(j.JobID), cli.Visible(j.State), cli.Visible(j.User), cli.OrDash(j.Name), cli.OrDash(j.Queue), strconv.Itoa(j.GPUs),
+			cli.OrDash(strings.Join(j.Members, ",")), cli.Stamp(j.Submitted), cli.OrDash(j.Reason))
+	}
+	return t.Flush()
+}
+
+// nodeList is the JSON of a list of nodes.
+type nodeList struct {
+	Format string       `json:"format"` // berth.nodes/v1
+	Items  []queue.Node `json:"items"`
+}
+
+// Text implements cli.Report.
+func (l nodeList) Text(p *cli.Page) error {
+	t := p.Table("MEMBER", "STATE", "CPUS", "GPUS", "REASON")
+	for _, n := range l.Items {
+		t.Row(cli.Visible(n.Member), cli.Visible(strings.Join(n.State, "+")), strconv.Itoa(n.CPUs), strconv.Itoa(n.GPUs), cli.OrDash(n.Reason))
+	}
+	return t.Flush()
+}

@@ -1,0 +1,215 @@
+// Package remote asks a daemon's API for the commands that work on running units. A call with an
+// idempotency key is sent again while the daemon or the scheduler does not answer.
+//
+// It must not know the estate, Git or a runtime.
+package remote
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"berth/cmd/internal/cli"
+)
+
+// Server is the API of a daemon, and who asks it.
+type Server struct {
+	URL       string
+	TokenFile string
+	// Reason makes a call one of the admin paths, where it is audited.
+	Reason string
+
+	client http.Client
+	pause  time.Duration // before the second try; 0: 200 ms
+}
+
+// Flags adds the flags that find the server.
+func (s *Server) Flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.URL, "server", "", "`URL` of the daemon; default: $BERTH_SERVER")
+	f.StringVar(&s.TokenFile, "token-file", "", "`file` with your token for the API; default: the token is $BERTH_TOKEN")
+	f.StringVar(&s.Reason, "break-glass", "", "`reason` for which a role of the platform works in a tenant; it is audited")
+}
+
+// Place is a job or an instance: TENANT.PROJECT/INSTANCE.
+type Place struct{ Project, Instance string }
+
+// ParsePlace parses TENANT.PROJECT/INSTANCE.
+func ParsePlace(text string) (Place, error) {
+	project, instance, ok := strings.Cut(text, "/")
+	tenant, name, dot := strings.Cut(project, ".")
+	if !ok || !dot || tenant == "" || name == "" || instance == "" || strings.ContainsAny(text, "?#% ") || strings.Count(text, "/") != 1 {
+		return Place{}, cli.Usage(fmt.Errorf("%q is not an instance: write TENANT.PROJECT/INSTANCE", text))
+	}
+	return Place{project, instance}, nil
+}
+
+// Request is a request for an instance.
+type Request struct {
+	Method string // "": GET
+	Place
+	Path  string // below the instance, such as queue/jobs
+	Query url.Values
+	Key   string // idempotency key; "": the request is sent once
+	Body  any    // as JSON; nil: none
+}
+
+// NewKey returns an idempotency key.
+func NewKey() string { return strings.ToLower(rand.Text()) }
+
+const (
+	tries    = 5
+	maxReply = 64 << 20
+)
+
+// Error is the error of the API.
+type Error struct {
+	Code          string `json:"code"`
+	Message       string `json:"message"`
+	CorrelationID string `json:"correlation_id"`
+	Status        int    `json:"-"`
+}
+
+func (e *Error) Error() string {
+	return fmt.Sprintf("%s: %s (correlation id %s)", e.Code, e.Message, e.CorrelationID)
+}
+
+// Do sends a request and decodes the answer into, unless that is nil. It returns the header.
+func (s *Server) Do(ctx context.Context, r Request, into any) (http.Header, error) {
+	text, header, err := s.Raw(ctx, r)
+	if err == nil && into != nil {
+		if err = json.Unmarshal(text, into); err != nil {
+			err = fmt.Errorf("the answer of the server is not as expected: %w; is it another version?", err)
+		}
+	}
+	return header, err
+}
+
+// Raw is Do with the answer as it is.
+func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.Header, err error) {
+	base, token, err := s.find()
+	if err != nil {
+		return nil, nil, err
+	}
+	path := "/api/v1"
+	if s.Reason != "" {
+		path += "/admin"
+	}
+	target := strings.TrimSuffix(base, "/") + path + "/projects/" + r.Project + "/app-instances/" + r.Instance + "/" + r.Path
+	if len(r.Query) > 0 {
+		target += "?" + r.Query.Encode()
+	}
+	pause := cmp.Or(s.pause, 200*time.Millisecond)
+	for try := 1; ; try++ {
+		body, header, err = s.once(ctx, r, target, token)
+		if err == nil || r.Key == "" || try == tries || !again(err) {
+			return body, header, err
+		}
+		if after, e := strconv.Atoi(header.Get("Retry-After")); e == nil && s.pause == 0 {
+			pause = min(time.Duration(after)*time.Second, 5*time.Second)
+		}
+		select {
+		case <-ctx.Done():
+			return nil, nil, err
+		case <-time.After(pause):
+		}
+		pause *= 2
+	}
+}
+
+// again reports whether the same request may succeed later.
+func again(err error) bool {
+	if e := new(Error); errors.As(err, &e) {
+		return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests || e.Status == http.StatusBadGateway
+	}
+	return true // the connection broke
+}
+
+func (s *Server) once(ctx context.Context, r Request, target, token string) ([]byte, http.Header, error) {
+	var text []byte
+	if r.Body != nil {
+		var err error
+		if text, err = json.Marshal(r.Body); err != nil {
+			return nil, nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, cmp.Or(r.Method, http.MethodGet), target, bytes.NewReader(text))
+	if err != nil {
+		return nil, nil, cli.Usage(fmt.Errorf("--server: %w", err))
+	}
+	req.Header.Set("Authorization", "Bearer "+token)
+	if r.Body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	for name, value := range map[string]string{"Idempotency-Key": r.Key, "X-Break-Glass": s.Reason} {
+		if value != "" {
+			req.Header.Set(name, value)
+		}
+	}
+	res, err := s.client.Do(req)
+	if err != nil {
+		return nil, nil, fmt.Errorf("no answer of the server: %w", err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxReply))
+	switch {
+	case err != nil:
+		return nil, res.Header, fmt.Errorf("the answer of the server broke off: %w", err)
+	case res.StatusCode >= 300:
+		var e struct{ Error Error }
+		if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
+			return nil, res.Header, &Error{Code: "http", Message: fmt.Sprintf("%s answered %s: is it the URL of a Berth daemon?", req.URL.Host, res.Status), Status: res.StatusCode}
+		}
+		e.Error.Status = res.StatusCode
+		return nil, res.Header, &e.Error
+	}
+	return body, res.Header, nil
+}
+
+// find returns the URL of the server and the token.
+func (s *Server) find() (base, token string, err error) {
+	base = cmp.Or(s.URL, os.Getenv("BERTH_SERVER"))
+	u, err := url.Parse(base)
+	switch {
+	case base == "":
+		return "", "", cli.Usage(errors.New("no server: set --server or $BERTH_SERVER to the URL of the daemon"))
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return "", "", cli.Usage(fmt.Errorf("--server: %q is not a URL such as https://berth.example.org", base))
+	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+		return "", "", cli.Usage(fmt.Errorf("--server: %s would send your token without encryption: use https", base))
+	}
+	token = os.Getenv("BERTH_TOKEN")
+	if s.TokenFile != "" {
+		text, err := os.ReadFile(s.TokenFile)
+		if err != nil {
+			return "", "", cli.Usage(fmt.Errorf("--token-file: %w", err))
+		}
+		token = strings.TrimSpace(string(text))
+	}
+	if token == "" {
+		return "", "", cli.Usage(errors.New("no token: set --token-file, or $BERTH_TOKEN"))
+	}
+	if strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }) {
+		return "", "", cli.Usage(errors.New("the token has spaces or line breaks: the file must have the token alone"))
+	}
+	return base, token, nil
+}
+
+func isLoopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}

@@ -1,0 +1,236 @@
+package api
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"berth/reconciler/queueing"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/queue"
+)
+
+// Queues asks the queue of a unit. Errors wrap one of package queue, or runtimes.ErrStaleEpoch.
+type Queues interface {
+	Submit(ctx context.Context, c queueing.Caller, key string, r queue.Request) (queue.Job, error)
+	Jobs(ctx context.Context, c queueing.Caller) ([]queue.Job, error)
+	Job(ctx context.Context, c queueing.Caller, ref queue.Ref) (queue.Job, error)
+	Cancel(ctx context.Context, c queueing.Caller, ref queue.Ref) (queue.Job, error)
+	Output(ctx context.Context, c queueing.Caller, ref queue.Ref, limit int) (queue.Output, error)
+	Nodes(ctx context.Context, c queueing.Caller) ([]queue.Node, error)
+}
+
+// live answers a request by asking a running unit.
+type live func(Queues, *liveCall) (answer, *failure)
+
+// liveCall is a permitted call for an instance.
+type liveCall struct {
+	*call
+	caller queueing.Caller
+	query  url.Values
+}
+
+// maxBody bounds the body of a request: a script as JSON may be twice as long.
+const maxBody = 1 << 20
+
+const jobs = "/queue/jobs"
+
+// queueRoutes adds the paths of queues and nodes (requirement B1).
+func queueRoutes(add func(string, route)) {
+	one := oneInst + jobs + "/{job_id}"
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: listJobs, query: []string{"state", "user"}})
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueSubmit, method: http.MethodPost, live: submitJob, effect: "queue.submit"})
+	add(one, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: readJob, query: []string{"submitted_at"}})
+	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: cancelJob, effect: "queue.cancel", query: []string{"submitted_at"}})
+	// The output of a job is read as its owner, so the ledger of the host and the audit have it.
+	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: readOutput, effect: "queue.output", query: []string{"submitted_at", "bytes"}})
+	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: listNodes})
+}
+
+// ask answers a permitted call by asking the unit. An effect outside admin paths is recorded before it
+// happens; at admin paths the record is stored already.
+func (a *API) ask(c *call) (answer, *failure) {
+	query, err := url.ParseQuery(c.URL.RawQuery)
+	if err != nil {
+		return answer{}, &failure{code: codeQuery, message: "the query is malformed: percent-encode it"}
+	}
+	for name := range query {
+		if !slices.Contains(c.route.query, name) || len(query[name]) > 1 {
+			return answer{}, &failure{code: codeQuery, message: fmt.Sprintf("the query parameter %.40q is not known here, or given twice: use %s", name, cmp.Or(strings.Join(c.route.query, ", "), "none"))}
+		}
+	}
+	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project}
+	name, ok := r.instanceName()
+	if !ok {
+		return answer{}, notFound()
+	}
+	if a.o.Queues == nil {
+		return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon reaches no runtime yet: try again in a few seconds"}
+	}
+	l := &liveCall{c, queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query}
+	if c.route.effect != "" && !c.route.admin && a.o.Effect != nil {
+		var id [16]byte
+		_, _ = rand.Read(id[:]) // never fails
+		rec := a.record(c, authority.May(a.rules(c), c.who.actor, c.route.permission, authority.Scope{Tenant: c.tenant, Project: c.project}))
+		rec.RecordID = hex.EncodeToString(id[:])
+		a.o.Effect(rec)
+	}
+	return c.route.live(a.o.Queues, l)
+}
+
+// queueFailure is the failure of an error of a queue. What names hosts is for the log only.
+func queueFailure(err error) *failure {
+	f := &failure{message: err.Error(), cause: err}
+	switch {
+	case errors.Is(err, queue.ErrNotFound):
+		f = notFound()
+		f.cause = err
+	case errors.Is(err, queue.ErrConfiguration):
+		f.code = codeConfiguration
+	case errors.Is(err, queue.ErrConflict):
+		f.code = codeConflict
+	case errors.Is(err, queue.ErrDenied):
+		f.code = codeQueueDenied
+	case errors.Is(err, queue.ErrUnavailable), errors.Is(err, runtimes.ErrStaleEpoch), errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):
+		f.code, f.after, f.message = codeQueueUnavailable, retryAfter, "the scheduler did not answer: send the same request again; with the same Idempotency-Key it never makes a second job"
+		if operr := new(runtimes.OpError); !errors.As(err, &operr) && !errors.Is(err, runtimes.ErrUnreachable) && !errors.Is(err, runtimes.ErrUncertain) {
+			f.message = "the queue does not answer now: " + strings.TrimPrefix(err.Error(), queue.ErrUnavailable.Error()+": ")
+		}
+	default:
+		f.code, f.message = codeInternal, "internal error: give Berth's operators the correlation id"
+	}
+	return f
+}
+
+// answered is a value as JSON, or the failure of an error.
+func answered(status int, value any, err error) (answer, *failure) {
+	if err != nil {
+		return answer{}, queueFailure(err)
+	}
+	text, err := json.Marshal(value)
+	if err != nil {
+		return answer{}, &failure{code: codeInternal, message: "internal error: give Berth's operators the correlation id", cause: err}
+	}
+	return answer{mediaType: "application/json", body: append(text, '\n'), status: status}, nil
+}
+
+// itemsOf is a list in the shape of all lists.
+type itemsOf[T any] struct {
+	Items []T `json:"items"`
+}
+
+func listJobs(q Queues, l *liveCall) (answer, *failure) {
+	all, err := q.Jobs(l.Context(), l.caller)
+	state, user := l.query.Get("state"), l.query.Get("user")
+	all = slices.DeleteFunc(append([]queue.Job{}, all...), func(j queue.Job) bool {
+		return state != "" && !strings.EqualFold(j.State, state) || user != "" && j.User != user
+	})
+	return answered(http.StatusOK, itemsOf[queue.Job]{all}, err)
+}
+
+func submitJob(q Queues, l *liveCall) (answer, *failure) {
+	keys := l.Header.Values("Idempotency-Key")
+	if len(keys) != 1 || queue.CheckKey(keys[0]) != nil {
+		return answer{}, &failure{code: codeKey, message: "send one header Idempotency-Key with 1 to 64 letters, digits, dots, dashes and underscores: a repeated request with the same key makes no second job"}
+	}
+	var r queue.Request
+	if fail := l.body(&r); fail != nil {
+		return answer{}, fail
+	}
+	job, err := q.Submit(l.Context(), l.caller, keys[0], r)
+	return answered(http.StatusCreated, job, err)
+}
+
+// body decodes the body of a request.
+func (l *liveCall) body(into any) *failure {
+	media, _, err := mime.ParseMediaType(l.Header.Get("Content-Type"))
+	if err != nil || media != "application/json" {
+		return &failure{code: codeBody, message: "the body must be application/json: set Content-Type"}
+	}
+	text, err := io.ReadAll(io.LimitReader(l.Body, maxBody+1))
+	if err != nil || len(text) > maxBody {
+		return &failure{code: codeBody, cause: err, message: fmt.Sprintf("the body is larger than %d bytes, or ended early", maxBody)}
+	}
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil || d.More() {
+		return &failure{code: codeBody, cause: err, message: "the body is not what this path takes: " + shortened(cmp.Or(err, errors.New("more than one value")))}
+	}
+	return nil
+}
+
+func shortened(err error) string {
+	text := strings.TrimPrefix(err.Error(), "json: ")
+	return text[:min(len(text), 200)]
+}
+
+// ref is the job that the path names.
+func (l *liveCall) ref() (queue.Ref, *failure) {
+	ref := queue.Ref{JobID: l.params["job_id"]}
+	if text := l.query.Get("submitted_at"); text != "" {
+		at, err := time.Parse(time.RFC3339, text)
+		if err != nil {
+			return ref, &failure{code: codeQuery, message: "submitted_at must be a time such as 2026-11-24T10:00:00Z"}
+		}
+		ref.Submitted = at
+	}
+	return ref, nil
+}
+
+func readJob(q Queues, l *liveCall) (answer, *failure) {
+	ref, fail := l.ref()
+	if fail != nil {
+		return answer{}, fail
+	}
+	job, err := q.Job(l.Context(), l.caller, ref)
+	return answered(http.StatusOK, job, err)
+}
+
+func cancelJob(q Queues, l *liveCall) (answer, *failure) {
+	ref, fail := l.ref()
+	if fail != nil {
+		return answer{}, fail
+	}
+	job, err := q.Cancel(l.Context(), l.caller, ref)
+	return answered(http.StatusAccepted, job, err)
+}
+
+func readOutput(q Queues, l *liveCall) (answer, *failure) {
+	ref, fail := l.ref()
+	if fail != nil {
+		return answer{}, fail
+	}
+	limit := queue.MaxOutput
+	if text := l.query.Get("bytes"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil || n < 1 || n > queue.MaxOutput {
+			return answer{}, &failure{code: codeQuery, message: fmt.Sprintf("bytes is from 1 to %d", queue.MaxOutput)}
+		}
+		limit = n
+	}
+	out, err := q.Output(l.Context(), l.caller, ref, limit)
+	if err != nil {
+		return answer{}, queueFailure(err)
+	}
+	return answer{mediaType: "text/plain; charset=utf-8", body: out.Text, truncated: out.Truncated}, nil
+}
+
+func listNodes(q Queues, l *liveCall) (answer, *failure) {
+	nodes, err := q.Nodes(l.Context(), l.caller)
+	return answered(http.StatusOK, itemsOf[queue.Node]{append([]queue.Node{}, nodes...)}, err)
+}

@@ -1,0 +1,278 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/queueing"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/audit"
+	"berth/schema/authority"
+	"berth/schema/queue"
+)
+
+// queues answers each call with one job or its error, and keeps the last call.
+type queues struct {
+	err    error
+	caller queueing.Caller
+	key    string
+	req    queue.Request
+	ref    queue.Ref
+	limit  int
+	calls  int
+	before func() // each call
+}
+
+func (q *queues) called(c queueing.Caller) {
+	q.caller = c
+	q.calls++
+	if q.before != nil {
+		q.before()
+	}
+}
+
+func (q *queues) Submit(_ context.Context, c queueing.Caller, key string, r queue.Request) (queue.Job, error) {
+	q.called(c)
+	q.key, q.req = key, r
+	return oneJob(), q.err
+}
+
+func (q *queues) Jobs(_ context.Context, c queueing.Caller) ([]queue.Job, error) {
+	q.called(c)
+	second := oneJob()
+	second.JobID, second.State, second.User = "18", "PENDING", "bob"
+	return []queue.Job{oneJob(), second}, q.err
+}
+
+func (q *queues) Job(_ context.Context, c queueing.Caller, ref queue.Ref) (queue.Job, error) {
+	q.called(c)
+	q.ref = ref
+	return oneJob(), q.err
+}
+
+func (q *queues) Cancel(_ context.Context, c queueing.Caller, ref queue.Ref) (queue.Job, error) {
+	q.called(c)
+	q.ref = ref
+	return oneJob(), q.err
+}
+
+func (q *queues) Output(_ context.Context, c queueing.Caller, ref queue.Ref, limit int) (queue.Output, error) {
+	q.called(c)
+	q.ref, q.limit = ref, limit
+	return queue.Output{Text: []byte("hello\n"), Truncated: true}, q.err
+}
+
+func (q *queues) Nodes(_ context.Context, c queueing.Caller) ([]queue.Node, error) {
+	q.called(c)
+	return []queue.Node{{Member: "worker-0", State: []string{"IDLE"}, CPUs: 4}}, q.err
+}
+
+func oneJob() queue.Job {
+	return queue.Job{JobID: "17", Submitted: now, ProjectID: "physics.lattice", User: "anna", State: "RUNNING", IdempotencyKey: "k1", Durability: queue.Accepted,
+		Resolution: &queue.Resolution{Adapter: "passthrough", ContractVersion: "v1", RequestedQueue: "gpu", ResolvedQueue: "gpu"}, Run: queue.Run{Started: now, Members: []string{"worker-0"}}}
+}
+
+const trainJobs = lattice + "/app-instances/train/queue/jobs"
+
+// request sends a request with a body.
+func (w *world) request(method, target, token, body string, headers ...string) *http.Response {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Header.Set("Authorization", "Bearer "+token)
+	r.Header.Set("Content-Type", "application/json")
+	for i := 0; i < len(headers); i += 2 {
+		r.Header.Set(headers[i], headers[i+1])
+	}
+	return w.send(r)
+}
+
+func queueWorld(t *testing.T) (*world, *queues, *[]audit.Record) {
+	q, effects := &queues{}, &[]audit.Record{}
+	w := campusWorld(t, func(o *Options) {
+		o.Queues, o.Effect = q, func(r audit.Record) { *effects = append(*effects, r) }
+	})
+	return w, q, effects
+}
+
+// Jobs are submitted, listed, read, cancelled, and their output and nodes read, each for the project
+// of the path, and each effect is recorded before it happens (requirements B1, A12).
+func TestQueueIsAskedForTheProjectOfThePath(t *testing.T) {
+	w, q, effects := queueWorld(t)
+	known := 0
+	q.before = func() { known = len(*effects) }
+	res := w.request("POST", trainJobs, personToken(anna), `{"script":"#!/bin/sh\ntrue\n","queue":"gpu","gpus":2}`, "Idempotency-Key", "k1", "X-Correlation-ID", "correlation-1")
+	require.Equal(t, http.StatusCreated, res.StatusCode)
+	require.Equal(t, 1, known, "recorded before the effect")
+	var job queue.Job
+	require.NoError(t, json.Unmarshal(body(t, res), &job))
+	require.Equal(t, oneJob(), job)
+	require.Equal(t, queueing.Caller{Instance: schema.InstanceKey("physics", "lattice", "train"), Login: anna, CorrelationID: "correlation-1", Verb: "queue.submit"}, q.caller)
+	require.Equal(t, []any{"k1", queue.Request{Script: "#!/bin/sh\ntrue\n", Queue: "gpu", GPUs: 2}}, []any{q.key, q.req})
+	r := (*effects)[0]
+	require.Equal(t, []string{"queue.submit", anna, "scheduler.queue.submit", "physics.lattice", "correlation-1", "allowed"}, []string{r.Action, r.Actor, r.Permission, r.ProjectID, r.CorrelationID, string(r.Verdict)})
+
+	var list struct{ Items []queue.Job }
+	w.read(trainJobs+"?state=pending&user=bob", anna, &list)
+	require.Len(t, list.Items, 1)
+	require.Equal(t, "18", list.Items[0].JobID)
+	w.read(trainJobs+"/17", anna, &job)
+	require.Equal(t, queue.Ref{JobID: "17"}, q.ref)
+	require.Len(t, *effects, 1, "a read reveals nothing that needs a record")
+
+	res = w.request("DELETE", trainJobs+"/17?submitted_at=2026-11-24T10:00:00Z", personToken(anna), "")
+	require.Equal(t, http.StatusAccepted, res.StatusCode)
+	require.Equal(t, "2026-11-24 10:00:00 +0000 UTC", q.ref.Submitted.String())
+	res = w.get(trainJobs+"/17/output?bytes=10", personToken(anna))
+	require.Equal(t, []any{"hello\n", "true", 10}, []any{string(body(t, res)), res.Header.Get("X-Output-Truncated"), q.limit})
+	require.Equal(t, []string{"queue.cancel", "queue.output"}, []string{(*effects)[1].Action, (*effects)[2].Action})
+	var nodes struct{ Items []queue.Node }
+	w.read(lattice+"/app-instances/train/nodes", anna, &nodes)
+	require.Len(t, nodes.Items, 1)
+}
+
+func TestQueueRefusesWhatItCannotTake(t *testing.T) {
+	w, q, _ := queueWorld(t)
+	const script = `{"script":"#!/bin/sh"}`
+	for name, c := range map[string]struct {
+		method, target, body string
+		headers              []string
+		want                 code
+	}{
+		"no key":             {"POST", trainJobs, script, nil, codeKey},
+		"a key with a space": {"POST", trainJobs, script, []string{"Idempotency-Key", "a b"}, codeKey},
+		"no JSON":            {"POST", trainJobs, "#!/bin/sh", []string{"Idempotency-Key", "k"}, codeBody},
+		"unknown field":      {"POST", trainJobs, `{"script":"#!/bin/sh","user":"root"}`, []string{"Idempotency-Key", "k"}, codeBody},
+		"two values":         {"POST", trainJobs, script + script, []string{"Idempotency-Key", "k"}, codeBody},
+		"another type":       {"POST", trainJobs, script, []string{"Idempotency-Key", "k", "Content-Type", "text/plain"}, codeBody},
+		"too large":          {"POST", trainJobs, `{"script":"` + strings.Repeat("x", maxBody) + `"}`, []string{"Idempotency-Key", "k"}, codeBody},
+		"unknown parameter":  {"GET", trainJobs + "?all=1", "", nil, codeQuery},
+		"no time":            {"DELETE", trainJobs + "/17?submitted_at=now", "", nil, codeQuery},
+		"too many bytes":     {"GET", trainJobs + "/17/output?bytes=999999999", "", nil, codeQuery},
+		"unknown instance":   {"GET", lattice + "/app-instances/nothing/queue/jobs", "", nil, codeNotFound},
+		"unknown method":     {"PUT", trainJobs, script, nil, codeMethod},
+	} {
+		res := w.request(c.method, c.target, personToken(anna), c.body, c.headers...)
+		require.Equal(t, c.want, codeOf(t, res), name)
+		if c.want == codeMethod {
+			require.Equal(t, "GET, HEAD, POST", res.Header.Get("Allow"))
+		}
+	}
+	require.Zero(t, q.calls)
+}
+
+// Each class of error has one code, and no answer names a host (C3).
+func TestQueueErrorsHaveCodes(t *testing.T) {
+	w, q, _ := queueWorld(t)
+	lost := &runtimes.OpError{Host: "ctl-7", Op: "run squeue", Message: "connect failure", Code: "exit"}
+	for _, c := range []struct {
+		err    error
+		want   code
+		status int
+	}{
+		{fmt.Errorf("%w: queue gpu", queue.ErrConfiguration), codeConfiguration, 422},
+		{fmt.Errorf("%w: sbatch: too many", queue.ErrDenied), codeQueueDenied, 422},
+		{fmt.Errorf("%w: %q", queue.ErrConflict, "k"), codeConflict, 409},
+		{fmt.Errorf("%w: job 1", queue.ErrNotFound), codeNotFound, 404},
+		{fmt.Errorf("%w: %w", queue.ErrUnavailable, lost), codeQueueUnavailable, 503},
+		{runtimes.ErrStaleEpoch, codeQueueUnavailable, 503},
+		{errors.New("host ctl-7 is odd"), codeInternal, 500},
+	} {
+		q.err = c.err
+		res := w.request("POST", trainJobs, personToken(anna), `{"script":"#!/bin/sh"}`, "Idempotency-Key", "k")
+		require.Equal(t, c.status, res.StatusCode, c.err)
+		text := string(body(t, res))
+		require.NotContains(t, text, "ctl-7")
+		require.Contains(t, text, `"`+string(c.want)+`"`)
+	}
+	require.Contains(t, w.log.String(), "ctl-7", "the log has the cause")
+	w.api.o.Queues = nil
+	require.Equal(t, codeNotReady, codeOf(t, w.get(trainJobs, personToken(anna))))
+}
+
+// Nine roles in their own and another project and another tenant, with each scheduler key of a live
+// path: what the table of permissions does not allow is not found, and asks no scheduler (B1, A18).
+func TestQueueMatrix(t *testing.T) {
+	member := map[string]string{"platform": "", "tenant": "", "project": ""}
+	var logins []string
+	for _, role := range authority.Roles() {
+		if role != "service_account" {
+			login := "r-" + strings.ReplaceAll(role, "_", "-")
+			logins = append(logins, login)
+			family, _, _ := strings.Cut(role, "_")
+			member[family] += fmt.Sprintf("    - {login: %s, role: %s}\n", login, role)
+		}
+	}
+	const binding = "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: %s}\nspec:\n  members:\n"
+	var scopes, endpoints []string
+	for _, row := range authority.Table() {
+		scopes = append(scopes, string(row.Permission))
+	}
+	for _, r := range routes() {
+		if r.live != nil && !r.admin {
+			endpoints = append(endpoints, r.endpoint())
+		}
+	}
+	q := &queues{}
+	w := newWorld(t, with(campusFiles(t), map[string]string{
+		"platform/roles/operators.yaml":               fmt.Sprintf(binding, "operators") + member["platform"],
+		"tenants/physics/roles.yaml":                  fmt.Sprintf(binding, "roles") + member["tenant"],
+		"tenants/physics/projects/lattice/roles.yaml": fmt.Sprintf(binding, "roles") + member["project"] + "    - {service_account: ci, role: service_account}\n",
+		"tenants/physics/projects/lattice/service-accounts/ci.yaml": fmt.Sprintf(
+			"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
+			authorised(t, testKey().Public()), strings.Join(scopes, ", "), quoted(endpoints)),
+	}), logins, func(o *Options) { o.Queues = q })
+	tokens := map[string]string{"service_account": w.token("physics.lattice/ci")}
+	for _, l := range logins {
+		tokens[strings.ReplaceAll(strings.TrimPrefix(l, "r-"), "-", "_")] = personToken(l)
+	}
+	asked := 0
+	for _, r := range w.api.routes {
+		if r.live == nil {
+			continue
+		}
+		method, template, _ := strings.Cut(r.endpoint(), " ")
+		for project, own := range map[string]bool{"physics.lattice": true, "physics.collider": false, "biology.genomes": false} {
+			target := strings.NewReplacer("{project_id}", project, "{app_instance_id}", "train", "{job_id}", "17").Replace(template)
+			for role, token := range tokens {
+				family, _, _ := strings.Cut(role, "_")
+				headers := []string{"Idempotency-Key", "k"}
+				if r.admin {
+					headers = append(headers, "X-Break-Glass", "the matrix")
+				}
+				q.calls = 0
+				res := w.request(method, target, token, `{"script":"#!/bin/sh"}`, headers...)
+				has := authority.RoleHas(role, r.permission)
+				reached := false
+				switch family {
+				case "platform":
+					reached = has && r.admin
+				case "tenant":
+					reached = has && strings.HasPrefix(project, "physics.")
+				default:
+					reached = has && own && !(r.admin && role == "service_account")
+				}
+				name := fmt.Sprint(method, " ", target, " as ", role)
+				switch {
+				case !reached:
+					require.Zero(t, q.calls, name)
+					require.Contains(t, []int{403, 404}, res.StatusCode, name)
+				case own:
+					require.Equal(t, 1, q.calls, name)
+					require.Less(t, res.StatusCode, 300, name)
+				default: // no instance of that name there
+					require.Equal(t, 404, res.StatusCode, name)
+				}
+				asked++
+			}
+		}
+	}
+	require.Equal(t, 11*3*9, asked)
+}
