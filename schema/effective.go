@@ -37,6 +37,10 @@ type EffectiveProject struct {
 	// Bounds are, by the name of the unit, where policy lets members be. A
 	// unit that no policy binds to a place has none.
 	Bounds map[string]*Bounds
+
+	// Operations are those that documents ask for, by the name of the unit, each list by name.
+	// Suspended ones are left out.
+	Operations map[string][]*MemberOperation
 }
 
 // Bounds is where policy lets members of an instance be, and what becomes of it
@@ -70,6 +74,21 @@ func (e *Effective) Bounds(key Key) *Bounds {
 		return nil
 	}
 	return e.project(key).Bounds[key.Name]
+}
+
+// Operations are those that documents ask for on a unit, by name. A nil Effective has none.
+func (e *Effective) Operations(key Key) []*MemberOperation {
+	if e == nil || e.Unit(key) == nil {
+		return nil
+	}
+	return e.project(key).Operations[key.Name]
+}
+
+// SameOperations reports whether two lists ask for the same.
+func SameOperations(a, b []*MemberOperation) bool {
+	return slices.EqualFunc(a, b, func(x, y *MemberOperation) bool {
+		return x == y || x.Key == y.Key && x.UID == y.UID && reflect.DeepEqual(x.Spec, y.Spec)
+	})
 }
 
 // project is that of a key, or nil.
@@ -117,7 +136,7 @@ func (e *Effective) Len() int {
 	return n
 }
 
-// Differing yields, in no order, the units whose value, bounds, decisions or
+// Differing yields, in no order, the units whose value, bounds, operations, decisions or
 // noncompliance differ. Nil is an empty Effective. It visits only the projects that are
 // not the same pointer.
 func Differing(before, after *Effective) iter.Seq[Key] {
@@ -138,7 +157,7 @@ func Differing(before, after *Effective) iter.Seq[Key] {
 
 func differingIn(p, q *EffectiveProject) (keys []Key) {
 	for name, i := range p.Units {
-		if i != q.Units[name] || p.Bounds[name] != q.Bounds[name] || !slices.Equal(p.about(i.Key), q.about(i.Key)) ||
+		if i != q.Units[name] || p.Bounds[name] != q.Bounds[name] || !SameOperations(p.Operations[name], q.Operations[name]) || !slices.Equal(p.about(i.Key), q.about(i.Key)) ||
 			!reflect.DeepEqual(p.Noncompliance(i.Key), q.Noncompliance(i.Key)) {
 			keys = append(keys, i.Key)
 		}

@@ -124,7 +124,6 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindMemberOperation, Rank: lastRank, create: document[MemberOperation],
-		NoEffect: "no operation is carried out",
 		Places: places("platform/shared-runtimes/{parent}/operations/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",
 			"tenants/{tenant}/projects/{project}/operations/{name}.yaml"),
 		Status: places("platform/shared-runtimes/{parent}/operations/{name}.yaml", "tenants/{tenant}/shared-runtimes/{parent}/operations/{name}.yaml",

@@ -26,19 +26,26 @@ type PublicKey struct {
 
 // The operations on members.
 const (
-	OpDrain   = "drain"
-	OpResume  = "resume"
-	OpRestart = "restart"
-	OpReplace = "replace"
-	OpRemove  = "remove"
-	OpLabel   = "label"
-	OpRetry   = "retry"
+	OpDrain    = "drain"    // the member takes no new jobs; running ones end by on_jobs
+	OpResume   = "resume"   // takes back a drain or a cordon of an operation
+	OpCordon   = "cordon"   // the member takes no new jobs; running ones go on
+	OpUncordon = "uncordon" // as resume
+	OpRestart  = "restart"  // restarts the daemon of the member
+	OpReplace  = "replace"  // drains the member and moves it to another node
+	OpRemove   = "remove"   // drains the member, which the declared count no longer has, and removes it
+	OpLabel    = "label"    // sets labels at the runtime
+	OpRetry    = "retry"    // tries a failed unit again
 )
+
+// EndsJobs reports whether an operation waits for jobs or cancels them.
+func EndsJobs(operation string) bool {
+	return operation == OpDrain || operation == OpReplace || operation == OpRemove
+}
 
 // MemberOperation asks for one operation, once, on a member of an instance (or on the
 // instance), or of a shared runtime (Key.Parent). Its uid, or its
 // name where it has none, is what was asked: the same is never done twice, and
-// a finished one may be removed. It is a declaration only: nothing is done yet.
+// a finished one may be removed. It expires if it cannot start within a day.
 type MemberOperation struct {
 	Header
 	Spec MemberOperationSpec
@@ -64,4 +71,9 @@ type Pause struct {
 // PauseSpec is the spec of a Pause.
 type PauseSpec struct {
 	Reason string `json:"reason"`
+}
+
+// MemberOperations returns the operations in the order of their documentation.
+func MemberOperations() []string {
+	return []string{OpDrain, OpResume, OpCordon, OpUncordon, OpRestart, OpReplace, OpRemove, OpLabel, OpRetry}
 }

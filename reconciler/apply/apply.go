@@ -33,6 +33,9 @@ type Options struct {
 	Journal Journal // nil: effects are not recorded
 	// RecordUsage is what the Runtime gets with each action (runtimes.Change); may be nil.
 	RecordUsage func(ctx context.Context, jobs []usage.Job) error
+	// Correlation has the correlation ids of operations by their ids. Effects of other actions have
+	// that of the stamp.
+	Correlation map[string]string
 	// Log has the ids of the plan's subject (requirement A11); nil: no log.
 	Log *slog.Logger
 	// Parallel bounds how many actions of the plan run at a time; 0: 8.
@@ -125,6 +128,9 @@ func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan
 	}
 	stamp := w.stamp
 	stamp.ActionID, stamp.Verb = a.ID, string(a.Verb)
+	if a.Operation != nil && w.o.Correlation[a.Operation.ID] != "" {
+		stamp.CorrelationID = w.o.Correlation[a.Operation.ID]
+	}
 	log := w.o.Log.With("verb", string(a.Verb), "member", a.Member, "action_id", a.ID, "commit", stamp.Commit)
 	log.DebugContext(ctx, "action begins", "reason", a.Reason)
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
@@ -78,7 +79,7 @@ func (a *attachments) update(st *reconciler.State, key schema.Key) {
 		if unit == nil {
 			return
 		}
-		v := newView(st, unit)
+		v := newView(st, unit, time.Time{})
 		if unit.Observed != nil {
 			v.observed = *unit.Observed
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
@@ -26,13 +27,14 @@ type change struct {
 	units  []schema.Key          // that next changes, sorted
 	merged []mergedCommit        // of main since old, newest first
 	causes map[schema.Key]string // commit of main that changed each unit
+	now    time.Time
 }
 
 // origin names the commits and users of a decision.
 type origin struct {
 	first        string                // first commit that was decided; "": unknown
 	changed      map[schema.Key]string // units that later commits changed, by the last of them
-	requesters   map[schema.Key]string // of instances
+	requesters   map[schema.Key]string // of instances and operations
 	acknowledged string                // commit whose deletion was acknowledged later; "": none
 	approval     *approval             // command that the decision carries out; nil: none
 }
@@ -53,6 +55,7 @@ func (t *estateTask) putInForce(ctx context.Context, c change) error {
 		c.before = &before
 	}
 	c.next.Placement = t.decider.Place(c.next.Effective, memory)
+	c.now = t.now()
 	c.units = changedUnits(c.old, c.next, memory, t.last)
 	if c.old != nil && c.old.Main != "" && c.old.Main != c.next.Main {
 		c.merged = t.history.between(ctx, c.old.Main, c.next.Main)
@@ -103,12 +106,15 @@ func (o origin) commitOf(old, next *reconciler.State, key schema.Key) string {
 	return o.first
 }
 
-// requesters adds to known the requesters of new instances that it lacks.
+// requesters adds to known the requesters of new instances and operations that it lacks.
 func (t *estateTask) requesters(ctx context.Context, st *reconciler.State, units []schema.Key, known map[schema.Key]string) map[schema.Key]string {
 	missing := map[string]schema.Key{}
 	for _, key := range units {
 		if i := st.Desired.Instance(key); i != nil && known[key] == "" && isNewUnit(t.status.Unit(key)) {
 			missing[i.File] = key
+		}
+		for _, o := range newOperations(st, t.status.Unit(key), key) {
+			missing[o.File] = o.Key
 		}
 	}
 	out := t.authors.FindRequesters(ctx, st.Main, missing, func(s decide.Step, key schema.Key) authority.Actor {
@@ -227,7 +233,12 @@ func (c *change) effects() effects {
 
 // status returns the status of a changed unit. prev is nil for a new unit. Pure.
 func (c *change) status(key schema.Key, prev *plan.Status) plan.Status {
-	s := statusOfDecision(key, c.next, prev, c.causes[key])
+	s := statusOfDecision(key, c.next, prev, c.causes[key], c.now)
+	for i := range s.Operations {
+		if o := &s.Operations[i]; o.RequestedBy == "" && !o.IsRequest {
+			o.RequestedBy = c.origin.requesters[operationKey(key, o.Name)]
+		}
+	}
 	want := c.next.Unit(key)
 	if isNewUnit(prev) && want != nil {
 		s.RequestedBy = c.origin.requesters[key]

@@ -5,6 +5,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -44,7 +45,7 @@ func TestChangedUnitsMatchFullComparison(t *testing.T) {
 			last = &enforced{over, changed}
 			found += len(changed)
 			for _, key := range changed {
-				s := statusOfDecision(key, st, mem.Get(key), st.Main)
+				s := statusOfDecision(key, st, mem.Get(key), st.Main, time.Time{})
 				mem = mem.With(&s)
 			}
 			old = st

@@ -279,7 +279,7 @@ func changes(before, st *reconciler.State, key schema.Key) bool {
 // sameUnit returns true if two decisions mean the same for a unit. Units that were not
 // evaluated again are the same value, so the comparison of most units is free.
 func sameUnit(a, b *reconciler.State, key schema.Key) bool {
-	return sameInstance(a, b, key) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
+	return sameInstance(a, b, key) && schema.SameOperations(a.Effective.Operations(key), b.Effective.Operations(key)) && slices.EqualFunc(a.Placement.Members(key), b.Placement.Members(key), sameMember)
 }
 
 func sameInstance(a, b *reconciler.State, key schema.Key) bool {

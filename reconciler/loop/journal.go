@@ -2,6 +2,7 @@ package loop
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -33,8 +34,11 @@ type journal struct {
 	noncompliance *schema.Noncompliance
 	isKept        bool // the plan repairs the applied state and does not apply the commit
 
+	operations []plan.Operation // on the unit
+
 	mu    sync.Mutex
-	steps map[string]string // description of each started action, by its id
+	steps map[string]string          // description of each started action, by its id
+	of    map[string]*plan.Operation // operation of each started action that has one, by its id
 }
 
 // Begin reports that an action starts.
@@ -45,6 +49,9 @@ func (j *journal) Begin(_ context.Context, a plan.Action) error {
 	}
 	j.mu.Lock()
 	j.steps[a.ID] = step
+	if i := slices.IndexFunc(j.operations, func(o plan.Operation) bool { return a.Operation != nil && o.ID == a.Operation.ID }); i >= 0 {
+		j.of[a.ID] = &j.operations[i]
+	}
 	j.mu.Unlock()
 	if !j.isKept {
 		j.pulls.RollOuts.At(j.unit.Revision, j.unit.Key, step)
@@ -56,7 +63,7 @@ func (j *journal) Begin(_ context.Context, a plan.Action) error {
 // End reports the outcome of an action.
 func (j *journal) End(_ context.Context, o plan.Outcome) error {
 	j.mu.Lock()
-	step := j.steps[o.ActionID]
+	step, operation := j.steps[o.ActionID], j.of[o.ActionID]
 	j.mu.Unlock()
 	switch {
 	case j.isKept:
@@ -66,10 +73,23 @@ func (j *journal) End(_ context.Context, o plan.Outcome) error {
 		j.pulls.RollOuts.At(j.unit.Revision, j.unit.Key, step)
 	}
 	if o.State == plan.Done || o.State == plan.Failed || o.State == plan.Uncertain {
-		j.status.Record(effectRecord(j.unit, j.credential, o, j.attempt, j.noncompliance, j.now()))
+		record := effectRecord(j.unit, j.credential, o, j.attempt, j.noncompliance, j.now())
+		if operation != nil {
+			record.CorrelationID, record.Change.Commit = operation.CorrelationID, operation.Revision
+			record.Reason += "; operation " + operation.Name + of(operation.RequestedBy)
+		}
+		j.status.Record(record)
 	}
 	j.pulls.Touched(j.unit.Revision)
 	return nil
+}
+
+// of names who asked for an operation, if known.
+func of(who string) string {
+	if who == "" {
+		return ""
+	}
+	return " of " + who
 }
 
 // hasStarted returns true if an action was started.

@@ -3,6 +3,7 @@ package loop
 import (
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"berth/reconciler"
@@ -20,6 +21,8 @@ type recorder struct {
 	queues *queues
 	log    *slog.Logger
 	now    func() time.Time
+
+	following sync.Mutex // held while the statuses of operations follow that of their unit
 }
 
 // set records next in place of prev. It returns false if prev is no longer the unit's
@@ -42,7 +45,8 @@ func (r *recorder) set(prev *plan.Status, next plan.Status) bool {
 	if freesNode(prev, &next) {
 		r.queues.add(reconciler.Item{Task: reconciler.TaskPlace})
 	}
-	if prev == nil || !status.EqualJSON(prev.Observed, next.Observed) {
+	r.followOperations(prev, &next)
+	if prev == nil || !status.EqualJSON(prev.Observed, next.Observed) || !samePending(prev.Operations, next.Operations) {
 		r.pulls.UnitMoved(next.Key)
 	}
 	return true

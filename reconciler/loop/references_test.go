@@ -2,6 +2,7 @@ package loop
 
 import (
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,7 +28,7 @@ func TestDecisionKeepsReferencesOfMembers(t *testing.T) {
 	st := &reconciler.State{Desired: &schema.Desired{Platform: &schema.Platform{}}, Effective: &schema.Effective{}}
 	for node, want := range map[string]map[string]string{"a": references, "b": nil} {
 		prev := status(node)
-		next := statusOfDecision(train, st, &prev, "m2")
+		next := statusOfDecision(train, st, &prev, "m2", time.Time{})
 		require.Len(t, next.Members, 1)
 		require.Equal(t, want, next.Members[0].Integration.References, node)
 	}

@@ -92,7 +92,7 @@ func (r *unitRun) begin(key schema.Key) (again time.Duration, ok bool) {
 	if st == nil || prev == nil {
 		return 0, false // not decided yet, or deleted
 	}
-	r.view = newView(st, prev)
+	r.view = newView(st, prev, r.now())
 	if r.view.want == nil && prev.Phase == plan.PhaseDeleted {
 		r.status.RemoveUnit(key)
 		return 0, false
@@ -162,6 +162,7 @@ func (r *unitRun) observe(ctx context.Context) {
 // while the bytes of its version differ from the declared ones.
 func (r *unitRun) choosePlan() {
 	v := &r.view
+	v.finishOperations(r.now())
 	v.plan = v.makePlan(r.runtime)
 	if b, ok := v.operatorBlocked(); ok {
 		v.plan.Actions, v.plan.Blocked = nil, append(v.plan.Blocked, b)
@@ -238,6 +239,7 @@ func (r *unitRun) recordIntent(ctx context.Context) (again time.Duration, ok boo
 	v, p := &r.view, r.gated.plan
 	key := v.prev.Key
 	v.acting = !r.gated.isKept()
+	v.startOperations(p, r.now())
 	r.mu.Lock()
 	r.resumed = r.continuing[key] == p.Digest
 	r.mu.Unlock()
@@ -303,9 +305,9 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 	}
 	r.journal = &journal{
 		recorder: r.recorder, unit: v.prev, credential: credential, attempt: v.attempt, noncompliance: v.st.Noncompliance(v.prev.Key), isKept: r.gated.isKept(),
-		steps: map[string]string{},
+		steps: map[string]string{}, operations: v.operations, of: map[string]*plan.Operation{},
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal, RecordUsage: r.recordUsage, Log: log}, &p, stamp, v.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal, RecordUsage: r.recordUsage, Correlation: correlations(v.operations), Log: log}, &p, stamp, v.attempt)
 	for _, o := range outcomes {
 		if o.State == plan.Done {
 			continue
@@ -328,10 +330,11 @@ func (r *unitRun) settle(ctx context.Context, outcomes []plan.Outcome) (again ti
 	if prev == nil {
 		return 0
 	}
-	r.view = newView(st, prev)
+	r.view = newView(st, prev, r.now())
 	v := &r.view
-	v.attempt, v.outcomes = attempt, outcomes
+	v.attempt, v.outcomes = attempt, v.settleOperations(applied, outcomes, r.now())
 	r.observe(ctx)
+	v.finishOperations(r.now())
 	v.plan = v.makePlan(r.runtime)
 	g := r.gate.check(ctx, st, prev, v.plan, v.observed, r.runtime)
 	if ctx.Err() != nil {
@@ -344,7 +347,7 @@ func (r *unitRun) settle(ctx context.Context, outcomes []plan.Outcome) (again ti
 	switch held := slices.IndexFunc(outcomes, isWaiting); {
 	case v.converged(), v.isGone():
 		v.retry, v.applied = nil, applied.Digest
-	case hasFailed(outcomes):
+	case hasFailed(v.outcomes):
 		v.retry = nextRetry(prev.Retry, v.failure(), g.plan.Digest, r.now(), r.maxAttempts)
 	case held >= 0:
 		continues = g.plan.Digest
@@ -424,7 +427,7 @@ func (t *unitTask) isReconciled(key schema.Key) bool {
 // repeats returns true if after contains an action that p executed with success.
 func repeats(after, p plan.Plan, outcomes []plan.Outcome) bool {
 	for i, o := range outcomes {
-		if o.State == plan.Done && slices.ContainsFunc(after.Actions, func(a plan.Action) bool { return a.ID == p.Actions[i].ID }) {
+		if o.State == plan.Done && p.Actions[i].Operation == nil && slices.ContainsFunc(after.Actions, func(a plan.Action) bool { return a.ID == p.Actions[i].ID }) {
 			return true
 		}
 	}

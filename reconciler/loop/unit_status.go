@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"strings"
+	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
@@ -35,12 +36,13 @@ func (v unitView) makeStatus() plan.Status {
 	s.Digest = cmp.Or(v.applied, s.Digest)
 	s.Conditions = v.conditions(s.Phase, s.FailureReason)
 	s.Attachments = v.attachments(s.Phase, s.FailureReason)
+	s.Operations = v.operationStatuses()
 	return s
 }
 
 // statusOfDecision returns the status of a unit right after a commit changed its
 // desired state. The observation stays. prev is nil for a new unit.
-func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, commit string) plan.Status {
+func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, commit string, now time.Time) plan.Status {
 	s := plan.Status{Key: key, Phase: plan.PhaseRequested}
 	if prev != nil {
 		s = *prev
@@ -55,7 +57,8 @@ func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, c
 	}
 	v := unitView{
 		st: st, prev: &s, want: want, commit: commit, attempt: s.Attempt, pending: true, plan: plan.Plan{Key: key},
-		observed: plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"},
+		observed:   plan.Observed{Key: key, Presence: plan.Unknown, Reason: "not looked at since this change"},
+		operations: operationsOf(st, &s, now),
 	}
 	if s.Observed != nil {
 		v.observed = *s.Observed

@@ -3,6 +3,7 @@ package loop
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
@@ -28,10 +29,13 @@ type unitView struct {
 	review   *plan.UnitReview // awaited
 	attempt  int
 	applied  string // digest of the plan that made the unit converge now
+
+	operations []plan.Operation // on the unit, as of this reconciliation
 }
 
-func newView(st *reconciler.State, prev *plan.Status) unitView {
-	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review}
+func newView(st *reconciler.State, prev *plan.Status, now time.Time) unitView {
+	return unitView{st: st, prev: prev, want: st.Unit(prev.Key), commit: st.Main, retry: prev.Retry, attempt: prev.Attempt, review: prev.Review,
+		operations: operationsOf(st, prev, now)}
 }
 
 // backend returns the backend whose runtime observes the unit: the backend that
@@ -107,7 +111,7 @@ func (v unitView) makePlan(rules plan.Rules) plan.Plan {
 	key := v.prev.Key
 	return plan.Make(plan.Input{
 		Key: key, After: v.want, Members: v.members(), Unplaced: v.st.Placement.Unplaced(key),
-		Denied: v.st.Effective.Denied(key), Observed: v.observed, Rules: rules,
+		Denied: v.st.Effective.Denied(key), Observed: v.observed, Operations: plan.Pending(v.operations), Rules: rules,
 	})
 }
 

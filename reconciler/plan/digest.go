@@ -89,6 +89,7 @@ func actionID(a Action, content []byte) string {
 		field{"key", canonical(a.Key)},
 		field{"member", canonical(a.Member)},
 		field{"node", canonical(a.Node)},
+		field{"operation", canonical(a.Operation)},
 		field{"verb", canonical(a.Verb)},
 	))[:12]
 }

@@ -33,7 +33,9 @@ type Input struct {
 	Unplaced []Blocked             // of After, as Place has it
 	Denied   []schema.Decision     // rules that deny Key; the unit stays unchanged
 	Observed Observed
-	Rules    Rules // nil: impacts are unknown
+	// Operations are those to do, in order (Pending).
+	Operations []Operation
+	Rules      Rules // nil: impacts are unknown
 }
 
 // Make returns the plan that changes a unit from its observed to its desired state. The
@@ -61,6 +63,7 @@ func Make(in Input) Plan {
 		m.states[s.Name] = s
 	}
 	m.decide()
+	m.retry()
 	if after := m.plan.After; after != nil && len(after.Members) > 0 {
 		m.plan.Placed = map[string]string{}
 		for _, a := range after.Members {
@@ -337,7 +340,7 @@ func (m *maker) update(control Member) {
 	var left []string
 	for _, s := range m.sorted() {
 		if reason := m.leaves(s); reason != "" {
-			left = append(left, m.leave(s, reason, ready...))
+			left = append(left, m.leave(s, reason, append(m.evacuate(s, ready), ready...)...))
 		}
 	}
 
@@ -348,6 +351,7 @@ func (m *maker) update(control Member) {
 		before.after = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: ready, After: left}, canonical(m.drifted()))}
 	}
 	m.bring(before)
+	m.operate(ready)
 }
 
 // bring joins and starts the members that should run and do not, after the actions of
@@ -570,7 +574,11 @@ func (m *maker) add(a Action, content []byte) string {
 	a.Needs, a.After = sorted(a.Needs), sorted(a.After)
 	a.After = slices.DeleteFunc(a.After, func(id string) bool { return slices.Contains(a.Needs, id) })
 	if m.in.Rules != nil {
-		a.Impact = m.in.Rules.Impact(a.Verb, a.Member, m.plan.Before, m.plan.After)
+		before, after := m.plan.Before, m.plan.After
+		if a.Operation != nil && a.Operation.OnJobs != nil {
+			before, after = drainedBy(before, a), drainedBy(after, a)
+		}
+		a.Impact = m.in.Rules.Impact(a.Verb, a.Member, before, after)
 	}
 	a.ID = actionID(a, content)
 	m.plan.Actions = append(m.plan.Actions, a)

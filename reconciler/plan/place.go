@@ -47,11 +47,13 @@ type unit struct {
 	denied    bool
 	nodes     map[string]*schema.Node
 	misplaced map[string]Member // members that should move, by name, until they get a node
+	evacuated map[string]string // nodes that operations have members leave, by member
 }
 
 func newUnit(eff *schema.Effective, p *project, key schema.Key) *unit {
 	return &unit{placed: &placed{key: key}, inst: p.instance(key), status: in(p.records)[key],
-		bounds: eff.Bounds(key), denied: len(eff.Denied(key)) > 0, nodes: eff.Nodes}
+		bounds: eff.Bounds(key), denied: len(eff.Denied(key)) > 0, nodes: eff.Nodes,
+		evacuated: leavingNodes(eff.Operations(key), in(p.records)[key])}
 }
 
 // settle places a unit that takes no node which is not on its record, and reports
@@ -112,6 +114,11 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 		}
 		h := home{member(role, name, node, reason), role, node}
 		switch {
+		case u.evacuated[name] == node.Key.Name:
+			if misplaced == nil {
+				misplaced = map[string]Member{}
+			}
+			misplaced[name] = h.Member
 		case onlyIntended(seen, name, node.Key.Name):
 			assigned = append(assigned, h)
 		case made != nil && (asksElse(made, u.inst, role, name) || asksAway(u.bounds, made, role, name, node)) &&
@@ -128,7 +135,8 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 }
 
 // home returns the node of a member on which it may stay, and the reason why it is
-// there. The runtime's record comes before a mere assignment.
+// there. The runtime's record comes before a mere assignment, and the node that an operation has
+// the member leave comes last.
 func (u *unit) home(role schema.EffectiveRole, name string) (*schema.Node, string) {
 	var on []string
 	if m, ok := applied(u.status).Member(name); ok {
@@ -139,6 +147,7 @@ func (u *unit) home(role schema.EffectiveRole, name string) (*schema.Node, strin
 			on = append(on, m.Node)
 		}
 	}
+	slices.SortStableFunc(on, func(a, b string) int { return u.evacuates(name, a) - u.evacuates(name, b) })
 	for _, node := range on {
 		n := u.nodes[node]
 		if n == nil || !offers(n, role) {
@@ -152,6 +161,14 @@ func (u *unit) home(role schema.EffectiveRole, name string) (*schema.Node, strin
 		return n, "it is there already"
 	}
 	return nil, ""
+}
+
+// evacuates returns 1 if an operation has a member leave a node, else 0.
+func (u *unit) evacuates(name, node string) int {
+	if u.evacuated[name] == node {
+		return 1
+	}
+	return 0
 }
 
 // keep leaves the members of u where they are, if they may stay. A member that was only
@@ -223,7 +240,10 @@ func (u *unit) move(may bool) {
 			continue
 		}
 		u.put(role, old)
-		if may {
+		switch {
+		case may && u.evacuates(name, old.Node) == 1:
+			u.block(CodeStays, u.freesUp(role), "%s stays on %s, which an operation has it leave, as no other node fits: %s", name, old.Node, u.why(role))
+		case may:
 			u.block(CodeStays, false, "%s stays on %s, which no longer fits, as no other node does: %s%s",
 				name, old.Node, u.why(role), u.keptGPUs(role, name))
 		}

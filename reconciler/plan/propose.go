@@ -4,6 +4,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"time"
 
 	"berth/schema"
 	"berth/schema/authority"
@@ -79,7 +80,11 @@ func assumed(eff *schema.Effective, placer *Placer) Memory {
 		}
 		slices.SortFunc(o.Members, func(a, b MemberState) int { return compareNames(a.Name, b.Name) })
 		o = Structural(o)
-		all = append(all, &Status{Key: key, Phase: PhaseRunning, Observed: &o})
+		done := Operations(eff.Operations(key), nil, time.Time{})
+		for i := range done {
+			done[i].Phase = OperationDone
+		}
+		all = append(all, &Status{Key: key, Phase: PhaseRunning, Observed: &o, Operations: done})
 	}
 	return Remember(all...)
 }
@@ -102,7 +107,8 @@ func (p *Proposal) units(in ProposeInput) {
 		after := head.placed.Unit(head.eff, key)
 		u := Make(Input{
 			Key: key, After: after, Members: head.placed.Members(key), Unplaced: head.placed.Unplaced(key),
-			Denied: head.eff.Denied(key), Observed: observed, Rules: in.rules(key, after, observed),
+			Denied: head.eff.Denied(key), Observed: observed, Operations: Pending(Operations(head.eff.Operations(key), in.Memory.Get(key).operations(), time.Time{})),
+			Rules: in.rules(key, after, observed),
 		})
 		p.Decisions = append(p.Decisions, head.eff.About(key)...)
 		if !u.Empty() {
@@ -183,6 +189,9 @@ func candidates(base, head side) []schema.Key {
 // its file does not count.
 func (s side) same(o side, key schema.Key) bool {
 	a, b := s.placed.Unit(s.eff, key), o.placed.Unit(o.eff, key)
+	if !schema.SameOperations(s.eff.Operations(key), o.eff.Operations(key)) {
+		return false
+	}
 	if (a == nil) != (b == nil) || a != b && !reflect.DeepEqual(a, b) {
 		return false
 	}

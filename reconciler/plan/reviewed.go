@@ -43,6 +43,9 @@ func Steps(p Plan) []string {
 		if a.Node != "" {
 			words += " on " + a.Node
 		}
+		if a.Operation != nil {
+			words += " by operation " + a.Operation.Name
+		}
 		out = append(out, words)
 		for _, c := range a.Changes {
 			out = append(out, fmt.Sprintf("  %s: %s → %s", c.Field, orNone(c.Before), orNone(c.After)))

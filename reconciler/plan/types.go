@@ -125,6 +125,17 @@ const (
 	Start     Verb = "start"     // start a member that should run
 	Stop      Verb = "stop"      // stop all members, keep their state
 	Delete    Verb = "delete"    // delete the whole unit
+
+	// The verbs of operations. Each carries out one Operation, once.
+	Drain     Verb = schema.OpDrain    // the member takes no new jobs; running ones end by on_jobs
+	Resume    Verb = schema.OpResume   // take back a drain or a cordon of an operation
+	Cordon    Verb = schema.OpCordon   // the member takes no new jobs; running ones go on
+	Uncordon  Verb = schema.OpUncordon // as Resume
+	Restart   Verb = schema.OpRestart  // restart the daemon of the member
+	Replace   Verb = schema.OpReplace  // drain the member before it leaves for another node
+	Remove    Verb = schema.OpRemove   // drain the member before it leaves for good
+	Label     Verb = schema.OpLabel    // set labels of the member at the runtime
+	RetryUnit Verb = schema.OpRetry    // begin a new attempt of a failed unit; without effect at the runtime
 )
 
 // Impact is the effect of an action on services, nodes and jobs.
@@ -175,6 +186,8 @@ type Action struct {
 	Needs   []string   `json:"needs,omitempty"` // IDs of the actions to complete first
 	After   []string   `json:"after,omitempty"` // IDs of the actions to try first, whatever they end with
 	Impact  Impact     `json:"impact,omitzero"`
+	// Operation is what a verb of operations carries out; nil for the other verbs.
+	Operation *ActionOperation `json:"operation,omitempty"`
 	// Jobs is the impact on a snapshot of jobs. The impacts of several actions may count
 	// the same job: Plan.Jobs counts it once. Not digested; nil: no snapshot.
 	Jobs *JobImpact `json:"jobs,omitempty"`
@@ -298,6 +311,9 @@ type Status struct {
 	RequestedBy string `json:"requested_by,omitempty"`
 	// Attachments of projects to a shared runtime, sorted by project.
 	Attachments []AttachmentStatus `json:"attachments,omitempty"`
+	// Operations asked for on the unit, sorted by name. A finished one is the memory that it
+	// is not done again; it stays as long as its document.
+	Operations []Operation `json:"operations,omitempty"`
 }
 
 // AttachmentPhase is where an attachment is in its life (requirement D2).

@@ -145,6 +145,16 @@ func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
 		p.ResourceName = next.Key.ResourceName()
 		p.Status, p.Revision = next.Phase, next.Revision
 		payload = p
+	case event.Operation:
+		Detail(next, &p)
+		p.OrgID, p.ProjectID, p.OperationID = next.Key.Tenant, next.Key.ProjectID(), id
+		p.ResourceName = next.Key.ResourceName()
+		p.Status, p.Revision = next.Phase, next.Revision
+		out := []plan.Event{NewEvent(d.Type, next.Key, next.Revision, 0, next.CorrelationID, p, now)}
+		if d.Type == event.OperationDone && p.Operation == schema.OpRetry {
+			out = append(out, NewEvent(event.RetryTriggered, next.Key, next.Revision, 0, next.CorrelationID, p, now))
+		}
+		return out
 	default:
 		return nil
 	}

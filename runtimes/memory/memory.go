@@ -63,6 +63,9 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	for _, name := range slices.Sorted(maps.Keys(u.Members)) {
 		m := u.Members[name]
 		state := plan.MemberState{Name: name, Node: m.Node, State: m.State, References: map[string]string{"unit": s.Key.String()}}
+		if m.Drained != "" {
+			state.Detail = "takes no new jobs: " + m.Drained
+		}
 		if w.down[m.Node] {
 			state.State, state.Detail = plan.Unreachable, "host "+m.Node+" could not be asked"
 		}
@@ -106,6 +109,8 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 	apply, ok := map[plan.Verb]func() error{
 		plan.Create: a.create, plan.Configure: a.configure, plan.Join: a.join, plan.Leave: a.leave,
 		plan.Start: a.start, plan.Stop: a.stop, plan.Delete: a.remove,
+		plan.Drain: a.operate, plan.Resume: a.operate, plan.Cordon: a.operate, plan.Uncordon: a.operate, plan.Restart: a.operate,
+		plan.Replace: a.operate, plan.Remove: a.operate, plan.Label: a.operate, plan.RetryUnit: a.operate,
 	}[c.Action.Verb]
 	if !ok {
 		return fmt.Errorf("%s: unknown verb %q", c.Plan.Key, c.Action.Verb)
@@ -126,7 +131,9 @@ func (r *Runtime) Impact(verb plan.Verb, member string, before, after *plan.Unit
 		rule.CancelAfter = on.CancelAfterSeconds
 	}
 	switch m, ok := before.Member(member); {
-	case verb == plan.Leave && ok:
+	case verb == plan.Restart && ok:
+		return plan.Impact{Restarts: []string{member}}
+	case (verb == plan.Leave || schema.EndsJobs(string(verb))) && ok:
 		return plan.Impact{Drains: []string{m.Node}, EndsJobs: rule.CancelAfter > 0, Jobs: []plan.JobRule{rule}}
 	case verb == plan.Delete:
 		rule.CancelsQueued = true

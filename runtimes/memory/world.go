@@ -39,6 +39,7 @@ type unit struct {
 	Jobs     plan.Jobs              `json:"jobs"`
 	Used     []usage.Job            `json:"used,omitempty"` // what ended jobs used
 	Queue    []job                  `json:"queue,omitempty"`
+	Done     []string               `json:"done,omitempty"` // ids of the operations that were done
 }
 
 type memberState struct {
@@ -47,6 +48,9 @@ type memberState struct {
 	Epoch  uint64     `json:"epoch"`  // of the leader that changed it last
 	Leader string     `json:"leader"` // its identity
 	Starts int        `json:"starts"` // number of starts
+
+	Drained string            `json:"drained,omitempty"` // why the member takes no new jobs: drainMark and an operation, or words of a person
+	Labels  map[string]string `json:"labels,omitempty"`
 }
 
 // fault is a scripted fault of a step.
@@ -173,6 +177,29 @@ func (w *World) SetState(key schema.Key, member string, state plan.State) error 
 	})
 }
 
+// SetDrained drains a member, as a person would; "" takes a drain back.
+func (w *World) SetDrained(key schema.Key, member, reason string) error {
+	return w.change(key, func(u *unit) error {
+		m, ok := u.Members[member]
+		if !ok {
+			return fmt.Errorf("%s has no member %s", key, member)
+		}
+		m.Drained = reason
+		u.Members[member] = m
+		return nil
+	})
+}
+
+// Member describes what operations did to a member: its drain and its labels.
+func (w *World) Member(key schema.Key, member string) (drained string, labels map[string]string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if u := w.units[key]; u != nil {
+		return u.Members[member].Drained, maps.Clone(u.Members[member].Labels)
+	}
+	return "", nil
+}
+
 // SetDrift sets the drift of a unit.
 func (w *World) SetDrift(key schema.Key, drift ...plan.Drift) error {
 	return w.change(key, func(u *unit) error { u.Drift = drift; return nil })
@@ -247,7 +274,7 @@ func (w *World) replace(key schema.Key, u *unit) error {
 // clone copies all that may change.
 func (u *unit) clone() *unit {
 	c := *u
-	c.Applied, c.Members = cloneUnit(u.Applied), maps.Clone(u.Members)
+	c.Applied, c.Members, c.Done = cloneUnit(u.Applied), maps.Clone(u.Members), slices.Clone(u.Done)
 	return &c
 }
 

@@ -51,6 +51,7 @@
 //	conflict.environment         two shared runtimes of a tenant in one environment
 //	conflict.key                 a key of two service accounts of a tenant
 //	conflict.attachment          a project attached twice
+//	conflict.member-count        an operation removes a member that the declared count has
 //	conflict.approval            approvals are asked for where nobody can give one (warning)
 //	conflict.contribution        a node offered twice
 //	conflict.repository          two tenants that name one repository (warning)

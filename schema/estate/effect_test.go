@@ -35,6 +35,6 @@ func TestKindsWithoutEffectHaveWarnings(t *testing.T) {
 		}
 	}
 	require.Equal(t, map[schema.Kind]int{
-		schema.KindMemberOperation: 2, schema.KindHookRule: 2,
+		schema.KindHookRule: 2,
 	}, kinds)
 }

@@ -176,7 +176,11 @@ func (c *check) operation(doc *load.Document, d *schema.MemberOperation) {
 			return
 		}
 	}
-	manifest := c.catalog.versions[app][version].Decl.(*schema.AppVersion).Spec.Manifest.Roles
+	c.member(doc, d, key, target, roles, c.catalog.versions[app][version].Decl.(*schema.AppVersion).Spec.Manifest.Roles)
+}
+
+// member checks the member of an operation on a unit.
+func (c *check) member(doc *load.Document, d *schema.MemberOperation, key schema.Key, target *load.Document, roles map[string]schema.InstanceRole, manifest map[string]schema.ManifestRole) {
 	name, number, _ := cutLast(d.Spec.Member, "-")
 	m, ok := manifest[name]
 	if !ok {
@@ -187,8 +191,16 @@ func (c *check) operation(doc *load.Document, d *schema.MemberOperation) {
 	if role, ok := roles[name]; ok {
 		count = role.Count
 	}
-	if n, err := strconv.Atoi(number); err != nil || n >= count {
+	n, err := strconv.Atoi(number)
+	switch removes := d.Spec.Operation == schema.OpRemove; {
+	case removes && err == nil && n < count && !m.ControlPlane:
+		c.refuse(doc, "spec.member", "conflict.member-count", fmt.Sprintf("%s declares %s of the role %s, numbered from 0, so %s would come back: lower spec.roles.%s.count to %d at most in %s, or use replace",
+			key.Name, members(count), name, d.Spec.Member, name, n, target.File.Path), target.File.Path)
+	case removes && err == nil && !m.ControlPlane:
+	case err != nil || n >= count:
 		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has %s of the role %s (%s), numbered from 0", key.Name, members(count), name, target.File.Path), target.File.Path)
+	case m.ControlPlane && d.Spec.Operation != schema.OpRestart:
+		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s is the control plane of %s: only restart is done on it", d.Spec.Member, key.Name), target.File.Path)
 	}
 }
 

@@ -47,6 +47,12 @@ const (
 	AttachmentAttached  Type = "apps.shared_runtime.attachment.attached"
 	AttachmentFailed    Type = "apps.shared_runtime.attachment.failed"
 	AttachmentDetached  Type = "apps.shared_runtime.attachment.detached"
+
+	OperationRequested Type = "berth.operation.requested"
+	OperationDone      Type = "berth.operation.done"
+	OperationFailed    Type = "berth.operation.failed"
+	OperationExpired   Type = "berth.operation.expired"
+	RetryTriggered     Type = "berth.retry.triggered"
 )
 
 // Version is the version of the envelope and the payloads in the schemas.
@@ -141,6 +147,24 @@ type Attachment struct {
 	FailureReason     string `json:"failure_reason" doc:"what went wrong; empty unless something did"`
 }
 
+// Operation is the payload of the events of operations on units.
+type Operation struct {
+	OrgID           string `json:"org_id" doc:"tenant; empty: the platform owns the shared runtime"`
+	ProjectID       string `json:"project_id" doc:"<tenant>.<project> of the instance; empty: it is on a shared runtime"`
+	AppSlug         string `json:"app_slug" doc:"app of the unit"`
+	AppInstanceID   string `json:"app_instance_id" doc:"the instance's uid if it has one, else its name; empty: it is on a shared runtime"`
+	SharedRuntimeID string `json:"shared_runtime_id" doc:"the shared runtime's uid if it has one, else its name; empty: it is on an instance"`
+	OperationID     string `json:"operation_id" doc:"uid of the document, else its name, or the id of the request"`
+	ResourceName    string `json:"resource_name" doc:"<tenant>.<project>/<name> or <tenant>/<shared runtime>/<name> of the operation"`
+	MemberID        string `json:"member_id" doc:"member, such as worker-0; empty: the whole unit"`
+	Operation       string `json:"operation" doc:"drain, resume, cordon, uncordon, restart, replace, remove, label or retry"`
+	Status          string `json:"status" doc:"where it is in its life"`
+	Reason          string `json:"reason" doc:"reason that the operation states"`
+	Result          string `json:"result" doc:"what came of it; empty where done says all"`
+	RequestedBy     string `json:"requested_by" doc:"who asked for it: a login or a service account; empty where nobody is known"`
+	Revision        string `json:"revision" doc:"commit that asked for it; empty for a request without a document"`
+}
+
 // Definition describes one type of event.
 type Definition struct {
 	Type    Type
@@ -174,6 +198,11 @@ func Definitions() []Definition {
 		{AttachmentAttached, "A project may use a shared runtime on the terms declared.", schema.KindAttachment, "attached", Attachment{}},
 		{AttachmentFailed, "A project could not be attached, or not be detached.", schema.KindAttachment, "failed", Attachment{}},
 		{AttachmentDetached, "A project can use a shared runtime no longer.", schema.KindAttachment, "detached", Attachment{}},
+		{OperationRequested, "An operation on a unit is in force, or was requested; nothing is done yet.", schema.KindMemberOperation, "requested", Operation{}},
+		{OperationDone, "An operation was done. It is never done again.", schema.KindMemberOperation, "done", Operation{}},
+		{OperationFailed, "An operation failed. It is not tried again.", schema.KindMemberOperation, "failed", Operation{}},
+		{OperationExpired, "An operation could not start within a day, and is not done any more.", schema.KindMemberOperation, "expired", Operation{}},
+		{RetryTriggered, "An operation began a new attempt of a unit that had failed.", schema.KindMemberOperation, "", Operation{}},
 	}
 }
 

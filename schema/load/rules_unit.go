@@ -152,7 +152,7 @@ func (r *rules) operation(d *schema.MemberOperation) {
 	if !label && s.Labels != nil {
 		r.needless("spec.labels", "only label sets labels: take it away")
 	}
-	if s.OnJobs != nil && (label || s.Operation == schema.OpResume || s.Operation == schema.OpRetry) {
+	if s.OnJobs != nil && !schema.EndsJobs(s.Operation) {
 		r.needless("spec.on_jobs", "%s ends no jobs: take it away", s.Operation)
 	}
 	r.drain(s.OnJobs)

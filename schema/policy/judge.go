@@ -211,7 +211,7 @@ func share(e, known *schema.EffectiveProject) *schema.EffectiveProject {
 	shareIn(e.Units, known.Units)
 	shareIn(e.Bounds, known.Bounds)
 	if maps.Equal(e.Units, known.Units) && maps.Equal(e.Bounds, known.Bounds) &&
-		slices.Equal(e.Decisions, known.Decisions) && reflect.DeepEqual(e.Noncompliant, known.Noncompliant) {
+		slices.Equal(e.Decisions, known.Decisions) && maps.EqualFunc(e.Operations, known.Operations, schema.SameOperations) && reflect.DeepEqual(e.Noncompliant, known.Noncompliant) {
 		return known
 	}
 	return e

@@ -121,7 +121,20 @@ func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenan
 
 // effective evaluates a project.
 func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) *schema.EffectiveProject {
-	return collect(r.project(t, project, above, o), r.artifacts(t, project, above))
+	e := collect(r.project(t, project, above, o), r.artifacts(t, project, above))
+	e.Operations = operations(project.Operations, func(o *schema.MemberOperation) string { return o.Spec.Instance })
+	return e
+}
+
+// operations returns those that are not suspended by their unit, in the order of their names.
+func operations(all map[string]*schema.MemberOperation, unit func(*schema.MemberOperation) string) map[string][]*schema.MemberOperation {
+	out := map[string][]*schema.MemberOperation{}
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if o := all[name]; !o.Suspend {
+			out[unit(o)] = append(out[unit(o)], o)
+		}
+	}
+	return out
 }
 
 // collect returns the results of units, with other decisions beside them.

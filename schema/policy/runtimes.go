@@ -35,7 +35,14 @@ func (r *rules) runtimes(by sharedBy, above []layer, o options, about []schema.D
 			all = append(all, j)
 		}
 	}
-	return collect(all, about)
+	e := collect(all, about)
+	e.Operations = map[string][]*schema.MemberOperation{}
+	for name, of := range by.runtimes {
+		for _, list := range operations(of.Operations, func(*schema.MemberOperation) string { return name }) {
+			e.Operations[name] = list
+		}
+	}
+	return e
 }
 
 // runtime evaluates one shared runtime; nil for one that the reader refuses.

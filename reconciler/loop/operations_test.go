@@ -1,0 +1,341 @@
+package loop_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler"
+	"berth/reconciler/loop"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/memory"
+	"berth/schema"
+)
+
+// operation is a document of the project of train; fields are further lines of its spec.
+func operation(name, operation, member string, fields ...string) (path, text string) {
+	spec := []string{"instance: train", "operation: " + operation, "reason: a fan is loud"}
+	if member != "" {
+		spec = append(spec, "member: "+member)
+	}
+	return "tenants/physics/projects/lab/operations/" + name + ".yaml", "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: " + name +
+		"}\nspec:\n  " + strings.Join(append(spec, fields...), "\n  ") + "\n"
+}
+
+// ask commits operations, each as name, operation and member.
+func (w *world) ask(operations ...[3]string) string {
+	files := map[string]string{}
+	for _, o := range operations {
+		path, text := operation(o[0], o[1], o[2])
+		files[path] = text
+	}
+	return w.put(files)
+}
+
+func operationKey(name string) schema.Key {
+	return schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lab", Name: name}
+}
+
+// operated waits until an operation has a phase on berth/status.
+func (w *world) operated(name string, phase plan.OperationPhase) *plan.ThingStatus {
+	w.t.Helper()
+	var s *plan.ThingStatus
+	w.eventually(fmt.Sprintf("operation %s is %s", name, phase), func() bool {
+		s = w.tree().Things[operationKey(name)]
+		return s != nil && s.Phase == string(phase)
+	})
+	return s
+}
+
+func (w *world) trains(workers int) {
+	w.t.Helper()
+	path, text := instance("train", workers)
+	w.put(map[string]string{path: text})
+	w.eventually("train runs", w.running("train", workers))
+}
+
+func (w *world) drained(member string) string {
+	reason, _ := w.world.Member(trainKey, member)
+	return reason
+}
+
+// Requirements A7, D5: a document in Git is done once, and its status tells so.
+func TestOperationInGitIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(2)
+
+	commit := w.ask([3]string{"fan", "drain", "worker-0"})
+	s := w.operated("fan", plan.OperationDone)
+	require.Equal(t, commit, s.Revision)
+	require.Equal(t, reconciler.CorrelationID(commit), s.CorrelationID)
+	require.Contains(t, string(s.Detail), `"started_at"`)
+	require.Contains(t, string(s.Detail), `"finished_at"`)
+	require.Equal(t, "operation fan", w.drained("worker-0"))
+	w.eventually("train runs again", w.running("train", 2))
+
+	// A person resumes the member. The document stays, and is not done again, also by another daemon
+	// and after another commit of the unit.
+	require.NoError(t, w.world.SetDrained(trainKey, "worker-0", ""))
+	d.stop()
+	w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(3)
+	require.Empty(t, w.drained("worker-0"))
+	require.Equal(t, 1, w.world.Calls("drain"))
+
+	// The file goes, and its status with it.
+	path, _ := operation("fan", "", "")
+	w.put(nil, path)
+	w.eventually("the status is gone", func() bool { return w.tree().Things[operationKey("fan")] == nil })
+	require.Equal(t, 1, w.world.Calls("drain"))
+}
+
+// Each verb has its effect, in the order of the names.
+func TestEachOperationHasItsEffect(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(2)
+	starts := w.world.Fingerprint(trainKey)
+
+	w.ask([3]string{"a", "cordon", "worker-0"})
+	w.operated("a", plan.OperationDone)
+	require.Equal(t, "operation a", w.drained("worker-0"))
+	w.ask([3]string{"b", "uncordon", "worker-0"})
+	w.operated("b", plan.OperationDone)
+	require.Empty(t, w.drained("worker-0"))
+	require.Equal(t, starts, w.world.Fingerprint(trainKey))
+	w.ask([3]string{"c", "restart", "worker-0"})
+	w.operated("c", plan.OperationDone)
+	require.Contains(t, w.world.Fingerprint(trainKey), "worker-0 on gpu-1 is running after 2 starts")
+	path, text := operation("d", "label", "worker-1", "labels: {rack: r1}")
+	w.put(map[string]string{path: text})
+	w.operated("d", plan.OperationDone)
+	_, labels := w.world.Member(trainKey, "worker-1")
+	require.Equal(t, map[string]string{"rack": "r1"}, labels)
+	w.ask([3]string{"e", "replace", "worker-0"})
+	s := w.operated("e", plan.OperationDone)
+	require.Contains(t, string(s.Detail), "worker-0 moved from gpu-1 to gpu-3")
+	w.eventually("train runs", w.running("train", 2))
+	require.Contains(t, w.world.Fingerprint(trainKey), "worker-0 on gpu-3 is running")
+	require.Empty(t, w.drained("worker-0"))
+
+	// The highest number leaves with the count; the operation says how its jobs end.
+	p, train := instance("train", 1)
+	path, text = operation("f", "remove", "worker-1", "on_jobs: {cancel_after_seconds: 1}")
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 2}))
+	w.put(map[string]string{p: train, path: text})
+	w.operated("f", plan.OperationDone)
+	w.eventually("train runs", w.running("train", 1))
+}
+
+// Only drains with our mark are undone.
+func TestResumeLeavesTheDrainOfAPerson(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(1)
+	require.NoError(t, w.world.SetDrained(trainKey, "worker-0", "bad DIMM"))
+	w.ask([3]string{"back", "resume", "worker-0"})
+	s := w.operated("back", plan.OperationFailed)
+	require.Contains(t, string(s.Detail), "drained by a person (bad DIMM)")
+	require.Equal(t, "bad DIMM", w.drained("worker-0"))
+	w.eventually("a failed operation is no failure of its unit", w.running("train", 1))
+}
+
+// A drain waits for jobs and then ends; a suspended document is not done; one that cannot start
+// expires after a day.
+func TestOperationWaitsAndExpires(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	clock := newManualClock()
+	d := w.start(func(o *loop.Options) { o.Forge, o.Now = nil, clock.Now })
+	w.trains(1)
+	look := func() { d.Enqueue(reconciler.Item{Task: reconciler.TaskUnit, Unit: trainKey}) }
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{Running: 1}))
+	w.ask([3]string{"fan", "drain", "worker-0"})
+	s := w.operated("fan", plan.OperationRunning)
+	w.eventually("it says what it waits for", func() bool {
+		s = w.tree().Things[operationKey("fan")]
+		return strings.Contains(string(s.Detail), "jobs run on gpu-1")
+	})
+	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
+	look()
+	w.operated("fan", plan.OperationDone)
+
+	path, text := operation("asleep", "restart", "worker-0")
+	w.put(map[string]string{path: strings.Replace(text, "kind: MemberOperation", "kind: MemberOperation\nsuspend: true", 1)})
+	w.world.SetReachable("gpu-1", false)
+	w.ask([3]string{"late", "restart", "worker-0"})
+	w.operated("late", plan.OperationRequested)
+	clock.Set(clock.Now().Add(plan.OperationWait + time.Minute))
+	look()
+	s = w.operated("late", plan.OperationExpired)
+	require.Contains(t, string(s.Detail), "cannot be reached")
+	w.world.SetReachable("gpu-1", true)
+	look()
+	w.eventually("train runs", w.running("train", 1))
+	require.Zero(t, w.world.Calls("restart"))
+	require.Nil(t, w.tree().Things[operationKey("asleep")])
+}
+
+// Requirement E6: a retry request begins a new attempt of a unit that gave up.
+func TestRetryOperationRestartsAFailedUnit(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	rt := newFaulty(w.world)
+	rt.broken.Store(true)
+	w.start(rt.use, func(o *loop.Options) { o.Forge, o.Settings.MaxAttempts = nil, 1 })
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("it gave up", func() bool {
+		s := w.tree().Units.Get(trainKey)
+		return s != nil && s.Retry != nil && s.Retry.Terminal
+	})
+	rt.broken.Store(false)
+	w.ask([3]string{"again", "retry", ""})
+	w.operated("again", plan.OperationDone)
+	w.eventually("train runs", w.running("train", 1))
+	w.eventually("the event is announced", func() bool {
+		return slices.ContainsFunc(w.events(), func(e plan.Event) bool { return e.EventType == "berth.retry.triggered" })
+	})
+}
+
+// An operation without a document enters the same path, is durable, and its id is done once.
+func TestRequestedOperationIsDoneOnce(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(1)
+	req := plan.OperationRequest{Unit: trainKey, ID: "4f1c", RequestedBy: "ada", CorrelationID: "api-1",
+		Spec: schema.MemberOperationSpec{Member: "worker-0", Operation: schema.OpRestart, Reason: "it hangs"}}
+	for range 3 {
+		o, err := d.RequestOperation(t.Context(), req)
+		require.NoError(t, err)
+		w.operated(o.Name, plan.OperationDone)
+	}
+	d.stop()
+	d = w.start(func(o *loop.Options) { o.Forge = nil })
+	w.eventually("the state is known", func() bool { _, ok := d.View(); return ok })
+	o, err := d.RequestOperation(t.Context(), req)
+	require.NoError(t, err)
+	require.Equal(t, plan.OperationDone, o.Phase)
+	require.Equal(t, "ada", o.RequestedBy)
+	require.Equal(t, 1, w.world.Calls("restart"))
+	got, ok := d.Operation(trainKey, "4f1c")
+	require.True(t, ok)
+	require.Equal(t, o, got)
+
+	other := req
+	other.Spec.Operation = schema.OpDrain
+	_, err = d.RequestOperation(t.Context(), other)
+	require.ErrorContains(t, err, "use a new id")
+	other.ID, other.Spec.Member = "5", "worker-7"
+	_, err = d.RequestOperation(t.Context(), other)
+	require.ErrorContains(t, err, "worker-7 does not exist")
+
+	req.ID, req.Spec.Operation = "6", schema.OpReplace
+	o, err = d.RequestOperation(t.Context(), req)
+	require.NoError(t, err)
+	w.operated(o.Name, plan.OperationDone)
+	require.Contains(t, w.world.Fingerprint(trainKey), "worker-0 on gpu-2 is running")
+}
+
+// crashing kills its daemon at the given call of an operation, before or after the effect.
+type crashing struct {
+	runtimes.Runtime
+	mu    sync.Mutex
+	calls int
+	at    int
+	after bool
+	crash chan struct{}
+}
+
+func (c *crashing) Apply(ctx context.Context, ch runtimes.Change) error {
+	if ch.Action.Operation == nil {
+		return c.Runtime.Apply(ctx, ch)
+	}
+	c.mu.Lock()
+	c.calls++
+	now := c.calls == c.at
+	c.mu.Unlock()
+	if now && c.after {
+		if err := c.Runtime.Apply(ctx, ch); err != nil {
+			return err
+		}
+	}
+	if now {
+		close(c.crash)
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	return c.Runtime.Apply(ctx, ch)
+}
+
+// An operation is done exactly once across crashes, lost statuses and further syncs.
+func TestOperationIsDoneExactlyOnceAcrossCrashes(t *testing.T) {
+	t.Parallel()
+	for _, after := range []bool{false, true} {
+		for _, lose := range []bool{false, true} {
+			t.Run(fmt.Sprintf("after the effect %v, status lost %v", after, lose), func(t *testing.T) {
+				t.Parallel()
+				w := newWorld(t)
+				rt := &crashing{Runtime: memory.New(w.world), at: 1, after: after, crash: make(chan struct{})}
+				use := func(o *loop.Options) {
+					o.Forge, o.Runtimes = nil, map[string]runtimes.Runtime{"bare_metal": rt}
+				}
+				d := w.start(use)
+				w.trains(1)
+				w.ask([3]string{"again", "restart", "worker-0"})
+				select {
+				case <-rt.crash:
+				case <-time.After(30 * time.Second):
+					t.Fatal("the operation did not start")
+				}
+				d.stop()
+				if lose {
+					_, err := w.git.Git("update-ref", "-d", "refs/heads/"+reconciler.BranchStatus)
+					require.NoError(t, err)
+				}
+				for range 3 {
+					d = w.start(use)
+					w.operated("again", plan.OperationDone)
+					w.eventually("train runs", w.running("train", 1))
+					d.stop()
+				}
+				require.Contains(t, w.world.Fingerprint(trainKey), "worker-0 on gpu-1 is running after 2 starts")
+			})
+		}
+	}
+}
+
+// Figure of issue 16: a MemberOperation has its first effect within 2 s of its merge.
+func TestOperationTakesEffectSoonAfterItsMerge(t *testing.T) {
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Forge, o.Settings.Flush = nil, time.Second })
+	w.trains(1)
+	var worst time.Duration
+	for n := range 5 {
+		verb := []string{"cordon", "uncordon"}[n%2]
+		before := w.world.Calls(verb)
+		began := time.Now()
+		w.ask([3]string{fmt.Sprint("n", n), verb, "worker-0"})
+		d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate}) // as the webhook does
+		for w.world.Calls(verb) == before {
+			require.Less(t, time.Since(began), 10*time.Second)
+			time.Sleep(time.Millisecond)
+		}
+		worst = max(worst, time.Since(began))
+		w.operated(fmt.Sprint("n", n), plan.OperationDone)
+	}
+	t.Logf("merge to first effect: %s at most", worst.Round(time.Millisecond))
+	require.Less(t, worst, 2*time.Second)
+}

@@ -1,0 +1,310 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/schema"
+)
+
+// CodeOperation blocks an operation that cannot be done as it is, or not yet.
+const CodeOperation = "operation"
+
+// OperationWait is how long an operation may wait for its start. Then it expires.
+const OperationWait = 24 * time.Hour
+
+// keptRequests is the number of finished requests that the status of a unit keeps, the newest.
+// Within it, an id that comes again is not done again.
+const keptRequests = 100
+
+// OperationPhase is where an operation is in its life (requirement D5).
+type OperationPhase string
+
+// The phases. The last three are final.
+const (
+	OperationRequested OperationPhase = "requested"
+	OperationRunning   OperationPhase = "running"
+	OperationDone      OperationPhase = "done"
+	OperationFailed    OperationPhase = "failed"
+	OperationExpired   OperationPhase = "expired"
+)
+
+// Operation is one operation on a unit, asked for by a MemberOperation or by a request. It is
+// done once: ID is the idempotency key.
+type Operation struct {
+	Name          string                     `json:"name"` // of the document; that of a request follows from its id
+	ID            string                     `json:"id"`   // uid of the document or else its name, or the id of the request
+	IsRequest     bool                       `json:"request,omitempty"`
+	Spec          schema.MemberOperationSpec `json:"spec"`
+	Phase         OperationPhase             `json:"phase"`
+	Message       string                     `json:"message,omitempty"`        // why it waits, or its result
+	From          string                     `json:"from,omitempty"`           // node of the member when the operation started
+	Revision      string                     `json:"revision,omitempty"`       // commit that asked for it
+	CorrelationID string                     `json:"correlation_id,omitempty"` // of the commit or the request
+	RequestedBy   string                     `json:"requested_by,omitempty"`   // login or service account; "": unknown
+	Requested     time.Time                  `json:"requested_at,omitzero"`
+	Started       time.Time                  `json:"started_at,omitzero"`
+	Finished      time.Time                  `json:"finished_at,omitzero"`
+}
+
+// IsFinished reports whether an operation has a final phase.
+func (o *Operation) IsFinished() bool {
+	return o.Phase != OperationRequested && o.Phase != OperationRunning
+}
+
+// Finish sets the final phase of an operation and its result.
+func (o *Operation) Finish(phase OperationPhase, message string, now time.Time) {
+	o.Phase, o.Message, o.Finished = phase, message, now.UTC().Truncate(time.Second)
+}
+
+// Verb returns the verb that carries out an operation.
+func (o *Operation) Verb() Verb { return Verb(o.Spec.Operation) }
+
+// ActionOperation is what the action of an operation tells the runtime.
+type ActionOperation struct {
+	ID     string            `json:"id"`
+	Name   string            `json:"name"`
+	Labels map[string]string `json:"labels,omitempty"`
+	OnJobs *schema.OnJobs    `json:"on_jobs,omitempty"` // nil: that of the unit counts
+}
+
+// Operations returns the operations of a unit, sorted by name: those of documents in force, and
+// the requests, each as known has it. An operation of a document that is gone is left out. One
+// that did not start within OperationWait before now is expired; a zero now expires none.
+func Operations(docs []*schema.MemberOperation, known []Operation, now time.Time) []Operation {
+	var out []Operation
+	for _, d := range docs {
+		o := Operation{Name: d.Key.Name, ID: d.ID(), Spec: d.Spec, Phase: OperationRequested}
+		if !now.IsZero() {
+			o.Requested = now.UTC().Truncate(time.Second)
+		}
+		if i := slices.IndexFunc(known, func(k Operation) bool { return !k.IsRequest && k.ID == o.ID }); i >= 0 {
+			was := known[i]
+			if was.Phase != OperationRequested {
+				o.Spec = was.Spec // what was done, or is being done
+			}
+			was.Name, was.Spec = o.Name, o.Spec
+			o = was
+		}
+		out = append(out, o)
+	}
+	out = append(out, requests(known)...)
+	for i := range out {
+		if o := &out[i]; o.Phase == OperationRequested && !now.IsZero() && !o.Requested.IsZero() && now.Sub(o.Requested) > OperationWait {
+			o.Finish(OperationExpired, strings.TrimSuffix(fmt.Sprintf("not started within %s: %s", OperationWait, o.Message), ": "), now)
+		}
+	}
+	slices.SortFunc(out, func(a, b Operation) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return out
+}
+
+// requests returns the known requests without the oldest finished ones.
+func requests(known []Operation) (out []Operation) {
+	var finished []Operation
+	for _, o := range known {
+		switch {
+		case !o.IsRequest:
+		case o.IsFinished():
+			finished = append(finished, o)
+		default:
+			out = append(out, o)
+		}
+	}
+	slices.SortFunc(finished, func(a, b Operation) int { return cmp.Or(b.Finished.Compare(a.Finished), cmp.Compare(a.ID, b.ID)) })
+	return append(out, finished[:min(len(finished), keptRequests)]...)
+}
+
+// Pending returns the operations to do, in their order.
+func Pending(all []Operation) []Operation {
+	return slices.DeleteFunc(slices.Clone(all), func(o Operation) bool { return o.IsFinished() })
+}
+
+// operations returns those on record. A nil status has none.
+func (s *Status) operations() []Operation {
+	if s == nil {
+		return nil
+	}
+	return s.Operations
+}
+
+// leavingNodes returns, by member, the nodes that operations have members leave.
+func leavingNodes(docs []*schema.MemberOperation, st *Status) map[string]string {
+	if len(docs) == 0 && len(st.operations()) == 0 {
+		return nil
+	}
+	out := map[string]string{}
+	for _, o := range Pending(Operations(docs, st.operations(), time.Time{})) {
+		if o.Verb() != Replace {
+			continue
+		}
+		was, ok := applied(st).Member(o.Spec.Member)
+		if node := cmp.Or(o.From, was.Node); ok && !was.ControlPlane && node != "" {
+			out[o.Spec.Member] = node
+		}
+	}
+	return out
+}
+
+// Refusal returns why an operation can never be done on a complete unit that is observed as before
+// and declared as after; "": it can be done, now or later.
+func Refusal(o Operation, before, after *Unit) string {
+	name := o.Spec.Member
+	m, isMember := before.Member(name)
+	wanted, isWanted := after.Member(name)
+	switch {
+	case o.Verb() == RetryUnit:
+		return ""
+	case (m.ControlPlane || wanted.ControlPlane) && o.Verb() != Restart:
+		return name + " is the control plane: only restart is done on it"
+	case o.Verb() == Remove && isWanted:
+		role, number := splitMember(name)
+		return fmt.Sprintf("%s is declared, so it would come back: lower spec.roles.%s.count to %d at most, or use replace", name, role, number)
+	case o.Verb() == Remove:
+		return ""
+	case !isMember && !isWanted && !declares(after, name):
+		return fmt.Sprintf("%s does not exist: name a member of the unit", name)
+	}
+	return ""
+}
+
+// declares reports whether the role of a unit has a member of that name, with or without a node.
+func declares(u *Unit, name string) bool {
+	role, number := splitMember(name)
+	return u != nil && slices.ContainsFunc(u.Effective.Roles, func(r schema.EffectiveRole) bool { return r.Name == role && number < r.Count })
+}
+
+// operate adds the operations on members that stay.
+func (m *maker) operate(ready []string) {
+	last := map[string]string{} // action before, by member: operations on one member are done in order
+	for _, o := range m.in.Operations {
+		s, seen := m.states[o.Spec.Member]
+		_, wanted := m.plan.After.Member(o.Spec.Member)
+		why := Refusal(o, m.plan.Before, m.plan.After)
+		switch {
+		case o.Verb() == RetryUnit || why == "" && (o.Verb() == Replace || o.Verb() == Remove):
+		case why != "":
+			m.block(CodeOperation, false, "operation %s: %s", o.Name, why)
+		case !seen || !wanted:
+			m.block(CodeOperation, true, "operation %s waits until %s has joined", o.Name, o.Spec.Member)
+		case s.State == Unreachable || m.leaves(s) != "": // other blocks and actions tell it
+		default:
+			needs := slices.Clone(ready)
+			if last[s.Name] != "" {
+				needs = append(needs, last[s.Name])
+			}
+			last[s.Name] = m.operation(o, s.Node, needs)
+		}
+	}
+}
+
+// evacuate adds the operations that a member leaves by, and returns the ids of their actions.
+func (m *maker) evacuate(s MemberState, ready []string) (ids []string) {
+	for _, o := range m.in.Operations {
+		if o.Spec.Member == s.Name && (o.Verb() == Replace || o.Verb() == Remove) && Refusal(o, m.plan.Before, m.plan.After) == "" {
+			ids = append(ids, m.operation(o, s.Node, ready))
+		}
+	}
+	return ids
+}
+
+// retry adds operations that begin a new attempt of the unit, whatever its state.
+func (m *maker) retry() {
+	after := m.plan.After
+	if after == nil || len(m.in.Denied) > 0 || after.Effective.Suspend || after.Effective.SharedRuntime != "" || m.in.Observed.Presence == Unknown {
+		return
+	}
+	control, ok := after.Control()
+	for _, o := range m.in.Operations {
+		if o.Verb() == RetryUnit && ok {
+			m.operation(o, control.Node, nil)
+		}
+	}
+}
+
+// operation adds the action of an operation.
+func (m *maker) operation(o Operation, node string, needs []string) string {
+	member := o.Spec.Member
+	if o.Verb() == RetryUnit {
+		member = ""
+	}
+	return m.add(Action{
+		Verb: o.Verb(), Member: member, Node: node, Reason: fmt.Sprintf("operation %s: %s", o.Name, o.Spec.Reason), Needs: needs,
+		Operation: &ActionOperation{ID: o.ID, Name: o.Name, Labels: o.Spec.Labels, OnJobs: o.Spec.OnJobs},
+	}, nil)
+}
+
+// drainedBy returns a unit whose jobs end by the on_jobs of an operation.
+func drainedBy(u *Unit, a Action) *Unit {
+	if u == nil {
+		return nil
+	}
+	of := *u
+	of.Effective.OnJobs = a.Operation.OnJobs
+	of.Members = slices.Clone(u.Members)
+	for i, m := range of.Members {
+		if m.Name == a.Member && m.Loan != nil {
+			loan := *m.Loan
+			loan.OnJobs = a.Operation.OnJobs
+			of.Members[i].Loan = &loan
+		}
+	}
+	return &of
+}
+
+// OperationRequest asks for an operation on a unit without a document.
+type OperationRequest struct {
+	Unit          schema.Key
+	ID            string // idempotency key, unique for the unit
+	RequestedBy   string // login or service account
+	CorrelationID string // of the request
+	Spec          schema.MemberOperationSpec
+}
+
+// maxOperationID limits the id of a request in bytes.
+const maxOperationID = 128
+
+// Check returns what is wrong with a request on a unit; want is nil for an unknown unit. It checks
+// what the reader checks of a document.
+func (r OperationRequest) Check(want *schema.EffectiveUnit) error {
+	fail := func(format string, args ...any) error {
+		return fmt.Errorf("request operation %s on %s: "+format, append([]any{r.ID, r.Unit}, args...)...)
+	}
+	s := r.Spec
+	switch {
+	case r.ID == "" || len(r.ID) > maxOperationID:
+		return fail("the id has to have 1 to %d bytes", maxOperationID)
+	case want == nil:
+		return fail("there is no such unit in force; check its name")
+	case want.SharedRuntime != "":
+		return fail("it has no members of its own; name the shared runtime %s", want.SharedRuntime)
+	case !slices.Contains(schema.MemberOperations(), s.Operation):
+		return fail("operation %q is unknown; use one of %s", s.Operation, strings.Join(schema.MemberOperations(), ", "))
+	case s.Member == "" && s.Operation != schema.OpRetry:
+		return fail("%s needs a member, such as worker-0", s.Operation)
+	case (s.Operation == schema.OpLabel) != (len(s.Labels) > 0):
+		return fail("label needs labels, and no other operation has them")
+	case s.OnJobs != nil && !schema.EndsJobs(s.Operation):
+		return fail("%s ends no jobs; take on_jobs away", s.Operation)
+	case s.OnJobs != nil && s.OnJobs.Wait && s.OnJobs.CancelAfterSeconds > 0:
+		return fail("on_jobs waits without end and cancels after a while; keep one of the two")
+	case s.Reason == "":
+		return fail("a reason is missing")
+	}
+	after := &Unit{Effective: *want}
+	for _, role := range want.Roles {
+		if role.ControlPlane {
+			after.Members = append(after.Members, Member{Name: memberName(role.Name, 0), Role: role.Name, ControlPlane: true})
+			continue
+		}
+		for i := range role.Count {
+			after.Members = append(after.Members, Member{Name: memberName(role.Name, i), Role: role.Name})
+		}
+	}
+	if why := Refusal(Operation{Spec: s}, after, after); why != "" {
+		return fail("%s", why)
+	}
+	return nil
+}
