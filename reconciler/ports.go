@@ -135,6 +135,15 @@ type EventReader interface {
 	EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error]
 }
 
+// UsageReader is a Repo that can read what was recorded of usage.
+type UsageReader interface {
+	// ClosedUsage returns the last closed day of each cluster at a commit of berth/status.
+	ClosedUsage(ctx context.Context, commit string) (map[string]string, error)
+	// UsageSince yields the records at a commit of berth/status of a day and later; "" means all. It
+	// continues after an error, which names a file and a line.
+	UsageSince(ctx context.Context, commit, first string) iter.Seq2[usage.Record, error]
+}
+
 // PathChange is a path whose content differs.
 type PathChange = schema.PathChange
 
@@ -221,7 +230,8 @@ type StatusBatch struct {
 	Events         []plan.Event   // one new segment, in order; empty: no segment
 	Audit          []audit.Record // one new segment, chained; empty: no segment
 	Usage          []usage.Record // files of their own
-	CorrelationIDs []string       // trailers of the commit
+	Closings       []usage.Closing
+	CorrelationIDs []string // trailers of the commit
 }
 
 // Owed is a store of audit records that keeps them until they are on

@@ -68,6 +68,25 @@ type Runtime interface {
 	plan.Rules
 }
 
+// Meter reads what jobs used while their unit runs. A Runtime may be one.
+type Meter interface {
+	// Cluster returns the name that the runtime gives a unit in usage.Job.
+	Cluster(key schema.Key) string
+	// ReadUsage returns what the runs used that ended since a time, and what the others used on days
+	// that are over. While accounting lacks ends of jobs, it is an error: then nothing is missing before
+	// the last end that was read. It has no effect.
+	ReadUsage(ctx context.Context, s Scope, stamp Stamp, since time.Time) (UsageReading, error)
+	// AccountedDay returns for how many CPU seconds accounting charges a day (UTC); false: it has not
+	// added up the day yet. It has no effect.
+	AccountedDay(ctx context.Context, s Scope, stamp Stamp, day time.Time) (cpuSeconds int64, ok bool, err error)
+}
+
+// UsageReading is an answer of a Meter.
+type UsageReading struct {
+	Jobs []usage.Job
+	At   time.Time // of the runtime's clock
+}
+
 // Backend is what a runtime registers. Package backends lists all of them.
 type Backend interface {
 	// Name is the value of AppVersion.spec.runtime_backend.

@@ -107,18 +107,24 @@ func TestLogScripts(t *testing.T) {
 	})
 }
 
-// usageRecords are jobs of an instance and of a shared runtime, at a time and a day later.
-func usageRecords(at time.Time) []usage.Record {
+// usageRecords are jobs of an instance and of a shared runtime; the last one runs over a midnight.
+func usageRecords(at time.Time) (all []usage.Record) {
 	pool := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}
-	record := func(unit schema.Key, project string, id, cpus, gpus int, day time.Duration) usage.Record {
-		return usage.New(unit, usage.Record{AppSlug: "slurm"}, usage.Job{
+	add := func(unit schema.Key, project string, id, cpus, gpus int, day time.Duration) {
+		days, err := usage.Days(usage.Job{
 			Cluster: "c-" + unit.Name, JobID: id, Submitted: at, Started: at.Add(time.Minute), Ended: at.Add(time.Minute + 90*time.Minute + day), State: "COMPLETED",
 			User: "ada", ProjectID: project, CPUs: cpus, GPUs: gpus, MemoryMiB: 2048,
-		}, map[string]string{project: "terms"})
+		}, nil)
+		if err != nil {
+			panic(err)
+		}
+		for _, j := range days {
+			all = append(all, usage.New(unit, usage.Record{AppSlug: "slurm"}, j, map[string]string{project: "terms"}))
+		}
 	}
-	return []usage.Record{
-		record(schema.InstanceKey("physics", "lhc", "train"), "", 1, 4, 1, 0),
-		record(pool, "physics.lhc", 1, 2, 0, 0), record(pool, "physics.lhc", 2, 2, 0, 0),
-		record(pool, "biology.genomes", 3, 1, 2, 24*time.Hour),
-	}
+	add(schema.InstanceKey("physics", "lhc", "train"), "", 1, 4, 1, 0)
+	add(pool, "physics.lhc", 1, 2, 0, 0)
+	add(pool, "physics.lhc", 2, 2, 0, 0)
+	add(pool, "biology.genomes", 3, 1, 2, 24*time.Hour)
+	return all
 }

@@ -13,12 +13,14 @@ func newUsageCmd() *cobra.Command {
 	var want inspect.UsageFilter
 	cmd := &cobra.Command{
 		Use:   "usage [--from DAY] [--to DAY] [--org TENANT] [--project TENANT.PROJECT]",
-		Short: "Show what ended jobs used, by project and unit",
+		Short: "Show what jobs used, by project and unit",
 		Long: `Add up the records of usage on ` + reconciler.BranchStatus + `: CPU hours, GPU hours and GiB hours of
-memory of the jobs that ended on the selected days (UTC). Each run of a job counts once.
+memory that jobs used on the selected days (UTC). A job over a midnight has a record for each of
+its days. While a job is suspended it uses memory and GPUs, and no CPUs, as in sreport.
 
-So far Berth records jobs before their records at the scheduler end: when a project is
-detached, and when a unit is stopped or deleted. Jobs of a unit that only runs are missing.
+Berth records jobs that have ended at the interval usage_interval of berth.yaml, and before a
+project is detached or a unit is stopped or deleted. A job that runs is recorded for the days
+that are over.
 
 -o csv and -o json have whole seconds, so that sums are exact.
 

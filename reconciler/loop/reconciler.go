@@ -32,6 +32,7 @@ type Reconciler struct {
 	units     *unitTask
 	artifacts *artifactScanner
 	dates     *dates
+	usage     *usageCollector
 	views     views
 }
 
@@ -55,9 +56,17 @@ func New(o Options) *Reconciler {
 			Acks: r.pulls.Acks,
 		}),
 	}
+	meters := o.Meters
+	if meters == nil {
+		meters = metersOf(o.Runtimes)
+	}
+	r.usage = &usageCollector{
+		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: meters, interval: o.Settings.Usage, timeout: usageTimeout,
+		opened: map[string]string{},
+	}
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag}, attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,
-		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics,
+		interval: o.Settings.Interval, observing: o.Settings.Observe, maxAttempts: o.Settings.MaxAttempts, metrics: o.Metrics, usage: r.usage,
 		continuing: map[schema.Key]string{}, reconciled: map[schema.Key]bool{},
 	}
 	r.artifacts = &artifactScanner{
@@ -140,6 +149,7 @@ func (r *Reconciler) Run(ctx context.Context) error {
 		var wg sync.WaitGroup
 		wg.Go(func() { r.queues.run(ctx) })
 		wg.Go(func() { r.poll(ctx) })
+		wg.Go(func() { r.usage.run(ctx) })
 		wg.Wait()
 		return nil
 	})

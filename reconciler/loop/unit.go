@@ -42,6 +42,7 @@ type unitTask struct {
 	observing   time.Duration               // limit of one observation
 	maxAttempts int
 	metrics     *Metrics
+	usage       *usageCollector
 
 	mu         sync.Mutex
 	continuing map[schema.Key]string // digest of the plan that a unit continues, which had to wait

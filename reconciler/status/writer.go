@@ -14,7 +14,6 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema/audit"
-	"berth/schema/usage"
 )
 
 // ErrDeposed: another daemon leads the estate; this one must stop.
@@ -62,9 +61,9 @@ type Writer struct {
 
 	*pending
 	audit  *auditLog
-	usage  []usage.Record // not on the remote yet
-	leader string         // random identity of this daemon; it makes each leadership unique
-	tip    string         // of the branch
+	usage  pendingUsage
+	leader string // random identity of this daemon; it makes each leadership unique
+	tip    string // of the branch
 	rev    reconciler.Revision
 	// tried are the batches, oldest first, whose push from the present tip failed in
 	// a way that may hide a success. Batches of equal revisions have equal events and
@@ -246,33 +245,6 @@ func (w *Writer) Record(records ...audit.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.audit.add(records...)
-}
-
-// RecordUsage records what jobs used, and returns once that is on the remote. Records that are there
-// already change nothing.
-func (w *Writer) RecordUsage(ctx context.Context, records ...usage.Record) error {
-	if len(records) == 0 {
-		return nil
-	}
-	w.addUsage(records)
-	return w.Flush(ctx)
-}
-
-// addUsage adds the records that do not wait to be written already: a caller tries again while the
-// remote is down.
-func (w *Writer) addUsage(records []usage.Record) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	waiting := make(map[usage.Run]bool, len(w.usage))
-	for _, r := range w.usage {
-		waiting[r.Run()] = true
-	}
-	for _, r := range records {
-		if !waiting[r.Run()] {
-			w.usage = append(w.usage, r)
-			w.change(r.CorrelationID)
-		}
-	}
 }
 
 // RecordExternal is Record for requests from outside the loop, such as of the read

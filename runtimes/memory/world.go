@@ -40,6 +40,7 @@ type unit struct {
 	Used     []usage.Job            `json:"used,omitempty"` // what ended jobs used
 	Queue    []job                  `json:"queue,omitempty"`
 	Done     []string               `json:"done,omitempty"` // ids of the operations that were done
+	Clock    time.Time              `json:"clock,omitzero"` // of accounting; zero: it does not answer
 }
 
 type memberState struct {
@@ -227,6 +228,20 @@ func (w *World) EndJob(key schema.Key, id string, output []byte) error {
 		}
 		return fmt.Errorf("%s has no job %s", key, id)
 	})
+}
+
+// SetClock sets the clock of a unit's accounting, which has added up all days before it.
+func (w *World) SetClock(key schema.Key, at time.Time) error {
+	return w.change(key, func(u *unit) error { u.Clock = at; return nil })
+}
+
+func (w *World) clock(key schema.Key) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if u := w.units[key]; u != nil {
+		return u.Clock
+	}
+	return time.Time{}
 }
 
 func (w *World) used(key schema.Key) []usage.Job {

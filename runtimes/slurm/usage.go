@@ -1,14 +1,19 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"time"
 
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
+	"berth/schema"
 	"berth/schema/usage"
 )
 
@@ -52,31 +57,159 @@ func (c associations) recordUsage(ctx context.Context, account string) error {
 // earliest is before all jobs of clusters that Berth made. sacct refuses a time near 1970.
 const earliest = 1_577_836_800 // 2020-01-01
 
-// usage returns the runs of an account's jobs, and the id of one that has not ended; 0: all have.
+// usage returns what the runs of an account's jobs used by day, and the id of one that has not ended;
+// 0: all have.
 func (c associations) usage(ctx context.Context, account string) (ended []usage.Job, active int, err error) {
 	runs, err := c.runs(ctx, account, earliest, time.Now().Add(24*time.Hour).Unix()) // the host's clock may be ahead
 	if err != nil {
 		return nil, 0, err
 	}
-	seen := map[usage.Run]bool{} // a run may be in two parts
+	i := slices.IndexFunc(runs, func(r cli.Run) bool { return r.Started != 0 && r.Ended == 0 })
+	if i >= 0 {
+		active = runs[i].ID
+	}
+	ended, err = c.used(ctx, runs, time.Time{})
+	return ended, active, err
+}
+
+// Cluster implements runtimes.Meter.
+func (r *Runtime) Cluster(key schema.Key) string { return ClusterName(key) }
+
+// ReadUsage implements runtimes.Meter. It reads nothing while accounting lacks starts and ends of
+// jobs, so that all that ended before the last record is known.
+func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, since time.Time) (runtimes.UsageReading, error) {
+	c, err := r.meter(ctx, s, stamp)
+	if err != nil {
+		return runtimes.UsageReading{}, err
+	}
+	at, err := ask(ctx, c.control, cli.Clock())
+	if err != nil {
+		return runtimes.UsageReading{}, err
+	}
+	unsent, err := ask(ctx, c.control, cli.Unsent())
+	if err != nil {
+		return runtimes.UsageReading{}, err
+	}
+	if unsent > 0 {
+		return runtimes.UsageReading{}, waiting("slurmctld has %d messages that accounting lacks", unsent)
+	}
+	runs, err := c.runs(ctx, "", max(since.Unix(), earliest), at.Add(time.Hour).Unix())
+	if err != nil {
+		return runtimes.UsageReading{}, err
+	}
+	jobs, err := c.used(ctx, runs, at)
+	return runtimes.UsageReading{Jobs: jobs, At: at}, err
+}
+
+// AccountedDay implements runtimes.Meter. slurmdbd adds hours up in their order, and a day with its last
+// hour.
+func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time) (cpuSeconds int64, ok bool, err error) {
+	c, err := r.meter(ctx, s, stamp)
+	if err != nil {
+		return 0, false, err
+	}
+	end := usage.NextDay(day)
+	last, err := ask(ctx, c.control, cli.AllocatedHours(c.stack.Cluster, end.Add(-time.Hour), end))
+	if err != nil || len(last) == 0 {
+		return 0, false, err
+	}
+	all, err := ask(ctx, c.control, cli.AccountedHours(c.stack.Cluster, day, end))
+	if err != nil {
+		return 0, false, err
+	}
+	for _, row := range all {
+		if row[0] == accounting.Root && row[1] == "" {
+			cpuSeconds, err = strconv.ParseInt(row[2], 10, 64)
+			return cpuSeconds, err == nil, err
+		}
+	}
+	return 0, true, nil // no account was charged
+}
+
+// meter returns the accounting of a unit that runs.
+func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp) (associations, error) {
+	v, err := r.find(ctx, s)
+	if err != nil {
+		return associations{}, err
+	}
+	if v == nil || !v.ctl.rec.Complete || v.ctl.rec.Deleting || v.ctl.rec.Stopped {
+		return associations{}, waiting("%s does not run", s.Key)
+	}
+	c := newLifecycle(v.ctl).associations
+	c.stamp = stamp
+	return c, nil
+}
+
+// used returns by day what runs used. Runs that have not ended count for the days that are over at
+// now; a zero now leaves them out. A job that never ran has used nothing.
+func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (jobs []usage.Job, err error) {
+	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
 		j := usage.Job{
 			Cluster: r.Cluster, JobID: r.ID, Submitted: unixTime(r.Submitted), Started: unixTime(r.Started), Ended: unixTime(r.Ended),
-			State: r.State, User: r.User, CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB,
+			State: r.State, User: r.User, CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing,
 		}
 		if strings.Contains(r.Account, ".") { // no other account is named as a project
 			j.ProjectID = r.Account
 		}
-		switch {
-		case r.Started == 0 || seen[j.Run()]:
-		case r.Ended == 0:
-			active = r.ID
-		default:
-			seen[j.Run()] = true
-			ended = append(ended, j)
+		if j.GPUs > 0 {
+			j.GPUType = cmp.Or(r.GPUType, c.gpuType(r.Nodes))
+		}
+		if r.Started == 0 || seen[j.Run()] {
+			continue
+		}
+		seen[j.Run()] = true
+		if r.Ended == 0 {
+			if j.Ended = now.UTC().Truncate(24 * time.Hour); !j.Ended.After(j.Started) {
+				continue
+			}
+			j.State = ""
+			j.Suspended = 1 // unknown: sacct counts until now
+		} else {
+			j.Suspended = r.Ended - r.Started - r.Elapsed
+		}
+		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) { return c.suspended(ctx, r, from, to) })
+		if err != nil {
+			return nil, err
+		}
+		if last := &parts[len(parts)-1]; r.Ended == 0 {
+			if last.Suspended, err = c.suspended(ctx, r, last.Started, last.Ended); err != nil {
+				return nil, err
+			}
+		}
+		jobs = append(jobs, parts...)
+	}
+	return jobs, nil
+}
+
+// suspended returns for how many seconds a run was suspended between two times.
+func (c associations) suspended(ctx context.Context, r cli.Run, from, to time.Time) (int64, error) {
+	all, err := ask(ctx, c.control, cli.RunBetween(r.ID, from, to))
+	if err != nil {
+		return 0, err
+	}
+	i := slices.IndexFunc(all, func(o cli.Run) bool { return o.Submitted == r.Submitted })
+	if i < 0 {
+		return 0, fmt.Errorf("host %s: sacct has job %d no longer", c.host.Name(), r.ID)
+	}
+	return int64(to.Sub(from)/time.Second) - all[i].Elapsed, nil
+}
+
+// gpuType returns the type of the GPUs of nodes, if all of them have the same.
+func (c associations) gpuType(nodes []string) string {
+	var types []string
+	for _, m := range c.rec.Unit.Members {
+		if slices.Contains(nodes, m.Node) {
+			for _, g := range m.GPUs {
+				types = append(types, g.Type)
+			}
 		}
 	}
-	return ended, active, nil
+	slices.Sort(types)
+	if types = slices.Compact(types); len(types) == 1 {
+		return types[0]
+	}
+	return ""
 }
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }

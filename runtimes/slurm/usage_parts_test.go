@@ -28,10 +28,10 @@ func TestUsageComesInParts(t *testing.T) {
 	}
 	host.answer = func(run *runtimes.Run) (string, int) {
 		from, to := window(t, run.Args)
-		out := "Cluster|JobIDRaw|Submit|Start|End|State|Account|User|AllocTRES\n"
+		out := "Cluster|JobIDRaw|Submit|Start|End|State|Account|User|AllocTRES|ElapsedRaw|NodeList\n"
 		for i, end := range ends {
 			if end >= from && end <= to {
-				out += fmt.Sprintf("c|%d|%d|%d|%d|COMPLETED|physics.lhc|eve|cpu=1,mem=2M\n", i+1, end-60, end-30, end)
+				out += fmt.Sprintf("c|%d|%d|%d|%d|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1\n", i+1, end-60, end-30, end)
 			}
 		}
 		return out, 0

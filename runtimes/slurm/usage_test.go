@@ -45,7 +45,7 @@ func TestUsageIsRecordedBeforeRemoval(t *testing.T) {
 		require.True(t, j.Started.After(j.Submitted.Add(-1)) && j.Ended.After(j.Started), "%+v", j)
 		require.NotEmpty(t, j.Cluster)
 		want := usage.Job{Cluster: j.Cluster, JobID: j.JobID, Submitted: j.Submitted, Started: j.Started, Ended: j.Ended,
-			State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo", CPUs: 2, MemoryMiB: 64, GPUs: 1}
+			State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo", CPUs: 2, MemoryMiB: 64, GPUs: 1, GPUType: "a100", Billing: 2}
 		require.Equal(t, want, j)
 	}
 

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"time"
 )
 
 // Decode parses a line of a file that Files made.
@@ -31,51 +30,54 @@ type Account struct {
 }
 
 // Sum is what the jobs of an Account used, in whole seconds: a job with 2 GPUs for 10 s has 20 GPU
-// seconds. The time of a job is from its start to its end.
+// seconds. While a job is suspended it uses its GPUs and memory, and no CPUs.
 type Sum struct {
 	Account
-	Jobs             int   `json:"jobs"`
+	Jobs             int   `json:"jobs"` // that used something; one over a midnight counts once
 	CPUSeconds       int64 `json:"cpu_seconds"`
 	GPUSeconds       int64 `json:"gpu_seconds"`
 	MemoryMiBSeconds int64 `json:"memory_mib_seconds"`
 }
 
-// Sums adds records up, each run of a job once.
+// Sums adds records up, each part of a run once.
 type Sums struct {
-	seen map[Run]bool
-	by   map[Account]*Sum
+	records map[Part]Record
 }
 
 // NewSums returns empty sums.
-func NewSums() *Sums { return &Sums{map[Run]bool{}, map[Account]*Sum{}} }
+func NewSums() *Sums { return &Sums{map[Part]Record{}} }
 
-// Add adds a record, unless its run was added before.
+// Add adds a record, unless its part has been added with the same or a higher correction.
 func (s *Sums) Add(r Record) {
-	if s.seen[r.Run()] {
-		return
+	part := r.Part()
+	if old, ok := s.records[part]; !ok || r.Correction > old.Correction {
+		s.records[part] = r
 	}
-	s.seen[r.Run()] = true
-	key := Account{r.OrgID, r.ProjectID, r.Unit, r.AppSlug}
-	sum := s.by[key]
-	if sum == nil {
-		sum = &Sum{Account: key}
-		s.by[key] = sum
-	}
-	seconds := max(0, int64(r.Ended.Sub(r.Started)/time.Second))
-	sum.Jobs++
-	sum.CPUSeconds += seconds * int64(r.CPUs)
-	sum.GPUSeconds += seconds * int64(r.GPUs)
-	sum.MemoryMiBSeconds += seconds * int64(r.MemoryMiB)
 }
 
 // All returns the sums in order of organisation, project and unit.
 func (s *Sums) All() []Sum {
-	keys := slices.SortedFunc(maps.Keys(s.by), func(a, b Account) int {
+	by := map[Account]*Sum{}
+	runs := map[Account]map[Run]bool{}
+	for _, r := range s.records {
+		key := Account{r.OrgID, r.ProjectID, r.Unit, r.AppSlug}
+		sum := by[key]
+		if sum == nil {
+			sum = &Sum{Account: key}
+			by[key], runs[key] = sum, map[Run]bool{}
+		}
+		runs[key][r.Run()] = true
+		sum.CPUSeconds += r.Elapsed() * int64(r.CPUs)
+		sum.GPUSeconds += r.Held() * int64(r.GPUs)
+		sum.MemoryMiBSeconds += r.Held() * int64(r.MemoryMiB)
+	}
+	keys := slices.SortedFunc(maps.Keys(by), func(a, b Account) int {
 		return cmp.Or(cmp.Compare(a.OrgID, b.OrgID), cmp.Compare(a.ProjectID, b.ProjectID), cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.AppSlug, b.AppSlug))
 	})
 	all := []Sum{}
 	for _, k := range keys {
-		all = append(all, *s.by[k])
+		by[k].Jobs = len(runs[k])
+		all = append(all, *by[k])
 	}
 	return all
 }

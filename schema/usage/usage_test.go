@@ -3,6 +3,7 @@ package usage
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -44,7 +45,7 @@ func TestRecordsHaveTwoAnchors(t *testing.T) {
 	require.Equal(t, []string{"physics", "physics", ""}, []string{owners.OwnerID, owners.OrgID, owners.ProjectID})
 }
 
-// The same records have the same files in any order, by the day of the end in UTC and by tenant;
+// The same records have the same files in any order, by the day of the use in UTC and by tenant;
 // a large file is split between records.
 func TestFilesOfRecords(t *testing.T) {
 	platform := schema.Key{Kind: schema.KindSharedRuntime, Name: "campus"}
@@ -60,7 +61,7 @@ func TestFilesOfRecords(t *testing.T) {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		dirs = append(dirs, path[:strings.LastIndex(path, "/")])
 	}
-	require.Equal(t, []string{"usage/2026-11-01/bio", "usage/2026-11-01/physics", "usage/2026-11-02/_platform"}, dirs)
+	require.Equal(t, []string{"usage/2026-11-01/_platform", "usage/2026-11-01/bio", "usage/2026-11-01/physics"}, dirs)
 	slices.Reverse(records)
 	again, err := Files(records)
 	require.NoError(t, err)
@@ -121,5 +122,62 @@ func TestDecodeReadsWhatFilesWrites(t *testing.T) {
 	for _, line := range []string{"", "{}", "[]", "no json", `{"cluster":"c","job_id":-1}`, `{"cluster":"c","job_id":7,"submitted_at":"2026-11-01T12:00:00Z"}`} {
 		_, err := Decode([]byte(line))
 		require.Error(t, err, line)
+	}
+}
+
+// A run is split at the midnights in UTC, with the suspension of each day; accounting charges no CPUs
+// for a suspension, and memory and GPUs for all the time.
+func TestRunsAreSplitByDay(t *testing.T) {
+	start := time.Date(2026, 10, 31, 22, 0, 0, 0, time.UTC)
+	run := Job{Cluster: "c", JobID: 1, Submitted: start, Started: start, Ended: start.Add(30 * time.Hour), Suspended: 3000, State: "COMPLETED", CPUs: 2, GPUs: 1}
+	var asked []string
+	parts, err := Days(run, func(from, to time.Time) (int64, error) {
+		asked = append(asked, from.Format(time.DateTime)+" "+to.Format(time.DateTime))
+		return 1000, nil
+	})
+	require.NoError(t, err)
+	require.Equal(t, []string{"2026-10-31 22:00:00 2026-11-01 00:00:00", "2026-11-01 00:00:00 2026-11-02 00:00:00"}, asked)
+	var got []string
+	sums := NewSums()
+	for _, p := range parts {
+		got = append(got, fmt.Sprint(p.Day(), " ", p.Elapsed(), " ", p.Held(), " ", p.State))
+		sums.Add(Record{Job: p})
+	}
+	require.Equal(t, []string{"2026-10-31 6200 7200 ", "2026-11-01 85400 86400 ", "2026-11-02 13400 14400 COMPLETED"}, got)
+	require.Equal(t, []Sum{{Jobs: 1, CPUSeconds: 2 * (30*3600 - 3000), GPUSeconds: 30 * 3600}}, sums.All())
+
+	run.Suspended, run.Ended = 0, start.Add(2*time.Hour) // to the midnight: that day's only
+	parts, err = Days(run, nil)
+	require.NoError(t, err)
+	require.Equal(t, []Job{run}, parts)
+}
+
+// The record with the highest correction of a part counts, in any order.
+func TestCorrectionsCount(t *testing.T) {
+	start := time.Date(2026, 10, 31, 12, 0, 0, 0, time.UTC)
+	first := Record{Job: Job{Cluster: "c", JobID: 1, Submitted: start, Started: start, Ended: start.Add(time.Minute), CPUs: 1}}
+	second := first
+	second.Ended, second.Correction = start.Add(2*time.Minute), 1
+	for _, order := range [][]Record{{first, second}, {second, first}, {first, second, first}} {
+		s := NewSums()
+		for _, r := range order {
+			s.Add(r)
+		}
+		require.Equal(t, int64(120), s.All()[0].CPUSeconds)
+	}
+}
+
+// A closing is read as it was written, and nothing else is one.
+func TestClosingsAreFiles(t *testing.T) {
+	want := Closing{Cluster: "c", Day: "2026-10-31", Unit: "Instance a.b/c", Parts: 3, CPUs: 10, Accounted: 12}
+	path, data, err := want.File()
+	require.NoError(t, err)
+	require.Equal(t, "usage/closed/c/2026-10-31.json", path)
+	got, err := DecodeClosing(data)
+	require.NoError(t, err)
+	require.Equal(t, want, got)
+	for _, wrong := range []string{"", "{}", `{"cluster":"c","day":"today"}`, `{"day":"2026-10-31"}`} {
+		_, err := DecodeClosing([]byte(wrong))
+		require.Error(t, err, wrong)
 	}
 }

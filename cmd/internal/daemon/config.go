@@ -114,13 +114,14 @@ type loopConfig struct {
 	Retention   duration `json:"retention"`
 	Workers     int      `json:"workers"`
 	MaxAttempts int      `json:"max_attempts"`
+	Usage       duration `json:"usage_interval"`
 }
 
 // defaults returns a configuration with the defaults that config.cue documents.
 func defaults() Config {
 	return Config{Estate: "estate", Repository: repositoryConfig{Branch: "main"}, loopConfig: loopConfig{
 		Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
-		Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10,
+		Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10, Usage: duration(5 * time.Minute),
 	}}
 }
 

@@ -307,7 +307,7 @@ ssh: {key: /k}
 	for field, value := range map[string]any{
 		"estate": c.Estate, "repository.branch": c.Repository.Branch, "github.api_url": c.GitHub.APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
 		"ssh.command_timeout": c.SSH.CommandTimeout, "ssh.ready_timeout": c.SSH.ReadyTimeout,
-		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers, "max_attempts": c.MaxAttempts,
+		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers, "max_attempts": c.MaxAttempts, "usage_interval": c.Usage,
 	} {
 		m := regexp.MustCompile("(?m)^\\| `" + regexp.QuoteMeta(field) + "` .* \\(default `(.*)`\\) \\|$").FindStringSubmatch(string(page))
 		require.NotNil(t, m, field)

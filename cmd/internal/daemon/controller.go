@@ -59,7 +59,11 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		return nil, err
 	}
 	queues := queuesOf(live)
+	meters := map[string]runtimes.Meter{}
 	for backend, r := range live {
+		if m, ok := r.(runtimes.Meter); ok {
+			meters[backend] = m
+		}
 		live[backend] = recordingRuntime{r, &d.work}
 	}
 	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases(), Checks: backends.Checks()})
@@ -87,10 +91,10 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 			Loader: loader, Authority: d.authority(),
 			Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle, c.Features.gate},
 		},
-		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
+		Runtimes: live, Meters: meters, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
 		Settings: loop.Settings{
 			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
-			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts,
+			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage),
 		},
 		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed,
 	})

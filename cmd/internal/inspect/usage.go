@@ -13,7 +13,7 @@ import (
 
 // UsageFilter selects records of usage; an empty field selects all.
 type UsageFilter struct {
-	From, To string // days on which the jobs ended, both included
+	From, To string // days of the use, both included
 	Org      string
 	Project  string // TENANT.PROJECT
 }

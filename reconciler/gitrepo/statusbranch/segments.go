@@ -520,11 +520,18 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 	return nil
 }
 
-// usage writes records of usage to files that never change.
-func (w *statusWriter) usage(records []usage.Record) error {
-	files, err := usage.Files(records)
+// usage writes records of usage and closings to files that never change.
+func (w *statusWriter) usage(b reconciler.StatusBatch) error {
+	files, err := usage.Files(b.Usage)
 	if err != nil {
 		return err
+	}
+	for _, c := range b.Closings {
+		path, data, err := c.File()
+		if err != nil {
+			return err
+		}
+		files[path] = data
 	}
 	for path, data := range files {
 		if err := w.put(path, data); err != nil {

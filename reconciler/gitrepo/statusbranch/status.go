@@ -328,7 +328,7 @@ func (r *Branch) write(ctx context.Context, old string, b reconciler.StatusBatch
 	if err := w.segments(b); err != nil {
 		return "", err
 	}
-	if err := w.usage(b.Usage); err != nil {
+	if err := w.usage(b); err != nil {
 		return "", err
 	}
 	if err := w.put(readmeFile, readme(b.Revision, x, files)); err != nil {
@@ -465,6 +465,8 @@ func statusSubject(b reconciler.StatusBatch) string {
 		return fmt.Sprintf("Reviews of %d pull requests", len(b.Reviews))
 	case n == 0 && len(b.Usage) > 0:
 		return fmt.Sprintf("Usage of %d jobs", len(b.Usage))
+	case n == 0 && len(b.Closings) > 0:
+		return fmt.Sprintf("Usage of %d days closed", len(b.Closings))
 	case n == 0:
 		return "Revision " + object.OneLine(b.Revision.Commit, 12)
 	case n == len(b.Units):

@@ -1,9 +1,13 @@
 package statusbranch
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"iter"
+	"strings"
+	"time"
 
 	"github.com/go-git/go-git/v5/plumbing"
 
@@ -11,11 +15,12 @@ import (
 	"berth/schema/usage"
 )
 
-// usageDir has the records of usage at usage/<day>/<tenant>/<hash>.jsonl; see usage.Files.
+// usageDir has the records of usage at usage/<day>/<tenant>/<hash>.jsonl; see usage.Files. Beside the
+// days it has usage.ClosedDir.
 const usageDir = "usage"
 
-// Usage reads the records of usage at a commit of berth/status, of jobs that ended on the days from
-// first to last, both included; "" leaves that end open. A run may come twice, see usage.Files. An
+// Usage reads the records of usage at a commit of berth/status of the days from first to last, both
+// included; "" leaves that end open. A part may come twice, see usage.Files. An
 // error names its file and line; the reading continues after an unreadable file or line.
 func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[Logged[usage.Record], error] {
 	return func(yield func(Logged[usage.Record], error) bool) {
@@ -36,6 +41,9 @@ func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[
 			days, err = r.objects.Entries(dir)
 		}
 		for _, day := range days {
+			if _, e := time.Parse(time.DateOnly, day.Name); e != nil {
+				continue
+			}
 			if err == nil && day.Name >= first && (last == "" || day.Name <= last) {
 				err = r.objects.Walk(ctx, object.Join(usageDir, object.PathName(day.Name)), day, 2, visit)
 			}
@@ -44,6 +52,86 @@ func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[
 			yield(Logged[usage.Record]{File: usageDir, Line: 1}, err)
 		}
 	}
+}
+
+// UsageSince implements reconciler.UsageReader.
+func (r *View) UsageSince(ctx context.Context, commit, first string) iter.Seq2[usage.Record, error] {
+	return func(yield func(usage.Record, error) bool) {
+		for l, err := range r.Usage(ctx, commit, first, "") {
+			if err != nil {
+				err = fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
+			}
+			if !yield(l.Value, err) {
+				return
+			}
+		}
+	}
+}
+
+// ClosedUsage implements reconciler.UsageReader.
+func (r *View) ClosedUsage(ctx context.Context, commit string) (map[string]string, error) {
+	last := map[string]string{}
+	err := r.closings(ctx, commit, func(cluster, day string, _ object.Entry) error {
+		last[cluster] = max(last[cluster], day)
+		return nil
+	})
+	return last, err
+}
+
+// Closings returns the closings at a commit of berth/status of the days from first to last, as Usage.
+func (r *View) Closings(ctx context.Context, commit, first, last string) (all []usage.Closing, err error) {
+	err = r.closings(ctx, commit, func(cluster, day string, e object.Entry) error {
+		if day < first || last != "" && day > last {
+			return nil
+		}
+		data, warning, err := r.objects.Blob(e, maxLogLine)
+		if err == nil && warning != "" {
+			err = errors.New(warning)
+		}
+		if err != nil {
+			return err
+		}
+		c, err := usage.DecodeClosing(data)
+		if err != nil {
+			return fmt.Errorf("%s/%s/%s: %w", usage.ClosedDir, cluster, e.Name, err)
+		}
+		all = append(all, c)
+		return nil
+	})
+	return all, err
+}
+
+// closings visits the files of closings, those of a cluster in the order of their days.
+func (r *View) closings(ctx context.Context, commit string, visit func(cluster, day string, e object.Entry) error) error {
+	root, err := r.objects.Root(commit)
+	if err != nil {
+		return err
+	}
+	dir, err := r.directory(root, usage.ClosedDir)
+	if err != nil {
+		return err
+	}
+	clusters, err := r.objects.Entries(dir)
+	if err != nil {
+		return err
+	}
+	for _, cluster := range clusters {
+		if !cluster.IsDir() {
+			continue
+		}
+		days, err := r.objects.Entries(cluster.ID)
+		if err != nil {
+			return err
+		}
+		for _, e := range days {
+			if day, isDay := strings.CutSuffix(e.Name, ".json"); isDay {
+				if err := cmp.Or(ctx.Err(), visit(cluster.Name, day, e)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	return nil
 }
 
 // readUsage yields the records of a file. It returns false to stop.

@@ -130,12 +130,12 @@ func TestRecordedRuns(t *testing.T) {
 		submitted, started, ended := runs[0].Submitted, runs[0].Started, runs[2].Ended
 		require.Greater(t, submitted, int64(1795478000))
 		require.Equal(t, []cli.Run{
-			{Cluster: "rec", ID: 1, Account: "physics.ligo", User: "bob", State: "RUNNING", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started},
+			{Cluster: "rec", ID: 1, Account: "physics.ligo", User: "bob", State: "RUNNING", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Elapsed: 1, Nodes: []string{"w1"}, Billing: runs[0].Billing},
 			{Cluster: "rec", ID: 2, Account: "physics.ligo", User: "bob", State: "PENDING", Submitted: submitted},
-			{Cluster: "rec", ID: 3, Account: "physics.lhc", User: "alice", State: "COMPLETED", CPUs: 1, MemoryMiB: 2000, Submitted: submitted, Started: ended, Ended: ended},
-			{Cluster: "rec", ID: 4, Account: "physics.ligo", User: "bob", State: "CANCELLED", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Ended: ended},
+			{Cluster: "rec", ID: 3, Account: "physics.lhc", User: "alice", State: "COMPLETED", CPUs: 1, MemoryMiB: 2000, Submitted: submitted, Started: ended, Ended: ended, Nodes: []string{"w1"}, Billing: runs[2].Billing},
+			{Cluster: "rec", ID: 4, Account: "physics.ligo", User: "bob", State: "CANCELLED", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Ended: ended, Elapsed: ended - started, Nodes: []string{"w1"}, Billing: runs[3].Billing},
 		}, runs)
-		for _, wrong := range []string{"rec|1|x|1|1|COMPLETED|a|b|cpu=1", "rec|x|1|1|1|COMPLETED|a|b|cpu=1", "rec|1|1|1|1|COMPLETED|a|b|mem=1.5G", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1"} {
+		for _, wrong := range []string{"rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|mem=1.5G|1|w", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
 			heading, _, _ := strings.Cut(string(said["runs"].Stdout), "\n")
 			_, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + wrong + "\n")})
 			require.Error(t, err, wrong)

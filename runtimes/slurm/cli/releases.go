@@ -88,6 +88,7 @@ func Runaways(cluster string) Query[[]int] {
 // Runs returns the query for the runs of jobs in the accounting database that were queued or ran
 // between two times, the same on all releases. account "" means every one. No column has a text of
 // a user. Its times are seconds with SLURM_TIME_FORMAT=%s.
+// ElapsedRaw counts what sreport counts: no time of a suspension (measured on 22.05, 24.11 and 26.05).
 func Runs(account string, from, to time.Time) Query[[]Run] {
 	q := query(lines(decodeRuns), "sacct", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2",
 		"--format="+runColumns, fmt.Sprintf("--starttime=uts%d", from.Unix()), fmt.Sprintf("--endtime=uts%d", to.Unix()))
@@ -95,6 +96,12 @@ func Runs(account string, from, to time.Time) Query[[]Run] {
 		q = q.With("--accounts=" + account)
 	}
 	return q
+}
+
+// RunBetween returns the query for one job's runs cut to the time between two times, the same on all
+// releases: Elapsed is what accounting counts between them.
+func RunBetween(id int, from, to time.Time) Query[[]Run] {
+	return Runs("", from, to).With("--truncate", fmt.Sprintf("--jobs=%d", id))
 }
 
 // Ping returns the query whether slurmctld answers, the same on all releases.
@@ -119,6 +126,28 @@ func Agents() Query[int] { return query(lines(decodeAgents), "sdiag") }
 // Unsent returns the query for the number of messages that slurmctld has for slurmdbd, the same on
 // all releases. While there are any, accounting may lack starts and ends of jobs.
 func Unsent() Query[int] { return query(lines(decodeUnsent), "sdiag") }
+
+// Clock returns the query for the time of the host of slurmctld, the same on all releases.
+func Clock() Query[time.Time] { return query(lines(decodeClock), "sdiag") }
+
+// AllocatedHours returns the query for the CPU seconds that all jobs of a cluster had between two times
+// at full hours, the same on all releases: the columns Cluster and Allocated. It has no row for hours
+// that slurmdbd has not added up.
+func AllocatedHours(cluster string, from, to time.Time) Query[[][]string] {
+	return report("Utilization", cluster, "Cluster,Allocated", from, to)
+}
+
+// AccountedHours returns the query for the CPU seconds that the accounts of a cluster are charged with,
+// as AllocatedHours: the columns Account, Login and Used. The row of the account root without a login
+// has those of all.
+func AccountedHours(cluster string, from, to time.Time) Query[[][]string] {
+	return report("AccountUtilizationByUser", cluster, "Account,Login,Used", from, to)
+}
+
+func report(name, cluster, columns string, from, to time.Time) Query[[][]string] {
+	return Query[[][]string]{"sreport", []string{"--noheader", "--parsable2", "-t", "Seconds", "cluster", name, "clusters=" + cluster, "format=" + columns,
+		fmt.Sprintf("start=uts%d", from.Unix()), fmt.Sprintf("end=uts%d", to.Unix())}, decodeReport(1 + strings.Count(columns, ","))}
+}
 
 // Hardware returns the query for what slurmd finds on its host, the same on all releases.
 func Hardware() Query[Resources] { return query(lines(decodeHardware), "slurmd", "-C") }

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // lines refuses a text that ends within a line.
@@ -250,6 +251,35 @@ func decodeUnsent(out []byte) (int, error) {
 	return 0, errors.New("want DBD Agent queue size")
 }
 
+// decodeClock reads the heading of sdiag: "sdiag output at Tue Nov 24 10:54:51 2026 (1795517691)".
+func decodeClock(out []byte) (time.Time, error) {
+	for line := range strings.Lines(string(out)) {
+		if rest, ok := strings.CutPrefix(line, "sdiag output at "); ok {
+			_, number, _ := strings.Cut(rest, "(")
+			seconds, err := strconv.ParseInt(strings.TrimRight(number, ")\n"), 10, 64)
+			return time.Unix(seconds, 0).UTC(), err
+		}
+	}
+	return time.Time{}, errors.New("want sdiag output at TIME (SECONDS)")
+}
+
+// decodeReport reads the rows of a report of sreport, which may have none.
+func decodeReport(columns int) func(Answer) ([][]string, error) {
+	return func(a Answer) (rows [][]string, err error) {
+		if a.Exit != 0 {
+			return nil, a.failure()
+		}
+		for line := range strings.Lines(string(a.Stdout)) {
+			row := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+			if !strings.HasSuffix(line, "\n") || len(row) != columns {
+				return nil, fmt.Errorf("%q is no row of a report with %d columns", line, columns)
+			}
+			rows = append(rows, row)
+		}
+		return rows, nil
+	}
+}
+
 func decodeAgents(out []byte) (int, error) {
 	sum, found := 0, 0
 	for line := range strings.Lines(string(out)) {
@@ -334,7 +364,7 @@ func decodeRunaways(out []byte) ([]int, error) {
 }
 
 // runColumns are the columns of Runs, which are the heading too (sacct(1), --format).
-const runColumns = "Cluster,JobIDRaw,Submit,Start,End,State,Account,User,AllocTRES"
+const runColumns = "Cluster,JobIDRaw,Submit,Start,End,State,Account,User,AllocTRES,ElapsedRaw,NodeList"
 
 func decodeRuns(out []byte) ([]Run, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
@@ -344,16 +374,19 @@ func decodeRuns(out []byte) ([]Run, error) {
 	var all []Run
 	for line := range strings.Lines(rest) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(f) != 9 {
+		if len(f) != 11 {
 			return nil, fmt.Errorf("%q is not a run of a job", line)
 		}
 		r := Run{Cluster: f[0], Account: f[6], User: f[7]}
 		r.State, _, _ = strings.Cut(f[5], " ") // CANCELLED by 1000
 		var err error
+		if f[10] != "None assigned" {
+			r.Nodes, err = hostnames(f[10])
+		}
 		for _, field := range []struct {
 			text string
 			into *int64
-		}{{f[2], &r.Submitted}, {f[3], &r.Started}, {f[4], &r.Ended}} {
+		}{{f[2], &r.Submitted}, {f[3], &r.Started}, {f[4], &r.Ended}, {f[9], &r.Elapsed}} {
 			if field.text == "Unknown" || field.text == "None" {
 				continue
 			}
@@ -377,9 +410,13 @@ func (r *Run) given(list string) error {
 	if list == "" {
 		return nil
 	}
+	var types []string
 	for entry := range strings.SplitSeq(list, ",") {
 		name, value, _ := strings.Cut(entry, "=")
-		into, ok := map[string]*int{"cpu": &r.CPUs, "gres/gpu": &r.GPUs, "mem": &r.MemoryMiB}[name]
+		into, ok := map[string]*int{"billing": &r.Billing, "cpu": &r.CPUs, "gres/gpu": &r.GPUs, "mem": &r.MemoryMiB}[name]
+		if kind, isType := strings.CutPrefix(name, "gres/gpu:"); isType {
+			types = append(types, kind)
+		}
 		if !ok {
 			continue
 		}
@@ -387,6 +424,9 @@ func (r *Run) given(list string) error {
 		if *into, err = strconv.Atoi(strings.TrimSuffix(value, "M")); err != nil {
 			return err
 		}
+	}
+	if len(types) == 1 {
+		r.GPUType = types[0]
 	}
 	return nil
 }

@@ -96,8 +96,10 @@ var (
 	reservation     = regexp.MustCompile(`^reservationname=` + reservationName + `$`)
 	reservationArgs = regexp.MustCompile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
 		` endtime=uts[1-9][0-9]{8,10} nodes=[a-z0-9][-a-z0-9,]* users=root flags=MAINT,IGNORE_JOBS$`)
-	runsOption = regexp.MustCompile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
-	userName   = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	runsOption  = regexp.MustCompile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
+	usageReport = regexp.MustCompile(`^--noheader --parsable2 -t Seconds cluster (Utilization|AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
+		` format=(Cluster,Allocated|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
+	userName = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -118,6 +120,7 @@ func programs() map[string]runtimes.Program {
 		"sinfo":     {Path: "/usr/bin/sinfo", Env: conf, Check: only("--json"), Reads: always},
 		"squeue":    {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
 		"sacct":     {Path: "/usr/bin/sacct", Env: queueEnv, Check: checkSacct, Reads: always},
+		"sreport":   {Path: "/usr/bin/sreport", Env: conf, Check: checkSreport, Reads: always},
 		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
 		"scancel":   {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 		"tail":      {Path: "/usr/bin/tail", AsPerson: true, Check: checkTail},
@@ -391,11 +394,19 @@ func checkSacct(args []string) error {
 	for _, a := range args {
 		id, isJobs := strings.CutPrefix(a, "--jobs=")
 		switch {
-		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2"}, a):
+		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2", "--truncate"}, a):
 		case isJobs && jobID.MatchString(id), runsOption.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
+	}
+	return nil
+}
+
+// checkSreport allows the two reports of one cluster's CPU seconds.
+func checkSreport(args []string) error {
+	if line := strings.Join(args, " "); !usageReport.MatchString(line) {
+		return fmt.Errorf("sreport %s: not one of the allowed forms", line)
 	}
 	return nil
 }
