@@ -77,6 +77,7 @@ func Run(t *testing.T, h Harness) {
 		{"create and join", func(t *testing.T) { s.create(t, a) }},
 		{"applying again changes nothing", func(t *testing.T) { s.again(t, a) }},
 		{"a restarted daemon observes the same", func(t *testing.T) { s.restarted(t, a) }},
+		{"operations on members", func(t *testing.T) { s.operate(t, a) }},
 		{"a second unit is created after crashes at every step", func(t *testing.T) { s.crashes(t, a, b) }},
 		{"projects are attached, change terms and are detached after crashes at every step", func(t *testing.T) { s.attach(t, a, b) }},
 		{"users change", func(t *testing.T) { a = s.configure(t, a, b) }},
@@ -567,4 +568,103 @@ func state(t *testing.T, obs plan.Observed, member string, want plan.State) {
 	i := slices.IndexFunc(obs.Members, func(m plan.MemberState) bool { return m.Name == member })
 	require.GreaterOrEqual(t, i, 0, "%s is not among %v", member, obs.Members)
 	require.Equal(t, want, obs.Members[i].State, "%s: %s", member, obs.Members[i].Detail)
+}
+
+// operate checks each operation: it is done once, also after crashes at every step and by a new
+// runtime, and read back.
+func (s *suite) operate(t *testing.T, u plan.Unit) {
+	op := func(id, operation, member string) plan.Operation {
+		return plan.Operation{Name: id, ID: id, Phase: plan.OperationRequested, Spec: schema.MemberOperationSpec{Operation: operation, Member: member, Reason: "a test"}}
+	}
+	do := func(o plan.Operation) error {
+		p := s.planOf(t, u, o)
+		require.Len(t, p.Actions, 1, "%s: %s", o.ID, verbs(p))
+		a := p.Actions[0]
+		require.Equal(t, o.ID, a.Operation.ID)
+		err := s.apply(t, &p, a)
+		if err != nil {
+			return err
+		}
+		s.rt = s.h.New()
+		done := s.h.Fingerprint(t, u)
+		require.NoError(t, s.apply(t, &p, a), "%s again", o.ID)
+		require.Equal(t, done, s.h.Fingerprint(t, u), "%s was done twice", o.ID)
+		after := s.plan(t, u, false)
+		require.True(t, after.Empty(), "%s: a repair would undo it: %s", o.ID, verbs(after))
+		return nil
+	}
+	before := s.h.Fingerprint(t, u)
+	require.NoError(t, do(op("d1", schema.OpDrain, "worker-0")))
+	require.Contains(t, s.detail(t, u, "worker-0"), "operation")
+	require.NoError(t, do(op("d2", schema.OpResume, "worker-0")))
+	require.Empty(t, s.detail(t, u, "worker-0"))
+	require.NoError(t, do(op("d3", schema.OpCordon, "worker-1")))
+	require.Contains(t, s.detail(t, u, "worker-1"), "operation")
+	require.NoError(t, do(op("d4", schema.OpUncordon, "worker-1")))
+	require.Empty(t, s.detail(t, u, "worker-1"))
+	label := op("d5", schema.OpLabel, "worker-0")
+	label.Spec.Labels = map[string]string{"rack": "r1"}
+	require.NoError(t, do(label))
+	require.NoError(t, do(op("d6", schema.OpRetry, "")))
+	require.Equal(t, before, s.h.Fingerprint(t, u), "something was restarted")
+
+	require.NoError(t, do(op("d7", schema.OpRestart, "worker-0")))
+	once := s.h.Fingerprint(t, u)
+	require.NotEqual(t, before, once, "nothing was restarted")
+	require.NoError(t, do(op("d8", schema.OpRestart, "controller-0")))
+	require.NotEqual(t, once, s.h.Fingerprint(t, u), "nothing was restarted")
+
+	// A crash at every step of a restart.
+	before = s.h.Fingerprint(t, u)
+	o := op("d9", schema.OpRestart, "worker-1")
+	p := s.planOf(t, u, o)
+	crashes := 0
+	for ; crashes < 30; crashes++ {
+		s.h.FailStep(crashes+1, errFault)
+		err := s.apply(t, &p, p.Actions[0])
+		s.h.FailStep(0, nil)
+		s.rt = s.h.New()
+		if err == nil {
+			break
+		}
+		require.ErrorIs(t, err, errFault)
+	}
+	require.Positive(t, crashes)
+	require.NotEqual(t, before, s.h.Fingerprint(t, u))
+	s.running(t, u)
+
+	// The member that leaves by an operation.
+	o = op("d10", schema.OpReplace, "worker-1")
+	moved := u
+	moved.Members = slices.Clone(u.Members)
+	i := slices.IndexFunc(moved.Members, func(m plan.Member) bool { return m.Name == "worker-1" })
+	moved.Members[i] = s.member("worker", 1, false, s.h.Workers[2])
+	for _, to := range []plan.Unit{moved, u} {
+		in := plan.Input{Key: u.Effective.Key, Observed: s.observe(t, u), Rules: s.rt, After: &to.Effective, Members: to.Members, Operations: []plan.Operation{o}}
+		p := plan.Make(in)
+		require.Equal(t, "replace worker-1, leave worker-1, configure, join worker-1", verbs(p))
+		for _, a := range p.Actions {
+			require.NoError(t, s.apply(t, &p, a), "%s %s", a.Verb, a.Member)
+		}
+		s.running(t, to)
+		require.Empty(t, s.detail(t, u, "worker-1"), "the new node is not drained")
+		o.ID, o.Name = "d11", "d11"
+	}
+}
+
+// planOf returns the plan of a unit with an operation.
+func (s *suite) planOf(t *testing.T, u plan.Unit, o plan.Operation) plan.Plan {
+	t.Helper()
+	return plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: s.observe(t, u), Operations: []plan.Operation{o}, Rules: s.rt})
+}
+
+// detail returns what the runtime tells of a member.
+func (s *suite) detail(t *testing.T, u plan.Unit, member string) string {
+	t.Helper()
+	for _, m := range s.observe(t, u).Members {
+		if m.Name == member {
+			return m.Detail
+		}
+	}
+	return "no such member"
 }

@@ -25,14 +25,19 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		return plan.Impact{Note: confinementNote(after)}
 	case plan.Configure:
 		return configureImpact(before, after)
-	case plan.Leave:
+	case plan.Cordon:
+		return plan.Impact{Note: member + " takes no new jobs, and running ones go on"}
+	case plan.Label:
+		m, _ := before.Member(member)
+		return plan.Impact{Differences: []plan.Difference{{What: "comment of node " + m.Node, Class: plan.ClassLive}}}
+	case plan.Leave, plan.Drain, plan.Replace, plan.Remove:
 		m, ok := before.Member(member)
 		if !ok {
 			return plan.Impact{}
 		}
 		i := plan.Impact{Drains: []string{m.Node}, Differences: []plan.Difference{{What: "node " + m.Node, Class: plan.ClassDrain}}}
 		return endsBy(i, onJobsOf(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}})
-	case plan.Start:
+	case plan.Start, plan.Restart:
 		m, ok := after.Member(member)
 		switch {
 		case !ok:

@@ -17,6 +17,10 @@ const (
 	drainStop  = "berth:stop-"
 )
 
+// drainOperation is the prefix of the reasons of drains that operations made, followed by the name of
+// the operation. Only operations undo them: repairs leave them like those of an administrator.
+const drainOperation = "berth:operation-"
+
 // Reasons of slurmctld for nodes that it set DOWN. Only silent ones return to service by
 // themselves with ReturnToService=1.
 const (
@@ -110,6 +114,9 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 // since. slurmctld keeps the reason of a drain when it sets the node DOWN because it is
 // silent. With ReturnToService=2 each node returns when its slurmd registers.
 func (c *control) isLeftDown(n node) bool {
+	if strings.HasPrefix(n.Reason, drainOperation) {
+		return true // it was drained before it went silent, and returns with a resume
+	}
 	set, err := parseSettings(c.rec.Unit.Effective.Config)
 	switch {
 	case err != nil || set.Nodes == nil || set.Nodes.ReturnToService == 2 || n.Reason == "" || ownDrain(n):

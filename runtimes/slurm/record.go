@@ -71,6 +71,10 @@ type upkeep struct {
 	RestartDue []string `json:"restart_due,omitempty"`
 	// Hung has the time of the last restart of each daemon that did not answer.
 	Hung map[string]time.Time `json:"hung,omitempty"`
+	// Done are the ids of the operations that were done, the newest last. None is done again.
+	Done []string `json:"done_operations,omitempty"`
+	// Restarting has the process of the daemon before its restart, by the id of the operation.
+	Restarting map[string]int `json:"restarting,omitempty"`
 }
 
 // fileInput is what the files of a control stack are rendered from, besides what never

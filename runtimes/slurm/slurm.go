@@ -114,6 +114,9 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 	if c.Log != nil {
 		ctl.log = c.Log
 	}
+	if c.Action.Operation != nil {
+		return ctl.operate(ctx, c.Action)
+	}
 	switch c.Action.Verb {
 	case plan.Create:
 		return ctl.create(ctx, c.Plan.After)

@@ -70,6 +70,7 @@ type Node struct {
 	State      string   // base state in lower case: idle, mixed, allocated, down, error, future, unknown, invalid
 	Flags      []string // in upper case: DRAIN, NOT_RESPONDING, COMPLETING, INVALID_REG…
 	Reason     string   // written by a person or by Slurm
+	Comment    string   // written by a person or by an operation
 	Gres       string   // as configured: gpu:a100:2(S:0-1)
 	Features   []string
 	Partitions []string

@@ -76,6 +76,7 @@ type node2205 struct {
 	State      *string   `json:"state"`
 	Flags      *[]string `json:"state_flags"`
 	Reason     *string   `json:"reason"`
+	Comment    string    `json:"comment"`
 	Gres       *string   `json:"gres"`
 	Features   *string   `json:"features"`
 	Partitions *[]string `json:"partitions"`
@@ -90,6 +91,7 @@ type node2411 struct {
 	Name       *string   `json:"name"`
 	State      *[]string `json:"state"`
 	Reason     *string   `json:"reason"`
+	Comment    string    `json:"comment"`
 	Gres       *string   `json:"gres"`
 	Features   *[]string `json:"features"`
 	Partitions *[]string `json:"partitions"`
@@ -109,14 +111,14 @@ var decodeNodes2205 = list("nodes", func(n *node2205) (Node, error) {
 		return Node{}, fmt.Errorf("unknown state %q", *n.State)
 	}
 	return Node{
-		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, Gres: *n.Gres,
+		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, Comment: n.Comment, Gres: *n.Gres,
 		Features: splitList(*n.Features), Partitions: *n.Partitions, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted,
 	}, nil
 })
 
 var decodeNodes2411 = list("nodes", func(n *node2411) (Node, error) {
 	node := Node{
-		Name: *n.Name, Reason: *n.Reason, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
+		Name: *n.Name, Reason: *n.Reason, Comment: n.Comment, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
 		CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version,
 	}
 	if *n.Booted.Set {

@@ -75,6 +75,8 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"scontrol", "show config", true},
 		{"scontrol", "update nodename=w1,w2 state=drain reason=berth:abc", true},
 		{"scontrol", "update nodename=w1 state=undrain", true},
+		{"scontrol", "update nodename=w1 comment=berth:rack=r1,row=2", true},
+		{"scontrol", "update nodename=w1 comment=mine", false},
 		{"scontrol", "delete nodename=w1", false},
 		{"scontrol", "delete partitionname=quick", true},
 		{"scontrol", "update jobid=12 partition=main,long", true},

@@ -82,8 +82,10 @@ var (
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
 	updateNode = regexp.MustCompile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
 	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
-	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`)  // one line, without quotes, $ and backslash
-	jobID      = regexp.MustCompile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
+	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
+	// nodeComment has the labels of a node, with the mark of Berth.
+	nodeComment = regexp.MustCompile(`^comment=berth:[-._+,=A-Za-z0-9]+$`)
+	jobID       = regexp.MustCompile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
 	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,128}$`)
@@ -208,6 +210,9 @@ func checkScontrol(args []string) error {
 	case "update":
 		if len(rest) >= 2 && updateNode.MatchString(rest[0]) && nodeState.MatchString(rest[1]) &&
 			(len(rest) == 2 || len(rest) == 3 && reason.MatchString(rest[2])) {
+			return nil
+		}
+		if len(rest) == 2 && updateNode.MatchString(rest[0]) && nodeComment.MatchString(rest[1]) {
 			return nil
 		}
 		if len(rest) == 2 && partition.MatchString(rest[0]) && rest[1] == "state=inactive" {
