@@ -46,7 +46,7 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 		c.url = s.forge.CloneURL()
 	}
 	tokenFile, secretFile := filepath.Join(s.dir, "token"), filepath.Join(s.dir, "webhook-secret")
-	for path, text := range map[string]string{tokenFile: labtest.Token, secretFile: demoSecret} {
+	for path, text := range map[string]string{tokenFile: labtest.Token, secretFile: demoSecret, s.userTokenFile(): userToken} {
 		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 			return "", "", err
 		}
@@ -62,6 +62,7 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 		},
 		"authority": map[string]any{"administrators": []string{labtest.Administrator}},
 		"listen":    listen,
+		"api":       map[string]any{"tokens": []any{map[string]any{"login": labtest.ProjectAdmin, "token": map[string]string{"file": s.userTokenFile()}}}},
 	}
 	switch {
 	case s.memory && c.more["ssh"] != nil: // both would run the same backend

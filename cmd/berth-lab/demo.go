@@ -23,7 +23,7 @@ func newDemoCmd() *cobra.Command {
 		Use:   "demo",
 		Short: "Run the end-to-end demo on a temporary estate",
 		Long: `Run the end-to-end demo on a temporary estate: start a lab, open a pull request
-with mistakes, correct and merge it, run a GPU job on the new cluster, add a worker,
+with mistakes, correct and merge it, run a GPU job on the new cluster with berth queue, add a worker,
 show a change that policy denies and one that its author may not make, delete the
 cluster, share another one between two projects, explain a refused job, delete
 everything, and read the audit log.
@@ -248,30 +248,6 @@ func (d *demo) deploy(ctx context.Context) {
 	d.say("the comment now begins:")
 	d.show(firstLines(body, 12))
 }
-
-func (d *demo) job(ctx context.Context) {
-	d.title("A job of user anna with one GPU")
-	if d.memory {
-		d.say("skipped: the memory runtime runs no jobs")
-		return
-	}
-	start := time.Now()
-	job, output, err := d.runJob(ctx, labtest.Train, confinedJob, 1)
-	ensure(err)
-	d.say("job %s: %s in %.1f s", job.ID, job.Detail, time.Since(start).Seconds())
-	d.show(output)
-	verify(strings.Contains(output, "CUDA_VISIBLE_DEVICES=0"), "the job did not see its GPU: %q", output)
-	verify(strings.Contains(output, "/dev/nvidia0 opened") && strings.Contains(output, "/dev/nvidia1 denied"),
-		"the job is not confined to its GPU: %q", output)
-}
-
-// confinedJob asks for one GPU, and tries to open each GPU of its node.
-const confinedJob = `#!/bin/sh
-echo "$(id -un) on $(hostname): CUDA_VISIBLE_DEVICES=$CUDA_VISIBLE_DEVICES, $(nproc) CPU"
-for gpu in /dev/nvidia[0-9]; do
-	if (: <>$gpu) 2>/dev/null; then echo "$gpu opened"; else echo "$gpu denied"; fi
-done
-`
 
 func (d *demo) addWorker(ctx context.Context) {
 	d.title("A pull request that adds a worker while a job runs")

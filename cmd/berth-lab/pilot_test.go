@@ -16,7 +16,8 @@ import (
 
 // Requirement B6: the pilot as one run on real Slurm. The platform registers an app
 // and publishes a version, a tenant's owner entitles a project, the project creates
-// an instance, a user's GPU job runs on it, and the instance is deleted. Each step
+// an instance, its people use the queue, the instance changes to a version with another
+// configuration and back while a job runs, and is deleted. Each step
 // is a pull request of a user with permission, and is refused before the step that
 // it depends on.
 func TestPilotOnRealSlurm(t *testing.T) {
@@ -82,9 +83,8 @@ func TestPilotOnRealSlurm(t *testing.T) {
 	st := s.ready(labtest.Train)
 	require.Len(t, st.Members, 2)
 	require.Equal(t, "slurm", st.RuntimeBackend)
-	_, output, err := s.runJob(ctx, labtest.Train, "#!/bin/sh\necho \"$(id -un): $CUDA_VISIBLE_DEVICES\"\n", 1)
-	require.NoError(t, err)
-	require.Equal(t, "anna: 0", strings.TrimSpace(output))
+	s.queueOperations()
+	s.upgradeAndBack(merged, text)
 
 	cluster, _, err := s.clusterOf(ctx, labtest.Train)
 	require.NoError(t, err)
@@ -107,7 +107,64 @@ func TestPilotOnRealSlurm(t *testing.T) {
 		require.NotEmpty(t, e.CorrelationID)
 		types = append(types, e.EventType)
 	}
-	require.Equal(t, []string{"apps.entitlement.updated", "apps.instance.requested", "apps.instance.running", "apps.instance.deleting", "apps.instance.deleted"}, types)
+	require.Equal(t, []string{"apps.entitlement.updated", "apps.instance.requested", "apps.instance.running", "apps.instance.running", "apps.instance.running", "apps.instance.deleting", "apps.instance.deleted"}, types)
 	require.Empty(t, s.forge.Violations())
 	linesFoundByIDs(t, filepath.Join(s.dir, "berth.log"), "")
+}
+
+// queueOperations submits, lists, reads and cancels jobs through the permissioned endpoints.
+func (s *scene) queueOperations() {
+	s.Helper()
+	ctx := s.Context()
+	job, err := s.submitJob(ctx, labtest.Train, "#!/bin/sh\necho \"$(id -un): $CUDA_VISIBLE_DEVICES\"\n", "--gpus", "1", "--key", "pilot")
+	require.NoError(s, err)
+	job, err = s.untilState(ctx, labtest.Train, job.JobID, "COMPLETED")
+	require.NoError(s, err)
+	require.Equal(s, []any{labtest.JobUser, "pilot", labtest.Train.ProjectID()}, []any{job.User, job.IdempotencyKey, job.ProjectID})
+	output, err := s.command(ctx, "", "queue", "output", instanceArgument(labtest.Train), job.JobID)
+	require.NoError(s, err)
+	require.Equal(s, "anna: 0", strings.TrimSpace(output))
+	long, err := s.submitJob(ctx, labtest.Train, "#!/bin/sh\nsleep 600\n")
+	require.NoError(s, err)
+	_, err = s.untilState(ctx, labtest.Train, long.JobID, "RUNNING")
+	require.NoError(s, err)
+	_, err = s.command(ctx, "", "queue", "cancel", instanceArgument(labtest.Train), long.JobID)
+	require.NoError(s, err)
+	_, err = s.untilState(ctx, labtest.Train, long.JobID, "CANCELLED")
+	require.NoError(s, err)
+	nodes, err := s.command(ctx, "", "node", "list", instanceArgument(labtest.Train))
+	require.NoError(s, err)
+	require.Contains(s, nodes, "worker-0")
+}
+
+// upgradeAndBack changes the instance to a version with other defaults on the same software, and back,
+// while a job runs.
+func (s *scene) upgradeAndBack(merged func(title, login string, paths ...string), text map[string]string) {
+	s.Helper()
+	ctx := s.Context()
+	const tuned = "platform/catalog/slurm/tuned.yaml"
+	series := strings.NewReplacer("name: 22-05", "name: tuned", "max_time_minutes: 1440", "max_time_minutes: 2880", "version: 22.05.8", `version: "22.05"`).Replace(text[catalogFile])
+	require.NotEqual(s, text[catalogFile], series)
+	text[tuned] = series
+	merged("publish a version with other defaults", labtest.Administrator, tuned)
+	job, err := s.submitJob(ctx, labtest.Train, "#!/bin/sh\nsleep 600\n")
+	require.NoError(s, err)
+	job, err = s.untilState(ctx, labtest.Train, job.JobID, "RUNNING")
+	require.NoError(s, err)
+	for _, step := range []struct{ version, limit string }{{"tuned", "main 2-00:00:00"}, {"22-05", "main 1-00:00:00"}} {
+		text[labtest.TrainFile] = strings.Replace(labtest.InstanceYAML(labtest.Train.Name, 1), "version: 22-05", "version: "+step.version, 1)
+		merged("change to "+step.version, labtest.ProjectAdmin, labtest.TrainFile)
+		s.eventually("the partition has "+step.limit, patience, func() string {
+			if found := s.partitionsOf(labtest.Train); !strings.Contains(found, step.limit) {
+				return found
+			}
+			return ""
+		})
+		s.ready(labtest.Train)
+	}
+	now, err := s.queueJob(ctx, labtest.Train, job.JobID)
+	require.NoError(s, err)
+	require.Equal(s, []any{job.Submitted, job.Started, "RUNNING"}, []any{now.Submitted, now.Started, now.State}, "the job was not touched")
+	_, err = s.command(ctx, "", "queue", "cancel", instanceArgument(labtest.Train), job.JobID)
+	require.NoError(s, err)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io"
@@ -72,7 +73,7 @@ prints the same job.` + queueExit,
 				return err
 			}
 			if key == "" {
-				key = remote.NewKey()
+				key = queue.NewKey(time.Now(), rand.Text())
 			}
 			if err := errors.Join(queue.CheckKey(key), req.Check()); err != nil {
 				return cli.Usage(err)

@@ -98,14 +98,15 @@ func TestQueueOfProjects(t *testing.T) {
 	require.NoError(t, err)
 	c.awaitState(t, lhcs, long.JobID, "CANCELLED")
 
-	// A name with line breaks and separators makes no other job.
-	_, err = c.trySubmit(t, u, alice, "sleep 600\n#SBATCH -J x\n", "--account=physics.lhc")
+	// A name and a comment with line breaks and separators make no other job.
+	hostile, err := c.trySubmit(t, u, alice, "sleep 600\n", "--account=physics.lhc")
 	require.NoError(t, err)
-	c.onControl(t, u, "") // nothing: the host answers
+	c.onControl(t, u, "scontrol update jobid="+hostile+` name="$(printf 'a|\n77|evil')" comment="$(printf 'berth/run-9/x\n78|')"`)
 	mine, err := c.rt.Jobs(t.Context(), lhcs)
 	require.NoError(t, err)
-	for _, j := range mine {
+	for i, j := range mine {
 		require.Equal(t, "physics.lhc", j.ProjectID)
+		require.False(t, i > 0 && j.Submitted.Before(mine[i-1].Submitted), "in the order of ids")
 	}
 	nodes, err := c.rt.Nodes(t.Context(), lhcs)
 	require.NoError(t, err)

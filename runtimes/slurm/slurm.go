@@ -28,6 +28,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -67,8 +68,19 @@ func New(o Options) *Runtime {
 		env.now = time.Now
 	}
 	return &Runtime{env: env, Queue: jobs.New(jobs.Options{
-		Hosts: env.hosts, Cluster: ClusterName, Account: membersAccount, Timeout: t.Call, Now: env.now,
+		Hosts: env.hosts, Cluster: ClusterName, Account: membersAccount, Timeout: t.Call, Now: env.now, KeepsEnded: keepsEnded,
 	})}
+}
+
+// keepsEnded returns MinJobAge of a unit; its default is 300 s (slurm.conf(5)).
+func keepsEnded(u *plan.Unit) time.Duration {
+	seconds := 300
+	if set, err := parseSettings(u.Effective.Config); err == nil {
+		if n, err := strconv.Atoi(string(set.Options["MinJobAge"])); err == nil {
+			seconds = n
+		}
+	}
+	return time.Duration(seconds) * time.Second
 }
 
 // Nodes implements runtimes.Queue.

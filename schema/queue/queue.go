@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strings"
 	"time"
 
 	"berth/schema"
@@ -103,6 +104,22 @@ func CheckKey(key string) error {
 		return fmt.Errorf("%w: the idempotency key must have 1 to 64 letters, digits, dots, dashes or underscores", ErrDenied)
 	}
 	return nil
+}
+
+// keyTime is the form of the time in a key.
+const keyTime = "20060102T150405Z"
+
+// NewKey returns a key with the time when it was made and a random part. A runtime may spare a search
+// among ended jobs for a key with a recent time: a job with this key cannot have ended long ago.
+func NewKey(now time.Time, random string) string {
+	return now.UTC().Format(keyTime) + "-" + strings.ToLower(random)
+}
+
+// MadeWithin reports whether NewKey made a key at most age before now.
+func MadeWithin(key string, now time.Time, age time.Duration) bool {
+	text, _, _ := strings.Cut(key, "-")
+	made, err := time.Parse(keyTime, text)
+	return err == nil && now.Sub(made) < age && made.Sub(now) < age
 }
 
 // Check checks what needs no scheduler. The error wraps ErrDenied.

@@ -3,6 +3,7 @@ package queue_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -17,6 +18,18 @@ func TestIdempotencyKeyHasOneForm(t *testing.T) {
 	for _, key := range []string{"", "a b", "a\nb", "a|b", "ä", strings.Repeat("x", 65)} {
 		require.ErrorIs(t, queue.CheckKey(key), queue.ErrDenied, key)
 	}
+}
+
+// A key with its time is recent for a while, and no other key is.
+func TestKeyHasItsTime(t *testing.T) {
+	now := time.Date(2026, 11, 24, 10, 0, 0, 0, time.UTC)
+	key := queue.NewKey(now, "ABC")
+	require.Equal(t, "20261124T100000Z-abc", key)
+	require.NoError(t, queue.CheckKey(key))
+	require.True(t, queue.MadeWithin(key, now.Add(time.Minute), 2*time.Minute))
+	require.False(t, queue.MadeWithin(key, now.Add(3*time.Minute), 2*time.Minute))
+	require.False(t, queue.MadeWithin(key, now.Add(-3*time.Minute), 2*time.Minute), "a clock is wrong")
+	require.False(t, queue.MadeWithin("nightly", now, time.Hour))
 }
 
 // What no scheduler could take is refused with the reason, and a request has one digest.

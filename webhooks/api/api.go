@@ -439,6 +439,9 @@ func (a *API) log(c *call, status int, failed code, fail *failure, took time.Dur
 	for _, id := range c.ids() {
 		add(id[0], id[1])
 	}
+	if c.params["app_instance_id"] != "" && c.view.Desired != nil {
+		add("app_slug", c.view.Desired.AppOf(c.key()))
+	}
 	if fail != nil && fail.cause != nil {
 		attrs = append(attrs, "error", fail.cause)
 	}

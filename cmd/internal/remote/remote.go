@@ -8,7 +8,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -67,9 +66,6 @@ type Request struct {
 	Key   string // idempotency key; "": the request is sent once
 	Body  any    // as JSON; nil: none
 }
-
-// NewKey returns an idempotency key.
-func NewKey() string { return strings.ToLower(rand.Text()) }
 
 const (
 	tries    = 5

@@ -30,7 +30,9 @@ type Options struct {
 	Cluster func(schema.Key) string // name of the cluster of a unit
 	Account string                  // of the jobs of a unit without attachments
 	Timeout time.Duration           // of one program
-	Now     func() time.Time
+	// KeepsEnded returns how long slurmctld of a unit has ended jobs.
+	KeepsEnded func(*plan.Unit) time.Duration
+	Now        func() time.Time
 }
 
 // Queue implements all of runtimes.Queue except Nodes. It is safe for concurrent use.
@@ -145,11 +147,18 @@ func (q *Queue) Jobs(ctx context.Context, at runtimes.QueueScope) ([]queue.Job, 
 	if err != nil {
 		return nil, err
 	}
+	slices.SortStableFunc(jobs, func(a, b cli.Job) int { return cmp.Compare(number(a.Raw), number(b.Raw)) })
 	all := make([]queue.Job, 0, len(jobs))
 	for i := range jobs {
 		all = append(all, c.job(&jobs[i]))
 	}
 	return all, nil
+}
+
+// number is the number that Slurm gave a job or a task; tasks that wait have that of their array.
+func number(raw string) int {
+	n, _ := strconv.Atoi(raw)
+	return n
 }
 
 // Job implements runtimes.Queue.
