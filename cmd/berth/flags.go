@@ -16,10 +16,15 @@ type logFlags struct {
 
 // add adds the flags that all such commands have; forms are those of cli.Output.Flag.
 func (f *logFlags) add(cmd *cobra.Command, forms ...string) {
+	f.addSource(cmd)
+	f.output.Flag(cmd, forms...)
+}
+
+// addSource adds the flags that name the branch.
+func (f *logFlags) addSource(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.source.Repo, "repo", "", "Git repository of the estate, or a directory in it (default: the local repository that ./berth.yaml names, else the working directory)")
 	cmd.Flags().StringVarP(&f.source.Config, "config", "c", "", "berth.yaml that names the local repository of the estate, or the directory of the daemon's mirror")
 	cmd.Flags().StringVar(&f.source.Rev, "rev", "", "revision of "+reconciler.BranchStatus+" to read (default: the branch itself, or origin's where that is newer)")
-	f.output.Flag(cmd, forms...)
 }
 
 // addTable adds the flags of such a command that writes a table.

@@ -96,11 +96,24 @@ func TestLogScripts(t *testing.T) {
 		}
 	}
 
+	later := usageRecords(at)[0]
+	later.Correction, later.Ended = 1, later.Ended.Add(time.Minute)
+	closed, err := repo.WriteStatus(t.Context(), tip, reconciler.StatusBatch{
+		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},
+		Usage:    []usage.Record{later}, Closings: []usage.Closing{{Cluster: "c-train", Day: "2026-08-31", Unit: "Instance physics.lhc/train"}},
+	})
+	require.NoError(t, err)
+	_, err = s.Git("branch", "usage-closed", closed)
+	require.NoError(t, err)
+	_, err = s.Git("update-ref", "refs/heads/"+reconciler.BranchStatus, tip)
+	require.NoError(t, err)
+
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/logs", RequireUniqueNames: true, RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
 		Setup: func(env *testscript.Env) error {
 			env.Setenv("ESTATE", s.Dir)
 			env.Setenv("MAIN", main[:12])
+			env.Setenv("STATUS", tip)
 			env.Setenv("SEGMENT", filepath.ToSlash(segment))
 			return nil
 		},

@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strings"
+
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
@@ -23,6 +26,9 @@ project is detached or a unit is stopped or deleted. A job that runs is recorded
 that are over.
 
 -o csv and -o json have whole seconds, so that sums are exact.
+
+A month of a unit is closed once no record of it can come any more: accounting has added up its
+last day, or the unit is gone.
 
 Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 		Example: `  berth usage --from 2026-11-01 --to 2026-11-30
@@ -54,5 +60,43 @@ Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 	cmd.Flags().StringVar(&want.To, "to", "", "last day, such as 2026-11-30 (default: that of the last record)")
 	cmd.Flags().StringVar(&want.Org, "org", "", "only jobs billed to this tenant")
 	cmd.Flags().StringVar(&want.Project, "project", "", "only jobs billed to this project, as TENANT.PROJECT")
+	cmd.AddCommand(newUsageExportCmd())
 	return cmd
+}
+
+func newUsageExportCmd() *cobra.Command {
+	var req logFlags
+	var cursor string
+	cmd := &cobra.Command{
+		Use:   "export [--cursor COMMIT]",
+		Short: "Write the records of usage for a billing system",
+		Long: `Write the records of usage on ` + reconciler.BranchStatus + ` as JSON Lines: {"record": …} for each record,
+{"closing": …} for each closed day of a cluster, and at the end {"cursor": …}. The next export with
+that cursor has what was recorded since: nothing twice, and nothing missing, also for days of the
+past. Without its last line an export is not complete: repeat it with the same cursor.
+
+A record with "correction" replaces the records with lower ones of the same cluster, job_id,
+submitted_at and UTC day of started_at.
+
+Exit status: 0, 1 a record cannot be read, 2 usage.`,
+		Example: `  berth usage export > usage.jsonl
+  berth usage export --cursor 0f2c41d29c1b7f6f4b6b1d0b3d0f5a4e2a9c8d71 >> usage.jsonl`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if !isCommit(cursor) && cursor != "" {
+				return cli.Usage(fmt.Errorf("--cursor %s: give the cursor of the last line of an export", cli.Visible(cursor)))
+			}
+			return req.source.With(cmd.Context(), func(r *inspect.Repository) error {
+				return r.ExportUsage(cmd.Context(), cmd.OutOrStdout(), cursor)
+			})
+		},
+	}
+	req.addSource(cmd)
+	cmd.Flags().StringVar(&cursor, "cursor", "", "cursor of the export before (default: from the first record)")
+	return cmd
+}
+
+// isCommit reports whether text is the id of a commit.
+func isCommit(text string) bool {
+	return len(text) == 40 && strings.Trim(text, "0123456789abcdef") == ""
 }

@@ -21,8 +21,9 @@ func Decode(line []byte) (Record, error) {
 	return r, nil
 }
 
-// Account is the project that used a unit.
+// Account is the project that used a unit in a month.
 type Account struct {
+	Month     string `json:"month"` // UTC, such as 2026-11
 	OrgID     string `json:"org_id,omitempty"`
 	ProjectID string `json:"project_id,omitempty"` // "": no project's
 	Unit      string `json:"unit"`
@@ -37,6 +38,8 @@ type Sum struct {
 	CPUSeconds       int64 `json:"cpu_seconds"`
 	GPUSeconds       int64 `json:"gpu_seconds"`
 	MemoryMiBSeconds int64 `json:"memory_mib_seconds"`
+	// Closed: no record of the selected days can come any more.
+	Closed bool `json:"closed"`
 }
 
 // Sums adds records up, each part of a run once.
@@ -55,15 +58,16 @@ func (s *Sums) Add(r Record) {
 	}
 }
 
-// All returns the sums in order of organisation, project and unit.
-func (s *Sums) All() []Sum {
+// All returns the sums in order of month, organisation, project and unit. closed reports whether the
+// records of a unit in a month are complete; nil: none are.
+func (s *Sums) All(closed func(r *Record, month string) bool) []Sum {
 	by := map[Account]*Sum{}
 	runs := map[Account]map[Run]bool{}
 	for _, r := range s.records {
-		key := Account{r.OrgID, r.ProjectID, r.Unit, r.AppSlug}
+		key := Account{r.Day()[:len("2026-11")], r.OrgID, r.ProjectID, r.Unit, r.AppSlug}
 		sum := by[key]
 		if sum == nil {
-			sum = &Sum{Account: key}
+			sum = &Sum{Account: key, Closed: closed != nil && closed(&r, key.Month)}
 			by[key], runs[key] = sum, map[Run]bool{}
 		}
 		runs[key][r.Run()] = true
@@ -72,7 +76,7 @@ func (s *Sums) All() []Sum {
 		sum.MemoryMiBSeconds += r.Held() * int64(r.MemoryMiB)
 	}
 	keys := slices.SortedFunc(maps.Keys(by), func(a, b Account) int {
-		return cmp.Or(cmp.Compare(a.OrgID, b.OrgID), cmp.Compare(a.ProjectID, b.ProjectID), cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.AppSlug, b.AppSlug))
+		return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.OrgID, b.OrgID), cmp.Compare(a.ProjectID, b.ProjectID), cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.AppSlug, b.AppSlug))
 	})
 	all := []Sum{}
 	for _, k := range keys {

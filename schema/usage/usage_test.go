@@ -103,9 +103,9 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	s.Add(again)
 	s.Add(run(2, -3, "a.c"))
 	require.Equal(t, []Sum{
-		{Account: Account{ProjectID: "a.b", Unit: "Instance x"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
-		{Account: Account{ProjectID: "a.c", Unit: "Instance x"}, Jobs: 1},
-	}, s.All())
+		{Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
+		{Account: Account{Month: "2026-11", ProjectID: "a.c", Unit: "Instance x"}, Jobs: 1},
+	}, s.All(nil))
 }
 
 // Decode parses the lines of Files and refuses every other line.
@@ -144,7 +144,10 @@ func TestRunsAreSplitByDay(t *testing.T) {
 		sums.Add(Record{Job: p})
 	}
 	require.Equal(t, []string{"2026-10-31 6200 7200 ", "2026-11-01 85400 86400 ", "2026-11-02 13400 14400 COMPLETED"}, got)
-	require.Equal(t, []Sum{{Jobs: 1, CPUSeconds: 2 * (30*3600 - 3000), GPUSeconds: 30 * 3600}}, sums.All())
+	require.Equal(t, []Sum{
+		{Account: Account{Month: "2026-10"}, Jobs: 1, CPUSeconds: 2 * 6200, GPUSeconds: 7200},
+		{Account: Account{Month: "2026-11"}, Jobs: 1, CPUSeconds: 2 * (85400 + 13400), GPUSeconds: 86400 + 14400, Closed: true},
+	}, sums.All(func(_ *Record, month string) bool { return month == "2026-11" }))
 
 	run.Suspended, run.Ended = 0, start.Add(2*time.Hour) // to the midnight: that day's only
 	parts, err = Days(run, nil)
@@ -163,7 +166,7 @@ func TestCorrectionsCount(t *testing.T) {
 		for _, r := range order {
 			s.Add(r)
 		}
-		require.Equal(t, int64(120), s.All()[0].CPUSeconds)
+		require.Equal(t, int64(120), s.All(nil)[0].CPUSeconds)
 	}
 }
 

@@ -3,8 +3,10 @@ package inspect
 import (
 	"context"
 	"encoding/csv"
+	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"berth/cmd/internal/cli"
@@ -60,8 +62,37 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 			sums.Add(l.Value)
 		}
 	}
-	u.Sums = sums.All()
+	closed, err := r.closedMonths(ctx, filter)
+	if err != nil {
+		return nil, err
+	}
+	u.Sums = sums.All(closed)
 	return u, ctx.Err()
+}
+
+// closedMonths reports whether the records of a unit in a month are complete, as far as a filter selects
+// days. Days close in their order. The records of a unit that is gone were complete before it went.
+func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func(*usage.Record, string) bool, error) {
+	last, err := r.ClosedUsage(ctx, r.status)
+	if err != nil {
+		return nil, fmt.Errorf("read which days are closed: %w", err)
+	}
+	tree, err := r.ReadStatus(ctx, r.status)
+	if err != nil {
+		return nil, err
+	}
+	units := map[string]bool{}
+	for _, key := range tree.Units.Keys() {
+		units[key.String()] = true
+	}
+	return func(rec *usage.Record, month string) bool {
+		begin, err := time.Parse("2006-01", month)
+		end := begin.AddDate(0, 1, -1).Format(time.DateOnly)
+		if filter.To != "" {
+			end = min(end, filter.To)
+		}
+		return err == nil && (!units[rec.Unit] || last[rec.Cluster] >= end)
+	}, nil
 }
 
 // Text implements cli.Report.
@@ -70,11 +101,18 @@ func (u *Usage) Text(p *cli.Page) error {
 		_, err := fmt.Fprintln(p, "no usage is recorded for this selection")
 		return err
 	}
-	t := p.Table("ORG", "PROJECT", "UNIT", "APP", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS")
+	t := p.Table("MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS")
 	for _, s := range u.Sums {
-		t.Row(cli.OrDash(s.OrgID), cli.OrDash(s.ProjectID), s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024))
+		t.Row(s.Month, state(s.Closed), cli.OrDash(s.OrgID), cli.OrDash(s.ProjectID), s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024))
 	}
 	return t.Flush()
+}
+
+func state(closed bool) string {
+	if closed {
+		return "closed"
+	}
+	return "open"
 }
 
 // hours formats seconds, or MiB seconds with 1024 in a unit, as hours with four digits, rounded down:
@@ -87,9 +125,50 @@ func hours(seconds, unit int64) string {
 // CSV writes the sums with a line of headers.
 func (u *Usage) CSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	rows := [][]string{{"org_id", "project_id", "unit", "app_slug", "jobs", "cpu_seconds", "gpu_seconds", "memory_mib_seconds"}}
+	rows := [][]string{{"month", "state", "org_id", "project_id", "unit", "app_slug", "jobs", "cpu_seconds", "gpu_seconds", "memory_mib_seconds"}}
 	for _, s := range u.Sums {
-		rows = append(rows, []string{s.OrgID, s.ProjectID, s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds)})
+		rows = append(rows, []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds)})
 	}
 	return c.WriteAll(rows)
+}
+
+// ExportUsage writes what was recorded since a cursor as JSON Lines: {"record":…} for each record,
+// {"closing":…} for each day that was closed, and at the end {"cursor":…}, with which the next export
+// continues. A correction is a record of its own. Without the last line the export is not complete:
+// it is repeated with the same cursor.
+func (r *Repository) ExportUsage(ctx context.Context, w io.Writer, cursor string) error {
+	if cursor != "" {
+		if _, err := r.ReadStatus(ctx, cursor); err != nil {
+			return fmt.Errorf("cursor %s is no commit of berth/status that this repository has: fetch the branch, or export without a cursor: %w", cli.Visible(cursor), err)
+		}
+	}
+	out := json.NewEncoder(w)
+	for l, err := range r.UsageAdded(ctx, r.status, cursor) {
+		if err != nil {
+			return fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
+		}
+		if err := out.Encode(map[string]usage.Record{"record": l.Value}); err != nil {
+			return err
+		}
+	}
+	before, err := r.Closings(ctx, cursor, "", "")
+	if err != nil {
+		return err
+	}
+	closings, err := r.Closings(ctx, r.status, "", "")
+	if err != nil {
+		return err
+	}
+	for _, c := range closings {
+		if slices.Contains(before, c) {
+			continue
+		}
+		if err := out.Encode(map[string]usage.Closing{"closing": c}); err != nil {
+			return err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	return out.Encode(map[string]string{"cursor": r.status})
 }

@@ -54,6 +54,46 @@ func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[
 	}
 }
 
+// UsageAdded yields the records of files that a commit of berth/status has and an older one, since, does
+// not have; since "" is an empty branch. Each part comes once for each of its corrections, and not if
+// since has it in another file.
+func (r *View) UsageAdded(ctx context.Context, commit, since string) iter.Seq2[Logged[usage.Record], error] {
+	type version struct {
+		usage.Part
+		correction int
+	}
+	return func(yield func(Logged[usage.Record], error) bool) {
+		old, err := r.objects.Root(since)
+		if err != nil {
+			yield(Logged[usage.Record]{File: usageDir, Line: 1}, err)
+			return
+		}
+		known, day := map[version]bool{}, ""
+		for l, err := range r.Usage(ctx, commit, "", "") {
+			if err == nil {
+				if of := l.Value.Day(); of != day { // the files of a day come together
+					day, known = of, map[version]bool{}
+					for o, err := range r.Usage(ctx, since, of, of) {
+						if err == nil {
+							known[version{o.Value.Part(), o.Value.Correction}] = true
+						}
+					}
+				}
+				v := version{l.Value.Part(), l.Value.Correction}
+				if known[v] {
+					continue
+				}
+				known[v] = true
+			} else if e, missing := r.objects.Lookup(old, l.File); missing == nil && !e.ID.IsZero() {
+				continue // damage that the older commit had too
+			}
+			if !yield(l, err) {
+				return
+			}
+		}
+	}
+}
+
 // UsageSince implements reconciler.UsageReader.
 func (r *View) UsageSince(ctx context.Context, commit, first string) iter.Seq2[usage.Record, error] {
 	return func(yield func(usage.Record, error) bool) {
