@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -225,6 +226,11 @@ func operationStatus(unit *plan.Status, key schema.Key, o plan.Operation) plan.T
 	if o.ID != o.Name {
 		s.UID = o.ID
 	}
+	ready := plan.Condition{Type: "Ready", Status: "False", Reason: strings.ToUpper(s.Phase[:1]) + s.Phase[1:], Message: o.Message, Revision: o.Revision}
+	if o.Phase == plan.OperationDone {
+		ready.Status = "True"
+	}
+	s.Conditions = []plan.Condition{ready}
 	return s
 }
 

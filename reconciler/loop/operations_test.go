@@ -17,6 +17,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema"
+	"berth/schema/audit"
 )
 
 // operation is a document of the project of train; fields are further lines of its spec.
@@ -338,4 +339,86 @@ func TestOperationTakesEffectSoonAfterItsMerge(t *testing.T) {
 	}
 	t.Logf("merge to first effect: %s at most", worst.Round(time.Millisecond))
 	require.Less(t, worst, 2*time.Second)
+}
+
+// The plan of a pull request shows operations, with the node that a replaced member gets, and that
+// plan is the one that is applied.
+func TestReviewedOperationIsTheAppliedOne(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start()
+	w.run(2)
+	w.eventually("train runs", w.running("train", 2))
+	drain, text := operation("fan", "drain", "worker-1")
+	move, text2 := operation("move", "replace", "worker-0")
+	pr := w.shown(1, map[string]string{drain: text, move: text2})
+	r := w.review(1)
+	require.NotNil(t, r.Shown)
+	u, _ := r.Shown.Unit(trainKey, "")
+	require.NotNil(t, u)
+	require.Equal(t, []string{"replace worker-0 on gpu-1 by operation move", "leave worker-0 on gpu-1", "configure on ctl", "join worker-0 on gpu-3", "drain worker-1 on gpu-2 by operation fan"},
+		slices.DeleteFunc(slices.Clone(u.Steps), func(s string) bool { return strings.HasPrefix(s, " ") }))
+	w.merge(pr)
+	w.operated("fan", plan.OperationDone)
+	s := w.operated("move", plan.OperationDone)
+	require.Contains(t, string(s.Detail), "worker-0 moved from gpu-1 to gpu-3")
+	w.eventually("train runs", w.running("train", 2))
+	require.Nil(t, w.status("train").Review, "the plan was not held as stale")
+}
+
+// A replace with no other node is shown as blocked, and waits.
+func TestReplaceWaitsForANode(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(4)
+	w.ask([3]string{"move", "replace", "worker-0"})
+	w.eventually("it says why it waits", func() bool {
+		s := w.tree().Things[operationKey("move")]
+		return s != nil && strings.Contains(string(s.Detail), "worker-0 stays on gpu-1, which an operation has it leave, as no other node fits")
+	})
+	require.Zero(t, w.world.Calls("replace"), "nothing is drained for nothing")
+	w.put(map[string]string{"platform/nodes/gpu-5.yaml": node("gpu-5", 15, "worker", "gpus: [{type: a100, count: 2, devices: \"/dev/nvidia[0-1]\"}]")})
+	w.operated("move", plan.OperationDone)
+	w.eventually("train runs", w.running("train", 4))
+	require.Contains(t, w.world.Fingerprint(trainKey), "worker-0 on gpu-5 is running")
+}
+
+// A service account operates members only if its scopes list that.
+func TestServiceAccountOperatesByAllowListOnly(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	root, ci := newSigner(t, w), newSigner(t, w)
+	w.start(governed(root))
+	w.eventually("first commit decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	path, text := instance("train", 1)
+	account := func(scopes string) string {
+		return "apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: CI\n  public_keys: [{id: one, key: " + ci.publicKey + "}]\n  scopes: [" + scopes + "]\n  allowed_endpoints: []\n"
+	}
+	const project = "tenants/physics/projects/lab/"
+	setUp := func(scopes string) map[string]string {
+		return map[string]string{
+			path: text, project + "service-accounts/ci.yaml": account(scopes),
+			project + "roles.yaml": roleBinding("    - {service_account: ci, role: service_account}\n    - {login: ada, role: project_admin} # " + scopes + "\n"),
+		}
+	}
+	root.push("set up\n\nBreak-Glass: the lab has nobody yet", setUp("apps.instance.read"))
+	w.eventually("train runs", w.running("train", 1))
+
+	fan, drain := operation("fan", "drain", "worker-0")
+	ci.push("drain", map[string]string{fan: drain})
+	w.eventually("it is held", func() bool { return w.heldReasons()[fan] == schema.HeldUnauthorised })
+	require.Zero(t, w.world.Calls("drain"))
+
+	root.push("allow\n\nBreak-Glass: the lab has nobody yet", setUp("apps.instance.read, apps.instance.member.operate"))
+	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
+	ci.push("drain again", map[string]string{fan: drain + "# now\n"})
+	s := w.operated("fan", plan.OperationDone)
+	require.Contains(t, string(s.Detail), `"requested_by":"ServiceAccount physics.lab/ci"`)
+	require.Equal(t, 1, w.world.Calls("drain"))
+	w.eventually("the effect is audited", func() bool {
+		return slices.ContainsFunc(w.audited(), func(r audit.Record) bool {
+			return r.Action == "runtime.drain" && r.CorrelationID == s.CorrelationID && strings.Contains(r.Reason, "operation fan of ServiceAccount physics.lab/ci")
+		})
+	})
 }

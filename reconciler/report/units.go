@@ -96,11 +96,28 @@ func (d *page) changeCell(u *plan.Plan) string {
 	}
 	members(plan.Join, plan.Leave, "adds")
 	members(plan.Start, "", "starts")
+	parts = append(parts, operations(u)...)
 	parts = append(parts, notesOf(u)...)
 	if len(u.Blocked) > 0 && len(u.Actions) > 0 {
 		parts = append(parts, map[bool]string{true: "the rest is blocked", false: "the rest waits"}[blockOf(u) != nil])
 	}
 	return strings.Join(parts, "; ")
+}
+
+// operations describes the operations of a plan, a phrase each.
+func operations(u *plan.Plan) []string {
+	var parts []string
+	for _, a := range u.Actions {
+		if a.Operation == nil {
+			continue
+		}
+		what := string(a.Verb)
+		if a.Member != "" {
+			what += " " + code(a.Member)
+		}
+		parts = append(parts, what+" by operation "+code(clean(a.Operation.Name)))
+	}
+	return atMost(4, parts, " operations")
 }
 
 // returning names the members that leave and come back: to another node, or with other

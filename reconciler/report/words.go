@@ -55,7 +55,7 @@ func signOf(v plan.Verb) string {
 	switch v {
 	case plan.Create, plan.Join:
 		return "+"
-	case plan.Delete, plan.Leave:
+	case plan.Delete, plan.Leave, plan.Remove:
 		return "-"
 	}
 	return "~"

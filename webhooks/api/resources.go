@@ -2,6 +2,7 @@ package api
 
 import (
 	"cmp"
+	"encoding/json"
 	"maps"
 	"slices"
 	"strings"
@@ -302,7 +303,38 @@ func (r *reading) operation(o *schema.MemberOperation) any {
 	} else {
 		out.AppInstanceID = r.instanceID(s.Instance)
 	}
-	out.Status, out.followed = r.statusOf(o.Key, "requested")
+	out.Status, out.followed = r.statusOf(o.Key, string(plan.OperationRequested))
+	if s := r.Things[o.Key]; s != nil {
+		_ = json.Unmarshal(s.Detail, &out.operated) // the branch is not trusted to be well formed
+		out.Result = r.visible(o.Key, out.Result)
+	}
+	return out
+}
+
+// withRequests returns the operations on a unit together with those that were requested without a
+// document, by name.
+func (r *reading) withRequests(unit schema.Key, declared map[string]*schema.MemberOperation) map[string]*schema.MemberOperation {
+	s := r.Units.Get(unit)
+	if s == nil || !slices.ContainsFunc(s.Operations, func(o plan.Operation) bool { return o.IsRequest }) {
+		return declared
+	}
+	out := maps.Clone(declared)
+	if out == nil {
+		out = map[string]*schema.MemberOperation{}
+	}
+	for _, o := range s.Operations {
+		if !o.IsRequest {
+			continue
+		}
+		key := schema.Key{Kind: schema.KindMemberOperation, Tenant: unit.Tenant, Project: unit.Project, Name: o.Name}
+		spec := o.Spec
+		if unit.Kind == schema.KindSharedRuntime {
+			key.Parent = unit.Name
+		} else {
+			spec.Instance = unit.Name
+		}
+		out[o.Name] = &schema.MemberOperation{Header: schema.Header{Key: key, UID: o.ID}, Spec: spec}
+	}
 	return out
 }
 
@@ -311,7 +343,7 @@ func (r *reading) instanceOperations() (map[string]*schema.MemberOperation, bool
 	name, ok := r.instanceName()
 	out := maps.Clone(r.projectEstate().Operations)
 	maps.DeleteFunc(out, func(_ string, o *schema.MemberOperation) bool { return o.Spec.Instance != name })
-	return out, ok
+	return r.withRequests(schema.InstanceKey(r.tenant, r.project, name), out), ok
 }
 
 func (r *reading) artifact(a *schema.Artifact) any {

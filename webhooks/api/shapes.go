@@ -162,8 +162,18 @@ type operation struct {
 	TargetLabels    map[string]string `json:"target_labels,omitempty"`
 	Reason          string            `json:"reason"`
 	Status          string            `json:"status"`
+	operated
 	declared
 	followed
+}
+
+// operated is the part of an operation that its status gives. Its names are those of the detail.
+type operated struct {
+	RequestedBy string    `json:"requested_by,omitempty"`
+	Result      string    `json:"result,omitempty"` // why it waits, or what came of it
+	RequestedAt time.Time `json:"requested_at,omitzero"`
+	StartedAt   time.Time `json:"started_at,omitzero"`
+	FinishedAt  time.Time `json:"finished_at,omitzero"`
 }
 
 type artifact struct {

@@ -203,12 +203,12 @@ func workerOperationsOf(r *reading) (map[string]*schema.MemberOperation, bool) {
 	case s == nil:
 		return nil, false
 	case r.owns(s.Runtime.Key):
-		return s.Operations, true
+		return r.withRequests(s.Runtime.Key, s.Operations), true
 	case s.Runtime.Key.Tenant == "":
 		return nil, true
 	}
 	workers, _ := r.workerMembers()
-	out := maps.Clone(s.Operations)
+	out := maps.Clone(r.withRequests(s.Runtime.Key, s.Operations))
 	maps.DeleteFunc(out, func(_ string, o *schema.MemberOperation) bool {
 		_, is := workers[o.Spec.Member]
 		return !is

@@ -92,7 +92,9 @@ func columnsOf(kind schema.Kind) []column {
 		return []column{documentField("VERSION", "spec", "version"), documentField("BACKEND", "spec", "runtime_backend"), documentField("STATUS", "spec", "status"), file}
 	case schema.KindTenant, schema.KindProject, schema.KindApp:
 		return []column{documentField("DISPLAY-NAME", "spec", "display_name"), file}
-	case schema.KindArtifact, schema.KindContribution, schema.KindMemberOperation, schema.KindEntitlement:
+	case schema.KindMemberOperation:
+		return []column{documentField("OPERATION", "spec", "operation"), documentField("MEMBER", "spec", "member"), phase, why, file}
+	case schema.KindArtifact, schema.KindContribution, schema.KindEntitlement:
 		return []column{phase, ready, file}
 	}
 	return []column{file}
