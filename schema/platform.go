@@ -30,6 +30,18 @@ type QueueMapSpec struct {
 	AppliesTo     []string       `json:"applies_to,omitempty"` // tenants and projects as tenant.project; empty: everybody
 	Queues        []QueueMapping `json:"queues"`
 	FallbackQueue string         `json:"fallback_queue,omitempty"` // one of queues
+	Mode          string         `json:"mode"`                     // ModePassthrough, ModeStubPolicy or ModeRealPolicy
+	Runbook       string         `json:"runbook,omitempty"`        // how to go back from ModeRealPolicy: a path or a link
+	Rollback      *Rollback      `json:"rollback,omitempty"`
+}
+
+// Rollback says who answers for a mode that is to be left again (requirement C5).
+type Rollback struct {
+	Owner     string `json:"owner"`
+	Reason    string `json:"reason"`
+	ExpiresAt string `json:"expires_at"` // last day, UTC
+	FollowUp  string `json:"follow_up"`  // task that removes the rollback
+	Runbook   string `json:"runbook"`
 }
 
 // QueueMapping is one line of a QueueMap, with the names of the boundary

@@ -110,7 +110,7 @@ func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, repo.Close()) })
 	// As the daemon asks, and as it would with all of the base in force.
-	decider := decide.New(decide.Options{Loader: loader, Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle}})
+	decider := decide.New(decide.Options{Loader: loader, Rules: []decide.Rule{decide.Undated(schema.Lifecycle)}})
 	digest := func(base, inForce string, permitted map[string]string) string {
 		t.Helper()
 		p, err := decider.Proposal(t.Context(), decide.Input{

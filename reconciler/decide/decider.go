@@ -9,6 +9,14 @@ import (
 	"berth/schema/policy"
 )
 
+// Rule returns findings about a change of an estate on a UTC day. before may be nil.
+type Rule func(before, after *schema.Desired, today string) []schema.Diagnostic
+
+// Undated returns a rule that is the same every day.
+func Undated(f func(before, after *schema.Desired) []schema.Diagnostic) Rule {
+	return func(before, after *schema.Desired, _ string) []schema.Diagnostic { return f(before, after) }
+}
+
 // Options are what the decisions of one estate depend on besides its trees.
 type Options struct {
 	Loader *estate.Loader
@@ -16,7 +24,7 @@ type Options struct {
 	Authority *Authority
 	// Rules refuse the result of a change. They are pure. A diagnostic of severity error
 	// holds its File, if that changed.
-	Rules []func(before, after *schema.Desired) []schema.Diagnostic
+	Rules []Rule
 }
 
 // Authority configures permissions beyond the role bindings in force.

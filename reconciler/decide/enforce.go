@@ -94,7 +94,7 @@ func (g *guard) judge() {
 	g.authorise()
 	g.protect()
 	for _, rule := range g.d.o.Rules {
-		for _, d := range rule(g.before.Desired, g.main.Desired) {
+		for _, d := range rule(g.before.Desired, g.main.Desired, g.today) {
 			if d.Severity == schema.SeverityError {
 				g.refuse(d, schema.HeldDenied)
 			} else {

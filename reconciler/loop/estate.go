@@ -67,13 +67,34 @@ func (t *estateTask) fetch(ctx context.Context) (tips reconciler.Tips, frozen, e
 	t.inForce.setTip(tips.Main)
 	if sources, ok := t.o.Repo.(reconciler.NoticeReader); ok {
 		t.status.Revise(func(rev *reconciler.Revision) {
-			next := updateNotices(rev.Notices, sources.Notices(), t.now().Sub(t.noticed) < noticeLifetime)
+			next := updateNotices(rev.Notices, append(sources.Notices(), t.expiredRollbacks(rev.Notices)...), t.now().Sub(t.noticed) < noticeLifetime)
 			if !slices.Equal(next, rev.Notices) {
 				rev.Notices, t.noticed = next, t.now()
 			}
 		})
 	}
 	return tips, frozen, nil
+}
+
+// expiredRollbacks returns a notice for each queue map in force whose rollback has expired, and logs those
+// that are not among the recorded notices.
+func (t *estateTask) expiredRollbacks(recorded []string) (all []string) {
+	st := t.inForce.current()
+	if st == nil {
+		return nil
+	}
+	for _, m := range st.Desired.QueueMaps() {
+		if !m.Expired(t.today()) {
+			continue
+		}
+		r := m.Spec.Rollback
+		notice := fmt.Sprintf("%s: the rollback expired on %s: %s renews or removes it (%s)", m.File, r.ExpiresAt, r.Owner, r.FollowUp)
+		if !slices.Contains(recorded, notice) {
+			t.o.Log.Warn("rollback of a queue map has expired", "key", m.Key.String(), "owner", r.Owner, "expires_at", r.ExpiresAt, "follow_up", r.FollowUp)
+		}
+		all = append(all, notice)
+	}
+	return all
 }
 
 // update takes the estate from the state old, which may be nil, to the tips.

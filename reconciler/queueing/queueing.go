@@ -8,7 +8,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -70,30 +69,8 @@ func (s *Service) scope(c Caller) (scope, error) {
 	}
 	stamp.Commit, stamp.CorrelationID, stamp.Verb = status.Revision, c.CorrelationID, c.Verb
 	return scope{runtimes.QueueScope{
-		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: MapOf(view.Desired, status.App, c.Instance.Tenant, c.Instance.Project), Stamp: stamp,
+		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: view.Desired.QueueMapOf(status.App, c.Instance.Tenant, c.Instance.Project), Stamp: stamp,
 	}, at, view}, nil
-}
-
-// MapOf returns the map of queues of an app that holds for a project: one that names the project, else
-// its tenant, else everybody; of several the first by name. Nil: none.
-func MapOf(d *schema.Desired, app, tenant, project string) *schema.QueueMap {
-	var tenants, everybody *schema.QueueMap
-	for _, name := range slices.Sorted(maps.Keys(d.Platform.Others)) {
-		m, ok := d.Platform.Others[name].(*schema.QueueMap)
-		if !ok {
-			continue
-		}
-		switch to := m.Spec.AppliesTo; {
-		case m.Suspend || m.Spec.App != app:
-		case slices.Contains(to, tenant+"."+project):
-			return m
-		case slices.Contains(to, tenant):
-			tenants = cmp.Or(tenants, m)
-		case len(to) == 0:
-			everybody = cmp.Or(everybody, m)
-		}
-	}
-	return cmp.Or(tenants, everybody)
 }
 
 // Submit submits a job as the caller's Unix user.

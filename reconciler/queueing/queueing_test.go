@@ -112,23 +112,3 @@ func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
 	require.Equal(t, []queue.Node{{Member: "worker-0"}}, nodes)
 	require.Equal(t, []any{pool.Key, "physics.lattice"}, []any{q.at.Unit.Effective.Key, q.at.ProjectID})
 }
-
-// A project's own map holds before its tenant's, and that before everybody's.
-func TestMostSpecificMapHolds(t *testing.T) {
-	named := func(name, app string, suspend bool, to ...string) *schema.QueueMap {
-		m := &schema.QueueMap{Spec: schema.QueueMapSpec{App: app, AppliesTo: to}}
-		m.Key, m.Suspend = schema.Key{Kind: schema.KindQueueMap, Name: name}, suspend
-		return m
-	}
-	d := &schema.Desired{Platform: &schema.Platform{}}
-	require.Nil(t, queueing.MapOf(d, "slurm", "physics", "lattice"))
-	for _, m := range []*schema.QueueMap{
-		named("a-other", "ray", false), named("b-all", "slurm", false), named("c-suspended", "slurm", true, "physics.lattice"),
-		named("d-tenant", "slurm", false, "physics"), named("e-project", "slurm", false, "physics.lattice"),
-	} {
-		d.Platform.Put(m)
-	}
-	for place, want := range map[[2]string]string{{"physics", "lattice"}: "e-project", {"physics", "lhc"}: "d-tenant", {"bio", "genes"}: "b-all"} {
-		require.Equal(t, want, queueing.MapOf(d, "slurm", place[0], place[1]).Key.Name)
-	}
-}

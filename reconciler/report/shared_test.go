@@ -151,7 +151,7 @@ func (s *situations) pullRequest(t *testing.T, loader *estate.Loader, name strin
 	if digest, ok := s.file(name, "acks.txt"); ok {
 		in.Acks = []string{digest}
 	}
-	d := decide.New(decide.Options{Loader: loader, Authority: &decide.Authority{}, Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle}})
+	d := decide.New(decide.Options{Loader: loader, Authority: &decide.Authority{}, Rules: []decide.Rule{decide.Undated(schema.Lifecycle)}})
 	in.Memory = runningAsDeclared(t, loader, d, base[in.Base])
 	tree := s.after(t, name)
 	p, err := d.Change(t.Context(), in, tree, tree.Touched())

@@ -171,3 +171,62 @@ func ids(jobs []queue.Job) (all []string) {
 	}
 	return all
 }
+
+// Mode real-policy serves only while its five preconditions hold, each with what was seen, and the mode
+// is a matter of the map alone: the same submission gets the same queue in each (requirements C2, C4, C7).
+func TestRealPolicyServesOnlyIfReady(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0)
+	c.carry(t, u, false)
+	mapOf := func(mode, partition string) *schema.QueueMap {
+		return &schema.QueueMap{Spec: schema.QueueMapSpec{App: "slurm", Mode: mode, Runbook: "deploy/queue.md", FallbackQueue: "fast",
+			Queues: []schema.QueueMapping{{Queue: "fast", Partition: partition, MaxWalltimeMinutes: 5}}}}
+	}
+	n := 0
+	submit := func(m *schema.QueueMap, requested string) (queue.Job, error) {
+		n++
+		s := submission("physics.lattice", alice, fmt.Sprintf("mode-%d", n), "true")
+		s.Queue = requested
+		return c.rt.Submit(t.Context(), c.queueOf(u, "physics.lattice", m), s)
+	}
+	for _, requested := range []string{"fast", "other", ""} {
+		var seen []queue.Resolution
+		for _, mode := range []string{schema.ModeStubPolicy, schema.ModeRealPolicy} {
+			job, err := submit(mapOf(mode, "quick"), requested)
+			require.NoError(t, err, "%s %q", mode, requested)
+			require.Equal(t, []any{"quick", 5, mode}, []any{job.Queue, job.Minutes, job.Resolution.Adapter})
+			r := *job.Resolution
+			r.Adapter = ""
+			seen = append(seen, r)
+		}
+		require.Equal(t, seen[0], seen[1], requested)
+		require.Equal(t, requested != "fast", seen[0].UsedFallback)
+	}
+	job, err := submit(mapOf(schema.ModePassthrough, "nothing"), "quick")
+	require.NoError(t, err)
+	require.Equal(t, []any{"quick", "passthrough"}, []any{job.Queue, job.Resolution.Adapter})
+
+	evidence, err := c.rt.Preconditions(t.Context(), c.queueOf(u, "physics.lattice", mapOf(schema.ModeRealPolicy, "quick")))
+	require.NoError(t, err)
+	for _, e := range evidence {
+		require.True(t, e.Holds, "%+v", e)
+		t.Logf("%s: %s", e.Precondition, e.Seen)
+	}
+	refused := func(m *schema.QueueMap, precondition string) {
+		t.Helper()
+		_, err := submit(m, "fast")
+		require.ErrorIs(t, err, queue.ErrUnavailable)
+		require.ErrorContains(t, err, precondition)
+		t.Log(err)
+	}
+	noRunbook := mapOf(schema.ModeRealPolicy, "quick")
+	noRunbook.Spec.Runbook = ""
+	refused(noRunbook, "rollback runbook published")
+	refused(mapOf(schema.ModeRealPolicy, "nothing"), "policy valid")
+	for _, broken := range []struct{ daemon, precondition string }{{"slurmdbd", "dependencies healthy"}, {"slurmctld", "control plane reachable"}, {"munged", "credentials of the environment readable"}} {
+		c.onControl(t, u, "pkill -STOP -x "+broken.daemon+" || true; pkill -KILL -x "+broken.daemon)
+		refused(mapOf(schema.ModeRealPolicy, "quick"), broken.precondition)
+	}
+}

@@ -13,7 +13,7 @@ import (
 
 // 100,000 jobs of a real accounting database are read and attributed within 10 s, and equal what
 // slurmdbd has added up to the second (issue 16, figures).
-func TestUsageOfManyJobs(t *testing.T) {
+func TestLongUsageOfManyJobs(t *testing.T) {
 	l := newLedger(t)
 	month := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
 	const jobs = 100_000

@@ -89,7 +89,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []func(before, after *schema.Desired) []schema.Diagnostic{schema.Lifecycle, c.Features.gate},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes},
 		},
 		Runtimes: live, Meters: meters, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
 		Settings: loop.Settings{

@@ -6,6 +6,7 @@ import (
 
 	"berth/reconciler/queueing"
 	"berth/runtimes"
+	"berth/runtimes/slurm/boundary"
 	"berth/schema/audit"
 	"berth/schema/queue"
 	"berth/webhooks/api"
@@ -35,7 +36,15 @@ func ask[T any](l liveQueues, f func(*queueing.Service) (T, error)) (T, error) {
 
 // Submit implements api.Queues.
 func (l liveQueues) Submit(ctx context.Context, c queueing.Caller, key string, r queue.Request) (queue.Job, error) {
-	return ask(l, func(s *queueing.Service) (queue.Job, error) { return s.Submit(ctx, c, key, r) })
+	job, err := ask(l, func(s *queueing.Service) (queue.Job, error) { return s.Submit(ctx, c, key, r) })
+	switch resolved := job.Resolution; {
+	case err != nil:
+		l.e.log.Info("job not submitted", "error", err, "correlation_id", c.CorrelationID, "project_id", c.Instance.ProjectID(), "app_instance_id", c.Instance.Name, "requested_queue_name", r.Queue)
+	case resolved != nil:
+		fields := boundary.Fields(*resolved, job.ProjectID, job.JobID, c.CorrelationID)
+		l.e.log.Info("job submitted", append(fields, "correlation_id", c.CorrelationID, "project_id", job.ProjectID, "app_instance_id", c.Instance.Name)...)
+	}
+	return job, err
 }
 
 // Jobs implements api.Queues.

@@ -7,6 +7,7 @@
 package boundary
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -31,9 +32,9 @@ type Mode string
 // map of queues alone. RealPolicy resolves by the same map in the same way, and asks the running
 // scheduler whether the partition, account and QoS of the map exist.
 const (
-	Passthrough Mode = "passthrough"
-	StubPolicy  Mode = "stub-policy"
-	RealPolicy  Mode = "real-policy"
+	Passthrough Mode = schema.ModePassthrough
+	StubPolicy  Mode = schema.ModeStubPolicy
+	RealPolicy  Mode = schema.ModeRealPolicy
 )
 
 // Modes lists the modes.
@@ -144,5 +145,5 @@ func ModeOf(m *schema.QueueMap) Mode {
 	if m == nil {
 		return Passthrough
 	}
-	return StubPolicy
+	return cmp.Or(Mode(m.Spec.Mode), StubPolicy)
 }

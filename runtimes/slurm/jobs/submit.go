@@ -40,7 +40,17 @@ func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Subm
 	if err != nil {
 		return queue.Job{}, err
 	}
-	resolved, err := boundary.Resolve(boundary.ModeOf(at.Map), at.Map, s.Queue, func(m queue.Mapping) error { return c.confirm(ctx, m) })
+	mode := boundary.ModeOf(at.Map)
+	if mode == boundary.RealPolicy {
+		evidence, err := q.Preconditions(ctx, at)
+		if err == nil {
+			err = boundary.Ready(evidence)
+		}
+		if err != nil {
+			return queue.Job{}, err
+		}
+	}
+	resolved, err := boundary.Resolve(mode, at.Map, s.Queue, func(m queue.Mapping) error { return c.confirm(ctx, m) })
 	if err != nil {
 		return queue.Job{}, err
 	}
