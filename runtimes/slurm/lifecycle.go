@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -347,6 +348,8 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 		return err
 	}
 	c.rec.dropJoined(m.Name)
+	c.rec.Marked = maps.Clone(c.rec.Marked)
+	delete(c.rec.Marked, m.Node)
 	c.rec.reopen(nodeTarget(m.Node))
 	c.rec.Unit.Effective.OnJobs = applied
 	return c.save(ctx)

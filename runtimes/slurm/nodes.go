@@ -213,11 +213,14 @@ func short(id string) string {
 	return id[:min(len(id), 40)]
 }
 
-// reconcile undoes Berth's drains that came back: a slurmctld that was killed loses the
-// changes of its last seconds.
+// reconcile undoes Berth's drains that came back, and brings back what operations changed: a slurmctld
+// that was killed loses the changes of its last seconds.
 func (c nodeSet) reconcile(ctx context.Context) error {
 	nodes, err := c.list(ctx)
 	if err != nil {
+		return err
+	}
+	if err := c.restoreMarks(ctx, nodes); err != nil {
 		return err
 	}
 	for _, n := range nodes {

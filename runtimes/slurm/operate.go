@@ -32,7 +32,8 @@ func (c lifecycle) operate(ctx context.Context, a plan.Action) error {
 	if slices.Contains(c.rec.Done, a.Operation.ID) {
 		return nil
 	}
-	if err := c.operateOn(ctx, a); err != nil {
+	comment, err := c.operateOn(ctx, a)
+	if err != nil {
 		return err
 	}
 	c.rec = c.disk // an effect on a member changes no other part of the record
@@ -40,36 +41,86 @@ func (c lifecycle) operate(ctx context.Context, a plan.Action) error {
 	c.rec.Done = c.rec.Done[max(0, len(c.rec.Done)-keptOperations):]
 	c.rec.Restarting = maps.Clone(c.rec.Restarting)
 	delete(c.rec.Restarting, a.Operation.ID)
+	c.mark(a, comment)
 	c.rec.reopen(operationTarget(a))
 	return c.save(ctx)
 }
 
-// operateOn has the effect of an operation on its member.
-func (c lifecycle) operateOn(ctx context.Context, a plan.Action) error {
+// mark records what an operation changed at a node, and forgets what slurmctld has written down.
+func (c lifecycle) mark(a plan.Action, comment string) {
+	now := c.env.now().UTC()
+	marked := maps.Clone(c.rec.Marked)
+	maps.DeleteFunc(marked, func(_ string, m nodeMark) bool { return now.Sub(m.At) > markLife })
+	if marked == nil {
+		marked = map[string]nodeMark{}
+	}
+	m := marked[a.Node]
+	switch a.Verb {
+	case plan.Drain, plan.Replace, plan.Remove, plan.Cordon:
+		m.Drain, m.Resume = operationReason(a), false
+	case plan.Resume, plan.Uncordon:
+		m.Drain, m.Resume = "", true
+	case plan.Label:
+		m.Comment = comment
+	default:
+		return
+	}
+	m.At = now
+	marked[a.Node] = m
+	c.rec.Marked = marked
+}
+
+// restoreMarks brings back what operations changed just before slurmctld was killed.
+func (c nodeSet) restoreMarks(ctx context.Context, nodes []node) error {
+	now := c.env.now()
+	for _, n := range nodes {
+		m, ok := c.rec.Marked[n.Name]
+		if !ok || now.Sub(m.At) > markLife+c.env.timeouts.Ready {
+			continue
+		}
+		var err error
+		switch {
+		case m.Drain != "" && !n.Has("DRAIN"):
+			err = c.drain(ctx, m.Drain, n.Name)
+		case m.Resume && n.Has("DRAIN") && strings.HasPrefix(n.Reason, drainOperation):
+			err = c.undrain(ctx, n.Name)
+		}
+		if err == nil && m.Comment != "" && n.Comment != m.Comment && (n.Comment == "" || strings.HasPrefix(n.Comment, labelMark)) {
+			_, err = c.runChecked(ctx, c.cli("scontrol", "update", "nodename="+n.Name, "comment="+m.Comment))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// operateOn has the effect of an operation on its member. It returns the comment of its node for labels.
+func (c lifecycle) operateOn(ctx context.Context, a plan.Action) (comment string, err error) {
 	if control, _ := c.rec.Unit.Control(); a.Verb == plan.Restart && a.Member == control.Name {
-		return c.restartControl(ctx, a)
+		return "", c.restartControl(ctx, a)
 	}
 	m, ok := c.rec.joined(a.Member)
 	if !ok {
-		return fmt.Errorf("%s is not a worker of the cluster", a.Member)
+		return "", fmt.Errorf("%s is not a worker of the cluster", a.Member)
 	}
 	n, err := c.workers.known(ctx, m)
 	if err != nil {
-		return err
+		return "", err
 	}
 	switch a.Verb {
 	case plan.Drain, plan.Replace, plan.Remove:
-		return c.drainMember(ctx, m, a)
+		return "", c.drainMember(ctx, m, a)
 	case plan.Cordon:
-		return c.nodes.drain(ctx, operationReason(a), m.Node)
+		return "", c.nodes.drain(ctx, operationReason(a), m.Node)
 	case plan.Resume, plan.Uncordon:
-		return c.resumeMember(ctx, n)
+		return "", c.resumeMember(ctx, n)
 	case plan.Restart:
-		return c.restartWorker(ctx, m, a)
+		return "", c.restartWorker(ctx, m, a)
 	case plan.Label:
 		return c.label(ctx, n, a)
 	}
-	return fmt.Errorf("unknown operation %q", a.Verb)
+	return "", fmt.Errorf("unknown operation %q", a.Verb)
 }
 
 // operationReason is the reason of a drain by an operation.
@@ -154,12 +205,12 @@ func (c lifecycle) restartOnce(ctx context.Context, s site, a plan.Action, state
 	return s.doAll(ctx, restart)
 }
 
-// label sets labels in the comment of a node, besides those that it has. slurmctld keeps it across
-// restarts.
-func (c lifecycle) label(ctx context.Context, n node, a plan.Action) error {
+// label sets labels in the comment of a node, besides those that it has, and returns the comment.
+// slurmctld keeps it across restarts.
+func (c lifecycle) label(ctx context.Context, n node, a plan.Action) (comment string, err error) {
 	old, isOurs := strings.CutPrefix(n.Comment, labelMark)
 	if n.Comment != "" && !isOurs {
-		return fmt.Errorf("node %s: its comment %q is not of Berth; clear it first with: scontrol update nodename=%s comment=", n.Name, n.Comment, n.Name)
+		return "", fmt.Errorf("node %s: its comment %q is not of Berth; clear it first with: scontrol update nodename=%s comment=", n.Name, n.Comment, n.Name)
 	}
 	labels := map[string]string{}
 	for pair := range strings.SplitSeq(old, ",") {
@@ -174,19 +225,19 @@ func (c lifecycle) label(ctx context.Context, n node, a plan.Action) error {
 	}
 	want := labelMark + strings.Join(pairs, ",")
 	if n.Comment == want {
-		return nil
+		return want, nil
 	}
 	op := c.cli("scontrol", "update", "nodename="+n.Name, "comment="+want)
 	res, err := c.do(ctx, op)
 	if err != nil {
-		return err
+		return "", err
 	}
 	nodes, err := c.nodes.list(ctx)
 	if err != nil {
-		return err
+		return "", err
 	}
 	if now, ok := findNode(nodes, n.Name); !ok || now.Comment != want {
-		return c.exitError(op, res[0])
+		return "", c.exitError(op, res[0])
 	}
-	return nil
+	return want, nil
 }

@@ -73,9 +73,23 @@ type upkeep struct {
 	Hung map[string]time.Time `json:"hung,omitempty"`
 	// Done are the ids of the operations that were done, the newest last. None is done again.
 	Done []string `json:"done_operations,omitempty"`
+	// Marked has what operations changed at nodes in the last minutes, by node.
+	Marked map[string]nodeMark `json:"marked_nodes,omitempty"`
 	// Restarting has the process of the daemon before its restart, by the id of the operation.
 	Restarting map[string]int `json:"restarting,omitempty"`
 }
+
+// nodeMark is what an operation changed at a node. slurmctld writes it down some seconds later: if it
+// is killed before, the mark brings it back. Later, only people change it.
+type nodeMark struct {
+	Drain   string    `json:"drain,omitempty"`   // reason
+	Resume  bool      `json:"resume,omitempty"`  // the drain of an operation was taken back
+	Comment string    `json:"comment,omitempty"` // labels
+	At      time.Time `json:"at"`
+}
+
+// markLife is how long slurmctld may take to write a change down. It saves within 5 s.
+const markLife = time.Minute
 
 // fileInput is what the files of a control stack are rendered from, besides what never
 // changes.

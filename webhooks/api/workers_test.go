@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -66,6 +67,37 @@ func TestWorkersOfASharedRuntimeAndTheirOperations(t *testing.T) {
 	for _, path := range []string{"/workers/worker-7", "/worker-operations/none"} {
 		require.Equal(t, http.StatusNotFound, w.get(department+path, personToken(petra)).StatusCode, path)
 	}
+}
+
+// Requirements A7, D5: an operation has its phase, its result and its times, and who asked for it. A
+// request without a document is read in the same place, by its id.
+func TestOperationsHaveTheirResults(t *testing.T) {
+	const file = "tenants/physics/projects/lattice/operations/"
+	key := func(name string) schema.Key {
+		return schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lattice", Name: name}
+	}
+	v := viewOf(t, campusFiles(t))
+	unit := schema.InstanceKey("physics", "lattice", "train")
+	s := *v.Units.Get(unit)
+	s.Operations = append(s.Operations, plan.Operation{Name: "request-1", ID: "4f1c", IsRequest: true, Phase: plan.OperationRunning,
+		Spec: schema.MemberOperationSpec{Operation: schema.OpRestart, Member: "worker-0", Reason: "it hangs"}})
+	v.Units = v.Units.With(&s)
+	v.Things[key("drain-worker")] = &plan.ThingStatus{Key: key("drain-worker"), Phase: "failed", CorrelationID: "c-1",
+		Detail: []byte(`{"requested_by":"anna","result":"host gpu-1 refused","requested_at":"2026-08-01T10:00:00Z","started_at":"2026-08-01T10:00:01Z","finished_at":"2026-08-01T10:00:02Z"}`)}
+	v.Things[key("request-1")] = &plan.ThingStatus{Key: key("request-1"), UID: "4f1c", Phase: "running", Detail: []byte(`{"requested_by":"ada"}`)}
+	w := worldOf(t, v, []string{petra, anna}, nil)
+	const operations = "/api/v1/projects/physics.lattice/app-instances/train/member-operations"
+	var all struct{ Items []operation }
+	w.read(operations, anna, &all)
+	require.Len(t, all.Items, 2)
+	var drain, request operation
+	w.read(operations+"/drain-worker", anna, &drain)
+	require.Equal(t, []string{"failed", "anna", "host gpu-1 refused", "c-1", file + "drain-worker.yaml"},
+		[]string{drain.Status, drain.RequestedBy, drain.Result, drain.CorrelationID, drain.DeclaredIn})
+	require.Equal(t, time.Second, drain.FinishedAt.Sub(drain.StartedAt))
+	w.read(operations+"/4f1c", anna, &request)
+	require.Equal(t, []string{"4f1c", "running", "ada", "restart", "worker-0", ""},
+		[]string{request.ID, request.Status, request.RequestedBy, request.Operation, request.MemberID, request.DeclaredIn})
 }
 
 // A consumer reads the workers that its own projects lend, and the operations on those; the owner
