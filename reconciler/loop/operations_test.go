@@ -422,3 +422,32 @@ func TestServiceAccountOperatesByAllowListOnly(t *testing.T) {
 		})
 	})
 }
+
+// Requirement D5: the operations of a shared runtime stand below it, and their statuses too. With the
+// runtime, its statuses go.
+func TestOperationOnASharedRuntime(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Forge = nil })
+	w.put(operatorFiles(""))
+	w.put(map[string]string{commonsPath: commonsText("  attached_project_ids: [physics.lab]\n")})
+	w.eventually("running", func() bool { s := w.unit(commons); return s != nil && s.Phase == plan.PhaseRunning })
+	const path = "tenants/physics/shared-runtimes/commons/operations/fan.yaml"
+	w.put(map[string]string{path: "apiVersion: berth/v1\nkind: MemberOperation\nmetadata: {name: fan, uid: op-1}\nspec: {operation: drain, member: worker-0, reason: a fan is loud}\n"})
+	key := schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Parent: "commons", Name: "fan"}
+	w.eventually("it is done", func() bool { s := w.resource(key); return s != nil && s.Phase == "done" && s.UID == "op-1" })
+	reason, _ := w.world.Member(commons, "worker-0")
+	require.Equal(t, "operation fan", reason)
+	files, err := w.git.Files(reconciler.BranchStatus)
+	require.NoError(t, err)
+	require.Contains(t, files, path)
+	w.eventually("the event is announced", func() bool {
+		return slices.ContainsFunc(w.events(), func(e plan.Event) bool {
+			return e.EventType == "berth.operation.done" && strings.Contains(string(e.Payload), `"shared_runtime_id":"sr-77"`) && strings.Contains(string(e.Payload), `"operation_id":"op-1"`)
+		})
+	})
+
+	w.put(nil, commonsPath, path)
+	w.eventually("the runtime is gone", func() bool { return w.unit(commons) == nil })
+	w.eventually("its operation too", func() bool { return w.resource(key) == nil })
+}

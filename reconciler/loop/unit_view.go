@@ -23,14 +23,19 @@ type unitView struct {
 	outcomes []plan.Outcome // of this reconciliation; nil: no action was executed
 	acting   bool           // the plan is about to be executed
 	pending  bool           // decided, and not observed since
-	paused   string         // why nothing may be executed
-	waits    string         // reason why the plan waits, such as jobs
-	retry    *plan.Retry
-	review   *plan.UnitReview // awaited
-	attempt  int
-	applied  string // digest of the plan that made the unit converge now
+	delay
+	retry   *plan.Retry
+	review  *plan.UnitReview // awaited
+	attempt int
+	applied string // digest of the plan that made the unit converge now
 
 	operations []plan.Operation // on the unit, as of this reconciliation
+}
+
+// delay says why the plan of a unit is not executed.
+type delay struct {
+	paused string // why nothing may be executed
+	waits  string // reason why the plan waits, such as jobs
 }
 
 func newView(st *reconciler.State, prev *plan.Status, now time.Time) unitView {
