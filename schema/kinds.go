@@ -25,6 +25,7 @@ const (
 	KindPolicy          Kind = "Policy"
 	KindProject         Kind = "Project"
 	KindQueueMap        Kind = "QueueMap"
+	KindRateCard        Kind = "RateCard"
 	KindRoleBinding     Kind = "RoleBinding"
 	KindServiceAccount  Kind = "ServiceAccount"
 	KindSharedRuntime   Kind = "SharedRuntime"
@@ -150,6 +151,11 @@ var kinds = []KindInfo{
 	{
 		Kind: KindQueueMap, Rank: lastRank, create: document[QueueMap], Permission: "queues.write",
 		Places:           places("platform/queues/{name}.yaml"),
+		InsteadOfSuspend: "delete the file",
+	},
+	{
+		Kind: KindRateCard, Rank: lastRank, create: document[RateCard], Permission: "rates.write",
+		Places:           places("platform/rates/{name}.yaml"),
 		InsteadOfSuspend: "delete the file",
 	},
 	{

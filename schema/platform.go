@@ -15,6 +15,44 @@ type SiteSpec struct {
 	Contact     string   `json:"contact,omitempty"` // whom to call
 }
 
+// DefaultRates is the name of the RateCard for use without an attachment that names another one.
+const DefaultRates = "default"
+
+// RateCard says what the use of a runtime costs (requirement A13). The name is what
+// billing_policy_ref of an attachment names.
+type RateCard struct {
+	Header
+	Spec RateCardSpec
+}
+
+// RateCardSpec is the spec of a RateCard. Prices are whole millionths of the currency.
+type RateCardSpec struct {
+	DisplayName string `json:"display_name,omitempty"`
+	Currency    string `json:"currency"` // ISO 4217
+	CPUHour     int    `json:"cpu_hour"`
+	MemoryHour  int    `json:"memory_gib_hour"`
+	// GPUHours are prices by type of GPU; OtherGPU is that of other types, and of jobs whose GPUs have
+	// several types.
+	GPUHours []GPUPrice `json:"gpu_hours,omitempty"`
+	OtherGPU int        `json:"other_gpu_hour"`
+}
+
+// GPUPrice is the price of an hour of a type of GPU.
+type GPUPrice struct {
+	Type  string `json:"type"`
+	Price int    `json:"price"`
+}
+
+// GPUHour returns the price of an hour of a type of GPU.
+func (s *RateCardSpec) GPUHour(kind string) int {
+	for _, g := range s.GPUHours {
+		if g.Type == kind {
+			return g.Price
+		}
+	}
+	return s.OtherGPU
+}
+
 // QueueMap says which queue people ask for becomes what in the runtime
 // (requirement C1). A queue that is not in it is the fallback's, and denied
 // without one.

@@ -54,7 +54,7 @@ type AttachmentSpec struct {
 	ContributionPolicy ContributionPolicy `json:"contribution_policy"`
 	SubmissionPolicy   SubmissionPolicy   `json:"submission_policy"`
 	PolicyMetadata     json.RawMessage    `json:"policy_metadata,omitempty"`    // the app's own, canonical JSON object; Berth hands it on unread
-	BillingPolicyRef   string             `json:"billing_policy_ref,omitempty"` // a name that the billing system knows; Berth does not
+	BillingPolicyRef   string             `json:"billing_policy_ref,omitempty"` // name of a RateCard; "": DefaultRates
 	OnJobs             *OnJobs            `json:"on_jobs,omitempty"`            // of running jobs of the project when it is detached; nil: as the runtime's
 }
 

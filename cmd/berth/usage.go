@@ -27,6 +27,9 @@ that are over.
 
 -o csv and -o json have whole seconds, so that sums are exact.
 
+Where a RateCard is in force, COST is the price of the use: by the card that billing_policy_ref
+of an attachment names, and otherwise by the card named default.
+
 A month of a unit is closed once no record of it can come any more: accounting has added up its
 last day, or the unit is gone.
 

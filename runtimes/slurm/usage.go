@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
 	"slices"
 	"strconv"
 	"strings"
@@ -143,6 +144,7 @@ func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.St
 // used returns by day what runs used. Runs that have not ended count for the days that are over at
 // now; a zero now leaves them out. A job that never ran has used nothing.
 func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (jobs []usage.Job, err error) {
+	of := elapsed{c, map[int64]map[usage.Run]int64{}}
 	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
 		j := usage.Job{
@@ -168,12 +170,12 @@ func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (
 		} else {
 			j.Suspended = r.Ended - r.Started - r.Elapsed
 		}
-		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) { return c.suspended(ctx, r, from, to) })
+		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) { return of.suspended(ctx, j.Run(), from, to) })
 		if err != nil {
 			return nil, err
 		}
 		if last := &parts[len(parts)-1]; r.Ended == 0 {
-			if last.Suspended, err = c.suspended(ctx, r, last.Started, last.Ended); err != nil {
+			if last.Suspended, err = of.suspended(ctx, j.Run(), last.Started, last.Ended); err != nil {
 				return nil, err
 			}
 		}
@@ -182,17 +184,46 @@ func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (
 	return jobs, nil
 }
 
-// suspended returns for how many seconds a run was suspended between two times.
-func (c associations) suspended(ctx context.Context, r cli.Run, from, to time.Time) (int64, error) {
-	all, err := ask(ctx, c.control, cli.RunBetween(r.ID, from, to))
-	if err != nil {
-		return 0, err
+// elapsed has what accounting counts of runs on days, for those with a suspension: sacct is asked once a
+// day, however many of them there are.
+type elapsed struct {
+	associations
+	days map[int64]map[usage.Run]int64 // by the begin of the time that was asked for
+}
+
+// suspended returns for how many seconds a run was suspended between two times of one day.
+func (e elapsed) suspended(ctx context.Context, run usage.Run, from, to time.Time) (int64, error) {
+	day := from.Truncate(24 * time.Hour).Unix()
+	if e.days[day] == nil {
+		e.days[day] = map[usage.Run]int64{}
+		if err := e.read(ctx, e.days[day], day, day+24*3600); err != nil {
+			return 0, err
+		}
 	}
-	i := slices.IndexFunc(all, func(o cli.Run) bool { return o.Submitted == r.Submitted })
-	if i < 0 {
-		return 0, fmt.Errorf("host %s: sacct has job %d no longer", c.host.Name(), r.ID)
+	seconds, ok := e.days[day][run]
+	if !ok {
+		return 0, fmt.Errorf("host %s: sacct has job %d no longer", e.host.Name(), run.JobID)
 	}
-	return int64(to.Sub(from)/time.Second) - all[i].Elapsed, nil
+	return int64(to.Sub(from)/time.Second) - seconds, nil
+}
+
+// read adds what all runs used between two times, in parts as runs.
+func (e elapsed) read(ctx context.Context, into map[usage.Run]int64, from, to int64) error {
+	all, err := e.ask(ctx, cli.RunsWithin(time.Unix(from, 0), time.Unix(to, 0)))
+	if isTooLong(err) && to-from > 1 {
+		for begin, end := range eighths(from, to) {
+			if err := e.read(ctx, into, begin, end); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for _, r := range all {
+		if r.Started < to { // sacct also lists those that only wait by then
+			into[usage.Run{Cluster: r.Cluster, JobID: r.ID, Submitted: r.Submitted}] += r.Elapsed
+		}
+	}
+	return err
 }
 
 // gpuType returns the type of the GPUs of nodes, if all of them have the same.
@@ -217,21 +248,47 @@ func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 // runs asks sacct for the runs between two times, in parts if they are more than a host prints at
 // once.
 func (c associations) runs(ctx context.Context, account string, from, to int64) ([]cli.Run, error) {
-	q := cli.Runs(account, time.Unix(from, 0), time.Unix(to, 0))
+	all, err := c.ask(ctx, cli.Runs(account, time.Unix(from, 0), time.Unix(to, 0)))
+	if isTooLong(err) && to-from > 1 {
+		all = nil
+		for begin, end := range eighths(from, to) {
+			part, err := c.runs(ctx, account, begin, end)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, part...)
+		}
+		return all, nil
+	}
+	return all, err
+}
+
+// ask asks sacct, which may take as long as a change of the database.
+func (c associations) ask(ctx context.Context, q cli.Query[[]cli.Run]) ([]cli.Run, error) {
 	op := queryOp(c.control, q)
 	op.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds())
 	res, err := c.do(ctx, op)
-	var failed *runtimes.OpError
-	if errors.As(err, &failed) && failed.Code == "output" && to-from > 1 {
-		first, err := c.runs(ctx, account, from, (from+to)/2)
-		if err != nil {
-			return nil, err
-		}
-		second, err := c.runs(ctx, account, (from+to)/2, to)
-		return append(first, second...), err
-	}
 	if err != nil {
 		return nil, err
 	}
 	return answer(c.site, q, res[0])
+}
+
+// eighths yields the begins and ends of at most 8 equal parts of a time: a call that prints too much costs
+// as much as one that does not.
+func eighths(from, to int64) iter.Seq2[int64, int64] {
+	return func(yield func(int64, int64) bool) {
+		step := (to - from + 7) / 8
+		for begin := from; begin < to; begin += step {
+			if !yield(begin, min(begin+step, to)) {
+				return
+			}
+		}
+	}
+}
+
+// isTooLong reports whether a command printed more than a host returns.
+func isTooLong(err error) bool {
+	var failed *runtimes.OpError
+	return errors.As(err, &failed) && failed.Code == "output"
 }

@@ -56,15 +56,15 @@ func (l ledger) sql(t *testing.T, statements string) string {
 	return l.tool(t, l.unit, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_"+l.name+" <<'END'\n"+statements+"\nEND\n")
 }
 
-// past adds n jobs from the days around a month: runs over midnights and both edges of the month, with
+// past adds n jobs that start within a time and run for up to longest seconds: runs over midnights, with
 // suspensions, ids that were used twice, and some that still run.
-func (l ledger) past(t *testing.T, n int, month time.Time) {
+func (l ledger) past(t *testing.T, n int, from time.Time, within time.Duration, longest int) {
 	t.Helper()
-	start, length := month.Add(-48*time.Hour).Unix(), int64(35*24*3600)
+	start, length := from.Unix(), int64(within.Seconds())
 	l.sql(t, fmt.Sprintf(`
-CREATE TABLE clones AS SELECT j.*, s.seq AS seq FROM C_job_table j, seq_1_to_%d s WHERE j.id_job = 1 + s.seq %% 2;
-UPDATE clones SET job_db_inx = 1000 + seq, id_job = 5000 + seq %% (%[1]d - %[1]d DIV 10), time_start = %d + seq * %d DIV %[1]d, time_suspended = 0;
-UPDATE clones SET time_submit = time_start - seq %% 60, time_eligible = time_start - seq %% 60, time_end = time_start + (seq * 7919) %% 200000, state = 3 + seq %% 3;
+CREATE TABLE clones AS SELECT j.*, s.seq AS seq FROM C_job_table j, seq_1_to_%[1]d s WHERE j.id_job = 1 + s.seq %% 2;
+UPDATE clones SET job_db_inx = 1000 + seq, id_job = 5000 + seq %% (%[1]d - %[1]d DIV 10), time_start = %[2]d + seq * %[3]d DIV %[1]d, time_suspended = 0;
+UPDATE clones SET time_submit = time_start - seq %% 60, time_eligible = time_start - seq %% 60, time_end = time_start + (seq * 7919) %% %[4]d, state = 3 + seq %% 3;
 UPDATE clones SET tres_alloc = CONCAT('1=', 1 + seq %% 7, ',2=', 64 * (1 + seq %% 5), ',4=1,5=', 1 + seq %% 7, IF(seq %% 3 = 0, ',1001=1', ''));
 UPDATE clones SET time_suspended = (time_end - time_start) DIV 4 WHERE seq %% 5 = 0;
 INSERT INTO C_suspend_table (job_db_inx, id_assoc, time_start, time_end)
@@ -75,7 +75,7 @@ INSERT INTO C_job_table SELECT * FROM clones;
 DROP TABLE clones;
 UPDATE C_event_table SET time_start = %[2]d;
 UPDATE cluster_table SET creation_time = %[2]d;
-UPDATE C_last_ran_table SET hourly_rollup = %[2]d, daily_rollup = %[2]d, monthly_rollup = %[2]d;`, n, start, length))
+UPDATE C_last_ran_table SET hourly_rollup = %[2]d, daily_rollup = %[2]d, monthly_rollup = %[2]d;`, n, start, length, longest))
 	l.tool(t, l.unit, "sacctmgr -i rollup")
 }
 
@@ -126,7 +126,7 @@ func TestBillOfAMonthEqualsReports(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
 	month := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-	l.past(t, 400, month)
+	l.past(t, 400, month.Add(-48*time.Hour), 35*24*time.Hour, 200_000) // both edges of the month too
 	reading, err := l.read(t, time.Unix(0, 0))
 	require.NoError(t, err)
 

@@ -61,6 +61,7 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 		{of(project, schema.KindEntitlement, ""), "apps.entitlement.write@physics.lattice", "", "", ""},
 		{of(platform, schema.KindNode, ""), "nodes.write@the platform", "", "", ""},
 		{of(platform, schema.KindSite, ""), "sites.write@the platform", "", "", ""},
+		{of(platform, schema.KindRateCard, ""), "rates.write@the platform", "", "", ""},
 		{of(platform, schema.KindQueueMap, ""), "queues.write@the platform", "", "", ""},
 		{of(platform, schema.KindHookRule, ""), "hooks.write@the platform", "", "", ""},
 		{of(fixed(platform, "pause"), schema.KindPause, ""), "platform.pause@the platform", "", "", ""},

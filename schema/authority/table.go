@@ -50,6 +50,7 @@ const (
 	CatalogDisable   Permission = "apps.catalog.disable"
 	NodesWrite       Permission = "nodes.write"
 	SitesWrite       Permission = "sites.write"
+	RatesWrite       Permission = "rates.write"
 	QueuesWrite      Permission = "queues.write"
 	HooksWrite       Permission = "hooks.write"
 	PlatformPause    Permission = "platform.pause"
@@ -201,6 +202,7 @@ func platformRows() []row {
 		{CatalogDisable, "aa-------", "disable or delete an app or version, and take that back"},
 		{NodesWrite, "aa-------", "declare nodes, cordon and reserve them"},
 		{SitesWrite, "aa-------", "declare sites"},
+		{RatesWrite, "aa-------", "say what the use of runtimes costs"},
 		{QueuesWrite, "aa-------", "say which queue becomes what"},
 		{HooksWrite, "aa-------", "declare hook rules"},
 		{PlatformPause, "aa-------", "stop every effect of Berth, and go on"},

@@ -68,6 +68,7 @@ apps.catalog.deprecate         platform_ops        -            -              d
 apps.catalog.disable           platform_ops        -            -              deny
 nodes.write                    platform_ops        -            -              deny
 sites.write                    platform_ops        -            -              deny
+rates.write                    platform_ops        -            -              deny
 queues.write                   platform_ops        -            -              deny
 hooks.write                    platform_ops        -            -              deny
 platform.pause                 platform_ops        -            -              deny

@@ -136,7 +136,7 @@ func (c *catalog) seal(docs []*load.Document) {
 			to = builder(own, tenant)
 		default:
 			switch doc.Key.Kind {
-			case schema.KindApp, schema.KindAppVersion, schema.KindArtifactSource, schema.KindSharedRuntime, schema.KindAttachment, schema.KindNode:
+			case schema.KindApp, schema.KindAppVersion, schema.KindArtifactSource, schema.KindSharedRuntime, schema.KindAttachment, schema.KindNode, schema.KindRateCard:
 			default:
 				continue
 			}

@@ -139,6 +139,12 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 	if runtime == nil {
 		return
 	}
+	if name := d.Spec.BillingPolicyRef; name != "" {
+		path, _ := schema.Key{Kind: schema.KindRateCard, Name: name}.Path()
+		if c.catalog.byFile[path] == nil {
+			c.warn(doc, "spec.billing_policy_ref", "ref.missing-rates", fmt.Sprintf("there is no rate card %s (%s): the use by %s is recorded and has no price until there is one", name, path, d.Spec.ProjectID))
+		}
+	}
 	if d.Key.Tenant != "" && !c.project(doc, "spec.project_id", d.Spec.ProjectID, runtime.Decl.(*schema.SharedRuntime).Spec.App) {
 		return
 	}

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+
+	"berth/schema"
 )
 
 // Decode parses a line of a file that Files made.
@@ -40,6 +42,8 @@ type Sum struct {
 	MemoryMiBSeconds int64 `json:"memory_mib_seconds"`
 	// Closed: no record of the selected days can come any more.
 	Closed bool `json:"closed"`
+	// Price is nil where no rate card applies.
+	Price *Price `json:"price,omitempty"`
 }
 
 // Sums adds records up, each part of a run once.
@@ -59,18 +63,27 @@ func (s *Sums) Add(r Record) {
 }
 
 // All returns the sums in order of month, organisation, project and unit. closed reports whether the
-// records of a unit in a month are complete; nil: none are.
-func (s *Sums) All(closed func(r *Record, month string) bool) []Sum {
+// records of a unit in a month are complete, and rates which rate card applies to a record; nil: none.
+// The jobs of one project, unit and month have one rate card.
+func (s *Sums) All(closed func(r *Record, month string) bool, rates func(r *Record) *schema.RateCard) []Sum {
 	by := map[Account]*Sum{}
-	runs := map[Account]map[Run]bool{}
+	runs, costs := map[Account]map[Run]bool{}, map[Account]*Cost{}
 	for _, r := range s.records {
 		key := Account{r.Day()[:len("2026-11")], r.OrgID, r.ProjectID, r.Unit, r.AppSlug}
 		sum := by[key]
 		if sum == nil {
 			sum = &Sum{Account: key, Closed: closed != nil && closed(&r, key.Month)}
 			by[key], runs[key] = sum, map[Run]bool{}
+			if rates != nil {
+				if card := rates(&r); card != nil {
+					costs[key] = &Cost{card: card}
+				}
+			}
 		}
 		runs[key][r.Run()] = true
+		if cost := costs[key]; cost != nil {
+			cost.Add(&r)
+		}
 		sum.CPUSeconds += r.Elapsed() * int64(r.CPUs)
 		sum.GPUSeconds += r.Held() * int64(r.GPUs)
 		sum.MemoryMiBSeconds += r.Held() * int64(r.MemoryMiB)
@@ -81,6 +94,9 @@ func (s *Sums) All(closed func(r *Record, month string) bool) []Sum {
 	all := []Sum{}
 	for _, k := range keys {
 		by[k].Jobs = len(runs[k])
+		if cost := costs[k]; cost != nil {
+			by[k].Price = cost.Price()
+		}
 		all = append(all, *by[k])
 	}
 	return all

@@ -105,7 +105,7 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	require.Equal(t, []Sum{
 		{Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
 		{Account: Account{Month: "2026-11", ProjectID: "a.c", Unit: "Instance x"}, Jobs: 1},
-	}, s.All(nil))
+	}, s.All(nil, nil))
 }
 
 // Decode parses the lines of Files and refuses every other line.
@@ -147,7 +147,7 @@ func TestRunsAreSplitByDay(t *testing.T) {
 	require.Equal(t, []Sum{
 		{Account: Account{Month: "2026-10"}, Jobs: 1, CPUSeconds: 2 * 6200, GPUSeconds: 7200},
 		{Account: Account{Month: "2026-11"}, Jobs: 1, CPUSeconds: 2 * (85400 + 13400), GPUSeconds: 86400 + 14400, Closed: true},
-	}, sums.All(func(_ *Record, month string) bool { return month == "2026-11" }))
+	}, sums.All(func(_ *Record, month string) bool { return month == "2026-11" }, nil))
 
 	run.Suspended, run.Ended = 0, start.Add(2*time.Hour) // to the midnight: that day's only
 	parts, err = Days(run, nil)
@@ -166,7 +166,7 @@ func TestCorrectionsCount(t *testing.T) {
 		for _, r := range order {
 			s.Add(r)
 		}
-		require.Equal(t, int64(120), s.All(nil)[0].CPUSeconds)
+		require.Equal(t, int64(120), s.All(nil, nil)[0].CPUSeconds)
 	}
 }
 
@@ -183,4 +183,41 @@ func TestClosingsAreFiles(t *testing.T) {
 		_, err := DecodeClosing([]byte(wrong))
 		require.Error(t, err, wrong)
 	}
+}
+
+// A price is exact: CPUs without suspensions, memory and GPUs by type with them, in whole millionths of
+// the currency that are rounded once a sum.
+func TestPricesAreExact(t *testing.T) {
+	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	card := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: 3600, MemoryHour: 3600 * 1024, OtherGPU: 7200, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 36000}}}}
+	card.Key.Name = "lab"
+	of := func(id int, change func(*Record)) Record {
+		r := Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(100 * time.Second), ProjectID: "a.b"}}
+		change(&r)
+		return r
+	}
+	price := func(rates func(*Record) *schema.RateCard, records ...Record) *Price {
+		s := NewSums()
+		for _, r := range records {
+			s.Add(r)
+		}
+		return s.All(nil, rates)[0].Price
+	}
+	always := func(*Record) *schema.RateCard { return card }
+	cpus := of(1, func(r *Record) { r.CPUs, r.Suspended = 2, 40 })
+	memory := of(2, func(r *Record) { r.MemoryMiB, r.Suspended = 3, 40 })
+	gpus := of(3, func(r *Record) { r.GPUs, r.GPUType = 1, "a100" })
+	others := of(4, func(r *Record) { r.GPUs = 1 })
+	for want, r := range map[int64]Record{120: cpus, 300: memory, 1000: gpus, 200: others} {
+		require.Equal(t, &Price{Rates: "lab", Currency: "EUR", Millionths: want}, price(always, r))
+	}
+	require.Equal(t, int64(1620), price(always, cpus, memory, gpus, others).Millionths)
+	require.Nil(t, price(nil, cpus))
+	require.Nil(t, price(func(*Record) *schema.RateCard { return nil }, cpus))
+
+	card.Spec = schema.RateCardSpec{Currency: "EUR", CPUHour: 1} // a third of a millionth each: rounded once
+	third := func(id int) Record { return of(id, func(r *Record) { r.CPUs = 12 }) }
+	require.Equal(t, int64(0), price(always, third(1)).Millionths)
+	require.Equal(t, int64(1), price(always, third(1), third(2)).Millionths)
+	require.Equal(t, int64(1), price(always, third(1), third(2), third(3)).Millionths)
 }

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -10,6 +11,8 @@ import (
 	"time"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
+	"berth/schema"
 	"berth/schema/usage"
 )
 
@@ -66,8 +69,51 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 	if err != nil {
 		return nil, err
 	}
-	u.Sums = sums.All(closed)
+	rates, err := r.rates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	u.Sums = sums.All(closed, rates)
 	return u, ctx.Err()
+}
+
+// rates returns which rate card in force applies to a record: that of its attachment, else default.
+func (r *Repository) rates(ctx context.Context) (func(*usage.Record) *schema.RateCard, error) {
+	if r.tips.InForce == "" {
+		return nil, nil
+	}
+	loader, err := localestate.NewLoader()
+	if err != nil {
+		return nil, err
+	}
+	snap, err := r.Snapshot(ctx, r.tips.InForce)
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := loader.Load(ctx, snap)
+	if err != nil {
+		return nil, err
+	}
+	cards, refs := map[string]*schema.RateCard{}, map[string]string{}
+	attached := func(all map[string]*schema.SharedRuntimeEstate) {
+		for _, runtime := range all {
+			for _, a := range runtime.Attachments {
+				refs[a.Key.ResourceName()] = a.Spec.BillingPolicyRef
+			}
+		}
+	}
+	for _, doc := range loaded.Desired.Platform.Others {
+		if card, ok := doc.(*schema.RateCard); ok {
+			cards[card.Key.Name] = card
+		}
+	}
+	attached(loaded.Desired.Platform.SharedRuntimes)
+	for _, tenant := range loaded.Desired.Tenants {
+		attached(tenant.SharedRuntimes)
+	}
+	return func(rec *usage.Record) *schema.RateCard {
+		return cards[cmp.Or(refs[rec.AttachmentID], schema.DefaultRates)]
+	}, nil
 }
 
 // closedMonths reports whether the records of a unit in a month are complete, as far as a filter selects
@@ -101,9 +147,13 @@ func (u *Usage) Text(p *cli.Page) error {
 		_, err := fmt.Fprintln(p, "no usage is recorded for this selection")
 		return err
 	}
-	t := p.Table("MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS")
+	t := p.Table("MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "RATES", "COST")
 	for _, s := range u.Sums {
-		t.Row(s.Month, state(s.Closed), cli.OrDash(s.OrgID), cli.OrDash(s.ProjectID), s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024))
+		rates, cost := "-", "-"
+		if p := s.Price; p != nil {
+			rates, cost = p.Rates, fmt.Sprintf("%d.%06d %s", p.Millionths/1_000_000, p.Millionths%1_000_000, p.Currency)
+		}
+		t.Row(s.Month, state(s.Closed), cli.OrDash(s.OrgID), cli.OrDash(s.ProjectID), s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024), rates, cost)
 	}
 	return t.Flush()
 }
@@ -125,9 +175,13 @@ func hours(seconds, unit int64) string {
 // CSV writes the sums with a line of headers.
 func (u *Usage) CSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	rows := [][]string{{"month", "state", "org_id", "project_id", "unit", "app_slug", "jobs", "cpu_seconds", "gpu_seconds", "memory_mib_seconds"}}
+	rows := [][]string{{"month", "state", "org_id", "project_id", "unit", "app_slug", "jobs", "cpu_seconds", "gpu_seconds", "memory_mib_seconds", "rates", "currency", "cost_millionths"}}
 	for _, s := range u.Sums {
-		rows = append(rows, []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds)})
+		rates, currency, cost := "", "", ""
+		if p := s.Price; p != nil {
+			rates, currency, cost = p.Rates, p.Currency, fmt.Sprint(p.Millionths)
+		}
+		rows = append(rows, []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds), rates, currency, cost})
 	}
 	return c.WriteAll(rows)
 }

@@ -98,11 +98,9 @@ func Runs(account string, from, to time.Time) Query[[]Run] {
 	return q
 }
 
-// RunBetween returns the query for one job's runs cut to the time between two times, the same on all
-// releases: Elapsed is what accounting counts between them.
-func RunBetween(id int, from, to time.Time) Query[[]Run] {
-	return Runs("", from, to).With("--truncate", fmt.Sprintf("--jobs=%d", id))
-}
+// RunsWithin is Runs of all accounts, cut to the time between two times: Elapsed is what accounting
+// counts between them.
+func RunsWithin(from, to time.Time) Query[[]Run] { return Runs("", from, to).With("--truncate") }
 
 // Ping returns the query whether slurmctld answers, the same on all releases.
 func Ping() Query[bool] { return Query[bool]{"scontrol", []string{"ping"}, decodePing} }

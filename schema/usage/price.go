@@ -1,0 +1,53 @@
+package usage
+
+import (
+	"math/big"
+
+	"berth/schema"
+)
+
+// Price is what a Sum costs by a rate card.
+type Price struct {
+	Rates    string `json:"rates"` // name of the rate card
+	Currency string `json:"currency"`
+	// Millionths are millionths of the currency, rounded half up once.
+	Millionths int64 `json:"millionths"`
+}
+
+// Cost adds up what records cost by a rate card: CPUs for the time without suspensions, memory and GPUs
+// for all the time, as accounting charges them. It is exact until Price rounds it.
+type Cost struct {
+	card *schema.RateCard
+	sum  big.Int // millionths of the currency × seconds × MiB of a GiB
+}
+
+const (
+	hour      = 3600
+	mibsOfGiB = 1024
+)
+
+// Add adds a record.
+func (c *Cost) Add(r *Record) {
+	add := func(factors ...int64) {
+		product := big.NewInt(1)
+		for _, f := range factors {
+			product.Mul(product, big.NewInt(f))
+		}
+		c.sum.Add(&c.sum, product)
+	}
+	s := &c.card.Spec
+	add(r.Elapsed(), int64(r.CPUs), int64(s.CPUHour), mibsOfGiB)
+	add(r.Held(), int64(r.GPUs), int64(s.GPUHour(r.GPUType)), mibsOfGiB)
+	add(r.Held(), int64(r.MemoryMiB), int64(s.MemoryHour))
+}
+
+// Price returns the cost. One beyond an int64 is the largest int64.
+func (c *Cost) Price() *Price {
+	n, unit := new(big.Int).Set(&c.sum), big.NewInt(hour*mibsOfGiB)
+	n.Add(n, new(big.Int).Rsh(unit, 1)).Div(n, unit)
+	p := &Price{Rates: c.card.Key.Name, Currency: c.card.Spec.Currency, Millionths: 1<<63 - 1}
+	if n.IsInt64() {
+		p.Millionths = n.Int64()
+	}
+	return p
+}
