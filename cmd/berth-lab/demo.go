@@ -23,7 +23,7 @@ func newDemoCmd() *cobra.Command {
 		Use:   "demo",
 		Short: "Run the end-to-end demo on a temporary estate",
 		Long: `Run the end-to-end demo on a temporary estate: start a lab, open a pull request
-with mistakes, correct and merge it, run a GPU job on the new cluster with berth queue, add a worker,
+with mistakes, correct and merge it, run a GPU job on the new cluster with berth queue, add a worker, drain it and resume it,
 show a change that policy denies and one that its author may not make, delete the
 cluster, share another one between two projects, explain a refused job, delete
 everything, and read the audit log.
@@ -120,7 +120,7 @@ func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
 		}
 	}()
 	for _, act := range []func(context.Context){
-		d.setUp, d.neighbour, d.mistakes, d.correction, d.deploy, d.job, d.addWorker,
+		d.setUp, d.neighbour, d.mistakes, d.correction, d.deploy, d.job, d.addWorker, d.operate,
 		d.denyByPolicy, d.mergeWithoutPermission, d.revert, d.remove, d.share, d.explainRefusal, d.readAuditLog, d.measure, d.tearDown,
 	} {
 		if err := attempt(func() { act(ctx) }); err != nil {

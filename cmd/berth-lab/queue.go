@@ -7,10 +7,13 @@ import (
 	"fmt"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"berth/cmd/internal/labtest"
+	"berth/reconciler/gitrepo/gittest"
+	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/queue"
 )
@@ -97,3 +100,36 @@ for gpu in /dev/nvidia[0-9]; do
 	if (: <>$gpu) 2>/dev/null; then echo "$gpu opened"; else echo "$gpu denied"; fi
 done
 `
+
+// operate drains a worker by a pull request, and resumes it at the command line.
+func (d *demo) operate(ctx context.Context) {
+	d.title("A pull request that drains a worker, and berth node resume")
+	const file = "tenants/physics/projects/lattice/operations/rest.yaml"
+	n := must(d.propose("drain-worker", "train: drain worker-2", labtest.ProjectAdmin, gittest.Commit{Files: map[string]string{file: `apiVersion: berth/v1
+kind: MemberOperation
+metadata:
+  name: rest
+spec:
+  instance: train
+  member: worker-2
+  operation: drain
+  reason: a fan is loud
+`}}))
+	d.show(firstLines(must(d.untilComment(ctx, n, "worker-2")), 14))
+	start := time.Now()
+	must(d.merge(ctx, n, labtest.ProjectAdmin))
+	merged := time.Now()
+	ensure(until(ctx, "worker-2 is drained", 20*time.Second, func() (bool, error) {
+		st, err := d.status(ctx, labtest.Train)
+		return err == nil && slices.ContainsFunc(st.Operations, func(o plan.Operation) bool { return o.Name == "rest" && o.Phase == plan.OperationDone }), err
+	}))
+	d.say("merged after %.1f s", merged.Sub(start).Seconds())
+	d.measured("operation from merge to done", time.Since(merged), 3)
+	d.show(must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train))))
+	d.show(must(d.command(ctx, "", "node", "resume", instanceArgument(labtest.Train), "worker-2", "--reason", "the fan was replaced", "--wait", "20s")))
+	nodes := must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train)))
+	verify(!strings.Contains(strings.ToUpper(nodes), "DRAIN"), "worker-2 still drains:\n%s", nodes)
+	done := must(d.propose("drain-done", "train: worker-2 was drained", labtest.ProjectAdmin, gittest.Commit{Remove: []string{file}}))
+	must(d.decided(ctx, must(d.merge(ctx, done, labtest.ProjectAdmin))))
+	d.say("the operation is done, so its file was removed")
+}

@@ -229,20 +229,6 @@ the audit has each call.`, `  berth queue output physics.lattice/train 12 --byte
 	return cmd
 }
 
-func newNodeCmd() *cobra.Command {
-	cmd := &cobra.Command{Use: "node", Short: "Show the nodes of an instance", Args: cobra.NoArgs}
-	cmd.AddCommand(placeCmd("list TENANT.PROJECT/INSTANCE", "List the nodes of an instance, by member",
-		`List the nodes of an instance as its scheduler sees them, by the names of its members.`, `  berth node list physics.lattice/train`, 1,
-		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
-			list := nodeList{Format: "berth.nodes/v1"}
-			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "nodes"}, &list); err != nil {
-				return err
-			}
-			return f.output.Print(cmd.OutOrStdout(), list)
-		}))
-	return cmd
-}
-
 // jobReport is the JSON of a job.
 type jobReport struct {
 	Format string `json:"format"` // berth.job/v1
@@ -299,21 +285,6 @@ func (l jobList) Text(p *cli.Page) error {
 	for _, j := range l.Items {
 		t.Row(cli.Visible(j.JobID), cli.Visible(j.State), cli.Visible(j.User), cli.OrDash(j.Name), cli.OrDash(j.Queue), strconv.Itoa(j.GPUs),
 			cli.OrDash(strings.Join(j.Members, ",")), cli.Stamp(j.Submitted), cli.OrDash(j.Reason))
-	}
-	return t.Flush()
-}
-
-// nodeList is the JSON of a list of nodes.
-type nodeList struct {
-	Format string       `json:"format"` // berth.nodes/v1
-	Items  []queue.Node `json:"items"`
-}
-
-// Text implements cli.Report.
-func (l nodeList) Text(p *cli.Page) error {
-	t := p.Table("MEMBER", "STATE", "CPUS", "GPUS", "REASON")
-	for _, n := range l.Items {
-		t.Row(cli.Visible(n.Member), cli.Visible(strings.Join(n.State, "+")), strconv.Itoa(n.CPUs), strconv.Itoa(n.GPUs), cli.OrDash(n.Reason))
 	}
 	return t.Flush()
 }

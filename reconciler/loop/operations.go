@@ -260,7 +260,7 @@ func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationReq
 		}
 		if i := slices.IndexFunc(prev.Operations, func(o plan.Operation) bool { return o.IsRequest && o.ID == req.ID }); i >= 0 {
 			if out = prev.Operations[i]; !status.EqualJSON(out.Spec, req.Spec) {
-				fault = fmt.Errorf("request operation %s: the id stands for another operation (%s %s); use a new id", req.ID, out.Spec.Operation, out.Spec.Member)
+				fault = fmt.Errorf("request operation %s: %w (%s %s); use a new id", req.ID, plan.ErrOperationID, out.Spec.Operation, out.Spec.Member)
 			}
 			return plan.Status{}, false
 		}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -253,6 +254,9 @@ func drainedBy(u *Unit, a Action) *Unit {
 	}
 	return &of
 }
+
+// ErrOperationID means that the id of a request stands for another operation.
+var ErrOperationID = errors.New("the id stands for another operation")
 
 // OperationRequest asks for an operation on a unit without a document.
 type OperationRequest struct {

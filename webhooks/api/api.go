@@ -55,8 +55,9 @@ type Options struct {
 	Audit func(audit.Record) error
 	// Refused records the refusals of service accounts outside admin paths, those of one
 	// account within a minute as one record. nil: Audit does.
-	Refused func(audit.Record)
-	Queues  Queues // nil: no runtime is reached
+	Refused    func(audit.Record)
+	Queues     Queues     // nil: no runtime is reached
+	Operations Operations // nil: none are taken
 	// Effect records an effect of a permitted call outside admin paths, before it happens. nil: nobody does.
 	Effect       func(audit.Record)
 	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once

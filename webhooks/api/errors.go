@@ -37,6 +37,7 @@ const (
 	codeConfiguration    code = "queue.configuration" // the map of queues is wrong (requirement C3)
 	codeQueueDenied      code = "queue.denied"        // by the map of queues or a limit of the scheduler
 	codeConflict         code = "idempotency_key.used"
+	codeOperation        code = "operation.refused"
 	codeQueueUnavailable code = "queue.unavailable"
 )
 
@@ -59,7 +60,7 @@ func (c code) status() int {
 		return http.StatusRequestURITooLong
 	case codeRate:
 		return http.StatusTooManyRequests
-	case codeConfiguration, codeQueueDenied:
+	case codeConfiguration, codeQueueDenied, codeOperation:
 		return http.StatusUnprocessableEntity
 	case codeConflict:
 		return http.StatusConflict

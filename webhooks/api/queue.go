@@ -36,7 +36,17 @@ type Queues interface {
 }
 
 // live answers a request by asking a running unit.
-type live func(Queues, *liveCall) (answer, *failure)
+type live func(*API, *liveCall) (answer, *failure)
+
+// queued is a live that asks the queue.
+func queued(f func(Queues, *liveCall) (answer, *failure)) live {
+	return func(a *API, l *liveCall) (answer, *failure) {
+		if a.o.Queues == nil {
+			return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon reaches no runtime yet: try again in a few seconds"}
+		}
+		return f(a.o.Queues, l)
+	}
+}
 
 // liveCall is a permitted call for an instance.
 type liveCall struct {
@@ -53,13 +63,14 @@ const jobs = "/queue/jobs"
 // queueRoutes adds the paths of queues and nodes (requirement B1).
 func queueRoutes(add func(string, route)) {
 	one := oneInst + jobs + "/{job_id}"
-	add(oneInst+jobs, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: listJobs, query: []string{"state", "user"}})
-	add(oneInst+jobs, route{family: Queue, permission: authority.QueueSubmit, method: http.MethodPost, live: submitJob, effect: "queue.submit"})
-	add(one, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: readJob, query: []string{"submitted_at"}})
-	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: cancelJob, effect: "queue.cancel", query: []string{"submitted_at"}})
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(listJobs), query: []string{"state", "user"}})
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueSubmit, method: http.MethodPost, live: queued(submitJob), effect: "queue.submit"})
+	add(one, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readJob), query: []string{"submitted_at"}})
+	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: queued(cancelJob), effect: "queue.cancel", query: []string{"submitted_at"}})
 	// The output of a job is read as its owner, so the ledger of the host and the audit have it.
-	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: readOutput, effect: "queue.output", query: []string{"submitted_at", "bytes"}})
-	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: listNodes})
+	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readOutput), effect: "queue.output", query: []string{"submitted_at", "bytes"}})
+	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: queued(listNodes)})
+	add(oneInst+"/nodes/{node}/operations", route{family: Queue, permission: authority.NodeOperate, method: http.MethodPost, live: operateNode, effect: "node.operate"})
 }
 
 // ask answers a permitted call by asking the unit. An effect outside admin paths is recorded before it
@@ -79,9 +90,6 @@ func (a *API) ask(c *call) (answer, *failure) {
 	if !ok {
 		return answer{}, notFound()
 	}
-	if a.o.Queues == nil {
-		return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon reaches no runtime yet: try again in a few seconds"}
-	}
 	l := &liveCall{c, queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query}
 	if c.route.effect != "" && !c.route.admin && a.o.Effect != nil {
 		var id [16]byte
@@ -90,7 +98,7 @@ func (a *API) ask(c *call) (answer, *failure) {
 		rec.RecordID = hex.EncodeToString(id[:])
 		a.o.Effect(rec)
 	}
-	return c.route.live(a.o.Queues, l)
+	return c.route.live(a, l)
 }
 
 // queueFailure is the failure of an error of a queue. What names hosts is for the log only.
@@ -144,15 +152,15 @@ func listJobs(q Queues, l *liveCall) (answer, *failure) {
 }
 
 func submitJob(q Queues, l *liveCall) (answer, *failure) {
-	keys := l.Header.Values("Idempotency-Key")
-	if len(keys) != 1 || queue.CheckKey(keys[0]) != nil {
-		return answer{}, &failure{code: codeKey, message: "send one header Idempotency-Key with 1 to 64 letters, digits, dots, dashes and underscores: a repeated request with the same key makes no second job"}
+	key, fail := l.key()
+	if fail != nil {
+		return answer{}, fail
 	}
 	var r queue.Request
 	if fail := l.body(&r); fail != nil {
 		return answer{}, fail
 	}
-	job, err := q.Submit(l.Context(), l.caller, keys[0], r)
+	job, err := q.Submit(l.Context(), l.caller, key, r)
 	return answered(http.StatusCreated, job, err)
 }
 

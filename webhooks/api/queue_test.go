@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/plan"
 	"berth/reconciler/queueing"
 	"berth/runtimes"
 	"berth/schema"
@@ -29,7 +30,9 @@ type queues struct {
 	ref    queue.Ref
 	limit  int
 	calls  int
-	before func() // each call
+
+	operation plan.OperationRequest
+	before    func() // each call
 }
 
 func (q *queues) called(c queueing.Caller) {
@@ -76,6 +79,12 @@ func (q *queues) Nodes(_ context.Context, c queueing.Caller) ([]queue.Node, erro
 	return []queue.Node{{Member: "worker-0", State: []string{"IDLE"}, CPUs: 4}}, q.err
 }
 
+func (q *queues) RequestOperation(_ context.Context, r plan.OperationRequest) (plan.Operation, error) {
+	q.called(queueing.Caller{})
+	q.operation = r
+	return plan.Operation{Name: "request-1", ID: r.ID, Spec: r.Spec, Phase: plan.OperationRequested, Requested: now, CorrelationID: r.CorrelationID}, q.err
+}
+
 func oneJob() queue.Job {
 	return queue.Job{JobID: "17", Submitted: now, ProjectID: "physics.lattice", User: "anna", State: "RUNNING", IdempotencyKey: "k1", Durability: queue.Accepted,
 		Resolution: &queue.Resolution{Adapter: "passthrough", ContractVersion: "v1", RequestedQueue: "gpu", ResolvedQueue: "gpu"}, Run: queue.Run{Started: now, Members: []string{"worker-0"}}}
@@ -97,6 +106,7 @@ func (w *world) request(method, target, token, body string, headers ...string) *
 func queueWorld(t *testing.T) (*world, *queues, *[]audit.Record) {
 	q, effects := &queues{}, &[]audit.Record{}
 	w := campusWorld(t, func(o *Options) {
+		o.Operations = q
 		o.Queues, o.Effect = q, func(r audit.Record) { *effects = append(*effects, r) }
 	})
 	return w, q, effects
@@ -228,7 +238,7 @@ func TestQueueMatrix(t *testing.T) {
 		"tenants/physics/projects/lattice/service-accounts/ci.yaml": fmt.Sprintf(
 			"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
 			authorised(t, testKey().Public()), strings.Join(scopes, ", "), quoted(endpoints)),
-	}), logins, func(o *Options) { o.Queues = q })
+	}), logins, func(o *Options) { o.Queues, o.Operations = q, q })
 	tokens := map[string]string{"service_account": w.token("physics.lattice/ci")}
 	for _, l := range logins {
 		tokens[strings.ReplaceAll(strings.TrimPrefix(l, "r-"), "-", "_")] = personToken(l)
@@ -240,7 +250,11 @@ func TestQueueMatrix(t *testing.T) {
 		}
 		method, template, _ := strings.Cut(r.endpoint(), " ")
 		for project, own := range map[string]bool{"physics.lattice": true, "physics.collider": false, "biology.genomes": false} {
-			target := strings.NewReplacer("{project_id}", project, "{app_instance_id}", "train", "{job_id}", "17").Replace(template)
+			target := strings.NewReplacer("{project_id}", project, "{app_instance_id}", "train", "{job_id}", "17", "{node}", "worker-0").Replace(template)
+			request := `{"script":"#!/bin/sh"}`
+			if strings.Contains(template, "{node}") {
+				request = `{"operation":"drain","reason":"a fan is loud"}`
+			}
 			for role, token := range tokens {
 				family, _, _ := strings.Cut(role, "_")
 				headers := []string{"Idempotency-Key", "k"}
@@ -248,7 +262,7 @@ func TestQueueMatrix(t *testing.T) {
 					headers = append(headers, "X-Break-Glass", "the matrix")
 				}
 				q.calls = 0
-				res := w.request(method, target, token, `{"script":"#!/bin/sh"}`, headers...)
+				res := w.request(method, target, token, request, headers...)
 				has := authority.RoleHas(role, r.permission)
 				reached := false
 				switch family {
@@ -274,5 +288,39 @@ func TestQueueMatrix(t *testing.T) {
 			}
 		}
 	}
-	require.Equal(t, 11*3*9, asked)
+	require.Equal(t, 13*3*9, asked)
+}
+
+// An operation on a node is taken once for a key, with who asked and why, and is read under
+// member-operations (requirement A7). What is more than drain needs the key for members too.
+func TestOperationsOnNodesAreTaken(t *testing.T) {
+	w, q, effects := queueWorld(t)
+	const drain = lattice + "/app-instances/train/nodes/worker-0/operations"
+	res := w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"a fan is loud","on_jobs":{"cancel_after_seconds":60}}`, "Idempotency-Key", "k1", "X-Correlation-ID", "correlation-1")
+	require.Equal(t, http.StatusAccepted, res.StatusCode)
+	var got nodeOperation
+	require.NoError(t, json.Unmarshal(body(t, res), &got))
+	require.Equal(t, nodeOperation{"request-1", "drain", "worker-0", "a fan is loud", "requested", now, "correlation-1"}, got)
+	require.Equal(t, plan.OperationRequest{Unit: schema.InstanceKey("physics", "lattice", "train"), ID: "k1", RequestedBy: anna, CorrelationID: "correlation-1",
+		Spec: schema.MemberOperationSpec{Instance: "train", Member: "worker-0", Operation: "drain", Reason: "a fan is loud", OnJobs: &schema.OnJobs{CancelAfterSeconds: 60}}}, q.operation)
+	require.Equal(t, []string{"node.operate", "scheduler.node.operate"}, []string{(*effects)[0].Action, (*effects)[0].Permission})
+
+	q.calls = 0
+	for name, c := range map[string]struct {
+		target, body string
+		want         code
+	}{
+		"unknown operation": {drain, `{"operation":"reboot","reason":"x"}`, codeOperation},
+		"no reason":         {drain, `{"operation":"drain"}`, codeOperation},
+		"no such member":    {lattice + "/app-instances/train/nodes/worker-9/operations", `{"operation":"drain","reason":"x"}`, codeOperation},
+		"name of a host":    {lattice + "/app-instances/train/nodes/gpu-1/operations", `{"operation":"drain","reason":"x"}`, codeOperation},
+		"no instance":       {lattice + "/app-instances/nothing/nodes/worker-0/operations", `{"operation":"drain","reason":"x"}`, codeNotFound},
+		"unknown field":     {drain, `{"operation":"drain","reason":"x","command":"rm"}`, codeBody},
+	} {
+		require.Equal(t, c.want, codeOf(t, w.request("POST", c.target, personToken(anna), c.body, "Idempotency-Key", "k")), name)
+	}
+	require.Equal(t, codeKey, codeOf(t, w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"x"}`)))
+	require.Zero(t, q.calls)
+	q.err = fmt.Errorf("request: %w", plan.ErrOperationID)
+	require.Equal(t, codeConflict, codeOf(t, w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"x"}`, "Idempotency-Key", "k1")))
 }

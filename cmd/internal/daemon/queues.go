@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"berth/reconciler/plan"
 	"berth/reconciler/queueing"
 	"berth/runtimes"
 	"berth/runtimes/slurm/boundary"
@@ -70,6 +71,15 @@ func (l liveQueues) Output(ctx context.Context, c queueing.Caller, ref queue.Ref
 // Nodes implements api.Queues.
 func (l liveQueues) Nodes(ctx context.Context, c queueing.Caller) ([]queue.Node, error) {
 	return ask(l, func(s *queueing.Service) ([]queue.Node, error) { return s.Nodes(ctx, c) })
+}
+
+// RequestOperation implements api.Operations.
+func (l liveQueues) RequestOperation(ctx context.Context, r plan.OperationRequest) (plan.Operation, error) {
+	d := l.e.running.Load()
+	if d == nil {
+		return plan.Operation{}, fmt.Errorf("%w: the estate is starting", queue.ErrUnavailable)
+	}
+	return d.loop.RequestOperation(ctx, r)
 }
 
 // effect records an effect on a queue. The ledger of the host has it before; berth/status gets it with

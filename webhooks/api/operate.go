@@ -1,0 +1,86 @@
+package api
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/queue"
+)
+
+// Operations takes operations on members of a unit.
+type Operations interface {
+	// RequestOperation returns the operation once berth/status has it. The same id is never done twice:
+	// an error wraps plan.ErrOperationID if it stands for another operation.
+	RequestOperation(ctx context.Context, r plan.OperationRequest) (plan.Operation, error)
+}
+
+// nodeRequest is the body of a request for an operation.
+type nodeRequest struct {
+	Operation string            `json:"operation"`
+	Reason    string            `json:"reason"`
+	Labels    map[string]string `json:"labels,omitempty"`
+	OnJobs    *schema.OnJobs    `json:"on_jobs,omitempty"`
+}
+
+// nodeOperation is an operation that was taken. It is read under member-operations.
+type nodeOperation struct {
+	OperationID   string    `json:"operation_id"`
+	Operation     string    `json:"operation"`
+	MemberID      string    `json:"member_id"`
+	Reason        string    `json:"reason"`
+	Status        string    `json:"status"`
+	RequestedAt   time.Time `json:"requested_at"`
+	CorrelationID string    `json:"correlation_id"`
+}
+
+// operateNode asks for an operation on a member. In a project's path a node is a member of its unit.
+func operateNode(a *API, l *liveCall) (answer, *failure) {
+	key, fail := l.key()
+	if fail != nil {
+		return answer{}, fail
+	}
+	var body nodeRequest
+	if fail := l.body(&body); fail != nil {
+		return answer{}, fail
+	}
+	// What is more than taking work away from a node needs the key for members too.
+	if !slices.Contains([]string{schema.OpDrain, schema.OpResume, schema.OpCordon, schema.OpUncordon, schema.OpLabel}, body.Operation) {
+		d := authority.May(a.rules(l.call), l.who.actor, authority.MemberOperate, authority.Scope{Tenant: l.tenant, Project: l.project})
+		if !d.Allowed {
+			a.refused(l.call, d)
+			return answer{}, &failure{code: codePermission, details: map[string]any{"permission": string(authority.MemberOperate)}, message: fmt.Sprintf("%.40q needs %s too: %s", body.Operation, authority.MemberOperate, d.Message())}
+		}
+	}
+	r := plan.OperationRequest{Unit: l.caller.Instance, ID: key, RequestedBy: l.who.name, CorrelationID: l.correlation,
+		Spec: schema.MemberOperationSpec{Instance: l.caller.Instance.Name, Member: l.params["node"], Operation: body.Operation, Labels: body.Labels, Reason: body.Reason, OnJobs: body.OnJobs}}
+	if err := r.Check(l.view.Effective.Unit(r.Unit)); err != nil {
+		return answer{}, &failure{code: codeOperation, message: err.Error()}
+	}
+	if a.o.Operations == nil {
+		return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon does not lead yet: try again in a few seconds"}
+	}
+	o, err := a.o.Operations.RequestOperation(l.Context(), r)
+	switch {
+	case errors.Is(err, plan.ErrOperationID):
+		return answer{}, &failure{code: codeConflict, message: err.Error()}
+	case err != nil:
+		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the operation is not recorded yet: send the same request again with the same Idempotency-Key"}
+	}
+	return answered(http.StatusAccepted, nodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID}, nil)
+}
+
+// key is the idempotency key of the request.
+func (l *liveCall) key() (string, *failure) {
+	keys := l.Header.Values("Idempotency-Key")
+	if len(keys) != 1 || queue.CheckKey(keys[0]) != nil {
+		return "", &failure{code: codeKey, message: "send one header Idempotency-Key with 1 to 64 letters, digits, dots, dashes and underscores: a repeated request with the same key has no second effect"}
+	}
+	return keys[0], nil
+}
