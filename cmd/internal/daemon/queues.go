@@ -38,12 +38,15 @@ func ask[T any](l liveQueues, f func(*queueing.Service) (T, error)) (T, error) {
 // Submit implements api.Queues.
 func (l liveQueues) Submit(ctx context.Context, c queueing.Caller, key string, r queue.Request) (queue.Job, error) {
 	job, err := ask(l, func(s *queueing.Service) (queue.Job, error) { return s.Submit(ctx, c, key, r) })
+	ids := []any{"correlation_id", c.CorrelationID, "org_id", c.Instance.Tenant, "project_id", c.Instance.ProjectID(), "app_instance_id", c.Instance.Name}
+	if view, ok := l.e.view(); ok {
+		ids = append(ids, "app_slug", view.Desired.AppOf(c.Instance))
+	}
 	switch resolved := job.Resolution; {
 	case err != nil:
-		l.e.log.Info("job not submitted", "error", err, "correlation_id", c.CorrelationID, "project_id", c.Instance.ProjectID(), "app_instance_id", c.Instance.Name, "requested_queue_name", r.Queue)
+		l.e.log.Info("job not submitted", append(ids, "error", err, "requested_queue_name", r.Queue)...)
 	case resolved != nil:
-		fields := boundary.Fields(*resolved, job.ProjectID, job.JobID, c.CorrelationID)
-		l.e.log.Info("job submitted", append(fields, "correlation_id", c.CorrelationID, "project_id", job.ProjectID, "app_instance_id", c.Instance.Name)...)
+		l.e.log.Info("job submitted", append(ids, boundary.Fields(*resolved, job.ProjectID, job.JobID, c.CorrelationID)...)...)
 	}
 	return job, err
 }
