@@ -116,6 +116,7 @@ type AppSpec struct {
 	Publisher   string        `json:"publisher"`
 	Description string        `json:"description,omitempty"`
 	Status      CatalogStatus `json:"status"`
+	Runbook     string        `json:"runbook,omitempty"` // page of the app's support: a path or a link
 	Supports    AppSupports   `json:"supports,omitzero"`
 	Requires    AppRequires   `json:"requires,omitzero"`
 }

@@ -51,23 +51,6 @@ func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state s
 	return job, err
 }
 
-// runJob runs a job to its end, and reads its output on its node.
-func (s *stage) runJob(ctx context.Context, key schema.Key, script string, gpus int) (job slurmtest.Job, output string, err error) {
-	const file = "/tmp/berth-demo-job.out"
-	id, err := s.submit(ctx, key, script, file, gpus)
-	if err != nil {
-		return job, "", err
-	}
-	if job, err = s.untilJob(ctx, key, id, slurmtest.Completed); err != nil {
-		return job, "", err
-	}
-	if len(job.Nodes) == 0 {
-		return job, "", fmt.Errorf("job %s ran on no node", id)
-	}
-	output, err = s.lab.Run(ctx, job.Nodes[0], "cat", file)
-	return job, output, err
-}
-
 // startJob submits a job, and waits until it runs.
 func (s *stage) startJob(ctx context.Context, key schema.Key, script string) (slurmtest.Job, error) {
 	id, err := s.submit(ctx, key, script, "/dev/null", 1)

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
+	"berth/runtimes/backends"
+	"berth/schema/onboard"
+)
+
+func newOnboardCmd() *cobra.Command {
+	cmd := &cobra.Command{Use: "onboard", Short: "Say whether an app is ready for projects", Args: cobra.NoArgs}
+	var dir string
+	var administrators []string
+	var output cli.Output
+	check := &cobra.Command{
+		Use:   "check APP",
+		Short: "Check the seven points of onboarding of an app",
+		Long: `Check the seven points that an app needs before projects use it: contracts, service accounts,
+boundaries, events, artifact sources, lifecycle and runbook. Each point has its evidence in the
+estate, or what is missing and the next step. The boundaries are tried: each request that the
+app's accounts could make in another project is decided by the rules in force.
+
+Exit status: 0 all points hold, 1 some do not, or the estate has no such app, 2 usage.`,
+		Example: `  berth onboard check slurm
+  berth onboard check slurm --dir ~/estate -o json`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			root, err := localestate.Root(dir)
+			if err != nil {
+				return err
+			}
+			estate, err := localestate.Load(cmd.Context(), root)
+			if err != nil {
+				return err
+			}
+			points, ok := onboard.Check(estate.Desired, administrators, args[0], backends.Names())
+			if !ok {
+				return fmt.Errorf("the estate has no valid app %s: add platform/catalog/%s/app.yaml, or run berth validate", cli.Visible(args[0]), cli.Visible(args[0]))
+			}
+			report := onboardReport{"berth.onboard/v1", args[0], !slices.ContainsFunc(points, func(p onboard.Point) bool { return !p.Holds }), points}
+			return errors.Join(output.Print(cmd.OutOrStdout(), report), report.exit())
+		},
+	}
+	output.Flag(check)
+	check.Flags().StringVar(&dir, "dir", ".", "`directory` of the estate")
+	check.Flags().StringSliceVar(&administrators, "administrator", nil, "`login` that berth.yaml names as administrator")
+	cmd.AddCommand(check)
+	return cmd
+}
+
+// onboardReport is the JSON of `berth onboard check`.
+type onboardReport struct {
+	Format string          `json:"format"` // berth.onboard/v1
+	App    string          `json:"app"`
+	Ready  bool            `json:"ready"`
+	Points []onboard.Point `json:"points"`
+}
+
+func (r onboardReport) exit() error {
+	if r.Ready {
+		return nil
+	}
+	return cli.Exit(1)
+}
+
+// Text implements cli.Report.
+func (r onboardReport) Text(p *cli.Page) error {
+	var all []error
+	line := func(format string, args ...any) {
+		_, err := fmt.Fprintf(p, format+"\n", args...)
+		all = append(all, err)
+	}
+	held := 0
+	for _, point := range r.Points {
+		mark := "missing"
+		if point.Holds {
+			mark = "holds"
+			held++
+		}
+		line("%d. %s: %s", point.Number, point.Name, mark)
+		for _, e := range point.Evidence {
+			line("   %s", cli.Visible(e))
+		}
+		if point.Missing != "" {
+			line("   → %s", cli.Visible(point.Missing))
+		}
+	}
+	line("%s: %d of %d points hold", cli.Visible(r.App), held, len(r.Points))
+	return errors.Join(all...)
+}
