@@ -23,7 +23,6 @@ type Options struct {
 	Decide decide.Options
 
 	Runtimes  map[string]runtimes.Runtime // by runtime_backend
-	Meters    map[string]runtimes.Meter   // by runtime_backend; nil: the Runtimes that are meters
 	Artifacts runtimes.Artifacts          // verifies published bytes; nil: bytes are not verified
 	Dates     bool                        // find the dates of documents in the background, for View
 

@@ -56,12 +56,8 @@ func New(o Options) *Reconciler {
 			Acks: r.pulls.Acks,
 		}),
 	}
-	meters := o.Meters
-	if meters == nil {
-		meters = metersOf(o.Runtimes)
-	}
 	r.usage = &usageCollector{
-		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: meters, interval: o.Settings.Usage, timeout: usageTimeout,
+		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: metersOf(o.Runtimes), interval: o.Settings.Usage, timeout: usageTimeout,
 		opened: map[string]string{},
 	}
 	r.units = &unitTask{

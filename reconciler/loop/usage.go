@@ -279,13 +279,16 @@ func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs
 	return nil
 }
 
-// metersOf returns the runtimes that are meters.
+// metersOf returns the runtimes that are meters. A runtime that wraps another one has Unwrap.
 func metersOf(all map[string]runtimes.Runtime) map[string]runtimes.Meter {
-	out := map[string]runtimes.Meter{}
+	meters := map[string]runtimes.Meter{}
 	for backend, r := range all {
+		if w, ok := r.(interface{ Unwrap() runtimes.Runtime }); ok {
+			r = w.Unwrap()
+		}
 		if m, ok := r.(runtimes.Meter); ok {
-			out[backend] = m
+			meters[backend] = m
 		}
 	}
-	return out
+	return meters
 }

@@ -55,16 +55,21 @@ type Options struct {
 	Audit func(audit.Record) error
 	// Refused records the refusals of service accounts outside admin paths, those of one
 	// account within a minute as one record. nil: Audit does.
-	Refused    func(audit.Record)
-	Queues     Queues     // nil: no runtime is reached
-	Operations Operations // nil: none are taken
-	// Effect records an effect of a permitted call outside admin paths, before it happens. nil: nobody does.
-	Effect       func(audit.Record)
+	Refused      func(audit.Record)
+	Live         Live
 	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
 	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
 	PerFailure   Rate // logged authentication failures of one address: 1/s, 20 at once
 	Log          *slog.Logger
 	Now          func() time.Time
+}
+
+// Live is what asks and changes running units. Each field may be nil.
+type Live struct {
+	Queues     Queues     // nil: no runtime is reached
+	Operations Operations // nil: none are taken
+	// Effect records an effect of a permitted call outside admin paths, before it happens.
+	Effect func(audit.Record)
 }
 
 // API answers /api/v1/…; make it with New.

@@ -1,5 +1,5 @@
-// Package api is Berth's read API: GET /api/v1/… shows what is in force in an estate
-// and its status, to people and service accounts (requirements A15, A16, A18, B2).
+// Package api is Berth's API: /api/v1/… shows what is in force in an estate and its status, and gives
+// people and service accounts the queues and nodes of running units (requirements A15, A16, A18, B1, B2).
 // openapi.yaml describes it for programs, and is served too.
 //
 //	TOKEN=$(berth token --service-account physics.lattice/ci --key id_ed25519 --audience campus)
@@ -7,8 +7,9 @@
 //
 // A person has a token of the identity provider or one that berth.yaml names, and the roles in force of
 // their login.
-// The API writes nothing: a write is a merged pull request, and the answer to a
-// write request names the file to change.
+// The API does not change the estate: such a write is a merged pull request, and the answer to a write
+// request names the file to change. Jobs and operations on nodes are not in the estate: a unit that runs is
+// asked, and each effect is recorded.
 //
 // org_id is the name of a tenant, project_id is <tenant>.<project>. The id of any
 // other resource is its document's uid, else its name. Paths accept both; a name
@@ -25,6 +26,6 @@
 // Everything before the token check is hostile: work and memory for a stranger are
 // bounded, and an answer repeats input only as JSON.
 //
-// The package must not know Git, a runtime, configuration files, or how the loop
-// obtains the state.
+// The package must not know Git, any scheduler, configuration files, how the loop obtains the
+// state, or how a unit is asked.
 package api

@@ -63,10 +63,10 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	if err := r.Check(l.view.Effective.Unit(r.Unit)); err != nil {
 		return answer{}, &failure{code: codeOperation, message: err.Error()}
 	}
-	if a.o.Operations == nil {
+	if a.o.Live.Operations == nil {
 		return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon does not lead yet: try again in a few seconds"}
 	}
-	o, err := a.o.Operations.RequestOperation(l.Context(), r)
+	o, err := a.o.Live.Operations.RequestOperation(l.Context(), r)
 	switch {
 	case errors.Is(err, plan.ErrOperationID):
 		return answer{}, &failure{code: codeConflict, message: err.Error()}

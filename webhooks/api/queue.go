@@ -41,10 +41,10 @@ type live func(*API, *liveCall) (answer, *failure)
 // queued is a live that asks the queue.
 func queued(f func(Queues, *liveCall) (answer, *failure)) live {
 	return func(a *API, l *liveCall) (answer, *failure) {
-		if a.o.Queues == nil {
+		if a.o.Live.Queues == nil {
 			return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon reaches no runtime yet: try again in a few seconds"}
 		}
-		return f(a.o.Queues, l)
+		return f(a.o.Live.Queues, l)
 	}
 }
 
@@ -91,12 +91,12 @@ func (a *API) ask(c *call) (answer, *failure) {
 		return answer{}, notFound()
 	}
 	l := &liveCall{c, queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query}
-	if c.route.effect != "" && !c.route.admin && a.o.Effect != nil {
+	if c.route.effect != "" && !c.route.admin && a.o.Live.Effect != nil {
 		var id [16]byte
 		_, _ = rand.Read(id[:]) // never fails
 		rec := a.record(c, authority.May(a.rules(c), c.who.actor, c.route.permission, authority.Scope{Tenant: c.tenant, Project: c.project}))
 		rec.RecordID = hex.EncodeToString(id[:])
-		a.o.Effect(rec)
+		a.o.Live.Effect(rec)
 	}
 	return c.route.live(a, l)
 }

@@ -106,8 +106,7 @@ func (w *world) request(method, target, token, body string, headers ...string) *
 func queueWorld(t *testing.T) (*world, *queues, *[]audit.Record) {
 	q, effects := &queues{}, &[]audit.Record{}
 	w := campusWorld(t, func(o *Options) {
-		o.Operations = q
-		o.Queues, o.Effect = q, func(r audit.Record) { *effects = append(*effects, r) }
+		o.Live = Live{q, q, func(r audit.Record) { *effects = append(*effects, r) }}
 	})
 	return w, q, effects
 }
@@ -203,7 +202,7 @@ func TestQueueErrorsHaveCodes(t *testing.T) {
 		require.Contains(t, text, `"`+string(c.want)+`"`)
 	}
 	require.Contains(t, w.log.String(), "ctl-7", "the log has the cause")
-	w.api.o.Queues = nil
+	w.api.o.Live.Queues = nil
 	require.Equal(t, codeNotReady, codeOf(t, w.get(trainJobs, personToken(anna))))
 }
 
@@ -238,7 +237,7 @@ func TestQueueMatrix(t *testing.T) {
 		"tenants/physics/projects/lattice/service-accounts/ci.yaml": fmt.Sprintf(
 			"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
 			authorised(t, testKey().Public()), strings.Join(scopes, ", "), quoted(endpoints)),
-	}), logins, func(o *Options) { o.Queues, o.Operations = q, q })
+	}), logins, func(o *Options) { o.Live = Live{Queues: q, Operations: q} })
 	tokens := map[string]string{"service_account": w.token("physics.lattice/ci")}
 	for _, l := range logins {
 		tokens[strings.ReplaceAll(strings.TrimPrefix(l, "r-"), "-", "_")] = personToken(l)

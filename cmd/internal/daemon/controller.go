@@ -59,11 +59,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		return nil, err
 	}
 	queues := queuesOf(live)
-	meters := map[string]runtimes.Meter{}
 	for backend, r := range live {
-		if m, ok := r.(runtimes.Meter); ok {
-			meters[backend] = m
-		}
 		live[backend] = recordingRuntime{r, &d.work}
 	}
 	loader, err := schemaestate.New(schemaestate.Options{Backends: backends.Definitions(), Releases: backends.Releases(), Checks: backends.Checks()})
@@ -91,7 +87,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 			Loader: loader, Authority: d.authority(),
 			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes},
 		},
-		Runtimes: live, Meters: meters, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
+		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
 		Settings: loop.Settings{
 			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage),

@@ -200,6 +200,9 @@ type recordingRuntime struct {
 	work *workLog
 }
 
+// Unwrap returns the runtime itself, which may also be a runtimes.Meter.
+func (r recordingRuntime) Unwrap() runtimes.Runtime { return r.Runtime }
+
 // Apply implements runtimes.Runtime.
 func (r recordingRuntime) Apply(ctx context.Context, c runtimes.Change) error {
 	err := r.Runtime.Apply(ctx, c)

@@ -11,18 +11,34 @@ import (
 
 // Job is a job as squeue or sacct prints it. Users write Name, Comment, Output and WorkDir.
 type Job struct {
-	ID                    string // 12, 12_3 of a task of an array, 12_[4-9] of tasks that wait together
-	State, Reason, Exit   string
-	User, Account         string
-	Partition             string
-	Nodes                 []string
-	Submitted             int64 // seconds since 1970
-	Started, Ended        int64 // 0: not yet
-	Minutes               int   // its time limit; 0: none
-	CPUs, GPUs, MemoryMiB int   // that it has; a job that waits has none
-	Name, Comment         string
-	Output                string // path with patterns as in sbatch(1); "": unknown
-	WorkDir, Raw          string // Raw is the id of its own that each task of an array has
+	ID            string // 12, 12_3 of a task of an array, 12_[4-9] of tasks that wait together
+	Raw           string // id of its own that each task of an array has
+	State, Reason string
+	User, Account string
+	Partition     string
+	Nodes         []string
+	JobTimes
+	JobResources
+	JobTexts
+}
+
+// JobTimes are in seconds since 1970; 0: not yet.
+type JobTimes struct {
+	Submitted, Started, Ended int64
+	Exit                      string // exit status and signal, such as 1:0
+}
+
+// JobResources are those that a job has. A job that waits has only its time limit.
+type JobResources struct {
+	CPUs, GPUs, MemoryMiB int
+	Minutes               int // its time limit; 0: none
+}
+
+// JobTexts are written by users.
+type JobTexts struct {
+	Name, Comment string
+	Output        string // path with patterns as in sbatch(1); "": unknown
+	WorkDir       string
 }
 
 // HasEnded reports whether the job has ended.
@@ -99,7 +115,10 @@ func accountedJob(v []string) (Job, error) {
 // job decodes the values that squeue and sacct print in the same way.
 func job(v []string) (Job, error) {
 	state, _, _ := strings.Cut(v[1], " ") // CANCELLED by 1000
-	j := Job{ID: v[0], State: state, User: v[2], Account: v[3], Partition: v[4], Exit: v[11], Reason: v[12], Name: v[13], Comment: v[14], WorkDir: v[16], Raw: v[17]}
+	j := Job{
+		ID: v[0], Raw: v[17], State: state, Reason: v[12], User: v[2], Account: v[3], Partition: v[4],
+		JobTimes: JobTimes{Exit: v[11]}, JobTexts: JobTexts{Name: v[13], Comment: v[14], WorkDir: v[16]},
+	}
 	for _, text := range []*string{&j.Reason, &j.Comment, &j.WorkDir} {
 		if *text == "(null)" || *text == "None" {
 			*text = ""
