@@ -85,6 +85,7 @@ func QueueModes(before, after *Desired, today string) []Diagnostic {
 			out = append(out, m.changed(old, today)...)
 		}
 	}
+	out = append(out, leavingReal(before, after, out)...)
 	out = append(out, servedByExpired(before, after, today)...)
 	SortDiagnostics(out)
 	return out
@@ -116,6 +117,79 @@ func (m *QueueMap) changed(old *QueueMap, today string) (out []Diagnostic) {
 			"the mode changes from %s to %s for %s; the fields of an answer, who sees which jobs, idempotency keys and retries stay as deploy/reference has them; %s", old.Spec.Mode, m.Spec.Mode, m.serves(), until))
 	}
 	return out
+}
+
+// queueUser is a project that uses the queues of an app.
+type queueUser struct{ app, tenant, project string }
+
+// queueUsers returns the projects with an instance of an app, or with an attachment to a shared runtime of it.
+func (d *Desired) queueUsers() map[queueUser]bool {
+	all := map[queueUser]bool{}
+	if d == nil {
+		return all
+	}
+	attached := func(runtimes map[string]*SharedRuntimeEstate) {
+		for _, r := range runtimes {
+			for _, a := range r.Attachments {
+				if tenant, project, ok := strings.Cut(a.Spec.ProjectID, "."); ok && r.Runtime != nil {
+					all[queueUser{r.Runtime.Spec.App, tenant, project}] = true
+				}
+			}
+		}
+	}
+	attached(d.Platform.SharedRuntimes)
+	for tenant, t := range d.Tenants {
+		attached(t.SharedRuntimes)
+		for project, p := range t.Projects {
+			for _, i := range p.Instances {
+				all[queueUser{i.Spec.App, tenant, project}] = true
+			}
+		}
+	}
+	return all
+}
+
+// leavingReal refuses a change that takes a project out of real-policy without a rollback in any other way
+// than by the mode of its map: by another map, by fewer projects in applies_to, or by a deletion. It leaves
+// out files that have an error already.
+func leavingReal(before, after *Desired, found []Diagnostic) (out []Diagnostic) {
+	users, files := before.queueUsers(), map[string][]string{}
+	changed := map[string]*QueueMap{}
+	for u := range after.queueUsers() {
+		was, is := before.queueMap(u), after.queueMap(u)
+		if !users[u] || was == nil || was.Spec.Mode != ModeRealPolicy || is != nil && (is.Spec.Mode == ModeRealPolicy || is.Spec.Rollback != nil) {
+			continue
+		}
+		at := was // the map that changed: the new one, else the old one as it is now, else the deleted one
+		for _, m := range after.QueueMaps() {
+			if m.Key == was.Key {
+				at = m
+			}
+		}
+		if is != nil && (before.mapNamed(is.Key) == nil || before.mapNamed(is.Key).Blob != is.Blob) {
+			at = is
+		}
+		changed[at.File], files[at.File] = at, append(files[at.File], u.tenant+"."+u.project)
+	}
+	for file, projects := range files {
+		if slices.ContainsFunc(found, func(d Diagnostic) bool { return d.File == file && d.Severity == SeverityError }) {
+			continue
+		}
+		slices.Sort(projects)
+		out = append(out, changed[file].found(SeverityError, CodeQueueRollback, "spec", "the change takes %s out of mode %s: set another mode with spec.rollback in the map that serves them", strings.Join(projects, ", "), ModeRealPolicy))
+	}
+	return out
+}
+
+func (d *Desired) queueMap(u queueUser) *QueueMap { return d.QueueMapOf(u.app, u.tenant, u.project) }
+
+func (d *Desired) mapNamed(key Key) *QueueMap {
+	for _, m := range d.QueueMaps() {
+		if m.Key == key {
+			return m
+		}
+	}
+	return nil
 }
 
 // servedByExpired refuses new and changed instances and attachments whose map's rollback has expired.

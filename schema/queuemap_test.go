@@ -79,3 +79,31 @@ func TestRollbackHasOwnerAndEnd(t *testing.T) {
 	removed := estateOf(queueMap("all", ModePassthrough, "3", nil, "physics.lattice"))
 	require.Empty(t, QueueModes(withInstance(late(), "lattice", "1"), withInstance(removed, "lattice", "2"), day))
 }
+
+// No other way leads out of real-policy without a rollback: a deleted, renamed or narrowed map, or a more
+// specific one in another mode.
+func TestProjectsLeaveRealPolicyOnlyByARollback(t *testing.T) {
+	const day = "2026-11-24"
+	before := func() *Desired {
+		return withInstance(estateOf(queueMap("all", ModeStubPolicy, "1", nil), queueMap("physics", ModeRealPolicy, "1", nil, "physics")), "lattice", "1")
+	}
+	all := queueMap("all", ModeStubPolicy, "1", nil)
+	for name, c := range map[string]struct {
+		maps []*QueueMap
+		file string
+	}{
+		"deleted":       {[]*QueueMap{all}, "physics"},
+		"renamed":       {[]*QueueMap{all, queueMap("phys", ModePassthrough, "1", nil, "physics")}, "phys"},
+		"narrowed":      {[]*QueueMap{all, queueMap("physics", ModeRealPolicy, "2", nil, "physics.lhc")}, "physics"},
+		"more specific": {[]*QueueMap{all, queueMap("physics", ModeRealPolicy, "1", nil, "physics"), queueMap("own", ModePassthrough, "1", nil, "physics.lattice")}, "own"},
+		"no map left":   {nil, "physics"},
+	} {
+		found := QueueModes(before(), withInstance(estateOf(c.maps...), "lattice", "1"), day)
+		require.Equal(t, []string{"error queues.rollback platform/queues/" + c.file + ".yaml"}, codes(found), name)
+		require.Contains(t, found[0].Message, "physics.lattice", name)
+	}
+	back := &Rollback{Owner: "ops", ExpiresAt: day}
+	require.Empty(t, QueueModes(before(), withInstance(estateOf(all, queueMap("physics", ModeRealPolicy, "1", nil, "physics"), queueMap("own", ModePassthrough, "1", back, "physics.lattice")), "lattice", "1"), day))
+	require.Empty(t, QueueModes(before(), withInstance(estateOf(all, queueMap("renamed", ModeRealPolicy, "1", nil, "physics")), "lattice", "1"), day), "renamed in the same mode")
+	require.Empty(t, QueueModes(before(), estateOf(all), day), "no project is served any more")
+}

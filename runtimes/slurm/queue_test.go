@@ -230,3 +230,61 @@ func TestRealPolicyServesOnlyIfReady(t *testing.T) {
 		refused(mapOf(schema.ModeRealPolicy, "quick"), broken.precondition)
 	}
 }
+
+// slurmctld is killed right after it accepted jobs: each is there, or is lost and said to be, and the
+// same submission again makes exactly one job for each key. While the accounting lacks messages, no job
+// is called lost.
+func TestQueueAfterAKilledSlurmctld(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	c.carry(t, u, false)
+	at := c.queueOf(u, "physics.lattice", nil)
+	submitted := map[string]queue.Job{}
+	for i := range 6 {
+		key := fmt.Sprintf("kept-%d", i)
+		job, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, key, "sleep 600"))
+		require.NoError(t, err)
+		require.Equal(t, queue.Accepted, job.Durability)
+		submitted[key] = job
+	}
+	c.onControl(t, u, "kill -KILL $(cat $run/slurmctld.pid)")
+	eventually(t, "slurmctld runs again", func() (bool, string) {
+		p := c.plan(t, u, false)
+		err := c.apply(t, p)
+		again := c.plan(t, u, false)
+		return err == nil && again.Empty(), fmt.Sprint(err)
+	})
+	lost := 0
+	for key, was := range submitted {
+		now, err := c.rt.Job(t.Context(), at, queue.Ref{JobID: was.JobID, Submitted: was.Submitted})
+		switch {
+		case err != nil:
+			require.ErrorIs(t, err, queue.ErrNotFound, key)
+			lost++
+		case now.State == "LOST":
+			require.Contains(t, now.Reason, "submit it again")
+			lost++
+		default:
+			require.Contains(t, []string{"PENDING", "RUNNING"}, now.State, key)
+		}
+	}
+	t.Logf("%d of %d accepted jobs were lost", lost, len(submitted))
+	for key := range submitted {
+		_, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, key, "sleep 600"))
+		require.NoError(t, err)
+	}
+	jobs, err := c.rt.Jobs(t.Context(), at)
+	require.NoError(t, err)
+	alive := map[string]int{}
+	for _, j := range jobs {
+		if j.Ended.IsZero() {
+			alive[j.IdempotencyKey]++
+		}
+	}
+	for key := range submitted {
+		require.Equal(t, 1, alive[key], key)
+	}
+	c.tool(t, u, "scancel "+strings.Join(ids(jobs), " "))
+}

@@ -203,9 +203,30 @@ func (c *cluster) find(ctx context.Context, ref queue.Ref) (*cli.Job, error) {
 		return nil, fmt.Errorf("%w: job %s", queue.ErrNotFound, ref.JobID)
 	}
 	if !j.HasEnded() {
+		if err := c.confirmLost(ctx, j); err != nil {
+			return nil, err
+		}
 		j.State, j.Reason, j.Nodes = lost, "slurmctld accepted the job and lost it in a crash; submit it again", nil
 	}
 	return j, nil
+}
+
+// confirmLost returns nil if slurmctld lost a job that it does not have and that has not ended in the
+// accounting. While the accounting lacks messages of slurmctld, the job may have ended long ago.
+func (c *cluster) confirmLost(ctx context.Context, j *cli.Job) error {
+	ask := cli.Unsent()
+	res, err := c.do(ctx, c.host, c.op(ask.Program, ask.Args...))
+	if err != nil {
+		return err
+	}
+	unsent, err := ask.Decode(cli.Answer{Exit: res[0].Exit, Stdout: res[0].Data, Stderr: res[0].Stderr})
+	if err == nil && unsent > 0 {
+		err = fmt.Errorf("the accounting has job %s as %s and lacks %d messages", j.ID, j.State, unsent)
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
+	}
+	return nil
 }
 
 // pick returns the last job of ref: the job or the array of its id, else the first of its tasks.

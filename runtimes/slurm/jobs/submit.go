@@ -171,6 +171,13 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string)
 		if j, err := c.earlier(s, past, res[2], func(j cli.Job) bool { return j.HasEnded() }); j != nil || err != nil {
 			return c.same(j, s, err)
 		}
+		j, err := c.earlier(s, past, res[2], func(cli.Job) bool { return true })
+		if j != nil {
+			err = c.confirmLost(ctx, j)
+		}
+		if err != nil {
+			return queue.Job{}, err
+		}
 	}
 	op := c.op("sbatch", args...)
 	op.Run.Stdin, op.Run.As = []byte(s.Script), &runtimes.Person{Name: s.User.Name, UID: s.User.UID}
