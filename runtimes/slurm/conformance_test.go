@@ -1,9 +1,11 @@
 package slurm_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
+	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/runtimetest"
 	"berth/schema"
@@ -27,6 +29,7 @@ func TestSlurmConformance(t *testing.T) {
 		FailStep:     s.hosts.failStep,
 		Kill:         s.kill,
 		Fingerprint:  s.fingerprint,
+		Starts:       func(t *testing.T, u plan.Unit) string { return fmt.Sprint(s.services(t, u)) },
 		Remains:      s.remains,
 		Snapshot:     s.snapshot,
 		Occupy:       s.occupy,

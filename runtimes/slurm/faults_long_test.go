@@ -61,7 +61,7 @@ var worldFaults = []worldFault{
 		holds: "test ! -e /dev/nvidia1", undo: "mv /dev/gone /dev/nvidia1"},
 	{name: "munge key of a worker replaced", on: "gpu-2", script: "dd if=/dev/urandom of=/tmp/key bs=1024 count=1 status=none; cat /tmp/key >" + profile.WorkerMungeKey, told: "is not the munge key of the cluster", fate: repaired},
 	{name: "the same, and munged restarted", on: "gpu-2", kill: []string{profile.MungedWorker}, script: "cat /tmp/key >" + profile.WorkerMungeKey, told: "munged down", fate: repaired},
-	{name: "sshd of a worker gone", on: "gpu-2", script: "for p in $(pidof sshd sshd-session sshd-auth); do kill -9 $p; done", told: "unreachable", fate: reported,
+	{name: "sshd of a worker gone", on: "gpu-2", script: "for p in $(pidof sshd sshd-session sshd-auth); do kill -9 $p 2>/dev/null || true; done", told: "unreachable", fate: reported,
 		holds: "! pidof sshd", undo: "/usr/sbin/sshd -f /etc/berth/sshd_config"},
 }
 
