@@ -30,7 +30,7 @@ type Queue interface {
 
 // QueueScope is whose queue is asked.
 type QueueScope struct {
-	Unit *plan.Unit // as it was applied last
+	Unit *plan.Unit // last applied
 	// ProjectID limits all calls to the jobs of this project.
 	ProjectID string
 	Map       *schema.QueueMap // in force for the project; nil: none

@@ -73,7 +73,7 @@ type QueueMapSpec struct {
 	Rollback      *Rollback      `json:"rollback,omitempty"`
 }
 
-// Rollback says who answers for a mode that is to be left again (requirement C5).
+// Rollback names the owner and the last day of a mode that is for an incident (requirement C5).
 type Rollback struct {
 	Owner     string `json:"owner"`
 	Reason    string `json:"reason"`

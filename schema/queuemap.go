@@ -1,7 +1,9 @@
 package schema
 
 import (
+	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -16,9 +18,9 @@ const (
 
 // Codes of findings about the modes of queue maps.
 const (
-	CodeQueueMode     = "queues.mode"     // a warning: a change of the mode, and what it leaves as it is
-	CodeQueueRollback = "queues.rollback" // a mode without real-policy that says not who answers for it, or too long
-	CodeQueueExpired  = "queues.expired"  // a rollback whose time is over, in the way of what the map serves
+	CodeQueueMode     = "queues.mode"     // a warning: the mode changes
+	CodeQueueRollback = "queues.rollback" // a project leaves real-policy without a rollback, or real-policy has one
+	CodeQueueExpired  = "queues.expired"  // a change while a rollback has expired
 )
 
 // QueueMaps returns the queue maps of the platform, by name.
@@ -50,10 +52,7 @@ func (d *Desired) QueueMapOf(app, tenant, project string) *QueueMap {
 			everybody = m
 		}
 	}
-	if tenants != nil {
-		return tenants
-	}
-	return everybody
+	return cmp.Or(tenants, everybody)
 }
 
 // Expired reports whether the map's rollback should have ended before today, a UTC day.
@@ -71,9 +70,8 @@ func (m *QueueMap) serves() string {
 }
 
 // QueueModes checks the modes of queue maps in a change of an estate (requirement C5, document CUT): a
-// change from real-policy says who answers for it and until when. While a rollback has expired, a change
-// of what its map serves is refused, until the rollback is renewed or removed. The mode itself never
-// changes by time. before may be nil. Pure.
+// change from real-policy has an owner and a last day. After that day, changes of instances and attachments
+// that use the map are refused, until the rollback is renewed or removed. The mode itself stays. before may be nil. Pure.
 func QueueModes(before, after *Desired, today string) []Diagnostic {
 	var out []Diagnostic
 	was := map[string]*QueueMap{}
@@ -104,7 +102,7 @@ func (m *QueueMap) changed(old *QueueMap, today string) (out []Diagnostic) {
 	case leaves && r == nil:
 		out = append(out, m.found(SeverityError, CodeQueueRollback, "spec.mode", "the mode goes back from %s to %s: add spec.rollback with owner, reason, expires_at, follow_up and runbook", ModeRealPolicy, m.Spec.Mode))
 	case r != nil && m.Spec.Mode == ModeRealPolicy:
-		out = append(out, m.found(SeverityError, CodeQueueRollback, "spec.rollback", "mode %s is no rollback: remove spec.rollback", ModeRealPolicy))
+		out = append(out, m.found(SeverityError, CodeQueueRollback, "spec.rollback", "mode %s cannot be a rollback: remove spec.rollback", ModeRealPolicy))
 	case m.Expired(today):
 		out = append(out, m.found(SeverityError, CodeQueueExpired, "spec.rollback.expires_at", "the rollback expired on %s: set a later day, or remove spec.rollback", r.ExpiresAt))
 	}
@@ -122,50 +120,61 @@ func (m *QueueMap) changed(old *QueueMap, today string) (out []Diagnostic) {
 // queueUser is a project that uses the queues of an app.
 type queueUser struct{ app, tenant, project string }
 
-// queueUsers returns the projects with an instance of an app, or with an attachment to a shared runtime of it.
-func (d *Desired) queueUsers() map[queueUser]bool {
-	all := map[queueUser]bool{}
-	if d == nil {
-		return all
-	}
-	attached := func(runtimes map[string]*SharedRuntimeEstate) {
-		for _, r := range runtimes {
-			for _, a := range r.Attachments {
-				if tenant, project, ok := strings.Cut(a.Spec.ProjectID, "."); ok && r.Runtime != nil {
-					all[queueUser{r.Runtime.Spec.App, tenant, project}] = true
+// queueUsers yields each instance, and each attachment to a shared runtime, with the project and the app whose
+// queues it uses. d may be nil.
+func (d *Desired) queueUsers() iter.Seq2[*Header, queueUser] {
+	return func(yield func(*Header, queueUser) bool) {
+		if d == nil {
+			return
+		}
+		attached := func(runtimes map[string]*SharedRuntimeEstate) bool {
+			for _, r := range runtimes {
+				for _, a := range r.Attachments {
+					tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
+					if r.Runtime != nil && !yield(a.Head(), queueUser{r.Runtime.Spec.App, tenant, project}) {
+						return false
+					}
+				}
+			}
+			return true
+		}
+		if !attached(d.Platform.SharedRuntimes) {
+			return
+		}
+		for tenant, t := range d.Tenants {
+			if !attached(t.SharedRuntimes) {
+				return
+			}
+			for project, p := range t.Projects {
+				for _, i := range p.Instances {
+					if !yield(i.Head(), queueUser{i.Spec.App, tenant, project}) {
+						return
+					}
 				}
 			}
 		}
 	}
-	attached(d.Platform.SharedRuntimes)
-	for tenant, t := range d.Tenants {
-		attached(t.SharedRuntimes)
-		for project, p := range t.Projects {
-			for _, i := range p.Instances {
-				all[queueUser{i.Spec.App, tenant, project}] = true
-			}
-		}
-	}
-	return all
 }
 
 // leavingReal refuses a change that takes a project out of real-policy without a rollback in any other way
 // than by the mode of its map: by another map, by fewer projects in applies_to, or by a deletion. It leaves
 // out files that have an error already.
 func leavingReal(before, after *Desired, found []Diagnostic) (out []Diagnostic) {
-	users, files := before.queueUsers(), map[string][]string{}
-	changed := map[string]*QueueMap{}
-	for u := range after.queueUsers() {
-		was, is := before.queueMap(u), after.queueMap(u)
-		if !users[u] || was == nil || was.Spec.Mode != ModeRealPolicy || is != nil && (is.Spec.Mode == ModeRealPolicy || is.Spec.Rollback != nil) {
+	used := map[queueUser]bool{}
+	for _, u := range before.queueUsers() {
+		used[u] = true
+	}
+	files, changed := map[string][]string{}, map[string]*QueueMap{}
+	for _, u := range after.queueUsers() {
+		if !used[u] {
 			continue
 		}
-		at := was // the map that changed: the new one, else the old one as it is now, else the deleted one
-		for _, m := range after.QueueMaps() {
-			if m.Key == was.Key {
-				at = m
-			}
+		used[u] = false // a project is named once
+		was, is := before.queueMap(u), after.queueMap(u)
+		if was == nil || was.Spec.Mode != ModeRealPolicy || is != nil && (is.Spec.Mode == ModeRealPolicy || is.Spec.Rollback != nil) {
+			continue
 		}
+		at := cmp.Or(after.mapNamed(was.Key), was) // the map that changed; was itself if it is deleted
 		if is != nil && (before.mapNamed(is.Key) == nil || before.mapNamed(is.Key).Blob != is.Blob) {
 			at = is
 		}
@@ -197,62 +206,18 @@ func servedByExpired(before, after *Desired, today string) (out []Diagnostic) {
 	if !slices.ContainsFunc(after.QueueMaps(), func(m *QueueMap) bool { return m.Expired(today) }) {
 		return nil
 	}
-	refuse := func(h *Header, app, tenant, project string) {
-		if m := after.QueueMapOf(app, tenant, project); m != nil && m.Expired(today) {
-			r, at := m.Spec.Rollback, m.At("spec.rollback.expires_at")
-			here := h.At("spec")
-			out = append(out, Diagnostic{Severity: SeverityError, Code: CodeQueueExpired, File: here.File, Line: here.Line, Column: here.Column, Path: "spec",
-				Message: fmt.Sprintf("its queues are mapped by %s, whose rollback expired on %s (%s:%d): %s renews or removes it first (%s)", m.Key.Name, r.ExpiresAt, at.File, at.Line, r.Owner, r.FollowUp)})
-		}
+	blobs := map[Key]string{}
+	for h := range before.queueUsers() {
+		blobs[h.Key] = h.Blob
 	}
-	for name, t := range after.Tenants {
-		for project, p := range t.Projects {
-			for _, i := range p.Instances {
-				if old := before.instanceOrNil(i.Key); old == nil || old.Blob != i.Blob {
-					refuse(i.Head(), i.Spec.App, name, project)
-				}
-			}
-		}
-		refuseAttachments(before, after, name, t.SharedRuntimes, refuse)
-	}
-	refuseAttachments(before, after, "", after.Platform.SharedRuntimes, refuse)
-	return out
-}
-
-func refuseAttachments(before, after *Desired, tenant string, runtimes map[string]*SharedRuntimeEstate, refuse func(h *Header, app, tenant, project string)) {
-	for name, r := range runtimes {
-		if r.Runtime == nil {
+	for h, u := range after.queueUsers() {
+		m := after.queueMap(u)
+		if blob, existed := blobs[h.Key]; existed && blob == h.Blob || m == nil || !m.Expired(today) {
 			continue
 		}
-		for _, a := range r.Attachments {
-			if old := before.attachment(tenant, name, a.Key.Name); old == nil || old.Blob != a.Blob {
-				owner, project, _ := strings.Cut(a.Spec.ProjectID, ".")
-				refuse(a.Head(), r.Runtime.Spec.App, owner, project)
-			}
-		}
+		r, at, here := m.Spec.Rollback, m.At("spec.rollback.expires_at"), h.At("spec")
+		out = append(out, Diagnostic{Severity: SeverityError, Code: CodeQueueExpired, File: here.File, Line: here.Line, Column: here.Column, Path: "spec",
+			Message: fmt.Sprintf("its queues are mapped by %s, whose rollback expired on %s (%s:%d): %s renews or removes it first (%s)", m.Key.Name, r.ExpiresAt, at.File, at.Line, r.Owner, r.FollowUp)})
 	}
-}
-
-func (d *Desired) instanceOrNil(key Key) *Instance {
-	if d == nil {
-		return nil
-	}
-	return d.Instance(key)
-}
-
-func (d *Desired) attachment(tenant, runtime, name string) *Attachment {
-	if d == nil {
-		return nil
-	}
-	in := d.Platform.SharedRuntimes
-	if t := d.Tenants[tenant]; tenant != "" {
-		if t == nil {
-			return nil
-		}
-		in = t.SharedRuntimes
-	}
-	if r := in[runtime]; r != nil {
-		return r.Attachments[name]
-	}
-	return nil
+	return out
 }

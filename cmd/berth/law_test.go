@@ -76,7 +76,7 @@ var law = map[string][]string{
 	"berth/webhooks":                                 {},
 	"berth/webhooks/journal":                         {},
 	"berth/webhooks/api":                             {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/queue", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
-	"berth/cmd/internal/remote":                      {"berth/cmd/internal/cli"},
+	"berth/cmd/internal/remote":                      {"berth/cmd/internal/cli", "berth/reconciler/gitrepo"},
 	"berth/webhooks/github":                          {"berth/webhooks", "berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
 	"berth/webhooks/github/githubtest":               {},
 	"berth/webhooks/forgetest":                       {"berth/schema", "berth/reconciler", "berth/reconciler/plan"},

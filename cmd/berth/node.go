@@ -15,6 +15,7 @@ import (
 	"berth/cmd/internal/remote"
 	"berth/schema"
 	"berth/schema/queue"
+	"berth/webhooks/api"
 )
 
 func newNodeCmd() *cobra.Command {
@@ -34,7 +35,7 @@ func newNodeCmd() *cobra.Command {
 	return cmd
 }
 
-// nodeWork says what each operation does.
+// nodeWork describes an operation in one line.
 func nodeWork(operation string) string {
 	return map[string]string{
 		schema.OpDrain: "Take no new jobs on a member, and wait until its jobs have ended", schema.OpResume: "Take jobs again on a member that Berth drained",
@@ -46,12 +47,7 @@ func nodeWork(operation string) string {
 
 func newNodeOperationCmd(operation string) *cobra.Command {
 	var flags queueFlags
-	body := struct {
-		Operation string            `json:"operation"`
-		Reason    string            `json:"reason"`
-		Labels    map[string]string `json:"labels,omitempty"`
-		OnJobs    *schema.OnJobs    `json:"on_jobs,omitempty"`
-	}{Operation: operation}
+	body := api.NodeRequest{Operation: operation}
 	var key string
 	var cancelAfter, wait time.Duration
 	cmd := &cobra.Command{
@@ -110,15 +106,9 @@ and is read under its id.` + queueExit,
 
 // operationReport is the JSON of an operation.
 type operationReport struct {
-	Format        string    `json:"format"` // berth.operation/v1
-	OperationID   string    `json:"operation_id"`
-	Operation     string    `json:"operation"`
-	MemberID      string    `json:"member_id"`
-	Reason        string    `json:"reason"`
-	Status        string    `json:"status"`
-	Result        string    `json:"result,omitempty"`
-	RequestedAt   time.Time `json:"requested_at"`
-	CorrelationID string    `json:"correlation_id"`
+	Format string `json:"format"` // berth.operation/v1
+	api.NodeOperation
+	Result string `json:"result,omitempty"`
 }
 
 func (r operationReport) isFinal() bool { return r.Status != "requested" && r.Status != "running" }

@@ -54,7 +54,9 @@ func queueServer(t *testing.T, lost int) (*httptest.Server, *memory.World, schem
 		People: func() []api.Person {
 			return []api.Person{{Login: "anna-lattice", Hash: sha256.Sum256([]byte(annasToken))}}
 		},
-		Live: api.Live{Queues: queueing.New(queueing.Options{View: view, Stamp: func() (runtimes.Stamp, bool) { return stamp, true }, Queues: map[string]runtimes.Queue{"slurm": rt}})},
+		Live: func() api.Live {
+			return api.Live{Queues: queueing.New(queueing.Options{View: view, Stamp: func() (runtimes.Stamp, bool) { return stamp, true }, Queues: map[string]runtimes.Queue{"slurm": rt}})}
+		},
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -1,7 +1,7 @@
 // Package queueing answers for the queue of a unit: it finds the unit, the project's map of queues and
 // the account of the caller, and asks the runtime of the unit (requirement B1).
 //
-// It must not know HTTP, any scheduler or who may do what: the caller has decided that.
+// It must not know HTTP, any scheduler, or permissions, which the caller checks.
 package queueing
 
 import (

@@ -13,7 +13,7 @@ import (
 	"berth/schema/queue"
 )
 
-// asked is a runtime's queue that keeps what it was asked.
+// asked is a runtime's queue that keeps the last call.
 type asked struct {
 	runtimes.Queue
 	at runtimes.QueueScope

@@ -66,7 +66,7 @@ func (r *Runtime) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Su
 			return u.Queue, nil
 		}
 		if !slices.Contains(u.Applied.Effective.Users, s.User) {
-			return nil, fmt.Errorf("%w: %s is no user of the unit", queue.ErrDenied, s.User.Name)
+			return nil, fmt.Errorf("%w: %s is not a user of the unit", queue.ErrDenied, s.User.Name)
 		}
 		now := time.Now().UTC().Truncate(time.Second)
 		out = queue.Job{

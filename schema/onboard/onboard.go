@@ -108,7 +108,7 @@ func (c *check) projects() func(func(*schema.ProjectEstate) bool) {
 	}
 }
 
-// operators returns the service accounts that operate units of the app, with where that is said.
+// operators returns the service accounts that operate units of the app, with the place of each instance.
 func (c *check) operators() (accounts []*schema.ServiceAccount, where []string) {
 	for p := range c.projects() {
 		for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
@@ -179,10 +179,10 @@ func (c *check) events() Point {
 	}
 	slices.Sort(p.Evidence)
 	if len(c.versions) == 0 {
-		p.Missing = "no active version has a backend whose events could be told"
+		p.Missing = "no version is active, so no backend emits events"
 		return p
 	}
-	p.Evidence = append(p.Evidence, "Berth tells them for every backend, each with the correlation id of its change (berth schema export --events)")
+	p.Evidence = append(p.Evidence, "Berth emits them for every backend, each with the correlation id of its change (berth schema export --events)")
 	return p
 }
 

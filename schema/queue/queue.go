@@ -149,7 +149,7 @@ func (r Request) Check() error {
 	return nil
 }
 
-// Durability says what a crash of the scheduler may do to a submitted job.
+// Durability says whether a crash of the scheduler may lose a submitted job.
 type Durability string
 
 // The values. A scheduler may lose an accepted job if it crashes. A durable job is on its disk.

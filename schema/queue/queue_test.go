@@ -32,7 +32,8 @@ func TestKeyHasItsTime(t *testing.T) {
 	require.False(t, queue.MadeWithin("nightly", now, time.Hour))
 }
 
-// What no scheduler could take is refused with the reason, and a request has one digest.
+// A request that no scheduler could take is refused with the reason. Different requests have different
+// digests.
 func TestRequestIsCheckedBeforeTheScheduler(t *testing.T) {
 	valid := queue.Request{Script: "#!/bin/sh\ntrue\n", Name: "a.job-1", WorkDir: "/data/ada", Minutes: 5, Nodes: 1, MemoryMiB: 1 << 21, GPUs: 2}
 	require.NoError(t, valid.Check())

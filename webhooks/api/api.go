@@ -56,18 +56,18 @@ type Options struct {
 	// Refused records the refusals of service accounts outside admin paths, those of one
 	// account within a minute as one record. nil: Audit does.
 	Refused      func(audit.Record)
-	Live         Live
-	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
-	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
-	PerFailure   Rate // logged authentication failures of one address: 1/s, 20 at once
+	Live         func() Live // what answers for running units now; nil: nothing does
+	PerPrincipal Rate        // requests of one person or account: 50/s, 200 at once
+	PerAdmin     Rate        // requests of one of them for admin paths: 1/s, 5 at once
+	PerFailure   Rate        // logged authentication failures of one address: 1/s, 20 at once
 	Log          *slog.Logger
 	Now          func() time.Time
 }
 
-// Live is what asks and changes running units. Each field may be nil.
+// Live is what asks and changes running units. It is zero while the estate starts.
 type Live struct {
-	Queues     Queues     // nil: no runtime is reached
-	Operations Operations // nil: none are taken
+	Queues     Queues
+	Operations Operations
 	// Effect records an effect of a permitted call outside admin paths, before it happens.
 	Effect func(audit.Record)
 }
@@ -105,6 +105,9 @@ func New(o Options) (*API, error) {
 	if o.Identify == nil {
 		o.Identify = func(context.Context, string) (string, error) { return "", nil }
 	}
+	if o.Live == nil {
+		o.Live = func() Live { return Live{} }
+	}
 	if o.People == nil {
 		o.People = func() []Person { return nil }
 	}
@@ -136,7 +139,8 @@ type call struct {
 	tenant      string
 	project     string
 	who         principal
-	view        plan.View // zero until it is needed
+	decision    authority.Decision // on the permission of the route; zero until it is made
+	view        plan.View          // zero until it is needed
 }
 
 // ids returns the names and values of the ids in the path, for logs and errors

@@ -215,6 +215,7 @@ func (a *API) authorise(c *call) (sight, *failure) {
 		return sees, nil
 	}
 	d := may(authority.Scope{Tenant: c.tenant, Project: c.project})
+	c.decision = d
 	there := c.view.Desired.Tenants[c.tenant] != nil && c.view.Desired.Tenants[c.tenant].Tenant != nil
 	if c.project != "" {
 		there = project(c.view.Desired, c.tenant, c.project) != nil
@@ -285,14 +286,18 @@ func (a *API) audit(c *call, d authority.Decision) *failure {
 		a.denials.add(r)
 		return nil
 	}
-	var id [16]byte
-	_, _ = rand.Read(id[:]) // never fails
-	r.RecordID = hex.EncodeToString(id[:])
+	r.RecordID = randomID()
 	if err := a.o.Audit(r); err != nil {
 		return &failure{code: codeUnaudited, after: retryAfter, cause: err,
 			message: "the audit record of this request cannot be stored, so it is refused: tell Berth's operators (the log has the cause), and try again"}
 	}
 	return nil
+}
+
+func randomID() string {
+	var id [16]byte
+	_, _ = rand.Read(id[:]) // never fails
+	return hex.EncodeToString(id[:])
 }
 
 // record is the audit record of a decision about a call, without its id. Its file is the

@@ -17,20 +17,20 @@ import (
 // Operations takes operations on members of a unit.
 type Operations interface {
 	// RequestOperation returns the operation once berth/status has it. The same id is never done twice:
-	// an error wraps plan.ErrOperationID if it stands for another operation.
+	// the error wraps plan.ErrOperationID if another operation has it.
 	RequestOperation(ctx context.Context, r plan.OperationRequest) (plan.Operation, error)
 }
 
-// nodeRequest is the body of a request for an operation.
-type nodeRequest struct {
+// NodeRequest is the body of a request for an operation.
+type NodeRequest struct {
 	Operation string            `json:"operation"`
 	Reason    string            `json:"reason"`
 	Labels    map[string]string `json:"labels,omitempty"`
 	OnJobs    *schema.OnJobs    `json:"on_jobs,omitempty"`
 }
 
-// nodeOperation is an operation that was taken. It is read under member-operations.
-type nodeOperation struct {
+// NodeOperation is an operation that was taken. It is read under member-operations.
+type NodeOperation struct {
 	OperationID   string    `json:"operation_id"`
 	Operation     string    `json:"operation"`
 	MemberID      string    `json:"member_id"`
@@ -46,7 +46,7 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	if fail != nil {
 		return answer{}, fail
 	}
-	var body nodeRequest
+	var body NodeRequest
 	if fail := l.body(&body); fail != nil {
 		return answer{}, fail
 	}
@@ -63,17 +63,17 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	if err := r.Check(l.view.Effective.Unit(r.Unit)); err != nil {
 		return answer{}, &failure{code: codeOperation, message: err.Error()}
 	}
-	if a.o.Live.Operations == nil {
-		return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon does not lead yet: try again in a few seconds"}
+	if l.live.Operations == nil {
+		return answer{}, starting()
 	}
-	o, err := a.o.Live.Operations.RequestOperation(l.Context(), r)
+	o, err := l.live.Operations.RequestOperation(l.Context(), r)
 	switch {
 	case errors.Is(err, plan.ErrOperationID):
 		return answer{}, &failure{code: codeConflict, message: err.Error()}
 	case err != nil:
 		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the operation is not recorded yet: send the same request again with the same Idempotency-Key"}
 	}
-	return answered(http.StatusAccepted, nodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID}, nil)
+	return answered(http.StatusAccepted, NodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID}, nil)
 }
 
 // key is the idempotency key of the request.

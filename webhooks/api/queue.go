@@ -4,8 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -40,12 +38,16 @@ type live func(*API, *liveCall) (answer, *failure)
 
 // queued is a live that asks the queue.
 func queued(f func(Queues, *liveCall) (answer, *failure)) live {
-	return func(a *API, l *liveCall) (answer, *failure) {
-		if a.o.Live.Queues == nil {
-			return answer{}, &failure{code: codeNotReady, after: retryAfter, message: "this daemon reaches no runtime yet: try again in a few seconds"}
+	return func(_ *API, l *liveCall) (answer, *failure) {
+		if l.live.Queues == nil {
+			return answer{}, starting()
 		}
-		return f(a.o.Live.Queues, l)
+		return f(l.live.Queues, l)
 	}
+}
+
+func starting() *failure {
+	return &failure{code: codeNotReady, after: retryAfter, message: "this daemon is starting, or does not lead: try again in a few seconds"}
 }
 
 // liveCall is a permitted call for an instance.
@@ -53,6 +55,7 @@ type liveCall struct {
 	*call
 	caller queueing.Caller
 	query  url.Values
+	live   Live
 }
 
 // maxBody bounds the body of a request: a script as JSON may be twice as long.
@@ -90,18 +93,16 @@ func (a *API) ask(c *call) (answer, *failure) {
 	if !ok {
 		return answer{}, notFound()
 	}
-	l := &liveCall{c, queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query}
-	if c.route.effect != "" && !c.route.admin && a.o.Live.Effect != nil {
-		var id [16]byte
-		_, _ = rand.Read(id[:]) // never fails
-		rec := a.record(c, authority.May(a.rules(c), c.who.actor, c.route.permission, authority.Scope{Tenant: c.tenant, Project: c.project}))
-		rec.RecordID = hex.EncodeToString(id[:])
-		a.o.Live.Effect(rec)
+	l := &liveCall{c, queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query, a.o.Live()}
+	if c.route.effect != "" && !c.route.admin && l.live.Effect != nil {
+		r := a.record(c, c.decision)
+		r.RecordID = randomID()
+		l.live.Effect(r)
 	}
 	return c.route.live(a, l)
 }
 
-// queueFailure is the failure of an error of a queue. What names hosts is for the log only.
+// queueFailure is the failure of an error of a queue. Only the log has the names of hosts.
 func queueFailure(err error) *failure {
 	f := &failure{message: err.Error(), cause: err}
 	switch {

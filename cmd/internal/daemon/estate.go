@@ -185,7 +185,7 @@ func (e *estate) openAPI(c *Config) error {
 	}
 	h, err := api.New(api.Options{
 		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Identify: identify, Off: c.API.off(),
-		Audit: e.audit, Refused: e.refused, Live: api.Live{Queues: liveQueues{e}, Operations: liveQueues{e}, Effect: e.effect}, Log: e.log,
+		Audit: e.audit, Refused: e.refused, Live: e.live, Log: e.log,
 	})
 	if err != nil {
 		return err

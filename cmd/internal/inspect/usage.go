@@ -193,7 +193,7 @@ func (u *Usage) CSV(w io.Writer) error {
 func (r *Repository) ExportUsage(ctx context.Context, w io.Writer, cursor string) error {
 	if cursor != "" {
 		if _, err := r.ReadStatus(ctx, cursor); err != nil {
-			return fmt.Errorf("cursor %s is no commit of berth/status that this repository has: fetch the branch, or export without a cursor: %w", cli.Visible(cursor), err)
+			return fmt.Errorf("cursor %s is not a commit of berth/status in this repository: fetch the branch, or export without a cursor: %w", cli.Visible(cursor), err)
 		}
 	}
 	out := json.NewEncoder(w)

@@ -1,7 +1,7 @@
 // Package remote asks a daemon's API for the commands that work on running units. A call with an
 // idempotency key is sent again while the daemon or the scheduler does not answer.
 //
-// It must not know the estate, Git or a runtime.
+// It must not know the estate or a runtime.
 package remote
 
 import (
@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -23,9 +22,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
+	"berth/reconciler/gitrepo"
 )
 
-// Server is the API of a daemon, and who asks it.
+// Server is the API of a daemon, with the credentials of the caller.
 type Server struct {
 	URL       string
 	TokenFile string
@@ -44,7 +44,7 @@ func (s *Server) Flags(cmd *cobra.Command) {
 	f.StringVar(&s.Reason, "break-glass", "", "`reason` for which a role of the platform works in a tenant; it is audited")
 }
 
-// Place is a job or an instance: TENANT.PROJECT/INSTANCE.
+// Place is an instance and its project.
 type Place struct{ Project, Instance string }
 
 // ParsePlace parses TENANT.PROJECT/INSTANCE.
@@ -95,7 +95,7 @@ func (s *Server) Do(ctx context.Context, r Request, into any) (http.Header, erro
 	return header, err
 }
 
-// Raw is Do with the answer as it is.
+// Raw sends a request and returns the body of the answer.
 func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.Header, err error) {
 	base, token, err := s.find()
 	if err != nil {
@@ -185,7 +185,7 @@ func (s *Server) find() (base, token string, err error) {
 		return "", "", cli.Usage(errors.New("no server: set --server or $BERTH_SERVER to the URL of the daemon"))
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return "", "", cli.Usage(fmt.Errorf("--server: %q is not a URL such as https://berth.example.org", base))
-	case u.Scheme == "http" && !isLoopback(u.Hostname()):
+	case u.Scheme == "http" && !gitrepo.IsLoopback(u.Hostname()):
 		return "", "", cli.Usage(fmt.Errorf("--server: %s would send your token without encryption: use https", base))
 	}
 	token = os.Getenv("BERTH_TOKEN")
@@ -203,9 +203,4 @@ func (s *Server) find() (base, token string, err error) {
 		return "", "", cli.Usage(errors.New("the token has spaces or line breaks: the file must have the token alone"))
 	}
 	return base, token, nil
-}
-
-func isLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }

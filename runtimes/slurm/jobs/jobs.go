@@ -1,7 +1,7 @@
 // Package jobs submits, reads and cancels jobs of a cluster for the people of a project. It keeps
 // nothing: a job's project is its account, and its idempotency key is in its comment at Slurm.
 //
-// It must not know who may do what: the caller has decided that. It must not change the cluster.
+// It must not know permissions, which the caller checks, and must not change the cluster.
 package jobs
 
 import (
@@ -112,16 +112,8 @@ func (c *cluster) accounted(filter ...string) asked {
 	return asked{c.op("sacct", profile.AccountedJobsArgs(separator, filter...)...), cli.AccountedJobs(separator)}
 }
 
-// newSeparator returns letters that no user can guess.
-func newSeparator() string {
-	const length = 10
-	return strings.Map(func(r rune) rune {
-		if r >= '2' && r <= '7' {
-			return 'a' + r - '2'
-		}
-		return r
-	}, strings.ToLower(rand.Text()[:length]))
-}
+// newSeparator returns text that no user can guess.
+func newSeparator() string { return "s" + strings.ToLower(rand.Text()[:10]) }
 
 // answer decodes the answer to a query. Jobs of other projects are left out.
 func (c *cluster) answer(a asked, res runtimes.Result) ([]cli.Job, error) {
@@ -163,15 +155,21 @@ func number(raw string) int {
 
 // Job implements runtimes.Queue.
 func (q *Queue) Job(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (queue.Job, error) {
-	c, err := q.cluster(at)
-	if err != nil {
-		return queue.Job{}, err
-	}
-	j, err := c.find(ctx, ref)
+	c, j, err := q.find(ctx, at, ref)
 	if err != nil {
 		return queue.Job{}, err
 	}
 	return c.job(j), nil
+}
+
+// find returns a job of the project with its cluster.
+func (q *Queue) find(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (*cluster, *cli.Job, error) {
+	c, err := q.cluster(at)
+	if err != nil {
+		return nil, nil, err
+	}
+	j, err := c.find(ctx, ref)
+	return c, j, err
 }
 
 // lost is the state of a job that slurmctld accepted and does not have any more.
@@ -277,11 +275,7 @@ func unix(seconds int64) time.Time {
 
 // Cancel implements runtimes.Queue. scancel reads the owner and the account again itself.
 func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (queue.Job, error) {
-	c, err := q.cluster(at)
-	if err != nil {
-		return queue.Job{}, err
-	}
-	j, err := c.find(ctx, ref)
+	c, j, err := q.find(ctx, at, ref)
 	if err != nil {
 		return queue.Job{}, err
 	}
@@ -304,11 +298,7 @@ func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 
 // Output implements runtimes.Queue. It reads the file on the job's first node.
 func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Ref, limit int) (queue.Output, error) {
-	c, err := q.cluster(at)
-	if err != nil {
-		return queue.Output{}, err
-	}
-	j, err := c.find(ctx, ref)
+	c, j, err := q.find(ctx, at, ref)
 	if err != nil {
 		return queue.Output{}, err
 	}
@@ -318,9 +308,9 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	case len(j.Nodes) == 0:
 		return queue.Output{}, nil // it waits
 	case i < 0:
-		return queue.Output{}, fmt.Errorf("%w: %s, who submitted the job, is no user of the unit any more", queue.ErrDenied, j.User)
+		return queue.Output{}, fmt.Errorf("%w: %s, who submitted the job, is not a user of the unit any more", queue.ErrDenied, j.User)
 	case k < 0:
-		return queue.Output{}, fmt.Errorf("%w: the node of the job is no member of the unit any more", queue.ErrUnavailable)
+		return queue.Output{}, fmt.Errorf("%w: the node of the job left the unit", queue.ErrUnavailable)
 	}
 	user, path := c.Unit.Effective.Users[i], outputPath(j)
 	op := runtimes.Op{Run: &runtimes.Run{

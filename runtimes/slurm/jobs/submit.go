@@ -41,16 +41,17 @@ func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Subm
 		return queue.Job{}, err
 	}
 	mode := boundary.ModeOf(at.Map)
+	var partitions []cli.Partition
 	if mode == boundary.RealPolicy {
-		evidence, err := q.Preconditions(ctx, at)
-		if err == nil {
+		var evidence []boundary.Evidence
+		if evidence, partitions, err = c.preconditions(ctx); err == nil {
 			err = boundary.Ready(evidence)
 		}
 		if err != nil {
 			return queue.Job{}, err
 		}
 	}
-	resolved, err := boundary.Resolve(mode, at.Map, s.Queue, func(m queue.Mapping) error { return c.confirm(ctx, m) })
+	resolved, err := boundary.Resolve(mode, at.Map, s.Queue, func(m queue.Mapping) error { return confirm(partitions, m) })
 	if err != nil {
 		return queue.Job{}, err
 	}
@@ -166,7 +167,7 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string)
 	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); j != nil || err != nil {
 		return c.same(j, s, err)
 	}
-	// What has not ended is in slurmctld, or was lost.
+	// slurmctld has each job that has not ended, unless it lost the job.
 	if len(ops) > 2 {
 		if j, err := c.earlier(s, past, res[2], func(j cli.Job) bool { return j.HasEnded() }); j != nil || err != nil {
 			return c.same(j, s, err)
@@ -247,17 +248,8 @@ func refusal(text string, mapped bool) error {
 	return fmt.Errorf("%w: sbatch: %s", queue.ErrDenied, text)
 }
 
-// confirm asks slurmctld whether the partition of a mapping exists and takes its account and QoS.
-func (c *cluster) confirm(ctx context.Context, m queue.Mapping) error {
-	ask := cli.Partitions()
-	res, err := c.do(ctx, c.host, c.op(ask.Program, ask.Args...))
-	if err != nil {
-		return err
-	}
-	partitions, err := ask.Decode(cli.Answer{Exit: res[0].Exit, Stdout: res[0].Data, Stderr: res[0].Stderr})
-	if err != nil {
-		return err
-	}
+// confirm returns an error if the partition of a mapping does not exist, or does not take its account or QoS.
+func confirm(partitions []cli.Partition, m queue.Mapping) error {
 	i := slices.IndexFunc(partitions, func(p cli.Partition) bool { return p.Name == m.Partition })
 	switch {
 	case i < 0:

@@ -6,17 +6,17 @@ import (
 	"strings"
 )
 
-// The columns in which squeue and sacct print jobs, each in its own words for the same things.
+// The columns of jobs in squeue and in sacct, in the same order.
 const (
 	queueColumns   = "JobArrayID,State,UserName,Account,Partition,SubmitTime,StartTime,EndTime,TimeLimit,NodeList,tres-alloc,exit_code,Reason,Name,Comment,STDOUT,WorkDir,JobID"
 	accountColumns = "JobID,State,User,Account,Partition,Submit,Start,End,TimelimitRaw,NodeList,AllocTRES,ExitCode,Reason,JobName,Comment,JobID,WorkDir,JobIDRaw"
 )
 
-// separator ends each value: users write the names, comments and paths of jobs, so it is random in each call.
-var separator = regexp.MustCompile(`^[a-z]{8,16}$`)
+// separator ends each value. It is random in each call, as users write names, comments and paths of jobs.
+var separator = regexp.MustCompile(`^[a-z][a-z0-9]{7,15}$`)
 
 // QueueJobsArgs returns the arguments with which squeue prints jobs, each value followed by a
-// separator of 8 to 16 letters that the caller makes at random.
+// separator that the caller makes at random.
 func QueueJobsArgs(separator string, filter ...string) []string {
 	return append([]string{"--noheader", "--all", "--noconvert", "--states=all", "--Format=" + strings.ReplaceAll(queueColumns, ",", ":"+separator+",") + ":" + separator}, filter...)
 }
