@@ -41,8 +41,9 @@ func (s *stage) haveOwnFiles(t *testing.T) {
 }
 
 // look describes the paths of a host. In /var it has only what Berth, munge, Slurm
-// and MariaDB could change, as the rest belongs to this machine. The helper's files
-// and sudo's record of logins are left out. Of the many files in /usr/local it has the
+// and MariaDB could change, as the rest belongs to this machine. The helper's files,
+// sudo's record of logins and the lab's images, which this machine may build meanwhile,
+// are left out. Of the many files in /usr/local it has the
 // time of the last change instead of the content.
 const look = `set -e
 cd /
@@ -52,7 +53,7 @@ cd /
 	find usr/local home -type f -printf 'content of /%p\t%s bytes changed at %C@\n' 2>/dev/null || true
 	find etc run var/lib/munge var/lib/slurm var/lib/berth/instances var/lib/mysql var/log/munge var/log/slurm var/spool -type f -exec sha256sum {} + 2>/dev/null | sed -E 's|^(.{64})  (.*)|content of /\2\t\1|' || true
 	ps -e -o comm= | grep -E 'slurm|munge|maria|mysql' | sort | uniq -c | sed 's/^/processes\t/' || true
-} | grep -vE '^(content of )?/(run/sudo(/.*)?|var/lib/berth)[[:space:]]' || true
+} | grep -vE '^(content of )?/(run/sudo(/.*)?|var/lib/berth|var/cache/berth-lab)[[:space:]]' || true
 `
 
 func (s *stage) snapshot(t *testing.T, node string) map[string]string {
