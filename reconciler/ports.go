@@ -198,10 +198,12 @@ type Revision struct {
 	Epoch    uint64 `json:"epoch"`
 	// Leader is the random identity of the daemon that leads with this epoch; "" if a
 	// version of Berth without identities wrote it.
-	Leader   string        `json:"leader,omitempty"`
-	Held     []schema.Held `json:"held,omitempty"`
-	HeldMore int           `json:"held_more,omitempty"` // number of held documents not in Held
-	Frozen   string        `json:"frozen,omitempty"`    // why synchronization is frozen; "": it is not
+	Leader string `json:"leader,omitempty"`
+	// LeaderURL is where clients reach the leader; "": its configuration does not say.
+	LeaderURL string        `json:"leader_url,omitempty"`
+	Held      []schema.Held `json:"held,omitempty"`
+	HeldMore  int           `json:"held_more,omitempty"` // number of held documents not in Held
+	Frozen    string        `json:"frozen,omitempty"`    // why synchronization is frozen; "": it is not
 	// Notices are problems with the sources of the estate, sorted.
 	Notices []string `json:"remarks,omitempty"`
 	// AuditSequence and AuditHead are the sequence and hash of the last audit record.

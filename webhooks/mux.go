@@ -25,6 +25,9 @@ type MuxOptions struct {
 	// Ready returns nil once Berth is ready, else the reason, without secrets:
 	// GET /readyz shows it.
 	Ready func() error
+	// Leads returns, by estate, nil while this daemon leads the estate, else the reason, without
+	// secrets: GET /estates/<name>/leader shows it.
+	Leads map[string]func() error
 	// Metrics are served at GET /metrics.
 	Metrics prometheus.Gatherer
 	Log     *slog.Logger
@@ -36,6 +39,7 @@ type MuxOptions struct {
 //	GET  /health    200 while the process answers
 //	GET  /readyz    200, or 503 and the reason in one line
 //	GET  /metrics   in Prometheus' text format
+//	GET  /estates/<name>/leader  200 while this daemon leads the estate, or 503 and the reason
 //	     /api/…     the read API, which gets every path as it was sent
 //	     /estates/<name>/api/…  the read API of one of several estates
 func Mux(o MuxOptions) http.Handler {
@@ -46,13 +50,10 @@ func Mux(o MuxOptions) http.Handler {
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) {
 		text(w, http.StatusOK, "ok")
 	})
-	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		if err := o.Ready(); err != nil {
-			text(w, http.StatusServiceUnavailable, err.Error())
-			return
-		}
-		text(w, http.StatusOK, "ready")
-	})
+	mux.HandleFunc("GET /readyz", state("ready", o.Ready))
+	for name, leads := range o.Leads {
+		mux.HandleFunc("GET /estates/"+name+"/leader", state("leads", leads))
+	}
 	mux.Handle("GET /metrics", promhttp.HandlerFor(o.Metrics, promhttp.HandlerOpts{
 		ErrorLog:      promLog{o.Log},
 		ErrorHandling: promhttp.ContinueOnError, // one failing collector must not hide the others
@@ -78,6 +79,17 @@ func Mux(o MuxOptions) http.Handler {
 		}
 		mux.ServeHTTP(w, r)
 	})
+}
+
+// state answers 200 and a word while check returns nil, else 503 and the reason.
+func state(word string, check func() error) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		if err := check(); err != nil {
+			text(w, http.StatusServiceUnavailable, err.Error())
+			return
+		}
+		text(w, http.StatusOK, word)
+	}
 }
 
 // Server returns an http.Server that bounds what a client can hold open, except

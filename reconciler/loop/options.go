@@ -31,6 +31,7 @@ type Options struct {
 	Now      func() time.Time // nil: time.Now
 	Metrics  *Metrics         // nil: not registered
 	Owed     reconciler.Owed  // keeps audit records until they are written; nil: no record is owed
+	Peers    Peers            // zero: this daemon takes leadership when it starts
 	// Watch is called before each reconciliation of an item, and its result after
 	// it: with false if the item is retried. Nil: not called.
 	Watch func(reconciler.Item) (ended func(done bool))

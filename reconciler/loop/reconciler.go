@@ -33,15 +33,16 @@ type Reconciler struct {
 	artifacts *artifactScanner
 	dates     *dates
 	usage     *usageCollector
+	standby   *standby
 	views     views
 }
 
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
 	o = o.withDefaults()
-	r := &Reconciler{o: o, inForce: newInForce(), queues: newQueues(&o)}
+	r := &Reconciler{o: o, inForce: newInForce(), queues: newQueues(&o), standby: &standby{peers: o.Peers, log: o.Log}}
 	r.status = status.NewWriter(status.Options{
-		Repo: o.Repo, Window: o.Settings.Flush, Retention: o.Settings.Retention, Owed: o.Owed,
+		Repo: o.Repo, URL: o.Peers.URL, Window: o.Settings.Flush, Retention: o.Settings.Retention, Owed: o.Owed,
 		OnPush: o.Metrics.pushed, OnCheck: o.Metrics.chain, Log: o.Log, Now: o.Now,
 	})
 	recorder := &recorder{status: r.status, queues: r.queues, log: o.Log, now: o.Now}
@@ -152,9 +153,12 @@ func (r *Reconciler) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// lead takes leadership, and returns false if ctx ends before that.
+// lead takes leadership once no other daemon leads, and returns false if ctx ends before that.
 func (r *Reconciler) lead(ctx context.Context) bool {
 	for wait := time.Second; ; wait = min(2*wait, maxLeadWait) {
+		if !r.standby.wait(ctx, r.status.LeaderURL) {
+			return false
+		}
 		err := r.status.Lead(ctx)
 		r.inForce.setRepositoryError(err)
 		if err == nil {

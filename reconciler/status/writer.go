@@ -31,6 +31,7 @@ type Branch interface {
 // Options of a Writer. Repo, Log and Now are required.
 type Options struct {
 	Repo      Branch           // if it is a reconciler.EventReader too, LoadDeleted reads it
+	URL       string           // where clients reach this daemon; "": unknown
 	Window    time.Duration    // changes are gathered this long before a commit
 	Retention time.Duration    // how long deleted instances are kept; 0: 90 days; negative: not at all
 	Owed      reconciler.Owed  // keeps audit records until they are written; nil: nobody does
@@ -104,7 +105,7 @@ func (w *Writer) Lead(ctx context.Context) error {
 		// leader. The time in milliseconds is above every earlier epoch even after the
 		// branch was lost.
 		rev := bounded(b.tree.Revision) // another program may have written it
-		rev.Epoch, rev.Leader = max(rev.Epoch+1, uint64(w.o.Now().UnixMilli())), w.leader
+		rev.Epoch, rev.Leader, rev.LeaderURL = max(rev.Epoch+1, uint64(w.o.Now().UnixMilli())), w.leader, w.o.URL
 		tip, err := w.o.Repo.WriteStatus(ctx, b.tip, reconciler.StatusBatch{Revision: rev})
 		if errors.Is(err, reconciler.ErrConflict) {
 			if b.refused == nil {
@@ -124,6 +125,12 @@ func (w *Writer) Lead(ctx context.Context) error {
 		w.audit.addOwed()
 		return nil
 	}
+}
+
+// LeaderURL reads where clients reach the daemon that took leadership last; "": it did not say.
+func (w *Writer) LeaderURL(ctx context.Context) (string, error) {
+	b, err := w.readBranch(ctx)
+	return b.tree.Revision.LeaderURL, err
 }
 
 // branchState is the branch as another writer may have left it.
@@ -210,7 +217,7 @@ func (w *Writer) Revise(change func(*reconciler.Revision)) {
 	next := w.rev
 	next.Held = slices.Clone(w.rev.Held)
 	change(&next)
-	next.Epoch, next.Leader, next.Sequence = w.rev.Epoch, w.rev.Leader, w.rev.Sequence
+	next.Epoch, next.Leader, next.LeaderURL, next.Sequence = w.rev.Epoch, w.rev.Leader, w.rev.LeaderURL, w.rev.Sequence
 	next.AuditSequence, next.AuditHead = w.rev.AuditSequence, w.rev.AuditHead
 	if EqualJSON(next, w.rev) { // the common case; bounded costs more
 		return

@@ -55,11 +55,14 @@ type Options struct {
 	Audit func(audit.Record) error
 	// Refused records the refusals of service accounts outside admin paths, those of one
 	// account within a minute as one record. nil: Audit does.
-	Refused      func(audit.Record)
-	Live         func() Live // what answers for running units now; nil: nothing does
-	PerPrincipal Rate        // requests of one person or account: 50/s, 200 at once
-	PerAdmin     Rate        // requests of one of them for admin paths: 1/s, 5 at once
-	PerFailure   Rate        // logged authentication failures of one address: 1/s, 20 at once
+	Refused func(audit.Record)
+	Live    func() Live // what answers for running units now; nil: nothing does
+	// Leader returns the URL of this API at the daemon that leads, while this one stands by for it, else "".
+	// Nil: it never stands by.
+	Leader       func() string
+	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
+	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
+	PerFailure   Rate // logged authentication failures of one address: 1/s, 20 at once
 	Log          *slog.Logger
 	Now          func() time.Time
 }
@@ -107,6 +110,9 @@ func New(o Options) (*API, error) {
 	}
 	if o.Live == nil {
 		o.Live = func() Live { return Live{} }
+	}
+	if o.Leader == nil {
+		o.Leader = func() string { return "" }
 	}
 	if o.People == nil {
 		o.People = func() []Person { return nil }
@@ -226,7 +232,7 @@ func (a *API) safely(c *call) (got answer, fail *failure) {
 // answer checks a call step by step. A caller learns nothing before authentication.
 func (a *API) answer(c *call) (answer, *failure) {
 	for _, check := range []func(*call) *failure{
-		checkLength, a.authenticate, a.limit, a.loadView, a.find, a.admit, checkContext, a.checkEndpoint, a.checkFamily,
+		checkLength, a.checkLeader, a.authenticate, a.limit, a.loadView, a.find, a.admit, checkContext, a.checkEndpoint, a.checkFamily,
 	} {
 		if fail := check(c); fail != nil {
 			return answer{}, fail
@@ -248,6 +254,19 @@ func (a *API) answer(c *call) (answer, *failure) {
 func checkLength(c *call) *failure {
 	if len(c.URL.Path)+len(c.URL.RawQuery) > maxURL {
 		return &failure{code: codeTooLong, message: fmt.Sprintf("path and query may have at most %d bytes", maxURL)}
+	}
+	return nil
+}
+
+// checkLeader sends a caller to the daemon that leads. It comes before authentication, as the caller
+// authenticates there, and the address is no secret.
+func (a *API) checkLeader(c *call) *failure {
+	if leader := a.o.Leader(); leader != "" {
+		target := c.RequestURI // as the caller sent it, below the prefix of an estate
+		if !strings.HasPrefix(target, "/") {
+			target = c.URL.RequestURI()
+		}
+		return &failure{code: codeStandby, location: leader + target, message: "this daemon stands by: send the same request to the address in Location"}
 	}
 	return nil
 }

@@ -31,6 +31,7 @@ const (
 	codeInternal     code = "internal"
 	codeUnaudited    code = "audit.unavailable" // the audit record of an admin path cannot be stored (requirement B2)
 	codeNotReady     code = "not_ready"
+	codeStandby      code = "leader.elsewhere" // this daemon stands by; Location is at the one that leads
 
 	codeKey              code = "idempotency_key.invalid" // none, several, or not in its form
 	codeBody             code = "body.invalid"
@@ -44,6 +45,8 @@ const (
 // status is the HTTP status of a code.
 func (c code) status() int {
 	switch c {
+	case codeStandby:
+		return http.StatusTemporaryRedirect
 	case codeProject, codeCursor, codeQuery, codeBreakGlass, codeMisplaced, codeKey, codeBody:
 		return http.StatusBadRequest
 	case codeAuthRequired, codeAuthInvalid:
@@ -72,12 +75,13 @@ func (c code) status() int {
 
 // failure is an error answer.
 type failure struct {
-	code    code
-	message string         // the fault and the next step; never a secret
-	details map[string]any // for machines
-	after   time.Duration  // Retry-After
-	allow   string         // Allow
-	cause   error          // for the log only
+	code     code
+	message  string         // the fault and the next step; never a secret
+	details  map[string]any // for machines
+	after    time.Duration  // Retry-After
+	allow    string         // Allow
+	location string         // Location
+	cause    error          // for the log only
 }
 
 func (f *failure) Error() string { return string(f.code) + ": " + f.message }
@@ -126,6 +130,9 @@ func (f *failure) write(w http.ResponseWriter, correlation string, ids [][2]stri
 	}
 	if f.after > 0 {
 		h.Set("Retry-After", strconv.Itoa(int((f.after+time.Second-1)/time.Second)))
+	}
+	if f.location != "" {
+		h.Set("Location", f.location)
 	}
 	if f.code.status() == http.StatusMethodNotAllowed {
 		h.Set("Allow", f.allow)

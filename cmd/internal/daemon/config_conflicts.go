@@ -55,6 +55,7 @@ func (c *Config) conflicts() []fieldConflict {
 		check(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
 	}
 	c.githubConflicts(check)
+	c.peerConflicts(check)
 	if c.SSH != nil {
 		l := c.SSH.limits()
 		check(l.Command < time.Second || l.Command > 5*time.Minute, "ssh.command_timeout", "ssh.command_timeout", "it is out of range: choose 1s to 5m")

@@ -44,6 +44,7 @@ type hooks struct {
 	reconciling func(reconciler.Item) (ended func(done bool)) // when the loop begins an item
 	reporting   func(commit, check string) (reported func())  // when a check is about to be reported
 	owed        reconciler.Owed                               // audit records to write besides the loop's own
+	peers       loop.Peers                                    // zero: leadership is taken at once
 }
 
 // newController connects a controller. The caller closes it.
@@ -92,7 +93,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage),
 		},
-		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed,
+		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed, Peers: h.peers,
 	})
 	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues})
 	return d, nil

@@ -146,7 +146,7 @@ func (d *Daemon) Serve(ctx context.Context, reread <-chan os.Signal) error {
 // handler opens the files and connections for answering requests, and returns the
 // handler of all estates.
 func (d *Daemon) handler() (_ http.Handler, names []string, err error) {
-	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.NotServed), Ready: d.ready, Metrics: d.reg, Log: d.log}
+	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.NotServed), Ready: d.ready, Leads: map[string]func() error{}, Metrics: d.reg, Log: d.log}
 	var receivers []webhooks.Receiver
 	for _, e := range d.all {
 		c := e.config.Load()
@@ -161,6 +161,7 @@ func (d *Daemon) handler() (_ http.Handler, names []string, err error) {
 		if err := e.openAPI(c); err != nil {
 			return nil, nil, fmt.Errorf("estate %s: %w", c.Estate, err)
 		}
+		o.Leads[c.Estate] = e.leads
 		if o.Estates[c.Estate] = http.HandlerFunc(e.serveAPI); len(d.all) == 1 {
 			o.API = o.Estates[c.Estate]
 		}
@@ -182,6 +183,8 @@ func (d *Daemon) ready() error {
 		switch {
 		case c == nil:
 			return fmt.Errorf("estate %s is not up: the log says why", e.config.Load().Estate)
+		case c.loop.LeaderURL() != "":
+			return fmt.Errorf("estate %s: standing by; %s leads", e.config.Load().Estate, c.loop.LeaderURL())
 		case !c.ready():
 			return fmt.Errorf("estate %s: no commit has been decided yet", e.config.Load().Estate)
 		}

@@ -77,6 +77,9 @@ func (e *estate) openDeliveries(c *Config) error {
 
 // take keeps an authentic delivery and starts its work.
 func (e *estate) take(d webhooks.Delivery) error {
+	if leader := e.leaderURL(); leader != "" { // the leader finds it in the forge's log
+		return fmt.Errorf("standing by; %s leads", leader)
+	}
 	if err := e.config.Load().concerns(d, e.log); err != nil {
 		if _, keep := e.deliveries.Take(d.ID, nil); keep != nil {
 			e.log.Debug("id of an ignored delivery not saved", "delivery", d.ID, "error", keep)

@@ -126,7 +126,7 @@ func (e *estate) use(c *Config) {
 // withController calls do with a new controller, and closes it.
 func (e *estate) withController(ctx context.Context, do func(*controller) error) error {
 	c := e.config.Load()
-	h := hooks{reconciling: e.reconciling}
+	h := hooks{reconciling: e.reconciling, peers: c.peers()}
 	if e.deliveries != nil {
 		h.reporting = e.deliveries.reruns.reporting
 	}
@@ -185,7 +185,7 @@ func (e *estate) openAPI(c *Config) error {
 	}
 	h, err := api.New(api.Options{
 		Estate: c.Estate, Administrators: c.Authority.Administrators, Source: e.view, People: people.now, Identify: identify, Off: c.API.off(),
-		Audit: e.audit, Refused: e.refused, Live: e.live, Log: e.log,
+		Audit: e.audit, Refused: e.refused, Live: e.live, Leader: e.leaderURL, Log: e.log,
 	})
 	if err != nil {
 		return err

@@ -37,9 +37,9 @@ type gapFiller struct {
 
 func newGapFiller(e *estate) *gapFiller { return &gapFiller{e, map[string]int{}} }
 
-// forgeLog returns the log of the estate's forge; nil: no controller runs.
+// forgeLog returns the log of the estate's forge; nil: no controller runs, or another daemon leads.
 func (e *estate) forgeLog() deliveryLog {
-	if d := e.running.Load(); d != nil && d.forge != nil {
+	if d := e.running.Load(); d != nil && d.forge != nil && d.loop.LeaderURL() == "" {
 		return d.forge
 	}
 	return nil

@@ -21,6 +21,8 @@ type apiConfig struct {
 	Queue          *bool       `json:"queue"`
 	Tokens         []apiToken  `json:"tokens"`
 	OIDC           *oidcConfig `json:"oidc"`
+	URL            string      `json:"url"`
+	Peers          []string    `json:"peers"`
 }
 
 type apiToken struct {

@@ -32,8 +32,7 @@ type Server struct {
 	// Reason makes a call one of the admin paths, where it is audited.
 	Reason string
 
-	client http.Client
-	pause  time.Duration // before the second try; 0: 200 ms
+	pause time.Duration // before the second try; 0: 200 ms
 }
 
 // Flags adds the flags that find the server.
@@ -112,6 +111,12 @@ func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.H
 	pause := cmp.Or(s.pause, 200*time.Millisecond)
 	for try := 1; ; try++ {
 		body, header, err = s.once(ctx, r, target, token)
+		if leader := header.Get("Location"); isStandby(err) && leader != "" {
+			if err := checkAddress(leader, strings.HasPrefix(target, "https://")); err != nil {
+				return nil, nil, fmt.Errorf("the server stands by and names the leader: %w", err)
+			}
+			body, header, err = s.once(ctx, r, leader, token)
+		}
 		if err == nil || r.Key == "" || try == tries || !again(err) {
 			return body, header, err
 		}
@@ -127,10 +132,29 @@ func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.H
 	}
 }
 
+// isStandby reports whether a daemon answered that another one leads.
+func isStandby(err error) bool {
+	e := new(Error)
+	return errors.As(err, &e) && e.Status == http.StatusTemporaryRedirect
+}
+
+// checkAddress checks that a token may be sent to an address: with encryption, or on this machine if no
+// encryption was asked for.
+func checkAddress(address string, encrypted bool) error {
+	u, err := url.Parse(address)
+	switch {
+	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
+		return fmt.Errorf("%q is not a URL such as https://berth.example.org", address)
+	case u.Scheme == "http" && (encrypted || !gitrepo.IsLoopback(u.Hostname())):
+		return fmt.Errorf("%s would send your token without encryption: use https", address)
+	}
+	return nil
+}
+
 // again reports whether the same request may succeed later.
 func again(err error) bool {
 	if e := new(Error); errors.As(err, &e) {
-		return e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests || e.Status == http.StatusBadGateway
+		return e.Status == http.StatusTemporaryRedirect || e.Status == http.StatusServiceUnavailable || e.Status == http.StatusTooManyRequests || e.Status == http.StatusBadGateway
 	}
 	return true // the connection broke
 }
@@ -156,7 +180,8 @@ func (s *Server) once(ctx context.Context, r Request, target, token string) ([]b
 			req.Header.Set(name, value)
 		}
 	}
-	res, err := s.client.Do(req)
+	client := http.Client{CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
+	res, err := client.Do(req)
 	if err != nil {
 		return nil, nil, fmt.Errorf("no answer of the server: %w", err)
 	}
@@ -179,14 +204,11 @@ func (s *Server) once(ctx context.Context, r Request, target, token string) ([]b
 // find returns the URL of the server and the token.
 func (s *Server) find() (base, token string, err error) {
 	base = cmp.Or(s.URL, os.Getenv("BERTH_SERVER"))
-	u, err := url.Parse(base)
-	switch {
-	case base == "":
+	if base == "" {
 		return "", "", cli.Usage(errors.New("no server: set --server or $BERTH_SERVER to the URL of the daemon"))
-	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
-		return "", "", cli.Usage(fmt.Errorf("--server: %q is not a URL such as https://berth.example.org", base))
-	case u.Scheme == "http" && !gitrepo.IsLoopback(u.Hostname()):
-		return "", "", cli.Usage(fmt.Errorf("--server: %s would send your token without encryption: use https", base))
+	}
+	if err := checkAddress(base, false); err != nil {
+		return "", "", cli.Usage(fmt.Errorf("--server: %w", err))
 	}
 	token = os.Getenv("BERTH_TOKEN")
 	if s.TokenFile != "" {

@@ -1,0 +1,84 @@
+package daemon
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"time"
+
+	"berth/reconciler/gitrepo"
+	"berth/reconciler/loop"
+)
+
+// probeTimeout bounds one question to a peer.
+const probeTimeout = 2 * time.Second
+
+// peers returns the daemons of the estate, of which one leads.
+func (c *Config) peers() loop.Peers {
+	if c.API == nil || c.API.URL == "" {
+		return loop.Peers{}
+	}
+	client := &http.Client{
+		Timeout: probeTimeout, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	known, path := c.API.Peers, "/estates/"+c.Estate+"/leader"
+	return loop.Peers{URL: c.API.URL, Leads: func(ctx context.Context, leader string) bool {
+		if !slices.Contains(known, leader) { // berth/status says who leads; only berth.yaml says whom to ask
+			return false
+		}
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, leader+path, nil)
+		if err != nil {
+			return false
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			return false
+		}
+		_ = res.Body.Close()
+		return res.StatusCode == http.StatusOK
+	}}
+}
+
+// peerConflicts checks the URLs of the estate's daemons.
+func (c *Config) peerConflicts(check checkFunc) {
+	if c.API == nil {
+		return
+	}
+	plain := func(text string) bool {
+		u, err := url.Parse(text)
+		return err == nil && u.Scheme == "http" && !gitrepo.IsLoopback(u.Hostname())
+	}
+	check(plain(c.API.URL), "api.url", "api.url", "people would send their tokens without encryption: use https")
+	check(len(c.API.Peers) > 0 && c.API.URL == "", "api.peers", "api.url", "missing: a daemon with peers needs its own URL, which its leadership record has")
+	for i, p := range c.API.Peers {
+		at := fmt.Sprintf("api.peers[%d]", i)
+		check(plain(p), at, at, "people would send their tokens without encryption: use https")
+		check(p == c.API.URL, at, at, "this is api.url: name the other daemons only")
+	}
+}
+
+// leads returns nil while this daemon leads the estate, else the reason.
+func (e *estate) leads() error {
+	d := e.running.Load()
+	if d == nil {
+		return errors.New("the estate is not up: the log says why")
+	}
+	if epoch, _ := d.loop.Leadership(); epoch > 0 {
+		return nil
+	}
+	if leader := d.loop.LeaderURL(); leader != "" {
+		return fmt.Errorf("standing by; %s leads", leader)
+	}
+	return errors.New("leadership is not taken yet")
+}
+
+// leaderURL returns the URL of the daemon that leads while this one stands by for it, else "".
+func (e *estate) leaderURL() string {
+	if d := e.running.Load(); d != nil {
+		return d.loop.LeaderURL()
+	}
+	return ""
+}

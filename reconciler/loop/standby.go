@@ -1,0 +1,72 @@
+package loop
+
+import (
+	"context"
+	"log/slog"
+	"sync/atomic"
+	"time"
+)
+
+// Times of a standby.
+const (
+	probeInterval = 5 * time.Second
+	maxMisses     = 3 // probes in a row without an answer, after which the leader counts as gone
+)
+
+// Peers are the daemons of one estate, of which one leads.
+type Peers struct {
+	URL string // where clients reach this daemon; "": it is unknown, and this daemon stands by for no other one
+	// Leads reports whether the daemon at a URL leads the estate now. It bounds its own time. False also
+	// for a URL that is no peer's.
+	Leads func(ctx context.Context, url string) bool
+}
+
+// standby waits while another daemon leads. It keeps no state but the leader's URL: whether the leader
+// works is asked of itself, and who leads is on berth/status. A wrong answer costs a change of leadership
+// and no more, as hosts and berth/status refuse a deposed leader.
+type standby struct {
+	peers  Peers
+	log    *slog.Logger
+	leader atomic.Pointer[string] // URL of the daemon that leads; nil: this daemon does not stand by
+}
+
+// wait returns true when this daemon is to take leadership: no other daemon is recorded as the leader
+// with a URL, or that daemon did not answer maxMisses times. It returns false if ctx ends before that.
+// recorded reads the URL of the leader from berth/status.
+func (s *standby) wait(ctx context.Context, recorded func(context.Context) (string, error)) bool {
+	defer s.leader.Store(nil)
+	leader, misses := "", 0
+	for {
+		if misses > 0 || leader == "" { // a leader that answers is still the leader
+			url, err := recorded(ctx)
+			switch {
+			case err != nil || url == "" || url == s.peers.URL || s.peers.URL == "":
+				return ctx.Err() == nil // an error: taking leadership meets it again, and reports it
+			case url != leader:
+				leader, misses = url, 0
+			}
+		}
+		if s.peers.Leads(ctx, leader) {
+			if s.leader.Swap(&leader) == nil {
+				s.log.Info("standing by; another daemon leads", "leader_url", leader)
+			}
+			misses = 0
+		} else if misses++; misses >= maxMisses {
+			s.log.Warn("leader does not answer; taking leadership", "leader_url", leader)
+			return ctx.Err() == nil
+		}
+		select {
+		case <-time.After(probeInterval):
+		case <-ctx.Done():
+			return false
+		}
+	}
+}
+
+// LeaderURL returns where the daemon that leads is reached while this one stands by for it, else "".
+func (r *Reconciler) LeaderURL() string {
+	if url := r.standby.leader.Load(); url != nil {
+		return *url
+	}
+	return ""
+}

@@ -1,0 +1,97 @@
+package loop
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+const (
+	ownURL   = "https://berth-1.example.org"
+	otherURL = "https://berth-2.example.org"
+	thirdURL = "https://berth-3.example.org"
+)
+
+// peersOf returns a standby whose peers lead while leading has their URL, and the number of probes.
+func peersOf(own string, leading *atomic.Value) (*standby, *atomic.Int64) {
+	probes := &atomic.Int64{}
+	return &standby{log: slog.New(slog.DiscardHandler), peers: Peers{URL: own, Leads: func(_ context.Context, url string) bool {
+		probes.Add(1)
+		return leading.Load() == url
+	}}}, probes
+}
+
+func is(url string) func(context.Context) (string, error) {
+	return func(context.Context) (string, error) { return url, nil }
+}
+
+// A daemon takes leadership at once where no other daemon is known to lead, whatever berth/status says.
+func TestLeadershipIsTakenWithoutAnotherLeader(t *testing.T) {
+	leading := &atomic.Value{}
+	leading.Store(otherURL)
+	for name, c := range map[string]struct {
+		own      string
+		recorded func(context.Context) (string, error)
+	}{
+		"no leader is recorded":      {ownURL, is("")},
+		"this daemon led before":     {ownURL, is(ownURL)},
+		"this daemon has no peers":   {"", is(otherURL)},
+		"the record is not readable": {ownURL, func(context.Context) (string, error) { return "", errors.New("no answer") }},
+	} {
+		s, probes := peersOf(c.own, leading)
+		require.True(t, s.wait(t.Context(), c.recorded), name)
+		require.Zero(t, probes.Load(), name)
+	}
+}
+
+// A standby waits while the leader answers, follows it to another daemon, and takes leadership after
+// three probes in a row without an answer.
+func TestStandbyTakesLeadershipWhenTheLeaderIsGone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leading, recorded := &atomic.Value{}, &atomic.Value{}
+		leading.Store(otherURL)
+		recorded.Store(otherURL)
+		s, _ := peersOf(ownURL, leading)
+		taken := make(chan bool, 1)
+		go func() {
+			taken <- s.wait(t.Context(), func(context.Context) (string, error) { return recorded.Load().(string), nil })
+		}()
+		time.Sleep(10 * time.Minute)
+		require.Equal(t, otherURL, *s.leader.Load())
+
+		leading.Store("") // it restarts, and is the leader again
+		time.Sleep(2 * probeInterval)
+		leading.Store(otherURL)
+		time.Sleep(time.Minute)
+		require.Empty(t, taken)
+
+		leading.Store(thirdURL) // a third daemon leads
+		recorded.Store(thirdURL)
+		time.Sleep(time.Minute)
+		require.Empty(t, taken)
+
+		leading.Store("")
+		began := time.Now()
+		require.True(t, <-taken)
+		require.LessOrEqual(t, time.Since(began), maxMisses*probeInterval)
+		require.Nil(t, s.leader.Load(), "it stands by no longer")
+	})
+}
+
+// The end of the daemon ends the wait without leadership.
+func TestStandbyEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		leading := &atomic.Value{}
+		leading.Store(otherURL)
+		s, _ := peersOf(ownURL, leading)
+		ctx, stop := context.WithTimeout(t.Context(), time.Minute)
+		defer stop()
+		require.False(t, s.wait(ctx, is(otherURL)))
+	})
+}
