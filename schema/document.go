@@ -109,6 +109,13 @@ type App struct {
 	Spec AppSpec
 }
 
+// categoryScheduler is the category of the apps that are schedulers. Their entries and instances need the
+// permissions scheduler.* beside apps.* (document SPA).
+const categoryScheduler = "scheduler"
+
+// IsScheduler reports whether an app is a scheduler; a nil one is not.
+func (a *App) IsScheduler() bool { return a != nil && a.Spec.Category == categoryScheduler }
+
 // AppSpec is the spec of an App (ACP app_catalog).
 type AppSpec struct {
 	DisplayName string        `json:"display_name"`

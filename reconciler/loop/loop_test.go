@@ -37,7 +37,7 @@ func estateFiles() map[string]string {
 		"platform/catalog/batch/app.yaml": `apiVersion: berth/v1
 kind: App
 metadata: {name: batch}
-spec: {display_name: Batch, category: scheduler, publisher: platform, status: active, supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, tenant, platform]}}
+spec: {display_name: Batch, category: batch, publisher: platform, status: active, supports: {operating_modes: [tenant_dedicated, platform_managed], control_plane_scopes: [project, tenant, platform]}}
 `,
 		"platform/catalog/batch/v1.yaml": `apiVersion: berth/v1
 kind: AppVersion

@@ -103,7 +103,7 @@ func (d *page) breakGlass() {
 // approved names the permissions that allow the change.
 func (d *page) approved() {
 	type right struct{ by, role, scope, source string }
-	given := map[right]int{}
+	given := map[right]map[string]bool{} // files of the documents
 	var order []right
 	for _, x := range d.p.Authority {
 		if !x.Allowed || x.BreakGlass {
@@ -113,9 +113,10 @@ func (d *page) approved() {
 		if x.Source.File != "" {
 			r.source = d.source(x.Source.File, x.Source.Line)
 		}
-		if given[r]++; given[r] == 1 {
-			order = append(order, r)
+		if given[r] == nil {
+			given[r], order = map[string]bool{}, append(order, r)
 		}
+		given[r][x.File] = true
 	}
 	if len(order) == 0 {
 		return
@@ -127,18 +128,19 @@ func (d *page) approved() {
 			s += " (" + r.source + ")"
 		}
 		if len(order) > 1 {
-			s += " for " + count(given[r], "document")
+			s += " for " + count(len(given[r]), "document")
 		}
 		parts = append(parts, s)
 	}
 	d.line("**Approved** by "+strings.Join(atMost(4, parts, ""), "; ")+".", "")
 }
 
-// permissions folds the permission that each change needs, and its holder. A single
-// permission is shown elsewhere.
+// permissions folds the permissions that each change needs, and their holder. Those of a single
+// document with one holder are shown elsewhere.
 func (d *page) permissions() {
 	all := d.p.Authority
-	if len(all) < 2 {
+	rows := grouped(all)
+	if len(rows) < 2 {
 		return
 	}
 	summary := count(len(all), "permission") + " needed, all given"
@@ -148,14 +150,35 @@ func (d *page) permissions() {
 	}
 	d.section(summary, func() {
 		d.table("", "Change", "Permission", "By")
-		for _, x := range all {
+		for _, row := range rows {
+			x := row[0]
 			mark, by := "✓", code(x.By)+" as "+code(x.Role)
 			if !x.Allowed {
 				mark, by = "**✗**", prose(short(x.Reason, maxValue))
 			} else if x.Source.File != "" {
 				by += " (" + d.source(x.Source.File, x.Source.Line) + ")"
 			}
-			d.row(mark, prose(short(x.Why, maxValue)), code(string(x.Permission)), by)
+			var permissions []string
+			for _, x := range row {
+				permissions = append(permissions, code(string(x.Permission)))
+			}
+			d.row(mark, prose(short(x.Why, maxValue)), strings.Join(permissions, ", "), by)
 		}
 	})
+}
+
+// grouped returns decisions that differ in the permission only together, in order.
+func grouped(all []authority.Decision) (rows [][]authority.Decision) {
+	same := func(a, b authority.Decision) bool {
+		return a.Why == b.Why && a.Scope == b.Scope && a.Allowed == b.Allowed && a.By == b.By && a.Role == b.Role && a.Source == b.Source && (a.Allowed || a.Reason == b.Reason)
+	}
+	for _, x := range all {
+		i := slices.IndexFunc(rows, func(row []authority.Decision) bool { return same(row[0], x) })
+		if i < 0 {
+			rows = append(rows, []authority.Decision{x})
+			continue
+		}
+		rows[i] = append(rows[i], x)
+	}
+	return rows
 }

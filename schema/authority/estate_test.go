@@ -28,7 +28,7 @@ type world struct{ *schema.Desired }
 func campus() world {
 	w := world{&schema.Desired{
 		Platform: &schema.Platform{Roles: map[string]*schema.RoleBinding{}, Policies: map[string]*schema.Policy{},
-			Apps: map[string]*schema.App{}, Versions: map[string]map[string]*schema.AppVersion{"batch": {}},
+			Apps: map[string]*schema.App{"notebooks": noScheduler("notebooks"), "models": noScheduler("models")}, Versions: map[string]map[string]*schema.AppVersion{"batch": {}, "notebooks": {}},
 			Nodes: map[string]*schema.Node{}, SharedRuntimes: map[string]*schema.SharedRuntimeEstate{"common": shared("common")}},
 		Tenants: map[string]*schema.TenantEstate{},
 	}}
@@ -43,6 +43,10 @@ func campus() world {
 		w.Tenants[tenant] = t
 	}
 	return w
+}
+
+func noScheduler(slug string) *schema.App {
+	return &schema.App{Header: head(schema.Key{Kind: schema.KindApp, Name: slug}), Spec: schema.AppSpec{Category: "interactive"}}
 }
 
 func empty(tenant, project string) *schema.ProjectEstate {

@@ -68,8 +68,12 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 		}
 		return []Need{need(why, role, scope, RolesWrite)}
 	}
+	permissions := d.permissions()
+	if d.isOfScheduler(base, next) {
+		permissions = alsoScheduler(permissions)
+	}
 	var needs []Need
-	for _, p := range d.permissions() {
+	for _, p := range permissions {
 		n := need(why, "", scope, p)
 		n.EndsApproval = d.endsApproval()
 		needs = append(needs, n)
@@ -78,6 +82,40 @@ func Needs(base, next *schema.Desired, key schema.Key, c schema.PathChange) []Ne
 		needs = append(needs, need(why+" for a project of "+tenant, "", Scope{Tenant: tenant}, SharedRuntimeAttach))
 	}
 	return needs
+}
+
+// isOfScheduler reports whether d is a scheduler in the catalogue, or an instance of one, before or after
+// the change. An app that neither estate has may be one.
+func (d diff) isOfScheduler(base, next *schema.Desired) bool {
+	var slugs []string
+	switch d.key.Kind {
+	case schema.KindApp:
+		slugs = []string{d.key.Name}
+	case schema.KindAppVersion:
+		slugs = []string{d.key.Parent}
+	case schema.KindInstance:
+		was, is := pair[schema.Instance](d)
+		slugs = []string{was.Spec.App, is.Spec.App}
+	default:
+		return false
+	}
+	return d.unknown || slices.ContainsFunc(slugs, func(slug string) bool {
+		before, after := base.Platform.Apps[slug], next.Platform.Apps[slug]
+		return slug != "" && (before == nil && after == nil || before.IsScheduler() || after.IsScheduler())
+	})
+}
+
+// alsoScheduler adds the permissions scheduler.* that belong to those of apps.* (document SPA).
+func alsoScheduler(all []Permission) []Permission {
+	beside := map[Permission]Permission{
+		CatalogWrite: SchedulerCatalogRead, InstanceCreate: SchedulerInstanceCreate, InstanceUpdate: SchedulerInstanceUpdate, InstanceDelete: SchedulerInstanceDelete,
+	}
+	for _, p := range slices.Clone(all) {
+		if also, ok := beside[p]; ok {
+			all = append(all, also)
+		}
+	}
+	return all
 }
 
 // placeOf returns the place of a path in the estate, and whether it is inside. A path

@@ -74,7 +74,8 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 		{of(tenant, schema.KindMemberOperation, "cluster"), "shared_runtimes.member.operate@physics", "", "", ""},
 		{of(platform, schema.KindMemberOperation, "common"), "shared_runtimes.member.operate@the platform", "", "", ""},
 		{of(project, schema.KindInstance, ""), "apps.instance.create@physics.lattice", "apps.instance.update@physics.lattice", "apps.instance.delete@physics.lattice",
-			"apps.instance.create@physics.lattice apps.instance.update@physics.lattice apps.instance.delete@physics.lattice"},
+			"apps.instance.create@physics.lattice apps.instance.update@physics.lattice apps.instance.delete@physics.lattice " +
+				"scheduler.instance.create@physics.lattice scheduler.instance.update@physics.lattice scheduler.instance.delete@physics.lattice"},
 		{of(fixed(tenant, "cluster"), schema.KindSharedRuntime, ""), "shared_runtimes.create@physics", "shared_runtimes.update@physics", "shared_runtimes.delete@physics",
 			"shared_runtimes.attach@physics shared_runtimes.create@physics shared_runtimes.delete@physics shared_runtimes.detach@physics shared_runtimes.update@physics"},
 		{of(fixed(platform, "common"), schema.KindSharedRuntime, ""), "shared_runtimes.create@the platform", "shared_runtimes.update@the platform", "shared_runtimes.delete@the platform",
@@ -85,10 +86,10 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 			"shared_runtimes.attach@the platform shared_runtimes.detach@the platform"},
 		{of(platform, schema.KindApp, ""), "apps.catalog.publish@the platform apps.catalog.write@the platform", "apps.catalog.publish@the platform apps.catalog.write@the platform",
 			"apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform",
-			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform"},
-		{of(platform, schema.KindAppVersion, "batch"), "apps.catalog.publish@the platform apps.catalog.write@the platform", "apps.catalog.publish@the platform apps.catalog.write@the platform",
+			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform scheduler.catalog.read@the platform"},
+		{of(platform, schema.KindAppVersion, "notebooks"), "apps.catalog.publish@the platform apps.catalog.write@the platform", "apps.catalog.publish@the platform apps.catalog.write@the platform",
 			"apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform",
-			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform"},
+			"apps.catalog.deprecate@the platform apps.catalog.disable@the platform apps.catalog.publish@the platform apps.catalog.write@the platform scheduler.catalog.read@the platform"},
 		{of(project, schema.KindArtifact, ""), "apps.artifact.publish@physics.lattice", "apps.artifact.publish@physics.lattice", "apps.artifact.publish@physics.lattice apps.artifact.retire@physics.lattice",
 			"apps.artifact.deprecate@physics.lattice apps.artifact.promote@physics.lattice apps.artifact.publish@physics.lattice apps.artifact.retire@physics.lattice"},
 		{of(fixed(project, "roles"), schema.KindRoleBinding, ""), "roles.write@physics.lattice", "", "", "roles.write@physics.lattice>=project_owner"},
@@ -301,13 +302,65 @@ func TestOnlyPlatformFoundsTenants(t *testing.T) {
 	require.Equal(t, []string{"tenants.write@the platform"}, short(needs))
 }
 
+// What changes a scheduler in the catalogue, or an instance of one, needs the permission scheduler.* beside
+// that of apps.*: neither is a way round the other. An app that is not known may be a scheduler.
+func TestSchedulersNeedTheirPermissionsToo(t *testing.T) {
+	train := schema.InstanceKey("physics", "lattice", "train")
+	app := func(slug, category string) *schema.App {
+		return &schema.App{Header: head(schema.Key{Kind: schema.KindApp, Name: slug}), Spec: schema.AppSpec{Category: category}}
+	}
+	estate := func(instance string) world {
+		w := campus()
+		w.Platform.Apps = map[string]*schema.App{"batch": app("batch", "scheduler"), "models": app("models", "serving")}
+		if instance != "" {
+			declare(w, train)
+			w.Instance(train).Spec.App = instance
+		}
+		return w
+	}
+	for what, c := range map[string]struct {
+		was, is string // app of the instance
+		want    string
+	}{
+		"created":             {"", "batch", "apps.instance.create scheduler.instance.create"},
+		"changed":             {"batch", "batch", "apps.instance.update scheduler.instance.update"},
+		"deleted":             {"batch", "", "apps.instance.delete scheduler.instance.delete"},
+		"of another app":      {"models", "models", "apps.instance.update"},
+		"of an unknown app":   {"", "nowhere", "apps.instance.create scheduler.instance.create"},
+		"becomes a scheduler": {"models", "batch", "apps.instance.create apps.instance.delete apps.instance.update scheduler.instance.create scheduler.instance.delete scheduler.instance.update"},
+	} {
+		from, to := old, now
+		if c.was == "" {
+			from = none
+		}
+		if c.is == "" {
+			to = none
+		}
+		base, next := estate(c.was), estate(c.is)
+		var want []string
+		for p := range strings.FieldsSeq(c.want) {
+			want = append(want, p+"@physics.lattice")
+		}
+		require.ElementsMatch(t, want, short(authority.Needs(base.Desired, next.Desired, train, change(pathOf(t, train), from, to))), what)
+	}
+	for slug, want := range map[string][]string{
+		"batch": {"apps.catalog.write@platform", "scheduler.catalog.read@platform"}, "models": {"apps.catalog.write@platform"},
+	} {
+		w := estate("")
+		key := schema.Key{Kind: schema.KindApp, Name: slug}
+		for i, n := range short(authority.Needs(w.Desired, w.Desired, key, change(pathOf(t, key), old, now))) {
+			require.Equal(t, want[i], strings.ReplaceAll(n, "the ", ""), slug)
+		}
+	}
+}
+
 // Each status of an entry needs its permission, to reach it and to leave it.
 func TestStatusesNeedTheirPermission(t *testing.T) {
-	version := schema.Key{Kind: schema.KindAppVersion, Parent: "batch", Name: "v1"}
+	version := schema.Key{Kind: schema.KindAppVersion, Parent: "notebooks", Name: "v1"}
 	catalog := func(s schema.CatalogStatus) *schema.Desired {
 		w := campus()
 		if s != "" {
-			w.Platform.Versions["batch"]["v1"] = &schema.AppVersion{Header: head(version), Spec: schema.AppVersionSpec{Status: s}}
+			w.Platform.Versions["notebooks"]["v1"] = &schema.AppVersion{Header: head(version), Spec: schema.AppVersionSpec{Status: s}}
 		}
 		return w.Desired
 	}
@@ -383,7 +436,7 @@ func TestChangesThatDeleteNeedDelete(t *testing.T) {
 	}{
 		"protected":   {is: schema.InstanceSpec{DeletionProtection: true}, want: []string{"update"}},
 		"unprotected": {was: schema.InstanceSpec{DeletionProtection: true}, want: []string{"update", "delete"}},
-		"another app": {was: schema.InstanceSpec{App: "batch"}, is: schema.InstanceSpec{App: "ray"}, want: []string{"create", "update", "delete"}},
+		"another app": {was: schema.InstanceSpec{App: "models"}, is: schema.InstanceSpec{App: "notebooks"}, want: []string{"create", "update", "delete"}},
 		"another uid": {uid: "b", want: []string{"create", "update", "delete"}},
 		"suspended":   {suspend: true, want: []string{"update"}},
 		"stopped":     {is: schema.InstanceSpec{DesiredState: schema.DesiredStopped}, want: []string{"update"}},

@@ -176,9 +176,10 @@ func (c *call) beyondApps(d authority.Decision) *failure {
 
 // sight is the part of the resources on a path that the caller may read.
 type sight struct {
-	whole    bool              // all of them
-	granted  []authority.Scope // otherwise those of these scopes
-	platform bool              // the caller has the permission at the platform, and may read every message
+	whole      bool              // all of them
+	granted    []authority.Scope // otherwise those of these scopes
+	schedulers bool              // with schedulers and their instances, which need a permission of their own
+	platform   bool              // the caller has the permission at the platform, and may read every message
 }
 
 // tenant says whether a tenant's own resources are in sight.
@@ -211,7 +212,7 @@ func (a *API) authorise(c *call) (sight, *failure) {
 			return sight{}, &failure{code: codePermission, details: map[string]any{"permission": string(c.route.permission)},
 				message: fmt.Sprintf("%s lacks %s: ask a user with permission to change roles.yaml of your project", c.who.name, c.route.permission)}
 		}
-		sees.granted = granted
+		sees.granted, sees.schedulers = granted, a.seesSchedulers(c, granted...)
 		return sees, nil
 	}
 	d := may(authority.Scope{Tenant: c.tenant, Project: c.project})
@@ -233,7 +234,7 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	case !there:
 		return sight{}, notFound()
 	case d.Allowed:
-		sees.whole = true
+		sees.whole, sees.schedulers = true, a.seesSchedulers(c, authority.Scope{Tenant: c.tenant, Project: c.project})
 		return sees, nil
 	case c.project != "" || c.route.admin || c.who.account != nil:
 		return sight{}, notFound()
@@ -244,8 +245,21 @@ func (a *API) authorise(c *call) (sight, *failure) {
 	if len(own) == 0 {
 		return sight{}, notFound()
 	}
-	sees.granted = own
+	sees.granted, sees.schedulers = own, a.seesSchedulers(c, own...)
 	return sees, nil
+}
+
+// seesSchedulers reports whether the caller may read schedulers and their instances, which needs a
+// permission scheduler.* beside that of the route (document SPA).
+func (a *API) seesSchedulers(c *call, scopes ...authority.Scope) bool {
+	beside := map[authority.Permission]authority.Permission{
+		authority.CatalogRead: authority.SchedulerCatalogRead, authority.VersionsRead: authority.SchedulerCatalogRead,
+		authority.InstanceRead: authority.SchedulerInstanceRead, authority.MemberRead: authority.SchedulerInstanceRead,
+	}
+	also, ok := beside[c.route.permission]
+	return !ok || slices.ContainsFunc(scopes, func(s authority.Scope) bool {
+		return authority.May(a.rules(c), c.who.actor, also, s).Allowed
+	})
 }
 
 // granted lists the scopes in which the caller has the permission by its own role

@@ -88,7 +88,7 @@ func (a *API) ask(c *call) (answer, *failure) {
 			return answer{}, &failure{code: codeQuery, message: fmt.Sprintf("the query parameter %.40q is not known here, or given twice: use %s", name, cmp.Or(strings.Join(c.route.query, ", "), "none"))}
 		}
 	}
-	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project}
+	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sight{schedulers: true}}
 	name, ok := r.instanceName()
 	if !ok {
 		return answer{}, notFound()

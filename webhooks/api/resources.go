@@ -13,7 +13,9 @@ import (
 )
 
 func listApps(r *reading) *listing {
-	return all(r.Desired.Platform.Apps, func(a *schema.App) any {
+	apps := maps.Clone(r.Desired.Platform.Apps)
+	maps.DeleteFunc(apps, func(slug string, _ *schema.App) bool { return r.hides(slug) })
+	return all(apps, func(a *schema.App) any {
 		return app{id(a.Head()), a.Key.Name, a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
 	})
 }
@@ -28,7 +30,7 @@ func (r *reading) appID(slug string) string {
 
 func listVersions(r *reading) *listing {
 	slug := r.params["app_slug"]
-	if r.Desired.Platform.Apps[slug] == nil {
+	if r.Desired.Platform.Apps[slug] == nil || r.hides(slug) {
 		return nil
 	}
 	versions := r.Desired.Platform.Versions[slug]
@@ -96,7 +98,24 @@ func (r *reading) instanceNames() []string {
 	for key := range r.Units.Project(r.tenant, r.project) {
 		names[key.Name] = true
 	}
+	maps.DeleteFunc(names, func(name string, _ bool) bool { return r.hides(r.appOf(name)) })
 	return slices.Collect(maps.Keys(names))
+}
+
+// hides reports whether an app is a scheduler, or may be one, and the caller does not see schedulers.
+func (r *reading) hides(slug string) bool {
+	a := r.Desired.Platform.Apps[slug]
+	return !r.schedulers && (a == nil || a.IsScheduler())
+}
+
+// appOf returns the app of an instance of the project.
+func (r *reading) appOf(name string) string {
+	key := schema.InstanceKey(r.tenant, r.project, name)
+	app := r.Desired.AppOf(key)
+	if s := r.Units.Get(key); app == "" && s != nil {
+		app = s.App // the document is gone, and the instance is not yet
+	}
+	return app
 }
 
 // listOrgInstances lists the instances of a tenant's projects in sight, by project and name.
@@ -185,7 +204,7 @@ func readInstance(r *reading) any {
 		return r.instance(name)
 	}
 	if r.Deleted != nil {
-		if d, ok := r.Deleted(r.tenant, r.project, r.params["app_instance_id"]); ok {
+		if d, ok := r.Deleted(r.tenant, r.project, r.params["app_instance_id"]); ok && !r.hides(d.App) {
 			return deletedInstance(r, d)
 		}
 	}
@@ -205,11 +224,13 @@ func deletedInstance(r *reading, d plan.DeletedInstance) instance {
 
 // instanceName is the name of the instance that the path names.
 func (r *reading) instanceName() (string, bool) {
-	want := r.params["app_instance_id"]
-	if d, ok := find(r.projectEstate().Instances, want); ok {
-		return d.Key.Name, true
+	name := r.params["app_instance_id"]
+	d, ok := find(r.projectEstate().Instances, name)
+	if ok {
+		name = d.Key.Name
 	}
-	return want, r.Units.Get(schema.InstanceKey(r.tenant, r.project, want)) != nil
+	ok = ok || r.Units.Get(schema.InstanceKey(r.tenant, r.project, name)) != nil
+	return name, ok && !r.hides(r.appOf(name))
 }
 
 func (r *reading) instanceID(name string) string {
