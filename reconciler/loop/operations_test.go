@@ -318,29 +318,6 @@ func TestOperationIsDoneExactlyOnceAcrossCrashes(t *testing.T) {
 	}
 }
 
-// Figure of issue 16: a MemberOperation has its first effect within 2 s of its merge.
-func TestOperationTakesEffectSoonAfterItsMerge(t *testing.T) {
-	w := newWorld(t)
-	d := w.start(func(o *loop.Options) { o.Forge, o.Settings.Flush = nil, time.Second })
-	w.trains(1)
-	var worst time.Duration
-	for n := range 5 {
-		verb := []string{"cordon", "uncordon"}[n%2]
-		before := w.world.Calls(verb)
-		began := time.Now()
-		w.ask([3]string{fmt.Sprint("n", n), verb, "worker-0"})
-		d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate}) // as the webhook does
-		for w.world.Calls(verb) == before {
-			require.Less(t, time.Since(began), 10*time.Second)
-			time.Sleep(time.Millisecond)
-		}
-		worst = max(worst, time.Since(began))
-		w.operated(fmt.Sprint("n", n), plan.OperationDone)
-	}
-	t.Logf("merge to first effect: %s at most", worst.Round(time.Millisecond))
-	require.Less(t, worst, 2*time.Second)
-}
-
 // The plan of a pull request shows operations, with the node that a replaced member gets, and that
 // plan is the one that is applied.
 func TestReviewedOperationIsTheAppliedOne(t *testing.T) {
