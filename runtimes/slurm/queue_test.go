@@ -231,60 +231,80 @@ func TestRealPolicyServesOnlyIfReady(t *testing.T) {
 	}
 }
 
-// slurmctld is killed right after it accepted jobs: each is there, or is lost and said to be, and the
-// same submission again makes exactly one job for each key. While the accounting lacks messages, no job
-// is called lost.
-func TestQueueAfterAKilledSlurmctld(t *testing.T) {
-	t.Parallel()
+// slurmctld is killed right after it accepted jobs, so many times: each is there, or is lost and said to be,
+// and the same submission again makes exactly one job for each key. No job that was answered as durable is
+// lost. While the accounting lacks messages, no job is called lost.
+func queueSurvivesKills(t *testing.T, kills int) {
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
 	c.carry(t, u, false)
 	at := c.queueOf(u, "physics.lattice", nil)
+	submit := func(key string) queue.Job {
+		job, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, key, "sleep 6000"))
+		require.NoError(t, err)
+		return job
+	}
+	list := func() map[string]queue.Job { // by key; those that have not ended
+		jobs, err := c.rt.Jobs(t.Context(), at)
+		require.NoError(t, err)
+		alive := map[string]queue.Job{}
+		for _, j := range jobs {
+			if j.Ended.IsZero() {
+				require.Empty(t, alive[j.IdempotencyKey].JobID, "%s has two jobs", j.IdempotencyKey)
+				alive[j.IdempotencyKey] = j
+			}
+		}
+		return alive
+	}
 	submitted := map[string]queue.Job{}
-	for i := range 6 {
-		key := fmt.Sprintf("kept-%d", i)
-		job, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, key, "sleep 600"))
-		require.NoError(t, err)
-		require.Equal(t, queue.Accepted, job.Durability)
-		submitted[key] = job
+	lost, kept, durable := 0, 0, map[string]bool{}
+	for kill := range kills {
+		for key, j := range list() { // the jobs of earlier rounds become durable
+			durable[key] = j.Durability == queue.Durable
+		}
+		for i := range 6 {
+			key := fmt.Sprintf("kept-%d-%d", kill, i)
+			submitted[key] = submit(key)
+			require.Equal(t, queue.Accepted, submitted[key].Durability)
+		}
+		c.onControl(t, u, "kill -KILL $(cat $run/slurmctld.pid)")
+		eventually(t, "slurmctld runs again", func() (bool, string) {
+			p := c.plan(t, u, false)
+			err := c.apply(t, p)
+			again := c.plan(t, u, false)
+			return err == nil && again.Empty(), fmt.Sprint(err)
+		})
+		alive := list()
+		for key, was := range submitted {
+			if alive[key].JobID == was.JobID && alive[key].Submitted.Equal(was.Submitted) {
+				if durable[key] {
+					kept++
+				}
+				continue
+			}
+			now, err := c.rt.Job(t.Context(), at, queue.Ref{JobID: was.JobID, Submitted: was.Submitted})
+			if err != nil {
+				require.ErrorIs(t, err, queue.ErrNotFound, key)
+			} else {
+				require.Equal(t, "LOST", now.State, key)
+				require.Contains(t, now.Reason, "submit it again")
+			}
+			require.False(t, durable[key], "%s was answered as durable and is lost", key)
+			lost++
+			submitted[key] = submit(key)
+		}
 	}
-	c.onControl(t, u, "kill -KILL $(cat $run/slurmctld.pid)")
-	eventually(t, "slurmctld runs again", func() (bool, string) {
-		p := c.plan(t, u, false)
-		err := c.apply(t, p)
-		again := c.plan(t, u, false)
-		return err == nil && again.Empty(), fmt.Sprint(err)
-	})
-	lost := 0
+	t.Logf("%d kills: accepted jobs were lost %d times, each was reported; durable jobs outlived them %d times", kills, lost, kept)
 	for key, was := range submitted {
-		now, err := c.rt.Job(t.Context(), at, queue.Ref{JobID: was.JobID, Submitted: was.Submitted})
-		switch {
-		case err != nil:
-			require.ErrorIs(t, err, queue.ErrNotFound, key)
-			lost++
-		case now.State == "LOST":
-			require.Contains(t, now.Reason, "submit it again")
-			lost++
-		default:
-			require.Contains(t, []string{"PENDING", "RUNNING"}, now.State, key)
-		}
+		require.Equal(t, was.JobID, submit(key).JobID, key)
 	}
-	t.Logf("%d of %d accepted jobs were lost", lost, len(submitted))
-	for key := range submitted {
-		_, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, key, "sleep 600"))
-		require.NoError(t, err)
-	}
-	jobs, err := c.rt.Jobs(t.Context(), at)
-	require.NoError(t, err)
-	alive := map[string]int{}
-	for _, j := range jobs {
-		if j.Ended.IsZero() {
-			alive[j.IdempotencyKey]++
-		}
-	}
-	for key := range submitted {
-		require.Equal(t, 1, alive[key], key)
-	}
-	c.tool(t, u, "scancel "+strings.Join(ids(jobs), " "))
+	require.Len(t, list(), len(submitted))
+	require.True(t, kept > 0 || kills < 5)
+	c.tool(t, u, "scancel --user="+alice.Name)
+}
+
+func TestQueueAfterAKilledSlurmctld(t *testing.T) {
+	t.Parallel()
+	queueSurvivesKills(t, 1)
 }
