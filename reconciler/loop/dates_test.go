@@ -28,7 +28,7 @@ func TestDatesComeFromCommits(t *testing.T) {
 	at(2, map[string]string{"tenants/physics/README.md": "x\n"})
 	w.git.MustCommit(t, "topic", gittest.Commit{Message: "topic", When: day(1), Files: map[string]string{path: two}})
 	w.git.MustCommit(t, "main", gittest.Commit{Message: "merge", When: day(3), Merge: w.git.Tip("topic"), Files: map[string]string{path: two}})
-	d := w.start(func(o *loop.Options) { o.Dates = true })
+	d := w.start(func(o *loop.Options) { o.Settings.Dates = true })
 	is := func(what, text string, created, updated time.Time) {
 		t.Helper()
 		w.eventually(what, func() bool {
@@ -51,6 +51,6 @@ func TestDatesComeFromCommits(t *testing.T) {
 	is("new", two, day(7), day(7))
 
 	require.NoError(t, d.stop())
-	d = w.start(func(o *loop.Options) { o.Dates = true })
+	d = w.start(func(o *loop.Options) { o.Settings.Dates = true })
 	is("after a restart", two, day(7), day(7))
 }

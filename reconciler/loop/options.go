@@ -24,7 +24,6 @@ type Options struct {
 
 	Runtimes  map[string]runtimes.Runtime // by runtime_backend
 	Artifacts runtimes.Artifacts          // verifies published bytes; nil: bytes are not verified
-	Dates     bool                        // find the dates of documents in the background, for View
 
 	Settings Settings
 	Log      *slog.Logger
@@ -51,6 +50,7 @@ type Settings struct {
 	Retention        time.Duration // how long View finds a deleted instance; 0: 90 days; negative: not at all
 	Workers          int           // units reconciled at a time, besides hanging ones; 0: 4
 	MaxAttempts      int           // of a failing unit, until it waits for a new revision; 0: 10
+	Dates            bool          // find the dates of documents in the background, for View
 }
 
 // withDefaults returns o with the defaults set.

@@ -84,7 +84,7 @@ func (r *Reconciler) tasks() map[reconciler.Task]task {
 		reconciler.TaskArtifacts: {q.artifacts, r.artifacts.scan},
 		reconciler.TaskArtifact:  {q.artifacts, r.artifacts.verify},
 	}
-	if r.o.Dates {
+	if r.o.Settings.Dates {
 		out[reconciler.TaskDates] = task{q.hosts, r.dates.reconcile}
 	}
 	if r.o.Forge == nil {

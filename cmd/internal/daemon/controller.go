@@ -88,10 +88,10 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 			Loader: loader, Authority: d.authority(),
 			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes},
 		},
-		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
+		Runtimes: live, Artifacts: c.Artifacts.looker(),
 		Settings: loop.Settings{
 			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
-			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage),
+			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage), Dates: c.API != nil,
 		},
 		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed, Peers: h.peers,
 	})
