@@ -63,7 +63,7 @@ func Make(in Input) Plan {
 		m.states[s.Name] = s
 	}
 	m.decide()
-	m.retry()
+	operationMaker{m}.retry()
 	if after := m.plan.After; after != nil && len(after.Members) > 0 {
 		m.plan.Placed = map[string]string{}
 		for _, a := range after.Members {
@@ -340,7 +340,7 @@ func (m *maker) update(control Member) {
 	var left []string
 	for _, s := range m.sorted() {
 		if reason := m.leaves(s); reason != "" {
-			left = append(left, m.leave(s, reason, append(m.evacuate(s, ready), ready...)...))
+			left = append(left, m.leave(s, reason, append(operationMaker{m}.evacuate(s, ready), ready...)...))
 		}
 	}
 
@@ -351,7 +351,7 @@ func (m *maker) update(control Member) {
 		before.after = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: ready, After: left}, canonical(m.drifted()))}
 	}
 	m.bring(before)
-	m.operate(ready)
+	operationMaker{m}.operate(ready)
 }
 
 // bring joins and starts the members that should run and do not, after the actions of

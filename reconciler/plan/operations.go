@@ -177,8 +177,11 @@ func declares(u *Unit, name string) bool {
 	return u != nil && slices.ContainsFunc(u.Effective.Roles, func(r schema.EffectiveRole) bool { return r.Name == role && number < r.Count })
 }
 
+// operationMaker adds the actions of operations to a plan.
+type operationMaker struct{ *maker }
+
 // operate adds the operations on members that stay.
-func (m *maker) operate(ready []string) {
+func (m operationMaker) operate(ready []string) {
 	last := map[string]string{} // action before, by member: operations on one member are done in order
 	for _, o := range m.in.Operations {
 		s, seen := m.states[o.Spec.Member]
@@ -202,7 +205,7 @@ func (m *maker) operate(ready []string) {
 }
 
 // evacuate adds the operations that a member leaves by, and returns the ids of their actions.
-func (m *maker) evacuate(s MemberState, ready []string) (ids []string) {
+func (m operationMaker) evacuate(s MemberState, ready []string) (ids []string) {
 	for _, o := range m.in.Operations {
 		if o.Spec.Member == s.Name && (o.Verb() == Replace || o.Verb() == Remove) && Refusal(o, m.plan.Before, m.plan.After) == "" {
 			ids = append(ids, m.operation(o, s.Node, ready))
@@ -212,7 +215,7 @@ func (m *maker) evacuate(s MemberState, ready []string) (ids []string) {
 }
 
 // retry adds operations that begin a new attempt of the unit, whatever its state.
-func (m *maker) retry() {
+func (m operationMaker) retry() {
 	after := m.plan.After
 	if after == nil || len(m.in.Denied) > 0 || after.Effective.Suspend || after.Effective.SharedRuntime != "" || m.in.Observed.Presence == Unknown {
 		return
@@ -226,7 +229,7 @@ func (m *maker) retry() {
 }
 
 // operation adds the action of an operation.
-func (m *maker) operation(o Operation, node string, needs []string) string {
+func (m operationMaker) operation(o Operation, node string, needs []string) string {
 	member := o.Spec.Member
 	if o.Verb() == RetryUnit {
 		member = ""
