@@ -21,7 +21,8 @@ import (
 func newNodeCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "node", Short: "Show the nodes of an instance, and operate them", Args: cobra.NoArgs}
 	cmd.AddCommand(placeCmd("list TENANT.PROJECT/INSTANCE", "List the nodes of an instance, by member",
-		`List the nodes of an instance as its scheduler sees them, by the names of its members.`, `  berth node list physics.lattice/train`, 1,
+		`List the nodes of an instance as its scheduler sees them, by the names of its members.
+The names of nodes are shown with --break-glass.`, `  berth node list physics.lattice/train`, 1,
 		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
 			list := nodeList{Format: "berth.nodes/v1"}
 			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "nodes"}, &list); err != nil {
@@ -128,9 +129,9 @@ type nodeList struct {
 
 // Text implements cli.Report.
 func (l nodeList) Text(p *cli.Page) error {
-	t := p.Table("MEMBER", "STATE", "CPUS", "GPUS", "REASON")
+	t := p.Table("MEMBER", "NODE", "STATE", "CPUS", "GPUS", "REASON")
 	for _, n := range l.Items {
-		t.Row(cli.Visible(n.Member), cli.Visible(strings.Join(n.State, "+")), strconv.Itoa(n.CPUs), strconv.Itoa(n.GPUs), cli.OrDash(n.Reason))
+		t.Row(cli.Visible(n.Member), cli.OrDash(n.Node), cli.Visible(strings.Join(n.State, "+")), strconv.Itoa(n.CPUs), strconv.Itoa(n.GPUs), cli.OrDash(n.Reason))
 	}
 	return t.Flush()
 }

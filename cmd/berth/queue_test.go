@@ -125,7 +125,7 @@ func TestQueueCommands(t *testing.T) {
 	require.Equal(t, "hello\n", run("", "queue", "output", at, "1"))
 	require.Contains(t, run("", "queue", "get", at, "1"), "COMPLETED")
 	require.Contains(t, run("", "queue", "cancel", at, "2"), "CANCELLED")
-	require.Regexp(t, `worker-0 +running +8 +0`, run("", "node", "list", at))
+	require.Regexp(t, `worker-0 +- +running +8 +0`, run("", "node", "list", at))
 
 	wrong := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))

@@ -150,15 +150,11 @@ func (s *Service) Output(ctx context.Context, c Caller, ref queue.Ref, limit int
 	return at.queue.Output(ctx, at.QueueScope, ref, limit)
 }
 
-// Nodes lists the nodes of the unit. A project sees members only.
+// Nodes lists the nodes of the unit, with their names, which are the platform's.
 func (s *Service) Nodes(ctx context.Context, c Caller) ([]queue.Node, error) {
 	at, err := s.scope(c)
 	if err != nil {
 		return nil, err
 	}
-	nodes, err := at.queue.Nodes(ctx, at.QueueScope)
-	for i := range nodes {
-		nodes[i].Node = ""
-	}
-	return nodes, err
+	return at.queue.Nodes(ctx, at.QueueScope)
 }

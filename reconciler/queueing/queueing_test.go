@@ -98,8 +98,7 @@ func TestSubmitFindsUnitAndUser(t *testing.T) {
 	require.ErrorIs(t, err, queue.ErrNotFound, "no jobs run there")
 }
 
-// An instance of a shared runtime has the queue of the runtime, limited to the project, and a project
-// sees members and no hosts.
+// An instance of a shared runtime has the queue of the runtime, limited to the project.
 func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
 	v, leads, q := estate(), true, &asked{}
 	pool := schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}, Users: []schema.UnixUser{ada}}
@@ -109,6 +108,6 @@ func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
 	s := service(&v, &leads, q)
 	nodes, err := s.Nodes(t.Context(), queueing.Caller{Instance: train, Login: "ada"})
 	require.NoError(t, err)
-	require.Equal(t, []queue.Node{{Member: "worker-0"}}, nodes)
+	require.Equal(t, []queue.Node{{Member: "worker-0", Node: "gpu-1"}}, nodes)
 	require.Equal(t, []any{pool.Key, "physics.lattice"}, []any{q.at.Unit.Effective.Key, q.at.ProjectID})
 }

@@ -40,6 +40,20 @@ type NodeOperation struct {
 	CorrelationID string    `json:"correlation_id"`
 }
 
+// member is the member that the path names. On admin paths the name of a node stands for its member.
+func (l *liveCall) member() string {
+	name, s := l.params["node"], l.view.Units.Get(l.caller.Instance)
+	if !l.route.admin || s == nil {
+		return name
+	}
+	for _, m := range s.Members {
+		if m.Node == name {
+			return m.Name
+		}
+	}
+	return name
+}
+
 // operateNode asks for an operation on a member. In a project's path a node is a member of its unit.
 func operateNode(a *API, l *liveCall) (answer, *failure) {
 	key, fail := l.key()
@@ -59,7 +73,7 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 		}
 	}
 	r := plan.OperationRequest{Unit: l.caller.Instance, ID: key, RequestedBy: l.who.name, CorrelationID: l.correlation,
-		Spec: schema.MemberOperationSpec{Instance: l.caller.Instance.Name, Member: l.params["node"], Operation: body.Operation, Labels: body.Labels, Reason: body.Reason, OnJobs: body.OnJobs}}
+		Spec: schema.MemberOperationSpec{Instance: l.caller.Instance.Name, Member: l.member(), Operation: body.Operation, Labels: body.Labels, Reason: body.Reason, OnJobs: body.OnJobs}}
 	if err := r.Check(l.view.Effective.Unit(r.Unit)); err != nil {
 		return answer{}, &failure{code: codeOperation, message: err.Error()}
 	}

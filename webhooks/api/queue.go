@@ -239,7 +239,13 @@ func readOutput(q Queues, l *liveCall) (answer, *failure) {
 	return answer{mediaType: "text/plain; charset=utf-8", body: out.Text, truncated: out.Truncated}, nil
 }
 
+// listNodes lists nodes as members of the unit. Only the platform reads the names of nodes.
 func listNodes(q Queues, l *liveCall) (answer, *failure) {
 	nodes, err := q.Nodes(l.Context(), l.caller)
+	for i := range nodes {
+		if !l.route.admin {
+			nodes[i].Node = ""
+		}
+	}
 	return answered(http.StatusOK, itemsOf[queue.Node]{append([]queue.Node{}, nodes...)}, err)
 }

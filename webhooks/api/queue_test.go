@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -76,7 +77,7 @@ func (q *queues) Output(_ context.Context, c queueing.Caller, ref queue.Ref, lim
 
 func (q *queues) Nodes(_ context.Context, c queueing.Caller) ([]queue.Node, error) {
 	q.called(c)
-	return []queue.Node{{Member: "worker-0", State: []string{"IDLE"}, CPUs: 4}}, q.err
+	return []queue.Node{{Member: "worker-0", Node: "gpu-1", State: []string{"IDLE"}, CPUs: 4}}, q.err
 }
 
 func (q *queues) RequestOperation(_ context.Context, r plan.OperationRequest) (plan.Operation, error) {
@@ -320,6 +321,22 @@ func TestOperationsOnNodesAreTaken(t *testing.T) {
 	}
 	require.Equal(t, codeKey, codeOf(t, w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"x"}`)))
 	require.Zero(t, q.calls)
+	// The platform reads the names of nodes, and may operate by them.
+	for target, names := range map[string]bool{lattice: false, "/api/v1/admin/projects/physics.lattice": true} {
+		headers := []string{"Idempotency-Key", "k2"}
+		if names {
+			headers = append(headers, "X-Break-Glass", "a fire in the rack")
+		}
+		who := map[bool]string{false: anna, true: otto}[names]
+		require.Equal(t, names, strings.Contains(string(body(t, w.ask("GET", target+"/app-instances/train/nodes", personToken(who), headers...))), "gpu-1"), target)
+	}
+	train := w.view.Units.Get(schema.InstanceKey("physics", "lattice", "train"))
+	i := slices.IndexFunc(train.Members, func(m plan.MemberStatus) bool { return !m.ControlPlane })
+	node := train.Members[i]
+	res = w.request("POST", "/api/v1/admin/projects/physics.lattice/app-instances/train/nodes/"+node.Node+"/operations", personToken(otto), `{"operation":"drain","reason":"a fire in the rack"}`, "Idempotency-Key", "k2", "X-Break-Glass", "a fire in the rack")
+	require.Equal(t, http.StatusAccepted, res.StatusCode)
+	require.Equal(t, node.Name, q.operation.Spec.Member)
+
 	q.err = fmt.Errorf("request: %w", plan.ErrOperationID)
 	require.Equal(t, codeConflict, codeOf(t, w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"x"}`, "Idempotency-Key", "k1")))
 }
