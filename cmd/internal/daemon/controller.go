@@ -22,6 +22,7 @@ import (
 	"berth/runtimes/memory"
 	"berth/schema"
 	schemaestate "berth/schema/estate"
+	"berth/schema/onboard"
 	"berth/schema/signature"
 	"berth/webhooks/github"
 )
@@ -85,7 +86,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes, decide.Undated(onboard.Gate(backends.Names()))},
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
 		Settings: loop.Settings{
@@ -231,18 +232,6 @@ func (c *Config) Hosts(hostKey func(node string) string, log *slog.Logger) (runt
 		return nil, fmt.Errorf("ssh: %w", err)
 	}
 	return hosts, nil
-}
-
-// Backends returns the runtime backends that the daemon has with this configuration.
-func (c *Config) Backends() []string {
-	var names []string
-	if c.SSH != nil {
-		names = backends.Names()
-	}
-	if c.MemoryRuntime != nil {
-		names = append(names, c.MemoryRuntime.Backends...)
-	}
-	return names
 }
 
 // observeLimit returns the limit of one observation of an instance: a few commands on hosts
