@@ -1,0 +1,129 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/cmd/internal/labtest"
+	"berth/reconciler/plan"
+)
+
+// runbookStep is a command of deploy/runbook.md, and the lines that the page says people see.
+type runbookStep struct {
+	title, command string
+	sees           []string
+}
+
+// runbook reads the steps of deploy/runbook.md: each section's commands, without the block that sets the
+// variables. A block of text after a command is what people see.
+func runbook(t testing.TB) []runbookStep {
+	t.Helper()
+	page, err := os.ReadFile("../../deploy/runbook.md")
+	require.NoError(t, err)
+	var steps []runbookStep
+	for _, section := range strings.Split(string(page), "\n## ")[1:] {
+		title, text, _ := strings.Cut(section, "\n")
+		for _, block := range regexp.MustCompile("(?s)```(text)?\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			if block[1] == "" {
+				steps = append(steps, runbookStep{title: title, command: block[2]})
+				continue
+			}
+			require.NotEmpty(t, steps, title)
+			steps[len(steps)-1].sees = strings.Split(strings.TrimSpace(block[2]), "\n")
+		}
+	}
+	require.Len(t, steps, 5, "log, ledger, trace, timeline and the trace of the change")
+	return steps
+}
+
+// triage runs the commands of the runbook as they are written, with an id and an instance, and returns what each
+// printed by its section.
+func (s *stage) triage(t testing.TB, id, instance string) (printed []string) {
+	t.Helper()
+	programsDir := t.TempDir()
+	// The daemon of the test is no unit of systemd.
+	journal := fmt.Sprintf("#!/bin/sh\n[ \"$*\" = '-u berth -o cat' ] && exec cat %s\nexit 9\n", filepath.Join(s.dir, "berth.log"))
+	require.NoError(t, os.WriteFile(filepath.Join(programsDir, "journalctl"), []byte(journal), 0o700))
+	for _, step := range runbook(t) {
+		cmd := exec.CommandContext(t.Context(), "bash", "-eu", "-o", "pipefail", "-c", step.command)
+		cmd.Dir = t.TempDir()
+		cmd.Env = append(os.Environ(), "PATH="+programsDir+":"+filepath.Dir(s.berth)+":"+os.Getenv("PATH"),
+			"ID="+id, "INSTANCE="+instance, "CONFIG="+filepath.Join(s.dir, "berth.yaml"))
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s:\n%s\n%s", step.title, step.command, out)
+		printed = append(printed, string(out))
+	}
+	return printed
+}
+
+// sees checks that each line that the page shows is in the output of its command.
+func sees(t testing.TB, printed []string) {
+	t.Helper()
+	for i, step := range runbook(t) {
+		for _, line := range step.sees {
+			parts := strings.Split(line, "…")
+			for k := range parts {
+				parts[k] = strings.Join(strings.Fields(regexp.QuoteMeta(parts[k])), " +")
+			}
+			require.Regexp(t, "(?m)^ *"+strings.Join(parts, ".*"), printed[i], step.title)
+		}
+	}
+}
+
+// requestJob submits a job as a program does, once, and returns the error of the API.
+func (s *scene) requestJob(ctx context.Context) (code, id string) {
+	s.Helper()
+	body, err := json.Marshal(map[string]string{"script": "#!/bin/sh\ntrue\n"})
+	require.NoError(s, err)
+	url := "http://" + s.daemon.listen + "/api/v1/projects/" + labtest.Train.ProjectID() + "/app-instances/" + labtest.Train.Name + "/queue/jobs"
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	require.NoError(s, err)
+	req.Header.Set("Authorization", "Bearer "+userToken)
+	req.Header.Set("Content-Type", "application/json")
+	req.Header.Set("Idempotency-Key", "incident")
+	res, err := http.DefaultClient.Do(req)
+	require.NoError(s, err)
+	defer res.Body.Close()
+	var answer struct {
+		Error struct {
+			Code          string
+			CorrelationID string `json:"correlation_id"`
+		}
+	}
+	require.NoError(s, json.NewDecoder(res.Body).Decode(&answer))
+	return answer.Error.Code, answer.Error.CorrelationID
+}
+
+// without moves a program of a host away and kills its daemon, so that it cannot start again until
+// the program is back.
+func (s *scene) without(node, program, pidFile string) (back func()) {
+	s.Helper()
+	path := s.on(node, "readlink -f $(PATH=$PATH:/usr/sbin command -v "+program+")")
+	s.on(node, "mv "+path+" "+path+".away; kill -9 $(cat "+pidFile+")")
+	return func() { s.on(node, "mv "+path+".away "+path) }
+}
+
+// failed waits until train has failed and its event is published.
+func (s *scene) failed() plan.Status {
+	s.Helper()
+	events := len(s.told())
+	var st plan.Status
+	s.eventually("train has failed", patience, func() string {
+		if st = s.statusOf(labtest.Train); st.Phase != plan.PhaseFailed || len(s.told()) == events && !strings.Contains(strings.Join(s.toldOf(labtest.Train, 0), " "), "failed") {
+			return show(st)
+		}
+		return ""
+	})
+	return st
+}
