@@ -262,10 +262,10 @@ func (s *scene) criterionOperatorStaysInItsProject() {
 // layer of policy does not allow is refused at its line, which names the layer; and so is a layer that allows more
 // than the one above.
 func (s *scene) criterionOverlaysRestrict() {
-	const project = "tenants/physics/projects/lattice/"
+	const project, operated = "tenants/physics/projects/lattice/", "  operator_service_account: operator\n"
 	files := map[string]string{
-		project + "instances/far.yaml":                    strings.Replace(labtest.InstanceYAML("far", 1), "spec:\n", "spec:\n  regions: [moon]\n", 1),
-		project + "instances/large.yaml":                  strings.Replace(labtest.InstanceYAML("large", 1), "gpu-a100-2", "gpu-a100-4", 1),
+		project + "instances/far.yaml":                    strings.Replace(labtest.InstanceYAML("far", 1), "spec:\n", "spec:\n  regions: [moon]\n", 1) + operated,
+		project + "instances/large.yaml":                  strings.Replace(labtest.InstanceYAML("large", 1), "gpu-a100-2", "gpu-a100-4", 1) + operated,
 		"tenants/physics/artifact-sources/elsewhere.yaml": "apiVersion: berth/v1\nkind: ArtifactSource\nmetadata: {name: elsewhere}\nspec: {type: oci, host: registry.elsewhere.example}\n",
 		project + "artifacts/solver.yaml": "apiVersion: berth/v1\nkind: Artifact\nmetadata: {name: solver}\nspec:\n  app: slurm\n  source: elsewhere\n  reference: lab/solver\n" +
 			"  media_type: application/vnd.oci.image.manifest.v1+json\n",

@@ -3,6 +3,8 @@ package main
 import (
 	"encoding/json"
 	"maps"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -38,11 +40,12 @@ func TestPilotOnRealSlurm(t *testing.T) {
 	s.addOperators(prepared)
 	// An unanswered command of Slurm's tools ends sooner: the provoked faults wait for several.
 	s.config.more["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts(), "command_timeout": "3s"}
-	prepared["platform/policy/lab.yaml"] += "  artifact_source_allowlist: [registry.lab.example]\n"
+	prepared["platform/policy/lab.yaml"] += "  artifact_source_allowlist: [registry.lab.example]\n  require_onboarding: true\n"
 	for _, path := range []string{app, version, entitlement, other} {
 		delete(prepared, path)
 	}
-	text[labtest.TrainFile] = labtest.InstanceYAML(labtest.Train.Name, 1)
+	text[labtest.TrainFile] = operatedTrain()
+	text[app] += "  runbook: deploy/runbook.md\n  requires: {permissions: [apps.instance.read, scheduler.queue.read, scheduler.node.read, scheduler.node.operate]}\n"
 	s.git.MustCommit(t, "main", gittest.Commit{Message: "before the pilot", Files: prepared, Remove: []string{app, version, entitlement, other}})
 	s.serve()
 
@@ -89,11 +92,15 @@ func TestPilotOnRealSlurm(t *testing.T) {
 	merged("publish the version", labtest.Administrator, version)
 	refused("create without an entitlement", labtest.ProjectAdmin, "entitle", labtest.TrainFile)
 	merged("entitle the project", owner, entitlement)
+	text[labtest.TrainFile] = labtest.InstanceYAML(labtest.Train.Name, 1)
+	refused("create without an operator", labtest.ProjectAdmin, "the app slurm (platform/catalog/slurm/app.yaml:5) is not ready for projects: 2: ", labtest.TrainFile)
+	text[labtest.TrainFile] = operatedTrain()
 	merged("create the instance", labtest.ProjectAdmin, labtest.TrainFile)
 
 	st := s.ready(labtest.Train)
 	require.Len(t, st.Members, 2)
 	require.Equal(t, "slurm", st.RuntimeBackend)
+	s.onboarded("slurm")
 	s.queueOperations()
 	s.part("CriterionPrivilegedActionsAreAudited", (*scene).criterionActionsAreAudited)
 	s.part("CriterionOperatorManagesItsProjectOnly", (*scene).criterionOperatorStaysInItsProject)
@@ -128,6 +135,26 @@ func TestPilotOnRealSlurm(t *testing.T) {
 	require.Equal(t, []string{"apps.entitlement.updated", "apps.instance.requested", "apps.instance.running", "apps.instance.failed", "apps.instance.running", "apps.instance.failed", "apps.instance.running", "apps.instance.deleting", "apps.instance.deleted"}, slices.Compact(types))
 	require.Empty(t, s.forge.Violations())
 	linesFoundByIDs(t, filepath.Join(s.dir, "berth.log"), "")
+}
+
+// operatedTrain is train with one worker and a service account of its project that operates it.
+func operatedTrain() string {
+	return strings.Replace(labtest.InstanceYAML(labtest.Train.Name, 1), "spec:\n", "spec:\n  operator_service_account: operator\n", 1)
+}
+
+// onboarded checks the seven points with the estate as main has it.
+func (s *scene) onboarded(app string) {
+	s.Helper()
+	files, err := s.git.Files("main")
+	require.NoError(s, err)
+	dir := s.TempDir()
+	for path, text := range files {
+		require.NoError(s, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
+		require.NoError(s, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
+	}
+	out, err := exec.CommandContext(s.Context(), s.berth, "onboard", "check", app, "--dir", dir).CombinedOutput()
+	require.NoError(s, err, "%s", out)
+	require.Contains(s, string(out), app+": 7 of 7 points hold")
 }
 
 // queueOperations submits, lists, reads and cancels jobs through the permissioned endpoints.
@@ -170,7 +197,7 @@ func (s *scene) upgradeAndBack(merged func(title, login string, paths ...string)
 	job, err = s.untilState(ctx, labtest.Train, job.JobID, "RUNNING")
 	require.NoError(s, err)
 	for _, step := range []struct{ version, limit string }{{"tuned", "main 2-00:00:00"}, {"22-05", "main 1-00:00:00"}} {
-		text[labtest.TrainFile] = strings.Replace(labtest.InstanceYAML(labtest.Train.Name, 1), "version: 22-05", "version: "+step.version, 1)
+		text[labtest.TrainFile] = strings.Replace(operatedTrain(), "version: 22-05", "version: "+step.version, 1)
 		merged("change to "+step.version, labtest.ProjectAdmin, labtest.TrainFile)
 		s.eventually("the partition has "+step.limit, patience, func() string {
 			if found := s.partitionsOf(labtest.Train); !strings.Contains(found, step.limit) {

@@ -127,3 +127,48 @@ func (s *scene) failed() plan.Status {
 	})
 	return st
 }
+
+// The steps also lead from a merge without permission to the held change and the person who made it. This
+// needs no hosts.
+func TestRunbookOfAHeldChange(t *testing.T) {
+	t.Parallel()
+	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), memory: true})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, st.close()) })
+	ctx := t.Context()
+	require.NoError(t, st.remote.open(st.dir, st.files))
+	require.NoError(t, st.startDaemon(ctx))
+	for _, change := range []struct {
+		login   string
+		workers int
+	}{{labtest.ProjectAdmin, 1}, {labtest.ProjectMember, 2}} { // a member may not change it
+		pull, err := st.propose(change.login, "train by "+change.login, change.login, train(change.workers))
+		require.NoError(t, err)
+		commit, err := st.merge(ctx, pull, change.login)
+		require.NoError(t, err)
+		_, err = st.decided(ctx, commit)
+		require.NoError(t, err)
+		_, err = st.untilPhase(ctx, labtest.Train, plan.PhaseRunning)
+		require.NoError(t, err)
+	}
+	tree, err := st.statusTree(ctx)
+	require.NoError(t, err)
+	require.Len(t, tree.Revision.Held, 1)
+	var id string
+	require.NoError(t, until(ctx, "the log has the held change", patience, func() (bool, error) {
+		text, err := os.ReadFile(filepath.Join(st.dir, "berth.log"))
+		if m := regexp.MustCompile(`"msg":"document held".*"correlation_id":"(\w+)"`).FindSubmatch(text); m != nil {
+			id = string(m[1])
+		}
+		return id != "", err
+	}))
+	printed := st.triage(t, id, instanceArgument(labtest.Train))
+	require.Contains(t, printed[0], `"msg":"document held"`)
+	require.Contains(t, printed[1], "hosts     not asked for their ledgers: ")
+	require.Regexp(t, `(?m)^commit .*, by ben-lattice `, printed[2])
+	require.Contains(t, printed[2], "  held    "+labtest.TrainFile+": unauthorised: ")
+	require.Regexp(t, `(?m)^audit .*denied +ben-lattice `, printed[2])
+	require.Contains(t, printed[3], "apps.instance.running")
+	require.NotContains(t, printed[3], id, "nothing happened to the instance")
+	require.NotContains(t, printed[4], "ben-lattice", "the instance follows the change before it")
+}

@@ -72,15 +72,16 @@ func (o Ledgers) read(ctx context.Context, r *Repository, t *Trace) error {
 		return err
 	}
 	if c.SSH == nil {
+		t.HostsNotAsked = o.Config + " has no section ssh"
 		return nil
 	}
 	if _, err := os.ReadFile(c.SSH.Key); err != nil {
-		t.warn("no host was asked for its ledger: ssh.key: %v; run the command as the user of the daemon", err)
+		t.HostsNotAsked = fmt.Sprintf("ssh.key: %v; run the command as the user of the daemon", err)
 		return nil
 	}
 	nodes, err := r.nodes(ctx)
 	if err != nil {
-		t.warn("no host was asked for its ledger: the nodes in force are unreadable: %v", err)
+		t.HostsNotAsked = fmt.Sprintf("the nodes in force are unreadable: %v", err)
 		return nil
 	}
 	hosts, err := c.Hosts(func(node string) string {
@@ -205,6 +206,9 @@ func (t *Trace) writeLedgers(line func(format string, args ...any)) {
 			silent++
 			line("unknown   %s: %s", l.Host, l.Unknown)
 		}
+	}
+	if t.HostsNotAsked != "" {
+		line("hosts     not asked for their ledgers: %s", t.HostsNotAsked)
 	}
 	if len(t.Hosts) > 0 {
 		line("hosts     %s asked, %d did not answer", cli.Count(len(t.Hosts), "host"), silent)

@@ -5,6 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -131,4 +133,23 @@ func TestManyDeadHostsAreBounded(t *testing.T) {
 		}
 		require.GreaterOrEqual(t, len(f.asked), ledgersAtOnce)
 	})
+}
+
+// Without a key that the caller may read, no host is asked, and the trace says why.
+func TestTraceSaysWhyNoHostWasAsked(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "berth.yaml")
+	for ssh, want := range map[string]string{
+		"": "has no section ssh",
+		"ssh: {key: " + dir + "/none, known_hosts: " + dir + "/known_hosts}\n": "ssh.key: open " + dir + "/none: no such file or directory; run the command as the user of the daemon",
+	} {
+		require.NoError(t, os.WriteFile(config, []byte("repository: {url: ., directory: .cache}\nauthority: {trust_local_commits: true}\n"+ssh), 0o600))
+		trace := &Trace{CorrelationID: "corr"}
+		require.NoError(t, Ledgers{Config: config}.read(t.Context(), nil, trace))
+		require.Contains(t, trace.HostsNotAsked, want)
+		var out bytes.Buffer
+		require.NoError(t, (&cli.Output{Form: "text"}).Print(&out, trace))
+		require.Contains(t, out.String(), "hosts     not asked for their ledgers: ")
+		require.ErrorContains(t, trace.notFound(), "hosts not asked: ")
+	}
 }

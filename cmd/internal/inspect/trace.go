@@ -28,9 +28,10 @@ type Trace struct {
 	Decision      *tracedDecision `json:"decision,omitempty"` // nil: nothing came into force, or the branch is missing
 	Audit         []audit.Record  `json:"audit"`
 	Events        []plan.Event    `json:"events"`
-	Now           []tracedStatus  `json:"now"`             // resources whose last change it was
-	Hosts         []hostLedger    `json:"hosts,omitempty"` // that were asked for their ledgers
-	Warnings      []string        `json:"warnings"`        // what could not be read
+	Now           []tracedStatus  `json:"now"`                       // resources whose last change it was
+	Hosts         []hostLedger    `json:"hosts,omitempty"`           // that were asked for their ledgers
+	HostsNotAsked string          `json:"hosts_not_asked,omitempty"` // why none was asked, if -c was given
+	Warnings      []string        `json:"warnings"`                  // what could not be read
 
 	commits []string             // of main, that a record, event or status names
 	decided map[string]time.Time // by commit of berth/in-force: time of the last decision on top of it
@@ -101,6 +102,9 @@ func (t *Trace) notFound() error {
 		if l.Unknown != "" {
 			err = fmt.Errorf("%w\nunknown: %s", err, l.Unknown)
 		}
+	}
+	if t.HostsNotAsked != "" {
+		err = fmt.Errorf("%w\nhosts not asked: %s", err, t.HostsNotAsked)
 	}
 	for _, w := range t.Warnings {
 		err = fmt.Errorf("%w\nwarning: %s", err, w)
