@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/inspect"
+	"berth/cmd/internal/ledgers"
 )
 
 func newTraceCmd() *cobra.Command {
@@ -32,11 +33,14 @@ Exit status: 0, 1 nothing has the id, 2 usage.`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return req.source.With(cmd.Context(), func(r *inspect.Repository) error {
-				var ledgers *inspect.Ledgers
+				var ask inspect.AskHosts
 				if hosts && req.source.Config != "" {
-					ledgers = &inspect.Ledgers{Config: req.source.Config}
+					var err error
+					if ask, err = ledgers.Ask(req.source.Config); err != nil {
+						return err
+					}
 				}
-				trace, err := r.Trace(cmd.Context(), args[0], ledgers)
+				trace, err := r.Trace(cmd.Context(), args[0], ask)
 				if err != nil {
 					return fmt.Errorf("trace: %w", err)
 				}

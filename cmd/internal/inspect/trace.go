@@ -29,7 +29,7 @@ type Trace struct {
 	Audit         []audit.Record  `json:"audit"`
 	Events        []plan.Event    `json:"events"`
 	Now           []tracedStatus  `json:"now"`                       // resources whose last change it was
-	Hosts         []hostLedger    `json:"hosts,omitempty"`           // that were asked for their ledgers
+	Hosts         []HostLedger    `json:"hosts,omitempty"`           // that were asked for their ledgers
 	HostsNotAsked string          `json:"hosts_not_asked,omitempty"` // why none was asked, if -c was given
 	Warnings      []string        `json:"warnings"`                  // what could not be read
 
@@ -56,9 +56,9 @@ type tracedStatus struct {
 	FailureReason string     `json:"failure_reason,omitempty"`
 }
 
-// Trace collects what one change caused. It is an error if nothing has the id. ledgers is nil
+// Trace collects what one change caused. It is an error if nothing has the id. ask is nil
 // if no host shall be asked.
-func (r *Repository) Trace(ctx context.Context, id string, ledgers *Ledgers) (*Trace, error) {
+func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace, error) {
 	t := &Trace{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []tracedStatus{}, Warnings: []string{},
 		decided: map[string]time.Time{}}
 	t.readLogs(ctx, r)
@@ -71,10 +71,8 @@ func (r *Repository) Trace(ctx context.Context, id string, ledgers *Ledgers) (*T
 	if err != nil {
 		return nil, err
 	}
-	if ledgers != nil {
-		if err := ledgers.read(ctx, r, t); err != nil {
-			return nil, err
-		}
+	if ask != nil {
+		t.askHosts(ctx, r, ask)
 	}
 	if t.Decision == nil && len(t.Audit)+len(t.Events)+len(t.Now) == 0 && !t.hasEffects() {
 		return nil, t.notFound()

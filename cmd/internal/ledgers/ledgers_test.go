@@ -1,4 +1,4 @@
-package inspect
+package ledgers
 
 import (
 	"bytes"
@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/inspect"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/schema"
@@ -82,10 +83,8 @@ func TestTraceShowsTheLedgersOfHosts(t *testing.T) {
 			nodes[name] = node(name)
 		}
 		begun := time.Now()
-		ctx, cancel := context.WithTimeoutCause(t.Context(), ledgersWithin, fmt.Errorf("no answer within %v", ledgersWithin))
-		defer cancel()
-		trace := &Trace{CorrelationID: "corr", Hosts: readLedgers(ctx, f, nodes, "corr")}
-		require.Equal(t, ledgersWithin, time.Since(begun), "one dead host takes the limit, and no longer")
+		trace := &inspect.Trace{CorrelationID: "corr", Hosts: read(t.Context(), f, nodes, "corr")}
+		require.Equal(t, within, time.Since(begun), "one dead host takes the limit, and no longer")
 		require.Contains(t, f.asked, "head at head.example:2222, epoch 0, corr")
 		require.Len(t, f.asked, 5)
 
@@ -110,7 +109,6 @@ func TestTraceShowsTheLedgersOfHosts(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(text), `{"host":"gpu","entries":[{"occurred_at":"2026-08-01T10:00:02Z","sequence":7,"epoch":5,"commit":"c0ffee","verb":"join","action_id":"a-1","operation":"start service worker"}]}`)
 		require.NotContains(t, string(text), "secret-id")
-		require.ErrorContains(t, trace.notFound(), "unknown: host dead")
 	})
 }
 
@@ -118,20 +116,18 @@ func TestTraceShowsTheLedgersOfHosts(t *testing.T) {
 func TestManyDeadHostsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		nodes := map[string]*schema.Node{}
-		for i := range 3 * ledgersAtOnce {
+		for i := range 3 * atOnce {
 			nodes[fmt.Sprint("n", i)] = node(fmt.Sprint("n", i))
 		}
 		begun := time.Now()
-		ctx, cancel := context.WithTimeoutCause(t.Context(), ledgersWithin, fmt.Errorf("no answer within %v", ledgersWithin))
-		defer cancel()
 		f := &fleet{}
-		all := readLedgers(ctx, f, nodes, "corr")
-		require.Equal(t, ledgersWithin, time.Since(begun))
+		all := read(t.Context(), f, nodes, "corr")
+		require.Equal(t, within, time.Since(begun))
 		require.Len(t, all, len(nodes))
 		for _, l := range all {
 			require.Contains(t, l.Unknown, "within 15s")
 		}
-		require.GreaterOrEqual(t, len(f.asked), ledgersAtOnce)
+		require.GreaterOrEqual(t, len(f.asked), atOnce)
 	})
 }
 
@@ -144,12 +140,13 @@ func TestTraceSaysWhyNoHostWasAsked(t *testing.T) {
 		"ssh: {key: " + dir + "/none, known_hosts: " + dir + "/known_hosts}\n": "ssh.key: open " + dir + "/none: no such file or directory; run the command as the user of the daemon",
 	} {
 		require.NoError(t, os.WriteFile(config, []byte("repository: {url: ., directory: .cache}\nauthority: {trust_local_commits: true}\n"+ssh), 0o600))
-		trace := &Trace{CorrelationID: "corr"}
-		require.NoError(t, Ledgers{Config: config}.read(t.Context(), nil, trace))
-		require.Contains(t, trace.HostsNotAsked, want)
+		ask, err := Ask(config)
+		require.NoError(t, err)
+		_, err = ask(t.Context(), nil, "corr")
+		require.ErrorContains(t, err, want)
+		trace := &inspect.Trace{CorrelationID: "corr", HostsNotAsked: err.Error()}
 		var out bytes.Buffer
 		require.NoError(t, (&cli.Output{Form: "text"}).Print(&out, trace))
 		require.Contains(t, out.String(), "hosts     not asked for their ledgers: ")
-		require.ErrorContains(t, trace.notFound(), "hosts not asked: ")
 	}
 }
