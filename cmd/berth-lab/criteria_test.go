@@ -91,6 +91,11 @@ func (s *scene) part(name string, do func(*scene)) {
 		begun := time.Now()
 		d := *s
 		d.T = t
+		defer func() {
+			if t.Failed() {
+				t.Logf("the daemon's last words:\n%s", lastLines(filepath.Join(d.dir, "berth.log"), 40))
+			}
+		}()
 		do(&d)
 		t.Logf("took %.1f s", time.Since(begun).Seconds())
 	})
@@ -296,11 +301,29 @@ func (s *scene) criterionIncidentIsTraceable() {
 	begun := time.Now()
 	lap := func(what string) { s.Logf("%4.1f s  %s", time.Since(begun).Seconds(), what) }
 	back := s.without("dev-lab-1", "slurmctld", s.controllerPID(labtest.Train))
-	code, id := s.requestJob(ctx)
-	require.Equal(s, "queue.unavailable", code)
-	lap("refused")
+	var refused apiError
+	answered := make(chan error, 1)
+	go func() {
+		var err error
+		refused, err = s.requestJob(ctx)
+		answered <- err
+	}()
 	st := s.failed()
-	printed := s.triage(s, id, instanceArgument(labtest.Train))
+	lap("train has failed")
+	// A host that accepts connections and answers nothing holds up nobody.
+	s.sshd("dev-gpu-4", "STOP")
+	asked := time.Now()
+	text := s.berthRead("trace", st.CorrelationID)
+	require.Less(s, time.Since(asked), 10*time.Second)
+	s.sshd("dev-gpu-4", "CONT")
+	require.Regexp(s, `(?m)^unknown   dev-gpu-4: host dev-gpu-4: host unreachable: `, text)
+	require.Regexp(s, `(?m)^host .* dev-lab-1 .*fault: `, text)
+	require.Contains(s, text, "hosts     5 hosts asked, 1 did not answer")
+	lap("a host is silent")
+	require.NoError(s, <-answered)
+	require.Equal(s, "queue.unavailable", refused.Code)
+	lap("the job is refused")
+	printed := s.triage(s, refused.CorrelationID, instanceArgument(labtest.Train))
 	sees(s, printed)
 	lap("triage")
 	for i, text := range printed[:3] {

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -81,28 +80,30 @@ func sees(t testing.TB, printed []string) {
 	}
 }
 
+// apiError is an error of the API.
+type apiError struct {
+	Code          string
+	CorrelationID string `json:"correlation_id"`
+}
+
 // requestJob submits a job as a program does, once, and returns the error of the API.
-func (s *scene) requestJob(ctx context.Context) (code, id string) {
-	s.Helper()
-	body, err := json.Marshal(map[string]string{"script": "#!/bin/sh\ntrue\n"})
-	require.NoError(s, err)
+func (s *stage) requestJob(ctx context.Context) (refused apiError, err error) {
 	url := "http://" + s.daemon.listen + "/api/v1/projects/" + labtest.Train.ProjectID() + "/app-instances/" + labtest.Train.Name + "/queue/jobs"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-	require.NoError(s, err)
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(`{"script":"#!/bin/sh\ntrue\n"}`))
+	if err != nil {
+		return refused, err
+	}
 	req.Header.Set("Authorization", "Bearer "+userToken)
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set("Idempotency-Key", "incident")
 	res, err := http.DefaultClient.Do(req)
-	require.NoError(s, err)
-	defer res.Body.Close()
-	var answer struct {
-		Error struct {
-			Code          string
-			CorrelationID string `json:"correlation_id"`
-		}
+	if err != nil {
+		return refused, err
 	}
-	require.NoError(s, json.NewDecoder(res.Body).Decode(&answer))
-	return answer.Error.Code, answer.Error.CorrelationID
+	defer res.Body.Close()
+	answer := struct{ Error *apiError }{&refused}
+	err = json.NewDecoder(res.Body).Decode(&answer)
+	return refused, err
 }
 
 // without moves a program of a host away and kills its daemon, so that it cannot start again until
