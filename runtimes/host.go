@@ -80,7 +80,8 @@ type Op struct {
 	WaitTCP *WaitTCP    `json:"wait_tcp,omitempty"`
 	Info    *Info       `json:"info,omitempty"`
 	// Preflight has no result; it fails with code foreign.
-	Preflight *Preflight `json:"preflight,omitempty"`
+	Preflight *Preflight  `json:"preflight,omitempty"`
+	Ledger    *ReadLedger `json:"ledger,omitempty"`
 }
 
 // Result is the result of an Op, which decides the fields that are set.
@@ -94,6 +95,7 @@ type Result struct {
 	Names   []string       `json:"names,omitempty"` // List
 	Service *ServiceStatus `json:"service,omitempty"`
 	Info    *HostInfo      `json:"info,omitempty"`
+	Ledger  *LedgerPart    `json:"ledger,omitempty"`
 }
 
 // WriteFile writes a file atomically with fsync of file and directory, unless it has
@@ -254,3 +256,26 @@ type HostInfo struct {
 	Init     string `json:"init"`  // systemd or none
 	UID      int    `json:"uid"`
 }
+
+// ReadLedger reads the entries of the host's ledger that have a correlation id. It has no
+// effect and needs no epoch: a person who triages a fault must not depose the leader.
+type ReadLedger struct {
+	CorrelationID string `json:"correlation_id"`
+}
+
+// LedgerPart is the result of ReadLedger.
+type LedgerPart struct {
+	Entries []LedgerEntry `json:"entries"`           // oldest first
+	Earlier int           `json:"earlier,omitempty"` // older ones that were left out
+}
+
+// LedgerEntry is an entry of a host's ledger, without contents. Its JSON is a line of the file.
+type LedgerEntry struct {
+	Seq   uint64    `json:"seq"`
+	At    time.Time `json:"at"`
+	Stamp Stamp     `json:"stamp"`
+	Op    string    `json:"op"` // a summary of an effect, or StoppedAt, one, and the code of its fault
+}
+
+// StoppedAt begins the LedgerEntry.Op of a request that did not do all of its effects.
+const StoppedAt = "stopped at "

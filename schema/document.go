@@ -213,9 +213,11 @@ type Policy struct {
 // of instances that run already and no longer comply.
 type PolicySpec struct {
 	Overlay
-	HardDeny        HardDeny     `json:"hard_deny,omitzero"`
-	RequireApproval bool         `json:"require_approval,omitempty"` // changes below need the approval of a second user with the permission
-	Noncompliant    Noncompliant `json:"noncompliant,omitzero"`
+	HardDeny        HardDeny `json:"hard_deny,omitzero"`
+	RequireApproval bool     `json:"require_approval,omitempty"` // changes below need the approval of a second user with the permission
+	// RequireOnboarding refuses new instances and shared runtimes below of an app that lacks a point of onboarding.
+	RequireOnboarding bool         `json:"require_onboarding,omitempty"`
+	Noncompliant      Noncompliant `json:"noncompliant,omitzero"`
 }
 
 // NoncompliantAction is what becomes of an instance that runs already and that

@@ -16,7 +16,7 @@ import (
 
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
-	"berth/runtimes/host/agent"
+	"berth/runtimes"
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
@@ -194,7 +194,7 @@ func (k *killed) requests() <-chan struct{} {
 	go func() {
 		var last time.Time
 		for lines := bufio.NewScanner(out); lines.Scan(); {
-			var e agent.LedgerEntry
+			var e runtimes.LedgerEntry
 			if json.Unmarshal(lines.Bytes(), &e) != nil {
 				continue // the rest of an older line
 			}

@@ -65,7 +65,7 @@ func (s *Service) scope(c Caller) (scope, error) {
 	}
 	at := s.o.Queues[status.RuntimeBackend]
 	if at == nil {
-		return scope{}, fmt.Errorf("%w: %s has no queue: %s runs no jobs", queue.ErrNotFound, c.Instance, cmp.Or(status.RuntimeBackend, "its backend"))
+		return scope{}, fmt.Errorf("%w: %s has no queue: %s runs no jobs", queue.ErrDenied, c.Instance, cmp.Or(status.RuntimeBackend, "its backend"))
 	}
 	stamp.Commit, stamp.CorrelationID, stamp.Verb = status.Revision, c.CorrelationID, c.Verb
 	return scope{runtimes.QueueScope{

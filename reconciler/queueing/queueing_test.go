@@ -95,7 +95,7 @@ func TestSubmitFindsUnitAndUser(t *testing.T) {
 	v = estate()
 	v.Units = plan.Remember(unitOf(schema.EffectiveUnit{Key: train, Users: []schema.UnixUser{ada}}, "bare_metal"))
 	_, err = s.Submit(t.Context(), c, "k", queue.Request{})
-	require.ErrorIs(t, err, queue.ErrNotFound, "no jobs run there")
+	require.ErrorIs(t, err, queue.ErrDenied, "no jobs run there")
 }
 
 // An instance of a shared runtime has the queue of the runtime, limited to the project.

@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -180,7 +181,7 @@ func (r *remote) failure(fault *agent.Fault) error {
 	if fault.Code == agent.CodeInvalid && strings.Contains(message, "unknown field") { // the helper is older
 		message += "; install the berth-host of the same release"
 	}
-	return &runtimes.OpError{Host: r.name, Op: fault.Op, Message: message, Code: fault.Code, Exit: fault.Exit}
+	return &runtimes.OpError{Host: r.name, Op: cmp.Or(fault.Op, "request"), Message: message, Code: fault.Code, Exit: fault.Exit}
 }
 
 // take returns a live idle session or a new one. The caller gives it back or leaves it.

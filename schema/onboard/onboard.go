@@ -27,16 +27,11 @@ type Point struct {
 // Check returns the seven points for an app, and false if the estate has no such app. backends are the
 // runtime backends that the program has.
 func Check(d *schema.Desired, administrators []string, app string, backends []string) ([]Point, bool) {
-	a := d.Platform.Apps[app]
-	if a == nil {
+	c := newCheck(d, app, backends)
+	if c == nil {
 		return nil, false
 	}
-	c := &check{Desired: d, rules: authority.Rules{Base: d, Administrators: administrators}, app: a, backends: backends}
-	for _, name := range slices.Sorted(maps.Keys(d.Platform.Versions[app])) {
-		if v := d.Platform.Versions[app][name]; v.Spec.Status == schema.StatusActive {
-			c.versions = append(c.versions, v)
-		}
-	}
+	c.rules = authority.Rules{Base: d, Administrators: administrators}
 	points := []Point{c.contracts(), c.accounts(), c.boundaries(), c.events(), c.sources(), c.lifecycle(), c.runbook()}
 	for i := range points {
 		points[i].Number, points[i].Holds = i+1, points[i].Missing == ""
@@ -55,6 +50,20 @@ type check struct {
 	versions []*schema.AppVersion // active ones, by name
 }
 
+// newCheck returns the check of an app; nil: the estate has no such app.
+func newCheck(d *schema.Desired, app string, backends []string) *check {
+	if d.Platform == nil || d.Platform.Apps[app] == nil {
+		return nil
+	}
+	c := &check{Desired: d, app: d.Platform.Apps[app], backends: backends}
+	for _, name := range slices.Sorted(maps.Keys(d.Platform.Versions[app])) {
+		if v := d.Platform.Versions[app][name]; v.Spec.Status == schema.StatusActive {
+			c.versions = append(c.versions, v)
+		}
+	}
+	return c
+}
+
 // at is the place of a field of a document, for evidence.
 func at(h *schema.Header, path string) string {
 	p := h.At(path)
@@ -62,6 +71,19 @@ func at(h *schema.Header, path string) string {
 }
 
 func (c *check) contracts() Point {
+	p := c.published()
+	published := len(p.Evidence)
+	for e := range c.entitlements() {
+		p.Evidence = append(p.Evidence, at(e.Head(), "spec.enabled")+": entitled")
+	}
+	if p.Missing == "" && len(p.Evidence) == published {
+		p.Missing = "no project is entitled: add entitlements/" + c.app.Key.Name + ".yaml to a project"
+	}
+	return p
+}
+
+// published is the part of the first point that the platform declares.
+func (c *check) published() Point {
 	p := Point{Name: "uses catalog, entitlement and instance", Evidence: []string{at(c.app.Head(), "spec") + ": the app"}}
 	for _, v := range c.versions {
 		if !slices.Contains(c.backends, v.Spec.RuntimeBackend) {
@@ -70,16 +92,11 @@ func (c *check) contracts() Point {
 		}
 		p.Evidence = append(p.Evidence, at(v.Head(), "spec.runtime_backend")+": version "+v.Key.Name+" on "+v.Spec.RuntimeBackend)
 	}
-	for e := range c.entitlements() {
-		p.Evidence = append(p.Evidence, at(e.Head(), "spec.enabled")+": entitled")
-	}
 	switch {
 	case c.app.Spec.Status == schema.StatusDisabled:
 		p.Missing = at(c.app.Head(), "spec.status") + ": the app is disabled"
 	case len(c.versions) == 0:
 		p.Missing = "no version is active: publish one in platform/catalog/" + c.app.Key.Name + "/"
-	case len(p.Evidence) == 1+len(c.versions):
-		p.Missing = "no project is entitled: add entitlements/" + c.app.Key.Name + ".yaml to a project"
 	}
 	return p
 }
@@ -131,11 +148,15 @@ func (c *check) accounts() Point {
 	case len(accounts) == 0:
 		p.Missing = "no instance of the app names an operator_service_account: declare one in service-accounts/ and name it"
 	case c.app.Spec.Requires.Permissions == nil:
-		p.Missing = at(c.app.Head(), "spec") + ": spec.requires.permissions is missing: list the permissions that an operator of the app needs"
+		p.Missing = c.noRequires()
 	default:
 		p.Evidence = append(p.Evidence, at(c.app.Head(), "spec.requires")+": no account of the app gets more")
 	}
 	return p
+}
+
+func (c *check) noRequires() string {
+	return at(c.app.Head(), "spec") + ": spec.requires.permissions is missing: list the permissions that an operator of the app needs"
 }
 
 // boundaries tries each permission of each operator in every other project, with the rules that decide at

@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/audit"
@@ -481,6 +482,7 @@ func TestCallersCorrelationIDIsKept(t *testing.T) {
 		{"Traceparent", "00-" + trace + "-00f067aa0ba902b7-01", trace},
 		{"Traceparent", "00-" + noTrace + "-00f067aa0ba902b7-01", ""},
 		{"X-Correlation-ID", "short", ""},
+		{"X-Correlation-ID", reconciler.CorrelationID("c0ffee"), ""}, // of a change, which each caller can compute
 		{"X-Correlation-ID", "a line\nand another", ""},
 		{"X-Correlation-ID", strings.Repeat("x", 65), ""},
 		{"X-Correlation-ID", `<script>alert(1)</script>`, ""},

@@ -22,6 +22,7 @@ import (
 	"berth/runtimes/memory"
 	"berth/schema"
 	schemaestate "berth/schema/estate"
+	"berth/schema/onboard"
 	"berth/schema/signature"
 	"berth/webhooks/github"
 )
@@ -86,7 +87,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes, decide.Undated(onboard.Gate(backends.Names()))},
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(),
 		Settings: loop.Settings{
@@ -192,18 +193,13 @@ func (c *Config) signer(log *slog.Logger) (func([]byte) ([]byte, error), error) 
 // runtimes returns the runtimes that the configuration has hosts or a directory for.
 func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 	live := map[string]runtimes.Runtime{}
-	if c := d.config.SSH; c != nil {
-		var err error
-		limits := c.limits()
-		d.hosts, err = host.NewSSH(host.SSHOptions{
-			User: c.User, KeyFile: c.Key, KnownHosts: c.KnownHosts, HostKey: d.hostKey,
-			DialTimeout: limits.Command, KeepAlive: limits.Command, Log: d.log,
-		})
-		if err != nil {
-			return nil, fmt.Errorf("ssh: %w", err)
-		}
+	var err error
+	if d.hosts, err = d.config.Hosts(d.hostKey, d.log); err != nil {
+		return nil, err
+	}
+	if d.hosts != nil {
 		for _, b := range backends.All() {
-			live[b.Name()] = b.New(d.hosts, limits)
+			live[b.Name()] = b.New(d.hosts, d.config.SSH.limits())
 		}
 	}
 	if c := d.config.MemoryRuntime; c != nil {
@@ -220,6 +216,23 @@ func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [" + backends.Names()[0] + "]} for a trial without hosts")
 	}
 	return live, nil
+}
+
+// Hosts returns the hosts that the section ssh reaches, with no connection yet; nil: there is no
+// such section. hostKey returns the key that the Node document of a node pins, or "".
+func (c *Config) Hosts(hostKey func(node string) string, log *slog.Logger) (runtimes.Hosts, error) {
+	if c.SSH == nil {
+		return nil, nil
+	}
+	limit := c.SSH.limits().Command
+	hosts, err := host.NewSSH(host.SSHOptions{
+		User: c.SSH.User, KeyFile: c.SSH.Key, KnownHosts: c.SSH.KnownHosts, HostKey: hostKey,
+		DialTimeout: limit, KeepAlive: limit, Log: log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ssh: %w", err)
+	}
+	return hosts, nil
 }
 
 // observeLimit returns the limit of one observation of an instance: a few commands on hosts

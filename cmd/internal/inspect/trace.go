@@ -28,8 +28,10 @@ type Trace struct {
 	Decision      *tracedDecision `json:"decision,omitempty"` // nil: nothing came into force, or the branch is missing
 	Audit         []audit.Record  `json:"audit"`
 	Events        []plan.Event    `json:"events"`
-	Now           []tracedStatus  `json:"now"`      // resources whose last change it was
-	Warnings      []string        `json:"warnings"` // what could not be read
+	Now           []tracedStatus  `json:"now"`                       // resources whose last change it was
+	Hosts         []HostLedger    `json:"hosts,omitempty"`           // that were asked for their ledgers
+	HostsNotAsked string          `json:"hosts_not_asked,omitempty"` // why none was asked, if -c was given
+	Warnings      []string        `json:"warnings"`                  // what could not be read
 
 	commits []string             // of main, that a record, event or status names
 	decided map[string]time.Time // by commit of berth/in-force: time of the last decision on top of it
@@ -54,8 +56,9 @@ type tracedStatus struct {
 	FailureReason string     `json:"failure_reason,omitempty"`
 }
 
-// Trace collects what one change caused. It is an error if nothing has the id.
-func (r *Repository) Trace(ctx context.Context, id string) (*Trace, error) {
+// Trace collects what one change caused. It is an error if nothing has the id. ask is nil
+// if no host shall be asked.
+func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace, error) {
 	t := &Trace{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []tracedStatus{}, Warnings: []string{},
 		decided: map[string]time.Time{}}
 	t.readLogs(ctx, r)
@@ -68,8 +71,11 @@ func (r *Repository) Trace(ctx context.Context, id string) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
-	if t.Decision == nil && len(t.Audit)+len(t.Events)+len(t.Now) == 0 {
-		return nil, fmt.Errorf("id %q not found on the branches here; fetch them, or check the id", id)
+	if ask != nil {
+		t.askHosts(ctx, r, ask)
+	}
+	if t.Decision == nil && len(t.Audit)+len(t.Events)+len(t.Now) == 0 && !t.hasEffects() {
+		return nil, t.notFound()
 	}
 	if commit = cmp.Or(append([]string{commit}, t.commits...)...); commit != "" {
 		t.Commit = &tracedCommit{ID: commit}
@@ -82,6 +88,26 @@ func (r *Repository) Trace(ctx context.Context, id string) (*Trace, error) {
 		}
 	}
 	return t, ctx.Err()
+}
+
+// notFound is the error of an id that nothing has. It names the hosts that could not say.
+func (t *Trace) notFound() error {
+	err := fmt.Errorf("id %q not found on the branches here; fetch them, or check the id", t.CorrelationID)
+	if len(t.Hosts) > 0 {
+		err = fmt.Errorf("id %q not found on the branches here or in the ledgers of the hosts; fetch the branches, or check the id", t.CorrelationID)
+	}
+	for _, l := range t.Hosts {
+		if l.Unknown != "" {
+			err = fmt.Errorf("%w\nunknown: %s", err, l.Unknown)
+		}
+	}
+	if t.HostsNotAsked != "" {
+		err = fmt.Errorf("%w\nhosts not asked: %s", err, t.HostsNotAsked)
+	}
+	for _, w := range t.Warnings {
+		err = fmt.Errorf("%w\nwarning: %s", err, w)
+	}
+	return err
 }
 
 func (t *Trace) warn(format string, args ...any) {
@@ -226,6 +252,7 @@ func (t *Trace) Text(p *cli.Page) error {
 		cells := slices.DeleteFunc(e.cells, func(cell string) bool { return cell == "" })
 		line("%s  %s", e.log, strings.Join(cells, "  "))
 	}
+	t.writeLedgers(line)
 	for _, n := range t.Now {
 		line("now       %s", strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", n.Key, n.Phase, n.FailureReason), ": "))
 	}

@@ -194,16 +194,16 @@ func (f *far) effect() runtimes.Op {
 }
 
 // ledger returns the valid entries of an action in both files, oldest first.
-func (f *far) ledger(action string) []agent.LedgerEntry {
+func (f *far) ledger(action string) []runtimes.LedgerEntry {
 	f.Helper()
-	var found []agent.LedgerEntry
+	var found []runtimes.LedgerEntry
 	for _, file := range []string{"ledger.jsonl.1", "ledger.jsonl"} {
 		data, err := os.ReadFile(filepath.Join(f.state, file))
 		if !os.IsNotExist(err) {
 			require.NoError(f, err)
 		}
 		for line := range strings.Lines(string(data)) {
-			var e agent.LedgerEntry
+			var e runtimes.LedgerEntry
 			if json.Unmarshal([]byte(line), &e) == nil && e.Stamp.ActionID == action {
 				found = append(found, e)
 			}

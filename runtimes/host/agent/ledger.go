@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -8,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,16 +22,9 @@ const (
 	maxEntry  = 8 << 10 // bytes of a line
 	// maxSeq is the largest number of an entry, as JSON readers may round larger
 	// ones. An entry with a larger number is damaged.
-	maxSeq = 1<<53 - 1
+	maxSeq  = 1<<53 - 1
+	maxRead = 500 // entries in an answer
 )
-
-// LedgerEntry is a line of the ledger, without contents.
-type LedgerEntry struct {
-	Seq   uint64         `json:"seq"`
-	At    time.Time      `json:"at"`
-	Stamp runtimes.Stamp `json:"stamp"`
-	Op    string         `json:"op"` // a summary of an effect, or "stopped at" one with the code of its fault
-}
 
 // ledger is the host's record of operations.
 type ledger struct{ state stateDir }
@@ -78,7 +73,7 @@ func (l ledger) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 	}
 	for _, op := range ops {
 		seq++
-		e := LedgerEntry{Seq: seq, At: time.Now().UTC(), Stamp: stamp, Op: op}
+		e := runtimes.LedgerEntry{Seq: seq, At: time.Now().UTC(), Stamp: stamp, Op: op}
 		if err := WriteLine(&lines, e); err != nil {
 			return ioFault(name, err)
 		}
@@ -98,6 +93,100 @@ func (l ledger) record(ctx context.Context, stamp runtimes.Stamp, ops ...string)
 		return place{dir: d, path: name}.sync()
 	}
 	return nil
+}
+
+// read returns the entries with a correlation id. It takes no lock, as an effect that hangs is
+// what people look for: a line that is being written is left out.
+func (l ledger) read(q *runtimes.ReadLedger) (runtimes.Result, error) {
+	if q.CorrelationID == "" {
+		return runtimes.Result{}, invalid("the ledger is read by a correlation id, and none is given")
+	}
+	id, err := json.Marshal(q.CorrelationID)
+	if err != nil {
+		return runtimes.Result{}, invalid("the correlation id is not text: %v", err)
+	}
+	files, closeAll, err := l.open()
+	if err != nil {
+		return runtimes.Result{}, err
+	}
+	defer closeAll()
+	part := &runtimes.LedgerPart{Entries: []runtimes.LedgerEntry{}}
+	for _, f := range files {
+		if err := eachLine(f, func(line []byte) {
+			var e runtimes.LedgerEntry
+			if !bytes.Contains(line, id) || json.Unmarshal(line, &e) != nil || e.Stamp.CorrelationID != q.CorrelationID {
+				return
+			}
+			if part.Entries = append(part.Entries, e); len(part.Entries) == 2*maxRead {
+				keepLast(part)
+			}
+		}); err != nil {
+			return runtimes.Result{}, ioFault(f.Name(), err)
+		}
+	}
+	keepLast(part)
+	return runtimes.Result{Ledger: part}, nil
+}
+
+// keepLast leaves the newest entries of an answer, and counts the others.
+func keepLast(part *runtimes.LedgerPart) {
+	if over := len(part.Entries) - maxRead; over > 0 {
+		part.Entries, part.Earlier = slices.Delete(part.Entries, 0, over), part.Earlier+over
+	}
+}
+
+// open opens the files of the ledger that exist, the older one first.
+func (l ledger) open() (files []*os.File, closeAll func(), err error) {
+	closeAll = func() {
+		for _, f := range files {
+			_ = f.Close()
+		}
+	}
+	var newest os.FileInfo
+	for _, name := range []string{l.name(), l.name() + ".1"} {
+		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
+		if os.IsNotExist(err) {
+			continue
+		}
+		if err != nil {
+			closeAll()
+			return nil, nil, ioFault(name, err)
+		}
+		files = append([]*os.File{f}, files...)
+		info, err := f.Stat()
+		switch {
+		case err != nil:
+			closeAll()
+			return nil, nil, ioFault(name, err)
+		case newest == nil:
+			newest = info
+		case os.SameFile(newest, info): // renamed between the two
+			_ = f.Close()
+			files = files[1:]
+		}
+	}
+	return files, closeAll, nil
+}
+
+// eachLine calls do with each complete line that an entry may have. It holds one line in memory.
+func eachLine(r io.Reader, do func(line []byte)) error {
+	in := bufio.NewReaderSize(r, maxEntry)
+	for tooLong := false; ; {
+		line, err := in.ReadSlice('\n')
+		switch {
+		case errors.Is(err, bufio.ErrBufferFull):
+			tooLong = true
+		case errors.Is(err, io.EOF):
+			return nil
+		case err != nil:
+			return err
+		default:
+			if !tooLong {
+				do(line)
+			}
+			tooLong = false
+		}
+	}
 }
 
 func (l ledger) name() string { return l.state.path("ledger.jsonl") }
@@ -130,7 +219,7 @@ func lastEntry(f *os.File) (size int64, seq uint64, whole bool, err error) {
 	}
 	whole = size == 0 || tail[len(tail)-1] == '\n'
 	for line := range bytes.SplitSeq(tail, []byte("\n")) {
-		var e LedgerEntry
+		var e runtimes.LedgerEntry
 		if json.Unmarshal(line, &e) == nil && e.Seq > seq && e.Seq <= maxSeq {
 			seq = e.Seq
 		}

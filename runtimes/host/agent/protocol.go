@@ -179,7 +179,7 @@ func Check(op runtimes.Op) error {
 // MayEffect reports whether op may change the host.
 func MayEffect(op runtimes.Op) bool {
 	switch {
-	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil:
+	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil, op.Ledger != nil:
 		return false
 	case op.Service != nil:
 		return op.Service.Verb != "state"
@@ -227,6 +227,8 @@ func Summary(op runtimes.Op) string {
 		return "wait for " + plain(op.WaitTCP.Address)
 	case op.Info != nil:
 		return "info"
+	case op.Ledger != nil:
+		return "read the ledger of " + plain(op.Ledger.CorrelationID)
 	}
 	return "nothing"
 }

@@ -67,6 +67,9 @@ func sizeOf(r runtimes.Result) int {
 	for _, st := range r.Stats {
 		n += len(st.Path) + len(st.SHA256) + words
 	}
+	if r.Ledger != nil {
+		n += len(r.Ledger.Entries) * maxEntry
+	}
 	return n
 }
 
@@ -103,7 +106,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	}
 	if resp.Fault != nil {
 		// A lost line is harmless: intents without an outcome are checked anyway.
-		_ = a.ledger.record(context.WithoutCancel(ctx), req.Stamp, "stopped at "+resp.Fault.Op+": "+resp.Fault.Code)
+		_ = a.ledger.record(context.WithoutCancel(ctx), req.Stamp, runtimes.StoppedAt+resp.Fault.Op+": "+resp.Fault.Code)
 	}
 	return resp
 }
@@ -202,6 +205,8 @@ func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error)
 		return waitTCP(ctx, op.WaitTCP)
 	case op.Info != nil:
 		return a.info()
+	case op.Ledger != nil:
+		return a.ledger.read(op.Ledger)
 	}
 	return runtimes.Result{}, invalid("the operation has no field set")
 }

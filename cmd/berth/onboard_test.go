@@ -1,0 +1,39 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/cmd/internal/labtest"
+)
+
+// The documents of deploy/onboard.md, as they stand there, make the app of the lab ready and are valid.
+func TestOnboardPageMakesAnAppReady(t *testing.T) {
+	page, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/onboard.md"))
+	require.NoError(t, err)
+	files := labtest.Files()
+	shown := regexp.MustCompile("(?ms)^   `((?:platform|tenants)/\\S+\\.yaml)`:\n\n   ```yaml\n(.*?)^   ```$").FindAllStringSubmatch(string(page), -1)
+	require.Len(t, shown, 5, "app, version, entitlement, account, instance")
+	for _, m := range shown {
+		files[m[1]] = regexp.MustCompile(`(?m)^   `).ReplaceAllString(m[2], "")
+	}
+	member := regexp.MustCompile("(?ms)^   In `(\\S+roles.yaml)`, below `members`:\n\n   ```\n(.*?)^   ```$").FindStringSubmatch(string(page))
+	require.NotNil(t, member)
+	files[member[1]] += regexp.MustCompile(`(?m)^   `).ReplaceAllString(member[2], "")
+	dir := t.TempDir()
+	for path, text := range files {
+		require.NoError(t, os.MkdirAll(filepath.Dir(filepath.Join(dir, path)), 0o755))
+		require.NoError(t, os.WriteFile(filepath.Join(dir, path), []byte(text), 0o600))
+	}
+	out, _, err := berthCmd("", "validate", dir)
+	require.NoError(t, err, out)
+	require.Contains(t, out, "all valid")
+	out, _, err = berthCmd("", "onboard", "check", "slurm", "--dir", dir)
+	require.NoError(t, err, out)
+	require.True(t, strings.HasSuffix(out, "slurm: 7 of 7 points hold\n"), out)
+}

@@ -1,0 +1,151 @@
+package onboard
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// CodeIncomplete is the code of a finding about an app that is not ready for onboarding.
+const CodeIncomplete = "onboard.incomplete"
+
+// Gate returns the rule for changes (requirement B7: other apps only with a passing check). A new active version
+// of an app and a newly enabled entitlement get a warning that names what the app lacks. A new instance or shared
+// runtime of such an app is an error where a policy says require_onboarding. What runs already is never affected.
+//
+// The rule judges the points that documents decide: 1, 2, 5, 6 and 7, with the operator of the new unit alone, so
+// that no project decides about another. Berth keeps points 3 and 4 for every app.
+func Gate(backends []string) func(before, after *schema.Desired) []schema.Diagnostic {
+	return func(before, after *schema.Desired) []schema.Diagnostic {
+		if before == nil || before.Platform == nil || len(before.Tenants) == 0 || after.Platform == nil {
+			return nil // an estate that Berth takes over
+		}
+		g := &gate{before, after, backends}
+		out := g.versions()
+		out = append(out, g.runtimes(before.Platform.SharedRuntimes, after.Platform.SharedRuntimes, slices.Collect(maps.Values(after.Platform.Policies)))...)
+		for _, name := range slices.Sorted(maps.Keys(after.Tenants)) {
+			if was, is := before.Tenants[name], after.Tenants[name]; was != is {
+				out = append(out, g.tenant(was, is)...)
+			}
+		}
+		return out
+	}
+}
+
+type gate struct {
+	before, after *schema.Desired
+	backends      []string
+}
+
+// versions warns of new active versions.
+func (g *gate) versions() (out []schema.Diagnostic) {
+	was, is := g.before.Platform, g.after.Platform
+	if was == is {
+		return nil
+	}
+	for _, app := range slices.Sorted(maps.Keys(is.Versions)) {
+		for _, name := range slices.Sorted(maps.Keys(is.Versions[app])) {
+			v, old := is.Versions[app][name], was.Versions[app][name]
+			if v.Spec.Status == schema.StatusActive && (old == nil || old.Spec.Status != schema.StatusActive) {
+				out = append(out, g.judge(v.Head(), "spec.status", app, nil, schema.SeverityWarning)...)
+			}
+		}
+	}
+	return out
+}
+
+// tenant judges what a tenant adds.
+func (g *gate) tenant(was, is *schema.TenantEstate) []schema.Diagnostic {
+	if was == nil {
+		was = &schema.TenantEstate{}
+	}
+	policies := append(slices.Collect(maps.Values(g.after.Platform.Policies)), is.Policy)
+	out := g.runtimes(was.SharedRuntimes, is.SharedRuntimes, policies)
+	for _, name := range slices.Sorted(maps.Keys(is.Projects)) {
+		old, p := was.Projects[name], is.Projects[name]
+		if old == p {
+			continue
+		}
+		if old == nil {
+			old = &schema.ProjectEstate{}
+		}
+		for _, app := range slices.Sorted(maps.Keys(p.Entitlements)) {
+			e, had := p.Entitlements[app], old.Entitlements[app]
+			if e.Spec.Enabled && (had == nil || !had.Spec.Enabled) {
+				out = append(out, g.judge(e.Head(), "spec.enabled", app, nil, schema.SeverityWarning)...)
+			}
+		}
+		if !required(policies) {
+			continue
+		}
+		for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
+			if i := p.Instances[name]; old.Instances[name] == nil {
+				operated := i.Spec.SharedRuntime != "" || p.ServiceAccounts[i.Spec.OperatorServiceAccount] != nil
+				out = append(out, g.judge(i.Head(), "spec.app", i.Spec.App, &operated, schema.SeverityError)...)
+			}
+		}
+	}
+	return out
+}
+
+// runtimes judges new shared runtimes of the platform or of a tenant.
+func (g *gate) runtimes(was, is map[string]*schema.SharedRuntimeEstate, policies []*schema.Policy) (out []schema.Diagnostic) {
+	if !required(policies) {
+		return nil
+	}
+	for _, name := range slices.Sorted(maps.Keys(is)) {
+		if is[name].Runtime == nil || was[name] != nil && was[name].Runtime != nil {
+			continue
+		}
+		r := is[name].Runtime
+		operated := r.Key.Tenant == "" || r.Spec.OperatorIdentityRef != "" // the platform operates its own
+		out = append(out, g.judge(r.Head(), "spec.app", r.Spec.App, &operated, schema.SeverityError)...)
+	}
+	return out
+}
+
+// required reports whether a policy wants complete apps. A layer can only add it.
+func required(policies []*schema.Policy) bool {
+	return slices.ContainsFunc(policies, func(p *schema.Policy) bool { return p != nil && p.Spec.RequireOnboarding })
+}
+
+// judge returns the finding about a document of an app, if the app lacks something. operated is whether the new unit
+// names its operator; nil: the document is no unit.
+func (g *gate) judge(h *schema.Header, path, app string, operated *bool, severity schema.Severity) []schema.Diagnostic {
+	c := newCheck(g.after, app, g.backends)
+	if c == nil {
+		return nil // a missing app is another finding
+	}
+	missing := c.declared()
+	if operated != nil && !*operated {
+		missing = append(missing, "2: the document names no operator_service_account of its project (operator_identity_ref of a shared runtime)")
+	}
+	if len(missing) == 0 {
+		return nil
+	}
+	place := h.At(path)
+	return []schema.Diagnostic{{Severity: severity, Code: CodeIncomplete, File: h.File, Line: place.Line, Column: place.Column, Path: path,
+		Message: fmt.Sprintf("%s: the app %s (%s) is not ready for projects: %s; `berth onboard check %s` shows each point", path, app, at(c.app.Head(), "spec"), strings.Join(missing, "; "), app)}}
+}
+
+// declared returns what the documents of the app itself lack, with the number of each point.
+func (c *check) declared() (missing []string) {
+	add := func(number int, text string) {
+		if text != "" {
+			missing = append(missing, fmt.Sprintf("%d: %s", number, text))
+		}
+	}
+	add(1, c.published().Missing)
+	if c.app.Spec.Requires.Permissions == nil {
+		add(2, c.noRequires())
+	}
+	add(5, c.sources().Missing)
+	if len(c.versions) > 0 {
+		add(6, c.lifecycle().Missing)
+	}
+	add(7, c.runbook().Missing)
+	return missing
+}
