@@ -34,6 +34,16 @@ var (
 	ErrConflict = errors.New("idempotency key was used for another job")
 )
 
+// ClassOf names the class of an error, for logs.
+func ClassOf(err error) string {
+	for _, class := range []error{ErrConfiguration, ErrDenied, ErrUnavailable, ErrNotFound, ErrConflict} {
+		if errors.Is(err, class) {
+			return class.Error()
+		}
+	}
+	return "fault of Berth"
+}
+
 // Resolution is the answer of the boundary to a requested queue (requirement C1).
 type Resolution struct {
 	Adapter         string   `json:"adapter"`

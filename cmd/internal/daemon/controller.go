@@ -20,6 +20,7 @@ import (
 	"berth/runtimes/backends"
 	"berth/runtimes/host"
 	"berth/runtimes/memory"
+	"berth/runtimes/slurm/boundary"
 	"berth/schema"
 	schemaestate "berth/schema/estate"
 	"berth/schema/signature"
@@ -85,14 +86,14 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes(boundary.Contract())},
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
 		Settings: loop.Settings{
 			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage),
 		},
-		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed,
+		Log: log, Metrics: loop.NewMetrics(d.reg), Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log)}, Owed: h.owed,
 	})
 	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues})
 	return d, nil

@@ -15,6 +15,7 @@ import (
 	"pgregory.net/rapid"
 
 	"berth/schema"
+	"berth/schema/event"
 	"berth/schema/queue"
 )
 
@@ -159,14 +160,14 @@ func TestFieldsOfObservability(t *testing.T) {
 	r, err := Resolve(StubPolicy, mapOf("short", gpu(), short()), "night", nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{
-		"trace_id", TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
+		"trace_id", event.TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
 		"slurm_contract_version", ContractVersion, "requested_queue_name", "night", "resolved_queue_name", "short", "used_fallback", true,
 	}, Fields(r, "physics.lattice", "17", "r0123456789"))
 	for _, id := range []string{"r0123456789", "", strings.Repeat("0", 32), strings.Repeat("A", 32)} {
-		require.Regexp(t, `^[0-9a-f]{32}$`, TraceID(id))
-		require.NotEqual(t, strings.Repeat("0", 32), TraceID(id))
+		require.Regexp(t, `^[0-9a-f]{32}$`, event.TraceID(id))
+		require.NotEqual(t, strings.Repeat("0", 32), event.TraceID(id))
 	}
-	require.Equal(t, strings.Repeat("ab", 16), TraceID(strings.Repeat("ab", 16)))
+	require.Equal(t, strings.Repeat("ab", 16), event.TraceID(strings.Repeat("ab", 16)))
 }
 
 // The page of the contract is the one that the code makes (C7).
