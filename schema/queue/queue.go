@@ -63,6 +63,22 @@ type Mapping struct {
 	MaxWalltimeMinutes int    `json:"max_walltime_minutes"`
 }
 
+// Readiness says whether the queue of a project takes jobs, with the evidence (requirement C4).
+type Readiness struct {
+	Adapter         string     `json:"adapter"`
+	ContractVersion string     `json:"contract_version"`
+	QueueMap        string     `json:"queue_map"` // name; "": none applies to the project
+	Serves          bool       `json:"serves"`
+	Preconditions   []Evidence `json:"preconditions"`
+}
+
+// Evidence is the result of the check of one precondition.
+type Evidence struct {
+	Precondition string `json:"precondition"`
+	Holds        bool   `json:"holds"`
+	Seen         string `json:"seen"` // output of the check, such as the answer of a ping
+}
+
 // Submission is a batch job to submit. Zero values of Request are what the scheduler gives a job
 // that asks for nothing.
 type Submission struct {

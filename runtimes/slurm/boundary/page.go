@@ -75,9 +75,9 @@ An error never changes the queue: a request is resolved by the map, or it fails.
 
 | Class | When | What to do |
 |---|---|---|
-| configuration error | no map, a queue without a partition, a wrong fallback_queue, an unknown mode, or Slurm lacks the partition, account or QoS | the platform corrects the QueueMap |
+| configuration error | no map, a queue without a partition, a wrong fallback_queue, an unknown mode, Slurm lacks the partition, account or QoS, or the runbook of real-policy is not published | the platform corrects the QueueMap |
 | denied | the map has neither the queue nor a fallback, the name is malformed, or the time limit is too long | ask for another queue or less time |
-| scheduler unavailable | Slurm does not answer, or a precondition of real-policy does not hold | send the same request again |
+| scheduler unavailable | Slurm does not answer; in real-policy also its credentials or its accounting | send the same request again |
 
 An idempotency key has 1 to 64 letters, digits, dots, dashes or underscores. An adapter retries at most %d times by
 itself; after that the caller sends the request again with the same key.
