@@ -20,7 +20,6 @@ import (
 	"berth/runtimes/backends"
 	"berth/runtimes/host"
 	"berth/runtimes/memory"
-	"berth/runtimes/slurm/boundary"
 	"berth/schema"
 	schemaestate "berth/schema/estate"
 	"berth/schema/signature"
@@ -86,7 +85,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes(boundary.Contract())},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes(backends.Contract())},
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(), Dates: c.API != nil,
 		Settings: loop.Settings{

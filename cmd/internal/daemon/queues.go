@@ -73,7 +73,7 @@ func queueMapLog(log *slog.Logger) func(plan.Event) {
 		}
 		fields := append([]any{
 			"correlation_id", e.CorrelationID, "org_id", m.OrgID, "project_id", m.ProjectID, "app_slug", m.AppSlug, "queue_map", m.ResourceName, "applies_to", m.AppliesTo, "commit", reconciler.Short(m.Revision),
-		}, boundary.ChangeFields(m)...)
+		}, boundary.ChangeFields(m.Telemetry.Adapter, m.Telemetry.TenantID, m.Telemetry.WorkspaceID, m.Telemetry.TraceID)...)
 		rollback := []any{"owner", m.Rollback.Owner, "reason", m.Rollback.Reason, "expires_at", m.Rollback.ExpiresAt, "follow_up", m.Rollback.FollowUp, "runbook", m.Rollback.Runbook}
 		switch event.Type(e.EventType) {
 		case event.QueueModeChanged:

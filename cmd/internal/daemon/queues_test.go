@@ -217,7 +217,7 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 			require.True(t, ok, "%s in %v", name, line)
 			all = append(all, value)
 		}
-		require.Equal(t, event.TraceID(line["correlation_id"].(string)), line["trace_id"])
+		require.Equal(t, schema.TraceID(line["correlation_id"].(string)), line["trace_id"])
 		return all
 	}
 	q := &queueClient{t, listen, token}
@@ -244,7 +244,7 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	require.Equal(t, "ops", lines.of("rollback of a queue map ended")[0]["owner"])
 
 	// The expiry, which takes another day.
-	payload, err := json.Marshal(event.QueueMap{Status: "passthrough", Rollback: event.Rollback{Owner: "ops", ExpiresAt: "2026-11-23"}, Telemetry: event.Telemetry{TraceID: event.TraceID("r1"), Adapter: "passthrough"}})
+	payload, err := json.Marshal(event.QueueMap{Status: "passthrough", Rollback: event.Rollback{Owner: "ops", ExpiresAt: "2026-11-23"}, Telemetry: event.Telemetry{TraceID: schema.TraceID("r1"), Adapter: "passthrough"}})
 	require.NoError(t, err)
 	queueMapLog(slog.New(slog.NewJSONHandler(lines, nil)))(plan.Event{EventType: string(event.QueueRollbackExpired), CorrelationID: "r1", Payload: payload})
 	expired := lines.of("rollback of a queue map has expired")
@@ -265,7 +265,7 @@ func TestRefusedSubmissionHasTheNineFields(t *testing.T) {
 		lines := &logLines{}
 		logSubmission(slog.New(slog.NewJSONHandler(lines, nil)), d, queueing.Caller{Instance: i.Key, CorrelationID: "r1"}, "gpu", queue.Job{}, fmt.Errorf("%w: why", class))
 		line := lines.of("job not submitted")[0]
-		require.Equal(t, []any{"physics", "physics.lattice", "", "stub-policy", boundary.ContractVersion, "gpu", "", false, event.TraceID("r1"), class.Error()},
+		require.Equal(t, []any{"physics", "physics.lattice", "", "stub-policy", boundary.ContractVersion, "gpu", "", false, schema.TraceID("r1"), class.Error()},
 			[]any{line["tenant_id"], line["workspace_id"], line["job_id"], line["slurm_adapter"], line["slurm_contract_version"], line["requested_queue_name"], line["resolved_queue_name"], line["used_fallback"], line["trace_id"], line["class"]})
 	}
 }

@@ -20,7 +20,6 @@ import (
 	"berth/reconciler/plan"
 	"berth/reconciler/provenance"
 	"berth/runtimes/backends"
-	"berth/runtimes/slurm/boundary"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/estate"
@@ -73,7 +72,7 @@ func (r *Request) Plan(ctx context.Context, loader *estate.Loader, stdin io.Read
 		permissions = &decide.Authority{Administrators: r.Administrators}
 	}
 	pl := planner{Request: r, loader: loader, repo: repo,
-		decider: decide.New(decide.Options{Loader: loader, Authority: permissions, Rules: []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueModes(boundary.Contract())}}),
+		decider: decide.New(decide.Options{Loader: loader, Authority: permissions, Rules: []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueModes(backends.Contract())}}),
 		in:      decide.Input{Repo: repo, Rules: backends.Rules, Today: cmp.Or(r.Today, time.Now().UTC().Format(time.DateOnly))},
 	}
 	p, err = pl.plan(ctx, stdin)

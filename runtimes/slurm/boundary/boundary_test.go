@@ -17,7 +17,6 @@ import (
 	"pgregory.net/rapid"
 
 	"berth/schema"
-	"berth/schema/event"
 	"berth/schema/queue"
 )
 
@@ -166,14 +165,14 @@ func TestFieldsOfObservability(t *testing.T) {
 	r, err := Resolve(StubPolicy, mapOf("short", gpu(), short()), "night", nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{
-		"trace_id", event.TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
+		"trace_id", schema.TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
 		"slurm_contract_version", ContractVersion, "requested_queue_name", "night", "resolved_queue_name", "short", "used_fallback", true,
 	}, Fields(r, "physics.lattice", "17", "r0123456789"))
 	for _, id := range []string{"r0123456789", "", strings.Repeat("0", 32), strings.Repeat("A", 32)} {
-		require.Regexp(t, `^[0-9a-f]{32}$`, event.TraceID(id))
-		require.NotEqual(t, strings.Repeat("0", 32), event.TraceID(id))
+		require.Regexp(t, `^[0-9a-f]{32}$`, schema.TraceID(id))
+		require.NotEqual(t, strings.Repeat("0", 32), schema.TraceID(id))
 	}
-	require.Equal(t, strings.Repeat("ab", 16), event.TraceID(strings.Repeat("ab", 16)))
+	require.Equal(t, strings.Repeat("ab", 16), schema.TraceID(strings.Repeat("ab", 16)))
 }
 
 // A change of a map has the nine fields too, in the same order, and so has a refused submission; the page of the
@@ -191,9 +190,8 @@ func TestEachLineHasTheNineFields(t *testing.T) {
 	}
 	require.Len(t, page, 9)
 	require.Equal(t, page, names(Fields(queue.Resolution{}, "", "", "")))
-	require.Equal(t, page, names(ChangeFields(event.QueueMap{})))
-	m := event.QueueMap{Status: "deleted", Telemetry: event.Telemetry{TraceID: "t", TenantID: "physics", Adapter: ""}}
-	require.Equal(t, []any{"trace_id", "t", "tenant_id", "physics", "workspace_id", "", "job_id", "", "slurm_adapter", "", "slurm_contract_version", ContractVersion}, ChangeFields(m)[:12])
+	require.Equal(t, page, names(ChangeFields("", "", "", "")))
+	require.Equal(t, []any{"trace_id", "t", "tenant_id", "physics", "workspace_id", "", "job_id", "", "slurm_adapter", "", "slurm_contract_version", ContractVersion}, ChangeFields("", "physics", "", "t")[:12])
 	require.Equal(t, queue.Resolution{Adapter: "passthrough", ContractVersion: ContractVersion, RequestedQueue: "gpu"}, Attempted(nil, "gpu"))
 	real := mapOf("")
 	real.Spec.Mode = schema.ModeRealPolicy

@@ -4,7 +4,6 @@ import (
 	"strings"
 
 	"berth/schema"
-	"berth/schema/event"
 	"berth/schema/queue"
 )
 
@@ -12,7 +11,7 @@ import (
 // of CUT. jobID is "" before a job exists.
 func Fields(r queue.Resolution, projectID, jobID, correlationID string) []any {
 	tenant, _, _ := strings.Cut(projectID, ".")
-	return fields(r, tenant, projectID, jobID, event.TraceID(correlationID))
+	return fields(r, tenant, projectID, jobID, schema.TraceID(correlationID))
 }
 
 // Attempted is the resolution of a refused submission, as far as it is known: no queue was resolved.
@@ -20,10 +19,10 @@ func Attempted(m *schema.QueueMap, requested string) queue.Resolution {
 	return queue.Resolution{Adapter: string(ModeOf(m)), ContractVersion: ContractVersion, RequestedQueue: requested}
 }
 
-// ChangeFields are the nine fields of a change of a map. No queue is requested or resolved.
-func ChangeFields(m event.QueueMap) []any {
-	t := m.Telemetry
-	return fields(queue.Resolution{Adapter: t.Adapter, ContractVersion: ContractVersion}, t.TenantID, t.WorkspaceID, t.JobID, t.TraceID)
+// ChangeFields are the nine fields of a change of a map to a mode; "": the map is deleted. tenant and workspace are
+// "" if the map serves several. No queue is requested or resolved, and no job is concerned.
+func ChangeFields(mode, tenant, workspace, traceID string) []any {
+	return fields(queue.Resolution{Adapter: mode, ContractVersion: ContractVersion}, tenant, workspace, "", traceID)
 }
 
 func fields(r queue.Resolution, tenant, workspace, jobID, traceID string) []any {
