@@ -50,7 +50,7 @@ func codes(ds []Diagnostic) (out []string) {
 }
 
 const (
-	contractNow = "boundary/v1@0123456789ab" // of this program
+	contractNow = "boundary/v1+0123456789ab" // of this program
 	today       = "2026-11-24"
 	pageOfMaps  = "platform/queues/README.md"
 )
@@ -140,8 +140,8 @@ func TestChangeOfModeShowsTheListOfTheReview(t *testing.T) {
 		"to real-policy":          {ModeStubPolicy, ModeRealPolicy, func(*QueueMap) {}, "", nil},
 		"back":                    {ModeRealPolicy, ModePassthrough, func(m *QueueMap) { m.Spec.Rollback = rollback() }, "", nil},
 		"no contract":             {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "" }, CodeQueueContract, []int{2, 5}},
-		"another version":         {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v2@0123456789ab" }, CodeQueueContract, []int{2, 5}},
-		"another text":            {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v1@ffffffffffff" }, CodeQueueContract, []int{5}},
+		"another version":         {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v2+0123456789ab" }, CodeQueueContract, []int{2, 5}},
+		"another text":            {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v1+ffffffffffff" }, CodeQueueContract, []int{5}},
 		"no owner":                {ModeRealPolicy, ModeStubPolicy, func(*QueueMap) {}, CodeQueueRollback, []int{3}},
 		"no runbook":              {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "" }, CodeQueueRunbook, []int{3}},
 		"runbook is not there":    {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "platform/README.md" }, CodeQueueRunbook, []int{3}},

@@ -20,7 +20,7 @@ const (
 // QueueModes returns the check of the modes of queue maps in a change of an estate (requirement C5, document
 // CUT). A change of a mode fulfils the five points of CUT's list for a review. After the last day of a rollback,
 // changes of instances and attachments that use the map are refused, until it is renewed or removed. The mode
-// itself stays. contract is the contract's page of this program as version@digest. The check is pure; its
+// itself stays. contract is the contract's page of this program as version+digest (comments at the forge change an @). The check is pure; its
 // before may be nil.
 func QueueModes(contract string) func(before, after *Desired, today string) []Diagnostic {
 	return func(before, after *Desired, today string) []Diagnostic {
@@ -130,8 +130,8 @@ func (c *modeChange) page() *Diagnostic {
 }
 
 func sameVersion(a, b string) bool {
-	version, _, _ := strings.Cut(a, "@")
-	other, _, _ := strings.Cut(b, "@")
+	version, _, _ := strings.Cut(a, "+")
+	other, _, _ := strings.Cut(b, "+")
 	return version == other
 }
 
@@ -164,7 +164,7 @@ func (c *modeChange) list(missing []Diagnostic) string {
 	if r := c.m.Spec.Rollback; r != nil {
 		owner = fmt.Sprintf("%s answers for the rollback until %s, %s removes it, runbook %s", r.Owner, r.ExpiresAt, r.FollowUp, r.Runbook)
 	}
-	version, _, _ := strings.Cut(c.contract, "@")
+	version, _, _ := strings.Cut(c.contract, "+")
 	var b strings.Builder
 	fmt.Fprintf(&b, "the mode changes from %s to %s for %s", was, modeOf(c.m), c.m.serves())
 	for i, point := range []struct {

@@ -13,7 +13,7 @@ import (
 const (
 	queueMapFile = "platform/queues/physics.yaml"
 	queueMapPage = "platform/queues/README.md"
-	contractNow  = "boundary/v1@0123456789ab"
+	contractNow  = "boundary/v1+0123456789ab"
 )
 
 // queueMapOf returns a map for the tenant physics. until is the last day of its rollback; "": it has none.

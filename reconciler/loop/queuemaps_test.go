@@ -22,7 +22,7 @@ import (
 const (
 	mapFile  = "platform/queues/physics.yaml"
 	mapPage  = "platform/queues/README.md"
-	contract = "boundary/v1@0123456789ab"
+	contract = "boundary/v1+0123456789ab"
 )
 
 var mapKey = schema.Key{Kind: schema.KindQueueMap, Name: "physics"}

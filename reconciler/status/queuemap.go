@@ -80,7 +80,7 @@ func queueMapPayload(s *plan.ThingStatus, d QueueMapDetail, before string, r *sc
 	if r != nil {
 		p.Rollback = event.Rollback{Owner: r.Owner, Reason: r.Reason, ExpiresAt: r.ExpiresAt, FollowUp: r.FollowUp, Runbook: r.Runbook}
 	}
-	version, _, _ := strings.Cut(d.Contract, "@")
+	version, _, _ := strings.Cut(d.Contract, "+")
 	p.Telemetry = event.Telemetry{TraceID: schema.TraceID(s.CorrelationID), TenantID: p.OrgID, WorkspaceID: p.ProjectID, Adapter: s.Phase, ContractVersion: version}
 	if s.Phase == QueueMapDeleted {
 		p.Telemetry.Adapter = ""

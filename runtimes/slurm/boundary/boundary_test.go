@@ -200,11 +200,11 @@ func TestEachLineHasTheNineFields(t *testing.T) {
 
 // The digest is that of the text, and the page states it.
 func TestContractNamesItsText(t *testing.T) {
-	require.Regexp(t, `^slurm-adapter-boundary/v1@[0-9a-f]{12}$`, Contract())
+	require.Regexp(t, `^slurm-adapter-boundary/v1\+[0-9a-f]{12}$`, Contract())
 	require.True(t, strings.HasPrefix(string(Page()), text()))
 	require.Contains(t, string(Page()), "\n"+Contract()+"\n")
 	sum := sha256.Sum256([]byte(text()))
-	require.True(t, strings.HasSuffix(Contract(), "@"+hex.EncodeToString(sum[:])[:12]))
+	require.True(t, strings.HasSuffix(Contract(), "+"+hex.EncodeToString(sum[:])[:12]))
 }
 
 // The page of the contract is the one that the code makes (C7).

@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// Contract names the text of the contract as version@digest. A QueueMap whose mode changes has it as
+// Contract names the text of the contract as version+digest. A QueueMap whose mode changes has it as
 // spec.contract, so that its author and reviewers have this text before them (document CUT, AC-004).
 func Contract() string {
 	sum := sha256.Sum256([]byte(text()))
-	return ContractVersion + "@" + hex.EncodeToString(sum[:6])
+	return ContractVersion + "+" + hex.EncodeToString(sum[:6])
 }
 
 // Page is the page of the contract for people, in Markdown: its text and its digest. A change of the contract
@@ -20,8 +20,8 @@ func Page() []byte {
 	return fmt.Appendf([]byte(text()), `
 ## Digest
 
-A pull request that changes the mode of a QueueMap sets %s to the line below. It is the version and the digest of the
-text above.
+A pull request that changes the mode of a QueueMap sets %s to the line below. It is the version and the
+digest of the text above.
 
 %s
 %s
