@@ -26,6 +26,9 @@ type Queue interface {
 	Output(ctx context.Context, at QueueScope, ref queue.Ref, limit int) (queue.Output, error)
 	// Nodes returns the nodes of the unit's members, by member.
 	Nodes(ctx context.Context, at QueueScope) ([]queue.Node, error)
+	// Readiness checks what the mode of the map needs, as a submission does, and submits nothing. A
+	// scheduler that does not answer is evidence and no error. The evidence names members and no hosts.
+	Readiness(ctx context.Context, at QueueScope) (queue.Readiness, error)
 }
 
 // QueueScope is whose queue is asked.
@@ -34,5 +37,7 @@ type QueueScope struct {
 	// ProjectID limits all calls to the jobs of this project.
 	ProjectID string
 	Map       *schema.QueueMap // in force for the project; nil: none
-	Stamp     Stamp            // for the ledger of hosts, with each effect
+	// HasRunbook: people can read the map's runbook.
+	HasRunbook bool
+	Stamp      Stamp // for the ledger of hosts, with each effect
 }

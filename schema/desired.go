@@ -73,8 +73,9 @@ type Platform struct {
 
 	ArtifactSources map[string]*ArtifactSource
 	SharedRuntimes  map[string]*SharedRuntimeEstate
-	Pause           *Pause // nil: Berth works
-	Others          Others // of kinds without a field of their own
+	Pause           *Pause   // nil: Berth works
+	Others          Others   // of kinds without a field of their own
+	Notes           []string // paths of the README.md below platform/, sorted
 }
 
 // TenantEstate is what stands under tenants/<t>/.

@@ -41,6 +41,7 @@ func Endpoints() []string {
 		"GET " + instance + "/queue/jobs/{job_id}",
 		"DELETE " + instance + "/queue/jobs/{job_id}",
 		"GET " + instance + "/queue/jobs/{job_id}/output",
+		"GET " + instance + "/queue/readiness",
 		"GET " + instance + "/nodes",
 		"POST " + instance + "/nodes/{node}/operations",
 	}

@@ -151,6 +151,7 @@ var kinds = []KindInfo{
 	{
 		Kind: KindQueueMap, Rank: lastRank, create: document[QueueMap], Permission: "queues.write",
 		Places:           places("platform/queues/{name}.yaml"),
+		Status:           places("platform/queues/{name}.yaml"),
 		InsteadOfSuspend: "delete the file",
 	},
 	{

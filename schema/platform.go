@@ -69,8 +69,10 @@ type QueueMapSpec struct {
 	Queues        []QueueMapping `json:"queues"`
 	FallbackQueue string         `json:"fallback_queue,omitempty"` // one of queues
 	Mode          string         `json:"mode"`                     // ModePassthrough, ModeStubPolicy or ModeRealPolicy
-	Runbook       string         `json:"runbook,omitempty"`        // how to go back from ModeRealPolicy: a path or a link
-	Rollback      *Rollback      `json:"rollback,omitempty"`
+	// Contract is the text of the boundary's contract that the mode was chosen by: version+digest.
+	Contract string    `json:"contract,omitempty"`
+	Runbook  string    `json:"runbook,omitempty"` // how to go back from ModeRealPolicy: a README.md of the platform or a link
+	Rollback *Rollback `json:"rollback,omitempty"`
 }
 
 // Rollback names the owner and the last day of a mode that is for an incident (requirement C5).

@@ -2,9 +2,9 @@ package schema
 
 import (
 	"cmp"
-	"fmt"
 	"iter"
 	"maps"
+	"net/url"
 	"slices"
 	"strings"
 )
@@ -14,13 +14,6 @@ const (
 	ModePassthrough = "passthrough" // the requested queue is the partition; the map's lines are not used
 	ModeStubPolicy  = "stub-policy" // the map decides alone
 	ModeRealPolicy  = "real-policy" // the map decides, and the runtime must have its targets
-)
-
-// Codes of findings about the modes of queue maps.
-const (
-	CodeQueueMode     = "queues.mode"     // a warning: the mode changes
-	CodeQueueRollback = "queues.rollback" // a project leaves real-policy without a rollback, or real-policy has one
-	CodeQueueExpired  = "queues.expired"  // a change while a rollback has expired
 )
 
 // QueueMaps returns the queue maps of the platform, by name.
@@ -61,60 +54,37 @@ func (m *QueueMap) Expired(today string) bool {
 	return r != nil && today != "" && r.ExpiresAt < today
 }
 
+// modeOf returns the mode of a map. A project without a map has passthrough.
+func modeOf(m *QueueMap) string {
+	if m == nil {
+		return ModePassthrough
+	}
+	return m.EffectiveMode()
+}
+
+// EffectiveMode returns the mode of the map; the default if the document names none.
+func (m *QueueMap) EffectiveMode() string { return cmp.Or(m.Spec.Mode, ModeStubPolicy) }
+
+// Publishes reports whether people can read a page: an https link, which is not opened, or the path of a
+// README.md below platform/, which only users with notes.write at the platform change.
+func (d *Desired) Publishes(page string) bool {
+	if strings.HasPrefix(page, "https://") {
+		link, err := url.Parse(page)
+		return err == nil && link.Hostname() != "" && link.User == nil
+	}
+	if d == nil || d.Platform == nil {
+		return false
+	}
+	_, found := slices.BinarySearch(d.Platform.Notes, page)
+	return found
+}
+
 // serves says for whom a map is, for people.
 func (m *QueueMap) serves() string {
 	if len(m.Spec.AppliesTo) == 0 {
 		return "everybody"
 	}
 	return strings.Join(m.Spec.AppliesTo, ", ")
-}
-
-// QueueModes checks the modes of queue maps in a change of an estate (requirement C5, document CUT): a
-// change from real-policy has an owner and a last day. After that day, changes of instances and attachments
-// that use the map are refused, until the rollback is renewed or removed. The mode itself stays. before may be nil. Pure.
-func QueueModes(before, after *Desired, today string) []Diagnostic {
-	var out []Diagnostic
-	was := map[string]*QueueMap{}
-	for _, m := range before.QueueMaps() {
-		was[m.Key.Name] = m
-	}
-	for _, m := range after.QueueMaps() {
-		if old := was[m.Key.Name]; old == nil || old.Blob != m.Blob {
-			out = append(out, m.changed(old, today)...)
-		}
-	}
-	out = append(out, leavingReal(before, after, out)...)
-	out = append(out, servedByExpired(before, after, today)...)
-	SortDiagnostics(out)
-	return out
-}
-
-func (m *QueueMap) found(severity Severity, code, path, format string, args ...any) Diagnostic {
-	at := m.At(path)
-	return Diagnostic{Severity: severity, Code: code, Message: fmt.Sprintf(format, args...), File: at.File, Line: at.Line, Column: at.Column, Path: path}
-}
-
-// changed returns the findings about a map that a change adds or alters.
-func (m *QueueMap) changed(old *QueueMap, today string) (out []Diagnostic) {
-	r := m.Spec.Rollback
-	leaves := old != nil && old.Spec.Mode == ModeRealPolicy && m.Spec.Mode != ModeRealPolicy
-	switch {
-	case leaves && r == nil:
-		out = append(out, m.found(SeverityError, CodeQueueRollback, "spec.mode", "the mode goes back from %s to %s: add spec.rollback with owner, reason, expires_at, follow_up and runbook", ModeRealPolicy, m.Spec.Mode))
-	case r != nil && m.Spec.Mode == ModeRealPolicy:
-		out = append(out, m.found(SeverityError, CodeQueueRollback, "spec.rollback", "mode %s cannot be a rollback: remove spec.rollback", ModeRealPolicy))
-	case m.Expired(today):
-		out = append(out, m.found(SeverityError, CodeQueueExpired, "spec.rollback.expires_at", "the rollback expired on %s: set a later day, or remove spec.rollback", r.ExpiresAt))
-	}
-	if old != nil && old.Spec.Mode != m.Spec.Mode {
-		until := "no rollback is declared"
-		if r != nil {
-			until = fmt.Sprintf("%s answers for the rollback until %s, %s removes it, runbook %s", r.Owner, r.ExpiresAt, r.FollowUp, r.Runbook)
-		}
-		out = append(out, m.found(SeverityWarning, CodeQueueMode, "spec.mode",
-			"the mode changes from %s to %s for %s; the fields of an answer, who sees which jobs, idempotency keys and retries stay as deploy/reference has them; %s", old.Spec.Mode, m.Spec.Mode, m.serves(), until))
-	}
-	return out
 }
 
 // queueUser is a project that uses the queues of an app.
@@ -156,40 +126,6 @@ func (d *Desired) queueUsers() iter.Seq2[*Header, queueUser] {
 	}
 }
 
-// leavingReal refuses a change that takes a project out of real-policy without a rollback in any other way
-// than by the mode of its map: by another map, by fewer projects in applies_to, or by a deletion. It leaves
-// out files that have an error already.
-func leavingReal(before, after *Desired, found []Diagnostic) (out []Diagnostic) {
-	used := map[queueUser]bool{}
-	for _, u := range before.queueUsers() {
-		used[u] = true
-	}
-	files, changed := map[string][]string{}, map[string]*QueueMap{}
-	for _, u := range after.queueUsers() {
-		if !used[u] {
-			continue
-		}
-		used[u] = false // a project is named once
-		was, is := before.queueMap(u), after.queueMap(u)
-		if was == nil || was.Spec.Mode != ModeRealPolicy || is != nil && (is.Spec.Mode == ModeRealPolicy || is.Spec.Rollback != nil) {
-			continue
-		}
-		at := cmp.Or(after.mapNamed(was.Key), was) // the map that changed; was itself if it is deleted
-		if is != nil && (before.mapNamed(is.Key) == nil || before.mapNamed(is.Key).Blob != is.Blob) {
-			at = is
-		}
-		changed[at.File], files[at.File] = at, append(files[at.File], u.tenant+"."+u.project)
-	}
-	for file, projects := range files {
-		if slices.ContainsFunc(found, func(d Diagnostic) bool { return d.File == file && d.Severity == SeverityError }) {
-			continue
-		}
-		slices.Sort(projects)
-		out = append(out, changed[file].found(SeverityError, CodeQueueRollback, "spec", "the change takes %s out of mode %s: set another mode with spec.rollback in the map that serves them", strings.Join(projects, ", "), ModeRealPolicy))
-	}
-	return out
-}
-
 func (d *Desired) queueMap(u queueUser) *QueueMap { return d.QueueMapOf(u.app, u.tenant, u.project) }
 
 func (d *Desired) mapNamed(key Key) *QueueMap {
@@ -199,25 +135,4 @@ func (d *Desired) mapNamed(key Key) *QueueMap {
 		}
 	}
 	return nil
-}
-
-// servedByExpired refuses new and changed instances and attachments whose map's rollback has expired.
-func servedByExpired(before, after *Desired, today string) (out []Diagnostic) {
-	if !slices.ContainsFunc(after.QueueMaps(), func(m *QueueMap) bool { return m.Expired(today) }) {
-		return nil
-	}
-	blobs := map[Key]string{}
-	for h := range before.queueUsers() {
-		blobs[h.Key] = h.Blob
-	}
-	for h, u := range after.queueUsers() {
-		m := after.queueMap(u)
-		if blob, existed := blobs[h.Key]; existed && blob == h.Blob || m == nil || !m.Expired(today) {
-			continue
-		}
-		r, at, here := m.Spec.Rollback, m.At("spec.rollback.expires_at"), h.At("spec")
-		out = append(out, Diagnostic{Severity: SeverityError, Code: CodeQueueExpired, File: here.File, Line: here.Line, Column: here.Column, Path: "spec",
-			Message: fmt.Sprintf("its queues are mapped by %s, whose rollback expired on %s (%s:%d): %s renews or removes it first (%s)", m.Key.Name, r.ExpiresAt, at.File, at.Line, r.Owner, r.FollowUp)})
-	}
-	return out
 }

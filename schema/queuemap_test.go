@@ -1,6 +1,8 @@
 package schema
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -47,46 +49,161 @@ func codes(ds []Diagnostic) (out []string) {
 	return out
 }
 
+const (
+	contractNow = "boundary/v1+0123456789ab" // of this program
+	today       = "2026-11-24"
+	pageOfMaps  = "platform/queues/README.md"
+)
+
+// reviewed returns a map as CUT's list wants it.
+func reviewed(m *QueueMap) *QueueMap {
+	m.Spec.Contract, m.Spec.Runbook = contractNow, pageOfMaps
+	return m
+}
+
+// withRunbook returns d with the runbook.
+func withRunbook(d *Desired) *Desired {
+	d.Platform.Notes = []string{pageOfMaps}
+	return d
+}
+
+func modes(before, after *Desired) []Diagnostic { return QueueModes(contractNow)(before, after, today) }
+
+func rollback() *Rollback {
+	return &Rollback{Owner: "ops", Reason: "incident 7", ExpiresAt: today, FollowUp: "task 12", Runbook: pageOfMaps}
+}
+
+func expiredRollback() *Rollback {
+	r := rollback()
+	r.ExpiresAt = "2026-11-23"
+	return r
+}
+
 // Requirement C5: a way back from real-policy names who answers for it and until when; the end of that
 // time stops changes of what the map serves and nothing else, until the rollback is renewed or removed.
 func TestRollbackHasOwnerAndEnd(t *testing.T) {
-	const file, day = "platform/queues/all.yaml", "2026-11-24"
-	valid := Rollback{Owner: "ops", Reason: "incident 7", ExpiresAt: "2026-11-24", FollowUp: "task 12", Runbook: "deploy/queue.md"}
-	expired := valid
-	expired.ExpiresAt = "2026-11-23"
+	const file = "platform/queues/all.yaml"
 	real := estateOf(queueMap("all", ModeRealPolicy, "1", nil))
-
-	require.ElementsMatch(t, []string{"error queues.rollback " + file, "warning queues.mode " + file}, codes(QueueModes(real, estateOf(queueMap("all", ModePassthrough, "2", nil)), day)))
-	back := QueueModes(real, estateOf(queueMap("all", ModePassthrough, "2", &valid)), day)
-	require.Equal(t, []string{"warning queues.mode " + file}, codes(back))
-	for _, point := range []string{"from real-policy to passthrough for everybody", "fields of an answer", "who sees which jobs", "idempotency keys and retries", "ops answers for the rollback until 2026-11-24", "task 12 removes it", "deploy/queue.md"} {
-		require.Contains(t, back[0].Message, point, "CUT's list for a review")
+	to := func(mode string, r *Rollback) []Diagnostic {
+		return modes(real, withRunbook(estateOf(reviewed(queueMap("all", mode, "2", r)))))
 	}
-	require.ElementsMatch(t, []string{"error queues.expired " + file, "warning queues.mode " + file}, codes(QueueModes(real, estateOf(queueMap("all", ModePassthrough, "2", &expired)), day)))
-	require.Equal(t, []string{"error queues.rollback " + file}, codes(QueueModes(real, estateOf(queueMap("all", ModeRealPolicy, "2", &valid)), day)))
-	require.Empty(t, QueueModes(nil, real, day))
+	warning := "warning queues.mode " + file
+	require.ElementsMatch(t, []string{"error queues.rollback " + file, warning}, codes(to(ModePassthrough, nil)))
+	require.Equal(t, []string{warning}, codes(to(ModePassthrough, rollback())))
+	require.ElementsMatch(t, []string{"error queues.expired " + file, warning}, codes(to(ModePassthrough, expiredRollback())))
+	require.Equal(t, []string{"error queues.rollback " + file}, codes(to(ModeRealPolicy, rollback())))
 
 	// The rollback has expired in what is in force.
-	late := func() *Desired { return estateOf(queueMap("all", ModePassthrough, "2", &expired, "physics.lattice")) }
-	require.Empty(t, QueueModes(late(), late(), day), "nothing changes")
-	served := QueueModes(withInstance(late(), "lattice", "1"), withInstance(late(), "lattice", "2"), day)
+	late := func() *Desired {
+		return withRunbook(estateOf(reviewed(queueMap("all", ModePassthrough, "2", expiredRollback(), "physics.lattice"))))
+	}
+	require.Empty(t, modes(late(), late()), "nothing changes")
+	served := modes(withInstance(late(), "lattice", "1"), withInstance(late(), "lattice", "2"))
 	require.Equal(t, []string{"error queues.expired tenants/physics/projects/lattice/instances/train.yaml"}, codes(served))
 	require.True(t, strings.Contains(served[0].Message, "2026-11-23") && strings.Contains(served[0].Message, "ops"), served[0].Message)
-	require.Empty(t, QueueModes(withInstance(late(), "lattice", "1"), late(), day), "a deletion goes on")
-	require.Empty(t, QueueModes(withInstance(late(), "lhc", "1"), withInstance(late(), "lhc", "2"), day), "another project")
-	renewed := estateOf(queueMap("all", ModePassthrough, "3", &valid, "physics.lattice"))
-	require.Empty(t, QueueModes(withInstance(late(), "lattice", "1"), withInstance(renewed, "lattice", "2"), day), "renewed in the same change")
-	removed := estateOf(queueMap("all", ModePassthrough, "3", nil, "physics.lattice"))
-	require.Empty(t, QueueModes(withInstance(late(), "lattice", "1"), withInstance(removed, "lattice", "2"), day))
+	require.Empty(t, modes(withInstance(late(), "lattice", "1"), late()), "a deletion goes on")
+	require.Empty(t, modes(withInstance(late(), "lhc", "1"), withInstance(late(), "lhc", "2")), "another project")
+	other := late()
+	other.Platform.Nodes = map[string]*Node{"gpu-1": {}}
+	require.Empty(t, modes(withInstance(late(), "lattice", "1"), withInstance(other, "lattice", "1")), "an unrelated change of the platform")
+	for name, r := range map[string]*Rollback{"renewed": rollback(), "removed": nil} {
+		now := withRunbook(estateOf(reviewed(queueMap("all", ModePassthrough, "3", r, "physics.lattice"))))
+		require.Empty(t, modes(late(), now), name)
+		require.Equal(t, codes(served), codes(modes(withInstance(late(), "lattice", "1"), withInstance(now, "lattice", "2"))), "%s in the same change", name)
+		require.Empty(t, modes(withInstance(now, "lattice", "1"), withInstance(now, "lattice", "2")), "%s in force", name)
+	}
+	deleted := estateOf()
+	require.Empty(t, modes(late(), deleted), "the map is removed")
+}
+
+// A change of the mode shows each point of CUT's list as fulfilled or missing. The third, the second and the
+// fifth can be missing; the transition is stated by the check itself, and no mode has other rules for tenants,
+// keys and retries (TestQueueMatrix, TestStubAndRealPolicyAgree, TestIdempotencyKeyHasOneForm).
+func TestChangeOfModeShowsTheListOfTheReview(t *testing.T) {
+	points := func(missing ...int) []string {
+		var out []string
+		for i, name := range []string{"transition stated", "field semantics unchanged and documented", "owner, expiry and removal task", "tenancy, idempotency and retry unchanged", "contract page in the same change"} {
+			state := "fulfilled"
+			if slices.Contains(missing, i+1) {
+				state = "missing"
+			}
+			out = append(out, fmt.Sprintf("%d. %s: %s", i+1, name, state))
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		from, to string
+		change   func(*QueueMap)
+		code     string
+		missing  []int
+	}{
+		"to real-policy":          {ModeStubPolicy, ModeRealPolicy, func(*QueueMap) {}, "", nil},
+		"back":                    {ModeRealPolicy, ModePassthrough, func(m *QueueMap) { m.Spec.Rollback = rollback() }, "", nil},
+		"no contract":             {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "" }, CodeQueueContract, []int{2, 5}},
+		"another version":         {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v2+0123456789ab" }, CodeQueueContract, []int{2, 5}},
+		"another text":            {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Contract = "boundary/v1+ffffffffffff" }, CodeQueueContract, []int{5}},
+		"no owner":                {ModeRealPolicy, ModeStubPolicy, func(*QueueMap) {}, CodeQueueRollback, []int{3}},
+		"no runbook":              {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "" }, CodeQueueRunbook, []int{3}},
+		"runbook is not there":    {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "platform/README.md" }, CodeQueueRunbook, []int{3}},
+		"runbook outside":         {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "docs/rollback.md" }, CodeQueueRunbook, []int{3}},
+		"link without encryption": {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "http://example.org/rollback" }, CodeQueueRunbook, []int{3}},
+		"link without a host":     {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "https://" }, CodeQueueRunbook, []int{3}},
+		"link":                    {ModeStubPolicy, ModeRealPolicy, func(m *QueueMap) { m.Spec.Runbook = "https://example.org/rollback" }, "", nil},
+		"runbook of the rollback": {ModeRealPolicy, ModeStubPolicy, func(m *QueueMap) {
+			m.Spec.Rollback = rollback()
+			m.Spec.Rollback.Runbook = "none"
+		}, CodeQueueRunbook, []int{3}},
+	} {
+		m := reviewed(queueMap("all", c.to, "2", nil))
+		c.change(m)
+		found := modes(estateOf(queueMap("all", c.from, "1", nil)), withRunbook(estateOf(m)))
+		var warning string
+		for _, d := range found {
+			if d.Severity == SeverityWarning {
+				warning = d.Message
+				continue
+			}
+			require.Equal(t, c.code, d.Code, name)
+			require.Equal(t, m.File, d.File, name)
+		}
+		require.Len(t, found, 1+min(1, len(c.code)), name)
+		require.Contains(t, warning, "from "+c.from+" to "+c.to+" for everybody", name)
+		for _, point := range points(c.missing...) {
+			require.Contains(t, warning, point, name)
+		}
+	}
+	require.Empty(t, modes(estateOf(queueMap("all", ModePassthrough, "1", nil)), estateOf(queueMap("all", ModePassthrough, "2", nil, "physics"))), "the mode stays")
+	require.ElementsMatch(t, []string{"error queues.runbook platform/queues/new.yaml", "error queues.contract platform/queues/new.yaml", "warning queues.mode platform/queues/new.yaml"},
+		codes(modes(nil, estateOf(queueMap("new", ModeRealPolicy, "1", nil)))), "a new map in real-policy")
+	require.Empty(t, modes(nil, estateOf(queueMap("new", ModeStubPolicy, "1", nil))))
+}
+
+// A runbook that is needed is not deleted, and one that is named no more is.
+func TestRunbookStaysWhileItIsNeeded(t *testing.T) {
+	with := func(mode string, notes ...string) *Desired {
+		d := estateOf(reviewed(queueMap("all", mode, "1", nil)))
+		d.Platform.Notes = notes
+		return d
+	}
+	found := modes(with(ModeRealPolicy, pageOfMaps), with(ModeRealPolicy))
+	require.Equal(t, []string{"error queues.runbook " + pageOfMaps}, codes(found))
+	require.Contains(t, found[0].Message, "queue map all (platform/queues/all.yaml:")
+	require.Empty(t, modes(with(ModeStubPolicy, pageOfMaps), with(ModeStubPolicy)), "stub-policy needs none")
+	require.Empty(t, modes(with(ModeRealPolicy), with(ModeRealPolicy)), "it was not there before")
+	changed := estateOf(reviewed(queueMap("all", ModeRealPolicy, "2", nil)))
+	require.Equal(t, []string{"error queues.runbook " + pageOfMaps}, codes(modes(with(ModeRealPolicy, pageOfMaps), changed)), "the map may change while another user deletes its page")
+	moved := estateOf(reviewed(queueMap("all", ModeRealPolicy, "2", nil)))
+	moved.QueueMaps()[0].Spec.Runbook = "https://example.org/rollback"
+	require.Empty(t, modes(with(ModeRealPolicy, pageOfMaps), moved), "the map names another page")
 }
 
 // No other way leads out of real-policy without a rollback: a deleted, renamed or narrowed map, or a more
 // specific one in another mode.
 func TestProjectsLeaveRealPolicyOnlyByARollback(t *testing.T) {
-	const day = "2026-11-24"
 	before := func() *Desired {
 		return withInstance(estateOf(queueMap("all", ModeStubPolicy, "1", nil), queueMap("physics", ModeRealPolicy, "1", nil, "physics")), "lattice", "1")
 	}
+	after := func(maps ...*QueueMap) *Desired { return withInstance(withRunbook(estateOf(maps...)), "lattice", "1") }
 	all := queueMap("all", ModeStubPolicy, "1", nil)
 	for name, c := range map[string]struct {
 		maps []*QueueMap
@@ -94,16 +211,21 @@ func TestProjectsLeaveRealPolicyOnlyByARollback(t *testing.T) {
 	}{
 		"deleted":       {[]*QueueMap{all}, "physics"},
 		"renamed":       {[]*QueueMap{all, queueMap("phys", ModePassthrough, "1", nil, "physics")}, "phys"},
-		"narrowed":      {[]*QueueMap{all, queueMap("physics", ModeRealPolicy, "2", nil, "physics.lhc")}, "physics"},
+		"narrowed":      {[]*QueueMap{all, reviewed(queueMap("physics", ModeRealPolicy, "2", nil, "physics.lhc"))}, "physics"},
 		"more specific": {[]*QueueMap{all, queueMap("physics", ModeRealPolicy, "1", nil, "physics"), queueMap("own", ModePassthrough, "1", nil, "physics.lattice")}, "own"},
 		"no map left":   {nil, "physics"},
 	} {
-		found := QueueModes(before(), withInstance(estateOf(c.maps...), "lattice", "1"), day)
+		found := modes(before(), after(c.maps...))
 		require.Equal(t, []string{"error queues.rollback platform/queues/" + c.file + ".yaml"}, codes(found), name)
 		require.Contains(t, found[0].Message, "physics.lattice", name)
 	}
-	back := &Rollback{Owner: "ops", ExpiresAt: day}
-	require.Empty(t, QueueModes(before(), withInstance(estateOf(all, queueMap("physics", ModeRealPolicy, "1", nil, "physics"), queueMap("own", ModePassthrough, "1", back, "physics.lattice")), "lattice", "1"), day))
-	require.Empty(t, QueueModes(before(), withInstance(estateOf(all, queueMap("renamed", ModeRealPolicy, "1", nil, "physics")), "lattice", "1"), day), "renamed in the same mode")
-	require.Empty(t, QueueModes(before(), estateOf(all), day), "no project is served any more")
+	physics := queueMap("physics", ModeRealPolicy, "1", nil, "physics")
+	require.Equal(t, []string{"warning queues.mode platform/queues/own.yaml"},
+		codes(modes(before(), after(all, physics, reviewed(queueMap("own", ModePassthrough, "1", rollback(), "physics.lattice"))))))
+	require.Equal(t, []string{"warning queues.mode platform/queues/renamed.yaml"}, codes(modes(before(), after(all, reviewed(queueMap("renamed", ModeRealPolicy, "1", nil, "physics"))))), "renamed in the same mode")
+	require.Empty(t, modes(before(), estateOf(all)), "no project is served any more")
+	stub := after(all, queueMap("physics", ModeStubPolicy, "1", nil, "physics"))
+	found := modes(stub, after(queueMap("physics", ModeStubPolicy, "1", nil, "physics.lhc")))
+	require.Equal(t, []string{"warning queues.mode platform/queues/physics.yaml"}, codes(found), "the map is narrowed, and no other serves the project")
+	require.Contains(t, found[0].Message, "from stub-policy to passthrough for physics.lattice")
 }

@@ -28,10 +28,10 @@ Exit status: 0, 1 denied or failed, 2 usage.`
 func newQueueCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "queue",
-		Short: "Submit, list, read and cancel jobs of an instance",
+		Short: "Submit, list, read and cancel jobs of an instance, and show whether its queue serves",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(newQueueSubmitCmd(), newQueueListCmd(), newQueueGetCmd(), newQueueCancelCmd(), newQueueOutputCmd())
+	cmd.AddCommand(newQueueSubmitCmd(), newQueueListCmd(), newQueueGetCmd(), newQueueCancelCmd(), newQueueOutputCmd(), newQueueReadinessCmd())
 	return cmd
 }
 
@@ -227,6 +227,51 @@ the audit has each call.`, `  berth queue output physics.lattice/train 12 --byte
 	submittedFlag(cmd, &submitted)
 	cmd.Flags().IntVar(&bytes, "bytes", queue.MaxOutput, "most `bytes` to print")
 	return cmd
+}
+
+func newQueueReadinessCmd() *cobra.Command {
+	return placeCmd("readiness TENANT.PROJECT/INSTANCE", "Show whether the queue takes jobs of the project, and why",
+		`Show the mode of the queue map that serves the project, and its preconditions with their
+evidence. In mode real-policy the queue takes jobs only while each of them holds; in the
+other modes they show what is missing before a change to real-policy.`, `  berth queue readiness physics.lattice/train`, 1,
+		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
+			r := readinessReport{Format: "berth.readiness/v1"}
+			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "queue/readiness"}, &r.Readiness); err != nil {
+				return err
+			}
+			return f.output.Print(cmd.OutOrStdout(), r)
+		})
+}
+
+// readinessReport is the JSON of the readiness of a queue.
+type readinessReport struct {
+	Format string `json:"format"` // berth.readiness/v1
+	queue.Readiness
+}
+
+// Text implements cli.Report.
+func (r readinessReport) Text(p *cli.Page) error {
+	serves := "no"
+	if r.Serves {
+		serves = "yes"
+	}
+	t := p.Table("FIELD", "VALUE")
+	t.Row("serves", serves)
+	t.Row("mode", cli.Visible(r.Adapter))
+	t.Row("contract", cli.OrDash(r.ContractVersion))
+	t.Row("queue map", cli.OrDash(r.QueueMap))
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	t = p.Table("PRECONDITION", "HOLDS", "EVIDENCE")
+	for _, e := range r.Preconditions {
+		holds := "no"
+		if e.Holds {
+			holds = "yes"
+		}
+		t.Row(cli.Visible(e.Precondition), holds, cli.Visible(e.Seen))
+	}
+	return t.Flush()
 }
 
 // jobReport is the JSON of a job.

@@ -126,6 +126,7 @@ func TestQueueCommands(t *testing.T) {
 	require.Contains(t, run("", "queue", "get", at, "1"), "COMPLETED")
 	require.Contains(t, run("", "queue", "cancel", at, "2"), "CANCELLED")
 	require.Regexp(t, `worker-0 +- +running +8 +0`, run("", "node", "list", at))
+	require.Regexp(t, `(?s)serves +yes\n.*queue map +everybody\n.*control plane reachable +yes +the control plane runs\n`, run("", "queue", "readiness", at))
 
 	wrong := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(wrong, []byte("wrong\n"), 0o600))

@@ -88,6 +88,9 @@ func campusShared() reconciler.StatusBatch {
 	values := plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm", OperatingMode: "tenant_dedicated", ControlPlaneScope: "tenant"}
 	ready := []plan.Condition{{Type: "Ready", Status: "True", Reason: "Running"}}
 	names := &plan.Integration{SchedulerType: "slurm", Adapter: "runtimes/slurm", References: map[string]string{"node": "gpu-3"}}
+	const overdue = "the rollback expired on 2026-11-23: ops renews or removes it (task 12)"
+	queues := plan.ThingStatus{Key: schema.Key{Kind: schema.KindQueueMap, Name: "physics"}, Phase: schema.ModePassthrough, Conditions: []plan.Condition{
+		{Type: "Ready", Status: "True", Reason: "InForce"}, {Type: "RollbackExpired", Status: "True", Reason: "Expired", Message: overdue}, {Type: "Stalled", Status: "True", Reason: "Expired", Message: overdue}}}
 	return reconciler.StatusBatch{
 		Units: []plan.Status{
 			{Key: department, Phase: plan.PhaseRunning, EffectiveValues: values, Conditions: ready,
@@ -101,7 +104,7 @@ func campusShared() reconciler.StatusBatch {
 				}},
 			{Key: schema.InstanceKey("physics", "collider", "analysis"), Phase: plan.PhaseRunning, EffectiveValues: values, Conditions: ready},
 		},
-		Things: []plan.ThingStatus{attachment("collider", "attached", "True", "Attached", ""), attachment("lattice", "requested", "False", "NotAccepted", why)},
+		Things: []plan.ThingStatus{attachment("collider", "attached", "True", "Attached", ""), attachment("lattice", "requested", "False", "NotAccepted", why), queues},
 	}
 }
 

@@ -310,6 +310,7 @@ func (t *estateTask) recordDecision(e effects) {
 	t.status.Record(append(e.records, fateRecords(e.change.before, e.state, t.now())...)...)
 	t.status.Announce(e.events...)
 	t.attachments.record(e.state)
+	t.queueMaps.record(e.state, e.change.merged, t.today())
 	t.status.Revise(func(rev *reconciler.Revision) {
 		rev.Commit, rev.InForce, rev.Frozen = e.state.Main, e.state.InForce, ""
 		rev.Held, rev.HeldMore = e.state.Held, 0

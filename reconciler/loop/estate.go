@@ -25,6 +25,7 @@ const maxHeld = 1000
 func (t *estateTask) reconcile(ctx context.Context, _ reconciler.Item) (time.Duration, error) {
 	err := t.synchronize(ctx)
 	t.inForce.setRepositoryError(err)
+	t.followDay()
 	t.queues.add(reconciler.Item{Task: reconciler.TaskArtifacts})
 	t.queues.add(reconciler.Item{Task: reconciler.TaskDates})
 	return 0, err
@@ -67,7 +68,7 @@ func (t *estateTask) fetch(ctx context.Context) (tips reconciler.Tips, frozen, e
 	t.inForce.setTip(tips.Main)
 	if sources, ok := t.o.Repo.(reconciler.NoticeReader); ok {
 		t.status.Revise(func(rev *reconciler.Revision) {
-			next := updateNotices(rev.Notices, append(sources.Notices(), t.expiredRollbacks(rev.Notices)...), t.now().Sub(t.noticed) < noticeLifetime)
+			next := updateNotices(rev.Notices, append(sources.Notices(), t.expiredRollbacks()...), t.now().Sub(t.noticed) < noticeLifetime)
 			if !slices.Equal(next, rev.Notices) {
 				rev.Notices, t.noticed = next, t.now()
 			}
@@ -76,23 +77,26 @@ func (t *estateTask) fetch(ctx context.Context) (tips reconciler.Tips, frozen, e
 	return tips, frozen, nil
 }
 
-// expiredRollbacks returns a notice for each queue map in force whose rollback has expired, and logs those
-// that are not among the recorded notices.
-func (t *estateTask) expiredRollbacks(recorded []string) (all []string) {
+// followDay records the queue maps whose rollback has expired, also while the sync is frozen or the remote is
+// down. Without a new day it records nothing.
+func (t *estateTask) followDay() {
+	t.status.Decision.Lock()
+	defer t.status.Decision.Unlock()
+	if st := t.inForce.current(); st != nil {
+		t.queueMaps.record(st, nil, t.today())
+	}
+}
+
+// expiredRollbacks returns a notice for each queue map in force whose rollback has expired.
+func (t *estateTask) expiredRollbacks() (all []string) {
 	st := t.inForce.current()
 	if st == nil {
 		return nil
 	}
 	for _, m := range st.Desired.QueueMaps() {
-		if !m.Expired(t.today()) {
-			continue
+		if m.Expired(t.today()) {
+			all = append(all, m.File+": "+overdue(m.Spec.Rollback))
 		}
-		r := m.Spec.Rollback
-		notice := fmt.Sprintf("%s: the rollback expired on %s: %s renews or removes it (%s)", m.File, r.ExpiresAt, r.Owner, r.FollowUp)
-		if !slices.Contains(recorded, notice) {
-			t.o.Log.Warn("rollback of a queue map has expired", "key", m.Key.String(), "owner", r.Owner, "expires_at", r.ExpiresAt, "follow_up", r.FollowUp)
-		}
-		all = append(all, notice)
 	}
 	return all
 }

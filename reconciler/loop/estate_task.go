@@ -23,6 +23,7 @@ type estateTask struct {
 	authors     *provenance.Authors
 	history     history
 	attachments attachments
+	queueMaps   queueMaps
 
 	backlog backlog
 	last    *enforced // nil: this process has put nothing in force

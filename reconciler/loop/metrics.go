@@ -16,6 +16,8 @@ type Metrics struct {
 	statusWrites *prometheus.CounterVec
 	frozen       prometheus.Gauge
 	chainBroken  prometheus.Gauge
+
+	rollbacksExpired prometheus.Gauge
 }
 
 // NewMetrics makes the metrics of a loop, and registers them with reg unless it is
@@ -35,9 +37,11 @@ func NewMetrics(reg prometheus.Registerer) *Metrics {
 			Name: "berth_sync_frozen", Help: "1 while synchronization of the estate is frozen."}),
 		chainBroken: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "berth_audit_chain_broken", Help: "1 if the end of the audit chain was broken when it was last verified: at the start, and when another writer moved berth/status."}),
+		rollbacksExpired: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "berth_queue_rollbacks_expired", Help: "Queue maps in force whose rollback has expired, and whose mode stays until somebody renews or removes the rollback."}),
 	}
 	if reg != nil {
-		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken)
+		reg.MustRegister(m.reconciles, m.durations, m.runtimeCalls, m.statusWrites, m.frozen, m.chainBroken, m.rollbacksExpired)
 	}
 	return m
 }

@@ -7,6 +7,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/decide"
+	"berth/reconciler/plan"
 	"berth/reconciler/pulls"
 	"berth/runtimes"
 )
@@ -31,9 +32,16 @@ type Options struct {
 	Metrics  *Metrics         // nil: not registered
 	Owed     reconciler.Owed  // keeps audit records until they are written; nil: no record is owed
 	Peers    Peers            // zero: this daemon takes leadership when it starts
+	Hooks    Hooks
+}
+
+// Hooks are called while the loop works. A nil one is not called.
+type Hooks struct {
 	// Watch is called before each reconciliation of an item, and its result after
-	// it: with false if the item is retried. Nil: not called.
+	// it: with false if the item is retried.
 	Watch func(reconciler.Item) (ended func(done bool))
+	// QueueMap is called with each event of a queue map, once it is recorded.
+	QueueMap func(plan.Event)
 }
 
 // Settings are the intervals and bounds of a Reconciler.

@@ -601,7 +601,7 @@ func TestPlanWithoutActionsIsMadeOnce(t *testing.T) {
 	see := make(chan struct{})
 	w.start(func(o *loop.Options) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
-		o.Watch = func(i reconciler.Item) func(bool) {
+		o.Hooks.Watch = func(i reconciler.Item) func(bool) {
 			if i.Task == reconciler.TaskPull {
 				looks.Add(1)
 			}

@@ -76,7 +76,7 @@ func newQueues(o *Options) *queues {
 		forge:     newQueue(queue{workers: forgeWorkers, dropGone: true}),
 		plans:     newQueue(queue{workers: planWorkers, dropGone: true, maxTries: maxPlanTries}),
 		artifacts: newQueue(queue{workers: artifactWorkers, hanging: artifactWorkers * hangingPerWorker}),
-		log:       o.Log, now: o.Now, metrics: o.Metrics, watch: o.Watch,
+		log:       o.Log, now: o.Now, metrics: o.Metrics, watch: o.Hooks.Watch,
 	}
 }
 

@@ -52,6 +52,7 @@ func New(o Options) *Reconciler {
 	history := history{o.Repo, o.Log}
 	r.estate = &estateTask{
 		recorder: recorder, o: &r.o, inForce: r.inForce, decider: decider, history: history, attachments: attachments{status: r.status, queues: r.queues},
+		queueMaps: queueMaps{recorder, o.Metrics, o.Hooks.QueueMap},
 		authors: provenance.New(provenance.Options{
 			Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Decide.Authority != nil, Lag: o.Settings.AuthorLag, Accept: o.Accept, Log: o.Log, Now: o.Now,
 			Acks: r.pulls.Acks,

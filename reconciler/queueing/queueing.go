@@ -68,8 +68,9 @@ func (s *Service) scope(c Caller) (scope, error) {
 		return scope{}, fmt.Errorf("%w: %s has no queue: %s runs no jobs", queue.ErrDenied, c.Instance, cmp.Or(status.RuntimeBackend, "its backend"))
 	}
 	stamp.Commit, stamp.CorrelationID, stamp.Verb = status.Revision, c.CorrelationID, c.Verb
+	m := view.Desired.QueueMapOf(status.App, c.Instance.Tenant, c.Instance.Project)
 	return scope{runtimes.QueueScope{
-		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: view.Desired.QueueMapOf(status.App, c.Instance.Tenant, c.Instance.Project), Stamp: stamp,
+		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: m, HasRunbook: m != nil && view.Desired.Publishes(m.Spec.Runbook), Stamp: stamp,
 	}, at, view}, nil
 }
 
@@ -157,4 +158,17 @@ func (s *Service) Nodes(ctx context.Context, c Caller) ([]queue.Node, error) {
 		return nil, err
 	}
 	return at.queue.Nodes(ctx, at.QueueScope)
+}
+
+// Readiness says whether the queue takes jobs of the project, with the evidence.
+func (s *Service) Readiness(ctx context.Context, c Caller) (queue.Readiness, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return queue.Readiness{}, err
+	}
+	r, err := at.queue.Readiness(ctx, at.QueueScope)
+	if at.Map != nil {
+		r.QueueMap = at.Map.Key.Name
+	}
+	return r, err
 }

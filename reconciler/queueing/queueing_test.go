@@ -30,6 +30,11 @@ func (a *asked) Nodes(_ context.Context, at runtimes.QueueScope) ([]queue.Node, 
 	return []queue.Node{{Member: "worker-0", Node: "gpu-1"}}, nil
 }
 
+func (a *asked) Readiness(_ context.Context, at runtimes.QueueScope) (queue.Readiness, error) {
+	a.at = at
+	return queue.Readiness{Serves: true}, nil
+}
+
 var (
 	ada   = schema.UnixUser{Name: "ada", UID: 2001}
 	train = schema.InstanceKey("physics", "lattice", "train")
@@ -110,4 +115,25 @@ func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []queue.Node{{Member: "worker-0", Node: "gpu-1"}}, nodes)
 	require.Equal(t, []any{pool.Key, "physics.lattice"}, []any{q.at.Unit.Effective.Key, q.at.ProjectID})
+}
+
+// The runtime gets the map in force with its mode, and whether people can read the map's runbook.
+func TestReadinessKnowsMapAndRunbook(t *testing.T) {
+	v, leads, q := estate(), true, &asked{}
+	s, c := service(&v, &leads, q), queueing.Caller{Instance: train, Login: "ada"}
+	r, err := s.Readiness(t.Context(), c)
+	require.NoError(t, err)
+	require.Equal(t, []any{queue.Readiness{Serves: true}, false}, []any{r, q.at.HasRunbook})
+	m := &schema.QueueMap{Spec: schema.QueueMapSpec{App: "slurm", Mode: schema.ModeRealPolicy, Runbook: "platform/queues/README.md"}}
+	m.Key = schema.Key{Kind: schema.KindQueueMap, Name: "all"}
+	v.Desired.Platform.Put(m)
+	for _, notes := range [][]string{nil, {"platform/queues/README.md"}} {
+		v.Desired.Platform.Notes = notes
+		r, err = s.Readiness(t.Context(), c)
+		require.NoError(t, err)
+		require.Equal(t, []any{"all", m, notes != nil}, []any{r.QueueMap, q.at.Map, q.at.HasRunbook})
+	}
+	leads = false
+	_, err = s.Readiness(t.Context(), c)
+	require.ErrorIs(t, err, queue.ErrUnavailable)
 }

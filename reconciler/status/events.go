@@ -118,6 +118,9 @@ func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.
 // takes its other fields from those of the same name in Detail, such as app_slug;
 // "attempt" there is the event's attempt.
 func resourceEvents(prev, next *plan.ThingStatus, now time.Time) []plan.Event {
+	if next.Key.Kind == schema.KindQueueMap {
+		return QueueMapEvents(prev, next, now)
+	}
 	if prev != nil && prev.Phase == next.Phase {
 		return nil
 	}

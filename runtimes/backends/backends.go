@@ -12,6 +12,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/boundary"
 	"berth/schema"
 )
 
@@ -92,3 +93,6 @@ func Profiles() []runtimes.Profile {
 	}
 	return profiles
 }
+
+// Contract names the text of the contract of queue maps, as schema.QueueModes takes it.
+func Contract() string { return boundary.Contract() }

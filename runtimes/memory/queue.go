@@ -175,3 +175,15 @@ func (r *Runtime) Nodes(ctx context.Context, at runtimes.QueueScope) (all []queu
 	})
 	return all, err
 }
+
+// Readiness implements runtimes.Queue. The runtime has no modes: it needs its control plane only.
+func (r *Runtime) Readiness(ctx context.Context, at runtimes.QueueScope) (queue.Readiness, error) {
+	err := r.withQueue(ctx, at, "check readiness", func(u *unit) ([]job, error) { return u.Queue, nil })
+	out := queue.Readiness{Adapter: "memory", Serves: err == nil}
+	seen := queue.Evidence{Precondition: "control plane reachable", Holds: err == nil, Seen: "the control plane runs"}
+	if errors.Is(err, queue.ErrUnavailable) {
+		seen.Seen, err = err.Error(), nil
+	}
+	out.Preconditions = []queue.Evidence{seen}
+	return out, err
+}

@@ -71,7 +71,13 @@ func TestQueueKeepsTheContract(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []queue.Node{{Member: "worker-0", Node: "gpu-1", State: []string{"running"}, CPUs: 4}}, nodes)
 
+	ready, err := rt.Readiness(t.Context(), at)
+	require.NoError(t, err)
+	require.True(t, ready.Serves)
 	w.SetReachable("head", false)
+	ready, err = rt.Readiness(t.Context(), at)
+	require.NoError(t, err)
+	require.False(t, ready.Serves || ready.Preconditions[0].Holds)
 	_, err = rt.Submit(t.Context(), at, s)
 	require.ErrorIs(t, err, queue.ErrUnavailable)
 	w.SetReachable("head", true)

@@ -12,7 +12,9 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm"
 	"berth/schema"
+	"berth/schema/estate"
 	"berth/schema/queue"
 )
 
@@ -172,62 +174,103 @@ func ids(jobs []queue.Job) (all []string) {
 	return all
 }
 
-// Mode real-policy serves only while its five preconditions hold, each with what was seen, and the mode
-// is a matter of the map alone: the same submission gets the same queue in each (requirements C2, C4, C7).
+// mapDocument loads a QueueMap as an estate has it, with its runbook. Two of them differ in their mode and partition only.
+func mapDocument(t *testing.T, mode, partition string) (m *schema.QueueMap, hasRunbook bool) {
+	t.Helper()
+	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
+	require.NoError(t, err)
+	res, err := loader.Load(t.Context(), estate.Files(map[string]string{
+		"platform/catalog/slurm/app.yaml": "apiVersion: berth/v1\nkind: App\nmetadata: {name: slurm}\nspec: {display_name: Slurm, category: scheduler, publisher: us}\n",
+		"platform/queues/README.md":       "# How to go back\n",
+		"platform/queues/all.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: all}\nspec:\n  app: slurm\n  fallback_queue: quick\n  runbook: platform/queues/README.md\n" +
+			"  queues: [{queue: quick, partition: " + partition + ", max_walltime_minutes: 5}]\n  mode: " + mode + "\n",
+	}))
+	require.NoError(t, err)
+	require.Empty(t, res.Diagnostics)
+	require.Len(t, res.Desired.QueueMaps(), 1)
+	m = res.Desired.QueueMaps()[0]
+	return m, res.Desired.Publishes(m.Spec.Runbook)
+}
+
+// The document of the map alone switches passthrough, stub-policy, real-policy and back: the same submissions
+// have the same answers in stub-policy and real-policy, and a key that was used in one mode makes no second job in
+// another. real-policy serves only while its five preconditions hold (requirements C2, C4, C5, C7).
 func TestRealPolicyServesOnlyIfReady(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0)
 	c.carry(t, u, false)
-	mapOf := func(mode, partition string) *schema.QueueMap {
-		return &schema.QueueMap{Spec: schema.QueueMapSpec{App: "slurm", Mode: mode, Runbook: "deploy/queue.md", FallbackQueue: "fast",
-			Queues: []schema.QueueMapping{{Queue: "fast", Partition: partition, MaxWalltimeMinutes: 5}}}}
+	scopeOf := func(mode, partition string) runtimes.QueueScope {
+		m, hasRunbook := mapDocument(t, mode, partition)
+		at := c.queueOf(u, "physics.lattice", m)
+		at.HasRunbook = hasRunbook
+		return at
 	}
-	n := 0
-	submit := func(m *schema.QueueMap, requested string) (queue.Job, error) {
-		n++
-		s := submission("physics.lattice", alice, fmt.Sprintf("mode-%d", n), "true")
+	submit := func(at runtimes.QueueScope, key, requested string) (queue.Job, error) {
+		s := submission("physics.lattice", alice, key, "true")
 		s.Queue = requested
-		return c.rt.Submit(t.Context(), c.queueOf(u, "physics.lattice", m), s)
+		return c.rt.Submit(t.Context(), at, s)
 	}
-	for _, requested := range []string{"fast", "other", ""} {
-		var seen []queue.Resolution
-		for _, mode := range []string{schema.ModeStubPolicy, schema.ModeRealPolicy} {
-			job, err := submit(mapOf(mode, "quick"), requested)
+	answers := map[string]map[string]queue.Resolution{}
+	var first queue.Job
+	for turn, mode := range []string{schema.ModePassthrough, schema.ModeStubPolicy, schema.ModeRealPolicy, schema.ModeStubPolicy, schema.ModePassthrough} {
+		at := scopeOf(mode, "quick")
+		seen := map[string]queue.Resolution{}
+		for _, requested := range []string{"quick", "other", ""} {
+			job, err := submit(at, fmt.Sprintf("turn-%d-%s", turn, requested), requested)
+			if mode == schema.ModePassthrough && requested == "other" {
+				require.ErrorIs(t, err, queue.ErrDenied, "no partition has this name")
+				continue
+			}
 			require.NoError(t, err, "%s %q", mode, requested)
-			require.Equal(t, []any{"quick", 5, mode}, []any{job.Queue, job.Minutes, job.Resolution.Adapter})
-			r := *job.Resolution
-			r.Adapter = ""
-			seen = append(seen, r)
+			require.Equal(t, mode, job.Resolution.Adapter)
+			seen[requested] = *job.Resolution
+			if mode != schema.ModePassthrough {
+				require.Equal(t, []any{"quick", 5, requested != "quick"}, []any{job.Queue, job.Minutes, job.Resolution.UsedFallback})
+			}
 		}
-		require.Equal(t, seen[0], seen[1], requested)
-		require.Equal(t, requested != "fast", seen[0].UsedFallback)
+		kept, err := submit(at, "kept", "quick")
+		require.NoError(t, err, mode)
+		if first.JobID == "" {
+			first = kept
+		}
+		require.Equal(t, []any{first.JobID, first.Submitted}, []any{kept.JobID, kept.Submitted}, "a key of another mode")
+		answers[mode] = seen
 	}
-	job, err := submit(mapOf(schema.ModePassthrough, "nothing"), "quick")
-	require.NoError(t, err)
-	require.Equal(t, []any{"quick", "passthrough"}, []any{job.Queue, job.Resolution.Adapter})
+	for requested, r := range answers[schema.ModeStubPolicy] {
+		r.Adapter = schema.ModeRealPolicy
+		require.Equal(t, r, answers[schema.ModeRealPolicy][requested], requested)
+	}
 
-	evidence, err := c.rt.Preconditions(t.Context(), c.queueOf(u, "physics.lattice", mapOf(schema.ModeRealPolicy, "quick")))
+	n := 0
+	refused := func(at runtimes.QueueScope, class error, precondition string) {
+		t.Helper()
+		n++
+		_, err := submit(at, fmt.Sprintf("refused-%d", n), "quick")
+		require.ErrorIs(t, err, class)
+		require.ErrorContains(t, err, precondition)
+		ready, err := c.rt.Readiness(t.Context(), at)
+		require.NoError(t, err)
+		require.False(t, ready.Serves)
+		t.Log(ready)
+	}
+	ready, err := c.rt.Readiness(t.Context(), scopeOf(schema.ModeRealPolicy, "quick"))
 	require.NoError(t, err)
-	for _, e := range evidence {
+	require.True(t, ready.Serves)
+	for _, e := range ready.Preconditions {
 		require.True(t, e.Holds, "%+v", e)
 		t.Logf("%s: %s", e.Precondition, e.Seen)
 	}
-	refused := func(m *schema.QueueMap, precondition string) {
-		t.Helper()
-		_, err := submit(m, "fast")
-		require.ErrorIs(t, err, queue.ErrUnavailable)
-		require.ErrorContains(t, err, precondition)
-		t.Log(err)
-	}
-	noRunbook := mapOf(schema.ModeRealPolicy, "quick")
-	noRunbook.Spec.Runbook = ""
-	refused(noRunbook, "rollback runbook published")
-	refused(mapOf(schema.ModeRealPolicy, "nothing"), "policy valid")
+	noRunbook := scopeOf(schema.ModeRealPolicy, "quick")
+	noRunbook.HasRunbook = false
+	refused(noRunbook, queue.ErrConfiguration, "rollback runbook published")
+	refused(scopeOf(schema.ModeRealPolicy, "nothing"), queue.ErrConfiguration, "policy valid")
+	_, err = submit(scopeOf(schema.ModeStubPolicy, "nothing"), "stub-nothing", "quick")
+	require.ErrorIs(t, err, queue.ErrConfiguration, "the same class without the preconditions")
 	for _, broken := range []struct{ daemon, precondition string }{{"slurmdbd", "dependencies healthy"}, {"slurmctld", "control plane reachable"}, {"munged", "credentials of the environment readable"}} {
 		c.onControl(t, u, "pkill -STOP -x "+broken.daemon+" || true; pkill -KILL -x "+broken.daemon)
-		refused(mapOf(schema.ModeRealPolicy, "quick"), broken.precondition)
+		refused(scopeOf(schema.ModeRealPolicy, "quick"), queue.ErrUnavailable, broken.precondition)
 	}
 }
 

@@ -53,6 +53,11 @@ const (
 	OperationFailed    Type = "berth.operation.failed"
 	OperationExpired   Type = "berth.operation.expired"
 	RetryTriggered     Type = "berth.retry.triggered"
+
+	QueueModeChanged     Type = "berth.queuemap.mode_changed"
+	QueueRollbackBegan   Type = "berth.queuemap.rollback_began"
+	QueueRollbackExpired Type = "berth.queuemap.rollback_expired"
+	QueueRollbackEnded   Type = "berth.queuemap.rollback_ended"
 )
 
 // Version is the version of the envelope and the payloads in the schemas.
@@ -165,6 +170,42 @@ type Operation struct {
 	Revision        string `json:"revision" doc:"commit that asked for it; empty for a request without a document"`
 }
 
+// QueueMap is the payload of the events of a queue map's mode and rollback (requirements C5, C6).
+type QueueMap struct {
+	OrgID        string    `json:"org_id" doc:"the only tenant of applies_to; empty: the map serves several, or everybody"`
+	ProjectID    string    `json:"project_id" doc:"the only project of applies_to, as <tenant>.<project>; empty: the map serves several"`
+	AppSlug      string    `json:"app_slug" doc:"app whose queues it maps"`
+	ResourceName string    `json:"resource_name" doc:"name of the map"`
+	AppliesTo    string    `json:"applies_to" doc:"tenants and projects that it serves, separated by commas; empty: everybody"`
+	Status       string    `json:"status" doc:"mode now: passthrough, stub-policy or real-policy; deleted: the map is gone"`
+	PreviousMode string    `json:"previous_mode" doc:"mode before; empty: none was recorded, or this event changes none"`
+	Revision     string    `json:"revision" doc:"commit of the configuration that changed the map"`
+	Rollback     Rollback  `json:"rollback" doc:"declared rollback, or the one that ended; its fields are empty without one"`
+	Telemetry    Telemetry `json:"telemetry" doc:"fields of cutover and rollback telemetry"`
+}
+
+// Rollback is the declared rollback of a queue map.
+type Rollback struct {
+	Owner     string `json:"owner" doc:"who answers for it"`
+	Reason    string `json:"reason" doc:"what happened"`
+	ExpiresAt string `json:"expires_at" doc:"last day, UTC, as 2026-12-31"`
+	FollowUp  string `json:"follow_up" doc:"task that removes it"`
+	Runbook   string `json:"runbook" doc:"page with the steps"`
+}
+
+// Telemetry has the fields that a cutover contract names, with the names of the boundary's answer.
+type Telemetry struct {
+	TraceID         string `json:"trace_id" doc:"W3C trace id of the correlation id"`
+	TenantID        string `json:"tenant_id" doc:"as org_id"`
+	WorkspaceID     string `json:"workspace_id" doc:"as project_id"`
+	JobID           string `json:"job_id" doc:"empty: a change of a map is about no job"`
+	Adapter         string `json:"adapter" doc:"mode now; empty: the map is gone"`
+	ContractVersion string `json:"contract_version" doc:"version of the contract that the map names; empty: it names none"`
+	RequestedQueue  string `json:"requested_queue" doc:"empty: no queue is requested"`
+	ResolvedQueue   string `json:"resolved_queue" doc:"empty: no queue is resolved"`
+	UsedFallback    bool   `json:"used_fallback" doc:"false: no queue is resolved"`
+}
+
 // Definition describes one type of event.
 type Definition struct {
 	Type    Type
@@ -203,6 +244,10 @@ func Definitions() []Definition {
 		{OperationFailed, "An operation failed. It is not tried again.", schema.KindMemberOperation, "failed", Operation{}},
 		{OperationExpired, "An operation could not start within a day, and is not done any more.", schema.KindMemberOperation, "expired", Operation{}},
 		{RetryTriggered, "An operation began a new attempt of a unit that had failed.", schema.KindMemberOperation, "", Operation{}},
+		{QueueModeChanged, "A queue map has another mode, is new, or is deleted.", schema.KindQueueMap, "", QueueMap{}},
+		{QueueRollbackBegan, "A queue map declares a rollback from now on, or renews it with another last day.", schema.KindQueueMap, "", QueueMap{}},
+		{QueueRollbackExpired, "The last day of a rollback is over. The mode stays until somebody renews or removes the rollback.", schema.KindQueueMap, "", QueueMap{}},
+		{QueueRollbackEnded, "A queue map declares no rollback any more, or is deleted.", schema.KindQueueMap, "", QueueMap{}},
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/santhosh-tekuri/jsonschema/v6"
 	"github.com/stretchr/testify/require"
@@ -25,7 +26,7 @@ import (
 var update = flag.Bool("update", false, "write the published schemas from the Go types")
 
 // The ten events of the app control plane, the nine of shared runtimes with the
-// names in their documents (requirements A8, D1, D2), and Berth's own seven.
+// names in their documents (requirements A8, D1, D2), and Berth's own eleven.
 func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	want := strings.Fields(`
 		apps.entitlement.updated
@@ -36,7 +37,8 @@ func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 		apps.shared_runtime.deleting apps.shared_runtime.deleted
 		apps.shared_runtime.attachment.requested apps.shared_runtime.attachment.attached
 		apps.shared_runtime.attachment.failed apps.shared_runtime.attachment.detached
-		berth.operation.requested berth.operation.done berth.operation.failed berth.operation.expired berth.retry.triggered`)
+		berth.operation.requested berth.operation.done berth.operation.failed berth.operation.expired berth.retry.triggered
+		berth.queuemap.mode_changed berth.queuemap.rollback_began berth.queuemap.rollback_expired berth.queuemap.rollback_ended`)
 	var got []string
 	for _, d := range event.Definitions() {
 		got = append(got, string(d.Type))
@@ -118,6 +120,12 @@ func object(t *testing.T, typ reflect.Type) map[string]any {
 			p["type"] = "string"
 		case reflect.Bool:
 			p["type"] = "boolean"
+		case reflect.Struct:
+			if f.Type == reflect.TypeFor[time.Time]() {
+				break
+			}
+			p = object(t, f.Type)
+			p["description"] = f.Tag.Get("doc")
 		}
 		properties[name] = p
 		required = append(required, name)

@@ -195,6 +195,9 @@ func (r *rules) artifact(s *schema.ArtifactSpec) {
 
 func (r *rules) queues(s *schema.QueueMapSpec) {
 	r.repeated("spec.applies_to", s.AppliesTo)
+	if s.Rollback != nil {
+		r.day("spec.rollback.expires_at", s.Rollback.ExpiresAt)
+	}
 	var names []string
 	for _, q := range s.Queues {
 		names = append(names, q.Queue)

@@ -34,6 +34,16 @@ var (
 	ErrConflict = errors.New("idempotency key was used for another job")
 )
 
+// ClassOf names the class of an error, for logs.
+func ClassOf(err error) string {
+	for _, class := range []error{ErrConfiguration, ErrDenied, ErrUnavailable, ErrNotFound, ErrConflict} {
+		if errors.Is(err, class) {
+			return class.Error()
+		}
+	}
+	return "fault of Berth"
+}
+
 // Resolution is the answer of the boundary to a requested queue (requirement C1).
 type Resolution struct {
 	Adapter         string   `json:"adapter"`
@@ -51,6 +61,22 @@ type Mapping struct {
 	Account            string `json:"account"`
 	QOS                string `json:"qos"`
 	MaxWalltimeMinutes int    `json:"max_walltime_minutes"`
+}
+
+// Readiness says whether the queue of a project takes jobs, with the evidence (requirement C4).
+type Readiness struct {
+	Adapter         string     `json:"adapter"`
+	ContractVersion string     `json:"contract_version"`
+	QueueMap        string     `json:"queue_map"` // name; "": none applies to the project
+	Serves          bool       `json:"serves"`
+	Preconditions   []Evidence `json:"preconditions"`
+}
+
+// Evidence is the result of the check of one precondition.
+type Evidence struct {
+	Precondition string `json:"precondition"`
+	Holds        bool   `json:"holds"`
+	Seen         string `json:"seen"` // output of the check, such as the answer of a ping
 }
 
 // Submission is a batch job to submit. Zero values of Request are what the scheduler gives a job

@@ -31,6 +31,7 @@ type Queues interface {
 	Cancel(ctx context.Context, c queueing.Caller, ref queue.Ref) (queue.Job, error)
 	Output(ctx context.Context, c queueing.Caller, ref queue.Ref, limit int) (queue.Output, error)
 	Nodes(ctx context.Context, c queueing.Caller) ([]queue.Node, error)
+	Readiness(ctx context.Context, c queueing.Caller) (queue.Readiness, error)
 }
 
 // live answers a request by asking a running unit.
@@ -72,6 +73,7 @@ func queueRoutes(add func(string, route)) {
 	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: queued(cancelJob), effect: "queue.cancel", query: []string{"submitted_at"}})
 	// The output of a job is read as its owner, so the ledger of the host and the audit have it.
 	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readOutput), effect: "queue.output", query: []string{"submitted_at", "bytes"}})
+	add(oneInst+"/queue/readiness", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readReadiness)})
 	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: queued(listNodes)})
 	add(oneInst+"/nodes/{node}/operations", route{family: Queue, permission: authority.NodeOperate, method: http.MethodPost, live: operateNode, effect: "node.operate"})
 }
@@ -248,4 +250,9 @@ func listNodes(q Queues, l *liveCall) (answer, *failure) {
 		}
 	}
 	return answered(http.StatusOK, itemsOf[queue.Node]{append([]queue.Node{}, nodes...)}, err)
+}
+
+func readReadiness(q Queues, l *liveCall) (answer, *failure) {
+	r, err := q.Readiness(l.Context(), l.caller)
+	return answered(http.StatusOK, r, err)
 }

@@ -80,6 +80,11 @@ func (q *queues) Nodes(_ context.Context, c queueing.Caller) ([]queue.Node, erro
 	return []queue.Node{{Member: "worker-0", Node: "gpu-1", State: []string{"IDLE"}, CPUs: 4}}, q.err
 }
 
+func (q *queues) Readiness(_ context.Context, c queueing.Caller) (queue.Readiness, error) {
+	q.called(c)
+	return queue.Readiness{Adapter: "real-policy", ContractVersion: "v1", QueueMap: "physics", Preconditions: []queue.Evidence{{Precondition: "control plane reachable", Holds: true, Seen: "it answers a ping"}}}, q.err
+}
+
 func (q *queues) RequestOperation(_ context.Context, r plan.OperationRequest) (plan.Operation, error) {
 	q.called(queueing.Caller{})
 	q.operation = r
@@ -146,6 +151,9 @@ func TestQueueIsAskedForTheProjectOfThePath(t *testing.T) {
 	var nodes struct{ Items []queue.Node }
 	w.read(lattice+"/app-instances/train/nodes", anna, &nodes)
 	require.Len(t, nodes.Items, 1)
+	var ready queue.Readiness
+	w.read(lattice+"/app-instances/train/queue/readiness", anna, &ready)
+	require.Equal(t, []any{"physics", false, "it answers a ping"}, []any{ready.QueueMap, ready.Serves, ready.Preconditions[0].Seen})
 }
 
 func TestQueueRefusesWhatItCannotTake(t *testing.T) {
@@ -207,18 +215,82 @@ func TestQueueErrorsHaveCodes(t *testing.T) {
 	require.Equal(t, codeNotReady, codeOf(t, w.get(trainJobs, personToken(anna))))
 }
 
-// Nine roles in their own and another project and another tenant, with each scheduler key of a live
-// path: a call that the table of permissions denies is answered with not found, and asks no scheduler (B1, A18).
+// runtimeQueue is a runtime's queue. It answers each call and keeps the modes of the maps that it gets.
+type runtimeQueue struct {
+	runtimes.Queue
+	modes []string
+}
+
+func (q *runtimeQueue) called(at runtimes.QueueScope) queue.Job {
+	q.modes = append(q.modes, at.Map.Spec.Mode)
+	return oneJob()
+}
+
+func (q *runtimeQueue) Submit(_ context.Context, at runtimes.QueueScope, _ queue.Submission) (queue.Job, error) {
+	return q.called(at), nil
+}
+
+func (q *runtimeQueue) Jobs(_ context.Context, at runtimes.QueueScope) ([]queue.Job, error) {
+	return []queue.Job{q.called(at)}, nil
+}
+
+func (q *runtimeQueue) Job(_ context.Context, at runtimes.QueueScope, _ queue.Ref) (queue.Job, error) {
+	return q.called(at), nil
+}
+
+func (q *runtimeQueue) Cancel(_ context.Context, at runtimes.QueueScope, _ queue.Ref) (queue.Job, error) {
+	return q.called(at), nil
+}
+
+func (q *runtimeQueue) Output(_ context.Context, at runtimes.QueueScope, _ queue.Ref, _ int) (queue.Output, error) {
+	q.called(at)
+	return queue.Output{}, nil
+}
+
+func (q *runtimeQueue) Nodes(_ context.Context, at runtimes.QueueScope) ([]queue.Node, error) {
+	q.called(at)
+	return nil, nil
+}
+
+func (q *runtimeQueue) Readiness(_ context.Context, at runtimes.QueueScope) (queue.Readiness, error) {
+	q.called(at)
+	return queue.Readiness{Preconditions: []queue.Evidence{}}, nil
+}
+
+// Nine roles in their own and another project and another tenant, with each scheduler key of a live path, in each
+// mode of the map that serves them: a call that the table of permissions denies is answered with not found, and
+// asks no scheduler (B1, A18). The mode changes no answer: nobody may do more or less in another one (C7).
 func TestQueueMatrix(t *testing.T) {
+	var first map[string]int
+	for _, mode := range []string{schema.ModePassthrough, schema.ModeStubPolicy, schema.ModeRealPolicy} {
+		asked := queueMatrix(t, mode)
+		require.Len(t, asked, 15*3*9, mode)
+		if first == nil {
+			first = asked
+		}
+		require.Equal(t, first, asked, mode)
+	}
+}
+
+// matrixWorld has each role at physics.lattice or above it, a map with this mode, and an instance that runs. It
+// returns the token of each role.
+func matrixWorld(t *testing.T, mode string) (w *world, rt *runtimeQueue, operations *queues, tokens map[string]string) {
 	member := map[string]string{"platform": "", "tenant": "", "project": ""}
 	var logins []string
+	var users []schema.UnixUser
 	for _, role := range authority.Roles() {
-		if role != "service_account" {
-			login := "r-" + strings.ReplaceAll(role, "_", "-")
-			logins = append(logins, login)
-			family, _, _ := strings.Cut(role, "_")
-			member[family] += fmt.Sprintf("    - {login: %s, role: %s}\n", login, role)
+		if role == "service_account" {
+			continue
 		}
+		user := schema.UnixUser{Name: fmt.Sprint("r", len(logins)), UID: 29000 + len(logins)}
+		login := "r-" + strings.ReplaceAll(role, "_", "-")
+		logins, users = append(logins, login), append(users, user)
+		family, _, _ := strings.Cut(role, "_")
+		account := ""
+		if family != "platform" {
+			account = fmt.Sprintf(", unix_user: {name: %s, uid: %d}", user.Name, user.UID)
+		}
+		member[family] += fmt.Sprintf("    - {login: %s, role: %s%s}\n", login, role, account)
 	}
 	const binding = "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: %s}\nspec:\n  members:\n"
 	var scopes, endpoints []string
@@ -230,20 +302,36 @@ func TestQueueMatrix(t *testing.T) {
 			endpoints = append(endpoints, r.endpoint())
 		}
 	}
-	q := &queues{}
-	w := newWorld(t, with(campusFiles(t), map[string]string{
+	v := viewOf(t, with(campusFiles(t), map[string]string{
+		"platform/queues/lattice.yaml":                "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: lattice}\nspec: {app: slurm, applies_to: [physics.lattice], queues: [{queue: short, partition: main}], mode: " + mode + "}\n",
 		"platform/roles/operators.yaml":               fmt.Sprintf(binding, "operators") + member["platform"],
 		"tenants/physics/roles.yaml":                  fmt.Sprintf(binding, "roles") + member["tenant"],
 		"tenants/physics/projects/lattice/roles.yaml": fmt.Sprintf(binding, "roles") + member["project"] + "    - {service_account: ci, role: service_account}\n",
 		"tenants/physics/projects/lattice/service-accounts/ci.yaml": fmt.Sprintf(
 			"apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ci}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: [%s]\n  allowed_endpoints: [%s]\n",
 			authorised(t, testKey().Public()), strings.Join(scopes, ", "), quoted(endpoints)),
-	}), logins, func(o *Options) { o.Live = func() Live { return Live{Queues: q, Operations: q} } })
-	tokens := map[string]string{"service_account": w.token("physics.lattice/ci")}
+	}))
+	train := *v.Units.Get(schema.InstanceKey("physics", "lattice", "train"))
+	train.Observed = &plan.Observed{Presence: plan.Present, Unit: &plan.Unit{Effective: schema.EffectiveUnit{Key: train.Key, Users: users}}}
+	v.Units = v.Units.With(&train)
+	rt, operations = &runtimeQueue{}, &queues{}
+	service := queueing.New(queueing.Options{
+		View: func() (plan.View, bool) { return v, true }, Stamp: func() (runtimes.Stamp, bool) { return runtimes.Stamp{Epoch: 1}, true }, Queues: map[string]runtimes.Queue{"slurm": rt},
+	})
+	w = worldOf(t, v, logins, func(o *Options) {
+		o.Live = func() Live { return Live{Queues: service, Operations: operations} }
+	})
+	tokens = map[string]string{"service_account": w.token("physics.lattice/ci")}
 	for _, l := range logins {
 		tokens[strings.ReplaceAll(strings.TrimPrefix(l, "r-"), "-", "_")] = personToken(l)
 	}
-	asked := 0
+	return w, rt, operations, tokens
+}
+
+// queueMatrix returns the status of the answer to each call.
+func queueMatrix(t *testing.T, mode string) map[string]int {
+	w, rt, operations, tokens := matrixWorld(t, mode)
+	asked := map[string]int{}
 	for _, r := range w.api.routes {
 		if r.live == nil {
 			continue
@@ -261,7 +349,7 @@ func TestQueueMatrix(t *testing.T) {
 				if r.admin {
 					headers = append(headers, "X-Break-Glass", "the matrix")
 				}
-				q.calls = 0
+				rt.modes, operations.calls = nil, 0
 				res := w.request(method, target, token, request, headers...)
 				has := authority.RoleHas(role, r.permission)
 				reached := false
@@ -274,21 +362,28 @@ func TestQueueMatrix(t *testing.T) {
 					reached = has && own && !(r.admin && role == "service_account")
 				}
 				name := fmt.Sprint(method, " ", target, " as ", role)
+				calls := len(rt.modes) + operations.calls
 				switch {
 				case !reached:
-					require.Zero(t, q.calls, name)
+					require.Zero(t, calls, name)
 					require.Contains(t, []int{403, 404}, res.StatusCode, name)
+				case own && role == "service_account" && r.permission == authority.QueueSubmit: // it has no Unix user
+					require.Zero(t, calls, name)
+					require.Equal(t, 422, res.StatusCode, name)
 				case own:
-					require.Equal(t, 1, q.calls, name)
+					require.Equal(t, 1, calls, name)
 					require.Less(t, res.StatusCode, 300, name)
 				default: // no instance of that name there
 					require.Equal(t, 404, res.StatusCode, name)
 				}
-				asked++
+				for _, got := range rt.modes {
+					require.Equal(t, mode, got, name)
+				}
+				asked[name] = res.StatusCode
 			}
 		}
 	}
-	require.Equal(t, 13*3*9, asked)
+	return asked
 }
 
 // An operation on a node is taken once for a key, with who asked and why, and is read under

@@ -87,14 +87,14 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes, decide.Undated(onboard.Gate(backends.Names()))},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueModes(backends.Contract()), decide.Undated(onboard.Gate(backends.Names()))},
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(),
 		Settings: loop.Settings{
 			Observe: c.observeLimit(), Interval: time.Duration(c.Interval), Poll: time.Duration(c.Poll), Flush: time.Duration(c.FlushWindow),
 			ArtifactInterval: time.Duration(c.Artifacts.Interval), Retention: c.retention(), Workers: c.Workers, MaxAttempts: c.MaxAttempts, Usage: time.Duration(c.Usage), Dates: c.API != nil,
 		},
-		Log: log, Metrics: loop.NewMetrics(d.reg), Watch: h.reconciling, Owed: h.owed, Peers: h.peers,
+		Log: log, Metrics: loop.NewMetrics(d.reg), Hooks: loop.Hooks{Watch: h.reconciling, QueueMap: queueMapLog(log)}, Owed: h.owed, Peers: h.peers,
 	})
 	d.queues = queueing.New(queueing.Options{View: d.loop.View, Stamp: d.stamp, Queues: queues})
 	return d, nil

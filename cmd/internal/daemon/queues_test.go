@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"math/rand/v2"
 	"net/http"
 	"os"
@@ -22,6 +23,11 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/gitrepo/statusbranch"
+	"berth/reconciler/plan"
+	"berth/reconciler/queueing"
+	"berth/runtimes/slurm/boundary"
+	"berth/schema"
+	"berth/schema/event"
 	"berth/schema/queue"
 )
 
@@ -149,4 +155,117 @@ func submitsOnce(t *testing.T, submits, cuts, kills int) {
 func TestSubmitsSurviveKills(t *testing.T) {
 	t.Parallel()
 	submitsOnce(t, 60, 12, 2)
+}
+
+// logLines keeps the lines of a log in JSON.
+type logLines struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+}
+
+func (l *logLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+// of returns the lines with a message.
+func (l *logLines) of(message string) (all []map[string]any) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for line := range bytes.Lines(l.text.Bytes()) {
+		var m map[string]any
+		if json.Unmarshal(line, &m) == nil && m["msg"] == message {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// Each submission, accepted or refused, and each change of a map is logged with the nine fields of the boundary, as
+// far as they are known (requirement C6).
+func TestQueueTelemetryIsLogged(t *testing.T) {
+	t.Parallel()
+	listen, err := labtest.FreePort()
+	require.NoError(t, err)
+	token := strings.Repeat("dora-", 8)
+	secret := filepath.Join(t.TempDir(), "token")
+	require.NoError(t, os.WriteFile(secret, []byte(token), 0o600))
+	k := newKept(t, "north", listen, map[string]any{
+		"listen": listen, "github": nil, "authority": map[string]any{"trust_main": true}, "poll": "100ms",
+		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.AssemblyOwner, "token": map[string]string{"file": secret}}}},
+	})
+	put := func(mode, more string) {
+		k.git.MustCommit(t, "main", gittest.Commit{Message: "change the map", Parent: k.git.Tip("main"), Files: map[string]string{
+			labtest.AssemblyFile: labtest.AssemblyYAML(), "platform/queues/README.md": "# How to go back\n",
+			"platform/queues/genomes.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: genomes}\nspec:\n  app: slurm\n  applies_to: [biology.genomes]\n  queues: [{queue: short, partition: main}]\n" +
+				"  runbook: platform/queues/README.md\n  contract: " + boundary.Contract() + "\n  mode: " + mode + "\n" + more,
+		}})
+	}
+	put("real-policy", "")
+	lines := &logLines{}
+	s, err := New([]string{k.path}, slog.New(slog.NewJSONHandler(lines, nil)))
+	require.NoError(t, err)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, nil) }()
+	t.Cleanup(func() { cancel(); <-done })
+
+	fields := func(line map[string]any) (all []any) {
+		for _, name := range []string{"tenant_id", "workspace_id", "job_id", "slurm_adapter", "slurm_contract_version", "requested_queue_name", "resolved_queue_name", "used_fallback"} {
+			value, ok := line[name]
+			require.True(t, ok, "%s in %v", name, line)
+			all = append(all, value)
+		}
+		require.Equal(t, schema.TraceID(line["correlation_id"].(string)), line["trace_id"])
+		return all
+	}
+	q := &queueClient{t, listen, token}
+	id := q.submitted("first", 0)
+	require.Equal(t, []any{"biology", "biology.genomes", id, "memory", "", "", "", false}, fields(lines.of("job submitted")[0]), "the memory runtime has no modes")
+	status, text := q.do(t.Context(), "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\nfalse\n", Queue: "gpu"}, "first")
+	require.Equal(t, http.StatusConflict, status, "%s", text)
+	refused := lines.of("job not submitted")
+	last := refused[len(refused)-1]
+	require.Equal(t, []any{"biology", "biology.genomes", "", "real-policy", boundary.ContractVersion, "gpu", "", false}, fields(last))
+	require.Equal(t, "idempotency key was used for another job", last["class"])
+
+	change := []any{"biology", "biology.genomes", "", "passthrough", boundary.ContractVersion, "", "", false}
+	put("passthrough", "  rollback: {owner: ops, reason: incident 7, expires_at: \"2099-12-31\", follow_up: task 12, runbook: platform/queues/README.md}\n")
+	require.Eventually(t, func() bool { return len(lines.of("rollback of a queue map began")) == 1 }, patience, 50*time.Millisecond)
+	require.Equal(t, change, fields(lines.of("rollback of a queue map began")[0]))
+	changed := lines.of("mode of a queue map changed")
+	require.Len(t, changed, 2)
+	require.Equal(t, change, fields(changed[1]))
+	require.Equal(t, []any{"real-policy", "passthrough"}, []any{changed[1]["from"], changed[1]["to"]})
+	put("passthrough", "")
+	require.Eventually(t, func() bool { return len(lines.of("rollback of a queue map ended")) == 1 }, patience, 50*time.Millisecond)
+	require.Equal(t, change, fields(lines.of("rollback of a queue map ended")[0]))
+	require.Equal(t, "ops", lines.of("rollback of a queue map ended")[0]["owner"])
+
+	// The expiry, which takes another day.
+	payload, err := json.Marshal(event.QueueMap{Status: "passthrough", Rollback: event.Rollback{Owner: "ops", ExpiresAt: "2026-11-23"}, Telemetry: event.Telemetry{TraceID: schema.TraceID("r1"), Adapter: "passthrough"}})
+	require.NoError(t, err)
+	queueMapLog(slog.New(slog.NewJSONHandler(lines, nil)))(plan.Event{EventType: string(event.QueueRollbackExpired), CorrelationID: "r1", Payload: payload})
+	expired := lines.of("rollback of a queue map has expired")
+	require.Len(t, expired, 1)
+	require.Equal(t, []any{"WARN", "ops", "2026-11-23"}, []any{expired[0]["level"], expired[0]["owner"], expired[0]["expires_at"]})
+	require.Equal(t, []any{"", "", "", "passthrough", boundary.ContractVersion, "", "", false}, fields(expired[0]))
+}
+
+// A refused submission of each class has the mode of the map and the requested queue, and no resolved queue.
+func TestRefusedSubmissionHasTheNineFields(t *testing.T) {
+	m := &schema.QueueMap{Spec: schema.QueueMapSpec{App: "slurm", Mode: schema.ModeStubPolicy}}
+	m.Key = schema.Key{Kind: schema.KindQueueMap, Name: "all"}
+	i := &schema.Instance{Spec: schema.InstanceSpec{App: "slurm"}}
+	i.Key = schema.InstanceKey("physics", "lattice", "train")
+	d := &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"physics": {Projects: map[string]*schema.ProjectEstate{"lattice": {Instances: map[string]*schema.Instance{"train": i}}}}}}
+	d.Platform.Put(m)
+	for _, class := range []error{queue.ErrConfiguration, queue.ErrDenied, queue.ErrUnavailable} {
+		lines := &logLines{}
+		logSubmission(slog.New(slog.NewJSONHandler(lines, nil)), d, queueing.Caller{Instance: i.Key, CorrelationID: "r1"}, "gpu", queue.Job{}, fmt.Errorf("%w: why", class))
+		line := lines.of("job not submitted")[0]
+		require.Equal(t, []any{"physics", "physics.lattice", "", "stub-policy", boundary.ContractVersion, "gpu", "", false, schema.TraceID("r1"), class.Error()},
+			[]any{line["tenant_id"], line["workspace_id"], line["job_id"], line["slurm_adapter"], line["slurm_contract_version"], line["requested_queue_name"], line["resolved_queue_name"], line["used_fallback"], line["trace_id"], line["class"]})
+	}
 }

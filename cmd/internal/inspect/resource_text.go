@@ -88,6 +88,8 @@ func columnsOf(kind schema.Kind) []column {
 			{"ATTACHED", of((*ResourceStatus).attached)}, why}
 	case schema.KindAttachment:
 		return []column{documentField("PROJECT", "spec", "project_id"), phase, ready, why}
+	case schema.KindQueueMap:
+		return []column{documentField("APP", "spec", "app"), phase, why, file}
 	case schema.KindAppVersion:
 		return []column{documentField("VERSION", "spec", "version"), documentField("BACKEND", "spec", "runtime_backend"), documentField("STATUS", "spec", "status"), file}
 	case schema.KindTenant, schema.KindProject, schema.KindApp:

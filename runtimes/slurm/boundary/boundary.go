@@ -7,7 +7,6 @@
 package boundary
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"regexp"
@@ -145,5 +144,5 @@ func ModeOf(m *schema.QueueMap) Mode {
 	if m == nil {
 		return Passthrough
 	}
-	return cmp.Or(Mode(m.Spec.Mode), StubPolicy)
+	return Mode(m.EffectiveMode())
 }

@@ -1,6 +1,8 @@
 package boundary
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -138,17 +140,21 @@ func TestTimeLimitIsThatOfTheQueue(t *testing.T) {
 
 // real-policy serves only if each of the five preconditions holds, with evidence (C4).
 func TestEachPreconditionIsNeeded(t *testing.T) {
-	var all []Evidence
+	var all []queue.Evidence
 	for _, p := range Preconditions() {
-		all = append(all, Evidence{p, true, "seen"})
+		all = append(all, Proof(p, true, "seen", ""))
 	}
 	require.Len(t, all, 5)
 	require.NoError(t, Ready(all))
 	for i, p := range Preconditions() {
-		for name, one := range map[string][]Evidence{"absent": nil, "fails": {{p, false, "no answer"}}, "shows nothing": {{p, true, ""}}} {
+		for name, one := range map[string][]queue.Evidence{"absent": nil, "fails": {Proof(p, false, "", "no answer")}, "shows nothing": {Proof(p, true, "", "")}} {
 			some := slices.Concat(all[:i], one, all[i+1:])
 			err := Ready(some)
-			require.ErrorIs(t, err, queue.ErrUnavailable, "%s %s", p, name)
+			want := queue.ErrUnavailable
+			if name == "fails" && (p == PolicyValid || p == RunbookPublished) {
+				want = queue.ErrConfiguration
+			}
+			require.ErrorIs(t, err, want, "%s %s", p, name)
 			require.ErrorContains(t, err, string(p))
 		}
 	}
@@ -159,14 +165,46 @@ func TestFieldsOfObservability(t *testing.T) {
 	r, err := Resolve(StubPolicy, mapOf("short", gpu(), short()), "night", nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{
-		"trace_id", TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
+		"trace_id", schema.TraceID("r0123456789"), "tenant_id", "physics", "workspace_id", "physics.lattice", "job_id", "17", "slurm_adapter", "stub-policy",
 		"slurm_contract_version", ContractVersion, "requested_queue_name", "night", "resolved_queue_name", "short", "used_fallback", true,
 	}, Fields(r, "physics.lattice", "17", "r0123456789"))
 	for _, id := range []string{"r0123456789", "", strings.Repeat("0", 32), strings.Repeat("A", 32)} {
-		require.Regexp(t, `^[0-9a-f]{32}$`, TraceID(id))
-		require.NotEqual(t, strings.Repeat("0", 32), TraceID(id))
+		require.Regexp(t, `^[0-9a-f]{32}$`, schema.TraceID(id))
+		require.NotEqual(t, strings.Repeat("0", 32), schema.TraceID(id))
 	}
-	require.Equal(t, strings.Repeat("ab", 16), TraceID(strings.Repeat("ab", 16)))
+	require.Equal(t, strings.Repeat("ab", 16), schema.TraceID(strings.Repeat("ab", 16)))
+}
+
+// A change of a map has the nine fields too, in the same order, and so has a refused submission; the page of the
+// contract lists them (C6).
+func TestEachLineHasTheNineFields(t *testing.T) {
+	names := func(fields []any) (all []string) {
+		for i := 0; i < len(fields); i += 2 {
+			all = append(all, fields[i].(string))
+		}
+		return all
+	}
+	var page []string
+	for _, f := range fieldTable() {
+		page = append(page, f.name)
+	}
+	require.Len(t, page, 9)
+	require.Equal(t, page, names(Fields(queue.Resolution{}, "", "", "")))
+	require.Equal(t, page, names(ChangeFields("", "", "", "")))
+	require.Equal(t, []any{"trace_id", "t", "tenant_id", "physics", "workspace_id", "", "job_id", "", "slurm_adapter", "", "slurm_contract_version", ContractVersion}, ChangeFields("", "physics", "", "t")[:12])
+	require.Equal(t, queue.Resolution{Adapter: "passthrough", ContractVersion: ContractVersion, RequestedQueue: "gpu"}, Attempted(nil, "gpu"))
+	real := mapOf("")
+	real.Spec.Mode = schema.ModeRealPolicy
+	require.Equal(t, "real-policy", Attempted(real, "gpu").Adapter)
+}
+
+// The digest is that of the text, and the page states it.
+func TestContractNamesItsText(t *testing.T) {
+	require.Regexp(t, `^slurm-adapter-boundary/v1\+[0-9a-f]{12}$`, Contract())
+	require.True(t, strings.HasPrefix(string(Page()), text()))
+	require.Contains(t, string(Page()), "\n"+Contract()+"\n")
+	sum := sha256.Sum256([]byte(text()))
+	require.True(t, strings.HasSuffix(Contract(), "+"+hex.EncodeToString(sum[:])[:12]))
 }
 
 // The page of the contract is the one that the code makes (C7).

@@ -1,34 +1,35 @@
 package boundary
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
-	"regexp"
 	"strings"
 
+	"berth/schema"
 	"berth/schema/queue"
 )
-
-var traceForm = regexp.MustCompile(`^[0-9a-f]{32}$`)
-
-// TraceID is the W3C trace id of a correlation id: the id itself if it has that form, else the beginning
-// of its SHA-256.
-func TraceID(correlationID string) string {
-	if traceForm.MatchString(correlationID) && strings.Trim(correlationID, "0") != "" {
-		return correlationID
-	}
-	sum := sha256.Sum256([]byte(correlationID))
-	return hex.EncodeToString(sum[:16])
-}
 
 // Fields are the nine fields of observability (requirement C6) as names and values in turn, in the order
 // of CUT. jobID is "" before a job exists.
 func Fields(r queue.Resolution, projectID, jobID, correlationID string) []any {
 	tenant, _, _ := strings.Cut(projectID, ".")
+	return fields(r, tenant, projectID, jobID, schema.TraceID(correlationID))
+}
+
+// Attempted is the resolution of a refused submission, as far as it is known: no queue was resolved.
+func Attempted(m *schema.QueueMap, requested string) queue.Resolution {
+	return queue.Resolution{Adapter: string(ModeOf(m)), ContractVersion: ContractVersion, RequestedQueue: requested}
+}
+
+// ChangeFields are the nine fields of a change of a map to a mode; "": the map is deleted. tenant and workspace are
+// "" if the map serves several. No queue is requested or resolved, and no job is concerned.
+func ChangeFields(mode, tenant, workspace, traceID string) []any {
+	return fields(queue.Resolution{Adapter: mode, ContractVersion: ContractVersion}, tenant, workspace, "", traceID)
+}
+
+func fields(r queue.Resolution, tenant, workspace, jobID, traceID string) []any {
 	return []any{
-		"trace_id", TraceID(correlationID),
+		"trace_id", traceID,
 		"tenant_id", tenant,
-		"workspace_id", projectID,
+		"workspace_id", workspace,
 		"job_id", jobID,
 		"slurm_adapter", r.Adapter,
 		"slurm_contract_version", r.ContractVersion,

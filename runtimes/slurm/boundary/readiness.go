@@ -25,28 +25,37 @@ func Preconditions() []Precondition {
 	return []Precondition{ControlPlaneReachable, CredentialsReadable, PolicyValid, DependenciesHealthy, RunbookPublished}
 }
 
-// Evidence is the result of the check of one precondition.
-type Evidence struct {
-	Precondition Precondition `json:"precondition"`
-	Holds        bool         `json:"holds"`
-	Seen         string       `json:"seen"` // output of the check, such as the answer of a ping
+// Proof is the evidence of one precondition: seen if it holds, otherwise what was seen instead.
+func Proof(p Precondition, holds bool, seen, otherwise string) queue.Evidence {
+	if !holds {
+		seen = otherwise
+	}
+	return queue.Evidence{Precondition: string(p), Holds: holds, Seen: seen}
 }
 
-// Ready returns nil if each precondition holds and its Evidence has a Seen. The error is an operational
-// failure and lists the other preconditions.
-func Ready(evidence []Evidence) error {
+// Ready returns nil if each precondition holds and its evidence has a Seen. The error lists the other preconditions. It
+// is a configuration error if only the policy or the runbook is wrong, which the platform corrects, else an
+// operational failure: the same fault has the same class in each mode.
+func Ready(evidence []queue.Evidence) error {
 	var missing []string
+	class := queue.ErrConfiguration
 	for _, p := range Preconditions() {
-		i := slices.IndexFunc(evidence, func(e Evidence) bool { return e.Precondition == p })
+		i := slices.IndexFunc(evidence, func(e queue.Evidence) bool { return e.Precondition == string(p) })
+		isChecked := i >= 0 && evidence[i].Seen != ""
 		switch {
-		case i < 0 || evidence[i].Holds && evidence[i].Seen == "":
+		case !isChecked:
 			missing = append(missing, string(p)+": not checked")
 		case !evidence[i].Holds:
 			missing = append(missing, string(p)+": "+evidence[i].Seen)
+		default:
+			continue
+		}
+		if !isChecked || p != PolicyValid && p != RunbookPublished {
+			class = queue.ErrUnavailable
 		}
 	}
 	if len(missing) > 0 {
-		return fmt.Errorf("%w: mode %s does not serve: %s", queue.ErrUnavailable, RealPolicy, strings.Join(missing, "; "))
+		return fmt.Errorf("%w: mode %s does not serve: %s", class, RealPolicy, strings.Join(missing, "; "))
 	}
 	return nil
 }

@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 
 	"berth/runtimes"
@@ -13,20 +15,34 @@ import (
 	"berth/schema/queue"
 )
 
-// Preconditions checks what must hold before mode real-policy serves a project (requirement C4). at has
-// the map.
-func (q *Queue) Preconditions(ctx context.Context, at runtimes.QueueScope) ([]boundary.Evidence, error) {
+// Readiness implements runtimes.Queue. Its evidence is that of Submit.
+func (q *Queue) Readiness(ctx context.Context, at runtimes.QueueScope) (queue.Readiness, error) {
+	mode := boundary.ModeOf(at.Map)
+	r := queue.Readiness{Adapter: string(mode), ContractVersion: boundary.ContractVersion}
 	c, err := q.cluster(at)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		r.Preconditions, _, err = c.preconditions(ctx)
 	}
-	evidence, _, err := c.preconditions(ctx)
-	return evidence, err
+	switch {
+	case errors.Is(err, queue.ErrUnavailable):
+		for i, p := range boundary.Preconditions() {
+			seen := "not checked"
+			if i == 0 {
+				seen = "the host of the control plane does not answer"
+			}
+			r.Preconditions = append(r.Preconditions, boundary.Proof(p, false, "", seen))
+		}
+	case err != nil:
+		return queue.Readiness{}, err
+	}
+	r.Serves = err == nil && (mode != boundary.RealPolicy || boundary.Ready(r.Preconditions) == nil)
+	return r, nil
 }
 
-// preconditions also returns the partitions. The credentials are those of the cluster and of no user: munged
+// preconditions checks what must hold before mode real-policy serves a project (requirement C4), and also returns
+// the partitions. The credentials are those of the cluster and of no user: munged
 // makes one with the cluster's key.
-func (c *cluster) preconditions(ctx context.Context) ([]boundary.Evidence, []cli.Partition, error) {
+func (c *cluster) preconditions(ctx context.Context) ([]queue.Evidence, []cli.Partition, error) {
 	ping, ask := cli.Ping(), cli.Partitions()
 	munge := c.op("munge", profile.MungeArgs(c.stack.MungeSocket())...)
 	munge.Run.Env = nil
@@ -39,6 +55,7 @@ func (c *cluster) preconditions(ctx context.Context) ([]boundary.Evidence, []cli
 	isUp = isUp && err == nil
 	isKnown := res[2].Exit == 0 && strings.Contains("\n"+string(res[2].Data), "\n"+c.stack.Cluster+"\n")
 
+	down := message(res[0])
 	var partitions []cli.Partition
 	policy := errors.New("slurmctld does not answer")
 	if isUp { // scontrol waits for a slurmctld that is down
@@ -46,25 +63,52 @@ func (c *cluster) preconditions(ctx context.Context) ([]boundary.Evidence, []cli
 		if err != nil {
 			return nil, nil, err
 		}
-		if partitions, policy = ask.Decode(cli.Answer{Exit: answer[0].Exit, Stdout: answer[0].Data, Stderr: answer[0].Stderr}); policy == nil {
+		if partitions, err = ask.Decode(cli.Answer{Exit: answer[0].Exit, Stdout: answer[0].Data, Stderr: answer[0].Stderr}); err != nil {
+			isUp, down = false, err.Error()
+		} else {
 			policy = c.checkMap(partitions)
 		}
 	}
-	evidence := []boundary.Evidence{
-		proof(boundary.ControlPlaneReachable, isUp, "slurmctld answers a ping", message(res[0])),
-		proof(boundary.CredentialsReadable, res[1].Exit == 0, "munged makes a credential with the key of cluster "+c.stack.Cluster, message(res[1])),
-		proof(boundary.PolicyValid, policy == nil, "Slurm has every partition, account and QoS of the map", fmt.Sprint(policy)),
-		proof(boundary.DependenciesHealthy, isKnown, "slurmdbd answers and has cluster "+c.stack.Cluster, message(res[2])),
-		proof(boundary.RunbookPublished, c.Map != nil && c.Map.Spec.Runbook != "", "the map names a runbook", "spec.runbook of the map is missing"),
+	runbook, why := c.runbook()
+	evidence := []queue.Evidence{
+		boundary.Proof(boundary.ControlPlaneReachable, isUp, "slurmctld answers a ping", down),
+		boundary.Proof(boundary.CredentialsReadable, res[1].Exit == 0, "munged makes a credential with the key of cluster "+c.stack.Cluster, message(res[1])),
+		boundary.Proof(boundary.PolicyValid, policy == nil, "Slurm has every partition, account and QoS of the map", fmt.Sprint(policy)),
+		boundary.Proof(boundary.DependenciesHealthy, isKnown, "slurmdbd answers and has cluster "+c.stack.Cluster, message(res[2])),
+		boundary.Proof(boundary.RunbookPublished, why == "", runbook, why),
+	}
+	for i := range evidence {
+		evidence[i].Seen = c.withoutHosts(evidence[i].Seen)
 	}
 	return evidence, partitions, nil
 }
 
-func proof(p boundary.Precondition, holds bool, seen, otherwise string) boundary.Evidence {
-	if !holds {
-		seen = otherwise
+// runbook returns where people can read the runbook of the map, or why they cannot.
+func (c *cluster) runbook() (seen, why string) {
+	switch {
+	case c.Map == nil || c.Map.Spec.Runbook == "":
+		return "", "spec.runbook of the map is missing"
+	case !c.HasRunbook:
+		return "", c.Map.Spec.Runbook + " is neither a README.md in force below platform/ nor an https link"
+	case strings.HasPrefix(c.Map.Spec.Runbook, "https://"):
+		return c.Map.Spec.Runbook + " is linked; Berth does not open links", ""
 	}
-	return boundary.Evidence{Precondition: p, Holds: holds, Seen: seen}
+	return c.Map.Spec.Runbook + " is in force", ""
+}
+
+var word = regexp.MustCompile(`[A-Za-z0-9][-A-Za-z0-9.]*[A-Za-z0-9]|[A-Za-z0-9]`)
+
+// withoutHosts replaces the names and addresses of hosts in a text of Slurm's tools by the names of members: hosts
+// are the platform's, and a project reads the text.
+func (c *cluster) withoutHosts(text string) string {
+	members := map[string]string{}
+	for _, m := range c.Unit.Members {
+		members[m.Node], members[m.Address] = m.Name, m.Name
+		if strings.Contains(m.Address, ":") { // IPv6
+			text = strings.ReplaceAll(text, m.Address, m.Name)
+		}
+	}
+	return word.ReplaceAllStringFunc(text, func(w string) string { return cmp.Or(members[w], w) })
 }
 
 // checkMap checks the targets of each line of the map.

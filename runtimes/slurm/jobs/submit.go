@@ -43,7 +43,7 @@ func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Subm
 	mode := boundary.ModeOf(at.Map)
 	var partitions []cli.Partition
 	if mode == boundary.RealPolicy {
-		var evidence []boundary.Evidence
+		var evidence []queue.Evidence
 		if evidence, partitions, err = c.preconditions(ctx); err == nil {
 			err = boundary.Ready(evidence)
 		}
@@ -65,7 +65,7 @@ func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Subm
 	}
 	defer done()
 	for try := 0; ; try++ {
-		job, err := c.submit(ctx, s, args)
+		job, err := c.submit(ctx, s, args, resolved.Mapping != nil)
 		if err == nil {
 			if resolved.Mapping == nil || resolved.Mapping.Partition == job.Queue {
 				job.Resolution = &resolved
@@ -150,8 +150,9 @@ func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, e
 }
 
 // submit submits a job unless Slurm has one with its key. The first request makes a directory that
-// exists: as an effect it waits until an earlier leader's sbatch on this host has ended.
-func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string) (queue.Job, error) {
+// exists: as an effect it waits until an earlier leader's sbatch on this host has ended. mapped: the names in args
+// are those of a QueueMap.
+func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string, mapped bool) (queue.Job, error) {
 	live := c.queued("--user=" + s.User.Name)
 	past := c.accounted("--user="+s.User.Name, fmt.Sprintf("--starttime=uts%d", c.o.Now().Add(-remembered).Unix()))
 	fence := runtimes.Op{Dir: &runtimes.MakeDir{Path: profile.EtcDir, Mode: 0o755}}
@@ -187,7 +188,7 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string)
 		return queue.Job{}, err
 	}
 	if res[0].Exit != 0 {
-		return queue.Job{}, refusal(message(res[0]), c.Map != nil)
+		return queue.Job{}, refusal(c.withoutHosts(message(res[0])), mapped)
 	}
 	id, _, _ := strings.Cut(strings.TrimSpace(string(res[0].Data)), ";")
 	j, err := c.earlier(s, live, res[1], func(j cli.Job) bool { whole, _, _ := strings.Cut(j.ID, "_"); return whole == id })
