@@ -248,6 +248,9 @@ func (d diff) lifecycle(create, update, del Permission, replaced, unprotected bo
 // permissions to reach its new status and to leave its old one. Deleting follows
 // disabling.
 func (d diff) catalog(statuses ...schema.CatalogStatus) []Permission {
+	if d.key.Tenant != "" {
+		return []Permission{CatalogPropose} // without an admission of the platform, no status has an effect
+	}
 	by := map[schema.CatalogStatus]Permission{
 		schema.StatusActive: CatalogPublish, schema.StatusDeprecated: CatalogDeprecate, schema.StatusDisabled: CatalogDisable,
 	}

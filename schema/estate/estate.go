@@ -24,6 +24,7 @@ func (e *estate) check(ctx context.Context) error {
 	}
 	e.claimUsers()
 	e.owners()
+	e.admissions()
 	e.attached()
 	built := make([]*schema.TenantEstate, len(e.trees))
 	_ = parallel.Each(len(e.trees), func(i int) error { // none returns an error

@@ -247,7 +247,7 @@ func (r *reading) instance(name string) instance {
 		of := schema.SharedRuntimeKey(key.Tenant, s.ControlPlaneScope, s.SharedRuntime)
 		i.SharedRuntimeID = r.sharedID(of.Tenant, of.Name)
 	}
-	if v := r.Desired.Version(s.App, s.Version); v != nil {
+	if v := r.Desired.Version(key.Tenant, s.App, s.Version); v != nil {
 		i.RuntimeBackend = v.Spec.RuntimeBackend
 	}
 	if e := r.Effective.Unit(key); e != nil { // after policy and catalog (requirement B4)

@@ -49,7 +49,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
-	r, err := loadOverInForce(ctx, loader, snap, dir)
+	r, inForce, err := loadOverInForce(ctx, loader, snap, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -60,6 +60,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	v := &Validation{
 		Format: "berth.validate/v1",
 		Diagnostics: slices.Concat(r.Diagnostics, r.WithoutEffect(), policy.Findings(decisions), policy.Wider(r.Desired),
+			schema.Shadowing(inForce, r.Desired),
 			signature.Findings(r.Desired, func(string) bool { return true }),
 			new(policy.CapacityChecker).Check(r.Desired, effective, r.AllNodes())),
 	}
@@ -124,18 +125,29 @@ func (v *Validation) summarize(r *estate.Result) {
 
 // loadOverInForce reads the estate in dir. If documents contradict each other and dir
 // is the work tree of a repository that has berth/in-force, the finding is at the
-// document that is not in force.
-func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
-	r, err := loader.Load(ctx, snap)
-	if err != nil || !r.Contested() {
-		return r, err
+// document that is not in force, and inForce is what is; else nil.
+func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (r *estate.Result, inForce *schema.Desired, err error) {
+	r, err = loader.Load(ctx, snap)
+	if err != nil || !r.Contested() && len(schema.Shadowing(nil, r.Desired)) == 0 {
+		return r, nil, err
 	}
+	before, err := loadInForce(ctx, loader, dir)
+	if err != nil || before == nil {
+		return r, nil, err
+	}
+	r, err = loader.LoadOver(ctx, snap, before)
+	return r, before.Desired, err
+}
+
+// loadInForce reads the estate in force of the repository with the work tree dir; nil without one:
+// validating a directory needs no repository.
+func loadInForce(ctx context.Context, loader *estate.Loader, dir string) (*estate.Result, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
 	if at, err := gitrepo.Locate(dir); err != nil || at.WorkTree != root {
-		return r, nil // validating a directory needs no repository
+		return nil, nil
 	}
 	repo, err := gitrepo.OpenLocal(dir)
 	if err != nil {
@@ -144,7 +156,7 @@ func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Sna
 	defer repo.Close()
 	tips, err := repo.Latest(ctx)
 	if err != nil || tips.InForce == "" {
-		return r, err
+		return nil, err
 	}
 	tree, err := repo.Snapshot(ctx, tips.InForce)
 	if err != nil {
@@ -154,7 +166,7 @@ func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Sna
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
 	}
-	return loader.LoadOver(ctx, snap, inForce)
+	return inForce, nil
 }
 
 // file is the path of a finding's file, from the working directory.
