@@ -29,7 +29,7 @@ func AdmissionKey(tenant, app string) Key {
 
 // AppFor is the App that a document of t, nil for the platform, names by a slug, or nil. A tenant's
 // own App comes before the platform's: a new App of the platform changes no unit that runs.
-// Shadowing refuses a tenant's new App with a slug of the platform.
+// The reader refuses a tenant's new App with a slug of the platform.
 func (p *Platform) AppFor(t *TenantEstate, slug string) *App {
 	if t != nil && t.Apps[slug] != nil {
 		return t.Apps[slug]
@@ -80,25 +80,23 @@ func (d *Desired) versions() (all []*AppVersion) {
 // platform.
 const CodeAppShadowed = "conflict.app"
 
-// Shadowing finds the Apps of tenants with the slug of an App of the platform. before is in force and
-// may be nil; after is what would be. A new App with such a slug is refused. One that is older than
-// the platform's stays, so that neither holds the other, and cannot be deleted while its units run:
-// they would become units of another App. Apps of different tenants are unrelated. Pure.
+// Shadowing finds the Apps of tenants in force with the slug of an App of the platform. The reader
+// refuses a new one, so such an App is older than the platform's: it stays, so that neither holds the
+// other, and cannot be deleted while its units run, which would become units of another App. before is
+// in force and may be nil; after is what would be. Apps of different tenants are unrelated. Pure.
 func Shadowing(before, after *Desired) (out []Diagnostic) {
 	for _, tenant := range slices.Sorted(maps.Keys(after.Tenants)) {
 		t := after.Tenants[tenant]
-		var was *TenantEstate
-		if before != nil {
-			was = before.Tenants[tenant]
-		}
 		for _, slug := range slices.Sorted(maps.Keys(t.Apps)) {
 			if platform := after.Platform.Apps[slug]; platform != nil {
-				out = append(out, shadowed(t.Apps[slug], platform, was != nil && was.Apps[slug] != nil))
+				out = append(out, t.Apps[slug].finding("metadata.name", SeverityWarning, CodeAppShadowed,
+					fmt.Sprintf("the platform has an app %s too (%s): documents of %s that name it mean this one; move to another slug to use the platform's", slug, platform.File, tenant)))
 			}
 		}
-		if was == nil {
+		if before == nil || before.Tenants[tenant] == nil {
 			continue
 		}
+		was := before.Tenants[tenant]
 		for _, slug := range slices.Sorted(maps.Keys(was.Apps)) {
 			platform, user := after.Platform.Apps[slug], t.userOf(slug)
 			if t.Apps[slug] != nil || platform == nil || user == nil || was.userOf(slug) == nil {
@@ -109,17 +107,6 @@ func Shadowing(before, after *Desired) (out []Diagnostic) {
 		}
 	}
 	return out
-}
-
-// shadowed is the finding about a tenant's App with the slug of the platform's.
-func shadowed(a, platform *App, older bool) Diagnostic {
-	at := platform.At("metadata.name")
-	if older {
-		return a.finding("metadata.name", SeverityWarning, CodeAppShadowed,
-			fmt.Sprintf("the platform has an app %s too (%s:%d): documents of %s that name it mean this one; move to another slug to use the platform's", a.Key.Name, at.File, at.Line, a.Key.Tenant))
-	}
-	return a.finding("metadata.name", SeverityError, CodeAppShadowed,
-		fmt.Sprintf("the platform has an app %s (%s:%d): choose another slug", a.Key.Name, at.File, at.Line))
 }
 
 // userOf is the first unit of a tenant that runs an App, or nil.

@@ -112,16 +112,26 @@ func TestOwnAppDoesNotShadowThePlatforms(t *testing.T) {
 	d, err := commit(t, l, estate.Files(shadow), estate.Files(estateFiles(nil)))
 	require.NoError(t, err)
 	require.Len(t, d.Held, 1)
-	require.Equal(t, schema.HeldDenied, d.Held[0].Reason)
-	require.Contains(t, d.Held[0].Message, "the platform has an app batch (platform/catalog/batch/app.yaml:")
+	require.Equal(t, schema.HeldInvalid, d.Held[0].Reason)
+	require.Contains(t, d.Held[0].Message, "the platform has an app batch (platform/catalog/batch/app.yaml)")
 	require.Empty(t, d.Desired.App("physics", "batch").Key.Tenant)
 	require.NotNil(t, d.Desired.Instance(trainKey))
+
+	// Neither does one that is invalid itself, nor do its versions; an instance of that change is of the
+	// platform's app.
+	shadow["tenants/physics/catalog/batch/app.yaml"] += "  surprise: yes\n"
+	shadow["tenants/physics/catalog/batch/v1.yaml"] = owned()[ownVersion]
+	shadow[eval] = instance("eval", 1, 1)
+	d, err = commit(t, l, estate.Files(shadow), estate.Files(estateFiles(nil)))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"tenants/physics/catalog/batch/app.yaml": schema.HeldInvalid, "tenants/physics/catalog/batch/v1.yaml": schema.HeldNeeds}, reasons(d.Held))
+	require.NotNil(t, d.Desired.Instance(evalKey))
 
 	// In one change, the platform's comes into force.
 	both := estateFiles(with(owned(), platforms))
 	d, err = commit(t, l, estate.Files(both), estate.Files(estateFiles(nil)))
 	require.NoError(t, err)
-	require.Equal(t, schema.HeldDenied, reasons(d.Held)[ownApp])
+	require.Equal(t, schema.HeldInvalid, reasons(d.Held)[ownApp])
 	require.NotContains(t, reasons(d.Held), theirs)
 
 	// An older one of the tenant stays as it is, with its instance, and holds no document of the platform.

@@ -17,13 +17,17 @@ type check struct {
 	tree    *tree
 	catalog *catalog
 
+	shadows      map[string]bool           // slugs of own apps that are refused, and mean the platform's
 	environments map[string]*load.Document // shared runtimes by environment
 	attached     attachments               // attachments to the part's own shared runtimes
 }
 
 func newCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *check {
-	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, environments: map[string]*load.Document{}, attached: attachments{}}
+	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, shadows: map[string]bool{}, environments: map[string]*load.Document{}, attached: attachments{}}
 	for _, r := range refused {
+		if r.finding.Code == schema.CodeAppShadowed {
+			c.shadows[r.doc.Key.Name] = true
+		}
 		c.findings = append(c.findings, r.finding)
 		c.without(r.doc, r.needs...)
 	}
@@ -80,7 +84,7 @@ func (c *check) needIn(docs map[string]*load.Document, bad func(*load.Document) 
 // ownApp returns the tree's own document of an app, or nil. In a tenant it has priority over one of
 // the platform, as in schema.Platform.AppFor.
 func (c *check) ownApp(name string) *load.Document {
-	if c.tree.tenant == "" {
+	if c.tree.tenant == "" || c.shadows[name] {
 		return nil
 	}
 	return c.tree.names.apps[name]

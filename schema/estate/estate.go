@@ -19,6 +19,7 @@ func (e *estate) check(ctx context.Context) error {
 	e.free = true
 	refused := e.identities()
 	e.oneVersion(refused)
+	e.shadows(refused)
 	if err := e.judge(ctx, refused); err != nil {
 		return err
 	}

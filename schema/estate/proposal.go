@@ -10,6 +10,44 @@ import (
 // codeNotAdmitted: an app of a tenant that the platform has not admitted.
 const codeNotAdmitted = "ref.not-admitted"
 
+// shadows refuses apps of tenants with the slug of an app of the platform that are not in force:
+// the slug then means the platform's. One in force is older than the platform's, and stays
+// (schema.Shadowing warns of it), so that neither holds the other. A tree that is loaded alone is taken
+// to be in force.
+func (e *estate) shadows(refused map[*tree][]refusal) {
+	platform := e.tree("platform")
+	if platform == nil {
+		return
+	}
+	for _, s := range e.trees {
+		if s.tenant == "" {
+			continue
+		}
+		held := e.held.tree(s.name)
+		for _, slug := range sortedKeys(s.names.apps) {
+			doc, other := s.names.apps[slug], platform.names.apps[slug]
+			if other == nil {
+				continue
+			}
+			e.free = false
+			inForce := held != nil && held.at(doc.File.Path) != nil && held.at(doc.File.Path).Valid()
+			if e.held == nil || inForce {
+				continue
+			}
+			refused[s.tree] = append(refused[s.tree], refusal{doc, shadow(doc, other.File.Path), []string{other.File.Path}})
+		}
+	}
+}
+
+// shadow is the finding about a tenant's app, valid or not, with the slug of the platform's at path.
+func shadow(doc *load.Document, path string) schema.Diagnostic {
+	message := fmt.Sprintf("the platform has an app %s (%s): choose another slug", doc.Key.Name, path)
+	if !doc.Valid() {
+		return schema.Diagnostic{Severity: schema.SeverityError, Code: schema.CodeAppShadowed, File: doc.File.Path, Line: 1, Column: 1, Message: message}
+	}
+	return load.Found(doc, "metadata.name", schema.SeverityError, schema.CodeAppShadowed, message)
+}
+
 // proposal checks an app of a tenant, which is valid and of no use until the platform admits it.
 func (c *tenantCheck) proposal(doc *load.Document, d *schema.App) {
 	c.endpoints(doc, "spec.requires.endpoints", d.Spec.Requires.Endpoints)

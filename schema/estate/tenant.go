@@ -431,7 +431,7 @@ func (c *tenantCheck) drafts(ctx context.Context) error {
 			return nil, nil // its keys are compared only with those of valid accounts
 		}
 		scratch := newTenantCheck(c.loader, c.tree, c.catalog, nil)
-		scratch.out, scratch.lost = c.out, c.lost
+		scratch.out, scratch.lost, scratch.shadows = c.out, c.lost, c.shadows
 		if !scratch.belongs(doc) {
 			return scratch.verdict, nil
 		}

@@ -125,15 +125,20 @@ func (v *Validation) summarize(r *estate.Result) {
 
 // loadOverInForce reads the estate in dir. If documents contradict each other and dir
 // is the work tree of a repository that has berth/in-force, the finding is at the
-// document that is not in force, and inForce is what is; else nil.
+// document that is not in force, and inForce is what is; else it is empty or nil.
 func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (r *estate.Result, inForce *schema.Desired, err error) {
 	r, err = loader.Load(ctx, snap)
-	if err != nil || !r.Contested() && len(schema.Shadowing(nil, r.Desired)) == 0 {
+	if err != nil || !r.Contested() {
 		return r, nil, err
 	}
 	before, err := loadInForce(ctx, loader, dir)
-	if err != nil || before == nil {
+	if err != nil {
 		return r, nil, err
+	}
+	if before == nil { // all of it is new
+		if before, err = loader.Load(ctx, estate.Files(nil)); err != nil {
+			return nil, nil, err
+		}
 	}
 	r, err = loader.LoadOver(ctx, snap, before)
 	return r, before.Desired, err
