@@ -62,3 +62,38 @@ func TestTenantsOwnAppRunsOnceAdmitted(t *testing.T) {
 	require.Equal(t, plan.PhaseRunning, w.status("beam").Phase)
 	require.NotContains(t, w.eventTypes(), "deleting")
 }
+
+// A version of a tenant's own app reads what a source of the platform shares with the tenant, as an
+// artifact of its projects does.
+func TestOwnVersionReadsWhatIsShared(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	e := &eyes{sight: there}
+	w.start(looking(e))
+	key := schema.Key{Kind: schema.KindAppVersion, Tenant: "physics", Parent: "beam", Name: "v1"}
+	shown := func() string { e.mu.Lock(); defer e.mu.Unlock(); return e.shown }
+	shares := func(repositories string) map[string]string {
+		files := registryFiles("registry.example")
+		for path := range files {
+			files[path] = strings.Replace(files[path], ", repositories: [lab]", repositories, 1)
+		}
+		return files
+	}
+	own := map[string]string{"tenants/physics/catalog/beam/app.yaml": strings.Replace(strings.Split(estateFiles()["platform/catalog/batch/app.yaml"], ", supports")[0]+"}\n", "name: batch", "name: beam", 1)}
+	for _, text := range versionFrom(goodDigest) {
+		own["tenants/physics/catalog/beam/v1.yaml"] = strings.Replace(text, "name: "+versionKey.Name, "name: v1", 1)
+	}
+	w.put(shares(", repositories: [lab]"))
+	w.put(own)
+	w.hasStatus(key, "active", "True", "Found")
+	require.Equal(t, "pull", shown())
+
+	w.put(shares(`, repositories: ["{tenant}"]`))
+	s := w.hasStatus(key, "active", "Unknown", "SourceRefused")
+	require.Contains(t, string(s.Detail), "shares with this tenant: physics")
+
+	e.see(missing)
+	w.put(shares(""))
+	w.hasStatus(key, "active", "False", "Absent")
+	require.Empty(t, shown(), "the credential is for what the platform's own versions are made from")
+}
