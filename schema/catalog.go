@@ -80,49 +80,17 @@ func (d *Desired) versions() (all []*AppVersion) {
 // platform.
 const CodeAppShadowed = "conflict.app"
 
-// Shadowing finds the Apps of tenants in force with the slug of an App of the platform. The reader
-// refuses a new one, so such an App is older than the platform's: it stays, so that neither holds the
-// other, and cannot be deleted while its units run, which would become units of another App. before is
-// in force and may be nil; after is what would be. Apps of different tenants are unrelated. Pure.
-func Shadowing(before, after *Desired) (out []Diagnostic) {
-	for _, tenant := range slices.Sorted(maps.Keys(after.Tenants)) {
-		t := after.Tenants[tenant]
-		for _, slug := range slices.Sorted(maps.Keys(t.Apps)) {
-			if platform := after.Platform.Apps[slug]; platform != nil {
-				out = append(out, t.Apps[slug].finding("metadata.name", SeverityWarning, CodeAppShadowed,
+// Shadowing warns of the Apps of tenants with the slug of an App of the platform. The reader refuses a
+// new one, so such an App is older than the platform's: it stays, so that neither holds the other.
+func Shadowing(d *Desired) (out []Diagnostic) {
+	for _, tenant := range slices.Sorted(maps.Keys(d.Tenants)) {
+		apps := d.Tenants[tenant].Apps
+		for _, slug := range slices.Sorted(maps.Keys(apps)) {
+			if platform := d.Platform.Apps[slug]; platform != nil {
+				out = append(out, apps[slug].finding("metadata.name", SeverityWarning, CodeAppShadowed,
 					fmt.Sprintf("the platform has an app %s too (%s): documents of %s that name it mean this one; move to another slug to use the platform's", slug, platform.File, tenant)))
 			}
 		}
-		if before == nil || before.Tenants[tenant] == nil {
-			continue
-		}
-		was := before.Tenants[tenant]
-		for _, slug := range slices.Sorted(maps.Keys(was.Apps)) {
-			platform, user := after.Platform.Apps[slug], t.userOf(slug)
-			if t.Apps[slug] != nil || platform == nil || user == nil || was.userOf(slug) == nil {
-				continue
-			}
-			out = append(out, was.Apps[slug].finding("metadata.name", SeverityError, CodeAppShadowed,
-				fmt.Sprintf("%s runs it, and would become one of the platform's %s (%s): delete its instances and shared runtimes first", user.Key, platform.Key, platform.File)))
-		}
 	}
 	return out
-}
-
-// userOf is the first unit of a tenant that runs an App, or nil.
-func (t *TenantEstate) userOf(slug string) *Header {
-	for _, name := range slices.Sorted(maps.Keys(t.SharedRuntimes)) {
-		if r := t.SharedRuntimes[name].Runtime; r != nil && r.Spec.App == slug {
-			return &r.Header
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(t.Projects)) {
-		p := t.Projects[name]
-		for _, i := range slices.Sorted(maps.Keys(p.Instances)) {
-			if p.Instances[i].Spec.App == slug {
-				return &p.Instances[i].Header
-			}
-		}
-	}
-	return nil
 }

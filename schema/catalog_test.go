@@ -65,33 +65,24 @@ func TestSlugMeansOwnAppFirst(t *testing.T) {
 	require.Nil(t, owning([]string{"physics"}).App("", "batch"), "the platform names no tenant's app")
 }
 
-// A tenant's app that is older than the platform's of its slug stays, and is not taken from under its
-// units (F9).
+// Only the app of a tenant that has the slug of the platform's is warned of (F9).
 func TestShadowing(t *testing.T) {
-	const file = "tenants/physics/catalog/batch/app.yaml"
 	for _, c := range []struct {
-		name          string
-		before, after *schema.Desired
-		want          []string
+		apps []string
+		want []string
 	}{
-		{"only the platform's", nil, owning([]string{""}), nil},
-		{"only tenants'", nil, owning([]string{"physics", "biology"}), nil},
-		{"the platform's is new", owning([]string{"physics"}), owning([]string{"", "physics"}), []string{"warning " + file}},
-		{"both are in force", owning([]string{"", "physics"}), owning([]string{"", "physics"}), []string{"warning " + file}},
-		{"of two tenants", owning([]string{"biology", "physics"}), owning([]string{"biology", "", "physics"}), []string{"warning tenants/biology/catalog/batch/app.yaml", "warning " + file}},
-		{"the tenant's goes", owning([]string{"", "physics"}), owning([]string{""}), nil},
-		{"the tenant's goes with its instance", owning([]string{"", "physics"}, "physics"), owning([]string{""}), nil},
-		{"the tenant's goes under its instance", owning([]string{"", "physics"}, "physics"), owning([]string{""}, "physics"), []string{"error " + file}},
-		{"the tenant's goes under its instance, and nothing has the slug", owning([]string{"physics"}, "physics"), owning(nil, "physics"), nil}, // a missing reference
-		{"the tenant's goes, and another tenant runs the platform's", owning([]string{"", "physics"}, "biology"), owning([]string{""}, "biology"), nil},
+		{[]string{""}, nil},
+		{[]string{"physics", "biology"}, nil},
+		{[]string{"", "physics"}, []string{"warning tenants/physics/catalog/batch/app.yaml"}},
+		{[]string{"", "physics", "biology"}, []string{"warning tenants/biology/catalog/batch/app.yaml", "warning tenants/physics/catalog/batch/app.yaml"}},
 	} {
 		var got []string
-		for _, d := range schema.Shadowing(c.before, c.after) {
+		for _, d := range schema.Shadowing(owning(c.apps)) {
 			got = append(got, string(d.Severity)+" "+d.File)
 			require.Equal(t, schema.CodeAppShadowed, d.Code)
 			require.Contains(t, d.Message, "platform/catalog/batch/app.yaml")
 		}
-		require.Equal(t, c.want, got, c.name)
+		require.Equal(t, c.want, got)
 	}
 }
 

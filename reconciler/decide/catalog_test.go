@@ -152,10 +152,25 @@ func TestOwnAppDoesNotShadowThePlatforms(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, reasons(d.Held), ownApp)
 	require.Equal(t, "physics", d.Desired.Version("physics", "beam", "v1").Key.Tenant)
-	gone = dropped(gone, ownInstance)
+	// Nor does such a deletion hold the platform's.
+	d, err = commit(t, l, estate.Files(dropped(gone, theirs, "platform/catalog/beam/v1.yaml")), estate.Files(both))
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{ownApp: schema.HeldNeeds, ownVersion: schema.HeldNeeds}, reasons(d.Held))
+	require.Nil(t, d.Desired.Platform.Apps["beam"])
+	gone = dropped(gone, ownInstance, ownEntitled)
 	d, err = commit(t, l, estate.Files(gone), estate.Files(both))
 	require.NoError(t, err)
-	require.NotContains(t, reasons(d.Held), ownApp)
+	require.Empty(t, d.Held)
+
+	// Nor does a new one take units from an app that the platform deletes.
+	files := estateFiles(nil)
+	taken := dropped(files, "platform/catalog/batch/app.yaml", "platform/catalog/batch/v1.yaml")
+	taken["tenants/physics/catalog/batch/app.yaml"] = files["platform/catalog/batch/app.yaml"]
+	d, err = commit(t, l, estate.Files(taken), estate.Files(files))
+	require.NoError(t, err)
+	require.NotNil(t, d.Desired.Platform.Versions["batch"]["v1"])
+	require.NotNil(t, d.Desired.Instance(trainKey))
+	require.Contains(t, reasons(d.Held), "tenants/physics/catalog/batch/app.yaml")
 }
 
 // A version in use is not deleted, and another tenant cannot use it.

@@ -33,7 +33,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	g.judge()
 	before, main := g.before, g.main
 	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes,
-		d.refuse(before.Desired, in.today), upgrades(before.Desired), shadowing(before.Desired), uids(before.Desired), always(renamedInstances(before.Desired, main.Desired)), wholeMoves(g.moves, before, main))
+		d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired), always(renamedInstances(before.Desired, main.Desired)), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)

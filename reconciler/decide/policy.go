@@ -37,11 +37,6 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	return slices.Concat(out, slices.Concat(of...))
 }
 
-// shadowing refuses apps of tenants with the slug of an app of the platform.
-func shadowing(before *schema.Desired) estate.Check {
-	return func(now *schema.Desired) []schema.Diagnostic { return schema.Shadowing(before, now) }
-}
-
 // upgrades refuses a change of version that the upgrade_from of the new version does
 // not admit. A held version document admits nothing.
 func upgrades(before *schema.Desired) estate.Check {

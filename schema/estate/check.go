@@ -18,6 +18,7 @@ type check struct {
 	catalog *catalog
 
 	shadows      map[string]bool           // slugs of own apps that are refused, and mean the platform's
+	gone         []string                  // slugs of own apps in force that this tree no longer has
 	environments map[string]*load.Document // shared runtimes by environment
 	attached     attachments               // attachments to the part's own shared runtimes
 }
@@ -105,8 +106,8 @@ func (c *check) apps() []string {
 
 // app reports whether the app exists and is valid.
 func (c *check) app(doc *load.Document, at, name string) bool {
-	if own := c.ownApp(name); own != nil {
-		return c.need(doc, at, "ref.missing-app", own.Key, "") != nil
+	if c.ownApp(name) != nil || slices.Contains(c.gone, name) {
+		return c.need(doc, at, "ref.missing-app", c.ownKey(name), "there is no app "+name+" any more") != nil
 	}
 	key := schema.Key{Kind: schema.KindApp, Name: name}
 	if c.catalog.apps[name] != nil {
@@ -117,17 +118,12 @@ func (c *check) app(doc *load.Document, at, name string) bool {
 	if guess := load.Nearest(name, c.apps()); guess != "" {
 		message += fmt.Sprintf(": did you mean %q?", guess)
 	}
-	c.refuse(doc, at, "ref.missing-app", message, c.eitherApp(name)...)
+	c.refuse(doc, at, "ref.missing-app", message, path)
 	return false
 }
 
-// eitherApp returns the paths of the two documents that an app may have.
-func (c *check) eitherApp(name string) (paths []string) {
-	for _, tenant := range []string{"", c.tree.tenant} {
-		path, _ := schema.Key{Kind: schema.KindApp, Tenant: tenant, Name: name}.Path()
-		paths = append(paths, path)
-	}
-	return slices.Compact(paths)
+func (c *check) ownKey(app string) schema.Key {
+	return schema.Key{Kind: schema.KindApp, Tenant: c.tree.tenant, Name: app}
 }
 
 // versions returns the versions of an app that documents of this tree name, by name, and whether one
@@ -149,8 +145,12 @@ func (c *check) version(doc *load.Document, app, version string) *schema.AppVers
 		if names := sortedKeys(there); len(names) > 0 {
 			message += ", there is " + strings.Join(names, ", ")
 		}
-		// Another app may have had the version: the other one of that name came or went.
-		c.refuse(doc, "spec.version", "ref.missing-version", message, append(c.eitherApp(app), path)...)
+		needs := []string{path}
+		if tenant != "" { // the platform's app had the version, and this one is new
+			own, _ := c.ownKey(app).Path()
+			needs = append(needs, own)
+		}
+		c.refuse(doc, "spec.version", "ref.missing-version", message, needs...)
 		return nil
 	}
 	if bad(v) {

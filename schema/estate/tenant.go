@@ -13,8 +13,9 @@ import (
 
 // checkTenant judges a tenant's documents against each other and against a catalog. The
 // error is ctx's.
-func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused []refusal) (*verdict, error) {
+func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused []refusal, gone []string) (*verdict, error) {
 	c := newTenantCheck(l, t, cat, refused)
+	c.gone = gone
 	if err := c.documents(ctx, t.docs); err != nil {
 		return nil, err
 	}
@@ -431,7 +432,7 @@ func (c *tenantCheck) drafts(ctx context.Context) error {
 			return nil, nil // its keys are compared only with those of valid accounts
 		}
 		scratch := newTenantCheck(c.loader, c.tree, c.catalog, nil)
-		scratch.out, scratch.lost, scratch.shadows = c.out, c.lost, c.shadows
+		scratch.out, scratch.lost, scratch.shadows, scratch.gone = c.out, c.lost, c.shadows, c.gone
 		if !scratch.belongs(doc) {
 			return scratch.verdict, nil
 		}

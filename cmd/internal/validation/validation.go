@@ -49,7 +49,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
-	r, inForce, err := loadOverInForce(ctx, loader, snap, dir)
+	r, err := loadOverInForce(ctx, loader, snap, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -60,7 +60,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	v := &Validation{
 		Format: "berth.validate/v1",
 		Diagnostics: slices.Concat(r.Diagnostics, r.WithoutEffect(), policy.Findings(decisions), policy.Wider(r.Desired),
-			schema.Shadowing(inForce, r.Desired),
+			schema.Shadowing(r.Desired),
 			signature.Findings(r.Desired, func(string) bool { return true }),
 			new(policy.CapacityChecker).Check(r.Desired, effective, r.AllNodes())),
 	}
@@ -125,23 +125,22 @@ func (v *Validation) summarize(r *estate.Result) {
 
 // loadOverInForce reads the estate in dir. If documents contradict each other and dir
 // is the work tree of a repository that has berth/in-force, the finding is at the
-// document that is not in force, and inForce is what is; else it is empty or nil.
-func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (r *estate.Result, inForce *schema.Desired, err error) {
-	r, err = loader.Load(ctx, snap)
+// document that is not in force.
+func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
+	r, err := loader.Load(ctx, snap)
 	if err != nil || !r.Contested() {
-		return r, nil, err
+		return r, err
 	}
-	before, err := loadInForce(ctx, loader, dir)
+	inForce, err := loadInForce(ctx, loader, dir)
 	if err != nil {
-		return r, nil, err
+		return nil, err
 	}
-	if before == nil { // all of it is new
-		if before, err = loader.Load(ctx, estate.Files(nil)); err != nil {
-			return nil, nil, err
+	if inForce == nil { // all of it is new
+		if inForce, err = loader.Load(ctx, estate.Files(nil)); err != nil {
+			return nil, err
 		}
 	}
-	r, err = loader.LoadOver(ctx, snap, before)
-	return r, before.Desired, err
+	return loader.LoadOver(ctx, snap, inForce)
 }
 
 // loadInForce reads the estate in force of the repository with the work tree dir; nil without one:
