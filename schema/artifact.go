@@ -64,7 +64,7 @@ type ArtifactSpec struct {
 
 // ManifestArtifact is one artifact of an app's version.
 type ManifestArtifact struct {
-	Source    string `json:"source"` // an ArtifactSource of the platform
+	Source    string `json:"source"` // an ArtifactSource: of a tenant's own version one of the tenant, else of the platform
 	Reference string `json:"reference"`
 	MediaType string `json:"media_type"`
 	Digest    string `json:"digest"` // "sha256:…": the bytes that run are the bytes that were checked

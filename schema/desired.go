@@ -67,6 +67,9 @@ type Desired struct {
 type Platform struct {
 	Apps     map[string]*App
 	Versions map[string]map[string]*AppVersion // app, then version name
+
+	Admissions map[string]map[string]*AppAdmission // tenant, then app
+
 	Nodes    map[string]*Node
 	Policies map[string]*Policy
 	Roles    map[string]*RoleBinding
@@ -86,6 +89,8 @@ type TenantEstate struct {
 	Roles    *RoleBinding // nil if the tenant has none
 	Projects map[string]*ProjectEstate
 
+	Apps            map[string]*App                   // its own
+	Versions        map[string]map[string]*AppVersion // of its own apps: app, then version name
 	ServiceAccounts map[string]*ServiceAccount
 	ArtifactSources map[string]*ArtifactSource
 	SharedRuntimes  map[string]*SharedRuntimeEstate
@@ -123,11 +128,6 @@ func (d *Desired) Instance(key Key) *Instance {
 		}
 	}
 	return nil
-}
-
-// Version is a version of an app, or nil.
-func (d *Desired) Version(app, version string) *AppVersion {
-	return d.Platform.Versions[app][version]
 }
 
 // SharedRuntime is what stands under a shared runtime's directory, or nil. The

@@ -103,7 +103,7 @@ const (
 	StatusDisabled   CatalogStatus = "disabled"
 )
 
-// App is a catalog entry; its name is the slug.
+// App is a catalog entry, the platform's or a tenant's own (Key.Tenant); its name is the slug.
 type App struct {
 	Header
 	Spec AppSpec

@@ -42,5 +42,5 @@ func TestHeaderOfEveryKind(t *testing.T) {
 			require.Nil(t, r.Desired.Header(another), another)
 		}
 	}
-	require.Len(t, kinds, 20, "every kind but Pause")
+	require.Len(t, kinds, 21, "every kind but Pause")
 }

@@ -14,7 +14,7 @@ type Key struct {
 	Kind    Kind   `json:"kind"`
 	Tenant  string `json:"tenant,omitempty"`  // empty for platform documents
 	Project string `json:"project,omitempty"` // empty for tenant documents
-	Parent  string `json:"parent,omitempty"`  // the app of an AppVersion; the shared runtime of an Attachment or of an operation on it
+	Parent  string `json:"parent,omitempty"`  // the app of an AppVersion; the tenant of an AppAdmission; the shared runtime of an Attachment or of an operation on it
 	Name    string `json:"name"`
 }
 

@@ -11,6 +11,7 @@ type Kind string
 // The kinds Berth reads. Each has one row in the table below.
 const (
 	KindApp             Kind = "App"
+	KindAppAdmission    Kind = "AppAdmission"
 	KindAppVersion      Kind = "AppVersion"
 	KindArtifact        Kind = "Artifact"
 	KindArtifactSource  Kind = "ArtifactSource"
@@ -79,13 +80,18 @@ const lastRank = 11
 var kinds = []KindInfo{
 	{
 		Kind: KindApp, Rank: 2, create: document[App],
-		Places:           places("platform/catalog/{name}/app.yaml"),
+		Places:           places("platform/catalog/{name}/app.yaml", "tenants/{tenant}/catalog/{name}/app.yaml"),
 		InsteadOfSuspend: "set status to disabled for no new instances",
 	},
 	{
+		Kind: KindAppAdmission, Rank: lastRank, create: document[AppAdmission], Permission: "apps.catalog.admit",
+		Places:           places("platform/admissions/{parent}/{name}.yaml"),
+		InsteadOfSuspend: "delete the file to withdraw the admission",
+	},
+	{
 		Kind: KindAppVersion, Rank: 4, create: document[AppVersion],
-		Places: places("platform/catalog/{parent}/{name}.yaml"),
-		Status: places("platform/catalog/{parent}/{name}.yaml"),
+		Places: places("platform/catalog/{parent}/{name}.yaml", "tenants/{tenant}/catalog/{parent}/{name}.yaml"),
+		Status: places("platform/catalog/{parent}/{name}.yaml", "tenants/{tenant}/catalog/{parent}/{name}.yaml"),
 	},
 	{
 		Kind: KindArtifact, Rank: lastRank, create: document[Artifact], Removal: RemovalDrops,

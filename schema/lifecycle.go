@@ -177,20 +177,22 @@ func artifactChange(was, now *Artifact) (out []Diagnostic) {
 }
 
 // inUse finds active versions that are made from an artifact that is retired or
-// deprecated: the same bytes from the same source, which is the platform's. The
+// deprecated: the same bytes from the same source. The versions are those of the app as
+// the tenant names it; one of the platform is made from the platform's sources. The
 // finding is the artifact's: what a project says about bytes stops it from
 // retiring them, and does not bind the platform's catalog.
 func inUse(p *Platform, t *TenantEstate, was, now *Artifact) (out []Diagnostic) {
 	retired := now.Spec.Status == ArtifactRetired
-	if !retired && now.Spec.Status != ArtifactDeprecated || t.ArtifactSources[now.Spec.Source] != nil {
+	if !retired && now.Spec.Status != ArtifactDeprecated || t.ArtifactSources[now.Spec.Source] != nil && t.Apps[now.Spec.App] == nil {
 		return nil
 	}
 	severity, advice := SeverityWarning, "move it to another one"
 	if retired && was != nil && was.Spec.Status != ArtifactRetired {
 		severity, advice = SeverityError, "deprecate it instead, until no active version is"
 	}
-	for _, version := range slices.Sorted(maps.Keys(p.Versions[now.Spec.App])) {
-		v := p.Versions[now.Spec.App][version]
+	versions := p.VersionsFor(t, now.Spec.App)
+	for _, version := range slices.Sorted(maps.Keys(versions)) {
+		v := versions[version]
 		if v.Spec.Status != StatusActive {
 			continue
 		}
@@ -210,26 +212,24 @@ func inUse(p *Platform, t *TenantEstate, was, now *Artifact) (out []Diagnostic) 
 // versionChanges finds published versions that would be made of something else.
 func versionChanges(before, after *Desired) (out []Diagnostic) {
 	var used map[Key]Key // looked up once something changed
-	for _, app := range slices.Sorted(maps.Keys(after.Platform.Versions)) {
-		for _, name := range slices.Sorted(maps.Keys(after.Platform.Versions[app])) {
-			was, now := before.Version(app, name), after.Version(app, name)
-			if was == nil || was == now {
-				continue
-			}
-			field := contents(&was.Spec, &now.Spec)
-			if field == "" {
-				continue
-			}
-			if used == nil {
-				used = users(before, after)
-			}
-			advice := "publish it as another version, and let instances name that one"
-			if by, ok := used[now.Key]; ok {
-				out = append(out, now.finding(field, SeverityError, CodeVersionPublished, fmt.Sprintf("%s runs this version, and a published one stays what it is: %s", by, advice)))
-				continue
-			}
-			out = append(out, now.finding(field, SeverityWarning, CodeVersionPublished, "a published version becomes something else, which nothing runs here: rather "+advice))
+	for _, now := range after.versions() {
+		was, _ := before.Document(now.Key).(*AppVersion)
+		if was == nil || was == now {
+			continue
 		}
+		field := contents(&was.Spec, &now.Spec)
+		if field == "" {
+			continue
+		}
+		if used == nil {
+			used = users(before, after)
+		}
+		advice := "publish it as another version, and let instances name that one"
+		if by, ok := used[now.Key]; ok {
+			out = append(out, now.finding(field, SeverityError, CodeVersionPublished, fmt.Sprintf("%s runs this version, and a published one stays what it is: %s", by, advice)))
+			continue
+		}
+		out = append(out, now.finding(field, SeverityWarning, CodeVersionPublished, "a published version becomes something else, which nothing runs here: rather "+advice))
 	}
 	return out
 }
@@ -261,9 +261,12 @@ func contents(a, b *AppVersionSpec) string {
 func users(before, after *Desired) map[Key]Key {
 	out := map[Key]Key{}
 	use := func(app, version string, by Key, existed bool) {
-		v := Key{Kind: KindAppVersion, Parent: app, Name: version}
-		if old, ok := out[v]; existed && (!ok || by.Compare(old) < 0) {
-			out[v] = by
+		v := after.Version(by.Tenant, app, version)
+		if v == nil || !existed {
+			return
+		}
+		if old, ok := out[v.Key]; !ok || by.Compare(old) < 0 {
+			out[v.Key] = by
 		}
 	}
 	shared := func(tenant string, all map[string]*SharedRuntimeEstate) {

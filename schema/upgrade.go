@@ -107,7 +107,7 @@ func (u upgrades) instances(was, is *TenantEstate) (out []Diagnostic) {
 
 // change is the finding about the version of one unit, if there is one.
 func (u upgrades) change(h *Header, from, to selected) []Diagnostic {
-	v := u.after.Version(to.app, to.version)
+	v := u.after.Version(h.Key.Tenant, to.app, to.version)
 	if from == to || v == nil {
 		return nil
 	}
@@ -138,7 +138,7 @@ func notAdmitted(h *Header, from string, v *AppVersion) Diagnostic {
 // window is the finding about a version whose software does not take over the data of
 // the one in force.
 func (u upgrades) window(h *Header, from selected, v *AppVersion) []Diagnostic {
-	old := u.before.Version(from.app, from.version)
+	old := u.before.Version(h.Key.Tenant, from.app, from.version)
 	if old == nil || old.Spec.RuntimeBackend != v.Spec.RuntimeBackend {
 		return nil
 	}

@@ -4,12 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
 	"berth/cmd/internal/localestate"
 	"berth/runtimes/backends"
+	"berth/schema"
 	"berth/schema/onboard"
 )
 
@@ -17,6 +19,7 @@ func newOnboardCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "onboard", Short: "Say whether an app is ready for projects", Args: cobra.NoArgs}
 	var dir string
 	var administrators []string
+	var tenant string
 	var output cli.Output
 	check := &cobra.Command{
 		Use:   "check APP",
@@ -28,6 +31,7 @@ app's accounts could make in another project is decided by the rules in force.
 
 Exit status: 0 all points hold, 1 some do not, or the estate has no such app, 2 usage.`,
 		Example: `  berth onboard check slurm
+  berth onboard check beamline --tenant physics
   berth onboard check slurm --dir ~/estate -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -39,19 +43,37 @@ Exit status: 0 all points hold, 1 some do not, or the estate has no such app, 2 
 			if err != nil {
 				return err
 			}
-			points, ok := onboard.Check(estate.Desired, administrators, args[0], backends.Names())
-			if !ok {
-				return fmt.Errorf("the estate has no valid app %s: add platform/catalog/%s/app.yaml, or run berth validate", cli.Visible(args[0]), cli.Visible(args[0]))
+			app, err := appOf(estate.Desired, tenant, args[0])
+			if err != nil {
+				return err
 			}
+			points := onboard.Check(estate.Desired, administrators, app, backends.Names())
 			report := onboardReport{"berth.onboard/v1", args[0], !slices.ContainsFunc(points, func(p onboard.Point) bool { return !p.Holds }), points}
 			return errors.Join(output.Print(cmd.OutOrStdout(), report), report.exit())
 		},
 	}
 	output.Flag(check)
 	check.Flags().StringVar(&dir, "dir", ".", "`directory` of the estate")
+	check.Flags().StringVar(&tenant, "tenant", "", "`tenant` of an app of its own, where several have the name")
 	check.Flags().StringSliceVar(&administrators, "administrator", nil, "`login` that berth.yaml names as administrator")
 	cmd.AddCommand(check)
 	return cmd
+}
+
+// appOf returns the app of a slug: that of a tenant, the platform's, or of the one tenant that has it.
+func appOf(d *schema.Desired, tenant, slug string) (*schema.App, error) {
+	apps := onboard.Apps(d, tenant, slug)
+	if len(apps) == 0 {
+		return nil, fmt.Errorf("the estate has no valid app %s: add catalog/%s/app.yaml below platform/ or tenants/<tenant>/, or run berth validate", cli.Visible(slug), cli.Visible(slug))
+	}
+	if len(apps) > 1 && apps[0].Key.Tenant != "" {
+		var names []string
+		for _, a := range apps {
+			names = append(names, a.Key.Tenant)
+		}
+		return nil, cli.Usage(fmt.Errorf("several tenants have an app %s: choose one of %s with --tenant", cli.Visible(slug), strings.Join(names, ", ")))
+	}
+	return apps[0], nil
 }
 
 // onboardReport is the JSON of `berth onboard check`.

@@ -45,6 +45,7 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
 	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
+	all = append(all, schema.Shadowing(f.Main.Desired)...)
 	all = append(all, policy.ChangedUIDs(f.before, f.Main.Desired)...)
 	all = append(all, renamedInstances(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)

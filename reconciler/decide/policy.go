@@ -58,10 +58,11 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 	if was == nil {
 		return nil
 	}
-	same := maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy
+	same := maps.Equal(before.Policies, platform.Policies) && t.Policy == was.Policy && maps.Equal(before.Admissions[t.Name], platform.Admissions[t.Name])
 	p, under := *platform, *t
-	p.Policies, under.Policy = before.Policies, was.Policy
+	p.Policies, p.Admissions, under.Policy = before.Policies, before.Admissions, was.Policy
 	under.Projects = make(map[string]*schema.ProjectEstate, len(t.Projects))
+	earlier := map[string]bool{} // files of entitlements that are judged as they are in force
 	for name, now := range t.Projects {
 		under.Projects[name] = now
 		if old := was.Projects[name]; old != nil && old != now && !maps.Equal(old.Entitlements, now.Entitlements) {
@@ -69,6 +70,9 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 			q.Entitlements = map[string]*schema.Entitlement{}
 			maps.Copy(q.Entitlements, now.Entitlements)
 			maps.Copy(q.Entitlements, old.Entitlements)
+			for _, e := range old.Entitlements {
+				earlier[e.File] = true
+			}
 			under.Projects[name], same = &q, false
 		}
 	}
@@ -78,7 +82,7 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 	var out []schema.Diagnostic
 	e := policy.EvaluateTenant(&p, &under, policy.Existing(func(k schema.Key) bool { return has(was, k) }), policy.At(today))
 	for _, f := range policy.Findings(e.Decisions()) {
-		if f.Severity != schema.SeverityError {
+		if f.Severity != schema.SeverityError || earlier[f.File] {
 			continue
 		}
 		f.Code = CodeBase + f.Code

@@ -37,7 +37,7 @@ func (p *published) source(d *schema.Desired, rules *policy.Sources, b bytesStat
 	}
 	only := *source
 	only.Spec.Repositories = nil
-	if k.Kind != schema.KindArtifact {
+	if k.Tenant == "" { // the platform's own versions
 		return &only, ""
 	}
 	within, decision, ok := policy.ReferenceAllowed(k, b.Reference, source)
@@ -82,19 +82,22 @@ func (p *published) fingerprint(d *schema.Desired, rules *policy.Sources) string
 // the platform.
 func publishedBy(d *schema.Desired, owner string) map[schema.Key]*published {
 	out := map[schema.Key]*published{}
-	if owner == "" {
-		for _, versions := range d.Platform.Versions {
-			for _, v := range versions {
-				if p := publishedVersion(v); p != nil {
-					out[v.Key] = p
-				}
-			}
-		}
+	of := d.Platform.Versions
+	if owner != "" {
+		of = nil
 	}
 	if t := d.Tenants[owner]; t != nil {
+		of = t.Versions
 		for _, project := range t.Projects {
 			for _, a := range project.Artifacts {
 				out[a.Key] = publishedArtifact(a)
+			}
+		}
+	}
+	for _, versions := range of {
+		for _, v := range versions {
+			if p := publishedVersion(v); p != nil {
+				out[v.Key] = p
 			}
 		}
 	}
@@ -105,7 +108,7 @@ func publishedBy(d *schema.Desired, owner string) map[schema.Key]*published {
 func publishedResource(d *schema.Desired, key schema.Key) *published {
 	switch key.Kind {
 	case schema.KindAppVersion:
-		if v := d.Version(key.Parent, key.Name); v != nil {
+		if v, ok := d.Document(key).(*schema.AppVersion); ok {
 			return publishedVersion(v)
 		}
 	case schema.KindArtifact:

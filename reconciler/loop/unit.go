@@ -171,7 +171,7 @@ func (r *unitRun) choosePlan() {
 	if v.want == nil || v.observed.Presence != plan.Absent {
 		return
 	}
-	version := v.st.Desired.Version(v.want.App, v.want.Version)
+	version := v.st.Desired.Version(v.want.Key.Tenant, v.want.App, v.want.Version)
 	if version == nil {
 		return
 	}

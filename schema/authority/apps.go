@@ -37,7 +37,7 @@ func (r Rules) operated(account schema.Key) (apps []*schema.App) {
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		if app := base.Platform.Apps[name]; app != nil {
+		if app := base.Platform.AppFor(t, name); app != nil {
 			apps = append(apps, app)
 		}
 	}
@@ -76,7 +76,15 @@ func BeyondApps(r Rules, account schema.Key, endpoint string) (Decision, bool) {
 // beyondApp denies n because requires.<field> of app does not name what.
 func beyondApp(n Need, account schema.Key, app *schema.App, what, field string) Decision {
 	d := denied(n, fmt.Sprintf("%s operates units of the app %s, which does not require %s", account, app.Key.Name, plain(what)),
-		fmt.Sprintf("use another account, or ask a user with %s to add it to requires.%s in %s", CatalogWrite, field, app.File))
+		fmt.Sprintf("use another account, or ask a user with %s to add it to requires.%s in %s", writes(app), field, app.File))
 	d.Rule, d.Source = RuleAppRequires, app.At("spec.requires."+field)
 	return d
+}
+
+// writes returns the permission to change an App.
+func writes(app *schema.App) Permission {
+	if app.Key.Tenant != "" {
+		return CatalogPropose
+	}
+	return CatalogWrite
 }

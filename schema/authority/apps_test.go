@@ -30,6 +30,22 @@ func (w world) operates(place, unit, app string) {
 	w.Tenants[k.Tenant].Projects[k.Project].Instances[unit] = i
 }
 
+// A unit of a tenant's own app is bound by that app, not by one of the platform with its slug.
+func TestOwnAppsBoundServiceAccounts(t *testing.T) {
+	w := campus().bind("physics.lattice", members("anna project_owner", "ci service_account")...)
+	a := authority.Actor{ServiceAccount: w.account("physics.lattice", "apps.instance.read"), Proof: authority.ProofToken}
+	w.requiring("one", schema.AppRequires{}).operates("physics.lattice", "unit", "one")
+	read := authority.Need{Permission: authority.InstanceRead, Scope: lattice}
+	rules := authority.Rules{Base: w.Desired}
+	require.True(t, authority.May(rules, a, read.Permission, read.Scope).Allowed)
+	app := &schema.App{Header: head(schema.Key{Kind: schema.KindApp, Tenant: "physics", Name: "one"}), Spec: schema.AppSpec{Requires: schema.AppRequires{Permissions: []string{}}}}
+	w.Tenants["physics"].Put(app)
+	d := authority.May(rules, a, read.Permission, read.Scope)
+	require.False(t, d.Allowed)
+	require.Equal(t, app.File, d.Source.File)
+	require.Contains(t, d.Message(), "ask a user with apps.catalog.propose to add it")
+}
+
 // Requirement B5: a service account has at most what the Apps of the units that it
 // operates require. A list that an App does not declare is no bound, and no App gives
 // anything.

@@ -100,7 +100,7 @@ func (d diff) isOfScheduler(base, next *schema.Desired) bool {
 		return false
 	}
 	return d.unknown || slices.ContainsFunc(slugs, func(slug string) bool {
-		before, after := base.Platform.Apps[slug], next.Platform.Apps[slug]
+		before, after := base.App(d.key.Tenant, slug), next.App(d.key.Tenant, slug)
 		return slug != "" && (before == nil && after == nil || before.IsScheduler() || after.IsScheduler())
 	})
 }
@@ -108,7 +108,7 @@ func (d diff) isOfScheduler(base, next *schema.Desired) bool {
 // alsoScheduler adds the permissions scheduler.* that belong to those of apps.* (document SPA).
 func alsoScheduler(all []Permission) []Permission {
 	beside := map[Permission]Permission{
-		CatalogWrite: SchedulerCatalogRead, InstanceCreate: SchedulerInstanceCreate, InstanceUpdate: SchedulerInstanceUpdate, InstanceDelete: SchedulerInstanceDelete,
+		CatalogWrite: SchedulerCatalogRead, CatalogPropose: SchedulerCatalogRead, InstanceCreate: SchedulerInstanceCreate, InstanceUpdate: SchedulerInstanceUpdate, InstanceDelete: SchedulerInstanceDelete,
 	}
 	for _, p := range slices.Clone(all) {
 		if also, ok := beside[p]; ok {
@@ -286,6 +286,9 @@ func (d diff) lifecycle(create, update, del Permission, replaced, unprotected bo
 // permissions to reach its new status and to leave its old one. Deleting follows
 // disabling.
 func (d diff) catalog(statuses ...schema.CatalogStatus) []Permission {
+	if d.key.Tenant != "" {
+		return []Permission{CatalogPropose} // without an admission of the platform, no status has an effect
+	}
 	by := map[schema.CatalogStatus]Permission{
 		schema.StatusActive: CatalogPublish, schema.StatusDeprecated: CatalogDeprecate, schema.StatusDisabled: CatalogDisable,
 	}

@@ -48,6 +48,7 @@ const (
 	CatalogPublish   Permission = "apps.catalog.publish"
 	CatalogDeprecate Permission = "apps.catalog.deprecate"
 	CatalogDisable   Permission = "apps.catalog.disable"
+	CatalogAdmit     Permission = "apps.catalog.admit"
 	NodesWrite       Permission = "nodes.write"
 	SitesWrite       Permission = "sites.write"
 	RatesWrite       Permission = "rates.write"
@@ -61,6 +62,7 @@ const (
 	RolesWrite           Permission = "roles.write"
 	ServiceAccountsWrite Permission = "service_accounts.write"
 	ArtifactSourcesWrite Permission = "artifact_sources.write"
+	CatalogPropose       Permission = "apps.catalog.propose"
 
 	DeletionsAcknowledge Permission = "deletions.acknowledge"
 	AuditRead            Permission = "audit.read"
@@ -200,6 +202,7 @@ func platformRows() []row {
 		{CatalogPublish, "aa-------", "make an app or version active, and change active ones"},
 		{CatalogDeprecate, "aa-------", "deprecate an app or version, and take that back"},
 		{CatalogDisable, "aa-------", "disable or delete an app or version, and take that back"},
+		{CatalogAdmit, "aa-------", "admit a tenant's own app, narrow the admission and withdraw it"},
 		{NodesWrite, "aa-------", "declare nodes, cordon and reserve them"},
 		{SitesWrite, "aa-------", "declare sites"},
 		{RatesWrite, "aa-------", "say what the use of runtimes costs"},
@@ -222,6 +225,7 @@ func permissionRows() []row {
 		{RolesWrite, "a-aaa----", "give and take roles up to one's own"},
 		{ServiceAccountsWrite, "a-aaaa---", "declare service accounts, their keys and what they may"},
 		{ArtifactSourcesWrite, "aaaa-----", "declare where artifacts may come from"},
+		{CatalogPropose, "aaaa-----", "declare and change apps of a tenant's own and their versions, which the platform admits"},
 
 		// A wipe of a tenant needs a role that answers for the tenant. Audit records
 		// name people, so they need such a role too; events do not.

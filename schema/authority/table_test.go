@@ -66,6 +66,7 @@ apps.catalog.write             platform_ops        -            -              d
 apps.catalog.publish           platform_ops        -            -              deny
 apps.catalog.deprecate         platform_ops        -            -              deny
 apps.catalog.disable           platform_ops        -            -              deny
+apps.catalog.admit             platform_ops        -            -              deny
 nodes.write                    platform_ops        -            -              deny
 sites.write                    platform_ops        -            -              deny
 rates.write                    platform_ops        -            -              deny
@@ -78,6 +79,7 @@ policy.write                   platform_superadmin tenant_admin -              d
 roles.write                    platform_superadmin tenant_admin project_owner  deny
 service_accounts.write         platform_superadmin tenant_admin project_admin  deny
 artifact_sources.write         platform_ops        tenant_admin -              deny
+apps.catalog.propose           platform_ops        tenant_admin -              deny
 deletions.acknowledge          platform_ops        tenant_admin -              deny
 audit.read                     platform_ops        tenant_admin project_admin  deny
 events.read                    platform_ops        tenant_admin project_viewer own

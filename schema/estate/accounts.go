@@ -62,8 +62,11 @@ func (c *tenantCheck) units(account schema.Key) []operatedUnit {
 func (c *tenantCheck) beyondApps(doc *load.Document, d *schema.ServiceAccount) {
 	warned, checked := map[string]bool{}, map[string]bool{} // by path: one App is enough; by App: one unit is enough
 	for _, unit := range c.units(d.Key) {
-		there := c.catalog.apps[unit.app]
-		if there == nil || c.catalog.bad(there) || checked[unit.app] {
+		there, bad := c.catalog.apps[unit.app], c.catalog.bad
+		if own := c.ownApp(unit.app); own != nil {
+			there, bad = own, c.bad
+		}
+		if there == nil || bad(there) || checked[unit.app] {
 			continue
 		}
 		checked[unit.app] = true

@@ -17,6 +17,7 @@ type catalog struct {
 	byFile   map[string]*load.Document
 	apps     map[string]*load.Document
 	versions map[string]map[string]*load.Document
+	admitted map[string]map[string]*load.Document // AppAdmissions, by tenant and app
 	attached attachments
 	approval *load.Document   // first policy that requires approval from all tenants, or nil
 	out      map[string]bool  // files that are not in Desired
@@ -34,6 +35,7 @@ type catalog struct {
 func newCatalog(docs []*load.Document, byFile map[string]*load.Document) *catalog {
 	c := &catalog{
 		byFile: byFile, apps: map[string]*load.Document{}, versions: map[string]map[string]*load.Document{},
+		admitted: map[string]map[string]*load.Document{},
 		attached: attachments{}, out: map[string]bool{}, own: map[string][sha256.Size]byte{},
 		stock: newStock(), reserved: map[string]stock{},
 	}
@@ -41,6 +43,8 @@ func newCatalog(docs []*load.Document, byFile map[string]*load.Document) *catalo
 		switch doc.Key.Kind {
 		case schema.KindApp:
 			c.apps[doc.Key.Name] = doc
+		case schema.KindAppAdmission:
+			put(c.admitted, doc.Key.Parent)[doc.Key.Name] = doc
 		case schema.KindAppVersion:
 			put(c.versions, doc.Key.Parent)[doc.Key.Name] = doc
 		case schema.KindAttachment:
@@ -136,6 +140,8 @@ func (c *catalog) seal(docs []*load.Document) {
 			to = builder(own, tenant)
 		default:
 			switch doc.Key.Kind {
+			case schema.KindAppAdmission:
+				to = builder(own, doc.Key.Parent)
 			case schema.KindApp, schema.KindAppVersion, schema.KindArtifactSource, schema.KindSharedRuntime, schema.KindAttachment, schema.KindNode, schema.KindRateCard:
 			default:
 				continue

@@ -17,13 +17,18 @@ type check struct {
 	tree    *tree
 	catalog *catalog
 
+	shadows      map[string]bool           // slugs of own apps that are refused, and mean the platform's
+	gone         []string                  // slugs of own apps in force that this tree no longer has
 	environments map[string]*load.Document // shared runtimes by environment
 	attached     attachments               // attachments to the part's own shared runtimes
 }
 
 func newCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *check {
-	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, environments: map[string]*load.Document{}, attached: attachments{}}
+	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, shadows: map[string]bool{}, environments: map[string]*load.Document{}, attached: attachments{}}
 	for _, r := range refused {
+		if r.finding.Code == schema.CodeAppShadowed {
+			c.shadows[r.doc.Key.Name] = true
+		}
 		c.findings = append(c.findings, r.finding)
 		c.without(r.doc, r.needs...)
 	}
@@ -77,34 +82,78 @@ func (c *check) needIn(docs map[string]*load.Document, bad func(*load.Document) 
 	}
 }
 
+// ownApp returns the tree's own document of an app, or nil. In a tenant it has priority over one of
+// the platform, as in schema.Platform.AppFor.
+func (c *check) ownApp(name string) *load.Document {
+	if c.tree.tenant == "" || c.shadows[name] {
+		return nil
+	}
+	return c.tree.names.apps[name]
+}
+
+// maxSuggested limits a tenant's own apps among which a misspelt one is looked for: a tenant may
+// declare thousands, and misspell as many.
+const maxSuggested = 32
+
+// apps lists the apps that may be meant by a misspelt one.
+func (c *check) apps() []string {
+	all := sortedKeys(c.catalog.apps)
+	if own := c.tree.names.apps; c.tree.tenant != "" && len(own) <= maxSuggested {
+		all = append(all, sortedKeys(own)...)
+	}
+	return all
+}
+
 // app reports whether the app exists and is valid.
 func (c *check) app(doc *load.Document, at, name string) bool {
-	key := schema.Key{Kind: schema.KindApp, Name: name}
-	path, _ := key.Path()
-	missing := "there is no app " + name
-	if c.catalog.apps[name] == nil {
-		if guess := load.Nearest(name, sortedKeys(c.catalog.apps)); guess != "" {
-			c.refuse(doc, at, "ref.missing-app", fmt.Sprintf("%s (%s): did you mean %q?", missing, path, guess), path)
-			return false
-		}
+	if c.ownApp(name) != nil || slices.Contains(c.gone, name) {
+		return c.need(doc, at, "ref.missing-app", c.ownKey(name), "there is no app "+name+" any more") != nil
 	}
-	return c.needOfPlatform(doc, at, "ref.missing-app", key, missing) != nil
+	key := schema.Key{Kind: schema.KindApp, Name: name}
+	if c.catalog.apps[name] != nil {
+		return c.needOfPlatform(doc, at, "ref.missing-app", key, "") != nil
+	}
+	path, _ := key.Path()
+	message := fmt.Sprintf("there is no app %s (%s)", name, path)
+	if guess := load.Nearest(name, c.apps()); guess != "" {
+		message += fmt.Sprintf(": did you mean %q?", guess)
+	}
+	c.refuse(doc, at, "ref.missing-app", message, path)
+	return false
+}
+
+func (c *check) ownKey(app string) schema.Key {
+	return schema.Key{Kind: schema.KindApp, Tenant: c.tree.tenant, Name: app}
+}
+
+// versions returns the versions of an app that documents of this tree name, by name, and whether one
+// of them is not in Desired. tenant is that of their keys.
+func (c *check) versions(app string) (all map[string]*load.Document, tenant string, bad func(*load.Document) bool) {
+	if c.ownApp(app) == nil {
+		return c.catalog.versions[app], "", c.catalog.bad
+	}
+	return c.tree.names.releases[app], c.tree.tenant, c.bad
 }
 
 // version returns the version that doc runs, or nil if it is missing or invalid.
 func (c *check) version(doc *load.Document, app, version string) *schema.AppVersion {
-	path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: app, Name: version}.Path()
-	there := c.catalog.versions[app]
+	there, tenant, bad := c.versions(app)
+	path, _ := schema.Key{Kind: schema.KindAppVersion, Tenant: tenant, Parent: app, Name: version}.Path()
 	v := there[version]
 	if v == nil {
 		message := fmt.Sprintf("there is no version %s of %s (%s)", version, app, path)
 		if names := sortedKeys(there); len(names) > 0 {
 			message += ", there is " + strings.Join(names, ", ")
 		}
-		c.refuse(doc, "spec.version", "ref.missing-version", message, path)
+		needs := []string{path}
+		if tenant != "" { // the platform's app had the version, and this one is new
+			own, _ := c.ownKey(app).Path()
+			needs = append(needs, own)
+		}
+		c.refuse(doc, "spec.version", "ref.missing-version", message, needs...)
 		return nil
 	}
-	if c.catalog.bad(v) {
+	if bad(v) {
 		c.without(doc, path)
 		return nil
 	}
@@ -224,8 +273,8 @@ func (c *check) policy(doc *load.Document, d *schema.Policy) {
 	c.overlay(doc, "spec", &d.Spec.Overlay)
 	c.warnUnknown(doc, load.Items("spec.hard_deny.apps"), d.Spec.HardDeny.Apps, unknown{
 		code:  "ref.missing-app",
-		known: func(name string) bool { return c.catalog.apps[name] != nil },
-		all:   func() []string { return sortedKeys(c.catalog.apps) },
+		known: func(name string) bool { return c.catalog.apps[name] != nil || c.ownApp(name) != nil },
+		all:   c.apps,
 		says: func(name string) string {
 			path, _ := schema.Key{Kind: schema.KindApp, Name: name}.Path()
 			return fmt.Sprintf("there is no app %s to deny (%s)", name, path)

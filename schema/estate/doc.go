@@ -17,8 +17,9 @@
 //	part.too-large           a tenant of more than 20,000 files or 8 MiB, or a platform of more than 100,000 or 32 MiB
 //	ref.missing-tenant           no tenant.yaml above
 //	ref.missing-project          no project.yaml above, or no such project
-//	ref.missing-app              no such app (warning where a policy denies it by name)
+//	ref.missing-app              no such app (warning where a policy denies it by name, or an admission names it)
 //	ref.missing-version          no such version of the app
+//	ref.not-admitted             an app of a tenant that the platform has not admitted (warning)
 //	ref.missing-entitlement      the project is not entitled to the app (named by a shared runtime of the platform: warning)
 //	ref.missing-attachment       a project attached to a shared runtime without terms (warning)
 //	ref.missing-owner            a tenant or project that is not there (warning)

@@ -19,11 +19,13 @@ func (e *estate) check(ctx context.Context) error {
 	e.free = true
 	refused := e.identities()
 	e.oneVersion(refused)
+	e.shadows(refused)
 	if err := e.judge(ctx, refused); err != nil {
 		return err
 	}
 	e.claimUsers()
 	e.owners()
+	e.admissions()
 	e.attached()
 	built := make([]*schema.TenantEstate, len(e.trees))
 	_ = parallel.Each(len(e.trees), func(i int) error { // none returns an error
@@ -60,19 +62,23 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	return parallel.Each(len(e.trees), func(i int) (err error) {
 		s := e.trees[i]
 		if s.verdict == nil {
-			fingerprint := print(cat.print, cat.own[s.tenant], refused[s.tree])
-			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree]) })
+			gone := e.goneApps(s)
+			fingerprint := print(cat.print, cat.own[s.tenant], refused[s.tree], gone...)
+			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree], gone) })
 		}
 		return err
 	})
 }
 
 // print is a fingerprint of the input for judging a tree: the part of the catalog that
-// the tree can refer to, and its documents that are refused beforehand.
-func print(catalog, own [sha256.Size]byte, refused []refusal) [sha256.Size]byte {
+// the tree can refer to, its documents that are refused beforehand, and its apps that are gone.
+func print(catalog, own [sha256.Size]byte, refused []refusal, gone ...string) [sha256.Size]byte {
 	of := slices.Concat(catalog[:], own[:])
 	for _, r := range refused {
 		of = append(append(of, "\x00!"+r.doc.File.Path+" "...), r.finding.Message...)
+	}
+	for _, slug := range gone {
+		of = append(of, "\x00-"+slug...)
 	}
 	return sha256.Sum256(of)
 }

@@ -52,13 +52,18 @@ func (e *estate) identities() map[*tree][]refusal {
 // keeps it; among new ones, the first by path. Documents that are both already in force
 // stay, so that no instance stops.
 func (e *estate) oneVersion(refused map[*tree][]refusal) {
-	s := e.tree("platform")
-	if s == nil || len(s.names.versions) == 0 {
-		return
+	for _, s := range e.trees {
+		if len(s.names.versions) > 0 {
+			e.free = false
+			e.oneVersionIn(s, refused)
+		}
 	}
-	e.free = false
+}
+
+// oneVersionIn is oneVersion for the versions of one tree.
+func (e *estate) oneVersionIn(s *standing, refused map[*tree][]refusal) {
 	inForce := func(doc *load.Document) bool {
-		held := e.held.tree("platform")
+		held := e.held.tree(s.name)
 		if held == nil {
 			return false
 		}

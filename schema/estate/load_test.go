@@ -38,7 +38,7 @@ func TestLabHasNoFindings(t *testing.T) {
 	require.Empty(t, r.Needs)
 	require.Len(t, r.Desired.Tenants, 2)
 	require.NotEmpty(t, r.Desired.Platform.Nodes)
-	version := r.Desired.Version("slurm", "22-05")
+	version := r.Desired.Version("", "slurm", "22-05")
 	parameters := string(version.Spec.Manifest.Parameters)
 	require.Contains(t, parameters, `"identity":"managed"`)
 	require.Contains(t, parameters, `"partitions":[{"default":true,"max_time_minutes":1440,"name":"main"}]`)

@@ -89,21 +89,26 @@ func (c *platformCheck) one(owners map[string]*load.Document, what string, doc *
 }
 
 func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
-	app := schema.Key{Kind: schema.KindApp, Name: d.Key.Parent}
+	c.catalogued(doc, d)
+	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
+		source := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Manifest.Artifacts[name].Source}
+		c.need(doc, "spec.manifest.artifacts."+name+".source", "ref.missing-source", source, fmt.Sprintf("there is no artifact source %s of the platform", source.Name))
+	}
+}
+
+// catalogued checks what a version names in its own catalogue.
+func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
+	app := schema.Key{Kind: schema.KindApp, Tenant: d.Key.Tenant, Name: d.Key.Parent}
 	c.need(doc, "metadata.name", "ref.missing-app", app, "there is no app "+app.Name)
 	if release := d.Release(); release != nil && release.Step {
 		c.warn(doc, "spec.version", "ref.upgrade-step", fmt.Sprintf("Berth does not run %s: an instance only passes through it in an upgrade between %s", d.Spec.Version, strings.Join(d.Releases.Run(), ", ")))
 	}
 	for i, from := range d.Spec.Manifest.UpgradeFrom {
-		path, _ := schema.Key{Kind: schema.KindAppVersion, Parent: d.Key.Parent, Name: from}.Path()
+		path, _ := schema.Key{Kind: schema.KindAppVersion, Tenant: d.Key.Tenant, Parent: d.Key.Parent, Name: from}.Path()
 		if c.tree.at(path) == nil {
 			c.findings = append(c.findings, load.Found(doc, load.Item("spec.manifest.upgrade_from", i), schema.SeverityWarning,
 				"ref.missing-version", fmt.Sprintf("there is no version %s of %s (%s)", from, d.Key.Parent, path)))
 		}
-	}
-	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
-		source := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Manifest.Artifacts[name].Source}
-		c.need(doc, "spec.manifest.artifacts."+name+".source", "ref.missing-source", source, fmt.Sprintf("there is no artifact source %s of the platform", source.Name))
 	}
 }
 

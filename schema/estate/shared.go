@@ -182,7 +182,8 @@ func (c *check) operation(doc *load.Document, d *schema.MemberOperation) {
 			return
 		}
 	}
-	c.member(doc, d, key, target, roles, c.catalog.versions[app][version].Decl.(*schema.AppVersion).Spec.Manifest.Roles)
+	versions, _, _ := c.versions(app)
+	c.member(doc, d, key, target, roles, versions[version].Decl.(*schema.AppVersion).Spec.Manifest.Roles)
 }
 
 // member checks the member of an operation on a unit.

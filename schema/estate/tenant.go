@@ -13,8 +13,9 @@ import (
 
 // checkTenant judges a tenant's documents against each other and against a catalog. The
 // error is ctx's.
-func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused []refusal) (*verdict, error) {
+func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused []refusal, gone []string) (*verdict, error) {
 	c := newTenantCheck(l, t, cat, refused)
+	c.gone = gone
 	if err := c.documents(ctx, t.docs); err != nil {
 		return nil, err
 	}
@@ -83,6 +84,10 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 	switch d := doc.Decl.(type) {
 	case *schema.Tenant:
 		c.approvals(doc, d)
+	case *schema.App:
+		c.proposal(doc, d)
+	case *schema.AppVersion:
+		c.ownVersion(doc, d)
 	case *schema.Policy:
 		c.policy(doc, d)
 	case *schema.Entitlement:
@@ -322,7 +327,11 @@ func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 // lentRole checks the role of lent nodes: one that is no control plane. It may be left out where
 // there is only one.
 func (c *tenantCheck) lentRole(doc *load.Document, d *schema.Contribution, r *schema.SharedRuntime) {
-	version := c.catalog.versions[r.Spec.App][r.Spec.Version]
+	versions := c.catalog.versions[r.Spec.App]
+	if r.Key.Tenant != "" {
+		versions, _, _ = c.versions(r.Spec.App)
+	}
+	version := versions[r.Spec.Version]
 	if version == nil {
 		return
 	}
@@ -395,19 +404,25 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 // of the platform with the same name.
 func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 	c.app(doc, "spec.app", d.Spec.App)
-	own := schema.Key{Kind: schema.KindArtifactSource, Tenant: d.Key.Tenant, Name: d.Spec.Source}
+	c.source(doc, "spec.source", d.Spec.Source)
+}
+
+// source checks a source that a field of doc names.
+func (c *tenantCheck) source(doc *load.Document, at, name string) {
+	const code = "ref.missing-source"
+	own := schema.Key{Kind: schema.KindArtifactSource, Tenant: doc.Key.Tenant, Name: name}
 	path, _ := own.Path()
 	if c.tree.at(path) != nil {
-		c.need(doc, "spec.source", "ref.missing-source", own, "")
+		c.need(doc, at, code, own, "")
 		return
 	}
-	shared := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Source}
-	if there, _ := shared.Path(); c.catalog.byFile[there] != nil {
-		c.needOfPlatform(doc, "spec.source", "ref.missing-source", shared, "")
-		return
-	}
+	shared := schema.Key{Kind: schema.KindArtifactSource, Name: name}
 	there, _ := shared.Path()
-	c.refuse(doc, "spec.source", "ref.missing-source", fmt.Sprintf("there is no artifact source %s, of the tenant (%s) or of the platform (%s)", d.Spec.Source, path, there), path, there)
+	if c.catalog.byFile[there] != nil {
+		c.needOfPlatform(doc, at, code, shared, "")
+		return
+	}
+	c.refuse(doc, at, code, fmt.Sprintf("there is no artifact source %s, of the tenant (%s) or of the platform (%s)", name, path, there), path, there)
 }
 
 // drafts checks the drafts of a tenant's invalid documents.
@@ -417,7 +432,7 @@ func (c *tenantCheck) drafts(ctx context.Context) error {
 			return nil, nil // its keys are compared only with those of valid accounts
 		}
 		scratch := newTenantCheck(c.loader, c.tree, c.catalog, nil)
-		scratch.out, scratch.lost = c.out, c.lost
+		scratch.out, scratch.lost, scratch.shadows, scratch.gone = c.out, c.lost, c.shadows, c.gone
 		if !scratch.belongs(doc) {
 			return scratch.verdict, nil
 		}

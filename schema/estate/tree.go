@@ -32,6 +32,9 @@ type nameIndex struct {
 	claiming []*load.Document    // documents that claim Unix accounts
 	versions []*load.Document    // AppVersions whose app has another with the same spec.version
 	owners   []*load.Document    // platform documents that name tenants and projects, or that attachments refer to
+	admitted []*load.Document    // AppAdmissions of the platform
+	apps     map[string]*load.Document
+	releases map[string]map[string]*load.Document // versions of apps, by app and name
 }
 
 // kept has the results of judging a tree.
@@ -55,6 +58,7 @@ func newTree(name, id string, files []schema.File, read []*load.Document, projec
 			continue
 		}
 		t.docs, t.byFile[doc.File.Path], t.size = append(t.docs, doc), doc, t.size+doc.Size
+		t.names.catalogue(doc)
 		if !doc.Key.IsZero() {
 			t.documents++
 		}
@@ -73,10 +77,26 @@ func newTree(name, id string, files []schema.File, read []*load.Document, projec
 		}
 	}
 	t.names.identify(bearing)
-	if t.tenant == "" {
-		t.names.versions = sameVersions(t.docs)
-	}
+	t.names.versions = sameVersions(t.docs)
 	return t
+}
+
+// catalogue adds a document of a catalogue, valid or not.
+func (n *nameIndex) catalogue(doc *load.Document) {
+	switch doc.Key.Kind {
+	case schema.KindApp:
+		if n.apps == nil {
+			n.apps = map[string]*load.Document{}
+		}
+		n.apps[doc.Key.Name] = doc
+	case schema.KindAppVersion:
+		if n.releases == nil {
+			n.releases = map[string]map[string]*load.Document{}
+		}
+		put(n.releases, doc.Key.Parent)[doc.Key.Name] = doc
+	case schema.KindAppAdmission:
+		n.admitted = append(n.admitted, doc)
+	}
 }
 
 // at returns the document at a path, or nil.

@@ -57,7 +57,7 @@ func TestVersionIsOneOfTheRuntime(t *testing.T) {
 		require.NoError(t, err)
 		if want == "" {
 			require.Empty(t, r.Diagnostics, declared)
-			require.NotEmpty(t, r.Desired.Version("slurm", "22-05").Release().Series)
+			require.NotEmpty(t, r.Desired.Version("", "slurm", "22-05").Release().Series)
 			continue
 		}
 		require.Len(t, r.Diagnostics, 1, declared)

@@ -39,9 +39,12 @@ func (r *documentParser) semantics(doc schema.Document, t *tree) []problem {
 func (r *rules) document(doc schema.Document) {
 	switch d := doc.(type) {
 	case *schema.App:
-		r.app(&d.Spec)
+		r.app(d)
+	case *schema.AppAdmission:
+		r.admission(&d.Spec)
 	case *schema.AppVersion:
 		r.manifest(&d.Spec.Manifest)
+		r.ownVersion(d)
 		r.upgradeFrom(d)
 	case *schema.Node:
 		r.node(&d.Spec)

@@ -16,8 +16,12 @@ import (
 // app refuses a mode or a scope that no instance can have with the others of the app.
 // Otherwise an author who lists only one half of a pair expects an effect that never
 // comes.
-func (r *rules) app(s *schema.AppSpec) {
+func (r *rules) app(d *schema.App) {
 	const supports = "spec.supports."
+	s := &d.Spec
+	if i := slices.Index(s.Supports.ControlPlaneScopes, schema.ControlPlanePlatform); i >= 0 && d.Key.Tenant != "" {
+		r.broken(Item(supports+"control_plane_scopes", i), "is %s, which serves several tenants, and this app is for one: take it away", schema.ControlPlanePlatform)
+	}
 	r.repeated(supports+"operating_modes", s.Supports.OperatingModes)
 	r.repeated(supports+"control_plane_scopes", s.Supports.ControlPlaneScopes)
 	modes, scopes := s.Supports.Modes(), s.Supports.Scopes()
@@ -34,6 +38,29 @@ func (r *rules) app(s *schema.AppSpec) {
 	r.repeated("spec.requires.permissions", s.Requires.Permissions)
 	r.repeated("spec.requires.endpoints", s.Requires.Endpoints)
 	r.permissions("spec.requires.permissions", s.Requires.Permissions)
+}
+
+func (r *rules) admission(s *schema.AppAdmissionSpec) {
+	r.repeated("spec.allowed_control_plane_scopes", s.AllowedControlPlaneScopes)
+	r.repeated("spec.allowed_runtime_backends", s.AllowedRuntimeBackends)
+	r.repeated("spec.artifact_source_allowlist", s.ArtifactSourceAllowlist)
+	if n := len(s.ArtifactSourceAllowlist); n > maxAllowed {
+		r.broken("spec.artifact_source_allowlist", "has %d items: at most %d are read", n, maxAllowed)
+	}
+}
+
+// ownVersion refuses shareable members in a version of a tenant's own app, except its control
+// plane. Otherwise a tenant could put members that run its jobs on the nodes of other tenants'
+// control planes.
+func (r *rules) ownVersion(d *schema.AppVersion) {
+	if d.Key.Tenant == "" {
+		return
+	}
+	for _, name := range sortedNames(d.Spec.Manifest.Roles) {
+		if role := d.Spec.Manifest.Roles[name]; role.Shareable && !role.ControlPlane {
+			r.broken("spec.manifest.roles."+name+".shareable", "is for the control plane only in a version of a tenant's own app: take it away")
+		}
+	}
 }
 
 func (r *rules) upgradeFrom(d *schema.AppVersion) {

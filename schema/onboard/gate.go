@@ -24,7 +24,7 @@ func Gate(backends []string) func(before, after *schema.Desired) []schema.Diagno
 			return nil // an estate that Berth takes over
 		}
 		g := &gate{before, after, backends}
-		out := g.versions()
+		out := g.versions(before.Platform.Versions, after.Platform.Versions)
 		out = append(out, g.runtimes(before.Platform.SharedRuntimes, after.Platform.SharedRuntimes, slices.Collect(maps.Values(after.Platform.Policies)))...)
 		for _, name := range slices.Sorted(maps.Keys(after.Tenants)) {
 			if was, is := before.Tenants[name], after.Tenants[name]; was != is {
@@ -40,15 +40,11 @@ type gate struct {
 	backends      []string
 }
 
-// versions warns of new active versions.
-func (g *gate) versions() (out []schema.Diagnostic) {
-	was, is := g.before.Platform, g.after.Platform
-	if was == is {
-		return nil
-	}
-	for _, app := range slices.Sorted(maps.Keys(is.Versions)) {
-		for _, name := range slices.Sorted(maps.Keys(is.Versions[app])) {
-			v, old := is.Versions[app][name], was.Versions[app][name]
+// versions warns of new active versions of the platform or of a tenant, each by app and name.
+func (g *gate) versions(was, is map[string]map[string]*schema.AppVersion) (out []schema.Diagnostic) {
+	for _, app := range slices.Sorted(maps.Keys(is)) {
+		for _, name := range slices.Sorted(maps.Keys(is[app])) {
+			v, old := is[app][name], was[app][name]
 			if v.Spec.Status == schema.StatusActive && (old == nil || old.Spec.Status != schema.StatusActive) {
 				out = append(out, g.judge(v.Head(), "spec.status", app, nil, schema.SeverityWarning)...)
 			}
@@ -63,7 +59,7 @@ func (g *gate) tenant(was, is *schema.TenantEstate) []schema.Diagnostic {
 		was = &schema.TenantEstate{}
 	}
 	policies := append(slices.Collect(maps.Values(g.after.Platform.Policies)), is.Policy)
-	out := g.runtimes(was.SharedRuntimes, is.SharedRuntimes, policies)
+	out := append(g.versions(was.Versions, is.Versions), g.runtimes(was.SharedRuntimes, is.SharedRuntimes, policies)...)
 	for _, name := range slices.Sorted(maps.Keys(is.Projects)) {
 		old, p := was.Projects[name], is.Projects[name]
 		if old == p {
@@ -112,12 +108,16 @@ func required(policies []*schema.Policy) bool {
 	return slices.ContainsFunc(policies, func(p *schema.Policy) bool { return p != nil && p.Spec.RequireOnboarding })
 }
 
-// judge returns the finding about a document of an app, if the app lacks something. operated is whether the new unit
+// judge returns the finding about a document that names an app, if the app lacks something. operated is whether the new unit
 // names its operator; nil: the document is no unit.
-func (g *gate) judge(h *schema.Header, path, app string, operated *bool, severity schema.Severity) []schema.Diagnostic {
-	c := newCheck(g.after, app, g.backends)
-	if c == nil {
+func (g *gate) judge(h *schema.Header, path, slug string, operated *bool, severity schema.Severity) []schema.Diagnostic {
+	app := g.after.App(h.Key.Tenant, slug)
+	if app == nil {
 		return nil // a missing app is another finding
+	}
+	c, command := newCheck(g.after, app, g.backends), "berth onboard check "+slug
+	if app.Key.Tenant != "" {
+		command += " --tenant " + app.Key.Tenant
 	}
 	missing := c.declared()
 	if operated != nil && !*operated {
@@ -128,7 +128,7 @@ func (g *gate) judge(h *schema.Header, path, app string, operated *bool, severit
 	}
 	place := h.At(path)
 	return []schema.Diagnostic{{Severity: severity, Code: CodeIncomplete, File: h.File, Line: place.Line, Column: place.Column, Path: path,
-		Message: fmt.Sprintf("%s: the app %s (%s) is not ready for projects: %s; `berth onboard check %s` shows each point", path, app, at(c.app.Head(), "spec"), strings.Join(missing, "; "), app)}}
+		Message: fmt.Sprintf("%s: the app %s (%s) is not ready for projects: %s; `%s` shows each point", path, slug, at(app.Head(), "spec"), strings.Join(missing, "; "), command)}}
 }
 
 // declared returns what the documents of the app itself lack, with the number of each point.

@@ -24,13 +24,24 @@ type Point struct {
 	Missing  string   `json:"missing,omitempty"` // what is missing, and the next step; "" if it holds
 }
 
-// Check returns the seven points for an app, and false if the estate has no such app. backends are the
-// runtime backends that the program has.
-func Check(d *schema.Desired, administrators []string, app string, backends []string) ([]Point, bool) {
-	c := newCheck(d, app, backends)
-	if c == nil {
-		return nil, false
+// Apps returns the apps of a slug: that of the platform and those of tenants, by tenant; only one
+// tenant's if tenant is not "".
+func Apps(d *schema.Desired, tenant, slug string) (apps []*schema.App) {
+	if a := d.Platform.Apps[slug]; a != nil && tenant == "" {
+		apps = append(apps, a)
 	}
+	for _, name := range slices.Sorted(maps.Keys(d.Tenants)) {
+		if a := d.Tenants[name].Apps[slug]; a != nil && (tenant == "" || tenant == name) {
+			apps = append(apps, a)
+		}
+	}
+	return apps
+}
+
+// Check returns the seven points for an app of the estate. backends are the runtime backends that the
+// program has.
+func Check(d *schema.Desired, administrators []string, app *schema.App, backends []string) []Point {
+	c := newCheck(d, app, backends)
 	c.rules = authority.Rules{Base: d, Administrators: administrators}
 	points := []Point{c.contracts(), c.accounts(), c.boundaries(), c.events(), c.sources(), c.lifecycle(), c.runbook()}
 	for i := range points {
@@ -39,7 +50,7 @@ func Check(d *schema.Desired, administrators []string, app string, backends []st
 			points[i].Evidence = []string{}
 		}
 	}
-	return points, true
+	return points
 }
 
 type check struct {
@@ -50,14 +61,15 @@ type check struct {
 	versions []*schema.AppVersion // active ones, by name
 }
 
-// newCheck returns the check of an app; nil: the estate has no such app.
-func newCheck(d *schema.Desired, app string, backends []string) *check {
-	if d.Platform == nil || d.Platform.Apps[app] == nil {
-		return nil
+// newCheck returns the check of an app of the estate.
+func newCheck(d *schema.Desired, app *schema.App, backends []string) *check {
+	c := &check{Desired: d, app: app, backends: backends}
+	versions := d.Platform.Versions[app.Key.Name]
+	if app.Key.Tenant != "" {
+		versions = d.Tenants[app.Key.Tenant].Versions[app.Key.Name]
 	}
-	c := &check{Desired: d, app: d.Platform.Apps[app], backends: backends}
-	for _, name := range slices.Sorted(maps.Keys(d.Platform.Versions[app])) {
-		if v := d.Platform.Versions[app][name]; v.Spec.Status == schema.StatusActive {
+	for _, name := range slices.Sorted(maps.Keys(versions)) {
+		if v := versions[name]; v.Spec.Status == schema.StatusActive {
 			c.versions = append(c.versions, v)
 		}
 	}
@@ -72,17 +84,26 @@ func at(h *schema.Header, path string) string {
 
 func (c *check) contracts() Point {
 	p := c.published()
-	published := len(p.Evidence)
+	entitled := false
 	for e := range c.entitlements() {
-		p.Evidence = append(p.Evidence, at(e.Head(), "spec.enabled")+": entitled")
+		p.Evidence, entitled = append(p.Evidence, at(e.Head(), "spec.enabled")+": entitled"), true
 	}
-	if p.Missing == "" && len(p.Evidence) == published {
+	admission := c.Admission(c.app.Key.Tenant, c.app.Key.Name)
+	if admission != nil {
+		p.Evidence = append(p.Evidence, at(admission.Head(), "metadata.name")+": admitted")
+	}
+	switch {
+	case p.Missing != "":
+	case c.app.Key.Tenant != "" && admission == nil:
+		path, _ := schema.AdmissionKey(c.app.Key.Tenant, c.app.Key.Name).Path()
+		p.Missing = at(c.app.Head(), "metadata.name") + ": the app is a proposal: ask a user with apps.catalog.admit for " + path
+	case !entitled:
 		p.Missing = "no project is entitled: add entitlements/" + c.app.Key.Name + ".yaml to a project"
 	}
 	return p
 }
 
-// published is the part of the first point that the platform declares.
+// published is the part of the first point that the catalogue declares.
 func (c *check) published() Point {
 	p := Point{Name: "uses catalog, entitlement and instance", Evidence: []string{at(c.app.Head(), "spec") + ": the app"}}
 	for _, v := range c.versions {
@@ -96,7 +117,7 @@ func (c *check) published() Point {
 	case c.app.Spec.Status == schema.StatusDisabled:
 		p.Missing = at(c.app.Head(), "spec.status") + ": the app is disabled"
 	case len(c.versions) == 0:
-		p.Missing = "no version is active: publish one in platform/catalog/" + c.app.Key.Name + "/"
+		p.Missing = "no version is active: publish one in " + strings.TrimSuffix(c.app.File, "app.yaml")
 	}
 	return p
 }
@@ -104,7 +125,7 @@ func (c *check) published() Point {
 // entitlements yields those that enable the app.
 func (c *check) entitlements() func(func(*schema.Entitlement) bool) {
 	return func(yield func(*schema.Entitlement) bool) {
-		for p := range c.projects() {
+		for p := range c.users() {
 			if e := p.Entitlements[c.app.Key.Name]; e != nil && e.Spec.Enabled && !yield(e) {
 				return
 			}
@@ -114,8 +135,21 @@ func (c *check) entitlements() func(func(*schema.Entitlement) bool) {
 
 // projects yields all projects in order.
 func (c *check) projects() func(func(*schema.ProjectEstate) bool) {
+	return c.projectsOf(func(string) bool { return true })
+}
+
+// users yields the projects whose documents mean this app by its slug.
+func (c *check) users() func(func(*schema.ProjectEstate) bool) {
+	return c.projectsOf(func(tenant string) bool { return c.App(tenant, c.app.Key.Name) == c.app })
+}
+
+// projectsOf yields the projects of some tenants in order.
+func (c *check) projectsOf(some func(tenant string) bool) func(func(*schema.ProjectEstate) bool) {
 	return func(yield func(*schema.ProjectEstate) bool) {
 		for _, t := range slices.Sorted(maps.Keys(c.Tenants)) {
+			if !some(t) {
+				continue
+			}
 			for _, name := range slices.Sorted(maps.Keys(c.Tenants[t].Projects)) {
 				if !yield(c.Tenants[t].Projects[name]) {
 					return
@@ -127,7 +161,7 @@ func (c *check) projects() func(func(*schema.ProjectEstate) bool) {
 
 // operators returns the service accounts that operate units of the app, with the place of each instance.
 func (c *check) operators() (accounts []*schema.ServiceAccount, where []string) {
-	for p := range c.projects() {
+	for p := range c.users() {
 		for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
 			i := p.Instances[name]
 			if sa := p.ServiceAccounts[i.Spec.OperatorServiceAccount]; i.Spec.App == c.app.Key.Name && sa != nil {
@@ -213,8 +247,8 @@ func (c *check) sources() Point {
 		for _, name := range slices.Sorted(maps.Keys(v.Spec.Manifest.Artifacts)) {
 			source := v.Spec.Manifest.Artifacts[name].Source
 			here := at(v.Head(), "spec.manifest.artifacts."+name+".source")
-			if c.Platform.ArtifactSources[source] == nil {
-				p.Missing = fmt.Sprintf("%s: the source %s is not declared in platform/artifact-sources/", here, source)
+			if c.Platform.ArtifactSources[source] == nil && (c.app.Key.Tenant == "" || c.Tenants[c.app.Key.Tenant].ArtifactSources[source] == nil) {
+				p.Missing = fmt.Sprintf("%s: the source %s is not declared in artifact-sources/", here, source)
 				return p
 			}
 			p.Evidence = append(p.Evidence, here+": from "+source)

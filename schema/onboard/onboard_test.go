@@ -54,8 +54,7 @@ func ready(t *testing.T) map[string]string {
 
 // The seven points of SPA: all hold for a complete app, and each fails alone without what it needs (B7).
 func TestEachPointNeedsItsEvidence(t *testing.T) {
-	points, ok := onboard.Check(campus(t, ready(t)), nil, "slurm", backends.Names())
-	require.True(t, ok)
+	points := checked(t, campus(t, ready(t)), "slurm", backends.Names())
 	require.Len(t, points, 7)
 	for i, p := range points {
 		require.Equal(t, i+1, p.Number)
@@ -75,7 +74,7 @@ func TestEachPointNeedsItsEvidence(t *testing.T) {
 		for path, text := range change {
 			with[path] = text
 		}
-		points, _ := onboard.Check(campus(t, with), nil, "slurm", backends.Names())
+		points := checked(t, campus(t, with), "slurm", backends.Names())
 		for _, p := range points {
 			require.Equal(t, p.Number != number, p.Holds, "without what point %d needs: %+v", number, p)
 		}
@@ -85,7 +84,7 @@ func TestEachPointNeedsItsEvidence(t *testing.T) {
 		for path, text := range change {
 			with[path] = text
 		}
-		points, _ := onboard.Check(campus(t, with), nil, "slurm", backends)
+		points := checked(t, campus(t, with), "slurm", backends)
 		for _, p := range points {
 			if !p.Holds {
 				require.NotEmpty(t, p.Missing)
@@ -99,6 +98,27 @@ func TestEachPointNeedsItsEvidence(t *testing.T) {
 	second := strings.NewReplacer("name: 22-05", "name: next", "version: 22.05.8", "version: \"22.05\"").Replace(string(text))
 	require.NotEqual(t, string(text), second)
 	require.Equal(t, []int{6}, failing(map[string]string{"platform/catalog/slurm/next.yaml": second}, backends.Names()), "two versions without a way")
-	_, ok = onboard.Check(campus(t, nil), nil, "nothing", backends.Names())
-	require.False(t, ok)
+	require.Empty(t, onboard.Apps(campus(t, nil), "", "nothing"))
+}
+
+// checked returns the points of the only app with a slug.
+func checked(t *testing.T, d *schema.Desired, slug string, backends []string) []onboard.Point {
+	t.Helper()
+	apps := onboard.Apps(d, "", slug)
+	require.Len(t, apps, 1)
+	return onboard.Check(d, nil, apps[0], backends)
+}
+
+// A tenant's own app is judged by the projects of that tenant, and needs an admission (F9).
+func TestOwnAppIsCheckedInItsTenant(t *testing.T) {
+	const admission = "platform/admissions/physics/beamline.yaml"
+	d := campus(t, nil)
+	require.Len(t, onboard.Apps(d, "physics", "beamline"), 1)
+	require.Empty(t, onboard.Apps(d, "biology", "beamline"))
+	require.Empty(t, onboard.Apps(d, "physics", "slurm"), "the platform's")
+	first := checked(t, d, "beamline", backends.Names())[0]
+	require.True(t, first.Holds, "%+v", first)
+	require.Contains(t, first.Evidence, admission+":5: admitted")
+	first = checked(t, campus(t, map[string]string{admission: ""}), "beamline", backends.Names())[0]
+	require.Contains(t, first.Missing, "ask a user with apps.catalog.admit for "+admission)
 }

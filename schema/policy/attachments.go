@@ -26,7 +26,7 @@ func (j *judgement) share(by sharedBy, of *schema.SharedRuntimeEstate, today str
 		for _, u := range members {
 			users[u.Name] = u
 		}
-		j.result.Attachments = append(j.result.Attachments, j.attachment(a, view, members, isEntitled(p, j.app.Key.Name), isSuspended(t, p, j.app.Key.Name)))
+		j.result.Attachments = append(j.result.Attachments, j.attachment(a, view, members, isEntitled(t, p, j.app), isSuspended(t, p, j.app.Key.Name)))
 		j.result.Lent = append(j.result.Lent, j.lent(a, p, today)...)
 	}
 	slices.SortFunc(j.result.Attachments, func(a, b schema.EffectiveAttachment) int { return cmp.Compare(a.ProjectID, b.ProjectID) })
@@ -50,9 +50,14 @@ func Acceptance(rt *schema.SharedRuntime, p *schema.ProjectEstate) *schema.Insta
 	return nil
 }
 
-// isEntitled reports whether a project has an entitlement to an app that is enabled.
-func isEntitled(p *schema.ProjectEstate, app string) bool {
-	return p.Entitlements[app] != nil && p.Entitlements[app].Spec.Enabled
+// isEntitled reports whether a project has an entitlement to an app that is enabled. An own app of
+// the tenant with that slug is another app.
+func isEntitled(t *schema.TenantEstate, p *schema.ProjectEstate, app *schema.App) bool {
+	if own := t.Apps[app.Key.Name]; own != nil && own != app {
+		return false
+	}
+	e := p.Entitlements[app.Key.Name]
+	return e != nil && e.Spec.Enabled
 }
 
 // isSuspended reports whether a document above an instance of the app in a project says suspend.

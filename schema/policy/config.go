@@ -7,7 +7,7 @@ import (
 	"berth/schema"
 )
 
-// configs holds the parameters of versions. The config of an instance is merged over
+// configs holds the parameters of the platform's versions. The config of an instance is merged over
 // them field by field; lists and scalars are replaced. The reader checked both;
 // anything but a JSON object counts as empty.
 type configs map[*schema.AppVersion]parameters
@@ -21,19 +21,28 @@ func newConfigs(all map[string]map[string]*schema.AppVersion) configs {
 	c := configs{}
 	for _, versions := range all {
 		for _, v := range versions {
-			values := object(v.Spec.Manifest.Parameters)
-			c[v] = parameters{values, canonical(values)}
+			c[v] = parametersOf(v)
 		}
 	}
 	return c
 }
 
-// under returns the parameters of v with over merged over them.
+func parametersOf(v *schema.AppVersion) parameters {
+	values := object(v.Spec.Manifest.Parameters)
+	return parameters{values, canonical(values)}
+}
+
+// under returns the parameters of v with over merged over them. A version of a tenant's own app is
+// not in c.
 func (c configs) under(v *schema.AppVersion, over json.RawMessage) json.RawMessage {
-	if own := object(over); len(own) > 0 {
-		return canonical(schema.MergeConfig(c[v].values, own))
+	of, ok := c[v]
+	if !ok {
+		of = parametersOf(v)
 	}
-	return c[v].canonical
+	if own := object(over); len(own) > 0 {
+		return canonical(schema.MergeConfig(of.values, own))
+	}
+	return of.canonical
 }
 
 // canonical returns a value as canonical JSON. Encoding sorts the keys, and cannot fail

@@ -4,7 +4,7 @@
 // explains each value by the layers that set it.
 //
 // The layers are, from wide to narrow: the platform's policies by name, the
-// tenant's, the entitlement's overrides. Each can only narrow the layers above it:
+// tenant's, the platform's admission of a tenant's own app, the entitlement's overrides. Each can only narrow the layers above it:
 // lists intersect, the least maximum counts, and a missing key changes nothing. A
 // layer that allows more than those above it does not widen them, and Wider reports
 // it.

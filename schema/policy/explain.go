@@ -133,7 +133,7 @@ func (j explainer) explainCatalog() []Value {
 		enabled := j.ent.Spec.Enabled
 		out = append(out, j.value("entitlement.enabled", enabled, []Step{{ScopeEntitlement, j.ent.At("spec.enabled"), enabled, enabled}}, "spec.app", "entitlement"))
 	}
-	return out
+	return append(out, j.explainAdmission()...)
 }
 
 // fold returns the steps of the layers that have a list.
@@ -253,7 +253,7 @@ func (j explainer) explainSources() Value {
 	v := j.value(k.key, left, k.fold(j.all), "spec.version", k.key)
 	hosts := []string{}
 	for _, a := range j.version.Spec.Manifest.Artifacts {
-		if s := j.sources[a.Source]; s != nil && s.Spec.Host != "" {
+		if s := j.source(a.Source); s != nil && s.Spec.Host != "" {
 			hosts = append(hosts, s.Spec.Host)
 		}
 	}

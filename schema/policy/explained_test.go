@@ -61,6 +61,16 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 		project.Entitlements[app] = &schema.Entitlement{Header: head("tenants/t/projects/p/entitlements/"+app+".yaml", schema.Key{Kind: schema.KindEntitlement, Tenant: "t", Project: "p", Name: app}),
 			Spec: schema.EntitlementSpec{Enabled: c(6) > 0, PolicyOverrides: c.overlay()}}
 	}
+	p.Admissions = map[string]map[string]*schema.AppAdmission{"t": {}, "u": {}}
+	for _, tenant := range []string{"t", "u"} {
+		if c(2) == 0 {
+			p.Admissions[tenant]["two"] = &schema.AppAdmission{Header: head("platform/admissions/"+tenant+"/two.yaml", schema.AdmissionKey(tenant, "two")), Spec: schema.AppAdmissionSpec{
+				AllowedControlPlaneScopes: slices.Clone(names[:1+c(4)]), AllowedRuntimeBackends: []string{"b"}[c(2):], ArtifactSourceAllowlist: []string{"a.x", "y:2", "x"}[c(3):]}}
+		}
+	}
+	if c(2) == 0 {
+		own(c, t, "two")
+	}
 	for i := range 1 + c(4) {
 		name := fmt.Sprintf("i%d", i)
 		spec := schema.InstanceSpec{App: []string{"one", "two"}[c(2)], Version: "v", DesiredState: []schema.DesiredState{schema.DesiredRunning, schema.DesiredStopped}[c(2)],
@@ -81,6 +91,18 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 		project.Instances[name] = &schema.Instance{Header: head("tenants/t/projects/p/instances/"+name+".yaml", schema.InstanceKey("t", "p", name)), Spec: spec}
 	}
 	return p, t
+}
+
+// own gives a tenant an app of its own with a version v.
+func own(c chooser, t *schema.TenantEstate, slug string) {
+	file := "tenants/" + t.Name + "/catalog/" + slug
+	spec := schema.AppVersionSpec{RuntimeBackend: "b", Manifest: schema.Manifest{Roles: map[string]schema.ManifestRole{"control": {ControlPlane: true, Min: 1, Max: 1}, "worker": {Max: 2}}}}
+	if c(2) == 0 {
+		spec.Manifest.Artifacts = map[string]schema.ManifestArtifact{"image": {Source: []string{"s", "own"}[c(2)]}}
+	}
+	t.Apps = map[string]*schema.App{slug: {Header: schema.Header{Key: schema.Key{Kind: schema.KindApp, Tenant: t.Name, Name: slug}, File: file + "/app.yaml"},
+		Spec: schema.AppSpec{Status: schema.StatusActive, Supports: schema.AppSupports{OperatingModes: names, ControlPlaneScopes: names}}}}
+	t.Versions = map[string]map[string]*schema.AppVersion{slug: {"v": {Header: schema.Header{Key: schema.Key{Kind: schema.KindAppVersion, Tenant: t.Name, Parent: slug, Name: "v"}, File: file + "/v.yaml"}, Spec: spec}}}
 }
 
 // The last step of every value, and the value itself, match Effective. A limit is

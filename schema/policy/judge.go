@@ -101,8 +101,13 @@ func (j *Judge) by(p *schema.Platform) *rules {
 
 // of reports whether these are the rules of p.
 func (r *rules) of(p *schema.Platform) bool {
-	return maps.Equal(r.apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(r.sources, p.ArtifactSources) &&
-		maps.EqualFunc(r.versions, p.Versions, maps.Equal[map[string]*schema.AppVersion, map[string]*schema.AppVersion])
+	c := r.catalog
+	return maps.Equal(c.Apps, p.Apps) && maps.Equal(r.policies, p.Policies) && maps.Equal(c.ArtifactSources, p.ArtifactSources) &&
+		sameVersions(c.Versions, p.Versions) && maps.EqualFunc(c.Admissions, p.Admissions, maps.Equal[map[string]*schema.AppAdmission, map[string]*schema.AppAdmission])
+}
+
+func sameVersions(a, b map[string]map[string]*schema.AppVersion) bool {
+	return maps.EqualFunc(a, b, maps.Equal[map[string]*schema.AppVersion, map[string]*schema.AppVersion])
 }
 
 func (j *Judge) tenant(r *rules, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
@@ -185,7 +190,8 @@ func (t *judgedTenant) evaluate(above []layer, known []judgedTenant) {
 func (t *judgedTenant) sameAbove(o *judgedTenant) bool {
 	a, b := t.estate, o.estate
 	return t.rules == o.rules && t.day == o.day && a.Policy == b.Policy && a.Roles == b.Roles &&
-		suspended(a) == suspended(b) && maps.Equal(a.ArtifactSources, b.ArtifactSources)
+		suspended(a) == suspended(b) && maps.Equal(a.ArtifactSources, b.ArtifactSources) &&
+		maps.Equal(a.Apps, b.Apps) && sameVersions(a.Versions, b.Versions)
 }
 
 func suspended(t *schema.TenantEstate) bool { return t.Tenant != nil && t.Tenant.Suspend }

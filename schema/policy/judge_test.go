@@ -82,7 +82,7 @@ func (h *history) step() string {
 	if h.chooser(2) == 0 {
 		binding.Spec.Members = []schema.RoleMember{{Login: "anna", Role: "project_member", UnixUser: &schema.UnixUser{Name: "anna", UID: 20001 + h.chooser(2)}}}
 	}
-	switch h.chooser(15) {
+	switch h.chooser(17) {
 	case 0:
 		h.platform()
 		return "another platform"
@@ -130,6 +130,19 @@ func (h *history) step() string {
 			}
 		})
 		return "a project comes or goes"
+	case 13:
+		h.tenant(name, func(t *schema.TenantEstate) {
+			if t.Apps, t.Versions = nil, nil; h.chooser(2) == 0 {
+				own(h.chooser, t, "two")
+			}
+		})
+		return "a tenant's apps"
+	case 14:
+		p := *h.d.Platform
+		other, _ := h.estate()
+		p.Admissions = other.Admissions
+		h.d = &schema.Desired{Platform: &p, Tenants: h.d.Tenants}
+		return "admissions"
 	case 12:
 		h.project(name, func(p, _ *schema.ProjectEstate) {
 			p.Artifacts = map[string]*schema.Artifact{"a": {Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifact, Tenant: name, Name: "a"}},
@@ -195,7 +208,7 @@ func TestJudgeMatchesEvaluate(t *testing.T) {
 			}
 		}
 	}
-	require.Len(t, steps, 14)
+	require.Len(t, steps, 16)
 }
 
 // One changed document leaves all unrelated values the same pointers, also in its

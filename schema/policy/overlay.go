@@ -18,6 +18,7 @@ const (
 	ScopePlatform    Scope = "platform"
 	ScopeTenant      Scope = "tenant"
 	ScopeProject     Scope = "project"
+	ScopeAdmission   Scope = "admission"
 	ScopeEntitlement Scope = "entitlement"
 	ScopeApp         Scope = "app"
 	ScopeVersion     Scope = "version"

@@ -83,17 +83,16 @@ func EvaluateTenant(p *schema.Platform, t *schema.TenantEstate, opts ...Option) 
 
 // rules is the part of a platform that affects every tenant.
 type rules struct {
-	apps     map[string]*schema.App
-	versions map[string]map[string]*schema.AppVersion
+	catalog  *schema.Platform // with its apps, versions, admissions and sources alone
 	policies map[string]*schema.Policy
-	sources  map[string]*schema.ArtifactSource // sources of versions
 	layers   []layer
 	configs  configs
 	about    []schema.Decision // about the sources
 }
 
 func newRules(p *schema.Platform) *rules {
-	return &rules{apps: p.Apps, versions: p.Versions, policies: p.Policies, sources: p.ArtifactSources,
+	catalog := &schema.Platform{Apps: p.Apps, Versions: p.Versions, Admissions: p.Admissions, ArtifactSources: p.ArtifactSources}
+	return &rules{catalog: catalog, policies: p.Policies,
 		layers: platformLayers(p), configs: newConfigs(p.Versions), about: EvaluatePlatform(p)}
 }
 
@@ -106,7 +105,7 @@ func (r *rules) platform(d *schema.Desired, o options) *schema.EffectiveProject 
 // own evaluates a tenant's own documents, without its projects.
 func (r *rules) own(t *schema.TenantEstate, above []layer, o options) *schema.EffectiveProject {
 	by := sharedBy{owner: t, runtimes: t.SharedRuntimes, tenants: map[string]*schema.TenantEstate{t.Name: t}}
-	return r.runtimes(by, above, o, tenantSources(t, above))
+	return r.runtimes(by, above, o, tenantSources(r.catalog, t, above))
 }
 
 func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenant {
@@ -121,7 +120,7 @@ func (r *rules) tenant(t *schema.TenantEstate, o options) *schema.EffectiveTenan
 
 // effective evaluates a project.
 func (r *rules) effective(t *schema.TenantEstate, project *schema.ProjectEstate, above []layer, o options) *schema.EffectiveProject {
-	e := collect(r.project(t, project, above, o), r.artifacts(t, project, above))
+	e := collect(r.project(t, project, above, o), append(r.artifacts(t, project, above), r.entitlements(t, project)...))
 	e.Operations = operations(project.Operations, func(o *schema.MemberOperation) string { return o.Spec.Instance })
 	return e
 }
@@ -162,18 +161,20 @@ func (r *rules) project(t *schema.TenantEstate, project *schema.ProjectEstate, a
 	all := make([]*judgement, 0, len(project.Instances))
 	for _, i := range counts.order(project.Instances) {
 		ent := project.Entitlements[i.Spec.App]
-		app, version := r.apps[i.Spec.App], r.versions[i.Spec.App][i.Spec.Version]
+		app, version := r.catalog.AppFor(t, i.Spec.App), r.catalog.VersionsFor(t, i.Spec.App)[i.Spec.Version]
 		if ent == nil || app == nil || version == nil {
 			continue // the reader refuses these
 		}
 		if _, known := under[ent]; !known {
-			under[ent] = newLayers(above, entitlementLayers(above, ent))
+			over := admissionLayers(r.catalog, t, i.Spec.App, above)
+			under[ent] = newLayers(over, entitlementLayers(over, ent))
 		}
 		j := &judgement{layers: under[ent], subject: subject{
-			instance: i, key: i.Key, app: app, version: version, ent: ent, sources: r.sources,
+			instance: i, key: i.Key, app: app, version: version, ent: ent, source: sourcesFor(r.catalog, t, app), admission: r.catalog.Admissions[t.Name][i.Spec.App],
 			new: !o.existing(i.Key), suspended: suspended, regionsField: "spec.regions",
 		}}
 		j.catalog()
+		j.admitted()
 		j.modes()
 		j.artifacts()
 		j.effective(who, r.configs)
@@ -193,8 +194,9 @@ type subject struct {
 	key       schema.Key
 	app       *schema.App
 	version   *schema.AppVersion
-	ent       *schema.Entitlement               // nil for a shared runtime
-	sources   map[string]*schema.ArtifactSource // sources of the platform, used by versions
+	ent       *schema.Entitlement // nil for a shared runtime
+	source    func(name string) *schema.ArtifactSource
+	admission *schema.AppAdmission // of a tenant's own app; nil: none
 	new       bool
 	suspended []*schema.Header // documents of tenant and project with suspend: true
 
@@ -270,8 +272,16 @@ func (j *judgement) supported(field, value, key string, supports []string) {
 		return
 	}
 	j.say(schema.Deny, ruleAppSupports, j.app.At(supportsPath+key), field, value, "",
-		"the app %s supports %s only, not %s: choose one that it supports, or ask a user with apps.catalog.write to add %s to supports.%s of the app",
-		j.app.Key.Name, strings.Join(supports, ", "), value, value, key)
+		"the app %s supports %s only, not %s: choose one that it supports, or ask a user with %s to add %s to supports.%s of the app",
+		j.app.Key.Name, strings.Join(supports, ", "), value, catalogPermission(j.app), value, key)
+}
+
+// catalogPermission returns the permission to change an app, as in package authority.
+func catalogPermission(app *schema.App) string {
+	if app.Key.Tenant != "" {
+		return "apps.catalog.propose"
+	}
+	return "apps.catalog.write"
 }
 
 // ruleAppSupports is the rule of a unit in a mode or scope that its app does not support.

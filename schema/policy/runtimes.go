@@ -48,17 +48,25 @@ func (r *rules) runtimes(by sharedBy, above []layer, o options, about []schema.D
 // runtime evaluates one shared runtime; nil for one that the reader refuses.
 func (r *rules) runtime(by sharedBy, of *schema.SharedRuntimeEstate, under layers, o options) *judgement {
 	rt := of.Runtime
-	if rt == nil || r.versions[rt.Spec.App][rt.Spec.Version] == nil || r.apps[rt.Spec.App] == nil {
+	if rt == nil {
 		return nil
 	}
+	app, version := r.catalog.AppFor(by.owner, rt.Spec.App), r.catalog.VersionsFor(by.owner, rt.Spec.App)[rt.Spec.Version]
+	if app == nil || version == nil {
+		return nil
+	}
+	if own := admissionLayers(r.catalog, by.owner, rt.Spec.App, under.above); len(own) > len(under.above) {
+		under = newLayers(own, own)
+	}
 	j := &judgement{layers: under, subject: subject{
-		instance: asInstance(rt), key: rt.Key, app: r.apps[rt.Spec.App], version: r.versions[rt.Spec.App][rt.Spec.Version],
-		sources: r.sources, new: !o.existing(rt.Key), regionsField: "spec.placement_intent.regions",
+		instance: asInstance(rt), key: rt.Key, app: app, version: version, source: sourcesFor(r.catalog, by.owner, app), admission: r.catalog.Admissions[rt.Key.Tenant][rt.Spec.App],
+		new: !o.existing(rt.Key), regionsField: "spec.placement_intent.regions",
 	}}
 	if by.owner != nil && suspended(by.owner) {
 		j.suspended = []*schema.Header{&by.owner.Tenant.Header}
 	}
 	j.catalog()
+	j.admitted()
 	j.modes()
 	j.artifacts()
 	j.effective(nil, r.configs)

@@ -11,8 +11,9 @@ import (
 
 // Sources decides which sources a tenant, or the platform itself, may use for artifacts.
 type Sources struct {
-	tenant *schema.TenantEstate // nil: the platform
-	above  []layer              // layers above its projects
+	platform *schema.Platform
+	tenant   *schema.TenantEstate // nil: the platform
+	above    []layer              // layers above its projects
 }
 
 // SourcesOf returns the Sources of t, or of the platform if t is nil.
@@ -21,7 +22,7 @@ func SourcesOf(p *schema.Platform, t *schema.TenantEstate) *Sources {
 	if t != nil {
 		layers = tenantLayers(layers, t)
 	}
-	return &Sources{t, layers}
+	return &Sources{p, t, layers}
 }
 
 // Allowed reports whether an artifact of source may be used for an app of a project, and
@@ -37,7 +38,7 @@ func (s *Sources) Allowed(project, app string, source *schema.ArtifactSource) (s
 	}
 	layers := s.above
 	if in := s.tenant.Projects[project]; in != nil && in.Entitlements[app] != nil {
-		layers = entitlementLayers(layers, in.Entitlements[app])
+		layers = entitlementLayers(admissionLayers(s.platform, s.tenant, app, layers), in.Entitlements[app])
 	}
 	return sourceAllowed(layers, s.tenant.Name, source)
 }
@@ -53,19 +54,27 @@ func ReferenceAllowed(artifact schema.Key, reference string, source *schema.Arti
 	if source.Key.Tenant != "" || len(source.Spec.Repositories) == 0 && source.Spec.Type != schema.SourceFile {
 		return "", d, true
 	}
-	own := make([]string, len(source.Spec.Repositories))
-	for i, r := range source.Spec.Repositories {
-		own[i] = strings.NewReplacer("{tenant}", artifact.Tenant, "{project}", artifact.Project).Replace(r)
-		if below(own[i], reference, source.Spec.Type) {
-			return own[i], d, true
+	var own []string
+	for _, r := range source.Spec.Repositories {
+		if artifact.Project == "" && strings.Contains(r, "{project}") {
+			continue // a version of a tenant's own app is of no project
 		}
+		r = strings.NewReplacer("{tenant}", artifact.Tenant, "{project}", artifact.Project).Replace(r)
+		if below(r, reference, source.Spec.Type) {
+			return r, d, true
+		}
+		own = append(own, r)
 	}
 	d.Verdict = schema.Deny
+	who := "project"
+	if artifact.Project == "" {
+		who = "tenant"
+	}
 	if len(own) == 0 {
-		d.Message = fmt.Sprintf("%s shares nothing with projects: the platform names repositories in it for what they publish, or another source is used", source.Key)
+		d.Message = fmt.Sprintf("%s shares nothing with %ss: the platform names repositories in it for what they publish, or another source is used", source.Key, who)
 		return "", d, false
 	}
-	d.Message = fmt.Sprintf("%s is not within what %s shares with this project: %s", reference, source.Key, strings.Join(own, ", "))
+	d.Message = fmt.Sprintf("%s is not within what %s shares with this %s: %s", reference, source.Key, who, strings.Join(own, ", "))
 	return "", d, false
 }
 
@@ -157,14 +166,54 @@ func EvaluatePlatform(p *schema.Platform) (ds []schema.Decision) {
 	return ds
 }
 
-// tenantSources evaluates a tenant's sources by the layers above its projects.
-func tenantSources(t *schema.TenantEstate, above []layer) (ds []schema.Decision) {
+// tenantSources evaluates a tenant's sources, and the artifacts of the versions of its own apps, by the
+// layers above its projects. A proposal needs no admission.
+func tenantSources(p *schema.Platform, t *schema.TenantEstate, above []layer) (ds []schema.Decision) {
 	for _, s := range t.ArtifactSources {
 		if d, ok := sourceAllowed(above, t.Name, s); !ok {
 			ds = append(ds, d)
 		}
 	}
+	for slug, versions := range t.Versions {
+		source := sourcesFor(p, t, t.Apps[slug])
+		for _, v := range versions {
+			for name, a := range v.Spec.Manifest.Artifacts {
+				if s := source(a.Source); s != nil {
+					ds = append(ds, usable(above, t.Name, v, name, s, &v.Header, "spec.manifest.artifacts."+name+".source")...)
+				}
+			}
+		}
+	}
 	sortDecisions(ds)
+	return ds
+}
+
+// sourcesFor returns a function that finds the source that a version of an app names; nil: there is
+// none. For a tenant's own app, a source of the tenant has priority over one of the platform.
+func sourcesFor(p *schema.Platform, t *schema.TenantEstate, app *schema.App) func(name string) *schema.ArtifactSource {
+	own := t != nil && app != nil && app.Key.Tenant != ""
+	return func(name string) *schema.ArtifactSource {
+		if own && t.ArtifactSources[name] != nil {
+			return t.ArtifactSources[name]
+		}
+		return p.ArtifactSources[name]
+	}
+}
+
+// usable denies a document that uses an artifact of a version from a source that the layers do not
+// allow. A version of a tenant's own app reads only what the source shares with the tenant, as an
+// Artifact of its projects does.
+func usable(layers []layer, tenant string, v *schema.AppVersion, artifact string, source *schema.ArtifactSource, by *schema.Header, field string) (ds []schema.Decision) {
+	if d, ok := sourceAllowed(layers, tenant, source); !ok {
+		ds = append(ds, used(d, by, field, "the artifact %s of %s", artifact, v.Key))
+	}
+	if v.Key.Tenant == "" {
+		return ds
+	}
+	if _, d, ok := ReferenceAllowed(v.Key, v.Spec.Manifest.Artifacts[artifact].Reference, source); !ok {
+		d.Key, d.Field, d.At = by.Key, field, by.At(field)
+		ds = append(ds, d)
+	}
 	return ds
 }
 
@@ -174,14 +223,14 @@ func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate,
 	for _, a := range project.Artifacts {
 		source := t.ArtifactSources[a.Spec.Source]
 		if source == nil {
-			source = r.sources[a.Spec.Source]
+			source = r.catalog.ArtifactSources[a.Spec.Source]
 		}
 		if source == nil {
 			continue // the reader refuses these
 		}
 		layers := above
 		if ent := project.Entitlements[a.Spec.App]; ent != nil {
-			layers = entitlementLayers(above, ent)
+			layers = entitlementLayers(admissionLayers(r.catalog, t, a.Spec.App, above), ent)
 		}
 		if d, ok := sourceAllowed(layers, t.Name, source); !ok {
 			ds = append(ds, used(d, &a.Header, "spec.source", "it"))
@@ -199,12 +248,10 @@ func (r *rules) artifacts(t *schema.TenantEstate, project *schema.ProjectEstate,
 func (j *judgement) artifacts() {
 	all := j.version.Spec.Manifest.Artifacts
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		source := j.sources[all[name].Source]
+		source := j.source(all[name].Source)
 		if source == nil {
 			continue // the reader refuses these
 		}
-		if d, ok := sourceAllowed(j.all, j.key.Tenant, source); !ok {
-			j.decisions = append(j.decisions, used(d, &j.instance.Header, "spec.version", "the artifact %s of %s", name, j.version.Key))
-		}
+		j.decisions = append(j.decisions, usable(j.all, j.key.Tenant, j.version, name, source, &j.instance.Header, "spec.version")...)
 	}
 }

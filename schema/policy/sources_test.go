@@ -85,6 +85,7 @@ func TestDeniedSourcesAreReportedAtUses(t *testing.T) {
 
 	require.Equal(t, []string{
 		departmentFile + ":7:9: error: spec.host: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
+		"tenants/physics/catalog/beamline/2026-1.yaml:27:17: error: spec.manifest.artifacts.packages.source: the artifact packages of AppVersion physics/beamline/2026-1 comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
 		"tenants/physics/projects/lattice/artifacts/solver-next.yaml:8:11: error: spec.source: it comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
 		solverFile + ":8:11: error: spec.source: it comes from ArtifactSource physics/department: registry.physics.example is not allowed, only registry.campus.example (" + physPolicy + ":6) [policy.artifact_source_allowlist]",
 	}, say(map[string]string{physPolicy: document("Policy", "policy", "artifact_source_allowlist: [registry.campus.example]")}))

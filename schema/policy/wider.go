@@ -35,7 +35,7 @@ func WiderTenant(p *schema.Platform, t *schema.TenantEstate) []schema.Diagnostic
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Projects)) {
 		for _, e := range t.Projects[name].Entitlements {
-			ds = append(ds, wider(above, entitlementLayers(nil, e)[0])...)
+			ds = append(ds, wider(admissionLayers(p, t, e.Key.Name, above), entitlementLayers(nil, e)[0])...)
 		}
 	}
 	schema.SortDiagnostics(ds)

@@ -109,3 +109,52 @@ func TestRefusedServiceAccountsAreAudited(t *testing.T) {
 		require.Empty(t, w.audited, "a person's needs no record")
 	})
 }
+
+// A tenant's own apps are shown to callers of that tenant and to users of the platform who admit them,
+// with their owner and whether they are admitted (F9).
+func TestCatalogShowsOwnAppsToTheirTenant(t *testing.T) {
+	files := campusFiles(t)
+	const own, boris = "tenants/physics/catalog/beamline/", "boris-bio"
+	theirs := with(files, map[string]string{
+		"tenants/biology/catalog/beamline/app.yaml": strings.Replace(files[own+"app.yaml"], "Department of Physics", "Biology", 1),
+		"tenants/biology/catalog/beamline/v9.yaml":  strings.Split(strings.Replace(files[own+"2026-1.yaml"], "name: 2026-1", "name: v9", 1), "    artifacts:")[0],
+	})
+	w := newWorld(t, theirs, []string{petra, boris, otto}, nil)
+	for _, c := range []struct {
+		who, path, want string
+	}{
+		{petra, "", "/notebook /slurm physics/beamline=true"},
+		{boris, "", "/notebook /slurm biology/beamline=false"},
+		{otto, "", "/notebook /slurm biology/beamline=false physics/beamline=true"},
+		{petra, "/beamline/versions", "physics/2026-1=true"},
+		{boris, "/beamline/versions", "biology/v9=false"},
+		{otto, "/beamline/versions", "biology/v9=false physics/2026-1=true"},
+		{petra, "/slurm/versions", "/22-05"},
+	} {
+		var list struct {
+			Items []struct {
+				ID string `json:"id"`
+				owned
+			}
+		}
+		w.read(root+"/apps/catalog"+c.path, c.who, &list)
+		var got []string
+		for _, i := range list.Items {
+			name := i.OrgID + "/" + i.ID
+			if i.Admitted != nil {
+				name += fmt.Sprintf("=%t", *i.Admitted)
+			}
+			require.Equal(t, i.OrgID == "", i.Tier == "platform", name)
+			got = append(got, name)
+		}
+		require.Equal(t, c.want, strings.Join(got, " "), "%s %s", c.who, c.path)
+	}
+	require.Equal(t, http.StatusNotFound, newWorld(t, files, []string{boris}, nil).get(root+"/apps/catalog/beamline/versions", personToken(boris)).StatusCode)
+
+	// An instance names the app of its tenant.
+	withUID := with(theirs, map[string]string{own + "app.yaml": strings.Replace(files[own+"app.yaml"], "name: beamline", "name: beamline\n  uid: beam-of-physics", 1)})
+	w = newWorld(t, withUID, []string{petra}, nil)
+	var one entitlement
+	w.read(root+"/projects/physics.collider/apps/entitlements/beamline", petra, &one)
+	require.Equal(t, "beam-of-physics", one.AppID)
+}

@@ -65,6 +65,9 @@ func TestMessagesNeverNameOtherTenants(t *testing.T) {
 		"the project biology.canary has it",
 		"waits for biology/canary",
 		"the canary of Tenant biology",
+		"needs AppVersion nobody-yet/canary/v1, which does not come into force",
+		"needs App nobody-yet/canary, which does not come into force",
+		"needs platform/admissions/nobody-yet/canary.yaml, which does not come into force",
 	} {
 		w := sayingWorld(t, what)
 		for _, r := range w.api.routes {
@@ -94,12 +97,21 @@ func TestPlatformMessagesAreForPlatformUsers(t *testing.T) {
 	const what = "the canary is in force and needs it unchanged"
 	w := sayingWorld(t, what)
 	const commons = "/orgs/physics/shared-app-runtimes/commons"
-	for _, path := range []string{"/apps/catalog", "/apps/catalog/slurm/versions", commons, commons + "/attachments", commons + "/attachments/lattice", commons + "/workers"} {
+	for _, path := range []string{"/apps/catalog/slurm/versions", commons, commons + "/attachments", commons + "/attachments/lattice", commons + "/workers"} {
 		said := string(body(t, w.get(root+path, personToken(petra))))
 		require.NotContains(t, said, "canary", path)
 		require.NotContains(t, said, "gpu-a100-2", path)
 	}
-	require.Contains(t, string(body(t, w.get(root+"/apps/catalog", personToken(petra)))), `"reason":"needs"`)
+	var apps struct{ Items []app }
+	w.read(root+"/apps/catalog", petra, &apps)
+	require.Len(t, apps.Items, 3)
+	for _, a := range apps.Items {
+		want := held{Reason: "needs"}
+		if a.Tier == "tenant" { // her own
+			want.Message = what
+		}
+		require.Equal(t, &want, a.Held, a.Slug)
+	}
 	require.Contains(t, string(body(t, w.get(root+"/apps/catalog", personToken(otto)))), what)
 	glass := []string{"X-Break-Glass", "incident 7"}
 	for _, path := range []string{commons, commons + "/attachments"} {

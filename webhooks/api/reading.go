@@ -153,7 +153,8 @@ func (r *reading) visible(key schema.Key, message string) string {
 // kinds finds a tenant's name in a message by a path, or by a kind and name; alone
 // finds words that may be a tenant's name.
 var (
-	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|` +
+	kinds = regexp.MustCompile(`\btenants/([-a-z0-9]+)|\bTenant ([-a-z0-9]+)|\bplatform/admissions/([-a-z0-9]+)|` +
+		`\b(?:App|AppAdmission) ([-a-z0-9]+)/|\bAppVersion ([-a-z0-9]+)/[-a-z0-9]+/|` +
 		`\b(?:Project|Policy|Entitlement|RoleBinding|Instance|ArtifactSource|Artifact|ServiceAccount|SharedRuntime|Attachment|Contribution|MemberOperation) ([-a-z0-9]+)[./]`)
 	alone = regexp.MustCompile(`(?:^|[^-a-z0-9./])([-a-z0-9]+)[./][a-z0-9]`)
 )
@@ -161,7 +162,7 @@ var (
 // namesOther says whether a message names a document of a tenant other than owner.
 func (r *reading) namesOther(owner, message string) bool {
 	for _, m := range kinds.FindAllStringSubmatch(message, -1) {
-		if cmp.Or(m[1], m[2], m[3]) != owner {
+		if cmp.Or(m[1:]...) != owner {
 			return true
 		}
 	}

@@ -10,33 +10,83 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/schema"
+	"berth/schema/authority"
 )
 
+// catalogOf returns the owners of apps in sight, with the platform as nil: each tenant of the
+// caller's, and every tenant for a user with the permission at the platform, who admits apps.
+func (r *reading) catalogOf() []*schema.TenantEstate {
+	owners := []*schema.TenantEstate{nil}
+	everything := slices.Contains(r.sight.granted, authority.Scope{})
+	for name, t := range r.Desired.Tenants {
+		if everything || r.sight.tenant(name) {
+			owners = append(owners, t)
+		}
+	}
+	return owners
+}
+
+// listApps lists the platform's apps and the own apps of tenants in sight (requirement F9).
 func listApps(r *reading) *listing {
-	apps := maps.Clone(r.Desired.Platform.Apps)
-	maps.DeleteFunc(apps, func(slug string, _ *schema.App) bool { return r.hides(slug) })
-	return all(apps, func(a *schema.App) any {
-		return app{id(a.Head()), a.Key.Name, a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
+	by := map[string]*schema.App{}
+	for _, t := range r.catalogOf() {
+		of, tenant := r.Desired.Platform.Apps, ""
+		if t != nil {
+			of, tenant = t.Apps, t.Name
+		}
+		for slug, a := range of {
+			if !r.hides(a) {
+				by[tenant+"/"+slug] = a
+			}
+		}
+	}
+	return all(by, func(a *schema.App) any {
+		return app{id(a.Head()), a.Key.Name, r.owner(a), a.Spec.DisplayName, a.Spec.Category, a.Spec.Publisher, a.Spec.Description, a.Spec.Status, r.declared(a.Head())}
 	})
 }
 
-// appID is the id of an app; its slug if the catalog no longer has it.
+// owner is the owner of an app, and of its versions.
+func (r *reading) owner(a *schema.App) owned {
+	if a.Key.Tenant == "" {
+		return owned{Tier: "platform"}
+	}
+	admitted := r.Desired.Admission(a.Key.Tenant, a.Key.Name) != nil
+	return owned{"tenant", a.Key.Tenant, &admitted}
+}
+
+// appID is the id of an app that documents of the path's tenant name; its slug if the catalog no
+// longer has it.
 func (r *reading) appID(slug string) string {
-	if a := r.Desired.Platform.Apps[slug]; a != nil {
+	if a := r.Desired.App(r.tenant, slug); a != nil {
 		return id(a.Head())
 	}
 	return slug
 }
 
+// listVersions lists the versions of every app in sight with a slug: that of the platform, and those
+// of tenants.
 func listVersions(r *reading) *listing {
 	slug := r.params["app_slug"]
-	if r.Desired.Platform.Apps[slug] == nil || r.hides(slug) {
+	apps, versions := map[string]*schema.App{}, map[string]*schema.AppVersion{}
+	for _, t := range r.catalogOf() {
+		tenant, a, of := "", r.Desired.Platform.Apps[slug], r.Desired.Platform.Versions[slug]
+		if t != nil {
+			tenant, a, of = t.Name, t.Apps[slug], t.Versions[slug]
+		}
+		if a == nil || r.hides(a) {
+			continue
+		}
+		apps[tenant] = a
+		for name, v := range of {
+			versions[tenant+"/"+name] = v
+		}
+	}
+	if len(apps) == 0 {
 		return nil
 	}
-	versions := r.Desired.Platform.Versions[slug]
 	l := all(versions, func(v *schema.AppVersion) any {
-		s := v.Spec
-		return version{v.Key.Name, r.appID(slug), slug, s.Version, s.RuntimeBackend, s.Status, s.Manifest, r.declared(v.Head())}
+		s, a := v.Spec, apps[v.Key.Tenant]
+		return version{v.Key.Name, id(a.Head()), slug, r.owner(a), s.Version, s.RuntimeBackend, s.Status, s.Manifest, r.declared(v.Head())}
 	})
 	l.filters = map[string]filter{"status": {
 		[]string{string(schema.StatusActive), string(schema.StatusDeprecated), string(schema.StatusDisabled)},
@@ -102,20 +152,18 @@ func (r *reading) instanceNames() []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// hides reports whether an app is a scheduler, or may be one, and the caller does not see schedulers.
-func (r *reading) hides(slug string) bool {
-	a := r.Desired.Platform.Apps[slug]
-	return !r.schedulers && (a == nil || a.IsScheduler())
-}
+// hides reports whether an app is a scheduler, or may be one as it is unknown (nil), and the caller does not see
+// schedulers.
+func (s sight) hides(a *schema.App) bool { return !s.schedulers && (a == nil || a.IsScheduler()) }
 
-// appOf returns the app of an instance of the project.
-func (r *reading) appOf(name string) string {
+// appOf returns the app of an instance of the project; nil: it is unknown.
+func (r *reading) appOf(name string) *schema.App {
 	key := schema.InstanceKey(r.tenant, r.project, name)
 	app := r.Desired.AppOf(key)
 	if s := r.Units.Get(key); app == "" && s != nil {
 		app = s.App // the document is gone, and the instance is not yet
 	}
-	return app
+	return r.Desired.App(r.tenant, app)
 }
 
 // listOrgInstances lists the instances of a tenant's projects in sight, by project and name.
@@ -204,7 +252,7 @@ func readInstance(r *reading) any {
 		return r.instance(name)
 	}
 	if r.Deleted != nil {
-		if d, ok := r.Deleted(r.tenant, r.project, r.params["app_instance_id"]); ok && !r.hides(d.App) {
+		if d, ok := r.Deleted(r.tenant, r.project, r.params["app_instance_id"]); ok && !r.hides(r.Desired.App(r.tenant, d.App)) {
 			return deletedInstance(r, d)
 		}
 	}
@@ -268,7 +316,7 @@ func (r *reading) instance(name string) instance {
 		of := schema.SharedRuntimeKey(key.Tenant, s.ControlPlaneScope, s.SharedRuntime)
 		i.SharedRuntimeID = r.sharedID(of.Tenant, of.Name)
 	}
-	if v := r.Desired.Version(s.App, s.Version); v != nil {
+	if v := r.Desired.Version(key.Tenant, s.App, s.Version); v != nil {
 		i.RuntimeBackend = v.Spec.RuntimeBackend
 	}
 	if e := r.Effective.Unit(key); e != nil { // after policy and catalog (requirement B4)

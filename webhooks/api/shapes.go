@@ -33,9 +33,17 @@ type followed struct {
 	CorrelationID   string           `json:"correlation_id,omitempty"`   // of the change last acted on
 }
 
+// owned is the owner of an app: the platform, or the tenant whose own app it is.
+type owned struct {
+	Tier     string `json:"tier"` // platform or tenant
+	OrgID    string `json:"org_id,omitempty"`
+	Admitted *bool  `json:"admitted,omitempty"` // of a tenant's own app: the platform has admitted it
+}
+
 type app struct {
-	ID          string               `json:"id"` // uid if the document has one, else the slug
-	Slug        string               `json:"slug"`
+	ID   string `json:"id"` // uid if the document has one, else the slug
+	Slug string `json:"slug"`
+	owned
 	DisplayName string               `json:"display_name"`
 	Category    string               `json:"category"`
 	Publisher   string               `json:"publisher"`
@@ -45,9 +53,10 @@ type app struct {
 }
 
 type version struct {
-	ID             string               `json:"id"` // name of the AppVersion document, which instances name
-	AppID          string               `json:"app_id"`
-	AppSlug        string               `json:"app_slug"`
+	ID      string `json:"id"` // name of the AppVersion document, which instances name
+	AppID   string `json:"app_id"`
+	AppSlug string `json:"app_slug"`
+	owned
 	Version        string               `json:"version"`
 	RuntimeBackend string               `json:"runtime_backend"`
 	Status         schema.CatalogStatus `json:"status"`

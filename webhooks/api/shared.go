@@ -67,7 +67,7 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 			out.Roles = withoutSKUs(s.Roles)
 		}
 	}
-	if v := r.Desired.Version(s.App, s.Version); v != nil {
+	if v := r.Desired.Version(d.Key.Tenant, s.App, s.Version); v != nil {
 		out.RuntimeBackend = v.Spec.RuntimeBackend
 	}
 	if e := r.Effective.Unit(d.Key); e != nil {

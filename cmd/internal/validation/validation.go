@@ -60,6 +60,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	v := &Validation{
 		Format: "berth.validate/v1",
 		Diagnostics: slices.Concat(r.Diagnostics, r.WithoutEffect(), policy.Findings(decisions), policy.Wider(r.Desired),
+			schema.Shadowing(r.Desired),
 			signature.Findings(r.Desired, func(string) bool { return true }),
 			new(policy.CapacityChecker).Check(r.Desired, effective, r.AllNodes())),
 	}
@@ -130,12 +131,27 @@ func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Sna
 	if err != nil || !r.Contested() {
 		return r, err
 	}
+	inForce, err := loadInForce(ctx, loader, dir)
+	if err != nil {
+		return nil, err
+	}
+	if inForce == nil { // all of it is new
+		if inForce, err = loader.Load(ctx, estate.Files(nil)); err != nil {
+			return nil, err
+		}
+	}
+	return loader.LoadOver(ctx, snap, inForce)
+}
+
+// loadInForce reads the estate in force of the repository with the work tree dir; nil without one:
+// validating a directory needs no repository.
+func loadInForce(ctx context.Context, loader *estate.Loader, dir string) (*estate.Result, error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, err
 	}
 	if at, err := gitrepo.Locate(dir); err != nil || at.WorkTree != root {
-		return r, nil // validating a directory needs no repository
+		return nil, nil
 	}
 	repo, err := gitrepo.OpenLocal(dir)
 	if err != nil {
@@ -144,7 +160,7 @@ func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Sna
 	defer repo.Close()
 	tips, err := repo.Latest(ctx)
 	if err != nil || tips.InForce == "" {
-		return r, err
+		return nil, err
 	}
 	tree, err := repo.Snapshot(ctx, tips.InForce)
 	if err != nil {
@@ -154,7 +170,7 @@ func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Sna
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
 	}
-	return loader.LoadOver(ctx, snap, inForce)
+	return inForce, nil
 }
 
 // file is the path of a finding's file, from the working directory.
