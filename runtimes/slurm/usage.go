@@ -94,7 +94,8 @@ func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtime
 	if unsent > 0 {
 		return runtimes.UsageReading{}, waiting("slurmctld has %d messages that accounting lacks", unsent)
 	}
-	runs, err := c.runs(ctx, "", max(since.Unix(), earliest), at.Add(time.Hour).Unix())
+	// A clock that was ahead for a while leaves records with ends that are yet to come.
+	runs, err := c.runs(ctx, "", max(min(since.Unix(), at.Unix()), earliest), at.Add(time.Hour).Unix())
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
@@ -103,28 +104,54 @@ func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtime
 }
 
 // AccountedDay implements runtimes.Meter. slurmdbd adds hours up in their order, and a day with its last
-// hour.
-func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time) (cpuSeconds int64, ok bool, err error) {
+// hour. It charges a job that slurmctld has lost until somebody ends it: no day is reported before.
+func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time) (report usage.DayReport, ok bool, err error) {
 	c, err := r.meter(ctx, s, stamp)
 	if err != nil {
-		return 0, false, err
+		return report, false, err
 	}
 	end := usage.NextDay(day)
-	last, err := ask(ctx, c.control, cli.AllocatedHours(c.stack.Cluster, end.Add(-time.Hour), end))
+	last, err := ask(ctx, c.control, cli.UtilizedHours(c.stack.Cluster, end.Add(-time.Hour), end))
 	if err != nil || len(last) == 0 {
-		return 0, false, err
+		return report, false, err
 	}
-	all, err := ask(ctx, c.control, cli.AccountedHours(c.stack.Cluster, day, end))
+	lost, err := c.runaways(ctx)
 	if err != nil {
-		return 0, false, err
+		return report, false, err
 	}
-	for _, row := range all {
+	if len(lost) > 0 {
+		return report, false, waiting("accounting has job %d as active, which slurmctld does not know; end it with sacctmgr show runaway", lost[0])
+	}
+	all, err := ask(ctx, c.control, cli.UtilizedHours(c.stack.Cluster, day, end))
+	if err != nil {
+		return report, false, err
+	}
+	report.Unused = unused(all)
+	charged, err := ask(ctx, c.control, cli.AccountedHours(c.stack.Cluster, day, end))
+	if err != nil {
+		return report, false, err
+	}
+	for _, row := range charged {
 		if row[0] == accounting.Root && row[1] == "" {
-			cpuSeconds, err = strconv.ParseInt(row[2], 10, 64)
-			return cpuSeconds, err == nil, err
+			report.CPUs, err = strconv.ParseInt(row[2], 10, 64)
+			return report, err == nil, err
 		}
 	}
-	return 0, true, nil // no account was charged
+	return report, true, nil // no account was charged
+}
+
+// unused returns what no job had. A cluster without GPUs has no time of GPUs.
+func unused(all []cli.Utilization) *usage.Unused {
+	u := &usage.Unused{}
+	for _, a := range all {
+		switch a.TRES {
+		case "cpu":
+			u.IdleCPUs, u.DownCPUs = a.Idle(), a.Down
+		case "gres/gpu":
+			u.IdleGPUs, u.DownGPUs = a.Idle(), a.Down
+		}
+	}
+	return u
 }
 
 // meter returns the accounting of a unit that runs.
@@ -155,7 +182,7 @@ func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (
 			j.ProjectID = r.Account
 		}
 		if j.GPUs > 0 {
-			j.GPUType = cmp.Or(r.GPUType, c.gpuType(r.Nodes))
+			j.GPUType = cmp.Or(c.gpuType(r.Nodes), r.GPUType)
 		}
 		if r.Started == 0 || seen[j.Run()] {
 			continue

@@ -99,8 +99,8 @@ var (
 	reservationArgs = regexp.MustCompile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
 		` endtime=uts[1-9][0-9]{8,10} nodes=[a-z0-9][-a-z0-9,]* users=root flags=MAINT,IGNORE_JOBS$`)
 	runsOption  = regexp.MustCompile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
-	usageReport = regexp.MustCompile(`^--noheader --parsable2 -t Seconds cluster (Utilization|AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
-		` format=(Cluster,Allocated|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
+	usageReport = regexp.MustCompile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
+		` format=(TresName,Reported,Allocated,Down,PlannedDown|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
 	userName = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 )
 
@@ -408,7 +408,7 @@ func checkSacct(args []string) error {
 	return nil
 }
 
-// checkSreport allows the two reports of one cluster's CPU seconds.
+// checkSreport allows the reports of one cluster's CPUs and GPUs, and of what its accounts are charged.
 func checkSreport(args []string) error {
 	if line := strings.Join(args, " "); !usageReport.MatchString(line) {
 		return fmt.Errorf("sreport %s: not one of the allowed forms", line)
