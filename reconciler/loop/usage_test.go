@@ -12,7 +12,9 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/loop"
+	"berth/reconciler/plan"
 	"berth/runtimes/memory"
+	"berth/schema"
 	"berth/schema/usage"
 )
 
@@ -171,4 +173,56 @@ func TestUsageSurvivesWrongClocks(t *testing.T) {
 	late := usedBy(2, day.AddDate(0, 0, 1), 0, time.Hour)
 	set(day.Add(26*time.Hour), first, late)
 	awaits("1 2026-10-30 3600 0, 2 2026-10-31 3600 0", "2026-10-30 1 3600 3600")
+}
+
+// A document that moves while its instance runs is held, as what runs has its name. Its usage goes on at the old
+// place, with the same id.
+func TestUsageOfAHeldMoveGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Settings.Usage = 20 * time.Millisecond })
+	place := func(name string) (string, map[string]string) {
+		path, text := instance(name, 1)
+		return path, map[string]string{path: strings.Replace(text, "metadata: {name: "+name+"}", "metadata: {name: "+name+", uid: i-9}", 1)}
+	}
+	key := schema.InstanceKey("physics", "lab", "train")
+	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
+	used := func(hours time.Duration, ids ...int) {
+		var jobs []usage.Job
+		for _, id := range ids {
+			j := usedBy(id, day, time.Hour, time.Duration(1+id)*time.Hour)
+			j.Cluster, j.ProjectID = memory.New(nil).Cluster(key), ""
+			jobs = append(jobs, j)
+		}
+		require.NoError(t, w.world.SetUsage(key, jobs...))
+		require.NoError(t, w.world.SetClock(key, day.Add(hours*time.Hour)))
+	}
+	awaits := func(want ...string) {
+		t.Helper()
+		w.eventually(strings.Join(want, ", "), func() bool {
+			var all []string
+			files, err := w.git.Files(reconciler.BranchStatus)
+			require.NoError(t, err)
+			for path, text := range files {
+				if strings.HasPrefix(path, "usage/2026") {
+					for line := range strings.Lines(text) {
+						r, err := usage.Decode([]byte(line))
+						require.NoError(t, err)
+						all = append(all, fmt.Sprint(r.JobID, " ", r.Unit, " ", r.UnitID, " ", r.ProjectID))
+					}
+				}
+			}
+			slices.Sort(all)
+			return slices.Equal(all, want)
+		})
+	}
+	oldPath, oldFiles := place("train")
+	_, newFiles := place("infer")
+	w.put(oldFiles)
+	w.eventually("running", func() bool { s := w.unit(key); return s != nil && s.Phase == plan.PhaseRunning })
+	used(3, 1)
+	awaits("1 Instance physics.lab/train i-9 physics.lab")
+	w.put(newFiles, oldPath)
+	used(5, 1, 2)
+	awaits("1 Instance physics.lab/train i-9 physics.lab", "2 Instance physics.lab/train i-9 physics.lab")
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func (c associations) usage(ctx context.Context, account string) (ended []usage.
 	if i >= 0 {
 		active = runs[i].ID
 	}
-	ended, err = c.used(ctx, runs, time.Time{})
+	ended, err = c.used(ctx, runs, time.Time{}, time.Time{})
 	return ended, active, err
 }
 
@@ -99,7 +100,7 @@ func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtime
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
-	jobs, err := c.used(ctx, runs, at)
+	jobs, err := c.used(ctx, runs, since.UTC().Truncate(24*time.Hour), at)
 	return runtimes.UsageReading{Jobs: jobs, At: at}, err
 }
 
@@ -168,9 +169,9 @@ func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.St
 	return c, nil
 }
 
-// used returns by day what runs used. Runs that have not ended count for the days that are over at
-// now; a zero now leaves them out. A job that never ran has used nothing.
-func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (jobs []usage.Job, err error) {
+// used returns by day what runs used since a midnight. Runs that have not ended count for the days that are
+// over at now; a zero now leaves them out. A job that never ran has used nothing.
+func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.Time) (jobs []usage.Job, err error) {
 	of := elapsed{c, map[int64]map[usage.Run]int64{}}
 	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
@@ -193,11 +194,16 @@ func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (
 				continue
 			}
 			j.State = ""
-			j.Suspended = 1 // unknown: sacct counts until now
+			j.Suspended = math.MaxInt64 // unknown: sacct counts until now
 		} else {
 			j.Suspended = r.Ended - r.Started - r.Elapsed
 		}
-		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) { return of.suspended(ctx, j.Run(), from, to) })
+		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) {
+			if !to.After(since) && r.Ended == 0 {
+				return 0, nil
+			}
+			return of.suspended(ctx, j.Run(), from, to)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -206,7 +212,10 @@ func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (
 				return nil, err
 			}
 		}
-		jobs = append(jobs, parts...)
+		i := slices.IndexFunc(parts, func(p usage.Job) bool { return p.Ended.After(since) || p.Day() == since.Format(time.DateOnly) })
+		if i >= 0 {
+			jobs = append(jobs, parts[i:]...)
+		}
 	}
 	return jobs, nil
 }
@@ -272,22 +281,31 @@ func (c associations) gpuType(nodes []string) string {
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// runs asks sacct for the runs between two times, in parts if they are more than a host prints at
-// once.
-func (c associations) runs(ctx context.Context, account string, from, to int64) ([]cli.Run, error) {
-	all, err := c.ask(ctx, cli.Runs(account, time.Unix(from, 0), time.Unix(to, 0)))
-	if isTooLong(err) && to-from > 1 {
-		all = nil
-		for begin, end := range eighths(from, to) {
-			part, err := c.runs(ctx, account, begin, end)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, part...)
+// The first part of a time that runs asks for, and up to how many runs of an answer the next part is twice
+// as long. A host prints some 28,000 at once.
+const (
+	firstPart = 50 * 3600
+	fewRuns   = 7000
+)
+
+// runs asks sacct for the runs between two times, the last ones first, in parts that a host prints at once: a
+// call that prints too much costs as much as one that does not. A run may be in two parts.
+func (c associations) runs(ctx context.Context, account string, from, to int64) (all []cli.Run, err error) {
+	for length := int64(firstPart); to > from; {
+		begin := max(from, to-length)
+		part, err := c.ask(ctx, cli.Runs(account, time.Unix(begin, 0), time.Unix(to, 0)))
+		switch {
+		case isTooLong(err) && to-begin > 1:
+			length = max((to-begin)/8, 1)
+			continue
+		case err != nil:
+			return nil, err
+		case len(part) < fewRuns:
+			length *= 2
 		}
-		return all, nil
+		all, to = append(all, part...), begin
 	}
-	return all, err
+	return all, nil
 }
 
 // ask asks sacct, which may take as long as a change of the database.
