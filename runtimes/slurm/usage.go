@@ -172,7 +172,7 @@ func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.St
 // used returns by day what runs used since a midnight. Runs that have not ended count for the days that are
 // over at now; a zero now leaves them out. A job that never ran has used nothing.
 func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.Time) (jobs []usage.Job, err error) {
-	of := elapsed{c, map[int64]map[usage.Run]int64{}}
+	of := elapsed{c, suspects(runs, since, now), map[int64]map[usage.Run]int64{}}
 	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
 		j := usage.Job{
@@ -190,7 +190,7 @@ func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.
 		}
 		seen[j.Run()] = true
 		if r.Ended == 0 {
-			if j.Ended = now.UTC().Truncate(24 * time.Hour); !j.Ended.After(j.Started) {
+			if j.Ended = now.UTC().Truncate(24 * time.Hour); !j.Ended.After(j.Started) || !j.Ended.After(since) {
 				continue
 			}
 			j.State = ""
@@ -220,10 +220,30 @@ func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.
 	return jobs, nil
 }
 
+// suspects returns the ids of runs by the begins of the days on which they may have been suspended, other than
+// those of one day.
+func suspects(runs []cli.Run, since, now time.Time) map[int64][]int {
+	const day = 24 * 3600
+	ids := map[int64][]int{}
+	for _, r := range runs {
+		first, end := r.Started-r.Started%day, r.Ended
+		if r.Ended == 0 {
+			first, end = max(first, since.Unix()), now.Unix()
+		} else if r.Ended-r.Started == r.Elapsed || r.Ended <= first+day {
+			continue
+		}
+		for ; r.Started > 0 && first < end; first += day {
+			ids[first] = append(ids[first], r.ID)
+		}
+	}
+	return ids
+}
+
 // elapsed has what accounting counts of runs on days, for those with a suspension: sacct is asked once a
 // day, however many of them there are.
 type elapsed struct {
 	associations
+	ids  map[int64][]int               // of suspects
 	days map[int64]map[usage.Run]int64 // by the begin of the time that was asked for
 }
 
@@ -232,7 +252,7 @@ func (e elapsed) suspended(ctx context.Context, run usage.Run, from, to time.Tim
 	day := from.Truncate(24 * time.Hour).Unix()
 	if e.days[day] == nil {
 		e.days[day] = map[usage.Run]int64{}
-		if err := e.read(ctx, e.days[day], day, day+24*3600); err != nil {
+		if err := e.read(ctx, e.days[day], cli.RunIDs(e.ids[day]), day, day+24*3600); err != nil {
 			return 0, err
 		}
 	}
@@ -243,12 +263,12 @@ func (e elapsed) suspended(ctx context.Context, run usage.Run, from, to time.Tim
 	return int64(to.Sub(from)/time.Second) - seconds, nil
 }
 
-// read adds what all runs used between two times, in parts as runs.
-func (e elapsed) read(ctx context.Context, into map[usage.Run]int64, from, to int64) error {
-	all, err := e.ask(ctx, cli.RunsWithin(time.Unix(from, 0), time.Unix(to, 0)))
+// read adds what runs with some ids used between two times, in parts as runs.
+func (e elapsed) read(ctx context.Context, into map[usage.Run]int64, ids cli.RunIDs, from, to int64) error {
+	all, err := e.ask(ctx, cli.RunsWithin(ids, time.Unix(from, 0), time.Unix(to, 0)))
 	if isTooLong(err) && to-from > 1 {
 		for begin, end := range eighths(from, to) {
-			if err := e.read(ctx, into, begin, end); err != nil {
+			if err := e.read(ctx, into, ids, begin, end); err != nil {
 				return err
 			}
 		}
@@ -300,6 +320,8 @@ func (c associations) runs(ctx context.Context, account string, from, to int64) 
 			continue
 		case err != nil:
 			return nil, err
+		case len(part) == 0:
+			length = begin - from // most likely it is the begin of the accounting
 		case len(part) < fewRuns:
 			length *= 2
 		}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -98,9 +99,22 @@ func Runs(account string, from, to time.Time) Query[[]Run] {
 	return q
 }
 
+// RunIDs are ids of runs.
+type RunIDs []int
+
 // RunsWithin is Runs of all accounts, cut to the time between two times: Elapsed is what accounting
-// counts between them.
-func RunsWithin(from, to time.Time) Query[[]Run] { return Runs("", from, to).With("--truncate") }
+// counts between them. It may have only the runs with some ids: of 300 or fewer, slurmdbd finds them faster.
+func RunsWithin(ids RunIDs, from, to time.Time) Query[[]Run] {
+	q := Runs("", from, to).With("--truncate")
+	if len(ids) == 0 || len(ids) > 300 {
+		return q
+	}
+	text := make([]string, len(ids))
+	for i, id := range ids {
+		text[i] = strconv.Itoa(id)
+	}
+	return q.With("--jobs=" + strings.Join(text, ","))
+}
 
 // Ping returns the query whether slurmctld answers, the same on all releases.
 func Ping() Query[bool] { return Query[bool]{"scontrol", []string{"ping"}, decodePing} }

@@ -196,6 +196,8 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"sacct", "--allusers --parsable2 --format=JobIDRaw,State --starttime=uts1577836800 --accounts=physics.lhc", true},
 		{"sacct", "--starttime=now-1hour", false},
 		{"sacct", "--truncate --jobs=7", true},
+		{"sacct", "--truncate --jobs=7,12,9", true},
+		{"sacct", "--truncate --jobs=7,12_3", false},
 		{"sreport", "--noheader --parsable2 -t Seconds -T cpu,gres/gpu cluster Utilization clusters=c format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790812800 end=uts1790899200", true},
 		{"sreport", "--noheader --parsable2 -t Seconds cluster AccountUtilizationByUser clusters=c format=Account,Login,Used start=uts1790812800 end=uts1790899200", true},
 		{"sreport", "cluster Utilization", false},

@@ -85,6 +85,7 @@ var (
 	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
 	// nodeComment has the labels of a node, with the mark of Berth.
 	nodeComment = regexp.MustCompile(`^comment=berth:[-._+,=A-Za-z0-9]+$`)
+	jobIDs      = regexp.MustCompile(`^[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*$`)
 	jobID       = regexp.MustCompile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
 	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
@@ -400,7 +401,7 @@ func checkSacct(args []string) error {
 		id, isJobs := strings.CutPrefix(a, "--jobs=")
 		switch {
 		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2", "--truncate"}, a):
-		case isJobs && jobID.MatchString(id), runsOption.MatchString(a):
+		case isJobs && (jobID.MatchString(id) || jobIDs.MatchString(id)), runsOption.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
