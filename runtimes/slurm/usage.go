@@ -305,7 +305,7 @@ func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 // as long. A host prints some 28,000 at once.
 const (
 	firstPart = 50 * 3600
-	fewRuns   = 7000
+	fewRuns   = 12_000
 )
 
 // runs asks sacct for the runs between two times, the last ones first, in parts that a host prints at once: a

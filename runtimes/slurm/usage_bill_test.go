@@ -56,9 +56,9 @@ func (l ledger) sql(t *testing.T, statements string) string {
 	return l.tool(t, l.unit, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_"+l.name+" <<'END'\n"+statements+"\nEND\n")
 }
 
-// past adds n jobs that start within a time and run for up to longest seconds: runs over midnights, with
-// suspensions, ids that were used twice, and with lost some that accounting has as active.
-func (l ledger) past(t *testing.T, n int, from time.Time, within time.Duration, longest int, lost bool) {
+// past adds n jobs that start within a time and run for up to longest seconds: runs over midnights, and ids that
+// were used twice. With odd there are suspensions too, and jobs that accounting has as active and nobody knows.
+func (l ledger) past(t *testing.T, n int, from time.Time, within time.Duration, longest int, odd bool) {
 	t.Helper()
 	start, length := from.Unix(), int64(within.Seconds())
 	l.sql(t, fmt.Sprintf(`
@@ -66,7 +66,7 @@ CREATE TABLE clones AS SELECT j.*, s.seq AS seq FROM C_job_table j, seq_1_to_%[1
 UPDATE clones SET job_db_inx = 1000 + seq, id_job = 5000 + seq %% (%[1]d - %[1]d DIV 10), time_start = %[2]d + seq * %[3]d DIV %[1]d, time_suspended = 0;
 UPDATE clones SET time_submit = time_start - seq %% 60, time_eligible = time_start - seq %% 60, time_end = time_start + (seq * 7919) %% %[4]d, state = 3 + seq %% 3;
 UPDATE clones SET tres_alloc = CONCAT('1=', 1 + seq %% 7, ',2=', 64 * (1 + seq %% 5), ',4=1,5=', 1 + seq %% 7, IF(seq %% 3 = 0, ',1001=1', ''));
-UPDATE clones SET time_suspended = (time_end - time_start) DIV 4 WHERE seq %% 5 = 0;
+UPDATE clones SET time_suspended = (time_end - time_start) DIV 4 WHERE %[5]t AND seq %% 5 = 0;
 INSERT INTO C_suspend_table (job_db_inx, id_assoc, time_start, time_end)
   SELECT job_db_inx, id_assoc, time_start + (time_end - time_start) DIV 3, time_start + (time_end - time_start) DIV 3 + time_suspended FROM clones WHERE time_suspended > 0;
 UPDATE clones SET time_end = 0, state = 1 WHERE %[5]t AND (seq %% 97 = 0 OR seq %% 100 = 0);
@@ -75,7 +75,7 @@ INSERT INTO C_job_table SELECT * FROM clones;
 DROP TABLE clones;
 UPDATE C_event_table SET time_start = %[2]d;
 UPDATE cluster_table SET creation_time = %[2]d;
-UPDATE C_last_ran_table SET hourly_rollup = %[2]d, daily_rollup = %[2]d, monthly_rollup = %[2]d;`, n, start, length, longest, lost))
+UPDATE C_last_ran_table SET hourly_rollup = %[2]d, daily_rollup = %[2]d, monthly_rollup = %[2]d;`, n, start, length, longest, odd))
 	l.tool(t, l.unit, "sacctmgr -i rollup")
 }
 
