@@ -72,13 +72,13 @@ type Runtime interface {
 type Meter interface {
 	// Cluster returns the name that the runtime gives a unit in usage.Job.
 	Cluster(key schema.Key) string
-	// ReadUsage returns what the runs used that ended since a time, and what the others used on days
-	// that are over. While accounting lacks ends of jobs, it is an error: then nothing is missing before
+	// ReadUsage returns what the runs that ended since a time used on its UTC day and later, and what the
+	// others used on those of these days that are over. While accounting lacks ends of jobs, it is an error: then nothing is missing before
 	// the last end that was read. It has no effect.
 	ReadUsage(ctx context.Context, s Scope, stamp Stamp, since time.Time) (UsageReading, error)
-	// AccountedDay returns for how many CPU seconds accounting charges a day (UTC); false: it has not
-	// added up the day yet. It has no effect.
-	AccountedDay(ctx context.Context, s Scope, stamp Stamp, day time.Time) (cpuSeconds int64, ok bool, err error)
+	// AccountedDay returns what accounting reports for a day (UTC); false: it has not added up the day
+	// yet. It has no effect.
+	AccountedDay(ctx context.Context, s Scope, stamp Stamp, day time.Time) (report usage.DayReport, ok bool, err error)
 }
 
 // UsageReading is an answer of a Meter.

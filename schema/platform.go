@@ -35,7 +35,28 @@ type RateCardSpec struct {
 	// several types.
 	GPUHours []GPUPrice `json:"gpu_hours,omitempty"`
 	OtherGPU int        `json:"other_gpu_hour"`
+	// Shared prices what a unit costs beside its jobs; nil: nothing.
+	Shared *SharedCost `json:"shared_cost,omitempty"`
 }
+
+// SharedCost says what a unit costs beside its jobs, and who pays it.
+type SharedCost struct {
+	Split string `json:"split"` // SplitNone, SplitEqual or SplitByUse
+	// ControlPlaneDay is the price of a day (UTC) on which a node of the unit was up, also for a part of
+	// it.
+	ControlPlaneDay int `json:"control_plane_day"`
+	// IdleCPUHour and IdleGPUHour are prices of an hour of a CPU or GPU of a node that was up and that no
+	// job had.
+	IdleCPUHour int `json:"idle_cpu_hour"`
+	IdleGPUHour int `json:"idle_gpu_hour"`
+}
+
+// Who pays a SharedCost.
+const (
+	SplitNone  = "none"   // the owner of the unit
+	SplitEqual = "equal"  // the projects of each day, each the same
+	SplitByUse = "by_use" // the projects, in proportion to what their jobs cost by the same card
+)
 
 // GPUPrice is the price of an hour of a type of GPU.
 type GPUPrice struct {

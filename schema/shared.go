@@ -28,6 +28,7 @@ type SharedRuntimeSpec struct {
 	Roles               map[string]InstanceRole `json:"roles"`
 	Config              json.RawMessage         `json:"config,omitempty"`               // the runtime's; canonical JSON object, checked by its definition
 	AttachedProjectIDs  []string                `json:"attached_project_ids,omitempty"` // listed as requested until an Attachment states terms
+	BillingPolicyRef    string                  `json:"billing_policy_ref,omitempty"`   // name of the RateCard of its shared cost; "": DefaultRates
 	OnJobs              *OnJobs                 `json:"on_jobs,omitempty"`
 	DeletionProtection  bool                    `json:"deletion_protection,omitempty"`
 }
@@ -54,7 +55,7 @@ type AttachmentSpec struct {
 	ContributionPolicy ContributionPolicy `json:"contribution_policy"`
 	SubmissionPolicy   SubmissionPolicy   `json:"submission_policy"`
 	PolicyMetadata     json.RawMessage    `json:"policy_metadata,omitempty"`    // the app's own, canonical JSON object; Berth hands it on unread
-	BillingPolicyRef   string             `json:"billing_policy_ref,omitempty"` // name of a RateCard; "": DefaultRates
+	BillingPolicyRef   string             `json:"billing_policy_ref,omitempty"` // name of the RateCard of its jobs; "": DefaultRates
 	OnJobs             *OnJobs            `json:"on_jobs,omitempty"`            // of running jobs of the project when it is detached; nil: as the runtime's
 }
 

@@ -25,7 +25,7 @@ import (
 // decided, running and recorded. The branches called broken-* are berth/status with
 // damage by another program.
 func TestLogScripts(t *testing.T) {
-	s := gittest.New(t, map[string]string{"README.md": "an estate\n"})
+	s := gittest.New(t, map[string]string{"README.md": "an estate\n", "platform/rates/lab.yaml": labRates})
 	main := s.MustCommit(t, "main", gittest.Commit{Message: "a cluster for training", Author: "Ada <ada@example.org>", Files: map[string]string{"tenants/physics/projects/lhc/instances/train.yaml": "x\n"}})
 	repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: s.URL, Dir: t.TempDir()})
 	require.NoError(t, err)
@@ -100,7 +100,11 @@ func TestLogScripts(t *testing.T) {
 	later.Correction, later.Ended = 1, later.Ended.Add(time.Minute)
 	closed, err := repo.WriteStatus(t.Context(), tip, reconciler.StatusBatch{
 		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},
-		Usage:    []usage.Record{later}, Closings: []usage.Closing{{Cluster: "c-train", Day: "2026-08-31", Unit: "Instance physics.lhc/train"}},
+		Usage:    []usage.Record{later}, Closings: []usage.Closing{
+			{Cluster: "c-train", Day: "2026-08-31", Unit: "Instance physics.lhc/train"},
+			{Cluster: "c-pool", Day: "2026-08-01", Unit: "SharedRuntime physics/pool", OwnerID: "physics", AppSlug: "slurm", BillingPolicyRef: "lab",
+				Projects: []string{"biology.genomes", "physics.lhc"}, Unused: &usage.Unused{IdleCPUs: 7200, IdleGPUs: 3601}},
+		},
 	})
 	require.NoError(t, err)
 	_, err = s.Git("branch", "usage-closed", closed)
@@ -120,6 +124,17 @@ func TestLogScripts(t *testing.T) {
 	})
 }
 
+const labRates = `apiVersion: berth/v1
+kind: RateCard
+metadata: {name: lab}
+spec:
+  currency: EUR
+  cpu_hour: 10000
+  gpu_hours: [{type: a100, price: 900000}]
+  other_gpu_hour: 500000
+  shared_cost: {split: by_use, control_plane_day: 2400000, idle_cpu_hour: 5000, idle_gpu_hour: 250000}
+`
+
 // usageRecords are jobs of an instance and of a shared runtime; the last one runs over a midnight.
 func usageRecords(at time.Time) (all []usage.Record) {
 	pool := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}
@@ -131,8 +146,12 @@ func usageRecords(at time.Time) (all []usage.Record) {
 		if err != nil {
 			panic(err)
 		}
+		attachments := map[string]usage.Attachment{}
+		if project != "" {
+			attachments[project] = usage.Attachment{Name: "terms", BillingPolicyRef: "lab"}
+		}
 		for _, j := range days {
-			all = append(all, usage.New(unit, usage.Record{AppSlug: "slurm"}, j, map[string]string{project: "terms"}))
+			all = append(all, usage.New(unit, usage.Record{AppSlug: "slurm"}, j, attachments))
 		}
 	}
 	add(schema.InstanceKey("physics", "lhc", "train"), "", 1, 4, 1, 0)

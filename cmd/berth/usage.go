@@ -14,8 +14,9 @@ import (
 func newUsageCmd() *cobra.Command {
 	var req logFlags
 	var want inspect.UsageFilter
+	var by string
 	cmd := &cobra.Command{
-		Use:   "usage [--from DAY] [--to DAY] [--org TENANT] [--project TENANT.PROJECT]",
+		Use:   "usage [--from DAY] [--to DAY] [--org TENANT] [--project TENANT.PROJECT] [--by user]",
 		Short: "Show what jobs used, by project and unit",
 		Long: `Add up the records of usage on ` + reconciler.BranchStatus + `: CPU hours, GPU hours and GiB hours of
 memory that jobs used on the selected days (UTC). A job over a midnight has a record for each of
@@ -25,13 +26,18 @@ Berth records jobs that have ended at the interval usage_interval of berth.yaml,
 project is detached or a unit is stopped or deleted. A job that runs is recorded for the days
 that are over.
 
--o csv and -o json have whole seconds, so that sums are exact.
-
-Where a RateCard is in force, COST is the price of the use: by the card that billing_policy_ref
-of an attachment names, and otherwise by the card named default.
-
 A month of a unit is closed once no record of it can come any more: accounting has added up its
 last day, or the unit is gone.
+
+COST is the price of the use by the RateCard named in RATES: billing_policy_ref of the attachment
+when the job was recorded, otherwise default. KIND is jobs, or shared: the part of the project, or of
+the owner of the unit, of its idle CPUs and GPUs and of its control plane. It counts closed days, by
+shared_cost of the RateCard that the unit names. The shared lines of a unit add up exactly. The
+second table has the totals of each project and of all; its hours are those of jobs.
+
+-o csv has a line of headers and one line for each line of the first table. -o json has the same in
+"sums". Both have whole seconds (cpu_seconds, gpu_seconds, memory_mib_seconds) and whole millionths
+of the currency (cost_millionths, price.millionths), so that sums are exact.
 
 Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 		Example: `  berth usage --from 2026-11-01 --to 2026-11-30
@@ -41,6 +47,10 @@ Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 			if err := want.Check(); err != nil {
 				return cli.Usage(err)
 			}
+			if by != "" && by != "user" {
+				return cli.Usage(fmt.Errorf("--by %s: give user, or leave it out", cli.Visible(by)))
+			}
+			want.Users = by == "user"
 			return req.source.With(cmd.Context(), func(r *inspect.Repository) error {
 				u, err := r.Used(cmd.Context(), cmd.ErrOrStderr(), want)
 				if err != nil {
@@ -63,6 +73,7 @@ Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 	cmd.Flags().StringVar(&want.To, "to", "", "last day, such as 2026-11-30 (default: that of the last record)")
 	cmd.Flags().StringVar(&want.Org, "org", "", "only jobs billed to this tenant")
 	cmd.Flags().StringVar(&want.Project, "project", "", "only jobs billed to this project, as TENANT.PROJECT")
+	cmd.Flags().StringVar(&by, "by", "", "user: a line for the jobs of each Unix user")
 	cmd.AddCommand(newUsageExportCmd())
 	return cmd
 }

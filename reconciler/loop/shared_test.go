@@ -276,15 +276,15 @@ func TestUsageIsOnTheStatusBranchBeforeRemoval(t *testing.T) {
 
 	w.put(nil, viewPath)
 	w.eventually("detached", func() bool { return len(w.unit(commons).Observed.Unit.Effective.Attachments) == 0 })
-	require.Equal(t, []string{"physics.lab 1 physics/commons/lab physics"}, w.usage())
+	require.Equal(t, []string{"physics.lab 1 physics/commons/lab cheap physics"}, w.usage())
 	w.put(nil, attachmentPath)
 	w.eventually("attachment gone", func() bool { return w.attachment(commons) == "" })
 	w.put(nil, commonsPath)
 	w.eventually("runtime gone", func() bool { return w.unit(commons) == nil })
-	require.Equal(t, []string{" 2  physics", "physics.lab 1 physics/commons/lab physics"}, w.usage(), "the first one only once")
+	require.Equal(t, []string{" 2   physics", "physics.lab 1 physics/commons/lab cheap physics"}, w.usage(), "the first one only once")
 }
 
-// usage returns project, job, attachment and owner of each record of usage, sorted.
+// usage returns project, job, attachment, its rate card and owner of each record of usage, sorted.
 func (w *world) usage() []string {
 	w.t.Helper()
 	files, err := w.git.Files(reconciler.BranchStatus)
@@ -297,7 +297,7 @@ func (w *world) usage() []string {
 		for line := range strings.Lines(text) {
 			var r usage.Record
 			require.NoError(w.t, json.Unmarshal([]byte(line), &r))
-			all = append(all, fmt.Sprintf("%s %d %s %s", r.ProjectID, r.JobID, r.AttachmentID, r.OwnerID))
+			all = append(all, fmt.Sprintf("%s %d %s %s %s", r.ProjectID, r.JobID, r.AttachmentID, r.BillingPolicyRef, r.OwnerID))
 		}
 	}
 	slices.Sort(all)

@@ -1,7 +1,6 @@
 package loop
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/plan"
+	"berth/reconciler/status"
 	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/usage"
@@ -116,84 +116,51 @@ func (c *usageCollector) metered(prev *plan.Status, closed map[string]string) (m
 	return m, true
 }
 
-// recordedUsage is what the branch has of a cluster.
-type recordedUsage struct {
-	parts map[usage.Part]usage.Record // with the highest correction
-	last  time.Time                   // end of the last one
-}
-
-func (r *recordedUsage) add(rec usage.Record) {
-	if old, ok := r.parts[rec.Part()]; !ok || rec.Correction > old.Correction {
-		r.parts[rec.Part()] = rec
-	}
-	if rec.Ended.After(r.last) {
-		r.last = rec.Ended
-	}
-}
-
-// news returns the records that the branch lacks: of parts that it does not have, and corrections of
-// those that it has otherwise.
-func (r *recordedUsage) news(records []usage.Record) (out []usage.Record) {
-	for _, rec := range records {
-		if old, ok := r.parts[rec.Part()]; ok {
-			rec.GPUType = cmp.Or(rec.GPUType, old.GPUType) // a node that has left is not known any more
-			if rec.Job.Equal(old.Job) {
-				continue
-			}
-			rec.Correction = old.Correction + 1
-		}
-		out = append(out, rec)
-	}
-	return out
-}
-
 // readUsage reads the records of a day and later by cluster. A record that cannot be read is written
 // again if the runtime still has it.
-func readUsage(ctx context.Context, reader reconciler.UsageReader, tip, first string) (map[string]*recordedUsage, error) {
-	all := map[string]*recordedUsage{}
+func readUsage(ctx context.Context, reader reconciler.UsageReader, tip, first string) (map[string]*usage.Recorded, error) {
+	all := map[string]*usage.Recorded{}
 	for rec, err := range reader.UsageSince(ctx, tip, first) {
 		if err != nil {
 			continue
 		}
 		of := all[rec.Cluster]
 		if of == nil {
-			of = &recordedUsage{parts: map[usage.Part]usage.Record{}}
+			of = usage.NewRecorded()
 			all[rec.Cluster] = of
 		}
-		of.add(rec)
+		of.Add(rec)
 	}
 	return all, ctx.Err()
 }
 
 // collectUnit records what the jobs of a unit used since the last time, and closes days that are over.
-func (c *usageCollector) collectUnit(ctx context.Context, m metered, have *recordedUsage) error {
+func (c *usageCollector) collectUnit(ctx context.Context, m metered, have *usage.Recorded) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
 	if have == nil {
-		have = &recordedUsage{parts: map[usage.Part]usage.Record{}}
-	}
-	since, isWhole := have.last, m.from < c.now().UTC().Format(time.DateOnly) || have.last.IsZero()
-	if isWhole {
-		since, _ = time.Parse(time.DateOnly, m.from) // zero if it is unknown
+		have = usage.NewRecorded()
 	}
 	epoch, leader := c.status.Leadership()
 	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: m.prev.Revision, CorrelationID: m.prev.CorrelationID}
 	scope := newView(c.inForce.current(), m.prev, c.now()).scope()
-	reading, err := m.meter.ReadUsage(ctx, scope, stamp, since)
+	reading, withdrawn, isWhole, err := c.read(m, have, func(since time.Time) (runtimes.UsageReading, error) {
+		return m.meter.ReadUsage(ctx, scope, stamp, since)
+	})
 	if err != nil {
 		return err
 	}
 	jobs := slices.DeleteFunc(reading.Jobs, func(j usage.Job) bool { return j.Day() < m.from }) // closed
-	news := have.news(attributed(m.prev, jobs))
+	news := append(have.News(c.attributed(m.prev, jobs)), withdrawn...)
 	if err := c.status.RecordUsage(ctx, news...); err != nil {
 		return fmt.Errorf("the usage of %d jobs is not recorded: %w: %w", len(news), err, runtimes.ErrWaiting)
 	}
 	for _, rec := range news {
-		have.add(rec)
+		have.Add(rec)
 	}
 	if m.from == "" {
 		m.from = reading.At.UTC().Format(time.DateOnly)
-		for part := range have.parts {
+		for part := range have.All() {
 			m.from = min(m.from, part.Day)
 		}
 		c.opened[m.cluster] = m.from
@@ -201,27 +168,66 @@ func (c *usageCollector) collectUnit(ctx context.Context, m metered, have *recor
 	if !isWhole {
 		return nil
 	}
-	return c.close(ctx, m, have, reading.At, func(day time.Time) (int64, bool, error) { return m.meter.AccountedDay(ctx, scope, stamp, day) })
+	return c.close(ctx, m, have, c.over(reading.At), func(day time.Time) (usage.DayReport, bool, error) {
+		return m.meter.AccountedDay(ctx, scope, stamp, day)
+	})
+}
+
+// over returns the time before which a day is over: by the clock of the runtime and by that of Berth. If one
+// of them is wrong, no day closes that lies ahead.
+func (c *usageCollector) over(at time.Time) time.Time {
+	if now := c.now().UTC(); now.Before(at) {
+		return now
+	}
+	return at.UTC()
+}
+
+// read reads what ended since the last record. If a day is over that is not closed, or nothing is recorded
+// yet, it reads all from the first day that is not closed, and what earlier readings had too much.
+func (c *usageCollector) read(m metered, have *usage.Recorded, read func(since time.Time) (runtimes.UsageReading, error)) (reading runtimes.UsageReading, withdrawn []usage.Record, isWhole bool, err error) {
+	from, _ := time.Parse(time.DateOnly, m.from) // zero if it is unknown
+	if !have.Last().IsZero() {
+		reading, err = read(have.Last())
+		if err != nil || m.from >= c.over(reading.At).Format(time.DateOnly) {
+			return reading, nil, false, err
+		}
+	}
+	if reading, err = read(from); err != nil {
+		return reading, nil, false, err
+	}
+	withdrawn, missing := have.Withdrawn(reading.Jobs, m.from)
+	if len(missing) > 0 { // runs that ended before, or that accounting has no longer
+		first := slices.MinFunc(missing, func(a, b usage.Record) int { return a.Submitted.Compare(b.Submitted) })
+		longer, err := read(first.Submitted)
+		if err != nil {
+			return reading, nil, false, err
+		}
+		withdrawn, _ = have.Withdrawn(longer.Jobs, m.from)
+	}
+	return reading, withdrawn, true, nil
 }
 
 // close closes the days before at that accounting has added up, in their order.
-func (c *usageCollector) close(ctx context.Context, m metered, have *recordedUsage, at time.Time, accounted func(time.Time) (int64, bool, error)) error {
+func (c *usageCollector) close(ctx context.Context, m metered, have *usage.Recorded, at time.Time, accounted func(time.Time) (usage.DayReport, bool, error)) error {
 	day, err := time.Parse(time.DateOnly, m.from)
 	if err != nil {
 		return err
 	}
-	sums := map[string]*usage.Closing{}
-	for part, rec := range have.parts {
+	sums := map[string]*usage.Closing{} // by day
+	for part, rec := range have.All() {
 		s := sums[part.Day]
 		if s == nil {
 			s = &usage.Closing{}
 			sums[part.Day] = s
 		}
+		if rec.ProjectID != "" && !slices.Contains(s.Projects, rec.ProjectID) {
+			s.Projects = append(s.Projects, rec.ProjectID)
+		}
 		s.Parts++
 		s.CPUs += rec.Elapsed() * int64(rec.CPUs)
 	}
 	for ; !usage.NextDay(day).After(at); day = usage.NextDay(day) {
-		seconds, ok, err := accounted(day)
+		report, ok, err := accounted(day)
 		if err != nil || !ok {
 			return err
 		}
@@ -229,27 +235,66 @@ func (c *usageCollector) close(ctx context.Context, m metered, have *recordedUsa
 		if s := sums[day.Format(time.DateOnly)]; s != nil {
 			closing = *s
 		}
-		closing.Cluster, closing.Day, closing.Unit, closing.Accounted = m.cluster, day.Format(time.DateOnly), m.prev.Key.String(), seconds
+		closing.Cluster, closing.Day = m.cluster, day.Format(time.DateOnly)
+		closing.Accounted, closing.Unused = report.CPUs, report.Unused
+		c.attribute(m.prev, &closing)
 		c.status.RecordClosings(closing)
 	}
 	return c.status.Flush(ctx)
 }
 
+// attribute adds to a closing what its shared cost is billed to.
+func (c *usageCollector) attribute(prev *plan.Status, closing *usage.Closing) {
+	key := prev.Key
+	closing.Unit, closing.OwnerID, closing.AppSlug = key.String(), key.Tenant, prev.App
+	closing.Projects = slices.Compact(slices.Sorted(slices.Values(append(closing.Projects, projectsOf(prev)...))))
+	if key.Kind != schema.KindSharedRuntime {
+		return
+	}
+	if e := c.inForce.current().Desired.SharedRuntime(key.Tenant, key.Name); e != nil && e.Runtime != nil {
+		closing.BillingPolicyRef = e.Runtime.Spec.BillingPolicyRef
+	}
+}
+
+// projectsOf returns the project of an instance, or those that are attached to a shared runtime.
+func projectsOf(prev *plan.Status) (ids []string) {
+	if prev.Key.Project != "" {
+		return []string{prev.Key.ProjectID()}
+	}
+	for _, a := range prev.Attachments {
+		if a.Phase == plan.AttachmentAttached {
+			ids = append(ids, a.ProjectID)
+		}
+	}
+	return ids
+}
+
 // attributed returns the records of jobs of a unit.
-func attributed(prev *plan.Status, jobs []usage.Job) []usage.Record {
+func (c *usageCollector) attributed(prev *plan.Status, jobs []usage.Job) []usage.Record {
 	unit := usage.Record{
 		UnitID: schema.ID(prev.UID, prev.Key), AppSlug: prev.App, CorrelationID: prev.CorrelationID,
 		OperatingMode: prev.OperatingMode, ControlPlaneScope: prev.ControlPlaneScope, RuntimeBackend: prev.RuntimeBackend,
 	}
-	names := map[string]string{}
+	attachments := map[string]usage.Attachment{}
 	for _, a := range prev.Attachments {
-		names[a.ProjectID] = a.Name
+		attachments[a.ProjectID] = usage.Attachment{Name: a.Name, BillingPolicyRef: c.ratesOf(prev.Key, a.Name)}
 	}
 	records := make([]usage.Record, 0, len(jobs))
 	for _, j := range jobs {
-		records = append(records, usage.New(prev.Key, unit, j, names))
+		records = append(records, usage.New(prev.Key, unit, j, attachments))
 	}
 	return records
+}
+
+// ratesOf returns which rate card an attachment names. Its status has that until the project is
+// detached, also after its document is gone.
+func (c *usageCollector) ratesOf(unit schema.Key, attachment string) string {
+	var detail attachmentDetail
+	at := schema.Key{Kind: schema.KindAttachment, Tenant: unit.Tenant, Parent: unit.Name, Name: attachment}
+	if s := c.status.Resource(at); s != nil && attachment != "" {
+		status.Detail(s, &detail)
+	}
+	return detail.BillingPolicyRef
 }
 
 // recordUsage is recordLast for this unit.
@@ -260,7 +305,7 @@ func (r *unitRun) recordUsage(ctx context.Context, jobs []usage.Job) error {
 // recordLast puts what jobs of a unit used onto berth/status before their records at the runtime
 // end, unless it is there. Until the remote takes it, the action waits.
 func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs []usage.Job) error {
-	records := attributed(prev, jobs)
+	records := c.attributed(prev, jobs)
 	if reader, ok := c.repo.(reconciler.UsageReader); ok && len(records) > 0 {
 		first := slices.MinFunc(records, func(a, b usage.Record) int { return a.Started.Compare(b.Started) })
 		have, err := readUsage(ctx, reader, c.status.Tip(), first.Day())
@@ -268,7 +313,8 @@ func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs
 			return err
 		}
 		if of := have[first.Cluster]; of != nil {
-			records = of.news(records)
+			withdrawn, _ := of.Withdrawn(jobs, "")
+			records = append(of.News(records), withdrawn...)
 		}
 	}
 	flush, cancel := context.WithTimeout(ctx, recordTimeout)

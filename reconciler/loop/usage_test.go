@@ -12,7 +12,9 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/loop"
+	"berth/reconciler/plan"
 	"berth/runtimes/memory"
+	"berth/schema"
 	"berth/schema/usage"
 )
 
@@ -27,11 +29,14 @@ func (w *world) parts() (records, closings []string) {
 			c, err := usage.DecodeClosing([]byte(text))
 			require.NoError(w.t, err)
 			closings = append(closings, fmt.Sprint(c.Day, " ", c.Parts, " ", c.CPUs, " ", c.Accounted))
+			require.Equal(w.t, []any{"SharedRuntime physics/commons", "physics", "batch", "dear", []string{"physics.lab"}}, []any{c.Unit, c.OwnerID, c.AppSlug, c.BillingPolicyRef, c.Projects})
+			require.Equal(w.t, &usage.Unused{IdleCPUs: 8*86400 - c.Accounted, IdleGPUs: 2 * 86400}, c.Unused)
 		} else if strings.HasPrefix(path, "usage/") {
 			for line := range strings.Lines(text) {
 				var r usage.Record
 				require.NoError(w.t, json.Unmarshal([]byte(line), &r))
 				require.Contains(w.t, path, "/"+r.Day()+"/physics/")
+				require.Equal(w.t, "cheap", r.BillingPolicyRef)
 				records = append(records, fmt.Sprint(r.JobID, " ", r.Day(), " ", r.Elapsed()*int64(r.CPUs), " ", r.Correction))
 			}
 		}
@@ -51,7 +56,7 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	quick := func(o *loop.Options) { o.Settings.Usage = 20 * time.Millisecond }
 	d := w.start(quick)
 	w.put(operatorFiles(""))
-	w.put(map[string]string{commonsPath: commonsText(""), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
+	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
 	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
 	cluster := memory.New(w.world).Cluster(commons)
 	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
@@ -107,4 +112,117 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	w.eventually("runtime gone", func() bool { return w.unit(commons) == nil })
 	records, _ = w.parts()
 	require.Equal(t, all, strings.Join(records, ", "))
+}
+
+// usageOfCommons starts a daemon with the shared runtime commons, and returns its accounting and what
+// awaits records and closings as parts returns them.
+func usageOfCommons(t *testing.T, tunes ...tune) (w *world, set func(at time.Time, jobs ...usage.Job), awaits func(records, closings string)) {
+	w = newWorld(t)
+	w.start(append(tunes, func(o *loop.Options) { o.Settings.Usage = 20 * time.Millisecond })...)
+	w.put(operatorFiles(""))
+	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
+	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
+	set = func(at time.Time, jobs ...usage.Job) {
+		require.NoError(t, w.world.SetUsage(commons, jobs...))
+		require.NoError(t, w.world.SetClock(commons, at))
+	}
+	awaits = func(wantRecords, wantClosings string) {
+		t.Helper()
+		w.eventually(wantRecords+wantClosings, func() bool {
+			records, closings := w.parts()
+			return strings.Join(records, ", ") == wantRecords && strings.Join(closings, ", ") == wantClosings
+		})
+	}
+	return w, set, awaits
+}
+
+// usedBy returns a job with one CPU in hours after a day.
+func usedBy(id int, day time.Time, from, to time.Duration) usage.Job {
+	return usage.Job{Cluster: memory.New(nil).Cluster(commons), JobID: id, Submitted: day.Add(from), Started: day.Add(from), Ended: day.Add(to), User: "eve", ProjectID: "physics.lab", CPUs: 1}
+}
+
+// A job that the runtime had lost, and that ended before it was recorded, is withdrawn from the days that are
+// not closed. A job that accounting has no longer keeps its records.
+func TestUsageOfALostJobIsWithdrawn(t *testing.T) {
+	t.Parallel()
+	_, set, awaits := usageOfCommons(t)
+	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
+	next := day.AddDate(0, 0, 1)
+	first, second := usedBy(1, day, 23*time.Hour, 24*time.Hour), usedBy(1, next, 0, time.Hour)
+	second.Submitted = first.Submitted
+	purged := usedBy(2, next, 0, 2*time.Hour)
+	set(day.Add(26*time.Hour), first, second, purged)
+	awaits("1 2026-10-30 3600 0, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600")
+	first.Ended = first.Ended.Add(-30 * time.Minute) // before the day that is open
+	set(day.Add(49*time.Hour), first)
+	awaits("1 2026-10-30 3600 0, 1 2026-10-31 0 1, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600, 2026-10-31 2 7200 0")
+}
+
+// A wrong clock closes no day that lies ahead, and loses nothing: neither one of the runtime that is ahead, nor
+// one of Berth that is behind.
+func TestUsageSurvivesWrongClocks(t *testing.T) {
+	t.Parallel()
+	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
+	started := time.Now()
+	_, set, awaits := usageOfCommons(t, func(o *loop.Options) {
+		o.Now = func() time.Time { return day.Add(25 * time.Hour).Add(time.Since(started)) }
+	})
+	first := usedBy(1, day, time.Hour, 2*time.Hour)
+	set(day.AddDate(1, 0, 0), first)
+	awaits("1 2026-10-30 3600 0", "2026-10-30 1 3600 3600")
+	late := usedBy(2, day.AddDate(0, 0, 1), 0, time.Hour)
+	set(day.Add(26*time.Hour), first, late)
+	awaits("1 2026-10-30 3600 0, 2 2026-10-31 3600 0", "2026-10-30 1 3600 3600")
+}
+
+// A document that moves while its instance runs is held, as what runs has its name. Its usage goes on at the old
+// place, with the same id.
+func TestUsageOfAHeldMoveGoesOn(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	w.start(func(o *loop.Options) { o.Settings.Usage = 20 * time.Millisecond })
+	place := func(name string) (string, map[string]string) {
+		path, text := instance(name, 1)
+		return path, map[string]string{path: strings.Replace(text, "metadata: {name: "+name+"}", "metadata: {name: "+name+", uid: i-9}", 1)}
+	}
+	key := schema.InstanceKey("physics", "lab", "train")
+	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
+	used := func(hours time.Duration, ids ...int) {
+		var jobs []usage.Job
+		for _, id := range ids {
+			j := usedBy(id, day, time.Hour, time.Duration(1+id)*time.Hour)
+			j.Cluster, j.ProjectID = memory.New(nil).Cluster(key), ""
+			jobs = append(jobs, j)
+		}
+		require.NoError(t, w.world.SetUsage(key, jobs...))
+		require.NoError(t, w.world.SetClock(key, day.Add(hours*time.Hour)))
+	}
+	awaits := func(want ...string) {
+		t.Helper()
+		w.eventually(strings.Join(want, ", "), func() bool {
+			var all []string
+			files, err := w.git.Files(reconciler.BranchStatus)
+			require.NoError(t, err)
+			for path, text := range files {
+				if strings.HasPrefix(path, "usage/2026") {
+					for line := range strings.Lines(text) {
+						r, err := usage.Decode([]byte(line))
+						require.NoError(t, err)
+						all = append(all, fmt.Sprint(r.JobID, " ", r.Unit, " ", r.UnitID, " ", r.ProjectID))
+					}
+				}
+			}
+			slices.Sort(all)
+			return slices.Equal(all, want)
+		})
+	}
+	oldPath, oldFiles := place("train")
+	_, newFiles := place("infer")
+	w.put(oldFiles)
+	w.eventually("running", func() bool { s := w.unit(key); return s != nil && s.Phase == plan.PhaseRunning })
+	used(3, 1)
+	awaits("1 Instance physics.lab/train i-9 physics.lab")
+	w.put(newFiles, oldPath)
+	used(5, 1, 2)
+	awaits("1 Instance physics.lab/train i-9 physics.lab", "2 Instance physics.lab/train i-9 physics.lab")
 }

@@ -33,12 +33,15 @@ func (r *Runtime) ReadUsage(_ context.Context, s runtimes.Scope, _ runtimes.Stam
 	return reading, nil
 }
 
-// AccountedDay implements runtimes.Meter.
-func (r *Runtime) AccountedDay(_ context.Context, s runtimes.Scope, _ runtimes.Stamp, day time.Time) (cpuSeconds int64, ok bool, err error) {
+// AccountedDay implements runtimes.Meter. Each unit has 8 CPUs and 2 GPUs.
+func (r *Runtime) AccountedDay(_ context.Context, s runtimes.Scope, _ runtimes.Stamp, day time.Time) (report usage.DayReport, ok bool, err error) {
+	report.Unused = &usage.Unused{IdleCPUs: 8 * 24 * 3600, IdleGPUs: 2 * 24 * 3600}
 	for _, j := range r.world.used(s.Key) {
 		if j.Day() == day.Format(time.DateOnly) {
-			cpuSeconds += j.Elapsed() * int64(j.CPUs)
+			report.CPUs += j.Elapsed() * int64(j.CPUs)
+			report.Unused.IdleGPUs -= j.Held() * int64(j.GPUs)
 		}
 	}
-	return cpuSeconds, !usage.NextDay(day).After(r.world.clock(s.Key)), nil
+	report.Unused.IdleCPUs -= report.CPUs
+	return report, !usage.NextDay(day).After(r.world.clock(s.Key)), nil
 }

@@ -16,13 +16,7 @@ import (
 // gets a higher FirstJobId, which the next configure writes, and nothing is ended
 // before: no job that runs, or comes meanwhile, is ever meant.
 func (c associations) endRunaways(ctx context.Context) error {
-	list := queryOp(c.control, cli.Runaways(c.stack.Cluster))
-	list.Run.Stdin = []byte(profile.RunawayAnswer)
-	res, err := c.do(ctx, list)
-	if err != nil {
-		return err
-	}
-	lost, err := answer(c.site, cli.Runaways(c.stack.Cluster), res[0])
+	lost, err := c.runaways(ctx)
 	if err != nil || len(lost) == 0 {
 		return err
 	}
@@ -55,4 +49,15 @@ func (c associations) endRunaways(ctx context.Context) error {
 	}
 	c.log.Warn("jobs that slurmctld lost ended in the accounting database", "cluster", c.stack.Cluster, "jobs", lost)
 	return nil
+}
+
+// runaways returns the jobs that accounting has as active and slurmctld does not know.
+func (c associations) runaways(ctx context.Context) ([]int, error) {
+	list := queryOp(c.control, cli.Runaways(c.stack.Cluster))
+	list.Run.Stdin = []byte(profile.RunawayAnswer)
+	res, err := c.do(ctx, list)
+	if err != nil {
+		return nil, err
+	}
+	return answer(c.site, cli.Runaways(c.stack.Cluster), res[0])
 }

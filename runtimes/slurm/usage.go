@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -69,7 +70,7 @@ func (c associations) usage(ctx context.Context, account string) (ended []usage.
 	if i >= 0 {
 		active = runs[i].ID
 	}
-	ended, err = c.used(ctx, runs, time.Time{})
+	ended, err = c.used(ctx, runs, time.Time{}, time.Time{})
 	return ended, active, err
 }
 
@@ -94,37 +95,64 @@ func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtime
 	if unsent > 0 {
 		return runtimes.UsageReading{}, waiting("slurmctld has %d messages that accounting lacks", unsent)
 	}
-	runs, err := c.runs(ctx, "", max(since.Unix(), earliest), at.Add(time.Hour).Unix())
+	// A clock that was ahead for a while leaves records with ends that are yet to come.
+	runs, err := c.runs(ctx, "", max(min(since.Unix(), at.Unix()), earliest), at.Add(time.Hour).Unix())
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
-	jobs, err := c.used(ctx, runs, at)
+	jobs, err := c.used(ctx, runs, since.UTC().Truncate(24*time.Hour), at)
 	return runtimes.UsageReading{Jobs: jobs, At: at}, err
 }
 
 // AccountedDay implements runtimes.Meter. slurmdbd adds hours up in their order, and a day with its last
-// hour.
-func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time) (cpuSeconds int64, ok bool, err error) {
+// hour. It charges a job that slurmctld has lost until somebody ends it: no day is reported before.
+func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time) (report usage.DayReport, ok bool, err error) {
 	c, err := r.meter(ctx, s, stamp)
 	if err != nil {
-		return 0, false, err
+		return report, false, err
 	}
 	end := usage.NextDay(day)
-	last, err := ask(ctx, c.control, cli.AllocatedHours(c.stack.Cluster, end.Add(-time.Hour), end))
+	last, err := ask(ctx, c.control, cli.UtilizedHours(c.stack.Cluster, end.Add(-time.Hour), end))
 	if err != nil || len(last) == 0 {
-		return 0, false, err
+		return report, false, err
 	}
-	all, err := ask(ctx, c.control, cli.AccountedHours(c.stack.Cluster, day, end))
+	lost, err := c.runaways(ctx)
 	if err != nil {
-		return 0, false, err
+		return report, false, err
 	}
-	for _, row := range all {
+	if len(lost) > 0 {
+		return report, false, waiting("accounting has job %d as active, which slurmctld does not know; end it with sacctmgr show runaway", lost[0])
+	}
+	all, err := ask(ctx, c.control, cli.UtilizedHours(c.stack.Cluster, day, end))
+	if err != nil {
+		return report, false, err
+	}
+	report.Unused = unused(all)
+	charged, err := ask(ctx, c.control, cli.AccountedHours(c.stack.Cluster, day, end))
+	if err != nil {
+		return report, false, err
+	}
+	for _, row := range charged {
 		if row[0] == accounting.Root && row[1] == "" {
-			cpuSeconds, err = strconv.ParseInt(row[2], 10, 64)
-			return cpuSeconds, err == nil, err
+			report.CPUs, err = strconv.ParseInt(row[2], 10, 64)
+			return report, err == nil, err
 		}
 	}
-	return 0, true, nil // no account was charged
+	return report, true, nil // no account was charged
+}
+
+// unused returns what no job had. A cluster without GPUs has no time of GPUs.
+func unused(all []cli.Utilization) *usage.Unused {
+	u := &usage.Unused{}
+	for _, a := range all {
+		switch a.TRES {
+		case "cpu":
+			u.IdleCPUs, u.DownCPUs = a.Idle(), a.Down
+		case "gres/gpu":
+			u.IdleGPUs, u.DownGPUs = a.Idle(), a.Down
+		}
+	}
+	return u
 }
 
 // meter returns the accounting of a unit that runs.
@@ -141,10 +169,10 @@ func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.St
 	return c, nil
 }
 
-// used returns by day what runs used. Runs that have not ended count for the days that are over at
-// now; a zero now leaves them out. A job that never ran has used nothing.
-func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (jobs []usage.Job, err error) {
-	of := elapsed{c, map[int64]map[usage.Run]int64{}}
+// used returns by day what runs used since a midnight. Runs that have not ended count for the days that are
+// over at now; a zero now leaves them out. A job that never ran has used nothing.
+func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.Time) (jobs []usage.Job, err error) {
+	of := elapsed{c, suspects(runs, since, now), map[int64]map[usage.Run]int64{}}
 	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
 		j := usage.Job{
@@ -155,22 +183,27 @@ func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (
 			j.ProjectID = r.Account
 		}
 		if j.GPUs > 0 {
-			j.GPUType = cmp.Or(r.GPUType, c.gpuType(r.Nodes))
+			j.GPUType = cmp.Or(c.gpuType(r.Nodes), r.GPUType)
 		}
 		if r.Started == 0 || seen[j.Run()] {
 			continue
 		}
 		seen[j.Run()] = true
 		if r.Ended == 0 {
-			if j.Ended = now.UTC().Truncate(24 * time.Hour); !j.Ended.After(j.Started) {
+			if j.Ended = now.UTC().Truncate(24 * time.Hour); !j.Ended.After(j.Started) || !j.Ended.After(since) {
 				continue
 			}
 			j.State = ""
-			j.Suspended = 1 // unknown: sacct counts until now
+			j.Suspended = math.MaxInt64 // unknown: sacct counts until now
 		} else {
 			j.Suspended = r.Ended - r.Started - r.Elapsed
 		}
-		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) { return of.suspended(ctx, j.Run(), from, to) })
+		parts, err := usage.Days(j, func(from, to time.Time) (int64, error) {
+			if !to.After(since) && r.Ended == 0 {
+				return 0, nil
+			}
+			return of.suspended(ctx, j.Run(), from, to)
+		})
 		if err != nil {
 			return nil, err
 		}
@@ -179,15 +212,38 @@ func (c associations) used(ctx context.Context, runs []cli.Run, now time.Time) (
 				return nil, err
 			}
 		}
-		jobs = append(jobs, parts...)
+		i := slices.IndexFunc(parts, func(p usage.Job) bool { return p.Ended.After(since) || p.Day() == since.Format(time.DateOnly) })
+		if i >= 0 {
+			jobs = append(jobs, parts[i:]...)
+		}
 	}
 	return jobs, nil
+}
+
+// suspects returns the ids of runs by the begins of the days on which they may have been suspended, other than
+// those of one day.
+func suspects(runs []cli.Run, since, now time.Time) map[int64][]int {
+	const day = 24 * 3600
+	ids := map[int64][]int{}
+	for _, r := range runs {
+		first, end := r.Started-r.Started%day, r.Ended
+		if r.Ended == 0 {
+			first, end = max(first, since.Unix()), now.Unix()
+		} else if r.Ended-r.Started == r.Elapsed || r.Ended <= first+day {
+			continue
+		}
+		for ; r.Started > 0 && first < end; first += day {
+			ids[first] = append(ids[first], r.ID)
+		}
+	}
+	return ids
 }
 
 // elapsed has what accounting counts of runs on days, for those with a suspension: sacct is asked once a
 // day, however many of them there are.
 type elapsed struct {
 	associations
+	ids  map[int64][]int               // of suspects
 	days map[int64]map[usage.Run]int64 // by the begin of the time that was asked for
 }
 
@@ -196,7 +252,7 @@ func (e elapsed) suspended(ctx context.Context, run usage.Run, from, to time.Tim
 	day := from.Truncate(24 * time.Hour).Unix()
 	if e.days[day] == nil {
 		e.days[day] = map[usage.Run]int64{}
-		if err := e.read(ctx, e.days[day], day, day+24*3600); err != nil {
+		if err := e.read(ctx, e.days[day], cli.RunIDs(e.ids[day]), day, day+24*3600); err != nil {
 			return 0, err
 		}
 	}
@@ -207,12 +263,12 @@ func (e elapsed) suspended(ctx context.Context, run usage.Run, from, to time.Tim
 	return int64(to.Sub(from)/time.Second) - seconds, nil
 }
 
-// read adds what all runs used between two times, in parts as runs.
-func (e elapsed) read(ctx context.Context, into map[usage.Run]int64, from, to int64) error {
-	all, err := e.ask(ctx, cli.RunsWithin(time.Unix(from, 0), time.Unix(to, 0)))
+// read adds what runs with some ids used between two times, in parts as runs.
+func (e elapsed) read(ctx context.Context, into map[usage.Run]int64, ids cli.RunIDs, from, to int64) error {
+	all, err := e.ask(ctx, cli.RunsWithin(ids, time.Unix(from, 0), time.Unix(to, 0)))
 	if isTooLong(err) && to-from > 1 {
 		for begin, end := range eighths(from, to) {
-			if err := e.read(ctx, into, begin, end); err != nil {
+			if err := e.read(ctx, into, ids, begin, end); err != nil {
 				return err
 			}
 		}
@@ -245,22 +301,33 @@ func (c associations) gpuType(nodes []string) string {
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// runs asks sacct for the runs between two times, in parts if they are more than a host prints at
-// once.
-func (c associations) runs(ctx context.Context, account string, from, to int64) ([]cli.Run, error) {
-	all, err := c.ask(ctx, cli.Runs(account, time.Unix(from, 0), time.Unix(to, 0)))
-	if isTooLong(err) && to-from > 1 {
-		all = nil
-		for begin, end := range eighths(from, to) {
-			part, err := c.runs(ctx, account, begin, end)
-			if err != nil {
-				return nil, err
-			}
-			all = append(all, part...)
+// The first part of a time that runs asks for, and up to how many runs of an answer the next part is twice
+// as long. A host prints some 28,000 at once.
+const (
+	firstPart = 50 * 3600
+	fewRuns   = 12_000
+)
+
+// runs asks sacct for the runs between two times, the last ones first, in parts that a host prints at once: a
+// call that prints too much costs as much as one that does not. A run may be in two parts.
+func (c associations) runs(ctx context.Context, account string, from, to int64) (all []cli.Run, err error) {
+	for length := int64(firstPart); to > from; {
+		begin := max(from, to-length)
+		part, err := c.ask(ctx, cli.Runs(account, time.Unix(begin, 0), time.Unix(to, 0)))
+		switch {
+		case isTooLong(err) && to-begin > 1:
+			length = max((to-begin)/8, 1)
+			continue
+		case err != nil:
+			return nil, err
+		case len(part) == 0:
+			length = begin - from // most likely it is the begin of the accounting
+		case len(part) < fewRuns:
+			length *= 2
 		}
-		return all, nil
+		all, to = append(all, part...), begin
 	}
-	return all, err
+	return all, nil
 }
 
 // ask asks sacct, which may take as long as a change of the database.

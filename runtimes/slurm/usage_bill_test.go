@@ -56,9 +56,9 @@ func (l ledger) sql(t *testing.T, statements string) string {
 	return l.tool(t, l.unit, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_"+l.name+" <<'END'\n"+statements+"\nEND\n")
 }
 
-// past adds n jobs that start within a time and run for up to longest seconds: runs over midnights, with
-// suspensions, ids that were used twice, and some that still run.
-func (l ledger) past(t *testing.T, n int, from time.Time, within time.Duration, longest int) {
+// past adds n jobs that start within a time and run for up to longest seconds: runs over midnights, and ids that
+// were used twice. With odd there are suspensions too, and jobs that accounting has as active and nobody knows.
+func (l ledger) past(t *testing.T, n int, from time.Time, within time.Duration, longest int, odd bool) {
 	t.Helper()
 	start, length := from.Unix(), int64(within.Seconds())
 	l.sql(t, fmt.Sprintf(`
@@ -66,16 +66,16 @@ CREATE TABLE clones AS SELECT j.*, s.seq AS seq FROM C_job_table j, seq_1_to_%[1
 UPDATE clones SET job_db_inx = 1000 + seq, id_job = 5000 + seq %% (%[1]d - %[1]d DIV 10), time_start = %[2]d + seq * %[3]d DIV %[1]d, time_suspended = 0;
 UPDATE clones SET time_submit = time_start - seq %% 60, time_eligible = time_start - seq %% 60, time_end = time_start + (seq * 7919) %% %[4]d, state = 3 + seq %% 3;
 UPDATE clones SET tres_alloc = CONCAT('1=', 1 + seq %% 7, ',2=', 64 * (1 + seq %% 5), ',4=1,5=', 1 + seq %% 7, IF(seq %% 3 = 0, ',1001=1', ''));
-UPDATE clones SET time_suspended = (time_end - time_start) DIV 4 WHERE seq %% 5 = 0;
+UPDATE clones SET time_suspended = (time_end - time_start) DIV 4 WHERE %[5]t AND seq %% 5 = 0;
 INSERT INTO C_suspend_table (job_db_inx, id_assoc, time_start, time_end)
   SELECT job_db_inx, id_assoc, time_start + (time_end - time_start) DIV 3, time_start + (time_end - time_start) DIV 3 + time_suspended FROM clones WHERE time_suspended > 0;
-UPDATE clones SET time_end = 0, state = 1 WHERE seq %% 97 = 0;
+UPDATE clones SET time_end = 0, state = 1 WHERE %[5]t AND (seq %% 97 = 0 OR seq %% 100 = 0);
 ALTER TABLE clones DROP COLUMN seq;
 INSERT INTO C_job_table SELECT * FROM clones;
 DROP TABLE clones;
 UPDATE C_event_table SET time_start = %[2]d;
 UPDATE cluster_table SET creation_time = %[2]d;
-UPDATE C_last_ran_table SET hourly_rollup = %[2]d, daily_rollup = %[2]d, monthly_rollup = %[2]d;`, n, start, length, longest))
+UPDATE C_last_ran_table SET hourly_rollup = %[2]d, daily_rollup = %[2]d, monthly_rollup = %[2]d;`, n, start, length, longest, odd))
 	l.tool(t, l.unit, "sacctmgr -i rollup")
 }
 
@@ -119,19 +119,173 @@ func (l ledger) report(t *testing.T, from, to time.Time) amounts {
 	return all
 }
 
-// The bill of a month equals what sreport has to the second, for the month and for each day, by user
-// and resource, and what sacct has line by line. Jobs run over midnights and both edges of the month, were
-// suspended, share ids, or still run (requirement A13).
+// utilization returns the columns of sreport's Utilization of a day by resource.
+func (l ledger) utilization(t *testing.T, day time.Time) map[string]map[string]int64 {
+	t.Helper()
+	rows := l.lines(t, fmt.Sprintf("sreport -P -t Seconds -T cpu,gres/gpu cluster Utilization start=uts%d end=uts%d | grep '|'", day.Unix(), usage.NextDay(day).Unix()))
+	all := map[string]map[string]int64{}
+	for _, row := range rows[1:] {
+		all[row[1]] = map[string]int64{}
+		for i, column := range rows[0][2:] {
+			n, err := strconv.ParseInt(row[i+2], 10, 64)
+			require.NoError(t, err)
+			all[row[1]][column] = n
+		}
+	}
+	return all
+}
+
+// sacctLines checks the parts of a month against sacct, run by run: the time of CPUs, GPUs and memory, each
+// of what sacct says of it. It returns the number of runs.
+func (l ledger) sacctLines(t *testing.T, jobs []usage.Job, month, next time.Time) (lines int) {
+	t.Helper()
+	type line struct{ elapsed, cpus, gpus, memory int64 }
+	ours, theirs := map[string]line{}, map[string]line{}
+	for _, j := range jobs {
+		if j.Started.Before(month) || !j.Started.Before(next) {
+			continue
+		}
+		name := fmt.Sprintf("%d|%d|%s|%s", j.JobID, j.Submitted.Unix(), j.ProjectID, j.User)
+		o := ours[name]
+		ours[name] = line{o.elapsed + j.Elapsed(), o.cpus + j.Elapsed()*int64(j.CPUs), o.gpus + j.Held()*int64(j.GPUs), o.memory + j.Held()*int64(j.MemoryMiB)}
+	}
+	for _, f := range l.lines(t, fmt.Sprintf("SLURM_TIME_FORMAT=%%s sacct -nPXaD --noconvert --truncate -S uts%d -E uts%d --format=JobIDRaw,Submit,Account,User,ElapsedRaw,Start,End,AllocTRES", month.Unix(), next.Unix())) {
+		start, err := strconv.ParseInt(f[5], 10, 64)
+		if err != nil { // it waited
+			continue
+		}
+		end, err := strconv.ParseInt(f[6], 10, 64)
+		require.NoError(t, err)
+		elapsed, err := strconv.ParseInt(f[4], 10, 64)
+		require.NoError(t, err)
+		given := map[string]int64{}
+		for _, entry := range strings.Split(f[7], ",") {
+			kind, amount, _ := strings.Cut(entry, "=")
+			given[kind], err = strconv.ParseInt(strings.TrimSuffix(amount, "M"), 10, 64)
+			require.NoError(t, err)
+		}
+		if end > start {
+			theirs[strings.Join(f[:4], "|")] = line{elapsed, elapsed * given["cpu"], (end - start) * given["gres/gpu"], (end - start) * given["mem"]}
+		}
+	}
+	for name, o := range ours {
+		if o == (line{}) { // of no second
+			delete(ours, name)
+		}
+	}
+	require.Equal(t, theirs, ours)
+	return len(theirs)
+}
+
+// bill returns the lines of records, with prices that are easy to check.
+func bill(records []usage.Record, closings []usage.Closing, split string) []usage.Sum {
+	card := &schema.RateCard{Spec: schema.RateCardSpec{
+		Currency: "EUR", CPUHour: 3600, MemoryHour: 3600 * 1024, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 5 * 3600}},
+		Shared: &schema.SharedCost{Split: split, IdleCPUHour: 3600},
+	}}
+	sums := usage.NewSums()
+	for _, r := range records {
+		sums.Add(r)
+	}
+	return sums.All(&usage.Terms{Cards: map[string]*schema.RateCard{schema.DefaultRates: card}, Closings: closings})
+}
+
+// sharedKey is what the cluster is to its projects.
+var sharedKey = schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}
+
+func attributed(jobs []usage.Job) (all []usage.Record) {
+	for _, j := range jobs {
+		all = append(all, usage.New(sharedKey, usage.Record{AppSlug: "slurm"}, j, nil))
+	}
+	return all
+}
+
+// checkBill checks the bill of a month against sreport, line by line: the projects are accounts there.
+func (l ledger) checkBill(t *testing.T, records []usage.Record, month, next time.Time) {
+	t.Helper()
+	want, got := map[string]int64{}, map[string]int64{}
+	for of, seconds := range l.report(t, month, next) {
+		want[of[0]+" "+of[2]] += seconds
+		switch of[2] {
+		case "cpu", "mem": // a millionth a second
+			want[of[0]+" cost"] += seconds
+		case "gres/gpu":
+			want[of[0]+" cost"] += 5 * seconds
+		}
+	}
+	for of := range want {
+		if strings.HasSuffix(of, " billing") {
+			delete(want, of)
+		}
+	}
+	for _, s := range bill(records, nil, schema.SplitNone) {
+		if s.Month != month.Format("2006-01") {
+			continue
+		}
+		require.Equal(t, sharedKey.String(), s.Unit)
+		got[s.ProjectID+" cpu"], got[s.ProjectID+" gres/gpu"], got[s.ProjectID+" mem"] = s.CPUSeconds, s.GPUSeconds, s.MemoryMiBSeconds
+		got[s.ProjectID+" cost"] = s.Price.Millionths
+	}
+	require.Equal(t, want, got)
+}
+
+func (l ledger) day(t *testing.T, at time.Time) (usage.DayReport, bool, error) {
+	t.Helper()
+	return l.rt.AccountedDay(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, at)
+}
+
+// checkIdle checks what no job had on the days around one on which a node was down for 6 hours: it equals
+// sreport, and the lines of it add up to all of it. cpus are the CPU seconds of the days.
+func (l ledger) checkIdle(t *testing.T, records []usage.Record, cpus map[string]int64, down time.Time) {
+	t.Helper()
+	var closings []usage.Closing
+	idle, partly := int64(0), 0
+	for at := down.AddDate(0, 0, -5); !at.After(down.AddDate(0, 0, 1)); at = usage.NextDay(at) { // the last jobs end within
+		report, ok, err := l.day(t, at)
+		require.NoError(t, err)
+		require.True(t, ok)
+		require.Equal(t, cpus[at.Format(time.DateOnly)], report.CPUs)
+		want := l.utilization(t, at)
+		require.Equal(t, &usage.Unused{
+			IdleCPUs: want["cpu"]["Idle"] + want["cpu"]["Planned"], DownCPUs: want["cpu"]["Down"],
+			IdleGPUs: want["gres/gpu"]["Idle"] + want["gres/gpu"]["Planned"], DownGPUs: want["gres/gpu"]["Down"],
+		}, report.Unused, "%s", at)
+		if report.Unused.IdleCPUs > 0 && report.CPUs > 0 {
+			partly++
+		}
+		if at.Equal(down) {
+			require.Equal(t, &usage.Unused{IdleCPUs: 4*86400 - 2*6*3600, DownCPUs: 2 * 6 * 3600, IdleGPUs: 4*86400 - 2*6*3600, DownGPUs: 2 * 6 * 3600}, report.Unused)
+		}
+		idle += report.Unused.IdleCPUs
+		closings = append(closings, usage.Closing{Cluster: l.name, Day: at.Format(time.DateOnly), Unit: sharedKey.String(), OwnerID: "physics", Accounted: report.CPUs,
+			Projects: []string{"physics.lhc", "physics.ligo"}, Unused: report.Unused})
+	}
+	require.Positive(t, partly, "a day with jobs and idle CPUs")
+	for _, split := range []string{schema.SplitNone, schema.SplitEqual, schema.SplitByUse} {
+		seconds, cost := int64(0), int64(0)
+		for _, s := range bill(records, closings, split) {
+			if s.Kind == usage.KindShared {
+				seconds, cost = seconds+s.CPUSeconds, cost+s.Price.Millionths
+			}
+		}
+		require.Equal(t, []int64{idle, idle}, []int64{seconds, cost}, "a millionth a second, split %s", split)
+	}
+}
+
+// The bill of a month equals what sreport has to the second, line by line, for the month and for each day, by
+// user and resource, and each run what sacct has. Jobs run over midnights and both edges of the month, were
+// suspended, share ids, or are lost: what changes when they are ended comes as a correction. No day closes
+// before (requirement A13).
 func TestBillOfAMonthEqualsReports(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)
 	month := time.Date(2026, 10, 1, 0, 0, 0, 0, time.UTC)
-	l.past(t, 400, month.Add(-48*time.Hour), 35*24*time.Hour, 200_000) // both edges of the month too
+	l.past(t, 400, month.Add(-48*time.Hour), 35*24*time.Hour, 200_000, true) // both edges of the month too
 	reading, err := l.read(t, time.Unix(0, 0))
 	require.NoError(t, err)
 
 	next := month.AddDate(0, 1, 0)
-	all, byRun, byDay := amounts{}, map[string]int64{}, map[string]amounts{}
+	all, byDay := amounts{}, map[string]amounts{}
 	cpus := map[string]int64{}
 	for _, j := range reading.Jobs {
 		require.False(t, j.Ended.After(usage.NextDay(j.Started)), "%+v", j)
@@ -146,8 +300,6 @@ func TestBillOfAMonthEqualsReports(t *testing.T) {
 			byDay[j.Day()] = amounts{}
 		}
 		byDay[j.Day()].add(j)
-		cpus[j.Day()] += j.Elapsed() * int64(j.CPUs)
-		byRun[fmt.Sprintf("%d|%d|%s|%s", j.JobID, j.Submitted.Unix(), j.ProjectID, j.User)] += j.Elapsed()
 	}
 	require.Equal(t, l.report(t, month, next), all)
 	require.Len(t, byDay, 31)
@@ -156,21 +308,41 @@ func TestBillOfAMonthEqualsReports(t *testing.T) {
 			require.Equal(t, l.report(t, day, usage.NextDay(day)), byDay[day.Format(time.DateOnly)], "%s", day)
 		}
 	}
-	lines := 0
-	for _, f := range l.lines(t, fmt.Sprintf("SLURM_TIME_FORMAT=%%s sacct -nPXaD --noconvert --truncate -S uts%d -E uts%d --format=JobIDRaw,Submit,Account,User,ElapsedRaw,Start", month.Unix(), next.Unix())) {
-		if f[5] == "None" || f[5] == "Unknown" {
-			continue
-		}
-		require.Equal(t, f[4], fmt.Sprint(byRun[strings.Join(f[:4], "|")]), "%v", f)
-		lines++
+	require.Greater(t, l.sacctLines(t, reading.Jobs, month, next), 300)
+	records := attributed(reading.Jobs)
+	recorded := usage.NewRecorded()
+	for _, r := range records {
+		recorded.Add(r)
 	}
-	require.Greater(t, lines, 300)
+	l.checkBill(t, records, month, next)
 
-	charged, ok, err := l.rt.AccountedDay(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, month)
+	_, _, err = l.day(t, month)
+	require.ErrorIs(t, err, runtimes.ErrWaiting)
+	require.ErrorContains(t, err, "which slurmctld does not know")
+	before := l.report(t, month, next)
+	down := time.Date(2026, 11, 8, 0, 0, 0, 0, time.UTC)
+	l.sql(t, fmt.Sprintf(`INSERT INTO C_event_table (time_start, time_end, node_name, reason, reason_uid, state, tres)
+  VALUES (%d, %d, 'gpu-2', 'power', 0, 1, '1=2,2=4000,4=1,5=2,1001=2');`, down.Unix(), down.Add(6*time.Hour).Unix()))
+	l.tool(t, l.unit, "sacctmgr show runaway <<'END'\ny\nEND\n")
+	l.tool(t, l.unit, "sacctmgr -i rollup")
+	require.NotEqual(t, before, l.report(t, month, next))
+	reading, err = l.read(t, time.Unix(0, 0))
+	require.NoError(t, err)
+	withdrawn, _ := recorded.Withdrawn(reading.Jobs, "")
+	require.NotEmpty(t, withdrawn)
+	records = append(append(records, recorded.News(attributed(reading.Jobs))...), withdrawn...)
+	l.sacctLines(t, reading.Jobs, month, next)
+	l.checkBill(t, records, month, next)
+	for _, j := range reading.Jobs {
+		cpus[j.Day()] += j.Elapsed() * int64(j.CPUs)
+	}
+
+	charged, ok, err := l.day(t, month)
 	require.NoError(t, err)
 	require.True(t, ok)
-	require.Equal(t, cpus[month.Format(time.DateOnly)], charged)
-	_, ok, err = l.rt.AccountedDay(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, reading.At.Truncate(24*time.Hour))
+	require.Equal(t, cpus[month.Format(time.DateOnly)], charged.CPUs)
+	l.checkIdle(t, records, cpus, down)
+	_, ok, err = l.day(t, reading.At.Truncate(24*time.Hour))
 	require.NoError(t, err)
 	require.False(t, ok, "the day is not over")
 }

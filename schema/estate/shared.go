@@ -80,6 +80,7 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 	if err := c.config(ctx, doc, v); err != nil {
 		return err
 	}
+	c.rates(doc, d.Spec.BillingPolicyRef, "its idle time")
 	for i, id := range d.Spec.AttachedProjectIDs {
 		at := load.Item("spec.attached_project_ids", i)
 		if d.Key.Tenant == "" || c.project(doc, at, id, d.Spec.App) {
@@ -139,12 +140,7 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 	if runtime == nil {
 		return
 	}
-	if name := d.Spec.BillingPolicyRef; name != "" {
-		path, _ := schema.Key{Kind: schema.KindRateCard, Name: name}.Path()
-		if c.catalog.byFile[path] == nil {
-			c.warn(doc, "spec.billing_policy_ref", "ref.missing-rates", fmt.Sprintf("there is no rate card %s (%s): the use by %s is recorded and has no price until there is one", name, path, d.Spec.ProjectID))
-		}
-	}
+	c.rates(doc, d.Spec.BillingPolicyRef, "the use by "+d.Spec.ProjectID)
 	if d.Key.Tenant != "" && !c.project(doc, "spec.project_id", d.Spec.ProjectID, runtime.Decl.(*schema.SharedRuntime).Spec.App) {
 		return
 	}
@@ -157,6 +153,14 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 			c.refuse(doc, "spec.project_id", "conflict.attachment", fmt.Sprintf("%s is attached to %s already (%s:%d): keep one", d.Spec.ProjectID, d.Key.Parent, there.File, there.Line), there.File)
 			return
 		}
+	}
+}
+
+// rates warns about a rate card that is missing; what names what is recorded without it.
+func (c *check) rates(doc *load.Document, name, what string) {
+	path, _ := schema.Key{Kind: schema.KindRateCard, Name: name}.Path()
+	if name != "" && c.catalog.byFile[path] == nil {
+		c.warn(doc, "spec.billing_policy_ref", "ref.missing-rates", fmt.Sprintf("there is no rate card %s (%s): %s is recorded and has no price until there is one", name, path, what))
 	}
 }
 

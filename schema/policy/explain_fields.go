@@ -163,7 +163,7 @@ func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Expla
 		j.says("display_name", spec.DisplayName), j.onJobs(spec.OnJobs),
 	})
 	optional := given(j.says("environment", spec.Environment), j.says("operator_identity_ref", spec.OperatorIdentityRef),
-		j.says("deletion_protection", spec.DeletionProtection))
+		j.says("billing_policy_ref", spec.BillingPolicyRef), j.says("deletion_protection", spec.DeletionProtection))
 	intent := schema.PlacementIntent{}
 	if spec.PlacementIntent != nil {
 		intent = *spec.PlacementIntent

@@ -8,7 +8,6 @@ import (
 
 // Price is what a Sum costs by a rate card.
 type Price struct {
-	Rates    string `json:"rates"` // name of the rate card
 	Currency string `json:"currency"`
 	// Millionths are millionths of the currency, rounded half up once.
 	Millionths int64 `json:"millionths"`
@@ -45,7 +44,7 @@ func (c *Cost) Add(r *Record) {
 func (c *Cost) Price() *Price {
 	n, unit := new(big.Int).Set(&c.sum), big.NewInt(hour*mibsOfGiB)
 	n.Add(n, new(big.Int).Rsh(unit, 1)).Div(n, unit)
-	p := &Price{Rates: c.card.Key.Name, Currency: c.card.Spec.Currency, Millionths: 1<<63 - 1}
+	p := &Price{Currency: c.card.Spec.Currency, Millionths: 1<<63 - 1}
 	if n.IsInt64() {
 		p.Millionths = n.Int64()
 	}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	"berth/schema"
@@ -23,17 +22,32 @@ func Decode(line []byte) (Record, error) {
 	return r, nil
 }
 
-// Account is the project that used a unit in a month.
+// The kinds of Account.
+const (
+	KindJobs   = "jobs"   // what jobs used
+	KindShared = "shared" // part of what no job had, and of the cost of the unit itself
+)
+
+// Account is who used a unit in a month.
 type Account struct {
 	Month     string `json:"month"` // UTC, such as 2026-11
 	OrgID     string `json:"org_id,omitempty"`
 	ProjectID string `json:"project_id,omitempty"` // "": no project's
 	Unit      string `json:"unit"`
 	AppSlug   string `json:"app_slug"`
+	Kind      string `json:"kind"`  // KindJobs or KindShared
+	Rates     string `json:"rates"` // name of the rate card
+	User      string `json:"user,omitempty"`
+}
+
+func (a Account) compare(b Account) int {
+	return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.OrgID, b.OrgID), cmp.Compare(a.ProjectID, b.ProjectID), cmp.Compare(a.Unit, b.Unit),
+		cmp.Compare(a.AppSlug, b.AppSlug), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Rates, b.Rates), cmp.Compare(a.User, b.User))
 }
 
 // Sum is what the jobs of an Account used, in whole seconds: a job with 2 GPUs for 10 s has 20 GPU
-// seconds. While a job is suspended it uses its GPUs and memory, and no CPUs.
+// seconds. While a job is suspended it uses its GPUs and memory, and no CPUs. Of KindShared it is the
+// part of the Account of idle CPUs and GPUs.
 type Sum struct {
 	Account
 	Jobs             int   `json:"jobs"` // that used something; one over a midnight counts once
@@ -42,7 +56,7 @@ type Sum struct {
 	MemoryMiBSeconds int64 `json:"memory_mib_seconds"`
 	// Closed: no record of the selected days can come any more.
 	Closed bool `json:"closed"`
-	// Price is nil where no rate card applies.
+	// Price is nil where there is no such rate card.
 	Price *Price `json:"price,omitempty"`
 }
 
@@ -62,22 +76,22 @@ func (s *Sums) Add(r Record) {
 	}
 }
 
-// All returns the sums in order of month, organisation, project and unit. closed reports whether the
-// records of a unit in a month are complete, and rates which rate card applies to a record; nil: none.
-// The jobs of one project, unit and month have one rate card.
-func (s *Sums) All(closed func(r *Record, month string) bool, rates func(r *Record) *schema.RateCard) []Sum {
+// All returns the sums in order of month, organisation, project and unit.
+func (s *Sums) All(t *Terms) []Sum {
 	by := map[Account]*Sum{}
 	runs, costs := map[Account]map[Run]bool{}, map[Account]*Cost{}
 	for _, r := range s.records {
-		key := Account{r.Day()[:len("2026-11")], r.OrgID, r.ProjectID, r.Unit, r.AppSlug}
+		key := Account{Month: r.Day()[:len("2026-11")], OrgID: r.OrgID, ProjectID: r.ProjectID, Unit: r.Unit, AppSlug: r.AppSlug, Kind: KindJobs,
+			Rates: cmp.Or(r.BillingPolicyRef, schema.DefaultRates)}
+		if t.Users {
+			key.User = r.User
+		}
 		sum := by[key]
 		if sum == nil {
-			sum = &Sum{Account: key, Closed: closed != nil && closed(&r, key.Month)}
+			sum = &Sum{Account: key, Closed: t.Closed != nil && t.Closed(r.Cluster, r.Unit, key.Month)}
 			by[key], runs[key] = sum, map[Run]bool{}
-			if rates != nil {
-				if card := rates(&r); card != nil {
-					costs[key] = &Cost{card: card}
-				}
+			if card := t.card(r.BillingPolicyRef); card != nil {
+				costs[key] = &Cost{card: card}
 			}
 		}
 		runs[key][r.Run()] = true
@@ -88,16 +102,14 @@ func (s *Sums) All(closed func(r *Record, month string) bool, rates func(r *Reco
 		sum.GPUSeconds += r.Held() * int64(r.GPUs)
 		sum.MemoryMiBSeconds += r.Held() * int64(r.MemoryMiB)
 	}
-	keys := slices.SortedFunc(maps.Keys(by), func(a, b Account) int {
-		return cmp.Or(cmp.Compare(a.Month, b.Month), cmp.Compare(a.OrgID, b.OrgID), cmp.Compare(a.ProjectID, b.ProjectID), cmp.Compare(a.Unit, b.Unit), cmp.Compare(a.AppSlug, b.AppSlug))
-	})
-	all := []Sum{}
-	for _, k := range keys {
-		by[k].Jobs = len(runs[k])
-		if cost := costs[k]; cost != nil {
-			by[k].Price = cost.Price()
+	all := s.shared(t)
+	for key, sum := range by {
+		sum.Jobs = len(runs[key])
+		if cost := costs[key]; cost != nil {
+			sum.Price = cost.Price()
 		}
-		all = append(all, *by[k])
+		all = append(all, *sum)
 	}
+	slices.SortFunc(all, func(a, b Sum) int { return a.compare(b.Account) })
 	return all
 }

@@ -120,7 +120,9 @@ type Record struct {
 	Unit         string `json:"unit"`                    // its kind and resource name, such as "SharedRuntime physics/pool"
 	UnitID       string `json:"unit_id"`                 // as in events
 	AttachmentID string `json:"attachment_id,omitempty"` // resource name of the Attachment; "": the unit is the project's own
-	AppSlug      string `json:"app_slug"`
+	// BillingPolicyRef names the rate card of the attachment; "": schema.DefaultRates.
+	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
+	AppSlug          string `json:"app_slug"`
 	// Mode, scope and backend are those of the unit when the record was written.
 	OperatingMode     string `json:"operating_mode"`
 	ControlPlaneScope string `json:"control_plane_scope"`
@@ -137,24 +139,54 @@ type Closing struct {
 	Cluster string `json:"cluster"`
 	Day     string `json:"day"` // UTC, such as 2026-11-01
 	Unit    string `json:"unit"`
-	Parts   int    `json:"parts"`       // number of its records, each part once
-	CPUs    int64  `json:"cpu_seconds"` // of its records
+	// OwnerID and AppSlug are as in Record.
+	OwnerID string `json:"owner_org_id,omitempty"`
+	AppSlug string `json:"app_slug"`
+	// BillingPolicyRef names the rate card of the shared runtime; "": schema.DefaultRates.
+	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
+	Parts            int    `json:"parts"`       // number of its records, each part once
+	CPUs             int64  `json:"cpu_seconds"` // of its records
 	// Accounted are the CPU seconds that accounting reports for the day. They differ from CPUs only by
 	// what accounting charges for without a job, such as reservations that nobody used.
 	Accounted int64 `json:"accounted_cpu_seconds"`
+	// Projects are the project of an instance, or those that were attached to a shared runtime when the
+	// day was closed or whose jobs ran on it; sorted.
+	Projects []string `json:"project_ids,omitempty"`
+	Unused   *Unused  `json:"unused,omitempty"` // nil: unknown
 }
 
-// New attributes a job of a unit. owner has the unit's own attributes; attachments are the names
-// of the Attachments of a shared runtime by project.
-func New(unit schema.Key, owner Record, job Job, attachments map[string]string) Record {
+// Unused is the time of CPUs and GPUs of a unit on a day that no job had, in seconds: Idle on nodes
+// that were up, and Down on others.
+type Unused struct {
+	IdleCPUs int64 `json:"idle_cpu_seconds"`
+	DownCPUs int64 `json:"down_cpu_seconds"`
+	IdleGPUs int64 `json:"idle_gpu_seconds"`
+	DownGPUs int64 `json:"down_gpu_seconds"`
+}
+
+// DayReport is what accounting reports for a day.
+type DayReport struct {
+	CPUs   int64   // seconds for which it charges accounts
+	Unused *Unused // nil: unknown
+}
+
+// Attachment is what a record has of the Attachment of a project.
+type Attachment struct {
+	Name             string // "": the project is attached without terms
+	BillingPolicyRef string
+}
+
+// New attributes a job of a unit. owner has the unit's own attributes; attachments are those of a
+// shared runtime by project.
+func New(unit schema.Key, owner Record, job Job, attachments map[string]Attachment) Record {
 	r := owner
 	r.Job, r.OwnerID, r.OrgID, r.Unit = job, unit.Tenant, unit.Tenant, unit.String()
 	if unit.Project != "" {
 		r.ProjectID = unit.ProjectID()
 	}
-	if name := attachments[job.ProjectID]; name != "" {
-		at := schema.Key{Kind: schema.KindAttachment, Tenant: unit.Tenant, Parent: unit.Name, Name: name}
-		r.AttachmentID = at.ResourceName()
+	if a := attachments[job.ProjectID]; a.Name != "" {
+		at := schema.Key{Kind: schema.KindAttachment, Tenant: unit.Tenant, Parent: unit.Name, Name: a.Name}
+		r.AttachmentID, r.BillingPolicyRef = at.ResourceName(), a.BillingPolicyRef
 	}
 	if tenant, _, ok := strings.Cut(r.ProjectID, "."); ok {
 		r.OrgID = tenant

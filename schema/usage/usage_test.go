@@ -27,7 +27,7 @@ func job(id int, ended string, project string) Job {
 // (requirement D6).
 func TestRecordsHaveTwoAnchors(t *testing.T) {
 	unit := Record{UnitID: "u-1", AppSlug: "slurm", OperatingMode: "platform_managed", ControlPlaneScope: "platform", RuntimeBackend: "slurm", CorrelationID: "x"}
-	names := map[string]string{"physics.lhc": "lhc-terms"}
+	names := map[string]Attachment{"physics.lhc": {Name: "lhc-terms", BillingPolicyRef: "internal"}, "physics.ligo": {}}
 	of := func(key schema.Key, project string) Record {
 		return New(key, unit, job(1, "2026-11-01T10:00:00Z", project), names)
 	}
@@ -37,6 +37,9 @@ func TestRecordsHaveTwoAnchors(t *testing.T) {
 		[]string{shared.OwnerID, shared.Unit, shared.OrgID, shared.ProjectID, strings.TrimPrefix(shared.AttachmentID, "/")})
 	require.Equal(t, []string{"u-1", "slurm", "platform_managed", "platform", "slurm", "x"},
 		[]string{shared.UnitID, shared.AppSlug, shared.OperatingMode, shared.ControlPlaneScope, shared.RuntimeBackend, shared.CorrelationID})
+
+	require.Equal(t, "internal", shared.BillingPolicyRef)
+	require.Empty(t, of(schema.Key{Kind: schema.KindSharedRuntime, Name: "campus"}, "physics.ligo").AttachmentID)
 
 	own := of(schema.InstanceKey("bio", "genes", "train"), "")
 	require.Equal(t, []string{"bio", "Instance bio.genes/train", "bio", "bio.genes", ""}, []string{own.OwnerID, own.Unit, own.OrgID, own.ProjectID, own.AttachmentID})
@@ -103,9 +106,18 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	s.Add(again)
 	s.Add(run(2, -3, "a.c"))
 	require.Equal(t, []Sum{
-		{Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
-		{Account: Account{Month: "2026-11", ProjectID: "a.c", Unit: "Instance x"}, Jobs: 1},
-	}, s.All(nil, nil))
+		{Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
+		{Account: Account{Month: "2026-11", ProjectID: "a.c", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 1},
+	}, s.All(&Terms{}))
+	first, other := run(3, 1, "a.b"), run(4, 2, "a.b")
+	first.User, other.User = "bob", "ann"
+	s.Add(first)
+	s.Add(other)
+	var users []string
+	for _, sum := range s.All(&Terms{Users: true}) {
+		users = append(users, fmt.Sprint(sum.ProjectID, " ", sum.User, " ", sum.Jobs, " ", sum.CPUSeconds))
+	}
+	require.Equal(t, []string{"a.b  2 30", "a.b ann 1 4", "a.b bob 1 2", "a.c  1 0"}, users)
 }
 
 // Decode parses the lines of Files and refuses every other line.
@@ -145,9 +157,9 @@ func TestRunsAreSplitByDay(t *testing.T) {
 	}
 	require.Equal(t, []string{"2026-10-31 6200 7200 ", "2026-11-01 85400 86400 ", "2026-11-02 13400 14400 COMPLETED"}, got)
 	require.Equal(t, []Sum{
-		{Account: Account{Month: "2026-10"}, Jobs: 1, CPUSeconds: 2 * 6200, GPUSeconds: 7200},
-		{Account: Account{Month: "2026-11"}, Jobs: 1, CPUSeconds: 2 * (85400 + 13400), GPUSeconds: 86400 + 14400, Closed: true},
-	}, sums.All(func(_ *Record, month string) bool { return month == "2026-11" }, nil))
+		{Account: Account{Month: "2026-10", Kind: KindJobs, Rates: "default"}, Jobs: 1, CPUSeconds: 2 * 6200, GPUSeconds: 7200},
+		{Account: Account{Month: "2026-11", Kind: KindJobs, Rates: "default"}, Jobs: 1, CPUSeconds: 2 * (85400 + 13400), GPUSeconds: 86400 + 14400, Closed: true},
+	}, sums.All(&Terms{Closed: func(_, _, month string) bool { return month == "2026-11" }}))
 
 	run.Suspended, run.Ended = 0, start.Add(2*time.Hour) // to the midnight: that day's only
 	parts, err = Days(run, nil)
@@ -166,13 +178,13 @@ func TestCorrectionsCount(t *testing.T) {
 		for _, r := range order {
 			s.Add(r)
 		}
-		require.Equal(t, int64(120), s.All(nil, nil)[0].CPUSeconds)
+		require.Equal(t, int64(120), s.All(&Terms{})[0].CPUSeconds)
 	}
 }
 
 // A closing is read as it was written, and nothing else is one.
 func TestClosingsAreFiles(t *testing.T) {
-	want := Closing{Cluster: "c", Day: "2026-10-31", Unit: "Instance a.b/c", Parts: 3, CPUs: 10, Accounted: 12}
+	want := Closing{Cluster: "c", Day: "2026-10-31", Unit: "Instance a.b/c", OwnerID: "a", AppSlug: "slurm", Parts: 3, CPUs: 10, Accounted: 12, Projects: []string{"a.b"}, Unused: &Unused{IdleCPUs: 1, DownGPUs: 2}}
 	path, data, err := want.File()
 	require.NoError(t, err)
 	require.Equal(t, "usage/closed/c/2026-10-31.json", path)
@@ -196,24 +208,36 @@ func TestPricesAreExact(t *testing.T) {
 		change(&r)
 		return r
 	}
-	price := func(rates func(*Record) *schema.RateCard, records ...Record) *Price {
+	price := func(cards map[string]*schema.RateCard, records ...Record) *Price {
 		s := NewSums()
 		for _, r := range records {
 			s.Add(r)
 		}
-		return s.All(nil, rates)[0].Price
+		return s.All(&Terms{Cards: cards})[0].Price
 	}
-	always := func(*Record) *schema.RateCard { return card }
+	always := map[string]*schema.RateCard{"default": card}
 	cpus := of(1, func(r *Record) { r.CPUs, r.Suspended = 2, 40 })
 	memory := of(2, func(r *Record) { r.MemoryMiB, r.Suspended = 3, 40 })
 	gpus := of(3, func(r *Record) { r.GPUs, r.GPUType = 1, "a100" })
 	others := of(4, func(r *Record) { r.GPUs = 1 })
 	for want, r := range map[int64]Record{120: cpus, 300: memory, 1000: gpus, 200: others} {
-		require.Equal(t, &Price{Rates: "lab", Currency: "EUR", Millionths: want}, price(always, r))
+		require.Equal(t, &Price{Currency: "EUR", Millionths: want}, price(always, r))
 	}
 	require.Equal(t, int64(1620), price(always, cpus, memory, gpus, others).Millionths)
 	require.Nil(t, price(nil, cpus))
-	require.Nil(t, price(func(*Record) *schema.RateCard { return nil }, cpus))
+	named := cpus
+	named.BillingPolicyRef = "lab"
+	require.Nil(t, price(always, named), "no card lab")
+	require.NotNil(t, price(map[string]*schema.RateCard{"lab": card}, named))
+
+	// Another card within a month has a line of its own.
+	both := NewSums()
+	both.Add(named)
+	both.Add(of(2, func(r *Record) { r.CPUs = 1 }))
+	other := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: 36}}
+	lines := both.All(&Terms{Cards: map[string]*schema.RateCard{"lab": card, "default": other}})
+	require.Len(t, lines, 2)
+	require.Equal(t, []any{"default", int64(1), "lab", int64(120)}, []any{lines[0].Rates, lines[0].Price.Millionths, lines[1].Rates, lines[1].Price.Millionths})
 
 	card.Spec = schema.RateCardSpec{Currency: "EUR", CPUHour: 1} // a third of a millionth each: rounded once
 	third := func(id int) Record { return of(id, func(r *Record) { r.CPUs = 12 }) }

@@ -228,6 +228,7 @@ type sharedRuntime struct {
 	Config              json.RawMessage         `json:"config"`
 	AttachedProjectIDs  []string                `json:"attached_project_ids"` // with terms or without
 	Attachments         []attachedProject       `json:"attachments"`          // by project
+	BillingPolicyRef    string                  `json:"billing_policy_ref,omitempty"`
 	DeletionProtection  bool                    `json:"deletion_protection"`
 	declared
 	followed

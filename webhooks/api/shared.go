@@ -59,7 +59,7 @@ func (r *reading) sharedRuntime(d *schema.SharedRuntime) any {
 		runtimeIDs: runtimeIDs{ID: id(d.Head()), ResourceName: d.Key.ResourceName(), Owner: "tenant", OrgID: d.Key.Tenant, AppSlug: s.App, AppVersion: s.Version,
 			DisplayName: s.DisplayName, Environment: s.Environment, OperatingMode: s.OperatingMode, ControlPlaneScope: s.ControlPlaneScope},
 		DesiredState: string(s.DesiredState), OperatorIdentityRef: s.OperatorIdentityRef, PlacementIntent: s.PlacementIntent,
-		Roles: s.Roles, Config: object(s.Config), DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
+		Roles: s.Roles, Config: object(s.Config), BillingPolicyRef: s.BillingPolicyRef, DeletionProtection: s.DeletionProtection, declared: r.declared(d.Head()),
 	}
 	if d.Key.Tenant == "" { // the platform's configuration is not shown to tenants
 		out.Owner, out.OperatorIdentityRef, out.PlacementIntent, out.Config, out.Labels = "platform", "", nil, object(nil), nil

@@ -54,6 +54,10 @@ type Page struct {
 // Table returns an empty table that is written to the page.
 func (p *Page) Table(columns ...string) *Table { return newTable(p.Writer, p.noHeaders, columns...) }
 
+// HasHeaders reports whether tables have their headers. Without them a script reads the output: it has one
+// table.
+func (p *Page) HasHeaders() bool { return !p.noHeaders }
+
 // Tables writes tables one below the other, each after an empty line. It leaves out
 // those without rows.
 func (p *Page) Tables(tables ...*Table) error {

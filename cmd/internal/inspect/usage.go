@@ -7,7 +7,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
+	"math/big"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/cmd/internal/cli"
@@ -21,6 +24,7 @@ type UsageFilter struct {
 	From, To string // days of the use, both included
 	Org      string
 	Project  string // TENANT.PROJECT
+	Users    bool   // a line for each user
 }
 
 // Check checks the form of the days.
@@ -36,8 +40,10 @@ func (f *UsageFilter) Check() error {
 	return nil
 }
 
-func (f *UsageFilter) takes(r usage.Record) bool {
-	return (f.Org == "" || r.OrgID == f.Org) && (f.Project == "" || r.ProjectID == f.Project)
+// takes reports whether a filter selects a line. What a project pays of the shared cost depends on the
+// records of all projects, so lines are selected and not records.
+func (f *UsageFilter) takes(s usage.Sum) bool {
+	return (f.Org == "" || s.OrgID == f.Org) && (f.Project == "" || s.ProjectID == f.Project)
 }
 
 // Usage is the JSON of `berth usage`.
@@ -61,26 +67,28 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 			fmt.Fprintf(stderr, "berth: %s:%d: %s\n", cli.Visible(l.File), l.Line, cli.Visible(err.Error()))
 			continue
 		}
-		if filter.takes(l.Value) {
-			sums.Add(l.Value)
-		}
+		sums.Add(l.Value)
 	}
-	closed, err := r.closedMonths(ctx, filter)
-	if err != nil {
+	terms := usage.Terms{Users: filter.Users}
+	var err error
+	if terms.Closed, err = r.closedMonths(ctx, filter); err != nil {
 		return nil, err
 	}
-	rates, err := r.rates(ctx)
-	if err != nil {
+	if terms.Cards, err = r.rateCards(ctx); err != nil {
 		return nil, err
 	}
-	u.Sums = sums.All(closed, rates)
+	if terms.Closings, err = r.Closings(ctx, r.status, filter.From, filter.To); err != nil {
+		return nil, err
+	}
+	u.Sums = slices.DeleteFunc(sums.All(&terms), func(s usage.Sum) bool { return !filter.takes(s) })
 	return u, ctx.Err()
 }
 
-// rates returns which rate card in force applies to a record: that of its attachment, else default.
-func (r *Repository) rates(ctx context.Context) (func(*usage.Record) *schema.RateCard, error) {
+// rateCards returns the rate cards in force by name.
+func (r *Repository) rateCards(ctx context.Context) (map[string]*schema.RateCard, error) {
+	cards := map[string]*schema.RateCard{}
 	if r.tips.InForce == "" {
-		return nil, nil
+		return cards, nil
 	}
 	loader, err := localestate.NewLoader()
 	if err != nil {
@@ -94,31 +102,17 @@ func (r *Repository) rates(ctx context.Context) (func(*usage.Record) *schema.Rat
 	if err != nil {
 		return nil, err
 	}
-	cards, refs := map[string]*schema.RateCard{}, map[string]string{}
-	attached := func(all map[string]*schema.SharedRuntimeEstate) {
-		for _, runtime := range all {
-			for _, a := range runtime.Attachments {
-				refs[a.Key.ResourceName()] = a.Spec.BillingPolicyRef
-			}
-		}
-	}
 	for _, doc := range loaded.Desired.Platform.Others {
 		if card, ok := doc.(*schema.RateCard); ok {
 			cards[card.Key.Name] = card
 		}
 	}
-	attached(loaded.Desired.Platform.SharedRuntimes)
-	for _, tenant := range loaded.Desired.Tenants {
-		attached(tenant.SharedRuntimes)
-	}
-	return func(rec *usage.Record) *schema.RateCard {
-		return cards[cmp.Or(refs[rec.AttachmentID], schema.DefaultRates)]
-	}, nil
+	return cards, nil
 }
 
 // closedMonths reports whether the records of a unit in a month are complete, as far as a filter selects
 // days. Days close in their order. The records of a unit that is gone were complete before it went.
-func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func(*usage.Record, string) bool, error) {
+func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func(cluster, unit, month string) bool, error) {
 	last, err := r.ClosedUsage(ctx, r.status)
 	if err != nil {
 		return nil, fmt.Errorf("read which days are closed: %w", err)
@@ -131,13 +125,13 @@ func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func
 	for _, key := range tree.Units.Keys() {
 		units[key.String()] = true
 	}
-	return func(rec *usage.Record, month string) bool {
+	return func(cluster, unit, month string) bool {
 		begin, err := time.Parse("2006-01", month)
 		end := begin.AddDate(0, 1, -1).Format(time.DateOnly)
 		if filter.To != "" {
 			end = min(end, filter.To)
 		}
-		return err == nil && (!units[rec.Unit] || last[rec.Cluster] >= end)
+		return err == nil && (!units[unit] || last[cluster] >= end)
 	}, nil
 }
 
@@ -147,15 +141,94 @@ func (u *Usage) Text(p *cli.Page) error {
 		_, err := fmt.Fprintln(p, "no usage is recorded for this selection")
 		return err
 	}
-	t := p.Table("MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "RATES", "COST")
+	columns := []string{"MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "KIND", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "RATES", "COST"}
+	users := slices.ContainsFunc(u.Sums, func(s usage.Sum) bool { return s.User != "" })
+	if users {
+		columns = append(columns, "USER")
+	}
+	t := p.Table(columns...)
 	for _, s := range u.Sums {
 		rates, cost := "-", "-"
-		if p := s.Price; p != nil {
-			rates, cost = p.Rates, fmt.Sprintf("%d.%06d %s", p.Millionths/1_000_000, p.Millionths%1_000_000, p.Currency)
+		if s.Price != nil {
+			rates, cost = s.Rates, money(big.NewInt(s.Price.Millionths), s.Price.Currency)
 		}
-		t.Row(s.Month, state(s.Closed), cli.OrDash(s.OrgID), cli.OrDash(s.ProjectID), s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024), rates, cost)
+		row := []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, s.Kind, fmt.Sprint(s.Jobs), hours(s.CPUSeconds, 1), hours(s.GPUSeconds, 1), hours(s.MemoryMiBSeconds, 1024), rates, cost}
+		if users {
+			row = append(row, s.User)
+		}
+		t.Row(row...)
 	}
-	return t.Flush()
+	if len(u.Sums) == 1 || !p.HasHeaders() {
+		return t.Flush()
+	}
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	return p.Tables(u.totals(p))
+}
+
+// total adds up the lines of a project.
+type total struct {
+	jobs               int
+	cpus, gpus, memory int64                          // of jobs, in seconds
+	costs              map[string]map[string]*big.Int // millionths by kind and currency; kind "" has all
+}
+
+func (t *total) add(s *usage.Sum) {
+	if s.Kind == usage.KindJobs {
+		t.jobs += s.Jobs
+		t.cpus, t.gpus, t.memory = t.cpus+s.CPUSeconds, t.gpus+s.GPUSeconds, t.memory+s.MemoryMiBSeconds
+	}
+	for _, kind := range []string{s.Kind, ""} {
+		if s.Price == nil {
+			continue
+		}
+		if t.costs[kind] == nil {
+			t.costs[kind] = map[string]*big.Int{}
+		}
+		if t.costs[kind][s.Price.Currency] == nil {
+			t.costs[kind][s.Price.Currency] = new(big.Int)
+		}
+		sum := t.costs[kind][s.Price.Currency]
+		sum.Add(sum, big.NewInt(s.Price.Millionths))
+	}
+}
+
+// cost returns the costs of a kind, such as "1.500000 EUR + 2.000000 USD".
+func (t *total) cost(kind string) string {
+	var all []string
+	for _, currency := range slices.Sorted(maps.Keys(t.costs[kind])) {
+		all = append(all, money(t.costs[kind][currency], currency))
+	}
+	return strings.Join(all, " + ")
+}
+
+// totals returns the totals of each project and of all.
+func (u *Usage) totals(p *cli.Page) *cli.Table {
+	all, of := &total{costs: map[string]map[string]*big.Int{}}, map[string]*total{}
+	for i := range u.Sums {
+		s := &u.Sums[i]
+		if of[s.ProjectID] == nil {
+			of[s.ProjectID] = &total{costs: map[string]map[string]*big.Int{}}
+		}
+		of[s.ProjectID].add(s)
+		all.add(s)
+	}
+	t := p.Table("TOTAL OF", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "COST OF JOBS", "SHARED COST", "COST")
+	row := func(name string, s *total) {
+		t.Row(name, fmt.Sprint(s.jobs), hours(s.cpus, 1), hours(s.gpus, 1), hours(s.memory, 1024), s.cost(usage.KindJobs), s.cost(usage.KindShared), s.cost(""))
+	}
+	for _, project := range slices.Sorted(maps.Keys(of)) {
+		row(cmp.Or(project, "no project"), of[project])
+	}
+	row("all", all)
+	return t
+}
+
+// money formats millionths of a currency.
+func money(millionths *big.Int, currency string) string {
+	whole, rest := new(big.Int).DivMod(millionths, big.NewInt(1_000_000), new(big.Int))
+	return fmt.Sprintf("%s.%06d %s", whole, rest.Int64(), currency)
 }
 
 func state(closed bool) string {
@@ -175,13 +248,13 @@ func hours(seconds, unit int64) string {
 // CSV writes the sums with a line of headers.
 func (u *Usage) CSV(w io.Writer) error {
 	c := csv.NewWriter(w)
-	rows := [][]string{{"month", "state", "org_id", "project_id", "unit", "app_slug", "jobs", "cpu_seconds", "gpu_seconds", "memory_mib_seconds", "rates", "currency", "cost_millionths"}}
+	rows := [][]string{{"month", "state", "org_id", "project_id", "unit", "app_slug", "kind", "user", "jobs", "cpu_seconds", "gpu_seconds", "memory_mib_seconds", "rates", "currency", "cost_millionths"}}
 	for _, s := range u.Sums {
 		rates, currency, cost := "", "", ""
 		if p := s.Price; p != nil {
-			rates, currency, cost = p.Rates, p.Currency, fmt.Sprint(p.Millionths)
+			rates, currency, cost = s.Rates, p.Currency, fmt.Sprint(p.Millionths)
 		}
-		rows = append(rows, []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, fmt.Sprint(s.Jobs), fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds), rates, currency, cost})
+		rows = append(rows, []string{s.Month, state(s.Closed), s.OrgID, s.ProjectID, s.Unit, s.AppSlug, s.Kind, s.User, fmt.Sprint(s.Jobs), fmt.Sprint(s.CPUSeconds), fmt.Sprint(s.GPUSeconds), fmt.Sprint(s.MemoryMiBSeconds), rates, currency, cost})
 	}
 	return c.WriteAll(rows)
 }
@@ -214,7 +287,7 @@ func (r *Repository) ExportUsage(ctx context.Context, w io.Writer, cursor string
 		return err
 	}
 	for _, c := range closings {
-		if slices.Contains(before, c) {
+		if slices.ContainsFunc(before, func(b usage.Closing) bool { return b.Cluster == c.Cluster && b.Day == c.Day }) {
 			continue
 		}
 		if err := out.Encode(map[string]usage.Closing{"closing": c}); err != nil {

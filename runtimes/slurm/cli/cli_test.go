@@ -143,6 +143,25 @@ func TestRecordedRuns(t *testing.T) {
 	})
 }
 
+// The report of the time of CPUs and GPUs as 22.05 prints it. Planned down time is down, and time that was planned
+// for a job that waited is idle.
+func TestUtilization(t *testing.T) {
+	day := time.Date(2026, 10, 2, 0, 0, 0, 0, time.UTC)
+	q := cli.UtilizedHours("c", day, day.Add(24*time.Hour))
+	require.Equal(t, "--noheader --parsable2 -t Seconds -T cpu,gres/gpu cluster Utilization clusters=c format=TresName,Reported,Allocated,Down,PlannedDown start=uts1790899200 end=uts1790985600", strings.Join(q.Args, " "))
+	all, err := q.Decode(cli.Answer{Stdout: []byte("cpu|345600|300000|7200|600\ngres/gpu|172800|180000|0|0\n")})
+	require.NoError(t, err)
+	require.Equal(t, []cli.Utilization{{TRES: "cpu", Reported: 345600, Allocated: 300000, Down: 7800}, {TRES: "gres/gpu", Reported: 172800, Allocated: 180000}}, all)
+	require.Equal(t, []int64{37800, 0}, []int64{all[0].Idle(), all[1].Idle()})
+	for _, wrong := range []string{"cpu|1|2|3\n", "cpu|1|2|3|x\n", "cpu|1|2|3|4"} {
+		_, err := q.Decode(cli.Answer{Stdout: []byte(wrong)})
+		require.Error(t, err, wrong)
+	}
+	all, err = q.Decode(cli.Answer{})
+	require.NoError(t, err)
+	require.Empty(t, all, "not added up")
+}
+
 // slurmctld says how many messages it has for slurmdbd, apart from those for nodes.
 func TestUnsentMessages(t *testing.T) {
 	const said = "Server thread count:  1\nAgent queue size:     3\nAgent count:          0\nAgent thread count:   0\nDBD Agent queue size: 12\n"

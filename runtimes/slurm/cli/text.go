@@ -280,6 +280,36 @@ func decodeReport(columns int) func(Answer) ([][]string, error) {
 	}
 }
 
+// Utilization is the time of a trackable resource of a cluster, in seconds.
+type Utilization struct {
+	TRES      string // cpu or gres/gpu
+	Reported  int64  // all of it
+	Allocated int64  // to jobs, and to reservations that charge for it
+	Down      int64  // of nodes that are down, also as planned
+}
+
+// Idle returns the time that no job had while the nodes were up, also where a job waited for it.
+func (u *Utilization) Idle() int64 { return max(0, u.Reported-u.Allocated-u.Down) }
+
+// utilizationColumns are the columns of UtilizedHours (sreport(1), Utilization).
+const utilizationColumns = "TresName,Reported,Allocated,Down,PlannedDown"
+
+func decodeUtilization(a Answer) (all []Utilization, err error) {
+	rows, err := decodeReport(5)(a)
+	for _, row := range rows {
+		u := Utilization{TRES: row[0]}
+		var planned int64
+		for i, into := range []*int64{&u.Reported, &u.Allocated, &u.Down, &planned} {
+			if *into, err = strconv.ParseInt(row[i+1], 10, 64); err != nil {
+				return nil, fmt.Errorf("row %q of the report Utilization: %w", strings.Join(row, "|"), err)
+			}
+		}
+		u.Down += planned
+		all = append(all, u)
+	}
+	return all, err
+}
+
 func decodeAgents(out []byte) (int, error) {
 	sum, found := 0, 0
 	for line := range strings.Lines(string(out)) {

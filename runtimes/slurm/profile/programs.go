@@ -85,6 +85,7 @@ var (
 	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
 	// nodeComment has the labels of a node, with the mark of Berth.
 	nodeComment = regexp.MustCompile(`^comment=berth:[-._+,=A-Za-z0-9]+$`)
+	jobIDs      = regexp.MustCompile(`^[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*$`)
 	jobID       = regexp.MustCompile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
 	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
@@ -99,8 +100,8 @@ var (
 	reservationArgs = regexp.MustCompile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
 		` endtime=uts[1-9][0-9]{8,10} nodes=[a-z0-9][-a-z0-9,]* users=root flags=MAINT,IGNORE_JOBS$`)
 	runsOption  = regexp.MustCompile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
-	usageReport = regexp.MustCompile(`^--noheader --parsable2 -t Seconds cluster (Utilization|AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
-		` format=(Cluster,Allocated|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
+	usageReport = regexp.MustCompile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
+		` format=(TresName,Reported,Allocated,Down,PlannedDown|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
 	userName = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
 )
 
@@ -400,7 +401,7 @@ func checkSacct(args []string) error {
 		id, isJobs := strings.CutPrefix(a, "--jobs=")
 		switch {
 		case slices.Contains([]string{"--json", jsonParser, "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable2", "--truncate"}, a):
-		case isJobs && jobID.MatchString(id), runsOption.MatchString(a):
+		case isJobs && (jobID.MatchString(id) || jobIDs.MatchString(id)), runsOption.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
@@ -408,7 +409,7 @@ func checkSacct(args []string) error {
 	return nil
 }
 
-// checkSreport allows the two reports of one cluster's CPU seconds.
+// checkSreport allows the reports of one cluster's CPUs and GPUs, and of what its accounts are charged.
 func checkSreport(args []string) error {
 	if line := strings.Join(args, " "); !usageReport.MatchString(line) {
 		return fmt.Errorf("sreport %s: not one of the allowed forms", line)
