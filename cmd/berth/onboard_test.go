@@ -17,12 +17,14 @@ func TestOnboardPageMakesAnAppReady(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/onboard.md"))
 	require.NoError(t, err)
 	files := labtest.Files()
-	shown := regexp.MustCompile("(?ms)^   `((?:platform|tenants)/\\S+\\.yaml)`:\n\n   ```yaml\n(.*?)^   ```$").FindAllStringSubmatch(string(page), -1)
+	platform, _, found := strings.Cut(string(page), "\n## A tenant's own app\n")
+	require.True(t, found)
+	shown := regexp.MustCompile("(?ms)^   `((?:platform|tenants)/\\S+\\.yaml)`:\n\n   ```yaml\n(.*?)^   ```$").FindAllStringSubmatch(platform, -1)
 	require.Len(t, shown, 5, "app, version, entitlement, account, instance")
 	for _, m := range shown {
 		files[m[1]] = regexp.MustCompile(`(?m)^   `).ReplaceAllString(m[2], "")
 	}
-	member := regexp.MustCompile("(?ms)^   In `(\\S+roles.yaml)`, below `members`:\n\n   ```\n(.*?)^   ```$").FindStringSubmatch(string(page))
+	member := regexp.MustCompile("(?ms)^   In `(\\S+roles.yaml)`, below `members`:\n\n   ```\n(.*?)^   ```$").FindStringSubmatch(platform)
 	require.NotNil(t, member)
 	files[member[1]] += regexp.MustCompile(`(?m)^   `).ReplaceAllString(member[2], "")
 	dir := t.TempDir()
