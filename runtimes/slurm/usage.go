@@ -301,7 +301,7 @@ func (c associations) gpuType(nodes []string) string {
 
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
-// The first part of a time that runs asks for, and up to how many runs of an answer the next part is twice
+// The first part of a time that runs asks for, and below how many runs of an answer the next part is twice
 // as long. A host prints some 28,000 at once.
 const (
 	firstPart = 50 * 3600
@@ -320,8 +320,6 @@ func (c associations) runs(ctx context.Context, account string, from, to int64) 
 			continue
 		case err != nil:
 			return nil, err
-		case len(part) == 0:
-			length = begin - from // most likely it is the begin of the accounting
 		case len(part) < fewRuns:
 			length *= 2
 		}

@@ -24,7 +24,7 @@ type ledger struct {
 	name string
 }
 
-func newLedger(t *testing.T) ledger {
+func newLedger(t testing.TB) ledger {
 	c := newSharing(t)
 	u := c.share(c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1), lhc(), ligo())
 	c.carry(t, u, false)
@@ -45,12 +45,12 @@ func (l ledger) scope() runtimes.Scope {
 	return runtimes.Scope{Key: l.unit.Effective.Key, Members: l.unit.Members}
 }
 
-func (l ledger) read(t *testing.T, since time.Time) (runtimes.UsageReading, error) {
+func (l ledger) read(t testing.TB, since time.Time) (runtimes.UsageReading, error) {
 	t.Helper()
 	return l.rt.ReadUsage(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, since)
 }
 
-func (l ledger) sql(t *testing.T, statements string) string {
+func (l ledger) sql(t testing.TB, statements string) string {
 	t.Helper()
 	statements = strings.ReplaceAll(statements, "C_", l.name+"_")
 	return l.tool(t, l.unit, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_"+l.name+" <<'END'\n"+statements+"\nEND\n")
@@ -58,7 +58,7 @@ func (l ledger) sql(t *testing.T, statements string) string {
 
 // past adds n jobs that start within a time and run for up to longest seconds: runs over midnights, and ids that
 // were used twice. With odd there are suspensions too, and jobs that accounting has as active and nobody knows.
-func (l ledger) past(t *testing.T, n int, from time.Time, within time.Duration, longest int, odd bool) {
+func (l ledger) past(t testing.TB, n int, from time.Time, within time.Duration, longest int, odd bool) {
 	t.Helper()
 	start, length := from.Unix(), int64(within.Seconds())
 	l.sql(t, fmt.Sprintf(`
@@ -80,7 +80,7 @@ UPDATE C_last_ran_table SET hourly_rollup = %[2]d, daily_rollup = %[2]d, monthly
 }
 
 // lines returns the fields of a table that one of Slurm's tools prints, without blank lines.
-func (l ledger) lines(t *testing.T, command string) (rows [][]string) {
+func (l ledger) lines(t testing.TB, command string) (rows [][]string) {
 	t.Helper()
 	for line := range strings.Lines(l.tool(t, l.unit, command)) {
 		if line = strings.TrimSpace(line); line != "" {
@@ -105,7 +105,7 @@ func (a amounts) add(j usage.Job) {
 	}
 }
 
-func (l ledger) report(t *testing.T, from, to time.Time) amounts {
+func (l ledger) report(t testing.TB, from, to time.Time) amounts {
 	t.Helper()
 	all := amounts{}
 	for _, f := range l.lines(t, fmt.Sprintf("sreport -nP -t Seconds -T cpu,mem,gres/gpu,billing cluster AccountUtilizationByUser format=Account,Login,TresName,Used start=%s end=%s",
@@ -120,7 +120,7 @@ func (l ledger) report(t *testing.T, from, to time.Time) amounts {
 }
 
 // utilization returns the columns of sreport's Utilization of a day by resource.
-func (l ledger) utilization(t *testing.T, day time.Time) map[string]map[string]int64 {
+func (l ledger) utilization(t testing.TB, day time.Time) map[string]map[string]int64 {
 	t.Helper()
 	rows := l.lines(t, fmt.Sprintf("sreport -P -t Seconds -T cpu,gres/gpu cluster Utilization start=uts%d end=uts%d | grep '|'", day.Unix(), usage.NextDay(day).Unix()))
 	all := map[string]map[string]int64{}
@@ -137,7 +137,7 @@ func (l ledger) utilization(t *testing.T, day time.Time) map[string]map[string]i
 
 // sacctLines checks the parts of a month against sacct, run by run: the time of CPUs, GPUs and memory, each
 // of what sacct says of it. It returns the number of runs.
-func (l ledger) sacctLines(t *testing.T, jobs []usage.Job, month, next time.Time) (lines int) {
+func (l ledger) sacctLines(t testing.TB, jobs []usage.Job, month, next time.Time) (lines int) {
 	t.Helper()
 	type line struct{ elapsed, cpus, gpus, memory int64 }
 	ours, theirs := map[string]line{}, map[string]line{}
@@ -201,7 +201,7 @@ func attributed(jobs []usage.Job) (all []usage.Record) {
 }
 
 // checkBill checks the bill of a month against sreport, line by line: the projects are accounts there.
-func (l ledger) checkBill(t *testing.T, records []usage.Record, month, next time.Time) {
+func (l ledger) checkBill(t testing.TB, records []usage.Record, month, next time.Time) {
 	t.Helper()
 	want, got := map[string]int64{}, map[string]int64{}
 	for of, seconds := range l.report(t, month, next) {
@@ -229,7 +229,7 @@ func (l ledger) checkBill(t *testing.T, records []usage.Record, month, next time
 	require.Equal(t, want, got)
 }
 
-func (l ledger) day(t *testing.T, at time.Time) (usage.DayReport, bool, error) {
+func (l ledger) day(t testing.TB, at time.Time) (usage.DayReport, bool, error) {
 	t.Helper()
 	return l.rt.AccountedDay(t.Context(), l.scope(), runtimes.Stamp{Epoch: 1}, at)
 }
