@@ -14,13 +14,14 @@ const CodeIncomplete = "onboard.incomplete"
 
 // Gate returns the rule for changes (requirement B7: other apps only with a passing check). A new active version
 // of an app and a newly enabled entitlement get a warning that names what the app lacks. A new instance or shared
-// runtime of such an app is an error where a policy says require_onboarding. What runs already is never affected.
+// runtime of such an app, also one in place of another by its uid or app, is an error where a policy says
+// require_onboarding. What runs already is never affected.
 //
 // The rule judges the points that documents decide: 1, 2, 5, 6 and 7, with the operator of the new unit alone, so
 // that no project decides about another. Berth keeps points 3 and 4 for every app.
 func Gate(backends []string) func(before, after *schema.Desired) []schema.Diagnostic {
 	return func(before, after *schema.Desired) []schema.Diagnostic {
-		if before == nil || before.Platform == nil || len(before.Tenants) == 0 || after.Platform == nil {
+		if before == nil || before.Platform == nil || len(before.Platform.Apps)+len(before.Tenants) == 0 || after.Platform == nil {
 			return nil // an estate that Berth takes over
 		}
 		g := &gate{before, after, backends}
@@ -78,7 +79,7 @@ func (g *gate) tenant(was, is *schema.TenantEstate) []schema.Diagnostic {
 			continue
 		}
 		for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
-			if i := p.Instances[name]; old.Instances[name] == nil {
+			if i, had := p.Instances[name], old.Instances[name]; had == nil || had.UID != i.UID || had.Spec.App != i.Spec.App {
 				operated := i.Spec.SharedRuntime != "" || p.ServiceAccounts[i.Spec.OperatorServiceAccount] != nil
 				out = append(out, g.judge(i.Head(), "spec.app", i.Spec.App, &operated, schema.SeverityError)...)
 			}
@@ -93,10 +94,13 @@ func (g *gate) runtimes(was, is map[string]*schema.SharedRuntimeEstate, policies
 		return nil
 	}
 	for _, name := range slices.Sorted(maps.Keys(is)) {
-		if is[name].Runtime == nil || was[name] != nil && was[name].Runtime != nil {
+		r := is[name].Runtime
+		if r == nil {
 			continue
 		}
-		r := is[name].Runtime
+		if had := was[name]; had != nil && had.Runtime != nil && had.Runtime.UID == r.UID && had.Runtime.Spec.App == r.Spec.App {
+			continue
+		}
 		operated := r.Key.Tenant == "" || r.Spec.OperatorIdentityRef != "" // the platform operates its own
 		out = append(out, g.judge(r.Head(), "spec.app", r.Spec.App, &operated, schema.SeverityError)...)
 	}

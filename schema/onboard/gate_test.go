@@ -112,6 +112,15 @@ func TestGateOfAppsThatAreNotReady(t *testing.T) {
 	}
 	require.Equal(t, []string{"platform/shared-runtimes/commons/runtime.yaml", department}, files)
 
+	// Another app in place of one is a new unit.
+	before, after = campus(t, strict), campus(t, strict)
+	before.Tenants["physics"].Projects["lattice"].Instances["train"].Spec.App = "notebook"
+	files = nil
+	for _, d := range onboard.Gate(backends.Names())(before, after) {
+		files = append(files, d.File)
+	}
+	require.Equal(t, []string{"tenants/physics/projects/lattice/instances/train.yaml"}, files)
+
 	require.Empty(t, onboard.Gate(backends.Names())(nil, after), "an estate that Berth takes over")
 	require.Empty(t, onboard.Gate(backends.Names())(&schema.Desired{Platform: &schema.Platform{}}, after))
 }

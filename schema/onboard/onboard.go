@@ -159,13 +159,25 @@ func (c *check) projectsOf(some func(tenant string) bool) func(func(*schema.Proj
 	}
 }
 
-// operators returns the service accounts that operate units of the app, with the place of each instance.
+// operators returns the service accounts that operate units of the app, with the place of each unit.
 func (c *check) operators() (accounts []*schema.ServiceAccount, where []string) {
 	for p := range c.users() {
 		for _, name := range slices.Sorted(maps.Keys(p.Instances)) {
 			i := p.Instances[name]
 			if sa := p.ServiceAccounts[i.Spec.OperatorServiceAccount]; i.Spec.App == c.app.Key.Name && sa != nil {
 				accounts, where = append(accounts, sa), append(where, at(i.Head(), "spec.operator_service_account"))
+			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		t := c.Tenants[name]
+		for _, runtime := range slices.Sorted(maps.Keys(t.SharedRuntimes)) {
+			r := t.SharedRuntimes[runtime].Runtime
+			if r == nil || c.App(name, r.Spec.App) != c.app {
+				continue
+			}
+			if sa := t.ServiceAccounts[r.Spec.OperatorIdentityRef]; sa != nil {
+				accounts, where = append(accounts, sa), append(where, at(r.Head(), "spec.operator_identity_ref"))
 			}
 		}
 	}
@@ -180,7 +192,7 @@ func (c *check) accounts() Point {
 	}
 	switch {
 	case len(accounts) == 0:
-		p.Missing = "no instance of the app names an operator_service_account: declare one in service-accounts/ and name it"
+		p.Missing = "no instance of the app names an operator_service_account, and no shared runtime an operator_identity_ref: declare an account in service-accounts/ and name it"
 	case c.app.Spec.Requires.Permissions == nil:
 		p.Missing = c.noRequires()
 	default:
@@ -194,14 +206,14 @@ func (c *check) noRequires() string {
 }
 
 // boundaries tries each permission of each operator in every other project, with the rules that decide at
-// run time.
+// run time. The own projects of a tenant's account are those of its tenant.
 func (c *check) boundaries() Point {
 	p := Point{Name: "passes negative tests of tenant and project boundaries"}
 	accounts, _ := c.operators()
 	tried := 0
 	for _, sa := range accounts {
 		for other := range c.projects() {
-			if other.Project == nil || other.Project.Key.Tenant == sa.Key.Tenant && other.Name == sa.Key.Project {
+			if other.Project == nil || other.Project.Key.Tenant == sa.Key.Tenant && (sa.Key.Project == "" || other.Name == sa.Key.Project) {
 				continue
 			}
 			scope := authority.Scope{Tenant: other.Project.Key.Tenant, Project: other.Name}
@@ -274,7 +286,7 @@ func (c *check) lifecycle() Point {
 		for _, from := range v.Spec.Manifest.UpgradeFrom {
 			p.Evidence = append(p.Evidence, fmt.Sprintf("%s: from %s to %s", at(v.Head(), "spec.manifest.upgrade_from"), from, v.Key.Name))
 			if back := names[from]; back != nil && !slices.Contains(back.Spec.Manifest.UpgradeFrom, v.Key.Name) {
-				p.Missing = fmt.Sprintf("%s: no way back from %s to %s: add %s to upgrade_from of %s, or say why not in the runbook", at(back.Head(), "spec.manifest"), v.Key.Name, from, v.Key.Name, from)
+				p.Missing = fmt.Sprintf("%s: no way back from %s to %s: add %s to upgrade_from of %s", at(back.Head(), "spec.manifest"), v.Key.Name, from, v.Key.Name, from)
 				return p
 			}
 		}

@@ -26,7 +26,8 @@ import (
 // Bounds of the questions to hosts: a dead host must not keep a person waiting who triages a fault.
 const (
 	atOnce = 64
-	within = 15 * time.Second
+	within = 15 * time.Second // of one host
+	whole  = time.Minute
 )
 
 // Ask returns a function that asks hosts as the section ssh of a berth.yaml says.
@@ -58,7 +59,7 @@ func Ask(config string) (inspect.AskHosts, error) {
 // read asks all nodes in parallel, and returns their answers by name. Those that do not
 // answer in time are unknown.
 func read(ctx context.Context, hosts runtimes.Hosts, nodes map[string]*schema.Node, id string) []inspect.HostLedger {
-	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %v", within))
+	ctx, cancel := context.WithTimeoutCause(ctx, whole, fmt.Errorf("the other hosts took %v", whole))
 	defer cancel()
 	var (
 		wait  sync.WaitGroup
@@ -87,6 +88,8 @@ func read(ctx context.Context, hosts runtimes.Hosts, nodes map[string]*schema.No
 }
 
 func ask(ctx context.Context, l *inspect.HostLedger, h runtimes.Host, id string) {
+	ctx, cancel := context.WithTimeoutCause(ctx, within, fmt.Errorf("no answer within %v", within))
+	defer cancel()
 	res, err := h.Do(ctx, runtimes.Stamp{}, runtimes.Op{Ledger: &runtimes.ReadLedger{CorrelationID: id}})
 	if err == nil && (len(res) != 1 || res[0].Ledger == nil) {
 		err = errors.New("the answer has no ledger; install the berth-host of the same release")
