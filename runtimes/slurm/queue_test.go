@@ -66,6 +66,11 @@ func TestQueueOfProjects(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, short.Truncated)
 	require.Len(t, short.Text, 5)
+	// A colleague who may write to the directory puts another file of alice's in its place.
+	member := strings.TrimPrefix(ended.Members[0], "worker-")
+	c.onWorker(t, int(member[0]-'0'), fmt.Sprintf("f=/tmp/slurm-%s.out; mv $f $f.own; echo private >/tmp/private; chown %d /tmp/private; chmod 600 /tmp/private; ln -s /tmp/private $f", first.JobID, alice.UID))
+	_, err = c.rt.Output(t.Context(), lhcs, queue.Ref{JobID: first.JobID}, 100)
+	require.ErrorContains(t, err, "is not a regular file")
 	// The key still names the job after it has ended.
 	again, err = c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "id -un; echo secret; umask"))
 	require.NoError(t, err)
@@ -74,6 +79,24 @@ func TestQueueOfProjects(t *testing.T) {
 	failing, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-failing", "exit 3"))
 	require.NoError(t, err)
 	require.Equal(t, "3:0", c.awaitState(t, lhcs, failing.JobID, "FAILED").ExitCode)
+
+	// sbatch has the status of a job that it waits for, and an array is called by the id that it printed.
+	waited, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-wait", "#SBATCH --wait\nexit 4"))
+	require.NoError(t, err)
+	require.Equal(t, "4:0", c.awaitState(t, lhcs, waited.JobID, "FAILED").ExitCode)
+	array, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-array", "#SBATCH --array=1-40\nsleep 600"))
+	require.NoError(t, err)
+	require.NotContains(t, array.JobID, "_")
+	task, err := c.rt.Job(t.Context(), lhcs, queue.Ref{JobID: array.JobID + "_40"})
+	require.NoError(t, err)
+	require.Equal(t, "PENDING", task.State)
+	_, err = c.rt.Cancel(t.Context(), lhcs, queue.Ref{JobID: array.JobID, Submitted: array.Submitted})
+	require.NoError(t, err)
+	eventually(t, "the array has ended", func() (bool, string) {
+		j, err := c.rt.Job(t.Context(), lhcs, queue.Ref{JobID: array.JobID})
+		require.NoError(t, err)
+		return !j.Ended.IsZero() && j.State == "CANCELLED", fmt.Sprintf("%+v", j)
+	})
 
 	long, err := c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-2", "sleep 600"))
 	require.NoError(t, err)

@@ -141,11 +141,15 @@ func NewKey(now time.Time, random string) string {
 	return now.UTC().Format(keyTime) + "-" + strings.ToLower(random)
 }
 
-// MadeWithin reports whether NewKey made a key at most age before now.
+// aheadBy is how much the clock of the caller that made a key may be ahead.
+const aheadBy = 10 * time.Second
+
+// MadeWithin reports whether NewKey made a key at most age before now. A key of a clock that is further ahead may
+// be of any time.
 func MadeWithin(key string, now time.Time, age time.Duration) bool {
 	text, _, _ := strings.Cut(key, "-")
 	made, err := time.Parse(keyTime, text)
-	return err == nil && now.Sub(made) < age && made.Sub(now) < age
+	return err == nil && now.Sub(made) < age-aheadBy && made.Sub(now) < aheadBy
 }
 
 // Check checks what needs no scheduler. The error wraps ErrDenied.

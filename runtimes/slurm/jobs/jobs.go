@@ -119,7 +119,7 @@ func newSeparator() string { return "s" + strings.ToLower(rand.Text()[:10]) }
 func (c *cluster) answer(a asked, res runtimes.Result) ([]cli.Job, error) {
 	jobs, err := a.query.Decode(cli.Answer{Exit: res.Exit, Stdout: res.Data, Stderr: res.Stderr})
 	if err != nil {
-		return nil, fmt.Errorf("%w: host %s: %w", queue.ErrUnavailable, c.host.Name(), err)
+		return nil, fmt.Errorf("%w: %s", queue.ErrUnavailable, c.withoutHosts(err.Error()))
 	}
 	return slices.DeleteFunc(jobs, func(j cli.Job) bool { return c.filter != "" && j.Account != c.filter }), nil
 }
@@ -227,26 +227,45 @@ func (c *cluster) confirmLost(ctx context.Context, j *cli.Job) error {
 	return nil
 }
 
-// pick returns the last job of ref: the job or the array of its id, else the first of its tasks.
+// pick returns the last job of ref: the job of its id, else the array or a task of it that has not ended, else
+// the first of them. A task that waits is in the entry of its array.
 func pick(jobs []cli.Job, ref queue.Ref) *cli.Job {
 	var found *cli.Job
+	array, _, _ := strings.Cut(ref.JobID, "_")
 	for i := range jobs {
 		j := &jobs[i]
-		whole, _, _ := strings.Cut(j.ID, "_")
-		if j.ID != ref.JobID && whole != ref.JobID || !ref.Submitted.IsZero() && j.Submitted != ref.Submitted.Unix() {
+		named := j.ID == ref.JobID || whole(j.ID) == ref.JobID || whole(j.ID) == array && id(j.ID) == array
+		if !named || !ref.Submitted.IsZero() && j.Submitted != ref.Submitted.Unix() {
 			continue
 		}
-		if found == nil || j.Submitted > found.Submitted {
+		if found == nil || found.HasEnded() && !j.HasEnded() || found.HasEnded() == j.HasEnded() && j.Submitted > found.Submitted {
 			found = j
 		}
 	}
 	return found
 }
 
+// whole returns the id of the job to which a task of an array or a part of a heterogeneous job belongs.
+func whole(printed string) string {
+	if i := strings.IndexAny(printed, "_+"); i >= 0 {
+		return printed[:i]
+	}
+	return printed
+}
+
+// id returns the id by which a job is called: squeue prints tasks that wait as 12_[1-9], and parts of a
+// heterogeneous job as 12+0.
+func id(printed string) string {
+	if strings.ContainsAny(printed, "[+") {
+		return whole(printed)
+	}
+	return printed
+}
+
 // job returns a job in the words of package queue. Nodes are members: their names are the platform's.
 func (c *cluster) job(j *cli.Job) queue.Job {
 	out := queue.Job{
-		JobID: j.ID, Submitted: unix(j.Submitted), ProjectID: c.ProjectID, User: j.User, Name: j.Name, Queue: j.Partition, State: j.State, Reason: j.Reason,
+		JobID: id(j.ID), Submitted: unix(j.Submitted), ProjectID: c.ProjectID, User: j.User, Name: j.Name, Queue: j.Partition, State: j.State, Reason: reason(j),
 		Run: queue.Run{Started: unix(j.Started), Ended: unix(j.Ended), CPUs: j.CPUs, GPUs: j.GPUs, MemoryMiB: j.MemoryMiB, Minutes: j.Minutes},
 	}
 	if j.HasEnded() {
@@ -264,6 +283,12 @@ func (c *cluster) job(j *cli.Job) queue.Job {
 		}
 	}
 	return out
+}
+
+// reason is why a job waits, without the names of nodes that squeue lists behind it.
+func reason(j *cli.Job) string {
+	text, _, _ := strings.Cut(j.Reason, ", UnavailableNodes:")
+	return text
 }
 
 func unix(seconds int64) time.Time {
@@ -296,7 +321,7 @@ func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	return c.job(j), nil
 }
 
-// Output implements runtimes.Queue. It reads the file on the job's first node.
+// Output implements runtimes.Queue. It reads the file on the job's first node, if it is a regular file.
 func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Ref, limit int) (queue.Output, error) {
 	c, j, err := q.find(ctx, at, ref)
 	if err != nil {
@@ -312,31 +337,50 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	case k < 0:
 		return queue.Output{}, fmt.Errorf("%w: the node of the job left the unit", queue.ErrUnavailable)
 	}
-	user, path := c.Unit.Effective.Users[i], outputPath(j)
-	op := runtimes.Op{Run: &runtimes.Run{
-		Program: "tail", Args: profile.TailArgs(strconv.Itoa(limit+1), path), As: &runtimes.Person{Name: user.Name, UID: user.UID},
-		TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true,
-	}}
-	res, err := c.do(ctx, c.o.Hosts.Host(c.Unit.Members[k]), op)
+	path, ok := outputPath(j)
+	if !ok {
+		return queue.Output{}, fmt.Errorf("%w: the accounting does not have where job %s wrote its output", queue.ErrUnavailable, j.ID)
+	}
+	user, member := c.Unit.Effective.Users[i], c.Unit.Members[k]
+	as := func(program string, args ...string) ([]byte, error) {
+		op := runtimes.Op{Run: &runtimes.Run{
+			Program: program, Args: args, As: &runtimes.Person{Name: user.Name, UID: user.UID}, TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true,
+		}}
+		res, err := c.do(ctx, c.o.Hosts.Host(member), op)
+		if err == nil && res[0].Exit != 0 {
+			err = fmt.Errorf("%w: the output of job %s on %s: %s", queue.ErrUnavailable, j.ID, member.Name, c.withoutHosts(message(res[0])))
+		}
+		if err != nil {
+			return nil, err
+		}
+		return res[0].Data, nil
+	}
+	text, err := as("find", profile.SizeArgs(path)...)
 	if err != nil {
 		return queue.Output{}, err
 	}
-	if res[0].Exit != 0 {
-		return queue.Output{}, fmt.Errorf("%w: the output of job %s on %s: %s", queue.ErrUnavailable, j.ID, c.Unit.Members[k].Name, message(res[0]))
+	size, err := strconv.ParseInt(string(text), 10, 64)
+	if err != nil {
+		return queue.Output{}, fmt.Errorf("%w: the output of job %s on %s is not a regular file", queue.ErrUnavailable, j.ID, member.Name)
 	}
-	text := res[0].Data
-	return queue.Output{Text: text[max(0, len(text)-limit):], Truncated: len(text) > limit}, nil
+	skip := max(0, size-int64(limit))
+	text, err = as("dd", profile.ReadArgs(path, skip, int64(limit))...)
+	return queue.Output{Text: text, Truncated: skip > 0}, err
 }
 
-// outputPath expands the patterns of sbatch(1) in the path of a job's output.
-func outputPath(j *cli.Job) string {
+// outputPath expands the patterns of sbatch(1) in the path of a job's output. The accounting does not have the
+// path; it is known for jobs that Berth submitted, to which it gave one.
+func outputPath(j *cli.Job) (path string, ok bool) {
 	whole, task, _ := strings.Cut(j.ID, "_")
-	path := cmp.Or(j.Output, outputName("%j"))
+	if _, _, isOurs := parseMark(j.Comment); j.Output == "" && !isOurs {
+		return "", false
+	}
+	path = cmp.Or(j.Output, outputName("%j"))
 	path = strings.NewReplacer("%%", "%", "%j", j.Raw, "%A", whole, "%a", task, "%x", j.Name, "%u", j.User).Replace(path)
 	if strings.HasPrefix(path, "/") {
-		return path
+		return path, true
 	}
-	return j.WorkDir + "/" + path
+	return j.WorkDir + "/" + path, true
 }
 
 // outputName is the file that sbatch writes without an option, in the job's directory.

@@ -187,13 +187,17 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	if res, err = c.do(ctx, c.host, op, live.op); err != nil {
 		return queue.Job{}, err
 	}
+	// With #SBATCH --wait, sbatch ends with the status of the job that it submitted.
+	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); res[0].Exit != 0 && j != nil && err == nil {
+		return c.same(j, s, nil)
+	}
 	if res[0].Exit != 0 {
 		return queue.Job{}, refusal(c.withoutHosts(message(res[0])), mapped)
 	}
-	id, _, _ := strings.Cut(strings.TrimSpace(string(res[0].Data)), ";")
-	j, err := c.earlier(s, live, res[1], func(j cli.Job) bool { whole, _, _ := strings.Cut(j.ID, "_"); return whole == id })
+	printed, _, _ := strings.Cut(strings.TrimSpace(string(res[0].Data)), ";")
+	j, err := c.earlier(s, live, res[1], func(j cli.Job) bool { return whole(j.ID) == printed })
 	if err == nil && j == nil {
-		err = fmt.Errorf("%w: sbatch answered job %s, and slurmctld does not have it", queue.ErrUnavailable, id)
+		err = fmt.Errorf("%w: sbatch answered job %s, and slurmctld does not have it", queue.ErrUnavailable, printed)
 	}
 	return c.same(j, s, err)
 }
@@ -222,7 +226,9 @@ func (c *cluster) same(j *cli.Job, s queue.Submission, err error) (queue.Job, er
 	if _, digest, _ := parseMark(j.Comment); digest != s.Digest() {
 		return queue.Job{}, fmt.Errorf("%w: %q is that of job %s, whose request differs; use another key", queue.ErrConflict, s.IdempotencyKey, j.ID)
 	}
-	return c.job(j), nil
+	job := c.job(j)
+	job.JobID = whole(j.ID) // j may be a task that runs already
+	return job, nil
 }
 
 // Messages of sbatch, which has one exit status for all errors.

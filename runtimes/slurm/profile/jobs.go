@@ -1,6 +1,7 @@
 package profile
 
 import (
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -62,13 +63,41 @@ func CancelArgs(id, user, account string) []string {
 
 var cancelOwned = regexp.MustCompile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
 
-// TailArgs returns the arguments with which tail prints the last bytes of a file. It runs as a person.
-func TailArgs(bytes, path string) []string { return []string{"--bytes=" + bytes, "--", path} }
+// The end of a file is read as a person, who may not own the directory that it is in. So neither program
+// follows a link, nor waits for a writer: a colleague cannot have another file of the person read.
 
-var tail = regexp.MustCompile(`^--bytes=[1-9][0-9]{0,6} -- /[^\x00-\x1f\x7f]{1,500}$`)
+// SizeArgs returns the arguments with which find prints the size of a regular file in bytes.
+func SizeArgs(path string) []string {
+	return []string{"-P", path, "-maxdepth", "0", "-type", "f", "-printf", "%s"}
+}
 
-func checkTail(args []string) error {
-	if len(args) != 3 || !tail.MatchString(strings.Join(args, " ")) || strings.Contains(args[0], " ") || strings.Contains(args[2]+"/", "/../") {
+// ReadArgs returns the arguments with which dd prints a part of a file.
+func ReadArgs(path string, skip, bytes int64) []string {
+	return []string{"if=" + path, "iflag=nofollow,nonblock,fullblock,skip_bytes,count_bytes", "status=none", "bs=64K", fmt.Sprintf("skip=%d", skip), fmt.Sprintf("count=%d", bytes)}
+}
+
+var (
+	outputFile = regexp.MustCompile(`^/[^\x00-\x1f\x7f]{1,500}$`)
+	readRange  = regexp.MustCompile(`^skip=[0-9]{1,15} count=[0-9]{1,7}$`)
+)
+
+func isOutputFile(path string) bool {
+	return outputFile.MatchString(path) && !strings.Contains(path+"/", "/../")
+}
+
+func checkSize(args []string) error {
+	if len(args) < 2 || !isOutputFile(args[1]) || !slices.Equal(args, SizeArgs(args[1])) {
+		return errNotAllowed
+	}
+	return nil
+}
+
+func checkRead(args []string) error {
+	if len(args) != 6 || !readRange.MatchString(args[4]+" "+args[5]) {
+		return errNotAllowed
+	}
+	path, isInput := strings.CutPrefix(args[0], "if=")
+	if !isInput || !isOutputFile(path) || !slices.Equal(args[:4], ReadArgs(path, 0, 0)[:4]) {
 		return errNotAllowed
 	}
 	return nil

@@ -126,7 +126,8 @@ func programs() map[string]runtimes.Program {
 		"sreport":   {Path: "/usr/bin/sreport", Env: conf, Check: checkSreport, Reads: always},
 		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
 		"scancel":   {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
-		"tail":      {Path: "/usr/bin/tail", AsPerson: true, Check: checkTail},
+		"find":      {Path: "/usr/bin/find", AsPerson: true, Check: checkSize},
+		"dd":        {Path: "/usr/bin/dd", AsPerson: true, Check: checkRead},
 
 		"sdiag": {Path: "/usr/bin/sdiag", Env: conf, Check: exactly(nil), Reads: always},
 		"id":    {Path: "/usr/bin/id", Check: checkID, Reads: always},
