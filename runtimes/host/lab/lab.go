@@ -149,7 +149,9 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 			return nil, err
 		}
 	}
-	if entries, err := os.ReadDir(c.Dir); err == nil && len(entries) > 0 {
+	entries, err := os.ReadDir(c.Dir)
+	foreign := func(e os.DirEntry) bool { return e.Name() != newRecord } // of a process that was killed
+	if err == nil && slices.ContainsFunc(entries, foreign) {
 		return nil, fmt.Errorf("lab: %s is not empty and has no lab; name a new directory with --dir", c.Dir)
 	}
 	if l.Image == "" && l.Machines {
@@ -166,11 +168,14 @@ func Up(ctx context.Context, c Config) (l *Lab, err error) {
 			err = errors.Join(err, made.Down(clean))
 		}
 	}()
-	if err := os.MkdirAll(filepath.Join(c.Dir, "hosts"), 0o755); err != nil {
+	if err := os.MkdirAll(c.Dir, 0o755); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	if err := l.save(); err != nil { // first, so that Down finds the lab
 		return nil, err
+	}
+	if err := os.MkdirAll(filepath.Join(c.Dir, "hosts"), 0o755); err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
 	}
 	if err := l.network(ctx, c.Auto); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
@@ -287,12 +292,19 @@ func Open(dir string) (*Lab, error) {
 	return &l, nil
 }
 
+// newRecord is the record of a lab while save writes it.
+const newRecord = "lab.json.new"
+
 func (l *Lab) save() error {
 	data, err := json.MarshalIndent(l, "", "  ")
 	if err != nil {
 		return err
 	}
-	return os.WriteFile(filepath.Join(l.Dir, "lab.json"), append(data, '\n'), 0o644)
+	written := filepath.Join(l.Dir, newRecord)
+	if err := os.WriteFile(written, append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(written, filepath.Join(l.Dir, "lab.json"))
 }
 
 // kernelFilesystems are the lines of a host's fstab(5), besides those of the control
