@@ -20,7 +20,7 @@ const (
 // QueueModes returns the check of the modes of queue maps in a change of an estate (requirement C5, document
 // CUT). A change of a mode fulfils the five points of CUT's list for a review. After the last day of a rollback,
 // changes of instances and attachments that use the map are refused, until it is renewed or removed. The mode
-// itself stays. contract is the contract's page of this program as version+digest (comments at the forge change an @). The check is pure; its
+// itself stays. contract is the contract's page of this program as version+digest. It has no @, which the forge would make a link in comments. The check is pure; its
 // before may be nil.
 func QueueModes(contract string) func(before, after *Desired, today string) []Diagnostic {
 	return func(before, after *Desired, today string) []Diagnostic {

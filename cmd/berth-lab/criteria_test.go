@@ -195,7 +195,7 @@ metadata: {name: operator}
 spec:
   display_name: Operator
   public_keys: [{id: current, key: ` + strings.Join(strings.Fields(string(public))[:2], " ") + `}]
-  scopes: [apps.instance.read, scheduler.queue.read, scheduler.node.read, scheduler.node.operate]
+  scopes: [apps.instance.read, scheduler.instance.read, scheduler.queue.read, scheduler.node.read, scheduler.node.operate]
   allowed_endpoints:
     - GET /api/v1/projects/{project_id}/app-instances/{app_instance_id}
     - GET /api/v1/projects/{project_id}/app-instances/{app_instance_id}/queue/jobs

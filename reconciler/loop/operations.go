@@ -49,14 +49,14 @@ func operationKey(unit schema.Key, name string) schema.Key {
 
 // samePending reports whether the same operations are to be done: plans then are the same.
 func samePending(a, b []plan.Operation) bool {
-	return slices.EqualFunc(plan.Pending(a), plan.Pending(b), func(x, y plan.Operation) bool { return x.ID == y.ID && x.From == y.From })
+	return slices.EqualFunc(plan.Pending(a), plan.Pending(b), func(x, y plan.Operation) bool { return x.ActionID() == y.ActionID() && x.From == y.From })
 }
 
-// correlations returns the correlation ids of operations by id.
+// correlations returns the correlation ids of operations by the id in their actions.
 func correlations(all []plan.Operation) map[string]string {
 	out := map[string]string{}
 	for _, o := range all {
-		out[o.ID] = o.CorrelationID
+		out[o.ActionID()] = o.CorrelationID
 	}
 	return out
 }
@@ -96,7 +96,7 @@ func (v *unitView) startOperations(p plan.Plan, now time.Time) {
 
 // operationIndex returns the index of the operation that an action carries out, or -1.
 func operationIndex(all []plan.Operation, a plan.Action) int {
-	return slices.IndexFunc(all, func(o plan.Operation) bool { return a.Operation != nil && o.ID == a.Operation.ID })
+	return slices.IndexFunc(all, func(o plan.Operation) bool { return a.Operation != nil && o.ActionID() == a.Operation.ID })
 }
 
 // settleOperations notes the outcomes of operations, and returns those of the other actions: a failed
@@ -262,6 +262,11 @@ func (r *Reconciler) RequestOperation(ctx context.Context, req plan.OperationReq
 			if out = prev.Operations[i]; !status.EqualJSON(out.Spec, req.Spec) {
 				fault = fmt.Errorf("request operation %s: %w (%s %s); use a new id", req.ID, plan.ErrOperationID, out.Spec.Operation, out.Spec.Member)
 			}
+			return plan.Status{}, false
+		}
+		pending := slices.DeleteFunc(plan.Pending(prev.Operations), func(o plan.Operation) bool { return !o.IsRequest })
+		if len(pending) >= plan.MaxPending {
+			fault = fmt.Errorf("request operation %s: %w on %s: %d; wait until some are done", req.ID, plan.ErrManyPending, req.Unit, len(pending))
 			return plan.Status{}, false
 		}
 		next := *prev

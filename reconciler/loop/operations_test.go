@@ -210,6 +210,22 @@ func TestRetryOperationRestartsAFailedUnit(t *testing.T) {
 	})
 }
 
+// The key of a request never stands for a document, nor the other way round.
+func TestKeysAndDocumentsAreApart(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(1)
+	w.ask([3]string{"rest", "drain", "worker-0"})
+	w.operated("rest", plan.OperationDone)
+	require.NotEmpty(t, w.drained("worker-0"))
+	o, err := d.RequestOperation(t.Context(), plan.OperationRequest{Unit: trainKey, ID: "rest", RequestedBy: "eve", CorrelationID: "api-1",
+		Spec: schema.MemberOperationSpec{Member: "worker-0", Operation: schema.OpResume, Reason: "it rested"}})
+	require.NoError(t, err)
+	w.operated(o.Name, plan.OperationDone)
+	require.Empty(t, w.drained("worker-0"), "it was done, and not only called done")
+}
+
 // An operation without a document enters the same path, is durable, and its id is done once.
 func TestRequestedOperationIsDoneOnce(t *testing.T) {
 	t.Parallel()

@@ -40,6 +40,7 @@ func (s *standby) wait(ctx context.Context, recorded func(context.Context) (stri
 		if misses > 0 || leader == "" { // a leader that answers is still the leader
 			url, err := recorded(ctx)
 			switch {
+			case err != nil && leader != "": // the leader that is known counts
 			case err != nil || url == "" || url == s.peers.URL || s.peers.URL == "":
 				return ctx.Err() == nil // an error: taking leadership meets it again, and reports it
 			case url != leader:

@@ -60,7 +60,13 @@ func TestStandbyTakesLeadershipWhenTheLeaderIsGone(t *testing.T) {
 		s, _ := peersOf(ownURL, leading)
 		taken := make(chan bool, 1)
 		go func() {
-			taken <- s.wait(t.Context(), func(context.Context) (string, error) { return recorded.Load().(string), nil })
+			taken <- s.wait(t.Context(), func(context.Context) (string, error) {
+				url := recorded.Load().(string)
+				if url == "" {
+					return "", errors.New("no answer of the remote")
+				}
+				return url, nil
+			})
 		}()
 		time.Sleep(10 * time.Minute)
 		require.Equal(t, otherURL, *s.leader.Load())
@@ -72,6 +78,14 @@ func TestStandbyTakesLeadershipWhenTheLeaderIsGone(t *testing.T) {
 		require.Empty(t, taken)
 
 		leading.Store(thirdURL) // a third daemon leads
+		recorded.Store(thirdURL)
+		time.Sleep(time.Minute)
+		require.Empty(t, taken)
+
+		recorded.Store("") // the remote does not answer either, for a moment
+		leading.Store("")
+		time.Sleep(probeInterval + time.Second)
+		leading.Store(thirdURL)
 		recorded.Store(thirdURL)
 		time.Sleep(time.Minute)
 		require.Empty(t, taken)

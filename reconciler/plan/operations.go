@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -59,6 +60,15 @@ func (o *Operation) IsFinished() bool {
 // Finish sets the final phase of an operation and its result.
 func (o *Operation) Finish(phase OperationPhase, message string, now time.Time) {
 	o.Phase, o.Message, o.Finished = phase, message, now.UTC().Truncate(time.Second)
+}
+
+// ActionID names the operation in actions and at runtimes. A request has another form than a document, whose
+// id has no slash: the key of a caller never stands for a document.
+func (o *Operation) ActionID() string {
+	if o.IsRequest {
+		return "request/" + o.ID
+	}
+	return o.ID
 }
 
 // Verb returns the verb that carries out an operation.
@@ -236,7 +246,7 @@ func (m operationMaker) operation(o Operation, node string, needs []string) stri
 	}
 	return m.add(Action{
 		Verb: o.Verb(), Member: member, Node: node, Reason: fmt.Sprintf("operation %s: %s", o.Name, o.Spec.Reason), Needs: needs,
-		Operation: &ActionOperation{ID: o.ID, Name: o.Name, Labels: o.Spec.Labels, OnJobs: o.Spec.OnJobs},
+		Operation: &ActionOperation{ID: o.ActionID(), Name: o.Name, Labels: o.Spec.Labels, OnJobs: o.Spec.OnJobs},
 	}, nil)
 }
 
@@ -258,6 +268,9 @@ func drainedBy(u *Unit, a Action) *Unit {
 	return &of
 }
 
+// ErrManyPending means that too many requests on a unit wait.
+var ErrManyPending = errors.New("too many operations wait")
+
 // ErrOperationID means that the id of a request stands for another operation.
 var ErrOperationID = errors.New("the id stands for another operation")
 
@@ -269,6 +282,18 @@ type OperationRequest struct {
 	CorrelationID string // of the request
 	Spec          schema.MemberOperationSpec
 }
+
+// The forms of a reason and of a label's value are those of the documents (schema/cue/common.cue).
+var (
+	operationReason = regexp.MustCompile(`^[^\s]([^\n\t]{0,198}[^\s])?$`)
+	operationLabel  = regexp.MustCompile(`^[A-Za-z0-9]([-._+A-Za-z0-9]{0,62}[A-Za-z0-9])?$`)
+)
+
+const (
+	maxLabels = 32
+	// MaxPending is the number of requests on a unit that may wait at a time.
+	MaxPending = 32
+)
 
 // maxOperationID limits the id of a request in bytes.
 const maxOperationID = 128
@@ -297,8 +322,17 @@ func (r OperationRequest) Check(want *schema.EffectiveUnit) error {
 		return fail("%s ends no jobs; take on_jobs away", s.Operation)
 	case s.OnJobs != nil && s.OnJobs.Wait && s.OnJobs.CancelAfterSeconds > 0:
 		return fail("on_jobs waits without end and cancels after a while; keep one of the two")
-	case s.Reason == "":
-		return fail("a reason is missing")
+	case !operationReason.MatchString(s.Reason):
+		return fail("the reason has to be one line of 1 to 200 characters, without spaces at its ends")
+	case s.OnJobs != nil && s.OnJobs.CancelAfterSeconds < 0:
+		return fail("cancel_after_seconds cannot be negative")
+	case len(s.Labels) > maxLabels:
+		return fail("at most %d labels are possible", maxLabels)
+	}
+	for name, value := range s.Labels {
+		if !schema.ValidName(name) || !operationLabel.MatchString(value) {
+			return fail("the label %.40q has to have a name of lower-case letters, digits and dashes, and a value of up to 64 letters, digits and . _ + -", name)
+		}
 	}
 	after := &Unit{Effective: *want}
 	for _, role := range want.Roles {

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -149,4 +150,34 @@ func TestOperationsOfDocuments(t *testing.T) {
 	kept := plan.Operations(nil, known, now.Add(time.Hour))
 	require.Len(t, kept, 110)
 	require.Equal(t, "r040", kept[0].Name)
+}
+
+// A request is checked as a document is.
+func TestRequestsAreCheckedAsDocuments(t *testing.T) {
+	want := &schema.EffectiveUnit{Key: schema.InstanceKey("physics", "lab", "train"), Roles: []schema.EffectiveRole{{Name: "worker", Count: 1}}}
+	check := func(change func(*schema.MemberOperationSpec)) error {
+		s := schema.MemberOperationSpec{Member: "worker-0", Operation: schema.OpDrain, Reason: "a fan is loud"}
+		change(&s)
+		return plan.OperationRequest{Unit: want.Key, ID: "k", Spec: s}.Check(want)
+	}
+	require.NoError(t, check(func(*schema.MemberOperationSpec) {}))
+	labels := func(all map[string]string) func(*schema.MemberOperationSpec) {
+		return func(s *schema.MemberOperationSpec) { s.Operation, s.Labels = schema.OpLabel, all }
+	}
+	require.NoError(t, check(labels(map[string]string{"rack": "r1"})))
+	many := map[string]string{}
+	for i := range 33 {
+		many[fmt.Sprint("l", i)] = "x"
+	}
+	for name, change := range map[string]func(*schema.MemberOperationSpec){
+		"a reason of two lines":   func(s *schema.MemberOperationSpec) { s.Reason = "a\nb" },
+		"a long reason":           func(s *schema.MemberOperationSpec) { s.Reason = strings.Repeat("a", 201) },
+		"a deadline in the past":  func(s *schema.MemberOperationSpec) { s.OnJobs = &schema.OnJobs{CancelAfterSeconds: -5} },
+		"a label without a name":  labels(map[string]string{"": "x"}),
+		"a label with a comma":    labels(map[string]string{"rack": "1,tier=gold"}),
+		"a label with a big text": labels(map[string]string{"rack": strings.Repeat("a", 65)}),
+		"many labels":             labels(many),
+	} {
+		require.Error(t, check(change), name)
+	}
 }

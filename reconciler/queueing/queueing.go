@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -25,11 +27,57 @@ type Options struct {
 	Queues map[string]runtimes.Queue // by runtime_backend; a backend without queues is missing
 }
 
-// Service finds and asks queues. It keeps nothing, and is safe for concurrent use.
-type Service struct{ o Options }
+// Bounds of calls: the hosts answer the loop as well, and each project should get its turn.
+const (
+	perControl = 3 // calls at a time that ask one control plane's host
+	perCaller  = 2 // of them by one login, or by the service accounts of a project
+	patience   = 10 * time.Second
+)
+
+// Service finds and asks queues. It keeps nothing but which calls are under way, and is safe for concurrent use.
+type Service struct {
+	o  Options
+	mu sync.Mutex
+	// slots are the calls under way by host, and by host and caller.
+	slots map[string]chan struct{}
+}
 
 // New returns a Service.
-func New(o Options) *Service { return &Service{o} }
+func New(o Options) *Service { return &Service{o: o, slots: map[string]chan struct{}{}} }
+
+// enter waits for a turn at the host of a control plane. The caller calls leave when its call has ended.
+func (s *Service) enter(ctx context.Context, c Caller, at runtimes.QueueScope) (leave func(), err error) {
+	control, _ := at.Unit.Control()
+	mine, err := s.take(ctx, control.Node+" "+cmp.Or(c.Login, c.Instance.ProjectID()), perCaller)
+	if err != nil {
+		return nil, err
+	}
+	its, err := s.take(ctx, control.Node, perControl)
+	if err != nil {
+		mine()
+		return nil, err
+	}
+	return func() { its(); mine() }, nil
+}
+
+func (s *Service) take(ctx context.Context, name string, size int) (leave func(), err error) {
+	s.mu.Lock()
+	slot := s.slots[name]
+	if slot == nil {
+		slot = make(chan struct{}, size)
+		s.slots[name] = slot
+	}
+	s.mu.Unlock()
+	wait := time.NewTimer(patience)
+	defer wait.Stop()
+	select {
+	case slot <- struct{}{}:
+		return func() { <-slot }, nil
+	case <-wait.C:
+	case <-ctx.Done():
+	}
+	return nil, fmt.Errorf("%w: too many calls wait for this scheduler; ask less often", queue.ErrUnavailable)
+}
 
 // Caller asks for an instance of a project.
 type Caller struct {
@@ -44,9 +92,11 @@ type scope struct {
 	runtimes.QueueScope
 	queue runtimes.Queue
 	view  plan.View
+	leave func() // ends the call's turn at the host
 }
 
-func (s *Service) scope(c Caller) (scope, error) {
+// scope finds the queue of a call, and waits for its turn. The caller calls leave unless there is an error.
+func (s *Service) scope(ctx context.Context, c Caller) (scope, error) {
 	view, ok := s.o.View()
 	stamp, leads := s.o.Stamp()
 	if !ok || !leads {
@@ -69,17 +119,20 @@ func (s *Service) scope(c Caller) (scope, error) {
 	}
 	stamp.Commit, stamp.CorrelationID, stamp.Verb = status.Revision, c.CorrelationID, c.Verb
 	m := view.Desired.QueueMapOf(status.App, c.Instance.Tenant, c.Instance.Project)
-	return scope{runtimes.QueueScope{
+	to := runtimes.QueueScope{
 		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: m, HasRunbook: m != nil && view.Desired.Publishes(m.Spec.Runbook), Stamp: stamp,
-	}, at, view}, nil
+	}
+	leave, err := s.enter(ctx, c, to)
+	return scope{to, at, view, leave}, err
 }
 
 // Submit submits a job as the caller's Unix user.
 func (s *Service) Submit(ctx context.Context, c Caller, key string, r queue.Request) (queue.Job, error) {
-	at, err := s.scope(c)
+	at, err := s.scope(ctx, c)
 	if err != nil {
 		return queue.Job{}, err
 	}
+	defer at.leave()
 	user, err := userOf(at.view.Desired, c)
 	if err != nil {
 		return queue.Job{}, err
@@ -117,55 +170,61 @@ func userOf(d *schema.Desired, c Caller) (schema.UnixUser, error) {
 
 // Jobs lists the project's jobs.
 func (s *Service) Jobs(ctx context.Context, c Caller) ([]queue.Job, error) {
-	at, err := s.scope(c)
+	at, err := s.scope(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	defer at.leave()
 	return at.queue.Jobs(ctx, at.QueueScope)
 }
 
 // Job returns a job of the project.
 func (s *Service) Job(ctx context.Context, c Caller, ref queue.Ref) (queue.Job, error) {
-	at, err := s.scope(c)
+	at, err := s.scope(ctx, c)
 	if err != nil {
 		return queue.Job{}, err
 	}
+	defer at.leave()
 	return at.queue.Job(ctx, at.QueueScope, ref)
 }
 
 // Cancel ends a job of the project.
 func (s *Service) Cancel(ctx context.Context, c Caller, ref queue.Ref) (queue.Job, error) {
-	at, err := s.scope(c)
+	at, err := s.scope(ctx, c)
 	if err != nil {
 		return queue.Job{}, err
 	}
+	defer at.leave()
 	return at.queue.Cancel(ctx, at.QueueScope, ref)
 }
 
 // Output returns the end of a job's output.
 func (s *Service) Output(ctx context.Context, c Caller, ref queue.Ref, limit int) (queue.Output, error) {
-	at, err := s.scope(c)
+	at, err := s.scope(ctx, c)
 	if err != nil {
 		return queue.Output{}, err
 	}
+	defer at.leave()
 	return at.queue.Output(ctx, at.QueueScope, ref, limit)
 }
 
 // Nodes lists the nodes of the unit, with their names, which are the platform's.
 func (s *Service) Nodes(ctx context.Context, c Caller) ([]queue.Node, error) {
-	at, err := s.scope(c)
+	at, err := s.scope(ctx, c)
 	if err != nil {
 		return nil, err
 	}
+	defer at.leave()
 	return at.queue.Nodes(ctx, at.QueueScope)
 }
 
 // Readiness says whether the queue takes jobs of the project, with the evidence.
 func (s *Service) Readiness(ctx context.Context, c Caller) (queue.Readiness, error) {
-	at, err := s.scope(c)
+	at, err := s.scope(ctx, c)
 	if err != nil {
 		return queue.Readiness{}, err
 	}
+	defer at.leave()
 	r, err := at.queue.Readiness(ctx, at.QueueScope)
 	if at.Map != nil {
 		r.QueueMap = at.Map.Key.Name

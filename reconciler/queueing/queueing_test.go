@@ -2,7 +2,11 @@ package queueing_test
 
 import (
 	"context"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -136,4 +140,48 @@ func TestReadinessKnowsMapAndRunbook(t *testing.T) {
 	leads = false
 	_, err = s.Readiness(t.Context(), c)
 	require.ErrorIs(t, err, queue.ErrUnavailable)
+}
+
+// slow is a queue whose lists take a second.
+type slow struct {
+	asked
+	under, most atomic.Int64
+}
+
+func (s *slow) Jobs(context.Context, runtimes.QueueScope) ([]queue.Job, error) {
+	s.most.Store(max(s.most.Load(), s.under.Add(1)))
+	defer s.under.Add(-1)
+	time.Sleep(time.Second)
+	return nil, nil
+}
+
+// However many calls come, few ask the host of a control plane at a time, and one caller leaves a turn to others.
+// A call that waits too long is refused, and may be repeated.
+func TestCallsTakeTurnsAtAHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, leads, q := estate(), true, &slow{}
+		s := service(&v, &leads, q)
+		var refused atomic.Int64
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				if _, err := s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: "eve"}); err != nil {
+					require.ErrorIs(t, err, queue.ErrUnavailable)
+					refused.Add(1)
+				}
+			})
+		}
+		time.Sleep(100 * time.Millisecond)
+		require.EqualValues(t, 2, q.under.Load(), "one caller")
+		began := time.Now()
+		_, err := s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: "ada"})
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began), "another caller need not wait")
+		for _, login := range []string{"a", "b", "c", "d"} {
+			wg.Go(func() { _, _ = s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: login}) })
+		}
+		wg.Wait()
+		require.EqualValues(t, 3, q.most.Load())
+		require.Positive(t, refused.Load())
+	})
 }

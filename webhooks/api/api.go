@@ -147,6 +147,7 @@ type call struct {
 	who         principal
 	decision    authority.Decision // on the permission of the route; zero until it is made
 	view        plan.View          // zero until it is needed
+	deadline    func(time.Time)    // until which the body must arrive
 }
 
 // ids returns the names and values of the ids in the path, for logs and errors
@@ -176,7 +177,9 @@ type answer struct {
 
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	start := a.o.Now()
-	c := &call{Request: r, correlation: correlationID(r.Header)}
+	control := http.NewResponseController(w)
+	c := &call{Request: r, correlation: correlationID(r.Header), deadline: func(t time.Time) { _ = control.SetReadDeadline(t) }}
+	defer func() { c.deadline(time.Now().Add(bodyTimeout)) }() // of a body that no route reads
 	h := w.Header()
 	head(h, c.correlation)
 

@@ -64,7 +64,7 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	if fail := l.body(&body); fail != nil {
 		return answer{}, fail
 	}
-	// What is more than taking work away from a node needs the key for members too.
+	// Restart, replace, remove and retry need apps.instance.member.operate too.
 	if !slices.Contains([]string{schema.OpDrain, schema.OpResume, schema.OpCordon, schema.OpUncordon, schema.OpLabel}, body.Operation) {
 		d := authority.May(a.rules(l.call), l.who.actor, authority.MemberOperate, authority.Scope{Tenant: l.tenant, Project: l.project})
 		if !d.Allowed {
@@ -80,10 +80,13 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	if l.live.Operations == nil {
 		return answer{}, starting()
 	}
+	l.begins()
 	o, err := l.live.Operations.RequestOperation(l.Context(), r)
 	switch {
 	case errors.Is(err, plan.ErrOperationID):
 		return answer{}, &failure{code: codeConflict, message: err.Error()}
+	case errors.Is(err, plan.ErrManyPending):
+		return answer{}, &failure{code: codeRate, after: time.Minute, message: err.Error()}
 	case err != nil:
 		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the operation is not recorded yet: send the same request again with the same Idempotency-Key"}
 	}

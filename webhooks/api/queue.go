@@ -57,10 +57,14 @@ type liveCall struct {
 	caller queueing.Caller
 	query  url.Values
 	live   Live
+	effect func() // records the effect of the call; nil: it has none to record here
 }
 
-// maxBody bounds the body of a request: a script as JSON may be twice as long.
-const maxBody = 1 << 20
+// Bounds of the body of a request: a script as JSON may be twice as long, and a caller sends it at once.
+const (
+	maxBody     = 1 << 20
+	bodyTimeout = 10 * time.Second
+)
 
 const jobs = "/queue/jobs"
 
@@ -78,7 +82,7 @@ func queueRoutes(add func(string, route)) {
 	add(oneInst+"/nodes/{node}/operations", route{family: Queue, permission: authority.NodeOperate, method: http.MethodPost, live: operateNode, effect: "node.operate"})
 }
 
-// ask answers a permitted call by asking the unit. An effect outside admin paths is recorded before it
+// ask answers a permitted call by asking the unit. An effect outside admin paths is recorded just before it
 // happens; at admin paths the record is stored already.
 func (a *API) ask(c *call) (answer, *failure) {
 	query, err := url.ParseQuery(c.URL.RawQuery)
@@ -95,13 +99,22 @@ func (a *API) ask(c *call) (answer, *failure) {
 	if !ok {
 		return answer{}, notFound()
 	}
-	l := &liveCall{c, queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query, a.o.Live()}
+	l := &liveCall{call: c, caller: queueing.Caller{Instance: schema.InstanceKey(c.tenant, c.project, name), Login: c.who.actor.Login, CorrelationID: c.correlation, Verb: cmp.Or(c.route.effect, "queue.read")}, query: query, live: a.o.Live()}
 	if c.route.effect != "" && !c.route.admin && l.live.Effect != nil {
-		r := a.record(c, c.decision)
-		r.RecordID = randomID()
-		l.live.Effect(r)
+		l.effect = func() {
+			r := a.record(c, c.decision)
+			r.RecordID = randomID()
+			l.live.Effect(r)
+		}
 	}
 	return c.route.live(a, l)
+}
+
+// begins records the effect of a call, just before it happens: a call that is refused has none.
+func (l *liveCall) begins() {
+	if l.effect != nil {
+		l.effect()
+	}
 }
 
 // queueFailure is the failure of an error of a queue. Only the log has the names of hosts.
@@ -163,6 +176,10 @@ func submitJob(q Queues, l *liveCall) (answer, *failure) {
 	if fail := l.body(&r); fail != nil {
 		return answer{}, fail
 	}
+	if err := r.Check(); err != nil {
+		return answer{}, queueFailure(err)
+	}
+	l.begins()
 	job, err := q.Submit(l.Context(), l.caller, key, r)
 	return answered(http.StatusCreated, job, err)
 }
@@ -173,7 +190,9 @@ func (l *liveCall) body(into any) *failure {
 	if err != nil || media != "application/json" {
 		return &failure{code: codeBody, message: "the body must be application/json: set Content-Type"}
 	}
+	l.deadline(time.Now().Add(bodyTimeout))
 	text, err := io.ReadAll(io.LimitReader(l.Body, maxBody+1))
+	l.deadline(time.Time{})
 	if err != nil || len(text) > maxBody {
 		return &failure{code: codeBody, cause: err, message: fmt.Sprintf("the body is larger than %d bytes, or ended early", maxBody)}
 	}
@@ -217,6 +236,7 @@ func cancelJob(q Queues, l *liveCall) (answer, *failure) {
 	if fail != nil {
 		return answer{}, fail
 	}
+	l.begins()
 	job, err := q.Cancel(l.Context(), l.caller, ref)
 	return answered(http.StatusAccepted, job, err)
 }
@@ -234,6 +254,7 @@ func readOutput(q Queues, l *liveCall) (answer, *failure) {
 		}
 		limit = n
 	}
+	l.begins()
 	out, err := q.Output(l.Context(), l.caller, ref, limit)
 	if err != nil {
 		return answer{}, queueFailure(err)

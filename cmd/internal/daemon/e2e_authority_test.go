@@ -166,7 +166,8 @@ func (g *governed) held() map[string]string {
 	return out
 }
 
-// audited are the records of a document, oldest first.
+// audited are the records of a document, oldest first; of an instance of a scheduler those of apps.*, as each
+// has one of scheduler.* beside it.
 func (g *governed) audited(file string) (out []audit.Record) {
 	g.Helper()
 	repo, err := gitrepo.OpenLocal(g.git.Dir)
@@ -174,7 +175,7 @@ func (g *governed) audited(file string) (out []audit.Record) {
 	defer repo.Close()
 	for line, err := range repo.Audit(g.Context(), g.git.Tip("berth/status"), statusbranch.LogOrder{}) {
 		require.NoError(g, err)
-		if line.Value.File == file {
+		if line.Value.File == file && !strings.HasPrefix(line.Value.Permission, "scheduler.") {
 			out = append(out, line.Value)
 		}
 	}
