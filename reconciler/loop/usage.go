@@ -66,6 +66,9 @@ type metered struct {
 // collect reads all units that run, one after the other.
 func (c *usageCollector) collect(ctx context.Context) error {
 	reader := c.repo.(reconciler.UsageReader)
+	if err := c.flush(ctx); err != nil {
+		return err
+	}
 	tip := c.status.Tip()
 	closed, err := reader.ClosedUsage(ctx, tip)
 	if err != nil {
@@ -96,6 +99,17 @@ func (c *usageCollector) collect(ctx context.Context) error {
 		}
 	}
 	return ctx.Err()
+}
+
+// flush returns once the branch has the usage that was read before: a part that the branch lacks can be
+// neither corrected nor withdrawn.
+func (c *usageCollector) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	if err := c.status.FlushUsage(ctx); err != nil {
+		return fmt.Errorf("the usage that was read before is not recorded: %w: %w", err, runtimes.ErrWaiting)
+	}
+	return nil
 }
 
 func (c *usageCollector) metered(prev *plan.Status, closed map[string]string) (m metered, ok bool) {
@@ -305,6 +319,9 @@ func (r *unitRun) recordUsage(ctx context.Context, jobs []usage.Job) error {
 // recordLast puts what jobs of a unit used onto berth/status before their records at the runtime
 // end, unless it is there. Until the remote takes it, the action waits.
 func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs []usage.Job) error {
+	if err := c.flush(ctx); err != nil {
+		return err
+	}
 	records := c.attributed(prev, jobs)
 	if reader, ok := c.repo.(reconciler.UsageReader); ok && len(records) > 0 {
 		first := slices.MinFunc(records, func(a, b usage.Record) int { return a.Started.Compare(b.Started) })

@@ -41,7 +41,7 @@ func (r *Recorded) News(records []Record) (out []Record) {
 			if rec.Job.Equal(old.Job) {
 				continue
 			}
-			rec.Correction = old.Correction + 1
+			rec.Correction = max(rec.Correction, old.Correction+1)
 		}
 		out = append(out, rec)
 	}
