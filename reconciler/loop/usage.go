@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,8 +28,8 @@ type usageCollector struct {
 	meters   map[string]runtimes.Meter // by runtime_backend
 	interval time.Duration
 	timeout  time.Duration // of one unit
-	// opened is the first day of a cluster that has no closing yet, as it was found: without it, each
-	// collection would read all records of the branch.
+	// opened is the first day of a cluster whose unit has neither a closing nor a first day in its status,
+	// as it was found: without it, each collection would read all records of the branch.
 	opened map[string]string
 }
 
@@ -60,7 +61,7 @@ type metered struct {
 	prev    *plan.Status
 	meter   runtimes.Meter
 	cluster string
-	from    string // first day that is not closed; "": unknown
+	from    string // first open day of the unit; "": unknown
 }
 
 // collect reads all units that run, one after the other.
@@ -112,21 +113,23 @@ func (c *usageCollector) flush(ctx context.Context) error {
 	return nil
 }
 
+// metered returns a unit whose usage is collected. Its first open day is the day after the last closing of
+// its cluster or, if that is later, the day on which the unit began: the accounting of a unit that was deleted
+// and created again under its name has nothing of the days before.
 func (c *usageCollector) metered(prev *plan.Status, closed map[string]string) (m metered, ok bool) {
 	o := prev.Observed
-	if o == nil || o.Presence != plan.Present || !o.Complete || o.Unit == nil || o.Unit.Effective.SharedRuntime != "" {
+	if !isComplete(o) || o.Unit == nil || o.Unit.Effective.SharedRuntime != "" {
 		return m, false
 	}
 	meter := c.meters[o.Unit.Effective.RuntimeBackend]
 	if meter == nil {
 		return m, false
 	}
-	m = metered{prev: prev, meter: meter, cluster: meter.Cluster(prev.Key)}
-	if last, err := time.Parse(time.DateOnly, closed[m.cluster]); err == nil {
-		m.from = usage.NextDay(last).Format(time.DateOnly)
-	} else {
-		m.from = c.opened[m.cluster]
+	m = metered{prev: prev, meter: meter, cluster: meter.Cluster(prev.Key), from: prev.BegunOn}
+	if last, err := time.Parse(time.DateOnly, closed[m.cluster]); err == nil { // also of a deleted unit of that name
+		m.from = max(m.from, usage.NextDay(last).Format(time.DateOnly))
 	}
+	m.from = cmp.Or(m.from, c.opened[m.cluster])
 	return m, true
 }
 
