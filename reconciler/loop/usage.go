@@ -232,6 +232,9 @@ func (c *usageCollector) close(ctx context.Context, m metered, have *usage.Recor
 	}
 	sums := map[string]*usage.Closing{} // by day
 	for part, rec := range have.All() {
+		if rec.Held() == 0 { // withdrawn
+			continue
+		}
 		s := sums[part.Day]
 		if s == nil {
 			s = &usage.Closing{}

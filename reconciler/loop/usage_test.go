@@ -175,7 +175,7 @@ func TestUsageOfALostJobIsWithdrawn(t *testing.T) {
 	awaits("1 2026-10-30 3600 0, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600")
 	first.Ended = first.Ended.Add(-30 * time.Minute) // before the day that is open
 	set(day.Add(49*time.Hour), first)
-	awaits("1 2026-10-30 3600 0, 1 2026-10-31 0 1, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600, 2026-10-31 2 7200 0")
+	awaits("1 2026-10-30 3600 0, 1 2026-10-31 0 1, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600, 2026-10-31 1 7200 0")
 }
 
 // The days of a unit that was deleted and created again under its name begin anew: the days before, for which

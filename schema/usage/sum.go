@@ -81,6 +81,9 @@ func (s *Sums) All(t *Terms) []Sum {
 	by := map[Account]*Sum{}
 	runs, costs := map[Account]map[Run]bool{}, map[Account]*Cost{}
 	for _, r := range s.records {
+		if r.Held() == 0 { // withdrawn
+			continue
+		}
 		key := Account{Month: r.Day()[:len("2026-11")], OrgID: r.OrgID, ProjectID: r.ProjectID, Unit: r.Unit, AppSlug: r.AppSlug, Kind: KindJobs,
 			Rates: cmp.Or(r.BillingPolicyRef, schema.DefaultRates)}
 		if t.Users {

@@ -144,7 +144,7 @@ type Closing struct {
 	AppSlug string `json:"app_slug"`
 	// BillingPolicyRef names the rate card of the shared runtime; "": schema.DefaultRates.
 	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
-	Parts            int    `json:"parts"`       // number of its records, each part once
+	Parts            int    `json:"parts"`       // number of its records, each part once, without withdrawn ones
 	CPUs             int64  `json:"cpu_seconds"` // of its records
 	// Accounted are the CPU seconds that accounting reports for the day. They differ from CPUs only by
 	// what accounting charges for without a job, such as reservations that nobody used.

@@ -104,10 +104,9 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	again := run(1, 5, "a.b")
 	again.Submitted = start.Add(time.Second) // another run of the same id
 	s.Add(again)
-	s.Add(run(2, -3, "a.c"))
+	s.Add(run(2, -3, "a.c")) // it used nothing
 	require.Equal(t, []Sum{
 		{Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
-		{Account: Account{Month: "2026-11", ProjectID: "a.c", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 1},
 	}, s.All(&Terms{}))
 	first, other := run(3, 1, "a.b"), run(4, 2, "a.b")
 	first.User, other.User = "bob", "ann"
@@ -117,7 +116,7 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	for _, sum := range s.All(&Terms{Users: true}) {
 		users = append(users, fmt.Sprint(sum.ProjectID, " ", sum.User, " ", sum.Jobs, " ", sum.CPUSeconds))
 	}
-	require.Equal(t, []string{"a.b  2 30", "a.b ann 1 4", "a.b bob 1 2", "a.c  1 0"}, users)
+	require.Equal(t, []string{"a.b  2 30", "a.b ann 1 4", "a.b bob 1 2"}, users)
 }
 
 // Decode parses the lines of Files and refuses every other line.
@@ -244,4 +243,19 @@ func TestPricesAreExact(t *testing.T) {
 	require.Equal(t, int64(0), price(always, third(1)).Millionths)
 	require.Equal(t, int64(1), price(always, third(1), third(2)).Millionths)
 	require.Equal(t, int64(1), price(always, third(1), third(2), third(3)).Millionths)
+}
+
+// A record that was withdrawn is no job: neither a line nor a run comes of it.
+func TestWithdrawnRecordsAreNoJobs(t *testing.T) {
+	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	of := func(id int, project string, seconds, correction int) Record {
+		return Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(time.Duration(seconds) * time.Second), CPUs: 1, ProjectID: project}, Correction: correction}
+	}
+	s := NewSums()
+	for _, r := range []Record{of(1, "a.b", 10, 0), of(2, "a.b", 10, 0), of(2, "a.b", 0, 1), of(3, "a.c", 10, 0), of(3, "a.c", 0, 1)} {
+		s.Add(r)
+	}
+	all := s.All(&Terms{})
+	require.Len(t, all, 1)
+	require.Equal(t, []any{"a.b", 1, int64(10)}, []any{all[0].ProjectID, all[0].Jobs, all[0].CPUSeconds})
 }
