@@ -226,7 +226,7 @@ func TestPricesAreExact(t *testing.T) {
 	require.Nil(t, price(nil, cpus))
 	named := cpus
 	named.BillingPolicyRef = "lab"
-	require.Nil(t, price(always, named), "no card lab")
+	require.Equal(t, int64(120), price(always, named).Millionths, "no card lab: the default one")
 	require.NotNil(t, price(map[string]*schema.RateCard{"lab": card}, named))
 
 	// Another card within a month has a line of its own.
@@ -258,4 +258,44 @@ func TestWithdrawnRecordsAreNoJobs(t *testing.T) {
 	all := s.All(&Terms{})
 	require.Len(t, all, 1)
 	require.Equal(t, []any{"a.b", 1, int64(10)}, []any{all[0].ProjectID, all[0].Jobs, all[0].CPUSeconds})
+}
+
+// The rate card of a record is the one that it names, if that exists and applies to its tenant, and otherwise the
+// default one; on days from the day of a replacement on it is the replacement. A closing goes by the same rule.
+func TestRateCardOfATenantAndADay(t *testing.T) {
+	card := func(replaces, from string, tenants ...string) *schema.RateCard {
+		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Replaces: replaces, From: from, AppliesTo: tenants, Shared: &schema.SharedCost{Split: schema.SplitNone, ControlPlaneDay: 1}}}
+	}
+	terms := Terms{Cards: map[string]*schema.RateCard{
+		"default": card("", ""), "cheap": card("", "", "chem"), "free": card("", ""),
+		"default-b": card("default", "2026-11-10"), "default-c": card("default", "2026-11-20"), "default-d": card("default-c", "2026-11-20"),
+		"default-chem": card("default", "2026-11-25", "chem"), "cheap-b": card("cheap", "2026-11-30"),
+	}}
+	for _, c := range []struct{ ref, tenant, day, want string }{
+		{"", "physics", "2026-11-09", "default"},
+		{"", "physics", "2026-11-10", "default-b"},
+		{"", "physics", "2026-11-19", "default-b"},
+		{"default", "physics", "2026-11-26", "default-c"},
+		{"", "chem", "2026-11-25", "default-chem"},
+		{"cheap", "chem", "2026-11-29", "cheap"},
+		{"cheap", "chem", "2026-11-30", "cheap-b"},
+		{"cheap", "physics", "2026-11-09", "default"},
+		{"cheap", "physics", "2026-11-30", "default-c"},
+		{"cheap", "", "2026-11-09", "cheap"},
+		{"none", "physics", "2026-11-11", "default-b"},
+		{"free", "physics", "2026-11-30", "free"},
+	} {
+		at, err := time.Parse(time.DateOnly, c.day)
+		require.NoError(t, err)
+		s := NewSums()
+		s.Add(Record{Job: Job{Cluster: "c", JobID: 1, Submitted: at, Started: at, Ended: at.Add(time.Minute), CPUs: 1}, OrgID: c.tenant, BillingPolicyRef: c.ref})
+		terms.Closings = []Closing{{Cluster: "c", Day: c.day, OwnerID: c.tenant, BillingPolicyRef: c.ref, Accounted: 1, Unused: &Unused{}}}
+		for _, sum := range s.All(&terms) {
+			require.Equal(t, c.want, sum.Rates, "%v %s", c, sum.Kind)
+			require.NotNil(t, sum.Price)
+		}
+	}
+	s := NewSums()
+	s.Add(Record{Job: Job{Cluster: "c", JobID: 1, Submitted: time.Unix(0, 0), Started: time.Unix(0, 0), Ended: time.Unix(60, 0), CPUs: 1}, OrgID: "physics", BillingPolicyRef: "cheap"})
+	require.Nil(t, s.All(&Terms{Cards: map[string]*schema.RateCard{"cheap": card("", "", "chem")}})[0].Price, "no default card")
 }
