@@ -5,7 +5,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -75,17 +77,25 @@ func (c *usageCollector) collect(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read which days are closed: %w", err)
 	}
-	var units []metered
-	first := "~" // after all days
+	units := map[string][]metered{} // by tenant
 	for _, prev := range c.status.Units().All() {
 		if m, ok := c.metered(prev, closed); ok {
-			units, first = append(units, m), min(first, m.from)
+			units[prev.Key.Tenant] = append(units[prev.Key.Tenant], m)
 		}
 	}
-	if len(units) == 0 {
-		return nil
+	for _, tenant := range slices.Sorted(maps.Keys(units)) {
+		if err := c.collectTenant(ctx, reader, tip, tenant, units[tenant]); err != nil {
+			return err
+		}
 	}
-	recorded, err := readUsage(ctx, reader, tip, first)
+	return nil
+}
+
+// collectTenant reads the units of a tenant. It reads the records of that tenant only: a unit whose days do not
+// close makes the collection of its own tenant slower. Projects of all tenants use the platform's units, "".
+func (c *usageCollector) collectTenant(ctx context.Context, reader reconciler.UsageReader, tip, tenant string, units []metered) error {
+	first := slices.MinFunc(units, func(a, b metered) int { return cmp.Compare(a.from, b.from) }).from
+	recorded, err := readUsage(ctx, reader, tip, first, tenant)
 	if err != nil {
 		return err
 	}
@@ -118,7 +128,7 @@ func (c *usageCollector) flush(ctx context.Context) error {
 // and created again under its name has nothing of the days before.
 func (c *usageCollector) metered(prev *plan.Status, closed map[string]string) (m metered, ok bool) {
 	o := prev.Observed
-	if !isComplete(o) || o.Unit == nil || o.Unit.Effective.SharedRuntime != "" {
+	if !isComplete(o) || prev.Phase == plan.PhaseStopped || o.Unit == nil || o.Unit.Effective.SharedRuntime != "" {
 		return m, false
 	}
 	meter := c.meters[o.Unit.Effective.RuntimeBackend]
@@ -133,11 +143,11 @@ func (c *usageCollector) metered(prev *plan.Status, closed map[string]string) (m
 	return m, true
 }
 
-// readUsage reads the records of a day and later by cluster. A record that cannot be read is written
+// readUsage reads the records of a tenant of a day and later by cluster. A record that cannot be read is written
 // again if the runtime still has it.
-func readUsage(ctx context.Context, reader reconciler.UsageReader, tip, first string) (map[string]*usage.Recorded, error) {
+func readUsage(ctx context.Context, reader reconciler.UsageReader, tip, first, tenant string) (map[string]*usage.Recorded, error) {
 	all := map[string]*usage.Recorded{}
-	for rec, err := range reader.UsageSince(ctx, tip, first) {
+	for rec, err := range reader.UsageSince(ctx, tip, first, tenant) {
 		if err != nil {
 			continue
 		}
@@ -301,6 +311,9 @@ func (c *usageCollector) attributed(prev *plan.Status, jobs []usage.Job) []usage
 	}
 	records := make([]usage.Record, 0, len(jobs))
 	for _, j := range jobs {
+		if of, _, _ := strings.Cut(j.ProjectID, "."); prev.Key.Tenant != "" && of != prev.Key.Tenant {
+			j.ProjectID = "" // an account that somebody made there: a tenant's unit bills its own tenant only
+		}
 		records = append(records, usage.New(prev.Key, unit, j, attachments))
 	}
 	return records
@@ -331,7 +344,7 @@ func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs
 	records := c.attributed(prev, jobs)
 	if reader, ok := c.repo.(reconciler.UsageReader); ok && len(records) > 0 {
 		first := slices.MinFunc(records, func(a, b usage.Record) int { return a.Started.Compare(b.Started) })
-		have, err := readUsage(ctx, reader, c.status.Tip(), first.Day())
+		have, err := readUsage(ctx, reader, c.status.Tip(), first.Day(), prev.Key.Tenant)
 		if err != nil {
 			return err
 		}

@@ -1,10 +1,13 @@
 package loop_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes/memory"
@@ -215,6 +219,90 @@ func TestUsageOfARecreatedUnitIsClosed(t *testing.T) {
 	set(12*24 + 1) // two days later, and nothing was closed
 	w.start(quick)
 	awaits("2026-10-30 0 0 0, 2026-11-09 0 0 0, 2026-11-10 0 0 0")
+}
+
+// usageReads notes from which day a collector reads the records of which tenant.
+type usageReads struct {
+	*gitrepo.Repo
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (r *usageReads) UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[tenant+" "+first] = true
+	return r.Repo.UsageSince(ctx, commit, first, tenant)
+}
+
+// A collection reads the records of the tenants of units only, each from the first open day of theirs, and none for
+// a stopped unit.
+func TestCollectionReadsTheUsageOfATenantAlone(t *testing.T) {
+	t.Parallel()
+	reads := &usageReads{all: map[string]bool{}}
+	w := newWorld(t)
+	var clock testClock
+	clock.set(firstDay)
+	w.start(func(o *loop.Options) {
+		reads.Repo = o.Repo.(*gitrepo.Repo)
+		o.Repo, o.Settings.Usage, o.Now = reads, 20*time.Millisecond, clock.now
+	})
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	key := schema.InstanceKey("physics", "lab", "train")
+	j := usedBy(1, firstDay, time.Hour, 2*time.Hour)
+	j.Cluster = memory.New(nil).Cluster(key)
+	require.NoError(t, w.world.SetUsage(key, j))
+	require.NoError(t, w.world.SetClock(key, firstDay.Add(3*time.Hour)))
+	usageFiles := func() (all []string) {
+		files, err := w.git.Files(reconciler.BranchStatus)
+		require.NoError(t, err)
+		for path := range files {
+			if strings.HasPrefix(path, "usage/2026") {
+				all = append(all, path[:len("usage/2026-10-30/physics")])
+			}
+		}
+		return all
+	}
+	w.eventually("recorded", func() bool { return len(usageFiles()) > 0 })
+	require.Equal(t, []string{"usage/2026-10-30/physics"}, usageFiles())
+	reads.mu.Lock()
+	require.Equal(t, map[string]bool{"physics 2026-10-30": true}, reads.all)
+	reads.mu.Unlock()
+
+	w.put(map[string]string{path: strings.Replace(text, "spec:", "spec:\n  desired_state: stopped", 1)})
+	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
+	time.Sleep(100 * time.Millisecond)
+	reads.mu.Lock()
+	clear(reads.all)
+	reads.mu.Unlock()
+	time.Sleep(100 * time.Millisecond)
+	reads.mu.Lock()
+	defer reads.mu.Unlock()
+	require.Empty(t, reads.all)
+}
+
+// An account of another tenant on a tenant's unit bills nobody else.
+func TestUsageOfAForeignAccountStaysWithTheTenant(t *testing.T) {
+	t.Parallel()
+	w, set, _ := usageOfCommons(t)
+	j := usedBy(1, firstDay, time.Hour, 2*time.Hour)
+	j.ProjectID = "biology.genomes"
+	set(firstDay.Add(3*time.Hour), j)
+	w.eventually("recorded", func() bool {
+		files, err := w.git.Files(reconciler.BranchStatus)
+		require.NoError(t, err)
+		for path, text := range files {
+			if strings.HasPrefix(path, "usage/2026") {
+				r, err := usage.Decode([]byte(text))
+				require.NoError(t, err)
+				require.Equal(t, []string{"physics", ""}, []string{r.OrgID, r.ProjectID})
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // A wrong clock closes no day that lies ahead, and loses nothing: neither one of the runtime that is ahead, nor
