@@ -178,11 +178,11 @@ func (c *usageCollector) collectUnit(ctx context.Context, m metered, have *usage
 		return err
 	}
 	jobs := slices.DeleteFunc(reading.Jobs, func(j usage.Job) bool { return j.Day() < m.from }) // closed
-	news := append(have.News(c.attributed(m.prev, jobs)), withdrawn...)
-	if err := c.status.RecordUsage(ctx, news...); err != nil {
-		return fmt.Errorf("the usage of %d jobs is not recorded: %w: %w", len(news), err, runtimes.ErrWaiting)
+	unrecorded := append(have.Unrecorded(c.attributed(m.prev, jobs)), withdrawn...)
+	if err := c.status.RecordUsage(ctx, unrecorded...); err != nil {
+		return fmt.Errorf("the usage of %d jobs is not recorded: %w: %w", len(unrecorded), err, runtimes.ErrWaiting)
 	}
-	for _, rec := range news {
+	for _, rec := range unrecorded {
 		have.Add(rec)
 	}
 	if m.from == "" {
@@ -209,8 +209,9 @@ func (c *usageCollector) over(at time.Time) time.Time {
 	return at.UTC()
 }
 
-// read reads what ended since the last record. If a day is over that is not closed, or nothing is recorded
-// yet, it reads all from the first day that is not closed, and what earlier readings had too much.
+// read reads the runs that ended since the last record. If an open day is over, or nothing is recorded yet, it
+// reads all runs since the first open day (isWhole). Then withdrawn has the corrections of records that the
+// runtime no longer confirms.
 func (c *usageCollector) read(m metered, have *usage.Recorded, read func(since time.Time) (runtimes.UsageReading, error)) (reading runtimes.UsageReading, withdrawn []usage.Record, isWhole bool, err error) {
 	from, _ := time.Parse(time.DateOnly, m.from) // zero if it is unknown
 	if !have.Last().IsZero() {
@@ -350,7 +351,7 @@ func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs
 		}
 		if of := have[first.Cluster]; of != nil {
 			withdrawn, _ := of.Withdrawn(jobs, "")
-			records = append(of.News(records), withdrawn...)
+			records = append(of.Unrecorded(records), withdrawn...)
 		}
 	}
 	flush, cancel := context.WithTimeout(ctx, recordTimeout)

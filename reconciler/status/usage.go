@@ -44,7 +44,7 @@ func (w *Writer) addUsage(records []usage.Record) {
 	for _, r := range w.usage.records {
 		waiting.Add(r)
 	}
-	for _, r := range waiting.News(records) {
+	for _, r := range waiting.Unrecorded(records) {
 		w.usage.records = append(w.usage.records, r)
 		w.change(r.CorrelationID)
 	}
