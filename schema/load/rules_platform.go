@@ -233,7 +233,7 @@ func (r *rules) rates(d *schema.RateCard) {
 	case s.Replaces != "" && s.Replaces == d.Key.Name:
 		r.broken("spec.replaces", "is this card itself: name the card whose prices end")
 	case s.Replaces != "" && s.From == "":
-		r.missing("spec.from", ": give the first day on which this card replaces %s", s.Replaces)
+		r.broken("spec.replaces", "needs spec.from: give the first day on which this card replaces %s", s.Replaces)
 	case s.Replaces == "" && s.From != "":
 		r.needless("spec.from", "is the day from which a card replaces another one: name that in replaces, or take it away")
 	default:
