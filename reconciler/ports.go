@@ -139,9 +139,9 @@ type EventReader interface {
 type UsageReader interface {
 	// ClosedUsage returns the last closed day of each cluster at a commit of berth/status.
 	ClosedUsage(ctx context.Context, commit string) (map[string]string, error)
-	// UsageSince yields the records at a commit of berth/status of a day and later; "" means all. It
-	// continues after an error, which names a file and a line.
-	UsageSince(ctx context.Context, commit, first string) iter.Seq2[usage.Record, error]
+	// UsageSince yields the records at a commit of berth/status of a day and later that are billed to a
+	// tenant; "" means all days, or everybody. It continues after an error, which names a file and a line.
+	UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error]
 }
 
 // PathChange is a path whose content differs.

@@ -1,5 +1,7 @@
 package schema
 
+import "slices"
+
 // Site is a place with nodes: one or more regions under one roof (requirement
 // E13). It is a declaration only: placement goes by regions.
 type Site struct {
@@ -27,16 +29,26 @@ type RateCard struct {
 
 // RateCardSpec is the spec of a RateCard. Prices are whole millionths of the currency.
 type RateCardSpec struct {
-	DisplayName string `json:"display_name,omitempty"`
-	Currency    string `json:"currency"` // ISO 4217
-	CPUHour     int    `json:"cpu_hour"`
-	MemoryHour  int    `json:"memory_gib_hour"`
+	DisplayName string   `json:"display_name,omitempty"`
+	AppliesTo   []string `json:"applies_to,omitempty"` // tenants; empty: everybody
+	// Replaces is the name of the card whose prices this one replaces on days from From on (UTC); "":
+	// none. Of several that replace a card, the one with the latest From holds.
+	Replaces   string `json:"replaces,omitempty"`
+	From       string `json:"from,omitempty"`
+	Currency   string `json:"currency"` // ISO 4217
+	CPUHour    int    `json:"cpu_hour"`
+	MemoryHour int    `json:"memory_gib_hour"`
 	// GPUHours are prices by type of GPU; OtherGPU is that of other types, and of jobs whose GPUs have
 	// several types.
 	GPUHours []GPUPrice `json:"gpu_hours,omitempty"`
 	OtherGPU int        `json:"other_gpu_hour"`
 	// Shared prices what a unit costs beside its jobs; nil: nothing.
 	Shared *SharedCost `json:"shared_cost,omitempty"`
+}
+
+// PricesFor reports whether a tenant may be billed by the card. The platform, "", may use all.
+func (s *RateCardSpec) PricesFor(tenant string) bool {
+	return len(s.AppliesTo) == 0 || tenant == "" || slices.Contains(s.AppliesTo, tenant)
 }
 
 // SharedCost says what a unit costs beside its jobs, and who pays it.

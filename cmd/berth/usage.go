@@ -30,10 +30,12 @@ A month of a unit is closed once no record of it can come any more: accounting h
 last day, or the unit is gone.
 
 COST is the price of the use by the RateCard named in RATES: billing_policy_ref of the attachment
-when the job was recorded, otherwise default. KIND is jobs, or shared: the part of the project, or of
-the owner of the unit, of its idle CPUs and GPUs and of its control plane. It counts closed days, by
-shared_cost of the RateCard that the unit names. The shared lines of a unit add up exactly. The
-second table has the totals of each project and of all; its hours are those of jobs.
+when the job was recorded, if that card exists and applies to the tenant, otherwise default; or the
+card that replaces it on that day. KIND shared is the idle time and the control plane of the unit,
+as billed to the project or to the owner. It counts closed days, by shared_cost of the RateCard that
+the unit names. The shared lines of a unit and a card add up exactly. The
+second table has the totals of each project and of all; its hours are those of jobs. It names the
+number of lines without a price.
 
 -o csv has a line of headers and one line for each line of the first table. -o json has the same in
 "sums". Both have whole seconds (cpu_seconds, gpu_seconds, memory_mib_seconds) and whole millionths
@@ -71,8 +73,8 @@ Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 	req.addTable(cmd, "text", "csv", "json")
 	cmd.Flags().StringVar(&want.From, "from", "", "first day, such as 2026-11-01 (default: that of the first record)")
 	cmd.Flags().StringVar(&want.To, "to", "", "last day, such as 2026-11-30 (default: that of the last record)")
-	cmd.Flags().StringVar(&want.Org, "org", "", "only jobs billed to this tenant")
-	cmd.Flags().StringVar(&want.Project, "project", "", "only jobs billed to this project, as TENANT.PROJECT")
+	cmd.Flags().StringVar(&want.Org, "org", "", "only lines billed to this tenant")
+	cmd.Flags().StringVar(&want.Project, "project", "", "only lines billed to this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&by, "by", "", "user: a line for the jobs of each Unix user")
 	cmd.AddCommand(newUsageExportCmd())
 	return cmd

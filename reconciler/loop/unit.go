@@ -396,12 +396,18 @@ func (t *unitTask) record(v unitView) bool {
 	return true
 }
 
+// isComplete reports whether a unit was observed after its creation had finished.
+func isComplete(o *plan.Observed) bool { return o != nil && o.Presence == plan.Present && o.Complete }
+
 // recordStatus records the status of a view, and of the attachments that follow from it. No
 // decision comes between: else the attachments could be those of the decision before.
 func (t *unitTask) recordStatus(v unitView) bool {
 	t.status.Decision.RLock()
 	defer t.status.Decision.RUnlock()
 	next := v.makeStatus()
+	if isComplete(next.Observed) && !isComplete(v.prev.Observed) {
+		next.BegunOn = t.now().UTC().Format(time.DateOnly)
+	}
 	if t.inForce.current() != v.st {
 		return t.set(v.prev, next) // the new decision has recorded the attachments
 	}

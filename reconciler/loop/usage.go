@@ -1,10 +1,13 @@
 package loop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -27,8 +30,8 @@ type usageCollector struct {
 	meters   map[string]runtimes.Meter // by runtime_backend
 	interval time.Duration
 	timeout  time.Duration // of one unit
-	// opened is the first day of a cluster that has no closing yet, as it was found: without it, each
-	// collection would read all records of the branch.
+	// opened is the first day of a cluster whose unit has neither a closing nor a first day in its status,
+	// as it was found: without it, each collection would read all records of the branch.
 	opened map[string]string
 }
 
@@ -60,28 +63,39 @@ type metered struct {
 	prev    *plan.Status
 	meter   runtimes.Meter
 	cluster string
-	from    string // first day that is not closed; "": unknown
+	from    string // first open day of the unit; "": unknown
 }
 
 // collect reads all units that run, one after the other.
 func (c *usageCollector) collect(ctx context.Context) error {
 	reader := c.repo.(reconciler.UsageReader)
+	if err := c.flush(ctx); err != nil {
+		return err
+	}
 	tip := c.status.Tip()
 	closed, err := reader.ClosedUsage(ctx, tip)
 	if err != nil {
 		return fmt.Errorf("read which days are closed: %w", err)
 	}
-	var units []metered
-	first := "~" // after all days
+	units := map[string][]metered{} // by tenant
 	for _, prev := range c.status.Units().All() {
 		if m, ok := c.metered(prev, closed); ok {
-			units, first = append(units, m), min(first, m.from)
+			units[prev.Key.Tenant] = append(units[prev.Key.Tenant], m)
 		}
 	}
-	if len(units) == 0 {
-		return nil
+	for _, tenant := range slices.Sorted(maps.Keys(units)) {
+		if err := c.collectTenant(ctx, reader, tip, tenant, units[tenant]); err != nil {
+			return err
+		}
 	}
-	recorded, err := readUsage(ctx, reader, tip, first)
+	return nil
+}
+
+// collectTenant reads the units of a tenant. It reads the records of that tenant only: a unit whose days do not
+// close makes the collection of its own tenant slower. Projects of all tenants use the platform's units, "".
+func (c *usageCollector) collectTenant(ctx context.Context, reader reconciler.UsageReader, tip, tenant string, units []metered) error {
+	first := slices.MinFunc(units, func(a, b metered) int { return cmp.Compare(a.from, b.from) }).from
+	recorded, err := readUsage(ctx, reader, tip, first, tenant)
 	if err != nil {
 		return err
 	}
@@ -98,29 +112,42 @@ func (c *usageCollector) collect(ctx context.Context) error {
 	return ctx.Err()
 }
 
+// flush returns once the branch has the usage that was read before: a part that the branch lacks can be
+// neither corrected nor withdrawn.
+func (c *usageCollector) flush(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
+	defer cancel()
+	if err := c.status.FlushUsage(ctx); err != nil {
+		return fmt.Errorf("the usage that was read before is not recorded: %w: %w", err, runtimes.ErrWaiting)
+	}
+	return nil
+}
+
+// metered returns a unit whose usage is collected. Its first open day is the day after the last closing of
+// its cluster or, if that is later, the day on which the unit began: the accounting of a unit that was deleted
+// and created again under its name has nothing of the days before.
 func (c *usageCollector) metered(prev *plan.Status, closed map[string]string) (m metered, ok bool) {
 	o := prev.Observed
-	if o == nil || o.Presence != plan.Present || !o.Complete || o.Unit == nil || o.Unit.Effective.SharedRuntime != "" {
+	if !isComplete(o) || prev.Phase == plan.PhaseStopped || o.Unit == nil || o.Unit.Effective.SharedRuntime != "" {
 		return m, false
 	}
 	meter := c.meters[o.Unit.Effective.RuntimeBackend]
 	if meter == nil {
 		return m, false
 	}
-	m = metered{prev: prev, meter: meter, cluster: meter.Cluster(prev.Key)}
-	if last, err := time.Parse(time.DateOnly, closed[m.cluster]); err == nil {
-		m.from = usage.NextDay(last).Format(time.DateOnly)
-	} else {
-		m.from = c.opened[m.cluster]
+	m = metered{prev: prev, meter: meter, cluster: meter.Cluster(prev.Key), from: prev.BegunOn}
+	if last, err := time.Parse(time.DateOnly, closed[m.cluster]); err == nil { // also of a deleted unit of that name
+		m.from = max(m.from, usage.NextDay(last).Format(time.DateOnly))
 	}
+	m.from = cmp.Or(m.from, c.opened[m.cluster])
 	return m, true
 }
 
-// readUsage reads the records of a day and later by cluster. A record that cannot be read is written
+// readUsage reads the records of a tenant of a day and later by cluster. A record that cannot be read is written
 // again if the runtime still has it.
-func readUsage(ctx context.Context, reader reconciler.UsageReader, tip, first string) (map[string]*usage.Recorded, error) {
+func readUsage(ctx context.Context, reader reconciler.UsageReader, tip, first, tenant string) (map[string]*usage.Recorded, error) {
 	all := map[string]*usage.Recorded{}
-	for rec, err := range reader.UsageSince(ctx, tip, first) {
+	for rec, err := range reader.UsageSince(ctx, tip, first, tenant) {
 		if err != nil {
 			continue
 		}
@@ -151,11 +178,11 @@ func (c *usageCollector) collectUnit(ctx context.Context, m metered, have *usage
 		return err
 	}
 	jobs := slices.DeleteFunc(reading.Jobs, func(j usage.Job) bool { return j.Day() < m.from }) // closed
-	news := append(have.News(c.attributed(m.prev, jobs)), withdrawn...)
-	if err := c.status.RecordUsage(ctx, news...); err != nil {
-		return fmt.Errorf("the usage of %d jobs is not recorded: %w: %w", len(news), err, runtimes.ErrWaiting)
+	unrecorded := append(have.Unrecorded(c.attributed(m.prev, jobs)), withdrawn...)
+	if err := c.status.RecordUsage(ctx, unrecorded...); err != nil {
+		return fmt.Errorf("the usage of %d jobs is not recorded: %w: %w", len(unrecorded), err, runtimes.ErrWaiting)
 	}
-	for _, rec := range news {
+	for _, rec := range unrecorded {
 		have.Add(rec)
 	}
 	if m.from == "" {
@@ -182,8 +209,9 @@ func (c *usageCollector) over(at time.Time) time.Time {
 	return at.UTC()
 }
 
-// read reads what ended since the last record. If a day is over that is not closed, or nothing is recorded
-// yet, it reads all from the first day that is not closed, and what earlier readings had too much.
+// read reads the runs that ended since the last record. If an open day is over, or nothing is recorded yet, it
+// reads all runs since the first open day (isWhole). Then withdrawn has the corrections of records that the
+// runtime no longer confirms.
 func (c *usageCollector) read(m metered, have *usage.Recorded, read func(since time.Time) (runtimes.UsageReading, error)) (reading runtimes.UsageReading, withdrawn []usage.Record, isWhole bool, err error) {
 	from, _ := time.Parse(time.DateOnly, m.from) // zero if it is unknown
 	if !have.Last().IsZero() {
@@ -215,6 +243,9 @@ func (c *usageCollector) close(ctx context.Context, m metered, have *usage.Recor
 	}
 	sums := map[string]*usage.Closing{} // by day
 	for part, rec := range have.All() {
+		if rec.Held() == 0 { // withdrawn
+			continue
+		}
 		s := sums[part.Day]
 		if s == nil {
 			s = &usage.Closing{}
@@ -281,6 +312,9 @@ func (c *usageCollector) attributed(prev *plan.Status, jobs []usage.Job) []usage
 	}
 	records := make([]usage.Record, 0, len(jobs))
 	for _, j := range jobs {
+		if of, _, _ := strings.Cut(j.ProjectID, "."); prev.Key.Tenant != "" && of != prev.Key.Tenant {
+			j.ProjectID = "" // an account that somebody made there: a tenant's unit bills its own tenant only
+		}
 		records = append(records, usage.New(prev.Key, unit, j, attachments))
 	}
 	return records
@@ -305,16 +339,19 @@ func (r *unitRun) recordUsage(ctx context.Context, jobs []usage.Job) error {
 // recordLast puts what jobs of a unit used onto berth/status before their records at the runtime
 // end, unless it is there. Until the remote takes it, the action waits.
 func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs []usage.Job) error {
+	if err := c.flush(ctx); err != nil {
+		return err
+	}
 	records := c.attributed(prev, jobs)
 	if reader, ok := c.repo.(reconciler.UsageReader); ok && len(records) > 0 {
 		first := slices.MinFunc(records, func(a, b usage.Record) int { return a.Started.Compare(b.Started) })
-		have, err := readUsage(ctx, reader, c.status.Tip(), first.Day())
+		have, err := readUsage(ctx, reader, c.status.Tip(), first.Day(), prev.Key.Tenant)
 		if err != nil {
 			return err
 		}
 		if of := have[first.Cluster]; of != nil {
 			withdrawn, _ := of.Withdrawn(jobs, "")
-			records = append(of.News(records), withdrawn...)
+			records = append(of.Unrecorded(records), withdrawn...)
 		}
 	}
 	flush, cancel := context.WithTimeout(ctx, recordTimeout)

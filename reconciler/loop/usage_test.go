@@ -1,16 +1,21 @@
 package loop_test
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"iter"
 	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes/memory"
@@ -46,6 +51,16 @@ func (w *world) parts() (records, closings []string) {
 	return records, closings
 }
 
+// firstDay is the day on which the units of these tests begin.
+var firstDay = time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
+
+// testClock is the clock of Berth. It goes on from where it was set.
+type testClock struct{ ahead atomic.Int64 }
+
+func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahead.Load())) }
+
+func (c *testClock) set(at time.Time) { c.ahead.Store(int64(time.Until(at))) }
+
 // What jobs used is on the branch while their unit runs, each part once, also for a daemon that
 // begins with an empty disk. A day closes once accounting has added it up, and not while accounting
 // does not answer; what came late or changed by then is recorded too, as a correction beside the first
@@ -53,13 +68,15 @@ func (w *world) parts() (records, closings []string) {
 func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	quick := func(o *loop.Options) { o.Settings.Usage = 20 * time.Millisecond }
+	day := firstDay
+	var clock testClock
+	clock.set(day)
+	quick := func(o *loop.Options) { o.Settings.Usage, o.Now = 20*time.Millisecond, clock.now }
 	d := w.start(quick)
 	w.put(operatorFiles(""))
 	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
 	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
 	cluster := memory.New(w.world).Cluster(commons)
-	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
 	job := func(id int, from, to time.Duration) usage.Job {
 		at := day.Add(from)
 		return usage.Job{Cluster: cluster, JobID: id, Submitted: at, Started: at, Ended: day.Add(to), State: "COMPLETED", User: "eve", ProjectID: "physics.lab", CPUs: 2}
@@ -71,7 +88,11 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	require.Empty(t, records, "accounting does not answer")
 	require.Empty(t, closings)
 
-	require.NoError(t, w.world.SetClock(commons, day.Add(3*time.Hour)))
+	set := func(hours time.Duration) {
+		clock.set(day.Add(hours * time.Hour))
+		require.NoError(t, w.world.SetClock(commons, day.Add(hours*time.Hour)))
+	}
+	set(3)
 	awaits := func(wantRecords, wantClosings string) {
 		t.Helper()
 		w.eventually(wantRecords+wantClosings, func() bool {
@@ -84,7 +105,7 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	d = w.start(quick) // with an empty disk
 	second := job(2, 4*time.Hour, 5*time.Hour)
 	require.NoError(t, w.world.SetUsage(commons, first, second))
-	require.NoError(t, w.world.SetClock(commons, day.Add(6*time.Hour)))
+	set(6)
 	awaits("1 2026-10-30 7200 0, 2 2026-10-30 7200 0", "")
 
 	// Midnight: the end of the first one was wrong, another one was not known, and a third one runs on.
@@ -92,7 +113,7 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	late, over := job(3, time.Hour, 90*time.Minute), job(4, 23*time.Hour, 24*time.Hour)
 	over.State = ""
 	require.NoError(t, w.world.SetUsage(commons, first, second, late, over))
-	require.NoError(t, w.world.SetClock(commons, day.Add(25*time.Hour)))
+	set(25)
 	dayOver := "1 2026-10-30 3600 1, 1 2026-10-30 7200 0, 2 2026-10-30 7200 0, 3 2026-10-30 3600 0, 4 2026-10-30 7200 0"
 	awaits(dayOver, "2026-10-30 4 21600 21600")
 
@@ -101,7 +122,7 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	rest := over
 	rest.Started, rest.Ended, rest.State = day.Add(24*time.Hour), day.Add(26*time.Hour), "COMPLETED"
 	require.NoError(t, w.world.SetUsage(commons, first, second, late, over, rest))
-	require.NoError(t, w.world.SetClock(commons, day.Add(75*time.Hour)))
+	set(75)
 	w.start(quick)
 	all := strings.Replace(dayOver, "4 2026-10-30 7200 0", "4 2026-10-30 7200 0, 4 2026-10-31 14400 0", 1)
 	awaits(all, "2026-10-30 4 21600 21600, 2026-10-31 1 14400 14400, 2026-11-01 0 0 0")
@@ -118,11 +139,14 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 // awaits records and closings as parts returns them.
 func usageOfCommons(t *testing.T, tunes ...tune) (w *world, set func(at time.Time, jobs ...usage.Job), awaits func(records, closings string)) {
 	w = newWorld(t)
-	w.start(append(tunes, func(o *loop.Options) { o.Settings.Usage = 20 * time.Millisecond })...)
+	var clock testClock
+	clock.set(firstDay)
+	w.start(append([]tune{func(o *loop.Options) { o.Settings.Usage, o.Now = 20*time.Millisecond, clock.now }}, tunes...)...)
 	w.put(operatorFiles(""))
 	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
 	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
 	set = func(at time.Time, jobs ...usage.Job) {
+		clock.set(at)
 		require.NoError(t, w.world.SetUsage(commons, jobs...))
 		require.NoError(t, w.world.SetClock(commons, at))
 	}
@@ -146,7 +170,7 @@ func usedBy(id int, day time.Time, from, to time.Duration) usage.Job {
 func TestUsageOfALostJobIsWithdrawn(t *testing.T) {
 	t.Parallel()
 	_, set, awaits := usageOfCommons(t)
-	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
+	day := firstDay
 	next := day.AddDate(0, 0, 1)
 	first, second := usedBy(1, day, 23*time.Hour, 24*time.Hour), usedBy(1, next, 0, time.Hour)
 	second.Submitted = first.Submitted
@@ -155,18 +179,141 @@ func TestUsageOfALostJobIsWithdrawn(t *testing.T) {
 	awaits("1 2026-10-30 3600 0, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600")
 	first.Ended = first.Ended.Add(-30 * time.Minute) // before the day that is open
 	set(day.Add(49*time.Hour), first)
-	awaits("1 2026-10-30 3600 0, 1 2026-10-31 0 1, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600, 2026-10-31 2 7200 0")
+	awaits("1 2026-10-30 3600 0, 1 2026-10-31 0 1, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600, 2026-10-31 1 7200 0")
+}
+
+// The days of a unit that was deleted and created again under its name begin anew: the days before, for which
+// its accounting has nothing, are not waited for. The first day of an idle unit survives a restart.
+func TestUsageOfARecreatedUnitIsClosed(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var clock testClock
+	clock.set(firstDay)
+	quick := func(o *loop.Options) { o.Settings.Usage, o.Now = 20*time.Millisecond, clock.now }
+	d := w.start(quick)
+	files := map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")}
+	w.put(operatorFiles(""))
+	w.put(files)
+	attached := func() bool { return w.attachment(commons) == "attached Attached" }
+	w.eventually("attached", attached)
+	set := func(hours time.Duration) {
+		clock.set(firstDay.Add(hours * time.Hour))
+		require.NoError(t, w.world.SetClock(commons, firstDay.Add(hours*time.Hour)))
+	}
+	awaits := func(want string) {
+		t.Helper()
+		w.eventually(want, func() bool { _, closings := w.parts(); return strings.Join(closings, ", ") == want })
+	}
+	set(25)
+	awaits("2026-10-30 0 0 0")
+	w.put(nil, viewPath, attachmentPath)
+	w.eventually("attachment gone", func() bool { return w.attachment(commons) == "" })
+	w.put(nil, commonsPath)
+	w.eventually("runtime gone", func() bool { return w.unit(commons) == nil })
+	clock.set(firstDay.Add(10 * 24 * time.Hour))
+	w.put(files)
+	w.eventually("attached again", attached)
+	require.Equal(t, "2026-11-09", w.unit(commons).BegunOn)
+	set(10*24 + 1)
+	d.stop()
+	set(12*24 + 1) // two days later, and nothing was closed
+	w.start(quick)
+	awaits("2026-10-30 0 0 0, 2026-11-09 0 0 0, 2026-11-10 0 0 0")
+}
+
+// usageReads notes from which day a collector reads the records of which tenant.
+type usageReads struct {
+	*gitrepo.Repo
+	mu  sync.Mutex
+	all map[string]bool
+}
+
+func (r *usageReads) UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error] {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.all[tenant+" "+first] = true
+	return r.Repo.UsageSince(ctx, commit, first, tenant)
+}
+
+// A collection reads the records of the tenants of units only, each from the first open day of theirs, and none for
+// a stopped unit.
+func TestCollectionReadsTheUsageOfATenantAlone(t *testing.T) {
+	t.Parallel()
+	reads := &usageReads{all: map[string]bool{}}
+	w := newWorld(t)
+	var clock testClock
+	clock.set(firstDay)
+	w.start(func(o *loop.Options) {
+		reads.Repo = o.Repo.(*gitrepo.Repo)
+		o.Repo, o.Settings.Usage, o.Now = reads, 20*time.Millisecond, clock.now
+	})
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	key := schema.InstanceKey("physics", "lab", "train")
+	j := usedBy(1, firstDay, time.Hour, 2*time.Hour)
+	j.Cluster = memory.New(nil).Cluster(key)
+	require.NoError(t, w.world.SetUsage(key, j))
+	require.NoError(t, w.world.SetClock(key, firstDay.Add(3*time.Hour)))
+	usageFiles := func() (all []string) {
+		files, err := w.git.Files(reconciler.BranchStatus)
+		require.NoError(t, err)
+		for path := range files {
+			if strings.HasPrefix(path, "usage/2026") {
+				all = append(all, path[:len("usage/2026-10-30/physics")])
+			}
+		}
+		return all
+	}
+	w.eventually("recorded", func() bool { return len(usageFiles()) > 0 })
+	require.Equal(t, []string{"usage/2026-10-30/physics"}, usageFiles())
+	reads.mu.Lock()
+	require.Equal(t, map[string]bool{"physics 2026-10-30": true}, reads.all)
+	reads.mu.Unlock()
+
+	w.put(map[string]string{path: strings.Replace(text, "spec:", "spec:\n  desired_state: stopped", 1)})
+	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
+	time.Sleep(100 * time.Millisecond)
+	reads.mu.Lock()
+	clear(reads.all)
+	reads.mu.Unlock()
+	time.Sleep(100 * time.Millisecond)
+	reads.mu.Lock()
+	defer reads.mu.Unlock()
+	require.Empty(t, reads.all)
+}
+
+// An account of another tenant on a tenant's unit bills nobody else.
+func TestUsageOfAForeignAccountStaysWithTheTenant(t *testing.T) {
+	t.Parallel()
+	w, set, _ := usageOfCommons(t)
+	j := usedBy(1, firstDay, time.Hour, 2*time.Hour)
+	j.ProjectID = "biology.genomes"
+	set(firstDay.Add(3*time.Hour), j)
+	w.eventually("recorded", func() bool {
+		files, err := w.git.Files(reconciler.BranchStatus)
+		require.NoError(t, err)
+		for path, text := range files {
+			if strings.HasPrefix(path, "usage/2026") {
+				r, err := usage.Decode([]byte(text))
+				require.NoError(t, err)
+				require.Equal(t, []string{"physics", ""}, []string{r.OrgID, r.ProjectID})
+				return true
+			}
+		}
+		return false
+	})
 }
 
 // A wrong clock closes no day that lies ahead, and loses nothing: neither one of the runtime that is ahead, nor
 // one of Berth that is behind.
 func TestUsageSurvivesWrongClocks(t *testing.T) {
 	t.Parallel()
-	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
-	started := time.Now()
-	_, set, awaits := usageOfCommons(t, func(o *loop.Options) {
-		o.Now = func() time.Time { return day.Add(25 * time.Hour).Add(time.Since(started)) }
-	})
+	day := firstDay
+	var clock testClock
+	clock.set(day)
+	_, set, awaits := usageOfCommons(t, func(o *loop.Options) { o.Now = clock.now })
+	clock.set(day.Add(25 * time.Hour))
 	first := usedBy(1, day, time.Hour, 2*time.Hour)
 	set(day.AddDate(1, 0, 0), first)
 	awaits("1 2026-10-30 3600 0", "2026-10-30 1 3600 3600")
@@ -180,13 +327,15 @@ func TestUsageSurvivesWrongClocks(t *testing.T) {
 func TestUsageOfAHeldMoveGoesOn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	w.start(func(o *loop.Options) { o.Settings.Usage = 20 * time.Millisecond })
+	var clock testClock
+	clock.set(firstDay)
+	w.start(func(o *loop.Options) { o.Settings.Usage, o.Now = 20*time.Millisecond, clock.now })
 	place := func(name string) (string, map[string]string) {
 		path, text := instance(name, 1)
 		return path, map[string]string{path: strings.Replace(text, "metadata: {name: "+name+"}", "metadata: {name: "+name+", uid: i-9}", 1)}
 	}
 	key := schema.InstanceKey("physics", "lab", "train")
-	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
+	day := firstDay
 	used := func(hours time.Duration, ids ...int) {
 		var jobs []usage.Job
 		for _, id := range ids {

@@ -354,6 +354,9 @@ type LastApplied struct {
 	FailureReason string `json:"failure_reason,omitempty"`
 	Attempt       int    `json:"attempt"` // number of applied plans of the unit: part of Action.ID at the host
 	Retry         *Retry `json:"retry,omitempty"`
+	// BegunOn is the day (UTC) on which the unit was observed complete after it was not. Its usage
+	// begins then. "": a unit of a version of Berth that did not record it.
+	BegunOn string `json:"begun_on,omitempty"`
 }
 
 // MemberStatus is a member in a status: its node and its state.

@@ -22,24 +22,31 @@ func (w *Writer) RecordUsage(ctx context.Context, records ...usage.Record) error
 	return w.Flush(ctx)
 }
 
-// addUsage adds the records that do not wait to be written already: a caller tries again while the
-// remote is down.
-func (w *Writer) addUsage(records []usage.Record) {
-	type version struct {
-		usage.Part
-		correction int
+// FlushUsage returns once no usage waits to be written. A caller that compares usage with the branch calls
+// it before: the branch lacks what waits.
+func (w *Writer) FlushUsage(ctx context.Context) error {
+	w.mu.Lock()
+	waits := len(w.usage.records)+len(w.usage.closings) > 0
+	w.mu.Unlock()
+	if !waits {
+		return nil
 	}
+	return w.Flush(ctx)
+}
+
+// addUsage adds the records that do not wait to be written already: a caller tries again while the
+// remote is down. A later reading of a part that waits is a correction of it. It does not replace the
+// record that waits, which a push may be writing.
+func (w *Writer) addUsage(records []usage.Record) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	waiting := make(map[version]bool, len(w.usage.records))
+	waiting := usage.NewRecorded()
 	for _, r := range w.usage.records {
-		waiting[version{r.Part(), r.Correction}] = true
+		waiting.Add(r)
 	}
-	for _, r := range records {
-		if !waiting[version{r.Part(), r.Correction}] {
-			w.usage.records = append(w.usage.records, r)
-			w.change(r.CorrelationID)
-		}
+	for _, r := range waiting.Unrecorded(records) {
+		w.usage.records = append(w.usage.records, r)
+		w.change(r.CorrelationID)
 	}
 }
 

@@ -330,7 +330,7 @@ func TestBillOfAMonthEqualsReports(t *testing.T) {
 	require.NoError(t, err)
 	withdrawn, _ := recorded.Withdrawn(reading.Jobs, "")
 	require.NotEmpty(t, withdrawn)
-	records = append(append(records, recorded.News(attributed(reading.Jobs))...), withdrawn...)
+	records = append(append(records, recorded.Unrecorded(attributed(reading.Jobs))...), withdrawn...)
 	l.sacctLines(t, reading.Jobs, month, next)
 	l.checkBill(t, records, month, next)
 	for _, j := range reading.Jobs {

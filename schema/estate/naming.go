@@ -21,6 +21,9 @@ func named(doc *load.Document) (at, owners []string, code, effect string) {
 	case *schema.QueueMap:
 		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
 		return at, owners, "ref.missing-owner", "it has no queues to map"
+	case *schema.RateCard:
+		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
+		return at, owners, "ref.missing-owner", "no use of it is priced by this card"
 	case *schema.HookRule:
 		at, owners = list("spec.applies_to", d.Spec.AppliesTo)
 		return at, owners, "ref.missing-owner", "the rule never fires for it"

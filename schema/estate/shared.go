@@ -80,7 +80,7 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 	if err := c.config(ctx, doc, v); err != nil {
 		return err
 	}
-	c.rates(doc, d.Spec.BillingPolicyRef, "its idle time")
+	c.rates(doc, d.Spec.BillingPolicyRef, d.Key.Tenant, "its shared cost")
 	for i, id := range d.Spec.AttachedProjectIDs {
 		at := load.Item("spec.attached_project_ids", i)
 		if d.Key.Tenant == "" || c.project(doc, at, id, d.Spec.App) {
@@ -140,7 +140,8 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 	if runtime == nil {
 		return
 	}
-	c.rates(doc, d.Spec.BillingPolicyRef, "the use by "+d.Spec.ProjectID)
+	tenant, _, _ := strings.Cut(d.Spec.ProjectID, ".")
+	c.rates(doc, d.Spec.BillingPolicyRef, tenant, "the use by "+d.Spec.ProjectID)
 	if d.Key.Tenant != "" && !c.project(doc, "spec.project_id", d.Spec.ProjectID, runtime.Decl.(*schema.SharedRuntime).Spec.App) {
 		return
 	}
@@ -156,11 +157,22 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 	}
 }
 
-// rates warns about a rate card that is missing; what names what is recorded without it.
-func (c *check) rates(doc *load.Document, name, what string) {
+// rates warns about a rate card that does not exist, or that does not price the use of a tenant. what is
+// priced by the default one then.
+func (c *check) rates(doc *load.Document, name, tenant, what string) {
 	path, _ := schema.Key{Kind: schema.KindRateCard, Name: name}.Path()
-	if name != "" && c.catalog.byFile[path] == nil {
-		c.warn(doc, "spec.billing_policy_ref", "ref.missing-rates", fmt.Sprintf("there is no rate card %s (%s): %s is recorded and has no price until there is one", name, path, what))
+	if name == "" {
+		return
+	}
+	message := ""
+	other := c.catalog.byFile[path]
+	if other == nil {
+		message = fmt.Sprintf("there is no rate card %s (%s)", name, path)
+	} else if card, ok := other.Decl.(*schema.RateCard); ok && !card.Spec.PricesFor(tenant) {
+		message = fmt.Sprintf("the rate card %s does not apply to %s (%s)", name, tenant, path)
+	}
+	if message != "" {
+		c.warn(doc, "spec.billing_policy_ref", "ref.missing-rates", message+fmt.Sprintf(": the card %s prices %s; name a card that exists and applies, or leave this out", schema.DefaultRates, what))
 	}
 }
 

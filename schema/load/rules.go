@@ -73,6 +73,8 @@ func (r *rules) document(doc schema.Document) {
 		r.operation(d)
 	case *schema.Site:
 		r.repeated("spec.regions", d.Spec.Regions)
+	case *schema.RateCard:
+		r.rates(d)
 	case *schema.QueueMap:
 		r.queues(&d.Spec)
 	case *schema.HookRule:

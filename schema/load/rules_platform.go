@@ -220,6 +220,27 @@ func (r *rules) artifact(s *schema.ArtifactSpec) {
 	}
 }
 
+func (r *rules) rates(d *schema.RateCard) {
+	s := &d.Spec
+	r.repeated("spec.applies_to", s.AppliesTo)
+	if d.Key.Name == schema.DefaultRates && len(s.AppliesTo) > 0 {
+		r.needless("spec.applies_to", "the card default prices what no other card does, of everybody: take it away")
+	}
+	if d.Key.Name == schema.DefaultRates && s.Replaces != "" {
+		r.needless("spec.replaces", "the card default replaces no other one: take it away")
+	}
+	switch {
+	case s.Replaces != "" && s.Replaces == d.Key.Name:
+		r.broken("spec.replaces", "is this card itself: name the card whose prices end")
+	case s.Replaces != "" && s.From == "":
+		r.broken("spec.replaces", "needs spec.from: give the first day on which this card replaces %s", s.Replaces)
+	case s.Replaces == "" && s.From != "":
+		r.needless("spec.from", "is the day from which a card replaces another one: name that in replaces, or take it away")
+	default:
+		r.day("spec.from", s.From)
+	}
+}
+
 func (r *rules) queues(s *schema.QueueMapSpec) {
 	r.repeated("spec.applies_to", s.AppliesTo)
 	if s.Rollback != nil {

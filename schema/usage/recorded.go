@@ -32,25 +32,25 @@ func (r *Recorded) Last() time.Time { return r.last }
 // All yields the record of each part that counts.
 func (r *Recorded) All() iter.Seq2[Part, Record] { return maps.All(r.parts) }
 
-// News returns the records that the branch lacks: of parts that it does not have, and corrections of
-// those that it has otherwise.
-func (r *Recorded) News(records []Record) (out []Record) {
+// Unrecorded returns the records that the branch lacks: the first ones of parts, and corrections of parts
+// whose record differs.
+func (r *Recorded) Unrecorded(records []Record) (out []Record) {
 	for _, rec := range records {
 		if old, ok := r.parts[rec.Part()]; ok {
 			rec.GPUType = cmp.Or(rec.GPUType, old.GPUType) // a node that has left is not known any more
 			if rec.Job.Equal(old.Job) {
 				continue
 			}
-			rec.Correction = old.Correction + 1
+			rec.Correction = max(rec.Correction, old.Correction+1)
 		}
 		out = append(out, rec)
 	}
 	return out
 }
 
-// Withdrawn returns corrections to nothing for the parts of a day and later that a reading of all runs
-// since that day lacks, although it has the run: the run ended before, such as a job that the runtime
-// had lost. A reading that lacks a run says nothing about it: missing are the parts of such runs.
+// Withdrawn compares the records of a day and later with a reading of all runs since that day. The runtime
+// may correct the end of a run, such as that of a job that it had lost: out sets the parts after the new end
+// to zero seconds. missing has the parts of runs that the reading does not have; nothing is known of them.
 func (r *Recorded) Withdrawn(jobs []Job, first string) (out, missing []Record) {
 	parts, runs := map[Part]bool{}, map[Run]bool{}
 	for _, j := range jobs {

@@ -41,13 +41,13 @@ func TestPartsThatARunNoLongerHasAreWithdrawn(t *testing.T) {
 	for _, j := range again {
 		records = append(records, Record{Job: j})
 	}
-	require.Equal(t, []string{"2 2026-10-31 28800 5"}, text(have.News(records)))
-	for _, r := range append(have.News(records), out...) {
+	require.Equal(t, []string{"2 2026-10-31 28800 5"}, text(have.Unrecorded(records)))
+	for _, r := range append(have.Unrecorded(records), out...) {
 		have.Add(r)
 	}
 	out, _ = have.Withdrawn(again, "")
 	require.Empty(t, out, "once")
-	require.Empty(t, have.News(records))
+	require.Empty(t, have.Unrecorded(records))
 	require.Equal(t, start.Add(72*time.Hour), have.Last())
 }
 
@@ -60,7 +60,7 @@ func TestRecordsOfReusedIDsAreApart(t *testing.T) {
 	}
 	have := NewRecorded()
 	have.Add(job("c", at, "a100"))
-	require.Len(t, have.News([]Record{job("c", at.Add(time.Second), ""), job("d", at, "")}), 2)
-	require.Empty(t, have.News([]Record{job("c", at, "")}))
-	require.Empty(t, have.News([]Record{job("c", at.In(time.FixedZone("east", 3600)), "a100")}))
+	require.Len(t, have.Unrecorded([]Record{job("c", at.Add(time.Second), ""), job("d", at, "")}), 2)
+	require.Empty(t, have.Unrecorded([]Record{job("c", at, "")}))
+	require.Empty(t, have.Unrecorded([]Record{job("c", at.In(time.FixedZone("east", 3600)), "a100")}))
 }

@@ -23,8 +23,28 @@ type Terms struct {
 	Closings []Closing
 }
 
-// card returns the rate card that a record or closing names; nil: there is none.
-func (t *Terms) card(ref string) *schema.RateCard { return t.Cards[cmp.Or(ref, schema.DefaultRates)] }
+// card returns the rate card that prices the use of a tenant on a day, and its name; nil: there is none. It
+// is the one that ref names, or the default one if ref names none that exists and applies to the tenant.
+// A card that replaces it from that day on prices the use in its place; what replaces that one does not.
+func (t *Terms) card(ref, tenant, day string) (string, *schema.RateCard) {
+	name := cmp.Or(ref, schema.DefaultRates)
+	card := t.Cards[name]
+	if card == nil || !card.Spec.PricesFor(tenant) {
+		name = schema.DefaultRates
+		card = t.Cards[name]
+	}
+	named, from := name, ""
+	for other, c := range t.Cards {
+		s := &c.Spec
+		if s.Replaces != named || s.From > day || !s.PricesFor(tenant) {
+			continue
+		}
+		if s.From > from || s.From == from && other > name {
+			name, card, from = other, c, s.From
+		}
+	}
+	return name, card
+}
 
 // bill is what a unit costs in a month beside its jobs.
 type bill struct {
@@ -41,11 +61,11 @@ func (s *Sums) bills(t *Terms) []*bill {
 	type day struct{ cluster, day string }
 	by, of := map[name]*bill{}, map[day]*bill{}
 	for _, c := range t.Closings {
-		card := t.card(c.BillingPolicyRef)
+		rates, card := t.card(c.BillingPolicyRef, c.OwnerID, c.Day)
 		if card == nil || card.Spec.Shared == nil || c.Unused == nil {
 			continue
 		}
-		n := name{c.Day[:len("2026-11")], c.Unit, c.Cluster, card.Key.Name}
+		n := name{c.Day[:len("2026-11")], c.Unit, c.Cluster, rates}
 		if by[n] == nil {
 			owner := Account{Month: n.month, Kind: KindShared, OrgID: c.OwnerID, Unit: c.Unit, AppSlug: c.AppSlug, Rates: n.rates}
 			by[n] = &bill{cluster: c.Cluster, owner: owner, card: card, used: map[Account]*Cost{}}

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-
-	"berth/schema"
 )
 
 // Decode parses a line of a file that Files made.
@@ -36,7 +34,7 @@ type Account struct {
 	Unit      string `json:"unit"`
 	AppSlug   string `json:"app_slug"`
 	Kind      string `json:"kind"`  // KindJobs or KindShared
-	Rates     string `json:"rates"` // name of the rate card
+	Rates     string `json:"rates"` // name of the rate card that prices it
 	User      string `json:"user,omitempty"`
 }
 
@@ -56,7 +54,7 @@ type Sum struct {
 	MemoryMiBSeconds int64 `json:"memory_mib_seconds"`
 	// Closed: no record of the selected days can come any more.
 	Closed bool `json:"closed"`
-	// Price is nil where there is no such rate card.
+	// Price is nil where there is no rate card.
 	Price *Price `json:"price,omitempty"`
 }
 
@@ -81,8 +79,12 @@ func (s *Sums) All(t *Terms) []Sum {
 	by := map[Account]*Sum{}
 	runs, costs := map[Account]map[Run]bool{}, map[Account]*Cost{}
 	for _, r := range s.records {
+		if r.Held() == 0 { // withdrawn
+			continue
+		}
+		rates, card := t.card(r.BillingPolicyRef, r.OrgID, r.Day())
 		key := Account{Month: r.Day()[:len("2026-11")], OrgID: r.OrgID, ProjectID: r.ProjectID, Unit: r.Unit, AppSlug: r.AppSlug, Kind: KindJobs,
-			Rates: cmp.Or(r.BillingPolicyRef, schema.DefaultRates)}
+			Rates: rates}
 		if t.Users {
 			key.User = r.User
 		}
@@ -90,7 +92,7 @@ func (s *Sums) All(t *Terms) []Sum {
 		if sum == nil {
 			sum = &Sum{Account: key, Closed: t.Closed != nil && t.Closed(r.Cluster, r.Unit, key.Month)}
 			by[key], runs[key] = sum, map[Run]bool{}
-			if card := t.card(r.BillingPolicyRef); card != nil {
+			if card != nil {
 				costs[key] = &Cost{card: card}
 			}
 		}

@@ -120,7 +120,7 @@ type Record struct {
 	Unit         string `json:"unit"`                    // its kind and resource name, such as "SharedRuntime physics/pool"
 	UnitID       string `json:"unit_id"`                 // as in events
 	AttachmentID string `json:"attachment_id,omitempty"` // resource name of the Attachment; "": the unit is the project's own
-	// BillingPolicyRef names the rate card of the attachment; "": schema.DefaultRates.
+	// BillingPolicyRef is what the attachment names as its rate card; "": schema.DefaultRates.
 	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
 	AppSlug          string `json:"app_slug"`
 	// Mode, scope and backend are those of the unit when the record was written.
@@ -142,9 +142,9 @@ type Closing struct {
 	// OwnerID and AppSlug are as in Record.
 	OwnerID string `json:"owner_org_id,omitempty"`
 	AppSlug string `json:"app_slug"`
-	// BillingPolicyRef names the rate card of the shared runtime; "": schema.DefaultRates.
+	// BillingPolicyRef is what the shared runtime names as its rate card; "": schema.DefaultRates.
 	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
-	Parts            int    `json:"parts"`       // number of its records, each part once
+	Parts            int    `json:"parts"`       // number of its records, each part once, without withdrawn ones
 	CPUs             int64  `json:"cpu_seconds"` // of its records
 	// Accounted are the CPU seconds that accounting reports for the day. They differ from CPUs only by
 	// what accounting charges for without a job, such as reservations that nobody used.

@@ -104,10 +104,9 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	again := run(1, 5, "a.b")
 	again.Submitted = start.Add(time.Second) // another run of the same id
 	s.Add(again)
-	s.Add(run(2, -3, "a.c"))
+	s.Add(run(2, -3, "a.c")) // it used nothing
 	require.Equal(t, []Sum{
 		{Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
-		{Account: Account{Month: "2026-11", ProjectID: "a.c", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 1},
 	}, s.All(&Terms{}))
 	first, other := run(3, 1, "a.b"), run(4, 2, "a.b")
 	first.User, other.User = "bob", "ann"
@@ -117,7 +116,7 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	for _, sum := range s.All(&Terms{Users: true}) {
 		users = append(users, fmt.Sprint(sum.ProjectID, " ", sum.User, " ", sum.Jobs, " ", sum.CPUSeconds))
 	}
-	require.Equal(t, []string{"a.b  2 30", "a.b ann 1 4", "a.b bob 1 2", "a.c  1 0"}, users)
+	require.Equal(t, []string{"a.b  2 30", "a.b ann 1 4", "a.b bob 1 2"}, users)
 }
 
 // Decode parses the lines of Files and refuses every other line.
@@ -227,7 +226,7 @@ func TestPricesAreExact(t *testing.T) {
 	require.Nil(t, price(nil, cpus))
 	named := cpus
 	named.BillingPolicyRef = "lab"
-	require.Nil(t, price(always, named), "no card lab")
+	require.Equal(t, int64(120), price(always, named).Millionths, "no card lab: the default one")
 	require.NotNil(t, price(map[string]*schema.RateCard{"lab": card}, named))
 
 	// Another card within a month has a line of its own.
@@ -244,4 +243,59 @@ func TestPricesAreExact(t *testing.T) {
 	require.Equal(t, int64(0), price(always, third(1)).Millionths)
 	require.Equal(t, int64(1), price(always, third(1), third(2)).Millionths)
 	require.Equal(t, int64(1), price(always, third(1), third(2), third(3)).Millionths)
+}
+
+// A record that was withdrawn is no job: neither a line nor a run comes of it.
+func TestWithdrawnRecordsAreNoJobs(t *testing.T) {
+	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
+	of := func(id int, project string, seconds, correction int) Record {
+		return Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(time.Duration(seconds) * time.Second), CPUs: 1, ProjectID: project}, Correction: correction}
+	}
+	s := NewSums()
+	for _, r := range []Record{of(1, "a.b", 10, 0), of(2, "a.b", 10, 0), of(2, "a.b", 0, 1), of(3, "a.c", 10, 0), of(3, "a.c", 0, 1)} {
+		s.Add(r)
+	}
+	all := s.All(&Terms{})
+	require.Len(t, all, 1)
+	require.Equal(t, []any{"a.b", 1, int64(10)}, []any{all[0].ProjectID, all[0].Jobs, all[0].CPUSeconds})
+}
+
+// The rate card of a record is the one that it names, if that exists and applies to its tenant, and otherwise the
+// default one; on days from the day of a replacement on it is the replacement. A closing goes by the same rule.
+func TestRateCardOfATenantAndADay(t *testing.T) {
+	card := func(replaces, from string, tenants ...string) *schema.RateCard {
+		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Replaces: replaces, From: from, AppliesTo: tenants, Shared: &schema.SharedCost{Split: schema.SplitNone, ControlPlaneDay: 1}}}
+	}
+	terms := Terms{Cards: map[string]*schema.RateCard{
+		"default": card("", ""), "cheap": card("", "", "chem"), "free": card("", ""),
+		"default-b": card("default", "2026-11-10"), "default-c": card("default", "2026-11-20"), "default-d": card("default-c", "2026-11-20"),
+		"default-chem": card("default", "2026-11-25", "chem"), "cheap-b": card("cheap", "2026-11-30"),
+	}}
+	for _, c := range []struct{ ref, tenant, day, want string }{
+		{"", "physics", "2026-11-09", "default"},
+		{"", "physics", "2026-11-10", "default-b"},
+		{"", "physics", "2026-11-19", "default-b"},
+		{"default", "physics", "2026-11-26", "default-c"},
+		{"", "chem", "2026-11-25", "default-chem"},
+		{"cheap", "chem", "2026-11-29", "cheap"},
+		{"cheap", "chem", "2026-11-30", "cheap-b"},
+		{"cheap", "physics", "2026-11-09", "default"},
+		{"cheap", "physics", "2026-11-30", "default-c"},
+		{"cheap", "", "2026-11-09", "cheap"},
+		{"none", "physics", "2026-11-11", "default-b"},
+		{"free", "physics", "2026-11-30", "free"},
+	} {
+		at, err := time.Parse(time.DateOnly, c.day)
+		require.NoError(t, err)
+		s := NewSums()
+		s.Add(Record{Job: Job{Cluster: "c", JobID: 1, Submitted: at, Started: at, Ended: at.Add(time.Minute), CPUs: 1}, OrgID: c.tenant, BillingPolicyRef: c.ref})
+		terms.Closings = []Closing{{Cluster: "c", Day: c.day, OwnerID: c.tenant, BillingPolicyRef: c.ref, Accounted: 1, Unused: &Unused{}}}
+		for _, sum := range s.All(&terms) {
+			require.Equal(t, c.want, sum.Rates, "%v %s", c, sum.Kind)
+			require.NotNil(t, sum.Price)
+		}
+	}
+	s := NewSums()
+	s.Add(Record{Job: Job{Cluster: "c", JobID: 1, Submitted: time.Unix(0, 0), Started: time.Unix(0, 0), Ended: time.Unix(60, 0), CPUs: 1}, OrgID: "physics", BillingPolicyRef: "cheap"})
+	require.Nil(t, s.All(&Terms{Cards: map[string]*schema.RateCard{"cheap": card("", "", "chem")}})[0].Price, "no default card")
 }

@@ -172,6 +172,7 @@ type total struct {
 	jobs               int
 	cpus, gpus, memory int64                          // of jobs, in seconds
 	costs              map[string]map[string]*big.Int // millionths by kind and currency; kind "" has all
+	unpriced           map[string]int                 // number of lines that have no price, by kind
 }
 
 func (t *total) add(s *usage.Sum) {
@@ -181,6 +182,7 @@ func (t *total) add(s *usage.Sum) {
 	}
 	for _, kind := range []string{s.Kind, ""} {
 		if s.Price == nil {
+			t.unpriced[kind]++
 			continue
 		}
 		if t.costs[kind] == nil {
@@ -194,22 +196,33 @@ func (t *total) add(s *usage.Sum) {
 	}
 }
 
-// cost returns the costs of a kind, such as "1.500000 EUR + 2.000000 USD".
+func newTotal() *total {
+	return &total{costs: map[string]map[string]*big.Int{}, unpriced: map[string]int{}}
+}
+
+// cost returns the costs of a kind, such as "1.500000 EUR + 2.000000 USD + 1 line without a price".
 func (t *total) cost(kind string) string {
 	var all []string
 	for _, currency := range slices.Sorted(maps.Keys(t.costs[kind])) {
 		all = append(all, money(t.costs[kind][currency], currency))
+	}
+	switch n := t.unpriced[kind]; n {
+	case 0:
+	case 1:
+		all = append(all, "1 line without a price")
+	default:
+		all = append(all, fmt.Sprintf("%d lines without a price", n))
 	}
 	return strings.Join(all, " + ")
 }
 
 // totals returns the totals of each project and of all.
 func (u *Usage) totals(p *cli.Page) *cli.Table {
-	all, of := &total{costs: map[string]map[string]*big.Int{}}, map[string]*total{}
+	all, of := newTotal(), map[string]*total{}
 	for i := range u.Sums {
 		s := &u.Sums[i]
 		if of[s.ProjectID] == nil {
-			of[s.ProjectID] = &total{costs: map[string]map[string]*big.Int{}}
+			of[s.ProjectID] = newTotal()
 		}
 		of[s.ProjectID].add(s)
 		all.add(s)

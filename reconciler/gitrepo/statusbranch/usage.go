@@ -23,6 +23,11 @@ const usageDir = "usage"
 // included; "" leaves that end open. A part may come twice, see usage.Files. An
 // error names its file and line; the reading continues after an unreadable file or line.
 func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[Logged[usage.Record], error] {
+	return r.usageOf(ctx, commit, "", first, last)
+}
+
+// usageOf is Usage of the records that are billed to a tenant; "": to everybody.
+func (r *View) usageOf(ctx context.Context, commit, tenant, first, last string) iter.Seq2[Logged[usage.Record], error] {
 	return func(yield func(Logged[usage.Record], error) bool) {
 		stopped := errors.New("the caller stopped")
 		visit := func(path string, e object.Entry) error {
@@ -45,7 +50,14 @@ func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[
 				continue
 			}
 			if err == nil && day.Name >= first && (last == "" || day.Name <= last) {
-				err = r.objects.Walk(ctx, object.Join(usageDir, object.PathName(day.Name)), day, 2, visit)
+				path, depth := object.Join(usageDir, object.PathName(day.Name)), 2
+				if tenant != "" {
+					path, depth = object.Join(path, tenant), 1
+					if day, err = r.objects.Lookup(root, path); err != nil || day.ID.IsZero() {
+						continue
+					}
+				}
+				err = r.objects.Walk(ctx, path, day, depth, visit)
 			}
 		}
 		if err != nil && !errors.Is(err, stopped) {
@@ -95,9 +107,9 @@ func (r *View) UsageAdded(ctx context.Context, commit, since string) iter.Seq2[L
 }
 
 // UsageSince implements reconciler.UsageReader.
-func (r *View) UsageSince(ctx context.Context, commit, first string) iter.Seq2[usage.Record, error] {
+func (r *View) UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error] {
 	return func(yield func(usage.Record, error) bool) {
-		for l, err := range r.Usage(ctx, commit, first, "") {
+		for l, err := range r.usageOf(ctx, commit, tenant, first, "") {
 			if err != nil {
 				err = fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
 			}
