@@ -99,6 +99,14 @@ func (d *demo) share(ctx context.Context) {
 	d.attachments(s)
 
 	must(d.merge(ctx, propose("accept-lattice", "lattice accepts its part", labtest.ProjectAdmin, latticeView), labtest.ProjectAdmin))
+	// The plan of the next pull request rests on it: merged before, that plan would be stale.
+	ensure(until(ctx, "lattice is attached", 30*time.Second, func() (bool, error) {
+		var err error
+		s, err = d.status(ctx, labtest.Commons)
+		return err == nil && slices.ContainsFunc(s.Attachments, func(a plan.AttachmentStatus) bool {
+			return a.ProjectID == labtest.Train.ProjectID() && a.Phase == plan.AttachmentAttached
+		}), err
+	}))
 	start := time.Now()
 	must(d.merge(ctx, propose("accept-genomes", "genomes accepts its part", labtest.AssemblyOwner, genomesView), labtest.AssemblyOwner))
 	ensure(until(ctx, "both projects are attached", 30*time.Second, func() (bool, error) {
