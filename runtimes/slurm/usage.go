@@ -44,7 +44,7 @@ func (c associations) recordUsage(ctx context.Context, account string) error {
 		if ended, active, err = c.usage(ctx, account); err != nil || active == 0 {
 			return err == nil, "", err
 		}
-		seen := fmt.Sprintf("accounting has job %d as running, which has ended", active)
+		seen := fmt.Sprintf("accounting has job %d as active, which has ended", active)
 		if err := c.endRunaways(ctx); err != nil || time.Since(began) < c.env.timeouts.Ready/2 {
 			return false, seen, err
 		}
@@ -66,7 +66,8 @@ func (c associations) usage(ctx context.Context, account string) (ended []usage.
 	if err != nil {
 		return nil, 0, err
 	}
-	i := slices.IndexFunc(runs, func(r cli.Run) bool { return r.Started != 0 && r.Ended == 0 })
+	// The queued jobs of a project are cancelled before, so that one that waits there has ended, too.
+	i := slices.IndexFunc(runs, func(r cli.Run) bool { return r.Ended == 0 && (r.Started != 0 || account != "") })
 	if i >= 0 {
 		active = runs[i].ID
 	}
