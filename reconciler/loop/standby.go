@@ -21,9 +21,9 @@ type Peers struct {
 	Leads func(ctx context.Context, url string) bool
 }
 
-// standby waits while another daemon leads. It keeps no state but the leader's URL: whether the leader
-// works is asked of itself, and who leads is on berth/status. A wrong answer costs a change of leadership
-// and no more, as hosts and berth/status refuse a deposed leader.
+// standby waits while another daemon leads. It keeps no state but the leader's URL: berth/status names the
+// leader, and the leader itself answers whether it works. A wrong answer costs a change of leadership and
+// no more, as hosts and berth/status refuse a deposed leader.
 type standby struct {
 	peers  Peers
 	log    *slog.Logger

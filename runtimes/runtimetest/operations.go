@@ -36,7 +36,7 @@ func (o operated) plan(op plan.Operation) plan.Plan {
 	return plan.Make(plan.Input{Key: o.u.Effective.Key, After: &o.u.Effective, Members: o.u.Members, Observed: o.observe(o.t, o.u), Operations: []plan.Operation{op}, Rules: o.rt})
 }
 
-// do carries out an operation, and again by a runtime that was started anew.
+// do carries out an operation, and repeats it with a new runtime.
 func (o operated) do(op plan.Operation) {
 	o.t.Helper()
 	p := o.plan(op)
@@ -52,7 +52,7 @@ func (o operated) do(op plan.Operation) {
 	require.True(o.t, after.Empty(), "%s: a repair would undo it: %s", op.ID, verbs(after))
 }
 
-// detail returns what the runtime tells of a member.
+// detail returns the detail of a member's observed state.
 func (o operated) detail(member string) string {
 	o.t.Helper()
 	states := o.observe(o.t, o.u).Members

@@ -15,7 +15,7 @@ const CodeIncomplete = "onboard.incomplete"
 // Gate returns the rule for changes (requirement B7: other apps only with a passing check). A new active version
 // of an app and a newly enabled entitlement get a warning that names what the app lacks. A new instance or shared
 // runtime of such an app, also one in place of another by its uid or app, is an error where a policy says
-// require_onboarding. What runs already is never affected.
+// require_onboarding. Existing units are never affected.
 //
 // The rule judges the points that documents decide: 1, 2, 5, 6 and 7, with the operator of the new unit alone, so
 // that no project decides about another. Berth keeps points 3 and 4 for every app.

@@ -64,10 +64,7 @@ type check struct {
 // newCheck returns the check of an app of the estate.
 func newCheck(d *schema.Desired, app *schema.App, backends []string) *check {
 	c := &check{Desired: d, app: app, backends: backends}
-	versions := d.Platform.Versions[app.Key.Name]
-	if app.Key.Tenant != "" {
-		versions = d.Tenants[app.Key.Tenant].Versions[app.Key.Name]
-	}
+	versions := d.Platform.VersionsFor(d.Tenants[app.Key.Tenant], app.Key.Name)
 	for _, name := range slices.Sorted(maps.Keys(versions)) {
 		if v := versions[name]; v.Spec.Status == schema.StatusActive {
 			c.versions = append(c.versions, v)

@@ -152,8 +152,8 @@ func (r *reading) instanceNames() []string {
 	return slices.Collect(maps.Keys(names))
 }
 
-// hides reports whether an app is a scheduler, or may be one as it is unknown (nil), and the caller does not see
-// schedulers.
+// hides reports whether the caller may not see an app: it lacks the permission for schedulers, and the app is one
+// or is unknown (nil).
 func (s sight) hides(a *schema.App) bool { return !s.schedulers && (a == nil || a.IsScheduler()) }
 
 // appOf returns the app of an instance of the project; nil: it is unknown.

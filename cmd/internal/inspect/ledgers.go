@@ -15,7 +15,7 @@ import (
 // is in the result; the error is why none was asked.
 type AskHosts func(ctx context.Context, nodes map[string]*schema.Node, id string) ([]HostLedger, error)
 
-// HostLedger is what the ledger of one host has of a correlation id.
+// HostLedger has the entries of one host's ledger with a correlation id.
 type HostLedger struct {
 	Host    string       `json:"host"`
 	Entries []HostEffect `json:"entries"`

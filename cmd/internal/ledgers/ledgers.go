@@ -1,5 +1,5 @@
-// Package ledgers asks hosts for the entries of their ledgers, with the SSH key of the daemon: whoever may read that
-// file may read every ledger. It changes nothing on a host.
+// Package ledgers asks hosts for the entries of their ledgers, with the SSH key of the daemon: a user who can read that
+// file can read every ledger. It changes nothing on a host.
 //
 // It must not know Git, what a unit is, or what the entries mean.
 package ledgers

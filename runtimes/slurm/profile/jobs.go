@@ -63,8 +63,8 @@ func CancelArgs(id, user, account string) []string {
 
 var cancelOwned = regexp.MustCompile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
 
-// The end of a file is read as a person, who may not own the directory that it is in. So neither program
-// follows a link, nor waits for a writer: a colleague cannot have another file of the person read.
+// Both programs run as the owner of a job. Another user may be able to write to the directory of its output, and
+// replace the output by a link to a private file of the owner. So neither program follows a link.
 
 // SizeArgs returns the arguments with which find prints the size of a regular file in bytes.
 func SizeArgs(path string) []string {
