@@ -81,6 +81,7 @@ var law = map[string][]string{
 	"berth/webhooks/github/githubtest":               {},
 	"berth/webhooks/forgetest":                       {"berth/schema", "berth/reconciler", "berth/reconciler/plan"},
 	"berth/examples":                                 {},
+	"berth/examples/await":                           {},
 	"berth/examples/large":                           {"berth/examples"},
 	"berth/cmd/internal/cli":                         {},
 	"berth/cmd/internal/daemon":                      {"berth/runtimes/backends", "berth/cmd/internal/cli", "berth/cmd/internal/watch", "berth/reconciler/...", "berth/reconciler", "berth/runtimes/...", "berth/runtimes", "berth/schema/...", "berth/schema", "berth/webhooks/...", "berth/webhooks"},

@@ -1,0 +1,75 @@
+// Package await is how tests wait. Each wait is for a condition. Its deadline only ends a test
+// that hangs: it is no figure, and no test bounds wall time otherwise. What has to be quick is
+// a row of `make bench`; what is about time runs on a clock of the test's own.
+//
+// It must not know what a test waits for.
+package await
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+)
+
+// Limit is how long a wait lasts before its test fails. It is far above what any wait takes,
+// also on a slow and busy machine.
+const Limit = 5 * time.Minute
+
+// interval is the time between two looks at a condition.
+const interval = 10 * time.Millisecond
+
+// True waits until ok returns true. After Limit the test fails with what it waited for and
+// with what saw returns: the state in the words of the test.
+func True(t testing.TB, what string, ok func() bool, saw func() any) {
+	t.Helper()
+	for deadline := time.Now().Add(Limit); !ok(); time.Sleep(interval) {
+		if err := context.Cause(t.Context()); err != nil {
+			t.Fatalf("the test ended while it waited for %s: %v", what, err)
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("waited %v for %s; saw %+v", Limit, what, saw())
+		}
+	}
+}
+
+// Equal waits until got returns want. After Limit the test fails with both.
+func Equal[T comparable](t testing.TB, what string, want T, got func() T) {
+	t.Helper()
+	var last T
+	True(t, what, func() bool { last = got(); return last == want },
+		func() any { return fmt.Sprintf("%+v, not %+v", last, want) })
+}
+
+// NoError waits until try returns no error, and returns its value. After Limit the test fails
+// with the last error.
+func NoError[T any](t testing.TB, what string, try func() (T, error)) T {
+	t.Helper()
+	var value T
+	var err error
+	True(t, what, func() bool { value, err = try(); return err == nil }, func() any { return err })
+	return value
+}
+
+// Receive waits for a value of the channel, or for its end, and returns the value. After Limit
+// the test fails with what saw returns.
+func Receive[T any](t testing.TB, what string, from <-chan T, saw func() any) T {
+	t.Helper()
+	timeout := time.NewTimer(Limit)
+	defer timeout.Stop()
+	select {
+	case value := <-from:
+		return value
+	case <-timeout.C:
+		t.Fatalf("waited %v for %s; saw %+v", Limit, what, saw())
+		panic("unreachable")
+	}
+}
+
+// Context returns a context that ends after Limit, or with the test, for a call that may hang.
+func Context(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeoutCause(t.Context(), Limit, fmt.Errorf("the test waited %v", Limit))
+	t.Cleanup(cancel)
+	return ctx
+}
