@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test test-long test-slurm test-slurm-next truth test-machines images test-unprivileged check demo bench lab clean
+.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth soak mutants test-machines images check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
@@ -30,26 +30,35 @@ reference: build ## the generated pages of deploy/reference/
 deps: ## the Debian packages the lab and the tests use; installs them when root
 	@deploy/prepare
 
-# /tmp in memory, for one command: on a disk, the many small files of the tests take a third
-# of their time.
-IN_MEMORY := unshare --mount sh -c 'mount -t tmpfs -o mode=1777 tmpfs /tmp || true; exec "$$@"' sh
+# What explores draws its cases by the seed, the date unless set; PART=yes tries some of them.
+export BERTH_SEED := $(SEED)
+export BERTH_PART := $(PART)
 
-# The tests of Slurm wait most of their time: they begin first, and others run beside them.
-test: root deps ## every test, with real Git, SSH and Slurm; needs root
-	$(IN_MEMORY) $(GO) test -p $$(($$(nproc) + 1)) -timeout 20m ./runtimes/slurm ./...
+# How tests run: with their files in memory, and with a report of what was not run. COMPLETE=yes
+# fails where this machine could not run a test.
+TESTRUN = deploy/in-memory $(GO) run ./cmd/internal/testrun $(if $(COMPLETE),-complete) $(if $(TALLY),-tally $(TALLY) -stage $@)
+
+# The tests that wait most of their time begin first, and others run beside them.
+test: ## every test that this machine can run, as root with real Git, SSH and Slurm
+	@deploy/prepare --optional
+	@$(TESTRUN) -p $$(($$(nproc) + 1)) -timeout 60m ./runtimes/slurm ./cmd/berth-lab ./...
+
+flakes: ## the tests N times beside load; the runs of one commit add up
+	@deploy/prepare --optional
+	@deploy/in-memory $(GO) run ./cmd/internal/testrun -flakes $(or $(N),20)
 
 # The packages that have tests which explore.
 LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
 
-test-long: root deps ## what explores: random schedules and histories, mutants, garbled answers; needs root
-	$(IN_MEMORY) $(GO) test -tags long -run '^TestLong' -timeout 20m $(LONG)
+test-long: root deps ## what explores: random schedules and histories, garbled answers, kills; SEED=n, PART=yes, RUN=TestLongX; needs root
+	@$(TESTRUN) -tags long -count=1 -run '^$(or $(RUN),TestLong)' -timeout 120m $(LONG)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
-	BERTH_LAB_IMAGE=trixie $(GO) test -tags long -count=1 -timeout 20m ./runtimes/slurm
+	@BERTH_LAB_IMAGE=trixie $(TESTRUN) $(if $(PART),,-tags long) -count=1 -timeout 120m ./runtimes/slurm
 
 test-slurm-next: root deps build ## the short ones of them on Debian's next release, which has Slurm 26.05, where its packages can be had; needs root
-	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(GO) test -count=1 -timeout 20m ./runtimes/slurm; \
-	else echo "not run: Slurm 26.05, as the image of forky cannot be built" >&2; fi
+	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(TESTRUN) -count=1 -timeout 120m ./runtimes/slurm; \
+	else echo "not run: Slurm 26.05, as the image of forky cannot be built" >&2; test -z "$(COMPLETE)"; fi
 
 truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
@@ -60,7 +69,13 @@ MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xar
 test-machines: export BERTH_LAB_IMAGE := $(IMAGE)
 test-machines: root ## real Slurm on emulated machines with systemd, which reboot and lose power; IMAGE=trixie on Debian 13; needs root
 	@deploy/prepare --machines
-	$(GO) test -tags machines -run '^TestMachine' -count=1 -timeout 20m $(MACHINES)
+	@$(TESTRUN) -tags machines -run '^TestMachine' -count=1 -timeout 60m $(MACHINES)
+
+soak: ## everything that explores, whole, on each release of Slurm, and the mutants; takes hours; needs root
+	$(MAKE) test-long test-slurm test-slurm-next test-machines truth mutants
+
+mutants: deps ## takes the effect of each requirement out of a copy and asks for the test that fails; RUN=regexp of ids
+	@$(GO) run ./cmd/internal/mutants $(if $(RUN),-run '$(RUN)')
 
 images: root build ## the images that test-slurm, test-slurm-next and test-machines build otherwise; needs root
 	@deploy/prepare --machines
@@ -69,10 +84,7 @@ images: root build ## the images that test-slurm, test-slurm-next and test-machi
 	-$(BIN)/berth-lab image forky
 
 root:
-	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test-unprivileged\` and \`make demo\` do not" >&2; exit 1; }
-
-test-unprivileged: ## the tests that need neither root nor Slurm
-	BERTH_UNPRIVILEGED=1 $(GO) test ./...
+	@test "$$(id -u)" = 0 || { echo "this needs root, which makes the hosts; \`make test\` and \`make demo\` run without it what they can" >&2; exit 1; }
 
 check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }

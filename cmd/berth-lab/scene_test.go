@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/need"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -51,7 +52,8 @@ const catalogFile = "platform/catalog/slurm/22-05.yaml"
 // on one controller.
 func newScene(t *testing.T, image string) *scene {
 	t.Helper()
-	hosttest.NeedRoot(t)
+	hosttest.NeedLab(t)
+	need.Programs(t, slurmtest.Programs()...)
 	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host"), image: image})
 	require.NoError(t, err)
 	t.Cleanup(func() {

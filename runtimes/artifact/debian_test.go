@@ -24,19 +24,16 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/runtimes"
 )
 
 // TestDebianRegistry uses Debian's package of the distribution project's registry,
 // which verifies signed tokens itself.
 func TestDebianRegistry(t *testing.T) {
+	need.Programs(t, "docker-registry")
 	program, err := exec.LookPath("docker-registry")
-	if err != nil {
-		if os.Getenv("BERTH_UNPRIVILEGED") != "" {
-			t.Skip("BERTH_UNPRIVILEGED is set: a registry that is not installed is left out")
-		}
-		t.Fatal("docker-registry is not installed: run deploy/prepare as root, or `make test-unprivileged`")
-	}
+	require.NoError(t, err)
 	// A short path, as a socket's name has room for no long one.
 	dir, err := os.MkdirTemp("", "registry")
 	require.NoError(t, err)

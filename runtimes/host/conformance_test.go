@@ -62,7 +62,7 @@ func subprocess(t testing.TB) place {
 // stand makes a lab whose hosts run this test binary as berth-host.
 func stand(t testing.TB, names ...string) *lab.Lab {
 	t.Helper()
-	hosttest.NeedRoot(t)
+	hosttest.NeedLab(t)
 	self, err := os.Executable()
 	require.NoError(t, err)
 	c := lab.Config{Dir: filepath.Join(t.TempDir(), "lab"), Helper: self, Auto: true}

@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/host"
@@ -47,15 +48,11 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// needRoot fails a test that cannot run real Slurm.
-func needRoot(t testing.TB) {
+// needSlurm skips a test where this machine cannot run real Slurm on lab hosts.
+func needSlurm(t testing.TB) {
 	t.Helper()
-	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
-		t.Skip("BERTH_UNPRIVILEGED is set: real Slurm is left out")
-	}
-	if os.Geteuid() != 0 {
-		t.Fatal("this test runs real Slurm on lab hosts and needs root; `make test-unprivileged` leaves it out")
-	}
+	hosttest.NeedLab(t)
+	need.Programs(t, slurmtest.Programs()...)
 }
 
 // stage is a lab with a runtime and a way to cause faults.
@@ -88,7 +85,7 @@ func newStage(t testing.TB) *stage {
 // newStageOf returns a stage with a number of hosts for workers.
 func newStageOf(t testing.TB, workers int) *stage {
 	t.Helper()
-	needRoot(t)
+	needSlurm(t)
 	s := &stage{control: nodeDoc("ctl", "10.77.0.10", 0)}
 	for i := range workers {
 		s.workers = append(s.workers, nodeDoc(fmt.Sprintf("gpu-%d", i+1), fmt.Sprintf("10.77.0.%d", 11+i), 2))

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 
+	"berth/examples/need"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/host"
@@ -41,7 +42,7 @@ const patience = 10 * time.Minute
 
 func newSite(t *testing.T) *site {
 	t.Helper()
-	needRoot(t)
+	need.Root(t)
 	s := &stage{control: nodeDoc("ctl", "10.77.0.10", 0), workers: []*schema.Node{nodeDoc("gpu-1", "10.77.0.11", 2)}}
 	s.control.Spec.Capacity.CPUs = 1
 	s.workers[0].Spec.Capacity.CPUs = 2

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/signature"
@@ -73,12 +74,10 @@ func (d *desk) sshKey(name string, args ...string) (file, line string) {
 	return file, strings.TrimSpace(string(public))
 }
 
-// needsGPG skips a test that needs gpg in an unprivileged run.
+// needsGPG skips a test where gpg is not installed.
 func needsGPG(t *testing.T) {
 	t.Helper()
-	if _, err := exec.LookPath("gpg"); err != nil && os.Getenv("BERTH_UNPRIVILEGED") != "" {
-		t.Skip("BERTH_UNPRIVILEGED is set and there is no gpg: real OpenPGP is left out")
-	}
+	need.Programs(t, "gpg")
 }
 
 // signSSH sets the SSH key that signs later commits; signPGP sets an OpenPGP key.

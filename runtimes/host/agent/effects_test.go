@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
@@ -586,7 +587,7 @@ func TestAccountsAreMadeInParallel(t *testing.T) {
 
 // Processes of a user end before the removal of the account.
 func TestProcessesOfRemovedUsersEnd(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	f := newFar(t)
 	f.do(user("marie", 7742001, false))
 	spawn := func(uid uint32) *exec.Cmd {

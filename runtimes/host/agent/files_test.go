@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/runtimes"
 )
 
@@ -55,7 +56,7 @@ func TestWriteKeepsOtherHardLinks(t *testing.T) {
 }
 
 func TestOwnerAndGroupAreSet(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	f := newFar(t)
 	path := f.path("open", "owned")
 	f.do(runtimes.Op{Write: &runtimes.WriteFile{Path: path, Mode: 0o600, Owner: "daemon", Group: "alice"}},

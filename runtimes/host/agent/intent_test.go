@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sys/unix"
 
+	"berth/examples/need"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
@@ -62,7 +63,7 @@ func (f *far) tree() []string {
 // newFarOnDisk is newFar with the state directory on a file system of 64 KiB.
 func newFarOnDisk(t *testing.T) *far {
 	t.Helper()
-	needRoot(t)
+	need.Root(t)
 	f := newFar(t)
 	require.NoError(t, os.MkdirAll(f.state, 0o700))
 	require.NoError(t, unix.Mount("tmpfs", f.state, "tmpfs", 0, "size=64k,mode=0700"))

@@ -271,16 +271,6 @@ func (f *far) path(parts ...string) string {
 	return filepath.Join(append([]string{f.dir}, parts...)...)
 }
 
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
-		t.Skip("BERTH_UNPRIVILEGED is set: tests that need root are skipped")
-	}
-	if os.Geteuid() != 0 {
-		t.Fatal("this test gives files to accounts and needs root; `make test-unprivileged` leaves it out")
-	}
-}
-
 func listen(t *testing.T) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

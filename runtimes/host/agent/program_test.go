@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
@@ -79,7 +80,7 @@ func TestRunAsAPersonHasTheirRightsOnly(t *testing.T) {
 	f.fails("refused", as("person", "root", 0))
 	f.fails("refused", as("person", "alice", 1500))
 	f.fails("notfound", as("person", "nobody-here", 7742009))
-	needRoot(t)
+	need.Root(t)
 	require.Equal(t, "7742001\n7742500\n7742500\n", string(f.one(as("person", "marie", 7742001)).Data))
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 	"berth/runtimes/host/hosttest"
@@ -262,7 +263,7 @@ func TestServiceStartedOnce(t *testing.T) {
 }
 
 func TestServiceOutlivesTheAgentAsItsAccount(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	f := newFar(t)
 	// Where the account can write its pid file and read the program.
 	require.NoError(t, os.Chmod(f.dir, 0o755))

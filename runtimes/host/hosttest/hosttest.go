@@ -11,32 +11,38 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
+	"berth/examples/await"
+	"berth/examples/need"
 	"berth/runtimes"
 	"berth/runtimes/host"
 	"berth/runtimes/host/lab"
 )
 
-// Unprivileged is the environment variable that `make test-unprivileged` sets to skip
-// the tests that need root.
-const Unprivileged = "BERTH_UNPRIVILEGED"
-
 // Image returns the Debian suite of the lab hosts of tests, from the environment variable
 // BERTH_LAB_IMAGE; "": this machine's own system.
 func Image() string { return os.Getenv("BERTH_LAB_IMAGE") }
 
-// NeedRoot fails the test without root, or skips it if Unprivileged is set.
-func NeedRoot(t testing.TB) {
+// NeedLab skips the test where this machine cannot run lab hosts.
+func NeedLab(t testing.TB) {
 	t.Helper()
-	if os.Getenv(Unprivileged) != "" {
-		t.Skip(Unprivileged + " is set: tests that need root are skipped")
-	}
-	if os.Geteuid() != 0 {
-		t.Fatal("this test needs root; `make test-unprivileged` skips it")
+	if why := LabImpossible(); why != "" {
+		t.Skip(need.NotRun + "it needs lab hosts: " + why)
 	}
 }
+
+// LabImpossible returns why this machine cannot run lab hosts, or "". It tries once.
+var LabImpossible = sync.OnceValue(func() string {
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
+	defer cancel()
+	if err := lab.Possible(ctx); err != nil {
+		return err.Error()
+	}
+	return ""
+})
 
 // Helper builds berth-host with the flags of a release and returns its path.
 func Helper(t testing.TB) string {
@@ -76,7 +82,7 @@ func Processes(t testing.TB, text string) []string {
 // test. A node needs only a name; Lab.Node returns its address.
 func Lab(t testing.TB, nodes ...lab.Node) (*lab.Lab, runtimes.Hosts) {
 	t.Helper()
-	NeedRoot(t)
+	NeedLab(t)
 	c := lab.Config{Dir: filepath.Join(t.TempDir(), "lab"), Helper: Helper(t), Auto: true}
 	for i, n := range nodes {
 		n.Address = fmt.Sprintf("10.77.0.%d", 10+i) // Auto keeps the last number

@@ -11,12 +11,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
 )
 
 // Hosts of each Debian suite, from images that are kept for the next time.
 func TestLongHostsOfEachSuite(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	before := machine(t)
 	cpus, _, err := lab.MachineSize()
 	require.NoError(t, err)

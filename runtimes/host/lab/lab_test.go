@@ -14,21 +14,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
 	"berth/schema"
 )
-
-// needRoot fails the test without root, or skips it if BERTH_UNPRIVILEGED is set.
-func needRoot(t *testing.T) {
-	t.Helper()
-	if os.Getenv("BERTH_UNPRIVILEGED") != "" {
-		t.Skip("BERTH_UNPRIVILEGED is set: tests with labs are skipped")
-	}
-	if os.Geteuid() != 0 {
-		t.Fatal("this test makes namespaces and needs root; `make test-unprivileged` skips it")
-	}
-}
 
 func config(t *testing.T) lab.Config {
 	helper := filepath.Join(t.TempDir(), "berth-host")
@@ -74,7 +64,7 @@ func links(t *testing.T, bridge string) []string {
 }
 
 func TestUpAndDownLeavesNothing(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	before := machine(t)
 	c := config(t)
 	for range 2 { // the second time on the same directory
@@ -130,7 +120,7 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 }
 
 func TestInterruptedUpLeavesNothing(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	c := config(t)
 	for _, after := range []time.Duration{5, 10, 20, 30, 40, 60, 80} {
 		ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
@@ -148,7 +138,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 
 // The default directory is in /var, which hosts cover with their own files.
 func TestLabDirectoryInsideACoveredDirectory(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	dir, err := os.MkdirTemp("/var/tmp", "berth-lab-test-")
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
@@ -162,14 +152,14 @@ func TestLabDirectoryInsideACoveredDirectory(t *testing.T) {
 }
 
 func TestPossibleChangesNothing(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	before := machine(t)
 	require.NoError(t, lab.Possible(t.Context()))
 	require.Equal(t, before, machine(t))
 }
 
 func TestDirectoryWithOtherFilesIsKept(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	c := config(t)
 	require.NoError(t, os.MkdirAll(c.Dir, 0o755))
 	mine := filepath.Join(c.Dir, "thesis.tex")
@@ -188,7 +178,7 @@ func TestDirectoryWithOtherFilesIsKept(t *testing.T) {
 }
 
 func TestInvalidConfigIsRefused(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	for _, bad := range []struct {
 		why    string
 		change func(*lab.Config)
@@ -221,7 +211,7 @@ func leftovers(t *testing.T, bridge string) []string {
 
 // A host has its own root filesystem: what is written anywhere on it stays there.
 func TestHostHasItsOwnRoot(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	before := machine(t)
 	c := config(t)
 	l, err := lab.Up(t.Context(), c)
@@ -259,7 +249,7 @@ func TestHostHasItsOwnRoot(t *testing.T) {
 
 // In a container the machine's root is an overlay itself, as that of a lab host is.
 func TestPossibleOnAnOverlay(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	c := config(t)
 	var err error
 	c.Helper, err = os.Executable()
@@ -275,7 +265,7 @@ func TestPossibleOnAnOverlay(t *testing.T) {
 // A job's device control group distinguishes GPUs by their numbers, and the job opens
 // its own ones.
 func TestGPUsHaveTheirOwnNumbers(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	c := config(t)
 	c.Nodes[1] = lab.NodeOf("gpu-1", schema.NodeSpec{Address: "10.77.0.11", Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 8, Devices: "/dev/nvidia[0-7]"}}}})
 	l, err := lab.Up(t.Context(), c)
@@ -295,7 +285,7 @@ func TestGPUsHaveTheirOwnNumbers(t *testing.T) {
 
 	t.Run("confined", func(t *testing.T) {
 		if _, err := os.Stat("/sys/fs/cgroup/devices"); err != nil {
-			t.Skip("not run: this machine has no control groups of version 1; machines with version 2 are emulated")
+			t.Skip(need.NotRun + "this machine has no control groups of version 1; machines with version 2 are emulated")
 		}
 		out, err := l.Run(t.Context(), "gpu-1", "bash", "-c", `cd /sys/fs/cgroup
 			mkdir {devices,cpuset,memory}/job; cp cpuset/cpuset.mems cpuset/job; echo 0 >cpuset/job/cpuset.cpus; echo 60M >memory/job/memory.limit_in_bytes
@@ -323,7 +313,7 @@ const killedDir = "BERTH_TEST_LAB_DIR"
 
 // After a kill -9 of Up at any time, the next Up and Down leave nothing.
 func TestUpOfAKilledProcess(t *testing.T) {
-	needRoot(t)
+	hosttest.NeedLab(t)
 	c := config(t)
 	if dir := os.Getenv(killedDir); dir != "" {
 		c.Dir = dir

@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/need"
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
 	"berth/runtimes/slurm/slurmtest"
@@ -21,7 +22,7 @@ import (
 // A machine has systemd, control groups of version 2 and its GPUs, and keeps its disk when
 // it loses power. Down removes it, also after a kill -9 of Up.
 func TestMachine(t *testing.T) {
-	needRoot(t)
+	need.Root(t)
 	c := config(t)
 	c.Machines, c.Packages, c.Nodes = true, slurmtest.Packages(), c.Nodes[1:]
 	c.Image = cmp.Or(hosttest.Image(), lab.Suites()[0])

@@ -1,6 +1,9 @@
 package slurmtest
 
-import "berth/runtimes/slurm/cli"
+import (
+	"berth/examples/need"
+	"berth/runtimes/slurm/cli"
+)
 
 // Packages returns the Debian packages that a site installs on the hosts of its clusters.
 func Packages() []string {
@@ -10,10 +13,15 @@ func Packages() []string {
 	}
 }
 
+// Programs returns the programs of these packages without which no cluster runs.
+func Programs() []string {
+	return []string{"slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"}
+}
+
 // NotRun returns why a version of Slurm is not tested; "": it is in the table of versions.
 func NotRun(version string) string {
 	if _, err := cli.Version(version).Tools(); err != nil {
-		return "not run: " + err.Error()
+		return need.NotRun + err.Error()
 	}
 	return ""
 }

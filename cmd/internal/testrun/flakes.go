@@ -1,0 +1,299 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// busyLoops is the load beside the tests: that many processes that never wait, and one that
+// writes to the disk and syncs it.
+const busyLoops = 4
+
+// runTimeout ends a test binary that hangs.
+const runTimeout = 60 * time.Minute
+
+// binary is a compiled test of a package.
+type binary struct {
+	pkg, dir, file string
+}
+
+// flakeRun is one run of all tests, as a line of the results' file has it.
+type flakeRun struct {
+	Commit  string             `json:"commit"`
+	Began   time.Time          `json:"began"`
+	Seconds float64            `json:"seconds"`
+	Tests   map[string]float64 `json:"tests"` // seconds of each test that passed
+	Failed  []string           `json:"failed,omitempty"`
+	NotRun  []string           `json:"not_run,omitempty"`
+}
+
+// runFlakes compiles the tests of this commit and runs them n times beside load. It stops at
+// no failure. The runs of one commit add up in a file of dir. It returns an error if a test of
+// any of them failed or was not run.
+func runFlakes(ctx context.Context, n int, dir string) error {
+	commit, err := cleanCommit()
+	if err != nil {
+		return err
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	file := filepath.Join(dir, commit+".jsonl")
+	fmt.Println(opening(lacks()))
+	binaries, err := compile(ctx, filepath.Join(dir, "tests"))
+	if err != nil {
+		return err
+	}
+	stopLoad, err := startLoad(dir)
+	if err != nil {
+		return err
+	}
+	defer stopLoad()
+	for i := range n {
+		run := runAll(ctx, binaries, filepath.Join(dir, fmt.Sprintf("%s-%s.log", commit, time.Now().UTC().Format("20060102T150405"))))
+		if ctx.Err() != nil {
+			break // an interrupted run is none
+		}
+		run.Commit = commit
+		line, err := json.Marshal(run)
+		if err != nil {
+			return err
+		}
+		if err := appendLine(file, string(line)+"\n"); err != nil {
+			return err
+		}
+		fmt.Printf("run %d of %d: %s, %d failures\n", i+1, n, duration(time.Duration(run.Seconds*float64(time.Second))), len(run.Failed))
+	}
+	runs, err := readRuns(file)
+	if err != nil {
+		return err
+	}
+	table, failures := flakeTable(runs)
+	fmt.Print(table)
+	if failures > 0 {
+		return fmt.Errorf("%d failures in %d runs of %s; the output is beside %s", failures, len(runs), commit, file)
+	}
+	return ctx.Err()
+}
+
+// cleanCommit returns the commit of a work tree without changes.
+func cleanCommit() (string, error) {
+	status, err := exec.Command("git", "status", "--porcelain").Output()
+	if err != nil {
+		return "", fmt.Errorf("git status: %w", err)
+	}
+	if len(status) > 0 {
+		return "", errors.New("the work tree has changes, and runs are counted by commit; commit them first")
+	}
+	head, err := exec.Command("git", "rev-parse", "--short=12", "HEAD").Output()
+	if err != nil {
+		return "", fmt.Errorf("git rev-parse: %w", err)
+	}
+	return strings.TrimSpace(string(head)), nil
+}
+
+// compile builds the test of each package into dir.
+func compile(ctx context.Context, dir string) ([]binary, error) {
+	list := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}", "./...")
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go list: %w", err)
+	}
+	var binaries []binary
+	for line := range strings.Lines(string(out)) {
+		pkg, src, _ := strings.Cut(strings.TrimSpace(line), "\t")
+		binaries = append(binaries, binary{pkg: pkg, dir: src, file: filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")})
+	}
+	// The tests of Slurm wait most of their time: they begin first.
+	slices.SortStableFunc(binaries, func(a, b binary) int {
+		return cmp.Compare(rank(a.pkg), rank(b.pkg))
+	})
+	for _, b := range binaries {
+		build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-o", b.file, b.pkg)
+		build.Stdout, build.Stderr = os.Stdout, os.Stderr
+		if err := build.Run(); err != nil {
+			return nil, fmt.Errorf("compile the tests of %s: %w", b.pkg, err)
+		}
+	}
+	return binaries, nil
+}
+
+func rank(pkg string) int {
+	if strings.HasSuffix(pkg, "/runtimes/slurm") || strings.HasSuffix(pkg, "/berth-lab") {
+		return 0
+	}
+	return 1
+}
+
+// runAll runs the binaries, one more at a time than there are CPUs, and writes the output of
+// what failed to log.
+func runAll(ctx context.Context, binaries []binary, log string) flakeRun {
+	run := flakeRun{Began: time.Now().UTC().Truncate(time.Second), Tests: map[string]float64{}}
+	var mu sync.Mutex
+	var waiting sync.WaitGroup
+	slots := make(chan struct{}, runtime.NumCPU()+1)
+	for _, b := range binaries {
+		slots <- struct{}{}
+		waiting.Go(func() {
+			defer func() { <-slots }()
+			tests, r, output := runBinary(ctx, b)
+			mu.Lock()
+			defer mu.Unlock()
+			for name, seconds := range tests {
+				run.Tests[name] = seconds
+			}
+			run.Failed = append(run.Failed, r.broken...)
+			for _, skipped := range r.skipped {
+				run.NotRun = append(run.NotRun, skipped...)
+			}
+			if len(r.broken) > 0 {
+				_ = appendLine(log, output)
+			}
+		})
+	}
+	waiting.Wait()
+	run.Seconds = time.Since(run.Began).Seconds()
+	return run
+}
+
+// runBinary returns the seconds of each test of a binary, its report and its output.
+func runBinary(ctx context.Context, b binary) (map[string]float64, *report, string) {
+	var output strings.Builder
+	r := newReport(&output)
+	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", b.pkg, b.file, "-test.v=test2json", "-test.timeout="+runTimeout.String())
+	cmd.Dir = b.dir
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		cmd.Stderr = &output
+		err = cmd.Start()
+	}
+	tests := map[string]float64{}
+	if err == nil {
+		err = errors.Join(r.readTimes(out, tests), cmd.Wait())
+	}
+	if err != nil && len(r.broken) == 0 {
+		r.broken = append(r.broken, b.pkg)
+		fmt.Fprintf(&output, "%s: %v\n", b.pkg, err)
+	}
+	return tests, r, output.String()
+}
+
+// readTimes is read that keeps the seconds of each test.
+func (r *report) readTimes(from io.Reader, tests map[string]float64) error {
+	var copied strings.Builder
+	err := r.read(io.TeeReader(from, &copied))
+	for line := range strings.Lines(copied.String()) {
+		var e event
+		if json.Unmarshal([]byte(line), &e) == nil && e.Action == "pass" && e.Test != "" && !strings.Contains(e.Test, "/") {
+			tests[e.Package+"."+e.Test] = e.Elapsed
+		}
+	}
+	return err
+}
+
+func readRuns(file string) ([]flakeRun, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	var runs []flakeRun
+	lines := bufio.NewReader(f)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return runs, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var run flakeRun
+		if err := json.Unmarshal(line, &run); err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
+		runs = append(runs, run)
+	}
+}
+
+// slowest is how many tests without a failure the table shows.
+const slowest = 20
+
+// flakeTable returns the table of the runs and the number of failures: the tests that failed
+// or were not run, then the slowest.
+func flakeTable(runs []flakeRun) (string, int) {
+	type row struct {
+		test              string
+		runs, failures, n int
+		longest           float64
+	}
+	rows := map[string]*row{}
+	of := func(test string) *row {
+		if rows[test] == nil {
+			rows[test] = &row{test: test}
+		}
+		return rows[test]
+	}
+	failures, whole, longest := 0, 0, 0.0
+	for _, run := range runs {
+		for test, seconds := range run.Tests {
+			r := of(test)
+			r.runs++
+			r.longest = max(r.longest, seconds)
+		}
+		for _, test := range run.Failed {
+			r := of(test)
+			r.runs++
+			r.failures++
+		}
+		for _, test := range run.NotRun {
+			of(test).n++
+		}
+		bad := len(run.Failed) + len(run.NotRun)
+		failures += bad
+		if bad == 0 {
+			whole++
+		}
+		longest = max(longest, run.Seconds)
+	}
+	var sorted []*row
+	for _, r := range rows {
+		sorted = append(sorted, r)
+	}
+	slices.SortFunc(sorted, func(a, b *row) int {
+		return cmp.Or(cmp.Compare(b.failures+b.n, a.failures+a.n), cmp.Compare(b.longest, a.longest), cmp.Compare(a.test, b.test))
+	})
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%-90s %5s %9s %8s %10s\n", "TEST", "RUNS", "FAILURES", "NOT RUN", "LONGEST")
+	shown := 0
+	for _, r := range sorted {
+		if r.failures+r.n == 0 {
+			if shown++; shown > slowest {
+				continue
+			}
+		}
+		fmt.Fprintf(&b, "%-90s %5d %9d %8d %8.1f s\n", r.test, r.runs, r.failures, r.n, r.longest)
+	}
+	if rest := len(sorted) - slowest; rest > 0 {
+		fmt.Fprintf(&b, "and %d tests more, none of which failed.\n", max(0, shown-slowest))
+	}
+	fmt.Fprintf(&b, "%d of %d runs without a failure, %d tests; the longest run took %s.\n", whole, len(runs), len(rows), duration(time.Duration(longest*float64(time.Second))))
+	return b.String(), failures
+}

@@ -1,0 +1,110 @@
+// Testrun runs tests and says what came of it: how many tests ran, how long they took, and
+// what this machine could not run, and why. `make test`, `make flakes` and .ci/run use it.
+//
+//	testrun [-complete] [-tally FILE -stage NAME] [ARGUMENT OF go test ...]
+//	testrun -flakes N [-results DIR]
+//
+// It must not know what a test does.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"berth/examples/need"
+	"berth/runtimes/host/hosttest"
+)
+
+func main() {
+	if len(os.Args) > 1 && os.Args[1] == "busy" {
+		busy(os.Args[2])
+		return
+	}
+	complete := flag.Bool("complete", false, "fail if a test could not run on this machine")
+	tally := flag.String("tally", "", "append a line for this run to `FILE`")
+	stage := flag.String("stage", "test", "the `NAME` of this run in that file")
+	flakes := flag.Int("flakes", 0, "run the compiled tests `N` times beside load")
+	results := flag.String("results", "bin/flakes", "the `DIR` for the results of -flakes")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	var err error
+	if *flakes > 0 {
+		err = runFlakes(ctx, *flakes, *results)
+	} else {
+		err = runOnce(ctx, *stage, *tally, *complete, flag.Args())
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "testrun:", err)
+		os.Exit(1)
+	}
+}
+
+// lacks returns what this machine lacks for tests, one sentence each.
+func lacks() []string {
+	var out []string
+	if os.Geteuid() != 0 {
+		out = append(out, "tests that need root: this is another user")
+	}
+	if why := hosttest.LabImpossible(); why != "" {
+		out = append(out, "tests that need lab hosts, real Slurm among them: "+why)
+	}
+	if missing := need.Missing("git", "gpg", "docker-registry", "slurmctld", "slurmd", "slurmdbd", "munged", "mariadbd"); missing != "" {
+		out = append(out, "tests that need "+missing+": deploy/prepare installs Debian's packages")
+	}
+	return out
+}
+
+// runOnce runs `go test` and reports while it runs and at the end.
+func runOnce(ctx context.Context, stage, tally string, complete bool, args []string) error {
+	fmt.Println(opening(lacks()))
+	began := time.Now()
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off"}, args...)...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // its tests remove what they made
+	cmd.Stderr = os.Stderr
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	r := newReport(os.Stdout)
+	readErr := r.read(out)
+	runErr := cmd.Wait()
+	took := time.Since(began)
+	fmt.Println(r.summary(took))
+	if tally != "" {
+		if err := appendLine(tally, fmt.Sprintf("%s\t%.0f\t%d\t%d\t%d\n", stage, took.Seconds(), r.passed, r.failed, r.notRun())); err != nil {
+			return err
+		}
+	}
+	switch {
+	case readErr != nil:
+		return readErr
+	case runErr != nil:
+		return fmt.Errorf("go test: %w", runErr)
+	case r.passed+r.failed == 0:
+		return fmt.Errorf("no test ran")
+	case complete && r.notRun() > 0:
+		return fmt.Errorf("%d tests were not run, and this run has to be complete", r.notRun())
+	}
+	return nil
+}
+
+func appendLine(file, line string) error {
+	f, err := os.OpenFile(file, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	if _, err := f.WriteString(line); err != nil {
+		return err
+	}
+	return f.Close()
+}

@@ -1,0 +1,199 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"berth/examples/need"
+)
+
+// event is a line of `go test -json` (go doc test2json), or of the build before it (go help
+// buildjson).
+type event struct {
+	Action     string
+	Package    string
+	ImportPath string
+	Test       string
+	Elapsed    float64 // seconds
+	Output     string
+}
+
+// report is what came of the tests of one run. Its numbers count tests, not their subtests.
+type report struct {
+	out      io.Writer
+	passed   int
+	failed   int
+	packages int
+	cached   int
+	broken   []string            // packages and tests that failed
+	skipped  map[string][]string // the tests, by reason
+	output   map[string]string   // of what has not ended, by package and test
+}
+
+func newReport(out io.Writer) *report {
+	return &report{out: out, skipped: map[string][]string{}, output: map[string]string{}}
+}
+
+// read takes events until their end.
+func (r *report) read(from io.Reader) error {
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) == nil {
+				r.take(e)
+			} else {
+				fmt.Fprintf(r.out, "%s", line)
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read the events of go test: %w", err)
+		}
+	}
+}
+
+func (r *report) take(e event) {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(r.out, e.Output)
+	case "output":
+		r.output[key] += e.Output
+	case "pass", "fail", "skip":
+		if e.Test == "" {
+			r.packageEnded(e, r.output[key])
+		} else {
+			r.testEnded(e, r.output[key])
+		}
+		delete(r.output, key)
+	}
+}
+
+// testEnded counts a test. A subtest counts where it failed or was not run.
+func (r *report) testEnded(e event, output string) {
+	_, _, sub := strings.Cut(e.Test, "/")
+	name := e.Package + "." + e.Test
+	switch {
+	case e.Action == "fail":
+		fmt.Fprint(r.out, output)
+		r.broken = append(r.broken, name)
+		if !sub {
+			r.failed++
+		}
+	case e.Action == "skip":
+		why := reason(output)
+		r.skipped[why] = append(r.skipped[why], name)
+	case !sub:
+		r.passed++
+	}
+}
+
+func (r *report) packageEnded(e event, output string) {
+	if e.Action == "skip" { // it has no tests
+		return
+	}
+	r.packages++
+	if strings.Contains(output, "(cached)") {
+		r.cached++
+	}
+	if e.Action == "pass" {
+		fmt.Fprintf(r.out, "ok    %-44s %6.1f s\n", e.Package, e.Elapsed)
+		return
+	}
+	// A panic or a timeout leaves tests without an end: their output tells of it.
+	for _, key := range slices.Sorted(maps.Keys(r.output)) {
+		if strings.HasPrefix(key, e.Package+" ") && !strings.HasSuffix(key, " ") {
+			fmt.Fprint(r.out, r.output[key])
+			delete(r.output, key)
+		}
+	}
+	fmt.Fprintf(r.out, "%sFAIL  %-44s %6.1f s\n", output, e.Package, e.Elapsed)
+	if !slices.ContainsFunc(r.broken, func(name string) bool { return strings.HasPrefix(name, e.Package+".") }) {
+		r.broken = append(r.broken, e.Package)
+	}
+}
+
+// reason is why a test was skipped, as need.NotRun begins it.
+func reason(output string) string {
+	for line := range strings.Lines(output) {
+		if _, why, ok := strings.Cut(line, need.NotRun); ok {
+			return strings.TrimSpace(why)
+		}
+	}
+	return "the test skips itself and says no reason that begins with " + need.NotRun
+}
+
+func (r *report) notRun() (n int) {
+	for _, tests := range r.skipped {
+		n += len(tests)
+	}
+	return n
+}
+
+// opening is the first line of a run: what it cannot run here.
+func opening(lacks []string) string {
+	if len(lacks) == 0 {
+		return "This machine can run every test."
+	}
+	return "Not run on this machine:\n  " + strings.Join(lacks, "\n  ")
+}
+
+// summary is the last lines of a run.
+func (r *report) summary(took time.Duration) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n%s of %s passed in %s", count(r.passed, "test"), count(r.packages, "package"), duration(took))
+	if r.cached > 0 {
+		fmt.Fprintf(&b, "; the last results of %s without a change stand", count(r.cached, "package"))
+	}
+	b.WriteString(".\n")
+	if len(r.broken) > 0 {
+		b.WriteString("Failed:\n")
+		for _, name := range r.broken {
+			fmt.Fprintf(&b, "  %s\n", name)
+		}
+	}
+	if n := r.notRun(); n == 0 {
+		b.WriteString("Every test was run.")
+	} else {
+		fmt.Fprintf(&b, "Not run, %s:\n", count(n, "test"))
+		for _, why := range slices.Sorted(maps.Keys(r.skipped)) {
+			tests := r.skipped[why]
+			fmt.Fprintf(&b, "  %d: %s (%s)\n", len(tests), why, few(tests))
+		}
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// few names at most three.
+func few(names []string) string {
+	if len(names) <= 3 {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:3], ", "), len(names)-3)
+}
+
+// count is a number with its noun.
+func count(n int, noun string) string {
+	if n == 1 {
+		return "1 " + noun
+	}
+	return fmt.Sprintf("%d %ss", n, noun)
+}
+
+func duration(d time.Duration) string {
+	if d < time.Minute {
+		return fmt.Sprintf("%d s", int(d.Seconds()+0.5))
+	}
+	return fmt.Sprintf("%d min %d s", int(d.Minutes()), int(d.Seconds())%60)
+}

@@ -1,0 +1,94 @@
+package main
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+)
+
+// events are lines of a run: a test that passes with its case, one that fails, one that is not
+// run, a package without a change, and one whose only test hangs.
+const events = `{"Action":"output","Package":"berth/a","Test":"TestWell","Output":"=== RUN   TestWell\n"}
+{"Action":"pass","Package":"berth/a","Test":"TestWell/case","Elapsed":0.1}
+{"Action":"pass","Package":"berth/a","Test":"TestWell","Elapsed":0.2}
+{"Action":"output","Package":"berth/a","Test":"TestBad/case","Output":"    a_test.go:7: two is not three\n"}
+{"Action":"fail","Package":"berth/a","Test":"TestBad/case","Elapsed":0.1}
+{"Action":"fail","Package":"berth/a","Test":"TestBad","Elapsed":0.1}
+{"Action":"output","Package":"berth/a","Test":"TestLab","Output":"    a_test.go:9: not run: it needs root\n"}
+{"Action":"skip","Package":"berth/a","Test":"TestLab","Elapsed":0}
+{"Action":"fail","Package":"berth/a","Elapsed":1.5}
+{"Action":"pass","Package":"berth/b","Test":"TestOld","Elapsed":0}
+{"Action":"output","Package":"berth/b","Output":"ok  \tberth/b\t(cached)\n"}
+{"Action":"pass","Package":"berth/b","Elapsed":0.01}
+{"Action":"output","Package":"berth/c","Test":"TestHangs","Output":"panic: test timed out\n"}
+{"Action":"output","Package":"berth/c","Output":"FAIL\tberth/c\t60.0s\n"}
+{"Action":"fail","Package":"berth/c","Elapsed":60}
+{"Action":"skip","Package":"berth/d","Elapsed":0}
+{"ImportPath":"berth/e","Action":"build-output","Output":"e.go:1: syntax error\n"}
+not an event
+`
+
+func TestReportOfARun(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out)
+	require.NoError(t, r.read(strings.NewReader(events)))
+	require.Equal(t, `    a_test.go:7: two is not three
+FAIL  berth/a                                         1.5 s
+ok    berth/b                                         0.0 s
+panic: test timed out
+FAIL	berth/c	60.0s
+FAIL  berth/c                                        60.0 s
+e.go:1: syntax error
+not an event
+`, out.String())
+	require.Equal(t, `
+2 tests of 3 packages passed in 1 min 5 s; the last results of 1 package without a change stand.
+Failed:
+  berth/a.TestBad/case
+  berth/a.TestBad
+  berth/c
+Not run, 1 test:
+  1: it needs root (berth/a.TestLab)`, r.summary(65*time.Second))
+}
+
+func TestRunWithoutASkipSaysSo(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out)
+	require.NoError(t, r.read(strings.NewReader(`{"Action":"pass","Package":"berth/a","Test":"TestWell"}
+{"Action":"pass","Package":"berth/a","Elapsed":1}`)))
+	require.Equal(t, "\n1 test of 1 package passed in 9 s.\nEvery test was run.", r.summary(9*time.Second))
+}
+
+// A skip without a reason in the words of need.NotRun is named as well.
+func TestSkipWithoutAReasonIsNotHidden(t *testing.T) {
+	r := newReport(&strings.Builder{})
+	require.NoError(t, r.read(strings.NewReader(`{"Action":"output","Package":"berth/a","Test":"TestX/y","Output":"    later\n"}
+{"Action":"skip","Package":"berth/a","Test":"TestX/y"}`)))
+	require.Equal(t, 1, r.notRun())
+	require.Contains(t, r.summary(0), "says no reason that begins with not run:  (berth/a.TestX/y)")
+}
+
+func TestRunsOfACommitAddUp(t *testing.T) {
+	table, failures := flakeTable([]flakeRun{
+		{Seconds: 100, Tests: map[string]float64{"berth/a.TestWell": 1, "berth/a.TestSlow": 50}},
+		{Seconds: 130, Tests: map[string]float64{"berth/a.TestWell": 2}, Failed: []string{"berth/a.TestSlow"}},
+		{Seconds: 110, Tests: map[string]float64{"berth/a.TestWell": 1.5}, NotRun: []string{"berth/a.TestSlow"}},
+	})
+	require.Equal(t, 2, failures)
+	require.Equal(t, []string{
+		"TEST RUNS FAILURES NOT RUN LONGEST",
+		"berth/a.TestSlow 2 1 1 50.0 s",
+		"berth/a.TestWell 3 0 0 2.0 s",
+		"1 of 3 runs without a failure, 2 tests; the longest run took 2 min 10 s.",
+	}, words(table))
+}
+
+// words returns the lines of a table with single spaces.
+func words(table string) (lines []string) {
+	for line := range strings.Lines(strings.TrimSpace(table)) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return lines
+}
