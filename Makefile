@@ -36,7 +36,7 @@ export BERTH_PART := $(PART)
 
 # How tests run: with their files in memory, and with a report of what was not run. COMPLETE=yes
 # fails where this machine could not run a test.
-TESTRUN = deploy/in-memory $(GO) run ./cmd/internal/testrun $(if $(COMPLETE),-complete) $(if $(TALLY),-tally $(TALLY) -stage $@)
+TESTRUN = deploy/in-memory $(GO) run ./cmd/internal/testrun $(if $(COMPLETE),-complete) $(if $(TALLY),-tally $(TALLY) -stage $@) --
 
 # The tests that wait most of their time begin first, and others run beside them.
 test: ## every test that this machine can run, as root with real Git, SSH and Slurm

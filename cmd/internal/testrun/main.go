@@ -1,7 +1,7 @@
 // Testrun runs tests and says what came of it: how many tests ran, how long they took, and
 // what this machine could not run, and why. `make test`, `make flakes` and .ci/run use it.
 //
-//	testrun [-complete] [-tally FILE -stage NAME] [ARGUMENT OF go test ...]
+//	testrun [-complete] [-tally FILE -stage NAME] -- ARGUMENT-OF-go-test...
 //	testrun -flakes N [-results DIR]
 //
 // It must not know what a test does.
