@@ -1,0 +1,140 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// standIns are functions of tests that take time because what they stand in for does: no test
+// expects anything of how long they take.
+var standIns = map[string]string{
+	"runtimes/host/agent/main_test.go": "child processes that stand in for daemons",
+	"examples/await/await.go":          "the one wait with a deadline",
+}
+
+// TestNoTestDependsOnSpeed: no test bounds wall time, sleeps to let something happen, or waits
+// other than by berth/examples/await. Inside a bubble of synctest, where time is the test's
+// own, everything is allowed; a function that only such tests call says "in a bubble" in its
+// comment. Benchmarks measure.
+func TestNoTestDependsOnSpeed(t *testing.T) {
+	files := 0
+	for _, path := range goFiles(t) {
+		rel, err := filepath.Rel(moduleRoot, path)
+		require.NoError(t, err)
+		if !strings.HasSuffix(rel, "_test.go") || strings.HasSuffix(rel, "bench_test.go") || standIns[rel] != "" {
+			continue
+		}
+		files++
+		for _, found := range dependsOnSpeed(t, path) {
+			t.Errorf("%s:%s", rel, found)
+		}
+	}
+	t.Logf("%d files with tests bound no wall time", files)
+}
+
+// dependsOnSpeed returns the places of a file that bound wall time or sleep, each with why.
+func dependsOnSpeed(t *testing.T, path string) (found []string) {
+	t.Helper()
+	fset := token.NewFileSet()
+	f, err := parser.ParseFile(fset, path, nil, parser.ParseComments)
+	require.NoError(t, err)
+	for _, d := range f.Decls {
+		fn, ok := d.(*ast.FuncDecl)
+		if !ok || strings.Contains(fn.Doc.Text(), "in a bubble") || strings.HasPrefix(fn.Name.Name, "Benchmark") || takesB(fn) {
+			continue
+		}
+		ast.Inspect(fn, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			pkg, name := callee(call)
+			if pkg == "synctest" && name == "Test" {
+				return false
+			}
+			if why := speedOf(pkg, name, call); why != "" {
+				found = append(found, fset.Position(call.Pos()).String()[len(path)+1:]+": "+why)
+			}
+			return true
+		})
+	}
+	return found
+}
+
+// speedOf returns why a call depends on the speed of the machine, or "".
+func speedOf(pkg, name string, call *ast.CallExpr) string {
+	asserts := pkg == "require" || pkg == "assert"
+	switch {
+	case asserts && slices.Contains([]string{"Eventually", "Eventuallyf", "EventuallyWithT", "Never", "Neverf"}, name):
+		return name + " has a deadline of its own; wait by berth/examples/await"
+	case pkg == "time" && slices.Contains([]string{"Sleep", "After", "Tick", "NewTimer", "NewTicker"}, name):
+		return "time." + name + " passes wall time; wait by berth/examples/await, or use synctest"
+	case pkg == "context" && slices.Contains([]string{"WithTimeout", "WithDeadline", "WithTimeoutCause", "WithDeadlineCause"}, name):
+		return "context." + name + " bounds wall time; use await.Context, or synctest"
+	case asserts && slices.Contains([]string{"Less", "LessOrEqual", "InDelta", "WithinDuration", "True"}, name) && mentionsElapsed(call):
+		return name + " bounds wall time; make it a row of make bench, or use synctest"
+	}
+	return ""
+}
+
+// mentionsElapsed reports whether the arguments of a call measure time that has passed.
+func mentionsElapsed(call *ast.CallExpr) (yes bool) {
+	for _, arg := range call.Args {
+		ast.Inspect(arg, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.FuncLit:
+				return false
+			case *ast.CallExpr:
+				if pkg, name := callee(n); pkg == "time" && name == "Since" {
+					yes = true
+				}
+			}
+			return true
+		})
+	}
+	return yes
+}
+
+// takesB reports whether a function is part of a benchmark.
+func takesB(fn *ast.FuncDecl) bool {
+	return slices.ContainsFunc(fn.Type.Params.List, func(p *ast.Field) bool {
+		star, ok := p.Type.(*ast.StarExpr)
+		if !ok {
+			return false
+		}
+		sel, ok := star.X.(*ast.SelectorExpr)
+		return ok && sel.Sel.Name == "B"
+	})
+}
+
+// callee returns the qualifier and the name of what a call calls.
+func callee(call *ast.CallExpr) (pkg, name string) {
+	fun := call.Fun
+	if generic, ok := fun.(*ast.IndexExpr); ok {
+		fun = generic.X
+	}
+	sel, ok := fun.(*ast.SelectorExpr)
+	if !ok {
+		return "", ""
+	}
+	if id, ok := sel.X.(*ast.Ident); ok {
+		pkg = id.Name
+	}
+	return pkg, sel.Sel.Name
+}
+
+func TestWallTimeInTestsIsFound(t *testing.T) {
+	var found []string
+	for _, f := range dependsOnSpeed(t, "testdata/waits.txt") {
+		line, _, _ := strings.Cut(f, ":")
+		found = append(found, line)
+	}
+	require.Equal(t, []string{"14", "15", "16", "17", "18"}, found)
+}
