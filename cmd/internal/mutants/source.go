@@ -104,7 +104,7 @@ func (s source) mutate(m mutant) (file string, content []byte, err error) {
 	if content, err = os.ReadFile(p.file); err != nil {
 		return "", nil, err
 	}
-	is := m.Is
+	is := strings.TrimSpace(m.Is)
 	switch {
 	case m.Was != "":
 		if p.start, p.end, err = find(content[p.start:p.end], p.start, m.Was); err != nil {
