@@ -25,6 +25,7 @@ func main() {
 type options struct {
 	root, ids, row         string
 	list, apply, unchecked bool
+	verbose                bool
 	timeout                time.Duration
 }
 
@@ -37,6 +38,7 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	flags.BoolVar(&o.list, "list", false, "list the mutants")
 	flags.BoolVar(&o.apply, "apply-only", false, "apply and compile each mutant, and run no test")
 	flags.BoolVar(&o.unchecked, "unchecked", false, "do not check that the tests pass without a mutant")
+	flags.BoolVar(&o.verbose, "v", false, "show how the tests fail")
 	flags.DurationVar(&o.timeout, "timeout", 10*time.Minute, "end of a test that hangs")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -59,7 +61,14 @@ func run(ctx context.Context, out io.Writer, args []string) error {
 	if o.apply {
 		return r.applyAll(ctx, out, s, table)
 	}
-	return r.tryAll(ctx, out, s, table, !o.unchecked)
+	if !o.unchecked {
+		start := time.Now()
+		if err := r.unmutated(ctx, table); err != nil {
+			return err
+		}
+		fmt.Fprintf(out, "the tests pass without a mutant (%.0f s)\n", time.Since(start).Seconds())
+	}
+	return r.tryAll(ctx, out, s, table, o.verbose)
 }
 
 // selected returns the mutants that the options name, of a table without faults.
@@ -102,25 +111,19 @@ func (r runner) applyAll(ctx context.Context, out io.Writer, s source, table []m
 	return errors.Join(faults...)
 }
 
-func (r runner) tryAll(ctx context.Context, out io.Writer, s source, table []mutant, check bool) error {
+func (r runner) tryAll(ctx context.Context, out io.Writer, s source, table []mutant, verbose bool) error {
 	begin := time.Now()
-	if check {
-		if err := r.unmutated(ctx, table); err != nil {
-			return err
-		}
-		fmt.Fprintf(out, "the tests pass without a mutant (%.0f s)\n", time.Since(begin).Seconds())
-	}
 	ids := map[outcome][]string{}
 	for _, m := range table {
 		start := time.Now()
-		what, err := r.try(ctx, s, m)
+		what, why := r.try(ctx, s, m)
 		if ctx.Err() != nil {
 			return ctx.Err()
 		}
 		ids[what] = append(ids[what], m.ID)
 		fmt.Fprintf(out, "%-8s  %s  by %s  %.1f s\n", what, m.ID, m.Test, time.Since(start).Seconds())
-		if err != nil {
-			fmt.Fprintf(out, "          %s\n", strings.ReplaceAll(err.Error(), "\n", "\n          "))
+		if what == invalid || verbose && why != "" {
+			fmt.Fprintf(out, "          %s\n", strings.ReplaceAll(why, "\n", "\n          "))
 		}
 	}
 	fmt.Fprintf(out, "%d of %d mutants killed in %.0f s\n", len(ids[killed]), len(table), time.Since(begin).Seconds())

@@ -32,27 +32,28 @@ type runner struct {
 	timeout time.Duration
 }
 
-// try applies the mutant and runs its test. The error says why the mutant is invalid.
-func (r runner) try(ctx context.Context, s source, m mutant) (outcome, error) {
+// try applies the mutant and runs its test. why is what the test said, or why the mutant is
+// invalid.
+func (r runner) try(ctx context.Context, s source, m mutant) (what outcome, why string) {
 	overlay, remove, err := writeOverlay(s, m)
 	if err != nil {
-		return invalid, err
+		return invalid, err.Error()
 	}
 	defer remove()
 	dir, name := m.target()
 	result, err := r.test(ctx, dir, []string{name}, overlay)
+	crash := regexp.MustCompile(`panic: runtime error: .*`).FindString(result.output)
 	switch {
 	case err != nil:
-		return invalid, err
-	case result.tests[name] == "fail":
-		if crash := regexp.MustCompile(`panic: runtime error: .*`).FindString(result.output); crash != "" {
-			return invalid, fmt.Errorf("the test ended by a %s", crash)
-		}
-		return killed, nil
+		return invalid, err.Error()
 	case result.tests[name] == "pass":
-		return survived, nil
+		return survived, ""
+	case result.tests[name] != "fail":
+		return invalid, "the test did not run to its end: " + result.tail()
+	case crash != "":
+		return invalid, "the test ended by a " + crash
 	}
-	return invalid, fmt.Errorf("the test did not run to its end: %s", result.tail())
+	return killed, result.tail()
 }
 
 // compile compiles the package of the mutant.
