@@ -91,6 +91,7 @@ var law = map[string][]string{
 	"berth/cmd/internal/localestate":                 {"berth/reconciler/gitrepo", "berth/runtimes/backends", "berth/schema", "berth/schema/estate"},
 	"berth/cmd/internal/localplan":                   {"berth/cmd/internal/cli", "berth/cmd/internal/localestate", "berth/cmd/internal/watch", "berth/reconciler/...", "berth/reconciler", "berth/runtimes/backends", "berth/schema/...", "berth/schema"},
 	"berth/cmd/internal/validation":                  {"berth/cmd/internal/cli", "berth/reconciler/gitrepo", "berth/reconciler/report", "berth/reconciler", "berth/schema/...", "berth/schema"},
+	"berth/cmd/internal/mutants":                     {},
 	"berth/cmd/internal/inspect":                     {"berth/cmd/internal/cli", "berth/cmd/internal/daemon", "berth/cmd/internal/localestate", "berth/reconciler/...", "berth/reconciler", "berth/schema/...", "berth/schema"},
 	"berth/cmd/internal/ledgers":                     {"berth/cmd/internal/daemon", "berth/cmd/internal/inspect", "berth/reconciler/plan", "berth/runtimes", "berth/schema"},
 	"berth/cmd/internal/testrun":                     {"berth/examples/need", "berth/runtimes/host/hosttest"},

@@ -1,9 +1,12 @@
 package main
 
 import (
+	"cmp"
+	"encoding/json"
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"os"
 	"path"
 	"path/filepath"
 	"strconv"
@@ -80,7 +83,7 @@ func calls(t *testing.T, dir, library, what string) bool {
 		if strings.HasSuffix(name, "_test.go") {
 			continue
 		}
-		f, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.SkipObjectResolution)
+		f, err := parser.ParseFile(token.NewFileSet(), built(t, name), nil, parser.SkipObjectResolution)
 		require.NoError(t, err)
 		local := map[string]string{} // name in the file → the package's own
 		for _, imp := range f.Imports {
@@ -113,4 +116,21 @@ func calls(t *testing.T, dir, library, what string) bool {
 		}
 	}
 	return false
+}
+
+// built returns the file that go build reads instead of a file: `make mutants` names one by
+// -overlay in GOFLAGS.
+func built(t *testing.T, file string) string {
+	t.Helper()
+	_, overlay, found := strings.Cut(os.Getenv("GOFLAGS"), "-overlay=")
+	if !found {
+		return file
+	}
+	text, err := os.ReadFile(strings.TrimSuffix(overlay, "'"))
+	require.NoError(t, err)
+	var by struct{ Replace map[string]string }
+	require.NoError(t, json.Unmarshal(text, &by))
+	file, err = filepath.Abs(file)
+	require.NoError(t, err)
+	return cmp.Or(by.Replace[file], file)
 }
