@@ -72,7 +72,7 @@ var law = map[string][]string{
 	"berth/runtimes/host":                            {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
 	"berth/runtimes/host/agent":                      {"berth/runtimes"},
 	"berth/runtimes/host/lab":                        {"berth/schema"},
-	"berth/runtimes/host/hosttest":                   {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host", "berth/runtimes/host/lab"},
+	"berth/runtimes/host/hosttest":                   {"berth/examples/await", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host", "berth/runtimes/host/lab"},
 	"berth/webhooks":                                 {},
 	"berth/webhooks/journal":                         {},
 	"berth/webhooks/api":                             {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/queue", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
