@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -112,15 +111,12 @@ func TestLogScripts(t *testing.T) {
 	_, err = s.Git("update-ref", "refs/heads/"+reconciler.BranchStatus, tip)
 	require.NoError(t, err)
 
-	testscript.Run(t, testscript.Params{
-		Dir: "testdata/logs", RequireUniqueNames: true, RequireExplicitExec: true, UpdateScripts: os.Getenv("UPDATE_SCRIPTS") != "",
-		Setup: func(env *testscript.Env) error {
-			env.Setenv("ESTATE", s.Dir)
-			env.Setenv("MAIN", main[:12])
-			env.Setenv("STATUS", tip)
-			env.Setenv("SEGMENT", filepath.ToSlash(segment))
-			return nil
-		},
+	runScripts(t, "testdata/logs", func(env *testscript.Env) error {
+		env.Setenv("ESTATE", s.Dir)
+		env.Setenv("MAIN", main[:12])
+		env.Setenv("STATUS", tip)
+		env.Setenv("SEGMENT", filepath.ToSlash(segment))
+		return nil
 	})
 }
 

@@ -60,7 +60,7 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 			if err := req.Check(); err != nil {
 				return cli.Usage(err)
 			}
-			loader, err := localestate.NewLoader()
+			loader, err := localestate.Loader()
 			if err != nil {
 				return err
 			}

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"berth/cmd/internal/localestate"
 	"berth/cmd/internal/localplan"
 	"berth/reconciler"
 	"berth/reconciler/decide"
@@ -18,7 +19,6 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
 	"berth/schema"
-	"berth/schema/estate"
 )
 
 // decidedEstate is the lab with a held change of an instance. Berth decided each
@@ -104,7 +104,7 @@ func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string)
 // that Berth decided, under any ref name.
 func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	e := newDecidedEstate(t)
-	loader, err := estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
+	loader, err := localestate.Loader()
 	require.NoError(t, err)
 	repo, err := gitrepo.OpenLocal(e.git.Dir)
 	require.NoError(t, err)

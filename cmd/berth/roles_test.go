@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
 	"berth/schema"
 	"berth/schema/authority"
 	"berth/schema/estate"
@@ -51,7 +52,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 func TestEveryDocumentNeedsAPermission(t *testing.T) {
 	snap, err := estate.Dir(filepath.Join(moduleRoot, "examples/campus"))
 	require.NoError(t, err)
-	l, err := estate.New(estate.Options{Backends: map[string]string{"slurm": "#Config: {...}\n#Parameters: {...}"}})
+	l, err := localestate.Loader()
 	require.NoError(t, err)
 	r, err := l.Load(context.Background(), snap)
 	require.NoError(t, err)

@@ -35,7 +35,7 @@ Exit status: 0 interrupted, 1 it failed or the configuration is invalid, 2 usage
 			if check {
 				return conflictsAreUsage(daemon.Check(cmd.OutOrStdout(), paths))
 			}
-			d, err := daemon.New(paths, daemon.NewLogger(os.Stderr))
+			d, err := daemon.New(paths, daemon.NewLogger(cmd.ErrOrStderr()))
 			if err != nil {
 				return conflictsAreUsage(err)
 			}

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
   berth sync -c berth.yaml --once --timeout 30s -o json | jq .converged`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := daemon.New(paths, daemon.NewLogger(os.Stderr))
+			d, err := daemon.New(paths, daemon.NewLogger(cmd.ErrOrStderr()))
 			if err != nil {
 				return conflictsAreUsage(err)
 			}

@@ -18,8 +18,8 @@ import (
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 
+	"berth/cmd/internal/localestate"
 	"berth/reconciler/plan"
-	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/estate"
@@ -123,7 +123,7 @@ func campusEstate(t *testing.T, change map[string]string) *schema.Desired {
 			delete(files, path)
 		}
 	}
-	loader, err := estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases()})
+	loader, err := localestate.Loader()
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)

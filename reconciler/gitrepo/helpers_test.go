@@ -15,6 +15,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 
+	"berth/examples/await"
 	"github.com/stretchr/testify/require"
 )
 
@@ -34,7 +35,7 @@ func estateFiles() map[string]string {
 
 func open(t testing.TB, s *gittest.Server, change ...func(*gitrepo.Options)) *gitrepo.Repo {
 	t.Helper()
-	o := gitrepo.Options{URL: s.URL, Dir: t.TempDir(), Timeout: 20 * time.Second}
+	o := gitrepo.Options{URL: s.URL, Dir: t.TempDir(), Timeout: await.Limit}
 	for _, f := range change {
 		f(&o)
 	}

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -34,7 +35,7 @@ func workTree(t *testing.T, dir string) (git func(args ...string) string) {
 
 func openLocal(t *testing.T, dir string) *gitrepo.Repo {
 	t.Helper()
-	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: (&url.URL{Scheme: "file", Path: dir}).String(), Dir: t.TempDir(), Timeout: 20 * time.Second})
+	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: (&url.URL{Scheme: "file", Path: dir}).String(), Dir: t.TempDir(), Timeout: await.Limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = r.Close() })
 	return r

@@ -22,6 +22,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 
+	"berth/examples/await"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
@@ -164,9 +165,7 @@ func TestUnresponsiveSSHHostTimesOut(t *testing.T) {
 	srv.hang.Store(true)
 	r := open(t, s, srv.options, func(o *gitrepo.Options) { o.Timeout = 50 * time.Millisecond })
 	for range 2 {
-		start := time.Now()
-		_, err := r.Fetch(t.Context())
+		_, err := r.Fetch(await.Context(t))
 		require.ErrorIs(t, err, context.DeadlineExceeded)
-		require.Less(t, time.Since(start), 5*time.Second)
 	}
 }

@@ -2,7 +2,6 @@ package gitrepo_test
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -78,9 +78,7 @@ func TestReadingHostileAuditTailIsBounded(t *testing.T) {
 			require.NoError(t, err)
 			defer checkout.Close()
 			for _, since := range []time.Time{{}, day(9)} {
-				ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
-				defer cancel()
-				tail, err := checkout.AuditTail(ctx, c.tree, since, 2000)
+				tail, err := checkout.AuditTail(await.Context(t), c.tree, since, 2000)
 				require.NoError(t, err)
 				require.NotEmpty(t, tail)
 				require.LessOrEqual(t, len(tail), 50_000)

@@ -2,17 +2,18 @@ package host_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/host"
@@ -82,7 +83,8 @@ func stand(t testing.TB, names ...string) *lab.Lab {
 // reach returns hosts over SSH; change modifies the options.
 func reach(t testing.TB, l *lab.Lab, change ...func(*host.SSHOptions)) runtimes.Hosts {
 	t.Helper()
-	o := host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), Log: slog.New(slog.DiscardHandler)}
+	o := host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), Log: slog.New(slog.DiscardHandler),
+		DialTimeout: await.Limit, KeepAlive: await.Limit, Margin: await.Limit}
 	for _, c := range change {
 		c(&o)
 	}
@@ -104,8 +106,11 @@ func stamp() runtimes.Stamp {
 
 func info() runtimes.Op { return runtimes.Op{Info: &runtimes.Info{}} }
 
+// timeout is longer than await.Limit: a call that lasts until it fails its test.
+const timeout = 600_000
+
 func shell(script string) runtimes.Op {
-	return runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", script}}}
+	return runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", script}, TimeoutMS: timeout}}
 }
 
 func write(path, text string) runtimes.Op {
@@ -202,34 +207,40 @@ func conform(t *testing.T, p place) {
 		require.Equal(t, big, string(res[1].Data))
 	})
 	t.Run("calls run side by side", func(t *testing.T) {
-		begun := time.Now()
-		var wait sync.WaitGroup
+		// Each of the first calls ends when as many run.
+		together := filepath.Join(p.dir, "together")
 		errs := make(chan error, 12)
 		for range 12 {
-			wait.Go(func() {
-				_, err := p.host.Do(ctx, leader, shell("sleep 0.3"))
+			go func() {
+				_, err := p.host.Do(ctx, leader, shell(fmt.Sprintf("echo >>%s; until test $(wc -l <%[1]s) -ge %d; do sleep 0.01; done", together, host.MaxSessions)))
 				errs <- err
-			})
+			}()
 		}
-		wait.Wait()
 		for range 12 {
-			require.NoError(t, <-errs)
+			require.NoError(t, await.Receive(t, "a call beside others", errs, func() any { return "calls that wait" }))
 		}
-		require.Less(t, time.Since(begun), 2500*time.Millisecond, "one after another takes 3.6 s")
 	})
 	t.Run("a call ends at its deadline and reports an uncertain outcome", func(t *testing.T) {
-		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
-		defer cancel()
-		begun := time.Now()
-		_, err := p.host.Do(short, leader, runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "sleep 5"}, TimeoutMS: 9000}})
-		require.Error(t, err)
-		require.Less(t, time.Since(begun), 2*time.Second)
-		// The helper may have reported the timeout in time, or not.
-		var op *runtimes.OpError
-		require.True(t, asTimeout(err, &op), "%v", err)
+		for limit := 300 * time.Millisecond; ; limit *= 2 {
+			short, cancel := context.WithTimeout(ctx, limit)
+			ended := make(chan error, 1)
+			go func() {
+				_, err := p.host.Do(short, leader, shell("sleep 3600"))
+				ended <- err
+			}()
+			err := await.Receive(t, "the call at its deadline", ended, func() any { return limit })
+			cancel()
+			if errors.Is(err, runtimes.ErrUnreachable) {
+				continue // it had no time to begin
+			}
+			// The helper may have reported the timeout in time, or not.
+			var op *runtimes.OpError
+			require.True(t, asTimeout(err, &op), "%v", err)
+			break
+		}
 		gone, cancel := context.WithCancel(ctx)
 		cancel()
-		_, err = p.host.Do(gone, leader, shell("true"))
+		_, err := p.host.Do(gone, leader, shell("true"))
 		require.ErrorIs(t, err, runtimes.ErrUnreachable, "nothing was sent")
 		do9 := func() {
 			_, err := p.host.Do(ctx, leader, shell("true"))
@@ -249,9 +260,12 @@ func conform(t *testing.T, p place) {
 				}
 			}
 		}()
-		_, err = p.host.Do(ctx, leader, shell("touch "+begunFile+"; sleep 1; touch "+late), write(late+"2", "x"))
+		goOn := filepath.Join(p.dir, "go-on")
+		_, err = p.host.Do(ctx, leader, shell("touch "+begunFile+"; until test -e "+goOn+"; do sleep 0.01; done; touch "+late), write(late+"2", "x"))
 		require.ErrorIs(t, err, runtimes.ErrUncertain)
-		time.Sleep(1500 * time.Millisecond)
+		await.Equal(t, "the processes of the call", 0, func() int { return len(hosttest.Processes(t, "touch "+begunFile)) })
+		_, err = p.host.Do(t.Context(), leader, write(goOn, ""), shell("true"))
+		require.NoError(t, err)
 		res, err := p.host.Do(t.Context(), leader, runtimes.Op{Stat: &runtimes.Stat{Paths: []string{late, late + "2"}}}, shell("rm "+begunFile))
 		require.NoError(t, err)
 		require.False(t, res[0].Stats[0].Exists || res[0].Stats[1].Exists)

@@ -2,6 +2,7 @@ package host
 
 import (
 	"sync"
+	"time"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -10,6 +11,7 @@ import (
 // hosts keeps one remote for each host.
 type hosts struct {
 	opener func(plan.Member) opener
+	margin time.Duration // of each remote
 	mu     sync.Mutex
 	by     map[place]*remote
 	closed bool
@@ -22,7 +24,7 @@ type place struct {
 }
 
 func newHosts(o func(plan.Member) opener) *hosts {
-	return &hosts{opener: o, by: map[place]*remote{}}
+	return &hosts{opener: o, margin: defaultMargin, by: map[place]*remote{}}
 }
 
 // Host implements runtimes.Hosts.
@@ -33,7 +35,7 @@ func (h *hosts) Host(m plan.Member) runtimes.Host {
 	f, ok := h.by[p]
 	if !ok {
 		f = newRemote(m.Node, h.opener(m))
-		f.closed = h.closed
+		f.closed, f.margin = h.closed, h.margin
 		h.by[p] = f
 	}
 	return f

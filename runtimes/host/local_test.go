@@ -13,6 +13,9 @@ import (
 	"berth/runtimes/host/agent"
 )
 
+// MaxSessions is the number of parallel sessions with a host.
+const MaxSessions = maxSessions
+
 // Local hosts run the agent on this machine, so that tests compare the transports.
 
 // NewInProcess returns hosts whose agent serves in this process.
@@ -91,9 +94,8 @@ func (p *subprocess) open(ctx context.Context) (*session, error) {
 	}
 	cmd.Stdout = toUs
 	over := make(chan struct{})
-	err = p.start(cmd, over)
-	_ = toUs.Close() // the helper has its own copy
-	if err != nil {
+	if err := p.start(cmd, toUs, over); err != nil {
+		_ = toUs.Close()
 		_ = out.Close()
 		return nil, err
 	}
@@ -109,8 +111,9 @@ func (p *subprocess) open(ctx context.Context) (*session, error) {
 	return s, nil
 }
 
-// start starts a helper and closes over when it ends.
-func (p *subprocess) start(cmd *exec.Cmd, over chan<- struct{}) error {
+// start starts a helper. When it ends, it closes over and then the helper's output, so that
+// the session ends with all that the helper printed.
+func (p *subprocess) start(cmd *exec.Cmd, output io.Closer, over chan<- struct{}) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
@@ -121,6 +124,7 @@ func (p *subprocess) start(cmd *exec.Cmd, over chan<- struct{}) error {
 	}
 	p.running[cmd] = struct{}{}
 	p.reaped.Go(func() {
+		defer output.Close() //nolint:errcheck // a test's
 		defer close(over)
 		_ = cmd.Wait()
 		p.mu.Lock()
@@ -128,6 +132,21 @@ func (p *subprocess) start(cmd *exec.Cmd, over chan<- struct{}) error {
 		delete(p.running, cmd)
 	})
 	return nil
+}
+
+// SessionsEnded reports whether every session that h keeps has ended.
+func SessionsEnded(h runtimes.Host) bool {
+	r := h.(*remote)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, s := range r.idle {
+		select {
+		case <-s.dead:
+		default:
+			return false
+		}
+	}
+	return true
 }
 
 // grace is the time in which a helper has to end after its session is closed.

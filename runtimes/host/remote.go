@@ -21,14 +21,15 @@ const (
 	maxSessions = 6
 	// keepIdle is the time after which an idle session is closed.
 	keepIdle = time.Minute
-	// margin is added to the timeouts of a batch's operations.
-	margin = 10 * time.Second
+	// defaultMargin is added to the timeouts of a batch's operations.
+	defaultMargin = 10 * time.Second
 )
 
 // remote is a host that is reached through an opener.
 type remote struct {
 	name   string
 	opener opener
+	margin time.Duration
 	slots  chan struct{} // one for each session in use
 
 	mu     sync.Mutex
@@ -39,7 +40,7 @@ type remote struct {
 }
 
 func newRemote(name string, o opener) *remote {
-	return &remote{name: name, opener: o, slots: make(chan struct{}, maxSessions), busy: map[*session]struct{}{}}
+	return &remote{name: name, opener: o, margin: defaultMargin, slots: make(chan struct{}, maxSessions), busy: map[*session]struct{}{}}
 }
 
 // Name returns the name of the node.
@@ -111,7 +112,7 @@ func (r *remote) inspect(stamp runtimes.Stamp, ops []runtimes.Op) (limit time.Du
 	if len(ops) == 0 || len(ops) > agent.MaxOps {
 		return 0, false, &runtimes.OpError{Host: r.name, Op: "request", Code: agent.CodeInvalid, Message: fmt.Sprintf("want 1 to %d operations, got %d", agent.MaxOps, len(ops))}
 	}
-	limit = margin
+	limit = r.margin
 	for _, op := range ops {
 		if err := agent.Check(op); err != nil {
 			return 0, false, &runtimes.OpError{Host: r.name, Op: agent.Summary(op), Code: agent.CodeInvalid, Message: err.Error()}

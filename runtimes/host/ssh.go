@@ -1,6 +1,7 @@
 package host
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -31,6 +32,7 @@ type SSHOptions struct {
 	Command     string
 	DialTimeout time.Duration // for a connection or the start of a session; 0: 5 s
 	KeepAlive   time.Duration // interval of keep-alive requests; 0: 5 s
+	Margin      time.Duration // for a call beyond the timeouts of its operations; 0: 10 s
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
 	Log         *slog.Logger
 }
@@ -64,14 +66,16 @@ func NewSSH(o SSHOptions) (runtimes.Hosts, error) {
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}
-	return newHosts(func(m plan.Member) opener {
+	h := newHosts(func(m plan.Member) opener {
 		port := m.SSHPort
 		if port == 0 {
 			port = 22
 		}
 		ctx, cancel := context.WithCancel(context.Background())
 		return &connection{o: &o, node: m.Node, address: net.JoinHostPort(m.Address, strconv.Itoa(port)), life: ctx, end: cancel}
-	}), nil
+	})
+	h.margin = cmp.Or(o.Margin, h.margin)
+	return h, nil
 }
 
 func readKey(file string) (ssh.Signer, error) {

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/rogpeppe/go-internal/txtar"
@@ -23,22 +24,38 @@ import (
 )
 
 // exported has the schemas for editors, compiled by an independent validator: one for
-// each kind, and under "" the one for all.
+// each kind, and under "" the one for all. A test binary compiles them once.
 func exported(t testing.TB) map[schema.Kind]*jsonschema.Schema {
 	t.Helper()
+	exportedOnce.Do(func() {
+		all := map[schema.Kind]*jsonschema.Schema{}
+		for _, kind := range append(kindsOf(t), "") {
+			data, err := load.JSONSchema(testBackends(t), kind, nil)
+			require.NoError(t, err)
+			all[kind] = compiled(t, data)
+		}
+		exportedSchemas = all
+	})
+	require.NotNil(t, exportedSchemas)
+	return exportedSchemas
+}
+
+var (
+	exportedOnce    sync.Once
+	exportedSchemas map[schema.Kind]*jsonschema.Schema
+)
+
+func TestExportedSchemaIsRepeatable(t *testing.T) {
 	backends := testBackends(t)
 	_, err := load.JSONSchema(backends, "Nothing", nil)
 	require.ErrorContains(t, err, "there is no kind Nothing, there is App, AppAdmission, AppVersion")
-	all := map[schema.Kind]*jsonschema.Schema{}
-	for _, kind := range append(kindsOf(t), "") {
+	for _, kind := range []schema.Kind{"", schema.KindInstance} {
 		data, err := load.JSONSchema(backends, kind, nil)
 		require.NoError(t, err)
 		again, err := load.JSONSchema(backends, kind, nil)
 		require.NoError(t, err)
 		require.Equal(t, string(data), string(again))
-		all[kind] = compiled(t, data)
 	}
-	return all
 }
 
 func compiled(t testing.TB, data []byte) *jsonschema.Schema {
@@ -171,7 +188,9 @@ func TestExportedSchemaRefusesGoldenErrors(t *testing.T) {
 }
 
 // Schema and reader agree on the structure of any mutated document.
-func TestExportedSchemaAgreesWithReader(t *testing.T) {
+func TestExportedSchemaAgreesWithReader(t *testing.T) { exportedSchemaAgreesWithReader(t) }
+
+func exportedSchemaAgreesWithReader(t *testing.T) {
 	schemas := exported(t)
 	l := newLoader(t)
 	files := campus(t)
@@ -265,6 +284,12 @@ func TestExportedSchemaOfEstateCoversConfig(t *testing.T) {
 	backends := testBackends(t)
 	r, err := newLoader(t).Load(context.Background(), estate.Files(lab(t)))
 	require.NoError(t, err)
+	schemas := map[schema.Kind]*jsonschema.Schema{}
+	for _, kind := range []schema.Kind{"", schema.KindInstance, schema.KindAppVersion} {
+		data, err := load.JSONSchema(backends, kind, r.Desired.Platform.Versions)
+		require.NoError(t, err)
+		schemas[kind] = compiled(t, data)
+	}
 	const instance = "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: x}\nspec: {app: slurm, version: 22-05, display_name: X, roles: {}, config: %s}\n"
 	const version = "apiVersion: berth/v1\nkind: AppVersion\nmetadata: {name: x}\nspec: {version: \"1\", runtime_backend: slurm, status: active, manifest: {roles: {}, parameters: %s}}\n"
 	for content, refused := range map[string]bool{
@@ -277,9 +302,7 @@ func TestExportedSchemaOfEstateCoversConfig(t *testing.T) {
 	} {
 		value := plain(t, content)
 		for _, kind := range []schema.Kind{"", schema.Kind(value.(map[string]any)["kind"].(string))} {
-			data, err := load.JSONSchema(backends, kind, r.Desired.Platform.Versions)
-			require.NoError(t, err)
-			err = compiled(t, data).Validate(value)
+			err := schemas[kind].Validate(value)
 			require.Equal(t, refused, err != nil, "%s\n%v", content, err)
 		}
 	}

@@ -12,12 +12,7 @@ import (
 	"berth/schema/estate"
 )
 
-func newLoader(t testing.TB) *estate.Loader {
-	t.Helper()
-	l, err := estate.New(estate.Options{Backends: testBackends(t)})
-	require.NoError(t, err)
-	return l
-}
+func newLoader(t testing.TB) *estate.Loader { return estate.NewLabLoader(t) }
 
 func testBackends(t testing.TB) map[string]string {
 	t.Helper()

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -18,14 +19,25 @@ import (
 	"berth/schema"
 )
 
+// labLoader returns a Loader with an empty cache. Compiling the definitions costs more
+// than most tests, so that all share one reader.
 func labLoader(t testing.TB) *Loader {
 	t.Helper()
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	l, err := labDefinitions()
 	require.NoError(t, err)
-	l, err := New(Options{Backends: map[string]string{"slurm": string(slurm)}})
-	require.NoError(t, err)
-	return l
+	return fresh(l)
 }
+
+var labDefinitions = sync.OnceValues(func() (*Loader, error) {
+	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	if err != nil {
+		return nil, err
+	}
+	return New(Options{Backends: map[string]string{"slurm": string(slurm), "bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+})
+
+// NewLabLoader is labLoader for the tests outside of the package.
+func NewLabLoader(t testing.TB) *Loader { return labLoader(t) }
 
 // counting counts the calls of a snapshot.
 type counting struct {

@@ -37,8 +37,7 @@ func TestPolicyRules(t *testing.T) {
 	} {
 		files := lab(t)
 		files[tc.file] = tc.text
-		l, err := estate.New(estate.Options{})
-		require.NoError(t, err)
+		l := newLoader(t)
 		r, err := l.Load(context.Background(), estate.Files(files))
 		require.NoError(t, err)
 		var said []string

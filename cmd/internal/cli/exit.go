@@ -50,7 +50,7 @@ func Main(root *cobra.Command) int {
 	if err == nil {
 		return 0
 	}
-	fmt.Fprintf(os.Stderr, "%s: %s\n", root.Name(), VisibleLines(err.Error())) // it may name files of an estate
+	fmt.Fprintf(root.ErrOrStderr(), "%s: %s\n", root.Name(), VisibleLines(err.Error())) // it may name files of an estate
 	return code
 }
 

@@ -65,7 +65,7 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 	if err != nil {
 		return nil, cli.Usage(err)
 	}
-	loader, err := localestate.NewLoader()
+	loader, err := localestate.Loader()
 	if err != nil {
 		return nil, err
 	}

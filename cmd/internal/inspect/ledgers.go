@@ -66,7 +66,7 @@ func (r *Repository) nodes(ctx context.Context) (map[string]*schema.Node, error)
 	if err != nil {
 		return nil, err
 	}
-	loader, err := localestate.NewLoader()
+	loader, err := localestate.Loader()
 	if err != nil {
 		return nil, err
 	}

@@ -90,7 +90,7 @@ func (r *Repository) rateCards(ctx context.Context) (map[string]*schema.RateCard
 	if r.tips.InForce == "" {
 		return cards, nil
 	}
-	loader, err := localestate.NewLoader()
+	loader, err := localestate.Loader()
 	if err != nil {
 		return nil, err
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
@@ -14,10 +15,13 @@ import (
 	"berth/schema/estate"
 )
 
-// NewLoader returns a loader that knows the definitions of all runtimes.
-func NewLoader() (*estate.Loader, error) {
+// Loader returns the loader of this process, which knows the definitions of all runtimes.
+// The first call compiles them.
+func Loader() (*estate.Loader, error) { return compiled() }
+
+var compiled = sync.OnceValues(func() (*estate.Loader, error) {
 	return estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases(), Checks: backends.Checks()})
-}
+})
 
 // Load reads the estate in a directory.
 func Load(ctx context.Context, dir string) (*estate.Result, error) {
@@ -25,7 +29,7 @@ func Load(ctx context.Context, dir string) (*estate.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	loader, err := NewLoader()
+	loader, err := Loader()
 	if err != nil {
 		return nil, err
 	}

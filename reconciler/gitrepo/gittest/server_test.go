@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler/gitrepo/gittest"
 
+	"berth/examples/await"
 	"github.com/stretchr/testify/require"
 )
 
@@ -66,8 +67,9 @@ func TestFaults(t *testing.T) {
 	s, err := gittest.Start(gittest.Options{Dir: t.TempDir(), Token: "secret", Files: map[string]string{"a": "1"}})
 	require.NoError(t, err)
 	t.Cleanup(s.Close)
+	limit := await.Limit
 	get := func(password string) (int, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), limit)
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/info/refs?service=git-upload-pack", nil)
 		require.NoError(t, err)
@@ -96,9 +98,11 @@ func TestFaults(t *testing.T) {
 	require.NotErrorIs(t, err, context.DeadlineExceeded)
 
 	s.SetFaults(gittest.Faults{Hang: true})
+	limit = 50 * time.Millisecond
 	_, err = get("secret")
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 
+	limit = await.Limit
 	s.SetFaults(gittest.Faults{})
 	code, err = get("secret")
 	require.NoError(t, err)

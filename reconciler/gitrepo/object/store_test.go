@@ -9,8 +9,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
+	"berth/examples/await"
 	"github.com/go-git/go-git/v5/plumbing"
 	"github.com/stretchr/testify/require"
 )
@@ -53,12 +53,7 @@ func TestReadDuringPackImport(t *testing.T) {
 		_, _, _, err := s.Read(here, MaxObject)
 		read <- err
 	}()
-	select {
-	case err := <-read:
-		require.NoError(t, err)
-	case <-time.After(30 * time.Second):
-		require.Fail(t, "a read is blocked by the pack")
-	}
+	require.NoError(t, await.Receive(t, "a read during the import", read, func() any { return "nothing: the pack blocks it" }))
 	require.False(t, s.Has(comes))
 	_, err = out.Write(pack[20:])
 	require.NoError(t, err)

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"sync"
+	"time"
 
 	"berth/runtimes"
 )
@@ -22,6 +23,12 @@ type Options struct {
 	// agent uses neither the machine's init nor its directory services.
 	EtcDir  string
 	Version string
+	// StartTime is the time after which a daemon in the foreground counts as started.
+	// 0: 100 ms.
+	StartTime time.Duration
+	// ReplaceTime is the time that a daemon has to replace itself by another process.
+	// 0: 1 s.
+	ReplaceTime time.Duration
 }
 
 // Agent does operations on the machine it runs on. It is safe for concurrent use
@@ -49,7 +56,7 @@ func New(o Options) *Agent {
 		version: o.Version, digest: sync.OnceValue(ownDigest),
 	}
 	a.files = hostFiles{allow, accounts, a.paths}
-	a.services = services{allow, state, daemons{accounts, a.files}}
+	a.services = services{allow, state, daemons{accounts, a.files, cmp.Or(o.StartTime, 100*time.Millisecond), cmp.Or(o.ReplaceTime, time.Second)}}
 	if o.EtcDir == "" {
 		if name, err := exec.LookPath("/usr/bin/getent"); err == nil {
 			a.users.getent = name

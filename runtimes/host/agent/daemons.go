@@ -17,8 +17,10 @@ import (
 
 // daemons runs services as daemons with pid files, without an init system.
 type daemons struct {
-	accounts accountFiles
-	files    hostFiles
+	accounts    accountFiles
+	files       hostFiles
+	startTime   time.Duration // Options.StartTime
+	replaceTime time.Duration // Options.ReplaceTime
 }
 
 // inPIDFile returns the process in the service's pid file, if that lives, runs the program
@@ -32,7 +34,7 @@ func (daemons) inPIDFile(s service) (process, bool) {
 // when it reads its configuration again is not in its pid file for a moment. So while
 // another process of the service lives, the pid file is read again.
 func (d daemons) running(s service) (process, bool) {
-	for deadline := time.Now().Add(replaceTime); ; time.Sleep(2 * poll) {
+	for deadline := time.Now().Add(d.replaceTime); ; time.Sleep(2 * poll) {
 		if p, up := d.inPIDFile(s); up {
 			return p, true
 		}
@@ -41,9 +43,6 @@ func (d daemons) running(s service) (process, bool) {
 		}
 	}
 }
-
-// replaceTime is the time that a daemon has to replace itself.
-const replaceTime = time.Second
 
 func (d daemons) state(_ context.Context, s service) (runtimes.ServiceStatus, error) {
 	p, up := d.running(s)
@@ -214,9 +213,6 @@ func (d daemons) awaitFork(ctx context.Context, s service, exited <-chan error) 
 	}
 }
 
-// startTime is the time after which a daemon in the foreground counts as started.
-const startTime = 100 * time.Millisecond
-
 func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-chan error) error {
 	p, err := open(s.spec.PIDFile)
 	if err != nil {
@@ -232,7 +228,7 @@ func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-ch
 		return fmt.Errorf("ended right after its start: %v", err)
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-time.After(startTime):
+	case <-time.After(d.startTime):
 		return nil
 	}
 }

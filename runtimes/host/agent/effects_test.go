@@ -1,6 +1,7 @@
 package agent_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
@@ -13,11 +14,11 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/examples/need"
+	"berth/examples/await"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
@@ -159,10 +160,7 @@ func TestLaterLeaderWaitsForRunningEffects(t *testing.T) {
 		f.askOf(old, runtimes.Stamp{Epoch: 1}, runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + f.path("open", "begun") + "; sleep 0.3"}}})
 		note("old effect over")
 	})
-	require.Eventually(t, func() bool {
-		_, err := os.Stat(f.path("open", "begun"))
-		return err == nil
-	}, 5*time.Second, time.Millisecond)
+	await.NoError(t, "the effect of the earlier leader", func() (os.FileInfo, error) { return os.Stat(f.path("open", "begun")) })
 	r := f.ask(runtimes.Stamp{Epoch: 2}, write(f.path("open", "new"), "x"))
 	note("new effect over")
 	require.Nil(t, r.Fault)
@@ -175,18 +173,28 @@ func TestLaterLeaderWaitsForRunningEffects(t *testing.T) {
 func TestEpochIsSharedAndBounded(t *testing.T) {
 	f := newFar(t)
 	f.do(write(f.path("open", "a"), ""))
-	begun := time.Now()
-	var wait sync.WaitGroup
+	// Each of the effects ends once the file done is there.
+	script := `echo >>"$0"; until test -e "$1"; do sleep 0.01; done`
+	begun, done := f.path("open", "begun"), f.path("open", "done")
+	answers := make(chan agent.Response, 4)
 	for range 4 {
 		a := f.again()
-		wait.Go(func() { f.askOf(a, f.stamp(), sleep("0.3")) })
+		go func() {
+			answers <- f.askOf(a, f.stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", script, begun, done}, TimeoutMS: serviceTimeout}})
+		}()
 	}
-	time.Sleep(100 * time.Millisecond)
+	await.Equal(t, "the lines of effects that run", 4, func() int {
+		data, _ := os.ReadFile(begun)
+		return bytes.Count(data, []byte("\n"))
+	})
 	line, err := json.Marshal(agent.Request{ID: 1, Stamp: runtimes.Stamp{Epoch: 9}, TimeoutMS: 50, Ops: []runtimes.Op{write(f.path("open", "a"), "x")}})
 	require.NoError(t, err)
 	require.Equal(t, "timeout", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
-	wait.Wait()
-	require.Less(t, time.Since(begun), time.Second)
+	require.NoError(t, os.WriteFile(done, nil, 0o600))
+	for range 4 {
+		r := await.Receive(t, "the answer to an effect", answers, func() any { return nil })
+		require.Nil(t, r.Fault, "%v", r.Fault)
+	}
 }
 
 // effect is an operation that is recorded and changes nothing.
@@ -591,7 +599,7 @@ func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	f := newFar(t)
 	f.do(user("marie", 7742001, false))
 	spawn := func(uid uint32) *exec.Cmd {
-		cmd := exec.Command("/bin/sleep", "60")
+		cmd := exec.Command("/bin/sleep", "3600")
 		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
@@ -604,11 +612,6 @@ func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- left.Wait() }()
 	f.do(user("paul", 7742003, true), user("marie", 7742001, true))
-	select {
-	case err := <-ended:
-		require.ErrorContains(t, err, "killed")
-	case <-time.After(5 * time.Second):
-		t.Fatal("the process of an account that is gone still runs")
-	}
+	require.ErrorContains(t, await.Receive(t, "the end of the process of an account that is gone", ended, func() any { return left.Process.Pid }), "killed")
 	require.NoError(t, other.Process.Signal(syscall.Signal(0)), "another user's process continues")
 }

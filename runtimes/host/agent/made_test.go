@@ -13,10 +13,10 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
@@ -230,10 +230,10 @@ func TestPreflight(t *testing.T) {
 	f.state = t.TempDir()
 	f.agent = f.again()
 	var msg string
-	require.Eventually(t, func() bool {
+	await.True(t, "the process among what is foreign", func() bool {
 		msg = f.fails("foreign", pre("plain", "fork"))
 		return strings.Contains(msg, "process")
-	}, 5*time.Second, 20*time.Millisecond)
+	}, func() any { return msg })
 	require.Contains(t, msg, fmt.Sprintf("(process %d) runs and was not started by Berth; run `kill %[1]d`, then try again", daemon.Process.Pid))
 	require.Contains(t, msg, f.path("open", "key")+" exists and was not made by Berth")
 	require.Contains(t, msg, f.path("log-forka")+" exists and was not made by Berth")
@@ -284,7 +284,7 @@ func helper(args []string) error {
 // whether it was.
 func (f *far) killedAfter(n int, ops []runtimes.Op) bool {
 	f.Helper()
-	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 20000, Ops: ops})
+	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: await.Limit.Milliseconds(), Ops: ops})
 	require.NoError(f, err)
 	self, err := os.Executable()
 	require.NoError(f, err)

@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
@@ -42,17 +43,28 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
+// lifetime is when a daemon ends that its test has left: far above what a test takes.
+const lifetime = time.Hour
+
 // daemon runs a kind of daemon: the first argument is the kind, the second its pid file.
 func daemon(mode string, args []string) error {
 	live := func() error {
-		time.Sleep(time.Minute)
+		time.Sleep(lifetime)
 		return nil
 	}
 	switch mode {
 	case "daemon-plain":
 		return live()
+	case "daemon-saves": // writes its state when it is asked to end
+		asked := make(chan os.Signal, 1)
+		signal.Notify(asked, syscall.SIGTERM)
+		if err := os.WriteFile(args[0]+".ready", nil, 0o644); err != nil {
+			return err
+		}
+		<-asked
+		return os.WriteFile(args[0]+".saved", nil, 0o644)
 	case "daemon-parent": // leaves a process behind when it ends
-		child := exec.Command("/bin/sleep", "60")
+		child := exec.Command("/bin/sleep", "3600")
 		child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 		if err := child.Start(); err != nil {
 			return err
@@ -85,7 +97,7 @@ func daemon(mode string, args []string) error {
 		select {
 		case <-reload: // a new process takes over
 			return exec.Command("/proc/self/exe", "daemon-child-late", args[0]).Start()
-		case <-time.After(time.Minute):
+		case <-time.After(lifetime):
 			return nil
 		}
 	}
@@ -101,7 +113,8 @@ type far struct {
 	agent   *agent.Agent
 	epoch   uint64
 	earlier []runtimes.EarlierPath
-	program string // of the daemons; empty: this test
+	program string        // of the daemons; empty: this test
+	times   agent.Options // its StartTime and ReplaceTime
 }
 
 // adopt adds paths to the record, as if Berth had made them.
@@ -137,7 +150,7 @@ func (f *far) add(table, lines string) {
 
 // again returns another agent on the same machine.
 func (f *far) again() *agent.Agent {
-	return agent.New(agent.Options{Profiles: []runtimes.Profile{f.profile()}, StateDir: f.state, EtcDir: f.etc, Version: "test"})
+	return agent.New(agent.Options{Profiles: []runtimes.Profile{f.profile()}, StateDir: f.state, EtcDir: f.etc, Version: "test", StartTime: f.times.StartTime, ReplaceTime: f.times.ReplaceTime})
 }
 
 func (f *far) profile() runtimes.Profile {
@@ -190,7 +203,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 			"gone": {Path: dir + "/no-such-program"},
 		},
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
-			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false), "parent": service("parent", false),
+			"plain": service("plain", false), "stubborn": service("stubborn", false), "short": service("short", false), "parent": service("parent", false), "saves": service("saves", false),
 			"fork": service("fork", true), "fork-dies": service("fork-dies", true), "fork-stubborn": service("fork-stubborn", true), "slow": service("slow", true),
 		},
 		CheckMake: func(m runtimes.Making) error {
@@ -212,7 +225,7 @@ func (f *far) ask(stamp runtimes.Stamp, ops ...runtimes.Op) agent.Response {
 
 func (f *far) askOf(a *agent.Agent, stamp runtimes.Stamp, ops ...runtimes.Op) agent.Response {
 	f.Helper()
-	line, err := json.Marshal(agent.Request{ID: 7, Stamp: stamp, TimeoutMS: 20000, Ops: ops})
+	line, err := json.Marshal(agent.Request{ID: 7, Stamp: stamp, TimeoutMS: await.Limit.Milliseconds(), Ops: ops})
 	require.NoError(f, err)
 	lines := f.session(a, string(line)+"\n")
 	require.Len(f, lines, 1)

@@ -3,11 +3,13 @@ package agent
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/runtimes"
 )
 
@@ -176,10 +178,12 @@ func TestClearStopsScopes(t *testing.T) {
 	require.False(t, changed)
 	require.Empty(t, calls())
 	state("active")
-	s.timeout = 500 * time.Millisecond
-	_, err = v.init.endScopes(t.Context(), s)
-	require.Error(t, err, "its processes do not end")
-	require.Contains(t, calls(), "kill --signal=SIGKILL a_steps.scope\n")
+	for said := ""; !strings.Contains(said, "kill --signal=SIGKILL a_steps.scope\n"); s.timeout *= 2 {
+		require.Less(t, s.timeout, await.Limit, said)
+		_, err = v.init.endScopes(t.Context(), s)
+		require.Error(t, err, "its processes do not end")
+		said = calls()
+	}
 	s.timeout = time.Minute
 	time.AfterFunc(300*time.Millisecond, func() { state("inactive") })
 	changed, err = v.init.endScopes(t.Context(), s)

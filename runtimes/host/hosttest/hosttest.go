@@ -44,17 +44,36 @@ var LabImpossible = sync.OnceValue(func() string {
 	return ""
 })
 
-// Helper builds berth-host with the flags of a release and returns its path.
+// Helper returns the path of a berth-host built with the flags of a release. The copy is
+// the test's own; a test binary builds it once.
 func Helper(t testing.TB) string {
 	t.Helper()
+	program, err := builtHelper()
+	if err != nil {
+		t.Fatal(err)
+	}
 	path := filepath.Join(t.TempDir(), "berth-host")
-	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "berth/cmd/berth-host")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("build berth-host: %v\n%s", err, out)
+	if err := os.WriteFile(path, program, 0o755); err != nil {
+		t.Fatal(err)
 	}
 	return path
 }
+
+// builtHelper is kept in memory, as no test owns a directory that lasts as long as all.
+var builtHelper = sync.OnceValues(func() ([]byte, error) {
+	dir, err := os.MkdirTemp("", "berth-host-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "berth-host")
+	cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", path, "berth/cmd/berth-host")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return nil, fmt.Errorf("build berth-host: %w\n%s", err, out)
+	}
+	return os.ReadFile(path)
+})
 
 // Processes returns the command lines, with spaces between words, that contain text.
 // It finds processes on lab hosts too, as they run on this machine.
@@ -88,20 +107,20 @@ func Lab(t testing.TB, nodes ...lab.Node) (*lab.Lab, runtimes.Hosts) {
 		n.Address = fmt.Sprintf("10.77.0.%d", 10+i) // Auto keeps the last number
 		c.Nodes = append(c.Nodes, n)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 	defer cancel()
 	l, err := lab.Up(ctx, c)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+		ctx, cancel := context.WithTimeout(context.Background(), await.Limit)
 		defer cancel()
 		if err := l.Down(ctx); err != nil {
 			t.Error(err)
 		}
 	})
-	hosts, err := host.NewSSH(host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts()})
+	hosts, err := host.NewSSH(host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), DialTimeout: time.Minute, Margin: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

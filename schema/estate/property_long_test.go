@@ -1,0 +1,36 @@
+//go:build long
+
+package estate_test
+
+import (
+	"testing"
+
+	"berth/schema/estate"
+)
+
+const (
+	// propertyCases is the number of random cases of each property.
+	propertyCases = "200"
+	// propertySeed is another in each run; a failure prints it.
+	propertySeed = "0"
+)
+
+func TestLongCacheDoesNotChangeResults(t *testing.T) { estate.CacheDoesNotChangeResults(t) }
+
+func TestLongExportedSchemaAgreesWithReader(t *testing.T) { exportedSchemaAgreesWithReader(t) }
+
+func TestLongInForceProperties(t *testing.T) { inForceProperties(t, lab(t), edits(t)) }
+
+func TestLongInForcePropertiesOfReferences(t *testing.T) {
+	inForceProperties(t, campus(t), campusEdits(t))
+}
+
+func TestLongTenantsDoNotDisturbEachOther(t *testing.T) {
+	tenantsDoNotDisturbEachOther(t, lab(t), edits(t))
+}
+
+func TestLongTenantsWithReferencesDoNotDisturbEachOther(t *testing.T) {
+	tenantsDoNotDisturbEachOther(t, campus(t), campusEdits(t))
+}
+
+func TestLongUnreadableTenantStaysInForce(t *testing.T) { unreadableTenantStaysInForce(t) }
