@@ -114,7 +114,7 @@ func FuzzHostPatterns(f *testing.F) {
 		parents := strings.Split(list, ",")
 		for _, p := range append(parents, child) {
 			if !hostForm.MatchString(p) {
-				t.Skip()
+				return // not in the form of a pattern
 			}
 		}
 		witness, ok := outside(child, parents)

@@ -326,7 +326,7 @@ func (a *API) record(c *call, d authority.Decision) audit.Record {
 	}
 	if c.route != nil { // openapi.yaml needs no permission
 		r.Action = cmp.Or(c.route.effect, r.Action)
-		r.Permission = string(c.route.permission)
+		r.Permission = string(cmp.Or(d.Permission, c.route.permission)) // a route may need a second one
 	}
 	if c.project != "" {
 		r.ProjectID = c.tenant + "." + c.project

@@ -435,3 +435,41 @@ func TestOperationsOnNodesAreTaken(t *testing.T) {
 	q.err = fmt.Errorf("request: %w", plan.ErrOperationID)
 	require.Equal(t, codeConflict, codeOf(t, w.request("POST", drain, personToken(anna), `{"operation":"drain","reason":"x"}`, "Idempotency-Key", "k1")))
 }
+
+// An account that may operate nodes may drain them. To restart, replace, remove or retry a member
+// it needs the permission for members too. Its refusal asks nothing of the unit, and is audited (requirements B1, B2).
+func TestMemberOperationsNeedTheirPermissionToo(t *testing.T) {
+	const account = "tenants/physics/projects/lattice/service-accounts/ops.yaml"
+	const target = lattice + "/app-instances/train/nodes/worker-0/operations"
+	view := func(scopes ...authority.Permission) plan.View {
+		return viewOf(t, with(campusFiles(t), map[string]string{
+			account: fmt.Sprintf("apiVersion: berth/v1\nkind: ServiceAccount\nmetadata: {name: ops}\nspec:\n  display_name: x\n  public_keys: [{id: current, key: %q}]\n  scopes: %v\n  allowed_endpoints: [%q]\n",
+				authorised(t, testKey().Public()), strings.ReplaceAll(fmt.Sprint(scopes), " ", ", "), "POST /api/v1/projects/{project_id}/app-instances/{app_instance_id}/nodes/{node}/operations"),
+			"tenants/physics/projects/lattice/roles.yaml": campusFiles(t)["tenants/physics/projects/lattice/roles.yaml"] + "    - {service_account: ops, role: service_account}\n",
+		}))
+	}
+	nodes, both := view(authority.NodeOperate), view(authority.NodeOperate, authority.MemberOperate)
+	ask := func(v plan.View, operation string) (*world, *queues, *http.Response) {
+		q := &queues{}
+		w := worldOf(t, v, nil, func(o *Options) { o.Live = func() Live { return Live{Queues: q, Operations: q} } })
+		return w, q, w.request("POST", target, w.token("physics.lattice/ops"), fmt.Sprintf(`{"operation":%q,"reason":"it hangs"}`, operation), "Idempotency-Key", "k1")
+	}
+	for _, operation := range []string{schema.OpRestart, schema.OpReplace, schema.OpRemove, schema.OpRetry} {
+		w, q, res := ask(nodes, operation)
+		require.Equal(t, codePermission, codeOf(t, res), operation)
+		require.Zero(t, q.calls, operation)
+		require.Len(t, w.audited, 1, operation)
+		r := w.audited[0]
+		require.Equal(t, []any{"physics.lattice/ops", audit.Denied, string(authority.MemberOperate), "physics.lattice"}, []any{r.Actor, r.Verdict, r.Permission, r.ProjectID}, operation)
+		require.Contains(t, r.File, "/nodes/{node}/operations", operation)
+		require.Contains(t, r.Reason, "does not have apps.instance.member.operate in its scopes", operation)
+
+		_, q, res = ask(both, operation)
+		require.NotEqual(t, http.StatusForbidden, res.StatusCode, operation)
+		require.Equal(t, res.StatusCode == http.StatusAccepted, q.calls == 1, operation)
+	}
+	w, q, res := ask(nodes, schema.OpDrain)
+	require.Equal(t, http.StatusAccepted, res.StatusCode)
+	require.Equal(t, 1, q.calls)
+	require.Empty(t, w.audited)
+}

@@ -18,14 +18,19 @@ func Run(t *testing.T, harness func(*testing.T) Harness) {
 			t.Parallel()
 			h := harness(t)
 			s := &suite{Harness: h, Facts: h.Facts(), restarts: restarts, client: h.New()}
+			// What a forge does not have is no part of its suite.
+			if s.Notes {
+				t.Run("notes", s.notes)
+			}
+			if s.Reruns {
+				t.Run("asked for again", s.reruns)
+			}
 			for _, part := range []struct {
 				name string
 				run  func(*testing.T)
 			}{
 				{"checks stand apart", s.checks},
 				{"a reported check is not reported again", s.same},
-				{"notes", s.notes},
-				{"asked for again", s.reruns},
 				{"settled", s.settle},
 				{"one comment of three parts", s.parts},
 				{"captured", s.captured},

@@ -4,14 +4,10 @@
 package labtest
 
 import (
+	"errors"
 	"fmt"
 	"io/fs"
-	"math/rand/v2"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
 	"strings"
 	"syscall"
 
@@ -117,28 +113,24 @@ func PlanShown(forge *githubtest.Server, pull int) bool {
 	})
 }
 
-// FreePort returns an address of this machine at which no process listens. The port
-// is outside the range from which the system chooses ports for outgoing connections,
-// which begins at 32768 (ip(7), ip_local_port_range). A lock, which ends with this
-// process, keeps other callers from the same port before it is in use and between restarts.
+// FreePort returns an address of this machine that no other process gets until this one
+// ends. Its socket is bound and does not listen, so the system gives the port to nobody who
+// asks for any, and whoever is told the port can listen at it, again after a restart too:
+// net.Listen sets SO_REUSEADDR, which allows that beside a socket that does not listen.
 func FreePort() (string, error) {
-	const first, last, tries = 15_000, 32_000, 100
-	locks := filepath.Join(os.TempDir(), "berth-test-ports")
-	if err := os.MkdirAll(locks, 0o755); err != nil {
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	if err != nil {
 		return "", err
 	}
-	for range tries {
-		port := first + rand.IntN(last-first)
-		lock, err := syscall.Open(filepath.Join(locks, strconv.Itoa(port)), syscall.O_CREAT|syscall.O_RDONLY|syscall.O_CLOEXEC, 0o644)
-		if err != nil {
-			return "", err
-		}
-		if syscall.Flock(lock, syscall.LOCK_EX|syscall.LOCK_NB) == nil {
-			if l, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port)); err == nil {
-				return l.Addr().String(), l.Close()
-			}
-		}
-		_ = syscall.Close(lock)
+	if err := syscall.SetsockoptInt(fd, syscall.SOL_SOCKET, syscall.SO_REUSEADDR, 1); err != nil {
+		return "", errors.Join(err, syscall.Close(fd))
 	}
-	return "", fmt.Errorf("no free port after %d tries", tries)
+	if err := syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}); err != nil {
+		return "", errors.Join(err, syscall.Close(fd))
+	}
+	bound, err := syscall.Getsockname(fd)
+	if err != nil {
+		return "", errors.Join(err, syscall.Close(fd))
+	}
+	return fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port), nil
 }

@@ -17,8 +17,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/examples/need"
 	"berth/examples/await"
+	"berth/examples/need"
 	"berth/runtimes"
 	"berth/runtimes/host/agent"
 )
