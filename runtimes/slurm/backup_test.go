@@ -15,7 +15,7 @@ import (
 // A backup counts once its dump was restored. The page operate.md restores it by hand.
 func TestBackupIsRestoredBeforeItCounts(t *testing.T) {
 	t.Parallel()
-	c, u := newCompany(t, strings.Replace(onePartition, "{", `{"backup":{"hour":2,"keep":2},`, 1), 0)
+	c, u := newCompanyOn(bareStage(t), t, strings.Replace(onePartition, "{", `{"backup":{"hour":2,"keep":2},`, 1), 0)
 	job := c.await(t, u, c.submit(t, u, alice, "true", 0), slurmtest.Completed)
 	cluster := slurm.ClusterName(u.Effective.Key)
 	sacct := func() string {

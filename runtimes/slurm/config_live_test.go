@@ -103,7 +103,7 @@ var other = map[string][2]string{
 // its class says: slurmctld has the new value, and a running job goes on.
 func TestParametersTakeEffect(t *testing.T) {
 	t.Parallel()
-	c, u := newCompany(t, `{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"preemption":{"by":"partition","mode":"requeue"},
+	c, u := newCompanyOn(bareStage(t), t, `{"partitions":[{"name":"main","default":true}],"scheduler":{"interval_seconds":30},"preemption":{"by":"partition","mode":"requeue"},
 		"priority":{"type":"multifactor","weights":{"age":1},"decay_half_life_hours":168,"max_age_hours":168}}`, 0)
 	version := string(c.version)
 	job := c.submit(t, u, alice, "sleep 600", 1)

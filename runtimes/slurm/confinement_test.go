@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"context"
 	"strings"
 	"testing"
 
@@ -54,11 +55,15 @@ func TestJobsAreConfined(t *testing.T) {
 // A version that accepts hosts without control groups runs jobs there, unconfined.
 func TestUnconfinedJobsAreAccepted(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	worker := c.workers[0].Key.Name
 	_, err := c.lab.Run(t.Context(), worker, "umount", "/sys/fs/cgroup/memory")
 	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := c.lab.Run(context.Background(), worker, "mount", "-t", "cgroup", "-o", "memory", "cgroup", "/sys/fs/cgroup/memory")
+		require.NoError(t, err)
+	})
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
 	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), "host "+worker+" cannot confine jobs")
 

@@ -15,7 +15,7 @@ import (
 // reached over SSH.
 func TestSlurmConformance(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newStageOf(t, 3)
 	s.haveOwnFiles(t)
 	runtimetest.Run(t, runtimetest.Harness{
 		New:     func() runtimes.Runtime { return s.runtime(t) },
@@ -30,7 +30,7 @@ func TestSlurmConformance(t *testing.T) {
 		Kill:         s.kill,
 		Fingerprint:  s.fingerprint,
 		Starts:       func(t *testing.T, u plan.Unit) string { return fmt.Sprint(s.services(t, u)) },
-		Remains:      s.remains,
+		Remains:      func(t *testing.T, u plan.Unit) []string { return s.remains(t, u) },
 		Snapshot:     s.snapshot,
 		Occupy:       s.occupy,
 		Timeout:      2 * time.Minute,

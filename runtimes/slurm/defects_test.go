@@ -17,10 +17,15 @@ import (
 
 const twoPartitions = `{"partitions":[{"name":"main","default":true},{"name":"quick","max_time_minutes":30}],"scheduler":{"interval_seconds":30},"identity":"managed"}`
 
-// newCompany returns a stage with a running unit of alice.
+// newCompany returns a lent stage with a running unit of alice.
 func newCompany(t *testing.T, config string, workers ...int) (*company, plan.Unit) {
 	t.Helper()
-	c := &company{stage: newStage(t)}
+	return newCompanyOn(newStage(t), t, config, workers...)
+}
+
+func newCompanyOn(s *stage, t *testing.T, config string, workers ...int) (*company, plan.Unit) {
+	t.Helper()
+	c := &company{stage: s}
 	c.rt = c.runtime(t)
 	u := c.unit(config, []schema.UnixUser{alice}, nil, workers...)
 	c.carry(t, u, false)
@@ -76,8 +81,7 @@ func TestStepsGoOnAfterChangesOfTheCluster(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0, 1)
 	for _, n := range append([]*schema.Node{c.control}, c.workers...) { // Slurm alone knows the addresses
-		_, err := c.lab.Run(t.Context(), n.Key.Name, "sh", "-c", "grep -v gpu- /etc/hosts >/tmp/hosts; cat /tmp/hosts >/etc/hosts")
-		require.NoError(t, err)
+		c.changeFile(t, n.Key.Name, "/etc/hosts", "sed -i /gpu-/d /etc/hosts")
 	}
 	id, err := c.trySubmit(t, u, alice, "sleep 600\n", "--nodes=2", "--gres=gpu:1")
 	require.NoError(t, err)

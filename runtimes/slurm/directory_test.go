@@ -18,9 +18,14 @@ import (
 // more end with the removal.
 func TestUsersOfADirectory(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	hosts := []string{c.control.Key.Name, c.workers[0].Key.Name}
+	for _, h := range hosts {
+		c.changeFile(t, h, "/etc/shadow", "")
+		c.changeFile(t, h, "/etc/group", "")
+		c.changeFile(t, h, "/etc/passwd", "")
+	}
 	directory := func(script string) {
 		for _, h := range hosts {
 			out, err := c.lab.Run(t.Context(), h, "sh", "-c", script)

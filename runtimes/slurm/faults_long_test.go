@@ -70,7 +70,7 @@ var worldFaults = []worldFault{
 // second. No job ends.
 func TestLongFaults(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: newStageOf(t, 3)}
 	c.rt = c.runtime(t)
 	config := strings.TrimSuffix(onePartition, "}") + `,"nodes":{"return_to_service":1,"timeout_seconds":300}}`
 	u := c.unit(config, []schema.UnixUser{alice, bob}, nil, 0, 1)

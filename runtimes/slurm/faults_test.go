@@ -57,7 +57,7 @@ var brokenFiles = []struct{ name, file, script, killed string }{
 // or not, and no job ends. No daemon restarts that did not read them.
 func TestBrokenFilesAreRestored(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
 	c.carry(t, u, false)
@@ -121,7 +121,7 @@ func TestBrokenFilesAreRestored(t *testing.T) {
 // ten minutes. slurmctld, which needs it, goes on.
 func TestHungDaemonBelowSlurmctldIsRestartedOnce(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	slurmctld := func() string { return c.pid(t, c.control.Key.Name, "slurmctld") }
 	u := c.hangs(t)
 	was := slurmctld()
@@ -186,7 +186,7 @@ func (c *company) restartedOnce(t *testing.T, u plan.Unit, host, daemon string) 
 // within ten minutes. One that answers slowly is left alone.
 func TestHungDaemonIsRestartedOnce(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	var late time.Duration
 	restartBerth := func() {
 		c.rt = slurm.New(slurm.Options{
@@ -280,7 +280,7 @@ func TestSlowDatabaseIsWaitedFor(t *testing.T) {
 // A slurmd that hangs is restarted once slurmctld has given its node up, and not twice.
 func TestHungWorkerIsRestarted(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
 	c.carry(t, u, false)
@@ -298,7 +298,7 @@ func TestHungWorkerIsRestarted(t *testing.T) {
 // and no other job is, also none with an id of its time.
 func TestLostJobDoesNotKeepItsUser(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
 	c.carry(t, u, false)

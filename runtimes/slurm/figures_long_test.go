@@ -21,7 +21,7 @@ import (
 // TestLongFigures measures a cluster from nothing beside the same commands by hand, and what
 // a reconcile without a change writes.
 func TestLongFigures(t *testing.T) {
-	c := &company{stage: newStage(t)}
+	c := &company{stage: newStageOf(t, 3)}
 	rec := &recorder{inner: c.hosts}
 	rec.reset()
 	c.rt = slurm.New(slurm.Options{Hosts: rec})
@@ -53,7 +53,7 @@ func TestLongFigures(t *testing.T) {
 
 // TestLongThousandNodes measures the observation of a slurmctld with 1,000 nodes.
 func TestLongThousandNodes(t *testing.T) {
-	c := &company{stage: newStage(t)}
+	c := &company{stage: newStageOf(t, 3)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	c.carry(t, u, false)

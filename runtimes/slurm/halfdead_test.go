@@ -105,7 +105,7 @@ func TestLostWorkerRecordKeepsJobs(t *testing.T) {
 // A cluster whose recorded configuration this Berth cannot read can be configured and deleted.
 func TestUnreadableConfigurationIsReplaced(t *testing.T) {
 	t.Parallel()
-	c, u := newCompany(t, onePartition, 0)
+	c, u := newCompanyOn(bareStage(t), t, onePartition, 0)
 	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Effective.Key)+`.json`)
 	require.Contains(t, fmt.Sprint(c.observe(t, u).Drift), "partition_list")
 	more := c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0)
@@ -121,7 +121,7 @@ func TestUnreadableConfigurationIsReplaced(t *testing.T) {
 func TestStartDespiteAUserThatCannotBeMade(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
-	c.onControl(t, u, "sed -i '/^"+alice.Name+":/d' /etc/passwd && echo 'other:x:"+fmt.Sprint(alice.UID)+":100::/:/bin/sh' >>/etc/passwd")
+	c.changeFile(t, c.control.Key.Name, "/etc/passwd", "sed -i '/^"+alice.Name+":/d' /etc/passwd && echo 'other:x:"+fmt.Sprint(alice.UID)+":100::/:/bin/sh' >>/etc/passwd")
 	c.kill(t, u, "controller-0")
 	eventually(t, "the daemons run", func() (bool, string) {
 		p := c.plan(t, u, false)
@@ -153,7 +153,7 @@ func TestNodeStaysDownWithoutReturnToService(t *testing.T) {
 // A worker that cannot store the configuration does not undo it for the others.
 func TestWorkerThatCannotStoreTheConfiguration(t *testing.T) {
 	t.Parallel()
-	c, u := newCompany(t, onePartition, 0, 1)
+	c, u := newCompanyOn(bareStage(t), t, onePartition, 0, 1)
 	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: slurm.Timeouts{Ready: 10 * time.Second}})
 	const cache = "/var/lib/slurm/berth-slurmd/conf-cache"
 	c.onWorker(t, 1, "mount --bind "+cache+" "+cache+" && mount -o remount,bind,ro "+cache)
@@ -175,7 +175,7 @@ func TestWorkerThatCannotStoreTheConfiguration(t *testing.T) {
 // A worker whose slurmd had to restart while Berth did not reach it restarts it when it is back.
 func TestReturnedWorkerIsRestarted(t *testing.T) {
 	t.Parallel()
-	c, u := newCompany(t, strings.Replace(onePartition, `"identity"`, `"confinement":"none","identity"`, 1), 0, 1)
+	c, u := newCompanyOn(bareStage(t), t, strings.Replace(onePartition, `"identity"`, `"confinement":"none","identity"`, 1), 0, 1)
 	name := c.workers[1].Key.Name
 	pid := func() string { return c.onWorker(t, 1, "cat /run/slurm/slurmd.pid") }
 	c.hosts.setReachable(name, false)

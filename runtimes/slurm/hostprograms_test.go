@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"context"
 	"crypto/sha256"
 	"fmt"
 	"strings"
@@ -25,6 +26,10 @@ func (c *company) program(t *testing.T, worker, name, script string) {
 	out, err := c.lab.Run(t.Context(), worker, "sh", "-ec", "mkdir -p -m 0755 /usr/local/libexec/berth-slurm; cd /usr/local/libexec/berth-slurm\n"+
 		"cat >"+name+" <<'END'\n"+script+"END\nchmod 0755 "+name)
 	require.NoError(t, err, out)
+	t.Cleanup(func() {
+		_, err := c.lab.Run(context.Background(), worker, "sh", "-c", "rm -rf /usr/local/libexec/berth-slurm /run/unsound /run/slow /run/job-programs")
+		require.NoError(t, err)
+	})
 }
 
 func digestOf(script string) string { return fmt.Sprintf("sha256:%x", sha256.Sum256([]byte(script))) }
@@ -33,7 +38,7 @@ func digestOf(script string) string { return fmt.Sprintf("sha256:%x", sha256.Sum
 // worker whose check is missing, or can be changed by others, is reported and does not join.
 func TestHealthCheck(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	worker := c.workers[0].Key.Name
 	run := func(script string) string {

@@ -8,7 +8,7 @@ import "testing"
 // 60 s for a node before it takes it for down.
 func TestLongHungSlurmdIsRestartedOnce(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	u := c.hangs(t)
 	c.restartedOnce(t, u, u.Members[1].Node, "slurmd")
 }

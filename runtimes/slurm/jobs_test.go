@@ -27,10 +27,9 @@ var (
 // company is a unit on a stage, driven the way the loop does.
 type company struct {
 	*stage
-	rt      *slurm.Runtime
-	attempt int
-	used    map[usage.Run]usage.Job // recorded
-	remote  error                   // of recording usage
+	rt     *slurm.Runtime
+	used   map[usage.Run]usage.Job // recorded
+	remote error                   // of recording usage
 }
 
 func (c *company) recordUsage(_ context.Context, jobs []usage.Job) error {
@@ -164,7 +163,7 @@ const onePartition = `{"partitions":[{"name":"main","default":true}],"scheduler"
 // TestJobs runs jobs as their owners on GPUs while the cluster changes.
 func TestJobs(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
 	began := time.Now()

@@ -3,6 +3,7 @@ package slurm_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"flag"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/examples/need"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -42,10 +44,15 @@ func TestMain(m *testing.M) {
 		os.Exit(0)
 	}
 	flag.Parse()
-	if err := flag.Set("test.parallel", "6"); err != nil { // the tests wait most of their time
+	if err := flag.Set("test.parallel", fmt.Sprint(2*sideBySide)); err != nil { // the tests wait most of their time
 		panic(err)
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if err := stages().down(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
+	os.Exit(code)
 }
 
 // needSlurm skips a test where this machine cannot run real Slurm on lab hosts.
@@ -62,6 +69,11 @@ type stage struct {
 	hosts   *faulty
 	control *schema.Node
 	workers []*schema.Node
+	attempt int // number of actions, each of which has an id of its own
+
+	notRun     string          // why its version of Slurm is not tested
+	hasCluster bool            // the base cluster is there
+	pictures   map[bool]string // of the hosts as first lent, with and without the cluster
 }
 
 func nodeDoc(name, address string, gpus int) *schema.Node {
@@ -77,49 +89,70 @@ func nodeDoc(name, address string, gpus int) *schema.Node {
 	return n
 }
 
-func newStage(t testing.TB) *stage {
-	t.Helper()
-	return newStageOf(t, 3)
-}
-
-// newStageOf returns a stage with a number of hosts for workers.
+// newStageOf returns a stage of the test's own, with a number of hosts for workers.
 func newStageOf(t testing.TB, workers int) *stage {
 	t.Helper()
 	needSlurm(t)
-	s := &stage{control: nodeDoc("ctl", "10.77.0.10", 0)}
+	s, err := makeStage(workers)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, s.down()) })
+	if s.notRun != "" {
+		t.Skip(s.notRun)
+	}
+	return s
+}
+
+// makeStage makes a lab with a number of hosts for workers.
+func makeStage(workers int) (s *stage, err error) {
+	s = &stage{control: nodeDoc("ctl", "10.77.0.10", 0), pictures: map[bool]string{}}
 	for i := range workers {
 		s.workers = append(s.workers, nodeDoc(fmt.Sprintf("gpu-%d", i+1), fmt.Sprintf("10.77.0.%d", 11+i), 2))
 	}
 	self, err := os.Executable()
-	require.NoError(t, err)
-	config := lab.Config{Dir: filepath.Join(t.TempDir(), "lab"), Helper: self, Auto: true, Image: hosttest.Image(), Packages: slurmtest.Packages()}
+	if err != nil {
+		return nil, err
+	}
+	dir, err := temporaryDir()
+	if err != nil {
+		return nil, err
+	}
+	config := lab.Config{Dir: dir, Helper: self, Auto: true, Image: hosttest.Image(), Packages: slurmtest.Packages()}
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
 		config.Nodes = append(config.Nodes, lab.NodeOf(n.Key.Name, n.Spec))
 	}
-	s.lab, err = lab.Up(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, s.lab.Down(context.Background())) })
-	version, err := s.lab.PackageVersion(t.Context(), s.control.Key.Name, "slurmctld")
-	require.NoError(t, err)
-	upstream, _, _ := strings.Cut(version, "-") // without Debian's revision
-	s.version = cli.Version(upstream)
-	if why := slurmtest.NotRun(version); why != "" {
-		t.Skip(why)
+	ctx := context.Background()
+	if s.lab, err = lab.Up(ctx, config); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(filepath.Dir(dir)))
 	}
+	version, err := s.lab.PackageVersion(ctx, s.control.Key.Name, "slurmctld")
+	if err != nil {
+		return nil, errors.Join(err, s.lab.Down(ctx))
+	}
+	upstream, _, _ := strings.Cut(version, "-") // without Debian's revision
+	s.version, s.notRun = cli.Version(upstream), slurmtest.NotRun(version)
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
-		have, ok := s.lab.Node(n.Key.Name)
-		require.True(t, ok)
-		n.Spec.Address = have.Address
+		if have, ok := s.lab.Node(n.Key.Name); ok {
+			n.Spec.Address = have.Address
+		}
 	}
 	hosts, err := host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts()})
-	require.NoError(t, err)
+	if err != nil {
+		return nil, errors.Join(err, s.lab.Down(ctx))
+	}
 	s.hosts = &faulty{inner: hosts, cut: map[string]bool{}}
-	t.Cleanup(func() { require.NoError(t, hosts.Close()) })
-	return s
+	return s, nil
 }
 
+// down removes the lab.
+func (s *stage) down() error {
+	return errors.Join(s.hosts.Close(), s.lab.Down(context.Background()), os.Remove(filepath.Dir(s.lab.Dir)))
+}
+
+// generous are deadlines that no test meets that is not about them.
+var generous = slurm.Timeouts{Call: time.Minute, Ready: await.Limit, Probe: time.Minute, Look: time.Minute}
+
 func (s *stage) runtime(t testing.TB) *slurm.Runtime {
-	return slurm.New(slurm.Options{Hosts: s.hosts})
+	return slurm.New(slurm.Options{Hosts: s.hosts, Timeouts: generous})
 }
 
 // cluster returns the name of the unit's cluster.
@@ -198,7 +231,7 @@ func (s *stage) killServices(t *testing.T, u plan.Unit, m plan.Member, services 
 
 // remains lists what any host still has of a unit: files and processes with the name
 // of its cluster, its database, a worker's files, and accounts.
-func (s *stage) remains(t *testing.T, u plan.Unit) []string {
+func (s *stage) remains(t testing.TB, u plan.Unit) []string {
 	t.Helper()
 	cluster := slurm.ClusterName(u.Effective.Key)
 	var left []string
@@ -254,6 +287,14 @@ func (f *faulty) failAt(command string, err error) {
 func (f *faulty) Host(m plan.Member) runtimes.Host { return faultyHost{f, f.inner.Host(m)} }
 
 func (f *faulty) Close() error { return f.inner.Close() }
+
+// reset ends all faults.
+func (f *faulty) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.cut)
+	f.in, f.at, f.err = 0, "", nil
+}
 
 func (f *faulty) setReachable(node string, reachable bool) {
 	f.mu.Lock()
@@ -322,18 +363,19 @@ func works(ops []runtimes.Op) bool {
 	})
 }
 
-// eventually calls ok until it is true, for decisions of the scheduler.
+// eventually calls ok until it is true, for decisions of the scheduler. It calls it less often
+// with time, as it may start programs.
 func eventually(t testing.TB, what string, ok func() (bool, string)) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		done, seen := ok()
-		if done {
-			return
+	var seen string
+	pause, next := 50*time.Millisecond, time.Time{}
+	await.True(t, what, func() (done bool) {
+		if time.Now().Before(next) {
+			return false
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("%s: not within 30 s; last seen: %s", what, seen)
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
+		done, seen = ok()
+		next = time.Now().Add(pause)
+		pause = min(pause*3/2, 500*time.Millisecond)
+		return done
+	}, func() any { return seen })
 }

@@ -15,7 +15,7 @@ import (
 // them is left after a leave and a deletion.
 func TestLogsAreRotated(t *testing.T) {
 	t.Parallel()
-	c, u := newCompany(t, onePartition, 0)
+	c, u := newCompanyOn(bareStage(t), t, onePartition, 0)
 	cluster := slurm.ClusterName(u.Effective.Key)
 	worker := c.workers[0].Key.Name
 	run := func(node, script string) string {

@@ -25,7 +25,7 @@ func (c *company) operate(t *testing.T, u plan.Unit, id, operation, member strin
 // restart and a kill of slurmctld and slurmd, and ends with a resume; the drain of a person stays.
 func TestOperationsOnABusyCluster(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
 	c.carry(t, u, false)

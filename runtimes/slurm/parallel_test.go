@@ -19,7 +19,7 @@ import (
 // share ports and a database server and must not disturb each other.
 func TestSideBySide(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	first := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	second := c.unit(onePartition, []schema.UnixUser{alice}, nil, 2)

@@ -102,7 +102,7 @@ func (c *company) timed(t testing.TB, u plan.Unit, rounds int, command string) (
 func BenchmarkQueue(b *testing.B) {
 	const rounds, perRound, jobs = 10, 10, 10_000
 	for b.Loop() {
-		c := &company{stage: newStage(b)}
+		c := &company{stage: newStageOf(b, 3)}
 		c.rt = c.runtime(b)
 		// slurmctld keeps 10,000 jobs by default.
 		u := c.unit(strings.Replace(onePartition, "{", `{"options":{"MaxJobCount":20000},`, 1), []schema.UnixUser{alice, bob}, nil, 0)

@@ -47,7 +47,12 @@ func (c *company) share(u plan.Unit, attachments ...schema.EffectiveAttachment) 
 
 func newSharing(t testing.TB) *company {
 	t.Helper()
-	c := &company{stage: newStage(t)}
+	return sharingOn(newStage(t), t)
+}
+
+func sharingOn(s *stage, t testing.TB) *company {
+	t.Helper()
+	c := &company{stage: s}
 	c.rt = c.runtime(t)
 	return c
 }

@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"context"
 	"slices"
 	"testing"
 
@@ -60,8 +61,8 @@ func TestMaxUnavailableOnABusyCluster(t *testing.T) {
 	require.NoError(t, err)
 	c.await(t, less, other, slurmtest.Completed)
 
-	_, err = c.lab.Run(t.Context(), c.workers[0].Key.Name, "touch", "/tmp/berthtest-done")
-	require.NoError(t, err)
+	c.onWorker(t, 0, "touch /tmp/berthtest-done")
+	t.Cleanup(func() { _, _ = c.lab.Run(context.Background(), c.workers[0].Key.Name, "rm", "/tmp/berthtest-done") })
 	c.await(t, less, job, slurmtest.Completed)
 	var order []string
 	eventually(t, "all workers have one GPU", func() (bool, string) {

@@ -20,7 +20,7 @@ import (
 // used before the database is. Until the record is kept, nothing is removed.
 func TestUsageIsRecordedBeforeRemoval(t *testing.T) {
 	t.Parallel()
-	c := newSharing(t)
+	c := sharingOn(bareStage(t), t)
 	base := c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
 	u := c.share(base, lhc(), ligo())
 	c.carry(t, u, false)
@@ -61,7 +61,7 @@ func TestUsageIsRecordedBeforeRemoval(t *testing.T) {
 // before. Jobs that ended meanwhile are recorded too.
 func TestUsageIsRecordedWhereAccountingIsDown(t *testing.T) {
 	t.Parallel()
-	c := newSharing(t)
+	c := sharingOn(bareStage(t), t)
 	u := c.share(c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1), lhc(), ligo())
 	c.carry(t, u, false)
 	accountingDown := func() string {

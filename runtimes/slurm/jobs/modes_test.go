@@ -5,6 +5,7 @@ import (
 	"errors"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -111,9 +112,9 @@ func TestFaultHasOneClassInEachMode(t *testing.T) {
 			if c.ask != nil {
 				c.ask(&s)
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond) // without the waits between tries
-			job, err := newQueue(&c.host).Submit(ctx, scope(mode, c.change), s)
-			cancel()
+			var job queue.Job
+			var err error
+			synctest.Test(t, func(t *testing.T) { job, err = newQueue(&c.host).Submit(t.Context(), scope(mode, c.change), s) })
 			require.ErrorIs(t, err, c.want, "%s in %s", name, mode)
 			require.Zero(t, job, name)
 			for _, other := range []error{queue.ErrConfiguration, queue.ErrDenied, queue.ErrUnavailable} {
