@@ -138,10 +138,33 @@ func TestLoansEndWithTheirDay(t *testing.T) {
 // A node is lent only where the Attachment allows it and the project has accepted the terms.
 func TestLoansNeedTheAttachment(t *testing.T) {
 	require.Len(t, policy.Evaluate(estateFiles(t, campusEstate, nil)).Unit(department).Lent, 1)
-	d := estateFiles(t, campusEstate, nil)
+	d := estateFiles(t, campusEstate, map[string]string{lentFile: campusFile(t, lentFile, "#", "# Refused below:")}) // no other test reads this one
 	attachment := *d.Tenants["physics"].SharedRuntimes["department"].Attachments["collider"]
 	attachment.Spec.ContributionPolicy.Allow = false // the reader holds the Contribution back before
 	d.Tenants["physics"].SharedRuntimes["department"].Attachments["collider"] = &attachment
 	require.Empty(t, policy.Evaluate(d).Unit(department).Lent)
 	require.Empty(t, policy.Evaluate(estateFiles(t, campusEstate, map[string]string{analysisFile: ""})).Unit(department).Lent)
+}
+
+// An Attachment whose max_nodes is narrowed takes back the nodes beyond it. The first ones by the names of the
+// Contributions and their order there stay, over all Contributions of a project together.
+func TestLoansBeyondNarrowedMaxNodesAreTakenBack(t *testing.T) {
+	d := estateFiles(t, campusEstate, map[string]string{lentFile: campusFile(t, lentFile, "#", "# Changed below:")}) // no other test reads this one
+	project, runtime := d.Tenants["physics"].Projects["collider"], d.Tenants["physics"].SharedRuntimes["department"]
+	for name, first := range project.Contributions {
+		more := *first
+		more.Spec.Nodes = []string{"gpu-4", "gpu-5"}
+		project.Contributions[name+"-more"] = &more
+		break
+	}
+	for most, want := range map[int][]string{0: {"gpu-3", "gpu-4", "gpu-5"}, 3: {"gpu-3", "gpu-4", "gpu-5"}, 2: {"gpu-3", "gpu-4"}, 1: {"gpu-3"}} {
+		attachment := *runtime.Attachments["collider"]
+		attachment.Spec.ContributionPolicy.MaxNodes = most // the reader holds a new Contribution beyond it back before
+		runtime.Attachments["collider"] = &attachment
+		var lent []string
+		for _, l := range policy.Evaluate(d).Unit(department).Lent {
+			lent = append(lent, l.Node)
+		}
+		require.Equal(t, want, lent, "max_nodes: %d", most)
+	}
 }
