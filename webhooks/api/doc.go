@@ -15,9 +15,9 @@
 // other resource is its document's uid, else its name. Paths accept both; a name
 // takes precedence over another document's uid.
 //
-// created_at and updated_at come from the commits, and deleted_at of an instance from the
-// event log, within its retention. Who last changed an entitlement is not in any answer: the
-// Git history of the file in declared_in has that.
+// created_at and updated_at come from the commits. The time of a deletion, and who
+// last changed an entitlement, are not in any answer: the Git history of the file in
+// declared_in has them.
 //
 // The path alone decides whose resources are read. A resource that the caller may
 // not read is answered exactly like one that does not exist. Platform users read
