@@ -9,19 +9,17 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"berth/examples/await"
 	"github.com/stretchr/testify/require"
 )
-
-// outputTimeout bounds how long a test waits for a line of output.
-const outputTimeout = 30 * time.Second
 
 // process is a running berth.
 type process struct {
 	t     *testing.T
 	cmd   *exec.Cmd
 	lines chan string
+	seen  []string // since the last line that a test waited for
 }
 
 func berth(t *testing.T, args ...string) *process {
@@ -44,19 +42,13 @@ func berth(t *testing.T, args ...string) *process {
 // prints waits for a line.
 func (p *process) prints(pattern string) {
 	p.t.Helper()
-	timeout := time.After(outputTimeout)
-	for {
-		select {
-		case line, ok := <-p.lines:
-			if !ok {
-				p.t.Fatalf("it ended without printing %s", pattern)
-			}
-			if regexp.MustCompile(pattern).MatchString(line) {
-				return
-			}
-		case <-timeout:
-			p.t.Fatalf("it did not print %s", pattern)
+	line, open, want := "", true, regexp.MustCompile(pattern)
+	for p.seen = nil; open; {
+		line = await.Receive(p.t, "a line like "+pattern, p.lines, func() any { return p.seen })
+		if want.MatchString(line) {
+			return
 		}
+		p.seen = append(p.seen, line)
 	}
 }
 

@@ -2,7 +2,6 @@ package decide_test
 
 import (
 	"context"
-	"errors"
 	"strings"
 	"testing"
 
@@ -174,16 +173,7 @@ func (r dimmed) Snapshot(ctx context.Context, id string) (schema.Snapshot, error
 	if id != "main" {
 		return s, err
 	}
-	return dark{s}, err
-}
-
-type dark struct{ schema.Snapshot }
-
-func (d dark) Files(ctx context.Context, p schema.Part) ([]schema.File, error) {
-	if p.Name == "tenants/physics" {
-		return nil, errors.New("an object is missing")
-	}
-	return d.Snapshot.Files(ctx, p)
+	return torn{s, "tenants/physics"}, err
 }
 
 func TestApplyOfReplacedVersionIsRefused(t *testing.T) {

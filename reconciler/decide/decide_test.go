@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -62,12 +63,18 @@ func (r trees) Merge(_ context.Context, base, head string) (string, []string, er
 	return head, nil, nil
 }
 
+// loader returns the loader of all tests: to make one takes longer than to decide. It keeps
+// trees by their content, so that a snapshot that cannot be read has hashes of its own.
 func loader(t *testing.T) *estate.Loader {
 	t.Helper()
-	l, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
+	l, err := compiled()
 	require.NoError(t, err)
 	return l
 }
+
+var compiled = sync.OnceValues(func() (*estate.Loader, error) {
+	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}\n"}})
+})
 
 // commit decides one commit without any permission check.
 func commit(t *testing.T, l *estate.Loader, main, previous schema.Snapshot) (decide.Decision, error) {

@@ -21,3 +21,9 @@ func TestLongOneTenantNeverChangesAnother(t *testing.T) {
 	}
 	compareHistories(t, cases)
 }
+
+func TestLongHeldDocumentsTakeNoCapacity(t *testing.T) { heldDocumentsTakeNoCapacity(t, 2_000) }
+
+func TestLongCachesDoNotChangeDecisions(t *testing.T) { cachesDoNotChangeDecisions(t, 20) }
+
+func TestLongDeletionRuleHoldsInAnyHistory(t *testing.T) { deletionRuleHolds(t, 100) }

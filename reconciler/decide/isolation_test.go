@@ -342,7 +342,7 @@ func (w *world) after(first, then []edit, mallow edit) (*view, error) {
 // nodes here. TestHeldDocumentsTakeNoCapacity covers held and invalid documents.
 func TestOneTenantNeverChangesAnother(t *testing.T) {
 	t.Parallel()
-	compareHistories(t, 4_000)
+	compareHistories(t, 400)
 }
 
 // compareHistories decides the given number of random histories with edits of eve and
@@ -428,6 +428,10 @@ func newWorld(t *testing.T, base map[string]string) *world {
 // document takes none.
 func TestHeldDocumentsTakeNoCapacity(t *testing.T) {
 	t.Parallel()
+	heldDocumentsTakeNoCapacity(t, 200)
+}
+
+func heldDocumentsTakeNoCapacity(t *testing.T, cases int) {
 	base := sharedEstate()
 	for path, text := range base {
 		if strings.HasPrefix(path, "platform/nodes/") {
@@ -439,7 +443,6 @@ func TestHeldDocumentsTakeNoCapacity(t *testing.T) {
 	eves, mallows := eves(base), mallows(base)
 	r := rand.New(rand.NewPCG(2, 2))
 	held := 0
-	const cases = 2_000
 	for n := range cases {
 		done := []edit{mallows[r.IntN(len(mallows))]}
 		for range 1 + r.IntN(3) {

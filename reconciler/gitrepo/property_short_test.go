@@ -3,4 +3,4 @@
 package gitrepo_test
 
 // propertyCases is the number of random cases of each property.
-const propertyCases = "25"
+const propertyCases = "10"

@@ -62,22 +62,28 @@ func TestReadingHostileAuditTailIsBounded(t *testing.T) {
 	large := audit.Encode(audit.Record{Outcome: audit.Outcome{Reason: strings.Repeat("x", 1<<20-1000)}})
 	bad, err := s.GitInput(strings.NewReader("bad"), "hash-object", "-t", "tree", "-w", "--literally", "--stdin")
 	require.NoError(t, err)
-	for name, c := range map[string]struct{ tree, err string }{
-		"endless":       {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 0, 23), numbers("%02d", 1, 28), numbers("%02d", 1, 12), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit"},
-		"no dates":      {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 24, 99), numbers("%02d", 32, 99), numbers("%02d", 13, 99), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit"},
-		"wide":          {in(stray, numbers("x%07d", 1, 1_000_001)), "larger than the read limit"},
-		"newlines":      {in(blobOf(t, s, bytes.Repeat([]byte("\n"), 4<<20)), names), "not an audit record"},
-		"long lines":    {in(blobOf(t, s, bytes.Repeat(append(large, '\n'), 4)), names), ""},
-		"large":         {in(blobOf(t, s, bytes.Repeat([]byte("x\n"), 4<<20)), names), "larger than the read limit"},
-		"malformed":     {logTree(t, s, "40000", strings.TrimSpace(bad), last[2:]...), "malformed tree"},
-		"no tree":       {logTree(t, s, "40000", stray, last[2:]...), "malformed tree"},
-		"too long tree": {in(stray, []string{strings.Repeat("x", 65<<20)}), "malformed tree"},
+	for name, c := range map[string]struct {
+		tree, err string
+		large     bool
+	}{
+		"endless":       {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 0, 23), numbers("%02d", 1, 28), numbers("%02d", 1, 12), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit", false},
+		"no dates":      {logTree(t, s, "100644", stray, []string{"x"}, numbers("%02d", 24, 99), numbers("%02d", 32, 99), numbers("%02d", 13, 99), numbers("%04d", 0, 9999), []string{"audit"}), "larger than the read limit", false},
+		"wide":          {in(stray, numbers("x%07d", 1, 1_000_001)), "larger than the read limit", true},
+		"newlines":      {in(blobOf(t, s, bytes.Repeat([]byte("\n"), 4<<20)), names), "not an audit record", true},
+		"long lines":    {in(blobOf(t, s, bytes.Repeat(append(large, '\n'), 4)), names), "", true},
+		"large":         {in(blobOf(t, s, bytes.Repeat([]byte("x\n"), 4<<20)), names), "larger than the read limit", true},
+		"malformed":     {logTree(t, s, "40000", strings.TrimSpace(bad), last[2:]...), "malformed tree", false},
+		"no tree":       {logTree(t, s, "40000", stray, last[2:]...), "malformed tree", false},
+		"too long tree": {in(stray, []string{strings.Repeat("x", 65<<20)}), "malformed tree", true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			checkout, err := gitrepo.OpenLocal(s.Dir)
 			require.NoError(t, err)
 			defer checkout.Close()
 			for _, since := range []time.Time{{}, day(9)} {
+				if !since.IsZero() && c.large {
+					continue // it was read to the limit already
+				}
 				tail, err := checkout.AuditTail(await.Context(t), c.tree, since, 2000)
 				require.NoError(t, err)
 				require.NotEmpty(t, tail)
@@ -130,12 +136,12 @@ func TestLargeAuditBatchIsSplitIntoSegments(t *testing.T) {
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)
 	fetch(t, r)
-	records := make([]audit.Record, 10_000)
+	records := make([]audit.Record, 5_000)
 	for i := range records {
 		records[i] = audit.Record{OccurredAt: day(9), Action: fmt.Sprint(i), Outcome: audit.Outcome{Reason: strings.Repeat("x", 1000)}}
 	}
 	records = audit.Chain(audit.Head{}, records)
-	head := audit.Head{Sequence: records[9999].Sequence, Hash: records[9999].Hash}
+	head := audit.Head{Sequence: records[4999].Sequence, Hash: records[4999].Hash}
 	b := reconciler.StatusBatch{Revision: reconciler.Revision{Epoch: 3, AuditSequence: head.Sequence, AuditHead: head.Hash}, Audit: records}
 	tip, err := r.WriteStatus(t.Context(), "", b)
 	require.NoError(t, err)
@@ -144,7 +150,7 @@ func TestLargeAuditBatchIsSplitIntoSegments(t *testing.T) {
 	require.Equal(t, tip, same)
 	files, err := s.Files(tip)
 	require.NoError(t, err)
-	require.Contains(t, files, "audit/2026/08/01/09/000000010000-3.jsonl")
+	require.Contains(t, files, "audit/2026/08/01/09/000000005000-3.jsonl")
 	for path, text := range files {
 		require.LessOrEqual(t, len(text), 4<<20, path)
 	}
@@ -156,8 +162,8 @@ func TestLargeAuditBatchIsSplitIntoSegments(t *testing.T) {
 	require.NoError(t, err)
 
 	// A long record is valid.
-	records = audit.Chain(head, slices.Repeat([]audit.Record{{OccurredAt: day(9), Outcome: audit.Outcome{Reason: strings.Repeat("x", 40<<10)}}}, 1000))
-	head = audit.Head{Sequence: records[999].Sequence, Hash: records[999].Hash}
+	records = audit.Chain(head, slices.Repeat([]audit.Record{{OccurredAt: day(9), Outcome: audit.Outcome{Reason: strings.Repeat("x", 40<<10)}}}, 600))
+	head = audit.Head{Sequence: records[599].Sequence, Hash: records[599].Hash}
 	tip, err = r.WriteStatus(t.Context(), tip, reconciler.StatusBatch{Revision: reconciler.Revision{Epoch: 3, AuditSequence: head.Sequence, AuditHead: head.Hash}, Audit: records})
 	require.NoError(t, err)
 	tail, err = r.AuditTail(t.Context(), tip, time.Time{}, 2000)

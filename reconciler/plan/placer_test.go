@@ -12,14 +12,13 @@ import (
 	"berth/schema"
 )
 
-// histories is the number of estate histories in TestPlacerMatchesPlace.
-const histories = 1500
-
 // The result of a Placer never depends on its earlier calls: it equals that of
 // Place.
-func TestPlacerMatchesPlace(t *testing.T) {
+func TestPlacerMatchesPlace(t *testing.T) { placerMatchesPlace(t, 300) }
+
+func placerMatchesPlace(t *testing.T, histories uint64) {
 	seen := map[string]int{}
-	for seed := range uint64(histories) {
+	for seed := range histories {
 		h := &history{Rand: rand.New(rand.NewPCG(seed, 1)), instances: map[schema.Key]*schema.EffectiveUnit{}, denied: map[schema.Key]bool{}, nodes: map[string]*schema.Node{}, touched: map[[2]string]bool{}}
 		h.start()
 		type asked struct {
@@ -60,7 +59,7 @@ func TestPlacerMatchesPlace(t *testing.T) {
 	}
 	// The histories contain each of these cases, and often.
 	for _, what := range []string{"housed", CodeNoNode, CodeStays, CodeControlPlane, "independent", "dependent"} {
-		require.Greater(t, seen[what], histories/25, what)
+		require.Greater(t, seen[what], int(histories)/25, what)
 	}
 }
 

@@ -186,7 +186,9 @@ func checkPlacement(t *rapid.T, eff *schema.Effective, before map[schema.Key]pla
 
 // In any history of plausible edits the plans and placements keep their
 // invariants, and applying a plan leaves nothing to do.
-func TestPlansConvergeInAnyHistory(t *testing.T) {
+func TestPlansConvergeInAnyHistory(t *testing.T) { plansConverge(t) }
+
+func plansConverge(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{real: map[schema.Key]plan.Observed{}}
 		e := drawEstate(t)

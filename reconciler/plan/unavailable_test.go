@@ -15,7 +15,9 @@ import (
 // In any history, a plan takes a running member of a role out of service only while at most
 // max_unavailable of its declared members are not running then, and removes at once what is
 // no longer declared. Every change ends.
-func TestMaxUnavailableHoldsInAnyHistory(t *testing.T) {
+func TestMaxUnavailableHoldsInAnyHistory(t *testing.T) { maxUnavailableHolds(t) }
+
+func maxUnavailableHolds(t *testing.T) {
 	waited := 0
 	rapid.Check(t, func(t *rapid.T) {
 		w := &world{real: map[schema.Key]plan.Observed{}}

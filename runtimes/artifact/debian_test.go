@@ -24,6 +24,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/examples/need"
 	"berth/runtimes"
 )
@@ -81,13 +82,8 @@ auth: {token: {realm: %q, service: test, issuer: test-issuer, rootcertbundle: %q
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
-	require.Eventually(t, func() bool {
-		c, err := net.Dial("unix", socket)
-		if err == nil {
-			_ = c.Close()
-		}
-		return err == nil
-	}, 20*time.Second, 20*time.Millisecond)
+	conn := await.NoError(t, "the registry", func() (net.Conn, error) { return net.Dial("unix", socket) })
+	require.NoError(t, conn.Close())
 
 	digest, size := push(t, f.host()+"/lattice/solver:1.4",
 		remote.WithTransport(f.Client().Transport), remote.WithAuth(authn.FromConfig(authn.AuthConfig{Username: "publisher", Password: canary})))

@@ -12,8 +12,8 @@ import (
 	"regexp"
 	"strings"
 	"testing"
-	"time"
 
+	"berth/examples/await"
 	"github.com/stretchr/testify/require"
 )
 
@@ -134,14 +134,12 @@ func (s *secondApp) get(method, path, token string) (status int, code string) {
 func (s *secondApp) until(what, want string, args ...string) {
 	s.Helper()
 	var out []byte
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(100 * time.Millisecond) {
+	await.True(s, what, func() bool {
 		cmd := exec.Command(s.berth, args...)
 		cmd.Dir = s.estate
-		if out, _ = cmd.CombinedOutput(); strings.Contains(string(out), want) {
-			return
-		}
-	}
-	require.Failf(s, "timeout: "+what, "%s", out)
+		out, _ = cmd.CombinedOutput()
+		return strings.Contains(string(out), want)
+	}, func() any { return string(out) })
 }
 
 // Requirement A17: the second reference app is no scheduler, passes the same check as the first, and runs by the

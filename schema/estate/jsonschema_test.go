@@ -24,14 +24,15 @@ import (
 )
 
 // exported has the schemas for editors, compiled by an independent validator: one for
-// each kind, and under "" the one for all. A test binary compiles them once.
+// each kind, and under "" the one for all. A test binary compiles them once, those of a kind
+// from the schema of all: TestExportedSchemaOfAKind.
 func exported(t testing.TB) map[schema.Kind]*jsonschema.Schema {
 	t.Helper()
 	exportedOnce.Do(func() {
-		all := map[schema.Kind]*jsonschema.Schema{}
-		for _, kind := range append(kindsOf(t), "") {
-			data, err := load.JSONSchema(testBackends(t), kind, nil)
-			require.NoError(t, err)
+		data, err := load.JSONSchema(testBackends(t), "", nil)
+		require.NoError(t, err)
+		all := map[schema.Kind]*jsonschema.Schema{"": compiled(t, data)}
+		for kind, data := range definitionsOf(t, data) {
 			all[kind] = compiled(t, data)
 		}
 		exportedSchemas = all
@@ -45,16 +46,40 @@ var (
 	exportedSchemas map[schema.Kind]*jsonschema.Schema
 )
 
-func TestExportedSchemaIsRepeatable(t *testing.T) {
+// definitionsOf returns the definition of each kind in the schema of all.
+func definitionsOf(t testing.TB, data []byte) map[schema.Kind]json.RawMessage {
+	t.Helper()
+	var all struct {
+		Definitions map[schema.Kind]json.RawMessage `json:"definitions"`
+	}
+	require.NoError(t, json.Unmarshal(data, &all))
+	require.ElementsMatch(t, kindsOf(t), slices.Collect(maps.Keys(all.Definitions)))
+	return all.Definitions
+}
+
+// The schema of a kind is its definition in the schema of all. The same call has the same
+// result.
+func TestExportedSchemaOfAKind(t *testing.T) {
 	backends := testBackends(t)
 	_, err := load.JSONSchema(backends, "Nothing", nil)
 	require.ErrorContains(t, err, "there is no kind Nothing, there is App, AppAdmission, AppVersion")
-	for _, kind := range []schema.Kind{"", schema.KindInstance} {
+	all, err := load.JSONSchema(backends, "", nil)
+	require.NoError(t, err)
+	again, err := load.JSONSchema(backends, "", nil)
+	require.NoError(t, err)
+	require.Equal(t, string(all), string(again))
+	for _, kind := range []schema.Kind{schema.KindInstance, schema.KindAppVersion, schema.KindTenant} {
 		data, err := load.JSONSchema(backends, kind, nil)
 		require.NoError(t, err)
-		again, err := load.JSONSchema(backends, kind, nil)
+		var one map[string]any
+		require.NoError(t, json.Unmarshal(data, &one))
+		require.Equal(t, string(kind), one["title"])
+		require.Equal(t, "http://json-schema.org/draft-07/schema#", one["$schema"])
+		delete(one, "title")
+		delete(one, "$schema")
+		definition, err := json.Marshal(one)
 		require.NoError(t, err)
-		require.Equal(t, string(data), string(again))
+		require.JSONEq(t, string(definitionsOf(t, all)[kind]), string(definition))
 	}
 }
 

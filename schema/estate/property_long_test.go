@@ -15,6 +15,8 @@ const (
 	propertySeed = "0"
 )
 
+func TestLongAnySingleDocumentChange(t *testing.T) { estate.AnySingleDocumentChange(t, 1) }
+
 func TestLongCacheDoesNotChangeResults(t *testing.T) { estate.CacheDoesNotChangeResults(t) }
 
 func TestLongExportedSchemaAgreesWithReader(t *testing.T) { exportedSchemaAgreesWithReader(t) }

@@ -108,11 +108,13 @@ func own(c chooser, t *schema.TenantEstate, slug string) {
 // The last step of every value, and the value itself, match Effective. A limit is
 // exceeded exactly if it denies. Every decision about the instance is at one of
 // its values.
-func TestExplanationMatchesEvaluation(t *testing.T) {
+func TestExplanationMatchesEvaluation(t *testing.T) { explanationMatchesEvaluation(t, 300) }
+
+func explanationMatchesEvaluation(t *testing.T, cases int) {
 	r := rand.New(rand.NewPCG(3, 4))
 	c := chooser(r.IntN)
 	denied := 0
-	for range 1000 {
+	for range cases {
 		p, tenant := c.estate()
 		opts := []Option{At(fmt.Sprintf("2027-01-0%d", 1+c(4)))}
 		if c(2) == 0 {

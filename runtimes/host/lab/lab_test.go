@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/examples/need"
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
@@ -68,7 +69,6 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 	before := machine(t)
 	c := config(t)
 	for range 2 { // the second time on the same directory
-		start := time.Now()
 		l, err := lab.Up(t.Context(), c)
 		require.NoError(t, err)
 		t.Cleanup(func() { // after a failure
@@ -76,7 +76,6 @@ func TestUpAndDownLeavesNothing(t *testing.T) {
 				t.Error(err)
 			}
 		})
-		t.Logf("2 hosts up in %v", time.Since(start))
 
 		ssh := func(key, login string, argv ...string) (string, error) {
 			n, _ := l.Node("gpu-1")
@@ -132,7 +131,8 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 		}
 		require.NoDirExists(t, c.Dir, err.Error())
 		// A host that was about to enter its control groups ends by itself.
-		require.Eventually(t, func() bool { return len(hosttest.Processes(t, c.Dir)) == 0 }, 5*time.Second, 10*time.Millisecond)
+		await.True(t, "the end of its hosts", func() bool { return len(hosttest.Processes(t, c.Dir)) == 0 },
+			func() any { return hosttest.Processes(t, c.Dir) })
 	}
 }
 

@@ -1,0 +1,7 @@
+//go:build long
+
+package plan
+
+import "testing"
+
+func TestLongPlacerMatchesPlace(t *testing.T) { placerMatchesPlace(t, 5000) }
