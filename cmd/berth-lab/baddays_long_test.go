@@ -38,22 +38,20 @@ func TestLongBadDays(t *testing.T) {
 
 // hostHangs: the worker of assembly accepts connections and never answers.
 func hostHangs(s *scene) {
-	calm := s.repaired("dev-gpu-1")
+	s.repaired("dev-gpu-1")
 	goroutines := s.measure(s.daemon, "go_goroutines")
 
 	s.sshd("dev-gpu-3", "STOP")
-	s.eventually("the member is reported unreachable", patience, func() string {
+	s.eventually("the member is reported unreachable", func() string {
 		if st := s.statusOf(labtest.Assembly); member(st, "worker-0").State != plan.Unreachable {
 			return show(st)
 		}
 		return ""
 	})
-	hanging := s.repaired("dev-gpu-1")
-	s.Logf("a worker of another instance was repaired in %.1f s, and in %.1f s with the host hanging", calm.Seconds(), hanging.Seconds())
-	require.Less(s, hanging, calm+2*time.Second, "one tenant's host slows another tenant down")
+	s.repaired("dev-gpu-1") // of another tenant, while the host hangs
 	require.Equal(s, plan.PhaseRunning, s.statusOf(labtest.Assembly).Phase)
-	time.Sleep(3 * time.Second) // several observations
-	s.eventually("calls to the host do not pile up", 15*time.Second, func() string {
+	s.observed(6)
+	s.eventually("calls to the host do not pile up", func() string {
 		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+15 {
 			return show([]float64{goroutines, now})
 		}
@@ -61,10 +59,8 @@ func hostHangs(s *scene) {
 	})
 
 	s.sshd("dev-gpu-3", "CONT")
-	start := time.Now()
 	s.ready(labtest.Assembly)
-	s.Logf("ready %.1f s after the host went on", time.Since(start).Seconds())
-	s.eventually("the calls left no process", 15*time.Second, func() string {
+	s.eventually("the calls left no process", func() string {
 		if now := s.measure(s.daemon, "go_goroutines"); now > goroutines+8 {
 			return show([]float64{goroutines, now})
 		}
@@ -80,9 +76,8 @@ func controllerCutOff(s *scene) {
 	job, err := s.startJob(s.Context(), labtest.Train, sleeper)
 	require.NoError(s, err)
 	s.on("dev-lab-1", "ip link set eth0 down")
-	start := time.Now()
 	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
-		s.eventually("the state of "+key.Name+" is unknown", patience, func() string {
+		s.eventually("the state of "+key.Name+" is unknown", func() string {
 			if c := condition(s.statusOf(key), "Ready"); c.Status != "Unknown" || !strings.Contains(c.Message, "dev-lab-1") {
 				return show(c)
 			}
@@ -90,9 +85,8 @@ func controllerCutOff(s *scene) {
 		})
 		require.Equal(s, plan.PhaseRunning, s.statusOf(key).Phase)
 	}
-	s.Logf("told after %.1f s", time.Since(start).Seconds())
 	tip := s.git.Tip(reconciler.BranchStatus)
-	time.Sleep(8 * time.Second) // several observations, each with another failure
+	s.observed(8) // each with another failure
 	news, err := s.git.Git("log", "--format=%h", tip+".."+reconciler.BranchStatus)
 	require.NoError(s, err)
 	require.LessOrEqual(s, len(strings.Fields(news)), 4, "the status is written repeatedly without a change")
@@ -102,16 +96,14 @@ func controllerCutOff(s *scene) {
 	s.declare(without)
 	s.decided()
 	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
-	time.Sleep(2 * time.Second)
+	s.observed(4)
 	require.Equal(s, plan.PhaseDeleting, s.statusOf(labtest.Assembly).Phase)
 	s.declare(s.base)
 	s.decided()
 
 	s.on("dev-lab-1", "ip link set eth0 up")
-	start = time.Now()
 	s.ready(labtest.Train)
 	s.ready(labtest.Assembly)
-	s.Logf("ready %.1f s after the cable was back", time.Since(start).Seconds())
 	require.Equal(s, before, s.everything(), "a daemon was touched")
 	require.Equal(s, []string{"deleting", "requested", "running"}, s.toldOf(labtest.Assembly, events))
 	require.Empty(s, s.toldOf(labtest.Train, events))

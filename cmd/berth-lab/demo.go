@@ -42,12 +42,14 @@ demo runs on the memory runtime.`,
 	cmd.Flags().StringVar(&o.berth, "berth", "", "berth binary (default: beside berth-lab)")
 	cmd.Flags().StringVar(&o.helper, "helper", "", "berth-host binary (default: beside berth-lab)")
 	cmd.Flags().BoolVar(&o.memory, "memory", false, "run instances in memory, without a lab")
+	cmd.Flags().DurationVar(&o.patience, "patience", 0, "how long each step may take at least, on a slow machine (default: 20 s to a minute)")
 	return cmd
 }
 
 type demoOptions struct {
 	dir, berth, helper, image string
 	memory                    bool
+	patience                  time.Duration
 }
 
 // demo is a running demo.
@@ -72,7 +74,7 @@ type figure struct {
 func (f figure) ok() bool { return f.value <= f.goal }
 
 func runDemo(ctx context.Context, out io.Writer, o demoOptions) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute+5*o.patience)
 	defer cancel()
 	d := &demo{out: out, begun: time.Now()}
 	why := ""

@@ -100,7 +100,7 @@ func (d *demo) share(ctx context.Context) {
 
 	must(d.merge(ctx, propose("accept-lattice", "lattice accepts its part", labtest.ProjectAdmin, latticeView), labtest.ProjectAdmin))
 	// The plan of the next pull request rests on it: merged before, that plan would be stale.
-	ensure(until(ctx, "lattice is attached", 30*time.Second, func() (bool, error) {
+	ensure(d.until(ctx, "lattice is attached", 30*time.Second, func() (bool, error) {
 		var err error
 		s, err = d.status(ctx, labtest.Commons)
 		return err == nil && slices.ContainsFunc(s.Attachments, func(a plan.AttachmentStatus) bool {
@@ -109,7 +109,7 @@ func (d *demo) share(ctx context.Context) {
 	}))
 	start := time.Now()
 	must(d.merge(ctx, propose("accept-genomes", "genomes accepts its part", labtest.AssemblyOwner, genomesView), labtest.AssemblyOwner))
-	ensure(until(ctx, "both projects are attached", 30*time.Second, func() (bool, error) {
+	ensure(d.until(ctx, "both projects are attached", 30*time.Second, func() (bool, error) {
 		var err error
 		s, err = d.status(ctx, labtest.Commons)
 		return err == nil && len(s.Attachments) == 2 && !slices.ContainsFunc(s.Attachments, func(a plan.AttachmentStatus) bool { return a.Phase != plan.AttachmentAttached }), err
@@ -150,7 +150,7 @@ func (d *demo) explainRefusal(ctx context.Context) {
 	must(d.untilComment(ctx, n, "Changes shared runtime `"))
 	start := time.Now()
 	must(d.merge(ctx, n, labtest.Administrator))
-	ensure(until(ctx, "the job is accepted", 30*time.Second, func() (bool, error) {
+	ensure(d.until(ctx, "the job is accepted", 30*time.Second, func() (bool, error) {
 		id, err := d.submitAs(ctx, labtest.Commons, labtest.JobUser, "#!/bin/sh\n", "/dev/null", 2)
 		if err != nil {
 			return false, nil

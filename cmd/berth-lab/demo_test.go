@@ -11,12 +11,18 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/examples/await"
 )
 
 // programs is the directory of the built programs.
 var programs string
 
 func TestMain(m *testing.M) {
+	if os.Getenv("BERTH_TEST_LAB") != "" { // the test binary is berth-lab too
+		main()
+		return
+	}
 	os.Exit(func() int {
 		dir, err := os.MkdirTemp("", "berth-programs-")
 		if err != nil {
@@ -24,7 +30,7 @@ func TestMain(m *testing.M) {
 		}
 		defer os.RemoveAll(dir)
 		programs = dir
-		cmd := exec.Command("go", "build", "-trimpath", "-ldflags", "-s -w", "-o", dir, "berth/cmd/berth", "berth/cmd/berth-host", "berth/cmd/berth-lab")
+		cmd := exec.Command("go", "build", "-ldflags", "-s -w", "-o", dir, "berth/cmd/berth", "berth/cmd/berth-host")
 		if out, err := cmd.CombinedOutput(); err != nil {
 			panic(fmt.Sprintf("go build: %v\n%s", err, out))
 		}
@@ -40,7 +46,9 @@ func TestMain(m *testing.M) {
 func TestDemoInMemory(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	out, err := exec.CommandContext(t.Context(), filepath.Join(programs, "berth-lab"), "demo", "--memory", "--dir", dir).CombinedOutput()
+	cmd := exec.CommandContext(t.Context(), os.Args[0], "demo", "--memory", "--dir", dir, "--berth", filepath.Join(programs, "berth"), "--patience", await.Limit.String())
+	cmd.Env = append(os.Environ(), "BERTH_TEST_LAB=1")
+	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, said := range []string{
 		"asks for 8 GPUs, at most 6 are allowed (tenants/physics/policy.yaml:6)",

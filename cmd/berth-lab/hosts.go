@@ -39,7 +39,7 @@ func (s *stage) untilJob(ctx context.Context, key schema.Key, id string, state s
 	if err != nil {
 		return job, err
 	}
-	err = until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
+	err = s.until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
 		if job, err = s.jobs.Job(ctx, unit, id); err != nil {
 			return false, err
 		}

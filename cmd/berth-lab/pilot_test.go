@@ -128,7 +128,7 @@ func (p *pilot) merged(title, login string, paths ...string) {
 	require.NoError(p, err, title)
 	_, err = p.stage.merge(p.Context(), pull, login)
 	require.NoError(p, err, title)
-	p.eventually(title+" is in force", patience, func() string {
+	p.eventually(title+" is in force", func() string {
 		if rev := p.tree().Revision; rev.Commit != p.git.Tip("main") || len(rev.Held) > 0 {
 			return show(rev)
 		}
@@ -237,7 +237,7 @@ func (p *pilot) upgradeAndBack() {
 	for _, step := range []struct{ version, limit string }{{"tuned", "main 2-00:00:00"}, {"22-05", "main 1-00:00:00"}} {
 		p.text[labtest.TrainFile] = strings.Replace(operatedTrain(), "version: 22-05", "version: "+step.version, 1)
 		p.merged("change to "+step.version, labtest.ProjectAdmin, labtest.TrainFile)
-		p.eventually("the partition has "+step.limit, patience, func() string {
+		p.eventually("the partition has "+step.limit, func() string {
 			if found := p.partitionsOf(labtest.Train); !strings.Contains(found, step.limit) {
 				return found
 			}

@@ -58,7 +58,7 @@ func (s *stage) submitJob(ctx context.Context, key schema.Key, script string, op
 
 // untilState waits until a job is in a state.
 func (s *stage) untilState(ctx context.Context, key schema.Key, id, state string) (job queue.Job, err error) {
-	err = until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
+	err = s.until(ctx, fmt.Sprintf("job %s is %s", id, state), 30*time.Second, func() (bool, error) {
 		job, err = s.queueJob(ctx, key, id)
 		if err == nil && job.State != state && !job.Ended.IsZero() {
 			err = fmt.Errorf("job %s is %s with exit code %s", id, job.State, job.ExitCode)
@@ -119,7 +119,7 @@ spec:
 	start := time.Now()
 	must(d.merge(ctx, n, labtest.ProjectAdmin))
 	merged := time.Now()
-	ensure(until(ctx, "worker-2 is drained", 20*time.Second, func() (bool, error) {
+	ensure(d.until(ctx, "worker-2 is drained", 20*time.Second, func() (bool, error) {
 		st, err := d.status(ctx, labtest.Train)
 		return err == nil && slices.ContainsFunc(st.Operations, func(o plan.Operation) bool { return o.Name == "rest" && o.Phase == plan.OperationDone }), err
 	}))

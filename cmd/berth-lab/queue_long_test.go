@@ -18,6 +18,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/runtimes/host/hosttest"
 	"berth/schema/queue"
 )
@@ -59,12 +60,7 @@ func (q *queueCalls) submitted(key string, cut time.Duration) (job queue.Job) {
 		q.do(ctx, http.MethodPost, key, request, &job)
 		cancel()
 	}
-	for began := time.Now(); time.Since(began) < 2*patience; time.Sleep(100 * time.Millisecond) {
-		if q.do(q.Context(), http.MethodPost, key, request, &job) == http.StatusCreated {
-			return job
-		}
-	}
-	q.Errorf("no answer for %s", key)
+	await.Equal(q, "the answer to "+key, http.StatusCreated, func() int { return q.do(q.Context(), http.MethodPost, key, request, &job) })
 	return job
 }
 
@@ -102,7 +98,7 @@ func TestLongSubmitsToSlurmSurviveKills(t *testing.T) {
 	close(work)
 	wg.Wait()
 	var list struct{ Items []queue.Job }
-	s.eventually("the queue answers", patience, func() string {
+	s.eventually("the queue answers", func() string {
 		if status := q.do(t.Context(), http.MethodGet, "", nil, &list); status != http.StatusOK {
 			return fmt.Sprint(status)
 		}

@@ -29,6 +29,7 @@ type remote struct {
 	forge       *githubtest.Server
 	repo        *gitrepo.Local // reads the estate
 	mergeMethod githubtest.Method
+	patience    time.Duration // least limit of each wait, for a slow machine
 }
 
 // open makes the repository in a directory, and the forge.
@@ -66,7 +67,8 @@ func (r *remote) close() (err error) {
 }
 
 // until calls ok until it returns true or an error, or the limit has passed.
-func until(ctx context.Context, what string, limit time.Duration, ok func() (bool, error)) error {
+func (r *remote) until(ctx context.Context, what string, limit time.Duration, ok func() (bool, error)) error {
+	limit = max(limit, r.patience)
 	limited, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	for {
@@ -106,7 +108,7 @@ func (r *remote) push(branch, login string, c gittest.Commit) error {
 // merge merges a pull request after its plan was posted, because an unreviewed plan
 // is held. It ignores the result of the checks.
 func (r *remote) merge(ctx context.Context, pull int, login string) (commit string, err error) {
-	if err := until(ctx, fmt.Sprintf("the plan of pull request %d is shown", pull), 20*time.Second, func() (bool, error) {
+	if err := r.until(ctx, fmt.Sprintf("the plan of pull request %d is shown", pull), 20*time.Second, func() (bool, error) {
 		return labtest.PlanShown(r.forge, pull), nil
 	}); err != nil {
 		return "", err
@@ -141,7 +143,7 @@ func (r *remote) status(ctx context.Context, key schema.Key) (*plan.Status, erro
 
 func (r *remote) untilPhase(ctx context.Context, key schema.Key, phase plan.Phase) (*plan.Status, error) {
 	var last *plan.Status
-	err := until(ctx, fmt.Sprintf("%s is %s", key, phase), time.Minute, func() (bool, error) {
+	err := r.until(ctx, fmt.Sprintf("%s is %s", key, phase), time.Minute, func() (bool, error) {
 		tree, err := r.statusTree(ctx)
 		if err != nil {
 			return false, err
@@ -157,7 +159,7 @@ func (r *remote) untilPhase(ctx context.Context, key schema.Key, phase plan.Phas
 
 func (r *remote) untilGone(ctx context.Context, key schema.Key) error {
 	// The phase changes first; the status file is deleted a moment later.
-	return until(ctx, key.String()+" is gone", time.Minute, func() (bool, error) {
+	return r.until(ctx, key.String()+" is gone", time.Minute, func() (bool, error) {
 		tree, err := r.statusTree(ctx)
 		if err != nil {
 			return false, err
@@ -172,7 +174,7 @@ func (r *remote) untilGone(ctx context.Context, key schema.Key) error {
 
 // untilWorkers waits until train runs with a number of workers.
 func (r *remote) untilWorkers(ctx context.Context, workers int) error {
-	return until(ctx, fmt.Sprintf("%s runs with %d workers", labtest.Train, workers), time.Minute, func() (bool, error) {
+	return r.until(ctx, fmt.Sprintf("%s runs with %d workers", labtest.Train, workers), time.Minute, func() (bool, error) {
 		st, err := r.status(ctx, labtest.Train)
 		if err != nil || st.Phase == plan.PhaseFailed {
 			return false, errors.Join(err, failed(st))
@@ -213,7 +215,7 @@ func (r *remote) unit(ctx context.Context, key schema.Key) (*plan.Unit, runtimes
 
 // decided waits until a commit of main is decided.
 func (r *remote) decided(ctx context.Context, commit string) (rev reconciler.Revision, err error) {
-	err = until(ctx, "the commit "+cli.ShortCommit(commit)+" is decided", 20*time.Second, func() (bool, error) {
+	err = r.until(ctx, "the commit "+cli.ShortCommit(commit)+" is decided", 20*time.Second, func() (bool, error) {
 		tree, err := r.statusTree(ctx)
 		rev = tree.Revision
 		return rev.Commit == commit, err
@@ -223,7 +225,7 @@ func (r *remote) decided(ctx context.Context, commit string) (rev reconciler.Rev
 
 // untilAuthorized waits until the condition Authorized of train has a status.
 func (r *remote) untilAuthorized(ctx context.Context, status string) error {
-	return until(ctx, fmt.Sprintf("%s: Authorized=%s", labtest.Train, status), 20*time.Second, func() (bool, error) {
+	return r.until(ctx, fmt.Sprintf("%s: Authorized=%s", labtest.Train, status), 20*time.Second, func() (bool, error) {
 		st, err := r.status(ctx, labtest.Train)
 		return err == nil && slices.ContainsFunc(st.Conditions, func(c plan.Condition) bool {
 			return c.Type == "Authorized" && c.Status == status
@@ -242,7 +244,7 @@ type checkSeen struct {
 // berth/plan.
 func (r *remote) untilCheck(ctx context.Context, branch, conclusion string) (seen checkSeen, err error) {
 	commit := r.git.Tip(branch)
-	err = until(ctx, fmt.Sprintf("a check that says %s", conclusion), 20*time.Second, func() (bool, error) {
+	err = r.until(ctx, fmt.Sprintf("a check that says %s", conclusion), 20*time.Second, func() (bool, error) {
 		newest := map[string]githubtest.Check{}
 		for _, c := range r.forge.Checks(commit) {
 			newest[c.Name] = c
@@ -275,7 +277,7 @@ func (r *remote) untilCheck(ctx context.Context, branch, conclusion string) (see
 
 // untilComment waits until Berth's comment contains a text.
 func (r *remote) untilComment(ctx context.Context, pull int, word string) (body string, err error) {
-	err = until(ctx, fmt.Sprintf("a comment on pull request %d that says %q", pull, word), 20*time.Second, func() (bool, error) {
+	err = r.until(ctx, fmt.Sprintf("a comment on pull request %d that says %q", pull, word), 20*time.Second, func() (bool, error) {
 		comments := r.forge.Comments(pull)
 		if len(comments) > 1 {
 			return false, fmt.Errorf("%d comments on pull request %d, not one", len(comments), pull)

@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler/plan"
 )
 
@@ -120,7 +121,7 @@ func (s *scene) failed() plan.Status {
 	s.Helper()
 	events := len(s.told())
 	var st plan.Status
-	s.eventually("train has failed", patience, func() string {
+	s.eventually("train has failed", func() string {
 		if st = s.statusOf(labtest.Train); st.Phase != plan.PhaseFailed || len(s.told()) == events && !strings.Contains(strings.Join(s.toldOf(labtest.Train, 0), " "), "failed") {
 			return show(st)
 		}
@@ -133,7 +134,7 @@ func (s *scene) failed() plan.Status {
 // needs no hosts.
 func TestRunbookOfAHeldChange(t *testing.T) {
 	t.Parallel()
-	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), memory: true})
+	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), memory: true, patience: await.Limit})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, st.close()) })
 	ctx := t.Context()
@@ -156,13 +157,15 @@ func TestRunbookOfAHeldChange(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, tree.Revision.Held, 1)
 	var id string
-	require.NoError(t, until(ctx, "the log has the held change", patience, func() (bool, error) {
-		text, err := os.ReadFile(filepath.Join(st.dir, "berth.log"))
+	log := filepath.Join(st.dir, "berth.log")
+	await.True(t, "the held change in the log", func() bool {
+		text, err := os.ReadFile(log)
+		require.NoError(t, err)
 		if m := regexp.MustCompile(`"msg":"document held".*"correlation_id":"(\w+)"`).FindSubmatch(text); m != nil {
 			id = string(m[1])
 		}
-		return id != "", err
-	}))
+		return id != ""
+	}, func() any { return lastLines(log, 20) })
 	printed := st.triage(t, id, instanceArgument(labtest.Train))
 	require.Contains(t, printed[0], `"msg":"document held"`)
 	require.Contains(t, printed[1], "hosts     not asked for their ledgers: ")

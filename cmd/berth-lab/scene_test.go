@@ -2,7 +2,6 @@ package main
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -20,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/examples/need"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
@@ -40,10 +40,6 @@ type scene struct {
 	config daemonConfig      // of the daemon
 }
 
-// patience is how long anything may take that should take seconds, on a
-// machine that runs other tests besides.
-const patience = time.Minute
-
 // catalogFile is the only version of Slurm in the estate.
 const catalogFile = "platform/catalog/slurm/22-05.yaml"
 
@@ -54,7 +50,7 @@ func newScene(t *testing.T, image string) *scene {
 	t.Helper()
 	hosttest.NeedLab(t)
 	need.Programs(t, slurmtest.Programs()...)
-	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host"), image: image})
+	st, err := newStage(demoOptions{dir: t.TempDir(), berth: filepath.Join(programs, "berth"), helper: filepath.Join(programs, "berth-host"), image: image, patience: await.Limit})
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		if err := st.close(); err != nil {
@@ -97,15 +93,12 @@ func (s *scene) play(name string, day func(*scene)) {
 	s.Run(name, func(t *testing.T) {
 		d := *s
 		d.T = t
-		start := time.Now()
 		defer func() {
-			t.Logf("took %.1f s", time.Since(start).Seconds())
 			if t.Failed() {
 				t.Logf("the daemon's last words:\n%s", lastLines(filepath.Join(d.dir, "berth.log"), 40))
 			}
 		}()
 		d.calm()
-		start = time.Now()
 		day(&d)
 		linesFoundByIDs(t, filepath.Join(d.dir, "berth.log"), "")
 	})
@@ -193,7 +186,7 @@ func (s *scene) merge(title string, c gittest.Commit) (pull int) {
 	require.NoError(s, s.forge.Sync())
 	pull, err := s.forge.OpenPull("change", title, "anna-lattice")
 	require.NoError(s, err)
-	s.eventually("the plan is shown", patience, func() string {
+	s.eventually("the plan is shown", func() string {
 		if labtest.PlanShown(s.forge, pull) {
 			return ""
 		}
@@ -210,21 +203,33 @@ func (s *scene) put(message string, key schema.Key, text string) string {
 	return s.push(gittest.Commit{Message: message, Files: map[string]string{pathOf(s, key): text}})
 }
 
-// eventually calls look until it returns "". After limit it fails with the last
-// returned text.
-func (s *scene) eventually(what string, limit time.Duration, look func() string) {
+// eventually calls look until it returns "", or fails with the last returned text. Most
+// looks start processes on hosts, so there are at most twenty a second.
+func (s *scene) eventually(what string, look func() string) {
 	s.Helper()
-	deadline := time.Now().Add(limit)
-	for {
-		said := look()
-		if said == "" {
-			return
+	said, pace := "", time.NewTicker(50*time.Millisecond)
+	defer pace.Stop()
+	await.True(s, what, func() bool {
+		said = look()
+		if said != "" {
+			<-pace.C
 		}
-		if time.Now().After(deadline) {
-			require.FailNow(s, fmt.Sprintf("timeout after %v: %s", limit, what), said)
+		return said == ""
+	}, func() any { return said })
+}
+
+// observed waits until the daemon has observed units as often as given from now on, so
+// that what an observation would cause has happened.
+func (s *scene) observed(times float64) {
+	s.Helper()
+	count := func() float64 { return s.measure(s.daemon, "berth_runtime_calls_total", `operation="observe"`) }
+	want := count() + times
+	s.eventually("observations", func() string {
+		if now := count(); now < want {
+			return fmt.Sprint(now, ", not ", want)
 		}
-		time.Sleep(30 * time.Millisecond)
-	}
+		return ""
+	})
 }
 
 // tree returns the current content of the status branch.
@@ -249,7 +254,7 @@ func (s *scene) statusOf(key schema.Key) plan.Status {
 func (s *scene) ready(key schema.Key) plan.Status {
 	s.Helper()
 	var st plan.Status
-	s.eventually(key.String()+" runs", patience, func() string {
+	s.eventually(key.String()+" runs", func() string {
 		tree := s.tree()
 		if tree.Units.Get(key) == nil {
 			return "it has no status"
@@ -402,7 +407,7 @@ done; true`)
 // members: none is missing, duplicated or left over.
 func (s *scene) asDeclared(keys ...schema.Key) {
 	s.Helper()
-	s.eventually("hosts are as declared", patience, func() string {
+	s.eventually("hosts are as declared", func() string {
 		want := map[string]map[string]int{}
 		for _, n := range s.nodes {
 			want[n.Name] = map[string]int{}
@@ -507,13 +512,11 @@ func (s *scene) logged(since int64, text string) (lines []string, end int64) {
 }
 
 // sync runs `berth sync --once` beside or instead of a daemon.
-func (s *scene) sync(timeout string) (code int, output string) {
+func (s *scene) sync() (code int, output string) {
 	s.Helper()
 	config, _, err := s.configure(daemonConfig{name: "sync", url: s.git.URL, more: map[string]any{"interval": "1s", "authority": s.config.more["authority"]}})
 	require.NoError(s, err)
-	ctx, cancel := context.WithTimeout(s.Context(), 2*patience)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, s.berth, "sync", "-c", config, "--once", "--timeout", timeout)
+	cmd := exec.CommandContext(s.Context(), s.berth, "sync", "-c", config, "--once", "--timeout", await.Limit.String())
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		require.NoError(s, err)
@@ -530,37 +533,35 @@ func show(v any) string {
 	return string(data)
 }
 
-// repaired kills a worker's slurmd and returns the time until it runs again.
-func (s *scene) repaired(node string) time.Duration {
+// repaired kills a worker's slurmd and waits until it runs again.
+func (s *scene) repaired(node string) {
 	s.Helper()
-	return s.again(node, profile.WorkerPID)
+	s.again(node, profile.WorkerPID)
 }
 
 // restarted is repaired for a cluster's slurmctld.
-func (s *scene) restarted(key schema.Key) time.Duration {
+func (s *scene) restarted(key schema.Key) {
 	s.Helper()
-	return s.again("dev-lab-1", s.controllerPID(key))
+	s.again("dev-lab-1", s.controllerPID(key))
 }
 
-func (s *scene) again(node, pidFile string) time.Duration {
+func (s *scene) again(node, pidFile string) {
 	s.Helper()
 	was := ""
-	s.eventually(pidFile+" on "+node+" names a process", patience, func() string {
+	s.eventually(pidFile+" on "+node+" names a process", func() string {
 		if was = s.startedAt(node, pidFile); was == "" {
 			return "it does not"
 		}
 		return ""
 	})
-	start := time.Now()
 	pid, _, _ := strings.Cut(was, " ")
 	s.on(node, "kill -9 "+pid+" || true") // gone already is as good
-	s.eventually(pidFile+" on "+node+" names another process", patience, func() string {
+	s.eventually(pidFile+" on "+node+" names another process", func() string {
 		if now := s.startedAt(node, pidFile); now == "" || now == was {
 			return "it is " + now + ", it was " + was
 		}
 		return ""
 	})
-	return time.Since(start)
 }
 
 // cancelJobs cancels all jobs of a cluster, so that they do not block other days.
@@ -568,7 +569,8 @@ func (s *scene) cancelJobs(key schema.Key) {
 	s.Helper()
 	var state struct{ Conf, Controller string }
 	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
-	s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; scancel $(squeue -h -o %A); for i in $(seq 100); do [ -z \"$(squeue -h)\" ] && exit; sleep 0.1; done; squeue; exit 1")
+	s.on(state.Controller, "export SLURM_CONF="+state.Conf+"; squeue -h -o %A | xargs -r scancel")
+	s.eventually("an empty queue of "+key.Name, func() string { return s.on(state.Controller, "SLURM_CONF="+state.Conf+" squeue -h") })
 }
 
 // lastDelivery returns the id of the webhook for the last push to main.
@@ -596,19 +598,18 @@ func (s *scene) slow() {
 		}
 		s.daemon = nil
 	})
-	s.eventually("every instance was observed", patience, func() string {
+	s.eventually("every instance was observed", func() string {
 		if n := s.measure(s.daemon, "berth_runtime_calls_total", `operation="observe"`); n < 2 {
 			return fmt.Sprint(n)
 		}
 		return ""
 	})
-	time.Sleep(500 * time.Millisecond) // comments are followed up after a moment
 }
 
 // decided waits until main's commit is decided.
 func (s *scene) decided() {
 	s.Helper()
-	s.eventually("main is decided", patience, func() string {
+	s.eventually("main is decided", func() string {
 		if rev := s.tree().Revision; rev.Commit != s.git.Tip("main") || rev.Frozen != "" {
 			return show(rev)
 		}

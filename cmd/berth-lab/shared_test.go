@@ -3,13 +3,13 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -33,9 +33,8 @@ func TestSharedRuntimesOnRealSlurm(t *testing.T) {
 	s.serve()
 	step := func(name string, f func()) {
 		t.Helper()
-		start := time.Now()
+		t.Log(name)
 		f()
-		t.Logf("%s: %.1f s", name, time.Since(start).Seconds())
 	}
 	step("deploy, attach and lend", s.shareRuntimes)
 	s.ready(labtest.Train)
@@ -88,7 +87,7 @@ func (s *sharing) mergeAs(login, title string, c gittest.Commit) (pull int) {
 	require.NoError(s, err, title)
 	_, err = s.stage.merge(s.Context(), pull, login)
 	require.NoError(s, err, title)
-	s.eventually(title+" is in force", patience, func() string {
+	s.eventually(title+" is in force", func() string {
 		if rev := s.tree().Revision; rev.Commit != s.git.Tip("main") || len(rev.Held) > 0 {
 			return show(rev)
 		}
@@ -111,7 +110,7 @@ func filesOf(all map[string]string, paths ...string) map[string]string {
 func (s *sharing) attached(runtime schema.Key, want ...string) plan.Status {
 	s.Helper()
 	var st plan.Status
-	s.eventually(fmt.Sprintf("%s has %v", runtime, want), patience, func() string {
+	s.eventually(fmt.Sprintf("%s has %v", runtime, want), func() string {
 		st = s.statusOf(runtime)
 		if got := attachmentsOf(st); !slices.Equal(got, want) || st.Phase != plan.PhaseRunning || !settled(st) {
 			return strings.Join(got, "\n") + "\n" + show(st.Conditions)
@@ -140,7 +139,7 @@ func (s *sharing) shareRuntimes() {
 	s.attached(department, "physics.collider requested NotAccepted", "physics.lattice requested NotAccepted")
 
 	s.mergeAs(labtest.AssemblyOwner, "genomes accepts", gittest.Commit{Files: map[string]string{pathOf(s, genomesShare): viewYAML(genomesShare, commons, "")}})
-	s.eventually("the attachment of genomes failed", patience, func() string {
+	s.eventually("the attachment of genomes failed", func() string {
 		if st := s.statusOf(commons); st.Phase != plan.PhaseFailed || attachmentsOf(st)[0] != "biology.genomes failed Failed" {
 			return show(st)
 		}
@@ -370,10 +369,12 @@ func (s *sharing) takeNodeBack() {
 func (s *sharing) detachProjects() {
 	s.Helper()
 	queued := s.submitTo(commons, dora, "--begin=now+1hour")
+	_, end := s.logged(0, "")
 	s.mergeAs(labtest.ProjectAdmin, "lattice withdraws", gittest.Commit{Remove: []string{pathOf(s, latticeShare)}})
+	s.killedAfter(applying, end)
 	s.mergeAs(labtest.Administrator, "end the terms of genomes", gittest.Commit{Remove: []string{genomesTerms}})
 	s.cancelled(queued)
-	s.eventually("commons waits for the job of genomes", patience, func() string {
+	s.eventually("commons waits for the job of genomes", func() string {
 		st := s.statusOf(commons)
 		if !strings.Contains(condition(st, "Ready").Message, "account biology.genomes still has running jobs, and on_jobs says wait") {
 			return show(st)
@@ -392,6 +393,21 @@ func (s *sharing) detachProjects() {
 	s.attached(commons, "physics.collider attached Attached")
 	s.noTraceOf(commons, "genomes", "dora")
 	s.untouched()
+}
+
+// killedAfter kills the daemon after a line that its log has from an offset on, and starts another one
+// without its mirror. TestLongSharedRuntimeSurvivesKills does so at each step.
+func (s *sharing) killedAfter(line string, since int64) {
+	s.Helper()
+	s.eventually("the daemon logs "+line, func() string {
+		if lines, _ := s.logged(since, line); len(lines) == 0 {
+			return "not yet"
+		}
+		return ""
+	})
+	s.daemon.kill()
+	require.NoError(s, os.RemoveAll(filepath.Join(s.dir, s.config.name+"-mirror")))
+	s.serve()
 }
 
 // noTraceOf verifies that a cluster has nothing of a detached project and its user.

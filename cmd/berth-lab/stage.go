@@ -43,7 +43,7 @@ type stage struct {
 }
 
 func newStage(o demoOptions) (*stage, error) {
-	s := &stage{dir: o.dir, helper: o.helper, image: o.image, berth: o.berth, memory: o.memory, remote: remote{mergeMethod: githubtest.Merge}, files: labtest.Files()}
+	s := &stage{dir: o.dir, helper: o.helper, image: o.image, berth: o.berth, memory: o.memory, remote: remote{mergeMethod: githubtest.Merge, patience: o.patience}, files: labtest.Files()}
 	var err error
 	s.nodes, err = nodesOf(s.files)
 	return s, err
@@ -137,7 +137,7 @@ func (s *stage) close() error {
 		s.hosts = nil
 	}
 	if s.lab != nil {
-		ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), max(30*time.Second, s.patience))
 		defer cancel()
 		errs = append(errs, s.lab.Down(ctx))
 		s.lab = nil

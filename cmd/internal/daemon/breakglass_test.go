@@ -8,11 +8,11 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/statusbranch"
@@ -58,7 +58,7 @@ func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 	}
 
 	p := serveProcess(t, k.path)
-	require.Eventually(t, func() bool { return read("first-000001") == http.StatusOK }, patience, 100*time.Millisecond)
+	await.Equal(t, "the first answer", http.StatusOK, func() int { return read("first-000001") })
 	require.Equal(t, http.StatusOK, read("peek-000001"))
 	require.NoError(t, p.Process.Kill())
 	_ = p.Wait()
@@ -73,11 +73,15 @@ func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 	require.NoError(t, os.WriteFile(k.path, []byte(strings.Replace(string(config), "flush_window: 1h", "flush_window: 50ms", 1)), 0o600))
 	for range 2 {
 		p = serveProcess(t, k.path)
-		require.Eventually(t, func() bool { return told("peek-000001") > 0 }, patience, 100*time.Millisecond)
-		require.Eventually(t, func() bool {
+		await.Equal(t, "the record in the audit log", 1, func() int { return told("peek-000001") })
+		await.Equal(t, "a daemon that is ready", http.StatusOK, func() int {
 			r, err := http.Get("http://" + listen + "/readyz")
-			return err == nil && r.Body.Close() == nil && r.StatusCode == 200
-		}, patience, 100*time.Millisecond)
+			if err != nil {
+				return 0
+			}
+			_ = r.Body.Close()
+			return r.StatusCode
+		})
 		require.NoError(t, p.Process.Kill())
 		_ = p.Wait()
 		require.NoError(t, os.WriteFile(journal, before, 0o600))

@@ -17,7 +17,6 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -28,6 +27,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -226,7 +226,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		require.Eventually(t, ok, patience, 20*time.Millisecond, what)
+		await.True(t, what, ok, func() any { return lastLines(said) })
 	}
 	phase := func(want plan.Phase) func() bool {
 		return func() bool {
@@ -358,16 +358,12 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 	}
 
 	// Output of the commands that read the repository.
-	program := filepath.Join(t.TempDir(), "berth")
-	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "berth/cmd/berth").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-	for _, args := range [][]string{
-		{"events"}, {"audit", "list"}, {"audit", "verify"}, {"events", "-o", "json"}, {"plan", "--base", "main", "--head", "change", "-o", "json"},
-	} {
-		out, _ := exec.CommandContext(t.Context(), program, append(args, "--repo", s.git.Dir)...).CombinedOutput()
-		require.NotEmpty(t, out, args)
-		fmt.Fprintf(said, "%s\n", out)
+	printed := &sink{}
+	require.NoError(t, ReadingCommands(t.Context(), s.git.Dir, printed))
+	for _, words := range []string{"apps.instance.running", "whole: ", "berth.plan/v1"} {
+		require.Contains(t, printed.String(), words)
 	}
+	fmt.Fprintln(said, printed)
 
 	// Written data: every object of the repository, every request to the forge, and
 	// every file on disk except the secrets themselves.

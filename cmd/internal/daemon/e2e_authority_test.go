@@ -15,10 +15,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/gitrepo/statusbranch"
@@ -82,7 +82,7 @@ func (g *governed) start() {
 			}
 		}
 	}
-	require.Eventually(g, func() bool { return s.ready() == nil }, patience, 30*time.Millisecond)
+	await.True(g, "a daemon that is ready", func() bool { return s.ready() == nil }, func() any { return fmt.Sprint(s.ready(), "\n", lastLines(said)) })
 }
 
 // open opens a pull request of one commit.
@@ -101,7 +101,7 @@ func (g *governed) open(author string, c gittest.Commit) (pull int, branch strin
 // the checks together have the conclusion. It returns their texts.
 func (g *governed) check(pull int, conclusion string) (said string) {
 	g.Helper()
-	if !assert.Eventually(g, func() bool {
+	await.True(g, fmt.Sprintf("the %s of pull request %d", conclusion, pull), func() bool {
 		p, _ := g.forge.Pull(pull)
 		newest := map[string]githubtest.Check{}
 		for _, c := range g.forge.Checks(p.Head) {
@@ -116,9 +116,7 @@ func (g *governed) check(pull int, conclusion string) (said string) {
 			said += c.Title + "\n" + c.Summary + "\n"
 		}
 		return labtest.PlanShown(g.forge, pull) && together == conclusion
-	}, patience, 30*time.Millisecond) {
-		require.Fail(g, fmt.Sprintf("the checks of pull request %d are not %s", pull, conclusion), said)
-	}
+	}, g.saw)
 	return said
 }
 
@@ -140,18 +138,12 @@ func (g *governed) mergeAs(pull int, method githubtest.Method, who, message stri
 	return commit
 }
 
-// shown waits until the plan of a pull request is visible for users.
-func (g *governed) shown(pull int) {
-	g.Helper()
-	require.Eventually(g, func() bool { return labtest.PlanShown(g.forge, pull) }, patience, 30*time.Millisecond, "the plan is shown")
-}
-
 func (g *governed) decided() {
 	g.Helper()
-	require.Eventually(g, func() bool {
+	await.True(g, "the decision on main", func() bool {
 		tree, err := g.status()
 		return err == nil && tree.Revision.Commit == g.git.Tip("main")
-	}, patience, 30*time.Millisecond, "main is decided")
+	}, g.saw)
 }
 
 // held are the reasons by file.
@@ -186,17 +178,14 @@ func (g *governed) audited(file string) (out []audit.Record) {
 func (g *governed) comment(pull int, words ...string) {
 	g.Helper()
 	said := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(30 * time.Millisecond) {
+	await.True(g, fmt.Sprintf("%q in the comment of pull request %d", words, pull), func() bool {
 		for _, c := range g.forge.Comments(pull) {
 			if strings.HasSuffix(c.Author, "[bot]") {
 				said = c.Body
 			}
 		}
-		if !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(said, w) }) {
-			return
-		}
-	}
-	require.FailNow(g, fmt.Sprintf("the comment of pull request %d never contained %q", pull, words), said)
+		return !slices.ContainsFunc(words, func(w string) bool { return !strings.Contains(said, w) })
+	}, g.saw)
 }
 
 func trainOf(workers int) map[string]string {
@@ -269,7 +258,9 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	g.say(pull, projectAdmin, apply, "-1")
 	require.Len(t, g.held(), 1)
 	g.comment(pull, "then repeat the command", "### Plan of `"+apply+"`")
-	time.Sleep(1100 * time.Millisecond) // the forge's timestamps are whole seconds
+	posted := time.Now()
+	await.True(g, "the next second of the forge, whose timestamps are whole seconds",
+		func() bool { return time.Now().Truncate(time.Second).After(posted) }, func() any { return time.Now() })
 	g.say(pull, projectAdmin, apply, "rocket")
 	g.until("one more", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	require.Empty(t, g.held())

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -8,13 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
+	"berth/schema"
 	"berth/webhooks/github/githubtest"
 )
 
@@ -24,15 +26,24 @@ func (g *governed) say(pull int, login, words, sign string) {
 	id, err := g.forge.Comment(pull, login, words)
 	require.NoError(g, err)
 	var signs []githubtest.Reaction
-	require.Eventually(g, func() bool {
+	await.True(g, fmt.Sprintf("a reaction to %q", words), func() bool {
 		for _, c := range g.forge.Comments(pull) {
 			if c.ID == id {
 				signs = c.Reactions
 			}
 		}
 		return len(signs) > 0
-	}, patience, 30*time.Millisecond, "nobody answers %q", words)
+	}, g.saw)
 	require.Equal(g, []githubtest.Reaction{{Login: labtest.App + "[bot]", Content: sign}}, signs, words)
+}
+
+// secondAfterReview waits until the plan for a unit was posted, and until a second of the
+// forge has begun since then: its timestamps are whole seconds.
+func (g *governed) secondAfterReview(key schema.Key) {
+	g.Helper()
+	g.until("posted in a second that is over", key, func(s *plan.Status) bool {
+		return s.Review != nil && s.Review.Posted != nil && s.Review.Posted.At.Before(time.Now().Truncate(time.Second))
+	})
 }
 
 // Two pull requests are planned, and one of them is merged first. The other one's
@@ -69,9 +80,7 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	g.say(config, projectAdmin, "/berth apply 0123456789", "-1")
 	g.say(config, projectAdmin, "/berth dance", "confused")
 	g.until("still held", labtest.Train, held)
-	g.until("shown", labtest.Train, func(s *plan.Status) bool { // the forge's timestamps are whole seconds
-		return s.Review != nil && s.Review.Posted != nil && s.Review.Posted.At.Before(time.Now().Truncate(time.Second))
-	})
+	g.secondAfterReview(labtest.Train)
 	g.say(config, projectAdmin, "/berth apply "+merge[:10], "rocket")
 	g.until("applied", labtest.Train, func(s *plan.Status) bool { return running(s) && !held(s) && s.Revision == merge })
 	g.comment(config, "1 instance running")
@@ -105,10 +114,10 @@ func TestDeletionIsAcknowledgedInAComment(t *testing.T) {
 	g.check(pull, "success")
 	g.mergeAs(pull, githubtest.Merge, tenantOwner, "")
 	require.Empty(t, g.held())
-	require.Eventually(t, func() bool {
+	await.True(t, "the end of "+last.String(), func() bool {
 		tree, err := g.status()
 		return err == nil && tree.Units.Get(last) == nil
-	}, patience, 30*time.Millisecond)
+	}, g.saw)
 }
 
 // The merge queue waits for both checks on its merge group, and merges the group if
@@ -123,10 +132,10 @@ func TestMergeQueue(t *testing.T) {
 		_, err := g.forge.Enqueue(pull)
 		require.NoError(t, err)
 	}
-	require.Eventually(t, func() bool {
+	await.True(t, "the merge of the queue", func() bool {
 		p, _ := g.forge.Pull(two)
 		return p.MergeCommit != ""
-	}, patience, 30*time.Millisecond)
+	}, g.saw)
 	require.Empty(t, g.forge.Queue())
 	g.decided()
 	g.until("running", labtest.Train, running)
@@ -193,26 +202,20 @@ func TestTokenReportsStatuses(t *testing.T) {
 			return false
 		}
 	}
+	saw := func() any {
+		p, _ := k.forge.Pull(pull)
+		return show([]any{p, k.forge.Statuses(p.Head), k.forge.Comments(pull)})
+	}
 	for _, context := range []string{plan.CheckValidate, plan.CheckPlan} {
-		if !assert.Eventually(t, says(context, "success"), patience, 30*time.Millisecond, context) {
-			p, _ := k.forge.Pull(pull)
-			require.Fail(t, context+" is not success", show([]any{k.forge.Statuses(p.Head), k.forge.Comments(pull)}))
-		}
+		await.True(t, "the success of "+context, says(context, "success"), saw)
 	}
 	k.git.MustCommit(t, "change", gittest.Commit{Message: "misspelt", Files: map[string]string{pathOf(t, labtest.Assembly): strings.Replace(k.neighbour, "display_name", "dislpay_name", 1)}})
 	require.NoError(t, k.forge.Sync())
-	if !assert.Eventually(t, says(plan.CheckValidate, "failure"), patience, 30*time.Millisecond) {
-		p, _ := k.forge.Pull(pull)
-		require.Fail(t, "it does not fail", show([]any{p, k.forge.Statuses(p.Head), k.forge.Comments(pull)}))
-	}
-	said := ""
-	if !assert.Eventually(t, func() bool {
+	await.True(t, "the failure of "+plan.CheckValidate, says(plan.CheckValidate, "failure"), saw)
+	await.True(t, "the finding in the one comment", func() bool {
 		all := k.forge.Comments(pull)
-		said = show(all)
-		return len(all) == 1 && strings.Contains(said, "dislpay")
-	}, patience, 30*time.Millisecond) {
-		require.Fail(t, "the comment does not show the finding", said)
-	}
+		return len(all) == 1 && strings.Contains(all[0].Body, "dislpay")
+	}, saw)
 	p, _ := k.forge.Pull(pull)
 	require.Empty(t, k.forge.Checks(p.Head))
 	require.Empty(t, k.forge.Violations())

@@ -16,14 +16,13 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
-	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
 	"sigs.k8s.io/yaml"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -34,28 +33,27 @@ import (
 // A schedule is the list of faults in the life of one pull request. A field is an
 // estate with a forge. Every field has the same pull requests, with different
 // schedules.
-const lives = 52 // of a field
-
 // TestSchedules injects faults into the events of a pull request, the forge's
 // answers and the daemon. The pull request ends with the same checks and the same
 // single comment as without faults, and Berth writes nothing afterwards.
 // BERTH_SCHEDULE=7 runs the seventh field alone, and 7/12 injects faults only
-// into pull request 12. `make test-long` runs twenty fields.
+// into pull request 12. `make test-long` runs twenty fields of more pull requests.
 func TestSchedules(t *testing.T) {
 	t.Parallel()
-	playSchedules(t, 1)
+	playSchedules(t, 1, 20)
 }
 
-// playSchedules plays the given number of fields, or the one that
-// BERTH_SCHEDULE names, and compares each with the field without faults.
-func playSchedules(t *testing.T, fields int) {
+// playSchedules plays the given number of fields, or the one that BERTH_SCHEDULE
+// names, and compares each with the field without faults. Each has as many pull
+// requests as lives.
+func playSchedules(t *testing.T, fields, lives int) {
 	t.Helper()
 	field, life, err := schedulesOf(os.Getenv("BERTH_SCHEDULE"))
 	require.NoError(t, err)
 	if field > 0 {
 		fields = field
 	}
-	s := newSaga(t)
+	s := newSaga(t, lives)
 	want := newField(t, s, 0, 0).play(nil)
 	all := show(want[len(want)-1])
 	for _, words := range []string{"Creates `physics.lattice/", "eletes", "dislpay_name", "1 instance running", "max_gpus_per_instance", "no file of the estate changes"} {
@@ -136,7 +134,7 @@ var sagaTexts = map[string]string{
 }
 
 // newSaga thinks it up and makes the commits.
-func newSaga(t *testing.T) *saga {
+func newSaga(t *testing.T, lives int) *saga {
 	s, r := &saga{git: gittest.New(t, nil)}, rand.New(rand.NewPCG(4, 1))
 	files := labtest.Files()
 	const limits, ours = "platform/policy/lab.yaml", "tenants/physics/policy.yaml"
@@ -360,7 +358,7 @@ func (f *field) serve() {
 		require.NoError(f, <-ended)
 	})
 	f.Cleanup(f.stop)
-	require.Eventually(f, func() bool { return s.ready() == nil }, patience, 10*time.Millisecond)
+	await.True(f, "a daemon that is ready", func() bool { return s.ready() == nil }, func() any { return fmt.Sprint(s.ready(), "\n", lastLines(f.said)) })
 }
 
 // disturb draws the faults of each pull request and of main.
@@ -369,7 +367,7 @@ func (f *field) disturb() {
 	if storms {
 		f.forge.SetStorm(githubtest.RandomStorm(rand.New(rand.NewPCG(uint64(f.n), 1)), 0.02))
 	}
-	for pull := range lives + 1 {
+	for pull := range len(f.lives) + 1 {
 		r := rand.New(rand.NewPCG(uint64(f.n), 100+uint64(pull)))
 		w := githubtest.Weather{Lost: 0.3 * r.Float64(), Fails: 0.2 * r.Float64(), Unheard: 0.2 * r.Float64(), Doubled: 0.4 * r.Float64(), Late: 0.6 * r.Float64(), Behind: 1 + r.IntN(40)}
 		if r.IntN(8) == 0 {
@@ -432,7 +430,6 @@ func (f *field) whose(d githubtest.Delivery) int {
 // With want, it waits until the scenery is equal to it.
 func (f *field) play(want []scenery) (seen []scenery) {
 	f.Helper()
-	began := time.Now()
 	look := func() {
 		f.Helper()
 		if want == nil {
@@ -486,7 +483,7 @@ func (f *field) play(want []scenery) (seen []scenery) {
 		f.quiet()
 	}
 	require.Empty(f, f.forge.Violations())
-	f.Logf("%.1f s, %d requests, %d deliveries", time.Since(began).Seconds(), len(f.forge.Requests()), len(f.forge.Deliveries()))
+	f.Logf("%d requests, %d deliveries", len(f.forge.Requests()), len(f.forge.Deliveries()))
 	return seen
 }
 
@@ -530,12 +527,10 @@ func (f *field) does(a act) {
 func (f *field) passes(l *life) {
 	f.Helper()
 	var p portrait
-	if !assert.Eventually(f, func() bool {
+	await.True(f, fmt.Sprintf("passing checks of pull request %d", l.pull), func() bool {
 		p = f.portrait(l, nil)
 		return p.passed() && p.Comments == 1
-	}, 3*patience, 20*time.Millisecond) {
-		require.Fail(f, fmt.Sprintf("the checks of pull request %d do not pass", l.pull), show(p))
-	}
+	}, func() any { return show(p) })
 }
 
 // scenery is what is to be seen, by pull request.
@@ -563,14 +558,19 @@ func (p portrait) passed() bool {
 	return n == 2
 }
 
-func (f *field) scenery() scenery {
-	merges := map[string]int{}
+// merges returns the pull requests by their merge commits.
+func (f *field) merges() map[string]int {
+	out := map[string]int{}
 	for _, l := range f.lives {
 		if p, _ := f.forge.Pull(l.pull); p.MergeCommit != "" {
-			merges[p.MergeCommit] = l.pull
+			out[p.MergeCommit] = l.pull
 		}
 	}
-	out := scenery{}
+	return out
+}
+
+func (f *field) scenery() scenery {
+	merges, out := f.merges(), scenery{}
 	for _, l := range f.lives {
 		out[l.pull] = f.portrait(l, merges)
 	}
@@ -633,24 +633,23 @@ func (f *field) portrait(l *life, merges map[string]int) portrait {
 // until waits until every pull request has its wanted state.
 func (f *field) until(want scenery) {
 	f.Helper()
-	var got scenery
-	deadline := time.Now().Add(3 * patience)
-	for {
-		if got = f.scenery(); sameSight(want, got) {
-			return
+	others := f.lives // that have another state
+	await.True(f, fmt.Sprintf("the state without faults, BERTH_SCHEDULE=%d", f.n), func() bool {
+		merges := f.merges()
+		others = slices.DeleteFunc(slices.Clone(others), func(l *life) bool { return sameSight(want[l.pull], f.portrait(l, merges)) })
+		if len(others) > 0 {
+			return false
 		}
-		if time.Now().After(deadline) {
-			break
+		got := f.scenery() // what was equal may have changed since
+		others = slices.DeleteFunc(slices.Clone(f.lives), func(l *life) bool { return sameSight(want[l.pull], got[l.pull]) })
+		return len(others) == 0
+	}, func() any {
+		out, merges := "", f.merges()
+		for _, l := range others {
+			out += fmt.Sprintf("\nBERTH_SCHEDULE=%d/%d, of %s, %s, with %v:\n%s\nnot\n%s", f.n, l.pull, l.author, l.fate, f.actsOf(l), show(f.portrait(l, merges)), show(want[l.pull]))
 		}
-		time.Sleep(100 * time.Millisecond)
-	}
-	for _, l := range f.lives {
-		if !sameSight(want[l.pull], got[l.pull]) {
-			f.Logf("BERTH_SCHEDULE=%d/%d, of %s, %s, with %v", f.n, l.pull, l.author, l.fate, f.actsOf(l))
-			assert.Equal(f, show(want[l.pull]), show(got[l.pull]), "pull request %d", l.pull)
-		}
-	}
-	f.FailNow()
+		return out
+	})
 }
 
 func sameSight(a, b any) bool { return show(a) == show(b) }
@@ -676,17 +675,15 @@ func (f *field) looks() float64 {
 func (f *field) quiet() {
 	f.Helper()
 	f.forge.SetStorm(nil)
-	writes := func() githubtest.Writes { return f.forge.Writes() }
-	deadline := time.Now().Add(3 * patience)
-	for before, from := writes(), f.looks(); ; time.Sleep(50 * time.Millisecond) {
-		require.True(f, time.Now().Before(deadline), "it goes on writing")
-		if now := writes(); now != before || len(f.estates.all[0].deliveries.Pending()) > 0 {
+	before, from := f.forge.Writes(), f.looks()
+	await.True(f, "reconciliations without a write", func() bool {
+		if now := f.forge.Writes(); now != before || len(f.estates.all[0].deliveries.Pending()) > 0 {
 			before, from = now, f.looks()
 		}
-		if f.looks() >= from+3 {
-			return
-		}
-	}
+		return f.looks() >= from+3
+	}, func() any {
+		return fmt.Sprint(f.forge.Writes(), f.estates.all[0].deliveries.Pending(), "\n", lastLines(f.said))
+	})
 }
 
 // settled is what is to be seen once nothing more happens.

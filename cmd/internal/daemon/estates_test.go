@@ -16,12 +16,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -39,6 +39,9 @@ type kept struct {
 	git             *gittest.Server
 	forge           *githubtest.Server
 	neighbour       string // the document of an instance
+
+	tip  string // of the status branch, as it was read last
+	tree reconciler.StatusTree
 }
 
 // personToken belongs to a user, not to an App.
@@ -105,8 +108,28 @@ func (k *kept) propose(title string, key schema.Key, text, author string) (pull 
 	k.git.MustCommit(k, "change", gittest.Commit{Message: title, Parent: k.git.Tip("main"), Files: map[string]string{pathOf(k, key): text}})
 	pull, err := k.forge.OpenPull("change", title, author)
 	require.NoError(k, err)
-	require.Eventually(k, func() bool { return labtest.PlanShown(k.forge, pull) }, patience, 30*time.Millisecond)
+	k.shown(pull)
 	return pull
+}
+
+// shown waits until the plan of a pull request is visible for users.
+func (k *kept) shown(pull int) {
+	k.Helper()
+	await.True(k, fmt.Sprintf("the plan of pull request %d", pull), func() bool { return labtest.PlanShown(k.forge, pull) }, k.saw)
+}
+
+// saw is what people see at the forge and on the status branch, for a wait.
+func (k *kept) saw() any {
+	tree, err := k.status()
+	pulls := map[int]any{}
+	for n := 1; ; n++ {
+		p, ok := k.forge.Pull(n)
+		if !ok {
+			break
+		}
+		pulls[n] = []any{p, k.forge.Checks(p.Head), k.forge.Comments(n)}
+	}
+	return fmt.Sprintf("%v\n%s\n%s\n%s", err, show(tree.Revision), show(tree.Units), show(pulls))
 }
 
 // merge merges a pull request at the estate's forge.
@@ -116,22 +139,31 @@ func (k *kept) merge(title string, key schema.Key, text, author string) {
 	require.NoError(k, err)
 }
 
+// status reads the status branch, once for each of its commits.
 func (k *kept) status() (reconciler.StatusTree, error) {
+	tip := k.git.Tip(reconciler.BranchStatus)
+	if k.tip != "" && tip == k.tip {
+		return k.tree, nil
+	}
 	repo, err := gitrepo.OpenLocal(k.git.Dir)
 	if err != nil {
 		return reconciler.StatusTree{}, err
 	}
 	defer repo.Close()
-	return repo.ReadStatus(k.Context(), k.git.Tip(reconciler.BranchStatus))
+	tree, err := repo.ReadStatus(k.Context(), tip)
+	if err == nil {
+		k.tip, k.tree = tip, tree
+	}
+	return tree, err
 }
 
 // until waits until the status of a unit satisfies ok.
 func (k *kept) until(what string, key schema.Key, ok func(*plan.Status) bool) {
 	k.Helper()
-	require.Eventually(k, func() bool {
+	await.True(k, fmt.Sprintf("%s of %s: %s", key, k.name, what), func() bool {
 		tree, err := k.status()
 		return err == nil && tree.Units.Get(key) != nil && ok(tree.Units.Get(key))
-	}, patience, 30*time.Millisecond, "%s: %s", k.name, what)
+	}, k.saw)
 }
 
 func running(s *plan.Status) bool { return s.Phase == plan.PhaseRunning && settled(*s) }
@@ -187,10 +219,12 @@ func TestSeveralEstates(t *testing.T) {
 	}
 	ready := func(code int, words string) {
 		t.Helper()
-		require.Eventually(t, func() bool {
-			got, text := get("/readyz", "")
+		var got int
+		var text string
+		await.True(t, fmt.Sprint(code, " ", words), func() bool {
+			got, text = get("/readyz", "")
 			return got == code && strings.Contains(text, words)
-		}, patience, 30*time.Millisecond, "%d %s", code, words)
+		}, func() any { return fmt.Sprint(got, " ", text, "\n", lastLines(said)) })
 	}
 	// looks returns how often the estate's main was reconciled.
 	looks := func(k *kept) (n float64) {
@@ -204,10 +238,15 @@ func TestSeveralEstates(t *testing.T) {
 		return n
 	}
 
+	more := func(k *kept, than float64) {
+		t.Helper()
+		await.True(t, "a reconciliation of "+k.name, func() bool { return looks(k) > than }, func() any { return lastLines(said) })
+	}
+
 	// An estate that cannot start does not delay the others, and starts later.
 	ready(503, "estate late is not up")
 	for _, k := range []*kept{north, south} {
-		require.Eventually(t, func() bool { return looks(k) > 0 }, patience, 30*time.Millisecond, k.name)
+		more(k, 0)
 		_, text := get("/metrics", "")
 		require.Regexp(t, `berth_estate_cache_trees_total\{estate="`+k.name+`",result="miss"\} [1-9]`, text)
 		require.Regexp(t, `berth_estate_cache_bytes\{estate="`+k.name+`"\} [1-9]`, text)
@@ -227,7 +266,7 @@ func TestSeveralEstates(t *testing.T) {
 	was := looks(north)
 	north.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
 	require.NoError(t, north.forge.Sync())
-	require.Eventually(t, func() bool { return looks(north) > was }, patience, 30*time.Millisecond)
+	more(north, was)
 	require.Equal(t, before, looks(south))
 	hook := func(secret, repository string) int {
 		body := fmt.Sprintf(`{"ref":"refs/heads/main","repository":{"full_name":%q}}`, repository)
@@ -247,7 +286,7 @@ func TestSeveralEstates(t *testing.T) {
 	require.Equal(t, 202, hook("webhook secret of north", "example/south"))
 	was = looks(north)
 	require.Equal(t, 202, hook("webhook secret of north", "example/north"))
-	require.Eventually(t, func() bool { return looks(north) > was }, patience, 30*time.Millisecond)
+	more(north, was)
 	require.Equal(t, before, looks(south))
 
 	// A token is valid for one estate only, and there is no common path.
@@ -317,7 +356,7 @@ func TestStartedConfigurationIsNotRolledBack(t *testing.T) {
 	})
 	until := func(what string, ok func() bool) {
 		t.Helper()
-		require.Eventually(t, ok, patience, 20*time.Millisecond, what)
+		await.True(t, what, ok, func() any { return lastLines(said) })
 	}
 	until("begun", func() bool { return s.ready() == nil })
 	world := filepath.Join(k.dir, "another-world")
@@ -335,7 +374,7 @@ func TestStartedConfigurationIsNotRolledBack(t *testing.T) {
 	}), 0o600))
 	o, err := New([]string{other}, slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
-	require.NoError(t, onceAll(t, o, patience))
+	require.NoError(t, onceAll(t, o))
 	k.git.MustCommit(t, "main", gittest.Commit{Message: "words", Files: map[string]string{"README.md": "north\n"}})
 	until("the start fails", func() bool { return strings.Contains(said.String(), "another-world") && e.running.Load() == nil })
 	require.NoError(t, os.Remove(world))
@@ -352,7 +391,7 @@ func TestSyncOfSeveralEstates(t *testing.T) {
 	sync := func() error {
 		s, err := New([]string{north.path, south.path}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)
-		return onceAll(t, s, patience)
+		return onceAll(t, s)
 	}
 	require.NoError(t, sync())
 	south.git.MustCommit(t, "main", gittest.Commit{Message: "nobody", Files: map[string]string{pathOf(t, labtest.Assembly): south.neighbour}})

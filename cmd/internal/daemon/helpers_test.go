@@ -4,37 +4,23 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"log/slog"
+	"io"
 	"os"
 	"os/exec"
+	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
 
-// TestMain serves the estate of a configuration where the environment asks for it, so
-// that a test has a daemon in a process of its own that it can kill.
-func TestMain(m *testing.M) {
-	if path := os.Getenv("BERTH_TEST_SERVE"); path != "" {
-		s, err := New([]string{path}, slog.New(slog.DiscardHandler))
-		if err == nil {
-			err = s.Serve(context.Background(), nil)
-		}
-		panic(err)
-	}
-	flag.Parse()
-	if err := flag.Set("test.parallel", "4"); err != nil { // the tests wait most of their time
-		panic(err)
-	}
-	os.Exit(m.Run())
-}
+// ReadingCommands writes what the commands of berth that read a repository print.
+var ReadingCommands func(ctx context.Context, dir string, out io.Writer) error
 
 // serveProcess starts a daemon in a process of its own.
 func serveProcess(t *testing.T, config string) *exec.Cmd {
@@ -46,8 +32,11 @@ func serveProcess(t *testing.T, config string) *exec.Cmd {
 	return cmd
 }
 
-// patience bounds the wait for a step that takes a second on an idle machine.
-const patience = time.Minute
+// lastLines returns the end of a daemon's log, for a wait that says what it saw instead.
+func lastLines(log fmt.Stringer) string {
+	lines := strings.Split(strings.TrimSuffix(log.String(), "\n"), "\n")
+	return strings.Join(lines[max(0, len(lines)-20):], "\n")
+}
 
 func pathOf(t testing.TB, key schema.Key) string {
 	t.Helper()
@@ -105,9 +94,9 @@ func show(v any) string {
 }
 
 // onceAll runs Once, and returns the errors of the estates with their names.
-func onceAll(t *testing.T, d *Daemon, timeout time.Duration) (err error) {
+func onceAll(t *testing.T, d *Daemon) (err error) {
 	t.Helper()
-	d.Once(t.Context(), timeout, func(o Outcome) {
+	d.Once(t.Context(), await.Limit, func(o Outcome) {
 		if o.Err != nil {
 			err = errors.Join(err, fmt.Errorf("estate %s: %w", o.Estate, o.Err))
 		}

@@ -13,8 +13,10 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -22,6 +24,7 @@ import (
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
 	"github.com/zitadel/oidc/v3/example/server/storage"
 	"golang.org/x/sync/errgroup"
+	"golang.org/x/time/rate"
 
 	"berth/webhooks/api"
 )
@@ -111,7 +114,7 @@ func TestProviderIdentifiesPeople(t *testing.T) {
 	require.ErrorContains(t, err, "expired")
 
 	claims := jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": time.Now().Add(time.Hour).Unix()}
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	key, err := signingKey()
 	require.NoError(t, err)
 	forged, err := jwt.NewWithClaims(jwt.SigningMethodRS256, claims).SignedString(key)
 	require.NoError(t, err)
@@ -142,6 +145,16 @@ func TestProviderIdentifiesPeople(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrProvider)
 }
 
+// signingKey is a key that no provider knows. Making one takes a moment.
+var signingKey = sync.OnceValues(func() (*rsa.PrivateKey, error) { return rsa.GenerateKey(rand.Reader, 2048) })
+
+func mustProvider(t *testing.T, issuer string) *identityProvider {
+	t.Helper()
+	p, err := newIdentityProvider(oidcConfig{Issuer: issuer, Audience: "berth", LoginClaim: "sub"})
+	require.NoError(t, err)
+	return p
+}
+
 // Strangers cannot make Berth read the provider's keys more often than the bound.
 func TestProviderIsAskedAtABoundedRate(t *testing.T) {
 	var asked int
@@ -157,46 +170,55 @@ func TestProviderIsAskedAtABoundedRate(t *testing.T) {
 	issuer = server.URL
 	p, err := newIdentityProvider(oidcConfig{Issuer: issuer, Audience: "berth", LoginClaim: "sub"})
 	require.NoError(t, err)
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	p.client.Transport = boundedTransport{http.DefaultTransport, rate.NewLimiter(0, providerBurst)} // the clock stands still
+	key, err := signingKey()
 	require.NoError(t, err)
 	token, err := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": time.Now().Add(time.Hour).Unix()}).SignedString(key)
 	require.NoError(t, err)
-	begun := time.Now()
 	for range 100 {
 		_, err = p.identify(context.Background(), token)
 		require.Error(t, err)
 	}
-	require.LessOrEqual(t, asked, providerBurst+1+int(time.Since(begun).Seconds()*providerRate))
+	require.Equal(t, providerBurst, asked)
+	bound := mustProvider(t, "https://id.example").client.Transport.(boundedTransport).limit
+	require.Equal(t, []any{rate.Limit(providerRate), providerBurst}, []any{bound.Limit(), bound.Burst()})
+}
+
+// hangingProvider answers each request once it is told to, with an error.
+type hangingProvider struct {
+	asked atomic.Int32
+	hang  chan struct{}
+}
+
+func (h *hangingProvider) RoundTrip(*http.Request) (*http.Response, error) {
+	h.asked.Add(1)
+	<-h.hang
+	return &http.Response{StatusCode: http.StatusBadGateway, Status: "502 Bad Gateway", Body: http.NoBody}, nil
 }
 
 // While the provider hangs, the calls that wait for its description share one request.
 func TestWaitingCallsShareOneRequest(t *testing.T) {
-	var asked atomic.Int32
-	hang := make(chan struct{})
-	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		asked.Add(1)
-		<-hang
-		w.WriteHeader(http.StatusBadGateway)
-	}))
-	defer server.Close()
-	p, err := newIdentityProvider(oidcConfig{Issuer: server.URL, Audience: "berth", LoginClaim: "sub"})
-	require.NoError(t, err)
-	token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"iss": server.URL}).SignedString([]byte("x"))
-	require.NoError(t, err)
-	var calls errgroup.Group
-	for range 20 {
-		calls.Go(func() error {
-			if _, err := p.identify(context.Background(), token); !errors.Is(err, api.ErrProvider) {
-				return fmt.Errorf("not ErrProvider: %w", err)
-			}
-			return nil
-		})
-	}
-	require.Eventually(t, func() bool { return asked.Load() > 0 }, 10*time.Second, time.Millisecond)
-	time.Sleep(100 * time.Millisecond) // the other calls begin to wait
-	close(hang)
-	require.NoError(t, calls.Wait())
-	require.LessOrEqual(t, asked.Load(), int32(2), "a call that began late may send another one")
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const issuer = "https://id.example"
+		p, provider := mustProvider(t, issuer), &hangingProvider{hang: make(chan struct{})}
+		p.client.Transport = boundedTransport{provider, rate.NewLimiter(providerRate, providerBurst)}
+		token, err := jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{"iss": issuer}).SignedString([]byte("x"))
+		require.NoError(t, err)
+		var calls errgroup.Group
+		for range 20 {
+			calls.Go(func() error {
+				if _, err := p.identify(context.Background(), token); !errors.Is(err, api.ErrProvider) {
+					return fmt.Errorf("not ErrProvider: %w", err)
+				}
+				return nil
+			})
+		}
+		synctest.Wait() // all of them wait
+		close(provider.hang)
+		require.NoError(t, calls.Wait())
+		require.Equal(t, int32(1), provider.asked.Load())
+	})
 }
 
 func TestProviderNeedsAProtectedConnection(t *testing.T) {

@@ -10,12 +10,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
 	"berth/cmd/internal/remote"
+	"berth/examples/await"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/schema/queue"
 )
@@ -57,14 +57,21 @@ func TestStandbyLeadsAfterTheLeader(t *testing.T) {
 	}
 	leads := func(i int) {
 		t.Helper()
-		require.Eventually(t, func() bool { code, _ := state(i, "/estates/north/leader"); return code == http.StatusOK }, patience, 50*time.Millisecond)
+		var code int
+		var text string
+		await.True(t, urls[i]+" leads", func() bool {
+			code, text = state(i, "/estates/north/leader")
+			return code == http.StatusOK
+		}, func() any { return fmt.Sprint(code, " ", text) })
 	}
 	standsBy := func(i int) {
 		t.Helper()
-		require.Eventually(t, func() bool {
-			code, text := state(i, "/readyz")
+		var code int
+		var text string
+		await.True(t, urls[i]+" stands by", func() bool {
+			code, text = state(i, "/readyz")
 			return code == http.StatusServiceUnavailable && strings.Contains(text, "standing by; "+urls[1-i]+" leads")
-		}, patience, 50*time.Millisecond)
+		}, func() any { return fmt.Sprint(code, " ", text) })
 	}
 	submit := func(i int, key string) (job queue.Job, err error) {
 		server := remote.Server{URL: urls[i], TokenFile: token}
@@ -74,14 +81,9 @@ func TestStandbyLeadsAfterTheLeader(t *testing.T) {
 		}, &job)
 		return job, err
 	}
-	submitted := func(i int, key string) (job queue.Job) {
+	submitted := func(i int, key string) queue.Job {
 		t.Helper()
-		require.Eventually(t, func() bool {
-			var err error
-			job, err = submit(i, key)
-			return err == nil
-		}, patience, 100*time.Millisecond)
-		return job
+		return await.NoError(t, "the job "+key, func() (queue.Job, error) { return submit(i, key) })
 	}
 
 	first := serveProcess(t, configure(0))

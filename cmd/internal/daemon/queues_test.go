@@ -19,6 +19,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
@@ -66,18 +67,17 @@ func (q *queueClient) submitted(key string, cut time.Duration) string {
 		q.do(ctx, "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\ntrue\n", Name: key}, key)
 		cancel()
 	}
-	for began := time.Now(); time.Since(began) < patience; time.Sleep(50 * time.Millisecond) {
-		status, text := q.do(ctx, "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\ntrue\n", Name: key}, key)
-		if status == http.StatusCreated {
-			var job queue.Job
-			require.NoError(q.t, json.Unmarshal(text, &job))
-			require.Equal(q.t, []any{key, "dora", "biology.genomes"}, []any{job.IdempotencyKey, job.User, job.ProjectID})
-			return job.JobID
-		}
-		require.Contains(q.t, []int{0, http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusUnauthorized, http.StatusNotFound}, status, "%s", text)
-	}
-	q.t.Error("no answer for " + key)
-	return ""
+	var status int
+	var text []byte
+	await.True(q.t, "the answer to "+key, func() bool {
+		status, text = q.do(ctx, "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\ntrue\n", Name: key}, key)
+		require.Contains(q.t, []int{http.StatusCreated, 0, http.StatusServiceUnavailable, http.StatusTooManyRequests, http.StatusUnauthorized, http.StatusNotFound}, status, "%s", text)
+		return status == http.StatusCreated
+	}, func() any { return fmt.Sprintf("%d %s", status, text) })
+	var job queue.Job
+	require.NoError(q.t, json.Unmarshal(text, &job))
+	require.Equal(q.t, []any{key, "dora", "biology.genomes"}, []any{job.IdempotencyKey, job.User, job.ProjectID})
+	return job.JobID
 }
 
 // Each of many submissions makes exactly one job, while connections are cut off and the daemon is killed.
@@ -138,7 +138,7 @@ func submitsOnce(t *testing.T, submits, cuts, kills int) {
 		require.Equal(t, id, seen[fmt.Sprintf("key-%d", i)])
 	}
 	// The audit on the status branch has who submitted the last job.
-	require.Eventually(t, func() bool {
+	await.True(t, "the audit record of a submission", func() bool {
 		repo, err := gitrepo.OpenLocal(k.git.Dir)
 		require.NoError(t, err)
 		defer repo.Close()
@@ -148,7 +148,7 @@ func submitsOnce(t *testing.T, submits, cuts, kills int) {
 			}
 		}
 		return false
-	}, patience, 100*time.Millisecond)
+	}, func() any { return "none of " + labtest.AssemblyOwner })
 }
 
 // Requirement B1: a submission is neither lost nor doubled.
@@ -232,14 +232,18 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 
 	change := []any{"biology", "biology.genomes", "", "passthrough", boundary.ContractVersion, "", "", false}
 	put("passthrough", "  rollback: {owner: ops, reason: incident 7, expires_at: \"2099-12-31\", follow_up: task 12, runbook: platform/queues/README.md}\n")
-	require.Eventually(t, func() bool { return len(lines.of("rollback of a queue map began")) == 1 }, patience, 50*time.Millisecond)
+	rollback := func(what string) {
+		t.Helper()
+		await.Equal(t, "the line of a rollback that "+what, 1, func() int { return len(lines.of("rollback of a queue map " + what)) })
+	}
+	rollback("began")
 	require.Equal(t, change, fields(lines.of("rollback of a queue map began")[0]))
 	changed := lines.of("mode of a queue map changed")
 	require.Len(t, changed, 2)
 	require.Equal(t, change, fields(changed[1]))
 	require.Equal(t, []any{"real-policy", "passthrough"}, []any{changed[1]["from"], changed[1]["to"]})
 	put("passthrough", "")
-	require.Eventually(t, func() bool { return len(lines.of("rollback of a queue map ended")) == 1 }, patience, 50*time.Millisecond)
+	rollback("ended")
 	require.Equal(t, change, fields(lines.of("rollback of a queue map ended")[0]))
 	require.Equal(t, "ops", lines.of("rollback of a queue map ended")[0]["owner"])
 

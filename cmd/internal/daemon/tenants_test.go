@@ -8,10 +8,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/gittest"
 )
@@ -60,10 +60,14 @@ func TestServeATenantsOwnRepository(t *testing.T) {
 		cancel()
 		<-ended
 	}()
-	require.Eventually(t, func() bool {
-		status, err := estate.Read("berth/status", "tenants/physics/projects/lab/instances/train.yaml")
-		return err == nil && strings.Contains(status, "phase: running")
-	}, 30*time.Second, 50*time.Millisecond)
+	var status, tip string
+	await.True(t, "the instance of the tenant's repository", func() bool {
+		if now := estate.Tip("berth/status"); now != tip { // Git is a process
+			tip = now
+			status, _ = estate.Read(tip, "tenants/physics/projects/lab/instances/train.yaml")
+		}
+		return strings.Contains(status, "phase: running")
+	}, func() any { return status })
 	require.NotEmpty(t, estate.Tip(gitrepo.BranchComposed))
 	held, err := estate.Git("log", "--format=%B", "-1", "berth/in-force")
 	require.NoError(t, err)

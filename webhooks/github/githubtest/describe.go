@@ -44,6 +44,8 @@ type schema struct {
 	once sync.Once
 	read *openapi3.Schema
 	err  error
+
+	finished sync.Map // of documents, what finish returned
 }
 
 func (s *schema) UnmarshalJSON(raw []byte) error {
@@ -73,8 +75,20 @@ func (s *schema) check(v any) error {
 	return err
 }
 
-// finish completes one document and validates it.
+// finish completes one document and validates it. It does so once for the same document:
+// the answers to a client that polls differ rarely.
 func (s *schema) finish(doc []byte) ([]byte, error) {
+	if known, ok := s.finished.Load(string(doc)); ok {
+		return known.([]byte), nil
+	}
+	out, err := s.finishNew(doc)
+	if err == nil {
+		s.finished.Store(string(doc), out)
+	}
+	return out, err
+}
+
+func (s *schema) finishNew(doc []byte) ([]byte, error) {
 	read, err := s.get()
 	if err != nil {
 		return doc, fmt.Errorf("GitHub's description: %w", err)
