@@ -59,7 +59,7 @@ func TestLateAnswerReportsTheOutcome(t *testing.T) {
 			id := w.forge.say(1, "ada", "/berth apply "+commit)
 			w.eventually("applied", func() bool {
 				s := w.status("train")
-				return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
+				return converged(s, 4) && s.Review == nil
 			})
 			w.signs(f)
 			w.comes(id, reconciler.Accepted)
@@ -174,8 +174,10 @@ func TestEachCommandIsAnsweredOnce(t *testing.T) {
 	}
 	w.eventually("every command answered", answered)
 	require.NoError(t, d.stop())
-	w.start(tuned)
-	time.Sleep(500 * time.Millisecond)
+	d = w.start(tuned)
+	d.ready()
+	d.passes(2, theCommands, thePulls)
+	d.publishes(1)
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
 	require.Equal(t, 3, strings.Count(w.forge.comments[1]["answers"], "\n"), "one line for each command")

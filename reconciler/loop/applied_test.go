@@ -280,7 +280,8 @@ func TestApplyNeverOverridesPauseOrFreeze(t *testing.T) {
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
 	require.Contains(t, w.answer(1), "Berth is paused")
 	require.Empty(t, w.revision().Held)
-	time.Sleep(300 * time.Millisecond)
+	w.latest.does(train)
+	w.latest.does(train)
 	require.Equal(t, before, w.effects(), "a pause stops every effect")
 
 	dark.Store(true)

@@ -60,11 +60,7 @@ func TestUnreadableTreeFreezesSynchronization(t *testing.T) {
 			w.eventually("frozen", func() bool { return strings.Contains(w.revision().Frozen, name) })
 			require.NoError(t, d.stop())
 			d = w.start() // the cache is empty
-			select {
-			case <-d.Ready():
-			case <-time.After(10 * time.Second):
-				t.Fatal("daemon not ready while frozen; want ready, because it repairs units in force")
-			}
+			d.ready()     // also while frozen, as it repairs units in force
 			key := schema.InstanceKey("physics", "lab", "train")
 			require.NoError(t, w.world.SetState(key, "worker-0", plan.Stopped))
 			w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
@@ -100,15 +96,9 @@ func TestIdleDaemonLosesLeadership(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.start(func(o *loop.Options) { o.Settings.Interval = time.Hour })
-	<-first.Ready()
+	first.ready()
 	w.start()
-	select {
-	case err := <-first.ended:
-		require.ErrorContains(t, err, "another daemon leads")
-		close(first.ended)
-	case <-time.After(20 * time.Second):
-		t.Fatal("first daemon keeps running after losing leadership")
-	}
+	require.ErrorContains(t, first.end(), "another daemon leads")
 }
 
 // Write access to the status branch does not bring a commit into force.
@@ -136,7 +126,8 @@ func TestStatusBranchDoesNotDecideWhatIsInForce(t *testing.T) {
 	calls := w.world.Calls("join")
 	w.start()
 	w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
-	time.Sleep(500 * time.Millisecond)
+	w.latest.does(theEstate, train)
+	w.latest.does(train)
 	require.Equal(t, calls, w.world.Calls("join"))
 }
 
@@ -178,7 +169,7 @@ func TestUnsettledReportsStuckDocuments(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: strings.Replace(text, "count: 1, gpus", "cuont: 1, gpus", 1)})
 	d := w.start()
-	<-d.Ready()
+	d.ready()
 	w.eventually("stuck document reported", func() bool {
 		left := d.Unsettled()
 		return len(left) == 1 && left[0].Stuck && strings.Contains(left[0].What, "cuont")
@@ -256,7 +247,7 @@ func TestHangingUnitsDoNotDelayOthers(t *testing.T) {
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.start(func(o *loop.Options) {
-		o.Settings.Workers = 2
+		o.Settings.Workers, o.Settings.Observe = 2, 24*time.Hour // a hanging observation outlasts the test
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": deaf{memory.New(w.world)}}
 	})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
@@ -267,11 +258,8 @@ func TestHangingUnitsDoNotDelayOthers(t *testing.T) {
 	}
 	w.put(files)
 	w.eventually("decided", func() bool { return w.status("hang-5") != nil })
-	time.Sleep(200 * time.Millisecond) // the drift becomes visible
-	start := time.Now()
 	require.NoError(t, w.world.SetState(schema.InstanceKey("physics", "lab", "train"), "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
-	require.Less(t, time.Since(start), 10*time.Second, "a hanging observation lasts up to 20 s")
 }
 
 // deafAndCounted is deaf and counts concurrent hanging observations.
@@ -287,14 +275,14 @@ func (d deafAndCounted) Observe(ctx context.Context, s runtimes.Scope) plan.Obse
 }
 
 // Requirement E9: with 500 units whose runtime never answers, the number of
-// observations and goroutines stays bounded. New commits are decided without delay and
-// the daemon stops at once.
+// observations and goroutines stays bounded. Neither new commits nor the stop of the daemon
+// wait for a unit.
 func TestLoopStaysBoundedWith500HangingUnits(t *testing.T) {
 	w := newWorld(t)
 	rt := deafAndCounted{deaf{memory.New(w.world)}, new(atomic.Int64), new(atomic.Int64)}
 	before := runtime.NumGoroutine()
 	d := w.start(func(o *loop.Options) {
-		o.Forge = nil
+		o.Forge, o.Settings.Observe = nil, 24*time.Hour // an observation outlasts the test
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
 	})
 	files := map[string]string{}
@@ -306,14 +294,10 @@ func TestLoopStaysBoundedWith500HangingUnits(t *testing.T) {
 	w.eventually("decided", func() bool { return w.revision().Commit == commit })
 	w.eventually("many hang", func() bool { return rt.now.Load() >= 12 })
 	commit = w.put(map[string]string{"NOTES.md": "nothing of Berth's\n"})
-	start := time.Now()
 	w.eventually("the next commit is decided", func() bool { return w.revision().Commit == commit })
-	require.Less(t, time.Since(start), 5*time.Second)
-	time.Sleep(3 * time.Second)
+	w.eventually("more hang", func() bool { return rt.now.Load() >= 20 })
 	require.LessOrEqual(t, runtime.NumGoroutine()-before, 200)
-	start = time.Now()
-	require.NoError(t, d.stop())
-	require.Less(t, time.Since(start), 5*time.Second)
+	require.NoError(t, d.stop(), "it waits for no observation")
 	require.LessOrEqual(t, rt.most.Load(), int64(4+2*4*16))
 	require.Zero(t, rt.now.Load())
 	require.Zero(t, w.world.Calls("create"), "a unit with unknown presence is not created")

@@ -108,7 +108,7 @@ func TestHeldChangeIsAppliedByCommand(t *testing.T) {
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit[:8]), reconciler.Accepted)
 	w.eventually("applied", func() bool {
 		s := w.status("train")
-		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
+		return converged(s, 4) && s.Review == nil
 	})
 	w.eventually("rollout reported", func() bool { r, ok := w.forge.rollout(commit); return ok && r.Settled() && r.Units[0].Stale == nil })
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Understood)
@@ -140,7 +140,9 @@ func TestCommandConfirmsOnlyThePostedPlan(t *testing.T) {
 		defer w.forge.mu.Unlock()
 		return w.forge.reactions[id] != ""
 	})
-	time.Sleep(500 * time.Millisecond) // several observations
+	for range 3 {
+		w.latest.does(train)
+	}
 	require.Equal(t, before, w.effects())
 	require.NotNil(t, w.stale("train"))
 }
@@ -181,7 +183,7 @@ func TestCommandBeforeThePlanDoesNotConfirmIt(t *testing.T) {
 	id := w.forge.say(1, "ada", "/berth apply "+commit)
 	w.start()
 	w.comes(id, reconciler.Accepted)
-	w.eventually("applied", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
+	w.eventually("applied", w.running("train", 3))
 }
 
 // hushed is a forge that rejects rollout comments while quiet and lists no commands
@@ -234,7 +236,7 @@ func TestApplyNeedsBerthPermission(t *testing.T) {
 	require.Contains(t, w.answer(1), "apps.instance.update")
 	w.comes(w.forge.say(1, "root", "/berth apply "+commit), reconciler.Refused)
 	w.comes(w.forge.say(1, "ada", "/berth apply "+commit), reconciler.Accepted)
-	w.eventually("applied", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
+	w.eventually("applied", w.running("train", 3))
 }
 
 func TestApplyBeforeTheMergeIsRefused(t *testing.T) {
@@ -451,8 +453,10 @@ func TestCommandsAreAnswered(t *testing.T) {
 	w.forge.mu.Lock()
 	before := len(w.forge.writes)
 	w.forge.mu.Unlock()
-	w.start()
-	time.Sleep(500 * time.Millisecond)
+	d := w.start()
+	d.ready()
+	d.passes(2, theCommands, thePulls)
+	d.publishes(1)
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
 	require.Len(t, w.forge.writes, before)
@@ -513,7 +517,7 @@ func TestUnauthorizedCommandsCostFewCalls(t *testing.T) {
 	w.forge.set(reconciler.PullRequest{Number: 1, Author: "eve", BaseBranch: "main"})
 	w.start()
 	w.comes(last, reconciler.Understood)
-	time.Sleep(500 * time.Millisecond)
+	w.latest.passes(3, theCommands)
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
 	n := 0
@@ -560,7 +564,10 @@ func TestUnauthorizedUsersDelayNoOtherCommand(t *testing.T) {
 			f := &counted{forge: w.forge}
 			d := w.start(func(o *loop.Options) { o.Forge = f; o.Settings.Poll = time.Hour })
 			w.comes(last, reconciler.Understood)
-			require.Eventually(t, func() bool { return f.idle() > 4*time.Second }, time.Minute, 100*time.Millisecond, "no more reads after every command is answered or skipped")
+			for asked := int64(-1); asked != f.permissions.Load(); { // a command that is neither answered nor skipped costs a check
+				asked = f.permissions.Load()
+				d.does(theCommands)
+			}
 			require.NoError(t, d.stop())
 			require.LessOrEqual(t, f.lists.Load(), int64(15), "each pass handles a command")
 			require.LessOrEqual(t, f.permissions.Load(), 60*f.lists.Load(), "one permission check for each user and pass")
@@ -571,15 +578,11 @@ func TestUnauthorizedUsersDelayNoOtherCommand(t *testing.T) {
 // counted is a forge that counts its command-related calls.
 type counted struct {
 	*forge
-	lists, permissions, last atomic.Int64
+	lists, permissions atomic.Int64
 }
-
-// idle is the time since the last read of the commands.
-func (f *counted) idle() time.Duration { return time.Since(time.Unix(0, f.last.Load())) }
 
 func (f *counted) Commands(ctx context.Context, since time.Time) ([]reconciler.CommandComment, error) {
 	f.lists.Add(1)
-	f.last.Store(time.Now().UnixNano())
 	return f.forge.Commands(ctx, since)
 }
 

@@ -4,10 +4,10 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -15,8 +15,9 @@ import (
 
 // spoilCache removes all objects of a daemon's mirror, also during a fetch.
 func spoilCache(t *testing.T, dir string) {
+	t.Helper()
 	removed := 0
-	require.Eventually(t, func() bool {
+	await.True(t, "a pack in the mirror", func() bool {
 		packs, err := filepath.Glob(filepath.Join(dir, "mirror.git", "objects", "pack", "*"))
 		require.NoError(t, err)
 		for _, pack := range packs {
@@ -25,7 +26,7 @@ func spoilCache(t *testing.T, dir string) {
 			}
 		}
 		return removed > 0
-	}, 10*time.Second, 10*time.Millisecond)
+	}, func() any { return "no pack in " + dir })
 }
 
 // A daemon with a damaged cache takes leadership again after another daemon had it and
@@ -40,14 +41,14 @@ func TestDamagedCacheHealsAfterFailover(t *testing.T) {
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	require.NoError(t, d.stop())
 	d = w.startAt(dir) // its mirror has a shallow status branch, as after a new clone
-	<-d.Ready()
+	d.ready()
 	require.NoError(t, d.stop())
 
 	spoilCache(t, dir)
 	other := w.start()
 	path, text = instance("train", 2)
 	w.put(map[string]string{path: text})
-	w.eventually("grown", func() bool { s := w.status("train"); return s != nil && len(s.Members) == 3 })
+	w.eventually("grown", w.running("train", 2))
 	require.NoError(t, other.stop())
 
 	w.startAt(dir)
@@ -55,7 +56,7 @@ func TestDamagedCacheHealsAfterFailover(t *testing.T) {
 	commit := w.put(map[string]string{path: text})
 	w.eventually("goes on", func() bool {
 		s := w.status("train")
-		return s != nil && len(s.Members) == 4 && s.Phase == plan.PhaseRunning && w.revision().Commit == commit
+		return converged(s, 4) && w.revision().Commit == commit
 	})
 	require.Empty(t, w.revision().Frozen)
 	w.noEventTwice()
@@ -74,7 +75,7 @@ func TestDamagedCacheHealsAfterALostResponse(t *testing.T) {
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	require.NoError(t, d.stop())
 	d = w.startAt(dir)
-	<-d.Ready()
+	d.ready()
 
 	for _, n := range []int{2, 3, 4} {
 		tip := w.git.Tip(reconciler.BranchStatus)
@@ -87,7 +88,7 @@ func TestDamagedCacheHealsAfterALostResponse(t *testing.T) {
 		w.git.SetFaults(gittest.Faults{})
 		w.eventually("goes on", func() bool {
 			s := w.status("train")
-			return s != nil && len(s.Members) == n+1 && s.Phase == plan.PhaseRunning && w.revision().Commit == commit
+			return converged(s, n+1) && w.revision().Commit == commit
 		})
 	}
 	require.Empty(t, w.revision().Frozen)

@@ -1,6 +1,8 @@
 package loop_test
 
 import (
+	"context"
+	"iter"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -8,9 +10,27 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 )
+
+// eventsRead notes that the events were read to their end.
+type eventsRead struct {
+	*gitrepo.Repo
+	ended *atomic.Bool
+}
+
+func (r eventsRead) EventsSince(ctx context.Context, commit string, since time.Time) iter.Seq2[plan.Event, error] {
+	return func(yield func(plan.Event, error) bool) {
+		defer r.ended.Store(true)
+		for e, err := range r.Repo.EventsSince(ctx, commit, since) {
+			if !yield(e, err) {
+				return
+			}
+		}
+	}
+}
 
 // A deleted instance can be read by its id and name for the retention time. The event
 // log alone is enough, also after a restart.
@@ -68,8 +88,8 @@ func TestDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
 	ahead.Store(int64(49 * time.Hour))
 	require.Nil(t, deleted("u-1"), "the retention time has passed")
 	require.NoError(t, d.stop())
-	d = w.start(in)
-	w.eventually("ready", func() bool { _, ok := d.View(); return ok })
-	time.Sleep(200 * time.Millisecond)
+	var read atomic.Bool
+	d = w.start(in, func(o *loop.Options) { o.Repo = eventsRead{o.Repo.(*gitrepo.Repo), &read} })
+	w.eventually("the event log read", func() bool { _, ok := d.View(); return ok && read.Load() })
 	require.Nil(t, deleted("u-2"))
 }

@@ -8,5 +8,5 @@ import (
 )
 
 func TestLongGarbledRemoteHeals(t *testing.T) {
-	garbledRemoteHeals(t, uint64(time.Now().UnixNano()), 3*time.Minute, 15*time.Second)
+	garbledRemoteHeals(t, uint64(time.Now().UnixNano()), 180, 15)
 }

@@ -289,7 +289,9 @@ func TestReviewedPlanAppliesOnceTheTreeIsReadable(t *testing.T) {
 	w.put(map[string]string{"tenants/physics/README.md": "This file is not part of the reviewed tree.\n"})
 	commit := w.merge(pr)[0]
 	w.eventually("held change reported", func() bool { r := w.rolloutOf(1); return r != nil && r.Commit == commit && len(r.Held) == 1 })
-	time.Sleep(1500 * time.Millisecond) // long enough for another reconciliation
+	w.latest.does(theEstate, train, reconciler.Item{Task: reconciler.TaskRollout, Commit: commit})
+	w.latest.publishes(1)
+	w.latest.written()
 	require.NotNil(t, w.review(1))
 	dark.Store(false)
 	w.eventually("applied", w.running("train", 3))

@@ -120,7 +120,9 @@ func (w *world) stale(name string) *plan.UnitReview {
 func (w *world) held(name string, calls int) *plan.UnitReview {
 	w.t.Helper()
 	w.eventually(name+" is held", func() bool { return w.stale(name) != nil })
-	time.Sleep(300 * time.Millisecond) // three intervals
+	for range 3 {
+		w.latest.does(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("physics", "lab", name)})
+	}
 	require.Equal(w.t, calls, w.effects(), "a held change causes no host action")
 	s := w.status(name)
 	require.NotNil(w.t, s.Review)
@@ -154,7 +156,7 @@ func (w *world) reportsHeld(commit string) func() bool {
 func (w *world) running(name string, workers int) func() bool {
 	return func() bool {
 		s := w.status(name)
-		return s != nil && len(s.Members) == 1+workers && s.Phase == plan.PhaseRunning
+		return converged(s, 1+workers)
 	}
 }
 
@@ -282,7 +284,7 @@ func TestHeldUnitIsRepaired(t *testing.T) {
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("member started, then the reviewed plan applied", func() bool {
 		s := w.status("train")
-		return len(s.Members) == 4 && s.Phase == plan.PhaseRunning && s.Review == nil
+		return converged(s, 4) && s.Review == nil
 	})
 	require.Equal(t, 1, w.world.Calls("start"))
 }

@@ -254,7 +254,9 @@ func graceEnds(t *testing.T, limit string) {
 	w.put(map[string]string{"README.md": "another change\n", "tenants/physics/projects/lab/broken.txt": "not yet\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
 	day.Store(1)
-	time.Sleep(300 * time.Millisecond) // several reconciliations
+	w.latest.does(theEstate, train)
+	w.latest.does(train)
+	w.latest.written()
 	require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 	require.Zero(t, w.world.Calls("stop"))
 	day.Store(2)
@@ -344,7 +346,7 @@ func TestEntitlementEventNamesWhoChangedIt(t *testing.T) {
 	w := newWorld(t)
 	root := newSigner(t, w)
 	d := w.start(governed(root))
-	<-d.Ready()
+	d.ready()
 	const file = "tenants/physics/projects/lab/entitlements/batch.yaml"
 	root.push("entitlement\n\nBreak-Glass: nobody else is there", map[string]string{file: strings.Replace(estateFiles()[file], "{enabled: true}", "{enabled: true, policy_overrides: {max_instances_per_project: 3}}", 1)})
 	type payload struct {

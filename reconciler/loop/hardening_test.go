@@ -65,17 +65,25 @@ func TestRepeatedSuccessfulActionBacksOff(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var n atomic.Int64
-	w.start(func(o *loop.Options) {
+	clock := newManualClock()
+	d := w.start(func(o *loop.Options) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": blind{memory.New(w.world), &n}}
+		o.Forge, o.Now = nil, clock.Now
 	})
 	w.run(2)
 	before := w.commits()
 	require.NoError(t, w.world.SetDrift(trainKey, plan.Drift{Member: "controller-0", What: "configuration"}))
 	w.eventually("retry reported", func() bool { s := w.status("train"); return s.Retry != nil })
-	time.Sleep(2 * time.Second)
+	clock.Set(clock.Now().Add(4 * time.Second))
+	d.does(train)
+	d.does(train)
+	d.written()
 	require.EqualValues(t, 1, n.Load(), "the next attempt follows after 5 s")
 	require.LessOrEqual(t, w.commits()-before, 3)
 	require.Contains(t, w.status("train").FailureReason+w.status("train").Retry.Reason, "still differs")
+	clock.Set(clock.Now().Add(time.Second))
+	d.does(train)
+	require.EqualValues(t, 2, n.Load())
 }
 
 func TestWaitingForJobsCostsNothing(t *testing.T) {
@@ -87,16 +95,19 @@ func TestWaitingForJobsCostsNothing(t *testing.T) {
 	_, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("waiting", func() bool { s := w.status("train"); return s.Attempt == 2 })
-	time.Sleep(time.Second) // until the first wait is recorded
+	w.latest.does(train) // the first wait is recorded
+	w.latest.does(train)
+	w.latest.written()
 	before, attempt := w.commits(), w.status("train").Attempt
 	require.True(t, slices.ContainsFunc(w.status("train").Conditions, func(c plan.Condition) bool {
 		return c.Type == "Ready" && c.Status == "False" && c.Reason == "Waiting" && strings.Contains(c.Message, "jobs run on gpu-2")
 	}), "the status does not name the cause of the wait: %+v", w.status("train").Conditions)
-	time.Sleep(2 * time.Second) // twenty intervals
+	w.latest.passes(3, train, theEstate)
+	w.latest.written()
 	require.Equal(t, before, w.commits())
 	require.Equal(t, attempt, w.status("train").Attempt)
 	require.NoError(t, w.world.SetJobs(trainKey, plan.Jobs{}))
-	w.eventually("grown and running", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 2 })
+	w.eventually("grown and running", w.running("train", 1))
 }
 
 func TestFreeNodeIsGivenToAWaitingMember(t *testing.T) {
@@ -128,7 +139,7 @@ func TestLostStatusBranchKeepsEpochIncreasing(t *testing.T) {
 		if w.git.Tip(reconciler.BranchStatus) != "" {
 			s = w.status("train")
 		}
-		return s != nil && s.Phase == plan.PhaseRunning && len(s.Members) == 4
+		return converged(s, 4)
 	})
 	require.Greater(t, w.revision().Epoch, epoch, "hosts refuse an equal epoch of another leader")
 	require.Equal(t, 1, w.world.Calls("create"), "the running unit is found, not created again")
@@ -140,7 +151,7 @@ func TestStatusDecidesNothing(t *testing.T) {
 	w := newWorld(t)
 	initial := w.git.Tip("main")
 	d := w.start()
-	<-d.Ready()
+	d.ready()
 	older := w.revision().InForce // a commit of in-force without train
 	w.run(2)
 	require.NoError(t, d.stop())
@@ -152,8 +163,9 @@ func TestStatusDecidesNothing(t *testing.T) {
 		require.NotEqual(t, text, fake)
 		w.git.MustCommit(t, reconciler.BranchStatus, gittest.Commit{Message: "forged", Files: map[string]string{"revision.yaml": fake}})
 		d := w.start()
-		<-d.Ready()
-		time.Sleep(500 * time.Millisecond)
+		d.ready()
+		d.does(theEstate, train)
+		d.does(train)
 		require.Zero(t, w.world.Calls("delete"))
 		require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 		require.NoError(t, d.stop())
@@ -192,9 +204,13 @@ func TestOtherBackendDoesNotMoveUnit(t *testing.T) {
 }
 
 // hanging is a forge that blocks before each empty answer.
-type hanging struct{ *forge }
+type hanging struct {
+	*forge
+	n *atomic.Int64
+}
 
 func (h hanging) Pull(ctx context.Context, _ int) (reconciler.PullRequest, error) {
+	h.n.Add(1)
 	<-ctx.Done()
 	return reconciler.PullRequest{}, ctx.Err()
 }
@@ -202,12 +218,13 @@ func (h hanging) Pull(ctx context.Context, _ int) (reconciler.PullRequest, error
 func TestSlowForgeDelaysNoRepair(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	d := w.start(func(o *loop.Options) { o.Forge = hanging{w.forge} })
+	h := hanging{w.forge, &atomic.Int64{}}
+	d := w.start(func(o *loop.Options) { o.Forge = h })
 	w.run(2)
 	for i := range 12 {
 		d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: i + 1})
 	}
-	time.Sleep(100 * time.Millisecond) // all forge workers hang by now
+	w.eventually("every worker that plans hangs", func() bool { return h.n.Load() == 3 })
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
 }
@@ -227,7 +244,7 @@ func TestStricterVersionStartsWithOlderDocuments(t *testing.T) {
 	commit := w.put(map[string]string{path: fixed})
 	w.start(func(o *loop.Options) { o.Decide.Loader = strict })
 	w.eventually("decided", func() bool { return w.revision().Commit == commit })
-	w.eventually("done", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 4 })
+	w.eventually("done", w.running("train", 3))
 	require.Zero(t, w.world.Calls("delete"))
 }
 
@@ -247,7 +264,7 @@ func TestEachRolloutReportsItsOwnMerge(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start(func(o *loop.Options) { o.Settings.Poll = time.Hour })
-	<-d.Ready()
+	d.ready()
 	bad, badText := instance("bad", 1)
 	c1 := w.put(map[string]string{bad: strings.Replace(badText, "count: 1, gpus", "cuont: 1, gpus", 1)})
 	pr := w.pull(2, instanceNamed("train", 1))
@@ -278,8 +295,8 @@ func TestEndedRolloutDoesNotChange(t *testing.T) {
 	w.reviewed(one)
 	c1 := w.merge(one)[0]
 	w.eventually("rollout reported", func() bool { r, ok := w.forge.rollout(c1); return ok && len(r.Units) == 1 && r.Settled() })
+	w.latest.does(reconciler.Item{Task: reconciler.TaskRollout, Commit: c1}) // the last update
 	before, _ := w.forge.rollout(c1)
-	time.Sleep(1500 * time.Millisecond) // wait for the last pending update
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("repaired", func() bool { return w.world.Calls("start") > 0 })
 	two := w.pull(2, instanceNamed("train", 2))
@@ -296,37 +313,41 @@ func TestOnlyPullRequestsToTheBranchAreChecked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	d := w.start()
-	<-d.Ready()
+	d.ready()
 	path, text := instance("train", 2)
 	head := w.git.MustCommit(t, "feature", gittest.Commit{Message: "add", Files: map[string]string{path: text}})
 	require.NoError(t, w.git.SetPull(7, head))
 	w.forge.set(reconciler.PullRequest{Number: 7, Head: head, BaseBranch: "develop", Open: true})
-	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
-	time.Sleep(500 * time.Millisecond)
+	d.publishes(7)
 	_, shown := w.forge.last(7)
 	require.False(t, shown)
 }
 
-// counting counts the reads of each pull request.
+// counting counts the reads of pull request 4711. That of 4712 fails.
 type counting struct {
 	*forge
-	n *atomic.Int64
+	missing, failing *atomic.Int64
 }
 
 func (c counting) Pull(ctx context.Context, n int) (reconciler.PullRequest, error) {
-	c.n.Add(1)
+	if n == 4712 {
+		c.failing.Add(1)
+		return reconciler.PullRequest{}, errDown
+	}
+	c.missing.Add(1)
 	return c.forge.Pull(ctx, n)
 }
 
 func TestMissingPullRequestIsNotRetried(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var n atomic.Int64
-	d := w.start(func(o *loop.Options) { o.Forge = counting{w.forge, &n} })
-	<-d.Ready()
-	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 4711})
-	time.Sleep(2 * time.Second)
-	require.EqualValues(t, 1, n.Load())
+	var missing, failing atomic.Int64
+	d := w.start(func(o *loop.Options) { o.Forge = counting{w.forge, &missing, &failing} })
+	d.ready()
+	d.does(pull(4711))
+	d.Enqueue(pull(4712)) // is retried, and each retry of the other one would come before
+	w.eventually("two retries", func() bool { return failing.Load() >= 3 })
+	require.EqualValues(t, 1, missing.Load())
 }
 
 // watched remembers the last targets of an observation.
@@ -429,7 +450,8 @@ func TestFaultIsRepairedDespiteAnotherThatRemains(t *testing.T) {
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("given up", func() bool { s := w.status("train"); return s.Retry != nil && s.Retry.Terminal })
 	attempt := w.status("train").Attempt
-	time.Sleep(500 * time.Millisecond) // several intervals
+	w.latest.passes(3, train)
+	w.latest.written()
 	require.Equal(t, attempt, w.status("train").Attempt)
 
 	require.NoError(t, w.world.SetState(trainKey, "controller-0", plan.Stopped))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/reconciler"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -61,15 +60,14 @@ func TestRevisionIsAppliedOnce(t *testing.T) {
 	require.Len(t, once, 3, "one create and two joins")
 	status := w.status("train")
 	for range 3 {
-		for range 20 {
-			d.Enqueue(reconciler.Item{Task: reconciler.TaskUnit, Unit: trainKey})
-			time.Sleep(10 * time.Millisecond)
+		for range 10 {
+			d.does(train)
 		}
 		commit := w.put(map[string]string{"NOTES.md": fmt.Sprint(time.Now())})
 		w.eventually("decided", func() bool { return w.revision().Commit == commit })
 		require.NoError(t, d.stop())
 		d = w.start(log.use)
-		<-d.Ready()
+		d.ready()
 		w.eventually("looked at", func() bool { return len(d.Unsettled()) == 0 })
 	}
 	require.Equal(t, once, log.sorted())
@@ -81,7 +79,7 @@ func TestRevisionIsAppliedOnce(t *testing.T) {
 		w.put(map[string]string{path: text})
 		w.eventually(fmt.Sprint(workers, " workers"), func() bool {
 			s := w.status("train")
-			return len(s.Members) == workers+1 && s.Phase == plan.PhaseRunning
+			return converged(s, workers+1)
 		})
 	}
 	before := w.world.Fingerprint(trainKey)

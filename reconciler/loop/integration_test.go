@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/reconciler"
 	"berth/reconciler/plan"
 )
 
@@ -30,8 +29,7 @@ func TestStatusHasIntegrationMetadata(t *testing.T) {
 	for _, m := range w.status("train").Members {
 		require.Equal(t, want, m.Integration, m.Name)
 	}
-	files, err := w.git.Files(reconciler.BranchStatus)
-	require.NoError(t, err)
+	files := w.files()
 	path, err := trainKey.StatusPath()
 	require.NoError(t, err)
 	require.Contains(t, files[path], "scheduler_type: bare_metal")

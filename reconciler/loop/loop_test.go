@@ -16,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
@@ -105,6 +106,10 @@ type world struct {
 	local      *gitrepo.Local // nil before the first read
 	statusTip  string         // commit of berth/status that statusTree holds
 	statusTree reconciler.StatusTree
+	filesTip   string // commit of berth/status that filesAt holds
+	filesAt    map[string]string
+
+	latest *daemon // that was started last
 }
 
 func newWorld(t testing.TB) *world {
@@ -118,6 +123,7 @@ type daemon struct {
 	cancel context.CancelFunc
 	ended  chan error
 	repo   *gitrepo.Repo
+	seen   *reconciliations
 }
 
 type tune func(*loop.Options)
@@ -136,14 +142,12 @@ func (w *world) startAt(dir string, tunes ...tune) *daemon {
 // startWith is startAt with other repository options.
 func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tune) *daemon {
 	w.t.Helper()
-	options := gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: 5 * time.Second}
+	options := gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: await.Limit}
 	change(&options)
 	repo, err := gitrepo.Open(w.t.Context(), options)
 	require.NoError(w.t, err)
-	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
-	require.NoError(w.t, err)
 	o := loop.Options{
-		Repo: repo, Decide: decide.Options{Loader: loader}, Forge: w.forge, Render: render(),
+		Repo: repo, Decide: decide.Options{Loader: newLoader(w.t)}, Forge: w.forge, Render: render(),
 		Runtimes: map[string]runtimes.Runtime{"bare_metal": memory.New(w.world)},
 		Settings: loop.Settings{
 			Interval: 100 * time.Millisecond, Poll: 100 * time.Millisecond, Flush: 20 * time.Millisecond, AuthorLag: 20 * time.Millisecond,
@@ -154,11 +158,41 @@ func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tu
 	for _, f := range tunes {
 		f(&o)
 	}
+	seen := &reconciliations{begun: map[reconciler.Item]int{}, ended: map[reconciler.Item]int{}}
+	seen.watch(&o)
 	ctx, cancel := context.WithCancel(w.t.Context())
-	d := &daemon{Reconciler: loop.New(o), w: w, cancel: cancel, ended: make(chan error, 1), repo: repo}
+	d := &daemon{Reconciler: loop.New(o), w: w, cancel: cancel, ended: make(chan error, 1), repo: repo, seen: seen}
 	go func() { d.ended <- d.Run(ctx) }()
 	w.t.Cleanup(func() { d.stop() })
+	w.latest = d
 	return d
+}
+
+// definitions are those of the backend of these tests, compiled once.
+var definitions = sync.OnceValues(func() (*estate.Loader, error) {
+	return estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
+})
+
+// newLoader returns a loader that has read nothing yet, as that of a new daemon.
+func newLoader(t testing.TB) *estate.Loader {
+	t.Helper()
+	l, err := definitions()
+	require.NoError(t, err)
+	return l.WithEmptyCache()
+}
+
+// ready waits until the state in force is known.
+func (d *daemon) ready() {
+	d.w.t.Helper()
+	await.Receive(d.w.t, "the state in force", d.Ready(), d.w.saw)
+}
+
+// end waits until the daemon ends by itself, and returns the reason.
+func (d *daemon) end() error {
+	d.w.t.Helper()
+	err := await.Receive(d.w.t, "the end of the daemon", d.ended, d.w.saw)
+	close(d.ended)
+	return err
 }
 
 func (d *daemon) stop() error {
@@ -171,8 +205,8 @@ func (d *daemon) stop() error {
 		close(d.ended)
 		_ = d.repo.Close()
 		return err
-	case <-time.After(20 * time.Second):
-		d.w.t.Error("the daemon does not stop")
+	case <-time.After(await.Limit):
+		d.w.t.Errorf("the daemon does not stop; saw %v", d.w.saw())
 		return nil
 	}
 }
@@ -180,11 +214,6 @@ func (d *daemon) stop() error {
 func (w *world) put(files map[string]string, remove ...string) string {
 	w.t.Helper()
 	return w.git.MustCommit(w.t, "main", gittest.Commit{Message: "change", Files: files, Remove: remove})
-}
-
-func (w *world) eventually(what string, ok func() bool) {
-	w.t.Helper()
-	require.Eventually(w.t, ok, time.Minute, 20*time.Millisecond, what)
 }
 
 // tree reads berth/status.
@@ -220,14 +249,26 @@ func (w *world) revision() reconciler.Revision {
 func (w *world) phase(name string, p plan.Phase) func() bool {
 	return func() bool {
 		s := w.status(name)
-		return s != nil && s.Phase == p
+		return s != nil && s.Phase == p && (p != plan.PhaseRunning || converged(s, len(s.Members)))
 	}
+}
+
+// files returns all files of berth/status.
+func (w *world) files() map[string]string {
+	w.t.Helper()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if tip := w.git.Tip(reconciler.BranchStatus); tip != w.filesTip {
+		files, err := w.git.Files(tip)
+		require.NoError(w.t, err)
+		w.filesTip, w.filesAt = tip, files
+	}
+	return w.filesAt
 }
 
 // events returns all events on the status branch in order.
 func (w *world) events() []plan.Event {
-	files, err := w.git.Files(reconciler.BranchStatus)
-	require.NoError(w.t, err)
+	files := w.files()
 	var paths []string
 	for p := range files {
 		if strings.HasPrefix(p, "events/") {
@@ -287,7 +328,7 @@ func TestInstanceLifecycle(t *testing.T) {
 
 	_, text = instance("train", 3)
 	w.put(map[string]string{path: text})
-	w.eventually("third worker", func() bool { s := w.status("train"); return len(s.Members) == 4 && s.Phase == plan.PhaseRunning })
+	w.eventually("third worker", w.running("train", 3))
 	require.Equal(t, "gpu-3", w.status("train").Members[3].Node)
 
 	w.put(nil, path)
@@ -309,7 +350,8 @@ func TestEmptyCommitCausesNoRuntimeCall(t *testing.T) {
 	calls := w.world.TotalCalls()
 	commit := w.put(map[string]string{"README.md": "nothing of Berth's\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == commit })
-	time.Sleep(300 * time.Millisecond)
+	d.does(nobody) // units that the decision had woken were observed before
+	d.does(nobody)
 	require.Equal(t, calls, w.world.TotalCalls())
 	require.NoError(t, d.stop())
 }
@@ -325,12 +367,10 @@ func TestDeploymentCompletesAfterKill(t *testing.T) {
 			path, text := instance("train", 2)
 			w.put(map[string]string{path: text})
 			w.world.FailStep(step, errors.New("killed"))
-			first := w.start(func(o *loop.Options) {
-				// A killed daemon does not retry.
-				o.Runtimes = map[string]runtimes.Runtime{"bare_metal": dying{memory.New(w.world), make(chan struct{})}}
-			})
-			w.eventually("deploying", func() bool { return w.status("train") != nil })
-			time.Sleep(200 * time.Millisecond)
+			// A killed daemon does not retry.
+			rt := dying{memory.New(w.world), make(chan struct{})}
+			first := w.start(func(o *loop.Options) { o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt} })
+			w.eventually("death in the deployment, or its end", func() bool { return rt.isDead() || w.phase("train", plan.PhaseRunning)() })
 			first.cancel()
 
 			w.start()
@@ -351,6 +391,15 @@ func TestDeploymentCompletesAfterKill(t *testing.T) {
 type dying struct {
 	runtimes.Runtime
 	dead chan struct{}
+}
+
+func (d dying) isDead() bool {
+	select {
+	case <-d.dead:
+		return true
+	default:
+		return false
+	}
 }
 
 func (d dying) Apply(ctx context.Context, c runtimes.Change) error {
@@ -405,9 +454,7 @@ func TestInvalidDocumentHoldsOnlyItself(t *testing.T) {
 
 	_, fixed := instance("train", 2)
 	w.put(map[string]string{path: fixed})
-	w.eventually("correction in force", func() bool {
-		return len(w.status("train").Members) == 3 && w.status("train").Phase == plan.PhaseRunning
-	})
+	w.eventually("correction in force", w.running("train", 2))
 	require.Empty(t, w.revision().Held)
 }
 
@@ -428,7 +475,8 @@ func TestBrokenMainDeletesNothing(t *testing.T) {
 		w := running(t)
 		w.put(nil, "platform", "tenants")
 		w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
-		time.Sleep(300 * time.Millisecond)
+		w.latest.does(theEstate, train)
+		w.latest.does(train)
 		require.Equal(t, plan.PhaseRunning, w.status("train").Phase)
 		require.NotEmpty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
 		// The restored tree ends the freeze.
@@ -436,7 +484,7 @@ func TestBrokenMainDeletesNothing(t *testing.T) {
 		_, more := instance("train", 2)
 		all[path] = more
 		w.put(all)
-		w.eventually("synchronization resumed", func() bool { return w.revision().Frozen == "" && len(w.status("train").Members) == 3 })
+		w.eventually("synchronization resumed", func() bool { return w.revision().Frozen == "" && w.running("train", 2)() })
 	})
 	t.Run("rewritten history", func(t *testing.T) {
 		t.Parallel()
@@ -444,7 +492,8 @@ func TestBrokenMainDeletesNothing(t *testing.T) {
 		first := w.git.Ref("refs/heads/main~1")
 		w.git.MustCommit(t, "main", gittest.Commit{Message: "rewritten", Parent: first, Remove: []string{"tenants/physics"}})
 		w.eventually("frozen", func() bool { return w.revision().Frozen != "" })
-		time.Sleep(300 * time.Millisecond)
+		w.latest.does(theEstate, train)
+		w.latest.does(train)
 		require.NotEmpty(t, w.world.Remains(schema.InstanceKey("physics", "lab", "train")))
 	})
 	t.Run("remote down, then back", func(t *testing.T) {
@@ -458,9 +507,7 @@ func TestBrokenMainDeletesNothing(t *testing.T) {
 		_, more := instance("train", 2)
 		w.git.SetFaults(gittest.Faults{})
 		w.put(map[string]string{path: more})
-		w.eventually("synchronization resumed", func() bool {
-			return len(w.status("train").Members) == 3 && w.status("train").Phase == plan.PhaseRunning
-		})
+		w.eventually("synchronization resumed", w.running("train", 2))
 		w.noEventTwice()
 	})
 }
@@ -482,7 +529,8 @@ func TestUnknownPresenceIsNotAbsence(t *testing.T) {
 	before := w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train"))
 	w.put(nil, path) // its deletion waits until the host can be asked
 	w.eventually("deleting", w.phase("train", plan.PhaseDeleting))
-	time.Sleep(300 * time.Millisecond)
+	w.latest.does(train)
+	w.latest.does(train)
 	require.Equal(t, before, w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train")))
 	w.world.SetReachable("ctl", true)
 	w.eventually("gone", func() bool { return w.status("train") == nil })
@@ -500,12 +548,10 @@ func TestRestartWithAnEmptyCacheContinues(t *testing.T) {
 	events := len(w.events())
 
 	second := w.start()
-	select {
-	case <-second.Ready():
-	case <-time.After(10 * time.Second):
-		t.Fatal("not ready")
-	}
-	time.Sleep(500 * time.Millisecond)
+	second.ready()
+	second.does(theEstate, train)
+	second.does(theEstate, train)
+	second.written()
 	require.Equal(t, before, w.world.Fingerprint(schema.InstanceKey("physics", "lab", "train")), "no action ran")
 	require.Len(t, w.events(), events, "no action means no event")
 	require.Empty(t, second.Unsettled())
@@ -521,19 +567,13 @@ func TestSecondDaemonTakesLeadership(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	first := w.start()
-	<-first.Ready()
+	first.ready()
 	w.start()
 	w.eventually("second daemon has leadership", func() bool { return w.revision().Epoch >= 2 })
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	select {
-	case err := <-first.ended:
-		require.ErrorContains(t, err, "another daemon leads")
-		close(first.ended)
-	case <-time.After(20 * time.Second):
-		t.Fatal("first daemon keeps running after losing leadership")
-	}
+	require.ErrorContains(t, first.end(), "another daemon leads")
 	w.noEventTwice()
 }
 
@@ -592,7 +632,8 @@ func TestPollingFindsApproval(t *testing.T) {
 	review("ada")
 	w.eventually("ada may", blocked(false))
 	review("eve", "ada")
-	time.Sleep(300 * time.Millisecond) // several reconciliations
+	w.latest.passes(2, thePulls)
+	w.latest.publishes(7)
 	w.forge.mu.Lock()
 	require.Len(t, w.forge.shown[7], 2, "an unchanged comment is not written again")
 	w.forge.mu.Unlock()

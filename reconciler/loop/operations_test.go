@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
@@ -177,9 +178,15 @@ func TestOperationWaitsAndExpires(t *testing.T) {
 	w.world.SetReachable("gpu-1", false)
 	w.ask([3]string{"late", "restart", "worker-0"})
 	w.operated("late", plan.OperationRequested)
-	clock.Set(clock.Now().Add(plan.OperationWait + time.Minute))
-	look()
-	s = w.operated("late", plan.OperationExpired)
+	clock.Set(clock.Now().Add(24*time.Hour - time.Minute))
+	d.does(train)
+	d.written()
+	w.operated("late", plan.OperationRequested)
+	clock.Set(clock.Now().Add(2 * time.Minute))
+	d.does(train)
+	d.written()
+	s = w.tree().Things[operationKey("late")]
+	require.Equal(t, string(plan.OperationExpired), s.Phase, "after a day")
 	require.Contains(t, string(s.Detail), "cannot be reached")
 	w.world.SetReachable("gpu-1", true)
 	look()
@@ -312,11 +319,7 @@ func TestOperationIsDoneExactlyOnceAcrossCrashes(t *testing.T) {
 				d := w.start(use)
 				w.trains(1)
 				w.ask([3]string{"again", "restart", "worker-0"})
-				select {
-				case <-rt.crash:
-				case <-time.After(30 * time.Second):
-					t.Fatal("the operation did not start")
-				}
+				await.Receive(t, "the start of the operation", rt.crash, w.saw)
 				d.stop()
 				if lose {
 					_, err := w.git.Git("update-ref", "-d", "refs/heads/"+reconciler.BranchStatus)
@@ -431,9 +434,7 @@ func TestOperationOnASharedRuntime(t *testing.T) {
 	w.eventually("it is done", func() bool { s := w.resource(key); return s != nil && s.Phase == "done" && s.UID == "op-1" })
 	reason, _ := w.world.Member(commons, "worker-0")
 	require.Equal(t, "operation fan", reason)
-	files, err := w.git.Files(reconciler.BranchStatus)
-	require.NoError(t, err)
-	require.Contains(t, files, path)
+	require.Contains(t, w.files(), path)
 	w.eventually("the event is announced", func() bool {
 		return slices.ContainsFunc(w.events(), func(e plan.Event) bool {
 			return e.EventType == "berth.operation.done" && strings.Contains(string(e.Payload), `"shared_runtime_id":"sr-77"`) && strings.Contains(string(e.Payload), `"operation_id":"op-1"`)

@@ -92,8 +92,8 @@ func TestUnchangedPlanIsPublishedOnce(t *testing.T) {
 	base := v.Base
 
 	status := w.git.Tip(reconciler.BranchStatus)
-	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
-	time.Sleep(300 * time.Millisecond) // several reconciliations
+	d.publishes(7)
+	d.written()
 	require.Equal(t, status, w.git.Tip(reconciler.BranchStatus), "an unchanged plan is not recorded again")
 
 	w.put(map[string]string{"README.md": "main moves\n"})
@@ -101,7 +101,8 @@ func TestUnchangedPlanIsPublishedOnce(t *testing.T) {
 	other, otherText := instance("other", 1)
 	w.put(map[string]string{other: strings.Replace(otherText, "worker: {count: 1", "worker: {count: 0", 1)})
 	w.eventually("runs", w.phase("other", plan.PhaseRunning))
-	time.Sleep(1500 * time.Millisecond) // time for two new plans
+	d.does(reconciler.Item{Task: reconciler.TaskReplan})
+	d.publishes(7)
 	require.Equal(t, want, w.forge.written(""))
 	require.Equal(t, base, w.reviews()[7].Base, "the review names the base of the published plan")
 	p, _ := w.forge.last(7)
@@ -113,7 +114,7 @@ func TestUnchangedPlanIsPublishedOnce(t *testing.T) {
 	w.forge.mu.Unlock()
 	d = w.start()
 	w.callsMore(3)
-	time.Sleep(300 * time.Millisecond)
+	d.publishes(7)
 	require.Equal(t, want, w.forge.written(""), "a restart writes no unchanged content")
 	require.Equal(t, base, w.reviews()[7].Base)
 
@@ -190,27 +191,31 @@ func TestNewestPlanIsPublishedAfterRateLimit(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	first := w.topic(7, map[string]string{path: text})
-	var until atomic.Int64
+	clock := newManualClock()
+	until := clock.Now().Add(8 * time.Second)
 	asked := make(chan string, 100)
 	w.forge.fails = func(call string) error {
-		until.CompareAndSwap(0, time.Now().Add(8*time.Second).UnixNano())
-		if at := time.Unix(0, until.Load()); time.Now().Before(at) {
+		if clock.Now().Before(until) {
 			asked <- call
-			return &reconciler.RetryAfterError{At: at}
+			return &reconciler.RetryAfterError{At: until}
 		}
 		return nil
 	}
-	d := w.start()
+	d := w.start(func(o *loop.Options) { o.Now = clock.Now })
 	require.Contains(t, <-asked, first.Head)
 	_, more := instance("train", 2)
 	second := w.git.MustCommit(t, "topic-7", gittest.Commit{Message: "more", Files: map[string]string{path: more}})
 	require.NoError(t, w.git.SetPull(7, second))
 	w.change(7, func(p *reconciler.PullRequest) { p.Head = second })
-	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
+	d.publishes(7)
+	clock.Set(until.Add(-time.Second))
+	d.does(theShow)
+	require.Empty(t, asked, "no retry before its time")
+	clock.Set(until)
+	d.Enqueue(theShow)
 	w.eventually("newest plan published", w.shownFully(7, second))
 	require.Empty(t, w.forge.written("check berth/plan "+first.Head))
 	require.Equal(t, 3, len(w.forge.written("")))
-	require.Empty(t, asked, "no retry before its time")
 }
 
 // A head that changes during the publication gets its checks, because they belong to
@@ -282,8 +287,8 @@ func TestReviewIsKeptUntilTheRolloutEnds(t *testing.T) {
 	require.NoError(t, err)
 	w.change(7, func(p *reconciler.PullRequest) { p.Open, p.Merged, p.MergeCommit = false, true, commit })
 	w.eventually("deploying", w.phase("train", plan.PhaseDeploying))
-	d.Enqueue(reconciler.Item{Task: reconciler.TaskPull, Pull: 7})
-	time.Sleep(300 * time.Millisecond)
+	d.publishes(7)
+	d.written()
 	require.NotNil(t, w.reviews()[7])
 	close(hold)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
@@ -418,8 +423,8 @@ func TestMergeGroups(t *testing.T) {
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: gone})
 	w.eventually("checks published", both(bad, plan.Failure))
 	require.NoError(t, w.git.SetRef(gone, ""))
-	d.Enqueue(reconciler.Item{Task: reconciler.TaskGroup, Ref: gone})
-	time.Sleep(300 * time.Millisecond)
+	d.does(reconciler.Item{Task: reconciler.TaskGroup, Ref: gone})
+	d.does(theShow)
 	require.Empty(t, w.forge.written("comment"))
 	require.Len(t, w.forge.written(""), 4)
 	require.Empty(t, w.reviews())
@@ -454,18 +459,16 @@ func moveBaseUnder(t *testing.T, many int) {
 	w.forge.set(prs...)
 	w.git.ResetRequests()
 	d := w.start(func(o *loop.Options) { o.Settings.Poll, o.Settings.Interval = time.Hour, time.Hour })
-	require.Eventually(t, func() bool { return len(w.forge.written("")) == 3*many }, 3*time.Minute, 100*time.Millisecond)
+	w.eventually("every plan published", func() bool { return len(w.forge.written("")) == 3*many })
 	require.Less(t, w.git.Requests()["POST git-upload-pack"], 20, "heads are fetched in batches")
 	w.forge.mu.Lock()
 	w.forge.writes, w.forge.read = nil, 0
 	w.forge.mu.Unlock()
 
-	start := time.Now()
 	w.put(map[string]string{"tenants/biology/projects/lab/entitlements/batch.yaml": "apiVersion: berth/v1\nkind: Entitlement\nmetadata: {name: batch}\nspec: {enabled: false}\n"})
 	d.Enqueue(reconciler.Item{Task: reconciler.TaskEstate})
 	changed := many / 20
-	require.Eventually(t, func() bool { return len(w.forge.written("comment")) >= changed }, time.Minute, 50*time.Millisecond)
-	t.Logf("%d of %d written after %s", changed, many, time.Since(start).Round(time.Millisecond))
+	w.eventually("the changed plans published", func() bool { return len(w.forge.written("comment")) >= changed })
 	var order []string
 	for i := many - 20; i >= 0; i -= 20 {
 		order = append(order, fmt.Sprint("comment ", i+1))
@@ -599,7 +602,7 @@ func TestPlanWithoutActionsIsMadeOnce(t *testing.T) {
 	pr := w.topic(7, map[string]string{path: strings.Replace(text, "spec:\n", "suspend: true\nspec:\n", 1)})
 	var looks atomic.Int64
 	see := make(chan struct{})
-	w.start(func(o *loop.Options) {
+	d = w.start(func(o *loop.Options) {
 		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": shut{memory.New(w.world), see}}
 		o.Hooks.Watch = func(i reconciler.Item) func(bool) {
 			if i.Task == reconciler.TaskPull {
@@ -610,8 +613,16 @@ func TestPlanWithoutActionsIsMadeOnce(t *testing.T) {
 	})
 	w.eventually("plan published", w.shownFully(7, pr.Head))
 	close(see)
-	time.Sleep(3 * time.Second)
+	d.does(train)
+	d.publishes(7)
+	// Each commit has it planned once, after a delay in which a plan that has itself made again would be made too.
+	const commits = 4
 	before := looks.Load()
-	time.Sleep(3 * time.Second)
-	require.LessOrEqual(t, looks.Load()-before, int64(1))
+	for n := range commits {
+		replanned := d.seen.after(1, []reconciler.Item{{Task: reconciler.TaskReplan}})
+		w.put(map[string]string{"README.md": fmt.Sprint(n, "\n")})
+		w.eventually("planned again", replanned)
+		d.does(theShow)
+	}
+	require.LessOrEqual(t, looks.Load()-before, int64(commits+1), "once more after the unit was observed")
 }

@@ -113,7 +113,9 @@ func TestExpiredRollbackIsReportedOnce(t *testing.T) {
 	require.Equal(t, began, w.queueEvents())
 
 	day.Store(1)
-	time.Sleep(300 * time.Millisecond) // several polls, on the last day
+	d.does(theEstate) // on the last day
+	d.does(theEstate)
+	d.written()
 	require.Equal(t, "False", w.rollbackCondition().Status)
 	w.git.SetFaults(gittest.Faults{Down: true})
 	day.Store(2)

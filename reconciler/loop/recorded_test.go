@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -78,7 +77,7 @@ func TestDesiredStateIsRecordedBeforeAnAction(t *testing.T) {
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	_, two := instance("train", 2)
 	changed := w.put(map[string]string{path: two})
-	w.eventually("second worker", func() bool { s := w.status("train"); return s.Phase == plan.PhaseRunning && len(s.Members) == 3 })
+	w.eventually("second worker", w.running("train", 2))
 	deleted := w.put(nil, path)
 	w.eventually("gone", func() bool { return w.status("train") == nil })
 
@@ -116,12 +115,17 @@ func TestNothingStartsBeforeItIsRecorded(t *testing.T) {
 			t.Parallel()
 			w := newWorld(t)
 			d := w.start()
-			<-d.Ready()
+			d.ready()
 			w.eventually("written", func() bool { return len(d.Unsettled()) == 0 })
 			w.refusePushes(branch)
 			path, text := instance("train", 1)
 			w.put(map[string]string{path: text})
-			time.Sleep(2 * time.Second) // twenty intervals
+			if branch == reconciler.BranchStatus { // else there is no unit
+				w.eventually("the unit observed", func() bool { return w.world.Calls("observe") > 0 })
+			}
+			pushes := w.git.Requests()["POST git-receive-pack"]
+			w.eventually("three refused pushes", func() bool { return w.git.Requests()["POST git-receive-pack"] >= pushes+3 })
+			d.does(theEstate)
 			require.Zero(t, w.world.TotalCalls()-w.world.Calls("observe"), "an action started without a record on %s", branch)
 			w.refusePushes("")
 			w.eventually("running", w.phase("train", plan.PhaseRunning))

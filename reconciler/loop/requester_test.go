@@ -42,7 +42,7 @@ func TestRequestedByIsTheSigner(t *testing.T) {
 
 	_, larger := instance("train", 2)
 	bo.push("larger", map[string]string{train: larger})
-	w.eventually("larger", func() bool { return len(w.status("train").Members) == 3 })
+	w.eventually("larger", w.running("train", 2))
 	require.Equal(t, "ana", w.status("train").RequestedBy)
 	require.NoError(t, d.stop())
 	d = w.start(governed(root))
@@ -84,7 +84,7 @@ func TestRequestedByIsTheAuthorOfThePullRequest(t *testing.T) {
 	w.forge.put(pr)
 	w.reviewed(pr)
 	w.merge(pr)
-	w.eventually("larger", func() bool { return len(w.status("train").Members) == 3 })
+	w.eventually("larger", w.running("train", 2))
 	require.Equal(t, "ada", w.status("train").RequestedBy)
 	require.Equal(t, map[string]bool{"ada": true}, w.requesters("train"))
 }

@@ -100,12 +100,12 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 		if attempts == 2 || attempts == 7 {
 			require.NoError(t, d.stop())
 			d = start()
-			<-d.Ready()
+			d.ready()
 		}
 		if attempts == 2 || attempts == 6 { // one second too early
 			clock.Set(s.Retry.Next.Add(-time.Second))
-			look()
-			time.Sleep(300 * time.Millisecond)
+			d.does(train)
+			d.does(train)
 			require.EqualValues(t, attempts, rt.creates.Load(), "attempt before its time")
 		}
 		clock.Set(s.Retry.Next)
@@ -118,11 +118,12 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 		if restarted {
 			require.NoError(t, d.stop())
 			d = start()
-			<-d.Ready()
+			d.ready()
 		}
 		clock.Set(clock.Now().Add(time.Hour))
-		look()
-		time.Sleep(500 * time.Millisecond) // several intervals
+		d.does(train)
+		d.does(train)
+		d.written()
 		require.EqualValues(t, 10, rt.creates.Load(), "attempt after the last one")
 		s := w.status("train")
 		require.Equal(t, 10, s.Retry.Attempts)
@@ -146,21 +147,37 @@ func TestRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 	require.EqualValues(t, 12, rt.creates.Load())
 }
 
+// failsOnce is a runtime whose first action fails. It notes the time of each action.
+type failsOnce struct {
+	runtimes.Runtime
+	at *[]time.Time
+}
+
+func (f failsOnce) Apply(ctx context.Context, c runtimes.Change) error {
+	if *f.at = append(*f.at, time.Now()); len(*f.at) == 1 {
+		return errors.New("disk of the host is full")
+	}
+	return f.Runtime.Apply(ctx, c)
+}
+
 // The loop retries a failed unit by itself once the delay is over, and not earlier.
 func TestFailedUnitIsRetriedWithoutATrigger(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	rt := newFaulty(w.world)
-	rt.broken.Store(true)
-	w.start(rt.use)
-	path, text := instance("train", 1)
-	w.put(map[string]string{path: text})
-	w.eventually("failed", w.phase("train", plan.PhaseFailed))
-	failed := time.Now()
-	rt.broken.Store(false)
-	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	require.EqualValues(t, 2, rt.creates.Load())
-	require.Greater(t, time.Since(failed), 3*time.Second, "the first delay is 5 s")
+	bubble(t, func(t *testing.T, w *world) {
+		rt := failsOnce{memory.New(w.world), new([]time.Time)}
+		path, text := instance("train", 0)
+		w.put(map[string]string{path: text})
+		w.start(func(o *loop.Options) {
+			o.Settings.Interval, o.Settings.Poll = time.Hour, time.Hour
+			o.Runtimes, o.Forge = map[string]runtimes.Runtime{"bare_metal": rt}, nil
+		})
+		w.eventually("failed", w.phase("train", plan.PhaseFailed))
+		w.eventually("running", w.phase("train", plan.PhaseRunning))
+		require.Len(t, *rt.at, 2)
+		delay := (*rt.at)[1].Sub((*rt.at)[0])
+		require.GreaterOrEqual(t, delay, 4*time.Second, "5 s from the begin of the second")
+		require.LessOrEqual(t, delay, 6*time.Second, "and up to one more, so that not all units are retried together")
+	})
 }
 
 // stepped is a runtime that starts each action only on a signal of the test.
@@ -206,7 +223,7 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 			}
 			select {
 			case rt.next <- struct{}{}:
-			case <-time.After(20 * time.Millisecond):
+			default: // no action waits
 			}
 			return false
 		})
@@ -251,24 +268,24 @@ func TestLoopReachesEveryPhase(t *testing.T) {
 // Requirement E1: by default the loop observes a unit every 5 s.
 func TestUnitIsObservedEveryFiveSeconds(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t)
-	rt := stamped{memory.New(w.world), new(sync.Mutex), new([]time.Time)}
-	w.start(func(o *loop.Options) {
-		o.Settings.Interval = 0
-		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": rt}
+	bubble(t, func(t *testing.T, w *world) {
+		rt := stamped{memory.New(w.world), new(sync.Mutex), new([]time.Time)}
+		path, text := instance("train", 1)
+		w.put(map[string]string{path: text})
+		w.start(func(o *loop.Options) {
+			o.Settings.Interval, o.Settings.Poll = 0, time.Hour
+			o.Runtimes, o.Forge = map[string]runtimes.Runtime{"bare_metal": rt}, nil
+		})
+		w.eventually("running", w.phase("train", plan.PhaseRunning))
+		time.Sleep(time.Minute)
+		rt.mu.Lock()
+		defer rt.mu.Unlock()
+		last := (*rt.at)[len(*rt.at)-12:]
+		for i := range last[1:] {
+			require.Equal(t, 5*time.Second, last[i+1].Sub(last[i]))
+		}
+		require.Less(t, time.Since(last[11]), 5*time.Second)
 	})
-	w.run(1)
-	rt.mu.Lock()
-	begun := len(*rt.at)
-	rt.mu.Unlock()
-	time.Sleep(11 * time.Second)
-	rt.mu.Lock()
-	defer rt.mu.Unlock()
-	looks := (*rt.at)[begun-1:]
-	require.GreaterOrEqual(t, len(looks), 3, "two observations after the last action")
-	for i := range len(looks) - 1 {
-		require.InDelta(t, 5, looks[i+1].Sub(looks[i]).Seconds(), 1.5)
-	}
 }
 
 // stamped is a runtime that records the time of each observation.

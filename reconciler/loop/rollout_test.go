@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -89,9 +88,10 @@ func TestRolloutIsReportedAfterRestart(t *testing.T) {
 	// All rollouts are complete.
 	wrote := w.forge.written("")
 	require.NoError(t, d.stop())
-	w.start()
-	w.callsMore(0)
-	time.Sleep(500 * time.Millisecond)
+	d = w.start()
+	d.ready()
+	d.passes(3, theEstate, thePulls, theCommands)
+	d.does(theShow)
 	require.Equal(t, wrote, w.forge.written(""))
 }
 

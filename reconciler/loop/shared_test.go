@@ -287,8 +287,7 @@ func TestUsageIsOnTheStatusBranchBeforeRemoval(t *testing.T) {
 // usage returns project, job, attachment, its rate card and owner of each record of usage, sorted.
 func (w *world) usage() []string {
 	w.t.Helper()
-	files, err := w.git.Files(reconciler.BranchStatus)
-	require.NoError(w.t, err)
+	files := w.files()
 	var all []string
 	for path, text := range files {
 		if !strings.HasPrefix(path, "usage/2026-11-02/physics/") {

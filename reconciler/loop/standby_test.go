@@ -57,7 +57,7 @@ func TestStandbyTakesLeadershipWhenTheLeaderIsGone(t *testing.T) {
 		leading, recorded := &atomic.Value{}, &atomic.Value{}
 		leading.Store(otherURL)
 		recorded.Store(otherURL)
-		s, _ := peersOf(ownURL, leading)
+		s, probes := peersOf(ownURL, leading)
 		taken := make(chan bool, 1)
 		go func() {
 			taken <- s.wait(t.Context(), func(context.Context) (string, error) {
@@ -71,8 +71,8 @@ func TestStandbyTakesLeadershipWhenTheLeaderIsGone(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		require.Equal(t, otherURL, *s.leader.Load())
 
-		leading.Store("") // it restarts, and is the leader again
-		time.Sleep(2 * probeInterval)
+		leading.Store("") // it restarts, and is the leader again after two probes
+		time.Sleep(10 * time.Second)
 		leading.Store(otherURL)
 		time.Sleep(time.Minute)
 		require.Empty(t, taken)
@@ -84,16 +84,17 @@ func TestStandbyTakesLeadershipWhenTheLeaderIsGone(t *testing.T) {
 
 		recorded.Store("") // the remote does not answer either, for a moment
 		leading.Store("")
-		time.Sleep(probeInterval + time.Second)
+		time.Sleep(6 * time.Second)
 		leading.Store(thirdURL)
 		recorded.Store(thirdURL)
 		time.Sleep(time.Minute)
 		require.Empty(t, taken)
 
 		leading.Store("")
-		began := time.Now()
+		began, asked := time.Now(), probes.Load()
 		require.True(t, <-taken)
-		require.LessOrEqual(t, time.Since(began), maxMisses*probeInterval)
+		require.EqualValues(t, 3, probes.Load()-asked, "probes without an answer")
+		require.Equal(t, 14*time.Second, time.Since(began), "a probe each 5 s, the first one after 4 s")
 		require.Nil(t, s.leader.Load(), "it stands by no longer")
 	})
 }

@@ -11,16 +11,15 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/loop"
-	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema/audit"
-	"berth/schema/estate"
 )
 
 // starting is a repository whose first status push waits for the push of the other
@@ -87,18 +86,16 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	w := newWorld(t)
 	path, text := instance("train", 1)
 	w.put(map[string]string{path: text})
-	loader, err := estate.New(estate.Options{Backends: map[string]string{"bare_metal": "#Config: {...}\n#Parameters: {...}"}})
-	require.NoError(t, err)
 	start := newSameStart()
 	acted := leaders{memory.New(w.world), &sync.Mutex{}, map[string]bool{}}
 	log := slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelWarn}))
 	var daemons [2]*daemon
 	for i := range daemons {
-		repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: w.git.URL, Dir: t.TempDir(), Timeout: 5 * time.Second, Now: start.now})
+		repo, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: w.git.URL, Dir: t.TempDir(), Timeout: await.Limit, Now: start.now})
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
 		daemons[i] = &daemon{w: w, cancel: cancel, ended: make(chan error, 1), repo: repo, Reconciler: loop.New(loop.Options{
-			Repo: &starting{Repo: repo, start: start}, Decide: decide.Options{Loader: loader}, Render: render(),
+			Repo: &starting{Repo: repo, start: start}, Decide: decide.Options{Loader: newLoader(t)}, Render: render(),
 			Runtimes: map[string]runtimes.Runtime{"bare_metal": acted},
 			Settings: loop.Settings{
 				Interval: 50 * time.Millisecond, Poll: 50 * time.Millisecond, Flush: 10 * time.Millisecond, AuthorLag: 10 * time.Millisecond,
@@ -121,15 +118,15 @@ func twoDaemonsInTheSameSecond(t *testing.T) {
 	case deposed = <-daemons[1].ended:
 		close(daemons[1].ended)
 		leading = daemons[0]
-	case <-time.After(20 * time.Second):
-		t.Fatalf("both daemons claim leadership: %+v", w.revision())
+	case <-await.Context(t).Done():
+		t.Fatalf("both daemons claim leadership; saw %v", w.saw())
 	}
 	require.ErrorContains(t, deposed, "another daemon")
 	path, text = instance("train", 2)
 	commit := w.put(map[string]string{path: text})
 	w.eventually("grown and running", func() bool {
 		s := w.status("train")
-		return s != nil && len(s.Members) == 3 && s.Phase == plan.PhaseRunning && w.revision().Commit == commit
+		return converged(s, 3) && w.revision().Commit == commit
 	})
 	rev := w.revision()
 	require.Empty(t, rev.Frozen)

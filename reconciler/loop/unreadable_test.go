@@ -6,7 +6,6 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -59,7 +58,7 @@ func TestUnreadableTenantDoesNotAffectOthers(t *testing.T) {
 		return rev.Commit == bad && len(rev.Held) == 1 && rev.Held[0].File == "tenants/evil" && rev.Held[0].Reason == "unreadable" && rev.Frozen == ""
 	}
 	w.eventually("held", held)
-	w.eventually("the neighbour changes", func() bool { s := w.status("train"); return s != nil && len(s.Members) == 3 })
+	w.eventually("the neighbour changes", w.running("train", 2))
 	require.NoError(t, d.stop())
 	content, err := w.git.Read(reconciler.BranchInForce, "tenants/evil/tenant.yaml")
 	require.NoError(t, err)
@@ -67,8 +66,10 @@ func TestUnreadableTenantDoesNotAffectOthers(t *testing.T) {
 
 	tip := w.git.Tip(reconciler.BranchInForce)
 	d = w.start() // the cache is empty
-	<-d.Ready()
-	time.Sleep(500 * time.Millisecond)
+	d.ready()
+	d.does(theEstate)
+	d.does(theEstate)
+	d.written()
 	require.True(t, held())
 	require.Equal(t, tip, w.git.Tip(reconciler.BranchInForce), "another reconciliation writes nothing")
 
@@ -122,5 +123,5 @@ func TestTenantTreeComesIntoForceOnceReadable(t *testing.T) {
 	w.eventually("held", func() bool { rev := w.revision(); return rev.Commit == commit && len(rev.Held) == 1 })
 	dark.Store(false)
 	w.eventually("in force", func() bool { return len(w.revision().Held) == 0 })
-	w.eventually("grown", func() bool { s := w.status("train"); return s != nil && len(s.Members) == 3 })
+	w.eventually("grown", w.running("train", 2))
 }

@@ -14,10 +14,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/memory"
 	"berth/schema"
 	"berth/schema/usage"
@@ -27,8 +27,7 @@ import (
 // and the closings.
 func (w *world) parts() (records, closings []string) {
 	w.t.Helper()
-	files, err := w.git.Files(reconciler.BranchStatus)
-	require.NoError(w.t, err)
+	files := w.files()
 	for path, text := range files {
 		if strings.HasPrefix(path, usage.ClosedDir) {
 			c, err := usage.DecodeClosing([]byte(text))
@@ -61,6 +60,17 @@ func (c *testClock) now() time.Time { return time.Now().Add(time.Duration(c.ahea
 
 func (c *testClock) set(at time.Time) { c.ahead.Store(int64(time.Until(at))) }
 
+// meter is a runtime that counts the readings of what jobs used.
+type meter struct {
+	*memory.Runtime
+	asked *atomic.Int64
+}
+
+func (m meter) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, since time.Time) (runtimes.UsageReading, error) {
+	m.asked.Add(1)
+	return m.Runtime.ReadUsage(ctx, s, stamp, since)
+}
+
 // What jobs used is on the branch while their unit runs, each part once, also for a daemon that
 // begins with an empty disk. A day closes once accounting has added it up, and not while accounting
 // does not answer; what came late or changed by then is recorded too, as a correction beside the first
@@ -72,7 +82,8 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	var clock testClock
 	clock.set(day)
 	quick := func(o *loop.Options) { o.Settings.Usage, o.Now = 20*time.Millisecond, clock.now }
-	d := w.start(quick)
+	meter := meter{memory.New(w.world), &atomic.Int64{}}
+	d := w.start(quick, func(o *loop.Options) { o.Runtimes = map[string]runtimes.Runtime{"bare_metal": meter} })
 	w.put(operatorFiles(""))
 	w.put(map[string]string{commonsPath: commonsText("  billing_policy_ref: dear\n"), attachmentPath: attachmentText(""), viewPath: viewText("tenant")})
 	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
@@ -83,7 +94,8 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	}
 	first := job(1, time.Hour, 2*time.Hour)
 	require.NoError(t, w.world.SetUsage(commons, first))
-	time.Sleep(100 * time.Millisecond)
+	asked := meter.asked.Load()
+	w.eventually("accounting asked again", func() bool { return meter.asked.Load() >= asked+3 })
 	records, closings := w.parts()
 	require.Empty(t, records, "accounting does not answer")
 	require.Empty(t, closings)
@@ -224,8 +236,16 @@ func TestUsageOfARecreatedUnitIsClosed(t *testing.T) {
 // usageReads notes from which day a collector reads the records of which tenant.
 type usageReads struct {
 	*gitrepo.Repo
-	mu  sync.Mutex
-	all map[string]bool
+	mu          sync.Mutex
+	all         map[string]bool
+	collections int
+}
+
+func (r *usageReads) ClosedUsage(ctx context.Context, commit string) (map[string]string, error) {
+	r.mu.Lock()
+	r.collections++
+	r.mu.Unlock()
+	return r.Repo.ClosedUsage(ctx, commit)
 }
 
 func (r *usageReads) UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error] {
@@ -256,9 +276,7 @@ func TestCollectionReadsTheUsageOfATenantAlone(t *testing.T) {
 	require.NoError(t, w.world.SetUsage(key, j))
 	require.NoError(t, w.world.SetClock(key, firstDay.Add(3*time.Hour)))
 	usageFiles := func() (all []string) {
-		files, err := w.git.Files(reconciler.BranchStatus)
-		require.NoError(t, err)
-		for path := range files {
+		for path := range w.files() {
 			if strings.HasPrefix(path, "usage/2026") {
 				all = append(all, path[:len("usage/2026-10-30/physics")])
 			}
@@ -273,11 +291,17 @@ func TestCollectionReadsTheUsageOfATenantAlone(t *testing.T) {
 
 	w.put(map[string]string{path: strings.Replace(text, "spec:", "spec:\n  desired_state: stopped", 1)})
 	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
-	time.Sleep(100 * time.Millisecond)
+	collect := func() { // at least one from begin to end
+		t.Helper()
+		count := func() int { reads.mu.Lock(); defer reads.mu.Unlock(); return reads.collections }
+		before := count()
+		w.eventually("more collections", func() bool { return count() >= before+2 })
+	}
+	collect()
 	reads.mu.Lock()
 	clear(reads.all)
 	reads.mu.Unlock()
-	time.Sleep(100 * time.Millisecond)
+	collect()
 	reads.mu.Lock()
 	defer reads.mu.Unlock()
 	require.Empty(t, reads.all)
@@ -291,9 +315,7 @@ func TestUsageOfAForeignAccountStaysWithTheTenant(t *testing.T) {
 	j.ProjectID = "biology.genomes"
 	set(firstDay.Add(3*time.Hour), j)
 	w.eventually("recorded", func() bool {
-		files, err := w.git.Files(reconciler.BranchStatus)
-		require.NoError(t, err)
-		for path, text := range files {
+		for path, text := range w.files() {
 			if strings.HasPrefix(path, "usage/2026") {
 				r, err := usage.Decode([]byte(text))
 				require.NoError(t, err)
@@ -350,9 +372,7 @@ func TestUsageOfAHeldMoveGoesOn(t *testing.T) {
 		t.Helper()
 		w.eventually(strings.Join(want, ", "), func() bool {
 			var all []string
-			files, err := w.git.Files(reconciler.BranchStatus)
-			require.NoError(t, err)
-			for path, text := range files {
+			for path, text := range w.files() {
 				if strings.HasPrefix(path, "usage/2026") {
 					for line := range strings.Lines(text) {
 						r, err := usage.Decode([]byte(line))

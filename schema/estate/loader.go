@@ -46,6 +46,12 @@ func New(opts Options) (*Loader, error) {
 	}, nil
 }
 
+// WithEmptyCache returns a Loader with the same definitions that has read nothing yet. Compiling the definitions is
+// most of what a Loader costs.
+func (l *Loader) WithEmptyCache() *Loader {
+	return &Loader{backends: l.backends, reader: l.reader, reading: make(chan struct{}, cap(l.reading))}
+}
+
 // Tenant reads only the tenant.yaml of a tenant; ok is false if it is invalid. A caller
 // needs it to locate the tenant's documents before reading the estate.
 func (l *Loader) Tenant(ctx context.Context, name string, data []byte) (t *schema.Tenant, ok bool, err error) {

@@ -33,7 +33,7 @@ func (s *Server) advertise(w http.ResponseWriter, r *http.Request) {
 	s.refs.mu.Unlock()
 	if answer == nil {
 		answer = httptest.NewRecorder()
-		s.backend.ServeHTTP(answer, r)
+		s.serve(answer, r)
 		if after, err := s.refFiles(); err == nil && after == before && answer.Code == http.StatusOK {
 			s.refs.mu.Lock()
 			if s.refs.refs != before {

@@ -57,6 +57,7 @@ type Server struct {
 	Dir string // directory of the bare repository
 
 	token   string
+	git     string // the program
 	backend *cgi.Handler
 	http    *http.Server
 	stop    chan struct{}
@@ -110,6 +111,7 @@ func Start(o Options) (*Server, error) {
 	s := &Server{
 		Dir:   o.Dir,
 		token: o.Token,
+		git:   filepath.Join(strings.TrimSpace(string(core)), "git"),
 		stop:  make(chan struct{}),
 		seen:  map[string]int{},
 		backend: &cgi.Handler{
@@ -228,14 +230,14 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	r.Body, r.ContentLength, r.TransferEncoding = io.NopCloser(bytes.NewReader(body)), int64(len(body)), nil
 	if drop {
-		s.backend.ServeHTTP(discardResponse{}, r)
+		s.serve(discardResponse{}, r)
 		panic(http.ErrAbortHandler)
 	}
 	if r.Method == http.MethodGet && service == "git-upload-pack" {
 		s.advertise(w, r)
 		return
 	}
-	s.backend.ServeHTTP(w, r)
+	s.serve(w, r)
 }
 
 func appendFile(path, text string) error {
