@@ -3,21 +3,20 @@ package watch
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
+	"sync"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/fsnotify/fsnotify"
 	"github.com/stretchr/testify/require"
-)
 
-// patience bounds how long a test waits for a change to be reported.
-const patience = 30 * time.Second
+	"berth/examples/await"
+)
 
 func write(t *testing.T, path, content string) {
 	t.Helper()
@@ -55,16 +54,13 @@ func start(t *testing.T, dir string, change func(*Watcher)) *watching {
 // reported waits for a report that is wanted.
 func (o *watching) reported(wanted func([]string) bool) {
 	o.t.Helper()
-	timeout := time.After(patience)
+	var others [][]string
 	for {
-		select {
-		case got := <-o.reports:
-			if wanted(got) {
-				return
-			}
-		case <-timeout:
-			o.t.Fatal("change not reported")
+		got := await.Receive(o.t, "the report of a change", o.reports, func() any { return others })
+		if wanted(got) {
+			return
 		}
+		others = append(others, got)
 	}
 }
 
@@ -75,12 +71,8 @@ func (o *watching) changed(path string) {
 
 func (o *watching) logged(part string) {
 	o.t.Helper()
-	select {
-	case got := <-o.log:
-		require.Contains(o.t, got, part)
-	case <-time.After(patience):
-		o.t.Fatalf("%q not logged", part)
-	}
+	got := await.Receive(o.t, "a line with "+part, o.log, func() any { return "no line" })
+	require.Contains(o.t, got, part)
 }
 
 func TestWatcherReportsEveryKindOfChange(t *testing.T) {
@@ -139,29 +131,33 @@ func TestWatcherReportsEveryKindOfChange(t *testing.T) {
 
 // A burst is reported once, at its end; an endless burst is reported now and then.
 func TestWatcherDebouncesBursts(t *testing.T) {
-	dir := t.TempDir()
-	write(t, filepath.Join(dir, "platform/nodes/n.yaml"), "0")
-	o := start(t, dir, func(w *Watcher) { w.quiet, w.longest = 400*time.Millisecond, 2*time.Second })
-	for i := range 40 {
-		write(t, filepath.Join(dir, fmt.Sprintf("platform/nodes/n%d.yaml", i)), "0")
-	}
-	o.reported(func(got []string) bool {
-		require.Len(t, got, 40)
-		return true
-	})
-
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		for i := 0; ctx.Err() == nil; i++ {
-			_ = os.WriteFile(filepath.Join(dir, "platform/nodes/n.yaml"), []byte(strings.Repeat("x", i)), 0o644)
-			time.Sleep(20 * time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		w, events := New(nil, nil), make(chan fsnotify.Event)
+		n := &notifier{Watcher: w, fs: &fsnotify.Watcher{Events: events, Errors: make(chan error)}}
+		reported := func(changes int, distance time.Duration) (after time.Duration) {
+			ctx, end := context.WithCancel(t.Context())
+			var sender sync.WaitGroup
+			sender.Go(func() {
+				for range changes {
+					select {
+					case events <- fsnotify.Event{}:
+					case <-ctx.Done():
+						return
+					}
+					time.Sleep(distance)
+				}
+			})
+			began := time.Now()
+			require.True(t, n.wait(ctx, false))
+			after = time.Since(began)
+			end()
+			sender.Wait()
+			return after
 		}
-	}()
-	o.changed("platform/nodes/n.yaml")
-	stop()
-	<-ended
+		require.Equal(t, w.quiet, reported(40, 0))
+		require.Equal(t, 390*time.Millisecond+w.quiet, reported(40, 10*time.Millisecond))
+		require.Equal(t, w.longest, reported(1000, 10*time.Millisecond))
+	})
 }
 
 // Without notifications of the system, the watcher polls, and logs that.

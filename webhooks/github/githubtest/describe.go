@@ -82,7 +82,7 @@ func (s *schema) finish(doc []byte) ([]byte, error) {
 		return known.([]byte), nil
 	}
 	out, err := s.finishNew(doc)
-	if err == nil {
+	if err == nil && len(doc) < 32<<10 { // long lists differ each time, and would fill the memory
 		s.finished.Store(string(doc), out)
 	}
 	return out, err
