@@ -62,7 +62,7 @@ func estateOf(patch string) string { return strings.TrimSuffix(filepath.Dir(patc
 // The plan file of each change has its author and its plan: the command, its
 // output, and its exit status.
 func TestExampleChangesHaveTheirPlans(t *testing.T) {
-	loader, err := localestate.Loader()
+	loader, err := localestate.NewLoader()
 	require.NoError(t, err)
 	for _, change := range exampleChanges(t) {
 		name := strings.TrimPrefix(change, "../../examples/")
@@ -98,7 +98,7 @@ func TestExampleChangesHaveTheirPlans(t *testing.T) {
 // A patch, the commit made of it, and a work tree that holds it are one change:
 // they get one plan, in every form, but for the commit's name.
 func TestPatchPlansAsItsCommit(t *testing.T) {
-	loader, err := localestate.Loader()
+	loader, err := localestate.NewLoader()
 	require.NoError(t, err)
 	for _, change := range exampleChanges(t) {
 		t.Run(strings.TrimSuffix(filepath.Base(change), ".patch"), func(t *testing.T) {

@@ -60,7 +60,7 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 			if err := req.Check(); err != nil {
 				return cli.Usage(err)
 			}
-			loader, err := localestate.Loader()
+			loader, err := localestate.NewLoader()
 			if err != nil {
 				return err
 			}

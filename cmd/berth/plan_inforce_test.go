@@ -104,7 +104,7 @@ func (e *decidedEstate) desk(t *testing.T) (dir string, git func(args ...string)
 // that Berth decided, under any ref name.
 func TestLocalPlanIsTheDaemonsPlan(t *testing.T) {
 	e := newDecidedEstate(t)
-	loader, err := localestate.Loader()
+	loader, err := localestate.NewLoader()
 	require.NoError(t, err)
 	repo, err := gitrepo.OpenLocal(e.git.Dir)
 	require.NoError(t, err)

@@ -52,7 +52,7 @@ func (full) Write([]byte) (int, error) { return 0, errors.New("full") }
 func TestEveryDocumentNeedsAPermission(t *testing.T) {
 	snap, err := estate.Dir(filepath.Join(moduleRoot, "examples/campus"))
 	require.NoError(t, err)
-	l, err := localestate.Loader()
+	l, err := localestate.NewLoader()
 	require.NoError(t, err)
 	r, err := l.Load(context.Background(), snap)
 	require.NoError(t, err)

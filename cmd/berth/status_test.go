@@ -137,15 +137,16 @@ func TestStatusScripts(t *testing.T) {
 	fresh := gittest.New(t, lab)
 	shared := recorded(t, exampleFiles(t, "campus"), reconciler.InForce{}, campusShared())
 
+	example, err := filepath.Abs(filepath.Join(moduleRoot, "examples/lab"))
+	require.NoError(t, err)
 	runScripts(t, "testdata/status", func(env *testscript.Env) error {
 		for name, s := range map[string]*gittest.Server{"LAB": running, "PAUSED": paused, "EMPTY": empty, "FRESH": fresh, "SHARED": shared} {
 			env.Setenv(name, s.Dir)
 		}
 		env.Setenv("DECIDED", decided[:12])
 		env.Setenv("SHARED_DECIDED", shared.Tip("main")[:12])
-		example, err := filepath.Abs(filepath.Join(moduleRoot, "examples/lab"))
 		env.Setenv("EXAMPLE", example)
-		return err
+		return nil
 	})
 }
 

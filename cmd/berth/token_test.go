@@ -123,7 +123,7 @@ func campusEstate(t *testing.T, change map[string]string) *schema.Desired {
 			delete(files, path)
 		}
 	}
-	loader, err := localestate.Loader()
+	loader, err := localestate.NewLoader()
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)

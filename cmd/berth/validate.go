@@ -47,7 +47,7 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 			// A short process: memory is cheaper than garbage collection, up to a limit.
 			debug.SetGCPercent(400)
 			debug.SetMemoryLimit(256 << 20)
-			loader, err := localestate.Loader()
+			loader, err := localestate.NewLoader()
 			if err != nil {
 				return err
 			}

@@ -63,13 +63,13 @@ func (r trees) Merge(_ context.Context, base, head string) (string, []string, er
 	return head, nil, nil
 }
 
-// loader returns the loader of all tests: to make one takes longer than to decide. It keeps
-// trees by their content, so that a snapshot that cannot be read has hashes of its own.
+// loader returns a loader with an empty cache. To compile its definitions takes longer than
+// to decide, so that all share them.
 func loader(t *testing.T) *estate.Loader {
 	t.Helper()
 	l, err := compiled()
 	require.NoError(t, err)
-	return l
+	return l.WithEmptyCache()
 }
 
 var compiled = sync.OnceValues(func() (*estate.Loader, error) {

@@ -95,11 +95,6 @@ func changeCosts(t *testing.T, warn func(files map[string]string) int) {
 	require.Equal(t, []work{edited, accounts, one}, costs[0])
 }
 
-// fresh is a Loader with an empty cache.
-func fresh(l *Loader) *Loader {
-	return &Loader{backends: l.backends, reader: l.reader, reading: l.reading}
-}
-
 // Findings about names that no node has follow the nodes, also in unchanged trees.
 func TestFindingsFollowTheNodes(t *testing.T) {
 	l, files := labLoader(t), large.Estate(1_000)
@@ -112,7 +107,7 @@ func TestFindingsFollowTheNodes(t *testing.T) {
 		}
 		now, err := l.Load(context.Background(), Files(files))
 		require.NoError(t, err)
-		want, err := fresh(l).Load(context.Background(), Files(files))
+		want, err := l.WithEmptyCache().Load(context.Background(), Files(files))
 		require.NoError(t, err)
 		equalResults(t, want, now)
 		return len(now.Diagnostics)
@@ -186,11 +181,11 @@ func CacheDoesNotChangeResults(t *testing.T) {
 			now := Files(files)
 			got, err := l.Load(ctx, now)
 			require.NoError(rt, err)
-			want, err := fresh(l).Load(ctx, now)
+			want, err := l.WithEmptyCache().Load(ctx, now)
 			require.NoError(rt, err)
 			equalResults(rt, want, got)
 			force, err := l.InForce(ctx, now, was, nil)
-			again, err2 := fresh(l).InForce(ctx, now, was, nil)
+			again, err2 := l.WithEmptyCache().InForce(ctx, now, was, nil)
 			require.Equal(rt, err2, err)
 			if err != nil {
 				continue
@@ -224,7 +219,7 @@ func AnySingleDocumentChange(t *testing.T, each int) {
 		delete(without, path)
 		got, err := l.Load(ctx, Files(without))
 		require.NoError(t, err)
-		want, err := fresh(l).Load(ctx, Files(without))
+		want, err := l.WithEmptyCache().Load(ctx, Files(without))
 		require.NoError(t, err)
 		equalResults(t, want, got)
 		waiting += len(got.Needs)
@@ -233,7 +228,7 @@ func AnySingleDocumentChange(t *testing.T, each int) {
 		require.NoError(t, err)
 		got, err = l.Load(ctx, Files(without))
 		require.NoError(t, err)
-		want, err = fresh(l).Load(ctx, Files(without))
+		want, err = l.WithEmptyCache().Load(ctx, Files(without))
 		require.NoError(t, err)
 		equalResults(t, want, got)
 	}

@@ -25,7 +25,7 @@ func labLoader(t testing.TB) *Loader {
 	t.Helper()
 	l, err := labDefinitions()
 	require.NoError(t, err)
-	return fresh(l)
+	return l.WithEmptyCache()
 }
 
 var labDefinitions = sync.OnceValues(func() (*Loader, error) {

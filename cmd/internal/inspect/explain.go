@@ -65,7 +65,7 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 	if err != nil {
 		return nil, cli.Usage(err)
 	}
-	loader, err := localestate.Loader()
+	loader, err := localestate.NewLoader()
 	if err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func (r *Repository) nodes(ctx context.Context) (map[string]*schema.Node, error)
 	if err != nil {
 		return nil, err
 	}
-	loader, err := localestate.Loader()
+	loader, err := localestate.NewLoader()
 	if err != nil {
 		return nil, err
 	}

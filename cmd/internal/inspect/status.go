@@ -100,7 +100,7 @@ func (l *Repository) paused(ctx context.Context, rev reconciler.Revision) (strin
 		if err != nil {
 			return "", err
 		}
-		loader, err := localestate.Loader()
+		loader, err := localestate.NewLoader()
 		if err != nil {
 			return "", err
 		}

@@ -90,7 +90,7 @@ func (r *Repository) rateCards(ctx context.Context) (map[string]*schema.RateCard
 	if r.tips.InForce == "" {
 		return cards, nil
 	}
-	loader, err := localestate.Loader()
+	loader, err := localestate.NewLoader()
 	if err != nil {
 		return nil, err
 	}

@@ -15,9 +15,15 @@ import (
 	"berth/schema/estate"
 )
 
-// Loader returns the loader of this process, which knows the definitions of all runtimes.
-// The first call compiles them.
-func Loader() (*estate.Loader, error) { return compiled() }
+// NewLoader returns a loader that knows the definitions of all runtimes. The first call in a
+// process compiles them.
+func NewLoader() (*estate.Loader, error) {
+	l, err := compiled()
+	if err != nil {
+		return nil, err
+	}
+	return l.WithEmptyCache(), nil
+}
 
 var compiled = sync.OnceValues(func() (*estate.Loader, error) {
 	return estate.New(estate.Options{Backends: backends.Definitions(), Releases: backends.Releases(), Checks: backends.Checks()})
@@ -29,7 +35,7 @@ func Load(ctx context.Context, dir string) (*estate.Result, error) {
 	if err != nil {
 		return nil, err
 	}
-	loader, err := Loader()
+	loader, err := NewLoader()
 	if err != nil {
 		return nil, err
 	}
