@@ -50,7 +50,7 @@ func TestRemovalKeepsRunningTasksOfAnArray(t *testing.T) {
 
 	// Then her jobs are cancelled at once. The last task to start has the id of the array.
 	u.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
-	c.carry(t, u, false)
+	c.removed(t, u)
 	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h -t running")))
 }
 
@@ -70,10 +70,10 @@ func TestLeaveKeepsTasksOnOtherNodes(t *testing.T) {
 	last := map[bool]int{true: 0, false: 1}[on("gpu-1") == id+"_2"] // the worker of the task with the id of the array
 	other := on(c.workers[1-last].Key.Name)
 	left := c.unit(onePartition, []schema.UnixUser{alice}, nil, 1-last)
+	left.Members[1].Name = fmt.Sprintf("worker-%d", 1-last)
 	require.ErrorIs(t, c.apply(t, c.plan(t, left, false)), runtimes.ErrWaiting)
-	time.Sleep(1100 * time.Millisecond) // since the drain began
 	left.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
-	c.carry(t, left, false)
+	c.removed(t, left)
 	require.Equal(t, other, on(c.workers[1-last].Key.Name))
 }
 

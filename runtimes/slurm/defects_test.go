@@ -2,6 +2,7 @@ package slurm_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -50,6 +51,41 @@ func (c *company) idle(t *testing.T, u plan.Unit, worker int) {
 	})
 }
 
+// saved waits until slurmctld has written a job to its state, which it does some seconds after
+// each change of one. What it has not written, it loses in a crash.
+func (c *company) saved(t testing.TB, u plan.Unit, job string) {
+	t.Helper()
+	const state = "/var/lib/slurm/$(basename $etc)/state/job_state"
+	c.onControl(t, u, "touch /run/before-save; scontrol update jobid="+job+" name=job")
+	eventually(t, "slurmctld has saved job "+job, func() (bool, string) {
+		out := c.onControl(t, u, "test "+state+" -nt /run/before-save && echo saved; ls -l --full-time "+state+" /run/before-save")
+		return strings.HasPrefix(out, "saved"), out
+	})
+	c.onControl(t, u, "rm /run/before-save")
+}
+
+// scheduled waits until a scheduler of slurmctld ("Main", "Backfilling") has run n more times.
+func (c *company) scheduled(t testing.TB, u plan.Unit, scheduler string, n int) {
+	t.Helper()
+	runs := func() int {
+		_, of, _ := strings.Cut(c.tool(t, u, "sdiag"), "\n"+scheduler+" ")
+		_, count, _ := strings.Cut(of, "Total cycles:")
+		runs, err := strconv.Atoi(strings.Fields(count)[0])
+		require.NoError(t, err)
+		return runs
+	}
+	began := runs()
+	eventually(t, fmt.Sprintf("%d more runs of the scheduler %s", n, scheduler), func() (bool, string) {
+		now := runs()
+		return now >= began+n, fmt.Sprintf("%d runs, %d before", now, began)
+	})
+}
+
+// ahead returns a runtime whose clock is ahead.
+func (s *stage) ahead(d time.Duration) *slurm.Runtime {
+	return slurm.New(slurm.Options{Hosts: s.hosts, Timeouts: generous, Now: func() time.Time { return time.Now().Add(d) }})
+}
+
 // step starts a step of a running job, as its owner does from a login host.
 func (c *company) step(t *testing.T, u plan.Unit, job string) {
 	t.Helper()
@@ -91,7 +127,7 @@ func TestStepsGoOnAfterChangesOfTheCluster(t *testing.T) {
 	more := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1, 2)
 	c.carry(t, more, false)
 	c.step(t, u, id)
-	time.Sleep(6 * time.Second) // slurmctld saves a job within 5 s
+	c.saved(t, u, id)
 	c.kill(t, more, "controller-0")
 	c.carry(t, more, false)
 	c.step(t, u, id)

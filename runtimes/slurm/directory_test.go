@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -61,7 +60,6 @@ func TestUsersOfADirectory(t *testing.T) {
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
 	require.ErrorContains(t, err, "user "+alice.Name+" still has running jobs")
 	require.Equal(t, running, strings.TrimSpace(c.tool(t, less, "squeue -h -o %i")))
-	time.Sleep(1100 * time.Millisecond) // since the removal began
 	less.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	eventually(t, "the user is removed", func() (bool, string) {
 		err := c.removal(t, less)

@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -35,6 +36,19 @@ func (c *company) member(t *testing.T, u plan.Unit, name string) plan.MemberStat
 	return plan.MemberState{}
 }
 
+// untilDone is the script of a job that ends when the test says so.
+const untilDone = "while test ! -e /tmp/berthtest-done; do sleep 0.2; done"
+
+// done ends the jobs of that script on a worker.
+func (c *company) done(t *testing.T, worker int) {
+	t.Helper()
+	c.onWorker(t, worker, "touch /tmp/berthtest-done")
+	t.Cleanup(func() {
+		_, err := c.lab.Run(context.Background(), c.workers[worker].Key.Name, "rm", "/tmp/berthtest-done")
+		require.NoError(t, err)
+	})
+}
+
 // A worker that cannot write to its disk holds up no change of the cluster. What it lacks is
 // done once it can.
 func TestFaultyWorkerHoldsUpNothing(t *testing.T) {
@@ -65,7 +79,7 @@ func TestFaultyWorkerHoldsUpNothing(t *testing.T) {
 func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0, 1)
-	long := c.submit(t, u, alice, "sleep 25", 1)
+	long := c.submit(t, u, alice, untilDone, 1)
 	c.await(t, u, long, slurmtest.Running)
 	name := c.workers[1].Key.Name
 	require.Equal(t, plan.Running, c.member(t, u, "worker-1").State, c.member(t, u, "worker-1").Detail)
@@ -87,6 +101,7 @@ func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
 		return false, fmt.Sprint(p.Actions, c.apply(t, p))
 	})
 	require.Contains(t, c.onWorker(t, 1, "cat /run/slurm/conf/slurm.conf"), "SlurmdTimeout=77")
+	c.done(t, 0)
 	c.await(t, more, long, slurmtest.Completed)
 }
 
@@ -94,11 +109,12 @@ func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
 func TestLostWorkerRecordKeepsJobs(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
-	long := c.submit(t, u, alice, "sleep 10", 1)
+	long := c.submit(t, u, alice, untilDone, 1)
 	c.await(t, u, long, slurmtest.Running)
 	c.onWorker(t, 0, "rm /var/lib/berth/instances/worker.json")
 	require.Equal(t, plan.Partial, c.member(t, u, "worker-0").State)
 	c.carry(t, u, false)
+	c.done(t, 0)
 	c.await(t, u, long, slurmtest.Completed)
 }
 

@@ -12,3 +12,9 @@ func TestLongHungSlurmdIsRestartedOnce(t *testing.T) {
 	u := c.hangs(t)
 	c.restartedOnce(t, u, u.Members[1].Node, "slurmd")
 }
+
+// A mariadbd that hangs, below slurmdbd, is restarted as a munged is.
+func TestLongHungDatabaseIsRestartedOnce(t *testing.T) {
+	t.Parallel()
+	belowSlurmctldIsRestartedOnce(t, "mariadbd")
+}

@@ -29,6 +29,7 @@ type company struct {
 	*stage
 	rt     *slurm.Runtime
 	used   map[usage.Run]usage.Job // recorded
+	parts  []usage.Job             // recorded, by day
 	remote error                   // of recording usage
 }
 
@@ -39,6 +40,7 @@ func (c *company) recordUsage(_ context.Context, jobs []usage.Job) error {
 	if c.used == nil {
 		c.used = map[usage.Run]usage.Job{}
 	}
+	c.parts = append(c.parts, jobs...)
 	for _, j := range jobs {
 		c.used[j.Run()] = j
 	}
@@ -144,8 +146,12 @@ func (c *company) await(t testing.TB, u plan.Unit, id string, want slurmtest.Sta
 	t.Helper()
 	var job slurmtest.Job
 	eventually(t, "job "+id+" is "+string(want), func() (bool, string) {
+		jobs := slurmtest.Jobs{Hosts: c.hosts}
+		if state, err := jobs.Queued(t.Context(), &u, id); err == nil && state != "" && state != want {
+			return false, string(state)
+		}
 		var err error
-		job, err = slurmtest.Jobs{Hosts: c.hosts}.Job(t.Context(), &u, id)
+		job, err = jobs.Job(t.Context(), &u, id)
 		require.NoError(t, err)
 		return job.State == want, fmt.Sprintf("%+v", job)
 	})
@@ -282,7 +288,6 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.ErrorIs(t, c.apply(t, p), runtimes.ErrWaiting)
 	hasty := c.unit(string(more.Effective.Config), []schema.UnixUser{alice, bob}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
 	require.NoError(t, c.apply(t, c.plan(t, hasty, false)))
-	time.Sleep(time.Second)
 	began = time.Now()
 	var last error
 	eventually(t, "deletion", func() (bool, string) {

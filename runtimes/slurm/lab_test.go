@@ -149,7 +149,7 @@ func (s *stage) down() error {
 }
 
 // generous are deadlines that no test meets that is not about them.
-var generous = slurm.Timeouts{Call: time.Minute, Ready: await.Limit, Probe: time.Minute, Look: time.Minute}
+var generous = slurm.Timeouts{Call: time.Minute, Ready: 90 * time.Second, Probe: time.Minute, Look: time.Minute}
 
 func (s *stage) runtime(t testing.TB) *slurm.Runtime {
 	return slurm.New(slurm.Options{Hosts: s.hosts, Timeouts: generous})
@@ -275,6 +275,14 @@ type faulty struct {
 	in  int // operations to go; 0: none fails
 	err error
 	at  string // the scontrol command that fails next, if any
+	run func(*runtimes.Run)
+}
+
+// onRun makes run be called before each program; nil: nothing is.
+func (f *faulty) onRun(run func(*runtimes.Run)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.run = run
 }
 
 // failAt makes the next scontrol command of that name fail.
@@ -293,7 +301,7 @@ func (f *faulty) reset() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.cut)
-	f.in, f.at, f.err = 0, "", nil
+	f.in, f.at, f.err, f.run = 0, "", nil, nil
 }
 
 func (f *faulty) setReachable(node string, reachable bool) {
@@ -335,7 +343,13 @@ func (h faultyHost) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtime
 			strike, fault, h.f.at = i, h.f.err, ""
 		}
 	}
+	run := h.f.run
 	h.f.mu.Unlock()
+	for _, op := range ops {
+		if run != nil && op.Run != nil {
+			run(op.Run)
+		}
+	}
 	if strike < 0 {
 		return h.inner.Do(ctx, stamp, ops...)
 	}
@@ -349,6 +363,9 @@ func (h faultyHost) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtime
 	return res, fmt.Errorf("host %s: %w", h.Name(), fault)
 }
 
+// programs are those of the profile. It compiles many expressions.
+var programs = sync.OnceValue(func() map[string]runtimes.Program { return profile.Profile().Programs })
+
 // works reports whether a batch has an effect.
 func works(ops []runtimes.Op) bool {
 	return slices.ContainsFunc(ops, func(op runtimes.Op) bool {
@@ -356,7 +373,7 @@ func works(ops []runtimes.Op) bool {
 		case op.Read != nil, op.Stat != nil, op.List != nil, op.Info != nil, op.Service != nil && op.Service.Verb == "state":
 			return false
 		case op.Run != nil:
-			reads := profile.Profile().Programs[op.Run.Program].Reads
+			reads := programs()[op.Run.Program].Reads
 			return reads == nil || !reads(op.Run.Args)
 		}
 		return true

@@ -180,6 +180,15 @@ func (c lifecycle) recordLastUsage(ctx context.Context) error {
 	if err := c.daemons.startAccounting(ctx); err != nil {
 		return err
 	}
+	err := c.associations.recordUsage(ctx, "")
+	if c.rec.FirstJob == 0 || !errors.Is(err, runtimes.ErrWaiting) {
+		return err
+	}
+	// Jobs that slurmctld lost are ended once it runs with the new FirstJobId. No configure of such a
+	// unit follows, which would write it.
+	if err := c.files.write(ctx); err != nil {
+		return err
+	}
 	return c.associations.recordUsage(ctx, "")
 }
 

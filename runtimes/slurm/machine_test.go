@@ -374,7 +374,7 @@ func TestMachineWholeLife(t *testing.T) {
 
 	// The controller reboots: the job goes on, and slurmctld starts after slurmdbd (S7).
 	job = s.run("sleep 3600")
-	time.Sleep(6 * time.Second) // slurmctld saves a job within 5 s
+	s.saved(t, s.unit, job.ID)
 	s.boots([]string{"ctl"}, s.lab.Reboot)
 	s.settled()
 	s.bootedWell(false)

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -146,9 +147,11 @@ func TestChangeNeedsAnAnswerAsProof(t *testing.T) {
 		"worker in another": func(c *cluster) { c.workerHash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2" },
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCluster(t)
-			silent(c)
-			require.ErrorContains(t, c.apply(t, plan.Configure, c.withPartition("other")), "configuration")
+			synctest.Test(t, func(t *testing.T) { // the answer is waited for
+				c := newCluster(t)
+				silent(c)
+				require.ErrorContains(t, c.apply(t, plan.Configure, c.withPartition("other")), "configuration")
+			})
 		})
 	}
 	require.False(t, hashMatches(runtimes.Result{Data: []byte("HASH_VAL = Match"), Exit: 1}))

@@ -88,7 +88,7 @@ munged --key-file=$PWD/key --socket=$PWD/socket --pid-file=$PWD/pid --log-file=$
 // default name of munge, and slurmd another log.
 func TestClusterOfAnEarlierReleaseContinuesAndIsRemoved(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: bareStage(t)}
+	c := &company{stage: newStageOf(t, 1)} // the deletion leaves what only the record of paths has
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
 	c.carry(t, u, false)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -180,6 +181,7 @@ func TestQueueSubmitsOnceForAKey(t *testing.T) {
 	}
 	jobs, err := c.rt.Jobs(t.Context(), at)
 	require.NoError(t, err)
+	jobs = slices.DeleteFunc(jobs, func(j queue.Job) bool { return j.IdempotencyKey == "" || !j.Ended.IsZero() }) // of other tests
 	seen := map[string]int{}
 	for _, j := range jobs {
 		seen[j.IdempotencyKey]++
@@ -302,7 +304,7 @@ func TestRealPolicyServesOnlyIfReady(t *testing.T) {
 // and the same submission again makes exactly one job for each key. No job that was answered as durable is
 // lost. While the accounting lacks messages, no job is called lost.
 func queueSurvivesKills(t *testing.T, kills int) {
-	c := &company{stage: newStage(t)}
+	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
 	c.carry(t, u, false)

@@ -159,12 +159,9 @@ func TestSharedLimitsLetJobsWaitByName(t *testing.T) {
 	now.Queues = []string{"quick"}
 	u = c.share(base, genes(), now)
 	c.carry(t, u, false)
-	time.Sleep(3 * time.Second)
+	c.scheduled(t, u, "Main", 2)
 	c.await(t, u, first, slurmtest.Running)
 	t.Logf("%s a job in a queue that is taken away: %s", c.version, c.tool(t, u, "squeue -h -j "+second+" -o '%T %r'"))
-	c.tool(t, u, "scancel "+first)
-	time.Sleep(8 * time.Second)
-	t.Logf("%s later: %s", c.version, c.tool(t, u, "squeue -h -j "+second+" -o '%T %r'"))
 }
 
 // slurmctld uses a limit of a QoS in place of the same limit of the account. A project whose limit
@@ -283,9 +280,10 @@ func TestSharedTermsNameTheQueuedJobsThatWait(t *testing.T) {
 	for _, id := range kept {
 		c.await(t, narrow, id, slurmtest.Completed)
 	}
-	time.Sleep(6 * time.Second) // more than an interval
+	c.scheduled(t, narrow, "Main", 2)
+	c.scheduled(t, narrow, "Backfilling", 2)
 	waiting := slices.Sorted(slices.Values(append(never, later)))
-	require.Equal(t, strings.Join(waiting, "\n"), strings.TrimSpace(c.tool(t, narrow, "squeue -h -t PD -o %A | sort -n")))
+	require.Equal(t, strings.Join(waiting, "\n"), strings.TrimSpace(c.tool(t, narrow, "squeue -h -t PD -o %A | LC_ALL=C sort")))
 	t.Logf("%s: %s", c.version, c.tool(t, narrow, "squeue -h -t PD -o '%A %r'"))
 	c.await(t, narrow, running, slurmtest.Running)
 
@@ -328,7 +326,7 @@ func TestSharedGuaranteePreemptsSurplus(t *testing.T) {
 	without := c.share(base, genes(), lhc(), b)
 	without.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	require.NoError(t, c.apply(t, c.plan(t, without, false)))
-	time.Sleep(1500 * time.Millisecond)
+	c.rt = c.ahead(time.Hour) // more than the unit's on_jobs
 	err := c.removal(t, without)
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
 	require.ErrorContains(t, err, "QoS physics.lhc_guaranteed still has running jobs")
@@ -362,7 +360,7 @@ func TestSharedGuaranteeEndsNoMoreJobsThanItTakes(t *testing.T) {
 		return 6 - strings.Count(c.tool(t, u, "scontrol -o show job | grep Account=physics.ligo"), " PreemptTime=None")
 	}
 	eventually(t, "a job of others ends", func() (bool, string) { return ends() > 0, "" })
-	time.Sleep(12 * time.Second) // two runs of backfill
+	c.scheduled(t, u, "Backfilling", 2)
 	require.Equal(t, 1, ends())
 }
 
@@ -408,8 +406,9 @@ func TestSharedDetachEndsTheJobsOfOneProject(t *testing.T) {
 	c.await(t, less, queued, slurmtest.Failed)
 	_, err := c.trySubmit(t, u, bob, "true\n", "--account=physics.ligo")
 	require.ErrorContains(t, err, "AssocGrpSubmitJobsLimit")
-	time.Sleep(1500 * time.Millisecond) // more than the unit's on_jobs
+	c.rt = c.ahead(time.Hour) // more than the unit's on_jobs
 	require.ErrorContains(t, c.removal(t, less), "account physics.ligo still has running jobs, and on_jobs says wait")
+	c.rt = c.runtime(t)
 	c.await(t, less, running, slurmtest.Running)
 	c.await(t, less, c.job(t, less, alice, "physics.lhc", "true"), slurmtest.Completed)
 

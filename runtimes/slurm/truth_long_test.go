@@ -19,6 +19,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
@@ -63,7 +64,7 @@ func TestLongTruth(t *testing.T) {
 }
 
 // truthPatience is how long a change may take, besides the jobs that it waits for.
-const truthPatience = 2 * time.Minute
+const truthPatience = await.Limit
 
 // truth is a cluster with the state that is declared for it.
 type truth struct {
@@ -604,7 +605,7 @@ func fateOf(was, now truthJob) string {
 func (r *truth) settledQueue(t *testing.T, of map[string]truthJob) map[string]truthJob {
 	t.Helper()
 	var now map[string]truthJob
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(await.Limit)
 	for {
 		now = r.queue(t)
 		settled := true
@@ -631,7 +632,7 @@ func (r *truth) settledQueue(t *testing.T, of map[string]truthJob) map[string]tr
 func (r *truth) compareNodes(t *testing.T, row *truthRow) {
 	t.Helper()
 	bad := ""
-	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Limit); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
 		bad = ""
 		out := r.tool(t, r.unit, "scontrol -o show nodes")
 		for _, w := range r.want.workers {

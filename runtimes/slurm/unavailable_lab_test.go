@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"context"
 	"slices"
 	"testing"
 
@@ -21,7 +20,7 @@ func TestMaxUnavailableOnABusyCluster(t *testing.T) {
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1, 2)
 	c.carry(t, u, false)
-	job, err := c.trySubmit(t, u, alice, "while test ! -e /tmp/berthtest-done; do sleep 0.2; done\n", "--nodelist="+c.workers[0].Key.Name)
+	job, err := c.trySubmit(t, u, alice, untilDone+"\n", "--nodelist="+c.workers[0].Key.Name)
 	require.NoError(t, err)
 	c.await(t, u, job, slurmtest.Running)
 
@@ -61,8 +60,7 @@ func TestMaxUnavailableOnABusyCluster(t *testing.T) {
 	require.NoError(t, err)
 	c.await(t, less, other, slurmtest.Completed)
 
-	c.onWorker(t, 0, "touch /tmp/berthtest-done")
-	t.Cleanup(func() { _, _ = c.lab.Run(context.Background(), c.workers[0].Key.Name, "rm", "/tmp/berthtest-done") })
+	c.done(t, 0)
 	c.await(t, less, job, slurmtest.Completed)
 	var order []string
 	eventually(t, "all workers have one GPU", func() (bool, string) {

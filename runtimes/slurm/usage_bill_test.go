@@ -346,3 +346,35 @@ func TestBillOfAMonthEqualsReports(t *testing.T) {
 	require.NoError(t, err)
 	require.False(t, ok, "the day is not over")
 }
+
+// What the jobs of a unit used is recorded before its database is removed, and equals what sreport
+// has then, by user and resource. Jobs that slurmctld lost are ended first: sreport charges them
+// until then (requirement A13).
+func TestUsageOfARemovedUnitEqualsReports(t *testing.T) {
+	t.Parallel()
+	l := newLedger(t)
+	from := time.Now().UTC().Truncate(24*time.Hour).AddDate(0, 0, -4)
+	to := from.AddDate(0, 0, 3)
+	l.past(t, 200, from, 40*time.Hour, 20_000, true)
+	charged := l.report(t, from, to)
+
+	l.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)
+	eventually(t, "only the record is missing", func() (bool, string) {
+		err := l.apply(t, l.plan(t, l.unit, true))
+		require.ErrorIs(t, err, runtimes.ErrWaiting)
+		return strings.Contains(err.Error(), "the remote is down"), err.Error()
+	})
+	l.tool(t, l.unit, "sacctmgr -i rollup")
+	reported := l.report(t, from, to)
+	require.NotEqual(t, charged, reported, "no job was lost")
+	l.remote = nil
+	l.carry(t, l.unit, true)
+
+	all := amounts{}
+	for _, j := range l.parts {
+		if j.Started.Before(to) {
+			all.add(j)
+		}
+	}
+	require.Equal(t, reported, all)
+}

@@ -28,6 +28,10 @@ func TestUsageIsRecordedBeforeRemoval(t *testing.T) {
 	alices := c.job(t, u, alice, "physics.lhc", "true")
 	c.await(t, u, bobs, slurmtest.Running)
 	c.await(t, u, alices, slurmtest.Completed)
+	eventually(t, "the job has used a second", func() (bool, string) {
+		out := strings.TrimSpace(c.tool(t, u, "squeue -h -o %M -j "+bobs))
+		return out != "0:00", out
+	})
 
 	less := c.share(base, lhc())
 	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)

@@ -1,13 +1,9 @@
-//go:build long
-
 package slurm_test
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 	"golang.org/x/sync/errgroup"
@@ -18,76 +14,54 @@ import (
 	"berth/schema"
 )
 
-// TestLongFigures measures a cluster from nothing beside the same commands by hand, and what
-// a reconcile without a change writes.
-func TestLongFigures(t *testing.T) {
-	c := &company{stage: newStageOf(t, 3)}
-	rec := &recorder{inner: c.hosts}
-	rec.reset()
-	c.rt = slurm.New(slurm.Options{Hosts: rec})
-	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
+// BenchmarkClusterFromNothing measures a confined cluster with 2 workers from nothing. The peer is
+// the same commands by hand.
+func BenchmarkClusterFromNothing(b *testing.B) {
+	for b.Loop() {
+		c := &company{stage: newStageOf(b, 3)}
+		c.rt = c.runtime(b)
+		u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 
-	// By hand first, so that Berth does not profit from what was read before.
-	files := c.handFiles(t, u)
-	began := time.Now()
-	c.makeByHand(t, u, files)
-	byHand := time.Since(began)
-	c.removeByHand(t, u)
-	began = time.Now()
-	c.side(t, c.plan(t, u, false))
-	byBerth := time.Since(began)
-	eventually(t, "both nodes are idle", func() (bool, string) {
-		out := c.tool(t, u, "sinfo -h -N -o %T")
-		return out == "idle\nidle\n", out
-	})
-	t.Logf("Slurm %s: a confined cluster with 2 workers from nothing: %.1f s, the same commands by hand %.1f s", c.version, byBerth.Seconds(), byHand.Seconds())
-
-	rec.reset()
-	for range 3 {
-		p := c.plan(t, u, false)
-		require.True(t, p.Empty(), "%+v", p.Actions)
+		// By hand first, so that Berth does not profit from what was read before.
+		files := c.handFiles(b, u)
+		b.ReportMetric(milliseconds(1, func(int) { c.makeByHand(b, u, files) }), "by-hand-ms")
+		c.removeByHand(b, u)
+		b.ReportMetric(milliseconds(1, func(int) {
+			c.side(b, c.plan(b, u, false))
+			eventually(b, "both nodes are idle", func() (bool, string) {
+				out := c.tool(b, u, "sinfo -h -N -o %T")
+				return out == "idle\nidle\n", out
+			})
+		}), "berth-ms")
 	}
-	require.Zero(t, rec.effects(), "writes of a reconcile without a change")
-	require.LessOrEqual(t, byBerth, 2*byHand, "a cluster from nothing, and by hand")
 }
 
-// TestLongThousandNodes measures the observation of a slurmctld with 1,000 nodes.
-func TestLongThousandNodes(t *testing.T) {
-	c := &company{stage: newStageOf(t, 3)}
-	c.rt = c.runtime(t)
-	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
-	c.carry(t, u, false)
-	// All others have a line and no host.
-	many := c.unit(onePartition, u.Effective.Users, nil, 0, 1)
-	for i := range 998 {
-		m := many.Members[2]
-		m.Name, m.Node, m.Address = fmt.Sprintf("worker-%d", i+2), fmt.Sprintf("far-%d", i), fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250)
-		many.Members = append(many.Members, m)
-	}
-	p := c.plan(t, many, false)
-	require.Equal(t, plan.Configure, p.Actions[0].Verb)
-	p.Actions = p.Actions[:1]
-	require.NoError(t, c.apply(t, p))
-	measured := func(what string, f func()) time.Duration {
-		var all []time.Duration
-		for range 7 {
-			began := time.Now()
-			f()
-			all = append(all, time.Since(began))
+// BenchmarkThousandNodes measures the observation of a slurmctld with 1,000 nodes. The peer is
+// Slurm's list of them.
+func BenchmarkThousandNodes(b *testing.B) {
+	for b.Loop() {
+		c := &company{stage: newStageOf(b, 2)}
+		c.rt = c.runtime(b)
+		u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
+		c.carry(b, u, false)
+		// All others have a line and no host.
+		many := c.unit(onePartition, u.Effective.Users, nil, 0, 1)
+		for i := range 998 {
+			m := many.Members[2]
+			m.Name, m.Node, m.Address = fmt.Sprintf("worker-%d", i+2), fmt.Sprintf("far-%d", i), fmt.Sprintf("127.1.%d.%d", i/250, 1+i%250)
+			many.Members = append(many.Members, m)
 		}
-		slices.Sort(all)
-		t.Logf("Slurm %s: %s: median %.2f s, %.2f to %.2f s", c.version, what, all[3].Seconds(), all[0].Seconds(), all[6].Seconds())
-		return all[0]
+		p := c.plan(b, many, false)
+		require.Equal(b, plan.Configure, p.Actions[0].Verb)
+		p.Actions = p.Actions[:1]
+		require.NoError(b, c.apply(b, p))
+		b.ReportMetric(milliseconds(7, func(int) { c.tool(b, many, nodesAsJSON(c)+" >/dev/null") }), "list-ms")
+		b.ReportMetric(milliseconds(7, func(int) {
+			obs := c.observe(b, many)
+			require.Equal(b, plan.Present, obs.Presence, obs.Reason)
+			require.Contains(b, string(obs.RuntimeState), `"far-997"`)
+		}), "observe-ms")
 	}
-	measured("scontrol show nodes, of 1,000", func() { c.tool(t, many, "scontrol -o show nodes >/dev/null") })
-	measured("the list of 1,000 nodes as JSON", func() { c.tool(t, many, nodesAsJSON(c)+" >/dev/null") })
-	fastest := measured("1,000 nodes observed", func() {
-		obs := c.observe(t, many)
-		require.Equal(t, plan.Present, obs.Presence, obs.Reason)
-		require.Contains(t, string(obs.RuntimeState), `"far-997"`)
-	})
-	// Where other tests run at the same time, Slurm's list alone may take longer than a second.
-	require.LessOrEqual(t, fastest, 3*time.Second, "three times the figure to reach")
 }
 
 // nodesAsJSON returns the call with which Berth lists the nodes.
@@ -99,31 +73,32 @@ func nodesAsJSON(c *company) string {
 	return tools.Nodes.Program + " " + strings.Join(tools.Nodes.Args, " ")
 }
 
-// TestLongFiftyWorkers joins 50 workers with one change.
-func TestLongFiftyWorkers(t *testing.T) {
-	c := &company{stage: newStageOf(t, 50)}
-	c.rt = c.runtime(t)
-	c.carry(t, c.unit(onePartition, []schema.UnixUser{alice, bob}, nil), false)
-	var all []int
-	for i := range 50 {
-		all = append(all, i)
+// BenchmarkFiftyWorkers measures the join of 50 workers with one change, from the first action
+// until they are idle.
+func BenchmarkFiftyWorkers(b *testing.B) {
+	for b.Loop() {
+		c := &company{stage: newStageOf(b, 50)}
+		c.rt = c.runtime(b)
+		c.carry(b, c.unit(onePartition, []schema.UnixUser{alice, bob}, nil), false)
+		var all []int
+		for i := range 50 {
+			all = append(all, i)
+		}
+		u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, all...)
+		p := c.plan(b, u, false)
+		b.ReportMetric(milliseconds(1, func(int) {
+			c.side(b, p)
+			eventually(b, "50 nodes are idle", func() (bool, string) {
+				out := c.tool(b, u, "sinfo -h -N -o %T")
+				return strings.Count(out, "idle\n") == 50, out
+			})
+		}), "join-ms")
 	}
-	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, all...)
-	p := c.plan(t, u, false)
-	began := time.Now()
-	c.side(t, p)
-	eventually(t, "50 nodes are idle", func() (bool, string) {
-		out := c.tool(t, u, "sinfo -h -N -o %T")
-		return strings.Count(out, "idle\n") == 50, out
-	})
-	took := time.Since(began)
-	t.Logf("Slurm %s: 50 workers joined in %.1f s from the first action to idle", c.version, took.Seconds())
-	require.LessOrEqual(t, took, 40*time.Second, "twice the figure to reach, as other tests run at the same time")
 }
 
 // handFiles returns the files of a cluster as Berth writes them, for makeByHand: a shell
 // script. The cluster is gone afterwards.
-func (c *company) handFiles(t *testing.T, u plan.Unit) string {
+func (c *company) handFiles(t testing.TB, u plan.Unit) string {
 	t.Helper()
 	c.carry(t, u, false)
 	files := c.onControl(t, u, "tar -cz --absolute-names $etc/*.conf /var/lib/slurm/$(basename $etc)/accounts.cfg | base64 -w0")
@@ -132,7 +107,7 @@ func (c *company) handFiles(t *testing.T, u plan.Unit) string {
 }
 
 // command returns shell that makes the directories of a service and starts it.
-func command(t *testing.T, name, unit string, params map[string]string) string {
+func command(t testing.TB, name, unit string, params map[string]string) string {
 	t.Helper()
 	spec, err := profile.Profile().Services[name](unit, params)
 	require.NoError(t, err)
@@ -157,7 +132,7 @@ func command(t *testing.T, name, unit string, params map[string]string) string {
 }
 
 // makeByHand makes the cluster as an administrator does who has the files.
-func (c *company) makeByHand(t *testing.T, u plan.Unit, files string) {
+func (c *company) makeByHand(t testing.TB, u plan.Unit, files string) {
 	t.Helper()
 	stack := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
 	users := ""
@@ -204,7 +179,7 @@ idle" ]; do sleep 0.1; done`)
 }
 
 // removeByHand ends and removes what makeByHand made.
-func (c *company) removeByHand(t *testing.T, u plan.Unit) {
+func (c *company) removeByHand(t testing.TB, u plan.Unit) {
 	t.Helper()
 	stack := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
 	for _, m := range u.Members {
