@@ -53,9 +53,14 @@ func campusFiles(t testing.TB) map[string]string {
 	return files
 }
 
+// newLoader is shared: compiling the schema takes longer than most of the tests.
+var newLoader = sync.OnceValues(func() (*estate.Loader, error) {
+	return estate.New(estate.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
+})
+
 // desired loads files, which are all valid.
 func desired(t testing.TB, files map[string]string) *schema.Desired {
-	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
+	loader, err := newLoader()
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)

@@ -11,7 +11,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm"
 	"berth/schema"
 	"berth/schema/estate"
 )
@@ -26,7 +25,7 @@ func sayingWorld(t *testing.T, what string) *world {
 		"tenants/physics/shared-runtimes/department/operations/rest.yaml": operationFile,
 	})
 	v := viewOf(t, files)
-	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": slurm.Backend{}.ConfigCUE()}})
+	loader, err := newLoader()
 	require.NoError(t, err)
 	res, err := loader.Load(context.Background(), estate.Files(files))
 	require.NoError(t, err)
