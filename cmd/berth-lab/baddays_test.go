@@ -214,7 +214,7 @@ func daemonKilled(s *scene, kills []kill) {
 			}
 			return ""
 		})
-		time.Sleep(m.delay) // chooses the moment; it lets nothing happen that the test needs
+		time.Sleep(m.delay) // the moment of the kill
 		s.daemon.kill()
 		phases, _ := s.logged(end, `"phase changed"`)
 		require.NoError(s, os.RemoveAll(filepath.Join(s.dir, s.config.name+"-mirror")))

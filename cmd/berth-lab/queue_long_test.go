@@ -56,7 +56,7 @@ func (q *queueCalls) do(ctx context.Context, method, key string, body, into any)
 func (q *queueCalls) submitted(key string, cut time.Duration) (job queue.Job) {
 	request := queue.Request{Script: "#!/bin/sh\nsleep 3600\n"}
 	if cut > 0 {
-		ctx, cancel := context.WithTimeout(q.Context(), cut)
+		ctx, cancel := context.WithTimeout(q.Context(), cut) // the moment of the cut
 		q.do(ctx, http.MethodPost, key, request, &job)
 		cancel()
 	}

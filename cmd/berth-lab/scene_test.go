@@ -207,7 +207,7 @@ func (s *scene) put(message string, key schema.Key, text string) string {
 // looks start processes on hosts, so there are at most twenty a second.
 func (s *scene) eventually(what string, look func() string) {
 	s.Helper()
-	said, pace := "", time.NewTicker(50*time.Millisecond)
+	said, pace := "", time.NewTicker(50*time.Millisecond) // the pace of the looks
 	defer pace.Stop()
 	await.True(s, what, func() bool {
 		said = look()

@@ -161,7 +161,7 @@ func (k *killed) killAt(m moment, since int64, requests <-chan struct{}) bool {
 	if !came {
 		return false
 	}
-	time.Sleep(m.delay) // chooses the moment; it lets nothing happen that the test needs
+	time.Sleep(m.delay) // the moment of the kill
 	k.daemon.kill()
 	require.NoError(k, os.RemoveAll(filepath.Join(k.dir, k.config.name+"-mirror")))
 	k.serve()

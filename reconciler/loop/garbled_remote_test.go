@@ -56,7 +56,7 @@ func (g *garbler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	answer := httptest.NewRecorder()
 	g.inner.ServeHTTP(answer, r)
 	kind, answer, delay, cut := g.damage(r.Method+" "+r.URL.String(), answer)
-	time.Sleep(delay)
+	time.Sleep(delay) // the moment of the answer
 	if kind == "lost" {
 		panic(http.ErrAbortHandler)
 	}

@@ -30,6 +30,7 @@ type poolLoad struct {
 	underWay   map[reconciler.Item]bool
 }
 
+// do takes the time of a reconciliation, in a bubble.
 func (l *poolLoad) do(ctx context.Context, item reconciler.Item) {
 	l.mu.Lock()
 	l.busy++

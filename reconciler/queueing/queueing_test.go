@@ -148,6 +148,7 @@ type slow struct {
 	under, most atomic.Int64
 }
 
+// Jobs takes a second in a bubble.
 func (s *slow) Jobs(context.Context, runtimes.QueueScope) ([]queue.Job, error) {
 	s.most.Store(max(s.most.Load(), s.under.Add(1)))
 	defer s.under.Add(-1)

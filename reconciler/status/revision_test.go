@@ -100,7 +100,7 @@ func TestUnreadableRevisionStopsWriting(t *testing.T) {
 	})
 }
 
-// stopped returns the error of a writer that has a change to write.
+// stopped returns the error of a writer that has a change to write, in a bubble.
 func stopped(w *Writer, stop func() error) error {
 	put(w, phase(plan.PhaseRunning))
 	time.Sleep(time.Minute)

@@ -522,7 +522,7 @@ func TestWriterWritesDecisionAtomically(t *testing.T) {
 	w, stop := startWriter(t, repo, time.Millisecond)
 	w.Decision.Lock()
 	put(w, phase(plan.PhaseDeleting))
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond) // the moment at which the caller gives up
 	defer cancel()
 	require.Error(t, w.Flush(ctx), "half of the decision was written")
 	w.Revise(func(r *reconciler.Revision) { r.Commit = "next" })

@@ -222,7 +222,7 @@ func conform(t *testing.T, p place) {
 	})
 	t.Run("a call ends at its deadline and reports an uncertain outcome", func(t *testing.T) {
 		for limit := 300 * time.Millisecond; ; limit *= 2 {
-			short, cancel := context.WithTimeout(ctx, limit)
+			short, cancel := context.WithTimeout(ctx, limit) // the moment of the deadline
 			ended := make(chan error, 1)
 			go func() {
 				_, err := p.host.Do(short, leader, shell("sleep 3600"))

@@ -79,7 +79,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	}
 	t.Run("silent", func(t *testing.T) {
 		t.Parallel()
-		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // the moment at which the caller gives up
 		defer cancel()
 		_, err := script(t, "exec sleep 3600").Do(short, stamp(), write("/x", "y"))
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
@@ -94,7 +94,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	})
 	t.Run("does not read the request", func(t *testing.T) {
 		t.Parallel()
-		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // the moment at which the caller gives up
 		defer cancel()
 		_, err := script(t, hello+"exec sleep 3600").Do(short, stamp(), write("/x", strings.Repeat("y", 1<<20)))
 		require.Error(t, err)

@@ -164,7 +164,7 @@ func (p *subprocess) close() {
 	select {
 	case <-done:
 		return
-	case <-time.After(grace):
+	case <-time.After(grace): // the moment of the kill
 	}
 	p.mu.Lock()
 	for cmd := range p.running {

@@ -34,6 +34,7 @@ type echo struct {
 	ended   int
 }
 
+// open connects to a helper whose answers take time in a bubble.
 func (e *echo) open(ctx context.Context) (*session, error) {
 	fromUs, in := io.Pipe()
 	out, toUs := io.Pipe()

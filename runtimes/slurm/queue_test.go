@@ -168,7 +168,7 @@ func TestQueueSubmitsOnceForAKey(t *testing.T) {
 	for key := range keys {
 		for call := range calls {
 			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+30*call)*time.Millisecond)
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+30*call)*time.Millisecond) // the moment of the cut
 				defer cancel()
 				_, _ = c.rt.Submit(ctx, at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
 			})

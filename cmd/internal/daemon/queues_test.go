@@ -63,7 +63,7 @@ func (q *queueClient) do(ctx context.Context, method, path string, body any, key
 func (q *queueClient) submitted(key string, cut time.Duration) string {
 	ctx := q.t.Context()
 	if cut > 0 {
-		ctx, cancel := context.WithTimeout(ctx, cut)
+		ctx, cancel := context.WithTimeout(ctx, cut) // the moment of the cut
 		q.do(ctx, "POST", assemblyJobs, queue.Request{Script: "#!/bin/sh\ntrue\n", Name: key}, key)
 		cancel()
 	}

@@ -234,7 +234,7 @@ func TestReloadLosesNoDelivery(t *testing.T) {
 	stop := make(chan struct{})
 	for n := range 2 {
 		wg.Go(func() {
-			pace := time.NewTicker(5 * time.Millisecond) // they take the time of the daemon otherwise
+			pace := time.NewTicker(5 * time.Millisecond) // the pace; without it they take the time of the daemon
 			defer pace.Stop()
 			for i := 0; ; i++ {
 				select {

@@ -69,7 +69,7 @@ func TestFaults(t *testing.T) {
 	t.Cleanup(s.Close)
 	limit := await.Limit
 	get := func(password string) (int, error) {
-		ctx, cancel := context.WithTimeout(t.Context(), limit)
+		ctx, cancel := context.WithTimeout(t.Context(), limit) // the moment at which a caller gives up on a server that hangs
 		defer cancel()
 		r, err := http.NewRequestWithContext(ctx, http.MethodGet, s.URL+"/info/refs?service=git-upload-pack", nil)
 		require.NoError(t, err)

@@ -122,7 +122,7 @@ func TestInterruptedUpLeavesNothing(t *testing.T) {
 	hosttest.NeedLab(t)
 	c := config(t)
 	for _, after := range []time.Duration{5, 10, 20, 30, 40, 60, 80} {
-		ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), after*time.Millisecond) // the moment of the interruption
 		l, err := lab.Up(ctx, c)
 		cancel()
 		if err == nil { // a fast machine
@@ -326,7 +326,7 @@ func TestUpOfAKilledProcess(t *testing.T) {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestUpOfAKilledProcess$")
 		cmd.Env = append(os.Environ(), killedDir+"="+c.Dir)
 		require.NoError(t, cmd.Start())
-		time.Sleep(after * time.Millisecond)
+		time.Sleep(after * time.Millisecond) // the moment of the kill
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed
 		l, err := lab.Up(t.Context(), c)

@@ -49,7 +49,7 @@ func TestMachine(t *testing.T) {
 		cmd := exec.Command(os.Args[0], "-test.run=^TestMachine$")
 		cmd.Env = append(os.Environ(), killedDir+"="+c.Dir)
 		require.NoError(t, cmd.Start())
-		time.Sleep(after)
+		time.Sleep(after) // the moment of the kill
 		require.NoError(t, cmd.Process.Kill())
 		_ = cmd.Wait() // killed
 		l, err := lab.Open(c.Dir)
