@@ -2,7 +2,6 @@ package loop_test
 
 import (
 	"bytes"
-	"fmt"
 	"maps"
 	"math/rand/v2"
 	"net/http"
@@ -196,13 +195,9 @@ func garbledRemoteHeals(t *testing.T, seed uint64, changes, restart int) {
 	t.Logf("seed %d: %d answers damaged in %d changes (%v), %d starts; converged %s after the remote recovered", seed, damaged, changes, g.kinds, starts, took.Round(time.Millisecond))
 }
 
-// The long form, TestLongGarbledRemoteHeals, garbles during 180 changes.
+// The long form, TestLongGarbledRemoteHeals, garbles with three more seeds, and during 180 changes with one of
+// the time.
 func TestGarbledRemoteHeals(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(3) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) {
-			t.Parallel()
-			garbledRemoteHeals(t, seed, 12, 4)
-		})
-	}
+	garbledRemoteHeals(t, 0, 12, 4)
 }

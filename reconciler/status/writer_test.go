@@ -202,7 +202,7 @@ func TestWriterFlushDoesNotWaitForTheWindow(t *testing.T) {
 		put(w, phase(plan.PhaseRequested))
 		start := time.Now()
 		require.NoError(t, w.Flush(t.Context()))
-		require.Less(t, time.Since(start), time.Second)
+		require.Zero(t, time.Since(start))
 		require.Len(t, repo.events(), 1)
 		require.NoError(t, stop())
 	})
@@ -511,7 +511,7 @@ func TestWriterContinuesWhenTheRemoteRecovers(t *testing.T) {
 		start := time.Now()
 		require.NoError(t, w.Fetched(t.Context(), repo.id()))
 		require.NoError(t, w.Flush(t.Context()))
-		require.Less(t, time.Since(start), time.Second)
+		require.Zero(t, time.Since(start))
 		require.NoError(t, stop())
 	})
 }
