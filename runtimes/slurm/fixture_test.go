@@ -198,7 +198,7 @@ func (s *stage) picture(t testing.TB, u plan.Unit) string {
 find /etc/slurm /etc/munge /etc/logrotate.d /usr/local/libexec /var/lib/berth/instances /var/lib/berth/backups /var/lib/slurm -maxdepth 1 2>/dev/null | grep -vxE '/usr/local/libexec|/var/lib/berth/[a-z]+' | sort
 ls /usr/bin/*.own 2>/dev/null; ps -e -o comm= | grep -E 'slurm|munge|maria|sleep' | sort`
 	const ofCluster = `; cd $(dirname $SLURM_CONF) && rm -f topology.conf && sha256sum *.conf; scontrol -o show partitions; scontrol -o show reservations; squeue -h; sinfo -h -N -o '%N %T %c %m %G %f %E'
-sacctmgr -n -P list assoc; sacctmgr -n -P list qos`
+sacctmgr -n -P list assoc; sacctmgr -n -P list qos; scontrol show assoc_mgr flags=assoc | grep -o 'Account=[^ ]* UserName=[^ (]*' | sort`
 	var all strings.Builder
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
 		script := ofHost
