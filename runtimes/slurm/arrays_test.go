@@ -73,7 +73,8 @@ func TestLeaveKeepsTasksOnOtherNodes(t *testing.T) {
 	left.Members[1].Name = fmt.Sprintf("worker-%d", 1-last)
 	require.ErrorIs(t, c.apply(t, c.plan(t, left, false)), runtimes.ErrWaiting)
 	left.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
-	c.removed(t, left)
+	c.rt = c.ahead(time.Hour) // since the drain began
+	c.carry(t, left, false)
 	require.Equal(t, other, on(c.workers[1-last].Key.Name))
 }
 

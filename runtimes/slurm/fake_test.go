@@ -212,7 +212,7 @@ func newCluster(t *testing.T) *cluster {
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
 		partitions: []string{"main"}, node: idleNode, version: "22.05.8", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
 	}
-	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Minute, Ready: time.Minute, Look: time.Minute}, Now: func() time.Time { return c.now }})
+	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Minute, Ready: time.Second, Look: time.Minute}, Now: func() time.Time { return c.now }})
 	c.unit = plan.Unit{
 		Effective: schema.EffectiveUnit{
 			Key: schema.InstanceKey("t", "p", "one"), DesiredState: schema.DesiredRunning, Users: []schema.UnixUser{{Name: "alice", UID: 2001}},
