@@ -149,7 +149,7 @@ func (s *site) on(node, script string) string {
 
 func (s *site) wait(what string, ok func() (bool, string)) {
 	s.Helper()
-	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(time.Second) { // the pace of the looks
 		done, seen := ok()
 		if done {
 			return

@@ -421,7 +421,7 @@ func (r *truth) bring(t *testing.T, said *prediction) (failed []string, err erro
 			free.Do(func() { r.finish(t, said.jobs, said.plan.Jobs.Waited.IDs) })
 			r.finishStarted(t, said)
 		}
-		time.Sleep(300 * time.Millisecond)
+		time.Sleep(300 * time.Millisecond) // the pace of the looks
 	}
 	p := r.plan(t, r.unit, false)
 	return failed, fmt.Errorf("still to do: %v %v", verbs(p), p.Blocked)
@@ -514,7 +514,7 @@ func (r *truth) occupy(t *testing.T) {
 		now := fmt.Sprint(r.queue(t))
 		settled := now == last && !strings.Contains(now, "COMPLETING") && !strings.Contains(now, "CONFIGURING")
 		last = now
-		time.Sleep(1200 * time.Millisecond)
+		time.Sleep(1200 * time.Millisecond) // the pace of the looks
 		return settled, now
 	})
 }
@@ -624,7 +624,7 @@ func (r *truth) settledQueue(t *testing.T, of map[string]truthJob) map[string]tr
 		if settled || time.Now().After(deadline) {
 			return now
 		}
-		time.Sleep(500 * time.Millisecond)
+		time.Sleep(500 * time.Millisecond) // the pace of the looks
 	}
 }
 
@@ -632,7 +632,7 @@ func (r *truth) settledQueue(t *testing.T, of map[string]truthJob) map[string]tr
 func (r *truth) compareNodes(t *testing.T, row *truthRow) {
 	t.Helper()
 	bad := ""
-	for deadline := time.Now().Add(await.Limit); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) {
+	for deadline := time.Now().Add(await.Limit); time.Now().Before(deadline); time.Sleep(500 * time.Millisecond) { // the pace of the looks
 		bad = ""
 		out := r.tool(t, r.unit, "scontrol -o show nodes")
 		for _, w := range r.want.workers {
