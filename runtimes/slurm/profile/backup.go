@@ -13,7 +13,7 @@ import (
 // BackupName is the layout of the name, for time.Format.
 const BackupName = "20060102T150405Z"
 
-var backupName = regexp.MustCompile(`^[0-9]{8}T[0-9]{6}Z$`)
+var backupName = compile(`^[0-9]{8}T[0-9]{6}Z$`)
 
 // DumpArgs returns the arguments with which mariadb-dump writes the database, as it is at
 // one moment, while slurmdbd goes on (mariadb-dump(1)).
@@ -42,7 +42,7 @@ func (s Stack) ListArchiveArgs(name string) []string {
 // dumps are the files that may be restored in a trial.
 var dumps = regexp.MustCompile(`^` + BackupDir + `/` + clusterGroup + `/[0-9]{8}T[0-9]{6}Z\.sql$`)
 
-var anyBackup = regexp.MustCompile(BackupDir + `/([^/]*)/([0-9TZ]*)\.`)
+var anyBackup = compile(BackupDir + `/([^/]*)/([0-9TZ]*)\.`)
 
 // backupArgs allows one of the forms that an argument names the backup of.
 func backupArgs(forms ...func(Stack, string) []string) func([]string) error {

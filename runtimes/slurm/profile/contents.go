@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -18,7 +17,7 @@ import (
 // made is a kind of file or directory that the runtime makes.
 type made struct {
 	kind  string
-	path  *regexp.Regexp // its first group, if any, is the cluster
+	path  *expression // its first group, if any, is the cluster
 	mode  uint32
 	owner string
 	check func(s Stack, data []byte) error // of a file
@@ -28,7 +27,7 @@ const clusterGroup = `([a-z][a-z0-9_]{0,39})`
 
 // everything lists all that the runtime makes.
 func everything() []made {
-	at := func(pattern string) *regexp.Regexp { return regexp.MustCompile(`^` + pattern + `$`) }
+	at := func(pattern string) *expression { return compile(`^` + pattern + `$`) }
 	dir := func(mode uint32, owner string, patterns ...string) made {
 		return made{kind: "dir", path: at(`(?:` + strings.Join(patterns, `|`) + `)`), mode: mode, owner: owner}
 	}
@@ -49,7 +48,7 @@ func everything() []made {
 		// No program reads it, and a person may have written it.
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf\.previous`), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/gres\.conf`), 0o644, "", eachLine(gresLine)},
-		{"file", at(EtcDir + `/` + clusterGroup + `/cgroup\.conf`), 0o644, "", eachLine(regexp.MustCompile(`^(CgroupPlugin=autodetect|` + strings.Join(Confinement(), `|`) + `)$`))},
+		{"file", at(EtcDir + `/` + clusterGroup + `/cgroup\.conf`), 0o644, "", eachLine(compile(`^(CgroupPlugin=autodetect|` + strings.Join(Confinement(), `|`) + `)$`))},
 		{"file", at(EtcDir + `/` + clusterGroup + `/topology\.conf`), 0o644, "", eachLine(switchLine)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/plugstack\.conf`), 0o644, "", eachLine(nil)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurmdbd\.conf`), 0o600, SlurmUser, checkSlurmdbdConf},
@@ -103,7 +102,7 @@ func isJSON(_ Stack, data []byte) error {
 }
 
 // eachLine allows comments and lines of one form.
-func eachLine(form *regexp.Regexp) func(Stack, []byte) error {
+func eachLine(form *expression) func(Stack, []byte) error {
 	return func(_ Stack, data []byte) error {
 		return readLines(data, func(line string) bool { return form != nil && form.MatchString(line) })
 	}
@@ -126,9 +125,9 @@ func readLines(data []byte, ok func(line string) bool) error {
 	return nil
 }
 
-var gresLine = regexp.MustCompile(`^NodeName=[a-z0-9][-a-z0-9]{0,62} Name=gpu Type=[a-z0-9][-a-z0-9_]{0,39} File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
+var gresLine = compile(`^NodeName=[a-z0-9][-a-z0-9]{0,62} Name=gpu Type=[a-z0-9][-a-z0-9_]{0,39} File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 
-var switchLine = regexp.MustCompile(`^SwitchName=` + featureForm + ` (Nodes=` + nodeListForm + `|Switches=` + featureForm + `(,` + featureForm + `)*)$`)
+var switchLine = compile(`^SwitchName=` + featureForm + ` (Nodes=` + nodeListForm + `|Switches=` + featureForm + `(,` + featureForm + `)*)$`)
 
 func checkSlurmConf(s Stack, data []byte) error { return checkParameters(s.SlurmConf(), data) }
 
@@ -144,7 +143,7 @@ func checkParameters(list []Parameter, data []byte) error {
 // checkAccounts allows root as the only administrator, accounts and users.
 func checkAccounts(s Stack, data []byte) error {
 	const name = `'[a-z0-9_][-a-z0-9_.]{0,127}'`
-	other := regexp.MustCompile(`^(Parent - ` + name + `|User - ` + name + `:DefaultAccount=` + name + `:Fairshare=1|Account - (` + name + `):Description=(` + name + `):Organization='berth':Fairshare=1)$`)
+	other := compile(`^(Parent - ` + name + `|User - ` + name + `:DefaultAccount=` + name + `:Fairshare=1|Account - (` + name + `):Description=(` + name + `):Organization='berth':Fairshare=1)$`)
 	return readLines(data, func(line string) bool {
 		return line == "Cluster - '"+s.Cluster+"':Fairshare=1:QOS='normal'" ||
 			line == "User - 'root':DefaultAccount='root':AdminLevel='Administrator':Fairshare=1" || other.MatchString(line)

@@ -2,7 +2,6 @@ package profile
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -14,7 +13,7 @@ const (
 )
 
 // separator ends each value. It is random in each call, as users write names, comments and paths of jobs.
-var separator = regexp.MustCompile(`^[a-z][a-z0-9]{7,15}$`)
+var separator = compile(`^[a-z][a-z0-9]{7,15}$`)
 
 // QueueJobsArgs returns the arguments with which squeue prints jobs, each value followed by a
 // separator that the caller makes at random.
@@ -28,7 +27,7 @@ func AccountedJobsArgs(separator string, filter ...string) []string {
 }
 
 // jobsQuery reports whether args are those of base with a separator, followed by filters.
-func jobsQuery(args []string, base func(string, ...string) []string, at int, filter *regexp.Regexp) bool {
+func jobsQuery(args []string, base func(string, ...string) []string, at int, filter *expression) bool {
 	n := len(base(""))
 	if len(args) < n {
 		return false
@@ -39,8 +38,8 @@ func jobsQuery(args []string, base func(string, ...string) []string, at int, fil
 }
 
 var (
-	queueJobsFilter     = regexp.MustCompile(`^--(user=[a-z_][-a-z0-9_]{0,31}|account=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?)$`)
-	accountedJobsFilter = regexp.MustCompile(`^--(user=[a-z_][-a-z0-9_]{0,31}|accounts=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?|starttime=uts[0-9]{1,12})$`)
+	queueJobsFilter     = compile(`^--(user=[a-z_][-a-z0-9_]{0,31}|account=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?)$`)
+	accountedJobsFilter = compile(`^--(user=[a-z_][-a-z0-9_]{0,31}|accounts=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?|starttime=uts[0-9]{1,12})$`)
 )
 
 func isQueueJobs(args []string) bool {
@@ -61,7 +60,7 @@ func CancelArgs(id, user, account string) []string {
 	return append(args, id)
 }
 
-var cancelOwned = regexp.MustCompile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
+var cancelOwned = compile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
 
 // Both programs run as the owner of a job. Another user may be able to write to the directory of its output, and
 // replace the output by a link to a private file of the owner. So neither program follows a link.
@@ -77,8 +76,8 @@ func ReadArgs(path string, skip, bytes int64) []string {
 }
 
 var (
-	outputFile = regexp.MustCompile(`^/[^\x00-\x1f\x7f]{1,500}$`)
-	readRange  = regexp.MustCompile(`^skip=[0-9]{1,15} count=[0-9]{1,7}$`)
+	outputFile = compile(`^/[^\x00-\x1f\x7f]{1,500}$`)
+	readRange  = compile(`^skip=[0-9]{1,15} count=[0-9]{1,7}$`)
 )
 
 func isOutputFile(path string) bool {

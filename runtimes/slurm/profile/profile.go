@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -44,11 +43,11 @@ const (
 )
 
 var (
-	cluster  = regexp.MustCompile(`^[a-z][a-z0-9_]{0,39}$`)
-	nodeName = regexp.MustCompile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
-	port     = regexp.MustCompile(`^[1-9][0-9]{3,4}$`)
-	devices  = regexp.MustCompile(`^/dev/[A-Za-z0-9_/-]+(,/dev/[A-Za-z0-9_/-]+)*$`)
-	hostPart = regexp.MustCompile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
+	cluster  = compile(`^[a-z][a-z0-9_]{0,39}$`)
+	nodeName = compile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	port     = compile(`^[1-9][0-9]{3,4}$`)
+	devices  = compile(`^/dev/[A-Za-z0-9_/-]+(,/dev/[A-Za-z0-9_/-]+)*$`)
+	hostPart = compile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
 )
 
 // Profile returns the profile of Slurm.

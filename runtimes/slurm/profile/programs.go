@@ -80,29 +80,29 @@ var errNotAllowed = errors.New("these arguments are not allowed")
 var (
 	stackConf  = regexp.MustCompile(`^` + EtcDir + `/[a-z][a-z0-9_]{0,39}/slurm\.conf$`)
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
-	updateNode = regexp.MustCompile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
-	nodeState  = regexp.MustCompile(`^state=(drain|undrain|resume)$`)
-	reason     = regexp.MustCompile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
+	updateNode = compile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
+	nodeState  = compile(`^state=(drain|undrain|resume)$`)
+	reason     = compile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
 	// nodeComment has the labels of a node, with the mark of Berth.
-	nodeComment = regexp.MustCompile(`^comment=berth:[-._+,=A-Za-z0-9]+$`)
-	jobIDs      = regexp.MustCompile(`^[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*$`)
-	jobID       = regexp.MustCompile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
+	nodeComment = compile(`^comment=berth:[-._+,=A-Za-z0-9]+$`)
+	jobIDs      = compile(`^[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*$`)
+	jobID       = compile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
 	// optionValue matches a submit option without spaces, quotes and control characters.
-	optionValue = regexp.MustCompile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
-	queueFilter = regexp.MustCompile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,128}$`)
-	partition   = regexp.MustCompile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
-	updateJob   = regexp.MustCompile(`^jobid=[1-9][0-9]{0,9}([_+][0-9]{1,9}|_\[[0-9,:-]{1,100}\])?$`)
+	optionValue = compile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
+	queueFilter = compile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,128}$`)
+	partition   = compile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
+	updateJob   = compile(`^jobid=[1-9][0-9]{0,9}([_+][0-9]{1,9}|_\[[0-9,:-]{1,100}\])?$`)
 	// jobPartitions are the partitions of a pending job.
-	jobPartitions = regexp.MustCompile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
-	jobQoS        = regexp.MustCompile(`^qos=[a-z0-9][-a-z0-9_.]{0,127}$`)
+	jobPartitions = compile(`^partition=[A-Za-z0-9][A-Za-z0-9_.,-]*$`)
+	jobQoS        = compile(`^qos=[a-z0-9][-a-z0-9_.]{0,127}$`)
 	// reservation is a reservation of Berth. Without a start, it has begun.
-	reservation     = regexp.MustCompile(`^reservationname=` + reservationName + `$`)
-	reservationArgs = regexp.MustCompile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
+	reservation     = compile(`^reservationname=` + reservationName + `$`)
+	reservationArgs = compile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
 		` endtime=uts[1-9][0-9]{8,10} nodes=[a-z0-9][-a-z0-9,]* users=root flags=MAINT,IGNORE_JOBS$`)
-	runsOption  = regexp.MustCompile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
-	usageReport = regexp.MustCompile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
+	runsOption  = compile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
+	usageReport = compile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
 		` format=(TresName,Reported,Allocated,Down,PlannedDown|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
-	userName = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	userName = compile(`^[a-z_][-a-z0-9_]{0,31}$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -146,7 +146,7 @@ func MungeArgs(socket string) []string {
 	return []string{"--no-input", "--output=/dev/null", "--socket=" + socket}
 }
 
-var mungeSocket = regexp.MustCompile(`^--socket=(/run/munge(?:-[a-z][a-z0-9_]{0,39})?/munge\.socket\.2)$`)
+var mungeSocket = compile(`^--socket=(/run/munge(?:-[a-z][a-z0-9_]{0,39})?/munge\.socket\.2)$`)
 
 func checkMunge(args []string) error {
 	if len(args) == 3 {
@@ -313,7 +313,7 @@ func checkSacctmgr(args []string) error {
 }
 
 // accountingForms are the calls of sacctmgr, without -i. None of the names may be root.
-var accountingForms = func() []*regexp.Regexp {
+var accountingForms = func() []*expression {
 	const (
 		name      = `[a-z0-9_][-a-z0-9_.]{0,127}`
 		names     = `(?P<names>` + name + `(?:,` + name + `)*)`
@@ -329,7 +329,7 @@ var accountingForms = func() []*regexp.Regexp {
 	ofQoS := limits + `|gracetime|preempt|preemptmode|preemptexempttime|flags|usagethres|usagefactor|limitfactor|maxwall|mintresperjob|` +
 		`maxtresrunminspu|max(?:tres|jobs|jobsaccrue|submitjobs)per(?:user|account)`
 	association := set(ofAssociation + `|parent`)
-	var all []*regexp.Regexp
+	var all []*expression
 	for _, form := range []string{
 		`list cluster` + columns, `list qos` + columns, `list user withcoord` + columns, `list assoc` + inCluster + ` wopl` + columns,
 		`add qos ` + names + values(ofQoS) + `*`,
@@ -345,7 +345,7 @@ var accountingForms = func() []*regexp.Regexp {
 		`delete user where name=` + names + place,
 		`delete coordinator where name=` + names + ` account=` + name,
 	} {
-		all = append(all, regexp.MustCompile(`^`+form+`$`))
+		all = append(all, compile(`^`+form+`$`))
 	}
 	return all
 }()
