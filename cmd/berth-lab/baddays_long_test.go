@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/labtest"
+	"berth/examples/explore"
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -20,7 +21,7 @@ import (
 // TestLongBadDays plays those of TestBadDays, and failures of hosts and of the daemon that
 // take long, on each version of Slurm in a lab of its own, at the same time.
 func TestLongBadDays(t *testing.T) {
-	for _, suite := range []string{"bookworm", "trixie"} { // Slurm 22.05 and 24.11
+	for _, suite := range explore.Draw(t, 1, []string{"bookworm", "trixie"}) { // Slurm 22.05 and 24.11
 		t.Run(suite, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, suite)

@@ -19,6 +19,7 @@ import (
 
 	"berth/cmd/internal/labtest"
 	"berth/examples/await"
+	"berth/examples/explore"
 	"berth/runtimes/host/hosttest"
 	"berth/schema/queue"
 )
@@ -67,7 +68,7 @@ func (q *queueCalls) submitted(key string, cut time.Duration) (job queue.Job) {
 // 1,000 submissions to real Slurm, with 200 connections cut off and 20 kills of the daemon: each makes
 // exactly one job.
 func TestLongSubmitsToSlurmSurviveKills(t *testing.T) {
-	const submits, cuts, kills = 1000, 200, 20
+	submits, cuts, kills := explore.Count(100, 1000), explore.Count(20, 200), explore.Count(2, 20)
 	t.Parallel()
 	s := newScene(t, hosttest.Image())
 	s.calm()

@@ -4,16 +4,22 @@ package main
 
 import (
 	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
+	"berth/examples/explore"
 	"berth/runtimes/host/hosttest"
 )
 
 // TestLongSharedRuntimeSurvivesKills kills the daemon at each step of attach, terms and detach: as the
 // control host begins each request that changes something there, and after what the daemon logs.
 func TestLongSharedRuntimeSurvivesKills(t *testing.T) {
+	parts := explore.Draw(t, 1, []string{"attach and terms at each request", "detach at each odd request", "detach at each even request", "after each log line"})
 	play := func(name string, f func(*killed)) {
+		if !slices.Contains(parts, name) {
+			return
+		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			k := newKilled(t, hosttest.Image())

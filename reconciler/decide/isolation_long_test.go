@@ -8,12 +8,14 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/examples/explore"
 )
 
 // TestLongOneTenantNeverChangesAnother tries 100,000 random histories. The
 // environment can ask for another number: BERTH_ISOLATION_CASES=1000000.
 func TestLongOneTenantNeverChangesAnother(t *testing.T) {
-	cases := 100_000
+	cases := explore.Count(5_000, 100_000)
 	if text := os.Getenv("BERTH_ISOLATION_CASES"); text != "" {
 		var err error
 		cases, err = strconv.Atoi(text)
@@ -22,8 +24,14 @@ func TestLongOneTenantNeverChangesAnother(t *testing.T) {
 	compareHistories(t, cases)
 }
 
-func TestLongHeldDocumentsTakeNoCapacity(t *testing.T) { heldDocumentsTakeNoCapacity(t, 2_000) }
+func TestLongHeldDocumentsTakeNoCapacity(t *testing.T) {
+	heldDocumentsTakeNoCapacity(t, explore.Count(200, 2_000))
+}
 
-func TestLongCachesDoNotChangeDecisions(t *testing.T) { cachesDoNotChangeDecisions(t, 20) }
+func TestLongCachesDoNotChangeDecisions(t *testing.T) {
+	cachesDoNotChangeDecisions(t, uint64(explore.Count(4, 20)))
+}
 
-func TestLongDeletionRuleHoldsInAnyHistory(t *testing.T) { deletionRuleHolds(t, 100) }
+func TestLongDeletionRuleHoldsInAnyHistory(t *testing.T) {
+	deletionRuleHolds(t, uint64(explore.Count(20, 100)))
+}

@@ -5,12 +5,14 @@ package loop_test
 import (
 	"fmt"
 	"testing"
-	"time"
+
+	"berth/examples/explore"
 )
 
 func TestLongGarbledRemoteHeals(t *testing.T) {
-	for seed := range uint64(4) {
-		t.Run(fmt.Sprint(seed), func(t *testing.T) { garbledRemoteHeals(t, seed, 12, 4) })
+	seed := explore.Seed(t)
+	for i := range explore.Count(1, 4) {
+		t.Run(fmt.Sprint(i), func(t *testing.T) { garbledRemoteHeals(t, seed+uint64(i), 12, 4) })
 	}
-	t.Run("many changes", func(t *testing.T) { garbledRemoteHeals(t, uint64(time.Now().UnixNano()), 180, 15) })
+	t.Run("many changes", func(t *testing.T) { garbledRemoteHeals(t, seed, explore.Count(20, 180), 15) })
 }

@@ -2,7 +2,11 @@
 
 package loop_test
 
-import "testing"
+import (
+	"testing"
+
+	"berth/examples/explore"
+)
 
 // TestLongManyPullRequestsAndTheBaseMoves runs with 200 pull requests.
-func TestLongManyPullRequestsAndTheBaseMoves(t *testing.T) { moveBaseUnder(t, 200) }
+func TestLongManyPullRequestsAndTheBaseMoves(t *testing.T) { moveBaseUnder(t, explore.Count(60, 200)) }

@@ -5,10 +5,12 @@ package loop_test
 import (
 	"fmt"
 	"testing"
+
+	"berth/examples/explore"
 )
 
 func TestLongTwoDaemonsInTheSameSecond(t *testing.T) {
-	const rounds = 100
+	rounds := explore.Count(5, 100)
 	ended := 0
 	for i := range rounds {
 		if t.Run(fmt.Sprint(i), twoDaemonsInTheSameSecond) {

@@ -2,6 +2,10 @@
 
 package plan
 
-import "testing"
+import (
+	"testing"
 
-func TestLongPlacerMatchesPlace(t *testing.T) { placerMatchesPlace(t, 5000) }
+	"berth/examples/explore"
+)
+
+func TestLongPlacerMatchesPlace(t *testing.T) { placerMatchesPlace(t, uint64(explore.Count(500, 5000))) }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/explore"
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
@@ -80,7 +81,7 @@ func TestLongFaults(t *testing.T) {
 	job := c.await(t, u, id, slurmtest.Running)
 	c.saved(t, u, job.ID) // a killed slurmctld loses newer jobs
 	table := fmt.Sprintf("Slurm %s\n%-42s %8s  %-10s %8s\n", c.version, "fault", "told s", "", "s")
-	for _, f := range worldFaults {
+	for _, f := range explore.Draw(t, 4, worldFaults) {
 		told, done := c.suffer(t, u, f)
 		t.Logf("%s: told after %.1f s, %s after %.1f s", f.name, told.Seconds(), f.fate, done.Seconds())
 		table += fmt.Sprintf("%-42s %8.1f  %-10s %8.1f\n", f.name, told.Seconds(), f.fate, done.Seconds())
@@ -92,16 +93,16 @@ func TestLongFaults(t *testing.T) {
 // More files of the control stack that break are restored.
 func TestLongBrokenFilesAreRestored(t *testing.T) {
 	t.Parallel()
-	brokenFilesAreRestored(t,
-		brokenFile{"slurm.conf removed", "slurm.conf", "rm $etc/slurm.conf", "slurmctld"},
-		brokenFile{"slurm.conf truncated within a line", "slurm.conf", "truncate -s 500 $etc/slurm.conf", ""},
-		brokenFile{"slurm.conf truncated to its first lines", "slurm.conf", "head -n 3 $etc/slurm.conf >$etc/new && mv $etc/new $etc/slurm.conf", ""},
-		brokenFile{"slurm.conf unreadable", "slurm.conf", "chmod 0 $etc/slurm.conf", ""},
-		brokenFile{"unknown key in gres.conf", "gres.conf", "echo NoSuchKey=1 >>$etc/gres.conf", "slurmctld"},
-		brokenFile{"unknown key in cgroup.conf", "cgroup.conf", "echo NoSuchKey=1 >>$etc/cgroup.conf", ""},
-		brokenFile{"missing plugin in plugstack.conf", "plugstack.conf", "echo required /nonexistent.so >>$etc/plugstack.conf", ""},
-		brokenFile{"unknown key in slurmdbd.conf", "slurmdbd.conf", "echo NoSuchKey=1 >>$etc/slurmdbd.conf", "slurmdbd"},
-	)
+	brokenFilesAreRestored(t, explore.Draw(t, 2, []brokenFile{
+		{"slurm.conf removed", "slurm.conf", "rm $etc/slurm.conf", "slurmctld"},
+		{"slurm.conf truncated within a line", "slurm.conf", "truncate -s 500 $etc/slurm.conf", ""},
+		{"slurm.conf truncated to its first lines", "slurm.conf", "head -n 3 $etc/slurm.conf >$etc/new && mv $etc/new $etc/slurm.conf", ""},
+		{"slurm.conf unreadable", "slurm.conf", "chmod 0 $etc/slurm.conf", ""},
+		{"unknown key in gres.conf", "gres.conf", "echo NoSuchKey=1 >>$etc/gres.conf", "slurmctld"},
+		{"unknown key in cgroup.conf", "cgroup.conf", "echo NoSuchKey=1 >>$etc/cgroup.conf", ""},
+		{"missing plugin in plugstack.conf", "plugstack.conf", "echo required /nonexistent.so >>$etc/plugstack.conf", ""},
+		{"unknown key in slurmdbd.conf", "slurmdbd.conf", "echo NoSuchKey=1 >>$etc/slurmdbd.conf", "slurmdbd"},
+	})...)
 }
 
 // suffer causes a fault, reconciles until it is repaired or its undoing complete, and returns when

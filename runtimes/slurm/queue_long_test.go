@@ -2,10 +2,14 @@
 
 package slurm_test
 
-import "testing"
+import (
+	"testing"
+
+	"berth/examples/explore"
+)
 
 // 20 kills of slurmctld.
 func TestLongQueueAfterKilledSlurmctlds(t *testing.T) {
 	t.Parallel()
-	queueSurvivesKills(t, 20)
+	queueSurvivesKills(t, explore.Count(2, 20))
 }

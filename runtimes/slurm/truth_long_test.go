@@ -20,6 +20,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/examples/await"
+	"berth/examples/explore"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
@@ -29,7 +30,7 @@ import (
 
 // Environment variables of TestLongTruth, which `make truth` sets.
 const (
-	truthSeed    = "BERTH_TRUTH_SEED"    // of all random choices; default 1
+	truthSeed    = "BERTH_TRUTH_SEED"    // of all random choices; default: that of explore
 	truthChanges = "BERTH_TRUTH_CHANGES" // how many; default 20
 )
 
@@ -46,7 +47,7 @@ func TestLongTruth(t *testing.T) {
 		return otherwise
 	}
 	t.Parallel()
-	seed, changes := number(truthSeed, 1), number(truthChanges, 20)
+	seed, changes := number(truthSeed, int(explore.Seed(t))), number(truthChanges, explore.Count(5, 20))
 	r := newTruth(t, uint64(seed))
 	began := time.Now()
 	var wrong, lost int

@@ -2,6 +2,10 @@
 
 package policy_test
 
-import "testing"
+import (
+	"testing"
 
-func TestLongMutants(t *testing.T) { killMutants(t, mutants()) }
+	"berth/examples/explore"
+)
+
+func TestLongMutants(t *testing.T) { killMutants(t, explore.Draw(t, 2, mutants())) }

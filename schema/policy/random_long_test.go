@@ -2,10 +2,16 @@
 
 package policy
 
-import "testing"
+import (
+	"testing"
 
-func TestLongLayersOnlyNarrow(t *testing.T) { layersOnlyNarrow(t, 1_000_000) }
+	"berth/examples/explore"
+)
 
-func TestLongJudgeMatchesEvaluate(t *testing.T) { judgeMatchesEvaluate(t, 100) }
+func TestLongLayersOnlyNarrow(t *testing.T) { layersOnlyNarrow(t, explore.Count(20_000, 1_000_000)) }
 
-func TestLongExplanationMatchesEvaluation(t *testing.T) { explanationMatchesEvaluation(t, 3000) }
+func TestLongJudgeMatchesEvaluate(t *testing.T) { judgeMatchesEvaluate(t, uint64(explore.Count(10, 100))) }
+
+func TestLongExplanationMatchesEvaluation(t *testing.T) {
+	explanationMatchesEvaluation(t, explore.Count(300, 3000))
+}

@@ -2,7 +2,11 @@
 
 package daemon
 
-import "testing"
+import (
+	"testing"
+
+	"berth/examples/explore"
+)
 
 // TestLongSchedules plays twenty fields of random faults; see TestSchedules.
-func TestLongSchedules(t *testing.T) { playSchedules(t, 20, 52) }
+func TestLongSchedules(t *testing.T) { playSchedules(t, explore.Count(1, 20), 52) }
