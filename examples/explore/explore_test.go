@@ -16,10 +16,12 @@ type failing struct {
 	cleanups []func()
 }
 
-func (f *failing) Logf(format string, args ...any) { f.log = append(f.log, fmt.Sprintf(format, args...)) }
-func (f *failing) Cleanup(fn func())               { f.cleanups = append(f.cleanups, fn) }
-func (f *failing) Failed() bool                    { return true }
-func (f *failing) Name() string                    { return "TestLongX" }
+func (f *failing) Logf(format string, args ...any) {
+	f.log = append(f.log, fmt.Sprintf(format, args...))
+}
+func (f *failing) Cleanup(fn func()) { f.cleanups = append(f.cleanups, fn) }
+func (f *failing) Failed() bool      { return true }
+func (f *failing) Name() string      { return "TestLongX" }
 
 func TestFailureNamesTheCommandThatRepeatsIt(t *testing.T) {
 	t.Setenv("BERTH_SEED", "7")

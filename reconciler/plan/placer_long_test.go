@@ -8,4 +8,6 @@ import (
 	"berth/examples/explore"
 )
 
-func TestLongPlacerMatchesPlace(t *testing.T) { placerMatchesPlace(t, uint64(explore.Count(500, 5000))) }
+func TestLongPlacerMatchesPlace(t *testing.T) {
+	placerMatchesPlace(t, uint64(explore.Count(500, 5000)))
+}

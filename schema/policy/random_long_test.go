@@ -10,7 +10,9 @@ import (
 
 func TestLongLayersOnlyNarrow(t *testing.T) { layersOnlyNarrow(t, explore.Count(20_000, 1_000_000)) }
 
-func TestLongJudgeMatchesEvaluate(t *testing.T) { judgeMatchesEvaluate(t, uint64(explore.Count(10, 100))) }
+func TestLongJudgeMatchesEvaluate(t *testing.T) {
+	judgeMatchesEvaluate(t, uint64(explore.Count(10, 100)))
+}
 
 func TestLongExplanationMatchesEvaluation(t *testing.T) {
 	explanationMatchesEvaluation(t, explore.Count(300, 3000))
