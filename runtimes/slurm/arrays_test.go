@@ -109,7 +109,7 @@ func TestTaskThatWaitsAgainLeavesItsQoS(t *testing.T) {
 	eventually(t, "two tasks run", func() (bool, string) { return strings.Count(show(), " R ") == 2, show() })
 	c.tool(t, with, "scontrol requeuehold "+id+"_1")
 	eventually(t, "the task waits, and another runs", func() (bool, string) {
-		return strings.HasPrefix(show(), id+"_1 PD") && strings.Count(show(), " R ") == 2, show() + "\n" + c.tool(t, with, "sinfo -N -o '%N %T %E'; squeue -h -o '%i %T %r'")
+		return strings.HasPrefix(show(), id+"_1 PD") && strings.Count(show(), " R ") == 2, show() + "\n" + c.tool(t, with, "sinfo -N -o '%N %T %E'") + c.tool(t, with, "squeue -h -o '%i %T %r'")
 	})
 
 	// Withdrawn from bob, whose job goes on with the default QoS.

@@ -14,8 +14,8 @@ import (
 // A reconcile without a change writes nothing to a host.
 func TestLongReconcileWithoutAChangeWritesNothing(t *testing.T) {
 	t.Parallel()
-	c, u := newCompany(t, onePartition, 0, 1)
-	u = c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	c, _ := newCompany(t, onePartition, 0, 1)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	c.carry(t, u, false)
 	rec := &recorder{inner: c.hosts}
 	rec.reset()
