@@ -41,7 +41,7 @@ TESTRUN = deploy/in-memory $(GO) run ./cmd/internal/testrun $(if $(COMPLETE),-co
 # The tests that wait most of their time begin first, and others run beside them.
 test: ## every test that this machine can run, as root with real Git, SSH and Slurm
 	@deploy/prepare --optional
-	@$(TESTRUN) -p $$(($$(nproc) + 1)) -timeout 60m ./runtimes/slurm ./cmd/berth-lab ./...
+	@$(TESTRUN) -p $$(nproc) -timeout 60m ./runtimes/slurm ./cmd/berth-lab ./...
 
 flakes: ## the tests N times beside load; the runs of one commit add up
 	@deploy/prepare --optional

@@ -21,7 +21,7 @@ import (
 
 // sideBySide is how many labs the tests of this package share, and so how many tests run real
 // Slurm at the same time. They wait most of their time.
-const sideBySide = 6
+const sideBySide = 4
 
 // stages are the shared labs. TestMain removes them.
 var stages = sync.OnceValue(func() *pool { return &pool{turns: make(chan struct{}, sideBySide)} })

@@ -88,8 +88,9 @@ func compiled(t testing.TB, data []byte) *jsonschema.Schema {
 	require.NoError(t, err)
 	c := jsonschema.NewCompiler()
 	c.DefaultDraft(jsonschema.Draft7)
-	require.NoError(t, c.AddResource("estate.json", doc))
-	s, err := c.Compile("estate.json")
+	const name = "https://berth.example/estate.json" // a relative one is resolved in the directory, whose name may have spaces
+	require.NoError(t, c.AddResource(name, doc))
+	s, err := c.Compile(name)
 	require.NoError(t, err)
 	return s
 }
