@@ -153,7 +153,7 @@ func TestMakeRunsTheTests(t *testing.T) {
 		require.NotNil(t, m, target)
 		return m[1]
 	}
-	require.Regexp(t, `^@\$\(TESTRUN\) -p \S+ \S+ \S+ -timeout \d+m \./runtimes/slurm \./cmd/berth-lab \./\.\.\.$`, recipe("test"))
+	require.Regexp(t, `^@\$\(TESTRUN\) -p \S+ -timeout \d+m \./runtimes/slurm \./cmd/berth-lab \./\.\.\.$`, recipe("test"))
 	require.Regexp(t, `^@\$\(TESTRUN\) -tags long -count=1 -run '\^\$\(or \$\(RUN\),TestLong\)' -timeout \d+m \$\(LONG\)$`, recipe("test-long"))
 	require.Contains(t, makefile, `LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)`)
 	require.Contains(t, makefile, "\n\t@$(TESTRUN) -tags machines -run '^TestMachine' -count=1 -timeout 60m $(MACHINES)\n")

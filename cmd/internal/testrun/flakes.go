@@ -142,13 +142,13 @@ func rank(pkg string) int {
 	return 1
 }
 
-// runAll runs the binaries, one more at a time than there are CPUs, and writes the output of
+// runAll runs the binaries, as many at a time as there are CPUs, and writes the output of
 // what failed to log.
 func runAll(ctx context.Context, binaries []binary, log string) flakeRun {
 	run := flakeRun{Began: time.Now().UTC().Truncate(time.Second), Tests: map[string]float64{}}
 	var mu sync.Mutex
 	var waiting sync.WaitGroup
-	slots := make(chan struct{}, runtime.NumCPU()+1)
+	slots := make(chan struct{}, runtime.NumCPU())
 	for _, b := range binaries {
 		slots <- struct{}{}
 		waiting.Go(func() {
