@@ -36,7 +36,7 @@ export BERTH_PART := $(PART)
 
 # How tests run: with their files in memory, and with a report of what was not run. COMPLETE=yes
 # fails where this machine could not run a test.
-TESTRUN = deploy/in-memory $(GO) run ./cmd/internal/testrun $(if $(COMPLETE),-complete) $(if $(TALLY),-tally $(TALLY) -stage $@) --
+TESTRUN = deploy/in-memory $(GO) run ./cmd/internal/testrun $(DRAW) $(if $(COMPLETE),-complete) $(if $(TALLY),-tally $(TALLY) -stage $@) --
 
 # The tests that wait most of their time begin first, and others run beside them.
 test: ## every test that this machine can run, as root with real Git, SSH and Slurm
@@ -52,6 +52,9 @@ LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 d
 
 test-long: root deps ## what explores: random schedules and histories, garbled answers, kills; SEED=n, PART=yes, RUN=TestLongX; needs root
 	@$(TESTRUN) -tags long -count=1 -run '^$(or $(RUN),TestLong)' -timeout 120m $(LONG)
+
+# Of these, a part is one test in three.
+test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
 	@BERTH_LAB_IMAGE=trixie $(TESTRUN) $(if $(PART),,-tags long) -count=1 -timeout 120m ./runtimes/slurm

@@ -1,7 +1,7 @@
 // Testrun runs tests and says what came of it: how many tests ran, how long they took, and
 // what this machine could not run, and why. `make test`, `make flakes` and .ci/run use it.
 //
-//	testrun [-complete] [-tally FILE -stage NAME] -- ARGUMENT-OF-go-test...
+//	testrun [-complete] [-part N] [-tally FILE -stage NAME] -- ARGUMENT-OF-go-test...
 //	testrun -flakes N [-results DIR]
 //
 // It must not know what a test does.
@@ -28,6 +28,7 @@ func main() {
 	}
 	complete := flag.Bool("complete", false, "fail if a test could not run on this machine")
 	tally := flag.String("tally", "", "append a line for this run to `FILE`")
+	part := flag.Int("part", 1, "run one in `N` of the tests, drawn by the seed")
 	stage := flag.String("stage", "test", "the `NAME` of this run in that file")
 	flakes := flag.Int("flakes", 0, "run the compiled tests `N` times beside load")
 	results := flag.String("results", "bin/flakes", "the `DIR` for the results of -flakes")
@@ -38,7 +39,13 @@ func main() {
 	if *flakes > 0 {
 		err = runFlakes(ctx, *flakes, *results)
 	} else {
-		err = runOnce(ctx, *stage, *tally, *complete, flag.Args())
+		args := flag.Args()
+		if *part > 1 {
+			args, err = drawTests(ctx, *part, args)
+		}
+		if err == nil {
+			err = runOnce(ctx, *stage, *tally, *complete, args)
+		}
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -91,4 +92,19 @@ func words(table string) (lines []string) {
 		lines = append(lines, strings.Join(strings.Fields(line), " "))
 	}
 	return lines
+}
+
+func TestSeedDrawsTests(t *testing.T) {
+	listed := "TestA\nTestB\nTestC\nTestD\nTestE\nok  \tberth/a\t0.1s\n"
+	drawn := map[string]bool{}
+	for seed := range 60 {
+		names, all := drawNames(fmt.Sprint(seed), 3, listed)
+		again, _ := drawNames(fmt.Sprint(seed), 3, listed)
+		require.Equal(t, 5, all)
+		require.Equal(t, names, again, "a seed repeats its tests")
+		for _, name := range names {
+			drawn[name] = true
+		}
+	}
+	require.Len(t, drawn, 5, "each test is drawn by some seed")
 }

@@ -1,0 +1,50 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+)
+
+// seed is that of the package explore: BERTH_SEED, or the day.
+func seed() string {
+	if s := os.Getenv("BERTH_SEED"); s != "" {
+		return s
+	}
+	return time.Now().UTC().Format("20060102")
+}
+
+// drawTests returns the arguments of go test that run one in part of the tests of args.
+func drawTests(ctx context.Context, part int, args []string) ([]string, error) {
+	list := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-list", "^Test"}, args...)...)
+	list.Stderr = os.Stderr
+	out, err := list.Output()
+	if err != nil {
+		return nil, fmt.Errorf("go test -list: %w", err)
+	}
+	names, all := drawNames(seed(), part, string(out))
+	fmt.Printf("%d of %d tests are drawn by the seed %s.\n", len(names), all, seed())
+	return append([]string{"-run", "^(" + strings.Join(names, "|") + ")$"}, args...), nil
+}
+
+// drawNames returns one in part of the tests that go test -list printed, and how many there
+// are. Each test is drawn by some seed.
+func drawNames(seed string, part int, listed string) (names []string, all int) {
+	for line := range strings.Lines(listed) {
+		name := strings.TrimSpace(line)
+		if !strings.HasPrefix(name, "Test") {
+			continue
+		}
+		all++
+		h := fnv.New64a()
+		fmt.Fprint(h, seed, " ", name)
+		if h.Sum64()%uint64(part) == 0 {
+			names = append(names, name)
+		}
+	}
+	return names, all
+}
