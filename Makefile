@@ -54,7 +54,7 @@ test-long: root deps ## what explores: random schedules and histories, garbled a
 	@$(TESTRUN) -tags long -count=1 -run '^$(or $(RUN),TestLong)' -timeout 120m $(LONG)
 
 # Of these, a part is one test in three.
-test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
+test-long test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
 	@BERTH_LAB_IMAGE=trixie $(TESTRUN) $(if $(PART),,-tags long) -count=1 -timeout 120m ./runtimes/slurm

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"time"
 )
@@ -18,9 +19,14 @@ func seed() string {
 	return time.Now().UTC().Format("20060102")
 }
 
-// drawTests returns the arguments of go test that run one in part of the tests of args.
+// drawTests returns the arguments of go test that run one in part of the tests of args: of
+// those of its -run, or of all.
 func drawTests(ctx context.Context, part int, args []string) ([]string, error) {
-	list := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-list", "^Test"}, args...)...)
+	from := "^Test"
+	if i := slices.Index(args, "-run"); i >= 0 && i+1 < len(args) {
+		from, args = args[i+1], slices.Concat(args[:i], args[i+2:])
+	}
+	list := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-list", from}, args...)...)
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
