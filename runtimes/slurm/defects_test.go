@@ -30,6 +30,11 @@ func newCompanyOn(s *stage, t *testing.T, config string, workers ...int) (*compa
 	c.rt = c.runtime(t)
 	u := c.unit(config, []schema.UnixUser{alice}, nil, workers...)
 	c.carry(t, u, false)
+	// slurmdbd sends slurmctld what changed, and a lent lab had another user's associations before.
+	eventually(t, "slurmctld has the association of "+alice.Name, func() (bool, string) {
+		out := c.tool(t, u, "scontrol show assoc_mgr users="+alice.Name+" flags=assoc")
+		return strings.Contains(out, "UserName="+alice.Name), out
+	})
 	return c, u
 }
 
