@@ -7,6 +7,7 @@
 package explore
 
 import (
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"strconv"
@@ -19,17 +20,25 @@ const (
 	partVariable = "BERTH_PART"
 )
 
-// Seed returns the seed of this run, which is the day as YYYYMMDD (UTC) unless BERTH_SEED is
-// set. It logs the seed, and where the test fails the command that repeats it.
-func Seed(t testing.TB) uint64 {
-	t.Helper()
+// SeedOfRun returns BERTH_SEED, or the day as YYYYMMDD (UTC) where it is not set.
+func SeedOfRun() (uint64, error) {
 	text := os.Getenv(seedVariable)
 	if text == "" {
 		text = time.Now().UTC().Format("20060102")
 	}
 	seed, err := strconv.ParseUint(text, 10, 64)
 	if err != nil {
-		t.Fatalf("%s: %v; set a whole number", seedVariable, err)
+		return 0, fmt.Errorf("%s: %w; set a whole number", seedVariable, err)
+	}
+	return seed, nil
+}
+
+// Seed returns SeedOfRun. It logs the seed, and where the test fails the command that repeats it.
+func Seed(t testing.TB) uint64 {
+	t.Helper()
+	seed, err := SeedOfRun()
+	if err != nil {
+		t.Fatal(err)
 	}
 	t.Logf("the seed is %d", seed)
 	t.Cleanup(func() {

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -153,12 +154,10 @@ func runAll(ctx context.Context, binaries []binary, log string) flakeRun {
 		slots <- struct{}{}
 		waiting.Go(func() {
 			defer func() { <-slots }()
-			tests, r, output := runBinary(ctx, b)
+			r, output := runBinary(ctx, b)
 			mu.Lock()
 			defer mu.Unlock()
-			for name, seconds := range tests {
-				run.Tests[name] = seconds
-			}
+			maps.Copy(run.Tests, r.seconds)
 			run.Failed = append(run.Failed, r.broken...)
 			for _, skipped := range r.skipped {
 				run.NotRun = append(run.NotRun, skipped...)
@@ -173,8 +172,8 @@ func runAll(ctx context.Context, binaries []binary, log string) flakeRun {
 	return run
 }
 
-// runBinary returns the seconds of each test of a binary, its report and its output.
-func runBinary(ctx context.Context, b binary) (map[string]float64, *report, string) {
+// runBinary returns the report of a binary and its output.
+func runBinary(ctx context.Context, b binary) (*report, string) {
 	var output strings.Builder
 	r := newReport(&output)
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", b.pkg, b.file, "-test.v=test2json", "-test.timeout="+runTimeout.String())
@@ -185,28 +184,14 @@ func runBinary(ctx context.Context, b binary) (map[string]float64, *report, stri
 		cmd.Stderr = &output
 		err = cmd.Start()
 	}
-	tests := map[string]float64{}
 	if err == nil {
-		err = errors.Join(r.readTimes(out, tests), cmd.Wait())
+		err = errors.Join(r.read(out), cmd.Wait())
 	}
 	if err != nil && len(r.broken) == 0 {
 		r.broken = append(r.broken, b.pkg)
 		fmt.Fprintf(&output, "%s: %v\n", b.pkg, err)
 	}
-	return tests, r, output.String()
-}
-
-// readTimes is read that keeps the seconds of each test.
-func (r *report) readTimes(from io.Reader, tests map[string]float64) error {
-	var copied strings.Builder
-	err := r.read(io.TeeReader(from, &copied))
-	for line := range strings.Lines(copied.String()) {
-		var e event
-		if json.Unmarshal([]byte(line), &e) == nil && e.Action == "pass" && e.Test != "" && !strings.Contains(e.Test, "/") {
-			tests[e.Package+"."+e.Test] = e.Elapsed
-		}
-	}
-	return err
+	return r, output.String()
 }
 
 func readRuns(file string) ([]flakeRun, error) {

@@ -8,20 +8,17 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
-	"time"
-)
 
-// seed is that of the package explore: BERTH_SEED, or the day.
-func seed() string {
-	if s := os.Getenv("BERTH_SEED"); s != "" {
-		return s
-	}
-	return time.Now().UTC().Format("20060102")
-}
+	"berth/examples/explore"
+)
 
 // drawTests returns the arguments of go test that run one in part of the tests of args: of
 // those of its -run, or of all.
 func drawTests(ctx context.Context, part int, args []string) ([]string, error) {
+	seed, err := explore.SeedOfRun()
+	if err != nil {
+		return nil, err
+	}
 	from := "^Test"
 	if i := slices.Index(args, "-run"); i >= 0 && i+1 < len(args) {
 		from, args = args[i+1], slices.Concat(args[:i], args[i+2:])
@@ -32,14 +29,14 @@ func drawTests(ctx context.Context, part int, args []string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("go test -list: %w", err)
 	}
-	names, all := drawNames(seed(), part, string(out))
-	fmt.Printf("%d of %d tests are drawn by the seed %s.\n", len(names), all, seed())
+	names, all := drawNames(seed, part, string(out))
+	fmt.Printf("%d of %d tests are drawn by the seed %d.\n", len(names), all, seed)
 	return append([]string{"-run", "^(" + strings.Join(names, "|") + ")$"}, args...), nil
 }
 
 // drawNames returns one in part of the tests that go test -list printed, and how many there
 // are. Each test is drawn by some seed.
-func drawNames(seed string, part int, listed string) (names []string, all int) {
+func drawNames(seed uint64, part int, listed string) (names []string, all int) {
 	for line := range strings.Lines(listed) {
 		name := strings.TrimSpace(line)
 		if !strings.HasPrefix(name, "Test") {

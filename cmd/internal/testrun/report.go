@@ -32,13 +32,14 @@ type report struct {
 	failed   int
 	packages int
 	cached   int
+	seconds  map[string]float64  // of each test that passed
 	broken   []string            // packages and tests that failed
 	skipped  map[string][]string // the tests, by reason
 	output   map[string]string   // of what has not ended, by package and test
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, skipped: map[string][]string{}, output: map[string]string{}}
+	return &report{out: out, seconds: map[string]float64{}, skipped: map[string][]string{}, output: map[string]string{}}
 }
 
 // read takes events until their end.
@@ -96,6 +97,7 @@ func (r *report) testEnded(e event, output string) {
 		r.skipped[why] = append(r.skipped[why], name)
 	case !sub:
 		r.passed++
+		r.seconds[name] = e.Elapsed
 	}
 }
 
