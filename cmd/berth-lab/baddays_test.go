@@ -56,8 +56,8 @@ func (s *scene) playBadDays() {
 // sleeper is a job that outlasts every test.
 const sleeper = "#!/bin/sh\nsleep 600\n"
 
-// saved waits until Slurm's state file has a change of a job, and so all before it: Slurm may
-// lose what is newer.
+// saved waits until Slurm's state file has a change of a job. The file then has all earlier
+// changes too. Slurm may lose later ones in a crash.
 func (s *scene) saved(key schema.Key, job string) {
 	s.Helper()
 	var state struct{ Conf, Controller string }

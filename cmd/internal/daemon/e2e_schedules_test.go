@@ -640,7 +640,7 @@ func (f *field) until(want scenery) {
 		if len(others) > 0 {
 			return false
 		}
-		got := f.scenery() // what was equal may have changed since
+		got := f.scenery() // a part that was equal may have changed since
 		others = slices.DeleteFunc(slices.Clone(f.lives), func(l *life) bool { return sameSight(want[l.pull], got[l.pull]) })
 		return len(others) == 0
 	}, func() any {

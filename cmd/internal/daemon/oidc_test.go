@@ -184,7 +184,7 @@ func TestProviderIsAskedAtABoundedRate(t *testing.T) {
 	require.Equal(t, []any{rate.Limit(providerRate), providerBurst}, []any{bound.Limit(), bound.Burst()})
 }
 
-// hangingProvider answers each request once it is told to, with an error.
+// hangingProvider answers each request with an error when the test releases it.
 type hangingProvider struct {
 	asked atomic.Int32
 	hang  chan struct{}

@@ -114,9 +114,9 @@ func PlanShown(forge *githubtest.Server, pull int) bool {
 }
 
 // FreePort returns an address of this machine that no other process gets until this one
-// ends. Its socket is bound and does not listen, so the system gives the port to nobody who
-// asks for any, and whoever is told the port can listen at it, again after a restart too:
-// net.Listen sets SO_REUSEADDR, which allows that beside a socket that does not listen.
+// ends. Its socket is bound and does not listen, so the system gives the port to no process
+// that asks for any free one. A process that knows the port can listen at it, also after a
+// restart: net.Listen sets SO_REUSEADDR, which allows that beside a socket that does not listen.
 func FreePort() (string, error) {
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	if err != nil {
