@@ -137,7 +137,7 @@ func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]
 	var out []string
 	for _, n := range s.nodes {
 		text, err := s.lab.Run(ctx, n.Name, "bash", "-c",
-			"find /etc /var /run /home -path '*"+pattern+"*' -print 2>/dev/null; grep -las '"+pattern+"' /proc/[0-9]*/cmdline || true")
+			"find /etc /var /run /home -path /var/cache/berth-lab -prune -o -path '*"+pattern+"*' -print 2>/dev/null; grep -las '"+pattern+"' /proc/[0-9]*/cmdline || true")
 		if err != nil {
 			return nil, err
 		}

@@ -16,20 +16,31 @@ import (
 // also on a slow and busy machine.
 const Limit = 5 * time.Minute
 
-// interval is the time between two looks at a condition.
-const interval = 10 * time.Millisecond
+// The pause between two looks at a condition begins short and grows. After a look that took long,
+// as it started programs, it is twice as long as the look. So a wait takes little processor time,
+// and ends soon after its condition holds.
+const (
+	firstPause   = 10 * time.Millisecond
+	longestPause = 500 * time.Millisecond
+)
 
 // True waits until ok returns true. After Limit the test fails with what it waited for and
 // with what saw returns: the state in the words of the test.
 func True(t testing.TB, what string, ok func() bool, saw func() any) {
 	t.Helper()
-	for deadline := time.Now().Add(Limit); !ok(); time.Sleep(interval) {
+	pause := firstPause
+	for deadline := time.Now().Add(Limit); ; pause = min(pause*5/4, longestPause) {
+		began := time.Now()
+		if ok() {
+			return
+		}
 		if err := context.Cause(t.Context()); err != nil {
 			t.Fatalf("the test ended while it waited for %s: %v", what, err)
 		}
 		if time.Now().After(deadline) {
 			t.Fatalf("waited %v for %s; saw %+v", Limit, what, saw())
 		}
+		time.Sleep(min(max(pause, 2*time.Since(began)), longestPause))
 	}
 }
 

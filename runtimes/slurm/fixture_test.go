@@ -21,7 +21,7 @@ import (
 
 // sideBySide is how many labs the tests of this package share, and so how many tests run real
 // Slurm at the same time. They wait most of their time.
-const sideBySide = 4
+const sideBySide = 6
 
 // stages are the shared labs. TestMain removes them.
 var stages = sync.OnceValue(func() *pool { return &pool{turns: make(chan struct{}, sideBySide)} })
@@ -115,6 +115,7 @@ func lent(t testing.TB, hasCluster bool) *stage {
 				stages().putBack(s)
 				return
 			}
+			s.showLogs(t)
 			stages().lose()
 			if err := s.down(); err != nil {
 				t.Error(err)
@@ -131,6 +132,19 @@ func lent(t testing.TB, hasCluster bool) *stage {
 		s.reset(t, hasCluster)
 	}
 	return s
+}
+
+// showLogs prints the last lines of the daemons' logs, and the processes of each host.
+func (s *stage) showLogs(t testing.TB) {
+	t.Helper()
+	if s.notRun != "" {
+		return
+	}
+	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
+		const script = "date; ps -e -o pid,stat,etimes,args | grep -E '[s]lurm|[m]unge|[m]aria'; find /var/log/slurm /var/log/munge -name '*.log' -exec tail -v -n 30 {} + 2>/dev/null"
+		out, err := s.lab.Run(context.Background(), n.Key.Name, "sh", "-c", script+"; true")
+		t.Logf("%s: %v\n%s", n.Key.Name, err, out)
+	}
 }
 
 // reset makes a lab as it is lent, and requires that it is as it was when it was first.
@@ -197,7 +211,9 @@ func (s *stage) picture(t testing.TB, u plan.Unit) string {
 	const ofHost = `cat /etc/passwd /etc/group /etc/hosts; cut -d' ' -f2-4 /proc/mounts | grep -v /run/user | sort
 find /etc/slurm /etc/munge /etc/logrotate.d /usr/local/libexec /var/lib/berth/instances /var/lib/berth/backups /var/lib/slurm -maxdepth 1 2>/dev/null | grep -vxE '/usr/local/libexec|/var/lib/berth/[a-z]+' | sort
 ls /usr/bin/*.own 2>/dev/null; ps -e -o comm= | grep -E 'slurm|munge|maria|sleep' | sort`
-	const ofCluster = `; cd $(dirname $SLURM_CONF) && rm -f topology.conf && sha256sum *.conf; scontrol -o show partitions; scontrol -o show reservations; squeue -h; sinfo -h -N -o '%N %T %c %m %G %f %E'
+	// Nothing removes topology.conf, as a slurmd that started with it reads it at each reconfigure,
+	// and ends after a minute without it.
+	const ofCluster = `; cd $(dirname $SLURM_CONF) && sha256sum $(ls *.conf | grep -v topology); scontrol -o show partitions; scontrol -o show reservations; squeue -h; sinfo -h -N -o '%N %T %c %m %G %f %E'
 sacctmgr -n -P list assoc; sacctmgr -n -P list qos; scontrol show assoc_mgr flags=assoc | grep -o 'Account=[^ ]* UserName=[^ (]*' | sort`
 	var all strings.Builder
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {

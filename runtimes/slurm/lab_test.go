@@ -244,7 +244,7 @@ func (s *stage) remains(t testing.TB, u plan.Unit) []string {
 	}
 	others := len(s.records(t, s.control.Key.Name))
 	for _, m := range u.Members {
-		add(m.Node, "find /etc /run /var /home -name '*"+cluster+"*' 2>/dev/null || true") // files vanish meanwhile
+		add(m.Node, "find /etc /run /var /home -path /var/cache/berth-lab -prune -o -name '*"+cluster+"*' -print 2>/dev/null || true") // files vanish meanwhile
 		add(m.Node, "grep -lsaz 'BERTH_SERVICE=.*/"+cluster+"' /proc/[0-9]*/environ || true")
 		if !m.ControlPlane {
 			add(m.Node, "ls -d /etc/munge/berth-worker.key /var/lib/berth/instances/worker.json /run/slurm/conf /var/lib/slurm/berth-slurmd /var/log/slurm/berth-slurmd.log 2>/dev/null || true")
@@ -385,14 +385,5 @@ func works(ops []runtimes.Op) bool {
 func eventually(t testing.TB, what string, ok func() (bool, string)) {
 	t.Helper()
 	var seen string
-	pause, next := 50*time.Millisecond, time.Time{}
-	await.True(t, what, func() (done bool) {
-		if time.Now().Before(next) {
-			return false
-		}
-		done, seen = ok()
-		next = time.Now().Add(pause)
-		pause = min(pause*3/2, 500*time.Millisecond)
-		return done
-	}, func() any { return seen })
+	await.True(t, what, func() (done bool) { done, seen = ok(); return done }, func() any { return seen })
 }

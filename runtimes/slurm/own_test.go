@@ -43,15 +43,15 @@ func (s *stage) haveOwnFiles(t *testing.T) {
 // look describes the paths of a host. In /var it has only what Berth, munge, Slurm
 // and MariaDB could change, as the rest belongs to this machine. The helper's files,
 // sudo's record of logins and the lab's images, which this machine may build meanwhile,
-// are left out. Of the many files in /usr/local it has the
-// time of the last change instead of the content.
+// are left out. Of the many or large files in /usr/local and
+// /var/lib/mysql it has the time of the last change instead of the content.
 const look = `set -e
 cd /
 {
 	find etc run tmp usr/local home var/lib/munge var/lib/slurm var/lib/berth/instances var/lib/mysql var/log/munge var/log/slurm var/spool -printf '/%p\t%y %m %U:%G %l\n' 2>/dev/null || true
 	find var var/lib var/log var/cache var/tmp -maxdepth 1 -printf '/%p\t%y %m %U:%G %l\n'
-	find usr/local home -type f -printf 'content of /%p\t%s bytes changed at %C@\n' 2>/dev/null || true
-	find etc run var/lib/munge var/lib/slurm var/lib/berth/instances var/lib/mysql var/log/munge var/log/slurm var/spool -type f -exec sha256sum {} + 2>/dev/null | sed -E 's|^(.{64})  (.*)|content of /\2\t\1|' || true
+	find usr/local home var/lib/mysql -type f -printf 'content of /%p\t%s bytes changed at %C@\n' 2>/dev/null || true
+	find etc run var/lib/munge var/lib/slurm var/lib/berth/instances var/log/munge var/log/slurm var/spool -type f -exec sha256sum {} + 2>/dev/null | sed -E 's|^(.{64})  (.*)|content of /\2\t\1|' || true
 	ps -e -o comm= | grep -E 'slurm|munge|maria|mysql' | sort | uniq -c | sed 's/^/processes\t/' || true
 } | grep -vE '^(content of )?/(run/sudo(/.*)?|var/lib/berth|var/cache/berth-lab)[[:space:]]' || true
 `

@@ -44,8 +44,9 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// unmodified reports whether a file on the host has the content and mode of f. A file that
-// is not rendered is read by no daemon, whatever is left of it.
+// unmodified reports whether a file on the host has the content and mode of f. A file that is
+// not rendered may stay: slurm.conf names it no more, and a slurmd that started with topology.conf
+// reads it until its next start, and ends without it.
 func unmodified(st runtimes.FileStat, f file) bool {
 	if f.data == nil {
 		return true

@@ -47,7 +47,7 @@ func (c *company) share(u plan.Unit, attachments ...schema.EffectiveAttachment) 
 
 func newSharing(t testing.TB) *company {
 	t.Helper()
-	return sharingOn(newStage(t), t)
+	return sharingOn(bareStage(t), t)
 }
 
 func sharingOn(s *stage, t testing.TB) *company {

@@ -1,79 +1,91 @@
 package gittest
 
 import (
+	"bytes"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
+
+	"github.com/go-git/go-git/v5/plumbing"
+	"github.com/go-git/go-git/v5/plumbing/protocol/packp"
 )
 
-// refCache keeps git's answers to a request for the refs while the refs do not change.
-// Daemons in tests poll often, and one answer takes two processes.
-type refCache struct {
-	mu      sync.Mutex
-	refs    string                                // content of the repository's ref files
-	answers map[string]*httptest.ResponseRecorder // by protocol version
+// advertised keeps git's first answers to requests for the refs. Daemons in tests poll often, and
+// each answer of git takes a process.
+type advertised struct {
+	mu    sync.Mutex
+	first map[string]*httptest.ResponseRecorder // by service and protocol version
 }
 
-// advertise answers a request for the refs of the repository.
+// advertise answers a request for the refs as git answered the first one, with the refs of now.
 func (s *Server) advertise(w http.ResponseWriter, r *http.Request) {
-	version := r.Header.Get("Git-Protocol")
-	before, err := s.refFiles()
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
+	if s.Tip("main") == "" { // an answer without HEAD differs by more than its refs
+		s.serve(w, r)
 		return
 	}
-	s.refs.mu.Lock()
-	var answer *httptest.ResponseRecorder
-	if s.refs.refs == before {
-		answer = s.refs.answers[version]
-	}
-	s.refs.mu.Unlock()
-	if answer == nil {
-		answer = httptest.NewRecorder()
-		s.serve(answer, r)
-		if after, err := s.refFiles(); err == nil && after == before && answer.Code == http.StatusOK {
-			s.refs.mu.Lock()
-			if s.refs.refs != before {
-				s.refs.refs, s.refs.answers = before, map[string]*httptest.ResponseRecorder{}
-			}
-			s.refs.answers[version] = answer
-			s.refs.mu.Unlock()
+	answer := s.firstAnswer(r)
+	body := answer.Body.Bytes()
+	if refs := packp.NewAdvRefs(); answer.Code == http.StatusOK && refs.Decode(bytes.NewReader(body)) == nil {
+		var out bytes.Buffer
+		err := s.readRefs(refs)
+		if err == nil {
+			err = refs.Encode(&out)
 		}
-	}
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		body = out.Bytes()
+	} // else version 2, whose answer has no refs
 	for name, values := range answer.Header() {
 		w.Header()[name] = values
 	}
 	w.WriteHeader(answer.Code)
-	_, _ = w.Write(answer.Body.Bytes()) // the client may be gone
+	_, _ = w.Write(body) // the client may be gone
 }
 
-// refFiles returns the content of all files that hold refs.
-func (s *Server) refFiles() (string, error) {
-	var out strings.Builder
-	add := func(path string) error {
-		text, err := os.ReadFile(path)
+// firstAnswer returns git's answer to the first request like this one.
+func (s *Server) firstAnswer(r *http.Request) *httptest.ResponseRecorder {
+	key := r.URL.Query().Get("service") + " " + r.Header.Get("Git-Protocol")
+	s.refs.mu.Lock()
+	defer s.refs.mu.Unlock()
+	answer := s.refs.first[key]
+	if answer == nil {
+		answer = httptest.NewRecorder()
+		s.serve(answer, r)
+		if answer.Code == http.StatusOK {
+			s.refs.first[key] = answer
+		}
+	}
+	return answer
+}
+
+// readRefs replaces the refs of an advertisement by those of the repository. Each has a file, as
+// nothing packs refs here.
+func (s *Server) readRefs(a *packp.AdvRefs) error {
+	a.References, a.Peeled = map[string]plumbing.Hash{}, nil
+	err := filepath.WalkDir(filepath.Join(s.Dir, "refs"), func(path string, d fs.DirEntry, err error) error {
 		if os.IsNotExist(err) { // removed meanwhile
-			return nil
-		}
-		out.WriteString(path + "\x00" + string(text) + "\x00")
-		return err
-	}
-	for _, name := range []string{"HEAD", "packed-refs", "config"} {
-		if err := add(filepath.Join(s.Dir, name)); err != nil {
-			return "", err
-		}
-	}
-	err := filepath.WalkDir(filepath.Join(s.Dir, "refs"), func(path string, d os.DirEntry, err error) error {
-		if os.IsNotExist(err) {
 			return nil
 		}
 		if err != nil || d.IsDir() {
 			return err
 		}
-		return add(path)
+		text, err := os.ReadFile(path)
+		if err != nil && !os.IsNotExist(err) {
+			return err
+		}
+		name, err := filepath.Rel(s.Dir, path)
+		if id := string(bytes.TrimSpace(text)); plumbing.IsHash(id) { // else a lock
+			a.References[name] = plumbing.NewHash(id)
+		}
+		return err
 	})
-	return out.String(), err
+	if main, ok := a.References["refs/heads/main"]; a.Head != nil && ok {
+		a.Head = &main
+	}
+	return err
 }

@@ -14,6 +14,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/cgi"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -28,9 +29,11 @@ const RepoName = "estate.git"
 // maxBody bounds the body of one request in bytes; tests and demos push far less.
 const maxBody = 256 << 20
 
-// config is added to the configuration of the repository. It starts no maintenance
-// after a push.
-const config = `[http]
+// config is the configuration of the repository. It starts no maintenance after a push.
+const config = `[core]
+	repositoryFormatVersion = 0
+	bare = true
+[http]
 	receivepack = true
 [uploadpack]
 	allowAnySHA1InWant = true
@@ -65,7 +68,7 @@ type Server struct {
 	mu     sync.Mutex
 	faults Faults
 	seen   map[string]int
-	refs   refCache
+	refs   advertised
 	busy   sync.WaitGroup // requests being answered
 }
 
@@ -101,9 +104,9 @@ func New(t TB, files map[string]string) *Server {
 
 // Start creates the bare repository and serves it until Close.
 func Start(o Options) (*Server, error) {
-	core, err := exec.Command("git", "--exec-path").Output()
+	core, err := programs()
 	if err != nil {
-		return nil, fmt.Errorf("find git: %w; install git", err)
+		return nil, err
 	}
 	if filepath.Base(o.Dir) != RepoName {
 		o.Dir = filepath.Join(o.Dir, RepoName)
@@ -111,22 +114,17 @@ func Start(o Options) (*Server, error) {
 	s := &Server{
 		Dir:   o.Dir,
 		token: o.Token,
-		git:   filepath.Join(strings.TrimSpace(string(core)), "git"),
+		git:   filepath.Join(core, "git"),
 		stop:  make(chan struct{}),
 		seen:  map[string]int{},
+		refs:  advertised{first: map[string]*httptest.ResponseRecorder{}},
 		backend: &cgi.Handler{
-			Path:   filepath.Join(strings.TrimSpace(string(core)), "git-http-backend"),
+			Path:   filepath.Join(core, "git-http-backend"),
 			Env:    append(environment(), "GIT_PROJECT_ROOT="+filepath.Dir(o.Dir), "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=berth"),
 			Stderr: io.Discard,
 		},
 	}
-	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
-		return nil, err
-	}
-	if _, err := s.Git("init", "-q", "--bare", "--template=", "--initial-branch=main", "."); err != nil {
-		return nil, err
-	}
-	if err := appendFile(filepath.Join(o.Dir, "config"), config); err != nil {
+	if err := s.create(); err != nil {
 		return nil, err
 	}
 	if !o.Empty {
@@ -147,6 +145,15 @@ func Start(o Options) (*Server, error) {
 	go func() { _ = s.http.Serve(l) }() // ends with ErrServerClosed at Close
 	return s, nil
 }
+
+// programs returns the directory of git's programs.
+var programs = sync.OnceValues(func() (string, error) {
+	out, err := exec.Command("git", "--exec-path").Output()
+	if err != nil {
+		return "", fmt.Errorf("find git: %w; install git", err)
+	}
+	return strings.TrimSpace(string(out)), nil
+})
 
 // Close stops the server. The repository remains on disk.
 func (s *Server) Close() {
@@ -233,20 +240,22 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.serve(discardResponse{}, r)
 		panic(http.ErrAbortHandler)
 	}
-	if r.Method == http.MethodGet && service == "git-upload-pack" {
+	if r.Method == http.MethodGet && (service == "git-upload-pack" || service == "git-receive-pack") {
 		s.advertise(w, r)
 		return
 	}
 	s.serve(w, r)
 }
 
-func appendFile(path, text string) error {
-	f, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	return errors.Join(err, f.Close())
+// create makes the repository as `git init --bare` does, by gitrepository-layout(5).
+func (s *Server) create() error {
+	return errors.Join(
+		os.MkdirAll(filepath.Join(s.Dir, "objects", "info"), 0o755),
+		os.MkdirAll(filepath.Join(s.Dir, "objects", "pack"), 0o755),
+		os.MkdirAll(filepath.Join(s.Dir, "refs", "heads"), 0o755),
+		os.WriteFile(filepath.Join(s.Dir, "config"), []byte(config), 0o644),
+		os.WriteFile(filepath.Join(s.Dir, "HEAD"), []byte("ref: refs/heads/main\n"), 0o644),
+	)
 }
 
 // environment returns the environment of git: no user configuration, and a

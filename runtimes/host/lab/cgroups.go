@@ -167,16 +167,7 @@ func removeGroup(dir string) error {
 
 // members returns the processes in a control group and in the groups below it.
 func members(dir string) []int {
-	var out []int
-	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
-	if err != nil {
-		return nil // it was removed
-	}
-	for _, field := range strings.Fields(string(data)) {
-		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: outside this PID namespace
-			out = append(out, pid)
-		}
-	}
+	out := direct(dir)
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return out
@@ -184,6 +175,21 @@ func members(dir string) []int {
 	for _, e := range entries {
 		if e.IsDir() {
 			out = append(out, members(filepath.Join(dir, e.Name()))...)
+		}
+	}
+	return out
+}
+
+// direct lists the processes in a control group, without those in groups below it.
+func direct(dir string) []int {
+	data, err := os.ReadFile(filepath.Join(dir, "cgroup.procs"))
+	if err != nil {
+		return nil // it was removed
+	}
+	var out []int
+	for _, field := range strings.Fields(string(data)) {
+		if pid, err := strconv.Atoi(field); err == nil && pid > 0 { // 0: outside this PID namespace
+			out = append(out, pid)
 		}
 	}
 	return out

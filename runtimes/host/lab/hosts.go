@@ -143,24 +143,26 @@ func ownFiles() []string {
 // lab's hosts; node "": of all hosts. It finds them by their command lines, so no
 // list can be out of date.
 func (l *Lab) parents(node string) []int {
-	script := filepath.Join(l.Dir, "init.sh")
-	var out []int
-	for _, pid := range pids() {
-		args := cmdline(pid)
-		i := slices.Index(args, script)
-		// sh becomes unshare once it is in the host's control groups.
-		if i > 0 && slices.Contains([]string{"unshare", "sh"}, filepath.Base(args[0])) && i+2 < len(args) && (node == "" || args[i+2] == node) {
-			out = append(out, pid)
-		}
-	}
-	return out
+	return slices.DeleteFunc(pids(), func(pid int) bool { return !l.isParent(pid, node) })
 }
 
-// init returns the process id on this machine of a host's first process; 0: none.
+func (l *Lab) isParent(pid int, node string) bool {
+	args := cmdline(pid)
+	i := slices.Index(args, filepath.Join(l.Dir, "init.sh"))
+	// sh becomes unshare once it is in the host's control groups.
+	return i > 0 && slices.Contains([]string{"unshare", "sh"}, filepath.Base(args[0])) && i+2 < len(args) && (node == "" || args[i+2] == node)
+}
+
+// init returns the process id on this machine of a host's first process; 0: none. Its parent is
+// one of the few processes in the host's control group, mostly the first one.
 func (l *Lab) init(node string) int {
-	for _, parent := range l.parents(node) {
-		if pid := firstOf(parent); pid > 0 {
-			return pid
+	groups, err := l.groups(node)
+	if err != nil || len(groups) == 0 {
+		return 0
+	}
+	for _, pid := range direct(groups[0]) {
+		if l.isParent(pid, node) {
+			return firstOf(pid)
 		}
 	}
 	return 0
