@@ -31,12 +31,12 @@ deps: ## the Debian packages the lab and the tests use; installs them when root
 	@deploy/prepare
 
 # What explores draws its cases by the seed, the date unless set; PART=yes tries some of them.
-export BERTH_SEED := $(SEED)
-export BERTH_PART := $(PART)
+export BERTH_SEED := $(or $(SEED),$(BERTH_SEED))
+export BERTH_PART := $(or $(PART),$(BERTH_PART))
 
 # How tests run: with their files in memory, and with a report of what was not run. COMPLETE=yes
 # fails where this machine could not run a test.
-TESTRUN = deploy/in-memory $(GO) run ./cmd/internal/testrun $(DRAW) $(if $(COMPLETE),-complete) $(if $(TALLY),-tally $(TALLY) -stage $@) --
+TESTRUN = BERTH_TARGET=$@ deploy/in-memory $(GO) run ./cmd/internal/testrun $(DRAW) $(if $(COMPLETE),-complete) $(if $(TALLY),-tally "$(TALLY)" -stage $@) --
 
 # The tests that wait most of their time begin first, and others run beside them.
 test: ## every test that this machine can run, as root with real Git, SSH and Slurm
@@ -53,18 +53,18 @@ LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 d
 test-long: root deps ## what explores: random schedules and histories, garbled answers, kills; SEED=n, PART=yes, RUN=TestLongX; needs root
 	@$(TESTRUN) -tags long -count=1 -run '^$(or $(RUN),TestLong)' -timeout 120m $(LONG)
 
-# Of these, a part is one test in three.
+# With PART=yes these targets run one test in three.
 test-long test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
-	@BERTH_LAB_IMAGE=trixie $(TESTRUN) $(if $(PART),,-tags long) -count=1 -timeout 120m ./runtimes/slurm
+	@BERTH_LAB_IMAGE=trixie $(TESTRUN) -tags long -count=1 -timeout 120m ./runtimes/slurm
 
 test-slurm-next: root deps build ## the short ones of them on Debian's next release, which has Slurm 26.05, where its packages can be had; needs root
 	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(TESTRUN) -count=1 -timeout 120m ./runtimes/slurm; \
 	else echo "not run: Slurm 26.05, as the image of forky cannot be built" >&2; test -z "$(COMPLETE)"; fi
 
 truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
-	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
+	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) deploy/in-memory $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
 
 # The packages that have tests on emulated machines.
 MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)
@@ -75,10 +75,10 @@ test-machines: root ## real Slurm on emulated machines with systemd, which reboo
 	@$(TESTRUN) -tags machines -run '^TestMachine' -count=1 -timeout 60m $(MACHINES)
 
 soak: ## everything that explores, whole, on each release of Slurm, and the mutants; takes hours; needs root
-	$(MAKE) test-long test-slurm test-slurm-next test-machines truth mutants
+	$(MAKE) -k test-long test-slurm test-slurm-next test-machines truth mutants
 
-mutants: deps ## takes the effect of each requirement out of a copy and asks for the test that fails; RUN=regexp of ids
-	@$(GO) run ./cmd/internal/mutants $(if $(RUN),-run '$(RUN)')
+mutants: root deps ## takes the effect of each requirement out of a copy and asks for the test that fails; RUN=regexp of ids
+	@deploy/in-memory $(GO) run ./cmd/internal/mutants $(if $(RUN),-run '$(RUN)')
 
 images: root build ## the images that test-slurm, test-slurm-next and test-machines build otherwise; needs root
 	@deploy/prepare --machines

@@ -25,7 +25,8 @@ func TestLongBadDays(t *testing.T) {
 		t.Run(suite, func(t *testing.T) {
 			t.Parallel()
 			s := newScene(t, suite)
-			random := func(max time.Duration) time.Duration { return rand.N(max) }
+			draw := rand.New(rand.NewPCG(explore.Seed(t), 0))
+			random := func(most time.Duration) time.Duration { return time.Duration(draw.Int64N(int64(most))) }
 			s.playBadDays()
 			s.play("a host accepts and hangs", hostHangs)
 			s.play("the control host's cable is out", controllerCutOff)

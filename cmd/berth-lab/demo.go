@@ -42,7 +42,7 @@ demo runs on the memory runtime.`,
 	cmd.Flags().StringVar(&o.berth, "berth", "", "berth binary (default: beside berth-lab)")
 	cmd.Flags().StringVar(&o.helper, "helper", "", "berth-host binary (default: beside berth-lab)")
 	cmd.Flags().BoolVar(&o.memory, "memory", false, "run instances in memory, without a lab")
-	cmd.Flags().DurationVar(&o.patience, "patience", 0, "how long each step may take at least, on a slow machine (default: 20 s to a minute)")
+	cmd.Flags().DurationVar(&o.patience, "patience", 0, "minimum time limit of each step, for a slow machine (default: 20 s to a minute)")
 	return cmd
 }
 

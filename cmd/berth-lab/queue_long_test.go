@@ -68,6 +68,7 @@ func (q *queueCalls) submitted(key string, cut time.Duration) (job queue.Job) {
 // 1,000 submissions to real Slurm, with 200 connections cut off and 20 kills of the daemon: each makes
 // exactly one job.
 func TestLongSubmitsToSlurmSurviveKills(t *testing.T) {
+	seed := explore.Seed(t)
 	submits, cuts, kills := explore.Count(100, 1000), explore.Count(20, 200), explore.Count(2, 20)
 	t.Parallel()
 	s := newScene(t, hosttest.Image())
@@ -82,7 +83,7 @@ func TestLongSubmitsToSlurmSurviveKills(t *testing.T) {
 			for i := range work {
 				cut := time.Duration(0)
 				if i%(submits/cuts) == 0 {
-					cut = time.Duration(1+rand.IntN(150)) * time.Millisecond
+					cut = time.Duration(1+rand.New(rand.NewPCG(seed, uint64(i))).IntN(150)) * time.Millisecond
 				}
 				jobs[i] = q.submitted(fmt.Sprintf("key-%d", i), cut)
 			}

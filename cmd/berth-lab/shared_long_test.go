@@ -50,15 +50,17 @@ func TestLongSharedRuntimeSurvivesKills(t *testing.T) {
 	play("detach at each odd request", detach(1))
 	play("detach at each even request", detach(2))
 	play("after each log line", func(k *killed) {
+		draw := rand.New(rand.NewPCG(explore.Seed(t), 0))
+		random := func(most time.Duration) time.Duration { return time.Duration(draw.Int64N(int64(most))) }
 		for _, line := range []string{decided, applying, ended, `"to":"running"`} {
 			k.change("attach", moment{line: line})
 			k.change("narrow", moment{line: line})
-			k.change("widen", moment{line: applying, delay: rand.N(1500 * time.Millisecond)})
+			k.change("widen", moment{line: applying, delay: random(1500 * time.Millisecond)})
 			k.change("detach", moment{line: line})
 		}
 		for range 3 {
-			k.change("attach", moment{line: applying, delay: rand.N(4 * time.Second)})
-			k.change("detach", moment{line: applying, delay: rand.N(8 * time.Second)})
+			k.change("attach", moment{line: applying, delay: random(4 * time.Second)})
+			k.change("detach", moment{line: applying, delay: random(8 * time.Second)})
 		}
 	})
 }

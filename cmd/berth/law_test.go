@@ -94,7 +94,7 @@ var law = map[string][]string{
 	"berth/cmd/internal/mutants":                     {},
 	"berth/cmd/internal/inspect":                     {"berth/cmd/internal/cli", "berth/cmd/internal/daemon", "berth/cmd/internal/localestate", "berth/reconciler/...", "berth/reconciler", "berth/schema/...", "berth/schema"},
 	"berth/cmd/internal/ledgers":                     {"berth/cmd/internal/daemon", "berth/cmd/internal/inspect", "berth/reconciler/plan", "berth/runtimes", "berth/schema"},
-	"berth/cmd/internal/testrun":                     {"berth/examples/explore", "berth/examples/need", "berth/runtimes/host/hosttest"},
+	"berth/cmd/internal/testrun":                     {"berth/examples/explore", "berth/examples/need", "berth/runtimes/host/hosttest", "berth/runtimes/host/lab"},
 	"berth/cmd/internal/labtest":                     {"berth/examples", "berth/reconciler/plan", "berth/schema", "berth/webhooks/github/githubtest"},
 	"berth/cmd/berth":                                {"berth/..."},
 	"berth/cmd/berth-lab":                            {"berth/..."},

@@ -12,11 +12,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// standIns are functions of tests that take time because what they stand in for does: no test
-// expects anything of how long they take.
+// standIns are files that sleep as the programs do which they stand in for. No test depends on
+// how long that takes.
 var standIns = map[string]string{
 	"runtimes/host/agent/main_test.go": "child processes that stand in for daemons",
-	"examples/await/await.go":          "the one wait with a deadline",
 }
 
 // TestNoTestDependsOnSpeed: no test bounds wall time, sleeps to let something happen, or waits

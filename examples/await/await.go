@@ -1,5 +1,5 @@
 // Package await is how tests wait. Each wait is for a condition. Its deadline only ends a test
-// that hangs: it is no figure, and no test bounds wall time otherwise. What has to be quick is
+// that hangs, and no other code of a test bounds wall time. What has to be quick is
 // a row of `make bench`; what is about time runs on a clock of the test's own.
 //
 // It must not know what a test waits for.
@@ -16,15 +16,15 @@ import (
 // also on a slow and busy machine.
 const Limit = 5 * time.Minute
 
-// The pause between two looks at a condition begins short and grows. After a look that took long,
-// as it started programs, it is twice as long as the look. So a wait takes little processor time,
+// The pause between two checks of a condition begins short and grows. After a check that took long,
+// as it started programs, it is twice as long as the check. So a wait takes little processor time,
 // and ends soon after its condition holds.
 const (
 	firstPause   = 10 * time.Millisecond
 	longestPause = 500 * time.Millisecond
 )
 
-// True waits until ok returns true. After Limit the test fails with what it waited for and
+// True waits until ok returns true. A call of ok that hangs needs a Context. After Limit the test fails with what it waited for and
 // with what saw returns: the state in the words of the test.
 func True(t testing.TB, what string, ok func() bool, saw func() any) {
 	t.Helper()

@@ -7,6 +7,7 @@
 package explore
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -18,6 +19,8 @@ import (
 const (
 	seedVariable = "BERTH_SEED"
 	partVariable = "BERTH_PART"
+	// targetVariable is the target of the Makefile that runs the test.
+	targetVariable = "BERTH_TARGET"
 )
 
 // SeedOfRun returns BERTH_SEED, or the day as YYYYMMDD (UTC) where it is not set.
@@ -43,7 +46,11 @@ func Seed(t testing.TB) uint64 {
 	t.Logf("the seed is %d", seed)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Logf("to repeat it: make test-long RUN=%s SEED=%d%s", t.Name(), seed, map[bool]string{true: " PART=yes"}[isPart()])
+			target := cmp.Or(os.Getenv(targetVariable), "test-long")
+			if target == "test-long" {
+				target += " RUN=" + t.Name()
+			}
+			t.Logf("to repeat it: make %s SEED=%d%s", target, seed, map[bool]string{true: " PART=yes"}[isPart()])
 		}
 	})
 	return seed

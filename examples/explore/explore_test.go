@@ -26,10 +26,13 @@ func (f *failing) Name() string      { return "TestLongX" }
 func TestFailureNamesTheCommandThatRepeatsIt(t *testing.T) {
 	t.Setenv("BERTH_SEED", "7")
 	t.Setenv("BERTH_PART", "yes")
-	f := &failing{TB: t}
-	require.Equal(t, uint64(7), explore.Seed(f))
-	f.cleanups[0]()
-	require.Equal(t, []string{"the seed is 7", "to repeat it: make test-long RUN=TestLongX SEED=7 PART=yes"}, f.log)
+	for target, command := range map[string]string{"": "make test-long RUN=TestLongX", "test-long": "make test-long RUN=TestLongX", "test-slurm": "make test-slurm"} {
+		t.Setenv("BERTH_TARGET", target)
+		f := &failing{TB: t}
+		require.Equal(t, uint64(7), explore.Seed(f))
+		f.cleanups[0]()
+		require.Equal(t, []string{"the seed is 7", "to repeat it: " + command + " SEED=7 PART=yes"}, f.log)
+	}
 }
 
 func TestSeedDrawsThePart(t *testing.T) {

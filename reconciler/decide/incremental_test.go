@@ -45,10 +45,10 @@ func platformEdits(base map[string]string) []edit {
 // documents, policies, nodes and days.
 func TestCachesDoNotChangeDecisions(t *testing.T) {
 	t.Parallel()
-	cachesDoNotChangeDecisions(t, 3)
+	cachesDoNotChangeDecisions(t, 0, 3)
 }
 
-func cachesDoNotChangeDecisions(t *testing.T, histories uint64) {
+func cachesDoNotChangeDecisions(t *testing.T, first, histories uint64) {
 	base := sharedEstate()
 	edits := [][]edit{mallows(base), eves(base), platformEdits(base)}
 	for _, all := range edits { // in a fixed order
@@ -57,7 +57,7 @@ func cachesDoNotChangeDecisions(t *testing.T, histories uint64) {
 	paths := slices.Sorted(maps.Keys(base))
 	outcomes := map[string]int{}
 	shared := loader(t) // package load tests its own cache
-	for seed := range histories {
+	for seed := first; seed < first+histories; seed++ {
 		r := rand.New(rand.NewPCG(seed, 11))
 		w := newWorld(t, base)
 		main, inforce, day := maps.Clone(base), maps.Clone(base), 1

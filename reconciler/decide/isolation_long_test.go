@@ -21,17 +21,17 @@ func TestLongOneTenantNeverChangesAnother(t *testing.T) {
 		cases, err = strconv.Atoi(text)
 		require.NoError(t, err)
 	}
-	compareHistories(t, cases)
+	compareHistories(t, explore.Seed(t), cases)
 }
 
 func TestLongHeldDocumentsTakeNoCapacity(t *testing.T) {
-	heldDocumentsTakeNoCapacity(t, explore.Count(200, 2_000))
+	heldDocumentsTakeNoCapacity(t, explore.Seed(t), explore.Count(200, 2_000))
 }
 
 func TestLongCachesDoNotChangeDecisions(t *testing.T) {
-	cachesDoNotChangeDecisions(t, uint64(explore.Count(4, 20)))
+	cachesDoNotChangeDecisions(t, explore.Seed(t), uint64(explore.Count(4, 20)))
 }
 
 func TestLongDeletionRuleHoldsInAnyHistory(t *testing.T) {
-	deletionRuleHolds(t, uint64(explore.Count(20, 100)))
+	deletionRuleHolds(t, explore.Seed(t), uint64(explore.Count(20, 100)))
 }

@@ -1,7 +1,6 @@
 package gitrepo_test
 
 import (
-	"flag"
 	"fmt"
 	"maps"
 	"os"
@@ -9,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"berth/examples/explore"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
@@ -18,17 +18,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestMain sets the number of cases of each property, unless the command line
-// sets it.
-func TestMain(m *testing.M) {
-	flag.Parse()
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "rapid.checks" })
-	if !given {
-		_ = flag.Set("rapid.checks", propertyCases) // a valid number
-	}
-	os.Exit(m.Run())
-}
+// TestMain sets the number of random cases of each property, and their seed.
+func TestMain(m *testing.M) { os.Exit(explore.RunProperties(m, propertyCases, propertySeed())) }
 
 // The results from raw trees equal those of git, for random changes to an estate.
 func TestRandomChangesMatchGit(t *testing.T) {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/composed"
 	"berth/reconciler/gitrepo/gittest"
@@ -38,7 +38,7 @@ func ownRepository(t *testing.T, files map[string]string, tenant string) (*world
 // composedOf reads the estate from the platform's repository and the given ones.
 func (w *world) composedOf(tenants map[string]*world) tune {
 	return func(o *loop.Options) {
-		c := composed.Composition{Wait: 5 * time.Second, Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
+		c := composed.Composition{Wait: await.Limit, Document: func(ctx context.Context, tenant string, document []byte) (*composed.TenantRepository, bool) {
 			doc, ok, err := o.Decide.Loader.Tenant(ctx, tenant, document)
 			if err != nil || !ok || doc.Spec.Repository == nil {
 				return nil, ok && err == nil
@@ -48,7 +48,7 @@ func (w *world) composedOf(tenants map[string]*world) tune {
 		for name, own := range tenants {
 			c.Tenants = append(c.Tenants, composed.Tenant{Name: name, URL: own.git.URL})
 		}
-		r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: 5 * time.Second, Log: o.Log}, c)
+		r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.git.URL, Dir: w.t.TempDir(), Timeout: await.Limit, Log: o.Log}, c)
 		require.NoError(w.t, err)
 		w.t.Cleanup(func() { _ = r.Close() })
 		o.Repo = r

@@ -2,14 +2,17 @@
 
 package plan_test
 
-import "testing"
+import (
+	"testing"
 
-const (
-	// propertyCases is the number of random cases of each property.
-	propertyCases = "400"
-	// propertySeed is another in each run; a failure prints it.
-	propertySeed = "0"
+	"berth/examples/explore"
 )
+
+// propertyCases is the number of random cases of each property.
+const propertyCases = 400
+
+// propertySeed is that of the run.
+func propertySeed() uint64 { return explore.MustSeedOfRun() }
 
 func TestLongPlansConvergeInAnyHistory(t *testing.T) { plansConverge(t) }
 

@@ -61,6 +61,9 @@ func (p *pool) take(t testing.TB, hasCluster bool) *stage {
 		p.lose()
 		t.Fatalf("lab %d: %v", n, err)
 	}
+	if s.notRun == "" {
+		s.pictures[false] = s.picture(t, s.base(t))
+	}
 	return s
 }
 
@@ -147,15 +150,21 @@ func (s *stage) showLogs(t testing.TB) {
 	}
 }
 
-// reset makes a lab as it is lent, and requires that it is as it was when it was first.
+// base is the cluster of a lab that newStage lends.
+func (s *stage) base(t testing.TB) plan.Unit {
+	t.Helper()
+	c := &company{stage: s, rt: s.runtime(t)}
+	return c.unit(onePartition, []schema.UnixUser{alice}, &schema.OnJobs{CancelAfterSeconds: 1}, 0)
+}
+
+// reset restores a lab, and compares it with the first picture of one that was lent.
 func (s *stage) reset(t testing.TB, hasCluster bool) {
 	t.Helper()
 	if s.notRun != "" {
 		return
 	}
 	s.hosts.reset()
-	c := &company{stage: s, rt: s.runtime(t)}
-	base := c.unit(onePartition, []schema.UnixUser{alice}, &schema.OnJobs{CancelAfterSeconds: 1}, 0)
+	c, base := &company{stage: s, rt: s.runtime(t)}, s.base(t)
 	if seen := c.observe(t, base); seen.Presence == plan.Present {
 		if slices.ContainsFunc(seen.Members, func(m plan.MemberState) bool { return m.State != plan.Running }) {
 			t.Log("repaired before the reset: ", c.apply(t, c.plan(t, base, false)))

@@ -126,7 +126,7 @@ func makeStage(workers int) (s *stage, err error) {
 	}
 	version, err := s.lab.PackageVersion(ctx, s.control.Key.Name, "slurmctld")
 	if err != nil {
-		return nil, errors.Join(err, s.lab.Down(ctx))
+		return nil, errors.Join(err, s.lab.Down(ctx), os.Remove(filepath.Dir(dir)))
 	}
 	upstream, _, _ := strings.Cut(version, "-") // without Debian's revision
 	s.version, s.notRun = cli.Version(upstream), slurmtest.NotRun(version)
@@ -135,9 +135,9 @@ func makeStage(workers int) (s *stage, err error) {
 			n.Spec.Address = have.Address
 		}
 	}
-	hosts, err := host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts()})
+	hosts, err := host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(), DialTimeout: time.Minute, KeepAlive: time.Minute, Margin: time.Minute})
 	if err != nil {
-		return nil, errors.Join(err, s.lab.Down(ctx))
+		return nil, errors.Join(err, s.lab.Down(ctx), os.Remove(filepath.Dir(dir)))
 	}
 	s.hosts = &faulty{inner: hosts, cut: map[string]bool{}}
 	return s, nil
@@ -148,14 +148,14 @@ func (s *stage) down() error {
 	return errors.Join(s.hosts.Close(), s.lab.Down(context.Background()), os.Remove(filepath.Dir(s.lab.Dir)))
 }
 
-// generous are deadlines that no test meets that is not about them.
+// generous are deadlines that end only what hangs. A test whose matter is a deadline has its own.
 var generous = slurm.Timeouts{Call: time.Minute, Ready: 90 * time.Second, Probe: time.Minute, Look: time.Minute}
 
 func (s *stage) runtime(t testing.TB) *slurm.Runtime {
 	return slurm.New(slurm.Options{Hosts: s.hosts, Timeouts: generous})
 }
 
-// cluster returns the name of the unit's cluster.
+// records returns the clusters that a control host has records of, by the key of their unit.
 func (s *stage) records(t testing.TB, node string) map[schema.Key]string {
 	t.Helper()
 	out, err := s.lab.Run(t.Context(), node, "sh", "-c", "cat /var/lib/berth/instances/*_*.json 2>/dev/null || true")

@@ -184,8 +184,8 @@ func (c lifecycle) recordLastUsage(ctx context.Context) error {
 	if c.rec.FirstJob == 0 || !errors.Is(err, runtimes.ErrWaiting) {
 		return err
 	}
-	// Jobs that slurmctld lost are ended once it runs with the new FirstJobId. No configure of such a
-	// unit follows, which would write it.
+	// Jobs that slurmctld lost are ended once it runs with the new FirstJobId. It is written here, as
+	// no configure of this unit follows.
 	if err := c.files.write(ctx); err != nil {
 		return err
 	}

@@ -45,8 +45,8 @@ func repairedPaths(s profile.Stack) []string {
 }
 
 // unmodified reports whether a file on the host has the content and mode of f. A file that is
-// not rendered may stay: slurm.conf names it no more, and a slurmd that started with topology.conf
-// reads it until its next start, and ends without it.
+// not rendered counts as unmodified, and stays. slurm.conf no longer names it; but a slurmd that
+// was started with topology.conf reads it at each reconfigure, and ends if it is missing.
 func unmodified(st runtimes.FileStat, f file) bool {
 	if f.data == nil {
 		return true

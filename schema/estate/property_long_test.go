@@ -5,15 +5,15 @@ package estate_test
 import (
 	"testing"
 
+	"berth/examples/explore"
 	"berth/schema/estate"
 )
 
-const (
-	// propertyCases is the number of random cases of each property.
-	propertyCases = "200"
-	// propertySeed is another in each run; a failure prints it.
-	propertySeed = "0"
-)
+// propertyCases is the number of random cases of each property.
+const propertyCases = 200
+
+// propertySeed is that of the run.
+func propertySeed() uint64 { return explore.MustSeedOfRun() }
 
 func TestLongAnySingleDocumentChange(t *testing.T) { estate.AnySingleDocumentChange(t, 1) }
 

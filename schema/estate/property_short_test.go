@@ -2,9 +2,8 @@
 
 package estate_test
 
-const (
-	// propertyCases is the number of random cases of each property.
-	propertyCases = "20"
-	// propertySeed is the same in each run: those of TestLong… explore.
-	propertySeed = "1"
-)
+// propertyCases is the number of random cases of each property.
+const propertyCases = 20
+
+// propertySeed is the same in each run: those of TestLong… explore.
+func propertySeed() uint64 { return 1 }

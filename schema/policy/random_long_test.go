@@ -8,12 +8,14 @@ import (
 	"berth/examples/explore"
 )
 
-func TestLongLayersOnlyNarrow(t *testing.T) { layersOnlyNarrow(t, explore.Count(20_000, 1_000_000)) }
+func TestLongLayersOnlyNarrow(t *testing.T) {
+	layersOnlyNarrow(t, explore.Seed(t), explore.Count(20_000, 1_000_000))
+}
 
 func TestLongJudgeMatchesEvaluate(t *testing.T) {
-	judgeMatchesEvaluate(t, uint64(explore.Count(10, 100)))
+	judgeMatchesEvaluate(t, explore.Seed(t), uint64(explore.Count(10, 100)))
 }
 
 func TestLongExplanationMatchesEvaluation(t *testing.T) {
-	explanationMatchesEvaluation(t, explore.Count(300, 3000))
+	explanationMatchesEvaluation(t, explore.Seed(t), explore.Count(300, 3000))
 }

@@ -16,6 +16,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -69,7 +70,7 @@ func runFlakes(ctx context.Context, n int, dir string) error {
 	for i := range n {
 		run := runAll(ctx, binaries, filepath.Join(dir, fmt.Sprintf("%s-%s.log", commit, time.Now().UTC().Format("20060102T150405"))))
 		if ctx.Err() != nil {
-			break // an interrupted run is none
+			break // an interrupted run does not count
 		}
 		run.Commit = commit
 		line, err := json.Marshal(run)
@@ -88,7 +89,7 @@ func runFlakes(ctx context.Context, n int, dir string) error {
 	table, failures := flakeTable(runs)
 	fmt.Print(table)
 	if failures > 0 {
-		return fmt.Errorf("%d failures in %d runs of %s; the output is beside %s", failures, len(runs), commit, file)
+		return fmt.Errorf("%d failures or tests that were not run in %d runs of %s; the output is beside %s", failures, len(runs), commit, file)
 	}
 	return ctx.Err()
 }
@@ -174,19 +175,21 @@ func runAll(ctx context.Context, binaries []binary, log string) flakeRun {
 
 // runBinary returns the report of a binary and its output.
 func runBinary(ctx context.Context, b binary) (*report, string) {
-	var output strings.Builder
+	var output, problems strings.Builder
 	r := newReport(&output)
 	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", b.pkg, b.file, "-test.v=test2json", "-test.timeout="+runTimeout.String())
 	cmd.Dir = b.dir
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // test2json does not pass a signal on
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	out, err := cmd.StdoutPipe()
 	if err == nil {
-		cmd.Stderr = &output
+		cmd.Stderr = &problems
 		err = cmd.Start()
 	}
 	if err == nil {
 		err = errors.Join(r.read(out), cmd.Wait())
 	}
+	output.WriteString(problems.String())
 	if err != nil && len(r.broken) == 0 {
 		r.broken = append(r.broken, b.pkg)
 		fmt.Fprintf(&output, "%s: %v\n", b.pkg, err)
@@ -244,6 +247,9 @@ func flakeTable(runs []flakeRun) (string, int) {
 			r.longest = max(r.longest, seconds)
 		}
 		for _, test := range run.Failed {
+			if slices.ContainsFunc(run.Failed, func(other string) bool { return strings.HasPrefix(other, test+"/") }) {
+				continue // it failed for its subtest
+			}
 			r := of(test)
 			r.runs++
 			r.failures++
@@ -276,8 +282,8 @@ func flakeTable(runs []flakeRun) (string, int) {
 		}
 		fmt.Fprintf(&b, "%-90s %5d %9d %8d %8.1f s\n", r.test, r.runs, r.failures, r.n, r.longest)
 	}
-	if rest := len(sorted) - slowest; rest > 0 {
-		fmt.Fprintf(&b, "and %d tests more, none of which failed.\n", max(0, shown-slowest))
+	if shown > slowest {
+		fmt.Fprintf(&b, "and %d more tests, none of which failed.\n", shown-slowest)
 	}
 	fmt.Fprintf(&b, "%d of %d runs without a failure, %d tests; the longest run took %s.\n", whole, len(runs), len(rows), duration(time.Duration(longest*float64(time.Second))))
 	return b.String(), failures

@@ -38,8 +38,8 @@ func startLoad(dir string) (stop func(), err error) {
 
 func diskFile(dir string) string { return filepath.Join(dir, "busy-disk") }
 
-// busy is a process of the load: a loop, or with a file one that writes it and syncs it. It
-// ends with the process that started it.
+// busy is a process of the load. Without a file it is a loop; with one it writes and syncs the
+// file. It ends with the process that started it.
 func busy(file string) {
 	parent := os.Getppid()
 	data := make([]byte, 8<<20)

@@ -1,5 +1,5 @@
-// Testrun runs tests and says what came of it: how many tests ran, how long they took, and
-// what this machine could not run, and why. `make test`, `make flakes` and .ci/run use it.
+// Testrun runs tests and reports how many ran, how long they took, and what this machine could
+// not run, and why. `make test`, `make flakes` and .ci/run use it.
 //
 //	testrun [-complete] [-part N] [-tally FILE -stage NAME] -- ARGUMENT-OF-go-test...
 //	testrun -flakes N [-results DIR]
@@ -9,6 +9,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"os"
@@ -39,14 +40,15 @@ func main() {
 	if *flakes > 0 {
 		err = runFlakes(ctx, *flakes, *results)
 	} else {
-		args := flag.Args()
+		args, drawn := flag.Args(), ""
 		if *part > 1 {
-			args, err = drawTests(ctx, *part, args)
+			args, drawn, err = drawTests(ctx, *part, args)
 		}
 		if err == nil {
-			err = runOnce(ctx, *stage, *tally, *complete, args)
+			err = runOnce(ctx, run{*stage, *tally, drawn, *complete}, args)
 		}
 	}
+	err = errors.Join(err, removeLabs())
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "testrun:", err)
 		os.Exit(1)
@@ -57,7 +59,7 @@ func main() {
 func lacks() []string {
 	var out []string
 	if os.Geteuid() != 0 {
-		out = append(out, "tests that need root: this is another user")
+		out = append(out, "tests that need root: this user is not root")
 	}
 	if why := hosttest.LabImpossible(); why != "" {
 		out = append(out, "tests that need lab hosts, real Slurm among them: "+why)
@@ -68,12 +70,19 @@ func lacks() []string {
 	return out
 }
 
+// run is how one run of `go test` reports.
+type run struct {
+	stage, tally string // a line for the run goes to this file
+	drawn        string // which part of the tests it is; empty: all
+	complete     bool   // a test that could not run is an error
+}
+
 // runOnce runs `go test` and reports while it runs and at the end.
-func runOnce(ctx context.Context, stage, tally string, complete bool, args []string) error {
+func runOnce(ctx context.Context, o run, args []string) error {
 	fmt.Println(opening(lacks()))
 	began := time.Now()
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off"}, args...)...)
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) } // its tests remove what they made
+	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	cmd.Stderr = os.Stderr
 	out, err := cmd.StdoutPipe()
 	if err != nil {
@@ -86,9 +95,9 @@ func runOnce(ctx context.Context, stage, tally string, complete bool, args []str
 	readErr := r.read(out)
 	runErr := cmd.Wait()
 	took := time.Since(began)
-	fmt.Println(r.summary(took))
-	if tally != "" {
-		if err := appendLine(tally, fmt.Sprintf("%s\t%.0f\t%d\t%d\t%d\n", stage, took.Seconds(), r.passed, r.failed, r.notRun())); err != nil {
+	fmt.Println(r.summary(took, o.drawn))
+	if o.tally != "" {
+		if err := appendLine(o.tally, fmt.Sprintf("%s\t%.0f\t%d\t%d\t%d\n", o.stage, took.Seconds(), r.passed, r.failed, r.notRun())); err != nil {
 			return err
 		}
 	}
@@ -99,7 +108,7 @@ func runOnce(ctx context.Context, stage, tally string, complete bool, args []str
 		return fmt.Errorf("go test: %w", runErr)
 	case r.passed+r.failed == 0:
 		return fmt.Errorf("no test ran")
-	case complete && r.notRun() > 0:
+	case o.complete && r.notRun() > 0:
 		return fmt.Errorf("%d tests were not run, and this run has to be complete", r.notRun())
 	}
 	return nil

@@ -13,11 +13,11 @@ import (
 )
 
 // drawTests returns the arguments of go test that run one in part of the tests of args: of
-// those of its -run, or of all.
-func drawTests(ctx context.Context, part int, args []string) ([]string, error) {
+// those of its -run, or of all. drawn says how many they are.
+func drawTests(ctx context.Context, part int, args []string) (drawing []string, drawn string, err error) {
 	seed, err := explore.SeedOfRun()
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	from := "^Test"
 	if i := slices.Index(args, "-run"); i >= 0 && i+1 < len(args) {
@@ -27,11 +27,11 @@ func drawTests(ctx context.Context, part int, args []string) ([]string, error) {
 	list.Stderr = os.Stderr
 	out, err := list.Output()
 	if err != nil {
-		return nil, fmt.Errorf("go test -list: %w", err)
+		return nil, "", fmt.Errorf("go test -list: %w", err)
 	}
 	names, all := drawNames(seed, part, string(out))
-	fmt.Printf("%d of %d tests are drawn by the seed %d.\n", len(names), all, seed)
-	return append([]string{"-run", "^(" + strings.Join(names, "|") + ")$"}, args...), nil
+	drawn = fmt.Sprintf("%d of %d tests, drawn by the seed %d", len(names), all, seed)
+	return append([]string{"-run", "^(" + strings.Join(names, "|") + ")$"}, args...), drawn, nil
 }
 
 // drawNames returns one in part of the tests that go test -list printed, and how many there

@@ -113,7 +113,7 @@ func (r *report) packageEnded(e event, output string) {
 		fmt.Fprintf(r.out, "ok    %-44s %6.1f s\n", e.Package, e.Elapsed)
 		return
 	}
-	// A panic or a timeout leaves tests without an end: their output tells of it.
+	// A panic or a timeout leaves tests without an end: their output says why.
 	for _, key := range slices.Sorted(maps.Keys(r.output)) {
 		if strings.HasPrefix(key, e.Package+" ") && !strings.HasSuffix(key, " ") {
 			fmt.Fprint(r.out, r.output[key])
@@ -133,7 +133,7 @@ func reason(output string) string {
 			return strings.TrimSpace(why)
 		}
 	}
-	return "the test skips itself and says no reason that begins with " + need.NotRun
+	return "the test was skipped without a reason that begins with " + need.NotRun
 }
 
 func (r *report) notRun() (n int) {
@@ -152,13 +152,16 @@ func opening(lacks []string) string {
 }
 
 // summary is the last lines of a run.
-func (r *report) summary(took time.Duration) string {
+func (r *report) summary(took time.Duration, drawn string) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "\n%s of %s passed in %s", count(r.passed, "test"), count(r.packages, "package"), duration(took))
 	if r.cached > 0 {
-		fmt.Fprintf(&b, "; the last results of %s without a change stand", count(r.cached, "package"))
+		fmt.Fprintf(&b, "; the cached results of %s count", count(r.cached, "package"))
 	}
 	b.WriteString(".\n")
+	if drawn != "" {
+		fmt.Fprintf(&b, "These are %s.\n", drawn)
+	}
 	if len(r.broken) > 0 {
 		b.WriteString("Failed:\n")
 		for _, name := range r.broken {
@@ -166,7 +169,7 @@ func (r *report) summary(took time.Duration) string {
 		}
 	}
 	if n := r.notRun(); n == 0 {
-		b.WriteString("Every test was run.")
+		fmt.Fprintf(&b, "%s was run.", map[bool]string{true: "Every test", false: "Each of them"}[drawn == ""])
 	} else {
 		fmt.Fprintf(&b, "Not run, %s:\n", count(n, "test"))
 		for _, why := range slices.Sorted(maps.Keys(r.skipped)) {

@@ -44,13 +44,13 @@ e.go:1: syntax error
 not an event
 `, out.String())
 	require.Equal(t, `
-2 tests of 3 packages passed in 1 min 5 s; the last results of 1 package without a change stand.
+2 tests of 3 packages passed in 1 min 5 s; the cached results of 1 package count.
 Failed:
   berth/a.TestBad/case
   berth/a.TestBad
   berth/c
 Not run, 1 test:
-  1: it needs root (berth/a.TestLab)`, r.summary(65*time.Second))
+  1: it needs root (berth/a.TestLab)`, r.summary(65*time.Second, ""))
 }
 
 func TestRunWithoutASkipSaysSo(t *testing.T) {
@@ -58,7 +58,8 @@ func TestRunWithoutASkipSaysSo(t *testing.T) {
 	r := newReport(&out)
 	require.NoError(t, r.read(strings.NewReader(`{"Action":"pass","Package":"berth/a","Test":"TestWell"}
 {"Action":"pass","Package":"berth/a","Elapsed":1}`)))
-	require.Equal(t, "\n1 test of 1 package passed in 9 s.\nEvery test was run.", r.summary(9*time.Second))
+	require.Equal(t, "\n1 test of 1 package passed in 9 s.\nEvery test was run.", r.summary(9*time.Second, ""))
+	require.Equal(t, "\n1 test of 1 package passed in 9 s.\nThese are 1 of 3 tests, drawn by the seed 7.\nEach of them was run.", r.summary(9*time.Second, "1 of 3 tests, drawn by the seed 7"))
 }
 
 // A skip without a reason in the words of need.NotRun is named as well.
@@ -67,7 +68,7 @@ func TestSkipWithoutAReasonIsNotHidden(t *testing.T) {
 	require.NoError(t, r.read(strings.NewReader(`{"Action":"output","Package":"berth/a","Test":"TestX/y","Output":"    later\n"}
 {"Action":"skip","Package":"berth/a","Test":"TestX/y"}`)))
 	require.Equal(t, 1, r.notRun())
-	require.Contains(t, r.summary(0), "says no reason that begins with not run:  (berth/a.TestX/y)")
+	require.Contains(t, r.summary(0, ""), "without a reason that begins with not run:  (berth/a.TestX/y)")
 }
 
 func TestRunsOfACommitAddUp(t *testing.T) {

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"berth/examples/await"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/composed"
@@ -61,8 +62,8 @@ func document(_ context.Context, _ string, text []byte) (*composed.TenantReposit
 
 func (w *composite) open(dir string) *composed.Composed {
 	w.t.Helper()
-	r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: dir, Timeout: 20 * time.Second},
-		composed.Composition{Tenants: w.listed, Document: document, Wait: 15 * time.Second, MaxTenant: 1 << 20})
+	r, err := composed.OpenComposed(w.t.Context(), gitrepo.Options{URL: w.platform.URL, Dir: dir, Timeout: await.Limit},
+		composed.Composition{Tenants: w.listed, Document: document, Wait: await.Limit, MaxTenant: 1 << 20})
 	require.NoError(w.t, err)
 	w.t.Cleanup(func() { _ = r.Close() })
 	return r

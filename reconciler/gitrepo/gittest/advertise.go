@@ -20,7 +20,8 @@ type advertised struct {
 	first map[string]*httptest.ResponseRecorder // by service and protocol version
 }
 
-// advertise answers a request for the refs as git answered the first one, with the refs of now.
+// advertise answers a request for the refs. It takes git's answer to the first such request, and
+// replaces its refs by the present ones.
 func (s *Server) advertise(w http.ResponseWriter, r *http.Request) {
 	if s.Tip("main") == "" { // an answer without HEAD differs by more than its refs
 		s.serve(w, r)

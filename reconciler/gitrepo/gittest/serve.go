@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// serve answers a request by git. `git http-backend` would start the same command for a fetch or a
-// push, after a process of its own; everything else is left to it. So is a compressed body.
+// serve answers a request by git. For a fetch or a push it starts the command that `git
+// http-backend` would start, which saves a process. git http-backend answers all other requests,
+// and those with a compressed body.
 func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	path := strings.TrimPrefix(r.URL.Path, "/"+RepoName+"/")
 	service, kind, args := path, "result", []string{"--stateless-rpc"}

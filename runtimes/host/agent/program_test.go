@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -192,17 +193,22 @@ func TestWaitTCP(t *testing.T) {
 	address := listen(t)
 	f.do(wait(address, serviceTimeout))
 
-	free, err := net.Listen("tcp", "127.0.0.1:0")
+	// A socket that is bound and does not listen keeps the port from other processes.
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
 	require.NoError(t, err)
-	require.NoError(t, free.Close())
-	require.Contains(t, f.fails("timeout", wait(free.Addr().String(), 50)), "refused")
-	late := time.AfterFunc(100*time.Millisecond, func() {
-		if l, err := net.Listen("tcp", free.Addr().String()); err == nil {
-			t.Cleanup(func() { _ = l.Close() })
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	bound, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	free := fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port)
+	require.Contains(t, f.fails("timeout", wait(free, 50)), "refused")
+	late := time.AfterFunc(100*time.Millisecond, func() { // the moment at which it listens
+		if err := syscall.Listen(fd, 1); err != nil {
+			t.Error(err)
 		}
 	})
 	defer late.Stop()
-	f.do(wait(free.Addr().String(), serviceTimeout))
+	f.do(wait(free, serviceTimeout))
 	// It looks at this host only.
 	f.fails("refused", wait("203.0.113.9:22", 100))
 	for _, bad := range []string{"unknown.example:22", "localhost:22", "", ":", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:99999"} {

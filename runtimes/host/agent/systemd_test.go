@@ -125,7 +125,7 @@ func fakeSystemd(t *testing.T) (state func(string), calls func() string) {
 // A changed unit is outdated; a start corrects it and does not restart the service.
 func TestStartCorrectsTheUnitOfARunningService(t *testing.T) {
 	state, calls := fakeSystemd(t)
-	d, s := systemd{}, service{name: "store", unit: "physics", timeout: time.Second, spec: runtimes.ServiceSpec{Path: "/usr/sbin/stored"}}
+	d, s := systemd{}, service{name: "store", unit: "physics", timeout: time.Minute, spec: runtimes.ServiceSpec{Path: "/usr/sbin/stored"}}
 	state("inactive")
 	st, err := d.state(t.Context(), s)
 	require.NoError(t, err)
@@ -163,7 +163,7 @@ func TestStartCorrectsTheUnitOfARunningService(t *testing.T) {
 func TestKillEndsTheMainProcessOnly(t *testing.T) {
 	state, calls := fakeSystemd(t)
 	state("active")
-	_, err := systemd{}.stop(t.Context(), service{name: "store", timeout: time.Second}, true)
+	_, err := systemd{}.stop(t.Context(), service{name: "store", timeout: time.Minute}, true)
 	require.NoError(t, err)
 	require.Equal(t, "kill --kill-whom=main --signal=SIGKILL berth-store.service\ndisable --now --no-reload berth-store.service\ndaemon-reload\nreset-failed berth-store.service\n", calls())
 }
@@ -195,7 +195,7 @@ func TestClearStopsScopes(t *testing.T) {
 // job ends no other, and a reboot kills jobs. A file of an administrator stays.
 func TestScopesHaveSettings(t *testing.T) {
 	state, calls := fakeSystemd(t)
-	d, s := systemd{}, service{name: "store", timeout: time.Second, spec: runtimes.ServiceSpec{Path: "/usr/sbin/stored", Unit: runtimes.UnitSpec{Scopes: []string{"a_steps.scope", "steps.scope"}}}}
+	d, s := systemd{}, service{name: "store", timeout: time.Minute, spec: runtimes.ServiceSpec{Path: "/usr/sbin/stored", Unit: runtimes.UnitSpec{Scopes: []string{"a_steps.scope", "steps.scope"}}}}
 	state("inactive")
 	_, err := d.start(t.Context(), s)
 	require.NoError(t, err)

@@ -59,7 +59,8 @@ func Helper(t testing.TB) string {
 	return path
 }
 
-// builtHelper is kept in memory, as no test owns a directory that lasts as long as all.
+// builtHelper is kept in memory: the directory of a test ends with that test, and others need the
+// helper later.
 var builtHelper = sync.OnceValues(func() ([]byte, error) {
 	dir, err := os.MkdirTemp("", "berth-host-")
 	if err != nil {
@@ -120,7 +121,7 @@ func Lab(t testing.TB, nodes ...lab.Node) (*lab.Lab, runtimes.Hosts) {
 			t.Error(err)
 		}
 	})
-	hosts, err := host.NewSSH(host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), DialTimeout: time.Minute, Margin: time.Minute})
+	hosts, err := host.NewSSH(host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), DialTimeout: time.Minute, KeepAlive: time.Minute, Margin: time.Minute})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,18 +5,18 @@ import (
 	"sync"
 )
 
-// expression is a regular expression that is compiled when it is asked first. The helper starts
-// for each session, and a session asks few of them: to compile all took nine tenths of a start.
+// expression is a regular expression that is compiled at its first use. The helper starts for each
+// session, and a session uses few expressions: compiling all took nine tenths of a start.
 type expression struct {
 	compiled func() *regexp.Regexp
 }
 
-// compile returns the expression of a pattern, which panics when it is asked if it is invalid.
+// compile returns the expression of a pattern. The first use of an invalid one panics.
 func compile(pattern string) *expression {
 	return &expression{sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })}
 }
 
-// MatchString is that of regexp.Regexp, as the other methods are.
+// MatchString does what it does for regexp.Regexp, and so do the other methods.
 func (e *expression) MatchString(s string) bool { return e.compiled().MatchString(s) }
 
 // FindStringSubmatch returns the match and its groups.
