@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -137,6 +138,11 @@ func TestTransportsBehaveTheSame(t *testing.T) {
 func conform(t *testing.T, p place) {
 	ctx := t.Context()
 	file := filepath.Join(p.dir, "file")
+	// The helper finds a service's processes by its name and unit, also those of another helper on
+	// this machine.
+	digest := fnv.New32a()
+	_, _ = digest.Write([]byte(p.dir))
+	unit := fmt.Sprintf("u%x", digest.Sum32())
 	do := func(ops ...runtimes.Op) []runtimes.Result {
 		t.Helper()
 		res, err := p.host.Do(ctx, stamp(), ops...)
@@ -146,15 +152,15 @@ func conform(t *testing.T, p place) {
 	}
 	t.Run("a batch runs in order", func(t *testing.T) {
 		res := do(write(file, "content"), runtimes.Op{Read: &runtimes.ReadFile{Path: file}},
-			shell("cat "+file), runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: "a", Verb: "start"}},
+			shell("cat "+file), runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: unit, Verb: "start"}},
 			runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001}})
 		require.True(t, res[0].Changed)
 		require.Equal(t, "content", string(res[1].Data))
 		require.Equal(t, "content", string(res[2].Data))
 		require.True(t, res[3].Service.Running)
 		require.False(t, do(write(file, "content"))[0].Changed)
-		require.Equal(t, res[3].Service.PID, do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: "a", Verb: "start"}})[0].Service.PID)
-		do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: "a", Verb: "kill"}}, runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001, Absent: true}})
+		require.Equal(t, res[3].Service.PID, do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: unit, Verb: "start"}})[0].Service.PID)
+		do(runtimes.Op{Service: &runtimes.Service{Name: "sleeper", Unit: unit, Verb: "kill"}}, runtimes.Op{User: &runtimes.User{Name: "marie", UID: 2001, Absent: true}})
 	})
 	t.Run("a batch stops at the first failure", func(t *testing.T) {
 		never := filepath.Join(p.dir, "never")
