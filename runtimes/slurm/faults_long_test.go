@@ -25,7 +25,8 @@ const (
 	reported  = "reported"  // Berth cannot repair it
 )
 
-// worldFault is a fault that a person, a crash or hardware causes on a cluster.
+// worldFault is a fault that a person, a crash or hardware causes on a cluster. None depends on
+// another, as a run may draw a part of them.
 type worldFault struct {
 	name   string
 	on     string // the host: "ctl", "gpu-1" with a job, or "gpu-2" without
@@ -46,7 +47,7 @@ var worldFaults = []worldFault{
 	{name: "slurmd killed", on: "gpu-1", kill: []string{profile.Slurmd}, told: "slurmd down", fate: repaired},
 	{name: "munged of a worker killed", on: "gpu-1", kill: []string{profile.MungedWorker}, told: "munged down", fate: repaired},
 	{name: "partition added to slurm.conf", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF", told: "slurm.conf is not as Berth writes it", fate: repaired},
-	{name: "the same, with scontrol reconfigure", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF; scontrol reconfigure", told: "slurm.conf is not as Berth writes it", fate: repaired},
+	{name: "partition added to slurm.conf, with scontrol reconfigure", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF; scontrol reconfigure", told: "slurm.conf is not as Berth writes it", fate: repaired},
 	{name: "unknown key in slurm.conf", on: "ctl", script: "echo NoSuchKey=1 >>$SLURM_CONF", told: "slurm.conf is not as Berth writes it", fate: repaired},
 	{name: "slurm.conf removed", on: "ctl", script: "rm $SLURM_CONF", told: "slurm.conf is not as Berth writes it", fate: repaired},
 	{name: "GPU removed from gres.conf", on: "ctl", script: "sed -i s/0-1/0-0/ $(dirname $SLURM_CONF)/gres.conf", told: "gres.conf is not as Berth writes it", fate: repaired},
@@ -60,8 +61,8 @@ var worldFaults = []worldFault{
 	{name: "Unix user removed from a worker", on: "gpu-2", script: "userdel berthtest1", told: "accounts on gpu-2 differ", fate: repaired},
 	{name: "device file of a GPU gone", on: "gpu-2", script: "mv /dev/nvidia1 /dev/gone", told: "/dev/nvidia1 on gpu-2 is not a device file", fate: reported,
 		holds: "test ! -e /dev/nvidia1", undo: "mv /dev/gone /dev/nvidia1"},
-	{name: "munge key of a worker replaced", on: "gpu-2", script: "dd if=/dev/urandom of=/tmp/key bs=1024 count=1 status=none; cat /tmp/key >" + profile.WorkerMungeKey, told: "is not the munge key of the cluster", fate: repaired},
-	{name: "the same, and munged restarted", on: "gpu-2", kill: []string{profile.MungedWorker}, script: "cat /tmp/key >" + profile.WorkerMungeKey, told: "munged down", fate: repaired},
+	{name: "munge key of a worker replaced", on: "gpu-2", script: "head -c 1024 /dev/urandom >" + profile.WorkerMungeKey, told: "is not the munge key of the cluster", fate: repaired},
+	{name: "munge key of a worker replaced, and munged restarted", on: "gpu-2", kill: []string{profile.MungedWorker}, script: "head -c 1024 /dev/urandom >" + profile.WorkerMungeKey, told: "munged down", fate: repaired},
 	{name: "sshd of a worker gone", on: "gpu-2", script: "for p in $(pidof sshd sshd-session sshd-auth); do kill -9 $p 2>/dev/null || true; done", told: "unreachable", fate: reported,
 		holds: "! pidof sshd", undo: "/usr/sbin/sshd -f /etc/berth/sshd_config"},
 }
