@@ -56,17 +56,25 @@ func dependsOnSpeed(t *testing.T, path string) (found []string) {
 		if !ok || strings.Contains(fn.Doc.Text(), "in a bubble") || strings.HasPrefix(fn.Name.Name, "Benchmark") || takesB(fn) {
 			continue
 		}
+		elapsed := durations{}
 		ast.Inspect(fn, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
+			why := ""
+			switch n := n.(type) {
+			case *ast.AssignStmt:
+				elapsed.add(n)
+			case *ast.BinaryExpr:
+				why = elapsed.comparison(n)
+			case *ast.CallExpr:
+				pkg, name := callee(n)
+				if pkg == "synctest" && name == "Test" || name == "bubble" {
+					return false
+				}
+				if why = speedOf(pkg, name, n, elapsed); isLimit(n) {
+					why = ""
+				}
 			}
-			pkg, name := callee(call)
-			if pkg == "synctest" && name == "Test" || name == "bubble" {
-				return false
-			}
-			if why := speedOf(pkg, name, call); why != "" && !allowed[fset.Position(call.Pos()).Line] && !isLimit(call) {
-				found = append(found, fset.Position(call.Pos()).String()[len(path)+1:]+": "+why)
+			if why != "" && !allowed[fset.Position(n.Pos()).Line] {
+				found = append(found, fset.Position(n.Pos()).String()[len(path)+1:]+": "+why)
 			}
 			return true
 		})
@@ -83,7 +91,7 @@ func isLimit(call *ast.CallExpr) bool {
 }
 
 // speedOf returns why a call depends on the speed of the machine, or "".
-func speedOf(pkg, name string, call *ast.CallExpr) string {
+func speedOf(pkg, name string, call *ast.CallExpr, elapsed durations) string {
 	asserts := pkg == "require" || pkg == "assert"
 	switch {
 	case asserts && slices.Contains([]string{"Eventually", "Eventuallyf", "EventuallyWithT", "Never", "Neverf"}, name):
@@ -92,27 +100,57 @@ func speedOf(pkg, name string, call *ast.CallExpr) string {
 		return "time." + name + " passes wall time; wait by berth/examples/await, or use synctest"
 	case pkg == "context" && slices.Contains([]string{"WithTimeout", "WithDeadline", "WithTimeoutCause", "WithDeadlineCause"}, name):
 		return "context." + name + " bounds wall time; use await.Context, or synctest"
-	case asserts && slices.Contains([]string{"Less", "LessOrEqual", "InDelta", "WithinDuration", "True"}, name) && mentionsElapsed(call):
+	case asserts && elapsed.bounded(name, call.Args):
 		return name + " bounds wall time; make it a row of make bench, or use synctest"
 	}
 	return ""
 }
 
-// mentionsElapsed reports whether the arguments of a call measure time that has passed.
-func mentionsElapsed(call *ast.CallExpr) (yes bool) {
-	for _, arg := range call.Args {
-		ast.Inspect(arg, func(n ast.Node) bool {
-			switch n := n.(type) {
-			case *ast.FuncLit:
-				return false
-			case *ast.CallExpr:
-				if pkg, name := callee(n); pkg == "time" && name == "Since" {
-					yes = true
-				}
-			}
-			return true
-		})
+// durations are the variables of a function that have time that passed.
+type durations map[string]bool
+
+// add notes the variables of an assignment from time.Since.
+func (d durations) add(a *ast.AssignStmt) {
+	for i, to := range a.Lhs {
+		if id, ok := to.(*ast.Ident); ok && len(a.Rhs) == len(a.Lhs) && d.measures(a.Rhs[i]) {
+			d[id.Name] = true
+		}
 	}
+}
+
+// bounded reports whether an assertion bounds time that passed from above.
+func (d durations) bounded(name string, args []ast.Expr) bool {
+	least := map[string]int{"Less": 1, "LessOrEqual": 1, "Greater": 2, "GreaterOrEqual": 2} // the argument that has to be less
+	if i, ok := least[name]; ok {
+		return len(args) > i && d.measures(args[i])
+	}
+	return slices.Contains([]string{"InDelta", "WithinDuration", "True", "False"}, name) && slices.ContainsFunc(args, d.measures)
+}
+
+// comparison returns why a comparison depends on the speed of the machine, or "".
+func (d durations) comparison(e *ast.BinaryExpr) string {
+	compares := slices.Contains([]token.Token{token.LSS, token.LEQ, token.GTR, token.GEQ}, e.Op)
+	if compares && (d.measures(e.X) || d.measures(e.Y)) {
+		return "a comparison with time that passed depends on the machine; wait by berth/examples/await"
+	}
+	return ""
+}
+
+// measures reports whether an expression has time that passed.
+func (d durations) measures(e ast.Expr) (yes bool) {
+	ast.Inspect(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.FuncLit:
+			return false
+		case *ast.Ident:
+			yes = yes || d[n.Name]
+		case *ast.CallExpr:
+			if pkg, name := callee(n); pkg == "time" && name == "Since" {
+				yes = true
+			}
+		}
+		return true
+	})
 	return yes
 }
 
@@ -153,5 +191,5 @@ func TestWallTimeInTestsIsFound(t *testing.T) {
 		line, _, _ := strings.Cut(f, ":")
 		found = append(found, line)
 	}
-	require.Equal(t, []string{"14", "15", "16", "17", "18"}, found)
+	require.Equal(t, []string{"14", "15", "16", "17", "18", "24", "26"}, found)
 }

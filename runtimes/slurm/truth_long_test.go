@@ -411,7 +411,7 @@ func drainsOf(p plan.Plan) []string {
 func (r *truth) bring(t *testing.T, said *prediction) (failed []string, err error) {
 	t.Helper()
 	var free sync.Once
-	for began := time.Now(); time.Since(began) < truthPatience; {
+	for began := time.Now(); time.Since(began) < truthPatience; { // the moment at which the change counts as not done
 		p := r.plan(t, r.unit, false)
 		if p.Empty() {
 			return failed, nil
