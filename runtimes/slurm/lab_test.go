@@ -135,7 +135,10 @@ func makeStage(workers int) (s *stage, err error) {
 			n.Spec.Address = have.Address
 		}
 	}
-	hosts, err := host.NewSSH(host.SSHOptions{User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(), DialTimeout: time.Minute, KeepAlive: time.Minute, Margin: time.Minute})
+	hosts, err := host.NewSSH(host.SSHOptions{
+		User: s.lab.User(), KeyFile: s.lab.KeyFile(), KnownHosts: s.lab.KnownHosts(),
+		DialTimeout: time.Minute, KeepAlive: time.Minute, Margin: time.Minute,
+	})
 	if err != nil {
 		return nil, errors.Join(err, s.lab.Down(ctx), os.Remove(filepath.Dir(dir)))
 	}

@@ -147,7 +147,7 @@ func TestFaultsOfTheTable(t *testing.T) {
 	for fault, table := range map[string]string{
 		"A1: the row has no mutant":           "[]",
 		"A1-a: the id is used twice":          good + good,
-		"no row A2 that does not say Not yet": good + entry("A2-a", "Limit", "n", "1", "pkg.TestLimit"),
+		"no row A2, or the row says Not yet":  good + entry("A2-a", "Limit", "n", "1", "pkg.TestLimit"),
 		"does not name pkg.TestLonger":        good + entry("A1-b", "Limit", "n", "1", "pkg.TestLonger"),
 		"id, effect, in, is or test is empty": good + entry("A1-b", "Limit", "n", "1", "make demo"),
 		"unknown field":                       "- {id: A1-a, by: pkg.TestLimit}",

@@ -141,8 +141,8 @@ func (s *Server) Tip(branch string) string {
 	return s.Ref("refs/heads/" + branch)
 }
 
-// Ref returns the commit of a full ref name, or of a revision such as refs/heads/main~1; "" if
-// there is none.
+// Ref returns the commit of a full ref name, or of a revision such as refs/heads/main~1. It is
+// empty if the ref does not exist.
 func (s *Server) Ref(name string) string {
 	if strings.HasPrefix(name, "refs/") && !strings.ContainsAny(name, "~^@:") {
 		// Tests ask often, and a process takes long. Each ref has a file, as nothing packs refs here.

@@ -4,7 +4,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -185,6 +184,19 @@ func kill(t *testing.T, file string) {
 	require.NoError(t, syscall.Kill(pidOf(t, file), syscall.SIGKILL))
 }
 
+// boundSocket returns a socket of TCP and its address. It does not listen, and no other process
+// gets its port.
+func boundSocket(t *testing.T) (fd int, address string) {
+	t.Helper()
+	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = syscall.Close(fd) })
+	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	bound, err := syscall.Getsockname(fd)
+	require.NoError(t, err)
+	return fd, net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
+}
+
 func TestWaitTCP(t *testing.T) {
 	f := newFar(t)
 	wait := func(address string, ms int) runtimes.Op {
@@ -193,14 +205,7 @@ func TestWaitTCP(t *testing.T) {
 	address := listen(t)
 	f.do(wait(address, serviceTimeout))
 
-	// A socket that is bound and does not listen keeps the port from other processes.
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	bound, err := syscall.Getsockname(fd)
-	require.NoError(t, err)
-	free := fmt.Sprintf("127.0.0.1:%d", bound.(*syscall.SockaddrInet4).Port)
+	fd, free := boundSocket(t)
 	require.Contains(t, f.fails("timeout", wait(free, 50)), "refused")
 	late := time.AfterFunc(100*time.Millisecond, func() { // the moment at which it listens
 		if err := syscall.Listen(fd, 1); err != nil {
@@ -287,14 +292,8 @@ func TestReplace(t *testing.T) {
 
 func TestWaitTCPOfAFullListenerTimesOut(t *testing.T) {
 	f := newFar(t)
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	defer syscall.Close(fd)
-	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
+	fd, address := boundSocket(t)
 	require.NoError(t, syscall.Listen(fd, 0))
-	name, err := syscall.Getsockname(fd)
-	require.NoError(t, err)
-	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(name.(*syscall.SockaddrInet4).Port))
 	full := false
 	for range 8 {
 		conn, err := net.DialTimeout("tcp", address, 200*time.Millisecond)

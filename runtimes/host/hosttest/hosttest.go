@@ -121,7 +121,10 @@ func Lab(t testing.TB, nodes ...lab.Node) (*lab.Lab, runtimes.Hosts) {
 			t.Error(err)
 		}
 	})
-	hosts, err := host.NewSSH(host.SSHOptions{User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(), DialTimeout: time.Minute, KeepAlive: time.Minute, Margin: time.Minute})
+	hosts, err := host.NewSSH(host.SSHOptions{
+		User: l.User(), KeyFile: l.KeyFile(), KnownHosts: l.KnownHosts(),
+		DialTimeout: time.Minute, KeepAlive: time.Minute, Margin: time.Minute,
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -150,7 +150,8 @@ func (l *Lab) isParent(pid int, node string) bool {
 	args := cmdline(pid)
 	i := slices.Index(args, filepath.Join(l.Dir, "init.sh"))
 	// sh becomes unshare once it is in the host's control groups.
-	return i > 0 && slices.Contains([]string{"unshare", "sh"}, filepath.Base(args[0])) && i+2 < len(args) && (node == "" || args[i+2] == node)
+	return i > 0 && slices.Contains([]string{"unshare", "sh"}, filepath.Base(args[0])) &&
+		i+2 < len(args) && (node == "" || args[i+2] == node)
 }
 
 // init returns the process id on this machine of a host's first process; 0: none. Its parent is
