@@ -3,12 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
-	"io"
 	"maps"
-	"net/http"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -140,14 +136,6 @@ func (s *scene) serve() {
 	require.NoError(s, s.untilReady(s.Context(), s.daemon))
 }
 
-// restart restarts the daemon with its current configuration.
-func (s *scene) restart() {
-	s.Helper()
-	require.NoError(s, s.daemon.stop())
-	s.daemon = nil
-	s.serve()
-}
-
 // declare makes files main's tree, if they are not.
 func (s *scene) declare(files map[string]string) {
 	s.Helper()
@@ -216,20 +204,6 @@ func (s *scene) eventually(what string, look func() string) {
 		}
 		return said == ""
 	}, func() any { return said })
-}
-
-// observed waits until the daemon has observed units as often as given from now on, so
-// that what an observation would cause has happened.
-func (s *scene) observed(times float64) {
-	s.Helper()
-	count := func() float64 { return s.measure(s.daemon, "berth_runtime_calls_total", `operation="observe"`) }
-	want := count() + times
-	s.eventually("observations", func() string {
-		if now := count(); now < want {
-			return fmt.Sprint(now, ", not ", want)
-		}
-		return ""
-	})
 }
 
 // tree returns the current content of the status branch.
@@ -450,12 +424,6 @@ func (s *scene) startedAt(node, pidFile string) string {
 	return s.on(node, "p=$(cat "+pidFile+") && t=$(cut -d' ' -f22 /proc/$p/stat 2>/dev/null) && echo $p $t || true")
 }
 
-// kill ends one daemon as the kernel does when memory is short.
-func (s *scene) kill(node, pidFile string) {
-	s.Helper()
-	s.on(node, "kill -9 $(cat "+pidFile+")")
-}
-
 // controllerPID is the pid file of a cluster's slurmctld.
 func (s *scene) controllerPID(key schema.Key) string {
 	s.Helper()
@@ -473,29 +441,6 @@ func (s *scene) jobOf(key schema.Key, id string) (slurmtest.Job, error) {
 	return s.jobs.Job(s.Context(), unit, id)
 }
 
-// measure reads the sum of a metric's samples whose labels contain all of
-// those given, such as `task="unit"`.
-func (s *scene) measure(d *served, name string, labels ...string) float64 {
-	s.Helper()
-	resp, err := http.Get("http://" + d.listen + "/metrics")
-	require.NoError(s, err)
-	defer resp.Body.Close()
-	text, err := io.ReadAll(resp.Body)
-	require.NoError(s, err)
-	sum := 0.0
-	for line := range strings.Lines(string(text)) {
-		rest, ok := strings.CutPrefix(line, name)
-		if !ok || (rest[0] != '{' && rest[0] != ' ') || slices.ContainsFunc(labels, func(l string) bool { return !strings.Contains(rest, l) }) {
-			continue
-		}
-		fields := strings.Fields(rest)
-		v, err := strconv.ParseFloat(fields[len(fields)-1], 64)
-		require.NoError(s, err, line)
-		sum += v
-	}
-	return sum
-}
-
 // logged are the daemon's log lines after an offset that hold a text, and where
 // the log ends.
 func (s *scene) logged(since int64, text string) (lines []string, end int64) {
@@ -509,19 +454,6 @@ func (s *scene) logged(since int64, text string) (lines []string, end int64) {
 		}
 	}
 	return lines, int64(whole)
-}
-
-// sync runs `berth sync --once` beside or instead of a daemon.
-func (s *scene) sync() (code int, output string) {
-	s.Helper()
-	config, _, err := s.configure(daemonConfig{name: "sync", url: s.git.URL, more: map[string]any{"interval": "1s", "authority": s.config.more["authority"]}})
-	require.NoError(s, err)
-	cmd := exec.CommandContext(s.Context(), s.berth, "sync", "-c", config, "--once", "--timeout", await.Limit.String())
-	out, err := cmd.CombinedOutput()
-	if err != nil && cmd.ProcessState == nil {
-		require.NoError(s, err)
-	}
-	return cmd.ProcessState.ExitCode(), string(out)
 }
 
 // show is a value as a person reads it in a failure.
@@ -586,37 +518,6 @@ func (s *scene) lastDelivery() string {
 	return ""
 }
 
-// slow runs the daemon without its timers for this day: it reconciles everything
-// once, and afterwards only on webhooks.
-func (s *scene) slow() {
-	s.Helper()
-	s.config.more = map[string]any{"interval": "1h", "poll": "1h", "flush_window": "300ms", "authority": map[string]any{"trust_main": true}}
-	s.restart()
-	s.Cleanup(func() {
-		if err := s.daemon.stop(); err != nil {
-			s.Error(err)
-		}
-		s.daemon = nil
-	})
-	s.eventually("every instance was observed", func() string {
-		if n := s.measure(s.daemon, "berth_runtime_calls_total", `operation="observe"`); n < 2 {
-			return fmt.Sprint(n)
-		}
-		return ""
-	})
-}
-
-// decided waits until main's commit is decided.
-func (s *scene) decided() {
-	s.Helper()
-	s.eventually("main is decided", func() string {
-		if rev := s.tree().Revision; rev.Commit != s.git.Tip("main") || rev.Frozen != "" {
-			return show(rev)
-		}
-		return ""
-	})
-}
-
 // partitionsOf returns the partitions of a cluster with their time limits, one per
 // line.
 func (s *scene) partitionsOf(key schema.Key) string {
@@ -624,17 +525,4 @@ func (s *scene) partitionsOf(key schema.Key) string {
 	var state struct{ Conf, Controller string }
 	require.NoError(s, json.Unmarshal(s.statusOf(key).RuntimeState, &state))
 	return s.on(state.Controller, "SLURM_CONF="+state.Conf+" sinfo -h -o '%R %l' | sort -u")
-}
-
-// everything returns the start times of all daemons of all instances, to show
-// whether one was restarted.
-func (s *scene) everything() string {
-	s.Helper()
-	var all []string
-	for _, key := range []schema.Key{labtest.Train, labtest.Assembly} {
-		one, err := s.fingerprint(s.Context(), key)
-		require.NoError(s, err)
-		all = append(all, one)
-	}
-	return strings.Join(all, "\n")
 }

@@ -9,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/runtimes"
-	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
 
@@ -52,83 +51,4 @@ func TestRemovalKeepsRunningTasksOfAnArray(t *testing.T) {
 	u.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	c.removed(t, u)
 	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h -t running")))
-}
-
-// A leave cancels the tasks of an array that run on its node, and no others.
-func TestLeaveKeepsTasksOnOtherNodes(t *testing.T) {
-	t.Parallel()
-	c, u := newCompany(t, onePartition, 0, 1)
-	id, err := c.trySubmit(t, u, alice, "#SBATCH --array=1-2\nsleep 600\n", "--time=20", "--gres=gpu:2")
-	require.NoError(t, err)
-	on := func(node string) string {
-		return strings.TrimSpace(c.tool(t, u, "squeue -h -o %i -t running -w "+node))
-	}
-	eventually(t, "both tasks run", func() (bool, string) {
-		out := c.tool(t, u, "squeue -h -o '%i %A %T %N %r'")
-		return on("gpu-1") != "" && on("gpu-2") != "", out
-	})
-	last := map[bool]int{true: 0, false: 1}[on("gpu-1") == id+"_2"] // the worker of the task with the id of the array
-	other := on(c.workers[1-last].Key.Name)
-	left := c.unit(onePartition, []schema.UnixUser{alice}, nil, 1-last)
-	left.Members[1].Name = fmt.Sprintf("worker-%d", 1-last)
-	require.ErrorIs(t, c.apply(t, c.plan(t, left, false)), runtimes.ErrWaiting)
-	left.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
-	c.rt = c.ahead(time.Hour) // since the drain began
-	c.carry(t, left, false)
-	require.Equal(t, other, on(c.workers[1-last].Key.Name))
-}
-
-// A job that its user requeues and holds in a special state waits: it holds up no removal.
-func TestHeldJobHoldsUpNoRemoval(t *testing.T) {
-	t.Parallel()
-	c, u := newCompany(t, onePartition, 0)
-	id := c.submit(t, u, alice, "sleep 600", 1)
-	c.await(t, u, id, slurmtest.Running)
-	c.tool(t, u, "scontrol requeuehold State=SpecialExit "+id)
-	eventually(t, "the job is held", func() (bool, string) {
-		out := c.tool(t, u, "squeue -h -o %t")
-		return strings.TrimSpace(out) == "SE", out
-	})
-	require.Empty(t, c.observe(t, u).Jobs.Unknown)
-	c.carry(t, c.unit(onePartition, nil, nil, 0), false)
-	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h")))
-}
-
-// A task of an array that waits again has an id of its own, also while its QoS is removed.
-func TestTaskThatWaitsAgainLeavesItsQoS(t *testing.T) {
-	t.Parallel()
-	c, _ := newCompany(t, onePartition, 0)
-	const others = `{"name":"other","priority":5},{"name":"third","priority":5}` // two with equal settings
-	with := c.unit(qosConfig(`{"name":"high"},`+others), []schema.UnixUser{alice, bob}, nil, 0)
-	c.carry(t, with, false)
-	id, err := c.trySubmit(t, with, alice, "#SBATCH --array=1-6%4\nsleep 600\n", "--qos=high", "--gres=gpu:1", "--mem=100")
-	require.NoError(t, err)
-	show := func() string {
-		return strings.TrimSpace(c.tool(t, with, "squeue -h -r -o '%i %t %q' -j "+id+" | sort"))
-	}
-	eventually(t, "two tasks run", func() (bool, string) { return strings.Count(show(), " R ") == 2, show() })
-	c.tool(t, with, "scontrol requeuehold "+id+"_1")
-	eventually(t, "the task waits, and another runs", func() (bool, string) {
-		return strings.HasPrefix(show(), id+"_1 PD") && strings.Count(show(), " R ") == 2, show() + "\n" + c.tool(t, with, "sinfo -N -o '%N %T %E'") + c.tool(t, with, "squeue -h -o '%i %T %r'")
-	})
-
-	// Withdrawn from bob, whose job goes on with the default QoS.
-	job, err := c.trySubmit(t, with, bob, "sleep 600\n", "--qos=high", "--gres=gpu:2")
-	require.NoError(t, err)
-	c.await(t, with, job, slurmtest.Pending)
-	withdrawn := c.unit(qosConfig(`{"name":"high","users":["`+alice.Name+`"]},`+others), []schema.UnixUser{alice, bob}, nil, 0)
-	p := c.plan(t, withdrawn, false)
-	require.Contains(t, p.Actions[0].Impact.Note, "queued jobs of user "+bob.Name+" in QoS high go on with the default QoS")
-	c.carry(t, withdrawn, false)
-	require.Equal(t, "normal PD", strings.TrimSpace(c.tool(t, with, "squeue -h -o '%q %t' -j "+job)))
-
-	without := c.unit(qosConfig(others), []schema.UnixUser{alice, bob}, nil, 0)
-	err = c.removal(t, without)
-	require.ErrorIs(t, err, runtimes.ErrWaiting)
-	require.ErrorContains(t, err, "QoS high still has running jobs")
-	var want []string
-	for task, state := range []string{"PD normal", "R high", "R high", "PD normal", "PD normal", "PD normal"} {
-		want = append(want, fmt.Sprintf("%s_%d %s", id, task+1, state))
-	}
-	require.Equal(t, strings.Join(want, "\n"), show())
 }

@@ -78,10 +78,3 @@ chmod 755 /usr/bin/mariadb-dump`)
 	c.carry(t, u, true)
 	require.Empty(t, c.remains(t, u))
 }
-
-func TestNoBackupsAreMadeIfNoneAreKept(t *testing.T) {
-	t.Parallel()
-	c, u := newCompany(t, strings.Replace(onePartition, "{", `{"backup":{"keep":0},`, 1), 0)
-	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Now: func() time.Time { return time.Now().AddDate(0, 0, 5) }})
-	require.Empty(t, c.plan(t, u, false).Actions)
-}

@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"context"
 	"strings"
 	"testing"
 
@@ -9,7 +8,6 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm/slurmtest"
-	"berth/schema"
 )
 
 // output runs a job on the first worker to its end and returns the job with the text that
@@ -50,27 +48,4 @@ func TestJobsAreConfined(t *testing.T) {
 		require.NoError(t, err)
 		return !strings.Contains(left, "proc"), left
 	})
-}
-
-// A version that accepts hosts without control groups runs jobs there, unconfined.
-func TestUnconfinedJobsAreAccepted(t *testing.T) {
-	t.Parallel()
-	c := &company{stage: bareStage(t)}
-	c.rt = c.runtime(t)
-	worker := c.workers[0].Key.Name
-	_, err := c.lab.Run(t.Context(), worker, "umount", "/sys/fs/cgroup/memory")
-	require.NoError(t, err)
-	t.Cleanup(func() {
-		_, err := c.lab.Run(context.Background(), worker, "mount", "-t", "cgroup", "-o", "memory", "cgroup", "/sys/fs/cgroup/memory")
-		require.NoError(t, err)
-	})
-	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
-	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), "host "+worker+" cannot confine jobs")
-
-	u = c.unit(strings.Replace(onePartition, `"identity"`, `"confinement":"none","identity"`, 1), []schema.UnixUser{alice}, nil, 0)
-	p := c.plan(t, u, false)
-	require.Contains(t, p.Actions[0].Impact.Note, "jobs are not confined")
-	c.carry(t, u, false)
-	_, out := c.output(t, u, slurmtest.Completed, "cat /proc/self/cgroup")
-	require.NotContains(t, out, "job_")
 }

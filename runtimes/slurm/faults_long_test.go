@@ -13,6 +13,7 @@ import (
 
 	"berth/examples/explore"
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -91,10 +92,14 @@ func TestLongFaults(t *testing.T) {
 	t.Log(table)
 }
 
-// More files of the control stack that break are restored.
+// Files of the control stack that were broken are restored, whether their daemon runs
+// or not, and no job ends. No daemon restarts that did not read them.
 func TestLongBrokenFilesAreRestored(t *testing.T) {
 	t.Parallel()
 	brokenFilesAreRestored(t, explore.Draw(t, 2, []brokenFile{
+		{"unknown key in slurm.conf", "slurm.conf", "echo NoSuchKey=1 >>$etc/slurm.conf", "slurmctld"},
+		{"directory removed", "slurm.conf", "rm -r $etc", ""},
+		{"slurmdbd.conf removed", "slurmdbd.conf", "rm $etc/slurmdbd.conf", "slurmdbd"},
 		{"slurm.conf removed", "slurm.conf", "rm $etc/slurm.conf", "slurmctld"},
 		{"slurm.conf truncated within a line", "slurm.conf", "truncate -s 500 $etc/slurm.conf", ""},
 		{"slurm.conf truncated to its first lines", "slurm.conf", "head -n 3 $etc/slurm.conf >$etc/new && mv $etc/new $etc/slurm.conf", ""},
@@ -172,4 +177,127 @@ func (c *company) try(t *testing.T, p plan.Plan) {
 	for _, f := range failed {
 		t.Log(f)
 	}
+}
+
+// brokenFile is a fault in the files of a control stack: the file, the shell command, and
+// the daemon that is also killed while the file is broken.
+type brokenFile struct{ name, file, script, killed string }
+
+// brokenFilesAreRestored breaks one file after another.
+func brokenFilesAreRestored(t *testing.T, faults ...brokenFile) {
+	c := &company{stage: bareStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
+	c.carry(t, u, false)
+	id, err := c.trySubmit(t, u, alice, "sleep 600\n", "--gres=gpu:1", "--nodelist="+u.Members[1].Node)
+	require.NoError(t, err)
+	job := c.await(t, u, id, slurmtest.Running)
+	c.saved(t, u, id) // a killed slurmctld loses newer jobs
+	content := func() string { return c.onControl(t, u, "cd $etc && stat -c '%n %a %U' *.conf && cat *.conf") }
+	good := content()
+	pid := func(daemon string) string { return c.onControl(t, u, "cat $run/"+daemon+".pid") }
+	for _, fault := range faults {
+		t.Run(fault.name, func(t *testing.T) {
+			ctld := pid("slurmctld")
+			c.onControl(t, u, fault.script)
+			obs := c.observe(t, u)
+			require.Equal(t, plan.Running, obs.Members[0].State, obs.Members[0].Detail)
+			require.NotEmpty(t, obs.Drift)
+			require.Contains(t, fmt.Sprint(obs.Drift), fault.file+" is not as Berth writes it")
+			require.Equal(t, []plan.Verb{plan.Configure}, verbs(c.plan(t, u, false)))
+			c.carry(t, u, false)
+			require.Equal(t, good, content())
+			if !c.version.Reexecutes() {
+				require.Equal(t, ctld, pid("slurmctld"), "slurmctld was restarted")
+			}
+			require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running))
+
+			if fault.killed == "" {
+				return
+			}
+			c.onControl(t, u, fault.script)
+			c.onControl(t, u, "p=$(cat $run/"+fault.killed+".pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done")
+			require.Equal(t, plan.Stopped, c.observe(t, u).Members[0].State)
+			c.carry(t, u, false)
+			require.Equal(t, good, content())
+			require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running))
+		})
+	}
+
+	// Every other verb restores them too.
+	const breakIt = "echo NoSuchKey=1 >>$etc/slurm.conf"
+	apply := func(verb plan.Verb, after *plan.Unit) {
+		before := u
+		p := plan.Plan{Key: u.Effective.Key, Before: &before, After: after, Actions: []plan.Action{{ID: "x", Verb: verb, Member: "worker-1", Node: u.Members[2].Node}}}
+		require.NoError(t, c.apply(t, p), verb)
+	}
+	c.onControl(t, u, "scancel "+job.ID)
+	c.await(t, u, job.ID, slurmtest.Failed)
+	for _, verb := range []plan.Verb{plan.Start, plan.Leave, plan.Join, plan.Stop} {
+		c.onControl(t, u, breakIt)
+		apply(verb, &u)
+		require.NotContains(t, content(), "NoSuchKey", verb)
+	}
+	c.carry(t, u, false)
+	require.Equal(t, good, content())
+	c.onControl(t, u, "rm $etc/slurm.conf")
+	apply(plan.Delete, nil)
+	require.Empty(t, c.remains(t, u))
+}
+
+// A change of the accounting database may take longer than other commands (S6 of the
+// trial on machines with systemd).
+func TestLongSlowDatabaseIsWaitedFor(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: slurm.Timeouts{Call: 5 * time.Second}})
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	u = c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	p := c.plan(t, u, false)
+	c.onControl(t, u, "p=$(cat $run/slurmdbd.pid); kill -STOP $p; (sleep 8; kill -CONT $p) >/dev/null 2>&1 &")
+	require.NoError(t, c.apply(t, p))
+	c.carry(t, u, false)
+}
+
+// A job that slurmctld lost in a crash does not keep its user: it is ended in accounting,
+// and no other job is, also none with an id of its time.
+func TestLongLostJobDoesNotKeepItsUser(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: bareStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	c.carry(t, u, false)
+	real := c.await(t, u, c.submit(t, u, bob, "sleep 600", 1), slurmtest.Running)
+	accounted := func(id, state string) {
+		eventually(t, "job "+id+" in accounting", func() (bool, string) {
+			out := c.onControl(t, u, "sacct -a -D -X -n -P -o State -j "+id)
+			return strings.TrimSpace(out) == state, out
+		})
+	}
+	accounted(real.ID, "RUNNING")
+	c.saved(t, u, real.ID)
+	c.onControl(t, u, "cp -a /var/lib/slurm/$(basename $etc)/state /tmp/state")
+	lost := c.await(t, u, c.submit(t, u, alice, "sleep 600", 1), slurmtest.Running)
+	accounted(lost.ID, "RUNNING")
+	// It is killed before it writes its state again.
+	c.onControl(t, u, "p=$(cat $run/slurmctld.pid); kill -9 $p; while test -d /proc/$p; do sleep 0.01; done; rm -r /var/lib/slurm/$(basename $etc)/state/*; cp -a /tmp/state/* /var/lib/slurm/$(basename $etc)/state/")
+	c.carry(t, u, false)
+	require.NotContains(t, c.onControl(t, u, "squeue -h -o %A"), lost.ID)
+	accounted(lost.ID, "RUNNING")
+
+	u = c.unit(onePartition, []schema.UnixUser{bob}, nil, 0)
+	began := time.Now()
+	require.NoError(t, c.apply(t, c.plan(t, u, false)))
+	require.NotEmpty(t, c.observe(t, u).Drift, "the removal waits, as the id may be given away")
+	accounted(lost.ID, "RUNNING")
+	c.carry(t, u, false)
+	t.Logf("user removed after %.1f s", time.Since(began).Seconds())
+	accounted(lost.ID, "COMPLETED")
+	accounted(real.ID, "RUNNING")
+	require.Equal(t, real, c.await(t, u, real.ID, slurmtest.Running))
+	require.NotContains(t, c.onControl(t, u, "sacctmgr -n -P list user format=user"), alice.Name)
+	next := c.submit(t, u, bob, "true", 0)
+	require.NotEqual(t, lost.ID, next)
+	accounted(next, "COMPLETED")
 }

@@ -3,9 +3,7 @@ package slurm_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -75,36 +73,6 @@ func TestFaultyWorkerHoldsUpNothing(t *testing.T) {
 	c.carry(t, more, false)
 }
 
-// A worker that did not answer while the configuration changed has the new one after it is back.
-func TestReturnedWorkerGetsTheConfiguration(t *testing.T) {
-	t.Parallel()
-	c, u := newCompany(t, onePartition, 0, 1)
-	long := c.submit(t, u, alice, untilDone, 1)
-	c.await(t, u, long, slurmtest.Running)
-	name := c.workers[1].Key.Name
-	require.Equal(t, plan.Running, c.member(t, u, "worker-1").State, c.member(t, u, "worker-1").Detail)
-	dev := strings.TrimSpace(c.onWorker(t, 1, "ip -o link show up | awk -F'[ :@]+' '$2 != \"lo\" {print $2; exit}'"))
-	c.onWorker(t, 1, "ip link set "+dev+" down")
-	c.hosts.setReachable(name, false)
-	more := c.unit(strings.Replace(onePartition, "{", `{"nodes":{"timeout_seconds":77,"return_to_service":1},`, 1), []schema.UnixUser{alice}, nil, 0, 1)
-	p := c.plan(t, more, false)
-	require.Len(t, p.Blocked, 1)
-	p.Blocked = nil
-	require.NoError(t, c.apply(t, p))
-	c.onWorker(t, 1, "ip link set "+dev+" up")
-	c.hosts.setReachable(name, true)
-	eventually(t, "repaired", func() (bool, string) {
-		p := c.plan(t, more, false)
-		if p.Empty() {
-			return true, ""
-		}
-		return false, fmt.Sprint(p.Actions, c.apply(t, p))
-	})
-	require.Contains(t, c.onWorker(t, 1, "cat /run/slurm/conf/slurm.conf"), "SlurmdTimeout=77")
-	c.done(t, 0)
-	c.await(t, more, long, slurmtest.Completed)
-}
-
 // A worker that lost its record while jobs run joins again, and its jobs go on.
 func TestLostWorkerRecordKeepsJobs(t *testing.T) {
 	t.Parallel()
@@ -131,97 +99,4 @@ func TestUnreadableConfigurationIsReplaced(t *testing.T) {
 	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Effective.Key)+`.json`)
 	require.NoError(t, c.apply(t, c.plan(t, more, true)))
 	require.Empty(t, c.remains(t, more))
-}
-
-// A user whose account cannot be made keeps no daemon down.
-func TestStartDespiteAUserThatCannotBeMade(t *testing.T) {
-	t.Parallel()
-	c, u := newCompany(t, onePartition, 0)
-	c.changeFile(t, c.control.Key.Name, "/etc/passwd", "sed -i '/^"+alice.Name+":/d' /etc/passwd && echo 'other:x:"+fmt.Sprint(alice.UID)+":100::/:/bin/sh' >>/etc/passwd")
-	c.kill(t, u, "controller-0")
-	eventually(t, "the daemons run", func() (bool, string) {
-		p := c.plan(t, u, false)
-		err := c.apply(t, p)
-		return c.member(t, u, "controller-0").State == plan.Running, fmt.Sprint(p.Actions, err)
-	})
-	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), alice.Name)
-}
-
-// With return_to_service 0 a node that slurmctld set DOWN is left to the administrator, and
-// holds up nothing.
-func TestNodeStaysDownWithoutReturnToService(t *testing.T) {
-	t.Parallel()
-	c, u := newCompany(t, strings.Replace(onePartition, "{", `{"nodes":{"timeout_seconds":300,"return_to_service":0},`, 1), 0)
-	node := c.workers[0].Key.Name
-	c.tool(t, u, "scontrol update nodename="+node+" state=down reason='Not responding'")
-	m := c.member(t, u, "worker-0")
-	require.Equal(t, plan.Running, m.State, m.Detail)
-	require.Contains(t, m.Detail, "down: Not responding")
-	c.kill(t, u, "worker-0")
-	eventually(t, "its slurmd stopped", func() (bool, string) {
-		m := c.member(t, u, "worker-0")
-		return m.State == plan.Stopped, fmt.Sprint(m)
-	})
-	c.carry(t, u, false)
-	require.Contains(t, c.tool(t, u, "sinfo -h -N -o %T"), "down")
-}
-
-// A worker that cannot store the configuration does not undo it for the others.
-func TestWorkerThatCannotStoreTheConfiguration(t *testing.T) {
-	t.Parallel()
-	c, u := newCompanyOn(bareStage(t), t, onePartition, 0, 1)
-	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: slurm.Timeouts{Ready: 10 * time.Second}})
-	const cache = "/var/lib/slurm/berth-slurmd/conf-cache"
-	c.onWorker(t, 1, "mount --bind "+cache+" "+cache+" && mount -o remount,bind,ro "+cache)
-	more := c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0, 1)
-	require.NoError(t, c.apply(t, c.plan(t, more, false)))
-	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
-	require.Contains(t, c.onWorker(t, 0, "cat /run/slurm/conf/slurm.conf"), "PartitionName=quick")
-	m := c.member(t, more, "worker-1")
-	require.NotEqual(t, plan.Running, m.State, m.Detail)
-	c.onWorker(t, 1, "umount "+cache)
-	eventually(t, "repaired", func() (bool, string) {
-		p := c.plan(t, more, false)
-		return p.Empty(), fmt.Sprint(p.Actions, c.apply(t, p))
-	})
-	require.Contains(t, c.onWorker(t, 1, "cat /run/slurm/conf/slurm.conf"), "PartitionName=quick")
-	require.NoError(t, c.apply(t, c.plan(t, u, true)))
-}
-
-// A worker whose slurmd had to restart while Berth did not reach it restarts it when it is back.
-func TestReturnedWorkerIsRestarted(t *testing.T) {
-	t.Parallel()
-	c, u := newCompanyOn(bareStage(t), t, strings.Replace(onePartition, `"identity"`, `"confinement":"none","identity"`, 1), 0, 1)
-	name := c.workers[1].Key.Name
-	pid := func() string { return c.onWorker(t, 1, "cat /run/slurm/slurmd.pid") }
-	c.hosts.setReachable(name, false)
-	more := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
-	p := c.plan(t, more, false)
-	p.Blocked = nil
-	require.NoError(t, c.apply(t, p))
-	before := pid()
-	c.hosts.setReachable(name, true)
-	if c.version.Reexecutes() { // slurmctld has started it anew
-		require.Equal(t, plan.Running, c.member(t, more, "worker-1").State)
-		return
-	}
-	require.Equal(t, plan.Partial, c.member(t, more, "worker-1").State)
-	c.carry(t, more, false)
-	require.NotEqual(t, before, pid())
-	c.carry(t, u, true)
-}
-
-// A user whose uid another account of a worker has gets no access, and delays no other change.
-func TestUserWhoseUIDIsTakenOnAWorker(t *testing.T) {
-	t.Parallel()
-	c, _ := newCompany(t, onePartition, 0)
-	c.onWorker(t, 0, fmt.Sprintf("echo 'admin:x:%d:100::/:/bin/bash' >>/etc/passwd", bob.UID))
-	more := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0)
-	require.NoError(t, c.apply(t, c.plan(t, more, false)))
-	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
-	require.NotContains(t, c.tool(t, more, "sacctmgr -n -P list user format=user"), bob.Name)
-	require.ErrorContains(t, c.apply(t, c.plan(t, more, false)), "belongs to account admin")
-	c.onWorker(t, 0, "sed -i '/^admin:/d' /etc/passwd")
-	c.carry(t, more, false)
-	c.await(t, more, c.submit(t, more, bob, "true", 1), slurmtest.Completed)
 }

@@ -298,17 +298,3 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Equal(t, plan.Absent, c.observe(t, hasty).Presence)
 	require.Empty(t, c.remains(t, hasty))
 }
-
-// A cluster may have no workers for a while.
-func TestClusterWithoutWorkers(t *testing.T) {
-	t.Parallel()
-	c, u := newCompany(t, onePartition)
-	id, err := c.trySubmit(t, u, alice, "true\n")
-	require.NoError(t, err)
-	c.await(t, u, id, slurmtest.Pending)
-	one := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
-	c.carry(t, one, false)
-	c.await(t, one, id, slurmtest.Completed)
-	c.carry(t, u, false)
-	require.Empty(t, c.tool(t, u, "sinfo -h -N"))
-}

@@ -281,13 +281,6 @@ type faulty struct {
 	run func(*runtimes.Run)
 }
 
-// onRun makes run be called before each program; nil: nothing is.
-func (f *faulty) onRun(run func(*runtimes.Run)) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.run = run
-}
-
 // failAt makes the next scontrol command of that name fail.
 func (f *faulty) failAt(command string, err error) {
 	f.mu.Lock()

@@ -1,3 +1,5 @@
+//go:build long
+
 package slurm_test
 
 import (
@@ -13,7 +15,7 @@ import (
 )
 
 // The version that an AppVersion declares is compared with the packages of real hosts.
-func TestDeclaredVersionIsThatOfTheHosts(t *testing.T) {
+func TestLongDeclaredVersionIsThatOfTheHosts(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0)
 	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "slurmctld", "-V")

@@ -1,0 +1,104 @@
+//go:build long
+
+package slurm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// A change of the configuration leaves no node allocated after its job (D1 of the
+// review of 3573272).
+func TestLongReconfigureLeavesNoNodeAllocated(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	job := c.submit(t, u, alice, "sleep 600", 1)
+	running := c.await(t, u, job, slurmtest.Running)
+	u = c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	require.Equal(t, running, c.await(t, u, job, slurmtest.Running))
+	c.tool(t, u, "scancel "+job)
+	c.await(t, u, job, slurmtest.Failed)
+	c.idle(t, u, 0)
+	id, err := c.trySubmit(t, u, alice, "true\n", "--nodes=1", fmt.Sprintf("--cpus-per-task=%d", c.workers[0].Spec.Capacity.CPUs))
+	require.NoError(t, err)
+	c.await(t, u, id, slurmtest.Completed)
+}
+
+// The removal of a partition ends no job that runs in another one or can wait there (D2
+// of the review).
+func TestLongPartitionRemovalKeepsJobsOfOtherPartitions(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, twoPartitions, 0)
+	in := func(partitions, script string, options ...string) string {
+		id, err := c.trySubmit(t, u, alice, script+"\n", append(options, "--partition="+partitions, "--time=20")...)
+		require.NoError(t, err)
+		return id
+	}
+	running := in("main,quick", "sleep 600", "--gres=gpu:2")
+	was := c.await(t, u, running, slurmtest.Running)
+	both, only := in("quick,main", "true", "--gres=gpu:1"), in("quick", "true", "--gres=gpu:1")
+	require.Contains(t, c.tool(t, u, "scontrol -o show job "+running), " Partition=main ")
+
+	u = c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
+	c.carry(t, u, false)
+	require.Equal(t, was, c.await(t, u, running, slurmtest.Running))
+	c.await(t, u, only, slurmtest.Failed) // it had no other partition
+	require.Contains(t, c.tool(t, u, "scontrol -o show job "+both), " Partition=main ")
+	c.tool(t, u, "scancel "+running)
+	c.await(t, u, both, slurmtest.Completed)
+}
+
+// A leave needs the list of the nodes: Slurm 23.02 and later list groups of equal nodes
+// under another key, which was read as a cluster without nodes (D6 of the review).
+func TestLongLeaveWithAnswersOfAnotherRelease(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, onePartition, 0)
+	job := c.submit(t, u, alice, "sleep 600", 1)
+	running := c.await(t, u, job, slurmtest.Running)
+	control, worker := c.control.Key.Name, workersOf(u)
+	before := c.fingerprint(t, worker)
+	host := func(script string) {
+		out, err := c.lab.Run(t.Context(), control, "sh", "-ec", script)
+		require.NoError(t, err, out)
+	}
+	for _, tool := range []string{"sinfo", "scontrol"} { // whichever lists the nodes of this release
+		host(fmt.Sprintf(`mv /usr/bin/%[1]s /usr/bin/%[1]s.own
+printf '#!/bin/sh\n/usr/bin/%[1]s.own "$@" >/tmp/%[1]s.out; rc=$?; sed "s/\"nodes\": \\[/\"sinfo\": [/" /tmp/%[1]s.out; exit $rc\n' >/usr/bin/%[1]s
+chmod 755 /usr/bin/%[1]s`, tool))
+	}
+	left := c.unit(onePartition, []schema.UnixUser{alice}, nil)
+	leave := func() error {
+		p := plan.Plan{Key: u.Effective.Key, Before: &u, After: &left}
+		a := plan.Action{ID: "leave.1", Verb: plan.Leave, Member: worker.Members[0].Name, Node: worker.Members[0].Node}
+		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID, Verb: string(a.Verb)}})
+	}
+	err := leave()
+	t.Logf("leave: %v", err)
+	require.ErrorContains(t, err, `the answer has no list "nodes"`)
+	for _, tool := range []string{"sinfo", "scontrol"} {
+		host(fmt.Sprintf("mv /usr/bin/%[1]s.own /usr/bin/%[1]s", tool))
+	}
+	require.Equal(t, before, c.fingerprint(t, worker), "slurmd went on")
+	require.Equal(t, running, c.await(t, u, job, slurmtest.Running))
+	require.ErrorIs(t, leave(), runtimes.ErrWaiting)
+	require.Equal(t, before, c.fingerprint(t, worker), "slurmd runs under its job")
+}
+
+// idle waits until no job is on a worker and Slurm says so.
+func (c *company) idle(t *testing.T, u plan.Unit, worker int) {
+	t.Helper()
+	name := c.workers[worker].Key.Name
+	eventually(t, "node "+name+" is idle", func() (bool, string) {
+		out := c.tool(t, u, "scontrol -o show node "+name)
+		return strings.Contains(out, " State=IDLE "), out
+	})
+}
