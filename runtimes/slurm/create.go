@@ -99,7 +99,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		return false, err
 	}
 	// Before any write, and again after an interrupted attempt.
-	if err := c.checkVersion(ctx, profile.Slurmctld, &after.Effective); err != nil {
+	if err := c.checkVersion(ctx, &after.Effective); err != nil {
 		return false, err
 	}
 	st := c.stack

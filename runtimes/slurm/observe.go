@@ -255,11 +255,11 @@ func (v *observation) look(caller context.Context, declared *schema.EffectiveUni
 	if v.runs(profile.Slurmdbd) && v.runs(profile.Munged) && !slices.Contains(v.modified, v.ctl.stack.Conf()) {
 		wg.Go(func() { v.readAccounting(ctx) })
 	}
-	wg.Go(func() { v.wrong = compareVersion(ctx, v.ctl.site, profile.Slurmctld, declared) })
+	wg.Go(func() { v.wrong = otherVersion(ctx, v.ctl.checkVersion(ctx, declared)) })
 	readings := inParallel(v.ctl.rec.Joined, func(m plan.Member) workerReading {
 		w := v.readWorker(ctx, m)
 		if w.err == nil {
-			w.wrong = compareVersion(ctx, v.ctl.worker(m), profile.Slurmd, declared)
+			w.wrong = otherVersion(ctx, v.ctl.worker(m).checkVersion(ctx, declared))
 		}
 		return w
 	})

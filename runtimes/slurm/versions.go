@@ -63,14 +63,28 @@ func versionOp(daemon string) runtimes.Op {
 	return runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: int(localTimeout.Milliseconds()), AllowExit: true}}
 }
 
-// checkVersion compares the installed version of a daemon on a host with the one that
-// the instance's AppVersion declares. An instance that an earlier Berth recorded
-// declares none.
-func (s site) checkVersion(ctx context.Context, daemon string, i *schema.EffectiveUnit) error {
+// checkVersion compares the version that a worker has installed with the declared one.
+// An instance that an earlier Berth recorded declares none.
+func (s site) checkVersion(ctx context.Context, i *schema.EffectiveUnit) error {
 	if i.SoftwareVersion == "" {
 		return nil
 	}
-	found, err := s.version(ctx, daemon)
+	found, err := s.version(ctx, profile.Slurmd)
+	return s.compareVersion(profile.Slurmd, found, err, i)
+}
+
+// checkVersion compares the version that the control host has installed with the declared one.
+func (c *control) checkVersion(ctx context.Context, i *schema.EffectiveUnit) error {
+	if i.SoftwareVersion == "" {
+		return nil
+	}
+	found, err := c.installedVersion(ctx)
+	return c.compareVersion(profile.Slurmctld, found, err, i)
+}
+
+// compareVersion compares the version of a daemon on a host, or the error in place of it, with
+// the one that the instance's AppVersion declares.
+func (s site) compareVersion(daemon string, found cli.Version, err error, i *schema.EffectiveUnit) error {
 	if err != nil {
 		return fmt.Errorf("AppVersion %s/%s needs Slurm %s: %w", i.App, i.Version, i.SoftwareVersion, err)
 	}
@@ -85,17 +99,16 @@ func (s site) checkVersion(ctx context.Context, daemon string, i *schema.Effecti
 // reached.
 func (c *control) checkVersions(ctx context.Context) error {
 	i := &c.rec.Unit.Effective
-	err := c.checkVersion(ctx, profile.Slurmctld, i)
+	err := c.checkVersion(ctx, i)
 	return errors.Join(err, c.onWorkers(ctx, func(ctx context.Context, wk site, _ plan.Member) error {
-		return wk.checkVersion(ctx, profile.Slurmd, i)
+		return wk.checkVersion(ctx, i)
 	}))
 }
 
-// compareVersion returns how the installed version of a daemon differs from the
-// declared one. A host that does not answer has no difference: its daemons are reported
+// otherVersion returns how an installed version differs from the declared one, from what
+// checkVersion returned. A host that does not answer has no difference: its daemons are reported
 // as well.
-func compareVersion(ctx context.Context, s site, daemon string, i *schema.EffectiveUnit) string {
-	err := s.checkVersion(ctx, daemon, i)
+func otherVersion(ctx context.Context, err error) string {
 	if op := new(runtimes.OpError); err == nil || errors.Is(err, runtimes.ErrUnreachable) || errors.As(err, &op) || ctx.Err() != nil {
 		return ""
 	}

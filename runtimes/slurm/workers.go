@@ -32,7 +32,7 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 		return err
 	}
 	wk := c.worker(m)
-	if err := wk.checkVersion(ctx, profile.Slurmd, &after.Effective); err != nil {
+	if err := wk.checkVersion(ctx, &after.Effective); err != nil {
 		return err
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath))
