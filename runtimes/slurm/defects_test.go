@@ -2,10 +2,8 @@ package slurm_test
 
 import (
 	"fmt"
-	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -56,28 +54,6 @@ func (c *company) saved(t testing.TB, u plan.Unit, job string) {
 		return strings.HasPrefix(out, "saved"), out
 	})
 	c.onControl(t, u, "rm /run/before-save")
-}
-
-// scheduled waits until a scheduler of slurmctld ("Main", "Backfilling") has run n more times.
-func (c *company) scheduled(t testing.TB, u plan.Unit, scheduler string, n int) {
-	t.Helper()
-	runs := func() int {
-		_, of, _ := strings.Cut(c.tool(t, u, "sdiag"), "\n"+scheduler+" ")
-		_, count, _ := strings.Cut(of, "Total cycles:")
-		runs, err := strconv.Atoi(strings.Fields(count)[0])
-		require.NoError(t, err)
-		return runs
-	}
-	began := runs()
-	eventually(t, fmt.Sprintf("%d more runs of the scheduler %s", n, scheduler), func() (bool, string) {
-		now := runs()
-		return now >= began+n, fmt.Sprintf("%d runs, %d before", now, began)
-	})
-}
-
-// ahead returns a runtime whose clock is ahead.
-func (s *stage) ahead(d time.Duration) *slurm.Runtime {
-	return slurm.New(slurm.Options{Hosts: s.hosts, Timeouts: generous, Now: func() time.Time { return time.Now().Add(d) }})
 }
 
 // step starts a step of a running job, as its owner does from a login host.

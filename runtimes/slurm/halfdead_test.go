@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/runtimes"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -45,32 +44,6 @@ func (c *company) done(t *testing.T, worker int) {
 		_, err := c.lab.Run(context.Background(), c.workers[worker].Key.Name, "rm", "/tmp/berthtest-done")
 		require.NoError(t, err)
 	})
-}
-
-// A worker that cannot write to its disk holds up no change of the cluster. What it lacks is
-// done once it can.
-func TestFaultyWorkerHoldsUpNothing(t *testing.T) {
-	t.Parallel()
-	c, _ := newCompany(t, onePartition, 0, 1)
-	name := c.workers[1].Key.Name
-	c.onWorker(t, 1, "mount --bind /etc /etc && mount -o remount,bind,ro /etc")
-	more := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0, 1)
-	require.NoError(t, c.apply(t, c.plan(t, more, false)))
-	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
-	require.Contains(t, c.tool(t, more, "scontrol show assoc_mgr users="+bob.Name+" flags=users"), bob.Name)
-	id, err := c.trySubmit(t, more, bob, "sleep 1\n", "--nodelist="+c.workers[0].Key.Name)
-	require.NoError(t, err)
-	c.await(t, more, id, slurmtest.Completed)
-
-	require.ErrorContains(t, c.apply(t, c.plan(t, more, false)), name)
-	less := c.unit(twoPartitions, []schema.UnixUser{alice, bob}, nil, 0)
-	err = c.apply(t, c.plan(t, less, false))
-	require.ErrorIs(t, err, runtimes.ErrWaiting, "it leaves when its host is mended")
-	require.ErrorContains(t, err, name)
-
-	c.onWorker(t, 1, "umount /etc")
-	c.carry(t, less, false)
-	c.carry(t, more, false)
 }
 
 // A worker that lost its record while jobs run joins again, and its jobs go on.

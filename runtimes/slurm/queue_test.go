@@ -42,7 +42,7 @@ func (c *company) awaitState(t *testing.T, at runtimes.QueueScope, id, want stri
 // idempotency key makes one job, and an output is read as the job's user (requirement B1).
 func TestQueueOfProjects(t *testing.T) {
 	t.Parallel()
-	c := sharingOn(bareStage(t), t)
+	c := newSharing(t)
 	u := c.share(c.unit(twoPartitions, nil, nil, 0, 1), genes(), lhc(), ligo())
 	c.carry(t, u, false)
 	lhcs, genesAt := c.queueOf(u, "physics.lhc", nil), c.queueOf(u, "bio.genes", nil)

@@ -25,7 +25,7 @@ type ledger struct {
 }
 
 func newLedger(t testing.TB) ledger {
-	c := sharingOn(bareStage(t), t)
+	c := newSharing(t)
 	u := c.share(c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1), lhc(), ligo())
 	c.carry(t, u, false)
 	l := ledger{c, u, slurm.ClusterName(u.Effective.Key)}

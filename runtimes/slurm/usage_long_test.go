@@ -20,7 +20,7 @@ import (
 // before. Jobs that ended meanwhile are recorded too.
 func TestLongUsageIsRecordedWhereAccountingIsDown(t *testing.T) {
 	t.Parallel()
-	c := sharingOn(bareStage(t), t)
+	c := newSharing(t)
 	u := c.share(c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1), lhc(), ligo())
 	c.carry(t, u, false)
 	accountingDown := func() string {

@@ -17,7 +17,7 @@ import (
 // used before the database is. Until the record is kept, nothing is removed.
 func TestUsageIsRecordedBeforeRemoval(t *testing.T) {
 	t.Parallel()
-	c := sharingOn(bareStage(t), t)
+	c := newSharing(t)
 	base := c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
 	u := c.share(base, lhc(), ligo())
 	c.carry(t, u, false)

@@ -1,3 +1,5 @@
+//go:build long
+
 package slurm_test
 
 import (
@@ -13,7 +15,7 @@ import (
 
 // logrotate renames the logs of each daemon, which then writes to a new one. Nothing of
 // them is left after a leave and a deletion.
-func TestLogsAreRotated(t *testing.T) {
+func TestLongLogsAreRotated(t *testing.T) {
 	t.Parallel()
 	c, u := newCompanyOn(bareStage(t), t, onePartition, 0)
 	cluster := slurm.ClusterName(u.Effective.Key)

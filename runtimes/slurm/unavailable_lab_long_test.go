@@ -1,3 +1,5 @@
+//go:build long
+
 package slurm_test
 
 import (
@@ -14,7 +16,7 @@ import (
 
 // Three workers that get fewer GPUs leave one after the other: the second stays in service
 // while the first waits for its job, and no job ends.
-func TestMaxUnavailableOnABusyCluster(t *testing.T) {
+func TestLongMaxUnavailableOnABusyCluster(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)
