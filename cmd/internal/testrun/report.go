@@ -34,12 +34,13 @@ type report struct {
 	cached   int
 	seconds  map[string]float64  // of each test that passed
 	broken   []string            // packages and tests that failed
+	causes   map[string]string   // what each of these tests printed of its failure
 	skipped  map[string][]string // the tests, by reason
 	output   map[string]string   // of what has not ended, by package and test
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, seconds: map[string]float64{}, skipped: map[string][]string{}, output: map[string]string{}}
+	return &report{out: out, seconds: map[string]float64{}, causes: map[string]string{}, skipped: map[string][]string{}, output: map[string]string{}}
 }
 
 // read takes events until their end.
@@ -89,6 +90,7 @@ func (r *report) testEnded(e event, output string) {
 	case e.Action == "fail":
 		fmt.Fprint(r.out, output)
 		r.broken = append(r.broken, name)
+		r.causes[name] = cause(output)
 		if !sub {
 			r.failed++
 		}
@@ -124,6 +126,28 @@ func (r *report) packageEnded(e event, output string) {
 	if !slices.ContainsFunc(r.broken, func(name string) bool { return strings.HasPrefix(name, e.Package+".") }) {
 		r.broken = append(r.broken, e.Package)
 	}
+}
+
+// failureMarks are in the line of a test's output that says what failed: of an assertion of
+// testify, of a wait of package await, of a panic.
+var failureMarks = []string{"Error:", "waited ", "panic: "}
+
+// cause returns what a test printed of its failure, indented: 12 lines from the first one with a
+// mark, or from the first one. A test may print long logs after them.
+func cause(output string) string {
+	lines := slices.DeleteFunc(strings.Split(output, "\n"), func(line string) bool {
+		return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(strings.TrimSpace(line), "--- ")
+	})
+	first := slices.IndexFunc(lines, func(line string) bool {
+		return slices.ContainsFunc(failureMarks, func(mark string) bool { return strings.Contains(line, mark) })
+	})
+	lines = lines[max(first, 0):]
+	var b strings.Builder
+	for _, line := range lines[:min(len(lines), 12)] {
+		line = strings.TrimSpace(line)
+		fmt.Fprintf(&b, "    %s\n", line[:min(len(line), 300)])
+	}
+	return b.String()
 }
 
 // reason is why a test was skipped, as need.NotRun begins it.
@@ -165,7 +189,7 @@ func (r *report) summary(took time.Duration, drawn string) string {
 	if len(r.broken) > 0 {
 		b.WriteString("Failed:\n")
 		for _, name := range r.broken {
-			fmt.Fprintf(&b, "  %s\n", name)
+			fmt.Fprintf(&b, "  %s\n%s", name, r.causes[name])
 		}
 	}
 	if n := r.notRun(); n == 0 {

@@ -47,10 +47,19 @@ not an event
 2 tests of 3 packages passed in 1 min 5 s; the cached results of 1 package count.
 Failed:
   berth/a.TestBad/case
+    a_test.go:7: two is not three
   berth/a.TestBad
   berth/c
 Not run, 1 test:
   1: it needs root (berth/a.TestLab)`, r.summary(65*time.Second, ""))
+}
+
+// The last lines say what failed, also where a test printed logs before and after it.
+func TestCauseIsTheFailureAmongTheLogs(t *testing.T) {
+	logs := strings.Repeat("    lab.go:5: a line of a log\n", 20)
+	require.Equal(t, "    a_test.go:9: waited 5m0s for the job; saw PENDING\n"+strings.Repeat("    lab.go:5: a line of a log\n", 11),
+		cause("=== RUN   TestBad\n"+logs+"    a_test.go:9: waited 5m0s for the job; saw PENDING\n"+logs+"--- FAIL: TestBad (301s)\n"))
+	require.Empty(t, cause("=== RUN   TestBad\n--- FAIL: TestBad (0s)\n"))
 }
 
 func TestRunWithoutASkipSaysSo(t *testing.T) {
