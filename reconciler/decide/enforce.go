@@ -33,7 +33,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	g.judge()
 	before, main := g.before, g.main
 	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes,
-		d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired), always(renamedInstances(before.Desired, main.Desired)), wholeMoves(g.moves, before, main))
+		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired), always(renamedInstances(before.Desired, main.Desired)), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)
@@ -93,15 +93,6 @@ func (g *guard) judge() {
 	g.moves = movesOf(g.changes, g.before, g.main)
 	g.authorise()
 	g.protect()
-	for _, rule := range g.d.o.Rules {
-		for _, d := range rule(g.before.Desired, g.main.Desired, g.today) {
-			if d.Severity == schema.SeverityError {
-				g.refuse(d, schema.HeldDenied)
-			} else {
-				g.found = append(g.found, d)
-			}
-		}
-	}
 	g.holdMoves()
 	g.blockDeletions()
 }

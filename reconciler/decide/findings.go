@@ -49,9 +49,33 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all = append(all, policy.ChangedUIDs(f.before, f.Main.Desired)...)
 	all = append(all, renamedInstances(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
+	all = append(all, d.refusals(f, today, all)...)
 	all = append(all, d.capacity.Check(f.Main.Desired, d.Evaluate(f.Main.Desired, f.before, today), f.Main.AllNodes())...)
 	schema.SortDiagnostics(all)
 	return all
+}
+
+// refusals are the findings of the rules, and what else the checks refused that is not among known.
+// A rule judges what comes into force, and beside it documents that are held for another reason.
+func (d *Decider) refusals(f *forced, today string, known []schema.Diagnostic) []schema.Diagnostic {
+	ruled := d.ruled(f.before, today)
+	out := slices.DeleteFunc(ruled(f.Result.Desired), func(d schema.Diagnostic) bool {
+		return d.Severity == schema.SeverityError && !touches(f.guard.changes, d.File)
+	})
+	for _, d := range ruled(f.Main.Desired) {
+		if _, vetoed := f.guard.vetoes[d.File]; vetoed {
+			out = append(out, d)
+		}
+	}
+	for _, refused := range f.Refused {
+		same := func(d schema.Diagnostic) bool {
+			return d.File == refused.File && d.Code == refused.Code && d.Path == refused.Path
+		}
+		if !slices.ContainsFunc(known, same) && !slices.ContainsFunc(out, same) {
+			out = append(out, refused)
+		}
+	}
+	return out
 }
 
 // caused are the findings of head in touched files, and those elsewhere that base

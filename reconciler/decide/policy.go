@@ -37,6 +37,17 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	return slices.Concat(out, slices.Concat(of...))
 }
 
+// ruled refuses what the rules of the options refuse, in what is to come into force. So no held
+// document opens, closes or denies anything.
+func (d *Decider) ruled(before *schema.Desired, today string) estate.Check {
+	return func(now *schema.Desired) (out []schema.Diagnostic) {
+		for _, rule := range d.o.Rules {
+			out = append(out, rule(before, now, today)...)
+		}
+		return out
+	}
+}
+
 // upgrades refuses a change of version that the upgrade_from of the new version does
 // not admit. A held version document admits nothing.
 func upgrades(before *schema.Desired) estate.Check {

@@ -31,11 +31,12 @@ type Veto struct{ Reason, Message string }
 
 // Force is the part of a new tree that comes into force.
 type Force struct {
-	Main     *Result           // the whole new tree, with its findings
-	Result   *Result           // the estate in force; it has no errors
-	Snapshot schema.Snapshot   // Result as a tree
-	Replace  map[string]string // path → blob in force instead of main's, or for a whole part its Hash; "": none
-	Held     []schema.Held     // with reasons, sorted by file
+	Main     *Result             // the whole new tree, with its findings
+	Result   *Result             // the estate in force; it has no errors
+	Snapshot schema.Snapshot     // Result as a tree
+	Replace  map[string]string   // path → blob in force instead of main's, or for a whole part its Hash; "": none
+	Held     []schema.Held       // with reasons, sorted by file
+	Refused  []schema.Diagnostic // why a check refused files of Held, each the first reason, sorted by file
 
 	rounds int // number of rounds needed
 }
@@ -61,7 +62,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 	if previous == nil {
 		previous = Files(nil)
 	}
-	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]schema.Held{}, turns: map[string]turns{}}
+	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]schema.Held{}, denied: map[string]schema.Diagnostic{}, turns: map[string]turns{}}
 	before, err := l.Load(ctx, previous)
 	if err != nil {
 		return nil, fmt.Errorf("the tree in force: %w", err)
@@ -106,8 +107,9 @@ type forcing struct {
 	was    map[string]*schema.File // changed paths in the version in force; nil: missing
 	put    map[string]*schema.File // reverted paths
 	held   map[string]schema.Held
-	kept   map[string]string // unreadable parts of main, kept as in force, with their hashes; "": missing
-	turns  map[string]turns  // by part
+	denied map[string]schema.Diagnostic // of paths that went back as a check refused them
+	kept   map[string]string            // unreadable parts of main, kept as in force, with their hashes; "": missing
+	turns  map[string]turns             // by part
 }
 
 // turns counts the rounds that reverted paths of a part, and those paths.
@@ -303,13 +305,19 @@ func (f *forcing) hold(path, reason, message string) {
 type action struct{ path, reason, message string }
 
 // The classes of a round, in the order in which they are reverted. A later class waits,
-// because an earlier one may resolve it.
+// because an earlier one may resolve it. The checks come last, and the documents by which others
+// are judged before those: so what does not come into force itself refuses and admits nothing.
 const (
-	invalidFiles  = iota // changed files that are invalid by themselves
-	newFiles             // new files that contradict others, or that a check refuses
-	changedFiles         // changed files with such a problem
-	neededFiles          // changes that unchanged files depend on
-	yieldingFiles        // unchanged files that yield; they are removed
+	invalidFiles    = iota // changed files that are invalid by themselves
+	newFiles               // new files that contradict others
+	changedFiles           // changed files that contradict others
+	neededFiles            // changes that unchanged files depend on
+	yieldingFiles          // unchanged files that yield; they are removed
+	refusedPlatform        // changed files of the platform that a check refuses
+	refusedTenant          // those of a tenant
+	refusedProject         // those of a project
+	refusedUnits           // instances, shared runtimes and what belongs to them
+	refusedPages           // files that are no documents, and that documents name
 	numberOfClasses
 )
 
@@ -341,13 +349,17 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 		}
 	}
 	for _, path := range sortedKeys(refused) {
-		classes[f.class(path)] = append(classes[f.class(path)], action{path, schema.HeldDenied, refused[path].Message})
+		class := refusedClass(path)
+		classes[class] = append(classes[class], action{path, schema.HeldDenied, refused[path].Message})
 	}
 	for _, actions := range classes {
 		for _, a := range actions {
 			switch {
 			case f.loose(a.path):
 				f.back(a.path, a.reason, a.message)
+				if a.reason == schema.HeldDenied {
+					f.denied[a.path] = refused[a.path]
+				}
 			case f.yields(a.path):
 				f.drop(a.path, a.reason, a.message)
 			}
@@ -365,6 +377,24 @@ func (f *forcing) class(path string) int {
 		return newFiles
 	}
 	return changedFiles
+}
+
+// refusedClass returns the class of a file that a check refuses.
+func refusedClass(path string) int {
+	key, _, _ := load.Locate(path)
+	switch key.Kind {
+	case "":
+		return refusedPages
+	case schema.KindInstance, schema.KindMemberOperation, schema.KindSharedRuntime, schema.KindAttachment, schema.KindContribution:
+		return refusedUnits
+	}
+	switch {
+	case !strings.HasPrefix(path, tenantsDir):
+		return refusedPlatform
+	case key.Project == "":
+		return refusedTenant
+	}
+	return refusedProject
 }
 
 // waiting lists the actions for a path that other files keep out of Desired: on the path
@@ -426,6 +456,9 @@ func (f *forcing) done(r *Result, tree schema.Snapshot) *Force {
 	}
 	for _, path := range slices.Sorted(maps.Keys(f.held)) {
 		force.Held = append(force.Held, f.held[path])
+		if d, ok := f.denied[path]; ok {
+			force.Refused = append(force.Refused, d)
+		}
 	}
 	return force
 }
