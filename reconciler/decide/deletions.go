@@ -14,7 +14,7 @@ import (
 
 // The rule for deletions. A deletion of a guarded kind (schema.Kind.GuardsDeletion)
 // comes into force with its own merge, if every file that the merge leaves in the
-// tenant tree passes the gate. Otherwise, and if a merge deletes a tenant or much of
+// tenant tree passes the gate; files of strangers do not count. Otherwise, and if a merge deletes a tenant or much of
 // one, it is a blocked deletion: it never comes into force with another merge, but
 // by /berth apply COMMIT in a valid tree or by an acknowledgement of exactly the
 // blocked documents. The deletion of a grant waits for no other file.
@@ -165,10 +165,11 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 		}
 	} else {
 		failing, _ = g.main.Failing(name)
-		if file := name + "/tenant.yaml"; g.main.Key(file).IsZero() {
+		if file := name + "/tenant.yaml"; g.main.Key(file).IsZero() && !g.isStrangers(file, d) {
 			failing = append([]string{file + " (missing)"}, failing...)
 		}
 	}
+	failing = slices.DeleteFunc(failing, func(path string) bool { return g.isStrangers(path, d) })
 	whole := d.tenant != "" && slices.ContainsFunc(d.changes, func(c schema.PathChange) bool { return g.before.Key(c.Path).Kind == schema.KindTenant })
 	n, inForce := len(d.changes), g.before.Count(d.tenant)
 	large := n > maxDeletions(0) && n > maxDeletions(inForce)
@@ -186,6 +187,16 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 		return blocked, CodeBlocked, "blocked deletion" + fix(failing), false
 	}
 	return blocked, CodeBlocked, "blocked deletion: it did not come into force with its own merge; comment /berth apply with the commit of that merge" + fix(failing), false
+}
+
+// isStrangers returns true if nobody with the permission changed a file, and no commit that deletes
+// something did. Such a file says nothing about the deletion: anybody can put one into any tree.
+func (g *guard) isStrangers(path string, d *deletion) bool {
+	who, _ := g.author(path)
+	return g.unpermitted[path] && !slices.ContainsFunc(d.changes, func(c schema.PathChange) bool {
+		by, touched := g.author(c.Path)
+		return touched && by.commit == who.commit
+	})
 }
 
 // mayApply returns true if a command deletes, and its user may acknowledge deletions.
