@@ -80,7 +80,9 @@ prints the same job.` + queueExit,
 			}
 			var job queue.Job
 			r := remote.Request{Method: http.MethodPost, Place: place, Path: "queue/jobs", Key: key, Body: req}
-			if _, err := flags.server.Do(cmd.Context(), r, &job); err != nil {
+			if _, err := flags.server.Do(cmd.Context(), r, &job); remote.IsRefusal(err) {
+				return fmt.Errorf("%w\nthis call made no job", err)
+			} else if err != nil {
 				return fmt.Errorf("%w\nto learn whether the job exists, repeat the call with --key %s", err, key)
 			}
 			return flags.output.Print(cmd.OutOrStdout(), jobReport{"berth.job/v1", job})

@@ -160,6 +160,8 @@ func (r Request) Check() error {
 	switch {
 	case len(r.Script) > MaxScript:
 		return refuse("the script has %d bytes and may have %d", len(r.Script), MaxScript)
+	case strings.HasPrefix(r.Script, "\ufeff"):
+		return refuse("the script begins with a byte order mark (U+FEFF), which an editor does not show: save it as UTF-8 without one")
 	case len(r.Script) < 3 || r.Script[:2] != "#!":
 		return refuse("the script must begin with #!, such as #!/bin/sh")
 	case r.Name != "" && !jobName.MatchString(r.Name):

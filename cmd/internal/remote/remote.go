@@ -71,6 +71,9 @@ const (
 	maxReply = 64 << 20
 )
 
+// codeForeign is the code of an answer that is not Berth's, such as that of a proxy.
+const codeForeign = "http"
+
 // Error is the error of the API.
 type Error struct {
 	Code          string `json:"code"`
@@ -159,6 +162,12 @@ func again(err error) bool {
 	return true // the connection broke
 }
 
+// IsRefusal reports whether Berth answered that a request has no effect. After any other error it may have one.
+func IsRefusal(err error) bool {
+	e := new(Error)
+	return errors.As(err, &e) && e.Code != codeForeign && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests
+}
+
 func (s *Server) once(ctx context.Context, r Request, target, token string) ([]byte, http.Header, error) {
 	var text []byte
 	if r.Body != nil {
@@ -193,7 +202,7 @@ func (s *Server) once(ctx context.Context, r Request, target, token string) ([]b
 	case res.StatusCode >= 300:
 		var e struct{ Error Error }
 		if json.Unmarshal(body, &e) != nil || e.Error.Code == "" {
-			return nil, res.Header, &Error{Code: "http", Message: fmt.Sprintf("%s answered %s: is it the URL of a Berth daemon?", req.URL.Host, res.Status), Status: res.StatusCode}
+			return nil, res.Header, &Error{Code: codeForeign, Message: fmt.Sprintf("%s answered %s: is it the URL of a Berth daemon?", req.URL.Host, res.Status), Status: res.StatusCode}
 		}
 		e.Error.Status = res.StatusCode
 		return nil, res.Header, &e.Error
