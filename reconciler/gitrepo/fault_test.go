@@ -4,8 +4,10 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"net/http/cgi"
 	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -564,4 +566,33 @@ func TestDeletedRevisionIsReported(t *testing.T) {
 	got, err := r.ReadStatus(t.Context(), gone)
 	require.NoError(t, err)
 	require.Contains(t, got.Unread, "missing, although ")
+}
+
+// A remote that names objects by SHA-256 is told by name, and waiting does not help.
+func TestRemoteOfSHA256IsNamed(t *testing.T) {
+	t.Parallel()
+	root := t.TempDir()
+	git := func(args ...string) string {
+		cmd := exec.Command("git", args...)
+		cmd.Dir = root
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@b", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@b")
+		out, err := cmd.Output()
+		require.NoError(t, err, args)
+		return strings.TrimSpace(string(out))
+	}
+	git("init", "-q", "--bare", "--object-format=sha256", "estate.git")
+	handler := &cgi.Handler{Path: filepath.Join(git("--exec-path"), "git-http-backend"), Stderr: io.Discard, Env: []string{
+		"GIT_PROJECT_ROOT=" + root, "GIT_HTTP_EXPORT_ALL=1", "GIT_CONFIG_NOSYSTEM=1", "HOME=/nonexistent",
+		"GIT_CONFIG_COUNT=1", "GIT_CONFIG_KEY_0=safe.directory", "GIT_CONFIG_VALUE_0=*",
+	}}
+	server := httptest.NewServer(handler)
+	t.Cleanup(server.Close)
+	tree := git("-C", "estate.git", "hash-object", "-t", "tree", "-w", "/dev/null")
+	git("-C", "estate.git", "update-ref", "refs/heads/main", git("-C", "estate.git", "commit-tree", "-m", "estate", tree))
+	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: server.URL + "/estate.git", Dir: t.TempDir()})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	_, err = r.Fetch(t.Context())
+	require.ErrorIs(t, err, gitrepo.ErrSHA256)
+	require.ErrorAs(t, err, new(*reconciler.OperatorError))
 }

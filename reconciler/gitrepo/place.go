@@ -9,9 +9,14 @@ import (
 	"strings"
 	"syscall"
 
+	"github.com/go-git/go-git/v5/plumbing/format/config"
+
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/object"
 )
+
+// ErrSHA256: Berth cannot read the repository.
+var ErrSHA256 = errors.New("this repository names objects by SHA-256, and Berth reads SHA-1 repositories only: make one with git init --object-format=sha1, and commit the files there")
 
 // Place holds the directories of a local repository.
 type Place struct {
@@ -21,7 +26,8 @@ type Place struct {
 }
 
 // Locate finds the repository that contains dir, a path or a file:// URL. The
-// error wraps reconciler.ErrNotFound if dir is not in a repository.
+// error wraps reconciler.ErrNotFound if dir is not in a repository, and ErrSHA256 if Berth
+// cannot read that.
 func Locate(dir string) (Place, error) {
 	start, err := filepath.Abs(strings.TrimPrefix(dir, "file://"))
 	if err != nil {
@@ -34,7 +40,22 @@ func Locate(dir string) (Place, error) {
 	if p.CommonDir, err = commonDir(p.GitDir); err != nil {
 		return p, fmt.Errorf("%s: %w", dir, err)
 	}
+	if namesBySHA256(p.CommonDir) {
+		return p, fmt.Errorf("%s: %w", dir, ErrSHA256)
+	}
 	return p, nil
+}
+
+// namesBySHA256 reports whether the configuration of a repository says so (git-config(1),
+// extensions.objectFormat). An unreadable one is another error, of whoever needs it.
+func namesBySHA256(dir string) bool {
+	f, err := os.Open(filepath.Join(dir, "config"))
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	c := config.New()
+	return config.NewDecoder(f).Decode(c) == nil && c.Section("extensions").Option("objectformat") == "sha256"
 }
 
 func findGitDir(start string) (Place, error) {

@@ -213,6 +213,8 @@ func (l login) explain(err error) error {
 	url, source := l.remote.url, cmp.Or(l.source, "it was given")
 	var mismatch *knownhosts.KeyError
 	switch {
+	case strings.Contains(err.Error(), "object-format=sha256"): // gitprotocol-capabilities(5); go-git fails at the first name
+		err = ErrSHA256
 	case l.remote.local:
 		return l.remote.explainLocal(err)
 	case errors.As(err, &mismatch):

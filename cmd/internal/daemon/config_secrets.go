@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/reconciler/gitrepo"
 	"berth/schema"
 	"berth/schema/load"
 )
@@ -212,6 +213,11 @@ func (c *Config) checkFiles() error {
 	for field, path := range files {
 		if _, err := os.ReadFile(path); err != nil {
 			problems[field] = err
+		}
+	}
+	if dir, ok := c.LocalRepository(); ok {
+		if _, err := gitrepo.Locate(dir); errors.Is(err, gitrepo.ErrSHA256) {
+			problems["repository.url"] = err
 		}
 	}
 	var errs []error

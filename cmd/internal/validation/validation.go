@@ -4,6 +4,7 @@ package validation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path"
 	"path/filepath"
@@ -127,6 +128,9 @@ func (v *Validation) summarize(r *estate.Result) {
 // is the work tree of a repository that has berth/in-force, the finding is at the
 // document that is not in force.
 func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
+	if _, err := gitrepo.Locate(dir); errors.Is(err, gitrepo.ErrSHA256) {
+		return nil, err // nothing else would read these documents
+	}
 	r, err := loader.Load(ctx, snap)
 	if err != nil || !r.Contested() {
 		return r, err
