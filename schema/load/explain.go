@@ -92,7 +92,7 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 		return p, ""
 	}
 	names := sortedNames(s.fields)
-	if guess := Nearest(name, names); guess != "" {
+	if guess := Nearest(name, names); guess != "" && sameWords(name, guess) {
 		if hasKey(m, guess) {
 			p.message += fmt.Sprintf(": %q is there already", guess)
 			return p, ""
@@ -179,6 +179,15 @@ func Nearest(got string, names []string) string {
 		}
 	}
 	return best
+}
+
+// sameWords reports whether a name has the words of another one, each at most a third mistyped, or
+// run together. max_nodes is no mistyped nodes: it means something else.
+func sameWords(got, name string) bool {
+	isBetween := func(r rune) bool { return r == '_' || r == '-' }
+	words, of := strings.FieldsFunc(strings.ToLower(got), isBetween), strings.FieldsFunc(name, isBetween)
+	return slices.EqualFunc(words, of, func(x, y string) bool { return distance(x, y) <= (len(x)+2)/3 }) ||
+		distance(strings.Join(words, ""), strings.Join(of, "")) <= 1
 }
 
 // distance counts edits: insert, delete, replace, swap neighbours.

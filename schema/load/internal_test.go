@@ -178,6 +178,10 @@ func TestDistance(t *testing.T) {
 	}
 	require.Equal(t, "display_name", Nearest("displayname", []string{"app", "display_name"}))
 	require.Empty(t, Nearest("quux", []string{"app", "display_name"}))
+	for name, want := range map[string]bool{"dispaly_name": true, "displayName": true, "display-nam": true, "max_nodes": false} {
+		require.Equal(t, want, sameWords(name, map[bool]string{true: "display_name", false: "nodes"}[want]), name)
+	}
+	require.False(t, sameWords("allow_groups", "allow_qos"), "another access rule")
 }
 
 // FuzzRead: no bytes make the reader panic, and what it accepts it accepts
