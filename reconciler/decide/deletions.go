@@ -189,11 +189,12 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 	return blocked, CodeBlocked, "blocked deletion: it did not come into force with its own merge; comment /berth apply with the commit of that merge" + fix(failing), false
 }
 
-// isStrangers returns true if nobody with the permission changed a file, and no commit that deletes
-// something did. Such a file says nothing about the deletion: anybody can put one into any tree.
+// isStrangers returns true if only users without the permission changed a file, each in another
+// commit than those of the deletion. Such a file says nothing about the deletion: anybody can put
+// one into any tree.
 func (g *guard) isStrangers(path string, d *deletion) bool {
 	who, _ := g.author(path)
-	return g.unpermitted[path] && !slices.ContainsFunc(d.changes, func(c schema.PathChange) bool {
+	return g.unpermitted[path] && g.permitted[path] == "" && !slices.ContainsFunc(d.changes, func(c schema.PathChange) bool {
 		by, touched := g.author(c.Path)
 		return touched && by.commit == who.commit
 	})

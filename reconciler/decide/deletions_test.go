@@ -335,6 +335,12 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	s = tell(t, nil)
 	s.commits("pia", map[string]string{train: "", junk: instance("train", 1, 1)})
 	require.Equal(t, schema.HeldBlocked, reasons(s.together().Held)[train], "whoever deletes may have meant to move it")
+
+	s = tell(t, with(chem(8), map[string]string{chemRoles: roles("roles", member("cleo", "project_owner"))}))
+	s.commits("pia", map[string]string{at + "train2.yaml": broken})
+	s.commits("cleo", map[string]string{at + "train2.yaml": broken + "# touched\n"})
+	s.commits("pia", map[string]string{train: ""})
+	require.Equal(t, schema.HeldBlocked, reasons(s.together().Held)[train], "a stranger who touches the new place does not release the deletion")
 }
 
 // Random histories of a tenant and its neighbour: a guarded document is deleted only

@@ -55,8 +55,8 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	return all
 }
 
-// refusals are the findings of the rules, and what else the checks refused that is not among known.
-// A rule judges what comes into force, and beside it documents that are held for another reason.
+// refusals are the findings of the rules about what comes into force, those about files that were
+// held before any check, and what the checks refused, save what is among known.
 func (d *Decider) refusals(f *forced, today string, known []schema.Diagnostic) []schema.Diagnostic {
 	ruled := d.ruled(f.before, today)
 	out := slices.DeleteFunc(ruled(f.Result.Desired), func(d schema.Diagnostic) bool {

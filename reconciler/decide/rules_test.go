@@ -112,6 +112,30 @@ func TestProposalIsNotJudgedByWhatIsHeld(t *testing.T) {
 	}), "%+v", p.Diagnostics)
 }
 
+// A proposal shows all that a rule finds in a document that it refuses.
+func TestProposalShowsEachFindingOfARefusedDocument(t *testing.T) {
+	s := ruledStory(t, nil)
+	was := contents(t, s.was.Tree)
+	bad := strings.NewReplacer("  contract: "+contractNow+"\n", "", "  runbook: "+queueMapPage+"\n", "").Replace(queueMapOf("real-policy", ""))
+	repo := trees{"base": was, "head": with(was, map[string]string{queueMapFile: bad}), "in-force": was}
+	p, err := s.d.Proposal(t.Context(), decide.Input{Repo: repo, Base: "base", Head: "head", InForce: "in-force", Today: "2026-01-31"})
+	require.NoError(t, err)
+	var codes []string
+	for _, f := range p.Diagnostics {
+		codes = append(codes, f.Code)
+	}
+	require.Subset(t, codes, []string{schema.CodeQueueContract, schema.CodeQueueRunbook, schema.CodeQueueMode})
+}
+
+// A change that is refused takes no operation in force with it.
+func TestRefusedChangeLeavesOperations(t *testing.T) {
+	const drain = "tenants/physics/projects/lhc/operations/drain.yaml"
+	s := tell(t, map[string]string{train: instance("train", 3, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 3\n"), drain: doc("MemberOperation", "drain", "spec: {instance: train, operation: drain, member: worker-2, reason: a fan is loud}\n")})
+	s.commits("pia", map[string]string{train: instance("train", 2, 4)})
+	d := s.together()
+	require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held))
+}
+
 // For any history, a held document that is taken out of main changes no decision about the others.
 func TestHeldDocumentsDecideNothing(t *testing.T) { heldDocumentsDecideNothing(t, 1, 40) }
 

@@ -188,7 +188,9 @@ func (s *stage) reset(t testing.TB, hasCluster bool) {
 	want := s.pictures[hasCluster]
 	eventually(t, "the lab as the test got it", func() (bool, string) {
 		seen := s.picture(t, base)
-		if want == "" && (!hasCluster || strings.Contains(seen, "\n"+s.workers[0].Key.Name+" idle ")) {
+		// slurmctld knows the node, and learns of the user from slurmdbd some time after it starts.
+		ready := strings.Contains(seen, "\n"+s.workers[0].Key.Name+" idle ") && strings.Contains(seen, " UserName="+alice.Name+"\n")
+		if want == "" && (!hasCluster || ready) {
 			want, s.pictures[hasCluster] = seen, seen
 		}
 		if seen != want {

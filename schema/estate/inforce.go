@@ -36,7 +36,7 @@ type Force struct {
 	Snapshot schema.Snapshot     // Result as a tree
 	Replace  map[string]string   // path → blob in force instead of main's, or for a whole part its Hash; "": none
 	Held     []schema.Held       // with reasons, sorted by file
-	Refused  []schema.Diagnostic // why a check refused files of Held, each the first reason, sorted by file
+	Refused  []schema.Diagnostic // what the checks found in files of Held that they refused, sorted by file
 
 	rounds int // number of rounds needed
 }
@@ -62,7 +62,7 @@ func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, ve
 	if previous == nil {
 		previous = Files(nil)
 	}
-	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]schema.Held{}, denied: map[string]schema.Diagnostic{}, turns: map[string]turns{}}
+	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]schema.Held{}, denied: map[string][]schema.Diagnostic{}, turns: map[string]turns{}}
 	before, err := l.Load(ctx, previous)
 	if err != nil {
 		return nil, fmt.Errorf("the tree in force: %w", err)
@@ -107,9 +107,9 @@ type forcing struct {
 	was    map[string]*schema.File // changed paths in the version in force; nil: missing
 	put    map[string]*schema.File // reverted paths
 	held   map[string]schema.Held
-	denied map[string]schema.Diagnostic // of paths that went back as a check refused them
-	kept   map[string]string            // unreadable parts of main, kept as in force, with their hashes; "": missing
-	turns  map[string]turns             // by part
+	denied map[string][]schema.Diagnostic // findings of paths that went back as a check refused them
+	kept   map[string]string              // unreadable parts of main, kept as in force, with their hashes; "": missing
+	turns  map[string]turns               // by part
 }
 
 // turns counts the rounds that reverted paths of a part, and those paths.
@@ -231,18 +231,25 @@ func (f *forcing) cut() {
 	}
 }
 
-// refused returns the first refusal of the checks for each changed file. Files in force
+// refused returns the findings of the checks in each changed file that they refuse. Files in force
 // stay, even if the rules changed.
-func (f *forcing) refused(r *Result) map[string]schema.Diagnostic {
-	refused := map[string]schema.Diagnostic{}
+func (f *forcing) refused(r *Result) map[string][]schema.Diagnostic {
+	found := map[string][]schema.Diagnostic{}
 	for _, check := range f.checks {
 		for _, d := range check(r.Desired) {
-			if _, ok := refused[d.File]; !ok && d.Severity == schema.SeverityError && f.loose(d.File) {
-				refused[d.File] = d
+			if f.loose(d.File) {
+				found[d.File] = append(found[d.File], d)
 			}
 		}
 	}
-	return refused
+	maps.DeleteFunc(found, func(_ string, all []schema.Diagnostic) bool { return !schema.HasErrors(all) })
+	return found
+}
+
+// firstRefusal returns the message of the first error.
+func firstRefusal(found []schema.Diagnostic) string {
+	i := slices.IndexFunc(found, func(d schema.Diagnostic) bool { return d.Severity == schema.SeverityError })
+	return found[i].Message
 }
 
 // loose reports whether a changed path is not reverted yet.
@@ -305,25 +312,25 @@ func (f *forcing) hold(path, reason, message string) {
 type action struct{ path, reason, message string }
 
 // The classes of a round, in the order in which they are reverted. A later class waits,
-// because an earlier one may resolve it. The checks come last, and the documents by which others
-// are judged before those: so what does not come into force itself refuses and admits nothing.
+// because an earlier one may resolve it. Of what the checks refuse, the documents that other
+// documents are judged by go back first, so that they refuse and admit nothing.
 const (
 	invalidFiles    = iota // changed files that are invalid by themselves
 	newFiles               // new files that contradict others
 	changedFiles           // changed files that contradict others
-	neededFiles            // changes that unchanged files depend on
-	yieldingFiles          // unchanged files that yield; they are removed
 	refusedPlatform        // changed files of the platform that a check refuses
 	refusedTenant          // those of a tenant
 	refusedProject         // those of a project
 	refusedUnits           // instances, shared runtimes and what belongs to them
 	refusedPages           // files that are no documents, and that documents name
+	neededFiles            // changes that unchanged files depend on
+	yieldingFiles          // unchanged files that yield; they are removed
 	numberOfClasses
 )
 
 // round reverts the files of the first class that has any, and reports whether there
 // were any.
-func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
+func (f *forcing) round(r *Result, refused map[string][]schema.Diagnostic) bool {
 	first := map[string]schema.Diagnostic{}
 	for _, d := range r.Diagnostics {
 		if _, ok := first[d.File]; !ok && d.Severity == schema.SeverityError {
@@ -350,7 +357,7 @@ func (f *forcing) round(r *Result, refused map[string]schema.Diagnostic) bool {
 	}
 	for _, path := range sortedKeys(refused) {
 		class := refusedClass(path)
-		classes[class] = append(classes[class], action{path, schema.HeldDenied, refused[path].Message})
+		classes[class] = append(classes[class], action{path, schema.HeldDenied, firstRefusal(refused[path])})
 	}
 	for _, actions := range classes {
 		for _, a := range actions {
@@ -456,9 +463,7 @@ func (f *forcing) done(r *Result, tree schema.Snapshot) *Force {
 	}
 	for _, path := range slices.Sorted(maps.Keys(f.held)) {
 		force.Held = append(force.Held, f.held[path])
-		if d, ok := f.denied[path]; ok {
-			force.Refused = append(force.Refused, d)
-		}
+		force.Refused = append(force.Refused, f.denied[path]...)
 	}
 	return force
 }

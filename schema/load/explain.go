@@ -181,8 +181,8 @@ func Nearest(got string, names []string) string {
 	return best
 }
 
-// sameWords reports whether a name has the words of another one, each at most a third mistyped, or
-// run together. max_nodes is no mistyped nodes: it means something else.
+// sameWords reports whether a name has the words of another one, each about a third mistyped at
+// most, or run together. So max_nodes is not taken for nodes, which means something else.
 func sameWords(got, name string) bool {
 	isBetween := func(r rune) bool { return r == '_' || r == '-' }
 	words, of := strings.FieldsFunc(strings.ToLower(got), isBetween), strings.FieldsFunc(name, isBetween)

@@ -80,6 +80,7 @@ type Error struct {
 	Message       string `json:"message"`
 	CorrelationID string `json:"correlation_id"`
 	Status        int    `json:"-"`
+	Unsure        bool   `json:"-"` // an earlier try of the request had no answer, and may have had its effect
 }
 
 func (e *Error) Error() string {
@@ -112,6 +113,7 @@ func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.H
 		target += "?" + r.Query.Encode()
 	}
 	pause := cmp.Or(s.pause, 200*time.Millisecond)
+	unanswered := false
 	for try := 1; ; try++ {
 		body, header, err = s.once(ctx, r, target, token)
 		if leader := header.Get("Location"); isStandby(err) && leader != "" {
@@ -120,9 +122,14 @@ func (s *Server) Raw(ctx context.Context, r Request) (body []byte, header http.H
 			}
 			body, header, err = s.once(ctx, r, leader, token)
 		}
+		e := new(Error)
+		if errors.As(err, &e) {
+			e.Unsure = unanswered
+		}
 		if err == nil || r.Key == "" || try == tries || !again(err) {
 			return body, header, err
 		}
+		unanswered = unanswered || e.Code == "" || e.Code == codeForeign
 		if after, e := strconv.Atoi(header.Get("Retry-After")); e == nil && s.pause == 0 {
 			pause = min(time.Duration(after)*time.Second, 5*time.Second)
 		}
@@ -165,7 +172,7 @@ func again(err error) bool {
 // IsRefusal reports whether Berth answered that a request has no effect. After any other error it may have one.
 func IsRefusal(err error) bool {
 	e := new(Error)
-	return errors.As(err, &e) && e.Code != codeForeign && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests
+	return errors.As(err, &e) && !e.Unsure && e.Code != codeForeign && e.Status >= 400 && e.Status < 500 && e.Status != http.StatusTooManyRequests
 }
 
 func (s *Server) once(ctx context.Context, r Request, target, token string) ([]byte, http.Header, error) {
