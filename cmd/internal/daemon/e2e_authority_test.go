@@ -257,7 +257,13 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	g.say(pull, viewer, apply, "-1")
 	g.say(pull, projectAdmin, apply, "-1")
 	require.Len(t, g.held(), 1)
-	g.comment(pull, "then repeat the command", "### Plan of `"+apply+"`")
+	g.comment(pull, "then repeat the command", "### Plan of `"+apply+"`", "✗ `"+apply)
+	for _, c := range g.forge.Comments(pull) {
+		if c.Author == labtest.App+"[bot]" {
+			require.Less(t, strings.Index(c.Body, "✗ `"+apply), strings.Index(c.Body, "### Berth plan"))
+			require.Less(t, strings.Index(c.Body, "### Berth plan"), strings.Index(c.Body, "### Plan of"))
+		}
+	}
 	posted := time.Now()
 	await.True(g, "the next second of the forge, whose timestamps are whole seconds",
 		func() bool { return time.Now().Truncate(time.Second).After(posted) }, func() any { return time.Now() })
@@ -265,12 +271,6 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	g.until("one more", labtest.Train, func(s *plan.Status) bool { return running(s) && countRunning(s) == 3 })
 	require.Empty(t, g.held())
 	g.comment(pull, "✓ `"+apply+"`: applied by `"+projectAdmin+"`", "1 instance running")
-	for _, c := range g.forge.Comments(pull) {
-		if c.Author == labtest.App+"[bot]" {
-			require.Less(t, strings.Index(c.Body, "✗ `"+apply), strings.Index(c.Body, "### Berth plan"))
-			require.Less(t, strings.Index(c.Body, "### Berth plan"), strings.Index(c.Body, "### Plan of"))
-		}
-	}
 }
 
 // A change that is merged without permission is held, even if the daemon loses its
