@@ -14,7 +14,7 @@ import (
 
 // The rule for deletions. A deletion of a guarded kind (schema.Kind.GuardsDeletion)
 // comes into force with its own merge, if every file that the merge leaves in the
-// tenant tree passes the gate; files of strangers do not count. Otherwise, and if a merge deletes a tenant or much of
+// tenant tree passes the gate; isStrangers says which files do not count. Otherwise, and if a merge deletes a tenant or much of
 // one, it is a blocked deletion: it never comes into force with another merge, but
 // by /berth apply COMMIT in a valid tree or by an acknowledgement of exactly the
 // blocked documents. The deletion of a grant waits for no other file.

@@ -313,7 +313,7 @@ func TestAcknowledgementDoesNotCoverUnreadableTree(t *testing.T) {
 	}
 }
 
-// A file that somebody without the permission put into a tree, or changed there, blocks none of its deletions.
+// A file blocks no deletion of its tree if only users without the permission changed it.
 func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	const junk = "tenants/physics/projects/lhc/junk.yaml"
 	for name, files := range map[string]map[string]string{

@@ -55,8 +55,8 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	return all
 }
 
-// refusals are the findings of the rules about what comes into force, those about files that were
-// held before any check, and what the checks refused, save what is among known.
+// refusals returns the findings of the rules in the version that comes into force and in vetoed
+// files, and the refusals of all checks. It leaves out refusals that are in known.
 func (d *Decider) refusals(f *forced, today string, known []schema.Diagnostic) []schema.Diagnostic {
 	ruled := d.ruled(f.before, today)
 	out := slices.DeleteFunc(ruled(f.Result.Desired), func(d schema.Diagnostic) bool {

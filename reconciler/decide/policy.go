@@ -37,8 +37,8 @@ func (d *Decider) refused(now, before *schema.Desired, today string, asked func(
 	return slices.Concat(out, slices.Concat(of...))
 }
 
-// ruled refuses what the rules of the options refuse, in what is to come into force. So no held
-// document opens, closes or denies anything.
+// ruled returns a check that applies the rules of the options to the version that comes into
+// force. So a held document neither allows nor denies another change.
 func (d *Decider) ruled(before *schema.Desired, today string) estate.Check {
 	return func(now *schema.Desired) (out []schema.Diagnostic) {
 		for _, rule := range d.o.Rules {
