@@ -34,33 +34,32 @@ deps: ## the Debian packages the lab and the tests use; installs them when root
 export BERTH_SEED := $(or $(SEED),$(BERTH_SEED))
 export BERTH_PART := $(or $(PART),$(BERTH_PART))
 
-# How tests run: with their files in memory, and with a report of what was not run. COMPLETE=yes
-# fails where this machine could not run a test.
-TESTRUN = BERTH_TARGET=$@ deploy/in-memory $(GO) run ./cmd/internal/testrun $(DRAW) $(if $(COMPLETE),-complete) $(if $(TALLY),-tally "$(TALLY)" -stage $@) --
+# How tests run: compiled into bin/tests, with their files in memory, and with a report of what was
+# not run. COMPLETE=yes fails where this machine could not run a test.
+TESTRUN = BERTH_TARGET=$@ deploy/in-memory $(GO) run ./cmd/internal/testrun $(DRAW) $(if $(COMPLETE),-complete) $(if $(TALLY),-tally "$(TALLY)" -stage $@)
 
-# The tests that wait most of their time begin first, and others run beside them.
 test: ## every test that this machine can run, as root with real Git, SSH and Slurm
 	@deploy/prepare --optional
-	@$(TESTRUN) -p $$(nproc) -timeout 60m ./runtimes/slurm ./cmd/berth-lab ./...
+	@$(TESTRUN) ./...
 
 flakes: ## the tests N times beside load; the runs of one commit add up
 	@deploy/prepare --optional
-	@deploy/in-memory $(GO) run ./cmd/internal/testrun -flakes $(or $(N),20)
+	@deploy/in-memory $(GO) run ./cmd/internal/testrun -flakes $(or $(N),20) ./...
 
 # The packages that have tests which explore.
 LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
 
 test-long: root deps ## what explores: random schedules and histories, garbled answers, kills; SEED=n, PART=yes, RUN=TestLongX; needs root
-	@$(TESTRUN) -tags long -count=1 -run '^$(or $(RUN),TestLong)' -timeout 120m $(LONG)
+	@$(TESTRUN) -tags long -run '^$(or $(RUN),TestLong)' $(LONG)
 
 # With PART=yes these targets run one test in three.
 test-long test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
-	@BERTH_LAB_IMAGE=trixie $(TESTRUN) -tags long -count=1 -timeout 120m ./runtimes/slurm
+	@BERTH_LAB_IMAGE=trixie $(TESTRUN) -tags long ./runtimes/slurm
 
 test-slurm-next: root deps build ## the short ones of them on Debian's next release, which has Slurm 26.05, where its packages can be had; needs root
-	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(TESTRUN) -count=1 -timeout 120m ./runtimes/slurm; \
+	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(TESTRUN) ./runtimes/slurm; \
 	else echo "not run: Slurm 26.05, as the image of forky cannot be built" >&2; test -z "$(COMPLETE)"; fi
 
 truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
@@ -72,7 +71,7 @@ MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xar
 test-machines: export BERTH_LAB_IMAGE := $(IMAGE)
 test-machines: root ## real Slurm on emulated machines with systemd, which reboot and lose power; IMAGE=trixie on Debian 13; needs root
 	@deploy/prepare --machines
-	@$(TESTRUN) -tags machines -run '^TestMachine' -count=1 -timeout 60m $(MACHINES)
+	@$(TESTRUN) -tags machines -run '^TestMachine' $(MACHINES)
 
 soak: ## everything that explores, whole, on each release of Slurm, and the mutants; takes hours; needs root
 	$(MAKE) -k test-long test-slurm test-slurm-next test-machines truth mutants

@@ -12,25 +12,14 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 )
 
 // busyLoops is the load beside the tests: that many processes that never wait, and one that
 // writes to the disk and syncs it.
 const busyLoops = 4
-
-// runTimeout ends a test binary that hangs.
-const runTimeout = 60 * time.Minute
-
-// binary is a compiled test of a package.
-type binary struct {
-	pkg, dir, file string
-}
 
 // flakeRun is one run of all tests, as a line of the results' file has it.
 type flakeRun struct {
@@ -42,14 +31,10 @@ type flakeRun struct {
 	NotRun  []string           `json:"not_run,omitempty"`
 }
 
-// runFlakes compiles the tests of this commit and runs them n times beside load. It stops at
-// no failure. The runs of one commit add up in a file of dir. It returns an error if a test of
-// any of them failed or was not run.
-func runFlakes(ctx context.Context, n int, dir string) error {
-	commit, err := cleanCommit()
-	if err != nil {
-		return err
-	}
+// runFlakes runs the tests of a commit n times beside load. It stops at no failure. The runs of
+// one commit add up in a file of dir. It returns an error if a test of any of them failed or was
+// not run.
+func runFlakes(ctx context.Context, n int, commit, dir string, binaries []binary) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
@@ -57,22 +42,26 @@ func runFlakes(ctx context.Context, n int, dir string) error {
 		return err
 	}
 	file := filepath.Join(dir, commit+".jsonl")
-	fmt.Println(opening(lacks()))
-	binaries, err := compile(ctx, filepath.Join(dir, "tests"))
-	if err != nil {
-		return err
-	}
 	stopLoad, err := startLoad(dir)
 	if err != nil {
 		return err
 	}
 	defer stopLoad()
 	for i := range n {
-		run := runAll(ctx, binaries, filepath.Join(dir, fmt.Sprintf("%s-%s.log", commit, time.Now().UTC().Format("20060102T150405"))))
+		run, output := flakeRun{Commit: commit, Began: time.Now().UTC().Truncate(time.Second)}, strings.Builder{}
+		r := newReport(&output)
+		runAll(ctx, binaries, "", r)
 		if ctx.Err() != nil {
 			break // an interrupted run does not count
 		}
-		run.Commit = commit
+		run.Seconds, run.Tests, run.Failed = time.Since(run.Began).Seconds(), r.seconds, r.broken
+		run.NotRun = slices.Concat(slices.Collect(maps.Values(r.skipped))...)
+		if len(run.Failed) > 0 {
+			log := filepath.Join(dir, fmt.Sprintf("%s-%s.log", commit, run.Began.Format("20060102T150405")))
+			if err := appendLine(log, output.String()); err != nil {
+				return err
+			}
+		}
 		line, err := json.Marshal(run)
 		if err != nil {
 			return err
@@ -108,93 +97,6 @@ func cleanCommit() (string, error) {
 		return "", fmt.Errorf("git rev-parse: %w", err)
 	}
 	return strings.TrimSpace(string(head)), nil
-}
-
-// compile builds the test of each package into dir.
-func compile(ctx context.Context, dir string) ([]binary, error) {
-	list := exec.CommandContext(ctx, "go", "list", "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}", "./...")
-	list.Stderr = os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		return nil, fmt.Errorf("go list: %w", err)
-	}
-	var binaries []binary
-	for line := range strings.Lines(string(out)) {
-		pkg, src, _ := strings.Cut(strings.TrimSpace(line), "\t")
-		binaries = append(binaries, binary{pkg: pkg, dir: src, file: filepath.Join(dir, strings.ReplaceAll(pkg, "/", "_")+".test")})
-	}
-	// The tests of Slurm wait most of their time: they begin first.
-	slices.SortStableFunc(binaries, func(a, b binary) int {
-		return cmp.Compare(rank(a.pkg), rank(b.pkg))
-	})
-	for _, b := range binaries {
-		build := exec.CommandContext(ctx, "go", "test", "-c", "-vet=off", "-o", b.file, b.pkg)
-		build.Stdout, build.Stderr = os.Stdout, os.Stderr
-		if err := build.Run(); err != nil {
-			return nil, fmt.Errorf("compile the tests of %s: %w", b.pkg, err)
-		}
-	}
-	return binaries, nil
-}
-
-func rank(pkg string) int {
-	if strings.HasSuffix(pkg, "/runtimes/slurm") || strings.HasSuffix(pkg, "/berth-lab") {
-		return 0
-	}
-	return 1
-}
-
-// runAll runs the binaries, as many at a time as there are CPUs, and writes the output of
-// what failed to log.
-func runAll(ctx context.Context, binaries []binary, log string) flakeRun {
-	run := flakeRun{Began: time.Now().UTC().Truncate(time.Second), Tests: map[string]float64{}}
-	var mu sync.Mutex
-	var waiting sync.WaitGroup
-	slots := make(chan struct{}, runtime.NumCPU())
-	for _, b := range binaries {
-		slots <- struct{}{}
-		waiting.Go(func() {
-			defer func() { <-slots }()
-			r, output := runBinary(ctx, b)
-			mu.Lock()
-			defer mu.Unlock()
-			maps.Copy(run.Tests, r.seconds)
-			run.Failed = append(run.Failed, r.broken...)
-			for _, skipped := range r.skipped {
-				run.NotRun = append(run.NotRun, skipped...)
-			}
-			if len(r.broken) > 0 {
-				_ = appendLine(log, output)
-			}
-		})
-	}
-	waiting.Wait()
-	run.Seconds = time.Since(run.Began).Seconds()
-	return run
-}
-
-// runBinary returns the report of a binary and its output.
-func runBinary(ctx context.Context, b binary) (*report, string) {
-	var output, problems strings.Builder
-	r := newReport(&output)
-	cmd := exec.CommandContext(ctx, "go", "tool", "test2json", "-t", "-p", b.pkg, b.file, "-test.v=test2json", "-test.timeout="+runTimeout.String())
-	cmd.Dir = b.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // test2json does not pass a signal on
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		cmd.Stderr = &problems
-		err = cmd.Start()
-	}
-	if err == nil {
-		err = errors.Join(r.read(out), cmd.Wait())
-	}
-	output.WriteString(problems.String())
-	if err != nil && len(r.broken) == 0 {
-		r.broken = append(r.broken, b.pkg)
-		fmt.Fprintf(&output, "%s: %v\n", b.pkg, err)
-	}
-	return r, output.String()
 }
 
 func readRuns(file string) ([]flakeRun, error) {

@@ -4,50 +4,38 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"os"
-	"os/exec"
-	"slices"
 	"strings"
 
 	"berth/examples/explore"
 )
 
-// drawTests returns the arguments of go test that run one in part of the tests of args: of
-// those of its -run, or of all. drawn says how many they are.
-func drawTests(ctx context.Context, part int, args []string) (drawing []string, drawn string, err error) {
+// drawTests returns the pattern of one in part of the tests that match pattern. drawn says how
+// many they are.
+func drawTests(ctx context.Context, part int, binaries []binary, pattern string) (drawing, drawn string, err error) {
 	seed, err := explore.SeedOfRun()
 	if err != nil {
-		return nil, "", err
+		return "", "", err
 	}
-	from := "^Test"
-	if i := slices.Index(args, "-run"); i >= 0 && i+1 < len(args) {
-		from, args = args[i+1], slices.Concat(args[:i], args[i+2:])
+	var all []string
+	for _, b := range binaries {
+		names, err := b.list(ctx, pattern)
+		if err != nil {
+			return "", "", err
+		}
+		all = append(all, names...)
 	}
-	list := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-list", from}, args...)...)
-	list.Stderr = os.Stderr
-	out, err := list.Output()
-	if err != nil {
-		return nil, "", fmt.Errorf("go test -list: %w", err)
-	}
-	names, all := drawNames(seed, part, string(out))
-	drawn = fmt.Sprintf("%d of %d tests, drawn by the seed %d", len(names), all, seed)
-	return append([]string{"-run", "^(" + strings.Join(names, "|") + ")$"}, args...), drawn, nil
+	names := drawNames(seed, part, all)
+	return "^(" + strings.Join(names, "|") + ")$", fmt.Sprintf("%d of %d tests, drawn by the seed %d", len(names), len(all), seed), nil
 }
 
-// drawNames returns one in part of the tests that go test -list printed, and how many there
-// are. Each test is drawn by some seed.
-func drawNames(seed uint64, part int, listed string) (names []string, all int) {
-	for line := range strings.Lines(listed) {
-		name := strings.TrimSpace(line)
-		if !strings.HasPrefix(name, "Test") {
-			continue
-		}
-		all++
+// drawNames returns one in part of the tests. Each test is drawn by some seed.
+func drawNames(seed uint64, part int, all []string) (names []string) {
+	for _, name := range all {
 		h := fnv.New64a()
 		fmt.Fprint(h, seed, " ", name)
 		if h.Sum64()%uint64(part) == 0 {
 			names = append(names, name)
 		}
 	}
-	return names, all
+	return names
 }

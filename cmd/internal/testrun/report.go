@@ -9,29 +9,29 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"berth/examples/need"
 )
 
-// event is a line of `go test -json` (go doc test2json), or of the build before it (go help
-// buildjson).
+// event is a line of the output of `go tool test2json`.
 type event struct {
-	Action     string
-	Package    string
-	ImportPath string
-	Test       string
-	Elapsed    float64 // seconds
-	Output     string
+	Action  string
+	Package string
+	Test    string
+	Elapsed float64 // seconds
+	Output  string
 }
 
-// report is what came of the tests of one run. Its numbers count tests, not their subtests.
+// report is what came of the tests of one run. Its numbers count tests, not their subtests. Its
+// methods are safe for concurrent use until the run has ended.
 type report struct {
+	mu       sync.Mutex
 	out      io.Writer
 	passed   int
 	failed   int
 	packages int
-	cached   int
 	seconds  map[string]float64  // of each test that passed
 	broken   []string            // packages and tests that failed
 	causes   map[string]string   // what each of these tests printed of its failure
@@ -49,27 +49,28 @@ func (r *report) read(from io.Reader) error {
 	for {
 		line, err := lines.ReadBytes('\n')
 		if len(line) > 0 {
-			var e event
-			if json.Unmarshal(line, &e) == nil {
-				r.take(e)
-			} else {
-				fmt.Fprintf(r.out, "%s", line)
-			}
+			r.takeLine(line)
 		}
 		if errors.Is(err, io.EOF) {
 			return nil
 		}
 		if err != nil {
-			return fmt.Errorf("read the events of go test: %w", err)
+			return fmt.Errorf("read the events of a test: %w", err)
 		}
 	}
 }
 
-func (r *report) take(e event) {
+// takeLine takes an event. It shows a line that is none.
+func (r *report) takeLine(line []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var e event
+	if json.Unmarshal(line, &e) != nil {
+		fmt.Fprintf(r.out, "%s", line)
+		return
+	}
 	key := e.Package + " " + e.Test
 	switch e.Action {
-	case "build-output":
-		fmt.Fprint(r.out, e.Output)
 	case "output":
 		r.output[key] += e.Output
 	case "pass", "fail", "skip":
@@ -108,9 +109,6 @@ func (r *report) packageEnded(e event, output string) {
 		return
 	}
 	r.packages++
-	if strings.Contains(output, "(cached)") {
-		r.cached++
-	}
 	if e.Action == "pass" {
 		fmt.Fprintf(r.out, "ok    %-44s %6.1f s\n", e.Package, e.Elapsed)
 		return
@@ -123,9 +121,27 @@ func (r *report) packageEnded(e event, output string) {
 		}
 	}
 	fmt.Fprintf(r.out, "%sFAIL  %-44s %6.1f s\n", output, e.Package, e.Elapsed)
-	if !slices.ContainsFunc(r.broken, func(name string) bool { return strings.HasPrefix(name, e.Package+".") }) {
+	if !r.isBroken(e.Package) {
 		r.broken = append(r.broken, e.Package)
 	}
+}
+
+// packageBroke reports a package whose binary could not run or did not say how it ended.
+func (r *report) packageBroke(pkg string, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.isBroken(pkg) {
+		return
+	}
+	fmt.Fprintf(r.out, "FAIL  %s: %v\n", pkg, err)
+	r.broken = append(r.broken, pkg)
+	r.causes[pkg] = cause(err.Error())
+}
+
+func (r *report) isBroken(pkg string) bool {
+	return slices.ContainsFunc(r.broken, func(name string) bool {
+		return name == pkg || strings.HasPrefix(name, pkg+".")
+	})
 }
 
 // failureMarks are in the line of a test's output that says what failed: of an assertion of
@@ -178,11 +194,7 @@ func opening(lacks []string) string {
 // summary is the last lines of a run.
 func (r *report) summary(took time.Duration, drawn string) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "\n%s of %s passed in %s", count(r.passed, "test"), count(r.packages, "package"), duration(took))
-	if r.cached > 0 {
-		fmt.Fprintf(&b, "; the cached results of %s count", count(r.cached, "package"))
-	}
-	b.WriteString(".\n")
+	fmt.Fprintf(&b, "\n%s of %s passed in %s.\n", count(r.passed, "test"), count(r.packages, "package"), duration(took))
 	if drawn != "" {
 		fmt.Fprintf(&b, "These are %s.\n", drawn)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -9,7 +10,7 @@ import (
 )
 
 // events are lines of a run: a test that passes with its case, one that fails, one that is not
-// run, a package without a change, and one whose only test hangs.
+// run, a package without a failure, and one whose only test hangs.
 const events = `{"Action":"output","Package":"berth/a","Test":"TestWell","Output":"=== RUN   TestWell\n"}
 {"Action":"pass","Package":"berth/a","Test":"TestWell/case","Elapsed":0.1}
 {"Action":"pass","Package":"berth/a","Test":"TestWell","Elapsed":0.2}
@@ -20,13 +21,11 @@ const events = `{"Action":"output","Package":"berth/a","Test":"TestWell","Output
 {"Action":"skip","Package":"berth/a","Test":"TestLab","Elapsed":0}
 {"Action":"fail","Package":"berth/a","Elapsed":1.5}
 {"Action":"pass","Package":"berth/b","Test":"TestOld","Elapsed":0}
-{"Action":"output","Package":"berth/b","Output":"ok  \tberth/b\t(cached)\n"}
 {"Action":"pass","Package":"berth/b","Elapsed":0.01}
 {"Action":"output","Package":"berth/c","Test":"TestHangs","Output":"panic: test timed out\n"}
 {"Action":"output","Package":"berth/c","Output":"FAIL\tberth/c\t60.0s\n"}
 {"Action":"fail","Package":"berth/c","Elapsed":60}
 {"Action":"skip","Package":"berth/d","Elapsed":0}
-{"ImportPath":"berth/e","Action":"build-output","Output":"e.go:1: syntax error\n"}
 not an event
 `
 
@@ -40,11 +39,10 @@ ok    berth/b                                         0.0 s
 panic: test timed out
 FAIL	berth/c	60.0s
 FAIL  berth/c                                        60.0 s
-e.go:1: syntax error
 not an event
 `, out.String())
 	require.Equal(t, `
-2 tests of 3 packages passed in 1 min 5 s; the cached results of 1 package count.
+2 tests of 3 packages passed in 1 min 5 s.
 Failed:
   berth/a.TestBad/case
     a_test.go:7: two is not three
@@ -104,16 +102,40 @@ func words(table string) (lines []string) {
 }
 
 func TestSeedDrawsTests(t *testing.T) {
-	listed := "TestA\nTestB\nTestC\nTestD\nTestE\nok  \tberth/a\t0.1s\n"
+	all := []string{"TestA", "TestB", "TestC", "TestD", "TestE"}
 	drawn := map[string]bool{}
 	for seed := range uint64(60) {
-		names, all := drawNames(seed, 3, listed)
-		again, _ := drawNames(seed, 3, listed)
-		require.Equal(t, 5, all)
-		require.Equal(t, names, again, "a seed repeats its tests")
+		names := drawNames(seed, 3, all)
+		require.Equal(t, names, drawNames(seed, 3, all), "a seed repeats its tests")
 		for _, name := range names {
 			drawn[name] = true
 		}
 	}
 	require.Len(t, drawn, 5, "each test is drawn by some seed")
+}
+
+// A binary that does not start, or ends without a word, is a failure with its reason; one whose
+// failed test is known adds none.
+func TestBinaryThatEndsWithoutAWordIsAFailure(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out)
+	require.NoError(t, r.read(strings.NewReader(`{"Action":"fail","Package":"berth/a","Test":"TestBad"}`)))
+	r.packageBroke("berth/a", errors.New("exit status 1"))
+	r.packageBroke("berth/b", errors.New("signal: killed"))
+	require.Equal(t, []string{"berth/a.TestBad", "berth/b"}, r.broken)
+	require.Contains(t, r.summary(0, ""), "  berth/b\n    signal: killed\n")
+	require.Equal(t, "FAIL  berth/b: signal: killed\n", out.String())
+}
+
+// Each package gets a binary of its own, also packages whose paths end alike.
+func TestBinariesOfPackagesThatEndAlike(t *testing.T) {
+	binaries, err := compile(t.Context(), t.TempDir(), "", []string{"berth/cmd/internal/cli", "berth/runtimes/slurm/cli"})
+	require.NoError(t, err)
+	require.Len(t, binaries, 2)
+	tests := map[string]string{"berth/cmd/internal/cli": "TestPlansAreColored", "berth/runtimes/slurm/cli": "TestRunaways"}
+	for _, b := range binaries {
+		names, err := b.list(t.Context(), "^Test")
+		require.NoError(t, err)
+		require.Contains(t, names, tests[b.pkg], b.pkg)
+	}
 }
