@@ -125,44 +125,6 @@ func TestUnchangedPlanIsPublishedOnce(t *testing.T) {
 	require.NoError(t, d.stop())
 }
 
-// After a stop between the record, the checks and the comment, the next daemon
-// completes the publication without duplicates.
-func TestInterruptedPublicationIsCompleted(t *testing.T) {
-	t.Parallel()
-	for _, at := range []string{"check berth/validate", "check berth/plan", "comment"} {
-		t.Run(at, func(t *testing.T) {
-			t.Parallel()
-			w := newWorld(t)
-			path, text := instance("train", 2)
-			pr := w.topic(7, map[string]string{path: text})
-			failed := make(chan struct{}, 100)
-			w.forge.fails = func(call string) error {
-				if strings.HasPrefix(call, at) {
-					failed <- struct{}{}
-					return errors.New("cut off")
-				}
-				return nil
-			}
-			d := w.start()
-			<-failed
-			require.NoError(t, d.stop())
-			v := w.reviews()[7]
-			require.NotNil(t, v, "the plan is recorded before it is published")
-			if at == "comment" {
-				require.Equal(t, pr.Head, v.Head, "the check is visible before a merge")
-			} else {
-				require.Empty(t, v.Key, "the plan was not published")
-			}
-			w.forge.mu.Lock()
-			w.forge.fails = nil
-			w.forge.mu.Unlock()
-			w.start()
-			w.eventually("plan published", w.shownFully(7, pr.Head))
-			require.Equal(t, []string{"check berth/validate " + pr.Head + " success", "check berth/plan " + pr.Head + " success", "comment 7"}, w.forge.written(""))
-		})
-	}
-}
-
 // A pull request that the forge refuses delays no other and is retried.
 func TestRefusedPullRequestDelaysNoOther(t *testing.T) {
 	t.Parallel()
@@ -269,30 +231,6 @@ func TestReviewIsRemovedOnCloseAndRestoredOnReopen(t *testing.T) {
 		return slices.Contains(w.forge.settled, pr.Head)
 	})
 	require.NoError(t, d.stop())
-}
-
-// The review of a merged pull request is kept until its rollout ends, over restarts
-// too.
-func TestReviewIsKeptUntilTheRolloutEnds(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	path, text := instance("train", 1)
-	pr := w.topic(7, map[string]string{path: text})
-	hold := make(chan struct{})
-	d := w.start(func(o *loop.Options) {
-		o.Runtimes = map[string]runtimes.Runtime{"bare_metal": held{memory.New(w.world), hold}}
-	})
-	w.eventually("plan published", w.shownFully(7, pr.Head))
-	commit, err := w.git.Merge("main", pr.Head, "merge")
-	require.NoError(t, err)
-	w.change(7, func(p *reconciler.PullRequest) { p.Open, p.Merged, p.MergeCommit = false, true, commit })
-	w.eventually("deploying", w.phase("train", plan.PhaseDeploying))
-	d.publishes(7)
-	d.written()
-	require.NotNil(t, w.reviews()[7])
-	close(hold)
-	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	w.eventually("over", func() bool { return w.reviews()[7] == nil })
 }
 
 // A pull request without any change for Berth gets successful checks, because missing
@@ -482,26 +420,11 @@ func moveBaseUnder(t *testing.T, many int) {
 	require.LessOrEqual(t, w.forge.read, 2*changed, "unchanged pull requests are not read")
 }
 
-// held is a runtime that blocks each action until released.
-type held struct {
-	runtimes.Runtime
-	until chan struct{}
-}
-
 // refusing is a repository that refuses every pull request as too large.
 type refusing struct{ reconciler.Repo }
 
 func (r refusing) FetchPull(context.Context, int) (string, error) {
 	return "", fmt.Errorf("its commits bring too much: %w", reconciler.ErrRefused)
-}
-
-func (h held) Apply(ctx context.Context, c runtimes.Change) error {
-	select {
-	case <-h.until:
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	return h.Runtime.Apply(ctx, c)
 }
 
 // shut is a runtime without observations until released.

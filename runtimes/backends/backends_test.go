@@ -15,6 +15,20 @@ import (
 	"berth/runtimes/host/hosttest"
 )
 
+// programs is the directory with the built commands.
+var programs string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "berth-second")
+	if err != nil {
+		panic(err)
+	}
+	programs = dir
+	status := m.Run()
+	_ = os.RemoveAll(dir)
+	os.Exit(status)
+}
+
 // A second runtime needs two files: its own package and a line in the list. The test
 // adds both to a build of the commands.
 func TestSecondRuntimeTouchesTwoFiles(t *testing.T) {
@@ -62,9 +76,13 @@ func TestProfileHasTheNameOfItsBackend(t *testing.T) {
 	}
 }
 
-// buildWithSecond builds a command with the runtime of testdata in the list.
+// buildWithSecond builds a command with the runtime of testdata in the list, once for all tests.
 func buildWithSecond(t *testing.T, name string) string {
 	t.Helper()
+	program := filepath.Join(programs, name)
+	if _, err := os.Stat(program); err == nil {
+		return program
+	}
 	dir := t.TempDir()
 	root, err := filepath.Abs("../..")
 	require.NoError(t, err)
@@ -82,8 +100,8 @@ func buildWithSecond(t *testing.T, name string) string {
 	}})
 	require.NoError(t, err)
 	require.NoError(t, os.WriteFile(filepath.Join(dir, "overlay.json"), overlay, 0o600))
-	command(t, root, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-o", filepath.Join(dir, name), "./cmd/"+name)
-	return filepath.Join(dir, name)
+	command(t, root, "go", "build", "-overlay", filepath.Join(dir, "overlay.json"), "-ldflags", "-s -w", "-o", program, "./cmd/"+name)
+	return program
 }
 
 // command runs a program in dir and returns what it printed.

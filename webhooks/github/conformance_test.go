@@ -22,11 +22,6 @@ func TestConformanceWithCheckRuns(t *testing.T) {
 	forgetest.Run(t, func(t *testing.T) forgetest.Harness { return newRepository(t, github.Checks, appToken, "berth[bot]") })
 }
 
-func TestConformanceWithCommitStatuses(t *testing.T) {
-	t.Parallel()
-	forgetest.Run(t, func(t *testing.T) forgetest.Harness { return newRepository(t, github.Statuses, "pat", "robot") })
-}
-
 // repository is a repository at GitHub for the suite, without rate limits.
 type repository struct {
 	*bed

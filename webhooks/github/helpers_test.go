@@ -5,11 +5,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -198,20 +196,6 @@ func (b *bed) at(number int) reconciler.PullRequest {
 	p, ok := b.srv.Pull(number)
 	require.True(b.t, ok)
 	return reconciler.PullRequest{Number: p.Number, Title: p.Title, Author: p.Author, Head: p.Head, BaseBranch: "main", Open: p.Open}
-}
-
-// remaining is the number of requests left; the call itself takes one.
-func (b *bed) remaining() int {
-	b.t.Helper()
-	r, err := http.NewRequest("GET", b.srv.APIURL()+"repos/lab/estate", nil)
-	require.NoError(b.t, err)
-	r.Header.Set("Authorization", "Bearer "+appToken)
-	resp, err := http.DefaultClient.Do(r)
-	require.NoError(b.t, err)
-	defer resp.Body.Close()
-	n, err := strconv.Atoi(resp.Header.Get("X-RateLimit-Remaining"))
-	require.NoError(b.t, err)
-	return n
 }
 
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }

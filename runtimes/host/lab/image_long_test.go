@@ -5,6 +5,8 @@ package lab_test
 import (
 	"context"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -14,6 +16,10 @@ import (
 	"berth/runtimes/host/hosttest"
 	"berth/runtimes/host/lab"
 )
+
+// imagesDir is the environment variable with the directory of the image that
+// TestLongImageOfAKilledBuild builds in a process of its own.
+const imagesDir = "BERTH_TEST_IMAGES"
 
 // Hosts of each Debian suite, from images that are kept for the next time.
 func TestLongHostsOfEachSuite(t *testing.T) {
@@ -60,4 +66,55 @@ func TestLongHostsOfEachSuite(t *testing.T) {
 		})
 	}
 	require.Equal(t, before, machine(t))
+}
+
+func TestLongFailedBuildLeavesNoImage(t *testing.T) {
+	images := filepath.Join(t.TempDir(), "images")
+	for script, why := range map[string]string{
+		unpack + "echo E: no such mirror >&2; exit 25":                                       "no such mirror",
+		strings.Replace(unpack, "'Package", "'# Package", 1):                                 "read its packages",
+		unpack + `sed -i "s/Package: slurmctld/Package: other/" "$root/var/lib/dpkg/status"`: "slurmctld was not installed",
+	} {
+		mmdebstrap(t, script)
+		_, err := lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
+		require.ErrorContains(t, err, "image trixie: ")
+		require.ErrorContains(t, err, why)
+		left, err := filepath.Glob(images + "/trixie-*")
+		require.NoError(t, err)
+		require.Empty(t, left)
+	}
+	mmdebstrap(t, unpack)
+	_, err := lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
+	require.NoError(t, err)
+	_, err = lab.BuildImage(t.Context(), images, "sarge", []string{"slurmctld", "slurmd"}, nil)
+	require.ErrorContains(t, err, "bookworm, trixie, forky")
+}
+
+// After a kill -9 during a build, the next one waits for the mmdebstrap that still runs
+// and does not use what it left.
+func TestLongImageOfAKilledBuild(t *testing.T) {
+	if dir := os.Getenv(imagesDir); dir != "" {
+		_, err := lab.BuildImage(t.Context(), dir, "trixie", []string{"slurmctld", "slurmd"}, nil)
+		require.NoError(t, err)
+		return
+	}
+	images := filepath.Join(t.TempDir(), "images")
+	runs := mmdebstrap(t, unpack+`touch "$root/half"
+if [ "$`+imagesDir+`" ]; then kill -9 $PPID; sleep 0.5; fi`)
+	cmd := exec.Command(os.Args[0], "-test.run=^TestLongImageOfAKilledBuild$")
+	cmd.Env = append(os.Environ(), imagesDir+"="+images)
+	require.ErrorContains(t, cmd.Run(), "killed")
+	require.Equal(t, "begin", lines(t, runs))
+	left, err := filepath.Glob(images + "/trixie-*")
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.NoError(t, os.WriteFile(filepath.Join(left[0], "root", "broken"), nil, 0o644))
+	_, err = lab.BuildImage(t.Context(), images, "trixie", []string{"slurmctld", "slurmd"}, nil)
+	require.NoError(t, err)
+	require.Equal(t, "begin end begin end", lines(t, runs))
+	left, err = filepath.Glob(images + "/trixie-*")
+	require.NoError(t, err)
+	require.Len(t, left, 1)
+	require.FileExists(t, filepath.Join(left[0], "image.json"))
+	require.NoFileExists(t, filepath.Join(left[0], "root", "broken"))
 }

@@ -306,35 +306,3 @@ func TestGPUsHaveTheirOwnNumbers(t *testing.T) {
 	require.ErrorContains(t, err, "declare fewer GPUs on gpu-1")
 	require.NoDirExists(t, c.Dir)
 }
-
-// killedDir is the environment variable with the directory of the lab that
-// TestUpOfAKilledProcess starts in a process of its own.
-const killedDir = "BERTH_TEST_LAB_DIR"
-
-// After a kill -9 of Up at any time, the next Up and Down leave nothing.
-func TestUpOfAKilledProcess(t *testing.T) {
-	hosttest.NeedLab(t)
-	c := config(t)
-	if dir := os.Getenv(killedDir); dir != "" {
-		c.Dir = dir
-		_, err := lab.Up(t.Context(), c)
-		require.NoError(t, err)
-		return
-	}
-	before := machine(t)
-	for _, after := range []time.Duration{20, 60, 100, 150, 200, 300} {
-		cmd := exec.Command(os.Args[0], "-test.run=^TestUpOfAKilledProcess$")
-		cmd.Env = append(os.Environ(), killedDir+"="+c.Dir)
-		require.NoError(t, cmd.Start())
-		time.Sleep(after * time.Millisecond) // the moment of the kill
-		require.NoError(t, cmd.Process.Kill())
-		_ = cmd.Wait() // killed
-		l, err := lab.Up(t.Context(), c)
-		require.NoError(t, err)
-		require.NoError(t, l.Down(t.Context()))
-		require.Empty(t, links(t, l.Bridge))
-		require.Empty(t, leftovers(t, l.Bridge))
-		require.Empty(t, hosttest.Processes(t, c.Dir))
-	}
-	require.Equal(t, before, machine(t))
-}

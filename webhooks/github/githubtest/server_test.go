@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -494,20 +493,6 @@ func TestDeliveries(t *testing.T) {
 	require.Equal(t, []string{"push"}, h.take())
 	require.Equal(t, last.ID, h.sigs[len(h.sigs)-1], "a redelivery has the same id")
 	require.Error(t, s.Redeliver("nonsense"))
-}
-
-// TestLargePush: beyond 1 MiB Git does not say how much it will send.
-func TestLargePush(t *testing.T) {
-	t.Parallel()
-	s, w := start(t, nil)
-	noise := make([]byte, 3<<20)
-	rand.NewChaCha8([32]byte{1}).Read(noise)
-	head := w.commit("large", "noise.bin", string(noise))
-	n, err := s.OpenPull("large", "large", "ana")
-	require.NoError(t, err)
-	p, ok := s.Pull(n)
-	require.True(t, ok)
-	require.Equal(t, head, p.Head)
 }
 
 // A pull request follows its branches, whoever moves them.

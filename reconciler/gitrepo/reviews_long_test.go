@@ -1,3 +1,5 @@
+//go:build long
+
 package gitrepo_test
 
 import (
@@ -34,7 +36,7 @@ func reviewed(pull, units int) plan.Review {
 
 // Reviews of any size are stored beside the statuses and read back by a new
 // reader. Invalid files are skipped.
-func TestReviewsRoundTrip(t *testing.T) {
+func TestLongReviewsRoundTrip(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
 	r := open(t, s)

@@ -1,3 +1,5 @@
+//go:build long
+
 package loop_test
 
 import (
@@ -51,7 +53,7 @@ func (w *world) suspendedFor(want string, names ...string) {
 
 // Suspension, pause and resumption are reported once each and in order, whether or not
 // the daemon runs.
-func TestSuspensionIsReportedOnceThroughRestarts(t *testing.T) {
+func TestLongSuspensionIsReportedOnceThroughRestarts(t *testing.T) {
 	t.Parallel()
 	const pause = "platform/pause.yaml"
 	paused := map[string]string{pause: "apiVersion: berth/v1\nkind: Pause\nmetadata: {name: pause}\nspec: {reason: power}\n"}

@@ -1,3 +1,5 @@
+//go:build long
+
 package loop_test
 
 import (
@@ -34,7 +36,7 @@ func (r eventsRead) EventsSince(ctx context.Context, commit string, since time.T
 
 // A deleted instance can be read by its id and name for the retention time. The event
 // log alone is enough, also after a restart.
-func TestDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
+func TestLongDeletedInstancesAreKnownThroughRestarts(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var ahead atomic.Int64

@@ -1,3 +1,5 @@
+//go:build long
+
 package loop_test
 
 import (
@@ -74,7 +76,7 @@ func (w *world) rollbackCondition() plan.Condition {
 
 // The last day of a rollback ends while nobody commits: the mode stays, and a metric, an event and a condition
 // say so, once, also when daemons restart and answers are lost. Renewed, all three say that (requirement C5).
-func TestExpiredRollbackIsReportedOnce(t *testing.T) {
+func TestLongExpiredRollbackIsReportedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	var day atomic.Int64

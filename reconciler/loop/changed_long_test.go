@@ -1,3 +1,5 @@
+//go:build long
+
 package loop
 
 import (
@@ -14,9 +16,31 @@ import (
 	"berth/schema"
 )
 
+// drawProject returns a random state of a project. Unchanged documents keep the same
+// value.
+func drawProject(draw *rand.Rand, name string, was *schema.EffectiveProject) *schema.EffectiveProject {
+	p := &schema.EffectiveProject{Units: map[string]*schema.EffectiveUnit{}}
+	for _, n := range []string{"x", "y", "z"} {
+		key := schema.InstanceKey("a", name, n)
+		switch what := draw.IntN(5); {
+		case what == 0: // missing
+			continue
+		case what < 3 && was != nil && was.Units[n] != nil:
+			p.Units[n] = was.Units[n]
+		default:
+			p.Units[n] = &schema.EffectiveUnit{Key: key, DisplayName: fmt.Sprint(draw.IntN(2)), DesiredState: schema.DesiredRunning,
+				Roles: []schema.EffectiveRole{{Name: "worker", NodeRole: "worker", Count: draw.IntN(3)}}}
+		}
+		if draw.IntN(4) == 0 {
+			p.Decisions = append(p.Decisions, schema.Decision{Key: key, Verdict: schema.Deny, Rule: fmt.Sprint(draw.IntN(2))})
+		}
+	}
+	return p
+}
+
 // The changed units of a decision are the same, whether all units are compared or only
 // the ones that may have changed.
-func TestChangedUnitsMatchFullComparison(t *testing.T) {
+func TestLongChangedUnitsMatchFullComparison(t *testing.T) {
 	found := 0
 	for seed := range uint64(400) {
 		draw := rand.New(rand.NewPCG(seed, 1))
@@ -69,26 +93,4 @@ func TestChangedUnitsMatchFullComparison(t *testing.T) {
 		}
 	}
 	require.Greater(t, found, 1000)
-}
-
-// drawProject returns a random state of a project. Unchanged documents keep the same
-// value.
-func drawProject(draw *rand.Rand, name string, was *schema.EffectiveProject) *schema.EffectiveProject {
-	p := &schema.EffectiveProject{Units: map[string]*schema.EffectiveUnit{}}
-	for _, n := range []string{"x", "y", "z"} {
-		key := schema.InstanceKey("a", name, n)
-		switch what := draw.IntN(5); {
-		case what == 0: // missing
-			continue
-		case what < 3 && was != nil && was.Units[n] != nil:
-			p.Units[n] = was.Units[n]
-		default:
-			p.Units[n] = &schema.EffectiveUnit{Key: key, DisplayName: fmt.Sprint(draw.IntN(2)), DesiredState: schema.DesiredRunning,
-				Roles: []schema.EffectiveRole{{Name: "worker", NodeRole: "worker", Count: draw.IntN(3)}}}
-		}
-		if draw.IntN(4) == 0 {
-			p.Decisions = append(p.Decisions, schema.Decision{Key: key, Verdict: schema.Deny, Rule: fmt.Sprint(draw.IntN(2))})
-		}
-	}
-	return p
 }

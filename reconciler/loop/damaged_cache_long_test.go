@@ -1,3 +1,5 @@
+//go:build long
+
 package loop_test
 
 import (
@@ -29,43 +31,9 @@ func spoilCache(t *testing.T, dir string) {
 	}, func() any { return "no pack in " + dir })
 }
 
-// A daemon with a damaged cache takes leadership again after another daemon had it and
-// advanced berth/status.
-func TestDamagedCacheHealsAfterFailover(t *testing.T) {
-	t.Parallel()
-	w := newWorld(t)
-	path, text := instance("train", 1)
-	w.put(map[string]string{path: text})
-	dir := t.TempDir()
-	d := w.startAt(dir)
-	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	require.NoError(t, d.stop())
-	d = w.startAt(dir) // its mirror has a shallow status branch, as after a new clone
-	d.ready()
-	require.NoError(t, d.stop())
-
-	spoilCache(t, dir)
-	other := w.start()
-	path, text = instance("train", 2)
-	w.put(map[string]string{path: text})
-	w.eventually("grown", w.running("train", 2))
-	require.NoError(t, other.stop())
-
-	w.startAt(dir)
-	path, text = instance("train", 3)
-	commit := w.put(map[string]string{path: text})
-	w.eventually("goes on", func() bool {
-		s := w.status("train")
-		return converged(s, 4) && w.revision().Commit == commit
-	})
-	require.Empty(t, w.revision().Frozen)
-	w.noEventTwice()
-	require.NoError(t, w.verifyAudit())
-}
-
 // The answer to a push is lost and the cache is damaged before the daemon reads the
 // result. The daemon recovers, and no record is duplicated.
-func TestDamagedCacheHealsAfterALostResponse(t *testing.T) {
+func TestLongDamagedCacheHealsAfterALostResponse(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
 	path, text := instance("train", 1)
@@ -93,6 +61,40 @@ func TestDamagedCacheHealsAfterALostResponse(t *testing.T) {
 	}
 	require.Empty(t, w.revision().Frozen)
 	require.NoError(t, d.stop())
+	w.noEventTwice()
+	require.NoError(t, w.verifyAudit())
+}
+
+// A daemon with a damaged cache takes leadership again after another daemon had it and
+// advanced berth/status.
+func TestLongDamagedCacheHealsAfterFailover(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	path, text := instance("train", 1)
+	w.put(map[string]string{path: text})
+	dir := t.TempDir()
+	d := w.startAt(dir)
+	w.eventually("running", w.phase("train", plan.PhaseRunning))
+	require.NoError(t, d.stop())
+	d = w.startAt(dir) // its mirror has a shallow status branch, as after a new clone
+	d.ready()
+	require.NoError(t, d.stop())
+
+	spoilCache(t, dir)
+	other := w.start()
+	path, text = instance("train", 2)
+	w.put(map[string]string{path: text})
+	w.eventually("grown", w.running("train", 2))
+	require.NoError(t, other.stop())
+
+	w.startAt(dir)
+	path, text = instance("train", 3)
+	commit := w.put(map[string]string{path: text})
+	w.eventually("goes on", func() bool {
+		s := w.status("train")
+		return converged(s, 4) && w.revision().Commit == commit
+	})
+	require.Empty(t, w.revision().Frozen)
 	w.noEventTwice()
 	require.NoError(t, w.verifyAudit())
 }

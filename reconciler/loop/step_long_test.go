@@ -1,3 +1,5 @@
+//go:build long
+
 package loop
 
 import (
@@ -76,7 +78,7 @@ func steps(t *testing.T, tenants int) (step func(), r *Reconciler) {
 
 // The cost of a changed instance, from the decision to the last report, does not
 // depend on the size of the estate. The test counts allocations because times vary.
-func TestDecisionCostDependsOnTheChange(t *testing.T) {
+func TestLongDecisionCostDependsOnTheChange(t *testing.T) {
 	cost := func(tenants int) float64 {
 		step, r := steps(t, tenants)
 		for range 4 { // excludes first-time reports

@@ -1,3 +1,5 @@
+//go:build long
+
 package main
 
 import (
@@ -11,9 +13,25 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 )
 
+// loose returns the file of an object, alone, whatever pack it came in.
+func (e *decidedEstate) loose(t *testing.T, id string) string {
+	t.Helper()
+	packs, err := filepath.Glob(filepath.Join(e.git.Dir, "objects/pack/*.pack"))
+	require.NoError(t, err)
+	for _, pack := range packs {
+		f, err := os.Open(pack)
+		require.NoError(t, err)
+		require.NoError(t, os.Remove(pack))
+		_, err = e.git.GitInput(f, "unpack-objects", "-q")
+		require.NoError(t, err)
+		require.NoError(t, f.Close())
+	}
+	return filepath.Join(e.git.Dir, "objects", id[:2], id[2:])
+}
+
 // A repository that lacks an object has no plan. The plan must not show the tenant
 // of the missing object as created or deleted.
-func TestPlanOfAnIncompleteRepository(t *testing.T) {
+func TestLongPlanOfAnIncompleteRepository(t *testing.T) {
 	const tenant = "tenants/physics/"
 	for name, c := range map[string]struct {
 		lost string // a revision of the object
@@ -57,20 +75,4 @@ func TestPlanOfAnIncompleteRepository(t *testing.T) {
 			require.Contains(t, out, id, "the object is named")
 		})
 	}
-}
-
-// loose returns the file of an object, alone, whatever pack it came in.
-func (e *decidedEstate) loose(t *testing.T, id string) string {
-	t.Helper()
-	packs, err := filepath.Glob(filepath.Join(e.git.Dir, "objects/pack/*.pack"))
-	require.NoError(t, err)
-	for _, pack := range packs {
-		f, err := os.Open(pack)
-		require.NoError(t, err)
-		require.NoError(t, os.Remove(pack))
-		_, err = e.git.GitInput(f, "unpack-objects", "-q")
-		require.NoError(t, err)
-		require.NoError(t, f.Close())
-	}
-	return filepath.Join(e.git.Dir, "objects", id[:2], id[2:])
 }
