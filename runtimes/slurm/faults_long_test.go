@@ -301,3 +301,20 @@ func TestLongLostJobDoesNotKeepItsUser(t *testing.T) {
 	require.NotEqual(t, lost.ID, next)
 	accounted(next, "COMPLETED")
 }
+
+// A slurmd that hangs is restarted once slurmctld has given its node up, and not twice.
+func TestLongHungWorkerIsRestarted(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: bareStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	_, err := c.lab.Run(t.Context(), u.Members[1].Node, "sh", "-c", "kill -STOP $(cat "+profile.WorkerPID+")")
+	require.NoError(t, err)
+	c.onControl(t, u, "scontrol update nodename="+u.Members[1].Node+" state=down reason=hangs")
+	eventually(t, "the node is down", func() (bool, string) {
+		s := c.observe(t, u).Members[1]
+		return s.State == plan.Stopped, fmt.Sprint(s)
+	})
+	c.carry(t, u, false)
+}

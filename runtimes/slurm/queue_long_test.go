@@ -3,9 +3,14 @@
 package slurm_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +18,13 @@ import (
 	"berth/schema"
 	"berth/schema/queue"
 )
+
+func ids(jobs []queue.Job) (all []string) {
+	for _, j := range jobs {
+		all = append(all, j.JobID)
+	}
+	return all
+}
 
 // slurmctld is killed right after it accepted jobs, so many times: each is there, or is lost and said to be,
 // and the same submission again makes exactly one job for each key. No job that was answered as durable is
@@ -96,4 +108,42 @@ func TestLongQueueAfterKilledSlurmctlds(t *testing.T) {
 	require.Len(t, list(), len(submitted))
 	require.True(t, kept > 0 || kills < 5)
 	c.tool(t, u, "scancel --user="+alice.Name)
+}
+
+// Many calls with few keys make one job for each key, while calls are cut off at random.
+func TestLongQueueSubmitsOnceForAKey(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
+	c.carry(t, u, false)
+	at := c.queueOf(u, "physics.lattice", nil)
+	const keys, calls = 8, 5
+	var wg sync.WaitGroup
+	for key := range keys {
+		for call := range calls {
+			wg.Go(func() {
+				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+30*call)*time.Millisecond) // the moment of the cut
+				defer cancel()
+				_, _ = c.rt.Submit(ctx, at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
+			})
+		}
+	}
+	wg.Wait()
+	for key := range keys {
+		_, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
+		require.NoError(t, err)
+	}
+	jobs, err := c.rt.Jobs(t.Context(), at)
+	require.NoError(t, err)
+	jobs = slices.DeleteFunc(jobs, func(j queue.Job) bool { return j.IdempotencyKey == "" || !j.Ended.IsZero() }) // of other tests
+	seen := map[string]int{}
+	for _, j := range jobs {
+		seen[j.IdempotencyKey]++
+	}
+	require.Len(t, seen, keys)
+	for key, n := range seen {
+		require.Equal(t, 1, n, key)
+	}
+	c.tool(t, u, "scancel "+strings.Join(ids(jobs), " "))
 }

@@ -1,11 +1,8 @@
 package slurm_test
 
 import (
-	"context"
 	"fmt"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -152,51 +149,6 @@ func TestQueueOfProjects(t *testing.T) {
 	mapped, err := c.rt.Submit(t.Context(), c.queueOf(u, "physics.lhc", unknown), s)
 	require.NoError(t, err)
 	require.Equal(t, []any{"quick", "a.job", 5, "fast"}, []any{mapped.Queue, mapped.Name, mapped.Minutes, mapped.Resolution.ResolvedQueue})
-}
-
-// Many calls with few keys make one job for each key, while calls are cut off at random.
-func TestQueueSubmitsOnceForAKey(t *testing.T) {
-	t.Parallel()
-	c := &company{stage: newStage(t)}
-	c.rt = c.runtime(t)
-	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0)
-	c.carry(t, u, false)
-	at := c.queueOf(u, "physics.lattice", nil)
-	const keys, calls = 8, 5
-	var wg sync.WaitGroup
-	for key := range keys {
-		for call := range calls {
-			wg.Go(func() {
-				ctx, cancel := context.WithTimeout(t.Context(), time.Duration(10+30*call)*time.Millisecond) // the moment of the cut
-				defer cancel()
-				_, _ = c.rt.Submit(ctx, at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
-			})
-		}
-	}
-	wg.Wait()
-	for key := range keys {
-		_, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
-		require.NoError(t, err)
-	}
-	jobs, err := c.rt.Jobs(t.Context(), at)
-	require.NoError(t, err)
-	jobs = slices.DeleteFunc(jobs, func(j queue.Job) bool { return j.IdempotencyKey == "" || !j.Ended.IsZero() }) // of other tests
-	seen := map[string]int{}
-	for _, j := range jobs {
-		seen[j.IdempotencyKey]++
-	}
-	require.Len(t, seen, keys)
-	for key, n := range seen {
-		require.Equal(t, 1, n, key)
-	}
-	c.tool(t, u, "scancel "+strings.Join(ids(jobs), " "))
-}
-
-func ids(jobs []queue.Job) (all []string) {
-	for _, j := range jobs {
-		all = append(all, j.JobID)
-	}
-	return all
 }
 
 // mapDocument loads a QueueMap as an estate has it, with its runbook. Two of them differ in their mode and partition only.

@@ -18,6 +18,16 @@ import (
 	"berth/schema"
 )
 
+// removed applies a unit until nothing is left to do.
+func (c *company) removed(t *testing.T, u plan.Unit) {
+	t.Helper()
+	eventually(t, "the removal ends", func() (bool, string) {
+		err := c.removal(t, u)
+		p := c.plan(t, u, false)
+		return err == nil && p.Empty(), fmt.Sprint(err)
+	})
+}
+
 // A job that alone exceeds a limit of its project is refused with the name of the limit.
 func TestLongSharedLimitsRefuseJobsByName(t *testing.T) {
 	t.Parallel()

@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -54,14 +53,4 @@ func (c *company) job(t testing.TB, u plan.Unit, user schema.UnixUser, project, 
 	id, err := c.trySubmit(t, u, user, script+"\n", append(options, "--account="+project)...)
 	require.NoError(t, err)
 	return id
-}
-
-// removed applies a unit until nothing is left to do.
-func (c *company) removed(t *testing.T, u plan.Unit) {
-	t.Helper()
-	eventually(t, "the removal ends", func() (bool, string) {
-		err := c.removal(t, u)
-		p := c.plan(t, u, false)
-		return err == nil && p.Empty(), fmt.Sprint(err)
-	})
 }

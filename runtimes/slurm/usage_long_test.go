@@ -13,7 +13,9 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
+	"berth/schema/usage"
 )
 
 // Accounting that is down is started for the last usage: a unit that is to stop or to go is not repaired
@@ -59,4 +61,49 @@ func TestLongUsageIsRecordedWhereAccountingIsDown(t *testing.T) {
 	second := accountingDown()
 	ends(u, true)
 	require.Equal(t, []string{first, second}, recorded())
+}
+
+// What the jobs of a project used is recorded before its account is removed, and what all jobs
+// used before the database is. Until the record is kept, nothing is removed.
+func TestLongUsageIsRecordedBeforeRemoval(t *testing.T) {
+	t.Parallel()
+	c := newSharing(t)
+	base := c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1)
+	u := c.share(base, lhc(), ligo())
+	c.carry(t, u, false)
+	bobs := c.job(t, u, bob, "physics.ligo", "sleep 600", "--gres=gpu:1", "--cpus-per-task=2", "--mem=64M")
+	alices := c.job(t, u, alice, "physics.lhc", "true")
+	c.await(t, u, bobs, slurmtest.Running)
+	c.await(t, u, alices, slurmtest.Completed)
+	eventually(t, "the job has used a second", func() (bool, string) {
+		out := strings.TrimSpace(c.tool(t, u, "squeue -h -o %M -j "+bobs))
+		return out != "0:00", out
+	})
+
+	less := c.share(base, lhc())
+	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)
+	eventually(t, "only the record is missing", func() (bool, string) {
+		err := c.removal(t, less)
+		return err != nil && strings.Contains(err.Error(), "the remote is down"), fmt.Sprint(err)
+	})
+	require.Contains(t, c.tool(t, u, "sacctmgr -n -P list account format=account"), "physics.ligo")
+	c.remote = nil
+	c.removed(t, less)
+	require.NotContains(t, c.tool(t, u, "sacctmgr -n -P list account format=account"), "physics.ligo")
+	require.Len(t, c.used, 1)
+	for run, j := range c.used {
+		require.Equal(t, bobs, fmt.Sprint(run.JobID))
+		require.True(t, j.Started.After(j.Submitted.Add(-1)) && j.Ended.After(j.Started), "%+v", j)
+		require.NotEmpty(t, j.Cluster)
+		want := usage.Job{Cluster: j.Cluster, JobID: j.JobID, Submitted: j.Submitted, Started: j.Started, Ended: j.Ended,
+			State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo", CPUs: 2, MemoryMiB: 64, GPUs: 1, GPUType: "a100", Billing: 2}
+		require.Equal(t, want, j)
+	}
+
+	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)
+	require.ErrorIs(t, c.apply(t, c.plan(t, less, true)), runtimes.ErrWaiting)
+	require.NotEmpty(t, c.tool(t, u, "sacct -n -X --allusers -S now-1hour"), "the database is there")
+	c.remote = nil
+	c.carry(t, less, true)
+	require.Len(t, c.used, 2)
 }

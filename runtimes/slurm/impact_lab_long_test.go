@@ -1,3 +1,5 @@
+//go:build long
+
 package slurm_test
 
 import (
@@ -12,7 +14,7 @@ import (
 
 // The plan of a change says which jobs end, move and are cancelled, and that is what
 // happens on a busy cluster.
-func TestImpactOnABusyCluster(t *testing.T) {
+func TestLongImpactOnABusyCluster(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStage(t)}
 	c.rt = c.runtime(t)

@@ -1,3 +1,5 @@
+//go:build long
+
 package slurm_test
 
 import (
@@ -15,9 +17,9 @@ import (
 	"berth/schema"
 )
 
-// TestSideBySide makes and removes two instances on one controller in parallel. They
+// TestLongSideBySide makes and removes two instances on one controller in parallel. They
 // share ports and a database server and must not disturb each other.
-func TestSideBySide(t *testing.T) {
+func TestLongSideBySide(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
