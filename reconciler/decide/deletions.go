@@ -165,11 +165,11 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 		}
 	} else {
 		failing, _ = g.main.Failing(name)
-		if file := name + "/tenant.yaml"; g.main.Key(file).IsZero() && !g.isStrangers(file, d) {
+		if file := name + "/tenant.yaml"; g.main.Key(file).IsZero() && !g.isStrangers(file, d.changes) {
 			failing = append([]string{file + " (missing)"}, failing...)
 		}
 	}
-	failing = slices.DeleteFunc(failing, func(path string) bool { return g.isStrangers(path, d) })
+	failing = slices.DeleteFunc(failing, func(path string) bool { return g.isStrangers(path, d.changes) })
 	whole := d.tenant != "" && slices.ContainsFunc(d.changes, func(c schema.PathChange) bool { return g.before.Key(c.Path).Kind == schema.KindTenant })
 	n, inForce := len(d.changes), g.before.Count(d.tenant)
 	large := n > maxDeletions(0) && n > maxDeletions(inForce)
@@ -192,9 +192,9 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 // isStrangers returns true if only users without the permission changed a file, each in another
 // commit than those of the deletion. Such a file says nothing about the deletion: anybody can put
 // one into any tree.
-func (g *guard) isStrangers(path string, d *deletion) bool {
+func (g *guard) isStrangers(path string, deleted []schema.PathChange) bool {
 	who, _ := g.author(path)
-	return g.unpermitted[path] && g.permitted[path] == "" && !slices.ContainsFunc(d.changes, func(c schema.PathChange) bool {
+	return g.unpermitted[path] && g.permitted[path] == "" && !slices.ContainsFunc(deleted, func(c schema.PathChange) bool {
 		by, touched := g.author(c.Path)
 		return touched && by.commit == who.commit
 	})

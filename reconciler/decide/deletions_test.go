@@ -332,6 +332,21 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	s.commits("olga", map[string]string{"platform/nodes/gpu-3.yaml": ""})
 	require.Equal(t, map[string]string{"platform/nodes/junk.yml": schema.HeldUnauthorised}, reasons(s.together().Held), "in the tree of the platform")
 
+	named := func(name string) string {
+		return strings.Replace(instance(name, 1, 1), "metadata:\n", "metadata:\n  uid: u1\n", 1)
+	}
+	s = tell(t, with(chem(8), map[string]string{chemRoles: roles("roles", member("cleo", "project_owner")), train: named("train")}))
+	s.commits("cleo", map[string]string{at + "other.yaml": named("other")})
+	s.commits("pia", map[string]string{train: ""})
+	d := s.together()
+	require.Equal(t, map[string]string{at + "other.yaml": schema.HeldUnauthorised}, reasons(d.Held), "a valid document with the uid of the deleted one")
+	require.Nil(t, d.Desired.Instance(trainKey))
+	var changed []string
+	for _, v := range d.Verdicts {
+		changed = append(changed, v.By.Login+" "+v.Document.Change+" "+v.Document.File)
+	}
+	require.ElementsMatch(t, []string{"cleo added " + at + "other.yaml", "pia deleted " + train}, changed)
+
 	s = tell(t, nil)
 	s.commits("pia", map[string]string{train: "", junk: instance("train", 1, 1)})
 	require.Equal(t, schema.HeldBlocked, reasons(s.together().Held)[train], "whoever deletes may have meant to move it")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -33,7 +34,7 @@ func (d *Decider) enforce(ctx context.Context, in change) (*forced, error) {
 	g.judge()
 	before, main := g.before, g.main
 	f, err := d.o.Loader.InForce(ctx, in.main, in.previous, g.vetoes,
-		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired), always(renamedInstances(before.Desired, main.Desired)), wholeMoves(g.moves, before, main))
+		d.ruled(before.Desired, in.today), d.refuse(before.Desired, in.today), upgrades(before.Desired), uids(before.Desired), renamed(before.Desired), wholeMoves(g.moves, before, main))
 	for _, frozen := range []error{estate.ErrEmpty, estate.ErrUnreadable, estate.ErrInForce} {
 		if errors.Is(err, frozen) {
 			return nil, fmt.Errorf("%w: %w", ErrFrozen, err)
@@ -74,7 +75,7 @@ func (f *forced) verdicts(commit string) []Verdict {
 
 // documents are the changes of documents, and of other files that needed a permission.
 func (g *guard) documents() []plan.DocumentChange {
-	docs := documents(g.changes, g.before, g.main)
+	docs := documents(g.changes, g.before, g.main, g.moves)
 	listed := map[string]bool{}
 	for _, doc := range docs {
 		listed[doc.File], listed[doc.From] = true, true
@@ -90,8 +91,11 @@ func (g *guard) documents() []plan.DocumentChange {
 // judge fills the second group of fields.
 func (g *guard) judge() {
 	g.vetoes, g.decisions, g.unpermitted = map[string]estate.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
-	g.moves = movesOf(g.changes, g.before, g.main)
 	g.authorise()
+	g.moves = movesOf(g.changes, g.before, g.main)
+	maps.DeleteFunc(g.moves, func(from, to string) bool {
+		return g.isStrangers(to, []schema.PathChange{{Path: from}})
+	})
 	g.protect()
 	g.holdMoves()
 	g.blockDeletions()

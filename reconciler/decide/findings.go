@@ -39,7 +39,7 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 	return slices.Insert(out, 0, partialMoves(touched, base.Result, head)...) // never nil: null in JSON
 }
 
-// findings are all findings about a tree: those of the loader, policy, moves and
+// findings are all findings about a tree: those of the loader, policy and
 // guards, and units that can never run.
 func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
@@ -47,7 +47,6 @@ func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
 	all = append(all, schema.Shadowing(f.Main.Desired)...)
 	all = append(all, policy.ChangedUIDs(f.before, f.Main.Desired)...)
-	all = append(all, renamedInstances(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
 	all = append(all, d.refusals(f, today, all)...)
 	all = append(all, d.capacity.Check(f.Main.Desired, d.Evaluate(f.Main.Desired, f.before, today), f.Main.AllNodes())...)

@@ -92,18 +92,21 @@ func wholeMoves(moves map[string]string, before, main *estate.Result) estate.Che
 	}
 }
 
-// renamedInstances refuses both places of a moved instance: an instance cannot
-// take what runs to another name. Without the uid, the one is deleted and the other
-// created.
-func renamedInstances(before, main *schema.Desired) []schema.Diagnostic {
+// renamed refuses both places of a moved instance: an instance cannot take what runs to another
+// name. Without the uid, the one is deleted and the other created.
+func renamed(before *schema.Desired) estate.Check {
+	return func(now *schema.Desired) []schema.Diagnostic { return renamedInstances(before, now) }
+}
+
+func renamedInstances(before, now *schema.Desired) []schema.Diagnostic {
 	type owner struct{ tenant, uid string }
 	old := map[owner]*schema.Instance{}
-	for _, i := range instancesLost(before, main) {
+	for _, i := range instancesLost(before, now) {
 		old[owner{i.Key.Tenant, i.UID}] = i
 	}
 	var out []schema.Diagnostic
 	refused := map[schema.Key]bool{} // old instances
-	for _, to := range instancesLost(main, before) {
+	for _, to := range instancesLost(now, before) {
 		from := old[owner{to.Key.Tenant, to.UID}]
 		if from == nil {
 			continue
@@ -150,8 +153,7 @@ func instancesLost(d, other *schema.Desired) []*schema.Instance {
 
 // documents returns the change of each document that a change touches, sorted by file.
 // Other files are left out.
-func documents(touched []schema.PathChange, base, head *estate.Result) []plan.DocumentChange {
-	moves := movesOf(touched, base, head)
+func documents(touched []schema.PathChange, base, head *estate.Result, moves map[string]string) []plan.DocumentChange {
 	from := map[string]string{} // old path, by new path
 	for old, to := range moves {
 		from[to] = old

@@ -102,8 +102,3 @@ func (d *Decider) underBase(platform, before *schema.Platform, t, was *schema.Te
 	}
 	return out
 }
-
-// always is a check whose findings do not depend on what is in force.
-func always(found []schema.Diagnostic) estate.Check {
-	return func(*schema.Desired) []schema.Diagnostic { return found }
-}
