@@ -82,6 +82,50 @@ func TestRulesJudgeWhatComesIntoForce(t *testing.T) {
 	}
 }
 
+// No way out of real-policy comes into force without a rollback, whoever tries it and in however
+// many commits.
+func TestProjectsLeaveRealPolicyInNoOtherWay(t *testing.T) {
+	const other = "platform/queues/other.yaml"
+	policy := queueMapOf("real-policy", "")
+	named := func(text string) string { return strings.Replace(text, "name: physics", "name: other", 1) }
+	only := func(text, who string) string {
+		return strings.Replace(text, "applies_to: [physics]", "applies_to: ["+who+"]", 1)
+	}
+	type commit struct {
+		who   string
+		files map[string]string
+	}
+	for name, commits := range map[string][]commit{
+		"another mode":                       {{"root", map[string]string{queueMapFile: queueMapOf("passthrough", "")}}},
+		"a stub of the policy":               {{"root", map[string]string{queueMapFile: queueMapOf("stub-policy", "")}}},
+		"deleted":                            {{"root", map[string]string{queueMapFile: ""}}},
+		"deleted by a stranger":              {{"pia", map[string]string{queueMapFile: ""}}},
+		"renamed to another mode":            {{"root", map[string]string{queueMapFile: "", other: named(queueMapOf("passthrough", ""))}}},
+		"renamed in two commits":             {{"root", map[string]string{queueMapFile: ""}}, {"root", map[string]string{other: named(queueMapOf("passthrough", ""))}}},
+		"added first, deleted later":         {{"root", map[string]string{other: only(named(queueMapOf("passthrough", "")), "physics.lhc")}}, {"root", map[string]string{queueMapFile: ""}}},
+		"a more specific map":                {{"root", map[string]string{other: only(named(queueMapOf("passthrough", "")), "physics.lhc")}}},
+		"for other tenants":                  {{"root", map[string]string{queueMapFile: only(policy, "chem")}}},
+		"for other tenants, and another map": {{"root", map[string]string{queueMapFile: only(policy, "chem"), other: only(named(queueMapOf("passthrough", "")), "physics")}}},
+		"by a file that is invalid":          {{"root", map[string]string{queueMapFile: policy + "nonsense: true\n"}}},
+		"by an invalid file, then deleted":   {{"root", map[string]string{queueMapFile: policy + "nonsense: true\n"}}, {"root", map[string]string{queueMapFile: ""}}},
+		"with a rollback that has expired":   {{"root", map[string]string{queueMapFile: queueMapOf("passthrough", "2025-12-31")}}},
+		"the runbook with it":                {{"root", map[string]string{queueMapFile: "", queueMapPage: ""}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := ruledStory(t, map[string]string{queueMapFile: policy})
+			for _, c := range commits {
+				s.commits(c.who, c.files)
+			}
+			m := s.together().Desired.QueueMapOf("batch", "physics", "lhc")
+			require.NotNil(t, m)
+			require.Equal(t, "real-policy", m.Spec.Mode)
+		})
+	}
+	s := ruledStory(t, map[string]string{queueMapFile: policy})
+	s.commits("root", map[string]string{queueMapFile: queueMapOf("passthrough", "2026-02-28")})
+	require.Equal(t, "passthrough", s.together().Desired.QueueMapOf("batch", "physics", "lhc").Spec.Mode, "a rollback is the way")
+}
+
 // readyApp is the app batch with all that the gate asks of it.
 func readyApp() string {
 	return doc("App", "batch", "spec:\n  display_name: Batch\n  category: scheduler\n  publisher: us\n  status: active\n  runbook: "+queueMapPage+"\n  requires: {permissions: [apps.instance.create]}\n  supports: {control_plane_scopes: [project, tenant]}\n")
