@@ -33,7 +33,7 @@ func parseMark(comment string) (key, digest string, ok bool) {
 // Submit implements runtimes.Queue. A submission without an answer is looked up before it is sent
 // again, at most boundary.MaxRetries times here.
 func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Submission) (queue.Job, error) {
-	if err := errors.Join(queue.CheckKey(s.IdempotencyKey), s.Check()); err != nil {
+	if err := errors.Join(queue.CheckKey(s.IdempotencyKey), s.Check(), checkDirectives(s.Script)); err != nil {
 		return queue.Job{}, err
 	}
 	c, err := q.cluster(at)
@@ -186,10 +186,6 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	live = c.queued("--user=" + s.User.Name)
 	if res, err = c.do(ctx, c.host, op, live.op); err != nil {
 		return queue.Job{}, err
-	}
-	// With #SBATCH --wait, sbatch ends with the status of the job that it submitted.
-	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); res[0].Exit != 0 && j != nil && err == nil {
-		return c.same(j, s, nil)
 	}
 	if res[0].Exit != 0 {
 		return queue.Job{}, refusal(c.withoutHosts(message(res[0])), mapped)
