@@ -170,13 +170,17 @@ func TestRequestsAreCheckedAsDocuments(t *testing.T) {
 		many[fmt.Sprint("l", i)] = "x"
 	}
 	for name, change := range map[string]func(*schema.MemberOperationSpec){
-		"a reason of two lines":   func(s *schema.MemberOperationSpec) { s.Reason = "a\nb" },
-		"a long reason":           func(s *schema.MemberOperationSpec) { s.Reason = strings.Repeat("a", 201) },
-		"a deadline in the past":  func(s *schema.MemberOperationSpec) { s.OnJobs = &schema.OnJobs{CancelAfterSeconds: -5} },
-		"a label without a name":  labels(map[string]string{"": "x"}),
-		"a label with a comma":    labels(map[string]string{"rack": "1,tier=gold"}),
-		"a label with a big text": labels(map[string]string{"rack": strings.Repeat("a", 65)}),
-		"many labels":             labels(many),
+		"a reason of two lines":         func(s *schema.MemberOperationSpec) { s.Reason = "a\nb" },
+		"a reason that reads backwards": func(s *schema.MemberOperationSpec) { s.Reason = "a fan \u202eduol si" },
+		"a reason with an escape":       func(s *schema.MemberOperationSpec) { s.Reason = "a \x1b[31mfan" },
+		"a reason that shows nothing":   func(s *schema.MemberOperationSpec) { s.Reason = "\u00a0" },
+		"a reason under marks":          func(s *schema.MemberOperationSpec) { s.Reason = "a" + strings.Repeat("\u0301", 9) },
+		"a long reason":                 func(s *schema.MemberOperationSpec) { s.Reason = strings.Repeat("a", 201) },
+		"a deadline in the past":        func(s *schema.MemberOperationSpec) { s.OnJobs = &schema.OnJobs{CancelAfterSeconds: -5} },
+		"a label without a name":        labels(map[string]string{"": "x"}),
+		"a label with a comma":          labels(map[string]string{"rack": "1,tier=gold"}),
+		"a label with a big text":       labels(map[string]string{"rack": strings.Repeat("a", 65)}),
+		"many labels":                   labels(many),
 	} {
 		require.Error(t, check(change), name)
 	}

@@ -7,7 +7,6 @@ import (
 	"io"
 	"regexp"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
@@ -24,7 +23,7 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 	if bytes.HasPrefix(data, []byte("\ufeff")) {
 		return fault(file, pos{1, 1}, "file.bom", "starts with a byte order mark: save it as UTF-8 without one")
 	}
-	at, marks := pos{1, 1}, pile(0)
+	at, marks := pos{1, 1}, schema.Marks(0)
 	for i := 0; i < len(data); {
 		c, n := utf8.DecodeRune(data[i:])
 		switch {
@@ -33,10 +32,10 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 		case c == '\n':
 			at = pos{at.line + 1, 0}
 		case c == '\t' || c == '\r' && i+1 < len(data) && data[i+1] == '\n':
-		case unsafeRune(c):
+		case schema.UnsafeRune(c):
 			return fault(file, at, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
-		case marks.add(c):
-			return fault(file, at, "file.control", piled, maxMarks)
+		case marks.Add(c):
+			return fault(file, at, "file.control", piled, schema.MaxMarks)
 		}
 		at.column++
 		i += n
@@ -44,38 +43,7 @@ func checkText(file string, data []byte, more bool) *schema.Diagnostic {
 	return nil
 }
 
-// unsafeRune reports whether c is a control or format character, a line separator, or
-// another invisible character (Unicode's Default_Ignorable_Code_Point). People cannot
-// see these, and programs read them differently.
-func unsafeRune(c rune) bool {
-	if c < utf8.RuneSelf {
-		return c < ' ' || c == 0x7f
-	}
-	if c == 0xfe0e || c == 0xfe0f { // selects the style of an emoji; keyboards insert it
-		return false
-	}
-	return unicode.In(c, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp, unicode.Co, unicode.Other_Default_Ignorable_Code_Point, unicode.Variation_Selector) ||
-		c == 0xfffe || c == 0xffff
-}
-
-// pile counts consecutive combining marks. Scripts of names have only a few on a letter;
-// many marks cover the lines around them.
-type pile int
-
-const (
-	maxMarks = 8
-	piled    = "holds more than %d combining marks in a row, which cover what stands around them: remove them"
-)
-
-// add takes the next character, and reports whether it is one mark too many.
-func (p *pile) add(c rune) bool {
-	if c < utf8.RuneSelf || !unicode.Is(unicode.M, c) {
-		*p = 0
-		return false
-	}
-	*p++
-	return *p > maxMarks
-}
+const piled = "holds more than %d combining marks in a row, which cover what stands around them: remove them"
 
 // parseYAML reads the one document of data as nodes.
 func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {

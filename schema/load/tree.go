@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"go.yaml.in/yaml/v3"
 
@@ -250,18 +251,23 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 	return false
 }
 
-// text refuses characters that no string may contain, including escaped ones.
+// text refuses characters that no string may contain, including escaped ones, and a string of
+// unusual blanks alone.
 func (r *treeReader) text(n *yaml.Node, path string) bool {
-	var marks pile
+	var marks schema.Marks
 	for _, c := range n.Value {
-		if marks.add(c) {
-			r.fail(n, path, "file.control", piled, maxMarks)
+		if marks.Add(c) {
+			r.fail(n, path, "file.control", piled, schema.MaxMarks)
 			return false
 		}
-		if c == '\n' || !unsafeRune(c) {
+		if c == '\n' || !schema.UnsafeRune(c) {
 			continue
 		}
 		r.fail(n, path, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
+		return false
+	}
+	if utf8.RuneCountInString(n.Value) < len(n.Value) && strings.TrimSpace(n.Value) == "" {
+		r.fail(n, path, "file.control", "shows nothing: it has only blank characters")
 		return false
 	}
 	return true

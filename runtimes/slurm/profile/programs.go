@@ -84,9 +84,11 @@ var (
 	nodeState  = compile(`^state=(drain|undrain|resume)$`)
 	reason     = compile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
 	// nodeComment has the labels of a node, with the mark of Berth.
-	nodeComment = compile(`^comment=berth:[-._+,=A-Za-z0-9]+$`)
-	jobIDs      = compile(`^[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*$`)
-	jobID       = compile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
+	nodeComment     = compile(`^comment=berth:[-._+,=A-Za-z0-9]+$`)
+	jobIDs          = compile(`^[1-9][0-9]{0,9}(,[1-9][0-9]{0,9})*$`)
+	jobID           = compile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
+	parentDirectory = compile(`[=/]\.\.(/|$)`)
+
 	// optionValue matches a submit option without spaces, quotes and control characters.
 	optionValue = compile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = compile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,128}$`)
@@ -427,7 +429,7 @@ func checkSbatch(args []string) error {
 		}
 	}
 	for _, a := range args {
-		if a != "--parsable" && a != "--export=NONE" && (!optionValue.MatchString(a) || strings.Contains(a, "..")) {
+		if a != "--parsable" && a != "--export=NONE" && (!optionValue.MatchString(a) || parentDirectory.MatchString(a)) {
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
 	}
