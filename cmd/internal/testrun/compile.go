@@ -80,7 +80,7 @@ func (b binary) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = b.dir
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // test2json does not pass a signal on
-	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	return cmd
 }
 
