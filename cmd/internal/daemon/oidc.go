@@ -33,6 +33,13 @@ const (
 	// key makes Berth read the keys again, and strangers can send such tokens.
 	providerRate  = 1
 	providerBurst = 5
+
+	// keysFor is how long the provider's keys count: it may withdraw one.
+	keysFor = 5 * time.Minute
+	// keysWithout is how long they count while the provider does not answer.
+	keysWithout = time.Hour
+	// keysRetry is the time between two tries to read them again.
+	keysRetry = 30 * time.Second
 )
 
 // loginForm is the form of logins (_person of config.cue). The name of a service account has another
@@ -47,7 +54,14 @@ type identityProvider struct {
 	now    func() time.Time
 
 	discovery singleflight.Group // one request, however many strangers wait for it
-	keys      atomic.Pointer[oidc.RemoteKeySet]
+	keys      atomic.Pointer[providerKeys]
+}
+
+// providerKeys are the keys of a provider, which are read from it when a token needs them.
+type providerKeys struct {
+	*oidc.RemoteKeySet
+	since time.Time
+	tried time.Time // when they were to be read again
 }
 
 // newIdentityProvider checks the configuration. It sends no request.
@@ -95,28 +109,45 @@ func (p *identityProvider) identify(ctx context.Context, token string) (string, 
 	return login, nil
 }
 
-// discover returns the provider's keys. It reads the provider's description once.
+// discover returns the provider's keys. It reads the provider's description for them, again after
+// keysFor. If the provider does not answer then, the keys count until keysWithout.
 func (p *identityProvider) discover() (*oidc.RemoteKeySet, error) {
-	if keys := p.keys.Load(); keys != nil {
-		return keys, nil
+	now, keys := p.now(), p.keys.Load()
+	if keys != nil && (now.Sub(keys.since) < keysFor || now.Sub(keys.since) < keysWithout && now.Sub(keys.tried) < keysRetry) {
+		return keys.RemoteKeySet, nil
 	}
 	_, err, _ := p.discovery.Do("", func() (any, error) {
-		// The set of keys keeps this context for later reads, so it is not that of a request.
-		ctx := oidc.ClientContext(context.Background(), p.client)
-		provider, err := oidc.NewProvider(ctx, p.config.Issuer)
-		if err != nil {
-			return nil, err
+		set, err := p.readKeys()
+		switch {
+		case err == nil:
+			p.keys.Store(&providerKeys{set, now, now})
+		case keys != nil && now.Sub(keys.since) < keysWithout:
+			p.keys.Store(&providerKeys{keys.RemoteKeySet, keys.since, now})
+			err = nil
 		}
-		var described struct {
-			Keys string `json:"jwks_uri"`
-		}
-		if err := provider.Claims(&described); err != nil {
-			return nil, err
-		}
-		p.keys.Store(oidc.NewRemoteKeySet(ctx, described.Keys))
-		return nil, nil
+		return nil, err
 	})
-	return p.keys.Load(), err
+	if err != nil {
+		return nil, err
+	}
+	return p.keys.Load().RemoteKeySet, nil
+}
+
+// readKeys reads the provider's description, and returns the set of keys that it names.
+func (p *identityProvider) readKeys() (*oidc.RemoteKeySet, error) {
+	// The set of keys keeps this context for later reads, so it is not that of a request.
+	ctx := oidc.ClientContext(context.Background(), p.client)
+	provider, err := oidc.NewProvider(ctx, p.config.Issuer)
+	if err != nil {
+		return nil, err
+	}
+	var described struct {
+		Keys string `json:"jwks_uri"`
+	}
+	if err := provider.Claims(&described); err != nil {
+		return nil, err
+	}
+	return oidc.NewRemoteKeySet(ctx, described.Keys), nil
 }
 
 // signingMethods are those of OpenID Connect that sign with a public key. A token with another method

@@ -19,6 +19,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	jose "github.com/go-jose/go-jose/v4"
 	"github.com/golang-jwt/jwt/v5"
 	"github.com/stretchr/testify/require"
 	"github.com/zitadel/oidc/v3/example/server/exampleop"
@@ -182,6 +183,57 @@ func TestProviderIsAskedAtABoundedRate(t *testing.T) {
 	require.Equal(t, providerBurst, asked)
 	bound := mustProvider(t, "https://id.example").client.Transport.(boundedTransport).limit
 	require.Equal(t, []any{rate.Limit(providerRate), providerBurst}, []any{bound.Limit(), bound.Burst()})
+}
+
+// A token of a key that the provider withdrew is refused within minutes. A provider that does not
+// answer withdraws nothing for an hour.
+func TestWithdrawnKeyIsRefused(t *testing.T) {
+	key, err := signingKey()
+	require.NoError(t, err)
+	var issuer string
+	var withdrawn, down atomic.Bool
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch keys := (jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k1", Algorithm: "RS256", Use: "sig"}}}); {
+		case down.Load():
+			http.Error(w, "down", http.StatusBadGateway)
+		case strings.HasSuffix(r.URL.Path, "openid-configuration"):
+			_ = json.NewEncoder(w).Encode(map[string]string{"issuer": issuer, "jwks_uri": issuer + "/keys"})
+		case withdrawn.Load():
+			_, _ = w.Write([]byte(`{"keys":[]}`))
+		default:
+			_ = json.NewEncoder(w).Encode(keys)
+		}
+	}))
+	defer server.Close()
+	issuer = server.URL
+	start := time.Now()
+	signed := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": start.Add(3 * time.Hour).Unix()})
+	signed.Header["kid"] = "k1"
+	token, err := signed.SignedString(key)
+	require.NoError(t, err)
+	p := mustProvider(t, issuer)
+	p.client.Transport = boundedTransport{http.DefaultTransport, rate.NewLimiter(rate.Inf, 0)}
+	at := func(after time.Duration) (string, error) {
+		p.now = func() time.Time { return start.Add(after) }
+		return p.identify(t.Context(), token)
+	}
+	accepted := func(after time.Duration) {
+		login, err := at(after)
+		require.NoError(t, err)
+		require.Equal(t, "anna", login)
+	}
+	accepted(0)
+	down.Store(true)
+	accepted(59 * time.Minute)
+	_, err = at(61 * time.Minute)
+	require.ErrorIs(t, err, api.ErrProvider)
+	down.Store(false)
+	accepted(62 * time.Minute)
+	withdrawn.Store(true)
+	accepted(66 * time.Minute)
+	_, err = at(67 * time.Minute)
+	require.Error(t, err)
+	require.NotErrorIs(t, err, api.ErrProvider)
 }
 
 // hangingProvider answers each request with an error when the test releases it.
