@@ -2,9 +2,11 @@ package journal
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/crc32"
 	"io"
 	"io/fs"
 	"os"
@@ -13,7 +15,7 @@ import (
 )
 
 // line is a line of the file: a delivery (Works), a work that is done for all
-// deliveries up to N (Done), or the mark.
+// deliveries up to N (Done), or the mark. In the file it follows its checksum.
 type line[W comparable] struct {
 	N     uint64     `json:"n,omitempty"`
 	At    *time.Time `json:"at,omitempty"`
@@ -28,19 +30,36 @@ const (
 	maxUnwritten = 1 << 20 // bytes that wait for the disk; beyond it the file is rewritten
 )
 
-// write queues a line; false if it is too long.
-func (j *Journal[W]) write(l line[W]) bool {
+// checksums are those of a line's JSON (CRC-32C), as eight hexadecimal digits before it: a disk
+// that returns other bytes than were written makes no other work of a line.
+var checksums = crc32.MakeTable(crc32.Castagnoli)
+
+// encode returns a line as the file has it; false if it is too long.
+func encode[W comparable](l line[W]) ([]byte, bool) {
 	data, err := json.Marshal(l)
 	if err != nil {
 		panic("journal: a work cannot be encoded as JSON: " + err.Error()) // W is one of our own types
 	}
-	if len(data) >= maxLine {
-		return false
+	out := fmt.Appendf(nil, "%08x %s\n", crc32.Checksum(data, checksums), data)
+	return out, len(out) <= maxLine
+}
+
+// decode reads a line of the file; false if it is malformed or damaged.
+func decode[W comparable](text []byte) (l line[W], ok bool) {
+	sum, data, found := bytes.Cut(bytes.TrimSuffix(text, []byte("\n")), []byte(" "))
+	if !found || string(sum) != fmt.Sprintf("%08x", crc32.Checksum(data, checksums)) {
+		return l, false
 	}
-	if len(j.lines) < maxUnwritten { // beyond it the whole file is rewritten, this line included
-		j.lines = append(append(j.lines, data...), '\n')
+	return l, json.Unmarshal(data, &l) == nil
+}
+
+// write queues a line; false if it is too long.
+func (j *Journal[W]) write(l line[W]) bool {
+	data, ok := encode(l)
+	if ok && len(j.lines) < maxUnwritten { // beyond it the whole file is rewritten, this line included
+		j.lines = append(j.lines, data...)
 	}
-	return true
+	return ok
 }
 
 // commit returns when the lines of a batch are on the disk. The first caller writes
@@ -199,8 +218,8 @@ func (j *Journal[W]) state() []byte {
 	var out []byte
 	now := j.o.Now().UTC().Truncate(time.Millisecond)
 	add := func(l line[W]) {
-		if data, err := json.Marshal(l); err == nil && len(data) < maxLine { // the bound of write
-			out = append(append(out, data...), '\n')
+		if data, ok := encode(l); ok {
+			out = append(out, data...)
 		}
 	}
 	over := map[W]bool{}
@@ -269,10 +288,10 @@ func (j *Journal[W]) cannot(err error) error {
 	return fmt.Errorf("journal %s: unreadable; it is renamed before anything is written: %w", j.o.Path, err)
 }
 
-// take applies a line; false if it is malformed.
+// take applies a line; false if it is malformed or damaged.
 func (j *Journal[W]) take(text []byte) bool {
-	var l line[W]
-	if json.Unmarshal(text, &l) != nil {
+	l, ok := decode[W](text)
+	if !ok {
 		return false
 	}
 	if l.Mark != nil {
