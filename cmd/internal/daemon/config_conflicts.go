@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
 	"berth/schema/signature"
 )
@@ -34,6 +35,8 @@ func (c *Config) conflicts() []fieldConflict {
 		}
 	}
 	r := c.Repository
+	check(!r.AllowHTTP && isPlainHTTP(r.URL), "repository.url", "repository.url", httpNote)
+	check(!r.AllowHTTP && isPlainHTTP(r.StatusURL), "repository.status_url", "repository.status_url", httpNote)
 	check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
 	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
@@ -56,6 +59,13 @@ func (c *Config) conflicts() []fieldConflict {
 	}
 	c.githubConflicts(check)
 	c.peerConflicts(check)
+	if c.API != nil && c.API.OIDC != nil {
+		_, err := newIdentityProvider(*c.API.OIDC)
+		check(err != nil, "api.oidc.issuer", "api.oidc.issuer", "plain HTTP to another machine lets every user of the network forge tokens: use https://")
+	}
+	for field, d := range map[string]duration{"poll": c.Poll, "interval": c.Interval} {
+		check(time.Duration(d) < minPeriod || time.Duration(d) > maxPeriod, field, field, fmt.Sprintf("it is out of range: choose %s to %s", minPeriod, "24h"))
+	}
 	if c.SSH != nil {
 		l := c.SSH.limits()
 		check(l.Command < time.Second || l.Command > 5*time.Minute, "ssh.command_timeout", "ssh.command_timeout", "it is out of range: choose 1s to 5m")
@@ -88,6 +98,8 @@ func (c *Config) githubConflicts(check checkFunc) {
 	}
 	check(gh.Token == nil && gh.App == nil, "github", "github.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
 	check(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
+	check(isPlainHTTP(gh.APIURL), "github.api_url", "github.api_url", "plain HTTP shows the token to the network: use https://")
+	check(gh.App != nil && gh.Login != "" && !strings.HasSuffix(gh.Login, "[bot]"), "github.login", "github.login", "an App acts under its slug and [bot]: write "+gh.Login+"[bot], if that is its slug")
 	check(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
 	check(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "github.report", "github.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")
 	check(gh.App != nil && gh.Report == "statuses", "github.report", "github.report", "an App writes check runs: take report out, or use a token instead of the App")
@@ -125,9 +137,24 @@ func (t *tenantConfig) conflicts(name string, check checkFunc) {
 	at := "tenants." + name
 	field := "tenants." + name + "."
 	ssh := strings.HasPrefix(t.URL, "ssh://")
+	check(!t.AllowHTTP && isPlainHTTP(t.URL), field+"url", field+"url", httpNote)
 	check(hasCredentials(t.URL), field+"url", field+"url", credentialsNote)
 	sshConflicts(check, at, field, ssh, t.SSHKey, t.KnownHosts, "read there")
 	check(ssh && t.Token != nil, at, field+"token", "it is for https:// URLs: take it out")
+}
+
+// Bounds of poll and interval.
+const (
+	minPeriod = 100 * time.Millisecond
+	maxPeriod = 24 * time.Hour
+)
+
+const httpNote = "plain HTTP to another machine shows the token to the network: use https, or set allow_http where the network is closed"
+
+// isPlainHTTP reports whether a URL is of plain HTTP to another machine.
+func isPlainHTTP(raw string) bool {
+	u, err := url.Parse(raw)
+	return err == nil && u.Scheme == "http" && !gitrepo.IsLoopback(u.Hostname())
 }
 
 // credentialsNote does not repeat the URL, which may contain a password.

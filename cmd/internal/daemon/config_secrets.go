@@ -4,12 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net"
 	"os"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+
+	"golang.org/x/crypto/ssh"
 
 	"berth/reconciler/gitrepo"
 	"berth/schema"
@@ -211,8 +214,19 @@ func (c *Config) checkFiles() error {
 		}
 	}
 	for field, path := range files {
-		if _, err := os.ReadFile(path); err != nil {
+		data, err := os.ReadFile(path)
+		if err == nil {
+			err = checkKey(field, data)
+		}
+		if err != nil {
 			problems[field] = err
+		}
+	}
+	if c.GitHub != nil {
+		for field, s := range map[string]*secret{"github.webhook_secret": &c.GitHub.WebhookSecret, "github.webhook_secret_next": c.GitHub.WebhookSecretNext} {
+			if value, err := s.read(); err == nil && s != nil && len(value) < minWebhookSecret {
+				problems[field] = fmt.Errorf("the secret is shorter than %d characters, and whoever guesses it can forge deliveries: take one that openssl rand -hex 32 prints", minWebhookSecret)
+			}
 		}
 	}
 	if dir, ok := c.LocalRepository(); ok {
@@ -238,4 +252,34 @@ func (c *Config) checkFiles() error {
 		errs = append(errs, (&personTokens{tokens: c.API.Tokens}).read(time.Now()))
 	}
 	return errors.Join(errs...)
+}
+
+// minWebhookSecret is the length of a webhook secret in characters.
+const minWebhookSecret = 16
+
+// checkKey reports that a file is not the private key for SSH that its field names.
+func checkKey(field string, data []byte) error {
+	if step := field[strings.LastIndex(field, ".")+1:]; field != "ssh.key" && step != "ssh_key" && step != "signing_key" {
+		return nil
+	}
+	_, err := ssh.ParsePrivateKey(data)
+	var locked *ssh.PassphraseMissingError
+	switch _, _, _, _, notPublic := ssh.ParseAuthorizedKey(data); {
+	case err == nil:
+		return nil
+	case notPublic == nil:
+		return errors.New("the file holds a public key: name the private one, which is usually the path without .pub")
+	case errors.As(err, &locked):
+		return errors.New("the private key has a passphrase, which nobody can enter here: make one without (ssh-keygen -t ed25519 -N '')")
+	}
+	return fmt.Errorf("the file holds no private key that Berth can read: %w", err)
+}
+
+// warnings are what works, and what a person should see before others use it.
+func (c *Config) warnings() []string {
+	var out []string
+	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
+		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
+	}
+	return out
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
 	"strings"
@@ -253,6 +254,58 @@ github.app.key: secret: open /nowhere/app.pem: no such file or directory
 github.webhook_secret: secret: open /nowhere/hook: no such file or directory
 tls.cert: open /nowhere/tls.crt: no such file or directory
 tls.key: open /nowhere/tls.key: no such file or directory`)
+}
+
+// --check finds what the daemon would refuse later, and what lets others in.
+func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
+		return path
+	}
+	keygen := func(name, passphrase string) string {
+		out, err := exec.Command("ssh-keygen", "-q", "-t", "ed25519", "-N", passphrase, "-f", filepath.Join(dir, name)).CombinedOutput()
+		require.NoError(t, err, "%s", out)
+		return filepath.Join(dir, name)
+	}
+	key, locked := keygen("key", ""), keygen("locked", "a passphrase")
+	hook, short := write("hook", strings.Repeat("x", 32)), write("short", "x\n")
+	base := "repository: {url: \"https://git.example/e.git\", directory: cache, token: {file: " + hook + "}}\nauthority: {administrators: [olga]}\n"
+	git := func(url string) string {
+		return strings.Replace(base, "https://git.example/e.git", url, 1)
+	}
+	github := func(fields string) string {
+		return base + "github: {owner: lab, repository: e, webhook_secret: {file: " + hook + "}, " + fields + "}\n"
+	}
+	for _, c := range []struct{ config, want string }{
+		{base, "valid"},
+		{base + "ssh: {key: " + key + "}\n", "valid"},
+		{git("http://127.0.0.1/e.git"), "valid"},
+		{git("http://git.example/e.git"), "repository.url: plain HTTP to another machine shows the token"},
+		{base + "tenants: {physics: {url: \"http://git.example/p.git\"}}\n", "tenants.physics.url: plain HTTP"},
+		{base + "ssh: {key: " + key + ".pub}\n", "ssh.key: the file holds a public key: name the private one"},
+		{base + "ssh: {key: " + locked + "}\n", "ssh.key: the private key has a passphrase"},
+		{base + "ssh: {key: " + hook + "}\n", "ssh.key: the file holds no private key"},
+		{base + "listen: 0.0.0.0:8080\n", "warning: listen: 0.0.0.0:8080 takes requests of other machines without TLS"},
+		{base + "listen: :8080\n", "warning: listen: :8080"},
+		{base + "listen: \"[::1]:8080\"\n", "valid"},
+		{base + "poll: 1ms\n", "poll: it is out of range: choose 100ms to 24h"},
+		{base + "interval: 48h\n", "interval: it is out of range"},
+		{base + "api: {oidc: {issuer: \"http://id.example\", audience: berth}}\n", "api.oidc.issuer: plain HTTP"},
+		{github("token: {file: " + hook + "}, api_url: \"http://github.example/api/v3/\""), "github.api_url: plain HTTP"},
+		{github("app: {id: 1, installation: 2, key: {file: " + hook + "}}, login: berth-lab"), "github.login: an App acts under its slug and [bot]: write berth-lab[bot]"},
+		{strings.Replace(github("token: {file: "+hook+"}"), "webhook_secret: {file: "+hook, "webhook_secret: {file: "+short, 1), "github.webhook_secret: the secret is shorter than 16 characters"},
+	} {
+		var out strings.Builder
+		err := Check(&out, []string{write("berth.yaml", c.config)})
+		if err != nil {
+			out.WriteString(err.Error())
+		}
+		require.Contains(t, out.String(), c.want, c.config)
+		require.Equal(t, c.want != "valid" && !strings.HasPrefix(c.want, "warning"), err != nil, c.config)
+		require.Equal(t, strings.HasPrefix(c.want, "warning"), strings.Contains(out.String(), "warning"), c.config)
+	}
 }
 
 // Each pattern of berth.yaml is explained in words.

@@ -78,6 +78,11 @@ func Check(out io.Writer, paths []string) error {
 			wrong = append(wrong, fmt.Errorf("configuration: %s: %w", paths[i], err))
 			continue
 		}
+		for _, w := range c.warnings() {
+			if _, err := fmt.Fprintf(out, "%s: warning: %s\n", paths[i], w); err != nil {
+				return err
+			}
+		}
 		if _, err := fmt.Fprintf(out, "%s: valid; estate %s, repository %s\n", paths[i], c.Estate, c.Repository.URL); err != nil {
 			return err
 		}
