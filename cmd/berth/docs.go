@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
+	"berth/cmd/internal/cli"
 	"berth/cmd/internal/daemon"
 	"berth/runtimes/backends"
 )
@@ -99,7 +100,7 @@ func commandReference(root *cobra.Command) []byte {
 		if !cmd.IsAvailableCommand() || cmd.Name() == "completion" {
 			return
 		}
-		if cmd.Runnable() {
+		if !cli.IsGroup(cmd) {
 			sections = append(sections, cmd)
 		}
 		for _, sub := range cmd.Commands() {

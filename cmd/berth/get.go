@@ -10,6 +10,7 @@ import (
 	"berth/cmd/internal/inspect"
 	"berth/reconciler"
 	"berth/schema"
+	"berth/schema/load"
 )
 
 // getSource is the part of the help of get and describe about their source.
@@ -95,30 +96,35 @@ func kindArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		switch {
 		case len(args) == 0:
-			return fmt.Errorf("%s: KIND is missing; choose one of %s", cmd.Name(), kindNames())
+			return cli.Usage(fmt.Errorf("%s: KIND is missing; choose one of %s", cmd.Name(), strings.Join(kinds(), ", ")))
 		case len(args) < least:
-			return fmt.Errorf("%s: NAME is missing; berth get %s lists the names", cmd.Name(), args[0])
+			if _, err := parseKind(args[0]); err != nil {
+				return err
+			}
+			return cli.Usage(fmt.Errorf("%s: NAME is missing; berth get %s lists the names", cmd.Name(), args[0]))
 		case len(args) > most:
-			return fmt.Errorf("%s: too many arguments; give KIND and one NAME", cmd.Name())
+			return cli.Usage(fmt.Errorf("%s: too many arguments; give KIND and one NAME", cmd.Name()))
 		}
 		return nil
 	}
 }
 
-// kindNames lists all kinds as get takes them.
-func kindNames() string {
-	var names []string
+// kinds are all kinds as get takes them.
+func kinds() (names []string) {
 	for _, k := range schema.Kinds() {
 		names = append(names, k.Plural())
 	}
-	return strings.Join(names, ", ")
+	return names
 }
 
 // parseKind parses KIND. The error lists all kinds.
 func parseKind(word string) (schema.Kind, error) {
 	kind, ok := schema.ParseKind(word)
 	if !ok {
-		return "", cli.Usage(fmt.Errorf("unknown kind %q; choose one of %s", word, kindNames()))
+		if like := load.Nearest(strings.ToLower(word), kinds()); like != "" {
+			return "", cli.Usage(fmt.Errorf("unknown kind %q: did you mean %q?", word, like))
+		}
+		return "", cli.Usage(fmt.Errorf("unknown kind %q; choose one of %s", word, strings.Join(kinds(), ", ")))
 	}
 	return kind, nil
 }

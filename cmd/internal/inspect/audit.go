@@ -104,16 +104,17 @@ func AuditColumns() []string {
 	return []string{"TIME", "SEQUENCE", "DECISION", "ACTOR", "ACTION", "RESOURCE", "PERMISSION", "COMMIT", "PULL", "WHY"}
 }
 
-// ListAudit prints the records that a filter selects, oldest first. Unreadable ones
-// are exit status 1.
+// ListAudit prints the records that a filter selects, oldest first. Unreadable ones are exit
+// status 1. A name of the filter that no record has is an error.
 func (r *Repository) ListAudit(ctx context.Context, out *cli.Entries, stderr io.Writer, filter AuditFilter) error {
-	damaged := false
+	damaged, known := false, names{}
 	for l, err := range r.Audit(ctx, r.status, order(stderr, false)) {
 		if err != nil {
 			damaged = true
 			fmt.Fprintf(stderr, "berth: %s:%d: %v\n", cli.Visible(l.File), l.Line, err)
 			continue
 		}
+		filter.note(known, l.Value)
 		if !filter.takes(l.Value) {
 			continue
 		}
@@ -127,7 +128,19 @@ func (r *Repository) ListAudit(ctx context.Context, out *cli.Entries, stderr io.
 	if damaged {
 		return cli.Exit(1)
 	}
-	return nil
+	const entries = "audit record"
+	return errors.Join(known.check("correlation", filter.Correlation, entries), known.check("actor", filter.Actor, entries),
+		known.check("project", filter.Project, entries), known.check("instance", filter.Instance, entries))
+}
+
+// note adds the names of a record that the filter selects by.
+func (f *AuditFilter) note(known names, r audit.Record) {
+	known.add("correlation", r.CorrelationID)
+	known.add("actor", r.Actor)
+	known.add("project", cmp.Or(r.ProjectID, r.Key.ProjectID()))
+	if r.Key.Kind == schema.KindInstance {
+		known.add("instance", r.Key.ResourceName())
+	}
 }
 
 // auditCells is a record as a row of a table.

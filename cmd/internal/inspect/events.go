@@ -78,10 +78,14 @@ func EventColumns() []string {
 
 // Events prints the events that a filter selects, oldest first. With follow, it prints
 // new ones as the branch gets them, until ctx ends. Without, unreadable events are
-// exit status 1.
+// exit status 1, and a name of the filter that no event has is an error.
 func (s Source) Events(ctx context.Context, out *cli.Entries, stderr io.Writer, filter EventFilter, follow bool) error {
-	f := follower{source: s, out: out, stderr: stderr, filter: filter}
+	f := follower{source: s, out: out, stderr: stderr, filter: filter, known: names{}}
 	damaged, err := f.more(ctx)
+	if err == nil && !follow && !damaged {
+		const entries = "event"
+		err = errors.Join(f.known.check("correlation", filter.Correlation, entries), f.known.check("instance", filter.Instance, entries))
+	}
 	for follow && err == nil {
 		select {
 		case <-ctx.Done():
@@ -105,6 +109,7 @@ type follower struct {
 	out    *cli.Entries
 	stderr io.Writer
 	filter EventFilter
+	known  names  // of the events
 	tip    string // of the branch, when it was last read
 	last   statusbranch.Logged[plan.Event]
 }
@@ -164,6 +169,10 @@ func (f *follower) later(ctx context.Context, l *Repository) (damaged bool, err 
 
 // add prints an event, if the filter selects it.
 func (f *follower) add(e plan.Event) error {
+	f.known.add("correlation", e.CorrelationID)
+	if p := payloadOf(e); p.AppInstanceID != "" {
+		f.known.add("instance", p.about())
+	}
 	if !f.filter.takes(e) {
 		return nil
 	}

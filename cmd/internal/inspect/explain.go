@@ -17,6 +17,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/estate"
+	"berth/schema/load"
 	"berth/schema/policy"
 )
 
@@ -87,6 +88,9 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 	if !e.judge(loaded.Desired, at, opts) {
 		e.InForceOnly = true
 		if (inForce == nil || !e.judge(inForce.Desired, at, opts)) && e.Status == nil && len(e.Held) == 0 {
+			if like := nearestName(key.ResourceName(), unitNames(loaded.Desired)); like != "" {
+				return nil, fmt.Errorf("no valid document declares %s: did you mean %q?", key, like)
+			}
 			return nil, fmt.Errorf("no valid document declares %s; berth get %s lists the valid ones, berth validate shows errors, berth events shows deletions", key, key.Kind.Plural())
 		}
 	}
@@ -113,7 +117,13 @@ func (e *Explanation) choose(field string, limits func(backend string) map[strin
 		}
 	}
 	limit, ok := known[field]
+	like := load.Nearest(field, append(slices.Sorted(maps.Keys(known)), names...))
+	if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, field) }); i >= 0 && like == "" {
+		like = names[i]
+	}
 	switch {
+	case !ok && like != "":
+		return fmt.Errorf("no field or limit %q: did you mean %q?", field, like)
 	case !ok && len(known) == 0:
 		return fmt.Errorf("no field %q; choose one of %s", field, strings.Join(names, ", "))
 	case !ok:

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/csv"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -74,21 +75,37 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 	if terms.Closed, err = r.closedMonths(ctx, filter); err != nil {
 		return nil, err
 	}
-	if terms.Cards, err = r.rateCards(ctx); err != nil {
+	inForce, err := r.inForce(ctx)
+	if err != nil {
 		return nil, err
 	}
+	terms.Cards = rateCards(inForce)
 	if terms.Closings, err = r.Closings(ctx, r.status, filter.From, filter.To); err != nil {
 		return nil, err
 	}
-	u.Sums = slices.DeleteFunc(sums.All(&terms), func(s usage.Sum) bool { return !filter.takes(s) })
-	return u, ctx.Err()
+	all, known := sums.All(&terms), names{}
+	for _, s := range all {
+		known.add("org", s.OrgID)
+		known.add("project", s.ProjectID)
+	}
+	for _, t := range inForce.Tenants {
+		known.add("org", t.Name)
+		for name := range t.Projects {
+			known.add("project", t.Name+"."+name)
+		}
+	}
+	u.Sums = slices.DeleteFunc(all, func(s usage.Sum) bool { return !filter.takes(s) })
+	if filter.From != "" || filter.To != "" { // other days may have the name
+		return u, ctx.Err()
+	}
+	const entries = "tenant, project or record of usage"
+	return u, errors.Join(ctx.Err(), known.check("org", filter.Org, entries), known.check("project", filter.Project, entries))
 }
 
-// rateCards returns the rate cards in force by name.
-func (r *Repository) rateCards(ctx context.Context) (map[string]*schema.RateCard, error) {
-	cards := map[string]*schema.RateCard{}
+// inForce returns the documents in force, none before the first decision.
+func (r *Repository) inForce(ctx context.Context) (*schema.Desired, error) {
 	if r.tips.InForce == "" {
-		return cards, nil
+		return &schema.Desired{Platform: &schema.Platform{}}, nil
 	}
 	loader, err := localestate.NewLoader()
 	if err != nil {
@@ -102,12 +119,18 @@ func (r *Repository) rateCards(ctx context.Context) (map[string]*schema.RateCard
 	if err != nil {
 		return nil, err
 	}
-	for _, doc := range loaded.Desired.Platform.Others {
+	return loaded.Desired, nil
+}
+
+// rateCards returns the rate cards by name.
+func rateCards(d *schema.Desired) map[string]*schema.RateCard {
+	cards := map[string]*schema.RateCard{}
+	for _, doc := range d.Platform.Others {
 		if card, ok := doc.(*schema.RateCard); ok {
 			cards[card.Key.Name] = card
 		}
 	}
-	return cards, nil
+	return cards
 }
 
 // closedMonths reports whether the records of a unit in a month are complete, as far as a filter selects

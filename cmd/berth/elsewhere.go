@@ -1,0 +1,36 @@
+package main
+
+// elsewhere are words of other tools, with what does that work here.
+func elsewhere() map[string]string {
+	const change = "the documents in Git say what runs; edit a file, and commit it or open a pull request (berth plan shows the effect)"
+	words := map[string]string{
+		"diff":     "berth plan shows what a change does",
+		"logs":     "berth events shows what happened, and berth trace the story of one change; the daemon's own log is on its standard error",
+		"log":      "berth events shows what happened, and berth audit list who did it",
+		"history":  "berth events --instance TENANT.PROJECT/NAME shows what happened to an instance",
+		"list":     "berth get KIND lists documents, and berth status what runs",
+		"show":     "berth describe KIND NAME shows a document and what became of it",
+		"lint":     "berth validate checks an estate",
+		"check":    "berth validate checks an estate, and berth serve --check a configuration",
+		"top":      "berth usage shows what jobs used",
+		"exec":     "Berth runs no commands on hosts; berth queue submit runs a job",
+		"ssh":      "Berth runs no commands on hosts; berth queue submit runs a job",
+		"login":    "set BERTH_SERVER and BERTH_TOKEN; berth token makes the token of a service account",
+		"rollback": "revert the commit, and merge that",
+		"undo":     "revert the commit, and merge that",
+		"sbatch":   "berth queue submit submits a job",
+		"submit":   "berth queue submit submits a job",
+		"squeue":   "berth queue list shows the jobs of a project",
+		"scancel":  "berth queue cancel ends a job",
+		"sinfo":    "berth node list shows the nodes of an instance",
+		"drain":    "berth node drain drains a member",
+		"cordon":   "berth node cordon keeps new jobs from a member",
+	}
+	for _, word := range []string{"apply", "create", "edit", "delete", "remove", "rm", "scale", "set", "patch", "install", "upgrade", "uninstall", "destroy", "deploy", "up", "down"} {
+		words[word] = change
+	}
+	for _, word := range []string{"reconcile", "refresh", "run"} {
+		words[word] = "the daemon (berth serve) does it by itself; berth sync --once does it once"
+	}
+	return words
+}

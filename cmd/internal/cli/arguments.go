@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// NameArguments makes an error of each wrong number of arguments, in the words of the command's Use
+// and with its first example, and of each unknown subcommand, with a suggestion. elsewhere are
+// words that people know from other tools, with what to do here.
+func NameArguments(root *cobra.Command, elsewhere map[string]string) {
+	for _, cmd := range root.Commands() {
+		NameArguments(cmd, nil)
+	}
+	if root.HasSubCommands() && !root.Runnable() {
+		root.Annotations, root.DisableFlagsInUseLine = map[string]string{group: ""}, true
+		root.Args = cobra.ArbitraryArgs
+		root.RunE = func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return cmd.Help()
+			}
+			return Usage(unknownCommand(cmd, args[0], elsewhere))
+		}
+		root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+			if word := cmd.Flags().Arg(0); word != "" && cmd == root {
+				return Usage(unknownCommand(cmd, word, elsewhere)) // its flags are unknown as well
+			}
+			return err
+		})
+		return
+	}
+	check := root.Args
+	if check == nil {
+		return
+	}
+	root.Args = func(cmd *cobra.Command, args []string) error {
+		err := check(cmd, args)
+		var ours *ExitError // with words of its own
+		if err == nil || errors.As(err, &ours) {
+			return err
+		}
+		return wrongArguments(cmd, args, err)
+	}
+}
+
+const group = "group"
+
+// IsGroup reports whether a command only holds subcommands.
+func IsGroup(cmd *cobra.Command) bool {
+	_, is := cmd.Annotations[group]
+	return is
+}
+
+// unknownCommand is the error for a word that is no subcommand of cmd.
+func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string) error {
+	if instead, known := elsewhere[word]; known {
+		return fmt.Errorf("there is no command %q: %s", word, instead)
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if like := cmd.SuggestionsFor(word); len(like) > 0 {
+		return fmt.Errorf("there is no command %q: did you mean %q?", word, strings.TrimPrefix(cmd.CommandPath()+" "+like[0], cmd.Root().Name()+" "))
+	}
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return fmt.Errorf("there is no command %q: %s has %s", word, cmd.CommandPath(), strings.Join(names, ", "))
+}
+
+// wrongArguments is the error for too few or too many arguments, or err where Use does not say how
+// many there are.
+func wrongArguments(cmd *cobra.Command, args []string, err error) error {
+	words := strings.Fields(cmd.Use)[1:]
+	needed := slices.IndexFunc(words, func(w string) bool { return strings.ContainsAny(w[:1], "[{-") })
+	if needed < 0 {
+		needed = len(words)
+	}
+	name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
+	if cmd.SuggestionsMinimumDistance = 2; len(args) > 0 && len(cmd.SuggestionsFor(args[0])) > 0 {
+		return unknownCommand(cmd, args[0], nil)
+	}
+	switch {
+	case len(args) < needed:
+		err = fmt.Errorf("%s: %s is missing", name, words[len(args)])
+	case len(args) > 0:
+		err = fmt.Errorf("%s: the argument %q is too many", name, args[len(args)-1])
+	}
+	if example := firstExample(cmd); example != "" {
+		return errors.Join(err, errors.New("for example: "+example))
+	}
+	return err
+}
+
+func firstExample(cmd *cobra.Command) string {
+	for line := range strings.Lines(cmd.Example) {
+		if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+			return line
+		}
+	}
+	return ""
+}
