@@ -200,6 +200,7 @@ func TestUnitIsObservedEveryFiveSeconds(t *testing.T) {
 		time.Sleep(time.Minute)
 		rt.mu.Lock()
 		defer rt.mu.Unlock()
+		require.GreaterOrEqual(t, len(*rt.at), 12, "observations of a minute")
 		last := (*rt.at)[len(*rt.at)-12:]
 		for i := range last[1:] {
 			require.Equal(t, 5*time.Second, last[i+1].Sub(last[i]))
