@@ -13,6 +13,7 @@ STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main
 .PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth soak mutants test-machines images check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
+	@test -e $(BIN)/berth || echo "Building berth, berth-host and berth-lab. The first build downloads the modules and compiles them: 2 to 8 minutes on two cores."
 	$(GO) build -trimpath -ldflags '$(STAMP)' -o $(BIN)/berth ./cmd/berth
 	CGO_ENABLED=0 $(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth-host ./cmd/berth-host
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/berth-lab ./cmd/berth-lab
