@@ -65,7 +65,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 	if err == nil && f != nil {
 		out.Decision = f.decision(in.Base)
 		proposal := in.proposal()
-		proposal.Documents = documents(out.Taken, g.before, g.main, movesOf(out.Taken, g.before, g.main))
+		proposal.Documents = documents(out.Taken, g.before, g.main, movesOf(out.Taken, g.before, g.main, nil))
 		proposal.BaseEffective, proposal.HeadEffective, proposal.Placer = d.Evaluate(f.before, f.before, in.Today), f.effective, &d.placer
 		out.Proposal = plan.Propose(proposal)
 		out.Digest = appliedDigest(out.Proposal.Digest, out.Taken)

@@ -347,6 +347,18 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	}
 	require.ElementsMatch(t, []string{"cleo added " + at + "other.yaml", "pia deleted " + train}, changed)
 
+	// A stranger's document with the uid takes nothing from a move, wherever its path sorts: the
+	// account stays in force until its new place can be.
+	for _, place := range []string{"aaa", "zzz"} {
+		from, to := "tenants/physics/projects/lhc/service-accounts/ci.yaml", "tenants/physics/projects/atlas/service-accounts/ci.yaml"
+		s = tell(t, with(chem(8), map[string]string{chemRoles: roles("roles", member("cleo", "project_owner")), from: account("ci")}))
+		s.commits("cleo", map[string]string{"tenants/physics/projects/" + place + "/service-accounts/ci.yaml": account("ci")})
+		s.commits("tina", map[string]string{from: "", to: account("ci")})
+		held := reasons(s.together().Held)
+		require.Equal(t, schema.HeldNeeds, held[from], "%s: %v", place, held)
+		require.Contains(t, held, to, place)
+	}
+
 	s = tell(t, nil)
 	s.commits("pia", map[string]string{train: "", junk: instance("train", 1, 1)})
 	require.Equal(t, schema.HeldBlocked, reasons(s.together().Held)[train], "whoever deletes may have meant to move it")

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -92,9 +91,8 @@ func (g *guard) documents() []plan.DocumentChange {
 func (g *guard) judge() {
 	g.vetoes, g.decisions, g.unpermitted = map[string]estate.Veto{}, map[string][]authority.Decision{}, map[string]bool{}
 	g.authorise()
-	g.moves = movesOf(g.changes, g.before, g.main)
-	maps.DeleteFunc(g.moves, func(from, to string) bool {
-		return g.isStrangers(to, []schema.PathChange{{Path: from}})
+	g.moves = movesOf(g.changes, g.before, g.main, func(from, to string) bool {
+		return !g.isStrangers(to, []schema.PathChange{{Path: from}})
 	})
 	g.protect()
 	g.holdMoves()

@@ -39,8 +39,9 @@ func identityOf(h *schema.Header) (identity, bool) {
 	return identity{h.Key.Kind, tree(h.Key), h.UID}, true
 }
 
-// movesOf returns the new path of each moved document, by its old path.
-func movesOf(changes []schema.PathChange, before, after *estate.Result) map[string]string {
+// movesOf returns the new path of each moved document, by its old path. isPlace says which new
+// paths count for an old one; nil: all.
+func movesOf(changes []schema.PathChange, before, after *estate.Result, isPlace func(from, to string) bool) map[string]string {
 	deleted := map[identity]string{}
 	for _, c := range changes {
 		if id, ok := identityOf(before.HeaderAt(c.Path)); ok && c.To == "" {
@@ -49,8 +50,9 @@ func movesOf(changes []schema.PathChange, before, after *estate.Result) map[stri
 	}
 	moves := map[string]string{}
 	for _, c := range changes {
-		if id, ok := identityOf(after.HeaderAt(c.Path)); ok && c.From == "" && deleted[id] != "" {
-			moves[deleted[id]] = c.Path
+		id, ok := identityOf(after.HeaderAt(c.Path))
+		if from := deleted[id]; ok && c.From == "" && from != "" && (isPlace == nil || isPlace(from, c.Path)) {
+			moves[from] = c.Path
 			delete(deleted, id)
 		}
 	}

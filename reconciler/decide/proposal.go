@@ -75,7 +75,7 @@ func (d *Decider) Change(ctx context.Context, in Input, tree schema.Snapshot, to
 		waited[h.File] = true
 	}
 	now := base.Result.Desired
-	out.Documents = documents(touched, base.Main, head.Main, movesOf(touched, base.Main, head.Main))
+	out.Documents = documents(touched, base.Main, head.Main, movesOf(touched, base.Main, head.Main, nil))
 	out.Diagnostics = d.findingsOf(in, touched, waited, base, head)
 	out.Impacted = policy.Impacted(d.Evaluate(now, now, in.Today), d.Evaluate(head.Result.Desired, now, in.Today))
 	for _, c := range touched {
