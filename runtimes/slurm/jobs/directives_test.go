@@ -19,6 +19,12 @@ func TestScriptThatWaitsIsRefused(t *testing.T) {
 		"in quotes":         "#!/bin/sh\n#SBATCH \"--wait\"\n",
 		"with a CR":         "#!/bin/sh\r\n#SBATCH --wait\r\n",
 		"without a newline": "#!/bin/sh\n#SBATCH --wait",
+		"below a comment":   "#!/bin/sh\n  # a note\n#SBATCH --wait\n",
+		"the older prefix":  "#!/bin/sh\n#SLURM --wait\n",
+		"quotes within":     "#!/bin/sh\n#SBATCH --wa\"\"it\n",
+		"a backslash":       "#!/bin/sh\n#SBATCH --wai\\t\n",
+		"short in quotes":   "#!/bin/sh\n#SBATCH -''W\n",
+		"before a comment":  "#!/bin/sh\n#SBATCH --wait#x\n",
 	} {
 		err := checkDirectives(script)
 		require.ErrorIs(t, err, queue.ErrDenied, name)
@@ -29,6 +35,7 @@ func TestScriptThatWaitsIsRefused(t *testing.T) {
 		"after a command":   "#!/bin/sh\ntrue\n#SBATCH --wait\n",
 		"another option":    "#!/bin/sh\n#SBATCH --wait-all-nodes=1 -JWork -J W\n",
 		"a comment":         "#!/bin/sh\n#SBATCH --ntasks=1 # --wait\n##SBATCH --wait\n",
+		"a text with it":    "#!/bin/sh\n#SBATCH --comment=\"use -W now\" --comment='or --wait'\n",
 		"of another prefix": "#!/bin/sh\n# SBATCH --wait\n",
 	} {
 		require.NoError(t, checkDirectives(script), name)

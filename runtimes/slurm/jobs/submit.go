@@ -187,6 +187,10 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	if res, err = c.do(ctx, c.host, op, live.op); err != nil {
 		return queue.Job{}, err
 	}
+	// A job that slurmctld has was submitted, whatever the status of sbatch.
+	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); res[0].Exit != 0 && j != nil && err == nil {
+		return c.same(j, s, nil)
+	}
 	if res[0].Exit != 0 {
 		return queue.Job{}, refusal(c.withoutHosts(message(res[0])), mapped)
 	}
