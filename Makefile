@@ -51,13 +51,13 @@ flakes: ## the tests N times beside load; the runs of one commit add up
 LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)
 
 test-long: root deps ## what explores: random schedules and histories, garbled answers, kills; SEED=n, PART=yes, RUN=TestLongX; needs root
-	@$(TESTRUN) -tags long -run '^$(or $(RUN),TestLong)' $(LONG)
+	@$(TESTRUN) -tags long -timeout 2h -run '^$(or $(RUN),TestLong)' $(LONG)
 
 # With PART=yes these targets run one test in three.
 test-long test-slurm test-slurm-next: DRAW = $(if $(PART),-part 3)
 
 test-slurm: root deps ## the tests of the Slurm runtime on hosts of Debian 13, which has Slurm 24.11; needs root
-	@BERTH_LAB_IMAGE=trixie $(TESTRUN) -tags long ./runtimes/slurm
+	@BERTH_LAB_IMAGE=trixie $(TESTRUN) -tags long -timeout 2h ./runtimes/slurm
 
 test-slurm-next: root deps build ## the short ones of them on Debian's next release, which has Slurm 26.05, where its packages can be had; needs root
 	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(TESTRUN) ./runtimes/slurm; \

@@ -154,7 +154,7 @@ func TestMakeRunsTheTests(t *testing.T) {
 		return m[1]
 	}
 	require.Equal(t, "@$(TESTRUN) ./...", recipe("test"))
-	require.Equal(t, "@$(TESTRUN) -tags long -run '^$(or $(RUN),TestLong)' $(LONG)", recipe("test-long"))
+	require.Equal(t, "@$(TESTRUN) -tags long -timeout 2h -run '^$(or $(RUN),TestLong)' $(LONG)", recipe("test-long"))
 	require.Contains(t, makefile, `LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)`)
 	require.Contains(t, makefile, "\n\t@$(TESTRUN) -tags machines -run '^TestMachine' $(MACHINES)\n")
 	require.Contains(t, makefile, `MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)`)

@@ -11,19 +11,15 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 )
-
-// runTimeout ends a test binary that hangs.
-const runTimeout = 2 * time.Hour
 
 // binary is a compiled test of a package.
 type binary struct {
 	pkg, dir, file string
 }
 
-// compile builds the tests of packages into dir. What is up to date there is not linked again:
-// linking takes a tenth of the processor time of a run. tags are build tags.
+// compile builds the tests of packages into dir. It links no binary that is up to
+// date: linking takes a tenth of the processor time of a run. tags are build tags.
 func compile(ctx context.Context, dir, tags string, packages []string) ([]binary, error) {
 	list := exec.CommandContext(ctx, "go", append([]string{"list", "-tags", tags, "-f", "{{if or .TestGoFiles .XTestGoFiles}}{{.ImportPath}}\t{{.Dir}}{{end}}"}, packages...)...)
 	list.Stderr = os.Stderr
@@ -79,7 +75,7 @@ func rank(pkg string) int {
 func (b binary) command(ctx context.Context, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, args[0], args[1:]...)
 	cmd.Dir = b.dir
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // test2json does not pass a signal on
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGTERM) }
 	return cmd
 }

@@ -34,7 +34,7 @@ type flakeRun struct {
 // runFlakes runs the tests of a commit n times beside load. It stops at no failure. The runs of
 // one commit add up in a file of dir. It returns an error if a test of any of them failed or was
 // not run.
-func runFlakes(ctx context.Context, n int, commit, dir string, binaries []binary) (err error) {
+func runFlakes(ctx context.Context, n int, commit, dir string, t tests) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
@@ -50,7 +50,7 @@ func runFlakes(ctx context.Context, n int, commit, dir string, binaries []binary
 	for i := range n {
 		run, output := flakeRun{Commit: commit, Began: time.Now().UTC().Truncate(time.Second)}, strings.Builder{}
 		r := newReport(&output)
-		runAll(ctx, binaries, "", r)
+		t.run(ctx, r)
 		if ctx.Err() != nil {
 			break // an interrupted run does not count
 		}

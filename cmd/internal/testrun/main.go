@@ -29,6 +29,7 @@ const compiled = "bin/tests"
 // options are the flags.
 type options struct {
 	run
+	tests
 	tags, results string
 	part, flakes  int
 }
@@ -42,6 +43,7 @@ func main() {
 	flag.BoolVar(&o.complete, "complete", false, "fail if a test could not run on this machine")
 	flag.StringVar(&o.tags, "tags", "", "compile with the build `TAGS`")
 	flag.StringVar(&o.pattern, "run", "", "run the tests whose names match `REGEXP`")
+	flag.DurationVar(&o.timeout, "timeout", time.Hour, "end a test binary that takes `LONGER`")
 	flag.IntVar(&o.part, "part", 1, "run one in `N` of the tests, drawn by the seed")
 	flag.StringVar(&o.tally, "tally", "", "append a line for this run to `FILE`")
 	flag.StringVar(&o.stage, "stage", "test", "the `NAME` of this run in that file")
@@ -66,19 +68,19 @@ func runTests(ctx context.Context, o options, packages []string) error {
 	if err != nil {
 		return err
 	}
-	binaries, err := compile(ctx, dir, o.tags, packages)
-	if err != nil {
+	o.linger = time.Minute
+	if o.binaries, err = compile(ctx, dir, o.tags, packages); err != nil {
 		return err
 	}
 	if o.flakes > 0 {
-		return runFlakes(ctx, o.flakes, commit, o.results, binaries)
+		return runFlakes(ctx, o.flakes, commit, o.results, o.tests)
 	}
 	if o.part > 1 {
-		if o.pattern, o.drawn, err = drawTests(ctx, o.part, binaries, o.pattern); err != nil {
+		if o.pattern, o.drawn, err = drawTests(ctx, o.part, o.binaries, o.pattern); err != nil {
 			return err
 		}
 	}
-	return runOnce(ctx, o.run, began, binaries)
+	return runOnce(ctx, o.run, began, o.tests)
 }
 
 // lacks returns what this machine lacks for tests, one sentence each.

@@ -32,6 +32,7 @@ type report struct {
 	passed   int
 	failed   int
 	packages int
+	ran      map[string]bool     // the packages of which a test ended
 	seconds  map[string]float64  // of each test that passed
 	broken   []string            // packages and tests that failed
 	causes   map[string]string   // what each of these tests printed of its failure
@@ -40,7 +41,7 @@ type report struct {
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, seconds: map[string]float64{}, causes: map[string]string{}, skipped: map[string][]string{}, output: map[string]string{}}
+	return &report{out: out, ran: map[string]bool{}, seconds: map[string]float64{}, causes: map[string]string{}, skipped: map[string][]string{}, output: map[string]string{}}
 }
 
 // read takes events until their end.
@@ -102,13 +103,16 @@ func (r *report) testEnded(e event, output string) {
 		r.passed++
 		r.seconds[name] = e.Elapsed
 	}
+	r.ran[e.Package] = true
 }
 
 func (r *report) packageEnded(e event, output string) {
 	if e.Action == "skip" { // it has no tests
 		return
 	}
-	r.packages++
+	if r.ran[e.Package] || e.Action == "fail" {
+		r.packages++
+	}
 	if e.Action == "pass" {
 		fmt.Fprintf(r.out, "ok    %-44s %6.1f s\n", e.Package, e.Elapsed)
 		return

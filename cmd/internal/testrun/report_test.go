@@ -2,11 +2,18 @@ package main
 
 import (
 	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/examples/await"
 )
 
 // events are lines of a run: a test that passes with its case, one that fails, one that is not
@@ -21,6 +28,7 @@ const events = `{"Action":"output","Package":"berth/a","Test":"TestWell","Output
 {"Action":"skip","Package":"berth/a","Test":"TestLab","Elapsed":0}
 {"Action":"fail","Package":"berth/a","Elapsed":1.5}
 {"Action":"pass","Package":"berth/b","Test":"TestOld","Elapsed":0}
+{"Action":"pass","Package":"berth/without","Elapsed":0.01}
 {"Action":"pass","Package":"berth/b","Elapsed":0.01}
 {"Action":"output","Package":"berth/c","Test":"TestHangs","Output":"panic: test timed out\n"}
 {"Action":"output","Package":"berth/c","Output":"FAIL\tberth/c\t60.0s\n"}
@@ -35,6 +43,7 @@ func TestReportOfARun(t *testing.T) {
 	require.NoError(t, r.read(strings.NewReader(events)))
 	require.Equal(t, `    a_test.go:7: two is not three
 FAIL  berth/a                                         1.5 s
+ok    berth/without                                   0.0 s
 ok    berth/b                                         0.0 s
 panic: test timed out
 FAIL	berth/c	60.0s
@@ -138,4 +147,27 @@ func TestBinariesOfPackagesThatEndAlike(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, names, tests[b.pkg], b.pkg)
 	}
+}
+
+// A process that a test leaves does not keep the run from its end, and is ended.
+func TestProcessThatATestLeavesIsEnded(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.test")
+	require.NoError(t, os.WriteFile(file, []byte("#!/bin/sh\nsleep 600 &\necho $! >left\necho '=== RUN   TestA'\necho '--- PASS: TestA (0.00s)'\necho PASS\n"), 0o755))
+	r := newReport(io.Discard)
+	tests{binaries: []binary{{pkg: "berth/a", dir: dir, file: file}}, timeout: time.Minute, linger: time.Millisecond}.run(t.Context(), r)
+	require.Equal(t, 1, r.passed)
+	require.Equal(t, []string{"berth/a"}, r.broken)
+	require.Contains(t, r.causes["berth/a"], "WaitDelay expired")
+	left, err := os.ReadFile(filepath.Join(dir, "left"))
+	require.NoError(t, err)
+	pid, err := strconv.Atoi(strings.TrimSpace(string(left)))
+	require.NoError(t, err)
+	stat := func() string {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid)) // none: it has ended
+		return string(text)
+	}
+	await.True(t, "the process has ended", func() bool {
+		return stat() == "" || strings.Contains(stat(), ") Z ")
+	}, func() any { return stat() })
 }

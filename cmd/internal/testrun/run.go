@@ -1,29 +1,29 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/exec"
 	"runtime"
 	"sync"
+	"syscall"
 	"time"
 )
 
 // run is how one run of the tests reports.
 type run struct {
 	stage, tally string // a line for the run goes to this file
-	pattern      string // of the names of its tests; empty: all
 	drawn        string // which part of the tests it is; empty: all
 	complete     bool   // a test that could not run is an error
 }
 
 // runOnce runs the tests and reports while it runs and at the end. Its seconds count from began.
-func runOnce(ctx context.Context, o run, began time.Time, binaries []binary) error {
+func runOnce(ctx context.Context, o run, began time.Time, t tests) error {
 	r := newReport(os.Stdout)
-	runAll(ctx, binaries, o.pattern, r)
+	t.run(ctx, r)
 	took := time.Since(began)
 	fmt.Println(r.summary(took, o.drawn))
 	if o.tally != "" {
@@ -44,19 +44,27 @@ func runOnce(ctx context.Context, o run, began time.Time, binaries []binary) err
 	return nil
 }
 
-// runAll runs the tests whose names match pattern, one binary more at a time than there are CPUs,
-// as the tests of real Slurm wait half of their time.
-func runAll(ctx context.Context, binaries []binary, pattern string, r *report) {
+// tests are the tests of one run.
+type tests struct {
+	binaries []binary
+	pattern  string        // of their names; empty: all
+	timeout  time.Duration // ends a binary that hangs
+	linger   time.Duration // how long a process that a test left may hold the output of its binary
+}
+
+// run runs the tests, one binary more at a time than there are CPUs, as the tests of real Slurm
+// wait half of their time.
+func (t tests) run(ctx context.Context, r *report) {
 	var waiting sync.WaitGroup
 	slots := make(chan struct{}, runtime.NumCPU()+1)
-	for _, b := range binaries {
+	for _, b := range t.binaries {
 		slots <- struct{}{}
 		if ctx.Err() != nil {
 			break
 		}
 		waiting.Go(func() {
 			defer func() { <-slots }()
-			if err := runBinary(ctx, b, pattern, r); err != nil {
+			if err := t.runBinary(ctx, b, r); err != nil {
 				r.packageBroke(b.pkg, err)
 			}
 		})
@@ -66,26 +74,31 @@ func runAll(ctx context.Context, binaries []binary, pattern string, r *report) {
 
 // runBinary runs a binary as `go test -v` does (go doc test2json). It returns an error if the
 // binary ends with one, of which the report may have the reason.
-func runBinary(ctx context.Context, b binary, pattern string, r *report) error {
-	args := []string{"go", "tool", "test2json", "-t", "-p", b.pkg, b.file, "-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + runTimeout.String()}
-	if pattern != "" {
-		args = append(args, "-test.run", pattern)
+func (t tests) runBinary(ctx context.Context, b binary, r *report) error {
+	args := []string{b.file, "-test.v=test2json", "-test.paniconexit0", "-test.timeout=" + t.timeout.String()}
+	if t.pattern != "" {
+		args = append(args, "-test.run", t.pattern)
 	}
+	decoder := exec.Command("go", "tool", "test2json", "-t", "-p", b.pkg)
+	decoder.Stderr = os.Stderr
+	in, inErr := decoder.StdinPipe()
+	out, outErr := decoder.StdoutPipe()
+	if err := errors.Join(inErr, outErr); err != nil {
+		return err
+	}
+	if err := decoder.Start(); err != nil {
+		return err
+	}
+	read := make(chan error, 1)
+	go func() { read <- errors.Join(r.read(out), decoder.Wait()) }()
 	cmd := b.command(ctx, args...)
-	var problems bytes.Buffer
-	cmd.Stderr = &problems
-	out, err := cmd.StdoutPipe()
-	if err == nil {
-		err = cmd.Start()
+	output := struct{ io.Writer }{in} // not a file: Wait ends although a process holds it
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, t.linger
+	err := cmd.Run()
+	if cmd.Process != nil {
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what its tests left; mostly nothing
 	}
-	if err == nil {
-		err = errors.Join(r.read(out), cmd.Wait())
-	}
-	var exit *exec.ExitError
-	if errors.As(err, &exit) {
-		err = fmt.Errorf("%w\n%s", err, problems.Bytes())
-	}
-	return err
+	return errors.Join(err, in.Close(), <-read)
 }
 
 func appendLine(file, line string) error {
