@@ -34,11 +34,12 @@ const (
 	providerRate  = 1
 	providerBurst = 5
 
-	// keysFor is how long the provider's keys count: it may withdraw one.
+	// keysFor is how long keys are used before Berth reads them again, as the provider may have
+	// withdrawn one.
 	keysFor = 5 * time.Minute
-	// keysWithout is how long they count while the provider does not answer.
+	// keysWithout is how long they are used while the provider does not answer.
 	keysWithout = time.Hour
-	// keysRetry is the time between two tries to read them again.
+	// keysRetry is the time between two attempts to read them again.
 	keysRetry = 30 * time.Second
 )
 
@@ -57,11 +58,11 @@ type identityProvider struct {
 	keys      atomic.Pointer[providerKeys]
 }
 
-// providerKeys are the keys of a provider, which are read from it when a token needs them.
+// providerKeys are the keys of a provider.
 type providerKeys struct {
 	*oidc.RemoteKeySet
 	since time.Time
-	tried time.Time // when they were to be read again
+	tried time.Time // of the last attempt to read them again
 }
 
 // newIdentityProvider checks the configuration. It sends no request.
@@ -88,14 +89,8 @@ func (p *identityProvider) identify(ctx context.Context, token string) (string, 
 	if err != nil {
 		return "", fmt.Errorf("%w: %w", api.ErrProvider, err)
 	}
-	watched := &watchedKeys{KeySet: keys}
-	verifier := oidc.NewVerifier(p.config.Issuer, watched, &oidc.Config{ClientID: p.config.Audience, SupportedSigningAlgs: signingMethods(), Now: p.now})
-	verified, err := verifier.Verify(ctx, token)
-	var unavailable *providerError
-	switch {
-	case errors.As(watched.err, &unavailable):
-		return "", fmt.Errorf("%w: %w", api.ErrProvider, watched.err)
-	case err != nil:
+	verified, err := p.verify(ctx, keys, token)
+	if err != nil {
 		return "", err
 	}
 	claims := map[string]any{}
@@ -109,34 +104,72 @@ func (p *identityProvider) identify(ctx context.Context, token string) (string, 
 	return login, nil
 }
 
-// discover returns the provider's keys. It reads the provider's description for them, again after
-// keysFor. If the provider does not answer then, the keys count until keysWithout.
-func (p *identityProvider) discover() (*oidc.RemoteKeySet, error) {
-	now, keys := p.now(), p.keys.Load()
-	if keys != nil && (now.Sub(keys.since) < keysFor || now.Sub(keys.since) < keysWithout && now.Sub(keys.tried) < keysRetry) {
-		return keys.RemoteKeySet, nil
+// discover returns the provider's keys. It reads the provider's description if they are unknown or
+// older than keysWithout.
+func (p *identityProvider) discover() (*providerKeys, error) {
+	known := func() *providerKeys {
+		if keys := p.keys.Load(); keys != nil && p.now().Sub(keys.since) < keysWithout {
+			return keys
+		}
+		return nil
+	}
+	if keys := known(); keys != nil {
+		return keys, nil
 	}
 	_, err, _ := p.discovery.Do("", func() (any, error) {
-		set, err := p.readKeys()
-		switch {
-		case err == nil:
-			p.keys.Store(&providerKeys{set, now, now})
-		case keys != nil && now.Sub(keys.since) < keysWithout:
-			p.keys.Store(&providerKeys{keys.RemoteKeySet, keys.since, now})
-			err = nil
+		if known() != nil {
+			return nil, nil // another call read them meanwhile
+		}
+		keys, err := p.readKeys(p.client)
+		if err == nil {
+			p.keys.Store(keys)
 		}
 		return nil, err
 	})
 	if err != nil {
 		return nil, err
 	}
-	return p.keys.Load().RemoteKeySet, nil
+	return p.keys.Load(), nil
 }
 
-// readKeys reads the provider's description, and returns the set of keys that it names.
-func (p *identityProvider) readKeys() (*oidc.RemoteKeySet, error) {
+// verify verifies a token. One call after keysFor reads the keys again for it, and uses the known
+// ones if the provider does not answer.
+func (p *identityProvider) verify(ctx context.Context, keys *providerKeys, token string) (*oidc.IDToken, error) {
+	now := p.now()
+	if now.Sub(keys.since) >= keysFor && now.Sub(keys.tried) >= keysRetry &&
+		p.keys.CompareAndSwap(keys, &providerKeys{keys.RemoteKeySet, keys.since, now}) {
+		// Tokens with unknown keys cannot use up this limit.
+		client := *p.client
+		client.Transport = boundedTransport{p.client.Transport.(boundedTransport).next, rate.NewLimiter(providerRate, providerBurst)}
+		if next, err := p.readKeys(&client); err == nil {
+			verified, err := p.verifyBy(ctx, next, token)
+			if !errors.Is(err, api.ErrProvider) {
+				p.keys.Store(next)
+				return verified, err
+			}
+		}
+	}
+	return p.verifyBy(ctx, keys, token)
+}
+
+// verifyBy verifies a token by some keys. The error is api.ErrProvider if they had to be read and
+// the provider did not answer.
+func (p *identityProvider) verifyBy(ctx context.Context, keys *providerKeys, token string) (*oidc.IDToken, error) {
+	watched := &watchedKeys{KeySet: keys}
+	verifier := oidc.NewVerifier(p.config.Issuer, watched, &oidc.Config{ClientID: p.config.Audience, SupportedSigningAlgs: signingMethods(), Now: p.now})
+	verified, err := verifier.Verify(ctx, token)
+	var unavailable *providerError
+	if errors.As(watched.err, &unavailable) {
+		return nil, fmt.Errorf("%w: %w", api.ErrProvider, watched.err)
+	}
+	return verified, err
+}
+
+// readKeys reads the provider's description. The set that it returns reads the keys when a token
+// needs them.
+func (p *identityProvider) readKeys(client *http.Client) (*providerKeys, error) {
 	// The set of keys keeps this context for later reads, so it is not that of a request.
-	ctx := oidc.ClientContext(context.Background(), p.client)
+	ctx := oidc.ClientContext(context.Background(), client)
 	provider, err := oidc.NewProvider(ctx, p.config.Issuer)
 	if err != nil {
 		return nil, err
@@ -147,7 +180,7 @@ func (p *identityProvider) readKeys() (*oidc.RemoteKeySet, error) {
 	if err := provider.Claims(&described); err != nil {
 		return nil, err
 	}
-	return oidc.NewRemoteKeySet(ctx, described.Keys), nil
+	return &providerKeys{oidc.NewRemoteKeySet(ctx, described.Keys), p.now(), p.now()}, nil
 }
 
 // signingMethods are those of OpenID Connect that sign with a public key. A token with another method

@@ -191,13 +191,15 @@ func TestWithdrawnKeyIsRefused(t *testing.T) {
 	key, err := signingKey()
 	require.NoError(t, err)
 	var issuer string
-	var withdrawn, down atomic.Bool
+	var withdrawn, down, keysDown atomic.Bool
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch keys := (jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k1", Algorithm: "RS256", Use: "sig"}}}); {
 		case down.Load():
 			http.Error(w, "down", http.StatusBadGateway)
 		case strings.HasSuffix(r.URL.Path, "openid-configuration"):
 			_ = json.NewEncoder(w).Encode(map[string]string{"issuer": issuer, "jwks_uri": issuer + "/keys"})
+		case keysDown.Load():
+			http.Error(w, "down", http.StatusBadGateway)
 		case withdrawn.Load():
 			_, _ = w.Write([]byte(`{"keys":[]}`))
 		default:
@@ -229,9 +231,13 @@ func TestWithdrawnKeyIsRefused(t *testing.T) {
 	require.ErrorIs(t, err, api.ErrProvider)
 	down.Store(false)
 	accepted(62 * time.Minute)
+	keysDown.Store(true) // and the description is answered
+	accepted(68 * time.Minute)
+	keysDown.Store(false)
+	accepted(69 * time.Minute)
 	withdrawn.Store(true)
-	accepted(66 * time.Minute)
-	_, err = at(67 * time.Minute)
+	accepted(73 * time.Minute)
+	_, err = at(74 * time.Minute)
 	require.Error(t, err)
 	require.NotErrorIs(t, err, api.ErrProvider)
 }
