@@ -1,6 +1,7 @@
 package schema
 
 import (
+	"fmt"
 	"unicode"
 	"unicode/utf8"
 )
@@ -36,14 +37,17 @@ func (m *Marks) Add(c rune) bool {
 	return *m > MaxMarks
 }
 
-// UnsafeText returns the first character of text that UnsafeRune names or that is one mark too
-// many; 0: none.
-func UnsafeText(text string) rune {
+// UnsafeText says what no text may hold, for the end of a sentence such as "the reason holds …";
+// empty: text has none of it. It allows a newline where lines is true.
+func UnsafeText(text string, lines bool) string {
 	var marks Marks
 	for _, c := range text {
-		if UnsafeRune(c) || marks.Add(c) {
-			return c
+		switch {
+		case marks.Add(c):
+			return fmt.Sprintf("more than %d combining marks in a row, which cover what stands around them: remove them", MaxMarks)
+		case UnsafeRune(c) && !(lines && c == '\n'):
+			return fmt.Sprintf("the character U+%04X, which is invisible or changes how text is read: remove it", c)
 		}
 	}
-	return 0
+	return ""
 }

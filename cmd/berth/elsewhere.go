@@ -1,6 +1,6 @@
 package main
 
-// elsewhere are words of other tools, with what does that work here.
+// elsewhere are commands of other tools, with what to use instead.
 func elsewhere() map[string]string {
 	const change = "the documents in Git say what runs; edit a file, and commit it or open a pull request (berth plan shows the effect)"
 	words := map[string]string{
@@ -8,7 +8,7 @@ func elsewhere() map[string]string {
 		"logs":     "berth events shows what happened, and berth trace the story of one change; the daemon's own log is on its standard error",
 		"log":      "berth events shows what happened, and berth audit list who did it",
 		"history":  "berth events --instance TENANT.PROJECT/NAME shows what happened to an instance",
-		"list":     "berth get KIND lists documents, and berth status what runs",
+		"list":     "berth get KIND lists documents, and berth status shows what runs",
 		"show":     "berth describe KIND NAME shows a document and what became of it",
 		"lint":     "berth validate checks an estate",
 		"check":    "berth validate checks an estate, and berth serve --check a configuration",
@@ -30,7 +30,7 @@ func elsewhere() map[string]string {
 		words[word] = change
 	}
 	for _, word := range []string{"reconcile", "refresh", "run"} {
-		words[word] = "the daemon (berth serve) does it by itself; berth sync --once does it once"
+		words[word] = "berth serve reconciles continuously, and berth sync --once reconciles once"
 	}
 	return words
 }

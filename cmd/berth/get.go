@@ -99,7 +99,7 @@ func kindArgs(least, most int) cobra.PositionalArgs {
 			return cli.Usage(fmt.Errorf("%s: KIND is missing; choose one of %s", cmd.Name(), strings.Join(kinds(), ", ")))
 		case len(args) < least:
 			if _, err := parseKind(args[0]); err != nil {
-				return err
+				return cli.Usage(fmt.Errorf("%s: KIND or NAME is missing; for an instance: berth %s instance TENANT.PROJECT/%s", cmd.Name(), cmd.Name(), args[0]))
 			}
 			return cli.Usage(fmt.Errorf("%s: NAME is missing; berth get %s lists the names", cmd.Name(), args[0]))
 		case len(args) > most:

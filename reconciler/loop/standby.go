@@ -37,7 +37,8 @@ func (s *standby) wait(ctx context.Context, recorded func(context.Context) (stri
 	defer s.leader.Store(nil)
 	leader, misses := "", 0
 	for {
-		if misses > 0 || leader == "" { // a leader that answers is still the leader
+		next := time.Now().Add(probeInterval) // a probe that takes long delays no other
+		if misses > 0 || leader == "" {       // a leader that answers is still the leader
 			url, err := recorded(ctx)
 			switch {
 			case err != nil && leader != "": // the leader that is known counts
@@ -57,7 +58,7 @@ func (s *standby) wait(ctx context.Context, recorded func(context.Context) (stri
 			return ctx.Err() == nil
 		}
 		select {
-		case <-time.After(probeInterval):
+		case <-time.After(time.Until(next)):
 		case <-ctx.Done():
 			return false
 		}

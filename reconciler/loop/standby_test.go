@@ -106,6 +106,11 @@ func TestDaemonLeadsThoughTheRecordedLeaderIsDead(t *testing.T) {
 		nobody := &atomic.Value{}
 		nobody.Store("")
 		s, _ := peersOf(ownURL, nobody)
+		leads := s.peers.Leads
+		s.peers.Leads = func(ctx context.Context, url string) bool {
+			time.Sleep(2 * time.Second) // its machine is off
+			return leads(ctx, url)
+		}
 		began := time.Now()
 		require.True(t, s.wait(t.Context(), func(context.Context) (string, error) { return otherURL, nil }))
 		require.Less(t, time.Since(began), 10*time.Second)

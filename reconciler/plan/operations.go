@@ -324,8 +324,8 @@ func (r OperationRequest) Check(want *schema.EffectiveUnit) error {
 		return fail("on_jobs waits without end and cancels after a while; keep one of the two")
 	case !operationReason.MatchString(s.Reason) || strings.TrimSpace(s.Reason) != s.Reason:
 		return fail("the reason has to be one line of 1 to 200 characters, without spaces at its ends")
-	case schema.UnsafeText(s.Reason) != 0:
-		return fail("the reason holds the character U+%04X, which is invisible or changes how text is read: remove it", schema.UnsafeText(s.Reason))
+	case schema.UnsafeText(s.Reason, false) != "":
+		return fail("the reason holds %s", schema.UnsafeText(s.Reason, false))
 	case s.OnJobs != nil && s.OnJobs.CancelAfterSeconds < 0:
 		return fail("cancel_after_seconds cannot be negative")
 	case len(s.Labels) > maxLabels:

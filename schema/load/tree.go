@@ -254,16 +254,8 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 // text refuses characters that no string may contain, including escaped ones, and a string of
 // unusual blanks alone.
 func (r *treeReader) text(n *yaml.Node, path string) bool {
-	var marks schema.Marks
-	for _, c := range n.Value {
-		if marks.Add(c) {
-			r.fail(n, path, "file.control", piled, schema.MaxMarks)
-			return false
-		}
-		if c == '\n' || !schema.UnsafeRune(c) {
-			continue
-		}
-		r.fail(n, path, "file.control", "holds the character U+%04X, which is invisible or changes how text is read: remove it", c)
+	if unsafe := schema.UnsafeText(n.Value, true); unsafe != "" {
+		r.fail(n, path, "file.control", "holds %s", unsafe)
 		return false
 	}
 	if utf8.RuneCountInString(n.Value) < len(n.Value) && strings.TrimSpace(n.Value) == "" {

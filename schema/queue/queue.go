@@ -119,7 +119,7 @@ const (
 
 var (
 	jobName        = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,63}$`)
-	queueName      = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.,]{0,127}$`) // a comma separates partitions
+	queueName      = regexp.MustCompile(`^[A-Za-z0-9_][-A-Za-z0-9_.]{0,63}(,[A-Za-z0-9_][-A-Za-z0-9_.]{0,63}){0,9}$`) // sbatch takes a list
 	directory      = regexp.MustCompile(`^(/[A-Za-z0-9_][-A-Za-z0-9_.]*){1,16}$`)
 	idempotencyKey = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
 	jobID          = regexp.MustCompile(`^[1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
@@ -168,7 +168,7 @@ func (r Request) Check() error {
 	case r.Name != "" && !jobName.MatchString(r.Name):
 		return refuse("the name of a job has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
 	case r.Queue != "" && !queueName.MatchString(r.Queue):
-		return refuse("the name of a queue has 1 to 128 letters, digits, dots, dashes, underscores and commas, and begins with a letter or digit")
+		return refuse("the name of a queue has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter, digit or underscore; commas separate several")
 	case r.WorkDir != "" && !directory.MatchString(r.WorkDir):
 		return refuse("work_dir must be an absolute path of letters, digits, dots, dashes and underscores")
 	case r.Minutes > MaxMinutes:

@@ -38,6 +38,7 @@ func TestRequestIsCheckedBeforeTheScheduler(t *testing.T) {
 	valid := queue.Request{Script: "#!/bin/sh\ntrue\n", Name: "a.job-1", WorkDir: "/data/ada", Minutes: 5, Nodes: 1, MemoryMiB: 1 << 21, GPUs: 2}
 	require.NoError(t, valid.Check())
 	require.NoError(t, queue.Request{Script: "#!/bin/sh"}.Check())
+	require.NoError(t, queue.Request{Script: "#!/bin/sh", Queue: "_debug,Mem128"}.Check())
 	for name, change := range map[string]func(*queue.Request){
 		"no #!":              func(r *queue.Request) { r.Script = "echo" },
 		"empty script":       func(r *queue.Request) { r.Script = "" },
@@ -45,7 +46,8 @@ func TestRequestIsCheckedBeforeTheScheduler(t *testing.T) {
 		"option as a name":   func(r *queue.Request) { r.Name = "-x" },
 		"queue with a space": func(r *queue.Request) { r.Queue = "long queue" },
 		"option as a queue":  func(r *queue.Request) { r.Queue = "--wrap=x" },
-		"long queue":         func(r *queue.Request) { r.Queue = strings.Repeat("q", 129) },
+		"long queue":         func(r *queue.Request) { r.Queue = strings.Repeat("q", 65) },
+		"empty name of two":  func(r *queue.Request) { r.Queue = "main," },
 		"line break":         func(r *queue.Request) { r.Name = "a\nb" },
 		"relative path":      func(r *queue.Request) { r.WorkDir = "data" },
 		"parent directory":   func(r *queue.Request) { r.WorkDir = "/data/../etc" },

@@ -30,8 +30,8 @@ const (
 	maxUnwritten = 1 << 20 // bytes that wait for the disk; beyond it the file is rewritten
 )
 
-// checksums are those of a line's JSON (CRC-32C), as eight hexadecimal digits before it: a disk
-// that returns other bytes than were written makes no other work of a line.
+// checksums are those of a line's JSON (CRC-32C), as eight hexadecimal digits before it: a line
+// that the disk returns damaged is skipped, and never read as another work.
 var checksums = crc32.MakeTable(crc32.Castagnoli)
 
 // encode returns a line as the file has it; false if it is too long.

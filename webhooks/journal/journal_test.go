@@ -127,7 +127,7 @@ func TestFileCutAtAnyByteKeepsWholeLines(t *testing.T) {
 	}
 }
 
-// A bit that the disk returns wrong takes its line away, and makes no other work of it.
+// A line that the disk returns damaged is skipped, and never read as another work.
 func TestFlippedBitChangesNoWork(t *testing.T) {
 	t.Parallel()
 	o := file(t)

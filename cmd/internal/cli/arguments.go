@@ -13,6 +13,10 @@ import (
 // and with its first example, and of each unknown subcommand, with a suggestion. elsewhere are
 // words that people know from other tools, with what to do here.
 func NameArguments(root *cobra.Command, elsewhere map[string]string) {
+	if !root.HasParent() {
+		root.InitDefaultCompletionCmd()
+		root.SetHelpCommand(helpCommand(root, elsewhere))
+	}
 	for _, cmd := range root.Commands() {
 		NameArguments(cmd, nil)
 	}
@@ -27,7 +31,7 @@ func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 		}
 		root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 			if word := cmd.Flags().Arg(0); word != "" && cmd == root {
-				return Usage(unknownCommand(cmd, word, elsewhere)) // its flags are unknown as well
+				return Usage(unknownCommand(cmd, word, elsewhere)) // an unknown command has unknown flags
 			}
 			return err
 		})
@@ -44,6 +48,23 @@ func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 			return err
 		}
 		return wrongArguments(cmd, args, err)
+	}
+}
+
+// helpCommand is the help command of cobra, with an error for an unknown command.
+func helpCommand(root *cobra.Command, elsewhere map[string]string) *cobra.Command {
+	return &cobra.Command{
+		Use:     "help [COMMAND]",
+		Short:   "Show the help of a command",
+		Long:    "Show the help of a command.",
+		Example: "  " + root.Name() + " help plan",
+		RunE: func(cmd *cobra.Command, args []string) error {
+			at, rest, err := root.Find(args)
+			if err != nil || len(rest) > 0 && (at.HasSubCommands() || at == root) {
+				return Usage(unknownCommand(at, append(rest, "")[0], elsewhere))
+			}
+			return at.Help()
+		},
 	}
 }
 
@@ -89,12 +110,20 @@ func wrongArguments(cmd *cobra.Command, args []string, err error) error {
 	case len(args) < needed:
 		err = fmt.Errorf("%s: %s is missing", name, words[len(args)])
 	case len(args) > 0:
-		err = fmt.Errorf("%s: the argument %q is too many", name, args[len(args)-1])
+		err = fmt.Errorf("%s: the argument %q is too many", name, args[min(needed+optional(words[needed:]), len(args)-1)])
 	}
 	if example := firstExample(cmd); example != "" {
 		return errors.Join(err, errors.New("for example: "+example))
 	}
 	return err
+}
+
+// optional counts the words such as [NAME] and [KIND that stand first.
+func optional(words []string) (n int) {
+	for n < len(words) && strings.HasPrefix(words[n], "[") && !strings.HasPrefix(words[n], "[-") {
+		n++
+	}
+	return n
 }
 
 func firstExample(cmd *cobra.Command) string {

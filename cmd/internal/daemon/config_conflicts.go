@@ -60,11 +60,10 @@ func (c *Config) conflicts() []fieldConflict {
 	c.githubConflicts(check)
 	c.peerConflicts(check)
 	if c.API != nil && c.API.OIDC != nil {
-		_, err := newIdentityProvider(*c.API.OIDC)
-		check(err != nil, "api.oidc.issuer", "api.oidc.issuer", "plain HTTP to another machine lets every user of the network forge tokens: use https://")
+		check(isPlainHTTP(c.API.OIDC.Issuer), "api.oidc.issuer", "api.oidc.issuer", "plain HTTP to another machine lets every user of the network forge tokens: use https://")
 	}
 	for field, d := range map[string]duration{"poll": c.Poll, "interval": c.Interval} {
-		check(time.Duration(d) < minPeriod || time.Duration(d) > maxPeriod, field, field, fmt.Sprintf("it is out of range: choose %s to %s", minPeriod, "24h"))
+		check(time.Duration(d) < minPeriod || time.Duration(d) > maxPeriod, field, field, fmt.Sprintf("it is out of range: choose %s to %dh", minPeriod, maxPeriod/time.Hour))
 	}
 	if c.SSH != nil {
 		l := c.SSH.limits()

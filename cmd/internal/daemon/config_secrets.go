@@ -222,13 +222,6 @@ func (c *Config) checkFiles() error {
 			problems[field] = err
 		}
 	}
-	if c.GitHub != nil {
-		for field, s := range map[string]*secret{"github.webhook_secret": &c.GitHub.WebhookSecret, "github.webhook_secret_next": c.GitHub.WebhookSecretNext} {
-			if value, err := s.read(); err == nil && s != nil && len(value) < minWebhookSecret {
-				problems[field] = fmt.Errorf("the secret is shorter than %d characters, and whoever guesses it can forge deliveries: take one that openssl rand -hex 32 prints", minWebhookSecret)
-			}
-		}
-	}
 	if dir, ok := c.LocalRepository(); ok {
 		if _, err := gitrepo.Locate(dir); errors.Is(err, gitrepo.ErrSHA256) {
 			problems["repository.url"] = err
@@ -257,6 +250,23 @@ func (c *Config) checkFiles() error {
 // minWebhookSecret is the length of a webhook secret in characters.
 const minWebhookSecret = 16
 
+// weakSecrets reports webhook secrets that can be guessed. A daemon that has one goes on.
+func (c *Config) weakSecrets() error {
+	if c.GitHub == nil {
+		return nil
+	}
+	var errs []error
+	for _, one := range []struct {
+		field string
+		*secret
+	}{{"github.webhook_secret", &c.GitHub.WebhookSecret}, {"github.webhook_secret_next", c.GitHub.WebhookSecretNext}} {
+		if value, err := one.read(); err == nil && one.secret != nil && len(value) < minWebhookSecret {
+			errs = append(errs, fmt.Errorf("%s: the secret is shorter than %d characters, and whoever guesses it can forge deliveries: take one that openssl rand -hex 32 prints", one.field, minWebhookSecret))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // checkKey reports that a file is not the private key for SSH that its field names.
 func checkKey(field string, data []byte) error {
 	if step := field[strings.LastIndex(field, ".")+1:]; field != "ssh.key" && step != "ssh_key" && step != "signing_key" {
@@ -275,7 +285,7 @@ func checkKey(field string, data []byte) error {
 	return fmt.Errorf("the file holds no private key that Berth can read: %w", err)
 }
 
-// warnings are what works, and what a person should see before others use it.
+// warnings returns findings that do not stop the daemon and that an operator should read.
 func (c *Config) warnings() []string {
 	var out []string
 	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {

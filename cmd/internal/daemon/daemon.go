@@ -74,7 +74,7 @@ func Check(out io.Writer, paths []string) error {
 	}
 	var wrong []error
 	for i, c := range all {
-		if err := c.checkFiles(); err != nil {
+		if err := errors.Join(c.checkFiles(), c.weakSecrets()); err != nil {
 			wrong = append(wrong, fmt.Errorf("configuration: %s: %w", paths[i], err))
 			continue
 		}

@@ -128,6 +128,13 @@ func (r *Repository) ListAudit(ctx context.Context, out *cli.Entries, stderr io.
 	if damaged {
 		return cli.Exit(1)
 	}
+	if filter.Project != "" || filter.Instance != "" {
+		inForce, err := r.inForce(ctx)
+		if err != nil {
+			return err
+		}
+		known.addUnits(inForce)
+	}
 	const entries = "audit record"
 	return errors.Join(known.check("correlation", filter.Correlation, entries), known.check("actor", filter.Actor, entries),
 		known.check("project", filter.Project, entries), known.check("instance", filter.Instance, entries))

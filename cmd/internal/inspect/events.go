@@ -138,6 +138,13 @@ func (f *follower) more(ctx context.Context) (damaged bool, err error) {
 		}
 	}
 	f.tip = l.status
+	if f.filter.Instance != "" {
+		inForce, err := l.inForce(ctx)
+		if err != nil {
+			return damaged, err
+		}
+		f.known.addUnits(inForce)
+	}
 	return damaged, ctx.Err()
 }
 
@@ -169,8 +176,10 @@ func (f *follower) later(ctx context.Context, l *Repository) (damaged bool, err 
 
 // add prints an event, if the filter selects it.
 func (f *follower) add(e plan.Event) error {
-	f.known.add("correlation", e.CorrelationID)
-	if p := payloadOf(e); p.AppInstanceID != "" {
+	if f.filter.Correlation != "" {
+		f.known.add("correlation", e.CorrelationID)
+	}
+	if p := payloadOf(e); f.filter.Instance != "" && p.AppInstanceID != "" {
 		f.known.add("instance", p.about())
 	}
 	if !f.filter.takes(e) {

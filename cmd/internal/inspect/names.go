@@ -10,8 +10,8 @@ import (
 	"berth/schema/load"
 )
 
-// names are those that the entries of a log have, by the flag that selects one. A log that has no
-// entry with a name does not know it: the name may be mistyped.
+// names are the values that the entries of a log and the documents in force have, by the flag that
+// filters on them. A value that is not among them may be mistyped.
 type names map[string]map[string]bool
 
 func (n names) add(flag, name string) {
@@ -22,6 +22,19 @@ func (n names) add(flag, name string) {
 		n[flag] = map[string]bool{}
 	}
 	n[flag][name] = true
+}
+
+// addUnits adds the tenants, projects and instances in force.
+func (n names) addUnits(d *schema.Desired) {
+	for _, t := range d.Tenants {
+		n.add("org", t.Name)
+		for name := range t.Projects {
+			n.add("project", t.Name+"."+name)
+		}
+	}
+	for _, name := range unitNames(d) {
+		n.add("instance", name)
+	}
 }
 
 // maxListed bounds the names in a message.

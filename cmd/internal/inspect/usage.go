@@ -88,12 +88,7 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 		known.add("org", s.OrgID)
 		known.add("project", s.ProjectID)
 	}
-	for _, t := range inForce.Tenants {
-		known.add("org", t.Name)
-		for name := range t.Projects {
-			known.add("project", t.Name+"."+name)
-		}
-	}
+	known.addUnits(inForce)
 	u.Sums = slices.DeleteFunc(all, func(s usage.Sum) bool { return !filter.takes(s) })
 	if filter.From != "" || filter.To != "" { // other days may have the name
 		return u, ctx.Err()
