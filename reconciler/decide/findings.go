@@ -99,10 +99,22 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 			d.Severity = schema.SeverityWarning // the layers above narrow it anyway
 		}
 		if touches(touched, d.File) || !known {
+			if !known && touches(touched, d.File) && namesNothing(d) {
+				d.Severity = schema.SeverityError
+				d.Message += "; if another pull request adds it, merge that one first"
+			}
 			out = append(out, d)
 		}
 	}
 	return out
+}
+
+// namesNothing reports whether a finding is of a reference to what the estate does not have. The
+// document is valid and has no effect, so a change that introduces it is a mistake: mostly a name
+// that is mistyped. What stood before is a warning.
+func namesNothing(d schema.Diagnostic) bool {
+	named := []string{"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site"}
+	return d.Severity == schema.SeverityWarning && slices.Contains(named, d.Code)
 }
 
 // maxWithoutEffect is how many documents without effect are named.

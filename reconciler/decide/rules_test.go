@@ -156,6 +156,29 @@ func TestProposalIsNotJudgedByWhatIsHeld(t *testing.T) {
 	}), "%+v", p.Diagnostics)
 }
 
+// A change that names what the estate does not have fails its check. What stood before warns.
+func TestReferenceToNothingFailsTheCheckOfItsChange(t *testing.T) {
+	const file = "platform/nodes/gpu-3.yaml"
+	s := tell(t, nil)
+	reserved := strings.Replace(s.main[file], "spec:\n", "spec:\n  reserved_for: phisics\n", 1)
+	if !strings.Contains(reserved, "phisics") {
+		reserved = strings.Replace(s.main[file], "spec: {", "spec: {reserved_for: phisics, ", 1)
+	}
+	findings := func(base, head map[string]string) (all []string) {
+		p, err := s.d.Proposal(t.Context(), decide.Input{Repo: trees{"base": base, "head": head}, Base: "base", Head: "head", Today: "2026-01-31"})
+		require.NoError(t, err)
+		for _, f := range p.Diagnostics {
+			if f.File == file {
+				all = append(all, string(f.Severity)+" "+f.Code)
+			}
+		}
+		return all
+	}
+	wrong := with(s.main, map[string]string{file: reserved})
+	require.Equal(t, []string{"error ref.missing-owner"}, findings(s.main, wrong))
+	require.Equal(t, []string{"warning ref.missing-owner"}, findings(wrong, with(wrong, map[string]string{file: reserved + "# looked at\n"})))
+}
+
 // A proposal shows all that a rule finds in a document that it refuses.
 func TestProposalShowsEachFindingOfARefusedDocument(t *testing.T) {
 	s := ruledStory(t, nil)
