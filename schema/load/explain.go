@@ -100,7 +100,11 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 		p.message += fmt.Sprintf(": did you mean %q?", guess)
 		return p, child(path, guess)
 	}
-	if elsewhere := root.place(name, "", 0); elsewhere != "" && elsewhere != p.path {
+	elsewhere := root.place(name, kindOf(m[name]), "", 0)
+	if s == root { // a field below this mapping may take another value
+		elsewhere = root.place(name, cue.TopKind, "", 0)
+	}
+	if elsewhere != "" && elsewhere != p.path {
 		p.message += fmt.Sprintf(" here: it belongs to %s; check the indentation", elsewhere)
 	} else if len(names) > 0 {
 		p.message += ": there are " + strings.Join(names, ", ")
@@ -108,18 +112,18 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 	return p, ""
 }
 
-// place returns the first path at which the definition has a field of that name, or "".
-// In it, <name> is a free key, and [] an item of a list.
-func (s *shape) place(name, path string, depth int) string {
+// place returns the first path at which the definition has a field of that name that takes a value
+// of a kind, or "". In it, <name> is a free key, and [] an item of a list.
+func (s *shape) place(name string, kind cue.Kind, path string, depth int) string {
 	const deepest = 6 // of any definition
 	if depth > deepest {
 		return ""
 	}
-	if _, ok := s.fields[name]; ok {
+	if f, ok := s.fields[name]; ok && f.shape.kind&kind != 0 {
 		return child(path, name)
 	}
 	for _, field := range sortedNames(s.fields) {
-		if found := s.fields[field].shape.place(name, child(path, field), depth+1); found != "" {
+		if found := s.fields[field].shape.place(name, kind, child(path, field), depth+1); found != "" {
 			return found
 		}
 	}
@@ -127,9 +131,9 @@ func (s *shape) place(name, path string, depth int) string {
 		return ""
 	}
 	if s.kind == cue.ListKind {
-		return s.element.place(name, path+"[]", depth+1)
+		return s.element.place(name, kind, path+"[]", depth+1)
 	}
-	return s.element.place(name, child(path, "<name>"), depth+1)
+	return s.element.place(name, kind, child(path, "<name>"), depth+1)
 }
 
 func unquoteAll(quoted []string) []string {

@@ -30,6 +30,7 @@ var (
 	colonFirst    = regexp.MustCompile(`^[ -]*:(\s|$)`)
 	template      = regexp.MustCompile(`\{\{|\{%|\$\{|\$\(`)
 	colonNoSpace  = regexp.MustCompile(`^[ -]*[A-Za-z_][-A-Za-z0-9_]*:[^\s:/]`)
+	colonBlank    = regexp.MustCompile(`^[ -]*[A-Za-z_][-A-Za-z0-9_]*:([\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}])`)
 	keyAndValue   = regexp.MustCompile(`^[ -]*[^\s:"'#]+:\s+[^\s#|>&]`)
 	quotedKey     = regexp.MustCompile(`^(?:[ -]*[^\s:"'#]+:\s+|\s*-\s+)(["'])`)
 	bareWord      = regexp.MustCompile(`^[A-Za-z_][^:]*$`)
@@ -174,6 +175,9 @@ func (b broken) noColon() *explanation {
 		switch {
 		case colonFirst.MatchString(b.lines[i]):
 			return b.on(i, "a key is missing in front of the colon")
+		case colonBlank.MatchString(b.lines[i]):
+			blank, _ := utf8.DecodeRuneInString(colonBlank.FindStringSubmatch(b.lines[i])[1])
+			return b.on(i, "the character behind the colon is U+%04X, which only looks like a space: write a space", blank)
 		case colonNoSpace.MatchString(b.lines[i]) && !strings.Contains(text, ": "):
 			return b.on(i, "a space is missing behind the colon: write key: value")
 		case bareWord.MatchString(text):
