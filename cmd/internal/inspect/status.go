@@ -34,8 +34,8 @@ type Overview struct {
 	Warnings     []string         `json:"warnings,omitempty"`  // unreadable parts of the status
 }
 
-// Overview reads the status branch.
-func (l *Repository) Overview(ctx context.Context) (*Overview, error) {
+// Overview reads the status branch, and leaves what a filter selects.
+func (l *Repository) Overview(ctx context.Context, filter StatusFilter) (*Overview, error) {
 	tree, err := l.ReadStatus(ctx, l.status)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", reconciler.BranchStatus, err)
@@ -71,7 +71,14 @@ func (l *Repository) Overview(ctx context.Context) (*Overview, error) {
 		}
 		r.Undecided = len(ahead)
 	}
-	return r, nil
+	if filter == (StatusFilter{}) {
+		return r, nil
+	}
+	inForce, err := l.inForce(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return r, r.Filter(filter, inForce)
 }
 
 // maxUndecided bounds how many commits ahead of Berth are counted.
@@ -183,10 +190,10 @@ func (o *Overview) tables(p *cli.Page) error {
 	shared := p.Table("SHARED-RUNTIME", "PHASE", "READY", "MEMBERS", "NODES", "ATTACHED", "WHY")
 	others := p.Table("KIND", "NAME", "PHASE", "READY", "WHY")
 	held := p.Table("HELD", "REASON", "WHY")
-	for _, i := range o.Instances {
+	for _, i := range troubleFirst(o.Instances) {
 		instances.Row(i.Name, i.Phase, i.Ready, i.members(), i.nodes(), i.Why)
 	}
-	for _, s := range o.Shared {
+	for _, s := range troubleFirst(o.Shared) {
 		shared.Row(s.Name, s.Phase, s.Ready, s.members(), s.nodes(), s.attached(), s.Why)
 	}
 	for _, o := range o.Resources {
