@@ -77,6 +77,31 @@ func TestWorldIsReadFromItsDirectory(t *testing.T) {
 	require.Equal(t, inst.Key, obs.Unit.Effective.Key)
 }
 
+// A step writes the file of its unit alone, and a unit that is gone leaves none.
+func TestStepWritesItsUnitAlone(t *testing.T) {
+	dir := t.TempDir()
+	w, err := memory.OpenWorld(dir)
+	require.NoError(t, err)
+	control := plan.Member{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "control"}
+	keys := []schema.Key{schema.InstanceKey("t", "p", "i"), schema.InstanceKey("t", "p", "j")}
+	for _, key := range keys {
+		inst := instance(schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning})
+		p := plan.Make(plan.Input{Key: key, After: &inst, Members: []plan.Member{control}, Observed: plan.Observed{Presence: plan.Absent}})
+		require.NoError(t, memory.New(w).Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]}))
+	}
+	other := filepath.Join(dir, memory.UnitFile(keys[1]))
+	require.NoError(t, os.WriteFile(other, []byte("not written again"), 0o600))
+	require.NoError(t, w.SetState(keys[0], "controller-0", plan.Stopped))
+	text, err := os.ReadFile(other)
+	require.NoError(t, err)
+	require.Equal(t, "not written again", string(text))
+
+	rt := memory.New(w)
+	p := plan.Make(plan.Input{Key: keys[0], Members: []plan.Member{control}, Observed: rt.Observe(t.Context(), runtimes.Scope{Key: keys[0]})})
+	require.NoError(t, rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: p.Actions[0]}))
+	require.NoFileExists(t, filepath.Join(dir, memory.UnitFile(keys[0])))
+}
+
 func TestLeaveAndDeleteWaitForJobsUnlessCancelled(t *testing.T) {
 	w := memory.NewWorld()
 	rt := memory.New(w)

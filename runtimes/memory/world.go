@@ -4,8 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
+	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -22,7 +22,7 @@ import (
 // outlive a daemon. It is safe for concurrent use.
 type World struct {
 	mu      sync.Mutex
-	file    string // empty: kept in memory only
+	dir     string // with a file for each unit; empty: kept in memory only
 	units   map[schema.Key]*unit
 	down    map[string]bool   // unreachable nodes
 	foreign map[string]string // conflicts on nodes with something that Berth did not make
@@ -72,45 +72,54 @@ func OpenWorld(dir string) (*World, error) {
 		return nil, fmt.Errorf("open world: %w", err)
 	}
 	w := NewWorld()
-	w.file = filepath.Join(dir, "world.json")
-	raw, err := os.ReadFile(w.file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return w, nil
-	}
+	w.dir = dir
+	files, err := filepath.Glob(filepath.Join(dir, "*"+unitSuffix))
 	if err != nil {
 		return nil, fmt.Errorf("open world: %w", err)
 	}
-	var units []*unit
-	if err := json.Unmarshal(raw, &units); err != nil {
-		return nil, fmt.Errorf("open world: %s: %w", w.file, err)
-	}
-	for _, u := range units {
+	for _, file := range files {
+		raw, err := os.ReadFile(file)
+		if err != nil {
+			return nil, fmt.Errorf("open world: %w", err)
+		}
+		u := &unit{}
+		if err := json.Unmarshal(raw, u); err != nil {
+			return nil, fmt.Errorf("open world: %s: %w", file, err)
+		}
 		w.units[u.Applied.Effective.Key] = u
 	}
 	return w, nil
 }
 
-// save writes the world to its file. The caller holds mu.
-func (w *World) save() error {
-	if w.file == "" {
+const unitSuffix = ".json"
+
+// UnitFile is the name of the file of a unit in the directory of a world.
+func UnitFile(key schema.Key) string { return url.PathEscape(key.String()) + unitSuffix }
+
+// save writes the file of a unit, or removes it if the unit is gone. The work of a step is that of
+// one unit, however many there are. The caller holds mu.
+func (w *World) save(key schema.Key) error {
+	if w.dir == "" {
 		return nil
 	}
-	units := make([]*unit, 0, len(w.units))
-	for _, key := range slices.SortedFunc(maps.Keys(w.units), schema.Key.Compare) {
-		units = append(units, w.units[key])
+	file, u := filepath.Join(w.dir, UnitFile(key)), w.units[key]
+	if u == nil {
+		if err := os.Remove(file); err != nil {
+			return fmt.Errorf("save world: %w", err)
+		}
+		return nil
 	}
-	raw, err := json.MarshalIndent(units, "", "\t")
+	raw, err := json.MarshalIndent(u, "", "\t")
 	if err != nil {
 		return fmt.Errorf("save world: %w", err)
 	}
-	f, err := os.CreateTemp(filepath.Dir(w.file), "world-*")
+	f, err := os.CreateTemp(w.dir, "unit-*")
 	if err != nil {
 		return fmt.Errorf("save world: %w", err)
 	}
 	_, err = f.Write(raw)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), w.file)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), file)
 	}
 	if err != nil {
 		return fmt.Errorf("save world: %w", errors.Join(err, os.Remove(f.Name())))
@@ -270,12 +279,15 @@ func (w *World) change(key schema.Key, f func(*unit) error) error {
 // unit is unchanged. The caller holds mu.
 func (w *World) replace(key schema.Key, u *unit) error {
 	before, existed := w.units[key]
-	if u == nil {
-		delete(w.units, key)
-	} else {
+	switch {
+	case u != nil:
 		w.units[key] = u
+	case existed:
+		delete(w.units, key)
+	default:
+		return nil
 	}
-	err := w.save()
+	err := w.save(key)
 	switch {
 	case err == nil:
 	case existed:

@@ -29,6 +29,7 @@ import (
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes/backends"
+	"berth/runtimes/memory"
 	schemaestate "berth/schema/estate"
 	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
@@ -100,18 +101,16 @@ func (c *crowd) world() {
 	d, err := decide.New(decide.Options{Loader: loader}).Commit(c.Context(), decide.Standing{}, []decide.Step{{Commit: "c", Tree: schemaestate.Files(c.files)}}, time.Now().UTC().Format(time.DateOnly))
 	require.NoError(c, err)
 	require.Empty(c, d.Held)
-	var units []any
+	require.NoError(c, os.Mkdir(filepath.Join(c.dir, "world"), 0o700))
 	for key, members := range plan.Place(d.Effective, plan.Memory{}).All() {
 		states := map[string]any{}
 		for _, m := range members {
 			states[m.Name] = map[string]any{"node": m.Node, "state": plan.Running, "starts": 1}
 		}
-		units = append(units, map[string]any{"applied": plan.Unit{Effective: *d.Effective.Unit(key), Members: members}, "complete": true, "members": states})
+		data, err := json.Marshal(map[string]any{"applied": plan.Unit{Effective: *d.Effective.Unit(key), Members: members}, "complete": true, "members": states})
+		require.NoError(c, err)
+		require.NoError(c, os.WriteFile(filepath.Join(c.dir, "world", memory.UnitFile(key)), data, 0o600))
 	}
-	data, err := json.Marshal(units)
-	require.NoError(c, err)
-	require.NoError(c, os.Mkdir(filepath.Join(c.dir, "world"), 0o700))
-	require.NoError(c, os.WriteFile(filepath.Join(c.dir, "world", "world.json"), data, 0o600))
 }
 
 // serve runs the daemon until stop is called, with the given rate limiter or, if it
