@@ -2,6 +2,7 @@ package main
 
 import (
 	"errors"
+	"log/slog"
 	"os"
 	"os/signal"
 	"syscall"
@@ -35,7 +36,7 @@ Exit status: 0 interrupted, 1 it failed or the configuration is invalid, 2 usage
 			if check {
 				return conflictsAreUsage(daemon.Check(cmd.OutOrStdout(), paths))
 			}
-			d, err := daemon.New(paths, daemon.NewLogger(cmd.ErrOrStderr()))
+			d, err := daemon.New(paths, daemon.NewLogger(cmd.ErrOrStderr(), slog.LevelInfo))
 			if err != nil {
 				return conflictsAreUsage(err)
 			}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,7 @@ func newSyncCmd() *cobra.Command {
 	var (
 		paths   []string
 		once    bool
+		verbose bool
 		output  cli.Output
 		timeout time.Duration
 	)
@@ -27,14 +29,19 @@ anything.
 
 With --once, exit when everything has converged. It exits immediately when waiting
 cannot help, for example when a change is held. With -o json, it writes one line of
-JSON for each estate.
+JSON for each estate. On a terminal it shows each instance that it made or changed. Its log has
+warnings and errors only, unless -v is given.
 
 Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 		Example: `  berth sync -c berth.yaml --once
   berth sync -c berth.yaml --once --timeout 30s -o json | jq .converged`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			d, err := daemon.New(paths, daemon.NewLogger(cmd.ErrOrStderr()))
+			level := slog.LevelInfo
+			if once && !verbose {
+				level = slog.LevelWarn
+			}
+			d, err := daemon.New(paths, daemon.NewLogger(cmd.ErrOrStderr(), level))
 			if err != nil {
 				return conflictsAreUsage(err)
 			}
@@ -42,7 +49,12 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 				return d.Follow(cmd.Context())
 			}
 			var errs []error
-			d.Once(cmd.Context(), timeout, func(o daemon.Outcome) {
+			progress := func(line string) {
+				if cli.IsTerminal(cmd.ErrOrStderr()) {
+					fmt.Fprintln(cmd.ErrOrStderr(), cli.Visible(line))
+				}
+			}
+			d.Once(cmd.Context(), timeout, progress, func(o daemon.Outcome) {
 				errs = append(errs, printOutcome(cmd, o, output.Form, len(paths) > 1))
 			})
 			return errors.Join(errs...)
@@ -51,6 +63,7 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 	configFlag(cmd, &paths)
 	cmd.Flags().BoolVar(&once, "once", false, "exit when everything has converged, or waiting cannot help")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long --once may take")
+	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "with --once, also log each step")
 	output.Flag(cmd)
 	return cmd
 }

@@ -161,7 +161,7 @@ func (d *controller) authority() *decide.Authority {
 	a := d.config.Authority
 	switch {
 	case a.TrustLocalCommits:
-		d.log.Warn("authority.trust_local_commits: every user who can commit to the local repository can change everything", "url", d.config.Repository.URL)
+		d.log.Info("authority.trust_local_commits: every user who can commit to the local repository can change everything", "url", d.config.Repository.URL)
 		return nil
 	case a.TrustMain:
 		d.log.Warn("authority.trust_main: every user who can push to the branch can change everything")
@@ -174,6 +174,9 @@ func (d *controller) authority() *decide.Authority {
 // are not signed.
 func (c *Config) signer(log *slog.Logger) (func([]byte) ([]byte, error), error) {
 	file := c.Repository.SigningKey
+	if file == "" && c.isLocal() { // a trial
+		return nil, nil
+	}
 	if file == "" {
 		log.Warn("status commits are not signed; set repository.signing_key to an SSH private key")
 		return nil, nil
@@ -210,7 +213,7 @@ func (d *controller) runtimes() (map[string]runtimes.Runtime, error) {
 		for _, backend := range c.Backends {
 			live[backend] = memory.NewFor(world, backends.Rules(backend))
 		}
-		d.log.Warn("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory", c.Directory)
+		d.log.Info("memory runtime in use; instances of these backends exist in files only", "backends", c.Backends, "directory", c.Directory)
 	}
 	if len(live) == 0 {
 		d.log.Warn("no runtime configured; add ssh: {key: /PATH, known_hosts: /PATH} for hosts, or memory_runtime: {directory: PATH, backends: [" + backends.Names()[0] + "]} for a trial without hosts")

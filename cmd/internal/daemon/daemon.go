@@ -51,13 +51,13 @@ func New(paths []string, log *slog.Logger) (*Daemon, error) {
 	return d, nil
 }
 
-// NewLogger returns a logger that writes text to a terminal and JSON elsewhere.
+// NewLogger returns a logger that writes text to a terminal and JSON elsewhere, from a level on.
 // Durations carry their units in both.
-func NewLogger(w io.Writer) *slog.Logger {
+func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
 	if cli.IsTerminal(w) {
-		return slog.New(slog.NewTextHandler(w, nil))
+		return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: level}))
 	}
-	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
+	return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: level, ReplaceAttr: func(_ []string, a slog.Attr) slog.Attr {
 		if a.Value.Kind() == slog.KindDuration {
 			a.Value = slog.StringValue(a.Value.Duration().String())
 		}

@@ -96,7 +96,7 @@ func show(v any) string {
 // onceAll runs Once, and returns the errors of the estates with their names.
 func onceAll(t *testing.T, d *Daemon) (err error) {
 	t.Helper()
-	d.Once(t.Context(), await.Limit, func(o Outcome) {
+	d.Once(t.Context(), await.Limit, nil, func(o Outcome) {
 		if o.Err != nil {
 			err = errors.Join(err, fmt.Errorf("estate %s: %w", o.Estate, o.Err))
 		}

@@ -33,15 +33,16 @@ type Outcome struct {
 	Err      error    // nil: converged
 }
 
-// Once converges all estates in parallel. It calls report for each estate at its end,
-// one at a time.
-func (d *Daemon) Once(ctx context.Context, timeout time.Duration, report func(Outcome)) {
+// Once converges all estates in parallel. It calls report for each estate at its end, one at a
+// time, and progress once for each unit that it created, changed or deleted, with a line.
+func (d *Daemon) Once(ctx context.Context, timeout time.Duration, progress func(string), report func(Outcome)) {
 	var wg sync.WaitGroup
 	var mu sync.Mutex
 	for _, e := range d.all {
 		wg.Go(func() {
 			o := Outcome{Summary: Summary{Estate: e.config.Load().Estate}}
 			err := e.withController(ctx, func(c *controller) error {
+				c.work.progress = progress
 				o = c.once(ctx, timeout)
 				return o.Err
 			})
@@ -158,8 +159,9 @@ func (c *Config) uncommitted(ctx context.Context) (warnings []string, err error)
 
 // workLog records a controller's actions on instances.
 type workLog struct {
-	mu   sync.Mutex
-	done map[schema.Key]string // "created", "changed" or "deleted"
+	progress func(string) // gets a line for the first action on each unit
+	mu       sync.Mutex
+	done     map[schema.Key]string // "created", "changed" or "deleted"
 }
 
 // record is called after an action succeeded.
@@ -168,6 +170,9 @@ func (w *workLog) record(key schema.Key, verb plan.Verb) {
 	defer w.mu.Unlock()
 	if w.done == nil {
 		w.done = map[schema.Key]string{}
+	}
+	if w.done[key] == "" && w.progress != nil {
+		defer func() { w.progress(w.done[key] + " " + key.ResourceName()) }()
 	}
 	switch verb {
 	case plan.Create:

@@ -45,7 +45,7 @@ func TestSyncEndsAtRefusedCredential(t *testing.T) {
 
 func TestLogOfDurationsHasUnits(t *testing.T) {
 	var out bytes.Buffer
-	NewLogger(&out).Info("status push retried", "again_in", 1500*time.Millisecond, slog.Group("g", "after", 2*time.Minute))
+	NewLogger(&out, slog.LevelInfo).Info("status push retried", "again_in", 1500*time.Millisecond, slog.Group("g", "after", 2*time.Minute))
 	require.Contains(t, out.String(), `"again_in":"1.5s"`, "the writer is not a terminal, so the log is JSON")
 	require.Contains(t, out.String(), `"after":"2m0s"`)
 }
