@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"regexp"
 	"strings"
 	"testing"
 
@@ -25,12 +26,18 @@ func newCompanyOn(s *stage, t *testing.T, config string, workers ...int) (*compa
 	c.rt = c.runtime(t)
 	u := c.unit(config, []schema.UnixUser{alice}, nil, workers...)
 	c.carry(t, u, false)
-	// slurmdbd sends slurmctld what changed, and a lent lab had another user's associations before.
-	eventually(t, "slurmctld has the association of "+alice.Name, func() (bool, string) {
-		out := c.tool(t, u, "scontrol show assoc_mgr users="+alice.Name+" flags=assoc")
-		return strings.Contains(out, "UserName="+alice.Name), out
+	// slurmdbd sends slurmctld what changed, an association and its user one after the other.
+	eventually(t, "slurmctld has the association and the default account of "+alice.Name, func() (bool, string) {
+		out := c.tool(t, u, "scontrol show assoc_mgr users="+alice.Name+" flags=assoc,users")
+		return strings.Contains(out, " UserName="+alice.Name+"(") && knowsUser(out), out
 	})
 	return c, u
+}
+
+// knowsUser reports whether an answer of scontrol show assoc_mgr has the default account of alice,
+// without which slurmctld refuses her jobs.
+func knowsUser(answer string) bool {
+	return regexp.MustCompile(`(?m)^UserName=` + alice.Name + `(\([0-9]+\))? DefAccount=[^ \n]+`).MatchString(answer)
 }
 
 // tool runs one of Slurm's tools on the control host.
