@@ -64,6 +64,7 @@ func needSlurm(t testing.TB) {
 
 // stage is a lab with a runtime and a way to cause faults.
 type stage struct {
+	spoiled bool // the lab is not lent again
 	lab     *lab.Lab
 	version cli.Version
 	hosts   *faulty
