@@ -37,8 +37,8 @@ func (m *Marks) Add(c rune) bool {
 	return *m > MaxMarks
 }
 
-// UnsafeText says what no text may hold, for the end of a sentence such as "the reason holds …";
-// empty: text has none of it. It allows a newline where lines is true.
+// UnsafeText describes the first forbidden character of text, for the end of a sentence such as
+// "the reason holds …"; empty: the text is allowed. lines: a newline is allowed too.
 func UnsafeText(text string, lines bool) string {
 	var marks Marks
 	for _, c := range text {

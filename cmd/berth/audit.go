@@ -63,8 +63,8 @@ func newAuditListCmd() *cobra.Command {
 		Long: `List the audit records on ` + reconciler.BranchStatus + `, oldest first. With -o json, each line
 is one record, unchanged.
 
-Exit status: 0, 1 there is no log to read, part of it
-cannot be read or nothing has a given name, 2 usage.`,
+Exit status: 0, 1 the log is missing or partly unreadable, or no entry has a name
+that a flag gives, 2 usage.`,
 		Example: `  berth audit list --actor anna --since 24h
   berth audit list --instance physics.lattice/train -o json`,
 		Args: cobra.NoArgs,

@@ -4,12 +4,12 @@ package main
 func elsewhere() map[string]string {
 	const change = "the documents in Git say what runs; edit a file, and commit it or open a pull request (berth plan shows the effect)"
 	words := map[string]string{
-		"diff":     "berth plan shows what a change does",
+		"diff":     "berth plan shows the effect of a change",
 		"logs":     "berth events shows what happened, and berth trace the story of one change; the daemon's own log is on its standard error",
 		"log":      "berth events shows what happened, and berth audit list who did it",
 		"history":  "berth events --instance TENANT.PROJECT/NAME shows what happened to an instance",
 		"list":     "berth get KIND lists documents, and berth status shows what runs",
-		"show":     "berth describe KIND NAME shows a document and what became of it",
+		"show":     "berth describe KIND NAME shows a document with its status",
 		"lint":     "berth validate checks an estate",
 		"check":    "berth validate checks an estate, and berth serve --check a configuration",
 		"top":      "berth usage shows what jobs used",

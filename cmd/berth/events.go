@@ -23,8 +23,8 @@ DIR writes the schemas.
 
 With --follow, new events are shown as the branch gets them, until interrupted.
 
-Exit status: 0, 1 there is no log to read, part of it
-cannot be read or nothing has a given name, 2 usage.`,
+Exit status: 0, 1 the log is missing or partly unreadable, or no entry has a name
+that a flag gives, 2 usage.`,
 		Example: `  berth events --follow
   berth events --instance physics.lattice/train`,
 		Args: cobra.NoArgs,

@@ -27,7 +27,7 @@ directory of a berth.yaml that names a local repository, that one is read.
 The exit status does not tell whether everything runs: see .instances[].ready
 of -o json.
 
-Exit status: 0, 1 there is no ` + reconciler.BranchStatus + ` to read or no such project, 2 usage.`,
+Exit status: 0, 1 ` + reconciler.BranchStatus + ` is missing or the project is unknown, 2 usage.`,
 		Example: `  berth status
   berth status --project physics.lattice --failed
   berth status -o json | jq -r '.instances[] | .name + " " + .phase'`,
@@ -48,6 +48,6 @@ Exit status: 0, 1 there is no ` + reconciler.BranchStatus + ` to read or no such
 	req.addTable(cmd)
 	cmd.Flags().StringVar(&want.Project, "project", "", "only resources of this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&want.Phase, "phase", "", "only resources in this phase, such as failed")
-	cmd.Flags().BoolVar(&want.Failed, "failed", false, "only what is not ready, and what is held")
+	cmd.Flags().BoolVar(&want.Failed, "failed", false, "only resources that are not ready, and held documents")
 	return cmd
 }

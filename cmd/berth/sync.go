@@ -29,8 +29,8 @@ anything.
 
 With --once, exit when everything has converged. It exits immediately when waiting
 cannot help, for example when a change is held. With -o json, it writes one line of
-JSON for each estate. On a terminal it shows each instance that it made or changed. Its log has
-warnings and errors only, unless -v is given.
+JSON for each estate. On a terminal, sync prints a line for each instance that it
+created, changed or deleted. It logs only warnings and errors; with -v, each step.
 
 Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 		Example: `  berth sync -c berth.yaml --once

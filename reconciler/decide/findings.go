@@ -109,9 +109,9 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 	return out
 }
 
-// namesNothing reports whether a finding is of a reference to what the estate does not have. The
-// document is valid and has no effect, so a change that introduces it is a mistake: mostly a name
-// that is mistyped. What stood before is a warning.
+// namesNothing reports whether a finding is about a missing tenant, project, site or shared
+// runtime. The document is valid and has no effect, so a change that adds it is a mistake: mostly
+// a mistyped name. An earlier one stays a warning.
 func namesNothing(d schema.Diagnostic) bool {
 	named := []string{"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site"}
 	return d.Severity == schema.SeverityWarning && slices.Contains(named, d.Code)

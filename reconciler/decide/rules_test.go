@@ -156,7 +156,7 @@ func TestProposalIsNotJudgedByWhatIsHeld(t *testing.T) {
 	}), "%+v", p.Diagnostics)
 }
 
-// A change that names what the estate does not have fails its check. What stood before warns.
+// A change that adds a reference to a missing tenant fails its check. An earlier reference warns.
 func TestReferenceToNothingFailsTheCheckOfItsChange(t *testing.T) {
 	const file = "platform/nodes/gpu-3.yaml"
 	s := tell(t, nil)

@@ -272,6 +272,11 @@ const (
 	PhaseDeleted   Phase = "deleted"
 )
 
+// Phases are all phases of a unit, in the order of its life.
+func Phases() []Phase {
+	return []Phase{PhaseRequested, PhaseDeploying, PhaseRunning, PhaseUpdating, PhaseStopped, PhaseFailed, PhaseDeleting, PhaseDeleted}
+}
+
 // Condition is a condition as in kstatus. Status is "True", "False" or "Unknown".
 type Condition struct {
 	Type     string `json:"type"` // Ready, Reconciling, Stalled, Authorized, PolicyCompliant, Scheduled, DriftDetected, Suspended

@@ -84,7 +84,7 @@ func OpenWorld(dir string) (*World, error) {
 		}
 		u := &unit{}
 		if err := json.Unmarshal(raw, u); err != nil {
-			return nil, fmt.Errorf("open world: %s is no unit: %w; remove %s, and the simulated instances are made again", file, err, dir)
+			return nil, fmt.Errorf("open world: cannot read the unit in %s: %w; remove %s, and Berth makes the simulated instances again", file, err, dir)
 		}
 		w.units[u.Applied.Effective.Key] = u
 	}

@@ -232,7 +232,7 @@ func instanceListing(r *reading, names []string, of func(string) (*reading, stri
 // instanceStatuses lists the phases of instances.
 func instanceStatuses() []string {
 	var out []string
-	for _, p := range []plan.Phase{plan.PhaseRequested, plan.PhaseDeploying, plan.PhaseRunning, plan.PhaseUpdating, plan.PhaseStopped, plan.PhaseFailed, plan.PhaseDeleting, plan.PhaseDeleted} {
+	for _, p := range plan.Phases() {
 		out = append(out, string(p))
 	}
 	return out

@@ -9,9 +9,9 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// NameArguments makes an error of each wrong number of arguments, in the words of the command's Use
-// and with its first example, and of each unknown subcommand, with a suggestion. elsewhere are
-// words that people know from other tools, with what to do here.
+// NameArguments gives a command and its subcommands errors for people. A wrong number of arguments
+// names the argument, in the words of Use, and shows the first example. An unknown subcommand gets
+// a suggestion; elsewhere has one for each command of another tool.
 func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 	if !root.HasParent() {
 		root.InitDefaultCompletionCmd()
@@ -76,14 +76,14 @@ func IsGroup(cmd *cobra.Command) bool {
 	return is
 }
 
-// unknownCommand is the error for a word that is no subcommand of cmd.
+// unknownCommand is the error for an unknown subcommand of cmd.
 func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string) error {
 	if instead, known := elsewhere[word]; known {
-		return fmt.Errorf("there is no command %q: %s", word, instead)
+		return fmt.Errorf("unknown command %q: %s", word, instead)
 	}
 	cmd.SuggestionsMinimumDistance = 2
 	if like := cmd.SuggestionsFor(word); len(like) > 0 {
-		return fmt.Errorf("there is no command %q: did you mean %q?", word, strings.TrimPrefix(cmd.CommandPath()+" "+like[0], cmd.Root().Name()+" "))
+		return fmt.Errorf("unknown command %q: did you mean %q?", word, strings.TrimPrefix(cmd.CommandPath()+" "+like[0], cmd.Root().Name()+" "))
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -91,7 +91,7 @@ func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string
 			names = append(names, sub.Name())
 		}
 	}
-	return fmt.Errorf("there is no command %q: %s has %s", word, cmd.CommandPath(), strings.Join(names, ", "))
+	return fmt.Errorf("unknown command %q: %s has %s", word, cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // wrongArguments is the error for too few or too many arguments, or err where Use does not say how

@@ -107,14 +107,14 @@ func AuditColumns() []string {
 // ListAudit prints the records that a filter selects, oldest first. Unreadable ones are exit
 // status 1. A name of the filter that no record has is an error.
 func (r *Repository) ListAudit(ctx context.Context, out *cli.Entries, stderr io.Writer, filter AuditFilter) error {
-	damaged, known := false, names{}
+	damaged, known := false, filter.names()
 	for l, err := range r.Audit(ctx, r.status, order(stderr, false)) {
 		if err != nil {
 			damaged = true
 			fmt.Fprintf(stderr, "berth: %s:%d: %v\n", cli.Visible(l.File), l.Line, err)
 			continue
 		}
-		filter.note(known, l.Value)
+		noteNames(known, l.Value)
 		if !filter.takes(l.Value) {
 			continue
 		}
@@ -135,13 +135,15 @@ func (r *Repository) ListAudit(ctx context.Context, out *cli.Entries, stderr io.
 		}
 		known.addUnits(inForce)
 	}
-	const entries = "audit record"
-	return errors.Join(known.check("correlation", filter.Correlation, entries), known.check("actor", filter.Actor, entries),
-		known.check("project", filter.Project, entries), known.check("instance", filter.Instance, entries))
+	return known.check("audit record")
 }
 
-// note adds the names of a record that the filter selects by.
-func (f *AuditFilter) note(known names, r audit.Record) {
+// names are the names that the filter selects by.
+func (f *AuditFilter) names() names {
+	return wanted(map[string]string{"correlation": f.Correlation, "actor": f.Actor, "project": f.Project, "instance": f.Instance})
+}
+
+func noteNames(known names, r audit.Record) {
 	known.add("correlation", r.CorrelationID)
 	known.add("actor", r.Actor)
 	known.add("project", cmp.Or(r.ProjectID, r.Key.ProjectID()))

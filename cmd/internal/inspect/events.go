@@ -80,11 +80,13 @@ func EventColumns() []string {
 // new ones as the branch gets them, until ctx ends. Without, unreadable events are
 // exit status 1, and a name of the filter that no event has is an error.
 func (s Source) Events(ctx context.Context, out *cli.Entries, stderr io.Writer, filter EventFilter, follow bool) error {
-	f := follower{source: s, out: out, stderr: stderr, filter: filter, known: names{}}
+	f := follower{source: s, out: out, stderr: stderr, filter: filter, known: wanted(nil)}
+	if !follow { // the names of a log that is followed are not complete
+		f.known = wanted(map[string]string{"correlation": filter.Correlation, "instance": filter.Instance})
+	}
 	damaged, err := f.more(ctx)
-	if err == nil && !follow && !damaged {
-		const entries = "event"
-		err = errors.Join(f.known.check("correlation", filter.Correlation, entries), f.known.check("instance", filter.Instance, entries))
+	if err == nil && !damaged {
+		err = f.known.check("event")
 	}
 	for follow && err == nil {
 		select {
@@ -176,10 +178,8 @@ func (f *follower) later(ctx context.Context, l *Repository) (damaged bool, err 
 
 // add prints an event, if the filter selects it.
 func (f *follower) add(e plan.Event) error {
-	if f.filter.Correlation != "" {
-		f.known.add("correlation", e.CorrelationID)
-	}
-	if p := payloadOf(e); f.filter.Instance != "" && p.AppInstanceID != "" {
+	f.known.add("correlation", e.CorrelationID)
+	if p := payloadOf(e); p.AppInstanceID != "" {
 		f.known.add("instance", p.about())
 	}
 	if !f.filter.takes(e) {

@@ -1,6 +1,7 @@
 package inspect
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,18 +11,26 @@ import (
 	"berth/schema/load"
 )
 
-// names are the values that the entries of a log and the documents in force have, by the flag that
-// filters on them. A value that is not among them may be mistyped.
-type names map[string]map[string]bool
+// names are the values of the flags of a filter, and the values that exist for each of them in a
+// log and in the documents in force. A flag with another value is probably mistyped.
+type names struct {
+	flags  map[string]string          // the value of each flag; empty: the flag is not given
+	exists map[string]map[string]bool // values, by flag
+}
 
-func (n names) add(flag, name string) {
-	if name == "" {
+func wanted(flags map[string]string) names {
+	return names{flags, map[string]map[string]bool{}}
+}
+
+// add adds a value, if the flag is given.
+func (n names) add(flag, value string) {
+	if n.flags[flag] == "" || value == "" {
 		return
 	}
-	if n[flag] == nil {
-		n[flag] = map[string]bool{}
+	if n.exists[flag] == nil {
+		n.exists[flag] = map[string]bool{}
 	}
-	n[flag][name] = true
+	n.exists[flag][value] = true
 }
 
 // addUnits adds the tenants, projects and instances in force.
@@ -37,25 +46,32 @@ func (n names) addUnits(d *schema.Desired) {
 	}
 }
 
-// maxListed bounds the names in a message.
+// maxListed bounds the values in a message.
 const maxListed = 5
 
-// check returns an error if name is not empty and no entry has it. entries says what the log has.
-func (n names) check(flag, name, entries string) error {
-	if name == "" || n[flag][name] {
-		return nil
+// check returns an error for each flag whose value does not exist. entry is a noun for the entries
+// that were searched.
+func (n names) check(entry string) error {
+	var errs []error
+	for _, flag := range slices.Sorted(maps.Keys(n.flags)) {
+		value := n.flags[flag]
+		if value == "" || n.exists[flag][value] {
+			continue
+		}
+		all := slices.Sorted(maps.Keys(n.exists[flag]))
+		message := fmt.Sprintf("--%s: no %s has %q", flag, entry, value)
+		switch like := nearestName(value, all); {
+		case like != "":
+			message += fmt.Sprintf(": did you mean %q?", like)
+		case flag == "correlation":
+		case len(all) > maxListed:
+			message += "; known are " + strings.Join(all[:maxListed], ", ") + " and others"
+		case len(all) > 0:
+			message += "; known are " + strings.Join(all, ", ")
+		}
+		errs = append(errs, errors.New(message))
 	}
-	all := slices.Sorted(maps.Keys(n[flag]))
-	message := fmt.Sprintf("--%s: no %s has %q", flag, entries, name)
-	switch like := nearestName(name, all); {
-	case like != "":
-		return fmt.Errorf("%s: did you mean %q?", message, like)
-	case len(all) == 0 || flag == "correlation":
-		return fmt.Errorf("%s", message)
-	case len(all) > maxListed:
-		return fmt.Errorf("%s; known are %s and others", message, strings.Join(all[:maxListed], ", "))
-	}
-	return fmt.Errorf("%s; known are %s", message, strings.Join(all, ", "))
+	return errors.Join(errs...)
 }
 
 // nearestName is the name that is like one, or that ends with it, as train does for

@@ -15,26 +15,22 @@ import (
 type StatusFilter struct {
 	Project string // TENANT.PROJECT
 	Phase   string
-	Failed  bool // what is not ready, and what is held
-}
-
-// phaseNames are the phases of instances and shared runtimes.
-func phaseNames() []string {
-	return []string{
-		string(plan.PhaseRequested), string(plan.PhaseDeploying), string(plan.PhaseRunning), string(plan.PhaseUpdating),
-		string(plan.PhaseStopped), string(plan.PhaseFailed), string(plan.PhaseDeleting), string(plan.PhaseDeleted),
-	}
+	Failed  bool // resources that are not ready, and held documents
 }
 
 // Check checks the phase.
 func (f StatusFilter) Check() error {
-	if names := phaseNames(); f.Phase != "" && !slices.Contains(names, f.Phase) {
-		if like := load.Nearest(f.Phase, names); like != "" {
-			return fmt.Errorf("--phase: there is no phase %q: did you mean %q?", f.Phase, like)
-		}
-		return fmt.Errorf("--phase: there is no phase %q; choose one of %s", f.Phase, strings.Join(names, ", "))
+	var phases []string
+	for _, p := range plan.Phases() {
+		phases = append(phases, string(p))
 	}
-	return nil
+	switch like := load.Nearest(f.Phase, phases); {
+	case f.Phase == "" || slices.Contains(phases, f.Phase):
+		return nil
+	case like != "":
+		return fmt.Errorf("--phase: unknown phase %q: did you mean %q?", f.Phase, like)
+	}
+	return fmt.Errorf("--phase: unknown phase %q; choose one of %s", f.Phase, strings.Join(phases, ", "))
 }
 
 func (f StatusFilter) takes(s ResourceStatus) bool {
@@ -53,10 +49,10 @@ func (s ResourceStatus) isTrouble() bool {
 	return s.Stalled || s.Ready == "False" || s.Ready == "Unknown" || s.Phase == string(plan.PhaseFailed)
 }
 
-// Filter leaves what a filter selects. A project that has nothing here is an error if no document
-// in force declares it; inForce may be nil.
+// Filter leaves the resources that a filter selects. A project without resources here is an error
+// if no document in force declares it.
 func (o *Overview) Filter(f StatusFilter, inForce *schema.Desired) error {
-	known := names{}
+	known := wanted(map[string]string{"project": f.Project})
 	for _, list := range []*[]ResourceStatus{&o.Instances, &o.Shared, &o.Resources} {
 		*list = slices.DeleteFunc(*list, func(s ResourceStatus) bool {
 			known.add("project", s.Key.ProjectID())
@@ -64,13 +60,11 @@ func (o *Overview) Filter(f StatusFilter, inForce *schema.Desired) error {
 		})
 	}
 	o.Held = slices.DeleteFunc(o.Held, func(h schema.Held) bool { return !f.takesHeld(h) })
-	if inForce != nil {
-		known.addUnits(inForce)
-	}
-	return known.check("project", f.Project, "resource")
+	known.addUnits(inForce)
+	return known.check("resource")
 }
 
-// troubleFirst orders what needs attention before the rest, each by name as before.
+// troubleFirst returns the resources that need attention, then the others, each in their order.
 func troubleFirst(all []ResourceStatus) []ResourceStatus {
 	return slices.SortedStableFunc(slices.Values(all), func(a, b ResourceStatus) int {
 		rank := func(s ResourceStatus) int {

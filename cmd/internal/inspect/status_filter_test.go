@@ -6,7 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What needs attention stands first, and each part keeps its order.
+// Resources that need attention are first, and each part keeps its order.
 func TestTroubleStandsFirst(t *testing.T) {
 	all := []ResourceStatus{
 		{Name: "a", Phase: "running", Ready: "True"}, {Name: "b", Phase: "running", Ready: "Unknown"}, {Name: "c", Phase: "stopped"},

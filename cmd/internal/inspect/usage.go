@@ -83,7 +83,7 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 	if terms.Closings, err = r.Closings(ctx, r.status, filter.From, filter.To); err != nil {
 		return nil, err
 	}
-	all, known := sums.All(&terms), names{}
+	all, known := sums.All(&terms), wanted(map[string]string{"org": filter.Org, "project": filter.Project})
 	for _, s := range all {
 		known.add("org", s.OrgID)
 		known.add("project", s.ProjectID)
@@ -93,8 +93,7 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 	if filter.From != "" || filter.To != "" { // other days may have the name
 		return u, ctx.Err()
 	}
-	const entries = "tenant, project or record of usage"
-	return u, errors.Join(ctx.Err(), known.check("org", filter.Org, entries), known.check("project", filter.Project, entries))
+	return u, errors.Join(ctx.Err(), known.check("project or record of usage"))
 }
 
 // inForce returns the documents in force, none before the first decision.

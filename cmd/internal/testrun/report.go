@@ -61,7 +61,7 @@ func (r *report) read(from io.Reader) error {
 	}
 }
 
-// takeLine takes an event. It shows a line that is none.
+// takeLine takes an event, and shows any other line.
 func (r *report) takeLine(line []byte) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
