@@ -43,9 +43,9 @@ test: ## every test that this machine can run, as root with real Git, SSH and Sl
 	@deploy/prepare --optional
 	@$(TESTRUN) ./...
 
-flakes: ## the tests N times beside load; the runs of one commit add up
+flakes: ## the tests N times beside load, AT_ONCE of them side by side; the runs of one commit add up
 	@deploy/prepare --optional
-	@deploy/in-memory $(GO) run ./cmd/internal/testrun -flakes $(or $(N),20) ./...
+	@deploy/in-memory $(GO) run ./cmd/internal/testrun -flakes $(or $(N),20) -at-once $(or $(AT_ONCE),1) ./...
 
 # The packages that have tests which explore.
 LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)

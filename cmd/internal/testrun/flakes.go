@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 )
 
 // busyLoops is the load beside the tests: that many processes that never wait, and one that
@@ -31,10 +33,10 @@ type flakeRun struct {
 	NotRun  []string           `json:"not_run,omitempty"`
 }
 
-// runFlakes runs the tests of a commit n times beside load. It stops at no failure. The runs of
-// one commit add up in a file of dir. It returns an error if a test of any of them failed or was
-// not run.
-func runFlakes(ctx context.Context, n int, commit, dir string, t tests) (err error) {
+// runFlakes runs the tests of a commit n times beside load, atOnce of the runs side by side. It
+// stops at no failure. The runs of one commit add up in a file of dir. It returns an error if a
+// test of any of them failed or was not run.
+func runFlakes(ctx context.Context, n, atOnce int, commit, dir string, t tests) (err error) {
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
 	}
@@ -47,29 +49,19 @@ func runFlakes(ctx context.Context, n int, commit, dir string, t tests) (err err
 		return err
 	}
 	defer stopLoad()
+	var group errgroup.Group
+	group.SetLimit(max(atOnce, 1))
 	for i := range n {
-		run, output := flakeRun{Commit: commit, Began: time.Now().UTC().Truncate(time.Second)}, strings.Builder{}
-		r := newReport(&output)
-		t.run(ctx, r)
-		if ctx.Err() != nil {
-			break // an interrupted run does not count
-		}
-		run.Seconds, run.Tests, run.Failed = time.Since(run.Began).Seconds(), r.seconds, r.broken
-		run.NotRun = slices.Concat(slices.Collect(maps.Values(r.skipped))...)
-		if len(run.Failed) > 0 {
-			log := filepath.Join(dir, fmt.Sprintf("%s-%s.log", commit, run.Began.Format("20060102T150405")))
-			if err := appendLine(log, output.String()); err != nil {
-				return err
+		group.Go(func() error {
+			run, err := runFlake(ctx, commit, file, t)
+			if err == nil && ctx.Err() == nil {
+				fmt.Printf("run %d of %d: %s, %d failures\n", i+1, n, duration(time.Duration(run.Seconds*float64(time.Second))), len(run.Failed))
 			}
-		}
-		line, err := json.Marshal(run)
-		if err != nil {
 			return err
-		}
-		if err := appendLine(file, string(line)+"\n"); err != nil {
-			return err
-		}
-		fmt.Printf("run %d of %d: %s, %d failures\n", i+1, n, duration(time.Duration(run.Seconds*float64(time.Second))), len(run.Failed))
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
 	}
 	runs, err := readRuns(file)
 	if err != nil {
@@ -81,6 +73,30 @@ func runFlakes(ctx context.Context, n int, commit, dir string, t tests) (err err
 		return fmt.Errorf("%d failures or tests that were not run in %d runs of %s; the output is beside %s", failures, len(runs), commit, file)
 	}
 	return ctx.Err()
+}
+
+// runFlake runs the tests of a commit once, and appends the run to a file. An interrupted run
+// does not count.
+func runFlake(ctx context.Context, commit, file string, t tests) (flakeRun, error) {
+	run, output := flakeRun{Commit: commit, Began: time.Now().UTC()}, strings.Builder{}
+	r := newReport(&output)
+	t.run(ctx, r)
+	if ctx.Err() != nil {
+		return run, nil
+	}
+	run.Seconds, run.Tests, run.Failed = time.Since(run.Began).Seconds(), r.seconds, r.broken
+	run.NotRun = slices.Concat(slices.Collect(maps.Values(r.skipped))...)
+	if len(run.Failed) > 0 {
+		log := strings.TrimSuffix(file, ".jsonl") + run.Began.Format("-20060102T150405.000.log")
+		if err := appendLine(log, output.String()); err != nil {
+			return run, err
+		}
+	}
+	line, err := json.Marshal(run)
+	if err != nil {
+		return run, err
+	}
+	return run, appendLine(file, string(line)+"\n")
 }
 
 // cleanCommit returns the commit of a work tree without changes.

@@ -3,7 +3,7 @@
 // it.
 //
 //	testrun [-complete] [-tags T] [-run R] [-part N] [-tally FILE -stage NAME] PACKAGE...
-//	testrun -flakes N [-results DIR] PACKAGE...
+//	testrun -flakes N [-at-once K] [-results DIR] PACKAGE...
 //
 // It must not know what a test does.
 package main
@@ -30,8 +30,8 @@ const compiled = "bin/tests"
 type options struct {
 	run
 	tests
-	tags, results string
-	part, flakes  int
+	tags, results        string
+	part, flakes, atOnce int
 }
 
 func main() {
@@ -48,6 +48,7 @@ func main() {
 	flag.StringVar(&o.tally, "tally", "", "append a line for this run to `FILE`")
 	flag.StringVar(&o.stage, "stage", "test", "the `NAME` of this run in that file")
 	flag.IntVar(&o.flakes, "flakes", 0, "run the tests `N` times beside load")
+	flag.IntVar(&o.atOnce, "at-once", 1, "of -flakes, `K` runs side by side")
 	flag.StringVar(&o.results, "results", "bin/flakes", "the `DIR` for the results of -flakes")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -73,7 +74,7 @@ func runTests(ctx context.Context, o options, packages []string) error {
 		return err
 	}
 	if o.flakes > 0 {
-		return runFlakes(ctx, o.flakes, commit, o.results, o.tests)
+		return runFlakes(ctx, o.flakes, o.atOnce, commit, o.results, o.tests)
 	}
 	if o.part > 1 {
 		if o.pattern, o.drawn, err = drawTests(ctx, o.part, o.binaries, o.pattern); err != nil {
