@@ -77,6 +77,7 @@ type Op struct {
 	Service *Service    `json:"service,omitempty"`
 	Run     *Run        `json:"run,omitempty"`
 	User    *User       `json:"user,omitempty"`
+	UserDir *UserDir    `json:"user_dir,omitempty"`
 	WaitTCP *WaitTCP    `json:"wait_tcp,omitempty"`
 	Info    *Info       `json:"info,omitempty"`
 	// Preflight has no result; it fails with code foreign.
@@ -89,7 +90,7 @@ type Result struct {
 	Data    []byte         `json:"data,omitempty"`    // Read; Run: stdout
 	Stderr  []byte         `json:"stderr,omitempty"`  // Run
 	Exit    int            `json:"exit,omitempty"`    // Run with AllowExit
-	Changed bool           `json:"changed,omitempty"` // Write, Remove, Dir, Link, Secret, User, Service: whether it had an effect
+	Changed bool           `json:"changed,omitempty"` // Write, Remove, Dir, Link, Secret, User, UserDir, Service: whether it had an effect
 	Missing bool           `json:"missing,omitempty"` // Read: no such file
 	Stats   []FileStat     `json:"stats,omitempty"`
 	Names   []string       `json:"names,omitempty"` // List
@@ -118,7 +119,8 @@ type ReadFile struct {
 // Remove removes a file that Berth made, or with Tree a directory that was made with
 // Own. It removes links and never follows them. A missing path is not an error. IfEmpty
 // removes a directory only if Berth made it and it is empty; otherwise the directory
-// stays, without an error.
+// stays, without an error. In a directory with users' directories (UserDir) it removes the
+// empty ones first.
 type Remove struct {
 	Path    string `json:"path"`
 	Tree    bool   `json:"tree,omitempty"`
@@ -235,6 +237,15 @@ type User struct {
 	Name   string `json:"name"`
 	UID    int    `json:"uid"`
 	Absent bool   `json:"absent,omitempty"`
+}
+
+// UserDir makes the directory NAME-UID of a user in a directory of the profile that was
+// made with Own. Only the user can use it (0700). When the account is removed, the
+// directory is removed if it is empty, and becomes root's otherwise.
+type UserDir struct {
+	In   string `json:"in"`
+	Name string `json:"name"`
+	UID  int    `json:"uid"`
 }
 
 // WaitTCP waits until a port of this host accepts connections.

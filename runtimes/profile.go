@@ -31,6 +31,9 @@ type Profile struct {
 	// record of paths, from the runtime's records below root. It may return paths
 	// that do not exist.
 	EarlierPaths func(root fs.FS) []EarlierPath
+	// UserDirs, if set, has a directory for each unit, with a directory for each user of it
+	// (UserDir). It is one of Paths.
+	UserDirs string
 	// MinUID and MaxUID bound the accounts for User and for Run.As.
 	MinUID, MaxUID int
 }

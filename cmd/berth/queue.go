@@ -93,7 +93,7 @@ prints the same job.` + queueExit,
 	f.StringVar(&key, "key", "", "idempotency key; default: a new one")
 	f.StringVar(&req.Queue, "queue", "", "requested queue; default: that of the platform's queue map")
 	f.StringVar(&req.Name, "name", "", "name of the job")
-	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes slurm-ID.out; default: /tmp")
+	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes slurm-ID.out; default: one of the user and cluster alone")
 	f.IntVar(&req.Minutes, "time", 0, "time limit in `minutes`")
 	f.IntVar(&req.Nodes, "nodes", 0, "number of nodes")
 	f.IntVar(&req.Tasks, "tasks", 0, "number of tasks")

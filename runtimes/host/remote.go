@@ -145,8 +145,8 @@ func duration(op runtimes.Op) time.Duration {
 		return ms(op.WaitTCP.TimeoutMS, 0)
 	case op.Preflight != nil:
 		return 10 * time.Second
-	case op.User != nil && !op.User.Absent:
-		return 100 * time.Millisecond // berth-host makes all of a request together
+	case op.UserDir != nil, op.User != nil && !op.User.Absent:
+		return 100 * time.Millisecond // berth-host makes all accounts of a request together
 	}
 	return time.Second
 }

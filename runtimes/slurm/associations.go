@@ -125,7 +125,7 @@ func (c associations) add(ctx context.Context) error {
 	all.Go(func() { made = c.users.make(ctx, c.site, users) })
 	all.Go(func() {
 		onWorkers = c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
-			err := c.users.make(ctx, wk, users)
+			err := c.users.makeOnWorker(ctx, wk, users)
 			mu.Lock()
 			defer mu.Unlock()
 			taken = append(taken, lackingIn(err).taken...)

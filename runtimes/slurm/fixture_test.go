@@ -16,6 +16,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
@@ -184,6 +185,7 @@ func (s *stage) reset(t testing.TB, hasCluster bool) {
 		return false, fmt.Sprint(p.Actions, err)
 	})
 	s.hasCluster = hasCluster
+	s.removeOutputs(t, hasCluster)
 	if !hasCluster {
 		require.Empty(t, s.remains(t, base))
 	}
@@ -215,6 +217,19 @@ done`
 	conf := "/etc/slurm/" + slurm.ClusterName(u.Effective.Key) + "/slurm.conf"
 	_, err := s.lab.Run(t.Context(), s.control.Key.Name, "sh", "-c", "test -e "+conf+" && export SLURM_CONF="+conf+" && ("+script+") >/dev/null 2>&1; true")
 	require.NoError(t, err)
+}
+
+// removeOutputs removes what jobs wrote and Berth leaves to their users.
+func (s *stage) removeOutputs(t testing.TB, hasCluster bool) {
+	t.Helper()
+	files := profile.JobsDir
+	if hasCluster {
+		files += "/*/*/*"
+	}
+	for _, n := range s.workers {
+		_, err := s.lab.Run(t.Context(), n.Key.Name, "sh", "-c", "rm -rf "+files)
+		require.NoError(t, err)
+	}
 }
 
 // picture describes what a test may leave behind: files, accounts, mounts, programs and processes

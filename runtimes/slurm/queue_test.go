@@ -2,6 +2,7 @@ package slurm_test
 
 import (
 	"fmt"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -11,6 +12,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 	"berth/schema/estate"
 	"berth/schema/queue"
@@ -33,6 +35,32 @@ func (c *company) awaitState(t *testing.T, at runtimes.QueueScope, id, want stri
 		return job.State == want, fmt.Sprintf("%+v", job)
 	})
 	return job
+}
+
+// attackOutput lets another user of the node try to read, take and replace what a job of alice's
+// wrote, and what her next jobs write (issue of names that others can foresee in /tmp).
+func (c *company) attackOutput(t *testing.T, at runtimes.QueueScope, j queue.Job) {
+	t.Helper()
+	node, _ := strconv.Atoi(strings.TrimPrefix(j.Members[0], "worker-"))
+	run := func(uid int, script string) string {
+		return c.onWorker(t, node, fmt.Sprintf("setpriv --reuid=%d --regid=%[1]d --clear-groups sh -c '%s' 2>&1 || true", uid, script))
+	}
+	dir := profile.Stack{Cluster: slurm.ClusterName(at.Unit.Effective.Key)}.JobsOf(alice.Name, alice.UID)
+	file := dir + "/slurm-" + j.JobID + ".out"
+	require.Contains(t, run(alice.UID, "cat "+file), "secret")
+	mallory := alice.UID + 7
+	for _, try := range []string{"cat " + file, "ls " + dir, "touch " + dir + "/slurm-999.out", "mv " + dir + " " + dir + ".old", "ln -s /tmp " + dir + "/x", "rmdir " + dir} {
+		require.Contains(t, run(mallory, try), "ermission denied", try)
+	}
+	// Berth shows neither a file that is another user's nor one behind a link.
+	for _, replace := range []string{
+		fmt.Sprintf("echo forged >f; chmod 644 f; chown %d f", mallory),
+		fmt.Sprintf("echo private >private; chmod 600 private; chown %d private; ln -s private f", alice.UID),
+	} {
+		c.onWorker(t, node, "cd "+dir+" && "+replace+" && mv f "+file)
+		_, err := c.rt.Output(t.Context(), at, queue.Ref{JobID: j.JobID}, 100)
+		require.ErrorContains(t, err, "is not a regular file of "+alice.Name)
+	}
 }
 
 // People of two projects use the queue of one cluster: each project sees and ends its own jobs only, an
@@ -64,11 +92,7 @@ func TestQueueOfProjects(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, short.Truncated)
 	require.Len(t, short.Text, 5)
-	// A colleague who may write to the directory puts another file of alice's in its place.
-	member := strings.TrimPrefix(ended.Members[0], "worker-")
-	c.onWorker(t, int(member[0]-'0'), fmt.Sprintf("f=/tmp/slurm-%s.out; mv $f $f.own; echo private >/tmp/private; chown %d /tmp/private; chmod 600 /tmp/private; ln -s /tmp/private $f", first.JobID, alice.UID))
-	_, err = c.rt.Output(t.Context(), lhcs, queue.Ref{JobID: first.JobID}, 100)
-	require.ErrorContains(t, err, "is not a regular file")
+	c.attackOutput(t, lhcs, ended)
 	// The key still names the job after it has ended.
 	again, err = c.rt.Submit(t.Context(), lhcs, submission("physics.lhc", alice, "run-1", "id -un; echo secret; umask"))
 	require.NoError(t, err)

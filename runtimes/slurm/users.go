@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
@@ -74,7 +75,7 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 	}
 	lacks := &lackingUsers{}
 	if set.Identity == identityManaged {
-		return lacks.unlessNone(makeAccounts(ctx, s, users, lacks))
+		return lacks.unlessNone(forUsers(ctx, s, users, func(part []schema.UnixUser) []runtimes.Op { return userOps(part, false) }, lacks))
 	}
 	for part := range slices.Chunk(users, earlierBatch/2) { // two programs each
 		if err := checkDirectory(ctx, s, part, lacks); err != nil {
@@ -128,11 +129,33 @@ func lackingIn(err error) *lackingUsers {
 	return l
 }
 
-// makeAccounts makes accounts, and adds to lacks the users who cannot have one.
-func makeAccounts(ctx context.Context, s site, users []schema.UnixUser, lacks *lackingUsers) error {
+// makeOnWorker makes the accounts of users on a worker, and the directories in which their jobs run.
+func (c hostUsers) makeOnWorker(ctx context.Context, wk site, users []schema.UnixUser) error {
+	err := c.make(ctx, wk, users)
+	lacks := lackingIn(err)
+	if err != nil && len(lacks.names) == 0 || len(users) == 0 {
+		return err
+	}
+	users = slices.DeleteFunc(slices.Clone(users), func(u schema.UnixUser) bool { return slices.Contains(lacks.names, u.Name) })
+	if err := wk.doAll(ctx, ownDirOp(profile.JobsDir, 0o711, ""), ownDirOp(c.stack.Jobs(), 0o711, "")); err != nil {
+		return err
+	}
+	return lacks.unlessNone(forUsers(ctx, wk, users, c.jobDirOps, lacks))
+}
+
+func (c hostUsers) jobDirOps(users []schema.UnixUser) []runtimes.Op {
+	var ops []runtimes.Op
+	for _, u := range users {
+		ops = append(ops, runtimes.Op{UserDir: &runtimes.UserDir{In: c.stack.Jobs(), Name: u.Name, UID: u.UID}})
+	}
+	return ops
+}
+
+// forUsers does an operation for each user, and adds to lacks the users for whom it fails.
+func forUsers(ctx context.Context, s site, users []schema.UnixUser, ops func([]schema.UnixUser) []runtimes.Op, lacks *lackingUsers) error {
 	for len(users) > 0 {
 		part := users[:min(len(users), batch)]
-		res, err := s.do(ctx, userOps(part, false)...)
+		res, err := s.do(ctx, ops(part)...)
 		if err == nil {
 			users = users[len(part):]
 			continue

@@ -139,7 +139,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err := c.write(ctx, wk, ops); err != nil {
 		return err
 	}
-	if err := c.users.make(ctx, wk, c.rec.users()); err != nil {
+	if err := c.users.makeOnWorker(ctx, wk, c.rec.users()); err != nil {
 		return err
 	}
 	start := c.slurmd(m, control, "start")
@@ -244,7 +244,8 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	if err != nil {
 		return err
 	}
-	ops = append(earlier, removeSharedDirs()...)
+	ops = append(earlier, removeEmptyOp(c.stack.Jobs()), removeEmptyOp(profile.JobsDir))
+	ops = append(ops, removeSharedDirs()...)
 	ops = append(ops, removeOp(workerRecordPath), removeEmptyOp(profile.InstanceDir))
 	// Users that are being added or removed are in the instance's record only.
 	return c.users.drop(ctx, wk, union(rec.Users, c.rec.People), ops...)

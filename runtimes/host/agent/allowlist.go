@@ -137,6 +137,13 @@ func (l *allowList) service(op *runtimes.Service) (runtimes.ServiceSpec, error) 
 	return runtimes.ServiceSpec{}, refuse("this host's profile has no service %s", plain(op.Name))
 }
 
+// userDirs reports whether users may have directories in one.
+func (l *allowList) userDirs(in string) bool {
+	return clean(in) == nil && slices.ContainsFunc(l.profiles, func(p runtimes.Profile) bool {
+		return p.UserDirs != "" && path.Dir(in) == p.UserDirs
+	})
+}
+
 // uid reports whether an account may have a uid.
 func (l *allowList) uid(uid int) bool {
 	for _, p := range l.profiles {

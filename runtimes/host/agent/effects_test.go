@@ -583,21 +583,22 @@ func TestAccountsAreMadeInParallel(t *testing.T) {
 func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	need.Root(t)
 	f := newFar(t)
-	f.do(user("marie", 7742001, false))
-	spawn := func(uid uint32) *exec.Cmd {
+	marie, paul, other := ownUID(0), ownUID(1), ownUID(2)
+	f.do(user("marie", marie, false))
+	spawn := func(uid int) *exec.Cmd {
 		cmd := exec.Command("/bin/sleep", "3600")
-		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uid, Gid: uid}}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Credential: &syscall.Credential{Uid: uint32(uid), Gid: uint32(uid)}}
 		require.NoError(t, cmd.Start())
 		t.Cleanup(func() { _ = cmd.Process.Kill(); _ = cmd.Wait() })
 		return cmd
 	}
-	f.do(user("paul", 7742003, false))
-	left, other := spawn(7742001), spawn(7742002)
-	require.False(t, f.one(user("marie", 7742002, true)).Changed, "another account")
+	f.do(user("paul", paul, false))
+	left, others := spawn(marie), spawn(other)
+	require.False(t, f.one(user("marie", other, true)).Changed, "another account")
 	require.NoError(t, left.Process.Signal(syscall.Signal(0)))
 	ended := make(chan error, 1)
 	go func() { ended <- left.Wait() }()
-	f.do(user("paul", 7742003, true), user("marie", 7742001, true))
+	f.do(user("paul", paul, true), user("marie", marie, true))
 	require.ErrorContains(t, await.Receive(t, "the end of the process of an account that is gone", ended, func() any { return left.Process.Pid }), "killed")
-	require.NoError(t, other.Process.Signal(syscall.Signal(0)), "another user's process continues")
+	require.NoError(t, others.Process.Signal(syscall.Signal(0)), "another user's process continues")
 }

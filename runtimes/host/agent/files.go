@@ -124,6 +124,11 @@ func (h hostFiles) removeEmpty(p place) (runtimes.Result, error) {
 	if made, err := h.paths.made(p.path); err != nil || !made {
 		return res, err
 	}
+	if h.allow.userDirs(p.path) {
+		if err := h.removeEmptyIn(p.path); err != nil {
+			return res, err
+		}
+	}
 	switch err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err {
 	case nil:
 		afterStep()
@@ -134,6 +139,23 @@ func (h hostFiles) removeEmpty(p place) (runtimes.Result, error) {
 	default:
 		return res, ioFault(p.path, err)
 	}
+}
+
+// removeEmptyIn removes the empty directories in a directory.
+func (h hostFiles) removeEmptyIn(dir string) error {
+	in, err := h.list(&runtimes.List{Path: dir})
+	if err != nil {
+		return err
+	}
+	for _, name := range in.Names {
+		p, err := open(path.Join(dir, name))
+		if err != nil {
+			return err
+		}
+		_ = unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR) // another one stays
+		p.close()
+	}
+	return nil
 }
 
 // makeDir makes a directory, or corrects mode and owner of one that Berth made.

@@ -29,6 +29,7 @@ func (f *far) everyEffect() map[string]runtimes.Op {
 		"service":     {Service: &runtimes.Service{Name: "plain", Unit: "u", Verb: "start"}},
 		"run":         {Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "touch " + f.path("open", "ran")}}},
 		"user":        user("marie", 7742001, false),
+		"user's dir":  userDir(f.path("open", "jobs", "mill"), "paul", 7742002),
 	}
 }
 
@@ -83,7 +84,7 @@ func TestNoEffectIfItsIntentCannotBeWritten(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFarOnDisk(t)
 			f.do(write(f.path("open", "old"), "old"), runtimes.Op{Dir: &runtimes.MakeDir{Path: f.path("open", "tree"), Mode: 0o755, Own: true}},
-				write(f.path("open", "tree", "leaf"), "leaf"))
+				write(f.path("open", "tree", "leaf"), "leaf"), makeDir(f.path("open", "jobs"), 0o711, true), makeDir(f.path("open", "jobs", "mill"), 0o711, true), user("paul", 7742002, false))
 			mend := fault(f)
 			before := f.tree()
 			for kind, op := range f.everyEffect() {

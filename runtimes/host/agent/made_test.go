@@ -275,9 +275,7 @@ func (f *far) killedAfter(n int, ops []runtimes.Op) bool {
 	f.Helper()
 	line, err := json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: await.Limit.Milliseconds(), Ops: ops})
 	require.NoError(f, err)
-	self, err := os.Executable()
-	require.NoError(f, err)
-	cmd := exec.Command(self, "helper", f.dir, f.state, f.etc, strconv.Itoa(n))
+	cmd := exec.Command(ownProgram, "helper", f.dir, f.state, f.etc, strconv.Itoa(n))
 	cmd.Stdin = strings.NewReader(string(line) + "\n")
 	out, err := cmd.Output()
 	if err == nil {

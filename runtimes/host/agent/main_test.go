@@ -2,8 +2,10 @@ package agent_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"net"
@@ -40,8 +42,30 @@ func TestMain(m *testing.M) {
 		}
 		os.Exit(0)
 	}
-	os.Exit(m.Run())
+	os.Exit(runTests(m))
 }
+
+// ownProgram is a copy of this program. A helper finds the processes of a service by program,
+// name and unit, also those of another run of these tests on this machine.
+var ownProgram string
+
+func runTests(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "program")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	text, err := os.ReadFile("/proc/self/exe")
+	ownProgram = filepath.Join(dir, "agent.test")
+	if err := errors.Join(err, os.WriteFile(ownProgram, text, 0o755)); err != nil {
+		panic(err)
+	}
+	return m.Run()
+}
+
+// ownUID returns a uid that no other run of these tests uses: the processes of an account that
+// is removed are ended.
+func ownUID(n int) int { return 10_000_000 + os.Getpid()*10 + n }
 
 // lifetime is when a daemon ends that its test has left: far above what a test takes.
 const lifetime = time.Hour
@@ -113,7 +137,7 @@ type far struct {
 	agent   *agent.Agent
 	epoch   uint64
 	earlier []runtimes.EarlierPath
-	program string        // of the daemons; empty: this test
+	program string        // of the daemons; empty: ownProgram
 	times   agent.Options // its StartTime and ReplaceTime
 }
 
@@ -154,12 +178,7 @@ func (f *far) again() *agent.Agent {
 }
 
 func (f *far) profile() runtimes.Profile {
-	self, err := os.Executable()
-	require.NoError(f, err)
-	if f.program != "" {
-		self = f.program
-	}
-	return profileOf(self, f.dir, f.earlier)
+	return profileOf(cmp.Or(f.program, ownProgram), f.dir, f.earlier)
 }
 
 // profileOf returns a profile for a directory, with the program self as daemon.
@@ -183,6 +202,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 	return runtimes.Profile{
 		Name:      "test",
 		Paths:     []string{dir + "/open", dir + "/open/**", dir + "/one-*", dir + "/*/fixed"},
+		UserDirs:  dir + "/open/jobs",
 		StatPaths: []string{"/dev/**"},
 		HashPaths: []string{dir + "/hashed/*"}, SecretPaths: []string{dir + "/open/s"},
 		Programs: map[string]runtimes.Program{
@@ -213,7 +233,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 			return nil
 		},
 		EarlierPaths: func(fs.FS) []runtimes.EarlierPath { return earlier },
-		MinUID:       7742000, MaxUID: 7742999,
+		MinUID:       7742000, MaxUID: ownUID(9) + 1,
 	}
 }
 

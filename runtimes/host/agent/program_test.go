@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net"
 	"os"
 	"os/exec"
@@ -70,11 +71,12 @@ func TestRunAsAPersonHasTheirRightsOnly(t *testing.T) {
 	as := func(program, name string, uid int) runtimes.Op {
 		return runtimes.Op{Run: &runtimes.Run{Program: program, Args: []string{"-c", "id -u; id -g; id -G"}, Stdin: []byte("script"), As: &runtimes.Person{Name: name, UID: uid}}}
 	}
-	f.add("passwd", "marie:x:7742001:7742500::/:/bin/sh\nboss:x:7742002:7742002::/:/bin/sh\nowner:x:7742003:0::/:/bin/sh\nwheeler:x:7742004:27::/:/bin/sh\n")
+	marie, group := ownUID(0), ownUID(1)
+	f.add("passwd", fmt.Sprintf("marie:x:%d:%d::/:/bin/sh\n", marie, group)+"boss:x:7742002:7742002::/:/bin/sh\nowner:x:7742003:0::/:/bin/sh\nwheeler:x:7742004:27::/:/bin/sh\n")
 	f.add("group", "sudo:x:27:boss\nvideo:x:2600:marie\n")
 	require.Contains(t, f.fails("refused", run("person", "-c", "id")), "names none")
-	require.Contains(t, f.fails("refused", as("sh", "marie", 7742001)), "another account")
-	require.Contains(t, f.fails("refused", as("person", "marie", 7742002)), "uid 7742001")
+	require.Contains(t, f.fails("refused", as("sh", "marie", marie)), "another account")
+	require.Contains(t, f.fails("refused", as("person", "marie", marie+1)), fmt.Sprintf("uid %d", marie))
 	require.Contains(t, f.fails("refused", as("person", "boss", 7742002)), "sudo")
 	require.Contains(t, f.fails("refused", as("person", "wheeler", 7742004)), "sudo")
 	require.Contains(t, f.fails("refused", as("person", "owner", 7742003)), "group of root")
@@ -82,7 +84,7 @@ func TestRunAsAPersonHasTheirRightsOnly(t *testing.T) {
 	f.fails("refused", as("person", "alice", 1500))
 	f.fails("notfound", as("person", "nobody-here", 7742009))
 	need.Root(t)
-	require.Equal(t, "7742001\n7742500\n7742500\n", string(f.one(as("person", "marie", 7742001)).Data))
+	require.Equal(t, fmt.Sprintf("%d\n%d\n%[2]d\n", marie, group), string(f.one(as("person", "marie", marie)).Data))
 }
 
 func TestRunResults(t *testing.T) {

@@ -223,6 +223,8 @@ func Summary(op runtimes.Op) string {
 		return "remove account " + plain(op.User.Name)
 	case op.User != nil:
 		return fmt.Sprintf("make account %s, uid %d", plain(op.User.Name), op.User.UID)
+	case op.UserDir != nil:
+		return "make the directory of " + plain(op.UserDir.Name) + " in " + plain(op.UserDir.In)
 	case op.WaitTCP != nil:
 		return "wait for " + plain(op.WaitTCP.Address)
 	case op.Info != nil:

@@ -200,6 +200,12 @@ func (u users) remove(ctx context.Context, ops []*runtimes.User, db *accountDB, 
 	if n, err := endProcesses(ctx, gone); err != nil {
 		results, gone, failed = results[:at[n]], gone[:n], err
 	}
+	for i, op := range gone {
+		if err := (userDirs{allow: u.allow}).takeBack(op.Name, op.UID); err != nil {
+			results, gone, failed = results[:at[i]], gone[:i], err
+			break
+		}
+	}
 	for _, op := range gone {
 		delete(made, op.Name)
 	}

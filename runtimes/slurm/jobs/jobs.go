@@ -355,13 +355,13 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 		}
 		return res[0].Data, nil
 	}
-	text, err := as("find", profile.SizeArgs(path)...)
+	text, err := as("find", profile.SizeArgs(path, user.UID)...)
 	if err != nil {
 		return queue.Output{}, err
 	}
 	size, err := strconv.ParseInt(string(text), 10, 64)
 	if err != nil {
-		return queue.Output{}, fmt.Errorf("%w: the output of job %s on %s is not a regular file", queue.ErrUnavailable, j.ID, member.Name)
+		return queue.Output{}, fmt.Errorf("%w: the output of job %s on %s is not a regular file of %s", queue.ErrUnavailable, j.ID, member.Name, user.Name)
 	}
 	skip := max(0, size-int64(limit))
 	text, err = as("dd", profile.ReadArgs(path, skip, int64(limit))...)

@@ -125,8 +125,8 @@ func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, e
 		}
 	}
 	dir := s.WorkDir
-	if dir == "" {
-		dir = "/tmp" // accounts that Berth makes have no home directory
+	if dir == "" { // accounts that Berth makes have no home directory
+		dir = c.stack.JobsOf(s.User.Name, s.User.UID)
 	}
 	args := []string{"--comment=" + mark(s.IdempotencyKey, s.Digest()), "--account=" + account, "--chdir=" + dir, "--output=" + dir + "/" + outputName("%j")}
 	for _, option := range []struct{ name, value string }{{"job-name", s.Name}, {"partition", partition}, {"qos", qos}} {

@@ -35,6 +35,7 @@ func everything() []made {
 		dir(0o755, "", InstanceDir, EtcDir, EtcDir+`/[a-z][a-z0-9_]{0,39}`, WorkerSpoolDir, WorkerOldLogs),
 		dir(0o755, SlurmUser, StateDir, StateDir+`/[a-z][a-z0-9_]{0,39}`, LogDir, LogDir+`/[a-z][a-z0-9_]{0,39}`),
 		dir(0o700, SlurmUser, StateDir+`/[a-z][a-z0-9_]{0,39}/state`),
+		dir(0o711, "", JobsDir, JobsDir+`/[a-z][a-z0-9_]{0,39}`),
 		dir(0o700, "", BackupDir, BackupDir+`/[a-z][a-z0-9_]{0,39}`),
 		dir(0o700, MungeUser, MungeEtc, MungeLog),
 		dir(0o711, MungeUser, MungeLib),

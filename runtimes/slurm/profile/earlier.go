@@ -47,7 +47,7 @@ func earlierPaths(root fs.FS) []runtimes.EarlierPath {
 		s := Stack{name}
 		switch {
 		case InstanceDir+"/"+e.Name() == WorkerRecord:
-			own(WorkerSpoolDir, WorkerOldLogs)
+			own(WorkerSpoolDir, WorkerOldLogs, JobsDir)
 			shared(WorkerRecord, WorkerLogRotation, EarlierMungeKey)
 			shared(WorkerFiles()...)
 			if of := (Stack{clusterOfWorker(root)}); of.Valid() == nil {

@@ -29,7 +29,7 @@ func TestEarlierPathsComeFromRecords(t *testing.T) {
 	worker := earlier(map[string]string{profile.WorkerRecord: `{"cluster":"t_p_one_12345678"}`})
 	for path, own := range map[string]bool{
 		"/etc/munge/munge.key": false, "/run/slurm/conf": false,
-		"/run/munge/munge.socket.2": false, "/run/munge-t_p_one_12345678": false, profile.WorkerRecord: false, profile.WorkerSpoolDir: true,
+		"/run/munge/munge.socket.2": false, "/run/munge-t_p_one_12345678": false, profile.WorkerRecord: false, profile.WorkerSpoolDir: true, profile.JobsDir: true,
 	} {
 		require.True(t, has(worker, path, own), path)
 	}

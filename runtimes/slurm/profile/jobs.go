@@ -3,6 +3,7 @@ package profile
 import (
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -65,9 +66,10 @@ var cancelOwned = compile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a
 // Both programs run as the owner of a job. Another user may be able to write to the directory of its output, and
 // replace the output by a link to a private file of the owner. So neither program follows a link.
 
-// SizeArgs returns the arguments with which find prints the size of a regular file in bytes.
-func SizeArgs(path string) []string {
-	return []string{"-P", path, "-maxdepth", "0", "-type", "f", "-printf", "%s"}
+// SizeArgs returns the arguments with which find prints the size of a regular file in bytes, if it
+// belongs to uid.
+func SizeArgs(path string, uid int) []string {
+	return []string{"-P", path, "-maxdepth", "0", "-type", "f", "-uid", strconv.Itoa(uid), "-printf", "%s"}
 }
 
 // ReadArgs returns the arguments with which dd prints a part of a file.
@@ -85,7 +87,10 @@ func isOutputFile(path string) bool {
 }
 
 func checkSize(args []string) error {
-	if len(args) < 2 || !isOutputFile(args[1]) || !slices.Equal(args, SizeArgs(args[1])) {
+	if len(args) < 8 || !isOutputFile(args[1]) {
+		return errNotAllowed
+	}
+	if uid, err := strconv.Atoi(args[7]); err != nil || !slices.Equal(args, SizeArgs(args[1], uid)) {
 		return errNotAllowed
 	}
 	return nil

@@ -20,6 +20,10 @@ const (
 	// there: neither Git nor a request can write to it.
 	ProgramDir = "/usr/local/libexec/berth-slurm"
 
+	// JobsDir has a directory for each cluster with jobs on the host, with a directory for each
+	// user of it: jobs without a directory of their own run there.
+	JobsDir = StateDir + "/berth-jobs"
+
 	EtcDir   = "/etc/slurm"
 	StateDir = "/var/lib/slurm"
 	LogDir   = "/var/log/slurm"
@@ -115,6 +119,15 @@ func (s Stack) State() string { return s.Lib() + "/state" }
 
 // Accounts is the file for sacctmgr load.
 func (s Stack) Accounts() string { return s.Lib() + "/accounts.cfg" }
+
+// Jobs is the directory of the users' directories on a worker.
+func (s Stack) Jobs() string { return JobsDir + "/" + s.Cluster }
+
+// JobsOf is where jobs of a user run that name no directory. The uid keeps a later user of the
+// same name out.
+func (s Stack) JobsOf(user string, uid int) string {
+	return fmt.Sprintf("%s/%s-%d", s.Jobs(), user, uid)
+}
 
 // Backups is the directory of the stack's backups.
 func (s Stack) Backups() string { return BackupDir + "/" + s.Cluster }

@@ -63,7 +63,7 @@ func Profile() runtimes.Profile {
 			rotationDir + "/berth-*",
 			MungeEtc, MungeEtc + "/*",
 			StateDir, StateDir + "/*", StateDir + "/*/state", StateDir + "/*/accounts.cfg",
-			DatabaseData, DatabaseInstalled,
+			DatabaseData, DatabaseInstalled, JobsDir + "/*",
 			LogDir, LogDir + "/*",
 			MungeLib, MungeLib + "/*",
 			MungeLog, MungeLog + "/*",
@@ -80,7 +80,8 @@ func Profile() runtimes.Profile {
 			Munged: ofStack(munged), MungedWorker: ofStack(mungedWorker), MariaDB: mariadbd,
 			Slurmdbd: ofStack(slurmdbd), Slurmctld: ofStack(slurmctld), Slurmd: slurmd,
 		},
-		MinUID: MinUID, MaxUID: MaxUID,
+		UserDirs: JobsDir,
+		MinUID:   MinUID, MaxUID: MaxUID,
 	}
 }
 
