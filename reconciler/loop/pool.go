@@ -22,7 +22,8 @@ const (
 
 // pool runs the items of one queue. It bounds the number of goroutines and keeps
 // hanging items from delaying the others:
-//   - At most workers items run at a time, in the order they came.
+//   - At most workers items run at a time. Tenants take turns, and the items of a tenant
+//     run in the order they came.
 //   - An item that takes longer than slow gives its worker to the next item and
 //     runs on beside them, up to maxHanging such items. Beyond that it keeps its
 //     worker.
@@ -45,15 +46,15 @@ type pool struct {
 	wasSlow map[reconciler.Item]bool // items that took longer than slow in their last run
 }
 
-// line is the items that wait for a worker, first come first served.
+// line is the items that wait for a worker.
 type line struct {
-	waiting     []reconciler.Item
+	waiting     *fairQueue
 	busy, limit int
 }
 
 // run works until the queue is shut down, and waits for the running items.
 func (p *pool) run(ctx context.Context) {
-	p.prompt.limit, p.hanging.limit = p.workers, p.maxHanging
+	p.prompt, p.hanging = line{newFairQueue(tenantOf), 0, p.workers}, line{newFairQueue(tenantOf), 0, p.maxHanging}
 	p.wasSlow = map[reconciler.Item]bool{}
 	defer p.wg.Wait()
 	for {
@@ -73,17 +74,19 @@ func (p *pool) run(ctx context.Context) {
 		if p.wasSlow[item] {
 			l = &p.hanging
 		}
-		l.waiting = append(l.waiting, item)
+		l.waiting.Push(item)
 		p.startLocked(ctx, l)
 		p.mu.Unlock()
 	}
 }
 
+// tenantOf is the owner of a unit's item.
+func tenantOf(i reconciler.Item) string { return i.Unit.Tenant }
+
 // startLocked gives the free workers of a line to the items that wait in it.
 func (p *pool) startLocked(ctx context.Context, l *line) {
-	for l.busy < l.limit && len(l.waiting) > 0 {
-		item := l.waiting[0]
-		l.waiting = l.waiting[1:]
+	for l.busy < l.limit && l.waiting.Len() > 0 {
+		item := l.waiting.Pop()
 		l.busy++
 		p.wg.Go(func() { p.work(ctx, l, item) })
 	}

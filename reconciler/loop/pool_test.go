@@ -125,6 +125,28 @@ func TestHangingItemsDoNotDelayOthers(t *testing.T) {
 	})
 }
 
+// However many units of one tenant wait, another tenant's is reconciled at the next turn.
+func TestTenantsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+		var order []string // the pool has one worker
+		p := &pool{queue: queue, workers: 1, maxHanging: hangingPerWorker, do: func(_ context.Context, i reconciler.Item) {
+			time.Sleep(100 * time.Millisecond)
+			order = append(order, i.Unit.Tenant)
+		}}
+		for i := range 1000 {
+			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("large", "p", fmt.Sprint(i))})
+		}
+		queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("small", "p", "one")})
+		ended := make(chan struct{})
+		go func() { p.run(t.Context()); close(ended) }()
+		time.Sleep(time.Second)
+		require.Contains(t, order[:3], "small")
+		queue.ShutDown()
+		<-ended
+	})
+}
+
 // A unit that hung is reconciled like the others once it answers again.
 func TestRecoveredItemIsServedNormally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

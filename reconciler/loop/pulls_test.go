@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -418,6 +419,43 @@ func moveBaseUnder(t *testing.T, many int) {
 	w.forge.mu.Lock()
 	defer w.forge.mu.Unlock()
 	require.LessOrEqual(t, w.forge.read, 2*changed, "unchanged pull requests are not read")
+}
+
+// However many pull requests one author opens, another author's is planned at the next turn.
+func TestAuthorsTakeTurns(t *testing.T) {
+	w := newWorld(t)
+	var prs []reconciler.PullRequest
+	for n := 1; n <= 30; n++ {
+		pr := w.topic(n, map[string]string{fmt.Sprintf("notes-%d.md", n): "words\n"})
+		if n > 1 {
+			pr.Author = "eve"
+		}
+		prs = append(prs, pr)
+	}
+	w.forge.set(prs...)
+	listed := make(chan struct{})
+	var mu sync.Mutex
+	var order []int
+	w.start(func(o *loop.Options) {
+		o.Settings.Poll = time.Hour
+		o.Hooks.Watch = func(i reconciler.Item) func(bool) {
+			if i.Task == reconciler.TaskPull {
+				<-listed
+				mu.Lock()
+				order = append(order, i.Pull)
+				mu.Unlock()
+			}
+			return func(bool) {
+				if i.Task == reconciler.TaskPulls {
+					close(listed)
+				}
+			}
+		}
+	})
+	w.eventually("the plan of ada's pull request", func() bool { _, ok := w.forge.last(1); return ok })
+	mu.Lock()
+	defer mu.Unlock()
+	require.LessOrEqual(t, slices.Index(order, 1), 5, "three workers took one each before the others were listed: %v", order)
 }
 
 // refusing is a repository that refuses every pull request as too large.

@@ -34,14 +34,20 @@ const (
 type queue struct {
 	workqueue.TypedRateLimitingInterface[reconciler.Item]
 	workers  int
-	hanging  int  // slow items that may run beside the workers, see pool
-	dropGone bool // an item whose subject does not exist is dropped
-	maxTries int  // of one item in a row; 0: no limit
+	hanging  int                          // slow items that may run beside the workers, see pool
+	dropGone bool                         // an item whose subject does not exist is dropped
+	maxTries int                          // of one item in a row; 0: no limit
+	ownerOf  func(reconciler.Item) string // owners take turns; nil: first come, first served
 }
 
 func newQueue(q queue) *queue {
-	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[reconciler.Item](500*time.Millisecond, 30*time.Second))
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[reconciler.Item](500*time.Millisecond, 30*time.Second)
+	c := workqueue.TypedRateLimitingQueueConfig[reconciler.Item]{}
+	if q.ownerOf != nil {
+		items := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconciler.Item]{Queue: newFairQueue(q.ownerOf)})
+		c.DelayingQueue = workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconciler.Item]{Queue: items})
+	}
+	q.TypedRateLimitingInterface = workqueue.NewTypedRateLimitingQueueWithConfig(limiter, c)
 	return &q
 }
 
@@ -70,11 +76,12 @@ type queues struct {
 	watch   func(reconciler.Item) (ended func(done bool))
 }
 
-func newQueues(o *Options) *queues {
+// newQueues makes the queues. authorOf is the owner of an item of plans.
+func newQueues(o *Options, authorOf func(reconciler.Item) string) *queues {
 	return &queues{
 		hosts:     newQueue(queue{workers: o.Settings.Workers, hanging: o.Settings.Workers * hangingPerWorker}),
 		forge:     newQueue(queue{workers: forgeWorkers, dropGone: true}),
-		plans:     newQueue(queue{workers: planWorkers, dropGone: true, maxTries: maxPlanTries}),
+		plans:     newQueue(queue{workers: planWorkers, dropGone: true, maxTries: maxPlanTries, ownerOf: authorOf}),
 		artifacts: newQueue(queue{workers: artifactWorkers, hanging: artifactWorkers * hangingPerWorker}),
 		log:       o.Log, now: o.Now, metrics: o.Metrics, watch: o.Hooks.Watch,
 	}

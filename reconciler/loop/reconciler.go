@@ -40,7 +40,8 @@ type Reconciler struct {
 // New makes a Reconciler.
 func New(o Options) *Reconciler {
 	o = o.withDefaults()
-	r := &Reconciler{o: o, inForce: newInForce(), queues: newQueues(&o), standby: &standby{peers: o.Peers, log: o.Log}}
+	r := &Reconciler{o: o, inForce: newInForce(), standby: &standby{peers: o.Peers, log: o.Log}}
+	r.queues = newQueues(&o, func(i reconciler.Item) string { return r.pulls.Owner(i.Pull) })
 	r.status = status.NewWriter(status.Options{
 		Repo: o.Repo, URL: o.Peers.URL, Window: o.Settings.Flush, Retention: o.Settings.Retention, Owed: o.Owed,
 		OnPush: o.Metrics.pushed, OnCheck: o.Metrics.chain, Log: o.Log, Now: o.Now,

@@ -77,6 +77,17 @@ func (o *openPulls) take(list map[int]reconciler.PullRequest, isShown func(pull 
 	return changed, first
 }
 
+// author returns the author of a pull request; false if it was not read yet.
+func (o *openPulls) author(number int) (login string, known bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	p := o.pulls[number]
+	if p == nil {
+		return "", false
+	}
+	return p.Author, true
+}
+
 // markStale has a pull request read again before it is planned.
 func (o *openPulls) markStale(number int) {
 	o.mu.Lock()

@@ -47,6 +47,16 @@ type Planner struct {
 // Heard marks a pull request as changed: it is read before it is planned again.
 func (p *Planner) Heard(pull int) { p.open.markStale(pull) }
 
+// Owner is who takes turns with others in the planning of pull requests: the author of a pull
+// request, or for 0 nobody's. Those that were not read yet share their turns.
+func (p *Planner) Owner(pull int) string {
+	if pull == 0 {
+		return ""
+	}
+	login, _ := p.open.author(pull)
+	return "author " + login
+}
+
 // List finds the changes that webhooks may have missed: new, changed and closed pull requests,
 // and groups of the merge queue.
 func (p *Planner) List(ctx context.Context) error {
@@ -171,11 +181,17 @@ func (p *Planner) read(ctx context.Context, number int) (openPull, bool, error) 
 }
 
 // Plan plans the effect of a pull request and has the plan published, unless an
-// equal one is. It returns when to plan again; 0: after a change.
+// equal one is. It returns when to plan again; 0: after a change. A pull request that was
+// unknown is read, and planned at the next turn of its author.
 func (p *Planner) Plan(ctx context.Context, number int) (again time.Duration, err error) {
+	_, known := p.open.author(number)
 	pull, open, err := p.read(ctx, number)
 	if err != nil || !open {
 		return 0, err
+	}
+	if !known {
+		p.Queue.Add(reconciler.Item{Task: reconciler.TaskPull, Pull: number})
+		return 0, nil
 	}
 	b, ok := p.basis()
 	if !ok {
@@ -386,7 +402,7 @@ func (p *Planner) lines(ctx context.Context, onto string, out plan.Proposal) (sc
 
 // publish has a proposal published on its pull request.
 func (p *Planner) publish(pull *openPull, proposal plan.Proposal, mends bool, c plan.PullContext, b basis, mem *plan.Memory) {
-	x := &publication{target: target{pull: pull.Number}, head: proposal.Head}
+	x := &publication{target: target{pull: pull.Number}, author: pull.Author, head: proposal.Head}
 	if b.frozen != "" && !mends {
 		// An earlier plan stays what was reviewed.
 		x.checks = p.frozenChecks(proposal, c, b.frozen)

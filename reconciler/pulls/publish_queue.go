@@ -30,6 +30,7 @@ func (t target) String() string {
 // publication is a result to publish on a target.
 type publication struct {
 	target
+	author   string // of the pull request
 	head     string // commit of the checks
 	checks   []plan.Check
 	plan     *string    // of the comment; nil: keep the present one
@@ -58,18 +59,20 @@ func keysOf(checks []plan.Check) string {
 // publishQueue holds the newest result of each target until it is published, so
 // that planning never waits for the forge's rate limit. A merge queue waits for its
 // checks and goes first; then new results and those that a user asked for; then the
-// others. Newer pull requests go before older ones.
+// others. Among equals authors take turns, and of one author the newest pull request goes first.
 type publishQueue struct {
 	mu        sync.Mutex
 	waiting   map[target]*publication
 	published map[target]string // key of what this run published last
 	requested map[int]bool      // pull requests whose result a user asked for
 	until     time.Time         // the forge accepts nothing before
+	turns     map[string]int    // the last turn of each author
+	turn      int               // the last of all
 	groups    map[string]string // head of each group by its ref, as listed last
 }
 
 func newPublishQueue() *publishQueue {
-	return &publishQueue{waiting: map[target]*publication{}, published: map[target]string{}, requested: map[int]bool{}}
+	return &publishQueue{waiting: map[target]*publication{}, published: map[target]string{}, requested: map[int]bool{}, turns: map[string]int{}}
 }
 
 // add makes x the waiting result of its target. It returns false if nothing waits and x
@@ -107,6 +110,8 @@ func (q *publishQueue) next(now time.Time) (x *publication, wait time.Duration) 
 		}
 	}
 	if best != nil {
+		q.turn++
+		q.turns[best.author] = q.turn
 		delete(q.published, best.target) // it may be published in part
 		best.again = false
 	}
@@ -124,7 +129,7 @@ func (q *publishQueue) compare(x, y *publication) int {
 		}
 		return 2
 	}
-	return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(y.pull, x.pull), cmp.Compare(x.ref, y.ref))
+	return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(q.turns[x.author], q.turns[y.author]), cmp.Compare(y.pull, x.pull), cmp.Compare(x.ref, y.ref))
 }
 
 // done removes a result that was published or, with published false, cannot be.

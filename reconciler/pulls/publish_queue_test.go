@@ -71,3 +71,27 @@ func TestMergeQueueIsPublishedFirst(t *testing.T) {
 	}
 	require.Equal(t, []string{"a", "b", "pull request 3", "pull request 2", "pull request 1", "pull request 5", "pull request 4"}, order)
 }
+
+// However many results of one author wait, another author's is published next.
+func TestAuthorsTakeTurnsAtTheForge(t *testing.T) {
+	t.Parallel()
+	q := newPublishQueue()
+	for n := range 50 {
+		q.add(&publication{target: target{pull: n + 2}, author: "eve"})
+	}
+	var order []int
+	take := func() {
+		x, _ := q.next(time.Now())
+		order = append(order, x.pull)
+		q.done(x, true)
+	}
+	take()
+	q.add(&publication{target: target{pull: 1}, author: "ada"})
+	take()
+	take()
+	q.add(&publication{target: target{pull: 60}, author: "eve"})
+	q.add(&publication{target: target{pull: 61}, author: "ada"})
+	take()
+	take()
+	require.Equal(t, []int{51, 1, 50, 61, 60}, order)
+}

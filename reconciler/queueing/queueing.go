@@ -29,8 +29,9 @@ type Options struct {
 
 // Bounds of calls: the hosts answer the loop as well, and each project should get its turn.
 const (
-	perControl = 3 // calls at a time that ask one control plane's host
-	perCaller  = 2 // of them by one login, or by the service accounts of a project
+	perControl = 4 // calls at a time that ask one control plane's host
+	perTenant  = 3 // of them by one tenant
+	perCaller  = 2 // of those by one login, or by the service accounts of a project
 	patience   = 10 * time.Second
 )
 
@@ -45,19 +46,30 @@ type Service struct {
 // New returns a Service.
 func New(o Options) *Service { return &Service{o: o, slots: map[string]chan struct{}{}} }
 
-// enter waits for a turn at the host of a control plane. The caller calls leave when its call has ended.
+// enter waits for a turn at the host of a control plane: as the caller, as the tenant, then as anybody.
+// So the calls of one tenant leave a turn to others, however many people make them. The caller calls
+// leave when its call has ended.
 func (s *Service) enter(ctx context.Context, c Caller, at runtimes.QueueScope) (leave func(), err error) {
 	control, _ := at.Unit.Control()
-	mine, err := s.take(ctx, control.Node+" "+cmp.Or(c.Login, c.Instance.ProjectID()), perCaller)
-	if err != nil {
-		return nil, err
+	tenant := control.Node + " " + c.Instance.Tenant
+	var taken []func()
+	leave = func() {
+		for _, give := range taken {
+			give()
+		}
 	}
-	its, err := s.take(ctx, control.Node, perControl)
-	if err != nil {
-		mine()
-		return nil, err
+	for _, bound := range []struct {
+		name string
+		size int
+	}{{tenant + " " + cmp.Or(c.Login, c.Instance.ProjectID()), perCaller}, {tenant, perTenant}, {control.Node, perControl}} {
+		give, err := s.take(ctx, bound.name, bound.size)
+		if err != nil {
+			leave()
+			return nil, err
+		}
+		taken = append(taken, give)
 	}
-	return func() { its(); mine() }, nil
+	return leave, nil
 }
 
 func (s *Service) take(ctx context.Context, name string, size int) (leave func(), err error) {

@@ -2,6 +2,7 @@ package queueing_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -182,7 +183,28 @@ func TestCallsTakeTurnsAtAHost(t *testing.T) {
 			wg.Go(func() { _, _ = s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: login}) })
 		}
 		wg.Wait()
-		require.EqualValues(t, 3, q.most.Load())
+		require.EqualValues(t, 3, q.most.Load(), "one tenant")
 		require.Positive(t, refused.Load())
+	})
+}
+
+// However many people of one tenant ask, a call of another tenant need not wait.
+func TestTenantsTakeTurnsAtAHost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v, leads, q := estate(), true, &slow{}
+		fold := schema.InstanceKey("bio", "genes", "fold")
+		v.Units = plan.Remember(unitOf(schema.EffectiveUnit{Key: train}, "slurm"), unitOf(schema.EffectiveUnit{Key: fold}, "slurm"))
+		s := service(&v, &leads, q)
+		var wg sync.WaitGroup
+		for i := range 30 {
+			wg.Go(func() { _, _ = s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: fmt.Sprint("p", i)}) })
+		}
+		time.Sleep(100 * time.Millisecond)
+		began := time.Now()
+		_, err := s.Jobs(t.Context(), queueing.Caller{Instance: fold, Login: "ada"})
+		require.NoError(t, err)
+		require.Equal(t, time.Second, time.Since(began))
+		wg.Wait()
+		require.EqualValues(t, 4, q.most.Load())
 	})
 }
