@@ -11,6 +11,7 @@ import (
 
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
@@ -123,7 +124,8 @@ func (s *stage) fingerprint(ctx context.Context, key schema.Key) (string, error)
 	return strings.Join(out, "\n"), nil
 }
 
-// remains lists files and processes of an instance on all hosts.
+// remains lists files and processes of an instance on all hosts, without the outputs of jobs, which
+// Berth leaves to their users.
 func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]string, error) {
 	if s.memory {
 		world, err := s.world()
@@ -137,7 +139,7 @@ func (s *stage) remains(ctx context.Context, key schema.Key, cluster string) ([]
 	var out []string
 	for _, n := range s.nodes {
 		text, err := s.lab.Run(ctx, n.Name, "bash", "-c",
-			"find /etc /var /run /home -path /var/cache/berth-lab -prune -o -path '*"+pattern+"*' -print 2>/dev/null; grep -las '"+pattern+"' /proc/[0-9]*/cmdline || true")
+			"find /etc /var /run /home \\( -path /var/cache/berth-lab -o -path "+profile.JobsDir+" \\) -prune -o -path '*"+pattern+"*' -print 2>/dev/null; grep -las '"+pattern+"' /proc/[0-9]*/cmdline || true")
 		if err != nil {
 			return nil, err
 		}

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 }
 
 // ownProgram is a copy of this program. A helper finds the processes of a service by program,
-// name and unit, also those of another run of these tests on this machine.
+// name and unit, also those of another run of these tests on this machine. Its name is unique.
 var ownProgram string
 
 func runTests(m *testing.M) int {
@@ -56,7 +56,7 @@ func runTests(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	text, err := os.ReadFile("/proc/self/exe")
-	ownProgram = filepath.Join(dir, "agent.test")
+	ownProgram = filepath.Join(dir, fmt.Sprintf("a%d", os.Getpid()))
 	if err := errors.Join(err, os.WriteFile(ownProgram, text, 0o755)); err != nil {
 		panic(err)
 	}
