@@ -95,9 +95,10 @@ type Backend interface {
 	// an instance's spec.config, and #Parameters, that of a version's
 	// manifest.parameters. Both may have defaults.
 	ConfigCUE() string
-	// CheckConfig returns the problems of a config that its definition cannot express. config
-	// is an instance's config merged over the parameters of version v, or these parameters.
-	CheckConfig(v *schema.AppVersion, config json.RawMessage) []schema.ConfigProblem
+	// CheckConfig is a schema.ConfigCheck.
+	CheckConfig(v *schema.AppVersion, config json.RawMessage) ([]schema.ConfigProblem, []schema.ConfigName)
+	// QueueNames returns the names of a unit's queues by its config, merged over the parameters.
+	QueueNames(config json.RawMessage) schema.QueueNames
 	// Limits returns the fields of a project's terms on a shared unit (schema.SubmissionLimits, and
 	// guaranteed of its contribution policy) by the name or text of the limit with which a backend
 	// refuses a job or says why it waits; nil: a backend has none.

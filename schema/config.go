@@ -12,10 +12,24 @@ type ConfigProblem struct {
 	Message string
 }
 
+// ConfigName is a name in a config that some node has to have: one that no node has, such as a
+// mistyped one, selects nothing.
+type ConfigName struct {
+	Path string // as that of a ConfigProblem
+	Sort string // NodeName or GPUType
+	Name string
+}
+
+// The sorts of names of nodes that a config may have.
+const (
+	NodeName = "name"
+	GPUType  = "GPU type"
+)
+
 // ConfigCheck returns the problems of a config that the definition of its runtime cannot
-// express. config is complete: that of an instance merged over the parameters of
-// version v, or these parameters.
-type ConfigCheck func(v *AppVersion, config json.RawMessage) []ConfigProblem
+// express, and its names of nodes. config is complete: that of an instance merged over the
+// parameters of version v, or these parameters.
+type ConfigCheck func(v *AppVersion, config json.RawMessage) ([]ConfigProblem, []ConfigName)
 
 // MergeConfig returns the parameters of a version with the config of an instance merged
 // over them field by field; lists and scalars are replaced. It changes neither argument.

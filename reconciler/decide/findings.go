@@ -110,11 +110,13 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 }
 
 // namesNothing reports whether a finding is about a missing tenant, project, site or shared
-// runtime. The document is valid and has no effect, so a change that adds it is a mistake: mostly
-// a mistyped name. An earlier one stays a warning.
+// runtime, or about a name by which a unit selects nodes and that no node has. The document is
+// valid and has no effect, so a change that adds it is a mistake: mostly a mistyped name. An
+// earlier one stays a warning.
 func namesNothing(d schema.Diagnostic) bool {
 	named := []string{"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site"}
-	return d.Severity == schema.SeverityWarning && slices.Contains(named, d.Code)
+	selects := d.Code == "ref.no-node" && (strings.HasPrefix(d.Path, "spec.roles.") || strings.HasPrefix(d.Path, "spec.config."))
+	return d.Severity == schema.SeverityWarning && (selects || slices.Contains(named, d.Code))
 }
 
 // maxWithoutEffect is how many documents without effect are named.

@@ -9,6 +9,8 @@
 package backends
 
 import (
+	"encoding/json"
+
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
@@ -62,6 +64,17 @@ func Checks() map[string]schema.ConfigCheck {
 		checks[b.Name()] = b.CheckConfig
 	}
 	return checks
+}
+
+// QueueNames returns how to read the names of queues from a config of a backend; nil for an unknown
+// backend.
+func QueueNames(name string) func(config json.RawMessage) schema.QueueNames {
+	for _, b := range All() {
+		if b.Name() == name {
+			return b.QueueNames
+		}
+	}
+	return nil
 }
 
 // Rules returns the planning rules of a backend, or nil for an unknown name.

@@ -264,12 +264,46 @@ func (s *settings) billingOf(p partition) *billing {
 }
 
 // CheckConfig implements runtimes.Backend.
-func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) []schema.ConfigProblem {
+func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) ([]schema.ConfigProblem, []schema.ConfigName) {
 	var s settings
 	if err := json.Unmarshal(config, &s); err != nil {
-		return []schema.ConfigProblem{{Message: err.Error()}}
+		return []schema.ConfigProblem{{Message: err.Error()}}, nil
 	}
 	problems := configProblems(append(s.check(), s.checkVersion(v)...))
 	s.checkArtifacts(&problems, v)
-	return problems
+	return problems, s.namesOfNodes()
+}
+
+// QueueNames implements runtimes.Backend.
+func (Backend) QueueNames(config json.RawMessage) schema.QueueNames {
+	s, err := parseSettings(config)
+	if err != nil {
+		return schema.QueueNames{}
+	}
+	return schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{membersAccount}, QOS: s.qosNames()}
+}
+
+// namesOfNodes returns the names by which the config selects nodes.
+func (s *settings) namesOfNodes() (out []schema.ConfigName) {
+	add := func(at, sort string, names []string) {
+		for i, name := range names {
+			out = append(out, schema.ConfigName{Path: item(at, i), Sort: sort, Name: name})
+		}
+	}
+	selects := func(at string, n *nodeSel) {
+		if n != nil {
+			add(at+".nodes.gpu_types", schema.GPUType, n.GPUTypes)
+			add(at+".nodes.names", schema.NodeName, n.Names)
+		}
+	}
+	for i, p := range s.Partitions {
+		selects(item("partitions", i), p.Nodes)
+	}
+	for i, r := range s.Reservations {
+		selects(item("reservations", i), r.Nodes)
+	}
+	for i, sw := range s.Topology.Switches {
+		add(item("topology.switches", i)+".nodes", schema.NodeName, sw.Nodes)
+	}
+	return out
 }

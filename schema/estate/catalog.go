@@ -67,11 +67,12 @@ type stock map[string]map[string]bool
 const (
 	region   = "region"
 	sku      = "SKU"
-	gpuType  = "GPU type"
+	gpuType  = schema.GPUType
+	nodeName = schema.NodeName
 	topology = "topology key"
 )
 
-func newStock() stock { return stock{region: {}, sku: {}, gpuType: {}, topology: {}} }
+func newStock() stock { return stock{region: {}, sku: {}, gpuType: {}, topology: {}, nodeName: {}} }
 
 // fill adds the names of a node or a site.
 func (c *catalog) fill(doc *load.Document) {
@@ -88,7 +89,7 @@ func (c *catalog) fill(doc *load.Document) {
 			}
 			to = c.reserved[tenant]
 		}
-		to[region][d.Spec.Region], to[sku][d.Spec.SKU] = true, true
+		to[region][d.Spec.Region], to[sku][d.Spec.SKU], to[nodeName][d.Key.Name] = true, true, true
 		for _, g := range d.Spec.Capacity.GPUs {
 			to[gpuType][g.Type] = true
 		}
@@ -153,6 +154,9 @@ func (c *catalog) seal(docs []*load.Document) {
 		fmt.Fprintf(&all, "approval %s\x00", c.approval.File.Path)
 	}
 	for _, what := range sortedKeys(c.stock) {
+		if what == nodeName {
+			continue // see nodesIn
+		}
 		fmt.Fprintf(&all, "%s %q\x00", what, sortedKeys(c.stock[what]))
 	}
 	fmt.Fprintf(&all, "%t", c.unsure)

@@ -299,12 +299,18 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 		c.refuse(doc, "spec.version", "ref.no-runtime", fmt.Sprintf("no runtime for %s is built in, there is %s", backend, strings.Join(sortedKeys(c.loader.backends), ", ")), v.File)
 		return nil
 	}
-	findings, err := c.loader.reader.Config(ctx, doc, v)
+	of, err := c.loader.reader.Config(ctx, doc, v)
 	if err != nil {
 		return err
 	}
-	c.findings = append(c.findings, findings...)
-	if len(findings) > 0 {
+	for _, n := range of.Names {
+		if n.Sort == nodeName {
+			c.nodes = append(c.nodes, n.Name)
+		}
+		c.stocked(doc, n.Path, n.Sort, n.Name)
+	}
+	c.findings = append(c.findings, of.Findings...)
+	if len(of.Findings) > 0 {
 		c.without(doc, v.File)
 	}
 	return nil

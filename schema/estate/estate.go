@@ -61,17 +61,40 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	}
 	return parallel.Each(len(e.trees), func(i int) (err error) {
 		s := e.trees[i]
-		if s.verdict == nil {
-			gone := e.goneApps(s)
-			fingerprint := print(cat.print, cat.own[s.tenant], refused[s.tree], gone...)
-			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree], gone) })
+		if s.verdict != nil {
+			return nil
 		}
-		return err
+		gone := e.goneApps(s)
+		for nodes := s.nodesIn(cat); ; nodes = s.nodesIn(cat) {
+			fingerprint := print(cat.print, cat.own[s.tenant], refused[s.tree], append(gone, nodes...)...)
+			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree], gone) })
+			if err != nil || slices.Equal(nodes, s.nodesIn(cat)) { // a first verdict learns which nodes the tree names
+				return err
+			}
+		}
 	})
 }
 
-// print is a fingerprint of the input for judging a tree: the part of the catalog that
-// the tree can refer to, its documents that are refused beforehand, and its apps that are gone.
+// nodesIn returns which of the nodes that the configs of the tree name exist. Few trees name nodes,
+// so the names of all are not in the print of the catalog.
+func (t *tree) nodesIn(c *catalog) (out []string) {
+	names := t.kept.nodes.Load()
+	if names == nil {
+		return nil
+	}
+	for _, name := range *names {
+		if c.has(t.tenant, nodeName, name) {
+			out = append(out, "node "+name)
+		} else {
+			out = append(out, "no node "+name+meant(name, c.names(t.tenant, nodeName)))
+		}
+	}
+	return out
+}
+
+// print is a fingerprint of the input for judging a tree: the part of the catalog that the tree
+// can refer to, its documents that are refused beforehand, its apps that are gone, and the nodes
+// that it names.
 func print(catalog, own [sha256.Size]byte, refused []refusal, gone ...string) [sha256.Size]byte {
 	of := slices.Concat(catalog[:], own[:])
 	for _, r := range refused {

@@ -2,8 +2,10 @@ package estate
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
+	"os"
 	"strings"
 	"testing"
 
@@ -36,6 +38,40 @@ func TestFindingsFollowTheNodes(t *testing.T) {
 	require.Equal(t, 1, change(nodes+"00002", "gpu-a100-4", "gpu-newer"))
 	require.Greater(t, change(nodes, "gpu-a100-4", "gpu-new"), 3)
 	require.Equal(t, 1, change(nodes, "gpu-new", "gpu-a100-4"))
+}
+
+// Findings about names of nodes in a config follow the nodes, and no other tree is judged again.
+func TestNamesInConfigsFollowTheNodes(t *testing.T) {
+	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	require.NoError(t, err)
+	l, err := New(Options{Backends: map[string]string{"slurm": string(slurm)}, Checks: map[string]schema.ConfigCheck{
+		"slurm": func(_ *schema.AppVersion, config json.RawMessage) (_ []schema.ConfigProblem, names []schema.ConfigName) {
+			if strings.Contains(string(config), "late-1") {
+				names = append(names, schema.ConfigName{Path: "partitions[0].nodes.names[0]", Sort: schema.NodeName, Name: "late-1"})
+			}
+			return nil, names
+		},
+	}})
+	require.NoError(t, err)
+	files := large.Estate(1_000)
+	files[large.Instance(1, 4, 5)] += "  config: {partitions: [{name: main, nodes: {names: [late-1]}}]}\n"
+	load := func() []schema.Diagnostic {
+		now, err := l.Load(t.Context(), Files(files))
+		require.NoError(t, err)
+		want, err := l.WithEmptyCache().Load(t.Context(), Files(files))
+		require.NoError(t, err)
+		equalResults(t, want, now)
+		return now.Diagnostics
+	}
+	found := load()
+	require.Len(t, found, 1)
+	require.Equal(t, []string{"ref.no-node", "spec.config.partitions[0].nodes.names[0]"}, []string{found[0].Code, found[0].Path})
+	node := "platform/nodes/gpu-00001.yaml"
+	require.Contains(t, files, node)
+	files["platform/nodes/late-1.yaml"] = strings.NewReplacer("gpu-00001", "late-1", "10.64.0.2", "10.99.0.2").Replace(files[node])
+	require.Empty(t, load())
+	delete(files, "platform/nodes/late-1.yaml")
+	require.Len(t, load(), 1)
 }
 
 // warned is the campus with lasting warnings in the tenants' own documents and in those

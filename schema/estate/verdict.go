@@ -11,6 +11,7 @@ type verdict struct {
 	out      map[string]bool     // files that are not in Desired
 	needs    map[string][]string // the files that cause it
 	uses     map[string][]string // files that a file needs and that others could replace
+	nodes    []string            // names by which configs select nodes
 	catalog  *catalog            // only in the platform's verdict
 
 	all      []schema.Diagnostic // every finding in the tree

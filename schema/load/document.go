@@ -24,7 +24,7 @@ type Document struct {
 	tree     *tree     // kept if another document decides how to read a part of this one
 	Draft    *Document // readable part of an invalid document; may be nil
 
-	configs sync.Map // findings in its config, by its version
+	configs sync.Map // Config by its version
 }
 
 // Has reports whether the document has a field at path.

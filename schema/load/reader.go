@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 
 	"berth/schema"
 )
@@ -125,50 +126,61 @@ func (r *Reader) Tenant(ctx context.Context, name string, data []byte) (*schema.
 	return t, nil
 }
 
+// Config is what the runtime says of the config of a document.
+type Config struct {
+	Findings []schema.Diagnostic
+	Names    []schema.ConfigName // those that the document has; paths are of the document
+}
+
 // Config checks the config of doc, an instance or a shared runtime of version v.
-func (r *Reader) Config(ctx context.Context, doc *Document, v *schema.AppVersion) (findings []schema.Diagnostic, err error) {
+func (r *Reader) Config(ctx context.Context, doc *Document, v *schema.AppVersion) (out Config, err error) {
 	if doc.tree == nil {
-		return nil, nil
+		return out, nil
 	}
 	version := v.File + "@" + v.Blob
 	if known, ok := doc.configs.Load(version); ok {
-		return known.([]schema.Diagnostic), nil
+		return known.(Config), nil
 	}
 	config := doc.tree.value["spec"].(map[string]any)["config"]
 	err = r.withJudge(ctx, func(j *judge) error {
 		_, problems := j.judge(configDef(v.Spec.RuntimeBackend), config)
 		if check := r.checks[v.Spec.RuntimeBackend]; len(problems) == 0 && check != nil {
-			problems = checkConfig(check, v, config)
+			problems, out.Names = checkConfig(check, v, config)
 		}
 		for _, p := range problems {
 			p.path = join("spec.config", p.path)
-			findings = append(findings, diagnose(doc.tree, doc.File.Path, p))
+			out.Findings = append(out.Findings, diagnose(doc.tree, doc.File.Path, p))
 		}
+		for i := range out.Names {
+			out.Names[i].Path = join("spec.config", out.Names[i].Path)
+		}
+		out.Names = slices.DeleteFunc(out.Names, func(n schema.ConfigName) bool { return !doc.Has(n.Path) }) // of the version
 		return nil
 	})
 	if errors.Is(err, errBroke) {
-		findings, err = []schema.Diagnostic{Found(doc, "spec.config", schema.SeverityError, "file.unreadable", err.Error())}, nil
+		out.Findings, err = []schema.Diagnostic{Found(doc, "spec.config", schema.SeverityError, "file.unreadable", err.Error())}, nil
 	}
 	if err == nil {
-		doc.configs.Store(version, findings)
+		doc.configs.Store(version, out)
 	}
-	return findings, err
+	return out, err
 }
 
-// checkConfig returns the problems that check finds in a config merged over the
-// parameters of its version. Those of the parameters alone are of the version's document.
-func checkConfig(check schema.ConfigCheck, v *schema.AppVersion, config any) (problems []problem) {
+// checkConfig returns the problems and names that check finds in a config merged over the
+// parameters of its version. Problems of the parameters alone are of the version's document.
+func checkConfig(check schema.ConfigCheck, v *schema.AppVersion, config any) (problems []problem, names []schema.ConfigName) {
 	var under map[string]any
 	if err := json.Unmarshal(v.Spec.Manifest.Parameters, &under); err != nil {
-		return nil // the version is invalid
+		return nil, nil // the version is invalid
 	}
 	over, _ := config.(map[string]any)
 	merged, err := json.Marshal(schema.MergeConfig(under, over))
 	if err != nil {
-		return unevaluated(err)
+		return unevaluated(err), nil
 	}
-	for _, p := range check(v, merged) {
+	found, names := check(v, merged)
+	for _, p := range found {
 		problems = append(problems, problem{path: p.Path, code: "schema.rule", message: p.Message})
 	}
-	return problems
+	return problems, names
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"os/exec"
@@ -64,6 +65,9 @@ func runFlakes(ctx context.Context, n, atOnce int, commit, dir string, t tests) 
 		return err
 	}
 	runs, err := readRuns(file)
+	if errors.Is(err, fs.ErrNotExist) && ctx.Err() != nil {
+		return ctx.Err() // interrupted in the first run
+	}
 	if err != nil {
 		return err
 	}

@@ -27,7 +27,12 @@ func (Backend) ConfigCUE() string {
 }
 
 // CheckConfig implements runtimes.Backend.
-func (Backend) CheckConfig(*schema.AppVersion, json.RawMessage) []schema.ConfigProblem { return nil }
+func (Backend) CheckConfig(*schema.AppVersion, json.RawMessage) ([]schema.ConfigProblem, []schema.ConfigName) {
+	return nil, nil
+}
+
+// QueueNames implements runtimes.Backend.
+func (Backend) QueueNames(json.RawMessage) schema.QueueNames { return schema.QueueNames{} }
 
 // Reference implements runtimes.Backend.
 func (Backend) Reference() []byte { return nil }

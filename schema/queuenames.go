@@ -1,0 +1,98 @@
+package schema
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// CodeQueueName is the code of the finding that a queue map names what no unit that it serves has.
+const CodeQueueName = "queues.name"
+
+// QueueNames are the names that the queues of a unit have.
+type QueueNames struct{ Partitions, Accounts, QOS []string }
+
+// QueueNamesOf returns the names of a unit by its complete config. It is nil for a backend without
+// queues.
+type QueueNamesOf func(backend string) func(config json.RawMessage) QueueNames
+
+// MapsNameWhatExists returns the check that a partition, account or QoS of a new or changed queue
+// map exists in one of the units that the map serves. A map that serves none is for later ones.
+func MapsNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
+	return func(before, after *Desired) (out []Diagnostic) {
+		for _, m := range after.QueueMaps() {
+			if old := before.mapNamed(m.Key); old != nil && old.Blob == m.Blob {
+				continue
+			}
+			if have, serves := after.namesFor(m, of); serves {
+				out = append(out, m.unknownNames(have)...)
+			}
+		}
+		return out
+	}
+}
+
+// unknownNames refuses the names of a map that are not among those of its units.
+func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
+	for i, q := range m.Spec.Queues {
+		for _, n := range []struct {
+			field, what, name string
+			known             []string
+		}{{"partition", "partition", q.Partition, have.Partitions}, {"account", "account", q.Account, have.Accounts}, {"qos", "QoS", q.QOS, have.QOS}} {
+			if n.name != "" && !slices.Contains(n.known, n.name) {
+				slices.Sort(n.known)
+				out = append(out, m.found(SeverityError, CodeQueueName, fmt.Sprintf("spec.queues[%d].%s", i, n.field),
+					"no cluster that the map serves has the %s %s, there is %s", n.what, n.name, strings.Join(slices.Compact(n.known), ", ")))
+			}
+		}
+	}
+	return out
+}
+
+// namesFor returns the names of all units that a map serves; false: it serves none.
+func (d *Desired) namesFor(m *QueueMap, of QueueNamesOf) (names QueueNames, serves bool) {
+	for doc, user := range d.queueUsers() {
+		i := d.Instance(doc.Key)
+		if i == nil || d.queueMap(user) != m {
+			continue
+		}
+		key, version, config := i.Key, i.Spec.Version, i.Spec.Config
+		if i.Spec.SharedRuntime != "" {
+			key = SharedRuntimeKey(user.tenant, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
+			shared := d.SharedRuntime(key.Tenant, key.Name)
+			if shared == nil || shared.Runtime == nil {
+				continue
+			}
+			version, config = shared.Runtime.Spec.Version, shared.Runtime.Spec.Config
+		}
+		v := d.Version(key.Tenant, user.app, version)
+		if v == nil || of(v.Spec.RuntimeBackend) == nil {
+			continue
+		}
+		complete, err := mergedConfig(v, config)
+		if err != nil {
+			continue // it is not valid
+		}
+		its := of(v.Spec.RuntimeBackend)(complete)
+		names.Partitions = append(names.Partitions, its.Partitions...)
+		names.Accounts = append(append(names.Accounts, its.Accounts...), user.tenant+"."+user.project)
+		names.QOS = append(names.QOS, its.QOS...)
+		serves = true
+	}
+	return names, serves
+}
+
+// mergedConfig is the config of a unit over the parameters of its version.
+func mergedConfig(v *AppVersion, config json.RawMessage) (json.RawMessage, error) {
+	var under, over map[string]any
+	if err := json.Unmarshal(v.Spec.Manifest.Parameters, &under); err != nil {
+		return nil, err
+	}
+	if len(config) > 0 {
+		if err := json.Unmarshal(config, &over); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(MergeConfig(under, over))
+}
