@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
@@ -301,8 +302,10 @@ func (s *settings) guaranteeFactor() int {
 	return (w.Age+w.Fairshare+w.JobSize+w.Partition)/max(w.QOS, 1) + 2
 }
 
+// weightOfGuarantee returns PriorityWeightQOS. At its maximum, other weights may outweigh a
+// guaranteed share.
 func (s *settings) weightOfGuarantee() int {
-	return s.guaranteeFactor() * max(s.priorityWeights().QOS, 1)
+	return min(profile.MaxWeight, s.guaranteeFactor()*max(s.priorityWeights().QOS, 1))
 }
 
 func (s *settings) priorityWeights() priorityWeights {

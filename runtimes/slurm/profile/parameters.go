@@ -121,7 +121,7 @@ var slurmConf = slices.Concat([]Parameter{
 	{"UnkillableStepTimeout", "", between(60, 65533), "jobs.unkillable_step_seconds", reconfigure, "22.05 24.11 26.05", "wait for processes that SIGKILL does not end; then the node drains"},
 	{"ReturnToService", "", between(0, 2), "nodes.return_to_service", reconfigure, "22.05 24.11 26.05", "1: a node that was DOWN for silence returns by itself; 2: each; 0: none"},
 	{"HealthCheckProgram", "", form(ProgramDir + `/` + nameForm), "health_check.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker, to drain a node that is not sound"},
-	{"HealthCheckInterval", "", between(10, 86400), "health_check.interval_seconds", reconfigure, "22.05 24.11 26.05", "seconds between two runs of HealthCheckProgram"},
+	{"HealthCheckInterval", "", between(10, 65535), "health_check.interval_seconds", reconfigure, "22.05 24.11 26.05", "seconds between two runs of HealthCheckProgram"},
 	{"HealthCheckNodeState", "", words("ANY", "IDLE"), "health_check.nodes", reconfigure, "22.05 24.11 26.05", "nodes on which HealthCheckProgram runs"},
 	{"Prolog", "", form(ProgramDir + `/` + nameForm), "job_programs.prolog.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker of a job before the job starts there"},
 	{"Epilog", "", form(ProgramDir + `/` + nameForm), "job_programs.epilog.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker of a job after the job has ended there"},
@@ -146,7 +146,7 @@ var slurmConf = slices.Concat([]Parameter{
 	{"PriorityWeightFairshare", "", weight, "priority.weights.fairshare", reconfigure, "22.05 24.11 26.05", "weight of the unused share of user and account"},
 	{"PriorityWeightJobSize", "", weight, "priority.weights.job_size", reconfigure, "22.05 24.11 26.05", "weight of the size of a job"},
 	{"PriorityWeightPartition", "", weight, "priority.weights.partition", reconfigure, "22.05 24.11 26.05", "weight of the partition"},
-	{"PriorityWeightQOS", "", between(0, 1e7), "priority.weights.qos", reconfigure, "22.05 24.11 26.05", "weight of the QoS"},
+	{"PriorityWeightQOS", "", weight, "priority.weights.qos", reconfigure, "22.05 24.11 26.05", "weight of the QoS"},
 	{"PriorityDecayHalfLife", "", form(hours), "priority.decay_half_life_hours", reconfigure, "22.05 24.11 26.05", "half-life of past usage; 0: none is forgotten"},
 	{"PriorityMaxAge", "", form(hours), "priority.max_age_hours", reconfigure, "22.05 24.11 26.05", "waiting time with the full weight of age"},
 	{"PreemptType", "", words("preempt/none", "preempt/partition_prio", "preempt/qos"), "preemption.by", controllerOrReconfigure, "22.05 24.11 26.05", "what makes a pending job preempt running ones"},
@@ -172,7 +172,12 @@ var slurmConf = slices.Concat([]Parameter{
 
 const hours = `[0-9]{1,6}:00:00|0`
 
-var weight = between(0, 1e6)
+// weight has the numbers that Slurm takes for a weight of the priority: those of 32 bits.
+var weight = between(0, MaxWeight)
+
+// MaxWeight is the highest weight of a factor of a job's priority, and the highest priority:
+// slurmctld ends with an error for a higher weight, and cuts a higher priority.
+const MaxWeight = 1<<32 - 1
 
 // PrivateData returns the kinds of information that a cluster can hide.
 func PrivateData() []string {
