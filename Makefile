@@ -26,6 +26,7 @@ reference: build ## the generated pages of deploy/reference/
 	$(BIN)/berth docs configuration > deploy/reference/configuration.md
 	$(BIN)/berth docs slurm > deploy/reference/slurm-options.md
 	$(BIN)/berth schema docs > deploy/reference/kinds.md
+	$(BIN)/berth schema docs slurm > deploy/reference/slurm-config.md
 	$(GO) test ./runtimes/slurm/boundary -run TestContractPage -update
 
 deps: ## the Debian packages the lab and the tests use; installs them when root

@@ -95,6 +95,9 @@ type Backend interface {
 	// an instance's spec.config, and #Parameters, that of a version's
 	// manifest.parameters. Both may have defaults.
 	ConfigCUE() string
+	// ConfigExample returns a YAML file that sets each field of #Parameters to a valid value,
+	// for the documentation. Each field at the top begins a line.
+	ConfigExample() string
 	// CheckConfig is a schema.ConfigCheck.
 	CheckConfig(v *schema.AppVersion, config json.RawMessage) ([]schema.ConfigProblem, []schema.ConfigName)
 	// QueueNames returns the names of a unit's queues by its config, merged over the parameters.

@@ -3,19 +3,28 @@ package main
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
 	"berth/cmd/internal/cli"
+	"berth/runtimes/backends"
 )
 
 // The committed reference pages are those that the program makes. UPDATE_DOCS=1 writes
 // them again.
 func TestReferencePagesAreCurrent(t *testing.T) {
-	for name, page := range map[string]string{"commands": "commands.md", "configuration": "configuration.md", "slurm": "slurm-options.md"} {
-		want, code := said(t, newRoot(), "docs", name)
+	pages := map[string]string{"docs commands": "commands.md", "docs configuration": "configuration.md", "docs slurm": "slurm-options.md", "schema docs": "kinds.md"}
+	for _, backend := range backends.Names() {
+		pages["schema docs "+backend] = backend + "-config.md"
+	}
+	makefile, err := os.ReadFile(filepath.Join(moduleRoot, "Makefile"))
+	require.NoError(t, err)
+	for command, page := range pages {
+		require.Contains(t, string(makefile), "berth "+command+" > deploy/reference/"+page+"\n")
+		want, code := said(t, newRoot(), strings.Fields(command)...)
 		require.Zero(t, code, want)
 		file := filepath.Join(moduleRoot, "deploy/reference", page)
 		if os.Getenv("UPDATE_DOCS") != "" {
@@ -25,6 +34,23 @@ func TestReferencePagesAreCurrent(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, want, string(got), "make reference writes deploy/reference/%s again", page)
 	}
+}
+
+// The page of a runtime's fields says where a field may stand, and an unknown runtime is an error
+// that names the others.
+func TestConfigReference(t *testing.T) {
+	page, code := said(t, newRoot(), "schema", "docs", "slurm")
+	require.Zero(t, code, page)
+	for _, part := range []string{
+		"| `scheduler.interval_seconds` | whole number from 5 to 600 | seconds between two runs of the backfill scheduler (bf_interval) (default `30`) |",
+		"| `qos[].name` | a name:", "unique among", "**(required)**",
+		"\n## jobs\n\n```yaml\n# A job without", "**(only in `manifest.parameters`)**",
+	} {
+		require.Contains(t, page, part)
+	}
+	out, code := said(t, newRoot(), "schema", "docs", "slrum")
+	require.Equal(t, 2, code, out)
+	require.Contains(t, out, `no backend "slrum"; the backends are slurm`)
 }
 
 func TestEveryCommandHasAnExample(t *testing.T) {

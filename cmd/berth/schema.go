@@ -8,11 +8,13 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
 	"berth/cmd/internal/localestate"
+	"berth/runtimes"
 	"berth/runtimes/backends"
 	"berth/schema"
 	"berth/schema/event"
@@ -78,24 +80,73 @@ Schema of each type of event that it refers to.`,
 	}
 	export.Flags().StringVar(&events, "events", "", "directory to write the schemas of events to")
 	export.Flags().StringVar(&estate, "estate", "", "directory of an estate; its app versions define the fields of config")
-	cmd.AddCommand(export, &cobra.Command{
-		Use:   "docs",
+	cmd.AddCommand(export, newSchemaDocsCmd())
+	return cmd
+}
+
+func newSchemaDocsCmd() *cobra.Command {
+	return &cobra.Command{
+		Use:   "docs [BACKEND]",
 		Short: "Write the reference of kinds and fields as Markdown",
 		Long: `Write the reference of kinds and fields to standard output, as Markdown: the path
 of each kind of document, what deleting one means, and every field with its type,
-default and description. The definitions that berth validate uses are its source.`,
-		Example: "  berth schema docs > kinds.md",
-		Args:    cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			page, err := load.Reference()
+default and description. The definitions that berth validate uses are its source.
+
+With BACKEND, such as slurm, write the fields of config and manifest.parameters
+of that runtime instead, with examples.`,
+		Example: `  berth schema docs > kinds.md
+  berth schema docs slurm > slurm-config.md`,
+		Args: cobra.MaximumNArgs(1),
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return backends.Names(), cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			page, err := referenceOf(args)
 			if err != nil {
-				return fmt.Errorf("schema docs: %w", err)
+				return err
 			}
 			_, err = cmd.OutOrStdout().Write(page)
 			return err
 		},
-	})
-	return cmd
+	}
+}
+
+// referenceOf returns the page of the backend that args name, or of the kinds of documents.
+func referenceOf(args []string) ([]byte, error) {
+	if len(args) == 0 {
+		page, err := load.Reference()
+		if err != nil {
+			return nil, fmt.Errorf("schema docs: %w", err)
+		}
+		return page, nil
+	}
+	i := slices.Index(backends.Names(), args[0])
+	if i < 0 {
+		return nil, cli.Usage(fmt.Errorf("schema docs: no backend %q; the backends are %s", args[0], strings.Join(backends.Names(), ", ")))
+	}
+	b := backends.All()[i]
+	page, err := load.ConfigReference(backends.Definitions(), b.Name(), configIntro(b), []byte(b.ConfigExample()))
+	if err != nil {
+		return nil, fmt.Errorf("schema docs %s: %w", b.Name(), err)
+	}
+	return page, nil
+}
+
+// configIntro returns what stands below the title of the page of a backend's fields.
+func configIntro(b runtimes.Backend) string {
+	effect := ""
+	if b.Reference() != nil {
+		effect = " [" + b.Name() + "-options.md](" + b.Name() + "-options.md) says what a change does to a running cluster."
+	}
+	return "These fields configure an app whose version has `runtime_backend: " + b.Name() + "`. This page is generated: `berth schema docs " + b.Name() + "` prints it.\n\n" +
+		"| Layer | Field of the document | Sets |\n|---|---|---|\n" +
+		"| 1 | – | the defaults on this page |\n" +
+		"| 2 | `spec.manifest.parameters` of the AppVersion | defaults for the instances of the version |\n" +
+		"| 3 | `spec.config` of the Instance or SharedRuntime | values for this one |\n\n" +
+		"A later layer overrides an earlier one: a mapping field by field, a list as a whole. " +
+		"`berth explain TENANT.PROJECT/INSTANCE config.FIELD`, with a field of the first table, shows the layer that set its value." + effect + "\n\n" +
+		"`berth validate` refuses an unknown field or a value out of range, with file and line. `[]` stands for each item of a list. " +
+		"Without a default, a field is absent and the software's own default counts."
 }
 
 // versionsOf are the valid versions of the estate in dir, by app and name; none for

@@ -13,6 +13,9 @@ import (
 //go:embed config.cue
 var configCUE string
 
+//go:embed example.yaml
+var configExample string
+
 // Backend registers this runtime (package backends).
 type Backend struct{}
 
@@ -21,6 +24,9 @@ func (Backend) Name() string { return "slurm" }
 
 // ConfigCUE implements runtimes.Backend.
 func (Backend) ConfigCUE() string { return configCUE }
+
+// ConfigExample implements runtimes.Backend.
+func (Backend) ConfigExample() string { return configExample }
 
 // Releases implements runtimes.Backend.
 func (Backend) Releases() schema.Releases {

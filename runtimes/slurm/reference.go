@@ -36,7 +36,7 @@ func (Backend) Reference() []byte {
 	}
 	stack := profile.Stack{Cluster: "CLUSTER"}
 	isOption := func(p profile.Parameter) bool { return strings.HasPrefix(p.Field, profile.OptionsField+".") }
-	section("Parameters from fields", "Fields of an instance's `config`, or of a version's `manifest.parameters`, set these parameters.",
+	section("Parameters from fields", "Fields of an instance's `config`, or of a version's `manifest.parameters`, set these parameters. [slurm-config.md](slurm-config.md) has all fields with defaults and examples.",
 		stack.SlurmConf(), func(p profile.Parameter) bool { return p.Field != "" && !isOption(p) })
 	section("Options", "`config.options` sets these parameters by name. Berth refuses any other.", profile.Options(), isOption)
 	section("Parameters that Berth sets", "No field sets these parameters.",

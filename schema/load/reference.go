@@ -132,7 +132,10 @@ func (r *reference) field(path string, f *field) {
 	r.fields(path, f.shape)
 }
 
-func (r *reference) row(path, typ string, f *field) {
+func (r *reference) row(path, typ string, f *field) { r.rowOf("`"+path+"`", typ, f) }
+
+// rowOf is row with the first cell in Markdown.
+func (r *reference) rowOf(first, typ string, f *field) {
 	text := f.shape.doc
 	switch {
 	case f.required:
@@ -140,7 +143,7 @@ func (r *reference) row(path, typ string, f *field) {
 	case f.shape.fallback != "":
 		text += " (default `" + f.shape.fallback + "`)"
 	}
-	fmt.Fprintf(r, "| `%s` | %s | %s |\n", path, cell(typ), cell(text))
+	fmt.Fprintf(r, "| %s | %s | %s |\n", first, cell(typ), cell(text))
 }
 
 // typeOf describes the valid values.

@@ -19,9 +19,13 @@ type Backend struct{}
 // Name implements runtimes.Backend.
 func (Backend) Name() string { return "ray" }
 
-// ConfigCUE implements runtimes.Backend.
+// Limits implements runtimes.Backend.
 func (Backend) Limits() map[string]string { return nil }
 
+// ConfigExample implements runtimes.Backend.
+func (Backend) ConfigExample() string { return "color: blue\n" }
+
+// ConfigCUE implements runtimes.Backend.
 func (Backend) ConfigCUE() string {
 	return "#Config: {color?: \"red\" | \"blue\"}\n#Parameters: {color: *\"red\" | \"blue\"}\n"
 }
