@@ -20,7 +20,7 @@ func run() int { return cli.Main(newRoot()) }
 func newRoot() *cobra.Command {
 	root := &cobra.Command{
 		Use:           "berth",
-		Short:         "GitOps control plane for schedulers as platform apps",
+		Short:         "Run Slurm clusters that are declared in Git",
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}

@@ -131,17 +131,17 @@ func (o *Overview) Text(p *cli.Page) error {
 		}
 		fmt.Fprintf(&b, "%-11s %s\n", name, text)
 	}
-	decided := "none yet"
+	inForce := "nothing yet"
 	if o.ConfigCommit != "" {
-		decided = "commit " + cli.ShortCommit(o.ConfigCommit)
+		inForce = "up to commit " + cli.ShortCommit(o.ConfigCommit)
 	}
 	switch {
 	case o.Undecided >= maxUndecided:
-		decided += fmt.Sprintf("; main is %d commits ahead or more: is the daemon running?", maxUndecided)
+		inForce += fmt.Sprintf("; main is %d commits ahead or more: is the daemon running?", maxUndecided)
 	case o.Undecided > 0:
-		decided += fmt.Sprintf("; main is %s ahead, not decided yet", cli.Count(o.Undecided, "commit"))
+		inForce += fmt.Sprintf("; main is %s ahead, not decided yet", cli.Count(o.Undecided, "commit"))
 	}
-	line("Decided", cli.Plain, "%s", decided)
+	line("In force", cli.Plain, "%s", inForce)
 	line("Instances", cli.Plain, "%s", phases(o.Instances))
 	if len(o.Shared) > 0 {
 		line("Runtimes", cli.Plain, "%s", phases(o.Shared))
