@@ -27,7 +27,7 @@ type RateCard struct {
 	Spec RateCardSpec
 }
 
-// RateCardSpec is the spec of a RateCard. Prices are whole millionths of the currency.
+// RateCardSpec is the spec of a RateCard.
 type RateCardSpec struct {
 	DisplayName string   `json:"display_name,omitempty"`
 	AppliesTo   []string `json:"applies_to,omitempty"` // tenants; empty: everybody
@@ -36,12 +36,12 @@ type RateCardSpec struct {
 	Replaces   string `json:"replaces,omitempty"`
 	From       string `json:"from,omitempty"`
 	Currency   string `json:"currency"` // ISO 4217
-	CPUHour    int    `json:"cpu_hour"`
-	MemoryHour int    `json:"memory_gib_hour"`
+	CPUHour    Price  `json:"cpu_hour"`
+	MemoryHour Price  `json:"memory_gib_hour"`
 	// GPUHours are prices by type of GPU; OtherGPU is that of other types, and of jobs whose GPUs have
 	// several types.
 	GPUHours []GPUPrice `json:"gpu_hours,omitempty"`
-	OtherGPU int        `json:"other_gpu_hour"`
+	OtherGPU Price      `json:"other_gpu_hour"`
 	// Shared prices what a unit costs beside its jobs; nil: nothing.
 	Shared *SharedCost `json:"shared_cost,omitempty"`
 }
@@ -56,11 +56,11 @@ type SharedCost struct {
 	Split string `json:"split"` // SplitNone, SplitEqual or SplitByUse
 	// ControlPlaneDay is the price of a day (UTC) on which a node of the unit was up, also for a part of
 	// it.
-	ControlPlaneDay int `json:"control_plane_day"`
+	ControlPlaneDay Price `json:"control_plane_day"`
 	// IdleCPUHour and IdleGPUHour are prices of an hour of a CPU or GPU of a node that was up and that no
 	// job had.
-	IdleCPUHour int `json:"idle_cpu_hour"`
-	IdleGPUHour int `json:"idle_gpu_hour"`
+	IdleCPUHour Price `json:"idle_cpu_hour"`
+	IdleGPUHour Price `json:"idle_gpu_hour"`
 }
 
 // Who pays a SharedCost.
@@ -73,11 +73,11 @@ const (
 // GPUPrice is the price of an hour of a type of GPU.
 type GPUPrice struct {
 	Type  string `json:"type"`
-	Price int    `json:"price"`
+	Price Price  `json:"price"`
 }
 
 // GPUHour returns the price of an hour of a type of GPU.
-func (s *RateCardSpec) GPUHour(kind string) int {
+func (s *RateCardSpec) GPUHour(kind string) Price {
 	for _, g := range s.GPUHours {
 		if g.Type == kind {
 			return g.Price

@@ -125,10 +125,10 @@ kind: RateCard
 metadata: {name: lab}
 spec:
   currency: EUR
-  cpu_hour: 10000
+  cpu_hour: 0.01 EUR
   gpu_hours: [{type: a100, price: 900000}]
   other_gpu_hour: 500000
-  shared_cost: {split: by_use, control_plane_day: 2400000, idle_cpu_hour: 5000, idle_gpu_hour: 250000}
+  shared_cost: {split: by_use, control_plane_day: 2.4 EUR, idle_cpu_hour: 5000, idle_gpu_hour: 250000}
 `
 
 // usageRecords are jobs of an instance and of a shared runtime; the last one runs over a midnight.

@@ -223,6 +223,7 @@ func (r *rules) artifact(s *schema.ArtifactSpec) {
 func (r *rules) rates(d *schema.RateCard) {
 	s := &d.Spec
 	r.repeated("spec.applies_to", s.AppliesTo)
+	r.currencies("", r.tree.value, s.Currency)
 	if d.Key.Name == schema.DefaultRates && len(s.AppliesTo) > 0 {
 		r.needless("spec.applies_to", "the card default prices what no other card does, of everybody: take it away")
 	}
@@ -238,6 +239,25 @@ func (r *rules) rates(d *schema.RateCard) {
 		r.needless("spec.from", "is the day from which a card replaces another one: name that in replaces, or take it away")
 	default:
 		r.day("spec.from", s.From)
+	}
+}
+
+// currencies checks that each price below path that names a currency names that of the card.
+func (r *rules) currencies(path string, value any, currency string) {
+	switch v := value.(type) {
+	case map[string]any:
+		for _, name := range sortedNames(v) {
+			r.currencies(child(path, name), v[name], currency)
+		}
+	case []any:
+		for i, item := range v {
+			r.currencies(Item(path, i), item, currency)
+		}
+	case string:
+		isPrice := strings.HasSuffix(path, "_hour") || strings.HasSuffix(path, "_day") || strings.HasSuffix(path, ".price")
+		if _, of, _ := strings.Cut(v, " "); isPrice && of != currency {
+			r.broken(path, "is in %s, and spec.currency is %s", of, currency)
+		}
 	}
 }
 

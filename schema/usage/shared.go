@@ -122,7 +122,7 @@ func (b *bill) cost(c *Closing) amounts {
 }
 
 // hours returns the price of seconds.
-func hours(seconds int64, price int) *big.Rat {
+func hours(seconds int64, price schema.Price) *big.Rat {
 	return new(big.Rat).SetFrac(new(big.Int).Mul(big.NewInt(seconds), big.NewInt(int64(price))), big.NewInt(hour))
 }
 
