@@ -58,7 +58,7 @@ func (m *maker) seal() {
 	p.Observed = sum(observed)
 	actions := slices.Clone(p.Actions)
 	for i := range actions {
-		actions[i].Reason, actions[i].Jobs = "", nil
+		actions[i].Reason, actions[i].Jobs, actions[i].Impact.Interruption = "", nil, ""
 	}
 	p.Digest = sum(object(
 		field{"actions", canonical(actions)},

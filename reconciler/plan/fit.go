@@ -131,7 +131,7 @@ func asksElse(unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole,
 // stays returns m, which no longer fits, as it stays on n until it can move. It keeps the
 // kinds of GPUs that it was given.
 func stays(m Member, unit *Unit, n *schema.Node) Member {
-	m.Misfit, m.GPUs = true, nil
+	m.Misfit, m.GPUs, m.Reason = true, nil, "it is there already, and no longer fits the node"
 	was, _ := unit.Member(m.Name)
 	for _, g := range n.Spec.Capacity.GPUs {
 		if i := slices.IndexFunc(was.GPUs, func(had schema.GPU) bool { return had.Type == g.Type }); i >= 0 {

@@ -48,3 +48,30 @@ func TestMembersGetNodesThatFit(t *testing.T) {
 		require.Contains(t, waits, lack)
 	}
 }
+
+// A member that stays on its node says why the node fits what is asked for now, and a node that no
+// longer fits says so.
+func TestReasonFollowsChangedRequest(t *testing.T) {
+	key := schema.InstanceKey("physics", "lhc", "train")
+	train := func(gpus int) *schema.EffectiveUnit {
+		return &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{
+			{Name: "worker", NodeRole: "worker", Count: 1, GPUs: &schema.GPURequest{Type: "a100", Count: gpus}}}}
+	}
+	m := Member{Name: "worker-0", Role: "worker", Node: "gpu-1", GPUs: []schema.GPU{{Type: "a100", Count: 4}}}
+	mem := Remember(&Status{Key: key, Members: []MemberStatus{{Member: m, Placed: "the one free node with role worker, 4×a100"}},
+		Observed: &Observed{Key: key, Presence: Present, Unit: &Unit{Effective: *train(4), Members: []Member{m}}, Members: []MemberState{{Name: m.Name, Node: m.Node, State: Running}}}})
+	for gpus, want := range map[int]string{
+		4: "the one free node with role worker, 4×a100",
+		2: "it is there already, and fits the node: role worker, 2×a100",
+		8: "it is there already, and no longer fits the node",
+	} {
+		placed := Place(&schema.Effective{
+			Nodes: map[string]*schema.Node{"gpu-1": {Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: "gpu-1"}},
+				Spec: schema.NodeSpec{Roles: []string{"worker"}, Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 4}}}}}},
+			Tenants: map[string]*schema.EffectiveTenant{"physics": {Projects: map[string]*schema.EffectiveProject{
+				"lhc": {Units: map[string]*schema.EffectiveUnit{"train": train(gpus)}},
+			}}},
+		}, mem)
+		require.Equal(t, want, placed.Members(key)[0].Reason)
+	}
+}

@@ -152,7 +152,8 @@ func (m *maker) decide() {
 		if reason == "" {
 			reason = "not observed yet"
 		}
-		m.block(CodeUnknown, true, "state unknown: %s", reason)
+		control, _ := m.plan.After.Control()
+		m.await(CodeUnknown, control.Node, "state unknown: %s", reason)
 	case in.After == nil:
 		m.remove()
 	case in.Observed.Unit != nil && in.Observed.Unit.Effective.RuntimeBackend != in.After.RuntimeBackend:
@@ -282,7 +283,7 @@ func (m *maker) present() {
 		return
 	}
 	if m.unreachable(control.Name) {
-		m.block(CodeUnreachable, true, "%s on %s, the control plane, cannot be reached", control.Name, control.Node)
+		m.await(CodeUnreachable, control.Node, "%s on %s, the control plane, cannot be reached", control.Name, control.Node)
 		return
 	}
 	switch _, seen := m.states[control.Name]; {
@@ -536,7 +537,7 @@ func (m *maker) blockUnreachable(then string) bool {
 	for _, s := range m.sorted() {
 		if s.State == Unreachable {
 			any = true
-			m.block(CodeUnreachable, true, "%s on %s cannot be reached; %s", s.Name, s.Node, then)
+			m.await(CodeUnreachable, s.Node, "%s on %s cannot be reached; %s", s.Name, s.Node, then)
 		}
 	}
 	return any
@@ -590,4 +591,10 @@ func sorted(ids []string) []string { return slices.Compact(slices.Sorted(slices.
 
 func (m *maker) block(code string, wait bool, format string, args ...any) {
 	m.plan.Blocked = append(m.plan.Blocked, Blocked{Code: code, Wait: wait, Message: fmt.Sprintf(format, args...)})
+}
+
+// await blocks until the host of a node answers.
+func (m *maker) await(code, node, format string, args ...any) {
+	m.block(code, true, format, args...)
+	m.plan.Blocked[len(m.plan.Blocked)-1].Node = node
 }

@@ -113,6 +113,7 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 			continue
 		}
 		h := home{member(role, name, node, reason), role, node}
+		asks := made != nil && asksElse(made, u.inst, role, name)
 		switch {
 		case u.evacuated[name] == node.Key.Name:
 			if misplaced == nil {
@@ -121,13 +122,16 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 			misplaced[name] = h.Member
 		case onlyIntended(seen, name, node.Key.Name):
 			assigned = append(assigned, h)
-		case made != nil && (asksElse(made, u.inst, role, name) || asksAway(u.bounds, made, role, name, node)) &&
+		case made != nil && (asks || asksAway(u.bounds, made, role, name, node)) &&
 			len(misfits(u.inst, role, node)) > 0 && !onlyOutside(u.bounds, made, u.inst, role, name, node):
 			if misplaced == nil {
 				misplaced = map[string]Member{}
 			}
 			misplaced[name] = stays(h.Member, made, node)
 		default:
+			if asks && len(misfits(u.inst, role, node)) == 0 {
+				h.Reason = "it is there already, and fits the node: " + wants(u.inst, role)
+			}
 			stay = append(stay, h)
 		}
 	}

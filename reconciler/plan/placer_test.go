@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"regexp"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -46,6 +48,7 @@ func placerMatchesPlace(t *testing.T, first, histories uint64) {
 			require.Equal(t, fresh.last.on, p.last.on, "who is where; seed %d, step %d", seed, step)
 			require.Equal(t, keysThatDiffer(before, at.out), slices.SortedFunc(ChangedPlacement(before, at.out), schema.Key.Compare), "seed %d, step %d", seed, step)
 			count(seen, at.out, p.last.dependent(), at.eff.Len())
+			refusalsAddUp(t, at.out)
 			before = at.out
 			if i == len(past)-1 {
 				h.placed = at.out
@@ -80,6 +83,28 @@ func count(seen map[string]int, p Placement, dependent, units int) {
 	}
 	seen["dependent"] += dependent
 	seen["independent"] += units - dependent
+}
+
+// refusalsAddUp fails unless a message of a missing node counts each node once.
+func refusalsAddUp(t *testing.T, p Placement) {
+	t.Helper()
+	for key := range p.All() {
+		for _, b := range p.Unplaced(key) {
+			text, _, _ := strings.Cut(regexp.MustCompile(`\([^)]*\)`).ReplaceAllString(b.Message, ""), ";")
+			among := regexp.MustCompile(`of (\d+) nodes?((?:, \d+ [^,]+)+)`).FindStringSubmatch(text)
+			if among == nil {
+				continue
+			}
+			all, sum := 0, 0
+			fmt.Sscan(among[1], &all)
+			for _, part := range strings.Split(among[2], ", ")[1:] {
+				n := 0
+				fmt.Sscan(part, &n)
+				sum += n
+			}
+			require.Equal(t, all, sum, b.Message)
+		}
+	}
 }
 
 // dependent returns the number of instances whose placement depends on others.

@@ -114,63 +114,66 @@ func (u *unit) freesUp(role schema.EffectiveRole) bool {
 	})
 }
 
-// why counts, for each requirement, the nodes that fail it.
+// why counts the nodes by the first reason for which each cannot be used, so that the numbers
+// add up to all nodes.
 func (u *unit) why(role schema.EffectiveRole) string {
-	var order []string
-	counts := map[string]int{}
-	count := func(text string) {
-		if counts[text] == 0 {
-			order = append(order, text)
-		}
-		counts[text]++
-	}
-	taken, nodes := 0, map[schema.Key][]string{}
+	counts, taken := map[string]int{}, map[schema.Key][]string{}
 	for _, n := range u.sorted {
-		for _, text := range misfits(u.inst, role, n) {
-			count(text)
-		}
-		if !offers(n, role) {
-			continue // further misfits of this node add nothing
-		}
-		if reservedForOthers(n, u.key, role) {
-			count("reserved for others")
-		}
-		if n.Spec.Cordoned {
-			count("cordoned")
-		}
-		if u.isLentAway(n) {
-			count("lent to a shared runtime")
-		}
-		if by, ok := u.takenBy(n.Key.Name, u.key, !shares(role)); ok {
-			taken++
-			nodes[by] = append(nodes[by], n.Key.Name)
+		if reason := u.whyNot(role, n); reason != "" {
+			counts[reason]++
+		} else if by, ok := u.takenBy(n.Key.Name, u.key, !shares(role)); ok {
+			taken[by] = append(taken[by], n.Key.Name)
 		} else if u.ownTaken(role, n) {
-			count("used by this instance already")
+			counts["used by this instance already"]++
+		} else {
+			counts["free"]++ // a limit of policy keeps the member off
 		}
 	}
-	slices.Sort(order)
 	var parts []string
-	for _, text := range order {
-		parts = append(parts, fmt.Sprintf("%d %s", counts[text], text))
+	for _, reason := range slices.Sorted(maps.Keys(counts)) {
+		parts = append(parts, fmt.Sprintf("%d %s", counts[reason], reason))
 	}
-	if taken > 0 {
-		var by []string
-		others := 0 // a tenant must not learn another tenant's units
-		for _, k := range slices.SortedFunc(maps.Keys(nodes), schema.Key.Compare) {
-			if k.Tenant == u.key.Tenant {
-				by = append(by, list(nodes[k])+" by "+unitName(k))
-			} else {
-				others += len(nodes[k])
-			}
-		}
-		if others > 0 {
-			by = append(by, fmt.Sprintf("%d by other tenants", others))
-		}
-		parts = append(parts, fmt.Sprintf("%d taken (%s)", taken, list(by)))
+	if len(taken) > 0 {
+		parts = append(parts, u.takenText(taken))
 	}
 	among := fmt.Sprintf("of %d nodes", len(u.sorted))
 	if len(u.sorted) < 2 {
 		among = []string{"no node is declared", "of 1 node"}[len(u.sorted)]
 	}
 	return strings.Join(append([]string{among}, parts...), ", ")
+}
+
+// whyNot returns the first reason why a node cannot be used that is no other member on it;
+// "" without one.
+func (u *unit) whyNot(role schema.EffectiveRole, n *schema.Node) string {
+	if all := misfits(u.inst, role, n); len(all) > 0 {
+		return all[0]
+	}
+	switch {
+	case reservedForOthers(n, u.key, role):
+		return "reserved for others"
+	case n.Spec.Cordoned:
+		return "cordoned"
+	case u.isLentAway(n):
+		return "lent to a shared runtime"
+	}
+	return ""
+}
+
+// takenText counts nodes by the units that have them. It names no unit of another tenant.
+func (u *unit) takenText(nodes map[schema.Key][]string) string {
+	var by []string
+	all, others := 0, 0
+	for _, k := range slices.SortedFunc(maps.Keys(nodes), schema.Key.Compare) {
+		all += len(nodes[k])
+		if k.Tenant == u.key.Tenant {
+			by = append(by, list(nodes[k])+" by "+unitName(k))
+		} else {
+			others += len(nodes[k])
+		}
+	}
+	if others > 0 {
+		by = append(by, fmt.Sprintf("%d by other tenants", others))
+	}
+	return fmt.Sprintf("%d taken (%s)", all, list(by))
 }

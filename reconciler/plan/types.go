@@ -142,8 +142,11 @@ const (
 type Impact struct {
 	Restarts    []string `json:"restarts,omitempty"` // services that restart, such as "control plane"
 	Reconfigure bool     `json:"reconfigure,omitempty"`
-	Drains      []string `json:"drains,omitempty"`    // nodes that drain first
-	EndsJobs    bool     `json:"ends_jobs,omitempty"` // cancels jobs that remain at the deadline of the drain
+	// Interruption is what users notice of Restarts, such as "no job starts for about 2 s; running
+	// jobs go on". Not digested.
+	Interruption string   `json:"interruption,omitempty"`
+	Drains       []string `json:"drains,omitempty"`    // nodes that drain first
+	EndsJobs     bool     `json:"ends_jobs,omitempty"` // cancels jobs that remain at the deadline of the drain
 	// Jobs says which jobs the action meets, and what becomes of them. Terms and Preempts say so of
 	// the jobs that it does not end, move or wait for.
 	Jobs     []JobRule       `json:"jobs,omitempty"`
@@ -206,6 +209,7 @@ type Blocked struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 	Wait    bool   `json:"wait,omitempty"` // true: a later observation may resolve it
+	Node    string `json:"node,omitempty"` // the node whose host does not answer; "": none is the reason
 }
 
 // Plan is the whole intended change of one unit.
