@@ -42,17 +42,28 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		switch {
 		case !ok:
 			return plan.Impact{}
-		case m.ControlPlane:
+		case verb == plan.Start && m.ControlPlane:
 			return plan.Impact{Restarts: []string{"control plane"}}
+		case verb == plan.Start:
+			return plan.Impact{Restarts: []string{slurmdOn(m)}}
+		case m.ControlPlane:
+			return plan.Impact{Restarts: []string{"control plane"}, Interruption: withoutSlurmctld}
 		}
-		return plan.Impact{Restarts: []string{slurmdOn(m)}}
+		return plan.Impact{Restarts: []string{slurmdOn(m)}, Interruption: withoutSlurmd}
 	case plan.Stop:
 		return ends(plan.Impact{Drains: workerNodes(before)}, before, plan.JobRule{All: true})
 	case plan.Delete:
-		return ends(plan.Impact{Drains: workerNodes(before), Note: "the accounting records are removed"}, before, plan.JobRule{All: true, CancelsQueued: true})
+		return ends(plan.Impact{Drains: workerNodes(before), Note: "its records in sacct are removed for good, and the usage that Berth recorded stays"}, before, plan.JobRule{All: true, CancelsQueued: true})
 	}
 	return plan.Impact{}
 }
+
+// What users notice while daemons restart, the worst first.
+const (
+	withoutSlurmctld = "no job starts for about 2 s; running jobs go on"
+	withoutSlurmd    = "no job starts on a node while its slurmd restarts; running jobs go on"
+	withoutSlurmdbd  = "sacct does not answer while slurmdbd restarts; jobs go on"
+)
 
 // ends adds what happens to the jobs of rule by the on_jobs of u.
 func ends(i plan.Impact, u *plan.Unit, rule plan.JobRule) plan.Impact {
@@ -106,10 +117,13 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	todo := c.stepsAfter(c.effect(changed, oldConf, conf), changed)
 	i := plan.Impact{Reconfigure: todo.Reconfigure && !todo.Restart, Differences: c.differences(changed, oldConf, conf)}
 	if todo.Database {
-		i.Restarts = append(i.Restarts, profile.Slurmdbd)
+		i.Restarts, i.Interruption = append(i.Restarts, profile.Slurmdbd), withoutSlurmdbd
+	}
+	if todo.Workers {
+		i.Interruption = withoutSlurmd
 	}
 	if todo.Restart {
-		i.Restarts = append(i.Restarts, profile.Slurmctld)
+		i.Restarts, i.Interruption = append(i.Restarts, profile.Slurmctld), withoutSlurmctld
 	}
 	if todo.Workers {
 		for _, m := range before.Members {
