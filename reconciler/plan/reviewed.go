@@ -55,7 +55,7 @@ func Steps(p Plan) []string {
 		}
 	}
 	for _, b := range p.Blocked {
-		out = append(out, "blocked: "+b.Code)
+		out = append(out, blockedMark+b.Code)
 	}
 	return bounded(out)
 }
@@ -105,6 +105,9 @@ func Facts(p Plan, o Observed) []string {
 	}
 	return append(bounded(out), restMark+digest([]any{p.Before, p.After, p.Observed})[:12])
 }
+
+// blockedMark begins the line of a block among steps.
+const blockedMark = "blocked: "
 
 // restMark begins the fact with the digest of everything that the other facts leave out.
 const restMark = "all of it: "
@@ -280,6 +283,11 @@ func Since(before, now *Shown) []DiffLine {
 			continue
 		}
 		out = append(out, DiffLine{"@", key.String()})
+		if planned(was) != planned(is) {
+			// The comment shows every step of a new plan.
+			out = append(out, DiffLine{map[bool]string{true: "+", false: "-"}[planned(is)], "plan of " + key.String()})
+			continue
+		}
 		for _, l := range difference(was[:min(len(was), maxReviewed+1)], is[:min(len(is), maxReviewed+1)]) {
 			if l.Sign != " " {
 				out = append(out, l)
@@ -293,6 +301,11 @@ func Since(before, now *Shown) []DiffLine {
 		out = append(out, DiffLine{" ", "no change"})
 	}
 	return out
+}
+
+// planned reports whether steps have an action, and not only blocks.
+func planned(steps []string) bool {
+	return slices.ContainsFunc(steps, func(l string) bool { return !strings.HasPrefix(l, blockedMark) })
 }
 
 // maxSince limits the lines of a difference between two heads.

@@ -81,6 +81,22 @@ func TestStalePlanIsDescribed(t *testing.T) {
 	require.Contains(t, words(plan.Stale(&reviewed, now, seen)), "- made with config.motd = old\n+ made with config.motd = new")
 }
 
+// After a push, a plan that is new is named, and one that was there is compared by its steps: the
+// comment has the steps of the new one.
+func TestSinceDoesNotRepeatNewPlan(t *testing.T) {
+	shown := func(head string, units ...plan.ReviewedUnit) *plan.Shown {
+		return &plan.Shown{Head: head, Digest: head, Units: units}
+	}
+	two, o := reviewable(2, 3, "gpu", "old", plan.MemberState{})
+	three, _ := reviewable(2, 4, "gpu", "old", plan.MemberState{})
+	key := two.Key.String()
+	none := plan.ReviewedUnit{Key: two.Key, Digest: "blocked", Steps: []string{"blocked: place.no_node"}}
+	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "+", Text: "plan of " + key}}, plan.Since(shown("a"), shown("b", plan.Reviewed(two, o))))
+	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "+", Text: "plan of " + key}}, plan.Since(shown("a", none), shown("b", plan.Reviewed(two, o))))
+	require.Equal(t, []plan.DiffLine{{Sign: "@", Text: key}, {Sign: "-", Text: "plan of " + key}}, plan.Since(shown("a", plan.Reviewed(two, o)), shown("b")))
+	require.Contains(t, plan.Since(shown("a", plan.Reviewed(two, o)), shown("b", plan.Reviewed(three, o))), plan.DiffLine{Sign: "+", Text: "join worker-3 on gpu-3"})
+}
+
 // A hand-written review of any size costs no more to compare than one from Berth.
 func TestStaleAcceptsReviewOfAnySize(t *testing.T) {
 	p, o := reviewable(2, 3, "gpu", "old", plan.MemberState{})

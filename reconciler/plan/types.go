@@ -142,8 +142,8 @@ const (
 type Impact struct {
 	Restarts    []string `json:"restarts,omitempty"` // services that restart, such as "control plane"
 	Reconfigure bool     `json:"reconfigure,omitempty"`
-	// Interruption is what users notice of Restarts, such as "no job starts for about 2 s; running
-	// jobs go on". Not digested.
+	// Interruption is what users notice of Restarts, such as "no job starts for about 2 s". Not
+	// digested.
 	Interruption string   `json:"interruption,omitempty"`
 	Drains       []string `json:"drains,omitempty"`    // nodes that drain first
 	EndsJobs     bool     `json:"ends_jobs,omitempty"` // cancels jobs that remain at the deadline of the drain

@@ -162,7 +162,10 @@ func planTitle(p *plan.Proposal) string {
 	if len(p.Documents) == 0 && len(p.Plans) == 0 {
 		return "no file of the estate changes"
 	}
-	s := effects(p, unitName) + " " + worstForJobs(p, &plan.PullContext{}, unitName, clean, clean) + " " + later(p)
+	s := effects(p, clean) + " " + worstForJobs(p, &plan.PullContext{}, clean) + " " + later(p)
+	if what := awaited(p, clean); what != "" {
+		s = "Waits for " + what + ". " + s
+	}
 	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
 	return strings.ToLower(s[:1]) + s[1:]
 }
@@ -176,7 +179,7 @@ func firstObstacle(p *plan.Proposal) string {
 			return f.Message
 		}
 	}
-	for _, u := range inOrder(p.Plans) {
+	for _, u := range inOrder(p) {
 		if b := blockOf(u); b != nil && !p.Comes(u.Key) {
 			return unitName(u.Key) + ": " + b.Message
 		}

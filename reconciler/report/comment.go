@@ -57,9 +57,9 @@ func quietVerdict(p *plan.Proposal) string {
 // overview writes the first lines for a reviewer.
 func (d *page) overview() {
 	p, c := d.p, d.c
-	d.line(bold(verdict(p, prose)+".")+" "+effects(p, unitCode), "")
+	d.line(bold(verdict(p, c, prose)+".")+" "+effects(p, code), "")
 	if p.Changes() || later(p) != "" {
-		if s := strings.TrimSpace(worstForJobs(p, c, unitCode, code, bold) + " " + later(p)); s != "" {
+		if s := strings.TrimSpace(worstForJobs(p, c, code) + " " + later(p)); s != "" {
 			d.line(s, "")
 		}
 	}
@@ -81,7 +81,7 @@ func (d *page) circumstances() {
 		d.box("NOTE", fmt.Sprintf("**Berth is paused:** %s. A merge takes effect when the pause ends.", prose(strings.TrimSuffix(short(d.c.Paused, maxProse), "."))))
 	}
 	if len(d.p.Released) > 0 {
-		d.box("NOTE", released(d.p, unitCode, prose))
+		d.box("NOTE", released(d.p, code, prose))
 	}
 	if d.c.Queue {
 		d.line("Planned on the commit of the merge queue. Permissions and acknowledgements are checked on its pull requests, and again after the merge.", "")
@@ -111,8 +111,8 @@ const (
 // it shows their number and the first names.
 func (d *page) deletions() {
 	var gone []*plan.Plan
-	for _, u := range inOrder(d.p.Plans) {
-		if changeOf(u) == deletes {
+	for _, u := range inOrder(d.p) {
+		if changeOf(d.p, u) == deletes {
 			gone = append(gone, u)
 		}
 	}

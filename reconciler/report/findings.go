@@ -82,13 +82,13 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 		explained := family(f.Code) == "authority" && slices.ContainsFunc(d.p.Authority, func(x authority.Decision) bool { return !x.Allowed && x.File == f.File })
 		if f.Severity == schema.SeverityError && !explained {
 			next := nextStep(f)
-			if acknowledgement(f) != "" {
-				f.Message, _, _ = strings.Cut(f.Message, ": ") // the rest of the message is the next step
+			if acknowledgement(f) != "" || f.Code == plan.CodePartialMove {
+				f.Message, _, _ = strings.Cut(f.Message, ": ") // the rest is the next step, or a finding of its own
 			}
 			all.add(d.place(f.File, f.Line, 0), finding(f), next)
 		}
 	}
-	for _, u := range inOrder(d.p.Plans) {
+	for _, u := range inOrder(d.p) {
 		for _, b := range u.Blocked {
 			if !b.Wait && !d.p.Comes(u.Key) { // released units are listed above
 				all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])
@@ -104,7 +104,7 @@ func (d *page) blocking(permitted []schema.Diagnostic) {
 // waiting lists changes that need only time.
 func (d *page) waiting() {
 	var all entries
-	for _, u := range inOrder(d.p.Plans) {
+	for _, u := range inOrder(d.p) {
 		for _, b := range u.Blocked {
 			if b.Wait && !isAttachedBy(d.p, u) {
 				all.add(unitCode(u.Key), prose(b.Message), unblock[b.Code])

@@ -31,23 +31,25 @@ func workOf(u *plan.Plan) work {
 		worst = workStays
 	}
 	for _, a := range stepsOf(u) {
-		worst = max(worst, stepWork(a))
+		if worst = max(worst, stepWork(a.Impact)); a.Verb == plan.Stop || a.Verb == plan.Delete {
+			worst = max(worst, workDrains)
+		}
 	}
-	if changeOf(u) == creates {
+	if u.Before == nil && does(u, plan.Create) {
 		return workNone
 	}
 	return worst
 }
 
-func stepWork(a plan.Action) work {
+func stepWork(i plan.Impact) work {
 	switch {
-	case a.Impact.EndsJobs:
+	case i.EndsJobs:
 		return workEnds
-	case len(a.Impact.Drains)+len(a.Impact.Jobs) > 0 || a.Verb == plan.Stop || a.Verb == plan.Delete:
+	case len(i.Drains)+len(i.Jobs) > 0:
 		return workDrains
-	case len(a.Impact.Preempts) > 0:
+	case len(i.Preempts) > 0:
 		return workPreempts
-	case len(a.Impact.Terms) > 0:
+	case len(i.Terms) > 0:
 		return workTerms
 	}
 	return workNone
@@ -81,14 +83,13 @@ func whyUnknown(u *plan.Plan, j *plan.JobImpact, name func(string) string) strin
 }
 
 // worstForJobs describes in numbers what a merge does to jobs; without a snapshot, its worst
-// effect on running jobs. It returns "" if no instance has jobs. bold highlights the
-// beginning.
-func worstForJobs(p *plan.Proposal, c *plan.PullContext, name func(schema.Key) string, text, bold func(string) string) string {
+// effect on running jobs. It returns "" if no instance has jobs.
+func worstForJobs(p *plan.Proposal, c *plan.PullContext, text func(string) string) string {
 	worst := workNone
 	var sum plan.JobImpact
 	var met, silent []*plan.Plan
 	known := false
-	for _, u := range inOrder(p.Plans) {
+	for _, u := range inOrder(p) {
 		of := workOf(u)
 		if worst = max(worst, of); of == workNone {
 			continue
@@ -108,27 +109,92 @@ func worstForJobs(p *plan.Proposal, c *plan.PullContext, name func(schema.Key) s
 			fates(&sum)[i].Count += set.Count
 		}
 	}
-	if worst == workNone {
-		return ""
-	}
 	var parts []string
-	if known {
-		parts = append(parts, sumText(&sum, endReasons(met, c, sum.Ended.Count, name, text), preemptReasons(met, text), bold))
-	} else if worst == workStays {
-		return "No running job ends."
+	switch {
+	case worst == workNone:
+		return ""
+	case known:
+		parts = append(parts, sumText(&sum, endReasons(met, c, sum.Ended.Count, text), preemptReasons(met, text)))
+	case worst <= workTerms:
+		parts = append(parts, noJobEnds(p, text))
 	}
 	if len(silent) > 0 {
-		if !known && worst == workTerms {
-			parts = append(parts, "No running job ends")
-		}
-		parts = append(parts, silentText(silent, c, name, text, bold))
+		parts = append(parts, silentText(silent, c, text))
 	}
 	return strings.Join(parts, ". ") + "."
 }
 
+// noJobEnds says that no step ends a running job. That none ends is certain only if Berth knows
+// what runs.
+func noJobEnds(p *plan.Proposal, text func(string) string) string {
+	var silent []string
+	for i := range p.Plans {
+		for _, b := range p.Plans[i].Blocked {
+			if b.Node != "" {
+				silent = withNew(silent, text(b.Node))
+			}
+		}
+	}
+	why := list(silent, maxNamed) + " did not answer"
+	switch {
+	case p.Assumed:
+		why = "berth/status is not available"
+	case len(silent) == 0:
+		return "No running job ends"
+	}
+	return "Jobs unknown: " + why + "; no planned step ends one"
+}
+
+// harm describes the jobs that a merge ends or cancels; "" for none.
+func harm(p *plan.Proposal, c *plan.PullContext) string {
+	ended, cancelled, mayEnd := 0, 0, false
+	var lost []plan.JobSet
+	for i := range p.Plans {
+		u := &p.Plans[i]
+		switch j := jobsOf(u, c); {
+		case workOf(u) == workNone:
+		case j.Known():
+			ended, cancelled = ended+j.Ended.Count, cancelled+j.Cancelled.Count
+			lost = append(lost, j.Ended, j.Cancelled)
+		case workOf(u) == workEnds:
+			mayEnd = true
+		}
+	}
+	var parts []string
+	switch {
+	case ended > 0 && cancelled > 0:
+		parts = append(parts, fmt.Sprintf("ends %d running and cancels %d queued jobs%s", ended, cancelled, ofUsers(lost)))
+	case ended > 0:
+		parts = append(parts, "ends "+count(ended, "job")+ofUsers(lost))
+	case cancelled > 0:
+		parts = append(parts, "cancels "+count(cancelled, "queued job")+ofUsers(lost))
+	}
+	if mayEnd {
+		parts = append(parts, "may end running jobs")
+	}
+	return sentence(parts)
+}
+
+// ofUsers counts the users of jobs; "" if some are not named.
+func ofUsers(sets []plan.JobSet) string {
+	users := map[string]bool{}
+	for _, s := range sets {
+		for _, u := range s.Users {
+			users[u.User] = true
+		}
+		if s.More > 0 {
+			return ""
+		}
+	}
+	if len(users) == 0 {
+		return ""
+	}
+	return " of " + count(len(users), "user")
+}
+
 // sumText lists the numbers of jobs, the worst first. why says which running jobs end, and forWhom for
 // whose jobs others may be preempted.
-func sumText(sum *plan.JobImpact, why, forWhom string, bold func(string) string) string {
+func sumText(sum *plan.JobImpact, why, forWhom string) string {
 	if sum.Running()+sum.Queued() == 0 {
 		return "No jobs are running or queued"
 	}
@@ -139,9 +205,6 @@ func sumText(sum *plan.JobImpact, why, forWhom string, bold func(string) string)
 			continue
 		}
 		s := fmt.Sprintf("%s %s", count(f.Count, f.of+" job"), plural(f.Count, f.one, f.many))
-		if len(parts) == 0 && affected > 0 {
-			s = bold(s)
-		}
 		switch f.JobSet {
 		case &sum.Ended:
 			s += why
@@ -170,7 +233,7 @@ type fateOf struct {
 func fates(j *plan.JobImpact) []fateOf {
 	return []fateOf{
 		{&j.Ended, "running", "ends", "end", "", "ended"},
-		{&j.Waited, "running", "is waited for", "are waited for", "", "waited for"},
+		{&j.Waited, "running", "finishes first", "finish first", "", "finish first"},
 		{&j.Cancelled, "queued", "is cancelled", "are cancelled", "cancelled", "cancelled"},
 		{&j.Preemptible, "running", "may be preempted", "may be preempted", "", "may be preempted"},
 		{&j.CannotStart, "queued", "cannot start under the new terms", "cannot start under the new terms", "cannot start", "cannot start until changed or cancelled"},
@@ -184,17 +247,17 @@ func fates(j *plan.JobImpact) []fateOf {
 
 // endReasons says in brackets with which instances, and of whom, running jobs end; "" if that
 // adds nothing.
-func endReasons(met []*plan.Plan, c *plan.PullContext, all int, name func(schema.Key) string, text func(string) string) string {
+func endReasons(met []*plan.Plan, c *plan.PullContext, all int, text func(string) string) string {
 	var parts []string
 	for _, u := range met {
 		switch ended := &jobsOf(u, c).Ended; {
 		case ended.Count == 0:
-		case changeOf(u) == deletes && (ended.Count < all || len(met) > 1):
-			parts = append(parts, fmt.Sprintf("%d with %s", ended.Count, name(u.Key)))
+		case does(u, plan.Delete) && (ended.Count < all || len(met) > 1):
+			parts = append(parts, fmt.Sprintf("%d with %s", ended.Count, unitAs(u.Key, text)))
 		case len(ended.Users) == 1 && ended.Users[0].Count == ended.Count:
 			parts = append(parts, fmt.Sprintf("%d of user %s", ended.Count, text(short(ended.Users[0].User, maxName))))
 		case ended.Count < all:
-			parts = append(parts, fmt.Sprintf("%d on %s", ended.Count, name(u.Key)))
+			parts = append(parts, fmt.Sprintf("%d on %s", ended.Count, unitAs(u.Key, text)))
 		}
 	}
 	if len(parts) == 0 {
@@ -220,7 +283,7 @@ func preemptReasons(met []*plan.Plan, text func(string) string) string {
 }
 
 // silentText describes the worst effect on the units whose jobs are unknown.
-func silentText(silent []*plan.Plan, c *plan.PullContext, name func(schema.Key) string, text, bold func(string) string) string {
+func silentText(silent []*plan.Plan, c *plan.PullContext, text func(string) string) string {
 	worst := workNone
 	var names []string
 	for _, u := range silent {
@@ -228,13 +291,13 @@ func silentText(silent []*plan.Plan, c *plan.PullContext, name func(schema.Key) 
 	}
 	for _, u := range silent {
 		if workOf(u) == worst {
-			names = append(names, name(u.Key))
+			names = append(names, unitAs(u.Key, text))
 		}
 	}
-	s := bold(map[work]string{
-		workEnds: "Running jobs may be cancelled", workDrains: "Running jobs are waited for", workPreempts: "Running jobs may be preempted",
+	s := map[work]string{
+		workEnds: "Running jobs may be cancelled", workDrains: "Running jobs finish first", workPreempts: "Running jobs may be preempted",
 		workTerms: "The terms of queued jobs change",
-	}[worst]) + " on " + list(names, maxNamed)
+	}[worst] + " on " + list(names, maxNamed)
 	if showsJobs(c) {
 		s += "; jobs unknown"
 		if len(silent) == 1 {
@@ -256,7 +319,7 @@ func (d *page) jobs(u *plan.Plan, all bool) string {
 	}
 	switch j := jobsOf(u, d.c); {
 	case j.Known():
-		return jobsText(j, all || changeOf(u) != deletes, all || isShared(u) && changeOf(u) != deletes)
+		return jobsText(j, all || !does(u, plan.Delete), all || isShared(u) && !does(u, plan.Delete))
 	case worst == workStays:
 		return "continue"
 	case worst == workTerms && showsJobs(d.c):
@@ -277,7 +340,7 @@ func (d *page) jobs(u *plan.Plan, all bool) string {
 // owners of running and of queued jobs.
 func jobsText(j *plan.JobImpact, ofRunning, ofQueued bool) string {
 	if j.Running()+j.Queued() == 0 {
-		return "no jobs"
+		return "none"
 	}
 	parts := slices.DeleteFunc([]string{jobsPart(j, "running", j.Running(), ofRunning), jobsPart(j, "queued", j.Queued(), ofQueued)}, func(s string) bool { return s == "" })
 	return strings.Join(parts, "; ")
@@ -440,7 +503,7 @@ func ruleText(r plan.JobRule) []string {
 	if !r.All {
 		running += " " + strings.Join(of, ", ")
 	}
-	out := []string{running + " are waited for"}
+	out := []string{running + " finish first"}
 	if r.CancelAfter > 0 {
 		out[0] = fmt.Sprintf("%s end after %d s", running, r.CancelAfter)
 	}

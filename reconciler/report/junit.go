@@ -66,10 +66,10 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	}
 	u := junitSuite{Name: plan.CheckPlan}
 	u.findings(allowed)
-	for _, x := range inOrder(p.Plans) {
-		c := junitCase{Name: changeOf(x).verb() + " " + unitName(x.Key)}
+	for _, x := range inOrder(&p) {
+		c := junitCase{Name: changeOf(&p, x).verbOf(x) + " " + unitName(x.Key)}
 		var b strings.Builder
-		unitText(&b, x)
+		unitText(&b, x, changeOf(&p, x))
 		if k := blockOf(x); k != nil && !p.Comes(x.Key) {
 			c.Failure = failure(k.Code, unitName(x.Key)+": "+k.Message)
 		}

@@ -357,8 +357,8 @@ func many(n, size int) plan.Proposal {
 	for i := range n {
 		key := schema.InstanceKey("physics", "lhc", fmt.Sprintf("train-%d", i))
 		p.Plans = append(p.Plans, plan.Plan{Key: key, Before: &plan.Unit{}, After: &plan.Unit{}, Actions: []plan.Action{{
-			ID: "c", Verb: plan.Configure, Key: key, Node: "dev-lab-1", Reason: "what is declared changed",
-			Changes: []plan.Change{{Field: "config.motd", Before: strings.Repeat("x", size), After: strings.Repeat("`", size)}},
+			ID: "c", Verb: plan.Configure, Key: key, Node: "dev-lab-1", Reason: "configuration changed",
+			Changes: []plan.Change{{Field: "display_name", Before: strings.Repeat("x", size), After: strings.Repeat("`", size)}},
 		}}})
 	}
 	p.Plans[n-1].Actions[0].Verb = plan.Delete

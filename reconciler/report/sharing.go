@@ -30,33 +30,41 @@ func attached(to, notTo *plan.Unit) []schema.EffectiveAttachment {
 	return slices.DeleteFunc(slices.Clone(to.Effective.Attachments), func(a schema.EffectiveAttachment) bool { return attachmentOf(notTo, a.ProjectID) != nil })
 }
 
+// detachedBy returns the attachments that a plan ends while the unit stays.
+func detachedBy(u *plan.Plan) []schema.EffectiveAttachment {
+	if u.After == nil {
+		return nil
+	}
+	return attached(u.Before, u.After)
+}
+
 // projectsOf names the projects of attachments: "project `a`" or "projects `a` and `b`".
-func projectsOf(all []schema.EffectiveAttachment) string {
+func projectsOf(all []schema.EffectiveAttachment, text func(string) string) string {
 	var names []string
 	for _, a := range all {
-		names = append(names, code(short(a.ProjectID, maxName)))
+		names = append(names, a.ProjectID)
 	}
-	return plural(len(names), "project ", "projects ") + list(names, 4)
+	return plural(len(names), "project ", "projects ") + list(texts(names, text), 4)
 }
 
 // sharing describes which projects a plan attaches and detaches, the nodes that it takes from them,
 // and the loans whose end it changes.
-func sharing(u *plan.Plan) (parts []string) {
+func sharing(u *plan.Plan, text func(string) string) (parts []string) {
 	if all := attached(u.After, u.Before); len(all) > 0 {
-		parts = append(parts, "attaches "+projectsOf(all))
+		parts = append(parts, "attaches "+projectsOf(all, text))
 	}
-	if all := attached(u.Before, u.After); len(all) > 0 && u.After != nil {
-		parts = append(parts, "detaches "+projectsOf(all))
+	if all := detachedBy(u); len(all) > 0 {
+		parts = append(parts, "detaches "+projectsOf(all, text))
 	}
 	for _, a := range u.Actions {
 		if m, ok := u.After.Member(a.Member); ok && a.Verb == plan.Join && m.Loan != nil {
 			if _, stays := u.Before.Member(a.Member); !stays {
-				parts = append(parts, fmt.Sprintf("takes node %s, which %s lends %s", code(m.Node), code(short(m.Loan.ProjectID, maxName)), loanEnd(m)))
+				parts = append(parts, fmt.Sprintf("takes node %s, which %s lends %s", text(m.Node), text(short(m.Loan.ProjectID, maxName)), loanEnd(m, text)))
 			}
 		}
 		if returns(u, a) {
 			m, _ := u.Before.Member(a.Member)
-			parts = append(parts, fmt.Sprintf("node %s returns to %s", code(m.Node), code(short(m.Loan.ProjectID, maxName))))
+			parts = append(parts, fmt.Sprintf("node %s returns to %s", text(m.Node), text(short(m.Loan.ProjectID, maxName))))
 		}
 	}
 	if u.After == nil || u.Before == nil {
@@ -65,22 +73,22 @@ func sharing(u *plan.Plan) (parts []string) {
 	for _, m := range u.After.Members {
 		was, ok := u.Before.Member(m.Name)
 		if ok && was.Loan != nil && m.Loan != nil && !reflect.DeepEqual(was.Loan, m.Loan) {
-			parts = append(parts, fmt.Sprintf("%s lends node %s %s", code(short(m.Loan.ProjectID, maxName)), code(m.Node), loanEnd(m)))
+			parts = append(parts, fmt.Sprintf("%s lends node %s %s", text(short(m.Loan.ProjectID, maxName)), text(m.Node), loanEnd(m, text)))
 		}
 	}
 	return parts
 }
 
 // loanEnd announces when a lent node returns, and what becomes of the jobs on it then.
-func loanEnd(m plan.Member) string {
+func loanEnd(m plan.Member, text func(string) string) string {
 	s := "without an end (when it returns,"
 	if m.Loan.Until != "" {
-		s = "until " + prose(short(m.Loan.Until, maxName)) + " 00:00 UTC (then"
+		s = "until " + text(short(m.Loan.Until, maxName)) + " 00:00 UTC (then"
 	}
 	if on := m.Loan.OnJobs; on != nil && on.CancelAfterSeconds > 0 {
 		return s + fmt.Sprintf(" jobs on it end after %d s)", on.CancelAfterSeconds)
 	}
-	return s + " jobs on it are waited for)"
+	return s + " jobs on it finish first)"
 }
 
 // returns reports whether an action takes a lent node out of a unit that stays.
@@ -114,6 +122,13 @@ func termsOf(u *plan.Plan, field string) (project, term string, known bool) {
 		}
 	}
 	return "", "", false
+}
+
+// isShownOtherwise reports whether the value that a plan removes is shown as a member that leaves, a
+// project that is detached, or a node that returns.
+func isShownOtherwise(u *plan.Plan, c plan.Change) bool {
+	_, _, known := termsOf(u, c.Field)
+	return c.After == "" && (known || strings.HasPrefix(c.Field, "members."))
 }
 
 // isView reports whether a plan is for an instance that uses a shared runtime, and has no action itself.

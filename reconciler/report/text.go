@@ -25,19 +25,19 @@ func JSON(p plan.Proposal) ([]byte, error) {
 // changes, then findings and held documents. It has no colour and moves no cursor.
 func Text(p plan.Proposal) string {
 	var b strings.Builder
-	fmt.Fprintf(&b, "%s. %s\n", verdict(&p, clean), effects(&p, unitName))
-	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, unitName, clean, clean) + " " + later(&p)); s != "" {
+	fmt.Fprintf(&b, "%s. %s\n", verdict(&p, &plan.PullContext{}, clean), effects(&p, clean))
+	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, clean) + " " + later(&p)); s != "" {
 		fmt.Fprintf(&b, "%s\n", s)
 	}
 	for _, f := range p.Conflicts {
 		fmt.Fprintf(&b, "\n! conflict: %s: changed in the branch and in the base\n", clean(f))
 	}
 	if len(p.Released) > 0 {
-		fmt.Fprintf(&b, "\n%s\n", released(&p, unitName, clean))
+		fmt.Fprintf(&b, "\n%s\n", released(&p, clean, clean))
 	}
-	for _, u := range inOrder(p.Plans) {
+	for _, u := range inOrder(&p) {
 		b.WriteString("\n")
-		unitText(&b, u)
+		unitText(&b, u, changeOf(&p, u))
 	}
 	if len(p.Diagnostics) > 0 {
 		fmt.Fprintf(&b, "\n%s:\n", upper(severities(p.Diagnostics)))
@@ -76,9 +76,11 @@ func Text(p plan.Proposal) string {
 	return b.String()
 }
 
-func unitText(b *strings.Builder, p *plan.Plan) {
-	c := changeOf(p)
-	fmt.Fprintf(b, "%s %s  (%s)\n", c.sign(), unitName(p.Key), c.verb())
+func unitText(b *strings.Builder, p *plan.Plan, c change) {
+	fmt.Fprintf(b, "%s %s  (%s)\n", c.sign(), unitName(p.Key), c.verbOf(p))
+	for _, phrase := range sharing(p, clean) {
+		fmt.Fprintf(b, "    %s\n", clean(phrase))
+	}
 	var rows [][4]string
 	steps := stepsOf(p)
 	for i, a := range steps {
@@ -105,12 +107,19 @@ func unitText(b *strings.Builder, p *plan.Plan) {
 		fmt.Fprintf(b, "%s%s\n", line, r[3])
 		a := steps[i]
 		for _, ch := range a.Changes {
+			if isShownOtherwise(p, ch) {
+				continue
+			}
 			fmt.Fprintf(b, "%s%s: %s → %s\n", indent, clean(ch.Field), dash(clean(short(ch.Before, maxValue))), dash(clean(short(ch.After, maxValue))))
 		}
 		if reason := placed(p, a); reason != "" {
 			fmt.Fprintf(b, "%snode: %s\n", indent, clean(reason))
 		}
-		if phrases := impact(a.Impact); len(phrases) > 0 {
+		phrases := impact(a.Impact)
+		if text := differencesText(a.Impact); text != "" {
+			phrases = append(phrases, text)
+		}
+		if len(phrases) > 0 {
 			fmt.Fprintf(b, "%s%s\n", indent, clean(strings.Join(phrases, "; ")))
 		}
 	}

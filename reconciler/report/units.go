@@ -21,8 +21,8 @@ func (d *page) units() {
 	type row struct{ sign, change, services, jobs, nodes string }
 	names := map[row][]string{}
 	var rows []row
-	for i, u := range inOrder(plans) {
-		c := changeOf(u)
+	for i, u := range inOrder(d.p) {
+		c := changeOf(d.p, u)
 		r := row{c.sign(), d.changeCell(u), servicesCell(u), dash(d.jobs(u, false)), nodesCell(u)}
 		if len(plans) <= maxRows || c == deletes {
 			r.sign += strings.Repeat(" ", i+1) // makes the row unique
@@ -66,14 +66,13 @@ func (d *page) changeCell(u *plan.Plan) string {
 			parts = append(parts, verb+" "+list(names, 4))
 		}
 	}
-	switch c := changeOf(u); {
+	switch c := changeOf(d.p, u); {
 	case c == deletes:
-		return strings.Join(append([]string{"deleted"}, notesOf(u)...), "; ")
+		return "deleted" // the caution above has the rest
 	case c == creates && isView(u):
 		parts = append(parts, "uses "+unitCode(sharedBy(u)))
-		if !isAttachedBy(d.p, u) {
-			parts = append(parts, "waits, see below")
-		}
+	case c == blocks && blockOf(u) == nil && isView(u):
+		return "uses " + unitCode(sharedBy(u)) + "; waits, see below"
 	case c == blocks && blockOf(u) == nil:
 		return "waits, see below"
 	case c == blocks:
@@ -86,7 +85,7 @@ func (d *page) changeCell(u *plan.Plan) string {
 	if len(by[plan.Stop]) > 0 {
 		parts = append(parts, "stopped")
 	}
-	parts = append(parts, sharing(u)...)
+	parts = append(parts, sharing(u, code)...)
 	members(plan.Leave, plan.Join, "removes")
 	parts = append(parts, returning(by)...)
 	for _, a := range by[plan.Configure] {
@@ -199,11 +198,14 @@ func valuesOf(u *plan.Plan, a plan.Action) string {
 // servicesCell describes the effects on a unit's services.
 func servicesCell(u *plan.Plan) string {
 	by := actionsOf(u)
-	var restarts []string
+	var restarts, interruptions []string
+	for _, r := range restartedBy(u) {
+		restarts = append(restarts, prose(short(r, maxValue)))
+	}
 	reconfigures := false
 	for _, a := range u.Actions {
-		for _, r := range a.Impact.Restarts {
-			restarts = withNew(restarts, prose(short(r, maxValue)))
+		if a.Impact.Interruption != "" {
+			interruptions = withNew(interruptions, prose(short(a.Impact.Interruption, maxValue)))
 		}
 		reconfigures = reconfigures || a.Impact.Reconfigure
 	}
@@ -213,7 +215,7 @@ func servicesCell(u *plan.Plan) string {
 	case len(by[plan.Create]) > 0:
 		return "start"
 	case len(restarts) > 0:
-		return list(restarts, 4) + plural(len(restarts), " restarts", " restart")
+		return noticed(list(restarts, 4)+plural(len(restarts), " restarts", " restart"), strings.Join(interruptions, "; "), workOf(u))
 	case reconfigures:
 		return "reconfigured, no restart"
 	}
@@ -264,7 +266,7 @@ func nodesCell(u *plan.Plan) string {
 
 // allSteps folds the steps of every plan, and folds many plans once more.
 func (d *page) allSteps() {
-	plans := slices.DeleteFunc(inOrder(d.p.Plans), func(u *plan.Plan) bool { return len(u.Actions) == 0 })
+	plans := slices.DeleteFunc(inOrder(d.p), func(u *plan.Plan) bool { return len(u.Actions) == 0 })
 	show := func() {
 		for _, u := range plans {
 			d.steps(u)
@@ -305,6 +307,11 @@ func (d *page) steps(u *plan.Plan) {
 			d.row(fmt.Sprint(i+1), strings.TrimSpace(signOf(a.Verb)+" "+string(a.Verb)+" "+optional(a.Member)), optional(a.Node), reason,
 				prose(short(strings.Join(impact(a.Impact), "; "), maxValue)), strings.Join(needs, ", "))
 		}
+		for i, a := range u.Actions {
+			if text := differencesText(a.Impact); text != "" {
+				d.line("", fmt.Sprintf("Step %d %s.", i+1, prose(short(text, maxValue))))
+			}
+		}
 		d.jobSets(u)
 	})
 }
@@ -321,6 +328,9 @@ func diffLines(u *plan.Plan) []string {
 	var lines []string
 	for _, a := range u.Actions {
 		for _, c := range a.Changes {
+			if isShownOtherwise(u, c) {
+				continue
+			}
 			if c.Before != "" {
 				lines = append(lines, "- "+c.Field+": "+short(c.Before, maxValue))
 			}

@@ -1,6 +1,7 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -9,25 +10,63 @@ import (
 	"berth/schema"
 )
 
-// verdict describes whether the change can be merged, without a full stop. text escapes
-// all text from outside Berth.
-func verdict(p *plan.Proposal, text func(string) string) string {
+// verdict describes whether the change can be merged, and the loss if there is one, without a
+// full stop. text escapes all text from outside Berth.
+func verdict(p *plan.Proposal, c *plan.PullContext, text func(string) string) string {
 	switch bad, move := obstacles(p), partialMove(p); {
 	case len(p.Conflicts) > 0:
 		return "Blocked: conflicts with the base in " + count(len(p.Conflicts), "file")
+	case bad == "" && awaited(p, text) != "":
+		return "Waits for " + awaited(p, text)
+	case bad == "" && harm(p, c) != "":
+		return "Mergeable, and it " + harm(p, c)
 	case bad == "":
 		return "Ready to merge"
 	case awaitsAcknowledgement(p):
 		return "Waiting for approval: " + count(len(p.Diagnostics), "deletion")
 	case move != "":
-		return "Blocked: it " + text(short(move, maxProse)) + "; " + bad
+		return "Blocked: it " + text(move)
 	default:
 		return "Blocked: " + bad
 	}
 }
 
+// awaited names what a merge waits for, if it has no effect until then; "" otherwise.
+func awaited(p *plan.Proposal, text func(string) string) string {
+	var all []string
+	for i := range p.Plans {
+		if changeOf(p, &p.Plans[i]) == creates {
+			continue // it waits for the shared runtime of another plan
+		}
+		if len(p.Plans[i].Actions) > 0 || blockOf(&p.Plans[i]) != nil {
+			return ""
+		}
+		all = withNew(all, waitsFor(&p.Plans[i], text))
+	}
+	return list(all, maxNamed)
+}
+
+// waitsFor names what a unit waits for.
+func waitsFor(u *plan.Plan, text func(string) string) string {
+	var all []string
+	for _, b := range u.Blocked {
+		what := map[string]string{
+			plan.CodeSuspended: "the end of its suspension", plan.CodeStopped: "its start",
+			plan.CodeNoNode: "a free node", plan.CodeUnavailable: "its other members", "artifact.unverified": "a verified artifact",
+		}[b.Code]
+		switch {
+		case b.Node != "":
+			what = "host " + text(b.Node)
+		case b.Code == plan.CodeShared && isView(u):
+			what = unitAs(sharedBy(u), text) + " to attach its project"
+		}
+		all = withNew(all, cmp.Or(what, "a condition that is named below"))
+	}
+	return list(all, maxNamed)
+}
+
 // partialMove describes a move between tenants of which a merge makes only the deletion
-// or only the creation; "" otherwise.
+// or only the creation; "" otherwise. Why is a finding of its own.
 func partialMove(p *plan.Proposal) string {
 	first, n := "", 0
 	for _, f := range p.Diagnostics {
@@ -35,10 +74,10 @@ func partialMove(p *plan.Proposal) string {
 			continue
 		}
 		if n++; first == "" || strings.HasPrefix(f.Message, "deletes") && !strings.HasPrefix(first, "deletes") {
-			first = f.Message
+			first, _, _ = strings.Cut(f.Message, ": ")
 		}
 	}
-	if n > 1 {
+	if first = short(first, maxProse); n > 1 {
 		first += fmt.Sprintf(" (and %s more)", count(n-1, "document"))
 	}
 	return first
@@ -95,7 +134,7 @@ func unexplained(p *plan.Proposal) []schema.Held {
 
 // effects describes the effects of a merge on instances in one sentence, the worst
 // first. It names the instances if they are few.
-func effects(p *plan.Proposal, name func(schema.Key) string) string {
+func effects(p *plan.Proposal, text func(string) string) string {
 	if len(p.Conflicts) > 0 {
 		if p.Head == "" {
 			return "Nothing can be planned: make the change again from the base."
@@ -103,24 +142,17 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 		return "Nothing can be planned: merge the base into the branch and push again."
 	}
 	would := obstacles(p) != ""
-	by := map[change][]string{}
-	for _, u := range inOrder(p.Plans) {
-		by[changeOf(u)] = append(by[changeOf(u)], name(u.Key))
+	by := map[change][]*plan.Plan{}
+	for _, u := range inOrder(p) {
+		by[changeOf(p, u)] = append(by[changeOf(p, u)], u)
+	}
+	if !would && awaited(p, text) != "" {
+		return "Until then, " + unitsText(p, by[blocks], text) + plural(len(p.Plans), " stays unchanged.", " stay unchanged.")
 	}
 	var parts []string
-	for _, c := range []change{deletes, creates, changes, repairs} {
-		names, verb := by[c], c.verb()
-		if !would {
-			verb += "s"
-		}
-		switch {
-		case len(names) == 0:
-		case len(p.Plans) <= maxNamed:
-			parts = append(parts, verb+" "+sentence(names))
-		case len(parts) == 0:
-			parts = append(parts, verb+" "+count(len(names), noun(keysOf(p.Plans))))
-		default:
-			parts = append(parts, fmt.Sprintf("%s %d", verb, len(names)))
+	for c := deletes; c <= changes; c++ {
+		if units := by[c]; c != blocks && len(units) > 0 {
+			parts = append(parts, c.verb(would)+" "+objects(p, c, units, len(parts) == 0, text))
 		}
 	}
 	begin := "No " + changeable(p) + " changes"
@@ -132,14 +164,52 @@ func effects(p *plan.Proposal, name func(schema.Key) string) string {
 	case would:
 		begin = "A merge would change no " + changeable(p)
 	}
-	if n := len(by[blocks]); n > 0 {
-		same := count(n, noun(keysOf(p.Plans)))
-		if len(p.Plans) <= maxNamed {
-			same = sentence(by[blocks])
+	var wait, blocked []*plan.Plan
+	for _, u := range by[blocks] {
+		if blockOf(u) == nil {
+			wait = append(wait, u)
+		} else {
+			blocked = append(blocked, u)
 		}
-		begin += "; " + same + plural(n, " stays unchanged", " stay unchanged")
+	}
+	if n := len(wait); n > 0 {
+		begin += "; " + unitsText(p, wait, text) + plural(n, " waits", " wait")
+		if n == 1 {
+			begin += " for " + waitsFor(wait[0], text)
+		}
+	}
+	if n := len(blocked); n > 0 {
+		begin += "; " + unitsText(p, blocked, text) + plural(n, " stays unchanged", " stay unchanged")
 	}
 	return begin + "."
+}
+
+// objects names what the verb of units is about, or counts the units if a proposal has many.
+// withNoun: the number has a noun.
+func objects(p *plan.Proposal, c change, units []*plan.Plan, withNoun bool, text func(string) string) string {
+	switch {
+	case len(p.Plans) <= maxNamed:
+		var names []string
+		for _, u := range units {
+			names = append(names, c.object(u, text))
+		}
+		return sentence(names)
+	case withNoun:
+		return c.objects() + count(len(units), noun(keysOf(p.Plans)))
+	}
+	return c.objects() + fmt.Sprint(len(units))
+}
+
+// unitsText names units, or counts them if a proposal has many.
+func unitsText(p *plan.Proposal, units []*plan.Plan, text func(string) string) string {
+	if len(p.Plans) > maxNamed {
+		return count(len(units), noun(keysOf(p.Plans)))
+	}
+	var names []string
+	for _, u := range units {
+		names = append(names, unitAs(u.Key, text))
+	}
+	return sentence(names)
 }
 
 // changeable returns the word for what the documents of a change are about.
@@ -173,15 +243,15 @@ func later(p *plan.Proposal) string {
 
 // released lists the held documents that come into force with the next merge, and the
 // blocks among them. It is a section of its own, because this change need not fix them.
-func released(p *plan.Proposal, name func(schema.Key) string, text func(string) string) string {
+func released(p *plan.Proposal, text, words func(string) string) string {
 	var names, blocked []string
 	for _, k := range p.Released {
-		names = append(names, name(k))
+		names = append(names, unitAs(k, text))
 	}
 	for i := range p.Plans {
 		u := &p.Plans[i]
 		if b := blockOf(u); b != nil && p.Comes(u.Key) {
-			blocked = append(blocked, name(u.Key)+" is blocked: "+text(short(strings.TrimSuffix(b.Message, "."), maxProse))+".")
+			blocked = append(blocked, unitAs(u.Key, text)+" is blocked: "+words(short(strings.TrimSuffix(b.Message, "."), maxProse))+".")
 		}
 	}
 	s := fmt.Sprintf("%s %s held and %s into force with the next merge, whatever that changes.", list(names, maxNamed), plural(len(names), "was", "were"), plural(len(names), "comes", "come"))

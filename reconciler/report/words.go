@@ -12,42 +12,141 @@ import (
 	"berth/schema/authority"
 )
 
-// change is the effect of a plan on its whole unit.
+// change is the worst effect of a plan on its unit.
 type change int
 
 // The changes, in display order.
 const (
 	deletes change = iota
 	blocks         // no action, and a block
+	stops
+	detaches // projects
+	drains   // nodes
+	restarts // services that run
 	creates
+	starts // the unit, or some members
 	changes
-	repairs // only starts members
 )
 
-func changeOf(p *plan.Plan) change {
-	has := func(v plan.Verb) bool {
-		return slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb == v })
-	}
+func changeOf(p *plan.Proposal, u *plan.Plan) change {
 	switch {
-	case len(p.Actions) == 0 && isView(p) && p.Before == nil:
+	case len(u.Actions) == 0 && u.Before == nil && isAttachedBy(p, u):
 		return creates // the shared runtime has the actions
-	case len(p.Actions) == 0:
+	case len(u.Actions) == 0:
 		return blocks
-	case has(plan.Delete):
+	case does(u, plan.Delete):
 		return deletes
-	case has(plan.Create) && p.Before == nil:
+	case does(u, plan.Stop):
+		return stops
+	case len(detachedBy(u)) > 0:
+		return detaches
+	case does(u, plan.Create) && u.Before == nil:
 		return creates
-	case !slices.ContainsFunc(p.Actions, func(a plan.Action) bool { return a.Verb != plan.Start }):
-		return repairs
+	case len(drainedBy(u)) > 0:
+		return drains
+	case !slices.ContainsFunc(u.Actions, func(a plan.Action) bool { return a.Verb != plan.Start }):
+		return starts
+	case len(restartedBy(u)) > 0:
+		return restarts
 	}
 	return changes
 }
 
-// sign returns the sign of a change, as in a diff.
-func (c change) sign() string { return [...]string{"-", "!", "+", "~", "~"}[c] }
+// does reports whether a plan has an action of a verb.
+func does(u *plan.Plan, v plan.Verb) bool {
+	return slices.ContainsFunc(u.Actions, func(a plan.Action) bool { return a.Verb == v })
+}
 
-func (c change) verb() string {
-	return [...]string{"delete", "blocked", "create", "change", "start"}[c]
+// drainedBy names the nodes that a plan drains.
+func drainedBy(u *plan.Plan) (nodes []string) {
+	for _, a := range stepsOf(u) {
+		for _, n := range a.Impact.Drains {
+			nodes = withNew(nodes, n)
+		}
+	}
+	return nodes
+}
+
+// restartedBy names the services that a plan restarts.
+func restartedBy(u *plan.Plan) (services []string) {
+	for _, a := range u.Actions {
+		for _, r := range a.Impact.Restarts {
+			services = withNew(services, r)
+		}
+	}
+	return services
+}
+
+// sign returns the sign of a change, as in a diff.
+func (c change) sign() string {
+	switch c {
+	case deletes:
+		return "-"
+	case blocks:
+		return "!"
+	case creates:
+		return "+"
+	}
+	return "~"
+}
+
+// verb returns the verb of a change, as in "would drain" or in "drains".
+func (c change) verb(would bool) string {
+	verb := [...]string{"delete", "blocked", "stop", "detach", "drain", "restart", "create", "start", "change"}[c]
+	switch {
+	case would:
+		return verb
+	case c == detaches:
+		return verb + "es"
+	}
+	return verb + "s"
+}
+
+// verbOf returns the verb of a change beside its unit.
+func (c change) verbOf(u *plan.Plan) string {
+	if c == blocks && blockOf(u) == nil {
+		return "waits"
+	}
+	return c.verb(true)
+}
+
+// object names what the verb of a change is about: the unit, or parts of it.
+func (c change) object(u *plan.Plan, text func(string) string) string {
+	var parts []string
+	preposition := " of "
+	switch c {
+	case detaches:
+		parts, preposition = []string{projectsOf(detachedBy(u), text)}, " from "
+	case drains:
+		parts = texts(drainedBy(u), text)
+	case restarts:
+		parts = texts(restartedBy(u), text)
+	case starts:
+		for _, a := range u.Actions {
+			if m, _ := u.After.Member(a.Member); m.ControlPlane {
+				return unitAs(u.Key, text)
+			}
+			parts = append(parts, text(a.Member))
+		}
+	}
+	if len(parts) == 0 {
+		return unitAs(u.Key, text)
+	}
+	return list(parts, maxNamed) + preposition + unitAs(u.Key, text)
+}
+
+// objects is object for units that are counted.
+func (c change) objects() string {
+	return map[change]string{detaches: "projects from ", drains: "nodes of ", restarts: "services of ", starts: "members of "}[c]
+}
+
+// texts applies text to each name.
+func texts(names []string, text func(string) string) []string {
+	var out []string
+	for _, name := range names {
+		out = append(out, text(short(name, maxName)))
+	}
+	return out
 }
 
 // signOf returns the sign of one action.
@@ -62,12 +161,12 @@ func signOf(v plan.Verb) string {
 }
 
 // inOrder returns the plans in the order of their changes, then by key.
-func inOrder(plans []plan.Plan) []*plan.Plan {
-	out := make([]*plan.Plan, len(plans))
-	for i := range plans {
-		out[i] = &plans[i]
+func inOrder(p *plan.Proposal) []*plan.Plan {
+	out := make([]*plan.Plan, len(p.Plans))
+	for i := range p.Plans {
+		out[i] = &p.Plans[i]
 	}
-	slices.SortStableFunc(out, func(a, b *plan.Plan) int { return int(changeOf(a)) - int(changeOf(b)) })
+	slices.SortStableFunc(out, func(a, b *plan.Plan) int { return int(changeOf(p, a)) - int(changeOf(p, b)) })
 	return out
 }
 
@@ -170,7 +269,7 @@ func upper(s string) string {
 func impact(i plan.Impact) []string {
 	var out []string
 	if len(i.Restarts) > 0 {
-		out = append(out, "restarts "+sentence(i.Restarts))
+		out = append(out, noticed("restarts "+sentence(i.Restarts), i.Interruption, stepWork(i)))
 	}
 	if i.Reconfigure {
 		out = append(out, "reconfigures without a restart")
@@ -185,14 +284,31 @@ func impact(i plan.Impact) []string {
 	if i.Note != "" {
 		out = append(out, i.Note)
 	}
-	var changes []string
-	for _, d := range i.Differences {
-		changes = append(changes, fmt.Sprintf("%s (%s)", d.What, d.Class))
-	}
-	if len(changes) > 0 {
-		out = append(out, "changes "+list(changes, maxDifferences))
-	}
 	return out
+}
+
+// noticed puts what daemons do in brackets after what users notice of it. jobs is what becomes of
+// running jobs otherwise.
+func noticed(daemons, interruption string, jobs work) string {
+	switch {
+	case interruption == "":
+		return daemons
+	case jobs <= workTerms:
+		interruption += "; running jobs go on"
+	}
+	return interruption + " (" + daemons + ")"
+}
+
+// differencesText names what an action changes at the runtime, each with its class; "": nothing.
+func differencesText(i plan.Impact) string {
+	var parts []string
+	for _, d := range i.Differences {
+		parts = append(parts, fmt.Sprintf("%s (%s)", d.What, d.Class))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return "changes " + list(parts, maxDifferences)
 }
 
 // placed returns the reason for the node of a joining member, or "".

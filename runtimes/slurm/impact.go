@@ -60,9 +60,9 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 
 // What users notice while daemons restart, the worst first.
 const (
-	withoutSlurmctld = "no job starts for about 2 s; running jobs go on"
-	withoutSlurmd    = "no job starts on a node while its slurmd restarts; running jobs go on"
-	withoutSlurmdbd  = "sacct does not answer while slurmdbd restarts; jobs go on"
+	withoutSlurmctld = "no job starts for about 2 s"
+	withoutSlurmd    = "no job starts on a node while its slurmd restarts"
+	withoutSlurmdbd  = "sacct does not answer while slurmdbd restarts"
 )
 
 // ends adds what happens to the jobs of rule by the on_jobs of u.

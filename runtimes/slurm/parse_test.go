@@ -94,11 +94,11 @@ func TestImpact(t *testing.T) {
 			Differences: differs(plan.ClassLive, "QoS idle", "QoS urgent", "account members", "user bob"),
 			Jobs:        []plan.JobRule{{QoS: []string{"idle", "urgent"}}}}},
 		{"old records go", plan.Configure, "", &before, &shorter, plan.Impact{
-			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts; jobs go on", Differences: differs(plan.ClassRestart, "slurmdbd.conf"), Note: "accounting records older than retention are removed for good"}},
+			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf"), Note: "accounting records older than retention are removed for good"}},
 		{"old records stay", plan.Configure, "", &shorter, &before, plan.Impact{
-			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts; jobs go on", Differences: differs(plan.ClassRestart, "slurmdbd.conf")}},
+			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf")}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
-			Restarts: []string{"slurmctld"}, Interruption: "no job starts for about 2 s; running jobs go on",
+			Restarts: []string{"slurmctld"}, Interruption: "no job starts for about 2 s",
 			Differences: append(differs(plan.ClassReconfigure, "gres.conf"), differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},
 		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true, Differences: differs(plan.ClassReconfigure, "gres.conf")}},
 		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},
@@ -111,7 +111,7 @@ func TestImpact(t *testing.T) {
 		{"the control plane is started", plan.Start, "controller-0", &before, &before, plan.Impact{Restarts: []string{"control plane"}}},
 		{"a worker is started", plan.Start, "worker-0", &before, &before, plan.Impact{Restarts: []string{"slurmd on dev-gpu-1"}}},
 		{"a worker is restarted", plan.Restart, "worker-0", &before, &before, plan.Impact{
-			Restarts: []string{"slurmd on dev-gpu-1"}, Interruption: "no job starts on a node while its slurmd restarts; running jobs go on"}},
+			Restarts: []string{"slurmd on dev-gpu-1"}, Interruption: "no job starts on a node while its slurmd restarts"}},
 		{"all stops", plan.Stop, "", &before, &before, plan.Impact{Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true}}}},
 		{"all goes", plan.Delete, "", &before, nil, plan.Impact{
 			Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true, CancelsQueued: true}}, Note: "its records in sacct are removed for good, and the usage that Berth recorded stays"}},
