@@ -35,7 +35,7 @@ func workOf(u *plan.Plan) work {
 			worst = max(worst, workDrains)
 		}
 	}
-	if u.Before == nil && does(u, plan.Create) {
+	if isNew(u) {
 		return workNone
 	}
 	return worst

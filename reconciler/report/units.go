@@ -77,7 +77,7 @@ func (d *page) changeCell(u *plan.Plan) string {
 		return "waits, see below"
 	case c == blocks:
 		return "blocked, see " + map[bool]string{true: "above", false: "below"}[d.p.Comes(u.Key)]
-	case len(by[plan.Create]) > 0 && u.Before != nil:
+	case len(by[plan.Create]) > 0 && !isNew(u):
 		parts = append(parts, "creation continues")
 	case len(by[plan.Create]) > 0:
 		parts = append(parts, "created")

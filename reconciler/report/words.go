@@ -40,7 +40,7 @@ func changeOf(p *plan.Proposal, u *plan.Plan) change {
 		return stops
 	case len(detachedBy(u)) > 0:
 		return detaches
-	case does(u, plan.Create) && u.Before == nil:
+	case isNew(u):
 		return creates
 	case len(drainedBy(u)) > 0:
 		return drains
@@ -50,6 +50,11 @@ func changeOf(p *plan.Proposal, u *plan.Plan) change {
 		return restarts
 	}
 	return changes
+}
+
+// isNew reports whether a plan makes a unit that had no members.
+func isNew(u *plan.Plan) bool {
+	return does(u, plan.Create) && (u.Before == nil || u.Before.Effective.SharedRuntime != "")
 }
 
 // does reports whether a plan has an action of a verb.

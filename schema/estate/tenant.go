@@ -231,7 +231,7 @@ func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Doc
 	path, _ := key.Path()
 	missing := fmt.Sprintf("there is no shared runtime %s of the %s", name, owner)
 	if docs[path] == nil {
-		c.warn(doc, "spec.shared_runtime", "ref.missing-shared-runtime", fmt.Sprintf("%s (%s): nothing happens until there is", missing, path))
+		c.warn(doc, "spec.shared_runtime", "ref.missing-shared-runtime", fmt.Sprintf("%s (%s): it refers to nothing until there is one", missing, path))
 		return nil, nil
 	}
 	return need(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, missing), all
