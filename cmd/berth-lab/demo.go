@@ -257,7 +257,7 @@ func (d *demo) addWorker(ctx context.Context) {
 		d.running = must(d.startJob(ctx, labtest.Train, "#!/bin/sh\nsleep 12\n"))
 	}
 	n := must(d.propose("more-train", "train: a third worker", labtest.ProjectAdmin, train(3)))
-	body := must(d.untilComment(ctx, n, "Changes `"))
+	body := must(d.untilComment(ctx, n, "adds `worker-2`"))
 	d.show(firstLines(body, 14))
 	start := time.Now()
 	must(d.merge(ctx, n, labtest.ProjectAdmin))

@@ -31,14 +31,18 @@ func verdict(p *plan.Proposal, c *plan.PullContext, text func(string) string) st
 	}
 }
 
-// awaited names what a merge waits for, if it has no effect until then; "" otherwise.
+// awaited names what a merge waits for, if it has no effect until then; "" otherwise. A unit that
+// its documents suspend or stop is as they say.
 func awaited(p *plan.Proposal, text func(string) string) string {
 	var all []string
 	for i := range p.Plans {
 		if changeOf(p, &p.Plans[i]) == creates {
 			continue // it waits for the shared runtime of another plan
 		}
-		if len(p.Plans[i].Actions) > 0 || blockOf(&p.Plans[i]) != nil {
+		stays := func(b plan.Blocked) bool {
+			return !b.Wait || b.Code == plan.CodeSuspended || b.Code == plan.CodeStopped
+		}
+		if len(p.Plans[i].Actions) > 0 || slices.ContainsFunc(p.Plans[i].Blocked, stays) {
 			return ""
 		}
 		all = withNew(all, waitsFor(&p.Plans[i], text))
@@ -51,8 +55,8 @@ func waitsFor(u *plan.Plan, text func(string) string) string {
 	var all []string
 	for _, b := range u.Blocked {
 		what := map[string]string{
-			plan.CodeSuspended: "the end of its suspension", plan.CodeStopped: "its start",
-			plan.CodeNoNode: "a free node", plan.CodeUnavailable: "its other members", "artifact.unverified": "a verified artifact",
+			plan.CodeSuspended: "the end of the suspension", plan.CodeStopped: "the next start",
+			plan.CodeNoNode: "a free node", plan.CodeUnavailable: "other members", "artifact.unverified": "a verified artifact",
 		}[b.Code]
 		switch {
 		case b.Node != "":
@@ -173,10 +177,11 @@ func effects(p *plan.Proposal, text func(string) string) string {
 		}
 	}
 	if n := len(wait); n > 0 {
-		begin += "; " + unitsText(p, wait, text) + plural(n, " waits", " wait")
-		if n == 1 {
-			begin += " for " + waitsFor(wait[0], text)
+		var all []string
+		for _, u := range wait {
+			all = withNew(all, waitsFor(u, text))
 		}
+		begin += "; " + unitsText(p, wait, text) + plural(n, " waits for ", " wait for ") + list(all, maxNamed)
 	}
 	if n := len(blocked); n > 0 {
 		begin += "; " + unitsText(p, blocked, text) + plural(n, " stays unchanged", " stay unchanged")
