@@ -35,6 +35,7 @@ func TestConfigExampleIsValid(t *testing.T) {
 		}
 		config, err := json.Marshal(values)
 		require.NoError(t, err)
-		require.Empty(t, Backend{}.CheckConfig(v, config), by)
+		problems, _ := Backend{}.CheckConfig(v, config)
+		require.Empty(t, problems, by)
 	}
 }
