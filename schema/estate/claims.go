@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"berth/schema"
 	"berth/schema/load"
@@ -75,4 +76,66 @@ func claimedBy(docs []*load.Document, out map[string]bool) *claimed {
 		}
 	}
 	return c
+}
+
+// claimIndex has the claims of the trees that were compared last, which agree. The next trees
+// are compared by their difference to those. Safe for concurrent use.
+type claimIndex struct {
+	mu    sync.Mutex
+	trees map[*claimed]bool
+	says  map[string]said
+}
+
+// said is what n trees say.
+type said struct {
+	is string
+	n  int
+}
+
+// agree reports whether no claims of trees contradict each other.
+func (x *claimIndex) agree(trees []*claimed) bool {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	now := make(map[*claimed]bool, len(trees))
+	for _, c := range trees {
+		now[c] = true
+	}
+	for c := range x.trees {
+		if !now[c] {
+			x.remove(c)
+		}
+	}
+	for c := range now {
+		if !x.trees[c] && !x.add(c) {
+			x.trees, x.says = nil, nil // the next ones are compared from the start
+			return false
+		}
+	}
+	x.trees = now
+	return true
+}
+
+// add adds the claims of a tree; false: they contradict others, or each other.
+func (x *claimIndex) add(c *claimed) bool {
+	if x.says == nil {
+		x.says = map[string]said{}
+	}
+	for what, is := range c.says {
+		s, ok := x.says[what]
+		if ok && s.is != is {
+			return false
+		}
+		x.says[what] = said{is, s.n + 1}
+	}
+	return !c.torn
+}
+
+func (x *claimIndex) remove(c *claimed) {
+	for what := range c.says {
+		if s := x.says[what]; s.n > 1 {
+			x.says[what] = said{s.is, s.n - 1}
+		} else {
+			delete(x.says, what)
+		}
+	}
 }

@@ -31,6 +31,7 @@ type Loader struct {
 	reader   *load.Reader
 	reading  chan struct{} // one slot for each file being read
 	cache    cache
+	claims   claimIndex
 }
 
 // New makes a Loader. The error says which definition does not compile.

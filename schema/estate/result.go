@@ -28,7 +28,7 @@ type Result struct {
 	Incomplete map[string]error
 
 	trees []*standing       // by name
-	users map[string]string // claims to Unix accounts
+	users map[string]string // claims to Unix accounts, if some contradict each other; else nil
 	free  bool              // whether all claims are different
 }
 

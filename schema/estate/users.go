@@ -13,20 +13,26 @@ import (
 // submit work as that user and read their files. A claim in force stays; among new ones,
 // the platform's has priority, then the first tenant's by name.
 func (e *estate) claimUsers() {
-	e.users = map[string]string{}
-	for _, s := range e.trees {
-		c := s.verdict.claims
-		e.free = e.free && !c.torn
-		for what, is := range c.says {
-			if other, ok := e.users[what]; ok && other != is {
-				e.free = false
-			}
-			e.users[what] = is
+	all := make([]*claimed, len(e.trees))
+	for i, s := range e.trees {
+		all[i] = s.verdict.claims
+	}
+	if agree := e.loader.claims.agree(all); !agree || !e.free {
+		e.free, e.users = false, e.contend()
+	}
+}
+
+// userOf returns what a claim to a Unix account says in this result; "": nobody claims it.
+func (r *Result) userOf(what string) string {
+	if r.users != nil {
+		return r.users[what]
+	}
+	for _, s := range r.trees {
+		if is, ok := s.verdict.claims.says[what]; ok {
+			return is
 		}
 	}
-	if !e.free {
-		e.users = e.contend()
-	}
+	return ""
 }
 
 // contender is a document with claims, and its tree.
@@ -73,7 +79,7 @@ func (e *estate) claimsInForce(docs []contender) (claims map[string]string, owne
 	}
 	for _, d := range docs {
 		for _, c := range d.claims {
-			if _, ok := claims[c.what]; !ok && e.held.users[c.what] == c.is {
+			if _, ok := claims[c.what]; !ok && e.held.userOf(c.what) == c.is {
 				claims[c.what], owner[c.what] = c.is, c
 			}
 		}
