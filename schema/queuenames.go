@@ -10,7 +10,7 @@ import (
 // CodeQueueName is the code of the finding that a queue map names what no unit that it serves has.
 const CodeQueueName = "queues.name"
 
-// QueueNames are the names that the queues of a unit have.
+// QueueNames are the names that the queues of a unit of its own have.
 type QueueNames struct{ Partitions, Accounts, QOS []string }
 
 // QueueNamesOf returns the names of a unit by its complete config. It is nil for a backend without
@@ -41,16 +41,25 @@ func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 			known             []string
 		}{{"partition", "partition", q.Partition, have.Partitions}, {"account", "account", q.Account, have.Accounts}, {"qos", "QoS", q.QOS, have.QOS}} {
 			if n.name != "" && !slices.Contains(n.known, n.name) {
-				slices.Sort(n.known)
 				out = append(out, m.found(SeverityError, CodeQueueName, fmt.Sprintf("spec.queues[%d].%s", i, n.field),
-					"no cluster that the map serves has the %s %s, there is %s", n.what, n.name, strings.Join(slices.Compact(n.known), ", ")))
+					"no cluster that the map serves has the %s %s, there is %s", n.what, n.name, shortList(n.known)))
 			}
 		}
 	}
 	return out
 }
 
-// namesFor returns the names of all units that a map serves; false: it serves none.
+// maxListed is how many names a message lists.
+const maxListed = 20
+
+func shortList(names []string) string {
+	if len(names) > maxListed {
+		return fmt.Sprintf("%s and %d more", strings.Join(names[:maxListed], ", "), len(names)-maxListed)
+	}
+	return strings.Join(names, ", ")
+}
+
+// namesFor returns the names of all units that a map serves, sorted; false: it serves none.
 func (d *Desired) namesFor(m *QueueMap, of QueueNamesOf) (names QueueNames, serves bool) {
 	for doc, user := range d.queueUsers() {
 		i := d.Instance(doc.Key)
@@ -75,10 +84,17 @@ func (d *Desired) namesFor(m *QueueMap, of QueueNamesOf) (names QueueNames, serv
 			continue // it is not valid
 		}
 		its := of(v.Spec.RuntimeBackend)(complete)
+		if i.Spec.SharedRuntime != "" { // the account of a project on a shared unit is its id
+			its.Accounts = []string{user.tenant + "." + user.project}
+		}
 		names.Partitions = append(names.Partitions, its.Partitions...)
-		names.Accounts = append(append(names.Accounts, its.Accounts...), user.tenant+"."+user.project)
+		names.Accounts = append(names.Accounts, its.Accounts...)
 		names.QOS = append(names.QOS, its.QOS...)
 		serves = true
+	}
+	for _, list := range []*[]string{&names.Partitions, &names.Accounts, &names.QOS} {
+		slices.Sort(*list)
+		*list = slices.Compact(*list)
 	}
 	return names, serves
 }

@@ -7,43 +7,52 @@ import "berth/reconciler"
 // workqueue.Queue, and as such needs no lock.
 type fairQueue struct {
 	ownerOf func(reconciler.Item) string
-	turns   []string // the owners with items, in the order of their turns
-	items   map[string][]reconciler.Item
-	len     int
+	turns   []string                     // the owners with items, in the order of their turns
+	items   map[string][]reconciler.Item // some may have another owner now, and are left out
+	owner   map[reconciler.Item]string   // of each item that waits
 }
 
 func newFairQueue(ownerOf func(reconciler.Item) string) *fairQueue {
-	return &fairQueue{ownerOf: ownerOf, items: map[string][]reconciler.Item{}}
+	return &fairQueue{ownerOf: ownerOf, items: map[string][]reconciler.Item{}, owner: map[reconciler.Item]string{}}
 }
 
-// Touch does nothing: an item that is added again keeps its place.
-func (q *fairQueue) Touch(reconciler.Item) {}
+// Touch is called when an item is added again. It keeps its place, unless its owner is another
+// one by now.
+func (q *fairQueue) Touch(i reconciler.Item) {
+	if was, waits := q.owner[i]; waits && was != q.ownerOf(i) {
+		q.Push(i)
+	}
+}
 
 // Push adds an item.
 func (q *fairQueue) Push(i reconciler.Item) {
 	owner := q.ownerOf(i)
+	q.owner[i] = owner
 	if len(q.items[owner]) == 0 {
 		q.turns = append(q.turns, owner)
 	}
 	q.items[owner] = append(q.items[owner], i)
-	q.len++
 }
 
 // Len returns the number of items.
-func (q *fairQueue) Len() int { return q.len }
+func (q *fairQueue) Len() int { return len(q.owner) }
 
 // Pop removes an item, of which there has to be one.
 func (q *fairQueue) Pop() reconciler.Item {
-	owner := q.turns[0]
-	q.turns = q.turns[1:]
-	of := q.items[owner]
-	item := of[0]
-	if len(of) > 1 {
-		q.items[owner] = of[1:]
-		q.turns = append(q.turns, owner)
-	} else {
-		delete(q.items, owner)
+	for {
+		owner := q.turns[0]
+		q.turns = q.turns[1:]
+		of := q.items[owner]
+		item := of[0]
+		if len(of) > 1 {
+			q.items[owner] = of[1:]
+			q.turns = append(q.turns, owner)
+		} else {
+			delete(q.items, owner)
+		}
+		if now, waits := q.owner[item]; waits && now == owner {
+			delete(q.owner, item)
+			return item
+		}
 	}
-	q.len--
-	return item
 }

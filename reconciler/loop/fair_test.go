@@ -31,6 +31,32 @@ func TestOwnersTakeTurns(t *testing.T) {
 	require.Equal(t, 5, q.Len())
 	require.Equal(t, []string{"c/2", "a/3", "b/2", "a/4", "a/5"}, pop(5))
 	require.Zero(t, q.Len())
+	q.Touch(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("b", "p", "3")})
+	require.Zero(t, q.Len(), "it does not wait")
 	push("b/3")
 	require.Equal(t, []string{"b/3"}, pop(1))
+}
+
+// An item whose owner becomes known while it waits takes its turn with the owner's others.
+func TestItemsMoveToTheirOwner(t *testing.T) {
+	owner := map[int]string{}
+	q := newFairQueue(func(i reconciler.Item) string { return owner[i.Pull] })
+	pull := func(n int) reconciler.Item { return reconciler.Item{Task: reconciler.TaskPull, Pull: n} }
+	for n := range 100 {
+		q.Push(pull(n))
+	}
+	for n := range 100 {
+		owner[n] = "eve"
+	}
+	owner[99] = "ada"
+	for n := range 100 {
+		q.Touch(pull(n))
+	}
+	require.Equal(t, 100, q.Len())
+	var order []int
+	for q.Len() > 0 {
+		order = append(order, q.Pop().Pull)
+	}
+	require.Len(t, order, 100)
+	require.Equal(t, []int{0, 99, 1, 2}, order[:4])
 }

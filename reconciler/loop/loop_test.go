@@ -141,6 +141,20 @@ func (w *world) startAt(dir string, tunes ...tune) *daemon {
 // startWith is startAt with other repository options.
 func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tune) *daemon {
 	w.t.Helper()
+	o, repo := w.options(dir, change, tunes...)
+	seen := &reconciliations{begun: map[reconciler.Item]int{}, ended: map[reconciler.Item]int{}}
+	seen.watch(&o)
+	ctx, cancel := context.WithCancel(w.t.Context())
+	d := &daemon{Reconciler: loop.New(o), w: w, cancel: cancel, ended: make(chan error, 1), repo: repo, seen: seen}
+	go func() { d.ended <- d.Run(ctx) }()
+	w.t.Cleanup(func() { d.stop() })
+	w.latest = d
+	return d
+}
+
+// options are those of a daemon with its cache in dir, and its repository.
+func (w *world) options(dir string, change func(*gitrepo.Options), tunes ...tune) (loop.Options, *gitrepo.Repo) {
+	w.t.Helper()
 	options := gitrepo.Options{URL: w.git.URL, Dir: dir, Timeout: await.Limit}
 	change(&options)
 	repo, err := gitrepo.Open(w.t.Context(), options)
@@ -157,14 +171,7 @@ func (w *world) startWith(dir string, change func(*gitrepo.Options), tunes ...tu
 	for _, f := range tunes {
 		f(&o)
 	}
-	seen := &reconciliations{begun: map[reconciler.Item]int{}, ended: map[reconciler.Item]int{}}
-	seen.watch(&o)
-	ctx, cancel := context.WithCancel(w.t.Context())
-	d := &daemon{Reconciler: loop.New(o), w: w, cancel: cancel, ended: make(chan error, 1), repo: repo, seen: seen}
-	go func() { d.ended <- d.Run(ctx) }()
-	w.t.Cleanup(func() { d.stop() })
-	w.latest = d
-	return d
+	return o, repo
 }
 
 // definitions are those of the backend of these tests, compiled once.

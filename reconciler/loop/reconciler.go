@@ -116,10 +116,11 @@ func (r *Reconciler) tasks() map[reconciler.Task]task {
 }
 
 // Enqueue has an item reconciled soon. It never blocks. Equal items that wait are
-// reconciled once.
+// reconciled once. Pull requests that are not known yet are listed together, so that their
+// authors take turns from the start.
 func (r *Reconciler) Enqueue(i reconciler.Item) {
-	if i.Task == reconciler.TaskPull {
-		r.pulls.Heard(i.Pull)
+	if i.Task == reconciler.TaskPull && !r.pulls.Heard(i.Pull) {
+		r.queues.add(reconciler.Item{Task: reconciler.TaskPulls})
 	}
 	r.queues.add(i)
 }

@@ -44,8 +44,13 @@ type Planner struct {
 	jobs      *jobs
 }
 
-// Heard marks a pull request as changed: it is read before it is planned again.
-func (p *Planner) Heard(pull int) { p.open.markStale(pull) }
+// Heard marks a pull request as changed: it is read before it is planned again. It returns false
+// if the pull request is not known yet.
+func (p *Planner) Heard(pull int) (known bool) {
+	_, known = p.open.author(pull)
+	p.open.markStale(pull)
+	return known
+}
 
 // Owner is who takes turns with others in the planning of pull requests: the author of a pull
 // request, or for 0 nobody's. Those that were not read yet share their turns.

@@ -143,6 +143,9 @@ func (q *publishQueue) done(x *publication, published bool) {
 		delete(q.waiting, x.target)
 		delete(q.requested, x.pull)
 	}
+	if len(q.waiting) == 0 { // whoever comes next, nobody waits longer
+		clear(q.turns)
+	}
 	if published {
 		q.published[x.target] = x.key()
 	}

@@ -137,6 +137,10 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 			}
 		}
 		slices.Sort(res.Names)
+	case op.UserDir != nil:
+		dir := fmt.Sprintf("%s/%s-%d", op.UserDir.In, op.UserDir.Name, op.UserDir.UID)
+		res.Changed = h.files[dir] == nil
+		h.files[dir] = []byte{}
 	case op.Service != nil:
 		was := h.services[op.Service.Name]
 		if op.Service.Verb != "state" {
@@ -234,6 +238,9 @@ func newCluster(t *testing.T) *cluster {
 	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Effective.Key, Node: "gpu-1", Users: c.unit.Effective.Users}
 	c.wk.files[workerRecordPath] = mine.encode()
 	c.wk.files[profile.WorkerMungeKey] = []byte("key")
+	for _, u := range c.unit.Effective.Users {
+		c.wk.files[profile.Stack{Cluster: rec.Cluster}.JobsOf(u.Name, u.UID)] = []byte{}
+	}
 	c.wk.services[profile.MungedWorker], c.wk.services[profile.Slurmd] = true, true
 	c.ctl.users["alice"], c.wk.users["alice"] = 2001, 2001
 	c.ctl.answer, c.wk.answer = c.answer, c.answer

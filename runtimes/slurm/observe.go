@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -394,6 +395,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	ops := []runtimes.Op{
 		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
 		statOp(slices.Concat(gpuFiles(m), programPaths(programs), []string{profile.WorkerMungeKey})...),
+		{List: &runtimes.List{Path: c.stack.Jobs()}},
 	}
 	for part := range slices.Chunk(users, batch) {
 		ops = append(ops, uidsOp(part))
@@ -420,10 +422,15 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 			w.outdated = append(w.outdated, name)
 		}
 	}
+	for _, u := range users {
+		if _, ok := slices.BinarySearch(res[4].Names, path.Base(c.stack.JobsOf(u.Name, u.UID))); !ok && w.lacks == "" {
+			w.lacks = "no directory for jobs of " + u.Name + " on " + m.Node
+		}
+	}
 	if !slices.Equal(rec.Users, users) { // they are being changed, or belong to a directory service
 		return w
 	}
-	next := 4
+	next := 5
 	for part := range slices.Chunk(users, batch) {
 		if w.lacks == "" && string(res[next].Data) != uids(part) {
 			w.lacks = "accounts on " + m.Node + " differ from the declared users: " + strings.TrimSpace(string(res[next].Stderr))

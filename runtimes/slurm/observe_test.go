@@ -17,8 +17,11 @@ import (
 // plan that repairs it. TestLongFaults does so on real daemons.
 func TestFaultsAreShown(t *testing.T) {
 	for want, cause := range map[string]func(*cluster){
-		"":                           func(*cluster) {},
-		"is not the munge key":       func(c *cluster) { c.wk.files[profile.WorkerMungeKey] = []byte("other") },
+		"":                     func(*cluster) {},
+		"is not the munge key": func(c *cluster) { c.wk.files[profile.WorkerMungeKey] = []byte("other") },
+		"no directory for jobs of alice on gpu-1": func(c *cluster) {
+			delete(c.wk.files, profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.JobsOf("alice", 2001))
+		},
 		"partition main is DOWN":     func(c *cluster) { c.partitions = []string{"main DOWN"} },
 		"partition main was deleted": func(c *cluster) { c.partitions = nil },
 		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },

@@ -140,7 +140,10 @@ func (c hostUsers) makeOnWorker(ctx context.Context, wk site, users []schema.Uni
 	if err := wk.doAll(ctx, ownDirOp(profile.JobsDir, 0o711, ""), ownDirOp(c.stack.Jobs(), 0o711, "")); err != nil {
 		return err
 	}
-	return lacks.unlessNone(forUsers(ctx, wk, users, c.jobDirOps, lacks))
+	dirs := &lackingUsers{}
+	err = forUsers(ctx, wk, users, c.jobDirOps, dirs)
+	lacks.names, lacks.first = append(lacks.names, dirs.names...), cmp.Or(lacks.first, dirs.first) // none is taken
+	return lacks.unlessNone(err)
 }
 
 func (c hostUsers) jobDirOps(users []schema.UnixUser) []runtimes.Op {
@@ -164,7 +167,7 @@ func forUsers(ctx context.Context, s site, users []schema.UnixUser, ops func([]s
 			return err
 		}
 		lacks.add(users[len(res)].Name, err, isRefused(err))
-		if users = users[len(res)+1:]; len(lacks.names) == mostLacking {
+		if users = users[len(res)+1:]; len(lacks.names) >= mostLacking {
 			for _, u := range users {
 				lacks.add(u.Name, err, false)
 			}

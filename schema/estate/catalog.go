@@ -123,6 +123,19 @@ func (c *catalog) names(tenant, what string) []string {
 	return sortedKeys(all)
 }
 
+// says returns which of some nodes a tenant may be given. Few trees name nodes, so the names of
+// all are not in the print.
+func (c *catalog) says(tenant string, nodes []string) (out []string) {
+	for _, name := range nodes {
+		if c.has(tenant, nodeName, name) {
+			out = append(out, "node "+name)
+		} else {
+			out = append(out, "no node "+name+meant(name, c.names(tenant, nodeName)))
+		}
+	}
+	return out
+}
+
 // seal computes the prints, once the files that are out are known.
 func (c *catalog) seal(docs []*load.Document) {
 	var all strings.Builder
@@ -155,7 +168,7 @@ func (c *catalog) seal(docs []*load.Document) {
 	}
 	for _, what := range sortedKeys(c.stock) {
 		if what == nodeName {
-			continue // see nodesIn
+			continue // see says
 		}
 		fmt.Fprintf(&all, "%s %q\x00", what, sortedKeys(c.stock[what]))
 	}

@@ -65,31 +65,16 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 			return nil
 		}
 		gone := e.goneApps(s)
-		for nodes := s.nodesIn(cat); ; nodes = s.nodesIn(cat) {
-			fingerprint := print(cat.print, cat.own[s.tenant], refused[s.tree], append(gone, nodes...)...)
-			s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree], gone) })
-			if err != nil || slices.Equal(nodes, s.nodesIn(cat)) { // a first verdict learns which nodes the tree names
-				return err
-			}
+		judge := func(more ...string) (*verdict, error) {
+			fingerprint := print(cat.print, cat.own[s.tenant], refused[s.tree], slices.Concat(gone, more)...)
+			return s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree], gone) })
 		}
+		// The first verdict may have been made with other nodes: it counts if the tree names none.
+		if s.verdict, err = judge(); err == nil && len(s.verdict.nodes) > 0 {
+			s.verdict, err = judge(cat.says(s.tenant, s.verdict.nodes)...)
+		}
+		return err
 	})
-}
-
-// nodesIn returns which of the nodes that the configs of the tree name exist. Few trees name nodes,
-// so the names of all are not in the print of the catalog.
-func (t *tree) nodesIn(c *catalog) (out []string) {
-	names := t.kept.nodes.Load()
-	if names == nil {
-		return nil
-	}
-	for _, name := range *names {
-		if c.has(t.tenant, nodeName, name) {
-			out = append(out, "node "+name)
-		} else {
-			out = append(out, "no node "+name+meant(name, c.names(t.tenant, nodeName)))
-		}
-	}
-	return out
 }
 
 // print is a fingerprint of the input for judging a tree: the part of the catalog that the tree

@@ -72,6 +72,20 @@ func TestNamesInConfigsFollowTheNodes(t *testing.T) {
 	require.Empty(t, load())
 	delete(files, "platform/nodes/late-1.yaml")
 	require.Len(t, load(), 1)
+
+	// While its version is gone, nothing is known of the config.
+	var version, text string
+	for path := range files {
+		if strings.HasPrefix(path, "platform/catalog/slurm/") && !strings.HasSuffix(path, "/app.yaml") {
+			version, text = path, files[path]
+		}
+	}
+	require.NotEmpty(t, version)
+	delete(files, version)
+	load()
+	files[version] = text
+	files["platform/nodes/late-1.yaml"] = strings.NewReplacer("gpu-00001", "late-1", "10.64.0.2", "10.99.0.2").Replace(files[node])
+	require.Empty(t, load())
 }
 
 // warned is the campus with lasting warnings in the tenants' own documents and in those

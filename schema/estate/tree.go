@@ -3,7 +3,6 @@ package estate
 import (
 	"crypto/sha256"
 	"strings"
-	"sync/atomic"
 
 	"berth/schema"
 	"berth/schema/load"
@@ -40,7 +39,6 @@ type nameIndex struct {
 
 // kept has the results of judging a tree.
 type kept struct {
-	nodes    atomic.Pointer[[]string]                        // names of nodes in its configs, once it was judged
 	verdicts memo[[sha256.Size]byte, *verdict]               // by fingerprint of the input
 	built    memo[string, any]                               // *schema.Platform or *schema.TenantEstate, by the files that are not in it
 	projects *memo[[sha256.Size]byte, *schema.ProjectEstate] // shared by the trees of its name
@@ -183,12 +181,11 @@ func (t *tree) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, e
 		v, err := compute()
 		if err == nil {
 			v.seal(t)
-			t.kept.nodes.Store(&v.nodes)
 		}
 		return v, err
 	})
 }
 
 // mostVerdicts limits the catalogs in use at one time: main's, the one in force, and
-// those of a pull request or two.
-const mostVerdicts = 4
+// those of a pull request or two; each with and without what it says of nodes.
+const mostVerdicts = 8

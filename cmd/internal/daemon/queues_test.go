@@ -198,7 +198,7 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	put := func(mode, more string) {
 		k.git.MustCommit(t, "main", gittest.Commit{Message: "change the map", Parent: k.git.Tip("main"), Files: map[string]string{
 			labtest.AssemblyFile: labtest.AssemblyYAML(), "platform/queues/README.md": "# How to go back\n",
-			"platform/queues/genomes.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: genomes}\nspec:\n  app: slurm\n  applies_to: [biology.genomes]\n  queues: [{queue: short, partition: main}]\n" +
+			"platform/queues/genomes.yaml": "apiVersion: berth/v1\nkind: QueueMap\nmetadata: {name: genomes}\nspec:\n  app: slurm\n  applies_to: [biology.genomes]\n  queues: [{queue: short, partition: assembly}]\n" +
 				"  runbook: platform/queues/README.md\n  contract: " + boundary.Contract() + "\n  mode: " + mode + "\n" + more,
 		}})
 	}

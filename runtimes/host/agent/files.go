@@ -134,7 +134,7 @@ func (h hostFiles) removeEmpty(p place) (runtimes.Result, error) {
 		afterStep()
 		res.Changed = true
 		return res, p.sync()
-	case unix.ENOENT, unix.ENOTEMPTY, unix.EEXIST:
+	case unix.ENOENT, unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY: // EBUSY: something is mounted there
 		return res, nil
 	default:
 		return res, ioFault(p.path, err)
