@@ -33,6 +33,25 @@ func TestPanicAffectsOnlyItsFile(t *testing.T) {
 	}
 }
 
+// A label with the name of a price is no price.
+func TestLabelsOfRateCardAreNoPrices(t *testing.T) {
+	r, err := NewReader(labBackends(t), nil, nil)
+	require.NoError(t, err)
+	read := func(label, price string) *Document {
+		data := "apiVersion: berth/v1\nkind: RateCard\nmetadata:\n  name: office\n  uid: rates-office\n" +
+			"  labels: {" + label + "}\nspec:\n  currency: EUR\n  cpu_hour: " + price + "\n"
+		doc, err := r.Read(context.Background(), schema.File{Path: "platform/rates/office.yaml", Mode: schema.ModePlain}, func(int) ([]byte, bool, error) { return []byte(data), false, nil })
+		require.NoError(t, err)
+		return doc
+	}
+	for _, label := range []string{"per_hour: office", "by_day: 1 USD", "spec.price: office"} {
+		require.Empty(t, read(label, "0.01 EUR").Findings, label)
+	}
+	findings := read("per_hour: office", "0.01 USD").Findings
+	require.Len(t, findings, 1)
+	require.Equal(t, "spec.cpu_hour", findings[0].Path)
+}
+
 // Repeated validation of a changing document does not grow the heap: definitions
 // and caches are bounded. `make bench` prints the result for a hundred thousand
 // validations.

@@ -223,7 +223,7 @@ func (r *rules) artifact(s *schema.ArtifactSpec) {
 func (r *rules) rates(d *schema.RateCard) {
 	s := &d.Spec
 	r.repeated("spec.applies_to", s.AppliesTo)
-	r.currencies("", r.tree.value, s.Currency)
+	r.currencies("spec", r.tree.value["spec"], s.Currency)
 	if d.Key.Name == schema.DefaultRates && len(s.AppliesTo) > 0 {
 		r.needless("spec.applies_to", "the card default prices what no other card does, of everybody: take it away")
 	}
@@ -242,7 +242,7 @@ func (r *rules) rates(d *schema.RateCard) {
 	}
 }
 
-// currencies checks that each price below path that names a currency names that of the card.
+// currencies checks that each price below path, in the spec, that names a currency names that of the card.
 func (r *rules) currencies(path string, value any, currency string) {
 	switch v := value.(type) {
 	case map[string]any:
