@@ -58,23 +58,27 @@ func claimsOf(doc *load.Document) (cs []claimant) {
 // claimed has the claims of the valid documents of a tree.
 type claimed struct {
 	docs []*load.Document
-	says map[string]string
-	torn bool // whether claims contradict each other
+	read func() (says map[string]string, torn bool) // torn: claims contradict each other
 }
 
-// claimedBy returns the claims of the documents that are not out.
+// claimedBy returns the claims of the documents that are not out. They are read when they are
+// needed: mostly another tree with the same documents was compared before.
 func claimedBy(docs []*load.Document, out map[string]bool) *claimed {
-	c := &claimed{docs: docs, says: map[string]string{}}
+	c := &claimed{docs: docs}
 	if len(out) > 0 {
 		c.docs = slices.DeleteFunc(slices.Clone(c.docs), func(d *load.Document) bool { return out[d.File.Path] })
 	}
-	for _, doc := range c.docs {
-		for _, claim := range claimsOf(doc) {
-			is, ok := c.says[claim.what]
-			c.torn = c.torn || ok && is != claim.is
-			c.says[claim.what] = claim.is
+	c.read = sync.OnceValues(func() (map[string]string, bool) {
+		says, torn := map[string]string{}, false
+		for _, doc := range c.docs {
+			for _, claim := range claimsOf(doc) {
+				is, ok := says[claim.what]
+				torn = torn || ok && is != claim.is
+				says[claim.what] = claim.is
+			}
 		}
-	}
+		return says, torn
+	})
 	return c
 }
 
@@ -82,7 +86,7 @@ func claimedBy(docs []*load.Document, out map[string]bool) *claimed {
 // are compared by their difference to those. Safe for concurrent use.
 type claimIndex struct {
 	mu    sync.Mutex
-	trees map[*claimed]bool
+	trees map[string]*claimed
 	says  map[string]said
 }
 
@@ -92,26 +96,23 @@ type said struct {
 	n  int
 }
 
-// agree reports whether no claims of trees contradict each other.
-func (x *claimIndex) agree(trees []*claimed) bool {
+// agree reports whether no claims of trees, by their names, contradict each other.
+func (x *claimIndex) agree(trees map[string]*claimed) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	now := make(map[*claimed]bool, len(trees))
-	for _, c := range trees {
-		now[c] = true
-	}
-	for c := range x.trees {
-		if !now[c] {
+	same := func(a, b *claimed) bool { return a != nil && b != nil && slices.Equal(a.docs, b.docs) }
+	for name, c := range x.trees {
+		if !same(c, trees[name]) {
 			x.remove(c)
 		}
 	}
-	for c := range now {
-		if !x.trees[c] && !x.add(c) {
+	for name, c := range trees {
+		if !same(c, x.trees[name]) && !x.add(c) {
 			x.trees, x.says = nil, nil // the next ones are compared from the start
 			return false
 		}
 	}
-	x.trees = now
+	x.trees = trees
 	return true
 }
 
@@ -120,18 +121,20 @@ func (x *claimIndex) add(c *claimed) bool {
 	if x.says == nil {
 		x.says = map[string]said{}
 	}
-	for what, is := range c.says {
+	says, torn := c.read()
+	for what, is := range says {
 		s, ok := x.says[what]
 		if ok && s.is != is {
 			return false
 		}
 		x.says[what] = said{is, s.n + 1}
 	}
-	return !c.torn
+	return !torn
 }
 
 func (x *claimIndex) remove(c *claimed) {
-	for what := range c.says {
+	says, _ := c.read()
+	for what := range says {
 		if s := x.says[what]; s.n > 1 {
 			x.says[what] = said{s.is, s.n - 1}
 		} else {

@@ -168,7 +168,8 @@ func equalResults(t require.TestingT, want, got *Result) {
 		}
 	}
 	for _, s := range want.trees {
-		for what := range s.verdict.claims.says {
+		says, _ := s.verdict.claims.read()
+		for what := range says {
 			require.Equal(t, want.userOf(what), got.userOf(what))
 		}
 	}

@@ -13,9 +13,9 @@ import (
 // submit work as that user and read their files. A claim in force stays; among new ones,
 // the platform's has priority, then the first tenant's by name.
 func (e *estate) claimUsers() {
-	all := make([]*claimed, len(e.trees))
-	for i, s := range e.trees {
-		all[i] = s.verdict.claims
+	all := make(map[string]*claimed, len(e.trees))
+	for _, s := range e.trees {
+		all[s.name] = s.verdict.claims
 	}
 	if agree := e.loader.claims.agree(all); !agree || !e.free {
 		e.free, e.users = false, e.contend()
@@ -28,7 +28,8 @@ func (r *Result) userOf(what string) string {
 		return r.users[what]
 	}
 	for _, s := range r.trees {
-		if is, ok := s.verdict.claims.says[what]; ok {
+		says, _ := s.verdict.claims.read()
+		if is, ok := says[what]; ok {
 			return is
 		}
 	}
