@@ -25,7 +25,19 @@ var (
 	// ErrForeign: a path or daemon that Berth did not make is in the way. Nothing was
 	// written; the message names it and the command that helps.
 	ErrForeign = errors.New("not made by Berth")
+	// ErrNeedsPerson: no wait mends it, a person has to change the configuration of Berth or of
+	// the host. Make one with NeedsPerson.
+	ErrNeedsPerson = errors.New("needs a person")
 )
+
+// NeedsPerson marks an error as ErrNeedsPerson. Its text says what the person does.
+func NeedsPerson(err error) error { return needsPerson{err} }
+
+type needsPerson struct{ error }
+
+func (e needsPerson) Unwrap() error { return e.error }
+
+func (needsPerson) Is(target error) bool { return target == ErrNeedsPerson }
 
 // Hosts reaches hosts. It keeps and reuses connections.
 type Hosts interface {

@@ -19,7 +19,8 @@ func (v unitView) conditions(phase plan.Phase, failure string) []plan.Condition 
 	v.addReady(l, phase, failure, blocked)
 
 	isTerminal := v.retry != nil && v.retry.Terminal
-	isStalled := isTerminal || v.paused != "" || (blocked != nil && !blocked.Wait)
+	needsPerson := v.observed.Presence == plan.Unknown && v.observed.NeedsPerson
+	isStalled := isTerminal || v.paused != "" || needsPerson || (blocked != nil && !blocked.Wait)
 	switch {
 	case v.converged(), isStalled, phase == plan.PhaseDeleted:
 		l.set("Reconciling", false, reasonOf(phase), "")
@@ -33,6 +34,8 @@ func (v unitView) conditions(phase plan.Phase, failure string) []plan.Condition 
 		l.set("Stalled", true, "RetriesExhausted", v.retry.Reason)
 	case v.paused != "":
 		l.set("Stalled", true, "Paused", v.paused)
+	case needsPerson:
+		l.set("Stalled", true, "HostConfiguration", v.observed.Reason)
 	case isStalled:
 		l.set("Stalled", true, blocked.Code, blocked.Message)
 	default:

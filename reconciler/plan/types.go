@@ -104,10 +104,11 @@ type Drift struct {
 type Observed struct {
 	Key          schema.Key      `json:"key"`
 	Presence     Presence        `json:"presence"`
-	Reason       string          `json:"reason,omitempty"`   // reason for Unknown: host, operation and output
-	Complete     bool            `json:"complete,omitempty"` // creation finished
-	Unit         *Unit           `json:"unit,omitempty"`     // last applied unit, from the runtime's record; nil unless Present
-	Members      []MemberState   `json:"members,omitempty"`  // existing members, by name
+	Reason       string          `json:"reason,omitempty"`       // reason for Unknown: host, operation and output
+	NeedsPerson  bool            `json:"needs_person,omitempty"` // Unknown, and no wait changes it: a host key, address or account is wrong
+	Complete     bool            `json:"complete,omitempty"`     // creation finished
+	Unit         *Unit           `json:"unit,omitempty"`         // last applied unit, from the runtime's record; nil unless Present
+	Members      []MemberState   `json:"members,omitempty"`      // existing members, by name
 	Drift        []Drift         `json:"drift,omitempty"`
 	Jobs         *Jobs           `json:"-"` // nil: not asked for
 	RuntimeState json.RawMessage `json:"-"` // the runtime's own facts for status: names, ports, versions

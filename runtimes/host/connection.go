@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/crypto/ssh"
+
+	"berth/runtimes"
 )
 
 // connection is the only SSH connection to a host, made on first use.
@@ -104,13 +107,16 @@ func (c *connection) handshake() (*ssh.Client, error) {
 	defer cancel()
 	signer, err := readKey(c.o.KeyFile)
 	if err != nil {
-		return nil, err
+		return nil, runtimes.NeedsPerson(err)
 	}
 	keys, err := pinned(c.o, c.node, c.address)
 	if err != nil {
-		return nil, err
+		return nil, runtimes.NeedsPerson(err)
 	}
 	conn, err := c.o.Dial(ctx, "tcp", c.address)
+	if unknown := new(net.DNSError); errors.As(err, &unknown) && unknown.IsNotFound {
+		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; correct spec.address of node %s, or the DNS", err, c.node))
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -131,7 +137,11 @@ func (c *connection) handshake() (*ssh.Client, error) {
 		if errors.As(err, &ne) && ne.Timeout() {
 			return nil, fmt.Errorf("%s accepts connections and did not finish the SSH handshake within %s", c.address, c.o.DialTimeout)
 		}
-		return nil, fmt.Errorf("%s: %w", c.address, err)
+		err = fmt.Errorf("%s: %w", c.address, err)
+		if strings.Contains(err.Error(), "unable to authenticate") { // package ssh has no value for it
+			err = runtimes.NeedsPerson(fmt.Errorf("%w; add the public key of %s to the authorized_keys of %s there", err, c.o.KeyFile, c.o.User))
+		}
+		return nil, err
 	}
 	_ = conn.SetDeadline(time.Time{})
 	return ssh.NewClient(sc, chans, reqs), nil

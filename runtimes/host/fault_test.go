@@ -176,6 +176,7 @@ func TestSSHFaults(t *testing.T) {
 		} {
 			_, err := reach(t, l, change).Host(w1).Do(t.Context(), stamp(), info())
 			require.ErrorIs(t, err, runtimes.ErrUnreachable, name)
+			require.ErrorIs(t, err, runtimes.ErrNeedsPerson, name)
 			require.ErrorContains(t, err, "host w1: ")
 			found := regexp.MustCompile(`has host key (ssh-ed25519 SHA256:\S+), want (ssh-ed25519 SHA256:\S+) \(`).FindStringSubmatch(err.Error())
 			require.Len(t, found, 3, err.Error())
@@ -197,6 +198,7 @@ func TestSSHFaults(t *testing.T) {
 			_, err := reach(t, l, change).Host(w1).Do(t.Context(), stamp(), info())
 			require.ErrorIs(t, err, runtimes.ErrUnreachable)
 			require.ErrorContains(t, err, name)
+			require.Equal(t, name != "revoked", errors.Is(err, runtimes.ErrNeedsPerson))
 		}
 	})
 
@@ -204,6 +206,8 @@ func TestSSHFaults(t *testing.T) {
 		_, err := reach(t, l, func(o *host.SSHOptions) { o.User = "daemon" }).Host(w1).Do(t.Context(), stamp(), info())
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
 		require.ErrorContains(t, err, "unable to authenticate")
+		require.ErrorContains(t, err, "to the authorized_keys of daemon there")
+		require.ErrorIs(t, err, runtimes.ErrNeedsPerson)
 		_, err = reach(t, l, func(o *host.SSHOptions) { o.KeyFile = filepath.Join(t.TempDir(), "none") }).Host(w1).Do(t.Context(), stamp(), info())
 		require.ErrorContains(t, err, "private key")
 	})

@@ -11,6 +11,8 @@ import (
 
 	"golang.org/x/crypto/ssh"
 	"golang.org/x/crypto/ssh/knownhosts"
+
+	"berth/runtimes"
 )
 
 // pins are the allowed keys of a host.
@@ -91,8 +93,8 @@ func (p *pins) check(hostname string, remote net.Addr, key ssh.PublicKey) error 
 	for _, k := range p.keys {
 		want = append(want, fingerprint(k))
 	}
-	return fmt.Errorf("%s has host key %s, want %s (%s); if the machine was reinstalled, update the key there",
-		p.address, fingerprint(key), strings.Join(want, " or "), p.where)
+	return runtimes.NeedsPerson(fmt.Errorf("%s has host key %s, want %s (%s); if the machine was reinstalled, update the key there",
+		p.address, fingerprint(key), strings.Join(want, " or "), p.where))
 }
 
 func fingerprint(k ssh.PublicKey) string {

@@ -52,7 +52,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	v, err := r.find(ctx, s)
 	switch {
 	case err != nil:
-		obs.Reason = err.Error()
+		obs.Reason, obs.NeedsPerson = err.Error(), errors.Is(err, runtimes.ErrNeedsPerson)
 		return obs
 	case v == nil:
 		obs.Presence = plan.Absent
@@ -64,7 +64,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	}
 	v.look(ctx, declared)
 	if err := cmp.Or(v.lost, ctx.Err()); err != nil {
-		obs.Reason = fmt.Sprintf("observe %s: %v", s.Key, err)
+		obs.Reason, obs.NeedsPerson = fmt.Sprintf("observe %s: %v", s.Key, err), errors.Is(err, runtimes.ErrNeedsPerson)
 		return obs
 	}
 	rec := &v.ctl.rec
@@ -125,7 +125,9 @@ func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []
 		unit, err := r.readControlHost(ctx, key, m)
 		return answer{unit, err}
 	}) {
-		failed = cmp.Or(failed, a.err)
+		if failed == nil || errors.Is(a.err, runtimes.ErrNeedsPerson) {
+			failed = a.err
+		}
 		if a.unit != nil {
 			hits = append(hits, a.unit)
 		}
