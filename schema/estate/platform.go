@@ -64,6 +64,10 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 		}
 	case *schema.QueueMap:
 		c.queueMap(doc, d)
+	case *schema.RateCard:
+		for i, g := range d.Spec.GPUHours {
+			c.stocked(doc, load.Item("spec.gpu_hours", i)+".type", gpuType, g.Type)
+		}
 	case *schema.HookRule:
 		for i, app := range d.Spec.Apps {
 			c.app(doc, load.Item("spec.apps", i), app)
