@@ -342,6 +342,7 @@ func TestKeptGPUsCountTowardsLimit(t *testing.T) {
 		blocked := plan.Place(asked, w.mem).Unplaced(key)
 		require.Len(t, blocked, 2, name)
 		require.Contains(t, blocked[1].Message, "policy allows 2 GPUs together (max_gpus_per_instance), with those that a-0 still has and no longer asks for", name)
+		require.Contains(t, blocked[1].Message, "kept free by policy", name)
 
 		require.Equal(t, "b-1", on(eff(4, role("a", 0, tooMany), role("b", 2, 0)))["b-0"], name)
 		require.Equal(t, "a-1", on(eff(2, role("a", 0, 0), role("b", 2, 0)))["b-0"], name+": there is room once a-0 has left")

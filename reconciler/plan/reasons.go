@@ -126,7 +126,7 @@ func (u *unit) why(role schema.EffectiveRole) string {
 		} else if u.ownTaken(role, n) {
 			counts["used by this instance already"]++
 		} else {
-			counts["free"]++ // a limit of policy keeps the member off
+			counts["kept free by policy"]++ // keptGPUs says by which limit
 		}
 	}
 	var parts []string
