@@ -143,7 +143,7 @@ const (
 type Impact struct {
 	Restarts    []string `json:"restarts,omitempty"` // services that restart, such as "control plane"
 	Reconfigure bool     `json:"reconfigure,omitempty"`
-	// Interruption is what users notice of Restarts, such as "no job starts for about 2 s". Not
+	// Interruption is what users notice of Restarts, such as "no job starts for some seconds". Not
 	// digested.
 	Interruption string   `json:"interruption,omitempty"`
 	Drains       []string `json:"drains,omitempty"`    // nodes that drain first

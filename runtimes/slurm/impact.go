@@ -60,7 +60,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 
 // What users notice while daemons restart, the worst first.
 const (
-	withoutSlurmctld = "no job starts for about 2 s"
+	withoutSlurmctld = "no job starts for some seconds"
 	withoutSlurmd    = "no job starts on a node while its slurmd restarts"
 	withoutSlurmdbd  = "sacct does not answer while slurmdbd restarts"
 )

@@ -98,7 +98,7 @@ func TestImpact(t *testing.T) {
 		{"old records stay", plan.Configure, "", &shorter, &before, plan.Impact{
 			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf")}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
-			Restarts: []string{"slurmctld"}, Interruption: "no job starts for about 2 s",
+			Restarts: []string{"slurmctld"}, Interruption: "no job starts for some seconds",
 			Differences: append(differs(plan.ClassReconfigure, "gres.conf"), differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},
 		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true, Differences: differs(plan.ClassReconfigure, "gres.conf")}},
 		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},

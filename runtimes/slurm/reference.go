@@ -16,7 +16,7 @@ func (Backend) Reference() []byte {
 		"This page is generated: `berth docs slurm` prints it. Berth runs Slurm " + strings.Join(profile.Series(), ", ") + ".\n\n" +
 		"| Class | Effect on a running cluster |\n|---|---|\n" +
 		"| reconfigure | `scontrol reconfigure`; from 24.11 on, slurmctld and slurmd start anew with it |\n" +
-		"| restart of slurmctld | no scheduling for about 2 s; then a reconfigure |\n" +
+		"| restart of slurmctld | no scheduling for some seconds; then a reconfigure |\n" +
 		"| restart of all | restart of slurmctld and reconfigure, then a restart of slurmd on each worker |\n" +
 		"| not known | the release ends with an error if a file has the parameter |\n\n" +
 		"Running jobs go on through each of them. A class marked *tried* was tried by a test on a live cluster of that release: " +
