@@ -130,7 +130,7 @@ func files(ds []schema.Diagnostic, name func(string) string) string {
 // checkPlan returns the check of the effects of a merge.
 func checkPlan(p plan.Proposal, c plan.PullContext) plan.Check {
 	_, found := sides(p.Diagnostics)
-	k := plan.Check{Name: plan.CheckPlan, Conclusion: plan.Success, Title: short(clean(planTitle(&p)), maxTitle)}
+	k := plan.Check{Name: plan.CheckPlan, Conclusion: plan.Success, Title: short(clean(planTitle(&p, &c)), maxTitle)}
 	if p.Blocked() {
 		k.Conclusion = plan.Failure
 	}
@@ -149,7 +149,7 @@ func checkPlan(p plan.Proposal, c plan.PullContext) plan.Check {
 }
 
 // planTitle describes in one line the effects of a merge, or its obstacles.
-func planTitle(p *plan.Proposal) string {
+func planTitle(p *plan.Proposal, c *plan.PullContext) string {
 	if len(p.Conflicts) > 0 {
 		return "nothing can be planned: conflicts with the base in " + count(len(p.Conflicts), "file")
 	}
@@ -162,13 +162,15 @@ func planTitle(p *plan.Proposal) string {
 	if len(p.Documents) == 0 && len(p.Plans) == 0 {
 		return "no file of the estate changes"
 	}
-	s := effects(p, clean) + " " + worstForJobs(p, &plan.PullContext{}, clean) + " " + later(p)
-	if what := awaited(p, clean); what != "" {
-		s = "Waits for " + what + ". " + s
+	s := effects(p, clean) + " " + worstForJobs(p, c, clean, clean) + " " + later(p)
+	if v := verdict(p, c, clean); v != readyToMerge {
+		s = v + ". " + s
 	}
-	s = strings.TrimSuffix(strings.Join(strings.Fields(s), " "), ".")
-	return strings.ToLower(s[:1]) + s[1:]
+	return lower(strings.TrimSuffix(strings.Join(strings.Fields(s), " "), "."))
 }
+
+// lower returns s with a small first letter.
+func lower(s string) string { return strings.ToLower(s[:1]) + s[1:] }
 
 // firstObstacle returns one reason why a merge is blocked. It ignores invalid documents,
 // which are part of the other check.
@@ -190,6 +192,9 @@ func firstObstacle(p *plan.Proposal) string {
 			return h.File + ": " + h.Message
 		}
 		return h.Message
+	}
+	if p.Changes() { // a merge deploys the valid documents
+		return lower(strings.TrimSuffix(effects(p, clean), ".")) + ", see " + plan.CheckValidate
 	}
 	return "invalid documents stay out of force, see " + plan.CheckValidate
 }

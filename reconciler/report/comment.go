@@ -59,7 +59,7 @@ func (d *page) overview() {
 	p, c := d.p, d.c
 	d.line(bold(verdict(p, c, prose)+".")+" "+effects(p, code), "")
 	if p.Changes() || later(p) != "" {
-		if s := strings.TrimSpace(worstForJobs(p, c, code) + " " + later(p)); s != "" {
+		if s := strings.TrimSpace(worstForJobs(p, c, code, prose) + " " + later(p)); s != "" {
 			d.line(s, "")
 		}
 	}

@@ -70,12 +70,12 @@ func jobsOf(u *plan.Plan, c *plan.PullContext) *plan.JobImpact {
 func showsJobs(c *plan.PullContext) bool { return c.Number > 0 }
 
 // whyUnknown says why the jobs of a unit are unknown, such as that its control node did not
-// answer. name formats the node.
-func whyUnknown(u *plan.Plan, j *plan.JobImpact, name func(string) string) string {
+// answer. name formats the node, and words a reason from outside Berth.
+func whyUnknown(u *plan.Plan, j *plan.JobImpact, name, words func(string) string) string {
 	control, ok := u.Before.Control()
 	switch {
 	case j != nil && j.Unknown != "":
-		return prose(short(j.Unknown, maxValue))
+		return words(short(j.Unknown, maxValue))
 	case ok && control.Node != "":
 		return name(control.Node) + " did not answer"
 	}
@@ -84,7 +84,7 @@ func whyUnknown(u *plan.Plan, j *plan.JobImpact, name func(string) string) strin
 
 // worstForJobs describes in numbers what a merge does to jobs; without a snapshot, its worst
 // effect on running jobs. It returns "" if no instance has jobs.
-func worstForJobs(p *plan.Proposal, c *plan.PullContext, text func(string) string) string {
+func worstForJobs(p *plan.Proposal, c *plan.PullContext, text, words func(string) string) string {
 	worst := workNone
 	var sum plan.JobImpact
 	var met, silent []*plan.Plan
@@ -110,45 +110,67 @@ func worstForJobs(p *plan.Proposal, c *plan.PullContext, text func(string) strin
 		}
 	}
 	var parts []string
+	unknown := showsJobs(c) // still to be said
 	switch {
 	case worst == workNone:
 		return ""
 	case known:
 		parts = append(parts, sumText(&sum, endReasons(met, c, sum.Ended.Count, text), preemptReasons(met, text)))
 	case worst <= workTerms:
-		parts = append(parts, noJobEnds(p, text))
+		parts = append(parts, noJobEnds(p, c, silent, text, words))
+		unknown = false
 	}
 	if len(silent) > 0 {
-		parts = append(parts, silentText(silent, c, text))
+		s := silentText(silent, text)
+		if unknown {
+			s += "; jobs unknown"
+			if len(silent) == 1 {
+				s += ": " + whyUnknown(silent[0], jobsOf(silent[0], c), text, words)
+			}
+		}
+		parts = append(parts, s)
 	}
 	return strings.Join(parts, ". ") + "."
 }
 
 // noJobEnds says that no step ends a running job. That none ends is certain only if Berth knows
-// what runs.
-func noJobEnds(p *plan.Proposal, text func(string) string) string {
-	var silent []string
+// what runs. silent are units whose jobs are unknown.
+func noJobEnds(p *plan.Proposal, c *plan.PullContext, silent []*plan.Plan, text, words func(string) string) string {
+	var nodes, why []string
 	for i := range p.Plans {
 		for _, b := range p.Plans[i].Blocked {
 			if b.Node != "" {
-				silent = withNew(silent, text(b.Node))
+				nodes = withNew(nodes, text(b.Node))
 			}
 		}
 	}
-	why := list(silent, maxNamed) + " did not answer"
+	if len(nodes) > 0 {
+		why = append(why, list(nodes, maxNamed)+" did not answer")
+	}
+	for _, u := range silent {
+		if showsJobs(c) {
+			why = withNew(why, whyUnknown(u, jobsOf(u, c), text, words))
+		}
+	}
 	switch {
 	case p.Assumed:
-		why = "berth/status is not available"
-	case len(silent) == 0:
+		why = []string{"berth/status is not available"}
+	case len(why) == 0:
 		return "No running job ends"
 	}
-	return "Jobs unknown: " + why + "; no planned step ends one"
+	return "Jobs unknown: " + list(why, maxNamed) + "; no planned step ends one"
 }
 
-// harm describes the jobs that a merge ends or cancels; "" for none.
+// isSilent reports whether Berth cannot know which jobs of a unit run.
+func isSilent(p *plan.Proposal, u *plan.Plan) bool {
+	return p.Assumed || slices.ContainsFunc(u.Blocked, func(b plan.Blocked) bool { return b.Node != "" })
+}
+
+// harm describes the jobs that a merge ends, cancels, or lets others preempt; "" for none.
 func harm(p *plan.Proposal, c *plan.PullContext) string {
-	ended, cancelled, mayEnd := 0, 0, false
-	var lost []plan.JobSet
+	ended, cancelled, preemptible := 0, 0, 0
+	var lost, preempted []plan.JobSet
+	var unknown plan.Impact // of the units whose jobs are unknown
 	for i := range p.Plans {
 		u := &p.Plans[i]
 		switch j := jobsOf(u, c); {
@@ -156,8 +178,12 @@ func harm(p *plan.Proposal, c *plan.PullContext) string {
 		case j.Known():
 			ended, cancelled = ended+j.Ended.Count, cancelled+j.Cancelled.Count
 			lost = append(lost, j.Ended, j.Cancelled)
-		case workOf(u) == workEnds:
-			mayEnd = true
+			preemptible, preempted = preemptible+j.Preemptible.Count, append(preempted, j.Preemptible)
+		default:
+			for _, a := range stepsOf(u) {
+				unknown.EndsJobs = unknown.EndsJobs || a.Impact.EndsJobs
+				unknown.Jobs, unknown.Preempts = append(unknown.Jobs, a.Impact.Jobs...), append(unknown.Preempts, a.Impact.Preempts...)
+			}
 		}
 	}
 	var parts []string
@@ -169,8 +195,26 @@ func harm(p *plan.Proposal, c *plan.PullContext) string {
 	case cancelled > 0:
 		parts = append(parts, "cancels "+count(cancelled, "queued job")+ofUsers(lost))
 	}
-	if mayEnd {
-		parts = append(parts, "may end running jobs")
+	if preemptible > 0 {
+		parts = append(parts, "may preempt "+count(preemptible, "running job")+ofUsers(preempted))
+	}
+	if may := possibleHarm(unknown); may != "" {
+		parts = append(parts, "may "+may)
+	}
+	return sentence(parts)
+}
+
+// possibleHarm describes what an impact can do to jobs that are unknown; "" for no harm.
+func possibleHarm(i plan.Impact) string {
+	var parts []string
+	if i.EndsJobs {
+		parts = append(parts, "end running jobs")
+	}
+	if slices.ContainsFunc(i.Jobs, func(r plan.JobRule) bool { return r.CancelsQueued }) {
+		parts = append(parts, "cancel queued jobs")
+	}
+	if len(i.Preempts) > 0 {
+		parts = append(parts, "preempt running jobs")
 	}
 	return sentence(parts)
 }
@@ -283,7 +327,7 @@ func preemptReasons(met []*plan.Plan, text func(string) string) string {
 }
 
 // silentText describes the worst effect on the units whose jobs are unknown.
-func silentText(silent []*plan.Plan, c *plan.PullContext, text func(string) string) string {
+func silentText(silent []*plan.Plan, text func(string) string) string {
 	worst := workNone
 	var names []string
 	for _, u := range silent {
@@ -294,17 +338,10 @@ func silentText(silent []*plan.Plan, c *plan.PullContext, text func(string) stri
 			names = append(names, unitAs(u.Key, text))
 		}
 	}
-	s := map[work]string{
+	return map[work]string{
 		workEnds: "Running jobs may be cancelled", workDrains: "Running jobs finish first", workPreempts: "Running jobs may be preempted",
 		workTerms: "The terms of queued jobs change",
 	}[worst] + " on " + list(names, maxNamed)
-	if showsJobs(c) {
-		s += "; jobs unknown"
-		if len(silent) == 1 {
-			s += ": " + whyUnknown(silent[0], jobsOf(silent[0], c), text)
-		}
-	}
-	return s
 }
 
 // maxName limits the name of a user.
@@ -320,12 +357,14 @@ func (d *page) jobs(u *plan.Plan, all bool) string {
 	switch j := jobsOf(u, d.c); {
 	case j.Known():
 		return jobsText(j, all || !does(u, plan.Delete), all || isShared(u) && !does(u, plan.Delete))
+	case worst == workStays && isSilent(d.p, u):
+		return "unknown; none is ended"
 	case worst == workStays:
 		return "continue"
 	case worst == workTerms && showsJobs(d.c):
-		return "running continue; queued unknown: " + whyUnknown(u, j, code)
+		return "unknown; none is ended: " + whyUnknown(u, j, code, prose)
 	case showsJobs(d.c):
-		return "jobs unknown: " + whyUnknown(u, j, code)
+		return "jobs unknown: " + whyUnknown(u, j, code, prose)
 	}
 	var rules []string
 	for _, a := range stepsOf(u) {

@@ -80,7 +80,7 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(h.Reason, clean(h.File)+": "+h.Message)})
 	}
 	if len(u.Cases) == 0 {
-		u.add(junitCase{Name: clean(planTitle(&p))})
+		u.add(junitCase{Name: clean(planTitle(&p, &plan.PullContext{}))})
 	}
 	if p.Note != "" {
 		u.add(junitCase{Name: "why the plan of Berth may differ", Out: clean(p.Note)})

@@ -26,7 +26,7 @@ func JSON(p plan.Proposal) ([]byte, error) {
 func Text(p plan.Proposal) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. %s\n", verdict(&p, &plan.PullContext{}, clean), effects(&p, clean))
-	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, clean) + " " + later(&p)); s != "" {
+	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, clean, clean) + " " + later(&p)); s != "" {
 		fmt.Fprintf(&b, "%s\n", s)
 	}
 	for _, f := range p.Conflicts {

@@ -215,7 +215,11 @@ func servicesCell(u *plan.Plan) string {
 	case len(by[plan.Create]) > 0:
 		return "start"
 	case len(restarts) > 0:
-		return noticed(list(restarts, 4)+plural(len(restarts), " restarts", " restart"), strings.Join(interruptions, "; "), workOf(u))
+		jobs := ""
+		if workOf(u) <= workTerms {
+			jobs = "; running jobs go on"
+		}
+		return noticed(list(restarts, 4)+plural(len(restarts), " restarts", " restart"), strings.Join(interruptions, "; "), jobs)
 	case reconfigures:
 		return "reconfigured, no restart"
 	}

@@ -10,6 +10,9 @@ import (
 	"berth/schema"
 )
 
+// readyToMerge is the verdict on a change that costs nobody anything.
+const readyToMerge = "Ready to merge"
+
 // verdict describes whether the change can be merged, and the loss if there is one, without a
 // full stop. text escapes all text from outside Berth.
 func verdict(p *plan.Proposal, c *plan.PullContext, text func(string) string) string {
@@ -21,7 +24,7 @@ func verdict(p *plan.Proposal, c *plan.PullContext, text func(string) string) st
 	case bad == "" && harm(p, c) != "":
 		return "Mergeable, and it " + harm(p, c)
 	case bad == "":
-		return "Ready to merge"
+		return readyToMerge
 	case awaitsAcknowledgement(p):
 		return "Waiting for approval: " + count(len(p.Diagnostics), "deletion")
 	case move != "":

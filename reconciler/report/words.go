@@ -274,7 +274,11 @@ func upper(s string) string {
 func impact(i plan.Impact) []string {
 	var out []string
 	if len(i.Restarts) > 0 {
-		out = append(out, noticed("restarts "+sentence(i.Restarts), i.Interruption, stepWork(i)))
+		noJobs := ""
+		if stepWork(i) <= workTerms {
+			noJobs = "; this step ends no job" // others of its plan may
+		}
+		out = append(out, noticed("restarts "+sentence(i.Restarts), i.Interruption, noJobs))
 	}
 	if i.Reconfigure {
 		out = append(out, "reconfigures without a restart")
@@ -293,15 +297,12 @@ func impact(i plan.Impact) []string {
 }
 
 // noticed puts what daemons do in brackets after what users notice of it. jobs is what becomes of
-// running jobs otherwise.
-func noticed(daemons, interruption string, jobs work) string {
-	switch {
-	case interruption == "":
+// running jobs.
+func noticed(daemons, interruption, jobs string) string {
+	if interruption == "" {
 		return daemons
-	case jobs <= workTerms:
-		interruption += "; running jobs go on"
 	}
-	return interruption + " (" + daemons + ")"
+	return interruption + jobs + " (" + daemons + ")"
 }
 
 // differencesText names what an action changes at the runtime, each with its class; "": nothing.
