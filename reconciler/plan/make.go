@@ -184,7 +184,7 @@ func (m *maker) view() {
 	case was != nil && was.Effective.SharedRuntime == "":
 		m.block(CodeBackend, false, "it has members of its own and cannot use the shared runtime %s instead; delete it and create it again", to)
 	case m.in.Observed.Presence != Present:
-		m.block(CodeShared, true, "%s", cmp.Or(m.in.Observed.Reason, "it waits until the shared runtime "+to+" attaches its project"))
+		m.block(CodeShared, true, "%s", cmp.Or(m.in.Observed.Reason, "the shared runtime "+to+" has not attached its project"))
 	}
 }
 

@@ -69,7 +69,7 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	for _, x := range inOrder(&p) {
 		c := junitCase{Name: changeOf(&p, x).verbOf(x) + " " + unitName(x.Key)}
 		var b strings.Builder
-		unitText(&b, x, changeOf(&p, x))
+		unitText(&b, &p, x)
 		if k := blockOf(x); k != nil && !p.Comes(x.Key) {
 			c.Failure = failure(k.Code, unitName(x.Key)+": "+k.Message)
 		}

@@ -38,6 +38,17 @@ func detachedBy(u *plan.Plan) []schema.EffectiveAttachment {
 	return attached(u.Before, u.After)
 }
 
+// closedBy returns the attachments of the projects that a plan stops from submitting jobs.
+func closedBy(u *plan.Plan) []schema.EffectiveAttachment {
+	if u.After == nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Clone(u.After.Effective.Attachments), func(a schema.EffectiveAttachment) bool {
+		before := attachmentOf(u.Before, a.ProjectID)
+		return !a.Closed || before == nil || before.Closed
+	})
+}
+
 // projectsOf names the projects of attachments: "project `a`" or "projects `a` and `b`".
 func projectsOf(all []schema.EffectiveAttachment, text func(string) string) string {
 	var names []string

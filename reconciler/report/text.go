@@ -37,7 +37,7 @@ func Text(p plan.Proposal) string {
 	}
 	for _, u := range inOrder(&p) {
 		b.WriteString("\n")
-		unitText(&b, u, changeOf(&p, u))
+		unitText(&b, &p, u)
 	}
 	if len(p.Diagnostics) > 0 {
 		fmt.Fprintf(&b, "\n%s:\n", upper(severities(p.Diagnostics)))
@@ -76,8 +76,12 @@ func Text(p plan.Proposal) string {
 	return b.String()
 }
 
-func unitText(b *strings.Builder, p *plan.Plan, c change) {
+func unitText(b *strings.Builder, in *plan.Proposal, p *plan.Plan) {
+	c := changeOf(in, p)
 	fmt.Fprintf(b, "%s %s  (%s)\n", c.sign(), unitName(p.Key), c.verbOf(p))
+	if c == creates && isView(p) {
+		fmt.Fprintf(b, "    uses %s\n", unitName(sharedBy(p)))
+	}
 	for _, phrase := range sharing(p, clean) {
 		fmt.Fprintf(b, "    %s\n", clean(phrase))
 	}
@@ -125,7 +129,10 @@ func unitText(b *strings.Builder, p *plan.Plan, c change) {
 	}
 	for _, k := range p.Blocked {
 		word := "blocked"
-		if k.Wait {
+		switch {
+		case k.Wait && isAttachedBy(in, p):
+			continue
+		case k.Wait:
 			word = "waits"
 		}
 		fmt.Fprintf(b, "    ! %s: %s [%s]\n", word, clean(k.Message), clean(k.Code))

@@ -159,7 +159,7 @@ func effects(p *plan.Proposal, text func(string) string) string {
 	var parts []string
 	for c := deletes; c <= changes; c++ {
 		if units := by[c]; c != blocks && len(units) > 0 {
-			parts = append(parts, c.verb(would)+" "+objects(p, c, units, len(parts) == 0, text))
+			parts = append(parts, c.verb(would)+" "+objects(p, c, units, len(parts) == 0, would, text))
 		}
 	}
 	begin := "No " + changeable(p) + " changes"
@@ -193,13 +193,13 @@ func effects(p *plan.Proposal, text func(string) string) string {
 }
 
 // objects names what the verb of units is about, or counts the units if a proposal has many.
-// withNoun: the number has a noun.
-func objects(p *plan.Proposal, c change, units []*plan.Plan, withNoun bool, text func(string) string) string {
+// withNoun: the number has a noun. would: the merge is blocked.
+func objects(p *plan.Proposal, c change, units []*plan.Plan, withNoun, would bool, text func(string) string) string {
 	switch {
 	case len(p.Plans) <= maxNamed:
 		var names []string
 		for _, u := range units {
-			names = append(names, c.object(u, text))
+			names = append(names, c.object(u, would, text))
 		}
 		return sentence(names)
 	case withNoun:

@@ -22,6 +22,10 @@ const (
 	stops
 	detaches // projects
 	drains   // nodes
+	removes  // nodes that need no drain
+	attaches // projects
+	adds     // nodes
+	closes   // projects, to new jobs
 	restarts // services that run
 	creates
 	starts // the unit, or some members
@@ -44,6 +48,14 @@ func changeOf(p *plan.Proposal, u *plan.Plan) change {
 		return creates
 	case len(drainedBy(u)) > 0:
 		return drains
+	case len(nodesOf(u, plan.Leave)) > 0:
+		return removes
+	case len(attached(u.After, u.Before)) > 0:
+		return attaches
+	case len(nodesOf(u, plan.Join)) > 0 && !does(u, plan.Create):
+		return adds
+	case len(closedBy(u)) > 0:
+		return closes
 	case !slices.ContainsFunc(u.Actions, func(a plan.Action) bool { return a.Verb != plan.Start }):
 		return starts
 	case len(restartedBy(u)) > 0:
@@ -72,11 +84,33 @@ func drainedBy(u *plan.Plan) (nodes []string) {
 	return nodes
 }
 
+// nodesOf names the nodes of the members that join or leave.
+func nodesOf(u *plan.Plan, v plan.Verb) (nodes []string) {
+	for _, a := range u.Actions {
+		if a.Verb == v && a.Node != "" {
+			nodes = withNew(nodes, a.Node)
+		}
+	}
+	return nodes
+}
+
 // restartedBy names the services that a plan restarts.
 func restartedBy(u *plan.Plan) (services []string) {
 	for _, a := range u.Actions {
 		for _, r := range a.Impact.Restarts {
 			services = withNew(services, r)
+		}
+	}
+	return services
+}
+
+// restartedByOperation names the services that operations restart.
+func restartedByOperation(u *plan.Plan) (services []string) {
+	for _, a := range u.Actions {
+		if a.Verb == plan.Restart && a.Operation != nil {
+			for _, r := range a.Impact.Restarts {
+				services = withNew(services, r)
+			}
 		}
 	}
 	return services
@@ -97,11 +131,14 @@ func (c change) sign() string {
 
 // verb returns the verb of a change, as in "would drain" or in "drains".
 func (c change) verb(would bool) string {
-	verb := [...]string{"delete", "blocked", "stop", "detach", "drain", "restart", "create", "start", "change"}[c]
+	verb := [...]string{
+		deletes: "delete", blocks: "blocked", stops: "stop", detaches: "detach", drains: "drain", removes: "remove", attaches: "attach", adds: "add",
+		closes: "close", restarts: "restart", creates: "create", starts: "start", changes: "change",
+	}[c]
 	switch {
 	case would:
 		return verb
-	case c == detaches:
+	case c == detaches || c == attaches:
 		return verb + "es"
 	}
 	return verb + "s"
@@ -116,14 +153,28 @@ func (c change) verbOf(u *plan.Plan) string {
 }
 
 // object names what the verb of a change is about: the unit, or parts of it.
-func (c change) object(u *plan.Plan, text func(string) string) string {
+func (c change) object(u *plan.Plan, would bool, text func(string) string) string {
 	var parts []string
-	preposition := " of "
+	preposition, after := " of ", ""
+	named := func(nodes []string) []string {
+		return []string{plural(len(nodes), "node ", "nodes ") + list(texts(nodes, text), maxNamed)}
+	}
 	switch c {
 	case detaches:
 		parts, preposition = []string{projectsOf(detachedBy(u), text)}, " from "
+	case attaches:
+		parts, preposition = []string{projectsOf(attached(u.After, u.Before), text)}, " to "
+	case closes:
+		parts, after = []string{projectsOf(closedBy(u), text)}, " to new jobs"
+	case adds:
+		parts, preposition = named(nodesOf(u, plan.Join)), " to "
+	case removes:
+		parts, preposition = named(nodesOf(u, plan.Leave)), " from "
 	case drains:
 		parts = texts(drainedBy(u), text)
+		if also := restartedByOperation(u); len(also) > 0 {
+			parts = []string{list(parts, maxNamed), restarts.verb(would) + " " + list(texts(also, text), maxNamed)}
+		}
 	case restarts:
 		parts = texts(restartedBy(u), text)
 	case starts:
@@ -137,12 +188,15 @@ func (c change) object(u *plan.Plan, text func(string) string) string {
 	if len(parts) == 0 {
 		return unitAs(u.Key, text)
 	}
-	return list(parts, maxNamed) + preposition + unitAs(u.Key, text)
+	return list(parts, maxNamed) + preposition + unitAs(u.Key, text) + after
 }
 
 // objects is object for units that are counted.
 func (c change) objects() string {
-	return map[change]string{detaches: "projects from ", drains: "nodes of ", restarts: "services of ", starts: "members of "}[c]
+	return map[change]string{
+		detaches: "projects from ", attaches: "projects to ", closes: "projects to new jobs of ", drains: "nodes of ", removes: "nodes from ", adds: "nodes to ",
+		restarts: "services of ", starts: "members of ",
+	}[c]
 }
 
 // texts applies text to each name.
