@@ -470,6 +470,7 @@ func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
 	b, is := loop.VersionBlocked(version(evilDigest), s)
 	require.True(t, is)
 	require.Equal(t, "artifact.unverified", b.Code)
+	require.Equal(t, "lab/solver:1", b.Artifact)
 	require.Contains(t, b.Message, "lab/solver:1")
 
 	e.see(silent)

@@ -39,7 +39,7 @@ func TestMergeGroupNeedsNoAcknowledgement(t *testing.T) {
 	require.Equal(t, plan.Failure, w.forge.check(pr.Head, plan.CheckPlan).Conclusion)
 	k := w.forge.check(w.group(d, 1, gittest.Commit{Remove: gone}), plan.CheckPlan)
 	require.Equal(t, plan.Success, k.Conclusion, k.Summary)
-	require.Contains(t, k.Title, "deletes 7 instances")
+	require.Contains(t, k.Title, "Deletes 7 instances")
 }
 
 // A merge group needs no permission; the check of its pull request covered that. A

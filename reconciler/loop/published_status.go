@@ -228,7 +228,7 @@ func VersionBlocked(v *schema.AppVersion, s *plan.ThingStatus) (plan.Blocked, bo
 		switch runtimes.SightState(b.State) {
 		case runtimes.SightDifferent, runtimes.SightAbsent:
 			if b.declared() == p.bytes[name] {
-				return plan.Blocked{Code: "artifact.unverified", Wait: true, Message: fmt.Sprintf("%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
+				return plan.Blocked{Code: "artifact.unverified", Wait: true, Artifact: b.Reference, Message: fmt.Sprintf("%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
 			}
 		}
 	}

@@ -211,6 +211,8 @@ type Blocked struct {
 	Message string `json:"message"`
 	Wait    bool   `json:"wait,omitempty"` // true: a later observation may resolve it
 	Node    string `json:"node,omitempty"` // the node whose host does not answer; "": none is the reason
+
+	Artifact string `json:"artifact,omitempty"` // the reference of the artifact that is not verified; "": none is the reason
 }
 
 // Plan is the whole intended change of one unit.

@@ -155,6 +155,8 @@ func nextStep(f schema.Diagnostic) string {
 	switch family := family(f.Code); {
 	case family == "base":
 		return "merge the policy in a pull request of its own first"
+	case f.Code == plan.CodePartialMove:
+		return "resolve the other errors: both documents then come into force together"
 	case f.Code == "policy.wider":
 		return "narrow that line to what the layers above it allow"
 	case f.Code == "deletion.attached":

@@ -379,6 +379,20 @@ func TestLargeChangeListsLossesFirst(t *testing.T) {
 	require.Contains(t, md, "more lines do not fit")
 }
 
+// A runtime without drains removes a node at once, and the first line names it. Of a node that joins
+// in the place of another, it names the one that leaves.
+func TestFirstLineNamesRemovedNode(t *testing.T) {
+	p := many(2, 20)
+	u := &p.Plans[1]
+	u.Actions = []plan.Action{
+		{ID: "l", Verb: plan.Leave, Key: u.Key, Member: "worker-0", Node: "gpu-1", Reason: "no longer declared"},
+		{ID: "j", Verb: plan.Join, Key: u.Key, Member: "worker-1", Node: "gpu-2", Reason: "new member", Impact: plan.Impact{Restarts: []string{"slurmctld"}}},
+	}
+	require.Contains(t, report.Text(p), "Ready to merge. Removes node gpu-1 from physics.lhc/train-1 and changes physics.lhc/train-0.\n")
+	u.Actions = u.Actions[1:]
+	require.Contains(t, report.Text(p), "Ready to merge. Adds node gpu-2 to physics.lhc/train-1 and changes physics.lhc/train-0.\n")
+}
+
 // Many deletions are counted and the first are named. The text names the command
 // that lists the others, even in a shortened comment.
 func TestManyDeletionsAreCounted(t *testing.T) {

@@ -59,11 +59,13 @@ func waitsFor(u *plan.Plan, text func(string) string) string {
 	for _, b := range u.Blocked {
 		what := map[string]string{
 			plan.CodeSuspended: "the end of the suspension", plan.CodeStopped: "the next start",
-			plan.CodeNoNode: "a free node", plan.CodeUnavailable: "other members", "artifact.unverified": "a verified artifact",
+			plan.CodeNoNode: "a free node", plan.CodeUnavailable: "other members",
 		}[b.Code]
 		switch {
 		case b.Node != "":
 			what = "host " + text(b.Node)
+		case b.Artifact != "":
+			what = "verification of artifact " + text(short(b.Artifact, maxValue))
 		case b.Code == plan.CodeShared && isView(u):
 			what = unitAs(sharedBy(u), text) + " to attach its project"
 		}
