@@ -140,10 +140,34 @@ func (c hostUsers) makeOnWorker(ctx context.Context, wk site, users []schema.Uni
 	if err := wk.doAll(ctx, ownDirOp(profile.JobsDir, 0o711, ""), ownDirOp(c.stack.Jobs(), 0o711, "")); err != nil {
 		return err
 	}
+	if users, err = c.withoutJobDir(ctx, wk, users); err != nil {
+		return err
+	}
 	dirs := &lackingUsers{}
 	err = forUsers(ctx, wk, users, c.jobDirOps, dirs)
 	lacks.names, lacks.first = append(lacks.names, dirs.names...), cmp.Or(lacks.first, dirs.first) // none is taken
 	return lacks.unlessNone(err)
+}
+
+// withoutJobDir returns the users whose directory on a worker is missing or not theirs. To make
+// one, the helper reads the accounts of the host.
+func (c hostUsers) withoutJobDir(ctx context.Context, wk site, users []schema.UnixUser) (out []schema.UnixUser, err error) {
+	for part := range slices.Chunk(users, batch) {
+		var paths []string
+		for _, u := range part {
+			paths = append(paths, c.stack.JobsOf(u.Name, u.UID))
+		}
+		res, err := wk.do(ctx, statOp(paths...))
+		if err != nil {
+			return nil, err
+		}
+		for i, st := range res[0].Stats {
+			if !st.Exists || int(st.UID) != part[i].UID {
+				out = append(out, part[i])
+			}
+		}
+	}
+	return out, nil
 }
 
 func (c hostUsers) jobDirOps(users []schema.UnixUser) []runtimes.Op {

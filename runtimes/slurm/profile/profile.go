@@ -73,7 +73,7 @@ func Profile() runtimes.Profile {
 		SecretPaths:  []string{MungeEtc + "/*"},
 		CheckMake:    checkMake(everything()),
 		EarlierPaths: earlierPaths,
-		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*"},
+		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*", JobsDir + "/*/*"},
 		HashPaths:    []string{ProgramDir, ProgramDir + "/*", workerConfCache + "/*"},
 		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
