@@ -80,9 +80,9 @@ func (b binary) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// list returns the names of the tests that match pattern.
+// list returns the names of the tests that match pattern; empty: of all.
 func (b binary) list(ctx context.Context, pattern string) ([]string, error) {
-	cmd := b.command(ctx, b.file, "-test.list", pattern)
+	cmd := b.command(ctx, b.file, "-test.list", cmp.Or(pattern, ".")) // with an empty one it runs the tests
 	cmd.Stderr = os.Stderr
 	out, err := cmd.Output()
 	if err != nil {

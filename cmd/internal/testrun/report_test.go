@@ -171,3 +171,15 @@ func TestProcessThatATestLeavesIsEnded(t *testing.T) {
 		return stat() == "" || strings.Contains(stat(), ") Z ")
 	}, func() any { return stat() })
 }
+
+func TestTestsOfABinaryAreListed(t *testing.T) {
+	self, err := os.Executable()
+	require.NoError(t, err)
+	b := binary{pkg: "berth/cmd/internal/testrun", dir: ".", file: self}
+	all, err := b.list(t.Context(), "")
+	require.NoError(t, err)
+	require.Contains(t, all, t.Name())
+	some, err := b.list(t.Context(), "^"+t.Name()+"$")
+	require.NoError(t, err)
+	require.Equal(t, []string{t.Name()}, some)
+}
