@@ -73,7 +73,7 @@ MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xar
 test-machines: export BERTH_LAB_IMAGE := $(IMAGE)
 test-machines: root ## real Slurm on emulated machines with systemd, which reboot and lose power; IMAGE=trixie on Debian 13; needs root
 	@deploy/prepare --machines
-	@$(TESTRUN) -tags machines -run '^TestMachine' $(MACHINES)
+	@$(TESTRUN) -tags long,machines -run '^TestMachine' $(MACHINES)
 
 soak: ## everything that explores, whole, on each release of Slurm, and the mutants; takes hours; needs root
 	$(MAKE) -k test-long test-slurm test-slurm-next test-machines truth mutants

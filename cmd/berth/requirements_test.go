@@ -156,7 +156,7 @@ func TestMakeRunsTheTests(t *testing.T) {
 	require.Equal(t, "@$(TESTRUN) ./...", recipe("test"))
 	require.Equal(t, "@$(TESTRUN) -tags long -timeout 2h -run '^$(or $(RUN),TestLong)' $(LONG)", recipe("test-long"))
 	require.Contains(t, makefile, `LONG = $(shell grep -rl --include='*_test.go' '^//go:build long' . | xargs -n1 dirname | sort -u)`)
-	require.Contains(t, makefile, "\n\t@$(TESTRUN) -tags machines -run '^TestMachine' $(MACHINES)\n")
+	require.Contains(t, makefile, "\n\t@$(TESTRUN) -tags long,machines -run '^TestMachine' $(MACHINES)\n")
 	require.Contains(t, makefile, `MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)`)
 	for _, target := range []string{"check", "test", "test-long", "test-slurm", "test-slurm-next", "test-machines"} {
 		require.Contains(t, strings.Split(read(filepath.Join(moduleRoot, ".ci/run")), "\n"), "stage "+target+" make "+target)
