@@ -52,7 +52,8 @@ func newNodeOperationCmd(operation string) *cobra.Command {
 	var key string
 	var cancelAfter, wait time.Duration
 	cmd := &cobra.Command{
-		Use: operation + " TENANT.PROJECT/INSTANCE MEMBER", Short: nodeWork(operation), Args: cobra.ExactArgs(2),
+		SuggestFor: map[string][]string{schema.OpResume: {"undrain"}}[operation],
+		Use:        operation + " TENANT.PROJECT/INSTANCE MEMBER", Short: nodeWork(operation), Args: cobra.ExactArgs(2),
 		Long: nodeWork(operation) + `. The operation is done once, in the plan of the instance,
 and is read under its id.` + queueExit,
 		Example: "  berth node " + operation + " physics.lattice/train worker-0 --reason 'a fan is loud'",
@@ -61,8 +62,11 @@ and is read under its id.` + queueExit,
 			if err != nil {
 				return err
 			}
-			if !schema.ValidName(args[1]) || body.Reason == "" {
-				return cli.Usage(errors.New("name a member, such as worker-0, and set --reason"))
+			if !schema.ValidName(args[1]) {
+				return cli.Usage(fmt.Errorf("%q is no member: name one, such as worker-0", args[1]))
+			}
+			if body.Reason == "" {
+				return cli.Usage(errors.New("--reason is missing: people read it beside the operation"))
 			}
 			if key == "" {
 				key = queue.NewKey(time.Now(), rand.Text())

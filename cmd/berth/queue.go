@@ -82,6 +82,8 @@ prints the same job.` + queueExit,
 			r := remote.Request{Method: http.MethodPost, Place: place, Path: "queue/jobs", Key: key, Body: req}
 			if _, err := flags.server.Do(cmd.Context(), r, &job); remote.IsRefusal(err) {
 				return fmt.Errorf("%w\nthis call made no job", err)
+			} else if used := new(cli.ExitError); errors.As(err, &used) { // nothing was sent
+				return err
 			} else if err != nil {
 				return fmt.Errorf("%w\nto learn whether the job exists, repeat the call with --key %s", err, key)
 			}

@@ -7,6 +7,9 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"berth/schema/load"
 )
 
 // NameArguments gives a command and its subcommands errors for people. A wrong number of arguments
@@ -33,7 +36,7 @@ func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 			if word := cmd.Flags().Arg(0); word != "" && cmd == root {
 				return Usage(unknownCommand(cmd, word, elsewhere)) // an unknown command has unknown flags
 			}
-			return err
+			return unknownFlag(cmd, err)
 		})
 		return
 	}
@@ -81,6 +84,11 @@ func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string
 	if instead, known := elsewhere[word]; known {
 		return fmt.Errorf("unknown command %q: %s", word, instead)
 	}
+	for _, sub := range cmd.Commands() {
+		if slices.Contains(sub.SuggestFor, word) { // before a command whose name is similar
+			return fmt.Errorf("unknown command %q: did you mean %q?", word, strings.TrimPrefix(sub.CommandPath(), cmd.Root().Name()+" "))
+		}
+	}
 	cmd.SuggestionsMinimumDistance = 2
 	if like := cmd.SuggestionsFor(word); len(like) > 0 {
 		return fmt.Errorf("unknown command %q: did you mean %q?", word, strings.TrimPrefix(cmd.CommandPath()+" "+like[0], cmd.Root().Name()+" "))
@@ -92,6 +100,24 @@ func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string
 		}
 	}
 	return fmt.Errorf("unknown command %q: %s has %s", word, cmd.CommandPath(), strings.Join(names, ", "))
+}
+
+// unknownFlag adds to the error of an unknown flag the one that is meant, or those that there are.
+func unknownFlag(cmd *cobra.Command, err error) error {
+	name, isLong := strings.CutPrefix(err.Error(), "unknown flag: --")
+	if !isLong && !strings.HasPrefix(err.Error(), "unknown shorthand flag") {
+		return err
+	}
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	if like := load.Nearest("--"+name, names); isLong && like != "" {
+		return fmt.Errorf("%w: did you mean %s?", err, like)
+	}
+	return fmt.Errorf("%w: %s has %s", err, cmd.CommandPath(), strings.Join(names, ", "))
 }
 
 // wrongArguments is the error for too few or too many arguments, or err where Use does not say how
