@@ -8,8 +8,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"berth/schema/load"
 )
 
 // NameArguments gives a command and its subcommands errors for people. A wrong number of arguments
@@ -109,13 +107,15 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 		return err
 	}
 	var names []string
+	known := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra suggests commands only
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
 		if !f.Hidden && f.Name != "help" {
 			names = append(names, "--"+f.Name)
+			known.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
 		}
 	})
-	if like := load.Nearest("--"+name, names); isLong && like != "" {
-		return fmt.Errorf("%w: did you mean %s?", err, like)
+	if like := known.SuggestionsFor(name); isLong && len(like) > 0 {
+		return fmt.Errorf("%w: did you mean --%s?", err, like[0])
 	}
 	return fmt.Errorf("%w: %s has %s", err, cmd.CommandPath(), strings.Join(names, ", "))
 }
