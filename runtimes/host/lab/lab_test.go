@@ -33,7 +33,8 @@ func config(t *testing.T) lab.Config {
 	}
 }
 
-// machine describes mounts, files and accounts that a lab must not change.
+// machine describes mounts, files and accounts that a lab must not change. Mounts of other tests,
+// in their temporary directories, are left out.
 func machine(t *testing.T) map[string]string {
 	t.Helper()
 	read := func(path string) string {
@@ -45,8 +46,14 @@ func machine(t *testing.T) map[string]string {
 	require.NoError(t, err)
 	devices, err := filepath.Glob("/dev/nvidia*")
 	require.NoError(t, err)
+	var mounts []string
+	for line := range strings.Lines(read("/proc/self/mounts")) {
+		if at := strings.Fields(line)[1]; !strings.HasPrefix(at, os.TempDir()+"/") || strings.Contains(at, t.Name()) {
+			mounts = append(mounts, line)
+		}
+	}
 	return map[string]string{
-		"mounts": read("/proc/self/mounts"), "passwd": read("/etc/passwd"), "group": read("/etc/group"), "hosts": read("/etc/hosts"),
+		"mounts": strings.Join(mounts, ""), "passwd": read("/etc/passwd"), "group": read("/etc/group"), "hosts": read("/etc/hosts"),
 		"etc": strings.Join(entries, "\n"), "devices": strings.Join(devices, "\n"),
 	}
 }
