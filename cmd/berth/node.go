@@ -63,7 +63,7 @@ and is read under its id.` + queueExit,
 				return err
 			}
 			if !schema.ValidName(args[1]) {
-				return cli.Usage(fmt.Errorf("%q is no member: name one, such as worker-0", args[1]))
+				return cli.Usage(fmt.Errorf("%q is not the name of a member; give one, such as worker-0", args[1]))
 			}
 			if body.Reason == "" {
 				return cli.Usage(errors.New("--reason is missing: people read it beside the operation"))

@@ -132,7 +132,7 @@ func referenceOf(args []string) ([]byte, error) {
 	return page, nil
 }
 
-// configIntro returns what stands below the title of the page of a backend's fields.
+// configIntro returns the text after the title of the page of a backend's fields.
 func configIntro(b runtimes.Backend) string {
 	effect := ""
 	if b.Reference() != nil {

@@ -247,7 +247,7 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 
 	pull, _ = g.open(viewer, gittest.Commit{Message: "one more", Files: trainOf(2)})
 	g.check(pull, "failure")
-	g.comment(pull, "### Berth plan") // comes after the check; the order of the comment is looked at below
+	g.comment(pull, "### Berth plan") // it is published after the check; the test checks its order below
 	g.mergeAs(pull, githubtest.Squash, projectAdmin, "")
 	merge := g.git.Tip("main")
 	apply := "/berth apply " + merge[:10]

@@ -129,16 +129,11 @@ func (h hostFiles) removeEmpty(p place) (runtimes.Result, error) {
 			return res, err
 		}
 	}
-	switch err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err {
-	case nil:
-		afterStep()
-		res.Changed = true
-		return res, p.sync()
-	case unix.ENOENT, unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY: // EBUSY: something is mounted there
-		return res, nil
-	default:
-		return res, ioFault(p.path, err)
+	var err error
+	if res.Changed, err = p.removeDir(); err != nil || !res.Changed {
+		return res, err
 	}
+	return res, p.sync()
 }
 
 // removeEmptyIn removes the empty directories in a directory.
@@ -185,9 +180,9 @@ func (h hostFiles) makeDir(op *runtimes.MakeDir) (runtimes.Result, error) {
 	default:
 		return res, ioFault(p.path, err)
 	}
-	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := p.openDirectory()
 	if err != nil {
-		return res, stepFault(p.path, err)
+		return res, err
 	}
 	defer unix.Close(fd)
 	if !made {

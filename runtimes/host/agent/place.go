@@ -193,9 +193,9 @@ func (p place) remove(tree bool) error {
 	if !tree {
 		return refuse("%s is a directory and needs tree to be removed", plain(p.path))
 	}
-	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := p.openDirectory()
 	if err != nil {
-		return stepFault(p.path, err)
+		return err
 	}
 	d := os.NewFile(uintptr(fd), p.path)
 	defer d.Close()
@@ -223,6 +223,30 @@ func (p place) remove(tree bool) error {
 	}
 	afterStep()
 	return nil
+}
+
+// removeDir removes an empty directory. It returns false if the directory is missing, or stays
+// because it has content or something is mounted there.
+func (p place) removeDir() (removed bool, err error) {
+	switch err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err {
+	case nil:
+		afterStep()
+		return true, nil
+	case unix.ENOENT, unix.ENOTEMPTY, unix.EEXIST, unix.EBUSY:
+		return false, nil
+	default:
+		return false, ioFault(p.path, err)
+	}
+}
+
+// openDirectory opens the directory at a place, and refuses a link. The caller closes the
+// descriptor.
+func (p place) openDirectory() (int, error) {
+	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return -1, stepFault(p.path, err)
+	}
+	return fd, nil
 }
 
 // open opens the directory of a path, refusing symbolic links on the way.

@@ -54,9 +54,9 @@ func (p place) makeFor(owner account) (changed bool, err error) {
 		return false, ioFault(p.path, err)
 	}
 	afterStep()
-	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := p.openDirectory()
 	if err != nil {
-		return false, stepFault(p.path, err)
+		return false, err
 	}
 	defer unix.Close(fd)
 	var st unix.Stat_t
@@ -103,16 +103,15 @@ func takeBackDir(name string) error {
 		return err
 	}
 	defer p.close()
-	switch err := unix.Unlinkat(p.dir, p.name, unix.AT_REMOVEDIR); err {
-	case nil, unix.ENOENT:
-		return nil
-	case unix.ENOTEMPTY, unix.EEXIST:
-	default:
-		return ioFault(name, err)
+	if removed, err := p.removeDir(); err != nil || removed {
+		return err
 	}
-	fd, err := openat(p.dir, p.name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := p.openDirectory()
+	if isNotFound(err) {
+		return nil
+	}
 	if err != nil {
-		return stepFault(name, err)
+		return err
 	}
 	defer unix.Close(fd)
 	return ioFaultOrNil(name, errors.Join(unix.Fchown(fd, 0, 0), unix.Fchmod(fd, 0o700), unix.Fsync(p.dir)))
