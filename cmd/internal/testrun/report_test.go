@@ -158,7 +158,7 @@ func TestProcessThatATestLeavesIsEnded(t *testing.T) {
 	tests{binaries: []binary{{pkg: "berth/a", dir: dir, file: file}}, timeout: time.Minute, linger: time.Millisecond}.run(t.Context(), r)
 	require.Equal(t, 1, r.passed)
 	require.Equal(t, []string{"berth/a"}, r.broken)
-	require.Contains(t, r.causes["berth/a"], "WaitDelay expired")
+	require.Contains(t, r.causes["berth/a"], "left a process")
 	left, err := os.ReadFile(filepath.Join(dir, "left"))
 	require.NoError(t, err)
 	pid, err := strconv.Atoi(strings.TrimSpace(string(left)))

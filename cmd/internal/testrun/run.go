@@ -91,14 +91,43 @@ func (t tests) runBinary(ctx context.Context, b binary, r *report) error {
 	}
 	read := make(chan error, 1)
 	go func() { read <- errors.Join(r.read(out), decoder.Wait()) }()
-	cmd := b.command(ctx, args...)
-	output := struct{ io.Writer }{in} // not a file: Wait ends although a process holds it
-	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = output, output, t.linger
-	err := cmd.Run()
-	if cmd.Process != nil {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // what its tests left; mostly nothing
-	}
+	err := t.pipe(b.command(ctx, args...), in)
 	return errors.Join(err, in.Close(), <-read)
+}
+
+// pipe runs cmd, and writes all of its output to out. Processes that it leaves are ended, those that
+// hold its output after a while.
+func (t tests) pipe(cmd *exec.Cmd, out io.Writer) error {
+	from, to, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = to, to, t.linger // files: Wait ends although another process holds them
+	if err := errors.Join(cmd.Start(), to.Close()); err != nil {
+		return err
+	}
+	copied := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(out, from)
+		copied <- err
+	}()
+	endLeft := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // mostly there is none
+	err = cmd.Wait()
+	select {
+	case end := <-copied:
+		endLeft()
+		return errors.Join(err, end)
+	case <-time.After(t.linger):
+	}
+	endLeft()
+	err = errors.Join(err, fmt.Errorf("its tests left a process, which held its output for %s and was ended", t.linger))
+	select {
+	case end := <-copied: // what it wrote before
+		return errors.Join(err, end)
+	case <-time.After(t.linger + time.Minute): // a process has left the group
+		return err
+	}
 }
 
 func appendLine(file, line string) error {
