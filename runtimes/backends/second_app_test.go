@@ -1,10 +1,8 @@
 package backends_test
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -45,17 +43,13 @@ func newSecondApp(t *testing.T) *secondApp {
 	account, err := os.ReadFile(filepath.Join(s.estate, appAccount))
 	require.NoError(t, err)
 	s.write(appAccount, regexp.MustCompile(`key: ssh-ed25519 \S+`).ReplaceAllString(string(account), "key: "+strings.Join(strings.Fields(string(public))[:2], " ")))
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	s.server = "http://" + l.Addr().String()
-	require.NoError(t, l.Close())
 	require.NoError(t, os.WriteFile(s.estate+".token", []byte(personToken), 0o600))
 	require.NoError(t, os.WriteFile(s.estate+".known_hosts", nil, 0o600))
 	s.write("berth.yaml", `estate: lab
 repository: {url: ., directory: .berth/cache}
 authority: {trust_local_commits: true}
 ssh: {key: `+s.estate+`.key, known_hosts: `+s.estate+`.known_hosts}
-listen: `+l.Addr().String()+`
+listen: 127.0.0.1:0
 poll: 300ms
 interval: 300ms
 flush_window: 100ms
@@ -89,20 +83,30 @@ func (s *secondApp) fails(args ...string) string {
 	return string(out)
 }
 
-// serve runs the daemon until the end of the test.
+// serve runs the daemon until the end of the test, on a port that the system chooses.
 func (s *secondApp) serve() {
 	s.Helper()
-	var log bytes.Buffer
+	log, err := os.Create(s.estate + ".log")
+	require.NoError(s, err)
 	cmd := exec.Command(s.berth, "serve", "-c", "berth.yaml")
-	cmd.Dir, cmd.Stdout, cmd.Stderr = s.estate, &log, &log
+	cmd.Dir, cmd.Stdout, cmd.Stderr = s.estate, log, log
 	require.NoError(s, cmd.Start())
+	logged := func() string {
+		text, err := os.ReadFile(log.Name())
+		require.NoError(s, err)
+		return string(text)
+	}
 	s.Cleanup(func() {
 		_ = cmd.Process.Signal(os.Interrupt)
 		_ = cmd.Wait()
+		require.NoError(s, log.Close())
 		if s.Failed() {
-			s.Logf("the daemon:\n%s", log.String())
+			s.Logf("the daemon:\n%s", logged())
 		}
 	})
+	serving := regexp.MustCompile(`"msg":"serving","address":"([^"]+)"`)
+	await.True(s, "the daemon serves", func() bool { return serving.MatchString(logged()) }, func() any { return logged() })
+	s.server = "http://" + serving.FindStringSubmatch(logged())[1]
 }
 
 // get asks the API, and returns the status and the code of the error.
