@@ -99,7 +99,7 @@ type Backend interface {
 	// for the documentation. Each field at the top begins a line.
 	ConfigExample() string
 	// CheckConfig is a schema.ConfigCheck.
-	CheckConfig(v *schema.AppVersion, config json.RawMessage) ([]schema.ConfigProblem, []schema.ConfigName)
+	CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts
 	// QueueNames returns the names of a unit's queues by its config, merged over the parameters.
 	QueueNames(config json.RawMessage) schema.QueueNames
 	// Limits returns the fields of a project's terms on a shared unit (schema.SubmissionLimits, and

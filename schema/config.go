@@ -3,6 +3,7 @@ package schema
 import (
 	"encoding/json"
 	"maps"
+	"time"
 )
 
 // ConfigProblem is a problem of an instance's config, or of a version's parameters, that
@@ -12,24 +13,38 @@ type ConfigProblem struct {
 	Message string
 }
 
-// ConfigName is a name in a config that some node has to have: one that no node has, such as a
-// mistyped one, selects nothing.
+// ConfigName is a name in a config of something outside of it. One that nothing has, such as a
+// mistyped one, has no effect.
 type ConfigName struct {
 	Path string // as that of a ConfigProblem
-	Sort string // NodeName or GPUType
+	Sort string // NodeName, GPUType or UserName
 	Name string
 }
 
-// The sorts of names of nodes that a config may have.
+// The sorts of names that a config may have: of nodes, and of the unit's users on the hosts.
 const (
 	NodeName = "name"
 	GPUType  = "GPU type"
+	UserName = "user"
 )
 
-// ConfigCheck returns the problems of a config that the definition of its runtime cannot
-// express, and its names of nodes. config is complete: that of an instance merged over the
-// parameters of version v, or these parameters.
-type ConfigCheck func(v *AppVersion, config json.RawMessage) ([]ConfigProblem, []ConfigName)
+// ConfigEnd is the end of what a config declares for a time. After it, the field has no effect.
+type ConfigEnd struct {
+	Path string // as that of a ConfigProblem
+	What string // such as: the reservation firmware
+	At   time.Time
+}
+
+// ConfigFacts is what a runtime reads in a config.
+type ConfigFacts struct {
+	Problems []ConfigProblem // that the definition of the runtime cannot express
+	Names    []ConfigName
+	Ends     []ConfigEnd
+}
+
+// ConfigCheck reads a config. It is complete: that of an instance merged over the parameters of
+// version v, or these parameters.
+type ConfigCheck func(v *AppVersion, config json.RawMessage) ConfigFacts
 
 // MergeConfig returns the parameters of a version with the config of an instance merged
 // over them field by field; lists and scalars are replaced. It changes neither argument.

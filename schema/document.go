@@ -56,6 +56,12 @@ func (h *Header) At(path string) Position {
 	}
 }
 
+// Has reports whether the document has the field at path.
+func (h *Header) Has(path string) bool {
+	_, ok := slices.BinarySearchFunc(h.Fields, path, func(f FieldPos, p string) int { return strings.Compare(f.Path, p) })
+	return ok
+}
+
 // Head is h: every document has one, whatever its kind.
 func (h *Header) Head() *Header { return h }
 

@@ -2,6 +2,7 @@ package schema
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -16,6 +17,7 @@ const (
 	CodeArtifactUnseen   = "lifecycle.unseen"    // a promotion that waits for bytes that the last check did not find
 	CodeArtifactInUse    = "lifecycle.in-use"    // an active version is made from what is retired or deprecated
 	CodeVersionPublished = "lifecycle.published" // a published version with other contents
+	CodeOperationChanged = "lifecycle.operation" // an operation that becomes another one
 )
 
 // next are the states an artifact may go to: intent, registered, promoted,
@@ -93,6 +95,46 @@ func Lifecycle(before, after *Desired) []Diagnostic {
 	}
 	if before.Platform != nil {
 		out = append(out, versionChanges(before, after)...)
+		out = append(out, operationChanges(before, after)...)
+	}
+	return out
+}
+
+// operationChanges finds operations that would become others: each is done once, and one that is
+// done stays done, whatever its document says then.
+func operationChanges(before, after *Desired) (out []Diagnostic) {
+	compare := func(was, is map[string]*MemberOperation) {
+		for _, name := range slices.Sorted(maps.Keys(is)) {
+			old, now := was[name], is[name]
+			if old == nil || old == now || old.UID != now.UID {
+				continue
+			}
+			a, b := old.Spec, now.Spec
+			if a.Operation != b.Operation || a.Instance != b.Instance || a.Member != b.Member || !maps.Equal(a.Labels, b.Labels) {
+				out = append(out, now.finding("spec", SeverityError, CodeOperationChanged,
+					fmt.Sprintf("it asks for %s of %s already, and an operation is done once: write another file for another operation, and delete this one", a.Operation, cmp.Or(a.Member, "the whole"))))
+			}
+		}
+	}
+	shared := func(was, is map[string]*SharedRuntimeEstate) {
+		for name, s := range is {
+			if old := was[name]; old != nil && old != s {
+				compare(old.Operations, s.Operations)
+			}
+		}
+	}
+	shared(before.Platform.SharedRuntimes, after.Platform.SharedRuntimes)
+	for tenant, t := range after.Tenants {
+		old := before.Tenants[tenant]
+		if old == nil || old == t {
+			continue
+		}
+		shared(old.SharedRuntimes, t.SharedRuntimes)
+		for name, p := range t.Projects {
+			if was := old.Projects[name]; was != nil && was != p {
+				compare(was.Operations, p.Operations)
+			}
+		}
 	}
 	return out
 }

@@ -190,3 +190,34 @@ func TestLifecycle(t *testing.T) {
 		})
 	}
 }
+
+// An operation is done once: its document cannot become another operation. Its reason may change,
+// and one with another uid is another operation.
+func TestOperationsStayWhatTheyAre(t *testing.T) {
+	estate := func(change func(*schema.MemberOperation)) *schema.Desired {
+		key := schema.Key{Kind: schema.KindMemberOperation, Tenant: "t", Project: "p", Name: "one"}
+		file, err := key.Path()
+		require.NoError(t, err)
+		op := &schema.MemberOperation{Header: schema.Header{Key: key, File: file}, Spec: schema.MemberOperationSpec{Instance: "i", Member: "worker-0", Operation: schema.OpDrain, Reason: "fan"}}
+		change(op)
+		return &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{"t": {Name: "t", Projects: map[string]*schema.ProjectEstate{
+			"p": {Name: "p", Operations: map[string]*schema.MemberOperation{"one": op}},
+		}}}}
+	}
+	before := estate(func(*schema.MemberOperation) {})
+	for name, c := range map[string]struct {
+		change func(*schema.MemberOperation)
+		refuse bool
+	}{
+		"another reason":    {func(o *schema.MemberOperation) { o.Spec.Reason = "a fan is loud" }, false},
+		"another uid":       {func(o *schema.MemberOperation) { o.UID, o.Spec.Operation = "new", schema.OpResume }, false},
+		"another operation": {func(o *schema.MemberOperation) { o.Spec.Operation = schema.OpResume }, true},
+		"another member":    {func(o *schema.MemberOperation) { o.Spec.Member = "worker-1" }, true},
+		"another instance":  {func(o *schema.MemberOperation) { o.Spec.Instance = "j" }, true},
+		"labels":            {func(o *schema.MemberOperation) { o.Spec.Labels = map[string]string{"a": "b"} }, true},
+	} {
+		found := schema.Lifecycle(before, estate(c.change))
+		require.Equal(t, c.refuse, len(found) == 1 && found[0].Code == schema.CodeOperationChanged && found[0].Severity == schema.SeverityError, "%s: %v", name, found)
+		require.True(t, c.refuse || len(found) == 0, name)
+	}
+}

@@ -29,6 +29,9 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 	out = append(out, lastAdministrators(touched, now, head.Main.Desired)...)
 	out = append(out, withoutEffect(touched, head.Main)...)
 	out = append(out, notAccepted(touched, head.Main.Desired)...)
+	out = append(out, caused(touched, waited, d.configsWithoutEffect(touched, base, in.Today), d.configsWithoutEffect(touched, head, in.Today))...)
+	out = append(out, reservedInUse(touched, now, head.Main.Desired, in.Memory)...)
+	out = append(out, pastDates(touched, now, head.Main.Desired, in.Today)...)
 	out = append(out, stillAttached(touched, now)...)
 	out = append(out, signature.Findings(head.Main.Desired, func(file string) bool { return touches(touched, file) })...)
 	schema.SortDiagnostics(out)
@@ -99,9 +102,8 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 			d.Severity = schema.SeverityWarning // the layers above narrow it anyway
 		}
 		if touches(touched, d.File) || !known {
-			if !known && touches(touched, d.File) && namesNothing(d) {
-				d.Severity = schema.SeverityError
-				d.Message += "; if another pull request adds it, merge that one first"
+			if !known && touches(touched, d.File) {
+				d = mistake(d)
 			}
 			out = append(out, d)
 		}
@@ -109,14 +111,24 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 	return out
 }
 
-// namesNothing reports whether a finding is about a missing tenant, project, site or shared
-// runtime, or about a name by which a unit selects nodes and that no node has. The document is
-// valid and has no effect, so a change that adds it is a mistake: mostly a mistyped name. An
-// earlier one stays a warning.
-func namesNothing(d schema.Diagnostic) bool {
-	named := []string{"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site"}
+// mistake makes an error of a warning about a field that a change adds and that has no effect: a
+// name that nothing has, such as a mistyped one, or a time that is over. An earlier one stays a
+// warning: the document is valid, and what it names may have gone since.
+func mistake(d schema.Diagnostic) schema.Diagnostic {
+	named := []string{
+		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app", "ref.missing-version",
+		"ref.missing-rates", codeNoUser,
+	}
 	selects := d.Code == "ref.no-node" && (strings.HasPrefix(d.Path, "spec.roles.") || strings.HasPrefix(d.Path, "spec.config."))
-	return d.Severity == schema.SeverityWarning && (selects || slices.Contains(named, d.Code))
+	switch {
+	case d.Severity != schema.SeverityWarning:
+	case selects || slices.Contains(named, d.Code):
+		d.Severity = schema.SeverityError
+		d.Message += "; if another pull request adds it, merge that one first"
+	case d.Code == estate.CodeNoEffect || d.Code == codePast:
+		d.Severity = schema.SeverityError
+	}
+	return d
 }
 
 // maxWithoutEffect is how many documents without effect are named.

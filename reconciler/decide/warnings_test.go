@@ -177,3 +177,57 @@ func TestFindingsOfAttachments(t *testing.T) {
 	require.True(t, p.Blocked())
 	require.Empty(t, found(proposal(t, base, map[string]string{shared + "runtime.yaml": "", terms: "", view: ""})))
 }
+
+// A day that a change sets and that is over is an error where the field has no effect then, and a
+// warning where it has one at once. A day that passed since stays unmentioned.
+func TestPastDaysOfAChange(t *testing.T) {
+	const runtime, attached, lends = "tenants/physics/shared-runtimes/all/runtime.yaml", "tenants/physics/shared-runtimes/all/attachments/lhc.yaml", "tenants/physics/policy.yaml"
+	attachment := func(until string) string {
+		return doc("Attachment", "lhc", "spec:\n  project_id: physics.lhc\n  contribution_policy: {allow: true, until: "+until+"}\n  submission_policy: {}\n")
+	}
+	policy := func(day string) string {
+		return doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 8\n  noncompliant: {action: stop, grace_until: "+day+"}\n")
+	}
+	base := estateFiles(map[string]string{
+		"tenants/physics/service-accounts/ops.yaml": doc("ServiceAccount", "ops", "spec:\n  display_name: Ops\n  public_keys: []\n  scopes: [shared_runtimes.member.operate]\n  allowed_endpoints: []\n"),
+		"tenants/physics/roles.yaml":                doc("RoleBinding", "roles", "spec:\n  members: [{login: olga, role: tenant_owner}, {service_account: ops, role: service_account}]\n"),
+		runtime:  doc("SharedRuntime", "all", "spec:\n  app: batch\n  version: v1\n  display_name: All\n  operator_identity_ref: ops\n  roles:\n    worker: {count: 1}\n"),
+		attached: attachment("2026-06-01"),
+	})
+	for name, c := range map[string]struct {
+		over map[string]string
+		want []string
+	}{
+		"a loan that would end before it begins": {map[string]string{attached: attachment("2025-12-31")}, []string{attached + " error date.past"}},
+		"a loan that would end today":            {map[string]string{attached: attachment("2026-01-01")}, []string{attached + " error date.past"}},
+		"a loan until tomorrow":                  {map[string]string{attached: attachment("2026-01-02")}, nil},
+		"a policy without time":                  {map[string]string{lends: policy("2025-12-31")}, []string{lends + " warning date.past"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, d := range proposal(t, base, c.over).Diagnostics {
+				if d.Code == "date.past" {
+					got = append(got, d.File+" "+string(d.Severity)+" "+d.Code)
+				}
+			}
+			require.Equal(t, c.want, got)
+		})
+	}
+	old := change(base, map[string]string{attached: attachment("2025-12-31")})
+	p := proposal(t, old, map[string]string{attached: attachment("2025-12-31") + "  on_jobs: {wait: true}\n"})
+	require.NotContains(t, fmt.Sprint(p.Diagnostics), "date.past", "the day was set before")
+}
+
+// A node that is reserved while members of other projects are on it gets a warning.
+func TestReservationOfANodeInUse(t *testing.T) {
+	const gpu = "platform/nodes/gpu-1.yaml"
+	reserved := func(owner string) map[string]string {
+		return map[string]string{gpu: estateFiles(nil)[gpu] + "  reserved_for: " + owner + "\n"}
+	}
+	base := estateFiles(map[string]string{"tenants/biology/tenant.yaml": doc("Tenant", "biology", "spec:\n  display_name: Biology\n")})
+	require.Contains(t, codesOf(t, proposal(t, base, reserved("biology")).Diagnostics), gpu+" node.in-use")
+	require.NotContains(t, codesOf(t, proposal(t, base, reserved("physics")).Diagnostics), gpu+" node.in-use")
+	require.NotContains(t, codesOf(t, proposal(t, change(base, reserved("biology")), map[string]string{
+		gpu: reserved("biology")[gpu] + "  topology: {rack: r1}\n",
+	}).Diagnostics), gpu+" node.in-use", "it was reserved before")
+}

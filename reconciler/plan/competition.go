@@ -77,6 +77,11 @@ type recordedNode struct {
 	alone bool // the unit has the node alone
 }
 
+// Uses reports whether a member of the unit is on a node, or is recorded there.
+func (s *Status) Uses(node string) bool {
+	return slices.ContainsFunc(recordedNodes(s, nil), func(n recordedNode) bool { return n.name == node })
+}
+
 // recordedNodes returns the nodes on which a unit is recorded, each once. The role of a
 // member decides whether it shares its node; of an unknown role, only control planes do.
 // inst is nil for a unit that is not declared.

@@ -131,14 +131,28 @@ func asksElse(unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole,
 // stays returns m, which no longer fits, as it stays on n until it can move. It keeps the
 // kinds of GPUs that it was given.
 func stays(m Member, unit *Unit, n *schema.Node) Member {
-	m.Misfit, m.GPUs, m.Reason = true, nil, "it is there already, and no longer fits the node"
+	m.Misfit, m.GPUs, m.Reason = true, gpusThatStay(m, unit, n), "it is there already, and no longer fits the node"
+	return m
+}
+
+// gpusThatStay returns the GPUs of n that m has of those that it was given.
+func gpusThatStay(m Member, unit *Unit, n *schema.Node) (kept []schema.GPU) {
 	was, _ := unit.Member(m.Name)
 	for _, g := range n.Spec.Capacity.GPUs {
 		if i := slices.IndexFunc(was.GPUs, func(had schema.GPU) bool { return had.Type == g.Type }); i >= 0 {
-			m.GPUs = append(m.GPUs, take(g, min(was.GPUs[i].Count, g.Count)))
+			kept = append(kept, take(g, min(was.GPUs[i].Count, g.Count)))
 		}
 	}
-	return m
+	return kept
+}
+
+// lacksGPUs reports whether a member has fewer GPUs than its role asks for.
+func lacksGPUs(role schema.EffectiveRole, m Member) bool {
+	has := 0
+	for _, g := range m.GPUs {
+		has += g.Count
+	}
+	return role.GPUs != nil && has < role.GPUs.Count
 }
 
 // applied returns the unit that a runtime created, completely or partly, according to

@@ -376,7 +376,11 @@ func (m *maker) bring(before order) {
 		case m.leaves(s) != "" && s.State == Draining && !configured:
 			// The control plane learns its new resources when it has left; it joins after that.
 		case m.leaves(s) != "":
-			m.join(a, "returns with its new resources", o)
+			why := "returns with its new resources"
+			if role, ok := m.plan.After.role(a.Role); ok && lacksGPUs(role, a) {
+				why = fmt.Sprintf("returns with fewer GPUs than the %s that it asks for, as its node has no more", gpus(*role.GPUs))
+			}
+			m.join(a, why, o)
 		case s.State == Partial:
 			m.join(a, "join incomplete", o)
 		case s.State == Draining: // drained by Berth for an earlier leave or stop

@@ -129,7 +129,10 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 			}
 			misplaced[name] = stays(h.Member, made, node)
 		default:
-			if asks && len(misfits(u.inst, role, node)) == 0 {
+			switch {
+			case lacksGPUs(role, h.Member) && made != nil:
+				h.GPUs, h.Reason = gpusThatStay(h.Member, made, node), fewerGPUs
+			case (asks || h.Reason == fewerGPUs) && len(misfits(u.inst, role, node)) == 0:
 				h.Reason = "it is there already, and fits the node: " + wants(u.inst, role)
 			}
 			stay = append(stay, h)
@@ -137,6 +140,9 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 	}
 	return stay, misplaced, assigned
 }
+
+// fewerGPUs is the reason of a member that stays on a node which lost GPUs.
+const fewerGPUs = "it is there already, and the node has fewer GPUs than it asks for"
 
 // home returns the node of a member on which it may stay, and the reason why it is
 // there. The runtime's record comes before a mere assignment, and the node that an operation has

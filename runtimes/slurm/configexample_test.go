@@ -35,7 +35,7 @@ func TestConfigExampleIsValid(t *testing.T) {
 		}
 		config, err := json.Marshal(values)
 		require.NoError(t, err)
-		problems, _ := Backend{}.CheckConfig(v, config)
+		problems := Backend{}.CheckConfig(v, config).Problems
 		require.Empty(t, problems, by)
 	}
 }

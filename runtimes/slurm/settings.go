@@ -264,14 +264,19 @@ func (s *settings) billingOf(p partition) *billing {
 }
 
 // CheckConfig implements runtimes.Backend.
-func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) ([]schema.ConfigProblem, []schema.ConfigName) {
+func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
 	var s settings
 	if err := json.Unmarshal(config, &s); err != nil {
-		return []schema.ConfigProblem{{Message: err.Error()}}, nil
+		return schema.ConfigFacts{Problems: []schema.ConfigProblem{{Message: err.Error()}}}
 	}
 	problems := configProblems(append(s.check(), s.checkVersion(v)...))
 	s.checkArtifacts(&problems, v)
-	return problems, s.namesOfNodes()
+	s.checkPriorities(&problems)
+	facts := schema.ConfigFacts{Problems: problems, Names: s.names()}
+	for i, r := range s.Reservations {
+		facts.Ends = append(facts.Ends, schema.ConfigEnd{Path: item("reservations", i), What: "the reservation " + r.Name, At: r.end()})
+	}
+	return facts
 }
 
 // QueueNames implements runtimes.Backend.
@@ -283,8 +288,8 @@ func (Backend) QueueNames(config json.RawMessage) schema.QueueNames {
 	return schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{membersAccount}, QOS: s.qosNames()}
 }
 
-// namesOfNodes returns the names by which the config selects nodes.
-func (s *settings) namesOfNodes() (out []schema.ConfigName) {
+// names returns the names by which the config selects nodes and users.
+func (s *settings) names() (out []schema.ConfigName) {
 	add := func(at, sort string, names []string) {
 		for i, name := range names {
 			out = append(out, schema.ConfigName{Path: item(at, i), Sort: sort, Name: name})
@@ -304,6 +309,9 @@ func (s *settings) namesOfNodes() (out []schema.ConfigName) {
 	}
 	for i, sw := range s.Topology.Switches {
 		add(item("topology.switches", i)+".nodes", schema.NodeName, sw.Nodes)
+	}
+	for i, q := range s.QoS {
+		add(item("qos", i)+".users", schema.UserName, q.Users)
 	}
 	return out
 }

@@ -101,7 +101,7 @@ func TestConfigRules(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(config), &full))
 		raw, err := json.Marshal(schema.MergeConfig(map[string]any{"scheduler": map[string]any{"interval_seconds": 30}}, full))
 		require.NoError(t, err)
-		problems, _ := Backend{}.CheckConfig(version, raw)
+		problems := Backend{}.CheckConfig(version, raw).Problems
 		if want == "" {
 			require.Empty(t, problems)
 			continue

@@ -205,6 +205,12 @@ func (r Rules) account(a Actor, n Need) Decision {
 	}
 }
 
+// AccountMayHave reports whether a service account with that key can have a permission, if its
+// scopes name it.
+func AccountMayHave(account schema.Key, p Permission) bool {
+	return RoleHas(serviceAccount, p) && (account.Project != "" || ofSharedRuntimes(p))
+}
+
 // ofSharedRuntimes reports whether a permission applies to a tenant's shared
 // runtime: itself, its queue and its nodes.
 func ofSharedRuntimes(p Permission) bool {

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"berth/schema"
+	"berth/schema/authority"
 	"berth/schema/load"
 )
 
@@ -14,7 +15,7 @@ import (
 func (c *check) endpoints(doc *load.Document, path string, list []string) {
 	all := schema.Endpoints()
 	c.warnUnknown(doc, load.Items(path), list, unknown{
-		code:  codeNoEffect,
+		code:  CodeNoEffect,
 		known: func(name string) bool { return slices.Contains(all, name) },
 		all:   func() []string { return all },
 		says: func(name string) string {
@@ -23,8 +24,22 @@ func (c *check) endpoints(doc *load.Document, path string, list []string) {
 	})
 }
 
-// codeNoEffect: a valid part of a document that changes nothing.
-const codeNoEffect = "schema.no-effect"
+// scopes warns about permissions that no service account of the place can have.
+func (c *tenantCheck) scopes(doc *load.Document, d *schema.ServiceAccount) {
+	for i, p := range d.Spec.Scopes {
+		if authority.AccountMayHave(d.Key, authority.Permission(p)) {
+			continue
+		}
+		whose := "no service account"
+		if d.Key.Project == "" {
+			whose = "no service account of a tenant, which works on its shared runtimes only,"
+		}
+		c.warn(doc, load.Item("spec.scopes", i), CodeNoEffect, fmt.Sprintf("%s grants nothing: %s can have it; take it away", p, whose))
+	}
+}
+
+// CodeNoEffect is the code of the warning about a valid part of a document that changes nothing.
+const CodeNoEffect = "schema.no-effect"
 
 // operatedUnit is an instance or a shared runtime that a service account operates.
 type operatedUnit struct {
@@ -86,7 +101,7 @@ func (c *tenantCheck) beyondApps(doc *load.Document, d *schema.ServiceAccount) {
 					continue
 				}
 				warned[path] = true
-				c.warn(doc, path, codeNoEffect, fmt.Sprintf("%s grants nothing: the account operates %s, and the app %s does not require it (%s:%d); take it away, or operate the unit with another account",
+				c.warn(doc, path, CodeNoEffect, fmt.Sprintf("%s grants nothing: the account operates %s, and the app %s does not require it (%s:%d); take it away, or operate the unit with another account",
 					item, unit.key, unit.app, at.File, at.Line))
 			}
 		}

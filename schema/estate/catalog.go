@@ -130,7 +130,7 @@ func (c *catalog) says(tenant string, nodes []string) (out []string) {
 		if c.has(tenant, nodeName, name) {
 			out = append(out, "node "+name)
 		} else {
-			out = append(out, "no node "+name+meant(name, c.names(tenant, nodeName)))
+			out = append(out, "no node "+name+Meant(name, c.names(tenant, nodeName)))
 		}
 	}
 	return out

@@ -217,15 +217,16 @@ func (c *check) warnUnknown(doc *load.Document, at func(int) string, list []stri
 		}
 		message := u.says(name)
 		if told < load.MaxFindings {
-			message += meant(name, all)
+			message += Meant(name, all)
 		}
 		c.warn(doc, at(i), u.code, message)
 		told++
 	}
 }
 
-// meant suggests a name for an unknown one.
-func meant(name string, names []string) string {
+// Meant suggests a name for an unknown one, or lists the names if they are few, for the end of a
+// message.
+func Meant(name string, names []string) string {
 	if guess := load.Nearest(name, names); guess != "" {
 		return fmt.Sprintf(": did you mean %q?", guess)
 	}
@@ -281,7 +282,7 @@ func (c *check) policy(doc *load.Document, d *schema.Policy) {
 		},
 	})
 	if d.Suspend { // suspension must not lift limits
-		c.warn(doc, "suspend", codeNoEffect, "lifts nothing: a policy holds while it is there; change its limits, or take the file away")
+		c.warn(doc, "suspend", CodeNoEffect, "lifts nothing: a policy holds while it is there; change its limits, or take the file away")
 	}
 }
 
@@ -304,7 +305,10 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 		return err
 	}
 	for _, n := range of.Names {
-		if n.Sort == nodeName {
+		switch n.Sort {
+		case schema.UserName: // known once policy has said which projects the unit serves
+			continue
+		case nodeName:
 			c.nodes = append(c.nodes, n.Name)
 		}
 		c.stocked(doc, n.Path, n.Sort, n.Name)

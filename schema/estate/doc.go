@@ -25,7 +25,7 @@
 //	ref.missing-owner            a tenant or project that is not there (warning)
 //	ref.missing-site             a region that is of no site (warning)
 //	ref.no-node                  a region, SKU, GPU type or topology key that no node has (warning)
-//	ref.missing-rates            a rate card that does not exist or does not apply to the tenant (warning)
+//	ref.missing-rates            a rate card that does not exist, as the default one, or does not apply to the tenant (warning)
 //	ref.missing-source           no such artifact source
 //	ref.missing-service-account  no such service account where one may be taken from
 //	ref.missing-role             a service account to which no role binding gives its role (warning)
@@ -44,9 +44,10 @@
 //	ref.contribution-denied      the attachment takes no nodes, or not so many
 //	ref.operator-scope           the operator of a shared runtime lacks the permission to operate it
 //	ref.node-not-reserved        a node that is not the project's to offer
-//	conflict.unix-user           one Unix name with two uids or logins, or one uid with two names
+//	conflict.unix-user           one Unix name with two uids or logins, one uid with two names, or one login with two Unix names (in two bindings: warning)
 //	conflict.version             two AppVersions of an app with one spec.version
 //	conflict.node-address        two nodes at one address
+//	conflict.node-facts          a node whose GPUs, topology key or address is mostly a mistake (warning)
 //	conflict.uid                 two documents of one kind with one uid in a tenant tree or in platform/
 //	conflict.region              a region of two sites
 //	conflict.queue-map           two maps of the same queues for the same people

@@ -45,11 +45,11 @@ func TestNamesInConfigsFollowTheNodes(t *testing.T) {
 	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
 	require.NoError(t, err)
 	l, err := New(Options{Backends: map[string]string{"slurm": string(slurm)}, Checks: map[string]schema.ConfigCheck{
-		"slurm": func(_ *schema.AppVersion, config json.RawMessage) (_ []schema.ConfigProblem, names []schema.ConfigName) {
+		"slurm": func(_ *schema.AppVersion, config json.RawMessage) (facts schema.ConfigFacts) {
 			if strings.Contains(string(config), "late-1") {
-				names = append(names, schema.ConfigName{Path: "partitions[0].nodes.names[0]", Sort: schema.NodeName, Name: "late-1"})
+				facts.Names = append(facts.Names, schema.ConfigName{Path: "partitions[0].nodes.names[0]", Sort: schema.NodeName, Name: "late-1"})
 			}
-			return nil, names
+			return facts
 		},
 	}})
 	require.NoError(t, err)

@@ -3,6 +3,7 @@ package estate
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"runtime"
 	"sync/atomic"
@@ -28,6 +29,7 @@ type Options struct {
 // differs from earlier ones. Safe for concurrent use.
 type Loader struct {
 	backends map[string]string
+	checks   map[string]schema.ConfigCheck
 	reader   *load.Reader
 	reading  chan struct{} // one slot for each file being read
 	cache    cache
@@ -42,6 +44,7 @@ func New(opts Options) (*Loader, error) {
 	}
 	return &Loader{
 		backends: opts.Backends,
+		checks:   opts.Checks,
 		reader:   reader,
 		reading:  make(chan struct{}, 2*min(runtime.GOMAXPROCS(0), 4)),
 	}, nil
@@ -50,7 +53,15 @@ func New(opts Options) (*Loader, error) {
 // WithEmptyCache returns a Loader with the same definitions that has read nothing yet. Compiling the definitions is
 // most of what a Loader costs.
 func (l *Loader) WithEmptyCache() *Loader {
-	return &Loader{backends: l.backends, reader: l.reader, reading: make(chan struct{}, cap(l.reading))}
+	return &Loader{backends: l.backends, checks: l.checks, reader: l.reader, reading: make(chan struct{}, cap(l.reading))}
+}
+
+// ConfigFacts returns what the runtime of v reads in the complete config of a unit.
+func (l *Loader) ConfigFacts(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
+	if check := l.checks[v.Spec.RuntimeBackend]; check != nil {
+		return check(v, config)
+	}
+	return schema.ConfigFacts{}
 }
 
 // Tenant reads only the tenant.yaml of a tenant; ok is false if it is invalid. A caller

@@ -27,6 +27,8 @@ func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (
 		}
 	}
 	c.sites()
+	c.unlikeOthers()
+	c.defaultRates()
 	c.administered()
 	if err := c.drafts(ctx); err != nil {
 		return nil, err
@@ -68,6 +70,14 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 		for i, g := range d.Spec.GPUHours {
 			c.stocked(doc, load.Item("spec.gpu_hours", i)+".type", gpuType, g.Type)
 		}
+	case *schema.AppAdmission:
+		built := sortedKeys(c.loader.backends)
+		c.warnUnknown(doc, load.Items("spec.allowed_runtime_backends"), d.Spec.AllowedRuntimeBackends, unknown{
+			code:  CodeNoEffect,
+			known: func(name string) bool { return slices.Contains(built, name) },
+			all:   func() []string { return built },
+			says:  func(name string) string { return "no runtime " + name + " is built in" },
+		})
 	case *schema.HookRule:
 		for i, app := range d.Spec.Apps {
 			c.app(doc, load.Item("spec.apps", i), app)
@@ -145,6 +155,25 @@ func (c *platformCheck) sites() {
 			c.findings = append(c.findings, load.Found(doc, "spec.region", schema.SeverityWarning, "ref.missing-site",
 				fmt.Sprintf("no site has the region %s, there is %s", n.Spec.Region, strings.Join(sortedKeys(c.regions), ", "))))
 		}
+	}
+}
+
+// defaultRates warns if there are rate cards and none is the default.
+func (c *platformCheck) defaultRates() {
+	var first *load.Document
+	for _, doc := range c.tree.docs {
+		if doc.Key.Kind != schema.KindRateCard {
+			continue
+		}
+		if doc.Key.Name == schema.DefaultRates {
+			return
+		}
+		if first == nil && doc.Valid() {
+			first = doc
+		}
+	}
+	if first != nil {
+		c.warn(first, "metadata.name", "ref.missing-rates", fmt.Sprintf("there is no rate card %s: use costs nothing unless the attachment or the shared runtime names a card in billing_policy_ref", schema.DefaultRates))
 	}
 }
 

@@ -27,8 +27,12 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 	if broken != nil && broken.op == cue.NotRegexMatchOp {
 		want = broken.text
 	}
-	message := fmt.Sprintf("got %s, want %s", describe(got), want)
 	text, isText := got.(string)
+	shown := describe(got)
+	if step := path[strings.LastIndexByte(path, '.')+1:]; isText && (step == "credential" || step == "secret") {
+		shown = "something that may be a secret" // everybody reads findings
+	}
+	message := fmt.Sprintf("got %s, want %s", shown, want)
 	switch {
 	case code == "schema.length":
 		message = "is empty, want " + want
@@ -104,10 +108,11 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 	if s == root { // a field below this mapping may take another value
 		elsewhere = root.place(name, cue.TopKind, "", 0)
 	}
-	if elsewhere != "" && elsewhere != p.path {
-		p.message += fmt.Sprintf(" here: it belongs to %s; check the indentation", elsewhere)
-	} else if len(names) > 0 {
+	if len(names) > 0 {
 		p.message += ": there are " + strings.Join(names, ", ")
+	}
+	if elsewhere != "" && elsewhere != p.path {
+		p.message += fmt.Sprintf("; a field of that name is %s", elsewhere)
 	}
 	return p, ""
 }

@@ -178,9 +178,9 @@ func checkConfig(check schema.ConfigCheck, v *schema.AppVersion, config any) (pr
 	if err != nil {
 		return unevaluated(err), nil
 	}
-	found, names := check(v, merged)
-	for _, p := range found {
+	facts := check(v, merged)
+	for _, p := range facts.Problems {
 		problems = append(problems, problem{path: p.Path, code: "schema.rule", message: p.Message})
 	}
-	return problems, names
+	return problems, facts.Names
 }

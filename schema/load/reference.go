@@ -156,6 +156,8 @@ func (r *reference) typeOf(s *shape) string {
 		return strings.TrimPrefix(wants, "a ") + ", each: " + r.typeOf(s.element)
 	case s.kind == cue.StructKind && s.element != nil:
 		return "mapping by name"
+	case s.kind == cue.StructKind: // its fields have rows of their own
+		return "mapping"
 	}
 	return strings.TrimPrefix(strings.TrimPrefix(wants, "a "), "text: ")
 }

@@ -202,8 +202,7 @@ func (r *documentParser) parameters(d *schema.AppVersion, t *tree) []problem {
 	}
 	d.Spec.Manifest.Parameters = raw
 	if check := r.checks[d.Spec.RuntimeBackend]; check != nil {
-		problems, _ := check(d, raw) // names of nodes are those of each instance's place
-		for _, p := range problems {
+		for _, p := range check(d, raw).Problems { // names are those of each instance's place
 			ps = append(ps, problem{path: join(path, p.Path), code: "schema.rule", message: p.Message})
 		}
 	}

@@ -256,7 +256,7 @@ func (s *shape) wants() string {
 	}
 	switch s.kind {
 	case cue.StructKind:
-		return "a mapping"
+		return "a mapping" + s.fieldNames()
 	case cue.ListKind:
 		if s.nonEmpty {
 			return "a list of at least one item"
@@ -279,6 +279,27 @@ func (s *shape) wants() string {
 		return "text"
 	}
 	return "a value of type " + s.kind.String()
+}
+
+// fieldNames lists the fields of a mapping: the required ones, then the others up to a few.
+func (s *shape) fieldNames() string {
+	var required, others []string
+	for _, name := range sortedNames(s.fields) {
+		if s.fields[name].required {
+			required = append(required, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	const few = 12
+	names := append(required, others...)
+	switch {
+	case len(names) == 0:
+		return ""
+	case len(names) > few:
+		names = append(names[:few], "…")
+	}
+	return " with " + strings.Join(names, ", ")
 }
 
 func (s *shape) bounds() string {

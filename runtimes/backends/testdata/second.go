@@ -31,8 +31,8 @@ func (Backend) ConfigCUE() string {
 }
 
 // CheckConfig implements runtimes.Backend.
-func (Backend) CheckConfig(*schema.AppVersion, json.RawMessage) ([]schema.ConfigProblem, []schema.ConfigName) {
-	return nil, nil
+func (Backend) CheckConfig(*schema.AppVersion, json.RawMessage) schema.ConfigFacts {
+	return schema.ConfigFacts{}
 }
 
 // QueueNames implements runtimes.Backend.

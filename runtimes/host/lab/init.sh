@@ -13,6 +13,7 @@ main() {
 	devices "$@"
 	names_and_users
 	helper_and_sshd
+	slurm_for_people
 	umount /run/lab
 	rmdir /run/lab
 
@@ -142,6 +143,19 @@ Match User root
 END
 	chown -R "$user:$user" "/home/$user"
 	cd /
+}
+
+# Who logs in as root has the commands of Slurm for the first cluster of the host. bash reads
+# /etc/bash.bashrc for commands over ssh, too (bash(1), INVOCATION).
+slurm_for_people() {
+	cat >/etc/berth/slurm.sh <<'END'
+for conf in /etc/slurm/*/slurm.conf; do
+	[ -z "${SLURM_CONF-}" ] && [ -e "$conf" ] && export SLURM_CONF="$conf"
+	[ -n "${PS1-}" ] && [ "${SLURM_CONF-}" != "$conf" ] && [ -e "$conf" ] && echo "another cluster: export SLURM_CONF=$conf"
+done
+unset conf
+END
+	[ ! -e /etc/bash.bashrc ] || grep -q '^[.] /etc/berth/slurm.sh' /etc/bash.bashrc || sed -i '1i . /etc/berth/slurm.sh' /etc/bash.bashrc
 }
 
 main "$@"

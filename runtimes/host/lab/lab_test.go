@@ -245,6 +245,8 @@ func TestHostHasItsOwnRoot(t *testing.T) {
 	require.Equal(t, "1", in("gpu-1", "cat /proc/1/status | awk '/^NSpid/ {print $NF}'"))
 	require.NotContains(t, in("gpu-1", "cut -d: -f3 /proc/self/cgroup /proc/1/cgroup"), "/.", "inside the host's group")
 	require.NotEmpty(t, leftovers(t, l.Bridge))
+	const conf = "/etc/slurm/one/slurm.conf"
+	require.Equal(t, conf, in("ctl", "mkdir -p /etc/slurm/one && touch "+conf+" && bash -ic 'echo $SLURM_CONF' 2>/dev/null"), "for sinfo of who logs in")
 
 	require.NoError(t, l.Kill("gpu-1"))
 	require.NoError(t, l.Boot(t.Context(), "gpu-1"))
