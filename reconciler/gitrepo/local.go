@@ -184,7 +184,21 @@ func (l *Local) Resolve(ctx context.Context, revision string) (string, error) {
 	}
 	h, err := object.ParseID(strings.TrimSpace(out))
 	if code != 0 || err != nil {
-		return "", fmt.Errorf("revision %q in %s: %w", revision, l.gitDir, reconciler.ErrNotFound)
+		return "", fmt.Errorf("revision %q in %s: %w%s", revision, l.gitDir, reconciler.ErrNotFound, l.branches(ctx))
 	}
 	return h.String(), nil
+}
+
+// branches lists the newest branches of people, for a message.
+func (l *Local) branches(ctx context.Context) string {
+	const most = 8
+	out, code, err := object.Run(ctx, []string{"GIT_DIR=" + l.gitDir}, "for-each-ref", "--sort=-committerdate", "--format=%(refname:lstrip=2)", "refs/heads")
+	names := slices.DeleteFunc(strings.Fields(out), func(name string) bool { return strings.HasPrefix(name, "berth/") })
+	if err != nil || code != 0 || len(names) == 0 {
+		return ""
+	}
+	if len(names) > most {
+		names = append(names[:most], "others")
+	}
+	return "; the branches are " + strings.Join(names, ", ")
 }

@@ -18,6 +18,8 @@ const (
 	// a worker for slow before it gives the worker away: at most nine items of a
 	// worker hang at a time.
 	hangingPerWorker = 16
+	// outsidePerWorker bounds the items that wait without a worker, for each worker.
+	outsidePerWorker = 64
 )
 
 // pool runs the items of one queue. It bounds the number of goroutines and keeps
@@ -31,6 +33,9 @@ const (
 //     until it is quick again.
 //   - Items without a key, of which there are few, start at once.
 //
+//   - An item that waits for its record on the remote gives its worker away for that time
+//     (withoutWorker), up to maxOutside such items, so that one commit has the records of many.
+//
 // The queue hands out no item twice at a time, so no two workers run the same one.
 type pool struct {
 	queue      workqueue.TypedInterface[reconciler.Item]
@@ -43,18 +48,20 @@ type pool struct {
 	prompt  line
 	hanging line
 	aside   int                      // items of prompt that gave their worker away
+	outside int                      // items that wait without a worker
 	wasSlow map[reconciler.Item]bool // items that took longer than slow in their last run
 }
 
 // line is the items that wait for a worker.
 type line struct {
 	waiting     *fairQueue
+	returning   []chan struct{} // of items that had a worker and need one again; they go first
 	busy, limit int
 }
 
 // run works until the queue is shut down, and waits for the running items.
 func (p *pool) run(ctx context.Context) {
-	p.prompt, p.hanging = line{newFairQueue(tenantOf), 0, p.workers}, line{newFairQueue(tenantOf), 0, p.maxHanging}
+	p.prompt, p.hanging = line{waiting: newFairQueue(tenantOf), limit: p.workers}, line{waiting: newFairQueue(tenantOf), limit: p.maxHanging}
 	p.wasSlow = map[reconciler.Item]bool{}
 	defer p.wg.Wait()
 	for {
@@ -85,6 +92,11 @@ func tenantOf(i reconciler.Item) string { return i.Unit.Tenant }
 
 // startLocked gives the free workers of a line to the items that wait in it.
 func (p *pool) startLocked(ctx context.Context, l *line) {
+	for l.busy < l.limit && len(l.returning) > 0 {
+		l.busy++
+		close(l.returning[0])
+		l.returning = l.returning[1:]
+	}
 	for l.busy < l.limit && l.waiting.Len() > 0 {
 		item := l.waiting.Pop()
 		l.busy++
@@ -95,32 +107,94 @@ func (p *pool) startLocked(ctx context.Context, l *line) {
 // work runs one item of a line.
 func (p *pool) work(ctx context.Context, l *line, item reconciler.Item) {
 	defer p.queue.Done(item)
-	done, isAside, start := false, false, time.Now()
-	patience := time.AfterFunc(slow, func() {
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		if !done && l == &p.prompt && p.aside < p.maxHanging {
-			isAside = true
-			p.aside++
-			l.busy--
-			p.startLocked(ctx, l)
-		}
-	})
-	defer patience.Stop()
-	p.do(ctx, item)
+	t := &turn{pool: p, line: l, began: time.Now()}
+	t.patience = time.AfterFunc(slow, func() { t.stepAside(ctx) })
+	defer t.patience.Stop()
+	p.do(context.WithValue(ctx, turnKey{}, t), item)
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	done = true
-	if isAside {
+	t.ended = true
+	if t.isAside {
 		p.aside--
 	} else {
 		l.busy--
 	}
-	if time.Since(start) >= slow {
+	if time.Since(t.began)-t.waited >= slow {
 		p.wasSlow[item] = true
 	} else {
 		delete(p.wasSlow, item)
 	}
 	p.startLocked(ctx, l)
+}
+
+// turn is one run of an item with a worker. The lock of the pool guards it.
+type turn struct {
+	*pool
+	line      *line
+	began     time.Time
+	waited    time.Duration // without a worker
+	patience  *time.Timer
+	isAside   bool // it gave its worker away for good
+	isOutside bool // it waits without a worker
+	ended     bool
+}
+
+// stepAside gives the worker of an item that takes long to the next one.
+func (t *turn) stepAside(ctx context.Context) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.ended && !t.isOutside && t.line == &t.prompt && t.aside < t.maxHanging {
+		t.isAside = true
+		t.aside++
+		t.line.busy--
+		t.startLocked(ctx, t.line)
+	}
+}
+
+// turnKey is the key of the turn in the context of an item.
+type turnKey struct{}
+
+// withoutWorker calls wait, which only waits, and gives the worker of the item in ctx to others for
+// that time. It returns once the item has a worker again.
+func withoutWorker(ctx context.Context, wait func() error) error {
+	t, ok := ctx.Value(turnKey{}).(*turn)
+	if !ok || !t.leave(ctx) {
+		return wait()
+	}
+	began := time.Now()
+	err := wait()
+	t.enter(ctx, time.Since(began))
+	return err
+}
+
+// leave gives the worker away; false: the item has none, or too many wait already.
+func (t *turn) leave(ctx context.Context) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.isAside || t.outside >= t.workers*outsidePerWorker {
+		return false
+	}
+	t.isOutside = true
+	t.outside++
+	t.line.busy--
+	t.startLocked(ctx, t.line)
+	return true
+}
+
+// enter waits for a worker. The patience with the item begins anew.
+func (t *turn) enter(ctx context.Context, waited time.Duration) {
+	t.mu.Lock()
+	mine := make(chan struct{})
+	t.line.returning = append(t.line.returning, mine)
+	t.startLocked(ctx, t.line)
+	t.mu.Unlock()
+	began := time.Now()
+	<-mine // others end or step aside
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.isOutside = false
+	t.outside--
+	t.waited += waited + time.Since(began)
+	t.patience.Reset(slow)
 }

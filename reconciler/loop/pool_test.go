@@ -147,6 +147,42 @@ func TestTenantsTakeTurns(t *testing.T) {
 	})
 }
 
+// Items that wait for their record wait together, and need no worker for that. They work with the
+// same few workers as before.
+func TestItemsWaitWithoutWorker(t *testing.T) {
+	const workers, items = 2, 2 * outsidePerWorker
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+		var busy, most, outside, mostOutside atomic.Int64
+		work := func() {
+			most.Store(max(most.Load(), busy.Add(1)))
+			time.Sleep(time.Millisecond)
+			busy.Add(-1)
+		}
+		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker, do: func(ctx context.Context, _ reconciler.Item) {
+			work()
+			require.NoError(t, withoutWorker(ctx, func() error {
+				mostOutside.Store(max(mostOutside.Load(), outside.Add(1)))
+				defer outside.Add(-1)
+				time.Sleep(slow + time.Second)
+				return nil
+			}))
+			work()
+		}}
+		for i := range items {
+			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("t", "p", fmt.Sprint(i))})
+		}
+		began := time.Now()
+		queue.ShutDown()
+		p.run(t.Context())
+		require.LessOrEqual(t, time.Since(began), slow+2*time.Second)
+		require.EqualValues(t, workers, most.Load())
+		require.EqualValues(t, items, mostOutside.Load())
+		require.Zero(t, p.outside+p.aside)
+		require.Empty(t, p.wasSlow, "who waits is not slow")
+	})
+}
+
 // A unit that hung is reconciled like the others once it answers again.
 func TestRecoveredItemIsServedNormally(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -195,5 +231,24 @@ func TestPoolBoundsSlowItems(t *testing.T) {
 		queue.ShutDown()
 		<-ended
 		require.Zero(t, busy.Load())
+	})
+}
+
+// Beyond the bound, an item that waits keeps its worker, as one that works.
+func TestItemsBeyondTheBoundKeepTheirWorker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &pool{workers: 1, outside: outsidePerWorker, prompt: line{waiting: newFairQueue(tenantOf), busy: 1, limit: 1}}
+		at := &turn{pool: p, line: &p.prompt, patience: time.NewTimer(time.Hour)}
+		ctx := context.WithValue(t.Context(), turnKey{}, at)
+		require.NoError(t, withoutWorker(ctx, func() error {
+			require.Equal(t, 1, p.prompt.busy)
+			return nil
+		}))
+		p.outside--
+		require.NoError(t, withoutWorker(ctx, func() error {
+			require.Zero(t, p.prompt.busy)
+			return nil
+		}))
+		require.Equal(t, 1, p.prompt.busy)
 	})
 }

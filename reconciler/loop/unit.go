@@ -255,7 +255,7 @@ func (r *unitRun) recordIntent(ctx context.Context) (again time.Duration, ok boo
 	if !onlyRepairs(p) || r.gated.approved != nil {
 		flush, cancel := context.WithTimeout(ctx, recordTimeout)
 		defer cancel()
-		if err := r.status.Flush(flush); err != nil {
+		if err := withoutWorker(ctx, func() error { return r.status.Flush(flush) }); err != nil {
 			r.restoreReview()
 			return 0, false, fmt.Errorf("%s: no new action started: %w", key, err)
 		}

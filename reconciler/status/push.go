@@ -34,6 +34,9 @@ func (w *Writer) Run(ctx context.Context) error {
 			t.Stop()
 		case <-w.flushing:
 		}
+		if w.pushes.Wait(ctx) != nil { // ctx has ended, or ends before its turn
+			continue
+		}
 		err := w.push(ctx)
 		switch {
 		case err == nil:
@@ -83,12 +86,9 @@ func (w *Writer) push(ctx context.Context) error {
 			return w.failed(err)
 		}
 		w.landed(tip, *b, upTo)
-		conflict = nil
+		return nil // a change since then wakes Run
 	}
-	if conflict != nil {
-		return w.failed(conflict) // another writer was faster each time
-	}
-	return nil // still changing: the next change wakes Run
+	return w.failed(conflict) // another writer was faster each time
 }
 
 // next returns what is pending as a batch on top of old, with the count of changes

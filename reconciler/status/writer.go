@@ -11,9 +11,19 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema/audit"
+)
+
+const (
+	// pushesAtOnce is how many commits may follow each other at once: enough for a change of one
+	// unit, of which each step waits for its record.
+	pushesAtOnce = 5
+	// maxWindow is the longest time that a caller of Flush waits for the turn of its commit.
+	maxWindow = time.Second
 )
 
 // ErrDeposed: another daemon leads the estate; this one must stop.
@@ -61,6 +71,7 @@ type Writer struct {
 	Decision sync.RWMutex
 
 	*pending
+	pushes *rate.Limiter // of one commit a window, at most maxWindow, and some at once
 	audit  *auditLog
 	usage  pendingUsage
 	leader string // random identity of this daemon; it makes each leadership unique
@@ -84,6 +95,7 @@ func NewWriter(o Options) *Writer {
 	deleted := newDeletedInstances(o.Retention, o.Now)
 	return &Writer{
 		o: o, Statuses: newStatuses(p, deleted), Reviews: newReviews(p), Deleted: deleted, pending: p, leader: rand.Text(),
+		pushes: rate.NewLimiter(rate.Every(min(o.Window, maxWindow)), pushesAtOnce),
 		audit: &auditLog{p: p, ids: map[string]bool{}, denials: map[string]bool{}, owed: o.Owed, onCheck: o.OnCheck, log: o.Log},
 	}
 }

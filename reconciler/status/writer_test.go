@@ -208,6 +208,35 @@ func TestWriterFlushDoesNotWaitForTheWindow(t *testing.T) {
 	})
 }
 
+// However many callers wait for their records, there is one commit a window after the first few, and
+// each of them has what was recorded meanwhile.
+func TestWriterLimitsItsCommits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		repo := &statusRepo{}
+		w, stop := startWriter(t, repo, time.Second)
+		began := time.Now()
+		const callers, each = 50, 20
+		var wg sync.WaitGroup
+		for i := range callers {
+			wg.Go(func() {
+				for n := range each {
+					s := phase(plan.PhaseRequested)
+					s.Key.Name, s.Revision = fmt.Sprintf("train-%d", i), fmt.Sprint(n)
+					put(w, s)
+					require.NoError(t, w.Flush(t.Context()))
+					time.Sleep(time.Duration(i) * time.Millisecond) // the callers do not keep step
+				}
+			})
+		}
+		wg.Wait()
+		seconds := int(time.Since(began) / time.Second)
+		require.GreaterOrEqual(t, seconds, each-pushesAtOnce)
+		require.LessOrEqual(t, len(repo.batches), 1+pushesAtOnce+seconds+1)
+		require.LessOrEqual(t, seconds, 2*each, "a caller waits for at most two commits")
+		require.NoError(t, stop())
+	})
+}
+
 func TestWriterKeepsEverythingWhileTheRemoteIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		repo := &statusRepo{}
