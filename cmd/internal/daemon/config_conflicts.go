@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/netip"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,14 +35,7 @@ func (c *Config) conflicts() []fieldConflict {
 			out = append(out, fieldConflict{at, field, message})
 		}
 	}
-	r := c.Repository
-	check(!r.AllowHTTP && isPlainHTTP(r.URL), "repository.url", "repository.url", httpNote)
-	check(!r.AllowHTTP && isPlainHTTP(r.StatusURL), "repository.status_url", "repository.status_url", httpNote)
-	check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
-	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
-	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
-	sshConflicts(check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
-	check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
+	c.repositoryConflicts(check)
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		c.Tenants[name].conflicts(name, check)
 	}
@@ -71,6 +65,43 @@ func (c *Config) conflicts() []fieldConflict {
 		check(l.Ready < l.Command || l.Ready > 10*time.Minute, "ssh.ready_timeout", "ssh.ready_timeout", "it is out of range: choose at least command_timeout and at most 10m")
 	}
 	return out
+}
+
+// repositoryConflicts checks the repository of the estate and the directory of the cache.
+func (c *Config) repositoryConflicts(check checkFunc) {
+	r := c.Repository
+	check(!r.AllowHTTP && isPlainHTTP(r.URL), "repository.url", "repository.url", httpNote)
+	check(!r.AllowHTTP && isPlainHTTP(r.StatusURL), "repository.status_url", "repository.status_url", httpNote)
+	check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
+	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
+	check(isPage(r.URL), "repository.url", "repository.url", pageNote)
+	check(isPage(r.StatusURL), "repository.status_url", "repository.status_url", pageNote)
+	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
+	sshConflicts(check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
+	check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
+
+	const needsOwn = "Berth deletes and writes there, so it needs a directory of its own, such as .berth/cache"
+	cache := filepath.Clean(r.Directory)
+	check(cache == "." || cache == filepath.Clean(strings.TrimPrefix(r.URL, "file://")), "repository.directory", "repository.directory", "it is the directory of the repository or of this file: "+needsOwn)
+	check(c.MemoryRuntime != nil && r.Directory != "" && cache == filepath.Clean(c.MemoryRuntime.Directory), "repository.directory", "repository.directory", "it is that of memory_runtime, too: "+needsOwn)
+	if gh := c.GitHub; gh != nil {
+		path, isGitHub := strings.CutPrefix(r.URL, "https://github.com/")
+		want := gh.Owner + "/" + gh.Repository
+		check(isGitHub && gh.Owner != "" && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want), "github.repository", "github.repository",
+			fmt.Sprintf("the pull requests are those of %s, and repository.url is another repository: make them the same", want))
+	}
+}
+
+// pageNote is about a URL that a browser shows.
+const pageNote = "this is a page of the forge: write the URL that git clone takes, such as https://HOST/OWNER/REPOSITORY.git, and the branch in repository.branch"
+
+// isPage reports whether a URL is of a page about a repository.
+func isPage(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
+		return false
+	}
+	return u.RawQuery != "" || u.Fragment != "" || slices.ContainsFunc([]string{"/tree/", "/blob/", "/-/", "/pull/", "/commits/"}, func(part string) bool { return strings.Contains(u.Path+"/", part) })
 }
 
 // authorityConflicts checks the sources of permissions.

@@ -227,6 +227,13 @@ func (c *Config) checkFiles() error {
 			problems["repository.url"] = err
 		}
 	}
+	for i, dir := range c.Artifacts.Directories {
+		if info, err := os.Stat(dir); err != nil {
+			problems[fmt.Sprintf("artifacts.directories[%d]", i)] = err
+		} else if !info.IsDir() {
+			problems[fmt.Sprintf("artifacts.directories[%d]", i)] = fmt.Errorf("%s is not a directory", dir)
+		}
+	}
 	var errs []error
 	unreadable := func(section string) (found bool) {
 		for field := range problems {
@@ -288,6 +295,9 @@ func checkKey(field string, data []byte) error {
 // warnings returns findings that do not stop the daemon and that an operator should read.
 func (c *Config) warnings() []string {
 	var out []string
+	if c.SSH == nil && c.MemoryRuntime == nil {
+		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
+	}
 	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
 		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
 	}

@@ -95,6 +95,10 @@ interval: soon
 			{"url: \"https://g.example/e.git\", status_url: \"ssh://g.example/s.git\"", "token: {env: T}", "repository.ssh_key: an ssh:// URL needs it: add"},
 			{"url: \"https://g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.ssh_key: it is for ssh:// URLs"},
 			{"url: \"https://g.example/e.git\", status_token: {env: T}", "token: {env: T}", "repository.status_token: it is for status_url"},
+			{"url: \"https://g.example/lab/estate/tree/main\"", "token: {env: T}", ":1:19: repository.url: this is a page of the forge: write the URL that git clone takes"},
+			{"url: \"https://g.example/lab/estate/-/tree/main\"", "token: {env: T}", "repository.url: this is a page of the forge"},
+			{"url: \"https://github.com/lab/other.git\"", "token: {env: T}", "github.repository: the pull requests are those of lab/estate, and repository.url is another repository"},
+			{"url: \"https://github.com/Lab/estate\"", "token: {env: T}", ""},
 			{"url: \"https://g.example/e.git\", accept: main", "token: {env: T}", "repository.accept: got \"main\", want text: the 40 digits of a commit"},
 		} {
 			_, err := ReadConfig(write("repository: {" + c.repository + ", directory: /d}\ngithub: {owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
@@ -177,6 +181,8 @@ func TestConfigurationOfTrial(t *testing.T) {
 		{"url: .", "url: ., token: {env: T}", "repository.token: a local repository takes no credential: remove"},
 		{"url: .", "url: estate", `repository.url: got "estate", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .`},
 		{".berth/cache", "~/cache", "~ is not expanded"},
+		{".berth/cache", ".", ":1:33: repository.directory: it is the directory of the repository or of this file: Berth deletes and writes there"},
+		{".berth/cache", "./.berth/memory", "repository.directory: it is that of memory_runtime, too"},
 		{"trust_local_commits: true", "trust_local_commits: true, administrators: [anna]", "every user who can commit can change everything then: remove"},
 		{"trust_local_commits: true", "trust_local_commits: true, trust_main: true", "trust_main says the same: remove one"},
 		{"[slurm]", "[bare_metal]", "memory_runtime.backends[0]: no runtime for bare_metal is built in, there is slurm"},
