@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -72,9 +73,10 @@ that a flag gives, 2 usage.`,
 			if err := want.Begin(time.Now()); err != nil {
 				return cli.Usage(err)
 			}
-			out := req.output.Entries(cmd.OutOrStdout(), inspect.AuditColumns()...)
 			return req.source.With(cmd.Context(), func(r *inspect.Repository) error {
-				return r.ListAudit(cmd.Context(), out, cmd.ErrOrStderr(), want)
+				return cli.Paged(cmd.OutOrStdout(), func(w io.Writer) error {
+					return r.ListAudit(cmd.Context(), req.output.Entries(w, inspect.AuditColumns()...), cmd.ErrOrStderr(), want)
+				})
 			})
 		},
 	}

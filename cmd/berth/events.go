@@ -1,8 +1,11 @@
 package main
 
 import (
+	"io"
+
 	"github.com/spf13/cobra"
 
+	"berth/cmd/internal/cli"
 	"berth/cmd/internal/inspect"
 	"berth/reconciler"
 	"berth/schema"
@@ -29,8 +32,13 @@ that a flag gives, 2 usage.`,
   berth events --instance physics.lattice/train`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			out := req.output.Entries(cmd.OutOrStdout(), inspect.EventColumns()...)
-			return req.source.Events(cmd.Context(), out, cmd.ErrOrStderr(), want, follow)
+			show := func(w io.Writer) error {
+				return req.source.Events(cmd.Context(), req.output.Entries(w, inspect.EventColumns()...), cmd.ErrOrStderr(), want, follow)
+			}
+			if follow || req.output.Form == "json" {
+				return show(cmd.OutOrStdout())
+			}
+			return cli.Paged(cmd.OutOrStdout(), show)
 		},
 	}
 	req.addTable(cmd)

@@ -29,6 +29,6 @@ func (f *logFlags) addSource(cmd *cobra.Command) {
 
 // addTable adds the flags of such a command that writes a table.
 func (f *logFlags) addTable(cmd *cobra.Command, forms ...string) {
-	f.add(cmd, forms...)
-	f.output.HeadersFlag(cmd)
+	f.addSource(cmd)
+	f.output.TableFlags(cmd, forms...)
 }

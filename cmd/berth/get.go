@@ -19,12 +19,15 @@ it; where Berth has decided nothing yet, those of the work tree. The status is
 that of the branch ` + reconciler.BranchStatus + `. Nothing is fetched.
 
 KIND is singular or plural, in any case. NAME is the name with tenant and project,
-as the list shows it, or the last part of it where only one has that.`
+as the list shows it, or the last part of it where only one has that. KIND/NAME is
+the same as KIND NAME.`
 
 func newGetCmd() *cobra.Command {
 	var req logFlags
+	var want inspect.StatusFilter
+	var labels map[string]string
 	cmd := &cobra.Command{
-		Use:   "get KIND [NAME]",
+		Use:   "get KIND [NAME] [--project TENANT.PROJECT] [--phase PHASE] [--failed] [--label NAME=VALUE]",
 		Short: "List the resources of a kind with their status",
 		Long: `List the documents of a kind, or one of them, with their status.
 
@@ -32,21 +35,33 @@ func newGetCmd() *cobra.Command {
 
 Exit status: 0, 1 there is none of that name, 2 usage.`,
 		Example: `  berth get instances
+  berth get instances --failed
   berth get node dev-gpu-1 -o json`,
 		Args:              kindArgs(1, 2),
 		ValidArgsFunction: completeResource(schema.Kind.Plural),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args = splitKind(args)
 			kind, err := parseKind(args[0])
 			if err != nil {
 				return err
+			}
+			if err := want.Check(); err != nil {
+				return cli.Usage(err)
 			}
 			return req.source.Estate(cmd.Context(), func(e *inspect.Estate) error {
 				list, err := e.List(cmd.Context(), kind, append(args, "")[1])
 				if err != nil {
 					return err
 				}
-				if len(list.Items) == 0 && req.output.Form == "text" {
-					_, err = fmt.Fprintf(cmd.ErrOrStderr(), "There are no %s in %s.\n", kind.Plural(), list.Source)
+				if err := e.Filter(list, want, labels); err != nil {
+					return cli.Usage(err)
+				}
+				if len(list.Items) == 0 && req.output.Form != "json" {
+					selected := ""
+					if want != (inspect.StatusFilter{}) || len(labels) > 0 {
+						selected = " that the flags select"
+					}
+					_, err = fmt.Fprintf(cmd.ErrOrStderr(), "There are no %s in %s%s.\n", kind.Plural(), list.Source, selected)
 					return err
 				}
 				return req.output.Print(cmd.OutOrStdout(), list)
@@ -54,6 +69,10 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 		},
 	}
 	req.addTable(cmd)
+	cmd.Flags().StringVar(&want.Project, "project", "", "only resources of this project, as TENANT.PROJECT")
+	cmd.Flags().StringVar(&want.Phase, "phase", "", "only resources in this phase, such as failed")
+	cmd.Flags().BoolVar(&want.Failed, "failed", false, "only resources that are not ready")
+	cmd.Flags().StringToStringVarP(&labels, "label", "l", nil, "NAME=VALUE: only documents with this label; may be repeated")
 	return cmd
 }
 
@@ -74,6 +93,7 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 		Args:              kindArgs(2, 2),
 		ValidArgsFunction: completeResource(func(k schema.Kind) string { return strings.ToLower(string(k)) }),
 		RunE: func(cmd *cobra.Command, args []string) error {
+			args = splitKind(args)
 			kind, err := parseKind(args[0])
 			if err != nil {
 				return err
@@ -94,12 +114,17 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 // kindArgs requires KIND, and NAME unless it is optional.
 func kindArgs(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
+		args = splitKind(args)
 		switch {
 		case len(args) == 0:
 			return cli.Usage(fmt.Errorf("%s: KIND is missing; choose one of %s", cmd.Name(), strings.Join(kinds(), ", ")))
 		case len(args) < least:
 			if _, err := parseKind(args[0]); err != nil {
-				return cli.Usage(fmt.Errorf("%s: KIND or NAME is missing; for an instance: berth %s instance TENANT.PROJECT/%s", cmd.Name(), cmd.Name(), args[0]))
+				name := args[0]
+				if !strings.Contains(name, "/") {
+					name = "TENANT.PROJECT/" + name
+				}
+				return cli.Usage(fmt.Errorf("%s: KIND or NAME is missing; for an instance: berth %s instance %s", cmd.Name(), cmd.Name(), name))
 			}
 			return cli.Usage(fmt.Errorf("%s: NAME is missing; berth get %s lists the names", cmd.Name(), args[0]))
 		case len(args) > most:
@@ -107,6 +132,19 @@ func kindArgs(least, most int) cobra.PositionalArgs {
 		}
 		return nil
 	}
+}
+
+// splitKind splits a first argument such as instance/physics.lattice/train, as kubectl takes it,
+// into KIND and NAME.
+func splitKind(args []string) []string {
+	if len(args) == 0 {
+		return args
+	}
+	word, name, ok := strings.Cut(args[0], "/")
+	if _, isKind := schema.ParseKind(word); !ok || !isKind {
+		return args
+	}
+	return append([]string{word, name}, args[1:]...)
 }
 
 // kinds are all kinds as get takes them.

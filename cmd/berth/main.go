@@ -28,6 +28,7 @@ func newRoot() *cobra.Command {
 	root.Version = versionOf(info).text()
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newAuditCmd(), newDescribeCmd(), newDocsCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newNodeCmd(), newOnboardCmd(), newPlanCmd(), newQueueCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newUsageCmd(), newValidateCmd(), newVersionCmd())
+	cli.WrapHelp(root)
 	cli.NameArguments(root, elsewhere())
 	cli.WrapErrors(root)
 	return root

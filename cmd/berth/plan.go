@@ -72,7 +72,10 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 				if err != nil {
 					return p, err
 				}
-				return p, writePlan(cmd.OutOrStdout(), p, output.Form)
+				if watched || output.Form != "text" {
+					return p, writePlan(cmd.OutOrStdout(), p, output.Form)
+				}
+				return p, cli.Paged(cmd.OutOrStdout(), func(w io.Writer) error { return writePlan(w, p, output.Form) })
 			}
 			if watched {
 				return watchPlan(cmd, &req, output.Form == "text", planOnce)

@@ -43,8 +43,7 @@ type queueFlags struct {
 
 func (q *queueFlags) add(cmd *cobra.Command) {
 	q.server.Flags(cmd)
-	q.output.Flag(cmd)
-	q.output.HeadersFlag(cmd)
+	q.output.TableFlags(cmd)
 }
 
 func newQueueSubmitCmd() *cobra.Command {
@@ -96,11 +95,11 @@ prints the same job.` + queueExit,
 	f.StringVar(&req.Queue, "queue", "", "requested queue; default: that of the platform's queue map")
 	f.StringVar(&req.Name, "name", "", "name of the job")
 	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes slurm-ID.out; default: one of the user and cluster alone")
-	f.IntVar(&req.Minutes, "time", 0, "time limit in `minutes`")
+	f.Var(&slurmTime{&req.Minutes}, "time", "time limit: minutes, or as sbatch takes it, such as 1:30:00 or 2-0")
 	f.IntVar(&req.Nodes, "nodes", 0, "number of nodes")
 	f.IntVar(&req.Tasks, "tasks", 0, "number of tasks")
 	f.IntVar(&req.CPUsPerTask, "cpus-per-task", 0, "CPUs of each task")
-	f.IntVar(&req.MemoryMiB, "memory", 0, "memory of each node in `MiB`")
+	f.Var(&slurmMemory{&req.MemoryMiB}, "memory", "memory of each node: MiB, or with a unit, such as 16G")
 	f.IntVar(&req.GPUs, "gpus", 0, "GPUs of each node")
 	return cmd
 }

@@ -13,12 +13,13 @@ func newTraceCmd() *cobra.Command {
 	var req logFlags
 	var hosts bool
 	cmd := &cobra.Command{
-		Use:   "trace CORRELATION_ID",
+		Use:   "trace CORRELATION_ID|COMMIT",
 		Short: "Trace one change from commit to hosts",
 		Long: `Show what one change caused: its commit and author, the documents that came into
 force or were held, the audit records and events in order of time, and the resources
 that follow the change now. The correlation id of a change is in the comment on the
-pull request, in log lines, events, audit records and errors.
+pull request, in log lines, events, audit records and errors. A commit of main, such as
+HEAD, stands for its id.
 
 The branches are read as the repository has them; nothing is fetched.
 

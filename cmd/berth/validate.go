@@ -1,6 +1,7 @@
 package main
 
 import (
+	"io"
 	"maps"
 	"runtime/debug"
 	"slices"
@@ -56,7 +57,13 @@ Exit status: 0 no errors, whatever the warnings, 1 errors, 2 usage; with --watch
 				if err != nil {
 					return err
 				}
-				if err := v.Write(cmd.OutOrStdout(), output.Form); err != nil {
+				write := func(w io.Writer) error { return v.Write(w, output.Form) }
+				if again || output.Form != "text" {
+					err = write(cmd.OutOrStdout())
+				} else {
+					err = cli.Paged(cmd.OutOrStdout(), write)
+				}
+				if err != nil {
 					return err
 				}
 				if v.Summary.Errors > 0 {

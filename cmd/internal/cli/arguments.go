@@ -3,7 +3,9 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -34,7 +36,7 @@ func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 			if word := cmd.Flags().Arg(0); word != "" && cmd == root {
 				return Usage(unknownCommand(cmd, word, elsewhere)) // an unknown command has unknown flags
 			}
-			return unknownFlag(cmd, err)
+			return wrongFlag(cmd, err)
 		})
 		return
 	}
@@ -51,6 +53,14 @@ func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 		return wrongArguments(cmd, args, err)
 	}
 }
+
+// WrapHelp wraps the flags in the help of a command and its subcommands.
+func WrapHelp(root *cobra.Command) {
+	root.SetUsageTemplate(strings.ReplaceAll(root.UsageTemplate(), "FlagUsages ", fmt.Sprintf("FlagUsagesWrapped %d ", helpWidth)))
+}
+
+// helpWidth is the width of the text of help.
+const helpWidth = 90
 
 // helpCommand is the help command of cobra, with an error for an unknown command.
 func helpCommand(root *cobra.Command, elsewhere map[string]string) *cobra.Command {
@@ -100,6 +110,27 @@ func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string
 	return fmt.Errorf("unknown command %q: %s has %s", word, cmd.CommandPath(), strings.Join(names, ", "))
 }
 
+// wrongFlag is the error for a flag that there is not, or that has a wrong value.
+func wrongFlag(cmd *cobra.Command, err error) error {
+	var value *pflag.InvalidValueError
+	if !errors.As(err, &value) {
+		return unknownFlag(cmd, err)
+	}
+	flag, got := "--"+value.GetFlag().Name, value.GetValue()
+	switch value.GetFlag().Value.Type() {
+	case "int", "uint", "int64":
+		return fmt.Errorf("%s: %q is not a whole number", flag, got)
+	case "duration":
+		if _, err := strconv.Atoi(got); err == nil {
+			return fmt.Errorf("%s: %s has no unit: write %ss, %sm or %sh", flag, got, got, got, got)
+		}
+		return fmt.Errorf("%s: %q is not a duration: write one such as 90s, 10m or 1h30m", flag, got)
+	case "bool":
+		return fmt.Errorf("%s: %q is neither true nor false", flag, got)
+	}
+	return fmt.Errorf("%s: %w", flag, errors.Unwrap(value))
+}
+
 // unknownFlag adds to the error of an unknown flag the one that is meant, or those that there are.
 func unknownFlag(cmd *cobra.Command, err error) error {
 	name, isLong := strings.CutPrefix(err.Error(), "unknown flag: --")
@@ -133,10 +164,16 @@ func wrongArguments(cmd *cobra.Command, args []string, err error) error {
 		return unknownCommand(cmd, args[0], nil)
 	}
 	switch {
+	case len(args) < needed && len(args) > 0 && strings.Contains(words[0], "/") && !strings.Contains(args[0], "/"):
+		err = fmt.Errorf("%s: %s is missing before %q", name, words[0], args[0])
 	case len(args) < needed:
 		err = fmt.Errorf("%s: %s is missing", name, words[len(args)])
 	case len(args) > 0:
-		err = fmt.Errorf("%s: the argument %q is too many", name, args[min(needed+optional(words[needed:]), len(args)-1)])
+		extra := args[min(needed+optional(words[needed:]), len(args)-1)]
+		err = fmt.Errorf("%s: the argument %q is too many", name, extra)
+		if info, no := os.Stat(extra); cmd.Flags().Lookup("repo") != nil && no == nil && info.IsDir() {
+			return fmt.Errorf("%w: a directory is named with --repo %s", err, extra)
+		}
 	}
 	if example := firstExample(cmd); example != "" {
 		return errors.Join(err, errors.New("for example: "+example))

@@ -4,12 +4,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
-	"golang.org/x/sys/unix"
 )
 
 // Output is the form in which a command prints: the flags -o and --no-headers.
@@ -17,6 +15,9 @@ type Output struct {
 	Form      string
 	noHeaders bool
 }
+
+// wide is the form of a table with all columns, whatever the width of the terminal.
+const wide = "wide"
 
 // Flag adds -o to a command. The first form is the default. Another form is a usage
 // error, and the shell completes the forms. Without forms, they are text and json.
@@ -29,30 +30,56 @@ func (o *Output) Flag(cmd *cobra.Command, forms ...string) {
 	_ = cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp)) // the flag exists
 }
 
-// HeadersFlag adds --no-headers to a command that prints tables.
-func (o *Output) HeadersFlag(cmd *cobra.Command) {
+// TableFlags adds -o, with the form wide, and --no-headers to a command that prints tables.
+func (o *Output) TableFlags(cmd *cobra.Command, forms ...string) {
+	if len(forms) == 0 {
+		forms = []string{"text", "json"}
+	}
+	o.Flag(cmd, slices.Insert(slices.Clone(forms), 1, wide)...)
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "write tables without their headers")
 }
 
 // Report is the result of a command. Its JSON is a contract; Text is for people.
 type Report interface{ Text(*Page) error }
 
-// Print writes a report as JSON, or as text in any other form.
+// Print writes a report as JSON, or as text in any other form. Text for a terminal goes through a
+// pager.
 func (o *Output) Print(w io.Writer, r Report) error {
+	if o.Form == "json" {
+		return o.Write(w, r)
+	}
+	return Paged(w, func(w io.Writer) error { return o.Write(w, r) })
+}
+
+// Write is Print without a pager.
+func (o *Output) Write(w io.Writer, r Report) error {
 	if o.Form == "json" {
 		return WriteJSON(w, r)
 	}
-	return r.Text(&Page{Writer: w, noHeaders: o.noHeaders})
+	return r.Text(&Page{Writer: w, noHeaders: o.noHeaders, width: o.width(w)})
+}
+
+// width is the width that tables are written in; 0: any.
+func (o *Output) width(w io.Writer) int {
+	if o.Form == wide {
+		return 0
+	}
+	return columnsOf(w)
 }
 
 // Page takes the text of a report.
 type Page struct {
 	io.Writer
 	noHeaders bool
+	width     int // of tables; 0: any
 }
 
 // Table returns an empty table that is written to the page.
-func (p *Page) Table(columns ...string) *Table { return newTable(p.Writer, p.noHeaders, columns...) }
+func (p *Page) Table(columns ...string) *Table {
+	t := newTable(p.Writer, p.noHeaders, columns...)
+	t.width = p.width
+	return t
+}
 
 // HasHeaders reports whether tables have their headers. Without them a script reads the output: it has one
 // table.
@@ -84,6 +111,7 @@ type Entries struct {
 // Entries returns a writer of entries. columns are those of the table.
 func (o *Output) Entries(w io.Writer, columns ...string) *Entries {
 	e := &Entries{table: newTable(w, o.noHeaders, columns...)}
+	e.table.width = o.width(w)
 	if o.Form == "json" {
 		e.json = json.NewEncoder(w)
 		e.json.SetEscapeHTML(false)
@@ -132,14 +160,4 @@ func WriteJSON(w io.Writer, v any) error {
 	enc.SetIndent("", "  ")
 	enc.SetEscapeHTML(false)
 	return enc.Encode(v)
-}
-
-// IsTerminal reports whether w is a terminal.
-func IsTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok {
-		return false
-	}
-	_, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
-	return err == nil
 }

@@ -51,9 +51,8 @@ func (p eventPayload) about() string {
 	return p.ProjectID + "/" + p.AppSlug
 }
 
-// cells is an event as a row of a table.
-func eventCells(e plan.Event) []string {
-	p := payloadOf(e)
+// eventCells is an event as a row of a table.
+func eventCells(e plan.Event, p eventPayload) []string {
 	return []string{cli.Stamp(e.OccurredAt), e.EventType, p.about(), e.CorrelationID, p.FailureReason}
 }
 
@@ -63,8 +62,7 @@ type EventFilter struct {
 	Instance    string // TENANT.PROJECT/NAME
 }
 
-func (f EventFilter) takes(e plan.Event) bool {
-	p := payloadOf(e)
+func (f EventFilter) takes(e plan.Event, p eventPayload) bool {
 	return (f.Correlation == "" || e.CorrelationID == f.Correlation) && (f.Instance == "" || p.AppInstanceID != "" && p.about() == f.Instance)
 }
 
@@ -179,11 +177,12 @@ func (f *follower) later(ctx context.Context, l *Repository) (damaged bool, err 
 // add prints an event, if the filter selects it.
 func (f *follower) add(e plan.Event) error {
 	f.known.add("correlation", e.CorrelationID)
-	if p := payloadOf(e); p.AppInstanceID != "" {
+	p := payloadOf(e)
+	if p.AppInstanceID != "" {
 		f.known.add("instance", p.about())
 	}
-	if !f.filter.takes(e) {
+	if !f.filter.takes(e, p) {
 		return nil
 	}
-	return f.out.Add(e, eventCells(e)...)
+	return f.out.Add(e, eventCells(e, p)...)
 }

@@ -68,6 +68,16 @@ func (s Source) directory() (string, error) {
 	return "", fmt.Errorf("%s: neither repository.url %s nor the daemon's mirror in %s is on this machine; run the command in a clone, after git fetch", path, cli.Visible(c.Repository.URL), mirror)
 }
 
+// Refs returns the directories with the refs of the repository, as watch.Files takes them.
+func (s Source) Refs() (gitDir, commonDir string, err error) {
+	dir, err := s.directory()
+	if err != nil {
+		return "", "", err
+	}
+	at, err := gitrepo.Locate(dir)
+	return at.GitDir, at.CommonDir, err
+}
+
 // fetchBranches fetches Berth's branches into a clone, whatever its configuration.
 const fetchBranches = "git fetch origin 'refs/heads/berth/*:refs/remotes/origin/berth/*'"
 

@@ -334,6 +334,12 @@ func (e *Estate) find(ctx context.Context, kind schema.Kind, name string) (*Reso
 			return nil, fmt.Errorf("%s is not in force; %s is held: %s: %s", h.Key, h.File, h.Why(), cli.Visible(h.Message))
 		}
 	}
+	for _, r := range all {
+		names = append(names, r.Name)
+	}
+	if like := nearestName(name, names); like != "" {
+		return nil, fmt.Errorf("%s %q not found in %s: did you mean %q?", kind, name, e.source, like)
+	}
 	return nil, fmt.Errorf("%s %q not found in %s; berth get %s lists all", kind, name, e.source, kind.Plural())
 }
 

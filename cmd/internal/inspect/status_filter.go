@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -62,6 +63,49 @@ func (o *Overview) Filter(f StatusFilter, inForce *schema.Desired) error {
 	o.Held = slices.DeleteFunc(o.Held, func(h schema.Held) bool { return !f.takesHeld(h) })
 	known.addUnits(inForce)
 	return known.check("resource")
+}
+
+// Filter leaves the resources of a list that a filter selects and that have all the labels. A project
+// that no document is of is an error.
+func (e *Estate) Filter(l *List, f StatusFilter, labels map[string]string) error {
+	known := wanted(map[string]string{"project": f.Project})
+	for key := range e.files {
+		if key.Project != "" {
+			known.add("project", key.ProjectID())
+		}
+	}
+	if err := known.check("document"); err != nil {
+		return err
+	}
+	l.Items = slices.DeleteFunc(l.Items, func(r *Resource) bool {
+		s := ResourceStatus{Key: r.Key}
+		if r.Status != nil {
+			s = *r.Status
+		}
+		return !f.takes(s) || !r.hasLabels(labels)
+	})
+	return nil
+}
+
+// hasLabels reports whether the document has all the labels.
+func (r *Resource) hasLabels(labels map[string]string) bool {
+	if len(labels) == 0 {
+		return true
+	}
+	var doc struct {
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(r.Document, &doc); err != nil {
+		return false // it is not in the form of a document
+	}
+	for name, value := range labels {
+		if got, ok := doc.Metadata.Labels[name]; !ok || got != value {
+			return false
+		}
+	}
+	return true
 }
 
 // troubleFirst returns the resources that need attention, then the others, each in their order.

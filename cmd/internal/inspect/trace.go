@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -56,9 +57,17 @@ type tracedStatus struct {
 	FailureReason string     `json:"failure_reason,omitempty"`
 }
 
-// Trace collects what one change caused. It is an error if nothing has the id. ask is nil
-// if no host shall be asked.
+// correlationID is the form of the id of a commit, which no revision has.
+var correlationID = regexp.MustCompile(`^c[0-9a-f]{20}$`)
+
+// Trace collects what one change caused: that with a correlation id, or a commit of main. It is an
+// error if nothing has the id. ask is nil if no host shall be asked.
 func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace, error) {
+	if !correlationID.MatchString(id) {
+		if commit, err := r.Resolve(ctx, id); err == nil {
+			id = reconciler.CorrelationID(commit)
+		}
+	}
 	t := &Trace{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []tracedStatus{}, Warnings: []string{},
 		decided: map[string]time.Time{}}
 	t.readLogs(ctx, r)
@@ -245,7 +254,7 @@ func (t *Trace) Text(p *cli.Page) error {
 		entries = append(entries, entry{r.OccurredAt, "audit   ", auditCells(r)})
 	}
 	for _, e := range t.Events {
-		entries = append(entries, entry{e.OccurredAt, "event   ", eventCells(e)})
+		entries = append(entries, entry{e.OccurredAt, "event   ", eventCells(e, payloadOf(e))})
 	}
 	slices.SortStableFunc(entries, func(a, b entry) int { return a.at.Compare(b.at) })
 	for _, e := range entries {

@@ -128,7 +128,8 @@ func rateCards(d *schema.Desired) map[string]*schema.RateCard {
 }
 
 // closedMonths reports whether the records of a unit in a month are complete, as far as a filter selects
-// days. Days close in their order. The records of a unit that is gone were complete before it went.
+// days. Days close in their order, and none before it is over. The records of a unit that is gone were
+// complete before it went.
 func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func(cluster, unit, month string) bool, error) {
 	last, err := r.ClosedUsage(ctx, r.status)
 	if err != nil {
@@ -138,6 +139,7 @@ func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func
 	if err != nil {
 		return nil, err
 	}
+	today := time.Now().UTC().Format(time.DateOnly)
 	units := map[string]bool{}
 	for _, key := range tree.Units.Keys() {
 		units[key.String()] = true
@@ -148,14 +150,14 @@ func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func
 		if filter.To != "" {
 			end = min(end, filter.To)
 		}
-		return err == nil && (!units[unit] || last[cluster] >= end)
+		return err == nil && end < today && (!units[unit] || last[cluster] >= end)
 	}, nil
 }
 
 // Text implements cli.Report.
 func (u *Usage) Text(p *cli.Page) error {
 	if len(u.Sums) == 0 {
-		_, err := fmt.Fprintln(p, "no usage is recorded for this selection")
+		_, err := fmt.Fprintln(p, "no usage is recorded for this selection; the daemon collects it every 5 minutes, or every usage_interval of berth.yaml")
 		return err
 	}
 	columns := []string{"MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "KIND", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "RATES", "COST"}

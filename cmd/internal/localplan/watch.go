@@ -45,16 +45,5 @@ func (r *Request) scan(at gitrepo.Place) (watch.Files, error) {
 			return s, err
 		}
 	}
-	for _, dir := range []string{at.GitDir, at.CommonDir} {
-		for _, name := range []string{"HEAD", "packed-refs"} {
-			if err := s.AddFile(filepath.Join(dir, name), name); err != nil {
-				return s, err
-			}
-		}
-		if !slices.Contains(s.Dirs, dir) {
-			s.Dirs = append(s.Dirs, dir)
-		}
-	}
-	err := s.AddTree(filepath.Join(at.CommonDir, "refs"), "refs/", func(string) bool { return true })
-	return s, err
+	return s, s.AddRefs(at.GitDir, at.CommonDir)
 }

@@ -37,7 +37,10 @@ func (v *Validation) text(w io.Writer) error {
 			return err
 		}
 	}
-	_, err := fmt.Fprintln(w, v.summary())
+	if _, err := fmt.Fprintln(w, v.summary()); err != nil || len(v.skipped) == 0 {
+		return err
+	}
+	_, err := fmt.Fprintf(w, "not checked, as it is outside platform/ and tenants/: %s\n", cli.Visible(strings.Join(v.skipped, ", ")))
 	return err
 }
 

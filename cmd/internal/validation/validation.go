@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"path"
 	"path/filepath"
 	"slices"
@@ -34,6 +35,7 @@ type Validation struct {
 
 	prefix  string            // of the estate, from the working directory
 	tenants map[string]string // directories of tenants' own repositories, by tenant
+	skipped []string          // directories and YAML files beside platform/ and tenants/, which no estate has
 	// shadowed are the files of the platform's repository that are replaced by files of
 	// those directories, sorted.
 	shadowed []string
@@ -84,7 +86,22 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	}
 	schema.SortDiagnostics(v.Diagnostics)
 	v.summarize(r)
-	return v, nil
+	v.skipped, err = skipped(dir)
+	return v, err
+}
+
+// skipped lists the directories and YAML files at the top of an estate that belong to no estate.
+func skipped(dir string) (names []string, err error) {
+	entries, err := os.ReadDir(dir)
+	for _, e := range entries {
+		name := e.Name()
+		isYAML := slices.Contains([]string{".yaml", ".yml"}, path.Ext(name))
+		if name == "platform" || name == "tenants" || strings.HasPrefix(name, ".") || !e.IsDir() && !isYAML {
+			continue
+		}
+		names = append(names, name)
+	}
+	return names, err
 }
 
 // evaluate returns the decisions of policy on an estate.

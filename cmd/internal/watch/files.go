@@ -77,6 +77,22 @@ func (f *Files) AddFile(name, shown string) error {
 	return nil
 }
 
+// AddRefs adds the refs of a repository. The two directories differ in a linked work tree
+// (gitrepository-layout(5), commondir).
+func (f *Files) AddRefs(gitDir, commonDir string) error {
+	for _, dir := range []string{gitDir, commonDir} {
+		for _, name := range []string{"HEAD", "packed-refs"} {
+			if err := f.AddFile(filepath.Join(dir, name), name); err != nil {
+				return err
+			}
+		}
+		if !slices.Contains(f.Dirs, dir) {
+			f.Dirs = append(f.Dirs, dir)
+		}
+	}
+	return f.AddTree(filepath.Join(commonDir, "refs"), "refs/", func(string) bool { return true })
+}
+
 // difference lists the paths whose stamps differ, sorted.
 func difference(a, b map[string]string) []string {
 	var out []string
