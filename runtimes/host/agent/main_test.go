@@ -63,6 +63,10 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
+// ownUnit returns the name of a unit that no other run of these tests uses: clear ends the processes
+// of a unit whatever their program is.
+func ownUnit(name string) string { return fmt.Sprintf("%s%d", name, os.Getpid()) }
+
 // ownUID returns a uid that no other run of these tests uses: the processes of an account that
 // is removed are ended.
 func ownUID(n int) int { return 10_000_000 + os.Getpid()*10 + n }

@@ -213,21 +213,22 @@ func TestServiceThatDoesNotStart(t *testing.T) {
 // Only clear ends processes of a daemon, which may be jobs. Those of another unit stay.
 func TestClearEndsWhatADaemonLeft(t *testing.T) {
 	f := newFar(t)
-	f.stops("parent", "a", "b")
-	f.do(service("parent", "a", "start"), service("parent", "b", "start"))
+	a, b := ownUnit("a"), ownUnit("b")
+	f.stops("parent", a, b)
+	f.do(service("parent", a, "start"), service("parent", b, "start"))
 	left := func(unit string) []int {
 		return marked(t, "BERTH_SERVICE=parent/"+unit, "sleep")
 	}
-	await.True(t, "a child of each daemon", func() bool { return len(left("a")) == 1 && len(left("b")) == 1 },
-		func() any { return [][]int{left("a"), left("b")} })
-	f.do(service("parent", "a", "stop"))
-	require.Len(t, left("a"), 1)
-	require.True(t, f.one(service("parent", "a", "clear")).Changed)
-	require.Empty(t, left("a"))
-	require.Len(t, left("b"), 1)
-	require.False(t, f.one(service("parent", "a", "clear")).Changed)
-	f.do(service("parent", "b", "clear"))
-	require.Empty(t, left("b"))
+	await.True(t, "a child of each daemon", func() bool { return len(left(a)) == 1 && len(left(b)) == 1 },
+		func() any { return [][]int{left(a), left(b)} })
+	f.do(service("parent", a, "stop"))
+	require.Len(t, left(a), 1)
+	require.True(t, f.one(service("parent", a, "clear")).Changed)
+	require.Empty(t, left(a))
+	require.Len(t, left(b), 1)
+	require.False(t, f.one(service("parent", a, "clear")).Changed)
+	f.do(service("parent", b, "clear"))
+	require.Empty(t, left(b))
 }
 
 // marked returns the processes of a program with entry in their environment.
