@@ -277,7 +277,8 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	}
 	key, locked := keygen("key", ""), keygen("locked", "a passphrase")
 	hook, short := write("hook", strings.Repeat("x", 32)), write("short", "x\n")
-	base := "repository: {url: \"https://git.example/e.git\", directory: cache, token: {file: " + hook + "}}\nauthority: {administrators: [olga]}\n"
+	bare := "repository: {url: \"https://git.example/e.git\", directory: cache, token: {file: " + hook + "}}\nauthority: {administrators: [olga]}\n"
+	base := bare + "ssh: {key: " + key + "}\n"
 	git := func(url string) string {
 		return strings.Replace(base, "https://git.example/e.git", url, 1)
 	}
@@ -286,13 +287,16 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	}
 	for _, c := range []struct{ config, want string }{
 		{base, "valid"},
-		{base + "ssh: {key: " + key + "}\n", "valid"},
+		{bare, "warning: there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing"},
+		{bare + "memory_runtime: {directory: memory, backends: [slurm]}\n", "valid"},
+		{base + "artifacts: {directories: [" + filepath.Join(dir, "gone") + "]}\n", "artifacts.directories[0]: stat "},
+		{base + "artifacts: {directories: [" + hook + "]}\n", "artifacts.directories[0]: " + hook + " is not a directory"},
 		{git("http://127.0.0.1/e.git"), "valid"},
 		{git("http://git.example/e.git"), "repository.url: plain HTTP to another machine shows the token"},
 		{base + "tenants: {physics: {url: \"http://git.example/p.git\"}}\n", "tenants.physics.url: plain HTTP"},
-		{base + "ssh: {key: " + key + ".pub}\n", "ssh.key: the file holds a public key: name the private one"},
-		{base + "ssh: {key: " + locked + "}\n", "ssh.key: the private key has a passphrase"},
-		{base + "ssh: {key: " + hook + "}\n", "ssh.key: the file holds no private key"},
+		{bare + "ssh: {key: " + key + ".pub}\n", "ssh.key: the file holds a public key: name the private one"},
+		{bare + "ssh: {key: " + locked + "}\n", "ssh.key: the private key has a passphrase"},
+		{bare + "ssh: {key: " + hook + "}\n", "ssh.key: the file holds no private key"},
 		{base + "listen: 0.0.0.0:8080\n", "warning: listen: 0.0.0.0:8080 takes requests of other machines without TLS"},
 		{base + "listen: :8080\n", "warning: listen: :8080"},
 		{base + "listen: \"[::1]:8080\"\n", "valid"},
