@@ -112,7 +112,7 @@ func operationChanges(before, after *Desired) (out []Diagnostic) {
 			a, b := old.Spec, now.Spec
 			if a.Operation != b.Operation || a.Instance != b.Instance || a.Member != b.Member || !maps.Equal(a.Labels, b.Labels) {
 				out = append(out, now.finding("spec", SeverityError, CodeOperationChanged,
-					fmt.Sprintf("it asks for %s of %s already, and an operation is done once: write another file for another operation, and delete this one", a.Operation, cmp.Or(a.Member, "the whole"))))
+					fmt.Sprintf("it asks for %s of %s already, and an operation is carried out once: delete this file and write another", a.Operation, cmp.Or(a.Member, "the unit"))))
 			}
 		}
 	}

@@ -74,9 +74,13 @@ that a flag gives, 2 usage.`,
 				return cli.Usage(err)
 			}
 			return req.source.With(cmd.Context(), func(r *inspect.Repository) error {
-				return cli.Paged(cmd.OutOrStdout(), func(w io.Writer) error {
+				list := func(w io.Writer) error {
 					return r.ListAudit(cmd.Context(), req.output.Entries(w, inspect.AuditColumns()...), cmd.ErrOrStderr(), want)
-				})
+				}
+				if req.output.Form == "json" {
+					return list(cmd.OutOrStdout())
+				}
+				return cli.Paged(cmd.OutOrStdout(), list)
 			})
 		},
 	}

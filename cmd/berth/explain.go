@@ -59,7 +59,7 @@ Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 				return cli.Usage(err)
 			}
 			if roles {
-				return output.Print(cmd.OutOrStdout(), newRolesReport())
+				return output.PrintLong(cmd.OutOrStdout(), newRolesReport())
 			}
 			key, err := instanceKey(args[0])
 			if err != nil {
@@ -70,7 +70,7 @@ Exit status: 0 (also if policy refuses the instance), 1 not found, 2 usage.`,
 			if err != nil {
 				return fmt.Errorf("explain: %w", err)
 			}
-			return output.Print(cmd.OutOrStdout(), e)
+			return output.PrintLong(cmd.OutOrStdout(), e)
 		},
 	}
 	cmd.Flags().StringVar(&from.Dir, "dir", "", "directory of the estate (default the working directory, or the one above it that has platform/ and tenants/)")

@@ -27,7 +27,7 @@ func newGetCmd() *cobra.Command {
 	var want inspect.StatusFilter
 	var labels map[string]string
 	cmd := &cobra.Command{
-		Use:   "get KIND [NAME] [--project TENANT.PROJECT] [--phase PHASE] [--failed] [--label NAME=VALUE]",
+		Use:   "get KIND [NAME]",
 		Short: "List the resources of a kind with their status",
 		Long: `List the documents of a kind, or one of them, with their status.
 
@@ -64,7 +64,7 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 					_, err = fmt.Fprintf(cmd.ErrOrStderr(), "There are no %s in %s%s.\n", kind.Plural(), list.Source, selected)
 					return err
 				}
-				return req.output.Print(cmd.OutOrStdout(), list)
+				return req.output.PrintLong(cmd.OutOrStdout(), list)
 			})
 		},
 	}
@@ -72,7 +72,7 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 	cmd.Flags().StringVar(&want.Project, "project", "", "only resources of this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&want.Phase, "phase", "", "only resources in this phase, such as failed")
 	cmd.Flags().BoolVar(&want.Failed, "failed", false, "only resources that are not ready")
-	cmd.Flags().StringToStringVarP(&labels, "label", "l", nil, "NAME=VALUE: only documents with this label; may be repeated")
+	cmd.Flags().StringToStringVarP(&labels, "label", "l", nil, "only documents with the label `NAME=VALUE`; may be repeated")
 	return cmd
 }
 
@@ -103,7 +103,7 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 				if err != nil {
 					return err
 				}
-				return req.output.Print(cmd.OutOrStdout(), one)
+				return req.output.PrintLong(cmd.OutOrStdout(), one)
 			})
 		},
 	}

@@ -153,7 +153,7 @@ func newQueueListCmd() *cobra.Command {
 			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "queue/jobs", Query: query}, &list); err != nil {
 				return err
 			}
-			return f.output.Print(cmd.OutOrStdout(), list)
+			return f.output.PrintLong(cmd.OutOrStdout(), list)
 		})
 	cmd.Flags().StringVar(&state, "state", "", "only jobs in this state, such as pending")
 	cmd.Flags().StringVar(&user, "user", "", "only jobs of this Unix user")

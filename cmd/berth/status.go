@@ -47,9 +47,9 @@ Exit status: 0, 1 ` + reconciler.BranchStatus + ` is missing or the project is u
 						return fmt.Errorf("status: %w", err)
 					}
 					if watched {
-						return req.output.Write(cmd.OutOrStdout(), overview)
+						return req.output.Print(cmd.OutOrStdout(), overview)
 					}
-					return req.output.Print(cmd.OutOrStdout(), overview)
+					return req.output.PrintLong(cmd.OutOrStdout(), overview)
 				})
 			}
 			if !watched {

@@ -45,7 +45,7 @@ Exit status: 0, 1 nothing has the id, 2 usage.`,
 				if err != nil {
 					return fmt.Errorf("trace: %w", err)
 				}
-				return req.output.Print(cmd.OutOrStdout(), trace)
+				return req.output.PrintLong(cmd.OutOrStdout(), trace)
 			})
 		},
 	}

@@ -61,7 +61,7 @@ Exit status: 0, 1 part of the records cannot be read, 2 usage.`,
 				if req.output.Form == "csv" {
 					err = u.CSV(cmd.OutOrStdout())
 				} else {
-					err = req.output.Print(cmd.OutOrStdout(), u)
+					err = req.output.PrintLong(cmd.OutOrStdout(), u)
 				}
 				if err != nil || u.Complete {
 					return err

@@ -44,7 +44,7 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 		}
 		for _, n := range facts.Names {
 			if n.Sort == schema.UserName && !slices.Contains(users, n.Name) {
-				warn(n.Path, codeNoUser, "%s is no user of %s%s", n.Name, key, estate.Meant(n.Name, users))
+				warn(n.Path, codeNoUser, "%s is not a user of %s%s", n.Name, key, estate.Meant(n.Name, users))
 			}
 		}
 		for _, end := range facts.Ends {

@@ -25,10 +25,14 @@ func pastDates(touched []schema.PathChange, before, after *schema.Desired, today
 			if kept {
 				continue
 			}
+			severity := schema.SeverityWarning
+			if is.useless && before.Document(key) == nil {
+				severity = schema.SeverityError
+			}
 			at := after.Header(key).At(is.path)
 			out = append(out, schema.Diagnostic{
-				Severity: is.severity, Code: codePast, File: at.File, Line: at.Line, Column: at.Column, Path: is.path,
-				Message: fmt.Sprintf("%s: %s is not ahead: %s", is.path, is.day, is.effect),
+				Severity: severity, Code: codePast, File: at.File, Line: at.Line, Column: at.Column, Path: is.path,
+				Message: fmt.Sprintf("%s: %s is not in the future: %s", is.path, is.day, is.effect),
 			})
 		}
 	}
@@ -38,24 +42,24 @@ func pastDates(touched []schema.PathChange, before, after *schema.Desired, today
 // date is a day in a document.
 type date struct {
 	path, day string
-	lasts     bool // the day itself is ahead
-	severity  schema.Severity
+	lasts     bool   // the day itself is ahead
+	useless   bool   // a new document with a day that is over has no effect
 	effect    string // of a day that is over
 }
 
 // datesOf are the days of a document that the loader and the rules of its kind do not compare with
 // the present.
 func datesOf(doc any) []date {
-	const returned = "the nodes would return at once; write a later day, or take it away"
+	const returned = "the nodes return when this is merged"
 	switch d := doc.(type) {
 	case *schema.Contribution:
-		return []date{{"spec.until", d.Spec.Until, false, schema.SeverityError, returned}}
+		return []date{{"spec.until", d.Spec.Until, false, true, returned}}
 	case *schema.Attachment:
-		return []date{{"spec.contribution_policy.until", d.Spec.ContributionPolicy.Until, false, schema.SeverityError, returned}}
+		return []date{{"spec.contribution_policy.until", d.Spec.ContributionPolicy.Until, false, true, returned}}
 	case *schema.RateCard:
-		return []date{{"spec.from", d.Spec.From, true, schema.SeverityWarning, "the prices of days since then change where their month is not closed"}}
+		return []date{{"spec.from", d.Spec.From, true, false, "the prices of days since then change where their month is not closed"}}
 	case *schema.Policy:
-		return []date{{"spec.noncompliant.grace_until", d.Spec.Noncompliant.GraceUntil, false, schema.SeverityWarning, "instances that policy no longer allows stop with the merge; a later day gives their owners time"}}
+		return []date{{"spec.noncompliant.grace_until", d.Spec.Noncompliant.GraceUntil, false, false, "instances that policy no longer allows stop with the merge; a later day gives their owners time"}}
 	}
 	return nil
 }

@@ -88,9 +88,10 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 		file, code, path string
 		severity         schema.Severity
 	}
-	before := map[place]bool{}
+	before, said := map[place]bool{}, map[string]bool{}
 	for _, d := range base {
 		before[place{d.File, d.Code, d.Path, d.Severity}] = true
+		said[subjectOf(d)] = true
 	}
 	out := []schema.Diagnostic{}
 	for _, d := range head {
@@ -102,13 +103,20 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 			d.Severity = schema.SeverityWarning // the layers above narrow it anyway
 		}
 		if touches(touched, d.File) || !known {
-			if !known && touches(touched, d.File) {
+			if !known && touches(touched, d.File) && !said[subjectOf(d)] {
 				d = mistake(d)
 			}
 			out = append(out, d)
 		}
 	}
 	return out
+}
+
+// subjectOf is what a finding is about wherever it stands: a field of a list, or a document, may have
+// moved.
+func subjectOf(d schema.Diagnostic) string {
+	_, message, _ := strings.Cut(d.Message, ": ")
+	return d.Code + " " + message
 }
 
 // mistake makes an error of a warning about a field that a change adds and that has no effect: a
@@ -125,7 +133,7 @@ func mistake(d schema.Diagnostic) schema.Diagnostic {
 	case selects || slices.Contains(named, d.Code):
 		d.Severity = schema.SeverityError
 		d.Message += "; if another pull request adds it, merge that one first"
-	case d.Code == estate.CodeNoEffect || d.Code == codePast:
+	case slices.Contains([]string{estate.CodeNoEffect, codePast, "conflict.unix-user", "conflict.key"}, d.Code):
 		d.Severity = schema.SeverityError
 	}
 	return d

@@ -2,6 +2,8 @@ package decide
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -10,32 +12,36 @@ import (
 // codeInUse is the code of the warning that a node is reserved for somebody while others use it.
 const codeInUse = "node.in-use"
 
-// reservedInUse warns of nodes that a change reserves and on which members of others are: no
+// reservedInUse warns of nodes that a change reserves and on which units of others have members: no
 // reservation moves a member.
 func reservedInUse(touched []schema.PathChange, before, after *schema.Desired, mem *plan.Memory) (out []schema.Diagnostic) {
+	reserved := map[string]*schema.Node{}
 	for _, c := range touched {
 		key, _ := schema.KeyAt(c.Path)
-		node := after.Platform.Nodes[key.Name]
-		if key.Kind != schema.KindNode || node == nil || node.Spec.Reserved == "" || mem == nil {
-			continue
-		}
-		if was := before.Platform.Nodes[key.Name]; was != nil && was.Spec.Reserved == node.Spec.Reserved {
-			continue
-		}
-		others := 0
-		for unit, status := range mem.All() {
-			if r := node.Spec.Reserved; r != unit.Tenant && r != unit.ProjectID() && status.Uses(key.Name) {
-				others++
-			}
-		}
-		if others > 0 {
-			at := node.At("spec.reserved_for")
-			out = append(out, schema.Diagnostic{
-				Severity: schema.SeverityWarning, Code: codeInUse, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.reserved_for",
-				Message: fmt.Sprintf("spec.reserved_for: %s on this node and stay there: have them leave first, by the operation replace", counted(others, "member of another project is", "members of other projects are")),
-			})
+		node, was := after.Platform.Nodes[key.Name], before.Platform.Nodes[key.Name]
+		if key.Kind == schema.KindNode && node != nil && node.Spec.Reserved != "" && (was == nil || was.Spec.Reserved != node.Spec.Reserved) {
+			reserved[key.Name] = node
 		}
 	}
+	if len(reserved) == 0 || mem == nil {
+		return nil
+	}
+	others := map[string]int{}
+	for unit, status := range mem.All() {
+		for _, name := range status.Nodes() {
+			if node := reserved[name]; node != nil && node.Spec.Reserved != unit.Tenant && node.Spec.Reserved != unit.ProjectID() {
+				others[name]++
+			}
+		}
+	}
+	for name, n := range others {
+		at := reserved[name].At("spec.reserved_for")
+		out = append(out, schema.Diagnostic{
+			Severity: schema.SeverityWarning, Code: codeInUse, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.reserved_for",
+			Message: fmt.Sprintf("spec.reserved_for: %s members on this node, which stay there: have them leave first, by the operation replace", counted(n, "unit of another project has", "units of other projects have")),
+		})
+	}
+	slices.SortFunc(out, func(a, b schema.Diagnostic) int { return strings.Compare(a.File, b.File) })
 	return out
 }
 

@@ -178,8 +178,8 @@ func TestFindingsOfAttachments(t *testing.T) {
 	require.Empty(t, found(proposal(t, base, map[string]string{shared + "runtime.yaml": "", terms: "", view: ""})))
 }
 
-// A day that a change sets and that is over is an error where the field has no effect then, and a
-// warning where it has one at once. A day that passed since stays unmentioned.
+// A day that a change sets and that is over is an error in a new document that has no effect then, and
+// a warning elsewhere: a loan ends with the merge. A day that passed since stays unmentioned.
 func TestPastDaysOfAChange(t *testing.T) {
 	const runtime, attached, lends = "tenants/physics/shared-runtimes/all/runtime.yaml", "tenants/physics/shared-runtimes/all/attachments/lhc.yaml", "tenants/physics/policy.yaml"
 	attachment := func(until string) string {
@@ -191,17 +191,16 @@ func TestPastDaysOfAChange(t *testing.T) {
 	base := estateFiles(map[string]string{
 		"tenants/physics/service-accounts/ops.yaml": doc("ServiceAccount", "ops", "spec:\n  display_name: Ops\n  public_keys: []\n  scopes: [shared_runtimes.member.operate]\n  allowed_endpoints: []\n"),
 		"tenants/physics/roles.yaml":                doc("RoleBinding", "roles", "spec:\n  members: [{login: olga, role: tenant_owner}, {service_account: ops, role: service_account}]\n"),
-		runtime:  doc("SharedRuntime", "all", "spec:\n  app: batch\n  version: v1\n  display_name: All\n  operator_identity_ref: ops\n  roles:\n    worker: {count: 1}\n"),
-		attached: attachment("2026-06-01"),
+		runtime:                                     doc("SharedRuntime", "all", "spec:\n  app: batch\n  version: v1\n  display_name: All\n  operator_identity_ref: ops\n  roles:\n    worker: {count: 1}\n"),
+		attached:                                    attachment("2026-06-01"),
 	})
 	for name, c := range map[string]struct {
 		over map[string]string
 		want []string
 	}{
-		"a loan that would end before it begins": {map[string]string{attached: attachment("2025-12-31")}, []string{attached + " error date.past"}},
-		"a loan that would end today":            {map[string]string{attached: attachment("2026-01-01")}, []string{attached + " error date.past"}},
-		"a loan until tomorrow":                  {map[string]string{attached: attachment("2026-01-02")}, nil},
-		"a policy without time":                  {map[string]string{lends: policy("2025-12-31")}, []string{lends + " warning date.past"}},
+		"a loan that ends with the merge": {map[string]string{attached: attachment("2026-01-01")}, []string{attached + " warning date.past"}},
+		"a loan until tomorrow":           {map[string]string{attached: attachment("2026-01-02")}, nil},
+		"a policy without time":           {map[string]string{lends: policy("2025-12-31")}, []string{lends + " warning date.past"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
@@ -213,8 +212,13 @@ func TestPastDaysOfAChange(t *testing.T) {
 			require.Equal(t, c.want, got)
 		})
 	}
+	without := change(base, map[string]string{attached: ""})
+	p := proposal(t, without, map[string]string{attached: attachment("2026-01-01")})
+	require.True(t, slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool {
+		return d.Code == "date.past" && d.Severity == schema.SeverityError
+	}), "a new loan without effect")
 	old := change(base, map[string]string{attached: attachment("2025-12-31")})
-	p := proposal(t, old, map[string]string{attached: attachment("2025-12-31") + "  on_jobs: {wait: true}\n"})
+	p = proposal(t, old, map[string]string{attached: attachment("2025-12-31") + "  on_jobs: {wait: true}\n"})
 	require.NotContains(t, fmt.Sprint(p.Diagnostics), "date.past", "the day was set before")
 }
 

@@ -9,11 +9,12 @@ type fairQueue struct {
 	ownerOf func(reconciler.Item) string
 	turns   []string                     // the owners with items, in the order of their turns
 	items   map[string][]reconciler.Item // some may have another owner now, and are left out
+	first   map[string][]reconciler.Item // as items, and before them
 	owner   map[reconciler.Item]string   // of each item that waits
 }
 
 func newFairQueue(ownerOf func(reconciler.Item) string) *fairQueue {
-	return &fairQueue{ownerOf: ownerOf, items: map[string][]reconciler.Item{}, owner: map[reconciler.Item]string{}}
+	return &fairQueue{ownerOf: ownerOf, items: map[string][]reconciler.Item{}, first: map[string][]reconciler.Item{}, owner: map[reconciler.Item]string{}}
 }
 
 // Touch is called when an item is added again. It keeps its place, unless its owner is another
@@ -25,13 +26,18 @@ func (q *fairQueue) Touch(i reconciler.Item) {
 }
 
 // Push adds an item.
-func (q *fairQueue) Push(i reconciler.Item) {
+func (q *fairQueue) Push(i reconciler.Item) { q.add(q.items, i) }
+
+// PushFirst adds an item before those of its owner that Push adds.
+func (q *fairQueue) PushFirst(i reconciler.Item) { q.add(q.first, i) }
+
+func (q *fairQueue) add(to map[string][]reconciler.Item, i reconciler.Item) {
 	owner := q.ownerOf(i)
 	q.owner[i] = owner
-	if len(q.items[owner]) == 0 {
+	if len(q.items[owner])+len(q.first[owner]) == 0 {
 		q.turns = append(q.turns, owner)
 	}
-	q.items[owner] = append(q.items[owner], i)
+	to[owner] = append(to[owner], i)
 }
 
 // Len returns the number of items.
@@ -42,13 +48,16 @@ func (q *fairQueue) Pop() reconciler.Item {
 	for {
 		owner := q.turns[0]
 		q.turns = q.turns[1:]
-		of := q.items[owner]
-		item := of[0]
-		if len(of) > 1 {
-			q.items[owner] = of[1:]
+		from := q.first
+		if len(from[owner]) == 0 {
+			from = q.items
+		}
+		item := from[owner][0]
+		if from[owner] = from[owner][1:]; len(from[owner]) == 0 {
+			delete(from, owner)
+		}
+		if len(q.items[owner])+len(q.first[owner]) > 0 {
 			q.turns = append(q.turns, owner)
-		} else {
-			delete(q.items, owner)
 		}
 		if now, waits := q.owner[item]; waits && now == owner {
 			delete(q.owner, item)

@@ -24,17 +24,22 @@ const (
 
 // pool runs the items of one queue. It bounds the number of goroutines and keeps
 // hanging items from delaying the others:
+//
 //   - At most workers items run at a time. Tenants take turns, and the items of a tenant
 //     run in the order they came.
+//
 //   - An item that takes longer than slow gives its worker to the next item and
 //     runs on beside them, up to maxHanging such items. Beyond that it keeps its
 //     worker.
+//
 //   - The next time, that item waits in a line of its own, with maxHanging workers,
 //     until it is quick again.
+//
 //   - Items without a key, of which there are few, start at once.
 //
 //   - An item that waits for its record on the remote gives its worker away for that time
-//     (withoutWorker), up to maxOutside such items, so that one commit has the records of many.
+//     (withoutWorker), up to outsidePerWorker of them for each worker, so that one commit has the
+//     records of many. It gets a worker again at the turn of its tenant.
 //
 // The queue hands out no item twice at a time, so no two workers run the same one.
 type pool struct {
@@ -55,13 +60,17 @@ type pool struct {
 // line is the items that wait for a worker.
 type line struct {
 	waiting     *fairQueue
-	returning   []chan struct{} // of items that had a worker and need one again; they go first
+	returning   map[reconciler.Item]chan struct{} // of items in waiting that had a worker and need one again
 	busy, limit int
+}
+
+func newLine(limit int) line {
+	return line{waiting: newFairQueue(tenantOf), returning: map[reconciler.Item]chan struct{}{}, limit: limit}
 }
 
 // run works until the queue is shut down, and waits for the running items.
 func (p *pool) run(ctx context.Context) {
-	p.prompt, p.hanging = line{waiting: newFairQueue(tenantOf), limit: p.workers}, line{waiting: newFairQueue(tenantOf), limit: p.maxHanging}
+	p.prompt, p.hanging = newLine(p.workers), newLine(p.maxHanging)
 	p.wasSlow = map[reconciler.Item]bool{}
 	defer p.wg.Wait()
 	for {
@@ -92,14 +101,14 @@ func tenantOf(i reconciler.Item) string { return i.Unit.Tenant }
 
 // startLocked gives the free workers of a line to the items that wait in it.
 func (p *pool) startLocked(ctx context.Context, l *line) {
-	for l.busy < l.limit && len(l.returning) > 0 {
-		l.busy++
-		close(l.returning[0])
-		l.returning = l.returning[1:]
-	}
 	for l.busy < l.limit && l.waiting.Len() > 0 {
 		item := l.waiting.Pop()
 		l.busy++
+		if back := l.returning[item]; back != nil {
+			delete(l.returning, item)
+			close(back)
+			continue
+		}
 		p.wg.Go(func() { p.work(ctx, l, item) })
 	}
 }
@@ -107,7 +116,7 @@ func (p *pool) startLocked(ctx context.Context, l *line) {
 // work runs one item of a line.
 func (p *pool) work(ctx context.Context, l *line, item reconciler.Item) {
 	defer p.queue.Done(item)
-	t := &turn{pool: p, line: l, began: time.Now()}
+	t := &turn{pool: p, line: l, item: item, began: time.Now(), since: time.Now()}
 	t.patience = time.AfterFunc(slow, func() { t.stepAside(ctx) })
 	defer t.patience.Stop()
 	p.do(context.WithValue(ctx, turnKey{}, t), item)
@@ -132,7 +141,9 @@ func (p *pool) work(ctx context.Context, l *line, item reconciler.Item) {
 type turn struct {
 	*pool
 	line      *line
+	item      reconciler.Item
 	began     time.Time
+	since     time.Time     // when it got its worker
 	waited    time.Duration // without a worker
 	patience  *time.Timer
 	isAside   bool // it gave its worker away for good
@@ -144,7 +155,7 @@ type turn struct {
 func (t *turn) stepAside(ctx context.Context) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if !t.ended && !t.isOutside && t.line == &t.prompt && t.aside < t.maxHanging {
+	if !t.ended && !t.isOutside && !t.isAside && time.Since(t.since) >= slow && t.line == &t.prompt && t.aside < t.maxHanging {
 		t.isAside = true
 		t.aside++
 		t.line.busy--
@@ -175,6 +186,7 @@ func (t *turn) leave(ctx context.Context) bool {
 	if t.isAside || t.outside >= t.workers*outsidePerWorker {
 		return false
 	}
+	t.patience.Stop()
 	t.isOutside = true
 	t.outside++
 	t.line.busy--
@@ -182,11 +194,13 @@ func (t *turn) leave(ctx context.Context) bool {
 	return true
 }
 
-// enter waits for a worker. The patience with the item begins anew.
+// enter waits for a worker, at the turn of the tenant and before its other items. The patience with
+// the item begins anew.
 func (t *turn) enter(ctx context.Context, waited time.Duration) {
 	t.mu.Lock()
 	mine := make(chan struct{})
-	t.line.returning = append(t.line.returning, mine)
+	t.line.returning[t.item] = mine
+	t.line.waiting.PushFirst(t.item)
 	t.startLocked(ctx, t.line)
 	t.mu.Unlock()
 	began := time.Now()
@@ -196,5 +210,6 @@ func (t *turn) enter(ctx context.Context, waited time.Duration) {
 	t.isOutside = false
 	t.outside--
 	t.waited += waited + time.Since(began)
+	t.since = time.Now()
 	t.patience.Reset(slow)
 }

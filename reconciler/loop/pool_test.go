@@ -153,17 +153,24 @@ func TestItemsWaitWithoutWorker(t *testing.T) {
 	const workers, items = 2, 2 * outsidePerWorker
 	synctest.Test(t, func(t *testing.T) {
 		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
-		var busy, most, outside, mostOutside atomic.Int64
+		var mu sync.Mutex
+		counts := map[string][2]int{} // at work or outside: now, and at most
+		count := func(what string, by int) {
+			mu.Lock()
+			defer mu.Unlock()
+			c := counts[what]
+			counts[what] = [2]int{c[0] + by, max(c[1], c[0]+by)}
+		}
 		work := func() {
-			most.Store(max(most.Load(), busy.Add(1)))
+			count("work", 1)
 			time.Sleep(time.Millisecond)
-			busy.Add(-1)
+			count("work", -1)
 		}
 		p := &pool{queue: queue, workers: workers, maxHanging: workers * hangingPerWorker, do: func(ctx context.Context, _ reconciler.Item) {
 			work()
 			require.NoError(t, withoutWorker(ctx, func() error {
-				mostOutside.Store(max(mostOutside.Load(), outside.Add(1)))
-				defer outside.Add(-1)
+				count("outside", 1)
+				defer count("outside", -1)
 				time.Sleep(slow + time.Second)
 				return nil
 			}))
@@ -176,8 +183,7 @@ func TestItemsWaitWithoutWorker(t *testing.T) {
 		queue.ShutDown()
 		p.run(t.Context())
 		require.LessOrEqual(t, time.Since(began), slow+2*time.Second)
-		require.EqualValues(t, workers, most.Load())
-		require.EqualValues(t, items, mostOutside.Load())
+		require.Equal(t, map[string][2]int{"work": {0, workers}, "outside": {0, items}}, counts)
 		require.Zero(t, p.outside+p.aside)
 		require.Empty(t, p.wasSlow, "who waits is not slow")
 	})
@@ -237,7 +243,8 @@ func TestPoolBoundsSlowItems(t *testing.T) {
 // Beyond the bound, an item that waits keeps its worker, as one that works.
 func TestItemsBeyondTheBoundKeepTheirWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p := &pool{workers: 1, outside: outsidePerWorker, prompt: line{waiting: newFairQueue(tenantOf), busy: 1, limit: 1}}
+		p := &pool{workers: 1, outside: outsidePerWorker, prompt: newLine(1)}
+		p.prompt.busy = 1
 		at := &turn{pool: p, line: &p.prompt, patience: time.NewTimer(time.Hour)}
 		ctx := context.WithValue(t.Context(), turnKey{}, at)
 		require.NoError(t, withoutWorker(ctx, func() error {
@@ -250,5 +257,36 @@ func TestItemsBeyondTheBoundKeepTheirWorker(t *testing.T) {
 			return nil
 		}))
 		require.Equal(t, 1, p.prompt.busy)
+	})
+}
+
+// Many units of one tenant that come back from the wait for their records do not delay the unit of
+// another tenant by more than a turn.
+func TestReturningItemsTakeTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconciler.Item]())
+		var order []string // the pool has one worker
+		recorded := make(chan struct{})
+		p := &pool{queue: queue, workers: 1, maxHanging: hangingPerWorker, do: func(ctx context.Context, i reconciler.Item) {
+			if i.Unit.Tenant == "large" {
+				require.NoError(t, withoutWorker(ctx, func() error { <-recorded; return nil }))
+			}
+			time.Sleep(time.Second)
+			order = append(order, i.Unit.Tenant)
+		}}
+		for i := range outsidePerWorker {
+			queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("large", "p", fmt.Sprint(i))})
+		}
+		ended := make(chan struct{})
+		go func() { p.run(t.Context()); close(ended) }()
+		synctest.Wait()
+		require.Equal(t, outsidePerWorker, p.outside)
+		close(recorded)
+		synctest.Wait()
+		queue.Add(reconciler.Item{Task: reconciler.TaskUnit, Unit: schema.InstanceKey("small", "p", "one")})
+		queue.ShutDown()
+		<-ended
+		require.Contains(t, order[:3], "small")
+		require.Len(t, order, outsidePerWorker+1)
 	})
 }

@@ -77,9 +77,12 @@ type recordedNode struct {
 	alone bool // the unit has the node alone
 }
 
-// Uses reports whether a member of the unit is on a node, or is recorded there.
-func (s *Status) Uses(node string) bool {
-	return slices.ContainsFunc(recordedNodes(s, nil), func(n recordedNode) bool { return n.name == node })
+// Nodes returns the nodes on which the unit has members, or is recorded.
+func (s *Status) Nodes() (names []string) {
+	for _, n := range recordedNodes(s, nil) {
+		names = append(names, n.name)
+	}
+	return names
 }
 
 // recordedNodes returns the nodes on which a unit is recorded, each once. The role of a

@@ -131,16 +131,17 @@ func asksElse(unit *Unit, inst *schema.EffectiveUnit, role schema.EffectiveRole,
 // stays returns m, which no longer fits, as it stays on n until it can move. It keeps the
 // kinds of GPUs that it was given.
 func stays(m Member, unit *Unit, n *schema.Node) Member {
-	m.Misfit, m.GPUs, m.Reason = true, gpusThatStay(m, unit, n), "it is there already, and no longer fits the node"
+	m.Misfit, m.GPUs, m.Reason = true, gpusThatStay(m, unit, n, 0), "it is there already, and no longer fits the node"
 	return m
 }
 
-// gpusThatStay returns the GPUs of n that m has of those that it was given.
-func gpusThatStay(m Member, unit *Unit, n *schema.Node) (kept []schema.GPU) {
+// gpusThatStay returns the GPUs of n that m keeps, of the types that it was given: as many as it asks
+// for; 0: as it was given.
+func gpusThatStay(m Member, unit *Unit, n *schema.Node, asks int) (kept []schema.GPU) {
 	was, _ := unit.Member(m.Name)
 	for _, g := range n.Spec.Capacity.GPUs {
 		if i := slices.IndexFunc(was.GPUs, func(had schema.GPU) bool { return had.Type == g.Type }); i >= 0 {
-			kept = append(kept, take(g, min(was.GPUs[i].Count, g.Count)))
+			kept = append(kept, take(g, min(cmp.Or(asks, was.GPUs[i].Count), g.Count)))
 		}
 	}
 	return kept

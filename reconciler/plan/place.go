@@ -131,7 +131,7 @@ func (u *unit) homes() (stay []home, misplaced map[string]Member, assigned []hom
 		default:
 			switch {
 			case lacksGPUs(role, h.Member) && made != nil:
-				h.GPUs, h.Reason = gpusThatStay(h.Member, made, node), fewerGPUs
+				h.GPUs, h.Reason = gpusThatStay(h.Member, made, node, role.GPUs.Count), fewerGPUs
 			case (asks || h.Reason == fewerGPUs) && len(misfits(u.inst, role, node)) == 0:
 				h.Reason = "it is there already, and fits the node: " + wants(u.inst, role)
 			}

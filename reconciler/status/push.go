@@ -23,7 +23,11 @@ func (w *Writer) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 			defer cancel()
-			return w.push(last)
+			err := w.push(last)
+			for err == nil && !w.IsWritten() { // the first push may have made records
+				err = w.push(last)
+			}
+			return err
 		case <-w.changed:
 			t := time.NewTimer(w.delay())
 			select {

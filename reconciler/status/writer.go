@@ -22,7 +22,7 @@ const (
 	// pushesAtOnce is how many commits may follow each other at once: enough for a change of one
 	// unit, of which each step waits for its record.
 	pushesAtOnce = 5
-	// maxWindow is the longest time that a caller of Flush waits for the turn of its commit.
+	// maxWindow is the longest time between two commits that callers of Flush wait for.
 	maxWindow = time.Second
 )
 
@@ -71,7 +71,7 @@ type Writer struct {
 	Decision sync.RWMutex
 
 	*pending
-	pushes *rate.Limiter // of one commit a window, at most maxWindow, and some at once
+	pushes *rate.Limiter // allows one commit a window, or a maxWindow, after a burst of pushesAtOnce
 	audit  *auditLog
 	usage  pendingUsage
 	leader string // random identity of this daemon; it makes each leadership unique
@@ -96,7 +96,7 @@ func NewWriter(o Options) *Writer {
 	return &Writer{
 		o: o, Statuses: newStatuses(p, deleted), Reviews: newReviews(p), Deleted: deleted, pending: p, leader: rand.Text(),
 		pushes: rate.NewLimiter(rate.Every(min(o.Window, maxWindow)), pushesAtOnce),
-		audit: &auditLog{p: p, ids: map[string]bool{}, denials: map[string]bool{}, owed: o.Owed, onCheck: o.OnCheck, log: o.Log},
+		audit:  &auditLog{p: p, ids: map[string]bool{}, denials: map[string]bool{}, owed: o.Owed, onCheck: o.OnCheck, log: o.Log},
 	}
 }
 

@@ -188,20 +188,6 @@ func (s *settings) checkVersion(v *schema.AppVersion) []schema.ConfigProblem {
 	return c
 }
 
-// checkPriorities refuses the priority of a QoS that does not count.
-func (s *settings) checkPriorities(c *configProblems) {
-	for i, q := range s.QoS {
-		at := item("qos", i) + ".priority"
-		switch p := s.Priority; {
-		case p == nil || q.Priority == 0:
-		case p.Type == "basic":
-			c.add(at, "has no effect with priority.type: basic")
-		case p.Weights.QOS == 0:
-			c.add(at, "has no effect, as priority.weights.qos is 0")
-		}
-	}
-}
-
 // findOption returns the row of an option.
 func findOption(name string) (profile.Parameter, bool) {
 	all := profile.Options()

@@ -271,7 +271,6 @@ func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.
 	}
 	problems := configProblems(append(s.check(), s.checkVersion(v)...))
 	s.checkArtifacts(&problems, v)
-	s.checkPriorities(&problems)
 	facts := schema.ConfigFacts{Problems: problems, Names: s.names()}
 	for i, r := range s.Reservations {
 		facts.Ends = append(facts.Ends, schema.ConfigEnd{Path: item("reservations", i), What: "the reservation " + r.Name, At: r.end()})

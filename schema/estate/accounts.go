@@ -30,11 +30,11 @@ func (c *tenantCheck) scopes(doc *load.Document, d *schema.ServiceAccount) {
 		if authority.AccountMayHave(d.Key, authority.Permission(p)) {
 			continue
 		}
-		whose := "no service account"
+		why := "no service account can have it"
 		if d.Key.Project == "" {
-			whose = "no service account of a tenant, which works on its shared runtimes only,"
+			why = "a tenant's service account acts on shared runtimes only"
 		}
-		c.warn(doc, load.Item("spec.scopes", i), CodeNoEffect, fmt.Sprintf("%s grants nothing: %s can have it; take it away", p, whose))
+		c.warn(doc, load.Item("spec.scopes", i), CodeNoEffect, fmt.Sprintf("%s grants nothing: %s; take it away", p, why))
 	}
 }
 

@@ -21,10 +21,11 @@ type check struct {
 	gone         []string                  // slugs of own apps in force that this tree no longer has
 	environments map[string]*load.Document // shared runtimes by environment
 	attached     attachments               // attachments to the part's own shared runtimes
+	known        people
 }
 
 func newCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *check {
-	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, shadows: map[string]bool{}, environments: map[string]*load.Document{}, attached: attachments{}}
+	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, shadows: map[string]bool{}, environments: map[string]*load.Document{}, attached: attachments{}, known: people{unix: map[string]statement{}, signers: map[string]statement{}}}
 	for _, r := range refused {
 		if r.finding.Code == schema.CodeAppShadowed {
 			c.shadows[r.doc.Key.Name] = true
@@ -166,6 +167,9 @@ func (c *check) roles(doc *load.Document, roles map[string]schema.InstanceRole, 
 	manifest, of := v.Spec.Manifest.Roles, v.Key.Parent+"/"+v.Key.Name
 	for _, name := range sortedKeys(roles) {
 		role, path := roles[name], "spec.roles."+name
+		if n := role.MaxUnavailable.Number; n > role.Count && role.Count > 0 {
+			c.warn(doc, path+".max_unavailable", CodeNoEffect, fmt.Sprintf("is %d, and the role has %d: a change may drain all of them at once; write fewer than count to keep some", n, role.Count))
+		}
 		m, ok := manifest[name]
 		if !ok {
 			message := fmt.Sprintf("%s has no such role, there is %s", of, strings.Join(sortedKeys(manifest), ", "))

@@ -25,7 +25,8 @@
 //	ref.missing-owner            a tenant or project that is not there (warning)
 //	ref.missing-site             a region that is of no site (warning)
 //	ref.no-node                  a region, SKU, GPU type or topology key that no node has (warning)
-//	ref.missing-rates            a rate card that does not exist, as the default one, or does not apply to the tenant (warning)
+//	ref.missing-rates            a rate card that does not exist or does not apply to the tenant (warning)
+//	ref.no-default-rates         rate cards without the default one (warning)
 //	ref.missing-source           no such artifact source
 //	ref.missing-service-account  no such service account where one may be taken from
 //	ref.missing-role             a service account to which no role binding gives its role (warning)

@@ -53,6 +53,8 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 		c.appVersion(doc, d)
 	case *schema.Policy:
 		c.policy(doc, d)
+	case *schema.RoleBinding:
+		c.people(doc, d)
 	case *schema.Node:
 		address := fmt.Sprintf("%s port %d", canonicalHost(d.Spec.Address), d.Spec.SSHPort)
 		c.one(c.addresses, address, doc, "spec.address", "conflict.node-address", func(other *load.Document, where string) string {
@@ -173,7 +175,7 @@ func (c *platformCheck) defaultRates() {
 		}
 	}
 	if first != nil {
-		c.warn(first, "metadata.name", "ref.missing-rates", fmt.Sprintf("there is no rate card %s: use costs nothing unless the attachment or the shared runtime names a card in billing_policy_ref", schema.DefaultRates))
+		c.warn(first, "metadata.name", "ref.no-default-rates", fmt.Sprintf("there is no rate card %s: use costs nothing unless the attachment or the shared runtime names a card in billing_policy_ref", schema.DefaultRates))
 	}
 }
 

@@ -23,7 +23,7 @@ func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused 
 }
 
 func newTenantCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *tenantCheck {
-	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}, people: map[string]*load.Document{}}
+	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}}
 }
 
 // documents judges documents of the part, by path.
@@ -47,8 +47,6 @@ type tenantCheck struct {
 	views   map[string]*load.Document // instances that accept terms, by shared runtime and project
 
 	keyed map[string]*load.Document // first service account with a key, by the key's bytes; nil: not computed yet
-
-	people map[string]*load.Document // first role binding that says the Unix user of a login
 
 	operated map[schema.Key][]operatedUnit // units by the service account that operates them; nil: not computed yet
 }
@@ -110,7 +108,7 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 	case *schema.RoleBinding:
 		c.machines(doc, d)
 		c.administered(doc, d)
-		c.unixUsers(doc, d)
+		c.people(doc, d)
 	case *schema.ServiceAccount:
 		c.keys(doc, d)
 		c.granted(doc, d)
@@ -195,29 +193,6 @@ func (c *tenantCheck) granted(doc *load.Document, d *schema.ServiceAccount) {
 		}
 	}
 	c.warn(doc, "metadata.name", "ref.missing-role", fmt.Sprintf("the account may do nothing, as nobody gives it its role: add a member with service_account: %s and role: service_account to %s", d.Key.Name, path))
-}
-
-// unixUsers warns about a login that has another Unix user in an earlier binding of the tenant: what
-// one of them wrote on the hosts is not the other's.
-func (c *tenantCheck) unixUsers(doc *load.Document, d *schema.RoleBinding) {
-	for i, m := range d.Spec.Members {
-		login := strings.ToLower(m.Login)
-		if m.UnixUser == nil || login == "" {
-			continue
-		}
-		first := c.people[login]
-		if first == nil {
-			c.people[login] = doc
-			continue
-		}
-		for k, other := range first.Decl.(*schema.RoleBinding).Spec.Members {
-			if other.UnixUser != nil && strings.EqualFold(other.Login, login) && other.UnixUser.Name != m.UnixUser.Name {
-				there := first.Header.At(load.Item("spec.members", k) + ".unix_user")
-				c.warn(doc, load.Item("spec.members", i)+".unix_user.name", "conflict.unix-user", fmt.Sprintf("%s is the Unix user %s in %s:%d: %s, or neither finds the files of the other", m.Login, other.UnixUser.Name, there.File, there.Line, load.OneUser))
-				break
-			}
-		}
-	}
 }
 
 // administered warns about a tenant's role binding that names no administrator.

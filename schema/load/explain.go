@@ -108,11 +108,11 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 	if s == root { // a field below this mapping may take another value
 		elsewhere = root.place(name, cue.TopKind, "", 0)
 	}
-	if len(names) > 0 {
-		p.message += ": there are " + strings.Join(names, ", ")
-	}
-	if elsewhere != "" && elsewhere != p.path {
-		p.message += fmt.Sprintf("; a field of that name is %s", elsewhere)
+	switch there := "there are " + strings.Join(names, ", "); {
+	case elsewhere != "" && elsewhere != p.path:
+		p.message += fmt.Sprintf(" here: a field of that name is %s; here %s", elsewhere, there)
+	case len(names) > 0:
+		p.message += ": " + there
 	}
 	return p, ""
 }

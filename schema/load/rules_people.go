@@ -13,34 +13,24 @@ import (
 const (
 	OneUID   = "one name has one uid everywhere"
 	OneLogin = "one Unix user is one login everywhere"
-	OneUser  = "one login is one Unix user"
 )
 
 func (r *rules) binding(b *schema.RoleBinding) {
 	type grant struct{ login, account, role string }
-	seen, keys := map[grant]bool{}, map[string]string{} // keys: logins by their keys
-	users := unixUsers{uids: map[string]int{}, names: map[int]string{}, logins: map[string]string{}, of: map[string]string{}}
+	seen := map[grant]bool{}
+	users := unixUsers{uids: map[string]int{}, names: map[int]string{}, logins: map[string]string{}}
 	for i, m := range b.Spec.Members {
 		path := Item("spec.members", i)
 		if !r.member(path, b.Key, &m) {
 			continue
 		}
-		login := strings.ToLower(m.Login) // a forge compares logins without case
-		g := grant{login, m.ServiceAccount, m.Role}
+		g := grant{m.Login, m.ServiceAccount, m.Role}
 		if seen[g] {
 			r.broken(path+".login", "%s has the role %s here already", cmp.Or(m.Login, m.ServiceAccount), m.Role)
 		}
 		seen[g] = true
 		if m.UnixUser != nil {
 			r.unixUser(&users, path, m.Login, m.UnixUser)
-		}
-		for k, key := range m.SigningKeys {
-			switch other, ok := keys[KeyBytes(key)]; {
-			case ok && other != login:
-				r.refuse(Item(path+".signing_keys", k), "conflict.key", "is a key of %s already: a key shows who signed, so each person has their own", other)
-			case !ok:
-				keys[KeyBytes(key)] = login
-			}
 		}
 	}
 }
@@ -91,7 +81,6 @@ type unixUsers struct {
 	uids   map[string]int // by name
 	names  map[int]string // by uid
 	logins map[string]string
-	of     map[string]string // names by login
 }
 
 func (r *rules) unixUser(seen *unixUsers, path, login string, u *schema.UnixUser) {
@@ -102,10 +91,7 @@ func (r *rules) unixUser(seen *unixUsers, path, login string, u *schema.UnixUser
 		r.refuse(path+".unix_user.name", code, "the uid %d is %s's above: %s", u.UID, name, OneUID)
 	} else if other, ok := seen.logins[u.Name]; ok && !strings.EqualFold(other, login) {
 		r.refuse(path+".login", code, "the Unix user %s is %s's above: %s", u.Name, other, OneLogin)
-	} else if name, ok := seen.of[strings.ToLower(login)]; ok && name != u.Name {
-		r.refuse(path+".unix_user.name", code, "%s is the Unix user %s above: %s", login, name, OneUser)
 	}
-	seen.of[strings.ToLower(login)] = u.Name
 	seen.uids[u.Name], seen.names[u.UID], seen.logins[u.Name] = u.UID, u.Name, login
 }
 

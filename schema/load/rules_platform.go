@@ -1,7 +1,6 @@
 package load
 
 import (
-	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -120,9 +119,6 @@ func devices(spec string) (all []string) {
 }
 
 func (r *rules) node(n *schema.NodeSpec) {
-	if ip, err := netip.ParseAddr(n.Address); err == nil && (ip.IsUnspecified() || ip.IsMulticast()) {
-		r.broken("spec.address", "%s is not the address of a host", n.Address)
-	}
 	seen := map[string]string{}
 	for i, g := range n.Capacity.GPUs {
 		path := Item("spec.capacity.gpus", i) + ".devices"

@@ -13,7 +13,6 @@ import (
 func (r *rules) instance(d *schema.Instance) {
 	s := &d.Spec
 	s.Config = r.open("config")
-	r.members(s.Roles)
 	r.repeated("spec.regions", s.Regions)
 	shared := s.SharedRuntime != ""
 	if l := s.SubmissionLimits; l != nil {
@@ -38,15 +37,6 @@ func (r *rules) instance(d *schema.Instance) {
 		r.broken("spec.operating_mode", "is %s, but %s is always %s: write that, or take it away", given, carrier(s), s.OperatingMode)
 	}
 	r.drain(s.OnJobs)
-}
-
-// members refuses a limit of members at once that is no limit.
-func (r *rules) members(roles map[string]schema.InstanceRole) {
-	for _, name := range sortedNames(roles) {
-		if role := roles[name]; role.Count > 0 && role.MaxUnavailable.Number > role.Count {
-			r.broken("spec.roles."+name+".max_unavailable", "is %d, more than count, which is %d: a change may drain all members at once; write at most %d", role.MaxUnavailable.Number, role.Count, role.Count)
-		}
-	}
 }
 
 // modeOf returns the operating mode for a scope. There are three product modes and no
@@ -78,7 +68,6 @@ func (r *rules) drainAt(path string, j *schema.OnJobs) {
 // sharedRuntime fills in values from the path, and refuses values that contradict it.
 func (r *rules) sharedRuntime(d *schema.SharedRuntime) {
 	d.Spec.Config = r.open("config")
-	r.members(d.Spec.Roles)
 	scope, place := "tenant", "in a tenant"
 	if d.Key.Tenant == "" {
 		scope, place = "platform", "at the platform"

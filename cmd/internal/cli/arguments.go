@@ -60,7 +60,7 @@ func WrapHelp(root *cobra.Command) {
 }
 
 // helpWidth is the width of the text of help.
-const helpWidth = 90
+const helpWidth = 80
 
 // helpCommand is the help command of cobra, with an error for an unknown command.
 func helpCommand(root *cobra.Command, elsewhere map[string]string) *cobra.Command {

@@ -14,6 +14,7 @@ import (
 type Output struct {
 	Form      string
 	noHeaders bool
+	fits      bool // tables fit the width of the terminal
 }
 
 // wide is the form of a table with all columns, whatever the width of the terminal.
@@ -36,23 +37,24 @@ func (o *Output) TableFlags(cmd *cobra.Command, forms ...string) {
 		forms = []string{"text", "json"}
 	}
 	o.Flag(cmd, slices.Insert(slices.Clone(forms), 1, wide)...)
+	o.fits = true
 	cmd.Flags().BoolVar(&o.noHeaders, "no-headers", false, "write tables without their headers")
 }
 
 // Report is the result of a command. Its JSON is a contract; Text is for people.
 type Report interface{ Text(*Page) error }
 
-// Print writes a report as JSON, or as text in any other form. Text for a terminal goes through a
-// pager.
-func (o *Output) Print(w io.Writer, r Report) error {
+// PrintLong is Print for a report that may be longer than the screen: text for a terminal goes through
+// a pager.
+func (o *Output) PrintLong(w io.Writer, r Report) error {
 	if o.Form == "json" {
-		return o.Write(w, r)
+		return o.Print(w, r)
 	}
-	return Paged(w, func(w io.Writer) error { return o.Write(w, r) })
+	return Paged(w, func(w io.Writer) error { return o.Print(w, r) })
 }
 
-// Write is Print without a pager.
-func (o *Output) Write(w io.Writer, r Report) error {
+// Print writes a report as JSON, or as text in any other form.
+func (o *Output) Print(w io.Writer, r Report) error {
 	if o.Form == "json" {
 		return WriteJSON(w, r)
 	}
@@ -61,7 +63,7 @@ func (o *Output) Write(w io.Writer, r Report) error {
 
 // width is the width that tables are written in; 0: any.
 func (o *Output) width(w io.Writer) int {
-	if o.Form == wide {
+	if !o.fits || o.Form == wide || o.noHeaders { // without headers, a script reads it
 		return 0
 	}
 	return columnsOf(w)

@@ -9,13 +9,15 @@ import (
 )
 
 // Table writes rows in aligned columns below a header in capitals. In a width, columns that do not fit
-// are left out from the right. A last column with sentences is kept, and wrapped.
+// are left out: first those of DropFirst, then from the right. A last column with sentences is kept, and
+// wrapped.
 type Table struct {
 	out     io.Writer
 	columns []string
 	color   bool
-	header  bool // the header is still to be written
-	width   int  // of the terminal; 0: lines of any length
+	header  bool     // the header is still to be written
+	width   int      // of the terminal; 0: lines of any length
+	least   []string // columns that are left out before others
 	rows    [][]string
 	widths  []int // of the columns written so far; later rows are aligned with them
 	shown   []int // columns; nil: nothing is written yet
@@ -37,6 +39,9 @@ const (
 func newTable(out io.Writer, noHeaders bool, columns ...string) *Table {
 	return &Table{out: out, columns: columns, color: HasColor(out), header: !noHeaders, widths: make([]int, len(columns))}
 }
+
+// DropFirst names columns that matter less than the others, the least first.
+func (t *Table) DropFirst(columns ...string) { t.least = columns }
 
 // Row adds a row. An empty cell is shown as a dash. What could move the cursor or
 // begin another line is replaced.
@@ -83,11 +88,8 @@ func (t *Table) fit() (last int) {
 		for i := range t.columns {
 			t.shown = append(t.shown, i)
 		}
-		for t.width > 0 && len(t.shown) > 2 && t.before()+t.least() > t.width {
-			out := len(t.shown) - 1
-			if t.hasText() {
-				out--
-			}
+		for t.width > 0 && len(t.shown) > 2 && t.before()+t.last() > t.width {
+			out := t.next()
 			t.shown = slices.Delete(t.shown, out, out+1)
 		}
 	}
@@ -97,14 +99,27 @@ func (t *Table) fit() (last int) {
 	return max(t.width-t.before(), minLast)
 }
 
+// next returns the place in shown of the column that is left out next.
+func (t *Table) next() int {
+	for _, name := range t.least {
+		if at := slices.IndexFunc(t.shown, func(i int) bool { return t.columns[i] == name }); at >= 0 {
+			return at
+		}
+	}
+	if t.hasText() {
+		return len(t.shown) - 2
+	}
+	return len(t.shown) - 1
+}
+
 // hasText reports whether the last column that is shown has sentences.
 func (t *Table) hasText() bool {
 	end := t.shown[len(t.shown)-1]
 	return slices.Contains([]string{"WHY", "WHY THERE", "REASON", "MESSAGE", "EVIDENCE", "RESULT", "VALUE"}, t.columns[end]) && t.widths[end] > utf8.RuneCountInString(t.columns[end])
 }
 
-// least is the least width of the last column that is shown.
-func (t *Table) least() int {
+// last is the least width of the last column that is shown.
+func (t *Table) last() int {
 	width := t.widths[t.shown[len(t.shown)-1]]
 	if t.hasText() {
 		return min(width, minLast)

@@ -5,6 +5,8 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -54,13 +56,14 @@ func Paged(out io.Writer, write func(io.Writer) error) error {
 	if !given {
 		program = "less"
 	}
-	if terminal == nil || program == "" || program == "cat" || os.Getenv("TERM") == "dumb" {
+	words := strings.Fields(program)
+	if terminal == nil || len(words) == 0 || program == "cat" || slices.Contains([]string{"", "dumb"}, os.Getenv("TERM")) {
+		return write(out)
+	}
+	if _, err := exec.LookPath(words[0]); err != nil {
 		return write(out)
 	}
 	cmd := exec.Command("sh", "-c", program)
-	if _, err := exec.LookPath(program); err != nil && !given {
-		return write(out)
-	}
 	cmd.Env = os.Environ()
 	if _, set := os.LookupEnv("LESS"); !set {
 		cmd.Env = append(cmd.Env, "LESS=FRX") // ends at once where the text fits, keeps colors and the screen

@@ -41,10 +41,11 @@ func TestTextOnATerminalGoesThroughAPager(t *testing.T) {
 		return err
 	}
 	t.Setenv("TERM", "xterm")
+	t.Setenv("NO_COLOR", "")
 	t.Setenv("PAGER", "sed s/^/paged:/")
 	require.NoError(t, Paged(tty, say))
 	require.Equal(t, "paged:72 true", line())
-	for _, none := range []string{"cat", ""} {
+	for _, none := range []string{"cat", "", "no-such-pager -R"} {
 		t.Setenv("PAGER", none)
 		require.NoError(t, Paged(tty, say))
 		require.Equal(t, "72 true", line())
@@ -90,6 +91,13 @@ func TestTableFitsTheWidth(t *testing.T) {
 	}
 	require.Contains(t, table(80), "gpu-a,gpu-b,gpu-c")
 	var b strings.Builder
+	ranked := newTable(&b, false, "MONTH", "STATE", "COST")
+	ranked.DropFirst("STATE")
+	ranked.width = 20
+	ranked.Row("2026-11", "closed", "12.50 EUR")
+	require.NoError(t, ranked.Flush())
+	require.Equal(t, "MONTH     COST\n2026-11   12.50 EUR\n(STATE not shown; -o wide shows all)\n", b.String())
+	b.Reset()
 	short := newTable(&b, false, "TIME", "EVENT", "REASON")
 	short.width = 30
 	short.Row("2026-11-27 16:27:55Z", "created", "")
@@ -102,7 +110,7 @@ func TestTableFitsTheWidth(t *testing.T) {
 	t.Setenv("NO_COLOR", "1")
 	for form, want := range map[string]string{"text": "NAME                    WHY", "wide": "NAME                    NODES               WHY"} {
 		tty, line := terminal(t, 60)
-		o := Output{Form: form}
+		o := Output{Form: form, fits: true}
 		require.NoError(t, o.Print(tty, report{}))
 		require.Equal(t, want, line())
 	}

@@ -84,12 +84,6 @@ func (c *Config) repositoryConflicts(check checkFunc) {
 	cache := filepath.Clean(r.Directory)
 	check(cache == "." || cache == filepath.Clean(strings.TrimPrefix(r.URL, "file://")), "repository.directory", "repository.directory", "it is the directory of the repository or of this file: "+needsOwn)
 	check(c.MemoryRuntime != nil && r.Directory != "" && cache == filepath.Clean(c.MemoryRuntime.Directory), "repository.directory", "repository.directory", "it is that of memory_runtime, too: "+needsOwn)
-	if gh := c.GitHub; gh != nil {
-		path, isGitHub := strings.CutPrefix(r.URL, "https://github.com/")
-		want := gh.Owner + "/" + gh.Repository
-		check(isGitHub && gh.Owner != "" && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want), "github.repository", "github.repository",
-			fmt.Sprintf("the pull requests are those of %s, and repository.url is another repository: make them the same", want))
-	}
 }
 
 // pageNote is about a URL that a browser shows.
@@ -98,7 +92,7 @@ const pageNote = "this is a page of the forge: write the URL that git clone take
 // isPage reports whether a URL is of a page about a repository.
 func isPage(raw string) bool {
 	u, err := url.Parse(raw)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" {
+	if err != nil || u.Scheme != "https" && u.Scheme != "http" || strings.HasSuffix(u.Path, ".git") {
 		return false
 	}
 	return u.RawQuery != "" || u.Fragment != "" || slices.ContainsFunc([]string{"/tree/", "/blob/", "/-/", "/pull/", "/commits/"}, func(part string) bool { return strings.Contains(u.Path+"/", part) })

@@ -227,13 +227,6 @@ func (c *Config) checkFiles() error {
 			problems["repository.url"] = err
 		}
 	}
-	for i, dir := range c.Artifacts.Directories {
-		if info, err := os.Stat(dir); err != nil {
-			problems[fmt.Sprintf("artifacts.directories[%d]", i)] = err
-		} else if !info.IsDir() {
-			problems[fmt.Sprintf("artifacts.directories[%d]", i)] = fmt.Errorf("%s is not a directory", dir)
-		}
-	}
 	var errs []error
 	unreadable := func(section string) (found bool) {
 		for field := range problems {
@@ -295,6 +288,20 @@ func checkKey(field string, data []byte) error {
 // warnings returns findings that do not stop the daemon and that an operator should read.
 func (c *Config) warnings() []string {
 	var out []string
+	for i, dir := range c.Artifacts.Directories {
+		if info, err := os.Stat(dir); err != nil {
+			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %v", i, err))
+		} else if !info.IsDir() {
+			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %s is not a directory", i, dir))
+		}
+	}
+	if gh := c.GitHub; gh != nil {
+		path, isGitHub := strings.CutPrefix(c.Repository.URL, "https://github.com/")
+		want := gh.Owner + "/" + gh.Repository
+		if isGitHub && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want) {
+			out = append(out, fmt.Sprintf("github.repository: the pull requests are those of %s, and repository.url is another repository", want))
+		}
+	}
 	if c.SSH == nil && c.MemoryRuntime == nil {
 		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
 	}

@@ -97,8 +97,7 @@ interval: soon
 			{"url: \"https://g.example/e.git\", status_token: {env: T}", "token: {env: T}", "repository.status_token: it is for status_url"},
 			{"url: \"https://g.example/lab/estate/tree/main\"", "token: {env: T}", ":1:19: repository.url: this is a page of the forge: write the URL that git clone takes"},
 			{"url: \"https://g.example/lab/estate/-/tree/main\"", "token: {env: T}", "repository.url: this is a page of the forge"},
-			{"url: \"https://github.com/lab/other.git\"", "token: {env: T}", "github.repository: the pull requests are those of lab/estate, and repository.url is another repository"},
-			{"url: \"https://github.com/Lab/estate\"", "token: {env: T}", ""},
+			{"url: \"https://g.example/tree/estate.git\"", "token: {env: T}", ""},
 			{"url: \"https://g.example/e.git\", accept: main", "token: {env: T}", "repository.accept: got \"main\", want text: the 40 digits of a commit"},
 		} {
 			_, err := ReadConfig(write("repository: {" + c.repository + ", directory: /d}\ngithub: {owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
@@ -289,8 +288,10 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base, "valid"},
 		{bare, "warning: there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing"},
 		{bare + "memory_runtime: {directory: memory, backends: [slurm]}\n", "valid"},
-		{base + "artifacts: {directories: [" + filepath.Join(dir, "gone") + "]}\n", "artifacts.directories[0]: stat "},
-		{base + "artifacts: {directories: [" + hook + "]}\n", "artifacts.directories[0]: " + hook + " is not a directory"},
+		{base + "artifacts: {directories: [" + filepath.Join(dir, "gone") + "]}\n", "warning: artifacts.directories[0]: stat "},
+		{base + "artifacts: {directories: [" + hook + "]}\n", "warning: artifacts.directories[0]: " + hook + " is not a directory"},
+		{strings.Replace(github("token: {file: "+hook+"}"), "git.example/e.git", "github.com/lab/other.git", 1), "warning: github.repository: the pull requests are those of lab/e, and repository.url is another repository"},
+		{strings.Replace(github("token: {file: "+hook+"}"), "git.example/e.git", "github.com/Lab/e", 1), "valid"},
 		{git("http://127.0.0.1/e.git"), "valid"},
 		{git("http://git.example/e.git"), "repository.url: plain HTTP to another machine shows the token"},
 		{base + "tenants: {physics: {url: \"http://git.example/p.git\"}}\n", "tenants.physics.url: plain HTTP"},

@@ -65,8 +65,8 @@ func (o *Overview) Filter(f StatusFilter, inForce *schema.Desired) error {
 	return known.check("resource")
 }
 
-// Filter leaves the resources of a list that a filter selects and that have all the labels. A project
-// that no document is of is an error.
+// Filter leaves the resources of a list that a filter selects and that have all the labels. It returns an
+// error if no document belongs to the project.
 func (e *Estate) Filter(l *List, f StatusFilter, labels map[string]string) error {
 	known := wanted(map[string]string{"project": f.Project})
 	for key := range e.files {

@@ -139,7 +139,6 @@ func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func
 	if err != nil {
 		return nil, err
 	}
-	today := time.Now().UTC().Format(time.DateOnly)
 	units := map[string]bool{}
 	for _, key := range tree.Units.Keys() {
 		units[key.String()] = true
@@ -150,8 +149,14 @@ func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func
 		if filter.To != "" {
 			end = min(end, filter.To)
 		}
-		return err == nil && end < today && (!units[unit] || last[cluster] >= end)
+		return err == nil && isClosed(end, time.Now(), !units[unit], last[cluster])
 	}, nil
+}
+
+// isClosed reports whether the records of a unit are complete up to a day: the day is over, and the unit
+// is gone, or its cluster has closed the day. last is the last day that it closed.
+func isClosed(day string, now time.Time, isGone bool, last string) bool {
+	return day < now.UTC().Format(time.DateOnly) && (isGone || last >= day)
 }
 
 // Text implements cli.Report.
@@ -166,6 +171,7 @@ func (u *Usage) Text(p *cli.Page) error {
 		columns = append(columns, "USER")
 	}
 	t := p.Table(columns...)
+	t.DropFirst("RATES", "APP", "STATE", "KIND", "ORG")
 	for _, s := range u.Sums {
 		rates, cost := "-", "-"
 		if s.Price != nil {

@@ -37,10 +37,12 @@ func (v *Validation) text(w io.Writer) error {
 			return err
 		}
 	}
-	if _, err := fmt.Fprintln(w, v.summary()); err != nil || len(v.skipped) == 0 {
-		return err
+	if len(v.skipped) > 0 {
+		if _, err := fmt.Fprintf(w, "not checked, as it is outside platform/ and tenants/: %s\n", cli.Visible(strings.Join(v.skipped, ", "))); err != nil {
+			return err
+		}
 	}
-	_, err := fmt.Fprintf(w, "not checked, as it is outside platform/ and tenants/: %s\n", cli.Visible(strings.Join(v.skipped, ", ")))
+	_, err := fmt.Fprintln(w, v.summary())
 	return err
 }
 

@@ -35,7 +35,7 @@ type Validation struct {
 
 	prefix  string            // of the estate, from the working directory
 	tenants map[string]string // directories of tenants' own repositories, by tenant
-	skipped []string          // directories and YAML files beside platform/ and tenants/, which no estate has
+	skipped []string          // directories and YAML files beside platform/ and tenants/
 	// shadowed are the files of the platform's repository that are replaced by files of
 	// those directories, sorted.
 	shadowed []string
@@ -90,13 +90,14 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	return v, err
 }
 
-// skipped lists the directories and YAML files at the top of an estate that belong to no estate.
+// skipped lists the directories and YAML files at the top of an estate that belong to no estate, without
+// berth.yaml, which berth serve --check checks.
 func skipped(dir string) (names []string, err error) {
 	entries, err := os.ReadDir(dir)
 	for _, e := range entries {
 		name := e.Name()
 		isYAML := slices.Contains([]string{".yaml", ".yml"}, path.Ext(name))
-		if name == "platform" || name == "tenants" || strings.HasPrefix(name, ".") || !e.IsDir() && !isYAML {
+		if slices.Contains([]string{"platform", "tenants", "berth.yaml"}, name) || strings.HasPrefix(name, ".") || !e.IsDir() && !isYAML {
 			continue
 		}
 		names = append(names, name)

@@ -145,8 +145,8 @@ END
 	cd /
 }
 
-# Who logs in as root has the commands of Slurm for the first cluster of the host. bash reads
-# /etc/bash.bashrc for commands over ssh, too (bash(1), INVOCATION).
+# Sets SLURM_CONF to the first cluster of the host in root's shells. bash reads /etc/bash.bashrc for
+# commands over ssh, too (bash(1), INVOCATION).
 slurm_for_people() {
 	cat >/etc/berth/slurm.sh <<'END'
 for conf in /etc/slurm/*/slurm.conf; do
