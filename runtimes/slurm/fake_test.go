@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
@@ -209,6 +210,11 @@ func nodeDrained(reason string) string {
 	return strings.NewReplacer(`[]`, `["DRAIN"]`, `"reason":""`, `"reason":"`+reason+`"`).Replace(idleNode)
 }
 
+// runtime returns the runtime of a daemon that waits so long for a start.
+func (c *cluster) runtime(ready time.Duration) *Runtime {
+	return New(Options{Hosts: c.hosts, Timeouts: Timeouts{Call: time.Minute, Ready: ready, Look: time.Minute}, Now: func() time.Time { return c.now }})
+}
+
 func newCluster(t *testing.T) *cluster {
 	t.Helper()
 	f := &fakeHosts{hosts: map[string]*fakeHost{}}
@@ -216,7 +222,7 @@ func newCluster(t *testing.T) *cluster {
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
 		partitions: []string{"main"}, node: idleNode, version: "22.05.8", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
 	}
-	c.rt = New(Options{Hosts: f, Timeouts: Timeouts{Call: time.Minute, Ready: time.Second, Look: time.Minute}, Now: func() time.Time { return c.now }})
+	c.rt = c.runtime(await.Limit)
 	c.unit = plan.Unit{
 		Effective: schema.EffectiveUnit{
 			Key: schema.InstanceKey("t", "p", "one"), DesiredState: schema.DesiredRunning, Users: []schema.UnixUser{{Name: "alice", UID: 2001}},

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/rogpeppe/go-internal/txtar"
 	"github.com/stretchr/testify/require"
@@ -468,8 +469,10 @@ func TestConfigureOfASharedUnitSurvivesACrashAtEachStep(t *testing.T) {
 					}
 					return nil
 				}
-				_ = c.apply(t, plan.Configure, after) // it may do without the operation
-				c.ctl.before = nil
+				patient := c.rt
+				c.rt = c.runtime(10 * time.Millisecond) // it waits in vain for what the crash left out
+				_ = c.apply(t, plan.Configure, after)   // it may do without the operation
+				c.rt, c.ctl.before = patient, nil
 				converge(after)
 				rec := c.record(t)
 				want, err := rec.accounting()

@@ -57,13 +57,13 @@ type tracedStatus struct {
 	FailureReason string     `json:"failure_reason,omitempty"`
 }
 
-// correlationID is the form of the id of a commit, which no revision has.
-var correlationID = regexp.MustCompile(`^c[0-9a-f]{20}$`)
+// idOfACommit is the form of the id of a commit, which no revision has.
+var idOfACommit = regexp.MustCompile(`^c[0-9a-f]{20}$`)
 
 // Trace collects what one change caused: that with a correlation id, or a commit of main. It is an
 // error if nothing has the id. ask is nil if no host shall be asked.
 func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace, error) {
-	if !correlationID.MatchString(id) {
+	if !idOfACommit.MatchString(id) {
 		if commit, err := r.Resolve(ctx, id); err == nil {
 			id = reconciler.CorrelationID(commit)
 		}
