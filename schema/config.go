@@ -17,15 +17,17 @@ type ConfigProblem struct {
 // mistyped one, has no effect.
 type ConfigName struct {
 	Path string // as that of a ConfigProblem
-	Sort string // NodeName, GPUType or UserName
+	Sort string // NodeName, GPUType, UserName or ProjectName
 	Name string
 }
 
-// The sorts of names that a config may have: of nodes, and of the unit's users on the hosts.
+// The sorts of names that a config may have: of nodes, of the unit's users on the hosts, and of projects
+// by their ids.
 const (
-	NodeName = "name"
-	GPUType  = "GPU type"
-	UserName = "user"
+	NodeName    = "name"
+	GPUType     = "GPU type"
+	UserName    = "user"
+	ProjectName = "project"
 )
 
 // ConfigEnd is the end of what a config declares for a time. After it, the field has no effect.

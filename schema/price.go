@@ -11,6 +11,17 @@ import (
 // number of millionths, or as an amount with the currency: 10000 and "0.01 EUR" are the same.
 type Price int64
 
+// In returns the amount in a currency, such as "0.01 EUR".
+func (p Price) In(currency string) string {
+	const unit = 1_000_000
+	text := fmt.Sprintf("%d.%06d", int64(p)/unit, int64(p)%unit)
+	whole, fraction, _ := strings.Cut(text, ".")
+	if fraction = strings.TrimRight(fraction, "0"); len(fraction) < 2 {
+		fraction += strings.Repeat("0", 2-len(fraction))
+	}
+	return whole + "." + fraction + " " + currency
+}
+
 // UnmarshalJSON implements json.Unmarshaler.
 func (p *Price) UnmarshalJSON(data []byte) error {
 	if len(data) == 0 || data[0] != '"' {

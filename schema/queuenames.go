@@ -33,6 +33,70 @@ func MapsNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnost
 	}
 }
 
+// QueuesNameWhatExists returns the check that a queue in the terms or the limits of a project, if they
+// are new or changed, is a partition of the shared runtime.
+func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
+	return func(before, after *Desired) (out []Diagnostic) {
+		check := func(tenant string, runtimes, old map[string]*SharedRuntimeEstate) {
+			for name, s := range runtimes {
+				if s == old[name] || s.Runtime == nil {
+					continue
+				}
+				for _, a := range s.Attachments {
+					if was, _ := before.Document(a.Key).(*Attachment); was == nil || was.Blob != a.Blob {
+						out = append(out, a.unknownQueues("spec.submission_policy.queues", a.Spec.SubmissionPolicy.Queues, after.partitionsOf(tenant, s.Runtime, of))...)
+					}
+				}
+			}
+		}
+		check("", after.Platform.SharedRuntimes, before.Platform.SharedRuntimes)
+		for name, t := range after.Tenants {
+			old := before.Tenants[name]
+			if old == t {
+				continue
+			}
+			if old == nil {
+				old = &TenantEstate{}
+			}
+			check(name, t.SharedRuntimes, old.SharedRuntimes)
+			for _, p := range t.Projects {
+				for _, i := range p.Instances {
+					shared := SharedRuntimeKey(name, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
+					runtime := after.SharedRuntime(shared.Tenant, shared.Name)
+					if was := before.Instance(i.Key); i.Spec.SubmissionLimits != nil && runtime != nil && runtime.Runtime != nil && (was == nil || was.Blob != i.Blob) {
+						out = append(out, i.unknownQueues("spec.submission_limits.queues", i.Spec.SubmissionLimits.Queues, after.partitionsOf(shared.Tenant, runtime.Runtime, of))...)
+					}
+				}
+			}
+		}
+		return out
+	}
+}
+
+// partitionsOf returns the partitions of a shared runtime; nil: they are not known.
+func (d *Desired) partitionsOf(tenant string, r *SharedRuntime, of QueueNamesOf) []string {
+	v := d.Version(tenant, r.Spec.App, r.Spec.Version)
+	if v == nil || of(v.Spec.RuntimeBackend) == nil {
+		return nil
+	}
+	config, err := mergedConfig(v, r.Spec.Config)
+	if err != nil {
+		return nil
+	}
+	return of(v.Spec.RuntimeBackend)(config).Partitions
+}
+
+// unknownQueues refuses the queues that are no partitions.
+func (h *Header) unknownQueues(path string, queues, partitions []string) (out []Diagnostic) {
+	for i, q := range queues {
+		if len(partitions) > 0 && !slices.Contains(partitions, q) {
+			at := fmt.Sprintf("%s[%d]", path, i)
+			out = append(out, h.finding(at, SeverityError, CodeQueueName, fmt.Sprintf("%s: %s is no partition of the shared runtime, there is %s", at, q, shortList(partitions))))
+		}
+	}
+	return out
+}
+
 // unknownNames refuses the names of a map that are not among those of its units.
 func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 	for i, q := range m.Spec.Queues {

@@ -68,6 +68,9 @@ and is read under its id.` + queueExit,
 			if body.Reason == "" {
 				return cli.Usage(errors.New("--reason is missing: people read it beside the operation"))
 			}
+			if operation == schema.OpLabel && len(body.Labels) == 0 {
+				return cli.Usage(errors.New("--label is missing: give NAME=VALUE"))
+			}
 			if key == "" {
 				key = queue.NewKey(time.Now(), rand.Text())
 			}
@@ -76,8 +79,12 @@ and is read under its id.` + queueExit,
 			}
 			taken := operationReport{Format: "berth.operation/v1"}
 			r := remote.Request{Method: http.MethodPost, Place: place, Path: "nodes/" + args[1] + "/operations", Key: key, Body: body}
-			if _, err := flags.server.Do(cmd.Context(), r, &taken); err != nil {
-				return fmt.Errorf("%w\nwhether it was taken: repeat the call with --key %s", err, key)
+			if _, err := flags.server.Do(cmd.Context(), r, &taken); remote.IsRefusal(err) {
+				return fmt.Errorf("%w\nnothing was done; berth node list %s lists the members", err, args[0])
+			} else if used := new(cli.ExitError); errors.As(err, &used) { // nothing was sent
+				return err
+			} else if err != nil {
+				return fmt.Errorf("%w\nto learn whether it was taken, repeat the call with --key %s", err, key)
 			}
 			for end := time.Now().Add(wait); !taken.isFinal() && time.Now().Before(end); time.Sleep(300 * time.Millisecond) {
 				var now struct{ Status, Result string }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -70,6 +71,9 @@ prints the same job.` + queueExit,
 			}
 			if req.Script, err = readScript(cmd.InOrStdin(), args[1:]); err != nil {
 				return err
+			}
+			if req.Script == "" && len(args) == 1 {
+				return cli.Usage(errors.New("queue submit: standard input is empty: name the file of the script, or give the script there"))
 			}
 			if key == "" {
 				key = queue.NewKey(time.Now(), rand.Text())
@@ -143,6 +147,9 @@ func newQueueListCmd() *cobra.Command {
 	cmd := placeCmd("list TENANT.PROJECT/INSTANCE", "List the jobs of the project",
 		`List the jobs of the project that the scheduler still has in its memory.`, `  berth queue list physics.lattice/train --state pending`, 1,
 		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
+			if !slices.Contains(queue.States(), strings.ToUpper(state)) && state != "" {
+				return cli.Usage(fmt.Errorf("--state: unknown state %q; choose one of %s", state, strings.ToLower(strings.Join(queue.States(), ", "))))
+			}
 			query := url.Values{}
 			for name, value := range map[string]string{"state": state, "user": user} {
 				if value != "" {

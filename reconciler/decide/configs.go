@@ -3,6 +3,7 @@ package decide
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"berth/schema"
 	"berth/schema/estate"
@@ -43,13 +44,62 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 			users[i] = u.Name
 		}
 		for _, n := range facts.Names {
-			if n.Sort == schema.UserName && !slices.Contains(users, n.Name) {
+			switch {
+			case n.Sort == schema.UserName && !slices.Contains(users, n.Name):
 				warn(n.Path, codeNoUser, "%s is not a user of %s%s", n.Name, key, estate.Meant(n.Name, users))
+			case n.Sort == schema.ProjectName && !isProject(head.Main.Desired, n.Name):
+				warn(n.Path, "ref.missing-project", "there is no project %s", n.Name)
 			}
 		}
 		for _, end := range facts.Ends {
 			if day := end.At.UTC().Format("2006-01-02"); day < today {
 				warn(end.Path, codePast, "%s ended on %s and has no effect: change its time, or take it away", end.What, day)
+			}
+		}
+	}
+	return out
+}
+
+// isProject reports whether an id is that of a project.
+func isProject(d *schema.Desired, id string) bool {
+	tenant, project, _ := strings.Cut(id, ".")
+	return d.Tenants[tenant] != nil && d.Tenants[tenant].Projects[project] != nil
+}
+
+// widerLimits warns of limits of changed instances that the terms of their project are narrower than.
+func widerLimits(touched []schema.PathChange, after *schema.Desired) (out []schema.Diagnostic) {
+	for _, c := range touched {
+		key, _ := schema.KeyAt(c.Path)
+		i := after.Instance(key)
+		if key.Kind != schema.KindInstance || i == nil || i.Spec.SubmissionLimits == nil {
+			continue
+		}
+		shared := schema.SharedRuntimeKey(key.Tenant, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
+		of := after.SharedRuntime(shared.Tenant, shared.Name)
+		if of == nil {
+			continue
+		}
+		for _, a := range of.Attachments {
+			if a.Spec.ProjectID != key.ProjectID() {
+				continue
+			}
+			own, most := i.Spec.SubmissionLimits, &a.Spec.SubmissionPolicy.SubmissionLimits
+			for _, l := range []struct {
+				field     string
+				own, most int
+			}{
+				{"max_gpus", own.MaxGPUs, most.MaxGPUs}, {"max_cpus", own.MaxCPUs, most.MaxCPUs},
+				{"max_gpus_per_job", own.MaxGPUsPerJob, most.MaxGPUsPerJob}, {"max_cpus_per_job", own.MaxCPUsPerJob, most.MaxCPUsPerJob},
+				{"max_running_jobs", own.MaxRunningJobs, most.MaxRunningJobs}, {"max_submitted_jobs", own.MaxSubmittedJobs, most.MaxSubmittedJobs},
+				{"max_walltime_minutes", own.MaxWalltimeMinutes, most.MaxWalltimeMinutes},
+			} {
+				if path := "spec.submission_limits." + l.field; l.most > 0 && l.own > l.most {
+					at := i.At(path)
+					out = append(out, schema.Diagnostic{
+						Severity: schema.SeverityWarning, Code: estate.CodeNoEffect, File: at.File, Line: at.Line, Column: at.Column, Path: path,
+						Message: fmt.Sprintf("%s: is %d, and the terms of the project allow %d", path, l.own, l.most),
+					})
+				}
 			}
 		}
 	}

@@ -30,6 +30,9 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 	out = append(out, withoutEffect(touched, head.Main)...)
 	out = append(out, notAccepted(touched, head.Main.Desired)...)
 	out = append(out, caused(touched, waited, d.configsWithoutEffect(touched, base, in.Today), d.configsWithoutEffect(touched, head, in.Today))...)
+	out = append(out, caused(touched, waited, widerLimits(touched, now), widerLimits(touched, head.Main.Desired))...)
+	out = append(out, movedAccounts(touched, now, head.Main.Desired)...)
+	out = append(out, changedPrices(touched, now, head.Main.Desired)...)
 	out = append(out, reservedInUse(touched, now, head.Main.Desired, in.Memory)...)
 	out = append(out, pastDates(touched, now, head.Main.Desired, in.Today)...)
 	out = append(out, stillAttached(touched, now)...)
@@ -46,15 +49,26 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 // guards, and units that can never run.
 func (d *Decider) findings(f *forced, today string) []schema.Diagnostic {
 	all := slices.Clone(f.Main.Diagnostics)
-	all = append(all, d.refused(f.Main.Desired, f.before, today, func(string) bool { return true })...)
+	judged := f.Main.Desired
+	if slices.ContainsFunc(all, isInvalidPolicy) {
+		judged = f.Result.Desired // without it, others would be judged by less than all policies
+	}
+	all = append(all, d.refused(judged, f.before, today, func(string) bool { return true })...)
 	all = append(all, schema.Upgrades(f.before, f.Main.Desired)...)
 	all = append(all, schema.Shadowing(f.Main.Desired)...)
 	all = append(all, policy.ChangedUIDs(f.before, f.Main.Desired)...)
 	all = append(all, f.guard.found...)
 	all = append(all, d.refusals(f, today, all)...)
-	all = append(all, d.capacity.Check(f.Main.Desired, d.Evaluate(f.Main.Desired, f.before, today), f.Main.AllNodes())...)
+	all = append(all, d.capacity.Check(judged, d.Evaluate(judged, f.before, today), f.Main.AllNodes())...)
 	schema.SortDiagnostics(all)
 	return all
+}
+
+// isInvalidPolicy reports whether a finding makes a policy of the platform invalid: its last valid
+// version stays in force.
+func isInvalidPolicy(d schema.Diagnostic) bool {
+	key, ok := schema.KeyAt(d.File)
+	return ok && d.Severity == schema.SeverityError && key.Kind == schema.KindPolicy && key.Tenant == ""
 }
 
 // refusals returns the findings of the rules in the version that comes into force and in vetoed
@@ -125,7 +139,7 @@ func subjectOf(d schema.Diagnostic) string {
 func mistake(d schema.Diagnostic) schema.Diagnostic {
 	named := []string{
 		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app", "ref.missing-version",
-		"ref.missing-rates", codeNoUser,
+		"ref.missing-rates", "ref.node-role", codeNoUser,
 	}
 	selects := d.Code == "ref.no-node" && (strings.HasPrefix(d.Path, "spec.roles.") || strings.HasPrefix(d.Path, "spec.config."))
 	switch {
@@ -133,7 +147,7 @@ func mistake(d schema.Diagnostic) schema.Diagnostic {
 	case selects || slices.Contains(named, d.Code):
 		d.Severity = schema.SeverityError
 		d.Message += "; if another pull request adds it, merge that one first"
-	case slices.Contains([]string{estate.CodeNoEffect, codePast, "conflict.unix-user", "conflict.key"}, d.Code):
+	case slices.Contains([]string{estate.CodeNoEffect, codePast, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
 		d.Severity = schema.SeverityError
 	}
 	return d
@@ -227,12 +241,22 @@ func lastAdministrators(touched []schema.PathChange, before, after *schema.Desir
 	for _, c := range touched {
 		key, _ := schema.KeyAt(c.Path)
 		binding, ok := before.Document(key).(*schema.RoleBinding)
-		if c.To != "" || !ok || key.Project != "" || !authority.Administers(binding) || administered(after, key.Tenant) {
+		if !ok || key.Project != "" || !authority.Administers(binding) {
 			continue
 		}
 		of := "platform"
 		if key.Tenant != "" {
 			of = "tenant " + key.Tenant
+		}
+		if next, ok := after.Document(key).(*schema.RoleBinding); ok && authority.Administers(next) && !authority.SharesAdministrator(binding, next) {
+			at := next.At("spec.members")
+			out = append(out, schema.Diagnostic{
+				Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.members",
+				Message: fmt.Sprintf("spec.members: each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of),
+			})
+		}
+		if c.To != "" || administered(after, key.Tenant) {
+			continue
 		}
 		out = append(out, schema.Diagnostic{
 			Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: c.Path, Line: 1, Column: 1,

@@ -235,3 +235,49 @@ func TestReservationOfANodeInUse(t *testing.T) {
 		gpu: reserved("biology")[gpu] + "  topology: {rack: r1}\n",
 	}).Diagnostics), gpu+" node.in-use", "it was reserved before")
 }
+
+// A change that replaces each administrator, gives a Unix user to another login or changes prices says so.
+func TestChangesOfPeopleAndPricesAreTold(t *testing.T) {
+	const operators, members, rates = "platform/roles/operators.yaml", "tenants/physics/projects/lhc/roles.yaml", "platform/rates/default.yaml"
+	admin := func(login string) string {
+		return doc("RoleBinding", "operators", "spec:\n  members: [{login: "+login+", role: platform_superadmin}]\n")
+	}
+	member := func(login string) string {
+		return doc("RoleBinding", "roles", "spec:\n  members: [{login: "+login+", role: project_admin, unix_user: {name: anna, uid: 20001}}]\n")
+	}
+	card := func(price string) string {
+		return doc("RateCard", "default", "spec: {currency: EUR, cpu_hour: 10000, gpu_hours: [{type: a100, price: "+price+"}]}\n")
+	}
+	base := estateFiles(map[string]string{operators: admin("olga"), members: member("anna"), rates: card("0.90 EUR")})
+	for name, c := range map[string]struct {
+		path, text, want string
+	}{
+		"another administrator":         {operators, admin("olgo"), "each administrator of the platform here is a new one"},
+		"the same, in another spelling": {operators, admin("Olga"), ""},
+		"another login":                 {members, member("ana"), "the Unix user anna, with its files and jobs, passes from anna to ana"},
+		"another price":                 {rates, card("1.9 EUR"), "a100 0.90 EUR → 1.90 EUR"},
+		"the same price":                {rates, card("900000"), ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			said := fmt.Sprint(proposal(t, base, map[string]string{c.path: c.text}).Diagnostics)
+			if c.want == "" {
+				require.NotContains(t, said, c.path)
+			} else {
+				require.Contains(t, said, c.want)
+			}
+		})
+	}
+}
+
+// While a policy of the platform is invalid, its last valid version judges: nothing else is an error.
+func TestInvalidPolicyDeniesNothingElse(t *testing.T) {
+	const policy = "platform/policy/all.yaml"
+	base := estateFiles(map[string]string{
+		policy: doc("Policy", "all", "spec:\n  artifact_source_allowlist: [registry.example]\n"),
+		"platform/artifact-sources/registry.yaml":          doc("ArtifactSource", "registry", "spec: {type: oci, host: registry.example}\n"),
+		"tenants/physics/artifact-sources/department.yaml": doc("ArtifactSource", "department", "spec: {type: oci, host: registry.example}\n"),
+	})
+	p := proposal(t, base, map[string]string{policy: doc("Policy", "all", "spec:\n  artifact_source_allowlist: [registry.example]\n  max_gpus_per_instance: eight\n")})
+	require.Len(t, p.Diagnostics, 1, p.Diagnostics)
+	require.Equal(t, policy, p.Diagnostics[0].File)
+}

@@ -379,6 +379,9 @@ func (m *maker) bring(before order) {
 			why := "returns with its new resources"
 			if role, ok := m.plan.After.role(a.Role); ok && lacksGPUs(role, a) {
 				why = fmt.Sprintf("returns with fewer GPUs than the %s that it asks for, as its node has no more", gpus(*role.GPUs))
+				if len(a.GPUs) == 0 {
+					why = fmt.Sprintf("returns without the %s that it asks for, as its node has none", gpus(*role.GPUs))
+				}
 			}
 			m.join(a, why, o)
 		case s.State == Partial:

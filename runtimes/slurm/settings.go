@@ -302,6 +302,11 @@ func (s *settings) names() (out []schema.ConfigName) {
 	}
 	for i, p := range s.Partitions {
 		selects(item("partitions", i), p.Nodes)
+		for k, account := range p.AllowAccounts {
+			if account != membersAccount {
+				out = append(out, schema.ConfigName{Path: item(item("partitions", i)+".allow_accounts", k), Sort: schema.ProjectName, Name: account})
+			}
+		}
 	}
 	for i, r := range s.Reservations {
 		selects(item("reservations", i), r.Nodes)

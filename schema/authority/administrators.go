@@ -18,6 +18,31 @@ func Administers(b *schema.RoleBinding) bool {
 	})
 }
 
+// SharesAdministrator reports whether somebody administers by both role bindings.
+func SharesAdministrator(a, b *schema.RoleBinding) bool {
+	for _, m := range a.Spec.Members {
+		if m.Login == "" || !slices.Contains(AdministratorRoles(a.Key.Tenant), m.Role) {
+			continue
+		}
+		for _, n := range b.Spec.Members {
+			if sameLogin(m.Login, n.Login) && slices.Contains(AdministratorRoles(b.Key.Tenant), n.Role) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// Includes reports whether a role has all permissions of another one, which it adds nothing to.
+func Includes(role, other string) bool {
+	for p := range rows() {
+		if p.cell(other) == Allow && p.cell(role) != Allow {
+			return false
+		}
+	}
+	return true
+}
+
 // AdministratorRoles returns the roles with permission to give roles in a tenant, or at
 // the platform for "".
 func AdministratorRoles(tenant string) []string {

@@ -27,6 +27,7 @@
 //	ref.no-node                  a region, SKU, GPU type or topology key that no node has (warning)
 //	ref.missing-rates            a rate card that does not exist or does not apply to the tenant (warning)
 //	ref.no-default-rates         rate cards without the default one (warning)
+//	ref.node-role                a role of a node that is nearly that of a version, or the reverse (warning)
 //	ref.missing-source           no such artifact source
 //	ref.missing-service-account  no such service account where one may be taken from
 //	ref.missing-role             a service account to which no role binding gives its role (warning)
@@ -48,6 +49,7 @@
 //	conflict.unix-user           one Unix name with two uids or logins, one uid with two names, or one login with two Unix names (in two bindings: warning)
 //	conflict.version             two AppVersions of an app with one spec.version
 //	conflict.node-address        two nodes at one address
+//	conflict.currency            a rate card in another currency than the one that it replaces (warning)
 //	conflict.node-facts          a node whose GPUs, topology key or address is mostly a mistake (warning)
 //	conflict.uid                 two documents of one kind with one uid in a tenant tree or in platform/
 //	conflict.region              a region of two sites

@@ -31,6 +31,7 @@ func (c *platformCheck) unlikeOthers() {
 	for _, name := range sortedKeys(kinds) {
 		c.oddGPUs(name, kinds[name])
 	}
+	c.sharedHostKeys(nodes)
 	common := slices.DeleteFunc(sortedKeys(keys), func(k string) bool { return keys[k] < 2 })
 	for _, doc := range nodes {
 		n := doc.Decl.(*schema.Node)
@@ -61,6 +62,7 @@ func (c *platformCheck) oddGPUs(sku string, byGPUs map[string][]*load.Document) 
 		}
 	}
 	rule := byGPUs[most][0]
+	c.oddSizes(sku, rule, byGPUs[most])
 	for _, gpus := range sortedKeys(byGPUs) {
 		if gpus == most {
 			continue
@@ -69,6 +71,69 @@ func (c *platformCheck) oddGPUs(sku string, byGPUs map[string][]*load.Document) 
 			c.warn(doc, "spec.sku", codeUnlike, fmt.Sprintf("%s (%s) is of the same SKU %s and has %s; this node has %s: correct its GPUs, or use another SKU", rule.Key.Name, rule.File.Path, sku, most, gpus))
 		}
 	}
+}
+
+// oddSizes warns about nodes of an SKU with twice, or half, the CPUs or the memory of another one.
+func (c *platformCheck) oddSizes(sku string, rule *load.Document, docs []*load.Document) {
+	of := func(doc *load.Document) [2]int {
+		n := &doc.Decl.(*schema.Node).Spec.Capacity
+		return [2]int{n.CPUs, n.MemoryMiB}
+	}
+	for _, doc := range docs {
+		for i, field := range []string{"cpus", "memory_mib"} {
+			if a, b := of(doc)[i], of(rule)[i]; a >= 2*b || b >= 2*a {
+				c.warn(doc, "spec.capacity."+field, codeUnlike, fmt.Sprintf("is %d, and %s (%s) of the same SKU %s has %d: correct it, or use another SKU", a, rule.Key.Name, rule.File.Path, sku, b))
+			}
+		}
+	}
+}
+
+// sharedHostKeys warns about nodes with one host key, of which only one can be reached.
+func (c *platformCheck) sharedHostKeys(nodes []*load.Document) {
+	first := map[string]*load.Document{}
+	for _, doc := range nodes {
+		text := doc.Decl.(*schema.Node).Spec.HostKey
+		key := load.KeyBytes(text)
+		if other := first[key]; text != "" && other != nil {
+			c.warn(doc, "spec.host_key", "conflict.key", fmt.Sprintf("is the host key of %s already (%s): each host has its own", other.Key.Name, other.File.Path))
+		} else {
+			first[key] = doc
+		}
+	}
+}
+
+// nodeRoles warns about a role of a node that no version of the platform has, and that is nearly one of
+// theirs, and the reverse. Others may be for versions to come, or for a tenant's own app.
+func (c *platformCheck) nodeRoles() {
+	offered, wanted := map[string]bool{}, map[string]bool{}
+	each := func(do func(doc *load.Document, path, role string, known map[string]bool)) {
+		for _, doc := range c.tree.docs {
+			if c.bad(doc) {
+				continue
+			}
+			switch d := doc.Decl.(type) {
+			case *schema.Node:
+				for i, role := range d.Spec.Roles {
+					do(doc, load.Item("spec.roles", i), role, offered)
+				}
+			case *schema.AppVersion:
+				for _, name := range sortedKeys(d.Spec.Manifest.Roles) {
+					do(doc, "spec.manifest.roles."+name+".node_role", d.Spec.Manifest.Roles[name].NodeRole, wanted)
+				}
+			}
+		}
+	}
+	each(func(_ *load.Document, _, role string, known map[string]bool) { known[role] = true })
+	both := slices.DeleteFunc(sortedKeys(offered), func(role string) bool { return !wanted[role] })
+	each(func(doc *load.Document, path, role string, _ map[string]bool) {
+		who, like := "no version of the platform's apps asks for", both
+		if !offered[role] {
+			who, like = "no node has", sortedKeys(offered)
+		}
+		if guess := load.Nearest(role, like); guess != "" && !(offered[role] && wanted[role]) {
+			c.warn(doc, path, "ref.node-role", fmt.Sprintf("%s the role %s: did you mean %q?", who, role, guess))
+		}
+	})
 }
 
 // codeUnlike is the code of the warning about a node that differs from the others.

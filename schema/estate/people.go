@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"berth/schema"
+	"berth/schema/authority"
 	"berth/schema/load"
 )
 
@@ -25,7 +26,10 @@ type statement struct {
 // a role that somebody has already under another spelling: a forge compares logins without case. They
 // are no errors, as documents in force must not block an upgrade.
 func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
-	roles := map[[2]string]string{}
+	roles, of := map[[2]string]string{}, map[string][]string{} // of: roles by login
+	for _, m := range d.Spec.Members {
+		of[strings.ToLower(m.Login)] = append(of[strings.ToLower(m.Login)], m.Role)
+	}
 	for i, m := range d.Spec.Members {
 		at, login := load.Item("spec.members", i), strings.ToLower(m.Login)
 		if login == "" {
@@ -35,6 +39,12 @@ func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
 			c.warn(doc, at+".login", CodeNoEffect, fmt.Sprintf("%s has the role %s here already, as %s: take one away", m.Login, m.Role, other))
 		}
 		roles[[2]string{login, m.Role}] = m.Login
+		for _, other := range of[login] {
+			if other != m.Role && authority.Includes(other, m.Role) {
+				c.warn(doc, at+".role", CodeNoEffect, fmt.Sprintf("%s grants nothing: %s is %s here, too, which includes it", m.Role, m.Login, other))
+				break
+			}
+		}
 		if m.UnixUser != nil {
 			if first, same := c.said(c.known.unix, login, statement{doc, at + ".unix_user", m.UnixUser.Name}); !same {
 				c.warn(doc, at+".unix_user.name", "conflict.unix-user", fmt.Sprintf("%s is the Unix user %s already (%s): one login is one Unix user, or neither finds the files of the other", m.Login, first.value, first.place()))

@@ -28,6 +28,7 @@ func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (
 	}
 	c.sites()
 	c.unlikeOthers()
+	c.nodeRoles()
 	c.defaultRates()
 	c.administered()
 	if err := c.drafts(ctx); err != nil {
@@ -69,6 +70,7 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 	case *schema.QueueMap:
 		c.queueMap(doc, d)
 	case *schema.RateCard:
+		c.replaces(doc, d)
 		for i, g := range d.Spec.GPUHours {
 			c.stocked(doc, load.Item("spec.gpu_hours", i)+".type", gpuType, g.Type)
 		}
@@ -157,6 +159,33 @@ func (c *platformCheck) sites() {
 			c.findings = append(c.findings, load.Found(doc, "spec.region", schema.SeverityWarning, "ref.missing-site",
 				fmt.Sprintf("no site has the region %s, there is %s", n.Spec.Region, strings.Join(sortedKeys(c.regions), ", "))))
 		}
+	}
+}
+
+// replaces warns about a rate card that replaces none, or not the one that attachments name.
+func (c *platformCheck) replaces(doc *load.Document, d *schema.RateCard) {
+	if d.Spec.Replaces == "" {
+		return
+	}
+	path, _ := schema.Key{Kind: schema.KindRateCard, Name: d.Spec.Replaces}.Path()
+	other := c.catalog.byFile[path]
+	if other == nil {
+		var names []string
+		for _, doc := range c.tree.docs {
+			if doc.Key.Kind == schema.KindRateCard && doc.Key.Name != d.Key.Name {
+				names = append(names, doc.Key.Name)
+			}
+		}
+		c.warn(doc, "spec.replaces", "ref.missing-rates", fmt.Sprintf("there is no rate card %s (%s)%s", d.Spec.Replaces, path, Meant(d.Spec.Replaces, names)))
+		return
+	}
+	card, ok := other.Decl.(*schema.RateCard)
+	switch {
+	case !ok:
+	case card.Spec.Replaces != "":
+		c.warn(doc, "spec.replaces", CodeNoEffect, fmt.Sprintf("%s replaces %s itself, and replacements do not follow each other: write replaces: %s", d.Spec.Replaces, card.Spec.Replaces, card.Spec.Replaces))
+	case card.Spec.Currency != d.Spec.Currency:
+		c.warn(doc, "spec.currency", "conflict.currency", fmt.Sprintf("is %s, and the card that it replaces has %s (%s)", d.Spec.Currency, card.Spec.Currency, path))
 	}
 }
 

@@ -140,6 +140,7 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 	if runtime == nil {
 		return
 	}
+	c.terms(doc, d)
 	tenant, _, _ := strings.Cut(d.Spec.ProjectID, ".")
 	c.rates(doc, d.Spec.BillingPolicyRef, tenant, "the use by "+d.Spec.ProjectID)
 	if d.Key.Tenant != "" && !c.project(doc, "spec.project_id", d.Spec.ProjectID, runtime.Decl.(*schema.SharedRuntime).Spec.App) {
@@ -153,6 +154,28 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 			there := other.Header.At("spec.project_id")
 			c.refuse(doc, "spec.project_id", "conflict.attachment", fmt.Sprintf("%s is attached to %s already (%s:%d): keep one", d.Spec.ProjectID, d.Key.Parent, there.File, there.Line), there.File)
 			return
+		}
+	}
+}
+
+// terms warns about a limit or a share that another limit never lets a project reach.
+func (c *check) terms(doc *load.Document, d *schema.Attachment) {
+	s, g := &d.Spec.SubmissionPolicy, &d.Spec.ContributionPolicy.Guaranteed
+	const submission, guaranteed = "spec.submission_policy.", "spec.contribution_policy.guaranteed."
+	for _, t := range []struct {
+		path      string
+		n         int
+		limit     string
+		mostOfAll int
+	}{
+		{submission + "max_gpus_per_job", s.MaxGPUsPerJob, "max_gpus", s.MaxGPUs},
+		{submission + "max_cpus_per_job", s.MaxCPUsPerJob, "max_cpus", s.MaxCPUs},
+		{submission + "max_running_jobs", s.MaxRunningJobs, "max_submitted_jobs", s.MaxSubmittedJobs},
+		{guaranteed + "gpus", g.GPUs, "max_gpus", s.MaxGPUs},
+		{guaranteed + "cpus", g.CPUs, "max_cpus", s.MaxCPUs},
+	} {
+		if t.mostOfAll > 0 && t.n > t.mostOfAll {
+			c.warn(doc, t.path, CodeNoEffect, fmt.Sprintf("is %d, and %s of submission_policy is %d: the project never gets more than that", t.n, t.limit, t.mostOfAll))
 		}
 	}
 }

@@ -109,6 +109,8 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 		elsewhere = root.place(name, cue.TopKind, "", 0)
 	}
 	switch there := "there are " + strings.Join(names, ", "); {
+	case elsewhere != "" && elsewhere != p.path && !strings.Contains(elsewhere, "."):
+		p.message += fmt.Sprintf(" here: %s is at the top of the document, beside spec", elsewhere)
 	case elsewhere != "" && elsewhere != p.path:
 		p.message += fmt.Sprintf(" here: a field of that name is %s; here %s", elsewhere, there)
 	case len(names) > 0:

@@ -125,6 +125,8 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 			return fmt.Errorf("%s: %s has no unit: write %ss, %sm or %sh", flag, got, got, got, got)
 		}
 		return fmt.Errorf("%s: %q is not a duration: write one such as 90s, 10m or 1h30m", flag, got)
+	case "stringToString":
+		return fmt.Errorf("%s: %q is not NAME=VALUE", flag, got)
 	case "bool":
 		return fmt.Errorf("%s: %q is neither true nor false", flag, got)
 	}

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"maps"
@@ -223,8 +224,13 @@ func (c *Config) checkFiles() error {
 		}
 	}
 	if dir, ok := c.LocalRepository(); ok {
-		if _, err := gitrepo.Locate(dir); errors.Is(err, gitrepo.ErrSHA256) {
+		if _, err := gitrepo.Locate(dir); err != nil {
 			problems["repository.url"] = err
+		}
+	}
+	if t := c.TLS; t != nil && problems["tls.cert"] == nil && problems["tls.key"] == nil {
+		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
+			problems["tls.cert"] = err
 		}
 	}
 	var errs []error

@@ -44,6 +44,9 @@ type Validation struct {
 // Validate checks the estate in dir, with tenants' documents in directories of their
 // own.
 func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants map[string]string) (*Validation, error) {
+	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		return nil, cli.Usage(fmt.Errorf("validate: %s is a file, and documents are checked together: give the directory of the estate, such as berth validate .", dir))
+	}
 	platform, err := estate.Dir(dir)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))

@@ -1,0 +1,83 @@
+package decide
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"berth/schema"
+)
+
+// movedAccounts warns of Unix users that a change gives to another login, mostly by a mistyped one: the
+// files and jobs of the account become that person's.
+func movedAccounts(touched []schema.PathChange, before, after *schema.Desired) (out []schema.Diagnostic) {
+	for _, c := range touched {
+		key, _ := schema.KeyAt(c.Path)
+		was, _ := before.Document(key).(*schema.RoleBinding)
+		is, _ := after.Document(key).(*schema.RoleBinding)
+		if was == nil || is == nil {
+			continue
+		}
+		of := map[string]string{}
+		for _, m := range was.Spec.Members {
+			if m.UnixUser != nil {
+				of[m.UnixUser.Name] = m.Login
+			}
+		}
+		for i, m := range is.Spec.Members {
+			if m.UnixUser == nil || of[m.UnixUser.Name] == "" || strings.EqualFold(of[m.UnixUser.Name], m.Login) {
+				continue
+			}
+			path := fmt.Sprintf("spec.members[%d].login", i)
+			at := is.At(path)
+			out = append(out, schema.Diagnostic{
+				Severity: schema.SeverityWarning, Code: "user.login-changed", File: at.File, Line: at.Line, Column: at.Column, Path: path,
+				Message: fmt.Sprintf("%s: the Unix user %s, with its files and jobs, passes from %s to %s", path, m.UnixUser.Name, of[m.UnixUser.Name], m.Login),
+			})
+		}
+	}
+	return out
+}
+
+// changedPrices warns of prices that a change of a rate card replaces: they hold for past days too,
+// until their month is closed.
+func changedPrices(touched []schema.PathChange, before, after *schema.Desired) (out []schema.Diagnostic) {
+	for _, c := range touched {
+		key, _ := schema.KeyAt(c.Path)
+		was, _ := before.Document(key).(*schema.RateCard)
+		is, _ := after.Document(key).(*schema.RateCard)
+		if was == nil || is == nil {
+			continue
+		}
+		old, now := pricesOf(was), pricesOf(is)
+		var changed []string
+		for _, p := range now {
+			if i := slices.IndexFunc(old, func(o price) bool { return o.name == p.name }); i >= 0 && old[i].text != p.text {
+				changed = append(changed, fmt.Sprintf("%s %s → %s", p.name, old[i].text, p.text))
+			}
+		}
+		if len(changed) > 0 {
+			at := is.At("spec")
+			out = append(out, schema.Diagnostic{
+				Severity: schema.SeverityWarning, Code: "rates.changed", File: at.File, Line: at.Line, Column: at.Column, Path: "spec",
+				Message: fmt.Sprintf("spec: %s, also for the days of months that are not closed; a card with replaces and from changes prices from a day on", strings.Join(changed, ", ")),
+			})
+		}
+	}
+	return out
+}
+
+// price is a price of a rate card, for people.
+type price struct{ name, text string }
+
+func pricesOf(card *schema.RateCard) (all []price) {
+	s := &card.Spec
+	add := func(name string, p schema.Price) { all = append(all, price{name, p.In(s.Currency)}) }
+	add("cpu_hour", s.CPUHour)
+	add("memory_gib_hour", s.MemoryHour)
+	add("other_gpu_hour", s.OtherGPU)
+	for _, g := range s.GPUHours {
+		add(g.Type, g.Price)
+	}
+	return all
+}
