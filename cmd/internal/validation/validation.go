@@ -45,7 +45,7 @@ type Validation struct {
 // own.
 func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants map[string]string) (*Validation, error) {
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
-		return nil, cli.Usage(fmt.Errorf("validate: %s is a file, and documents are checked together: give the directory of the estate, such as berth validate .", dir))
+		return nil, cli.Usage(fmt.Errorf("validate: %s is a file, and documents are checked together: berth validate . checks the estate around it", dir))
 	}
 	platform, err := estate.Dir(dir)
 	if err != nil {
