@@ -147,7 +147,7 @@ func TestQueueCommands(t *testing.T) {
 		"another project":  {[]string{"queue", "list", "biology.genomes/assembly"}, 1, "resource.not_found"},
 		"no instance":      {[]string{"queue", "list", "train"}, 2, "write TENANT.PROJECT/INSTANCE"},
 		"no id":            {[]string{"queue", "cancel", at, "all"}, 2, "is not the id of a job"},
-		"no script":        {[]string{"queue", "submit", at}, 2, "must begin with #!"},
+		"no script":        {[]string{"queue", "submit", at}, 2, "standard input is empty: name the file of the script"},
 		"no encryption":    {[]string{"queue", "list", at, "--server", "http://berth.example.org"}, 2, "use https"},
 		"no server there":  {[]string{"queue", "list", at, "--server", "http://127.0.0.1:1"}, 1, "no answer of the server"},
 		"not a token":      {[]string{"queue", "list", at, "--token-file", script}, 2, "the file must have the token alone"},
