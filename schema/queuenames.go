@@ -86,12 +86,12 @@ func (d *Desired) partitionsOf(tenant string, r *SharedRuntime, of QueueNamesOf)
 	return of(v.Spec.RuntimeBackend)(config).Partitions
 }
 
-// unknownQueues refuses the queues that are no partitions.
+// unknownQueues refuses queues that are not partitions.
 func (h *Header) unknownQueues(path string, queues, partitions []string) (out []Diagnostic) {
 	for i, q := range queues {
 		if len(partitions) > 0 && !slices.Contains(partitions, q) {
 			at := fmt.Sprintf("%s[%d]", path, i)
-			out = append(out, h.finding(at, SeverityError, CodeQueueName, fmt.Sprintf("%s: %s is no partition of the shared runtime, there is %s", at, q, shortList(partitions))))
+			out = append(out, h.finding(at, SeverityError, CodeQueueName, fmt.Sprintf("%s: %s is not a partition of the shared runtime, there is %s", at, q, shortList(partitions))))
 		}
 	}
 	return out

@@ -15,9 +15,9 @@ const (
 	codePast   = "date.past"
 )
 
-// configsWithoutEffect warns of users in the configs of changed units who are no users of the unit,
-// and of what is over, such as a reservation. They depend on the projects that a shared runtime
-// serves, and on the day, so that the loader does not know them.
+// configsWithoutEffect warns of names in the configs of changed units that are not users of the unit, or
+// projects, and of things that are over, such as a reservation. The loader knows neither the projects
+// that a shared runtime serves, nor the day.
 func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced, today string) (out []schema.Diagnostic) {
 	for _, c := range touched {
 		key, _ := schema.KeyAt(c.Path)
@@ -31,11 +31,7 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 		}
 		warn := func(path, code, format string, args ...any) {
 			if path = "spec.config." + path; h.Has(path) { // else the version has it
-				at := h.At(path)
-				out = append(out, schema.Diagnostic{
-					Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column, Path: path,
-					Message: path + ": " + fmt.Sprintf(format, args...),
-				})
+				out = append(out, warnAt(h, path, code, format, args...))
 			}
 		}
 		facts := d.o.Loader.ConfigFacts(v, unit.Config)
@@ -94,14 +90,19 @@ func widerLimits(touched []schema.PathChange, after *schema.Desired) (out []sche
 				{"max_walltime_minutes", own.MaxWalltimeMinutes, most.MaxWalltimeMinutes},
 			} {
 				if path := "spec.submission_limits." + l.field; l.most > 0 && l.own > l.most {
-					at := i.At(path)
-					out = append(out, schema.Diagnostic{
-						Severity: schema.SeverityWarning, Code: estate.CodeNoEffect, File: at.File, Line: at.Line, Column: at.Column, Path: path,
-						Message: fmt.Sprintf("%s: is %d, and the terms of the project allow %d", path, l.own, l.most),
-					})
+					out = append(out, warnAt(i.Head(), path, estate.CodeNoEffect, "is %d, and the terms of the project allow %d", l.own, l.most))
 				}
 			}
 		}
 	}
 	return out
+}
+
+// warnAt returns a warning about a field of a document.
+func warnAt(h *schema.Header, path, code, format string, args ...any) schema.Diagnostic {
+	at := h.At(path)
+	return schema.Diagnostic{
+		Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column, Path: path,
+		Message: path + ": " + fmt.Sprintf(format, args...),
+	}
 }

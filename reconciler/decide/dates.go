@@ -1,7 +1,7 @@
 package decide
 
 import (
-	"fmt"
+	"slices"
 
 	"berth/schema"
 )
@@ -18,22 +18,14 @@ func pastDates(touched []schema.PathChange, before, after *schema.Desired, today
 			if is.day == "" || is.day > today || is.day == today && is.lasts {
 				continue
 			}
-			kept := false
-			for _, was := range datesOf(before.Document(key)) {
-				kept = kept || was == is
-			}
-			if kept {
+			if slices.Contains(datesOf(before.Document(key)), is) {
 				continue
 			}
-			severity := schema.SeverityWarning
+			found := warnAt(after.Header(key), is.path, codePast, "%s is not in the future: %s", is.day, is.effect)
 			if is.useless && before.Document(key) == nil {
-				severity = schema.SeverityError
+				found.Severity = schema.SeverityError
 			}
-			at := after.Header(key).At(is.path)
-			out = append(out, schema.Diagnostic{
-				Severity: severity, Code: codePast, File: at.File, Line: at.Line, Column: at.Column, Path: is.path,
-				Message: fmt.Sprintf("%s: %s is not in the future: %s", is.path, is.day, is.effect),
-			})
+			out = append(out, found)
 		}
 	}
 	return out

@@ -249,11 +249,7 @@ func lastAdministrators(touched []schema.PathChange, before, after *schema.Desir
 			of = "tenant " + key.Tenant
 		}
 		if next, ok := after.Document(key).(*schema.RoleBinding); ok && authority.Administers(next) && !authority.SharesAdministrator(binding, next) {
-			at := next.At("spec.members")
-			out = append(out, schema.Diagnostic{
-				Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.members",
-				Message: fmt.Sprintf("spec.members: each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of),
-			})
+			out = append(out, warnAt(next.Head(), "spec.members", CodeNoAdministrator, "each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of))
 		}
 		if c.To != "" || administered(after, key.Tenant) {
 			continue

@@ -29,11 +29,7 @@ func movedAccounts(touched []schema.PathChange, before, after *schema.Desired) (
 				continue
 			}
 			path := fmt.Sprintf("spec.members[%d].login", i)
-			at := is.At(path)
-			out = append(out, schema.Diagnostic{
-				Severity: schema.SeverityWarning, Code: "user.login-changed", File: at.File, Line: at.Line, Column: at.Column, Path: path,
-				Message: fmt.Sprintf("%s: the Unix user %s, with its files and jobs, passes from %s to %s", path, m.UnixUser.Name, of[m.UnixUser.Name], m.Login),
-			})
+			out = append(out, warnAt(is.Head(), path, "user.login-changed", "the Unix user %s, with its files and jobs, passes from %s to %s", m.UnixUser.Name, of[m.UnixUser.Name], m.Login))
 		}
 	}
 	return out
@@ -57,11 +53,7 @@ func changedPrices(touched []schema.PathChange, before, after *schema.Desired) (
 			}
 		}
 		if len(changed) > 0 {
-			at := is.At("spec")
-			out = append(out, schema.Diagnostic{
-				Severity: schema.SeverityWarning, Code: "rates.changed", File: at.File, Line: at.Line, Column: at.Column, Path: "spec",
-				Message: fmt.Sprintf("spec: %s, also for the days of months that are not closed; a card with replaces and from changes prices from a day on", strings.Join(changed, ", ")),
-			})
+			out = append(out, warnAt(is.Head(), "spec", "rates.changed", "%s, also for the days of months that are not closed; a card with replaces and from changes prices from a day on", strings.Join(changed, ", ")))
 		}
 	}
 	return out

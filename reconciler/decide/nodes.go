@@ -1,10 +1,6 @@
 package decide
 
 import (
-	"fmt"
-	"slices"
-	"strings"
-
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -35,19 +31,8 @@ func reservedInUse(touched []schema.PathChange, before, after *schema.Desired, m
 		}
 	}
 	for name, n := range others {
-		at := reserved[name].At("spec.reserved_for")
-		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityWarning, Code: codeInUse, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.reserved_for",
-			Message: fmt.Sprintf("spec.reserved_for: %s members on this node, which stay there: have them leave first, by the operation replace", counted(n, "unit of another project has", "units of other projects have")),
-		})
+		out = append(out, warnAt(reserved[name].Head(), "spec.reserved_for", codeInUse, "units of other projects with members on this node: %d; they stay there: have them leave first, by the operation replace", n))
 	}
-	slices.SortFunc(out, func(a, b schema.Diagnostic) int { return strings.Compare(a.File, b.File) })
+	schema.SortDiagnostics(out)
 	return out
-}
-
-func counted(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
 }

@@ -158,7 +158,7 @@ func isLoopback(address string) bool {
 	return err == nil && ip.IsLoopback() || err != nil && strings.EqualFold(address, "localhost")
 }
 
-// isUnspecified reports whether an address is no host's.
+// isUnspecified reports whether an address does not belong to a host.
 func isUnspecified(address string) bool {
 	ip, err := netip.ParseAddr(address)
 	return err == nil && (ip.IsUnspecified() || ip.IsMulticast())

@@ -24,7 +24,7 @@ type statement struct {
 
 // people warns about a person with two Unix users, about a key that two people sign with, and about
 // a role that somebody has already under another spelling: a forge compares logins without case. They
-// are no errors, as documents in force must not block an upgrade.
+// are warnings, because documents in force must not block an upgrade.
 func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
 	roles, of := map[[2]string]string{}, map[string][]string{} // of: roles by login
 	for _, m := range d.Spec.Members {

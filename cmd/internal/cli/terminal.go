@@ -18,7 +18,7 @@ type pager struct {
 	terminal *os.File
 }
 
-// terminalOf returns the terminal that shows what is written to w, or nil.
+// terminalOf returns the terminal that shows the text of w, or nil.
 func terminalOf(w io.Writer) *os.File {
 	switch w := w.(type) {
 	case *pager:
@@ -31,11 +31,11 @@ func terminalOf(w io.Writer) *os.File {
 	return nil
 }
 
-// IsTerminal reports whether a terminal shows what is written to w.
+// IsTerminal reports whether a terminal shows the text of w.
 func IsTerminal(w io.Writer) bool { return terminalOf(w) != nil }
 
-// columnsOf returns the width of the terminal that shows what is written to w; 0: there is none, or
-// it does not say.
+// columnsOf returns the width of the terminal that shows the text of w; 0: without a terminal, or
+// without an answer.
 func columnsOf(w io.Writer) int {
 	t := terminalOf(w)
 	if t == nil {
@@ -48,8 +48,8 @@ func columnsOf(w io.Writer) int {
 	return int(size.Col)
 }
 
-// Paged writes text. On a terminal, a pager shows what is longer than the screen, as for Git: $PAGER,
-// else less; with PAGER=cat, or without the program, there is none.
+// Paged writes text. On a terminal, a pager shows text that is longer than the screen, as Git does:
+// $PAGER, else less. It writes without a pager if PAGER is cat, or if the program is not installed.
 func Paged(out io.Writer, write func(io.Writer) error) error {
 	terminal := terminalOf(out)
 	program, given := os.LookupEnv("PAGER")
@@ -83,7 +83,7 @@ func Paged(out io.Writer, write func(io.Writer) error) error {
 	return errors.Join(err, in.Close(), ignoreExit(cmd.Wait()))
 }
 
-// ignoreExit drops the exit status of a pager, which is no failure of the command.
+// ignoreExit drops the exit status of a pager: the command has not failed.
 func ignoreExit(err error) error {
 	if exit := new(exec.ExitError); errors.As(err, &exit) {
 		return nil
