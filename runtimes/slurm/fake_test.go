@@ -361,6 +361,8 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		return c.sinfo, 0
 	case line == "sinfo --json":
 		return `{"meta":{"Slurm":{"release":"22.05.8"}},"errors":[],"nodes":[` + c.node + `]}`, 0
+	case run.Program == "squeue" && slices.Contains(run.Args, cli.EndedFormat):
+		return endedHeading, 0
 	case run.Program == "squeue" && slices.ContainsFunc(run.Args, func(a string) bool { return strings.HasPrefix(a, "--Format=") }):
 		return c.snapshot(slices.Contains(run.Args, cli.SnapshotFormat)), 0
 	case run.Program == "squeue":

@@ -37,7 +37,7 @@ func TestHelperAllowsEveryQuery(t *testing.T) {
 			ops = append(ops, queryOp(c.control, r.Tools.Nodes), queryOp(c.control, r.Tools.Accounting))
 		}
 	}
-	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
+	ops = append(ops, queryOp(c.control, cli.Queue("--nodelist=w1")), queryOp(c.control, cli.Snapshot()), queryOp(c.control, cli.EndedJobs("")), queryOp(c.control, cli.EndedJobs("physics.lhc")), queryOp(c.control, cli.Partitions()), queryOp(c.control, cli.ShowConfig()),
 		queryOp(c.control, cli.Ping()), queryOp(c.control, cli.Associations()), queryOp(c.control, cli.QoSNames()), queryOp(c.control, cli.Unsent()), queryOp(c.control, cli.Runs("physics.lhc", time.Now(), time.Now())), askSlurmdbd(c.control),
 		versionOp(profile.Slurmctld), versionOp(profile.Slurmd))
 	for _, q := range accounting.Queries(c.stack.Cluster) {

@@ -28,27 +28,12 @@ func (c associations) recordUsage(ctx context.Context, account string) error {
 	}
 	var ended []usage.Job
 	began := time.Now()
-	err := c.env.poll(ctx, "accounting records at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		unsent, err := ask(ctx, c.control, cli.Unsent())
-		if err != nil {
-			return false, "", err
+	err := c.env.poll(ctx, "accounting records at "+c.host.Name(), func(ctx context.Context) (done bool, lacks string, err error) {
+		ended, lacks, err = c.lastUsage(ctx, account)
+		if err == nil && lacks != "" && time.Since(began) >= c.env.timeouts.Ready/2 {
+			err = waiting("%s", lacks)
 		}
-		var active int
-		if unsent > 0 {
-			seen := fmt.Sprintf("slurmctld has %d messages that accounting lacks", unsent)
-			if time.Since(began) < c.env.timeouts.Ready/2 {
-				return false, seen, nil
-			}
-			return false, seen, waiting("%s", seen)
-		}
-		if ended, active, err = c.usage(ctx, account); err != nil || active == 0 {
-			return err == nil, "", err
-		}
-		seen := fmt.Sprintf("accounting has job %d as active, which has ended", active)
-		if err := c.endRunaways(ctx); err != nil || time.Since(began) < c.env.timeouts.Ready/2 {
-			return false, seen, err
-		}
-		return false, seen, waiting("%s", seen)
+		return err == nil && lacks == "", lacks, err
 	})
 	if err != nil || len(ended) == 0 {
 		return err
@@ -59,20 +44,51 @@ func (c associations) recordUsage(ctx context.Context, account string) error {
 // earliest is before all jobs of clusters that Berth made. sacct refuses a time near 1970.
 const earliest = 1_577_836_800 // 2020-01-01
 
-// usage returns what the runs of an account's jobs used by day, and the id of one that has not ended;
-// 0: all have.
-func (c associations) usage(ctx context.Context, account string) (ended []usage.Job, active int, err error) {
+// lastUsage returns what the runs of an account's jobs used by day, or what accounting lacks of them. Jobs that
+// slurmctld has lost are ended.
+func (c associations) lastUsage(ctx context.Context, account string) (ended []usage.Job, lacks string, err error) {
+	unsent, err := ask(ctx, c.control, cli.Unsent())
+	if err != nil || unsent > 0 {
+		return nil, lacksMessages(unsent), err
+	}
+	known, err := ask(ctx, c.control, cli.EndedJobs(account))
+	if err != nil {
+		return nil, "", err
+	}
 	runs, err := c.runs(ctx, account, earliest, time.Now().Add(24*time.Hour).Unix()) // the host's clock may be ahead
 	if err != nil {
-		return nil, 0, err
+		return nil, "", err
 	}
 	// The queued jobs of a project are cancelled before, so that one that waits there has ended, too.
-	i := slices.IndexFunc(runs, func(r cli.Run) bool { return r.Ended == 0 && (r.Started != 0 || account != "") })
-	if i >= 0 {
-		active = runs[i].ID
+	active := slices.IndexFunc(runs, func(r cli.Run) bool { return r.Ended == 0 && (r.Started != 0 || account != "") })
+	if active >= 0 {
+		return nil, fmt.Sprintf("accounting has job %d as active, which has ended", runs[active].ID), c.endRunaways(ctx)
+	}
+	if lacks = lacksJob(runs, known, 0); lacks != "" {
+		return nil, lacks, nil
 	}
 	ended, err = c.used(ctx, runs, time.Time{}, time.Time{})
-	return ended, active, err
+	return ended, "", err
+}
+
+func lacksMessages(unsent int) string {
+	return fmt.Sprintf("slurmctld has %d messages that accounting lacks", unsent)
+}
+
+// lacksJob names a job that ended at a time or later and whose end no run has; "": none. slurmctld sends ends in
+// the order of its messages, but starts every 5 s beside them. Until its start came, slurmdbd does not know the account
+// of a job, and sacct does not list it.
+func lacksJob(runs []cli.Run, known []cli.EndedJob, since int64) string {
+	ended := map[int]bool{}
+	for _, r := range runs {
+		ended[r.ID] = ended[r.ID] || r.Ended != 0
+	}
+	for _, j := range known {
+		if j.Ended >= since && !ended[j.ID] {
+			return fmt.Sprintf("accounting lacks job %d, which has ended", j.ID)
+		}
+	}
+	return ""
 }
 
 // Cluster implements runtimes.Meter.
@@ -85,6 +101,10 @@ func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtime
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
+	return c.readUsage(ctx, since)
+}
+
+func (c associations) readUsage(ctx context.Context, since time.Time) (runtimes.UsageReading, error) {
 	at, err := ask(ctx, c.control, cli.Clock())
 	if err != nil {
 		return runtimes.UsageReading{}, err
@@ -94,12 +114,20 @@ func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtime
 		return runtimes.UsageReading{}, err
 	}
 	if unsent > 0 {
-		return runtimes.UsageReading{}, waiting("slurmctld has %d messages that accounting lacks", unsent)
+		return runtimes.UsageReading{}, waiting("%s", lacksMessages(unsent))
 	}
-	// A clock that was ahead for a while leaves records with ends that are yet to come.
-	runs, err := c.runs(ctx, "", max(min(since.Unix(), at.Unix()), earliest), at.Add(time.Hour).Unix())
+	known, err := ask(ctx, c.control, cli.EndedJobs(""))
 	if err != nil {
 		return runtimes.UsageReading{}, err
+	}
+	// A clock that was ahead for a while leaves records with ends that are yet to come.
+	from := max(min(since.Unix(), at.Unix()), earliest)
+	runs, err := c.runs(ctx, "", from, at.Add(time.Hour).Unix())
+	if err != nil {
+		return runtimes.UsageReading{}, err
+	}
+	if lacks := lacksJob(runs, known, from); lacks != "" {
+		return runtimes.UsageReading{}, waiting("%s", lacks)
 	}
 	jobs, err := c.used(ctx, runs, since.UTC().Truncate(24*time.Hour), at)
 	return runtimes.UsageReading{Jobs: jobs, At: at}, err

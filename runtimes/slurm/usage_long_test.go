@@ -80,6 +80,8 @@ func TestLongUsageIsRecordedBeforeRemoval(t *testing.T) {
 		return out != "0:00", out
 	})
 
+	short := c.job(t, u, bob, "physics.ligo", "true")
+	c.await(t, u, short, slurmtest.Completed) // its start is in accounting up to 5 s later
 	less := c.share(base, lhc())
 	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)
 	eventually(t, "only the record is missing", func() (bool, string) {
@@ -90,20 +92,23 @@ func TestLongUsageIsRecordedBeforeRemoval(t *testing.T) {
 	c.remote = nil
 	c.removed(t, less)
 	require.NotContains(t, c.tool(t, u, "sacctmgr -n -P list account format=account"), "physics.ligo")
-	require.Len(t, c.used, 1)
+	require.Len(t, c.used, 2)
+	recorded := map[string]usage.Job{}
 	for run, j := range c.used {
-		require.Equal(t, bobs, fmt.Sprint(run.JobID))
-		require.True(t, j.Started.After(j.Submitted.Add(-1)) && j.Ended.After(j.Started), "%+v", j)
-		require.NotEmpty(t, j.Cluster)
-		want := usage.Job{Cluster: j.Cluster, JobID: j.JobID, Submitted: j.Submitted, Started: j.Started, Ended: j.Ended,
-			State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo", CPUs: 2, MemoryMiB: 64, GPUs: 1, GPUType: "a100", Billing: 2}
-		require.Equal(t, want, j)
+		recorded[fmt.Sprint(run.JobID)] = j
 	}
+	require.Contains(t, recorded, short)
+	j := recorded[bobs]
+	require.True(t, j.Started.After(j.Submitted.Add(-1)) && j.Ended.After(j.Started), "%+v", j)
+	require.NotEmpty(t, j.Cluster)
+	want := usage.Job{Cluster: j.Cluster, JobID: j.JobID, Submitted: j.Submitted, Started: j.Started, Ended: j.Ended,
+		State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo", CPUs: 2, MemoryMiB: 64, GPUs: 1, GPUType: "a100", Billing: 2}
+	require.Equal(t, want, j)
 
 	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)
 	require.ErrorIs(t, c.apply(t, c.plan(t, less, true)), runtimes.ErrWaiting)
 	require.NotEmpty(t, c.tool(t, u, "sacct -n -X --allusers -S now-1hour"), "the database is there")
 	c.remote = nil
 	c.carry(t, less, true)
-	require.Len(t, c.used, 2)
+	require.Len(t, c.used, 3)
 }

@@ -1,14 +1,17 @@
 package slurm
 
 import (
+	"context"
 	"fmt"
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/runtimes"
+	"berth/schema/usage"
 )
 
 // More runs than a host prints at once come in parts, each run once, also one that two parts have.
@@ -27,8 +30,11 @@ func TestUsageComesInParts(t *testing.T) {
 		return nil
 	}
 	host.answer = func(run *runtimes.Run) (string, int) {
+		if run.Program != "sacct" {
+			return noneEnded(run)
+		}
 		from, to := window(t, run.Args)
-		out := "Cluster|JobIDRaw|Submit|Start|End|State|Account|User|AllocTRES|ElapsedRaw|NodeList\n"
+		out := runsHeading
 		for i, end := range ends {
 			if end >= from && end <= to {
 				out += fmt.Sprintf("c|%d|%d|%d|%d|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1\n", i+1, end-60, end-30, end)
@@ -36,11 +42,60 @@ func TestUsageComesInParts(t *testing.T) {
 		}
 		return out, 0
 	}
-	ended, active, err := c.on(t).associations.usage(t.Context(), "physics.lhc")
+	ended, lacks, err := c.on(t).associations.lastUsage(t.Context(), "physics.lhc")
 	require.NoError(t, err)
-	require.Zero(t, active)
+	require.Empty(t, lacks)
 	require.Len(t, ended, len(ends))
 	require.Less(t, calls, 200)
+}
+
+const (
+	runsHeading  = "Cluster|JobIDRaw|Submit|Start|End|State|Account|User|AllocTRES|ElapsedRaw|NodeList\n"
+	endedHeading = "JOBID|END_TIME|NODELIST|\n"
+)
+
+// noneEnded answers of a slurmctld whose messages have all arrived and that knows no ended job.
+func noneEnded(run *runtimes.Run) (string, int) {
+	return map[string]string{"sdiag": "sdiag output at Sun Nov  1 10:00:00 2026 (1793527200)\nDBD Agent queue size: 0\n", "squeue": endedHeading}[run.Program], 0
+}
+
+// slurmctld sends the end of a short job before its start, and until then sacct does not list it. Its usage is
+// awaited, where only the messages that slurmctld counts would say that accounting has all.
+func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
+	c := newCluster(t)
+	asked := 0
+	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
+		switch run.Program {
+		case "squeue":
+			return endedHeading + "7|1793527100|gpu-1|\n8|1793527000||\n", 0 // 8 never ran
+		case "sacct":
+			if asked++; asked > 2 {
+				return runsHeading + "c|7|1793527080|1793527090|1793527100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1\n", 0
+			}
+			return runsHeading, 0
+		}
+		return noneEnded(run)
+	}
+	read := func(since int64) (runtimes.UsageReading, error) {
+		return c.on(t).associations.readUsage(t.Context(), time.Unix(since, 0))
+	}
+	_, err := read(1793527050)
+	require.ErrorIs(t, err, runtimes.ErrWaiting)
+	require.ErrorContains(t, err, "accounting lacks job 7, which has ended")
+	reading, err := read(1793527101)
+	require.NoError(t, err, "the job ended before, and the last reading has it")
+	require.Empty(t, reading.Jobs)
+
+	asked = 0
+	var kept []usage.Job
+	a := c.on(t).associations
+	a.keepUsage = func(_ context.Context, jobs []usage.Job) error {
+		kept = append(kept, jobs...)
+		return nil
+	}
+	require.NoError(t, a.recordUsage(t.Context(), "physics.lhc"))
+	require.Len(t, kept, 1)
+	require.Equal(t, int64(7), int64(kept[0].JobID))
 }
 
 func window(t *testing.T, args []string) (from, to int64) {

@@ -130,6 +130,12 @@ type QueuedJob struct {
 // Pending reports whether the job waits.
 func (q *QueuedJob) Pending() bool { return waits(q.State) }
 
+// EndedJob is a job that ran and has ended, or a task of an array.
+type EndedJob struct {
+	ID    int   // of its own that each task of an array has, as in Run
+	Ended int64 // seconds since 1970
+}
+
 // Partition is a partition as slurmctld has it.
 type Partition struct {
 	Name     string

@@ -162,6 +162,19 @@ func TestUtilization(t *testing.T) {
 	require.Empty(t, all, "not added up")
 }
 
+// A job that never ran had no nodes.
+func TestJobsThatHaveEnded(t *testing.T) {
+	q := cli.EndedJobs("physics.lhc")
+	const heading = "JOBID|END_TIME|NODELIST|\n"
+	all, err := q.Decode(cli.Answer{Stdout: []byte(heading + "7|1793527100|gpu-[1-2]|\n8|1793527000||\n")})
+	require.NoError(t, err)
+	require.Equal(t, []cli.EndedJob{{ID: 7, Ended: 1793527100}}, all)
+	for _, wrong := range []string{"", heading + "7|1793527100|gpu-1\n", heading + "7|N/A|gpu-1|\n", heading + "7_1|1793527100|gpu-1|\n", heading + "7|1793527100|gpu-1|"} {
+		_, err := q.Decode(cli.Answer{Stdout: []byte(wrong)})
+		require.Error(t, err, wrong)
+	}
+}
+
 // slurmctld says how many messages it has for slurmdbd, apart from those for nodes.
 func TestUnsentMessages(t *testing.T) {
 	const said = "Server thread count:  1\nAgent queue size:     3\nAgent count:          0\nAgent thread count:   0\nDBD Agent queue size: 12\n"

@@ -65,6 +65,16 @@ func OlderSnapshot() Query[[]QueuedJob] {
 	return query(lines(decodeSnapshot), "squeue", "--all", "--array", olderSnapshotFormat)
 }
 
+// EndedJobs returns the query for the jobs of an account that ran and have ended, the same on all
+// releases: slurmctld has them for MinJobAge. account "" means every one.
+func EndedJobs(account string) Query[[]EndedJob] {
+	q := query(lines(decodeEnded), "squeue", "--all", "--array", EndedStates, EndedFormat)
+	if account != "" {
+		q = q.With("--account=" + account)
+	}
+	return q
+}
+
 // Partitions returns the query for the partitions, the same on all releases.
 func Partitions() Query[[]Partition] {
 	return query(lines(decodePartitions), "scontrol", "show", "partitions")

@@ -64,6 +64,39 @@ const SnapshotFormat = olderSnapshotFormat + ",TimeLimit:|"
 
 const olderSnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
 
+// EndedStates and EndedFormat make squeue print what an EndedJob has, of the jobs that have ended.
+const (
+	EndedStates = "--states=CG,BF,CA,CD,DL,F,NF,OOM,PR,TO"
+	EndedFormat = "--Format=JobID:|,EndTime:|,NodeList:|"
+)
+
+const endedHeading = "JOBID|END_TIME|NODELIST|"
+
+// decodeEnded leaves out jobs that had no nodes: they never ran.
+func decodeEnded(out []byte) ([]EndedJob, error) {
+	heading, rest, _ := strings.Cut(string(out), "\n")
+	if heading = strings.TrimSpace(heading); heading != endedHeading {
+		return nil, fmt.Errorf("want the heading %q, got %q", endedHeading, heading)
+	}
+	var jobs []EndedJob
+	for line := range strings.Lines(rest) {
+		words := strings.Split(strings.TrimSpace(line), "|")
+		if len(words) != 4 || words[3] != "" {
+			return nil, fmt.Errorf("want %q, got %q", heading, strings.TrimSpace(line))
+		}
+		if words[2] == "" {
+			continue
+		}
+		id, err := strconv.Atoi(words[0])
+		ended, e := strconv.ParseInt(words[1], 10, 64)
+		if err = cmp.Or(err, e); err != nil {
+			return nil, fmt.Errorf("job %q: %w", strings.TrimSpace(line), err)
+		}
+		jobs = append(jobs, EndedJob{id, ended})
+	}
+	return jobs, nil
+}
+
 const (
 	snapshotHeading      = olderSnapshotHeading + "TIME_LIMIT|"
 	olderSnapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|"

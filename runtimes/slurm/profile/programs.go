@@ -62,6 +62,12 @@ const SnapshotFormat = olderSnapshotFormat + ",TimeLimit:|"
 
 const olderSnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
 
+// EndedStates and EndedFormat make squeue print which jobs have ended, and when and where they ran.
+const (
+	EndedStates = "--states=CG,BF,CA,CD,DL,F,NF,OOM,PR,TO"
+	EndedFormat = "--Format=JobID:|,EndTime:|,NodeList:|"
+)
+
 // jsonParser asks for the version of JSON that Slurm 24.11 and 26.05 both have.
 const jsonParser = "--json=v0.0.42"
 
@@ -255,9 +261,9 @@ func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
 		switch {
-		case a == "--json" || a == jsonParser || a == QueueFormat || a == SnapshotFormat || a == olderSnapshotFormat || a == JobFormat:
+		case slices.Contains([]string{"--json", jsonParser, QueueFormat, SnapshotFormat, olderSnapshotFormat, EndedFormat, JobFormat}, a):
 			form = true
-		case a == "--all" || a == "--array" || a == "--noheader" || queueFilter.MatchString(a):
+		case a == "--all" || a == "--array" || a == "--noheader" || a == EndedStates || queueFilter.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
