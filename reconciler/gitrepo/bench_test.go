@@ -20,6 +20,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/gitrepo/object"
+	"berth/reconciler/gitrepo/statusbranch"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -211,6 +212,37 @@ func runCLI(b *testing.B, stdin string, args ...string) {
 	cmd.Stdin = strings.NewReader(stdin)
 	out, err := cmd.CombinedOutput()
 	require.NoError(b, err, string(out))
+}
+
+// BenchmarkLongLog reads 20,000 events, each of a commit of its own, as berth events does. git prints their files in
+// the same run.
+func BenchmarkLongLog(b *testing.B) {
+	s := gittest.New(b, map[string]string{"tenants/t0/tenant.yaml": "x\n"})
+	const events = 20_000
+	tip := gittest.LongLog(b, s, events)
+	_, err := s.Git("repack", "-q", "-a", "-d")
+	require.NoError(b, err)
+	list, err := s.Git("rev-list", "--objects", "--no-object-names", "berth/status:events")
+	require.NoError(b, err)
+	r, err := OpenLocal(s.Dir)
+	require.NoError(b, err)
+	b.Cleanup(func() { require.NoError(b, r.Close()) })
+	var berth, git []time.Duration
+	for b.Loop() {
+		start, n := time.Now(), 0
+		for _, err := range r.Events(b.Context(), tip, statusbranch.LogOrder{}) {
+			require.NoError(b, err)
+			n++
+		}
+		berth = append(berth, time.Since(start))
+		require.Equal(b, events, n)
+		start = time.Now()
+		runCLI(b, list, "-C", s.Dir, "cat-file", "--batch")
+		git = append(git, time.Since(start))
+	}
+	b.ReportMetric(median(berth), "berth-ms")
+	b.ReportMetric(median(git), "git-ms")
+	b.ReportMetric(median(berth)/median(git), "ratio")
 }
 
 // BenchmarkDiff compares two trees of 50,000 files with one difference. The trees

@@ -212,6 +212,26 @@ func TestLogsAreReadInWritingOrder(t *testing.T) {
 	require.Empty(t, collect(t, r.Events(t.Context(), "", statusbranch.LogOrder{}), eventID), "no branch, no events")
 }
 
+// A long log is read many segments at once, and what git does not have of it, or may not read, one by one.
+func TestLongLogIsReadAsOneByOne(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estateFiles())
+	tip := gittest.LongLog(t, s, 5_000)
+	checkout, err := gitrepo.OpenLocal(s.Dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = checkout.Close() })
+	read := func(newestFirst bool) (all []string) {
+		for l, err := range checkout.Events(t.Context(), tip, statusbranch.LogOrder{NewestFirst: newestFirst}) {
+			all = append(all, fmt.Sprint(l.File, l.Line, l.Value.EventID, err))
+		}
+		return all
+	}
+	want := read(true) // asks for one segment after the other
+	slices.Reverse(want)
+	require.Len(t, want, 5_000)
+	require.Equal(t, want, read(false))
+}
+
 // logReader reads the logs of berth/status.
 type logReader interface {
 	Events(context.Context, string, statusbranch.LogOrder) iter.Seq2[statusbranch.Logged[plan.Event], error]

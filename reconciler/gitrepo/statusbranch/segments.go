@@ -19,6 +19,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/object"
 	"berth/reconciler/plan"
+	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/usage"
 )
@@ -205,12 +206,12 @@ func readLog[T any](ctx context.Context, r *View, commit, dir string, o LogOrder
 			fail(err)
 			return
 		}
-		hours, inOrder := r.hours(ctx, dir, e, 4, o), oldestFirst
-		if o.NewestFirst {
-			inOrder = newestFirst(r.lastSequence(root, dir))
-		}
 		load := func(seg segment) (loaded, error) { return r.load(seg, o) }
-		for seg, err := range inOrder(hours, load) {
+		segments := oldestFirst(r.ahead(ctx))
+		if o.NewestFirst {
+			segments = newestFirst(r.lastSequence(root, dir))
+		}
+		for seg, err := range segments(r.hours(ctx, dir, e, 4, o), load) {
 			if err != nil {
 				fail(err)
 				return
@@ -322,37 +323,95 @@ func (r *View) lastSequence(root plumbing.Hash, dir string) uint64 {
 	return last
 }
 
-// oldestFirst loads the segments of all hours in the order of writing. It reads
-// every directory before the first segment.
-func oldestFirst(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
-	return func(yield func(loaded, error) bool) {
-		var all []segment
-		var broken error
-		for hour, err := range hours {
-			if err != nil {
-				broken = err
-				break
+// inOrder loads the segments of all hours in an order.
+type inOrder func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error]
+
+// oldestFirst has the order of writing. It reads every directory before the first segment. ahead yields the segments
+// that it gets, with what was read of them before load is asked.
+func oldestFirst(ahead func([]segment) iter.Seq2[segment, []byte]) inOrder {
+	return func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
+		return func(yield func(loaded, error) bool) {
+			var all []segment
+			var broken error
+			for hour, err := range hours {
+				if err != nil {
+					broken = err
+					break
+				}
+				all = append(all, hour...)
 			}
-			all = append(all, hour...)
-		}
-		slices.SortFunc(all, segment.compare)
-		for _, seg := range all {
-			if l, err := load(seg); !yield(l, err) || err != nil {
-				return
+			slices.SortFunc(all, segment.compare)
+			for seg, data := range ahead(all) {
+				l, err := loaded{segment: seg, data: data}, error(nil)
+				if data == nil {
+					l, err = load(seg)
+				}
+				if !yield(l, err) || err != nil {
+					return
+				}
 			}
-		}
-		if broken != nil {
-			yield(loaded{}, broken)
+			if broken != nil {
+				yield(loaded{}, broken)
+			}
 		}
 	}
 }
 
-// newestFirst returns the reverse of oldestFirst for a log whose last line has
+// What is read ahead of a log at once: a program of git starts for each time.
+const (
+	aheadSegments = 4096
+	aheadBytes    = 16 << 20
+	fewSegments   = 100 // are not worth it
+)
+
+// ahead reads segments many at once, the next ones while the caller works on those before.
+func (r *View) ahead(ctx context.Context) func([]segment) iter.Seq2[segment, []byte] {
+	return func(all []segment) iter.Seq2[segment, []byte] {
+		return func(yield func(segment, []byte) bool) {
+			ctx, stop := context.WithCancel(ctx)
+			read := make(chan map[plumbing.Hash][]byte, 1)
+			defer func() {
+				stop()
+				for range read { // until the reader has ended
+				}
+			}()
+			go func() {
+				defer close(read)
+				for part := range slices.Chunk(all, aheadSegments) {
+					var ids []plumbing.Hash
+					for _, seg := range part {
+						if seg.entry.Mode == schema.ModePlain {
+							ids = append(ids, seg.entry.ID)
+						}
+					}
+					if len(ids) < fewSegments || ctx.Err() != nil {
+						ids = nil
+					}
+					select {
+					case read <- r.objects.Many(ctx, ids, aheadBytes):
+					case <-ctx.Done():
+						return
+					}
+				}
+			}()
+			for part := range slices.Chunk(all, aheadSegments) {
+				data := <-read
+				for _, seg := range part {
+					if !yield(seg, data[seg.entry.ID]) {
+						return
+					}
+				}
+			}
+		}
+	}
+}
+
+// newestFirst is the reverse of oldestFirst for a log whose last line has
 // the sequence last. It reads the directories one by one, the latest hour first.
 // Segments with a later sequence than the next one wait in a buffer; they come
 // from a fast clock. The cost follows the segments read, unless the next segment
 // is missing.
-func newestFirst(last uint64) func(iter.Seq2[[]segment, error], func(segment) (loaded, error)) iter.Seq2[loaded, error] {
+func newestFirst(last uint64) inOrder {
 	return func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
 		return func(yield func(loaded, error) bool) {
 			following, stop := iter.Pull2(hours)
