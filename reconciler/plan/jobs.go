@@ -34,6 +34,8 @@ type JobGroup struct {
 	// Minutes is how long each job may run; 0: unknown, or as long as the limits allow.
 	Minutes int      `json:"minutes,omitempty"`
 	IDs     []string `json:"ids,omitempty"` // the first MaxJobIDs
+	// Unread: a part of what the scheduler says of them could not be read. They count as running on each node.
+	Unread bool `json:"unread,omitempty"`
 }
 
 // MaxJobIDs limits the ids of a JobGroup and of a JobSet, and the users of a JobSet.
@@ -64,7 +66,7 @@ func (r *JobRule) selects(g *JobGroup) bool {
 	meets := func(a, b []string) bool {
 		return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 	}
-	return r.All || meets(r.Nodes, g.Nodes) || meets(r.Partitions, g.Partitions) ||
+	return r.All || len(r.Nodes) > 0 && g.Unread && !g.Pending || meets(r.Nodes, g.Nodes) || meets(r.Partitions, g.Partitions) ||
 		g.User != "" && slices.Contains(r.Users, g.User) ||
 		g.Account != "" && slices.Contains(r.Accounts, g.Account) ||
 		g.QoS != "" && slices.Contains(r.QoS, g.QoS)
@@ -86,6 +88,8 @@ type JobImpact struct {
 	// EndAfter are the times in seconds after which jobs of Ended are cancelled, sorted.
 	EndAfter []int     `json:"end_after_seconds,omitempty"`
 	At       time.Time `json:"at,omitzero"` // time of the snapshot
+	// Unread are ids of affected jobs of which a part could not be read, at most MaxJobIDs.
+	Unread []string `json:"unread,omitempty"`
 	// Unknown says why there is no snapshot. All sets are empty then.
 	Unknown string `json:"unknown,omitempty"`
 }
@@ -241,6 +245,9 @@ func (t *impactTally) add(g *JobGroup, e *effects) {
 		return // nobody asks who they are
 	}
 	set.IDs = append(set.IDs, g.IDs[:min(len(g.IDs), MaxJobIDs-len(set.IDs))]...)
+	if g.Unread {
+		i.Unread = append(i.Unread, g.IDs[:min(len(g.IDs), MaxJobIDs-len(i.Unread))]...)
+	}
 	if g.User != "" {
 		if t.users[set] == nil {
 			t.users[set] = map[UserJobs]int{}

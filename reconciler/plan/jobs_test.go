@@ -179,3 +179,19 @@ func TestJobImpactNamesFew(t *testing.T) {
 	require.False(t, silent.Known())
 	require.Equal(t, "lab-1 did not answer", silent.Unknown)
 }
+
+// A running job of which a part is not known is on each node that a plan takes, and is named for it.
+func TestUnreadJobIsOnEachNode(t *testing.T) {
+	jobs := plan.Jobs{At: time.Unix(1, 0), Running: 2, Pending: 1, Groups: []plan.JobGroup{
+		{Count: 1, User: "ada", Nodes: []string{"n2"}, IDs: []string{"204"}},
+		{Count: 1, User: "bob", Unread: true, IDs: []string{"205"}},
+		{Count: 1, User: "bob", Unread: true, Pending: true, IDs: []string{"206"}},
+	}}
+	got := plan.ImpactOn([]plan.Action{{Impact: plan.Impact{Jobs: []plan.JobRule{{Nodes: []string{"n1"}}}}}}, &jobs)
+	require.Equal(t, []string{"205"}, got.Waited.IDs)
+	require.Equal(t, []string{"205"}, got.Unread)
+	require.Equal(t, 1, got.Continue.Count)
+	require.Equal(t, 1, got.Kept.Count)
+	none := plan.ImpactOn([]plan.Action{{Impact: plan.Impact{Jobs: []plan.JobRule{{Users: []string{"eve"}}}}}}, &jobs)
+	require.Empty(t, none.Unread, "nothing happens to it")
+}

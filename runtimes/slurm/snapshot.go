@@ -82,13 +82,13 @@ func JobsOf(all []cli.QueuedJob, at time.Time) *plan.Jobs {
 			to.Running++
 		}
 		key := strings.Join([]string{strconv.FormatBool(j.Pending()), j.User, j.Account, j.QoS, strconv.Itoa(j.GPUs), strconv.Itoa(j.CPUs),
-			strconv.Itoa(j.Minutes), strings.Join(j.Partitions, ","), strings.Join(j.Nodes, ",")}, "|")
+			strconv.FormatBool(j.Unread), strconv.Itoa(j.Minutes), strings.Join(j.Partitions, ","), strings.Join(j.Nodes, ",")}, "|")
 		n, ok := index[key]
 		if !ok {
 			n, index[key] = len(to.Groups), len(to.Groups)
 			g := plan.JobGroup{
 				Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes,
-				GPUs: j.GPUs, CPUs: j.CPUs, Minutes: j.Minutes,
+				GPUs: j.GPUs, CPUs: j.CPUs, Minutes: j.Minutes, Unread: j.Unread,
 			}
 			if g.Account == membersAccount {
 				g.Account = "" // it is no project, and tells users apart from nobody

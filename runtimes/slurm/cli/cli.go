@@ -124,7 +124,8 @@ type QueuedJob struct {
 	Nodes      []string // where it runs
 	GPUs, CPUs int      // that it has, or asks for
 	Minutes    int      // its time limit; 0: none, or squeue was not asked for it
-	Started    int64    // seconds since 1970; 0: it waits
+	Started    int64    // seconds since 1970; 0: it waits, or is not known
+	Unread     bool     // a field could not be read, and is empty
 }
 
 // Pending reports whether the job waits.

@@ -135,7 +135,7 @@ func TestRecordedRuns(t *testing.T) {
 			{Cluster: "rec", ID: 3, Account: "physics.lhc", User: "alice", State: "COMPLETED", CPUs: 1, MemoryMiB: 2000, Submitted: submitted, Started: ended, Ended: ended, Nodes: []string{"w1"}, Billing: runs[2].Billing},
 			{Cluster: "rec", ID: 4, Account: "physics.ligo", User: "bob", State: "CANCELLED", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Ended: ended, Elapsed: ended - started, Nodes: []string{"w1"}, Billing: runs[3].Billing},
 		}, runs)
-		for _, wrong := range []string{"rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|mem=1.5G|1|w", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
+		for _, wrong := range []string{"rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|mem=1.5X|1|w", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
 			heading, _, _ := strings.Cut(string(said["runs"].Stdout), "\n")
 			_, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + wrong + "\n")})
 			require.Error(t, err, wrong)
@@ -396,7 +396,64 @@ func TestSnapshotHasTimeLimits(t *testing.T) {
 		require.Equal(t, []cli.QueuedJob{{ID: "7", State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc", Partitions: []string{"main"}, GPUs: 3, CPUs: 2, Minutes: want}}, jobs)
 	}
 	for _, limit := range []string{"", "5", "a:00", "-1:00", "1-00", "999999999999999999999:00", "5:00:00:00"} {
-		_, err := decode(limit)
-		require.Error(t, err, limit)
+		jobs, err := decode(limit)
+		require.NoError(t, err, limit)
+		require.True(t, jobs[0].Unread, limit)
 	}
+}
+
+// A job of which a field cannot be read stays in a snapshot, marked, and the others are as without it. What Slurm
+// leaves open is no such field.
+func TestUnreadJobsHideNoOthers(t *testing.T) {
+	const heading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|\n"
+	const other = "8|R|bob|physics.lhc|normal|main|w2|cpu=1,mem=1G,node=1|1795395501|5:00|\n"
+	want := cli.QueuedJob{ID: "8", State: "R", User: "bob", Account: "physics.lhc", QoS: "normal", Partitions: []string{"main"}, Nodes: []string{"w2"}, CPUs: 1, Minutes: 5, Started: 1795395501}
+	for line, unread := range map[string]bool{
+		"172|CG|anna|members|normal|main|w1|cpu=1,mem=1.50T,node=1,billing=1|N/A|30:00|": false, // launch failed, requeued, completing
+		"172|R|anna|members|normal|main|w[1-|cpu=1|1795395501|30:00|":                    true,
+		"172|R|anna|members|normal|main|w1|cpu=many|1795395501|30:00|":                   true,
+		"172|R|anna|members|normal|main|w1|cpu=1|tomorrow|30:00|":                        true,
+		"172|R|anna|members|normal|main|w1|N/A|1795395501|NOT_SET|":                      false,
+	} {
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + line + "\n" + other)})
+		require.NoError(t, err, line)
+		require.Len(t, jobs, 2, line)
+		require.Equal(t, unread, jobs[0].Unread, line)
+		require.Equal(t, want, jobs[1], line)
+	}
+}
+
+// squeue prints memory as slurmctld made it, a status as wait(2) does, and N/A for a time that is not there.
+func TestJobsAsSlurmPrintsThem(t *testing.T) {
+	row := func(change map[int]string) string {
+		v := []string{"205", "RUNNING", "ada", "physics.lhc", "main", "1795395501", "1795395502", "N/A", "5:00", "w1", "cpu=1,mem=1G,node=1,billing=5", "0", "None", "n", "", "/x", "/", "205"}
+		for i, text := range change {
+			v[i] = text
+		}
+		return strings.Join(v, "§") + "§"
+	}
+	decode := func(change map[int]string) (first, second cli.Job) {
+		jobs, err := cli.QueueJobs("§").Decode(cli.Answer{Stdout: []byte(row(change) + "\n" + row(nil) + "\n")})
+		require.NoError(t, err)
+		require.Len(t, jobs, 2)
+		return jobs[0], jobs[1]
+	}
+	for given, mib := range map[string]int{"mem=1G": 1024, "mem=1.50T": 1572864, "mem=1000M": 1000, "mem=0": 0, "mem=512K": 1, "mem=4Gn": 4096, "N/A": 0, "": 0} {
+		j, other := decode(map[int]string{10: given})
+		require.Empty(t, j.Unread, given)
+		require.Equal(t, mib, j.MemoryMiB, given)
+		require.Equal(t, 1024, other.MemoryMiB)
+	}
+	for status, exit := range map[string]string{"4021": "0:53", "256": "1:0", "0": "0:0", "9": "0:9"} {
+		j, _ := decode(map[int]string{11: status})
+		require.Equal(t, exit, j.Exit)
+	}
+	for at, text := range map[int]string{6: "soon", 8: "a while", 9: "w[1-", 10: "mem=much"} {
+		j, other := decode(map[int]string{at: text})
+		require.NotEmpty(t, j.Unread, text)
+		require.Equal(t, []string{"205", "RUNNING", "ada"}, []string{j.ID, j.State, j.User})
+		require.Empty(t, other.Unread)
+	}
+	_, err := cli.QueueJobs("§").Decode(cli.Answer{Stdout: []byte(row(map[int]string{0: ""}) + "\n")})
+	require.Error(t, err, "nobody knows which job it is")
 }

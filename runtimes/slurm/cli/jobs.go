@@ -20,6 +20,7 @@ type Job struct {
 	JobTimes
 	JobResources
 	JobTexts
+	Unread string // what of it is not known, as it could not be read; "": all is
 }
 
 // JobTimes are in seconds since 1970; 0: not yet.
@@ -83,8 +84,11 @@ func decodeJobs(out []byte, separator string, decode func([]string) (Job, error)
 			}
 		}
 		j, err := decode(v)
-		if err != nil {
+		if err != nil && (j.ID == "" || j.State == "" || j.Submitted == 0) {
 			return nil, fmt.Errorf("job %q: %w", v[0], err)
+		}
+		if err != nil { // a job that cannot be read stays in the list, and hides no other one
+			j.Unread = err.Error()
 		}
 		jobs = append(jobs, j)
 	}
@@ -96,7 +100,11 @@ func queuedJob(v []string) (Job, error) {
 	var e error
 	j.Minutes, e = minutes(v[8])
 	if status, e := strconv.Atoi(j.Exit); e == nil { // of wait(2); sacct has exit status and signal
-		j.Exit = fmt.Sprintf("%d:%d", status>>8, status&0x7f)
+		if signal := status & 0x7f; signal != 0 {
+			j.Exit = fmt.Sprintf("0:%d", signal) // what a signal ended has no exit status
+		} else {
+			j.Exit = fmt.Sprintf("%d:0", status>>8)
+		}
 	}
 	if !slices.Contains([]string{"", "(null)", "N/A"}, v[15]) {
 		j.Output = v[15]
@@ -125,15 +133,9 @@ func job(v []string) (Job, error) {
 		}
 	}
 	var err error
-	for _, at := range []struct {
-		text string
-		into *int64
-	}{{v[5], &j.Submitted}, {v[6], &j.Started}, {v[7], &j.Ended}} {
-		if slices.Contains([]string{"", "N/A", "NONE", "None", "Unknown"}, at.text) {
-			continue
-		}
+	for i, into := range []*int64{&j.Submitted, &j.Started, &j.Ended} {
 		var e error
-		*at.into, e = strconv.ParseInt(at.text, 10, 64)
+		*into, e = seconds(v[5+i])
 		err = cmp.Or(err, e)
 	}
 	if j.ID == "" || j.State == "" || j.Submitted == 0 {
@@ -153,7 +155,7 @@ func job(v []string) (Job, error) {
 	}
 	j.Nodes = nodes
 	r := Run{}
-	err = cmp.Or(err, r.given(strings.NewReplacer("N/A", "", "(null)", "").Replace(v[10])))
+	err = cmp.Or(err, r.given(v[10]))
 	j.CPUs, j.GPUs, j.MemoryMiB = r.CPUs, r.GPUs, r.MemoryMiB
 	return j, err
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"regexp"
 	"slices"
 	"strconv"
@@ -115,32 +116,64 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 		if len(words) != columns+1 || words[0] == "" || words[1] == "" || words[columns] != "" {
 			return nil, fmt.Errorf("want %q, got %q", heading, strings.TrimSpace(line))
 		}
-		nodes, err := hostnames(words[6])
-		if err != nil {
-			return nil, err
-		}
-		job := QueuedJob{ID: words[0], State: words[1], User: words[2], Account: words[3], QoS: words[4], Partitions: splitList(words[5]), Nodes: nodes}
-		if !job.Pending() {
-			if job.Started, err = strconv.ParseInt(words[8], 10, 64); err != nil {
-				return nil, fmt.Errorf("job %s: %q is not a time in seconds", job.ID, words[8])
-			}
-		}
-		if columns > 9 {
-			if job.Minutes, err = minutes(words[9]); err != nil {
-				return nil, fmt.Errorf("job %s: %w", job.ID, err)
-			}
-		}
-		for _, resource := range splitList(words[7]) {
-			name, n, _ := strings.Cut(resource, "=")
-			if into := map[string]*int{"gres/gpu": &job.GPUs, "cpu": &job.CPUs}[name]; into != nil {
-				if *into, err = strconv.Atoi(n); err != nil {
-					return nil, fmt.Errorf("%q is not a number of %s", n, name)
-				}
-			}
-		}
-		jobs = append(jobs, job)
+		jobs = append(jobs, snapshotJob(words[:columns]))
 	}
 	return jobs, nil
+}
+
+// snapshotJob reads what it can: a job that cannot be read fully hides no other one.
+func snapshotJob(words []string) QueuedJob {
+	nodes, err := hostnames(words[6])
+	job := QueuedJob{ID: words[0], State: words[1], User: words[2], Account: words[3], QoS: words[4], Partitions: splitList(words[5]), Nodes: nodes}
+	given := Run{}
+	errs := []error{err, given.given(words[7])}
+	job.GPUs, job.CPUs = given.GPUs, given.CPUs
+	if !job.Pending() { // otherwise an estimate
+		job.Started, err = seconds(words[8])
+		errs = append(errs, err)
+	}
+	if len(words) > 9 {
+		job.Minutes, err = minutes(words[9])
+		errs = append(errs, err)
+	}
+	job.Unread = errors.Join(errs...) != nil
+	return job
+}
+
+// seconds returns a time since 1970; 0 for one that is not there.
+func seconds(text string) (int64, error) {
+	if slices.Contains([]string{"", "N/A", "NONE", "None", "Unknown"}, text) {
+		return 0, nil
+	}
+	at, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a time in seconds", text)
+	}
+	return at, nil
+}
+
+// quantity is a number as Slurm prints it: 12, 100M, 1.50T, or 4Gn for each node and 4Gc for each CPU.
+var quantity = regexp.MustCompile(`^(\d{1,12}(?:\.\d{1,6})?)([KMGTPE]?)[nc]?$`)
+
+// amount returns a number of a unit, such as M for memory in MiB, rounded up; "": it counts things.
+func amount(text, unit string) (int, error) {
+	const units = "KMGTPE"
+	parts := quantity.FindStringSubmatch(text)
+	if parts == nil {
+		return 0, fmt.Errorf("%q is not a number", text)
+	}
+	n, _ := strconv.ParseFloat(parts[1], 64) // the pattern has a number
+	steps := 0
+	if parts[2] != "" {
+		steps = strings.Index(units, parts[2]) - strings.Index(units, unit)
+		if unit == "" {
+			steps = strings.Index(units, parts[2]) + 1
+		}
+	}
+	if n = math.Ceil(n * math.Pow(1024, float64(steps))); n > math.MaxInt32 {
+		return 0, fmt.Errorf("%q is too large", text)
+	}
+	return int(n), nil
 }
 
 // timeLimit is a time limit as Slurm prints it: 30:00, 2:00:00 or 1-02:00:00.
@@ -450,11 +483,8 @@ func decodeRuns(out []byte) ([]Run, error) {
 			text string
 			into *int64
 		}{{f[2], &r.Submitted}, {f[3], &r.Started}, {f[4], &r.Ended}, {f[9], &r.Elapsed}} {
-			if field.text == "Unknown" || field.text == "None" {
-				continue
-			}
 			var e error
-			*field.into, e = strconv.ParseInt(field.text, 10, 64)
+			*field.into, e = seconds(field.text)
 			err = cmp.Or(err, e)
 		}
 		id, e := strconv.Atoi(f[1])
@@ -470,7 +500,7 @@ func decodeRuns(out []byte) ([]Run, error) {
 // given reads what a run was given, such as "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1". With
 // --noconvert the memory is in MiB.
 func (r *Run) given(list string) error {
-	if list == "" {
+	if slices.Contains([]string{"", "N/A", "(null)"}, list) {
 		return nil
 	}
 	var types []string
@@ -483,9 +513,13 @@ func (r *Run) given(list string) error {
 		if !ok {
 			continue
 		}
+		unit := ""
+		if name == "mem" {
+			unit = "M"
+		}
 		var err error
-		if *into, err = strconv.Atoi(strings.TrimSuffix(value, "M")); err != nil {
-			return err
+		if *into, err = amount(value, unit); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 	}
 	if len(types) == 1 {

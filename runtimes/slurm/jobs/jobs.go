@@ -287,6 +287,9 @@ func (c *cluster) job(j *cli.Job) queue.Job {
 
 // reason is why a job waits, without the names of nodes that squeue lists behind it.
 func reason(j *cli.Job) string {
+	if j.Unread != "" {
+		return "not fully known: " + j.Unread
+	}
 	text, _, _ := strings.Cut(j.Reason, ", UnavailableNodes:")
 	return text
 }
