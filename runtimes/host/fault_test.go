@@ -81,9 +81,9 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 		t.Parallel()
 		short, cancel := context.WithTimeout(ctx, 200*time.Millisecond) // the moment at which the caller gives up
 		defer cancel()
-		_, err := script(t, "exec sleep 3600").Do(short, stamp(), write("/x", "y"))
+		_, err := script(t, "exec tail --pid=$PPID -f /dev/null").Do(short, stamp(), write("/x", "y"))
 		require.ErrorIs(t, err, runtimes.ErrUnreachable)
-		_, err = script(t, hello+"exec sleep 3600").Do(short, stamp(), write("/x", "y"))
+		_, err = script(t, hello+"exec tail --pid=$PPID -f /dev/null").Do(short, stamp(), write("/x", "y"))
 		require.Error(t, err)
 	})
 	t.Run("no program", func(t *testing.T) {
@@ -96,7 +96,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 		t.Parallel()
 		short, cancel := context.WithTimeout(ctx, 300*time.Millisecond) // the moment at which the caller gives up
 		defer cancel()
-		_, err := script(t, hello+"exec sleep 3600").Do(short, stamp(), write("/x", strings.Repeat("y", 1<<20)))
+		_, err := script(t, hello+"exec tail --pid=$PPID -f /dev/null").Do(short, stamp(), write("/x", strings.Repeat("y", 1<<20)))
 		require.Error(t, err)
 	})
 }
