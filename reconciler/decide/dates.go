@@ -2,34 +2,42 @@ package decide
 
 import (
 	"slices"
+	"time"
 
 	"berth/schema"
 )
 
-// pastDates are findings about days that a change sets and that are over. An earlier one was ahead
-// when it came into force.
-func pastDates(touched []schema.PathChange, before, after *schema.Desired, today string) (out []schema.Diagnostic) {
-	for _, c := range touched {
-		key, ok := schema.KeyAt(c.Path)
-		if !ok || today == "" {
-			continue
-		}
-		for _, is := range datesOf(after.Document(key)) {
-			if is.day == "" || is.day > today || is.day == today && is.lasts {
+// unusualDates are findings about days that a change sets and that are over, or years away. An earlier one
+// was ahead when it came into force.
+func unusualDates(c comparison) (out []schema.Diagnostic) {
+	today, err := time.Parse(time.DateOnly, c.today)
+	if err != nil {
+		return nil // it is not known
+	}
+	far := today.AddDate(farAhead, 0, 0).Format(time.DateOnly)
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		for _, is := range datesOf(c.after.Document(key)) {
+			if is.day == "" || slices.Contains(datesOf(c.before.Document(key)), is) {
 				continue
 			}
-			if slices.Contains(datesOf(before.Document(key)), is) {
-				continue
+			switch h := c.after.Header(key); {
+			case is.day > far:
+				out = append(out, warnAt(h, is.path, "date.far", "%s is more than %d years ahead: check the year", is.day, farAhead))
+			case is.day < c.today || is.day == c.today && !is.lasts:
+				found := warnAt(h, is.path, codePast, "%s is not in the future: %s", is.day, is.effect)
+				if is.useless && c.before.Document(key) == nil {
+					found.Severity = schema.SeverityError
+				}
+				out = append(out, found)
 			}
-			found := warnAt(after.Header(key), is.path, codePast, "%s is not in the future: %s", is.day, is.effect)
-			if is.useless && before.Document(key) == nil {
-				found.Severity = schema.SeverityError
-			}
-			out = append(out, found)
 		}
 	}
 	return out
 }
+
+// farAhead is beyond how many years a day is more often a mistake than meant.
+const farAhead = 10
 
 // date is a day in a document.
 type date struct {

@@ -2,44 +2,42 @@ package decide
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
 	"berth/reconciler/plan"
 	"berth/schema"
-	"berth/schema/authority"
 	"berth/schema/estate"
 	"berth/schema/policy"
 	"berth/schema/signature"
 )
 
-// CodeNoAdministrator is the code of the finding that nobody may give roles at the
-// platform or in a tenant. The loader reports role bindings that name no
-// administrator; a change that deletes the binding is reported here.
-const CodeNoAdministrator = "ref.no-administrator"
-
 // codeWider is policy's code of an overlay that allows more than those above it.
 const codeWider = "policy.wider"
 
+// treeRules find what is wrong in a tree. The findings that a change does not cause are left out.
+func (d *Decider) treeRules(in Input, touched []schema.PathChange) []func(*forced) []schema.Diagnostic {
+	return []func(*forced) []schema.Diagnostic{
+		func(f *forced) []schema.Diagnostic { return d.findings(f, in.Today) },
+		func(f *forced) []schema.Diagnostic { return d.configsWithoutEffect(touched, f, in.Today) },
+		func(f *forced) []schema.Diagnostic { return widerLimits(touched, f.Main.Desired) },
+	}
+}
+
 // findingsOf are the findings of a proposal.
 func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[string]bool, base, head *forced) []schema.Diagnostic {
-	now := base.Result.Desired
-	out := caused(touched, waited, d.findings(base, in.Today), d.findings(head, in.Today))
-	out = append(out, lastAdministrators(touched, now, head.Main.Desired)...)
-	out = append(out, withoutEffect(touched, head.Main)...)
-	out = append(out, notAccepted(touched, head.Main.Desired)...)
-	out = append(out, caused(touched, waited, d.configsWithoutEffect(touched, base, in.Today), d.configsWithoutEffect(touched, head, in.Today))...)
-	out = append(out, caused(touched, waited, widerLimits(touched, now), widerLimits(touched, head.Main.Desired))...)
-	out = append(out, movedAccounts(touched, now, head.Main.Desired)...)
-	out = append(out, changedPrices(touched, now, head.Main.Desired)...)
-	out = append(out, reservedInUse(touched, now, head.Main.Desired, in.Memory)...)
-	out = append(out, pastDates(touched, now, head.Main.Desired, in.Today)...)
-	out = append(out, stillAttached(touched, now)...)
-	out = append(out, signature.Findings(head.Main.Desired, func(file string) bool { return touches(touched, file) })...)
+	c := comparison{touched, base.Result.Desired, head.Main.Desired, in.Today, in.Memory}
+	out := append([]schema.Diagnostic{}, withoutEffect(touched, head.Main)...)
+	for _, find := range d.treeRules(in, touched) {
+		out = append(out, caused(touched, waited, find(base), find(head))...)
+	}
+	for _, find := range changeRules() {
+		out = append(out, find(c)...)
+	}
+	out = append(out, signature.Findings(c.after, func(file string) bool { return touches(touched, file) })...)
 	schema.SortDiagnostics(out)
 	if in.Seen != nil {
-		out = append(out, in.Seen(now, head.Result.Desired)...)
+		out = append(out, in.Seen(c.before, head.Result.Desired)...)
 		schema.SortDiagnostics(out)
 	}
 	return slices.Insert(out, 0, partialMoves(touched, base.Result, head)...) // never nil: null in JSON
@@ -147,7 +145,7 @@ func mistake(d schema.Diagnostic) schema.Diagnostic {
 	case selects || slices.Contains(named, d.Code):
 		d.Severity = schema.SeverityError
 		d.Message += "; if another pull request adds it, merge that one first"
-	case slices.Contains([]string{estate.CodeNoEffect, codePast, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
+	case slices.Contains([]string{estate.CodeNoEffect, codePast, policy.CodeGuarantee, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
 		d.Severity = schema.SeverityError
 	}
 	return d
@@ -175,101 +173,6 @@ func withoutEffect(touched []schema.PathChange, head *estate.Result) (out []sche
 		out = append(out, last)
 	}
 	return out
-}
-
-// Codes of findings about attachments. CodeAttached is the code of the finding that a change deletes
-// a shared runtime and not its attachments.
-const (
-	codeNotAccepted = "attachment.not-accepted"
-	CodeAttached    = "deletion.attached"
-)
-
-// notAccepted notes the attachments of a change whose project has not accepted their terms.
-func notAccepted(touched []schema.PathChange, head *schema.Desired) (out []schema.Diagnostic) {
-	for _, c := range touched {
-		key, _ := schema.KeyAt(c.Path)
-		a, ok := head.Document(key).(*schema.Attachment)
-		of := head.SharedRuntime(key.Tenant, key.Parent)
-		if !ok || of == nil || of.Runtime == nil {
-			continue
-		}
-		tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
-		t := head.Tenants[tenant]
-		if t == nil || t.Projects[project] == nil || policy.Acceptance(of.Runtime, t.Projects[project]) != nil {
-			continue
-		}
-		at := a.At("spec.project_id")
-		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityNote, Code: codeNotAccepted, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.project_id",
-			Message: fmt.Sprintf("%s has not accepted these terms: it is attached when one of its Instances has shared_runtime: %s", a.Spec.ProjectID, of.Name),
-		})
-	}
-	return out
-}
-
-// stillAttached returns an error for each deleted shared runtime whose attachments are not deleted
-// with it, and names their projects.
-func stillAttached(touched []schema.PathChange, before *schema.Desired) (out []schema.Diagnostic) {
-	for _, c := range touched {
-		key, _ := schema.KeyAt(c.Path)
-		of := before.SharedRuntime(key.Tenant, key.Name)
-		if key.Kind != schema.KindSharedRuntime || c.To != "" || of == nil {
-			continue
-		}
-		var projects []string
-		for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
-			a := of.Attachments[name]
-			path, err := a.Key.Path()
-			goes := slices.ContainsFunc(touched, func(c schema.PathChange) bool { return err == nil && c.Path == path && c.To == "" })
-			if !goes {
-				projects = append(projects, a.Spec.ProjectID)
-			}
-		}
-		if len(projects) > 0 {
-			out = append(out, schema.Diagnostic{
-				Severity: schema.SeverityError, Code: CodeAttached, File: c.Path, Line: 1, Column: 1,
-				Message: fmt.Sprintf("%s still has attachments: %s", key, strings.Join(projects, ", ")),
-			})
-		}
-	}
-	return out
-}
-
-// lastAdministrators warns about deleted role bindings that named the last
-// administrators of the platform, or of a tenant that stays.
-func lastAdministrators(touched []schema.PathChange, before, after *schema.Desired) (out []schema.Diagnostic) {
-	for _, c := range touched {
-		key, _ := schema.KeyAt(c.Path)
-		binding, ok := before.Document(key).(*schema.RoleBinding)
-		if !ok || key.Project != "" || !authority.Administers(binding) {
-			continue
-		}
-		of := "platform"
-		if key.Tenant != "" {
-			of = "tenant " + key.Tenant
-		}
-		if next, ok := after.Document(key).(*schema.RoleBinding); ok && authority.Administers(next) && !authority.SharesAdministrator(binding, next) {
-			out = append(out, warnAt(next.Head(), "spec.members", CodeNoAdministrator, "each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of))
-		}
-		if c.To != "" || administered(after, key.Tenant) {
-			continue
-		}
-		out = append(out, schema.Diagnostic{
-			Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: c.Path, Line: 1, Column: 1,
-			Message: fmt.Sprintf("this deletes the last administrators of the %s: keep one with the role %s", of, strings.Join(authority.AdministratorRoles(key.Tenant), " or ")),
-		})
-	}
-	return out
-}
-
-// administered returns true if a user may grant roles in a tenant, or on the platform
-// for "". It also returns true for a deleted tenant.
-func administered(d *schema.Desired, tenant string) bool {
-	if tenant == "" {
-		return slices.ContainsFunc(slices.Collect(maps.Values(d.Platform.Roles)), authority.Administers)
-	}
-	t := d.Tenants[tenant]
-	return t == nil || t.Tenant == nil || authority.Administers(t.Roles)
 }
 
 // partialMoves returns an error for each document that a change deletes in one

@@ -10,11 +10,11 @@ import (
 
 // movedAccounts warns of Unix users that a change gives to another login, mostly by a mistyped one: the
 // files and jobs of the account become that person's.
-func movedAccounts(touched []schema.PathChange, before, after *schema.Desired) (out []schema.Diagnostic) {
-	for _, c := range touched {
-		key, _ := schema.KeyAt(c.Path)
-		was, _ := before.Document(key).(*schema.RoleBinding)
-		is, _ := after.Document(key).(*schema.RoleBinding)
+func movedAccounts(c comparison) (out []schema.Diagnostic) {
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		was, _ := c.before.Document(key).(*schema.RoleBinding)
+		is, _ := c.after.Document(key).(*schema.RoleBinding)
 		if was == nil || is == nil {
 			continue
 		}
@@ -37,11 +37,11 @@ func movedAccounts(touched []schema.PathChange, before, after *schema.Desired) (
 
 // changedPrices warns of prices that a change of a rate card replaces: they hold for past days too,
 // until their month is closed.
-func changedPrices(touched []schema.PathChange, before, after *schema.Desired) (out []schema.Diagnostic) {
-	for _, c := range touched {
-		key, _ := schema.KeyAt(c.Path)
-		was, _ := before.Document(key).(*schema.RateCard)
-		is, _ := after.Document(key).(*schema.RateCard)
+func changedPrices(c comparison) (out []schema.Diagnostic) {
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		was, _ := c.before.Document(key).(*schema.RateCard)
+		is, _ := c.after.Document(key).(*schema.RateCard)
 		if was == nil || is == nil {
 			continue
 		}

@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"berth/reconciler/plan"
 	"berth/schema"
 )
 
@@ -10,20 +9,20 @@ const codeInUse = "node.in-use"
 
 // reservedInUse warns of nodes that a change reserves and on which units of others have members: no
 // reservation moves a member.
-func reservedInUse(touched []schema.PathChange, before, after *schema.Desired, mem *plan.Memory) (out []schema.Diagnostic) {
+func reservedInUse(c comparison) (out []schema.Diagnostic) {
 	reserved := map[string]*schema.Node{}
-	for _, c := range touched {
-		key, _ := schema.KeyAt(c.Path)
-		node, was := after.Platform.Nodes[key.Name], before.Platform.Nodes[key.Name]
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		node, was := c.after.Platform.Nodes[key.Name], c.before.Platform.Nodes[key.Name]
 		if key.Kind == schema.KindNode && node != nil && node.Spec.Reserved != "" && (was == nil || was.Spec.Reserved != node.Spec.Reserved) {
 			reserved[key.Name] = node
 		}
 	}
-	if len(reserved) == 0 || mem == nil {
+	if len(reserved) == 0 || c.memory == nil {
 		return nil
 	}
 	others := map[string]int{}
-	for unit, status := range mem.All() {
+	for unit, status := range c.memory.All() {
 		for _, name := range status.Nodes() {
 			if node := reserved[name]; node != nil && node.Spec.Reserved != unit.Tenant && node.Spec.Reserved != unit.ProjectID() {
 				others[name]++

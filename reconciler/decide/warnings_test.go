@@ -201,11 +201,13 @@ func TestPastDaysOfAChange(t *testing.T) {
 		"a loan that ends with the merge": {map[string]string{attached: attachment("2026-01-01")}, []string{attached + " warning date.past"}},
 		"a loan until tomorrow":           {map[string]string{attached: attachment("2026-01-02")}, nil},
 		"a policy without time":           {map[string]string{lends: policy("2025-12-31")}, []string{lends + " warning date.past"}},
+		"a policy for another lifetime":   {map[string]string{lends: policy("2062-01-31")}, []string{lends + " warning date.far"}},
+		"a policy for ten years":          {map[string]string{lends: policy("2036-01-01")}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []string
 			for _, d := range proposal(t, base, c.over).Diagnostics {
-				if d.Code == "date.past" {
+				if d.Code == "date.past" || d.Code == "date.far" {
 					got = append(got, d.File+" "+string(d.Severity)+" "+d.Code)
 				}
 			}

@@ -1,0 +1,128 @@
+package decide
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"berth/reconciler/plan"
+	"berth/schema"
+	"berth/schema/authority"
+	"berth/schema/policy"
+)
+
+// CodeNoAdministrator is the code of the finding that nobody may give roles at the
+// platform or in a tenant. The loader reports role bindings that name no
+// administrator; a change that deletes the binding is reported here.
+const CodeNoAdministrator = "ref.no-administrator"
+
+// comparison is what the rules of a change compare.
+type comparison struct {
+	touched       []schema.PathChange
+	before, after *schema.Desired // in force, and as proposed
+	today         string
+	memory        *plan.Memory
+}
+
+// changeRules find what a change does beside what it declares. What stands, they do not judge.
+func changeRules() []func(comparison) []schema.Diagnostic {
+	return []func(comparison) []schema.Diagnostic{
+		lastAdministrators, notAccepted, movedAccounts, changedPrices, reservedInUse, unusualDates, stillAttached,
+	}
+}
+
+// Codes of findings about attachments. CodeAttached is the code of the finding that a change deletes
+// a shared runtime and not its attachments.
+const (
+	codeNotAccepted = "attachment.not-accepted"
+	CodeAttached    = "deletion.attached"
+)
+
+// notAccepted notes the attachments of a change whose project has not accepted their terms.
+func notAccepted(c comparison) (out []schema.Diagnostic) {
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		a, ok := c.after.Document(key).(*schema.Attachment)
+		of := c.after.SharedRuntime(key.Tenant, key.Parent)
+		if !ok || of == nil || of.Runtime == nil {
+			continue
+		}
+		tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
+		t := c.after.Tenants[tenant]
+		if t == nil || t.Projects[project] == nil || policy.Acceptance(of.Runtime, t.Projects[project]) != nil {
+			continue
+		}
+		at := a.At("spec.project_id")
+		out = append(out, schema.Diagnostic{
+			Severity: schema.SeverityNote, Code: codeNotAccepted, File: at.File, Line: at.Line, Column: at.Column, Path: "spec.project_id",
+			Message: fmt.Sprintf("%s has not accepted these terms: it is attached when one of its Instances has shared_runtime: %s", a.Spec.ProjectID, of.Name),
+		})
+	}
+	return out
+}
+
+// stillAttached returns an error for each deleted shared runtime whose attachments are not deleted
+// with it, and names their projects.
+func stillAttached(c comparison) (out []schema.Diagnostic) {
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		of := c.before.SharedRuntime(key.Tenant, key.Name)
+		if key.Kind != schema.KindSharedRuntime || p.To != "" || of == nil {
+			continue
+		}
+		var projects []string
+		for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
+			a := of.Attachments[name]
+			path, err := a.Key.Path()
+			goes := slices.ContainsFunc(c.touched, func(other schema.PathChange) bool { return err == nil && other.Path == path && other.To == "" })
+			if !goes {
+				projects = append(projects, a.Spec.ProjectID)
+			}
+		}
+		if len(projects) > 0 {
+			out = append(out, schema.Diagnostic{
+				Severity: schema.SeverityError, Code: CodeAttached, File: p.Path, Line: 1, Column: 1,
+				Message: fmt.Sprintf("%s still has attachments: %s", key, strings.Join(projects, ", ")),
+			})
+		}
+	}
+	return out
+}
+
+// lastAdministrators warns about deleted role bindings that named the last
+// administrators of the platform, or of a tenant that stays.
+func lastAdministrators(c comparison) (out []schema.Diagnostic) {
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		binding, ok := c.before.Document(key).(*schema.RoleBinding)
+		if !ok || key.Project != "" || !authority.Administers(binding) {
+			continue
+		}
+		of := "platform"
+		if key.Tenant != "" {
+			of = "tenant " + key.Tenant
+		}
+		if next, ok := c.after.Document(key).(*schema.RoleBinding); ok && authority.Administers(next) && !authority.SharesAdministrator(binding, next) {
+			out = append(out, warnAt(next.Head(), "spec.members", CodeNoAdministrator, "each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of))
+		}
+		if p.To != "" || administered(c.after, key.Tenant) {
+			continue
+		}
+		out = append(out, schema.Diagnostic{
+			Severity: schema.SeverityWarning, Code: CodeNoAdministrator, File: p.Path, Line: 1, Column: 1,
+			Message: fmt.Sprintf("this deletes the last administrators of the %s: keep one with the role %s", of, strings.Join(authority.AdministratorRoles(key.Tenant), " or ")),
+		})
+	}
+	return out
+}
+
+// administered returns true if a user may grant roles in a tenant, or on the platform
+// for "". It also returns true for a deleted tenant.
+func administered(d *schema.Desired, tenant string) bool {
+	if tenant == "" {
+		return slices.ContainsFunc(slices.Collect(maps.Values(d.Platform.Roles)), authority.Administers)
+	}
+	t := d.Tenants[tenant]
+	return t == nil || t.Tenant == nil || authority.Administers(t.Roles)
+}
