@@ -10,8 +10,30 @@ import (
 // CodeQueueName is the code of the finding that a queue map names what no unit that it serves has.
 const CodeQueueName = "queues.name"
 
+// CodeQueueTime is the code of the finding that a time of jobs is longer than any queue for them allows.
+const CodeQueueTime = "queues.time"
+
 // QueueNames are the names that the queues of a unit of its own have.
-type QueueNames struct{ Partitions, Accounts, QOS []string }
+type QueueNames struct {
+	Partitions, Accounts, QOS []string
+	// Minutes has the longest time of a job by partition. One without a limit is not in it.
+	Minutes map[string]int
+}
+
+// longest returns the longest time of a job in partitions, all of them for nil; 0: one has no limit, or there
+// is none of these.
+func (n QueueNames) longest(partitions []string) (minutes int) {
+	if partitions == nil {
+		partitions = n.Partitions
+	}
+	for _, p := range partitions {
+		if n.Minutes[p] == 0 {
+			return 0
+		}
+		minutes = max(minutes, n.Minutes[p])
+	}
+	return minutes
+}
 
 // QueueNamesOf returns the names of a unit by its complete config. It is nil for a backend without
 // queues.
@@ -34,7 +56,8 @@ func MapsNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnost
 }
 
 // QueuesNameWhatExists returns the check that a queue in the terms or the limits of a project, if they
-// are new or changed, is a partition of the shared runtime.
+// are new or changed, is a partition of the shared runtime, and that their longest time is one that a partition
+// allows.
 func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
 	return func(before, after *Desired) (out []Diagnostic) {
 		check := func(tenant string, runtimes, old map[string]*SharedRuntimeEstate) {
@@ -44,7 +67,7 @@ func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagno
 				}
 				for _, a := range s.Attachments {
 					if was, _ := before.Document(a.Key).(*Attachment); was == nil || was.Blob != a.Blob {
-						out = append(out, a.unknownQueues("spec.submission_policy.queues", a.Spec.SubmissionPolicy.Queues, after.partitionsOf(tenant, s.Runtime, of))...)
+						out = append(out, a.beyondQueues("spec.submission_policy.", &a.Spec.SubmissionPolicy.SubmissionLimits, after.queuesOf(tenant, s.Runtime, of))...)
 					}
 				}
 			}
@@ -64,7 +87,7 @@ func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagno
 					shared := SharedRuntimeKey(name, i.Spec.ControlPlaneScope, i.Spec.SharedRuntime)
 					runtime := after.SharedRuntime(shared.Tenant, shared.Name)
 					if was := before.Instance(i.Key); i.Spec.SubmissionLimits != nil && runtime != nil && runtime.Runtime != nil && (was == nil || was.Blob != i.Blob) {
-						out = append(out, i.unknownQueues("spec.submission_limits.queues", i.Spec.SubmissionLimits.Queues, after.partitionsOf(shared.Tenant, runtime.Runtime, of))...)
+						out = append(out, i.beyondQueues("spec.submission_limits.", i.Spec.SubmissionLimits, after.queuesOf(shared.Tenant, runtime.Runtime, of))...)
 					}
 				}
 			}
@@ -73,31 +96,36 @@ func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagno
 	}
 }
 
-// partitionsOf returns the partitions of a shared runtime; nil: they are not known.
-func (d *Desired) partitionsOf(tenant string, r *SharedRuntime, of QueueNamesOf) []string {
+// queuesOf returns the queues of a shared runtime; none: they are not known.
+func (d *Desired) queuesOf(tenant string, r *SharedRuntime, of QueueNamesOf) QueueNames {
 	v := d.Version(tenant, r.Spec.App, r.Spec.Version)
 	if v == nil || of(v.Spec.RuntimeBackend) == nil {
-		return nil
+		return QueueNames{}
 	}
 	config, err := mergedConfig(v, r.Spec.Config)
 	if err != nil {
-		return nil
+		return QueueNames{}
 	}
-	return of(v.Spec.RuntimeBackend)(config).Partitions
+	return of(v.Spec.RuntimeBackend)(config)
 }
 
-// unknownQueues refuses queues that are not partitions.
-func (h *Header) unknownQueues(path string, queues, partitions []string) (out []Diagnostic) {
-	for i, q := range queues {
-		if len(partitions) > 0 && !slices.Contains(partitions, q) {
-			at := fmt.Sprintf("%s[%d]", path, i)
-			out = append(out, h.finding(at, SeverityError, CodeQueueName, fmt.Sprintf("%s: %s is not a partition of the shared runtime, there is %s", at, q, shortList(partitions))))
+// beyondQueues refuses queues that are not partitions, and a time that none of the partitions allows.
+func (h *Header) beyondQueues(prefix string, l *SubmissionLimits, have QueueNames) (out []Diagnostic) {
+	for i, q := range l.Queues {
+		if len(have.Partitions) > 0 && !slices.Contains(have.Partitions, q) {
+			at := fmt.Sprintf("%squeues[%d]", prefix, i)
+			out = append(out, h.finding(at, SeverityError, CodeQueueName, fmt.Sprintf("%s: %s is not a partition of the shared runtime, there is %s", at, q, shortList(have.Partitions))))
 		}
+	}
+	if most := have.longest(l.Queues); most > 0 && l.MaxWalltimeMinutes > most && len(out) == 0 {
+		at := prefix + "max_walltime_minutes"
+		out = append(out, h.finding(at, SeverityError, CodeQueueTime, fmt.Sprintf("%s: is %d, and no partition of the shared runtime that the project may use allows more than %d", at, l.MaxWalltimeMinutes, most)))
 	}
 	return out
 }
 
-// unknownNames refuses the names of a map that are not among those of its units.
+// unknownNames refuses the names of a map that are not among those of its units, and a time that none of
+// their partitions of a name allows.
 func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 	for i, q := range m.Spec.Queues {
 		for _, n := range []struct {
@@ -108,6 +136,10 @@ func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 				out = append(out, m.found(SeverityError, CodeQueueName, fmt.Sprintf("spec.queues[%d].%s", i, n.field),
 					"no cluster that the map serves has the %s %s, there is %s", n.what, n.name, shortList(n.known)))
 			}
+		}
+		if most := have.longest([]string{q.Partition}); most > 0 && q.MaxWalltimeMinutes > most {
+			out = append(out, m.found(SeverityError, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
+				"%d minutes, and the partition %s allows no more than %d in any cluster that the map serves", q.MaxWalltimeMinutes, q.Partition, most))
 		}
 	}
 	return out
@@ -151,6 +183,7 @@ func (d *Desired) namesFor(m *QueueMap, of QueueNamesOf) (names QueueNames, serv
 		if i.Spec.SharedRuntime != "" { // the account of a project on a shared unit is its id
 			its.Accounts = []string{user.tenant + "." + user.project}
 		}
+		names.addMinutes(its)
 		names.Partitions = append(names.Partitions, its.Partitions...)
 		names.Accounts = append(names.Accounts, its.Accounts...)
 		names.QOS = append(names.QOS, its.QOS...)
@@ -161,6 +194,19 @@ func (d *Desired) namesFor(m *QueueMap, of QueueNamesOf) (names QueueNames, serv
 		*list = slices.Compact(*list)
 	}
 	return names, serves
+}
+
+// addMinutes adds the partitions of another unit: those of one name have the longest time of them.
+func (n *QueueNames) addMinutes(other QueueNames) {
+	minutes := map[string]int{}
+	for _, p := range slices.Concat(n.Partitions, other.Partitions) {
+		has, gets := slices.Contains(n.Partitions, p), slices.Contains(other.Partitions, p)
+		if has && n.Minutes[p] == 0 || gets && other.Minutes[p] == 0 {
+			continue
+		}
+		minutes[p] = max(n.Minutes[p], other.Minutes[p])
+	}
+	n.Minutes = minutes
 }
 
 // mergedConfig is the config of a unit over the parameters of its version.

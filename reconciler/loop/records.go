@@ -43,9 +43,9 @@ func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d dec
 			r.Permission, r.BreakGlass = string(d.Permission), d.BreakGlass
 			switch {
 			case !d.Allowed:
-				r.Verdict, r.Rule, r.Reason, r.Source = audit.Denied, d.Rule, d.Reason, positionOf(d.Source)
+				r.Verdict, r.Rule, r.Reason, r.Source = audit.Denied, d.Rule, d.Reason, d.Source.Place()
 			case v.Held == nil:
-				r.Rule, r.Reason, r.Source = d.Role, d.Reason, positionOf(d.Source)
+				r.Rule, r.Reason, r.Source = d.Role, d.Reason, d.Source.Place()
 			}
 			out = append(out, r)
 		}
@@ -73,7 +73,7 @@ func effectRecord(s *plan.Status, by runtimes.Credential, o plan.Outcome, attemp
 		Change:   audit.Change{Commit: s.Revision},
 	}
 	if refused != nil && refused.Fate == schema.FateStopped && refused.Source != nil {
-		r.Source = positionOf(*refused.Source) // the policy is the cause, not the last commit
+		r.Source = refused.Source.Place() // the policy is the cause, not the last commit
 		r.Reason += ": " + fateMessage(refused)
 	}
 	if o.State != plan.Done {
@@ -112,7 +112,7 @@ func fateRecords(old, next *reconciler.State, now time.Time) []audit.Record {
 			r.Verdict = audit.Allowed
 		}
 		if n.Source != nil {
-			r.Source = positionOf(*n.Source)
+			r.Source = n.Source.Place()
 		}
 		out = append(out, r)
 	}
@@ -149,14 +149,6 @@ func entitlementEvents(verdicts []decide.Verdict, d *schema.Desired, now time.Ti
 		}, now))
 	}
 	return out
-}
-
-// positionOf returns "file:line", or "" for an unknown position.
-func positionOf(p schema.Position) string {
-	if p.File == "" {
-		return ""
-	}
-	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
 // orgOf returns the tenant that a resource belongs to.
@@ -199,10 +191,10 @@ func fateMessage(n *schema.Noncompliance) string {
 		b.WriteString("continues unchanged; changes that do not comply are held")
 	}
 	if n.Source != nil {
-		fmt.Fprintf(&b, " (%s)", positionOf(*n.Source))
+		fmt.Fprintf(&b, " (%s)", n.Source.Place())
 	}
 	for _, d := range n.Because {
-		fmt.Fprintf(&b, "; %s (%s, %s)", d.Message, d.Rule, positionOf(d.Source))
+		fmt.Fprintf(&b, "; %s (%s, %s)", d.Message, d.Rule, d.Source.Place())
 	}
 	return b.String()
 }

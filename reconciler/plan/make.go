@@ -134,7 +134,7 @@ func (m *maker) decide() {
 	switch {
 	case len(in.Denied) > 0:
 		for _, d := range in.Denied {
-			m.block(CodeDenied, false, "%s (rule %s, %s:%d)", d.Message, d.Rule, d.Source.File, d.Source.Line)
+			m.block(CodeDenied, false, "%s (rule %s, %s)", d.Message, d.Rule, d.Source.Place())
 		}
 	case in.After != nil && in.After.SharedRuntime != "":
 		m.view()

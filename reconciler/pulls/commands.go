@@ -113,9 +113,7 @@ func (c *commands) auditRecord(action string, s *plan.Status, r *request, v audi
 		Outcome:  audit.Outcome{Verdict: v, Rule: d.Role, Reason: d.Reason},
 		Change:   audit.Change{Commit: s.Revision, PullRequest: r.pull.Number},
 	}
-	if d.Source.File != "" {
-		one.Source = fmt.Sprintf("%s:%d", d.Source.File, d.Source.Line)
-	}
+	one.Source = d.Source.Place()
 	if s.Review != nil && s.Review.Stale != nil && v == audit.Allowed {
 		one.Reason = strings.TrimPrefix(fmt.Sprintf("%s; plan %s", d.Reason, reconciler.Short(s.Review.Stale.Now)), "; ")
 	}

@@ -284,7 +284,13 @@ func (Backend) QueueNames(config json.RawMessage) schema.QueueNames {
 	if err != nil {
 		return schema.QueueNames{}
 	}
-	return schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{membersAccount}, QOS: s.qosNames()}
+	names := schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{membersAccount}, QOS: s.qosNames(), Minutes: map[string]int{}}
+	for _, p := range s.Partitions {
+		if most := s.maxTime(p); most > 0 {
+			names.Minutes[p.Name] = most
+		}
+	}
+	return names
 }
 
 // names returns the names by which the config selects nodes and users.

@@ -9,11 +9,15 @@ import (
 	"berth/schema/load"
 )
 
-// endpoints warns about calls of the API that no account may make. It is a warning: the
-// endpoints depend on the version of Berth, and a document in force must not block an
-// upgrade.
-func (c *check) endpoints(doc *load.Document, path string, list []string) {
-	all := schema.Endpoints()
+// endpoints warns about calls of the API that no account may make, or only with a permission that is not among
+// those listed beside them; nil: each may be. They are warnings: the endpoints depend on the version of Berth, and
+// a document in force must not block an upgrade.
+func (c *check) endpoints(doc *load.Document, path string, list []string, listed string, permissions []string) {
+	takes := map[string]string{}
+	var all []string
+	for _, e := range authority.Endpoints() {
+		takes[e.Call], all = string(e.Permission), append(all, e.Call)
+	}
 	c.warnUnknown(doc, load.Items(path), list, unknown{
 		code:  CodeNoEffect,
 		known: func(name string) bool { return slices.Contains(all, name) },
@@ -22,6 +26,11 @@ func (c *check) endpoints(doc *load.Document, path string, list []string) {
 			return name + " is not an endpoint of the API that an account can call, and grants nothing"
 		},
 	})
+	for i, call := range list {
+		if p := takes[call]; p != "" && permissions != nil && !slices.Contains(permissions, p) {
+			c.warn(doc, load.Item(path, i), CodeNoEffect, fmt.Sprintf("%s grants nothing: it takes %s, which %s lacks; add it there, or take the endpoint away", call, p, listed))
+		}
+	}
 }
 
 // scopes warns about permissions that no service account of the place can have.

@@ -68,6 +68,5 @@ func (c *check) said(by map[string]statement, of string, next statement) (first 
 }
 
 func (s statement) place() string {
-	at := s.doc.Header.At(s.path)
-	return fmt.Sprintf("%s:%d", at.File, at.Line)
+	return s.doc.Header.At(s.path).Place()
 }

@@ -49,7 +49,7 @@ type platformCheck struct {
 func (c *platformCheck) document(ctx context.Context, doc *load.Document) error {
 	switch d := doc.Decl.(type) {
 	case *schema.App:
-		c.endpoints(doc, "spec.requires.endpoints", d.Spec.Requires.Endpoints)
+		c.endpoints(doc, "spec.requires.endpoints", d.Spec.Requires.Endpoints, "spec.requires.permissions", d.Spec.Requires.Permissions)
 	case *schema.AppVersion:
 		c.appVersion(doc, d)
 	case *schema.Policy:

@@ -113,7 +113,7 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 		c.keys(doc, d)
 		c.granted(doc, d)
 		c.scopes(doc, d)
-		c.endpoints(doc, "spec.allowed_endpoints", d.Spec.AllowedEndpoints)
+		c.endpoints(doc, "spec.allowed_endpoints", d.Spec.AllowedEndpoints, "spec.scopes", d.Spec.Scopes)
 		c.beyondApps(doc, d)
 	}
 	return nil

@@ -75,8 +75,7 @@ func newCheck(d *schema.Desired, app *schema.App, backends []string) *check {
 
 // at is the place of a field of a document, for evidence.
 func at(h *schema.Header, path string) string {
-	p := h.At(path)
-	return fmt.Sprintf("%s:%d", p.File, p.Line)
+	return h.At(path).Place()
 }
 
 func (c *check) contracts() Point {

@@ -83,6 +83,7 @@ func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSu
 					out = append(out, *f)
 				}
 			}
+			out = append(out, overcommitted(t, i, nodes)...)
 		}
 	}
 	return out

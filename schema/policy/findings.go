@@ -22,7 +22,7 @@ func Findings(decisions []schema.Decision) []schema.Diagnostic {
 		}
 		ds = append(ds, schema.Diagnostic{
 			Severity: severity, Code: "policy." + d.Rule,
-			Message: fmt.Sprintf("%s: %s (%s:%d)", d.Field, d.Message, d.Source.File, d.Source.Line),
+			Message: fmt.Sprintf("%s: %s (%s)", d.Field, d.Message, d.Source.Place()),
 			File:    d.At.File, Line: d.At.Line, Column: d.At.Column, Path: d.Field,
 		})
 	}

@@ -41,7 +41,12 @@ type layer struct {
 	noncompliant schema.Noncompliant
 }
 
-func (l layer) at(field string) schema.Position { return l.header.At(l.prefix + "." + field) }
+func (l layer) at(field string) schema.Position {
+	if l.header == nil {
+		return schema.Position{File: "platform/artifact-sources"} // the directory: no document says it
+	}
+	return l.header.At(l.prefix + "." + field)
+}
 
 // whose names the owner of the layer.
 func (l layer) whose() string { return "the " + string(l.scope) }
@@ -66,7 +71,7 @@ func platformLayers(p *schema.Platform) []layer {
 // would allow any host.
 func ownSources(p *schema.Platform) layer {
 	l := layer{Overlay: schema.Overlay{ArtifactSourceAllowlist: []string{}}, scope: ScopePlatform,
-		header: &schema.Header{File: "platform/artifact-sources"}, prefix: "spec.host"}
+		prefix: "spec.host"}
 	for _, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {
 		s := p.ArtifactSources[name]
 		if s.Spec.Host == "" {

@@ -49,7 +49,7 @@ func wider(above []layer, child layer) (ds []schema.Diagnostic) {
 		ds = append(ds, schema.Diagnostic{
 			Severity: schema.SeverityError, Code: CodeWider,
 			Message: fmt.Sprintf("%s.%s: ", child.prefix, field) + fmt.Sprintf(format, args...) +
-				fmt.Sprintf(" (%s:%d); a layer below can only narrow", from.File, from.Line),
+				fmt.Sprintf(" (%s); a layer below can only narrow", from.Place()),
 			File: at.File, Line: at.Line, Column: at.Column, Path: child.prefix + "." + field,
 		})
 	}

@@ -238,7 +238,7 @@ func (e *Explanation) Text(p *cli.Page) error {
 		b.WriteString("\n")
 		tw := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
 		for _, s := range v.Steps {
-			fmt.Fprintf(tw, "  %s\t%s:%d\tsays %s", s.Scope, s.Source.File, s.Source.Line, policy.Text(s.Says))
+			fmt.Fprintf(tw, "  %s\t%s\tsays %s", s.Scope, s.Source.Place(), policy.Text(s.Says))
 			if after := policy.Text(s.Value); after != policy.Text(s.Says) {
 				fmt.Fprintf(tw, "\tleaves %s", after)
 			}
@@ -251,7 +251,7 @@ func (e *Explanation) Text(p *cli.Page) error {
 			return err
 		}
 		for _, d := range v.Decisions {
-			fmt.Fprintf(&b, "  %s: %s (%s:%d)\n", d.Verdict, d.Message, d.Source.File, d.Source.Line)
+			fmt.Fprintf(&b, "  %s: %s (%s)\n", d.Verdict, d.Message, d.Source.Place())
 		}
 	}
 	_, err := io.WriteString(p, b.String())
