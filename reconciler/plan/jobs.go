@@ -88,7 +88,7 @@ type JobImpact struct {
 	// EndAfter are the times in seconds after which jobs of Ended are cancelled, sorted.
 	EndAfter []int     `json:"end_after_seconds,omitempty"`
 	At       time.Time `json:"at,omitzero"` // time of the snapshot
-	// Unread are ids of affected jobs of which a part could not be read, at most MaxJobIDs.
+	// Unread are ids of affected running jobs of which a part could not be read, at most MaxJobIDs.
 	Unread []string `json:"unread,omitempty"`
 	// Unknown says why there is no snapshot. All sets are empty then.
 	Unknown string `json:"unknown,omitempty"`
@@ -245,7 +245,7 @@ func (t *impactTally) add(g *JobGroup, e *effects) {
 		return // nobody asks who they are
 	}
 	set.IDs = append(set.IDs, g.IDs[:min(len(g.IDs), MaxJobIDs-len(set.IDs))]...)
-	if g.Unread {
+	if g.Unread && !g.Pending {
 		i.Unread = append(i.Unread, g.IDs[:min(len(g.IDs), MaxJobIDs-len(i.Unread))]...)
 	}
 	if g.User != "" {

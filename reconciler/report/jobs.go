@@ -383,8 +383,8 @@ func jobsText(j *plan.JobImpact, ofRunning, ofQueued bool) string {
 	}
 	parts := slices.DeleteFunc([]string{jobsPart(j, "running", j.Running(), ofRunning), jobsPart(j, "queued", j.Queued(), ofQueued)}, func(s string) bool { return s == "" })
 	if len(j.Unread) > 0 {
-		parts = append(parts, fmt.Sprintf("%s cannot be read fully, and %s as running here",
-			"job "+prose(strings.Join(j.Unread, ", ")), plural(len(j.Unread), "counts", "count")))
+		parts = append(parts, fmt.Sprintf("%s %s cannot be read fully and %s as running on each node", plural(len(j.Unread), "job", "jobs"),
+			prose(strings.Join(j.Unread, ", ")), plural(len(j.Unread), "counts", "count")))
 	}
 	return strings.Join(parts, "; ")
 }

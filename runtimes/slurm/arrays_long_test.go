@@ -13,6 +13,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
+	"berth/schema/queue"
 )
 
 // A leave cancels the tasks of an array that run on its node, and no others.
@@ -37,6 +38,30 @@ func TestLongLeaveKeepsTasksOnOtherNodes(t *testing.T) {
 	c.rt = c.ahead(time.Hour) // since the drain began
 	c.carry(t, left, false)
 	require.Equal(t, other, on(c.workers[1-last].Key.Name))
+}
+
+// The tasks of an array with a step leave a partition that goes, each by its own id, and a task that is cancelled over
+// the API leaves the others.
+func TestLongTasksOfAnArrayWithAStep(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, twoPartitions, 0)
+	id, err := c.trySubmit(t, u, alice, "#SBATCH --array=1-300:7%3\n#SBATCH --hold\nsleep 9\n", "--partition=quick,main", "--time=10")
+	require.NoError(t, err)
+	waiting := func() []string { // but for the last task, which squeue --array of 22.05 leaves out
+		return strings.Fields(c.tool(t, u, "squeue --array -h -o %i -t pending -j "+id))
+	}
+	all := len(waiting())
+	require.GreaterOrEqual(t, all, 42)
+	_, err = c.rt.Cancel(t.Context(), c.queueOf(u, u.Effective.Key.ProjectID(), nil), queue.Ref{JobID: id + "_15"})
+	require.NoError(t, err)
+	require.NotContains(t, waiting(), id+"_15")
+	require.GreaterOrEqual(t, len(waiting()), all-1)
+
+	c.carry(t, c.unit(onePartition, []schema.UnixUser{alice}, nil, 0), false) // quick goes
+	require.GreaterOrEqual(t, len(waiting()), all-1)
+	for _, line := range strings.Fields(c.tool(t, u, "squeue -h -o %P -t pending -j "+id)) {
+		require.Equal(t, "main", line)
+	}
 }
 
 // A job that its user requeues and holds in a special state waits: it holds up no removal.

@@ -115,8 +115,8 @@ func (c jobQueue) update(ctx context.Context, pending []cli.Queued, setting func
 	var ops, old []runtimes.Op
 	for _, j := range pending {
 		old = append(old, c.cli("scontrol", "update", "jobid="+j.ID, setting(j)))
-		ids := []string{j.Tasks}
-		if j.Tasks == "" {
+		ids := j.Tasks
+		if len(ids) == 0 {
 			_, each, err := c.list(ctx, jobFilter{options: []string{"--array", "--jobs=" + j.ID}})
 			if err != nil {
 				return err

@@ -51,7 +51,11 @@ func (c associations) lastUsage(ctx context.Context, account string) (ended []us
 	if err != nil || unsent > 0 {
 		return nil, lacksMessages(unsent), err
 	}
-	known, err := ask(ctx, c.control, cli.EndedJobs(account))
+	at, err := ask(ctx, c.control, cli.Clock())
+	if err != nil {
+		return nil, "", err
+	}
+	known, err := c.endedJobs(ctx, account)
 	if err != nil {
 		return nil, "", err
 	}
@@ -64,7 +68,7 @@ func (c associations) lastUsage(ctx context.Context, account string) (ended []us
 	if active >= 0 {
 		return nil, fmt.Sprintf("accounting has job %d as active, which has ended", runs[active].ID), c.endRunaways(ctx)
 	}
-	if lacks = lacksJob(runs, known, 0); lacks != "" {
+	if lacks = lacksJob(runs, known, at.Add(-24*time.Hour).Unix(), at.Unix()); lacks != "" {
 		return nil, lacks, nil
 	}
 	ended, err = c.used(ctx, runs, time.Time{}, time.Time{})
@@ -75,17 +79,28 @@ func lacksMessages(unsent int) string {
 	return fmt.Sprintf("slurmctld has %d messages that accounting lacks", unsent)
 }
 
-// lacksJob names a job that ended at a time or later and whose end no run has; "": none. slurmctld sends ends in
-// the order of its messages, but starts every 5 s beside them. Until its start came, slurmdbd does not know the account
-// of a job, and sacct does not list it.
-func lacksJob(runs []cli.Run, known []cli.EndedJob, since int64) string {
-	ended := map[int]bool{}
+// endedJobs returns the jobs of an account that slurmctld has and that have ended; "": of every one. It returns
+// none where a host cannot print them: a berth-host of an earlier release refuses to, and there may be too many.
+func (c associations) endedJobs(ctx context.Context, account string) ([]cli.EndedJob, error) {
+	known, err := ask(ctx, c.control, cli.EndedJobs(account))
+	if isRefused(err) || isTooLong(err) {
+		c.log.Warn("jobs that have just ended are not compared with accounting", "host", c.host.Name(), "reason", err.Error())
+		return nil, nil
+	}
+	return known, err
+}
+
+// lacksJob names a job that ended between two times and whose end no run has; "": none. slurmctld sends ends in
+// the order of its messages, but starts every 5 s beside them. Until its start has come, slurmdbd does not know
+// the account of a job, and sacct does not list it. An id may have earlier runs.
+func lacksJob(runs []cli.Run, known []cli.EndedJob, from, to int64) string {
+	last := map[int]int64{}
 	for _, r := range runs {
-		ended[r.ID] = ended[r.ID] || r.Ended != 0
+		last[r.ID] = max(last[r.ID], r.Ended)
 	}
 	for _, j := range known {
-		if j.Ended >= since && !ended[j.ID] {
-			return fmt.Sprintf("accounting lacks job %d, which has ended", j.ID)
+		if j.Ended >= from && j.Ended <= to && last[j.ID] < j.Ended {
+			return fmt.Sprintf("accounting lacks the end of job %d", j.ID)
 		}
 	}
 	return ""
@@ -116,7 +131,7 @@ func (c associations) readUsage(ctx context.Context, since time.Time) (runtimes.
 	if unsent > 0 {
 		return runtimes.UsageReading{}, waiting("%s", lacksMessages(unsent))
 	}
-	known, err := ask(ctx, c.control, cli.EndedJobs(""))
+	known, err := c.endedJobs(ctx, "")
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
@@ -126,7 +141,7 @@ func (c associations) readUsage(ctx context.Context, since time.Time) (runtimes.
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
-	if lacks := lacksJob(runs, known, from); lacks != "" {
+	if lacks := lacksJob(runs, known, from, at.Unix()); lacks != "" {
 		return runtimes.UsageReading{}, waiting("%s", lacks)
 	}
 	jobs, err := c.used(ctx, runs, since.UTC().Truncate(24*time.Hour), at)

@@ -63,6 +63,7 @@ func noneEnded(run *runtimes.Run) (string, int) {
 // awaited, where only the messages that slurmctld counts would say that accounting has all.
 func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 	c := newCluster(t)
+	const earlier = "c|7|1793526080|1793526090|1793526100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1\n" // a run of the same id
 	asked := 0
 	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
 		switch run.Program {
@@ -70,9 +71,9 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 			return endedHeading + "7|1793527100|gpu-1|\n8|1793527000||\n", 0 // 8 never ran
 		case "sacct":
 			if asked++; asked > 2 {
-				return runsHeading + "c|7|1793527080|1793527090|1793527100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1\n", 0
+				return runsHeading + earlier + "c|7|1793527080|1793527090|1793527100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1\n", 0
 			}
-			return runsHeading, 0
+			return runsHeading + earlier, 0
 		}
 		return noneEnded(run)
 	}
@@ -81,10 +82,10 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 	}
 	_, err := read(1793527050)
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
-	require.ErrorContains(t, err, "accounting lacks job 7, which has ended")
+	require.ErrorContains(t, err, "accounting lacks the end of job 7")
 	reading, err := read(1793527101)
 	require.NoError(t, err, "the job ended before, and the last reading has it")
-	require.Empty(t, reading.Jobs)
+	require.LessOrEqual(t, len(reading.Jobs), 1)
 
 	asked = 0
 	var kept []usage.Job
@@ -94,8 +95,8 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 		return nil
 	}
 	require.NoError(t, a.recordUsage(t.Context(), "physics.lhc"))
-	require.Len(t, kept, 1)
-	require.Equal(t, int64(7), int64(kept[0].JobID))
+	require.Len(t, kept, 2)
+	require.Equal(t, []int64{7, 7}, []int64{int64(kept[0].JobID), int64(kept[1].JobID)})
 }
 
 func window(t *testing.T, args []string) (from, to int64) {

@@ -94,9 +94,9 @@ type Queued struct {
 	// ID is 12, or 12_3 of a task of an array. The tasks that wait together have that of
 	// the array: a call for it is for all tasks, also those that run.
 	ID string
-	// Tasks selects only tasks that wait: 12_[3-9] for tasks that are listed together, otherwise
+	// Tasks are ids that select only tasks that wait, such as 12_[3-9] for tasks that are listed together; otherwise
 	// ID. It is empty if squeue cut off the list.
-	Tasks string
+	Tasks []string
 	State string // compact: PD, R, CG, S…
 	UID   int
 	// Partitions are those of the submission while the job is pending, and otherwise

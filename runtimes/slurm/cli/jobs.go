@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -20,7 +19,14 @@ type Job struct {
 	JobTimes
 	JobResources
 	JobTexts
-	Unread string // what of it is not known, as it could not be read; "": all is
+	Unread []string // what of it could not be read and is not known, such as nodes
+}
+
+// unread notes that a part could not be read. The error is not kept: it quotes what a project may not see.
+func (j *Job) unread(what string, err error) {
+	if err != nil {
+		j.Unread = append(j.Unread, what)
+	}
 }
 
 // JobTimes are in seconds since 1970; 0: not yet.
@@ -70,7 +76,7 @@ func AccountedJobs(separator string) Query[[]Job] {
 	return query(func(out []byte) ([]Job, error) { return decodeJobs(out, separator, accountedJob) }, "sacct")
 }
 
-func decodeJobs(out []byte, separator string, decode func([]string) (Job, error)) ([]Job, error) {
+func decodeJobs(out []byte, separator string, decode func([]string) Job) ([]Job, error) {
 	values := strings.Split(string(out), separator)
 	if rest := values[len(values)-1]; rest != "" && rest != "\n" || len(values)%jobColumns != 1 {
 		return nil, errors.New("the answer ends within a job")
@@ -83,23 +89,21 @@ func decodeJobs(out []byte, separator string, decode func([]string) (Job, error)
 				return nil, fmt.Errorf("want a line for each job, got %q", v[0])
 			}
 		}
-		j, err := decode(v)
-		if err != nil && (j.ID == "" || j.State == "" || j.Submitted == 0) {
-			return nil, fmt.Errorf("job %q: %w", v[0], err)
-		}
-		if err != nil { // a job that cannot be read stays in the list, and hides no other one
-			j.Unread = err.Error()
+		j := decode(v) // a job that cannot be read fully stays in the list, and hides no other one
+		if j.ID == "" || j.State == "" || j.Submitted == 0 {
+			return nil, fmt.Errorf("job %q: it has no id, state or time of submission", v[0])
 		}
 		jobs = append(jobs, j)
 	}
 	return jobs, nil
 }
 
-func queuedJob(v []string) (Job, error) {
-	j, err := job(v)
-	var e error
-	j.Minutes, e = minutes(v[8])
-	if status, e := strconv.Atoi(j.Exit); e == nil { // of wait(2); sacct has exit status and signal
+func queuedJob(v []string) Job {
+	j := job(v)
+	var err error
+	j.Minutes, err = minutes(v[8])
+	j.unread("time limit", err)
+	if status, err := strconv.Atoi(j.Exit); err == nil { // of wait(2); sacct has exit status and signal
 		if signal := status & 0x7f; signal != 0 {
 			j.Exit = fmt.Sprintf("0:%d", signal) // what a signal ended has no exit status
 		} else {
@@ -109,19 +113,19 @@ func queuedJob(v []string) (Job, error) {
 	if !slices.Contains([]string{"", "(null)", "N/A"}, v[15]) {
 		j.Output = v[15]
 	}
-	return j, cmp.Or(err, e)
+	return j
 }
 
-func accountedJob(v []string) (Job, error) {
-	j, err := job(v)
-	if n, e := strconv.Atoi(v[8]); e == nil { // otherwise UNLIMITED or Partition_Limit
+func accountedJob(v []string) Job {
+	j := job(v)
+	if n, err := strconv.Atoi(v[8]); err == nil { // otherwise UNLIMITED or Partition_Limit
 		j.Minutes = n
 	}
-	return j, err
+	return j
 }
 
 // job decodes the values that squeue and sacct print in the same way.
-func job(v []string) (Job, error) {
+func job(v []string) Job {
 	state, _, _ := strings.Cut(v[1], " ") // CANCELLED by 1000
 	j := Job{
 		ID: v[0], Raw: v[17], State: state, Reason: v[12], User: v[2], Account: v[3], Partition: v[4],
@@ -132,14 +136,10 @@ func job(v []string) (Job, error) {
 			*text = ""
 		}
 	}
-	var err error
 	for i, into := range []*int64{&j.Submitted, &j.Started, &j.Ended} {
-		var e error
-		*into, e = seconds(v[5+i])
-		err = cmp.Or(err, e)
-	}
-	if j.ID == "" || j.State == "" || j.Submitted == 0 {
-		return j, errors.New("it has no id, state or time of submission")
+		var err error
+		*into, err = seconds(v[5+i])
+		j.unread([]string{"submission", "start", "end"}[i], err)
 	}
 	if slices.Contains([]string{"PENDING", "CONFIGURING"}, j.State) {
 		j.Started = 0 // an estimate
@@ -147,15 +147,14 @@ func job(v []string) (Job, error) {
 	if !j.HasEnded() {
 		j.Ended = 0
 	}
-	nodes := []string{}
+	j.Nodes = []string{}
 	if !slices.Contains([]string{"", "(null)", "None assigned"}, v[9]) {
-		var e error
-		nodes, e = hostnames(v[9])
-		err = cmp.Or(err, e)
+		nodes, err := hostnames(v[9])
+		j.Nodes = append(j.Nodes, nodes...)
+		j.unread("nodes", err)
 	}
-	j.Nodes = nodes
 	r := Run{}
-	err = cmp.Or(err, r.given(v[10]))
+	j.unread("resources", r.given(v[10]))
 	j.CPUs, j.GPUs, j.MemoryMiB = r.CPUs, r.GPUs, r.MemoryMiB
-	return j, err
+	return j
 }

@@ -45,18 +45,51 @@ func decodeQueue(out []byte) ([]Queued, error) {
 			return nil, fmt.Errorf("%q is not a user id", words[2])
 		}
 		id, tasks, waitTogether := strings.Cut(words[0], "_[")
-		all := id
+		all := []string{id}
 		if waitTogether {
 			tasks, _, _ = strings.Cut(strings.TrimSuffix(tasks, "]"), "%") // how many run at once
-			all = id + "_[" + tasks + "]"
-		}
-		if strings.Contains(tasks, "...") {
-			all = ""
+			all = taskIDs(id, tasks)
 		}
 		jobs = append(jobs, Queued{ID: id, Tasks: all, State: words[1], UID: uid, Partitions: strings.Split(words[3], ",")})
 	}
 	return jobs, nil
 }
+
+// taskIDs returns ids of an array for a list of its tasks as squeue prints it: 1,3-9 or 1-295:7. scontrol takes lists and
+// ranges without a step, and berth-host no longer ones than maxTaskList. It returns none for a list that squeue cut off.
+// squeue --array of 22.05 leaves out the last task of a step.
+func taskIDs(array, list string) (ids []string) {
+	if strings.Contains(list, ".") {
+		return nil
+	}
+	if !strings.Contains(list, ":") {
+		return []string{array + "_[" + list + "]"}
+	}
+	var numbers []string
+	for part := range strings.SplitSeq(list, ",") {
+		span, step, _ := strings.Cut(part, ":")
+		first, last, isRange := strings.Cut(span, "-")
+		if !isRange {
+			last = first
+		}
+		from, err := strconv.Atoi(first)
+		to, err2 := strconv.Atoi(last)
+		by, err3 := strconv.Atoi(cmp.Or(step, "1"))
+		if cmp.Or(err, err2, err3) != nil || by < 1 || to-from > maxHostnames {
+			return nil
+		}
+		for n := from; n <= to; n += by {
+			numbers = append(numbers, strconv.Itoa(n))
+		}
+	}
+	for some := range slices.Chunk(numbers, maxTaskList/8) {
+		ids = append(ids, array+"_["+strings.Join(some, ",")+"]")
+	}
+	return ids
+}
+
+// maxTaskList is the length in bytes of the longest list of tasks in an id; a number of a task has up to 7 digits.
+const maxTaskList = 100
 
 // SnapshotFormat makes squeue print what a QueuedJob has. Slurm makes all of it: of
 // --gres, which a user writes, it prints the resources that it understood. Times are
@@ -73,7 +106,8 @@ const (
 
 const endedHeading = "JOBID|END_TIME|NODELIST|"
 
-// decodeEnded leaves out jobs that had no nodes: they never ran.
+// decodeEnded leaves out jobs that had no nodes, as they never ran, and those that wait again: they are completing,
+// and have no end.
 func decodeEnded(out []byte) ([]EndedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
 	if heading = strings.TrimSpace(heading); heading != endedHeading {
@@ -89,11 +123,13 @@ func decodeEnded(out []byte) ([]EndedJob, error) {
 			continue
 		}
 		id, err := strconv.Atoi(words[0])
-		ended, e := strconv.ParseInt(words[1], 10, 64)
+		ended, e := seconds(words[1])
 		if err = cmp.Or(err, e); err != nil {
 			return nil, fmt.Errorf("job %q: %w", strings.TrimSpace(line), err)
 		}
-		jobs = append(jobs, EndedJob{id, ended})
+		if ended > 0 {
+			jobs = append(jobs, EndedJob{id, ended})
+		}
 	}
 	return jobs, nil
 }

@@ -287,10 +287,10 @@ func (c *cluster) job(j *cli.Job) queue.Job {
 
 // reason is why a job waits, without the names of nodes that squeue lists behind it.
 func reason(j *cli.Job) string {
-	if j.Unread != "" {
-		return "not fully known: " + j.Unread
-	}
 	text, _, _ := strings.Cut(j.Reason, ", UnavailableNodes:")
+	if len(j.Unread) > 0 {
+		text = strings.TrimPrefix(text+"; not known: "+strings.Join(j.Unread, ", "), "; ")
+	}
 	return text
 }
 
@@ -301,7 +301,8 @@ func unix(seconds int64) time.Time {
 	return time.Unix(seconds, 0).UTC()
 }
 
-// Cancel implements runtimes.Queue. scancel reads the owner and the account again itself.
+// Cancel implements runtimes.Queue. The jobs that find reads are of the project. scancel compares the owner and the
+// account again, other than for a task of an array (profile.CancelArgs).
 func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (queue.Job, error) {
 	c, j, err := q.find(ctx, at, ref)
 	if err != nil {
@@ -333,6 +334,8 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	i := slices.IndexFunc(c.Unit.Effective.Users, func(u schema.UnixUser) bool { return u.Name == j.User })
 	k := slices.IndexFunc(c.Unit.Members, func(m plan.Member) bool { return len(j.Nodes) > 0 && m.Node == j.Nodes[0] && !m.ControlPlane })
 	switch {
+	case len(j.Nodes) == 0 && slices.Contains(j.Unread, "nodes"):
+		return queue.Output{}, fmt.Errorf("%w: the nodes of job %s are not known", queue.ErrUnavailable, j.ID)
 	case len(j.Nodes) == 0:
 		return queue.Output{}, nil // it waits
 	case i < 0:

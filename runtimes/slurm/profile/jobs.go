@@ -52,8 +52,12 @@ func isAccountedJobs(args []string) bool {
 }
 
 // CancelArgs returns the arguments with which scancel ends a job if it is the user's and, unless
-// account is empty, of the account.
+// account is empty, of the account. A task of an array is ended by its id alone, so the caller makes sure
+// that it is of the account: with a filter, scancel of 22.05 ends all tasks of the array that wait.
 func CancelArgs(id, user, account string) []string {
+	if strings.Contains(id, "_") {
+		return []string{id}
+	}
 	args := []string{"--user=" + user}
 	if account != "" {
 		args = append(args, "--account="+account)
@@ -61,7 +65,7 @@ func CancelArgs(id, user, account string) []string {
 	return append(args, id)
 }
 
-var cancelOwned = compile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
+var cancelOwned = compile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}$`)
 
 // Both programs run as the owner of a job. Another user may be able to write to the directory of its output, and
 // replace the output by a link to a private file of the owner. So neither program follows a link.

@@ -182,7 +182,9 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"munge", "--no-input", false},
 		{"scancel", "12 13", true},
 		{"scancel", "--user=root", false},
-		{"scancel", "--user=ada --account=physics.lhc 12_3", true},
+		{"scancel", "--user=ada --account=physics.lhc 12", true},
+		{"scancel", "--user=ada --account=physics.lhc 12_3", false}, // ends all tasks that wait
+		{"scancel", "12_3", true},
 		{"scancel", "--user=ada --account=physics.lhc", false},
 		{"scancel", "--user=ada 12 13", false},
 		{"squeue", strings.Join(profile.QueueJobsArgs("abcdefgh", "--user=ada", "--jobs=12"), " "), true},
