@@ -214,6 +214,27 @@ func runCLI(b *testing.B, stdin string, args ...string) {
 	require.NoError(b, err, string(out))
 }
 
+// Many reads the blobs of a repository up to a limit, and no others.
+func TestManyReadsUpToItsLimit(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, map[string]string{"a": "one", "b": "two", "c": "three"})
+	r, err := OpenLocal(s.Dir)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	var ids []plumbing.Hash
+	for _, name := range []string{"a", "b", "c"} {
+		id, err := s.Git("rev-parse", "main:"+name)
+		require.NoError(t, err)
+		ids = append(ids, plumbing.NewHash(id))
+	}
+	missing := plumbing.NewHash(strings.Repeat("7", 40))
+	want := map[plumbing.Hash][]byte{ids[0]: []byte("one"), ids[1]: []byte("two"), ids[2]: []byte("three")}
+	require.Equal(t, want, r.Many(t.Context(), append([]plumbing.Hash{missing}, ids...), 11))
+	delete(want, ids[2])
+	require.Equal(t, want, r.Many(t.Context(), ids, 10))
+	require.Empty(t, r.Many(t.Context(), nil, 10))
+}
+
 // BenchmarkLongLog reads 20,000 events, each of a commit of its own, as berth events does. git prints their files in
 // the same run.
 func BenchmarkLongLog(b *testing.B) {

@@ -212,11 +212,22 @@ func TestLogsAreReadInWritingOrder(t *testing.T) {
 	require.Empty(t, collect(t, r.Events(t.Context(), "", statusbranch.LogOrder{}), eventID), "no branch, no events")
 }
 
-// A long log is read many segments at once, and what git does not have of it, or may not read, one by one.
+// A long log reads as one segment after the other: what git may not read is refused, also where a plain file has the
+// same content, and what is longer than git reads at once is read as well.
 func TestLongLogIsReadAsOneByOne(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())
-	tip := gittest.LongLog(t, s, 5_000)
+	gittest.LongLog(t, s, 5_000)
+	same, err := s.Git("show", "berth/status:events/2026/11/01/10/000000000001-1700000000.jsonl")
+	require.NoError(t, err)
+	long := strings.Repeat(" ", 20<<20) + "\n"
+	in := strings.NewReader(fmt.Sprintf("feature done\ncommit refs/heads/berth/status\ncommitter Berth <berth@localhost> 1793527201 +0000\ndata 2\nx\nfrom refs/heads/berth/status^0\n"+
+		"M 100755 inline events/2026/11/01/10/000000000002-1700000001.jsonl\ndata %d\n%s\n\nM 100644 inline events/2026/11/01/10/000000000003-1700000001.jsonl\ndata %d\n%s\ndone\n",
+		len(same)+1, same, len(long), long))
+	_, err = s.GitInput(in, "fast-import", "--quiet")
+	require.NoError(t, err)
+	tip, err := s.Git("rev-parse", "berth/status")
+	require.NoError(t, err)
 	checkout, err := gitrepo.OpenLocal(s.Dir)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = checkout.Close() })
@@ -228,7 +239,8 @@ func TestLongLogIsReadAsOneByOne(t *testing.T) {
 	}
 	want := read(true) // asks for one segment after the other
 	slices.Reverse(want)
-	require.Len(t, want, 5_000)
+	require.Len(t, want, 5_002)
+	require.Contains(t, strings.Join(want, "\n"), "not a plain file")
 	require.Equal(t, want, read(false))
 }
 

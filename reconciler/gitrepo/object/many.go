@@ -20,16 +20,21 @@ func (r *Reader) Many(ctx context.Context, ids []plumbing.Hash, limit int64) map
 	r.Swap.RLock()
 	defer r.Swap.RUnlock()
 	ctx, stop := context.WithCancel(ctx)
-	defer stop()
 	var wanted strings.Builder
 	for _, id := range ids {
 		wanted.WriteString(id.String() + "\n")
 	}
 	out, in := io.Pipe()
-	defer func() { _ = out.Close() }() // git ends if it still writes
+	ended := make(chan struct{})
+	defer func() { // git reads the mirror until it has ended
+		stop()
+		_ = out.Close()
+		<-ended
+	}()
 	go func() {
+		defer close(ended)
 		// In a partial clone, git would fetch what is missing.
-		_, err := ExecTo(ctx, strings.NewReader(wanted.String()), in, []string{"GIT_ALLOW_PROTOCOL=none"}, "--git-dir", r.Mirror.Dir, "cat-file", "--batch", "--buffer")
+		_, err := ExecTo(ctx, strings.NewReader(wanted.String()), in, []string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, "--git-dir", r.Mirror.Dir, "cat-file", "--batch", "--buffer")
 		in.CloseWithError(err)
 	}()
 	read := map[plumbing.Hash][]byte{}
@@ -44,9 +49,16 @@ func (r *Reader) Many(ctx context.Context, ids []plumbing.Hash, limit int64) map
 		if n, _ := fmt.Sscanf(line, "%s %s %d", &id, &kind, &size); n < 3 {
 			continue // the object is missing
 		}
-		if limit -= size; limit < 0 {
+		if size > limit && len(read) > 0 {
 			return read
 		}
+		if size > limit { // the next ones may not be as large
+			if _, err := io.CopyN(io.Discard, lines, size+1); err != nil {
+				return read
+			}
+			continue
+		}
+		limit -= size
 		data := make([]byte, size+1) // a line break ends the object
 		if _, err := io.ReadFull(lines, data); err != nil {
 			return read

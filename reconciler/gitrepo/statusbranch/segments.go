@@ -368,42 +368,68 @@ const (
 func (r *View) ahead(ctx context.Context) func([]segment) iter.Seq2[segment, []byte] {
 	return func(all []segment) iter.Seq2[segment, []byte] {
 		return func(yield func(segment, []byte) bool) {
-			ctx, stop := context.WithCancel(ctx)
-			read := make(chan map[plumbing.Hash][]byte, 1)
+			// The end of ctx must not look like the end of the log.
+			ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+			parts := make(chan segmentsRead, 1)
 			defer func() {
 				stop()
-				for range read { // until the reader has ended
+				for range parts { // until the reader has ended
 				}
 			}()
 			go func() {
-				defer close(read)
-				for part := range slices.Chunk(all, aheadSegments) {
-					var ids []plumbing.Hash
-					for _, seg := range part {
-						if seg.entry.Mode == schema.ModePlain {
-							ids = append(ids, seg.entry.ID)
-						}
-					}
-					if len(ids) < fewSegments || ctx.Err() != nil {
-						ids = nil
-					}
+				defer close(parts)
+				for left := all; len(left) > 0 && ctx.Err() == nil; {
+					part := r.readPart(ctx, left)
+					left = left[len(part.segments):]
 					select {
-					case read <- r.objects.Many(ctx, ids, aheadBytes):
+					case parts <- part:
 					case <-ctx.Done():
-						return
 					}
 				}
 			}()
-			for part := range slices.Chunk(all, aheadSegments) {
-				data := <-read
-				for _, seg := range part {
-					if !yield(seg, data[seg.entry.ID]) {
+			for part := range parts {
+				for _, seg := range part.segments {
+					if !yield(seg, part.of(seg)) {
 						return
 					}
 				}
 			}
 		}
 	}
+}
+
+// segmentsRead are the next segments of a log, with what was read of them.
+type segmentsRead struct {
+	segments []segment
+	data     map[plumbing.Hash][]byte
+}
+
+// of returns the content of a segment; nil: it was not read, or it is no plain file and must not be.
+func (p segmentsRead) of(seg segment) []byte {
+	if seg.entry.Mode != schema.ModePlain {
+		return nil
+	}
+	return p.data[seg.entry.ID]
+}
+
+// readPart reads the first of some segments. Where Many stops at its limit, the next part begins.
+func (r *View) readPart(ctx context.Context, left []segment) segmentsRead {
+	part := segmentsRead{segments: left[:min(len(left), aheadSegments)]}
+	if len(part.segments) < fewSegments {
+		return part
+	}
+	var ids []plumbing.Hash
+	for _, seg := range part.segments {
+		if seg.entry.Mode == schema.ModePlain {
+			ids = append(ids, seg.entry.ID)
+		}
+	}
+	part.data = r.objects.Many(ctx, ids, aheadBytes)
+	missing := slices.IndexFunc(part.segments, func(s segment) bool { return s.entry.Mode == schema.ModePlain && part.of(s) == nil })
+	if missing >= fewSegments {
+		part.segments = part.segments[:missing]
+	}
+	return part
 }
 
 // newestFirst is the reverse of oldestFirst for a log whose last line has

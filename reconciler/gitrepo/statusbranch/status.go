@@ -160,6 +160,20 @@ func (x *statusIndex) set(files []statusFile) {
 	x.units = x.units.With(units...)
 }
 
+// IsStatus reports whether a commit is one of berth/status: it has what Berth writes first.
+func (r *View) IsStatus(commit string) (bool, error) {
+	root, err := r.objects.Root(commit)
+	if err != nil {
+		return false, err
+	}
+	for _, name := range []string{revisionFile, eventsDir, auditDir, usageDir} {
+		if e, err := r.objects.Lookup(root, name); err != nil || !e.ID.IsZero() {
+			return err == nil, err
+		}
+	}
+	return false, nil
+}
+
 func (r *View) readRevision(root plumbing.Hash) (out reconciler.Revision, warning string, err error) {
 	if root.IsZero() {
 		return out, "", nil
