@@ -65,9 +65,10 @@ func Propose(in ProposeInput) Proposal {
 func assumed(eff *schema.Effective, placer *Placer) Memory {
 	var all []*Status
 	placed := placer.Place(eff, Memory{})
-	for key, members := range placed.All() {
-		inst := eff.Unit(key)
-		if len(placed.Unplaced(key)) > 0 || len(eff.Denied(key)) > 0 || inst.Suspend || len(members) == 0 {
+	for key, inst := range eff.All() {
+		members := placed.Members(key)
+		isView := inst.SharedRuntime != "" // it has no members
+		if len(placed.Unplaced(key)) > 0 || len(eff.Denied(key)) > 0 || inst.Suspend || len(members) == 0 && !isView {
 			continue
 		}
 		o := Observed{Key: key, Presence: Present, Complete: true, Unit: &Unit{Effective: *inst, Members: members}}
