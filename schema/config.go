@@ -40,6 +40,7 @@ type ConfigEnd struct {
 // ConfigFacts is what a runtime reads in a config.
 type ConfigFacts struct {
 	Problems []ConfigProblem // that the definition of the runtime cannot express
+	NoEffect []ConfigProblem // fields that other fields of the config make useless
 	Names    []ConfigName
 	Ends     []ConfigEnd
 }

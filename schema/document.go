@@ -23,6 +23,11 @@ func (p Position) Place() string {
 	return fmt.Sprintf("%s:%d", p.File, p.Line)
 }
 
+// Warning returns a warning about the field of a document at a path.
+func (p Position) Warning(path, code, format string, args ...any) Diagnostic {
+	return Diagnostic{Severity: SeverityWarning, Code: code, File: p.File, Line: p.Line, Column: p.Column, Path: path, Message: path + ": " + fmt.Sprintf(format, args...)}
+}
+
 // FieldPos is where one field of a document stands. Path is dotted with list
 // indices, as in "spec.roles.worker.count" or "spec.members[2].login".
 type FieldPos struct {
@@ -63,6 +68,11 @@ func (h *Header) At(path string) Position {
 		}
 		path = path[:cut]
 	}
+}
+
+// Warning returns a warning about the field at path.
+func (h *Header) Warning(path, code, format string, args ...any) Diagnostic {
+	return h.At(path).Warning(path, code, format, args...)
 }
 
 // Has reports whether the document has the field at path.

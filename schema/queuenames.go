@@ -16,7 +16,7 @@ const CodeQueueTime = "queues.time"
 // QueueNames are the names that the queues of a unit of its own have.
 type QueueNames struct {
 	Partitions, Accounts, QOS []string
-	// Minutes has the longest time of a job by partition. One without a limit is not in it.
+	// Minutes has the longest time of a job by partition. A partition without a limit is missing.
 	Minutes map[string]int
 }
 

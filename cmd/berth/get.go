@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -47,6 +48,9 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 			}
 			if err := want.Check(); err != nil {
 				return cli.Usage(err)
+			}
+			if want.Project != "" && !slices.ContainsFunc(kind.Info().Places, func(p schema.PathPattern) bool { return strings.Contains(string(p), "{project}") }) {
+				return cli.Usage(fmt.Errorf("--project: %s are of no project", kind.Plural()))
 			}
 			return req.source.Estate(cmd.Context(), func(e *inspect.Estate) error {
 				list, err := e.List(cmd.Context(), kind, append(args, "")[1])

@@ -49,6 +49,10 @@ func nodeWork(operation string) string {
 func newNodeOperationCmd(operation string) *cobra.Command {
 	var flags queueFlags
 	body := api.NodeRequest{Operation: operation}
+	example := "  berth node " + operation + " physics.lattice/train worker-0 --reason 'a fan is loud'"
+	if operation == schema.OpLabel {
+		example += " --label fan=loud"
+	}
 	var key string
 	var cancelAfter, wait time.Duration
 	cmd := &cobra.Command{
@@ -56,7 +60,7 @@ func newNodeOperationCmd(operation string) *cobra.Command {
 		Use:        operation + " TENANT.PROJECT/INSTANCE MEMBER", Short: nodeWork(operation), Args: cobra.ExactArgs(2),
 		Long: nodeWork(operation) + `. The operation is done once, in the plan of the instance,
 and is read under its id.` + queueExit,
-		Example: "  berth node " + operation + " physics.lattice/train worker-0 --reason 'a fan is loud'",
+		Example: example,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			place, err := remote.ParsePlace(args[0])
 			if err != nil {

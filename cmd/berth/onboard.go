@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,6 +13,7 @@ import (
 	"berth/cmd/internal/localestate"
 	"berth/runtimes/backends"
 	"berth/schema"
+	"berth/schema/estate"
 	"berth/schema/onboard"
 )
 
@@ -62,6 +64,9 @@ Exit status: 0 all points hold, 1 some do not, or the estate has no such app, 2 
 
 // appOf returns the app of a slug: that of a tenant, the platform's, or of the one tenant that has it.
 func appOf(d *schema.Desired, tenant, slug string) (*schema.App, error) {
+	if tenant != "" && d.Tenants[tenant] == nil {
+		return nil, fmt.Errorf("there is no tenant %s%s", cli.Visible(tenant), estate.Meant(tenant, slices.Sorted(maps.Keys(d.Tenants))))
+	}
 	apps := onboard.Apps(d, tenant, slug)
 	if len(apps) == 0 {
 		return nil, fmt.Errorf("the estate has no valid app %s: add catalog/%s/app.yaml below platform/ or tenants/<tenant>/, or run berth validate", cli.Visible(slug), cli.Visible(slug))

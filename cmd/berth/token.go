@@ -82,6 +82,9 @@ func readSigner(path string) (crypto.Signer, error) {
 	if errors.As(err, &locked) {
 		return nil, fmt.Errorf("private key %s has a passphrase: use one without, for that account alone", path)
 	}
+	if _, _, _, _, notPublic := ssh.ParseAuthorizedKey(data); err != nil && notPublic == nil {
+		return nil, fmt.Errorf("%s holds a public key: name the private one, which is usually the path without .pub", path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("private key %s cannot be read: make one with ssh-keygen -t ed25519 -N \"\"", path)
 	}

@@ -25,10 +25,10 @@ type comparison struct {
 	memory        *plan.Memory
 }
 
-// changeRules find what a change does beside what it declares. What stands, they do not judge.
+// changeRules find what a change does beside what it declares. They do not judge documents in force.
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
-		lastAdministrators, notAccepted, movedAccounts, changedPrices, reservedInUse, unusualDates, stillAttached,
+		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, reservedInUse, unusualDates, stillAttached, endedPolicies,
 	}
 }
 
@@ -104,7 +104,7 @@ func lastAdministrators(c comparison) (out []schema.Diagnostic) {
 			of = "tenant " + key.Tenant
 		}
 		if next, ok := c.after.Document(key).(*schema.RoleBinding); ok && authority.Administers(next) && !authority.SharesAdministrator(binding, next) {
-			out = append(out, warnAt(next.Head(), "spec.members", CodeNoAdministrator, "each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of))
+			out = append(out, next.Head().Warning("spec.members", CodeNoAdministrator, "each administrator of the %s here is a new one, and none of the present ones stays: check the logins", of))
 		}
 		if p.To != "" || administered(c.after, key.Tenant) {
 			continue
@@ -125,4 +125,15 @@ func administered(d *schema.Desired, tenant string) bool {
 	}
 	t := d.Tenants[tenant]
 	return t == nil || t.Tenant == nil || authority.Administers(t.Roles)
+}
+
+// endedPolicies warns of policies that a change deletes: nothing else shows what they bounded.
+func endedPolicies(c comparison) (out []schema.Diagnostic) {
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		if key.Kind == schema.KindPolicy && p.To == "" && c.before.Document(key) != nil && (key.Tenant == "" || c.after.Tenants[key.Tenant] != nil) {
+			out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: "policy.ended", File: p.Path, Line: 1, Column: 1, Message: fmt.Sprintf("deletes %s: what it alone bounds or denies is allowed from the merge on", key)})
+		}
+	}
+	return out
 }

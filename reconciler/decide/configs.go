@@ -1,7 +1,6 @@
 package decide
 
 import (
-	"fmt"
 	"slices"
 	"strings"
 
@@ -31,7 +30,7 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 		}
 		warn := func(path, code, format string, args ...any) {
 			if path = "spec.config." + path; h.Has(path) { // else the version has it
-				out = append(out, warnAt(h, path, code, format, args...))
+				out = append(out, h.Warning(path, code, format, args...))
 			}
 		}
 		facts := d.o.Loader.ConfigFacts(v, unit.Config)
@@ -39,10 +38,15 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 		for i, u := range unit.Users {
 			users[i] = u.Name
 		}
+		for _, p := range facts.NoEffect {
+			warn(p.Path, estate.CodeNoEffect, "%s", p.Message)
+		}
 		for _, n := range facts.Names {
 			switch {
 			case n.Sort == schema.UserName && !slices.Contains(users, n.Name):
 				warn(n.Path, codeNoUser, "%s is not a user of %s%s", n.Name, key, estate.Meant(n.Name, users))
+			case n.Sort == schema.ProjectName && key.Kind == schema.KindInstance:
+				warn(n.Path, estate.CodeNoEffect, "%s has no account of the project %s: it is the cluster of one project", key, n.Name)
 			case n.Sort == schema.ProjectName && !isProject(head.Main.Desired, n.Name):
 				warn(n.Path, "ref.missing-project", "there is no project %s", n.Name)
 			}
@@ -90,19 +94,10 @@ func widerLimits(touched []schema.PathChange, after *schema.Desired) (out []sche
 				{"max_walltime_minutes", own.MaxWalltimeMinutes, most.MaxWalltimeMinutes},
 			} {
 				if path := "spec.submission_limits." + l.field; l.most > 0 && l.own > l.most {
-					out = append(out, warnAt(i.Head(), path, estate.CodeNoEffect, "is %d, and the terms of the project allow %d", l.own, l.most))
+					out = append(out, i.Head().Warning(path, estate.CodeNoEffect, "is %d, and the terms of the project allow %d", l.own, l.most))
 				}
 			}
 		}
 	}
 	return out
-}
-
-// warnAt returns a warning about a field of a document.
-func warnAt(h *schema.Header, path, code, format string, args ...any) schema.Diagnostic {
-	at := h.At(path)
-	return schema.Diagnostic{
-		Severity: schema.SeverityWarning, Code: code, File: at.File, Line: at.Line, Column: at.Column, Path: path,
-		Message: path + ": " + fmt.Sprintf(format, args...),
-	}
 }

@@ -23,9 +23,9 @@ func unusualDates(c comparison) (out []schema.Diagnostic) {
 			}
 			switch h := c.after.Header(key); {
 			case is.day > far:
-				out = append(out, warnAt(h, is.path, "date.far", "%s is more than %d years ahead: check the year", is.day, farAhead))
+				out = append(out, h.Warning(is.path, "date.far", "%s is more than %d years ahead: check the year", is.day, farAhead))
 			case is.day < c.today || is.day == c.today && !is.lasts:
-				found := warnAt(h, is.path, codePast, "%s is not in the future: %s", is.day, is.effect)
+				found := h.Warning(is.path, codePast, "%s is not in the future: %s", is.day, is.effect)
 				if is.useless && c.before.Document(key) == nil {
 					found.Severity = schema.SeverityError
 				}

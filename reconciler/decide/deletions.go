@@ -76,7 +76,10 @@ func (g *guard) protect() {
 			s := g.before.Desired.SharedRuntime(key.Tenant, key.Name)
 			protected = s != nil && s.Runtime != nil && s.Runtime.Spec.DeletionProtection
 		}
-		if protected {
+		switch {
+		case protected && c.To != "":
+			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true, and another uid or app makes it another one: it would be deleted and created anew; take the change of uid or app back, or set deletion_protection to false in a change of its own first", key)
+		case protected:
 			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true; set it to false in a change of its own first, then delete it", key)
 		}
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"berth/schema"
+	"berth/schema/authority"
 )
 
 // movedAccounts warns of Unix users that a change gives to another login, mostly by a mistyped one: the
@@ -29,7 +30,29 @@ func movedAccounts(c comparison) (out []schema.Diagnostic) {
 				continue
 			}
 			path := fmt.Sprintf("spec.members[%d].login", i)
-			out = append(out, warnAt(is.Head(), path, "user.login-changed", "the Unix user %s, with its files and jobs, passes from %s to %s", m.UnixUser.Name, of[m.UnixUser.Name], m.Login))
+			out = append(out, is.Head().Warning(path, "user.login-changed", "the Unix user %s, with its files and jobs, passes from %s to %s", m.UnixUser.Name, of[m.UnixUser.Name], m.Login))
+		}
+	}
+	return out
+}
+
+// uselessAccounts warns of Unix users that a change puts beside a role that submits no jobs.
+func uselessAccounts(c comparison) (out []schema.Diagnostic) {
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		was, _ := c.before.Document(key).(*schema.RoleBinding)
+		is, _ := c.after.Document(key).(*schema.RoleBinding)
+		if is == nil || key.Tenant == "" {
+			continue
+		}
+		for i, m := range is.Spec.Members {
+			known := was != nil && slices.ContainsFunc(was.Spec.Members, func(o schema.RoleMember) bool {
+				return o.UnixUser != nil && o.Login == m.Login && o.Role == m.Role
+			})
+			if m.UnixUser != nil && !known && !authority.RoleHas(m.Role, authority.QueueSubmit) {
+				path := fmt.Sprintf("spec.members[%d].unix_user", i)
+				out = append(out, is.Warning(path, "user.no-account", "%s submits no jobs as %s, so the Unix user %s gets no account by it", m.Login, m.Role, m.UnixUser.Name))
+			}
 		}
 	}
 	return out
@@ -52,8 +75,13 @@ func changedPrices(c comparison) (out []schema.Diagnostic) {
 				changed = append(changed, fmt.Sprintf("%s %s → %s", p.name, old[i].text, p.text))
 			}
 		}
+		for _, p := range old {
+			if !slices.ContainsFunc(now, func(n price) bool { return n.name == p.name }) {
+				changed = append(changed, fmt.Sprintf("%s %s → other_gpu_hour", p.name, p.text))
+			}
+		}
 		if len(changed) > 0 {
-			out = append(out, warnAt(is.Head(), "spec", "rates.changed", "%s, also for the days of months that are not closed; a card with replaces and from changes prices from a day on", strings.Join(changed, ", ")))
+			out = append(out, is.Head().Warning("spec", "rates.changed", "%s, also for the days of months that are not closed; a card with replaces and from changes prices from a day on", strings.Join(changed, ", ")))
 		}
 	}
 	return out

@@ -30,7 +30,7 @@ func reservedInUse(c comparison) (out []schema.Diagnostic) {
 		}
 	}
 	for name, n := range others {
-		out = append(out, warnAt(reserved[name].Head(), "spec.reserved_for", codeInUse, "units of other projects with members on this node: %d; they stay there: have them leave first, by the operation replace", n))
+		out = append(out, reserved[name].Head().Warning("spec.reserved_for", codeInUse, "units of other projects with members on this node: %d; they stay there: have them leave first, by the operation replace", n))
 	}
 	schema.SortDiagnostics(out)
 	return out

@@ -103,7 +103,7 @@ func (p *priority) parameters() map[string]string {
 		return nil
 	}
 	values := map[string]string{"PriorityType": "priority/" + p.Type}
-	if p.Type == "basic" {
+	if p.Type == priorityBasic {
 		return values
 	}
 	for name, weight := range map[string]int{

@@ -123,6 +123,9 @@ type priority struct {
 	MaxAgeHours        int             `json:"max_age_hours"`
 }
 
+// priorityBasic is the type by which jobs start in the order of their submission.
+const priorityBasic = "basic"
+
 type priorityWeights struct {
 	Age       int `json:"age"`
 	Fairshare int `json:"fairshare"`
@@ -271,7 +274,7 @@ func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.
 	}
 	problems := configProblems(append(s.check(), s.checkVersion(v)...))
 	s.checkArtifacts(&problems, v)
-	facts := schema.ConfigFacts{Problems: problems, Names: s.names()}
+	facts := schema.ConfigFacts{Problems: problems, NoEffect: s.withoutEffect(), Names: s.names()}
 	for i, r := range s.Reservations {
 		facts.Ends = append(facts.Ends, schema.ConfigEnd{Path: item("reservations", i), What: "the reservation " + r.Name, At: r.end()})
 	}
@@ -286,7 +289,7 @@ func (Backend) QueueNames(config json.RawMessage) schema.QueueNames {
 	}
 	names := schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{membersAccount}, QOS: s.qosNames(), Minutes: map[string]int{}}
 	for _, p := range s.Partitions {
-		if most := s.maxTime(p); most > 0 {
+		if most := s.maxTime(p); most > 0 && !s.hasLongQoS() {
 			names.Minutes[p.Name] = most
 		}
 	}

@@ -251,7 +251,7 @@ func (r *record) sharingParameters(set *settings) map[string]string {
 	}
 	how.By = preemptQOS
 	values := how.parameters()
-	if slices.ContainsFunc(attached, hasGuarantee) && set.Priority != nil && set.Priority.Type != "basic" {
+	if slices.ContainsFunc(attached, hasGuarantee) && set.Priority != nil && set.Priority.Type != priorityBasic {
 		values["PriorityWeightQOS"] = strconv.Itoa(set.weightOfGuarantee())
 	}
 	return values

@@ -9,9 +9,9 @@ import (
 	"berth/schema/load"
 )
 
-// endpoints warns about calls of the API that no account may make, or only with a permission that is not among
-// those listed beside them; nil: each may be. They are warnings: the endpoints depend on the version of Berth, and
-// a document in force must not block an upgrade.
+// endpoints warns about calls of the API that no account may make, and about those whose permission is not among
+// permissions, which the field listed has; with nil permissions there is no such bound. They are warnings: the
+// endpoints depend on the version of Berth, and a document in force must not block an upgrade.
 func (c *check) endpoints(doc *load.Document, path string, list []string, listed string, permissions []string) {
 	takes := map[string]string{}
 	var all []string

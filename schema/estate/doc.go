@@ -40,6 +40,7 @@
 //	ref.unknown-role             no such role in the manifest
 //	ref.role-count               more or fewer members than the manifest allows
 //	ref.role-gpus                GPUs for a role that has none
+//	ref.later-day                a contribution that is declared for longer than the terms of its attachment (warning)
 //	ref.other-tenant             a project of another tenant
 //	ref.other-app                a shared runtime that runs another app
 //	ref.not-attached             the project is not attached to the shared runtime

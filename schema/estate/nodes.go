@@ -1,6 +1,7 @@
 package estate
 
 import (
+	"cmp"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -62,7 +63,7 @@ func (c *platformCheck) oddGPUs(sku string, byGPUs map[string][]*load.Document) 
 		}
 	}
 	rule := byGPUs[most][0]
-	c.oddSizes(sku, rule, byGPUs[most])
+	c.oddSizes(sku, byGPUs[most])
 	for _, gpus := range sortedKeys(byGPUs) {
 		if gpus == most {
 			continue
@@ -73,12 +74,18 @@ func (c *platformCheck) oddGPUs(sku string, byGPUs map[string][]*load.Document) 
 	}
 }
 
-// oddSizes warns about nodes of an SKU with twice, or half, the CPUs or the memory of another one.
-func (c *platformCheck) oddSizes(sku string, rule *load.Document, docs []*load.Document) {
+// oddSizes warns about nodes of an SKU with twice, or half, the CPUs or the memory of most others; of two sizes that
+// are as many, that of the first node is the rule.
+func (c *platformCheck) oddSizes(sku string, docs []*load.Document) {
 	of := func(doc *load.Document) [2]int {
 		n := &doc.Decl.(*schema.Node).Spec.Capacity
 		return [2]int{n.CPUs, n.MemoryMiB}
 	}
+	count := map[[2]int]int{}
+	for _, doc := range docs {
+		count[of(doc)]++
+	}
+	rule := slices.MaxFunc(docs, func(a, b *load.Document) int { return cmp.Compare(count[of(a)], count[of(b)]) })
 	for _, doc := range docs {
 		for i, field := range []string{"cpus", "memory_mib"} {
 			if a, b := of(doc)[i], of(rule)[i]; a >= 2*b || b >= 2*a {

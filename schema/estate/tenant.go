@@ -90,6 +90,7 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 		c.ownVersion(doc, d)
 	case *schema.Policy:
 		c.policy(doc, d)
+		c.secondPerson(doc, d)
 	case *schema.Entitlement:
 		c.app(doc, "metadata.name", d.Key.Name)
 		c.overlay(doc, "spec.policy_overrides", &d.Spec.PolicyOverrides)
@@ -137,6 +138,31 @@ func (c *tenantCheck) approvals(tenant *load.Document, d *schema.Tenant) {
 	if p := c.catalog.approval; p != nil {
 		c.findings = append(c.findings, load.Found(tenant, "spec.repository", schema.SeverityWarning, code,
 			fmt.Sprintf("%s (%s) wants approvals, %s; take require_approval away there, or repository here", p.Key, p.File.Path, why)))
+	}
+}
+
+// secondPerson warns about a policy that asks for the approval of a second person where only one may write the
+// documents of the tenant itself. In a repository of the tenant's own, approvals says so.
+func (c *tenantCheck) secondPerson(doc *load.Document, d *schema.Policy) {
+	path, _ := schema.Key{Kind: schema.KindRoleBinding, Tenant: d.Key.Tenant}.Path()
+	tenantPath, _ := schema.Key{Kind: schema.KindTenant, Name: d.Key.Tenant}.Path()
+	binding, tenant := c.tree.at(path), c.tree.at(tenantPath)
+	if !d.Spec.RequireApproval || binding == nil || tenant == nil {
+		return
+	}
+	b, ok := binding.Decl.(*schema.RoleBinding)
+	if t, isTenant := tenant.Decl.(*schema.Tenant); !ok || b.Suspend || !isTenant || t.Spec.Repository != nil {
+		return
+	}
+	may := map[string]bool{}
+	for _, m := range b.Spec.Members {
+		if m.Login != "" && authority.RoleHas(m.Role, authority.PolicyWrite) {
+			may[strings.ToLower(m.Login)] = true
+		}
+	}
+	if len(may) == 1 {
+		only := sortedKeys(may)[0]
+		c.warn(doc, "spec.require_approval", "conflict.approval", fmt.Sprintf("%s alone may write the tenant's own documents (%s), so nobody of the tenant can approve a change of them by %s: name a second one there", only, path, only))
 	}
 }
 
@@ -316,6 +342,9 @@ func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 	if !terms.Spec.ContributionPolicy.Allow {
 		c.refuse(doc, "spec.shared_runtime", "ref.contribution-denied", fmt.Sprintf("the attachment to %s takes no nodes (%s:%d)", d.Spec.SharedRuntime, there.File, there.Line), there.File)
 		return
+	}
+	if ends := terms.Spec.ContributionPolicy.Until; ends != "" && d.Spec.Until > ends {
+		c.warn(doc, "spec.until", "ref.later-day", fmt.Sprintf("is %s, and the terms of the attachment end on %s (%s): the nodes return on the earlier day", d.Spec.Until, ends, terms.At("spec.contribution_policy.until").Place()))
 	}
 	c.lentRole(doc, d, runtime.Decl.(*schema.SharedRuntime))
 	key := runtime.File.Path + " " + id

@@ -173,7 +173,11 @@ func envelope(t *tree, key schema.Key) *problem {
 		}
 		return nil // the definition reports it with everything else
 	case version != schema.APIVersion:
-		return &problem{path: "apiVersion", code: "schema.api-version", message: fmt.Sprintf("got %s, want %q", describe(version), schema.APIVersion)}
+		message := fmt.Sprintf("got %s, want %q", describe(version), schema.APIVersion)
+		if name, _ := version.(string); name != "" && !strings.HasPrefix(name, "berth") {
+			message += ": a document of another program belongs outside platform/ and tenants/"
+		}
+		return &problem{path: "apiVersion", code: "schema.api-version", message: message}
 	}
 	kind, ok := t.value["kind"]
 	switch {

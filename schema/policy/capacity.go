@@ -295,7 +295,7 @@ func (d demand) warn(field, code, format string, args ...any) *schema.Diagnostic
 	if !strings.HasPrefix(field, "spec.") {
 		path = "spec.roles." + d.role.Name + field
 	}
-	f := warnAt(d.declared.At(path), path, code, format, args...)
+	f := d.declared.At(path).Warning(path, code, format, args...)
 	return &f
 }
 

@@ -1,7 +1,6 @@
 package policy
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -26,9 +25,8 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 			if !refused {
 				continue
 			}
-			from := l.at(f.allowed.key)
-			out = append(out, warnAt(n.At(f.field), f.field, "policy.unusable-node", "nobody may use this node: the %s %s is not in %s (%s:%d); add it there, or change the node",
-				f.allowed.one, f.value, f.allowed.key, from.File, from.Line))
+			out = append(out, n.At(f.field).Warning(f.field, "policy.unusable-node", "nobody may use this node: the %s %s is not in %s (%s); add it there, or change the node",
+				f.allowed.one, f.value, f.allowed.key, l.at(f.allowed.key).Place()))
 		}
 	}
 	return out
@@ -47,7 +45,7 @@ func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {
 			}
 			l := layers[i]
 			field := l.prefix + "." + k.key
-			out = append(out, warnAt(l.at(k.key), field, "policy.nothing-allowed", "no %s is left that every policy allows, so no instance below can run: allow one that the policies above allow", k.one))
+			out = append(out, l.at(k.key).Warning(field, "policy.nothing-allowed", "no %s is left that every policy allows, so no instance below can run: allow one that the policies above allow", k.one))
 			break
 		}
 	}
@@ -62,6 +60,7 @@ func narrowed(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenan
 	for name, p := range t.Projects {
 		for _, ent := range p.Entitlements {
 			out = append(out, nothingLeft(above, entitlementLayers(nil, ent))...)
+			out = append(out, deniedApp(above, ent)...)
 		}
 		if e == nil || e.Projects[name] == nil {
 			continue
@@ -74,17 +73,23 @@ func narrowed(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenan
 			told[d.Key] = true
 			kept := strings.Split(d.After, ", ")
 			dropped := slices.DeleteFunc(strings.Split(d.Before, ", "), func(r string) bool { return slices.Contains(kept, r) })
-			out = append(out, warnAt(d.At, d.Field, "policy.ignored-region", "%s is ignored, as policy does not allow it here (%s:%d): members are put in %s only",
-				strings.Join(dropped, ", "), d.Source.File, d.Source.Line, d.After))
+			out = append(out, d.At.Warning(d.Field, "policy.ignored-region", "%s is ignored, as policy does not allow it here (%s): members are put in %s only",
+				strings.Join(dropped, ", "), d.Source.Place(), d.After))
 		}
 	}
 	return out
 }
 
-// warnAt returns a warning about a field at a position.
-func warnAt(at schema.Position, path, code, format string, args ...any) schema.Diagnostic {
-	return schema.Diagnostic{
-		Severity: schema.SeverityWarning, Code: code, Message: path + ": " + fmt.Sprintf(format, args...),
-		File: at.File, Line: at.Line, Column: at.Column, Path: path,
+// CodeDeniedApp is the code of the finding that a project is entitled to an app that a policy denies.
+const CodeDeniedApp = "policy.denied-app"
+
+// deniedApp warns of an entitlement by which nothing can run.
+func deniedApp(above []layer, e *schema.Entitlement) (out []schema.Diagnostic) {
+	for _, l := range above {
+		if i := slices.Index(l.deny, e.Key.Name); i >= 0 && e.Spec.Enabled {
+			const field = "spec.enabled"
+			out = append(out, e.At(field).Warning(field, CodeDeniedApp, "no instance of %s can run by this, as %s denies the app (%s)", e.Key.Name, l.whose(), l.header.At(l.prefix+".hard_deny.apps").Place()))
+		}
 	}
+	return out
 }

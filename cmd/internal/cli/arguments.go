@@ -139,18 +139,25 @@ func unknownFlag(cmd *cobra.Command, err error) error {
 	if !isLong && !strings.HasPrefix(err.Error(), "unknown shorthand flag") {
 		return err
 	}
-	var names []string
+	names := flagNames(cmd)
 	known := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra suggests commands only
-	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if !f.Hidden && f.Name != "help" {
-			names = append(names, "--"+f.Name)
-			known.AddCommand(&cobra.Command{Use: f.Name, Run: func(*cobra.Command, []string) {}})
-		}
-	})
+	for _, n := range names {
+		known.AddCommand(&cobra.Command{Use: strings.TrimPrefix(n, "--"), Run: func(*cobra.Command, []string) {}})
+	}
 	if like := known.SuggestionsFor(name); isLong && len(like) > 0 {
 		return fmt.Errorf("%w: did you mean --%s?", err, like[0])
 	}
 	return fmt.Errorf("%w: %s has %s", err, cmd.CommandPath(), strings.Join(names, ", "))
+}
+
+// flagNames are the flags of a command, such as --repo.
+func flagNames(cmd *cobra.Command) (names []string) {
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden && f.Name != "help" {
+			names = append(names, "--"+f.Name)
+		}
+	})
+	return names
 }
 
 // wrongArguments is the error for too few or too many arguments, or err where Use does not say how
@@ -175,6 +182,9 @@ func wrongArguments(cmd *cobra.Command, args []string, err error) error {
 		err = fmt.Errorf("%s: the argument %q is too many", name, extra)
 		if info, no := os.Stat(extra); cmd.Flags().Lookup("repo") != nil && no == nil && info.IsDir() {
 			return fmt.Errorf("%w: a directory is named with --repo %s", err, extra)
+		}
+		if names := flagNames(cmd); len(names) > 0 {
+			return fmt.Errorf("%w: %s has %s", err, cmd.CommandPath(), strings.Join(names, ", "))
 		}
 	}
 	if example := firstExample(cmd); example != "" {

@@ -76,6 +76,7 @@ func (c *Config) repositoryConflicts(check checkFunc) {
 	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
 	check(isPage(r.URL), "repository.url", "repository.url", pageNote)
 	check(isPage(r.StatusURL), "repository.status_url", "repository.status_url", pageNote)
+	check(r.Branch == "berth" || strings.HasPrefix(r.Branch, "berth/"), "repository.branch", "repository.branch", "the branches berth/* are Berth's own: write the branch that holds the documents, such as main")
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
 	sshConflicts(check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
 	check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")

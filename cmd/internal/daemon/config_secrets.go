@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"net"
 	"os"
 	"reflect"
 	"slices"
@@ -57,7 +56,7 @@ func (s *secret) read() (string, error) {
 }
 
 // secretNote replaces every finding about a secret: another text could repeat it.
-const secretNote = "a secret is named here, not written: say {file: /PATH} or {env: NAME}"
+const secretNote = "a secret is named here, not written: say {file: /ABSOLUTE/PATH} or {env: NAME}"
 
 // fileNotes replace findings about the whole file, which speak of documents.
 var fileNotes = map[string]string{
@@ -289,30 +288,4 @@ func checkKey(field string, data []byte) error {
 		return errors.New("the private key has a passphrase, which nobody can enter here: make one without (ssh-keygen -t ed25519 -N '')")
 	}
 	return fmt.Errorf("the file holds no private key that Berth can read: %w", err)
-}
-
-// warnings returns findings that do not stop the daemon and that an operator should read.
-func (c *Config) warnings() []string {
-	var out []string
-	for i, dir := range c.Artifacts.Directories {
-		if info, err := os.Stat(dir); err != nil {
-			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %v", i, err))
-		} else if !info.IsDir() {
-			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %s is not a directory", i, dir))
-		}
-	}
-	if gh := c.GitHub; gh != nil {
-		path, isGitHub := strings.CutPrefix(c.Repository.URL, "https://github.com/")
-		want := gh.Owner + "/" + gh.Repository
-		if isGitHub && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want) {
-			out = append(out, fmt.Sprintf("github.repository: the pull requests are those of %s, and repository.url is another repository", want))
-		}
-	}
-	if c.SSH == nil && c.MemoryRuntime == nil {
-		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
-	}
-	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
-		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
-	}
-	return out
 }

@@ -134,7 +134,7 @@ interval: soon
 				path := write(c.text)
 				_, err := ReadConfig(path)
 				require.ErrorContains(t, err, path+c.at)
-				require.ErrorContains(t, err, c.field+": a secret is named here, not written: say {file: /PATH} or {env: NAME}", wrong)
+				require.ErrorContains(t, err, c.field+": a secret is named here, not written: say {file: /ABSOLUTE/PATH} or {env: NAME}", wrong)
 				require.NotContains(t, err.Error(), "s3cret")
 				require.NotContains(t, err.Error(), "s3-cret")
 				require.NotContains(t, err.Error(), "31337")
@@ -274,7 +274,15 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		require.NoError(t, err, "%s", out)
 		return filepath.Join(dir, name)
 	}
-	key, locked := keygen("key", ""), keygen("locked", "a passphrase")
+	key, locked, open := keygen("key", ""), keygen("locked", "a passphrase"), keygen("open", "")
+	require.NoError(t, os.Chmod(open, 0o644))
+	estate := filepath.Join(dir, "estate")
+	out, err := exec.Command("git", "init", "-q", "-b", "main", estate).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	require.NoError(t, os.Mkdir(filepath.Join(estate, "platform"), 0o755))
+	local := func(path, branch string) string {
+		return "repository: {url: \"file://" + path + "\", directory: cache, branch: " + branch + "}\nauthority: {trust_local_commits: true}\nssh: {key: " + key + "}\n"
+	}
 	hook, short := write("hook", strings.Repeat("x", 32)), write("short", "x\n")
 	bare := "repository: {url: \"https://git.example/e.git\", directory: cache, token: {file: " + hook + "}}\nauthority: {administrators: [olga]}\n"
 	base := bare + "ssh: {key: " + key + "}\n"
@@ -292,6 +300,19 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "artifacts: {directories: [" + hook + "]}\n", "warning: artifacts.directories[0]: " + hook + " is not a directory"},
 		{strings.Replace(github("token: {file: "+hook+"}"), "git.example/e.git", "github.com/lab/other.git", 1), "warning: github.repository: the pull requests are those of lab/e, and repository.url is another repository"},
 		{strings.Replace(github("token: {file: "+hook+"}"), "git.example/e.git", "github.com/Lab/e", 1), "valid"},
+		{strings.Replace(github("token: {file: "+hook+"}, api_url: \"https://ghe.example\""), "git.example/e.git", "github.com/lab/e", 1), "warning: github.api_url: is of ghe.example, and repository.url is at github.com"},
+		{github("token: {file: " + hook + "}, api_url: \"https://ghe.example\""), "warning: github.api_url: the API of GitHub Enterprise Server is below /api/v3/"},
+		{github("token: {file: " + hook + "}, api_url: \"https://ghe.example/api/v3/\""), "valid"},
+		{strings.Replace(github("token: {file: "+hook+"}"), ", token: {file: "+hook+"}}\nauth", "}\nauth", 1), "warning: repository.token: missing"},
+		{github("token: {file: " + hook + "}, webhook_secret_next: {file: " + hook + "}"), "warning: github.webhook_secret_next: is the same as webhook_secret"},
+		{base + "api: {oidc: {issuer: \"https://id.example/.well-known/openid-configuration\", audience: berth}}\n", "warning: api.oidc.issuer: is the address of its configuration"},
+		{base + "tenants: {chemistry: {url: \"https://git.example/e.git\"}}\n", "warning: tenants.chemistry.url: is the repository of the estate"},
+		{strings.Replace(base, "directory: cache", "directory: cache, status_url: \"https://git.example/e.git\"", 1), "warning: repository.status_url: is that of repository.url"},
+		{strings.Replace(base, "directory: cache", "directory: cache, branch: berth/in-force", 1), "repository.branch: the branches berth/* are Berth's own"},
+		{bare + "ssh: {key: " + open + "}\n", "warning: ssh.key: other users of this machine can read the key (mode 0644): chmod 0400 " + open},
+		{bare + "ssh: {key: " + key + ", known_hosts: " + write("known_hosts", "\n") + "}\n", "warning: ssh.known_hosts: the file is empty, so no host is trusted"},
+		{local(estate, "main"), "warning: repository.branch: revision"},
+		{local(estate+"/platform", "main"), "warning: repository.url: " + estate + "/platform is a directory within a repository"},
 		{git("http://127.0.0.1/e.git"), "valid"},
 		{git("http://git.example/e.git"), "repository.url: plain HTTP to another machine shows the token"},
 		{base + "tenants: {physics: {url: \"http://git.example/p.git\"}}\n", "tenants.physics.url: plain HTTP"},

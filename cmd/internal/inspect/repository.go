@@ -119,12 +119,23 @@ func (s Source) openAny(ctx context.Context) (*Repository, error) {
 	l := &Repository{Local: repo}
 	l.tips, err = repo.Latest(ctx)
 	if l.status = l.tips.Status; s.Rev != "" && err == nil {
-		l.status, err = repo.Resolve(ctx, s.Rev)
+		if l.status, err = repo.Resolve(ctx, s.Rev); err == nil {
+			err = l.isStatus(s.Rev)
+		}
 	}
 	if err != nil {
 		return nil, cli.Usage(errors.Join(err, repo.Close()))
 	}
 	return l, nil
+}
+
+// isStatus refuses a revision of another branch: nothing of the estate would look as if nothing had happened.
+func (r *Repository) isStatus(rev string) error {
+	is, err := r.IsStatus(r.status)
+	if err == nil && !is {
+		err = fmt.Errorf("--rev: %s is no commit of %s: it has no events, audit or status", rev, reconciler.BranchStatus)
+	}
+	return err
 }
 
 // order reads in an order, and warns on w of files that are not part of the log.

@@ -48,6 +48,8 @@ func (r *Request) Check() error {
 		return errors.New("plan: --base is missing: the revision that --head would be merged into, such as main")
 	case len(r.Approvers) > 0 && r.Author == "":
 		return errors.New("plan: --approver needs --author: whose change was approved")
+	case len(r.Administrators) > 0 && r.Author == "":
+		return errors.New("plan: --administrator needs --author: whose permissions are checked")
 	}
 	return nil
 }

@@ -1,0 +1,129 @@
+package daemon
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"net"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"berth/reconciler/gitrepo"
+)
+
+// warnings returns findings that do not stop the daemon and that an operator should read.
+func (c *Config) warnings() []string {
+	var out []string
+	for i, dir := range c.Artifacts.Directories {
+		if info, err := os.Stat(dir); err != nil {
+			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %v", i, err))
+		} else if !info.IsDir() {
+			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %s is not a directory", i, dir))
+		}
+	}
+	out = append(out, c.repositoryWarnings()...)
+	out = append(out, c.githubWarnings()...)
+	out = append(out, c.fileWarnings()...)
+	if c.API != nil && c.API.OIDC != nil && strings.Contains(c.API.OIDC.Issuer, "/.well-known/") {
+		out = append(out, "api.oidc.issuer: is the address of its configuration: write the issuer, which is the part before /.well-known/")
+	}
+	if c.SSH == nil && c.MemoryRuntime == nil {
+		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
+	}
+	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
+		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
+	}
+	return out
+}
+
+// repositoryWarnings are about repositories that are one, or lack the branch.
+func (c *Config) repositoryWarnings() (out []string) {
+	r := c.Repository
+	if r.StatusURL != "" && r.StatusURL == r.URL {
+		out = append(out, "repository.status_url: is that of repository.url: take it out")
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
+		if c.Tenants[name].URL == r.URL {
+			out = append(out, fmt.Sprintf("tenants.%s.url: is the repository of the estate: a tenant listed here has one of its own", name))
+		}
+	}
+	dir, isLocal := c.LocalRepository()
+	if !isLocal {
+		return out
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".git")); err != nil {
+		if _, err := os.Stat(filepath.Join(dir, "HEAD")); err != nil {
+			return append(out, fmt.Sprintf("repository.url: %s is a directory within a repository: write that of the repository", dir))
+		}
+	}
+	repo, err := gitrepo.OpenLocal(dir)
+	if err != nil {
+		return append(out, fmt.Sprintf("repository.url: %v", err))
+	}
+	if _, err := repo.Resolve(context.Background(), "refs/heads/"+cmp.Or(r.Branch, "main")); err != nil {
+		out = append(out, fmt.Sprintf("repository.branch: %v", err))
+	}
+	return append(out, problems(repo.Close())...)
+}
+
+// githubWarnings are about a forge that is not where the repository is, or that lacks a credential.
+func (c *Config) githubWarnings() (out []string) {
+	gh, r := c.GitHub, c.Repository
+	if gh == nil {
+		return nil
+	}
+	path, isGitHub := strings.CutPrefix(r.URL, "https://github.com/")
+	if want := gh.Owner + "/" + gh.Repository; isGitHub && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want) {
+		out = append(out, fmt.Sprintf("github.repository: the pull requests are those of %s, and repository.url is another repository", want))
+	}
+	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
+		switch host := api.Hostname(); {
+		case isGitHub && host != "api.github.com":
+			out = append(out, fmt.Sprintf("github.api_url: is of %s, and repository.url is at github.com", host))
+		case !strings.HasPrefix(host, "api.") && !gitrepo.IsLoopback(host) && !strings.Contains(api.Path, "/api/"):
+			out = append(out, "github.api_url: the API of GitHub Enterprise Server is below /api/v3/ of its host")
+		}
+	}
+	if gh.Token != nil && r.Token == nil && strings.HasPrefix(r.URL, "https://") {
+		out = append(out, "repository.token: missing: github.token is for the API, and Berth pushes its branches with repository.token")
+	}
+	now, err := gh.WebhookSecret.read()
+	if next, other := gh.WebhookSecretNext.read(); gh.WebhookSecretNext != nil && err == nil && other == nil && now == next {
+		out = append(out, "github.webhook_secret_next: is the same as webhook_secret: take it out, or make another one")
+	}
+	return out
+}
+
+// fileWarnings are about keys that others can read, and a file of host keys that pins no host.
+func (c *Config) fileWarnings() (out []string) {
+	_, files := c.references()
+	for _, field := range slices.Sorted(maps.Keys(files)) {
+		name := field[strings.LastIndex(field, ".")+1:]
+		if name == "known_hosts" {
+			if data, err := os.ReadFile(files[field]); err == nil && len(bytes.TrimSpace(data)) == 0 {
+				out = append(out, field+": the file is empty, so no host is trusted: add the key of each, as ssh-keyscan prints it and you have checked it")
+			}
+			continue
+		}
+		others := os.FileMode(0o077)
+		if field == "tls.key" { // Debian gives those to the group ssl-cert
+			others = 0o007
+		}
+		if info, err := os.Stat(files[field]); err == nil && name != "cert" && info.Mode().Perm()&others != 0 {
+			out = append(out, fmt.Sprintf("%s: other users of this machine can read the key (mode %04o): chmod 0400 %s", field, info.Mode().Perm(), files[field]))
+		}
+	}
+	return out
+}
+
+func problems(err error) []string {
+	if err == nil {
+		return nil
+	}
+	return []string{err.Error()}
+}

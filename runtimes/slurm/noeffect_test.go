@@ -1,0 +1,39 @@
+package slurm
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+)
+
+// Fields that Slurm takes and that other fields make useless are reported.
+func TestConfigFieldsWithoutEffect(t *testing.T) {
+	const two = `"partitions":[{"name":"main","max_time_minutes":60},{"name":"quick","max_time_minutes":30}]`
+	for config, want := range map[string]string{
+		two:                                      "",
+		two + `,"preemption":{"by":"partition"}`: "preemption.by: no job preempts another, as all partitions have the same priority_tier",
+		`"partitions":[{"name":"a"},{"name":"b","priority_tier":9}],"preemption":{"by":"partition"}`:                                    "",
+		`"preemption":{"by":"none","mode":"cancel"}`:                                                                                    "preemption.mode: has no effect without preemption.by",
+		`"preemption":{"exempt_minutes":30}`:                                                                                            "preemption.exempt_minutes: has no effect without preemption.by",
+		`"priority":{"type":"basic","weights":{"fairshare":5}}`:                                                                         "priority.weights: have no effect with priority.type: basic",
+		two + `,"qos":[{"name":"long","max_time_minutes":600}]`:                                                                         "qos[0].max_time_minutes: is 600, and no partition allows more than 60",
+		two + `,"qos":[{"name":"long","max_time_minutes":600,"flags":["ignore_partition_max_time"]}]`:                                   "",
+		`"partitions":[{"name":"a"},{"name":"b","max_time_minutes":9}],"qos":[{"name":"l","max_time_minutes":99}]`:                      "",
+		`"qos":[{"name":"urgent","per_user":{"gpus":8},"group":{"gpus":4}}]`:                                                            "qos[0].per_user.gpus: is 8, and all users together have 4",
+		`"qos":[{"name":"maint","flags":["requires_reservation"],"default":true}]`:                                                      "qos[0].flags: this QoS is the default, so Slurm refuses each job that names no reservation",
+		`"jobs":{"default_time_minutes":2880,"max_time_minutes":1440}`:                                                                  "jobs.default_time_minutes: is 2880, and no partition allows more than 1440",
+		`"partitions":[{"name":"a"},{"name":"b","max_time_minutes":9999}],"jobs":{"default_time_minutes":2880,"max_time_minutes":1440}`: "",
+		two + `,"jobs":{"max_time_minutes":1440}`:                                                                                       "jobs.max_time_minutes: each partition has a max_time_minutes of its own",
+		`"options":{"SrunPortRange":"63000-60001"}`:                                                                                     "options.SrunPortRange: begins at 63000, above its end",
+		`"options":{"SrunPortRange":"60001-63000"}`:                                                                                     "",
+	} {
+		var s settings
+		require.NoError(t, json.Unmarshal([]byte("{"+config+"}"), &s), config)
+		got := ""
+		for _, p := range s.withoutEffect() {
+			got += p.Path + ": " + p.Message
+		}
+		require.Equal(t, want, got, config)
+	}
+}
