@@ -39,6 +39,20 @@ func (n QueueNames) longest(partitions []string) (minutes int) {
 // queues.
 type QueueNamesOf func(backend string) func(config json.RawMessage) QueueNames
 
+// QueueRules returns the check of the queue maps, and of what they name, in a change of an estate: QueueModes,
+// MapsNameWhatExists, QueuesNameWhatExists and MappedNamesStay. contract is that of QueueModes.
+func QueueRules(contract string, of QueueNamesOf) func(before, after *Desired, today string) []Diagnostic {
+	modes := QueueModes(contract)
+	names := []func(before, after *Desired) []Diagnostic{MapsNameWhatExists(of), QueuesNameWhatExists(of), MappedNamesStay(of)}
+	return func(before, after *Desired, today string) []Diagnostic {
+		out := modes(before, after, today)
+		for _, check := range names {
+			out = append(out, check(before, after)...)
+		}
+		return out
+	}
+}
+
 // MapsNameWhatExists returns the check that a partition, account or QoS of a new or changed queue
 // map exists in one of the units that the map serves. A map that serves none is for later ones.
 func MapsNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
@@ -98,15 +112,22 @@ func QueuesNameWhatExists(of QueueNamesOf) func(before, after *Desired) []Diagno
 
 // queuesOf returns the queues of a shared runtime; none: they are not known.
 func (d *Desired) queuesOf(tenant string, r *SharedRuntime, of QueueNamesOf) QueueNames {
-	v := d.Version(tenant, r.Spec.App, r.Spec.Version)
+	names, _ := d.namesOf(tenant, r.Spec.App, r.Spec.Version, r.Spec.Config, of)
+	return names
+}
+
+// namesOf returns the names of a unit of an app by its version and config; false: they are not known, as
+// the backend has no queues or the config is invalid.
+func (d *Desired) namesOf(tenant string, app string, version string, config json.RawMessage, of QueueNamesOf) (QueueNames, bool) {
+	v := d.Version(tenant, app, version)
 	if v == nil || of(v.Spec.RuntimeBackend) == nil {
-		return QueueNames{}
+		return QueueNames{}, false
 	}
-	config, err := mergedConfig(v, r.Spec.Config)
+	complete, err := mergedConfig(v, config)
 	if err != nil {
-		return QueueNames{}
+		return QueueNames{}, false
 	}
-	return of(v.Spec.RuntimeBackend)(config)
+	return of(v.Spec.RuntimeBackend)(complete), true
 }
 
 // beyondQueues refuses queues that are not partitions, and a time that none of the partitions allows.
@@ -124,18 +145,25 @@ func (h *Header) beyondQueues(prefix string, l *SubmissionLimits, have QueueName
 	return out
 }
 
+// mapName is a name in an entry of a queue map.
+type mapName struct {
+	field, what, name string
+	known             []string // the names of this sort that a unit has
+}
+
+// lacked returns the names of an entry that are not among those of a unit.
+func (q *QueueMapping) lacked(have QueueNames) []mapName {
+	all := []mapName{{"partition", "partition", q.Partition, have.Partitions}, {"account", "account", q.Account, have.Accounts}, {"qos", "QoS", q.QOS, have.QOS}}
+	return slices.DeleteFunc(all, func(n mapName) bool { return n.name == "" || slices.Contains(n.known, n.name) })
+}
+
 // unknownNames refuses the names of a map that are not among those of its units, and a time that none of
 // their partitions of a name allows.
 func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 	for i, q := range m.Spec.Queues {
-		for _, n := range []struct {
-			field, what, name string
-			known             []string
-		}{{"partition", "partition", q.Partition, have.Partitions}, {"account", "account", q.Account, have.Accounts}, {"qos", "QoS", q.QOS, have.QOS}} {
-			if n.name != "" && !slices.Contains(n.known, n.name) {
-				out = append(out, m.found(SeverityError, CodeQueueName, fmt.Sprintf("spec.queues[%d].%s", i, n.field),
-					"no cluster that the map serves has the %s %s, there is %s", n.what, n.name, shortList(n.known)))
-			}
+		for _, n := range q.lacked(have) {
+			out = append(out, m.found(SeverityError, CodeQueueName, fmt.Sprintf("spec.queues[%d].%s", i, n.field),
+				"no cluster that the map serves has the %s %s, there is %s", n.what, n.name, shortList(n.known)))
 		}
 		if most := have.longest([]string{q.Partition}); most > 0 && q.MaxWalltimeMinutes > most {
 			out = append(out, m.found(SeverityError, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
@@ -171,15 +199,10 @@ func (d *Desired) namesFor(m *QueueMap, of QueueNamesOf) (names QueueNames, serv
 			}
 			version, config = shared.Runtime.Spec.Version, shared.Runtime.Spec.Config
 		}
-		v := d.Version(key.Tenant, user.app, version)
-		if v == nil || of(v.Spec.RuntimeBackend) == nil {
+		its, known := d.namesOf(key.Tenant, user.app, version, config, of)
+		if !known {
 			continue
 		}
-		complete, err := mergedConfig(v, config)
-		if err != nil {
-			continue // it is not valid
-		}
-		its := of(v.Spec.RuntimeBackend)(complete)
 		if i.Spec.SharedRuntime != "" { // the account of a project on a shared unit is its id
 			its.Accounts = []string{user.tenant + "." + user.project}
 		}

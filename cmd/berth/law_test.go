@@ -63,7 +63,7 @@ var law = map[string][]string{
 	"berth/runtimes/runtimetest":                     {"berth/schema", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/profile":                   {"berth/runtimes"},
 	"berth/runtimes/slurm/boundary":                  {"berth/schema", "berth/schema/queue"},
-	"berth/runtimes/slurm/cli":                       {},
+	"berth/runtimes/slurm/cli":                       {"berth/runtimes/slurm/profile"},
 	"berth/runtimes/slurm/jobs":                      {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm/boundary", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
 	"berth/reconciler/queueing":                      {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/accounting":                {"berth/runtimes/slurm/cli"},

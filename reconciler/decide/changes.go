@@ -2,6 +2,7 @@ package decide
 
 import (
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
@@ -25,10 +26,26 @@ type comparison struct {
 	memory        *plan.Memory
 }
 
+// changed yields the documents of a type that a change touches, before and after it; the zero value: there is none.
+func changed[D comparable](c comparison) iter.Seq2[D, D] {
+	return func(yield func(was, is D) bool) {
+		var none D
+		for _, p := range c.touched {
+			key, _ := schema.KeyAt(p.Path)
+			was, _ := c.before.Document(key).(D)
+			is, _ := c.after.Document(key).(D)
+			if (was != none || is != none) && !yield(was, is) {
+				return
+			}
+		}
+	}
+}
+
 // changeRules find what a change does beside what it declares. They do not judge documents in force.
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, reservedInUse, unusualDates, stillAttached, endedPolicies,
+		recordedOnly,
 	}
 }
 
@@ -125,6 +142,20 @@ func administered(d *schema.Desired, tenant string) bool {
 	}
 	t := d.Tenants[tenant]
 	return t == nil || t.Tenant == nil || authority.Administers(t.Roles)
+}
+
+// recordedOnly notes a boundary of tenants that a change declares: it is a record for people and the API.
+func recordedOnly(c comparison) (out []schema.Diagnostic) {
+	for was, is := range changed[*schema.Instance](c) {
+		const path, shared = "spec.tenant_boundary_mode", "shared_service"
+		if is == nil || is.Spec.TenantBoundaryMode != shared || was != nil && was.Spec.TenantBoundaryMode == shared {
+			continue
+		}
+		found := is.Warning(path, "schema.recorded-only", "tenant_boundary_mode is shown in status and by the API, and gives nobody access: that comes from the users of the project")
+		found.Severity = schema.SeverityNote
+		out = append(out, found)
+	}
+	return out
 }
 
 // endedPolicies warns of policies that a change deletes: nothing else shows what they bounded.

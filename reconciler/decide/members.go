@@ -12,10 +12,7 @@ import (
 // movedAccounts warns of Unix users that a change gives to another login, mostly by a mistyped one: the
 // files and jobs of the account become that person's.
 func movedAccounts(c comparison) (out []schema.Diagnostic) {
-	for _, p := range c.touched {
-		key, _ := schema.KeyAt(p.Path)
-		was, _ := c.before.Document(key).(*schema.RoleBinding)
-		is, _ := c.after.Document(key).(*schema.RoleBinding)
+	for was, is := range changed[*schema.RoleBinding](c) {
 		if was == nil || is == nil {
 			continue
 		}
@@ -38,11 +35,8 @@ func movedAccounts(c comparison) (out []schema.Diagnostic) {
 
 // uselessAccounts warns of Unix users that a change puts beside a role that submits no jobs.
 func uselessAccounts(c comparison) (out []schema.Diagnostic) {
-	for _, p := range c.touched {
-		key, _ := schema.KeyAt(p.Path)
-		was, _ := c.before.Document(key).(*schema.RoleBinding)
-		is, _ := c.after.Document(key).(*schema.RoleBinding)
-		if is == nil || key.Tenant == "" {
+	for was, is := range changed[*schema.RoleBinding](c) {
+		if is == nil || is.Key.Tenant == "" {
 			continue
 		}
 		for i, m := range is.Spec.Members {
@@ -61,10 +55,7 @@ func uselessAccounts(c comparison) (out []schema.Diagnostic) {
 // changedPrices warns of prices that a change of a rate card replaces: they hold for past days too,
 // until their month is closed.
 func changedPrices(c comparison) (out []schema.Diagnostic) {
-	for _, p := range c.touched {
-		key, _ := schema.KeyAt(p.Path)
-		was, _ := c.before.Document(key).(*schema.RateCard)
-		is, _ := c.after.Document(key).(*schema.RateCard)
+	for was, is := range changed[*schema.RateCard](c) {
 		if was == nil || is == nil {
 			continue
 		}

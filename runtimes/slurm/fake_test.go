@@ -22,7 +22,6 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/accounting/accountingtest"
-	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -361,10 +360,10 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		return c.sinfo, 0
 	case line == "sinfo --json":
 		return `{"meta":{"Slurm":{"release":"22.05.8"}},"errors":[],"nodes":[` + c.node + `]}`, 0
-	case run.Program == "squeue" && slices.Contains(run.Args, cli.EndedFormat):
+	case run.Program == "squeue" && slices.Contains(run.Args, profile.EndedFormat):
 		return endedHeading, 0
 	case run.Program == "squeue" && slices.ContainsFunc(run.Args, func(a string) bool { return strings.HasPrefix(a, "--Format=") }):
-		return c.snapshot(slices.Contains(run.Args, cli.SnapshotFormat)), 0
+		return c.snapshot(), 0
 	case run.Program == "squeue":
 		return "JOBID ST UID PARTITION\n" + strings.Join(append(slices.Clone(c.queue), ""), "\n"), 0
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "list"):
@@ -377,16 +376,12 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	return "", 0
 }
 
-// snapshot returns what squeue prints of all jobs, with or without their time limits.
-func (c *cluster) snapshot(limits bool) string {
-	heading, limit := "TIME_LIMIT|\n", "5:00|\n"
-	if !limits {
-		heading, limit = "\n", "\n"
-	}
-	out := "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|" + heading
+// snapshot returns what squeue prints of all jobs.
+func (c *cluster) snapshot() string {
+	out := "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|\n"
 	for _, job := range c.queue {
 		words := strings.Fields(job)
-		out += words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|" + limit
+		out += words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|5:00|\n"
 	}
 	return out
 }

@@ -22,7 +22,11 @@ type Rules struct{}
 func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
 	switch verb {
 	case plan.Create:
-		return plan.Impact{Note: confinementNote(after)}
+		notes := (&record{Unit: *after}).withoutEffect()
+		if note := confinementNote(after); note != "" {
+			notes = slices.Insert(notes, 0, note)
+		}
+		return plan.Impact{Note: strings.Join(notes, "; ")}
 	case plan.Configure:
 		return configureImpact(before, after)
 	case plan.Cordon:
@@ -104,6 +108,22 @@ func retentionNote(before, after *plan.Unit) string {
 	return "accounting records older than retention are removed for good"
 }
 
+// identityNote says who makes the accounts of users from now on.
+func identityNote(before, after *plan.Unit) string {
+	old, err := parseSettings(before.Effective.Config)
+	if err != nil {
+		return ""
+	}
+	now, err := parseSettings(after.Effective.Config)
+	switch {
+	case err != nil || old.Identity == now.Identity:
+		return ""
+	case now.Identity == identityExternal:
+		return "Berth makes no accounts on hosts from then on and removes those that it made on workers: the directory service of the hosts must have each user with the declared uid"
+	}
+	return "Berth makes the accounts of users on hosts that lack them, and removes those of users who leave"
+}
+
 // configureImpact renders the files of both units, and does to the difference what configure
 // does to it on the host.
 func configureImpact(before, after *plan.Unit) plan.Impact {
@@ -140,6 +160,9 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 		notes = append(notes, note)
 	}
 	if note := programNote(before, after); note != "" {
+		notes = append(notes, note)
+	}
+	if note := identityNote(before, after); note != "" {
 		notes = append(notes, note)
 	}
 	was := (&record{Unit: *before}).withoutEffect()

@@ -11,7 +11,6 @@ import (
 	"pgregory.net/rapid"
 
 	"berth/reconciler/plan"
-	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
 	"berth/schema"
 )
@@ -191,21 +190,4 @@ func TestImpactWithoutASnapshot(t *testing.T) {
 	require.Equal(t, plan.Present, o.Presence)
 	require.Equal(t, "ctl did not answer", o.Jobs.Unknown)
 	require.Equal(t, plan.Running, o.Members[0].State)
-}
-
-// A berth-host that does not allow the question for time limits is asked without them.
-func TestImpactSnapshotOfAnOlderHelper(t *testing.T) {
-	c := newCluster(t)
-	c.queue = []string{"7 R 2001 main", "8 PD 2001 main,quick"}
-	require.Equal(t, 5, c.observe(t).Jobs.Groups[0].Minutes)
-	c.ctl.before = func(op runtimes.Op) error {
-		if op.Run != nil && slices.Contains(op.Run.Args, cli.SnapshotFormat) {
-			return &runtimes.OpError{Host: "ctl", Op: "run squeue", Code: "refused"}
-		}
-		return nil
-	}
-	jobs := c.observe(t).Jobs
-	require.Empty(t, jobs.Unknown)
-	require.Equal(t, 1, jobs.Pending)
-	require.Zero(t, jobs.Groups[0].Minutes)
 }

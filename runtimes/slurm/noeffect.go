@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"strings"
 
+	"berth/reconciler/plan"
 	"berth/schema"
 )
 
@@ -54,6 +55,25 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 		}
 	}
 	return c
+}
+
+// withoutWorkers says which partitions and switches have none of the workers of a cluster that has some.
+func (s *settings) withoutWorkers(workers []plan.Member) (notes []string) {
+	if len(workers) == 0 {
+		return nil
+	}
+	for _, p := range s.Partitions {
+		if p.Nodes != nil && !slices.ContainsFunc(workers, p.Nodes.selects) {
+			notes = append(notes, "no worker is in the partition "+p.Name+", so its jobs wait: check its nodes")
+		}
+	}
+	names := nodesOf(workers)
+	for _, sw := range s.Topology.Switches {
+		if len(sw.Nodes) > 0 && !slices.ContainsFunc(sw.Nodes, func(n string) bool { return slices.Contains(names, n) }) {
+			notes = append(notes, "no worker is below the switch "+sw.Name+": its nodes are not members")
+		}
+	}
+	return notes
 }
 
 func (s *settings) uselessPreemption(c *configProblems) {

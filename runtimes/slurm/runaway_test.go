@@ -7,7 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/runtimes"
-	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 )
 
 // A job that is active again when the list is read is not ended.
@@ -24,7 +24,7 @@ func TestActiveJobIsNotEnded(t *testing.T) {
 		if run.Program == "sacctmgr" && slices.Contains(run.Args, "runaway") {
 			return "", 0
 		}
-		if run.Program == "squeue" && !slices.Contains(run.Args, cli.SnapshotFormat) {
+		if run.Program == "squeue" && !slices.Contains(run.Args, profile.SnapshotFormat) {
 			return "JOBID ST UID PARTITION\n36_2 R 2001 main\n", 0 // a task of an array, whose own id is 7
 		}
 		return inner(run)

@@ -169,13 +169,14 @@ func (q qos) replacesLimit(l schema.SubmissionLimits) bool {
 		l.MaxGPUs > 0 && q.Group.GPUs > 0 || l.MaxCPUs > 0 && q.Group.CPUs > 0 || l.MaxRunningJobs > 0 && q.Group.Jobs > 0
 }
 
-// withoutEffect says which terms of attachments have no effect. They are no error: one project must
-// not hold up the others.
+// withoutEffect says which partitions and switches have no worker, and which terms of attachments have no
+// effect. They are not errors: a worker may come later, and one project must not hold up the others.
 func (r *record) withoutEffect() (notes []string) {
 	set, err := parseSettings(r.Unit.Effective.Config)
 	if err != nil {
 		return nil
 	}
+	notes = set.withoutWorkers(r.workers())
 	known := partitionNames(set.Partitions)
 	for _, a := range r.Unit.Effective.Attachments {
 		for _, queue := range a.Queues {

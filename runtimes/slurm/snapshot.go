@@ -26,9 +26,6 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 	c := v.ctl
 	at := c.env.now().UTC()
 	all, err := ask(ctx, c, cli.Snapshot())
-	if isRefused(err) {
-		all, err = ask(ctx, c, cli.OlderSnapshot())
-	}
 	if err != nil {
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return

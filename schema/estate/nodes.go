@@ -110,7 +110,8 @@ func (c *platformCheck) sharedHostKeys(nodes []*load.Document) {
 }
 
 // nodeRoles warns about a role of a node that no version of the platform has, and that is nearly one of
-// theirs, and the reverse. Others may be for versions to come, or for a tenant's own app.
+// theirs, and about a role of a version that no node has. A role of a node may be for versions to come, or
+// for a tenant's own app.
 func (c *platformCheck) nodeRoles() {
 	offered, wanted := map[string]bool{}, map[string]bool{}
 	each := func(do func(doc *load.Document, path, role string, known map[string]bool)) {
@@ -139,6 +140,8 @@ func (c *platformCheck) nodeRoles() {
 		}
 		if guess := load.Nearest(role, like); guess != "" && !(offered[role] && wanted[role]) {
 			c.warn(doc, path, "ref.node-role", fmt.Sprintf("%s the role %s: did you mean %q?", who, role, guess))
+		} else if _, isVersion := doc.Decl.(*schema.AppVersion); isVersion && len(offered) > 0 && !offered[role] {
+			c.warn(doc, path, "ref.no-node", fmt.Sprintf("no node has the role %s, so no instance of this version can run yet: the nodes have %s", role, strings.Join(sortedKeys(offered), ", ")))
 		}
 	})
 }

@@ -83,10 +83,32 @@ func unplaceable(t *schema.TenantEstate, e *schema.EffectiveTenant, nodes nodeSu
 					out = append(out, *f)
 				}
 			}
+			if f := withoutWorkers(declared, i); f != nil {
+				out = append(out, *f)
+			}
 			out = append(out, overcommitted(t, i, nodes)...)
 		}
 	}
 	return out
+}
+
+// withoutWorkers warns of a running unit whose roles for jobs have no member.
+func withoutWorkers(declared *schema.Instance, u *schema.EffectiveUnit) *schema.Diagnostic {
+	var empty []string
+	for _, r := range u.Roles {
+		switch {
+		case r.ControlPlane:
+		case r.Count > 0:
+			return nil
+		default:
+			empty = append(empty, r.Name)
+		}
+	}
+	if len(empty) == 0 || declared.Spec.DesiredState == schema.DesiredStopped {
+		return nil
+	}
+	f := declared.At("spec.roles").Warning("spec.roles", "capacity.no-workers", "no member runs jobs, as the count of %s is 0: jobs wait", strings.Join(empty, " and "))
+	return &f
 }
 
 // declaration returns the document of a unit, a shared runtime's in the form of an instance; nil

@@ -25,6 +25,7 @@
 //	capacity.memory          no node has so much memory (warning)
 //	capacity.cordoned        every node that could take a member is cordoned (warning)
 //	capacity.members         more members than nodes that could take one (warning)
+//	capacity.no-workers      no role that runs jobs has a member (warning)
 //	policy.unusable-node     a node whose region or SKU no instance is allowed (warning)
 //	policy.nothing-allowed   policies that together allow no region or SKU (warning)
 //	policy.ignored-region    a region that an instance asks for and is not allowed (warning)

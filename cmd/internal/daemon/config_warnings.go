@@ -92,11 +92,24 @@ func (c *Config) githubWarnings() (out []string) {
 	if gh.Token != nil && r.Token == nil && strings.HasPrefix(r.URL, "https://") {
 		out = append(out, "repository.token: missing: github.token is for the API, and Berth pushes its branches with repository.token")
 	}
+	if token, err := gh.Token.read(); gh.Token != nil && err == nil && isPersonal(token) {
+		switch {
+		case gh.Report == "checks":
+			out = append(out, "github.report: GitHub lets only an App write check runs, and the token is a user's: take report out, or use the App's key (github.app)")
+		case strings.HasSuffix(gh.Login, "[bot]"):
+			out = append(out, fmt.Sprintf("github.login: the token is a user's, and %s is an App: write the login of the user, by which Berth knows its own comments", gh.Login))
+		}
+	}
 	now, err := gh.WebhookSecret.read()
 	if next, other := gh.WebhookSecretNext.read(); gh.WebhookSecretNext != nil && err == nil && other == nil && now == next {
 		out = append(out, "github.webhook_secret_next: is the same as webhook_secret: take it out, or make another one")
 	}
 	return out
+}
+
+// isPersonal reports whether a token belongs to a user, by its prefix (GitHub's "About authentication to GitHub").
+func isPersonal(token string) bool {
+	return strings.HasPrefix(token, "ghp_") || strings.HasPrefix(token, "github_pat_") || strings.HasPrefix(token, "gho_")
 }
 
 // fileWarnings are about keys that others can read, and a file of host keys that pins no host.

@@ -133,7 +133,7 @@ func (s Source) openAny(ctx context.Context) (*Repository, error) {
 func (r *Repository) isStatus(rev string) error {
 	is, err := r.IsStatus(r.status)
 	if err == nil && !is {
-		err = fmt.Errorf("--rev: %s is no commit of %s: it has no events, audit or status", rev, reconciler.BranchStatus)
+		err = fmt.Errorf("--rev: %s is not a commit of %s: it has no events, audit or status", rev, reconciler.BranchStatus)
 	}
 	return err
 }

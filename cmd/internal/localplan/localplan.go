@@ -75,7 +75,7 @@ func (r *Request) Plan(ctx context.Context, loader *estate.Loader, stdin io.Read
 		permissions = &decide.Authority{Administrators: r.Administrators}
 	}
 	pl := planner{Request: r, loader: loader, repo: repo,
-		decider: decide.New(decide.Options{Loader: loader, Authority: permissions, Rules: []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueModes(backends.Contract()), decide.Undated(schema.MapsNameWhatExists(backends.QueueNames)), decide.Undated(schema.QueuesNameWhatExists(backends.QueueNames)), decide.Undated(onboard.Gate(backends.Names()))}}),
+		decider: decide.New(decide.Options{Loader: loader, Authority: permissions, Rules: []decide.Rule{decide.Undated(schema.Lifecycle), schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))}}),
 		in:      decide.Input{Repo: repo, Rules: backends.Rules, Today: cmp.Or(r.Today, time.Now().UTC().Format(time.DateOnly))},
 	}
 	p, err = pl.plan(ctx, stdin)

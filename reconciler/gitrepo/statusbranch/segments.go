@@ -404,7 +404,7 @@ type segmentsRead struct {
 	data     map[plumbing.Hash][]byte
 }
 
-// of returns the content of a segment; nil: it was not read, or it is no plain file and must not be.
+// of returns the content of a segment; nil: it was not read, or it is not a regular file and must not be.
 func (p segmentsRead) of(seg segment) []byte {
 	if seg.entry.Mode != schema.ModePlain {
 		return nil

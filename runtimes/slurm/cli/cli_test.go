@@ -77,8 +77,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		jobs, err := cli.Snapshot().Decode(said["snapshot"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.QueuedJob{
-			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2, CPUs: 2, Started: 1795395501},
-			{ID: "4", State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, CPUs: 1},
+			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2, CPUs: 2, Started: 1795395501, Minutes: 60},
+			{ID: "4", State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, CPUs: 1, Minutes: 30},
 		}, jobs)
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])

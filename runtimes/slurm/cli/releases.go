@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"berth/runtimes/slurm/profile"
 	"fmt"
 	"regexp"
 	"slices"
@@ -51,24 +52,19 @@ type Tools struct {
 // filter are options such as --nodelist=w1. A heading is the key of a list: it also
 // stands above an empty one.
 func Queue(filter ...string) Query[[]Queued] {
-	return query(lines(decodeQueue), "squeue", "--all", QueueFormat).With(filter...)
+	return query(lines(decodeQueue), "squeue", "--all", profile.QueueFormat).With(filter...)
 }
 
 // Snapshot returns the query for the running and pending jobs with all that a plan needs of
 // them, each task of an array by itself, the same on all releases.
 func Snapshot() Query[[]QueuedJob] {
-	return query(lines(decodeSnapshot), "squeue", "--all", "--array", SnapshotFormat)
-}
-
-// OlderSnapshot is Snapshot without time limits, which a berth-host before them allows.
-func OlderSnapshot() Query[[]QueuedJob] {
-	return query(lines(decodeSnapshot), "squeue", "--all", "--array", olderSnapshotFormat)
+	return query(lines(decodeSnapshot), "squeue", "--all", "--array", profile.SnapshotFormat)
 }
 
 // EndedJobs returns the query for the jobs of an account that ran and have ended, the same on all
 // releases: slurmctld has them for MinJobAge. account "" means every one.
 func EndedJobs(account string) Query[[]EndedJob] {
-	q := query(lines(decodeEnded), "squeue", "--all", "--array", EndedStates, EndedFormat)
+	q := query(lines(decodeEnded), "squeue", "--all", "--array", profile.EndedStates, profile.EndedFormat)
 	if account != "" {
 		q = q.With("--account=" + account)
 	}

@@ -23,10 +23,6 @@ func lines[T any](decode func([]byte) (T, error)) func([]byte) (T, error) {
 	}
 }
 
-// QueueFormat makes squeue print job id, state, user id and partitions, and no text of a
-// user: the name of a job may contain line breaks and column separators.
-const QueueFormat = "--format=%i %t %U %P"
-
 const queueHeading = "JOBID ST UID PARTITION"
 
 func decodeQueue(out []byte) ([]Queued, error) {
@@ -91,19 +87,6 @@ func taskIDs(array, list string) (ids []string) {
 // maxTaskList is the length in bytes of the longest list of tasks in an id; a number of a task has up to 7 digits.
 const maxTaskList = 100
 
-// SnapshotFormat makes squeue print what a QueuedJob has. Slurm makes all of it: of
-// --gres, which a user writes, it prints the resources that it understood. Times are
-// seconds if SLURM_TIME_FORMAT is %s.
-const SnapshotFormat = olderSnapshotFormat + ",TimeLimit:|"
-
-const olderSnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
-
-// EndedStates and EndedFormat make squeue print what an EndedJob has, of the jobs that have ended.
-const (
-	EndedStates = "--states=CG,BF,CA,CD,DL,F,NF,OOM,PR,TO"
-	EndedFormat = "--Format=JobID:|,EndTime:|,NodeList:|"
-)
-
 const endedHeading = "JOBID|END_TIME|NODELIST|"
 
 // decodeEnded leaves out jobs that had no nodes, as they never ran, and those that wait again: they are completing,
@@ -134,15 +117,12 @@ func decodeEnded(out []byte) ([]EndedJob, error) {
 	return jobs, nil
 }
 
-const (
-	snapshotHeading      = olderSnapshotHeading + "TIME_LIMIT|"
-	olderSnapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|"
-)
+const snapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|"
 
 func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
 	heading = strings.TrimSpace(heading)
-	if heading != snapshotHeading && heading != olderSnapshotHeading {
+	if heading != snapshotHeading {
 		return nil, fmt.Errorf("want the heading %q, got %q", snapshotHeading, heading)
 	}
 	columns := strings.Count(heading, "|")
@@ -168,10 +148,8 @@ func snapshotJob(words []string) QueuedJob {
 		job.Started, err = seconds(words[8])
 		errs = append(errs, err)
 	}
-	if len(words) > 9 {
-		job.Minutes, err = minutes(words[9])
-		errs = append(errs, err)
-	}
+	job.Minutes, err = minutes(words[9])
+	errs = append(errs, err)
 	job.Unread = errors.Join(errs...) != nil
 	return job
 }

@@ -56,11 +56,10 @@ const RunawayAnswer = "n\n"
 // partition where it runs.
 const QueueFormat = "--format=%i %t %U %P"
 
-// SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it, and
-// no user.
-const SnapshotFormat = olderSnapshotFormat + ",TimeLimit:|"
-
-const olderSnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|"
+// SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it: of
+// --gres, which a user writes, it prints the resources that it understood. Times are
+// seconds if SLURM_TIME_FORMAT is %s.
+const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|"
 
 // EndedStates and EndedFormat make squeue print which jobs have ended, and when and where they ran.
 const (
@@ -261,7 +260,7 @@ func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
 		switch {
-		case slices.Contains([]string{"--json", jsonParser, QueueFormat, SnapshotFormat, olderSnapshotFormat, EndedFormat, JobFormat}, a):
+		case slices.Contains([]string{"--json", jsonParser, QueueFormat, SnapshotFormat, EndedFormat, JobFormat}, a):
 			form = true
 		case a == "--all" || a == "--array" || a == "--noheader" || a == EndedStates || queueFilter.MatchString(a):
 		default:
