@@ -112,6 +112,7 @@ func (p PathPattern) has(part string) bool { return strings.Contains(string(p), 
 
 func (p PathPattern) path(k Key) string {
 	var b strings.Builder
+	b.Grow(len(p) + len(k.Tenant) + len(k.Project) + len(k.Parent) + len(k.Name))
 	rest := string(p)
 	for {
 		text, after, ok := strings.Cut(rest, "{")

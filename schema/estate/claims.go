@@ -100,7 +100,7 @@ type said struct {
 func (x *claimIndex) agree(trees map[string]*claimed) bool {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	same := func(a, b *claimed) bool { return a != nil && b != nil && slices.Equal(a.docs, b.docs) }
+	same := func(a, b *claimed) bool { return a == b || a != nil && b != nil && slices.Equal(a.docs, b.docs) }
 	for name, c := range x.trees {
 		if !same(c, trees[name]) {
 			x.remove(c)

@@ -1,13 +1,19 @@
 package estate
 
 import (
-	"maps"
 	"slices"
 	"strings"
 )
 
-// sortedKeys lists a map's keys.
-func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+// sortedKeys lists a map's keys. A load calls it for each document.
+func sortedKeys[V any](m map[string]V) []string {
+	keys := make([]string, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}
 
 func hasEntry[V any](m map[string]V, k string) bool { _, ok := m[k]; return ok }
 

@@ -29,7 +29,8 @@ type judgedTenant struct {
 	rules  *rules
 	estate *schema.TenantEstate
 	fresh  map[string][]string // instances that do not exist yet, sorted, by project
-	day    string              // "" if the result is the same on every day
+	dated  bool                // the result may differ on another day
+	day    string              // "" unless it is dated
 
 	result *schema.EffectiveTenant
 }
@@ -111,26 +112,25 @@ func sameVersions(a, b map[string]map[string]*schema.AppVersion) bool {
 }
 
 func (j *Judge) tenant(r *rules, t, before *schema.TenantEstate, today string) *schema.EffectiveTenant {
-	above := tenantLayers(r.layers, t)
-	is := judgedTenant{rules: r, estate: t, fresh: newInstances(t, before), day: relevantDay(above, t, today)}
+	is := judgedTenant{rules: r, estate: t, fresh: newInstances(t, before)}
 	known := j.tenants.get(t.Name)
 	for _, k := range known {
-		if k.rules == r && k.estate == t && k.day == is.day && maps.EqualFunc(k.fresh, is.fresh, slices.Equal[[]string]) {
+		if k.rules == r && k.estate == t && (!k.dated || k.day == today) && maps.EqualFunc(k.fresh, is.fresh, slices.Equal[[]string]) {
 			return k.result
 		}
+	}
+	above := tenantLayers(r.layers, t)
+	if is.dated = isDated(above, t); is.dated {
+		is.day = today
 	}
 	is.evaluate(above, known)
 	j.tenants.add(t.Name, is)
 	return is.result
 }
 
-// relevantDay returns today if the result for a tenant below the layers may differ on another
-// day, and "" if not.
-func relevantDay(layers []layer, t *schema.TenantEstate, today string) string {
-	if slices.ContainsFunc(layers, func(l layer) bool { return l.noncompliant.GraceUntil != "" }) || hasLoanDay(t) {
-		return today
-	}
-	return ""
+// isDated reports whether the result for a tenant below the layers may differ on another day.
+func isDated(layers []layer, t *schema.TenantEstate) bool {
+	return slices.ContainsFunc(layers, func(l layer) bool { return l.noncompliant.GraceUntil != "" }) || hasLoanDay(t)
 }
 
 // newInstances returns the instances of t that are not in before, sorted, by

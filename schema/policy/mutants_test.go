@@ -41,7 +41,7 @@ func mutants() []mutant {
 		{"a service account is a person", "users.go", ` && m.ServiceAccount == ""`, ``, "TestServiceAccountsHaveNoUser"},
 		{"remembered whatever the tenant's policy", "judge.go", `a.Policy == b.Policy && `, ``, "TestJudgeMatchesEvaluate"},
 		{"remembered whoever came meanwhile", "judge.go", `a.Roles == b.Roles`, `true`, "TestJudgeMatchesEvaluate"},
-		{"remembered over the day", "judge.go", `k.day == is.day`, `true`, "TestJudgeMatchesEvaluate"},
+		{"remembered over the day", "judge.go", `(!k.dated || k.day == today)`, `true`, "TestJudgeMatchesEvaluate"},
 		{"new for ever", "judge.go", ` && slices.Equal(k.fresh[name], t.fresh[name])`, ``, "TestJudgeMatchesEvaluate"},
 		{"bound by the platform alone", "policy.go", `limits(all)}`, `limits(above[:1])}`, "TestBoundsCombineAllLayers"},
 		{"GPUs for nothing", "policy.go", `NoGPUs: want.GPUs == nil &&`, `NoGPUs: false &&`, "TestBoundsCombineAllLayers"},
