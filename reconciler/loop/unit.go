@@ -300,7 +300,7 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 	if r.resumed {
 		level = slog.LevelDebug // logged before, and repeated with each try
 	}
-	log.Log(ctx, level, "plan application started", "actions", len(p.Actions), "digest", reconciler.Short(p.Digest), "attempt", v.attempt)
+	log.Log(ctx, level, "plan application started", "actions", len(p.Actions), "plan", reconciler.Short(p.Digest), "attempt", v.attempt)
 	if !r.resumed && !r.gated.isKept() {
 		r.pulls.RollOuts.Acting(v.prev.Revision, v.prev.Key, len(p.Actions))
 	}

@@ -23,7 +23,7 @@ func newPage(p *plan.Proposal, c *plan.PullContext) *page {
 
 // origin names the plan and its commits.
 func origin(p *plan.Proposal) string {
-	s := "Plan " + code(short(p.Digest, 13))
+	s := "Plan " + code(shortID(p.Digest))
 	if how := between(p.Base, p.Head, code); how != "" {
 		s += " · " + how
 	}
@@ -50,17 +50,17 @@ func between(base, head string, name func(string) string) string {
 	case base == "":
 		return ""
 	case head == "":
-		return "a change on " + name(commit(base))
+		return "a change on " + name(shortID(base))
 	}
-	return name(commit(head)) + " merged into " + name(commit(base))
+	return name(shortID(head)) + " merged into " + name(shortID(base))
 }
 
 // planCommand returns the command that prints the whole proposal in a local checkout.
 func planCommand(p *plan.Proposal) string {
 	if p.Head == "" {
-		return fmt.Sprintf("berth plan --base %s --patch FILE", commit(p.Base))
+		return fmt.Sprintf("berth plan --base %s --patch FILE", shortID(p.Base))
 	}
-	return fmt.Sprintf("berth plan --base %s --head %s", commit(p.Base), commit(p.Head))
+	return fmt.Sprintf("berth plan --base %s --head %s", shortID(p.Base), shortID(p.Head))
 }
 
 // assumedNote describes the assumption of a plan without a status branch.

@@ -444,7 +444,7 @@ func TestLongPlanStatesOmission(t *testing.T) {
 			require.True(t, cut || n < 300, "%d units of %d", n, size)
 			require.False(t, cut && n < 20, "%d units of %d", n, size)
 			require.True(t, strings.Contains(md, fmt.Sprintf("train-%d`", n-1)), "losses come first and are not omitted")
-			require.True(t, strings.Contains(md, "`dddddddddddd…`"), "the digest stays")
+			require.True(t, strings.Contains(md, "`dddddddddd`"), "the digest stays")
 			if cut {
 				require.Greater(t, len(md), report.MaxMarkdown-1500, "no more is omitted than necessary")
 				require.True(t, strings.Contains(md, "`berth plan --base bbbbbbbbbb --head aaaaaaaaaa`"))

@@ -24,7 +24,7 @@ func Rollout(r plan.Rollout) string {
 		d.progress()
 	}
 	d.differences()
-	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in logs, events and host ledgers</sub>", code(commit(r.Commit)), code(r.CorrelationID))
+	foot := fmt.Sprintf("<sub>Merged as %s · correlation id %s, in logs, events and host ledgers</sub>", code(shortID(r.Commit)), code(r.CorrelationID))
 	return d.cut(maxPart, foot, "berth trace "+short(r.CorrelationID, maxValue))
 }
 
@@ -134,7 +134,7 @@ func (d *rolloutPage) blocking() {
 	for _, u := range d.r.Units {
 		switch failure := prose(u.Failure); {
 		case u.Stale != nil:
-			all.add(unitCode(u.Key), staleText(u.Stale), "to apply the new plan, a user with the permission comments "+code("/berth apply "+commit(d.r.Commit)))
+			all.add(unitCode(u.Key), staleText(u.Stale), "to apply the new plan, a user with the permission comments "+code("/berth apply "+shortID(d.r.Commit)))
 		case stageOf(u) == failed:
 			at := ""
 			if u.At != "" {
@@ -155,7 +155,7 @@ func (d *rolloutPage) blocking() {
 
 // heldStep returns the command that brings a held document into force, if there is one.
 func (d *rolloutPage) heldStep(h schema.Held) string {
-	apply := code("/berth apply " + commit(d.r.Commit))
+	apply := code("/berth apply " + shortID(d.r.Commit))
 	wholeTenant := slices.ContainsFunc(d.r.Held, func(h schema.Held) bool { return h.Key.Kind == schema.KindTenant }) // needs an acknowledgement
 	switch {
 	case h.Reason == schema.HeldUnauthorised:
@@ -238,7 +238,7 @@ func progressOf(u plan.UnitProgress) string {
 	case queued:
 		return "queued"
 	case replaced:
-		return "replaced by " + code(commit(u.TakenOver))
+		return "replaced by " + code(shortID(u.TakenOver))
 	}
 	s := prose(string(u.Phase))
 	if u.Total > 0 {

@@ -68,7 +68,7 @@ func Text(p plan.Proposal) string {
 	if p.Note != "" {
 		fmt.Fprintf(&b, "\n%s\n", clean(p.Note))
 	}
-	fmt.Fprintf(&b, "\nplan %s", short(p.Digest, 13))
+	fmt.Fprintf(&b, "\nplan %s", shortID(p.Digest))
 	if s := between(p.Base, p.Head, clean); s != "" {
 		fmt.Fprintf(&b, ", %s", s)
 	}

@@ -382,8 +382,8 @@ func placed(p *plan.Plan, a plan.Action) string {
 	return ""
 }
 
-// commit shortens a commit id.
-func commit(id string) string {
+// shortID shortens the id of a commit or of a plan.
+func shortID(id string) string {
 	if len(id) > 10 {
 		id = id[:10]
 	}
