@@ -31,6 +31,10 @@ type JobGroup struct {
 	Nodes      []string `json:"nodes,omitempty"` // of running jobs
 	GPUs       int      `json:"gpus,omitempty"`  // of each job
 	CPUs       int      `json:"cpus,omitempty"`
+	NodeCount  int      `json:"node_count,omitempty"`  // that each job has, or asks for; 0: unknown
+	Named      []string `json:"named_nodes,omitempty"` // nodes that each job asks for by name
+	// Parts are the other parts of heterogeneous jobs, without a count: what happens to one happens to the job.
+	Parts []JobGroup `json:"parts,omitempty"`
 	// Minutes is how long each job may run; 0: unknown, or as long as the limits allow.
 	Minutes int      `json:"minutes,omitempty"`
 	IDs     []string `json:"ids,omitempty"` // the first MaxJobIDs
@@ -58,18 +62,27 @@ type JobRule struct {
 	// CancelsQueued: queued jobs are cancelled; but one that was also submitted to
 	// partitions that stay moves to them.
 	CancelsQueued bool `json:"cancels_queued,omitempty"`
+	// Leave: the nodes leave the unit. A queued job that asks for one of them by name ends, and never ran.
+	Leave bool `json:"leave,omitempty"`
 }
 
 // selects reports whether a rule selects jobs. A queued job without any other partition is
 // selected by its partitions.
 func (r *JobRule) selects(g *JobGroup) bool {
-	meets := func(a, b []string) bool {
-		return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
-	}
 	return r.All || len(r.Nodes) > 0 && g.Unread && !g.Pending || meets(r.Nodes, g.Nodes) || meets(r.Partitions, g.Partitions) ||
 		g.User != "" && slices.Contains(r.Users, g.User) ||
 		g.Account != "" && slices.Contains(r.Accounts, g.Account) ||
 		g.QoS != "" && slices.Contains(r.QoS, g.QoS)
+}
+
+// unread reports whether a part of what the scheduler says of the jobs, or of a part of them, could not be read.
+func (g *JobGroup) unread() bool {
+	return g.Unread || slices.ContainsFunc(g.Parts, func(p JobGroup) bool { return p.Unread })
+}
+
+// meets reports whether two lists have a name in common.
+func meets(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
 }
 
 // JobImpact is what actions do to the jobs of a snapshot. Each job is in one set: the running
@@ -202,12 +215,27 @@ type impactTally struct {
 	users  map[*JobSet]map[UserJobs]int // with a count of 0
 }
 
-// byRules returns what rules do to a group of jobs, and after how many seconds running ones end.
+// byRules returns what rules do to a group of jobs, and after how many seconds running ones end: the worst that
+// happens to one of their parts.
 func (e *effects) byRules(g *JobGroup) (worst fate, deadline int) {
+	worst, deadline = e.onPart(g)
+	for i := range g.Parts {
+		of, after := e.onPart(&g.Parts[i])
+		worst = max(worst, of)
+		if after > 0 && (deadline == 0 || after < deadline) {
+			deadline = after
+		}
+	}
+	return worst, deadline
+}
+
+func (e *effects) onPart(g *JobGroup) (worst fate, deadline int) {
 	var gone []string // partitions that are removed
 	for k := range e.rules {
 		r := &e.rules[k]
 		switch {
+		case r.Leave && g.Pending && meets(r.Nodes, g.Named):
+			worst = ends
 		case !r.selects(g):
 			continue
 		case g.Pending && !r.CancelsQueued:
@@ -245,7 +273,7 @@ func (t *impactTally) add(g *JobGroup, e *effects) {
 		return // nobody asks who they are
 	}
 	set.IDs = append(set.IDs, g.IDs[:min(len(g.IDs), MaxJobIDs-len(set.IDs))]...)
-	if g.Unread && !g.Pending {
+	if g.unread() && !g.Pending {
 		i.Unread = append(i.Unread, g.IDs[:min(len(g.IDs), MaxJobIDs-len(i.Unread))]...)
 	}
 	if g.User != "" {

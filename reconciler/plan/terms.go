@@ -16,6 +16,36 @@ type JobLimits struct {
 	Without  []string       `json:"without_partitions,omitempty"` // partitions that take none of the jobs
 	PerJob   map[string]int `json:"per_job,omitempty"`            // the most that one job can ask for
 	Together map[string]int `json:"together,omitempty"`           // the most that the running jobs have together
+	// Sizes are the workers of each partition; nil: they are not compared.
+	Sizes map[string]PartitionSize `json:"partition_sizes,omitempty"`
+}
+
+// PartitionSize is what a partition has: its nodes, and the most that one of them has.
+type PartitionSize struct {
+	Nodes int `json:"nodes"`
+	GPUs  int `json:"gpus_of_one,omitempty"`
+	CPUs  int `json:"cpus_of_one,omitempty"`
+}
+
+// takes reports whether a partition can ever have all that a job asks for. What is not known of the job it can have.
+func (s PartitionSize) takes(g *JobGroup) bool {
+	nodes := max(g.NodeCount, 1)
+	each := func(n int) int { return (n + nodes - 1) / nodes }
+	return nodes <= s.Nodes && each(g.GPUs) <= s.GPUs && each(g.CPUs) <= s.CPUs
+}
+
+// takes reports whether one of the partitions of a job can have it, and each of its parts.
+func (l *JobLimits) takes(g *JobGroup) bool {
+	if l.Sizes == nil || len(g.Partitions) == 0 {
+		return true
+	}
+	fits := func(g *JobGroup) bool {
+		return slices.ContainsFunc(g.Partitions, func(p string) bool {
+			size, known := l.Sizes[p]
+			return !known || size.takes(g)
+		})
+	}
+	return fits(g) && !slices.ContainsFunc(g.Parts, func(part JobGroup) bool { return !fits(&part) })
 }
 
 // Resources that JobLimits name.
@@ -34,9 +64,14 @@ type JobPreemption struct {
 	For          []string `json:"for"`                     // accounts whose guaranteed share they end for
 }
 
-// asks returns what each job of a group asks for.
+// asks returns what each job of a group asks for, all its parts together.
 func (g *JobGroup) asks() map[string]int {
-	return map[string]int{ResourceGPUs: g.GPUs, ResourceCPUs: g.CPUs, ResourceMinutes: g.Minutes, ResourceJobs: 1}
+	all := map[string]int{ResourceGPUs: g.GPUs, ResourceCPUs: g.CPUs, ResourceMinutes: g.Minutes, ResourceJobs: 1}
+	for _, part := range g.Parts {
+		all[ResourceGPUs] += part.GPUs
+		all[ResourceCPUs] += part.CPUs
+	}
+	return all
 }
 
 // start is whether a queued job can start by the limits on it.
@@ -55,6 +90,9 @@ func (t *JobTerms) selects(g *JobGroup) bool {
 // under returns whether a queued job can start by l while running jobs have used.
 func (t *JobTerms) under(l *JobLimits, g *JobGroup, used map[string]int) start {
 	if len(g.Partitions) > 0 && !slices.ContainsFunc(g.Partitions, func(p string) bool { return !slices.Contains(l.Without, p) }) {
+		return startsNever
+	}
+	if !l.takes(g) {
 		return startsNever
 	}
 	result := startsFreely

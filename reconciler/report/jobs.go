@@ -49,7 +49,7 @@ func stepWork(i plan.Impact) work {
 		return workDrains
 	case len(i.Preempts) > 0:
 		return workPreempts
-	case len(i.Terms) > 0:
+	case slices.ContainsFunc(i.Terms, func(t plan.JobTerms) bool { return t.Before.Sizes == nil }): // and not only of a cluster's size
 		return workTerms
 	}
 	return workNone
@@ -549,6 +549,9 @@ func ruleText(r plan.JobRule) []string {
 	out := []string{running + " finish first"}
 	if r.CancelAfter > 0 {
 		out[0] = fmt.Sprintf("%s end after %d s", running, r.CancelAfter)
+	}
+	if r.Leave {
+		out = append(out, "queued jobs that name "+list(r.Nodes, 4)+" are cancelled")
 	}
 	switch {
 	case r.All && r.CancelsQueued:

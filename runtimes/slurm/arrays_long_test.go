@@ -4,12 +4,14 @@ package slurm_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -158,4 +160,39 @@ func TestLongRemovalKeepsRunningTasksOfAnArray(t *testing.T) {
 	u.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	c.removed(t, u)
 	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h -t running")))
+}
+
+// What a plan says of queued jobs is what Slurm then does: a job that names a node that leaves ends, one that asks for more
+// nodes than are left waits for ever, and a heterogeneous job ends as a whole with the partition of one of its parts.
+func TestLongPlanNamesWhatSlurmEnds(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, twoPartitions, 0, 1)
+	submit := func(script string, options ...string) string {
+		id, err := c.trySubmit(t, u, alice, script+"sleep 9\n", append([]string{"--time=10"}, options...)...)
+		require.NoError(t, err)
+		return id
+	}
+	const held = "#SBATCH --hold\n"
+	names, large := submit(held+"#SBATCH -w gpu-2\n", "--partition=main"), submit(held+"#SBATCH -N2\n", "--partition=main")
+	het, array := submit(held+"#SBATCH -p main\n#SBATCH hetjob\n#SBATCH -p quick\n"), submit(held+"#SBATCH --array=1-300:7%3\n", "--partition=quick")
+	stays, both := submit(held+"#SBATCH -w gpu-1\n", "--partition=main"), submit(held, "--partition=quick,main")
+
+	less := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0) // gpu-2 and quick go
+	before := c.observe(t, u)
+	require.Equal(t, 5+43, before.Jobs.Pending)
+	said := plan.Make(plan.Input{Key: u.Effective.Key, After: &less.Effective, Members: less.Members, Observed: before, Rules: c.rt}).Jobs
+	require.ElementsMatch(t, []string{names, het, array + "_[1-295:7%3]"}, said.Cancelled.IDs)
+	require.Equal(t, 2+43, said.Cancelled.Count)
+	require.Equal(t, []string{large}, said.CannotStart.IDs)
+	require.Equal(t, []string{both}, said.Moved.IDs)
+
+	c.carry(t, less, false)
+	eventually(t, "the jobs are what the plan said", func() (bool, string) {
+		out := c.tool(t, u, "squeue -h -o '%i %P' -t pending")
+		rest := strings.Split(strings.TrimSpace(out), "\n")
+		slices.Sort(rest)
+		want := []string{large + " main", stays + " main", both + " main"}
+		slices.Sort(want)
+		return slices.Equal(rest, want), out
+	})
 }

@@ -21,6 +21,8 @@ type Rules struct{}
 // Impact implements plan.Rules.
 func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
 	switch verb {
+	case plan.Join:
+		return plan.Impact{Terms: sizeTerms(before, after)}
 	case plan.Create:
 		notes := (&record{Unit: *after}).withoutEffect()
 		if note := confinementNote(after); note != "" {
@@ -40,7 +42,10 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 			return plan.Impact{}
 		}
 		i := plan.Impact{Drains: []string{m.Node}, Differences: []plan.Difference{{What: "node " + m.Node, Class: plan.ClassDrain}}}
-		return endsBy(i, onJobsOf(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}})
+		if verb != plan.Drain {
+			i.Terms = sizeTerms(before, after)
+		}
+		return endsBy(i, onJobsOf(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}, Leave: verb != plan.Drain})
 	case plan.Start, plan.Restart:
 		m, ok := after.Member(member)
 		switch {
@@ -183,7 +188,11 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if len(partitions) > 0 {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
-	return termsImpact(accountingImpact(i, before, after), before, after)
+	i = termsImpact(accountingImpact(i, before, after), before, after)
+	configured := *after
+	configured.Members = before.Members // those that come or leave are the matter of other actions
+	i.Terms = append(i.Terms, sizeTerms(before, &configured)...)
+	return i
 }
 
 // accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.

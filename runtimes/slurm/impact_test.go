@@ -65,7 +65,7 @@ func drawQueue(t *rapid.T, u plan.Unit) []cli.QueuedJob {
 		if len(u.Effective.Users) == 0 {
 			break
 		}
-		j := cli.QueuedJob{ID: fmt.Sprint(i + 1), State: "PD", Account: "members", QoS: "normal",
+		j := cli.QueuedJob{ID: fmt.Sprint(i + 1), Tasks: 1, State: "PD", Account: "members", QoS: "normal",
 			User:       rapid.SampledFrom(u.Effective.Users).Draw(t, "user").Name,
 			Partitions: rapid.SliceOfNDistinct(rapid.SampledFrom(partitions), 1, len(partitions), rapid.ID).Draw(t, "in")}
 		if len(nodes) > 0 && rapid.Bool().Draw(t, "runs") {

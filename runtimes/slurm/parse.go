@@ -20,6 +20,9 @@ func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op {
 	op := c.cli(q.Program, q.Args...)
 	if q.Program == "squeue" || q.Program == "sacct" || slices.Equal(q.Args, cli.Reservations().Args) {
 		op.Run.Env["SLURM_TIME_FORMAT"] = "%s" // seconds, whatever the host's time zone is
+		if q.Program == "squeue" {
+			op.Run.Env["SLURM_BITSTR_LEN"] = "0" // otherwise it cuts off a list of tasks after 64 bytes
+		}
 	}
 	return op
 }

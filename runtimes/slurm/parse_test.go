@@ -103,11 +103,11 @@ func TestImpact(t *testing.T) {
 		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true, Differences: differs(plan.ClassReconfigure, "gres.conf")}},
 		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},
 		{"a worker leaves", plan.Leave, "worker-0", &before, &before, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}}}}},
+			Drains: []string{"dev-gpu-1"}, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, Leave: true}}}},
 		{"a worker leaves in a hurry", plan.Leave, "worker-0", &cancel, &cancel, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, Leave: true, CancelAfter: 60}}}},
 		{"a worker leaves with a new rule", plan.Leave, "worker-0", &before, &cancel, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, Leave: true, CancelAfter: 60}}}},
 		{"the control plane is started", plan.Start, "controller-0", &before, &before, plan.Impact{Restarts: []string{"control plane"}}},
 		{"a worker is started", plan.Start, "worker-0", &before, &before, plan.Impact{Restarts: []string{"slurmd on dev-gpu-1"}}},
 		{"a worker is restarted", plan.Restart, "worker-0", &before, &before, plan.Impact{

@@ -20,7 +20,7 @@ func (c associations) endRunaways(ctx context.Context) error {
 	if err != nil || len(lost) == 0 {
 		return err
 	}
-	active, err := ask(ctx, c.control, cli.Snapshot()) // a task of an array has an id of its own there, as in accounting
+	active, err := ask(ctx, c.control, cli.Snapshot())
 	if err != nil {
 		return err
 	}
@@ -39,7 +39,7 @@ func (c associations) endRunaways(ctx context.Context) error {
 		return waiting("slurmctld lost jobs in a crash that accounting has as active; they are ended once it gives no id up to %d to another job", highest)
 	}
 	for _, id := range lost {
-		if slices.ContainsFunc(active, func(j cli.QueuedJob) bool { return j.ID == strconv.Itoa(id) }) {
+		if slices.ContainsFunc(active, func(j cli.QueuedJob) bool { return j.Raw == strconv.Itoa(id) }) {
 			return waiting("job %d is active again", id)
 		}
 	}

@@ -3,6 +3,7 @@ package slurm
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,36 +68,84 @@ func (v *observation) whyNoSnapshot() string {
 	return v.ctl.host.Name() + " did not answer"
 }
 
-// JobsOf returns the snapshot of jobs at a time. Jobs that differ in their ids only are one group.
+// JobsOf returns the snapshot of jobs at a time. Jobs that differ in their ids only are one group. The parts of a
+// heterogeneous job are one job, by the id of its first part.
 func JobsOf(all []cli.QueuedJob, at time.Time) *plan.Jobs {
 	to := &plan.Jobs{At: at}
 	index := map[string]int{}
-	for i := range all {
-		j := &all[i]
-		if j.Pending() {
-			to.Pending++
+	for _, job := range wholeJobs(all) {
+		group := job.group
+		if group.Pending {
+			to.Pending += group.Count
 		} else {
-			to.Running++
+			to.Running += group.Count
 		}
-		key := strings.Join([]string{strconv.FormatBool(j.Pending()), j.User, j.Account, j.QoS, strconv.Itoa(j.GPUs), strconv.Itoa(j.CPUs),
-			strconv.FormatBool(j.Unread), strconv.Itoa(j.Minutes), strings.Join(j.Partitions, ","), strings.Join(j.Nodes, ",")}, "|")
-		n, ok := index[key]
+		n, ok := index[job.like()]
 		if !ok {
-			n, index[key] = len(to.Groups), len(to.Groups)
-			g := plan.JobGroup{
-				Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes,
-				GPUs: j.GPUs, CPUs: j.CPUs, Minutes: j.Minutes, Unread: j.Unread,
-			}
-			if g.Account == membersAccount {
-				g.Account = "" // it is no project, and tells users apart from nobody
-			}
-			to.Groups = append(to.Groups, g)
+			n, index[job.like()] = len(to.Groups), len(to.Groups)
+			to.Groups = append(to.Groups, group)
+			to.Groups[n].Count = 0
 		}
 		g := &to.Groups[n]
-		g.Count++
-		if len(g.IDs) < plan.MaxJobIDs && !slices.Contains(g.IDs, j.ID) {
-			g.IDs = append(g.IDs, j.ID)
+		g.Count += group.Count
+		if len(g.IDs) < plan.MaxJobIDs && !slices.Contains(g.IDs, job.id) {
+			g.IDs = append(g.IDs, job.id)
 		}
 	}
 	return to
+}
+
+// wholeJob is a job with its parts, for the snapshot.
+type wholeJob struct {
+	id    string
+	group plan.JobGroup // of this job alone, without its id
+}
+
+// like is equal for jobs that differ in their ids and numbers only.
+func (w wholeJob) like() string {
+	g := w.group
+	g.Count = 0
+	text, _ := json.Marshal(g) // plain data
+	return string(text)
+}
+
+// wholeJobs returns the jobs of which squeue printed a line for each part.
+func wholeJobs(all []cli.QueuedJob) []wholeJob {
+	var jobs []wholeJob
+	parts := map[string]int{} // index of a heterogeneous job by its id
+	for i := range all {
+		leader, _, isPart := strings.Cut(all[i].ID, "+")
+		group := groupOf(&all[i])
+		n, known := parts[leader]
+		switch {
+		case !isPart:
+			jobs = append(jobs, wholeJob{shortList(all[i].ID), group})
+		case known:
+			jobs[n].group.Parts = append(jobs[n].group.Parts, group)
+		default:
+			parts[leader] = len(jobs)
+			jobs = append(jobs, wholeJob{leader, group})
+		}
+	}
+	return jobs
+}
+
+func groupOf(j *cli.QueuedJob) plan.JobGroup {
+	g := plan.JobGroup{
+		Count: max(j.Tasks, 1), Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes,
+		GPUs: j.Asks.GPUs, CPUs: j.Asks.CPUs, NodeCount: j.Asks.Nodes, Named: j.Asks.Named, Minutes: j.Minutes, Unread: j.Unread,
+	}
+	if g.Account == membersAccount {
+		g.Account = "" // it is no project, and tells users apart from nobody
+	}
+	return g
+}
+
+// shortList cuts off a list of tasks in an id, as squeue does: 12_[1,3,5,...].
+func shortList(id string) string {
+	const longest = 64
+	if len(id) <= longest {
+		return id
+	}
+	return id[:longest-4] + "...]"
 }

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"cmp"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -28,6 +29,44 @@ func termsImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
 	}
 	i.Preempts = preemptions(was, now)
 	return i
+}
+
+// sizeTerms returns the sizes of partitions that stay, if one of them becomes smaller or larger.
+func sizeTerms(before, after *plan.Unit) []plan.JobTerms {
+	if before == nil || after == nil {
+		return nil
+	}
+	was, now := partitionSizes(before), partitionSizes(after)
+	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is }) // what becomes of jobs in a removed one is said by a rule
+	maps.DeleteFunc(now, func(name string, _ plan.PartitionSize) bool { _, is := was[name]; return !is })
+	if maps.Equal(was, now) {
+		return nil
+	}
+	return []plan.JobTerms{{Before: plan.JobLimits{Sizes: was}, After: plan.JobLimits{Sizes: now}}}
+}
+
+// partitionSizes returns what the workers of each partition have.
+func partitionSizes(u *plan.Unit) map[string]plan.PartitionSize {
+	set, err := parseSettings(u.Effective.Config)
+	if err != nil {
+		return nil
+	}
+	sizes := map[string]plan.PartitionSize{}
+	for _, p := range set.Partitions {
+		var size plan.PartitionSize
+		for _, m := range u.Members {
+			if m.ControlPlane || p.Nodes != nil && !p.Nodes.selects(m) {
+				continue
+			}
+			gpus := 0
+			for _, g := range m.GPUs {
+				gpus += g.Count
+			}
+			size = plan.PartitionSize{Nodes: size.Nodes + 1, GPUs: max(size.GPUs, gpus), CPUs: max(size.CPUs, m.CPUs)}
+		}
+		sizes[p.Name] = size
+	}
+	return sizes
 }
 
 // sharing is a unit with what its partitions take.

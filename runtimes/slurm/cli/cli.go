@@ -113,19 +113,29 @@ func waits(state string) bool {
 	return slices.Contains([]string{"PD", "SE", "RH", "RD", "RF", "RV"}, state)
 }
 
-// QueuedJob is a job in the queue, or a task of an array, without text that users write.
+// QueuedJob is a line of squeue without text that users write: a job, a part of a heterogeneous job, a
+// task of an array, or its tasks that wait together.
 type QueuedJob struct {
-	ID         string // the tasks of an array that wait share one
+	ID         string // as squeue prints %i: 12, 12+1 of a part, 12_3 of a task, 12_[4-9] of several
+	Raw        string // its number at slurmctld; tasks that wait together have that of the array
+	Tasks      int    // how many wait together; otherwise 1
 	State      string // as in Queued
 	User       string
 	Account    string
 	QoS        string
 	Partitions []string // as in Queued
 	Nodes      []string // where it runs
-	GPUs, CPUs int      // that it has, or asks for
-	Minutes    int      // its time limit; 0: none, or squeue was not asked for it
-	Started    int64    // seconds since 1970; 0: it waits, or is not known
-	Unread     bool     // a field could not be read, and is empty
+	Asks       Asked
+	Minutes    int   // its time limit; 0: none
+	Started    int64 // seconds since 1970; 0: it waits, or is not known
+	Unread     bool  // a field could not be read, and is empty
+}
+
+// Asked is what a job has, or asks for while it waits.
+type Asked struct {
+	GPUs, CPUs int      // on all its nodes together
+	Nodes      int      // how many
+	Named      []string // nodes that it asks for by name, sorted
 }
 
 // Pending reports whether the job waits.

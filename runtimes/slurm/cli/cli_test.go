@@ -77,8 +77,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		jobs, err := cli.Snapshot().Decode(said["snapshot"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.QueuedJob{
-			{ID: "1", State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, GPUs: 2, CPUs: 2, Started: 1795395501, Minutes: 60},
-			{ID: "4", State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, CPUs: 1, Minutes: 30},
+			{ID: "1", Raw: "1", Tasks: 1, State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, Started: 1795395501, Minutes: 60, Asks: cli.Asked{GPUs: 2, CPUs: 2, Nodes: 2}},
+			{ID: "4", Raw: "4", Tasks: 1, State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, Minutes: 30, Asks: cli.Asked{CPUs: 1, Nodes: 1}},
 		}, jobs)
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])
@@ -386,14 +386,14 @@ func TestWaitingTasksOfAnArray(t *testing.T) {
 
 // A snapshot has the time limit of each job in minutes.
 func TestSnapshotHasTimeLimits(t *testing.T) {
-	const heading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|\n"
+	const heading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|\n"
 	decode := func(limit string) ([]cli.QueuedJob, error) {
-		return cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|PD|ada|physics.lhc|physics.lhc|main||cpu=2,mem=4000M,node=1,billing=2,gres/gpu=3|N/A|" + limit + "|\n")})
+		return cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|physics.lhc|physics.lhc|main||cpu=2,mem=4000M,node=1,billing=2,gres/gpu=3|N/A|" + limit + "||\n")})
 	}
 	for limit, want := range map[string]int{"0:30": 0, "5:00": 5, "30:00": 30, "2:00:00": 120, "1-02:30:00": 1590, "365-00:00:00": 525600, "UNLIMITED": 0, "NOT_SET": 0} {
 		jobs, err := decode(limit)
 		require.NoError(t, err, limit)
-		require.Equal(t, []cli.QueuedJob{{ID: "7", State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc", Partitions: []string{"main"}, GPUs: 3, CPUs: 2, Minutes: want}}, jobs)
+		require.Equal(t, []cli.QueuedJob{{ID: "7", Raw: "7", Tasks: 1, State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc", Partitions: []string{"main"}, Minutes: want, Asks: cli.Asked{GPUs: 3, CPUs: 2, Nodes: 1}}}, jobs)
 	}
 	for _, limit := range []string{"", "5", "a:00", "-1:00", "1-00", "999999999999999999999:00", "5:00:00:00"} {
 		jobs, err := decode(limit)
@@ -402,18 +402,34 @@ func TestSnapshotHasTimeLimits(t *testing.T) {
 	}
 }
 
+// A line of squeue is a job, a part of a heterogeneous job, a task of an array, or its tasks that wait together.
+func TestSnapshotOfArraysAndParts(t *testing.T) {
+	const heading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|\n"
+	for id, want := range map[string]int{"12": 1, "12_3": 1, "12+1": 1, "5_[1-295:7%3]": 43, "9_[1-4]": 4, "9_[1,3,7-9]": 5, "9_[0-99999:2%5]": 50000} {
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + id + "|12|PD|ada|members|normal|main||cpu=2,mem=2000M,node=2,billing=1|N/A|5:00|gpu-[2-3],gpu-1|\n")})
+		require.NoError(t, err, id)
+		require.Equal(t, []cli.QueuedJob{{ID: id, Raw: "12", Tasks: want, State: "PD", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"main"}, Minutes: 5,
+			Asks: cli.Asked{CPUs: 2, Nodes: 2, Named: []string{"gpu-1", "gpu-2", "gpu-3"}}}}, jobs)
+	}
+	for _, cut := range []string{"5_[1,3,5,...]", "5_[3-1]", "5_[x]"} {
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + cut + "|5|PD|ada|members|normal|main||cpu=1|N/A|5:00||\n")})
+		require.NoError(t, err, cut)
+		require.True(t, jobs[0].Unread, cut)
+	}
+}
+
 // A job of which a field cannot be read stays in a snapshot, marked, and the others are as without it. What Slurm
 // leaves open is no such field.
 func TestUnreadJobsHideNoOthers(t *testing.T) {
-	const heading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|\n"
-	const other = "8|R|bob|physics.lhc|normal|main|w2|cpu=1,mem=1G,node=1|1795395501|5:00|\n"
-	want := cli.QueuedJob{ID: "8", State: "R", User: "bob", Account: "physics.lhc", QoS: "normal", Partitions: []string{"main"}, Nodes: []string{"w2"}, CPUs: 1, Minutes: 5, Started: 1795395501}
+	const heading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|\n"
+	const other = "8|8|R|bob|physics.lhc|normal|main|w2|cpu=1,mem=1G,node=1|1795395501|5:00||\n"
+	want := cli.QueuedJob{ID: "8", Raw: "8", Tasks: 1, State: "R", User: "bob", Account: "physics.lhc", QoS: "normal", Partitions: []string{"main"}, Nodes: []string{"w2"}, Minutes: 5, Started: 1795395501, Asks: cli.Asked{CPUs: 1, Nodes: 1}}
 	for line, unread := range map[string]bool{
-		"172|CG|anna|members|normal|main|w1|cpu=1,mem=1.50T,node=1,billing=1|N/A|30:00|": false, // launch failed, requeued, completing
-		"172|R|anna|members|normal|main|w[1-|cpu=1|1795395501|30:00|":                    true,
-		"172|R|anna|members|normal|main|w1|cpu=many|1795395501|30:00|":                   true,
-		"172|R|anna|members|normal|main|w1|cpu=1|tomorrow|30:00|":                        true,
-		"172|R|anna|members|normal|main|w1|N/A|1795395501|NOT_SET|":                      false,
+		"172|172|CG|anna|members|normal|main|w1|cpu=1,mem=1.50T,node=1,billing=1|N/A|30:00||": false, // launch failed, requeued, completing
+		"172|172|R|anna|members|normal|main|w[1-|cpu=1|1795395501|30:00||":                    true,
+		"172|172|R|anna|members|normal|main|w1|cpu=many|1795395501|30:00||":                   true,
+		"172|172|R|anna|members|normal|main|w1|cpu=1|tomorrow|30:00||":                        true,
+		"172|172|R|anna|members|normal|main|w1|N/A|1795395501|NOT_SET||":                      false,
 	} {
 		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + line + "\n" + other)})
 		require.NoError(t, err, line)

@@ -56,9 +56,10 @@ func Queue(filter ...string) Query[[]Queued] {
 }
 
 // Snapshot returns the query for the running and pending jobs with all that a plan needs of
-// them, each task of an array by itself, the same on all releases.
+// them, the same on all releases. The tasks of an array that wait together are one QueuedJob: squeue
+// --array of 22.05 leaves out the last one of a step.
 func Snapshot() Query[[]QueuedJob] {
-	return query(lines(decodeSnapshot), "squeue", "--all", "--array", profile.SnapshotFormat)
+	return query(lines(decodeSnapshot), "squeue", "--all", profile.SnapshotFormat)
 }
 
 // EndedJobs returns the query for the jobs of an account that ran and have ended, the same on all

@@ -63,15 +63,8 @@ func taskIDs(array, list string) (ids []string) {
 	}
 	var numbers []string
 	for part := range strings.SplitSeq(list, ",") {
-		span, step, _ := strings.Cut(part, ":")
-		first, last, isRange := strings.Cut(span, "-")
-		if !isRange {
-			last = first
-		}
-		from, err := strconv.Atoi(first)
-		to, err2 := strconv.Atoi(last)
-		by, err3 := strconv.Atoi(cmp.Or(step, "1"))
-		if cmp.Or(err, err2, err3) != nil || by < 1 || to-from > maxHostnames {
+		from, to, by, err := taskSpan(part)
+		if err != nil {
 			return nil
 		}
 		for n := from; n <= to; n += by {
@@ -117,7 +110,7 @@ func decodeEnded(out []byte) ([]EndedJob, error) {
 	return jobs, nil
 }
 
-const snapshotHeading = "JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|"
+const snapshotHeading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|"
 
 func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
@@ -139,19 +132,69 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 
 // snapshotJob reads what it can: a job that cannot be read fully hides no other one.
 func snapshotJob(words []string) QueuedJob {
-	nodes, err := hostnames(words[6])
-	job := QueuedJob{ID: words[0], State: words[1], User: words[2], Account: words[3], QoS: words[4], Partitions: splitList(words[5]), Nodes: nodes}
+	nodes, err := hostnames(words[7])
+	named, err2 := hostnames(words[11])
+	slices.Sort(named)
 	given := Run{}
-	errs := []error{err, given.given(words[7])}
-	job.GPUs, job.CPUs = given.GPUs, given.CPUs
+	tasks, err3 := taskCount(words[0])
+	errs := []error{err, err2, err3, given.given(words[8])}
+	job := QueuedJob{
+		ID: words[0], Raw: words[1], Tasks: tasks, State: words[2], User: words[3], Account: words[4], QoS: words[5], Partitions: splitList(words[6]), Nodes: nodes,
+		Asks: Asked{GPUs: given.GPUs, CPUs: given.CPUs, Nodes: nodesAsked(words[8]), Named: named},
+	}
 	if !job.Pending() { // otherwise an estimate
-		job.Started, err = seconds(words[8])
+		job.Started, err = seconds(words[9])
 		errs = append(errs, err)
 	}
-	job.Minutes, err = minutes(words[9])
+	job.Minutes, err = minutes(words[10])
 	errs = append(errs, err)
 	job.Unread = errors.Join(errs...) != nil
 	return job
+}
+
+// nodesAsked returns the number of nodes in a list of trackable resources: cpu=4,node=2; 0: it is not there.
+func nodesAsked(list string) int {
+	for entry := range strings.SplitSeq(list, ",") {
+		if n, ok := strings.CutPrefix(entry, "node="); ok {
+			count, _ := strconv.Atoi(n)
+			return count
+		}
+	}
+	return 0
+}
+
+// taskCount returns how many tasks of an array an id of squeue stands for: 12_[1,3-9%2] or 12_[0-20:4]; otherwise 1.
+func taskCount(id string) (int, error) {
+	_, list, together := strings.Cut(id, "_[")
+	if !together {
+		return 1, nil
+	}
+	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%") // how many run at once
+	sum := 0
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, by, err := taskSpan(part)
+		if err != nil {
+			return max(sum, 1), err
+		}
+		sum += (to-from)/by + 1
+	}
+	return sum, nil
+}
+
+// taskSpan reads a part of a list of tasks: 7, 3-9, or 1-295:7 with a step.
+func taskSpan(part string) (from, to, by int, err error) {
+	span, step, _ := strings.Cut(part, ":")
+	first, last, isRange := strings.Cut(span, "-")
+	if !isRange {
+		last = first
+	}
+	from, err = strconv.Atoi(first)
+	to, err2 := strconv.Atoi(last)
+	by, err3 := strconv.Atoi(cmp.Or(step, "1"))
+	if cmp.Or(err, err2, err3) != nil || by < 1 || to < from || to-from > maxHostnames {
+		return 0, 0, 0, fmt.Errorf("%q is not a range of tasks", part)
+	}
+	return from, to, by, nil
 }
 
 // seconds returns a time since 1970; 0 for one that is not there.

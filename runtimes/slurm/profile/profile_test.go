@@ -288,7 +288,7 @@ func TestProgramsAcceptOnlyCheckedConfiguration(t *testing.T) {
 			continue
 		}
 		for variable, pattern := range p.Env {
-			require.Contains(t, []string{"SLURM_CONF", "SLURM_TIME_FORMAT"}, variable, name)
+			require.Contains(t, []string{"SLURM_CONF", "SLURM_TIME_FORMAT", "SLURM_BITSTR_LEN"}, variable, name)
 			require.False(t, pattern.MatchString("x"), "%s of %s", variable, name)
 		}
 		conf := p.Env["SLURM_CONF"]

@@ -57,9 +57,9 @@ const RunawayAnswer = "n\n"
 const QueueFormat = "--format=%i %t %U %P"
 
 // SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it: of
-// --gres, which a user writes, it prints the resources that it understood. Times are
-// seconds if SLURM_TIME_FORMAT is %s.
-const SnapshotFormat = "--Format=JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|"
+// --gres, which a user writes, it prints the resources that it understood, and of --nodelist the
+// nodes, which it knows. Times are seconds if SLURM_TIME_FORMAT is %s.
+const SnapshotFormat = "--Format=JobArrayID:|,JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|,ReqNodes:|"
 
 // EndedStates and EndedFormat make squeue print which jobs have ended, and when and where they ran.
 const (
@@ -116,8 +116,8 @@ func programs() map[string]runtimes.Program {
 	// A configuration names libraries and programs that root loads. CheckMake has
 	// checked its content, or slurmd has fetched it from the controller.
 	stacks := map[string]*regexp.Regexp{"SLURM_CONF": stackConf}
-	// Times as numbers, independent of the host's time zone.
-	queueEnv := map[string]*regexp.Regexp{"SLURM_CONF": anyConf, "SLURM_TIME_FORMAT": regexp.MustCompile(`^%s$`)}
+	// Times as numbers, independent of the host's time zone, and lists of an array's tasks as a whole.
+	queueEnv := map[string]*regexp.Regexp{"SLURM_CONF": anyConf, "SLURM_TIME_FORMAT": regexp.MustCompile(`^%s$`), "SLURM_BITSTR_LEN": regexp.MustCompile(`^0$`)}
 	conf := map[string]*regexp.Regexp{"SLURM_CONF": anyConf}
 	always := func([]string) bool { return true }
 	return map[string]runtimes.Program{
