@@ -45,7 +45,7 @@ func changed[D comparable](c comparison) iter.Seq2[D, D] {
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, reservedInUse, unusualDates, stillAttached, endedPolicies,
-		recordedOnly,
+		recordedOnly, paused,
 	}
 }
 
@@ -156,6 +156,17 @@ func recordedOnly(c comparison) (out []schema.Diagnostic) {
 		out = append(out, found)
 	}
 	return out
+}
+
+// paused notes that nothing of a change happens while Berth is paused.
+func paused(c comparison) []schema.Diagnostic {
+	p := c.after.Platform.Pause
+	if p == nil || p.Suspend {
+		return nil
+	}
+	found := p.Warning("", "platform.paused", "%s", p.Spec.Reason)
+	found.Severity, found.Message = schema.SeverityNote, "Berth is paused, so nothing changes on any host until this file is deleted: "+p.Spec.Reason
+	return []schema.Diagnostic{found}
 }
 
 // endedPolicies warns of policies that a change deletes: nothing else shows what they bounded.

@@ -170,11 +170,23 @@ func documents(touched []schema.PathChange, base, head *estate.Result, moves map
 		case from[c.Path] != "":
 			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "moved", From: from[c.Path]})
 		default:
-			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: verb(c)})
+			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: verb(c), Fields: fieldsOf(is, base.Desired, head.Desired)})
 		}
 	}
 	slices.SortFunc(out, func(a, b plan.DocumentChange) int { return cmp.Compare(a.File, b.File) })
 	return out
+}
+
+// fieldsOf are the fields of a document that change, unless it is a unit: its plan has them.
+func fieldsOf(key schema.Key, base, head *schema.Desired) []plan.Change {
+	if key.Kind == schema.KindInstance || key.Kind == schema.KindSharedRuntime {
+		return nil
+	}
+	was, is := base.Document(key), head.Document(key)
+	if was == nil || is == nil {
+		return nil
+	}
+	return plan.DocumentFields(was, is)
 }
 
 // verb returns the verb for the change of a path.

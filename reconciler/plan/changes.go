@@ -22,16 +22,7 @@ func changes(before, after *Unit) []Change {
 	if before != nil && after != nil {
 		before, after = apart(before, after)
 	}
-	old, now := fields(before), fields(after)
-	names := maps.Clone(old)
-	maps.Copy(names, now)
-	var cs []Change
-	for _, f := range slices.Sorted(maps.Keys(names)) {
-		if old[f] != now[f] {
-			cs = append(cs, Change{Field: f, Before: old[f], After: now[f]})
-		}
-	}
-	return cs
+	return differing(fields(before), fields(after))
 }
 
 // apart returns both units without the equal fields of their instances. Flattening a
@@ -69,15 +60,28 @@ func fields(u *Unit) map[string]string {
 	return out
 }
 
-// memberChanges lists the changed facts of a member that stays on its node.
-func memberChanges(before, after Member) []Change {
-	before.Reason = after.Reason
-	if reflect.DeepEqual(before, after) {
-		return nil
+// MaxDocumentFields limits the fields of a DocumentChange.
+const MaxDocumentFields = 40
+
+// DocumentFields lists the fields that differ between two versions of a document: those of its spec, its labels and
+// whether it is suspended.
+func DocumentFields(before, after any) []Change {
+	all := differing(documentFields(before), documentFields(after))
+	return all[:min(len(all), MaxDocumentFields)]
+}
+
+func documentFields(doc any) map[string]string {
+	out := map[string]string{}
+	if m, ok := decode(doc).(map[string]any); ok {
+		flatten(out, "spec", m["Spec"])
+		flatten(out, "labels", m["Labels"])
+		out["suspend"] = scalar(m["Suspend"])
 	}
-	old, now := map[string]string{}, map[string]string{}
-	flatten(old, "members."+before.Name, decode(before))
-	flatten(now, "members."+after.Name, decode(after))
+	return out
+}
+
+// differing lists the fields with different values, by name.
+func differing(old, now map[string]string) []Change {
 	names := maps.Clone(old)
 	maps.Copy(names, now)
 	var cs []Change
@@ -87,6 +91,18 @@ func memberChanges(before, after Member) []Change {
 		}
 	}
 	return cs
+}
+
+// memberChanges lists the changed facts of a member that stays on its node.
+func memberChanges(before, after Member) []Change {
+	before.Reason = after.Reason
+	if reflect.DeepEqual(before, after) {
+		return nil
+	}
+	old, now := map[string]string{}, map[string]string{}
+	flatten(old, "members."+before.Name, decode(before))
+	flatten(now, "members."+after.Name, decode(after))
+	return differing(old, now)
 }
 
 // decode returns v as decoded JSON: maps, slices, strings, json.Number, bool or nil.

@@ -20,6 +20,12 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 	d := newPage(&p, &c)
 	if isQuiet(&p, &c) {
 		d.line(quietVerdict(&p), "")
+		for _, c := range p.Documents[:min(len(p.Documents), maxNamed)] {
+			if len(c.Fields) > 0 {
+				d.line("- " + code(c.File))
+				d.fields(c)
+			}
+		}
 		d.note()
 		return d.cut(MaxMarkdown, "<sub>"+origin(&p)+"</sub>", planCommand(&p))
 	}
@@ -174,6 +180,17 @@ func (d *page) deletion(u *plan.Plan) string {
 	return s
 }
 
+// fields lists the fields of a document that change.
+func (d *page) fields(c plan.DocumentChange) {
+	for k, f := range c.Fields {
+		if k == maxFields {
+			d.line("  - and " + count(len(c.Fields)-k, "more field"))
+			return
+		}
+		d.line(fmt.Sprintf("  - %s: %s → %s", code(f.Field), code(short(dash(f.Before), maxValue)), code(short(dash(f.After), maxValue))))
+	}
+}
+
 // documents folds the files of the change.
 func (d *page) documents() {
 	if len(d.p.Documents) == 0 {
@@ -186,6 +203,7 @@ func (d *page) documents() {
 				from = " from " + d.place(c.From, 0, 0)
 			}
 			d.line(fmt.Sprintf("- %s %s%s", word(c.Change), d.place(c.File, 0, 0), from))
+			d.fields(c)
 		}
 	})
 }

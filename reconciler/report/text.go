@@ -2,11 +2,14 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // JSON encodes p as indented JSON with a final newline. Its format is plan.Format.
@@ -39,6 +42,7 @@ func Text(p plan.Proposal) string {
 		b.WriteString("\n")
 		unitText(&b, &p, u)
 	}
+	documentsText(&b, p.Documents)
 	if len(p.Diagnostics) > 0 {
 		fmt.Fprintf(&b, "\n%s:\n", upper(severities(p.Diagnostics)))
 		for _, d := range p.Diagnostics {
@@ -74,6 +78,42 @@ func Text(p plan.Proposal) string {
 	}
 	b.WriteString("\n")
 	return b.String()
+}
+
+// Limits of the documents that a text names, and of the fields of each.
+const (
+	maxDocuments = 20
+	maxFields    = 12
+)
+
+// documentsText lists the changed documents that are not units, with the fields that change.
+func documentsText(b *strings.Builder, all []plan.DocumentChange) {
+	listed := withoutUnits(all)
+	if len(listed) > 0 {
+		b.WriteString("\n")
+	}
+	for i, c := range listed {
+		if i == maxDocuments {
+			fmt.Fprintf(b, "and %s\n", count(len(listed)-i, "more document"))
+			break
+		}
+		sign := map[string]string{"added": "+", "deleted": "-"}[c.Change]
+		fmt.Fprintf(b, "%s %s  (%s)\n", cmp.Or(sign, "~"), clean(c.File), clean(c.Change))
+		for k, f := range c.Fields {
+			if k == maxFields {
+				fmt.Fprintf(b, "    and %s\n", count(len(c.Fields)-k, "more field"))
+				break
+			}
+			fmt.Fprintf(b, "    %s: %s → %s\n", clean(f.Field), dash(clean(short(f.Before, maxValue))), dash(clean(short(f.After, maxValue))))
+		}
+	}
+}
+
+// withoutUnits leaves out units, of which a plan says more.
+func withoutUnits(all []plan.DocumentChange) []plan.DocumentChange {
+	return slices.DeleteFunc(slices.Clone(all), func(c plan.DocumentChange) bool {
+		return c.Key.Kind == schema.KindInstance || c.Key.Kind == schema.KindSharedRuntime
+	})
 }
 
 func unitText(b *strings.Builder, in *plan.Proposal, p *plan.Plan) {

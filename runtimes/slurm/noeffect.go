@@ -35,8 +35,11 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 				c.add(at+".per_user."+l.field, "is %d, and all users together have %d", l.user, l.most)
 			}
 		}
-		if q.Name == defaultQoS(s.QoS) && slices.Contains(q.Flags, "requires_reservation") {
-			c.add(at+".flags", "this QoS is the default, so Slurm refuses each job that names no reservation")
+		if q.PerUser.Submits > 0 && q.PerUser.Jobs > q.PerUser.Submits {
+			c.add(at+".per_user.jobs", "is %d, and a user has at most %d jobs that run or wait (submits)", q.PerUser.Jobs, q.PerUser.Submits)
+		}
+		if q.Name == defaultQoS(s.QoS) {
+			s.uselessDefault(&c, at, q)
 		}
 	}
 	if j := s.Jobs; j != nil && j.MaxTimeMinutes > 0 {
@@ -47,20 +50,79 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 			c.add("jobs.max_time_minutes", "each partition has a max_time_minutes of its own")
 		}
 	}
-	if first, last, isRange := strings.Cut(string(s.Options["SrunPortRange"]), "-"); isRange {
-		from, err := strconv.Atoi(first)
-		to, err2 := strconv.Atoi(last)
-		if err == nil && err2 == nil && from > to {
-			c.add("options.SrunPortRange", "begins at %d, above its end", from)
-		}
-	}
+	s.uselessPartitions(&c)
+	s.uselessOptions(&c)
 	return c
 }
 
-// withoutWorkers says which partitions and switches have none of the workers of a cluster that has some.
+// uselessDefault finds what makes a job without a QoS, which gets the default one, impossible.
+func (s *settings) uselessDefault(c *configProblems, at string, q qos) {
+	if slices.Contains(q.Flags, "requires_reservation") {
+		c.add(at+".flags", "this QoS is the default, so Slurm refuses each job that names no reservation")
+	}
+	if s.Jobs != nil && q.MaxTimeMinutes > 0 && s.Jobs.DefaultTimeMinutes > q.MaxTimeMinutes && !q.isLong() {
+		c.add(at+".max_time_minutes", "is %d, and a job that names no time gets %d (jobs.default_time_minutes), so it never starts", q.MaxTimeMinutes, s.Jobs.DefaultTimeMinutes)
+	}
+}
+
+// uselessPartitions finds that a job which names neither partition nor QoS is refused.
+func (s *settings) uselessPartitions(c *configProblems) {
+	for i, p := range s.Partitions {
+		if p.Default && len(p.AllowQOS) > 0 && !slices.Contains(p.AllowQOS, defaultQoS(s.QoS)) {
+			c.add(item("partitions", i)+".allow_qos", "lacks %s, the QoS of a job that names none, and this is the partition of a job that names none: Slurm refuses it", defaultQoS(s.QoS))
+		}
+	}
+}
+
+// uselessOptions finds values of options that Slurm takes and that switch something off, or have no effect.
+func (s *settings) uselessOptions(c *configProblems) {
+	if from, to, ok := span(string(s.Options["SrunPortRange"])); ok {
+		switch {
+		case from > to:
+			c.add("options.SrunPortRange", "begins at %d, above its end", from)
+		case from <= slurmdPort && slurmdPort <= to:
+			c.add("options.SrunPortRange", "contains %d, the port of slurmd: begin above it", slurmdPort)
+		}
+	}
+	if s.Options["MaxArraySize"] == "0" {
+		c.add("options.MaxArraySize", "0 refuses every array of jobs: take it away for Slurm's 1001")
+	}
+	for _, name := range []string{"RequeueExit", "RequeueExitHold"} {
+		for part := range strings.SplitSeq(string(s.Options[name]), ",") {
+			from, to, ok := span(part)
+			switch {
+			case !ok:
+			case to > 255:
+				c.add("options."+name, "%s: no exit code is above 255", part)
+			case from == 0:
+				c.add("options."+name, "0 is the exit code of success: each job would begin again for ever")
+			}
+		}
+	}
+}
+
+// slurmdPort is the port of each slurmd (profile.Parameter SlurmdPort).
+const slurmdPort = 6818
+
+// span reads 6000-7000, or 7 alone; false: it is neither.
+func span(text string) (from, to int, ok bool) {
+	first, last, isRange := strings.Cut(text, "-")
+	if !isRange {
+		last = first
+	}
+	from, err := strconv.Atoi(first)
+	to, err2 := strconv.Atoi(last)
+	return from, to, err == nil && err2 == nil
+}
+
+// withoutWorkers says which partitions and switches have none of the workers of a cluster that has some, which workers
+// no switch has, and that no partition is for jobs that name none.
 func (s *settings) withoutWorkers(workers []plan.Member) (notes []string) {
 	if len(workers) == 0 {
 		return nil
+	}
+	if !slices.ContainsFunc(s.Partitions, func(p partition) bool { return p.Default }) {
+		notes = append(notes, "Slurm refuses a job that names no partition, as none has default: true")
 	}
 	for _, p := range s.Partitions {
 		if p.Nodes != nil && !slices.ContainsFunc(workers, p.Nodes.selects) {
@@ -71,6 +133,17 @@ func (s *settings) withoutWorkers(workers []plan.Member) (notes []string) {
 	for _, sw := range s.Topology.Switches {
 		if len(sw.Nodes) > 0 && !slices.ContainsFunc(sw.Nodes, func(n string) bool { return slices.Contains(names, n) }) {
 			notes = append(notes, "no worker is below the switch "+sw.Name+": its nodes are not members")
+		}
+	}
+	if len(s.Topology.Switches) > 0 {
+		listed := map[string]bool{}
+		for _, sw := range s.Topology.Switches {
+			for _, node := range sw.Nodes {
+				listed[node] = true
+			}
+		}
+		if rest := slices.DeleteFunc(names, func(n string) bool { return listed[n] }); len(rest) > 0 {
+			notes = append(notes, "no switch of the topology lists "+strings.Join(rest, ", ")+": Berth puts them below a switch of their own, far from the others")
 		}
 	}
 	return notes
@@ -86,6 +159,10 @@ func (s *settings) uselessPreemption(c *configProblems) {
 		}
 		if p.ExemptMinutes > 0 {
 			c.add("preemption.exempt_minutes", "has no effect without preemption.by")
+		}
+	case p.By == preemptQOS:
+		if !slices.ContainsFunc(s.QoS, func(q qos) bool { return len(q.Preempts) > 0 }) {
+			c.add("preemption.by", "no job preempts another, as no QoS has preempts")
 		}
 	case p.By == preemptPartition:
 		tiers := map[int]bool{}

@@ -26,6 +26,15 @@ func TestConfigFieldsWithoutEffect(t *testing.T) {
 		`"partitions":[{"name":"a"},{"name":"b","max_time_minutes":9999}],"jobs":{"default_time_minutes":2880,"max_time_minutes":1440}`: "",
 		two + `,"jobs":{"max_time_minutes":1440}`:                                                                                       "jobs.max_time_minutes: each partition has a max_time_minutes of its own",
 		`"options":{"SrunPortRange":"63000-60001"}`:                                                                                     "options.SrunPortRange: begins at 63000, above its end",
+		`"partitions":[{"name":"a","default":true,"allow_qos":["urgent"]}],"qos":[{"name":"urgent"}]`:                                   "partitions[0].allow_qos: lacks normal, the QoS of a job that names none, and this is the partition of a job that names none: Slurm refuses it",
+		`"partitions":[{"name":"a","default":true,"allow_qos":["urgent"]}],"qos":[{"name":"urgent","default":true}]`:                    "",
+		`"qos":[{"name":"normal","max_time_minutes":5}],"jobs":{"default_time_minutes":60}`:                                             "qos[0].max_time_minutes: is 5, and a job that names no time gets 60 (jobs.default_time_minutes), so it never starts",
+		`"qos":[{"name":"q","per_user":{"jobs":100,"submits":10}}]`:                                                                     "qos[0].per_user.jobs: is 100, and a user has at most 10 jobs that run or wait (submits)",
+		`"preemption":{"by":"qos","mode":"cancel"}`:                                                                                     "preemption.by: no job preempts another, as no QoS has preempts",
+		`"options":{"RequeueExit":"3,300-310"}`:                                                                                         "options.RequeueExit: 300-310: no exit code is above 255",
+		`"options":{"RequeueExitHold":"0"}`:                                                                                             "options.RequeueExitHold: 0 is the exit code of success: each job would begin again for ever",
+		`"options":{"MaxArraySize":"0"}`:                                                                                                "options.MaxArraySize: 0 refuses every array of jobs: take it away for Slurm's 1001",
+		`"options":{"SrunPortRange":"6000-7000"}`:                                                                                       "options.SrunPortRange: contains 6818, the port of slurmd: begin above it",
 		`"options":{"SrunPortRange":"60001-63000"}`:                                                                                     "",
 	} {
 		var s settings
