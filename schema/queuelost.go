@@ -58,10 +58,16 @@ func lostByShared(owner string, before, after *Desired, old, now map[string]*Sha
 	return out
 }
 
-// lostNames warns of the partitions and QoS of a map that a unit had and has no longer.
+// lostNames warns of the partitions and QoS of a map that a unit had and has no longer, and of times of its queues that
+// a partition allowed and allows no longer.
 func (m *QueueMap) lostNames(unit *Header, had, have QueueNames) (out []Diagnostic) {
 	had.Accounts, have.Accounts = nil, nil // those of members, which a change of the config does not touch
 	for i, q := range m.Spec.Queues {
+		of := []string{q.Partition}
+		if most := have.longest(of); most > 0 && q.MaxWalltimeMinutes > most && (had.longest(of) == 0 || q.MaxWalltimeMinutes <= had.longest(of)) {
+			at := m.At(fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i))
+			out = append(out, unit.Warning("spec.config", CodeQueueTime, "the partition %s then allows %d minutes, and the queue %s promises %d (%s): longer jobs of it wait for ever", q.Partition, most, q.Queue, q.MaxWalltimeMinutes, at.Place()))
+		}
 		before := q.lacked(had)
 		for _, n := range q.lacked(have) {
 			if !slices.ContainsFunc(before, func(b mapName) bool { return b.field == n.field }) {

@@ -29,11 +29,26 @@ func elsewhere() map[string]string {
 		"squeue":     "berth queue list shows the jobs of a project",
 		"scancel":    "berth queue cancel ends a job",
 		"sinfo":      "berth node list shows the nodes of an instance",
+		"fmt":        "berth validate checks an estate; Berth does not format files",
+		"format":     "berth validate checks an estate; Berth does not format files",
+		"approve":    "approve the pull request at the forge; berth plan shows which permissions it needs",
+		"merge":      "merge the pull request at the forge; berth plan shows the effect first",
+		"sacctmgr":   "berth explain --roles shows who may do what, and berth get entitlements what projects may use; accounts and QoS follow from the documents",
+		"roles":      "berth explain --roles lists roles, and berth get rolebindings who has them",
+		"users":      "berth get rolebindings lists people, and berth describe instance NAME the users of a cluster",
+		"taint":      "berth node cordon keeps new jobs from a member, and spec.cordoned of a node keeps new members from it",
+		"uncordon":   "berth node uncordon undoes berth node cordon",
 		"drain":      "berth node drain drains a member",
 		"cordon":     "berth node cordon keeps new jobs from a member",
 	}
 	for _, word := range []string{"apply", "create", "edit", "delete", "remove", "rm", "scale", "set", "patch", "install", "upgrade", "uninstall", "destroy", "deploy", "up", "down"} {
 		words[word] = change
+	}
+	for word, field := range map[string]string{
+		"suspend": "suspend: true", "resume": "suspend: true (take it away)", "start": "desired_state: running", "stop": "desired_state: stopped",
+		"pause": "platform/pause.yaml (kind Pause), which stops all changes on hosts while it is there", "unpause": "platform/pause.yaml (delete it)",
+	} {
+		words[word] = "it is a field or a file in Git: " + field + "; commit it or open a pull request"
 	}
 	for _, word := range []string{"reconcile", "refresh", "run"} {
 		words[word] = "berth serve reconciles continuously, and berth sync --once reconciles once"

@@ -106,6 +106,9 @@ func instanceKey(name string) (schema.Key, error) {
 		}
 		return schema.Key{Kind: schema.KindSharedRuntime, Tenant: tenant, Name: instance}, nil
 	}
+	if name == "roles" || name == "role" || name == "permissions" {
+		return schema.Key{}, errors.New("explain: the table of roles and permissions: berth explain --roles")
+	}
 	if tenant == "" || project == "" || instance == "" {
 		return schema.Key{}, fmt.Errorf("explain: %q does not name an instance; give TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME for a shared runtime (platform/RUNTIME for one of the platform)", name)
 	}

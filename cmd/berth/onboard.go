@@ -68,7 +68,13 @@ func appOf(d *schema.Desired, tenant, slug string) (*schema.App, error) {
 		return nil, fmt.Errorf("there is no tenant %s%s", cli.Visible(tenant), estate.Meant(tenant, slices.Sorted(maps.Keys(d.Tenants))))
 	}
 	apps := onboard.Apps(d, tenant, slug)
+	if len(apps) == 0 && tenant != "" && len(onboard.Apps(d, "", slug)) > 0 {
+		return nil, cli.Usage(fmt.Errorf("%s has no app %s of its own: without --tenant, the check is of the platform's or of another tenant's", cli.Visible(tenant), cli.Visible(slug)))
+	}
 	if len(apps) == 0 {
+		if guess := estate.Meant(slug, slices.Sorted(maps.Keys(d.Platform.Apps))); guess != "" {
+			return nil, fmt.Errorf("there is no app %s%s", cli.Visible(slug), guess)
+		}
 		return nil, fmt.Errorf("the estate has no valid app %s: add catalog/%s/app.yaml below platform/ or tenants/<tenant>/, or run berth validate", cli.Visible(slug), cli.Visible(slug))
 	}
 	if len(apps) > 1 && apps[0].Key.Tenant != "" {

@@ -122,6 +122,9 @@ func referenceOf(args []string) ([]byte, error) {
 	}
 	i := slices.Index(backends.Names(), args[0])
 	if i < 0 {
+		if slices.ContainsFunc(schema.Kinds(), func(k schema.Kind) bool { return strings.EqualFold(string(k), args[0]) }) {
+			return nil, cli.Usage(fmt.Errorf("schema docs: %s is a kind: berth schema docs without an argument describes all kinds", args[0]))
+		}
 		return nil, cli.Usage(fmt.Errorf("schema docs: no backend %q; the backends are %s", args[0], strings.Join(backends.Names(), ", ")))
 	}
 	b := backends.All()[i]

@@ -89,7 +89,10 @@ func (c *platformCheck) oddSizes(sku string, docs []*load.Document) {
 	for _, doc := range docs {
 		for i, field := range []string{"cpus", "memory_mib"} {
 			if a, b := of(doc)[i], of(rule)[i]; a >= 2*b || b >= 2*a {
-				c.warn(doc, "spec.capacity."+field, codeUnlike, fmt.Sprintf("is %d, and %s (%s) of the same SKU %s has %d: correct it, or use another SKU", a, rule.Key.Name, rule.File.Path, sku, b))
+				path := "spec.capacity." + field
+				f := load.Found(doc, path, schema.SeverityWarning, codeUnlike, fmt.Sprintf("nodes of SKU %s differ, with %d (%s) and %d (%s): correct one, or use another SKU", sku, a, doc.File.Path, b, rule.File.Path))
+				f.Other = schema.Place{Position: rule.Header.At(path), Path: path} // the change of one of two may be the mistake
+				c.findings = append(c.findings, f)
 			}
 		}
 	}

@@ -148,6 +148,11 @@ func (r *Reader) Config(ctx context.Context, doc *Document, v *schema.AppVersion
 			problems, out.Names = checkConfig(check, v, config)
 		}
 		for _, p := range problems {
+			if of := j.defs[parametersDef(v.Spec.RuntimeBackend)].shape; p.code == "schema.unknown-field" && of != nil {
+				if _, ofVersion := of.fields[p.path]; ofVersion {
+					p.message = fmt.Sprintf("an instance cannot set it, only its version (spec.manifest.parameters.%s in %s)", p.path, v.File)
+				}
+			}
 			p.path = join("spec.config", p.path)
 			out.Findings = append(out.Findings, diagnose(doc.tree, doc.File.Path, p))
 		}

@@ -126,7 +126,8 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 		}
 		return fmt.Errorf("%s: %q is not a duration: write one such as 90s, 10m or 1h30m", flag, got)
 	case "stringToString":
-		return fmt.Errorf("%s: %q is not NAME=VALUE", flag, got)
+		form, _, _ := strings.Cut(value.GetFlag().Usage, ":") // such as NAME=DIR
+		return fmt.Errorf("%s: %q is not %s", flag, got, form)
 	case "bool":
 		return fmt.Errorf("%s: %q is neither true nor false", flag, got)
 	}

@@ -104,7 +104,7 @@ func (c *Config) authorityConflicts(check checkFunc) {
 	who := c.Authority
 	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
 	check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
-	check(who.TrustLocalCommits && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
+	check(who.TrustLocalCommits && c.Repository.URL != "" && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
 	check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "every user who can commit can change everything then: remove it, or the administrators")
 	check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
 	for i, key := range who.AdministratorKeys {

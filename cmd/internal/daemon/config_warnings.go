@@ -13,6 +13,8 @@ import (
 	"slices"
 	"strings"
 
+	"golang.org/x/crypto/ssh"
+
 	"berth/reconciler/gitrepo"
 )
 
@@ -31,6 +33,9 @@ func (c *Config) warnings() []string {
 	out = append(out, c.fileWarnings()...)
 	if c.API != nil && c.API.OIDC != nil && strings.Contains(c.API.OIDC.Issuer, "/.well-known/") {
 		out = append(out, "api.oidc.issuer: is the address of its configuration: write the issuer, which is the part before /.well-known/")
+	}
+	if c.API != nil && c.API.OIDC != nil && strings.Contains(c.API.OIDC.LoginClaim, "email") {
+		out = append(out, "api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, such as preferred_username")
 	}
 	if c.SSH == nil && c.MemoryRuntime == nil {
 		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
@@ -54,7 +59,20 @@ func (c *Config) repositoryWarnings() (out []string) {
 	}
 	dir, isLocal := c.LocalRepository()
 	if !isLocal {
-		return out
+		return append(out, c.remoteWarnings()...)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		return append(out, fmt.Sprintf("repository.url: %v", err))
+	}
+	own := map[string]string{"repository.directory": r.Directory}
+	if c.MemoryRuntime != nil {
+		own["memory_runtime.directory"] = c.MemoryRuntime.Directory
+	}
+	for _, field := range slices.Sorted(maps.Keys(own)) {
+		within, err := filepath.Rel(dir, own[field])
+		if first, _, _ := strings.Cut(filepath.ToSlash(within), "/"); err == nil && (first == "platform" || first == "tenants") {
+			out = append(out, fmt.Sprintf("%s: Berth would write its files among the documents in %s/: choose a directory of its own, such as .berth/cache", field, first))
+		}
 	}
 	if _, err := os.Stat(filepath.Join(dir, ".git")); err != nil {
 		if _, err := os.Stat(filepath.Join(dir, "HEAD")); err != nil {
@@ -71,6 +89,16 @@ func (c *Config) repositoryWarnings() (out []string) {
 	return append(out, problems(repo.Close())...)
 }
 
+// remoteWarnings are about a repository on another machine to which Berth cannot push.
+func (c *Config) remoteWarnings() (out []string) {
+	r, gh := c.Repository, c.GitHub
+	hasApp := gh != nil && gh.App != nil
+	if strings.HasPrefix(r.URL, "https://") && r.Token == nil && !hasApp && (gh == nil || gh.Token == nil) {
+		out = append(out, "repository.token: missing: Berth pushes berth/status and berth/in-force, which a forge does not take without a credential")
+	}
+	return out
+}
+
 // githubWarnings are about a forge that is not where the repository is, or that lacks a credential.
 func (c *Config) githubWarnings() (out []string) {
 	gh, r := c.GitHub, c.Repository
@@ -80,6 +108,9 @@ func (c *Config) githubWarnings() (out []string) {
 	path, isGitHub := strings.CutPrefix(r.URL, "https://github.com/")
 	if want := gh.Owner + "/" + gh.Repository; isGitHub && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want) {
 		out = append(out, fmt.Sprintf("github.repository: the pull requests are those of %s, and repository.url is another repository", want))
+	}
+	if at, err := url.Parse(r.URL); err == nil && !isGitHub && at.Scheme == "https" && strings.HasPrefix(gh.APIURL, "https://api.github.com") && !strings.HasSuffix(at.Hostname(), "github.com") {
+		out = append(out, fmt.Sprintf("github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at %s: write its API, such as https://%s/api/v3/", at.Hostname(), at.Hostname()))
 	}
 	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
 		switch host := api.Hostname(); {
@@ -118,8 +149,13 @@ func (c *Config) fileWarnings() (out []string) {
 	for _, field := range slices.Sorted(maps.Keys(files)) {
 		name := field[strings.LastIndex(field, ".")+1:]
 		if name == "known_hosts" {
-			if data, err := os.ReadFile(files[field]); err == nil && len(bytes.TrimSpace(data)) == 0 {
+			data, err := os.ReadFile(files[field])
+			switch _, _, _, _, _, wrong := ssh.ParseKnownHosts(data); {
+			case err != nil: // said elsewhere
+			case len(bytes.TrimSpace(data)) == 0:
 				out = append(out, field+": the file is empty, so no host is trusted: add the key of each, as ssh-keyscan prints it and you have checked it")
+			case wrong != nil:
+				out = append(out, field+": the file pins no host: it takes the lines that ssh-keyscan prints")
 			}
 			continue
 		}

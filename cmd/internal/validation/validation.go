@@ -60,7 +60,11 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 		return nil, err
 	}
 	if r.Len() == 0 && len(r.Diagnostics) == 0 {
-		return nil, cli.Usage(fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/", dir))
+		advice := ""
+		if whole, err := gitrepo.Locate(dir); err == nil && whole.WorkTree != "" && whole.WorkTree != dir {
+			advice = "; berth validate " + whole.WorkTree + " checks the estate around it"
+		}
+		return nil, cli.Usage(fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/%s", dir, advice))
 	}
 	effective, decisions := evaluate(r)
 	v := &Validation{
