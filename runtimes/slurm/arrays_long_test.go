@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -194,5 +195,68 @@ func TestLongPlanNamesWhatSlurmEnds(t *testing.T) {
 		want := []string{large + " main", stays + " main", both + " main"}
 		slices.Sort(want)
 		return slices.Equal(rest, want), out
+	})
+}
+
+// A job is shown as one: the parts of a heterogeneous job with all their members, a requeued job by its last run, and the
+// output of each by the name that Slurm gave it.
+func TestLongQueueShowsAJobAsOne(t *testing.T) {
+	t.Parallel()
+	c, u := newCompany(t, twoPartitions, 0, 1)
+	at := c.queueOf(u, u.Effective.Key.ProjectID(), nil)
+	submit := func(script string) string { // as its user does on a login host
+		return strings.TrimSpace(c.tool(t, u, fmt.Sprintf("sbatch --parsable --uid=%s --time=10 --chdir=/tmp <<'EOF'\n#!/bin/sh\n%sEOF", alice.Name, script)))
+	}
+	output := func(id, want string) {
+		t.Helper()
+		eventually(t, "the output of job "+id, func() (bool, string) {
+			out, err := c.rt.Output(t.Context(), at, queue.Ref{JobID: id}, 1000)
+			return err == nil && string(out.Text) == want, fmt.Sprintf("%q %v", out.Text, err)
+		})
+	}
+	array := submit("#SBATCH --array=7\necho task\n")
+	output(array+"_7", "task\n")
+	wide := submit("#SBATCH --array=3\n#SBATCH -o /tmp/%A-%4a-%N.txt\necho wide\n")
+	output(wide+"_3", "wide\n")
+
+	het := submit("#SBATCH -p main -w gpu-1\n#SBATCH hetjob\n#SBATCH -p quick -w gpu-2\necho leader; sleep 600\n")
+	output(het, "leader\n")
+	j, err := c.rt.Job(t.Context(), at, queue.Ref{JobID: het})
+	require.NoError(t, err)
+	require.Equal(t, "main,quick", j.Queue)
+	require.Equal(t, []string{"worker-0", "worker-1"}, j.Members)
+	all, err := c.rt.Jobs(t.Context(), at)
+	require.NoError(t, err)
+	var ids []string
+	for _, j := range all {
+		ids = append(ids, j.JobID)
+	}
+	require.Subset(t, ids, []string{het + "+0", het + "+1"})
+	_, err = c.rt.Cancel(t.Context(), at, queue.Ref{JobID: het})
+	require.NoError(t, err)
+
+	none := submit("#SBATCH -o /dev/null\necho nothing\n")
+	eventually(t, "the job has no output", func() (bool, string) {
+		_, err := c.rt.Output(t.Context(), at, queue.Ref{JobID: none}, 1000)
+		return errors.Is(err, queue.ErrNoOutput), fmt.Sprint(err)
+	})
+
+	again := submit("sleep 600\n")
+	first := c.await(t, u, again, slurmtest.Running)
+	require.NotZero(t, first)
+	was, err := c.rt.Job(t.Context(), at, queue.Ref{JobID: again})
+	require.NoError(t, err)
+	c.tool(t, u, "scontrol requeue "+again)
+	eventually(t, "the requeued job waits for its second run", func() (bool, string) {
+		j, err := c.rt.Job(t.Context(), at, queue.Ref{JobID: again, Submitted: was.Submitted})
+		require.NotEqual(t, "LOST", j.State)
+		return err == nil && j.State == "PENDING" && !j.Submitted.Equal(was.Submitted), fmt.Sprintf("%+v %v", j, err)
+	})
+	gone, err := c.rt.Cancel(t.Context(), at, queue.Ref{JobID: again, Submitted: was.Submitted})
+	require.NoError(t, err)
+	require.NotEqual(t, "LOST", gone.State)
+	eventually(t, "the requeued job is cancelled", func() (bool, string) {
+		j, err := c.rt.Job(t.Context(), at, queue.Ref{JobID: again, Submitted: was.Submitted})
+		return err == nil && j.State == "CANCELLED", fmt.Sprintf("%+v %v", j, err)
 	})
 }

@@ -18,7 +18,7 @@ import (
 )
 
 // The classes of errors (requirement C3). An error of a runtime's queue wraps exactly one of them,
-// or ErrNotFound or ErrConflict. Any other error is a fault of Berth.
+// or ErrNotFound, ErrNoOutput or ErrConflict. Any other error is a fault of Berth.
 var (
 	// ErrConfiguration: the map of queues, or what it names at the runtime, is wrong. The same call
 	// fails again until the platform corrects it.
@@ -30,13 +30,16 @@ var (
 	ErrUnavailable = errors.New("scheduler unavailable")
 	// ErrNotFound: the project has no such job. A job of another project is not found either.
 	ErrNotFound = errors.New("no such job")
+	// ErrNoOutput: there is no file with the job's output that its user may read. The same call fails again, unless
+	// the job still writes it.
+	ErrNoOutput = errors.New("no output")
 	// ErrConflict: the idempotency key was used for another submission.
 	ErrConflict = errors.New("idempotency key was used for another job")
 )
 
 // ClassOf names the class of an error, for logs.
 func ClassOf(err error) string {
-	for _, class := range []error{ErrConfiguration, ErrDenied, ErrUnavailable, ErrNotFound, ErrConflict} {
+	for _, class := range []error{ErrConfiguration, ErrDenied, ErrUnavailable, ErrNotFound, ErrNoOutput, ErrConflict} {
 		if errors.Is(err, class) {
 			return class.Error()
 		}
@@ -122,7 +125,7 @@ var (
 	queueName      = regexp.MustCompile(`^[A-Za-z0-9_][-A-Za-z0-9_.]{0,63}(,[A-Za-z0-9_][-A-Za-z0-9_.]{0,63}){0,9}$`) // sbatch takes a list
 	directory      = regexp.MustCompile(`^(/[A-Za-z0-9_][-A-Za-z0-9_.]*){1,16}$`)
 	idempotencyKey = regexp.MustCompile(`^[A-Za-z0-9._-]{1,64}$`)
-	jobID          = regexp.MustCompile(`^[1-9][0-9]{0,9}(_[0-9]{1,7})?$`)
+	jobID          = regexp.MustCompile(`^[1-9][0-9]{0,9}(_[0-9]{1,7}|\+[0-9]{1,4})?$`)
 )
 
 // CheckKey checks an idempotency key.
@@ -196,7 +199,7 @@ const (
 // Ref names a job. A scheduler may use an id again, so Submitted belongs to the name. If it is zero,
 // the id names the last job with this id.
 type Ref struct {
-	JobID     string // 12, or 12_3 for a task of an array
+	JobID     string // 12, 12_3 for a task of an array, or 12+1 for a part of a heterogeneous job
 	Submitted time.Time
 }
 

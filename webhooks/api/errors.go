@@ -36,6 +36,7 @@ const (
 	codeKey              code = "idempotency_key.invalid" // none, several, or not in its form
 	codeBody             code = "body.invalid"
 	codeConfiguration    code = "queue.configuration" // the map of queues is wrong (requirement C3)
+	codeNoOutput         code = "queue.no_output"     // the job has no file that its user may read
 	codeQueueDenied      code = "queue.denied"        // by the map of queues or a limit of the scheduler
 	codeConflict         code = "idempotency_key.used"
 	codeOperation        code = "operation.refused"
@@ -53,7 +54,7 @@ func (c code) status() int {
 		return http.StatusUnauthorized
 	case codePermission, codeEndpoint:
 		return http.StatusForbidden
-	case codeNotFound, codeFeature:
+	case codeNotFound, codeFeature, codeNoOutput:
 		return http.StatusNotFound
 	case codeWrite, codeMethod:
 		return http.StatusMethodNotAllowed

@@ -124,6 +124,8 @@ func queueFailure(err error) *failure {
 	case errors.Is(err, queue.ErrNotFound):
 		f = notFound()
 		f.cause = err
+	case errors.Is(err, queue.ErrNoOutput):
+		f.code = codeNoOutput
 	case errors.Is(err, queue.ErrConfiguration):
 		f.code = codeConfiguration
 	case errors.Is(err, queue.ErrConflict):

@@ -48,9 +48,9 @@ type JobTexts struct {
 	WorkDir       string
 }
 
-// HasEnded reports whether the job has ended.
+// HasEnded reports whether the job has ended: a record with an end has, whatever its state is called.
 func (j *Job) HasEnded() bool {
-	return slices.Contains([]string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}, j.State)
+	return j.Ended > 0 || slices.Contains([]string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}, j.State)
 }
 
 // jobColumns is the number of values of a job, each followed by the separator.
@@ -113,6 +113,11 @@ func queuedJob(v []string) Job {
 	if !slices.Contains([]string{"", "(null)", "N/A"}, v[15]) {
 		j.Output = v[15]
 	}
+	if ended := j.Ended; ended > 0 { // that of a job that runs is expected
+		if j.Ended = 0; j.HasEnded() {
+			j.Ended = ended
+		}
+	}
 	return j
 }
 
@@ -143,9 +148,6 @@ func job(v []string) Job {
 	}
 	if slices.Contains([]string{"PENDING", "CONFIGURING"}, j.State) {
 		j.Started = 0 // an estimate
-	}
-	if !j.HasEnded() {
-		j.Ended = 0
 	}
 	j.Nodes = []string{}
 	if !slices.Contains([]string{"", "(null)", "None assigned"}, v[9]) {

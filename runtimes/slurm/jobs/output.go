@@ -1,0 +1,120 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+// Output implements runtimes.Queue. It reads the file on the job's first node, if it is a regular file of the job's user.
+func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Ref, limit int) (queue.Output, error) {
+	c, j, err := q.find(ctx, at, ref)
+	if err != nil {
+		return queue.Output{}, err
+	}
+	i := slices.IndexFunc(c.Unit.Effective.Users, func(u schema.UnixUser) bool { return u.Name == j.User })
+	switch {
+	case len(j.Nodes) == 0 && slices.Contains(j.Unread, "nodes"):
+		return queue.Output{}, fmt.Errorf("%w: the nodes of job %s are not known", queue.ErrUnavailable, j.ID)
+	case len(j.Nodes) == 0:
+		return queue.Output{}, nil // it waits
+	case i < 0:
+		return queue.Output{}, fmt.Errorf("%w: %s, who submitted the job, is not a user of the unit any more", queue.ErrDenied, j.User)
+	}
+	k := memberOn(c.Unit, j.Nodes[0])
+	if k < 0 {
+		return queue.Output{}, fmt.Errorf("%w: the node of job %s left the unit", queue.ErrNoOutput, j.ID)
+	}
+	path, ok := outputPath(j, c.Unit.Effective.SoftwareVersion)
+	if !ok {
+		return queue.Output{}, fmt.Errorf("%w: the accounting does not have where job %s wrote", queue.ErrNoOutput, j.ID)
+	}
+	user, member := c.Unit.Effective.Users[i], c.Unit.Members[k]
+	as := func(program string, args ...string) (runtimes.Result, error) {
+		op := runtimes.Op{Run: &runtimes.Run{
+			Program: program, Args: args, As: &runtimes.Person{Name: user.Name, UID: user.UID}, TimeoutMS: int(c.o.Timeout.Milliseconds()), AllowExit: true,
+		}}
+		res, err := c.do(ctx, c.o.Hosts.Host(member), op)
+		if err != nil {
+			return runtimes.Result{}, err
+		}
+		return res[0], nil
+	}
+	res, err := as("find", profile.SizeArgs(path, user.UID)...)
+	if err != nil {
+		return queue.Output{}, err
+	}
+	size, err := strconv.ParseInt(string(res.Data), 10, 64)
+	switch {
+	case res.Exit != 0:
+		return queue.Output{}, fmt.Errorf("%w: job %s on %s: %s", queue.ErrNoOutput, j.ID, member.Name, c.withoutHosts(strings.TrimPrefix(message(res), "find: ")))
+	case err != nil:
+		return queue.Output{}, fmt.Errorf("%w: %s of job %s on %s is not a regular file of %s", queue.ErrNoOutput, path, j.ID, member.Name, user.Name)
+	}
+	skip := max(0, size-int64(limit))
+	if res, err = as("dd", profile.ReadArgs(path, skip, int64(limit))...); err == nil && res.Exit != 0 {
+		err = fmt.Errorf("%w: job %s on %s: %s", queue.ErrUnavailable, j.ID, member.Name, c.withoutHosts(message(res)))
+	}
+	return queue.Output{Text: res.Data, Truncated: skip > 0}, err
+}
+
+// pattern is a part of a file name that sbatch(1) replaces, with the least number of digits of a number.
+var pattern = regexp.MustCompile(`%(\d*)([%AabJjNnstux])`)
+
+// outputPath expands the patterns of sbatch(1) in the path of a job's output, as slurmd of a version does for its batch
+// script. The accounting does not have the path; it is known for jobs that Berth submitted, to which it gave one.
+func outputPath(j *cli.Job, version string) (path string, ok bool) {
+	array, task, isTask := strings.Cut(j.ID, "_")
+	if _, _, isOurs := parseMark(j.Comment); j.Output == "" && !isOurs {
+		return "", false
+	}
+	path = cmp.Or(j.Output, outputName("%j"))
+	if isTask && slices.Contains([]string{j.WorkDir + "/" + outputName(array), j.WorkDir + "/" + outputName(j.Raw)}, path) {
+		path = outputName("%A_%a") // squeue of 22.05 prints the default of a job that is no array
+	}
+	if !strings.HasPrefix(path, "/") {
+		path = j.WorkDir + "/" + path
+	}
+	if strings.Contains(path, "\\") { // nothing is replaced
+		return strings.ReplaceAll(path, "\\", ""), true
+	}
+	node := ""
+	if len(j.Nodes) > 0 {
+		node, _, _ = strings.Cut(j.Nodes[0], ".")
+	}
+	if !isTask {
+		array, task = whole(j.ID), noTask
+	}
+	index, _ := strconv.ParseInt(task, 10, 64)
+	values := map[string]string{
+		"%": "%", "A": array, "a": task, "b": strconv.FormatInt(index%10, 10), "J": j.Raw, "j": j.Raw, "N": node, "n": "0", "s": "batch", "t": "0", "u": j.User, "x": j.Name,
+	}
+	return pattern.ReplaceAllStringFunc(path, func(found string) string {
+		parts := pattern.FindStringSubmatch(found)
+		width, _ := strconv.Atoi(parts[1])
+		value := values[parts[2]]
+		if parts[2] == "b" && strings.HasPrefix(version, "22.") { // it has no such pattern, and takes away what it does not know
+			return strings.Repeat("%", max(0, 1-len(parts[1]))) + parts[1] + "b"
+		}
+		if _, err := strconv.Atoi(value); err == nil {
+			return strings.Repeat("0", max(0, min(width, 10)-len(value))) + value
+		}
+		return value
+	}), true
+}
+
+// noTask is the index of a job that is no task of an array (NO_VAL in slurm.h).
+const noTask = "4294967294"
+
+// outputName is the file that sbatch writes without an option, in the job's directory.
+func outputName(id string) string { return "slurm-" + id + ".out" }
