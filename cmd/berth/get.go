@@ -76,7 +76,7 @@ Exit status: 0, 1 there is none of that name, 2 usage.`,
 	cmd.Flags().StringVar(&want.Project, "project", "", "only resources of this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&want.Phase, "phase", "", "only resources in this phase, such as failed")
 	cmd.Flags().BoolVar(&want.Failed, "failed", false, "only resources that are not ready")
-	cmd.Flags().StringToStringVarP(&labels, "label", "l", nil, "only documents with the label `NAME=VALUE`; may be repeated")
+	cmd.Flags().StringToStringVarP(&labels, "label", "l", nil, "NAME=VALUE: only documents with this label; may be repeated")
 	return cmd
 }
 
@@ -125,6 +125,9 @@ func kindArgs(least, most int) cobra.PositionalArgs {
 		case len(args) < least:
 			if _, err := parseKind(args[0]); err != nil {
 				name := args[0]
+				if kind, _, isPair := strings.Cut(name, "/"); isPair && !strings.Contains(kind, ".") && len(args) == 1 && !strings.Contains(strings.TrimPrefix(name, kind+"/"), "/") {
+					return cli.Usage(fmt.Errorf("%s: %q is neither a kind (%s) nor an instance: berth %s instance TENANT.PROJECT/NAME", cmd.Name(), kind, strings.Join(kinds(), ", "), cmd.Name()))
+				}
 				if !strings.Contains(name, "/") {
 					name = "TENANT.PROJECT/" + name
 				}

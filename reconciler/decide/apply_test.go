@@ -84,7 +84,7 @@ func TestApplyTakesDocumentsTheUserMayChange(t *testing.T) {
 	require.Equal(t, map[string]string{rules: schema.HeldUnauthorised}, reasons(got.Decision.Held))
 	require.Len(t, got.Proposal.Plans, 1)
 	require.Equal(t, trainKey, got.Proposal.Plans[0].Key)
-	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified"}}, got.Proposal.Documents)
+	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified", Fields: []plan.Change{{Field: "spec.roles.worker.count", Before: "1", After: "2"}}}}, got.Proposal.Documents)
 	require.Equal(t, "pia", got.Verdicts[0].By.Login)
 	require.True(t, got.Verdicts[0].Authority[0].Allowed)
 

@@ -56,6 +56,11 @@ func uselessAccounts(c comparison) (out []schema.Diagnostic) {
 // until their month is closed.
 func changedPrices(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.RateCard](c) {
+		when := "also for the days of months that are not closed; a card with replaces and from changes prices from a day on"
+		if was == nil && is != nil && is.Spec.Replaces != "" {
+			was, _ = c.after.Document(schema.Key{Kind: schema.KindRateCard, Name: is.Spec.Replaces}).(*schema.RateCard)
+			when = "from " + is.Spec.From + " on, in place of the card " + is.Spec.Replaces
+		}
 		if was == nil || is == nil {
 			continue
 		}
@@ -72,7 +77,7 @@ func changedPrices(c comparison) (out []schema.Diagnostic) {
 			}
 		}
 		if len(changed) > 0 {
-			out = append(out, is.Head().Warning("spec", "rates.changed", "%s, also for the days of months that are not closed; a card with replaces and from changes prices from a day on", strings.Join(changed, ", ")))
+			out = append(out, is.Head().Warning("spec", "rates.changed", "%s, %s", strings.Join(changed, ", "), when))
 		}
 	}
 	return out

@@ -177,11 +177,8 @@ func documents(touched []schema.PathChange, base, head *estate.Result, moves map
 	return out
 }
 
-// fieldsOf are the fields of a document that change, unless it is a unit: its plan has them.
+// fieldsOf are the fields of a document that change. The plan of a unit has those of its effective values.
 func fieldsOf(key schema.Key, base, head *schema.Desired) []plan.Change {
-	if key.Kind == schema.KindInstance || key.Kind == schema.KindSharedRuntime {
-		return nil
-	}
 	was, is := base.Document(key), head.Document(key)
 	if was == nil || is == nil {
 		return nil

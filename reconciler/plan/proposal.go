@@ -44,8 +44,7 @@ type DocumentChange struct {
 	File   string     `json:"file"`
 	From   string     `json:"from,omitempty"` // earlier path of a document that moved, found by uid
 	Change string     `json:"change"`         // added, modified, deleted, moved
-	// Fields are those that change in a document that is not a unit, at most MaxDocumentFields. The plan of a
-	// unit has its own.
+	// Fields are those that change in the document, at most MaxDocumentFields.
 	Fields []Change `json:"fields,omitempty"`
 }
 

@@ -196,6 +196,7 @@ func (d *page) documents() {
 	if len(d.p.Documents) == 0 {
 		return
 	}
+	listed := withoutPlans(d.p)
 	d.section(count(len(d.p.Documents), "document")+" in this change", func() {
 		for _, c := range d.p.Documents {
 			from := ""
@@ -203,7 +204,9 @@ func (d *page) documents() {
 				from = " from " + d.place(c.From, 0, 0)
 			}
 			d.line(fmt.Sprintf("- %s %s%s", word(c.Change), d.place(c.File, 0, 0), from))
-			d.fields(c)
+			if slices.ContainsFunc(listed, func(o plan.DocumentChange) bool { return o.File == c.File }) {
+				d.fields(c)
+			}
 		}
 	})
 }

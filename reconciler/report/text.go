@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
-	"berth/schema"
 )
 
 // JSON encodes p as indented JSON with a final newline. Its format is plan.Format.
@@ -42,7 +41,7 @@ func Text(p plan.Proposal) string {
 		b.WriteString("\n")
 		unitText(&b, &p, u)
 	}
-	documentsText(&b, p.Documents)
+	documentsText(&b, &p)
 	if len(p.Diagnostics) > 0 {
 		fmt.Fprintf(&b, "\n%s:\n", upper(severities(p.Diagnostics)))
 		for _, d := range p.Diagnostics {
@@ -86,9 +85,9 @@ const (
 	maxFields    = 12
 )
 
-// documentsText lists the changed documents that are not units, with the fields that change.
-func documentsText(b *strings.Builder, all []plan.DocumentChange) {
-	listed := withoutUnits(all)
+// documentsText lists the changed documents, with the fields that change, but for units of which the plan says more.
+func documentsText(b *strings.Builder, p *plan.Proposal) {
+	listed := withoutPlans(p)
 	if len(listed) > 0 {
 		b.WriteString("\n")
 	}
@@ -109,10 +108,10 @@ func documentsText(b *strings.Builder, all []plan.DocumentChange) {
 	}
 }
 
-// withoutUnits leaves out units, of which a plan says more.
-func withoutUnits(all []plan.DocumentChange) []plan.DocumentChange {
-	return slices.DeleteFunc(slices.Clone(all), func(c plan.DocumentChange) bool {
-		return c.Key.Kind == schema.KindInstance || c.Key.Kind == schema.KindSharedRuntime
+// withoutPlans leaves out the documents of units that have a plan.
+func withoutPlans(p *plan.Proposal) []plan.DocumentChange {
+	return slices.DeleteFunc(slices.Clone(p.Documents), func(c plan.DocumentChange) bool {
+		return slices.ContainsFunc(p.Plans, func(u plan.Plan) bool { return u.Key == c.Key })
 	})
 }
 

@@ -115,14 +115,11 @@ func span(text string) (from, to int, ok bool) {
 	return from, to, err == nil && err2 == nil
 }
 
-// withoutWorkers says which partitions and switches have none of the workers of a cluster that has some, which workers
-// no switch has, and that no partition is for jobs that name none.
+// withoutWorkers says which partitions and switches have none of the workers of a cluster that has some, and which
+// workers no switch has.
 func (s *settings) withoutWorkers(workers []plan.Member) (notes []string) {
 	if len(workers) == 0 {
 		return nil
-	}
-	if !slices.ContainsFunc(s.Partitions, func(p partition) bool { return p.Default }) {
-		notes = append(notes, "Slurm refuses a job that names no partition, as none has default: true")
 	}
 	for _, p := range s.Partitions {
 		if p.Nodes != nil && !slices.ContainsFunc(workers, p.Nodes.selects) {

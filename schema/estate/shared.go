@@ -81,6 +81,13 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 		return err
 	}
 	c.rates(doc, d.Spec.BillingPolicyRef, d.Key.Tenant, "its shared cost")
+	c.onJobs(doc, "spec.on_jobs", d.Spec.OnJobs)
+	card, _ := schema.Key{Kind: schema.KindRateCard, Name: d.Spec.BillingPolicyRef}.Path()
+	if there := c.catalog.byFile[card]; there != nil {
+		if of, ok := there.Decl.(*schema.RateCard); ok && of.Spec.Shared == nil {
+			c.warn(doc, "spec.billing_policy_ref", CodeNoEffect, fmt.Sprintf("the rate card %s has no shared_cost (%s), so it bills nothing here: add that, or leave this out", d.Spec.BillingPolicyRef, card))
+		}
+	}
 	for i, id := range d.Spec.AttachedProjectIDs {
 		at := load.Item("spec.attached_project_ids", i)
 		if d.Key.Tenant == "" || c.project(doc, at, id, d.Spec.App) {

@@ -23,7 +23,7 @@ func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused 
 }
 
 func newTenantCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *tenantCheck {
-	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}}
+	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}, bytes: map[string]namedBytes{}}
 }
 
 // documents judges documents of the part, by path.
@@ -45,6 +45,7 @@ type tenantCheck struct {
 	offered map[string]int            // nodes, by shared runtime and project
 	lent    map[string]int            // GPUs of these nodes
 	views   map[string]*load.Document // instances that accept terms, by shared runtime and project
+	bytes   map[string]namedBytes     // what artifacts say, by project and digest, and by project and reference
 
 	keyed map[string]*load.Document // first service account with a key, by the key's bytes; nil: not computed yet
 
@@ -242,6 +243,16 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 	c.roles(doc, d.Spec.Roles, version)
 	if d.Spec.SharedRuntime != "" {
 		c.carried(doc, d)
+		for _, f := range []struct {
+			path string
+			set  bool
+		}{{"spec.on_jobs", d.Spec.OnJobs != nil}, {"spec.regions", len(d.Spec.Regions) > 0}} {
+			if f.set {
+				c.warn(doc, f.path, CodeNoEffect, "has no effect with shared_runtime: the shared runtime and its Attachment say it")
+			}
+		}
+	} else {
+		c.onJobs(doc, "spec.on_jobs", d.Spec.OnJobs)
 	}
 	return c.config(ctx, doc, version)
 }
@@ -434,8 +445,49 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 // artifact checks an artifact of a project. A source of the tenant has priority over one
 // of the platform with the same name.
 func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
-	c.app(doc, "spec.app", d.Spec.App)
+	if c.app(doc, "spec.app", d.Spec.App) {
+		path, _ := schema.Key{Kind: schema.KindEntitlement, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.App}.Path()
+		if c.tree.at(path) == nil {
+			c.warn(doc, "spec.app", "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s), so no instance of it can use this", d.Spec.App, path))
+		}
+	}
 	c.source(doc, "spec.source", d.Spec.Source)
+	c.sameBytes(doc, d)
+}
+
+// sameBytes warns of an artifact that contradicts an earlier one of the project: one digest is of one artifact, and one
+// reference has one digest.
+func (c *tenantCheck) sameBytes(doc *load.Document, d *schema.Artifact) {
+	for _, by := range []struct{ field, what, other, of, is string }{
+		{"spec.digest", "digest", "another reference: correct it, unless both name the same bytes", d.Key.ProjectID() + " " + d.Spec.Digest, d.Spec.Source + " " + d.Spec.Reference},
+		{"spec.reference", "reference", "another digest: correct one", d.Key.ProjectID() + " " + d.Spec.Source + " " + d.Spec.Reference, d.Spec.Digest},
+	} {
+		if d.Spec.Digest == "" {
+			return // it is not published yet
+		}
+		first, known := c.bytes[by.of]
+		switch {
+		case !known:
+			c.bytes[by.of] = namedBytes{doc, by.is}
+		case first.is != by.is:
+			f := load.Found(doc, by.field, schema.SeverityWarning, "conflict.artifact", fmt.Sprintf("%s has the same %s and %s", first.doc.File.Path, by.what, by.other))
+			f.Other = schema.Place{Position: first.doc.Header.At(by.field), Path: by.field}
+			c.findings = append(c.findings, f)
+		}
+	}
+}
+
+// namedBytes is what a document says of a digest or a reference.
+type namedBytes struct {
+	doc *load.Document
+	is  string
+}
+
+// onJobs warns of a rule for jobs that says nothing.
+func (c *check) onJobs(doc *load.Document, at string, on *schema.OnJobs) {
+	if on != nil && !on.Wait && on.CancelAfterSeconds == 0 {
+		c.warn(doc, at, CodeNoEffect, "says nothing, so Berth waits for jobs without end: set cancel_after_seconds, or take it away")
+	}
 }
 
 // source checks a source that a field of doc names.

@@ -40,7 +40,7 @@ func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes
 		nodes = summarize(d.Platform.Nodes)
 	}
 	c.checked.forget(d.Tenants)
-	out := unusableNodes(d.Platform)
+	out := append(unusableNodes(d.Platform), uselessMaxima(platform)...)
 	out = append(out, unplaceable(&schema.TenantEstate{SharedRuntimes: d.Platform.SharedRuntimes}, e.Tenants[""], nodes)...)
 	for name, t := range d.Tenants {
 		out = append(out, c.tenant(platform, t, e.Tenants[name], nodes)...)

@@ -61,6 +61,7 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 		"region without nodes":       policies("allowed_regions: [south]"),
 		"region that policy ignores": map[string]string{trainFile: instance("train", "regions: [lab, south]")},
 		"SKU nobody allows":          policies("allowed_skus: [cpu-small, gpu-a100-2]"),
+		"a wider maximum":            map[string]string{"platform/policy/a.yaml": document("Policy", "a", "max_gpus_per_instance: 2"), "platform/policy/b.yaml": document("Policy", "b", "max_gpus_per_instance: 16")},
 		"no region is left":          map[string]string{"platform/policy/more.yaml": document("Policy", "more", "allowed_regions: [south]")},
 	}
 	var golden strings.Builder

@@ -28,6 +28,7 @@
 //	capacity.no-workers      no role that runs jobs has a member (warning)
 //	policy.unusable-node     a node whose region or SKU no instance is allowed (warning)
 //	policy.nothing-allowed   policies that together allow no region or SKU (warning)
+//	policy.useless           a maximum of the platform that another of its policies undercuts (warning)
 //	policy.ignored-region    a region that an instance asks for and is not allowed (warning)
 //
 // The package is pure. It must not know Git, a scheduler, a node's state or the

@@ -32,6 +32,20 @@ func unusableNodes(p *schema.Platform) (out []schema.Diagnostic) {
 	return out
 }
 
+// uselessMaxima warns of maxima of the platform's policies that another of them makes useless: the least counts.
+func uselessMaxima(layers []layer) (out []schema.Diagnostic) {
+	for _, k := range []maximum{maxInstances(), maxGPUs()} {
+		most, by, ok := k.least(layers)
+		for _, l := range layers {
+			if n := k.of(l.Overlay); ok && n != nil && *n > most {
+				field := l.prefix + "." + k.key
+				out = append(out, l.at(k.key).Warning(field, "policy.useless", "%d has no effect, as %s allows %d at most (%s)", *n, by.whose(), most, by.at(k.key).Place()))
+			}
+		}
+	}
+	return out
+}
+
 // nothingLeft warns at the first of layers with which, together with above, no region or no
 // SKU remains allowed.
 func nothingLeft(above, layers []layer) (out []schema.Diagnostic) {

@@ -42,6 +42,7 @@ func (c *Config) conflicts() []fieldConflict {
 	c.authorityConflicts(check)
 	c.trialConflicts(check)
 	_, err := strconv.ParseUint(c.Listen[strings.LastIndex(c.Listen, ":")+1:], 10, 16)
+	check(strings.Contains(c.Listen, "/"), "listen", "listen", "it is an address and a port without a scheme, such as 127.0.0.1:8080")
 	check(c.Listen != "" && err != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
 	secrets, _ := c.references()
 	for path, s := range secrets {

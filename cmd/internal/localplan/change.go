@@ -102,6 +102,9 @@ func (p *planner) planPatch(ctx context.Context, stdin io.Reader) (proposal plan
 			return proposal, "", err
 		}
 	}
+	if len(tree.Touched()) == 0 && missing == "" {
+		missing = "The patch changes no file, so there is nothing to plan."
+	}
 	proposal, err = p.decider.Change(ctx, p.in, tree, tree.Touched())
 	return proposal, missing, err
 }
