@@ -45,7 +45,11 @@ func lostByShared(owner string, before, after *Desired, old, now map[string]*Sha
 		if was == nil || was.Runtime == nil || s.Runtime == nil || was.Runtime.Blob == s.Runtime.Blob {
 			continue
 		}
-		had, have := before.queuesOf(owner, was.Runtime, of), after.queuesOf(owner, s.Runtime, of)
+		had, _ := before.namesOf(owner, was.Runtime.Spec.App, was.Runtime.Spec.Version, was.Runtime.Spec.Config, of)
+		have, known := after.namesOf(owner, s.Runtime.Spec.App, s.Runtime.Spec.Version, s.Runtime.Spec.Config, of)
+		if !known {
+			continue
+		}
 		var told []*QueueMap
 		for _, a := range s.Attachments {
 			tenant, project, _ := strings.Cut(a.Spec.ProjectID, ".")
@@ -66,7 +70,7 @@ func (m *QueueMap) lostNames(unit *Header, had, have QueueNames) (out []Diagnost
 		of := []string{q.Partition}
 		if most := have.longest(of); most > 0 && q.MaxWalltimeMinutes > most && (had.longest(of) == 0 || q.MaxWalltimeMinutes <= had.longest(of)) {
 			at := m.At(fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i))
-			out = append(out, unit.Warning("spec.config", CodeQueueTime, "the partition %s then allows %d minutes, and the queue %s promises %d (%s): longer jobs of it wait for ever", q.Partition, most, q.Queue, q.MaxWalltimeMinutes, at.Place()))
+			out = append(out, unit.Warning("spec.config", CodeQueueTime, "the partition %s then allows %d minutes, and the queue %s promises %d (%s): longer jobs are refused", q.Partition, most, q.Queue, q.MaxWalltimeMinutes, at.Place()))
 		}
 		before := q.lacked(had)
 		for _, n := range q.lacked(have) {

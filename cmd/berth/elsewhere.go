@@ -45,7 +45,7 @@ func elsewhere() map[string]string {
 		words[word] = change
 	}
 	for word, field := range map[string]string{
-		"suspend": "suspend: true", "resume": "suspend: true (take it away)", "start": "desired_state: running", "stop": "desired_state: stopped",
+		"suspend": "suspend: true", "resume": "suspend: true, which you remove", "start": "desired_state: running", "stop": "desired_state: stopped",
 		"pause": "platform/pause.yaml (kind Pause), which stops all changes on hosts while it is there", "unpause": "platform/pause.yaml (delete it)",
 	} {
 		words[word] = "it is a field or a file in Git: " + field + "; commit it or open a pull request"

@@ -164,9 +164,11 @@ func paused(c comparison) []schema.Diagnostic {
 	if p == nil || p.Suspend {
 		return nil
 	}
-	found := p.Warning("", "platform.paused", "%s", p.Spec.Reason)
-	found.Severity, found.Message = schema.SeverityNote, "Berth is paused, so nothing changes on any host until this file is deleted: "+p.Spec.Reason
-	return []schema.Diagnostic{found}
+	at := p.At("")
+	return []schema.Diagnostic{{
+		Severity: schema.SeverityNote, Code: "platform.paused", File: at.File, Line: at.Line, Column: at.Column,
+		Message: "Berth is paused, so nothing changes on any host until this file is deleted: " + p.Spec.Reason,
+	}}
 }
 
 // endedPolicies warns of policies that a change deletes: nothing else shows what they bounded.

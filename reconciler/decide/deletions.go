@@ -78,7 +78,7 @@ func (g *guard) protect() {
 		}
 		switch {
 		case protected && c.To != "":
-			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true, and another uid or app declares another unit: this one would be deleted and created anew; take the change of uid or app back, or set deletion_protection to false in a change of its own first", key)
+			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true, and the change of uid or app would delete this unit and create a new one: undo it, or set deletion_protection to false in a change of its own first", key)
 		case protected:
 			g.refusePath(c.Path, CodeProtected, schema.HeldDenied, "%s sets deletion_protection: true; set it to false in a change of its own first, then delete it", key)
 		}

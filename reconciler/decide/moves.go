@@ -170,7 +170,9 @@ func documents(touched []schema.PathChange, base, head *estate.Result, moves map
 		case from[c.Path] != "":
 			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: "moved", From: from[c.Path]})
 		default:
-			out = append(out, plan.DocumentChange{Key: is, File: c.Path, Change: verb(c), Fields: fieldsOf(is, base.Desired, head.Desired)})
+			change := plan.DocumentChange{Key: is, File: c.Path, Change: verb(c)}
+			change.Fields, change.MoreFields = fieldsOf(is, base.Desired, head.Desired)
+			out = append(out, change)
 		}
 	}
 	slices.SortFunc(out, func(a, b plan.DocumentChange) int { return cmp.Compare(a.File, b.File) })
@@ -178,10 +180,10 @@ func documents(touched []schema.PathChange, base, head *estate.Result, moves map
 }
 
 // fieldsOf are the fields of a document that change. The plan of a unit has those of its effective values.
-func fieldsOf(key schema.Key, base, head *schema.Desired) []plan.Change {
+func fieldsOf(key schema.Key, base, head *schema.Desired) (fields []plan.Change, more int) {
 	was, is := base.Document(key), head.Document(key)
 	if was == nil || is == nil {
-		return nil
+		return nil, 0
 	}
 	return plan.DocumentFields(was, is)
 }

@@ -64,10 +64,11 @@ func fields(u *Unit) map[string]string {
 const MaxDocumentFields = 40
 
 // DocumentFields lists the fields that differ between two versions of a document: those of its spec, its labels and
-// whether it is suspended.
-func DocumentFields(before, after any) []Change {
+// whether it is suspended. more is the number of those beyond MaxDocumentFields.
+func DocumentFields(before, after any) (fields []Change, more int) {
 	all := differing(documentFields(before), documentFields(after))
-	return all[:min(len(all), MaxDocumentFields)]
+	kept := min(len(all), MaxDocumentFields)
+	return all[:kept], len(all) - kept
 }
 
 func documentFields(doc any) map[string]string {

@@ -33,7 +33,7 @@ type JobGroup struct {
 	CPUs       int      `json:"cpus,omitempty"`
 	NodeCount  int      `json:"node_count,omitempty"`  // that each job has, or asks for; 0: unknown
 	Named      []string `json:"named_nodes,omitempty"` // nodes that each job asks for by name
-	// Parts are the other parts of heterogeneous jobs, without a count: what happens to one happens to the job.
+	// Parts are the other parts of heterogeneous jobs, without a count: the worst impact on a part counts for the job.
 	Parts []JobGroup `json:"parts,omitempty"`
 	// Minutes is how long each job may run; 0: unknown, or as long as the limits allow.
 	Minutes int      `json:"minutes,omitempty"`

@@ -45,7 +45,8 @@ type DocumentChange struct {
 	From   string     `json:"from,omitempty"` // earlier path of a document that moved, found by uid
 	Change string     `json:"change"`         // added, modified, deleted, moved
 	// Fields are those that change in the document, at most MaxDocumentFields.
-	Fields []Change `json:"fields,omitempty"`
+	Fields     []Change `json:"fields,omitempty"`
+	MoreFields int      `json:"more_fields,omitempty"` // that changed beside them
 }
 
 // Comes reports whether a unit is in Released. A block on such a unit does not block

@@ -20,18 +20,17 @@ type JobLimits struct {
 	Sizes map[string]PartitionSize `json:"partition_sizes,omitempty"`
 }
 
-// PartitionSize is what a partition has: its nodes, and the most that one of them has.
+// PartitionSize is what the nodes of a partition have together.
 type PartitionSize struct {
 	Nodes int `json:"nodes"`
-	GPUs  int `json:"gpus_of_one,omitempty"`
-	CPUs  int `json:"cpus_of_one,omitempty"`
+	GPUs  int `json:"gpus,omitempty"`
+	CPUs  int `json:"cpus,omitempty"`
 }
 
-// takes reports whether a partition can ever have all that a job asks for. What is not known of the job it can have.
+// takes reports whether a partition can ever have all that a job asks for. How many nodes a waiting job may have at most is
+// not known, so it is not compared with single nodes.
 func (s PartitionSize) takes(g *JobGroup) bool {
-	nodes := max(g.NodeCount, 1)
-	each := func(n int) int { return (n + nodes - 1) / nodes }
-	return nodes <= s.Nodes && each(g.GPUs) <= s.GPUs && each(g.CPUs) <= s.CPUs
+	return max(g.NodeCount, 1) <= s.Nodes && g.GPUs <= s.GPUs && g.CPUs <= s.CPUs
 }
 
 // takes reports whether one of the partitions of a job can have it, and each of its parts.
@@ -123,7 +122,12 @@ func effectsOf(actions []Action, groups []JobGroup) effects {
 	var e effects
 	for _, a := range actions {
 		e.rules = append(e.rules, a.Impact.Jobs...)
-		e.terms = append(e.terms, a.Impact.Terms...)
+		for _, t := range a.Impact.Terms {
+			sized := t.Before.Sizes != nil
+			if !sized || !slices.ContainsFunc(e.terms, func(o JobTerms) bool { return o.Before.Sizes != nil }) { // those of a plan are equal
+				e.terms = append(e.terms, t)
+			}
+		}
 		e.preempts = append(e.preempts, a.Impact.Preempts...)
 	}
 	for i := range e.terms {

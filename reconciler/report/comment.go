@@ -26,6 +26,9 @@ func Plan(p plan.Proposal, c plan.PullContext) string {
 				d.fields(c)
 			}
 		}
+		if more := len(p.Documents) - maxNamed; more > 0 {
+			d.line("- and " + count(more, "more document"))
+		}
 		d.note()
 		return d.cut(MaxMarkdown, "<sub>"+origin(&p)+"</sub>", planCommand(&p))
 	}
@@ -184,7 +187,7 @@ func (d *page) deletion(u *plan.Plan) string {
 func (d *page) fields(c plan.DocumentChange) {
 	for k, f := range c.Fields {
 		if k == maxFields {
-			d.line("  - and " + count(len(c.Fields)-k, "more field"))
+			d.line("  - and " + count(len(c.Fields)-k+c.MoreFields, "more field"))
 			return
 		}
 		d.line(fmt.Sprintf("  - %s: %s → %s", code(f.Field), code(short(dash(f.Before), maxValue)), code(short(dash(f.After), maxValue))))
@@ -196,7 +199,10 @@ func (d *page) documents() {
 	if len(d.p.Documents) == 0 {
 		return
 	}
-	listed := withoutPlans(d.p)
+	listed := map[string]bool{}
+	for _, c := range withoutPlans(d.p) {
+		listed[c.File] = true
+	}
 	d.section(count(len(d.p.Documents), "document")+" in this change", func() {
 		for _, c := range d.p.Documents {
 			from := ""
@@ -204,7 +210,7 @@ func (d *page) documents() {
 				from = " from " + d.place(c.From, 0, 0)
 			}
 			d.line(fmt.Sprintf("- %s %s%s", word(c.Change), d.place(c.File, 0, 0), from))
-			if slices.ContainsFunc(listed, func(o plan.DocumentChange) bool { return o.File == c.File }) {
+			if listed[c.File] {
 				d.fields(c)
 			}
 		}

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // JSON encodes p as indented JSON with a final newline. Its format is plan.Format.
@@ -100,7 +101,7 @@ func documentsText(b *strings.Builder, p *plan.Proposal) {
 		fmt.Fprintf(b, "%s %s  (%s)\n", cmp.Or(sign, "~"), clean(c.File), clean(c.Change))
 		for k, f := range c.Fields {
 			if k == maxFields {
-				fmt.Fprintf(b, "    and %s\n", count(len(c.Fields)-k, "more field"))
+				fmt.Fprintf(b, "    and %s\n", count(len(c.Fields)-k+c.MoreFields, "more field"))
 				break
 			}
 			fmt.Fprintf(b, "    %s: %s → %s\n", clean(f.Field), dash(clean(short(f.Before, maxValue))), dash(clean(short(f.After, maxValue))))
@@ -110,9 +111,11 @@ func documentsText(b *strings.Builder, p *plan.Proposal) {
 
 // withoutPlans leaves out the documents of units that have a plan.
 func withoutPlans(p *plan.Proposal) []plan.DocumentChange {
-	return slices.DeleteFunc(slices.Clone(p.Documents), func(c plan.DocumentChange) bool {
-		return slices.ContainsFunc(p.Plans, func(u plan.Plan) bool { return u.Key == c.Key })
-	})
+	planned := map[schema.Key]bool{}
+	for _, u := range p.Plans {
+		planned[u.Key] = true
+	}
+	return slices.DeleteFunc(slices.Clone(p.Documents), func(c plan.DocumentChange) bool { return planned[c.Key] })
 }
 
 func unitText(b *strings.Builder, in *plan.Proposal, p *plan.Plan) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 
@@ -21,8 +22,6 @@ type Rules struct{}
 // Impact implements plan.Rules.
 func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
 	switch verb {
-	case plan.Join:
-		return plan.Impact{Terms: sizeTerms(before, after)}
 	case plan.Create:
 		notes := (&record{Unit: *after}).withoutEffect()
 		if note := confinementNote(after); note != "" {
@@ -189,9 +188,11 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
 	i = termsImpact(accountingImpact(i, before, after), before, after)
-	configured := *after
-	configured.Members = before.Members // those that come or leave are the matter of other actions
-	i.Terms = append(i.Terms, sizeTerms(before, &configured)...)
+	if old, err := parseSettings(before.Effective.Config); err == nil {
+		if now, err := parseSettings(after.Effective.Config); err == nil && !reflect.DeepEqual(old.Partitions, now.Partitions) {
+			i.Terms = append(i.Terms, sizeTerms(before, after)...)
+		}
+	}
 	return i
 }
 

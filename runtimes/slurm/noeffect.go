@@ -36,10 +36,10 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 			}
 		}
 		if q.PerUser.Submits > 0 && q.PerUser.Jobs > q.PerUser.Submits {
-			c.add(at+".per_user.jobs", "is %d, and a user has at most %d jobs that run or wait (submits)", q.PerUser.Jobs, q.PerUser.Submits)
+			c.add(at+".per_user.jobs", "%d exceeds per_user.submits, which is %d", q.PerUser.Jobs, q.PerUser.Submits)
 		}
-		if q.Name == defaultQoS(s.QoS) {
-			s.uselessDefault(&c, at, q)
+		if q.Name == defaultQoS(s.QoS) && slices.Contains(q.Flags, "requires_reservation") {
+			c.add(at+".flags", "this QoS is the default, so Slurm refuses each job that names no reservation")
 		}
 	}
 	if j := s.Jobs; j != nil && j.MaxTimeMinutes > 0 {
@@ -50,28 +50,8 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 			c.add("jobs.max_time_minutes", "each partition has a max_time_minutes of its own")
 		}
 	}
-	s.uselessPartitions(&c)
 	s.uselessOptions(&c)
 	return c
-}
-
-// uselessDefault finds what makes a job without a QoS, which gets the default one, impossible.
-func (s *settings) uselessDefault(c *configProblems, at string, q qos) {
-	if slices.Contains(q.Flags, "requires_reservation") {
-		c.add(at+".flags", "this QoS is the default, so Slurm refuses each job that names no reservation")
-	}
-	if s.Jobs != nil && q.MaxTimeMinutes > 0 && s.Jobs.DefaultTimeMinutes > q.MaxTimeMinutes && !q.isLong() {
-		c.add(at+".max_time_minutes", "is %d, and a job that names no time gets %d (jobs.default_time_minutes), so it never starts", q.MaxTimeMinutes, s.Jobs.DefaultTimeMinutes)
-	}
-}
-
-// uselessPartitions finds that a job which names neither partition nor QoS is refused.
-func (s *settings) uselessPartitions(c *configProblems) {
-	for i, p := range s.Partitions {
-		if p.Default && len(p.AllowQOS) > 0 && !slices.Contains(p.AllowQOS, defaultQoS(s.QoS)) {
-			c.add(item("partitions", i)+".allow_qos", "lacks %s, the QoS of a job that names none, and this is the partition of a job that names none: Slurm refuses it", defaultQoS(s.QoS))
-		}
-	}
 }
 
 // uselessOptions finds values of options that Slurm takes and that switch something off, or have no effect.
@@ -84,9 +64,6 @@ func (s *settings) uselessOptions(c *configProblems) {
 			c.add("options.SrunPortRange", "contains %d, the port of slurmd: begin above it", slurmdPort)
 		}
 	}
-	if s.Options["MaxArraySize"] == "0" {
-		c.add("options.MaxArraySize", "0 refuses every array of jobs: take it away for Slurm's 1001")
-	}
 	for _, name := range []string{"RequeueExit", "RequeueExitHold"} {
 		for part := range strings.SplitSeq(string(s.Options[name]), ",") {
 			from, to, ok := span(part)
@@ -95,7 +72,7 @@ func (s *settings) uselessOptions(c *configProblems) {
 			case to > 255:
 				c.add("options."+name, "%s: no exit code is above 255", part)
 			case from == 0:
-				c.add("options."+name, "0 is the exit code of success: each job would begin again for ever")
+				c.add("options."+name, "0 is the exit code of success: Slurm would requeue each successful job without end")
 			}
 		}
 	}

@@ -7,6 +7,7 @@ import (
 
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 )
 
 // node is a node as the controller sees it.
@@ -20,7 +21,7 @@ func queryOp[T any](c *control, q cli.Query[T]) runtimes.Op {
 	op := c.cli(q.Program, q.Args...)
 	if q.Program == "squeue" || q.Program == "sacct" || slices.Equal(q.Args, cli.Reservations().Args) {
 		op.Run.Env["SLURM_TIME_FORMAT"] = "%s" // seconds, whatever the host's time zone is
-		if q.Program == "squeue" {
+		if slices.Contains(q.Args, profile.SnapshotFormat) {
 			op.Run.Env["SLURM_BITSTR_LEN"] = "0" // otherwise it cuts off a list of tasks after 64 bytes
 		}
 	}

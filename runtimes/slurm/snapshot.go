@@ -27,6 +27,9 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 	c := v.ctl
 	at := c.env.now().UTC()
 	all, err := ask(ctx, c, cli.Snapshot())
+	if isRefused(err) {
+		v.jobs.Unknown = "berth-host on " + c.host.Name() + " is older than this Berth: install that of this release"
+	}
 	if err != nil {
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return

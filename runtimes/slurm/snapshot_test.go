@@ -73,8 +73,8 @@ func TestPlanReadsWhatQueuedJobsAskFor(t *testing.T) {
 		job("1", cli.Asked{Nodes: 1, Named: []string{"dev-gpu-3"}}, "main"),
 		job("2", cli.Asked{Nodes: 1, Named: []string{"dev-gpu-1"}}, "main"),
 		job("3", cli.Asked{Nodes: 3, CPUs: 3}, "main"),
-		job("4", cli.Asked{Nodes: 2, CPUs: 8, GPUs: 4}, "main", "low"),
-		job("5", cli.Asked{Nodes: 9}, "main"), // it could not start before, either
+		job("4", cli.Asked{Nodes: 1, CPUs: 8, GPUs: 4}, "main", "low"), // on more than one node
+		job("5", cli.Asked{Nodes: 9}, "main"),                          // it could not start before, either
 	)
 	require.Equal(t, []string{"1"}, got.Cancelled.IDs)
 	require.Equal(t, []string{"3"}, got.CannotStart.IDs)

@@ -31,13 +31,14 @@ func termsImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
 	return i
 }
 
-// sizeTerms returns the sizes of partitions that stay, if one of them becomes smaller or larger.
+// sizeTerms returns the sizes of partitions that stay, if a whole change makes one of them smaller or larger: each action
+// that does so has the same ones.
 func sizeTerms(before, after *plan.Unit) []plan.JobTerms {
 	if before == nil || after == nil {
 		return nil
 	}
 	was, now := partitionSizes(before), partitionSizes(after)
-	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is }) // what becomes of jobs in a removed one is said by a rule
+	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is }) // a JobRule covers removed partitions
 	maps.DeleteFunc(now, func(name string, _ plan.PartitionSize) bool { _, is := was[name]; return !is })
 	if maps.Equal(was, now) {
 		return nil
@@ -62,7 +63,7 @@ func partitionSizes(u *plan.Unit) map[string]plan.PartitionSize {
 			for _, g := range m.GPUs {
 				gpus += g.Count
 			}
-			size = plan.PartitionSize{Nodes: size.Nodes + 1, GPUs: max(size.GPUs, gpus), CPUs: max(size.CPUs, m.CPUs)}
+			size = plan.PartitionSize{Nodes: size.Nodes + 1, GPUs: size.GPUs + gpus, CPUs: size.CPUs + m.CPUs}
 		}
 		sizes[p.Name] = size
 	}

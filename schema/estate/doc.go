@@ -57,7 +57,7 @@
 //	conflict.queue-map           two maps of the same queues for the same people
 //	conflict.environment         two shared runtimes of a tenant in one environment
 //	conflict.key                 a key of two service accounts of a tenant
-//	conflict.artifact            one reference with two digests, or one digest with two references (warning)
+//	conflict.artifact            one reference with two digests (warning)
 //	conflict.attachment          a project attached twice
 //	conflict.member-count        an operation removes a member that the declared count has
 //	conflict.approval            approvals are asked for where nobody can give one (warning)

@@ -144,7 +144,7 @@ func (c *platformCheck) nodeRoles() {
 		if guess := load.Nearest(role, like); guess != "" && !(offered[role] && wanted[role]) {
 			c.warn(doc, path, "ref.node-role", fmt.Sprintf("%s the role %s: did you mean %q?", who, role, guess))
 		} else if _, isVersion := doc.Decl.(*schema.AppVersion); isVersion && len(offered) > 0 && !offered[role] {
-			c.warn(doc, path, "ref.no-node", fmt.Sprintf("no node has the role %s, so no instance of this version can run yet: the nodes have %s", role, strings.Join(sortedKeys(offered), ", ")))
+			c.warn(doc, path, "ref.no-node", fmt.Sprintf("no node has the role %s, so members with it cannot be placed: the nodes have %s", role, strings.Join(sortedKeys(offered), ", ")))
 		}
 	})
 }

@@ -45,7 +45,7 @@ type tenantCheck struct {
 	offered map[string]int            // nodes, by shared runtime and project
 	lent    map[string]int            // GPUs of these nodes
 	views   map[string]*load.Document // instances that accept terms, by shared runtime and project
-	bytes   map[string]namedBytes     // what artifacts say, by project and digest, and by project and reference
+	bytes   map[string]namedBytes     // digests of artifacts, by project, source and reference
 
 	keyed map[string]*load.Document // first service account with a key, by the key's bytes; nil: not computed yet
 
@@ -248,7 +248,7 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 			set  bool
 		}{{"spec.on_jobs", d.Spec.OnJobs != nil}, {"spec.regions", len(d.Spec.Regions) > 0}} {
 			if f.set {
-				c.warn(doc, f.path, CodeNoEffect, "has no effect with shared_runtime: the shared runtime and its Attachment say it")
+				c.warn(doc, f.path, CodeNoEffect, "has no effect with shared_runtime: the shared runtime and its Attachment set it")
 			}
 		}
 	} else {
@@ -455,38 +455,34 @@ func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 	c.sameBytes(doc, d)
 }
 
-// sameBytes warns of an artifact that contradicts an earlier one of the project: one digest is of one artifact, and one
-// reference has one digest.
+// sameBytes warns of two artifacts in use that give one reference two digests.
 func (c *tenantCheck) sameBytes(doc *load.Document, d *schema.Artifact) {
-	for _, by := range []struct{ field, what, other, of, is string }{
-		{"spec.digest", "digest", "another reference: correct it, unless both name the same bytes", d.Key.ProjectID() + " " + d.Spec.Digest, d.Spec.Source + " " + d.Spec.Reference},
-		{"spec.reference", "reference", "another digest: correct one", d.Key.ProjectID() + " " + d.Spec.Source + " " + d.Spec.Reference, d.Spec.Digest},
-	} {
-		if d.Spec.Digest == "" {
-			return // it is not published yet
-		}
-		first, known := c.bytes[by.of]
-		switch {
-		case !known:
-			c.bytes[by.of] = namedBytes{doc, by.is}
-		case first.is != by.is:
-			f := load.Found(doc, by.field, schema.SeverityWarning, "conflict.artifact", fmt.Sprintf("%s has the same %s and %s", first.doc.File.Path, by.what, by.other))
-			f.Other = schema.Place{Position: first.doc.Header.At(by.field), Path: by.field}
-			c.findings = append(c.findings, f)
-		}
+	if d.Spec.Digest == "" || d.Spec.Status != schema.ArtifactRegistered && d.Spec.Status != schema.ArtifactPromoted {
+		return
+	}
+	of := d.Key.ProjectID() + " " + d.Spec.Source + " " + d.Spec.Reference
+	first, known := c.bytes[of]
+	switch {
+	case !known:
+		c.bytes[of] = namedBytes{doc, d.Spec.Digest}
+	case first.digest != d.Spec.Digest:
+		const field = "spec.reference"
+		f := load.Found(doc, field, schema.SeverityWarning, "conflict.artifact", fmt.Sprintf("%s has the same reference and another digest: correct one", first.doc.File.Path))
+		f.Other = schema.Place{Position: first.doc.Header.At(field), Path: field}
+		c.findings = append(c.findings, f)
 	}
 }
 
-// namedBytes is what a document says of a digest or a reference.
+// namedBytes is the digest that a document gives a reference.
 type namedBytes struct {
-	doc *load.Document
-	is  string
+	doc    *load.Document
+	digest string
 }
 
 // onJobs warns of a rule for jobs that says nothing.
 func (c *check) onJobs(doc *load.Document, at string, on *schema.OnJobs) {
 	if on != nil && !on.Wait && on.CancelAfterSeconds == 0 {
-		c.warn(doc, at, CodeNoEffect, "says nothing, so Berth waits for jobs without end: set cancel_after_seconds, or take it away")
+		c.warn(doc, at, CodeNoEffect, "sets neither field, so Berth waits for jobs without limit: set cancel_after_seconds, or remove on_jobs")
 	}
 }
 

@@ -104,7 +104,7 @@ func withoutWorkers(declared *schema.Instance, u *schema.EffectiveUnit) *schema.
 			empty = append(empty, r.Name)
 		}
 	}
-	if len(empty) == 0 || declared.Spec.DesiredState == schema.DesiredStopped {
+	if len(empty) == 0 || len(u.Lent) > 0 || declared.Spec.DesiredState == schema.DesiredStopped {
 		return nil
 	}
 	f := declared.At("spec.roles").Warning("spec.roles", "capacity.no-workers", "no member runs jobs, as the count of %s is 0: jobs wait", strings.Join(empty, " and "))

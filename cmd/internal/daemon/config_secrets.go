@@ -56,7 +56,7 @@ func (s *secret) read() (string, error) {
 }
 
 // secretNote replaces every finding about a secret: another text could repeat it.
-const secretNote = "a secret is named here, not written: say {file: /ABSOLUTE/PATH} or {env: NAME}, one of the two, and NAME without $"
+const secretNote = "a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}; NAME has no $"
 
 // fileNotes replace findings about the whole file, which speak of documents.
 var fileNotes = map[string]string{

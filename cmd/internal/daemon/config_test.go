@@ -134,7 +134,7 @@ interval: soon
 				path := write(c.text)
 				_, err := ReadConfig(path)
 				require.ErrorContains(t, err, path+c.at)
-				require.ErrorContains(t, err, c.field+": a secret is named here, not written: say {file: /ABSOLUTE/PATH} or {env: NAME}", wrong)
+				require.ErrorContains(t, err, c.field+": a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}", wrong)
 				require.NotContains(t, err.Error(), "s3cret")
 				require.NotContains(t, err.Error(), "s3-cret")
 				require.NotContains(t, err.Error(), "31337")

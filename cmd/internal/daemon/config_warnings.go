@@ -110,7 +110,7 @@ func (c *Config) githubWarnings() (out []string) {
 		out = append(out, fmt.Sprintf("github.repository: the pull requests are those of %s, and repository.url is another repository", want))
 	}
 	if at, err := url.Parse(r.URL); err == nil && !isGitHub && at.Scheme == "https" && strings.HasPrefix(gh.APIURL, "https://api.github.com") && !strings.HasSuffix(at.Hostname(), "github.com") {
-		out = append(out, fmt.Sprintf("github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at %s: write its API, such as https://%s/api/v3/", at.Hostname(), at.Hostname()))
+		out = append(out, fmt.Sprintf("github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at %s: write its API, such as %s", at.Hostname(), apiOf(at.Hostname())))
 	}
 	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
 		switch host := api.Hostname(); {
@@ -138,6 +138,14 @@ func (c *Config) githubWarnings() (out []string) {
 	return out
 }
 
+// apiOf returns the address of the API of a GitHub on another host: an Enterprise Server, or GHE.com.
+func apiOf(host string) string {
+	if strings.HasSuffix(host, ".ghe.com") {
+		return "https://api." + host + "/"
+	}
+	return "https://" + host + "/api/v3/"
+}
+
 // isPersonal reports whether a token belongs to a user, by its prefix (GitHub's "About authentication to GitHub").
 func isPersonal(token string) bool {
 	return strings.HasPrefix(token, "ghp_") || strings.HasPrefix(token, "github_pat_") || strings.HasPrefix(token, "gho_")
@@ -155,7 +163,7 @@ func (c *Config) fileWarnings() (out []string) {
 			case len(bytes.TrimSpace(data)) == 0:
 				out = append(out, field+": the file is empty, so no host is trusted: add the key of each, as ssh-keyscan prints it and you have checked it")
 			case wrong != nil:
-				out = append(out, field+": the file pins no host: it takes the lines that ssh-keyscan prints")
+				out = append(out, fmt.Sprintf("%s: the file pins no host: it takes the lines that ssh-keyscan prints (%v)", field, wrong))
 			}
 			continue
 		}

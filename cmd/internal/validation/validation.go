@@ -61,7 +61,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	}
 	if r.Len() == 0 && len(r.Diagnostics) == 0 {
 		advice := ""
-		if whole, err := gitrepo.Locate(dir); err == nil && whole.WorkTree != "" && whole.WorkTree != dir {
+		if whole, err := gitrepo.Locate(dir); err == nil && whole.WorkTree != "" && !isSame(whole.WorkTree, dir) {
 			advice = "; berth validate " + whole.WorkTree + " checks the estate around it"
 		}
 		return nil, cli.Usage(fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/%s", dir, advice))
@@ -216,4 +216,11 @@ func (v *Validation) file(d schema.Diagnostic) string {
 func (v *Validation) shadow(d schema.Diagnostic) bool {
 	_, ok := slices.BinarySearch(v.shadowed, d.File)
 	return ok && d.Code == estate.CodeShadowed
+}
+
+// isSame reports whether two paths are of one directory.
+func isSame(a, b string) bool {
+	x, err := os.Stat(a)
+	y, err2 := os.Stat(b)
+	return err == nil && err2 == nil && os.SameFile(x, y)
 }

@@ -141,6 +141,9 @@ func checkRun(prog runtimes.Program, op *runtimes.Run) error {
 // allows.
 func environment(prog runtimes.Program, op *runtimes.Run) ([]string, error) {
 	env := baseEnv()
+	if prog.AsPerson {
+		env = nil // it may give its own to what it starts for the person
+	}
 	for name, value := range op.Env {
 		pattern, ok := prog.Env[name]
 		if !ok || strings.ContainsRune(value, 0) {

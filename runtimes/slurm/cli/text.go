@@ -64,7 +64,7 @@ func taskIDs(array, list string) (ids []string) {
 	var numbers []string
 	for part := range strings.SplitSeq(list, ",") {
 		from, to, by, err := taskSpan(part)
-		if err != nil {
+		if err != nil || (to-from)/by > maxHostnames {
 			return nil
 		}
 		for n := from; n <= to; n += by {
@@ -181,6 +181,25 @@ func taskCount(id string) (int, error) {
 	return sum, nil
 }
 
+// HasTask reports whether tasks of an array that wait together, as squeue prints them, have the one of an id such as 12_3. A
+// list that squeue cut off may have it.
+func HasTask(printed, id string) bool {
+	array, list, together := strings.Cut(printed, "_[")
+	of, number, isTask := strings.Cut(id, "_")
+	n, err := strconv.Atoi(number)
+	if !together || !isTask || of != array || err != nil {
+		return false
+	}
+	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%")
+	for part := range strings.SplitSeq(list, ",") {
+		from, to, by, err := taskSpan(part)
+		if err != nil || n >= from && n <= to && (n-from)%by == 0 {
+			return true
+		}
+	}
+	return false
+}
+
 // taskSpan reads a part of a list of tasks: 7, 3-9, or 1-295:7 with a step.
 func taskSpan(part string) (from, to, by int, err error) {
 	span, step, _ := strings.Cut(part, ":")
@@ -191,7 +210,7 @@ func taskSpan(part string) (from, to, by int, err error) {
 	from, err = strconv.Atoi(first)
 	to, err2 := strconv.Atoi(last)
 	by, err3 := strconv.Atoi(cmp.Or(step, "1"))
-	if cmp.Or(err, err2, err3) != nil || by < 1 || to < from || to-from > maxHostnames {
+	if cmp.Or(err, err2, err3) != nil || by < 1 || to < from {
 		return 0, 0, 0, fmt.Errorf("%q is not a range of tasks", part)
 	}
 	return from, to, by, nil

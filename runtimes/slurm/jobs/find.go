@@ -52,6 +52,9 @@ func (c *cluster) find(ctx context.Context, ref queue.Ref) (*cli.Job, error) {
 	if j := pick(now, ref); j != nil {
 		return j, nil
 	}
+	if !ref.Submitted.IsZero() { // slurmctld may have given the id again
+		before = slices.DeleteFunc(before, func(j cli.Job) bool { return j.Submitted != ref.Submitted.Unix() })
+	}
 	j := pick(newest(before), ref)
 	if j == nil {
 		return nil, fmt.Errorf("%w: job %s", queue.ErrNotFound, ref.JobID)
@@ -131,7 +134,7 @@ func newest(records []cli.Job) (out []cli.Job) {
 // names reports whether a job that squeue or sacct prints belongs to the one that a caller names: it itself, a task of its
 // array, or a part of it. A task that waits is in the entry of its array.
 func names(ref, printed string) bool {
-	return printed == ref || whole(printed) == ref || strings.Contains(printed, "_[") && whole(printed) == whole(ref)
+	return printed == ref || whole(printed) == ref || cli.HasTask(printed, ref)
 }
 
 // pick returns the last job of ref: the job of its id, else the array or a task of it that has not ended, else

@@ -63,6 +63,16 @@ func TestRequeuedJobIsItsLastRun(t *testing.T) {
 	require.Equal(t, "PENDING", newest([]cli.Job{held, run("PENDING", 97, 0, 0)})[0].State, "with the same time of submission, the one that waits is newer")
 }
 
+// A task is in the entry of its array while it waits, and not when it has ended. A list that is cut off may have it.
+func TestTaskIsInTheListThatHasIt(t *testing.T) {
+	for printed, want := range map[string]bool{
+		"12_[7-9]": false, "12_[1,3,5]": true, "12_[0-20:3%2]": true, "12_[0-20:2]": false, "13_[3]": false, "12_3": true, "12_4": false, "12_[1,5,...]": true, "12": false,
+	} {
+		require.Equal(t, want, names("12_3", printed), printed)
+	}
+	require.True(t, names("12", "12_[7-9]"))
+}
+
 // A heterogeneous job is one job: its first part with the nodes, partitions and resources of all.
 func TestHeterogeneousJobIsOne(t *testing.T) {
 	part := func(id, partition, node string) cli.Job {

@@ -205,13 +205,16 @@ func unix(seconds int64) time.Time {
 // account again, other than for a task of an array (profile.CancelArgs).
 func (q *Queue) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (queue.Job, error) {
 	c, j, err := q.find(ctx, at, ref)
+	if err == nil && called(ref.JobID) != ref.JobID {
+		err = fmt.Errorf("%w: job %s is a part of job %s: cancel that", queue.ErrDenied, ref.JobID, called(ref.JobID))
+	}
 	if err != nil {
 		return queue.Job{}, err
 	}
 	if j.HasEnded() || j.State == lost {
 		return c.job(j), nil
 	}
-	res, err := c.do(ctx, c.host, c.op("scancel", profile.CancelArgs(called(ref.JobID), j.User, c.filter)...))
+	res, err := c.do(ctx, c.host, c.op("scancel", profile.CancelArgs(ref.JobID, j.User, c.filter)...))
 	if err != nil {
 		return queue.Job{}, err
 	}

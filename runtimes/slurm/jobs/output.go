@@ -57,7 +57,11 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	size, err := strconv.ParseInt(string(res.Data), 10, 64)
 	switch {
 	case res.Exit != 0:
-		return queue.Output{}, fmt.Errorf("%w: job %s on %s: %s", queue.ErrNoOutput, j.ID, member.Name, c.withoutHosts(strings.TrimPrefix(message(res), "find: ")))
+		class := queue.ErrUnavailable
+		if text := message(res); strings.Contains(text, "No such file") || strings.Contains(text, "Permission denied") || strings.Contains(text, "Not a directory") {
+			class = queue.ErrNoOutput
+		}
+		return queue.Output{}, fmt.Errorf("%w: job %s on %s: %s", class, j.ID, member.Name, c.withoutHosts(strings.TrimPrefix(message(res), "find: ")))
 	case err != nil:
 		return queue.Output{}, fmt.Errorf("%w: %s of job %s on %s is not a regular file of %s", queue.ErrNoOutput, path, j.ID, member.Name, user.Name)
 	}

@@ -187,7 +187,7 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	if res, err = c.do(ctx, c.host, op, live.op); err != nil {
 		return queue.Job{}, err
 	}
-	// A job that slurmctld has was submitted, whatever the status of sbatch.
+	// A job that slurmctld has was submitted, whatever the status of sbatch, unless it is one that isRefused.
 	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); res[0].Exit != 0 && j != nil && err == nil {
 		return c.same(j, s, nil)
 	}
@@ -210,12 +210,18 @@ func (c *cluster) earlier(s queue.Submission, ask asked, res runtimes.Result, co
 	}
 	i := slices.IndexFunc(jobs, func(j cli.Job) bool {
 		key, _, ok := parseMark(j.Comment)
-		return ok && key == s.IdempotencyKey && j.User == s.User.Name && counts(j)
+		return ok && key == s.IdempotencyKey && j.User == s.User.Name && counts(j) && !isRefused(j)
 	})
 	if i < 0 {
 		return nil, nil
 	}
 	return &jobs[i], nil
+}
+
+// isRefused reports whether slurmctld refused a job and kept it as one that failed and never started: nothing in the cluster,
+// or in its partition, has what it asks for. sacct of 24.11 does not have the reason.
+func isRefused(j cli.Job) bool {
+	return j.State == "FAILED" && (j.Reason == "BadConstraints" || j.Started == 0)
 }
 
 // same returns the job of an earlier submission if that was of the same request.

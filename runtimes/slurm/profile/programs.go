@@ -29,11 +29,11 @@ func SQLArgs() []string {
 	return []string{"--no-defaults", "--sandbox", "--binary-mode", "--batch", "--skip-column-names", "--user=root", "--socket=" + DatabaseSocket}
 }
 
-// SubmitArgs returns the arguments with which sbatch submits the script on stdin
-// without its own environment. The script may contain options, as sbatch runs as
-// the job's owner.
+// SubmitArgs returns the arguments with which sbatch submits the script on stdin. The job gets its user's environment of
+// a login on its node, and none of sbatch's, which has none here; with --export=NONE the steps of the job would get none
+// either. The script may contain options, as sbatch runs as the job's owner.
 func SubmitArgs(options ...string) []string {
-	return append([]string{"--parsable", "--export=NONE"}, options...)
+	return append([]string{"--parsable", userEnvironment}, options...)
 }
 
 // RunawayArgs returns the arguments with which sacctmgr lists the jobs of a cluster that
@@ -425,16 +425,19 @@ func checkSreport(args []string) error {
 	return nil
 }
 
-// checkSbatch allows a job from stdin without the caller's environment. Its owner is
+// userEnvironment makes slurmd load the environment of the job's user.
+const userEnvironment = "--get-user-env"
+
+// checkSbatch allows a job from stdin with the environment of its user. Its owner is
 // the user that sbatch runs as.
 func checkSbatch(args []string) error {
-	for _, need := range []string{"--parsable", "--export=NONE"} {
+	for _, need := range []string{"--parsable", userEnvironment} {
 		if !slices.Contains(args, need) {
 			return fmt.Errorf("sbatch: argument %s is missing", need)
 		}
 	}
 	for _, a := range args {
-		if a != "--parsable" && a != "--export=NONE" && (!optionValue.MatchString(a) || parentDirectory.MatchString(a)) {
+		if a != "--parsable" && a != userEnvironment && (!optionValue.MatchString(a) || parentDirectory.MatchString(a)) {
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
 	}
