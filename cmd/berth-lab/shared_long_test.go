@@ -325,7 +325,7 @@ func (s *sharing) takeNodeBack() {
 	pull := s.mergeAs(colliderOwner, "take the node back", gittest.Commit{Remove: []string{contributionFile}})
 	body, err := s.untilComment(s.Context(), pull, "**Done:")
 	require.NoError(s, err)
-	require.Contains(s, body, "**1 running job ends** (1 of user `anna`), 2 running jobs continue")
+	require.Contains(s, body, "1 running job ends (1 of user `anna`), 1 queued job can no longer start, 2 running jobs continue")
 	require.Contains(s, body, "| running, ended | 1 | anna (physics.lattice) 1 | "+s.running["lattice, lent"].id+" |")
 	s.ended("lattice, lent")
 	st := s.attached(department, "physics.collider attached Attached", "physics.lattice attached Attached")

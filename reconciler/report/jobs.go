@@ -280,7 +280,7 @@ func fates(j *plan.JobImpact) []fateOf {
 		{&j.Waited, "running", "finishes first", "finish first", "", "finish first"},
 		{&j.Cancelled, "queued", "is cancelled", "are cancelled", "cancelled", "cancelled"},
 		{&j.Preemptible, "running", "may be preempted", "may be preempted", "", "may be preempted"},
-		{&j.CannotStart, "queued", "cannot start under the new terms", "cannot start under the new terms", "cannot start", "cannot start until changed or cancelled"},
+		{&j.CannotStart, "queued", "can no longer start", "can no longer start", "cannot start", "cannot start until changed or cancelled"},
 		{&j.Delayed, "queued", "waits until running jobs of its project end", "wait until running jobs of their project end", "", "wait until running jobs of their project end"},
 		{&j.Moved, "queued", "moves to other partitions", "move to other partitions", "moved to other partitions", "moved to other partitions"},
 		{&j.MayStart, "queued", "may start", "may start", "", "may start"},
