@@ -254,7 +254,7 @@ func TestLongSharedLentNodeLeavesByItsLoan(t *testing.T) {
 	for _, a := range p.Actions {
 		if a.Verb == plan.Leave {
 			left = true
-			require.Equal(t, []plan.JobRule{{Nodes: []string{n.Key.Name}, CancelAfter: 1}}, a.Impact.Jobs)
+			require.Equal(t, []plan.JobRule{{Nodes: []string{n.Key.Name}, CancelAfter: 1, Leave: true}}, a.Impact.Jobs)
 		}
 	}
 	require.True(t, left, p.Actions)

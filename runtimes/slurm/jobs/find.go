@@ -87,7 +87,8 @@ func (c *cluster) confirmLost(ctx context.Context, j *cli.Job) error {
 }
 
 // lastRun returns ref with the submission of the last run of its job: slurmctld gives a job that it requeues a new time
-// of submission, and slurmdbd then has a record of each run.
+// of submission, and slurmdbd then has a record of each run. A run that ended otherwise, such as NODE_FAIL, is not followed:
+// after a crash slurmctld may have given its id to another job.
 func lastRun(records []cli.Job, ref queue.Ref) queue.Ref {
 	for !ref.Submitted.IsZero() {
 		requeued, next := false, int64(0)
@@ -96,7 +97,7 @@ func lastRun(records []cli.Job, ref queue.Ref) queue.Ref {
 			switch {
 			case !names(ref.JobID, j.ID):
 			case j.Submitted == ref.Submitted.Unix():
-				requeued = requeued || slices.Contains([]string{"REQUEUED", "NODE_FAIL", "PREEMPTED", "BOOT_FAIL"}, j.State)
+				requeued = requeued || j.State == "REQUEUED"
 			case j.Submitted > ref.Submitted.Unix() && (next == 0 || j.Submitted < next):
 				next = j.Submitted
 			}

@@ -52,6 +52,8 @@ func TestRequeuedJobIsItsLastRun(t *testing.T) {
 	other := run("COMPLETED", 500, 501, 502) // slurmctld lost its state and gave the id again
 	require.Equal(t, int64(103), lastRun([]cli.Job{first, done, other}, at(97)).Submitted.Unix())
 
+	require.Equal(t, int64(97), lastRun([]cli.Job{run("NODE_FAIL", 97, 99, 101), other}, at(97)).Submitted.Unix(), "the id is that of another job now")
+
 	for _, records := range [][]cli.Job{{first, done}, {done, first}} {
 		j := pick(newest(records), queue.Ref{JobID: "6"})
 		require.Equal(t, "COMPLETED", j.State)
