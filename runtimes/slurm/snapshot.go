@@ -139,7 +139,7 @@ func groupOf(j *cli.QueuedJob) plan.JobGroup {
 		GPUs: j.Asks.GPUs, CPUs: j.Asks.CPUs, NodeCount: j.Asks.Nodes, Named: j.Asks.Named, Minutes: j.Minutes, Unread: j.Unread,
 	}
 	if g.Account == membersAccount {
-		g.Account = "" // it is no project, and tells users apart from nobody
+		g.Account = "" // the account of all users, which is not a project
 	}
 	return g
 }

@@ -211,7 +211,7 @@ func id(printed string) string {
 	return printed
 }
 
-// memberOn returns the index of the member that runs jobs on a node; -1: there is none.
+// memberOn returns the index of the member that runs jobs on a node, or -1.
 func memberOn(u *plan.Unit, node string) int {
 	return slices.IndexFunc(u.Members, func(m plan.Member) bool { return m.Node == node && !m.ControlPlane })
 }

@@ -84,7 +84,7 @@ func outputPath(j *cli.Job, version string) (path string, ok bool) {
 	}
 	path = cmp.Or(j.Output, outputName("%j"))
 	if isTask && slices.Contains([]string{j.WorkDir + "/" + outputName(array), j.WorkDir + "/" + outputName(j.Raw)}, path) {
-		path = outputName("%A_%a") // squeue of 22.05 prints the default of a job that is no array
+		path = outputName("%A_%a") // squeue of 22.05 prints the default name of a single job
 	}
 	if !strings.HasPrefix(path, "/") {
 		path = j.WorkDir + "/" + path
@@ -117,7 +117,7 @@ func outputPath(j *cli.Job, version string) (path string, ok bool) {
 	}), true
 }
 
-// noTask is the index of a job that is no task of an array (NO_VAL in slurm.h).
+// noTask is the task number of a job outside an array (NO_VAL in slurm.h).
 const noTask = "4294967294"
 
 // outputName is the file that sbatch writes without an option, in the job's directory.
