@@ -38,6 +38,7 @@ type Diagnostic struct {
 type Place struct {
 	Position
 	Path string // the field, dotted
+	Says string // the message there, without the field; empty: that of the diagnostic
 }
 
 // IsZero says whether p is nowhere.
@@ -45,9 +46,12 @@ func (p Place) IsZero() bool { return p == Place{} }
 
 // Swapped returns d at its other place.
 func (d Diagnostic) Swapped() Diagnostic {
-	other := d.Other
-	d.Message = other.Path + strings.TrimPrefix(d.Message, d.Path)
-	d.Other = Place{Position{d.File, d.Line, d.Column}, d.Path}
+	other, says := d.Other, strings.TrimPrefix(d.Message, d.Path+": ")
+	d.Other = Place{Position: Position{d.File, d.Line, d.Column}, Path: d.Path}
+	if other.Says != "" {
+		d.Other.Says, says = says, other.Says
+	}
+	d.Message = other.Path + ": " + says
 	d.File, d.Line, d.Column, d.Path = other.File, other.Line, other.Column, other.Path
 	return d
 }

@@ -45,7 +45,7 @@ func changed[D comparable](c comparison) iter.Seq2[D, D] {
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, reservedInUse, unusualDates, stillAttached, endedPolicies,
-		recordedOnly, paused,
+		recordedOnly, paused, outside,
 	}
 }
 
@@ -168,6 +168,30 @@ func paused(c comparison) []schema.Diagnostic {
 	return []schema.Diagnostic{{
 		Severity: schema.SeverityNote, Code: "platform.paused", File: at.File, Line: at.Line, Column: at.Column,
 		Message: "Berth is paused, so nothing changes on any host until this file is deleted: " + p.Spec.Reason,
+	}}
+}
+
+// outside notes the YAML files that a change adds or edits and that Berth does not read.
+func outside(c comparison) []schema.Diagnostic {
+	var files []string
+	for _, p := range c.touched {
+		top, _, _ := strings.Cut(p.Path, "/")
+		isYAML := strings.HasSuffix(p.Path, ".yaml") || strings.HasSuffix(p.Path, ".yml")
+		if isYAML && p.To != "" && top != "platform" && top != "tenants" && !strings.HasPrefix(top, ".") {
+			files = append(files, p.Path)
+		}
+	}
+	if len(files) == 0 {
+		return nil
+	}
+	const most = 3
+	list := strings.Join(files[:min(most, len(files))], ", ")
+	if len(files) > most {
+		list += fmt.Sprintf(" and %d more", len(files)-most)
+	}
+	return []schema.Diagnostic{{
+		Severity: schema.SeverityNote, Code: "estate.outside", File: files[0], Line: 1, Column: 1,
+		Message: "Berth reads documents below platform/ and tenants/ only, so this changes nothing: " + list,
 	}}
 }
 

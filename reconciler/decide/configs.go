@@ -3,6 +3,7 @@ package decide
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"berth/schema"
 	"berth/schema/estate"
@@ -12,6 +13,7 @@ import (
 const (
 	codeNoUser = "ref.missing-user"
 	codePast   = "date.past"
+	codeFar    = "date.far"
 )
 
 // configsWithoutEffect warns of names in the configs of changed units that are not users of the unit, or
@@ -49,11 +51,16 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 				warn(n.Path, estate.CodeNoEffect, "%s has no account of the project %s: it is the cluster of one project", key, n.Name)
 			case n.Sort == schema.ProjectName && !isProject(head.Main.Desired, n.Name):
 				warn(n.Path, "ref.missing-project", "there is no project %s", n.Name)
+			case n.Sort == schema.ProjectName && !slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
+				warn(n.Path, "ref.not-attached", "%s is not attached to %s, or has not accepted its terms, and has no account there", n.Name, key.Name)
 			}
 		}
 		for _, end := range facts.Ends {
-			if day := end.At.UTC().Format("2006-01-02"); day < today {
+			switch day := end.At.UTC().Format(time.DateOnly); {
+			case day < today:
 				warn(end.Path, codePast, "%s ended on %s and has no effect: change its time, or take it away", end.What, day)
+			case day > farDay(today):
+				warn(end.Path, codeFar, "%s ends on %s, more than %d years ahead: check the year", end.What, day, farAhead)
 			}
 		}
 	}

@@ -10,11 +10,10 @@ import (
 // unusualDates are findings about days that a change sets and that are over, or years away. An earlier one
 // was ahead when it came into force.
 func unusualDates(c comparison) (out []schema.Diagnostic) {
-	today, err := time.Parse(time.DateOnly, c.today)
-	if err != nil {
+	if c.today == "" {
 		return nil // it is not known
 	}
-	far := today.AddDate(farAhead, 0, 0).Format(time.DateOnly)
+	far := farDay(c.today)
 	for _, p := range c.touched {
 		key, _ := schema.KeyAt(p.Path)
 		for _, is := range datesOf(c.after.Document(key)) {
@@ -23,7 +22,7 @@ func unusualDates(c comparison) (out []schema.Diagnostic) {
 			}
 			switch h := c.after.Header(key); {
 			case is.day > far:
-				out = append(out, h.Warning(is.path, "date.far", "%s is more than %d years ahead: check the year", is.day, farAhead))
+				out = append(out, h.Warning(is.path, codeFar, "%s is more than %d years ahead: check the year", is.day, farAhead))
 			case is.day < c.today || is.day == c.today && !is.lasts:
 				found := h.Warning(is.path, codePast, "%s is not in the future: %s", is.day, is.effect)
 				if is.useless && c.before.Document(key) == nil {
@@ -34,6 +33,15 @@ func unusualDates(c comparison) (out []schema.Diagnostic) {
 		}
 	}
 	return out
+}
+
+// farDay is the last day that is not far ahead of a day.
+func farDay(today string) string {
+	day, err := time.Parse(time.DateOnly, today)
+	if err != nil {
+		return "9999-12-31" // today is not known
+	}
+	return day.AddDate(farAhead, 0, 0).Format(time.DateOnly)
 }
 
 // farAhead is beyond how many years a day is more often a mistake than meant.

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -282,4 +283,29 @@ func TestInvalidPolicyDeniesNothingElse(t *testing.T) {
 	p := proposal(t, base, map[string]string{policy: doc("Policy", "all", "spec:\n  artifact_source_allowlist: [registry.example]\n  max_gpus_per_instance: eight\n")})
 	require.Len(t, p.Diagnostics, 1, p.Diagnostics)
 	require.Equal(t, policy, p.Diagnostics[0].File)
+}
+
+// Of two documents that clash, the one that the change brings has the finding, whichever comes first by path, and the
+// message names the other.
+func TestClashIsReportedWhereTheChangeBringsIt(t *testing.T) {
+	node := estateFiles(nil)["platform/nodes/gpu-1.yaml"]
+	for _, name := range []string{"aaa", "zzz"} {
+		file := "platform/nodes/" + name + ".yaml"
+		p := proposal(t, estateFiles(nil), map[string]string{file: strings.Replace(node, "name: gpu-1", "name: "+name, 1)})
+		i := slices.IndexFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return d.Code == "conflict.node-address" })
+		require.GreaterOrEqual(t, i, 0, p.Diagnostics)
+		require.Equal(t, file, p.Diagnostics[i].File)
+		require.Contains(t, p.Diagnostics[i].Message, "the address of the node gpu-1, too (platform/nodes/gpu-1.yaml:")
+		for _, d := range p.Diagnostics {
+			require.Equal(t, file, d.File, d)
+		}
+	}
+}
+
+// A change of YAML outside the estate is noted, once; hidden directories are not the estate's.
+func TestFilesOutsideTheEstateAreNoted(t *testing.T) {
+	p := proposal(t, estateFiles(nil), map[string]string{"nodes/gpu-9.yaml": doc("Node", "gpu-9", "spec: {}\n"), "tenant/x.yml": "a: 1\n", ".github/workflows/ci.yaml": "a: 1\n", "README.md": "x"})
+	require.Len(t, p.Diagnostics, 1)
+	require.Equal(t, "nodes/gpu-9.yaml:1:1: note: Berth reads documents below platform/ and tenants/ only, so this changes nothing: nodes/gpu-9.yaml, tenant/x.yml [estate.outside]", p.Diagnostics[0].String())
+	require.Empty(t, proposal(t, estateFiles(nil), map[string]string{".github/workflows/ci.yaml": "a: 1\n"}).Diagnostics)
 }

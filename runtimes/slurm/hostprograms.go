@@ -176,16 +176,13 @@ func (c hardware) checkNewPrograms(ctx context.Context, after *plan.Unit) error 
 	return c.onWorkers(ctx, func(ctx context.Context, _ site, m plan.Member) error { return c.checkPrograms(ctx, after, m) })
 }
 
-// programNote says which programs begin to run for jobs.
-func programNote(before, after *plan.Unit) string {
-	was, _ := parseSettings(before.Effective.Config)
-	is, _ := parseSettings(after.Effective.Config)
-	old, now := was.programs(), is.programs()
-	var notes []string
+// programNotes says where root runs a program from now on.
+func programNotes(before, after *settings) (notes []string) {
+	old, now := before.programs(), after.programs()
 	for _, n := range [][2]string{{"job_programs.prolog", "before a job that starts from then on, each of its workers runs "}, {"job_programs.epilog", "after a job that ends from then on, each of its workers runs "}} {
 		if p, ok := now[n[0]]; ok && old[n[0]] != p {
 			notes = append(notes, n[1]+p.path()+" as root and drains if it fails")
 		}
 	}
-	return strings.Join(notes, "; ")
+	return notes
 }

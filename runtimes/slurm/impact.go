@@ -23,11 +23,11 @@ type Rules struct{}
 func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
 	switch verb {
 	case plan.Create:
-		notes := (&record{Unit: *after}).withoutEffect()
-		if note := confinementNote(after); note != "" {
-			notes = slices.Insert(notes, 0, note)
+		set, err := parseSettings(after.Effective.Config)
+		if err != nil {
+			return plan.Impact{} // the action fails too, before any effect
 		}
-		return plan.Impact{Note: strings.Join(notes, "; ")}
+		return plan.Impact{Note: strings.Join(append(configNotes(nil, &set), (&record{Unit: *after}).withoutEffect()...), "; ")}
 	case plan.Configure:
 		return configureImpact(before, after)
 	case plan.Cordon:
@@ -91,41 +91,26 @@ func endsBy(i plan.Impact, on *schema.OnJobs, rule plan.JobRule) plan.Impact {
 	return i
 }
 
-// confinementNote says that a unit does not confine its jobs.
-func confinementNote(u *plan.Unit) string {
-	if set, err := parseSettings(u.Effective.Config); err != nil || set.Confinement != confinementNone {
-		return ""
+// configNotes says what a change of the config does that no file shows. old is nil where a unit is created.
+func configNotes(old, now *settings) (notes []string) {
+	if now.Confinement == confinementNone && (old == nil || old.Confinement != confinementNone) {
+		notes = append(notes, "jobs are not confined to their CPUs, memory and GPUs (confinement: none)")
 	}
-	return "jobs are not confined to their CPUs, memory and GPUs (confinement: none)"
-}
-
-// retentionNote says that records of accounting go that were kept before.
-func retentionNote(before, after *plan.Unit) string {
-	old, err := parseSettings(before.Effective.Config)
-	if err != nil {
-		return ""
+	if old == nil {
+		return notes
 	}
-	now, err := parseSettings(after.Effective.Config)
-	if err != nil || !now.Retention.isShorterThan(old.Retention) {
-		return ""
+	if now.Retention.isShorterThan(old.Retention) {
+		notes = append(notes, "accounting records older than retention are removed for good")
 	}
-	return "accounting records older than retention are removed for good"
-}
-
-// identityNote says who makes the accounts of users from now on.
-func identityNote(before, after *plan.Unit) string {
-	old, err := parseSettings(before.Effective.Config)
-	if err != nil {
-		return ""
-	}
-	now, err := parseSettings(after.Effective.Config)
+	notes = append(notes, programNotes(old, now)...)
 	switch {
-	case err != nil || old.Identity == now.Identity:
-		return ""
+	case old.Identity == now.Identity:
 	case now.Identity == identityExternal:
-		return "Berth makes no accounts on hosts from then on and removes those that it made on workers: the directory service of the hosts must have each user with the declared uid"
+		notes = append(notes, "Berth makes no accounts on hosts from then on and removes those that it made on workers: the directory service of the hosts must have each user with the declared uid")
+	default:
+		notes = append(notes, "Berth makes the accounts of users on hosts that lack them, and removes those of users who leave")
 	}
-	return "Berth makes the accounts of users on hosts that lack them, and removes those of users who leave"
+	return notes
 }
 
 // configureImpact renders the files of both units, and does to the difference what configure
@@ -156,19 +141,11 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 			}
 		}
 	}
-	var notes []string
-	if note := confinementNote(after); note != "" && note != confinementNote(before) {
-		notes = append(notes, note)
+	old, now, err := settingsOf(before, after)
+	if err != nil {
+		return plan.Impact{Note: "cannot be rendered: " + err.Error()}
 	}
-	if note := retentionNote(before, after); note != "" {
-		notes = append(notes, note)
-	}
-	if note := programNote(before, after); note != "" {
-		notes = append(notes, note)
-	}
-	if note := identityNote(before, after); note != "" {
-		notes = append(notes, note)
-	}
+	notes := configNotes(&old, &now)
 	was := (&record{Unit: *before}).withoutEffect()
 	for _, note := range (&record{Unit: *after}).withoutEffect() {
 		if !slices.Contains(was, note) {
@@ -188,12 +165,18 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
 	i = termsImpact(accountingImpact(i, before, after), before, after)
-	if old, err := parseSettings(before.Effective.Config); err == nil {
-		if now, err := parseSettings(after.Effective.Config); err == nil && !reflect.DeepEqual(old.Partitions, now.Partitions) {
-			i.Terms = append(i.Terms, sizeTerms(before, after)...)
-		}
+	if !reflect.DeepEqual(old.Partitions, now.Partitions) {
+		i.Terms = append(i.Terms, sizeTerms(before, after)...)
 	}
 	return i
+}
+
+// settingsOf returns the settings of both sides of a change.
+func settingsOf(before, after *plan.Unit) (old, now settings, err error) {
+	if old, err = parseSettings(before.Effective.Config); err == nil {
+		now, err = parseSettings(after.Effective.Config)
+	}
+	return old, now, err
 }
 
 // accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.

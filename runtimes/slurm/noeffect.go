@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -78,6 +79,30 @@ func (s *settings) uselessOptions(c *configProblems) {
 	}
 }
 
+// againstAdvice says which numbers Slurm takes though slurm.conf(5) advises otherwise.
+func (s *settings) againstAdvice() (notes []string) {
+	number := func(name string, byDefault int) int {
+		if n, err := strconv.Atoi(string(s.Options[name])); err == nil {
+			return n
+		}
+		return byDefault
+	}
+	if array, jobs := number("MaxArraySize", 1001), number("MaxJobCount", 10000); array >= jobs {
+		notes = append(notes, fmt.Sprintf("MaxArraySize is %d and MaxJobCount %d: one array can hold all jobs that slurmctld keeps, and then it refuses others", array, jobs))
+	}
+	if connect, message := number("TCPTimeout", 2), number("MessageTimeout", 10); connect > message {
+		notes = append(notes, fmt.Sprintf("TCPTimeout (%d s) is longer than MessageTimeout (%d s): a request fails before the connection does", connect, message))
+	}
+	hold := strings.Split(string(s.Options["RequeueExitHold"]), ",")
+	for part := range strings.SplitSeq(string(s.Options["RequeueExit"]), ",") {
+		from, to, ok := span(part)
+		if ok && slices.ContainsFunc(hold, func(h string) bool { a, b, ok := span(h); return ok && a <= to && from <= b }) {
+			notes = append(notes, "the exit codes "+part+" are in RequeueExit and RequeueExitHold: write each in one")
+		}
+	}
+	return notes
+}
+
 // slurmdPort is the port of each slurmd (profile.Parameter SlurmdPort).
 const slurmdPort = 6818
 
@@ -98,6 +123,7 @@ func (s *settings) withoutWorkers(workers []plan.Member) (notes []string) {
 	if len(workers) == 0 {
 		return nil
 	}
+	notes = s.againstAdvice()
 	for _, p := range s.Partitions {
 		if p.Nodes != nil && !slices.ContainsFunc(workers, p.Nodes.selects) {
 			notes = append(notes, "no worker is in the partition "+p.Name+", so its jobs wait: check its nodes")

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -40,5 +41,21 @@ func TestConfigFieldsWithoutEffect(t *testing.T) {
 			got += p.Path + ": " + p.Message
 		}
 		require.Equal(t, want, got, config)
+	}
+}
+
+// Numbers that slurm.conf(5) advises against are notes of a plan, not errors: Slurm takes them.
+func TestPlanNotesOptionsAgainstAdvice(t *testing.T) {
+	for options, want := range map[string]string{
+		`{"MaxArraySize":10001}`:                      "MaxArraySize is 10001 and MaxJobCount 10000: one array can hold all jobs that slurmctld keeps, and then it refuses others",
+		`{"MaxArraySize":10001,"MaxJobCount":500000}`: "",
+		`{"TCPTimeout":60}`:                           "TCPTimeout (60 s) is longer than MessageTimeout (10 s): a request fails before the connection does",
+		`{"TCPTimeout":60,"MessageTimeout":60}`:       "",
+		`{"RequeueExit":"1-9","RequeueExitHold":"3"}`: "the exit codes 1-9 are in RequeueExit and RequeueExitHold: write each in one",
+		`{"RequeueExit":"1-2","RequeueExitHold":"3"}`: "",
+	} {
+		var s settings
+		require.NoError(t, json.Unmarshal([]byte(`{"options":`+options+`}`), &s), options)
+		require.Equal(t, want, strings.Join(s.againstAdvice(), "; "), options)
 	}
 }

@@ -21,11 +21,11 @@ type check struct {
 	gone         []string                  // slugs of own apps in force that this tree no longer has
 	environments map[string]*load.Document // shared runtimes by environment
 	attached     attachments               // attachments to the part's own shared runtimes
-	known        people
+	known        statements
 }
 
 func newCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *check {
-	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, shadows: map[string]bool{}, environments: map[string]*load.Document{}, attached: attachments{}, known: people{unix: map[string]statement{}, signers: map[string]statement{}}}
+	c := &check{verdict: newVerdict(), loader: l, tree: t, catalog: cat, shadows: map[string]bool{}, environments: map[string]*load.Document{}, attached: attachments{}, known: newStatements()}
 	for _, r := range refused {
 		if r.finding.Code == schema.CodeAppShadowed {
 			c.shadows[r.doc.Key.Name] = true
@@ -195,6 +195,28 @@ func (c *check) roles(doc *load.Document, roles map[string]schema.InstanceRole, 
 // warn records a finding that holds no document.
 func (c *check) warn(doc *load.Document, at, code, message string) {
 	c.findings = append(c.findings, load.Found(doc, at, schema.SeverityWarning, code, message))
+}
+
+// end is the field of a document that clashes with one of another.
+type end struct {
+	doc  *load.Document
+	path string
+}
+
+func (e end) place() string { return e.doc.Header.At(e.path).Place() }
+
+// clash returns a finding at one of two fields that may not say the same. says is the message at one end about the
+// other. A change that brings the other end gets the finding there.
+func clash(at, other end, severity schema.Severity, code string, says func(of end) string) schema.Diagnostic {
+	f := load.Found(at.doc, at.path, severity, code, says(other))
+	f.Other = schema.Place{Position: other.doc.Header.At(other.path), Path: other.path, Says: says(at)}
+	return f
+}
+
+// clash records a clash that holds its document.
+func (c *check) clash(at, other end, code string, says func(of end) string) {
+	c.findings = append(c.findings, clash(at, other, schema.SeverityError, code, says))
+	c.without(at.doc, other.doc.File.Path)
 }
 
 // unknown is what warnUnknown has to know about the names of a list.

@@ -90,9 +90,9 @@ func (c *platformCheck) oddSizes(sku string, docs []*load.Document) {
 		for i, field := range []string{"cpus", "memory_mib"} {
 			if a, b := of(doc)[i], of(rule)[i]; a >= 2*b || b >= 2*a {
 				path := "spec.capacity." + field
-				f := load.Found(doc, path, schema.SeverityWarning, codeUnlike, fmt.Sprintf("nodes of SKU %s differ, with %d (%s) and %d (%s): correct one, or use another SKU", sku, a, doc.File.Path, b, rule.File.Path))
-				f.Other = schema.Place{Position: rule.Header.At(path), Path: path} // the change of one of two may be the mistake
-				c.findings = append(c.findings, f)
+				c.findings = append(c.findings, clash(end{doc, path}, end{rule, path}, schema.SeverityWarning, codeUnlike, func(end) string {
+					return fmt.Sprintf("nodes of SKU %s differ, with %d (%s) and %d (%s): correct one, or use another SKU", sku, a, doc.File.Path, b, rule.File.Path)
+				}))
 			}
 		}
 	}
@@ -100,12 +100,15 @@ func (c *platformCheck) oddSizes(sku string, docs []*load.Document) {
 
 // sharedHostKeys warns about nodes with one host key, of which only one can be reached.
 func (c *platformCheck) sharedHostKeys(nodes []*load.Document) {
+	const path = "spec.host_key"
 	first := map[string]*load.Document{}
 	for _, doc := range nodes {
 		text := doc.Decl.(*schema.Node).Spec.HostKey
 		key := load.KeyBytes(text)
 		if other := first[key]; text != "" && other != nil {
-			c.warn(doc, "spec.host_key", "conflict.key", fmt.Sprintf("is the host key of %s already (%s): each host has its own", other.Key.Name, other.File.Path))
+			c.findings = append(c.findings, clash(end{doc, path}, end{other, path}, schema.SeverityWarning, "conflict.key", func(of end) string {
+				return fmt.Sprintf("is the host key of %s, too (%s): each host has its own", of.doc.Key.Name, of.doc.File.Path)
+			}))
 		} else {
 			first[key] = doc
 		}

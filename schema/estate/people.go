@@ -9,16 +9,20 @@ import (
 	"berth/schema/load"
 )
 
-// people are what the role bindings of a tree said of persons so far.
-type people struct {
-	unix    map[string]statement // by login
-	signers map[string]statement // by key
+// statements are what the documents of a tree said of people and of artifacts so far.
+type statements struct {
+	unix    map[string]statement // Unix user, by login
+	signers map[string]statement // login, by key
+	bytes   map[string]statement // digest by reference, and reference by digest
+}
+
+func newStatements() statements {
+	return statements{unix: map[string]statement{}, signers: map[string]statement{}, bytes: map[string]statement{}}
 }
 
 // statement is what a field of a document says.
 type statement struct {
-	doc   *load.Document
-	path  string
+	end
 	value string
 }
 
@@ -46,27 +50,31 @@ func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
 			}
 		}
 		if m.UnixUser != nil {
-			if first, same := c.said(c.known.unix, login, statement{doc, at + ".unix_user", m.UnixUser.Name}); !same {
-				c.warn(doc, at+".unix_user.name", "conflict.unix-user", fmt.Sprintf("%s is the Unix user %s already (%s): one login is one Unix user, or neither finds the files of the other", m.Login, first.value, first.place()))
-			}
+			c.agree(c.known.unix, login, statement{end{doc, at + ".unix_user.name"}, m.UnixUser.Name}, "conflict.unix-user", func(of statement) string {
+				return fmt.Sprintf("%s is the Unix user %s, too (%s): one login is one Unix user, or neither finds the files of the other", m.Login, of.value, of.place())
+			})
 		}
 		for k, key := range m.SigningKeys {
-			if first, same := c.said(c.known.signers, load.KeyBytes(key), statement{doc, at, login}); !same {
-				c.warn(doc, load.Item(at+".signing_keys", k), "conflict.key", fmt.Sprintf("is a key of %s already (%s): a key shows who signed, so each person has their own", first.value, first.place()))
-			}
+			c.agree(c.known.signers, load.KeyBytes(key), statement{end{doc, load.Item(at+".signing_keys", k)}, login}, "conflict.key", func(of statement) string {
+				return fmt.Sprintf("is a key of %s, too (%s): a key shows who signed, so each person has their own", of.value, of.place())
+			})
 		}
 	}
 }
 
-// said keeps the first that is said of something, and reports whether the next one says the same.
-func (c *check) said(by map[string]statement, of string, next statement) (first statement, same bool) {
-	first, ok := by[of]
-	if !ok {
-		by[of], first = next, next
+// agree warns if the next field says something else than the first one about a person or a key. says is the message at
+// one of the two about the other.
+func (c *check) agree(by map[string]statement, about string, next statement, code string, says func(of statement) string) {
+	first, known := by[about]
+	switch {
+	case !known:
+		by[about] = next
+	case first.value != next.value:
+		c.findings = append(c.findings, clash(next.end, first.end, schema.SeverityWarning, code, func(of end) string {
+			if of == next.end {
+				return says(next)
+			}
+			return says(first)
+		}))
 	}
-	return first, first.value == next.value
-}
-
-func (s statement) place() string {
-	return s.doc.Header.At(s.path).Place()
 }

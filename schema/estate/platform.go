@@ -18,7 +18,7 @@ func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (
 	cat := newCatalog(t.docs, t.byFile)
 	c := platformCheck{
 		check:     newCheck(l, t, cat, refused),
-		addresses: map[string]*load.Document{}, regions: map[string]*load.Document{}, queues: map[string]*load.Document{},
+		addresses: map[string]end{}, regions: map[string]end{}, queues: map[string]end{},
 	}
 	cat.out = c.out
 	for _, doc := range c.ranked(t.docs) {
@@ -41,9 +41,9 @@ func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (
 
 type platformCheck struct {
 	*check
-	addresses map[string]*load.Document // nodes
-	regions   map[string]*load.Document // sites
-	queues    map[string]*load.Document // queue maps, by app and the people they apply to
+	addresses map[string]end // nodes
+	regions   map[string]end // sites
+	queues    map[string]end // queue maps, by app and the people they apply to
 }
 
 func (c *platformCheck) document(ctx context.Context, doc *load.Document) error {
@@ -58,13 +58,13 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 		c.people(doc, d)
 	case *schema.Node:
 		address := fmt.Sprintf("%s port %d", canonicalHost(d.Spec.Address), d.Spec.SSHPort)
-		c.one(c.addresses, address, doc, "spec.address", "conflict.node-address", func(other *load.Document, where string) string {
-			return fmt.Sprintf("%s is the node %s's already (%s)", address, other.Key.Name, where)
+		c.one(c.addresses, address, end{doc, "spec.address"}, "conflict.node-address", func(of end) string {
+			return fmt.Sprintf("%s is the address of the node %s, too (%s)", address, of.doc.Key.Name, of.place())
 		})
 	case *schema.Site:
 		for i, region := range d.Spec.Regions {
-			c.one(c.regions, region, doc, load.Item("spec.regions", i), "conflict.region", func(other *load.Document, where string) string {
-				return fmt.Sprintf("the region %s is of the site %s already (%s)", region, other.Key.Name, where)
+			c.one(c.regions, region, end{doc, load.Item("spec.regions", i)}, "conflict.region", func(of end) string {
+				return fmt.Sprintf("the region %s is in the site %s, too (%s)", region, of.doc.Key.Name, of.place())
 			})
 		}
 	case *schema.QueueMap:
@@ -97,13 +97,12 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 }
 
 // one refuses a document that claims a name that another document has.
-func (c *platformCheck) one(owners map[string]*load.Document, what string, doc *load.Document, at, code string, message func(other *load.Document, where string) string) {
-	if other := owners[what]; other != nil && other != doc {
-		there := other.Header.At(at)
-		c.refuse(doc, at, code, message(other, fmt.Sprintf("%s:%d", there.File, there.Line)), there.File)
+func (c *platformCheck) one(owners map[string]end, what string, at end, code string, says func(of end) string) {
+	if other, taken := owners[what]; taken && other.doc != at.doc {
+		c.clash(at, other, code, says)
 		return
 	}
-	owners[what] = doc
+	owners[what] = at
 }
 
 func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
@@ -121,6 +120,12 @@ func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 	if release := d.Release(); release != nil && release.Step {
 		c.warn(doc, "spec.version", "ref.upgrade-step", fmt.Sprintf("Berth does not run %s: an instance only passes through it in an upgrade between %s", d.Spec.Version, strings.Join(d.Releases.Run(), ", ")))
 	}
+	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
+		a, path := d.Spec.Manifest.Artifacts[name], "spec.manifest.artifacts."+name+".digest"
+		c.agree(c.known.bytes, "digest "+a.Digest, statement{end{doc, path}, a.Reference}, "conflict.artifact", func(of statement) string {
+			return fmt.Sprintf("is also the digest of %s (%s), and this artifact is another: one of them was copied", of.value, of.place())
+		})
+	}
 	for i, from := range d.Spec.Manifest.UpgradeFrom {
 		path, _ := schema.Key{Kind: schema.KindAppVersion, Tenant: d.Key.Tenant, Parent: d.Key.Parent, Name: from}.Path()
 		if c.tree.at(path) == nil {
@@ -136,13 +141,13 @@ func (c *platformCheck) queueMap(doc *load.Document, d *schema.QueueMap) {
 		return
 	}
 	if len(d.Spec.AppliesTo) == 0 {
-		c.one(c.queues, d.Spec.App, doc, "spec.app", "conflict.queue-map", func(other *load.Document, where string) string {
-			return fmt.Sprintf("everybody's queues of %s are mapped by %s already (%s)", d.Spec.App, other.Key.Name, where)
+		c.one(c.queues, d.Spec.App, end{doc, "spec.app"}, "conflict.queue-map", func(of end) string {
+			return fmt.Sprintf("everybody's queues of %s are mapped by %s, too (%s)", d.Spec.App, of.doc.Key.Name, of.place())
 		})
 	}
 	for i, owner := range d.Spec.AppliesTo {
-		c.one(c.queues, d.Spec.App+" "+owner, doc, load.Item("spec.applies_to", i), "conflict.queue-map", func(other *load.Document, where string) string {
-			return fmt.Sprintf("the queues of %s are mapped for %s by %s already (%s)", d.Spec.App, owner, other.Key.Name, where)
+		c.one(c.queues, d.Spec.App+" "+owner, end{doc, load.Item("spec.applies_to", i)}, "conflict.queue-map", func(of end) string {
+			return fmt.Sprintf("the queues of %s are mapped for %s by %s, too (%s)", d.Spec.App, owner, of.doc.Key.Name, of.place())
 		})
 	}
 }
@@ -155,7 +160,10 @@ func (c *platformCheck) sites() {
 	}
 	for _, doc := range c.tree.docs {
 		n, ok := doc.Decl.(*schema.Node)
-		if ok && !c.bad(doc) && c.regions[n.Spec.Region] == nil {
+		if !ok || c.bad(doc) {
+			continue
+		}
+		if _, hasSite := c.regions[n.Spec.Region]; !hasSite {
 			c.findings = append(c.findings, load.Found(doc, "spec.region", schema.SeverityWarning, "ref.missing-site",
 				fmt.Sprintf("no site has the region %s, there is %s", n.Spec.Region, strings.Join(sortedKeys(c.regions), ", "))))
 		}

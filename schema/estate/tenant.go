@@ -23,7 +23,7 @@ func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused 
 }
 
 func newTenantCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *tenantCheck {
-	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}, bytes: map[string]namedBytes{}}
+	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}}
 }
 
 // documents judges documents of the part, by path.
@@ -45,7 +45,6 @@ type tenantCheck struct {
 	offered map[string]int            // nodes, by shared runtime and project
 	lent    map[string]int            // GPUs of these nodes
 	views   map[string]*load.Document // instances that accept terms, by shared runtime and project
-	bytes   map[string]namedBytes     // digests of artifacts, by project, source and reference
 
 	keyed map[string]*load.Document // first service account with a key, by the key's bytes; nil: not computed yet
 
@@ -203,9 +202,9 @@ func (c *tenantCheck) keys(doc *load.Document, d *schema.ServiceAccount) {
 	}
 	for i, k := range d.Spec.PublicKeys {
 		if other := c.keyed[load.KeyBytes(k.Key)]; other != doc {
-			there := other.Header.At("spec.public_keys")
-			c.refuse(doc, load.Item("spec.public_keys", i)+".key", "conflict.key",
-				fmt.Sprintf("is a key of %s already (%s:%d): a key is of one account, make another for this one", other.Key, there.File, there.Line), there.File)
+			c.clash(end{doc, load.Item("spec.public_keys", i) + ".key"}, end{other, "spec.public_keys"}, "conflict.key", func(of end) string {
+				return fmt.Sprintf("is a key of %s, too (%s): a key is of one account, make another for this one", of.doc.Key, of.place())
+			})
 		}
 	}
 }
@@ -322,8 +321,9 @@ func (c *tenantCheck) carried(doc *load.Document, d *schema.Instance) {
 	}
 	key := runtime.File.Path + " " + d.Key.ProjectID()
 	if other := c.views[key]; other != nil {
-		there := other.Header.At("spec.shared_runtime")
-		c.refuse(doc, "spec.shared_runtime", "conflict.attachment", fmt.Sprintf("%s names %s already (%s:%d): a project accepts the terms with one Instance", other.Key.Name, d.Spec.SharedRuntime, there.File, there.Line), there.File)
+		c.clash(end{doc, "spec.shared_runtime"}, end{other, "spec.shared_runtime"}, "conflict.attachment", func(of end) string {
+			return fmt.Sprintf("%s names %s, too (%s): a project accepts the terms with one Instance", of.doc.Key.Name, d.Spec.SharedRuntime, of.place())
+		})
 		return
 	}
 	c.views[key] = doc
@@ -435,8 +435,9 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 	case c.catalog.bad(node):
 		c.without(doc, path)
 	case c.offers[name] != nil:
-		other := c.offers[name].File.Path
-		c.refuse(doc, at, "conflict.contribution", fmt.Sprintf("the node %s is offered already (%s)", name, other), other)
+		c.clash(end{doc, at}, end{c.offers[name], "spec.nodes"}, "conflict.contribution", func(of end) string {
+			return fmt.Sprintf("the node %s is offered by %s, too", name, of.doc.File.Path)
+		})
 	default:
 		c.offers[name] = doc
 	}
@@ -460,23 +461,10 @@ func (c *tenantCheck) sameBytes(doc *load.Document, d *schema.Artifact) {
 	if d.Spec.Digest == "" || d.Spec.Status != schema.ArtifactRegistered && d.Spec.Status != schema.ArtifactPromoted {
 		return
 	}
-	of := d.Key.ProjectID() + " " + d.Spec.Source + " " + d.Spec.Reference
-	first, known := c.bytes[of]
-	switch {
-	case !known:
-		c.bytes[of] = namedBytes{doc, d.Spec.Digest}
-	case first.digest != d.Spec.Digest:
-		const field = "spec.reference"
-		f := load.Found(doc, field, schema.SeverityWarning, "conflict.artifact", fmt.Sprintf("%s has the same reference and another digest: correct one", first.doc.File.Path))
-		f.Other = schema.Place{Position: first.doc.Header.At(field), Path: field}
-		c.findings = append(c.findings, f)
-	}
-}
-
-// namedBytes is the digest that a document gives a reference.
-type namedBytes struct {
-	doc    *load.Document
-	digest string
+	about := "reference " + d.Key.ProjectID() + " " + d.Spec.Source + " " + d.Spec.Reference
+	c.agree(c.known.bytes, about, statement{end{doc, "spec.reference"}, d.Spec.Digest}, "conflict.artifact", func(of statement) string {
+		return of.doc.File.Path + " has the same reference and another digest: correct one"
+	})
 }
 
 // onJobs warns of a rule for jobs that says nothing.
