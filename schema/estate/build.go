@@ -18,11 +18,7 @@ func (s *standing) buildPlatform() *schema.Platform {
 				p.Put(doc.Decl)
 			}
 		}
-		for _, f := range s.files { // sorted by path
-			if f.Mode == schema.ModePlain && strings.HasSuffix(f.Path, "/README.md") {
-				p.Notes = append(p.Notes, f.Path)
-			}
-		}
+		p.Notes = s.pages
 		return p
 	}).(*schema.Platform)
 }

@@ -2,6 +2,7 @@ package estate
 
 import (
 	"crypto/sha256"
+	"slices"
 	"sync"
 
 	"berth/schema"
@@ -106,6 +107,18 @@ func (c *cache) add(t *tree) {
 	if c.weight += grown; c.weight >= heaviest {
 		c.put(t.name, h)
 	}
+}
+
+// content returns the content of one of the trees with these documents and pages, or nil.
+func (h *history) content(docs []*load.Document, pages []string) *content {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.trees {
+		if t.excess == nil && slices.Equal(t.docs, docs) && slices.Equal(t.pages, pages) {
+			return t.content
+		}
+	}
+	return nil
 }
 
 // document returns the document of the file f in one of the trees, or nil.

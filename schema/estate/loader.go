@@ -101,7 +101,7 @@ func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.P
 			t, err = nil, errPanic
 		}
 		if isExcess(err) {
-			l.cache.add(&tree{name: listed.Name, id: listed.Hash, excess: err})
+			l.cache.add(&tree{name: listed.Name, id: listed.Hash, excess: err, content: &content{}})
 		}
 	}()
 	files, err := snap.Files(ctx, listed)
@@ -140,7 +140,7 @@ func (l *Loader) tree(ctx context.Context, snap schema.Snapshot, listed schema.P
 	if over := limit.check(len(files), int(size.Load())); over != nil {
 		return nil, cmp.Or(err, over)
 	}
-	t = newTree(listed.Name, listed.Hash, files, docs, &uses.projects)
+	t = newTree(listed.Name, listed.Hash, files, docs, uses)
 	if err != nil {
 		t.id = "" // used only for its documents, which need not be read again
 	}

@@ -9,17 +9,24 @@ import (
 )
 
 // tree is one tree of a snapshot after reading: platform/, a tenant tree, or another
-// entry of the root. Its documents never change. Results that depend on other trees are
-// kept with it.
+// entry of the root.
 type tree struct {
-	name, tenant, id string
-	files            []schema.File    // by path; some are not documents
-	docs             []*load.Document // by path
-	byFile           map[string]*load.Document
-	valid            bool  // whether every document is valid
-	documents        int   // files with the place of a document
-	size             int   // bytes read of the documents
-	excess           error // the tree is above its bound; only its name is known
+	name, id string
+	files    []schema.File // by path; some are not documents
+	excess   error         // the tree is above its bound; only its name is known
+	*content
+}
+
+// content is what the checks read of a tree. Its documents never change. Results that depend on other trees are kept
+// with it. Trees that differ only in other files share it.
+type content struct {
+	tenant    string
+	docs      []*load.Document // by path
+	pages     []string         // paths of the platform's README.md files
+	byFile    map[string]*load.Document
+	valid     bool // whether every document is valid
+	documents int  // files with the place of a document
+	size      int  // bytes read of the documents
 
 	names nameIndex
 	kept  kept
@@ -44,20 +51,40 @@ type kept struct {
 	projects *memo[[sha256.Size]byte, *schema.ProjectEstate] // shared by the trees of its name
 }
 
-// newTree makes a tree from its files and their documents; nil for a file without one.
-func newTree(name, id string, files []schema.File, read []*load.Document, projects *memo[[sha256.Size]byte, *schema.ProjectEstate]) *tree {
-	tenant, inTenant := strings.CutPrefix(name, tenantsDir)
-	if !inTenant {
-		tenant = ""
+// newTree makes a tree from its files and their documents; nil for a file without one. It shares the content of an
+// earlier tree of its name if that is equal.
+func newTree(name, id string, files []schema.File, read []*load.Document, of *history) *tree {
+	t := &tree{name: name, id: id, files: files}
+	docs := make([]*load.Document, 0, len(read))
+	for _, doc := range read {
+		if doc != nil {
+			docs = append(docs, doc)
+		}
 	}
-	t := &tree{name: name, tenant: tenant, id: id, files: files, valid: true, byFile: make(map[string]*load.Document, len(files))}
+	var pages []string
+	if name == "platform" {
+		for _, f := range files {
+			if f.Mode == schema.ModePlain && strings.HasSuffix(f.Path, "/README.md") {
+				pages = append(pages, f.Path)
+			}
+		}
+	}
+	if t.content = of.content(docs, pages); t.content == nil {
+		tenant, inTenant := strings.CutPrefix(name, tenantsDir)
+		if !inTenant {
+			tenant = ""
+		}
+		t.content = newContent(tenant, docs, pages, &of.projects)
+	}
+	return t
+}
+
+func newContent(tenant string, docs []*load.Document, pages []string, projects *memo[[sha256.Size]byte, *schema.ProjectEstate]) *content {
+	t := &content{tenant: tenant, docs: docs, pages: pages, valid: true, byFile: make(map[string]*load.Document, len(docs))}
 	t.kept.projects = projects
 	var bearing []*load.Document
-	for _, doc := range read {
-		if doc == nil {
-			continue
-		}
-		t.docs, t.byFile[doc.File.Path], t.size = append(t.docs, doc), doc, t.size+doc.Size
+	for _, doc := range docs {
+		t.byFile[doc.File.Path], t.size = doc, t.size+doc.Size
 		t.names.catalogue(doc)
 		if !doc.Key.IsZero() {
 			t.documents++
@@ -100,7 +127,7 @@ func (n *nameIndex) catalogue(doc *load.Document) {
 }
 
 // at returns the document at a path, or nil.
-func (t *tree) at(path string) *load.Document { return t.byFile[path] }
+func (t *content) at(path string) *load.Document { return t.byFile[path] }
 
 // sameVersions returns the valid AppVersions that share app and spec.version with
 // another one, by path.
@@ -159,7 +186,7 @@ func (n *nameIndex) identify(bearing []*load.Document) {
 }
 
 // seal completes the verdict on a tree.
-func (v *verdict) seal(t *tree) {
+func (v *verdict) seal(t *content) {
 	v.findings = load.Bounded(v.findings)
 	if !t.valid || len(v.out)+len(v.findings) > 0 {
 		var out strings.Builder
@@ -176,7 +203,7 @@ func (v *verdict) seal(t *tree) {
 }
 
 // judged returns the verdict for the input with this fingerprint, computed once.
-func (t *tree) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
+func (t *content) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
 	return t.kept.verdicts.of(fingerprint, mostVerdicts, func() (*verdict, error) {
 		v, err := compute()
 		if err == nil {
