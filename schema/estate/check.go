@@ -110,11 +110,14 @@ func (c *check) app(doc *load.Document, at, name string) bool {
 	if c.ownApp(name) != nil || slices.Contains(c.gone, name) {
 		return c.need(doc, at, "ref.missing-app", c.ownKey(name), "there is no app "+name+" any more") != nil
 	}
-	key := schema.Key{Kind: schema.KindApp, Name: name}
-	if c.catalog.apps[name] != nil {
-		return c.needOfPlatform(doc, at, "ref.missing-app", key, "") != nil
+	if of := c.catalog.apps[name]; of != nil {
+		if c.catalog.bad(of) {
+			c.without(doc, of.File.Path)
+			return false
+		}
+		return true
 	}
-	path, _ := key.Path()
+	path, _ := schema.Key{Kind: schema.KindApp, Name: name}.Path()
 	message := fmt.Sprintf("there is no app %s (%s)", name, path)
 	if guess := load.Nearest(name, c.apps()); guess != "" {
 		message += fmt.Sprintf(": did you mean %q?", guess)
@@ -139,9 +142,9 @@ func (c *check) versions(app string) (all map[string]*load.Document, tenant stri
 // version returns the version that doc runs, or nil if it is missing or invalid.
 func (c *check) version(doc *load.Document, app, version string) *schema.AppVersion {
 	there, tenant, bad := c.versions(app)
-	path, _ := schema.Key{Kind: schema.KindAppVersion, Tenant: tenant, Parent: app, Name: version}.Path()
 	v := there[version]
 	if v == nil {
+		path, _ := schema.Key{Kind: schema.KindAppVersion, Tenant: tenant, Parent: app, Name: version}.Path()
 		message := fmt.Sprintf("there is no version %s of %s (%s)", version, app, path)
 		if names := sortedKeys(there); len(names) > 0 {
 			message += ", there is " + strings.Join(names, ", ")
@@ -155,7 +158,7 @@ func (c *check) version(doc *load.Document, app, version string) *schema.AppVers
 		return nil
 	}
 	if bad(v) {
-		c.without(doc, path)
+		c.without(doc, v.File.Path)
 		return nil
 	}
 	return v.Decl.(*schema.AppVersion)

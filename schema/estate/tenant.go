@@ -40,6 +40,7 @@ func (c *tenantCheck) documents(ctx context.Context, docs []*load.Document) erro
 
 type tenantCheck struct {
 	*check
+	home    string                    // project of the last document that belongs, by which the next ones mostly do
 	lost    map[string]bool           // tenant.yaml or project.yaml reported missing
 	offers  map[string]*load.Document // contributions, by node
 	offered map[string]int            // nodes, by shared runtime and project
@@ -54,6 +55,9 @@ type tenantCheck struct {
 // belongs reports whether doc's tenant and project exist and are valid. A missing one is
 // reported once, at the first document that needs it.
 func (c *tenantCheck) belongs(doc *load.Document) bool {
+	if doc.Key.Project != "" && doc.Key.Project == c.home {
+		return true
+	}
 	for _, k := range []schema.Key{
 		{Kind: schema.KindTenant, Name: doc.Key.Tenant},
 		{Kind: schema.KindProject, Tenant: doc.Key.Tenant, Name: doc.Key.Project},
@@ -77,6 +81,7 @@ func (c *tenantCheck) belongs(doc *load.Document) bool {
 			return false
 		}
 	}
+	c.home = doc.Key.Project
 	return true
 }
 
