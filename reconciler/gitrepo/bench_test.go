@@ -229,9 +229,14 @@ func TestManyReadsUpToItsLimit(t *testing.T) {
 	}
 	missing := plumbing.NewHash(strings.Repeat("7", 40))
 	want := map[plumbing.Hash][]byte{ids[0]: []byte("one"), ids[1]: []byte("two"), ids[2]: []byte("three")}
-	require.Equal(t, want, r.Many(t.Context(), append([]plumbing.Hash{missing}, ids...), 11))
+	printed := 0
+	for _, text := range want {
+		printed += len(fmt.Sprintf("%s blob %d\n%s\n", missing, len(text), text))
+	}
+	require.Equal(t, want, r.Many(t.Context(), ids, printed))
+	require.Equal(t, want, r.Many(t.Context(), append([]plumbing.Hash{missing}, ids...), 1<<20))
 	delete(want, ids[2])
-	require.Equal(t, want, r.Many(t.Context(), ids, 10))
+	require.Equal(t, want, r.Many(t.Context(), ids, printed-1))
 	require.Empty(t, r.Many(t.Context(), nil, 10))
 }
 
