@@ -87,7 +87,8 @@ type ServiceSpec struct {
 	User    string   // account; empty: root
 	PIDFile string
 	Forks   bool
-	LogFile string // its own log, whose tail explains a failed start
+	LogFile string // its own log, which explains why it ended
+	Started string // is part of the line in the log that says that it has started; lines before are of an earlier process
 	// RunDirs are made before each start, as /run is empty after a boot.
 	RunDirs []MakeDir
 	// Links are made before each start.

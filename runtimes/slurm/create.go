@@ -26,7 +26,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 		if err := c.load(ctx); err != nil {
 			return err
 		}
-		return c.daemons.start(ctx)
+		return c.daemons.start(ctx, false)
 	}
 	if err := c.writeStack(ctx); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -34,11 +35,17 @@ type stackDaemons struct {
 	nodes nodeSet
 }
 
-// start starts the daemons of a complete control stack that do not run, in a
-// safe order, and checks that the stack serves.
-func (c stackDaemons) start(ctx context.Context) error {
-	if err := c.startDatabase(ctx); err != nil {
+// start starts the daemons of a complete control stack that do not run, in the order of dependency, and checks that
+// the stack serves. If accounting cannot serve, slurmctld starts all the same, and accounting is the error.
+// afterStop: the daemons ended by a stop of Berth's.
+func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
+	if err := c.startMunged(ctx); err != nil {
 		return err
+	}
+	var done owed // a daemon that was started has read its files; one that already ran may not have
+	var down error
+	if done.Database, down = c.startAccounting(ctx); isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
+		return down
 	}
 	if err := c.stopHung(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
 		return err
@@ -48,55 +55,59 @@ func (c stackDaemons) start(ctx context.Context) error {
 		return err
 	}
 	if !res[0].Service.Running {
-		if err := c.addPending(ctx, owed{Settle: true}); err != nil {
+		if err := c.openGate(ctx, down, afterStop); err != nil {
 			return err
 		}
-	}
-	res, err = c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd(), c.service(profile.Slurmctld, "start"))
-	if err != nil {
-		return err
+		if res, err = c.do(ctx, c.service(profile.Slurmctld, "start")); err != nil {
+			return err
+		}
+		done.Restart = res[0].Changed
 	}
 	if err := c.await(ctx); err != nil {
 		return err
 	}
-	// A daemon that was started has read its files; one that already ran may not have.
-	done := owed{Restart: res[2].Changed, Database: res[0].Changed}
 	if c.disk.Owed.Settle {
 		if err := c.settle(ctx); err != nil {
 			return err
 		}
 		done.Reconfigure, done.Settle = true, true
 	}
-	return c.clearPending(ctx, done)
+	if err := c.clearPending(ctx, done); err != nil || down == nil {
+		return err
+	}
+	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
 }
 
-// startDatabase starts munged and the database server if they do not run, and ends a slurmdbd that
-// hangs.
-func (c stackDaemons) startDatabase(ctx context.Context) error {
+// startMunged starts munged if it does not run.
+func (c stackDaemons) startMunged(ctx context.Context) error {
 	if err := c.stopHung(ctx, c.daemon(profile.Munged, askMunged(c.stack.MungeSocket()))); err != nil {
 		return err
 	}
-	if err := c.stopHung(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
-		return err
-	}
-	res, err := c.do(ctx, c.service(profile.Munged, "start"), c.service(profile.MariaDB, "start"))
-	if err != nil {
-		return err
-	}
-	if res[1].Changed {
-		if err := c.sql(ctx, profile.PingSQL); err != nil {
-			return err
-		}
-	}
-	return c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control)))
+	return c.doAll(ctx, c.service(profile.Munged, "start"))
 }
 
-// startAccounting starts slurmdbd, and what it needs, if they do not run.
-func (c stackDaemons) startAccounting(ctx context.Context) error {
-	if err := c.startDatabase(ctx); err != nil {
-		return err
+// startAccounting starts the database server and slurmdbd if they do not run, ends one that hangs, and waits until
+// slurmdbd answers. began: it started slurmdbd.
+func (c stackDaemons) startAccounting(ctx context.Context) (began bool, err error) {
+	if err := c.stopHung(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
+		return false, err
 	}
-	return c.doAll(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd())
+	res, err := c.do(ctx, c.service(profile.MariaDB, "start"))
+	if err != nil {
+		return false, err
+	}
+	if res[0].Changed {
+		if err := c.sql(ctx, profile.PingSQL); err != nil {
+			return false, err
+		}
+	}
+	if err := c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
+		return false, err
+	}
+	if res, err = c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd()); err != nil {
+		return false, err
+	}
+	return res[0].Changed, c.awaitDatabase(ctx)
 }
 
 // settle follows a start of slurmctld. Until a node is registered, which takes some seconds,
@@ -181,7 +192,7 @@ func (c stackDaemons) await(ctx context.Context) error {
 			if ended.IsZero() {
 				ended = time.Now()
 			}
-			seen := "slurmctld ended: " + res[0].Service.Detail
+			seen := "slurmctld ended: " + cmp.Or(res[0].Service.Detail, "its log gives no reason: "+c.stack.Log()+"/slurmctld.log")
 			if c.rec.version().Reexecutes() && time.Since(ended) < 2*time.Second {
 				return false, seen, nil
 			}

@@ -33,6 +33,31 @@ type environment struct {
 
 	mu    sync.Mutex
 	locks map[string]*sync.Mutex
+
+	lastJobs lastJobs
+}
+
+// lastJobs has the highest id of a job that was seen in each cluster.
+type lastJobs struct {
+	mu  sync.Mutex
+	ids map[string]int
+}
+
+// note keeps the id of the next job that slurmctld gives.
+func (l *lastJobs) note(cluster string, next int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ids == nil {
+		l.ids = map[string]int{}
+	}
+	l.ids[cluster] = max(l.ids[cluster], next-1)
+}
+
+// of returns the highest id that was seen; 0: none.
+func (l *lastJobs) of(cluster string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.ids[cluster]
 }
 
 // lock locks a cluster, whose record one action changes at a time, or a host,

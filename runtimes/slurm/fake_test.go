@@ -191,6 +191,7 @@ type cluster struct {
 	now        time.Time
 	mu         sync.Mutex
 	queue      []string                 // lines of squeue
+	lastJob    int                      // the highest id of a job in accounting
 	partitions []string                 // as slurmctld has them; "main DOWN": in a state other than UP
 	db         *accountingtest.Database // slurmctld has the same
 	node       string                   // JSON of the one node; empty: slurmctld knows none
@@ -292,6 +293,8 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	switch {
 	case strings.HasPrefix(line, "sdiag"):
 		return "Agent queue size:     0\nAgent count:          0\n", 0
+	case run.Program == "mariadb" && strings.Contains(string(run.Stdin), "MAX(id_job)"):
+		return fmt.Sprintln(c.lastJob), 0
 	case line == "slurmd -C":
 		return "NodeName=gpu-1 CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000\nUpTime=0-01:00:00\n", 0
 	case line == "scontrol ping":

@@ -258,6 +258,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 	require.Equal(t, running, c.await(t, u, long, slurmtest.Running))
 
 	// Drift is seen and undone.
+	before = conf() // with another FirstJobId since the kill
 	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf")
 	require.NoError(t, err)
 	require.NotEmpty(t, c.observe(t, more).Drift)

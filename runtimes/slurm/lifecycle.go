@@ -128,7 +128,8 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 	} else if err != nil {
 		c.log.Warn("user account missing", "host", c.host.Name(), "reason", err.Error())
 	}
-	if c.rec.Stopped {
+	afterStop := c.rec.Stopped
+	if afterStop {
 		// First, because reconcileNodes undoes drains of a stop only after it. The
 		// start of each worker undoes the others.
 		c.rec.Stopped = false
@@ -136,7 +137,7 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 			return err
 		}
 	}
-	return c.daemons.start(ctx)
+	return c.daemons.start(ctx, afterStop)
 }
 
 // stop ends running jobs as on_jobs says and then stops all daemons of the unit. It
@@ -177,7 +178,10 @@ func (c lifecycle) stop(ctx context.Context) error {
 // recordLastUsage records what all jobs used. Nothing repairs the daemons of a unit that is to stop, so
 // accounting that does not run is started.
 func (c lifecycle) recordLastUsage(ctx context.Context) error {
-	if err := c.daemons.startAccounting(ctx); err != nil {
+	if err := c.daemons.startMunged(ctx); err != nil {
+		return err
+	}
+	if _, err := c.daemons.startAccounting(ctx); err != nil {
 		return err
 	}
 	err := c.associations.recordUsage(ctx, "")
@@ -212,7 +216,7 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 	if up, err := c.daemons.answers(ctx); err != nil {
 		return err
 	} else if !up {
-		if err := c.daemons.start(ctx); err != nil {
+		if err := c.daemons.start(ctx, false); err != nil {
 			return err
 		}
 	}

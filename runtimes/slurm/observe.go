@@ -341,6 +341,7 @@ func (v *observation) readController(ctx context.Context) {
 	}
 	v.serving, v.nodes, v.version = true, nodes, config.Version
 	v.mismatch = !config.Matches
+	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
 	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil {
 		v.partitions = c.changedPartitions(known)
 	}
@@ -510,15 +511,15 @@ func (v *observation) members() []plan.MemberState {
 func (v *observation) controlState() (plan.State, string) {
 	var down []string
 	for i, name := range controlServices() {
-		if !v.services[i].Running {
-			down = append(down, name)
+		if st := v.services[i]; !st.Running {
+			down = append(down, strings.TrimSuffix(name+" down: "+st.Detail, ": "))
 		}
 	}
 	switch {
 	case !v.ctl.rec.Complete && len(down) < len(controlServices()):
 		return plan.Partial, "creation is not complete"
 	case len(down) > 0:
-		return plan.Stopped, strings.Join(down, ", ") + " down"
+		return plan.Stopped, strings.Join(down, "; ")
 	case !v.serving && slices.Contains(v.modified, v.ctl.stack.Conf()):
 		// Its clients read that file, so their failure says nothing about slurmctld.
 		return plan.Running, "slurmctld runs; whether it answers is unknown until slurm.conf is restored"

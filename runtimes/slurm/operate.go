@@ -180,7 +180,7 @@ func (c lifecycle) restartControl(ctx context.Context, a plan.Action) error {
 	if err := c.restartOnce(ctx, c.site, a, c.service(profile.Slurmctld, "state"), c.service(profile.Slurmctld, "restart")); err != nil {
 		return err
 	}
-	return c.daemons.start(ctx)
+	return c.daemons.start(ctx, true)
 }
 
 // restartOnce restarts a daemon unless that was done before a crash: the process that it had before

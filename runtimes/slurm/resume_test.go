@@ -100,7 +100,7 @@ func TestNodesAreRepairedAfterACrash(t *testing.T) {
 		}
 		return nil
 	}
-	require.ErrorIs(t, c.on(t).daemons.start(t.Context()), errCrash)
+	require.ErrorIs(t, c.on(t).daemons.start(t.Context(), false), errCrash)
 	require.True(t, c.ctl.services[profile.Slurmctld])
 	require.NotEmpty(t, c.observe(t).Drift)
 	c.ctl.before = nil

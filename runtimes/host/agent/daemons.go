@@ -235,7 +235,9 @@ func (d daemons) awaitStart(ctx context.Context, s service, pid int, exited <-ch
 
 // explain adds the daemon's output and the end of its log to an error.
 func explain(s service, err error, printed string) error {
-	if s.spec.LogFile != "" {
+	if why := whyEnded(s.spec); why != "" {
+		printed += "\n" + filepath.Base(s.spec.LogFile) + ": " + why
+	} else if s.spec.LogFile != "" {
 		if f, e := openPlain(s.spec.LogFile); e == nil {
 			defer f.Close()
 			if log := tail(f); log != "" {

@@ -98,8 +98,17 @@ func (v services) do(ctx context.Context, op *runtimes.Service) (runtimes.Result
 		return res, err
 	}
 	st, err := v.init.state(ctx, s)
-	if missing := missingDevices(s); !st.Running && len(missing) > 0 {
-		st.Detail = strings.TrimSuffix(missingText(missing)+"; "+st.Detail, "; ")
+	if !st.Running {
+		var why []string
+		if missing := missingDevices(s); len(missing) > 0 {
+			why = append(why, missingText(missing))
+		}
+		for _, text := range []string{whyEnded(s.spec), st.Detail} {
+			if text != "" {
+				why = append(why, text)
+			}
+		}
+		st.Detail = strings.Join(why, "; ")
 	}
 	res.Service = &st
 	return res, err

@@ -117,6 +117,11 @@ func (s Stack) Lib() string { return StateDir + "/" + s.Cluster }
 // State is the StateSaveLocation.
 func (s Stack) State() string { return s.Lib() + "/state" }
 
+// SavedAssociations is slurmctld's copy of what slurmdbd has, with which it starts without slurmdbd.
+func (s Stack) SavedAssociations() string { return s.State() + "/" + savedAssociations }
+
+const savedAssociations = "assoc_mgr_state"
+
 // Accounts is the file for sacctmgr load.
 func (s Stack) Accounts() string { return s.Lib() + "/accounts.cfg" }
 

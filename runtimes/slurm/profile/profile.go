@@ -73,7 +73,7 @@ func Profile() runtimes.Profile {
 		SecretPaths:  []string{MungeEtc + "/*"},
 		CheckMake:    checkMake(everything()),
 		EarlierPaths: earlierPaths,
-		StatPaths:    []string{"/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*", JobsDir + "/*/*"},
+		StatPaths:    []string{StateDir + "/*/state/" + savedAssociations, "/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*", JobsDir + "/*/*"},
 		HashPaths:    []string{ProgramDir, ProgramDir + "/*", workerConfCache + "/*"},
 		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){
@@ -123,7 +123,7 @@ func mungedSpec(key, run, log, seed string) runtimes.ServiceSpec {
 			"--key-file=" + key, "--socket=" + run + "/munge.socket.2", "--pid-file=" + pid,
 			"--log-file=" + log, "--seed-file=" + seed, "--num-threads=2",
 		},
-		User: MungeUser, PIDFile: pid, Forks: true, LogFile: log,
+		User: MungeUser, PIDFile: pid, Forks: true, LogFile: log, Started: "Starting munge",
 		RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755, Owner: MungeUser, Group: MungeUser}},
 		Files:   []string{seed}, DistributionUnit: "munge",
 	}
@@ -150,7 +150,7 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 			"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=" + databaseLogSize, "--innodb-lock-wait-timeout=900",
 			"--max-allowed-packet=16M",
 		},
-		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog,
+		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog, Started: "starting as process",
 		RunDirs: []runtimes.MakeDir{
 			{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
 			{Path: DatabaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
@@ -165,7 +165,7 @@ func slurmdbd(s Stack) runtimes.ServiceSpec {
 		Path: "/usr/sbin/slurmdbd",
 		// The client library reads the path of the socket from the environment.
 		Env:  []string{"SLURM_CONF=" + s.DBDConf(), "MYSQL_UNIX_PORT=" + DatabaseSocket},
-		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log",
+		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log", Started: "slurmdbd version",
 		RunDirs:          s.runDirs(),
 		DistributionUnit: "slurmdbd",
 		Unit: runtimes.UnitSpec{
@@ -183,7 +183,7 @@ func slurmctld(s Stack) runtimes.ServiceSpec {
 	return runtimes.ServiceSpec{
 		Path: "/usr/sbin/slurmctld",
 		Env:  []string{"SLURM_CONF=" + s.Conf()},
-		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log",
+		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log", Started: "slurmctld version",
 		RunDirs:          s.runDirs(),
 		DistributionUnit: "slurmctld",
 		Unit:             runtimes.UnitSpec{After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster}, {Name: Slurmdbd, Unit: s.Cluster}}},
@@ -202,7 +202,7 @@ func slurmd(unit string, params map[string]string) (runtimes.ServiceSpec, error)
 	}
 	spec := runtimes.ServiceSpec{
 		Path:    "/usr/sbin/slurmd",
-		PIDFile: WorkerPID, Forks: true, LogFile: WorkerLog,
+		PIDFile: WorkerPID, Forks: true, LogFile: WorkerLog, Started: "slurmd version",
 		RunDirs: []runtimes.MakeDir{{Path: WorkerRunDir, Mode: 0o755}},
 		Files:   []string{WorkerConfLink}, DistributionUnit: "slurmd",
 		Unit: runtimes.UnitSpec{After: []runtimes.ServiceName{{Name: MungedWorker, Unit: unit}}, RunsJobs: true},

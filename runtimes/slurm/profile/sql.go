@@ -49,6 +49,11 @@ func (s Stack) CountSQL(restored bool) string {
 	return fmt.Sprintf("SELECT COUNT(*) FROM information_schema.tables WHERE table_schema = '%s';\nSELECT COUNT(*) FROM `%s`.`%s_job_table`;\n", name, name, s.Cluster)
 }
 
+// LastJobSQL returns the query for the highest id of a job in the stack's database; 0: it has none.
+func (s Stack) LastJobSQL() string {
+	return fmt.Sprintf("SELECT COALESCE(MAX(id_job), 0) FROM `%s`.`%s_job_table`;\n", s.Database(), s.Cluster)
+}
+
 // grantPattern returns the name of the database for GRANT, which takes a pattern in
 // which "_" matches any character. The name needs no other quoting.
 func (s Stack) grantPattern() string {
@@ -63,7 +68,7 @@ func checkSQL(statements []byte) error {
 	}
 	if m := sqlDatabase.FindSubmatch(statements); m != nil {
 		s := Stack{Cluster: string(m[1])}
-		allowed := []string{s.CreateDatabaseSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true)}
+		allowed := []string{s.CreateDatabaseSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true), s.LastJobSQL()}
 		if s.Valid() == nil && slices.Contains(allowed, string(statements)) {
 			return nil
 		}

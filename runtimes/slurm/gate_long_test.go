@@ -1,0 +1,86 @@
+//go:build long
+
+package slurm_test
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/runtimes/slurm/profile"
+	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
+)
+
+// A start of slurmctld brings about what it needs first: accounting that has what its files name, also after a database
+// was restored under slurmdbd; an id for the next job that no job has; and it needs no slurmdbd that cannot serve.
+func TestLongSlurmctldStartsAfterEachCrash(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStageOf(t, 2)}
+	c.rt = c.runtime(t)
+	u := c.unit(strings.TrimSuffix(onePartition, "}")+`,"nodes":{"return_to_service":1,"timeout_seconds":300}}`, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	c.carry(t, u, false)
+	sql := "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock "
+	database := "$(" + sql + "-N -e 'show databases' | grep slurm_acct_)"
+	c.onControl(t, u, "mariadb-dump --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock --databases "+database+" >/root/yesterday.sql")
+
+	u.Effective.Config = []byte(strings.Replace(string(u.Effective.Config), `"partitions":[{`, `"qos":[{"name":"high"}],"partitions":[{"qos":"high",`, 1))
+	c.carry(t, u, false)
+
+	// The QoS that the partition names is gone.
+	c.onControl(t, u, "sacctmgr -i delete qos high")
+	c.kill(t, u, "controller-0")
+	c.carry(t, u, false)
+	id, err := c.trySubmit(t, u, alice, "true")
+	require.NoError(t, err)
+	c.await(t, u, id, slurmtest.Completed)
+
+	// The database is that of yesterday, under a slurmdbd that remembers today's.
+	c.onControl(t, u, sql+"</root/yesterday.sql")
+	c.kill(t, u, "controller-0")
+	c.carry(t, u, false)
+	require.Contains(t, c.tool(t, u, "sacctmgr -n -P list qos format=name"), "high")
+
+	// slurmdbd cannot start.
+	c.onControl(t, u, "mv /usr/sbin/slurmdbd /usr/sbin/slurmdbd.gone; pkill -9 -x slurmdbd || true")
+	c.kill(t, u, "controller-0")
+	err = c.apply(t, c.plan(t, u, false))
+	require.ErrorContains(t, err, "accounting is down, and slurmctld serves without it")
+	id, err = c.trySubmit(t, u, alice, "sleep 600")
+	require.NoError(t, err)
+	eventually(t, "the job runs", func() (bool, string) {
+		state := c.tool(t, u, "squeue -h -o %t -j "+id)
+		return strings.TrimSpace(state) == "R", state
+	})
+	c.tool(t, u, "scancel "+id)
+	c.onControl(t, u, "mv /usr/sbin/slurmdbd.gone /usr/sbin/slurmdbd")
+	c.carry(t, u, false)
+
+	// Ids that slurmctld gave after it last saved its state are not given again.
+	var given []int
+	for range 3 {
+		out := c.onControl(t, u, "for i in $(seq 20); do "+"sbatch --parsable -o /dev/null --wrap='sleep 1' --uid="+alice.Name+"; done; kill -9 $(cat /run/slurm-*/slurmctld.pid)")
+		for _, line := range strings.Fields(out) {
+			n, err := strconv.Atoi(line)
+			require.NoError(t, err, out)
+			given = append(given, n)
+		}
+		c.carry(t, u, false)
+	}
+	require.Len(t, given, 60)
+	slices.Sort(given)
+	require.Len(t, slices.Compact(given), 60)
+	require.NotContains(t, c.tool(t, u, "sinfo -h -R"), "Duplicate")
+
+	// The reason of an end is in the error and in the state.
+	c.shell(t, u, c.control.Key.Name, "mv "+profile.StateDir+"/*/state /root/state; install -d -o root -m 0700 "+profile.StateDir+"/$(basename $(dirname $SLURM_CONF))/state")
+	c.kill(t, u, "controller-0")
+	err = c.apply(t, c.plan(t, u, false))
+	t.Log(err)
+	require.ErrorContains(t, err, "fatal")
+	require.Contains(t, fmt.Sprint(c.observe(t, u).Members), "fatal")
+}

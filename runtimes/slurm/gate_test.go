@@ -1,0 +1,115 @@
+package slurm
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+// crashed is a cluster whose slurmctld was killed.
+func crashed(t *testing.T) *cluster {
+	t.Helper()
+	c := newCluster(t)
+	c.ctl.services[profile.Slurmctld] = false
+	return c
+}
+
+func (c *cluster) startController(t *testing.T) error {
+	t.Helper()
+	p := plan.Plan{Key: c.unit.Effective.Key, Before: &c.unit, After: &c.unit}
+	a := plan.Action{ID: "action.1", Verb: plan.Start, Member: "controller-0", Node: "ctl"}
+	return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+}
+
+// Accounting has the QoS and accounts that the files name before slurmctld starts: it ends at once without one of them.
+func TestAccountingIsRestoredBeforeSlurmctldStarts(t *testing.T) {
+	c := crashed(t)
+	c.unit.Effective.Config = []byte(`{"partitions":[{"name":"main","qos":"high"}],"qos":[{"name":"high"}]}`)
+	c.put(t, c.freshRecord())
+	require.NotContains(t, c.db.QoS, "high")
+	require.NoError(t, c.startController(t))
+	require.Contains(t, c.db.QoS, "high")
+	require.Less(t, c.ctl.when("sacctmgr", "add", "qos", "high"), c.ctl.when("start slurmctld"))
+	require.False(t, c.ctl.ran("restart slurmdbd"))
+}
+
+// A slurmdbd that adds nothing to what it lists has something else in memory than in its database: it is restarted once.
+func TestSlurmdbdThatAddsNothingIsRestartedOnce(t *testing.T) {
+	c := crashed(t)
+	c.unit.Effective.Config = []byte(`{"partitions":[{"name":"main","qos":"high"}],"qos":[{"name":"high"}]}`)
+	c.put(t, c.freshRecord())
+	inner, refused := c.ctl.answer, 0
+	c.ctl.answer = func(run *runtimes.Run) (string, int) {
+		if run.Program == "sacctmgr" && slices.Contains(run.Args, "add") && !slices.Contains(c.ctl.runs, "restart slurmdbd") {
+			refused++
+			return "Request didn't affect anything\nNothing added.\n", 1
+		}
+		return inner(run)
+	}
+	require.NoError(t, c.startController(t))
+	require.Equal(t, 1, refused)
+	require.Contains(t, c.db.QoS, "high")
+	require.Less(t, c.ctl.when("restart slurmdbd"), c.ctl.when("start slurmctld"))
+}
+
+// Without slurmdbd, slurmctld starts from its saved associations, and not without them. Either way accounting is the error.
+func TestSlurmctldStartsWithoutSlurmdbd(t *testing.T) {
+	for _, saved := range []bool{true, false} {
+		c := crashed(t)
+		c.ctl.services[profile.Slurmdbd] = false
+		c.ctl.before = func(op runtimes.Op) error {
+			if op.Service != nil && op.Service.Name == profile.Slurmdbd && op.Service.Verb == "start" {
+				return &runtimes.OpError{Host: "ctl", Op: "start slurmdbd", Message: "fatal: no database", Code: "io"}
+			}
+			return nil
+		}
+		if saved {
+			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.SavedAssociations()] = []byte("x")
+		}
+		err := c.startController(t)
+		require.ErrorContains(t, err, "fatal: no database")
+		require.Equal(t, saved, c.ctl.services[profile.Slurmctld])
+		require.Equal(t, saved, strings.Contains(err.Error(), "accounting is down, and slurmctld serves without it"))
+	}
+}
+
+// After a crash, the first new job has an id above each known one, and above each that slurmctld may have given since.
+// A stop of Berth's is no crash.
+func TestFirstJobIsAboveEachKnownOneAfterACrash(t *testing.T) {
+	c := newCluster(t)
+	c.lastJob = 204
+	c.hash = "NEXT_JOB_ID = 301\nHASH_VAL = Match"
+	c.observe(t) // accounting is late
+	crash := func(want int) {
+		t.Helper()
+		c.ctl.services[profile.Slurmctld] = false
+		require.NoError(t, c.startController(t))
+		require.Equal(t, want, c.record(t).FirstJob)
+		require.Contains(t, c.conf(), fmt.Sprintf("\nFirstJobId=%d\n", want))
+		require.Empty(t, c.observe(t).Drift)
+	}
+	crash(300 + jobMargin)
+	crash(1300 + jobMargin) // it has given ids since, which nobody saw
+	c.lastJob = 5000
+	crash(5000 + jobMargin)
+
+	rec := c.record(t)
+	rec.Stopped = true
+	c.put(t, rec)
+	crash(5000 + jobMargin)
+}
+
+// A cluster that slurmdbd no longer knows is not begun anew.
+func TestSlurmctldWaitsForItsCluster(t *testing.T) {
+	c := crashed(t)
+	delete(c.db.Accounts, "root")
+	require.ErrorContains(t, c.startController(t), "slurmdbd does not know the cluster")
+	require.False(t, c.ctl.services[profile.Slurmctld])
+}
