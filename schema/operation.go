@@ -26,21 +26,25 @@ type PublicKey struct {
 
 // The operations on members.
 const (
-	OpDrain    = "drain"    // the member takes no new jobs; running ones end by on_jobs
-	OpResume   = "resume"   // takes back a drain or a cordon of an operation
-	OpCordon   = "cordon"   // the member takes no new jobs; running ones go on
-	OpUncordon = "uncordon" // as resume
-	OpRestart  = "restart"  // restarts the daemon of the member
-	OpReplace  = "replace"  // drains the member and moves it to another node
-	OpRemove   = "remove"   // drains the member, which the declared count no longer has, and removes it
-	OpLabel    = "label"    // sets labels at the runtime
-	OpRetry    = "retry"    // tries a failed unit again
+	OpDrain    = "drain"       // the member takes no new jobs; running ones end by on_jobs
+	OpResume   = "resume"      // takes back a drain or a cordon of an operation
+	OpCordon   = "cordon"      // the member takes no new jobs; running ones go on
+	OpUncordon = "uncordon"    // as resume
+	OpRestart  = "restart"     // restarts the daemon of the member
+	OpReplace  = "replace"     // drains the member and moves it to another node
+	OpRemove   = "remove"      // drains the member, which the declared count no longer has, and removes it
+	OpLabel    = "label"       // sets labels at the runtime
+	OpRetry    = "retry"       // tries a failed unit again
+	OpAccept   = "accept_loss" // begins anew what a host has lost: the state, accounting or all of a unit
 )
 
 // EndsJobs reports whether an operation waits for jobs or cancels them.
 func EndsJobs(operation string) bool {
 	return operation == OpDrain || operation == OpReplace || operation == OpRemove
 }
+
+// IsOfUnit reports whether an operation is of a whole unit and names no member.
+func IsOfUnit(operation string) bool { return operation == OpRetry || operation == OpAccept }
 
 // MemberOperation asks for one operation, once, on a member of an instance (or on the
 // instance), or of a shared runtime (Key.Parent). Its uid, or its
@@ -54,7 +58,7 @@ type MemberOperation struct {
 // MemberOperationSpec is the spec of a MemberOperation (ACP member-operations).
 type MemberOperationSpec struct {
 	Instance  string            `json:"instance,omitempty"` // of the project; empty where the place names a shared runtime
-	Member    string            `json:"member,omitempty"`   // such as worker-0; empty only for retry, which is then of the whole
+	Member    string            `json:"member,omitempty"`   // such as worker-0; empty for what is of the whole unit (IsOfUnit)
 	Operation string            `json:"operation"`
 	Labels    map[string]string `json:"labels,omitempty"` // for label: what to set
 	Reason    string            `json:"reason"`
@@ -75,5 +79,5 @@ type PauseSpec struct {
 
 // MemberOperations returns the operations in the order of their documentation.
 func MemberOperations() []string {
-	return []string{OpDrain, OpResume, OpCordon, OpUncordon, OpRestart, OpReplace, OpRemove, OpLabel, OpRetry}
+	return []string{OpDrain, OpResume, OpCordon, OpUncordon, OpRestart, OpReplace, OpRemove, OpLabel, OpRetry, OpAccept}
 }

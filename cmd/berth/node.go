@@ -42,7 +42,7 @@ func nodeWork(operation string) string {
 		schema.OpDrain: "Take no new jobs on a member, and wait until its jobs have ended", schema.OpResume: "Take jobs again on a member that Berth drained",
 		schema.OpCordon: "Take no new jobs on a member", schema.OpUncordon: "Take jobs again on a member that Berth cordoned",
 		schema.OpRestart: "Restart the daemon of a member", schema.OpReplace: "Move a member to another node",
-		schema.OpRemove: "Remove a member that the document does not count any more", schema.OpLabel: "Set labels on a member", schema.OpRetry: "Try again what failed on the instance",
+		schema.OpRemove: "Remove a member that the document does not count any more", schema.OpLabel: "Set labels on a member", schema.OpRetry: "Try again what failed on the instance", schema.OpAccept: "Begin anew what the host of an instance has lost",
 	}[operation]
 }
 

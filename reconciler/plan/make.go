@@ -18,6 +18,7 @@ const (
 	CodeDenied      = "policy.denied"      // a rule refuses the instance
 	CodeUnreachable = "member.unreachable" // a host does not answer
 	CodeStopped     = "state.stopped"      // changes wait until the start of the instance
+	CodeLost        = "unit.lost"          // the host has nothing of a unit that was made on it
 	CodeUnavailable = "member.unavailable" // members wait until others are back (max_unavailable)
 )
 
@@ -32,6 +33,7 @@ type Input struct {
 	Members  []Member              // of After, as Place has it
 	Unplaced []Blocked             // of After, as Place has it
 	Denied   []schema.Decision     // rules that deny Key; the unit stays unchanged
+	Begun    bool                  // the unit was complete once
 	Observed Observed
 	// Operations are those to do, in order (Pending).
 	Operations []Operation
@@ -63,7 +65,7 @@ func Make(in Input) Plan {
 		m.states[s.Name] = s
 	}
 	m.decide()
-	operationMaker{m}.retry()
+	operationMaker{m}.ofUnit()
 	if after := m.plan.After; after != nil && len(after.Members) > 0 {
 		m.plan.Placed = map[string]string{}
 		for _, a := range after.Members {
@@ -142,6 +144,9 @@ func (m *maker) decide() {
 		m.block(CodeSuspended, true, "%s; remove it to resume", Suspension(in.After.Key, in.After.SuspendedBy))
 	case in.After == nil && (in.Observed.Presence == Absent || isView(in.Observed.Unit)):
 		// The unit is absent, or it was a view: the shared runtime detaches its project.
+	case in.Observed.Presence == Absent && in.Begun && !in.Observed.Remains && !m.accepts():
+		control, _ := m.plan.After.Control()
+		m.plan.Blocked = append(m.plan.Blocked, Blocked{Code: CodeLost, Node: control.Node, Message: LostUnit(in.Key, control.Node)})
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
@@ -170,6 +175,16 @@ func (m *maker) decide() {
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		m.present()
 	}
+}
+
+// accepts reports whether an operation accepts that the unit is lost.
+func (m *maker) accepts() bool {
+	return slices.ContainsFunc(m.in.Operations, func(o Operation) bool { return o.Verb() == AcceptLoss })
+}
+
+// LostUnit says that a host has lost all of a unit, and who decides what follows.
+func LostUnit(key schema.Key, node string) string {
+	return fmt.Sprintf("the host %s has lost %s: neither its record nor its state is there. Put its disk or its backup back, or accept the loss with the operation accept_loss, which makes it anew without its jobs and accounting", node, key)
 }
 
 // isView reports whether a unit is an instance that uses a shared runtime and has no members.

@@ -166,7 +166,7 @@ func Refusal(o Operation, before, after *Unit) string {
 	m, isMember := before.Member(name)
 	wanted, isWanted := after.Member(name)
 	switch {
-	case o.Verb() == RetryUnit:
+	case o.isOfUnit():
 		return ""
 	case (m.ControlPlane || wanted.ControlPlane) && o.Verb() != Restart:
 		return name + " is the control plane: only restart is done on it"
@@ -198,7 +198,7 @@ func (m operationMaker) operate(ready []string) {
 		_, wanted := m.plan.After.Member(o.Spec.Member)
 		why := Refusal(o, m.plan.Before, m.plan.After)
 		switch {
-		case o.Verb() == RetryUnit || why == "" && (o.Verb() == Replace || o.Verb() == Remove):
+		case o.isOfUnit() || why == "" && (o.Verb() == Replace || o.Verb() == Remove):
 		case why != "":
 			m.block(CodeOperation, false, "operation %s: %s", o.Name, why)
 		case !seen || !wanted:
@@ -224,24 +224,34 @@ func (m operationMaker) evacuate(s MemberState, ready []string) (ids []string) {
 	return ids
 }
 
-// retry adds operations that begin a new attempt of the unit, whatever its state.
-func (m operationMaker) retry() {
+// isOfUnit reports whether an operation is of the whole unit.
+func (o Operation) isOfUnit() bool { return schema.IsOfUnit(string(o.Verb())) }
+
+// ofUnit adds operations on the whole unit, whatever its state. A loss is accepted once the unit is made anew.
+func (m operationMaker) ofUnit() {
 	after := m.plan.After
 	if after == nil || len(m.in.Denied) > 0 || after.Effective.Suspend || after.Effective.SharedRuntime != "" || m.in.Observed.Presence == Unknown {
 		return
 	}
 	control, ok := after.Control()
 	for _, o := range m.in.Operations {
-		if o.Verb() == RetryUnit && ok {
-			m.operation(o, control.Node, nil)
+		if !o.isOfUnit() || !ok {
+			continue
 		}
+		var needs []string
+		for _, a := range m.plan.Actions {
+			if a.Verb == Create && o.Verb() == AcceptLoss {
+				needs = append(needs, a.ID)
+			}
+		}
+		m.operation(o, control.Node, needs)
 	}
 }
 
 // operation adds the action of an operation.
 func (m operationMaker) operation(o Operation, node string, needs []string) string {
 	member := o.Spec.Member
-	if o.Verb() == RetryUnit {
+	if o.isOfUnit() {
 		member = ""
 	}
 	return m.add(Action{
@@ -314,7 +324,7 @@ func (r OperationRequest) Check(want *schema.EffectiveUnit) error {
 		return fail("it has no members of its own; name the shared runtime %s", want.SharedRuntime)
 	case !slices.Contains(schema.MemberOperations(), s.Operation):
 		return fail("operation %q is unknown; use one of %s", s.Operation, strings.Join(schema.MemberOperations(), ", "))
-	case s.Member == "" && s.Operation != schema.OpRetry:
+	case s.Member == "" && !schema.IsOfUnit(s.Operation):
 		return fail("%s needs a member, such as worker-0", s.Operation)
 	case (s.Operation == schema.OpLabel) != (len(s.Labels) > 0):
 		return fail("label needs labels, and no other operation has them")

@@ -108,7 +108,7 @@ func (p *Proposal) units(in ProposeInput) {
 		after := head.placed.Unit(head.eff, key)
 		u := Make(Input{
 			Key: key, After: after, Members: head.placed.Members(key), Unplaced: head.placed.Unplaced(key),
-			Denied: head.eff.Denied(key), Observed: observed, Operations: Pending(Operations(head.eff.Operations(key), in.Memory.Get(key).operations(), time.Time{})),
+			Denied: head.eff.Denied(key), Observed: observed, Operations: Pending(Operations(head.eff.Operations(key), in.Memory.Get(key).operations(), time.Time{})), Begun: in.Memory.begun(key),
 			Rules: in.rules(key, after, observed),
 		})
 		p.Decisions = append(p.Decisions, head.eff.About(key)...)
@@ -207,4 +207,10 @@ func (s side) same(o side, key schema.Key) bool {
 	}) && slices.EqualFunc(s.placed.Unplaced(key), o.placed.Unplaced(key), func(x, y Blocked) bool {
 		return x.Code == y.Code && x.Wait == y.Wait
 	})
+}
+
+// begun reports whether a unit was complete once.
+func (m Memory) begun(key schema.Key) bool {
+	st := m.Get(key)
+	return st != nil && st.BegunOn != ""
 }

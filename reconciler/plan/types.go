@@ -104,6 +104,7 @@ type Drift struct {
 type Observed struct {
 	Key          schema.Key      `json:"key"`
 	Presence     Presence        `json:"presence"`
+	Remains      bool            `json:"remains,omitempty"`      // Absent, and the host still has the state of the unit
 	Reason       string          `json:"reason,omitempty"`       // reason for Unknown: host, operation and output
 	NeedsPerson  bool            `json:"needs_person,omitempty"` // Unknown, and no wait changes it: a host key, address or account is wrong
 	Complete     bool            `json:"complete,omitempty"`     // creation finished
@@ -128,15 +129,16 @@ const (
 	Delete    Verb = "delete"    // delete the whole unit
 
 	// The verbs of operations. Each carries out one Operation, once.
-	Drain     Verb = schema.OpDrain    // the member takes no new jobs; running ones end by on_jobs
-	Resume    Verb = schema.OpResume   // take back a drain or a cordon of an operation
-	Cordon    Verb = schema.OpCordon   // the member takes no new jobs; running ones go on
-	Uncordon  Verb = schema.OpUncordon // as Resume
-	Restart   Verb = schema.OpRestart  // restart the daemon of the member
-	Replace   Verb = schema.OpReplace  // drain the member before it leaves for another node
-	Remove    Verb = schema.OpRemove   // drain the member before it leaves for good
-	Label     Verb = schema.OpLabel    // set labels of the member at the runtime
-	RetryUnit Verb = schema.OpRetry    // begin a new attempt of a failed unit; without effect at the runtime
+	Drain      Verb = schema.OpDrain    // the member takes no new jobs; running ones end by on_jobs
+	Resume     Verb = schema.OpResume   // take back a drain or a cordon of an operation
+	Cordon     Verb = schema.OpCordon   // the member takes no new jobs; running ones go on
+	Uncordon   Verb = schema.OpUncordon // as Resume
+	Restart    Verb = schema.OpRestart  // restart the daemon of the member
+	Replace    Verb = schema.OpReplace  // drain the member before it leaves for another node
+	Remove     Verb = schema.OpRemove   // drain the member before it leaves for good
+	Label      Verb = schema.OpLabel    // set labels of the member at the runtime
+	AcceptLoss Verb = schema.OpAccept   // begin anew what the host has lost
+	RetryUnit  Verb = schema.OpRetry    // begin a new attempt of a failed unit; without effect at the runtime
 )
 
 // Impact is the effect of an action on services, nodes and jobs.

@@ -110,7 +110,7 @@ func (r *Runtime) Apply(ctx context.Context, c runtimes.Change) error {
 		plan.Create: a.create, plan.Configure: a.configure, plan.Join: a.join, plan.Leave: a.leave,
 		plan.Start: a.start, plan.Stop: a.stop, plan.Delete: a.remove,
 		plan.Drain: a.operate, plan.Resume: a.operate, plan.Cordon: a.operate, plan.Uncordon: a.operate, plan.Restart: a.operate,
-		plan.Replace: a.operate, plan.Remove: a.operate, plan.Label: a.operate, plan.RetryUnit: a.operate,
+		plan.Replace: a.operate, plan.Remove: a.operate, plan.Label: a.operate, plan.RetryUnit: a.operate, plan.AcceptLoss: a.operate,
 	}[c.Action.Verb]
 	if !ok {
 		return fmt.Errorf("%s: unknown verb %q", c.Plan.Key, c.Action.Verb)

@@ -10,6 +10,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/schema"
 )
 
 // drainMark begins the reasons of drains that operations made. Operations undo no other drain.
@@ -22,8 +23,8 @@ func (a *applier) operate() error {
 	if op == nil {
 		return fmt.Errorf("%s %s: the action has no operation", verb, a.key)
 	}
-	if verb == plan.RetryUnit {
-		return nil // the loop has begun a new attempt
+	if schema.IsOfUnit(string(verb)) {
+		return nil // the loop has begun a new attempt, or made the unit anew
 	}
 	if a.isDone(op.ID) {
 		return nil

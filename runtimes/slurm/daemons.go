@@ -66,6 +66,12 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	if err := c.await(ctx); err != nil {
 		return err
 	}
+	if c.disk.Anew {
+		c.rec.Anew, c.disk.Anew = false, false
+		if err := c.saveDisk(ctx); err != nil {
+			return err
+		}
+	}
 	if c.disk.Owed.Settle {
 		if err := c.settle(ctx); err != nil {
 			return err

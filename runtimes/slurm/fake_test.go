@@ -275,6 +275,7 @@ func (c *cluster) put(t *testing.T, rec record) {
 	c.ctl.files[s.Record()] = rec.encode()
 	c.ctl.files[s.MungeKey()] = []byte("key")
 	c.ctl.files[profile.DatabaseInstalled] = nil
+	c.ctl.files[s.StateMark()] = []byte(rec.Cluster)
 }
 
 // record reads the current record.

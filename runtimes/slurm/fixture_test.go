@@ -241,7 +241,7 @@ find /etc/slurm /etc/munge /etc/logrotate.d /usr/local/libexec /var/lib/berth/in
 ls /usr/bin/*.own 2>/dev/null; ps -e -o comm= | grep -E 'slurm|munge|maria|sleep' | sort`
 	// Nothing removes topology.conf, as a slurmd that started with it reads it at each reconfigure,
 	// and ends after a minute without it.
-	const ofCluster = `; cd $(dirname $SLURM_CONF) && sha256sum $(ls *.conf | grep -v topology); scontrol -o show partitions; scontrol -o show reservations; squeue -h; sinfo -h -N -o '%N %T %c %m %G %f %E'
+	const ofCluster = `; cd $(dirname $SLURM_CONF) && for f in $(ls *.conf | grep -v topology); do echo $f; grep -v ^FirstJobId= $f | sha256sum; done; scontrol -o show partitions; scontrol -o show reservations; squeue -h; sinfo -h -N -o '%N %T %c %m %G %f %E'
 sacctmgr -n -P list assoc; sacctmgr -n -P list qos; scontrol show assoc_mgr flags=assoc | grep -o 'Account=[^ ]* UserName=[^ (]*' | sort`
 	var all strings.Builder
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -14,6 +15,9 @@ import (
 // openGate brings about what slurmctld needs before it starts: accounting that has what its files name, and an id for the
 // next job that no job has. down is why accounting does not serve; nil: it does.
 func (c stackDaemons) openGate(ctx context.Context, down error, afterStop bool) error {
+	if err := c.checkState(ctx); err != nil {
+		return err
+	}
 	if err := c.addPending(ctx, owed{Settle: true}); err != nil {
 		return err
 	}
@@ -39,12 +43,63 @@ func (c stackDaemons) openGate(ctx context.Context, down error, afterStop bool) 
 	return c.raiseFirstJob(ctx, down == nil)
 }
 
+// accept is how a person decides about a loss.
+const accept = "put its backup back, or accept the loss with the operation accept_loss"
+
+// checkState refuses to start slurmctld over a state that is gone: it would begin with no job, and end those that run.
+func (c stackDaemons) checkState(ctx context.Context) error {
+	if c.rec.Anew {
+		return nil
+	}
+	res, err := c.do(ctx, statOp(c.stack.StateMark()))
+	if isRefused(err) {
+		return nil // by a berth-host of an earlier release
+	}
+	if err != nil || res[0].Stats[0].Exists {
+		return err
+	}
+	return fmt.Errorf("host %s: slurmctld has lost its state, with all jobs that were queued or running: %s is not there; %s", c.host.Name(), c.stack.StateMark(), accept)
+}
+
+// beginAnew makes what is gone of the state and of accounting, empty.
+func (c stackDaemons) beginAnew(ctx context.Context) error {
+	c.rec.Anew, c.disk.Anew = true, true // until slurmctld serves
+	if err := c.saveDisk(ctx); err != nil {
+		return err
+	}
+	if err := c.doAll(ctx, ownDirOp(c.stack.Lib(), 0o755, profile.SlurmUser), ownDirOp(c.stack.State(), 0o700, profile.SlurmUser)); err != nil {
+		return err
+	}
+	if err := c.startMunged(ctx); err != nil {
+		return err
+	}
+	if err := c.makeDatabase(ctx); err != nil {
+		return err
+	}
+	if _, err := c.startAccounting(ctx); err != nil {
+		return err
+	}
+	if _, _, err := (associations{control: c.control}).read(ctx); !errors.Is(err, accounting.ErrNoCluster) {
+		return err
+	}
+	list, err := files(&c.rec)
+	if err != nil {
+		return err
+	}
+	_, _, err = (associations{control: c.control}).read(ctx,
+		writeOp(c.stack.Accounts(), list[c.stack.Accounts()]), c.sacctmgr("-i", "load", "file="+c.stack.Accounts()))
+	return err
+}
+
 // restoreAccounting adds the QoS and accounts that slurmdbd lacks: slurmctld ends at once if a partition names a QoS that
 // is missing. Users follow with a configure. A slurmdbd that adds nothing has something else in its memory than in its
 // database, such as after a restore, and is restarted once.
 func (c stackDaemons) restoreAccounting(ctx context.Context) error {
 	of := associations{control: c.control}
 	missing, err := of.addMissing(ctx)
+	if errors.Is(err, accounting.ErrNoCluster) && !c.rec.Anew {
+		return fmt.Errorf("host %s: accounting of the cluster %s is lost: %w; %s", c.host.Name(), c.stack.Cluster, err, accept)
+	}
 	if err != nil || len(missing) == 0 {
 		return err
 	}

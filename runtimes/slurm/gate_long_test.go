@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/plan"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -83,4 +84,48 @@ func TestLongSlurmctldStartsAfterEachCrash(t *testing.T) {
 	t.Log(err)
 	require.ErrorContains(t, err, "fatal")
 	require.Contains(t, fmt.Sprint(c.observe(t, u).Members), "fatal")
+}
+
+// A state, an accounting and a controller that are gone are not begun anew before somebody accepts the loss. Then the
+// cluster runs jobs again, and no id comes twice while something remembers it.
+func TestLongLossWaitsForAPerson(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStageOf(t, 2)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
+	c.carry(t, u, false)
+	id, err := c.trySubmit(t, u, alice, "sleep 600")
+	require.NoError(t, err)
+	c.await(t, u, id, slurmtest.Running)
+	runs := func() string {
+		t.Helper()
+		next, err := c.trySubmit(t, u, alice, "true")
+		require.NoError(t, err)
+		c.await(t, u, next, slurmtest.Completed)
+		return next
+	}
+	accept := func(name string) {
+		t.Helper()
+		o := plan.Operation{ID: name, Name: name, Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "a test"}}
+		p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: c.observe(t, u), Operations: []plan.Operation{o}, Rules: c.rt})
+		p.Actions = slices.DeleteFunc(p.Actions, func(a plan.Action) bool { return a.Verb != plan.AcceptLoss })
+		require.NoError(t, c.apply(t, p))
+		c.carry(t, u, false)
+	}
+
+	c.onControl(t, u, "kill -9 $(cat /run/slurm-*/slurmctld.pid); rm -rf "+profile.StateDir+"/$(basename $(dirname $SLURM_CONF))/state")
+	err = c.apply(t, c.plan(t, u, false))
+	require.ErrorContains(t, err, "slurmctld has lost its state")
+	require.NotEmpty(t, c.onWorker(t, 0, "pgrep -f 'sleep 600' || pgrep -x sleep || true")+c.onWorker(t, 1, "pgrep -x sleep || true"), "its jobs go on")
+	accept("state")
+	first, err := strconv.Atoi(runs())
+	require.NoError(t, err)
+	require.Greater(t, first, 1000, "no id is given twice")
+
+	c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"drop database slurm_acct_$(basename $(dirname $SLURM_CONF))\"; for d in slurmctld slurmdbd; do kill -9 $(cat /run/slurm-*/$d.pid); done")
+	err = c.apply(t, c.plan(t, u, false))
+	require.ErrorContains(t, err, "accounting of the cluster")
+	require.ErrorContains(t, err, "is lost")
+	accept("accounting")
+	runs()
 }

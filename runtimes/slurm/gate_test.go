@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -112,4 +113,53 @@ func TestSlurmctldWaitsForItsCluster(t *testing.T) {
 	delete(c.db.Accounts, "root")
 	require.ErrorContains(t, c.startController(t), "slurmdbd does not know the cluster")
 	require.False(t, c.ctl.services[profile.Slurmctld])
+}
+
+// A state that is gone is not begun anew before somebody accepts the loss. Accounting that is gone neither.
+func TestLostStateWaitsForAPerson(t *testing.T) {
+	accepted := func(c *cluster) error {
+		p := plan.Plan{Key: c.unit.Effective.Key, Before: &c.unit, After: &c.unit}
+		a := plan.Action{ID: "action.2", Verb: plan.AcceptLoss, Node: "ctl", Operation: &plan.ActionOperation{ID: "op.1", Name: "anew"}}
+		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+	}
+	c := crashed(t)
+	mark := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.StateMark()
+	delete(c.ctl.files, mark)
+	err := c.startController(t)
+	require.ErrorContains(t, err, "slurmctld has lost its state, with all jobs that were queued or running")
+	require.ErrorContains(t, err, "accept_loss")
+	require.False(t, c.ctl.services[profile.Slurmctld])
+	require.NoError(t, accepted(c))
+	require.NoError(t, c.startController(t))
+	require.False(t, c.record(t).Anew, "once")
+
+	c.ctl.services[profile.Slurmctld] = false
+	require.ErrorContains(t, c.startController(t), "has lost its state")
+
+	c = crashed(t)
+	lost := maps.Clone(c.db.Accounts)
+	delete(c.db.Accounts, "root")
+	require.ErrorContains(t, c.startController(t), "accounting of the cluster "+ClusterName(c.unit.Effective.Key)+" is lost")
+	inner := c.ctl.answer
+	c.ctl.answer = func(run *runtimes.Run) (string, int) {
+		if run.Program == "sacctmgr" && slices.Contains(run.Args, "load") {
+			c.db.Accounts = lost
+		}
+		return inner(run)
+	}
+	require.NoError(t, accepted(c))
+	require.NoError(t, c.startController(t))
+}
+
+// A host that lost the record alone still has the state: its unit is absent, and not lost.
+func TestStateRemainsWithoutItsRecord(t *testing.T) {
+	c := newCluster(t)
+	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	c.ctl.files[stack.State()] = []byte{}
+	delete(c.ctl.files, stack.Record())
+	o := c.observe(t)
+	require.Equal(t, plan.Absent, o.Presence)
+	require.True(t, o.Remains)
+	delete(c.ctl.files, stack.State())
+	require.False(t, c.observe(t).Remains)
 }

@@ -54,8 +54,8 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 	case err != nil:
 		obs.Reason, obs.NeedsPerson = err.Error(), errors.Is(err, runtimes.ErrNeedsPerson)
 		return obs
-	case v == nil:
-		obs.Presence = plan.Absent
+	case v.ctl.rec.Format == "":
+		obs.Presence, obs.Remains = plan.Absent, v.remains
 		return obs
 	}
 	declared := &v.ctl.rec.Unit.Effective
@@ -79,7 +79,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 }
 
 // find reads the unit's record from the recorded host, and otherwise from the
-// candidates. It returns nil only if all of them answered and none has it.
+// candidates. Only if all of them answered and none has it, the observation has no record.
 func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, error) {
 	var remembered []plan.Member
 	for _, m := range s.Members {
@@ -96,11 +96,13 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 	if len(remembered)+len(rest) == 0 {
 		return nil, fmt.Errorf("no host to ask for %s", s.Key)
 	}
+	absent := &observation{ctl: newControl(r.env, plan.Member{}, s.Key, runtimes.Stamp{})}
 	for _, group := range [][]plan.Member{remembered, rest} {
-		hits, err := r.readControlHosts(ctx, s.Key, group)
+		hits, remains, err := r.readControlHosts(ctx, s.Key, group)
 		if err != nil {
 			return nil, err
 		}
+		absent.remains = absent.remains || remains
 		if len(hits) > 1 {
 			return nil, fmt.Errorf("hosts %s and %s both have a record of %s: decide which one is left over and remove it",
 				hits[0].ctl.host.Name(), hits[1].ctl.host.Name(), s.Key)
@@ -109,18 +111,16 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 			return hits[0], nil
 		}
 	}
-	return nil, nil
+	return absent, nil
 }
 
 // readControlHosts reads the record from all hosts in parallel. An unreachable host
-// is an error unless another host has the record.
-func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []plan.Member) ([]*observation, error) {
+// is an error unless another host has the record. remains: a host has the state of the unit, and no record.
+func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []plan.Member) (hits []*observation, remains bool, failed error) {
 	type answer struct {
 		unit *observation
 		err  error
 	}
-	var hits []*observation
-	var failed error
 	for _, a := range inParallel(where, func(m plan.Member) answer {
 		unit, err := r.readControlHost(ctx, key, m)
 		return answer{unit, err}
@@ -128,21 +128,25 @@ func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []
 		if failed == nil || errors.Is(a.err, runtimes.ErrNeedsPerson) {
 			failed = a.err
 		}
-		if a.unit != nil {
+		switch {
+		case a.unit == nil:
+		case a.unit.remains:
+			remains = true
+		default:
 			hits = append(hits, a.unit)
 		}
 	}
 	if failed != nil && len(hits) != 1 {
-		return nil, failed
+		return nil, false, failed
 	}
-	return hits, nil
+	return hits, remains, nil
 }
 
 func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Member) (*observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, key, runtimes.Stamp{})
-	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey())}
+	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey(), c.stack.State())}
 	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
 	if err != nil {
 		if !strings.Contains(err.Error(), m.Node) {
@@ -151,6 +155,8 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 		return nil, err
 	}
 	switch err := c.useRecord(res[0]); {
+	case errors.Is(err, errNoRecord) && res[2].Stats[1].Exists:
+		return &observation{ctl: c, remains: true}, nil
 	case errors.Is(err, errNoRecord):
 		return nil, nil
 	case err != nil:
@@ -170,6 +176,7 @@ type observation struct {
 	ctl      *control
 	services []*runtimes.ServiceStatus // as controlServices
 
+	remains bool   // the host has the state of the unit and no record of it
 	lost    error  // the control host became unreachable
 	serving bool   // slurmctld answers
 	silence string // why it does not answer

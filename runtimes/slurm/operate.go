@@ -97,6 +97,9 @@ func (c nodeSet) restoreMarks(ctx context.Context, nodes []node) error {
 
 // operateOn has the effect of an operation on its member. It returns the comment of its node for labels.
 func (c lifecycle) operateOn(ctx context.Context, a plan.Action) (comment string, err error) {
+	if a.Verb == plan.AcceptLoss {
+		return "", c.daemons.beginAnew(ctx)
+	}
 	if control, _ := c.rec.Unit.Control(); a.Verb == plan.Restart && a.Member == control.Name {
 		return "", c.restartControl(ctx, a)
 	}

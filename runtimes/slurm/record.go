@@ -65,7 +65,9 @@ type upkeep struct {
 	BackedUp time.Time `json:"backed_up,omitzero"`
 	// BackupFault is nil unless the last attempt failed.
 	BackupFault *backupFault `json:"backup_fault,omitempty"`
-	// FirstJob is higher than the ids of jobs that slurmctld lost; 0: it lost none.
+	// Anew: slurmctld may start without its state, as somebody accepted the loss. It ends when slurmctld serves.
+	Anew bool `json:"anew,omitempty"`
+	// FirstJob is higher than the ids of jobs before the last crash of slurmctld; 0: it had none.
 	FirstJob int `json:"first_job,omitempty"`
 	// RestartDue are nodes that did not answer when their slurmd had to restart.
 	RestartDue []string `json:"restart_due,omitempty"`

@@ -205,7 +205,7 @@ func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.St
 	if err != nil {
 		return associations{}, err
 	}
-	if v == nil || !v.ctl.rec.Complete || v.ctl.rec.Deleting || v.ctl.rec.Stopped {
+	if !v.ctl.rec.Complete || v.ctl.rec.Deleting || v.ctl.rec.Stopped {
 		return associations{}, waiting("%s does not run", s.Key)
 	}
 	c := newLifecycle(v.ctl).associations

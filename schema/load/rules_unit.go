@@ -142,8 +142,8 @@ func (r *rules) operation(d *schema.MemberOperation) {
 	case !shared && s.Instance == "":
 		r.missing("spec.instance", ", want the instance whose member it is")
 	}
-	if s.Member == "" && s.Operation != schema.OpRetry {
-		r.missing("spec.member", ": only retry is of a whole, %s is of a member", s.Operation)
+	if s.Member == "" && !schema.IsOfUnit(s.Operation) {
+		r.missing("spec.member", ": only retry and accept_loss are of a whole, %s is of a member", s.Operation)
 	}
 	label := s.Operation == schema.OpLabel
 	if label && len(s.Labels) == 0 {

@@ -15,7 +15,7 @@ const (
 	logQuote = 200      // characters of a line
 )
 
-// fatalLine matches a line with the reason why a daemon ended: of Slurm's daemons, of mariadbd and of munged.
+// fatalLine matches a line with the reason why a daemon ended: in the logs of the daemons that this host's profiles have.
 var fatalLine = regexp.MustCompile(`(?i)\bfatal:|\[ERROR\]|^\S+ \S+ \S+ Error:`)
 
 // logTime is the time at the begin of a line.

@@ -1,6 +1,7 @@
 package accounting
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -18,6 +19,9 @@ func Queries(cluster string) []cli.Query[[][]string] {
 		cli.List("user", []string{"withcoord"}, "user", "defaultaccount", "adminlevel", "coord"),
 	}
 }
+
+// ErrNoCluster: slurmdbd serves, and has no accounting of the cluster.
+var ErrNoCluster = errors.New("slurmdbd does not know the cluster")
 
 // Read returns the tree of a cluster from the rows of Queries. An answer without the
 // account of root is an error: each cluster that slurmdbd knows has it. Users without an
@@ -57,7 +61,7 @@ func Read(cluster string, rows [][][]string) (Tree, error) {
 		}
 	}
 	if _, ok := t.Accounts[Root]; !ok {
-		return t, fmt.Errorf("slurmdbd does not know the cluster %s: it has no account %s", cluster, Root)
+		return t, fmt.Errorf("%w %s: it has no account %s", ErrNoCluster, cluster, Root)
 	}
 	for _, name := range slices.Sorted(maps.Keys(t.Accounts)) {
 		if parent := t.Accounts[name].Parent; name != Root && t.Accounts[parent].Settings == nil {

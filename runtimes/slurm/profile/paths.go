@@ -117,10 +117,17 @@ func (s Stack) Lib() string { return StateDir + "/" + s.Cluster }
 // State is the StateSaveLocation.
 func (s Stack) State() string { return s.Lib() + "/state" }
 
+// StateMark is a file that slurmctld makes in its state at its first start, and keeps.
+func (s Stack) StateMark() string { return s.State() + "/" + stateMark }
+
 // SavedAssociations is slurmctld's copy of what slurmdbd has, with which it starts without slurmdbd.
 func (s Stack) SavedAssociations() string { return s.State() + "/" + savedAssociations }
 
-const savedAssociations = "assoc_mgr_state"
+// Files of slurmctld's state.
+const (
+	stateMark         = "clustername"
+	savedAssociations = "assoc_mgr_state"
+)
 
 // Accounts is the file for sacctmgr load.
 func (s Stack) Accounts() string { return s.Lib() + "/accounts.cfg" }
