@@ -31,6 +31,9 @@ The names of nodes are shown with --break-glass.`, `  berth node list physics.la
 			return f.output.Print(cmd.OutOrStdout(), list)
 		}))
 	for _, operation := range schema.MemberOperations() {
+		if operation == schema.OpAccept {
+			continue // a decision that stands in Git
+		}
 		cmd.AddCommand(newNodeOperationCmd(operation))
 	}
 	return cmd
@@ -42,7 +45,7 @@ func nodeWork(operation string) string {
 		schema.OpDrain: "Take no new jobs on a member, and wait until its jobs have ended", schema.OpResume: "Take jobs again on a member that Berth drained",
 		schema.OpCordon: "Take no new jobs on a member", schema.OpUncordon: "Take jobs again on a member that Berth cordoned",
 		schema.OpRestart: "Restart the daemon of a member", schema.OpReplace: "Move a member to another node",
-		schema.OpRemove: "Remove a member that the document does not count any more", schema.OpLabel: "Set labels on a member", schema.OpRetry: "Try again what failed on the instance", schema.OpAccept: "Begin anew what the host of an instance has lost",
+		schema.OpRemove: "Remove a member that the document does not count any more", schema.OpLabel: "Set labels on a member", schema.OpRetry: "Try again what failed on the instance",
 	}[operation]
 }
 

@@ -45,7 +45,7 @@ func changed[D comparable](c comparison) iter.Seq2[D, D] {
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, reservedInUse, unusualDates, stillAttached, endedPolicies,
-		recordedOnly, paused, outside,
+		recordedOnly, paused, outside, keysOfOthers, withoutPeople,
 	}
 }
 
@@ -177,7 +177,7 @@ func outside(c comparison) []schema.Diagnostic {
 	for _, p := range c.touched {
 		top, _, _ := strings.Cut(p.Path, "/")
 		isYAML := strings.HasSuffix(p.Path, ".yaml") || strings.HasSuffix(p.Path, ".yml")
-		if isYAML && p.To != "" && top != "platform" && top != "tenants" && !strings.HasPrefix(top, ".") {
+		if isYAML && p.To != "" && strings.Contains(p.Path, "/") && top != "platform" && top != "tenants" && !strings.HasPrefix(top, ".") {
 			files = append(files, p.Path)
 		}
 	}
@@ -193,6 +193,74 @@ func outside(c comparison) []schema.Diagnostic {
 		Severity: schema.SeverityNote, Code: "estate.outside", File: files[0], Line: 1, Column: 1,
 		Message: "Berth reads documents below platform/ and tenants/ only, so this changes nothing: " + list,
 	}}
+}
+
+// keysOfOthers returns an error for each signing key that a change gives to a person and that somebody in another tenant,
+// or on the platform, has: a signature would not say who signed. The other one is not named. In one tree, the loader
+// says so.
+func keysOfOthers(c comparison) (out []schema.Diagnostic) {
+	for was, is := range changed[*schema.RoleBinding](c) {
+		if is == nil {
+			continue
+		}
+		for i, m := range is.Spec.Members {
+			for k, key := range m.SigningKeys {
+				path := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
+				if !hasKey(was, m.Login, key) && slices.ContainsFunc(bindings(c.after, is.Key.Tenant), func(b *schema.RoleBinding) bool { return hasKeyOfAnother(b, m.Login, key) }) {
+					d := is.Head().Warning(path, "conflict.key", "is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has their own")
+					d.Severity = schema.SeverityError
+					out = append(out, d)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// bindings returns the role bindings outside a tenant; "": outside the platform.
+func bindings(d *schema.Desired, without string) (all []*schema.RoleBinding) {
+	if without != "" {
+		all = slices.Collect(maps.Values(d.Platform.Roles))
+	}
+	for name, t := range d.Tenants {
+		if name == without {
+			continue
+		}
+		all = append(all, t.Roles)
+		for _, p := range t.Projects {
+			all = append(all, p.Roles)
+		}
+	}
+	return slices.DeleteFunc(all, func(b *schema.RoleBinding) bool { return b == nil })
+}
+
+// sameKey compares two keys, which have no comment.
+func sameKey(a, b string) bool { return strings.TrimSpace(a) == strings.TrimSpace(b) }
+
+func hasKey(b *schema.RoleBinding, login, key string) bool {
+	return b != nil && slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool {
+		return strings.EqualFold(m.Login, login) && slices.ContainsFunc(m.SigningKeys, func(k string) bool { return sameKey(k, key) })
+	})
+}
+
+func hasKeyOfAnother(b *schema.RoleBinding, login, key string) bool {
+	return slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool {
+		return !strings.EqualFold(m.Login, login) && slices.ContainsFunc(m.SigningKeys, func(k string) bool { return sameKey(k, key) })
+	})
+}
+
+// withoutPeople warns of a new tenant without a role binding of its own.
+func withoutPeople(c comparison) (out []schema.Diagnostic) {
+	for was, is := range changed[*schema.Tenant](c) {
+		if was != nil || is == nil || is.Spec.Repository != nil {
+			continue
+		}
+		roles := "tenants/" + is.Key.Name + "/roles.yaml"
+		if c.after.Tenants[is.Key.Name].Roles == nil && !touches(c.touched, roles) {
+			out = append(out, is.Head().Warning("metadata.name", CodeNoAdministrator, "nobody has a role in this tenant: add %s, or only administrators of the platform can change it", roles))
+		}
+	}
+	return out
 }
 
 // endedPolicies warns of policies that a change deletes: nothing else shows what they bounded.

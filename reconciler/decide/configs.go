@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -22,6 +23,10 @@ const (
 func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced, today string) (out []schema.Diagnostic) {
 	for _, c := range touched {
 		key, _ := schema.KeyAt(c.Path)
+		if v, isVersion := head.Main.Desired.Document(key).(*schema.AppVersion); isVersion {
+			out = append(out, d.parametersWithoutEffect(v, head.Main.Desired, today)...)
+			continue
+		}
 		unit := head.effective.Unit(key)
 		if unit == nil || unit.SharedRuntime != "" {
 			continue
@@ -55,15 +60,37 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 				warn(n.Path, "ref.not-attached", "%s is not attached to %s, or has not accepted its terms, and has no account there", n.Name, key.Name)
 			}
 		}
-		for _, end := range facts.Ends {
-			switch day := end.At.UTC().Format(time.DateOnly); {
-			case day < today:
-				warn(end.Path, codePast, "%s ended on %s and has no effect: change its time, or take it away", end.What, day)
-			case day > farDay(today):
-				warn(end.Path, codeFar, "%s ends on %s, more than %d years ahead: check the year", end.What, day, farAhead)
-			}
+		ended(warn, facts.Ends, today)
+	}
+	return out
+}
+
+// ended warns of things that are over, or years away.
+func ended(warn func(path, code, format string, args ...any), ends []schema.ConfigEnd, today string) {
+	for _, end := range ends {
+		switch day := end.At.UTC().Format(time.DateOnly); {
+		case day < today:
+			warn(end.Path, codePast, "%s ended on %s and has no effect: change its time, or take it away", end.What, day)
+		case day > farDay(today):
+			warn(end.Path, codeFar, "%s ends on %s, more than %d years ahead: check the year", end.What, day, farAhead)
 		}
 	}
+}
+
+// parametersWithoutEffect is configsWithoutEffect for the parameters of a version, which each new unit gets. A version
+// in use cannot be corrected. Fields that others make useless are left out: a unit may set the others.
+func (d *Decider) parametersWithoutEffect(v *schema.AppVersion, desired *schema.Desired, today string) (out []schema.Diagnostic) {
+	warn := func(path, code, format string, args ...any) {
+		out = append(out, v.Head().Warning("spec.manifest.parameters."+path, code, format, args...))
+	}
+	facts := d.o.Loader.ConfigFacts(v, v.Spec.Manifest.Parameters)
+	nodes := slices.Sorted(maps.Keys(desired.Platform.Nodes))
+	for _, n := range facts.Names {
+		if n.Sort == schema.NodeName && !slices.Contains(nodes, n.Name) {
+			warn(n.Path, "ref.no-node", "no node has the name %s%s", n.Name, estate.Meant(n.Name, nodes))
+		}
+	}
+	ended(warn, facts.Ends, today)
 	return out
 }
 

@@ -309,3 +309,25 @@ func TestFilesOutsideTheEstateAreNoted(t *testing.T) {
 	require.Equal(t, "nodes/gpu-9.yaml:1:1: note: Berth reads documents below platform/ and tenants/ only, so this changes nothing: nodes/gpu-9.yaml, tenant/x.yml [estate.outside]", p.Diagnostics[0].String())
 	require.Empty(t, proposal(t, estateFiles(nil), map[string]string{".github/workflows/ci.yaml": "a: 1\n"}).Diagnostics)
 }
+
+// A signing key that somebody of another tenant, or of the platform, has is an error in the change that brings it, and
+// the message does not name the other one. A tenant without a role binding is told.
+func TestKeysOfOthersAndTenantsWithoutPeople(t *testing.T) {
+	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
+	roles := func(name, login, role, keys string) string {
+		return doc("RoleBinding", name, "spec:\n  members: [{login: "+login+", role: "+role+keys+"}]\n")
+	}
+	const owners = "tenants/physics/roles.yaml"
+	base := estateFiles(map[string]string{"platform/roles/operators.yaml": roles("operators", "olga", "platform_superadmin", ", signing_keys: ["+key+"]"), owners: roles("roles", "petra", "tenant_owner", "")})
+	p := proposal(t, base, map[string]string{owners: roles("roles", "petra", "tenant_owner", ", signing_keys: ["+key+"]")})
+	require.Len(t, p.Diagnostics, 1)
+	require.Equal(t, owners+":6:63: error: spec.members[0].signing_keys[0]: is a key of somebody else, in another tenant or on the platform: a key shows who signed, so each person has their own [conflict.key]", p.Diagnostics[0].String())
+	require.True(t, p.Blocked())
+	p = proposal(t, base, map[string]string{owners: roles("roles", "Olga", "tenant_owner", ", signing_keys: ["+key+"]")})
+	require.NotContains(t, fmt.Sprint(p.Diagnostics), "conflict.key", "it is her own")
+
+	tenant := map[string]string{"tenants/chemistry/tenant.yaml": doc("Tenant", "chemistry", "spec:\n  display_name: C\n")}
+	require.Equal(t, []string{"tenants/chemistry/tenant.yaml ref.no-administrator"}, codesOf(t, proposal(t, base, tenant).Diagnostics))
+	tenant["tenants/chemistry/roles.yaml"] = roles("roles", "carla", "tenant_owner", "")
+	require.Empty(t, proposal(t, base, tenant).Diagnostics)
+}

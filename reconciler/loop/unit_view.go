@@ -116,7 +116,7 @@ func (v unitView) makePlan(rules plan.Rules) plan.Plan {
 	key := v.prev.Key
 	return plan.Make(plan.Input{
 		Key: key, After: v.want, Members: v.members(), Unplaced: v.st.Placement.Unplaced(key),
-		Denied: v.st.Effective.Denied(key), Observed: v.observed, Operations: plan.Pending(v.operations), Begun: v.prev.BegunOn != "", Rules: rules,
+		Denied: v.st.Effective.Denied(key), Observed: v.observed, Operations: plan.Pending(v.operations), Made: v.prev.Made, Rules: rules,
 	})
 }
 

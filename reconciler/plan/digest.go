@@ -12,7 +12,7 @@ import (
 // presence, the applied unit, the members' states and drift. Reasons, details, jobs
 // and the runtime's own facts are left out; members and drift are sorted.
 func Structural(o Observed) Observed {
-	s := Observed{Key: o.Key, Presence: o.Presence, Complete: o.Complete && o.Presence == Present, Unit: o.Unit}
+	s := Observed{Key: o.Key, Presence: o.Presence, Remains: o.Remains, Complete: o.Complete && o.Presence == Present, Unit: o.Unit}
 	for _, m := range o.Members {
 		s.Members = append(s.Members, MemberState{Name: m.Name, Node: m.Node, State: m.State})
 	}

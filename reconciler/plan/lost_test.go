@@ -23,13 +23,14 @@ func TestLostUnitIsNotMadeAnewUnasked(t *testing.T) {
 	}
 	require.Equal(t, []plan.Verb{plan.Create, plan.Join}, verbs(in), "it never was there")
 
-	in.Begun = true
+	in.Made = true
 	p := plan.Make(in)
 	require.Empty(t, p.Actions)
 	require.Equal(t, plan.CodeLost, p.Blocked[0].Code)
-	require.Contains(t, p.Blocked[0].Message, "the host n0 has lost Instance t.p/one")
+	require.Contains(t, p.Blocked[0].Message, "the control host has lost Instance t.p/one")
 
 	in.Observed.Remains = true
+	require.True(t, plan.Structural(in.Observed).Remains, "pull requests see it, too")
 	require.Equal(t, []plan.Verb{plan.Create, plan.Join}, verbs(in), "its record alone is gone")
 
 	in.Observed.Remains = false

@@ -33,7 +33,7 @@ type Input struct {
 	Members  []Member              // of After, as Place has it
 	Unplaced []Blocked             // of After, as Place has it
 	Denied   []schema.Decision     // rules that deny Key; the unit stays unchanged
-	Begun    bool                  // the unit was complete once
+	Made     bool                  // hosts had the unit when it was complete last
 	Observed Observed
 	// Operations are those to do, in order (Pending).
 	Operations []Operation
@@ -144,9 +144,8 @@ func (m *maker) decide() {
 		m.block(CodeSuspended, true, "%s; remove it to resume", Suspension(in.After.Key, in.After.SuspendedBy))
 	case in.After == nil && (in.Observed.Presence == Absent || isView(in.Observed.Unit)):
 		// The unit is absent, or it was a view: the shared runtime detaches its project.
-	case in.Observed.Presence == Absent && in.Begun && !in.Observed.Remains && !m.accepts():
-		control, _ := m.plan.After.Control()
-		m.plan.Blocked = append(m.plan.Blocked, Blocked{Code: CodeLost, Node: control.Node, Message: LostUnit(in.Key, control.Node)})
+	case in.Observed.Presence == Absent && in.Made && !in.Observed.Remains && !m.accepts():
+		m.block(CodeLost, false, "%s", LostUnit(in.Key))
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
@@ -183,8 +182,8 @@ func (m *maker) accepts() bool {
 }
 
 // LostUnit says that a host has lost all of a unit, and who decides what follows.
-func LostUnit(key schema.Key, node string) string {
-	return fmt.Sprintf("the host %s has lost %s: neither its record nor its state is there. Put its disk or its backup back, or accept the loss with the operation accept_loss, which makes it anew without its jobs and accounting", node, key)
+func LostUnit(key schema.Key) string {
+	return fmt.Sprintf("the control host has lost %s: neither its record nor its state is there. Put its disk or its backup back, or accept the loss with the operation accept_loss, which makes it anew without its jobs and accounting", key)
 }
 
 // isView reports whether a unit is an instance that uses a shared runtime and has no members.

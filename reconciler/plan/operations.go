@@ -324,6 +324,8 @@ func (r OperationRequest) Check(want *schema.EffectiveUnit) error {
 		return fail("it has no members of its own; name the shared runtime %s", want.SharedRuntime)
 	case !slices.Contains(schema.MemberOperations(), s.Operation):
 		return fail("operation %q is unknown; use one of %s", s.Operation, strings.Join(schema.MemberOperations(), ", "))
+	case s.Operation == schema.OpAccept:
+		return fail("a loss is accepted by a MemberOperation in Git only")
 	case s.Member == "" && !schema.IsOfUnit(s.Operation):
 		return fail("%s needs a member, such as worker-0", s.Operation)
 	case (s.Operation == schema.OpLabel) != (len(s.Labels) > 0):

@@ -108,7 +108,7 @@ func (p *Proposal) units(in ProposeInput) {
 		after := head.placed.Unit(head.eff, key)
 		u := Make(Input{
 			Key: key, After: after, Members: head.placed.Members(key), Unplaced: head.placed.Unplaced(key),
-			Denied: head.eff.Denied(key), Observed: observed, Operations: Pending(Operations(head.eff.Operations(key), in.Memory.Get(key).operations(), time.Time{})), Begun: in.Memory.begun(key),
+			Denied: head.eff.Denied(key), Observed: observed, Operations: Pending(Operations(head.eff.Operations(key), in.Memory.Get(key).operations(), time.Time{})), Made: in.Memory.made(key),
 			Rules: in.rules(key, after, observed),
 		})
 		p.Decisions = append(p.Decisions, head.eff.About(key)...)
@@ -209,8 +209,8 @@ func (s side) same(o side, key schema.Key) bool {
 	})
 }
 
-// begun reports whether a unit was complete once.
-func (m Memory) begun(key schema.Key) bool {
+// made reports whether hosts have a unit.
+func (m Memory) made(key schema.Key) bool {
 	st := m.Get(key)
-	return st != nil && st.BegunOn != ""
+	return st != nil && st.Made
 }

@@ -371,6 +371,8 @@ type LastApplied struct {
 	// BegunOn is the day (UTC) on which the unit was observed complete after it was not. Its usage
 	// begins then. "": a unit of a version of Berth that did not record it.
 	BegunOn string `json:"begun_on,omitempty"`
+	// Made: hosts have the unit. It ends when its deletion begins.
+	Made bool `json:"made,omitempty"`
 }
 
 // MemberStatus is a member in a status: its node and its state.

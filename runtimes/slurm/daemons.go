@@ -66,9 +66,8 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	if err := c.await(ctx); err != nil {
 		return err
 	}
-	if c.disk.Anew {
-		c.rec.Anew, c.disk.Anew = false, false
-		if err := c.saveDisk(ctx); err != nil {
+	if c.disk.Anew || c.disk.Raised {
+		if err := c.serves(ctx); err != nil {
 			return err
 		}
 	}
@@ -82,6 +81,22 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 		return err
 	}
 	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
+}
+
+// serves records that slurmctld has begun anew, or has ids to give. One that requires its state gets it written: a kill
+// before would leave it without.
+func (c stackDaemons) serves(ctx context.Context) error {
+	if c.disk.Anew && c.rec.version().RequiresState() {
+		if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmctld, "start")); err != nil {
+			return err
+		}
+		if err := c.await(ctx); err != nil {
+			return err
+		}
+	}
+	c.rec.Anew, c.disk.Anew = false, false
+	c.rec.Raised, c.disk.Raised = false, false
+	return c.saveDisk(ctx)
 }
 
 // startMunged starts munged if it does not run.

@@ -58,6 +58,8 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 			return plan.Impact{Restarts: []string{"control plane"}, Interruption: withoutSlurmctld}
 		}
 		return plan.Impact{Restarts: []string{slurmdOn(m)}, Interruption: withoutSlurmd}
+	case plan.AcceptLoss:
+		return plan.Impact{Note: "of what the host has lost, it begins anew and empty: jobs that slurmctld no longer knows end, and records that accounting no longer has are gone"}
 	case plan.Stop:
 		return ends(plan.Impact{Drains: workerNodes(before)}, before, plan.JobRule{All: true})
 	case plan.Delete:

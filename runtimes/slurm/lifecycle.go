@@ -9,6 +9,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -252,13 +253,8 @@ func (c lifecycle) remove(ctx context.Context) error {
 			return err
 		}
 		if runs {
-			if err := c.drainCluster(ctx, drainStop); err != nil {
-				return err
-			}
-			if err := c.jobs.cancelPending(ctx, jobFilter{}); err != nil {
-				return err
-			}
-			if err := c.recordLastUsage(ctx); err != nil {
+			// What is lost has no jobs to end, and no usage to record: the deletion is the decision about it.
+			if err := c.endAll(ctx); err != nil && !errors.Is(err, errLost) && !errors.Is(err, accounting.ErrNoCluster) {
 				return err
 			}
 		}
@@ -274,6 +270,17 @@ func (c lifecycle) remove(ctx context.Context) error {
 		return err
 	}
 	return c.removeStack(ctx)
+}
+
+// endAll ends all jobs, and records what they used.
+func (c lifecycle) endAll(ctx context.Context) error {
+	if err := c.drainCluster(ctx, drainStop); err != nil {
+		return err
+	}
+	if err := c.jobs.cancelPending(ctx, jobFilter{}); err != nil {
+		return err
+	}
+	return c.recordLastUsage(ctx)
 }
 
 // removeStack removes the unit from its control host, and with the last unit the

@@ -39,6 +39,9 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 		if q.PerUser.Submits > 0 && q.PerUser.Jobs > q.PerUser.Submits {
 			c.add(at+".per_user.jobs", "%d exceeds per_user.submits, which is %d", q.PerUser.Jobs, q.PerUser.Submits)
 		}
+		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, func(p partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
+			c.add(at+".name", "no partition takes a job of this QoS: each has an allow_qos without %s", q.Name)
+		}
 		if q.Name == defaultQoS(s.QoS) && slices.Contains(q.Flags, "requires_reservation") {
 			c.add(at+".flags", "this QoS is the default, so Slurm refuses each job that names no reservation")
 		}

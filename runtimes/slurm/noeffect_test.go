@@ -26,6 +26,8 @@ func TestConfigFieldsWithoutEffect(t *testing.T) {
 		`"jobs":{"default_time_minutes":2880,"max_time_minutes":1440}`:                                                                  "jobs.default_time_minutes: is 2880, and no partition allows more than 1440",
 		`"partitions":[{"name":"a"},{"name":"b","max_time_minutes":9999}],"jobs":{"default_time_minutes":2880,"max_time_minutes":1440}`: "",
 		two + `,"jobs":{"max_time_minutes":1440}`:                                                                                       "jobs.max_time_minutes: each partition has a max_time_minutes of its own",
+		`"partitions":[{"name":"a","allow_qos":["normal"]}],"qos":[{"name":"urgent"}]`:                                                  "qos[0].name: no partition takes a job of this QoS: each has an allow_qos without urgent",
+		`"partitions":[{"name":"a","allow_qos":["normal"]},{"name":"b"}],"qos":[{"name":"urgent"}]`:                                     "",
 		`"options":{"SrunPortRange":"63000-60001"}`:                                                                                     "options.SrunPortRange: begins at 63000, above its end",
 		`"qos":[{"name":"q","per_user":{"jobs":100,"submits":10}}]`:                                                                     "qos[0].per_user.jobs: 100 exceeds per_user.submits, which is 10",
 		`"preemption":{"by":"qos","mode":"cancel"}`:                                                                                     "preemption.by: no job preempts another, as no QoS has preempts",

@@ -155,9 +155,20 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 		return nil, err
 	}
 	switch err := c.useRecord(res[0]); {
-	case errors.Is(err, errNoRecord) && res[2].Stats[1].Exists:
-		return &observation{ctl: c, remains: true}, nil
 	case errors.Is(err, errNoRecord):
+		if !res[2].Stats[1].Exists {
+			return nil, nil
+		}
+		left, err := c.do(ctx, statOp(c.stack.StateMark(), profile.DatabaseInstalled))
+		if isRefused(err) { // by a berth-host of an earlier release
+			return &observation{ctl: c, remains: true}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		if left[0].Stats[0].Exists && left[0].Stats[1].Exists {
+			return &observation{ctl: c, remains: true}, nil
+		}
 		return nil, nil
 	case err != nil:
 		return nil, err
@@ -176,7 +187,7 @@ type observation struct {
 	ctl      *control
 	services []*runtimes.ServiceStatus // as controlServices
 
-	remains bool   // the host has the state of the unit and no record of it
+	remains bool   // the host has the state of the unit and a database, and no record of it
 	lost    error  // the control host became unreachable
 	serving bool   // slurmctld answers
 	silence string // why it does not answer

@@ -67,6 +67,8 @@ type upkeep struct {
 	BackupFault *backupFault `json:"backup_fault,omitempty"`
 	// Anew: slurmctld may start without its state, as somebody accepted the loss. It ends when slurmctld serves.
 	Anew bool `json:"anew,omitempty"`
+	// Raised: slurmctld has not served since FirstJob was raised.
+	Raised bool `json:"raised,omitempty"`
 	// FirstJob is higher than the ids of jobs before the last crash of slurmctld; 0: it had none.
 	FirstJob int `json:"first_job,omitempty"`
 	// RestartDue are nodes that did not answer when their slurmd had to restart.

@@ -123,7 +123,7 @@ func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
 		a, path := d.Spec.Manifest.Artifacts[name], "spec.manifest.artifacts."+name+".digest"
 		c.agree(c.known.bytes, "digest "+a.Digest, statement{end{doc, path}, a.Reference}, "conflict.artifact", func(of statement) string {
-			return fmt.Sprintf("is also the digest of %s (%s), and this artifact is another: one of them was copied", of.value, of.place())
+			return fmt.Sprintf("is also the digest of %s (%s): check that one of them was not copied by mistake", of.value, of.place())
 		})
 	}
 	for i, from := range d.Spec.Manifest.UpgradeFrom {

@@ -458,17 +458,20 @@ func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 		}
 	}
 	c.source(doc, "spec.source", d.Spec.Source)
+	if host, _, path := strings.Cut(d.Spec.Reference, "/"); path && strings.Contains(host, ".") {
+		c.warn(doc, "spec.reference", CodeNoEffect, fmt.Sprintf("begins with a host, %s: the source has the host, so write what follows it", host))
+	}
 	c.sameBytes(doc, d)
 }
 
-// sameBytes warns of two artifacts in use that give one reference two digests.
+// sameBytes warns of two artifacts in use with one reference.
 func (c *tenantCheck) sameBytes(doc *load.Document, d *schema.Artifact) {
 	if d.Spec.Digest == "" || d.Spec.Status != schema.ArtifactRegistered && d.Spec.Status != schema.ArtifactPromoted {
 		return
 	}
 	about := "reference " + d.Key.ProjectID() + " " + d.Spec.Source + " " + d.Spec.Reference
-	c.agree(c.known.bytes, about, statement{end{doc, "spec.reference"}, d.Spec.Digest}, "conflict.artifact", func(of statement) string {
-		return of.doc.File.Path + " has the same reference and another digest: correct one"
+	c.agree(c.known.bytes, about, statement{end{doc, "spec.reference"}, d.Key.Name}, "conflict.artifact", func(of statement) string {
+		return of.doc.File.Path + " has the same reference, too: correct one"
 	})
 }
 

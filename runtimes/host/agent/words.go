@@ -15,11 +15,15 @@ const (
 	logQuote = 200      // characters of a line
 )
 
-// fatalLine matches a line with the reason why a daemon ended: in the logs of the daemons that this host's profiles have.
-var fatalLine = regexp.MustCompile(`(?i)\bfatal:|\[ERROR\]|^\S+ \S+ \S+ Error:`)
-
 // logTime is the time at the begin of a line.
-var logTime = regexp.MustCompile(`^\[?\d{4}-\d{2}-\d{2}[T ]+[\d:.]+\]?( [-+]\d{4})?\s*`)
+const logTime = `^\[?\d{4}-\d{2}-\d{2}[T ]+[\d:.]+\]?( [-+]\d{4})?\s*`
+
+// timed matches the time of a line. fatalLine matches a line with the reason why a daemon ended, at its begin: the text of
+// a user may follow elsewhere.
+var (
+	timed     = regexp.MustCompile(logTime)
+	fatalLine = regexp.MustCompile(`^(` + logTime[1:] + `)?(\w+: )?(fatal:|\d+ \[ERROR\]|Error: )`)
+)
 
 // whyEnded returns the last line of a daemon's log that says why it ended; empty: none since its last start.
 func whyEnded(spec runtimes.ServiceSpec) string {
@@ -52,7 +56,7 @@ func whyEnded(spec runtimes.ServiceSpec) string {
 
 // quote returns a line without its time, with a bound and without control characters.
 func quote(line string) string {
-	line = logTime.ReplaceAllString(strings.ReplaceAll(bounded([]byte(line)), "\n", " "), "")
+	line = timed.ReplaceAllString(strings.ReplaceAll(bounded([]byte(line)), "\n", " "), "")
 	if runes := []rune(line); len(runes) > logQuote {
 		return string(runes[:logQuote]) + "…"
 	}

@@ -150,7 +150,7 @@ func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, erro
 			"--innodb-buffer-pool-size=64M", "--innodb-log-file-size=" + databaseLogSize, "--innodb-lock-wait-timeout=900",
 			"--max-allowed-packet=16M",
 		},
-		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog, Started: "starting as process",
+		User: DatabaseUser, PIDFile: DatabaseRunDir + "/mariadbd.pid", LogFile: DatabaseLog, Started: "as process",
 		RunDirs: []runtimes.MakeDir{
 			{Path: DatabaseRunDir, Mode: 0o755, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
 			{Path: DatabaseFiles, Mode: 0o500, Owner: DatabaseUser, Group: DatabaseUser, Own: true},
