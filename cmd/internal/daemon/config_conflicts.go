@@ -108,7 +108,6 @@ func (c *Config) authorityConflicts(check checkFunc) {
 	check(who.TrustLocalCommits && c.Repository.URL != "" && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
 	check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "every user who can commit can change everything then: remove it, or the administrators")
 	check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
-	check(c.GitHub == nil && len(who.Administrators) > 0 && len(who.AdministratorKeys) == 0, "authority", "authority.administrator_keys", "without a forge nobody knows who made a commit, so each change would be held: add the keys with which the administrators sign")
 	for i, key := range who.AdministratorKeys {
 		if err := signature.CheckKey(key); err != nil {
 			check(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
