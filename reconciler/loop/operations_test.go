@@ -212,6 +212,30 @@ func TestRetryOperationRestartsAFailedUnit(t *testing.T) {
 	})
 }
 
+// Requirement E3: a unit that its host has lost is failed, and not made anew before an operation accepts the loss.
+func TestLostUnitWaitsForAnOperation(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	d := w.start(func(o *loop.Options) { o.Forge = nil })
+	w.trains(1)
+	w.eventually("it is known as made", func() bool { s := w.tree().Units.Get(trainKey); return s != nil && s.Made })
+	require.NoError(t, w.world.Lose(trainKey))
+	d.Enqueue(reconciler.Item{Task: reconciler.TaskUnit, Unit: trainKey})
+	var s *plan.Status
+	w.eventually("the loss is said", func() bool {
+		s = w.tree().Units.Get(trainKey)
+		return slices.ContainsFunc(s.Conditions, func(c plan.Condition) bool { return strings.Contains(c.Message, "the control host has lost") })
+	})
+	require.Equal(t, 1, w.world.Calls("create"))
+	require.Equal(t, plan.PhaseFailed, s.Phase)
+	require.Contains(t, s.FailureReason, "the control host has lost Instance physics.lab/train")
+
+	w.ask([3]string{"anew", "accept_loss", ""})
+	w.operated("anew", plan.OperationDone)
+	w.eventually("train runs", w.running("train", 1))
+	require.Equal(t, 2, w.world.Calls("create"))
+}
+
 // The key of a request never stands for a document, nor the other way round.
 func TestKeysAndDocumentsAreApart(t *testing.T) {
 	t.Parallel()

@@ -86,7 +86,7 @@ func (v unitView) phase() plan.Phase {
 		return plan.PhaseRunning
 	case v.want.SharedRuntime != "": // a view does nothing itself
 		return plan.PhaseRequested
-	case hasFailed(v.outcomes), v.prev.Phase == plan.PhaseFailed:
+	case v.lost() != "", hasFailed(v.outcomes), v.prev.Phase == plan.PhaseFailed:
 		return plan.PhaseFailed
 	case !v.acting:
 		return v.prev.Phase
@@ -109,11 +109,23 @@ func firstFailure(os []plan.Outcome) string {
 	return ""
 }
 
+// lost describes the loss of a unit that waits for a person; "": it is not lost.
+func (v unitView) lost() string {
+	for _, b := range v.plan.Blocked {
+		if b.Code == plan.CodeLost {
+			return b.Message
+		}
+	}
+	return ""
+}
+
 // failure describes why the unit failed; "": it did not.
 func (v unitView) failure() string {
 	switch first := firstFailure(v.outcomes); {
 	case first != "":
 		return first
+	case v.lost() != "":
+		return v.lost()
 	case v.converged() || v.isGone():
 		return ""
 	}

@@ -262,6 +262,13 @@ func (w *World) used(key schema.Key) []usage.Job {
 	return nil
 }
 
+// Lose takes all of a unit away, as a host that is made empty does.
+func (w *World) Lose(key schema.Key) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.replace(key, nil)
+}
+
 func (w *World) change(key schema.Key, f func(*unit) error) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
