@@ -100,8 +100,10 @@ func (l *Lab) unlink(ctx context.Context) error {
 		}
 		name, _, _ := strings.Cut(strings.TrimSuffix(fields[1], ":"), "@")
 		if name == l.Bridge || strings.HasPrefix(name, l.Bridge+"v") {
-			// The kernel removes the link of a host that has ended.
-			if err := ip(ctx, "link", "delete", name); err != nil && !strings.Contains(err.Error(), "Cannot find device") {
+			// The kernel removes the link of a host that has ended: before ip looks the name up, or between that and
+			// the deletion.
+			err := ip(ctx, "link", "delete", name)
+			if err != nil && !strings.Contains(err.Error(), "Cannot find device") && !strings.Contains(err.Error(), "No such device") {
 				return err
 			}
 		}
