@@ -82,9 +82,9 @@ func (p *Publisher) Publish(ctx context.Context) (again time.Duration, err error
 // publish publishes a result in this order: it is recorded, then come the checks,
 // then the comment. So an interruption leaves no check without its comment waiting,
 // and nothing is shown that is unknown after a restart. A pull request that was
-// merged on an earlier plan that passed keeps that plan: nobody saw the new one.
+// merged on an earlier plan keeps that plan: nobody saw the new one.
 func (p *Publisher) publish(ctx context.Context, x *publication) error {
-	passed := false // an earlier plan of the same head
+	earlier := false // another plan of the same head was shown
 	if x.pull != 0 {
 		flush, cancel := context.WithTimeout(ctx, flushTimeout)
 		err := p.Status.FlushTo(flush, x.recorded)
@@ -93,10 +93,10 @@ func (p *Publisher) publish(ctx context.Context, x *publication) error {
 			return fmt.Errorf("%s: record the result before it is published: %w", x.target, err)
 		}
 		v := p.reviews.review(x.pull)
-		passed = v != nil && v.Passed && v.Head == x.head && v.Key != x.shown.Key
+		earlier = v != nil && v.Head == x.head && v.Key != x.shown.Key
 	}
-	if passed {
-		if _, err := p.pullOf(ctx, x, passed); err != nil {
+	if earlier {
+		if _, err := p.pullOf(ctx, x, earlier); err != nil {
 			return err
 		}
 	}
@@ -109,17 +109,17 @@ func (p *Publisher) publish(ctx context.Context, x *publication) error {
 	if x.pull == 0 {
 		return nil
 	}
-	if !passed || x.plan == nil {
+	if !earlier || x.plan == nil {
 		p.reviews.wasShown(x.pull, x.shown)
 	}
 	if x.plan == nil {
 		return nil
 	}
-	pr, err := p.pullOf(ctx, x, passed)
+	pr, err := p.pullOf(ctx, x, earlier)
 	if err != nil {
 		return err
 	}
-	if passed {
+	if earlier {
 		p.reviews.wasShown(x.pull, x.shown)
 	}
 	// A pull request that was merged as soon as the checks succeeded still has this head.
@@ -130,10 +130,10 @@ func (p *Publisher) publish(ctx context.Context, x *publication) error {
 }
 
 // pullOf reads the pull request of a result; ErrHeadMoved if it was merged on an
-// earlier plan that passed.
-func (p *Publisher) pullOf(ctx context.Context, x *publication, passed bool) (reconciler.PullRequest, error) {
+// earlier plan.
+func (p *Publisher) pullOf(ctx context.Context, x *publication, earlier bool) (reconciler.PullRequest, error) {
 	pr, err := p.Forge.Pull(ctx, x.pull)
-	if err == nil && passed && pr.Merged {
+	if err == nil && earlier && pr.Merged {
 		p.reviews.notShown(x.pull, x.shown)
 		err = fmt.Errorf("merged on the plan that was shown before: %w", reconciler.ErrHeadMoved)
 	}

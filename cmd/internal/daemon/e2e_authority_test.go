@@ -261,7 +261,7 @@ func TestApplyOfAMergeWithoutPermission(t *testing.T) {
 	g.comment(pull, "then repeat the command", "### Plan of `"+apply+"`", "✗ `"+apply)
 	for _, c := range g.forge.Comments(pull) {
 		if c.Author == labtest.App+"[bot]" {
-			require.Less(t, strings.Index(c.Body, "✗ `"+apply), strings.Index(c.Body, "### Berth plan"))
+			require.Less(t, strings.Index(c.Body, "✗ `"+apply), strings.Index(c.Body, "### Berth plan"), c.Body)
 			require.Less(t, strings.Index(c.Body, "### Berth plan"), strings.Index(c.Body, "### Plan of"))
 		}
 	}
