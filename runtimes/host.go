@@ -90,7 +90,6 @@ type Op struct {
 	Run     *Run        `json:"run,omitempty"`
 	User    *User       `json:"user,omitempty"`
 	UserDir *UserDir    `json:"user_dir,omitempty"`
-	WaitTCP *WaitTCP    `json:"wait_tcp,omitempty"`
 	Info    *Info       `json:"info,omitempty"`
 	// Preflight has no result; it fails with code foreign.
 	Preflight *Preflight  `json:"preflight,omitempty"`
@@ -258,12 +257,6 @@ type UserDir struct {
 	In   string `json:"in"`
 	Name string `json:"name"`
 	UID  int    `json:"uid"`
-}
-
-// WaitTCP waits until a port of this host accepts connections.
-type WaitTCP struct {
-	Address   string `json:"address"` // IP address and port
-	TimeoutMS int    `json:"timeout_ms"`
 }
 
 // Info queries the host and its helper.

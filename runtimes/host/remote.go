@@ -141,8 +141,6 @@ func duration(op runtimes.Op) time.Duration {
 		return 2 * ms(op.Service.TimeoutMS, 10*time.Second)
 	case op.Service != nil:
 		return ms(op.Service.TimeoutMS, 10*time.Second)
-	case op.WaitTCP != nil:
-		return ms(op.WaitTCP.TimeoutMS, 0)
 	case op.Preflight != nil:
 		return 10 * time.Second
 	case op.UserDir != nil, op.User != nil && !op.User.Absent:

@@ -152,8 +152,8 @@ func TestDeadlineOfACall(t *testing.T) {
 		run := runtimes.Op{Run: &runtimes.Run{Program: "x", TimeoutMS: 60000}}
 		require.Equal(t, "10s", far(t.Context(), runtimes.Op{Info: &runtimes.Info{}}))
 		require.Equal(t, "1m9s", far(t.Context(), run))
-		require.Equal(t, "2m37s", far(t.Context(), run, run,
-			runtimes.Op{Service: &runtimes.Service{Verb: "restart", TimeoutMS: 8000}}, runtimes.Op{WaitTCP: &runtimes.WaitTCP{TimeoutMS: 4000}}))
+		require.Equal(t, "2m33s", far(t.Context(), run, run,
+			runtimes.Op{Service: &runtimes.Service{Verb: "restart", TimeoutMS: 8000}}))
 		short, cancel := context.WithTimeout(t.Context(), 2*time.Second)
 		defer cancel()
 		require.Equal(t, "1.8s", far(short, run))

@@ -168,8 +168,12 @@ func (c associations) settle(ctx context.Context, have accounting.Tree, lacking 
 	if err != nil {
 		return err
 	}
-	changes, _ := accounting.Split(accounting.Diff(have, want))
-	if err := c.apply(ctx, changes, want); err != nil {
+	lacks := func(have accounting.Tree) []accounting.Change {
+		changes, _ := accounting.Split(accounting.Diff(have, want))
+		return changes
+	}
+	changes := lacks(have)
+	if err := c.apply(ctx, have, lacks); err != nil {
 		return err
 	}
 	if _, err := c.leaveWithdrawn(ctx, have, want); err != nil { // jobs may have come since
@@ -223,27 +227,42 @@ func (c associations) leaveWithdrawn(ctx context.Context, have, want accounting.
 	return waits, nil
 }
 
-// apply makes changes and reads back that they are made.
-func (c associations) apply(ctx context.Context, changes []accounting.Change, want accounting.Tree) error {
-	if len(changes) == 0 {
-		return nil
+// apply makes the changes that lacks returns for what slurmdbd has, and reads back that they are made. A slurmdbd that adds
+// nothing has something else in its memory than in its database, such as after a restore, and is restarted once.
+func (c associations) apply(ctx context.Context, have accounting.Tree, lacks func(accounting.Tree) []accounting.Change) error {
+	restarted := false
+	for changes := lacks(have); len(changes) > 0; {
+		calls, res, err := c.call(ctx, changes)
+		if isRefused(err) { // by a berth-host of an earlier release; what is made already stays
+			calls, res, err = c.call(ctx, accounting.Separate(changes))
+		}
+		if err != nil {
+			return err
+		}
+		have, _, err := c.read(ctx)
+		if err != nil {
+			return err
+		}
+		changes = lacks(have)
+		isAddition := func(ch accounting.Change) bool { return ch.Verb == accounting.Add }
+		switch {
+		case len(changes) == 0:
+		case restarted || !slices.ContainsFunc(changes, isAddition):
+			return c.notChanged(changes[0], calls, res)
+		default:
+			c.log.Warn("slurmdbd restarted: it did not keep what sacctmgr added", "host", c.host.Name(), "cluster", c.stack.Cluster)
+			if err := c.restartSlurmdbd(ctx); err != nil {
+				return err
+			}
+			restarted = true
+		}
 	}
-	calls, res, err := c.call(ctx, changes)
-	if isRefused(err) { // by a berth-host of an earlier release; what is made already stays
-		calls, res, err = c.call(ctx, accounting.Separate(changes))
-	}
-	if err != nil {
-		return err
-	}
-	have, _, err := c.read(ctx)
-	if err != nil {
-		return err
-	}
-	left, _ := accounting.Split(accounting.Diff(have, want))
-	if len(left) == 0 {
-		return nil
-	}
-	err = fmt.Errorf("host %s: sacctmgr did not change this: %s", c.host.Name(), left[0])
+	return nil
+}
+
+// notChanged describes a change that was not made, with what sacctmgr said.
+func (c associations) notChanged(ch accounting.Change, calls []runtimes.Op, res []runtimes.Result) error {
+	err := fmt.Errorf("host %s: sacctmgr did not change this: %s", c.host.Name(), ch)
 	for i, r := range res {
 		if r.Exit != 0 {
 			err = errors.Join(err, c.exitError(calls[i], r))

@@ -38,14 +38,20 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err != nil {
 		return err
 	}
-	ops := []runtimes.Op{c.service(profile.Slurmdbd, "start"), c.daemons.waitSlurmdbd(), c.sacctmgr("-i", "load", "file="+c.stack.Accounts())}
+	if err := c.doAll(ctx, c.service(profile.Slurmdbd, "start")); err != nil {
+		return err
+	}
+	if err := c.awaitSlurmdbd(ctx); err != nil {
+		return err
+	}
+	ops := []runtimes.Op{c.sacctmgr("-i", "load", "file="+c.stack.Accounts())}
 	// Partitions name QoS. Their limits follow, as slurmdbd knows GPUs only from slurmctld.
 	if add := accounting.MissingQoS(want); len(add.Names) > 0 {
 		ops = append(ops, c.sacctmgr(add.Args(c.stack.Cluster)...))
 	}
 	_, res, err := c.associations.read(ctx, ops...)
-	if err != nil && len(res) > 2 {
-		err = fmt.Errorf("after sacctmgr load: %w; its output: %s", err, strings.TrimSpace(string(res[2].Data)+string(res[2].Stderr)))
+	if err != nil && len(res) > 0 {
+		err = fmt.Errorf("after sacctmgr load: %w; its output: %s", err, strings.TrimSpace(string(res[0].Data)+string(res[0].Stderr)))
 	}
 	if err != nil {
 		return err

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -125,10 +124,10 @@ func (c stackDaemons) startAccounting(ctx context.Context) (began bool, err erro
 	if err := c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
 		return false, err
 	}
-	if res, err = c.do(ctx, c.service(profile.Slurmdbd, "start"), c.waitSlurmdbd()); err != nil {
+	if res, err = c.do(ctx, c.service(profile.Slurmdbd, "start")); err != nil {
 		return false, err
 	}
-	return res[0].Changed, c.awaitDatabase(ctx)
+	return res[0].Changed, c.awaitSlurmdbd(ctx)
 }
 
 // settle follows a start of slurmctld. Until a node is registered, which takes some seconds,
@@ -182,25 +181,6 @@ func (c stackDaemons) updateUnitsOn(ctx context.Context, s site, starts []runtim
 	return nil
 }
 
-func (c stackDaemons) waitSlurmdbd() runtimes.Op {
-	return runtimes.Op{WaitTCP: &runtimes.WaitTCP{
-		Address: fmt.Sprintf("127.0.0.1:%d", c.rec.Ports.Slurmdbd), TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()),
-	}}
-}
-
-// awaitDatabase waits until slurmdbd answers after its start: slurmdbd 26.05 refuses
-// connections for a moment after it accepted the first one.
-func (c stackDaemons) awaitDatabase(ctx context.Context) error {
-	question := askSlurmdbd(c.control)
-	return c.env.poll(ctx, "slurmdbd on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
-		res, err := c.do(ctx, question)
-		if err != nil {
-			return false, "", err
-		}
-		return res[0].Exit == 0, c.exitError(question, res[0]).Error(), nil
-	})
-}
-
 // await waits until slurmctld answers and runs the configuration of its
 // file. slurmctld exits 0 before it has read its configuration. Where a reconfigure
 // starts it anew, its pid file names the old process for a moment.
@@ -213,7 +193,7 @@ func (c stackDaemons) await(ctx context.Context) error {
 			if ended.IsZero() {
 				ended = time.Now()
 			}
-			seen := "slurmctld ended: " + cmp.Or(res[0].Service.Detail, "its log gives no reason: "+c.stack.Log()+"/slurmctld.log")
+			seen := c.whyEnded(profile.Slurmctld, res[0])
 			if c.rec.version().Reexecutes() && time.Since(ended) < 2*time.Second {
 				return false, seen, nil
 			}

@@ -214,10 +214,7 @@ func (c *control) effect(changed map[string]file, before, after []byte) profile.
 // activate does the steps of todo and waits until slurmctld runs its file.
 func (c configFiles) activate(ctx context.Context, todo owed) error {
 	if todo.Database {
-		if err := c.doAll(ctx, c.service(profile.Slurmdbd, "restart"), c.daemons.waitSlurmdbd()); err != nil {
-			return err
-		}
-		if err := c.daemons.awaitDatabase(ctx); err != nil {
+		if err := c.restartSlurmdbd(ctx); err != nil {
 			return err
 		}
 	}

@@ -65,6 +65,7 @@ func TestSlurmctldStartsWithoutSlurmdbd(t *testing.T) {
 	for _, saved := range []bool{true, false} {
 		c := crashed(t)
 		c.ctl.services[profile.Slurmdbd] = false
+		c.ctl.files[profile.DatabaseData] = nil
 		c.ctl.before = func(op runtimes.Op) error {
 			if op.Service != nil && op.Service.Name == profile.Slurmdbd && op.Service.Verb == "start" {
 				return &runtimes.OpError{Host: "ctl", Op: "start slurmdbd", Message: "fatal: no database", Code: "io"}

@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +12,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -186,44 +184,6 @@ func kill(t *testing.T, file string) {
 	require.NoError(t, syscall.Kill(pidOf(t, file), syscall.SIGKILL))
 }
 
-// boundSocket returns a socket of TCP and its address. It does not listen, and no other process
-// gets its port.
-func boundSocket(t *testing.T) (fd int, address string) {
-	t.Helper()
-	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
-	require.NoError(t, err)
-	t.Cleanup(func() { _ = syscall.Close(fd) })
-	require.NoError(t, syscall.Bind(fd, &syscall.SockaddrInet4{Addr: [4]byte{127, 0, 0, 1}}))
-	bound, err := syscall.Getsockname(fd)
-	require.NoError(t, err)
-	return fd, net.JoinHostPort("127.0.0.1", strconv.Itoa(bound.(*syscall.SockaddrInet4).Port))
-}
-
-func TestWaitTCP(t *testing.T) {
-	f := newFar(t)
-	wait := func(address string, ms int) runtimes.Op {
-		return runtimes.Op{WaitTCP: &runtimes.WaitTCP{Address: address, TimeoutMS: ms}}
-	}
-	address := listen(t)
-	f.do(wait(address, serviceTimeout))
-
-	fd, free := boundSocket(t)
-	require.Contains(t, f.fails("timeout", wait(free, 50)), "refused")
-	late := time.AfterFunc(100*time.Millisecond, func() { // the moment at which it listens
-		if err := syscall.Listen(fd, 1); err != nil {
-			t.Error(err)
-		}
-	})
-	defer late.Stop()
-	f.do(wait(free, serviceTimeout))
-	// It looks at this host only.
-	f.fails("refused", wait("203.0.113.9:22", 100))
-	for _, bad := range []string{"unknown.example:22", "localhost:22", "", ":", "127.0.0.1", "127.0.0.1:0", "127.0.0.1:x", "127.0.0.1:99999"} {
-		f.fails("invalid", wait(bad, 100))
-	}
-	f.fails("invalid", wait(address, 0))
-}
-
 func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	f := newFar(t)
 	info := `{"id":3,"stamp":{"epoch":0,"commit":"","correlation_id":""},"timeout_ms":1000,"ops":[{"info":{}}]}` + "\n"
@@ -290,21 +250,4 @@ func TestReplace(t *testing.T) {
 	left, err := os.ReadDir(dir)
 	require.NoError(t, err)
 	require.Len(t, left, 2)
-}
-
-func TestWaitTCPOfAFullListenerTimesOut(t *testing.T) {
-	f := newFar(t)
-	fd, address := boundSocket(t)
-	require.NoError(t, syscall.Listen(fd, 0))
-	full := false
-	for range 8 {
-		conn, err := net.DialTimeout("tcp", address, 200*time.Millisecond)
-		if err != nil {
-			full = true
-			break
-		}
-		defer conn.Close()
-	}
-	require.True(t, full, "the listener takes whoever comes")
-	require.Contains(t, f.fails("timeout", runtimes.Op{WaitTCP: &runtimes.WaitTCP{Address: address, TimeoutMS: 300}}), "for 300ms")
 }

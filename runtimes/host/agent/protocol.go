@@ -179,7 +179,7 @@ func Check(op runtimes.Op) error {
 // MayEffect reports whether op may change the host.
 func MayEffect(op runtimes.Op) bool {
 	switch {
-	case op.Read != nil, op.Stat != nil, op.List != nil, op.WaitTCP != nil, op.Info != nil, op.Preflight != nil, op.Ledger != nil:
+	case op.Read != nil, op.Stat != nil, op.List != nil, op.Info != nil, op.Preflight != nil, op.Ledger != nil:
 		return false
 	case op.Service != nil:
 		return op.Service.Verb != "state"
@@ -225,8 +225,6 @@ func Summary(op runtimes.Op) string {
 		return fmt.Sprintf("make account %s, uid %d", plain(op.User.Name), op.User.UID)
 	case op.UserDir != nil:
 		return "make the directory of " + plain(op.UserDir.Name) + " in " + plain(op.UserDir.In)
-	case op.WaitTCP != nil:
-		return "wait for " + plain(op.WaitTCP.Address)
 	case op.Info != nil:
 		return "info"
 	case op.Ledger != nil:

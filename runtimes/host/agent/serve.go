@@ -203,8 +203,6 @@ func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error)
 		return a.programs.run(ctx, op.Run)
 	case op.UserDir != nil:
 		return userDirs{a.users, a.allow, a.paths}.do(ctx, op.UserDir)
-	case op.WaitTCP != nil:
-		return waitTCP(ctx, op.WaitTCP)
 	case op.Info != nil:
 		return a.info()
 	case op.Ledger != nil:

@@ -62,7 +62,7 @@ func Profile() runtimes.Profile {
 			EtcDir + "/*/gres.conf", EtcDir + "/*/cgroup.conf", EtcDir + "/*/topology.conf", EtcDir + "/*/plugstack.conf",
 			rotationDir + "/berth-*",
 			MungeEtc, MungeEtc + "/*",
-			StateDir, StateDir + "/*", StateDir + "/*/state", StateDir + "/*/accounts.cfg",
+			StateDir, StateDir + "/*", StateDir + "/*/state", StateDir + "/*/state/" + stateMark, StateDir + "/*/accounts.cfg",
 			DatabaseData, DatabaseInstalled, JobsDir + "/*",
 			LogDir, LogDir + "/*",
 			MungeLib, MungeLib + "/*",
@@ -73,7 +73,7 @@ func Profile() runtimes.Profile {
 		SecretPaths:  []string{MungeEtc + "/*"},
 		CheckMake:    checkMake(everything()),
 		EarlierPaths: earlierPaths,
-		StatPaths:    []string{StateDir + "/*/state/" + savedAssociations, StateDir + "/*/state/" + stateMark, "/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*", JobsDir + "/*/*"},
+		StatPaths:    []string{StateDir + "/*/state/" + savedAssociations, "/dev/**", "/sys/fs/cgroup/*", "/sys/fs/cgroup/*/*", JobsDir + "/*/*"},
 		HashPaths:    []string{ProgramDir, ProgramDir + "/*", workerConfCache + "/*"},
 		Programs:     programs(),
 		Services: map[string]func(string, map[string]string) (runtimes.ServiceSpec, error){

@@ -1,0 +1,113 @@
+package slurm
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/profile"
+)
+
+// accept is how a person decides about a loss.
+const accept = "put its backup back, or accept the loss with the operation accept_loss"
+
+// errLost: the state of slurmctld is gone.
+var errLost = errors.New("slurmctld has lost its state")
+
+// checkState refuses to start slurmctld over a state that is gone: it would begin with no job, and end those that run.
+func (c stackDaemons) checkState(ctx context.Context) error {
+	if c.rec.Anew {
+		return nil
+	}
+	res, err := c.do(ctx, statOp(c.stack.StateMark()))
+	if err != nil || res[0].Stats[0].Exists {
+		return err
+	}
+	return fmt.Errorf("host %s: %w, with all jobs that were queued or running: %s is not there; %s", c.host.Name(), errLost, c.stack.StateMark(), accept)
+}
+
+// checkAccounting refuses to start slurmctld over accounting that is gone: it would have an id that no later one accepts.
+func (c stackDaemons) checkAccounting(ctx context.Context, down error) error {
+	gone, err := c.lostAccounting(ctx, down)
+	if err != nil || gone == nil || c.rec.Anew {
+		return err
+	}
+	return fmt.Errorf("host %s: accounting of the cluster %s is lost: %w; %s", c.host.Name(), c.stack.Cluster, gone, accept)
+}
+
+// lostAccounting returns how the accounting of the cluster is gone; nil: it is there, or nobody can tell as its database
+// server does not answer. slurmdbd 22.05 makes a database that is gone, without the cluster; 24.11 ends.
+func (c stackDaemons) lostAccounting(ctx context.Context, down error) (gone, err error) {
+	if down == nil {
+		if _, _, err = (associations{control: c.control}).read(ctx); errors.Is(err, accounting.ErrNoCluster) {
+			return err, nil
+		}
+		return nil, err
+	}
+	res, err := c.do(ctx, statOp(profile.DatabaseData))
+	if err != nil {
+		return nil, err
+	}
+	if !res[0].Stats[0].Exists {
+		return fmt.Errorf("%s is not there", profile.DatabaseData), nil
+	}
+	if _, err := c.recordedJob(ctx); errors.Is(err, errNoDatabase) {
+		return err, nil
+	}
+	return nil, nil
+}
+
+// beginAnew makes what is gone of the state and of accounting, empty. What is there stays.
+func (c stackDaemons) beginAnew(ctx context.Context) error {
+	if err := c.startMunged(ctx); err != nil {
+		return err
+	}
+	_, down := c.startAccounting(ctx)
+	if isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
+		return down
+	}
+	gone, err := c.lostAccounting(ctx, down)
+	if err != nil {
+		return err
+	}
+	if gone == nil && down != nil {
+		return down // to be repaired
+	}
+	res, err := c.do(ctx, statOp(c.stack.StateMark()))
+	if err != nil || gone == nil && res[0].Stats[0].Exists {
+		return err
+	}
+	c.rec.Anew, c.disk.Anew = true, true // until slurmctld serves
+	if err := c.saveDisk(ctx); err != nil {
+		return err
+	}
+	ops := []runtimes.Op{ownDirOp(c.stack.Lib(), 0o755, profile.SlurmUser), ownDirOp(c.stack.State(), 0o700, profile.SlurmUser)}
+	if gone != nil {
+		// New accounting has a new id of the cluster. slurmctld 24.11 refuses it while its state has the old one.
+		ops = append(ops, c.service(profile.Slurmctld, "stop"), removeOp(c.stack.StateMark()))
+	}
+	if err := c.doAll(ctx, ops...); err != nil || gone == nil {
+		return err
+	}
+	return c.makeAccounting(ctx, down)
+}
+
+// makeAccounting makes the accounting of the cluster, empty.
+func (c stackDaemons) makeAccounting(ctx context.Context, down error) error {
+	if down != nil {
+		if err := c.makeDatabase(ctx); err != nil {
+			return err
+		}
+		if _, err := c.startAccounting(ctx); err != nil {
+			return err
+		}
+	}
+	list, err := files(&c.rec)
+	if err != nil {
+		return err
+	}
+	_, _, err = (associations{control: c.control}).read(ctx, writeOp(c.stack.Accounts(), list[c.stack.Accounts()]), c.sacctmgr("-i", "load", "file="+c.stack.Accounts()))
+	return err
+}

@@ -1,0 +1,41 @@
+package slurm
+
+import (
+	"cmp"
+	"context"
+	"errors"
+
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+// restartSlurmdbd restarts slurmdbd and waits until it answers.
+func (c *control) restartSlurmdbd(ctx context.Context) error {
+	if err := c.doAll(ctx, c.service(profile.Slurmdbd, "restart")); err != nil {
+		return err
+	}
+	return c.awaitSlurmdbd(ctx)
+}
+
+// awaitSlurmdbd waits until slurmdbd answers, or has ended. It listens some time after its start, and slurmdbd 26.05
+// refuses connections for a moment after it accepted the first one.
+func (c *control) awaitSlurmdbd(ctx context.Context) error {
+	question := askSlurmdbd(c)
+	return c.env.poll(ctx, "slurmdbd on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
+		res, err := c.do(ctx, c.service(profile.Slurmdbd, "state"), question)
+		switch {
+		case len(res) > 0 && !res[0].Service.Running:
+			return false, "", errors.New(c.whyEnded(profile.Slurmdbd, res[0]))
+		case timedOut(err): // a slow host
+			return false, err.Error(), nil
+		case err != nil:
+			return false, "", err
+		}
+		return res[1].Exit == 0, c.exitError(question, res[1]).Error(), nil
+	})
+}
+
+// whyEnded describes the end of a daemon of the control stack by its state.
+func (c *control) whyEnded(name string, state runtimes.Result) string {
+	return name + " ended: " + cmp.Or(state.Service.Detail, "its log gives no reason: "+c.stack.Log()+"/"+name+".log")
+}
