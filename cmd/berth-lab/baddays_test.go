@@ -220,7 +220,8 @@ func daemonKilled(s *scene, kills []kill) {
 			s.asDeclared(labtest.Assembly)
 		} else {
 			st := s.ready(labtest.Train)
-			require.Equal(s, []string{"requested", "running"}, s.toldOf(labtest.Train, events))
+			ended, _ := s.logged(end, `"action ended"`)
+			require.Equal(s, []string{"requested", "running"}, s.toldOf(labtest.Train, events), ended)
 			require.Len(s, st.Members, 3)
 			require.Equal(s, "dev-gpu-1 idle\ndev-gpu-2 idle", s.nodesOf(labtest.Train))
 			s.asDeclared(labtest.Train, labtest.Assembly)

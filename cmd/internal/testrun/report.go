@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -152,11 +153,14 @@ func (r *report) isBroken(pkg string) bool {
 // testify, of a wait of package await, of a panic.
 var failureMarks = []string{"Error:", "waited ", "panic: "}
 
+// logLine matches a line of a daemon's log that a test prints.
+var logLine = regexp.MustCompile(`^\s*(\w+\.go:\d+: )?\{"time":"`)
+
 // cause returns what a test printed of its failure, indented: 12 lines from the first one with a
-// mark, or from the first one. A test may print long logs after them.
+// mark, or from the first one, without lines of logs.
 func cause(output string) string {
 	lines := slices.DeleteFunc(strings.Split(output, "\n"), func(line string) bool {
-		return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(strings.TrimSpace(line), "--- ")
+		return strings.TrimSpace(line) == "" || strings.HasPrefix(line, "=== ") || strings.HasPrefix(strings.TrimSpace(line), "--- ") || logLine.MatchString(line)
 	})
 	first := slices.IndexFunc(lines, func(line string) bool {
 		return slices.ContainsFunc(failureMarks, func(mark string) bool { return strings.Contains(line, mark) })

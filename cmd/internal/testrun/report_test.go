@@ -66,6 +66,8 @@ func TestCauseIsTheFailureAmongTheLogs(t *testing.T) {
 	logs := strings.Repeat("    lab.go:5: a line of a log\n", 20)
 	require.Equal(t, "    a_test.go:9: waited 5m0s for the job; saw PENDING\n"+strings.Repeat("    lab.go:5: a line of a log\n", 11),
 		cause("=== RUN   TestBad\n"+logs+"    a_test.go:9: waited 5m0s for the job; saw PENDING\n"+logs+"--- FAIL: TestBad (301s)\n"))
+	daemon := strings.Repeat("    a_test.go:5: {\"time\":\"2026-01-01T00:00:00Z\",\"msg\":\"Error: 1\"}\n        {\"time\":\"2026-01-01T00:00:00Z\"}\n", 20)
+	require.Equal(t, "    Error: not equal\n    Test: TestBad\n", cause(daemon+"    \tError: not equal\n"+daemon+"    \tTest: TestBad\n"))
 	require.Empty(t, cause("=== RUN   TestBad\n--- FAIL: TestBad (0s)\n"))
 }
 
