@@ -23,7 +23,7 @@ type connection struct {
 	tasks         sync.WaitGroup
 
 	mu      sync.Mutex
-	client  *ssh.Client
+	client  *link // nil: none
 	dialing *attempt
 	// After a failure no new connection is tried for a while, so that not every call
 	// waits for a dead host.
@@ -34,10 +34,16 @@ type connection struct {
 	olderHelper sync.Once // guards a warning
 }
 
+// link is an SSH connection.
+type link struct {
+	*ssh.Client
+	gone chan struct{} // closed when it has ended
+}
+
 // attempt is a connection attempt. Several calls may wait for it.
 type attempt struct {
 	done   chan struct{}
-	client *ssh.Client
+	client *link
 	err    error
 }
 
@@ -47,7 +53,7 @@ const (
 )
 
 // connect returns the connection and makes it if necessary.
-func (c *connection) connect(ctx context.Context) (*ssh.Client, error) {
+func (c *connection) connect(ctx context.Context) (*link, error) {
 	c.mu.Lock()
 	if c.client != nil {
 		defer c.mu.Unlock()
@@ -102,7 +108,7 @@ func (c *connection) dial(try *attempt) {
 	c.tasks.Go(func() { c.watch(client) })
 }
 
-func (c *connection) handshake() (*ssh.Client, error) {
+func (c *connection) handshake() (*link, error) {
 	ctx, cancel := context.WithTimeout(c.life, c.o.DialTimeout)
 	defer cancel()
 	signer, err := readKey(c.o.KeyFile)
@@ -144,37 +150,36 @@ func (c *connection) handshake() (*ssh.Client, error) {
 		return nil, err
 	}
 	_ = conn.SetDeadline(time.Time{})
-	return ssh.NewClient(sc, chans, reqs), nil
+	return &link{ssh.NewClient(sc, chans, reqs), make(chan struct{})}, nil
 }
 
 // watch drops the connection when it ends or the host no longer answers.
-func (c *connection) watch(client *ssh.Client) {
-	gone := make(chan struct{})
+func (c *connection) watch(client *link) {
 	go func() {
 		_ = client.Wait()
-		close(gone)
+		close(client.gone)
 	}()
 	tick := time.NewTicker(c.o.KeepAlive)
 	defer tick.Stop()
 	for alive := true; alive; {
 		select {
-		case <-gone:
+		case <-client.gone:
 			alive = false
 		case <-c.life.Done():
 			alive = false
 		case <-tick.C:
-			if !c.ping(client, gone) {
+			if !c.ping(client) {
 				c.o.Log.Warn("host no longer answers", "host", c.node, "address", c.address)
 				alive = false
 			}
 		}
 	}
 	c.drop(client)
-	<-gone
+	<-client.gone
 }
 
 // ping reports whether the host answers in time.
-func (c *connection) ping(client *ssh.Client, gone <-chan struct{}) bool {
+func (c *connection) ping(client *link) bool {
 	answered := make(chan bool, 1)
 	go func() {
 		_, _, err := client.SendRequest("keepalive@openssh.com", true, nil)
@@ -183,7 +188,7 @@ func (c *connection) ping(client *ssh.Client, gone <-chan struct{}) bool {
 	select {
 	case ok := <-answered:
 		return ok
-	case <-gone:
+	case <-client.gone:
 		return false
 	case <-c.life.Done():
 		return false
@@ -193,7 +198,7 @@ func (c *connection) ping(client *ssh.Client, gone <-chan struct{}) bool {
 }
 
 // drop closes a connection. The next call makes a new one.
-func (c *connection) drop(client *ssh.Client) {
+func (c *connection) drop(client *link) {
 	c.mu.Lock()
 	if c.client == client {
 		c.client = nil
@@ -225,7 +230,7 @@ func (c *connection) session(ctx context.Context) (*session, error) {
 	}
 	result := make(chan started, 1)
 	go func() {
-		s, err := startSession(client, c.o.Command)
+		s, err := startSession(client.Client, c.o.Command)
 		result <- started{s, err}
 	}()
 	select {
@@ -249,6 +254,10 @@ func (c *connection) session(ctx context.Context) (*session, error) {
 			})
 		}
 		return r.s, nil
+	case <-client.gone:
+		// Package ssh waits for ever for a session that it opens while the connection ends (golang/go#26643).
+		c.drop(client)
+		return nil, errConnectionLost
 	case <-ctx.Done():
 		// The connection does not even start a session.
 		c.drop(client)

@@ -180,3 +180,36 @@ func TestSilentHostIsCutOff(t *testing.T) {
 		require.Zero(t, took)
 	})
 }
+
+// A session that is opened while its connection ends never gets an answer from package ssh. The end of the connection is
+// the answer, and the call goes on with another one.
+func TestSessionEndsWithItsConnection(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		gone, over := make(chan struct{}), make(chan struct{})
+		c := &connection{o: &SSHOptions{DialTimeout: time.Hour}, life: t.Context(), client: &link{&ssh.Client{Conn: deaf{over: over}}, gone}}
+		failed := make(chan error, 1)
+		go func() {
+			_, err := c.session(t.Context())
+			failed <- err
+		}()
+		synctest.Wait()
+		require.Empty(t, failed)
+		close(gone)
+		require.ErrorIs(t, <-failed, errConnectionLost)
+		require.Nil(t, c.client, "the next call makes a connection")
+		close(over)
+	})
+}
+
+// deaf is a connection that does not answer a request for a channel until the test is over.
+type deaf struct {
+	ssh.Conn
+	over chan struct{}
+}
+
+func (d deaf) OpenChannel(string, []byte) (ssh.Channel, <-chan *ssh.Request, error) {
+	<-d.over
+	return nil, nil, io.EOF
+}
+
+func (deaf) Close() error { return nil }
