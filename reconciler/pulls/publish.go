@@ -82,9 +82,10 @@ func (p *Publisher) Publish(ctx context.Context) (again time.Duration, err error
 // publish publishes a result in this order: it is recorded, then come the checks,
 // then the comment. So an interruption leaves no check without its comment waiting,
 // and nothing is shown that is unknown after a restart. A pull request that was
-// merged on an earlier plan keeps that plan: nobody saw the new one.
+// merged on an earlier plan keeps that plan: nobody saw the new one. If the earlier one
+// did not pass, a merge after the new checks is a merge on the new plan.
 func (p *Publisher) publish(ctx context.Context, x *publication) error {
-	earlier := false // another plan of the same head was shown
+	earlier, passed := false, false // another plan of the same head was shown, and passed
 	if x.pull != 0 {
 		flush, cancel := context.WithTimeout(ctx, flushTimeout)
 		err := p.Status.FlushTo(flush, x.recorded)
@@ -94,9 +95,10 @@ func (p *Publisher) publish(ctx context.Context, x *publication) error {
 		}
 		v := p.reviews.review(x.pull)
 		earlier = v != nil && v.Head == x.head && v.Key != x.shown.Key
+		passed = earlier && v.Passed
 	}
 	if earlier {
-		if _, err := p.pullOf(ctx, x, earlier); err != nil {
+		if _, err := p.pullOf(ctx, x, true); err != nil {
 			return err
 		}
 	}
@@ -109,17 +111,17 @@ func (p *Publisher) publish(ctx context.Context, x *publication) error {
 	if x.pull == 0 {
 		return nil
 	}
-	if !earlier || x.plan == nil {
+	if !passed || x.plan == nil {
 		p.reviews.wasShown(x.pull, x.shown)
 	}
 	if x.plan == nil {
 		return nil
 	}
-	pr, err := p.pullOf(ctx, x, earlier)
+	pr, err := p.pullOf(ctx, x, passed)
 	if err != nil {
 		return err
 	}
-	if earlier {
+	if passed {
 		p.reviews.wasShown(x.pull, x.shown)
 	}
 	// A pull request that was merged as soon as the checks succeeded still has this head.
