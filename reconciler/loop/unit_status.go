@@ -68,8 +68,8 @@ func statusOfDecision(key schema.Key, st *reconciler.State, prev *plan.Status, c
 	return next
 }
 
-// phase follows the state machine of requirement A5. A failed unit stays failed
-// until it converges; Retry tells about its attempts.
+// phase follows the state machine of requirement A5. A failed unit stays failed until an attempt has no failed action;
+// Retry tells about its attempts.
 func (v unitView) phase() plan.Phase {
 	switch {
 	case v.want == nil:
@@ -86,9 +86,9 @@ func (v unitView) phase() plan.Phase {
 		return plan.PhaseRunning
 	case v.want.SharedRuntime != "": // a view does nothing itself
 		return plan.PhaseRequested
-	case v.lost() != "", hasFailed(v.outcomes), v.prev.Phase == plan.PhaseFailed:
+	case v.lost() != "", hasFailed(v.outcomes), v.stillFailed():
 		return plan.PhaseFailed
-	case !v.acting:
+	case !v.acting && v.prev.Phase != plan.PhaseFailed:
 		return v.prev.Phase
 	case v.observed.Presence == plan.Absent, !v.observed.Complete:
 		return plan.PhaseDeploying
@@ -126,11 +126,14 @@ func (v unitView) failure() string {
 		return first
 	case v.lost() != "":
 		return v.lost()
-	case v.converged() || v.isGone():
+	case v.converged() || v.isGone() || !v.stillFailed():
 		return ""
 	}
 	return v.prev.FailureReason
 }
+
+// stillFailed reports whether the unit failed, and no attempt has ended well since.
+func (v unitView) stillFailed() bool { return v.prev.Phase == plan.PhaseFailed && len(v.outcomes) == 0 }
 
 // memberStatuses returns the status of each desired member and of each member that
 // still exists.

@@ -101,3 +101,26 @@ func TestViewShowsOneDecision(t *testing.T) {
 	close(done)
 	wg.Wait()
 }
+
+// An attempt without a failed action ends a failure, also where a part of the unit still waits. Without an attempt, it stays.
+func TestFailureEndsWithTheNextAttemptThatHasNone(t *testing.T) {
+	for _, c := range []struct {
+		outcomes []plan.Outcome
+		phase    plan.Phase
+		reason   string
+	}{
+		{nil, plan.PhaseFailed, "configure: no"},
+		{[]plan.Outcome{{Verb: plan.Stop, State: plan.Done}, {Verb: plan.Leave, State: plan.Failed, Error: "full"}}, plan.PhaseFailed, "leave : full"},
+		{[]plan.Outcome{{Verb: plan.Stop, State: plan.Done}, {Verb: plan.Leave, State: plan.Waiting}}, plan.PhaseUpdating, ""},
+	} {
+		v := unitView{
+			prev:     &plan.Status{Phase: plan.PhaseFailed, LastApplied: plan.LastApplied{FailureReason: "configure: no"}},
+			want:     &schema.EffectiveUnit{},
+			observed: plan.Observed{Presence: plan.Present, Complete: true},
+			plan:     plan.Plan{Actions: []plan.Action{{Verb: plan.Leave}}},
+			outcomes: c.outcomes,
+		}
+		require.Equal(t, c.phase, v.phase())
+		require.Equal(t, c.reason, v.failure())
+	}
+}

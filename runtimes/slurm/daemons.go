@@ -46,6 +46,9 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	if done.Database, down = c.startAccounting(ctx); isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
 		return down
 	}
+	if err := c.checkAccounting(ctx, down); err != nil {
+		return err
+	}
 	if err := c.stopHung(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
 		return err
 	}
@@ -107,24 +110,22 @@ func (c stackDaemons) startMunged(ctx context.Context) error {
 }
 
 // startAccounting starts the database server and slurmdbd if they do not run, ends one that hangs, and waits until
-// slurmdbd answers. began: it started slurmdbd.
+// slurmdbd answers. A slurmdbd that its database refuses runs, and listens nowhere. began: it started slurmdbd.
 func (c stackDaemons) startAccounting(ctx context.Context) (began bool, err error) {
 	if err := c.stopHung(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
 		return false, err
 	}
-	res, err := c.do(ctx, c.service(profile.MariaDB, "start"))
-	if err != nil {
+	if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
 		return false, err
 	}
-	if res[0].Changed {
-		if err := c.sql(ctx, profile.PingSQL); err != nil {
-			return false, err
-		}
+	if err := c.sql(ctx, c.stack.GrantSQL()); err != nil {
+		return false, err
 	}
 	if err := c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
 		return false, err
 	}
-	if res, err = c.do(ctx, c.service(profile.Slurmdbd, "start")); err != nil {
+	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"))
+	if err != nil {
 		return false, err
 	}
 	return res[0].Changed, c.awaitSlurmdbd(ctx)

@@ -123,7 +123,9 @@ type fileDiff struct {
 	how     profile.Activation
 	conf    []byte // slurm.conf as rendered
 	oldConf []byte // slurm.conf on the host; nil: missing
-	nodes   []node // of joined workers, as the controller has them now
+	// nodes are those of joined workers as the controller has them now. One that leaves is no evidence against a file: its
+	// slurmd may be stopped already.
+	nodes []node
 }
 
 func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
@@ -171,7 +173,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 		d.how = max(d.how, profile.Reconfigure) // which brings them to the state in the file
 	}
 	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
-	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) })
+	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
 	return d, err
 }
 

@@ -11,13 +11,10 @@ import (
 	"berth/runtimes/slurm/accounting"
 )
 
-// openGate brings about what slurmctld needs before it starts: its state, accounting that has what its files name, and an
+// openGate brings about what slurmctld needs before it starts, beside accounting: its state, what its files name in accounting, and an
 // id for the next job that no job has. down is why accounting does not serve; nil: it does.
 func (c stackDaemons) openGate(ctx context.Context, down error, afterStop bool) error {
 	if err := c.checkState(ctx); err != nil {
-		return err
-	}
-	if err := c.checkAccounting(ctx, down); err != nil {
 		return err
 	}
 	if err := c.addPending(ctx, owed{Settle: true}); err != nil {

@@ -113,6 +113,11 @@ func TestLongLossWaitsForAPerson(t *testing.T) {
 		c.carry(t, u, false)
 	}
 
+	// slurmdbd without its account at the database would run and listen nowhere.
+	c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e 'drop user slurm@localhost'; kill -9 $(cat /run/slurm-*/slurmdbd.pid)")
+	c.carry(t, u, false)
+	runs()
+
 	c.onControl(t, u, "kill -9 $(cat /run/slurm-*/slurmctld.pid); rm -rf "+profile.StateDir+"/$(basename $(dirname $SLURM_CONF))/state")
 	err = c.apply(t, c.plan(t, u, false))
 	require.ErrorContains(t, err, "slurmctld has lost its state")
@@ -122,10 +127,17 @@ func TestLongLossWaitsForAPerson(t *testing.T) {
 	require.NoError(t, err)
 	require.Greater(t, first, 1000, "no id is given twice")
 
-	c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"drop database slurm_acct_$(basename $(dirname $SLURM_CONF))\"; for d in slurmctld slurmdbd; do kill -9 $(cat /run/slurm-*/$d.pid); done")
+	lose := func() {
+		t.Helper()
+		c.onControl(t, u, "mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock -e \"drop database slurm_acct_$(basename $(dirname $SLURM_CONF))\"; for d in slurmctld slurmdbd; do kill -9 $(cat /run/slurm-*/$d.pid); done")
+	}
+	lose()
 	err = c.apply(t, c.plan(t, u, false))
 	require.ErrorContains(t, err, "accounting of the cluster")
 	require.ErrorContains(t, err, "is lost")
 	accept("accounting")
 	runs()
+
+	lose()
+	c.carry(t, u, true) // the deletion is the decision
 }

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -183,7 +184,7 @@ func (c lifecycle) recordLastUsage(ctx context.Context) error {
 		return err
 	}
 	if _, err := c.daemons.startAccounting(ctx); err != nil {
-		return err
+		return cmp.Or(c.daemons.checkAccounting(ctx, err), err)
 	}
 	err := c.associations.recordUsage(ctx, "")
 	if c.rec.FirstJob == 0 || !errors.Is(err, runtimes.ErrWaiting) {

@@ -13,8 +13,8 @@ import (
 // accept is how a person decides about a loss.
 const accept = "put its backup back, or accept the loss with the operation accept_loss"
 
-// errLost: the state of slurmctld is gone.
-var errLost = errors.New("slurmctld has lost its state")
+// errLost: the state of slurmctld or the accounting of the cluster is gone.
+var errLost = errors.New("lost")
 
 // checkState refuses to start slurmctld over a state that is gone: it would begin with no job, and end those that run.
 func (c stackDaemons) checkState(ctx context.Context) error {
@@ -25,16 +25,17 @@ func (c stackDaemons) checkState(ctx context.Context) error {
 	if err != nil || res[0].Stats[0].Exists {
 		return err
 	}
-	return fmt.Errorf("host %s: %w, with all jobs that were queued or running: %s is not there; %s", c.host.Name(), errLost, c.stack.StateMark(), accept)
+	return fmt.Errorf("host %s: slurmctld has %w its state, with all jobs that were queued or running: %s is not there; %s", c.host.Name(), errLost, c.stack.StateMark(), accept)
 }
 
-// checkAccounting refuses to start slurmctld over accounting that is gone: it would have an id that no later one accepts.
+// checkAccounting refuses accounting that is gone: slurmctld would go on with an id of the cluster that no later accounting
+// accepts.
 func (c stackDaemons) checkAccounting(ctx context.Context, down error) error {
 	gone, err := c.lostAccounting(ctx, down)
 	if err != nil || gone == nil || c.rec.Anew {
 		return err
 	}
-	return fmt.Errorf("host %s: accounting of the cluster %s is lost: %w; %s", c.host.Name(), c.stack.Cluster, gone, accept)
+	return fmt.Errorf("host %s: accounting of the cluster %s is %w: %w; %s", c.host.Name(), c.stack.Cluster, errLost, gone, accept)
 }
 
 // lostAccounting returns how the accounting of the cluster is gone; nil: it is there, or nobody can tell as its database

@@ -211,7 +211,7 @@ type controllerReading struct {
 
 // accountingReading is the state of slurmdbd, and of the users.
 type accountingReading struct {
-	database   string              // why slurmdbd does not answer although it runs
+	database   string              // why slurmdbd does not serve although it runs
 	accounting []accounting.Change // what it has otherwise than declared; nil: nothing, or unknown
 	people     string              // how users differ from the declared ones; empty: no difference, or unknown
 }
@@ -312,8 +312,7 @@ func (v *observation) runs(service string) bool {
 	return v.services[slices.Index(controlServices(), service)].Running
 }
 
-// readAccounting compares what slurmdbd has with what is declared. An answer that is an
-// error is no difference, and a late one says that slurmdbd hangs.
+// readAccounting compares what slurmdbd has with what is declared. slurmdbd serves if it lists that.
 func (v *observation) readAccounting(ctx context.Context) {
 	want, err := v.ctl.rec.accounting()
 	if err != nil {
@@ -321,10 +320,10 @@ func (v *observation) readAccounting(ctx context.Context) {
 	}
 	have, _, err := (associations{control: v.ctl, limit: v.ctl.env.timeouts.Look * 3 / 4}).read(ctx)
 	switch {
-	case timedOut(err):
-		v.database = err.Error()
 	case err == nil:
 		v.accounting = accounting.Diff(have, want)
+	case timedOut(err), errors.Is(err, cli.ErrExit), errors.Is(err, accounting.ErrNoCluster):
+		v.database = err.Error()
 	}
 }
 
@@ -544,7 +543,7 @@ func (v *observation) controlState() (plan.State, string) {
 	case !v.serving:
 		return plan.Hung, "slurmctld runs and does not answer: " + v.silence
 	case v.database != "":
-		return plan.Hung, "slurmdbd runs and does not answer: " + v.database
+		return plan.Hung, "slurmdbd runs and does not serve: " + v.database
 	}
 	return plan.Running, ""
 }

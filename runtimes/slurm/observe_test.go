@@ -27,6 +27,15 @@ func TestFaultsAreShown(t *testing.T) {
 		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },
 		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
 		"slurmd runs but":            func(c *cluster) { c.node = "" },
+		"slurmdbd runs and does not serve: host ctl: sacctmgr": func(c *cluster) {
+			inner := c.ctl.answer
+			c.ctl.answer = func(run *runtimes.Run) (string, int) {
+				if run.Program == "sacctmgr" {
+					return "sacctmgr: error: Sending PersistInit msg: Connection refused", 1
+				}
+				return inner(run)
+			}
+		},
 		"gres.conf is not as Berth wr": func(c *cluster) {
 			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Etc()+"/gres.conf"] = []byte("x")
 		},

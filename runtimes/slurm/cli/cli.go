@@ -10,6 +10,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -55,13 +56,16 @@ func query[T any](decode func([]byte) (T, error), program string, args ...string
 	}}
 }
 
+// ErrExit: a tool failed, such as one whose daemon does not answer.
+var ErrExit = errors.New("exit status")
+
 // failure is the error of a tool that failed.
 func (a Answer) failure() error {
 	text := strings.TrimSpace(string(a.Stderr) + "\n" + string(a.Stdout))
 	if len(text) > 600 {
 		text = text[:600] + "…"
 	}
-	return fmt.Errorf("exit status %d: %s", a.Exit, text)
+	return fmt.Errorf("%w %d: %s", ErrExit, a.Exit, text)
 }
 
 // Node is a node as slurmctld has it.

@@ -307,7 +307,7 @@ func TestProgramsAcceptOnlyCheckedConfiguration(t *testing.T) {
 func TestSQLClientAcceptsOnlyKnownStatements(t *testing.T) {
 	check := profile.Profile().Programs["mariadb"].CheckStdin
 	s := profile.Stack{Cluster: "physics_1a2b3c4d"}
-	for _, sent := range []string{profile.PingSQL, s.CreateDatabaseSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true)} {
+	for _, sent := range []string{profile.PingSQL, s.CreateDatabaseSQL(), s.GrantSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true)} {
 		require.NoError(t, check([]byte(sent)), sent)
 		for _, more := range []string{"\\e", "\\! id", "system id", "SELECT LOAD_FILE('/etc/shadow');", "\n"} {
 			require.Error(t, check([]byte(sent+more)), "%s%s", sent, more)

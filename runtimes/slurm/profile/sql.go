@@ -14,13 +14,18 @@ import (
 // PingSQL has no effect; the server only answers.
 const PingSQL = "SELECT 1;\n"
 
-// CreateDatabaseSQL returns the statements that make the stack's database for the
-// account of slurmdbd, which authenticates by the socket without a password.
+// CreateDatabaseSQL returns the statements that make the stack's database.
 func (s Stack) CreateDatabaseSQL() string {
-	return fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%s`;\n"+
-		"CREATE USER IF NOT EXISTS '%s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
-		"GRANT ALL ON `%s`.* TO '%s'@'localhost';\n",
-		s.Database(), SlurmUser, s.grantPattern(), SlurmUser)
+	return fmt.Sprintf("CREATE DATABASE IF NOT EXISTS `%s`;\n", s.Database()) + s.GrantSQL()
+}
+
+// GrantSQL returns the statements that let slurmdbd use the stack's database. Its account
+// authenticates by the socket without a password.
+func (s Stack) GrantSQL() string {
+	return fmt.Sprintf("CREATE USER IF NOT EXISTS '%[1]s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
+		"ALTER USER '%[1]s'@'localhost' IDENTIFIED VIA unix_socket;\n"+
+		"GRANT ALL ON `%[2]s`.* TO '%[1]s'@'localhost';\n",
+		SlurmUser, s.grantPattern())
 }
 
 // DropDatabaseSQL returns the statements that remove the database and its grant.
@@ -66,9 +71,9 @@ func checkSQL(statements []byte) error {
 	if string(statements) == PingSQL {
 		return nil
 	}
-	if m := sqlDatabase.FindSubmatch(statements); m != nil {
-		s := Stack{Cluster: string(m[1])}
-		allowed := []string{s.CreateDatabaseSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true), s.LastJobSQL()}
+	if m := sqlDatabase.FindStringSubmatch(strings.ReplaceAll(string(statements), `\_`, "_")); m != nil {
+		s := Stack{Cluster: m[1]}
+		allowed := []string{s.CreateDatabaseSQL(), s.GrantSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true), s.LastJobSQL()}
 		if s.Valid() == nil && slices.Contains(allowed, string(statements)) {
 			return nil
 		}
