@@ -10,7 +10,7 @@ import (
 )
 
 // conditions returns the conditions of the unit, sorted by type.
-func (v unitView) conditions(phase plan.Phase, failure string) []plan.Condition {
+func (v unitView) conditions(phase plan.Phase, failure string, members []plan.MemberStatus) []plan.Condition {
 	l := &conditionList{revision: v.prev.Revision}
 	var blocked *plan.Blocked
 	if len(v.plan.Blocked) > 0 {
@@ -45,6 +45,9 @@ func (v unitView) conditions(phase plan.Phase, failure string) []plan.Condition 
 	if v.want != nil {
 		v.addRules(l)
 	}
+	if out := outOfService(members); out != "" {
+		l.set("Degraded", true, "MembersOutOfService", out)
+	}
 	if len(v.observed.Drift) > 0 {
 		d := v.observed.Drift[0]
 		message := strings.TrimSpace(d.Member + " " + d.Detail)
@@ -55,6 +58,32 @@ func (v unitView) conditions(phase plan.Phase, failure string) []plan.Condition 
 	}
 	slices.SortFunc(l.list, func(a, b plan.Condition) int { return strings.Compare(a.Type, b.Type) })
 	return l.list
+}
+
+// maxOutOfService limits the members that are named with their reasons.
+const maxOutOfService = 3
+
+// outOfService describes the members that take no jobs although they run; empty: there are none.
+func outOfService(members []plan.MemberStatus) string {
+	var out []string
+	workers := 0
+	for _, m := range members {
+		if m.ControlPlane {
+			continue
+		}
+		workers++
+		if m.OutOfService != "" {
+			out = append(out, fmt.Sprintf("%s on %s: %s", m.Name, m.Node, m.OutOfService))
+		}
+	}
+	if len(out) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d of %d workers out of service: %s", len(out), workers, strings.Join(out[:min(len(out), maxOutOfService)], "; "))
+	if more := len(out) - maxOutOfService; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	return text
 }
 
 // addReady adds the condition Ready.

@@ -34,7 +34,7 @@ func (v unitView) makeStatus() plan.Status {
 	}
 	s.FailureReason = v.failure()
 	s.Digest = cmp.Or(v.applied, s.Digest)
-	s.Conditions = v.conditions(s.Phase, s.FailureReason)
+	s.Conditions = v.conditions(s.Phase, s.FailureReason, s.Members)
 	s.Attachments = v.attachments(s.Phase, s.FailureReason)
 	s.Operations = v.operationStatuses()
 	return s
@@ -155,13 +155,16 @@ func (v unitView) memberStatuses() []plan.MemberStatus {
 		}
 		var references map[string]string
 		if o, ok := observed[m.Name]; ok && o.Node == m.Node {
-			ms.State = o.State
+			ms.State, ms.OutOfService = o.State, o.OutOfService
+			if v.pending { // the observation is that of a status, which has no texts
+				ms.OutOfService = remembered[m.Name].OutOfService
+			}
 			references = o.References
 			if references == nil { // as in a status: an observation in one has none
 				references = referencesOf(remembered[m.Name], m.Node)
 			}
 		} else if v.observed.Presence == plan.Unknown && remembered[m.Name].Node == m.Node {
-			ms.State = remembered[m.Name].State
+			ms.State, ms.OutOfService = remembered[m.Name].State, remembered[m.Name].OutOfService
 			references = referencesOf(remembered[m.Name], m.Node)
 		}
 		ms.Integration = v.integration(references)

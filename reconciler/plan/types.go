@@ -72,6 +72,8 @@ type MemberState struct {
 	Node   string `json:"node"`
 	State  State  `json:"state"`
 	Detail string `json:"detail,omitempty"` // free text; not digested
+	// OutOfService is why a Running member takes no jobs, such as a drain by a person; empty: it takes jobs. Not digested.
+	OutOfService string `json:"out_of_service,omitempty"`
 	// References are the names that the runtime gave the member, for Integration. They are not
 	// digested, and nil where the runtime does not know them.
 	References map[string]string `json:"-"`
@@ -288,7 +290,7 @@ func Phases() []Phase {
 
 // Condition is a condition as in kstatus. Status is "True", "False" or "Unknown".
 type Condition struct {
-	Type     string `json:"type"` // Ready, Reconciling, Stalled, Authorized, PolicyCompliant, Scheduled, DriftDetected, Suspended
+	Type     string `json:"type"` // Ready, Reconciling, Stalled, Authorized, PolicyCompliant, Scheduled, Degraded, DriftDetected, Suspended
 	Status   string `json:"status"`
 	Reason   string `json:"reason"`
 	Message  string `json:"message,omitempty"`
@@ -380,6 +382,8 @@ type MemberStatus struct {
 	Member
 	State  State  `json:"state"`
 	Placed string `json:"placed,omitempty"` // reason for this node
+	// OutOfService is that of the last observation.
+	OutOfService string `json:"out_of_service,omitempty"`
 	// Integration is nil while the unit has no runtime.
 	Integration *Integration `json:"integration,omitempty"`
 }

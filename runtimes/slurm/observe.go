@@ -520,6 +520,9 @@ func (v *observation) members() []plan.MemberState {
 	for _, m := range v.ctl.rec.Joined {
 		state, detail := v.workerState(m)
 		add(m, state, detail)
+		if state == plan.Running && v.serving {
+			out[len(out)-1].OutOfService = v.outOfService(m.Node)
+		}
 		out[len(out)-1].References = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}
 	}
 	return out
@@ -576,7 +579,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	case slices.Contains(v.ctl.rec.RestartDue, m.Node):
 		return plan.Partial, "its slurmd has to restart: it did not answer when the configuration changed"
 	case n.State == "down" && v.ctl.isLeftDown(n):
-		return plan.Running, "down: " + n.Reason
+		return plan.Running, ""
 	case n.State == "down" && n.Has("NOT_RESPONDING"):
 		return plan.Hung, "slurmd runs and does not answer the controller"
 	case n.State == "down" || n.State == "error":
@@ -587,10 +590,34 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"
 	case hasLostJobs(n, v.jobs.earliest, v.controllerAge()):
 		return plan.Hung, "the controller has jobs from before the boot of the node, and has them without processes until slurmd registers again"
-	case n.Has("DRAIN"):
-		return plan.Running, "drained: " + n.Reason
 	}
 	return plan.Running, ""
+}
+
+// outOfService returns why a node takes no jobs although its slurmd serves, with who said so and when; empty: it takes jobs.
+func (v *observation) outOfService(name string) string {
+	n, _ := findNode(v.nodes, name)
+	what := ""
+	switch {
+	case n.State == "down":
+		what = "down"
+	case n.Has("DRAIN"):
+		what = "drained"
+	default:
+		return ""
+	}
+	said := []string{}
+	if n.ReasonBy != "" {
+		said = append(said, n.ReasonBy)
+	}
+	if n.ReasonAt > 0 {
+		said = append(said, time.Unix(n.ReasonAt, 0).UTC().Format("2006-01-02 15:04 UTC"))
+	}
+	what += ": " + cmp.Or(n.Reason, "no reason is given")
+	if len(said) > 0 {
+		what += " (" + strings.Join(said, ", ") + ")"
+	}
+	return what
 }
 
 // drift compares files with their rendering and accounts with the declared users.

@@ -32,6 +32,8 @@ type memberStatus struct {
 	Node  string     `json:"node"`
 	State plan.State `json:"state,omitempty"`
 	Why   string     `json:"placed,omitempty"`
+	// OutOfService is why the member takes no jobs although it runs.
+	OutOfService string `json:"out_of_service,omitempty"`
 	// Source is the project that lends the node to a shared runtime; "": the node is the runtime's
 	// own. Until is the day, UTC, with whose begin the node returns; "": open.
 	Source      string            `json:"source_project_id,omitempty"`
@@ -47,7 +49,7 @@ func unitStatus(s *plan.Status) ResourceStatus {
 		Revision: s.Revision, Attachments: s.Attachments,
 	}
 	for _, m := range s.Members {
-		one := memberStatus{Name: m.Name, Node: m.Node, State: m.State, Why: m.Placed, Integration: m.Integration}
+		one := memberStatus{Name: m.Name, Node: m.Node, State: m.State, Why: m.Placed, OutOfService: m.OutOfService, Integration: m.Integration}
 		if m.Loan != nil {
 			one.Source, one.Until = m.Loan.ProjectID, m.Loan.Until
 		}
@@ -118,6 +120,7 @@ func reasons(cs []plan.Condition) []string {
 	add("Ready", "False", "")
 	add("Ready", "Unknown", "")
 	add("Stalled", "True", "")
+	add("Degraded", "True", "")
 	add("Suspended", "True", "suspended: ")
 	add("Scheduled", "False", "")
 	add("QueuedByScheduler", "True", "")
@@ -125,6 +128,14 @@ func reasons(cs []plan.Condition) []string {
 	add("DriftDetected", "True", "drift: ")
 	add("Reconciling", "True", "doing: ")
 	return out
+}
+
+// state is the member's state for people.
+func (m *memberStatus) state() string {
+	if m.OutOfService != "" {
+		return string(m.State) + ", " + m.OutOfService
+	}
+	return string(m.State)
 }
 
 // line is the resource's state in one line.
@@ -146,7 +157,7 @@ func (r *ResourceStatus) members() string {
 	}
 	running := 0
 	for _, m := range r.Members {
-		if m.State == plan.Running {
+		if m.State == plan.Running && m.OutOfService == "" {
 			running++
 		}
 	}

@@ -191,9 +191,9 @@ func (d *Description) tables(p *cli.Page) error {
 	events := p.Table("TIME", "EVENT", "CORRELATION-ID", "REASON")
 	for _, m := range s.Members {
 		if isLent {
-			members.Row(m.Name, m.Node, string(m.State), m.Source, m.Until, m.Why)
+			members.Row(m.Name, m.Node, m.state(), m.Source, m.Until, m.Why)
 		} else {
-			members.Row(m.Name, m.Node, string(m.State), m.Why)
+			members.Row(m.Name, m.Node, m.state(), m.Why)
 		}
 	}
 	for _, a := range s.Attachments {

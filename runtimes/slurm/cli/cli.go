@@ -74,6 +74,8 @@ type Node struct {
 	State      string   // base state in lower case: idle, mixed, allocated, down, error, future, unknown, invalid
 	Flags      []string // in upper case: DRAIN, NOT_RESPONDING, COMPLETING, INVALID_REG…
 	Reason     string   // written by a person or by Slurm
+	ReasonBy   string   // the user who wrote it; slurm and root are also Slurm and Berth
+	ReasonAt   int64    // since the epoch; 0: unknown
 	Comment    string   // written by a person or by an operation
 	Gres       string   // as configured: gpu:a100:2(S:0-1)
 	Features   []string

@@ -55,6 +55,11 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		for i := range nodes {
 			require.Empty(t, slices.DeleteFunc(slices.Clone(nodes[i].Flags), func(f string) bool { return f == "DRAIN" }))
 		}
+		require.Equal(t, "root", nodes[1].ReasonBy)
+		require.Positive(t, nodes[1].ReasonAt)
+		for i := range nodes {
+			nodes[i].ReasonBy, nodes[i].ReasonAt = "", 0
+		}
 		require.Equal(t, []cli.Node{
 			{Name: "w1", State: "mixed", Flags: nodes[0].Flags, Gres: "gpu:a100:2", Features: []string{"gpu", "red"}, Partitions: []string{"main", "quick"}, CPUs: 4, AllocCPUs: 1, Memory: 1000, Version: string(version), Booted: 1795353686},
 			{Name: "w2", State: "idle", Flags: []string{"DRAIN"}, Reason: "bad DIMM = x", Features: nodes[1].Features, Partitions: nodes[1].Partitions, CPUs: 2, Memory: 500, Version: string(version), Booted: 1795353686},

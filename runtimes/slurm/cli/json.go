@@ -76,6 +76,8 @@ type node2205 struct {
 	State      *string   `json:"state"`
 	Flags      *[]string `json:"state_flags"`
 	Reason     *string   `json:"reason"`
+	ReasonBy   string    `json:"reason_set_by_user"`
+	ReasonAt   int64     `json:"reason_changed_at"`
 	Comment    string    `json:"comment"`
 	Gres       *string   `json:"gres"`
 	Features   *string   `json:"features"`
@@ -91,6 +93,8 @@ type node2411 struct {
 	Name       *string   `json:"name"`
 	State      *[]string `json:"state"`
 	Reason     *string   `json:"reason"`
+	ReasonBy   string    `json:"reason_set_by_user"`
+	ReasonAt   number    `json:"reason_changed_at"`
 	Comment    string    `json:"comment"`
 	Gres       *string   `json:"gres"`
 	Features   *[]string `json:"features"`
@@ -111,15 +115,18 @@ var decodeNodes2205 = list("nodes", func(n *node2205) (Node, error) {
 		return Node{}, fmt.Errorf("unknown state %q", *n.State)
 	}
 	return Node{
-		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, Comment: n.Comment, Gres: *n.Gres,
+		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, ReasonBy: n.ReasonBy, ReasonAt: n.ReasonAt, Comment: n.Comment, Gres: *n.Gres,
 		Features: splitList(*n.Features), Partitions: *n.Partitions, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted,
 	}, nil
 })
 
 var decodeNodes2411 = list("nodes", func(n *node2411) (Node, error) {
 	node := Node{
-		Name: *n.Name, Reason: *n.Reason, Comment: n.Comment, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
+		Name: *n.Name, Reason: *n.Reason, ReasonBy: n.ReasonBy, Comment: n.Comment, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
 		CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version,
+	}
+	if at := n.ReasonAt.Number; at != nil {
+		node.ReasonAt = *at
 	}
 	if *n.Booted.Set {
 		node.Booted = *n.Booted.Number
