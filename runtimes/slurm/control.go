@@ -21,7 +21,7 @@ import (
 	"berth/schema/usage"
 )
 
-// errNoRecord: the control host does not have the instance.
+// errNoRecord: the control host does not have the instance, or its record is errDamaged and is made again.
 var errNoRecord = errors.New("the control host has no record of the instance")
 
 // control is the control host of a unit with the unit's record.
@@ -139,6 +139,9 @@ func (c *control) useRecord(res runtimes.Result) error {
 		return errNoRecord
 	}
 	rec, err := decodeRecord(res.Data)
+	if errors.Is(err, errDamaged) {
+		return fmt.Errorf("%w: host %s: %s: %w", errNoRecord, c.host.Name(), c.stack.Record(), err)
+	}
 	if err != nil {
 		return fmt.Errorf("host %s: %s: %w", c.host.Name(), c.stack.Record(), err)
 	}
@@ -175,7 +178,7 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 			continue // removed since the list was read
 		}
 		rec, err := decodeRecord(one.Data)
-		if err != nil {
+		if err != nil { // also a damaged one, until its instance has made it again: it has users and ports
 			return nil, fmt.Errorf("host %s: %s: %w", c.host.Name(), ops[i].Read.Path, err)
 		}
 		recs = append(recs, rec)
@@ -286,12 +289,15 @@ func partitionTarget(name string) string { return "partition " + name }
 
 func (c *control) clusterTarget() string { return "cluster " + c.stack.Cluster }
 
-// readWorker parses the record of a worker that was read on s. A missing one is empty.
+// readWorker parses the record of a worker that was read on s. A missing one is empty. One that is errDamaged is made again
+// by a join.
 func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
 	if res.Missing {
 		return rec, nil
 	}
-	if err = json.Unmarshal(res.Data, &rec); err == nil && rec.Format != workerFormat {
+	if !json.Valid(res.Data) {
+		err = errDamaged
+	} else if err = json.Unmarshal(res.Data, &rec); err == nil && rec.Format != workerFormat {
 		err = fmt.Errorf("format is %q, want %s", rec.Format, workerFormat)
 	}
 	if err != nil {

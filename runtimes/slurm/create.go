@@ -88,10 +88,14 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 	if err != nil {
 		return false, err
 	}
+	var aside []runtimes.Op
 	switch err := c.useRecord(res[1]); {
 	case err == nil && c.rec.Complete && !c.rec.Deleting:
 		return false, nil
 	case errors.Is(err, errNoRecord):
+		if errors.Is(err, errDamaged) {
+			aside = append(aside, writeOp(c.stack.DamagedRecord(), file{encode(map[string]string{"record": string(res[1].Data)}), 0o600, ""}))
+		}
 		others, err := c.otherRecords(ctx)
 		if err != nil {
 			return false, err
@@ -114,7 +118,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		return false, err
 	}
 	c.rec.Unit, c.rec.Hostname, c.rec.Stopped = *after, shortName(res[0].Info.Hostname), false
-	ops := []runtimes.Op{dirOp(profile.InstanceDir, 0o755, "")}
+	ops := append([]runtimes.Op{dirOp(profile.InstanceDir, 0o755, "")}, aside...)
 	if c.rec.Deleting {
 		// The database may be gone, and slurmctld does not start with its old state
 		// and a new database.

@@ -141,3 +141,30 @@ func TestLongLossWaitsForAPerson(t *testing.T) {
 	lose()
 	c.carry(t, u, true) // the deletion is the decision
 }
+
+// Each small file of Berth on a host that was cut off is made again, and jobs go on.
+func TestLongDamagedFilesAreMadeAgain(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStageOf(t, 1)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	id, err := c.trySubmit(t, u, alice, "sleep 600")
+	require.NoError(t, err)
+	c.await(t, u, id, slurmtest.Running)
+	for _, file := range []string{"instances/*_*.json", "users.json", "paths.json"} {
+		cut := "for f in /var/lib/berth/" + file + "; do truncate -s $(($(stat -c %s $f) / 2)) $f; done; rm -rf /etc/slurm/*/gres.conf"
+		c.onControl(t, u, cut)
+		c.carry(t, u, false)
+	}
+	for _, file := range []string{"instances/worker.json", "users.json", "paths.json"} {
+		c.onWorker(t, 0, "f=/var/lib/berth/"+file+"; truncate -s $(($(stat -c %s $f) / 2)) $f; pkill -x slurmd")
+		c.carry(t, u, false)
+	}
+	require.Empty(t, c.observe(t, u).Drift)
+	c.await(t, u, id, slurmtest.Running)
+	c.tool(t, u, "scancel "+id)
+	c.await(t, u, id, slurmtest.Cancelled)
+	c.carry(t, u, true)
+	require.Empty(t, strings.TrimSpace(c.onWorker(t, 0, "pgrep -x slurmd || true")))
+}

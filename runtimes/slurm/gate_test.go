@@ -164,3 +164,32 @@ func TestStateRemainsWithoutItsRecord(t *testing.T) {
 	delete(c.ctl.files, stack.State())
 	require.False(t, c.observe(t).Remains)
 }
+
+// A record that was cut off counts as lost alone: it is put aside, and made again over what is there. A deletion needs it.
+func TestDamagedRecordIsMadeAgain(t *testing.T) {
+	c := newCluster(t)
+	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	c.ctl.files[stack.State()] = []byte{}
+	half := c.ctl.files[stack.Record()][:200]
+	c.ctl.files[stack.Record()] = half
+	scope := runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members, Instance: &c.unit.Effective}
+	o := c.rt.Observe(t.Context(), scope)
+	require.Equal(t, plan.Absent, o.Presence)
+	require.True(t, o.Remains)
+	scope.Instance = nil
+	o = c.rt.Observe(t.Context(), scope)
+	require.Equal(t, plan.Unknown, o.Presence)
+	require.True(t, o.NeedsPerson)
+	require.Contains(t, o.Reason, "its deletion needs the record")
+	do := func(verb plan.Verb) error {
+		p := plan.Plan{Key: c.unit.Effective.Key, Before: &c.unit, After: &c.unit}
+		a := plan.Action{ID: "action.1", Verb: verb, Member: "controller-0", Node: "ctl"}
+		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+	}
+	require.ErrorContains(t, do(plan.Delete), "damaged")
+	require.Equal(t, half, c.ctl.files[stack.Record()])
+
+	require.NoError(t, do(plan.Create))
+	require.Contains(t, string(c.ctl.files[stack.DamagedRecord()]), `"record": "{`)
+	require.Equal(t, plan.Present, c.observe(t).Presence)
+}

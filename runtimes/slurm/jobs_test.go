@@ -71,7 +71,7 @@ func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.On
 
 func (c *company) observe(t testing.TB, u plan.Unit) plan.Observed {
 	t.Helper()
-	return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Effective.Key, Candidates: []*schema.Node{c.control}})
+	return c.rt.Observe(t.Context(), runtimes.Scope{Key: u.Effective.Key, Candidates: []*schema.Node{c.control}, Instance: &u.Effective})
 }
 
 func (c *company) plan(t testing.TB, u plan.Unit, gone bool) plan.Plan {

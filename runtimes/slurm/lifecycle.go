@@ -243,7 +243,7 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 // last. It skips what is already gone.
 func (c lifecycle) remove(ctx context.Context) error {
 	defer c.env.lock("cluster " + c.stack.Cluster)()
-	if err := c.load(ctx); errors.Is(err, errNoRecord) { // interrupted after the removal of the record, or never made
+	if err := c.load(ctx); errors.Is(err, errNoRecord) && !errors.Is(err, errDamaged) { // interrupted after the removal of the record, or never made
 		return c.doAll(ctx, removeEmptyOp(profile.InstanceDir))
 	} else if err != nil {
 		return err
@@ -330,7 +330,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 		ops = append(ops, removeSharedDirs()...)
 	}
 	ops = append(ops, userOps(gone, true)...) // without effect on accounts that Berth did not make
-	return c.doAll(ctx, append(ops, removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
+	return c.doAll(ctx, append(ops, removeOp(s.DamagedRecord()), removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
 }
 
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd

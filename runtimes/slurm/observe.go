@@ -98,7 +98,7 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 	}
 	absent := &observation{ctl: newControl(r.env, plan.Member{}, s.Key, runtimes.Stamp{})}
 	for _, group := range [][]plan.Member{remembered, rest} {
-		hits, remains, err := r.readControlHosts(ctx, s.Key, group)
+		hits, remains, err := r.readControlHosts(ctx, s, group)
 		if err != nil {
 			return nil, err
 		}
@@ -116,13 +116,13 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 
 // readControlHosts reads the record from all hosts in parallel. An unreachable host
 // is an error unless another host has the record. remains: a host has the state of the unit, and no record.
-func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []plan.Member) (hits []*observation, remains bool, failed error) {
+func (r *Runtime) readControlHosts(ctx context.Context, s runtimes.Scope, where []plan.Member) (hits []*observation, remains bool, failed error) {
 	type answer struct {
 		unit *observation
 		err  error
 	}
 	for _, a := range inParallel(where, func(m plan.Member) answer {
-		unit, err := r.readControlHost(ctx, key, m)
+		unit, err := r.readControlHost(ctx, s, m)
 		return answer{unit, err}
 	}) {
 		if failed == nil || errors.Is(a.err, runtimes.ErrNeedsPerson) {
@@ -142,10 +142,10 @@ func (r *Runtime) readControlHosts(ctx context.Context, key schema.Key, where []
 	return hits, remains, nil
 }
 
-func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Member) (*observation, error) {
+func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.Member) (*observation, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
-	c := newControl(r.env, m, key, runtimes.Stamp{})
+	c := newControl(r.env, m, s.Key, runtimes.Stamp{})
 	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey(), c.stack.State())}
 	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
 	if err != nil {
@@ -155,6 +155,8 @@ func (r *Runtime) readControlHost(ctx context.Context, key schema.Key, m plan.Me
 		return nil, err
 	}
 	switch err := c.useRecord(res[0]); {
+	case errors.Is(err, errDamaged) && s.Instance == nil:
+		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; its deletion needs the record: declare it again until the record is made again, or remove its daemons and files by hand", err))
 	case errors.Is(err, errNoRecord):
 		if !res[2].Stats[1].Exists {
 			return nil, nil
@@ -429,6 +431,9 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 		return workerReading{err: err}
 	}
 	rec, err := c.worker(m).readWorker(res[0])
+	if errors.Is(err, errDamaged) {
+		err = nil
+	}
 	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, programs, res[3].Stats)}
 	if len(res) == len(ops) && len(v.modified) == 0 && !v.stale {
 		w.earlier = v.fetched.fault(m.Node, res[len(ops)-1].Stats)

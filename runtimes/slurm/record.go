@@ -3,6 +3,7 @@ package slurm
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -166,8 +167,14 @@ func encode(v any) []byte {
 	return append(raw, '\n')
 }
 
+// errDamaged: a record is no JSON, such as one that was cut off.
+var errDamaged = errors.New("damaged")
+
 func decodeRecord(raw []byte) (record, error) {
 	var r record
+	if !json.Valid(raw) {
+		return r, errDamaged
+	}
 	if err := json.Unmarshal(raw, &r); err != nil {
 		return r, err
 	}

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -208,7 +209,10 @@ func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) erro
 // cluster is an error.
 func (c workerHosts) owned(wk site, res runtimes.Result) (bool, error) {
 	rec, err := wk.readWorker(res)
-	if err != nil || res.Missing {
+	if res.Missing || errors.Is(err, errDamaged) {
+		return false, nil
+	}
+	if err != nil {
 		return false, err
 	}
 	if rec.Cluster != c.stack.Cluster {

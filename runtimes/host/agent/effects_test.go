@@ -75,8 +75,18 @@ func TestEpochHasOneLeader(t *testing.T) {
 	require.Empty(t, code(6, "other"))
 
 	require.Equal(t, "invalid", f.ask(runtimes.Stamp{Epoch: 7, Leader: "two words"}, write(path, "x")).Fault.Code)
+	for _, damage := range []string{"bad\n", "6 ot", "6", "", "\n"} { // the second was cut off
+		require.NoError(t, os.WriteFile(filepath.Join(f.state, "leader"), []byte(damage), 0o600))
+		require.Equal(t, agent.CodeStaleEpoch, code(5, "first"), "the epoch is known")
+		require.Empty(t, code(6, "other"), "%q counts as no leader", damage)
+		require.Equal(t, agent.CodeStaleEpoch, code(6, "first"))
+	}
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("6"), 0o600))
+	require.Equal(t, agent.CodeStaleEpoch, code(6, "first"), "the leader's file has the epoch too")
+	require.Empty(t, code(6, "other"))
+	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("6"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "leader"), []byte("bad\n"), 0o600))
-	require.Equal(t, "io", code(7, "other"), "a leader that cannot be read lets nobody in")
+	require.Equal(t, "io", code(7, "other"), "two files that cannot be read let nobody in")
 }
 
 // Of many concurrent leaders with one epoch, exactly one is admitted.
@@ -601,4 +611,26 @@ func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	f.do(user("paul", paul, true), user("marie", marie, true))
 	require.ErrorContains(t, await.Receive(t, "the end of the process of an account that is gone", ended, func() any { return left.Process.Pid }), "killed")
 	require.NoError(t, others.Process.Signal(syscall.Signal(0)), "another user's process continues")
+}
+
+// A damaged record of accounts is put aside: an account with Berth's mark and the uid is Berth's, and another one is not.
+func TestDamagedRecordOfAccountsIsMadeAgain(t *testing.T) {
+	f := newFar(t)
+	f.do(user("anna", 7742001, false), user("bert", 7742002, false))
+	f.add("passwd", "carl:x:7742010:7742010::/:/bin/sh\n")
+	f.add("group", "carl:x:7742010:\n")
+	record := filepath.Join(f.state, "users.json")
+	data, err := os.ReadFile(record)
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(record, data[:len(data)/2], 0o600))
+	require.False(t, f.one(user("anna", 7742001, false)).Changed)
+	require.FileExists(t, record+".damaged")
+	require.Contains(t, f.fails("refused", user("carl", 7742010, false)), "not made by Berth")
+	require.True(t, f.one(user("dora", 7742003, false)).Changed)
+	require.NoError(t, os.WriteFile(record, nil, 0o600))
+	require.True(t, f.one(user("bert", 7742002, true)).Changed)
+	data, err = os.ReadFile(filepath.Join(f.etc, "passwd"))
+	require.NoError(t, err)
+	require.Contains(t, string(data), "anna:x:7742001")
+	require.NotContains(t, string(data), "bert:")
 }

@@ -43,26 +43,35 @@ const (
 // leaders refuses the effects of deposed leaders.
 type leaders struct{ state stateDir }
 
-// latest returns the latest leadership that this host knows.
+// latest returns the latest leadership that this host knows. One readable file is enough: each has the epoch.
 func (l leaders) latest() (leadership, error) {
-	var seen leadership
-	fields, err := l.state.words(epochFile, 1)
-	if err != nil {
+	seen, noEpoch := l.read(epochFile)
+	named, noLeader := l.read(leaderFile)
+	switch none := (leadership{}); {
+	case noEpoch != nil && named == none:
+		return none, noEpoch
+	case noLeader != nil && seen == none:
+		return none, noLeader
+	case named.epoch >= seen.epoch: // later after a crash between the two writes
+		return named, nil
+	}
+	return seen, nil
+}
+
+// read reads a file of the leadership. One that does not exist has none.
+func (l leaders) read(file string) (leadership, error) {
+	words, err := l.state.words(file)
+	if err != nil || words == nil {
 		return leadership{}, err
 	}
-	if fields != nil {
-		if seen.epoch, err = l.state.number(epochFile, fields[0]); err != nil {
-			return leadership{}, err
-		}
+	epoch, err := strconv.ParseUint(words[0], 10, 64)
+	switch {
+	case err == nil && file == epochFile && len(words) == 1:
+		return leadership{epoch: epoch}, nil
+	case err == nil && file == leaderFile && len(words) == 2:
+		return leadership{epoch, words[1]}, nil
 	}
-	if fields, err = l.state.words(leaderFile, 2); err != nil || fields == nil {
-		return seen, err
-	}
-	epoch, err := l.state.number(leaderFile, fields[0])
-	if err == nil && epoch >= seen.epoch { // later after a crash between the two writes
-		seen = leadership{epoch, fields[1]}
-	}
-	return seen, err
+	return leadership{}, unreadableState(l.state.path(file))
 }
 
 // enter admits the effects of a leader until leave is called. A later leader enters

@@ -167,13 +167,13 @@ func (m madePaths) made(name string) (bool, error) {
 
 const pathsFile = "paths.json"
 
-// read reads the record of paths. After an upgrade from a helper without one, it
-// derives the record from the runtimes' records.
+// read reads the record of paths. Without one, or with a damaged one, it derives the
+// record from the runtimes' records.
 func (m madePaths) read() (pathRecord, error) {
 	rec := pathRecord{}
 	found, err := m.state.readJSON(pathsFile, &rec)
 	if err != nil {
-		return nil, &Fault{Code: CodeIO, Message: fmt.Sprintf("the record of paths is unreadable: %v; restore it, or remove it to rebuild it from the records of instances", err)}
+		return nil, err
 	}
 	if !found {
 		return m.earlier()

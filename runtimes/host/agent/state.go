@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -75,19 +74,26 @@ func (d stateDir) open(file string) (place, error) {
 	return p, nil
 }
 
-// readJSON reads a file, if it exists.
+// damaged is the end of the name of a damaged file that was put aside.
+const damaged = ".damaged"
+
+// readJSON reads a file, if it exists. One that is no JSON, such as one that was cut off, is put aside and counts as
+// missing: what it says follows from the rest of the host.
 func (d stateDir) readJSON(file string, v any) (found bool, err error) {
 	b, err := os.ReadFile(d.path(file))
 	if os.IsNotExist(err) {
 		return false, nil
 	}
-	if err == nil {
-		err = json.Unmarshal(b, v)
-	}
 	if err != nil {
 		return false, ioFault(d.path(file), err)
 	}
-	return true, nil
+	if json.Unmarshal(b, v) == nil {
+		return true, nil
+	}
+	if err := os.Rename(d.path(file), d.path(file+damaged)); err != nil && !os.IsNotExist(err) {
+		return false, ioFault(d.path(file), err)
+	}
+	return false, nil
 }
 
 func (d stateDir) writeJSON(file string, v any) error {
@@ -98,9 +104,9 @@ func (d stateDir) writeJSON(file string, v any) error {
 	return d.write(file, string(b)+"\n")
 }
 
-// words reads a file with count words. It returns nil if
-// the file does not exist.
-func (d stateDir) words(file string, count int) ([]string, error) {
+// words reads the words of a file that ends with a newline, as one that was cut off does not. It returns nil if the file
+// does not exist.
+func (d stateDir) words(file string) ([]string, error) {
 	name := d.path(file)
 	b, err := os.ReadFile(name)
 	if os.IsNotExist(err) {
@@ -110,18 +116,10 @@ func (d stateDir) words(file string, count int) ([]string, error) {
 		return nil, ioFault(name, err)
 	}
 	words := strings.Fields(string(b))
-	if len(words) != count {
+	if len(words) == 0 || !strings.HasSuffix(string(b), "\n") {
 		return nil, unreadableState(name)
 	}
 	return words, nil
-}
-
-func (d stateDir) number(file, word string) (uint64, error) {
-	n, err := strconv.ParseUint(word, 10, 64)
-	if err != nil {
-		return 0, unreadableState(d.path(file))
-	}
-	return n, nil
 }
 
 func unreadableState(name string) error {

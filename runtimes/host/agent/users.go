@@ -51,8 +51,17 @@ func (u users) do(ctx context.Context, ops []*runtimes.User) ([]runtimes.Result,
 		return nil, err
 	}
 	made := map[string]int{}
-	if _, err := u.state.readJSON(usersFile, &made); err != nil {
+	found, err := u.state.readJSON(usersFile, &made)
+	if err != nil {
 		return nil, err
+	}
+	if !found {
+		made = map[string]int{}
+	}
+	for _, op := range ops { // those of a record that was lost or damaged
+		if have, ok := db.user(op.Name); ok && have.uid == op.UID && have.gecos == mark {
+			made[op.Name] = op.UID
+		}
 	}
 	if ops[0].Absent {
 		return u.remove(ctx, ops, db, made)
@@ -335,5 +344,5 @@ func (u users) person(ctx context.Context, want runtimes.Person) (account, error
 	return have, db.checkOrdinary(have.name, have.gid)
 }
 
-// usersFile has the accounts that Berth made, with their uids.
+// usersFile has the accounts that Berth made or began to make, with their uids. A whole one also has the mark.
 const usersFile = "users.json"

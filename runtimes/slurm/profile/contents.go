@@ -43,7 +43,7 @@ func everything() []made {
 		dir(0o700, DatabaseUser, DatabaseData),
 		{"secret", at(MungeEtc + `/` + clusterGroup + `\.key`), 0o400, MungeUser, nil},
 		{"file", at(WorkerMungeKey), 0o400, MungeUser, anything},
-		{"file", at(InstanceDir + `/[a-z][a-z0-9_]{0,39}\.json`), 0o600, "", isJSON},
+		{"file", at(InstanceDir + `/[a-z][a-z0-9_]{0,39}\.json(\.damaged)?`), 0o600, "", isJSON},
 		{"file", at(DatabaseInstalled), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf`), 0o644, "", checkSlurmConf},
 		// No program reads it, and a person may have written it.

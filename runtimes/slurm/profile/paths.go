@@ -72,6 +72,9 @@ type Stack struct{ Cluster string }
 // Record is the host's record of the instance.
 func (s Stack) Record() string { return InstanceDir + "/" + s.Cluster + ".json" }
 
+// DamagedRecord is where the text of a record that cannot be read is put aside, as JSON.
+func (s Stack) DamagedRecord() string { return s.Record() + ".damaged" }
+
 // ConfigFiles are all files of the stack's configuration.
 func (s Stack) ConfigFiles() []string {
 	var list []string
