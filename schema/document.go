@@ -214,11 +214,25 @@ type NodeSpec struct {
 
 // Capacity is what a node offers.
 type Capacity struct {
-	CPUs      int   `json:"cpus"`
+	CPUs int `json:"cpus"`
+	Shape
 	MemoryMiB int   `json:"memory_mib"`
 	DiskGiB   int   `json:"disk_gib,omitempty"`
 	GPUs      []GPU `json:"gpus,omitempty"`
 }
+
+// Shape is the arrangement of a node's CPUs. The zero value is unknown, or not declared.
+type Shape struct {
+	Sockets        int `json:"sockets,omitempty"`
+	CoresPerSocket int `json:"cores_per_socket,omitempty"`
+	ThreadsPerCore int `json:"threads_per_core,omitempty"`
+}
+
+// Cores returns the number of cores.
+func (s Shape) Cores() int { return s.Sockets * s.CoresPerSocket }
+
+// Threads returns the number of threads of all cores.
+func (s Shape) Threads() int { return s.Cores() * s.ThreadsPerCore }
 
 // GPU is one kind of GPU on a node.
 type GPU struct {

@@ -96,7 +96,7 @@ func campusShared() reconciler.StatusBatch {
 			{Key: department, Phase: plan.PhaseRunning, EffectiveValues: values, Conditions: ready,
 				Members: []plan.MemberStatus{
 					{Member: plan.Member{Name: "controller-0", Role: "controller", Node: "head-1"}, State: plan.Running},
-					{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-3", Loan: &schema.Loan{ProjectID: "physics.collider", Until: "2027-03-01"}}, State: plan.Running, Placed: "lent", Integration: names},
+					{Member: plan.Member{Name: "worker-0", Role: "worker", Node: "gpu-3", Loan: &schema.Loan{ProjectID: "physics.collider", Until: "2027-03-01"}}, State: plan.Running, Placed: "lent", Note: "Slurm has 30 of its 32 CPUs", Integration: names},
 				},
 				Attachments: []plan.AttachmentStatus{
 					{ProjectID: "physics.collider", Name: "collider", Phase: plan.AttachmentAttached, Reason: "Attached"},

@@ -292,7 +292,7 @@ func sameInstance(a, b *reconciler.State, key schema.Key) bool {
 func sameMember(a, b plan.Member) bool {
 	return a.Name == b.Name && a.Role == b.Role && a.ControlPlane == b.ControlPlane && a.Node == b.Node &&
 		a.Address == b.Address && a.SSHPort == b.SSHPort && a.Region == b.Region && a.SKU == b.SKU &&
-		a.CPUs == b.CPUs && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs) && sameLoan(a.Loan, b.Loan)
+		a.CPUs == b.CPUs && a.Shape == b.Shape && a.MemoryMiB == b.MemoryMiB && a.Misfit == b.Misfit && slices.Equal(a.GPUs, b.GPUs) && sameLoan(a.Loan, b.Loan)
 }
 
 func sameLoan(a, b *schema.Loan) bool {

@@ -33,6 +33,8 @@ func TestSameMemberComparesEveryField(t *testing.T) {
 			v.Set(reflect.New(v.Type().Elem()))
 		case reflect.Slice:
 			v.Set(reflect.ValueOf([]schema.GPU{{Type: "a100", Count: 1}}))
+		case reflect.Struct:
+			v.Set(reflect.ValueOf(schema.Shape{Sockets: 1}))
 		default:
 			t.Fatalf("no differing values known for type %s of field %s", f.Type, f.Name)
 		}

@@ -150,22 +150,19 @@ func (v unitView) memberStatuses() []plan.MemberStatus {
 	put := func(m plan.Member) {
 		ms := plan.MemberStatus{Member: m, Placed: m.Reason}
 		ms.Reason = ""
-		if ms.Placed == "" && remembered[m.Name].Node == m.Node {
-			ms.Placed = remembered[m.Name].Placed
+		was := remembered[m.Name]
+		if was.Node != m.Node {
+			was = plan.MemberStatus{}
 		}
+		ms.Placed = cmp.Or(ms.Placed, was.Placed)
 		var references map[string]string
-		if o, ok := observed[m.Name]; ok && o.Node == m.Node {
-			ms.State, ms.OutOfService = o.State, o.OutOfService
-			if v.pending { // the observation is that of a status, which has no texts
-				ms.OutOfService = remembered[m.Name].OutOfService
-			}
-			references = o.References
-			if references == nil { // as in a status: an observation in one has none
-				references = referencesOf(remembered[m.Name], m.Node)
-			}
-		} else if v.observed.Presence == plan.Unknown && remembered[m.Name].Node == m.Node {
-			ms.State, ms.OutOfService = remembered[m.Name].State, remembered[m.Name].OutOfService
-			references = referencesOf(remembered[m.Name], m.Node)
+		switch o, ok := observed[m.Name]; {
+		case ok && o.Node == m.Node && o.References != nil:
+			ms.State, ms.Note, ms.OutOfService, references = o.State, o.Note, o.OutOfService, o.References
+		case ok && o.Node == m.Node: // as in a status: an observation in one has no texts
+			ms.State, ms.Note, ms.OutOfService, references = o.State, was.Note, was.OutOfService, referencesOf(was)
+		case v.observed.Presence == plan.Unknown:
+			ms.State, ms.Note, ms.OutOfService, references = was.State, was.Note, was.OutOfService, referencesOf(was)
 		}
 		ms.Integration = v.integration(references)
 		out = append(out, ms)
@@ -198,9 +195,9 @@ func (v unitView) integration(references map[string]string) *plan.Integration {
 	return &plan.Integration{SchedulerType: backend, Adapter: "runtimes/" + backend, References: references}
 }
 
-// referencesOf returns the recorded references of a member, if it is on that node.
-func referencesOf(m plan.MemberStatus, node string) map[string]string {
-	if m.Node != node || m.Integration == nil {
+// referencesOf returns the recorded references of a member.
+func referencesOf(m plan.MemberStatus) map[string]string {
+	if m.Integration == nil {
 		return nil
 	}
 	return m.Integration.References

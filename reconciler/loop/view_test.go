@@ -129,12 +129,13 @@ func TestFailureEndsWithTheNextAttemptThatHasNone(t *testing.T) {
 // observation yet, keeps what the last one said.
 func TestMembersOutOfServiceAreNamed(t *testing.T) {
 	worker := func(i int) plan.Member { return plan.Member{Name: fmt.Sprint("worker-", i), Node: fmt.Sprint("w", i)} }
+	named := map[string]string{"cluster": "c"}
 	v := unitView{
 		st: &reconciler.State{Effective: &schema.Effective{}}, prev: &plan.Status{Key: schema.InstanceKey("physics", "lhc", "train")},
 		observed: plan.Observed{Presence: plan.Present, Complete: true, Unit: &plan.Unit{Members: []plan.Member{{Name: "controller-0", Node: "c1", ControlPlane: true}, worker(0), worker(1)}},
 			Members: []plan.MemberState{
-				{Name: "controller-0", Node: "c1", State: plan.Running}, {Name: "worker-0", Node: "w0", State: plan.Running},
-				{Name: "worker-1", Node: "w1", State: plan.Running, OutOfService: "drained: my psu (root, 2026-11-28 16:12 UTC)"},
+				{Name: "controller-0", Node: "c1", State: plan.Running}, {Name: "worker-0", Node: "w0", State: plan.Running, References: named},
+				{Name: "worker-1", Node: "w1", State: plan.Running, References: named, OutOfService: "drained: my psu (root, 2026-11-28 16:12 UTC)"},
 			}},
 	}
 	const want = "1 of 2 workers out of service: worker-1 on w1: drained: my psu (root, 2026-11-28 16:12 UTC)"

@@ -186,7 +186,7 @@ func member(role schema.EffectiveRole, name string, n *schema.Node, reason strin
 	m := Member{
 		Name: name, Role: role.Name, ControlPlane: role.ControlPlane,
 		Node: n.Key.Name, Address: n.Spec.Address, SSHPort: n.Spec.SSHPort, Region: n.Spec.Region, SKU: n.Spec.SKU,
-		CPUs: n.Spec.Capacity.CPUs, MemoryMiB: n.Spec.Capacity.MemoryMiB, Reason: reason,
+		CPUs: n.Spec.Capacity.CPUs, Shape: n.Spec.Capacity.Shape, MemoryMiB: n.Spec.Capacity.MemoryMiB, Reason: reason,
 	}
 	if role.Lent != nil {
 		m.GPUs, m.Loan = slices.Clone(n.Spec.Capacity.GPUs), &role.Lent.Loan

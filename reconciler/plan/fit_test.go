@@ -49,6 +49,12 @@ func TestMembersGetNodesThatFit(t *testing.T) {
 	}
 }
 
+func TestMemberHasTheDeclaredShape(t *testing.T) {
+	shape := schema.Shape{Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 2}
+	n := &schema.Node{Spec: schema.NodeSpec{Capacity: schema.Capacity{CPUs: 32, Shape: shape}}}
+	require.Equal(t, shape, member(schema.EffectiveRole{}, "worker-0", n, "").Shape)
+}
+
 // A member that stays on its node says why the node fits what is asked for now, and a node that no
 // longer fits says so.
 func TestReasonFollowsChangedRequest(t *testing.T) {

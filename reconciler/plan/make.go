@@ -427,7 +427,7 @@ func (m *maker) hold() {
 	}
 	var members []Member
 	for _, a := range m.plan.After.Members {
-		if was, ok := m.plan.Before.Member(a.Name); ok && m.unreachable(a.Name) && (was.Node != a.Node || reshaped(was, a)) {
+		if was, ok := m.plan.Before.Member(a.Name); ok && m.unreachable(a.Name) && (was.Node != a.Node || !was.HasResourcesOf(a)) {
 			was.Reason = "cannot be reached; removed when it can"
 			a = was
 		}
@@ -461,17 +461,11 @@ func (m *maker) leaves(s MemberState) string {
 		return "moves to " + a.Node
 	}
 	if m.plan.Before != nil {
-		if was, ok := m.plan.Before.Member(s.Name); ok && was.Node == a.Node && reshaped(was, a) {
+		if was, ok := m.plan.Before.Member(s.Name); ok && was.Node == a.Node && !was.HasResourcesOf(a) {
 			return "resources changed"
 		}
 	}
 	return ""
-}
-
-// reshaped reports whether a member has other resources, which a scheduler cannot
-// change while the member is in use.
-func reshaped(a, b Member) bool {
-	return a.CPUs != b.CPUs || a.MemoryMiB != b.MemoryMiB || !slices.Equal(a.GPUs, b.GPUs)
 }
 
 // sameNodes reports whether two units have the same members on the same nodes. The

@@ -23,11 +23,18 @@ type Member struct {
 	Region       string       `json:"region"`
 	SKU          string       `json:"sku"`
 	CPUs         int          `json:"cpus"`
+	Shape        schema.Shape `json:"shape,omitzero"` // as declared; zero: as the host has it
 	MemoryMiB    int          `json:"memory_mib"`
 	GPUs         []schema.GPU `json:"gpus,omitempty"`   // GPUs of the node that the member has, with devices
 	Misfit       bool         `json:"misfit,omitempty"` // does not match the current request; moves when a matching node is free
 	Loan         *schema.Loan `json:"loan,omitempty"`   // of a node that a project lends to the unit; nil: it is the unit's own
 	Reason       string       `json:"-"`                // reason for this node; displayed, not digested
+}
+
+// HasResourcesOf reports whether two members have the same resources. A scheduler cannot change
+// those of a member that is in use.
+func (m Member) HasResourcesOf(o Member) bool {
+	return m.CPUs == o.CPUs && m.Shape == o.Shape && m.MemoryMiB == o.MemoryMiB && slices.Equal(m.GPUs, o.GPUs)
 }
 
 // Unit is an instance or a shared runtime with its members: what a runtime creates and
@@ -73,7 +80,9 @@ type MemberState struct {
 	State  State  `json:"state"`
 	Detail string `json:"detail,omitempty"` // free text; not digested
 	// OutOfService is why a Running member takes no jobs, such as a drain by a person; empty: it takes jobs. Not digested.
-	OutOfService string `json:"out_of_service,omitempty"`
+	OutOfService string `json:"-"`
+	// Note is what people should know of the member as it was set up, for its status. It is not digested.
+	Note string `json:"-"`
 	// References are the names that the runtime gave the member, for Integration. They are not
 	// digested, and nil where the runtime does not know them.
 	References map[string]string `json:"-"`
@@ -384,6 +393,7 @@ type MemberStatus struct {
 	Placed string `json:"placed,omitempty"` // reason for this node
 	// OutOfService is that of the last observation.
 	OutOfService string `json:"out_of_service,omitempty"`
+	Note         string `json:"note,omitempty"` // what the runtime noted of it
 	// Integration is nil while the unit has no runtime.
 	Integration *Integration `json:"integration,omitempty"`
 }

@@ -190,6 +190,21 @@ func unitOf(workers, gpus int) plan.Unit {
 	return u
 }
 
+// Other sockets, cores or threads are other resources: the member leaves before its line changes.
+func TestDeclaredShapeIsAReshape(t *testing.T) {
+	before, after := unitOf(1, 2), unitOf(1, 2)
+	after.Members[1].Shape = schema.Shape{Sockets: 1, CoresPerSocket: 2, ThreadsPerCore: 2}
+	p := plan.Make(plan.Input{Key: before.Effective.Key, After: &after.Effective, Members: after.Members, Observed: plan.Observed{
+		Key: before.Effective.Key, Presence: plan.Present, Complete: true, Unit: &before,
+		Members: []plan.MemberState{{Name: "controller-0", Node: "lab", State: plan.Running}, {Name: "worker-0", Node: "n0", State: plan.Running}},
+	}})
+	var verbs []plan.Verb
+	for _, a := range p.Actions {
+		verbs = append(verbs, a.Verb)
+	}
+	require.Equal(t, []plan.Verb{plan.Leave, plan.Configure, plan.Join}, verbs)
+}
+
 // A member that waits for its jobs before it leaves joins only after a configure that follows
 // its leave: until then the control plane has its old resources.
 func TestWaitingReshapeJoinsAfterAConfigure(t *testing.T) {

@@ -174,7 +174,7 @@ func (s *suite) member(role string, index int, control bool, n *schema.Node) pla
 	m := plan.Member{
 		Name: fmt.Sprintf("%s-%d", role, index), Role: role, ControlPlane: control,
 		Node: n.Key.Name, Address: n.Spec.Address, SSHPort: n.Spec.SSHPort, Region: n.Spec.Region, SKU: n.Spec.SKU,
-		CPUs: n.Spec.Capacity.CPUs, MemoryMiB: n.Spec.Capacity.MemoryMiB,
+		CPUs: n.Spec.Capacity.CPUs, Shape: n.Spec.Capacity.Shape, MemoryMiB: n.Spec.Capacity.MemoryMiB,
 	}
 	if !control {
 		m.GPUs = n.Spec.Capacity.GPUs

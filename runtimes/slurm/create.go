@@ -28,6 +28,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 		}
 		return c.daemons.start(ctx, false)
 	}
+	c.rec.Found = c.workers.hardware.shapes(ctx, nil)
 	if err := c.writeStack(ctx); err != nil {
 		return err
 	}

@@ -195,6 +195,7 @@ type cluster struct {
 	partitions []string                 // as slurmctld has them; "main DOWN": in a state other than UP
 	db         *accountingtest.Database // slurmctld has the same
 	node       string                   // JSON of the one node; empty: slurmctld knows none
+	hardware   string                   // what slurmd -C prints of CPUs and their shape
 	version    string                   // of Slurm
 	sinfo      string                   // what sinfo --json prints instead of its list of nodes
 	hash       string                   // the line of show config
@@ -220,7 +221,8 @@ func newCluster(t *testing.T) *cluster {
 	f := &fakeHosts{hosts: map[string]*fakeHost{}}
 	c := &cluster{
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
-		partitions: []string{"main"}, node: idleNode, version: "22.05.8", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
+		partitions: []string{"main"}, node: idleNode, version: "22.05.8",
+		hardware: "CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
 	}
 	c.rt = c.runtime(await.Limit)
 	c.unit = plan.Unit{
@@ -297,7 +299,7 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 	case run.Program == "mariadb" && strings.Contains(string(run.Stdin), "MAX(id_job)"):
 		return fmt.Sprintln(c.lastJob), 0
 	case line == "slurmd -C":
-		return "NodeName=gpu-1 CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=4000\nUpTime=0-01:00:00\n", 0
+		return "NodeName=gpu-1 " + c.hardware + " RealMemory=4000\nUpTime=0-01:00:00\n", 0
 	case line == "scontrol ping":
 		return "Slurmctld(primary) at ctl is UP\n", 0
 	case line == "scontrol show config" && strings.HasPrefix(run.Env["SLURM_CONF"], profile.WorkerConfLink):

@@ -44,32 +44,40 @@ func (c hardware) checkConfinement(ctx context.Context, u *plan.Unit, m plan.Mem
 		m.Node, strings.Join(lacks(res[0].Stats), ", "), strings.Join(lacks(res[1].Stats), ", "))
 }
 
-// check returns an error if the host of a member of u lacks what the member needs.
-func (c hardware) check(ctx context.Context, u *plan.Unit, m plan.Member) error {
+// check returns what the host of a member of u has, and an error if the member needs more.
+func (c hardware) check(ctx context.Context, u *plan.Unit, m plan.Member) (cli.Resources, error) {
 	if err := c.checkDevices(ctx, m); err != nil {
-		return err
+		return cli.Resources{}, err
 	}
-	if err := c.checkCapacity(ctx, m); err != nil {
-		return err
+	has, err := c.find(ctx, m)
+	if err != nil {
+		return has, err
+	}
+	if err := checkCapacity(m, has); err != nil {
+		return has, err
+	}
+	if err := checkShape(m, has); err != nil {
+		return has, err
 	}
 	if err := c.checkPrograms(ctx, u, m); err != nil {
-		return err
+		return has, err
 	}
-	return c.checkConfinement(ctx, u, m)
+	return has, c.checkConfinement(ctx, u, m)
 }
 
-// checkCapacity compares the CPUs and memory that a member's node declares with those that
-// slurmd finds. Slurm drains a node with less memory or CPUs than its line.
-func (c hardware) checkCapacity(ctx context.Context, m plan.Member) error {
+// find returns the CPUs and the memory that slurmd finds on the host of a member.
+func (c hardware) find(ctx context.Context, m plan.Member) (cli.Resources, error) {
 	q := cli.Hardware()
 	res, err := c.worker(m).do(ctx, runtimes.Op{Run: &runtimes.Run{Program: q.Program, Args: q.Args, TimeoutMS: int(c.env.timeouts.Call.Milliseconds()), AllowExit: true}})
 	if err != nil {
-		return err
+		return cli.Resources{}, err
 	}
-	has, err := answer(c.worker(m), q, res[0])
-	if err != nil {
-		return err
-	}
+	return answer(c.worker(m), q, res[0])
+}
+
+// checkCapacity compares the CPUs and memory that a member's node declares with those of its
+// host. Slurm drains a node with less memory or CPUs than its line.
+func checkCapacity(m plan.Member, has cli.Resources) error {
 	if has.CPUs < m.CPUs || has.Memory < m.MemoryMiB {
 		return fmt.Errorf("host %s has %d CPUs and %d MiB, but its node declares %d CPUs and %d MiB; correct capacity in the node's document", m.Node, has.CPUs, has.Memory, m.CPUs, m.MemoryMiB)
 	}

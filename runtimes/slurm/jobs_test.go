@@ -59,7 +59,7 @@ func (c *company) unit(config string, users []schema.UnixUser, onJobs *schema.On
 	add := func(role string, i int, control bool, n *schema.Node) {
 		u.Members = append(u.Members, plan.Member{
 			Name: fmt.Sprintf("%s-%d", role, i), Role: role, ControlPlane: control, Node: n.Key.Name, Address: n.Spec.Address, SSHPort: 22,
-			CPUs: n.Spec.Capacity.CPUs, MemoryMiB: n.Spec.Capacity.MemoryMiB, GPUs: n.Spec.Capacity.GPUs,
+			CPUs: n.Spec.Capacity.CPUs, Shape: n.Spec.Capacity.Shape, MemoryMiB: n.Spec.Capacity.MemoryMiB, GPUs: n.Spec.Capacity.GPUs,
 		})
 	}
 	add("controller", 0, true, c.control)

@@ -72,16 +72,22 @@ type stage struct {
 	workers []*schema.Node
 	attempt int // number of actions, each of which has an id of its own
 
-	notRun     string          // why its version of Slurm is not tested
+	machine schema.Shape // of this machine, as slurmd finds it on each host
+
+	notRun     string          // why its version of Slurm is not tested, or this machine is too small
 	hasCluster bool            // the base cluster is there
 	pictures   map[bool]string // of the hosts as first lent, with and without the cluster
 }
+
+// twoCores is the shape that the nodes of a lab declare: two jobs run side by side on any machine
+// with two cores, also if each core has two threads.
+var twoCores = schema.Shape{Sockets: 1, CoresPerSocket: 2, ThreadsPerCore: 1}
 
 func nodeDoc(name, address string, gpus int) *schema.Node {
 	n := &schema.Node{
 		Header: schema.Header{Key: schema.Key{Kind: schema.KindNode, Name: name}},
 		Spec: schema.NodeSpec{
-			Address: address, SSHPort: 22, Region: "lab", SKU: "lab", Capacity: schema.Capacity{CPUs: 2, MemoryMiB: 4000},
+			Address: address, SSHPort: 22, Region: "lab", SKU: "lab", Capacity: schema.Capacity{CPUs: 2, Shape: twoCores, MemoryMiB: 4000},
 		},
 	}
 	if gpus > 0 {
@@ -131,6 +137,18 @@ func makeStage(workers int) (s *stage, err error) {
 	}
 	upstream, _, _ := strings.Cut(version, "-") // without Debian's revision
 	s.version, s.notRun = cli.Version(upstream), slurmtest.NotRun(version)
+	var has cli.Resources
+	found, err := s.lab.Run(ctx, s.workers[0].Key.Name, "slurmd", "-C")
+	if err == nil {
+		has, err = cli.Hardware().Decode(cli.Answer{Stdout: []byte(found)})
+	}
+	if err != nil {
+		return nil, errors.Join(err, s.lab.Down(ctx), os.Remove(filepath.Dir(dir)))
+	}
+	s.machine = schema.Shape{Sockets: has.Sockets, CoresPerSocket: has.CoresPerSocket, ThreadsPerCore: has.ThreadsPerCore}
+	if cores := s.machine.Cores(); cores < twoCores.Cores() && s.notRun == "" {
+		s.notRun = fmt.Sprintf("this machine has %d whole cores, and the nodes of a lab two", cores)
+	}
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
 		if have, ok := s.lab.Node(n.Key.Name); ok {
 			n.Spec.Address = have.Address

@@ -59,6 +59,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	c.rec.Detaching = c.disk.detachedBy(after)
 	c.rec.Unit = *after
 	c.rec.follow(after)
+	c.rec.Found = c.workers.hardware.shapes(ctx, &c.disk.Unit)
 
 	var waits waitList
 	err := waits.unless(c.associations.add(ctx))

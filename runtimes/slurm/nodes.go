@@ -75,6 +75,7 @@ func hasShape(n node, m plan.Member) bool {
 // Berth. For a node that stays DOWN it waits only until its slurmd answers. slurmd with a wrong
 // key exits 0 and never registers.
 func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
+	m = fitted(m, c.rec.Found[m.Node])
 	var last node
 	err := c.env.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		nodes, err := c.list(ctx)

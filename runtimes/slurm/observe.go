@@ -525,10 +525,11 @@ func (v *observation) members() []plan.MemberState {
 	for _, m := range v.ctl.rec.Joined {
 		state, detail := v.workerState(m)
 		add(m, state, detail)
+		joined := &out[len(out)-1]
+		joined.References, joined.Note = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}, v.ctl.rec.unused(m)
 		if state == plan.Running && v.serving {
-			out[len(out)-1].OutOfService = v.outOfService(m.Node)
+			joined.OutOfService = v.outOfService(m.Node)
 		}
-		out[len(out)-1].References = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}
 	}
 	return out
 }
@@ -589,7 +590,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Hung, "slurmd runs and does not answer the controller"
 	case n.State == "down" || n.State == "error":
 		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
-	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, m):
+	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, fitted(m, v.ctl.rec.Found[m.Node])):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
 	case n.Has("DRAIN") && ownDrain(n):
 		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"

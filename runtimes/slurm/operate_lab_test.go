@@ -28,9 +28,18 @@ func TestOperationsOnABusyCluster(t *testing.T) {
 	c := &company{stage: bareStage(t)}
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1)
+	u.Members[2].CPUs, u.Members[2].Shape = c.machine.Threads(), schema.Shape{}
 	c.carry(t, u, false)
 	first, second := c.workers[0].Key.Name, c.workers[1].Key.Name
 	node := func(name string) string { return c.tool(t, u, "scontrol -o show node "+name) }
+	for name, want := range map[string]schema.Shape{first: twoCores, second: c.machine} {
+		for _, word := range []string{
+			fmt.Sprintf(" CPUTot=%d ", want.Threads()), fmt.Sprintf(" Sockets=%d ", want.Sockets),
+			fmt.Sprintf(" CoresPerSocket=%d ", want.CoresPerSocket), fmt.Sprintf(" ThreadsPerCore=%d ", want.ThreadsPerCore),
+		} {
+			require.Contains(t, node(name), word, "the declared shape of %s, and the one of slurmd -C on %s", first, second)
+		}
+	}
 	job, err := c.trySubmit(t, u, alice, "sleep 600\n", "--nodelist="+first, "--mem=1000")
 	require.NoError(t, err)
 	c.await(t, u, job, slurmtest.Running)

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/schema"
 )
 
 // Values of the parameters of slurm.conf that depend on an instance's config. A parameter
@@ -77,9 +78,22 @@ func (s *settings) jobDefaults(workers []plan.Member) map[string]string {
 	values := map[string]string{"DefMemPerCPU": least(func(m plan.Member) int { return m.MemoryMiB / max(m.CPUs, 1) })}
 	if s.Jobs != nil && s.Jobs.GPUDefaults == gpuDefaultsShare && slices.ContainsFunc(workers, func(m plan.Member) bool { return gpuCount(m) > 0 }) {
 		values["DefMemPerGPU"] = least(func(m plan.Member) int { return m.MemoryMiB / max(gpuCount(m), 1) * min(gpuCount(m), 1) })
-		values["DefCpuPerGPU"] = least(func(m plan.Member) int { return m.CPUs / max(gpuCount(m), 1) * min(gpuCount(m), 1) })
+		values["DefCpuPerGPU"] = least(cpusPerGPU)
 	}
 	return values
+}
+
+// cpusPerGPU returns a GPU's share of the CPUs of a node, in whole cores where it has so many: a job
+// gets whole cores, and with rounded up ones the last GPU would have none. 0: the node has no GPU.
+func cpusPerGPU(m plan.Member) int {
+	if gpuCount(m) == 0 {
+		return 0
+	}
+	share, ofCore := m.CPUs/gpuCount(m), max(m.CPUs/max(m.Shape.Cores(), 1), 1)
+	if m.Shape == (schema.Shape{}) || share < ofCore {
+		return share
+	}
+	return share - share%ofCore
 }
 
 func gpuCount(m plan.Member) int {

@@ -29,13 +29,13 @@ type record struct {
 	Cluster string    `json:"cluster"`
 	Unit    plan.Unit `json:"unit"` // as last configured
 	// Files is what the files on the host were rendered from; nil: Unit and Joined.
-	Files    *fileInput    `json:"files,omitempty"`
-	Complete bool          `json:"complete"`
-	Stopped  bool          `json:"stopped,omitempty"`  // on purpose
-	Deleting bool          `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
-	Hostname string        `json:"hostname"`           // the host's own name, which slurmctld requires
-	Ports    ports         `json:"ports"`
-	Joined   []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
+	Files    *fileInput `json:"files,omitempty"`
+	Complete bool       `json:"complete"`
+	Stopped  bool       `json:"stopped,omitempty"`  // on purpose
+	Deleting bool       `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
+	Hostname string     `json:"hostname"`           // the host's own name, which slurmctld requires
+	Ports    ports      `json:"ports"`
+	joinedWorkers
 	pendingRemovals
 	// Closing has the time from which a target waits for its jobs. It survives a
 	// restart of the daemon, or a deadline would never be reached.
@@ -47,6 +47,18 @@ type record struct {
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
+}
+
+// joinedWorkers are the workers, and what was found on their hosts.
+type joinedWorkers struct {
+	Joined []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
+	// Found has the shape of the host of each node, as it was when the line of the node was written. A
+	// node without it joined before its host could be asked: its line has CPUs only until it joins again.
+	Found map[string]schema.Shape `json:"found,omitempty"`
+}
+
+func (w joinedWorkers) clone() joinedWorkers {
+	return joinedWorkers{slices.Clone(w.Joined), maps.Clone(w.Found)}
 }
 
 // pendingRemovals are no longer declared, and their jobs have not ended.
@@ -99,8 +111,8 @@ const markLife = time.Minute
 // fileInput is what the files of a control stack are rendered from, besides what never
 // changes.
 type fileInput struct {
-	Unit   plan.Unit     `json:"unit"`
-	Joined []plan.Member `json:"joined,omitempty"`
+	Unit plan.Unit `json:"unit"`
+	joinedWorkers
 	pendingRemovals
 }
 
@@ -188,14 +200,14 @@ func decodeRecord(raw []byte) (record, error) {
 func (r *record) appliedFiles() (map[string]file, error) {
 	of := *r
 	if f := r.Files; f != nil {
-		of.Unit, of.Joined, of.pendingRemovals = f.Unit, f.Joined, f.pendingRemovals
+		of.Unit, of.joinedWorkers, of.pendingRemovals = f.Unit, f.joinedWorkers, f.pendingRemovals
 	}
 	return files(&of)
 }
 
 // input returns what the files are rendered from.
 func (r *record) input() *fileInput {
-	return &fileInput{r.Unit, slices.Clone(r.Joined), r.pendingRemovals.clone()}
+	return &fileInput{r.Unit, r.joinedWorkers.clone(), r.pendingRemovals.clone()}
 }
 
 // appliedPartitions returns the partitions in the files that worked last.
@@ -243,7 +255,7 @@ func (r *record) joined(name string) (plan.Member, bool) {
 func (r *record) follow(u *plan.Unit) {
 	r.Joined = slices.Clone(r.Joined)
 	for i, was := range r.Joined {
-		if m, ok := u.Member(was.Name); ok && m.Node == was.Node && m.CPUs == was.CPUs && m.MemoryMiB == was.MemoryMiB && slices.Equal(m.GPUs, was.GPUs) {
+		if m, ok := u.Member(was.Name); ok && m.Node == was.Node && m.HasResourcesOf(was) {
 			r.Joined[i] = m
 		}
 	}
@@ -260,13 +272,35 @@ func (r *record) setJoined(m plan.Member) {
 	slices.SortFunc(r.Joined, func(a, b plan.Member) int { return strings.Compare(a.Name, b.Name) })
 }
 
+// setFound records the shape of a node's host; the zero value: it is unknown.
+func (r *record) setFound(node string, shape schema.Shape) {
+	r.Found = maps.Clone(r.Found)
+	if shape == (schema.Shape{}) {
+		delete(r.Found, node)
+		return
+	}
+	if r.Found == nil {
+		r.Found = map[string]schema.Shape{}
+	}
+	r.Found[node] = shape
+}
+
 func (r *record) dropJoined(name string) {
 	r.Joined = slices.DeleteFunc(r.Joined, func(m plan.Member) bool { return m.Name == name })
 }
 
-// workers returns the members with a line in slurm.conf, by node: those of the unit, and
-// those that have joined and not left, whatever the unit says.
+// workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
 func (r *record) workers() []plan.Member {
+	list := r.listed()
+	for i, m := range list {
+		list[i] = fitted(m, r.Found[m.Node])
+	}
+	return list
+}
+
+// listed returns the members with a line in slurm.conf, by node: those of the unit, and
+// those that have joined and not left, whatever the unit says.
+func (r *record) listed() []plan.Member {
 	list := slices.Clone(r.Joined)
 	for _, m := range r.Unit.Members {
 		if !m.ControlPlane && !slices.ContainsFunc(list, func(j plan.Member) bool { return j.Node == m.Node }) {

@@ -200,7 +200,11 @@ func renderCgroupConf(rec *record) ([]byte, error) {
 
 // node writes the line of a worker.
 func (l *lines) node(m plan.Member) {
-	words := []string{profile.NodeName, m.Node, "NodeAddr", m.Address, "CPUs", fmt.Sprint(m.CPUs), "RealMemory", fmt.Sprint(m.MemoryMiB)}
+	words := []string{profile.NodeName, m.Node, "NodeAddr", m.Address, "CPUs", fmt.Sprint(m.CPUs)}
+	if s := m.Shape; s != (schema.Shape{}) {
+		words = append(words, "Sockets", fmt.Sprint(s.Sockets), "CoresPerSocket", fmt.Sprint(s.CoresPerSocket), "ThreadsPerCore", fmt.Sprint(s.ThreadsPerCore))
+	}
+	words = append(words, "RealMemory", fmt.Sprint(m.MemoryMiB))
 	if gres := gresOf(m); gres != "" {
 		words = append(words, "Gres", gres)
 	}

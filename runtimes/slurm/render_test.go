@@ -229,9 +229,13 @@ func TestPortsAreUniqueOnAHost(t *testing.T) {
 func TestRecordRoundTrip(t *testing.T) {
 	rec := example()
 	rec.setJoined(rec.Unit.Members[1])
+	rec.setFound("dev-gpu-1", twoByEightByTwo)
+	rec.Files = rec.input()
 	got, err := decodeRecord(rec.encode())
 	require.NoError(t, err)
-	got.Unit.Effective.Config, rec.Unit.Effective.Config = nil, nil // indented on the way
+	for _, r := range []*record{&got, &rec} { // indented on the way
+		r.Unit.Effective.Config, r.Files.Unit.Effective.Config = nil, nil
+	}
 	require.Equal(t, rec, got)
 	rec.Format = "berth.slurm/v9"
 	_, err = decodeRecord(rec.encode())

@@ -9,6 +9,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
+	"berth/schema"
 )
 
 // workerHosts sets up and cleans the hosts of workers.
@@ -29,7 +30,8 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	if own, ok := after.Control(); ok && own.Node == m.Node {
 		return fmt.Errorf("node %s has the control plane of this instance and cannot be its worker as well", m.Node)
 	}
-	if err := c.hardware.check(ctx, after, m); err != nil {
+	has, err := c.hardware.check(ctx, after, m)
+	if err != nil {
 		return err
 	}
 	wk := c.worker(m)
@@ -57,7 +59,10 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	if _, err := c.known(ctx, m); err != nil {
 		return err
 	}
-	if err := c.recordMember(ctx, m); err != nil {
+	if err := c.awaitShape(ctx, m, shapeOf(has)); err != nil {
+		return err
+	}
+	if err := c.recordMember(ctx, m, shapeOf(has)); err != nil {
 		return err
 	}
 	return c.start(ctx, m)
@@ -76,9 +81,12 @@ func (c workerHosts) known(ctx context.Context, m plan.Member) (node, error) {
 	return n, nil
 }
 
-// recordMember adds a member to the record.
-func (c workerHosts) recordMember(ctx context.Context, m plan.Member) error {
+// recordMember adds a member to the record, with the shape of its host if it is new.
+func (c workerHosts) recordMember(ctx context.Context, m plan.Member, found schema.Shape) error {
 	return c.updateRecord(ctx, func(r *record) {
+		if !r.hasJoined(m.Node) {
+			r.setFound(m.Node, found)
+		}
 		r.setJoined(m)
 		r.reopen(nodeTarget(m.Node), c.clusterTarget()) // it is wanted again
 	})

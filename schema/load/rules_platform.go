@@ -118,7 +118,29 @@ func devices(spec string) (all []string) {
 	return all
 }
 
+// shape checks that the shape of a node is complete and fits the number of its CPUs.
+func (r *rules) shape(c *schema.Capacity) {
+	const at = "spec.capacity."
+	if c.Shape == (schema.Shape{}) {
+		return
+	}
+	for _, one := range []struct {
+		field string
+		n     int
+	}{{"sockets", c.Sockets}, {"cores_per_socket", c.CoresPerSocket}, {"threads_per_core", c.ThreadsPerCore}} {
+		if one.n == 0 {
+			r.broken(at+"cpus", "%s is missing: declare sockets, cores_per_socket and threads_per_core together, or none of them", one.field)
+			return
+		}
+	}
+	if c.CPUs != c.Threads() && c.CPUs != c.Cores() {
+		r.broken(at+"cpus", "is %d, but %d sockets with %d cores of %d threads have %d cores and %d threads: declare one of these numbers, or leave out sockets, cores_per_socket and threads_per_core",
+			c.CPUs, c.Sockets, c.CoresPerSocket, c.ThreadsPerCore, c.Cores(), c.Threads())
+	}
+}
+
 func (r *rules) node(n *schema.NodeSpec) {
+	r.shape(&n.Capacity)
 	seen := map[string]string{}
 	for i, g := range n.Capacity.GPUs {
 		path := Item("spec.capacity.gpus", i) + ".devices"

@@ -32,6 +32,7 @@ type memberStatus struct {
 	Node  string     `json:"node"`
 	State plan.State `json:"state,omitempty"`
 	Why   string     `json:"placed,omitempty"`
+	Note  string     `json:"note,omitempty"`
 	// OutOfService is why the member takes no jobs although it runs.
 	OutOfService string `json:"out_of_service,omitempty"`
 	// Source is the project that lends the node to a shared runtime; "": the node is the runtime's
@@ -49,7 +50,7 @@ func unitStatus(s *plan.Status) ResourceStatus {
 		Revision: s.Revision, Attachments: s.Attachments,
 	}
 	for _, m := range s.Members {
-		one := memberStatus{Name: m.Name, Node: m.Node, State: m.State, Why: m.Placed, OutOfService: m.OutOfService, Integration: m.Integration}
+		one := memberStatus{Name: m.Name, Node: m.Node, State: m.State, Why: m.Placed, Note: m.Note, OutOfService: m.OutOfService, Integration: m.Integration}
 		if m.Loan != nil {
 			one.Source, one.Until = m.Loan.ProjectID, m.Loan.Until
 		}

@@ -190,10 +190,11 @@ func (d *Description) tables(p *cli.Page) error {
 	conditions := p.Table("CONDITION", "STATUS", "REASON", "MESSAGE")
 	events := p.Table("TIME", "EVENT", "CORRELATION-ID", "REASON")
 	for _, m := range s.Members {
+		why := cli.Join(m.Why, m.Note)
 		if isLent {
-			members.Row(m.Name, m.Node, m.state(), m.Source, m.Until, m.Why)
+			members.Row(m.Name, m.Node, m.state(), m.Source, m.Until, why)
 		} else {
-			members.Row(m.Name, m.Node, m.state(), m.Why)
+			members.Row(m.Name, m.Node, m.state(), why)
 		}
 	}
 	for _, a := range s.Attachments {

@@ -184,6 +184,8 @@ type Config struct {
 type Resources struct {
 	CPUs   int
 	Memory int // MiB
+	// All are 0 if CPUs are not all threads of all cores.
+	Sockets, CoresPerSocket, ThreadsPerCore int
 }
 
 // Run is a run of a job in the accounting database (sacct(1), --duplicates).

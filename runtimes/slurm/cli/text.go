@@ -478,7 +478,10 @@ func decodeHardware(out []byte) (Resources, error) {
 			found[key], _ = strconv.Atoi(value) // 0 for what is no number
 		}
 	}
-	r := Resources{found["CPUs"], found["RealMemory"]}
+	r := Resources{CPUs: found["CPUs"], Memory: found["RealMemory"]}
+	if s, c, t := found["Boards"]*found["SocketsPerBoard"], found["CoresPerSocket"], found["ThreadsPerCore"]; s*c*t == r.CPUs {
+		r.Sockets, r.CoresPerSocket, r.ThreadsPerCore = s, c, t
+	}
 	if r.CPUs == 0 || r.Memory == 0 {
 		return r, fmt.Errorf("want CPUs and RealMemory, got %q", string(out[:min(len(out), 200)]))
 	}

@@ -73,7 +73,7 @@ const (
 	gpuForm       = `gpu:[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}`
 	featureForm   = `[a-z0-9][-a-z0-9_]{0,63}`
 	lenderForm    = `from_[a-z0-9][-a-z0-9.]{0,80}` // the project that lends the node
-	nodeForm      = nodeNameForm + ` NodeAddr=` + addressForm + ` CPUs=` + memoryForm + ` RealMemory=` + memoryForm +
+	nodeForm      = nodeNameForm + ` NodeAddr=` + addressForm + ` CPUs=` + memoryForm + `( Sockets=` + memoryForm + ` CoresPerSocket=` + memoryForm + ` ThreadsPerCore=` + memoryForm + `)? RealMemory=` + memoryForm +
 		`( Gres=` + gpuForm + `(,` + gpuForm + `){0,7})? Feature=` + featureForm + `(,` + lenderForm + `)?(,` + featureForm + `){0,15}`
 	billingForm = `CPU=[0-9]{1,7},Mem=[0-9]{1,7}G,GRES/gpu=[0-9]{1,7}`
 	lineForm    = partitionForm + `( Nodes=(ALL|` + nodeListForm + `))? State=(UP|INACTIVE)( DefaultTime=[1-9][0-9]{0,8})? MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?` +
