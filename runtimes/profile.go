@@ -34,8 +34,8 @@ type Profile struct {
 	// UserDirs, if set, has a directory for each unit, with a directory for each user of it
 	// (UserDir). It is one of Paths.
 	UserDirs string
-	// MinUID and MaxUID bound the accounts for User and for Run.As.
-	MinUID, MaxUID int
+	// IsUID, if set, reports whether an account for User and for Run.As may have a uid.
+	IsUID func(uid int) bool
 }
 
 // EarlierPath is a path that Berth made. Own: with all its content.

@@ -17,7 +17,7 @@ type ConfigProblem struct {
 // mistyped one, has no effect.
 type ConfigName struct {
 	Path string // as that of a ConfigProblem
-	Sort string // NodeName, GPUType, UserName or ProjectName
+	Sort string // NodeName, GPUType, UserName, ProjectName or OwnName
 	Name string
 }
 
@@ -28,6 +28,7 @@ const (
 	GPUType     = "GPU type"
 	UserName    = "user"
 	ProjectName = "project"
+	OwnName     = "name that no attached project has" // a project has resources of its own name
 )
 
 // ConfigEnd is the end of what a config declares for a time. After it, the field has no effect.

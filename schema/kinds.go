@@ -138,8 +138,8 @@ var kinds = []KindInfo{
 	},
 	{
 		Kind: KindNode, Rank: lastRank, create: document[Node], Removal: RemovalDrops, Permission: "nodes.write",
-		Places:           places("platform/nodes/{name}.yaml"),
-		Status:           places("nodes/{name}.yaml"),
+		Places:           places("platform/nodes/{node}.yaml"),
+		Status:           places("nodes/{node}.yaml"),
 		InsteadOfSuspend: "set spec.cordoned for no new members",
 	},
 	{

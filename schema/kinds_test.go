@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-var example = strings.NewReplacer("{tenant}", "t", "{project}", "p", "{parent}", "a", "{name}", "n")
+var example = strings.NewReplacer("{tenant}", "t", "{project}", "p", "{parent}", "a", "{name}", "n", "{node}", "n")
 
 // Each place of a kind gives a key, and the key gives the place again.
 func TestEveryPlaceOfAKindIsThePathOfItsKey(t *testing.T) {
@@ -25,7 +25,7 @@ func TestEveryPlaceOfAKindIsThePathOfItsKey(t *testing.T) {
 			back, err := key.Path()
 			require.NoError(t, err)
 			require.Equal(t, path, back)
-			_, ok = KeyAt(example.Replace(strings.Replace(string(p), "{", "X{", 1)))
+			_, ok = KeyAt(example.Replace(strings.Replace(string(p), "{", "-{", 1)))
 			require.Equal(t, !strings.Contains(string(p), "{"), ok, "an invalid name at %s", p)
 		}
 		for _, p := range k.Status {
@@ -126,6 +126,25 @@ func TestValidName(t *testing.T) {
 	for _, s := range []string{"", "-", "a-", "-a", "A", "a_b", "a.b", "a/b", "ä", "a\n", strings.Repeat("a", MaxName+1)} {
 		require.False(t, ValidName(s), s)
 	}
+}
+
+// A node has the name of a host in its cluster, and every other document a narrow one.
+func TestNodesHaveTheNamesOfClusters(t *testing.T) {
+	for _, name := range []string{"slurm_node1", "gpu01.cs.example.org", "DGX-1", "1", strings.Repeat("a", maxNodeName)} {
+		want := Key{Kind: KindNode, Name: name}
+		key, ok := KeyAt("platform/nodes/" + name + ".yaml")
+		require.True(t, ok, name)
+		require.Equal(t, want, key)
+		path, err := want.StatusPath()
+		require.NoError(t, err)
+		require.Equal(t, "nodes/"+name+".yaml", path)
+	}
+	for _, name := range []string{"", ".", "..", "-a", "a-", "a,b", "n[1-9]", "a=b", "a b", "a\"b", "a\n", "All", "DEFAULT", "none", strings.Repeat("a", maxNodeName+1)} {
+		_, ok := KeyAt("platform/nodes/" + name + ".yaml")
+		require.False(t, ok, name)
+	}
+	_, ok := KeyAt("tenants/physics/projects/a_b/project.yaml")
+	require.False(t, ok)
 }
 
 // The deletion rule covers the kinds whose removal ends, drops or widens something, and

@@ -18,9 +18,26 @@ func ValidName(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })
 }
 
+// maxNodeName is the length in bytes of the longest name of a node.
+const maxNodeName = 64
+
+// noNodeNames are words that a cluster reads, in any case, as all nodes, as settings of each, or as none.
+var noNodeNames = []string{"all", "default", "none"}
+
+// ValidNodeName reports whether s is a name as clusters have it, such as that of a node: letters, digits
+// and inner -, _ and ., at most maxNodeName, and none of noNodeNames. CUE states the same rule as #NodeName.
+func ValidNodeName(s string) bool {
+	if s == "" || len(s) > maxNodeName || strings.ContainsAny(s[:1]+s[len(s)-1:], "-_.") || slices.Contains(noNodeNames, strings.ToLower(s)) {
+		return false
+	}
+	return !strings.ContainsFunc(s, func(c rune) bool {
+		return c != '-' && c != '_' && c != '.' && (c < '0' || c > '9') && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z')
+	})
+}
+
 // PathPattern is a pattern of paths. The segments {tenant}, {project}, {parent} and
-// {name} are the parts of a key. If a pattern has no {name}, the name is the file name
-// without .yaml: platform/pause.yaml has the name pause.
+// {name} are the parts of a key; {node} is {name} for nodes. If a pattern has no {name}, the
+// name is the file name without .yaml: platform/pause.yaml has the name pause.
 type PathPattern string
 
 func places(patterns ...PathPattern) []PathPattern { return patterns }
@@ -77,16 +94,20 @@ func (p PathPattern) match(path string) (key Key, ok bool, err error) {
 		if got, ok = strings.CutSuffix(got, suffix); !ok {
 			return Key{}, false, nil
 		}
-		if err == nil && !ValidName(got) {
-			err = &InvalidNameError{got}
+		valid, want := ValidName, fmt.Sprintf("lower-case letters, digits and inner dashes, at most %d characters", MaxName)
+		if part == "{node" {
+			valid, want = ValidNodeName, fmt.Sprintf("letters, digits and inner -, _ and ., at most %d characters, and not %s", maxNodeName, strings.Join(noNodeNames, ", "))
+		}
+		if err == nil && !valid(got) {
+			err = &InvalidNameError{got, want}
 		}
 		*key.part(part[1:]) = got
 	}
 	return key, true, err
 }
 
-// InvalidNameError reports a part of a path that breaks ValidName.
-type InvalidNameError struct{ Name string }
+// InvalidNameError reports a part of a path that is not a valid name there, and says what is.
+type InvalidNameError struct{ Name, Want string }
 
 func (e *InvalidNameError) Error() string { return fmt.Sprintf("%q is not a valid name", e.Name) }
 
@@ -128,7 +149,7 @@ func (p PathPattern) path(k Key) string {
 
 // String is the place as messages show it: platform/nodes/<name>.yaml.
 func (p PathPattern) String() string {
-	return strings.NewReplacer("{", "<", "}", ">").Replace(string(p))
+	return strings.NewReplacer("{node}", "<name>", "{", "<", "}", ">").Replace(string(p))
 }
 
 // place is the place of k's document in an estate.

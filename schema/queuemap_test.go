@@ -81,6 +81,19 @@ func expiredRollback() *Rollback {
 
 // Requirement C5: a way back from real-policy names who answers for it and until when; the end of that
 // time stops changes of what the map serves and nothing else, until the rollback is renewed or removed.
+// A map names accounts and QoS as people write them; accounting keeps them in lower case. A partition keeps its case.
+func TestMapNamesAccountsInAnyCase(t *testing.T) {
+	have := QueueNames{Partitions: []string{"Mem128"}, Accounts: []string{"phys_lab"}, QOS: []string{"long.q"}}
+	lacked := func(partition, account, qos string) (fields []string) {
+		for _, n := range (&QueueMapping{Partition: partition, Account: account, QOS: qos}).lacked(have) {
+			fields = append(fields, n.field)
+		}
+		return fields
+	}
+	require.Empty(t, lacked("Mem128", "Phys_Lab", "Long.q"))
+	require.Equal(t, []string{"partition", "account", "qos"}, lacked("mem128", "phys", "long"))
+}
+
 func TestRollbackHasOwnerAndEnd(t *testing.T) {
 	const file = "platform/queues/all.yaml"
 	real := estateOf(queueMap("all", ModeRealPolicy, "1", nil))

@@ -154,7 +154,13 @@ type mapName struct {
 // lacked returns the names of an entry that are not among those of a unit.
 func (q *QueueMapping) lacked(have QueueNames) []mapName {
 	all := []mapName{{"partition", "partition", q.Partition, have.Partitions}, {"account", "account", q.Account, have.Accounts}, {"qos", "QoS", q.QOS, have.QOS}}
-	return slices.DeleteFunc(all, func(n mapName) bool { return n.name == "" || slices.Contains(n.known, n.name) })
+	return slices.DeleteFunc(all, func(n mapName) bool {
+		// A partition keeps the case of its name. Accounting folds that of accounts and QoS.
+		isKnown := func(known string) bool {
+			return known == n.name || n.field != "partition" && strings.EqualFold(known, n.name)
+		}
+		return n.name == "" || slices.ContainsFunc(n.known, isKnown)
+	})
 }
 
 // unknownNames refuses the names of a map that are not among those of its units, and a time that none of

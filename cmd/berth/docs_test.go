@@ -43,7 +43,7 @@ func TestConfigReference(t *testing.T) {
 	require.Zero(t, code, page)
 	for _, part := range []string{
 		"| `scheduler.interval_seconds` | whole number from 5 to 600 | seconds between two runs of the backfill scheduler (bf_interval) (default `30`) |",
-		"| `qos[].name` | a name:", "unique among", "**(required)**",
+		"| `qos[].name` | a name of letters", "unique among", "**(required)**",
 		"\n## jobs\n\n```yaml\n# A job without", "**(only in `manifest.parameters`)**",
 	} {
 		require.Contains(t, page, part)

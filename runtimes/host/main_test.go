@@ -50,6 +50,6 @@ func newAgent(dir, state, etc string) *agent.Agent {
 				return runtimes.ServiceSpec{Path: "/usr/bin/sleep", Args: []string{"600"}, PIDFile: run + "/pid", RunDirs: []runtimes.MakeDir{{Path: run, Mode: 0o755}}}, nil
 			},
 		},
-		MinUID: 2000, MaxUID: 2999,
+		IsUID: func(uid int) bool { return uid >= 2000 && uid <= 2999 },
 	}}})
 }

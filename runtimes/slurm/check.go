@@ -28,6 +28,9 @@ func (s *settings) check() []schema.ConfigProblem {
 	s.checkTopology(&c)
 	s.checkOptions(&c)
 	s.checkReservations(&c)
+	if !isFree(s.account()) {
+		c.add("account", "invalid name %q", s.Account)
+	}
 	for i, kind := range s.PrivateData {
 		if !slices.Contains(profile.PrivateData(), kind) {
 			c.add(item("private_data", i), "%q is not one of %s", kind, strings.Join(profile.PrivateData(), ", "))
@@ -51,18 +54,24 @@ func (s *settings) check() []schema.ConfigProblem {
 	return c
 }
 
+// isFree reports whether a partition, a QoS or an account may have a name: Slurm reads these
+// words, in any case, as all of them, as settings of each, or as the administrator.
+func isFree(name string) bool {
+	return profile.IsName(name) && !slices.Contains([]string{"all", "default", "root"}, strings.ToLower(name))
+}
+
 func (s *settings) checkPartitions(c *configProblems) {
 	seen := map[string]bool{}
 	chosen := ""
 	for i, p := range s.Partitions {
 		at := item("partitions", i)
 		switch {
-		case !partitionName.MatchString(p.Name) || slices.Contains([]string{"default", "all"}, p.Name):
+		case !isFree(p.Name):
 			c.add(at+".name", "invalid name %q", p.Name)
-		case seen[p.Name]:
-			c.add(at+".name", "the partition %s is listed twice", p.Name)
+		case seen[strings.ToLower(p.Name)]:
+			c.add(at+".name", "the partition %s is listed twice: accounting does not tell upper from lower case", p.Name)
 		}
-		seen[p.Name] = true
+		seen[strings.ToLower(p.Name)] = true
 		if p.Default && chosen != "" {
 			c.add(at+".default", "only one partition can be the default, and %s is", chosen)
 		} else if p.Default {
@@ -84,8 +93,8 @@ func (s *settings) checkPartition(c *configProblems, at string, p partition) {
 		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", preemptPartition)
 	}
 	for i, name := range p.AllowAccounts {
-		if name != membersAccount && !projectID.MatchString(name) {
-			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, membersAccount)
+		if name != s.account() && !projectID.MatchString(name) {
+			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, s.account())
 		}
 	}
 	for i, name := range p.AllowQOS {

@@ -29,6 +29,13 @@ func TestOptionsAreThoseOfTheTable(t *testing.T) {
 	require.Equal(t, want, optionsTitle+generated)
 }
 
+// The definition takes the same names as berth-host.
+func TestConfigHasTheNamesOfTheHelper(t *testing.T) {
+	data, err := os.ReadFile("config.cue")
+	require.NoError(t, err)
+	require.Contains(t, string(data), `"^`+profile.NameForm+`$"`)
+}
+
 // The table has a column for each release that Berth runs.
 func TestTableHasTheReleasesOfTheAdapter(t *testing.T) {
 	var runs []string

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/profile"
 )
 
 // qos is a quality of service: limits, a priority and who may use it. A limit of 0 is none.
@@ -48,10 +49,10 @@ func (s *settings) checkQoS(c *configProblems) {
 	for i, q := range s.QoS {
 		at := item("qos", i)
 		switch {
-		case !partitionName.MatchString(q.Name):
+		case !isFree(q.Name):
 			c.add(at+".name", "invalid name %q", q.Name)
 		case seen[q.Name]:
-			c.add(at+".name", "the QoS %s is listed twice", q.Name)
+			c.add(at+".name", "the QoS %s is listed twice: Slurm keeps names of QoS in lower case", q.Name)
 		}
 		seen[q.Name] = true
 		if q.Default && q.Name != standard {
@@ -90,7 +91,7 @@ func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
 		}
 	}
 	for i, u := range q.Users {
-		if !unixName.MatchString(u) {
+		if !profile.IsUser(u) {
 			c.add(item(at+".users", i), "%q is not the name of a user", u)
 		}
 	}
@@ -159,8 +160,8 @@ func (m qosMax) tres() []string {
 	return words
 }
 
-// membersAccount is the account of all users of a unit without attachments. With attachments it
-// has no users.
+// membersAccount is the account of all users of a unit without attachments whose config names none.
+// With attachments it has no users.
 const membersAccount = "members"
 
 // accounting returns what slurmdbd should have of the cluster. The account of a user gives
@@ -182,6 +183,13 @@ func (r *record) accounting() (accounting.Tree, error) {
 		}
 	}
 	all := r.accounts(&set)
+	for _, a := range all {
+		for name := range a.ownQoS {
+			if _, isDeclared := t.QoS[name]; isDeclared && name != accounting.Normal {
+				return t, fmt.Errorf("the QoS %s of the config has the name of one of the attached project %s: rename it", name, a.name)
+			}
+		}
+	}
 	for _, a := range all {
 		maps.Copy(t.QoS, a.ownQoS)
 		t.Accounts[a.name] = accounting.Account{Parent: accounting.Root, Settings: a.settings}

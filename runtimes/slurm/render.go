@@ -240,7 +240,7 @@ func renderSlurmdbdConf(rec *record) ([]byte, error) {
 }
 
 func checkUser(u schema.UnixUser) error {
-	if !unixName.MatchString(u.Name) || u.UID < profile.MinUID || u.UID > profile.MaxUID {
+	if !profile.IsUser(u.Name) || !profile.IsUID(u.UID) {
 		return fmt.Errorf("user %q with uid %d is not an account of a person", u.Name, u.UID)
 	}
 	return nil

@@ -118,6 +118,19 @@ func TestSettingsAreChecked(t *testing.T) {
 	}
 }
 
+// A user has a name of POSIX and a uid that means one account.
+func TestUsersHaveTheNamesOfPOSIX(t *testing.T) {
+	for _, u := range []schema.UnixUser{{Name: "first.last", UID: 1000}, {Name: "J.Doe_3", UID: 65533}, {Name: "7of9", UID: 65536}, {Name: "a", UID: 1<<32 - 3}} {
+		require.NoError(t, checkUser(u))
+	}
+	for _, name := range []string{"", ".", "..", ".a", "-a", "1001", "a,b", "a b", "a'b", "a/b", "a:b", "a\n", strings.Repeat("a", 33)} {
+		require.Error(t, checkUser(schema.UnixUser{Name: name, UID: 2001}), name)
+	}
+	for _, uid := range []int{-1, 0, 999, 65534, 65535, 1<<32 - 2, 1<<32 - 1, 1 << 32} {
+		require.Error(t, checkUser(schema.UnixUser{Name: "anna", UID: uid}), uid)
+	}
+}
+
 func TestDeviceFiles(t *testing.T) {
 	got, err := deviceFiles("/dev/nvidia[0-2]")
 	require.NoError(t, err)

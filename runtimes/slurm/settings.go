@@ -2,9 +2,11 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"strings"
 
 	"berth/schema"
 )
@@ -20,6 +22,7 @@ type settings struct {
 	Preemption  *preemption       `json:"preemption,omitempty"`
 	PrivateData []string          `json:"private_data,omitempty"`
 	Topology    topology          `json:"topology,omitzero"`
+	Account     string            `json:"account,omitempty"` // of the users; empty: membersAccount
 	QoS         []qos             `json:"qos,omitempty"`
 	Options     map[string]option `json:"options,omitempty"`
 	hostSettings
@@ -196,10 +199,8 @@ const (
 )
 
 var (
-	unixName      = regexp.MustCompile(`^[a-z_][-a-z0-9_]{0,31}$`)
-	projectID     = regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,39}\.[a-z0-9][-a-z0-9]{0,39}$`)
-	partitionName = regexp.MustCompile(`^[a-z][-a-z0-9_]{0,31}$`)
-	deviceRange   = regexp.MustCompile(`^(/dev/(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+)(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
+	projectID   = regexp.MustCompile(`^[a-z0-9][-a-z0-9]{0,39}\.[a-z0-9][-a-z0-9]{0,39}$`)
+	deviceRange = regexp.MustCompile(`^(/dev/(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+)(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 )
 
 // parseSettings reads a config. The estate's loader has checked it and filled in
@@ -216,6 +217,7 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 			return s, fmt.Errorf("config: %w", err)
 		}
 	}
+	s.fold()
 	if len(s.Partitions) == 0 {
 		s.Partitions = []partition{{Name: "main", Default: true}}
 	}
@@ -225,6 +227,30 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 	s.setDefaultPartition()
 	return s, nil
 }
+
+// fold writes the names of QoS and accounts as sacctmgr keeps them, in lower case. So two names that differ
+// only in case are one in each check and in each comparison with the cluster.
+func (s *settings) fold() {
+	lower := func(names []string) {
+		for i := range names {
+			names[i] = strings.ToLower(names[i])
+		}
+	}
+	s.Account = strings.ToLower(s.Account)
+	for i := range s.Partitions {
+		p := &s.Partitions[i]
+		p.QOS = strings.ToLower(p.QOS)
+		lower(p.AllowAccounts)
+		lower(p.AllowQOS)
+	}
+	for i := range s.QoS {
+		s.QoS[i].Name = strings.ToLower(s.QoS[i].Name)
+		lower(s.QoS[i].Preempts)
+	}
+}
+
+// account returns the account of the users of a unit without attachments.
+func (s *settings) account() string { return cmp.Or(s.Account, membersAccount) }
 
 // setDefaultPartition makes the first partition the default if none is.
 func (s *settings) setDefaultPartition() {
@@ -272,6 +298,7 @@ func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.
 	if err := json.Unmarshal(config, &s); err != nil {
 		return schema.ConfigFacts{Problems: []schema.ConfigProblem{{Message: err.Error()}}}
 	}
+	s.fold()
 	problems := configProblems(append(s.check(), s.checkVersion(v)...))
 	s.checkArtifacts(&problems, v)
 	facts := schema.ConfigFacts{Problems: problems, NoEffect: s.withoutEffect(), Names: s.names()}
@@ -287,7 +314,7 @@ func (Backend) QueueNames(config json.RawMessage) schema.QueueNames {
 	if err != nil {
 		return schema.QueueNames{}
 	}
-	names := schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{membersAccount}, QOS: s.qosNames(), Minutes: map[string]int{}}
+	names := schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{s.account()}, QOS: s.qosNames(), Minutes: map[string]int{}}
 	for _, p := range s.Partitions {
 		if most := s.maxTime(p); most > 0 && !s.hasLongQoS() {
 			names.Minutes[p.Name] = most
@@ -312,7 +339,7 @@ func (s *settings) names() (out []schema.ConfigName) {
 	for i, p := range s.Partitions {
 		selects(item("partitions", i), p.Nodes)
 		for k, account := range p.AllowAccounts {
-			if account != membersAccount {
+			if account != s.account() {
 				out = append(out, schema.ConfigName{Path: item(item("partitions", i)+".allow_accounts", k), Sort: schema.ProjectName, Name: account})
 			}
 		}
@@ -325,6 +352,7 @@ func (s *settings) names() (out []schema.ConfigName) {
 	}
 	for i, q := range s.QoS {
 		add(item("qos", i)+".users", schema.UserName, q.Users)
+		out = append(out, schema.ConfigName{Path: item("qos", i) + ".name", Sort: schema.OwnName, Name: strings.TrimSuffix(q.Name, guaranteedSuffix)})
 	}
 	return out
 }

@@ -43,6 +43,12 @@ func (r *record) attachments() []schema.EffectiveAttachment {
 	return all
 }
 
+// isShared reports whether the accounts of the cluster are those of projects. Those of any other cluster
+// may have any name, also one that is a project's elsewhere.
+func (r *record) isShared() bool {
+	return r.Unit.Effective.Key.Kind == schema.KindSharedRuntime || len(r.attachments()) > 0
+}
+
 func isAttached(all []schema.EffectiveAttachment, project string) bool {
 	return slices.ContainsFunc(all, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
 }
@@ -75,7 +81,10 @@ func (r *record) accounts(set *settings) []account {
 	}
 	members := set.membersAccount()
 	members.users = []string{} // a partition that takes no project's jobs names it
-	all := []account{members}
+	var all []account
+	if !isAttached(attached, members.name) {
+		all = append(all, members)
+	}
 	for _, a := range attached {
 		all = append(all, set.projectAccount(a, preempted))
 	}
@@ -84,7 +93,7 @@ func (r *record) accounts(set *settings) []account {
 
 // membersAccount returns the account of all users of a unit without attachments.
 func (s *settings) membersAccount() account {
-	a := account{name: membersAccount, settings: accounting.Settings{}, standard: defaultQoS(s.QoS)}
+	a := account{name: s.account(), settings: accounting.Settings{}, standard: defaultQoS(s.QoS)}
 	a.qos = []string{accounting.Normal}
 	for _, q := range s.QoS {
 		a.qos = slices.DeleteFunc(a.qos, func(name string) bool { return name == q.Name })
@@ -218,7 +227,7 @@ func (r *record) admitted(set *settings) []partition {
 			}
 		}
 		if len(accounts) == 0 { // from 24.11 on, root stands for all accounts below it
-			accounts = []string{membersAccount}
+			accounts = []string{set.account()}
 		}
 		if len(qos) == 0 {
 			qos = []string{accounting.Normal}

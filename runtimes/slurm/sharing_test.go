@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -96,6 +97,36 @@ func TestLongestProjectNamePassesTheHelper(t *testing.T) {
 	} {
 		require.NoError(t, profile.Profile().Programs[program].Check(args), args)
 	}
+}
+
+// A config cannot give a project's QoS or account other limits, or hand the QoS to others.
+func TestConfigTakesNoNameOfAProject(t *testing.T) {
+	for _, name := range []string{"physics.lhc", "Physics.LHC", "physics.lhc" + guaranteedSuffix} {
+		rec := sharedExample()
+		rec.Unit.Effective.Config = json.RawMessage(`{"qos":[{"name":"` + name + `"}]}`)
+		_, err := rec.accounting()
+		require.ErrorContains(t, err, "has the name of one of the attached project physics.lhc: rename it")
+		facts := Backend{}.CheckConfig(&schema.AppVersion{}, rec.Unit.Effective.Config)
+		require.Contains(t, facts.Names, schema.ConfigName{Path: "qos[0].name", Sort: schema.OwnName, Name: "physics.lhc"})
+	}
+	rec := sharedExample()
+	before, err := rec.accounting()
+	require.NoError(t, err)
+	delete(before.Accounts, membersAccount)
+	rec.Unit.Effective.Config = bytes.Replace(rec.Unit.Effective.Config, []byte(`{`), []byte(`{"account":"Physics.LHC",`), 1)
+	after, err := rec.accounting()
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+}
+
+// Only an account of a shared unit is that of a project: elsewhere a config chooses the name.
+func TestAccountOfAUnitIsNoProjects(t *testing.T) {
+	rec, shared := example(), sharedExample()
+	require.False(t, rec.isShared())
+	require.True(t, shared.isShared())
+	shared.Unit.Effective.Attachments = nil
+	shared.Unit.Effective.Key.Kind = schema.KindSharedRuntime
+	require.True(t, shared.isShared())
 }
 
 // No QoS that a project may use, and none of a partition that takes its jobs, has a limit that

@@ -68,8 +68,17 @@ func New(o Options) *Runtime {
 		env.now = time.Now
 	}
 	return &Runtime{env: env, Queue: jobs.New(jobs.Options{
-		Hosts: env.hosts, Cluster: ClusterName, Account: membersAccount, Timeout: t.Call, Now: env.now, KeepsEnded: keepsEnded,
+		Hosts: env.hosts, Cluster: ClusterName, Account: accountOf, Timeout: t.Call, Now: env.now, KeepsEnded: keepsEnded,
 	})}
+}
+
+// accountOf returns the account of the jobs of a unit without attachments.
+func accountOf(u *plan.Unit) string {
+	set, err := parseSettings(u.Effective.Config)
+	if err != nil {
+		return membersAccount
+	}
+	return set.account()
 }
 
 // keepsEnded returns MinJobAge of a unit; its default is 300 s (slurm.conf(5)).

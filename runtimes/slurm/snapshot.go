@@ -38,8 +38,12 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 	for _, u := range c.rec.people() {
 		names[strconv.Itoa(u.UID)] = u.Name
 	}
+	account := accountOf(&c.rec.Unit)
 	for i := range all { // squeue prints the uid of a user whom the directory has no more
 		all[i].User = cmp.Or(names[all[i].User], all[i].User)
+		if all[i].Account == account {
+			all[i].Account = membersAccount
+		}
 	}
 	v.jobs = snapshot{JobsOf(all, at), earliestStarts(all)}
 }

@@ -223,7 +223,7 @@ func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.
 			Cluster: r.Cluster, JobID: r.ID, Submitted: unixTime(r.Submitted), Started: unixTime(r.Started), Ended: unixTime(r.Ended),
 			State: r.State, User: r.User, CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing,
 		}
-		if strings.Contains(r.Account, ".") { // no other account is named as a project
+		if c.rec.isShared() && strings.Contains(r.Account, ".") { // a project's: no other one has users
 			j.ProjectID = r.Account
 		}
 		if j.GPUs > 0 {

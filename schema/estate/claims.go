@@ -48,9 +48,9 @@ func claimsOf(doc *load.Document) (cs []claimant) {
 		}
 		path, uid := load.Item("spec.members", i)+".unix_user", fmt.Sprint(m.UnixUser.UID)
 		cs = append(cs,
-			claimant{doc, "name " + m.UnixUser.Name, uid, path},
+			claimant{doc, "name " + strings.ToLower(m.UnixUser.Name), uid, path},
 			claimant{doc, "uid " + uid, m.UnixUser.Name, path},
-			claimant{doc, "user " + m.UnixUser.Name, strings.ToLower(m.Login), path})
+			claimant{doc, "user " + strings.ToLower(m.UnixUser.Name), strings.ToLower(m.Login), path})
 	}
 	return cs
 }

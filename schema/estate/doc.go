@@ -49,6 +49,7 @@
 //	ref.node-not-reserved        a node that is not the project's to offer
 //	conflict.unix-user           one Unix name with two uids or logins, one uid with two names, or one login with two Unix names (in two bindings: warning)
 //	conflict.version             two AppVersions of an app with one spec.version
+//	conflict.node-name           two nodes whose names differ only in case
 //	conflict.node-address        two nodes at one address
 //	conflict.currency            a rate card in another currency than the one that it replaces (warning)
 //	conflict.node-facts          a node whose GPUs, topology key or address is mostly a mistake (warning)

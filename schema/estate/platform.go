@@ -17,8 +17,8 @@ import (
 func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (*verdict, error) {
 	cat := newCatalog(t.docs, t.byFile)
 	c := platformCheck{
-		check:     newCheck(l, t, cat, refused),
-		addresses: map[string]end{}, regions: map[string]end{}, queues: map[string]end{},
+		check: newCheck(l, t, cat, refused),
+		hosts: map[string]end{}, addresses: map[string]end{}, regions: map[string]end{}, queues: map[string]end{},
 	}
 	cat.out = c.out
 	for _, doc := range c.ranked(t.docs) {
@@ -41,6 +41,7 @@ func checkPlatform(ctx context.Context, l *Loader, t *tree, refused []refusal) (
 
 type platformCheck struct {
 	*check
+	hosts     map[string]end // nodes by name: tools for host names and records in databases fold case
 	addresses map[string]end // nodes
 	regions   map[string]end // sites
 	queues    map[string]end // queue maps, by app and the people they apply to
@@ -60,6 +61,9 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 		address := fmt.Sprintf("%s port %d", canonicalHost(d.Spec.Address), d.Spec.SSHPort)
 		c.one(c.addresses, address, end{doc, "spec.address"}, "conflict.node-address", func(of end) string {
 			return fmt.Sprintf("%s is the address of the node %s, too (%s)", address, of.doc.Key.Name, of.place())
+		})
+		c.one(c.hosts, strings.ToLower(d.Key.Name), end{doc, "metadata.name"}, "conflict.node-name", func(of end) string {
+			return fmt.Sprintf("differs only in case from the name of the node %s (%s): rename one", of.doc.Key.Name, of.place())
 		})
 	case *schema.Site:
 		for i, region := range d.Spec.Regions {

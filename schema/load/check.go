@@ -201,6 +201,8 @@ func (r *rule) permits(value any) bool {
 		return n <= r.num
 	case cue.LessThanOp:
 		return n < r.num
+	case cue.NotEqualOp:
+		return n != r.num
 	}
 	return true
 }

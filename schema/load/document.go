@@ -141,7 +141,10 @@ func (r *documentParser) parse(t *tree, f schema.File, key schema.Key) (schema.D
 func misnamed(t *tree, key schema.Key) []problem {
 	metadata, _ := t.value["metadata"].(map[string]any)
 	name, ok := metadata["name"].(string)
-	if !ok || name == key.Name || !schema.ValidName(name) {
+	own := key
+	own.Name = name
+	path, _ := own.Path()
+	if _, valid := schema.KeyAt(path); !ok || name == key.Name || !valid {
 		return nil // the finding about its form is clearer
 	}
 	return []problem{{path: "metadata.name", code: "path.name-mismatch", message: fmt.Sprintf("is %q, but the file's place says %q: make them equal", name, key.Name)}}

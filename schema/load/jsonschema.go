@@ -180,7 +180,7 @@ func jsonSchema(s *shape) object {
 			o["pattern"] = r.form.String()
 			doc = said(doc, r.text)
 		case cue.NotRegexMatchOp:
-			not = append(not, object{"pattern": r.form.String()})
+			not = append(not, object{"pattern": strings.TrimPrefix(r.form.String(), "(?i)")}) // the expressions of editors have no flags
 		case cue.GreaterThanEqualOp:
 			o["minimum"] = r.num
 		case cue.GreaterThanOp:
@@ -189,6 +189,8 @@ func jsonSchema(s *shape) object {
 			o["maximum"] = r.num
 		case cue.LessThanOp:
 			o["exclusiveMaximum"] = r.num
+		case cue.NotEqualOp:
+			not = append(not, object{"const": r.num})
 		}
 	}
 	if len(not) > 0 {

@@ -45,7 +45,7 @@ func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 	}
 	key, ok, err := schema.Locate(path)
 	if bad := (*schema.InvalidNameError)(nil); errors.As(err, &bad) {
-		return refuse("path.name", "%s is not an identifier: write lower-case letters, digits and inner dashes, at most %d characters", short(bad.Name), schema.MaxName)
+		return refuse("path.name", "%s is not an identifier: write %s", short(bad.Name), bad.Want)
 	}
 	if ok {
 		return key, nil, false

@@ -85,14 +85,15 @@ type unixUsers struct {
 
 func (r *rules) unixUser(seen *unixUsers, path, login string, u *schema.UnixUser) {
 	const code = "conflict.unix-user"
-	if uid, ok := seen.uids[u.Name]; ok && uid != u.UID {
+	folded := strings.ToLower(u.Name) // databases of accounting fold case
+	if uid, ok := seen.uids[folded]; ok && uid != u.UID {
 		r.refuse(path+".unix_user.uid", code, "the Unix user %s has the uid %d above: %s", u.Name, uid, OneUID)
 	} else if name, ok := seen.names[u.UID]; ok && name != u.Name {
 		r.refuse(path+".unix_user.name", code, "the uid %d is %s's above: %s", u.UID, name, OneUID)
-	} else if other, ok := seen.logins[u.Name]; ok && !strings.EqualFold(other, login) {
+	} else if other, ok := seen.logins[folded]; ok && !strings.EqualFold(other, login) {
 		r.refuse(path+".login", code, "the Unix user %s is %s's above: %s", u.Name, other, OneLogin)
 	}
-	seen.uids[u.Name], seen.names[u.UID], seen.logins[u.Name] = u.UID, u.Name, login
+	seen.uids[folded], seen.names[u.UID], seen.logins[folded] = u.UID, u.Name, login
 }
 
 func (r *rules) account(s *schema.ServiceAccountSpec) {

@@ -176,7 +176,11 @@ func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
 		}
 		r := rule{op: op}
 		switch op {
-		case cue.GreaterThanEqualOp, cue.GreaterThanOp, cue.LessThanEqualOp, cue.LessThanOp:
+		case cue.GreaterThanEqualOp, cue.GreaterThanOp, cue.LessThanEqualOp, cue.LessThanOp, cue.NotEqualOp:
+			if !args[0].IncompleteKind().IsAnyOf(cue.NumberKind) {
+				known = false
+				continue
+			}
 			r.num, _ = args[0].Float64()
 		case cue.RegexMatchOp, cue.NotRegexMatchOp:
 			pattern, _ := args[0].String()
@@ -304,6 +308,7 @@ func (s *shape) fieldNames() string {
 
 func (s *shape) bounds() string {
 	var low, high string
+	var except []string
 	for _, r := range s.rules {
 		n := strconv.FormatFloat(r.num, 'f', -1, 64)
 		switch r.op {
@@ -315,9 +320,13 @@ func (s *shape) bounds() string {
 			high = n
 		case cue.LessThanOp:
 			high = "less than " + n
+		case cue.NotEqualOp:
+			except = append(except, n)
 		}
 	}
 	switch {
+	case low != "" && high != "" && len(except) > 0:
+		return fmt.Sprintf(" from %s to %s except %s", low, high, strings.Join(except, " and "))
 	case low != "" && high != "":
 		return fmt.Sprintf(" from %s to %s", low, high)
 	case low != "":

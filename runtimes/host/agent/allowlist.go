@@ -146,10 +146,5 @@ func (l *allowList) userDirs(in string) bool {
 
 // uid reports whether an account may have a uid.
 func (l *allowList) uid(uid int) bool {
-	for _, p := range l.profiles {
-		if p.MinUID > 0 && uid >= p.MinUID && uid <= p.MaxUID {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(l.profiles, func(p runtimes.Profile) bool { return p.IsUID != nil && p.IsUID(uid) })
 }

@@ -430,8 +430,14 @@ func TestAccountsAreMadeAndRemoved(t *testing.T) {
 	require.Contains(t, f.fails("refused", user("lonely", 7742004, false)), "gid 1700")
 	f.fails("refused", user("root", 0, false))
 	f.fails("refused", user("alice", 1500, true))
-	for _, name := range []string{"", "a:b", "a\nb", "-a", "A", "a b", strings.Repeat("a", 40), "../x", "root:x:0:0"} {
+	for _, name := range []string{"", "a:b", "a\nb", "-a", ".", "..", ".a", "1001", "1.2", "_a", "a,b", "a b", strings.Repeat("a", 40), "../x", "root:x:0:0"} {
 		f.fails("invalid", user(name, 7742009, false))
+	}
+
+	for i, name := range []string{"first.last", "J.Doe_3", "7of9"} {
+		require.True(t, f.one(user(name, 7742020+i, false)).Changed)
+		require.Contains(t, table("passwd"), "\n"+name+":x:")
+		require.True(t, f.one(user(name, 7742020+i, true)).Changed)
 	}
 
 	// Only what was made here, with that uid, is removed.
@@ -510,7 +516,7 @@ func TestRefusedAccountKeepsThoseBeforeIt(t *testing.T) {
 	require.Equal(t, []bool{true, false}, []bool{r.Results[0].Changed, r.Results[1].Changed}, "it is recorded")
 
 	f.add("passwd", "u7:x:7742107:7742107::/:/bin/sh\n")
-	r = f.ask(f.stamp(), user("u0", 7742100, true), user("A", 1, true), user("u1", 7742101, true))
+	r = f.ask(f.stamp(), user("u0", 7742100, true), user("a b", 1, true), user("u1", 7742101, true))
 	require.Equal(t, "invalid", r.Fault.Code)
 	require.NotContains(t, passwd(), "u0:")
 	require.Contains(t, passwd(), "u1:")

@@ -237,7 +237,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 			return nil
 		},
 		EarlierPaths: func(fs.FS) []runtimes.EarlierPath { return earlier },
-		MinUID:       7742000, MaxUID: ownUID(9) + 1,
+		IsUID:        func(uid int) bool { return uid >= 7742000 && uid <= ownUID(9)+1 },
 	}
 }
 

@@ -21,7 +21,15 @@ import (
 // it has the mark and is recorded with its uid.
 const mark = "managed by Berth"
 
-var accountName = regexp.MustCompile(`\A[a-z][-a-z0-9_]{0,31}\z`)
+// accountName has the names of POSIX that are no name of a directory and that no program reads as an
+// option or a uid.
+var accountName = regexp.MustCompile(`\A[0-9]{0,31}[A-Za-z][-A-Za-z0-9_.]{0,31}\z`)
+
+const maxAccountName = 32
+
+func isAccountName(name string) bool {
+	return len(name) <= maxAccountName && accountName.MatchString(name)
+}
 
 // users makes and removes accounts.
 type users struct {
@@ -71,7 +79,7 @@ func (u users) do(ctx context.Context, ops []*runtimes.User) ([]runtimes.Result,
 
 // check refuses what cannot be an account of a user.
 func (u users) check(op *runtimes.User) error {
-	if !accountName.MatchString(op.Name) {
+	if !isAccountName(op.Name) {
 		return invalid("%s is not an account name", plain(op.Name))
 	}
 	if !u.allow.uid(op.UID) {
@@ -316,7 +324,7 @@ func (u users) lookUp(ctx context.Context, keys ...string) (found []account, err
 // person returns the account that a program runs as: within the profile's range and
 // not an administrator.
 func (u users) person(ctx context.Context, want runtimes.Person) (account, error) {
-	if !accountName.MatchString(want.Name) || !u.allow.uid(want.UID) {
+	if !isAccountName(want.Name) || !u.allow.uid(want.UID) {
 		return account{}, refuse("%s with uid %d is not a user that this host's profile allows", plain(want.Name), want.UID)
 	}
 	db, err := u.accounts.read()

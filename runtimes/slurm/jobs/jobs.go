@@ -28,7 +28,7 @@ import (
 type Options struct {
 	Hosts   runtimes.Hosts
 	Cluster func(schema.Key) string // name of the cluster of a unit
-	Account string                  // of the jobs of a unit without attachments
+	Account func(*plan.Unit) string // of the jobs of a unit without attachments
 	Timeout time.Duration           // of one program
 	// KeepsEnded returns how long slurmctld of a unit has ended jobs.
 	KeepsEnded func(*plan.Unit) time.Duration
@@ -63,7 +63,7 @@ func (q *Queue) cluster(at runtimes.QueueScope) (*cluster, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: the unit has no control plane yet", queue.ErrUnavailable)
 	}
-	c := &cluster{QueueScope: at, o: q.o, host: q.o.Hosts.Host(member), stack: profile.Stack{Cluster: q.o.Cluster(at.Unit.Effective.Key)}, account: q.o.Account}
+	c := &cluster{QueueScope: at, o: q.o, host: q.o.Hosts.Host(member), stack: profile.Stack{Cluster: q.o.Cluster(at.Unit.Effective.Key)}, account: q.o.Account(at.Unit)}
 	if u := at.Unit.Effective; u.Key.Kind == schema.KindSharedRuntime || len(u.Attachments) > 0 {
 		c.account, c.filter = at.ProjectID, at.ProjectID
 	}

@@ -75,7 +75,7 @@ func scope(mode string, change func(*schema.QueueMap)) runtimes.QueueScope {
 }
 
 func newQueue(h *tools) *Queue {
-	return New(Options{Hosts: h, Cluster: func(schema.Key) string { return "north" }, Account: "members", Timeout: time.Second, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
+	return New(Options{Hosts: h, Cluster: func(schema.Key) string { return "north" }, Account: func(*plan.Unit) string { return "members" }, Timeout: time.Second, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
 }
 
 func ask(name string) queue.Submission {

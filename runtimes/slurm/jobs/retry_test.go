@@ -56,7 +56,7 @@ func TestSubmissionIsRetriedThreeTimes(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					host := &counted{tools: &c.host, program: c.program}
 					began := time.Now()
-					q := New(Options{Hosts: host, Cluster: func(schema.Key) string { return "north" }, Account: "members", Timeout: time.Minute, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
+					q := New(Options{Hosts: host, Cluster: func(schema.Key) string { return "north" }, Account: func(*plan.Unit) string { return "members" }, Timeout: time.Minute, KeepsEnded: func(*plan.Unit) time.Duration { return time.Hour }, Now: time.Now})
 					_, err := q.Submit(t.Context(), scope(mode, nil), ask("main"))
 					require.ErrorIs(t, err, c.want)
 					require.Equal(t, c.calls, host.calls)

@@ -117,7 +117,7 @@ func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, e
 	partition, account, qos := r.ResolvedQueue, c.account, ""
 	if m := r.Mapping; m != nil {
 		partition, qos = m.Partition, m.QOS
-		if c.filter != "" && m.Account != "" && m.Account != c.account {
+		if c.filter != "" && m.Account != "" && !strings.EqualFold(m.Account, c.account) {
 			return nil, fmt.Errorf("%w: queue %s is of the account %s, and the project's is %s; the platform corrects the QueueMap", queue.ErrConfiguration, m.Queue, m.Account, c.account)
 		}
 		if m.Account != "" {
@@ -267,9 +267,9 @@ func confirm(partitions []cli.Partition, m queue.Mapping) error {
 	switch {
 	case i < 0:
 		return fmt.Errorf("%w: queue %s is the partition %s, which Slurm does not have", queue.ErrConfiguration, m.Queue, m.Partition)
-	case m.Account != "" && partitions[i].Accounts != nil && !slices.Contains(partitions[i].Accounts, m.Account):
+	case m.Account != "" && partitions[i].Accounts != nil && !slices.Contains(partitions[i].Accounts, strings.ToLower(m.Account)):
 		return fmt.Errorf("%w: queue %s: the partition %s does not take the account %s", queue.ErrConfiguration, m.Queue, m.Partition, m.Account)
-	case m.QOS != "" && partitions[i].QoS != nil && !slices.Contains(partitions[i].QoS, m.QOS):
+	case m.QOS != "" && partitions[i].QoS != nil && !slices.Contains(partitions[i].QoS, strings.ToLower(m.QOS)):
 		return fmt.Errorf("%w: queue %s: the partition %s does not take the QoS %s", queue.ErrConfiguration, m.Queue, m.Partition, m.QOS)
 	}
 	return nil

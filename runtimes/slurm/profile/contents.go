@@ -126,9 +126,9 @@ func readLines(data []byte, ok func(line string) bool) error {
 	return nil
 }
 
-var gresLine = compile(`^NodeName=[a-z0-9][-a-z0-9]{0,62} Name=gpu Type=[a-z0-9][-a-z0-9_]{0,39} File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
+var gresLine = compile(`^NodeName=` + NameForm + ` Name=gpu Type=` + NameForm + ` File=/dev/([A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 
-var switchLine = compile(`^SwitchName=` + featureForm + ` (Nodes=` + nodeListForm + `|Switches=` + featureForm + `(,` + featureForm + `)*)$`)
+var switchLine = compile(`^SwitchName=` + NameForm + ` (Nodes=` + nodeListForm + `|Switches=` + NameForm + `(,` + NameForm + `)*)$`)
 
 func checkSlurmConf(s Stack, data []byte) error { return checkParameters(s.SlurmConf(), data) }
 
@@ -143,7 +143,7 @@ func checkParameters(list []Parameter, data []byte) error {
 
 // checkAccounts allows root as the only administrator, accounts and users.
 func checkAccounts(s Stack, data []byte) error {
-	const name = `'[a-z0-9_][-a-z0-9_.]{0,127}'`
+	const name = `'` + recordForm + `'`
 	other := compile(`^(Parent - ` + name + `|User - ` + name + `:DefaultAccount=` + name + `:Fairshare=1|Account - (` + name + `):Description=(` + name + `):Organization='berth':Fairshare=1)$`)
 	return readLines(data, func(line string) bool {
 		return line == "Cluster - '"+s.Cluster+"':Fairshare=1:QOS='normal'" ||

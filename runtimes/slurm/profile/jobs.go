@@ -39,8 +39,8 @@ func jobsQuery(args []string, base func(string, ...string) []string, at int, fil
 }
 
 var (
-	queueJobsFilter     = compile(`^--(user=[a-z_][-a-z0-9_]{0,31}|account=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?)$`)
-	accountedJobsFilter = compile(`^--(user=[a-z_][-a-z0-9_]{0,31}|accounts=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?|starttime=uts[0-9]{1,12})$`)
+	queueJobsFilter     = compile(`^--(user=` + UserForm + `|account=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?)$`)
+	accountedJobsFilter = compile(`^--(user=` + UserForm + `|accounts=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?|starttime=uts[0-9]{1,12})$`)
 )
 
 func isQueueJobs(args []string) bool {
@@ -65,7 +65,7 @@ func CancelArgs(id, user, account string) []string {
 	return append(args, id)
 }
 
-var cancelOwned = compile(`^--user=[a-z_][-a-z0-9_]{0,31}( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}$`)
+var cancelOwned = compile(`^--user=` + UserForm + `( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}$`)
 
 // Both programs run as the owner of a job. Another user may be able to write to the directory of its output, and
 // replace the output by a link to a private file of the owner. So neither program follows a link.

@@ -60,24 +60,31 @@ var (
 	everywhereOrReconfigure = Classes{RestartAll, Reconfigure, Reconfigure}
 )
 
+// The forms of names that people give. None has a comma, an equals sign, a bracket or a space, which
+// the parsers of Slurm give a meaning, or begins with a dash.
 const (
-	addressForm   = `[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})`
-	intervalForm  = `[0-9]{1,6}`
-	memoryForm    = `[1-9][0-9]{0,8}`
-	nodeNameForm  = `[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?`
-	nodeListForm  = nodeNameForm + `(,` + nodeNameForm + `)*`
-	partitionForm = `[a-z][-a-z0-9_]{0,31}`
-	nameForm      = `[a-z0-9][-a-z0-9_.]{0,39}`
-	accountForm   = `[a-z0-9][-a-z0-9_.]{0,127}` // of an account or a QoS: <tenant>.<project>_guaranteed has up to 92 characters
-	accountsForm  = accountForm + `(,` + accountForm + `)*`
-	gpuForm       = `gpu:[a-z0-9][-a-z0-9_]{0,39}:[1-9][0-9]{0,3}`
-	featureForm   = `[a-z0-9][-a-z0-9_]{0,63}`
-	lenderForm    = `from_[a-z0-9][-a-z0-9.]{0,80}` // the project that lends the node
-	nodeForm      = nodeNameForm + ` NodeAddr=` + addressForm + ` CPUs=` + memoryForm + `( Sockets=` + memoryForm + ` CoresPerSocket=` + memoryForm + ` ThreadsPerCore=` + memoryForm + `)? RealMemory=` + memoryForm +
-		`( Gres=` + gpuForm + `(,` + gpuForm + `){0,7})? Feature=` + featureForm + `(,` + lenderForm + `)?(,` + featureForm + `){0,15}`
+	// NameForm is that of partitions, nodes, GPU types, QoS and accounts.
+	NameForm = `[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,62}[A-Za-z0-9])?`
+	// UserForm is that of users: the names of POSIX, as long as useradd takes them.
+	UserForm = `[A-Za-z0-9_][-A-Za-z0-9_.]{0,31}`
+)
+
+const (
+	addressForm  = `[A-Za-z0-9]([A-Za-z0-9.:-]{0,252})`
+	intervalForm = `[0-9]{1,6}`
+	memoryForm   = `[1-9][0-9]{0,8}`
+	nodeListForm = NameForm + `(,` + NameForm + `)*`
+	recordForm   = `[A-Za-z0-9_][-A-Za-z0-9_.]{0,127}` // of a user, an account or a QoS in accounting
+	programForm  = `[a-z0-9][-a-z0-9_.]{0,39}`
+	accountForm  = `[a-z0-9][-a-z0-9_.]{0,127}` // of an account or a QoS: <tenant>.<project>_guaranteed has up to 92 characters
+	accountsForm = accountForm + `(,` + accountForm + `)*`
+	gpuForm      = `gpu:` + NameForm + `:[1-9][0-9]{0,3}`
+	lenderForm   = `from_[a-z0-9][-a-z0-9.]{0,80}` // the project that lends the node
+	nodeForm     = NameForm + ` NodeAddr=` + addressForm + ` CPUs=` + memoryForm + `( Sockets=` + memoryForm + ` CoresPerSocket=` + memoryForm + ` ThreadsPerCore=` + memoryForm + `)? RealMemory=` + memoryForm +
+		`( Gres=` + gpuForm + `(,` + gpuForm + `){0,7})? Feature=` + NameForm + `(,` + lenderForm + `)?(,` + NameForm + `){0,15}`
 	billingForm = `CPU=[0-9]{1,7},Mem=[0-9]{1,7}G,GRES/gpu=[0-9]{1,7}`
-	lineForm    = partitionForm + `( Nodes=(ALL|` + nodeListForm + `))? State=(UP|INACTIVE)( DefaultTime=[1-9][0-9]{0,8})? MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?` +
-		`( PriorityTier=[0-9]{1,5})?( AllowAccounts=` + accountsForm + `)?( AllowQos=` + accountsForm + `)?( QOS=` + nameForm + `)?( PreemptMode=(OFF|REQUEUE|CANCEL))?` +
+	lineForm    = NameForm + `( Nodes=(ALL|` + nodeListForm + `))? State=(UP|INACTIVE)( DefaultTime=[1-9][0-9]{0,8})? MaxTime=(UNLIMITED|[1-9][0-9]{0,8})( Default=YES)?` +
+		`( PriorityTier=[0-9]{1,5})?( AllowAccounts=` + accountsForm + `)?( AllowQos=` + accountsForm + `)?( QOS=` + accountForm + `)?( PreemptMode=(OFF|REQUEUE|CANCEL))?` +
 		`( TRESBillingWeights=` + billingForm + `)?( DefMemPerCPU=` + memoryForm + `)?( DefMemPerGPU=` + memoryForm + ` DefCpuPerGPU=` + memoryForm + `)?`
 	schedulerForm = `sched_interval=` + intervalForm + `,batch_sched_delay=` + intervalForm + `,bf_interval=` + intervalForm +
 		`(,bf_continue,bf_window=` + intervalForm + `,bf_resolution=` + intervalForm + `)?` +
@@ -120,11 +127,11 @@ var slurmConf = slices.Concat([]Parameter{
 	{"KillWait", "", between(1, 65533), "jobs.kill_wait_seconds", reconfigure, "22.05 24.11 26.05", "time from SIGTERM to SIGKILL at the end of a job's time"},
 	{"UnkillableStepTimeout", "", between(60, 65533), "jobs.unkillable_step_seconds", reconfigure, "22.05 24.11 26.05", "wait for processes that SIGKILL does not end; then the node drains"},
 	{"ReturnToService", "", between(0, 2), "nodes.return_to_service", reconfigure, "22.05 24.11 26.05", "1: a node that was DOWN for silence returns by itself; 2: each; 0: none"},
-	{"HealthCheckProgram", "", form(ProgramDir + `/` + nameForm), "health_check.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker, to drain a node that is not sound"},
+	{"HealthCheckProgram", "", form(ProgramDir + `/` + programForm), "health_check.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker, to drain a node that is not sound"},
 	{"HealthCheckInterval", "", between(10, 65535), "health_check.interval_seconds", reconfigure, "22.05 24.11 26.05", "seconds between two runs of HealthCheckProgram"},
 	{"HealthCheckNodeState", "", words("ANY", "IDLE"), "health_check.nodes", reconfigure, "22.05 24.11 26.05", "nodes on which HealthCheckProgram runs"},
-	{"Prolog", "", form(ProgramDir + `/` + nameForm), "job_programs.prolog.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker of a job before the job starts there"},
-	{"Epilog", "", form(ProgramDir + `/` + nameForm), "job_programs.epilog.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker of a job after the job has ended there"},
+	{"Prolog", "", form(ProgramDir + `/` + programForm), "job_programs.prolog.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker of a job before the job starts there"},
+	{"Epilog", "", form(ProgramDir + `/` + programForm), "job_programs.epilog.program", reconfigure, "22.05 24.11 26.05", "program that slurmd runs as root on each worker of a job after the job has ended there"},
 	{"PrologEpilogTimeout", "", between(10, 3600), "job_programs.timeout_seconds", reconfigure, "22.05 24.11 26.05", "seconds after which Prolog or Epilog has failed"},
 	{"ProctrackType", "", words("proctrack/cgroup", "proctrack/linuxproc"), "confinement", everywhereOrReconfigure, "22.05 24.11 26.05", "how slurmd knows the processes of a job"},
 	{"TaskPlugin", "", words("task/cgroup,task/affinity", "task/none"), "confinement", everywhereOrReconfigure, "22.05 24.11 26.05", "binds a job to its CPUs, memory and devices"},
@@ -287,6 +294,7 @@ var slurmdbdConf = []Parameter{
 	{Name: "AuthType", Value: "auth/munge", Meaning: "clients are known by munge"},
 	{Name: "AuthInfo", Value: "socket=/run/munge-{cluster}/munge.socket.2", Meaning: "socket of the cluster's munged"},
 	{Name: "SlurmUser", Value: SlurmUser, Meaning: "account of slurmdbd"},
+	{Name: "Parameters", Value: "PreserveCaseUser", Meaning: "a user has the name of the host's account, which may have capitals"},
 	{Name: "PidFile", Value: "/run/slurm-{cluster}/slurmdbd.pid", Meaning: "pid file"},
 	{Name: "LogFile", Value: LogDir + "/{cluster}/slurmdbd.log", Meaning: "log"},
 	{Name: "StorageType", Value: "accounting_storage/mysql", Meaning: "records in MariaDB"},

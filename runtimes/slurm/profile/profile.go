@@ -35,16 +35,24 @@ const (
 	ParamDevices = "devices" // its device files, with commas; absent: none
 )
 
-// MinUID and MaxUID bound the accounts of users: above the distribution's system
-// accounts, below those of systemd services and nobody.
-const (
-	MinUID = 1000
-	MaxUID = 59999
-)
+// IsUID reports whether the account of a user may have a uid: one above the distribution's system
+// accounts that does not mean nobody or no user, in 16 or in 32 bits. Such an account has no entry
+// in lastlog, a file that would have a record for each uid below.
+func IsUID(uid int) bool {
+	return uid >= 1000 && uid < 1<<32-2 && uid != 1<<16-2 && uid != 1<<16-1
+}
+
+// IsUser reports whether name is that of a user. Programs read a name of digits as a uid.
+func IsUser(name string) bool {
+	return userName.MatchString(name) && strings.Trim(name, "0123456789") != ""
+}
+
+// IsName reports whether name has the NameForm.
+func IsName(name string) bool { return nodeName.MatchString(name) }
 
 var (
 	cluster  = compile(`^[a-z][a-z0-9_]{0,39}$`)
-	nodeName = compile(`^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$`)
+	nodeName = compile(`^` + NameForm + `$`)
 	port     = compile(`^[1-9][0-9]{3,4}$`)
 	devices  = compile(`^/dev/[A-Za-z0-9_/-]+(,/dev/[A-Za-z0-9_/-]+)*$`)
 	hostPart = compile(`^[a-zA-Z0-9]([-a-zA-Z0-9.]{0,251}[a-zA-Z0-9])?$`)
@@ -81,7 +89,7 @@ func Profile() runtimes.Profile {
 			Slurmdbd: ofStack(slurmdbd), Slurmctld: ofStack(slurmctld), Slurmd: slurmd,
 		},
 		UserDirs: JobsDir,
-		MinUID:   MinUID, MaxUID: MaxUID,
+		IsUID:    IsUID,
 	}
 }
 

@@ -87,6 +87,18 @@ func TestProgramsRefuseOtherArguments(t *testing.T) {
 		{"scontrol", "update jobid=1 state=x", false},
 		{"scontrol", "delete partition=main", false},
 		{"scontrol", "update nodename=ALL state=drain", false},
+		{"scontrol", "update nodename=All state=drain", false},
+		{"scontrol", "update nodename=gpu01.cs.example.org,slurm_node1 state=drain", true},
+		{"scontrol", "update nodename=w[1-9] state=drain", false},
+		{"scontrol", "create reservation reservationname=berth-a starttime=now endtime=uts1900000000 nodes=ALL users=root flags=MAINT,IGNORE_JOBS", false},
+		{"scontrol", "create reservation reservationname=berth-a starttime=now endtime=uts1900000000 nodes=GPU01.cs users=root flags=MAINT,IGNORE_JOBS", true},
+		{"scontrol", "delete partitionname=Mem128", true},
+		{"sacctmgr", "-i modify user where name=Root set adminlevel=None", false},
+		{"sacctmgr", "-i add user first.last account=phys_lab.2 cluster=c1", true},
+		{"sacctmgr", "-i add user first,-i account=x cluster=c1", false},
+		{"id", "-u first.last", true},
+		{"id", "-u 0", false},
+		{"id", "-Gn --", false},
 		{"sacctmgr", "-i load /etc/shadow", false},
 		{"sacctmgr", "-i load file=/etc/passwd", false},
 		{"sacctmgr", "-i load file=/var/lib/slurm/c1/accounts.cfg", true},
@@ -333,7 +345,10 @@ func TestFilesNeedKnownPathModeOwnerAndContent(t *testing.T) {
 	} {
 		require.NoError(t, check(conf(fine)), fine)
 	}
+	require.NoError(t, check(conf("NodeName=gpu01.cs.example.org NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Gres=gpu:nvidia_geforce_rtx_3090:1 Feature=worker,gpu,nvidia_geforce_rtx_3090\n"+
+		"PartitionName=std.q Nodes=slurm_node1 State=UP MaxTime=30\n")))
 	for _, hostile := range []string{
+		"PartitionName=a,b Nodes=ALL State=UP MaxTime=30\n", "PartitionName=-a State=UP MaxTime=30\n", "NodeName=w[1-9] NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Feature=worker\n",
 		"PluginDir=/tmp\n", "plugindir=/tmp\n", " PluginDir=/tmp\n", "Prolog=/tmp/x\n", "PlugStackConfig=/tmp/x\n", "Include /tmp/x\n", "include /tmp/x\n",
 		"HealthCheckProgram=/tmp/x\n", "HealthCheckProgram=/usr/local/libexec/berth-slurm/../x\n", "HealthCheckProgram=/usr/local/libexec/berth-slurm/a/b\n",
 		"MailProg=/tmp/x\n", "ClusterName=c2\n", "SlurmUser=root\n", "StateSaveLocation=/etc\n", "AuthType=auth/none\n",

@@ -85,7 +85,7 @@ var errNotAllowed = errors.New("these arguments are not allowed")
 var (
 	stackConf  = regexp.MustCompile(`^` + EtcDir + `/[a-z][a-z0-9_]{0,39}/slurm\.conf$`)
 	anyConf    = regexp.MustCompile(`^(` + EtcDir + `/[a-z][a-z0-9_]{0,39}|` + WorkerConfLink + `)/slurm\.conf$`)
-	updateNode = compile(`^nodename=[a-z0-9][-a-z0-9,]*$`)
+	updateNode = compile(`^nodename=` + nodeListForm + `$`)
 	nodeState  = compile(`^state=(drain|undrain|resume)$`)
 	reason     = compile(`^reason=[ !#%&(-[\]-_a-~]{1,200}$`) // one line, without quotes, $ and backslash
 	// nodeComment has the labels of a node, with the mark of Berth.
@@ -105,11 +105,11 @@ var (
 	// reservation is a reservation of Berth. Without a start, it has begun.
 	reservation     = compile(`^reservationname=` + reservationName + `$`)
 	reservationArgs = compile(`^reservation reservationname=` + reservationName + `( starttime=(now|uts[1-9][0-9]{8,10}))?` +
-		` endtime=uts[1-9][0-9]{8,10} nodes=[a-z0-9][-a-z0-9,]* users=root flags=MAINT,IGNORE_JOBS$`)
+		` endtime=uts[1-9][0-9]{8,10} nodes=` + nodeListForm + ` users=root flags=MAINT,IGNORE_JOBS$`)
 	runsOption  = compile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
 	usageReport = compile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
 		` format=(TresName,Reported,Allocated,Down,PlannedDown|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
-	userName = compile(`^[a-z_][-a-z0-9_]{0,31}$`)
+	userName = compile(`^` + UserForm + `$`)
 )
 
 func programs() map[string]runtimes.Program {
@@ -217,11 +217,11 @@ func checkScontrol(args []string) error {
 			return nil
 		}
 	case "update":
-		if len(rest) >= 2 && updateNode.MatchString(rest[0]) && nodeState.MatchString(rest[1]) &&
+		if len(rest) >= 2 && isNodes(rest[0]) && nodeState.MatchString(rest[1]) &&
 			(len(rest) == 2 || len(rest) == 3 && reason.MatchString(rest[2])) {
 			return nil
 		}
-		if len(rest) == 2 && updateNode.MatchString(rest[0]) && nodeComment.MatchString(rest[1]) {
+		if len(rest) == 2 && isNodes(rest[0]) && nodeComment.MatchString(rest[1]) {
 			return nil
 		}
 		if len(rest) == 2 && partition.MatchString(rest[0]) && rest[1] == "state=inactive" {
@@ -248,7 +248,12 @@ func checkScontrol(args []string) error {
 // isReservation reports whether arguments are those of a reservation of Berth for the
 // maintenance of nodes, which only root may use.
 func isReservation(args []string) bool {
-	return reservationArgs.MatchString(strings.Join(args, " "))
+	return reservationArgs.MatchString(strings.Join(args, " ")) && !slices.ContainsFunc(args, func(a string) bool { return strings.EqualFold(a, "nodes=all") })
+}
+
+// isNodes reports whether an argument of scontrol names nodes, each by its name.
+func isNodes(arg string) bool {
+	return updateNode.MatchString(arg) && !strings.EqualFold(arg, "nodename=all")
 }
 
 // checkSqueue allows lists of jobs as JSON, and as text without fields that users
@@ -279,7 +284,7 @@ func checkID(args []string) error {
 		return fmt.Errorf("want -u and names, or -Gn and a name")
 	}
 	for _, name := range args[1:] {
-		if !userName.MatchString(name) {
+		if !IsUser(name) {
 			return fmt.Errorf("%q is not a user name", name)
 		}
 	}
@@ -311,7 +316,7 @@ func checkSacctmgr(args []string) error {
 		if m == nil {
 			continue
 		}
-		if i := form.SubexpIndex("names"); i > 0 && slices.Contains(strings.Split(m[i], ","), "root") {
+		if i := form.SubexpIndex("names"); i > 0 && slices.ContainsFunc(strings.Split(m[i], ","), func(n string) bool { return strings.EqualFold(n, "root") }) {
 			return fmt.Errorf("root is not changed")
 		}
 		return nil
@@ -322,7 +327,7 @@ func checkSacctmgr(args []string) error {
 // accountingForms are the calls of sacctmgr, without -i. None of the names may be root.
 var accountingForms = func() []*expression {
 	const (
-		name      = `[a-z0-9_][-a-z0-9_.]{0,127}`
+		name      = recordForm
 		names     = `(?P<names>` + name + `(?:,` + name + `)*)`
 		inCluster = ` cluster=[a-z][a-z0-9_]{0,39}`
 		place     = `(?: account=` + name + `)?` + inCluster
