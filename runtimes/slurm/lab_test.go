@@ -96,11 +96,12 @@ func nodeDoc(name, address string, gpus int) *schema.Node {
 	return n
 }
 
-// newStageOf returns a stage of the test's own, with a number of hosts for workers.
-func newStageOf(t testing.TB, workers int) *stage {
+// newStageOf returns a stage of the test's own, with a number of hosts for workers, the first of which have
+// the names.
+func newStageOf(t testing.TB, workers int, names ...string) *stage {
 	t.Helper()
 	needSlurm(t)
-	s, err := makeStage(workers)
+	s, err := makeStage(workers, names...)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, s.down()) })
 	if s.notRun != "" {
@@ -110,10 +111,14 @@ func newStageOf(t testing.TB, workers int) *stage {
 }
 
 // makeStage makes a lab with a number of hosts for workers.
-func makeStage(workers int) (s *stage, err error) {
+func makeStage(workers int, names ...string) (s *stage, err error) {
 	s = &stage{control: nodeDoc("ctl", "10.77.0.10", 0), pictures: map[bool]string{}}
 	for i := range workers {
-		s.workers = append(s.workers, nodeDoc(fmt.Sprintf("gpu-%d", i+1), fmt.Sprintf("10.77.0.%d", 11+i), 2))
+		name := fmt.Sprintf("gpu-%d", i+1)
+		if i < len(names) {
+			name = names[i]
+		}
+		s.workers = append(s.workers, nodeDoc(name, fmt.Sprintf("10.77.0.%d", 11+i), 2))
 	}
 	self, err := os.Executable()
 	if err != nil {

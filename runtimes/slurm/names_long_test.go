@@ -19,11 +19,10 @@ import (
 // (case partition-names). Jobs run under them, and accounting and the queue show them.
 func TestLongNamesOfClusters(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStageOf(t, 2)}
+	c := &company{stage: newStageOf(t, 2, "gpu01.cs.example.org", "slurm_node1")}
 	c.rt = c.runtime(t)
-	for i, name := range []string{"gpu01.cs.example.org", "slurm_node1"} { // the hosts are called otherwise
-		c.workers[i].Key.Name = name
-		c.workers[i].Spec.Capacity.GPUs[0].Type = []string{"nvidia_geforce_rtx_3090", "2080ti"}[i]
+	for i, gpu := range []string{"nvidia_geforce_rtx_3090", "2080ti"} {
+		c.workers[i].Spec.Capacity.GPUs[0].Type = gpu
 	}
 	first, capital := schema.UnixUser{Name: "first.last", UID: 4200000001}, schema.UnixUser{Name: "J.Doe_3", UID: 165536}
 	users := []schema.UnixUser{first, capital}

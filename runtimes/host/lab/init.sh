@@ -6,7 +6,7 @@ set -eu
 main() {
 	lab=$1 node=$2 address=$3 prefix=$4 user=$5 lower=$6
 	shift 6
-	hostname "$node"
+	hostname "${node//_/-}" # which has no underscore, unlike names of nodes
 	mount --make-rprivate /
 	own_root
 	kernel_filesystems

@@ -248,8 +248,8 @@ func (c Config) check() error {
 	for _, n := range c.Nodes {
 		a, err := netip.ParseAddr(n.Address)
 		switch {
-		case !schema.ValidName(n.Name):
-			return fmt.Errorf("host name %q: want letters, digits and dashes", n.Name)
+		case !schema.ValidNodeName(n.Name):
+			return fmt.Errorf("host name %q: want letters, digits and inner -, _ and .", n.Name)
 		case err != nil || !a.Is4():
 			return fmt.Errorf("host %s: address %q is not an IPv4 address", n.Name, n.Address)
 		case seen[n.Name] || seen[n.Address]:
