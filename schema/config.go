@@ -17,18 +17,18 @@ type ConfigProblem struct {
 // mistyped one, has no effect.
 type ConfigName struct {
 	Path string // as that of a ConfigProblem
-	Sort string // NodeName, GPUType, UserName, ProjectName or OwnName
+	Sort string // NodeName, GPUType, UserName, ProjectName or ReservedName
 	Name string
 }
 
 // The sorts of names that a config may have: of nodes, of the unit's users on the hosts, and of projects
 // by their ids.
 const (
-	NodeName    = "name"
-	GPUType     = "GPU type"
-	UserName    = "user"
-	ProjectName = "project"
-	OwnName     = "name that no attached project has" // a project has resources of its own name
+	NodeName     = "name"
+	GPUType      = "GPU type"
+	UserName     = "user"
+	ProjectName  = "project"
+	ReservedName = "name that no attached project has" // a project has resources of its own name
 )
 
 // ConfigEnd is the end of what a config declares for a time. After it, the field has no effect.

@@ -54,8 +54,8 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 			switch {
 			case n.Sort == schema.UserName && !slices.Contains(users, n.Name):
 				warn(n.Path, codeNoUser, "%s is not a user of %s%s", n.Name, key, estate.Meant(n.Name, users))
-			case n.Sort == schema.OwnName && slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
-				warn(n.Path, codeProjectName, "the attached project %s has this name here: rename this one, or the change fails", n.Name)
+			case n.Sort == schema.ReservedName && slices.ContainsFunc(unit.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == n.Name }):
+				warn(n.Path, codeProjectName, "%s is the id of an attached project; use another name", n.Name)
 			case n.Sort == schema.ProjectName && key.Kind == schema.KindInstance:
 				warn(n.Path, estate.CodeNoEffect, "%s has no account of the project %s: it is the cluster of one project", key, n.Name)
 			case n.Sort == schema.ProjectName && !isProject(head.Main.Desired, n.Name):

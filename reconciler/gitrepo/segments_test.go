@@ -119,7 +119,7 @@ func TestInvalidResourceStatusIsSkipped(t *testing.T) {
 	require.NoError(t, err)
 	tip = s.MustCommit(t, "berth/status", gittest.Commit{Message: "forged", Parent: tip, Files: map[string]string{
 		"nodes/gpu-1.yaml":               "apiVersion: berth/v1\nkind: NodeStatus\nkey: {kind: Node, name: gpu-2}\nphase: x\n",
-		"nodes/GPU.yaml":                 "x",
+		"nodes/-gpu.yaml":                "x",
 		"platform/catalog/batch/v1.yaml": "apiVersion: berth/v1\nkind: InstanceStatus\nkey: {kind: AppVersion, parent: batch, name: v1}\n",
 		"platform/shared-runtimes/c":     "[",
 		"nodes/deep/er.yaml":             "x",
@@ -129,7 +129,7 @@ func TestInvalidResourceStatusIsSkipped(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, tree.Things)
 	require.Equal(t, []string{
-		"nodes/GPU.yaml: no place for a status file",
+		"nodes/-gpu.yaml: no place for a status file",
 		"nodes/deep/er.yaml: no place for a status file",
 		"nodes/gpu-1.yaml: its key is not that of its path",
 		"platform/catalog/batch/v1.yaml: apiVersion and kind are not berth/v1 and AppVersionStatus",

@@ -64,7 +64,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		m := u.Members[name]
 		state := plan.MemberState{Name: name, Node: m.Node, State: m.State, References: map[string]string{"unit": s.Key.String()}}
 		if m.Drained != "" {
-			state.Detail = "takes no new jobs: " + m.Drained
+			state.OutOfService = "drained: " + m.Drained
 		}
 		if w.down[m.Node] {
 			state.State, state.Detail = plan.Unreachable, "host "+m.Node+" could not be asked"

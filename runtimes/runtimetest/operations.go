@@ -53,25 +53,25 @@ func (o operated) do(op plan.Operation) {
 }
 
 // detail returns the detail of a member's observed state.
-func (o operated) detail(member string) string {
+func (o operated) outOfService(member string) string {
 	o.t.Helper()
 	states := o.observe(o.t, o.u).Members
 	i := slices.IndexFunc(states, func(m plan.MemberState) bool { return m.Name == member })
 	require.GreaterOrEqual(o.t, i, 0, "%s is not observed", member)
-	return states[i].Detail
+	return states[i].OutOfService
 }
 
 // drains does the operations that restart nothing.
 func (o operated) drains() {
 	before := o.h.Fingerprint(o.t, o.u)
 	o.do(operationOn("d1", schema.OpDrain, "worker-0"))
-	require.Contains(o.t, o.detail("worker-0"), "operation")
+	require.Contains(o.t, o.outOfService("worker-0"), "operation")
 	o.do(operationOn("d2", schema.OpResume, "worker-0"))
-	require.Empty(o.t, o.detail("worker-0"))
+	require.Empty(o.t, o.outOfService("worker-0"))
 	o.do(operationOn("d3", schema.OpCordon, "worker-1"))
-	require.Contains(o.t, o.detail("worker-1"), "operation")
+	require.Contains(o.t, o.outOfService("worker-1"), "operation")
 	o.do(operationOn("d4", schema.OpUncordon, "worker-1"))
-	require.Empty(o.t, o.detail("worker-1"))
+	require.Empty(o.t, o.outOfService("worker-1"))
 	label := operationOn("d5", schema.OpLabel, "worker-0")
 	label.Spec.Labels = map[string]string{"rack": "r1"}
 	o.do(label)
@@ -130,6 +130,6 @@ func (o operated) replaces() {
 			require.NoError(o.t, o.apply(o.t, &p, a), "%s %s", a.Verb, a.Member)
 		}
 		o.running(o.t, to)
-		require.Empty(o.t, o.detail("worker-1"), "the new node is not drained")
+		require.Empty(o.t, o.outOfService("worker-1"), "the new node is not drained")
 	}
 }

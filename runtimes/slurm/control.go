@@ -33,6 +33,8 @@ type control struct {
 	stack profile.Stack
 	rec   record // the wanted record
 	disk  record // the record on the host
+	// ends: the unit is being deleted, so that lost accounting is no reason to leave its jobs.
+	ends bool
 
 	installed installation
 	keepUsage func(ctx context.Context, jobs []usage.Job) error // of runtimes.Change; may be nil
@@ -289,8 +291,8 @@ func partitionTarget(name string) string { return "partition " + name }
 
 func (c *control) clusterTarget() string { return "cluster " + c.stack.Cluster }
 
-// readWorker parses the record of a worker that was read on s. A missing one is empty. One that is errDamaged is made again
-// by a join.
+// readWorker parses the record of a worker that was read on s. A missing one is empty. One that is errDamaged belongs to
+// the cluster whose record says that the node has joined.
 func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
 	if res.Missing {
 		return rec, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -18,7 +19,7 @@ import (
 // slurmctld starts may never reach it, and then it refuses every job. A slurmctld
 // that starts without slurmdbd makes up a cluster id that slurmdbd later refuses.
 func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
-	claimed, err := c.claim(ctx, after)
+	claimed, conf, err := c.claim(ctx, after)
 	if err != nil {
 		return err
 	}
@@ -28,7 +29,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 		}
 		return c.daemons.start(ctx, false)
 	}
-	c.rec.Found = c.workers.hardware.shapes(ctx, nil)
+	c.rec.Found = c.workers.hardware.shapes(ctx, nil, nodeLines(conf))
 	if err := c.writeStack(ctx); err != nil {
 		return err
 	}
@@ -82,41 +83,51 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 }
 
 // claim writes the record of a unit that is not complete, with new ports or those
-// it already has. It returns false if the unit is complete.
-func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
+// it already has. It returns false if the unit is complete. conf is slurm.conf on the host; nil: it has none.
+func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, conf []byte, err error) {
 	defer c.env.lock("host " + c.host.Name())()
 	res, err := c.do(ctx, runtimes.Op{Info: &runtimes.Info{}}, readOp(c.stack.Record()))
 	if err != nil {
-		return false, err
+		return false, nil, err
+	}
+	before, err := c.do(ctx, readOp(c.stack.Conf()))
+	if err != nil && !isRefused(err) { // a stranger's, of which the preflight tells
+		return false, nil, err
+	}
+	if err == nil {
+		conf = before[0].Data
 	}
 	var aside []runtimes.Op
 	switch err := c.useRecord(res[1]); {
 	case err == nil && c.rec.Complete && !c.rec.Deleting:
-		return false, nil
+		return false, nil, nil
 	case errors.Is(err, errNoRecord):
 		if errors.Is(err, errDamaged) {
 			aside = append(aside, writeOp(c.stack.DamagedRecord(), file{encode(map[string]string{"record": string(res[1].Data)}), 0o600, ""}))
 		}
+		if err := c.checkEarlier(conf, after); err != nil {
+			return false, nil, err
+		}
 		others, err := c.otherRecords(ctx)
 		if err != nil {
-			return false, err
+			return false, nil, err
 		}
 		p, err := choosePorts(c.stack.Cluster, others)
 		if err != nil {
-			return false, fmt.Errorf("host %s: %w", c.host.Name(), err)
+			return false, nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
 		}
 		c.rec = record{Format: recordFormat, Cluster: c.stack.Cluster, Ports: p}
 	case err != nil:
-		return false, err
+		return false, nil, err
 	}
 	// Before any write, and again after an interrupted attempt.
 	if err := c.checkVersion(ctx, &after.Effective); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	st := c.stack
 	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.MungeKey(), st.Lib(), st.Log(), st.LogRotation(), profile.DatabaseDir)
 	if err := c.doAll(ctx, c.preflightOp(controlServices(), paths...)); err != nil {
-		return false, err
+		return false, nil, err
 	}
 	c.rec.Unit, c.rec.Hostname, c.rec.Stopped = *after, shortName(res[0].Info.Hostname), false
 	ops := append([]runtimes.Op{dirOp(profile.InstanceDir, 0o755, "")}, aside...)
@@ -127,7 +138,31 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (bool, error) {
 		c.rec.Deleting, c.rec.Complete = false, false
 	}
 	_, err = c.do(ctx, append(ops, c.writeRecord(&c.rec))...)
-	return true, err
+	return true, conf, err
+}
+
+// checkEarlier refuses to make a record again if slurm.conf names a node or a partition that the unit no longer has: the
+// record said what becomes of the jobs there.
+func (c lifecycle) checkEarlier(conf []byte, after *plan.Unit) error {
+	set, err := parseSettings(after.Effective.Config)
+	if err != nil {
+		return err
+	}
+	gone := func(what, name string) error {
+		return runtimes.NeedsPerson(fmt.Errorf("host %s: the record %s is gone, and %s has the %s %s, which %s no longer declares: declare it again, and remove it once the record is made again",
+			c.host.Name(), c.stack.Record(), c.stack.Conf(), what, name, c.key))
+	}
+	for node := range nodeLines(conf) {
+		if !slices.ContainsFunc(after.Members, func(m plan.Member) bool { return m.Node == node }) {
+			return gone("node", node)
+		}
+	}
+	for _, p := range partitionsOf(conf) {
+		if !slices.Contains(partitionNames(set.Partitions), p) {
+			return gone("partition", p)
+		}
+	}
+	return nil
 }
 
 // writeStack makes directories, key, accounts and files, and starts munged. It stops

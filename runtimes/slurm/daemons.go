@@ -47,7 +47,10 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 		return down
 	}
 	if err := c.checkAccounting(ctx, down); err != nil {
-		return err
+		if !c.ends {
+			return err
+		}
+		down = err
 	}
 	if err := c.stopHung(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
 		return err
@@ -271,11 +274,11 @@ func (c stackDaemons) sql(ctx context.Context, statements string) error {
 // none. One stack of a host does so at a time.
 func (c stackDaemons) makeDatabase(ctx context.Context) error {
 	defer c.env.lock("host " + c.host.Name())()
-	res, err := c.do(ctx, statOp(profile.DatabaseInstalled), c.service(profile.MariaDB, "state"))
+	res, err := c.do(ctx, statOp(profile.DatabaseInstalled, profile.DatabaseData), c.service(profile.MariaDB, "state"))
 	if err != nil {
 		return err
 	}
-	if !res[0].Stats[0].Exists {
+	if stats := res[0].Stats; !stats[0].Exists || !stats[1].Exists {
 		if err := c.checkNoDatabase(ctx, res[1].Service.Running); err != nil {
 			return err
 		}

@@ -240,6 +240,7 @@ func newCluster(t *testing.T) *cluster {
 	tree, err := rec.accounting()
 	require.NoError(t, err)
 	c.db = &accountingtest.Database{Tree: tree}
+	c.ctl.files[profile.DatabaseData], c.ctl.files[profile.DatabaseInstalled] = nil, nil
 	for _, name := range controlServices() {
 		c.ctl.services[name] = true
 	}

@@ -59,7 +59,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	c.rec.Detaching = c.disk.detachedBy(after)
 	c.rec.Unit = *after
 	c.rec.follow(after)
-	c.rec.Found = c.workers.hardware.shapes(ctx, &c.disk.Unit)
+	c.rec.Found = c.workers.hardware.shapes(ctx, &c.disk.Unit, nil)
 
 	var waits waitList
 	err := waits.unless(c.associations.add(ctx))
@@ -184,8 +184,9 @@ func (c lifecycle) recordLastUsage(ctx context.Context) error {
 	if err := c.daemons.startMunged(ctx); err != nil {
 		return err
 	}
-	if _, err := c.daemons.startAccounting(ctx); err != nil {
-		return cmp.Or(c.daemons.checkAccounting(ctx, err), err)
+	_, down := c.daemons.startAccounting(ctx)
+	if err := cmp.Or(c.daemons.checkAccounting(ctx, down), down); err != nil {
+		return err
 	}
 	err := c.associations.recordUsage(ctx, "")
 	if c.rec.FirstJob == 0 || !errors.Is(err, runtimes.ErrWaiting) {
@@ -219,7 +220,12 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 	if up, err := c.daemons.answers(ctx); err != nil {
 		return err
 	} else if !up {
-		if err := c.daemons.start(ctx, false); err != nil {
+		err := c.daemons.start(ctx, false)
+		if errors.Is(err, errLost) { // of accounting alone: slurmctld serves without it
+			if up, answerErr := c.daemons.answers(ctx); answerErr != nil || !up {
+				return cmp.Or(answerErr, err)
+			}
+		} else if err != nil {
 			return err
 		}
 	}
@@ -255,7 +261,8 @@ func (c lifecycle) remove(ctx context.Context) error {
 			return err
 		}
 		if runs {
-			// What is lost has no jobs to end, and no usage to record: the deletion is the decision about it.
+			// A lost state has no jobs to end, and lost accounting no usage to record: the deletion is the decision about it.
+			c.ends = true
 			if err := c.endAll(ctx); err != nil && !errors.Is(err, errLost) && !errors.Is(err, accounting.ErrNoCluster) {
 				return err
 			}

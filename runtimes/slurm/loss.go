@@ -29,7 +29,7 @@ func (c stackDaemons) checkState(ctx context.Context) error {
 }
 
 // checkAccounting refuses accounting that is gone: slurmctld would go on with an id of the cluster that no later accounting
-// accepts.
+// accepts. A deletion needs only the jobs.
 func (c stackDaemons) checkAccounting(ctx context.Context, down error) error {
 	gone, err := c.lostAccounting(ctx, down)
 	if err != nil || gone == nil || c.rec.Anew {
@@ -80,24 +80,7 @@ func (c stackDaemons) beginAnew(ctx context.Context) error {
 	if err != nil || gone == nil && res[0].Stats[0].Exists {
 		return err
 	}
-	c.rec.Anew, c.disk.Anew = true, true // until slurmctld serves
-	if err := c.saveDisk(ctx); err != nil {
-		return err
-	}
-	ops := []runtimes.Op{ownDirOp(c.stack.Lib(), 0o755, profile.SlurmUser), ownDirOp(c.stack.State(), 0o700, profile.SlurmUser)}
-	if gone != nil {
-		// New accounting has a new id of the cluster. slurmctld 24.11 refuses it while its state has the old one.
-		ops = append(ops, c.service(profile.Slurmctld, "stop"), removeOp(c.stack.StateMark()))
-	}
-	if err := c.doAll(ctx, ops...); err != nil || gone == nil {
-		return err
-	}
-	return c.makeAccounting(ctx, down)
-}
-
-// makeAccounting makes the accounting of the cluster, empty.
-func (c stackDaemons) makeAccounting(ctx context.Context, down error) error {
-	if down != nil {
+	if gone != nil && down != nil {
 		if err := c.makeDatabase(ctx); err != nil {
 			return err
 		}
@@ -105,10 +88,21 @@ func (c stackDaemons) makeAccounting(ctx context.Context, down error) error {
 			return err
 		}
 	}
+	c.rec.Anew, c.disk.Anew = true, true // until slurmctld serves
+	if err := c.saveDisk(ctx); err != nil {
+		return err
+	}
+	ops := []runtimes.Op{ownDirOp(c.stack.Lib(), 0o755, profile.SlurmUser), ownDirOp(c.stack.State(), 0o700, profile.SlurmUser)}
+	if gone == nil {
+		return c.doAll(ctx, ops...)
+	}
 	list, err := files(&c.rec)
 	if err != nil {
 		return err
 	}
-	_, _, err = (associations{control: c.control}).read(ctx, writeOp(c.stack.Accounts(), list[c.stack.Accounts()]), c.sacctmgr("-i", "load", "file="+c.stack.Accounts()))
+	// New accounting has a new id of the cluster. slurmctld 24.11 refuses it while its state has the old one.
+	ops = append(ops, c.service(profile.Slurmctld, "stop"), removeOp(c.stack.StateMark()),
+		writeOp(c.stack.Accounts(), list[c.stack.Accounts()]), c.sacctmgr("-i", "load", "file="+c.stack.Accounts()))
+	_, _, err = (associations{control: c.control}).read(ctx, ops...)
 	return err
 }

@@ -156,7 +156,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	}
 	switch err := c.useRecord(res[0]); {
 	case errors.Is(err, errDamaged) && s.Instance == nil:
-		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; its deletion needs the record: declare it again until the record is made again, or remove its daemons and files by hand", err))
+		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; its deletion needs the record: declare it again, running and not suspended, until the record is made again", err))
 	case errors.Is(err, errNoRecord):
 		if !res[2].Stats[1].Exists {
 			return nil, nil

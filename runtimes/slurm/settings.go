@@ -352,7 +352,7 @@ func (s *settings) names() (out []schema.ConfigName) {
 	}
 	for i, q := range s.QoS {
 		add(item("qos", i)+".users", schema.UserName, q.Users)
-		out = append(out, schema.ConfigName{Path: item("qos", i) + ".name", Sort: schema.OwnName, Name: strings.TrimSuffix(q.Name, guaranteedSuffix)})
+		out = append(out, schema.ConfigName{Path: item("qos", i) + ".name", Sort: schema.ReservedName, Name: strings.TrimSuffix(q.Name, guaranteedSuffix)})
 	}
 	return out
 }

@@ -1,8 +1,11 @@
 package slurm
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"regexp"
+	"strconv"
 
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm/cli"
@@ -53,18 +56,19 @@ func sct(s schema.Shape) string {
 	return fmt.Sprintf("%d:%d:%d", s.Sockets, s.CoresPerSocket, s.ThreadsPerCore)
 }
 
-// shapes returns the shapes of the hosts with a line in slurm.conf, as far as they are known. It asks
-// the hosts whose line the plan changes anyway, as before is not the unit with that member. A
-// worker that has joined keeps its line. A host that does not answer is asked at the join.
-func (c hardware) shapes(ctx context.Context, before *plan.Unit) map[string]schema.Shape {
+// shapes returns the shapes of the hosts with a line in slurm.conf, as far as they are known. It asks the hosts of members
+// that before lacks or has otherwise. A worker that has joined, or that lines of an earlier file have, keeps its line. A host that does not answer is asked at
+// the join.
+func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[string]schema.Shape) map[string]schema.Shape {
 	all := map[string]schema.Shape{}
 	var unknown []plan.Member
 	for _, m := range c.rec.listed() {
 		was, ok := before.Member(m.Name)
 		keeps := c.rec.hasJoined(m.Node) || ok && was.Node == m.Node && was.HasResourcesOf(m)
-		if found, ok := c.rec.Found[m.Node]; ok {
-			all[m.Node] = found
-		} else if !keeps {
+		kept, hasLine := lines[m.Node]
+		if found, ok := c.rec.Found[m.Node]; ok || kept != (schema.Shape{}) {
+			all[m.Node] = cmp.Or(found, kept)
+		} else if !keeps && !hasLine {
 			unknown = append(unknown, m)
 		}
 	}
@@ -104,4 +108,20 @@ func (c workerHosts) awaitShape(ctx context.Context, m plan.Member, found schema
 		return err
 	}
 	return waiting("node %s: its line in slurm.conf lacks the sockets, cores and threads of the host; the next plan writes them before the join", m.Node)
+}
+
+// nodeLine matches the line of a node in slurm.conf, with its shape if it has one.
+var nodeLine = regexp.MustCompile(`(?m)^NodeName=(\S+) .*?(?: Sockets=(\d+) CoresPerSocket=(\d+) ThreadsPerCore=(\d+))? RealMemory=`)
+
+// nodeLines returns the shape in the line of each node in slurm.conf; the zero value: its line has CPUs only.
+func nodeLines(conf []byte) map[string]schema.Shape {
+	lines := map[string]schema.Shape{}
+	for _, m := range nodeLine.FindAllStringSubmatch(string(conf), -1) {
+		var n [3]int
+		for i := range n {
+			n[i], _ = strconv.Atoi(m[i+2]) // digits, or nothing
+		}
+		lines[m[1]] = schema.Shape{Sockets: n[0], CoresPerSocket: n[1], ThreadsPerCore: n[2]}
+	}
+	return lines
 }

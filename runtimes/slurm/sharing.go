@@ -80,11 +80,8 @@ func (r *record) accounts(set *settings) []account {
 		preempted = append(preempted, q.Name)
 	}
 	members := set.membersAccount()
-	members.users = []string{} // a partition that takes no project's jobs names it
-	var all []account
-	if !isAttached(attached, members.name) {
-		all = append(all, members)
-	}
+	members.name, members.users = membersAccount, []string{} // a partition that takes no project's jobs names it
+	all := []account{members}
 	for _, a := range attached {
 		all = append(all, set.projectAccount(a, preempted))
 	}
@@ -227,7 +224,7 @@ func (r *record) admitted(set *settings) []partition {
 			}
 		}
 		if len(accounts) == 0 { // from 24.11 on, root stands for all accounts below it
-			accounts = []string{set.account()}
+			accounts = []string{membersAccount}
 		}
 		if len(qos) == 0 {
 			qos = []string{accounting.Normal}

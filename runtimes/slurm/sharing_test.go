@@ -107,16 +107,21 @@ func TestConfigTakesNoNameOfAProject(t *testing.T) {
 		_, err := rec.accounting()
 		require.ErrorContains(t, err, "has the name of one of the attached project physics.lhc: rename it")
 		facts := Backend{}.CheckConfig(&schema.AppVersion{}, rec.Unit.Effective.Config)
-		require.Contains(t, facts.Names, schema.ConfigName{Path: "qos[0].name", Sort: schema.OwnName, Name: "physics.lhc"})
+		require.Contains(t, facts.Names, schema.ConfigName{Path: "qos[0].name", Sort: schema.ReservedName, Name: "physics.lhc"})
 	}
 	rec := sharedExample()
 	before, err := rec.accounting()
 	require.NoError(t, err)
-	delete(before.Accounts, membersAccount)
 	rec.Unit.Effective.Config = bytes.Replace(rec.Unit.Effective.Config, []byte(`{`), []byte(`{"account":"Physics.LHC",`), 1)
 	after, err := rec.accounting()
 	require.NoError(t, err)
 	require.Equal(t, before, after)
+	rec.Unit.Effective.Config = json.RawMessage(`{"account":"physics.lhc","partitions":[{"name":"main"},{"name":"none","allow_accounts":["x.y"]}]}`)
+	set, err := parseSettings(rec.Unit.Effective.Config)
+	require.NoError(t, err)
+	require.Equal(t, []string{membersAccount}, rec.admitted(&set)[1].AllowAccounts, "a partition without a project takes none")
+	rec.Unit.Effective.Key.Kind = schema.KindSharedRuntime
+	require.Equal(t, membersAccount, accountOf(&rec.Unit))
 }
 
 // Only an account of a shared unit is that of a project: elsewhere a config chooses the name.

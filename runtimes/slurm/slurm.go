@@ -36,6 +36,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/jobs"
+	"berth/schema"
 	"berth/schema/queue"
 )
 
@@ -75,7 +76,7 @@ func New(o Options) *Runtime {
 // accountOf returns the account of the jobs of a unit without attachments.
 func accountOf(u *plan.Unit) string {
 	set, err := parseSettings(u.Effective.Config)
-	if err != nil {
+	if err != nil || u.Effective.Key.Kind == schema.KindSharedRuntime {
 		return membersAccount
 	}
 	return set.account()

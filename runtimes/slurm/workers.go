@@ -38,6 +38,12 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	if err := wk.checkVersion(ctx, &after.Effective); err != nil {
 		return err
 	}
+	unlock := c.env.lock("cluster " + c.stack.Cluster)
+	err = c.load(ctx)
+	unlock()
+	if err != nil {
+		return err
+	}
 	res, err := wk.do(ctx, readOp(workerRecordPath))
 	if err != nil {
 		return err
@@ -49,12 +55,6 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 		if err := wk.doAll(ctx, c.preflightOp([]string{profile.MungedWorker, profile.Slurmd}, workerRecordPath, profile.WorkerMungeKey, profile.WorkerSpoolDir)); err != nil {
 			return err
 		}
-	}
-	unlock := c.env.lock("cluster " + c.stack.Cluster)
-	err = c.load(ctx)
-	unlock()
-	if err != nil {
-		return err
 	}
 	if _, err := c.known(ctx, m); err != nil {
 		return err
@@ -217,8 +217,11 @@ func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) erro
 // cluster is an error.
 func (c workerHosts) owned(wk site, res runtimes.Result) (bool, error) {
 	rec, err := wk.readWorker(res)
-	if res.Missing || errors.Is(err, errDamaged) {
+	if res.Missing || errors.Is(err, errDamaged) && c.rec.hasJoined(wk.host.Name()) {
 		return false, nil
+	}
+	if errors.Is(err, errDamaged) {
+		return false, fmt.Errorf("%w; remove it if the host is a worker of no other cluster", err)
 	}
 	if err != nil {
 		return false, err
@@ -240,6 +243,9 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 		return wk.doAll(ctx, removeEmptyOp(profile.InstanceDir))
 	}
 	rec, err := wk.readWorker(res[0])
+	if errors.Is(err, errDamaged) && c.rec.hasJoined(wk.host.Name()) {
+		rec, err = workerRecord{Cluster: c.stack.Cluster, Node: wk.host.Name()}, nil
+	}
 	if err != nil || rec.Cluster != c.stack.Cluster {
 		return err
 	}

@@ -335,7 +335,7 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 	}
 	for _, n := range of.Names {
 		switch n.Sort {
-		case schema.UserName, schema.ProjectName, schema.OwnName: // known once policy has said which projects the unit serves
+		case schema.UserName, schema.ProjectName, schema.ReservedName: // known once policy has said which projects the unit serves
 			continue
 		case nodeName:
 			c.nodes = append(c.nodes, n.Name)

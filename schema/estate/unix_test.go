@@ -27,7 +27,7 @@ func members(of ...string) string {
 // System accounts of a host cannot be declared, in particular those with sudo in
 // images of Debian and Ubuntu. Names of people can.
 func TestSystemAccountsCannotBeDeclared(t *testing.T) {
-	reserved := strings.Fields(`root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody nogroup _apt
+	reserved := strings.Fields(`root daemon bin sys sync games man lp mail news uucp proxy www-data backup list irc nobody nogroup
 		sudo adm wheel docker lxd disk shadow staff users operator kvm
 		systemd-network systemd-resolve systemd-timesync messagebus sshd syslog polkitd uuidd tss tcpdump landscape pollinate dnsmasq usbmux
 		munge slurm slurmrestd mysql mariadb postgres redis etcd nvidia-persistenced prometheus berth berth-host

@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -306,14 +305,6 @@ func (f *far) fails(code string, op runtimes.Op) string {
 
 func (f *far) path(parts ...string) string {
 	return filepath.Join(append([]string{f.dir}, parts...)...)
-}
-
-func listen(t *testing.T) string {
-	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, l.Close()) })
-	return l.Addr().String()
 }
 
 // exchange sends a request in a new session.

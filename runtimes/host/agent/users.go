@@ -63,7 +63,7 @@ func (u users) do(ctx context.Context, ops []*runtimes.User) ([]runtimes.Result,
 	if err != nil {
 		return nil, err
 	}
-	if !found {
+	if !found || made == nil {
 		made = map[string]int{}
 	}
 	for _, op := range ops { // those of a record that was lost or damaged

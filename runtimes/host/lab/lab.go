@@ -249,7 +249,7 @@ func (c Config) check() error {
 		a, err := netip.ParseAddr(n.Address)
 		switch {
 		case !schema.ValidNodeName(n.Name):
-			return fmt.Errorf("host name %q: want letters, digits and inner -, _ and .", n.Name)
+			return fmt.Errorf("host name %q: want letters, digits, and -, _ or . between them", n.Name)
 		case err != nil || !a.Is4():
 			return fmt.Errorf("host %s: address %q is not an IPv4 address", n.Name, n.Address)
 		case seen[n.Name] || seen[n.Address]:

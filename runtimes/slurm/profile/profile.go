@@ -35,17 +35,14 @@ const (
 	ParamDevices = "devices" // its device files, with commas; absent: none
 )
 
-// IsUID reports whether the account of a user may have a uid: one above the distribution's system
-// accounts that does not mean nobody or no user, in 16 or in 32 bits. Such an account has no entry
-// in lastlog, a file that would have a record for each uid below.
+// IsUID reports whether the account of a user may have a uid. Those below 1000 are the distribution's. 65534, 65535 and
+// their forms of 32 bits mean nobody. Accounts are made without lastlog, a file whose size grows with the highest uid.
 func IsUID(uid int) bool {
 	return uid >= 1000 && uid < 1<<32-2 && uid != 1<<16-2 && uid != 1<<16-1
 }
 
-// IsUser reports whether name is that of a user. Programs read a name of digits as a uid.
-func IsUser(name string) bool {
-	return userName.MatchString(name) && strings.Trim(name, "0123456789") != ""
-}
+// IsUser reports whether name is that of a user, as long as useradd takes them.
+func IsUser(name string) bool { return len(name) <= 32 && userName.MatchString(name) }
 
 // IsName reports whether name has the NameForm.
 func IsName(name string) bool { return nodeName.MatchString(name) }

@@ -248,12 +248,20 @@ func checkScontrol(args []string) error {
 // isReservation reports whether arguments are those of a reservation of Berth for the
 // maintenance of nodes, which only root may use.
 func isReservation(args []string) bool {
-	return reservationArgs.MatchString(strings.Join(args, " ")) && !slices.ContainsFunc(args, func(a string) bool { return strings.EqualFold(a, "nodes=all") })
+	return reservationArgs.MatchString(strings.Join(args, " ")) && !slices.ContainsFunc(args, namesAll)
 }
 
 // isNodes reports whether an argument of scontrol names nodes, each by its name.
 func isNodes(arg string) bool {
-	return updateNode.MatchString(arg) && !strings.EqualFold(arg, "nodename=all")
+	return updateNode.MatchString(arg) && !namesAll(arg)
+}
+
+// namesAll reports whether an argument lists a word that stands for nodes of any name.
+func namesAll(arg string) bool {
+	_, list, _ := strings.Cut(arg, "=")
+	return slices.ContainsFunc(strings.Split(list, ","), func(name string) bool {
+		return strings.EqualFold(name, "all") || strings.EqualFold(name, "default")
+	})
 }
 
 // checkSqueue allows lists of jobs as JSON, and as text without fields that users
