@@ -164,7 +164,7 @@ func TestLongDamagedFilesAreMadeAgain(t *testing.T) {
 	require.Empty(t, c.observe(t, u).Drift)
 	c.await(t, u, id, slurmtest.Running)
 	c.tool(t, u, "scancel "+id)
-	c.await(t, u, id, "CANCELLED")
+	c.await(t, u, id, slurmtest.Failed)
 	c.carry(t, u, true)
 	require.Empty(t, strings.TrimSpace(c.onWorker(t, 0, "pgrep -x slurmd || true")))
 }
