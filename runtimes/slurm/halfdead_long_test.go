@@ -97,7 +97,7 @@ func TestLongNodeStaysDownWithoutReturnToService(t *testing.T) {
 	c.tool(t, u, "scontrol update nodename="+node+" state=down reason='Not responding'")
 	m := c.member(t, u, "worker-0")
 	require.Equal(t, plan.Running, m.State, m.Detail)
-	require.Contains(t, m.Detail, "down: Not responding")
+	require.Contains(t, m.OutOfService, "down: Not responding")
 	c.kill(t, u, "worker-0")
 	eventually(t, "its slurmd stopped", func() (bool, string) {
 		m := c.member(t, u, "worker-0")

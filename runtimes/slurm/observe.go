@@ -324,8 +324,10 @@ func (v *observation) readAccounting(ctx context.Context) {
 	switch {
 	case err == nil:
 		v.accounting = accounting.Diff(have, want)
-	case timedOut(err), errors.Is(err, cli.ErrExit), errors.Is(err, accounting.ErrNoCluster):
-		v.database = err.Error()
+	case errors.Is(err, accounting.ErrNoCluster):
+		v.database = "accounting is lost: " + err.Error()
+	case timedOut(err), errors.Is(err, cli.ErrExit):
+		v.database = "slurmdbd runs and does not answer: " + err.Error()
 	}
 }
 
@@ -552,7 +554,7 @@ func (v *observation) controlState() (plan.State, string) {
 	case !v.serving:
 		return plan.Hung, "slurmctld runs and does not answer: " + v.silence
 	case v.database != "":
-		return plan.Hung, "slurmdbd runs and does not serve: " + v.database
+		return plan.Hung, v.database
 	}
 	return plan.Running, ""
 }

@@ -27,7 +27,7 @@ func TestFaultsAreShown(t *testing.T) {
 		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },
 		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
 		"slurmd runs but":            func(c *cluster) { c.node = "" },
-		"slurmdbd runs and does not serve: host ctl: sacctmgr": func(c *cluster) {
+		"slurmdbd runs and does not answer: host ctl: sacctmgr": func(c *cluster) {
 			inner := c.ctl.answer
 			c.ctl.answer = func(run *runtimes.Run) (string, int) {
 				if run.Program == "sacctmgr" {
