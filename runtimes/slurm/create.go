@@ -141,8 +141,8 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 	return true, conf, err
 }
 
-// checkEarlier refuses to make a record again if slurm.conf names a node or a partition that the unit no longer has: the
-// record said what becomes of the jobs there.
+// checkEarlier returns an error if slurm.conf has a node or a partition that the unit no longer declares. Only the lost
+// record said how the jobs there end.
 func (c lifecycle) checkEarlier(conf []byte, after *plan.Unit) error {
 	set, err := parseSettings(after.Effective.Config)
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"berth/runtimes/slurm/accounting"
 )
 
-// openGate brings about what slurmctld needs before it starts, beside accounting: its state, what its files name in accounting, and an
-// id for the next job that no job has. down is why accounting does not serve; nil: it does.
+// openGate prepares a start of slurmctld: it checks the state, adds what the files name to accounting, and sets an id for
+// the next job that no job has. down is why accounting does not serve; nil: it does.
 func (c stackDaemons) openGate(ctx context.Context, down error, afterStop bool) error {
 	if err := c.checkState(ctx); err != nil {
 		return err

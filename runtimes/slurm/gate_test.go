@@ -189,7 +189,15 @@ func TestDamagedRecordIsMadeAgain(t *testing.T) {
 	require.ErrorContains(t, do(plan.Delete), "damaged")
 	require.Equal(t, half, c.ctl.files[stack.Record()])
 
+	conf := c.ctl.files[stack.Conf()]
+	c.ctl.files[stack.Conf()] = append(slices.Clone(conf), "NodeName=gone NodeAddr=10.0.0.9 CPUs=2 RealMemory=1000\n"...)
+	require.ErrorContains(t, do(plan.Create), "has the node gone, which")
+	c.ctl.files[stack.Conf()] = append(slices.Clone(conf), "PartitionName=old State=UP\n"...)
+	require.ErrorContains(t, do(plan.Create), "has the partition old, which")
+	require.Equal(t, half, c.ctl.files[stack.Record()])
+	c.ctl.files[stack.Conf()] = conf
 	require.NoError(t, do(plan.Create))
+	require.Equal(t, nodeLines(conf), nodeLines(c.ctl.files[stack.Conf()]), "the lines of nodes stay as they were")
 	require.Contains(t, string(c.ctl.files[stack.DamagedRecord()]), `"record": "{`)
 	require.Equal(t, plan.Present, c.observe(t).Presence)
 }

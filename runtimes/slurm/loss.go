@@ -16,7 +16,7 @@ const accept = "put its backup back, or accept the loss with the operation accep
 // errLost: the state of slurmctld or the accounting of the cluster is gone.
 var errLost = errors.New("lost")
 
-// checkState refuses to start slurmctld over a state that is gone: it would begin with no job, and end those that run.
+// checkState refuses to start slurmctld without its state: slurmctld would know no job, and end those that run.
 func (c stackDaemons) checkState(ctx context.Context) error {
 	if c.rec.Anew {
 		return nil
@@ -28,8 +28,8 @@ func (c stackDaemons) checkState(ctx context.Context) error {
 	return fmt.Errorf("host %s: slurmctld has %w its state, with all jobs that were queued or running: %s is not there; %s", c.host.Name(), errLost, c.stack.StateMark(), accept)
 }
 
-// checkAccounting refuses accounting that is gone: slurmctld would go on with an id of the cluster that no later accounting
-// accepts. A deletion needs only the jobs.
+// checkAccounting returns an error if the accounting is lost: slurmctld would keep an id of the cluster that new accounting
+// does not accept.
 func (c stackDaemons) checkAccounting(ctx context.Context, down error) error {
 	gone, err := c.lostAccounting(ctx, down)
 	if err != nil || gone == nil || c.rec.Anew {
@@ -38,8 +38,8 @@ func (c stackDaemons) checkAccounting(ctx context.Context, down error) error {
 	return fmt.Errorf("host %s: accounting of the cluster %s is %w: %w; %s", c.host.Name(), c.stack.Cluster, errLost, gone, accept)
 }
 
-// lostAccounting returns how the accounting of the cluster is gone; nil: it is there, or nobody can tell as its database
-// server does not answer. slurmdbd 22.05 makes a database that is gone, without the cluster; 24.11 ends.
+// lostAccounting returns how the accounting of the cluster was lost; nil: it exists, or the database server does not
+// answer. If the database does not exist, slurmdbd 22.05 makes one without the cluster, and slurmdbd 24.11 ends.
 func (c stackDaemons) lostAccounting(ctx context.Context, down error) (gone, err error) {
 	if down == nil {
 		if _, _, err = (associations{control: c.control}).read(ctx); errors.Is(err, accounting.ErrNoCluster) {
@@ -60,7 +60,7 @@ func (c stackDaemons) lostAccounting(ctx context.Context, down error) (gone, err
 	return nil, nil
 }
 
-// beginAnew makes what is gone of the state and of accounting, empty. What is there stays.
+// beginAnew replaces a lost state and lost accounting by empty ones. It keeps a state or accounting that exists.
 func (c stackDaemons) beginAnew(ctx context.Context) error {
 	if err := c.startMunged(ctx); err != nil {
 		return err

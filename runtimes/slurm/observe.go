@@ -314,7 +314,7 @@ func (v *observation) runs(service string) bool {
 	return v.services[slices.Index(controlServices(), service)].Running
 }
 
-// readAccounting compares what slurmdbd has with what is declared. slurmdbd serves if it lists that.
+// readAccounting compares what slurmdbd has with what is declared. A slurmdbd that does not list it does not serve.
 func (v *observation) readAccounting(ctx context.Context) {
 	want, err := v.ctl.rec.accounting()
 	if err != nil {
