@@ -31,11 +31,17 @@ func (c *company) saved(t testing.TB, u plan.Unit, job string) {
 	c.onControl(t, u, "rm /run/before-save")
 }
 
-// step starts a step of a running job, as its owner does from a login host.
+// step starts a step of a running job, as its owner does from a login host. It first
+// waits until each node has registered with slurmctld: a step that is asked for before
+// waits until srun asks again, which takes SlurmctldTimeout (2 min).
 func (c *company) step(t *testing.T, u plan.Unit, job string) {
 	t.Helper()
 	as := fmt.Sprintf("setpriv --reuid=%d --regid=%d --clear-groups", alice.UID, alice.UID)
-	c.tool(t, u, as+" timeout 20 srun --chdir=/ --overlap --jobid="+job+" /bin/true")
+	eventually(t, "each node has registered", func() (bool, string) {
+		out := c.tool(t, u, "scontrol -o show nodes")
+		return !strings.Contains(out, " State=UNKNOWN"), out
+	})
+	c.tool(t, u, as+" srun --chdir=/ --overlap --jobid="+job+" /bin/true")
 }
 
 // A change of the configuration leaves no node allocated after its job (D1 of the
