@@ -61,8 +61,14 @@ type OpError struct {
 	Host    string
 	Op      string // what was done, such as `run scontrol reconfigure`; no contents
 	Message string // its output or the reason of the refusal, truncated
-	Code    string // exit, output (too much), refused, foreign, timeout, notfound, io, invalid
+	Code    string // exit, output (too much), refused, foreign, timeout, busy, notfound, io, invalid
 	Exit    int    // exit status of a program, if Code is exit
+}
+
+// IsTooLong reports whether a program printed more than a host returns.
+func IsTooLong(err error) bool {
+	var failed *OpError
+	return errors.As(err, &failed) && failed.Code == "output"
 }
 
 func (e *OpError) Error() string {
@@ -72,8 +78,11 @@ func (e *OpError) Error() string {
 	return fmt.Sprintf("host %s: %s: %s", e.Host, e.Op, e.Message)
 }
 
-// Is matches ErrForeign if the code is foreign.
-func (e *OpError) Is(target error) bool { return target == ErrForeign && e.Code == "foreign" }
+// Is matches ErrForeign if the code is foreign, and ErrWaiting if it is busy: what has to wait for another operation on the
+// host, such as the last one of a leader that was killed, has not failed.
+func (e *OpError) Is(target error) bool {
+	return target == ErrForeign && e.Code == "foreign" || target == ErrWaiting && e.Code == "busy"
+}
 
 // Op is a typed operation; exactly one field is set. berth-host refuses paths,
 // programs, services and accounts that its compiled-in profiles do not allow.
@@ -227,6 +236,13 @@ type Run struct {
 	Env       map[string]string `json:"env,omitempty"` // variables that the profile allows
 	Stdin     []byte            `json:"stdin,omitempty"`
 	StdinFile string            `json:"stdin_file,omitempty"` // a file that the profile allows as input, instead of Stdin
+	// Script is the path of a file that has Stdin as its content, that As alone can read, and that exists while
+	// the program runs. It is the last argument: for a program that keeps the name of its script. It is set for
+	// exactly the programs with Scripts in the profile.
+	Script string `json:"script,omitempty"`
+	// Export are variables for what the program starts later, on descriptor 3: NAME=value, and a NUL character after
+	// each. The profile allows each.
+	Export    map[string]string `json:"export,omitempty"`
 	TimeoutMS int               `json:"timeout_ms,omitempty"` // 0: 10 s
 	AllowExit bool              `json:"allow_exit,omitempty"` // a non-zero exit status is not an error
 	// As is the user it runs as, with only the primary group. It is set for exactly

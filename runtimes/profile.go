@@ -59,6 +59,11 @@ type Program struct {
 	// StdinFiles, if set, matches the whole path of a file that may be the input. Only root
 	// may be able to write it.
 	StdinFiles *regexp.Regexp
+	// Scripts, if set, matches the whole path of Run.Script, DIR/NAME/FILE: berth-host makes DIR, for all such files,
+	// and NAME for this one. The program runs as a person.
+	Scripts *regexp.Regexp
+	// Export maps the variables of Run.Export to patterns for the whole value.
+	Export map[string]*regexp.Regexp
 	// Reads, if set, reports whether arguments have no effect. Such a run needs no
 	// epoch and no entry in the ledger.
 	Reads func(args []string) bool

@@ -199,7 +199,7 @@ func TestEpochIsSharedAndBounded(t *testing.T) {
 	})
 	line, err := json.Marshal(agent.Request{ID: 1, Stamp: runtimes.Stamp{Epoch: 9}, TimeoutMS: 50, Ops: []runtimes.Op{write(f.path("open", "a"), "x")}})
 	require.NoError(t, err)
-	require.Equal(t, "timeout", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
+	require.Equal(t, "busy", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
 	require.NoError(t, os.WriteFile(done, nil, 0o600))
 	for range 4 {
 		r := await.Receive(t, "the answer to an effect", answers, func() any { return nil })

@@ -25,7 +25,7 @@ func serviceRange(name, unit string) int64 {
 	return lockServices + int64(h.Sum32())
 }
 
-// waitLock locks one byte of f until ctx ends, and closes f on failure.
+// waitLock locks one byte of f. It fails with CodeBusy if ctx ends before, and closes f on failure.
 func waitLock(ctx context.Context, f *os.File, at int64, shared bool, message string) (*os.File, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := tryLock(f, at, shared)
@@ -39,7 +39,7 @@ func waitLock(ctx context.Context, f *os.File, at int64, shared bool, message st
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, &Fault{Code: CodeTimeout, Message: message}
+			return nil, &Fault{Code: CodeBusy, Message: message}
 		case <-time.After(wait):
 		}
 	}

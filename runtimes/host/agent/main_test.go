@@ -216,6 +216,10 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 				return nil
 			}},
 			"person": {Path: "/bin/sh", AsPerson: true},
+			"submit": {
+				Path: "/bin/sh", AsPerson: true, Scripts: regexp.MustCompile(dir + `/open/scripts/[a-z]+/[a-z.]+`),
+				Export: map[string]*regexp.Regexp{"PLACE": regexp.MustCompile(`/[a-z]+`)},
+			},
 			"argv": {Path: "/usr/bin/printf", Check: func(args []string) error {
 				if len(args) == 0 {
 					return fmt.Errorf("no format")

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"regexp"
 	"runtime"
 	"slices"
 	"strings"
@@ -59,15 +60,12 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	stdout, stderr := &bound{left: maxOutput, over: cancel}, &bound{left: 64 << 10}
 	cmd := exec.CommandContext(ctx, prog.Path, op.Args...)
 	cmd.Dir, cmd.Env = "/", env
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(op.Stdin), stdout, stderr
-	if op.StdinFile != "" {
-		input, err := openPlain(op.StdinFile)
-		if err != nil {
-			return runtimes.Result{}, err
-		}
-		defer input.Close()
-		cmd.Stdin = input
+	cmd.Stdout, cmd.Stderr = stdout, stderr
+	end, err := giveInput(cmd, prog, op, credential)
+	if err != nil {
+		return runtimes.Result{}, err
 	}
+	defer end()
 	// Its own process group, to kill its children too. It dies with this process, as
 	// no program may act for an epoch that has been left.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL, Credential: credential}
@@ -134,6 +132,9 @@ func checkRun(prog runtimes.Program, op *runtimes.Run) error {
 	case len(op.Stdin) > 0 && !prog.AsPerson:
 		return refuse("%s: input not allowed", plain(op.Program))
 	}
+	if prog.Scripts == nil && op.Script != "" || prog.Scripts != nil && !whole(prog.Scripts, op.Script) {
+		return refuse("%s: script %s not allowed", plain(op.Program), plain(op.Script))
+	}
 	return nil
 }
 
@@ -144,18 +145,31 @@ func environment(prog runtimes.Program, op *runtimes.Run) ([]string, error) {
 	if prog.AsPerson {
 		env = nil // it may give its own to what it starts for the person
 	}
-	for name, value := range op.Env {
-		pattern, ok := prog.Env[name]
+	given, err := variables(op.Program, op.Env, prog.Env)
+	return slices.Sorted(slices.Values(append(env, given...))), err
+}
+
+// variables returns the variables of a request as NAME=value, sorted, if patterns allow all of them.
+func variables(program string, values map[string]string, patterns map[string]*regexp.Regexp) ([]string, error) {
+	var all []string
+	for name, value := range values {
+		pattern, ok := patterns[name]
 		if !ok || strings.ContainsRune(value, 0) {
-			return nil, refuse("%s: environment variable %s not allowed", plain(op.Program), plain(name))
+			return nil, refuse("%s: environment variable %s not allowed", plain(program), plain(name))
 		}
-		if m := pattern.FindStringIndex(value); m == nil || m[0] != 0 || m[1] != len(value) {
-			return nil, refuse("%s: environment variable %s: value %s not allowed", plain(op.Program), plain(name), plain(value))
+		if !whole(pattern, value) {
+			return nil, refuse("%s: environment variable %s: value %s not allowed", plain(program), plain(name), plain(value))
 		}
-		env = append(env, name+"="+value)
+		all = append(all, name+"="+value)
 	}
-	slices.Sort(env)
-	return env, nil
+	slices.Sort(all)
+	return all, nil
+}
+
+// whole reports whether a pattern matches all of a text.
+func whole(pattern *regexp.Regexp, text string) bool {
+	m := pattern.FindStringIndex(text)
+	return m != nil && m[0] == 0 && m[1] == len(text)
 }
 
 // credential returns the account of a program; nil: that of this process.

@@ -85,6 +85,43 @@ func TestRunAsAPersonHasTheirRightsOnly(t *testing.T) {
 	require.Equal(t, fmt.Sprintf("%d\n%d\n%[2]d\n", marie, group), string(f.one(as("person", "marie", marie)).Data))
 }
 
+// A program has its script as a file of the person, with a name that it may keep. Afterwards nothing of it is left.
+func TestRunGivesAScriptByItsName(t *testing.T) {
+	f := newFar(t)
+	marie := ownUID(0)
+	f.add("passwd", fmt.Sprintf("marie:x:%d:%d::/:/bin/sh\n", marie, ownUID(1)))
+	submit := func(change func(*runtimes.Run)) runtimes.Op {
+		op := runtimes.Op{Run: &runtimes.Run{
+			Program: "submit", Stdin: []byte("cat <&3 | tr '\\0' '\\n'; stat -c '%a %u %n' $0; cat $0 > /dev/null && echo read; cat\n"), As: &runtimes.Person{Name: "marie", UID: marie},
+			Script: f.path("open", "scripts", "one", "job.sh"), Export: map[string]string{"PLACE": "/tmp"}, TimeoutMS: serviceTimeout,
+		}}
+		if change != nil {
+			change(op.Run)
+		}
+		return op
+	}
+	for what, change := range map[string]func(*runtimes.Run){
+		"script": func(r *runtimes.Run) { r.Script = "" },
+		"not":    func(r *runtimes.Run) { r.Script = f.path("open", "scripts", "one", "..", "job.sh") },
+		"PLACE":  func(r *runtimes.Run) { r.Export["PLACE"] = "/tmp\x00PATH=/x" },
+		"PATH":   func(r *runtimes.Run) { r.Export["PATH"] = "/tmp" },
+		"export": func(r *runtimes.Run) { r.Program, r.Script = "person", "" },
+		"job.sh": func(r *runtimes.Run) { r.Program = "person" },
+	} {
+		require.Contains(t, f.fails("refused", submit(change)), what)
+	}
+	need.Root(t)
+	for dir := f.path("open"); dir != os.TempDir(); dir = filepath.Dir(dir) { // the person finds the file by its name
+		require.NoError(t, os.Chmod(dir, 0o711))
+	}
+	left := f.path("open", "scripts", "one")
+	require.NoError(t, os.MkdirAll(filepath.Join(left, "job.sh", "of a killed helper"), 0o755))
+	want := fmt.Sprintf("PLACE=/tmp\n400 %d %s\nread\n", marie, f.path("open", "scripts", "one", "job.sh"))
+	require.Equal(t, want, string(f.one(submit(nil)).Data))
+	require.NoDirExists(t, left)
+	require.DirExists(t, filepath.Dir(left))
+}
+
 func TestRunResults(t *testing.T) {
 	f := newFar(t)
 	res := f.one(runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "cat; echo oops >&2; exit 3"}, Stdin: []byte("in"), AllowExit: true}})

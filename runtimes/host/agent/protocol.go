@@ -58,6 +58,7 @@ const (
 	CodeExit       = "exit"
 	CodeRefused    = "refused"
 	CodeTimeout    = "timeout"
+	CodeBusy       = "busy" // another operation of the host had not ended by the timeout: this one did not start
 	CodeNotFound   = "notfound"
 	CodeIO         = "io"
 	CodeInvalid    = "invalid"

@@ -1,0 +1,108 @@
+package agent
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+
+	"berth/runtimes"
+)
+
+// giveInput gives a program what it reads: its input, its script as the last argument and the
+// variables to export. end takes the script away.
+func giveInput(cmd *exec.Cmd, prog runtimes.Program, op *runtimes.Run, as *syscall.Credential) (end func(), err error) {
+	var ends []func()
+	all := func() {
+		for _, end := range ends {
+			end()
+		}
+	}
+	defer func() {
+		if err != nil {
+			all()
+		}
+	}()
+	switch {
+	case op.StdinFile != "":
+		input, err := openPlain(op.StdinFile)
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, func() { _ = input.Close() })
+		cmd.Stdin = input
+	case op.Script != "":
+		remove, err := makeScript(op.Script, op.Stdin, as)
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, remove)
+		cmd.Args = append(cmd.Args, op.Script)
+	default:
+		cmd.Stdin = bytes.NewReader(op.Stdin)
+	}
+	if prog.Export != nil {
+		variables, err := variables(op.Program, op.Export, prog.Export)
+		if err != nil {
+			return nil, err
+		}
+		text := ""
+		for _, v := range variables {
+			text += v + "\x00"
+		}
+		file, err := readable(text)
+		if err != nil {
+			return nil, err
+		}
+		ends = append(ends, func() { _ = file.Close() })
+		cmd.ExtraFiles = []*os.File{file}
+	} else if len(op.Export) > 0 {
+		return nil, refuse("%s: variables to export not allowed", plain(op.Program))
+	}
+	return all, nil
+}
+
+// makeScript makes the file of a script, DIR/NAME/FILE, for an account. What an earlier process left at NAME
+// when it was killed goes away first.
+func makeScript(path string, text []byte, as *syscall.Credential) (remove func(), err error) {
+	dir := filepath.Dir(path)
+	remove = func() { _ = os.RemoveAll(dir) }
+	remove()
+	err = errors.Join(makeOpen(filepath.Dir(dir)), makeOpen(dir))
+	if err == nil {
+		err = os.WriteFile(path, text, 0o400)
+	}
+	if err == nil && as != nil {
+		err = os.Chown(path, int(as.Uid), int(as.Gid))
+	}
+	if err != nil {
+		remove()
+		return nil, &Fault{Code: CodeIO, Message: err.Error()}
+	}
+	return remove, nil
+}
+
+// makeOpen makes a directory in which others find a file by its name only, unless it is there.
+func makeOpen(dir string) error {
+	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return os.Chmod(dir, 0o711) // whatever the umask is
+}
+
+// readable returns a pipe from which a text of at most 64 KiB is read.
+func readable(text string) (*os.File, error) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, &Fault{Code: CodeIO, Message: err.Error()}
+	}
+	_, err = w.WriteString(text)
+	if err = errors.Join(err, w.Close()); err != nil {
+		_ = r.Close()
+		return nil, &Fault{Code: CodeIO, Message: err.Error()}
+	}
+	return r, nil
+}
