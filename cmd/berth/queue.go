@@ -8,6 +8,8 @@ import (
 	"net/http"
 	"net/url"
 	"os"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -72,6 +74,9 @@ prints the same job.` + queueExit,
 			if req.Script, err = readScript(cmd.InOrStdin(), args[1:]); err != nil {
 				return err
 			}
+			if len(args) > 1 && args[1] != "-" {
+				req.ScriptName = scriptName(args[1])
+			}
 			if req.Script == "" && len(args) == 1 {
 				return cli.Usage(errors.New("queue submit: standard input is empty: name the file of the script, or give the script there"))
 			}
@@ -97,8 +102,8 @@ prints the same job.` + queueExit,
 	f := cmd.Flags()
 	f.StringVar(&key, "key", "", "idempotency key; default: a new one")
 	f.StringVar(&req.Queue, "queue", "", "requested queue; default: that of the platform's queue map")
-	f.StringVar(&req.Name, "name", "", "name of the job")
-	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes slurm-ID.out; default: one of the user and cluster alone")
+	f.StringVar(&req.Name, "name", "", "name of the job; default: that in the script, else the name of the script")
+	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes its output; default: that in the script, else one of the user and cluster alone")
 	f.Var(&slurmTime{&req.Minutes}, "time", "time limit: minutes, or as sbatch takes it, such as 1:30:00 or 2-0")
 	f.IntVar(&req.Nodes, "nodes", 0, "number of nodes")
 	f.IntVar(&req.Tasks, "tasks", 0, "number of tasks")
@@ -106,6 +111,18 @@ prints the same job.` + queueExit,
 	f.Var(&slurmMemory{&req.MemoryMiB}, "memory", "memory of each node: MiB, or with a unit, such as 16G")
 	f.IntVar(&req.GPUs, "gpus", 0, "GPUs of each node")
 	return cmd
+}
+
+// notInName matches what a script's name must not have: blanks and quotes, for example.
+var notInName = regexp.MustCompile(`^[^A-Za-z0-9]|[^-A-Za-z0-9_.]`)
+
+// scriptName is the name of a script's file, with _ for each other character.
+func scriptName(file string) string {
+	name := notInName.ReplaceAllString(filepath.Base(file), "_")
+	if name[0] == '_' {
+		name = "x" + name
+	}
+	return name[:min(len(name), 64)]
 }
 
 // readScript reads the script of a job from a file, or from standard input.

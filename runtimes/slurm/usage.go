@@ -3,7 +3,6 @@ package slurm
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -83,7 +82,7 @@ func lacksMessages(unsent int) string {
 // none where a host cannot print them: a berth-host of an earlier release refuses to, and there may be too many.
 func (c associations) endedJobs(ctx context.Context, account string) ([]cli.EndedJob, error) {
 	known, err := ask(ctx, c.control, cli.EndedJobs(account))
-	if isRefused(err) || isTooLong(err) {
+	if isRefused(err) || runtimes.IsTooLong(err) {
 		c.log.Warn("jobs that have just ended are not compared with accounting", "host", c.host.Name(), "reason", err.Error())
 		return nil, nil
 	}
@@ -310,7 +309,7 @@ func (e elapsed) suspended(ctx context.Context, run usage.Run, from, to time.Tim
 // read adds what runs with some ids used between two times, in parts as runs.
 func (e elapsed) read(ctx context.Context, into map[usage.Run]int64, ids cli.RunIDs, from, to int64) error {
 	all, err := e.ask(ctx, cli.RunsWithin(ids, time.Unix(from, 0), time.Unix(to, 0)))
-	if isTooLong(err) && to-from > 1 {
+	if runtimes.IsTooLong(err) && to-from > 1 {
 		for begin, end := range eighths(from, to) {
 			if err := e.read(ctx, into, ids, begin, end); err != nil {
 				return err
@@ -359,7 +358,7 @@ func (c associations) runs(ctx context.Context, account string, from, to int64) 
 		begin := max(from, to-length)
 		part, err := c.ask(ctx, cli.Runs(account, time.Unix(begin, 0), time.Unix(to, 0)))
 		switch {
-		case isTooLong(err) && to-begin > 1:
+		case runtimes.IsTooLong(err) && to-begin > 1:
 			length = max((to-begin)/8, 1)
 			continue
 		case err != nil:
@@ -394,10 +393,4 @@ func eighths(from, to int64) iter.Seq2[int64, int64] {
 			}
 		}
 	}
-}
-
-// isTooLong reports whether a command printed more than a host returns.
-func isTooLong(err error) bool {
-	var failed *runtimes.OpError
-	return errors.As(err, &failed) && failed.Code == "output"
 }

@@ -94,9 +94,10 @@ type Submission struct {
 
 // Request is what a person asks for.
 type Request struct {
-	Queue       string `json:"queue,omitempty"` // "": the default
-	Name        string `json:"name,omitempty"`  // of the job
-	Script      string `json:"script"`          // begins with #!
+	Queue       string `json:"queue,omitempty"`       // "": the default
+	Name        string `json:"name,omitempty"`        // of the job
+	Script      string `json:"script"`                // begins with #!
+	ScriptName  string `json:"script_name,omitempty"` // of its file: the name of a job that names none
 	WorkDir     string `json:"work_dir,omitempty"`
 	Minutes     int    `json:"time_limit_minutes,omitempty"`
 	Nodes       int    `json:"nodes,omitempty"`
@@ -115,7 +116,7 @@ func (r Request) Digest() string {
 
 // Bounds of a Request.
 const (
-	MaxScript  = 256 << 10 // bytes
+	MaxScript  = 4 << 20 // bytes
 	MaxMinutes = 366 * 24 * 60
 	maxCount   = 1 << 20
 )
@@ -170,6 +171,8 @@ func (r Request) Check() error {
 		return refuse("the script must begin with #!, such as #!/bin/sh")
 	case r.Name != "" && !jobName.MatchString(r.Name):
 		return refuse("the name of a job has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
+	case r.ScriptName != "" && !jobName.MatchString(r.ScriptName):
+		return refuse("script_name has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
 	case r.Queue != "" && !queueName.MatchString(r.Queue):
 		return refuse("the name of a queue has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter, digit or underscore; commas separate several")
 	case r.WorkDir != "" && !directory.MatchString(r.WorkDir):

@@ -62,7 +62,7 @@ type liveCall struct {
 
 // Bounds of the body of a request: a script as JSON may be twice as long, and a caller sends it at once.
 const (
-	maxBody     = 1 << 20
+	maxBody     = 2*queue.MaxScript + 64<<10
 	bodyTimeout = 10 * time.Second
 )
 

@@ -453,7 +453,7 @@ func TestUnreadJobsHideNoOthers(t *testing.T) {
 // squeue prints memory as slurmctld made it, a status as wait(2) does, and N/A for a time that is not there.
 func TestJobsAsSlurmPrintsThem(t *testing.T) {
 	row := func(change map[int]string) string {
-		v := []string{"205", "RUNNING", "ada", "physics.lhc", "main", "1795395501", "1795395502", "N/A", "5:00", "w1", "cpu=1,mem=1G,node=1,billing=5", "0", "None", "n", "", "/x", "/", "205"}
+		v := []string{"205", "RUNNING", "ada", "physics.lhc", "main", "1795395501", "1795395502", "N/A", "5:00", "w1", "cpu=1,mem=1G,node=1,billing=5", "0", "None", "n  ", "(null)  ", "205"}
 		for i, text := range change {
 			v[i] = text
 		}
@@ -483,4 +483,25 @@ func TestJobsAsSlurmPrintsThem(t *testing.T) {
 	}
 	_, err := cli.QueueJobs("§").Decode(cli.Answer{Stdout: []byte(row(map[int]string{0: ""}) + "\n")})
 	require.Error(t, err, "nobody knows which job it is")
+}
+
+// slurmdbd keeps the options of the command, so it has the output of what Berth submitted with one.
+func TestWhereAJobWrote(t *testing.T) {
+	const ours = "/run/berth-submit/north:2001:nightly:0123456789abcdef/job.sh"
+	for line, want := range map[string]string{
+		"sbatch --parsable --chdir=/w --output=slurm-%j.out " + ours:    "slurm-%j.out",
+		"sbatch --parsable --chdir=/w " + ours:                          "",
+		"sbatch --job-name=a --output=/etc/x job.sh":                    "",
+		"sbatch --wrap true --output=/etc/x # " + ours + " --comment=x": "",
+	} {
+		files, err := cli.AccountedFiles("§").Decode(cli.Answer{Stdout: []byte("12§1795395501§" + line + "§/w§\n")})
+		require.NoError(t, err, line)
+		require.Equal(t, []cli.JobFiles{{ID: "12", Submitted: 1795395501, Output: want, WorkDir: "/w"}}, files, line)
+	}
+	files, err := cli.QueueFiles("§").Decode(cli.Answer{Stdout: []byte("12_3§1795395501§/w/%A|%a.out§/w§\n13§1795395501§(null)§/w§\n")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"/w/%A|%a.out", ""}, []string{files[0].Output, files[1].Output})
+	files, err = cli.QueueFiles("§").Decode(cli.Answer{Exit: 1, Stderr: []byte("slurm_load_jobs error: Invalid job id specified")})
+	require.NoError(t, err)
+	require.Empty(t, files)
 }

@@ -6,9 +6,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"berth/runtimes/slurm/profile"
 )
 
-// Job is a job as squeue or sacct prints it. Users write Name, Comment, Output and WorkDir.
+// Job is a job as squeue or sacct prints it. Users write Name and Command.
 type Job struct {
 	ID            string // 12, 12_3 of a task of an array, 12_[4-9] of tasks that wait together
 	Raw           string // id of its own that each task of an array has
@@ -18,8 +20,10 @@ type Job struct {
 	Nodes         []string
 	JobTimes
 	JobResources
-	JobTexts
-	Unread []string // what of it could not be read and is not known, such as nodes
+	Name string // at slurmctld: the begin of it, if it is long
+	// Command is the path of its script at slurmctld, and the line of its submission at slurmdbd.
+	Command string
+	Unread  []string // what of it could not be read and is not known, such as nodes
 }
 
 // unread notes that a part could not be read. The error is not kept: it quotes what a project may not see.
@@ -41,11 +45,12 @@ type JobResources struct {
 	Minutes               int // its time limit; 0: none
 }
 
-// JobTexts are written by users.
-type JobTexts struct {
-	Name, Comment string
-	Output        string // path with patterns as in sbatch(1); "": unknown
-	WorkDir       string
+// JobFiles says where a job wrote. Users write both.
+type JobFiles struct {
+	ID        string
+	Submitted int64
+	// Output is a path with patterns as in sbatch(1); "": unknown. One that is not absolute is below WorkDir.
+	Output, WorkDir string
 }
 
 // HasEnded reports whether the job has ended: a record with an end has, whatever its state is called.
@@ -54,7 +59,7 @@ func (j *Job) HasEnded() bool {
 }
 
 // jobColumns is the number of values of a job, each followed by the separator.
-const jobColumns = 18
+const jobColumns = 16
 
 // QueueJobs returns the query for jobs that slurmctld has, with the arguments of
 // profile.QueueJobsArgs: each value ends with separator, which no user can guess.
@@ -71,24 +76,97 @@ func QueueJobs(separator string) Query[[]Job] {
 	}}
 }
 
+// QueueFiles returns the query where jobs at slurmctld write, with the arguments of profile.QueueFilesArgs.
+func QueueFiles(separator string) Query[[]JobFiles] {
+	q := QueueJobs(separator)
+	return Query[[]JobFiles]{q.Program, nil, func(a Answer) ([]JobFiles, error) {
+		if a.Exit != 0 {
+			_, err := q.Decode(a)
+			return nil, err
+		}
+		return decodeFiles(a.Stdout, separator, func(output string) string { return output })
+	}}
+}
+
+// AccountedFiles returns the query where jobs at slurmdbd wrote, with those of profile.AccountedFilesArgs. It knows the
+// output only of what Berth submitted, with an option for it.
+func AccountedFiles(separator string) Query[[]JobFiles] {
+	return query(func(out []byte) ([]JobFiles, error) { return decodeFiles(out, separator, submittedOutput) }, "sacct")
+}
+
+// submittedOutput returns the path that Berth gave to sbatch, of the line of a submission. Other lines may have blanks
+// in any word.
+func submittedOutput(line string) string {
+	if _, isOurs := profile.ScriptOf(line); isOurs {
+		for _, word := range strings.Fields(line) {
+			if path, ok := strings.CutPrefix(word, "--output="); ok {
+				return path
+			}
+		}
+	}
+	return ""
+}
+
+func decodeFiles(out []byte, separator string, output func(string) string) (all []JobFiles, err error) {
+	rows, err := table(out, separator, 4)
+	for _, v := range rows {
+		f := JobFiles{ID: v[0], WorkDir: given(v[3]), Output: output(given(v[2]))}
+		if f.Submitted, err = seconds(v[1]); err != nil {
+			return nil, err
+		}
+		all = append(all, f)
+	}
+	return all, err
+}
+
+// QueueIDs returns the query for the numbers of jobs at slurmctld, with those of profile.QueueIDsArgs.
+func QueueIDs() Query[[]string] { return query(decodeIDs, "squeue") }
+
+// AccountedIDs returns the query for the numbers of jobs at slurmdbd, with those of profile.AccountedIDsArgs.
+func AccountedIDs() Query[[]string] { return query(decodeIDs, "sacct") }
+
+func decodeIDs(out []byte) ([]string, error) {
+	ids := strings.Fields(string(out))
+	for _, id := range ids {
+		if _, err := strconv.ParseUint(id, 10, 32); err != nil {
+			return nil, fmt.Errorf("%q is not the number of a job", id)
+		}
+	}
+	slices.Sort(ids)
+	return slices.Compact(ids), nil
+}
+
 // AccountedJobs returns the query for jobs that slurmdbd has, with those of profile.AccountedJobsArgs.
 func AccountedJobs(separator string) Query[[]Job] {
 	return query(func(out []byte) ([]Job, error) { return decodeJobs(out, separator, accountedJob) }, "sacct")
 }
 
-func decodeJobs(out []byte, separator string, decode func([]string) Job) ([]Job, error) {
+// table splits an answer into the values of each job, which separator ends.
+func table(out []byte, separator string, columns int) ([][]string, error) {
 	values := strings.Split(string(out), separator)
-	if rest := values[len(values)-1]; rest != "" && rest != "\n" || len(values)%jobColumns != 1 {
+	if rest := values[len(values)-1]; rest != "" && rest != "\n" || len(values)%columns != 1 {
 		return nil, errors.New("the answer ends within a job")
 	}
-	jobs := make([]Job, 0, len(values)/jobColumns)
-	for v := range slices.Chunk(values[:len(values)-1], jobColumns) {
-		if len(jobs) > 0 {
+	rows := make([][]string, 0, len(values)/columns)
+	for v := range slices.Chunk(values[:len(values)-1], columns) {
+		if len(rows) > 0 {
 			var ok bool
 			if v[0], ok = strings.CutPrefix(v[0], "\n"); !ok {
 				return nil, fmt.Errorf("want a line for each job, got %q", v[0])
 			}
 		}
+		rows = append(rows, v)
+	}
+	return rows, nil
+}
+
+func decodeJobs(out []byte, separator string, decode func([]string) Job) ([]Job, error) {
+	rows, err := table(out, separator, jobColumns)
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]Job, 0, len(rows))
+	for _, v := range rows {
 		j := decode(v) // a job that cannot be read fully stays in the list, and hides no other one
 		if j.ID == "" || j.State == "" || j.Submitted == 0 {
 			return nil, fmt.Errorf("job %q: it has no id, state or time of submission", v[0])
@@ -110,9 +188,7 @@ func queuedJob(v []string) Job {
 			j.Exit = fmt.Sprintf("%d:0", status>>8)
 		}
 	}
-	if !slices.Contains([]string{"", "(null)", "N/A"}, v[15]) {
-		j.Output = v[15]
-	}
+	j.Name, j.Command = strings.TrimRight(v[13], " "), given(strings.TrimRight(v[14], " "))
 	if ended := j.Ended; ended > 0 { // that of a job that runs is expected
 		if j.Ended = 0; j.HasEnded() {
 			j.Ended = ended
@@ -133,13 +209,8 @@ func accountedJob(v []string) Job {
 func job(v []string) Job {
 	state, _, _ := strings.Cut(v[1], " ") // CANCELLED by 1000
 	j := Job{
-		ID: v[0], Raw: v[17], State: state, Reason: v[12], User: v[2], Account: v[3], Partition: v[4],
-		JobTimes: JobTimes{Exit: v[11]}, JobTexts: JobTexts{Name: v[13], Comment: v[14], WorkDir: v[16]},
-	}
-	for _, text := range []*string{&j.Reason, &j.Comment, &j.WorkDir} {
-		if *text == "(null)" || *text == "None" {
-			*text = ""
-		}
+		ID: v[0], Raw: v[15], State: state, Reason: given(v[12]), User: v[2], Account: v[3], Partition: v[4],
+		JobTimes: JobTimes{Exit: v[11]}, Name: v[13], Command: v[14],
 	}
 	for i, into := range []*int64{&j.Submitted, &j.Started, &j.Ended} {
 		var err error
@@ -159,4 +230,12 @@ func job(v []string) Job {
 	j.unread("resources", r.given(v[10]))
 	j.CPUs, j.GPUs, j.MemoryMiB = r.CPUs, r.GPUs, r.MemoryMiB
 	return j
+}
+
+// given returns a text, or "" for what Slurm prints where there is none.
+func given(text string) string {
+	if slices.Contains([]string{"(null)", "None", "N/A"}, text) {
+		return ""
+	}
+	return text
 }

@@ -5,6 +5,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes/slurm/profile"
+	"berth/schema"
 	"berth/schema/queue"
 )
 
@@ -26,7 +28,7 @@ func TestScriptThatWaitsIsRefused(t *testing.T) {
 		"short in quotes":   "#!/bin/sh\n#SBATCH -''W\n",
 		"before a comment":  "#!/bin/sh\n#SBATCH --wait#x\n",
 	} {
-		err := checkDirectives(script)
+		err := directivesOf(script).check(false)
 		require.ErrorIs(t, err, queue.ErrDenied, name)
 		require.Regexp(t, `line \d of the script has `, err.Error(), name)
 	}
@@ -38,6 +40,66 @@ func TestScriptThatWaitsIsRefused(t *testing.T) {
 		"a text with it":    "#!/bin/sh\n#SBATCH --comment=\"use -W now\" --comment='or --wait'\n",
 		"of another prefix": "#!/bin/sh\n# SBATCH --wait\n",
 	} {
-		require.NoError(t, checkDirectives(script), name)
+		require.NoError(t, directivesOf(script).check(false), name)
+	}
+}
+
+// Options are found in each form that sbatch reads, and the last one holds.
+func TestOptionsOfAScript(t *testing.T) {
+	for line, want := range map[string]string{
+		"-o a.out":                       "a.out",
+		"-oa.out":                        "a.out",
+		"-HQo a.out":                     "a.out",
+		"--output=a.out":                 "a.out",
+		"--output a.out":                 "a.out",
+		"--outp 'a b.out'":               "a b.out",
+		"-o first\n#SBATCH -o a.out":     "a.out",
+		"-n 2 -J x # a note\n#SLURM -oa": "a",
+		"--open-mode=append":             "",
+		"-J name":                        "",
+		"-Jo":                            "",
+		"\ntrue\n#SBATCH -o a.out":       "",
+	} {
+		value, at := directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").get("output", 'o')
+		require.Equal(t, want, value, line)
+		require.Equal(t, want != "", at > 0, line)
+	}
+	both := directivesOf("#!/bin/sh\n#SBATCH -n1\n#SBATCH hetjob\n#SBATCH -o of-the-second\n")
+	_, at := both.firstPart().get("output", 'o')
+	require.Zero(t, at)
+}
+
+// GPUs of the request would be added to those of the script, as --gpus and --gres are two options of sbatch.
+func TestGPUsAreAskedForOnce(t *testing.T) {
+	for _, line := range []string{"-G 2", "--gpus=2", "--gpus-per-node=1", "--gpus-per-task 1", "--gpus-per-s=1"} {
+		require.ErrorIs(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(true), queue.ErrDenied, line)
+		require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(false), line)
+	}
+	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --gres=gpu:2 --gpu-bind=none --gpu-freq=high\n").check(true), "--gres of the command replaces it")
+}
+
+// What the script says of its directory and output holds, unless the request says otherwise.
+func TestPlacesOfAJob(t *testing.T) {
+	const own = "--chdir=/var/lib/slurm/berth-jobs/north/ada-1000"
+	c := &cluster{stack: profile.Stack{Cluster: "north"}}
+	for lines, want := range map[string][]string{
+		"":                                {own, "--output=slurm-%j.out", "--propagate=NONE"},
+		"-a 1-3":                          {own, "--output=slurm-%A_%a.out", "--propagate=NONE"},
+		"-D /data -o x":                   {"--propagate=NONE"},
+		"--chdir=sub/dir --propagate=ALL": {own + "/sub/dir", "--output=slurm-%j.out"},
+	} {
+		s := queue.Submission{User: schema.UnixUser{Name: "ada", UID: 1000}, Request: queue.Request{Script: "#!/bin/sh\n#SBATCH " + lines + "\n"}}
+		args, err := c.places(s)
+		require.NoError(t, err, lines)
+		require.Equal(t, want, args, lines)
+		s.WorkDir = "/scratch"
+		args, err = c.places(s)
+		require.NoError(t, err)
+		require.Equal(t, "--chdir=/scratch", args[0], lines)
+	}
+	for _, dir := range []string{"../other", "'a b'", ".."} {
+		_, err := c.places(queue.Submission{User: schema.UnixUser{Name: "ada", UID: 1000}, Request: queue.Request{Script: "#!/bin/sh\n#SBATCH -D " + dir + "\n"}})
+		require.ErrorIs(t, err, queue.ErrDenied, dir)
+		require.ErrorContains(t, err, "line 2 of the script names the directory", dir)
 	}
 }

@@ -32,7 +32,7 @@ func (c *cluster) find(ctx context.Context, ref queue.Ref) (*cli.Job, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
-	live, past := c.queued("--jobs="+called(ref.JobID)), c.accounted("--jobs="+called(ref.JobID))
+	live, past := c.queuedJobs("--jobs="+called(ref.JobID)).jobs, c.accountedJobs("--jobs="+called(ref.JobID)).jobs
 	res, err := c.do(ctx, c.host, live.op, past.op)
 	if err != nil {
 		return nil, err

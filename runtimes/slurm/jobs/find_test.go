@@ -12,8 +12,8 @@ import (
 
 // The names are those of the files that slurmd of 22.05.8 and 24.11.5 made.
 func TestOutputPathIsThatOfSlurmd(t *testing.T) {
-	job := cli.Job{ID: "1", Raw: "1", User: "ada", Nodes: []string{"gpu-1.lab.example", "gpu-2"}, JobTexts: cli.JobTexts{Name: "j.sh", WorkDir: "/tmp/o"}}
-	task := cli.Job{ID: "2_13", Raw: "2", User: "ada", Nodes: []string{"gpu-1"}, JobTexts: job.JobTexts}
+	job := cli.Job{ID: "1", Raw: "1", User: "ada", Nodes: []string{"gpu-1.lab.example", "gpu-2"}, Name: "j.sh"}
+	task := cli.Job{ID: "2_13", Raw: "2", User: "ada", Nodes: []string{"gpu-1"}, Name: job.Name}
 	for _, c := range []struct {
 		job     cli.Job
 		version string
@@ -29,14 +29,8 @@ func TestOutputPathIsThatOfSlurmd(t *testing.T) {
 		{task, "24.11.5", "/tmp/o/slurm-%A_%a.out", "/tmp/o/slurm-2_13.out"},
 		{job, "24.11.5", "logs/%x.txt", "/tmp/o/logs/j.sh.txt"},
 	} {
-		j := c.job
-		j.Output = c.output
-		got, ok := outputPath(&j, c.version)
-		require.True(t, ok)
-		require.Equal(t, c.want, got, c.output)
+		require.Equal(t, c.want, outputPath(&c.job, cli.JobFiles{Output: c.output, WorkDir: "/tmp/o"}, c.version), c.output)
 	}
-	_, ok := outputPath(&job, "24.11.5")
-	require.False(t, ok, "the accounting does not have it")
 }
 
 // A requeued job has a record of each run, with a time of submission of its own (sacct -D of 22.05.8 and 24.11.5).

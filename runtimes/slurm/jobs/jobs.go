@@ -1,5 +1,5 @@
 // Package jobs submits, reads and cancels jobs of a cluster for the people of a project. It keeps
-// nothing: a job's project is its account, and its idempotency key is in its comment at Slurm.
+// nothing: a job's project is its account, and its idempotency key is in the path of its script, which Slurm keeps.
 //
 // It must not know permissions, which the caller checks, and must not change the cluster.
 package jobs
@@ -7,7 +7,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"slices"
@@ -88,54 +87,13 @@ func (c *cluster) do(ctx context.Context, host runtimes.Host, ops ...runtimes.Op
 	return res, err
 }
 
-// asked is a query with its separator.
-type asked struct {
-	op    runtimes.Op
-	query cli.Query[[]cli.Job]
-}
-
-// queued asks slurmctld for jobs of the project.
-func (c *cluster) queued(filter ...string) asked {
-	separator := newSeparator()
-	if c.filter != "" {
-		filter = append(filter, "--account="+c.filter)
-	}
-	return asked{c.op("squeue", profile.QueueJobsArgs(separator, filter...)...), cli.QueueJobs(separator)}
-}
-
-// accounted asks slurmdbd for jobs of the project.
-func (c *cluster) accounted(filter ...string) asked {
-	separator := newSeparator()
-	if c.filter != "" {
-		filter = append(filter, "--accounts="+c.filter)
-	}
-	return asked{c.op("sacct", profile.AccountedJobsArgs(separator, filter...)...), cli.AccountedJobs(separator)}
-}
-
-// newSeparator returns text that no user can guess.
-func newSeparator() string { return "s" + strings.ToLower(rand.Text()[:10]) }
-
-// answer decodes the answer to a query. Jobs of other projects are left out.
-func (c *cluster) answer(a asked, res runtimes.Result) ([]cli.Job, error) {
-	jobs, err := a.query.Decode(cli.Answer{Exit: res.Exit, Stdout: res.Data, Stderr: res.Stderr})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %s", queue.ErrUnavailable, c.withoutHosts(err.Error()))
-	}
-	return slices.DeleteFunc(jobs, func(j cli.Job) bool { return c.filter != "" && j.Account != c.filter }), nil
-}
-
 // Jobs implements runtimes.Queue.
 func (q *Queue) Jobs(ctx context.Context, at runtimes.QueueScope) ([]queue.Job, error) {
 	c, err := q.cluster(at)
 	if err != nil {
 		return nil, err
 	}
-	ask := c.queued()
-	res, err := c.do(ctx, c.host, ask.op)
-	if err != nil {
-		return nil, err
-	}
-	jobs, err := c.answer(ask, res[0])
+	jobs, _, err := c.jobs(ctx, c.queuedJobs())
 	if err != nil {
 		return nil, err
 	}
@@ -176,8 +134,8 @@ func (c *cluster) job(j *cli.Job) queue.Job {
 			out.Members = append(out.Members, m.Name)
 		}
 	}
-	if key, _, ok := parseMark(j.Comment); ok && j.State != lost {
-		out.IdempotencyKey, out.Durability = key, queue.Durable
+	if script, ok := c.script(j); ok && j.State != lost {
+		out.IdempotencyKey, out.Durability = script.Key, queue.Durable
 		if !j.HasEnded() && c.o.Now().Sub(out.Submitted) < durableAfter {
 			out.Durability = queue.Accepted
 		}

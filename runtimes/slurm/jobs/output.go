@@ -1,7 +1,6 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -35,10 +34,11 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	if k < 0 {
 		return queue.Output{}, fmt.Errorf("%w: the node of job %s left the unit", queue.ErrNoOutput, j.ID)
 	}
-	path, ok := outputPath(j, c.Unit.Effective.SoftwareVersion)
-	if !ok {
-		return queue.Output{}, fmt.Errorf("%w: the accounting does not have where job %s wrote", queue.ErrNoOutput, j.ID)
+	files, err := c.files(ctx, j)
+	if err != nil {
+		return queue.Output{}, err
 	}
+	path := outputPath(j, files, c.Unit.Effective.SoftwareVersion)
 	user, member := c.Unit.Effective.Users[i], c.Unit.Members[k]
 	as := func(program string, args ...string) (runtimes.Result, error) {
 		op := runtimes.Op{Run: &runtimes.Run{
@@ -72,25 +72,44 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	return queue.Output{Text: res.Data, Truncated: skip > 0}, err
 }
 
+// files returns where a job wrote: from slurmctld, else from slurmdbd.
+func (c *cluster) files(ctx context.Context, j *cli.Job) (cli.JobFiles, error) {
+	asks := []asked[[]cli.JobFiles]{c.queuedFiles(called(id(j.ID))), c.accountedFiles(called(id(j.ID)))}
+	res, err := c.do(ctx, c.host, asks[0].op, asks[1].op)
+	if err != nil {
+		return cli.JobFiles{}, err
+	}
+	for i, ask := range asks {
+		all, err := decode(c, ask, res[i])
+		if err != nil {
+			return cli.JobFiles{}, err
+		}
+		k := slices.IndexFunc(all, func(f cli.JobFiles) bool {
+			return names(id(j.ID), f.ID) && f.Submitted == j.Submitted && f.Output != ""
+		})
+		if k >= 0 {
+			return all[k], nil
+		}
+	}
+	return cli.JobFiles{}, fmt.Errorf("%w: the accounting does not have where job %s wrote", queue.ErrNoOutput, j.ID)
+}
+
 // pattern is a part of a file name that sbatch(1) replaces, with the least number of digits of a number.
 var pattern = regexp.MustCompile(`%(\d*)([%AabJjNnstux])`)
 
 // outputPath expands the patterns of sbatch(1) in the path of a job's output, as slurmd of a version does for its batch
-// script. The accounting does not have the path; it is known for jobs that Berth submitted, to which it gave one.
-func outputPath(j *cli.Job, version string) (path string, ok bool) {
+// script.
+func outputPath(j *cli.Job, files cli.JobFiles, version string) string {
 	array, task, isTask := strings.Cut(j.ID, "_")
-	if _, _, isOurs := parseMark(j.Comment); j.Output == "" && !isOurs {
-		return "", false
-	}
-	path = cmp.Or(j.Output, outputName("%j"))
-	if isTask && slices.Contains([]string{j.WorkDir + "/" + outputName(array), j.WorkDir + "/" + outputName(j.Raw)}, path) {
+	path, dir := files.Output, files.WorkDir
+	if isTask && slices.Contains([]string{dir + "/" + outputName(array), dir + "/" + outputName(j.Raw)}, path) {
 		path = outputName("%A_%a") // squeue of 22.05 prints the default name of a single job
 	}
 	if !strings.HasPrefix(path, "/") {
-		path = j.WorkDir + "/" + path
+		path = dir + "/" + path
 	}
 	if strings.Contains(path, "\\") { // nothing is replaced
-		return strings.ReplaceAll(path, "\\", ""), true
+		return strings.ReplaceAll(path, "\\", "")
 	}
 	node := ""
 	if len(j.Nodes) > 0 {
@@ -114,7 +133,7 @@ func outputPath(j *cli.Job, version string) (path string, ok bool) {
 			return strings.Repeat("0", max(0, min(width, 10)-len(value))) + value
 		}
 		return value
-	}), true
+	})
 }
 
 // noTask is the task number of a job outside an array (NO_VAL in slurm.h).

@@ -1,9 +1,11 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,21 +21,10 @@ import (
 // remembered is how long an ended job is found by its idempotency key.
 const remembered = 24 * time.Hour
 
-// mark is the comment of a job that Berth submitted: its key and the digest of its request.
-func mark(key, digest string) string { return "berth/" + key + "/" + digest }
-
-func parseMark(comment string) (key, digest string, ok bool) {
-	parts := strings.Split(comment, "/")
-	if len(parts) != 3 || parts[0] != "berth" {
-		return "", "", false
-	}
-	return parts[1], parts[2], true
-}
-
 // Submit implements runtimes.Queue. A submission without an answer is looked up before it is sent
 // again, at most boundary.MaxRetries times here.
 func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Submission) (queue.Job, error) {
-	if err := errors.Join(queue.CheckKey(s.IdempotencyKey), s.Check(), checkDirectives(s.Script)); err != nil {
+	if err := errors.Join(queue.CheckKey(s.IdempotencyKey), s.Check(), directivesOf(s.Script).check(s.GPUs > 0)); err != nil {
 		return queue.Job{}, err
 	}
 	c, err := q.cluster(at)
@@ -124,11 +115,11 @@ func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, e
 			account = m.Account
 		}
 	}
-	dir := s.WorkDir
-	if dir == "" { // accounts that Berth makes have no home directory
-		dir = c.stack.JobsOf(s.User.Name, s.User.UID)
+	args, err := c.places(s)
+	if err != nil {
+		return nil, err
 	}
-	args := []string{"--comment=" + mark(s.IdempotencyKey, s.Digest()), "--account=" + account, "--chdir=" + dir, "--output=" + dir + "/" + outputName("%j")}
+	args = append(args, "--account="+account)
 	for _, option := range []struct{ name, value string }{{"job-name", s.Name}, {"partition", partition}, {"qos", qos}} {
 		if option.value != "" {
 			args = append(args, "--"+option.name+"="+option.value)
@@ -149,73 +140,122 @@ func (c *cluster) arguments(s queue.Submission, r queue.Resolution) ([]string, e
 	return profile.SubmitArgs(args...), nil
 }
 
+// directory is where a person submits. It is a variable of the job, as with sbatch.
+func (c *cluster) directory(s queue.Submission) string {
+	if s.WorkDir != "" {
+		return s.WorkDir
+	}
+	return c.stack.JobsOf(s.User.Name, s.User.UID) // accounts that Berth makes have no home directory
+}
+
+// places returns the options with which a job runs and writes where sbatch would let it, called in its directory. What the
+// script says holds unless the request says otherwise. sbatch makes a relative directory absolute, with the directory that it
+// runs in here. The output has the name that sbatch gives it: slurmdbd keeps options of the command, and none of the script.
+func (c *cluster) places(s queue.Submission) ([]string, error) {
+	var args []string
+	own := directivesOf(s.Script).firstPart()
+	dir, line := own.get("chdir", 'D')
+	switch {
+	case line == 0 || s.WorkDir != "":
+		args = append(args, "--chdir="+c.directory(s))
+	case !strings.HasPrefix(dir, "/"):
+		option := "--chdir=" + path.Join(c.directory(s), dir)
+		if !profile.IsSubmitOption(option) || strings.HasPrefix(path.Clean(dir), "..") {
+			return nil, fmt.Errorf("%w: line %d of the script names the directory %q: name the whole path", queue.ErrDenied, line, dir)
+		}
+		args = append(args, option)
+	}
+	if _, line := own.get("output", 'o'); line == 0 {
+		name := outputName("%j")
+		if _, line := own.get("array", 'a'); line > 0 {
+			name = outputName("%A_%a")
+		}
+		args = append(args, "--output="+name)
+	}
+	if _, line := own.get("propagate", 0); line == 0 {
+		args = append(args, profile.OwnLimits)
+	}
+	return args, nil
+}
+
 // submit submits a job unless Slurm has one with its key. The first request makes a directory that
 // exists: as an effect it waits until an earlier leader's sbatch on this host has ended. mapped: the names in args
 // are those of a QueueMap.
 func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string, mapped bool) (queue.Job, error) {
-	live := c.queued("--user=" + s.User.Name)
-	past := c.accounted("--user="+s.User.Name, fmt.Sprintf("--starttime=uts%d", c.o.Now().Add(-remembered).Unix()))
+	user := "--user=" + s.User.Name
 	fence := runtimes.Op{Dir: &runtimes.MakeDir{Path: profile.EtcDir, Mode: 0o755}}
-	ops := []runtimes.Op{fence, live.op}
-	// sacct of 22.05 takes 90 ms. A job of a newer key is in slurmctld, also if it has ended.
-	if !queue.MadeWithin(s.IdempotencyKey, c.o.Now(), c.o.KeepsEnded(c.Unit)*3/4) {
-		ops = append(ops, past.op)
-	}
-	res, err := c.do(ctx, c.host, ops...)
+	live, _, err := c.jobs(ctx, c.queuedJobs(user), fence)
 	if err != nil {
 		return queue.Job{}, err
 	}
-	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); j != nil || err != nil {
-		return c.same(j, s, err)
+	if j := c.earlier(s, live, func(cli.Job) bool { return true }); j != nil {
+		return c.same(j, s)
 	}
-	// slurmctld has each job that has not ended, unless it lost the job.
-	if len(ops) > 2 {
-		if j, err := c.earlier(s, past, res[2], func(j cli.Job) bool { return j.HasEnded() }); j != nil || err != nil {
-			return c.same(j, s, err)
-		}
-		j, err := c.earlier(s, past, res[2], func(cli.Job) bool { return true })
-		if j != nil {
-			err = c.confirmLost(ctx, j)
-		}
+	// sacct of 22.05 takes 90 ms. A job of a newer key is in slurmctld, also if it has ended.
+	if !queue.MadeWithin(s.IdempotencyKey, c.o.Now(), c.o.KeepsEnded(c.Unit)*3/4) {
+		past, _, err := c.jobs(ctx, c.accountedJobs(user, fmt.Sprintf("--starttime=uts%d", c.o.Now().Add(-remembered).Unix())))
 		if err != nil {
 			return queue.Job{}, err
 		}
+		if j := c.earlier(s, past, func(j cli.Job) bool { return j.HasEnded() }); j != nil {
+			return c.same(j, s)
+		}
+		// slurmctld has each job that has not ended, unless it lost the job.
+		if j := c.earlier(s, past, func(cli.Job) bool { return true }); j != nil {
+			if err := c.confirmLost(ctx, j); err != nil {
+				return queue.Job{}, err
+			}
+		}
 	}
-	op := c.op("sbatch", args...)
-	op.Run.Stdin, op.Run.As = []byte(s.Script), &runtimes.Person{Name: s.User.Name, UID: s.User.UID}
-	live = c.queued("--user=" + s.User.Name)
-	if res, err = c.do(ctx, c.host, op, live.op); err != nil {
+	live, res, err := c.jobs(ctx, c.queuedJobs(user), c.sbatch(s, args))
+	if err != nil {
 		return queue.Job{}, err
 	}
 	// A job that slurmctld has was submitted, whatever the status of sbatch, unless it is one that isRefused.
-	if j, err := c.earlier(s, live, res[1], func(cli.Job) bool { return true }); res[0].Exit != 0 && j != nil && err == nil {
-		return c.same(j, s, nil)
+	if res.Exit != 0 {
+		if j := c.earlier(s, live, func(cli.Job) bool { return true }); j != nil {
+			return c.same(j, s)
+		}
+		return queue.Job{}, refusal(c.withoutHosts(message(res)), mapped)
 	}
-	if res[0].Exit != 0 {
-		return queue.Job{}, refusal(c.withoutHosts(message(res[0])), mapped)
+	printed, _, _ := strings.Cut(strings.TrimSpace(string(res.Data)), ";")
+	j := c.earlier(s, live, func(j cli.Job) bool { return whole(j.ID) == printed })
+	if j == nil {
+		return queue.Job{}, fmt.Errorf("%w: sbatch answered job %s, and slurmctld does not have it", queue.ErrUnavailable, printed)
 	}
-	printed, _, _ := strings.Cut(strings.TrimSpace(string(res[0].Data)), ";")
-	j, err := c.earlier(s, live, res[1], func(j cli.Job) bool { return whole(j.ID) == printed })
-	if err == nil && j == nil {
-		err = fmt.Errorf("%w: sbatch answered job %s, and slurmctld does not have it", queue.ErrUnavailable, printed)
-	}
-	return c.same(j, s, err)
+	return c.same(j, s)
 }
 
-// earlier returns the job with the key of s in an answer, or nil.
-func (c *cluster) earlier(s queue.Submission, ask asked, res runtimes.Result, counts func(cli.Job) bool) (*cli.Job, error) {
-	jobs, err := c.answer(ask, res)
-	if err != nil {
-		return nil, err
+// sbatch returns the call that submits a job as its owner.
+func (c *cluster) sbatch(s queue.Submission, args []string) runtimes.Op {
+	op := c.op("sbatch", args...)
+	op.Run.Stdin, op.Run.As = []byte(s.Script), &runtimes.Person{Name: s.User.Name, UID: s.User.UID}
+	file := cmp.Or(s.ScriptName, "sbatch") // as sbatch calls a script on its input
+	op.Run.Script = profile.Script{Cluster: c.stack.Cluster, UID: s.User.UID, Key: s.IdempotencyKey, Digest: s.Digest(), Name: file}.Path()
+	op.Run.Export = map[string]string{profile.SubmitDirectory: c.directory(s)}
+	inScript, _ := directivesOf(s.Script).firstPart().get("job-name", 'J')
+	if name := cmp.Or(s.Name, inScript, file); profile.IsJobName(name) {
+		op.Run.Export[profile.SubmitName] = name
 	}
+	return op
+}
+
+// earlier returns the job with the key of s, or nil.
+func (c *cluster) earlier(s queue.Submission, jobs []cli.Job, counts func(cli.Job) bool) *cli.Job {
 	i := slices.IndexFunc(jobs, func(j cli.Job) bool {
-		key, _, ok := parseMark(j.Comment)
-		return ok && key == s.IdempotencyKey && j.User == s.User.Name && counts(j) && !isRefused(j)
+		script, ok := c.script(&j)
+		return ok && script.Key == s.IdempotencyKey && j.User == s.User.Name && counts(j) && !isRefused(j)
 	})
 	if i < 0 {
-		return nil, nil
+		return nil
 	}
-	return &jobs[i], nil
+	return &jobs[i]
+}
+
+// script returns the script of a job that Berth submitted to this cluster.
+func (c *cluster) script(j *cli.Job) (profile.Script, bool) {
+	s, ok := profile.ScriptOf(j.Command)
+	return s, ok && s.Cluster == c.stack.Cluster
 }
 
 // isRefused reports whether slurmctld refused a job and kept it as one that failed and never started: nothing in the cluster,
@@ -225,11 +265,8 @@ func isRefused(j cli.Job) bool {
 }
 
 // same returns the job of an earlier submission if that was of the same request.
-func (c *cluster) same(j *cli.Job, s queue.Submission, err error) (queue.Job, error) {
-	if err != nil {
-		return queue.Job{}, err
-	}
-	if _, digest, _ := parseMark(j.Comment); digest != s.Digest() {
+func (c *cluster) same(j *cli.Job, s queue.Submission) (queue.Job, error) {
+	if script, _ := c.script(j); script.Digest != s.Digest() {
 		return queue.Job{}, fmt.Errorf("%w: %q is that of job %s, whose request differs; use another key", queue.ErrConflict, s.IdempotencyKey, j.ID)
 	}
 	job := c.job(j)

@@ -9,22 +9,57 @@ import (
 
 // The columns of jobs in squeue and in sacct, in the same order.
 const (
-	queueColumns   = "JobArrayID,State,UserName,Account,Partition,SubmitTime,StartTime,EndTime,TimeLimit,NodeList,tres-alloc,exit_code,Reason,Name,Comment,STDOUT,WorkDir,JobID"
-	accountColumns = "JobID,State,User,Account,Partition,Submit,Start,End,TimelimitRaw,NodeList,AllocTRES,ExitCode,Reason,JobName,Comment,JobID,WorkDir,JobIDRaw"
+	queueColumns   = "JobArrayID,State,UserName,Account,Partition,SubmitTime,StartTime,EndTime,TimeLimit,NodeList,tres-alloc,exit_code,Reason,Name,Command,JobID"
+	accountColumns = "JobID,State,User,Account,Partition,Submit,Start,End,TimelimitRaw,NodeList,AllocTRES,ExitCode,Reason,JobName,SubmitLine,JobIDRaw"
+	// Where a job wrote, which can be long: it is asked for one job.
+	queueFileColumns   = "JobArrayID,SubmitTime,STDOUT,WorkDir"
+	accountFileColumns = "JobID,Submit,SubmitLine,WorkDir"
 )
 
-// separator ends each value. It is random in each call, as users write names, comments and paths of jobs.
+// maxName is how much of the name of a job is read, in bytes.
+const maxName = 128
+
+// separator ends each value. It is random in each call, as users write names, commands and paths of jobs.
 var separator = compile(`^[a-z][a-z0-9]{7,15}$`)
 
-// QueueJobsArgs returns the arguments with which squeue prints jobs, each value followed by a
-// separator that the caller makes at random.
+// QueueJobsArgs returns the arguments with which squeue prints jobs, each value followed by a separator that the
+// caller makes at random. What users write has a fixed width: with blanks behind it, or cut off.
 func QueueJobsArgs(separator string, filter ...string) []string {
-	return append([]string{"--noheader", "--all", "--noconvert", "--states=all", "--Format=" + strings.ReplaceAll(queueColumns, ",", ":"+separator+",") + ":" + separator}, filter...)
+	width := map[string]string{"Name": strconv.Itoa(maxName), "Command": strconv.Itoa(maxScriptLen + 1)} // what is cut off is none of Berth's
+	var format []string
+	for _, column := range strings.Split(queueColumns, ",") {
+		format = append(format, column+":"+width[column]+separator)
+	}
+	return append([]string{"--noheader", "--all", "--noconvert", "--states=all", "--Format=" + strings.Join(format, ",")}, filter...)
 }
 
-// AccountedJobsArgs returns the arguments with which sacct prints jobs in the same way.
+// AccountedJobsArgs returns the arguments with which sacct prints jobs in the same way. It has no width.
 func AccountedJobsArgs(separator string, filter ...string) []string {
-	return append([]string{"--noheader", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable", "--delimiter=" + separator, "--format=" + accountColumns}, filter...)
+	return sacctArgs(separator, accountColumns, filter)
+}
+
+// QueueFilesArgs returns the arguments with which squeue prints where jobs write.
+func QueueFilesArgs(separator string, filter ...string) []string {
+	return append([]string{"--noheader", "--all", "--noconvert", "--states=all", "--Format=" + strings.ReplaceAll(queueFileColumns, ",", ":"+separator+",") + ":" + separator}, filter...)
+}
+
+// AccountedFilesArgs returns the arguments with which sacct prints how jobs were submitted, and where they ran.
+func AccountedFilesArgs(separator string, filter ...string) []string {
+	return sacctArgs(separator, accountFileColumns, filter)
+}
+
+func sacctArgs(separator, columns string, filter []string) []string {
+	return append([]string{"--noheader", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable", "--delimiter=" + separator, "--format=" + columns}, filter...)
+}
+
+// QueueIDsArgs and AccountedIDsArgs return the arguments with which squeue and sacct print only the numbers of jobs.
+func QueueIDsArgs(filter ...string) []string {
+	return append([]string{"--noheader", "--all", "--states=all", "--format=%A"}, filter...)
+}
+
+// AccountedIDsArgs: see QueueIDsArgs.
+func AccountedIDsArgs(filter ...string) []string {
+	return append([]string{"--noheader", "--allusers", "--allocations", "--parsable2", "--format=JobIDRaw"}, filter...)
 }
 
 // jobsQuery reports whether args are those of base with a separator, followed by filters.
@@ -35,20 +70,29 @@ func jobsQuery(args []string, base func(string, ...string) []string, at int, fil
 	}
 	_, s, _ := strings.Cut(args[at], strings.SplitN(base("")[at], ",", 2)[0])
 	s, _, _ = strings.Cut(s, ",")
-	return separator.MatchString(s) && slices.Equal(args[:n], base(s)) && !slices.ContainsFunc(args[n:], func(a string) bool { return !filter.MatchString(a) })
+	return separator.MatchString(s) && startsWith(args, base(s), filter)
 }
 
+// startsWith reports whether args are those of base, followed by filters.
+func startsWith(args, base []string, filter *expression) bool {
+	n := len(base)
+	return len(args) >= n && slices.Equal(args[:n], base) && !slices.ContainsFunc(args[n:], func(a string) bool { return !filter.MatchString(a) })
+}
+
+const oneOrMore = `jobs=[1-9][0-9]{0,9}(_[0-9]{1,7}|(,[1-9][0-9]{0,9})*)`
+
 var (
-	queueJobsFilter     = compile(`^--(user=` + UserForm + `|account=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?)$`)
-	accountedJobsFilter = compile(`^--(user=` + UserForm + `|accounts=[a-z0-9][-a-z0-9_.]{0,127}|jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?|starttime=uts[0-9]{1,12})$`)
+	queueJobsFilter     = compile(`^--(user=` + UserForm + `|account=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `)$`)
+	accountedJobsFilter = compile(`^--(user=` + UserForm + `|accounts=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `|starttime=uts[0-9]{1,12})$`)
 )
 
 func isQueueJobs(args []string) bool {
-	return jobsQuery(args, QueueJobsArgs, 4, queueJobsFilter)
+	return jobsQuery(args, QueueJobsArgs, 4, queueJobsFilter) || jobsQuery(args, QueueFilesArgs, 4, queueJobsFilter) || startsWith(args, QueueIDsArgs(), queueJobsFilter)
 }
 
 func isAccountedJobs(args []string) bool {
-	return jobsQuery(args, AccountedJobsArgs, 6, accountedJobsFilter)
+	return jobsQuery(args, AccountedJobsArgs, 6, accountedJobsFilter) || jobsQuery(args, AccountedFilesArgs, 6, accountedJobsFilter) ||
+		startsWith(args, AccountedIDsArgs(), accountedJobsFilter)
 }
 
 // CancelArgs returns the arguments with which scancel ends a job if it is the user's and, unless

@@ -29,13 +29,6 @@ func SQLArgs() []string {
 	return []string{"--no-defaults", "--sandbox", "--binary-mode", "--batch", "--skip-column-names", "--user=root", "--socket=" + DatabaseSocket}
 }
 
-// SubmitArgs returns the arguments with which sbatch submits the script on stdin. The job gets its user's environment of
-// a login on its node, and none of sbatch's, which has none here; with --export=NONE the steps of the job would get none
-// either. The script may contain options, as sbatch runs as the job's owner.
-func SubmitArgs(options ...string) []string {
-	return append([]string{"--parsable", userEnvironment}, options...)
-}
-
 // RunawayArgs returns the arguments with which sacctmgr lists the jobs of a cluster that
 // are active in the accounting database and unknown to slurmctld. With fix it ends
 // them there. Without, it asks a question, which RunawayAnswer declines: at the end of
@@ -94,8 +87,6 @@ var (
 	jobID           = compile(`^[1-9][0-9]{0,9}([_+][0-9]{1,9})?$`) // of a job, a task of an array, a part of a heterogeneous job
 	parentDirectory = compile(`[=/]\.\.(/|$)`)
 
-	// optionValue matches a submit option without spaces, quotes and control characters.
-	optionValue = compile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 	queueFilter = compile(`^--(nodelist|partition|user|account|qos|jobs)=[A-Za-z0-9_.-]{1,128}$`)
 	partition   = compile(`^partitionname=[A-Za-z0-9][A-Za-z0-9_.-]{0,63}$`)
 	updateJob   = compile(`^jobid=[1-9][0-9]{0,9}([_+][0-9]{1,9}|_\[[0-9,:-]{1,100}\])?$`)
@@ -131,7 +122,7 @@ func programs() map[string]runtimes.Program {
 		"squeue":    {Path: "/usr/bin/squeue", Env: queueEnv, Check: checkSqueue, Reads: always},
 		"sacct":     {Path: "/usr/bin/sacct", Env: queueEnv, Check: checkSacct, Reads: always},
 		"sreport":   {Path: "/usr/bin/sreport", Env: conf, Check: checkSreport, Reads: always},
-		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch},
+		"sbatch":    {Path: "/usr/bin/sbatch", Env: stacks, AsPerson: true, Check: checkSbatch, Scripts: scripts, Export: exported},
 		"scancel":   {Path: "/usr/bin/scancel", Env: conf, Check: checkScancel},
 		"find":      {Path: "/usr/bin/find", AsPerson: true, Check: checkSize},
 		"dd":        {Path: "/usr/bin/dd", AsPerson: true, Check: checkRead},
@@ -434,25 +425,6 @@ func checkSacct(args []string) error {
 func checkSreport(args []string) error {
 	if line := strings.Join(args, " "); !usageReport.MatchString(line) {
 		return fmt.Errorf("sreport %s: not one of the allowed forms", line)
-	}
-	return nil
-}
-
-// userEnvironment makes slurmd load the environment of the job's user.
-const userEnvironment = "--get-user-env"
-
-// checkSbatch allows a job from stdin with the environment of its user. Its owner is
-// the user that sbatch runs as.
-func checkSbatch(args []string) error {
-	for _, need := range []string{"--parsable", userEnvironment} {
-		if !slices.Contains(args, need) {
-			return fmt.Errorf("sbatch: argument %s is missing", need)
-		}
-	}
-	for _, a := range args {
-		if a != "--parsable" && a != userEnvironment && (!optionValue.MatchString(a) || parentDirectory.MatchString(a)) {
-			return fmt.Errorf("argument %q is not allowed", a)
-		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ package slurmtest
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"strconv"
@@ -51,6 +52,7 @@ type Jobs struct{ Hosts runtimes.Hosts }
 func (j Jobs) Submit(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, user schema.UnixUser, script string, options ...string) (string, error) {
 	op := tool(u, "sbatch", profile.SubmitArgs(append([]string{"--job-name=job", "--chdir=/", "--output=/dev/null"}, options...)...)...)
 	op.Run.Stdin, op.Run.As, op.Run.AllowExit = []byte(script), &runtimes.Person{Name: user.Name, UID: user.UID}, false
+	op.Run.Script = profile.Script{Cluster: "test", UID: user.UID, Key: rand.Text(), Digest: "0123456789abcdef", Name: "job.sh"}.Path()
 	res, err := j.do(ctx, u, stamp, op)
 	if err != nil {
 		return "", fmt.Errorf("submit: %w", err)
