@@ -19,6 +19,9 @@ var (
 	// ErrWaiting: the action waits for jobs, a drain or a person; apply it again later. All
 	// that does not depend on it is done.
 	ErrWaiting = errors.New("waiting")
+	// ErrBusy: another operation on the host had not ended, such as the last one of a leader that was killed. The
+	// operation did not begin.
+	ErrBusy = errors.New("the host is busy")
 	// ErrStaleEpoch: the host refused, as it knows a later leader, or another one of
 	// the same epoch.
 	ErrStaleEpoch = errors.New("refused: the host has another leader")
@@ -78,10 +81,9 @@ func (e *OpError) Error() string {
 	return fmt.Sprintf("host %s: %s: %s", e.Host, e.Op, e.Message)
 }
 
-// Is matches ErrForeign if the code is foreign, and ErrWaiting if it is busy: what has to wait for another operation on the
-// host, such as the last one of a leader that was killed, has not failed.
+// Is matches ErrForeign if the code is foreign, and ErrBusy if it is busy.
 func (e *OpError) Is(target error) bool {
-	return target == ErrForeign && e.Code == "foreign" || target == ErrWaiting && e.Code == "busy"
+	return target == ErrForeign && e.Code == "foreign" || target == ErrBusy && e.Code == "busy"
 }
 
 // Op is a typed operation; exactly one field is set. berth-host refuses paths,
@@ -240,8 +242,8 @@ type Run struct {
 	// the program runs. It is the last argument: for a program that keeps the name of its script. It is set for
 	// exactly the programs with Scripts in the profile.
 	Script string `json:"script,omitempty"`
-	// Export are variables for what the program starts later, on descriptor 3: NAME=value, and a NUL character after
-	// each. The profile allows each.
+	// Export are variables for what the program starts later, in a file at /proc/self/fd/3: NAME=value, and a NUL character
+	// after each. The profile allows each.
 	Export    map[string]string `json:"export,omitempty"`
 	TimeoutMS int               `json:"timeout_ms,omitempty"` // 0: 10 s
 	AllowExit bool              `json:"allow_exit,omitempty"` // a non-zero exit status is not an error

@@ -103,7 +103,7 @@ prints the same job.` + queueExit,
 	f.StringVar(&key, "key", "", "idempotency key; default: a new one")
 	f.StringVar(&req.Queue, "queue", "", "requested queue; default: that of the platform's queue map")
 	f.StringVar(&req.Name, "name", "", "name of the job; default: that in the script, else the name of the script")
-	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes its output; default: that in the script, else one of the user and cluster alone")
+	f.StringVar(&req.WorkDir, "work-dir", "", "absolute `directory` where the job runs and writes its output; default: that in the script, else a directory for this user and cluster")
 	f.Var(&slurmTime{&req.Minutes}, "time", "time limit: minutes, or as sbatch takes it, such as 1:30:00 or 2-0")
 	f.IntVar(&req.Nodes, "nodes", 0, "number of nodes")
 	f.IntVar(&req.Tasks, "tasks", 0, "number of tasks")
@@ -113,13 +113,14 @@ prints the same job.` + queueExit,
 	return cmd
 }
 
-// notInName matches what a script's name must not have: blanks and quotes, for example.
-var notInName = regexp.MustCompile(`^[^A-Za-z0-9]|[^-A-Za-z0-9_.]`)
+// notInName matches characters that the name of a script does not have at Berth.
+var notInName = regexp.MustCompile(`[^-A-Za-z0-9_.]`)
 
-// scriptName is the name of a script's file, with _ for each other character.
+// scriptName is the name of a script's file, with _ for each character that it may not have, x before it unless it
+// begins with a letter or digit, and at most 64 characters.
 func scriptName(file string) string {
 	name := notInName.ReplaceAllString(filepath.Base(file), "_")
-	if name[0] == '_' {
+	if strings.ContainsAny(name[:1], "-_.") {
 		name = "x" + name
 	}
 	return name[:min(len(name), 64)]

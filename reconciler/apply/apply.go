@@ -173,7 +173,7 @@ func stateOf(err error) plan.OutcomeState {
 	switch {
 	case err == nil:
 		return plan.Done
-	case errors.Is(err, runtimes.ErrWaiting):
+	case errors.Is(err, runtimes.ErrWaiting), errors.Is(err, runtimes.ErrBusy):
 		return plan.Waiting
 	case errors.Is(err, runtimes.ErrUncertain), errors.Is(err, runtimes.ErrUnreachable),
 		errors.Is(err, context.Canceled), errors.Is(err, context.DeadlineExceeded):

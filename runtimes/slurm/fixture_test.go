@@ -227,7 +227,7 @@ func (s *stage) removeOutputs(t testing.TB, hasCluster bool) {
 		files += "/*/*/*"
 	}
 	for _, n := range s.workers {
-		_, err := s.lab.Run(t.Context(), n.Key.Name, "sh", "-c", "rm -rf "+files)
+		_, err := s.lab.Run(context.WithoutCancel(t.Context()), n.Key.Name, "sh", "-c", "rm -rf "+files)
 		require.NoError(t, err)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"regexp"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"berth/schema"
 )
@@ -109,6 +110,7 @@ type Request struct {
 
 // Digest identifies a request: another request with the same idempotency key is ErrConflict.
 func (r Request) Digest() string {
+	r.ScriptName = ""          // the same script from another file is the same request
 	text, _ := json.Marshal(r) // plain values encode
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:8])
@@ -167,6 +169,8 @@ func (r Request) Check() error {
 		return refuse("the script has %d bytes and may have %d", len(r.Script), MaxScript)
 	case strings.HasPrefix(r.Script, "\ufeff"):
 		return refuse("the script begins with a byte order mark (U+FEFF), which an editor does not show: save it as UTF-8 without one")
+	case !utf8.ValidString(r.Script):
+		return refuse("the script is not UTF-8 at line %d: convert it, such as with iconv", 1+strings.Count(r.Script[:invalidAt(r.Script)], "\n"))
 	case len(r.Script) < 3 || r.Script[:2] != "#!":
 		return refuse("the script must begin with #!, such as #!/bin/sh")
 	case r.Name != "" && !jobName.MatchString(r.Name):
@@ -188,6 +192,16 @@ func (r Request) Check() error {
 		}
 	}
 	return nil
+}
+
+// invalidAt returns where a text is not UTF-8.
+func invalidAt(text string) int {
+	for i, c := range text {
+		if c == utf8.RuneError && !strings.HasPrefix(text[i:], string(utf8.RuneError)) {
+			return i
+		}
+	}
+	return 0
 }
 
 // Durability says whether a crash of the scheduler may lose a submitted job.

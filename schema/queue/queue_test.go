@@ -42,6 +42,7 @@ func TestRequestIsCheckedBeforeTheScheduler(t *testing.T) {
 	for name, change := range map[string]func(*queue.Request){
 		"no #!":              func(r *queue.Request) { r.Script = "echo" },
 		"empty script":       func(r *queue.Request) { r.Script = "" },
+		"latin-1":            func(r *queue.Request) { r.Script = "#!/bin/sh\n# caf\xe9\n" },
 		"too long":           func(r *queue.Request) { r.Script = "#!/bin/sh\n" + strings.Repeat("x", queue.MaxScript) },
 		"option as a name":   func(r *queue.Request) { r.Name = "-x" },
 		"queue with a space": func(r *queue.Request) { r.Queue = "long queue" },
@@ -60,6 +61,11 @@ func TestRequestIsCheckedBeforeTheScheduler(t *testing.T) {
 		require.ErrorIs(t, r.Check(), queue.ErrDenied, name)
 		require.NotEqual(t, valid.Digest(), r.Digest(), name)
 	}
+	require.ErrorContains(t, queue.Request{Script: "#!/bin/sh\n# \ufffd is text\n# caf\xe9\n"}.Check(), "not UTF-8 at line 3")
+	named := valid
+	named.ScriptName = "job.sh"
+	require.NoError(t, named.Check())
+	require.Equal(t, valid.Digest(), named.Digest(), "the same script from another file")
 	for id, ok := range map[string]bool{"1": true, "12_3": true, "0": false, "": false, "1;2": false, "12_[1-3]": false, "1 2": false} {
 		require.Equal(t, ok, queue.Ref{JobID: id}.Check() == nil, id)
 	}

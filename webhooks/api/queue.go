@@ -60,8 +60,10 @@ type liveCall struct {
 	effect func() // records the effect of the call; nil: it has none to record here
 }
 
-// Bounds of the body of a request: a script as JSON may be twice as long, and a caller sends it at once.
+// Bounds of the body of a request. A script as JSON may be twice as long. A caller sends a short body at once, and a
+// longer one with slowBody bytes a second or more.
 const (
+	slowBody    = 64 << 10
 	maxBody     = 2*queue.MaxScript + 64<<10
 	bodyTimeout = 10 * time.Second
 )
@@ -192,11 +194,14 @@ func (l *liveCall) body(into any) *failure {
 	if err != nil || media != "application/json" {
 		return &failure{code: codeBody, message: "the body must be application/json: set Content-Type"}
 	}
-	l.deadline(time.Now().Add(bodyTimeout))
+	l.deadline(time.Now().Add(bodyTimeout + time.Duration(min(max(l.ContentLength, 0), maxBody)/slowBody)*time.Second))
 	text, err := io.ReadAll(io.LimitReader(l.Body, maxBody+1))
 	l.deadline(time.Time{})
-	if err != nil || len(text) > maxBody {
-		return &failure{code: codeBody, cause: err, message: fmt.Sprintf("the body is larger than %d bytes, or ended early", maxBody)}
+	if err != nil {
+		return &failure{code: codeBody, cause: err, message: "the body ended early"}
+	}
+	if len(text) > maxBody {
+		return &failure{code: codeBody, message: fmt.Sprintf("the body is larger than %d bytes", maxBody)}
 	}
 	d := json.NewDecoder(bytes.NewReader(text))
 	d.DisallowUnknownFields()

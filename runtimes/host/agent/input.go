@@ -8,12 +8,14 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
 
 	"berth/runtimes"
 )
 
-// giveInput gives a program what it reads: its input, its script as the last argument and the
-// variables to export. end takes the script away.
+// giveInput gives a program its input, its script as the last argument, and the variables to export. end removes the script.
 func giveInput(cmd *exec.Cmd, prog runtimes.Program, op *runtimes.Run, as *syscall.Credential) (end func(), err error) {
 	var ends []func()
 	all := func() {
@@ -53,7 +55,7 @@ func giveInput(cmd *exec.Cmd, prog runtimes.Program, op *runtimes.Run, as *sysca
 		for _, v := range variables {
 			text += v + "\x00"
 		}
-		file, err := readable(text)
+		file, err := inMemory(text)
 		if err != nil {
 			return nil, err
 		}
@@ -65,12 +67,12 @@ func giveInput(cmd *exec.Cmd, prog runtimes.Program, op *runtimes.Run, as *sysca
 	return all, nil
 }
 
-// makeScript makes the file of a script, DIR/NAME/FILE, for an account. What an earlier process left at NAME
-// when it was killed goes away first.
+// makeScript makes the file of a script, DIR/NAME/FILE, for an account. It first removes what killed processes left in DIR.
 func makeScript(path string, text []byte, as *syscall.Credential) (remove func(), err error) {
 	dir := filepath.Dir(path)
 	remove = func() { _ = os.RemoveAll(dir) }
 	remove()
+	removeEarlier(filepath.Dir(dir), time.Now().Add(-maxRunTimeout))
 	err = errors.Join(makeOpen(filepath.Dir(dir)), makeOpen(dir))
 	if err == nil {
 		err = os.WriteFile(path, text, 0o400)
@@ -85,6 +87,16 @@ func makeScript(path string, text []byte, as *syscall.Credential) (remove func()
 	return remove, nil
 }
 
+// removeEarlier removes what was made in a directory before a time.
+func removeEarlier(dir string, before time.Time) {
+	entries, _ := os.ReadDir(dir) // it may not be there
+	for _, e := range entries {
+		if info, err := e.Info(); err == nil && info.ModTime().Before(before) {
+			_ = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+	}
+}
+
 // makeOpen makes a directory in which others find a file by its name only, unless it is there.
 func makeOpen(dir string) error {
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -93,16 +105,17 @@ func makeOpen(dir string) error {
 	return os.Chmod(dir, 0o711) // whatever the umask is
 }
 
-// readable returns a pipe from which a text of at most 64 KiB is read.
-func readable(text string) (*os.File, error) {
-	r, w, err := os.Pipe()
+// inMemory returns a file with a text, which is nowhere on a disk. A program can open it again as /proc/self/fd/N.
+func inMemory(text string) (*os.File, error) {
+	fd, err := unix.MemfdCreate("export", unix.MFD_CLOEXEC)
 	if err != nil {
+		return nil, &Fault{Code: CodeIO, Message: "memfd_create: " + err.Error()}
+	}
+	file := os.NewFile(uintptr(fd), "export")
+	_, err = file.WriteAt([]byte(text), 0) // its offset stays at the begin
+	if err != nil {
+		_ = file.Close()
 		return nil, &Fault{Code: CodeIO, Message: err.Error()}
 	}
-	_, err = w.WriteString(text)
-	if err = errors.Join(err, w.Close()); err != nil {
-		_ = r.Close()
-		return nil, &Fault{Code: CodeIO, Message: err.Error()}
-	}
-	return r, nil
+	return file, nil
 }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -92,7 +93,7 @@ func TestRunGivesAScriptByItsName(t *testing.T) {
 	f.add("passwd", fmt.Sprintf("marie:x:%d:%d::/:/bin/sh\n", marie, ownUID(1)))
 	submit := func(change func(*runtimes.Run)) runtimes.Op {
 		op := runtimes.Op{Run: &runtimes.Run{
-			Program: "submit", Stdin: []byte("cat <&3 | tr '\\0' '\\n'; stat -c '%a %u %n' $0; cat $0 > /dev/null && echo read; cat\n"), As: &runtimes.Person{Name: "marie", UID: marie},
+			Program: "submit", Stdin: []byte("cat /proc/self/fd/3 /proc/self/fd/3 | tr '\\0' '\\n'; stat -c '%a %u %n' $0; cat $0 > /dev/null && echo read; cat\n"), As: &runtimes.Person{Name: "marie", UID: marie},
 			Script: f.path("open", "scripts", "one", "job.sh"), Export: map[string]string{"PLACE": "/tmp"}, TimeoutMS: serviceTimeout,
 		}}
 		if change != nil {
@@ -116,10 +117,16 @@ func TestRunGivesAScriptByItsName(t *testing.T) {
 	}
 	left := f.path("open", "scripts", "one")
 	require.NoError(t, os.MkdirAll(filepath.Join(left, "job.sh", "of a killed helper"), 0o755))
-	want := fmt.Sprintf("PLACE=/tmp\n400 %d %s\nread\n", marie, f.path("open", "scripts", "one", "job.sh"))
+	old, young := f.path("open", "scripts", "old"), f.path("open", "scripts", "young")
+	for dir, age := range map[string]time.Duration{old: time.Hour, young: time.Minute} {
+		require.NoError(t, os.MkdirAll(dir, 0o755))
+		require.NoError(t, os.Chtimes(dir, time.Time{}, time.Now().Add(-age)))
+	}
+	want := fmt.Sprintf("PLACE=/tmp\nPLACE=/tmp\n400 %d %s\nread\n", marie, f.path("open", "scripts", "one", "job.sh"))
 	require.Equal(t, want, string(f.one(submit(nil)).Data))
 	require.NoDirExists(t, left)
-	require.DirExists(t, filepath.Dir(left))
+	require.NoDirExists(t, old, "of a helper that was killed long ago")
+	require.DirExists(t, young, "its program may still run")
 }
 
 func TestRunResults(t *testing.T) {

@@ -27,7 +27,7 @@ func (d stateDir) lock(ctx context.Context, at int64, shared bool) (*os.File, er
 	if err != nil {
 		return nil, ioFault(name, err)
 	}
-	return waitLock(ctx, f, at, shared, "another operation on this host did not end in time")
+	return waitLock(ctx, f, at, shared, "another operation on this host has not ended; Berth tries again")
 }
 
 // ensure makes the directory, for root only.

@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 )
 
 // answers are those of testdata for a release, by name.
@@ -489,10 +490,10 @@ func TestJobsAsSlurmPrintsThem(t *testing.T) {
 func TestWhereAJobWrote(t *testing.T) {
 	const ours = "/run/berth-submit/north:2001:nightly:0123456789abcdef/job.sh"
 	for line, want := range map[string]string{
-		"sbatch --parsable --chdir=/w --output=slurm-%j.out " + ours:    "slurm-%j.out",
-		"sbatch --parsable --chdir=/w " + ours:                          "",
-		"sbatch --job-name=a --output=/etc/x job.sh":                    "",
-		"sbatch --wrap true --output=/etc/x # " + ours + " --comment=x": "",
+		"/usr/bin/sbatch " + strings.Join(profile.SubmitArgs("--chdir=/w", "--output=slurm-%j.out", ours), " "): "slurm-%j.out",
+		"/usr/bin/sbatch " + strings.Join(profile.SubmitArgs("--chdir=/w", ours), " "):                          "",
+		"sbatch --job-name=a --output=/etc/x job.sh":                                                            "",
+		"sbatch --wrap true --output=/etc/x # " + ours + " --comment=x":                                         "",
 	} {
 		files, err := cli.AccountedFiles("§").Decode(cli.Answer{Stdout: []byte("12§1795395501§" + line + "§/w§\n")})
 		require.NoError(t, err, line)

@@ -3,6 +3,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -119,18 +120,22 @@ func decodeFiles(out []byte, separator string, output func(string) string) (all 
 	return all, err
 }
 
-// QueueIDs returns the query for the numbers of jobs at slurmctld, with those of profile.QueueIDsArgs.
+// QueueIDs returns the query for the ids of jobs at slurmctld, with those of profile.QueueIDsArgs.
 func QueueIDs() Query[[]string] { return query(decodeIDs, "squeue") }
 
-// AccountedIDs returns the query for the numbers of jobs at slurmdbd, with those of profile.AccountedIDsArgs.
+// AccountedIDs returns the query for the ids of jobs at slurmdbd, with those of profile.AccountedIDsArgs.
 func AccountedIDs() Query[[]string] { return query(decodeIDs, "sacct") }
 
-func decodeIDs(out []byte) ([]string, error) {
-	ids := strings.Fields(string(out))
-	for _, id := range ids {
-		if _, err := strconv.ParseUint(id, 10, 32); err != nil {
-			return nil, fmt.Errorf("%q is not the number of a job", id)
+// jobID is the id of a job or a task, with what stands behind the id of parts and of tasks that wait.
+var jobID = regexp.MustCompile(`^([0-9]+(?:_[0-9]+)?)(?:_\[.*|\+.*)?$`)
+
+func decodeIDs(out []byte) (ids []string, err error) {
+	for line := range strings.FieldsSeq(string(out)) {
+		m := jobID.FindStringSubmatch(line)
+		if m == nil {
+			return nil, fmt.Errorf("%q is not the id of a job", line)
 		}
+		ids = append(ids, m[1])
 	}
 	slices.Sort(ids)
 	return slices.Compact(ids), nil

@@ -19,7 +19,7 @@ type asked[T any] struct {
 	query cli.Query[T]
 }
 
-// manyJobs asks for jobs, and for their numbers alone, which are the way to jobs whose answer is too long.
+// manyJobs asks for jobs, and for their ids alone: with those, a long answer can be asked for in parts.
 type manyJobs struct {
 	jobs asked[[]cli.Job]
 	ids  asked[[]string]
@@ -83,9 +83,9 @@ func (c *cluster) answer(a asked[[]cli.Job], res runtimes.Result) ([]cli.Job, er
 	return slices.DeleteFunc(jobs, func(j cli.Job) bool { return c.filter != "" && j.Account != c.filter }), err
 }
 
-// jobs returns the jobs that a query asks for, after an operation that is done first in the same batch: the ledger of the host has
-// the fault of a query only beside an effect. Jobs are asked for at once, and in parts if the answer is longer than
-// berth-host takes: some 6,000 jobs at slurmctld.
+// jobs returns the jobs that a query asks for. An operation that comes first is in the same batch, so that the ledger of the
+// host records the fault of either. If the answer is longer than berth-host takes, the jobs are asked for in parts: at slurmctld,
+// from some 6,000 jobs on.
 func (c *cluster) jobs(ctx context.Context, ask manyJobs, first ...runtimes.Op) (jobs []cli.Job, done runtimes.Result, err error) {
 	res, err := c.do(ctx, c.host, append(first, ask.jobs.op)...)
 	if len(first) > 0 && len(res) > 0 {
@@ -129,8 +129,8 @@ func (c *cluster) inParts(ctx context.Context, ask manyJobs) (all []cli.Job, err
 	return all, nil
 }
 
-// part asks for some jobs, and for halves of them while the answer is too long. One job alone that is too long at slurmdbd, whose
-// answers have no width, is left out: the line of its submission has millions of characters, so it is none of Berth's.
+// part asks for some jobs, and for halves of them while the answer is too long. A single job whose answer is too long is left
+// out: slurmdbd has a line of millions of characters of its submission, so it is not Berth's.
 func (c *cluster) part(ctx context.Context, ask manyJobs, ids []string) ([]cli.Job, error) {
 	one := ask.of("--jobs=" + strings.Join(ids, ","))
 	res, err := c.do(ctx, c.host, one.jobs.op)

@@ -51,7 +51,7 @@ func (h *many) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op)
 			ids = slices.DeleteFunc(ids, func(id string) bool { return !slices.Contains(named, id) })
 			h.asked = append(h.asked, list)
 		}
-		if strings.Contains(line, "--format=%A") || strings.Contains(line, "--format=JobIDRaw") {
+		if slices.Contains(op.Run.Args, "--format=%A") || slices.Contains(op.Run.Args, "--format=JobID") {
 			all = append(all, runtimes.Result{Data: []byte(strings.Join(ids, "\n"))})
 			continue
 		}
@@ -111,12 +111,20 @@ func TestKeyIsInTheLineOfTheSubmission(t *testing.T) {
 	script := profile.Script{Cluster: "north", UID: s.User.UID, Key: s.IdempotencyKey, Digest: s.Digest(), Name: "job.sh"}
 	elsewhere := script
 	elsewhere.Cluster = "south"
+	others := script // of a person who had the name before
+	others.UID++
+	sbatch := func(options ...string) string {
+		return "/usr/bin/sbatch " + strings.Join(profile.SubmitArgs(options...), " ")
+	}
 	for line, known := range map[string]bool{
-		"sbatch --parsable --chdir=/ " + script.Path():                  true,
-		"sbatch --wrap " + script.Path() + " --chdir=/":                 false,
-		"sbatch --parsable " + elsewhere.Path():                         false,
-		"sbatch --job-name=" + script.Path():                            false,
-		"sbatch --parsable --chdir=/ " + script.Path() + "/../x":        false,
+		sbatch("--chdir=/", script.Path()):                              true,
+		sbatch(script.Path()):                                           true,
+		sbatch(script.Path(), "--chdir=/"):                              false,
+		"sbatch --wrap 'true # " + script.Path():                        false,
+		sbatch(elsewhere.Path()):                                        false,
+		sbatch(others.Path()):                                           false,
+		sbatch("--job-name=" + script.Path()):                           false,
+		sbatch(script.Path() + "/../x"):                                 false,
 		"sbatch --comment=berth/" + s.IdempotencyKey + "/" + s.Digest(): false,
 	} {
 		h := &many{tools: &tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: the queue is closed")}}, jobs: map[string]string{}, most: 9}

@@ -30,7 +30,7 @@ func directivesOf(script string) (all directives) {
 			if text := strings.TrimSpace(line); text != "" && text[0] != '#' {
 				return all
 			}
-			continue
+			options = otherBatch(line)
 		}
 		for _, text := range words(options) {
 			all = append(all, directiveWord{text, n})
@@ -39,7 +39,25 @@ func directivesOf(script string) (all directives) {
 	return all
 }
 
-// firstPart returns the options of the first part of a heterogeneous job, for which those of the command are as well.
+// otherBatch returns the options in a line for PBS or LSF that sbatch reads as its own, of those that matter here.
+func otherBatch(line string) string {
+	for prefix, names := range map[string][]string{
+		"#PBS":  {"-o", "--output", "-d", "--chdir", "-N", "--job-name"},
+		"#BSUB": {"-o", "--output", "-cwd", "--chdir", "-J", "--job-name"},
+	} {
+		options, isIts := strings.CutPrefix(line, prefix)
+		given := words(options)
+		if !isIts || len(given) < 2 {
+			continue
+		}
+		if i := slices.Index(names, given[0]); i >= 0 && i%2 == 0 {
+			return fmt.Sprintf("%s=%q", names[i+1], given[1])
+		}
+	}
+	return ""
+}
+
+// firstPart returns the options of the first part of a heterogeneous job. Options of the command are for that part only.
 func (d directives) firstPart() directives {
 	if i := slices.IndexFunc(d, func(w directiveWord) bool { return w.text == "hetjob" || w.text == "packjob" }); i >= 0 {
 		return d[:i]
@@ -47,12 +65,15 @@ func (d directives) firstPart() directives {
 	return d
 }
 
-// get returns the last value of an option, which may be named by the begin of its long name, and its line. Line 0: it is not there.
+// shorter are options whose names begin those of others, and abbreviate none.
+var shorter = []string{"gpus", "mem"}
+
+// get returns the last value of an option, and its line; 0: the option is not there. Its long name may be abbreviated.
 func (d directives) get(long string, short byte) (value string, line int) {
 	for i, w := range d {
 		name, text, hasValue := strings.Cut(strings.TrimPrefix(w.text, "--"), "=")
 		switch isLong := strings.HasPrefix(w.text, "--"); {
-		case isLong && name != "" && strings.HasPrefix(long, name):
+		case isLong && (name == long || name != "" && !slices.Contains(shorter, name) && strings.HasPrefix(long, name)):
 		case !isLong && short != 0 && strings.HasPrefix(w.text, "-"):
 			// Options without a value may stand before it in the same word.
 			flags, after, isThere := strings.Cut(w.text[1:], string(short))
@@ -71,25 +92,26 @@ func (d directives) get(long string, short byte) (value string, line int) {
 	return value, line
 }
 
-// check refuses a script whose options make sbatch wait until the job has ended: the call would keep one of the few
-// places that a control host has for calls. gpus: the request has GPUs of its own, which sbatch would add to those of
-// the script.
-func (d directives) check(gpus bool) error {
+// check refuses a script that sbatch would do something else with than the request says: one that waits until its job
+// has ended, as the call would keep one of the few places that a control host has for calls, and one that asks in another way
+// for what the request has.
+func (d directives) check(r queue.Request) error {
 	for _, w := range d {
 		if waitOption.MatchString(w.text) {
 			return fmt.Errorf("%w: line %d of the script has %s, with which sbatch waits until the job has ended: remove it; the job's state says when it has ended", queue.ErrDenied, w.line, w.text)
 		}
 	}
-	if !gpus {
-		return nil
-	}
-	for _, option := range []string{"gpus", "gpus-per-node", "gpus-per-socket", "gpus-per-task"} {
-		short := byte(0)
-		if option == "gpus" {
-			short = 'G'
-		}
-		if _, line := d.get(option, short); line > 0 {
-			return fmt.Errorf("%w: line %d of the script has --%s, and the request has gpus as well: keep one of them", queue.ErrDenied, line, option)
+	for _, o := range []struct {
+		asked   bool
+		request string
+		option  string
+		short   byte
+	}{
+		{r.GPUs > 0, "gpus", "gpus", 'G'}, {r.GPUs > 0, "gpus", "gpus-per-node", 0}, {r.GPUs > 0, "gpus", "gpus-per-socket", 0}, {r.GPUs > 0, "gpus", "gpus-per-task", 0},
+		{r.MemoryMiB > 0, "memory", "mem-per-cpu", 0}, {r.MemoryMiB > 0, "memory", "mem-per-gpu", 0},
+	} {
+		if _, line := d.get(o.option, o.short); o.asked && line > 0 {
+			return fmt.Errorf("%w: line %d of the script has --%s, and the request has %s as well: keep one of them", queue.ErrDenied, line, o.option, o.request)
 		}
 	}
 	return nil

@@ -28,7 +28,7 @@ func TestScriptThatWaitsIsRefused(t *testing.T) {
 		"short in quotes":   "#!/bin/sh\n#SBATCH -''W\n",
 		"before a comment":  "#!/bin/sh\n#SBATCH --wait#x\n",
 	} {
-		err := directivesOf(script).check(false)
+		err := directivesOf(script).check(queue.Request{})
 		require.ErrorIs(t, err, queue.ErrDenied, name)
 		require.Regexp(t, `line \d of the script has `, err.Error(), name)
 	}
@@ -40,7 +40,7 @@ func TestScriptThatWaitsIsRefused(t *testing.T) {
 		"a text with it":    "#!/bin/sh\n#SBATCH --comment=\"use -W now\" --comment='or --wait'\n",
 		"of another prefix": "#!/bin/sh\n# SBATCH --wait\n",
 	} {
-		require.NoError(t, directivesOf(script).check(false), name)
+		require.NoError(t, directivesOf(script).check(queue.Request{}), name)
 	}
 }
 
@@ -72,10 +72,12 @@ func TestOptionsOfAScript(t *testing.T) {
 // GPUs of the request would be added to those of the script, as --gpus and --gres are two options of sbatch.
 func TestGPUsAreAskedForOnce(t *testing.T) {
 	for _, line := range []string{"-G 2", "--gpus=2", "--gpus-per-node=1", "--gpus-per-task 1", "--gpus-per-s=1"} {
-		require.ErrorIs(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(true), queue.ErrDenied, line)
-		require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(false), line)
+		require.ErrorIs(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(queue.Request{GPUs: 1}), queue.ErrDenied, line)
+		require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH "+line+"\n").check(queue.Request{}), line)
 	}
-	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --gres=gpu:2 --gpu-bind=none --gpu-freq=high\n").check(true), "--gres of the command replaces it")
+	require.ErrorContains(t, directivesOf("#!/bin/sh\n#SBATCH --mem-per-cpu=1G\n").check(queue.Request{MemoryMiB: 1}), "line 2 of the script has --mem-per-cpu, and the request has memory as well")
+	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --mem=1G\n").check(queue.Request{MemoryMiB: 1}), "--mem of the command replaces it")
+	require.NoError(t, directivesOf("#!/bin/sh\n#SBATCH --gres=gpu:2 --gpu-bind=none --gpu-freq=high\n").check(queue.Request{GPUs: 1}), "--gres of the command replaces it")
 }
 
 // What the script says of its directory and output holds, unless the request says otherwise.
@@ -83,10 +85,14 @@ func TestPlacesOfAJob(t *testing.T) {
 	const own = "--chdir=/var/lib/slurm/berth-jobs/north/ada-1000"
 	c := &cluster{stack: profile.Stack{Cluster: "north"}}
 	for lines, want := range map[string][]string{
-		"":                                {own, "--output=slurm-%j.out", "--propagate=NONE"},
-		"-a 1-3":                          {own, "--output=slurm-%A_%a.out", "--propagate=NONE"},
-		"-D /data -o x":                   {"--propagate=NONE"},
-		"--chdir=sub/dir --propagate=ALL": {own + "/sub/dir", "--output=slurm-%j.out"},
+		"":                                {own, "--output=slurm-%j.out"},
+		"-a 1-3":                          {own, "--output=slurm-%A_%a.out"},
+		"-D /data -o x-%5j":               {"--output=x-%5j"},
+		"-D /data -o 'x y'":               nil, // berth-host does not let it through as an option; the script has it
+		"--chdir=sub/dir --export none":   {own + "/sub/dir", "--output=slurm-%j.out", "--export=ALL"},
+		"--export=ALL,X=1":                {own, "--output=slurm-%j.out"},
+		"-n1\n#PBS -o /tmp/x\n#PBS -d /w": {"--output=/tmp/x"},
+		"-n1\n#BSUB -cwd /w":              {"--output=slurm-%j.out"},
 	} {
 		s := queue.Submission{User: schema.UnixUser{Name: "ada", UID: 1000}, Request: queue.Request{Script: "#!/bin/sh\n#SBATCH " + lines + "\n"}}
 		args, err := c.places(s)

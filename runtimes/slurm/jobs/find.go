@@ -32,19 +32,15 @@ func (c *cluster) find(ctx context.Context, ref queue.Ref) (*cli.Job, error) {
 	if err := ref.Check(); err != nil {
 		return nil, err
 	}
-	live, past := c.queuedJobs("--jobs="+called(ref.JobID)).jobs, c.accountedJobs("--jobs="+called(ref.JobID)).jobs
-	res, err := c.do(ctx, c.host, live.op, past.op)
-	if err != nil {
-		return nil, err
-	}
-	now, err := c.answer(live, res[0])
+	id := "--jobs=" + called(ref.JobID)
+	now, _, err := c.jobs(ctx, c.queuedJobs(id))
 	if err != nil {
 		return nil, err
 	}
 	if j := pick(now, ref); j != nil {
 		return j, nil
 	}
-	before, err := c.answer(past, res[1])
+	before, _, err := c.jobs(ctx, c.accountedJobs(id))
 	if err != nil {
 		return nil, err
 	}

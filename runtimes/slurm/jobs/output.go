@@ -74,13 +74,12 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 
 // files returns where a job wrote: from slurmctld, else from slurmdbd.
 func (c *cluster) files(ctx context.Context, j *cli.Job) (cli.JobFiles, error) {
-	asks := []asked[[]cli.JobFiles]{c.queuedFiles(called(id(j.ID))), c.accountedFiles(called(id(j.ID)))}
-	res, err := c.do(ctx, c.host, asks[0].op, asks[1].op)
-	if err != nil {
-		return cli.JobFiles{}, err
-	}
-	for i, ask := range asks {
-		all, err := decode(c, ask, res[i])
+	for _, ask := range []asked[[]cli.JobFiles]{c.queuedFiles(called(id(j.ID))), c.accountedFiles(called(id(j.ID)))} {
+		res, err := c.do(ctx, c.host, ask.op)
+		if err != nil {
+			return cli.JobFiles{}, err
+		}
+		all, err := decode(c, ask, res[0])
 		if err != nil {
 			return cli.JobFiles{}, err
 		}

@@ -24,7 +24,7 @@ const remembered = 24 * time.Hour
 // Submit implements runtimes.Queue. A submission without an answer is looked up before it is sent
 // again, at most boundary.MaxRetries times here.
 func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Submission) (queue.Job, error) {
-	if err := errors.Join(queue.CheckKey(s.IdempotencyKey), s.Check(), directivesOf(s.Script).check(s.GPUs > 0)); err != nil {
+	if err := errors.Join(queue.CheckKey(s.IdempotencyKey), s.Check(), directivesOf(s.Script).check(s.Request)); err != nil {
 		return queue.Job{}, err
 	}
 	c, err := q.cluster(at)
@@ -50,7 +50,7 @@ func (q *Queue) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Subm
 	if err != nil {
 		return queue.Job{}, err
 	}
-	done, err := q.alone(ctx, c.stack.Cluster+" "+s.User.Name+" "+s.ProjectID+" "+s.IdempotencyKey)
+	done, err := q.alone(ctx, c.stack.Cluster+" "+s.User.Name+" "+s.IdempotencyKey)
 	if err != nil {
 		return queue.Job{}, err
 	}
@@ -148,9 +148,9 @@ func (c *cluster) directory(s queue.Submission) string {
 	return c.stack.JobsOf(s.User.Name, s.User.UID) // accounts that Berth makes have no home directory
 }
 
-// places returns the options with which a job runs and writes where sbatch would let it, called in its directory. What the
-// script says holds unless the request says otherwise. sbatch makes a relative directory absolute, with the directory that it
-// runs in here. The output has the name that sbatch gives it: slurmdbd keeps options of the command, and none of the script.
+// places returns the options that make a job run and write where sbatch does, called in the directory of the person. What the
+// script says holds unless the request says otherwise. sbatch completes a relative directory with the directory that it runs in,
+// which is another one here. The output is always an option of the command, as slurmdbd keeps those and not the script's.
 func (c *cluster) places(s queue.Submission) ([]string, error) {
 	var args []string
 	own := directivesOf(s.Script).firstPart()
@@ -165,15 +165,19 @@ func (c *cluster) places(s queue.Submission) ([]string, error) {
 		}
 		args = append(args, option)
 	}
-	if _, line := own.get("output", 'o'); line == 0 {
-		name := outputName("%j")
+	output, line := own.get("output", 'o')
+	if line == 0 {
+		output = outputName("%j")
 		if _, line := own.get("array", 'a'); line > 0 {
-			name = outputName("%A_%a")
+			output = outputName("%A_%a")
 		}
-		args = append(args, "--output="+name)
 	}
-	if _, line := own.get("propagate", 0); line == 0 {
-		args = append(args, profile.OwnLimits)
+	if option := "--output=" + output; profile.IsSubmitOption(option) {
+		args = append(args, option)
+	}
+	// With NONE, sbatch also leaves out the directory of the submission. There is no environment here that ALL could add.
+	if export, _ := own.get("export", 0); strings.EqualFold(export, "NONE") || strings.EqualFold(export, "NIL") {
+		args = append(args, profile.ExportAll)
 	}
 	return args, nil
 }
@@ -244,7 +248,7 @@ func (c *cluster) sbatch(s queue.Submission, args []string) runtimes.Op {
 func (c *cluster) earlier(s queue.Submission, jobs []cli.Job, counts func(cli.Job) bool) *cli.Job {
 	i := slices.IndexFunc(jobs, func(j cli.Job) bool {
 		script, ok := c.script(&j)
-		return ok && script.Key == s.IdempotencyKey && j.User == s.User.Name && counts(j) && !isRefused(j)
+		return ok && script.Key == s.IdempotencyKey && script.UID == s.User.UID && j.User == s.User.Name && counts(j) && !isRefused(j)
 	})
 	if i < 0 {
 		return nil

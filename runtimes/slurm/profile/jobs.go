@@ -25,7 +25,7 @@ var separator = compile(`^[a-z][a-z0-9]{7,15}$`)
 // QueueJobsArgs returns the arguments with which squeue prints jobs, each value followed by a separator that the
 // caller makes at random. What users write has a fixed width: with blanks behind it, or cut off.
 func QueueJobsArgs(separator string, filter ...string) []string {
-	width := map[string]string{"Name": strconv.Itoa(maxName), "Command": strconv.Itoa(maxScriptLen + 1)} // what is cut off is none of Berth's
+	width := map[string]string{"Name": strconv.Itoa(maxName), "Command": strconv.Itoa(maxScriptLen + 1)} // a longer path is not Berth's
 	var format []string
 	for _, column := range strings.Split(queueColumns, ",") {
 		format = append(format, column+":"+width[column]+separator)
@@ -52,14 +52,14 @@ func sacctArgs(separator, columns string, filter []string) []string {
 	return append([]string{"--noheader", "--allusers", "--duplicates", "--allocations", "--noconvert", "--parsable", "--delimiter=" + separator, "--format=" + columns}, filter...)
 }
 
-// QueueIDsArgs and AccountedIDsArgs return the arguments with which squeue and sacct print only the numbers of jobs.
+// QueueIDsArgs and AccountedIDsArgs return the arguments with which squeue and sacct print only the ids of jobs.
 func QueueIDsArgs(filter ...string) []string {
 	return append([]string{"--noheader", "--all", "--states=all", "--format=%A"}, filter...)
 }
 
 // AccountedIDsArgs: see QueueIDsArgs.
 func AccountedIDsArgs(filter ...string) []string {
-	return append([]string{"--noheader", "--allusers", "--allocations", "--parsable2", "--format=JobIDRaw"}, filter...)
+	return append([]string{"--noheader", "--allusers", "--allocations", "--parsable2", "--format=JobID"}, filter...)
 }
 
 // jobsQuery reports whether args are those of base with a separator, followed by filters.
@@ -79,7 +79,7 @@ func startsWith(args, base []string, filter *expression) bool {
 	return len(args) >= n && slices.Equal(args[:n], base) && !slices.ContainsFunc(args[n:], func(a string) bool { return !filter.MatchString(a) })
 }
 
-const oneOrMore = `jobs=[1-9][0-9]{0,9}(_[0-9]{1,7}|(,[1-9][0-9]{0,9})*)`
+const oneOrMore = `jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?(,[1-9][0-9]{0,9}(_[0-9]{1,7})?)*`
 
 var (
 	queueJobsFilter     = compile(`^--(user=` + UserForm + `|account=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `)$`)

@@ -29,12 +29,12 @@ const scriptForm = submitDir + `/([a-z][a-z0-9_]{0,39}):([0-9]{1,10}):([A-Za-z0-
 
 var (
 	scripts      = regexp.MustCompile(`^` + scriptForm + `$`)
-	scriptAtEnd  = regexp.MustCompile(`(?:^| )` + scriptForm + `$`)
+	scriptAtEnd  = regexp.MustCompile(`^(?:\S*sbatch ` + strings.Join(submitBase, " ") + ` (?:\S+ )*)?` + scriptForm + `$`)
 	maxScriptLen = len(Script{Cluster: strings.Repeat("c", 40), UID: 1<<32 - 1, Key: strings.Repeat("k", 64), Digest: strings.Repeat("d", 16), Name: strings.Repeat("n", 64)}.Path())
 )
 
-// ScriptOf returns the script that Berth gave to sbatch, of what Slurm keeps: its path, or the line of the
-// submission, which ends with it.
+// ScriptOf returns the script that Berth gave to sbatch. command is what Slurm keeps: the path of the script at
+// slurmctld, and at slurmdbd the line of the submission, which ends with the path.
 func ScriptOf(command string) (s Script, ok bool) {
 	m := scriptAtEnd.FindStringSubmatch(command)
 	if m == nil {
@@ -44,7 +44,7 @@ func ScriptOf(command string) (s Script, ok bool) {
 	return Script{m[1], uid, m[3], m[4], m[5]}, err == nil
 }
 
-// Variables of a job that sbatch reads from descriptor 3. It would set SubmitDirectory to the directory that it runs in,
+// Variables of a job that sbatch reads from a file. It would set SubmitDirectory to the directory that it runs in,
 // which is / here. SubmitName is one that 22.05 leaves out if it reads variables.
 const (
 	SubmitDirectory = "SLURM_SUBMIT_DIR"
@@ -59,22 +59,22 @@ var exported = map[string]*regexp.Regexp{
 func IsJobName(name string) bool { return exported[SubmitName].MatchString(name) }
 
 // submitBase are arguments of each submission. The job gets its user's environment of a login on its node, and none
-// of sbatch's, which has none here; with --export=NONE the steps of the job would get none either.
-var submitBase = []string{"--parsable", "--get-user-env", "--export-file=3"}
+// of sbatch's, which has none here; with --export=NONE the steps of the job would get none either. sbatch opens the file of variables once for each part of a heterogeneous job.
+var submitBase = []string{"--parsable", "--get-user-env", "--export-file=/proc/self/fd/3"}
 
 // SubmitArgs returns the arguments with which sbatch submits a script. The script may contain options, as sbatch
 // runs as the job's owner.
 func SubmitArgs(options ...string) []string { return append(slices.Clone(submitBase), options...) }
 
-// OwnLimits makes a job start with the limits of slurmd on its node, and not with those of berth-host.
-const OwnLimits = "--propagate=NONE"
+// ExportAll replaces the --export of a script.
+const ExportAll = "--export=ALL"
 
 // submitOption matches an option without spaces, quotes and control characters.
 var submitOption = compile(`^--(job-name|partition|account|qos|gres|nodes|ntasks|cpus-per-task|mem|time|comment|chdir|output|error|constraint|nodelist)=[A-Za-z0-9_./:,%@+-]{1,200}$`)
 
 // IsSubmitOption reports whether berth-host lets sbatch have an option.
 func IsSubmitOption(option string) bool {
-	return option == OwnLimits || submitOption.MatchString(option) && !parentDirectory.MatchString(option)
+	return option == ExportAll || submitOption.MatchString(option) && !parentDirectory.MatchString(option)
 }
 
 // checkSbatch allows a job with the environment of its user. Its owner is the user that sbatch runs as.
