@@ -122,7 +122,7 @@ func BenchmarkQueue(b *testing.B) {
 		b.ReportMetric(p95(ours), "submit-ms")
 		b.ReportMetric(p95(bare), "sbatch-ms")
 
-		c.onControl(b, u, fmt.Sprintf(`for k in $(seq 8); do (for i in $(seq %d); do %s --hold --comment=berth/bulk-$k-$i/x >/dev/null; done) & done; wait`, jobs/8, sbatch))
+		c.onControl(b, u, fmt.Sprintf(`for k in $(seq 8); do (for i in $(seq %d); do %s --hold >/dev/null; done) & done; wait`, jobs/8, sbatch))
 		list := func(int) {
 			var all struct{ Items []queue.Job }
 			ask(b, http.MethodGet, url, "", nil, &all)

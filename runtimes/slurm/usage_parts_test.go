@@ -24,7 +24,7 @@ func TestUsageComesInParts(t *testing.T) {
 		if op.Run != nil && op.Run.Program == "sacct" {
 			calls++
 			if from, to := window(t, op.Run.Args); between(ends, from, to) > 1 {
-				return &runtimes.OpError{Host: "ctl", Op: "run sacct", Code: "output", Message: "printed more than 4 MiB"}
+				return &runtimes.OpError{Host: "ctl", Op: "run sacct", Code: "output", Message: "printed more than 8 MiB"}
 			}
 		}
 		return nil

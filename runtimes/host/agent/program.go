@@ -86,7 +86,7 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	res := runtimes.Result{Data: stdout.buf.Bytes(), Stderr: stderr.buf.Bytes()}
 	switch state := cmd.ProcessState; {
 	case stdout.full:
-		return runtimes.Result{}, &Fault{Code: CodeOutput, Message: "printed more than 4 MiB"}
+		return runtimes.Result{}, &Fault{Code: CodeOutput, Message: "printed more than 8 MiB"}
 	case state == nil:
 		return runtimes.Result{}, &Fault{Code: CodeIO, Message: err.Error()}
 	case !state.Exited() && ctx.Err() != nil:

@@ -137,8 +137,8 @@ func TestRunResults(t *testing.T) {
 	r := f.ask(f.stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "echo oops >&2; exit 3"}}})
 	require.Equal(t, &agent.Fault{Op: "run sh -c echo oops >&2; exit 3", Code: "exit", Message: "oops", Exit: 3}, r.Fault)
 	require.Contains(t, f.fails("io", run("sh", "-c", "kill -9 $$")), "killed")
-	require.Contains(t, f.fails("output", run("sh", "-c", "head -c 5000000 /dev/zero")), "more than 4 MiB")
-	require.Len(t, f.one(run("sh", "-c", "head -c 4000000 /dev/zero")).Data, 4000000)
+	require.Contains(t, f.fails("output", run("sh", "-c", "head -c 9000000 /dev/zero")), "more than 8 MiB")
+	require.Len(t, f.one(run("sh", "-c", "head -c 8000000 /dev/zero")).Data, 8000000)
 	require.LessOrEqual(t, len(f.fails("exit", run("sh", "-c", "head -c 50000 /dev/zero | tr '\\0' x >&2; exit 1"))), 3000)
 	// Control characters cannot forge a line of a log.
 	require.Contains(t, f.fails("exit", run("sh", "-c", `printf 'a\033[2Jb\r' >&2; exit 1`)), "a?[2Jb")

@@ -21,8 +21,8 @@ const (
 	MaxRequest  = 8 << 20  // bytes of a request's line
 	MaxResponse = 16 << 20 // bytes of a response's line
 	MaxOps      = 1024     // operations of a request; 256 in earlier releases
-	maxOutput   = 4 << 20  // bytes of a program's output or of a file
-	maxResults  = 8 << 20  // bytes of all results of a request
+	maxOutput   = 8 << 20  // bytes of a program's output or of a file
+	maxResults  = 10 << 20 // bytes of all results of a request
 	maxStamp    = 200      // bytes of a word of a stamp, which each ledger entry repeats
 	maxMessage  = 2 << 10  // bytes of a message
 )

@@ -85,7 +85,7 @@ func (c *cluster) answer(a asked[[]cli.Job], res runtimes.Result) ([]cli.Job, er
 
 // jobs returns the jobs that a query asks for. An operation that comes first is in the same batch, so that the ledger of the
 // host records the fault of either. If the answer is longer than berth-host takes, the jobs are asked for in parts: at slurmctld,
-// from some 6,000 jobs on.
+// from some 12,000 jobs on.
 func (c *cluster) jobs(ctx context.Context, ask manyJobs, first ...runtimes.Op) (jobs []cli.Job, done runtimes.Result, err error) {
 	res, err := c.do(ctx, c.host, append(first, ask.jobs.op)...)
 	if len(first) > 0 && len(res) > 0 {

@@ -56,7 +56,7 @@ func (h *many) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.Op)
 			continue
 		}
 		if len(ids) > h.most {
-			return all, &runtimes.OpError{Host: "ctl-7", Op: "run " + op.Run.Program, Code: "output", Message: "printed more than 4 MiB"}
+			return all, &runtimes.OpError{Host: "ctl-7", Op: "run " + op.Run.Program, Code: "output", Message: "printed more than 8 MiB"}
 		}
 		_, separator, _ := strings.Cut(line, "--delimiter=")
 		if separator == "" {
