@@ -62,6 +62,7 @@ func (c associations) lastUsage(ctx context.Context, account string) (ended []us
 	if err != nil {
 		return nil, "", err
 	}
+	runs, known = c.withoutUnread(runs, known)
 	// The queued jobs of a project are cancelled before, so that one that waits there has ended, too.
 	active := slices.IndexFunc(runs, func(r cli.Run) bool { return r.Ended == 0 && (r.Started != 0 || account != "") })
 	if active >= 0 {
@@ -105,6 +106,20 @@ func lacksJob(runs []cli.Run, known []cli.EndedJob, from, to int64) string {
 	return ""
 }
 
+// withoutUnread leaves out the runs that could not be read fully, and what slurmctld says of their jobs: nobody can bill
+// them, and they hold up no other ones.
+func (c associations) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli.Run, []cli.EndedJob) {
+	unread := map[int]bool{}
+	runs = slices.DeleteFunc(runs, func(r cli.Run) bool {
+		if len(r.Unread) > 0 && !unread[r.ID] {
+			c.log.Warn("usage of a job not recorded: its accounting cannot be read", "host", c.host.Name(), "job", r.ID, "user", r.User, "account", r.Account, "unread", strings.Join(r.Unread, ", "))
+			unread[r.ID] = true
+		}
+		return len(r.Unread) > 0
+	})
+	return runs, slices.DeleteFunc(known, func(j cli.EndedJob) bool { return unread[j.ID] })
+}
+
 // Cluster implements runtimes.Meter.
 func (r *Runtime) Cluster(key schema.Key) string { return ClusterName(key) }
 
@@ -140,6 +155,7 @@ func (c associations) readUsage(ctx context.Context, since time.Time) (runtimes.
 	if err != nil {
 		return runtimes.UsageReading{}, err
 	}
+	runs, known = c.withoutUnread(runs, known)
 	if lacks := lacksJob(runs, known, from, at.Unix()); lacks != "" {
 		return runtimes.UsageReading{}, waiting("%s", lacks)
 	}
@@ -345,7 +361,7 @@ func (c associations) gpuType(nodes []string) string {
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
 // The first part of a time that runs asks for, and below how many runs of an answer the next part is twice
-// as long. A host prints some 28,000 at once.
+// as long. A host prints some 56,000 at once.
 const (
 	firstPart = 50 * 3600
 	fewRuns   = 12_000

@@ -49,6 +49,25 @@ func TestUsageComesInParts(t *testing.T) {
 	require.Less(t, calls, 200)
 }
 
+// A run that cannot be read holds up the usage of no other one.
+func TestUnreadRunHoldsUpNoOther(t *testing.T) {
+	c := newCluster(t)
+	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
+		switch run.Program {
+		case "sacct":
+			return runsHeading + "c|1|1793527000|1793527010|soon|COMPLETED|physics.lhc|eve|cpu=1|30|w1\nc|2|1793527000|1793527010|1793527040|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1\n", 0
+		case "squeue":
+			return endedHeading + "1|1793527040|w1|\n2|1793527040|w1|\n", 0
+		}
+		return noneEnded(run)
+	}
+	ended, lacks, err := c.on(t).associations.lastUsage(t.Context(), "physics.lhc")
+	require.NoError(t, err)
+	require.Empty(t, lacks)
+	require.Len(t, ended, 1)
+	require.Equal(t, 2, ended[0].JobID)
+}
+
 const (
 	runsHeading  = "Cluster|JobIDRaw|Submit|Start|End|State|Account|User|AllocTRES|ElapsedRaw|NodeList\n"
 	endedHeading = "JOBID|END_TIME|NODELIST|\n"

@@ -197,6 +197,7 @@ type Run struct {
 	GPUType                       string // of all its GPUs if Slurm accounts for types
 	Nodes                         []string
 	Billing                       int
+	Unread                        []string // what of it could not be read, such as resources: the run cannot be billed
 }
 
 // Accounted is a job in the accounting database.

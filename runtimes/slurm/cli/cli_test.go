@@ -141,10 +141,20 @@ func TestRecordedRuns(t *testing.T) {
 			{Cluster: "rec", ID: 3, Account: "physics.lhc", User: "alice", State: "COMPLETED", CPUs: 1, MemoryMiB: 2000, Submitted: submitted, Started: ended, Ended: ended, Nodes: []string{"w1"}, Billing: runs[2].Billing},
 			{Cluster: "rec", ID: 4, Account: "physics.ligo", User: "bob", State: "CANCELLED", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Ended: ended, Elapsed: ended - started, Nodes: []string{"w1"}, Billing: runs[3].Billing},
 		}, runs)
-		for _, wrong := range []string{"rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|mem=1.5X|1|w", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
-			heading, _, _ := strings.Cut(string(said["runs"].Stdout), "\n")
+		heading, _, _ := strings.Cut(string(said["runs"].Stdout), "\n")
+		for _, wrong := range []string{"rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
 			_, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + wrong + "\n")})
 			require.Error(t, err, wrong)
+		}
+		for what, line := range map[string]string{
+			"submission": "rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w", "resources": "rec|1|1|1|1|COMPLETED|a|b|mem=1.5X|1|w",
+			"elapsed time": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w", "nodes": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[", "end": "rec|1|1|1|soon|COMPLETED|a|b|cpu=1|1|w",
+		} {
+			runs, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + line + "\nrec|2|1|1|1|COMPLETED|a|b|cpu=1|1|w\n")})
+			require.NoError(t, err, line)
+			require.Len(t, runs, 2)
+			require.Equal(t, []string{what}, runs[0].Unread)
+			require.Empty(t, runs[1].Unread, "it hides no other run")
 		}
 	})
 }

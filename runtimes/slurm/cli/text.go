@@ -555,22 +555,26 @@ func decodeRuns(out []byte) ([]Run, error) {
 		r := Run{Cluster: f[0], Account: f[6], User: f[7]}
 		r.State, _, _ = strings.Cut(f[5], " ") // CANCELLED by 1000
 		var err error
-		if f[10] != "None assigned" {
-			r.Nodes, err = hostnames(f[10])
-		}
-		for _, field := range []struct {
-			text string
-			into *int64
-		}{{f[2], &r.Submitted}, {f[3], &r.Started}, {f[4], &r.Ended}, {f[9], &r.Elapsed}} {
-			var e error
-			*field.into, e = seconds(field.text)
-			err = cmp.Or(err, e)
-		}
-		id, e := strconv.Atoi(f[1])
-		r.ID = id
-		if err = cmp.Or(err, e, r.given(f[8])); err != nil {
+		if r.ID, err = strconv.Atoi(f[1]); err != nil {
 			return nil, fmt.Errorf("run %q: %w", strings.TrimSpace(line), err)
 		}
+		unread := func(what string, err error) {
+			if err != nil {
+				r.Unread = append(r.Unread, what)
+			}
+		}
+		if f[10] != "None assigned" {
+			r.Nodes, err = hostnames(f[10])
+			unread("nodes", err)
+		}
+		for _, field := range []struct {
+			what, text string
+			into       *int64
+		}{{"submission", f[2], &r.Submitted}, {"start", f[3], &r.Started}, {"end", f[4], &r.Ended}, {"elapsed time", f[9], &r.Elapsed}} {
+			*field.into, err = seconds(field.text)
+			unread(field.what, err)
+		}
+		unread("resources", r.given(f[8]))
 		all = append(all, r)
 	}
 	return all, nil
