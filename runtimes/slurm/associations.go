@@ -488,21 +488,24 @@ func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilte
 	if err != nil || len(pending) == 0 {
 		return err
 	}
+	why := "a job of an account that the cluster no longer has"
 	for _, account := range slices.Sorted(maps.Keys(want.Accounts)) {
 		standard := cmp.Or(want.Accounts[account].Settings["defaultqos"], accounting.Normal)
 		_, pending, err := c.jobs.list(ctx, jobFilter{options: append([]string{"--account=" + account}, filter.options...), uids: filter.uids})
 		if err != nil {
 			return err
 		}
-		if err := c.jobs.update(ctx, pending, func(cli.Queued) string { return "qos=" + standard }); err != nil {
+		refused, err := c.jobs.update(ctx, pending, func(cli.Queued) string { return "qos=" + standard })
+		if err != nil {
 			return err
 		}
+		why = cmp.Or(refused, why)
 	}
 	if _, pending, err = c.jobs.list(ctx, filter); err != nil {
 		return err
 	}
 	if len(pending) > 0 { // such as one that is longer than the other QoS allows
-		return waiting("job %s still waits in QoS %s, and slurmctld does not move it to the default QoS of its account: shorten its time limit, or cancel it", pending[0].ID, name)
+		return waiting("job %s still waits in QoS %s, and slurmctld does not move it to the default QoS of its account: change the job, or cancel it: %s", pending[0].ID, name, why)
 	}
 	return nil
 }

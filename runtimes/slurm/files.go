@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -408,7 +409,8 @@ func (c configFiles) closePartition(ctx context.Context, p string, stay []string
 func (c configFiles) deletePartition(ctx context.Context, p string, stay []string) error {
 	remove := c.cli("scontrol", "delete", "partitionname="+p)
 	return c.env.poll(ctx, "delete partition "+p, func(ctx context.Context) (bool, string, error) {
-		if err := c.jobs.takeFrom(ctx, p, stay); err != nil {
+		refused, err := c.jobs.takeFrom(ctx, p, stay)
+		if err != nil {
 			return false, "", err
 		}
 		res, err := c.do(ctx, remove, queryOp(c.control, cli.Partitions()))
@@ -417,6 +419,6 @@ func (c configFiles) deletePartition(ctx context.Context, p string, stay []strin
 		}
 		left, err := answer(c.site, cli.Partitions(), res[1])
 		gone := err == nil && !slices.ContainsFunc(left, func(known cli.Partition) bool { return known.Name == p })
-		return gone, c.exitError(remove, res[0]).Error(), nil
+		return gone, cmp.Or(refused, c.exitError(remove, res[0]).Error()), nil
 	})
 }

@@ -11,6 +11,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -258,4 +259,25 @@ func TestClosingEndsWithItsRemoval(t *testing.T) {
 	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "user ghost is closed")
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.Empty(t, c.record(t).Closing)
+}
+
+// What slurmctld says when it does not change a job is what a change of the cluster waits for (one sentence for all jobs was
+// wrong for most).
+func TestRefusedChangeOfAJobIsSaid(t *testing.T) {
+	c := newCluster(t)
+	c.queue = []string{"12 PD 2001 main,low"}
+	c.ctl.answer = func(run *runtimes.Run) (string, int) {
+		if run.Program == "scontrol" && slices.Contains(run.Args, "jobid=12") {
+			return "slurm_update error: Job violates accounting/QOS policy", 1
+		}
+		return c.answer(run)
+	}
+	l := c.on(t)
+	err := l.associations.leaveQoS(t.Context(), "small", jobFilter{}, accounting.Tree{Accounts: map[string]accounting.Account{"members": {}}})
+	require.ErrorIs(t, err, runtimes.ErrWaiting)
+	require.ErrorContains(t, err, "job 12 still waits in QoS small")
+	require.ErrorContains(t, err, "Job violates accounting/QOS policy")
+	refused, err := l.jobs.takeFrom(t.Context(), "low", []string{"main"})
+	require.NoError(t, err)
+	require.Contains(t, refused, "scontrol update jobid=12 partition=main: exit status 1: slurm_update error: Job violates accounting/QOS policy")
 }

@@ -86,11 +86,11 @@ func (c jobQueue) list(ctx context.Context, filter jobFilter) (running, pending 
 }
 
 // takeFrom takes the pending jobs out of a partition: a job with another partition in stay
-// goes there, any other is cancelled.
-func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string) error {
+// goes there, any other is cancelled. refused is why slurmctld did not move a job.
+func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string) (refused string, err error) {
 	_, pending, err := c.list(ctx, only("--partition="+partition))
 	if err != nil {
-		return err
+		return "", err
 	}
 	rest := func(j cli.Queued) []string {
 		return slices.DeleteFunc(slices.Clone(j.Partitions), func(p string) bool { return !slices.Contains(stay, p) })
@@ -103,23 +103,23 @@ func (c jobQueue) takeFrom(ctx context.Context, partition string, stay []string)
 			moved = append(moved, j)
 		}
 	}
-	if err := c.update(ctx, moved, func(j cli.Queued) string { return "partition=" + strings.Join(rest(j), ",") }); err != nil {
-		return err
+	refused, err = c.update(ctx, moved, func(j cli.Queued) string { return "partition=" + strings.Join(rest(j), ",") })
+	if err != nil {
+		return "", err
 	}
-	return c.cancel(ctx, cancelled, profile.CancelPending)
+	return refused, c.cancel(ctx, cancelled, profile.CancelPending)
 }
 
-// update changes pending jobs, and of an array only the tasks that wait. slurmctld may refuse a
-// change, so the caller lists the jobs again.
-func (c jobQueue) update(ctx context.Context, pending []cli.Queued, setting func(cli.Queued) string) error {
-	var ops, old []runtimes.Op
+// update changes pending jobs, and of an array only the tasks that wait. refused is what scontrol printed for the first
+// change that slurmctld refused; "": it took all of them.
+func (c jobQueue) update(ctx context.Context, pending []cli.Queued, setting func(cli.Queued) string) (refused string, err error) {
+	var ops []runtimes.Op
 	for _, j := range pending {
-		old = append(old, c.cli("scontrol", "update", "jobid="+j.ID, setting(j)))
 		ids := j.Tasks
 		if len(ids) == 0 {
 			_, each, err := c.list(ctx, jobFilter{options: []string{"--array", "--jobs=" + j.ID}})
 			if err != nil {
-				return err
+				return "", err
 			}
 			ids = jobIDs(each)
 		}
@@ -127,11 +127,18 @@ func (c jobQueue) update(ctx context.Context, pending []cli.Queued, setting func
 			ops = append(ops, c.cli("scontrol", "update", "jobid="+id, setting(j)))
 		}
 	}
-	err := c.doAll(ctx, ops...)
-	if isRefused(err) { // by a berth-host that is older than ids of tasks
-		return c.doAll(ctx, old...)
+	for part := range slices.Chunk(ops, batch) {
+		res, err := c.do(ctx, part...)
+		if err != nil {
+			return "", err
+		}
+		for i, r := range res {
+			if r.Exit != 0 && refused == "" {
+				refused = c.exitError(part[i], r).Error()
+			}
+		}
 	}
-	return err
+	return refused, nil
 }
 
 // cancelPending cancels the pending jobs that filter selects.
