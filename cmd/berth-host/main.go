@@ -42,7 +42,7 @@ func run(args []string) error {
 		if os.Geteuid() != 0 {
 			return fmt.Errorf("root is required; start it with sudo -n")
 		}
-		a := agent.New(agent.Options{Profiles: backends.Profiles(), Version: version()})
+		a := agent.New(agent.Options{Profiles: backends.Profiles(), Version: agent.Build()})
 		ctx, cancel := agent.WhileHeard(context.Background(), os.Stdout)
 		defer cancel()
 		return a.Serve(ctx, os.Stdin, os.Stdout)
@@ -53,26 +53,8 @@ func run(args []string) error {
 		}
 		return agent.Replace(os.Stdin, self, digestFile)
 	case "version":
-		fmt.Println(version())
+		fmt.Println(agent.Build())
 		return nil
 	}
 	return fmt.Errorf("unknown arguments\n%s", bytes.TrimSpace([]byte(usage)))
-}
-
-// version returns the commit of this build.
-func version() string {
-	info, ok := debug.ReadBuildInfo()
-	if !ok {
-		return "unknown"
-	}
-	revision, modified := info.Main.Version, ""
-	for _, s := range info.Settings {
-		switch {
-		case s.Key == "vcs.revision":
-			revision = s.Value
-		case s.Key == "vcs.modified" && s.Value == "true":
-			modified = "+"
-		}
-	}
-	return revision + modified
 }

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"berth/runtimes"
+	"berth/runtimes/host/agent"
 )
 
 // connection is the only SSH connection to a host, made on first use.
@@ -31,7 +32,7 @@ type connection struct {
 	failAt  time.Time
 	backoff time.Duration
 
-	olderHelper sync.Once // guards a warning
+	otherBuild sync.Once // guards a warning
 }
 
 // link is an SSH connection.
@@ -247,10 +248,9 @@ func (c *connection) session(ctx context.Context) (*session, error) {
 			r.s.hangUp()
 			return nil, err
 		}
-		if !r.s.hello.Leaders {
-			c.olderHelper.Do(func() {
-				c.o.Log.Warn("older berth-host cannot distinguish leaders of one epoch; install the berth-host of this release",
-					"host", c.node, "version", r.s.hello.Version)
+		if theirs := r.s.hello.Version; c.o.Build != agent.UnknownBuild && theirs != agent.UnknownBuild && theirs != c.o.Build {
+			c.otherBuild.Do(func() {
+				c.o.Log.Warn("berth-host is not of this daemon's release; install the one of this release", "host", c.node, "version", theirs, "daemon", c.o.Build)
 			})
 		}
 		return r.s, nil

@@ -68,11 +68,7 @@ func (r *remote) Do(ctx context.Context, stamp runtimes.Stamp, ops ...runtimes.O
 		if err != nil {
 			return nil, r.unreachable(err)
 		}
-		known := stamp
-		if !s.hello.Leaders { // an older helper compares epochs only
-			known.Leader = ""
-		}
-		id, request, err := r.encode(ctx, known, ops)
+		id, request, err := r.encode(ctx, stamp, ops)
 		if err != nil {
 			r.give(s)
 			return nil, err

@@ -26,12 +26,11 @@ import (
 // echo is an opener whose helper answers every request after a delay with the
 // request's timeout.
 type echo struct {
-	takes   time.Duration
-	leaders bool // it distinguishes leaders of one epoch; older helpers do not
-	mu      sync.Mutex
-	stamps  []runtimes.Stamp // of the requests
-	opened  int
-	ended   int
+	takes  time.Duration
+	mu     sync.Mutex
+	stamps []runtimes.Stamp // of the requests
+	opened int
+	ended  int
 }
 
 // open connects to a helper whose answers take time in a bubble.
@@ -44,7 +43,7 @@ func (e *echo) open(ctx context.Context) (*session, error) {
 		defer close(over)
 		defer e.count(&e.ended)
 		defer toUs.Close()
-		if agent.WriteLine(toUs, agent.Hello{Berth: agent.Protocol, Leaders: e.leaders}) != nil {
+		if agent.WriteLine(toUs, agent.Hello{Berth: agent.Protocol}) != nil {
 			return
 		}
 		for dec := json.NewDecoder(fromUs); ; {
@@ -81,24 +80,6 @@ func (e *echo) counts() (opened, ended int) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.opened, e.ended
-}
-
-// An older helper refuses a stamp with a leader, so it gets the epoch only.
-func TestOlderHelperGetsNoLeader(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		for _, knows := range []bool{false, true} {
-			e := &echo{leaders: knows}
-			f := newRemote("w1", e)
-			_, err := f.Do(t.Context(), runtimes.Stamp{Epoch: 3, Leader: "me"}, runtimes.Op{Run: &runtimes.Run{Program: "x"}})
-			require.NoError(t, err)
-			want := runtimes.Stamp{Epoch: 3}
-			if knows {
-				want.Leader = "me"
-			}
-			require.Equal(t, []runtimes.Stamp{want}, e.stamps)
-			f.shut()
-		}
-	})
 }
 
 func TestSessionsAreReusedAndClosed(t *testing.T) {

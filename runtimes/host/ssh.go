@@ -15,6 +15,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/host/agent"
 )
 
 // SSHOptions configure SSH.
@@ -34,6 +35,7 @@ type SSHOptions struct {
 	KeepAlive   time.Duration // interval of keep-alive requests; 0: 5 s
 	Margin      time.Duration // for a call beyond the timeouts of its operations; 0: 10 s
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
+	Build       string // that a berth-host should be of; "": that of this program
 	Log         *slog.Logger
 }
 
@@ -63,6 +65,7 @@ func NewSSH(o SSHOptions) (runtimes.Hosts, error) {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
+	o.Build = cmp.Or(o.Build, agent.Build())
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

@@ -269,7 +269,7 @@ func (f *far) session(a *agent.Agent, input string) []agent.Response {
 	dec := json.NewDecoder(&out)
 	var hello agent.Hello
 	require.NoError(f, dec.Decode(&hello))
-	require.Equal(f, agent.Hello{Berth: agent.Protocol, Version: "test", Leaders: true}, hello)
+	require.Equal(f, agent.Hello{Berth: agent.Protocol, Version: "test"}, hello)
 	var all []agent.Response
 	for dec.More() {
 		var r agent.Response

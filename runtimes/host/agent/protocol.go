@@ -30,10 +30,7 @@ const (
 // Hello is the first line an agent writes.
 type Hello struct {
 	Berth   int    `json:"berth_host"` // Protocol
-	Version string `json:"version"`
-	// Leaders: the agent distinguishes leaders of the same epoch. An older one
-	// refuses a stamp with a leader.
-	Leaders bool `json:"leaders,omitempty"`
+	Version string `json:"version"`    // Build of the agent
 }
 
 // Request is a batch of operations. TimeoutMS bounds all of them: operations that

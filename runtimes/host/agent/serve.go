@@ -15,7 +15,7 @@ import (
 // an error for a truncated stream. When ctx ends, it cancels the current operation
 // and starts no other.
 func (a *Agent) Serve(ctx context.Context, r io.Reader, w io.Writer) error {
-	if err := WriteLine(w, Hello{Berth: Protocol, Version: a.version, Leaders: true}); err != nil {
+	if err := WriteLine(w, Hello{Berth: Protocol, Version: a.version}); err != nil {
 		return err
 	}
 	in := bufio.NewReaderSize(r, 32<<10)
