@@ -48,6 +48,8 @@ type fakeHost struct {
 	// request is called before every request; an error of it is the request's.
 	request   func(ops []runtimes.Op) error
 	noCgroups bool // it has no control groups
+	// changedDirs are the modes of directories of a worker that are not as Berth makes them; 0: one is missing.
+	changedDirs map[string]uint32
 	// made says which files Berth made; nil: all.
 	made func(path string) bool
 }
@@ -96,6 +98,19 @@ func (h *fakeHost) Do(ctx context.Context, _ runtimes.Stamp, ops ...runtimes.Op)
 	return out, nil
 }
 
+// directory returns the mode of a directory of a worker, as Berth makes it unless a test changed it; 0: it is missing.
+func (h *fakeHost) directory(p string) (mode uint32, isOne bool) {
+	if mode, isChanged := h.changedDirs[p]; isChanged {
+		return mode, true
+	}
+	for _, d := range workerDirectories(profile.Stack{Cluster: path.Base(p)}) {
+		if d.path == p {
+			return d.mode, true
+		}
+	}
+	return 0, false
+}
+
 func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 	switch {
 	case op.Read != nil:
@@ -128,6 +143,10 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 			if strings.HasPrefix(p, "/sys/fs/cgroup/") {
 				st.Exists = !h.noCgroups
 			}
+			// Directories of a worker are as Berth makes them, unless a test removes or changes one.
+			if mode, isOne := h.directory(p); isOne {
+				st = runtimes.FileStat{Path: p, Exists: mode > 0, Type: "dir", Mode: mode, Made: true}
+			}
 			res.Stats = append(res.Stats, st)
 		}
 	case op.List != nil:
@@ -137,6 +156,8 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 			}
 		}
 		slices.Sort(res.Names)
+	case op.Dir != nil:
+		delete(h.changedDirs, op.Dir.Path)
 	case op.UserDir != nil:
 		dir := fmt.Sprintf("%s/%s-%d", op.UserDir.In, op.UserDir.Name, op.UserDir.UID)
 		res.Changed = h.files[dir] == nil

@@ -61,6 +61,8 @@ var worldFaults = []worldFault{
 	{name: "Unix user removed from the controller", on: "ctl", script: "userdel berthtest1", told: "accounts on the control host differ", fate: repaired},
 	{name: "Unix user removed from a worker", on: "gpu-2", script: "userdel berthtest1", told: "accounts on gpu-2 differ", fate: repaired},
 	{name: "directories for jobs removed from a worker", on: "gpu-2", script: "rm -rf " + profile.JobsDir + "/*/*", told: "no directory for jobs of berthtest", fate: repaired},
+	{name: "spool of slurmd removed", on: "gpu-2", script: "rm -rf " + profile.WorkerSpoolDir, told: "the directory " + profile.WorkerSpoolDir + " on gpu-2 is missing", fate: repaired},
+	{name: "directory for jobs closed", on: "gpu-2", script: "chmod 700 " + profile.JobsDir, told: "the directory " + profile.JobsDir + " on gpu-2 has the mode 0700 and the uid 0; want 0711 and 0", fate: repaired},
 	{name: "device file of a GPU gone", on: "gpu-2", script: "mv /dev/nvidia1 /dev/gone", told: "/dev/nvidia1 on gpu-2 is not a device file", fate: reported,
 		holds: "test ! -e /dev/nvidia1", undo: "mv /dev/gone /dev/nvidia1"},
 	{name: "munge key of a worker replaced", on: "gpu-2", script: "head -c 1024 /dev/urandom >" + profile.WorkerMungeKey, told: "is not the munge key of the cluster", fate: repaired},

@@ -418,7 +418,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	programs := programsOf(c.rec.Unit.Effective.Config)
 	ops := []runtimes.Op{
 		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
-		statOp(slices.Concat(gpuFiles(m), programPaths(programs), []string{profile.WorkerMungeKey})...),
+		statOp(slices.Concat(gpuFiles(m), programPaths(programs), pathsOf(workerDirectories(c.stack)), []string{profile.WorkerMungeKey})...),
 		{List: &runtimes.List{Path: c.stack.Jobs()}},
 	}
 	for part := range slices.Chunk(users, batch) {
@@ -467,11 +467,17 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	return w
 }
 
-// lacks compares the device files, the programs and the munge key of a worker with what it
+// lacks compares the device files, the programs, the directories and the munge key of a worker with what it
 // needs. It returns the first difference.
 func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runtimes.FileStat) string {
+	directories := workerDirectories(v.ctl.stack)
 	for _, st := range stats {
+		i := slices.IndexFunc(directories, func(d directory) bool { return d.path == st.Path })
 		switch {
+		case i >= 0:
+			if fault := directories[i].fault(m.Node, st); fault != "" {
+				return fault
+			}
 		case st.Path == profile.WorkerMungeKey:
 			if v.key.Exists && st.SHA256 != v.key.SHA256 {
 				return st.Path + " on " + m.Node + " is not the munge key of the cluster"

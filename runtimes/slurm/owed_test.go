@@ -281,3 +281,25 @@ func TestRefusedChangeOfAJobIsSaid(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, refused, "scontrol update jobid=12 partition=main: exit status 1: slurm_update error: Job violates accounting/QOS policy")
 }
+
+// A worker without the spool of its slurmd holds each job that it starts, and looks idle (case spool-removed-swallows-the-queue).
+func TestDirectoryOfAWorkerIsMadeAgain(t *testing.T) {
+	for what, fault := range map[string]struct {
+		path string
+		mode uint32
+		told string
+	}{
+		"missing": {profile.WorkerSpoolDir, 0, "the directory " + profile.WorkerSpoolDir + " on gpu-1 is missing"},
+		"closed":  {profile.JobsDir, 0o700, "the directory " + profile.JobsDir + " on gpu-1 has the mode 0700 and the uid 0; want 0711 and 0"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			c := newCluster(t)
+			require.NoError(t, c.apply(t, plan.Join, c.unit))
+			c.wk.changedDirs = map[string]uint32{fault.path: fault.mode}
+			state := func() plan.MemberState { return c.observe(t).Members[1] }
+			require.Equal(t, []any{plan.Partial, fault.told}, []any{state().State, state().Detail})
+			require.NoError(t, c.apply(t, plan.Join, c.unit))
+			require.Equal(t, plan.Running, state().State, state().Detail)
+		})
+	}
+}

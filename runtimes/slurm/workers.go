@@ -199,9 +199,8 @@ func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.O
 		dirOp(profile.InstanceDir, 0o755, ""),
 		c.writeWorkerRecord(m, users))
 	ops = append(ops, makeSharedDirs()[1:]...) // without the configuration, which slurmd fetches
+	ops = append(ops, makeOps(workerDirectories(c.stack))...)
 	return append(ops,
-		ownDirOp(profile.WorkerSpoolDir, 0o755, ""),
-		ownDirOp(profile.WorkerOldLogs, 0o755, ""),
 		writeOp(profile.WorkerLogRotation, file{profile.WorkerLogRules(), 0o644, ""}),
 		writeOp(profile.WorkerMungeKey, file{key, 0o400, profile.MungeUser})), nil
 }
