@@ -488,7 +488,7 @@ func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilte
 	if err != nil || len(pending) == 0 {
 		return err
 	}
-	why := "a job of an account that the cluster no longer has"
+	why := "" // of the first job that slurmctld refused to move
 	for _, account := range slices.Sorted(maps.Keys(want.Accounts)) {
 		standard := cmp.Or(want.Accounts[account].Settings["defaultqos"], accounting.Normal)
 		_, pending, err := c.jobs.list(ctx, jobFilter{options: append([]string{"--account=" + account}, filter.options...), uids: filter.uids})
@@ -499,13 +499,17 @@ func (c associations) leaveQoS(ctx context.Context, name string, filter jobFilte
 		if err != nil {
 			return err
 		}
-		why = cmp.Or(refused, why)
+		why = cmp.Or(why, refused)
 	}
 	if _, pending, err = c.jobs.list(ctx, filter); err != nil {
 		return err
 	}
 	if len(pending) > 0 { // such as one that is longer than the other QoS allows
-		return waiting("job %s still waits in QoS %s, and slurmctld does not move it to the default QoS of its account: change the job, or cancel it: %s", pending[0].ID, name, why)
+		said := fmt.Sprintf("job %s still waits in QoS %s, and slurmctld does not move it to the default QoS of its account: change the job, or cancel it", pending[0].ID, name)
+		if why != "" {
+			said += ": " + why
+		}
+		return waiting("%s", said)
 	}
 	return nil
 }

@@ -15,7 +15,12 @@ type directory struct {
 
 // workerDirectories are those without which slurmd starts no job, or keeps no log of one.
 func workerDirectories(s profile.Stack) []directory {
-	return []directory{{profile.WorkerSpoolDir, 0o755}, {profile.WorkerOldLogs, 0o755}, {profile.JobsDir, 0o711}, {s.Jobs(), 0o711}}
+	return append([]directory{{profile.WorkerSpoolDir, 0o755}, {profile.WorkerOldLogs, 0o755}}, jobDirectories(s)...)
+}
+
+// jobDirectories have the directories of users in which their jobs run by default.
+func jobDirectories(s profile.Stack) []directory {
+	return []directory{{profile.JobsDir, 0o711}, {s.Jobs(), 0o711}}
 }
 
 // fault returns how a directory is otherwise than Berth makes it; "": it is as made.

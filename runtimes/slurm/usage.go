@@ -106,8 +106,8 @@ func lacksJob(runs []cli.Run, known []cli.EndedJob, from, to int64) string {
 	return ""
 }
 
-// withoutUnread leaves out the runs that could not be read fully, and what slurmctld says of their jobs: nobody can bill
-// them, and they hold up no other ones.
+// withoutUnread leaves out the runs that could not be read fully, and what slurmctld says of their jobs. Such a run cannot
+// be billed, and must not stop the usage of other jobs.
 func (c associations) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli.Run, []cli.EndedJob) {
 	unread := map[int]bool{}
 	runs = slices.DeleteFunc(runs, func(r cli.Run) bool {

@@ -10,7 +10,6 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
-	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
@@ -137,7 +136,7 @@ func (c hostUsers) makeOnWorker(ctx context.Context, wk site, users []schema.Uni
 		return err
 	}
 	users = slices.DeleteFunc(slices.Clone(users), func(u schema.UnixUser) bool { return slices.Contains(lacks.names, u.Name) })
-	if err := wk.doAll(ctx, ownDirOp(profile.JobsDir, 0o711, ""), ownDirOp(c.stack.Jobs(), 0o711, "")); err != nil {
+	if err := wk.doAll(ctx, makeOps(jobDirectories(c.stack))...); err != nil {
 		return err
 	}
 	if users, err = c.withoutJobDir(ctx, wk, users); err != nil {

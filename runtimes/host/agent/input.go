@@ -87,7 +87,7 @@ func makeScript(path string, text []byte, as *syscall.Credential) (remove func()
 	return remove, nil
 }
 
-// removeEarlier removes what was made in a directory before a time.
+// removeEarlier removes the entries of a directory that are older than a time.
 func removeEarlier(dir string, before time.Time) {
 	entries, _ := os.ReadDir(dir) // it may not be there
 	for _, e := range entries {
@@ -112,7 +112,7 @@ func inMemory(text string) (*os.File, error) {
 		return nil, &Fault{Code: CodeIO, Message: "memfd_create: " + err.Error()}
 	}
 	file := os.NewFile(uintptr(fd), "export")
-	_, err = file.WriteAt([]byte(text), 0) // its offset stays at the begin
+	_, err = file.WriteAt([]byte(text), 0) // leaves its offset at 0
 	if err != nil {
 		_ = file.Close()
 		return nil, &Fault{Code: CodeIO, Message: err.Error()}

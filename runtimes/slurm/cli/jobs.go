@@ -21,7 +21,7 @@ type Job struct {
 	Nodes         []string
 	JobTimes
 	JobResources
-	Name string // at slurmctld: the begin of it, if it is long
+	Name string // its first 128 bytes at slurmctld
 	// Command is the path of its script at slurmctld, and the line of its submission at slurmdbd.
 	Command string
 	Unread  []string // what of it could not be read and is not known, such as nodes
@@ -126,7 +126,7 @@ func QueueIDs() Query[[]string] { return query(decodeIDs, "squeue") }
 // AccountedIDs returns the query for the ids of jobs at slurmdbd, with those of profile.AccountedIDsArgs.
 func AccountedIDs() Query[[]string] { return query(decodeIDs, "sacct") }
 
-// jobID is the id of a job or a task, with what stands behind the id of parts and of tasks that wait.
+// jobID matches the id of a job or a task. The suffix of a part (12+1) and of waiting tasks (12_[3-5]) is not in its group.
 var jobID = regexp.MustCompile(`^([0-9]+(?:_[0-9]+)?)(?:_\[.*|\+.*)?$`)
 
 func decodeIDs(out []byte) (ids []string, err error) {
@@ -237,7 +237,7 @@ func job(v []string) Job {
 	return j
 }
 
-// given returns a text, or "" for what Slurm prints where there is none.
+// given returns a value, or "" for a placeholder that Slurm prints instead of an empty one.
 func given(text string) string {
 	if slices.Contains([]string{"(null)", "None", "N/A"}, text) {
 		return ""

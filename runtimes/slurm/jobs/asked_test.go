@@ -104,7 +104,7 @@ func TestLongAnswerIsAskedForInParts(t *testing.T) {
 }
 
 // The key of a job that slurmctld has forgotten is in the line of its submission at slurmdbd. Text of a user at
-// another place, or the script of another cluster, is no key.
+// another place, and the script of another cluster, are ignored.
 func TestKeyIsInTheLineOfTheSubmission(t *testing.T) {
 	s := ask("main")
 	s.IdempotencyKey = "nightly" // its job may have ended long ago

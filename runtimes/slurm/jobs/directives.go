@@ -92,9 +92,9 @@ func (d directives) get(long string, short byte) (value string, line int) {
 	return value, line
 }
 
-// check refuses a script that sbatch would do something else with than the request says: one that waits until its job
-// has ended, as the call would keep one of the few places that a control host has for calls, and one that asks in another way
-// for what the request has.
+// check refuses two kinds of scripts. With --wait, sbatch waits until the job has ended, and the call would keep one of the
+// few places that a control host has for calls. An option that asks for what the request also asks for, by another name,
+// is added to it by sbatch or refused.
 func (d directives) check(r queue.Request) error {
 	for _, w := range d {
 		if waitOption.MatchString(w.text) {

@@ -175,7 +175,7 @@ func (c *cluster) places(s queue.Submission) ([]string, error) {
 	if option := "--output=" + output; profile.IsSubmitOption(option) {
 		args = append(args, option)
 	}
-	// With NONE, sbatch also leaves out the directory of the submission. There is no environment here that ALL could add.
+	// With NONE, sbatch also drops the directory of the submission. ALL adds nothing else: sbatch has no environment here.
 	if export, _ := own.get("export", 0); strings.EqualFold(export, "NONE") || strings.EqualFold(export, "NIL") {
 		args = append(args, profile.ExportAll)
 	}
