@@ -94,7 +94,8 @@ type TenantEstate struct {
 	ServiceAccounts map[string]*ServiceAccount
 	ArtifactSources map[string]*ArtifactSource
 	SharedRuntimes  map[string]*SharedRuntimeEstate
-	Others          Others // of kinds without a field of their own
+	Others          Others   // of kinds without a field of their own
+	Notes           []string // paths of the README.md below tenants/<t>/, sorted
 }
 
 // SharedRuntimeEstate is what stands under shared-runtimes/<r>/.

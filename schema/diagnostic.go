@@ -56,6 +56,15 @@ func (d Diagnostic) Swapped() Diagnostic {
 	return d
 }
 
+// At returns the diagnostic at the file of a conflict that a change has; where it has both or neither, at
+// the first.
+func (d Diagnostic) At(changed func(file string) bool) Diagnostic {
+	if !d.Other.IsZero() && !changed(d.File) && changed(d.Other.File) {
+		return d.Swapped()
+	}
+	return d
+}
+
 // String is "file:line:column: severity: message [code]", as compilers print.
 func (d Diagnostic) String() string {
 	return fmt.Sprintf("%s:%d:%d: %s: %s [%s]", d.File, d.Line, d.Column, d.Severity, d.Message, d.Code)

@@ -68,14 +68,17 @@ func (m *QueueMap) EffectiveMode() string { return cmp.Or(m.Spec.Mode, ModeStubP
 // Publishes reports whether people can read a page: an https link, which is not opened, or the path of a
 // README.md below platform/, which only users with notes.write at the platform change.
 func (d *Desired) Publishes(page string) bool {
+	return d != nil && d.Platform != nil && IsPublished(page, d.Platform.Notes) || IsPublished(page, nil)
+}
+
+// IsPublished reports whether people can read a page: an https link, which is not opened, or one of notes,
+// the sorted paths of README.md.
+func IsPublished(page string, notes []string) bool {
 	if strings.HasPrefix(page, "https://") {
 		link, err := url.Parse(page)
 		return err == nil && link.Hostname() != "" && link.User == nil
 	}
-	if d == nil || d.Platform == nil {
-		return false
-	}
-	_, found := slices.BinarySearch(d.Platform.Notes, page)
+	_, found := slices.BinarySearch(notes, page)
 	return found
 }
 

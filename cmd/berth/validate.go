@@ -30,8 +30,9 @@ effect yet, or proves nothing.
 With --tenant NAME=DIR, the documents of that tenant are read from its own repository
 in DIR, except tenant.yaml.
 
-If documents of two tenants contradict each other, the finding names both. If DIR is
-a clone that has berth/in-force, the finding is at the document that is not in force.
+If two documents contradict each other, the finding names both. If DIR is a clone, the
+finding is at the document that berth/in-force lacks, or HEAD if there is no such
+branch.
 
 With --watch, check it again whenever a file changes, until interrupted.
 

@@ -107,9 +107,7 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 	}
 	out := []schema.Diagnostic{}
 	for _, d := range head {
-		if !touches(touched, d.File) && !d.Other.IsZero() && touches(touched, d.Other.File) {
-			d = d.Swapped() // the change causes the conflict, and its author can fix it there
-		}
+		d = d.At(func(file string) bool { return touches(touched, file) }) // the author of the change can fix it there
 		known := waited[d.File] || before[place{d.File, d.Code, d.Path, d.Severity}]
 		if d.Code == codeWider && !touches(touched, d.File) {
 			d.Severity = schema.SeverityWarning // the layers above narrow it anyway
@@ -137,7 +135,7 @@ func subjectOf(d schema.Diagnostic) string {
 func mistake(d schema.Diagnostic) schema.Diagnostic {
 	named := []string{
 		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app", "ref.missing-version",
-		"ref.missing-rates", "ref.node-role", codeNoUser,
+		"ref.missing-rates", "ref.missing-page", "ref.node-role", codeNoUser,
 	}
 	selects := d.Code == "ref.no-node" && (strings.HasPrefix(d.Path, "spec.roles.") || strings.HasPrefix(d.Path, "spec.config."))
 	switch {

@@ -18,8 +18,18 @@ func reservedInUse(c comparison) (out []schema.Diagnostic) {
 			reserved[key.Name] = node
 		}
 	}
-	if len(reserved) == 0 || c.memory == nil {
+	if len(reserved) == 0 {
 		return nil
+	}
+	if c.memory == nil {
+		for name, node := range reserved {
+			if c.before.Platform.Nodes[name] == nil {
+				continue // nobody has a member on a new node
+			}
+			out = append(out, node.Head().Warning("spec.reserved_for", codeInUse, "members of other projects on this node are unknown without berth/status, and would stay there: fetch that branch to see them"))
+		}
+		schema.SortDiagnostics(out)
+		return out
 	}
 	others := map[string]int{}
 	for unit, status := range c.memory.All() {

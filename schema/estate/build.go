@@ -34,7 +34,7 @@ func (s *standing) buildTenant() *schema.TenantEstate {
 				continue
 			}
 			if t == nil {
-				t = &schema.TenantEstate{Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}}
+				t = &schema.TenantEstate{Name: s.tenant, Projects: map[string]*schema.ProjectEstate{}, Notes: s.pages}
 			}
 			switch k := doc.Key; {
 			case k.Kind == schema.KindProject:

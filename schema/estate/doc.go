@@ -16,6 +16,7 @@
 //	part.unreadable          a part of the tree cannot be listed or read
 //	part.too-large           a tenant of more than 20,000 files or 8 MiB, or a platform of more than 100,000 or 32 MiB
 //	ref.missing-tenant           no tenant.yaml above
+//	ref.missing-page             a page of an app that is not there (warning)
 //	ref.missing-project          no project.yaml above, or no such project
 //	ref.missing-app              no such app (warning where a policy denies it by name, or an admission names it)
 //	ref.missing-version          no such version of the app

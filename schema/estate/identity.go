@@ -38,9 +38,10 @@ func (e *estate) identities() map[*tree][]refusal {
 		for _, doc := range s.names.twins {
 			id := identityOf(doc)
 			if owner := s.at(s.owners[id]); doc != owner {
-				there := owner.Header.At("metadata.uid")
-				refused[s.tree] = append(refused[s.tree], refusal{doc, load.Found(doc, "metadata.uid", schema.SeverityError, "conflict.uid",
-					fmt.Sprintf("the uid %s belongs to %s already (%s:%d); remove it to declare a new %s, or choose another", id.uid, owner.Key, there.File, there.Line, id.kind)), []string{there.File}})
+				const path = "metadata.uid"
+				refused[s.tree] = append(refused[s.tree], refusal{doc, clash(end{doc, path}, end{owner, path}, schema.SeverityError, "conflict.uid", func(of end) string {
+					return fmt.Sprintf("%s has the uid %s, too (%s); remove it to declare a new %s, or choose another", of.doc.Key, id.uid, of.place(), id.kind)
+				}), []string{owner.File.Path}})
 			}
 		}
 	}
@@ -81,9 +82,10 @@ func (e *estate) oneVersionIn(s *standing, refused map[*tree][]refusal) {
 			case owner == nil:
 				owners[v] = doc
 			case !first:
-				there := owner.Header.At("spec.version")
-				refused[s.tree] = append(refused[s.tree], refusal{doc, load.Found(doc, "spec.version", schema.SeverityError, "conflict.version",
-					fmt.Sprintf("%s is version %s of %s already (%s:%d): keep one of the two documents, or give this one the version it is", owner.Key.Name, v.version, v.app, there.File, there.Line)), []string{there.File}})
+				const path = "spec.version"
+				refused[s.tree] = append(refused[s.tree], refusal{doc, clash(end{doc, path}, end{owner, path}, schema.SeverityError, "conflict.version", func(of end) string {
+					return fmt.Sprintf("%s is version %s of %s, too (%s): keep one of the two documents, or give this one the version it is", of.doc.Key.Name, v.version, v.app, of.place())
+				}), []string{owner.File.Path}})
 			}
 		}
 	}

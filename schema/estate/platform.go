@@ -50,6 +50,7 @@ type platformCheck struct {
 func (c *platformCheck) document(ctx context.Context, doc *load.Document) error {
 	switch d := doc.Decl.(type) {
 	case *schema.App:
+		c.runbook(doc, d)
 		c.endpoints(doc, "spec.requires.endpoints", d.Spec.Requires.Endpoints, "spec.requires.permissions", d.Spec.Requires.Permissions)
 	case *schema.AppVersion:
 		c.appVersion(doc, d)
@@ -75,6 +76,9 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 		c.queueMap(doc, d)
 	case *schema.RateCard:
 		c.replaces(doc, d)
+		if s := d.Spec.Shared; s != nil && *s == (schema.SharedCost{Split: s.Split}) {
+			c.warn(doc, "spec.shared_cost", CodeNoEffect, "has no price, so it costs nobody anything: add control_plane_day, idle_cpu_hour or idle_gpu_hour, or leave it out")
+		}
 		for i, g := range d.Spec.GPUHours {
 			c.stocked(doc, load.Item("spec.gpu_hours", i)+".type", gpuType, g.Type)
 		}
@@ -114,6 +118,13 @@ func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
 		source := schema.Key{Kind: schema.KindArtifactSource, Name: d.Spec.Manifest.Artifacts[name].Source}
 		c.need(doc, "spec.manifest.artifacts."+name+".source", "ref.missing-source", source, fmt.Sprintf("there is no artifact source %s of the platform", source.Name))
+	}
+}
+
+// runbook warns about an app whose page nobody can read.
+func (c *check) runbook(doc *load.Document, d *schema.App) {
+	if page := d.Spec.Runbook; page != "" && !schema.IsPublished(page, c.tree.pages) {
+		c.warn(doc, "spec.runbook", "ref.missing-page", fmt.Sprintf("there is no page %s: name the path of a README.md below %s/, or an https link", page, c.tree.name))
 	}
 }
 

@@ -100,9 +100,9 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 	c.operator(doc, "spec.operator_identity_ref", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Name: d.Spec.OperatorIdentityRef})
 	c.operates(doc, d)
 	if other := c.environments[d.Spec.Environment]; other != nil {
-		there := other.Header.At("spec.environment")
-		c.refuse(doc, "spec.environment", "conflict.environment",
-			fmt.Sprintf("the shared runtime %s is that of the environment %s already (%s:%d): a tenant has one in each", other.Key.Name, d.Spec.Environment, there.File, there.Line), there.File)
+		c.clash(end{doc, "spec.environment"}, end{other, "spec.environment"}, "conflict.environment", func(of end) string {
+			return fmt.Sprintf("the shared runtime %s is in the environment %s, too (%s): a tenant has one in each", of.doc.Key.Name, d.Spec.Environment, of.place())
+		})
 	} else if !c.bad(doc) {
 		c.environments[d.Spec.Environment] = doc
 	}
@@ -158,8 +158,9 @@ func (c *check) attachment(doc *load.Document, d *schema.Attachment) {
 			return
 		}
 		if !c.bad(other) {
-			there := other.Header.At("spec.project_id")
-			c.refuse(doc, "spec.project_id", "conflict.attachment", fmt.Sprintf("%s is attached to %s already (%s:%d): keep one", d.Spec.ProjectID, d.Key.Parent, there.File, there.Line), there.File)
+			c.clash(end{doc, "spec.project_id"}, end{other, "spec.project_id"}, "conflict.attachment", func(of end) string {
+				return fmt.Sprintf("%s has terms on %s in %s, too: keep one", d.Spec.ProjectID, d.Key.Parent, of.place())
+			})
 			return
 		}
 	}

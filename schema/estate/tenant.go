@@ -266,6 +266,7 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 // must not keep the owner from ending the attachment, or the runtime.
 func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Document, attachments) {
 	key := schema.Key{Kind: schema.KindSharedRuntime, Name: name}
+	ofPlatform, _ := key.Path()
 	need, docs, all, owner := c.needOfPlatform, c.catalog.byFile, c.catalog.attached, "platform"
 	if scope != "platform" {
 		key.Tenant = doc.Key.Tenant
@@ -274,7 +275,11 @@ func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Doc
 	path, _ := key.Path()
 	missing := fmt.Sprintf("there is no shared runtime %s of the %s", name, owner)
 	if docs[path] == nil {
-		c.warn(doc, "spec.shared_runtime", "ref.missing-shared-runtime", fmt.Sprintf("%s (%s): it refers to nothing until there is one", missing, path))
+		advice := "it refers to nothing until there is one"
+		if c.catalog.byFile[ofPlatform] != nil {
+			advice = fmt.Sprintf("the platform has one (%s), which control_plane_scope: platform names", ofPlatform)
+		}
+		c.warn(doc, "spec.shared_runtime", "ref.missing-shared-runtime", fmt.Sprintf("%s (%s): %s", missing, path, advice))
 		return nil, nil
 	}
 	return need(doc, "spec.shared_runtime", "ref.missing-shared-runtime", key, missing), all

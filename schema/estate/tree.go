@@ -22,7 +22,7 @@ type tree struct {
 type content struct {
 	tenant    string
 	docs      []*load.Document // by path
-	pages     []string         // paths of the platform's README.md files
+	pages     []string         // paths of README.md files, sorted
 	byFile    map[string]*load.Document
 	valid     bool // whether every document is valid
 	documents int  // files with the place of a document
@@ -62,11 +62,9 @@ func newTree(name, id string, files []schema.File, read []*load.Document, of *hi
 		}
 	}
 	var pages []string
-	if name == "platform" {
-		for _, f := range files {
-			if f.Mode == schema.ModePlain && strings.HasSuffix(f.Path, "/README.md") {
-				pages = append(pages, f.Path)
-			}
+	for _, f := range files {
+		if f.Mode == schema.ModePlain && strings.HasSuffix(f.Path, "/README.md") {
+			pages = append(pages, f.Path)
 		}
 	}
 	if t.content = of.content(docs, pages); t.content == nil {

@@ -91,17 +91,20 @@ func (e *estate) claimsInForce(docs []contender) (claims map[string]string, owne
 // conflict returns the finding that a claim of c contradicts one of other.
 func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 	kind, name, _ := strings.Cut(c.what, " ")
-	message, rule := fmt.Sprintf("the uid %s is %s's already", name, is), load.OneUID
+	message, rule := "the uid %s is %s's already", load.OneUID
 	switch kind {
 	case "name":
-		message = fmt.Sprintf("the Unix user %s has the uid %s already", name, is)
+		message = "the Unix user %s has the uid %s already"
 	case "user":
-		message, rule = fmt.Sprintf("the Unix user %s is %s's already", name, is), load.OneLogin
+		message, rule = "the Unix user %s is %s's already", load.OneLogin
 	}
-	there := other.doc.Header.At(other.path)
 	if c.doc.Key.Tenant == other.doc.Key.Tenant {
-		return load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user",
-			fmt.Sprintf("%s (%s:%d): %s", message, there.File, there.Line, rule))
+		return clash(end{c.doc, c.field()}, end{other.doc, other.field()}, schema.SeverityError, "conflict.unix-user", func(of end) string {
+			if of.doc == c.doc {
+				return fmt.Sprintf(message+" (%s): %s", name, c.is, of.place(), rule)
+			}
+			return fmt.Sprintf(message+" (%s): %s", name, is, of.place(), rule)
+		})
 	}
 	// The owner and its file belong to another tenant and are not shown.
 	f := load.Found(c.doc, c.field(), schema.SeverityError, "conflict.unix-user", fmt.Sprintf("the %s is taken by a user of another tenant: %s", what(kind, name), rule))

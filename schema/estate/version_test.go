@@ -21,7 +21,7 @@ func TestOneDocumentForOneVersionOfAnApp(t *testing.T) {
 		both := with(t, map[string]string{file: copyAs(name)})
 		f := inForce(t, l, both, lab(t))
 		require.Equal(t, "invalid "+file+": not there\n", told(f))
-		require.Contains(t, f.Held[0].Message, "22-05 is version 22.05.8 of slurm already (platform/catalog/slurm/22-05.yaml:")
+		require.Contains(t, f.Held[0].Message, "22-05 is version 22.05.8 of slurm, too (platform/catalog/slurm/22-05.yaml:")
 
 		// A new estate takes the first by name and the documents that it needs.
 		f = inForce(t, l, both, nil)

@@ -162,6 +162,8 @@ func misplaced(doc *Document, data []byte, more bool) (out *Document) {
 	kind, _ := t.value["kind"].(string)
 	if ps := kindPlaces(schema.Kind(kind)); len(ps) > 0 {
 		doc.Findings[0].Message = fmt.Sprintf("no kind of document belongs here; a document of kind %s belongs at %s", kind, strings.Join(ps, " or "))
+	} else if kind != "" {
+		doc.Findings[0].Message = fmt.Sprintf("no kind of document belongs here, and Berth has no kind %s: move the file out of platform/ and tenants/", short(kind))
 	}
 	return doc
 }

@@ -303,6 +303,14 @@ func (c *check) runbook() Point {
 		p.Missing = at(c.app.Head(), "spec") + ": spec.runbook is missing: name the page with the steps from an error by its correlation id to the log, the ledger, the trace and the events"
 		return p
 	}
+	notes, below := c.Platform.Notes, "platform/"
+	if tenant := c.app.Key.Tenant; tenant != "" {
+		notes, below = c.Tenants[tenant].Notes, "tenants/"+tenant+"/"
+	}
+	if !schema.IsPublished(c.app.Spec.Runbook, notes) {
+		p.Missing = fmt.Sprintf("%s: the page %s is not there: name the path of a README.md below %s, or an https link", at(c.app.Head(), "spec.runbook"), c.app.Spec.Runbook, below)
+		return p
+	}
 	p.Evidence = []string{at(c.app.Head(), "spec.runbook") + ": " + c.app.Spec.Runbook}
 	return p
 }

@@ -49,7 +49,7 @@ func ready(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/campus/" + app)
 	require.NoError(t, err)
-	return map[string]string{app: string(text) + "  runbook: deploy/troubleshoot.md\n  requires: {permissions: [apps.instance.read]}\n"}
+	return map[string]string{app: string(text) + "  runbook: https://wiki.example.org/slurm\n  requires: {permissions: [apps.instance.read]}\n"}
 }
 
 // The seven points of SPA: all hold for a complete app, and each fails alone without what it needs (B7).
@@ -68,7 +68,7 @@ func TestEachPointNeedsItsEvidence(t *testing.T) {
 	for number, change := range map[int]map[string]string{
 		1: {app: strings.Replace(ready(t)[app], "runbook:", "status: disabled\n  runbook:", 1)},
 		2: {app: strings.Replace(ready(t)[app], "requires: {permissions: [apps.instance.read]}", "requires: {}", 1)},
-		7: {app: strings.Replace(ready(t)[app], "  runbook: deploy/troubleshoot.md\n", "", 1)},
+		7: {app: strings.Replace(ready(t)[app], "  runbook: https://wiki.example.org/slurm\n", "", 1)},
 	} {
 		with := ready(t)
 		for path, text := range change {

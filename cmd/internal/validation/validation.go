@@ -55,7 +55,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
-	r, err := loadOverInForce(ctx, loader, snap, dir)
+	r, err := loadOverBase(ctx, loader, snap, dir)
 	if err != nil {
 		return nil, err
 	}
@@ -149,57 +149,77 @@ func (v *Validation) summarize(r *estate.Result) {
 	}
 }
 
-// loadOverInForce reads the estate in dir. If documents contradict each other and dir
-// is the work tree of a repository that has berth/in-force, the finding is at the
-// document that is not in force.
-func loadOverInForce(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
+// loadOverBase reads the estate in dir. If documents contradict each other and dir is the work tree of a
+// repository, the finding is at the document that its base lacks.
+func loadOverBase(ctx context.Context, loader *estate.Loader, snap schema.Snapshot, dir string) (*estate.Result, error) {
 	if _, err := gitrepo.Locate(dir); errors.Is(err, gitrepo.ErrSHA256) {
 		return nil, err // nothing else would read these documents
 	}
 	r, err := loader.Load(ctx, snap)
-	if err != nil || !r.Contested() {
+	if err != nil || !r.Contested() && !slices.ContainsFunc(r.Diagnostics, func(d schema.Diagnostic) bool { return !d.Other.IsZero() }) {
 		return r, err
 	}
-	inForce, err := loadInForce(ctx, loader, dir)
+	changed := map[string]bool{}
+	err = withBase(ctx, dir, func(tree schema.Snapshot) error {
+		paths, err := loader.Compare(ctx, tree, snap)
+		if err != nil {
+			return err
+		}
+		for _, p := range paths {
+			changed[p.Path] = true
+		}
+		base, err := loader.Load(ctx, tree)
+		if err != nil {
+			return err
+		}
+		r, err = loader.LoadOver(ctx, snap, base)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
-	if inForce == nil { // all of it is new
-		if inForce, err = loader.Load(ctx, estate.Files(nil)); err != nil {
-			return nil, err
-		}
+	for i, d := range r.Diagnostics {
+		r.Diagnostics[i] = d.At(func(file string) bool { return changed[file] })
 	}
-	return loader.LoadOver(ctx, snap, inForce)
+	return r, nil
 }
 
-// loadInForce reads the estate in force of the repository with the work tree dir; nil without one:
-// validating a directory needs no repository.
-func loadInForce(ctx context.Context, loader *estate.Loader, dir string) (*estate.Result, error) {
+// withBase calls read with the tree that changes in the work tree dir are changes of: berth/in-force, else HEAD. It is
+// empty without a repository or a commit.
+func withBase(ctx context.Context, dir string, read func(schema.Snapshot) error) error {
 	root, err := filepath.Abs(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if at, err := gitrepo.Locate(dir); err != nil || at.WorkTree != root {
-		return nil, nil
+		return read(estate.Files(nil))
 	}
 	repo, err := gitrepo.OpenLocal(dir)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer repo.Close()
 	tips, err := repo.Latest(ctx)
-	if err != nil || tips.InForce == "" {
-		return nil, err
-	}
-	tree, err := repo.Snapshot(ctx, tips.InForce)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+		return err
 	}
-	inForce, err := loader.Load(ctx, tree)
+	base, name := tips.InForce, reconciler.BranchInForce
+	if base == "" {
+		name = "HEAD"
+		if base, err = repo.Resolve(ctx, name); errors.Is(err, reconciler.ErrNotFound) {
+			return read(estate.Files(nil))
+		} else if err != nil {
+			return err
+		}
+	}
+	tree, err := repo.Snapshot(ctx, base)
+	if err == nil {
+		err = read(tree)
+	}
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", reconciler.BranchInForce, err)
+		return fmt.Errorf("%s: %w", name, err)
 	}
-	return inForce, nil
+	return nil
 }
 
 // file is the path of a finding's file, from the working directory.
