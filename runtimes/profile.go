@@ -49,6 +49,9 @@ type Program struct {
 	Path string // absolute
 	// Env maps the variables that a request may set to patterns for the whole value.
 	Env map[string]*regexp.Regexp
+	// Config is the variable of Env that names the program's configuration: while that file is missing, the
+	// program ends at once with 1. Slurm's wait 60 s for theirs. Empty: it has none.
+	Config string
 	// AsPerson: it runs as Run.As, never as root.
 	AsPerson bool
 	// Check, if set, refuses arguments that the runtime never sends.

@@ -215,6 +215,7 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 				}
 				return nil
 			}},
+			"client": {Path: "/bin/sh", Env: map[string]*regexp.Regexp{"CONFIG": regexp.MustCompile(dir + `/open/[a-z.]+`)}, Config: "CONFIG"},
 			"person": {Path: "/bin/sh", AsPerson: true},
 			"submit": {
 				Path: "/bin/sh", AsPerson: true, Scripts: regexp.MustCompile(dir + `/open/scripts/[a-z]+/[a-z.]+`),

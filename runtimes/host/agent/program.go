@@ -3,7 +3,10 @@ package agent
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"os/exec"
 	"regexp"
 	"runtime"
@@ -54,6 +57,11 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	if timeout <= 0 || timeout > maxRunTimeout {
 		return runtimes.Result{}, invalid("the timeout of a program is at most %s", maxRunTimeout)
 	}
+	if file, given := op.Env[prog.Config]; given {
+		if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
+			return ended(op, runtimes.Result{Exit: 1, Stderr: []byte(file + " is missing")})
+		}
+	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
 
@@ -93,11 +101,17 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+output(res), ": ")}
 	case !state.Exited():
 		return runtimes.Result{}, &Fault{Code: CodeIO, Message: strings.TrimSuffix(state.String()+": "+output(res), ": ")}
-	case state.ExitCode() != 0 && !op.AllowExit:
-		return runtimes.Result{}, &Fault{Code: CodeExit, Exit: state.ExitCode(), Message: output(res)}
 	}
 	// The program has exited. A child that keeps its output open is not waited for.
 	res.Exit = cmd.ProcessState.ExitCode()
+	return ended(op, res)
+}
+
+// ended is the result of a program that has exited.
+func ended(op *runtimes.Run, res runtimes.Result) (runtimes.Result, error) {
+	if res.Exit != 0 && !op.AllowExit {
+		return runtimes.Result{}, &Fault{Code: CodeExit, Exit: res.Exit, Message: output(res)}
+	}
 	return res, nil
 }
 

@@ -55,6 +55,21 @@ func TestRunHasNoInheritedEnvironment(t *testing.T) {
 	}
 }
 
+// A program whose configuration is missing ends at once: Slurm's tools wait 60 s for theirs.
+func TestRunWithoutItsConfigurationEndsAtOnce(t *testing.T) {
+	f := newFar(t)
+	conf := f.path("open", "slurm.conf")
+	run := func(allowExit bool) runtimes.Op {
+		return runtimes.Op{Run: &runtimes.Run{Program: "client", Args: []string{"-c", "echo started"}, Env: map[string]string{"CONFIG": conf}, AllowExit: allowExit}}
+	}
+	res := f.one(run(true))
+	require.Equal(t, []string{"", conf + " is missing"}, []string{string(res.Data), string(res.Stderr)})
+	require.Equal(t, 1, res.Exit)
+	f.fails("exit", run(false))
+	require.NoError(t, os.WriteFile(conf, nil, 0o644))
+	require.Equal(t, "started\n", string(f.one(run(false)).Data))
+}
+
 func TestRunInputIsChecked(t *testing.T) {
 	f := newFar(t)
 	in := func(program, stdin string) runtimes.Op {

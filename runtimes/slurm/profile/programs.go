@@ -111,7 +111,7 @@ func programs() map[string]runtimes.Program {
 	queueEnv := map[string]*regexp.Regexp{"SLURM_CONF": anyConf, "SLURM_TIME_FORMAT": regexp.MustCompile(`^%s$`), "SLURM_BITSTR_LEN": regexp.MustCompile(`^0$`)}
 	conf := map[string]*regexp.Regexp{"SLURM_CONF": anyConf}
 	always := func([]string) bool { return true }
-	return map[string]runtimes.Program{
+	all := map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: queueEnv, Check: checkScontrol, Reads: first("ping", "show")},
 		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads},
 		// Both print their version, and slurmd the host's resources, whatever their
@@ -136,6 +136,13 @@ func programs() map[string]runtimes.Program {
 		"tar":                {Path: "/usr/bin/tar", Check: backupArgs(Stack.ArchiveArgs, Stack.ListArchiveArgs)},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
 	}
+	for name, p := range all {
+		if p.Env["SLURM_CONF"] != nil {
+			p.Config = "SLURM_CONF"
+			all[name] = p
+		}
+	}
+	return all
 }
 
 // MungeArgs returns the arguments with which munge makes a credential, for a test of munged,
