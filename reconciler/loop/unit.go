@@ -64,8 +64,8 @@ type unitRun struct {
 // is reconciled again.
 func (t *unitTask) reconcile(ctx context.Context, item reconciler.Item) (time.Duration, error) {
 	r := &unitRun{unitTask: t}
-	if again, ok := r.begin(item.Unit); !ok {
-		return again, nil
+	if !r.begin(item.Unit) {
+		return 0, nil
 	}
 	r.observe(ctx)
 	r.choosePlan()
@@ -87,16 +87,16 @@ func (t *unitTask) reconcile(ctx context.Context, item reconciler.Item) (time.Du
 }
 
 // begin reads a consistent copy of the state in force and the status of a unit. It
-// returns false, and a delay, if the unit is not reconciled now.
-func (r *unitRun) begin(key schema.Key) (again time.Duration, ok bool) {
+// returns false if the unit is not reconciled now.
+func (r *unitRun) begin(key schema.Key) bool {
 	st, prev := r.decision(key)
 	if st == nil || prev == nil {
-		return 0, false // not decided yet, or deleted
+		return false // not decided yet, or deleted
 	}
 	r.view = newView(st, prev, r.now())
 	if r.view.want == nil && prev.Phase == plan.PhaseDeleted {
 		r.status.RemoveUnit(key)
-		return 0, false
+		return false
 	}
 	backend := r.view.backend()
 	if r.runtime = r.runtimes[backend]; r.view.isShared() {
@@ -104,10 +104,9 @@ func (r *unitRun) begin(key schema.Key) (again time.Duration, ok bool) {
 	}
 	if r.runtime == nil {
 		r.recordWithoutRuntime(backend)
-		return 0, false
+		return false
 	}
-	again = retryDelay(prev, r.now())
-	return again, again <= 0
+	return true
 }
 
 // decision returns the state in force and a unit's status, as of one moment. Both
@@ -116,14 +115,6 @@ func (t *unitTask) decision(key schema.Key) (*reconciler.State, *plan.Status) {
 	t.status.Decision.RLock()
 	defer t.status.Decision.RUnlock()
 	return t.inForce.current(), t.status.Unit(key)
-}
-
-// retryDelay returns how long a failed unit still has to wait.
-func retryDelay(s *plan.Status, now time.Time) time.Duration {
-	if s.Retry == nil || s.Retry.Terminal {
-		return 0
-	}
-	return s.Retry.Next.Sub(now)
 }
 
 // recordWithoutRuntime records a unit that no runtime of this daemon can serve. One
@@ -209,13 +200,21 @@ func (r *unitRun) settleWithoutAction() (again time.Duration, ok bool) {
 		}
 	case v.st.Paused != "":
 		v.paused, again = v.st.Paused, r.interval
-	case v.retry != nil && v.retry.Terminal && v.retry.Plan != "" && v.retry.Plan != g.plan.Digest:
-		v.retry = nil // something else is to be done, such as the repair of another daemon
+	case v.retry == nil:
 		return 0, false
-	case v.retry != nil && v.retry.Terminal: // observed only, until the revision or the plan changes
+	case v.retry.Plan != "" && v.retry.Plan != g.plan.Digest: // a person repaired something, or another daemon failed
+		if v.retry.Terminal {
+			v.retry = nil
+		}
+		return 0, false
+	case v.retry.Terminal: // observed only, until the revision or the plan changes
 		again = r.interval
-	default:
-		return 0, false
+	default: // observed meanwhile
+		wait := v.retry.Next.Sub(r.now())
+		if wait <= 0 {
+			return 0, false
+		}
+		again = min(r.interval, wait)
 	}
 	return r.recordAgain(again), true
 }
@@ -465,7 +464,8 @@ func waitReasons(outcomes []plan.Outcome) string {
 }
 
 // nextRetry counts one more failure: 5 s doubling to 120 s, terminal after max
-// attempts (requirement E6). digest is the digest of the plan that remains.
+// attempts (requirement E6). digest is the digest of the plan that remains: another plan, such as
+// after another observation, does not wait.
 func nextRetry(prev *plan.Retry, reason, digest string, now time.Time, max int) *plan.Retry {
 	n := 1
 	if prev != nil {
