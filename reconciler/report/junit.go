@@ -57,7 +57,7 @@ func JUnit(found []schema.Diagnostic, documents int) ([]byte, error) {
 func JUnitPlan(p plan.Proposal) ([]byte, error) {
 	written, allowed := sides(p.Diagnostics)
 	v := junitSuite{Name: plan.CheckValidate}
-	for _, f := range p.Conflicts {
+	for _, f := range mergeConflicts(&p) {
 		v.add(junitCase{Name: "conflict in " + clean(f), File: clean(f), Failure: failure("conflict", clean(f)+": changed in the branch and in the base")})
 	}
 	v.findings(written)

@@ -32,7 +32,7 @@ func Text(p plan.Proposal) string {
 	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, clean, clean) + " " + later(&p)); s != "" {
 		fmt.Fprintf(&b, "%s\n", s)
 	}
-	for _, f := range p.Conflicts {
+	for _, f := range mergeConflicts(&p) {
 		fmt.Fprintf(&b, "\n! conflict: %s: changed in the branch and in the base\n", clean(f))
 	}
 	if len(p.Released) > 0 {

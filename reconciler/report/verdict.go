@@ -270,3 +270,11 @@ func released(p *plan.Proposal, text, words func(string) string) string {
 	}
 	return strings.Join(append([]string{s}, blocked...), " ")
 }
+
+// mergeConflicts lists the files in which branch and base conflict. A patch that does not apply has a
+// finding there instead.
+func mergeConflicts(p *plan.Proposal) []string {
+	return slices.DeleteFunc(slices.Clone(p.Conflicts), func(file string) bool {
+		return slices.ContainsFunc(p.Diagnostics, func(d schema.Diagnostic) bool { return d.File == file })
+	})
+}
