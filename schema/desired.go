@@ -15,7 +15,7 @@ var ErrIncomplete = errors.New("the repository is incomplete")
 // entry of the root or of tenants/.
 type Snapshot interface {
 	// Parts lists the parts in order of name. Hash is the content's identity:
-	// equal hashes, equal files.
+	// equal hashes, equal files. The list must not be changed.
 	Parts(ctx context.Context) ([]Part, error)
 	// Files lists the files of a part in order of path. An error means that
 	// nothing is known of the part, never that it is empty.

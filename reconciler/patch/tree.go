@@ -109,7 +109,7 @@ func (t *Tree) seal(was map[string]schema.File) {
 func (t *Tree) Touched() []schema.PathChange { return slices.Clone(t.touched) }
 
 // Parts lists the parts in order of name.
-func (t *Tree) Parts(context.Context) ([]schema.Part, error) { return slices.Clone(t.parts), nil }
+func (t *Tree) Parts(context.Context) ([]schema.Part, error) { return t.parts, nil }
 
 // Files lists the files of a part in order of path.
 func (t *Tree) Files(ctx context.Context, part schema.Part) ([]schema.File, error) {

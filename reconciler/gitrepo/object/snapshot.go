@@ -25,14 +25,14 @@ const TenantsDir = "tenants"
 // snapshot is one tree, read on demand. It holds no file contents.
 type snapshot struct {
 	repo  *Reader
-	parts []schema.Part
-	at    map[string]partAt
+	parts []schema.Part // in order of name
+	at    []partAt      // of the same parts
 }
 
-// partAt is the position of a part in the tree.
+// partAt is a part and its entry in the tree.
 type partAt struct {
+	schema.Part
 	entry Entry
-	path  string
 	bad   error // this part is unreadable; other parts are not affected
 }
 
@@ -42,7 +42,7 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of %s: %w", id, err)
 	}
-	s := &snapshot{repo: r, at: map[string]partAt{}}
+	s := &snapshot{repo: r}
 	entries, err := r.Tree(root)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of %s: %w", id, err)
@@ -56,6 +56,7 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 		if err != nil {
 			return nil, fmt.Errorf("read %s of the tree %s: %w", TenantsDir, id, err)
 		}
+		s.at = slices.Grow(s.at, len(tenants)+len(entries))
 		for _, t := range tenants {
 			s.add(TenantsDir+"/"+PathName(t.Name), t)
 		}
@@ -64,24 +65,36 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 	if name, ok := duplicateName(entries); ok && name == TenantsDir {
 		return nil, fmt.Errorf("snapshot of %s: %w: %q occurs twice", id, reconciler.ErrUnreadable, name)
 	}
-	slices.SortFunc(s.parts, func(a, b schema.Part) int { return cmp.Compare(a.Name, b.Name) })
+	s.seal()
 	return s, nil
 }
 
-// add adds a part. A duplicate name makes both parts unreadable.
 func (s *snapshot) add(name string, e Entry) {
-	if _, ok := s.at[name]; ok {
-		i := slices.IndexFunc(s.parts, func(p schema.Part) bool { return p.Name == name })
-		s.parts[i].Hash += "+" + e.ID.String()
-		s.at[name] = partAt{bad: fmt.Errorf("%w: %q occurs twice", reconciler.ErrUnreadable, name)}
-		return
-	}
 	hash := e.ID.String()
 	if !e.IsDir() && e.Mode != schema.ModePlain {
 		hash = fmt.Sprintf("%o:%s", e.Mode, hash) // a link and a file may have one blob
 	}
-	s.parts = append(s.parts, schema.Part{Name: name, Hash: hash, Dir: e.IsDir()})
-	s.at[name] = partAt{entry: e, path: name}
+	s.at = append(s.at, partAt{Part: schema.Part{Name: name, Hash: hash, Dir: e.IsDir()}, entry: e})
+}
+
+// seal sorts the parts that were added, and makes parts of one name one unreadable part.
+func (s *snapshot) seal() {
+	slices.SortStableFunc(s.at, func(a, b partAt) int { return cmp.Compare(a.Name, b.Name) })
+	unique := s.at[:0]
+	for _, p := range s.at {
+		last := len(unique) - 1
+		if last < 0 || unique[last].Name != p.Name {
+			unique = append(unique, p)
+			continue
+		}
+		unique[last].Hash += "+" + p.entry.ID.String()
+		unique[last].bad = fmt.Errorf("%w: %q occurs twice", reconciler.ErrUnreadable, p.Name)
+	}
+	s.at = unique
+	s.parts = make([]schema.Part, len(s.at))
+	for i, p := range s.at {
+		s.parts[i] = p.Part
+	}
 }
 
 // treeAt is a tree at a path.
@@ -91,24 +104,25 @@ type treeAt struct {
 }
 
 // Parts lists the parts in order of name.
-func (s *snapshot) Parts(context.Context) ([]schema.Part, error) { return slices.Clone(s.parts), nil }
+func (s *snapshot) Parts(context.Context) ([]schema.Part, error) { return s.parts, nil }
 
 // Files lists the files of a part in order of path, invalid names included.
 func (s *snapshot) Files(ctx context.Context, part schema.Part) ([]schema.File, error) {
-	at, ok := s.at[part.Name]
-	switch {
-	case !ok:
+	i, ok := slices.BinarySearchFunc(s.at, part.Name, func(p partAt, name string) int { return cmp.Compare(p.Name, name) })
+	if !ok {
 		return nil, fmt.Errorf("part %q: %w", part.Name, reconciler.ErrNotFound)
-	case at.bad != nil:
+	}
+	at := s.at[i]
+	if at.bad != nil {
 		return nil, at.bad
 	}
-	dir := treeAt{at.path, at.entry.ID}
+	dir := treeAt{at.Name, at.entry.ID}
 	if known, ok := s.repo.files.Get(dir); ok && at.entry.IsDir() {
 		return slices.Clone(known), nil
 	}
 	var files []schema.File
 	visited := 0
-	err := s.repo.Walk(ctx, at.path, at.entry, MaxDepth, func(path string, e Entry) error {
+	err := s.repo.Walk(ctx, at.Name, at.entry, MaxDepth, func(path string, e Entry) error {
 		if visited++; visited > MaxFiles {
 			return fmt.Errorf("part %q holds more than %d files and directories", part.Name, MaxFiles)
 		}
