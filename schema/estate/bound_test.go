@@ -111,7 +111,7 @@ func TestTooLargeTenantAffectsNoOther(t *testing.T) {
 	require.True(t, without(t, want, "physics") == without(t, got, "physics"))
 
 	read := main.reads.Load()
-	force, err := l.InForce(ctx, main, base, nil)
+	force, err := l.InForceOf(ctx, main, base, nil)
 	require.NoError(t, err)
 	require.Equal(t, read, main.reads.Load(), "what is known costs nothing again")
 	require.Len(t, force.Held, 1)
@@ -153,7 +153,7 @@ func TestHeldFilesCountTowardsBound(t *testing.T) {
 		}
 	}
 	require.Len(t, vetoes, 80)
-	force, err := l.InForce(ctx, estate.Files(main), estate.Files(previous), vetoes)
+	force, err := l.InForceOf(ctx, estate.Files(main), estate.Files(previous), vetoes)
 	require.NoError(t, err)
 	require.Len(t, force.Held, 160)
 	now := contents(t, force.Snapshot)

@@ -132,8 +132,9 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 		return nil, err
 	}
 	e := &estate{Result: &Result{
-		Desired: &schema.Desired{Platform: &schema.Platform{}, Tenants: make(map[string]*schema.TenantEstate, len(trees))},
-		Needs:   map[string][]string{},
+		Desired:  &schema.Desired{Platform: &schema.Platform{}, Tenants: make(map[string]*schema.TenantEstate, len(trees))},
+		Needs:    map[string][]string{},
+		snapshot: snap,
 	}, loader: l, held: held}
 	for i, p := range listed {
 		if errs[i] != nil {

@@ -63,7 +63,7 @@ func changeCosts(t *testing.T, warn func(files map[string]string) int) {
 			var listed, read []string
 			misses := l.CacheStats().Misses
 			now := counting{Files(files), &listed, &read}
-			f, err := l.InForce(ctx, now, was, nil)
+			f, err := l.InForceOf(ctx, now, was, nil)
 			require.NoError(t, err)
 			require.Empty(t, f.Held)
 			require.Same(t, f.Main, f.Result, "equal results are the same pointer")
@@ -115,8 +115,8 @@ func CacheDoesNotChangeResults(t *testing.T) {
 			want, err := l.WithEmptyCache().Load(ctx, now)
 			require.NoError(rt, err)
 			equalResults(rt, want, got)
-			force, err := l.InForce(ctx, now, was, nil)
-			again, err2 := l.WithEmptyCache().InForce(ctx, now, was, nil)
+			force, err := l.InForceOf(ctx, now, was, nil)
+			again, err2 := l.WithEmptyCache().InForceOf(ctx, now, was, nil)
 			require.Equal(rt, err2, err)
 			if err != nil {
 				continue

@@ -42,8 +42,8 @@ type Force struct {
 }
 
 // InForce decides which documents of main come into force over those of previous, the
-// tree in force until now (nil: nothing was). An invalid document holds only itself
-// and the documents that need it: an invalid file keeps its version in previous, and
+// tree in force until now. main was read with LoadOver over previous. An invalid document
+// holds only itself and the documents that need it: an invalid file keeps its version in previous, and
 // a document that one in force still needs is not deleted. A valid main comes into
 // force unchanged. The decision depends on the two trees alone, and on which parts of
 // them can be read: a part that cannot be read keeps its version in force as a whole;
@@ -58,43 +58,34 @@ type Force struct {
 //
 // vetoes are paths that keep their version in force; documents that need their new
 // version wait with them.
-func (l *Loader) InForce(ctx context.Context, main, previous schema.Snapshot, vetoes map[string]Veto, checks ...Check) (*Force, error) {
-	if previous == nil {
-		previous = Files(nil)
+func (l *Loader) InForce(ctx context.Context, main, previous *Result, vetoes map[string]Veto, checks ...Check) (*Force, error) {
+	f := forcing{loader: l, checks: checks, main: main, before: previous, put: map[string]*schema.File{}, held: map[string]schema.Held{}, denied: map[string][]schema.Diagnostic{}, turns: map[string]turns{}}
+	if slices.Contains(main.Unreadable, "platform") {
+		return nil, fmt.Errorf("the new tree: %w: platform: %s", ErrUnreadable, main.reason("platform").Message)
 	}
-	f := forcing{loader: l, checks: checks, put: map[string]*schema.File{}, held: map[string]schema.Held{}, denied: map[string][]schema.Diagnostic{}, turns: map[string]turns{}}
-	before, err := l.Load(ctx, previous)
-	if err != nil {
-		return nil, fmt.Errorf("the tree in force: %w", err)
+	if len(previous.Unreadable) > 0 {
+		part := previous.Unreadable[0]
+		return nil, fmt.Errorf("the tree in force: %w: %s: %s", ErrUnreadable, part, previous.reason(part).Message)
 	}
-	if f.main, err = l.load(ctx, main, before); err != nil {
-		return nil, fmt.Errorf("the new tree: %w", err)
-	}
-	if slices.Contains(f.main.Unreadable, "platform") {
-		return nil, fmt.Errorf("the new tree: %w: platform: %s", ErrUnreadable, f.main.reason("platform").Message)
-	}
-	if len(before.Unreadable) > 0 {
-		part := before.Unreadable[0]
-		return nil, fmt.Errorf("the tree in force: %w: %s: %s", ErrUnreadable, part, before.reason(part).Message)
-	}
-	if f.main.Len() == 0 && before.Len() > 0 {
+	if main.Len() == 0 && previous.Len() > 0 {
 		return nil, ErrEmpty
 	}
-	if len(f.main.Unreadable) > 0 {
-		if main, err = f.keep(ctx, main, previous); err != nil {
+	tree := main.snapshot
+	if len(main.Unreadable) > 0 {
+		var err error
+		if tree, err = f.keep(ctx, tree, previous.snapshot); err != nil {
 			return nil, err
 		}
 	}
-	if err := f.compare(ctx, main, previous); err != nil {
+	if err := f.compare(ctx, tree, previous.snapshot); err != nil {
 		return nil, err
 	}
-	f.before = before
 	for _, path := range slices.Sorted(maps.Keys(vetoes)) {
 		if f.loose(path) {
 			f.back(path, vetoes[path].Reason, vetoes[path].Message)
 		}
 	}
-	return f.settle(ctx, main, previous)
+	return f.settle(ctx, tree)
 }
 
 // forcing is the search for a valid tree: main, with more and more paths reverted to the
@@ -152,9 +143,9 @@ func (f *forcing) compare(ctx context.Context, main, previous schema.Snapshot) e
 	})
 }
 
-func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*Force, error) {
+func (f *forcing) settle(ctx context.Context, main schema.Snapshot) (*Force, error) {
 	for rounds := 1; ; rounds++ {
-		tree, r, err := f.load(ctx, main, previous)
+		tree, r, err := f.load(ctx, main)
 		if err != nil {
 			return nil, err
 		}
@@ -175,13 +166,13 @@ func (f *forcing) settle(ctx context.Context, main, previous schema.Snapshot) (*
 }
 
 // load reads main with the reverted paths.
-func (f *forcing) load(ctx context.Context, main, previous schema.Snapshot) (schema.Snapshot, *Result, error) {
+func (f *forcing) load(ctx context.Context, main schema.Snapshot) (schema.Snapshot, *Result, error) {
 	if len(f.put)+len(f.kept) == 0 {
 		return main, f.main, nil
 	}
 	tree := main
 	if len(f.put) > 0 {
-		o, err := newOverlay(ctx, main, previous, f.put)
+		o, err := newOverlay(ctx, main, f.before.snapshot, f.put)
 		if err != nil {
 			return nil, nil, err
 		}

@@ -34,7 +34,7 @@ func inForce(t testing.TB, l *estate.Loader, main, previous map[string]string, c
 	if previous != nil {
 		before = estate.Files(previous)
 	}
-	f, err := l.InForce(context.Background(), estate.Files(main), before, nil, checks...)
+	f, err := l.InForceOf(context.Background(), estate.Files(main), before, nil, checks...)
 	require.NoError(t, err)
 	return f
 }
@@ -173,16 +173,16 @@ func contents(t require.TestingT, snap schema.Snapshot) map[string]string {
 func TestMistakesDeleteNothing(t *testing.T) {
 	l := newLoader(t)
 	ctx := context.Background()
-	_, err := l.InForce(ctx, estate.Files(map[string]string{"README.md": "x"}), estate.Files(lab(t)), nil)
+	_, err := l.InForceOf(ctx, estate.Files(map[string]string{"README.md": "x"}), estate.Files(lab(t)), nil)
 	require.ErrorIs(t, err, estate.ErrEmpty)
-	_, err = l.InForce(ctx, estate.Files(nil), nil, nil)
+	_, err = l.InForceOf(ctx, estate.Files(nil), nil, nil)
 	require.NoError(t, err, "an empty estate without a predecessor is valid")
 	for _, part := range []string{"platform", "tenants/physics"} {
 		other := broken{Snapshot: estate.Files(with(t, map[string]string{part + "/x.md": "x"})), part: part}
-		_, err = l.InForce(ctx, estate.Files(lab(t)), other, nil)
+		_, err = l.InForceOf(ctx, estate.Files(lab(t)), other, nil)
 		require.ErrorIs(t, err, estate.ErrUnreadable)
 		if part == "platform" {
-			_, err = l.InForce(ctx, other, estate.Files(lab(t)), nil)
+			_, err = l.InForceOf(ctx, other, estate.Files(lab(t)), nil)
 			require.ErrorIs(t, err, estate.ErrUnreadable)
 		}
 	}
@@ -190,7 +190,7 @@ func TestMistakesDeleteNothing(t *testing.T) {
 	// The version in force is no longer valid, as after an upgrade with stricter
 	// definitions: a person must decide.
 	was := with(t, map[string]string{trainFile: "a: 1\n"})
-	_, err = l.InForce(ctx, estate.Files(was), estate.Files(was), nil)
+	_, err = l.InForceOf(ctx, estate.Files(was), estate.Files(was), nil)
 	require.ErrorIs(t, err, estate.ErrInForce)
 	require.Contains(t, err.Error(), trainFile)
 	f := inForce(t, l, lab(t), was)
@@ -275,12 +275,12 @@ func inForceProperties(t *testing.T, base map[string]string, all map[string][]st
 			if len(main) == 0 {
 				return
 			}
-			f, err := l.InForce(context.Background(), estate.Files(main), estate.Files(previous), nil)
+			f, err := l.InForceOf(context.Background(), estate.Files(main), estate.Files(previous), nil)
 			require.NoError(rt, err)
 			require.False(rt, schema.HasErrors(f.Result.Diagnostics), "%v", f.Result.Diagnostics)
 			require.Empty(rt, f.Result.Needs)
 			now := apply(rt, main, previous, f)
-			again, err := l.InForce(context.Background(), estate.Files(main), estate.Files(previous), nil)
+			again, err := l.InForceOf(context.Background(), estate.Files(main), estate.Files(previous), nil)
 			require.NoError(rt, err)
 			require.Equal(rt, f.Held, again.Held)
 			require.Equal(rt, f.Replace, again.Replace)
@@ -322,7 +322,7 @@ func tenantsDoNotDisturbEachOther(t *testing.T, base map[string]string, all map[
 		without := history(rt, history(rt, base, all, "platform/"), all, "tenants/biology/")
 		both := history(rt, without, all, "tenants/physics/")
 		biology := func(main map[string]string) map[string]string {
-			f, err := l.InForce(context.Background(), estate.Files(main), estate.Files(base), nil)
+			f, err := l.InForceOf(context.Background(), estate.Files(main), estate.Files(base), nil)
 			require.NoError(rt, err)
 			now := apply(rt, main, base, f)
 			maps.DeleteFunc(now, func(path, _ string) bool { return !strings.HasPrefix(path, "tenants/biology/") })

@@ -253,7 +253,7 @@ func TestOneTenantTakesFewRounds(t *testing.T) {
 		main[path(tc.length-1)] = "x\n"
 		main["tenants/chain/policy.yaml"] = "apiVersion: berth/v1\nkind: Policy\nmetadata: {name: policy}\nspec: {max_gpus_per_instance: 3}\n"
 		main[train] = strings.Replace(main[train], "Training", "Other", 1)
-		f, err := l.InForce(context.Background(), Files(main), Files(before), nil)
+		f, err := l.InForceOf(context.Background(), Files(main), Files(before), nil)
 		require.NoError(t, err)
 		require.Equal(t, tc.rounds, f.rounds)
 		require.Len(t, f.Held, tc.held)

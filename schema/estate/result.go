@@ -27,6 +27,8 @@ type Result struct {
 	// the error, a schema.ErrIncomplete.
 	Incomplete map[string]error
 
+	snapshot schema.Snapshot // that was read
+
 	trees []*standing       // by name
 	users map[string]string // claims to Unix accounts, if some contradict each other; else nil
 	free  bool              // whether all claims are different

@@ -26,7 +26,7 @@ func unreadableTenantStaysInForce(t *testing.T) {
 	const part = "tenants/physics"
 	n := 0
 	rapid.Check(t, func(rt *rapid.T) {
-		first, err := l.InForce(context.Background(), estate.Files(history(rt, base, all, "")), estate.Files(base), nil)
+		first, err := l.InForceOf(context.Background(), estate.Files(history(rt, base, all, "")), estate.Files(base), nil)
 		require.NoError(rt, err)
 		previous := contents(rt, first.Snapshot)
 		main := history(rt, previous, all, "")
@@ -38,9 +38,9 @@ func unreadableTenantStaysInForce(t *testing.T) {
 		maps.DeleteFunc(was, func(path, _ string) bool { return !strings.HasPrefix(path, part+"/") })
 		maps.Copy(untouched, was)
 
-		want, err := l.InForce(context.Background(), estate.Files(untouched), estate.Files(previous), nil)
+		want, err := l.InForceOf(context.Background(), estate.Files(untouched), estate.Files(previous), nil)
 		require.NoError(rt, err)
-		got, err := l.InForce(context.Background(), broken{Snapshot: estate.Files(main), part: part}, estate.Files(previous), nil)
+		got, err := l.InForceOf(context.Background(), broken{Snapshot: estate.Files(main), part: part}, estate.Files(previous), nil)
 		require.NoError(rt, err)
 		require.False(rt, schema.HasErrors(got.Result.Diagnostics))
 		require.Equal(rt, contents(rt, want.Snapshot), contents(rt, got.Snapshot))
@@ -75,7 +75,7 @@ func hash(t require.TestingT, snap schema.Snapshot, part string) string {
 func TestUnreadableNewPartIsIgnored(t *testing.T) {
 	for _, part := range []string{"tenants/evil", "tenants/NO\\x2fNAME", "Tenants"} {
 		main := broken{Snapshot: estate.Files(with(t, map[string]string{part + "/tenant.yaml": "x", trainFile: fmt.Sprintf(instance, "train", 1)})), part: part}
-		f, err := newLoader(t).InForce(context.Background(), main, estate.Files(lab(t)), nil)
+		f, err := newLoader(t).InForceOf(context.Background(), main, estate.Files(lab(t)), nil)
 		require.NoError(t, err)
 		require.Equal(t, "unreadable "+part+": not there\n", told(f))
 		require.Equal(t, map[string]string{part: ""}, f.Replace)
