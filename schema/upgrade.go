@@ -76,8 +76,11 @@ func (u upgrades) shared(was, is map[string]*SharedRuntimeEstate) (out []Diagnos
 }
 
 func (u upgrades) instances(was, is *TenantEstate) (out []Diagnostic) {
-	byUID := map[string]*Instance{}
-	for _, p := range was.Projects {
+	byUID := map[string]*Instance{} // of the projects that differ: an instance moves between two of them
+	for name, p := range was.Projects {
+		if p == is.Projects[name] {
+			continue
+		}
 		for _, i := range p.Instances {
 			if i.UID != "" {
 				byUID[i.UID] = i
@@ -85,6 +88,9 @@ func (u upgrades) instances(was, is *TenantEstate) (out []Diagnostic) {
 		}
 	}
 	for _, project := range slices.Sorted(maps.Keys(is.Projects)) {
+		if is.Projects[project] == was.Projects[project] {
+			continue
+		}
 		now := is.Projects[project].Instances
 		for _, name := range slices.Sorted(maps.Keys(now)) {
 			i := now[name]

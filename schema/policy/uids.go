@@ -21,6 +21,10 @@ func ChangedUIDs(before, after *schema.Desired) []schema.Diagnostic {
 		if was == nil || was == is {
 			continue
 		}
+		changed := changedRoles(was, is)
+		if len(changed) == 0 {
+			continue // most changes leave the people alone
+		}
 		uids := map[string]int{}
 		for _, p := range was.Projects {
 			if len(p.Instances) == 0 {
@@ -30,20 +34,31 @@ func ChangedUIDs(before, after *schema.Desired) []schema.Diagnostic {
 				uids[u.Name] = u.UID
 			}
 		}
-		out = append(out, changedUIDs(is.Roles, uids)...)
-		for _, project := range slices.Sorted(maps.Keys(is.Projects)) {
-			out = append(out, changedUIDs(is.Projects[project].Roles, uids)...)
+		for _, b := range changed {
+			out = append(out, changedUIDs(b, uids)...)
 		}
 	}
 	return out
 }
 
+// changedRoles returns the role bindings of a tenant that was does not have. Those in force have one uid for
+// each person, so the same binding changes none.
+func changedRoles(was, is *schema.TenantEstate) (changed []*schema.RoleBinding) {
+	if is.Roles != nil && is.Roles != was.Roles {
+		changed = append(changed, is.Roles)
+	}
+	for _, name := range slices.Sorted(maps.Keys(is.Projects)) {
+		p, old := is.Projects[name], was.Projects[name]
+		if p.Roles != nil && (old == nil || p.Roles != old.Roles) {
+			changed = append(changed, p.Roles)
+		}
+	}
+	return changed
+}
+
 // changedUIDs are the findings about the members of a role binding. uids are those in force,
 // by user name.
 func changedUIDs(b *schema.RoleBinding, uids map[string]int) (out []schema.Diagnostic) {
-	if b == nil {
-		return nil
-	}
 	for i, m := range b.Spec.Members {
 		if m.UnixUser == nil {
 			continue
