@@ -71,13 +71,18 @@ func DocumentFields(before, after any) (fields []Change, more int) {
 	return all[:kept], len(all) - kept
 }
 
+// documentFields decodes only what it lists: most of a document's JSON is the positions of its fields.
 func documentFields(doc any) map[string]string {
-	out := map[string]string{}
-	if m, ok := decode(doc).(map[string]any); ok {
-		flatten(out, "spec", m["Spec"])
-		flatten(out, "labels", m["Labels"])
-		out["suspend"] = scalar(m["Suspend"])
+	out, v := map[string]string{}, reflect.Indirect(reflect.ValueOf(doc))
+	field := func(name string) any {
+		if f := v.FieldByName(name); f.IsValid() {
+			return decode(f.Addr().Interface())
+		}
+		return nil
 	}
+	flatten(out, "spec", field("Spec"))
+	flatten(out, "labels", field("Labels"))
+	out["suspend"] = scalar(field("Suspend"))
 	return out
 }
 
