@@ -18,6 +18,13 @@ func ValidName(s string) bool {
 	return !strings.ContainsFunc(s, func(c rune) bool { return c != '-' && (c < '0' || c > '9') && (c < 'a' || c > 'z') })
 }
 
+// ValidLogin reports whether s is a login at the forge: letters, digits and inner dashes, at most 39
+// characters, and [bot] after that of an App. CUE states the same rule as _login.
+func ValidLogin(s string) bool {
+	s = strings.ToLower(strings.TrimSuffix(s, "[bot]"))
+	return ValidName(s) && len(s) < MaxName
+}
+
 // maxNodeName is the length in bytes of the longest name of a node.
 const maxNodeName = 64
 

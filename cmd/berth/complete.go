@@ -45,7 +45,7 @@ func completeNames(kinds ...schema.Kind) cobra.CompletionFunc {
 // estateNames returns the names of documents of some kinds in the estate of the
 // working directory, by their paths, sorted. It leaves out what cannot be read.
 func estateNames(kinds ...schema.Kind) []cobra.Completion {
-	dir, err := localestate.Root(".")
+	dir, err := localestate.Root(".", "--repo DIR")
 	if err != nil {
 		return nil
 	}

@@ -37,9 +37,9 @@ Exit status: 0 all points hold, 1 some do not, or the estate has no such app, 2 
   berth onboard check slurm --dir ~/estate -o json`,
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			root, err := localestate.Root(dir)
+			root, err := localestate.Root(dir, "--dir DIR")
 			if err != nil {
-				return err
+				return cli.Usage(err)
 			}
 			estate, err := localestate.Load(cmd.Context(), root)
 			if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -32,6 +33,9 @@ func Locate(dir string) (Place, error) {
 	start, err := filepath.Abs(strings.TrimPrefix(dir, "file://"))
 	if err != nil {
 		return Place{}, err
+	}
+	if _, err := os.Stat(start); errors.Is(err, fs.ErrNotExist) { // a repository around it is not meant
+		return Place{}, fmt.Errorf("directory %s: %w", start, reconciler.ErrNotFound)
 	}
 	p, err := findGitDir(start)
 	if err != nil {

@@ -169,3 +169,20 @@ func fingerprint(m schema.RoleMember) string {
 	}
 	return fmt.Sprintf("%q %q %q %+v", memberName(m), m.Role, m.SigningKeys, unix)
 }
+
+// Knows reports whether a role binding anywhere, or the list of administrators, names a login. A
+// suspended binding counts: it gives no permission, but the login is no mistake.
+func Knows(r Rules, login string) bool {
+	base := orEmpty(r.Base)
+	all := slices.Collect(maps.Values(base.Platform.Roles))
+	for _, t := range base.Tenants {
+		all = append(all, t.Roles)
+		for _, p := range t.Projects {
+			all = append(all, p.Roles)
+		}
+	}
+	return slices.ContainsFunc(r.Administrators, func(a string) bool { return sameLogin(a, login) }) ||
+		slices.ContainsFunc(all, func(b *schema.RoleBinding) bool {
+			return b != nil && slices.ContainsFunc(b.Spec.Members, func(m schema.RoleMember) bool { return sameLogin(m.Login, login) })
+		})
+}

@@ -35,7 +35,7 @@ func (o ExplainOptions) open(ctx context.Context) (_ *basis, err error) {
 	where, rev := cmp.Or(o.Repo, o.Dir, "."), o.Rev
 	place, err := gitrepo.Locate(where)
 	if err != nil && (o.Repo != "" || rev != "") {
-		return nil, err
+		return nil, localestate.NoRepository(where, "--repo DIR", err)
 	}
 	if rev == "" && o.Dir == "" && place.GitDir != "" && place.WorkTree == "" {
 		rev = "main" // a bare repository
@@ -48,6 +48,11 @@ func (o ExplainOptions) open(ctx context.Context) (_ *basis, err error) {
 		}
 		if b.asked, err = estate.Dir(dir); err != nil {
 			return nil, err
+		}
+		if has, err := localestate.HasDocuments(ctx, b.asked); err != nil {
+			return nil, err
+		} else if !has {
+			return nil, localestate.Missing(dir, localestate.NoDocuments, "--dir DIR")
 		}
 		if root, err := filepath.Abs(dir); err != nil || place.WorkTree != root {
 			return b, err // the branches of a repository around it are about another estate
@@ -65,7 +70,7 @@ func (o ExplainOptions) open(ctx context.Context) (_ *basis, err error) {
 // directory returns the directory of the estate, if no revision is asked for.
 func (o ExplainOptions) directory(place gitrepo.Place) (string, error) {
 	if o.Dir == "" && o.Repo == "" {
-		return localestate.Root(".")
+		return localestate.Root(".", "--dir DIR")
 	}
 	return cmp.Or(o.Dir, place.WorkTree), nil
 }

@@ -12,6 +12,7 @@ import (
 
 	"berth/cmd/internal/cli"
 	"berth/cmd/internal/daemon"
+	"berth/cmd/internal/localestate"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/statusbranch"
@@ -110,11 +111,8 @@ func (s Source) openAny(ctx context.Context) (*Repository, error) {
 		return nil, cli.Usage(err)
 	}
 	repo, err := gitrepo.OpenLocal(dir)
-	if errors.Is(err, reconciler.ErrNotFound) {
-		err = fmt.Errorf("%w; run the command in a clone of the estate, or give --repo DIR", err)
-	}
 	if err != nil {
-		return nil, cli.Usage(err)
+		return nil, cli.Usage(localestate.NoRepository(dir, "--repo DIR", err))
 	}
 	l := &Repository{Local: repo}
 	l.tips, err = repo.Latest(ctx)

@@ -78,7 +78,7 @@ func (s Source) Estate(ctx context.Context, do func(*Estate) error) error {
 	var err error
 	e.repo, err = s.openAny(ctx)
 	named := s != Source{}
-	if err != nil && (named || !errors.Is(err, reconciler.ErrNotFound)) {
+	if err != nil && (named || !errors.Is(err, localestate.ErrNoEstate)) {
 		return err
 	}
 	if e.repo != nil {
@@ -135,7 +135,7 @@ func (e *Estate) chooseCommit(ctx context.Context, branch, commit string) (err e
 
 // chooseDirectory chooses the estate around a directory.
 func (e *Estate) chooseDirectory(dir string) error {
-	root, err := localestate.Root(dir)
+	root, err := localestate.Root(dir, "--repo DIR")
 	if err != nil {
 		return err
 	}
@@ -155,6 +155,19 @@ func (e *Estate) List(ctx context.Context, kind schema.Kind, name string) (*List
 	var err error
 	l.Items, err = e.list(ctx, kind)
 	return l, err
+}
+
+// Desired returns the valid documents.
+func (e *Estate) Desired(ctx context.Context) (*schema.Desired, error) {
+	loader, err := localestate.NewLoader()
+	if err != nil {
+		return nil, err
+	}
+	loaded, err := loader.Load(ctx, e.snap)
+	if err != nil {
+		return nil, err
+	}
+	return loaded.Desired, nil
 }
 
 // Describe returns one resource.

@@ -4,11 +4,15 @@ package localestate
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"sync"
 
+	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
 	"berth/schema"
@@ -42,8 +46,35 @@ func Load(ctx context.Context, dir string) (*estate.Result, error) {
 	return loader.Load(ctx, snap)
 }
 
-// Root returns dir or the nearest directory above it that has platform/ or tenants/.
-func Root(dir string) (string, error) {
+// ErrNoEstate is the error for a directory in which a command finds no estate.
+var ErrNoEstate = errors.New("no estate found")
+
+// Missing is the error of every command for a directory without an estate, and why says what is
+// missing there. option is how the command names another directory, such as --repo DIR.
+func Missing(dir, why, option string) error {
+	if abs, err := filepath.Abs(dir); err == nil {
+		dir = abs
+	}
+	if _, err := os.Stat(dir); err != nil {
+		why = "there is no such directory"
+	}
+	return fmt.Errorf("%w in %s: %s; run the command in a clone of the estate, or give %s; berth init DIR makes a new estate", ErrNoEstate, dir, why, option)
+}
+
+// NoRepository is Missing, if err says that there is no repository; else it is err.
+func NoRepository(dir, option string, err error) error {
+	if errors.Is(err, reconciler.ErrNotFound) {
+		return Missing(dir, "it is not in a Git repository", option)
+	}
+	return err
+}
+
+// NoDocuments says why a directory has no estate.
+const NoDocuments = "it has neither platform/ nor tenants/"
+
+// Root returns dir or the nearest directory above it that has platform/ or tenants/. option is that
+// of Missing.
+func Root(dir, option string) (string, error) {
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return "", err
@@ -55,9 +86,18 @@ func Root(dir string) (string, error) {
 			}
 		}
 		if at == filepath.Dir(at) {
-			return "", fmt.Errorf("no estate found in %s: it has neither platform/ nor tenants/; run the command in a clone of the estate, or give --repo DIR", abs)
+			return "", Missing(abs, NoDocuments, option)
 		}
 	}
+}
+
+// HasDocuments reports whether a tree has platform/ or tenants/.
+func HasDocuments(ctx context.Context, snap schema.Snapshot) (bool, error) {
+	parts, err := snap.Parts(ctx)
+	return slices.ContainsFunc(parts, func(p schema.Part) bool {
+		top, _, _ := strings.Cut(p.Name, "/")
+		return p.Dir && (top == "platform" || top == "tenants")
+	}), err
 }
 
 // WorkTree returns the work tree of a repository, without ignored files.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/gitrepo"
@@ -51,6 +52,16 @@ func (r *Request) Check() error {
 	case len(r.Administrators) > 0 && r.Author == "":
 		return errors.New("plan: --administrator needs --author: whose permissions are checked")
 	}
+	for _, flag := range []struct {
+		name   string
+		logins []string
+	}{{"author", []string{r.Author}}, {"approver", r.Approvers}, {"administrator", r.Administrators}} {
+		for _, login := range flag.logins {
+			if login != "" && !schema.ValidLogin(login) {
+				return fmt.Errorf("plan: --%s: %q is not a login at the forge: write it without @, name or address, such as anna", flag.name, login)
+			}
+		}
+	}
 	return nil
 }
 
@@ -68,7 +79,7 @@ type planner struct {
 func (r *Request) Plan(ctx context.Context, loader *estate.Loader, stdin io.Reader) (p plan.Proposal, err error) {
 	repo, err := gitrepo.OpenLocal(r.Repo)
 	if err != nil {
-		return p, cli.Usage(fmt.Errorf("plan: %w", err))
+		return p, cli.Usage(fmt.Errorf("plan: %w", localestate.NoRepository(r.Repo, "--repo DIR", err)))
 	}
 	var permissions *decide.Authority
 	if r.Author != "" {
@@ -92,6 +103,13 @@ func (p *planner) plan(ctx context.Context, stdin io.Reader) (_ plan.Proposal, e
 	}
 	if err := p.resolve(ctx); err != nil {
 		return none, cli.Usage(err)
+	}
+	if err := p.requireEstate(ctx); err != nil {
+		return none, err
+	}
+	stranger, err := p.stranger(ctx)
+	if err != nil {
+		return none, err
 	}
 	known, err := p.recorded(ctx)
 	if err != nil {
@@ -118,8 +136,52 @@ func (p *planner) plan(ctx context.Context, stdin io.Reader) (_ plan.Proposal, e
 	default:
 		proposal, missing, err = p.planWorkTree(ctx)
 	}
-	proposal.Note = strings.Join(slices.DeleteFunc([]string{missing, known.note, assumed}, func(s string) bool { return s == "" }), " ")
+	proposal.Note = strings.Join(slices.DeleteFunc([]string{missing, known.note, assumed, stranger}, func(s string) bool { return s == "" }), " ")
 	return proposal, err
+}
+
+// requireEstate refuses a repository that holds no estate before the change nor after it: its plan
+// would be empty whatever the change does.
+func (p *planner) requireEstate(ctx context.Context) error {
+	for _, commit := range []string{p.in.Base, p.in.Head} {
+		if commit == "" {
+			continue
+		}
+		snap, err := p.repo.Snapshot(ctx, commit)
+		if err != nil {
+			return err
+		}
+		if has, err := localestate.HasDocuments(ctx, snap); has || err != nil {
+			return err
+		}
+	}
+	at, err := gitrepo.Locate(p.Repo)
+	if err != nil || p.Patch != "" { // a patch may add the first documents
+		return err
+	}
+	if p.Head == "" && at.WorkTree != "" {
+		if _, err = localestate.Root(at.WorkTree, "--repo DIR"); err == nil {
+			return nil
+		}
+	}
+	return cli.Usage(localestate.Missing(p.Repo, localestate.NoDocuments, "--repo DIR"))
+}
+
+// stranger describes an author whom no role binding of the base and no --administrator names, or
+// returns "".
+func (p *planner) stranger(ctx context.Context) (string, error) {
+	if p.Author == "" {
+		return "", nil
+	}
+	snap, err := p.in.Repo.Snapshot(ctx, p.in.Base)
+	if err != nil {
+		return "", err
+	}
+	base, err := p.loader.Load(ctx, snap)
+	if err != nil || authority.Knows(authority.Rules{Base: base.Desired, Administrators: p.Administrators}, p.Author) {
+		return "", err
+	}
+	return fmt.Sprintf("No role binding of the base names %s, so %[1]s has no permission; berth get rolebindings lists who has one, and --administrator names a login of berth.yaml.", p.Author), nil
 }
 
 // resolve finds the commits of the base and the head. Without --base, the base is

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
 	"berth/cmd/internal/watch"
 	"berth/reconciler/gitrepo"
 )
@@ -16,7 +17,7 @@ import (
 func (r *Request) Watched() (name string, scan func() (watch.Files, error), err error) {
 	at, err := gitrepo.Locate(r.Repo)
 	if err != nil {
-		return "", nil, cli.Usage(fmt.Errorf("plan: %w", err))
+		return "", nil, cli.Usage(fmt.Errorf("plan: %w", localestate.NoRepository(r.Repo, "--repo DIR", err)))
 	}
 	name = "the work tree " + at.WorkTree
 	switch {

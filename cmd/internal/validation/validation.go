@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 	"strings"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/localestate"
 	"berth/reconciler"
 	"berth/reconciler/gitrepo"
 	"berth/schema"
@@ -47,6 +49,9 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	if info, err := os.Stat(dir); err == nil && !info.IsDir() {
 		return nil, cli.Usage(fmt.Errorf("validate: %s is a file, and documents are checked together: berth validate . checks the estate around it", dir))
 	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, cli.Usage(fmt.Errorf("validate: %w", localestate.Missing(dir, "", "DIR")))
+	}
 	platform, err := estate.Dir(dir)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
@@ -60,11 +65,10 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 		return nil, err
 	}
 	if r.Len() == 0 && len(r.Diagnostics) == 0 {
-		advice := ""
-		if whole, err := gitrepo.Locate(dir); err == nil && whole.WorkTree != "" && !isSame(whole.WorkTree, dir) {
-			advice = "; berth validate " + whole.WorkTree + " checks the estate around it"
+		if root, err := localestate.Root(dir, "DIR"); err == nil && !isSame(root, dir) {
+			return nil, cli.Usage(fmt.Errorf("validate: %s is a part of an estate: berth validate %s checks all of it", dir, root))
 		}
-		return nil, cli.Usage(fmt.Errorf("validate: no estate in %s: there are no documents below platform/ or tenants/%s", dir, advice))
+		return nil, cli.Usage(fmt.Errorf("validate: %w", localestate.Missing(dir, "there are no documents below platform/ or tenants/", "DIR")))
 	}
 	effective, decisions := evaluate(r)
 	v := &Validation{
