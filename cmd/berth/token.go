@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"crypto"
 	"crypto/ed25519"
 	"errors"
@@ -12,14 +13,17 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"berth/cmd/internal/cli"
+	"berth/cmd/internal/inspect"
+	"berth/cmd/internal/localestate"
+	"berth/schema"
 	"berth/webhooks/api"
 )
 
 func newTokenCmd() *cobra.Command {
 	var (
-		account, key, keyID, audience string
-		ttl                           time.Duration
-		output                        cli.Output
+		account, key, keyID, audience, repo string
+		ttl                                 time.Duration
+		output                              cli.Output
 	)
 	cmd := &cobra.Command{
 		Use:   "token --service-account TENANT.PROJECT/NAME --key FILE --audience ESTATE",
@@ -27,10 +31,20 @@ func newTokenCmd() *cobra.Command {
 		Long: `Print a token for the read API that expires after --ttl. The key is the private half
 of one of the account's public_keys in force: an OpenSSH or PEM file without a
 passphrase, as ssh-keygen -t ed25519 -N "" makes it. The audience is the name of the
-estate in berth.yaml. The account of a tenant is TENANT/NAME.`,
+estate in berth.yaml. The account of a tenant is TENANT/NAME.
+
+In a clone of the estate, or with --repo, the token is checked as the API checks it: an
+unknown account or key is an error here, not later at the API.
+
+Exit status: 0, 1 the API would refuse the token, or the key cannot be read, 2 usage.`,
 		Example: `  berth token --service-account physics.lattice/ci --key id_ed25519 --audience campus`,
 		Args:    cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			for _, name := range []string{"service-account", "key", "audience"} {
+				if f := cmd.Flags().Lookup(name); f.Value.String() == "" {
+					return cli.Usage(fmt.Errorf("token: --%s is missing: %s", name, f.Usage))
+				}
+			}
 			name, err := api.ParseIssuer(account)
 			if err != nil {
 				return cli.Usage(fmt.Errorf("--service-account: %w", err))
@@ -43,6 +57,12 @@ estate in berth.yaml. The account of a tenant is TENANT/NAME.`,
 			if err != nil {
 				return err
 			}
+			err = inspect.Source{Repo: repo}.Estate(cmd.Context(), func(e *inspect.Estate) error {
+				return checkToken(cmd.Context(), e, name, token, audience)
+			})
+			if err != nil && (repo != "" || !errors.Is(err, localestate.ErrNoEstate)) {
+				return fmt.Errorf("token: %w", err)
+			}
 			return output.Print(cmd.OutOrStdout(), tokenReport{"berth.token/v1", token})
 		},
 	}
@@ -52,11 +72,24 @@ estate in berth.yaml. The account of a tenant is TENANT/NAME.`,
 	f.StringVar(&key, "key", "", "`file` with the private key")
 	f.StringVar(&keyID, "key-id", "current", "id of the public key in the ServiceAccount document")
 	f.StringVar(&audience, "audience", "", "name of the estate that the token is for")
+	f.StringVar(&repo, "repo", "", "Git repository of the estate that the token is checked against (default: the one of the working directory, if it has an estate)")
 	f.DurationVar(&ttl, "ttl", 15*time.Minute, "lifetime of the token, at most 1h")
-	for _, name := range []string{"service-account", "key", "audience"} {
-		_ = cmd.MarkFlagRequired(name) // it is there
-	}
 	return cmd
+}
+
+// checkToken reports that the API of an estate would refuse a token.
+func checkToken(ctx context.Context, e *inspect.Estate, account schema.Key, token, audience string) error {
+	if _, err := e.List(ctx, schema.KindServiceAccount, account.ResourceName()); err != nil {
+		return err
+	}
+	desired, err := e.Desired(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := api.Verify(token, audience, desired, time.Now()); err != nil {
+		return fmt.Errorf("the API would refuse this token: %w; berth describe serviceaccount %s shows the account and its keys, and --key-id names one", err, account.ResourceName())
+	}
+	return nil
 }
 
 // tokenReport is the JSON of `berth token`.

@@ -89,7 +89,7 @@ func (a *API) authenticate(c *call) *failure {
 
 // account accepts a token of a service account.
 func (a *API) account(c *call, token string) error {
-	account, err := verify(token, a.o.Estate, c.view.Desired, a.o.Now())
+	account, err := Verify(token, a.o.Estate, c.view.Desired, a.o.Now())
 	if err == nil {
 		c.who = principal{name: Issuer(account.Key), account: account, actor: authority.Actor{ServiceAccount: account.Key, Proof: authority.ProofToken}}
 	}

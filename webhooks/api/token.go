@@ -93,9 +93,9 @@ func Mint(account schema.Key, keyID string, key crypto.Signer, audience string, 
 	return t.SignedString(key)
 }
 
-// verify returns the service account in force of a token. The error is for the log: it
+// Verify returns the service account in force of a token. The error is for the log: it
 // holds only the names that the token claims, quoted.
-func verify(token, audience string, d *schema.Desired, now time.Time) (*schema.ServiceAccount, error) {
+func Verify(token, audience string, d *schema.Desired, now time.Time) (*schema.ServiceAccount, error) {
 	if len(token) > maxToken {
 		return nil, fmt.Errorf("longer than %d bytes", maxToken)
 	}

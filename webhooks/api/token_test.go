@@ -170,7 +170,7 @@ func TestTokenIsValidForOneAccountEstateAndHour(t *testing.T) {
 		for i := range tok {
 			for _, c := range []byte{'A', 'B', '.', '='} {
 				if changed := tok[:i] + string(c) + tok[i+1:]; changed != tok {
-					_, err := verify(changed, "campus", w.view.Desired, now)
+					_, err := Verify(changed, "campus", w.view.Desired, now)
 					require.Error(t, err, "byte %d", i)
 				}
 			}
@@ -292,7 +292,7 @@ func FuzzToken(f *testing.F) {
 	f.Add(base64.RawURLEncoding.EncodeToString([]byte(`{"alg":"none"}`)) + ".e30.")
 	key := testKey().Public().(ed25519.PublicKey)
 	f.Fuzz(func(t *testing.T, token string) {
-		account, err := verify(token, "campus", d, now)
+		account, err := Verify(token, "campus", d, now)
 		if err != nil {
 			if account != nil {
 				t.Fatal("an account and an error")
