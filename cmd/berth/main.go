@@ -29,7 +29,7 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newAuditCmd(), newDescribeCmd(), newDocsCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newNodeCmd(), newOnboardCmd(), newPlanCmd(), newQueueCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newUsageCmd(), newValidateCmd(), newVersionCmd())
 	cli.WrapHelp(root)
-	cli.NameArguments(root, elsewhere())
+	cli.NameArguments(root, cli.Elsewhere{Commands: foreignCommands(), Flags: foreignFlags(), Arguments: extraArguments()})
 	cli.WrapErrors(root)
 	return root
 }

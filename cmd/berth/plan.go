@@ -60,9 +60,6 @@ Exit status: 0 nothing blocks the change, 1 something does, 2 usage; with
 			if err := req.Check(); err != nil {
 				return cli.Usage(err)
 			}
-			if req.Author == "" && cmd.Flags().Changed("author") { // such as a variable of CI that is not set
-				return cli.Usage(errors.New("plan: --author is empty: name the author's login, or leave the flag out to plan without permissions"))
-			}
 			loader, err := localestate.NewLoader()
 			if err != nil {
 				return err

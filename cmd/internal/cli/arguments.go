@@ -10,19 +10,40 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"berth/schema/load"
 )
 
+// Elsewhere has what people type who know other tools, with what to use instead.
+type Elsewhere struct {
+	// Commands has words for each unknown command, such as "apply" or "queue rm".
+	Commands map[string]string
+	// Flags has, for an unknown flag such as --namespace or -n, flags of this program, such as
+	// --project or --output json. The one that the command has is suggested. The last entry may be
+	// words for commands that have none of them.
+	Flags map[string][]string
+	// Arguments has words for a command that got an argument too many, by command; %s stands for it.
+	Arguments map[string]string
+}
+
 // NameArguments gives a command and its subcommands errors for people. A wrong number of arguments
-// names the argument, in the words of Use, and shows the first example. An unknown subcommand gets
-// a suggestion; elsewhere has one for each command of another tool.
-func NameArguments(root *cobra.Command, elsewhere map[string]string) {
+// names the argument, in the words of Use, and shows the first example. An unknown command or flag gets
+// a suggestion. An empty argument or flag is an error: a script whose variable is not set would get
+// another answer than it asked for.
+func NameArguments(root *cobra.Command, elsewhere Elsewhere) {
 	if !root.HasParent() {
 		root.InitDefaultCompletionCmd()
 		root.SetHelpCommand(helpCommand(root, elsewhere))
 	}
 	for _, cmd := range root.Commands() {
-		NameArguments(cmd, nil)
+		NameArguments(cmd, elsewhere)
 	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		if word := cmd.Flags().Arg(0); word != "" && !cmd.HasParent() {
+			return Usage(unknownCommand(cmd, word, elsewhere)) // an unknown command has unknown flags
+		}
+		return wrongFlag(cmd, err, elsewhere)
+	})
 	if root.HasSubCommands() && !root.Runnable() {
 		root.Annotations, root.DisableFlagsInUseLine = map[string]string{group: ""}, true
 		root.Args = cobra.ArbitraryArgs
@@ -32,12 +53,6 @@ func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 			}
 			return Usage(unknownCommand(cmd, args[0], elsewhere))
 		}
-		root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-			if word := cmd.Flags().Arg(0); word != "" && cmd == root {
-				return Usage(unknownCommand(cmd, word, elsewhere)) // an unknown command has unknown flags
-			}
-			return wrongFlag(cmd, err)
-		})
 		return
 	}
 	check := root.Args
@@ -47,11 +62,38 @@ func NameArguments(root *cobra.Command, elsewhere map[string]string) {
 	root.Args = func(cmd *cobra.Command, args []string) error {
 		err := check(cmd, args)
 		var ours *ExitError // with words of its own
-		if err == nil || errors.As(err, &ours) {
+		if err == nil {
+			return emptyWords(cmd, args)
+		} else if errors.As(err, &ours) {
 			return err
 		}
-		return wrongArguments(cmd, args, err)
+		return wrongArguments(cmd, args, check, err, elsewhere)
 	}
+}
+
+// emptyWords is an error for empty arguments and flags, and for durations below zero.
+func emptyWords(cmd *cobra.Command, args []string) error {
+	var errs []error
+	if i := slices.Index(args, ""); i >= 0 {
+		errs = append(errs, fmt.Errorf("%s: argument %d is empty: give a value, or leave it out", nameOf(cmd), i+1))
+	}
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		switch {
+		case f.Value.Type() == "string" && f.Value.String() == "":
+			errs = append(errs, fmt.Errorf("%s: --%s is empty: give a value, or leave the flag out", nameOf(cmd), f.Name))
+		case f.Value.Type() == "duration" && strings.HasPrefix(f.Value.String(), "-"):
+			errs = append(errs, fmt.Errorf("%s: --%s: %s is below zero: write one such as 90s, 10m or 1h30m", nameOf(cmd), f.Name, f.Value))
+		}
+	})
+	if len(errs) == 0 {
+		return nil
+	}
+	return Usage(errors.Join(errs...))
+}
+
+// nameOf is the name of a command without that of the program, such as queue list.
+func nameOf(cmd *cobra.Command) string {
+	return strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
 }
 
 // WrapHelp wraps the flags in the help of a command and its subcommands.
@@ -63,7 +105,7 @@ func WrapHelp(root *cobra.Command) {
 const helpWidth = 80
 
 // helpCommand is the help command of cobra, with an error for an unknown command.
-func helpCommand(root *cobra.Command, elsewhere map[string]string) *cobra.Command {
+func helpCommand(root *cobra.Command, elsewhere Elsewhere) *cobra.Command {
 	return &cobra.Command{
 		Use:     "help [COMMAND]",
 		Short:   "Show the help of a command",
@@ -88,18 +130,13 @@ func IsGroup(cmd *cobra.Command) bool {
 }
 
 // unknownCommand is the error for an unknown subcommand of cmd.
-func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string) error {
-	if instead, known := elsewhere[word]; known {
+func unknownCommand(cmd *cobra.Command, word string, elsewhere Elsewhere) error {
+	path := func(name string) string { return strings.TrimPrefix(cmd.CommandPath()+" "+name, cmd.Root().Name()+" ") }
+	if instead, known := elsewhere.Commands[path(word)]; known {
 		return fmt.Errorf("unknown command %q: %s", word, instead)
 	}
-	for _, sub := range cmd.Commands() {
-		if slices.Contains(sub.SuggestFor, word) { // before a command whose name is similar
-			return fmt.Errorf("unknown command %q: did you mean %q?", word, strings.TrimPrefix(sub.CommandPath(), cmd.Root().Name()+" "))
-		}
-	}
-	cmd.SuggestionsMinimumDistance = 2
-	if like := cmd.SuggestionsFor(word); len(like) > 0 {
-		return fmt.Errorf("unknown command %q: did you mean %q?", word, strings.TrimPrefix(cmd.CommandPath()+" "+like[0], cmd.Root().Name()+" "))
+	if like := similar(cmd, word); like != "" {
+		return fmt.Errorf("unknown command %q: did you mean %q?", word, path(like))
 	}
 	var names []string
 	for _, sub := range cmd.Commands() {
@@ -110,11 +147,33 @@ func unknownCommand(cmd *cobra.Command, word string, elsewhere map[string]string
 	return fmt.Errorf("unknown command %q: %s has %s", word, cmd.CommandPath(), strings.Join(names, ", "))
 }
 
+// similar is the name of the subcommand that a word is meant for, or "".
+func similar(cmd *cobra.Command, word string) string {
+	var names []string
+	for _, sub := range cmd.Commands() {
+		if slices.Contains(sub.SuggestFor, word) { // before a command whose name is similar
+			return sub.Name()
+		}
+		if sub.IsAvailableCommand() {
+			names = append(names, sub.Name())
+		}
+	}
+	return nearest(word, names)
+}
+
+// nearest is the name that a word begins, or that it is like, or "".
+func nearest(word string, names []string) string {
+	if i := slices.IndexFunc(names, func(n string) bool { return len(word) > 1 && strings.HasPrefix(n, word) }); i >= 0 {
+		return names[i]
+	}
+	return load.Nearest(word, names)
+}
+
 // wrongFlag is the error for a flag that there is not, or that has a wrong value.
-func wrongFlag(cmd *cobra.Command, err error) error {
+func wrongFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 	var value *pflag.InvalidValueError
 	if !errors.As(err, &value) {
-		return unknownFlag(cmd, err)
+		return unknownFlag(cmd, err, elsewhere)
 	}
 	flag, got := "--"+value.GetFlag().Name, value.GetValue()
 	switch value.GetFlag().Value.Type() {
@@ -135,20 +194,41 @@ func wrongFlag(cmd *cobra.Command, err error) error {
 }
 
 // unknownFlag adds to the error of an unknown flag the one that is meant, or those that there are.
-func unknownFlag(cmd *cobra.Command, err error) error {
-	name, isLong := strings.CutPrefix(err.Error(), "unknown flag: --")
-	if !isLong && !strings.HasPrefix(err.Error(), "unknown shorthand flag") {
+func unknownFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
 		return err
 	}
+	name, isLong := "-"+unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames() == ""
+	if isLong {
+		name = "-" + name
+	}
+	for _, instead := range elsewhere.Flags[name] {
+		flag, _, _ := strings.Cut(strings.TrimPrefix(instead, "--"), " ")
+		if flag == instead || !strings.HasPrefix(instead, "--") {
+			return fmt.Errorf("%w: %s", err, instead)
+		}
+		if cmd.Flags().Lookup(flag) != nil {
+			return fmt.Errorf("%w: did you mean %s?", err, instead)
+		}
+	}
 	names := flagNames(cmd)
-	known := &cobra.Command{SuggestionsMinimumDistance: 2} // cobra suggests commands only
-	for _, n := range names {
-		known.AddCommand(&cobra.Command{Use: strings.TrimPrefix(n, "--"), Run: func(*cobra.Command, []string) {}})
+	for i, n := range names {
+		names[i] = strings.TrimPrefix(n, "--")
 	}
-	if like := known.SuggestionsFor(name); isLong && len(like) > 0 {
-		return fmt.Errorf("%w: did you mean --%s?", err, like[0])
+	if like := nearest(strings.TrimPrefix(name, "--"), names); isLong && like != "" {
+		return fmt.Errorf("%w: did you mean --%s?", err, like)
 	}
-	return fmt.Errorf("%w: %s has %s", err, cmd.CommandPath(), strings.Join(names, ", "))
+	return fmt.Errorf("%w: %s", err, flagsOf(cmd))
+}
+
+// flagsOf lists the flags of a command in a sentence.
+func flagsOf(cmd *cobra.Command) string {
+	names := flagNames(cmd)
+	if len(names) == 0 {
+		return cmd.CommandPath() + " has no flags"
+	}
+	return cmd.CommandPath() + " has " + strings.Join(names, ", ")
 }
 
 // flagNames are the flags of a command, such as --repo.
@@ -162,16 +242,16 @@ func flagNames(cmd *cobra.Command) (names []string) {
 }
 
 // wrongArguments is the error for too few or too many arguments, or err where Use does not say how
-// many there are.
-func wrongArguments(cmd *cobra.Command, args []string, err error) error {
+// many there are. check is the rule that args broke.
+func wrongArguments(cmd *cobra.Command, args []string, check cobra.PositionalArgs, err error, elsewhere Elsewhere) error {
 	words := strings.Fields(cmd.Use)[1:]
 	needed := slices.IndexFunc(words, func(w string) bool { return strings.ContainsAny(w[:1], "[{-") })
 	if needed < 0 {
 		needed = len(words)
 	}
-	name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" ")
-	if cmd.SuggestionsMinimumDistance = 2; len(args) > 0 && len(cmd.SuggestionsFor(args[0])) > 0 {
-		return unknownCommand(cmd, args[0], nil)
+	name := nameOf(cmd)
+	if len(args) > 0 && similar(cmd, args[0]) != "" {
+		return unknownCommand(cmd, args[0], elsewhere)
 	}
 	switch {
 	case len(args) < needed && len(args) > 0 && strings.Contains(words[0], "/") && !strings.Contains(args[0], "/"):
@@ -179,27 +259,28 @@ func wrongArguments(cmd *cobra.Command, args []string, err error) error {
 	case len(args) < needed:
 		err = fmt.Errorf("%s: %s is missing", name, words[len(args)])
 	case len(args) > 0:
-		extra := args[min(needed+optional(words[needed:]), len(args)-1)]
+		most := len(args) - 1
+		for most > 0 && check(cmd, args[:most]) != nil {
+			most--
+		}
+		extra := args[most]
 		err = fmt.Errorf("%s: the argument %q is too many", name, extra)
 		if info, no := os.Stat(extra); cmd.Flags().Lookup("repo") != nil && no == nil && info.IsDir() {
 			return fmt.Errorf("%w: a directory is named with --repo %s", err, extra)
+		} else if cmd.Flags().Lookup("config") != nil && no == nil {
+			return fmt.Errorf("%w: a configuration is named with -c %s", err, extra)
 		}
-		if names := flagNames(cmd); len(names) > 0 {
-			return fmt.Errorf("%w: %s has %s", err, cmd.CommandPath(), strings.Join(names, ", "))
+		if hint := elsewhere.Arguments[name]; hint != "" {
+			return fmt.Errorf("%w: %s", err, strings.ReplaceAll(hint, "%s", extra))
+		}
+		if len(flagNames(cmd)) > 0 {
+			return fmt.Errorf("%w: %s", err, flagsOf(cmd))
 		}
 	}
 	if example := firstExample(cmd); example != "" {
 		return errors.Join(err, errors.New("for example: "+example))
 	}
 	return err
-}
-
-// optional counts the words such as [NAME] and [KIND that stand first.
-func optional(words []string) (n int) {
-	for n < len(words) && strings.HasPrefix(words[n], "[") && !strings.HasPrefix(words[n], "[-") {
-		n++
-	}
-	return n
 }
 
 func firstExample(cmd *cobra.Command) string {
