@@ -90,6 +90,6 @@ that a flag gives, 2 usage.`,
 	cmd.Flags().StringVar(&want.Project, "project", "", "only records about this project, as TENANT.PROJECT")
 	cmd.Flags().StringVar(&want.Instance, "instance", "", "only records about this instance, as TENANT.PROJECT/NAME")
 	_ = cmd.RegisterFlagCompletionFunc("instance", completeNames(schema.KindInstance)) // the flag is there
-	cmd.Flags().StringVar(&want.Since, "since", "", "only records since a time, such as 2026-08-01T10:00:00Z, or since a duration ago, such as 24h")
+	sinceFlag(cmd, &want.Since, "records")
 	return cmd
 }

@@ -32,3 +32,8 @@ func (f *logFlags) addTable(cmd *cobra.Command, forms ...string) {
 	f.addSource(cmd)
 	f.output.TableFlags(cmd, forms...)
 }
+
+// sinceFlag adds the flag that selects the entries of a log by time.
+func sinceFlag(cmd *cobra.Command, since *string, entries string) {
+	cmd.Flags().StringVar(since, "since", "", "only "+entries+" since a time or day, such as 2026-08-01T10:00:00Z, or since a duration ago, such as 24h or 7d")
+}

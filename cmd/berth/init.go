@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -27,15 +28,19 @@ Exit status: 0, 1 DIR cannot be written, 2 usage.`,
 		Example: `  berth init estate`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			n, err := initEstate(args[0])
+			dir := args[0]
+			if strings.HasPrefix(dir, "-") { // cd takes it for something else
+				dir = "./" + dir
+			}
+			n, err := initEstate(dir)
 			if err != nil {
 				return err
 			}
 			start := "git init -b main && "
-			if _, err := os.Stat(filepath.Join(args[0], ".git")); err == nil {
+			if _, err := os.Stat(filepath.Join(dir, ".git")); err == nil {
 				start = ""
 			}
-			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d files in %s; README.md there explains them\nnext: cd %s && %sgit add . && git commit -m estate && berth sync -c berth.yaml --once\n", n, args[0], args[0], start)
+			_, err = fmt.Fprintf(cmd.OutOrStdout(), "%d files in %s; README.md there explains them\nnext: cd %s && %sgit add . && git commit -m estate && berth sync -c berth.yaml --once\n", n, dir, dir, start)
 			return err
 		},
 	}

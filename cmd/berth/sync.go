@@ -37,6 +37,9 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
   berth sync -c berth.yaml --once --timeout 30s -o json | jq .converged`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if err := needsOnce(cmd, once); err != nil {
+				return err
+			}
 			level := slog.LevelInfo
 			if once && !verbose {
 				level = slog.LevelWarn
@@ -66,6 +69,16 @@ Exit status: 0 converged, 1 not converged or failed, 2 usage.`,
 	cmd.Flags().BoolVarP(&verbose, "verbose", "v", false, "with --once, also log each step")
 	output.Flag(cmd)
 	return cmd
+}
+
+// needsOnce refuses the flags of --once without it.
+func needsOnce(cmd *cobra.Command, once bool) error {
+	for _, name := range []string{"timeout", "verbose", "output"} {
+		if cmd.Flags().Changed(name) && !once {
+			return cli.Usage(fmt.Errorf("sync: --%s needs --once: without it, sync follows the branch until it is interrupted, and logs each step", name))
+		}
+	}
+	return nil
 }
 
 // printOutcome prints the outcome of one estate, and returns its error.

@@ -202,6 +202,8 @@ func (d *Daemon) ready() error {
 func (d *Daemon) Follow(ctx context.Context) error {
 	g, ctx := errgroup.WithContext(ctx)
 	for _, e := range d.all {
+		c := e.config.Load()
+		e.log.Info("reconciling until interrupted (Ctrl-C); berth sync --once ends when everything has converged", "branch", c.Repository.Branch, "poll", time.Duration(c.Poll))
 		g.Go(func() error { return e.follow(ctx, len(d.all) == 1) })
 	}
 	return g.Wait()

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 	"time"
 
@@ -79,18 +80,29 @@ type AuditFilter struct {
 
 // Begin parses Since.
 func (f *AuditFilter) Begin(now time.Time) error {
-	if f.Since == "" {
-		return nil
-	}
-	if d, err := time.ParseDuration(f.Since); err == nil {
-		f.from = now.Add(-d.Abs())
-		return nil
-	}
 	var err error
-	if f.from, err = time.Parse(time.RFC3339, f.Since); err != nil {
-		return fmt.Errorf("--since %s: give a time such as 2026-08-01T10:00:00Z, or a duration such as 24h", f.Since)
+	f.from, err = beginOf(f.Since, now)
+	return err
+}
+
+// beginOf parses a time, a day or a duration ago; "" is the zero time.
+func beginOf(since string, now time.Time) (time.Time, error) {
+	if since == "" {
+		return time.Time{}, nil
 	}
-	return nil
+	days, isDays := strings.CutSuffix(since, "d")
+	if n, err := strconv.ParseUint(days, 10, 16); isDays && err == nil {
+		return now.AddDate(0, 0, -int(n)), nil
+	}
+	if d, err := time.ParseDuration(since); err == nil {
+		return now.Add(-d.Abs()), nil
+	}
+	for _, form := range []string{time.RFC3339, time.DateOnly} {
+		if t, err := time.Parse(form, since); err == nil {
+			return t, nil
+		}
+	}
+	return time.Time{}, fmt.Errorf("--since %s: give a time such as 2026-08-01T10:00:00Z, a day such as 2026-08-01, or a duration such as 24h or 7d", since)
 }
 
 func (f *AuditFilter) takes(r audit.Record) bool {

@@ -60,10 +60,19 @@ func eventCells(e plan.Event, p eventPayload) []string {
 type EventFilter struct {
 	Correlation string
 	Instance    string // TENANT.PROJECT/NAME
+	Since       string // a time, a day or a duration ago
+
+	from time.Time
+}
+
+// Begin parses Since.
+func (f *EventFilter) Begin(now time.Time) (err error) {
+	f.from, err = beginOf(f.Since, now)
+	return err
 }
 
 func (f EventFilter) takes(e plan.Event, p eventPayload) bool {
-	return (f.Correlation == "" || e.CorrelationID == f.Correlation) && (f.Instance == "" || p.AppInstanceID != "" && p.about() == f.Instance)
+	return (f.Correlation == "" || e.CorrelationID == f.Correlation) && (f.Instance == "" || p.AppInstanceID != "" && p.about() == f.Instance) && !e.OccurredAt.Before(f.from)
 }
 
 // followInterval is the time between two looks at the branch.

@@ -17,7 +17,6 @@ import (
 	"berth/reconciler/plan"
 	"berth/schema"
 	"berth/schema/estate"
-	"berth/schema/load"
 	"berth/schema/policy"
 )
 
@@ -103,6 +102,7 @@ func Explain(ctx context.Context, o ExplainOptions, key schema.Key, field string
 // choose leaves the values of one field, or of the limit of that name in the refusals of the
 // instance's scheduler.
 func (e *Explanation) choose(field string, limits func(backend string) map[string]string) error {
+	field = strings.TrimPrefix(field, "spec.") // as in the document
 	values, names := below(e.Values, field)
 	if values != nil {
 		e.Values = values
@@ -117,7 +117,7 @@ func (e *Explanation) choose(field string, limits func(backend string) map[strin
 		}
 	}
 	limit, ok := known[field]
-	like := load.Nearest(field, append(slices.Sorted(maps.Keys(known)), names...))
+	like := nearestName(field, append(slices.Sorted(maps.Keys(known)), names...))
 	if i := slices.IndexFunc(names, func(n string) bool { return strings.HasPrefix(n, field) }); i >= 0 && like == "" {
 		like = names[i]
 	}

@@ -60,12 +60,18 @@ type tracedStatus struct {
 // idOfACommit is the form of the id of a commit, which no revision has.
 var idOfACommit = regexp.MustCompile(`^c[0-9a-f]{20}$`)
 
+// digits is the form of a commit, and of most ids.
+var digits = regexp.MustCompile(`^[0-9a-f]{4,}$`)
+
 // Trace collects what one change caused: that with a correlation id, or a commit of main. It is an
 // error if nothing has the id. ask is nil if no host shall be asked.
 func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace, error) {
+	hint := ""
 	if !idOfACommit.MatchString(id) {
 		if commit, err := r.Resolve(ctx, id); err == nil {
 			id = reconciler.CorrelationID(commit)
+		} else if !digits.MatchString(id) {
+			hint = "; it takes a commit of main, or a correlation id: berth events lists the ids of changes, and with --instance TENANT.PROJECT/NAME those of an instance"
 		}
 	}
 	t := &Trace{Format: "berth.trace/v1", CorrelationID: id, Audit: []audit.Record{}, Events: []plan.Event{}, Now: []tracedStatus{}, Warnings: []string{},
@@ -84,7 +90,7 @@ func (r *Repository) Trace(ctx context.Context, id string, ask AskHosts) (*Trace
 		t.askHosts(ctx, r, ask)
 	}
 	if t.Decision == nil && len(t.Audit)+len(t.Events)+len(t.Now) == 0 && !t.hasEffects() {
-		return nil, t.notFound()
+		return nil, fmt.Errorf("%w%s", t.notFound(), hint)
 	}
 	if commit = cmp.Or(append([]string{commit}, t.commits...)...); commit != "" {
 		t.Commit = &tracedCommit{ID: commit}
