@@ -11,7 +11,7 @@ import (
 // artifactsConfig is the section artifacts of berth.yaml: the sources that Berth may
 // observe in addition to those that policy allows.
 type artifactsConfig struct {
-	Interval    duration                  `json:"interval"` // zero: the default
+	Interval    duration                  `json:"interval"`
 	PlainHTTP   []string                  `json:"plain_http"`
 	TokenHosts  map[string][]string       `json:"token_hosts"`
 	Addresses   []string                  `json:"addresses"`

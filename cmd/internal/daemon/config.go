@@ -119,7 +119,7 @@ type loopConfig struct {
 
 // defaults returns a configuration with the defaults that config.cue documents.
 func defaults() Config {
-	return Config{Estate: "estate", Repository: repositoryConfig{Branch: "main"}, loopConfig: loopConfig{
+	return Config{Estate: "estate", Repository: repositoryConfig{Branch: "main"}, Artifacts: artifactsConfig{Interval: duration(time.Hour)}, loopConfig: loopConfig{
 		Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
 		Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10, Usage: duration(5 * time.Minute),
 	}}
@@ -162,6 +162,9 @@ func ReadConfig(path string) (*Config, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("configuration: %s: no such file; name the configuration with -c, or make an estate that has one: berth init DIR", path)
 	}
+	if info, no := os.Stat(path); no == nil && info.IsDir() {
+		return nil, fmt.Errorf("configuration: %s is a directory: name the file in it, such as %s", path, filepath.Join(path, "berth.yaml"))
+	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
@@ -170,12 +173,19 @@ func ReadConfig(path string) (*Config, error) {
 		return nil, err
 	}
 	file := check.Read(path, data)
+	if kind, isDocument := file.Value["kind"]; isDocument && file.Value["apiVersion"] != nil {
+		line, column := file.Place("kind")
+		return nil, mistakes([]schema.Diagnostic{{File: path, Line: line, Column: column, Message: fmt.Sprintf("this is a document of an estate (kind %v), and -c names the configuration of the daemon, such as berth.yaml", kind)}})
+	}
 	found := redactedFindings(file)
 	c, err := decodeConfig(file.Value, found)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %s: %w", path, err)
 	}
 	for _, m := range c.conflicts() {
+		if _, isThere := file.Value[section(m.at)]; !isThere {
+			continue // the section is missing or misspelt, which is a finding already
+		}
 		if wrong := slices.ContainsFunc(found, func(d schema.Diagnostic) bool { return section(d.Path) == section(m.field) }); wrong || file.Value == nil {
 			continue // a mistake in the same section may be the reason
 		}
@@ -201,6 +211,28 @@ func mistakes(found []schema.Diagnostic) error {
 		return fmt.Errorf("configuration: %s", lines[0])
 	}
 	return fmt.Errorf("configuration: %d mistakes:\n%s", len(lines), strings.Join(lines, "\n"))
+}
+
+// locator returns a function that puts the file, and the line and column of the field that a text begins
+// with, before a finding about a configuration that was read from there.
+func locator(path string) (func(severity, text string) string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	check, err := definition()
+	if err != nil {
+		return nil, err
+	}
+	file := check.Read(path, data)
+	return func(severity, text string) string {
+		where := path
+		if field, _, ok := strings.Cut(text, ": "); ok && !strings.Contains(field, " ") {
+			line, column := file.Place(field)
+			where = fmt.Sprintf("%s:%d:%d", path, line, column)
+		}
+		return where + ": " + severity + text
+	}, nil
 }
 
 // section returns the first step of a field's path.

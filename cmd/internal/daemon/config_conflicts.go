@@ -1,15 +1,16 @@
 package daemon
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
+	"net"
 	"net/netip"
 	"net/url"
 	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
@@ -41,9 +42,7 @@ func (c *Config) conflicts() []fieldConflict {
 	}
 	c.authorityConflicts(check)
 	c.trialConflicts(check)
-	_, err := strconv.ParseUint(c.Listen[strings.LastIndex(c.Listen, ":")+1:], 10, 16)
-	check(strings.Contains(c.Listen, "/"), "listen", "listen", "it is an address and a port without a scheme, such as 127.0.0.1:8080")
-	check(c.Listen != "" && err != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
+	c.listenConflicts(check)
 	secrets, _ := c.references()
 	for path, s := range secrets {
 		check((s.File == "") == (s.Env == ""), path, path, secretNote)
@@ -57,15 +56,27 @@ func (c *Config) conflicts() []fieldConflict {
 	if c.API != nil && c.API.OIDC != nil {
 		check(isPlainHTTP(c.API.OIDC.Issuer), "api.oidc.issuer", "api.oidc.issuer", "plain HTTP to another machine lets every user of the network forge tokens: use https://")
 	}
-	for field, d := range map[string]duration{"poll": c.Poll, "interval": c.Interval} {
-		check(time.Duration(d) < minPeriod || time.Duration(d) > maxPeriod, field, field, fmt.Sprintf("it is out of range: choose %s to %dh", minPeriod, maxPeriod/time.Hour))
-	}
-	if c.SSH != nil {
-		l := c.SSH.limits()
-		check(l.Command < time.Second || l.Command > 5*time.Minute, "ssh.command_timeout", "ssh.command_timeout", "it is out of range: choose 1s to 5m")
-		check(l.Ready < l.Command || l.Ready > 10*time.Minute, "ssh.ready_timeout", "ssh.ready_timeout", "it is out of range: choose at least command_timeout and at most 10m")
-	}
+	c.rangeConflicts(check)
 	return out
+}
+
+// listenConflicts checks the address of the API and the webhooks.
+func (c *Config) listenConflicts(check checkFunc) {
+	if c.Listen == "" {
+		return
+	}
+	const want = "an address and a port without a scheme, such as 127.0.0.1:8080, [::1]:8080 or :8080"
+	host, port, err := net.SplitHostPort(c.Listen)
+	_, noAddress := netip.ParseAddr(host)
+	isName := strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && strings.Trim(host, "0123456789.") != ""
+	switch _, wrong := strconv.ParseUint(port, 10, 16); {
+	case strings.Contains(c.Listen, "/") || err != nil:
+		check(true, "listen", "listen", "it is "+want)
+	case host != "" && noAddress != nil && !isName:
+		check(true, "listen", "listen", fmt.Sprintf("%q is no address: write %s", host, want))
+	default:
+		check(wrong != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
+	}
 }
 
 // repositoryConflicts checks the repository of the estate and the directory of the cache.
@@ -76,6 +87,10 @@ func (c *Config) repositoryConflicts(check checkFunc) {
 	check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
 	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
 	check(isPage(r.URL), "repository.url", "repository.url", pageNote)
+	check(!isRemote(r.URL), "repository.url", "repository.url", remoteNote)
+	check(!isRemote(r.StatusURL), "repository.status_url", "repository.status_url", remoteNote)
+	short := strings.TrimPrefix(r.Branch, "refs/heads/")
+	check(short != r.Branch, "repository.branch", "repository.branch", "write the name of the branch alone: "+short)
 	check(isPage(r.StatusURL), "repository.status_url", "repository.status_url", pageNote)
 	check(r.Branch == "berth" || strings.HasPrefix(r.Branch, "berth/"), "repository.branch", "repository.branch", "the branches berth/* are Berth's own: write the branch that holds the documents, such as main")
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
@@ -97,7 +112,24 @@ func isPage(raw string) bool {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || strings.HasSuffix(u.Path, ".git") {
 		return false
 	}
-	return u.RawQuery != "" || u.Fragment != "" || slices.ContainsFunc([]string{"/tree/", "/blob/", "/-/", "/pull/", "/commits/"}, func(part string) bool { return strings.Contains(u.Path+"/", part) })
+	if owner, name, _ := strings.Cut(strings.Trim(u.Path, "/"), "/"); strings.EqualFold(u.Hostname(), "github.com") && (owner == "" || name == "" || strings.Contains(name, "/")) {
+		return true
+	}
+	return strings.HasPrefix(u.Hostname(), "api.") || u.RawQuery != "" || u.Fragment != "" || slices.ContainsFunc([]string{"/tree/", "/blob/", "/-/", "/pull/", "/commits/"}, func(part string) bool { return strings.Contains(u.Path+"/", part) })
+}
+
+// remoteNote is about a URL of another machine that names no repository.
+const remoteNote = "the URL names no repository: write the one that git clone takes, without spaces, such as https://HOST/OWNER/REPOSITORY.git"
+
+// isRemote reports whether a URL of another machine can name a repository: it has a host, a port that exists,
+// a path, and neither spaces nor the words of an example. Local paths and unreadable URLs are checked elsewhere.
+func isRemote(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil || !slices.Contains([]string{"https", "http", "ssh"}, u.Scheme) {
+		return true
+	}
+	port, wrong := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16)
+	return u.Hostname() != "" && port > 0 && wrong == nil && strings.Trim(u.Path, "/") != "" && !strings.ContainsAny(u.Path, " \t") && !strings.Contains(u.Path, "OWNER/REPOSITORY")
 }
 
 // authorityConflicts checks the sources of permissions.
@@ -124,6 +156,7 @@ func (c *Config) githubConflicts(check checkFunc) {
 	}
 	check(gh.Token == nil && gh.App == nil, "github", "github.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
 	check(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
+	check(strings.HasSuffix(gh.Repository, ".git"), "github.repository", "github.repository", "the forge names it without .git: write "+strings.TrimSuffix(gh.Repository, ".git"))
 	check(isPlainHTTP(gh.APIURL), "github.api_url", "github.api_url", "plain HTTP shows the token to the network: use https://")
 	check(gh.App != nil && gh.Login != "" && !strings.HasSuffix(gh.Login, "[bot]"), "github.login", "github.login", "an App acts under its slug and [bot]: write "+gh.Login+"[bot], if that is its slug")
 	check(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
@@ -165,15 +198,11 @@ func (t *tenantConfig) conflicts(name string, check checkFunc) {
 	ssh := strings.HasPrefix(t.URL, "ssh://")
 	check(!t.AllowHTTP && isPlainHTTP(t.URL), field+"url", field+"url", httpNote)
 	check(hasCredentials(t.URL), field+"url", field+"url", credentialsNote)
+	check(isPage(t.URL), field+"url", field+"url", pageNote)
+	check(!isRemote(t.URL), field+"url", field+"url", remoteNote)
 	sshConflicts(check, at, field, ssh, t.SSHKey, t.KnownHosts, "read there")
 	check(ssh && t.Token != nil, at, field+"token", "it is for https:// URLs: take it out")
 }
-
-// Bounds of poll and interval.
-const (
-	minPeriod = 100 * time.Millisecond
-	maxPeriod = 24 * time.Hour
-)
 
 const httpNote = "plain HTTP to another machine shows the token to the network: use https, or set allow_http where the network is closed"
 

@@ -85,6 +85,8 @@ func redactedFindings(file *load.SettingsFile) []schema.Diagnostic {
 			} else if hint := missingHints[d.Path]; hint != "" {
 				d.Message = d.Path + ": is missing: " + hint
 			}
+		} else if d.Path == "authority.trust_main" {
+			d.Message = d.Path + ": it is true, or the line is left out: without it, name who may change the estate in administrators"
 		} else if note := fileNotes[d.Code]; note != "" {
 			d.Message = note
 		} else if at != "" {

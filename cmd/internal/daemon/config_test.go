@@ -222,10 +222,10 @@ github: {owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: 
 berth.yaml:1:9: estate: got "My Estate", want text: lower-case letters, digits and inner dashes, at most 40 characters
 berth.yaml:2:1: repositry: no such field: "repository" is there already
 berth.yaml:3:1: repository.directory: is missing: add the path of a directory for the cache
-berth.yaml:4:8: repository.url: got "git.example/estate.git", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .
+berth.yaml:4:8: repository.url: got "git.example/estate.git", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .; git@HOST:PATH is written ssh://git@HOST/PATH
 berth.yaml:5:3: repository.branche: no such field: did you mean "branch"?
 berth.yaml:6:10: workers: got 100, want a whole number from 1 to 64
-berth.yaml:7:11: interval: got "soon", want text: a whole number of at most 6 digits and a unit, such as 500ms, 5s, 10m or 1h
+berth.yaml:7:11: interval: got "soon", want text: a whole number of at most 6 digits above 0 and a unit, such as 500ms, 5s, 10m or 1h
 berth.yaml:8:9: listen: got 8080, want text: an address and a port, such as 127.0.0.1:8080 or :8080
 berth.yaml:9:1: authority.administrators: no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything
 berth.yaml:10:1: tls.key: is missing, want text: an absolute path, such as /etc/berth/token
@@ -254,11 +254,12 @@ tls: {cert: /nowhere/tls.crt, key: /nowhere/tls.key}
 api: {tokens: [{login: anna, token: {file: /nowhere/anna}}]}
 `), 0o600))
 	err := Check(io.Discard, []string{path})
-	require.EqualError(t, err, "configuration: "+path+`: api.tokens[0].token: secret: open /nowhere/anna: no such file or directory
-github.app.key: secret: open /nowhere/app.pem: no such file or directory
-github.webhook_secret: secret: open /nowhere/hook: no such file or directory
-tls.cert: open /nowhere/tls.crt: no such file or directory
-tls.key: open /nowhere/tls.key: no such file or directory`)
+	require.Error(t, err)
+	require.Equal(t, `configuration: berth.yaml:11:30: api.tokens[0].token: secret: open /nowhere/anna: no such file or directory
+berth.yaml:8:33: github.app.key: secret: open /nowhere/app.pem: no such file or directory
+berth.yaml:9:3: github.webhook_secret: secret: open /nowhere/hook: no such file or directory
+berth.yaml:10:13: tls.cert: open /nowhere/tls.crt: no such file or directory
+berth.yaml:10:36: tls.key: open /nowhere/tls.key: no such file or directory`, strings.ReplaceAll(err.Error(), path, "berth.yaml"))
 }
 
 // --check finds what the daemon would refuse later, and what lets others in.
@@ -275,6 +276,9 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		return filepath.Join(dir, name)
 	}
 	key, locked, open := keygen("key", ""), keygen("locked", "a passphrase"), keygen("open", "")
+	line, err := os.ReadFile(key + ".pub")
+	require.NoError(t, err)
+	public := strings.Join(strings.Fields(string(line))[:2], " ")
 	require.NoError(t, os.Chmod(open, 0o644))
 	estate := filepath.Join(dir, "estate")
 	out, err := exec.Command("git", "init", "-q", "-b", "main", estate).CombinedOutput()
@@ -284,7 +288,8 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		return "repository: {url: \"file://" + path + "\", directory: cache, branch: " + branch + "}\nauthority: {trust_local_commits: true}\nssh: {key: " + key + "}\n"
 	}
 	hook, short := write("hook", strings.Repeat("x", 32)), write("short", "x\n")
-	bare := "repository: {url: \"https://git.example/e.git\", directory: cache, token: {file: " + hook + "}}\nauthority: {administrators: [olga]}\n"
+	token := write("token", strings.Repeat("t", 40))
+	bare := "repository: {url: \"https://git.example/e.git\", directory: cache, token: {file: " + token + "}}\nauthority: {trust_main: true}\n"
 	base := bare + "ssh: {key: " + key + "}\n"
 	git := func(url string) string {
 		return strings.Replace(base, "https://git.example/e.git", url, 1)
@@ -294,23 +299,60 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	}
 	for _, c := range []struct{ config, want string }{
 		{base, "valid"},
+		{strings.Replace(base, "trust_main: true", "administrators: [olga]", 1), ":2:13: warning: authority.administrators: Berth cannot recognize olga: without the section github"},
+		{strings.Replace(base, "trust_main: true", "administrators: [olga], administrator_keys: [\""+public+"\"]", 1), "valid"},
+		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "trust_main: true", "administrators: [olga]", 1), "valid"},
+		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "trust_main: true", "administrators: [olga, Olga]", 1), ":2:36: warning: authority.administrators[1]: \"Olga\" is there twice"},
+		{base + "flush_window: 10m\n", ":4:15: warning: flush_window: 10m is unusually long: berth status and the pull request are this much behind; usual is 50ms to 1m"},
+		{base + "flush_window: 2h\n", ":4:15: flush_window: it is out of range: choose 1ms to 1h"},
+		{base + "usage_interval: 500ms\n", "warning: usage_interval: 500ms is unusually short"},
+		{base + "usage_interval: 900h\n", "usage_interval: it is out of range: choose 100ms to 24h"},
+		{base + "artifacts: {interval: 9999h}\n", "artifacts.interval: it is out of range: choose 100ms to 168h"},
+		{bare + "ssh: {key: " + key + ", command_timeout: 0s}\n", "ssh.command_timeout: got \"0s\", want text: a whole number of at most 6 digits above 0"},
+		{base + "retention: 0d\n", "retention: got \"0d\", want text: 1d to 9999d"},
+		{strings.Replace(base, "trust_main: true", "trust_main: false", 1), ":2:25: authority.trust_main: it is true, or the line is left out"},
+		{strings.Replace(base, "directory: cache", "directory: /run/berth", 1), ":1:59: warning: repository.directory: the system empties /run, at a reboot"},
+		{strings.Replace(base, "directory: cache", "directory: /tmp/berth-of-nobody", 1), "warning: repository.directory: the system empties /tmp"},
+		{strings.Replace(base, "directory: cache", "directory: /etc", 1), "warning: repository.directory: /etc holds other files, and Berth deletes and writes there"},
+		{strings.Replace(base, "directory: cache", "directory: "+token, 1), "warning: repository.directory: open " + token + ": not a directory"},
+		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: name}}\n", "warning: api.oidc.login_claim: \"name\" is no claim that is known to be the login at the forge"},
+		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: prefered_username}}\n", "warning: api.oidc.login_claim: \"prefered_username\": did you mean \"preferred_username\"?"},
+		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: \"https://lab.example/github_login\"}}\n", "valid"},
+		{github("token: {file: " + write("copy", strings.Repeat("x", 32)) + "}, api_url: \"https://ghe.example/api/v3/\""), "warning: github.webhook_secret: it is the secret of github.token, too: who may know a credential at the forge could use it as the webhook secret"},
+		{strings.Replace(base, "directory: cache", "directory: cache, signing_key: "+key, 1), "warning: ssh.key: it is the secret of repository.signing_key, too"},
+		{github("token: {file: " + write("lines", "a\nb\n") + "}, api_url: \"https://ghe.example/api/v3/\""), "warning: github.token: the secret has several lines"},
+		{github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\"") + "tenants: {a: {url: \"https://git.example/t.git\"}, b: {url: \"https://git.example/t\"}}\n", "warning: tenants.b.url: is the repository of tenant a, too"},
+		{strings.Replace(github("token: {file: "+token+"}"), "repository: e,", "repository: e.git,", 1), "github.repository: the forge names it without .git: write e"},
+		{git("https://git.example"), "repository.url: the URL names no repository"},
+		{git("https://git.example/a b.git"), "repository.url: the URL names no repository"},
+		{git("https://git.example:99999/e.git"), "repository.url: the URL names no repository"},
+		{git("https://github.com/OWNER/REPOSITORY.git"), "repository.url: the URL names no repository"},
+		{git("https://github.com/lab/e/pulls"), "repository.url: this is a page of the forge"},
+		{git("https://api.github.com/repos/lab/e"), "repository.url: this is a page of the forge"},
+		{strings.Replace(base, "directory: cache", "directory: cache, branch: refs/heads/main", 1), "repository.branch: write the name of the branch alone: main"},
+		{strings.Replace(base, "directory: cache", "directory: cache, branch: origin/main", 1), "warning: repository.branch: the branch of the repository itself is meant, not that of a clone: write main"},
+		{base + "listen: 300.0.0.1:80\n", "listen: \"300.0.0.1\" is no address"},
+		{base + "listen: \"::1:8080\"\n", "listen: it is an address and a port without a scheme"},
+		{base + "listen: 127.0.0.1:0\n", "warning: listen: the port 0 is another one at each start"},
+		{"apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\n", ":2:7: this is a document of an estate (kind Tenant), and -c names the configuration"},
+		{strings.Replace(base, "authority:", "Authority:", 1), ":2:1: Authority: no such field: did you mean \"authority\"?"},
 		{bare, "warning: there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing"},
 		{bare + "memory_runtime: {directory: memory, backends: [slurm]}\n", "valid"},
 		{base + "artifacts: {directories: [" + filepath.Join(dir, "gone") + "]}\n", "warning: artifacts.directories[0]: stat "},
 		{base + "artifacts: {directories: [" + hook + "]}\n", "warning: artifacts.directories[0]: " + hook + " is not a directory"},
-		{strings.Replace(github("token: {file: "+hook+"}"), "git.example/e.git", "github.com/lab/other.git", 1), "warning: github.repository: the pull requests are those of lab/e, and repository.url is another repository"},
-		{strings.Replace(github("token: {file: "+hook+"}"), "git.example/e.git", "github.com/Lab/e", 1), "valid"},
-		{strings.Replace(github("token: {file: "+hook+"}, api_url: \"https://ghe.example\""), "git.example/e.git", "github.com/lab/e", 1), "warning: github.api_url: is of ghe.example, and repository.url is at github.com"},
-		{github("token: {file: " + hook + "}, api_url: \"https://ghe.example\""), "warning: github.api_url: the API of GitHub Enterprise Server is below /api/v3/"},
-		{github("token: {file: " + hook + "}, api_url: \"https://ghe.example/api/v3/\""), "valid"},
-		{strings.Replace(github("token: {file: "+hook+"}"), ", token: {file: "+hook+"}}\nauth", "}\nauth", 1), "warning: repository.token: missing"},
-		{github("token: {file: " + hook + "}, webhook_secret_next: {file: " + hook + "}"), "warning: github.webhook_secret_next: is the same as webhook_secret"},
+		{strings.Replace(github("token: {file: "+token+"}"), "git.example/e.git", "github.com/lab/other.git", 1), "warning: github.repository: the pull requests are those of lab/e, and repository.url is another repository"},
+		{strings.Replace(github("token: {file: "+token+"}"), "git.example/e.git", "github.com/Lab/e", 1), "valid"},
+		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example\""), "git.example/e.git", "github.com/lab/e", 1), "warning: github.api_url: is of ghe.example, and repository.url is at github.com"},
+		{github("token: {file: " + token + "}, api_url: \"https://ghe.example\""), "warning: github.api_url: the API of GitHub Enterprise Server is below /api/v3/"},
+		{github("token: {file: " + token + "}, api_url: \"https://ghe.example/api/v3/\""), "valid"},
+		{strings.Replace(github("token: {file: "+token+"}"), ", token: {file: "+token+"}}\nauth", "}\nauth", 1), "warning: repository.token: missing"},
+		{github("token: {file: " + token + "}, webhook_secret_next: {file: " + hook + "}"), "warning: github.webhook_secret_next: is the same as webhook_secret"},
 		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""), "warning: github.report: GitHub lets only an App write check runs, and the token is a user's"},
 		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: github.login: the token is a user's, and lab[bot] is an App"},
 		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""), "git.example/e.git", "github.com/lab/e", 1), "valid"},
-		{strings.Replace(base, ", token: {file: "+hook+"}}\nauth", "}\nauth", 1), "warning: repository.token: missing: Berth pushes"},
-		{strings.Replace(github("token: {file: "+hook+"}"), "git.example/e.git", "ghe.example/lab/e", 1), "warning: github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at ghe.example"},
-		{local(filepath.Join(estate, "nowhere"), "main"), "warning: repository.url: stat "},
+		{strings.Replace(base, ", token: {file: "+token+"}}\nauth", "}\nauth", 1), "warning: repository.token: missing: Berth pushes"},
+		{strings.Replace(github("token: {file: "+token+"}"), "git.example/e.git", "ghe.example/lab/e", 1), "warning: github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at ghe.example"},
+		{local(filepath.Join(estate, "nowhere"), "main"), ":1:19: repository.url: directory "},
 		{strings.Replace(local(estate, "main"), "directory: cache", "directory: "+estate+"/platform/cache", 1), "warning: repository.directory: Berth would write its files among the documents in platform/"},
 		{bare + "ssh: {key: " + key + ", known_hosts: " + write("junk", "hello\n") + "}\n", "warning: ssh.known_hosts: the file pins no host"},
 		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: email}}\n", "warning: api.oidc.login_claim: an email is not a login"},
@@ -338,9 +380,9 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: github.login: the token is a user's, and lab[bot] is an App"},
 		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""), "git.example/e.git", "github.com/lab/e", 1), "valid"},
 		{base + "api: {oidc: {issuer: \"http://id.example\", audience: berth}}\n", "api.oidc.issuer: plain HTTP"},
-		{github("token: {file: " + hook + "}, api_url: \"http://github.example/api/v3/\""), "github.api_url: plain HTTP"},
+		{github("token: {file: " + token + "}, api_url: \"http://github.example/api/v3/\""), "github.api_url: plain HTTP"},
 		{github("app: {id: 1, installation: 2, key: {file: " + hook + "}}, login: berth-lab"), "github.login: an App acts under its slug and [bot]: write berth-lab[bot]"},
-		{strings.Replace(github("token: {file: "+hook+"}"), "webhook_secret: {file: "+hook, "webhook_secret: {file: "+short, 1), "github.webhook_secret: the secret is shorter than 16 characters"},
+		{strings.Replace(github("token: {file: "+token+"}"), "webhook_secret: {file: "+hook, "webhook_secret: {file: "+short, 1), "github.webhook_secret: the secret is shorter than 16 characters"},
 	} {
 		var out strings.Builder
 		err := Check(&out, []string{write("berth.yaml", c.config)})
@@ -348,8 +390,9 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 			out.WriteString(err.Error())
 		}
 		require.Contains(t, out.String(), c.want, c.config)
-		require.Equal(t, c.want != "valid" && !strings.HasPrefix(c.want, "warning"), err != nil, c.config)
-		require.Equal(t, strings.HasPrefix(c.want, "warning"), strings.Contains(out.String(), "warning"), c.config)
+		isWarning := strings.Contains(c.want, "warning: ")
+		require.Equal(t, c.want != "valid" && !isWarning, err != nil, c.config)
+		require.Equal(t, isWarning, strings.Contains(out.String(), "warning"), c.config+out.String())
 	}
 }
 

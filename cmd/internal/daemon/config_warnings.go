@@ -18,8 +18,9 @@ import (
 	"berth/reconciler/gitrepo"
 )
 
-// warnings returns findings that do not stop the daemon and that an operator should read.
-func (c *Config) warnings() []string {
+// warnings returns findings that do not stop the daemon and that an operator should read. path is that of the
+// file.
+func (c *Config) warnings(path string) []string {
 	var out []string
 	for i, dir := range c.Artifacts.Directories {
 		if info, err := os.Stat(dir); err != nil {
@@ -29,16 +30,21 @@ func (c *Config) warnings() []string {
 		}
 	}
 	out = append(out, c.repositoryWarnings()...)
+	out = append(out, c.directoryWarnings(path)...)
 	out = append(out, c.githubWarnings()...)
 	out = append(out, c.fileWarnings()...)
 	if c.API != nil && c.API.OIDC != nil && strings.Contains(c.API.OIDC.Issuer, "/.well-known/") {
 		out = append(out, "api.oidc.issuer: is the address of its configuration: write the issuer, which is the part before /.well-known/")
 	}
-	if c.API != nil && c.API.OIDC != nil && strings.Contains(c.API.OIDC.LoginClaim, "email") {
-		out = append(out, "api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, such as preferred_username")
-	}
+	out = append(out, c.authorityWarnings()...)
+	out = append(out, c.rangeWarnings()...)
+	out = append(out, c.sharedSecrets()...)
+	out = append(out, c.repeated()...)
 	if c.SSH == nil && c.MemoryRuntime == nil {
 		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
+	}
+	if _, port, err := net.SplitHostPort(c.address()); err == nil && port == "0" {
+		out = append(out, "listen: the port 0 is another one at each start, which no webhook and no client finds: choose one")
 	}
 	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
 		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
@@ -49,11 +55,20 @@ func (c *Config) warnings() []string {
 // repositoryWarnings are about repositories that are one, or lack the branch.
 func (c *Config) repositoryWarnings() (out []string) {
 	r := c.Repository
-	if r.StatusURL != "" && r.StatusURL == r.URL {
+	if r.StatusURL != "" && sameRepository(r.StatusURL, r.URL) {
 		out = append(out, "repository.status_url: is that of repository.url: take it out")
 	}
-	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
-		if c.Tenants[name].URL == r.URL {
+	if short := strings.TrimPrefix(r.Branch, "origin/"); short != r.Branch {
+		out = append(out, "repository.branch: the branch of the repository itself is meant, not that of a clone: write "+short)
+	}
+	names := slices.Sorted(maps.Keys(c.Tenants))
+	for i, name := range names {
+		for _, other := range names[:i] {
+			if sameRepository(c.Tenants[name].URL, c.Tenants[other].URL) {
+				out = append(out, fmt.Sprintf("tenants.%s.url: is the repository of tenant %s, too: a tenant listed here has one of its own", name, other))
+			}
+		}
+		if sameRepository(c.Tenants[name].URL, r.URL) {
 			out = append(out, fmt.Sprintf("tenants.%s.url: is the repository of the estate: a tenant listed here has one of its own", name))
 		}
 	}
@@ -115,7 +130,7 @@ func (c *Config) githubWarnings() (out []string) {
 	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
 		switch host := api.Hostname(); {
 		case isGitHub && host != "api.github.com":
-			out = append(out, fmt.Sprintf("github.api_url: is of %s, and repository.url is at github.com", host))
+			out = append(out, fmt.Sprintf("github.api_url: is of %s, and repository.url is at github.com: leave the line out, or write https://api.github.com/", host))
 		case !strings.HasPrefix(host, "api.") && !gitrepo.IsLoopback(host) && !strings.Contains(api.Path, "/api/"):
 			out = append(out, "github.api_url: the API of GitHub Enterprise Server is below /api/v3/ of its host")
 		}

@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -74,12 +75,20 @@ func Check(out io.Writer, paths []string) error {
 	}
 	var wrong []error
 	for i, c := range all {
+		located, err := locator(paths[i])
+		if err != nil {
+			return err
+		}
 		if err := errors.Join(c.checkFiles(), c.weakSecrets()); err != nil {
-			wrong = append(wrong, fmt.Errorf("configuration: %s: %w", paths[i], err))
+			var lines []string
+			for line := range strings.Lines(err.Error()) {
+				lines = append(lines, located("", strings.TrimSpace(line)))
+			}
+			wrong = append(wrong, fmt.Errorf("configuration: %s", strings.Join(lines, "\n")))
 			continue
 		}
-		for _, w := range c.warnings() {
-			if _, err := fmt.Fprintf(out, "%s: warning: %s\n", paths[i], w); err != nil {
+		for _, w := range c.warnings(paths[i]) {
+			if _, err := fmt.Fprintln(out, located("warning: ", w)); err != nil {
 				return err
 			}
 		}
@@ -115,7 +124,7 @@ func (d *Daemon) Serve(ctx context.Context, reread <-chan os.Signal) error {
 	d.log.Info("serving", "address", listener.Addr().String(), "tls", reload.certificate != nil, "estates", names)
 
 	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { return d.Follow(ctx) })
+	g.Go(func() error { return d.follow(ctx) })
 	g.Go(func() error { return reload.run(ctx, reread) })
 	for _, e := range d.all {
 		if e.deliveries != nil {
@@ -200,10 +209,16 @@ func (d *Daemon) ready() error {
 // Follow reconciles the estates until ctx ends and each has recorded its running
 // work. It serves no requests.
 func (d *Daemon) Follow(ctx context.Context) error {
-	g, ctx := errgroup.WithContext(ctx)
 	for _, e := range d.all {
 		c := e.config.Load()
 		e.log.Info("reconciling until interrupted (Ctrl-C); berth sync --once ends when everything has converged", "branch", c.Repository.Branch, "poll", time.Duration(c.Poll))
+	}
+	return d.follow(ctx)
+}
+
+func (d *Daemon) follow(ctx context.Context) error {
+	g, ctx := errgroup.WithContext(ctx)
+	for _, e := range d.all {
 		g.Go(func() error { return e.follow(ctx, len(d.all) == 1) })
 	}
 	return g.Wait()

@@ -1,0 +1,168 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"berth/reconciler/gitrepo"
+	"berth/schema/load"
+)
+
+// authorityWarnings are about people whom Berth cannot recognize.
+func (c *Config) authorityWarnings() (out []string) {
+	a := c.Authority
+	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && c.GitHub == nil {
+		out = append(out, "authority.administrators: Berth cannot recognize "+strings.Join(a.Administrators, ", ")+": without the section github, a commit counts by its signature: add their keys in administrator_keys, or add github")
+	}
+	if c.API == nil || c.API.OIDC == nil {
+		return out
+	}
+	if strings.Contains(c.API.OIDC.Issuer, "/.well-known/") {
+		out = append(out, "api.oidc.issuer: is the address of its configuration: write the issuer, which is the part before /.well-known/")
+	}
+	const usual = "preferred_username"
+	switch claim := strings.ToLower(c.API.OIDC.LoginClaim); {
+	case claim == "" || claim == usual:
+	case strings.Contains(claim, "email"):
+		out = append(out, "api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, such as "+usual)
+	case load.Nearest(claim, []string{usual}) != "":
+		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q: did you mean %q?", c.API.OIDC.LoginClaim, usual))
+	case !strings.HasSuffix(claim, "login") && !strings.HasSuffix(claim, "username"):
+		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q is no claim that is known to be the login at the forge: whoever can choose or change its value acts as another person: write one that only the provider sets, such as %s", c.API.OIDC.LoginClaim, usual))
+	}
+	return out
+}
+
+// ownDirectories are the directories that Berth writes to, by field.
+func (c *Config) ownDirectories() map[string]string {
+	own := map[string]string{"repository.directory": c.Repository.Directory}
+	if c.MemoryRuntime != nil {
+		own["memory_runtime.directory"] = c.MemoryRuntime.Directory
+	}
+	return own
+}
+
+// directoryWarnings are about directories that do not stay, or that hold other files. path is berth.yaml.
+func (c *Config) directoryWarnings(path string) (out []string) {
+	volatile := []string{"/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm"} // file-hierarchy(7)
+	own := c.ownDirectories()
+	beside, err := filepath.Abs(filepath.Dir(path))
+	for _, field := range slices.Sorted(maps.Keys(own)) {
+		dir := own[field]
+		if i := slices.IndexFunc(volatile, func(v string) bool { return within(v, dir) }); i >= 0 && (err != nil || !within(beside, dir)) { // beside a trial's berth.yaml, it goes when that goes
+			out = append(out, fmt.Sprintf("%s: the system empties %s, at a reboot or after some days: choose a directory that stays, such as /var/lib/berth", field, volatile[i]))
+		}
+		entries, err := os.ReadDir(dir)
+		_, noMirror := os.Stat(gitrepo.MirrorDir(dir))
+		switch {
+		case err != nil && !errors.Is(err, fs.ErrNotExist):
+			out = append(out, fmt.Sprintf("%s: %v: choose a directory that Berth may write to", field, err))
+		case field == "repository.directory" && len(entries) > 0 && noMirror != nil:
+			out = append(out, fmt.Sprintf("%s: %s holds other files, and Berth deletes and writes there: choose a directory of its own, such as /var/lib/berth", field, dir))
+		}
+	}
+	return out
+}
+
+// within reports whether a path is a directory or below it.
+func within(dir, path string) bool {
+	rel, err := filepath.Rel(dir, path)
+	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
+}
+
+// purposeOf says what a secret is for. Those of one purpose may be one secret.
+func purposeOf(field string) string {
+	switch {
+	case strings.HasPrefix(field, "api.tokens"):
+		return "a token of the API"
+	case strings.HasPrefix(field, "artifacts."):
+		return "a password of a registry"
+	case strings.HasPrefix(field, "github.webhook_secret"):
+		return "the webhook secret"
+	case strings.HasPrefix(field, "ssh."):
+		return "the key to the hosts"
+	case strings.HasPrefix(field, "tls."):
+		return "the key of the certificate"
+	case field == "repository.signing_key":
+		return "the key that signs commits"
+	}
+	return "a credential at the forge"
+}
+
+// sharedSecrets reports secrets and private keys that serve two purposes: who may know one could use the
+// other. It compares contents, so that a copy or a link is found.
+func (c *Config) sharedSecrets() (out []string) {
+	secrets, files := c.references()
+	values := map[string]string{} // by field
+	for field, s := range secrets {
+		if value, err := s.read(); err == nil {
+			values[field] = value
+			if strings.Contains(value, "\n") && field != "github.app.key" {
+				out = append(out, field+": the secret has several lines: write it on one, or name another file")
+			}
+		}
+	}
+	for field, path := range files {
+		if name := field[strings.LastIndex(field, ".")+1:]; name == "known_hosts" || name == "cert" {
+			continue
+		}
+		if data, err := os.ReadFile(path); err == nil {
+			values[field] = strings.TrimSpace(string(data))
+		}
+	}
+	fields := slices.Sorted(maps.Keys(values))
+	for i, field := range fields {
+		for _, other := range fields[:i] {
+			if a, b := purposeOf(field), purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
+				out = append(out, fmt.Sprintf("%s: it is the secret of %s, too: who may know %s could use it as %s: make one for each", field, other, b, a))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// repeated reports values that a list has twice.
+func (c *Config) repeated() (out []string) {
+	var visit func(v reflect.Value, path string)
+	visit = func(v reflect.Value, path string) {
+		switch v.Kind() {
+		case reflect.Pointer:
+			if !v.IsNil() {
+				visit(v.Elem(), path)
+			}
+		case reflect.Struct:
+			for f, value := range v.Fields() {
+				tag, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+				if tag != "" || f.Anonymous {
+					visit(value, strings.TrimPrefix(path+"."+tag, "."))
+				}
+			}
+		case reflect.Slice:
+			for i := range v.Len() {
+				text, isText := v.Index(i).Interface().(string)
+				for j := range i {
+					if was, _ := v.Index(j).Interface().(string); isText && strings.EqualFold(was, text) {
+						out = append(out, fmt.Sprintf("%s[%d]: %q is there twice: take one out", path, i, text))
+						break
+					}
+				}
+			}
+		}
+	}
+	visit(reflect.ValueOf(c), "")
+	return out
+}
+
+// sameRepository reports whether two URLs name one repository.
+func sameRepository(a, b string) bool {
+	plain := func(u string) string { return strings.ToLower(strings.TrimSuffix(strings.TrimSuffix(u, "/"), ".git")) }
+	return plain(a) == plain(b)
+}

@@ -1,0 +1,73 @@
+package daemon
+
+import (
+	"fmt"
+	"time"
+)
+
+// durationRange bounds a duration of berth.yaml. Outside of least and most it is an error; outside of
+// low and high it is a warning, as somebody probably took one unit for another.
+type durationRange struct {
+	field       string
+	value       time.Duration
+	least, most time.Duration
+	low, high   time.Duration
+	effect      string // of a value above high
+}
+
+// durations returns the durations of the configuration with their ranges.
+func (c *Config) durations() []durationRange {
+	const period, day = 100 * time.Millisecond, 24 * time.Hour
+	all := []durationRange{
+		{"poll", time.Duration(c.Poll), period, day, time.Second, time.Hour, "a commit that no webhook announces is found this late"},
+		{"interval", time.Duration(c.Interval), period, day, time.Second, time.Hour, "what breaks on a host is found this late"},
+		{"flush_window", time.Duration(c.FlushWindow), time.Millisecond, time.Hour, 50 * time.Millisecond, time.Minute, "berth status and the pull request are this much behind"},
+		{"usage_interval", time.Duration(c.Usage), period, day, 10 * time.Second, 6 * time.Hour, "berth usage is this much behind"},
+		{"artifacts.interval", time.Duration(c.Artifacts.Interval), period, 7 * day, time.Minute, day, "a new artifact is found this late"},
+	}
+	if c.SSH != nil {
+		l := c.SSH.limits()
+		all = append(all,
+			durationRange{"ssh.command_timeout", l.Command, time.Second, 5 * time.Minute, time.Second, 5 * time.Minute, ""},
+			durationRange{"ssh.ready_timeout", l.Ready, time.Second, 10 * time.Minute, time.Second, 10 * time.Minute, ""})
+	}
+	return all
+}
+
+// rangeConflicts checks the durations.
+func (c *Config) rangeConflicts(check checkFunc) {
+	for _, d := range c.durations() {
+		check(d.value < d.least || d.value > d.most, d.field, d.field, fmt.Sprintf("it is out of range: choose %s to %s", plainDuration(d.least), plainDuration(d.most)))
+	}
+	if c.SSH != nil {
+		l := c.SSH.limits()
+		check(l.Ready < l.Command, "ssh.ready_timeout", "ssh.ready_timeout", "it is out of range: choose at least command_timeout and at most 10m")
+	}
+}
+
+// rangeWarnings are about durations that are allowed and unusual.
+func (c *Config) rangeWarnings() (out []string) {
+	for _, d := range c.durations() {
+		usual := fmt.Sprintf("usual is %s to %s", plainDuration(d.low), plainDuration(d.high))
+		switch {
+		case d.value < d.low:
+			out = append(out, fmt.Sprintf("%s: %s is unusually short and costs load: %s", d.field, plainDuration(d.value), usual))
+		case d.value > d.high:
+			out = append(out, fmt.Sprintf("%s: %s is unusually long: %s; %s", d.field, plainDuration(d.value), d.effect, usual))
+		}
+	}
+	return out
+}
+
+// plainDuration writes a duration as berth.yaml takes it, such as 10m.
+func plainDuration(d time.Duration) string {
+	for _, unit := range []struct {
+		of   time.Duration
+		name string
+	}{{time.Hour, "h"}, {time.Minute, "m"}, {time.Second, "s"}} {
+		if d >= unit.of && d%unit.of == 0 {
+			return fmt.Sprintf("%d%s", d/unit.of, unit.name)
+		}
+	}
+	return fmt.Sprintf("%dms", d.Milliseconds())
+}
