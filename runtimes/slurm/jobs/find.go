@@ -134,13 +134,18 @@ func names(ref, printed string) bool {
 	return printed == ref || whole(printed) == ref || cli.HasTask(printed, ref)
 }
 
+// stands reports whether a row stands for the job that a caller names. The whole of a heterogeneous job is its first part.
+func stands(ref, printed string) bool {
+	return names(ref, printed) && (printed == ref || !isLaterPart(printed))
+}
+
 // pick returns the last job of ref: the job of its id, else the array or a task of it that has not ended, else
 // the first of them. The parts of a heterogeneous job are one, as its first part has it.
 func pick(jobs []cli.Job, ref queue.Ref) *cli.Job {
 	var found *cli.Job
 	for i := range jobs {
 		j := &jobs[i]
-		if !names(ref.JobID, j.ID) || isLaterPart(j.ID) && j.ID != ref.JobID || !ref.Submitted.IsZero() && j.Submitted != ref.Submitted.Unix() {
+		if !stands(ref.JobID, j.ID) || !ref.Submitted.IsZero() && j.Submitted != ref.Submitted.Unix() {
 			continue
 		}
 		if found == nil || found.HasEnded() && !j.HasEnded() || found.HasEnded() == j.HasEnded() && j.Submitted > found.Submitted {
@@ -161,7 +166,7 @@ func isLaterPart(printed string) bool {
 
 // withParts returns the first part of a heterogeneous job with the nodes, partitions and resources of all.
 func withParts(first cli.Job, jobs []cli.Job) *cli.Job {
-	partitions := []string{first.Partition}
+	partitions := strings.Split(first.Partition, ",") // several while it waits
 	first.Nodes = slices.Clone(first.Nodes)
 	for i := range jobs {
 		j := &jobs[i]
@@ -173,8 +178,10 @@ func withParts(first cli.Job, jobs []cli.Job) *cli.Job {
 				first.Nodes = append(first.Nodes, n)
 			}
 		}
-		if !slices.Contains(partitions, j.Partition) {
-			partitions = append(partitions, j.Partition)
+		for p := range strings.SplitSeq(j.Partition, ",") {
+			if !slices.Contains(partitions, p) {
+				partitions = append(partitions, p)
+			}
 		}
 		first.CPUs, first.GPUs, first.MemoryMiB = first.CPUs+j.CPUs, first.GPUs+j.GPUs, first.MemoryMiB+j.MemoryMiB
 		first.Unread = append(first.Unread, j.Unread...)

@@ -85,4 +85,11 @@ func TestHeterogeneousJobIsOne(t *testing.T) {
 	require.Equal(t, "190", called("190+1"))
 	require.NoError(t, queue.Ref{JobID: "190+1"}.Check())
 	require.Equal(t, "191", pick(all, queue.Ref{JobID: "191"}).ID)
+
+	waits := []cli.Job{part("8+0", "main,low", ""), part("8+1", "low,quick", "")}
+	require.Equal(t, "main,low,quick", pick(waits, queue.Ref{JobID: "8"}).Partition)
+
+	files := []cli.JobFiles{{ID: "190+1", Submitted: 9, Output: "slurm-191.out"}, {ID: "190+0", Submitted: 9, Output: "slurm-190.out"}}
+	require.Equal(t, 1, filesOf(j, files), "the script of a heterogeneous job runs in its first part")
+	require.Equal(t, 0, filesOf(pick(all, queue.Ref{JobID: "190+1"}), files))
 }

@@ -83,14 +83,18 @@ func (c *cluster) files(ctx context.Context, j *cli.Job) (cli.JobFiles, error) {
 		if err != nil {
 			return cli.JobFiles{}, err
 		}
-		k := slices.IndexFunc(all, func(f cli.JobFiles) bool {
-			return names(id(j.ID), f.ID) && f.Submitted == j.Submitted && f.Output != ""
-		})
-		if k >= 0 {
+		if k := filesOf(j, all); k >= 0 {
 			return all[k], nil
 		}
 	}
 	return cli.JobFiles{}, fmt.Errorf("%w: the accounting does not have where job %s wrote", queue.ErrNoOutput, j.ID)
+}
+
+// filesOf returns the index of the files of a job, or -1. squeue sorts by partition, so another part may come before the first.
+func filesOf(j *cli.Job, all []cli.JobFiles) int {
+	return slices.IndexFunc(all, func(f cli.JobFiles) bool {
+		return stands(id(j.ID), f.ID) && f.Submitted == j.Submitted && f.Output != ""
+	})
 }
 
 // pattern is a part of a file name that sbatch(1) replaces, with the least number of digits of a number.
