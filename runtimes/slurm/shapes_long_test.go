@@ -1,0 +1,702 @@
+//go:build long
+
+package slurm_test
+
+import (
+	"cmp"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
+
+	"berth/examples/explore"
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/schema"
+	"berth/schema/queue"
+)
+
+// shape is a kind of job that people submit. Each file of testdata/jobs has one, and README.md there says what its
+// fields mean.
+type shape struct {
+	name string
+	api  bool // submitted through the API
+
+	About    string         `json:"about"`
+	Script   string         `json:"script"`
+	Generate string         `json:"generate"`
+	Submit   string         `json:"submit"`
+	Request  *queue.Request `json:"request"`
+	API      bool           `json:"api"`
+	Steps    []shapeStep    `json:"steps"`
+	Needs    int            `json:"needs"`
+	NoPlan   string         `json:"no_plan"`
+	NoUsage  string         `json:"no_usage"`
+	expected
+	Since map[string]json.RawMessage `json:"since"`
+}
+
+// shapeStep is what root does to a job in a state.
+type shapeStep struct {
+	In string `json:"in"`
+	Do string `json:"do"`
+}
+
+// expected is what Slurm does with a shape.
+type expected struct {
+	State   []string          `json:"state"`
+	Reason  string            `json:"reason"`
+	Exit    string            `json:"exit"`
+	Refused string            `json:"refused"`
+	Output  string            `json:"output"`
+	Task    string            `json:"task"`
+	Plan    map[string]string `json:"plan"`
+	// Berth is the error of a submission through the API that Berth itself refuses.
+	Berth string `json:"berth"`
+}
+
+// readShapes returns the shapes for a release of Slurm, with those that are submitted through the API as well.
+func readShapes(t testing.TB, release string) (all []shape) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/jobs/*.yaml")
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		s := shape{name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Submit: "sbatch $script", Needs: 1}
+		require.NoError(t, yaml.UnmarshalStrict(data, &s), file)
+		require.NotEmpty(t, s.About, file)
+		require.True(t, len(s.State) > 0 || s.Refused != "" || s.Berth != "", "%s: want state, refused or berth", file)
+		since := []string{}
+		for from := range s.Since {
+			since = append(since, from)
+		}
+		slices.Sort(since)
+		for _, from := range since {
+			if release >= from {
+				require.NoError(t, json.Unmarshal(s.Since[from], &s.expected), file)
+			}
+		}
+		if s.Request == nil && s.Berth == "" {
+			all = append(all, s)
+		}
+		if s.API || s.Request != nil || s.Berth != "" {
+			s.name, s.api = s.name+"-api", true
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// Checks of a shape, in the order of the table.
+var shapeChecks = []string{"slurm", "list", "get", "output", "cancel", "ended", "usage", "plan"}
+
+// shapeTable has the results of all shapes.
+type shapeTable struct {
+	mu   sync.Mutex
+	rows map[string]map[string]string
+}
+
+// set records the result of a check: "" is right.
+func (s *shapeTable) set(t testing.TB, name, check, wrong string) {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rows[name] == nil {
+		s.rows[name] = map[string]string{}
+	}
+	if s.rows[name][check] = cmp.Or(wrong, "ok"); wrong != "" {
+		t.Errorf("%s of %s: %s", check, name, wrong)
+	}
+}
+
+// print logs a line for each shape, and what differs below it.
+func (s *shapeTable) print(t testing.TB, release string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var names []string
+	for name := range s.rows {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	var out strings.Builder
+	right := 0
+	fmt.Fprintf(&out, "%-40s %-7s", "shape", "release")
+	for _, check := range shapeChecks {
+		fmt.Fprintf(&out, " %-6s", check)
+	}
+	for _, name := range names {
+		fmt.Fprintf(&out, "\n%-40s %-7s", name, release)
+		var wrong []string
+		for _, check := range shapeChecks {
+			result := cmp.Or(s.rows[name][check], "-")
+			if result != "ok" && result != "-" {
+				wrong = append(wrong, check+": "+result)
+				result = "WRONG"
+			}
+			fmt.Fprintf(&out, " %-6s", result)
+		}
+		for _, w := range wrong {
+			out.WriteString("\n    " + strings.ReplaceAll(w, "\n", "\n    "))
+		}
+		if len(wrong) == 0 {
+			right++
+		}
+	}
+	t.Logf("%s\nSlurm %s: %d of %d shapes are right everywhere", out.String(), release, right, len(names))
+}
+
+// shapeConfig is the cluster of the shapes. MinJobAge is short, so that accounting answers for ended jobs.
+const shapeConfig = `{"partitions":[{"name":"main","default":true},{"name":"low","priority_tier":1},{"name":"first","nodes":{"names":["gpu-1"]}}],
+"scheduler":{"interval_seconds":5},"identity":"managed","jobs":{"default_time_minutes":60,"max_time_minutes":10080,"gpu_defaults":"share",
+"kill_wait_seconds":2,"unkillable_step_seconds":180,"billing":{"cpu":4,"memory_gib":1,"gpu":32}},
+"qos":[{"name":"high","priority":10},{"name":"brief","max_time_minutes":5,"flags":["deny_on_limit"]}],"options":{"MinJobAge":60}}`
+
+// shapeClusters is how many clusters the shapes are on.
+const shapeClusters = 3
+
+// What Berth says of each shape of job is what Slurm says: list, get, output, cancel, what ended long ago, usage, and the plan of
+// a worker that leaves, a partition that goes and an instance that goes (make jobs).
+func TestLongJobs(t *testing.T) {
+	t.Parallel()
+	table := &shapeTable{rows: map[string]map[string]string{}}
+	release := ""
+	t.Run("clusters", func(t *testing.T) {
+		for n := range shapeClusters {
+			t.Run(strconv.Itoa(n), func(t *testing.T) {
+				t.Parallel()
+				f := newShapeField(t, table)
+				if n == 0 {
+					release = string(f.version)
+				}
+				var mine []shape
+				for i, s := range explore.Draw(t, 40, readShapes(t, string(f.version))) {
+					if i%shapeClusters == n {
+						mine = append(mine, s)
+					}
+				}
+				f.try(t, mine)
+			})
+		}
+	})
+	table.print(t, release)
+}
+
+// shapeField is a cluster on which shapes of jobs are tried.
+type shapeField struct {
+	*company
+	unit  plan.Unit
+	at    runtimes.QueueScope
+	dir   string // of the submissions, on each host
+	table *shapeTable
+
+	mu   sync.Mutex
+	jobs map[string]submitted // by the name of the shape
+}
+
+// submitted is a shape that Slurm accepted.
+type submitted struct {
+	shape
+	job string // the number that sbatch printed
+}
+
+func newShapeField(t *testing.T, table *shapeTable) *shapeField {
+	f := &shapeField{company: &company{stage: newStage(t)}, table: table, jobs: map[string]submitted{}, dir: "/tmp/jobs-" + rand.Text()[:8]}
+	f.rt = f.ahead(time.Hour) // a drain before a leave has lasted long enough for on_jobs
+	f.unit = f.company.unit(shapeConfig, []schema.UnixUser{alice, bob}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1, 2)
+	f.carry(t, f.unit, false)
+	f.at = f.queueOf(f.unit, f.unit.Effective.Key.ProjectID(), nil)
+	eventually(t, "slurmctld knows the user", func() (bool, string) {
+		out := f.tool(t, f.unit, "scontrol show assoc_mgr users="+alice.Name+" flags=assoc,users")
+		return strings.Contains(out, " UserName="+alice.Name+"(") && knowsUser(out), out
+	})
+	for _, n := range append([]*schema.Node{f.control}, f.workers...) {
+		_, err := f.lab.Run(t.Context(), n.Key.Name, "install", "-d", "-m", "755", "-o", fmt.Sprint(alice.UID), f.dir, f.dir+"/with blank")
+		require.NoError(t, err)
+		t.Cleanup(func() {
+			_, err := f.lab.Run(ending{t}.Context(), n.Key.Name, "rm", "-rf", f.dir)
+			require.NoError(t, err)
+		})
+	}
+	return f
+}
+
+// try submits shapes side by side and compares what becomes of each. Then it makes the three changes.
+func (f *shapeField) try(t *testing.T, all []shape) {
+	t.Run("jobs", func(t *testing.T) {
+		for _, s := range all {
+			t.Run(s.name, func(t *testing.T) {
+				t.Parallel()
+				f.one(t, s)
+			})
+		}
+	})
+	f.compareUsage(t)
+	f.compareEnded(t)
+	f.comparePlans(t, all)
+}
+
+// one submits a shape and compares it.
+func (f *shapeField) one(t *testing.T, s shape) {
+	f.table.set(t, s.name, "slurm", "")
+	reached := false
+	defer func() {
+		if !reached {
+			f.table.set(t, s.name, "slurm", "the comparison ended before the job was as expected")
+		}
+	}()
+	job, refused := f.send(t, s)
+	if want := cmp.Or(s.Berth, s.Refused); want != "" || refused != "" {
+		reached = true
+		if want == "" || !strings.Contains(refused, want) {
+			f.table.set(t, s.name, "slurm", fmt.Sprintf("want the refusal %q, got %q of job %q", want, refused, job))
+		}
+		return
+	}
+	f.bring(t, s, job)
+	reached = true
+	f.mu.Lock()
+	f.jobs[s.name] = submitted{s, job}
+	f.mu.Unlock()
+	f.table.set(t, s.name, "list", f.compareList(t, job))
+	f.table.set(t, s.name, "get", f.compareGet(t, s, job))
+	f.table.set(t, s.name, "output", f.compareOutput(t, s, job))
+	f.table.set(t, s.name, "cancel", f.compareCancel(t, s, job))
+}
+
+// accepted is the answer of sbatch.
+var accepted = regexp.MustCompile(`(?m)^(?:Submitted batch job )?([0-9]+)(?:;.*| on cluster .*)?$`)
+
+// send submits a shape as alice, and returns the number of its job or why it was refused.
+func (f *shapeField) send(t *testing.T, s shape) (job, refused string) {
+	t.Helper()
+	key := strings.ToLower(rand.Text()[:12])
+	if s.api {
+		return f.sendRequest(t, s, key)
+	}
+	name := s.name + "-" + key[:4] + ".sh"
+	put := "printf %s " + base64.StdEncoding.EncodeToString([]byte(s.text())) + " | base64 -d >" + name
+	if s.Generate != "" {
+		put = "{ " + s.Generate + "\n} >" + name
+	}
+	interactive := strings.HasPrefix(s.Submit, "srun") || strings.HasPrefix(s.Submit, "salloc")
+	line := s.Submit
+	if interactive {
+		line = "setsid sh -c '" + s.Submit + "' </dev/null >/dev/null 2>&1 &"
+	}
+	script := "cd " + f.dir + " && " + put + " && chmod 755 " + name + "\nexport script=" + name + " key=" + key + " dir=" + f.dir + " HOME=/tmp\n" +
+		fmt.Sprintf("setpriv --reuid=%d --regid=%[1]d --clear-groups sh <<'LINE' 2>&1\n%s\nLINE\necho status $?", alice.UID, line)
+	out := f.onControl(t, f.unit, script)
+	if interactive {
+		eventually(t, "the job is submitted", func() (bool, string) {
+			for row := range strings.Lines(f.tool(t, f.unit, "squeue -h -a -t all -o '%A %k'")) {
+				if id, comment, _ := strings.Cut(strings.TrimSpace(row), " "); comment == key {
+					job = id
+				}
+			}
+			return job != "", out
+		})
+		return job, ""
+	}
+	found := accepted.FindAllStringSubmatch(out, -1)
+	if !strings.HasSuffix(out, "status 0\n") || len(found) == 0 {
+		return "", out
+	}
+	return found[len(found)-1][1], ""
+}
+
+// text returns the script of a shape.
+func (s *shape) text() string {
+	if strings.HasPrefix(s.Script, "#!") || strings.HasPrefix(s.Script, "RAW") {
+		return strings.TrimPrefix(s.Script, "RAW")
+	}
+	return "#!/bin/sh\n" + s.Script
+}
+
+func (f *shapeField) sendRequest(t *testing.T, s shape, key string) (job, refused string) {
+	t.Helper()
+	request := queue.Request{}
+	if s.Request != nil {
+		request = *s.Request
+	}
+	request.Script = s.text()
+	if s.Generate != "" {
+		request.Script = f.onControl(t, f.unit, s.Generate)
+	}
+	j, err := f.rt.Submit(t.Context(), f.at, queue.Submission{ProjectID: f.at.ProjectID, User: alice, IdempotencyKey: key, Request: request})
+	if err != nil {
+		if !errors.Is(err, queue.ErrDenied) {
+			return "", "not denied: " + err.Error()
+		}
+		return "", err.Error()
+	}
+	return j.JobID, ""
+}
+
+// bring takes a job through its steps to its state, and compares that with what the shape says of Slurm.
+func (f *shapeField) bring(t *testing.T, s shape, job string) {
+	t.Helper()
+	for _, step := range s.Steps {
+		f.awaitStates(t, job, step.In)
+		f.onControl(t, f.unit, "JOB="+job+"; "+step.Do)
+	}
+	rows := f.awaitStates(t, job, strings.Join(s.State, ","))
+	var wrong []string
+	if s.Reason != "" && !slices.ContainsFunc(rows, func(r jobRow) bool { return regexp.MustCompile(s.Reason).MatchString(r.reason) }) {
+		eventually(t, "the reason "+s.Reason, func() (bool, string) {
+			rows = f.rows(t, job)
+			return slices.ContainsFunc(rows, func(r jobRow) bool { return regexp.MustCompile(s.Reason).MatchString(r.reason) }), fmt.Sprint(rows)
+		})
+	}
+	if s.Exit != "" {
+		if got := f.exitOf(t, job); got != s.Exit {
+			wrong = append(wrong, fmt.Sprintf("want the exit %s, got %s", s.Exit, got))
+		}
+	}
+	f.table.set(t, s.name, "slurm", strings.Join(wrong, "; "))
+}
+
+// exitOf returns the exit status and signal of a job.
+func (f *shapeField) exitOf(t *testing.T, job string) string {
+	t.Helper()
+	found := regexp.MustCompile(` ExitCode=([0-9]+:[0-9]+)`).FindStringSubmatch(f.tool(t, f.unit, "scontrol -o show job "+job))
+	require.NotNil(t, found)
+	return found[1]
+}
+
+// jobRow is a row of squeue.
+type jobRow struct {
+	id, state, user, partition, reason, name, limit, nodes, started string
+}
+
+// rows returns what squeue prints of a job, with its tasks and parts; "": of all jobs.
+func (f *shapeField) rows(t testing.TB, job string) (all []jobRow) {
+	t.Helper()
+	sep, end := "s"+rand.Text()[:10], "e"+rand.Text()[:10]
+	filter := ""
+	if job != "" {
+		filter = " -j " + job
+	}
+	format := strings.Join([]string{"%i", "%T", "%u", "%P", "%r", "%j", "%l", "%N", "%S"}, sep) + sep + end
+	out := f.onControl(t, f.unit, "SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue -h -a -t all"+filter+" -o '"+format+"' 2>&1 || true")
+	for row := range strings.SplitSeq(out, sep+end) {
+		v := strings.Split(strings.TrimPrefix(row, "\n"), sep)
+		if len(v) == 9 {
+			all = append(all, jobRow{v[0], v[1], v[2], v[3], v[4], v[5], v[6], v[7], v[8]})
+		}
+	}
+	slices.SortFunc(all, func(a, b jobRow) int { return cmp.Or(cmp.Compare(a.id, b.id), cmp.Compare(a.partition, b.partition)) })
+	return all
+}
+
+// awaitStates waits until the rows of a job have these states, and no other ones.
+func (f *shapeField) awaitStates(t *testing.T, job, want string) (rows []jobRow) {
+	t.Helper()
+	states := strings.Split(want, ",")
+	slices.Sort(states)
+	eventually(t, "job "+job+" is "+want, func() (bool, string) {
+		rows = f.rows(t, job)
+		var got []string
+		for _, r := range rows {
+			got = append(got, r.state)
+		}
+		slices.Sort(got)
+		return slices.Equal(slices.Compact(got), states), fmt.Sprintf("%+v", rows)
+	})
+	return rows
+}
+
+// settled compares Slurm's rows of a job with what Berth says of it, until Slurm says the same before and after.
+func (f *shapeField) settled(t *testing.T, job string, compare func(rows []jobRow) string) string {
+	t.Helper()
+	before := f.rows(t, job)
+	for {
+		wrong := compare(before)
+		after := f.rows(t, job)
+		if wrong == "" || slices.Equal(before, after) {
+			return wrong
+		}
+		before = after
+	}
+}
+
+// whole returns the number of the job to which a row of squeue belongs.
+func wholeID(id string) string {
+	if i := strings.IndexAny(id, "_+"); i >= 0 {
+		return id[:i]
+	}
+	return id
+}
+
+// inWords returns a row as Berth shows it: tasks that wait together by the id of their array.
+func (r jobRow) inWords() string {
+	id := r.id
+	if strings.Contains(id, "[") {
+		id = wholeID(id)
+	}
+	reason, _, _ := strings.Cut(r.reason, ", UnavailableNodes:")
+	if reason == "None" {
+		reason = ""
+	}
+	name := strings.TrimRight(r.name[:min(len(r.name), 128)], " ")
+	return fmt.Sprintf("%s %s user %s in %s reason %q name %q", id, r.state, r.user, r.partition, reason, name)
+}
+
+func said(j queue.Job) string {
+	return fmt.Sprintf("%s %s user %s in %s reason %q name %q", j.JobID, j.State, j.User, j.Queue, j.Reason, j.Name)
+}
+
+func (f *shapeField) compareList(t *testing.T, job string) string {
+	t.Helper()
+	return f.settled(t, job, func(rows []jobRow) string {
+		jobs, err := f.rt.Jobs(t.Context(), f.at)
+		if err != nil {
+			return err.Error()
+		}
+		var want, got []string
+		for _, r := range rows {
+			want = append(want, r.inWords())
+		}
+		for _, j := range jobs {
+			if wholeID(j.JobID) == job {
+				got = append(got, said(j))
+			}
+		}
+		return difference(want, got)
+	})
+}
+
+// difference names what two lists do not have in common.
+func difference(want, got []string) string {
+	slices.Sort(want)
+	slices.Sort(got)
+	if slices.Equal(want, got) {
+		return ""
+	}
+	return fmt.Sprintf("Slurm has\n%s\nBerth has\n%s", strings.Join(want, "\n"), strings.Join(got, "\n"))
+}
+
+// compareGet compares each row of a job by its own id, and the whole job.
+func (f *shapeField) compareGet(t *testing.T, s shape, job string) string {
+	t.Helper()
+	return f.settled(t, job, func(rows []jobRow) string {
+		for _, r := range rows[:min(len(rows), 3)] {
+			id := r.id
+			if strings.Contains(id, "[") {
+				id = job
+			}
+			j, err := f.rt.Job(t.Context(), f.at, queue.Ref{JobID: id})
+			if err != nil {
+				return id + ": " + err.Error()
+			}
+			if !strings.Contains(r.id, "[") || len(rows) == 1 {
+				if want := r.inWords(); said(j) != want {
+					return difference([]string{want}, []string{said(j)})
+				}
+				if want := f.runOf(r); want != fmt.Sprint(j.Members, j.Minutes) {
+					return fmt.Sprintf("%s: Slurm has it on and for %s, Berth on and for %v %d", id, want, j.Members, j.Minutes)
+				}
+			}
+		}
+		j, err := f.rt.Job(t.Context(), f.at, queue.Ref{JobID: job})
+		if err != nil {
+			return job + ": " + err.Error()
+		}
+		if hasEnded(rows) != (!j.Ended.IsZero() || j.State == "COMPLETING") {
+			return fmt.Sprintf("Slurm has %+v, Berth has the state %s with the end %s", rows, j.State, j.Ended)
+		}
+		if s.Exit != "" && j.ExitCode != s.Exit {
+			return fmt.Sprintf("want the exit code %s, got %q", s.Exit, j.ExitCode)
+		}
+		return f.compareParts(rows, j)
+	})
+}
+
+// runOf returns the members and the time limit of a row.
+func (f *shapeField) runOf(r jobRow) string {
+	return fmt.Sprint(f.membersOn(r.nodes), minutesOf(r.limit))
+}
+
+// membersOn returns the members of a list of nodes, which squeue writes as gpu-[1-3].
+func (f *shapeField) membersOn(nodes string) (names []string) {
+	for i, w := range f.workers {
+		n := w.Key.Name
+		if nodes == n || regexp.MustCompile(`gpu-\[[^]]*`+strings.TrimPrefix(n, "gpu-")).MatchString(nodes) || nodes == "gpu-[1-3]" {
+			names = append(names, fmt.Sprintf("worker-%d", i))
+		}
+	}
+	return names
+}
+
+// minutesOf reads a time limit of squeue: 1-02:00:00, 2:00:00 or 30:00; 0: none.
+func minutesOf(limit string) (minutes int) {
+	days, rest, hasDays := strings.Cut(limit, "-")
+	if !hasDays {
+		days, rest = "0", limit
+	}
+	parts := strings.Split(rest, ":")
+	if len(parts) < 2 {
+		return 0
+	}
+	n, _ := strconv.Atoi(days)
+	minutes = n * 24 * 60
+	if len(parts) == 3 {
+		n, _ = strconv.Atoi(parts[0])
+		minutes += n * 60
+	}
+	n, _ = strconv.Atoi(parts[len(parts)-2])
+	return minutes + n
+}
+
+// compareParts compares a heterogeneous job as a whole.
+func (f *shapeField) compareParts(rows []jobRow, j queue.Job) string {
+	var partitions, members []string
+	for _, r := range rows {
+		if !strings.Contains(r.id, "+") {
+			return ""
+		}
+		for _, p := range strings.Split(r.partition, ",") {
+			if !slices.Contains(partitions, p) {
+				partitions = append(partitions, p)
+			}
+		}
+		for _, m := range f.membersOn(r.nodes) {
+			if !slices.Contains(members, m) {
+				members = append(members, m)
+			}
+		}
+	}
+	slices.Sort(members)
+	got := slices.Clone(j.Members)
+	slices.Sort(got)
+	if want := strings.Join(partitions, ","); j.Queue != want || j.JobID != wholeID(rows[0].id) || !slices.Equal(members, got) {
+		return fmt.Sprintf("want job %s in %s on %v as a whole, got %s in %s on %v", wholeID(rows[0].id), want, members, j.JobID, j.Queue, got)
+	}
+	return ""
+}
+
+// endedStates are the states of squeue after the end of a job.
+var endedStates = []string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+
+func hasEnded(rows []jobRow) bool {
+	return !slices.ContainsFunc(rows, func(r jobRow) bool { return !slices.Contains(endedStates, r.state) })
+}
+
+// compareOutput compares what Berth shows of the output with what the shape says: a text, none, or waits. For an array it is
+// that of the task.
+func (f *shapeField) compareOutput(t *testing.T, s shape, job string) string {
+	t.Helper()
+	if s.Output == "" {
+		return ""
+	}
+	id := job
+	if s.Task != "" {
+		id += "_" + s.Task
+	}
+	out, err := f.rt.Output(t.Context(), f.at, queue.Ref{JobID: id}, 100_000)
+	switch {
+	case s.Output == "none" && errors.Is(err, queue.ErrNoOutput), s.Output == "waits" && err == nil && len(out.Text) == 0:
+		return ""
+	case s.Output == "none", s.Output == "waits", err != nil:
+		return fmt.Sprintf("want %q, got %q and the error %v", s.Output, out.Text, err)
+	}
+	if want := strings.NewReplacer("JOB", job, "DIR", f.dir).Replace(s.Output); !strings.Contains(string(out.Text), want) {
+		eventually(t, "the output "+want, func() (bool, string) { // of a job that runs
+			out, err = f.rt.Output(t.Context(), f.at, queue.Ref{JobID: id}, 100_000)
+			return err == nil && strings.Contains(string(out.Text), want), fmt.Sprintf("%q %v", out.Text, err)
+		})
+	}
+	return ""
+}
+
+// compareCancel cancels a task of an array, then the whole job, and reads the effect back. A job that has ended stays as it is.
+func (f *shapeField) compareCancel(t *testing.T, s shape, job string) string {
+	t.Helper()
+	before := f.rows(t, job)
+	if s.Task != "" && !hasEnded(before) {
+		id := job + "_" + s.Task
+		if _, err := f.rt.Cancel(t.Context(), f.at, queue.Ref{JobID: id}); err != nil {
+			return id + ": " + err.Error()
+		}
+		active := activeTasks(before)
+		want := slices.DeleteFunc(slices.Clone(active), func(task string) bool { return task == id })
+		eventually(t, "only task "+s.Task+" ends", func() (bool, string) {
+			now := activeTasks(f.rows(t, job))
+			return slices.Equal(now, want), fmt.Sprintf("%v, was %v", now, active)
+		})
+	}
+	wasEnded := hasEnded(before)
+	j, err := f.rt.Cancel(t.Context(), f.at, queue.Ref{JobID: job})
+	if err != nil {
+		return err.Error()
+	}
+	if wasEnded {
+		after := f.rows(t, job)
+		if len(after) > 0 && !slices.Equal(before, after) || !slices.ContainsFunc(before, func(r jobRow) bool { return r.state == j.State }) {
+			return fmt.Sprintf("it has ended: before %+v, after %+v, answer %+v", before, after, j)
+		}
+		return ""
+	}
+	var rows []jobRow
+	eventually(t, "job "+job+" has ended", func() (bool, string) {
+		rows = f.rows(t, job)
+		return hasEnded(rows), fmt.Sprint(rows)
+	})
+	j, err = f.rt.Job(t.Context(), f.at, queue.Ref{JobID: job})
+	if err != nil {
+		return err.Error()
+	}
+	if len(rows) > 0 && !slices.ContainsFunc(rows, func(r jobRow) bool { return r.state == j.State }) {
+		return fmt.Sprintf("Slurm has %+v, Berth has %+v", rows, j)
+	}
+	return ""
+}
+
+// activeTasks returns the tasks, parts and jobs that have not ended, each by its own id.
+func activeTasks(rows []jobRow) (all []string) {
+	for _, r := range rows {
+		if !slices.Contains(endedStates, r.state) {
+			all = append(all, tasksOf(r.id)...)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// tasksOf returns the ids for which one of squeue stands: 12_[1-3,7-20:2%4].
+func tasksOf(id string) (all []string) {
+	array, list, together := strings.Cut(id, "_[")
+	if !together {
+		return []string{id}
+	}
+	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%")
+	for part := range strings.SplitSeq(list, ",") {
+		span, by, _ := strings.Cut(part, ":")
+		first, last, isRange := strings.Cut(span, "-")
+		from, _ := strconv.Atoi(first)
+		to, step := from, 1
+		if isRange {
+			to, _ = strconv.Atoi(last)
+		}
+		if n, err := strconv.Atoi(by); err == nil {
+			step = n
+		}
+		for n := from; n <= to; n += step {
+			all = append(all, fmt.Sprintf("%s_%d", array, n))
+		}
+	}
+	return all
+}
