@@ -28,6 +28,7 @@ func TestOutputPathIsThatOfSlurmd(t *testing.T) {
 		{task, "22.05.8", "/tmp/o/slurm-2.out", "/tmp/o/slurm-2_13.out"}, // what squeue of 22.05 prints without -o
 		{task, "24.11.5", "/tmp/o/slurm-%A_%a.out", "/tmp/o/slurm-2_13.out"},
 		{job, "24.11.5", "logs/%x.txt", "/tmp/o/logs/j.sh.txt"},
+		{job, "24.11.5", "../logs/%x.txt", "/tmp/logs/j.sh.txt"},
 	} {
 		require.Equal(t, c.want, outputPath(&c.job, cli.JobFiles{Output: c.output, WorkDir: "/tmp/o"}, c.version), c.output)
 	}

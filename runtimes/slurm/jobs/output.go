@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -39,6 +40,9 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 		return queue.Output{}, err
 	}
 	path := outputPath(j, files, c.Unit.Effective.SoftwareVersion)
+	if !profile.IsOutputFile(path) {
+		return queue.Output{}, fmt.Errorf("%w: the path of the output of job %s has control characters or more than 500 bytes: read the file yourself", queue.ErrNoOutput, j.ID)
+	}
 	user, member := c.Unit.Effective.Users[i], c.Unit.Members[k]
 	as := func(program string, args ...string) (runtimes.Result, error) {
 		op := runtimes.Op{Run: &runtimes.Run{
@@ -100,9 +104,14 @@ func filesOf(j *cli.Job, all []cli.JobFiles) int {
 // pattern is a part of a file name that sbatch(1) replaces, with the least number of digits of a number.
 var pattern = regexp.MustCompile(`%(\d*)([%AabJjNnstux])`)
 
-// outputPath expands the patterns of sbatch(1) in the path of a job's output, as slurmd of a version does for its batch
-// script.
+// outputPath returns the path of a job's output, without the .. that berth-host does not take.
 func outputPath(j *cli.Job, files cli.JobFiles, version string) string {
+	return filepath.Clean(expanded(j, files, version))
+}
+
+// expanded expands the patterns of sbatch(1) in the path of a job's output, as slurmd of a version does for its batch
+// script.
+func expanded(j *cli.Job, files cli.JobFiles, version string) string {
 	array, task, isTask := strings.Cut(j.ID, "_")
 	path, dir := files.Output, files.WorkDir
 	if isTask && slices.Contains([]string{dir + "/" + outputName(array), dir + "/" + outputName(j.Raw)}, path) {

@@ -130,12 +130,13 @@ var (
 	readRange  = compile(`^skip=[0-9]{1,15} count=[0-9]{1,7}$`)
 )
 
-func isOutputFile(path string) bool {
+// IsOutputFile reports whether berth-host reads a path of an output.
+func IsOutputFile(path string) bool {
 	return outputFile.MatchString(path) && !strings.Contains(path+"/", "/../")
 }
 
 func checkSize(args []string) error {
-	if len(args) < 8 || !isOutputFile(args[1]) {
+	if len(args) < 8 || !IsOutputFile(args[1]) {
 		return errNotAllowed
 	}
 	if uid, err := strconv.Atoi(args[7]); err != nil || !slices.Equal(args, SizeArgs(args[1], uid)) {
@@ -149,7 +150,7 @@ func checkRead(args []string) error {
 		return errNotAllowed
 	}
 	path, isInput := strings.CutPrefix(args[0], "if=")
-	if !isInput || !isOutputFile(path) || !slices.Equal(args[:4], ReadArgs(path, 0, 0)[:4]) {
+	if !isInput || !IsOutputFile(path) || !slices.Equal(args[:4], ReadArgs(path, 0, 0)[:4]) {
 		return errNotAllowed
 	}
 	return nil
