@@ -224,24 +224,24 @@ func (f *shapeField) wave(t *testing.T, shapes []shape, last bool) {
 			}
 			break
 		}
-		f.bringAbout(t, *change.to)
+		f.bringAbout(t, *change.to, false)
 		for _, s := range jobs {
 			f.judge(t, s, change.name, predicted[s.name], before[s.name], f.rowsAtRest(t, s.job))
 		}
 	}
 	if last {
-		f.carry(t, f.unit, true)
+		f.bringAbout(t, f.unit, true)
 		return
 	}
 	f.endAll(t)
-	f.bringAbout(t, f.unit)
+	f.bringAbout(t, f.unit, false)
 }
 
 // bringAbout applies plans until nothing is left to do.
-func (f *shapeField) bringAbout(t *testing.T, u plan.Unit) {
+func (f *shapeField) bringAbout(t *testing.T, u plan.Unit, gone bool) {
 	t.Helper()
 	eventually(t, "the change is done", func() (bool, string) {
-		p := f.plan(t, u, false)
+		p := f.plan(t, u, gone)
 		if p.Empty() {
 			return true, ""
 		}

@@ -260,7 +260,7 @@ func (f *shapeField) try(t *testing.T, all []shape) {
 // endAll cancels all jobs.
 func (f *shapeField) endAll(t *testing.T) {
 	t.Helper()
-	f.onControl(t, f.unit, "squeue -h -o %A | xargs -r scancel")
+	f.onControl(t, f.unit, "squeue -h -o %i | sed 's/[_+].*//' | sort -u | xargs -r scancel")
 	eventually(t, "all jobs have ended", func() (bool, string) {
 		rows := f.rows(t, "")
 		return hasEnded(rows), fmt.Sprint(rows)

@@ -177,7 +177,7 @@ func (r Request) Check() error {
 		return refuse("the name of a job has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
 	case r.ScriptName != "" && !jobName.MatchString(r.ScriptName):
 		return refuse("script_name has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter or digit")
-	case r.Queue != "" && !queueName.MatchString(r.Queue):
+	case r.Queue != "" && !IsName(r.Queue):
 		return refuse("the name of a queue has 1 to 64 letters, digits, dots, dashes and underscores, and begins with a letter, digit or underscore; commas separate several")
 	case r.WorkDir != "" && !directory.MatchString(r.WorkDir):
 		return refuse("work_dir must be an absolute path of letters, digits, dots, dashes and underscores")
@@ -193,6 +193,9 @@ func (r Request) Check() error {
 	}
 	return nil
 }
+
+// IsName reports whether a text has the form of the name of a queue, or of several with commas between them.
+func IsName(text string) bool { return queueName.MatchString(text) }
 
 // invalidAt returns where a text is not UTF-8.
 func invalidAt(text string) int {

@@ -9,7 +9,6 @@ package boundary
 import (
 	"errors"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -43,8 +42,6 @@ func Modes() []Mode { return []Mode{Passthrough, StubPolicy, RealPolicy} }
 // class of package queue is an operational failure.
 type Confirm func(queue.Mapping) error
 
-var queueName = regexp.MustCompile(`^[A-Za-z0-9][-A-Za-z0-9_.]{0,63}$`)
-
 // Resolve resolves a requested queue; "" asks for the default. m is the map in force for the project;
 // only Passthrough works without one. confirm is called in RealPolicy only.
 //
@@ -56,7 +53,7 @@ func Resolve(mode Mode, m *schema.QueueMap, requested string, confirm Confirm) (
 	switch {
 	case !slices.Contains(Modes(), mode):
 		return queue.Resolution{}, fmt.Errorf("%w: the mode %q is unknown; use one of %v", queue.ErrConfiguration, mode, Modes())
-	case requested != "" && !queueName.MatchString(requested):
+	case requested != "" && !queue.IsName(requested):
 		return queue.Resolution{}, fmt.Errorf("%w: %.80q is not a name of a queue; use letters, digits, dots, dashes and underscores", queue.ErrDenied, requested)
 	case mode == Passthrough:
 		return r, nil

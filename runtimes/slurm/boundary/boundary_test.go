@@ -44,6 +44,9 @@ func TestResolutionHasTheFieldsOfTheContract(t *testing.T) {
 	require.NoError(t, err)
 	require.JSONEq(t, `{"adapter":"real-policy","contract_version":"slurm-adapter-boundary/v1","requested_queue":"gpu","resolved_queue":"gpu","used_fallback":false,
 		"mapping":{"queue":"gpu","partition":"a100","account":"physics.lattice","qos":"high","max_walltime_minutes":60}}`, string(got))
+	r, err = Resolve(Passthrough, nil, "_debug,gpu", nil)
+	require.NoError(t, err)
+	require.Equal(t, "_debug,gpu", r.ResolvedQueue, "sbatch takes a list")
 	r, err = Resolve(Passthrough, nil, "gpu", nil)
 	require.NoError(t, err)
 	got, err = json.Marshal(r)
@@ -70,6 +73,7 @@ func TestErrorsHaveClasses(t *testing.T) {
 		"queue that is not in the map": {StubPolicy, mapOf("", gpu()), "other", nil, queue.ErrDenied},
 		"no default":                   {RealPolicy, mapOf("", gpu()), "", present, queue.ErrDenied},
 		"not a name":                   {Passthrough, nil, "gpu\n--uid=0", nil, queue.ErrDenied},
+		"no name in a list":            {Passthrough, nil, "gpu,", nil, queue.ErrDenied},
 		"an option as a name":          {Passthrough, nil, "--uid=0", nil, queue.ErrDenied},
 		"scheduler down":               {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return down }, queue.ErrUnavailable},
 		"no scheduler":                 {RealPolicy, mapOf("", gpu()), "gpu", nil, queue.ErrUnavailable},

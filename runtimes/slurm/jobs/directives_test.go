@@ -88,6 +88,7 @@ func TestPlacesOfAJob(t *testing.T) {
 		"":                                {own, "--output=slurm-%j.out"},
 		"-a 1-3":                          {own, "--output=slurm-%A_%a.out"},
 		"-D /data -o x-%5j":               {"--output=x-%5j"},
+		"-D /data/a -o ../logs/%j":        {"--output=/data/logs/%j"},
 		"-D /data -o 'x y'":               nil, // berth-host does not let it through as an option; the script has it
 		"--chdir=sub/dir --export none":   {own + "/sub/dir", "--output=slurm-%j.out", "--export=ALL"},
 		"--export=ALL,X=1":                {own, "--output=slurm-%j.out"},

@@ -41,7 +41,7 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	}
 	path := outputPath(j, files, c.Unit.Effective.SoftwareVersion)
 	if !profile.IsOutputFile(path) {
-		return queue.Output{}, fmt.Errorf("%w: the path of the output of job %s has control characters or more than 500 bytes: read the file yourself", queue.ErrNoOutput, j.ID)
+		return queue.Output{}, fmt.Errorf("%w: the path of the output of job %s has control characters, is not UTF-8, or has more than 500 bytes: read the file yourself", queue.ErrNoOutput, j.ID)
 	}
 	user, member := c.Unit.Effective.Users[i], c.Unit.Members[k]
 	as := func(program string, args ...string) (runtimes.Result, error) {

@@ -157,13 +157,15 @@ func (c *cluster) places(s queue.Submission) ([]string, error) {
 	dir, line := own.get("chdir", 'D')
 	switch {
 	case line == 0 || s.WorkDir != "":
-		args = append(args, "--chdir="+c.directory(s))
+		dir = c.directory(s)
+		args = append(args, "--chdir="+dir)
 	case !strings.HasPrefix(dir, "/"):
-		option := "--chdir=" + path.Join(c.directory(s), dir)
+		whole := path.Join(c.directory(s), dir)
+		option := "--chdir=" + whole
 		if !profile.IsSubmitOption(option) || strings.HasPrefix(path.Clean(dir), "..") {
 			return nil, fmt.Errorf("%w: line %d of the script names the directory %q: name the whole path", queue.ErrDenied, line, dir)
 		}
-		args = append(args, option)
+		args, dir = append(args, option), whole
 	}
 	output, line := own.get("output", 'o')
 	if line == 0 {
@@ -171,6 +173,9 @@ func (c *cluster) places(s queue.Submission) ([]string, error) {
 		if _, line := own.get("array", 'a'); line > 0 {
 			output = outputName("%A_%a")
 		}
+	}
+	if strings.HasPrefix(path.Clean(output), "../") {
+		output = path.Join(dir, output) // berth-host takes no option with ..
 	}
 	if option := "--output=" + output; profile.IsSubmitOption(option) {
 		args = append(args, option)

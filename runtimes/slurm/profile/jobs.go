@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
 // The columns of jobs in squeue and in sacct, in the same order.
@@ -132,7 +133,7 @@ var (
 
 // IsOutputFile reports whether berth-host reads a path of an output.
 func IsOutputFile(path string) bool {
-	return outputFile.MatchString(path) && !strings.Contains(path+"/", "/../")
+	return utf8.ValidString(path) && outputFile.MatchString(path) && !strings.Contains(path+"/", "/../")
 }
 
 func checkSize(args []string) error {
