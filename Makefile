@@ -68,7 +68,7 @@ truth: root deps ## 100 random changes on a busy cluster, predicted and actual; 
 	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) deploy/in-memory $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
 
 jobs: root deps ## the shapes of jobs in runtimes/slurm/testdata/jobs: what Berth says of each and what Slurm says; IMAGE=trixie on Slurm 24.11, RUN=regexp of shapes; needs root
-	BERTH_LAB_IMAGE=$(IMAGE) deploy/in-memory $(GO) test -tags long -run '^TestLongJobs$$$(if $(RUN),/^clusters$$/./^jobs$$/$(RUN))' -v -count=1 -timeout 60m ./runtimes/slurm
+	BERTH_LAB_IMAGE=$(IMAGE) deploy/in-memory $(GO) test -tags long,jobs -run '^TestLongJobs$$$(if $(RUN),/^clusters$$/./^jobs$$/$(RUN))' -v -count=1 -timeout 60m ./runtimes/slurm
 
 # The packages that have tests on emulated machines.
 MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)
@@ -79,7 +79,7 @@ test-machines: root ## real Slurm on emulated machines with systemd, which reboo
 	@$(TESTRUN) -tags long,machines -run '^TestMachine' $(MACHINES)
 
 soak: ## everything that explores, whole, on each release of Slurm, and the mutants; takes hours; needs root
-	$(MAKE) -k test-long test-slurm test-slurm-next test-machines truth mutants
+	$(MAKE) -k test-long test-slurm test-slurm-next test-machines truth jobs mutants
 
 mutants: root deps ## takes the effect of each requirement out of a copy and asks for the test that fails; RUN=regexp of ids
 	@deploy/in-memory $(GO) run ./cmd/internal/mutants $(if $(RUN),-run '$(RUN)')
@@ -95,8 +95,8 @@ root:
 
 check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	$(GO) vet -tags long,machines ./...
-	$(GO) tool staticcheck -tags long,machines ./...
+	$(GO) vet -tags long,machines,jobs ./...
+	$(GO) tool staticcheck -tags long,machines,jobs ./...
 	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|OperatePageExplainsEachWarning|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
 
 demo: build ## the end-to-end demo on a temporary estate
