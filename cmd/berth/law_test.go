@@ -85,7 +85,7 @@ var law = map[string][]string{
 	"berth/examples/explore":                         {},
 	"berth/examples/need":                            {},
 	"berth/examples/large":                           {"berth/examples"},
-	"berth/cmd/internal/cli":                         {"berth/schema/load"},
+	"berth/cmd/internal/cli":                         {},
 	"berth/cmd/internal/daemon":                      {"berth/runtimes/backends", "berth/cmd/internal/cli", "berth/cmd/internal/watch", "berth/reconciler/...", "berth/reconciler", "berth/runtimes/...", "berth/runtimes", "berth/schema/...", "berth/schema", "berth/webhooks/...", "berth/webhooks"},
 	"berth/cmd/internal/watch":                       {"berth/cmd/internal/cli"},
 	"berth/cmd/internal/localestate":                 {"berth/reconciler", "berth/reconciler/gitrepo", "berth/runtimes/backends", "berth/schema", "berth/schema/estate"},

@@ -10,8 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
-
-	"berth/schema/load"
 )
 
 // Elsewhere has what people type who know other tools, with what to use instead.
@@ -24,6 +22,8 @@ type Elsewhere struct {
 	Flags map[string][]string
 	// Arguments has words for a command that got an argument too many, by command; %s stands for it.
 	Arguments map[string]string
+	// Nearest returns the name that a misspelt word is meant for, or "".
+	Nearest func(word string, names []string) string
 }
 
 // NameArguments gives a command and its subcommands errors for people. A wrong number of arguments
@@ -135,7 +135,7 @@ func unknownCommand(cmd *cobra.Command, word string, elsewhere Elsewhere) error 
 	if instead, known := elsewhere.Commands[path(word)]; known {
 		return fmt.Errorf("unknown command %q: %s", word, instead)
 	}
-	if like := similar(cmd, word); like != "" {
+	if like := elsewhere.similar(cmd, word); like != "" {
 		return fmt.Errorf("unknown command %q: did you mean %q?", word, path(like))
 	}
 	var names []string
@@ -148,7 +148,7 @@ func unknownCommand(cmd *cobra.Command, word string, elsewhere Elsewhere) error 
 }
 
 // similar is the name of the subcommand that a word is meant for, or "".
-func similar(cmd *cobra.Command, word string) string {
+func (e Elsewhere) similar(cmd *cobra.Command, word string) string {
 	var names []string
 	for _, sub := range cmd.Commands() {
 		if slices.Contains(sub.SuggestFor, word) { // before a command whose name is similar
@@ -158,15 +158,15 @@ func similar(cmd *cobra.Command, word string) string {
 			names = append(names, sub.Name())
 		}
 	}
-	return nearest(word, names)
+	return e.nearest(word, names)
 }
 
 // nearest is the name that a word begins, or that it is like, or "".
-func nearest(word string, names []string) string {
+func (e Elsewhere) nearest(word string, names []string) string {
 	if i := slices.IndexFunc(names, func(n string) bool { return len(word) > 1 && strings.HasPrefix(n, word) }); i >= 0 {
 		return names[i]
 	}
-	return load.Nearest(word, names)
+	return e.Nearest(word, names)
 }
 
 // wrongFlag is the error for a flag that there is not, or that has a wrong value.
@@ -216,7 +216,7 @@ func unknownFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 	for i, n := range names {
 		names[i] = strings.TrimPrefix(n, "--")
 	}
-	if like := nearest(strings.TrimPrefix(name, "--"), names); isLong && like != "" {
+	if like := elsewhere.nearest(strings.TrimPrefix(name, "--"), names); isLong && like != "" {
 		return fmt.Errorf("%w: did you mean --%s?", err, like)
 	}
 	return fmt.Errorf("%w: %s", err, flagsOf(cmd))
@@ -250,7 +250,7 @@ func wrongArguments(cmd *cobra.Command, args []string, check cobra.PositionalArg
 		needed = len(words)
 	}
 	name := nameOf(cmd)
-	if len(args) > 0 && similar(cmd, args[0]) != "" {
+	if len(args) > 0 && elsewhere.similar(cmd, args[0]) != "" {
 		return unknownCommand(cmd, args[0], elsewhere)
 	}
 	switch {
