@@ -28,7 +28,7 @@ type Diagnostic struct {
 	Column   int      `json:"column"`
 	Path     string   `json:"path,omitempty"` // the field, dotted; empty: the file
 
-	// Other is the place of the other half of a conflict between tenants; zero: the
+	// Other is the place of the other half of a conflict; zero: the
 	// message names everything. Only people with access to the whole estate see it,
 	// and no output has it by itself.
 	Other Place `json:"-"`

@@ -78,7 +78,8 @@ func IsPublished(page string, notes []string) bool {
 		link, err := url.Parse(page)
 		return err == nil && link.Hostname() != "" && link.User == nil
 	}
-	_, found := slices.BinarySearch(notes, page)
+	file, _, _ := strings.Cut(page, "#")
+	_, found := slices.BinarySearch(notes, file)
 	return found
 }
 

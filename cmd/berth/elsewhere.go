@@ -21,6 +21,7 @@ func foreignCommands() map[string]string {
 		add("it is a kind of document: berth get "+k.Plural()+" lists them", k.Plural(), strings.ToLower(string(k)), string(k))
 		add("it is a kind of document: berth schema docs without an argument shows its fields", "schema "+string(k), "schema "+k.Plural(), "schema "+strings.ToLower(string(k)))
 	}
+	add("berth node list INSTANCE lists the members of an instance, and berth get nodes the nodes of the estate", "nodes")
 	add(byCommit, "apply", "create", "edit", "delete", "remove", "rm", "scale", "set", "patch", "install", "upgrade", "uninstall", "destroy", "deploy", "up", "down", "replace", "update", "new", "add", "annotate", "import", "prune", "expose", "autoscale", "migrate")
 	for word, field := range map[string]string{
 		"suspend": "suspend: true", "resume": "suspend: true, which you remove", "start": "desired_state: running", "stop": "desired_state: stopped",
@@ -133,7 +134,7 @@ func foreignFlags() map[string][]string {
 	add([]string{"use head or tail: berth COMMAND | tail -n 20"}, "--limit", "--tail", "--lines", "--head-lines", "--max-count", "--chunk-size")
 	add([]string{"--actor", "--author", "--user", "the forge and the token say who a user is"}, "--user", "-u", "--as", "--login", "--actor", "--author")
 	add([]string{"--label", "there are no labels to select by"}, "--selector", "--labels", "-l")
-	add([]string{"--phase", "-o json has all fields to select by"}, "--field-selector", "--state", "--status", "--kind", "--type", "--reason")
+	add([]string{"--phase", "--state", "-o json has all fields to select by"}, "--field-selector", "--status", "--kind", "--type", "--reason")
 	add([]string{"--output json"}, "--sort-by", "--show-labels", "--json", "--format", "--columns", "--template", "--fields")
 	add([]string{"--rev", "--head"}, "--branch", "--ref", "--revision", "--commit", "-b")
 	add([]string{"--output", "the command writes to standard output: berth COMMAND > FILE"}, "--out", "-o")
@@ -150,7 +151,8 @@ func foreignFlags() map[string][]string {
 	add([]string{"systemd runs the daemon: deploy/systemd"}, "--daemon", "--detach", "--background", "-d")
 	add([]string{"it is the field listen of berth.yaml"}, "--port", "--address", "--listen", "--bind")
 	add([]string{"they are the fields poll and interval of berth.yaml"}, "--interval", "--poll")
-	add([]string{"--wait", "--timeout", "berth sync --once --timeout bounds the time"}, "--timeout", "--wait")
+	add([]string{"--once", "berth sync --once waits"}, "--wait")
+	add([]string{"--timeout", "berth sync --once --timeout bounds the time"}, "--timeout")
 	add([]string{"set BERTH_TOKEN, or name its file with --token-file"}, "--token", "--bearer")
 	add([]string{"--version"}, "-V")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory", "-J": "--name", "--job-name": "--name",

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"golang.org/x/crypto/ssh"
 
 	"berth/cmd/internal/cli"
@@ -33,8 +34,8 @@ of one of the account's public_keys in force: an OpenSSH or PEM file without a
 passphrase, as ssh-keygen -t ed25519 -N "" makes it. The audience is the name of the
 estate in berth.yaml. The account of a tenant is TENANT/NAME.
 
-In a clone of the estate, or with --repo, the token is checked as the API checks it: an
-unknown account or key is an error here, not later at the API.
+In a clone of the estate the token is checked as the API checks it, and an unknown
+account or key is a warning. With --repo it is an error.
 
 Exit status: 0, 1 the API would refuse the token, or the key cannot be read, 2 usage.`,
 		Example: `  berth token --service-account physics.lattice/ci --key id_ed25519 --audience campus`,
@@ -42,7 +43,8 @@ Exit status: 0, 1 the API would refuse the token, or the key cannot be read, 2 u
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			for _, name := range []string{"service-account", "key", "audience"} {
 				if f := cmd.Flags().Lookup(name); f.Value.String() == "" {
-					return cli.Usage(fmt.Errorf("token: --%s is missing: %s", name, f.Usage))
+					_, usage := pflag.UnquoteUsage(f)
+					return cli.Usage(fmt.Errorf("token: --%s is missing: %s", name, usage))
 				}
 			}
 			name, err := api.ParseIssuer(account)
@@ -60,8 +62,11 @@ Exit status: 0, 1 the API would refuse the token, or the key cannot be read, 2 u
 			err = inspect.Source{Repo: repo}.Estate(cmd.Context(), func(e *inspect.Estate) error {
 				return checkToken(cmd.Context(), e, name, token, audience)
 			})
-			if err != nil && (repo != "" || !errors.Is(err, localestate.ErrNoEstate)) {
+			switch {
+			case err != nil && repo != "":
 				return fmt.Errorf("token: %w", err)
+			case err != nil && !errors.Is(err, localestate.ErrNoEstate): // this clone may be older than what is in force
+				fmt.Fprintf(cmd.ErrOrStderr(), "berth: token: by this clone, which git fetch brings up to date: %v\n", err)
 			}
 			return output.Print(cmd.OutOrStdout(), tokenReport{"berth.token/v1", token})
 		},

@@ -109,6 +109,7 @@ Exit status: 0, 1 a record cannot be read, 2 usage.`,
 	}
 	req.addSource(cmd)
 	cmd.Flags().StringVar(&cursor, "cursor", "", "cursor of the export before (default: from the first record)")
+	cli.AllowEmpty(cmd, "cursor")
 	return cmd
 }
 

@@ -31,8 +31,8 @@ With --tenant NAME=DIR, the documents of that tenant are read from its own repos
 in DIR, except tenant.yaml.
 
 If two documents contradict each other, the finding names both. If DIR is a clone, the
-finding is at the document that berth/in-force lacks, or HEAD if there is no such
-branch.
+finding is at the document that is new compared with berth/in-force, or with HEAD if
+that branch is missing.
 
 With --watch, check it again whenever a file changes, until interrupted.
 

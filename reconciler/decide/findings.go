@@ -135,7 +135,7 @@ func subjectOf(d schema.Diagnostic) string {
 func mistake(d schema.Diagnostic) schema.Diagnostic {
 	named := []string{
 		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app", "ref.missing-version",
-		"ref.missing-rates", "ref.missing-page", "ref.node-role", codeNoUser,
+		"ref.missing-rates", "ref.node-role", codeNoUser,
 	}
 	selects := d.Code == "ref.no-node" && (strings.HasPrefix(d.Path, "spec.roles.") || strings.HasPrefix(d.Path, "spec.config."))
 	switch {

@@ -202,16 +202,14 @@ func (r *unitRun) settleWithoutAction() (again time.Duration, ok bool) {
 		v.paused, again = v.st.Paused, r.interval
 	case v.retry == nil:
 		return 0, false
-	case v.retry.Plan != "" && v.retry.Plan != g.plan.Digest: // a person repaired something, or another daemon failed
-		if v.retry.Terminal {
-			v.retry = nil
-		}
+	case v.retry.Terminal && v.retry.Plan != "" && v.retry.Plan != g.plan.Digest:
+		v.retry = nil // something else is to be done, such as the repair of another daemon
 		return 0, false
 	case v.retry.Terminal: // observed only, until the revision or the plan changes
 		again = r.interval
-	default: // observed meanwhile
+	default: // observed only, until its time comes or less is to be done, as after a repair by a person
 		wait := v.retry.Next.Sub(r.now())
-		if wait <= 0 {
+		if wait <= 0 || len(g.plan.Actions) < v.retry.Actions {
 			return 0, false
 		}
 		again = min(r.interval, wait)
@@ -348,18 +346,18 @@ func (r *unitRun) settle(ctx context.Context, outcomes []plan.Outcome) (again ti
 	case v.converged(), v.isGone():
 		v.retry, v.applied = nil, applied.Digest
 	case hasFailed(v.outcomes):
-		v.retry = nextRetry(prev.Retry, v.failure(), g.plan.Digest, r.now(), r.maxAttempts)
+		v.retry = nextRetry(prev.Retry, v.failure(), g.plan, r.now(), r.maxAttempts)
 	case held >= 0:
 		continues = g.plan.Digest
 		v.waits = waitReasons(outcomes)
 	case repeats(g.plan, applied, outcomes):
 		// An immediate retry of an action that reported success would never end.
-		v.retry = nextRetry(prev.Retry, "applied, and still differs: "+actionsLine(g.plan.Actions), g.plan.Digest, r.now(), r.maxAttempts)
+		v.retry = nextRetry(prev.Retry, "applied, and still differs: "+actionsLine(g.plan.Actions), g.plan, r.now(), r.maxAttempts)
 	case len(g.plan.Actions) > 0:
 		again = nextStep // the decision changed, or one action uncovered the next
 	}
 	if v.retry != nil && v.retry != prev.Retry {
-		again = v.retry.Next.Sub(r.now()) + rand.N(time.Second)
+		again = min(r.interval, v.retry.Next.Sub(r.now())+rand.N(time.Second)) // observed meanwhile
 	}
 	r.setContinuing(applied.Key, continues)
 	return r.recordAgain(again)
@@ -464,13 +462,12 @@ func waitReasons(outcomes []plan.Outcome) string {
 }
 
 // nextRetry counts one more failure: 5 s doubling to 120 s, terminal after max
-// attempts (requirement E6). digest is the digest of the plan that remains: another plan, such as
-// after another observation, does not wait.
-func nextRetry(prev *plan.Retry, reason, digest string, now time.Time, max int) *plan.Retry {
+// attempts (requirement E6). left is the plan that remains.
+func nextRetry(prev *plan.Retry, reason string, left plan.Plan, now time.Time, max int) *plan.Retry {
 	n := 1
 	if prev != nil {
 		n = prev.Attempts + 1
 	}
 	delay := min(5*time.Second<<min(n-1, 10), 120*time.Second)
-	return &plan.Retry{Attempts: n, Next: now.Add(delay).UTC().Truncate(time.Second), Reason: reason, Terminal: n >= max, Plan: digest}
+	return &plan.Retry{Attempts: n, Next: now.Add(delay).UTC().Truncate(time.Second), Reason: reason, Terminal: n >= max, Plan: left.Digest, Actions: len(left.Actions)}
 }

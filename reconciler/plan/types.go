@@ -313,6 +313,7 @@ type Retry struct {
 	Reason   string    `json:"reason,omitempty"`
 	Terminal bool      `json:"terminal,omitempty"` // no retry until the revision or the plan changes
 	Plan     string    `json:"plan,omitempty"`     // digest of the plan that failed
+	Actions  int       `json:"actions,omitempty"`  // of that plan; one with fewer does not wait
 }
 
 // Status is the status document of one unit on berth/status. It is memory, never

@@ -124,7 +124,7 @@ func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 // runbook warns about an app whose page nobody can read.
 func (c *check) runbook(doc *load.Document, d *schema.App) {
 	if page := d.Spec.Runbook; page != "" && !schema.IsPublished(page, c.tree.pages) {
-		c.warn(doc, "spec.runbook", "ref.missing-page", fmt.Sprintf("there is no page %s: name the path of a README.md below %s/, or an https link", page, c.tree.name))
+		c.warn(doc, "spec.runbook", "ref.missing-page", fmt.Sprintf("%s is not a README.md below %s/: name one there, or an https link", page, c.tree.name))
 	}
 }
 

@@ -277,7 +277,7 @@ func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Doc
 	if docs[path] == nil {
 		advice := "it refers to nothing until there is one"
 		if c.catalog.byFile[ofPlatform] != nil {
-			advice = fmt.Sprintf("the platform has one (%s), which control_plane_scope: platform names", ofPlatform)
+			advice = fmt.Sprintf("the platform has one (%s): write control_plane_scope: platform to use it", ofPlatform)
 		}
 		c.warn(doc, "spec.shared_runtime", "ref.missing-shared-runtime", fmt.Sprintf("%s (%s): %s", missing, path, advice))
 		return nil, nil

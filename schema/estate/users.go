@@ -100,7 +100,7 @@ func conflict(c claimant, is string, other claimant) schema.Diagnostic {
 	}
 	if c.doc.Key.Tenant == other.doc.Key.Tenant {
 		return clash(end{c.doc, c.field()}, end{other.doc, other.field()}, schema.SeverityError, "conflict.unix-user", func(of end) string {
-			if of.doc == c.doc {
+			if of == (end{c.doc, c.field()}) {
 				return fmt.Sprintf(message+" (%s): %s", name, c.is, of.place(), rule)
 			}
 			return fmt.Sprintf(message+" (%s): %s", name, is, of.place(), rule)

@@ -79,7 +79,7 @@ func emptyWords(cmd *cobra.Command, args []string) error {
 	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		switch {
-		case f.Value.Type() == "string" && f.Value.String() == "":
+		case f.Value.Type() == "string" && f.Value.String() == "" && f.Annotations[mayBeEmpty] == nil:
 			errs = append(errs, fmt.Errorf("%s: --%s is empty: give a value, or leave the flag out", nameOf(cmd), f.Name))
 		case f.Value.Type() == "duration" && strings.HasPrefix(f.Value.String(), "-"):
 			errs = append(errs, fmt.Errorf("%s: --%s: %s is below zero: write one such as 90s, 10m or 1h30m", nameOf(cmd), f.Name, f.Value))
@@ -89,6 +89,14 @@ func emptyWords(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	return Usage(errors.Join(errs...))
+}
+
+// mayBeEmpty is the annotation of AllowEmpty.
+const mayBeEmpty = "may-be-empty"
+
+// AllowEmpty allows an empty value of a flag, which is as if it were left out.
+func AllowEmpty(cmd *cobra.Command, flag string) {
+	_ = cmd.Flags().SetAnnotation(flag, mayBeEmpty, []string{}) // the flag is there
 }
 
 // nameOf is the name of a command without that of the program, such as queue list.

@@ -129,7 +129,7 @@ func isRemote(raw string) bool {
 		return true
 	}
 	port, wrong := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16)
-	return u.Hostname() != "" && port > 0 && wrong == nil && strings.Trim(u.Path, "/") != "" && !strings.ContainsAny(u.Path, " \t") && !strings.Contains(u.Path, "OWNER/REPOSITORY")
+	return u.Hostname() != "" && port > 0 && wrong == nil && strings.Trim(u.Path, "/") != "" && !strings.ContainsAny(raw, " \t") && !strings.Contains(u.Path, "OWNER/REPOSITORY")
 }
 
 // authorityConflicts checks the sources of permissions.

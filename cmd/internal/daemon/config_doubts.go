@@ -19,7 +19,7 @@ import (
 func (c *Config) authorityWarnings() (out []string) {
 	a := c.Authority
 	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && c.GitHub == nil {
-		out = append(out, "authority.administrators: Berth cannot recognize "+strings.Join(a.Administrators, ", ")+": without the section github, a commit counts by its signature: add their keys in administrator_keys, or add github")
+		out = append(out, "authority.administrators: no commit counts as one of "+strings.Join(a.Administrators, ", ")+": without the section github Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
 	if c.API == nil || c.API.OIDC == nil {
 		return out
@@ -35,7 +35,7 @@ func (c *Config) authorityWarnings() (out []string) {
 	case load.Nearest(claim, []string{usual}) != "":
 		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q: did you mean %q?", c.API.OIDC.LoginClaim, usual))
 	case !strings.HasSuffix(claim, "login") && !strings.HasSuffix(claim, "username"):
-		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q is no claim that is known to be the login at the forge: whoever can choose or change its value acts as another person: write one that only the provider sets, such as %s", c.API.OIDC.LoginClaim, usual))
+		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q is not known to hold the login at the forge; a user who can change it can act as another: use a claim that only the provider sets, such as %s", c.API.OIDC.LoginClaim, usual))
 	}
 	return out
 }
@@ -64,11 +64,16 @@ func (c *Config) directoryWarnings(path string) (out []string) {
 		switch {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			out = append(out, fmt.Sprintf("%s: %v: choose a directory that Berth may write to", field, err))
-		case field == "repository.directory" && len(entries) > 0 && noMirror != nil:
+		case field == "repository.directory" && slices.ContainsFunc(entries, isForeign) && noMirror != nil:
 			out = append(out, fmt.Sprintf("%s: %s holds other files, and Berth deletes and writes there: choose a directory of its own, such as /var/lib/berth", field, dir))
 		}
 	}
 	return out
+}
+
+// isForeign reports whether Berth did not make an entry of its directory, nor the file system.
+func isForeign(e fs.DirEntry) bool {
+	return !slices.Contains([]string{"lost+found", "break-glass", "deliveries"}, e.Name()) && !strings.HasSuffix(e.Name(), ".json")
 }
 
 // within reports whether a path is a directory or below it.
@@ -104,7 +109,7 @@ func (c *Config) sharedSecrets() (out []string) {
 	for field, s := range secrets {
 		if value, err := s.read(); err == nil {
 			values[field] = value
-			if strings.Contains(value, "\n") && field != "github.app.key" {
+			if strings.Contains(value, "\n") && field != "github.app.key" && !strings.HasPrefix(field, "artifacts.") {
 				out = append(out, field+": the secret has several lines: write it on one, or name another file")
 			}
 		}
@@ -121,7 +126,7 @@ func (c *Config) sharedSecrets() (out []string) {
 	for i, field := range fields {
 		for _, other := range fields[:i] {
 			if a, b := purposeOf(field), purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
-				out = append(out, fmt.Sprintf("%s: it is the secret of %s, too: who may know %s could use it as %s: make one for each", field, other, b, a))
+				out = append(out, fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field, other, b, a))
 			}
 		}
 	}
@@ -149,7 +154,7 @@ func (c *Config) repeated() (out []string) {
 			for i := range v.Len() {
 				text, isText := v.Index(i).Interface().(string)
 				for j := range i {
-					if was, _ := v.Index(j).Interface().(string); isText && strings.EqualFold(was, text) {
+					if was, _ := v.Index(j).Interface().(string); isText && (was == text || strings.EqualFold(was, text) && !strings.Contains(text, "/")) {
 						out = append(out, fmt.Sprintf("%s[%d]: %q is there twice: take one out", path, i, text))
 						break
 					}

@@ -299,7 +299,7 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	}
 	for _, c := range []struct{ config, want string }{
 		{base, "valid"},
-		{strings.Replace(base, "trust_main: true", "administrators: [olga]", 1), ":2:13: warning: authority.administrators: Berth cannot recognize olga: without the section github"},
+		{strings.Replace(base, "trust_main: true", "administrators: [olga]", 1), ":2:13: warning: authority.administrators: no commit counts as one of olga: without the section github"},
 		{strings.Replace(base, "trust_main: true", "administrators: [olga], administrator_keys: [\""+public+"\"]", 1), "valid"},
 		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "trust_main: true", "administrators: [olga]", 1), "valid"},
 		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "trust_main: true", "administrators: [olga, Olga]", 1), ":2:36: warning: authority.administrators[1]: \"Olga\" is there twice"},
@@ -315,11 +315,11 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{strings.Replace(base, "directory: cache", "directory: /tmp/berth-of-nobody", 1), "warning: repository.directory: the system empties /tmp"},
 		{strings.Replace(base, "directory: cache", "directory: /etc", 1), "warning: repository.directory: /etc holds other files, and Berth deletes and writes there"},
 		{strings.Replace(base, "directory: cache", "directory: "+token, 1), "warning: repository.directory: open " + token + ": not a directory"},
-		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: name}}\n", "warning: api.oidc.login_claim: \"name\" is no claim that is known to be the login at the forge"},
+		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: name}}\n", "warning: api.oidc.login_claim: \"name\" is not known to hold the login at the forge"},
 		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: prefered_username}}\n", "warning: api.oidc.login_claim: \"prefered_username\": did you mean \"preferred_username\"?"},
 		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: \"https://lab.example/github_login\"}}\n", "valid"},
-		{github("token: {file: " + write("copy", strings.Repeat("x", 32)) + "}, api_url: \"https://ghe.example/api/v3/\""), "warning: github.webhook_secret: it is the secret of github.token, too: who may know a credential at the forge could use it as the webhook secret"},
-		{strings.Replace(base, "directory: cache", "directory: cache, signing_key: "+key, 1), "warning: ssh.key: it is the secret of repository.signing_key, too"},
+		{github("token: {file: " + write("copy", strings.Repeat("x", 32)) + "}, api_url: \"https://ghe.example/api/v3/\""), "warning: github.webhook_secret: has the same value as github.token: a user who knows a credential at the forge can use it as the webhook secret"},
+		{strings.Replace(base, "directory: cache", "directory: cache, signing_key: "+key, 1), "warning: ssh.key: has the same value as repository.signing_key"},
 		{github("token: {file: " + write("lines", "a\nb\n") + "}, api_url: \"https://ghe.example/api/v3/\""), "warning: github.token: the secret has several lines"},
 		{github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\"") + "tenants: {a: {url: \"https://git.example/t.git\"}, b: {url: \"https://git.example/t\"}}\n", "warning: tenants.b.url: is the repository of tenant a, too"},
 		{strings.Replace(github("token: {file: "+token+"}"), "repository: e,", "repository: e.git,", 1), "github.repository: the forge names it without .git: write e"},

@@ -33,9 +33,6 @@ func (c *Config) warnings(path string) []string {
 	out = append(out, c.directoryWarnings(path)...)
 	out = append(out, c.githubWarnings()...)
 	out = append(out, c.fileWarnings()...)
-	if c.API != nil && c.API.OIDC != nil && strings.Contains(c.API.OIDC.Issuer, "/.well-known/") {
-		out = append(out, "api.oidc.issuer: is the address of its configuration: write the issuer, which is the part before /.well-known/")
-	}
 	out = append(out, c.authorityWarnings()...)
 	out = append(out, c.rangeWarnings()...)
 	out = append(out, c.sharedSecrets()...)

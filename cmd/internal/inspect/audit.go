@@ -94,8 +94,8 @@ func beginOf(since string, now time.Time) (time.Time, error) {
 	if n, err := strconv.ParseUint(days, 10, 16); isDays && err == nil {
 		return now.AddDate(0, 0, -int(n)), nil
 	}
-	if d, err := time.ParseDuration(since); err == nil {
-		return now.Add(-d.Abs()), nil
+	if d, err := time.ParseDuration(since); err == nil && d >= 0 {
+		return now.Add(-d), nil
 	}
 	for _, form := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(form, since); err == nil {

@@ -160,8 +160,12 @@ func (p *planner) requireEstate(ctx context.Context) error {
 		return err
 	}
 	if p.Head == "" && at.WorkTree != "" {
-		if _, err = localestate.Root(at.WorkTree, "--repo DIR"); err == nil {
-			return nil
+		tree, err := localestate.WorkTree(ctx, p.repo, at)
+		if err != nil {
+			return err
+		}
+		if has, err := localestate.HasDocuments(ctx, tree); has || err != nil {
+			return err
 		}
 	}
 	return cli.Usage(localestate.Missing(p.Repo, localestate.NoDocuments, "--repo DIR"))
@@ -181,7 +185,7 @@ func (p *planner) stranger(ctx context.Context) (string, error) {
 	if err != nil || authority.Knows(authority.Rules{Base: base.Desired, Administrators: p.Administrators}, p.Author) {
 		return "", err
 	}
-	return fmt.Sprintf("No role binding of the base names %s, so %[1]s has no permission; berth get rolebindings lists who has one, and --administrator names a login of berth.yaml.", p.Author), nil
+	return fmt.Sprintf("The user %q has no role in the base: berth get rolebindings lists the users that have one, and --administrator names an administrator of berth.yaml.", p.Author), nil
 }
 
 // resolve finds the commits of the base and the head. Without --base, the base is

@@ -73,6 +73,7 @@ func TestErrorsHaveClasses(t *testing.T) {
 		"queue that is not in the map": {StubPolicy, mapOf("", gpu()), "other", nil, queue.ErrDenied},
 		"no default":                   {RealPolicy, mapOf("", gpu()), "", present, queue.ErrDenied},
 		"not a name":                   {Passthrough, nil, "gpu\n--uid=0", nil, queue.ErrDenied},
+		"several queues of a map":      {StubPolicy, mapOf("gpu", gpu()), "gpu,cpu", nil, queue.ErrDenied},
 		"no name in a list":            {Passthrough, nil, "gpu,", nil, queue.ErrDenied},
 		"an option as a name":          {Passthrough, nil, "--uid=0", nil, queue.ErrDenied},
 		"scheduler down":               {RealPolicy, mapOf("short", gpu(), short()), "gpu", func(queue.Mapping) error { return down }, queue.ErrUnavailable},
