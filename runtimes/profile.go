@@ -50,7 +50,7 @@ type Program struct {
 	// Env maps the variables that a request may set to patterns for the whole value.
 	Env map[string]*regexp.Regexp
 	// Config is the variable of Env that names the program's configuration: while that file is missing, the
-	// program ends at once with 1. Slurm's wait 60 s for theirs. Empty: it has none.
+	// program ends at once with 1: some wait a minute for theirs. Empty: it has none.
 	Config string
 	// AsPerson: it runs as Run.As, never as root.
 	AsPerson bool

@@ -55,10 +55,10 @@ func TestRunHasNoInheritedEnvironment(t *testing.T) {
 	}
 }
 
-// A program whose configuration is missing ends at once: Slurm's tools wait 60 s for theirs.
+// A program whose configuration is missing ends at once: some wait a minute for theirs.
 func TestRunWithoutItsConfigurationEndsAtOnce(t *testing.T) {
 	f := newFar(t)
-	conf := f.path("open", "slurm.conf")
+	conf := f.path("open", "client.conf")
 	run := func(allowExit bool) runtimes.Op {
 		return runtimes.Op{Run: &runtimes.Run{Program: "client", Args: []string{"-c", "echo started"}, Env: map[string]string{"CONFIG": conf}, AllowExit: allowExit}}
 	}

@@ -136,7 +136,7 @@ func programs() map[string]runtimes.Program {
 		"tar":                {Path: "/usr/bin/tar", Check: backupArgs(Stack.ArchiveArgs, Stack.ListArchiveArgs)},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
 	}
-	for name, p := range all {
+	for name, p := range all { // Slurm's tools wait 60 s for a slurm.conf that is missing
 		if p.Env["SLURM_CONF"] != nil {
 			p.Config = "SLURM_CONF"
 			all[name] = p
