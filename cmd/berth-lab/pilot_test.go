@@ -78,7 +78,7 @@ func newPilot(t *testing.T) *pilot {
 	s.config.more["ssh"] = map[string]string{"user": s.lab.User(), "key": s.lab.KeyFile(), "known_hosts": s.lab.KnownHosts(), "command_timeout": "3s"}
 	p := &pilot{s, maps.Clone(s.files)}
 	p.text[labtest.TrainFile] = operatedTrain()
-	p.text[pilotApp] += "  runbook: deploy/runbook.md\n  requires: {permissions: [apps.instance.read, scheduler.instance.read, scheduler.queue.read, scheduler.node.read, scheduler.node.operate]}\n"
+	p.text[pilotApp] += "  runbook: https://wiki.example.org/slurm\n  requires: {permissions: [apps.instance.read, scheduler.instance.read, scheduler.queue.read, scheduler.node.read, scheduler.node.operate]}\n"
 
 	prepared := maps.Clone(s.files)
 	s.addOperators(prepared)
