@@ -50,7 +50,7 @@ type platformCheck struct {
 func (c *platformCheck) document(ctx context.Context, doc *load.Document) error {
 	switch d := doc.Decl.(type) {
 	case *schema.App:
-		c.runbook(doc, d)
+		c.page(doc, d)
 		c.endpoints(doc, "spec.requires.endpoints", d.Spec.Requires.Endpoints, "spec.requires.permissions", d.Spec.Requires.Permissions)
 	case *schema.AppVersion:
 		c.appVersion(doc, d)
@@ -121,8 +121,8 @@ func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 	}
 }
 
-// runbook warns about an app whose page nobody can read.
-func (c *check) runbook(doc *load.Document, d *schema.App) {
+// page warns about an app whose page nobody can read.
+func (c *check) page(doc *load.Document, d *schema.App) {
 	if page := d.Spec.Runbook; page != "" && !schema.IsPublished(page, c.tree.pages) {
 		c.warn(doc, "spec.runbook", "ref.missing-page", fmt.Sprintf("%s is not a README.md below %s/: name one there, or an https link", page, c.tree.name))
 	}

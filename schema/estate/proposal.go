@@ -65,7 +65,7 @@ func shadow(doc *load.Document, path string) schema.Diagnostic {
 
 // proposal checks an app of a tenant, which is valid and of no use until the platform admits it.
 func (c *tenantCheck) proposal(doc *load.Document, d *schema.App) {
-	c.runbook(doc, d)
+	c.page(doc, d)
 	c.endpoints(doc, "spec.requires.endpoints", d.Spec.Requires.Endpoints, "spec.requires.permissions", d.Spec.Requires.Permissions)
 	admission := c.catalog.admitted[d.Key.Tenant][d.Key.Name]
 	if admission == nil || c.catalog.bad(admission) {
