@@ -110,7 +110,8 @@ func instanceKey(name string) (schema.Key, error) {
 		return schema.Key{}, errors.New("explain: the table of roles and permissions: berth explain --roles")
 	}
 	if kind, isKind := schema.ParseKind(tenant); isKind && instance == "" {
-		return schema.Key{}, fmt.Errorf("explain: %q is a kind, and explain takes an instance: berth explain TENANT.PROJECT/INSTANCE [FIELD]; berth describe %s NAME shows a document, and berth schema docs the fields of each kind", name, strings.ToLower(string(kind)))
+		return schema.Key{},
+			fmt.Errorf("explain: %q is a kind, and explain takes an instance: berth explain TENANT.PROJECT/INSTANCE [FIELD]; berth describe %s NAME shows a document, and berth schema docs the fields of each kind", name, strings.ToLower(string(kind)))
 	}
 	if tenant == "" || project == "" || instance == "" {
 		return schema.Key{}, fmt.Errorf("explain: %q does not name an instance; give TENANT.PROJECT/INSTANCE, or TENANT/RUNTIME for a shared runtime (platform/RUNTIME for one of the platform)", name)

@@ -35,5 +35,6 @@ func (f *logFlags) addTable(cmd *cobra.Command, forms ...string) {
 
 // sinceFlag adds the flag that selects the entries of a log by time.
 func sinceFlag(cmd *cobra.Command, since *string, entries string) {
-	cmd.Flags().StringVar(since, "since", "", "only "+entries+" since a time or day, such as 2026-08-01T10:00:00Z, or since a duration ago, such as 24h or 7d")
+	cmd.Flags().StringVar(since, "since", "",
+		"only "+entries+" since a time or day, such as 2026-08-01T10:00:00Z, or since a duration ago, such as 24h or 7d")
 }

@@ -30,7 +30,8 @@ func newRoot() *cobra.Command {
 	root.SetVersionTemplate("{{.Version}}\n")
 	root.AddCommand(newAuditCmd(), newDescribeCmd(), newDocsCmd(), newEventsCmd(), newExplainCmd(), newGetCmd(), newInitCmd(), newNodeCmd(), newOnboardCmd(), newPlanCmd(), newQueueCmd(), newSchemaCmd(), newServeCmd(), newStatusCmd(), newSyncCmd(), newTokenCmd(), newTraceCmd(), newUsageCmd(), newValidateCmd(), newVersionCmd())
 	cli.WrapHelp(root)
-	cli.NameArguments(root, cli.Elsewhere{Commands: foreignCommands(), Flags: foreignFlags(), Arguments: extraArguments(), Nearest: load.Nearest})
+	cli.NameArguments(root, cli.Elsewhere{Commands: foreignCommands(), Flags: foreignFlags(), Arguments: extraArguments(),
+		Nearest: load.Nearest})
 	cli.WrapErrors(root)
 	return root
 }

@@ -117,7 +117,8 @@ func runs(t *testing.T, file, name string) bool {
 		require.NoError(t, err)
 		return ok
 	}
-	return matches() || matches("long") && strings.HasPrefix(name, "TestLong") || matches("machines") && strings.HasPrefix(name, "TestMachine") ||
+	return matches() || matches("long") && strings.HasPrefix(name, "TestLong") || matches("machines") &&
+		strings.HasPrefix(name, "TestMachine") ||
 		matches("long", "jobs") && name == "TestLongJobs"
 }
 

@@ -77,7 +77,8 @@ Exit status: 0, 1 the API would refuse the token, or the key cannot be read, 2 u
 	f.StringVar(&key, "key", "", "`file` with the private key")
 	f.StringVar(&keyID, "key-id", "current", "id of the public key in the ServiceAccount document")
 	f.StringVar(&audience, "audience", "", "name of the estate that the token is for")
-	f.StringVar(&repo, "repo", "", "Git repository of the estate that the token is checked against (default: the one of the working directory, if it has an estate)")
+	f.StringVar(&repo, "repo", "",
+		"Git repository of the estate that the token is checked against (default: the one of the working directory, if it has an estate)")
 	f.DurationVar(&ttl, "ttl", 15*time.Minute, "lifetime of the token, at most 1h")
 	return cmd
 }

@@ -26,7 +26,8 @@ func reservedInUse(c comparison) (out []schema.Diagnostic) {
 			if c.before.Platform.Nodes[name] == nil {
 				continue // nobody has a member on a new node
 			}
-			out = append(out, node.Head().Warning("spec.reserved_for", codeInUse, "berth/status is missing here, so Berth cannot see which members of other projects are on this node; they stay there"))
+			out = append(out, node.Head().Warning("spec.reserved_for", codeInUse,
+				"berth/status is missing here, so Berth cannot see which members of other projects are on this node; they stay there"))
 		}
 		schema.SortDiagnostics(out)
 		return out

@@ -175,7 +175,8 @@ func TestReferenceToNothingFailsTheCheckOfItsChange(t *testing.T) {
 		return all
 	}
 	wrong := with(s.main, map[string]string{file: reserved})
-	require.Equal(t, []string{"warning node.in-use", "error ref.missing-owner"}, findings(s.main, wrong), "without berth/status nobody knows who is on the node")
+	require.Equal(t, []string{"warning node.in-use", "error ref.missing-owner"}, findings(s.main, wrong),
+		"without berth/status nobody knows who is on the node")
 	require.Equal(t, []string{"warning ref.missing-owner"}, findings(wrong, with(wrong, map[string]string{file: reserved + "# looked at\n"})))
 }
 

@@ -223,8 +223,8 @@ func (s stamped) Observe(ctx context.Context, sc runtimes.Scope) plan.Observed {
 	return s.Runtime.Observe(ctx, sc)
 }
 
-// What a person repairs is seen at the next observation, and what is left is tried then. The delay of requirement E6
-// stays for a plan that did not become smaller.
+// A repair by a person shows in the next observation, and the smaller plan is tried at once. The delay of requirement
+// E6 stays for a plan that did not become smaller.
 func TestRepairByAPersonDoesNotWaitForTheNextAttempt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -251,7 +251,7 @@ func TestRepairByAPersonDoesNotWaitForTheNextAttempt(t *testing.T) {
 	require.Equal(t, 1, w.status("train").Retry.Attempts, "the same attempt waits")
 
 	state("worker-0", plan.Running)
-	w.eventually("what is left is tried, and fails", failed(2))
+	w.eventually("the smaller plan is tried, and fails", failed(2))
 	state("worker-1", plan.Running)
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
 	require.Nil(t, w.status("train").Retry)

@@ -469,5 +469,6 @@ func nextRetry(prev *plan.Retry, reason string, left plan.Plan, now time.Time, m
 		n = prev.Attempts + 1
 	}
 	delay := min(5*time.Second<<min(n-1, 10), 120*time.Second)
-	return &plan.Retry{Attempts: n, Next: now.Add(delay).UTC().Truncate(time.Second), Reason: reason, Terminal: n >= max, Plan: left.Digest, Actions: len(left.Actions)}
+	return &plan.Retry{Attempts: n, Next: now.Add(delay).UTC().Truncate(time.Second), Reason: reason, Terminal: n >= max,
+		Plan: left.Digest, Actions: len(left.Actions)}
 }

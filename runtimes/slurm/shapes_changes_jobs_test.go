@@ -40,7 +40,8 @@ func (f *shapeField) compareUsage(t *testing.T) {
 		}
 		id := strconv.Itoa(j.JobID)
 		u := ours[id]
-		ours[id] = used{u.runs + 1, u.cpus + j.Elapsed()*int64(j.CPUs), u.gpus + j.Held()*int64(j.GPUs), u.memory + j.Held()*int64(j.MemoryMiB)}
+		ours[id] = used{u.runs + 1, u.cpus + j.Elapsed()*int64(j.CPUs), u.gpus + j.Held()*int64(j.GPUs), u.memory +
+			j.Held()*int64(j.MemoryMiB)}
 		j.ProjectID = ""
 		sums.add(j)
 	}
@@ -64,7 +65,8 @@ func (f *shapeField) compareUsage(t *testing.T) {
 func (f *shapeField) accounted(t *testing.T) (theirs map[string]used, shapes map[string]string) {
 	t.Helper()
 	theirs, shapes = map[string]used{}, map[string]string{}
-	out := f.tool(t, f.unit, "SLURM_TIME_FORMAT=%s sacct -nPXaD --noconvert -S now-1days -E now+1hours --format=JobIDRaw,JobID,ElapsedRaw,Start,End,AllocTRES")
+	out := f.tool(t, f.unit,
+		"SLURM_TIME_FORMAT=%s sacct -nPXaD --noconvert -S now-1days -E now+1hours --format=JobIDRaw,JobID,ElapsedRaw,Start,End,AllocTRES")
 	for line := range strings.Lines(out) {
 		v := strings.Split(strings.TrimSpace(line), "|")
 		require.Len(t, v, 6, line)
@@ -82,7 +84,8 @@ func (f *shapeField) accounted(t *testing.T) (theirs map[string]used, shapes map
 			given[kind], _ = strconv.ParseInt(strings.TrimSuffix(amount, "M"), 10, 64)
 		}
 		u := theirs[v[0]]
-		theirs[v[0]] = used{u.runs + 1, u.cpus + elapsed*given["cpu"], u.gpus + (end-start)*given["gres/gpu"], u.memory + (end-start)*given["mem"]}
+		theirs[v[0]] = used{u.runs + 1, u.cpus + elapsed*given["cpu"], u.gpus + (end-start)*given["gres/gpu"], u.memory +
+			(end-start)*given["mem"]}
 	}
 	return theirs, shapes
 }
@@ -131,7 +134,8 @@ func (f *shapeField) compareEnded(t *testing.T) {
 func (f *shapeField) compareRecord(t *testing.T, s submitted) string {
 	t.Helper()
 	last := map[string][]string{}
-	for line := range strings.Lines(f.tool(t, f.unit, "SLURM_TIME_FORMAT=%s sacct -nPXa --delimiter='|' -S now-1days --format=JobID,State,ExitCode,User,Partition,NodeList,End -j "+s.job)) {
+	for line := range strings.Lines(f.tool(t, f.unit,
+		"SLURM_TIME_FORMAT=%s sacct -nPXa --delimiter='|' -S now-1days --format=JobID,State,ExitCode,User,Partition,NodeList,End -j "+s.job)) {
 		v := strings.Split(strings.TrimSpace(line), "|")
 		last[v[0]] = v
 	}
@@ -148,7 +152,8 @@ func (f *shapeField) compareRecord(t *testing.T, s submitted) string {
 	if !slices.Contains(want, got) {
 		return fmt.Sprintf("sacct has %q, Berth has %q", want, got)
 	}
-	if out, err := f.rt.Output(t.Context(), f.at, queue.Ref{JobID: s.job}, 1000); s.api && s.Output != "" && s.Output != "none" && s.Output != "waits" && s.Task == "" && err != nil {
+	if out, err := f.rt.Output(t.Context(), f.at, queue.Ref{JobID: s.job}, 1000); s.api && s.Output != "" &&
+		s.Output != "none" && s.Output != "waits" && s.Task == "" && err != nil {
 		return fmt.Sprintf("its output was %q and is %q: %v", s.Output, out.Text, err)
 	}
 	return ""
@@ -261,7 +266,8 @@ func (f *shapeField) rowsAtRest(t *testing.T, job string) (rows []jobRow) {
 }
 
 // predict returns what the plan of a change says of each shape, and the rows that it is about. The plan counts each job once.
-func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *plan.Unit) (said map[string]*plan.JobImpact, before map[string][]jobRow) {
+func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *plan.Unit) (said map[string]*plan.JobImpact,
+	before map[string][]jobRow) {
 	t.Helper()
 	said, before = map[string]*plan.JobImpact{}, map[string][]jobRow{}
 	in := plan.Input{Key: f.unit.Effective.Key, Observed: f.observe(t, f.unit), Rules: f.rt}
@@ -270,7 +276,8 @@ func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *pl
 	}
 	p := plan.Make(in)
 	ask := cli.Snapshot()
-	all, err := ask.Decode(cli.Answer{Stdout: []byte(f.onControl(t, f.unit, "SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue '"+strings.Join(ask.Args, "' '")+"'"))})
+	all, err := ask.Decode(cli.Answer{Stdout: []byte(f.onControl(t, f.unit,
+		"SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue '"+strings.Join(ask.Args, "' '")+"'"))})
 	require.NoError(t, err)
 	for i := range all {
 		all[i].Account = "" // as in the plan of an instance
@@ -317,7 +324,8 @@ func (f *shapeField) judge(t *testing.T, s submitted, change string, impact *pla
 	actual := fatesOf(before, after)
 	var wrong []string
 	if !maps.Equal(predicted, actual) {
-		wrong = append(wrong, fmt.Sprintf("%s: the plan said %v, and it was %v: before %+v, after %+v", change, predicted, actual, before, after))
+		wrong = append(wrong, fmt.Sprintf("%s: the plan said %v, and it was %v: before %+v, after %+v", change, predicted,
+			actual, before, after))
 	}
 	slices.Sort(named)
 	if unique := slices.Compact(slices.Clone(named)); len(unique) != len(named) {
@@ -330,7 +338,8 @@ func (f *shapeField) judge(t *testing.T, s submitted, change string, impact *pla
 			wrong = append(wrong, fmt.Sprintf("%s: the plan names %s, and squeue has %+v", change, id, before))
 		}
 	}
-	if want := s.Plan[change]; want == "cannot_start" && impact.CannotStart.Count == 0 || want != "" && want != "cannot_start" && actual[want] == 0 {
+	if want := s.Plan[change]; want == "cannot_start" && impact.CannotStart.Count == 0 || want != "" &&
+		want != "cannot_start" && actual[want] == 0 {
 		wrong = append(wrong, fmt.Sprintf("%s: want %s, the plan said %v, and it was %v", change, want, predicted, actual))
 	}
 	f.table.mu.Lock()

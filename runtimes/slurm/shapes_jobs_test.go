@@ -220,7 +220,8 @@ type submitted struct {
 }
 
 func newShapeField(t *testing.T, table *shapeTable) *shapeField {
-	f := &shapeField{company: &company{stage: bareStage(t)}, table: table, jobs: map[string]submitted{}, dir: "/tmp/jobs-" + rand.Text()[:8]}
+	f := &shapeField{company: &company{stage: bareStage(t)}, table: table, jobs: map[string]submitted{}, dir: "/tmp/jobs-" +
+		rand.Text()[:8]}
 	f.rt = f.ahead(time.Hour) // a drain before a leave has lasted long enough for on_jobs
 	f.unit = f.company.unit(shapeConfig, []schema.UnixUser{alice, bob}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1, 2)
 	f.carry(t, f.unit, false)
@@ -230,7 +231,8 @@ func newShapeField(t *testing.T, table *shapeTable) *shapeField {
 		return strings.Contains(out, " UserName="+alice.Name+"(") && knowsUser(out), out
 	})
 	for _, n := range append([]*schema.Node{f.control}, f.workers...) {
-		_, err := f.lab.Run(t.Context(), n.Key.Name, "install", "-d", "-m", "1777", "-o", fmt.Sprint(alice.UID), f.dir, f.dir+"/with blank", f.dir+"/a|b")
+		_, err := f.lab.Run(t.Context(), n.Key.Name, "install", "-d", "-m", "1777", "-o", fmt.Sprint(alice.UID), f.dir,
+			f.dir+"/with blank", f.dir+"/a|b")
 		require.NoError(t, err)
 		t.Cleanup(func() {
 			_, err := f.lab.Run(ending{t}.Context(), n.Key.Name, "rm", "-rf", f.dir)
@@ -317,7 +319,8 @@ func (f *shapeField) send(t *testing.T, s shape) (job, refused string) {
 	if interactive {
 		line = "setsid sh -c '" + s.Submit + "' </dev/null >/dev/null 2>&1 &"
 	}
-	script := "cd " + f.dir + " && " + put + " && chmod 755 " + name + "\nexport script=" + name + " key=" + key + " dir=" + f.dir + " HOME=/tmp\n" +
+	script := "cd " + f.dir + " && " + put + " && chmod 755 " + name + "\nexport script=" + name + " key=" + key + " dir=" +
+		f.dir + " HOME=/tmp\n" +
 		fmt.Sprintf("setpriv --reuid=%d --regid=%[1]d --clear-groups sh <<'LINE' 2>&1\n%s\nLINE\necho status $?", s.UID, line)
 	out := f.onControl(t, f.unit, script)
 	if interactive {
@@ -356,7 +359,8 @@ func (f *shapeField) sendRequest(t *testing.T, s shape, key string) (job, refuse
 	if s.Generate != "" {
 		request.Script = f.onControl(t, f.unit, s.Generate)
 	}
-	j, err := f.rt.Submit(t.Context(), f.at, queue.Submission{ProjectID: f.at.ProjectID, User: alice, IdempotencyKey: key, Request: request})
+	j, err := f.rt.Submit(t.Context(), f.at, queue.Submission{ProjectID: f.at.ProjectID, User: alice, IdempotencyKey: key,
+		Request: request})
 	if err != nil {
 		if !errors.Is(err, queue.ErrDenied) {
 			return "", "not denied: " + err.Error()
@@ -378,7 +382,8 @@ func (f *shapeField) bring(t *testing.T, s shape, job string) {
 	if s.Reason != "" && !slices.ContainsFunc(rows, func(r jobRow) bool { return regexp.MustCompile(s.Reason).MatchString(r.reason) }) {
 		eventually(t, "the reason "+s.Reason, func() (bool, string) {
 			rows = f.rows(t, job)
-			return slices.ContainsFunc(rows, func(r jobRow) bool { return regexp.MustCompile(s.Reason).MatchString(r.reason) }), fmt.Sprint(rows)
+			return slices.ContainsFunc(rows,
+				func(r jobRow) bool { return regexp.MustCompile(s.Reason).MatchString(r.reason) }), fmt.Sprint(rows)
 		})
 	}
 	if s.Exit != "" {
@@ -567,7 +572,8 @@ func (f *shapeField) compareGet(t *testing.T, s shape, job string) string {
 		if err != nil {
 			return job + ": " + err.Error()
 		}
-		if hasEnded(rows) != (!j.Ended.IsZero() || j.State == "COMPLETING") || !slices.ContainsFunc(rows, func(r jobRow) bool { return r.state == j.State }) {
+		if hasEnded(rows) != (!j.Ended.IsZero() || j.State == "COMPLETING") || !slices.ContainsFunc(rows,
+			func(r jobRow) bool { return r.state == j.State }) {
 			return fmt.Sprintf("Slurm has %+v, Berth has the state %s with the end %s", rows, j.State, j.Ended)
 		}
 		if s.Exit != "" && j.ExitCode != s.Exit {
@@ -635,13 +641,15 @@ func (f *shapeField) compareParts(rows []jobRow, j queue.Job) string {
 	got := slices.Clone(j.Members)
 	slices.Sort(got)
 	if want := strings.Join(partitions, ","); j.Queue != want || j.JobID != wholeID(rows[0].id) || !slices.Equal(members, got) {
-		return fmt.Sprintf("want job %s in %s on %v as a whole, got %s in %s on %v", wholeID(rows[0].id), want, members, j.JobID, j.Queue, got)
+		return fmt.Sprintf("want job %s in %s on %v as a whole, got %s in %s on %v", wholeID(rows[0].id), want, members,
+			j.JobID, j.Queue, got)
 	}
 	return ""
 }
 
 // endedStates are the states of squeue after the end of a job.
-var endedStates = []string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "TIMEOUT"}
+var endedStates = []string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
+	"PREEMPTED", "TIMEOUT"}
 
 func hasEnded(rows []jobRow) bool {
 	return !slices.ContainsFunc(rows, func(r jobRow) bool { return !slices.Contains(endedStates, r.state) })
@@ -696,7 +704,8 @@ func (f *shapeField) compareCancel(t *testing.T, s shape, job string) string {
 	}
 	if wasEnded {
 		after := f.rows(t, job)
-		if len(after) > 0 && !slices.Equal(before, after) || !slices.ContainsFunc(before, func(r jobRow) bool { return r.state == j.State }) {
+		if len(after) > 0 && !slices.Equal(before, after) || !slices.ContainsFunc(before,
+			func(r jobRow) bool { return r.state == j.State }) {
 			return fmt.Sprintf("it has ended: before %+v, after %+v, answer %+v", before, after, j)
 		}
 		return ""

@@ -171,7 +171,7 @@ func fingerprint(m schema.RoleMember) string {
 }
 
 // Knows reports whether a role binding anywhere, or the list of administrators, names a login. A
-// suspended binding counts: it gives no permission, but the login is no mistake.
+// suspended binding counts: it gives no permission, but the login is known.
 func Knows(r Rules, login string) bool {
 	base := orEmpty(r.Base)
 	all := slices.Collect(maps.Values(base.Platform.Roles))

@@ -12,11 +12,13 @@ import (
 // A login is known wherever a binding names it, in any case.
 func TestKnowsTheLoginsOfAllBindings(t *testing.T) {
 	binding := func(login string) *schema.RoleBinding {
-		return &schema.RoleBinding{Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{{Login: login, Role: "project_viewer"}, {ServiceAccount: "ci"}}}}
+		return &schema.RoleBinding{Spec: schema.RoleBindingSpec{Members: []schema.RoleMember{{Login: login,
+			Role: "project_viewer"}, {ServiceAccount: "ci"}}}}
 	}
 	r := authority.Rules{Administrators: []string{"olga"}, Base: &schema.Desired{
 		Platform: &schema.Platform{Roles: map[string]*schema.RoleBinding{"operators": binding("Pia")}},
-		Tenants:  map[string]*schema.TenantEstate{"physics": {Roles: binding("tom"), Projects: map[string]*schema.ProjectEstate{"lattice": {Roles: binding("ana")}, "empty": {}}}},
+		Tenants: map[string]*schema.TenantEstate{"physics": {Roles: binding("tom"),
+			Projects: map[string]*schema.ProjectEstate{"lattice": {Roles: binding("ana")}, "empty": {}}}},
 	}}
 	for _, login := range []string{"olga", "pia", "tom", "ANA"} {
 		require.True(t, authority.Knows(r, login), login)

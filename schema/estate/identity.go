@@ -39,9 +39,11 @@ func (e *estate) identities() map[*tree][]refusal {
 			id := identityOf(doc)
 			if owner := s.at(s.owners[id]); doc != owner {
 				const path = "metadata.uid"
-				refused[s.tree] = append(refused[s.tree], refusal{doc, clash(end{doc, path}, end{owner, path}, schema.SeverityError, "conflict.uid", func(of end) string {
-					return fmt.Sprintf("%s has the uid %s, too (%s); remove it to declare a new %s, or choose another", of.doc.Key, id.uid, of.place(), id.kind)
-				}), []string{owner.File.Path}})
+				refused[s.tree] = append(refused[s.tree], refusal{doc, clash(end{doc, path}, end{owner, path},
+					schema.SeverityError, "conflict.uid", func(of end) string {
+						return fmt.Sprintf("%s has the uid %s, too (%s); remove it to declare a new %s, or choose another",
+							of.doc.Key, id.uid, of.place(), id.kind)
+					}), []string{owner.File.Path}})
 			}
 		}
 	}
@@ -83,9 +85,10 @@ func (e *estate) oneVersionIn(s *standing, refused map[*tree][]refusal) {
 				owners[v] = doc
 			case !first:
 				const path = "spec.version"
-				refused[s.tree] = append(refused[s.tree], refusal{doc, clash(end{doc, path}, end{owner, path}, schema.SeverityError, "conflict.version", func(of end) string {
-					return fmt.Sprintf("%s is version %s of %s, too (%s): keep one of the two documents, or give this one the version it is", of.doc.Key.Name, v.version, v.app, of.place())
-				}), []string{owner.File.Path}})
+				refused[s.tree] = append(refused[s.tree], refusal{doc, clash(end{doc, path}, end{owner, path},
+					schema.SeverityError, "conflict.version", func(of end) string {
+						return fmt.Sprintf("%s is version %s of %s, too (%s): keep one of the two documents, or give this one the version it is", of.doc.Key.Name, v.version, v.app, of.place())
+					}), []string{owner.File.Path}})
 			}
 		}
 	}

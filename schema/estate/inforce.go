@@ -59,7 +59,8 @@ type Force struct {
 // vetoes are paths that keep their version in force; documents that need their new
 // version wait with them.
 func (l *Loader) InForce(ctx context.Context, main, previous *Result, vetoes map[string]Veto, checks ...Check) (*Force, error) {
-	f := forcing{loader: l, checks: checks, main: main, before: previous, put: map[string]*schema.File{}, held: map[string]schema.Held{}, denied: map[string][]schema.Diagnostic{}, turns: map[string]turns{}}
+	f := forcing{loader: l, checks: checks, main: main, before: previous, put: map[string]*schema.File{},
+		held: map[string]schema.Held{}, denied: map[string][]schema.Diagnostic{}, turns: map[string]turns{}}
 	if slices.Contains(main.Unreadable, "platform") {
 		return nil, fmt.Errorf("the new tree: %w: platform: %s", ErrUnreadable, main.reason("platform").Message)
 	}

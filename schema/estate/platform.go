@@ -77,7 +77,8 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 	case *schema.RateCard:
 		c.replaces(doc, d)
 		if s := d.Spec.Shared; s != nil && *s == (schema.SharedCost{Split: s.Split}) {
-			c.warn(doc, "spec.shared_cost", CodeNoEffect, "has no price, so it costs nobody anything: add control_plane_day, idle_cpu_hour or idle_gpu_hour, or leave it out")
+			c.warn(doc, "spec.shared_cost", CodeNoEffect,
+				"has no price, so it costs nobody anything: add control_plane_day, idle_cpu_hour or idle_gpu_hour, or leave it out")
 		}
 		for i, g := range d.Spec.GPUHours {
 			c.stocked(doc, load.Item("spec.gpu_hours", i)+".type", gpuType, g.Type)
@@ -124,7 +125,8 @@ func (c *platformCheck) appVersion(doc *load.Document, d *schema.AppVersion) {
 // page warns about an app whose page nobody can read.
 func (c *check) page(doc *load.Document, d *schema.App) {
 	if page := d.Spec.Runbook; page != "" && !schema.IsPublished(page, c.tree.pages) {
-		c.warn(doc, "spec.runbook", "ref.missing-page", fmt.Sprintf("%s is not a README.md below %s/: name one there, or an https link", page, c.tree.name))
+		c.warn(doc, "spec.runbook", "ref.missing-page",
+			fmt.Sprintf("%s is not a README.md below %s/: name one there, or an https link", page, c.tree.name))
 	}
 }
 

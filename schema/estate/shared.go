@@ -101,7 +101,8 @@ func (c *check) sharedRuntime(ctx context.Context, doc *load.Document, d *schema
 	c.operates(doc, d)
 	if other := c.environments[d.Spec.Environment]; other != nil {
 		c.clash(end{doc, "spec.environment"}, end{other, "spec.environment"}, "conflict.environment", func(of end) string {
-			return fmt.Sprintf("the shared runtime %s is in the environment %s, too (%s): a tenant has one in each", of.doc.Key.Name, d.Spec.Environment, of.place())
+			return fmt.Sprintf("the shared runtime %s is in the environment %s, too (%s): a tenant has one in each",
+				of.doc.Key.Name, d.Spec.Environment, of.place())
 		})
 	} else if !c.bad(doc) {
 		c.environments[d.Spec.Environment] = doc

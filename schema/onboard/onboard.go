@@ -308,7 +308,8 @@ func (c *check) runbook() Point {
 		notes, below = c.Tenants[tenant].Notes, "tenants/"+tenant+"/"
 	}
 	if !schema.IsPublished(c.app.Spec.Runbook, notes) {
-		p.Missing = fmt.Sprintf("%s: %s is not a README.md below %s: name one there, or an https link", at(c.app.Head(), "spec.runbook"), c.app.Spec.Runbook, below)
+		p.Missing = fmt.Sprintf("%s: %s is not a README.md below %s: name one there, or an https link", at(c.app.Head(),
+			"spec.runbook"), c.app.Spec.Runbook, below)
 		return p
 	}
 	p.Evidence = []string{at(c.app.Head(), "spec.runbook") + ": " + c.app.Spec.Runbook}

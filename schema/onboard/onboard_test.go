@@ -49,7 +49,8 @@ func ready(t *testing.T) map[string]string {
 	t.Helper()
 	text, err := os.ReadFile("../../examples/campus/" + app)
 	require.NoError(t, err)
-	return map[string]string{app: string(text) + "  runbook: https://wiki.example.org/slurm\n  requires: {permissions: [apps.instance.read]}\n"}
+	return map[string]string{app: string(text) +
+		"  runbook: https://wiki.example.org/slurm\n  requires: {permissions: [apps.instance.read]}\n"}
 }
 
 // The seven points of SPA: all hold for a complete app, and each fails alone without what it needs (B7).

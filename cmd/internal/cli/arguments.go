@@ -20,7 +20,7 @@ type Elsewhere struct {
 	// --project or --output json. The one that the command has is suggested. The last entry may be
 	// words for commands that have none of them.
 	Flags map[string][]string
-	// Arguments has words for a command that got an argument too many, by command; %s stands for it.
+	// Arguments has words for a command that got an argument too many, by command; %s is that argument.
 	Arguments map[string]string
 	// Nearest returns the name that a misspelt word is meant for, or "".
 	Nearest func(word string, names []string) string

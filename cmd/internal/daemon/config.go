@@ -119,10 +119,11 @@ type loopConfig struct {
 
 // defaults returns a configuration with the defaults that config.cue documents.
 func defaults() Config {
-	return Config{Estate: "estate", Repository: repositoryConfig{Branch: "main"}, Artifacts: artifactsConfig{Interval: duration(time.Hour)}, loopConfig: loopConfig{
-		Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
-		Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10, Usage: duration(5 * time.Minute),
-	}}
+	return Config{Estate: "estate", Repository: repositoryConfig{Branch: "main"},
+		Artifacts: artifactsConfig{Interval: duration(time.Hour)}, loopConfig: loopConfig{
+			Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
+			Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10, Usage: duration(5 * time.Minute),
+		}}
 }
 
 // duration is a time.Duration written as "5s" or "90d".
@@ -175,7 +176,8 @@ func ReadConfig(path string) (*Config, error) {
 	file := check.Read(path, data)
 	if kind, isDocument := file.Value["kind"]; isDocument && file.Value["apiVersion"] != nil {
 		line, column := file.Place("kind")
-		return nil, mistakes([]schema.Diagnostic{{File: path, Line: line, Column: column, Message: fmt.Sprintf("this is a document of an estate (kind %v), and -c names the configuration of the daemon, such as berth.yaml", kind)}})
+		return nil, mistakes([]schema.Diagnostic{{File: path, Line: line, Column: column,
+			Message: fmt.Sprintf("this is a document of an estate (kind %v), and -c names the configuration of the daemon, such as berth.yaml", kind)}})
 	}
 	found := redactedFindings(file)
 	c, err := decodeConfig(file.Value, found)

@@ -73,7 +73,7 @@ func (c *Config) listenConflicts(check checkFunc) {
 	case strings.Contains(c.Listen, "/") || err != nil:
 		check(true, "listen", "listen", "it is "+want)
 	case host != "" && noAddress != nil && !isName:
-		check(true, "listen", "listen", fmt.Sprintf("%q is no address: write %s", host, want))
+		check(true, "listen", "listen", fmt.Sprintf("%q is not an address; write %s", host, want))
 	default:
 		check(wrong != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
 	}
@@ -112,10 +112,13 @@ func isPage(raw string) bool {
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || strings.HasSuffix(u.Path, ".git") {
 		return false
 	}
-	if owner, name, _ := strings.Cut(strings.Trim(u.Path, "/"), "/"); strings.EqualFold(u.Hostname(), "github.com") && (owner == "" || name == "" || strings.Contains(name, "/")) {
+	if owner, name, _ := strings.Cut(strings.Trim(u.Path, "/"), "/"); strings.EqualFold(u.Hostname(), "github.com") &&
+		(owner == "" || name == "" || strings.Contains(name, "/")) {
 		return true
 	}
-	return strings.HasPrefix(u.Hostname(), "api.") || u.RawQuery != "" || u.Fragment != "" || slices.ContainsFunc([]string{"/tree/", "/blob/", "/-/", "/pull/", "/commits/"}, func(part string) bool { return strings.Contains(u.Path+"/", part) })
+	return strings.HasPrefix(u.Hostname(), "api.") || u.RawQuery != "" || u.Fragment != "" ||
+		slices.ContainsFunc([]string{"/tree/", "/blob/", "/-/", "/pull/", "/commits/"},
+			func(part string) bool { return strings.Contains(u.Path+"/", part) })
 }
 
 // remoteNote is about a URL of another machine that names no repository.
@@ -129,7 +132,8 @@ func isRemote(raw string) bool {
 		return true
 	}
 	port, wrong := strconv.ParseUint(cmp.Or(u.Port(), "1"), 10, 16)
-	return u.Hostname() != "" && port > 0 && wrong == nil && strings.Trim(u.Path, "/") != "" && !strings.ContainsAny(raw, " \t") && !strings.Contains(u.Path, "OWNER/REPOSITORY")
+	return u.Hostname() != "" && port > 0 && wrong == nil && strings.Trim(u.Path, "/") != "" && !strings.ContainsAny(raw,
+		" \t") && !strings.Contains(u.Path, "OWNER/REPOSITORY")
 }
 
 // authorityConflicts checks the sources of permissions.
@@ -156,7 +160,8 @@ func (c *Config) githubConflicts(check checkFunc) {
 	}
 	check(gh.Token == nil && gh.App == nil, "github", "github.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
 	check(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
-	check(strings.HasSuffix(gh.Repository, ".git"), "github.repository", "github.repository", "the forge names it without .git: write "+strings.TrimSuffix(gh.Repository, ".git"))
+	check(strings.HasSuffix(gh.Repository, ".git"), "github.repository", "github.repository",
+		"the forge names it without .git: write "+strings.TrimSuffix(gh.Repository, ".git"))
 	check(isPlainHTTP(gh.APIURL), "github.api_url", "github.api_url", "plain HTTP shows the token to the network: use https://")
 	check(gh.App != nil && gh.Login != "" && !strings.HasSuffix(gh.Login, "[bot]"), "github.login", "github.login", "an App acts under its slug and [bot]: write "+gh.Login+"[bot], if that is its slug")
 	check(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")

@@ -19,7 +19,8 @@ import (
 func (c *Config) authorityWarnings() (out []string) {
 	a := c.Authority
 	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && c.GitHub == nil {
-		out = append(out, "authority.administrators: no commit counts as one of "+strings.Join(a.Administrators, ", ")+": without the section github Berth knows authors by signatures only; add their keys to administrator_keys")
+		out = append(out, "authority.administrators: no commit counts as one of "+strings.Join(a.Administrators,
+			", ")+": without the section github Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
 	if c.API == nil || c.API.OIDC == nil {
 		return out
@@ -31,11 +32,13 @@ func (c *Config) authorityWarnings() (out []string) {
 	switch claim := strings.ToLower(c.API.OIDC.LoginClaim); {
 	case claim == "" || claim == usual:
 	case strings.Contains(claim, "email"):
-		out = append(out, "api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, such as "+usual)
+		out = append(out,
+			"api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, such as "+usual)
 	case load.Nearest(claim, []string{usual}) != "":
 		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q: did you mean %q?", c.API.OIDC.LoginClaim, usual))
 	case !strings.HasSuffix(claim, "login") && !strings.HasSuffix(claim, "username"):
-		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q is not known to hold the login at the forge; a user who can change it can act as another: use a claim that only the provider sets, such as %s", c.API.OIDC.LoginClaim, usual))
+		out = append(out,
+			fmt.Sprintf("api.oidc.login_claim: %q is not known to hold the login at the forge; a user who can change it can act as another: use a claim that only the provider sets, such as %s", c.API.OIDC.LoginClaim, usual))
 	}
 	return out
 }
@@ -56,8 +59,10 @@ func (c *Config) directoryWarnings(path string) (out []string) {
 	beside, err := filepath.Abs(filepath.Dir(path))
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		dir := own[field]
-		if i := slices.IndexFunc(volatile, func(v string) bool { return within(v, dir) }); i >= 0 && (err != nil || !within(beside, dir)) { // beside a trial's berth.yaml, it goes when that goes
-			out = append(out, fmt.Sprintf("%s: the system empties %s, at a reboot or after some days: choose a directory that stays, such as /var/lib/berth", field, volatile[i]))
+		if i := slices.IndexFunc(volatile, func(v string) bool { return within(v, dir) }); i >= 0 && (err != nil ||
+			!within(beside, dir)) { // beside a trial's berth.yaml, it goes when that goes
+			out = append(out,
+				fmt.Sprintf("%s: the system empties %s, at a reboot or after some days: choose a directory that stays, such as /var/lib/berth", field, volatile[i]))
 		}
 		entries, err := os.ReadDir(dir)
 		_, noMirror := os.Stat(gitrepo.MirrorDir(dir))
@@ -65,7 +70,8 @@ func (c *Config) directoryWarnings(path string) (out []string) {
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			out = append(out, fmt.Sprintf("%s: %v: choose a directory that Berth may write to", field, err))
 		case field == "repository.directory" && slices.ContainsFunc(entries, isForeign) && noMirror != nil:
-			out = append(out, fmt.Sprintf("%s: %s holds other files, and Berth deletes and writes there: choose a directory of its own, such as /var/lib/berth", field, dir))
+			out = append(out,
+				fmt.Sprintf("%s: %s holds other files, and Berth deletes and writes there: choose a directory of its own, such as /var/lib/berth", field, dir))
 		}
 	}
 	return out
@@ -82,7 +88,7 @@ func within(dir, path string) bool {
 	return err == nil && rel != ".." && !strings.HasPrefix(rel, "../")
 }
 
-// purposeOf says what a secret is for. Those of one purpose may be one secret.
+// purposeOf returns the purpose of a secret. Two fields of one purpose may have the same secret.
 func purposeOf(field string) string {
 	switch {
 	case strings.HasPrefix(field, "api.tokens"):
@@ -101,8 +107,8 @@ func purposeOf(field string) string {
 	return "a credential at the forge"
 }
 
-// sharedSecrets reports secrets and private keys that serve two purposes: who may know one could use the
-// other. It compares contents, so that a copy or a link is found.
+// sharedSecrets reports secrets and private keys that serve two purposes: a user who knows one could use
+// the other. It compares contents, so that a copy or a link is found.
 func (c *Config) sharedSecrets() (out []string) {
 	secrets, files := c.references()
 	values := map[string]string{} // by field
@@ -126,7 +132,9 @@ func (c *Config) sharedSecrets() (out []string) {
 	for i, field := range fields {
 		for _, other := range fields[:i] {
 			if a, b := purposeOf(field), purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
-				out = append(out, fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field, other, b, a))
+				out = append(out,
+					fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field,
+						other, b, a))
 			}
 		}
 	}
@@ -154,7 +162,8 @@ func (c *Config) repeated() (out []string) {
 			for i := range v.Len() {
 				text, isText := v.Index(i).Interface().(string)
 				for j := range i {
-					if was, _ := v.Index(j).Interface().(string); isText && (was == text || strings.EqualFold(was, text) && !strings.Contains(text, "/")) {
+					if was, _ := v.Index(j).Interface().(string); isText && (was == text || strings.EqualFold(was, text) &&
+						!strings.Contains(text, "/")) {
 						out = append(out, fmt.Sprintf("%s[%d]: %q is there twice: take one out", path, i, text))
 						break
 					}

@@ -6,7 +6,7 @@ import (
 )
 
 // durationRange bounds a duration of berth.yaml. Outside of least and most it is an error; outside of
-// low and high it is a warning, as somebody probably took one unit for another.
+// low and high it is a warning: its unit is probably wrong.
 type durationRange struct {
 	field       string
 	value       time.Duration
@@ -20,8 +20,9 @@ func (c *Config) durations() []durationRange {
 	const period, day = 100 * time.Millisecond, 24 * time.Hour
 	all := []durationRange{
 		{"poll", time.Duration(c.Poll), period, day, time.Second, time.Hour, "a commit that no webhook announces is found this late"},
-		{"interval", time.Duration(c.Interval), period, day, time.Second, time.Hour, "what breaks on a host is found this late"},
-		{"flush_window", time.Duration(c.FlushWindow), time.Millisecond, time.Hour, 50 * time.Millisecond, time.Minute, "berth status and the pull request are this much behind"},
+		{"interval", time.Duration(c.Interval), period, day, time.Second, time.Hour, "a failure on a host is found this late"},
+		{"flush_window", time.Duration(c.FlushWindow), time.Millisecond, time.Hour, 50 * time.Millisecond, time.Minute,
+			"berth status and the pull request are this much behind"},
 		{"usage_interval", time.Duration(c.Usage), period, day, 10 * time.Second, 6 * time.Hour, "berth usage is this much behind"},
 		{"artifacts.interval", time.Duration(c.Artifacts.Interval), period, 7 * day, time.Minute, day, "a new artifact is found this late"},
 	}
@@ -29,7 +30,7 @@ func (c *Config) durations() []durationRange {
 		l := c.SSH.limits()
 		all = append(all,
 			durationRange{"ssh.command_timeout", l.Command, time.Second, 5 * time.Minute, time.Second, 5 * time.Minute, ""},
-			durationRange{"ssh.ready_timeout", l.Ready, time.Second, 10 * time.Minute, time.Second, 10 * time.Minute, ""})
+			durationRange{"ssh.ready_timeout", l.Ready, l.Command, 10 * time.Minute, l.Command, 10 * time.Minute, ""})
 	}
 	return all
 }
@@ -37,11 +38,8 @@ func (c *Config) durations() []durationRange {
 // rangeConflicts checks the durations.
 func (c *Config) rangeConflicts(check checkFunc) {
 	for _, d := range c.durations() {
-		check(d.value < d.least || d.value > d.most, d.field, d.field, fmt.Sprintf("it is out of range: choose %s to %s", plainDuration(d.least), plainDuration(d.most)))
-	}
-	if c.SSH != nil {
-		l := c.SSH.limits()
-		check(l.Ready < l.Command, "ssh.ready_timeout", "ssh.ready_timeout", "it is out of range: choose at least command_timeout and at most 10m")
+		check(d.value < d.least || d.value > d.most, d.field, d.field, fmt.Sprintf("it is out of range: choose %s to %s",
+			plainDuration(d.least), plainDuration(d.most)))
 	}
 }
 

@@ -86,7 +86,7 @@ func redactedFindings(file *load.SettingsFile) []schema.Diagnostic {
 				d.Message = d.Path + ": is missing: " + hint
 			}
 		} else if d.Path == "authority.trust_main" {
-			d.Message = d.Path + ": it is true, or the line is left out: without it, name who may change the estate in administrators"
+			d.Message = d.Path + ": is true or absent; without it, name the administrators"
 		} else if note := fileNotes[d.Code]; note != "" {
 			d.Message = note
 		} else if at != "" {

@@ -41,7 +41,7 @@ func (c *Config) warnings(path string) []string {
 		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
 	}
 	if _, port, err := net.SplitHostPort(c.address()); err == nil && port == "0" {
-		out = append(out, "listen: the port 0 is another one at each start, which no webhook and no client finds: choose one")
+		out = append(out, "listen: port 0 changes at each start, so webhooks and clients cannot find it: choose a port")
 	}
 	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
 		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
@@ -62,7 +62,8 @@ func (c *Config) repositoryWarnings() (out []string) {
 	for i, name := range names {
 		for _, other := range names[:i] {
 			if sameRepository(c.Tenants[name].URL, c.Tenants[other].URL) {
-				out = append(out, fmt.Sprintf("tenants.%s.url: is the repository of tenant %s, too: a tenant listed here has one of its own", name, other))
+				out = append(out,
+					fmt.Sprintf("tenants.%s.url: is the repository of tenant %s, too: a tenant listed here has one of its own", name, other))
 			}
 		}
 		if sameRepository(c.Tenants[name].URL, r.URL) {
@@ -76,10 +77,7 @@ func (c *Config) repositoryWarnings() (out []string) {
 	if _, err := os.Stat(dir); err != nil {
 		return append(out, fmt.Sprintf("repository.url: %v", err))
 	}
-	own := map[string]string{"repository.directory": r.Directory}
-	if c.MemoryRuntime != nil {
-		own["memory_runtime.directory"] = c.MemoryRuntime.Directory
-	}
+	own := c.ownDirectories()
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		within, err := filepath.Rel(dir, own[field])
 		if first, _, _ := strings.Cut(filepath.ToSlash(within), "/"); err == nil && (first == "platform" || first == "tenants") {
@@ -127,7 +125,8 @@ func (c *Config) githubWarnings() (out []string) {
 	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
 		switch host := api.Hostname(); {
 		case isGitHub && host != "api.github.com":
-			out = append(out, fmt.Sprintf("github.api_url: is of %s, and repository.url is at github.com: leave the line out, or write https://api.github.com/", host))
+			out = append(out,
+				fmt.Sprintf("github.api_url: is of %s, and repository.url is at github.com: leave the line out, or write https://api.github.com/", host))
 		case !strings.HasPrefix(host, "api.") && !gitrepo.IsLoopback(host) && !strings.Contains(api.Path, "/api/"):
 			out = append(out, "github.api_url: the API of GitHub Enterprise Server is below /api/v3/ of its host")
 		}

@@ -211,7 +211,8 @@ func (d *Daemon) ready() error {
 func (d *Daemon) Follow(ctx context.Context) error {
 	for _, e := range d.all {
 		c := e.config.Load()
-		e.log.Info("reconciling until interrupted (Ctrl-C); berth sync --once ends when everything has converged", "branch", c.Repository.Branch, "poll", time.Duration(c.Poll))
+		e.log.Info("reconciling until interrupted (Ctrl-C); berth sync --once ends when everything has converged", "branch",
+			c.Repository.Branch, "poll", time.Duration(c.Poll))
 	}
 	return d.follow(ctx)
 }

@@ -102,7 +102,8 @@ func beginOf(since string, now time.Time) (time.Time, error) {
 			return t, nil
 		}
 	}
-	return time.Time{}, fmt.Errorf("--since %s: give a time such as 2026-08-01T10:00:00Z, a day such as 2026-08-01, or a duration such as 24h or 7d", since)
+	return time.Time{},
+		fmt.Errorf("--since %s: give a time such as 2026-08-01T10:00:00Z, a day such as 2026-08-01, or a duration such as 24h or 7d", since)
 }
 
 func (f *AuditFilter) takes(r audit.Record) bool {

@@ -72,7 +72,8 @@ func (f *EventFilter) Begin(now time.Time) (err error) {
 }
 
 func (f EventFilter) takes(e plan.Event, p eventPayload) bool {
-	return (f.Correlation == "" || e.CorrelationID == f.Correlation) && (f.Instance == "" || p.AppInstanceID != "" && p.about() == f.Instance) && !e.OccurredAt.Before(f.from)
+	return (f.Correlation == "" || e.CorrelationID == f.Correlation) && (f.Instance == "" || p.AppInstanceID != "" &&
+		p.about() == f.Instance) && !e.OccurredAt.Before(f.from)
 }
 
 // followInterval is the time between two looks at the branch.

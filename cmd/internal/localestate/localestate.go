@@ -61,7 +61,7 @@ func Missing(dir, why, option string) error {
 	return fmt.Errorf("%w in %s: %s; run the command in a clone of the estate, or give %s; berth init DIR makes a new estate", ErrNoEstate, dir, why, option)
 }
 
-// NoRepository is Missing, if err says that there is no repository; else it is err.
+// NoRepository returns Missing if err is reconciler.ErrNotFound, else err.
 func NoRepository(dir, option string, err error) error {
 	if errors.Is(err, reconciler.ErrNotFound) {
 		return Missing(dir, "it is not in a Git repository", option)

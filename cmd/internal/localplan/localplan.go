@@ -136,12 +136,13 @@ func (p *planner) plan(ctx context.Context, stdin io.Reader) (_ plan.Proposal, e
 	default:
 		proposal, missing, err = p.planWorkTree(ctx)
 	}
-	proposal.Note = strings.Join(slices.DeleteFunc([]string{missing, known.note, assumed, stranger}, func(s string) bool { return s == "" }), " ")
+	proposal.Note = strings.Join(slices.DeleteFunc([]string{missing, known.note, assumed, stranger},
+		func(s string) bool { return s == "" }), " ")
 	return proposal, err
 }
 
 // requireEstate refuses a repository that holds no estate before the change nor after it: its plan
-// would be empty whatever the change does.
+// would always be empty.
 func (p *planner) requireEstate(ctx context.Context) error {
 	for _, commit := range []string{p.in.Base, p.in.Head} {
 		if commit == "" {

@@ -68,7 +68,8 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 		if root, err := localestate.Root(dir, "DIR"); err == nil && !isSame(root, dir) {
 			return nil, cli.Usage(fmt.Errorf("validate: %s is a part of an estate: berth validate %s checks all of it", dir, root))
 		}
-		return nil, cli.Usage(fmt.Errorf("validate: %w", localestate.Missing(dir, "there are no documents below platform/ or tenants/", "DIR")))
+		return nil, cli.Usage(fmt.Errorf("validate: %w", localestate.Missing(dir,
+			"there are no documents below platform/ or tenants/", "DIR")))
 	}
 	effective, decisions := evaluate(r)
 	v := &Validation{

@@ -60,7 +60,8 @@ func TestRunWithoutItsConfigurationEndsAtOnce(t *testing.T) {
 	f := newFar(t)
 	conf := f.path("open", "client.conf")
 	run := func(allowExit bool) runtimes.Op {
-		return runtimes.Op{Run: &runtimes.Run{Program: "client", Args: []string{"-c", "echo started"}, Env: map[string]string{"CONFIG": conf}, AllowExit: allowExit}}
+		return runtimes.Op{Run: &runtimes.Run{Program: "client", Args: []string{"-c", "echo started"},
+			Env: map[string]string{"CONFIG": conf}, AllowExit: allowExit}}
 	}
 	res := f.one(run(true))
 	require.Equal(t, []string{"", conf + " is missing"}, []string{string(res.Data), string(res.Stderr)})

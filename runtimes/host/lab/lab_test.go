@@ -276,7 +276,8 @@ func TestPossibleOnAnOverlay(t *testing.T) {
 func TestGPUsHaveTheirOwnNumbers(t *testing.T) {
 	hosttest.NeedLab(t)
 	c := config(t)
-	c.Nodes[1] = lab.NodeOf("gpu-1", schema.NodeSpec{Address: "10.77.0.11", Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 6, Devices: "/dev/nvidia[0-5]"}}}})
+	c.Nodes[1] = lab.NodeOf("gpu-1", schema.NodeSpec{Address: "10.77.0.11",
+		Capacity: schema.Capacity{GPUs: []schema.GPU{{Type: "a100", Count: 6, Devices: "/dev/nvidia[0-5]"}}}})
 	l, err := lab.Up(t.Context(), c)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, l.Down(context.Background())) })

@@ -54,7 +54,8 @@ func Resolve(mode Mode, m *schema.QueueMap, requested string, confirm Confirm) (
 	case !slices.Contains(Modes(), mode):
 		return queue.Resolution{}, fmt.Errorf("%w: the mode %q is unknown; use one of %v", queue.ErrConfiguration, mode, Modes())
 	case requested != "" && !queue.IsName(requested):
-		return queue.Resolution{}, fmt.Errorf("%w: %.80q is not a name of a queue; use letters, digits, dots, dashes and underscores, and commas between several", queue.ErrDenied, requested)
+		return queue.Resolution{},
+			fmt.Errorf("%w: %.80q is not a name of a queue; use letters, digits, dots, dashes and underscores, and commas between several", queue.ErrDenied, requested)
 	case mode == Passthrough:
 		return r, nil
 	case strings.Contains(requested, ","):

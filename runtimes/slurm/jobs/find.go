@@ -134,8 +134,8 @@ func names(ref, printed string) bool {
 	return printed == ref || whole(printed) == ref || cli.HasTask(printed, ref)
 }
 
-// stands reports whether a row stands for the job that a caller names. The whole of a heterogeneous job is its first part.
-func stands(ref, printed string) bool {
+// represents reports whether a row is that of the job that a caller names. The whole of a heterogeneous job is its first part.
+func represents(ref, printed string) bool {
 	return names(ref, printed) && (printed == ref || !isLaterPart(printed))
 }
 
@@ -145,7 +145,7 @@ func pick(jobs []cli.Job, ref queue.Ref) *cli.Job {
 	var found *cli.Job
 	for i := range jobs {
 		j := &jobs[i]
-		if !stands(ref.JobID, j.ID) || !ref.Submitted.IsZero() && j.Submitted != ref.Submitted.Unix() {
+		if !represents(ref.JobID, j.ID) || !ref.Submitted.IsZero() && j.Submitted != ref.Submitted.Unix() {
 			continue
 		}
 		if found == nil || found.HasEnded() && !j.HasEnded() || found.HasEnded() == j.HasEnded() && j.Submitted > found.Submitted {

@@ -41,7 +41,8 @@ func (q *Queue) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Re
 	}
 	path := outputPath(j, files, c.Unit.Effective.SoftwareVersion)
 	if !profile.IsOutputFile(path) {
-		return queue.Output{}, fmt.Errorf("%w: the path of the output of job %s has control characters, is not UTF-8, or has more than 500 bytes: read the file yourself", queue.ErrNoOutput, j.ID)
+		return queue.Output{},
+			fmt.Errorf("%w: the path of the output of job %s has control characters, is not UTF-8, or has more than 500 bytes: read the file yourself", queue.ErrNoOutput, j.ID)
 	}
 	user, member := c.Unit.Effective.Users[i], c.Unit.Members[k]
 	as := func(program string, args ...string) (runtimes.Result, error) {
@@ -97,7 +98,7 @@ func (c *cluster) files(ctx context.Context, j *cli.Job) (cli.JobFiles, error) {
 // filesOf returns the index of the files of a job, or -1. squeue sorts by partition, so another part may come before the first.
 func filesOf(j *cli.Job, all []cli.JobFiles) int {
 	return slices.IndexFunc(all, func(f cli.JobFiles) bool {
-		return stands(id(j.ID), f.ID) && f.Submitted == j.Submitted && f.Output != ""
+		return represents(id(j.ID), f.ID) && f.Submitted == j.Submitted && f.Output != ""
 	})
 }
 
