@@ -3,8 +3,10 @@
 package slurm_test
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -219,14 +221,19 @@ func TestLongQueueShowsAJobAsOne(t *testing.T) {
 	wide := submit("#SBATCH --array=3\n#SBATCH -o /tmp/%A-%4a-%N.txt\necho wide\n")
 	output(wide+"_3", "wide\n")
 
-	steps, err := c.rt.Submit(t.Context(), at, queue.Submission{ProjectID: u.Effective.Key.ProjectID(), Request: queue.Request{Script: "#!/bin/sh\nsrun -n1 sh -c 'echo in a step'\n"}, User: alice, IdempotencyKey: "steps"})
+	steps, err := c.rt.Submit(t.Context(), at, queue.Submission{ProjectID: u.Effective.Key.ProjectID(), Request: queue.Request{Script: "#!/bin/sh\nsrun -n1 sh -c 'echo in a step'\n"}, User: alice, IdempotencyKey: rand.Text()})
 	require.NoError(t, err)
 	output(steps.JobID, "in a step\n")
 
-	for range 2 { // the second call does not take the first one's refusal for its job
-		_, err = c.rt.Submit(t.Context(), at, queue.Submission{ProjectID: u.Effective.Key.ProjectID(), Request: queue.Request{Script: "#!/bin/sh\n#SBATCH --gres=gpu:TitanX:1\n"}, User: alice, IdempotencyKey: "titan"})
+	titan := rand.Text()
+	for range 3 { // a call does not take the refusal of an earlier one for its job, nor once slurmdbd has that
+		_, err = c.rt.Submit(t.Context(), at, queue.Submission{ProjectID: u.Effective.Key.ProjectID(), Request: queue.Request{Script: "#!/bin/sh\n#SBATCH --gres=gpu:TitanX:1\n"}, User: alice, IdempotencyKey: titan})
 		require.ErrorIs(t, err, queue.ErrDenied)
 		require.ErrorContains(t, err, "Requested node configuration is not available")
+		eventually(t, "slurmdbd has the job that slurmctld refused", func() (bool, string) {
+			out := c.tool(t, u, "sacct -X -n -P -S now-1hour -o state,submitline")
+			return regexp.MustCompile("(?m)^FAILED.*:" + titan + ":").MatchString(out), out
+		})
 	}
 
 	het := submit("#SBATCH -p main -w gpu-1\n#SBATCH hetjob\n#SBATCH -p quick -w gpu-2\necho leader; sleep 600\n")

@@ -267,10 +267,11 @@ func (c *cluster) script(j *cli.Job) (profile.Script, bool) {
 	return s, ok && s.Cluster == c.stack.Cluster
 }
 
-// isRefused reports whether slurmctld refused a job and kept it as one that failed and never started: nothing in the cluster,
-// or in its partition, has what it asks for. sacct of 24.11 does not have the reason.
+// isRefused reports whether slurmctld refused a job and kept it as one that failed and never had a node: nothing in the
+// cluster, or in its partition, has what it asks for. slurmdbd gets a record of it within 5 s: 24.11 then has no start for it,
+// 22.05 has no reason.
 func isRefused(j cli.Job) bool {
-	return j.State == "FAILED" && (j.Reason == "BadConstraints" || j.Started == 0)
+	return j.State == "FAILED" && len(j.Nodes) == 0
 }
 
 // same returns the job of an earlier submission if that was of the same request.
