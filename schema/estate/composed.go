@@ -56,6 +56,36 @@ func WithTenants(ctx context.Context, base schema.Snapshot, tenants map[string]s
 	return composed, shadowed, err
 }
 
+// HaveTenants returns an error if an estate does not declare a tenant whose directory is given.
+func HaveTenants(ctx context.Context, snap schema.Snapshot, tenants map[string]string) error {
+	if len(tenants) == 0 {
+		return nil
+	}
+	parts, err := snap.Parts(ctx)
+	if err != nil {
+		return err
+	}
+	var declared []string
+	for _, p := range parts {
+		if name, ok := strings.CutPrefix(p.Name, tenantsDir); ok && p.Dir && tenants[name] != "" {
+			files, err := snap.Files(ctx, p)
+			if err != nil {
+				return err
+			}
+			if !slices.ContainsFunc(files, func(f schema.File) bool { return f.Path == slashed.Join(p.Name, tenantFile) }) {
+				continue
+			}
+			declared = append(declared, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(tenants)) {
+		if schema.ValidName(name) && !slices.Contains(declared, name) {
+			return fmt.Errorf("the estate declares no tenant %s: %s is missing", name, slashed.Join(tenantsDir+name, tenantFile))
+		}
+	}
+	return nil
+}
+
 // besides returns the files of a tenant's directory except tenant.yaml, sorted.
 func besides(ctx context.Context, snap schema.Snapshot, parts []schema.Part, tenant string) ([]string, error) {
 	at := tenantsDir + tenant

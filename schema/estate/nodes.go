@@ -64,6 +64,7 @@ func (c *platformCheck) oddGPUs(sku string, byGPUs map[string][]*load.Document) 
 	}
 	rule := byGPUs[most][0]
 	c.oddSizes(sku, byGPUs[most])
+	c.oddTopology(sku, byGPUs[most])
 	for _, gpus := range sortedKeys(byGPUs) {
 		if gpus == most {
 			continue
@@ -93,6 +94,26 @@ func (c *platformCheck) oddSizes(sku string, docs []*load.Document) {
 				c.findings = append(c.findings, clash(end{doc, path}, end{rule, path}, schema.SeverityWarning, codeUnlike, func(end) string {
 					return fmt.Sprintf("nodes of SKU %s differ, with %d (%s) and %d (%s): correct one, or use another SKU", sku, a, doc.File.Path, b, rule.File.Path)
 				}))
+			}
+		}
+	}
+}
+
+// oddTopology warns about a node that lacks a topology key which all others of its SKU have, two or more.
+func (c *platformCheck) oddTopology(sku string, docs []*load.Document) {
+	having := map[string]int{}
+	for _, doc := range docs {
+		for key := range doc.Decl.(*schema.Node).Spec.Topology {
+			having[key]++
+		}
+	}
+	for _, key := range sortedKeys(having) {
+		if having[key] < 2 || having[key] != len(docs)-1 {
+			continue
+		}
+		for _, doc := range docs {
+			if _, has := doc.Decl.(*schema.Node).Spec.Topology[key]; !has {
+				c.warn(doc, "spec.topology", codeUnlike, fmt.Sprintf("the %d other nodes of SKU %s have the topology key %s, and this one has not: add it, or use another SKU", having[key], sku, key))
 			}
 		}
 	}

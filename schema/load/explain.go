@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -29,7 +30,9 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 	}
 	text, isText := got.(string)
 	shown := describe(got)
-	if step := path[strings.LastIndexByte(path, '.')+1:]; isText && (step == "credential" || step == "secret") {
+	step := path[strings.LastIndexByte(path, '.')+1:]
+	mayBeSecret := isText && (step == "credential" || step == "secret")
+	if mayBeSecret {
 		shown = "something that may be a secret" // everybody reads findings
 	}
 	message := fmt.Sprintf("got %s, want %s", shown, want)
@@ -43,6 +46,10 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 		}
 	case code == "schema.type":
 		message += s.typeHint(got)
+	case code == "schema.pattern" && isText && strings.HasSuffix(path, "]") && s.permitsWords(text):
+		message += ": begin each item with a dash"
+	case code == "schema.pattern" && isText && !mayBeSecret:
+		message += s.nameHint(text)
 	case code == "schema.enum" && isText && len(s.enum) > 1:
 		message += didYouMean(text, unquoteAll(s.enum))
 	}
@@ -71,17 +78,44 @@ func (s *shape) typeHint(got any) string {
 	case s.kind == cue.ListKind && kind == cue.StructKind:
 		return ": begin each item with a dash"
 	case s.kind == cue.ListKind:
-		return ": put brackets around it, as in [a, b]"
+		return ": begin each item with a dash, or put brackets around all, as in [a, b]"
 	case s.kind == cue.StringKind && kind&(cue.NumberKind|cue.BoolKind) != 0:
 		if _, ok := s.permits(fmt.Sprint(got)); ok {
 			return ": put it in quotes"
 		}
+		return s.nameHint(fmt.Sprint(got))
 	}
 	if text, ok := got.(string); ok && (s.kind&cue.NumberKind != 0 && plainFloat.MatchString(text+".0") || s.kind == cue.BoolKind && (text == "true" || text == "false")) {
 		return ": remove the quotes"
 	}
 	return ""
 }
+
+// nameHint says how a name is written whose words other characters separate, such as a version; "" if it is none.
+func (s *shape) nameHint(text string) string {
+	name := strings.ToLower(notInName.ReplaceAllString(text, "-"))
+	_, isName := s.permits(name)
+	if _, takesDots := s.permits("a.b"); !isName || takesDots || !plainName.MatchString(name) {
+		return ""
+	}
+	return ", such as " + name
+}
+
+// permitsWords reports whether a text is of several words which are values each: items of a list that lost their dashes.
+func (s *shape) permitsWords(text string) bool {
+	words := strings.Fields(text)
+	for _, word := range words {
+		if _, ok := s.permits(word); !ok {
+			return false
+		}
+	}
+	return len(words) > 1
+}
+
+var (
+	notInName = regexp.MustCompile(`[._ ]+`)
+	plainName = regexp.MustCompile(`^[a-z0-9]+(-[a-z0-9]+)*$`)
+)
 
 // unknown returns the problem of a field of the mapping m at a path that s does not
 // have, and the path that was probably intended, or "". root is the whole definition.

@@ -27,6 +27,7 @@ type explanation struct {
 var (
 	conflictStart = regexp.MustCompile(`^<<<<<<<( |$)`)
 	conflictEnd   = regexp.MustCompile(`^>>>>>>>( |$)`)
+	conflictMark  = regexp.MustCompile(`^(<<<<<<<( |$)|=======\s*$|>>>>>>>( |$))`)
 	colonFirst    = regexp.MustCompile(`^[ -]*:(\s|$)`)
 	template      = regexp.MustCompile(`\{\{|\{%|\$\{|\$\(`)
 	colonNoSpace  = regexp.MustCompile(`^[ -]*[A-Za-z_][-A-Za-z0-9_]*:[^\s:/]`)
@@ -52,9 +53,19 @@ func conflictMarkers(data []byte) *explanation {
 	return nil
 }
 
+// mark finds a line of a merge conflict whose other lines somebody removed.
+func (b broken) mark() *explanation {
+	for i := range b.lines {
+		if conflictMark.MatchString(b.lines[i]) {
+			return b.on(i, "is what is left of a merge conflict: remove the line, and keep one side of what was in conflict")
+		}
+	}
+	return nil
+}
+
 // explain says what is wrong. It always has an answer.
 func (b broken) explain() explanation {
-	for _, rule := range []func() *explanation{b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.noColon, b.twoColons, b.indented} {
+	for _, rule := range []func() *explanation{b.mark, b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.noColon, b.twoColons, b.indented} {
 		if e := rule(); e != nil {
 			before := b.lines[e.line-1][:e.column-1]
 			e.column = utf8.RuneCountInString(before) + 1
@@ -210,7 +221,7 @@ func (b broken) indented() *explanation {
 	here, there := indentOf(b.lines[b.at]), indentOf(b.lines[above])
 	switch {
 	case here > there && keyAndValue.MatchString(b.lines[above]):
-		return b.on(b.at, "is indented deeper than line %d, which has a value already: indent lines that belong together alike", above+1)
+		return b.on(b.at, "is indented deeper than line %d, which has a value already: indent lines that belong together alike, or put back the key that this line is below", above+1)
 	case here != there:
 		return b.on(b.at, "is indented like no line above it: indent lines that belong together alike")
 	}

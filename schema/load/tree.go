@@ -282,6 +282,10 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 		}
 		return n.Value
 	case "!!null":
+		if name := path[strings.LastIndexByte(path, '.')+1:]; name != path && (name == "metadata" || name == "spec") {
+			r.fail(n, path, "yaml.null", "%s stands at the start of a line: remove the spaces before it", name)
+			return nil
+		}
 		r.fail(n, path, "yaml.null", "has no value: write one, remove the line, or indent the lines below if they belong to it")
 		return nil
 	case "!!bool":
