@@ -162,7 +162,7 @@ func planTitle(p *plan.Proposal, c *plan.PullContext) string {
 	if len(p.Documents) == 0 && len(p.Plans) == 0 {
 		return "no file of the estate changes"
 	}
-	s := effects(p, clean) + " " + worstForJobs(p, c, clean, clean) + " " + later(p)
+	s := effects(p, clean) + " " + worstForJobs(p, c, clean, clean) + " " + ofPolicy(p, clean)
 	if v := verdict(p, c, clean); v != readyToMerge {
 		s = v + ". " + s
 	}

@@ -67,8 +67,8 @@ func quietVerdict(p *plan.Proposal) string {
 func (d *page) overview() {
 	p, c := d.p, d.c
 	d.line(bold(verdict(p, c, prose)+".")+" "+effects(p, code), "")
-	if p.Changes() || later(p) != "" {
-		if s := strings.TrimSpace(worstForJobs(p, c, code, prose) + " " + later(p)); s != "" {
+	if p.Changes() || ofPolicy(p, prose) != "" {
+		if s := strings.TrimSpace(worstForJobs(p, c, code, prose) + " " + ofPolicy(p, prose)); s != "" {
 			d.line(s, "")
 		}
 	}

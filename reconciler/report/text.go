@@ -29,7 +29,7 @@ func JSON(p plan.Proposal) ([]byte, error) {
 func Text(p plan.Proposal) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s. %s\n", verdict(&p, &plan.PullContext{}, clean), effects(&p, clean))
-	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, clean, clean) + " " + later(&p)); s != "" {
+	if s := strings.TrimSpace(worstForJobs(&p, &plan.PullContext{}, clean, clean) + " " + ofPolicy(&p, clean)); s != "" {
 		fmt.Fprintf(&b, "%s\n", s)
 	}
 	for _, f := range mergeConflicts(&p) {

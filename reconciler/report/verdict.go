@@ -237,6 +237,33 @@ func changeable(p *plan.Proposal) string {
 	return shared
 }
 
+// ofPolicy describes the units that a policy will stop, and what a change of policies allows again.
+func ofPolicy(p *plan.Proposal, text func(string) string) string {
+	return strings.TrimSpace(later(p) + " " + allowed(p, text))
+}
+
+// allowed describes what policies that the change edits or deletes do not deny any more.
+func allowed(p *plan.Proposal, text func(string) string) string {
+	var all []string
+	for _, d := range p.Documents {
+		if d.Key.Kind != schema.KindPolicy {
+			continue
+		}
+		for _, f := range d.Fields {
+			switch {
+			case f.Field == "spec.require_approval" && f.Before == "true":
+				all = append(all, "Changes below "+text(d.File)+" need no approval any more.")
+			case strings.HasPrefix(f.Field, "spec.hard_deny.apps") && f.Before != "" && f.After == "":
+				all = append(all, text(d.File)+" no longer denies the apps "+text(short(f.Before, maxValue))+".")
+			}
+		}
+	}
+	if n := len(all); n > maxNamed {
+		all = append(all[:maxNamed-1:maxNamed-1], fmt.Sprintf("%d more are named below.", n-maxNamed+1))
+	}
+	return strings.Join(all, " ")
+}
+
 // later describes the units that a policy will stop.
 func later(p *plan.Proposal) string {
 	var stop []schema.Key
