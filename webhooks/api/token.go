@@ -100,13 +100,15 @@ func Verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 		return nil, fmt.Errorf("longer than %d bytes", maxToken)
 	}
 	var account *schema.ServiceAccount
+	var noKey error // the parser puts it behind words of its own
 	claims := &jwt.RegisteredClaims{}
 	parser := jwt.NewParser(
 		jwt.WithValidMethods([]string{jwt.SigningMethodEdDSA.Alg(), jwt.SigningMethodES256.Alg()}),
 		jwt.WithAudience(audience), jwt.WithLeeway(clockSkew), jwt.WithTimeFunc(func() time.Time { return now }),
 		jwt.WithIssuedAt(), jwt.WithNotBeforeRequired(), jwt.WithExpirationRequired(), jwt.WithStrictDecoding(),
 	)
-	_, err := parser.ParseWithClaims(token, claims, func(t *jwt.Token) (any, error) {
+	_, err := parser.ParseWithClaims(token, claims, func(t *jwt.Token) (key any, err error) {
+		defer func() { noKey = err }()
 		// Other header fields (crit, b64, jku, …) are not supported.
 		for name := range t.Header {
 			if name != "alg" && name != "kid" && name != "typ" {
@@ -124,6 +126,10 @@ func Verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 		return keyOf(account, claims.Issuer, kid, t.Method)
 	})
 	switch {
+	case noKey != nil:
+		return nil, noKey
+	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
+		return nil, errors.New("it is signed by another key than the one that it names")
 	case err != nil:
 		return nil, err
 	case len(claims.Audience) != 1: // a second audience would open another estate too

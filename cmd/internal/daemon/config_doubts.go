@@ -54,6 +54,7 @@ func (c *Config) ownDirectories() map[string]string {
 
 // directoryWarnings are about directories that do not stay, or that hold other files. path is berth.yaml.
 func (c *Config) directoryWarnings(path string) (out []string) {
+	foreign := []string{"/etc", "/usr", "/boot", "/proc", "/sys"}
 	volatile := []string{"/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm"} // file-hierarchy(7)
 	own := c.ownDirectories()
 	beside, err := filepath.Abs(filepath.Dir(path))
@@ -64,9 +65,12 @@ func (c *Config) directoryWarnings(path string) (out []string) {
 			out = append(out,
 				fmt.Sprintf("%s: the system empties %s, at a reboot or after some days: choose a directory that stays, such as /var/lib/berth", field, volatile[i]))
 		}
+		of := slices.IndexFunc(foreign, func(v string) bool { return within(v, dir) })
 		entries, err := os.ReadDir(dir)
 		_, noMirror := os.Stat(gitrepo.MirrorDir(dir))
 		switch {
+		case of >= 0:
+			out = append(out, fmt.Sprintf("%s: %s is not for data that programs write: choose a directory of its own, such as /var/lib/berth", field, foreign[of]))
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			out = append(out, fmt.Sprintf("%s: %v: choose a directory that Berth may write to", field, err))
 		case field == "repository.directory" && slices.ContainsFunc(entries, isForeign) && noMirror != nil:

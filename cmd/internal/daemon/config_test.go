@@ -323,8 +323,10 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 			":1:59: warning: repository.directory: the system empties /run, at a reboot"},
 		{strings.Replace(base, "directory: cache", "directory: /tmp/berth-of-nobody", 1),
 			"warning: repository.directory: the system empties /tmp"},
-		{strings.Replace(base, "directory: cache", "directory: /etc", 1),
-			"warning: repository.directory: /etc holds other files, and Berth deletes and writes there"},
+		{strings.Replace(base, "directory: cache", "directory: /etc/berth", 1),
+			"warning: repository.directory: /etc is not for data that programs write"},
+		{strings.Replace(base, "directory: cache", "directory: /sbin", 1),
+			"warning: repository.directory: /sbin holds other files, and Berth deletes and writes there"},
 		{strings.Replace(base, "directory: cache", "directory: "+token, 1), "warning: repository.directory: open " + token +
 			": not a directory"},
 		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: name}}\n",

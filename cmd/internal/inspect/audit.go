@@ -99,6 +99,9 @@ func beginOf(since string, now time.Time) (time.Time, error) {
 	}
 	for _, form := range []string{time.RFC3339, time.DateOnly} {
 		if t, err := time.Parse(form, since); err == nil {
+			if t.After(now) {
+				return t, fmt.Errorf("--since %s is in the future", since)
+			}
 			return t, nil
 		}
 	}

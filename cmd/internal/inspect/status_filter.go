@@ -66,7 +66,7 @@ func (o *Overview) Filter(f StatusFilter, inForce *schema.Desired) error {
 }
 
 // Filter leaves the resources of a list that a filter selects and that have all the labels. It returns an
-// error if no document belongs to the project.
+// error if no document belongs to the project, or none of the list has a label of that name.
 func (e *Estate) Filter(l *List, f StatusFilter, labels map[string]string) error {
 	known := wanted(map[string]string{"project": f.Project})
 	for key := range e.files {
@@ -75,6 +75,9 @@ func (e *Estate) Filter(l *List, f StatusFilter, labels map[string]string) error
 		}
 	}
 	if err := known.check("document"); err != nil {
+		return err
+	}
+	if err := l.checkLabels(labels); err != nil {
 		return err
 	}
 	l.Items = slices.DeleteFunc(l.Items, func(r *Resource) bool {
@@ -87,21 +90,46 @@ func (e *Estate) Filter(l *List, f StatusFilter, labels map[string]string) error
 	return nil
 }
 
-// hasLabels reports whether the document has all the labels.
-func (r *Resource) hasLabels(labels map[string]string) bool {
-	if len(labels) == 0 {
-		return true
+// checkLabels returns an error if no document of the list has a label of a name that is asked for.
+func (l *List) checkLabels(labels map[string]string) error {
+	if len(l.Items) == 0 {
+		return nil
 	}
+	for name := range labels {
+		known := wanted(map[string]string{"label": name})
+		for _, r := range l.Items {
+			for has := range r.labels() {
+				known.add("label", has)
+			}
+		}
+		if err := known.check("document"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// labels returns those of the document.
+func (r *Resource) labels() map[string]string {
 	var doc struct {
 		Metadata struct {
 			Labels map[string]string `json:"labels"`
 		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(r.Document, &doc); err != nil {
-		return false // it is not in the form of a document
+		return nil // it is not in the form of a document
 	}
+	return doc.Metadata.Labels
+}
+
+// hasLabels reports whether the document has all the labels.
+func (r *Resource) hasLabels(labels map[string]string) bool {
+	if len(labels) == 0 {
+		return true
+	}
+	has := r.labels()
 	for name, value := range labels {
-		if got, ok := doc.Metadata.Labels[name]; !ok || got != value {
+		if got, ok := has[name]; !ok || got != value {
 			return false
 		}
 	}

@@ -33,6 +33,9 @@ func (p *planner) planWorkTree(ctx context.Context) (proposal plan.Proposal, mis
 	if err != nil {
 		return proposal, "", err
 	}
+	if err := estate.HaveTenants(ctx, head, p.Tenants); err != nil {
+		return proposal, "", cli.Usage(fmt.Errorf("--tenant: %w", err))
+	}
 	if head, _, err = estate.WithTenants(ctx, head, p.Tenants); err != nil {
 		return proposal, "", err
 	}

@@ -56,6 +56,9 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
 	}
+	if err := estate.HaveTenants(ctx, platform, tenants); err != nil {
+		return nil, cli.Usage(fmt.Errorf("validate: --tenant: %w", err))
+	}
 	snap, shadowed, err := estate.WithTenants(ctx, platform, tenants)
 	if err != nil {
 		return nil, cli.Usage(fmt.Errorf("validate: %w", err))
