@@ -220,7 +220,7 @@ github: {owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: 
 	require.Error(t, err)
 	got := strings.ReplaceAll(err.Error(), path, "berth.yaml")
 	require.Equal(t, `configuration: 12 mistakes:
-berth.yaml:1:9: estate: got "My Estate", want text: lower-case letters, digits and inner dashes, at most 40 characters
+berth.yaml:1:9: estate: got "My Estate", want text: lower-case letters, digits and inner dashes, at most 40 characters, such as my-estate
 berth.yaml:2:1: repositry: no such field: "repository" is there already
 berth.yaml:3:1: repository.directory: is missing: add the path of a directory for the cache
 berth.yaml:4:8: repository.url: got "git.example/estate.git", want text: a URL that begins with https://, ssh:// or file://, or a local path that begins with / or .; git@HOST:PATH is written ssh://git@HOST/PATH
