@@ -36,7 +36,8 @@ var (
 	quotedKey     = regexp.MustCompile(`^(?:[ -]*[^\s:"'#]+:\s+|\s*-\s+)(["'])`)
 	bareWord      = regexp.MustCompile(`^[A-Za-z_][^:]*$`)
 	flowStart     = regexp.MustCompile(`^\s*[{[]`)
-	valueStart    = regexp.MustCompile("^(?:[ -]*[^\\s:\"'#]+:\\s+|\\s*-\\s+)([@`%])")
+	valueStart    = regexp.MustCompile("^(?:[ -]*[^\\s:\"'#]+:\\s+|\\s*-\\s+)(?:\\[(?:[^\\]\"']*,)?\\s*)?([@`%*])")
+	braceInText   = regexp.MustCompile(`[\[,]\s*(\{[^{}]*\}[^\s,\]}])`)
 )
 
 // conflictMarkers finds a merge conflict that nobody resolved.
@@ -143,6 +144,9 @@ func (b broken) quotes() *explanation {
 }
 
 func (b broken) start() *explanation {
+	if m := braceInText.FindStringSubmatchIndex(b.lines[b.at]); m != nil {
+		return &explanation{pos{b.at + 1, m[2] + 1}, "text that begins with a brace reads as a mapping: put it in quotes"}
+	}
 	if m := valueStart.FindStringSubmatchIndex(b.lines[b.at]); m != nil {
 		return &explanation{pos{b.at + 1, m[2] + 1}, fmt.Sprintf("a value cannot start with %s: put it in quotes", b.lines[b.at][m[2]:m[3]])}
 	}
@@ -202,7 +206,7 @@ func (b broken) noColon() *explanation {
 func (b broken) twoColons() *explanation {
 	line := b.lines[b.at]
 	first := strings.Index(line, ": ")
-	if first < 0 || flowStart.MatchString(line[first+2:]) {
+	if first < 0 || flowStart.MatchString(line[first+2:]) || flowStart.MatchString(strings.TrimLeft(line, " -")) {
 		return nil // colons in braces separate keys from values
 	}
 	if keyAndValue.MatchString(line) && strings.Contains(line[first+2:], ": ") {
@@ -221,9 +225,9 @@ func (b broken) indented() *explanation {
 	here, there := indentOf(b.lines[b.at]), indentOf(b.lines[above])
 	switch {
 	case here > there && keyAndValue.MatchString(b.lines[above]):
-		return b.on(b.at, "is indented deeper than line %d, which has a value already: indent lines that belong together alike, or put back the key that this line is below", above+1)
+		return b.on(b.at, "is indented deeper than line %d, which has a value already: indent lines that belong together alike, or put back the key, or the dash, that this line is below", above+1)
 	case here != there:
-		return b.on(b.at, "is indented like no line above it: indent lines that belong together alike")
+		return b.on(b.at, "is indented like no line above it: indent lines that belong together alike, or put back the line that it is below")
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 			continue
 		}
 		if line, ok := lines[k.Value]; ok {
-			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one of them", line)
+			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one of them, or put back the key or the dash above this line", line)
 			continue
 		}
 		lines[k.Value] = k.Line
