@@ -186,6 +186,10 @@ func foreignFlags() map[string][]string {
 	add([]string{"--timeout", "berth sync --once --timeout bounds the time"}, "--timeout")
 	add([]string{"set BERTH_TOKEN, or name its file with --token-file"}, "--token", "--bearer")
 	add([]string{"--version"}, "-V")
+	add([]string{"name a command, such as berth serve -c berth.yaml"}, "berth -c", "berth --config")
+	add([]string{"berth validate DIR checks all documents of an estate together"}, "validate -f", "validate --filename", "validate --file", "berth -f")
+	add([]string{"an estate is made in a new or empty directory: name another one"}, "init --force", "init -f")
+	add([]string{"Berth chooses the node; berth plan shows which"}, "node replace --to", "node replace --node", "node replace --with")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory",
 		"-J": "--name", "--job-name": "--name",
 		"-N": "--nodes", "--ntasks": "--tasks", "-G": "--gpus", "--gres": "--gpus", "--gpus-per-node": "--gpus"} {
@@ -202,7 +206,7 @@ func extraArguments() map[string]string {
 		"audit list": "--instance, --project, --actor and --correlation select records",
 		"usage":      "berth usage --project TENANT.PROJECT selects a project, and --from and --to days",
 		"plan":       "berth plan --base main --head REV plans a branch; a plan covers all instances",
-		"sync":       "-c names a berth.yaml; all of its estate is reconciled",
+		"sync":       "-c names a berth.yaml, all of whose estate is reconciled, and --once ends when that is done",
 		"serve":      "-c names a berth.yaml",
 		"token":      "--service-account TENANT.PROJECT/NAME names the account",
 		"node label": "--label NAME=VALUE gives a label",

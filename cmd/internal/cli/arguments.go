@@ -18,7 +18,7 @@ type Elsewhere struct {
 	Commands map[string]string
 	// Flags has, for an unknown flag such as --namespace or -n, flags of this program, such as
 	// --project or --output json. The one that the command has is suggested. The last entry may be
-	// words for commands that have none of them.
+	// words for commands that have none of them. A key with a command, such as "init --force", is for that command.
 	Flags map[string][]string
 	// Arguments has words for a command that got an argument too many, by command; %s is that argument.
 	Arguments map[string]string
@@ -39,7 +39,8 @@ func NameArguments(root *cobra.Command, elsewhere Elsewhere) {
 		NameArguments(cmd, elsewhere)
 	}
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		if word := cmd.Flags().Arg(0); word != "" && !cmd.HasParent() {
+		word := cmd.Flags().Arg(0)
+		if word != "" && (IsGroup(cmd) || cmd.HasSubCommands() && elsewhere.similar(cmd, word) != "") {
 			return Usage(unknownCommand(cmd, word, elsewhere)) // an unknown command has unknown flags
 		}
 		return wrongFlag(cmd, err, elsewhere)
@@ -193,8 +194,8 @@ func wrongFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 		}
 		return fmt.Errorf("%s: %q is not a duration: write one such as 90s, 10m or 1h30m", flag, got)
 	case "stringToString":
-		form, _, _ := strings.Cut(value.GetFlag().Usage, ":") // such as NAME=DIR
-		return fmt.Errorf("%s: %q is not %s", flag, got, form)
+		form, what, _ := strings.Cut(value.GetFlag().Usage, ": ") // such as NAME=DIR: a directory
+		return fmt.Errorf("%s: %q is not %s, %s", flag, got, form, what)
 	case "bool":
 		return fmt.Errorf("%s: %q is neither true nor false", flag, got)
 	}
@@ -211,7 +212,7 @@ func unknownFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 	if isLong {
 		name = "-" + name
 	}
-	for _, instead := range elsewhere.Flags[name] {
+	for _, instead := range slices.Concat(elsewhere.Flags[nameOf(cmd)+" "+name], elsewhere.Flags[name]) {
 		flag, _, _ := strings.Cut(strings.TrimPrefix(instead, "--"), " ")
 		if flag == instead || !strings.HasPrefix(instead, "--") {
 			return fmt.Errorf("%w: %s", err, instead)
@@ -277,6 +278,9 @@ func wrongArguments(cmd *cobra.Command, args []string, check cobra.PositionalArg
 			return fmt.Errorf("%w: a directory is named with --repo %s", err, extra)
 		} else if cmd.Flags().Lookup("config") != nil && no == nil {
 			return fmt.Errorf("%w: a configuration is named with -c %s", err, extra)
+		}
+		if reason := cmd.Flags().Lookup("reason"); reason != nil && reason.Changed {
+			return fmt.Errorf("%w: put the text of --reason in quotes", err)
 		}
 		if hint := elsewhere.Arguments[name]; hint != "" {
 			return fmt.Errorf("%w: %s", err, strings.ReplaceAll(hint, "%s", extra))

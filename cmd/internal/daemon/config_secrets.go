@@ -40,14 +40,15 @@ func (s *secret) read() (string, error) {
 		return "", nil
 	}
 	var value string
+	var isSet bool
 	if s.File != "" {
 		data, err := os.ReadFile(s.File)
 		if err != nil {
 			return "", fmt.Errorf("secret: %w", err)
 		}
 		value = strings.TrimRight(string(data), "\r\n")
-	} else {
-		value = os.Getenv(s.Env)
+	} else if value, isSet = os.LookupEnv(s.Env); !isSet {
+		return "", fmt.Errorf("the environment variable %s, which holds the secret, is not set here", s.Env)
 	}
 	if value == "" {
 		return "", fmt.Errorf("the secret in %s%s is empty", s.File, s.Env)
