@@ -170,35 +170,12 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.changedPartitions(known)) > 0 {
-		d.how = max(d.how, profile.Reconfigure) // which brings them to the state in the file
+	if len(c.changedPartitions(d.conf, known)) > 0 {
+		d.how = max(d.how, profile.Reconfigure) // which brings them to what the file says
 	}
 	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
 	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
 	return d, err
-}
-
-// changedPartitions returns the applied partitions that a person has deleted or taken out of
-// service, such as "partition main is DOWN". Those that Berth is closing are left out.
-func (c *control) changedPartitions(known []cli.Partition) []string {
-	applied, err := c.disk.appliedPartitions()
-	if err != nil {
-		return nil // shown as files that cannot be rendered
-	}
-	var changed []string
-	for _, name := range partitionNames(applied) {
-		if c.disk.leaves(name) || c.disk.closing(partitionTarget(name)) {
-			continue
-		}
-		i := slices.IndexFunc(known, func(p cli.Partition) bool { return p.Name == name })
-		switch {
-		case i < 0:
-			changed = append(changed, "partition "+name+" was deleted")
-		case known[i].State != "UP":
-			changed = append(changed, "partition "+name+" is "+known[i].State)
-		}
-	}
-	return changed
 }
 
 // effect returns what makes slurmctld take over changed files.

@@ -146,7 +146,9 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, s.Key, runtimes.Stamp{})
-	ops := []runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey(), c.stack.State())}
+	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey(), c.stack.State())},
+		controlDirectoryOps(c.stack)...)
+	read := len(ops)
 	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
 	if err != nil {
 		if !strings.Contains(err.Error(), m.Node) {
@@ -178,7 +180,8 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	hit := &observation{ctl: c}
 	hit.compareFiles(res[1].Stats)
 	hit.key = res[2].Stats[0]
-	for _, one := range res[3:] {
+	hit.directories = controlFaults(c.stack, m.Node, res[3:read])
+	for _, one := range res[read:] {
 		hit.services = append(hit.services, one.Service)
 	}
 	return hit, nil
@@ -220,10 +223,13 @@ type accountingReading struct {
 
 // fileReading is the state of the files of a complete stack.
 type fileReading struct {
-	modified   []string // those that were changed or removed
-	unrendered error    // they cannot be rendered
-	stale      bool     // the record gives other files than those that were written
-	fetched    fetched  // what workers have of them
+	modified []string // those that were changed or removed
+	conf     []byte   // slurm.conf as Berth wrote it
+	// directories of the controller that are otherwise than Berth made them, and how.
+	directories map[string]string
+	unrendered  error   // they cannot be rendered
+	stale       bool    // the record gives other files than those that were written
+	fetched     fetched // what workers have of them
 }
 
 type workerReading struct {
@@ -252,7 +258,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 	for _, path := range repairedPaths(v.ctl.stack) {
 		v.stale = v.stale || !bytes.Equal(want[path].data, next[path].data)
 	}
-	v.fetched = v.ctl.fetchedFiles()
+	v.fetched, v.conf = v.ctl.fetchedFiles(), want[v.ctl.stack.Conf()].data
 	for _, st := range stats {
 		if !unmodified(st, want[st.Path]) {
 			v.modified = append(v.modified, st.Path)
@@ -364,7 +370,7 @@ func (v *observation) readController(ctx context.Context) {
 	v.mismatch = !config.Matches
 	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
 	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil {
-		v.partitions = c.changedPartitions(known)
+		v.partitions = c.changedPartitions(v.conf, known)
 	}
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -475,7 +481,7 @@ func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runti
 		i := slices.IndexFunc(directories, func(d directory) bool { return d.path == st.Path })
 		switch {
 		case i >= 0:
-			if fault := directories[i].fault(m.Node, st); fault != "" {
+			if fault := directories[i].fault(m.Node, st, 0); fault != "" {
 				return fault
 			}
 		case st.Path == profile.WorkerMungeKey:
@@ -617,6 +623,8 @@ func (v *observation) outOfService(name string) string {
 		what = "down"
 	case n.Has("DRAIN"):
 		what = "drained"
+	case n.Has("FAIL"):
+		what = "set to fail"
 	default:
 		return ""
 	}
@@ -651,11 +659,14 @@ func (v *observation) drift() []plan.Drift {
 	for _, path := range v.modified {
 		add("configuration", path+" is not as Berth writes it")
 	}
+	for _, path := range slices.Sorted(maps.Keys(v.directories)) {
+		add("configuration", v.directories[path])
+	}
 	if v.mismatch {
 		add("configuration", "slurmctld runs a configuration other than its file")
 	}
 	for _, p := range v.partitions {
-		add("configuration", p+" by hand; it is declared UP")
+		add("configuration", p)
 	}
 	for _, r := range v.reservations {
 		add("reservations", r)

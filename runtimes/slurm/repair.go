@@ -14,11 +14,14 @@ import (
 // broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
 // caller holds the lock of the cluster.
 func (c *control) load(ctx context.Context) error {
-	res, err := c.do(ctx, readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...))
+	res, err := c.do(ctx, append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...)}, controlDirectoryOps(c.stack)...)...)
 	if err != nil {
 		return err
 	}
 	if err := c.useRecord(res[0]); err != nil || !c.rec.Complete || c.rec.Deleting {
+		return err
+	}
+	if err := c.restoreDirectories(ctx, res[2:]); err != nil {
 		return err
 	}
 	want, err := c.disk.appliedFiles()
@@ -44,14 +47,14 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// unmodified reports whether a file on the host has the content and mode of f. A file that is
+// unmodified reports whether a file on the host has the content and mode of f, and is root's unless f has another owner. A file that is
 // not rendered counts as unmodified, and stays. slurm.conf no longer names it; but a slurmd that
 // was started with topology.conf reads it at each reconfigure, and ends if it is missing.
 func unmodified(st runtimes.FileStat, f file) bool {
 	if f.data == nil {
 		return true
 	}
-	return st.Exists && st.Mode == f.mode && st.SHA256 == digest(f.data)
+	return st.Exists && st.Mode == f.mode && (st.UID == 0 || f.owner != "") && st.SHA256 == digest(f.data)
 }
 
 // repair writes files of the stack. The steps that follow are recorded before it, as a

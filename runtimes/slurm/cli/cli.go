@@ -159,6 +159,8 @@ type Partition struct {
 	State    string   // UP, DOWN, DRAIN, INACTIVE
 	Accounts []string // that it allows; nil: all
 	QoS      []string // that it allows, denies or has itself; nil: none is named
+	Nodes    []string
+	Values   map[string]string // all fields, as scontrol prints them
 }
 
 // Reservation is a reservation of nodes as slurmctld has it.

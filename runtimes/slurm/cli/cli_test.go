@@ -89,7 +89,11 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])
 		require.NoError(t, err)
-		require.Equal(t, []cli.Partition{{"main", "UP", nil, nil}, {"quick", "UP", nil, nil}, {"shut", "DOWN", nil, nil}}, partitions)
+		var read []string
+		for _, p := range partitions {
+			read = append(read, fmt.Sprintf("%s %s %v %s", p.Name, p.State, p.Nodes, p.Values["MaxTime"]))
+		}
+		require.Equal(t, []string{"main UP [w1 w2 w3] 01:00:00", "quick UP [w1 w2] 00:30:00", "shut DOWN [w2] UNLIMITED"}, read)
 
 		partitions, err = cli.Partitions().Decode(said["no partitions"])
 		require.NoError(t, err)

@@ -317,9 +317,18 @@ func decodePartitions(out []byte) ([]Partition, error) {
 	for line := range strings.Lines(string(out)) {
 		for word := range strings.FieldsSeq(line) {
 			key, value, _ := strings.Cut(word, "=")
+			if n := len(all); n > 0 && key != "PartitionName" {
+				all[n-1].Values[key] = value
+			}
 			switch {
 			case key == "PartitionName":
-				all = append(all, Partition{Name: value})
+				all = append(all, Partition{Name: value, Values: map[string]string{}})
+			case key == "Nodes" && len(all) > 0 && value != "(null)":
+				nodes, err := hostnames(value)
+				if err != nil {
+					return nil, err
+				}
+				all[len(all)-1].Nodes = nodes
 			case key == "State" && len(all) > 0:
 				all[len(all)-1].State = value
 			case key == "AllowAccounts" && len(all) > 0 && value != "ALL":

@@ -1,0 +1,99 @@
+package slurm
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"berth/runtimes/slurm/cli"
+)
+
+// What a person changes by scontrol update partition is in slurmctld's memory alone, and the next reconfigure
+// takes it back: what Berth wrote is declared. So it is a difference.
+
+// unwritten are the values that a partition has in slurmctld where its line in slurm.conf does not have the key
+// (slurm.conf(5)). Keys that are not here are not compared.
+var unwritten = map[string]string{
+	"State": "UP", "MaxTime": "UNLIMITED", "DefaultTime": "NONE", "AllowAccounts": "ALL", "AllowQos": "ALL", "Hidden": "NO",
+	"RootOnly": "NO", "MaxNodes": "UNLIMITED", "PriorityTier": "1", "Default": "NO", "OverSubscribe": "NO",
+}
+
+// changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
+// DOWN by hand; it is declared UP". Those that Berth is closing are left out.
+func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed []string) {
+	for _, line := range parameters(conf)["partitionname"] {
+		name, values := partitionLine(line)
+		if c.disk.leaves(name) || c.disk.closing(partitionTarget(name)) {
+			continue
+		}
+		i := slices.IndexFunc(known, func(p cli.Partition) bool { return p.Name == name })
+		if i < 0 {
+			changed = append(changed, "partition "+name+" was deleted by hand")
+			continue
+		}
+		for _, key := range slices.Sorted(maps.Keys(unwritten)) {
+			want, given := values[key]
+			if !given {
+				want = unwritten[key]
+			}
+			got, printed := known[i].Values[key]
+			switch {
+			case !printed || partitionValue(key, got) == partitionValue(key, want):
+			case key == "State":
+				changed = append(changed, fmt.Sprintf("partition %s is %s by hand; it is declared %s", name, got, want))
+			default:
+				changed = append(changed, fmt.Sprintf("partition %s has %s=%s by hand; %s is declared", name, key, got, want))
+			}
+		}
+		if lost := lostNodes(conf, values["Nodes"], known[i].Nodes); lost != "" && known[i].Values["Nodes"] != "" {
+			changed = append(changed, fmt.Sprintf("partition %s lacks %s by hand", name, lost))
+		}
+	}
+	return changed
+}
+
+// partitionLine returns the name of a partition and the values of its line.
+func partitionLine(line string) (name string, values map[string]string) {
+	name, rest, _ := strings.Cut(line, " ")
+	values = map[string]string{}
+	for word := range strings.FieldsSeq(rest) {
+		key, value, _ := strings.Cut(word, "=")
+		values[key] = value
+	}
+	return name, values
+}
+
+// partitionValue returns a value in one form: slurm.conf has minutes, and scontrol prints D-HH:MM:SS; a list has
+// no order, and Slurm keeps accounts and QoS in lower case.
+func partitionValue(key, value string) string {
+	switch key {
+	case "MaxTime", "DefaultTime":
+		if minutes, err := strconv.Atoi(value); err == nil {
+			return fmt.Sprintf("%d-%02d:%02d:00", minutes/(24*60), minutes/60%24, minutes%60)
+		}
+		if !strings.Contains(value, "-") && strings.Contains(value, ":") {
+			return "0-" + value
+		}
+	case "AllowAccounts", "AllowQos":
+		list := strings.Split(strings.ToLower(value), ",")
+		slices.Sort(list)
+		return strings.Join(list, ",")
+	}
+	return value
+}
+
+// lostNodes names the nodes of a partition's line that slurmctld does not have in the partition.
+func lostNodes(conf []byte, declared string, has []string) string {
+	want := strings.Split(declared, ",")
+	if declared == "ALL" {
+		want = nil
+		for _, line := range parameters(conf)["nodename"] {
+			name, _, _ := strings.Cut(line, " ")
+			want = append(want, name)
+		}
+	}
+	want = slices.DeleteFunc(want, func(n string) bool { return n == "" || slices.Contains(has, n) })
+	return strings.Join(want, ", ")
+}
