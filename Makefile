@@ -10,7 +10,7 @@ DATE    := $(shell git log -1 --format=%cI 2>/dev/null)
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 STAMP   := -X main.buildVersion=$(VERSION) -X main.buildCommit=$(COMMIT) -X main.buildDate=$(DATE)
 
-.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs soak mutants test-machines images check demo bench lab clean
+.PHONY: build man reference deps root test flakes test-long test-slurm test-slurm-next truth jobs baddays soak mutants test-machines images check demo bench lab clean
 
 build: ## berth, berth-host and berth-lab into bin/
 	@test -e $(BIN)/berth || echo "Building berth, berth-host and berth-lab. The first build downloads the modules and compiles them: 2 to 8 minutes on two cores."
@@ -64,6 +64,9 @@ test-slurm-next: root deps build ## the short ones of them on Debian's next rele
 	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(TESTRUN) ./runtimes/slurm; \
 	else echo "not run: Slurm 26.05, as the image of forky cannot be built" >&2; test -z "$(COMPLETE)"; fi
 
+baddays: root deps ## the faults in runtimes/slurm/testdata/faults: when Berth says each, in which words, when it is right, and the jobs; IMAGE=trixie on Slurm 24.11, RUN=regexp of faults; needs root
+	BERTH_LAB_IMAGE=$(IMAGE) BERTH_FAULTS="$(RUN)" deploy/in-memory $(GO) test -tags long,baddays -run '^TestLongBadDays$$' -v -count=1 -timeout 60m ./runtimes/slurm
+
 truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) BERTH_TRUTH_SEED=$(or $(SEED),1) BERTH_TRUTH_CHANGES=$(or $(N),100) deploy/in-memory $(GO) test -tags long -run '^TestLongTruth$$' -v -count=1 -timeout 60m ./runtimes/slurm
 
@@ -79,7 +82,7 @@ test-machines: root ## real Slurm on emulated machines with systemd, which reboo
 	@$(TESTRUN) -tags long,machines -run '^TestMachine' $(MACHINES)
 
 soak: ## everything that explores, whole, on each release of Slurm, and the mutants; takes hours; needs root
-	$(MAKE) -k test-long test-slurm test-slurm-next test-machines truth jobs mutants
+	$(MAKE) -k test-long test-slurm test-slurm-next test-machines truth jobs baddays mutants
 
 mutants: root deps ## takes the effect of each requirement out of a copy and asks for the test that fails; RUN=regexp of ids
 	@deploy/in-memory $(GO) run ./cmd/internal/mutants $(if $(RUN),-run '$(RUN)')
@@ -95,8 +98,8 @@ root:
 
 check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
-	$(GO) vet -tags long,machines,jobs ./...
-	$(GO) tool staticcheck -tags long,machines,jobs ./...
+	$(GO) vet -tags long,machines,jobs,baddays ./...
+	$(GO) tool staticcheck -tags long,machines,jobs,baddays ./...
 	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|OperatePageExplainsEachWarning|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
 
 demo: build ## the end-to-end demo on a temporary estate

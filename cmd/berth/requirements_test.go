@@ -119,7 +119,7 @@ func runs(t *testing.T, file, name string) bool {
 	}
 	return matches() || matches("long") && strings.HasPrefix(name, "TestLong") || matches("machines") &&
 		strings.HasPrefix(name, "TestMachine") ||
-		matches("long", "jobs") && name == "TestLongJobs"
+		matches("long", "jobs") && name == "TestLongJobs" || matches("long", "baddays") && name == "TestLongBadDays"
 }
 
 // skips reports whether a test's own body skips the test. What a machine cannot run is
@@ -161,6 +161,7 @@ func TestMakeRunsTheTests(t *testing.T) {
 	require.Contains(t, makefile, "\n\t@$(TESTRUN) -tags long,machines -run '^TestMachine' $(MACHINES)\n")
 	require.Contains(t, makefile, `MACHINES = $(shell grep -rl --include='*_test.go' '^//go:build machines' . | xargs -n1 dirname | sort -u)`)
 	require.Contains(t, makefile, " -tags long,jobs -run '^TestLongJobs$$")
+	require.Contains(t, makefile, " -tags long,baddays -run '^TestLongBadDays$$")
 	for _, target := range []string{"check", "test", "test-long", "test-slurm", "test-slurm-next", "test-machines"} {
 		require.Contains(t, strings.Split(read(filepath.Join(moduleRoot, ".ci/run")), "\n"), "stage "+target+" make "+target)
 	}

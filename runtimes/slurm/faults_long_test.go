@@ -4,12 +4,15 @@ package slurm_test
 
 import (
 	"fmt"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"sigs.k8s.io/yaml"
 
 	"berth/examples/explore"
 	"berth/reconciler/plan"
@@ -26,50 +29,46 @@ const (
 	reported  = "reported"  // Berth cannot repair it
 )
 
-// worldFault is a fault that a person, a crash or hardware causes on a cluster. None depends on
-// another, as a run may draw a part of them.
+// worldFault is a fault that a person, a crash or hardware causes on a cluster. Each file of testdata/faults has one, and
+// README.md there says what its fields mean. None depends on another.
 type worldFault struct {
-	name   string
-	on     string // the host: "ctl", "gpu-1" with a job, or "gpu-2" without
-	kill   []string
-	script string // of shell; $SLURM_CONF is that of the cluster
-	told   string // is part of what an observation shows
-	fate   string
-	holds  string // shell that succeeds while a respected or reported fault is there
-	undo   string // shell that ends such a fault
+	name  string
+	About string   `json:"about"`
+	Host  string   `json:"host"`
+	Kill  []string `json:"kill"`
+	Do    string   `json:"do"`
+	Told  string   `json:"told"`
+	Fate  string   `json:"fate"`
+	Holds string   `json:"holds"`
+	Undo  string   `json:"undo"`
+	Drawn bool     `json:"drawn"`
 }
 
-var worldFaults = []worldFault{
-	{name: "slurmctld killed", on: "ctl", kill: []string{profile.Slurmctld}, told: "slurmctld down", fate: repaired},
-	{name: "slurmdbd killed", on: "ctl", kill: []string{profile.Slurmdbd}, told: "slurmdbd down", fate: repaired},
-	{name: "mariadbd killed", on: "ctl", kill: []string{profile.MariaDB}, told: "down", fate: repaired},
-	{name: "munged of the controller killed", on: "ctl", kill: []string{profile.Munged}, told: "munged down", fate: repaired},
-	{name: "all four killed", on: "ctl", kill: []string{profile.Slurmctld, profile.Slurmdbd, profile.MariaDB, profile.Munged}, told: "down", fate: repaired},
-	{name: "slurmd killed", on: "gpu-1", kill: []string{profile.Slurmd}, told: "slurmd down", fate: repaired},
-	{name: "munged of a worker killed", on: "gpu-1", kill: []string{profile.MungedWorker}, told: "munged down", fate: repaired},
-	{name: "partition added to slurm.conf", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF", told: "slurm.conf is not as Berth writes it", fate: repaired},
-	{name: "partition added to slurm.conf, with scontrol reconfigure", on: "ctl", script: "echo PartitionName=mine Nodes=ALL >>$SLURM_CONF; scontrol reconfigure", told: "slurm.conf is not as Berth writes it", fate: repaired},
-	{name: "unknown key in slurm.conf", on: "ctl", script: "echo NoSuchKey=1 >>$SLURM_CONF", told: "slurm.conf is not as Berth writes it", fate: repaired},
-	{name: "slurm.conf removed", on: "ctl", script: "rm $SLURM_CONF", told: "slurm.conf is not as Berth writes it", fate: repaired},
-	{name: "GPU removed from gres.conf", on: "ctl", script: "sed -i s/0-1/0-0/ $(dirname $SLURM_CONF)/gres.conf", told: "gres.conf is not as Berth writes it", fate: repaired},
-	{name: "node drained", on: "ctl", script: "scontrol update nodename=gpu-2 state=drain reason='fan replaced'", told: "drained: fan replaced", fate: respected,
-		holds: "scontrol -o show node gpu-2 | grep -q DRAIN", undo: "scontrol update nodename=gpu-2 state=undrain"},
-	{name: "node set DOWN", on: "ctl", script: "scontrol update nodename=gpu-2 state=down reason='bad DIMM'", told: "down: bad DIMM", fate: respected,
-		holds: "scontrol -o show node gpu-2 | grep -q State=DOWN", undo: "scontrol update nodename=gpu-2 state=resume"},
-	{name: "partition set DOWN", on: "ctl", script: "scontrol update partitionname=main state=down", told: "partition main is DOWN", fate: repaired},
-	{name: "partition set DRAIN", on: "ctl", script: "scontrol update partitionname=main state=drain", told: "partition main is DRAIN", fate: repaired},
-	{name: "Unix user removed from the controller", on: "ctl", script: "userdel berthtest1", told: "accounts on the control host differ", fate: repaired},
-	{name: "Unix user removed from a worker", on: "gpu-2", script: "userdel berthtest1", told: "accounts on gpu-2 differ", fate: repaired},
-	{name: "directories for jobs removed from a worker", on: "gpu-2", script: "rm -rf " + profile.JobsDir + "/*/*", told: "no directory for jobs of berthtest", fate: repaired},
-	{name: "spool of slurmd removed", on: "gpu-2", script: "rm -rf " + profile.WorkerSpoolDir, told: "the directory " + profile.WorkerSpoolDir + " on gpu-2 is missing", fate: repaired},
-	{name: "directory for jobs closed", on: "gpu-2", script: "chmod 700 " + profile.JobsDir, told: "the directory " + profile.JobsDir + " on gpu-2 has the mode 0700 and the uid 0; want 0711 and 0", fate: repaired},
-	{name: "device file of a GPU gone", on: "gpu-2", script: "mv /dev/nvidia1 /dev/gone", told: "/dev/nvidia1 on gpu-2 is not a device file", fate: reported,
-		holds: "test ! -e /dev/nvidia1", undo: "mv /dev/gone /dev/nvidia1"},
-	{name: "munge key of a worker replaced", on: "gpu-2", script: "head -c 1024 /dev/urandom >" + profile.WorkerMungeKey, told: "is not the munge key of the cluster", fate: repaired},
-	{name: "munge key of a worker replaced, and munged restarted", on: "gpu-2", kill: []string{profile.MungedWorker}, script: "head -c 1024 /dev/urandom >" + profile.WorkerMungeKey, told: "munged down", fate: repaired},
-	{name: "sshd of a worker gone", on: "gpu-2", script: "for p in $(pidof sshd sshd-session sshd-auth); do kill -9 $p 2>/dev/null || true; done", told: "unreachable", fate: reported,
-		holds: "! pidof sshd", undo: "/usr/sbin/sshd -f /etc/berth/sshd_config"},
+// readFaults returns the faults, in the order of their names.
+func readFaults(t testing.TB) (all []worldFault) {
+	t.Helper()
+	files, err := filepath.Glob("testdata/faults/*.yaml")
+	require.NoError(t, err)
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		require.NoError(t, err)
+		f := worldFault{name: strings.TrimSuffix(filepath.Base(file), ".yaml")}
+		require.NoError(t, yaml.UnmarshalStrict(data, &f), file)
+		require.True(t, f.About != "" && f.Told != "" && slices.Contains([]string{"ctl", "gpu-1", "gpu-2"}, f.Host), "%s: about, told or host", file)
+		require.True(t, f.Fate == repaired || (f.Fate == respected || f.Fate == reported) && f.Holds != "" && f.Undo != "", "%s: fate", file)
+		f.Told = os.Expand(f.Told, func(name string) string { return faultPaths[name] })
+		all = append(all, f)
+	}
+	return all
 }
+
+// faultPaths are what the shell of a fault knows by name.
+var faultPaths = map[string]string{
+	"spool": profile.WorkerSpoolDir, "jobs": profile.JobsDir, "key": profile.WorkerMungeKey, "berth": "/var/lib/berth",
+}
+
+// faultConfig is the cluster of the faults.
+var faultConfig = strings.TrimSuffix(onePartition, "}") + `,"nodes":{"return_to_service":1,"timeout_seconds":300}}`
 
 // TestLongFaults causes faults on a cluster with a running job and prints when an observation
 // shows each, and when it is repaired: a fault is shown within 5 s, with an observation each
@@ -78,18 +77,18 @@ func TestLongFaults(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStageOf(t, 3)}
 	c.rt = c.runtime(t)
-	config := strings.TrimSuffix(onePartition, "}") + `,"nodes":{"return_to_service":1,"timeout_seconds":300}}`
-	u := c.unit(config, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	u := c.unit(faultConfig, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	c.carry(t, u, false)
 	id, err := c.trySubmit(t, u, alice, "sleep 3000\n", "--gres=gpu:1", "--nodelist=gpu-1")
 	require.NoError(t, err)
 	job := c.await(t, u, id, slurmtest.Running)
 	c.saved(t, u, job.ID) // a killed slurmctld loses newer jobs
 	table := fmt.Sprintf("Slurm %s\n%-42s %8s  %-10s %8s\n", c.version, "fault", "told s", "", "s")
-	for _, f := range explore.Draw(t, 4, worldFaults) {
+	all := slices.DeleteFunc(readFaults(t), func(f worldFault) bool { return !f.Drawn })
+	for _, f := range explore.Draw(t, 4, all) {
 		told, done := c.suffer(t, u, f)
-		t.Logf("%s: told after %.1f s, %s after %.1f s", f.name, told.Seconds(), f.fate, done.Seconds())
-		table += fmt.Sprintf("%-42s %8.1f  %-10s %8.1f\n", f.name, told.Seconds(), f.fate, done.Seconds())
+		t.Logf("%s: told after %.1f s, %s after %.1f s", f.About, told.Seconds(), f.Fate, done.Seconds())
+		table += fmt.Sprintf("%-42s %8.1f  %-10s %8.1f\n", f.About, told.Seconds(), f.Fate, done.Seconds())
 		require.Equal(t, job, c.await(t, u, job.ID, slurmtest.Running), f.name)
 	}
 	t.Log(table)
@@ -124,19 +123,19 @@ func (c *company) suffer(t *testing.T, u plan.Unit, f worldFault) (told, done ti
 		obs := c.observe(t, u)
 		p := plan.Make(plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: obs, Rules: c.rt})
 		last := fmt.Sprint(obs.Reason, obs.Members, obs.Drift)
-		if told == 0 && strings.Contains(last, f.told) {
+		if told == 0 && strings.Contains(last, f.Told) {
 			told = max(time.Since(began), time.Millisecond)
 		}
 		c.try(t, p)
 		switch {
 		case told == 0:
-		case f.fate == repaired || undone:
-			return p.Empty() && !strings.Contains(last, f.told), last
+		case f.Fate == repaired || undone:
+			return p.Empty() && !strings.Contains(last, f.Told), last
 		case acted < 4: // Berth has had time to act
 			acted++
 		default:
-			c.shell(t, u, f.on, f.holds)
-			c.shell(t, u, f.on, f.undo)
+			c.shell(t, u, f.Host, f.Holds)
+			c.shell(t, u, f.Host, f.Undo)
 			undone, began = true, time.Now()
 		}
 		return false, last
@@ -147,16 +146,16 @@ func (c *company) suffer(t *testing.T, u plan.Unit, f worldFault) (told, done ti
 // cause causes a fault.
 func (c *company) cause(t *testing.T, u plan.Unit, f worldFault) {
 	t.Helper()
-	if f.script != "" {
-		c.shell(t, u, f.on, f.script)
+	if f.Do != "" {
+		c.shell(t, u, f.Host, f.Do)
 	}
-	if len(f.kill) == 0 { // the services of a host without sshd cannot be asked for
+	if len(f.Kill) == 0 { // the services of a host without sshd cannot be asked for
 		return
 	}
 	for name, pid := range c.services(t, u) {
 		words := strings.Fields(name)
-		if words[0] == f.on && slices.Contains(f.kill, words[1]) {
-			c.shell(t, u, f.on, fmt.Sprintf("kill -9 %d; while test -d /proc/%[1]d; do sleep 0.01; done", pid))
+		if words[0] == f.Host && slices.Contains(f.Kill, words[1]) {
+			c.shell(t, u, f.Host, fmt.Sprintf("kill -9 %d; while test -d /proc/%[1]d; do sleep 0.01; done", pid))
 		}
 	}
 }
@@ -164,6 +163,9 @@ func (c *company) cause(t *testing.T, u plan.Unit, f worldFault) {
 // shell runs shell on a host.
 func (c *company) shell(t *testing.T, u plan.Unit, node, script string) {
 	t.Helper()
+	for name, path := range faultPaths {
+		script = name + "=" + path + "; " + script
+	}
 	if node == c.control.Key.Name {
 		c.onControl(t, u, script)
 		return
