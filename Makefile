@@ -64,7 +64,7 @@ test-slurm-next: root deps build ## the short ones of them on Debian's next rele
 	@if $(BIN)/berth-lab image forky; then BERTH_LAB_IMAGE=forky $(TESTRUN) ./runtimes/slurm; \
 	else echo "not run: Slurm 26.05, as the image of forky cannot be built" >&2; test -z "$(COMPLETE)"; fi
 
-baddays: root deps ## the faults in runtimes/slurm/testdata/faults: when Berth says each, in which words, when it is right, and the jobs; IMAGE=trixie on Slurm 24.11, RUN=regexp of faults; needs root
+baddays: root deps ## the faults in runtimes/slurm/testdata/faults: when Berth reports each, in which words, when it is right, and the jobs; IMAGE=trixie on Slurm 24.11, RUN=regexp of faults; needs root
 	BERTH_LAB_IMAGE=$(IMAGE) BERTH_FAULTS="$(RUN)" deploy/in-memory $(GO) test -tags long,baddays -run '^TestLongBadDays$$' -v -count=1 -timeout 60m ./runtimes/slurm
 
 truth: root deps ## 100 random changes on a busy cluster, predicted and actual; SEED=n draws others, N=n as many, IMAGE=trixie on Slurm 24.11; needs root

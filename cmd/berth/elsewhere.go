@@ -206,7 +206,7 @@ func extraArguments() map[string]string {
 		"audit list": "--instance, --project, --actor and --correlation select records",
 		"usage":      "berth usage --project TENANT.PROJECT selects a project, and --from and --to days",
 		"plan":       "berth plan --base main --head REV plans a branch; a plan covers all instances",
-		"sync":       "-c names a berth.yaml, all of whose estate is reconciled, and --once ends when that is done",
+		"sync":       "-c names a berth.yaml; its whole estate is reconciled. With --once, the command then ends",
 		"serve":      "-c names a berth.yaml",
 		"token":      "--service-account TENANT.PROJECT/NAME names the account",
 		"node label": "--label NAME=VALUE gives a label",

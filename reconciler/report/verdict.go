@@ -252,9 +252,13 @@ func allowed(p *plan.Proposal, text func(string) string) string {
 		for _, f := range d.Fields {
 			switch {
 			case f.Field == "spec.require_approval" && f.Before == "true":
-				all = append(all, "Changes below "+text(d.File)+" need no approval any more.")
-			case strings.HasPrefix(f.Field, "spec.hard_deny.apps") && f.Before != "" && f.After == "":
-				all = append(all, text(d.File)+" no longer denies the apps "+text(short(f.Before, maxValue))+".")
+				all = append(all, text(d.File)+" no longer requires approval.")
+			case f.Field == "spec.hard_deny.apps":
+				after := strings.Split(strings.Trim(f.After, "[]"), ", ")
+				apps := slices.DeleteFunc(strings.Split(strings.Trim(f.Before, "[]"), ", "), func(a string) bool { return a == "" || slices.Contains(after, a) })
+				if len(apps) > 0 {
+					all = append(all, text(d.File)+" no longer denies "+text(short(strings.Join(apps, ", "), maxValue))+".")
+				}
 			}
 		}
 	}

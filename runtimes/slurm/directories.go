@@ -41,13 +41,15 @@ func controlDirectoryOps(s profile.Stack) []runtimes.Op {
 // controlDirectoryOps answered. A state that is gone is a loss, of which another part tells.
 func controlFaults(s profile.Stack, node string, res []runtimes.Result) map[string]string {
 	faults := map[string]string{}
-	uid, err := strconv.ParseUint(strings.TrimSpace(string(res[1].Data)), 10, 32)
-	if err != nil {
-		return faults // nobody knows the owner
+	uid, known := slurmUID(res)
+	if !known {
+		return faults
 	}
 	for i, d := range controlDirectories(s) {
-		if st := res[0].Stats[i]; st.Exists || d.path == s.Log() {
-			if fault := d.fault(node, st, uint32(uid)); fault != "" {
+		st := res[0].Stats[i]
+		isLink := st.Type == "link" // an administrator's, to another disk
+		if !isLink && (st.Exists || d.path == s.Log()) {
+			if fault := d.fault(node, st, uid); fault != "" {
 				faults[d.path] = fault
 			}
 		}
@@ -55,8 +57,14 @@ func controlFaults(s profile.Stack, node string, res []runtimes.Result) map[stri
 	return faults
 }
 
-// restoreDirectories corrects those of the controller.
-func (c *control) restoreDirectories(ctx context.Context, res []runtimes.Result) error {
+// slurmUID returns the uid of the Slurm user from what controlDirectoryOps answered.
+func slurmUID(res []runtimes.Result) (uid uint32, known bool) {
+	n, err := strconv.ParseUint(strings.TrimSpace(string(res[1].Data)), 10, 32)
+	return uint32(n), err == nil
+}
+
+// restoreDirectories corrects those of the controller. A file system may refuse that, which ends no action.
+func (c *control) restoreDirectories(ctx context.Context, res []runtimes.Result) {
 	var ops []runtimes.Op
 	faults := controlFaults(c.stack, c.host.Name(), res)
 	for _, d := range controlDirectories(c.stack) {
@@ -66,9 +74,11 @@ func (c *control) restoreDirectories(ctx context.Context, res []runtimes.Result)
 		}
 	}
 	if len(ops) == 0 {
-		return nil
+		return
 	}
-	return c.doAll(ctx, ops...)
+	if err := c.doAll(ctx, ops...); err != nil {
+		c.log.Warn("directory not corrected", "host", c.host.Name(), "error", err.Error())
+	}
 }
 
 // fault returns how a directory is otherwise than Berth makes it; "": it is as made.

@@ -178,7 +178,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 		return nil, err
 	}
 	hit := &observation{ctl: c}
-	hit.compareFiles(res[1].Stats)
+	hit.compareFiles(res[1].Stats, res[3:read])
 	hit.key = res[2].Stats[0]
 	hit.directories = controlFaults(c.stack, m.Node, res[3:read])
 	for _, one := range res[read:] {
@@ -244,8 +244,8 @@ type workerReading struct {
 	earlier  string // which file its slurmd has not fetched
 }
 
-// compareFiles compares the files of the stack with those that worked last.
-func (v *observation) compareFiles(stats []runtimes.FileStat) {
+// compareFiles compares the files of the stack with those that worked last. users are what controlDirectoryOps answered.
+func (v *observation) compareFiles(stats []runtimes.FileStat, users []runtimes.Result) {
 	want, err := v.ctl.rec.appliedFiles()
 	var next map[string]file
 	if err == nil {
@@ -260,7 +260,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat) {
 	}
 	v.fetched, v.conf = v.ctl.fetchedFiles(), want[v.ctl.stack.Conf()].data
 	for _, st := range stats {
-		if !unmodified(st, want[st.Path]) {
+		if !unmodified(st, want[st.Path], users) {
 			v.modified = append(v.modified, st.Path)
 		}
 	}
@@ -369,7 +369,7 @@ func (v *observation) readController(ctx context.Context) {
 	v.serving, v.nodes, v.version = true, nodes, config.Version
 	v.mismatch = !config.Matches
 	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
-	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil {
+	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch {
 		v.partitions = c.changedPartitions(v.conf, known)
 	}
 	var others sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 var unwritten = map[string]string{
 	"State": "UP", "MaxTime": "UNLIMITED", "DefaultTime": "NONE", "AllowAccounts": "ALL", "AllowQos": "ALL", "Hidden": "NO",
 	"RootOnly": "NO", "MaxNodes": "UNLIMITED", "PriorityTier": "1", "Default": "NO", "OverSubscribe": "NO",
+	"AllowGroups": "ALL", "ReqResv": "NO", "DenyAccounts": "(none)", "DenyQos": "(none)", // the last two are printed if they are set
 }
 
 // changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
@@ -44,11 +45,17 @@ func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed
 			case key == "State":
 				changed = append(changed, fmt.Sprintf("partition %s is %s by hand; it is declared %s", name, got, want))
 			default:
-				changed = append(changed, fmt.Sprintf("partition %s has %s=%s by hand; %s is declared", name, key, got, want))
+				changed = append(changed, fmt.Sprintf("partition %s has %s %s in slurmctld, and %s by its file", name, key, partitionValue(key, got), partitionValue(key, want)))
 			}
 		}
-		if lost := lostNodes(conf, values["Nodes"], known[i].Nodes); lost != "" && known[i].Values["Nodes"] != "" {
-			changed = append(changed, fmt.Sprintf("partition %s lacks %s by hand", name, lost))
+		if _, printed := known[i].Values["Nodes"]; printed {
+			want := nodesOfLine(conf, values["Nodes"])
+			if lost := without(want, known[i].Nodes); lost != "" {
+				changed = append(changed, fmt.Sprintf("partition %s lacks %s in slurmctld", name, lost))
+			}
+			if more := without(known[i].Nodes, want); more != "" {
+				changed = append(changed, fmt.Sprintf("partition %s has %s in slurmctld only", name, more))
+			}
 		}
 	}
 	return changed
@@ -84,16 +91,19 @@ func partitionValue(key, value string) string {
 	return value
 }
 
-// lostNodes names the nodes of a partition's line that slurmctld does not have in the partition.
-func lostNodes(conf []byte, declared string, has []string) string {
-	want := strings.Split(declared, ",")
-	if declared == "ALL" {
-		want = nil
-		for _, line := range parameters(conf)["nodename"] {
-			name, _, _ := strings.Cut(line, " ")
-			want = append(want, name)
-		}
+// nodesOfLine returns the nodes of a partition's line.
+func nodesOfLine(conf []byte, declared string) (nodes []string) {
+	if declared != "ALL" {
+		return strings.Split(declared, ",")
 	}
-	want = slices.DeleteFunc(want, func(n string) bool { return n == "" || slices.Contains(has, n) })
-	return strings.Join(want, ", ")
+	for _, line := range parameters(conf)["nodename"] {
+		name, _, _ := strings.Cut(line, " ")
+		nodes = append(nodes, name)
+	}
+	return nodes
+}
+
+// without lists the nodes of a list that another one lacks. A cluster without workers has the node none.
+func without(nodes, other []string) string {
+	return strings.Join(slices.DeleteFunc(slices.Clone(nodes), func(n string) bool { return n == "" || n == "none" || slices.Contains(other, n) }), ", ")
 }

@@ -23,17 +23,17 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 	c := &control{}
 	require.Empty(t, c.changedPartitions([]byte(conf), answer(func(main, quick map[string]string) {})))
 	for want, edit := range map[string]func(main, quick map[string]string){
-		"partition main is DOWN by hand; it is declared UP":                     func(main, _ map[string]string) { main["State"] = "DOWN" },
-		"partition main has MaxTime=00:05:00 by hand; 10080 is declared":        func(main, _ map[string]string) { main["MaxTime"] = "00:05:00" },
-		"partition quick has MaxTime=1-00:00:00 by hand; UNLIMITED is declared": func(_, quick map[string]string) { quick["MaxTime"] = "1-00:00:00" },
-		"partition main has AllowAccounts=nobody by hand; b.x,A is declared":    func(main, _ map[string]string) { main["AllowAccounts"] = "nobody" },
-		"partition main has Hidden=YES by hand; NO is declared":                 func(main, _ map[string]string) { main["Hidden"] = "YES" },
-		"partition quick has Default=YES by hand; NO is declared":               func(_, quick map[string]string) { quick["Default"] = "YES" },
+		"partition main is DOWN by hand; it is declared UP":                              func(main, _ map[string]string) { main["State"] = "DOWN" },
+		"partition main has MaxTime 0-00:05:00 in slurmctld, and 7-00:00:00 by its file": func(main, _ map[string]string) { main["MaxTime"] = "00:05:00" },
+		"partition quick has MaxTime 1-00:00:00 in slurmctld, and UNLIMITED by its file": func(_, quick map[string]string) { quick["MaxTime"] = "1-00:00:00" },
+		"partition main has AllowAccounts nobody in slurmctld, and a,b.x by its file":    func(main, _ map[string]string) { main["AllowAccounts"] = "nobody" },
+		"partition main has Hidden YES in slurmctld, and NO by its file":                 func(main, _ map[string]string) { main["Hidden"] = "YES" },
+		"partition quick has Default YES in slurmctld, and NO by its file":               func(_, quick map[string]string) { quick["Default"] = "YES" },
 	} {
 		require.Equal(t, []string{want}, c.changedPartitions([]byte(conf), answer(edit)))
 	}
 	lacks := answer(func(main, quick map[string]string) {})
 	lacks[0].Nodes = []string{"gpu-1"}
-	require.Equal(t, []string{"partition main lacks gpu-2 by hand"}, c.changedPartitions([]byte(conf), lacks))
+	require.Equal(t, []string{"partition main lacks gpu-2 in slurmctld"}, c.changedPartitions([]byte(conf), lacks))
 	require.Equal(t, []string{"partition quick was deleted by hand"}, c.changedPartitions([]byte(conf), answer(func(main, quick map[string]string) {})[:1]))
 }

@@ -21,9 +21,7 @@ func (c *control) load(ctx context.Context) error {
 	if err := c.useRecord(res[0]); err != nil || !c.rec.Complete || c.rec.Deleting {
 		return err
 	}
-	if err := c.restoreDirectories(ctx, res[2:]); err != nil {
-		return err
-	}
+	c.restoreDirectories(ctx, res[2:])
 	want, err := c.disk.appliedFiles()
 	if err != nil {
 		c.log.Warn("files not checked", "host", c.host.Name(), "reason", "the recorded configuration cannot be rendered: "+err.Error())
@@ -31,7 +29,7 @@ func (c *control) load(ctx context.Context) error {
 	}
 	broken := map[string]file{}
 	for _, st := range res[1].Stats {
-		if !unmodified(st, want[st.Path]) {
+		if !unmodified(st, want[st.Path], res[2:]) {
 			broken[st.Path] = want[st.Path]
 		}
 	}
@@ -47,14 +45,22 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// unmodified reports whether a file on the host has the content and mode of f, and is root's unless f has another owner. A file that is
+// unmodified reports whether a file on the host has the content and mode of f, and its owner; users are what controlDirectoryOps answered. A file that is
 // not rendered counts as unmodified, and stays. slurm.conf no longer names it; but a slurmd that
 // was started with topology.conf reads it at each reconfigure, and ends if it is missing.
-func unmodified(st runtimes.FileStat, f file) bool {
+func unmodified(st runtimes.FileStat, f file, users []runtimes.Result) bool {
 	if f.data == nil {
 		return true
 	}
-	return st.Exists && st.Mode == f.mode && (st.UID == 0 || f.owner != "") && st.SHA256 == digest(f.data)
+	owner := uint32(0)
+	if f.owner == profile.SlurmUser {
+		if uid, known := slurmUID(users); known {
+			owner = uid
+		} else {
+			owner = st.UID
+		}
+	}
+	return st.Exists && st.Mode == f.mode && st.UID == owner && st.SHA256 == digest(f.data)
 }
 
 // repair writes files of the stack. The steps that follow are recorded before it, as a

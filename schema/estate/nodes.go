@@ -113,7 +113,7 @@ func (c *platformCheck) oddTopology(sku string, docs []*load.Document) {
 		}
 		for _, doc := range docs {
 			if _, has := doc.Decl.(*schema.Node).Spec.Topology[key]; !has {
-				c.warn(doc, "spec.topology", codeUnlike, fmt.Sprintf("the %d other nodes of SKU %s have the topology key %s, and this one has not: add it, or use another SKU", having[key], sku, key))
+				c.warn(doc, "spec.topology", codeUnlike, fmt.Sprintf("the %d other nodes of SKU %s have the topology key %s, but this one does not: add it, or use another SKU", having[key], sku, key))
 			}
 		}
 	}

@@ -31,8 +31,7 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 	text, isText := got.(string)
 	shown := describe(got)
 	step := path[strings.LastIndexByte(path, '.')+1:]
-	mayBeSecret := isText && (step == "credential" || step == "secret")
-	if mayBeSecret {
+	if step == "credential" || step == "secret" {
 		shown = "something that may be a secret" // everybody reads findings
 	}
 	message := fmt.Sprintf("got %s, want %s", shown, want)
@@ -47,8 +46,8 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 	case code == "schema.type":
 		message += s.typeHint(got)
 	case code == "schema.pattern" && isText && strings.HasSuffix(path, "]") && s.permitsWords(text):
-		message += ": begin each item with a dash"
-	case code == "schema.pattern" && isText && !mayBeSecret:
+		message += ": separate the items by commas in brackets, or give each a dash"
+	case code == "schema.pattern" && isText && (path == "metadata.name" || path == "spec.version" || path == "estate"):
 		message += s.nameHint(text)
 	case code == "schema.enum" && isText && len(s.enum) > 1:
 		message += didYouMean(text, unquoteAll(s.enum))
@@ -78,12 +77,14 @@ func (s *shape) typeHint(got any) string {
 	case s.kind == cue.ListKind && kind == cue.StructKind:
 		return ": begin each item with a dash"
 	case s.kind == cue.ListKind:
-		return ": begin each item with a dash, or put brackets around all, as in [a, b]"
+		return ": begin each item with a dash, or put the items in brackets, as in [a, b]"
 	case s.kind == cue.StringKind && kind&(cue.NumberKind|cue.BoolKind) != 0:
 		if _, ok := s.permits(fmt.Sprint(got)); ok {
 			return ": put it in quotes"
 		}
-		return s.nameHint(fmt.Sprint(got))
+		if strings.Contains(fmt.Sprint(got), ".") && plainName.MatchString(notInName.ReplaceAllString(fmt.Sprint(got), "-")) && !s.takesDots() {
+			return ": write a dash for the dot" // the digits behind it may have lost a zero
+		}
 	}
 	if text, ok := got.(string); ok && (s.kind&cue.NumberKind != 0 && plainFloat.MatchString(text+".0") || s.kind == cue.BoolKind && (text == "true" || text == "false")) {
 		return ": remove the quotes"
@@ -94,11 +95,15 @@ func (s *shape) typeHint(got any) string {
 // nameHint says how a name is written whose words other characters separate, such as a version; "" if it is none.
 func (s *shape) nameHint(text string) string {
 	name := strings.ToLower(notInName.ReplaceAllString(text, "-"))
-	_, isName := s.permits(name)
-	if _, takesDots := s.permits("a.b"); !isName || takesDots || !plainName.MatchString(name) {
+	if _, isName := s.permits(name); !isName || s.takesDots() || !plainName.MatchString(name) {
 		return ""
 	}
 	return ", such as " + name
+}
+
+func (s *shape) takesDots() bool {
+	_, ok := s.permits("a.b")
+	return ok
 }
 
 // permitsWords reports whether a text is of several words which are values each: items of a list that lost their dashes.

@@ -37,7 +37,7 @@ var (
 	bareWord      = regexp.MustCompile(`^[A-Za-z_][^:]*$`)
 	flowStart     = regexp.MustCompile(`^\s*[{[]`)
 	valueStart    = regexp.MustCompile("^(?:[ -]*[^\\s:\"'#]+:\\s+|\\s*-\\s+)(?:\\[(?:[^\\]\"']*,)?\\s*)?([@`%*])")
-	braceInText   = regexp.MustCompile(`[\[,]\s*(\{[^{}]*\}[^\s,\]}])`)
+	braceInText   = regexp.MustCompile(`[\[,]\s*(\{[^{}:]*\}[^\s,\]}{])`)
 )
 
 // conflictMarkers finds a merge conflict that nobody resolved.
@@ -58,7 +58,7 @@ func conflictMarkers(data []byte) *explanation {
 func (b broken) mark() *explanation {
 	for i := range b.lines {
 		if conflictMark.MatchString(b.lines[i]) {
-			return b.on(i, "is what is left of a merge conflict: remove the line, and keep one side of what was in conflict")
+			return b.on(i, "is a leftover mark of a merge conflict: remove the line, and keep one of the two versions")
 		}
 	}
 	return nil
@@ -225,9 +225,9 @@ func (b broken) indented() *explanation {
 	here, there := indentOf(b.lines[b.at]), indentOf(b.lines[above])
 	switch {
 	case here > there && keyAndValue.MatchString(b.lines[above]):
-		return b.on(b.at, "is indented deeper than line %d, which has a value already: indent lines that belong together alike, or put back the key, or the dash, that this line is below", above+1)
+		return b.on(b.at, "is indented deeper than line %d, which already has a value: give both the same indentation, or restore the missing key or dash above this line", above+1)
 	case here != there:
-		return b.on(b.at, "is indented like no line above it: indent lines that belong together alike, or put back the line that it is below")
+		return b.on(b.at, "no line above has this indentation: give lines that belong together the same indentation, or restore the missing line above")
 	}
 	return nil
 }

@@ -226,7 +226,7 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 			continue
 		}
 		if line, ok := lines[k.Value]; ok {
-			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one of them, or put back the key or the dash above this line", line)
+			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one, or restore the missing key or dash above this line", line)
 			continue
 		}
 		lines[k.Value] = k.Line
@@ -282,8 +282,8 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 		}
 		return n.Value
 	case "!!null":
-		if name := path[strings.LastIndexByte(path, '.')+1:]; name != path && (name == "metadata" || name == "spec") {
-			r.fail(n, path, "yaml.null", "%s stands at the start of a line: remove the spaces before it", name)
+		if name := path[strings.LastIndexByte(path, '.')+1:]; path == "metadata.spec" || path == "spec.metadata" {
+			r.fail(n, path, "yaml.null", "%s belongs at the start of a line: remove the spaces before it", name)
 			return nil
 		}
 		r.fail(n, path, "yaml.null", "has no value: write one, remove the line, or indent the lines below if they belong to it")

@@ -129,7 +129,7 @@ func Verify(token, audience string, d *schema.Desired, now time.Time) (*schema.S
 	case noKey != nil:
 		return nil, noKey
 	case errors.Is(err, jwt.ErrTokenSignatureInvalid):
-		return nil, errors.New("it is signed by another key than the one that it names")
+		return nil, errors.New("its signature does not fit the key that it names: the token was changed, or signed by another key")
 	case err != nil:
 		return nil, err
 	case len(claims.Audience) != 1: // a second audience would open another estate too

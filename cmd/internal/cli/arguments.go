@@ -194,7 +194,10 @@ func wrongFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 		}
 		return fmt.Errorf("%s: %q is not a duration: write one such as 90s, 10m or 1h30m", flag, got)
 	case "stringToString":
-		form, what, _ := strings.Cut(value.GetFlag().Usage, ": ") // such as NAME=DIR: a directory
+		form, what, hasForm := strings.Cut(value.GetFlag().Usage, ": ") // such as NAME=DIR: a directory
+		if !hasForm {
+			return fmt.Errorf("%s: %q is not NAME=VALUE", flag, got)
+		}
 		return fmt.Errorf("%s: %q is not %s, %s", flag, got, form, what)
 	case "bool":
 		return fmt.Errorf("%s: %q is neither true nor false", flag, got)
@@ -279,7 +282,7 @@ func wrongArguments(cmd *cobra.Command, args []string, check cobra.PositionalArg
 		} else if cmd.Flags().Lookup("config") != nil && no == nil {
 			return fmt.Errorf("%w: a configuration is named with -c %s", err, extra)
 		}
-		if reason := cmd.Flags().Lookup("reason"); reason != nil && reason.Changed {
+		if reason := cmd.Flags().Lookup("reason"); reason != nil && reason.Changed && !strings.Contains(reason.Value.String(), " ") {
 			return fmt.Errorf("%w: put the text of --reason in quotes", err)
 		}
 		if hint := elsewhere.Arguments[name]; hint != "" {

@@ -70,7 +70,7 @@ func (c *Config) directoryWarnings(path string) (out []string) {
 		_, noMirror := os.Stat(gitrepo.MirrorDir(dir))
 		switch {
 		case of >= 0:
-			out = append(out, fmt.Sprintf("%s: %s is not for data that programs write: choose a directory of its own, such as /var/lib/berth", field, foreign[of]))
+			out = append(out, fmt.Sprintf("%s: %s is not for program data: choose another directory, such as /var/lib/berth", field, foreign[of]))
 		case err != nil && !errors.Is(err, fs.ErrNotExist):
 			out = append(out, fmt.Sprintf("%s: %v: choose a directory that Berth may write to", field, err))
 		case field == "repository.directory" && slices.ContainsFunc(entries, isForeign) && noMirror != nil:

@@ -324,7 +324,7 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{strings.Replace(base, "directory: cache", "directory: /tmp/berth-of-nobody", 1),
 			"warning: repository.directory: the system empties /tmp"},
 		{strings.Replace(base, "directory: cache", "directory: /etc/berth", 1),
-			"warning: repository.directory: /etc is not for data that programs write"},
+			"warning: repository.directory: /etc is not for program data"},
 		{strings.Replace(base, "directory: cache", "directory: /sbin", 1),
 			"warning: repository.directory: /sbin holds other files, and Berth deletes and writes there"},
 		{strings.Replace(base, "directory: cache", "directory: "+token, 1), "warning: repository.directory: open " + token +
