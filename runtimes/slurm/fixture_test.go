@@ -238,7 +238,7 @@ func (s *stage) picture(t testing.TB, u plan.Unit) string {
 	t.Helper()
 	const ofHost = `cat /etc/passwd /etc/group /etc/hosts; cut -d' ' -f2-4 /proc/mounts | grep -v /run/user | sort
 find /etc/slurm /etc/munge /etc/logrotate.d /usr/local/libexec /var/lib/berth/instances /var/lib/berth/backups /var/lib/slurm -maxdepth 1 2>/dev/null | grep -vxE '/usr/local/libexec|/var/lib/berth/[a-z]+' | sort
-ls /usr/bin/*.own 2>/dev/null; ps -e -o comm= | grep -E 'slurm|munge|maria|sleep' | sort`
+ls /usr/bin/*.own 2>/dev/null; ps -e -o comm= | grep -v '<defunct>' | grep -E 'slurm|munge|maria|sleep' | sort`
 	// Nothing removes topology.conf, as a slurmd that started with it reads it at each reconfigure,
 	// and ends after a minute without it.
 	const ofCluster = `; cd $(dirname $SLURM_CONF) && for f in $(ls *.conf | grep -v topology); do echo $f; grep -v ^FirstJobId= $f | sha256sum; done; scontrol -o show partitions; scontrol -o show reservations; squeue -h; sinfo -h -N -o '%N %T %c %m %G %f %E'

@@ -42,8 +42,8 @@ func (s *stage) haveOwnFiles(t *testing.T) {
 
 // look describes the paths of a host. In /var it has only what Berth, munge, Slurm
 // and MariaDB could change, as the rest belongs to this machine. The helper's files,
-// sudo's record of logins and the lab's images, which this machine may build meanwhile,
-// are left out. Of the many or large files in /usr/local and
+// sudo's record of logins, the lab's images, which this machine may build meanwhile, and
+// processes that have ended and wait for their parent are left out. Of the many or large files in /usr/local and
 // /var/lib/mysql it has the time of the last change instead of the content.
 const look = `set -e
 cd /
@@ -52,7 +52,7 @@ cd /
 	find var var/lib var/log var/cache var/tmp -maxdepth 1 -printf '/%p\t%y %m %U:%G %l\n'
 	find usr/local home var/lib/mysql -type f -printf 'content of /%p\t%s bytes changed at %C@\n' 2>/dev/null || true
 	find etc run var/lib/munge var/lib/slurm var/lib/berth/instances var/log/munge var/log/slurm var/spool -type f -exec sha256sum {} + 2>/dev/null | sed -E 's|^(.{64})  (.*)|content of /\2\t\1|' || true
-	ps -e -o comm= | grep -E 'slurm|munge|maria|mysql' | sort | uniq -c | sed 's/^/processes\t/' || true
+	ps -e -o comm= | grep -v '<defunct>' | grep -E 'slurm|munge|maria|mysql' | sort | uniq -c | sed 's/^/processes\t/' || true
 } | grep -vE '^(content of )?/(run/sudo(/.*)?|var/lib/berth|var/cache/berth-lab)[[:space:]]' || true
 `
 
