@@ -61,7 +61,7 @@ func TestLongQoS(t *testing.T) {
 	err = c.removal(t, without)
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
 	require.ErrorContains(t, err, "QoS high still has running jobs")
-	require.Contains(t, c.tool(t, u, "scontrol show partition main"), "AllowQos=ALL\n", "what was changed by hand is taken back")
+	require.Contains(t, c.tool(t, u, "scontrol show partition main"), "AllowQos=ALL\n", "Berth undoes the change by scontrol")
 	_, err = c.trySubmit(t, u, alice, "true\n", "--qos=high")
 	require.ErrorContains(t, err, "Invalid qos")
 	err = c.removal(t, without)

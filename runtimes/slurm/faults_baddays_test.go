@@ -109,7 +109,7 @@ func newBadDays(t *testing.T) *badDays {
 	return d
 }
 
-// day causes a fault, reconciles until the cluster is as it was, and says what was seen.
+// day causes a fault, reconciles until the cluster is as before, and returns the row of the table.
 func (d *badDays) day(t *testing.T, f worldFault) badDay {
 	row := badDay{worldFault: f}
 	d.cause(t, d.unit, f)

@@ -45,7 +45,8 @@ func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed
 			case key == "State":
 				changed = append(changed, fmt.Sprintf("partition %s is %s by hand; it is declared %s", name, got, want))
 			default:
-				changed = append(changed, fmt.Sprintf("partition %s has %s %s in slurmctld, and %s by its file", name, key, partitionValue(key, got), partitionValue(key, want)))
+				changed = append(changed, fmt.Sprintf("partition %s has %s %s in slurmctld, and %s by its file",
+					name, key, partitionValue(key, got), partitionValue(key, want)))
 			}
 		}
 		if _, printed := known[i].Values["Nodes"]; printed {

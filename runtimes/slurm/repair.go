@@ -14,7 +14,8 @@ import (
 // broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
 // caller holds the lock of the cluster.
 func (c *control) load(ctx context.Context) error {
-	res, err := c.do(ctx, append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...)}, controlDirectoryOps(c.stack)...)...)
+	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...)}, controlDirectoryOps(c.stack)...)
+	res, err := c.do(ctx, ops...)
 	if err != nil {
 		return err
 	}
@@ -45,8 +46,8 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// unmodified reports whether a file on the host has the content and mode of f, and its owner; users are what controlDirectoryOps answered. A file that is
-// not rendered counts as unmodified, and stays. slurm.conf no longer names it; but a slurmd that
+// unmodified reports whether a file on the host has the content, mode and owner of f. users are what
+// controlDirectoryOps answered. A file that is not rendered counts as unmodified, and stays. slurm.conf no longer names it; but a slurmd that
 // was started with topology.conf reads it at each reconfigure, and ends if it is missing.
 func unmodified(st runtimes.FileStat, f file, users []runtimes.Result) bool {
 	if f.data == nil {

@@ -92,7 +92,7 @@ func (s *shape) typeHint(got any) string {
 	return ""
 }
 
-// nameHint says how a name is written whose words other characters separate, such as a version; "" if it is none.
+// nameHint suggests a name with dashes instead of dots, blanks and underscores, such as 22-05 for 22.05; "" if that is no name.
 func (s *shape) nameHint(text string) string {
 	name := strings.ToLower(notInName.ReplaceAllString(text, "-"))
 	if _, isName := s.permits(name); !isName || s.takesDots() || !plainName.MatchString(name) {

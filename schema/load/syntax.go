@@ -54,7 +54,7 @@ func conflictMarkers(data []byte) *explanation {
 	return nil
 }
 
-// mark finds a line of a merge conflict whose other lines somebody removed.
+// mark finds a single mark of a merge conflict; conflictMarkers finds a whole one.
 func (b broken) mark() *explanation {
 	for i := range b.lines {
 		if conflictMark.MatchString(b.lines[i]) {
