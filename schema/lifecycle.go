@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 )
 
@@ -113,6 +114,9 @@ func operationChanges(before, after *Desired) (out []Diagnostic) {
 			if a.Operation != b.Operation || a.Instance != b.Instance || a.Member != b.Member || !maps.Equal(a.Labels, b.Labels) {
 				out = append(out, now.finding("spec", SeverityError, CodeOperationChanged,
 					fmt.Sprintf("it asks for %s of %s already, and an operation is carried out once: delete this file and write another", a.Operation, cmp.Or(a.Member, "the unit"))))
+			} else if !reflect.DeepEqual(a, b) {
+				out = append(out, now.finding("spec", SeverityWarning, CodeOperationChanged,
+					"this has an effect only while the operation waits: one that is done is not carried out again. To repeat it, delete this file and write another"))
 			}
 		}
 	}

@@ -207,17 +207,23 @@ func TestOperationsStayWhatTheyAre(t *testing.T) {
 	before := estate(func(*schema.MemberOperation) {})
 	for name, c := range map[string]struct {
 		change func(*schema.MemberOperation)
-		refuse bool
+		want   schema.Severity
 	}{
-		"another reason":    {func(o *schema.MemberOperation) { o.Spec.Reason = "a fan is loud" }, false},
-		"another uid":       {func(o *schema.MemberOperation) { o.UID, o.Spec.Operation = "new", schema.OpResume }, false},
-		"another operation": {func(o *schema.MemberOperation) { o.Spec.Operation = schema.OpResume }, true},
-		"another member":    {func(o *schema.MemberOperation) { o.Spec.Member = "worker-1" }, true},
-		"another instance":  {func(o *schema.MemberOperation) { o.Spec.Instance = "j" }, true},
-		"labels":            {func(o *schema.MemberOperation) { o.Spec.Labels = map[string]string{"a": "b"} }, true},
+		"nothing":           {func(o *schema.MemberOperation) {}, ""},
+		"another uid":       {func(o *schema.MemberOperation) { o.UID, o.Spec.Operation = "new", schema.OpResume }, ""},
+		"another reason":    {func(o *schema.MemberOperation) { o.Spec.Reason = "a fan is loud" }, schema.SeverityWarning},
+		"a deadline":        {func(o *schema.MemberOperation) { o.Spec.OnJobs = &schema.OnJobs{CancelAfterSeconds: 60} }, schema.SeverityWarning},
+		"another operation": {func(o *schema.MemberOperation) { o.Spec.Operation = schema.OpResume }, schema.SeverityError},
+		"another member":    {func(o *schema.MemberOperation) { o.Spec.Member = "worker-1" }, schema.SeverityError},
+		"another instance":  {func(o *schema.MemberOperation) { o.Spec.Instance = "j" }, schema.SeverityError},
+		"labels":            {func(o *schema.MemberOperation) { o.Spec.Labels = map[string]string{"a": "b"} }, schema.SeverityError},
 	} {
 		found := schema.Lifecycle(before, estate(c.change))
-		require.Equal(t, c.refuse, len(found) == 1 && found[0].Code == schema.CodeOperationChanged && found[0].Severity == schema.SeverityError, "%s: %v", name, found)
-		require.True(t, c.refuse || len(found) == 0, name)
+		if c.want == "" {
+			require.Empty(t, found, name)
+			continue
+		}
+		require.Len(t, found, 1, name)
+		require.Equal(t, []any{schema.CodeOperationChanged, c.want}, []any{found[0].Code, found[0].Severity}, name)
 	}
 }

@@ -190,6 +190,7 @@ func foreignFlags() map[string][]string {
 	add([]string{"berth validate DIR checks all documents of an estate together"}, "validate -f", "validate --filename", "validate --file", "berth -f")
 	add([]string{"an estate is made in a new or empty directory: name another one"}, "init --force", "init -f")
 	add([]string{"Berth chooses the node; berth plan shows which"}, "node replace --to", "node replace --node", "node replace --with")
+	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o", "usage export --json")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory",
 		"-J": "--name", "--job-name": "--name",
 		"-N": "--nodes", "--ntasks": "--tasks", "-G": "--gpus", "--gres": "--gpus", "--gpus-per-node": "--gpus"} {

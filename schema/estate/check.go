@@ -73,7 +73,7 @@ func (c *check) needIn(docs map[string]*load.Document, bad func(*load.Document) 
 	path, _ := key.Path()
 	switch to := docs[path]; {
 	case to == nil:
-		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)", missing, path), path)
+		c.refuse(doc, at, code, fmt.Sprintf("%s (%s)%s", missing, path, c.likely(docs, key)), path)
 		return nil
 	case bad(to):
 		c.without(doc, path)
@@ -162,6 +162,22 @@ func (c *check) version(doc *load.Document, app, version string) *schema.AppVers
 		return nil
 	}
 	return v.Decl.(*schema.AppVersion)
+}
+
+// likely suggests the name of a document beside the one that is missing, for the end of a message.
+func (c *check) likely(docs map[string]*load.Document, missing schema.Key) string {
+	if len(c.findings) > load.MaxFindings { // further findings are cut, and the search is expensive
+		return ""
+	}
+	var names []string
+	for _, doc := range docs {
+		beside := doc.Key
+		if beside.Name = missing.Name; beside == missing {
+			names = append(names, doc.Key.Name)
+		}
+	}
+	slices.Sort(names)
+	return Meant(missing.Name, names)
 }
 
 // roles checks the requested roles of doc against the manifest. An unlisted role has its

@@ -3,6 +3,7 @@ package estate
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -17,14 +18,18 @@ import (
 func (c *platformCheck) unlikeOthers() {
 	var nodes []*load.Document
 	keys, kinds := map[string]int{}, map[string]map[string][]*load.Document{} // kinds: nodes by SKU and GPUs
+	values := map[[2]string]*load.Document{}                                  // the first node of a topology key and value
 	for _, doc := range c.tree.docs {
 		n, ok := doc.Decl.(*schema.Node)
 		if !ok || c.bad(doc) {
 			continue
 		}
 		nodes = append(nodes, doc)
-		for key := range n.Spec.Topology {
+		for key, value := range n.Spec.Topology {
 			keys[key]++
+			if v := [2]string{key, value}; values[v] == nil {
+				values[v] = doc
+			}
 		}
 		of := put(kinds, n.Spec.SKU)
 		of[gpusOf(&n.Spec)] = append(of[gpusOf(&n.Spec)], doc)
@@ -33,6 +38,7 @@ func (c *platformCheck) unlikeOthers() {
 		c.oddGPUs(name, kinds[name])
 	}
 	c.sharedHostKeys(nodes)
+	c.alikeTopology(values)
 	common := slices.DeleteFunc(sortedKeys(keys), func(k string) bool { return keys[k] < 2 })
 	for _, doc := range nodes {
 		n := doc.Decl.(*schema.Node)
@@ -116,6 +122,29 @@ func (c *platformCheck) oddTopology(sku string, docs []*load.Document) {
 				c.warn(doc, "spec.topology", codeUnlike, fmt.Sprintf("the %d other nodes of SKU %s have the topology key %s, but this one does not: add it, or use another SKU", having[key], sku, key))
 			}
 		}
+	}
+}
+
+// alikeTopology warns about values of a topology key that differ in case or in characters that look alike (l and 1, O and 0):
+// one rack would be taken for two. first has the first node of each key and value.
+func (c *platformCheck) alikeTopology(first map[[2]string]*load.Document) {
+	plain := strings.NewReplacer("l", "1", "i", "1", "o", "0")
+	by := map[[2]string][2]string{}
+	for _, v := range slices.SortedFunc(maps.Keys(first), func(a, b [2]string) int { return strings.Compare(first[a].File.Path, first[b].File.Path) }) {
+		looks := [2]string{v[0], plain.Replace(strings.ToLower(v[1]))}
+		other, known := by[looks]
+		if !known {
+			by[looks] = v
+			continue
+		}
+		here, there := end{first[v], "spec.topology." + v[0]}, end{first[other], "spec.topology." + v[0]}
+		c.findings = append(c.findings, clash(here, there, schema.SeverityWarning, codeUnlike, func(of end) string {
+			mine, its := v[1], other[1]
+			if of == here {
+				mine, its = its, mine
+			}
+			return fmt.Sprintf("%s and %s of %s (%s) are two values: if one place is meant, write both in the same way", mine, its, of.doc.Key.Name, of.doc.File.Path)
+		}))
 	}
 }
 

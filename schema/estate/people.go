@@ -51,7 +51,7 @@ func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
 		}
 		if m.UnixUser != nil {
 			c.agree(c.known.unix, login, statement{end{doc, at + ".unix_user.name"}, m.UnixUser.Name}, "conflict.unix-user", func(of statement) string {
-				return fmt.Sprintf("%s is the Unix user %s, too (%s): one login is one Unix user, or neither finds the files of the other", m.Login, of.value, of.place())
+				return fmt.Sprintf("%s is the Unix user %s, too (%s): one login is one Unix user. Write the login that this is about, or the same Unix user", m.Login, of.value, of.place())
 			})
 		}
 		for k, key := range m.SigningKeys {

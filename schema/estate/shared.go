@@ -238,8 +238,8 @@ func (c *check) operation(doc *load.Document, d *schema.MemberOperation) {
 func (c *check) member(doc *load.Document, d *schema.MemberOperation, key schema.Key, target *load.Document, roles map[string]schema.InstanceRole, manifest map[string]schema.ManifestRole) {
 	name, number, _ := cutLast(d.Spec.Member, "-")
 	m, ok := manifest[name]
-	if !ok {
-		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s has no role %s, there is %s", key.Name, name, strings.Join(sortedKeys(manifest), ", ")), target.File.Path)
+	if !ok && len(manifest) > 0 {
+		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s is no member of %s, as no role is called %s: its roles are %s, and its members are called such as %s-0", d.Spec.Member, key.Name, name, strings.Join(sortedKeys(manifest), ", "), sortedKeys(manifest)[len(manifest)-1]), target.File.Path)
 		return
 	}
 	count := m.Min

@@ -439,7 +439,7 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 	}
 	switch {
 	case owner == "":
-		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("no node %s is reserved for %s (%s)", name, id, path), path)
+		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("no node %s is reserved for %s (%s): %s", name, id, path, c.reservedFor(id)), path)
 	case owner != id:
 		c.refuse(doc, at, "ref.node-not-reserved", fmt.Sprintf("the node %s is reserved for %s, not for %s (%s:%d)", name, owner, id, path, n.At("spec.reserved_for").Line), path)
 	case c.catalog.bad(node):
@@ -451,6 +451,24 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 	default:
 		c.offers[name] = doc
 	}
+}
+
+// reservedFor says which nodes are reserved for a project.
+func (c *tenantCheck) reservedFor(id string) string {
+	var names []string
+	for _, doc := range c.catalog.byFile {
+		if n, ok := doc.Decl.(*schema.Node); ok && n.Spec.Reserved == id {
+			names = append(names, n.Key.Name)
+		}
+	}
+	slices.Sort(names)
+	switch most := 5; {
+	case len(names) == 0:
+		return "it has no node of its own"
+	case len(names) > most:
+		return fmt.Sprintf("its nodes are %s and %d more", strings.Join(names[:most], ", "), len(names)-most)
+	}
+	return "its nodes are " + strings.Join(names, ", ")
 }
 
 // artifact checks an artifact of a project. A source of the tenant has priority over one

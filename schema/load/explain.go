@@ -154,8 +154,30 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 		p.message += fmt.Sprintf(" here: a field of that name is %s; here %s", elsewhere, there)
 	case len(names) > 0:
 		p.message += ": " + there
+		if free := root.freeBeside(path, name, kindOf(m[name])); free != "" {
+			p.message += fmt.Sprintf("; or the line %s: is missing above it", free)
+		}
 	}
 	return p, ""
+}
+
+// freeBeside returns the field beside the mapping at a path that takes free keys, and so one of that name with a value of a kind; or "".
+func (s *shape) freeBeside(path, name string, kind cue.Kind) string {
+	steps := strings.Split(path, ".")
+	for _, step := range steps[:len(steps)-1] {
+		f, ok := s.fields[step]
+		if !ok {
+			return ""
+		}
+		s = f.shape
+	}
+	for _, field := range sortedNames(s.fields) {
+		beside := s.fields[field].shape
+		if field != steps[len(steps)-1] && beside.kind == cue.StructKind && beside.element != nil && beside.element.kind&kind != 0 && beside.allows(name) {
+			return field
+		}
+	}
+	return ""
 }
 
 // place returns the first path at which the definition has a field of that name that takes a value

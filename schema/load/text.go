@@ -73,8 +73,24 @@ func parseYAML(file string, data []byte) (*yaml.Node, *schema.Diagnostic) {
 		if len(second.Content) > 0 {
 			at = position(second.Content[0])
 		}
+		if isEmpty(doc.Content[0]) || len(second.Content) == 0 || isEmpty(second.Content[0]) {
+			return nil, fault(file, pos{lastMark(data, at.line), 1}, "yaml.second-document", "this line starts a second document, and one of the two is empty: remove the line")
+		}
 		return nil, fault(file, at, "yaml.second-document", "a second document starts here: a file holds one, put it into a file of its own")
 	}
+}
+
+func isEmpty(n *yaml.Node) bool { return n.Tag == "!!null" && n.Value == "" }
+
+// lastMark returns the last line up to one that starts a document (---), or that line.
+func lastMark(data []byte, line int) int {
+	lines := bytes.Split(data, []byte("\n"))
+	for i := min(line, len(lines)); i > 0; i-- {
+		if bytes.HasPrefix(lines[i-1], []byte("---")) {
+			return i
+		}
+	}
+	return line
 }
 
 // directive returns the line of a directive before the document, or 0. A directive could

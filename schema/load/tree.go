@@ -286,7 +286,11 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 			r.fail(n, path, "yaml.null", "%s belongs at the start of a line: remove the spaces before it", name)
 			return nil
 		}
-		r.fail(n, path, "yaml.null", "has no value: write one, remove the line, or indent the lines below if they belong to it")
+		if strings.Contains(path, "].") {
+			r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it, and remove the dash, if it is their name")
+			return nil
+		}
+		r.fail(n, path, "yaml.null", "has no value: write one; or indent the lines below, if they belong to it; or remove the line, if the field is optional")
 		return nil
 	case "!!bool":
 		switch n.Value {

@@ -1,11 +1,15 @@
 package daemon
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
 
 	"berth/runtimes/artifact"
+	"berth/schema"
 )
 
 // artifactsConfig is the section artifacts of berth.yaml: the sources that Berth may
@@ -35,6 +39,43 @@ func (c *artifactsConfig) looker() *artifact.Looker {
 		o.Addresses = append(o.Addresses, netip.MustParsePrefix(a)) // conflicts has checked them
 	}
 	return artifact.New(o)
+}
+
+// codeSecret is the code of the warning about a source whose secret Berth lacks.
+const codeSecret = "artifact.secret"
+
+// secretRule warns about a source that a change adds or edits and whose credential berth.yaml lacks, or has for other tenants or
+// hosts. It says no more than that, so that a tenant learns nothing about the secrets of others. before may be nil. Pure.
+func (c *artifactsConfig) secretRule(before, after *schema.Desired) (out []schema.Diagnostic) {
+	old := map[schema.Key]string{}
+	for _, s := range sourcesOf(before) {
+		old[s.Key] = s.Blob
+	}
+	for _, s := range sourcesOf(after) {
+		if s.Spec.Credential == "" || old[s.Key] == s.Blob {
+			continue
+		}
+		of, known := c.Secrets[s.Spec.Credential]
+		if !known || s.Key.Tenant != "" && !slices.Contains(of.Tenants, s.Key.Tenant) || !slices.Contains(of.Hosts, s.Spec.Host) {
+			out = append(out, s.Warning("spec.credential", codeSecret, "berth.yaml has no secret of this name for %s and %s, so artifacts of this source cannot be checked: have an operator add artifacts.secrets.%s",
+				cmp.Or(s.Key.Tenant, "the platform"), s.Spec.Host, s.Spec.Credential))
+		}
+	}
+	schema.SortDiagnostics(out)
+	return out
+}
+
+func sourcesOf(d *schema.Desired) (all []*schema.ArtifactSource) {
+	if d == nil {
+		return nil
+	}
+	if d.Platform != nil {
+		all = slices.AppendSeq(all, maps.Values(d.Platform.ArtifactSources))
+	}
+	for _, t := range d.Tenants {
+		all = slices.AppendSeq(all, maps.Values(t.ArtifactSources))
+	}
+	return all
 }
 
 // registrySecrets implements artifact.Secrets.

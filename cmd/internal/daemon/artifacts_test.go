@@ -67,3 +67,33 @@ func TestArtifactConfiguration(t *testing.T) {
 		require.ErrorContains(t, err, want)
 	}
 }
+
+// A source that names a secret which berth.yaml lacks, or has for others, is warned about in the change that brings it.
+func TestChangeNamesAMissingSecretOfASource(t *testing.T) {
+	c := artifactsConfig{Secrets: map[string]registrySecret{"pull": {Hosts: []string{"registry.example"}, Tenants: []string{"physics"}}}}
+	estate := func(tenant, credential, host, blob string) *schema.Desired {
+		source := &schema.ArtifactSource{Header: schema.Header{Key: schema.Key{Kind: schema.KindArtifactSource, Tenant: tenant, Name: "s"}, File: "s.yaml", Blob: blob},
+			Spec: schema.ArtifactSourceSpec{Type: schema.SourceOCI, Host: host, Credential: credential}}
+		sources := map[string]*schema.ArtifactSource{"s": source}
+		if tenant == "" {
+			return &schema.Desired{Platform: &schema.Platform{ArtifactSources: sources}}
+		}
+		return &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{tenant: {Name: tenant, ArtifactSources: sources}}}
+	}
+	for _, x := range []struct {
+		tenant, credential, host string
+		warns                    bool
+	}{
+		{"physics", "pull", "registry.example", false},
+		{"physics", "", "registry.example", false},
+		{"", "pull", "registry.example", false},
+		{"", "pul", "registry.example", true},
+		{"biology", "pull", "registry.example", true},
+		{"physics", "pull", "other.example", true},
+	} {
+		is := estate(x.tenant, x.credential, x.host, "1")
+		require.Equal(t, x.warns, len(c.secretRule(nil, is)) == 1, x)
+		require.Equal(t, x.warns, len(c.secretRule(estate(x.tenant, x.credential, x.host, "0"), is)) == 1, x)
+		require.Empty(t, c.secretRule(is, is), x)
+	}
+}

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"crypto/tls"
+	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -231,8 +232,8 @@ func (c *Config) checkFiles() error {
 		}
 	}
 	if t := c.TLS; t != nil && problems["tls.cert"] == nil && problems["tls.key"] == nil {
-		if _, err := tls.LoadX509KeyPair(t.Cert, t.Key); err != nil {
-			problems["tls.cert"] = err
+		if field, err := t.wrong(); err != nil {
+			problems[field] = err
 		}
 	}
 	var errs []error
@@ -253,6 +254,17 @@ func (c *Config) checkFiles() error {
 		errs = append(errs, (&personTokens{tokens: c.API.Tokens}).read(time.Now()))
 	}
 	return errors.Join(errs...)
+}
+
+// wrong returns what is wrong with the certificate or its key, and the field.
+func (t *tlsConfig) wrong() (field string, err error) {
+	data, err := os.ReadFile(t.Key)
+	block, _ := pem.Decode(data)
+	if err == nil && (block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY") || strings.HasPrefix(block.Type, "OPENSSH")) {
+		return "tls.key", errors.New("the file is not the private key of a certificate: name the PEM file that came with tls.cert, which begins with -----BEGIN PRIVATE KEY-----")
+	}
+	_, err = tls.LoadX509KeyPair(t.Cert, t.Key)
+	return "tls.cert", err
 }
 
 // minWebhookSecret is the length of a webhook secret in characters.

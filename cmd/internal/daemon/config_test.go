@@ -1,6 +1,10 @@
 package daemon
 
 import (
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
 	"fmt"
 	"io"
 	"os"
@@ -277,6 +281,9 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		return filepath.Join(dir, name)
 	}
 	key, locked, open := keygen("key", ""), keygen("locked", "a passphrase"), keygen("open", "")
+	secret, err := rsa.GenerateKey(rand.Reader, 2048)
+	require.NoError(t, err)
+	app := write("app.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(secret)})))
 	line, err := os.ReadFile(key + ".pub")
 	require.NoError(t, err)
 	public := strings.Join(strings.Fields(string(line))[:2], " ")
@@ -357,6 +364,12 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 			"warning: repository.branch: the branch of the repository itself is meant, not that of a clone: write main"},
 		{base + "listen: 300.0.0.1:80\n", "listen: \"300.0.0.1\" is not an address"},
 		{base + "listen: \"::1:8080\"\n", "listen: it is an address and a port without a scheme"},
+		{base + "listen: 192.0.2.1:8080\n", "warning: listen: 192.0.2.1 is no address of this machine"},
+		{base + "listen: localhost:8080\n", "valid"},
+		{base + "tls: {cert: " + key + ".pub, key: " + key + "}\n", "tls.key: the file is not the private key of a certificate"},
+		{strings.Replace(github("login: \"lab[bot]\", app: {id: 87654321, installation: 1234567, key: {file: "+app+"}}"), "git.example/e.git", "github.com/lab/e", 1),
+			"warning: github.app: at github.com an installation has a larger number than its App"},
+		{base + "tenants:\n- physics:\n  url: \"https://git.example/p.git\"\n", "tenants[0].physics: has no value: write one; or indent the lines below, if they belong to it, and remove the dash"},
 		{base + "listen: 127.0.0.1:0\n", "warning: listen: port 0 changes at each start"},
 		{"apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\n",
 			":2:7: this is a document of an estate (kind Tenant), and -c names the configuration"},

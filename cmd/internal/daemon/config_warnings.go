@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/crypto/ssh"
 
@@ -43,10 +44,25 @@ func (c *Config) warnings(path string) []string {
 	if _, port, err := net.SplitHostPort(c.address()); err == nil && port == "0" {
 		out = append(out, "listen: port 0 changes at each start, so webhooks and clients cannot find it: choose a port")
 	}
-	if host, _, err := net.SplitHostPort(c.address()); err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
+	host, _, err := net.SplitHostPort(c.address())
+	if why := noAddress(host); why != nil {
+		out = append(out, fmt.Sprintf("listen: %s is no address of this machine (%v): write one, such as 127.0.0.1, or leave it out to listen on all", host, why))
+	} else if err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
 		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
 	}
 	return out
+}
+
+// noAddress returns why nothing can listen at a host of this machine, or nil.
+func noAddress(host string) error {
+	var of net.ListenConfig
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second) // of a resolver that does not answer
+	defer cancel()
+	l, err := of.Listen(ctx, "tcp", net.JoinHostPort(host, "0"))
+	if err != nil {
+		return err
+	}
+	return l.Close()
 }
 
 // repositoryWarnings are about repositories that are one, or lack the branch.
@@ -119,7 +135,7 @@ func (c *Config) githubWarnings() (out []string) {
 	if want := gh.Owner + "/" + gh.Repository; isGitHub && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want) {
 		out = append(out, fmt.Sprintf("github.repository: the pull requests are those of %s, and repository.url is another repository", want))
 	}
-	if at, err := url.Parse(r.URL); err == nil && !isGitHub && at.Scheme == "https" && strings.HasPrefix(gh.APIURL, "https://api.github.com") && !strings.HasSuffix(at.Hostname(), "github.com") {
+	if at, err := url.Parse(r.URL); err == nil && !isGitHub && at.Scheme == "https" && strings.HasPrefix(gh.APIURL, githubAPI) && !strings.HasSuffix(at.Hostname(), "github.com") {
 		out = append(out, fmt.Sprintf("github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at %s: write its API, such as %s", at.Hostname(), apiOf(at.Hostname())))
 	}
 	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
@@ -142,12 +158,18 @@ func (c *Config) githubWarnings() (out []string) {
 			out = append(out, fmt.Sprintf("github.login: the token is a user's, and %s is an App: write the login of the user, by which Berth knows its own comments", gh.Login))
 		}
 	}
+	if app := gh.App; app != nil && strings.HasPrefix(cmp.Or(gh.APIURL, githubAPI), githubAPI) && app.Installation < app.ID {
+		out = append(out, fmt.Sprintf("github.app: at github.com an installation has a larger number than its App: are id (%d) and installation (%d) swapped?", app.ID, app.Installation))
+	}
 	now, err := gh.WebhookSecret.read()
 	if next, other := gh.WebhookSecretNext.read(); gh.WebhookSecretNext != nil && err == nil && other == nil && now == next {
 		out = append(out, "github.webhook_secret_next: is the same as webhook_secret: take it out, or make another one")
 	}
 	return out
 }
+
+// githubAPI is the address of the API of github.com.
+const githubAPI = "https://api.github.com"
 
 // apiOf returns the address of the API of a GitHub on another host: an Enterprise Server, or GHE.com.
 func apiOf(host string) string {

@@ -87,7 +87,7 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
-			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))},
+			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), decide.Undated(c.Artifacts.secretRule), schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))},
 		},
 		Runtimes: live, Artifacts: c.Artifacts.looker(),
 		Settings: loop.Settings{
