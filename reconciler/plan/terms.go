@@ -20,17 +20,51 @@ type JobLimits struct {
 	Sizes map[string]PartitionSize `json:"partition_sizes,omitempty"`
 }
 
-// PartitionSize is what the nodes of a partition have together.
-type PartitionSize struct {
-	Nodes int `json:"nodes"`
-	GPUs  int `json:"gpus,omitempty"`
-	CPUs  int `json:"cpus,omitempty"`
+// PartitionSize is the nodes of a partition. Nodes with the same resources are one entry.
+type PartitionSize []SameNodes
+
+// SameNodes are nodes with the same resources.
+type SameNodes struct {
+	Count int           `json:"count"`
+	Has   NodeResources `json:"has"`
+}
+
+// NodeResources is what a node has for jobs, or the least that it must have for one. A zero value asks for nothing.
+type NodeResources struct {
+	CPUs      int            `json:"cpus,omitempty"`
+	MemoryMiB int            `json:"memory_mib,omitempty"`
+	GPUs      map[string]int `json:"gpus,omitempty"`     // by type; "" of a job: of any type
+	Features  []string       `json:"features,omitempty"` // of a job: all of them
+}
+
+// has reports whether a node has the least that a job asks for.
+func (n *NodeResources) has(least *NodeResources) bool {
+	all := 0
+	for _, count := range n.GPUs {
+		all += count
+	}
+	for kind, count := range least.GPUs {
+		if kind == "" && count > all || kind != "" && count > n.GPUs[kind] {
+			return false
+		}
+	}
+	return least.CPUs <= n.CPUs && least.MemoryMiB <= n.MemoryMiB &&
+		!slices.ContainsFunc(least.Features, func(f string) bool { return !slices.Contains(n.Features, f) })
 }
 
 // takes reports whether a partition can ever have all that a job asks for. How many nodes a waiting job may have at most is
-// not known, so it is not compared with single nodes.
+// not known, so what it asks for together is compared with all nodes.
 func (s PartitionSize) takes(g *JobGroup) bool {
-	return max(g.NodeCount, 1) <= s.Nodes && g.GPUs <= s.GPUs && g.CPUs <= s.CPUs
+	nodes, gpus, cpus := 0, 0, 0
+	for i := range s {
+		if same := &s[i]; same.Has.has(&g.Each) {
+			nodes, cpus = nodes+same.Count, cpus+same.Count*same.Has.CPUs
+			for _, count := range same.Has.GPUs {
+				gpus += same.Count * count
+			}
+		}
+	}
+	return max(g.NodeCount, 1) <= nodes && g.GPUs <= gpus && g.CPUs <= cpus
 }
 
 // takes reports whether one of the partitions of a job can have it, and each of its parts.

@@ -61,6 +61,43 @@ func TestTermsOfNothing(t *testing.T) {
 	require.Equal(t, 1, i.Kept.Count)
 }
 
+// A queued job cannot start once no partition of its has as many nodes as it asks for, each with what it asks of each node.
+func TestTermsOfNodes(t *testing.T) {
+	node := func(count, cpus, memory int, gpus map[string]int, features ...string) plan.SameNodes {
+		return plan.SameNodes{Count: count, Has: plan.NodeResources{CPUs: cpus, MemoryMiB: memory, GPUs: gpus, Features: features}}
+	}
+	sizes := func(nodes ...plan.SameNodes) plan.JobLimits {
+		return plan.JobLimits{Sizes: map[string]plan.PartitionSize{"main": nodes}}
+	}
+	large := node(2, 64, 512000, map[string]int{"a100": 8}, "worker", "gpu", "a100")
+	small := node(4, 16, 64000, map[string]int{"v100": 2, "t4": 1}, "worker", "gpu", "v100", "t4")
+	for name, c := range map[string]struct {
+		job  plan.JobGroup
+		fits bool // on the small nodes alone
+	}{
+		"nothing in particular": {plan.JobGroup{}, true},
+		"many CPUs together":    {plan.JobGroup{CPUs: 64}, true},
+		"too many CPUs":         {plan.JobGroup{CPUs: 65}, false},
+		"CPUs of a node":        {plan.JobGroup{CPUs: 17, Each: plan.NodeResources{CPUs: 17}}, false},
+		"memory of a node":      {plan.JobGroup{Each: plan.NodeResources{MemoryMiB: 64001}}, false},
+		"GPUs of any type":      {plan.JobGroup{GPUs: 3, Each: plan.NodeResources{GPUs: map[string]int{"": 3}}}, true},
+		"GPUs of a node":        {plan.JobGroup{GPUs: 4, Each: plan.NodeResources{GPUs: map[string]int{"": 4}}}, false},
+		"a type of GPU":         {plan.JobGroup{GPUs: 1, Each: plan.NodeResources{GPUs: map[string]int{"a100": 1}}}, false},
+		"another type":          {plan.JobGroup{GPUs: 2, Each: plan.NodeResources{GPUs: map[string]int{"v100": 2}}}, true},
+		"a feature":             {plan.JobGroup{Each: plan.NodeResources{Features: []string{"gpu", "a100"}}}, false},
+		"another feature":       {plan.JobGroup{Each: plan.NodeResources{Features: []string{"t4", "v100"}}}, true},
+		"nodes":                 {plan.JobGroup{NodeCount: 5}, false},
+		"nodes of a feature":    {plan.JobGroup{NodeCount: 3, Each: plan.NodeResources{Features: []string{"v100"}}}, true},
+		"a part":                {plan.JobGroup{Parts: []plan.JobGroup{{Partitions: []string{"main"}, Each: plan.NodeResources{Features: []string{"a100"}}}}}, false},
+	} {
+		c.job.Count, c.job.Pending, c.job.Partitions = 1, true, []string{"main"}
+		jobs := &plan.Jobs{At: time.Unix(1, 0), Pending: 1, Groups: []plan.JobGroup{c.job}}
+		i := plan.ImpactOn(withTerms(plan.JobTerms{Before: sizes(large, small), After: sizes(small)}), jobs)
+		require.Equal(t, c.fits, i.Kept.Count == 1, name)
+		require.Equal(t, !c.fits, i.CannotStart.Count == 1, name)
+	}
+}
+
 // A queued job cannot start if none of its partitions takes it.
 func TestTermsOfPartitions(t *testing.T) {
 	jobs := &plan.Jobs{At: time.Unix(1, 0), Pending: 2, Running: 1, Groups: []plan.JobGroup{

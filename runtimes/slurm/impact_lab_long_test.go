@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -35,6 +36,9 @@ func TestLongImpactOnABusyCluster(t *testing.T) {
 	moves := submit(alice, slurmtest.Pending, "--partition=quick,main", all)
 	goes := submit(alice, slurmtest.Pending, "--partition=quick", all)
 	goesToo := submit(bob, slurmtest.Pending, "--partition=main", all)
+	wide, err := c.trySubmit(t, u, alice, "#SBATCH --partition=main --gpus-per-node=2 --nodes=2 --constraint=a100&gpu\nsleep 600\n") // both nodes
+	require.NoError(t, err)
+	c.await(t, u, wide, slurmtest.Pending)
 
 	// The partition quick, the user bob and the second worker go.
 	less := c.unit(onePartition, []schema.UnixUser{alice}, rule, 0)
@@ -44,9 +48,10 @@ func TestLongImpactOnABusyCluster(t *testing.T) {
 	require.ElementsMatch(t, []string{ends, ofBob}, p.Jobs.Ended.IDs)
 	require.ElementsMatch(t, []string{goes, goesToo}, p.Jobs.Cancelled.IDs)
 	require.Equal(t, []string{moves}, p.Jobs.Moved.IDs)
+	require.Equal(t, []string{wide}, p.Jobs.CannotStart.IDs)
 	require.Equal(t, 1, p.Jobs.Continue.Count)
 	require.Equal(t, 3, p.Jobs.Running())
-	require.Equal(t, 3, p.Jobs.Queued())
+	require.Equal(t, 4, p.Jobs.Queued())
 	require.Equal(t, []int{1}, p.Jobs.EndAfter)
 
 	eventually(t, "change", func() (bool, string) {
@@ -58,11 +63,14 @@ func TestLongImpactOnABusyCluster(t *testing.T) {
 	})
 	left := c.observe(t, less).Jobs
 	require.Equal(t, 1, left.Running)
-	require.Equal(t, 1, left.Pending)
+	require.Equal(t, 2, left.Pending)
 	c.await(t, less, stays, slurmtest.Running)
 	require.Equal(t, slurmtest.Pending, c.await(t, less, moves, slurmtest.Pending).State)
 	for _, g := range left.Groups {
 		require.Equal(t, []string{"main"}, g.Partitions)
+		if slices.Equal(g.IDs, []string{wide}) {
+			require.Equal(t, plan.NodeResources{CPUs: 1, MemoryMiB: 2000, GPUs: map[string]int{"": 2}, Features: []string{"a100", "gpu"}}, g.Each)
+		}
 		if !g.Pending {
 			require.Equal(t, []string{first}, g.Nodes)
 			require.Equal(t, 1, g.GPUs)

@@ -185,7 +185,7 @@ func TestImpactWithoutASnapshot(t *testing.T) {
 	require.Equal(t, 1, o.Jobs.Pending)
 	require.Empty(t, o.Jobs.Unknown)
 
-	c.queue = []string{"7 R 2001 a|b"}
+	c.queue = []string{"|7 R 2001 main"}
 	o = c.observe(t)
 	require.Equal(t, plan.Present, o.Presence)
 	require.Equal(t, "ctl did not answer", o.Jobs.Unknown)

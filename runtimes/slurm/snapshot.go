@@ -142,6 +142,12 @@ func groupOf(j *cli.QueuedJob) plan.JobGroup {
 		Count: max(j.Tasks, 1), Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes,
 		GPUs: j.Asks.GPUs, CPUs: j.Asks.CPUs, NodeCount: j.Asks.Nodes, Named: j.Asks.Named, Minutes: j.Minutes, Unread: j.Unread,
 	}
+	if each := j.Asks.Each; j.Pending() {
+		g.Each = plan.NodeResources{CPUs: each.CPUs, MemoryMiB: each.MemoryMiB, Features: each.Features}
+		if each.GPUs > 0 {
+			g.Each.GPUs = map[string]int{each.GPUType: each.GPUs}
+		}
+	}
 	if g.Account == membersAccount {
 		g.Account = "" // the account of all users, which is not a project
 	}

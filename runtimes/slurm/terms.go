@@ -5,6 +5,7 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"strings"
 
 	"berth/reconciler/plan"
 	"berth/schema"
@@ -40,7 +41,7 @@ func sizeTerms(before, after *plan.Unit) []plan.JobTerms {
 	was, now := partitionSizes(before), partitionSizes(after)
 	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is }) // a JobRule covers removed partitions
 	maps.DeleteFunc(now, func(name string, _ plan.PartitionSize) bool { _, is := was[name]; return !is })
-	if maps.Equal(was, now) {
+	if reflect.DeepEqual(was, now) {
 		return nil
 	}
 	return []plan.JobTerms{{Before: plan.JobLimits{Sizes: was}, After: plan.JobLimits{Sizes: now}}}
@@ -54,20 +55,33 @@ func partitionSizes(u *plan.Unit) map[string]plan.PartitionSize {
 	}
 	sizes := map[string]plan.PartitionSize{}
 	for _, p := range set.Partitions {
-		var size plan.PartitionSize
+		size := plan.PartitionSize{}
 		for _, m := range u.Members {
 			if m.ControlPlane || p.Nodes != nil && !p.Nodes.selects(m) {
 				continue
 			}
-			gpus := 0
-			for _, g := range m.GPUs {
-				gpus += g.Count
+			has := nodeResources(m)
+			if i := slices.IndexFunc(size, func(s plan.SameNodes) bool { return reflect.DeepEqual(s.Has, has) }); i >= 0 {
+				size[i].Count++
+			} else {
+				size = append(size, plan.SameNodes{Count: 1, Has: has})
 			}
-			size = plan.PartitionSize{Nodes: size.Nodes + 1, GPUs: size.GPUs + gpus, CPUs: size.CPUs + m.CPUs}
 		}
 		sizes[p.Name] = size
 	}
 	return sizes
+}
+
+// nodeResources is what the node of a member has for jobs.
+func nodeResources(m plan.Member) plan.NodeResources {
+	shape := plan.NodeResources{CPUs: m.CPUs, MemoryMiB: m.MemoryMiB, Features: strings.Split(memberFeatures(m), ",")}
+	for _, g := range m.GPUs {
+		if shape.GPUs == nil {
+			shape.GPUs = map[string]int{}
+		}
+		shape.GPUs[g.Type] += g.Count
+	}
+	return shape
 }
 
 // sharing is a unit with what its partitions take.

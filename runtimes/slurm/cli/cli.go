@@ -142,6 +142,16 @@ type Asked struct {
 	GPUs, CPUs int      // on all its nodes together
 	Nodes      int      // how many
 	Named      []string // nodes that it asks for by name, sorted
+	Each       EachNode
+}
+
+// EachNode is the least that each node of a job must have. A zero value asks for nothing, or is not known.
+type EachNode struct {
+	CPUs      int
+	MemoryMiB int // for one CPU, if the job asks by CPU
+	GPUs      int
+	GPUType   string   // "": any
+	Features  []string // all of them, sorted; none where the job names alternatives
 }
 
 // Pending reports whether the job waits.

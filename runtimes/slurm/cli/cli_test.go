@@ -83,8 +83,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		jobs, err := cli.Snapshot().Decode(said["snapshot"])
 		require.NoError(t, err)
 		require.Equal(t, []cli.QueuedJob{
-			{ID: "1", Raw: "1", Tasks: 1, State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, Started: 1795395501, Minutes: 60, Asks: cli.Asked{GPUs: 2, CPUs: 2, Nodes: 2}},
-			{ID: "4", Raw: "4", Tasks: 1, State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, Minutes: 30, Asks: cli.Asked{CPUs: 1, Nodes: 1}},
+			{ID: "1", Raw: "1", Tasks: 1, State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, Started: 1795395501, Minutes: 60, Asks: cli.Asked{GPUs: 2, CPUs: 2, Nodes: 2, Each: cli.EachNode{CPUs: 1, MemoryMiB: 2000, GPUs: 1}}},
+			{ID: "4", Raw: "4", Tasks: 1, State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, Minutes: 30, Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: cli.EachNode{CPUs: 1, MemoryMiB: 3000}}},
 		}, jobs)
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])
@@ -410,16 +410,23 @@ func TestWaitingTasksOfAnArray(t *testing.T) {
 	require.Equal(t, []string{"12 12_[3-9]", "12_1 12_1", "13 ", "14+1 14+1", "15 15_[1,3,5,7,9]"}, ids)
 }
 
+// heading is the first line of a snapshot, and asksLittle the end of each line of a job that asks for a CPU and 1 MiB on each node.
+const (
+	heading    = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|\n"
+	asksLittle = "1|1M|N/A|(null)|\n"
+)
+
+var little = cli.EachNode{CPUs: 1, MemoryMiB: 1}
+
 // A snapshot has the time limit of each job in minutes.
 func TestSnapshotHasTimeLimits(t *testing.T) {
-	const heading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|\n"
 	decode := func(limit string) ([]cli.QueuedJob, error) {
-		return cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|physics.lhc|physics.lhc|main||cpu=2,mem=4000M,node=1,billing=2,gres/gpu=3|N/A|" + limit + "||\n")})
+		return cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|physics.lhc|physics.lhc|main||cpu=2,mem=4000M,node=1,billing=2,gres/gpu=3|N/A|" + limit + "||" + asksLittle)})
 	}
 	for limit, want := range map[string]int{"0:30": 0, "5:00": 5, "30:00": 30, "2:00:00": 120, "1-02:30:00": 1590, "365-00:00:00": 525600, "UNLIMITED": 0, "NOT_SET": 0} {
 		jobs, err := decode(limit)
 		require.NoError(t, err, limit)
-		require.Equal(t, []cli.QueuedJob{{ID: "7", Raw: "7", Tasks: 1, State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc", Partitions: []string{"main"}, Minutes: want, Asks: cli.Asked{GPUs: 3, CPUs: 2, Nodes: 1}}}, jobs)
+		require.Equal(t, []cli.QueuedJob{{ID: "7", Raw: "7", Tasks: 1, State: "PD", User: "ada", Account: "physics.lhc", QoS: "physics.lhc", Partitions: []string{"main"}, Minutes: want, Asks: cli.Asked{GPUs: 3, CPUs: 2, Nodes: 1, Each: little}}}, jobs)
 	}
 	for _, limit := range []string{"", "5", "a:00", "-1:00", "1-00", "999999999999999999999:00", "5:00:00:00"} {
 		jobs, err := decode(limit)
@@ -430,15 +437,14 @@ func TestSnapshotHasTimeLimits(t *testing.T) {
 
 // A line of squeue is a job, a part of a heterogeneous job, a task of an array, or its tasks that wait together.
 func TestSnapshotOfArraysAndParts(t *testing.T) {
-	const heading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|\n"
 	for id, want := range map[string]int{"12": 1, "12_3": 1, "12+1": 1, "5_[1-295:7%3]": 43, "9_[1-4]": 4, "9_[1,3,7-9]": 5, "9_[0-99999:2%5]": 50000} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + id + "|12|PD|ada|members|normal|main||cpu=2,mem=2000M,node=2,billing=1|N/A|5:00|gpu-[2-3],gpu-1|\n")})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + id + "|12|PD|ada|members|normal|main||cpu=2,mem=2000M,node=2,billing=1|N/A|5:00|gpu-[2-3],gpu-1|" + asksLittle)})
 		require.NoError(t, err, id)
 		require.Equal(t, []cli.QueuedJob{{ID: id, Raw: "12", Tasks: want, State: "PD", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"main"}, Minutes: 5,
-			Asks: cli.Asked{CPUs: 2, Nodes: 2, Named: []string{"gpu-1", "gpu-2", "gpu-3"}}}}, jobs)
+			Asks: cli.Asked{CPUs: 2, Nodes: 2, Named: []string{"gpu-1", "gpu-2", "gpu-3"}, Each: little}}}, jobs)
 	}
 	for _, cut := range []string{"5_[1,3,5,...]", "5_[3-1]", "5_[x]"} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + cut + "|5|PD|ada|members|normal|main||cpu=1|N/A|5:00||\n")})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + cut + "|5|PD|ada|members|normal|main||cpu=1|N/A|5:00||" + asksLittle)})
 		require.NoError(t, err, cut)
 		require.True(t, jobs[0].Unread, cut)
 	}
@@ -447,9 +453,8 @@ func TestSnapshotOfArraysAndParts(t *testing.T) {
 // A job of which a field cannot be read stays in a snapshot, marked, and the others are as without it. What Slurm
 // leaves open is no such field.
 func TestUnreadJobsHideNoOthers(t *testing.T) {
-	const heading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|\n"
-	const other = "8|8|R|bob|physics.lhc|normal|main|w2|cpu=1,mem=1G,node=1|1795395501|5:00||\n"
-	want := cli.QueuedJob{ID: "8", Raw: "8", Tasks: 1, State: "R", User: "bob", Account: "physics.lhc", QoS: "normal", Partitions: []string{"main"}, Nodes: []string{"w2"}, Minutes: 5, Started: 1795395501, Asks: cli.Asked{CPUs: 1, Nodes: 1}}
+	const other = "8|8|R|bob|physics.lhc|normal|main|w2|cpu=1,mem=1G,node=1|1795395501|5:00||" + asksLittle
+	want := cli.QueuedJob{ID: "8", Raw: "8", Tasks: 1, State: "R", User: "bob", Account: "physics.lhc", QoS: "normal", Partitions: []string{"main"}, Nodes: []string{"w2"}, Minutes: 5, Started: 1795395501, Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: little}}
 	for line, unread := range map[string]bool{
 		"172|172|CG|anna|members|normal|main|w1|cpu=1,mem=1.50T,node=1,billing=1|N/A|30:00||": false, // launch failed, requeued, completing
 		"172|172|R|anna|members|normal|main|w[1-|cpu=1|1795395501|30:00||":                    true,
@@ -457,11 +462,40 @@ func TestUnreadJobsHideNoOthers(t *testing.T) {
 		"172|172|R|anna|members|normal|main|w1|cpu=1|tomorrow|30:00||":                        true,
 		"172|172|R|anna|members|normal|main|w1|N/A|1795395501|NOT_SET||":                      false,
 	} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + line + "\n" + other)})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + line + asksLittle + other)})
 		require.NoError(t, err, line)
 		require.Len(t, jobs, 2, line)
 		require.Equal(t, unread, jobs[0].Unread, line)
 		require.Equal(t, want, jobs[1], line)
+	}
+}
+
+// A snapshot has the least that each node of a job must have, as two releases print it. Features may have the character that
+// separates columns; of alternatives, none is known.
+func TestSnapshotHasWhatEachNodeMustHave(t *testing.T) {
+	for text, want := range map[string]cli.EachNode{
+		"1|2000M|N/A|(null)|":                       {CPUs: 1, MemoryMiB: 2000},
+		"2|1G|gres:gpu:2|(null)|":                   {CPUs: 2, MemoryMiB: 1024, GPUs: 2},
+		"1|0|gres/gpu:a100:4|(null)|":               {CPUs: 1, GPUs: 4, GPUType: "a100"},
+		"1|0|gres:gpu:a100|(null)|":                 {CPUs: 1, GPUs: 1, GPUType: "a100"},
+		"1|0|gres/gpu|(null)|":                      {CPUs: 1, GPUs: 1},
+		"1|0|gres/license:3,gres/gpu:2|(null)|":     {CPUs: 1, GPUs: 2},
+		"1|0|N/A|worker&a100|":                      {CPUs: 1, Features: []string{"a100", "worker"}},
+		"1|0|N/A|a100|v100|":                        {CPUs: 1},
+		"1|0|N/A|[r1|r2|r3]|":                       {CPUs: 1},
+		"1|0|N/A|(a100&ib)|v100|":                   {CPUs: 1},
+		"1|0|N/A|[r1*2&r2*4]|":                      {CPUs: 1},
+		"16|500000M|gres/gpu:h100:8|from_phys.lhc|": {CPUs: 16, MemoryMiB: 500000, GPUs: 8, GPUType: "h100", Features: []string{"from_phys.lhc"}},
+	} {
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||" + text + "\n")})
+		require.NoError(t, err, text)
+		require.False(t, jobs[0].Unread, text)
+		require.Equal(t, want, jobs[0].Asks.Each, text)
+	}
+	for _, text := range []string{"many|0|N/A|(null)|", "1|lots|N/A|(null)|"} {
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||" + text + "\n")})
+		require.NoError(t, err, text)
+		require.True(t, jobs[0].Unread, text)
 	}
 }
 

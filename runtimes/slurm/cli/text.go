@@ -110,7 +110,7 @@ func decodeEnded(out []byte) ([]EndedJob, error) {
 	return jobs, nil
 }
 
-const snapshotHeading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|"
+const snapshotHeading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|"
 
 func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
@@ -122,6 +122,9 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	var jobs []QueuedJob
 	for line := range strings.Lines(rest) {
 		words := strings.Split(strings.TrimSuffix(line, "\n"), "|")
+		if extra := len(words) - columns - 1; extra > 0 { // of alternative features
+			words = append(words[:columns-1], strings.Join(words[columns-1:columns+extra], "|"), words[columns+extra])
+		}
 		if len(words) != columns+1 || words[0] == "" || words[1] == "" || words[columns] != "" {
 			return nil, fmt.Errorf("want %q, got %q", heading, strings.TrimSpace(line))
 		}
@@ -136,11 +139,12 @@ func snapshotJob(words []string) QueuedJob {
 	named, err2 := hostnames(words[11])
 	slices.Sort(named)
 	given := Run{}
+	each, err4 := eachNode(words[12], words[13], words[14], words[15])
 	tasks, err3 := taskCount(words[0])
-	errs := []error{err, err2, err3, given.given(words[8])}
+	errs := []error{err, err2, err3, err4, given.given(words[8])}
 	job := QueuedJob{
 		ID: words[0], Raw: words[1], Tasks: tasks, State: words[2], User: words[3], Account: words[4], QoS: words[5], Partitions: splitList(words[6]), Nodes: nodes,
-		Asks: Asked{GPUs: given.GPUs, CPUs: given.CPUs, Nodes: nodesAsked(words[8]), Named: named},
+		Asks: Asked{GPUs: given.GPUs, CPUs: given.CPUs, Nodes: nodesAsked(words[8]), Named: named, Each: each},
 	}
 	if !job.Pending() { // otherwise an estimate
 		job.Started, err = seconds(words[9])
@@ -150,6 +154,36 @@ func snapshotJob(words []string) QueuedJob {
 	errs = append(errs, err)
 	job.Unread = errors.Join(errs...) != nil
 	return job
+}
+
+// eachNode reads what each node of a job must have. The GPUs are gres:gpu:a100:2 to 22.05, and gres/gpu:a100:2 from 23.02 on.
+func eachNode(cpus, memory, tres, features string) (e EachNode, err error) {
+	if e.CPUs, err = amount(cpus, ""); err != nil {
+		return e, fmt.Errorf("CPUs of a node: %w", err)
+	}
+	if e.MemoryMiB, err = amount(memory, "M"); err != nil {
+		return e, fmt.Errorf("memory of a node: %w", err)
+	}
+	for entry := range strings.SplitSeq(tres, ",") {
+		name, isGPU := strings.CutPrefix(strings.Replace(entry, "gres:", "gres/", 1), "gres/gpu")
+		parts := strings.Split(name, ":")
+		switch {
+		case !isGPU || name != "" && name[0] != ':':
+			continue
+		case len(parts) > 2:
+			e.GPUType = parts[1]
+		}
+		if e.GPUs, err = amount(parts[len(parts)-1], ""); name == "" {
+			e.GPUs, err = 1, nil
+		} else if err != nil { // a type without a count
+			e.GPUs, e.GPUType, err = 1, parts[len(parts)-1], nil
+		}
+	}
+	if features = given(features); features != "" && !strings.ContainsAny(features, "|[]()*!") {
+		e.Features = strings.FieldsFunc(features, func(r rune) bool { return r == '&' || r == ',' })
+		slices.Sort(e.Features)
+	}
+	return e, nil
 }
 
 // nodesAsked returns the number of nodes in a list of trackable resources: cpu=4,node=2; 0: it is not there.
