@@ -242,3 +242,32 @@ func TestProjectsLeaveRealPolicyOnlyByARollback(t *testing.T) {
 	require.Equal(t, []string{"warning queues.mode platform/queues/physics.yaml"}, codes(found), "the map is narrowed, and no other serves the project")
 	require.Contains(t, found[0].Message, "from stub-policy to passthrough for physics.lattice")
 }
+
+// A queue that promises more than one of several clusters allows is a warning; more than each of them allows is an error.
+func TestMapPromisesNoLongerTimeThanAClusterAllows(t *testing.T) {
+	var have QueueNames
+	for _, minutes := range []int{120, 60, 0} { // the last has no limit
+		unit := QueueNames{Partitions: []string{"main"}, Minutes: map[string]int{}}
+		if minutes > 0 {
+			unit.Minutes["main"] = minutes
+		}
+		have.addMinutes(unit)
+		have.Partitions = append(have.Partitions, "main")
+		promise := func(minutes int) []Diagnostic {
+			m := QueueMap{Spec: QueueMapSpec{Queues: []QueueMapping{{Queue: "q", Partition: "main", MaxWalltimeMinutes: minutes}}}}
+			return m.unknownNames(have)
+		}
+		require.Empty(t, promise(60))
+		switch minutes {
+		case 120:
+			require.Empty(t, promise(120))
+			require.Equal(t, SeverityError, promise(121)[0].Severity)
+		case 60:
+			require.Equal(t, SeverityWarning, promise(120)[0].Severity)
+			require.Contains(t, promise(120)[0].Message, "in one of the clusters that the map serves the partition main allows 60")
+			require.Equal(t, SeverityError, promise(121)[0].Severity)
+		case 0:
+			require.Equal(t, SeverityWarning, promise(9999)[0].Severity)
+		}
+	}
+}

@@ -18,6 +18,8 @@ type QueueNames struct {
 	Partitions, Accounts, QOS []string
 	// Minutes has the longest time of a job by partition. A partition without a limit is missing.
 	Minutes map[string]int
+	// Least has the time of a partition in that unit of several which allows the least.
+	Least map[string]int
 }
 
 // longest returns the longest time of a job in partitions, all of them for nil; 0: one has no limit, or there
@@ -174,6 +176,9 @@ func (m *QueueMap) unknownNames(have QueueNames) (out []Diagnostic) {
 		if most := have.longest([]string{q.Partition}); most > 0 && q.MaxWalltimeMinutes > most {
 			out = append(out, m.found(SeverityError, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
 				"%d minutes, and the partition %s allows no more than %d in any cluster that the map serves", q.MaxWalltimeMinutes, q.Partition, most))
+		} else if least := have.Least[q.Partition]; least > 0 && q.MaxWalltimeMinutes > least {
+			out = append(out, m.found(SeverityWarning, CodeQueueTime, fmt.Sprintf("spec.queues[%d].max_walltime_minutes", i),
+				"%d minutes, and in one of the clusters that the map serves the partition %s allows %d: longer jobs of %s are refused there", q.MaxWalltimeMinutes, q.Partition, least, q.Queue))
 		}
 	}
 	return out
@@ -236,6 +241,14 @@ func (n *QueueNames) addMinutes(other QueueNames) {
 		minutes[p] = max(n.Minutes[p], other.Minutes[p])
 	}
 	n.Minutes = minutes
+	if n.Least == nil {
+		n.Least = map[string]int{}
+	}
+	for p, m := range other.Minutes {
+		if n.Least[p] == 0 || m < n.Least[p] {
+			n.Least[p] = m
+		}
+	}
 }
 
 // mergedConfig is the config of a unit over the parameters of its version.

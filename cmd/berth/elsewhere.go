@@ -32,7 +32,7 @@ func foreignCommands() map[string]string {
 	} {
 		add("it is a field or a file in Git: "+field+"; commit it or open a pull request", word)
 	}
-	add("berth serve reconciles continuously, and berth sync --once reconciles once", "reconcile", "refresh", "run",
+	add("berth serve reconciles continuously, and berth sync --once reconciles once", "reconcile", "refresh",
 		"server", "daemon", "agent", "controller")
 	add("revert the commit, and merge that", "rollback", "undo", "revert")
 	add("commit the change; berth status shows the roll-out, and berth node restart restarts the daemon of a member",
@@ -49,15 +49,19 @@ func foreignCommands() map[string]string {
 	add("berth explain --roles lists roles, and berth get rolebindings lists their members", "roles")
 	add("berth get rolebindings lists people, and berth describe instance NAME the users of a cluster", "users", "user")
 	add("set BERTH_SERVER and BERTH_TOKEN; berth token makes the token of a service account", "login", "logout")
-	add("-c names a berth.yaml, and --repo the repository of an estate; there is nothing to switch", "context", "cluster",
-		"namespace", "namespaces", "ns", "workspace", "cluster-info", "env", "repo", "use")
+	add("-c names a berth.yaml, and --repo the repository of an estate; there is nothing to switch", "context",
+		"namespace", "namespaces", "ns", "workspace", "env", "use")
+	add("berth get instances and berth get sharedruntimes list clusters, and berth status shows what runs", "cluster", "clusters", "cluster-info")
+	add("the repository of the estate is repository.url of berth.yaml", "repo", "repository", "remote")
+	add("berth get apps lists the apps of the catalog, and berth describe instance NAME shows a deployed one; a merged change is reconciled without a command",
+		"app", "apps", "application")
 	add("berth get without an argument lists the kinds, and berth schema docs shows their fields", "api-resources",
 		"api-versions", "kinds", "crd")
 	add("berth get KIND lists documents, and berth status shows what runs", "list", "search", "pods", "pod", "deployments",
 		"deployment", "kustomization", "kustomizations", "helmrelease")
 	add("berth describe KIND NAME shows a document with its status", "show", "inspect", "view")
 	add("Berth runs no commands on hosts; berth queue submit runs a job", "exec", "ssh", "attach", "debug", "cp",
-		"port-forward", "console", "shell")
+		"port-forward", "console", "shell", "run")
 	add("berth help COMMAND shows the help of a command", "man", "manual", "usage-help")
 	add("Git and the hosts hold all state: there is nothing to clean or unlock", "gc", "clean", "unlock", "force-unlock", "lock")
 	add("the control host keeps backups of each cluster; deploy/operate.md shows how to restore one", "backup", "restore")
@@ -162,7 +166,8 @@ func foreignFlags() map[string][]string {
 	add([]string{"--label", "there are no labels to select by"}, "--selector", "--labels", "-l")
 	add([]string{"--phase", "--state", "-o json has all fields to select by"}, "--field-selector", "--status", "--kind",
 		"--type", "--reason")
-	add([]string{"--output json"}, "--sort-by", "--show-labels", "--json", "--format", "--columns", "--template", "--fields")
+	add([]string{"there is no sorting: -o json has all fields, which jq can sort"}, "--sort-by", "--sort")
+	add([]string{"--output json"}, "--show-labels", "--json", "--format", "--columns", "--template", "--fields")
 	add([]string{"--rev", "--head"}, "--branch", "--ref", "--revision", "--commit", "-b")
 	add([]string{"--output", "the command writes to standard output: berth COMMAND > FILE"}, "--out", "-o")
 	add([]string{"berth plan shows the effect of a change; nothing changes on a host before the merge"}, "--dry-run",
@@ -190,6 +195,11 @@ func foreignFlags() map[string][]string {
 	add([]string{"berth validate DIR checks all documents of an estate together"}, "validate -f", "validate --filename", "validate --file", "berth -f")
 	add([]string{"an estate is made in a new or empty directory: name another one"}, "init --force", "init -f")
 	add([]string{"Berth chooses the node; berth plan shows which"}, "node replace --to", "node replace --node", "node replace --with")
+	for _, verb := range []string{"drain", "resume", "cordon", "uncordon", "restart", "replace", "remove", "label"} {
+		add([]string{"name one member, such as berth node " + verb + " TENANT.PROJECT/INSTANCE worker-0"}, "node "+verb+" --all", "node "+verb+" -a", "node "+verb+" -A")
+	}
+	add([]string{"an app is checked for all projects of its tenant"}, "onboard check --project", "onboard check -p")
+	add([]string{"a plan is not saved: the pull request shows the one that counts"}, "plan --out", "plan -out")
 	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o", "usage export --json")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory",
 		"-J": "--name", "--job-name": "--name",
@@ -201,7 +211,7 @@ func foreignFlags() map[string][]string {
 
 // extraArguments has words for an argument too many, by command.
 func extraArguments() map[string]string {
-	return map[string]string{
+	words := map[string]string{
 		"status":     "berth describe instance %s shows one instance, and berth status --project TENANT.PROJECT a project",
 		"events":     "berth events --instance TENANT.PROJECT/NAME selects an instance, and --correlation ID a change",
 		"audit list": "--instance, --project, --actor and --correlation select records",
@@ -213,4 +223,8 @@ func extraArguments() map[string]string {
 		"node label": "--label NAME=VALUE gives a label",
 		"init":       "give one directory",
 	}
+	for _, verb := range []string{"drain", "resume", "cordon", "uncordon", "restart", "replace", "remove"} {
+		words["node "+verb] = "a call is about one member"
+	}
+	return words
 }

@@ -44,7 +44,7 @@ func changed[D comparable](c comparison) iter.Seq2[D, D] {
 // changeRules find what a change does beside what it declares. They do not judge documents in force.
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
-		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, reservedInUse, unusualDates, stillAttached, endedPolicies,
+		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, otherCards, movedSources, reservedInUse, unusualDates, stillAttached, endedPolicies,
 		recordedOnly, paused, outside, keysOfOthers, withoutPeople,
 	}
 }

@@ -1,6 +1,7 @@
 package decide
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -64,23 +65,27 @@ func changedPrices(c comparison) (out []schema.Diagnostic) {
 		if was == nil || is == nil {
 			continue
 		}
-		old, now := pricesOf(was), pricesOf(is)
-		var changed []string
-		for _, p := range now {
-			if i := slices.IndexFunc(old, func(o price) bool { return o.name == p.name }); i >= 0 && old[i].text != p.text {
-				changed = append(changed, fmt.Sprintf("%s %s → %s", p.name, old[i].text, p.text))
-			}
-		}
-		for _, p := range old {
-			if !slices.ContainsFunc(now, func(n price) bool { return n.name == p.name }) {
-				changed = append(changed, fmt.Sprintf("%s %s → other_gpu_hour", p.name, p.text))
-			}
-		}
-		if len(changed) > 0 {
+		if changed := otherPrices(was, is); len(changed) > 0 {
 			out = append(out, is.Head().Warning("spec", "rates.changed", "%s, %s", strings.Join(changed, ", "), when))
 		}
 	}
 	return out
+}
+
+// otherPrices says which prices of a card another one has differently.
+func otherPrices(was, is *schema.RateCard) (changed []string) {
+	old, now := pricesOf(was), pricesOf(is)
+	for _, p := range now {
+		if i := slices.IndexFunc(old, func(o price) bool { return o.name == p.name }); i >= 0 && old[i].text != p.text {
+			changed = append(changed, fmt.Sprintf("%s %s → %s", p.name, old[i].text, p.text))
+		}
+	}
+	for _, p := range old {
+		if !slices.ContainsFunc(now, func(n price) bool { return n.name == p.name }) {
+			changed = append(changed, fmt.Sprintf("%s %s → other_gpu_hour", p.name, p.text))
+		}
+	}
+	return changed
 }
 
 // price is a price of a rate card, for people.
@@ -96,4 +101,65 @@ func pricesOf(card *schema.RateCard) (all []price) {
 		add(g.Type, g.Price)
 	}
 	return all
+}
+
+// otherCards warns of a change of the rate card that prices the use of a shared runtime or of an attachment.
+func otherCards(c comparison) (out []schema.Diagnostic) {
+	for was, is := range changed[schema.Document](c) {
+		from, billed := cardOf(was)
+		to, stays := cardOf(is)
+		if !billed || !stays || from == to {
+			continue
+		}
+		card := func(d *schema.Desired, name string) *schema.RateCard {
+			found, _ := d.Document(schema.Key{Kind: schema.KindRateCard, Name: name}).(*schema.RateCard)
+			return found
+		}
+		old, now := card(c.before, from), card(c.after, to)
+		if old == nil || now == nil {
+			continue // said elsewhere
+		}
+		out = append(out, is.Head().Warning("spec.billing_policy_ref", "rates.changed", "use is priced by the rate card %s from then on, in place of %s: %s", to, from,
+			cmp.Or(strings.Join(otherPrices(old, now), ", "), "at the same prices")))
+	}
+	return out
+}
+
+// cardOf returns the name of the rate card that prices the use of a document's unit; false: it has no such field.
+func cardOf(d schema.Document) (string, bool) {
+	switch d := d.(type) {
+	case *schema.Attachment:
+		return cmp.Or(d.Spec.BillingPolicyRef, schema.DefaultRates), true
+	case *schema.SharedRuntime:
+		return cmp.Or(d.Spec.BillingPolicyRef, schema.DefaultRates), true
+	}
+	return "", false
+}
+
+// movedSources warns of a source that gets another host: what artifacts name by it comes from there.
+func movedSources(c comparison) (out []schema.Diagnostic) {
+	for was, is := range changed[*schema.ArtifactSource](c) {
+		if was == nil || is == nil || was.Spec.Host == is.Spec.Host && was.Spec.Directory == is.Spec.Directory {
+			continue
+		}
+		n := 0
+		for name, t := range c.after.Tenants {
+			if is.Key.Tenant != "" && is.Key.Tenant != name || is.Key.Tenant == "" && t.ArtifactSources[is.Key.Name] != nil {
+				continue
+			}
+			for _, p := range t.Projects {
+				for _, a := range p.Artifacts {
+					if a.Spec.Source == is.Key.Name {
+						n++
+					}
+				}
+			}
+		}
+		note := "check that the same bytes are there"
+		if is.Spec.Credential != "" && was.Spec.Host != is.Spec.Host {
+			note += fmt.Sprintf(", and that %s may have the secret %s", is.Spec.Host, is.Spec.Credential)
+		}
+		out = append(out, is.Warning("spec.host", "lifecycle.source", "%d artifacts come from another place then, and so do versions of apps that name this source: %s", n, note))
+	}
+	return out
 }

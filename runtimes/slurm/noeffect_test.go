@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"testing"
 
@@ -60,4 +61,17 @@ func TestPlanNotesOptionsAgainstAdvice(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(`{"options":`+options+`}`), &s), options)
 		require.Equal(t, want, strings.Join(s.againstAdvice(), "; "), options)
 	}
+}
+
+// A plan says when a change leaves no default partition, once: Slurm refuses each job that names no partition then.
+func TestPlanNotesThatNoPartitionIsTheDefault(t *testing.T) {
+	with, without := settings{Partitions: []partition{{Name: "main", Default: true}}}, settings{Partitions: []partition{{Name: "main"}}}
+	says := func(old, now *settings) bool {
+		return slices.ContainsFunc(configNotes(old, now), func(note string) bool { return strings.Contains(note, "no partition is the default") })
+	}
+	require.True(t, says(&with, &without))
+	require.True(t, says(nil, &without))
+	require.False(t, says(&without, &without))
+	require.False(t, says(&without, &with))
+	require.False(t, says(nil, &with))
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"berth/schema"
@@ -101,6 +102,11 @@ type jobSettings struct {
 	KillWaitSeconds       int      `json:"kill_wait_seconds"`
 	UnkillableStepSeconds int      `json:"unkillable_step_seconds"`
 	Billing               *billing `json:"billing,omitempty"`
+}
+
+// hasDefault reports whether a job that names no partition goes to one.
+func (s *settings) hasDefault() bool {
+	return slices.ContainsFunc(s.Partitions, func(p partition) bool { return p.Default })
 }
 
 // gpuDefaultsShare is the value of GPUDefaults with which a job gets the share of the node

@@ -70,9 +70,12 @@ const (
 	gpuType  = schema.GPUType
 	nodeName = schema.NodeName
 	topology = "topology key"
+	nodeRole = "role"
 )
 
-func newStock() stock { return stock{region: {}, sku: {}, gpuType: {}, topology: {}, nodeName: {}} }
+func newStock() stock {
+	return stock{region: {}, sku: {}, gpuType: {}, topology: {}, nodeName: {}, nodeRole: {}}
+}
 
 // fill adds the names of a node or a site.
 func (c *catalog) fill(doc *load.Document) {
@@ -95,6 +98,9 @@ func (c *catalog) fill(doc *load.Document) {
 		}
 		for key := range d.Spec.Topology {
 			to[topology][key] = true
+		}
+		for _, role := range d.Spec.Roles {
+			to[nodeRole][role] = true
 		}
 	default:
 		c.unsure = true

@@ -1,6 +1,7 @@
 package estate
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -311,6 +312,22 @@ func (c *check) stockedAll(doc *load.Document, at func(int) string, what string,
 func (c *check) overlay(doc *load.Document, at string, o *schema.Overlay) {
 	c.stockedAll(doc, load.Items(at+".allowed_regions"), region, o.AllowedRegions)
 	c.stockedAll(doc, load.Items(at+".allowed_skus"), sku, o.AllowedSKUs)
+	c.namesHosts(doc, at+".artifact_source_allowlist", o.ArtifactSourceAllowlist)
+}
+
+// namesHosts warns of the name of an artifact source in a list of hosts.
+func (c *check) namesHosts(doc *load.Document, at string, list []string) {
+	for i, host := range list {
+		own, _ := schema.Key{Kind: schema.KindArtifactSource, Tenant: c.tree.tenant, Name: host}.Path()
+		shared, _ := schema.Key{Kind: schema.KindArtifactSource, Name: host}.Path()
+		if source := cmp.Or(c.tree.byFile[own], c.catalog.byFile[shared]); source != nil {
+			c.warn(doc, load.Item(at, i), CodeNoEffect, noHost(host, source))
+		}
+	}
+}
+
+func noHost(name string, source *load.Document) string {
+	return fmt.Sprintf("%s is the name of an artifact source (%s), and the list has hosts: write its spec.host", name, source.File.Path)
 }
 
 // policy warns about missing names in a policy. A denied app may come later, and a

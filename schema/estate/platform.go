@@ -91,6 +91,7 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 			all:   func() []string { return built },
 			says:  func(name string) string { return "no runtime " + name + " is built in" },
 		})
+		c.namesHosts(doc, "spec.artifact_source_allowlist", d.Spec.ArtifactSourceAllowlist)
 	case *schema.HookRule:
 		for i, app := range d.Spec.Apps {
 			c.app(doc, load.Item("spec.apps", i), app)

@@ -77,8 +77,21 @@ func (c *tenantCheck) proposal(doc *load.Document, d *schema.App) {
 // ownVersion checks a version of an app of a tenant.
 func (c *tenantCheck) ownVersion(doc *load.Document, d *schema.AppVersion) {
 	c.catalogued(doc, d)
+	for _, name := range sortedKeys(d.Spec.Manifest.Roles) {
+		c.stocked(doc, "spec.manifest.roles."+name+".node_role", nodeRole, d.Spec.Manifest.Roles[name].NodeRole)
+	}
 	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
 		c.source(doc, "spec.manifest.artifacts."+name+".source", d.Spec.Manifest.Artifacts[name].Source)
+	}
+}
+
+// admittedHosts warns of the name of a tenant's artifact source in the list of hosts of an admission.
+func (e *estate) admittedHosts(s *standing, doc *load.Document, t *standing) {
+	for i, host := range doc.Decl.(*schema.AppAdmission).Spec.ArtifactSourceAllowlist {
+		path, _ := schema.Key{Kind: schema.KindArtifactSource, Tenant: doc.Key.Parent, Name: host}.Path()
+		if t != nil && t.at(path) != nil {
+			e.refuse(s, load.Found(doc, load.Item("spec.artifact_source_allowlist", i), schema.SeverityWarning, CodeNoEffect, noHost(host, t.at(path))))
+		}
 	}
 }
 
@@ -101,6 +114,7 @@ func (e *estate) admissions() {
 			t := e.tree("tenants/" + tenant)
 			code, what = "ref.missing-app", fmt.Sprintf("app %s of the tenant %s", doc.Key.Name, tenant)
 			missing = t != nil && t.at(path) == nil
+			e.admittedHosts(s, doc, t)
 		}
 		if missing {
 			e.refuse(s, load.Found(doc, "metadata.name", schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): it admits nothing", what, path)))

@@ -489,7 +489,7 @@ func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
 
 // sameBytes warns of two artifacts in use with one reference.
 func (c *tenantCheck) sameBytes(doc *load.Document, d *schema.Artifact) {
-	if d.Spec.Digest == "" || d.Spec.Status != schema.ArtifactRegistered && d.Spec.Status != schema.ArtifactPromoted {
+	if d.Spec.Status == schema.ArtifactRetired || d.Spec.Status == schema.ArtifactDeprecated {
 		return
 	}
 	about := "reference " + d.Key.ProjectID() + " " + d.Spec.Source + " " + d.Spec.Reference

@@ -54,6 +54,11 @@ func (c *checker) value(s *shape, value any, path string) any {
 
 func (c *checker) mapping(s *shape, m map[string]any, path string) map[string]any {
 	filled := make(map[string]any, len(m)+2)
+	if fields := s.nameless(m); len(fields) > 1 {
+		c.problems = append(c.problems, problem{path: path, code: "schema.unknown-field", atKey: true,
+			message: fmt.Sprintf("the line with the name of an entry is missing above its fields %s", strings.Join(fields, ", "))})
+		return filled
+	}
 	for name, v := range m {
 		sh := s.element
 		f, named := s.fields[name]
@@ -79,6 +84,19 @@ func (c *checker) mapping(s *shape, m map[string]any, path string) map[string]an
 		c.rules = append(c.rules, problem{path: path, code: "schema.length", message: fmt.Sprintf("has %d entries, want at most %d", len(m), s.most)})
 	}
 	return filled
+}
+
+// nameless returns the keys of a mapping by name that are fields of its entries, sorted.
+func (s *shape) nameless(m map[string]any) (fields []string) {
+	if s.element == nil || len(s.fields) > 0 {
+		return nil
+	}
+	for _, name := range sortedNames(m) {
+		if hasKey(s.element.fields, name) {
+			fields = append(fields, name)
+		}
+	}
+	return fields
 }
 
 // absent returns the value of an absent field.

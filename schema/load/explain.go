@@ -45,6 +45,8 @@ func (s *shape) mismatch(path string, got any, broken *rule) problem {
 		}
 	case code == "schema.type":
 		message += s.typeHint(got)
+	case code == "schema.pattern" && isText && strings.HasSuffix(path, "]") && strings.Contains(text, " - "):
+		message += ": a dash that is indented deeper continues the text of the line above it: align the dashes"
 	case code == "schema.pattern" && isText && strings.HasSuffix(path, "]") && s.permitsWords(text):
 		message += ": separate the items by commas in brackets, or give each a dash"
 	case code == "schema.pattern" && isText && (path == "metadata.name" || path == "spec.version" || path == "estate"):
@@ -72,6 +74,8 @@ func (s *shape) mismatchCode(got any) string {
 // typeHint says how to write a value of the right type; "" if that is not obvious.
 func (s *shape) typeHint(got any) string {
 	switch kind := kindOf(got); {
+	case s.kind == cue.StructKind && kind == cue.ListKind && s.onlyList() != "":
+		return fmt.Sprintf(": the line %s: is missing above the list", s.onlyList())
 	case s.kind == cue.StructKind && kind == cue.ListKind:
 		return ": write key: value lines without dashes"
 	case s.kind == cue.ListKind && kind == cue.StructKind:
@@ -90,6 +94,20 @@ func (s *shape) typeHint(got any) string {
 		return ": remove the quotes"
 	}
 	return ""
+}
+
+// onlyList returns the only required field of a mapping, if it is a list; otherwise "".
+func (s *shape) onlyList() string {
+	only := ""
+	for name, f := range s.fields {
+		if f.required {
+			if only != "" || f.shape.kind != cue.ListKind {
+				return ""
+			}
+			only = name
+		}
+	}
+	return only
 }
 
 // nameHint suggests a name with dashes instead of dots, blanks and underscores, such as 22-05 for 22.05; "" if that is no name.
@@ -264,7 +282,7 @@ func sameWords(got, name string) bool {
 
 // distance counts edits: insert, delete, replace, swap neighbours.
 func distance(a, b string) int {
-	const most = 64
+	const most = 128
 	for a != "" && b != "" && a[0] == b[0] { // cheap for long common prefixes
 		a, b = a[1:], b[1:]
 	}

@@ -38,7 +38,13 @@ func (r *rules) binding(b *schema.RoleBinding) {
 // member checks a member of a role binding by itself, and reports whether it is anybody.
 func (r *rules) member(path string, binding schema.Key, m *schema.RoleMember) bool {
 	if where, ok := roleAllowed(m.Role, binding); !ok {
-		r.broken(path+".role", "the role %s is not given %s", m.Role, where)
+		var here []string
+		for _, role := range authority.Roles() {
+			if _, ok := roleAllowed(role, binding); ok {
+				here = append(here, role)
+			}
+		}
+		r.broken(path+".role", "the role %s is not given %s: here there are %s", m.Role, where, strings.Join(here, ", "))
 	}
 	account := m.ServiceAccount != ""
 	switch {
@@ -48,7 +54,7 @@ func (r *rules) member(path string, binding schema.Key, m *schema.RoleMember) bo
 	case m.Login != "" && account:
 		r.needless(path+".service_account", "a member is a person or a service account: keep one of login and service_account")
 	case account != (m.Role == "service_account"):
-		r.broken(path+".role", "service_account is the role of service accounts, and their only one")
+		r.broken(path+".role", "service_account is the role of service accounts, and their only one: write service_account: NAME for an account, and login: LOGIN for a person")
 	case account && binding.Tenant == "":
 		r.broken(path+".service_account", "the platform has no service accounts: give the role where the account is")
 	}

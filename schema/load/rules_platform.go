@@ -285,6 +285,7 @@ func (r *rules) currencies(path string, value any, currency string) {
 
 func (r *rules) queues(s *schema.QueueMapSpec) {
 	r.repeated("spec.applies_to", s.AppliesTo)
+	r.within("spec.applies_to", s.AppliesTo)
 	if s.Rollback != nil {
 		r.day("spec.rollback.expires_at", s.Rollback.ExpiresAt)
 	}
@@ -294,6 +295,15 @@ func (r *rules) queues(s *schema.QueueMapSpec) {
 	}
 	if s.FallbackQueue != "" && !slices.Contains(names, s.FallbackQueue) {
 		r.broken("spec.fallback_queue", "%q is not one of queues, which are %s%s", s.FallbackQueue, strings.Join(names, ", "), didYouMean(s.FallbackQueue, names))
+	}
+}
+
+// within refuses a project in a list that has its tenant, too.
+func (r *rules) within(path string, list []string) {
+	for i, name := range list {
+		if tenant, _, isProject := strings.Cut(name, "."); isProject && slices.Contains(list, tenant) {
+			r.broken(Item(path, i), "%s is within the tenant %s, which is in the list: remove one of the two", name, tenant)
+		}
 	}
 }
 

@@ -34,6 +34,8 @@ var (
 	colonBlank    = regexp.MustCompile(`^[ -]*[A-Za-z_][-A-Za-z0-9_]*:([\x{a0}\x{1680}\x{2000}-\x{200a}\x{202f}\x{205f}\x{3000}])`)
 	keyAndValue   = regexp.MustCompile(`^[ -]*[^\s:"'#]+:\s+[^\s#|>&]`)
 	quotedKey     = regexp.MustCompile(`^(?:[ -]*[^\s:"'#]+:\s+|\s*-\s+)(["'])`)
+	dashNoSpace   = regexp.MustCompile(`^ *-[A-Za-z_][-A-Za-z0-9_]*:(\s|$)`)
+	keyFirst      = regexp.MustCompile(`^ *[A-Za-z_][-A-Za-z0-9_]*:(\s|$)`)
 	bareWord      = regexp.MustCompile(`^[A-Za-z_][^:]*$`)
 	flowStart     = regexp.MustCompile(`^\s*[{[]`)
 	valueStart    = regexp.MustCompile("^(?:[ -]*[^\\s:\"'#]+:\\s+|\\s*-\\s+)(?:\\[(?:[^\\]\"']*,)?\\s*)?([@`%*])")
@@ -64,9 +66,52 @@ func (b broken) mark() *explanation {
 	return nil
 }
 
+// fence finds the marks of a block of code in Markdown.
+func (b broken) fence() *explanation {
+	for i, line := range b.lines {
+		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+			return b.on(i, "is a mark of Markdown: remove each line that begins with ```")
+		}
+	}
+	return nil
+}
+
+// firstLine finds a first key that is indented, above others that are not.
+func (b broken) firstLine() *explanation {
+	first := b.above(len(b.lines))
+	for i := first; i >= 0; i = b.above(i) {
+		first = i
+	}
+	if first < 0 || indentOf(b.lines[first]) == 0 || !keyAndValue.MatchString(b.lines[first]) || indentOf(b.lines[b.at]) > 0 {
+		return nil
+	}
+	return b.on(first, "belongs at the start of a line, as the keys below it: remove the spaces before it")
+}
+
+// item finds a key at the depth of the dash above it, to whose item it belongs, and a dash without a space behind it.
+func (b broken) item() *explanation {
+	above := b.above(b.at)
+	if above < 0 {
+		return nil
+	}
+	for _, i := range []int{above, b.at} {
+		if dashNoSpace.MatchString(b.lines[i]) {
+			return b.on(i, "a space is missing behind the dash")
+		}
+	}
+	dashed := strings.HasPrefix(strings.TrimSpace(b.lines[above]), "- ")
+	if dashed && indentOf(b.lines[b.at]) == indentOf(b.lines[above]) && keyFirst.MatchString(b.lines[b.at]) {
+		return b.on(b.at, "is at the depth of the dash of line %d: indent it deeper, if it belongs to that item, or less", above+1)
+	}
+	if strings.HasPrefix(strings.TrimSpace(b.lines[b.at]), "- ") && indentOf(b.lines[b.at]) == indentOf(b.lines[above]) && keyFirst.MatchString(b.lines[above]) {
+		return b.on(b.at, "is a dash at the depth of the key of line %d: align it with the other dashes of its list", above+1)
+	}
+	return nil
+}
+
 // explain says what is wrong. It always has an answer.
 func (b broken) explain() explanation {
-	for _, rule := range []func() *explanation{b.mark, b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.noColon, b.twoColons, b.indented} {
+	for _, rule := range []func() *explanation{b.mark, b.fence, b.firstLine, b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.item, b.noColon, b.twoColons, b.indented} {
 		if e := rule(); e != nil {
 			before := b.lines[e.line-1][:e.column-1]
 			e.column = utf8.RuneCountInString(before) + 1
@@ -225,7 +270,7 @@ func (b broken) indented() *explanation {
 	here, there := indentOf(b.lines[b.at]), indentOf(b.lines[above])
 	switch {
 	case here > there && keyAndValue.MatchString(b.lines[above]):
-		return b.on(b.at, "is indented deeper than line %d, which already has a value: give both the same indentation, or restore the missing key or dash above this line", above+1)
+		return b.on(b.at, "is indented deeper than line %d, which already has a value: give both the same indentation, remove that value, or restore the missing key or dash above this line", above+1)
 	case here != there:
 		return b.on(b.at, "no line above has this indentation: give lines that belong together the same indentation, or restore the missing line above")
 	}

@@ -225,7 +225,10 @@ func (r *treeReader) mapping(n *yaml.Node, path string, depth int) map[string]an
 			r.failOnce(k, path, "yaml.depth", "the keys above this one are more than %d bytes long together: use shorter ones", maxPath)
 			continue
 		}
-		if line, ok := lines[k.Value]; ok {
+		if line, ok := lines[k.Value]; ok && path == "" && k.Value == "apiVersion" {
+			r.fail(k, p, "yaml.second-document", "a second document starts here, as line %d has apiVersion already: a file holds one, put it into a file of its own", line)
+			return m
+		} else if ok {
 			r.fail(k, p, "yaml.duplicate-key", "already defined at line %d: keep one, or restore the missing key or dash above this line", line)
 			continue
 		}
@@ -284,6 +287,10 @@ func (r *treeReader) scalar(n *yaml.Node, path string) any {
 	case "!!null":
 		if name := path[strings.LastIndexByte(path, '.')+1:]; path == "metadata.spec" || path == "spec.metadata" {
 			r.fail(n, path, "yaml.null", "%s belongs at the start of a line: remove the spaces before it", name)
+			return nil
+		}
+		if fields := map[string]string{"metadata": "name: NAME, the name of the file,", "spec": "its fields"}[path]; fields != "" {
+			r.fail(n, path, "yaml.null", "has no value: write %s below it, indented", fields)
 			return nil
 		}
 		if strings.Contains(path, "].") {

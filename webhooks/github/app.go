@@ -71,7 +71,7 @@ func (a *App) check() (*url.URL, *rsa.PrivateKey, error) {
 	}
 	key, err := jwt.ParseRSAPrivateKeyFromPEM(a.Key)
 	if err != nil { // not quoted: it may hold a part of the key
-		return nil, nil, errors.New("github: the App's private key is not an RSA key in PEM")
+		return nil, nil, errors.New("github: the App's private key is not an RSA private key in PEM: name the .pem file that GitHub gave, which begins with -----BEGIN RSA PRIVATE KEY-----")
 	}
 	return base, key, nil
 }

@@ -283,7 +283,7 @@ func wrongArguments(cmd *cobra.Command, args []string, check cobra.PositionalArg
 			return fmt.Errorf("%w: a configuration is named with -c %s", err, extra)
 		}
 		if reason := cmd.Flags().Lookup("reason"); reason != nil && reason.Changed && !strings.Contains(reason.Value.String(), " ") {
-			return fmt.Errorf("%w: put the text of --reason in quotes", err)
+			err = fmt.Errorf("%w: put the text of --reason in quotes, if this belongs to it", err)
 		}
 		if hint := elsewhere.Arguments[name]; hint != "" {
 			return fmt.Errorf("%w: %s", err, strings.ReplaceAll(hint, "%s", extra))

@@ -96,7 +96,14 @@ func redactedFindings(file *load.SettingsFile) []schema.Diagnostic {
 				continue
 			}
 			seen[at] = true
-			d.Path, d.Message = at, at+": "+secretNote
+			note := secretNote
+			switch rest := strings.TrimPrefix(d.Path, at+"."); {
+			case rest == "file" && d.Code == "schema.pattern":
+				note += "; the path begins with /, and ~ is not expanded"
+			case strings.HasPrefix(rest, "file:"), strings.HasPrefix(rest, `"file:`), strings.HasPrefix(rest, "env:"), strings.HasPrefix(rest, `"env:`):
+				note = "a space is missing behind the colon: write {file: /PATH} or {env: NAME}"
+			}
+			d.Path, d.Message = at, at+": "+note
 			if file.Value != nil {
 				d.Line, d.Column = file.Place(at)
 			}
@@ -264,6 +271,9 @@ func (t *tlsConfig) wrong() (field string, err error) {
 		return "tls.key", errors.New("the file is not the private key of a certificate: name the PEM file that came with tls.cert, which begins with -----BEGIN PRIVATE KEY-----")
 	}
 	_, err = tls.LoadX509KeyPair(t.Cert, t.Key)
+	if err != nil && strings.Contains(err.Error(), "does not match") {
+		return "tls.key", errors.New("the file is the key of another certificate than tls.cert: name the one that came with it")
+	}
 	return "tls.cert", err
 }
 

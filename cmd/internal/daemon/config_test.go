@@ -366,6 +366,8 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "listen: \"::1:8080\"\n", "listen: it is an address and a port without a scheme"},
 		{base + "listen: 192.0.2.1:8080\n", "warning: listen: 192.0.2.1 is no address of this machine"},
 		{base + "listen: localhost:8080\n", "valid"},
+		{strings.Replace(base, "{file: "+token+"}", "{file: ~/token}", 1), "repository.token: a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}; NAME has no $; the path begins with /"},
+		{strings.Replace(base, "{file: "+token+"}", "{file:"+token+"}", 1), "repository.token: a space is missing behind the colon"},
 		{base + "tls: {cert: " + key + ".pub, key: " + key + "}\n", "tls.key: the file is not the private key of a certificate"},
 		{strings.Replace(github("login: \"lab[bot]\", app: {id: 87654321, installation: 1234567, key: {file: "+app+"}}"), "git.example/e.git", "github.com/lab/e", 1),
 			"warning: github.app: at github.com an installation has a larger number than its App"},
