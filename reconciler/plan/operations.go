@@ -84,7 +84,8 @@ type ActionOperation struct {
 
 // Operations returns the operations of a unit, sorted by name: those of documents in force, and
 // the requests, each as known has it. An operation of a document that is gone is left out. One
-// that did not start within OperationWait before now is expired; a zero now expires none.
+// that did not start within OperationWait before now is expired, and so is one that a newer one
+// contradicts; a zero now expires none.
 func Operations(docs []*schema.MemberOperation, known []Operation, now time.Time) []Operation {
 	var out []Operation
 	for _, d := range docs {
@@ -108,8 +109,37 @@ func Operations(docs []*schema.MemberOperation, known []Operation, now time.Time
 			o.Finish(OperationExpired, strings.TrimSuffix(fmt.Sprintf("not started within %s: %s", OperationWait, o.Message), ": "), now)
 		}
 	}
+	if !now.IsZero() {
+		expireContradicted(out, now)
+	}
 	slices.SortFunc(out, func(a, b Operation) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
 	return out
+}
+
+// expireContradicted ends operations that wait and whose opposite was asked for later: drained and given back, a member
+// would otherwise be drained again by the older one. Of two that were asked for at once, both are done.
+func expireContradicted(all []Operation, now time.Time) {
+	for i := range all {
+		o := &all[i]
+		if o.IsFinished() {
+			continue
+		}
+		for k := range all {
+			newer := &all[k]
+			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired
+			if !ended && newer.Spec.Member == o.Spec.Member && newer.Requested.After(o.Requested) && areOpposite(o.Verb(), newer.Verb()) {
+				o.Finish(OperationExpired, fmt.Sprintf("the later operation %s asks for the opposite (%s)", newer.Name, newer.Verb()), now)
+				break
+			}
+		}
+	}
+}
+
+// areOpposite reports whether one of two operations takes a member from jobs, and the other gives it back.
+func areOpposite(a, b Verb) bool {
+	takes := func(v Verb) bool { return v == Drain || v == Cordon }
+	gives := func(v Verb) bool { return v == Resume || v == Uncordon }
+	return takes(a) && gives(b) || gives(a) && takes(b)
 }
 
 // requests returns the known requests without the oldest finished ones.

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -150,6 +151,37 @@ func TestOperationsOfDocuments(t *testing.T) {
 	kept := plan.Operations(nil, known, now.Add(time.Hour))
 	require.Len(t, kept, 110)
 	require.Equal(t, "r040", kept[0].Name)
+}
+
+// An operation that waits ends when its opposite is asked for later, whether that one is done already or not.
+func TestLaterOperationEndsTheOppositeThatWaits(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC)
+	ask := func(name, verb, member string, minutes int, phase plan.OperationPhase) plan.Operation {
+		return plan.Operation{Name: name, ID: name, IsRequest: true, Phase: phase, Requested: at.Add(time.Duration(minutes) * time.Minute),
+			Spec: schema.MemberOperationSpec{Operation: verb, Member: member}}
+	}
+	for name, c := range map[string]struct {
+		older, newer plan.Operation
+		ends         bool
+	}{
+		"a drain that runs":       {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRunning), ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), true},
+		"one that has not begun":  {ask("b", schema.OpCordon, "worker-0", 0, plan.OperationRequested), ask("a", schema.OpUncordon, "worker-0", 1, plan.OperationDone), true},
+		"a resume":                {ask("a", schema.OpResume, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), true},
+		"another member":          {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-1", 1, plan.OperationRequested), false},
+		"the same again":          {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), false},
+		"a restart":               {ask("a", schema.OpRestart, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), false},
+		"at once":                 {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), false},
+		"an opposite that failed": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationFailed), false},
+	} {
+		all := plan.Operations(nil, []plan.Operation{c.older, c.newer}, at.Add(time.Hour))
+		i := slices.IndexFunc(all, func(o plan.Operation) bool { return o.Name == c.older.Name })
+		require.Equal(t, c.ends, all[i].Phase == plan.OperationExpired, name)
+		require.Equal(t, c.newer.Phase, all[1-i].Phase, name)
+		if c.ends {
+			require.Contains(t, all[i].Message, "the later operation "+c.newer.Name+" asks for the opposite")
+		}
+	}
 }
 
 // A request is checked as a document is.

@@ -242,7 +242,7 @@ func Definitions() []Definition {
 		{OperationRequested, "An operation on a unit is in force, or was requested; nothing is done yet.", schema.KindMemberOperation, "requested", Operation{}},
 		{OperationDone, "An operation was done. It is never done again.", schema.KindMemberOperation, "done", Operation{}},
 		{OperationFailed, "An operation failed. It is not tried again.", schema.KindMemberOperation, "failed", Operation{}},
-		{OperationExpired, "An operation could not start within a day, and is not done any more.", schema.KindMemberOperation, "expired", Operation{}},
+		{OperationExpired, "An operation could not start within a day, or a later one asks for the opposite: it is not done any more.", schema.KindMemberOperation, "expired", Operation{}},
 		{RetryTriggered, "An operation began a new attempt of a unit that had failed.", schema.KindMemberOperation, "", Operation{}},
 		{QueueModeChanged, "A queue map has another mode, is new, or is deleted.", schema.KindQueueMap, "", QueueMap{}},
 		{QueueRollbackBegan, "A queue map declares a rollback from now on, or renews it with another last day.", schema.KindQueueMap, "", QueueMap{}},
