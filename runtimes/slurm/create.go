@@ -183,8 +183,15 @@ func (c lifecycle) writeStack(ctx context.Context) error {
 		ownDirOp(s.Lib(), 0o755, profile.SlurmUser),
 		ownDirOp(s.State(), 0o700, profile.SlurmUser),
 		ownDirOp(s.Log(), 0o755, profile.SlurmUser),
-		runtimes.Op{Secret: &runtimes.MakeSecret{Path: s.MungeKey(), Bytes: 128, Mode: 0o400, Owner: profile.MungeUser, Group: profile.MungeUser}})
+		makeKey(s))
 	ops = append(ops, writeOps(rendered)...)
 	ops = append(ops, c.service(profile.Munged, "start"))
-	return c.doAll(ctx, ops...)
+	if err := c.doAll(ctx, ops...); err != nil {
+		return err
+	}
+	key, err := c.do(ctx, statOp(s.MungeKey()))
+	if err == nil {
+		c.rec.MungeKey = key[0].Stats[0].SHA256
+	}
+	return err
 }

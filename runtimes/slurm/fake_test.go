@@ -130,7 +130,7 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 		}
 	case op.Secret != nil:
 		if h.files[op.Secret.Path] == nil {
-			h.files[op.Secret.Path] = []byte("secret")
+			h.files[op.Secret.Path], h.modes[op.Secret.Path] = []byte("secret"), op.Secret.Mode
 		}
 	case op.Stat != nil:
 		for _, p := range op.Stat.Paths {
@@ -267,7 +267,7 @@ func newCluster(t *testing.T) *cluster {
 	}
 	mine := workerRecord{Format: workerFormat, Cluster: rec.Cluster, Key: c.unit.Effective.Key, Node: "gpu-1", Users: c.unit.Effective.Users}
 	c.wk.files[workerRecordPath] = mine.encode()
-	c.wk.files[profile.WorkerMungeKey] = []byte("key")
+	c.wk.files[profile.WorkerMungeKey], c.wk.modes[profile.WorkerMungeKey] = []byte("key"), keyMode
 	for _, u := range c.unit.Effective.Users {
 		c.wk.files[profile.Stack{Cluster: rec.Cluster}.JobsOf(u.Name, u.UID)] = []byte{}
 	}
@@ -281,7 +281,7 @@ func newCluster(t *testing.T) *cluster {
 func (c *cluster) freshRecord() record {
 	rec := record{
 		Format: recordFormat, Cluster: ClusterName(c.unit.Effective.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
-		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, upkeep: upkeep{BackedUp: c.now},
+		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, upkeep: upkeep{MungeKey: digest([]byte("key")), BackedUp: c.now},
 	}
 	rec.setJoined(c.unit.Members[1])
 	return rec
@@ -297,7 +297,7 @@ func (c *cluster) put(t *testing.T, rec record) {
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
 	c.ctl.files[s.Record()] = rec.encode()
-	c.ctl.files[s.MungeKey()] = []byte("key")
+	c.ctl.files[s.MungeKey()], c.ctl.modes[s.MungeKey()] = []byte("key"), keyMode
 	c.ctl.files[profile.DatabaseInstalled] = nil
 	c.ctl.files[s.StateMark()] = []byte(rec.Cluster)
 }

@@ -179,6 +179,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	}
 	hit := &observation{ctl: c}
 	hit.compareFiles(res[1].Stats, res[3:read])
+	c.adoptKey(res[2].Stats[0])
 	hit.key = res[2].Stats[0]
 	hit.directories = controlFaults(c.stack, m.Node, res[3:read])
 	for _, one := range res[read:] {
@@ -200,7 +201,7 @@ type observation struct {
 	version string
 	jobs    snapshot
 	fileReading
-	key runtimes.FileStat // the cluster's munge key
+	key runtimes.FileStat // the munge key on the controller
 	accountingReading
 	controllerReading
 	workers map[string]workerReading
@@ -241,6 +242,7 @@ type workerReading struct {
 	outdated []string
 	wrong    string // how its installed version differs from the declared one
 	lacks    string // what the host lacks of what a worker needs
+	hasKey   bool   // it has the cluster's munge key
 	earlier  string // which file its slurmd has not fetched
 }
 
@@ -443,6 +445,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 		err = nil
 	}
 	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, programs, res[3].Stats)}
+	w.hasKey = res[3].Stats[len(res[3].Stats)-1].SHA256 == c.rec.MungeKey
 	if len(res) == len(ops) && len(v.modified) == 0 && !v.stale {
 		w.earlier = v.fetched.fault(m.Node, res[len(ops)-1].Stats)
 	}
@@ -485,8 +488,8 @@ func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runti
 				return fault
 			}
 		case st.Path == profile.WorkerMungeKey:
-			if v.key.Exists && st.SHA256 != v.key.SHA256 {
-				return st.Path + " on " + m.Node + " is not the munge key of the cluster"
+			if fault := v.ctl.rec.keyFault(m.Node, st); fault != "" {
+				return fault
 			}
 		case strings.HasPrefix(st.Path, profile.ProgramDir):
 			if err := programFault(m.Node, programs, st); err != nil {
@@ -661,6 +664,9 @@ func (v *observation) drift() []plan.Drift {
 	}
 	for _, path := range slices.Sorted(maps.Keys(v.directories)) {
 		add("configuration", v.directories[path])
+	}
+	if fault := v.keyFault(); fault != "" {
+		add("munge.key", fault)
 	}
 	if v.mismatch {
 		add("configuration", "slurmctld runs a configuration other than its file")

@@ -74,6 +74,8 @@ func (p pendingRemovals) clone() pendingRemovals {
 
 // upkeep is the part of a record that no change of the instance affects.
 type upkeep struct {
+	// MungeKey is the digest of the cluster's munge key, as it was made. Only files with this key are the cluster's.
+	MungeKey string `json:"munge_key_sha256,omitempty"`
 	// BackedUp is the begin of the last backup; before the first, the creation.
 	BackedUp time.Time `json:"backed_up,omitzero"`
 	// BackupFault is nil unless the last attempt failed.

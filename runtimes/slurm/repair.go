@@ -14,15 +14,19 @@ import (
 // broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
 // caller holds the lock of the cluster.
 func (c *control) load(ctx context.Context) error {
-	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...)}, controlDirectoryOps(c.stack)...)
+	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey())}, controlDirectoryOps(c.stack)...)
 	res, err := c.do(ctx, ops...)
 	if err != nil {
 		return err
 	}
+	directories := res[3:]
 	if err := c.useRecord(res[0]); err != nil || !c.rec.Complete || c.rec.Deleting {
 		return err
 	}
-	c.restoreDirectories(ctx, res[2:])
+	if err := c.restoreKey(ctx, res[2].Stats[0]); err != nil {
+		return err
+	}
+	c.restoreDirectories(ctx, directories)
 	want, err := c.disk.appliedFiles()
 	if err != nil {
 		c.log.Warn("files not checked", "host", c.host.Name(), "reason", "the recorded configuration cannot be rendered: "+err.Error())
@@ -30,7 +34,7 @@ func (c *control) load(ctx context.Context) error {
 	}
 	broken := map[string]file{}
 	for _, st := range res[1].Stats {
-		if !unmodified(st, want[st.Path], res[2:]) {
+		if !unmodified(st, want[st.Path], directories) {
 			broken[st.Path] = want[st.Path]
 		}
 	}

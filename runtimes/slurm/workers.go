@@ -105,8 +105,8 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err != nil {
 		return err
 	}
-	if key[0].Missing {
-		return fmt.Errorf("host %s: %s is missing: without this key the daemons of the cluster do not trust each other", c.host.Name(), c.stack.MungeKey())
+	if digest(key[0].Data) != c.rec.MungeKey {
+		return fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.MungeKey(), lostKey)
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath),
 		statOp(profile.WorkerMungeKey),
@@ -202,7 +202,7 @@ func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.O
 	ops = append(ops, makeOps(workerDirectories(c.stack))...)
 	return append(ops,
 		writeOp(profile.WorkerLogRotation, file{profile.WorkerLogRules(), 0o644, ""}),
-		writeOp(profile.WorkerMungeKey, file{key, 0o400, profile.MungeUser})), nil
+		writeOp(profile.WorkerMungeKey, file{key, keyMode, profile.MungeUser})), nil
 }
 
 // write writes a worker's record and files. The lock keeps another

@@ -43,6 +43,8 @@ func everything() []made {
 		dir(0o700, DatabaseUser, DatabaseData),
 		{"secret", at(MungeEtc + `/` + clusterGroup + `\.key`), 0o400, MungeUser, nil},
 		{"file", at(WorkerMungeKey), 0o400, MungeUser, anything},
+		// It comes back from a worker. Whoever may write it may read it, too.
+		{"file", at(MungeEtc + `/` + clusterGroup + `\.key`), 0o400, MungeUser, checkMungeKey},
 		{"file", at(InstanceDir + `/[a-z][a-z0-9_]{0,39}\.json(\.damaged)?`), 0o600, "", isJSON},
 		{"file", at(DatabaseInstalled), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf`), 0o644, "", checkSlurmConf},
@@ -58,6 +60,16 @@ func everything() []made {
 		{"file", at(rotationDir + `/berth-` + clusterGroup), 0o644, "", func(s Stack, data []byte) error { return same(data, s.LogRules()) }},
 		{"file", at(StateDir + `/` + clusterGroup + `/accounts\.cfg`), 0o600, "", checkAccounts},
 	}
+}
+
+// MungeKeySize is the number of bytes of a munge key.
+const MungeKeySize = 128
+
+func checkMungeKey(_ Stack, data []byte) error {
+	if len(data) != MungeKeySize {
+		return fmt.Errorf("a munge key of %d bytes is not Berth's", len(data))
+	}
+	return nil
 }
 
 // checkMake refuses everything that is not in the list. Links belong to services and

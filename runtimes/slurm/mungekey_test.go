@@ -1,0 +1,85 @@
+package slurm
+
+import (
+	"fmt"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
+	"berth/runtimes"
+	"berth/runtimes/slurm/profile"
+)
+
+// A key that a person puts on the controller splits the cluster, as a munged that runs has read the one before: no worker gets
+// it, and the cluster's comes back from a worker.
+func TestMungeKeyOfTheControllerIsRestoredFromAWorker(t *testing.T) {
+	for what, breakIt := range map[string]func(c *cluster, path string){
+		"is not the munge key": func(c *cluster, path string) { c.ctl.files[path] = []byte("other") },
+		"ctl is not the munge": func(c *cluster, path string) { delete(c.ctl.files, path) },
+		"has the mode 0644":    func(c *cluster, path string) { c.ctl.modes[path] = 0o644 },
+	} {
+		c := newCluster(t)
+		path := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.MungeKey()
+		breakIt(c, path)
+		seen := c.observe(t)
+		require.Equal(t, "munge.key", seen.Drift[0].What, what)
+		require.Contains(t, seen.Drift[0].Detail, what)
+		require.Equal(t, plan.Running, seen.Members[1].State, "the worker has the right key: %s", seen.Members[1].Detail)
+		require.NoError(t, c.apply(t, plan.Configure, c.unit))
+		require.Equal(t, "key", string(c.ctl.files[path]))
+		require.Equal(t, uint32(keyMode), c.ctl.modes[path])
+		require.Less(t, c.ctl.when("stop", profile.Munged), c.ctl.when("start", profile.Munged), "munged may have read the other key")
+		require.Equal(t, "key", string(c.wk.files[profile.WorkerMungeKey]))
+		require.Empty(t, c.observe(t).Drift)
+	}
+}
+
+// Without a copy, a person decides: no worker gets the new key, and no text has a key.
+func TestMungeKeyWithoutACopyIsLeftToAPerson(t *testing.T) {
+	c := newCluster(t)
+	path := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.MungeKey()
+	c.ctl.files[path] = []byte("planted")
+	delete(c.wk.files, profile.WorkerMungeKey)
+	require.Contains(t, fmt.Sprint(c.observe(t).Drift), lostKey)
+	require.NoError(t, c.apply(t, plan.Configure, c.unit), "the rest goes on")
+	err := c.apply(t, plan.Start, c.unit)
+	require.ErrorContains(t, err, path+" is not the munge key of the cluster; "+lostKey)
+	require.NotContains(t, fmt.Sprint(err, c.observe(t)), "planted")
+	require.Empty(t, c.wk.files[profile.WorkerMungeKey])
+	require.NotContains(t, string(encode(c.record(t))), "planted")
+
+	c.ctl.files[path] = []byte("key") // from a backup
+	require.NoError(t, c.apply(t, plan.Start, c.unit))
+	require.Equal(t, "key", string(c.wk.files[profile.WorkerMungeKey]))
+}
+
+// Without workers, nobody else has the key: the one on the controller, which is made if it is missing, is the cluster's.
+func TestMungeKeyOfAClusterWithoutWorkersIsMadeAgain(t *testing.T) {
+	c := newCluster(t)
+	rec := c.freshRecord()
+	rec.dropJoined("worker-0")
+	c.put(t, rec)
+	path := profile.Stack{Cluster: rec.Cluster}.MungeKey()
+	delete(c.ctl.files, path)
+	c.on(t)
+	require.Equal(t, digest(c.ctl.files[path]), c.record(t).MungeKey)
+}
+
+// A record without the digest takes the key on the controller for the cluster's, and a create records it.
+func TestMungeKeyIsRecorded(t *testing.T) {
+	c := newCluster(t)
+	rec := c.freshRecord()
+	rec.MungeKey = ""
+	c.put(t, rec)
+	require.Empty(t, c.observe(t).Drift)
+	require.NoError(t, c.on(t).updateRecord(t.Context(), func(*record) {}))
+	require.Equal(t, digest([]byte("key")), c.record(t).MungeKey)
+
+	c = newCluster(t)
+	c.ctl.files, c.ctl.services = map[string][]byte{}, map[string]bool{}
+	p := plan.Plan{Key: c.unit.Effective.Key, After: &c.unit}
+	a := plan.Action{ID: "action.1", Verb: plan.Create, Member: "controller-0", Node: "ctl"}
+	require.NoError(t, c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}}))
+	require.Equal(t, digest([]byte("secret")), c.record(t).MungeKey)
+}
