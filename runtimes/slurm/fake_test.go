@@ -223,10 +223,10 @@ type cluster struct {
 	workerHash string
 }
 
-const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","features":"gpu","partitions":["main"],"cpus":4,"alloc_cpus":0,"real_memory":4000,"slurmd_version":"x","boot_time":1}`
+const idleNode = `{"name":"gpu-1","state":"idle","state_flags":[],"reason":"","gres":"gpu:a100:1","features":"worker,gpu,a100","partitions":["main"],"weight":1,"cpus":4,"alloc_cpus":0,"real_memory":4000,"slurmd_version":"x","boot_time":1}`
 
 // newerNode turns a node of 22.05 into the shape of 24.11.
-var newerNode = strings.NewReplacer(`"state":"idle","state_flags":[]`, `"state":["IDLE"]`, `"state":"idle","state_flags":["`, `"state":["IDLE","`, `"features":"gpu"`, `"features":["gpu"]`, "slurmd_version", "version", `"boot_time":1`, `"boot_time":{"set":true,"infinite":false,"number":1}`)
+var newerNode = strings.NewReplacer(`"state":"idle","state_flags":[]`, `"state":["IDLE"]`, `"state":"idle","state_flags":["`, `"state":["IDLE","`, `"features":"worker,gpu,a100"`, `"features":["worker","gpu","a100"]`, "slurmd_version", "version", `"boot_time":1`, `"boot_time":{"set":true,"infinite":false,"number":1}`)
 
 func nodeDrained(reason string) string {
 	return strings.NewReplacer(`[]`, `["DRAIN"]`, `"reason":""`, `"reason":"`+reason+`"`).Replace(idleNode)

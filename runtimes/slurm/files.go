@@ -16,6 +16,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
+	"berth/schema"
 )
 
 // configFiles keeps the files of the control stack as rendered from the record.
@@ -170,10 +171,10 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(c.changedPartitions(d.conf, known)) > 0 {
+	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
+	if len(c.changedByHand(d.conf, known, nodes)) > 0 {
 		d.how = max(d.how, profile.Reconfigure) // which brings them to what the file says
 	}
-	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
 	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
 	return d, err
 }
@@ -350,7 +351,11 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 			continue
 		}
 		i := slices.IndexFunc(applied, func(a partition) bool { return a.Name == p.Name })
-		err := c.closePartition(ctx, p.Name, stay)
+		rule := c.rec.Unit.Effective.OnJobs
+		if i < 0 {
+			rule = nil // no plan named the jobs in a partition that a person made: it waits for them
+		}
+		err := c.closePartition(ctx, p.Name, rule, stay)
 		switch {
 		case i >= 0 && errors.Is(err, runtimes.ErrWaiting):
 			c.rec.Leaving, waits = append(c.rec.Leaving, applied[i]), append(waits, err)
@@ -366,15 +371,15 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 	return waits, nil
 }
 
-// closePartition closes a partition, ends its jobs as on_jobs says, and deletes it.
-func (c configFiles) closePartition(ctx context.Context, p string, stay []string) error {
+// closePartition closes a partition, ends its jobs by rule, and deletes it.
+func (c configFiles) closePartition(ctx context.Context, p string, rule *schema.OnJobs, stay []string) error {
 	if err := c.close(ctx, partitionTarget(p)); err != nil {
 		return err
 	}
 	if _, err := c.runChecked(ctx, c.cli("scontrol", "update", "partitionname="+p, "state=inactive")); err != nil {
 		return err
 	}
-	if err := c.jobs.end(ctx, partitionTarget(p), only("--partition="+p)); err != nil {
+	if err := c.jobs.endBy(ctx, rule, partitionTarget(p), only("--partition="+p)); err != nil {
 		return err
 	}
 	return c.deletePartition(ctx, p, stay)

@@ -211,8 +211,10 @@ type observation struct {
 // controllerReading is what slurmctld has otherwise than its file and the config.
 type controllerReading struct {
 	mismatch     bool     // it runs a configuration other than its file
-	partitions   []string // those whose state is not as rendered, each with its state
+	byHand       []string // what a person changed by scontrol
 	reservations []string // how they differ from the declared ones
+	// reserved has the reservation that a person made and that a node is in now, by node.
+	reserved map[string]string
 }
 
 // accountingReading is the state of slurmdbd, and of the users.
@@ -372,7 +374,7 @@ func (v *observation) readController(ctx context.Context) {
 	v.mismatch = !config.Matches
 	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
 	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch {
-		v.partitions = c.changedPartitions(v.conf, known)
+		v.byHand = c.changedByHand(v.conf, known, nodes)
 	}
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -629,7 +631,7 @@ func (v *observation) outOfService(name string) string {
 	case n.Has("FAIL"):
 		what = "set to fail"
 	default:
-		return ""
+		return v.reserved[name]
 	}
 	said := []string{}
 	if n.ReasonBy != "" {
@@ -671,8 +673,8 @@ func (v *observation) drift() []plan.Drift {
 	if v.mismatch {
 		add("configuration", "slurmctld runs a configuration other than its file")
 	}
-	for _, p := range v.partitions {
-		add("configuration", p)
+	for _, change := range v.byHand {
+		add("configuration", change)
 	}
 	for _, r := range v.reservations {
 		add("reservations", r)

@@ -10,8 +10,13 @@ import (
 	"berth/runtimes/slurm/cli"
 )
 
-// What a person changes by scontrol update partition is in slurmctld's memory alone, and the next reconfigure
-// takes it back: what Berth wrote is declared. So it is a difference.
+// What a person changes by scontrol is in slurmctld's memory alone, and the next reconfigure takes it back: what
+// Berth wrote is declared. So it is a difference.
+
+// changedByHand returns how slurmctld has partitions and nodes otherwise than slurm.conf.
+func (c *control) changedByHand(conf []byte, partitions []cli.Partition, nodes []node) []string {
+	return append(c.changedPartitions(conf, partitions), changedNodes(conf, nodes)...)
+}
 
 // unwritten are the values that a partition has in slurmctld where its line in slurm.conf does not have the key
 // (slurm.conf(5)). Keys that are not here are not compared.
@@ -24,9 +29,16 @@ var unwritten = map[string]string{
 // changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
 // DOWN by hand; it is declared UP". Those that Berth is closing are left out.
 func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed []string) {
+	closes := func(name string) bool { return c.disk.leaves(name) || c.disk.closing(partitionTarget(name)) }
+	written := partitionsOf(conf)
+	for _, p := range known {
+		if !slices.Contains(written, p.Name) && !closes(p.Name) {
+			changed = append(changed, "partition "+p.Name+" was made by hand")
+		}
+	}
 	for _, line := range parameters(conf)["partitionname"] {
-		name, values := partitionLine(line)
-		if c.disk.leaves(name) || c.disk.closing(partitionTarget(name)) {
+		name, values := lineOf(line)
+		if closes(name) {
 			continue
 		}
 		i := slices.IndexFunc(known, func(p cli.Partition) bool { return p.Name == name })
@@ -62,8 +74,28 @@ func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed
 	return changed
 }
 
-// partitionLine returns the name of a partition and the values of its line.
-func partitionLine(line string) (name string, values map[string]string) {
+// changedNodes returns how the nodes in slurmctld differ from slurm.conf, whose lines give no weight. Their shape is compared
+// elsewhere.
+func changedNodes(conf []byte, known []node) (changed []string) {
+	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), ",") }
+	for _, line := range parameters(conf)["nodename"] {
+		name, values := lineOf(line)
+		n, isKnown := findNode(known, name)
+		if !isKnown {
+			continue
+		}
+		if got, want := sorted(n.Features), sorted(strings.Split(values["Feature"], ",")); got != want {
+			changed = append(changed, fmt.Sprintf("node %s has the features %s in slurmctld, and %s by its file", name, got, want))
+		}
+		if n.Weight != 1 {
+			changed = append(changed, fmt.Sprintf("node %s has the weight %d in slurmctld, and 1 by its file", name, n.Weight))
+		}
+	}
+	return changed
+}
+
+// lineOf returns the name of a partition or node, and the values of its line.
+func lineOf(line string) (name string, values map[string]string) {
 	name, rest, _ := strings.Cut(line, " ")
 	values = map[string]string{}
 	for word := range strings.FieldsSeq(rest) {

@@ -1,11 +1,16 @@
 package slurm
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
+	"berth/schema"
 )
 
 // A value of slurm.conf and that of scontrol are compared in one form. The forms are those of Slurm 22.05 to 26.05.
@@ -36,4 +41,34 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 	lacks[0].Nodes = []string{"gpu-1"}
 	require.Equal(t, []string{"partition main lacks gpu-2 in slurmctld"}, c.changedPartitions([]byte(conf), lacks))
 	require.Equal(t, []string{"partition quick was deleted by hand"}, c.changedPartitions([]byte(conf), answer(func(main, quick map[string]string) {})[:1]))
+	more := append(answer(func(main, quick map[string]string) {}), cli.Partition{Name: "mine"}, cli.Partition{Name: "old"})
+	c.disk.Closing = map[string]time.Time{partitionTarget("old"): {}}
+	require.Equal(t, []string{"partition mine was made by hand"}, c.changedPartitions([]byte(conf), more))
+}
+
+// The order of features has no meaning. A node that slurmctld does not have is said elsewhere.
+func TestNodeIsComparedWithItsLine(t *testing.T) {
+	const conf = "NodeName=gpu-1 CPUs=4 Feature=worker,gpu,a100\nNodeName=gpu-2 CPUs=4 Feature=worker\n"
+	changed := func(weight int, features ...string) []string {
+		return changedNodes([]byte(conf), []node{{Name: "gpu-1", Weight: weight, Features: features}})
+	}
+	require.Empty(t, changed(1, "a100", "gpu", "worker"))
+	require.Equal(t, []string{"node gpu-1 has the weight 5 in slurmctld, and 1 by its file"}, changed(5, "a100", "gpu", "worker"))
+	require.Equal(t, []string{"node gpu-1 has the features mine in slurmctld, and a100,gpu,worker by its file"}, changed(1, "mine"))
+}
+
+// A partition that a person made goes by itself, so it waits for its jobs whatever on_jobs says: no plan named them.
+func TestPartitionMadeByHandWaitsForItsJobs(t *testing.T) {
+	c := newCluster(t)
+	c.unit.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 60}
+	c.partitions, c.queue = append(c.partitions, "mine"), []string{"7 R 2001 mine"}
+	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "partition mine was made by hand")
+	for range 2 {
+		require.ErrorIs(t, c.apply(t, plan.Configure, c.unit), runtimes.ErrWaiting)
+		c.now = c.now.Add(time.Hour)
+	}
+	require.False(t, c.ctl.ran("scancel"))
+	c.queue = nil
+	require.NoError(t, c.apply(t, plan.Configure, c.unit))
+	require.Equal(t, []string{"main"}, c.partitions)
 }

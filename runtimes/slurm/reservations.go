@@ -195,6 +195,21 @@ func (v *observation) compareReservations(ctx context.Context) {
 	for _, ch := range reservationChanges(have, want, now) {
 		v.reservations = append(v.reservations, ch.why)
 	}
+	v.reserved = reservedByHand(have, now)
+}
+
+// reservedByHand returns the reservations of people that are now, by node. Its nodes take no other jobs.
+func reservedByHand(have []cli.Reservation, now time.Time) map[string]string {
+	reserved := map[string]string{}
+	for _, h := range have {
+		if strings.HasPrefix(h.Name, profile.ReservationPrefix) || h.Start > now.Unix() || h.End <= now.Unix() {
+			continue
+		}
+		for _, node := range h.Nodes {
+			reserved[node] = fmt.Sprintf("in the reservation %s until %s", h.Name, time.Unix(h.End, 0).UTC().Format("2006-01-02 15:04 UTC"))
+		}
+	}
+	return reserved
 }
 
 // reservationDifferences returns the reservations that differ between two configs, and when

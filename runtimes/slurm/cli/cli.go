@@ -80,6 +80,7 @@ type Node struct {
 	Gres       string   // as configured: gpu:a100:2(S:0-1)
 	Features   []string
 	Partitions []string
+	Weight     int // Slurm takes nodes of a lower one first
 	CPUs       int
 	AllocCPUs  int    // of running jobs
 	Memory     int    // MiB

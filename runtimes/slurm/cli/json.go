@@ -82,6 +82,7 @@ type node2205 struct {
 	Gres       *string   `json:"gres"`
 	Features   *string   `json:"features"`
 	Partitions *[]string `json:"partitions"`
+	Weight     *int      `json:"weight"`
 	CPUs       *int      `json:"cpus"`
 	AllocCPUs  *int      `json:"alloc_cpus"`
 	Memory     *int      `json:"real_memory"`
@@ -99,6 +100,7 @@ type node2411 struct {
 	Gres       *string   `json:"gres"`
 	Features   *[]string `json:"features"`
 	Partitions *[]string `json:"partitions"`
+	Weight     *int      `json:"weight"`
 	CPUs       *int      `json:"cpus"`
 	AllocCPUs  *int      `json:"alloc_cpus"`
 	Memory     *int      `json:"real_memory"`
@@ -116,14 +118,14 @@ var decodeNodes2205 = list("nodes", func(n *node2205) (Node, error) {
 	}
 	return Node{
 		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, ReasonBy: n.ReasonBy, ReasonAt: n.ReasonAt, Comment: n.Comment, Gres: *n.Gres,
-		Features: splitList(*n.Features), Partitions: *n.Partitions, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted,
+		Features: splitList(*n.Features), Partitions: *n.Partitions, Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted,
 	}, nil
 })
 
 var decodeNodes2411 = list("nodes", func(n *node2411) (Node, error) {
 	node := Node{
 		Name: *n.Name, Reason: *n.Reason, ReasonBy: n.ReasonBy, Comment: n.Comment, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
-		CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version,
+		Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version,
 	}
 	if at := n.ReasonAt.Number; at != nil {
 		node.ReasonAt = *at
