@@ -116,12 +116,8 @@ func (d *badDays) day(t *testing.T, f worldFault) badDay {
 	d.cause(t, d.unit, f)
 	began, undone, acted := time.Now(), false, 0
 	var seen []string
-	for range faultObservations {
-		obs := d.observe(t, d.unit)
-		p := plan.Make(plan.Input{Key: d.unit.Effective.Key, After: &d.unit.Effective, Members: d.unit.Members, Observed: obs, Rules: d.rt})
-		said := d.sentences(obs)
-		failed, _ := (&truth{company: d.company}).run(t, p)
-		for _, s := range slices.Concat(said, failed) {
+	note := func(sentences []string) {
+		for _, s := range sentences {
 			if !slices.Contains(seen, s) {
 				seen = append(seen, s)
 			}
@@ -129,6 +125,14 @@ func (d *badDays) day(t *testing.T, f worldFault) badDay {
 				row.told, row.words = max(time.Since(began), time.Millisecond), s
 			}
 		}
+	}
+	for range faultObservations {
+		obs := d.observe(t, d.unit)
+		p := plan.Make(plan.Input{Key: d.unit.Effective.Key, After: &d.unit.Effective, Members: d.unit.Members, Observed: obs, Rules: d.rt})
+		said := d.sentences(obs)
+		note(said)
+		failed, _ := (&truth{company: d.company}).run(t, p)
+		note(failed)
 		isRight := p.Empty() && len(said) == 0
 		switch {
 		case (row.told > 0 && f.Fate == repaired || undone) && isRight:
