@@ -187,6 +187,7 @@ type FileStat struct {
 	Size   int64  `json:"size,omitempty"`
 	SHA256 string `json:"sha256,omitempty"` // of plain files up to 1 MiB
 	Made   bool   `json:"made,omitempty"`   // Berth made it
+	Full   bool   `json:"full,omitempty"`   // a directory whose file system has less than 16 MiB, or no inode, for users
 }
 
 // Preflight checks for conflicts with making Paths and starting Services, and changes

@@ -11,44 +11,70 @@ import (
 	"berth/schema"
 )
 
-// directory is a directory as Berth makes it: on a worker it is root's, on a controller the Slurm user's.
+// directory is a directory as Berth makes it.
 type directory struct {
-	path string
-	mode uint32
+	path  string
+	mode  uint32
+	owner string // empty: root
 }
 
 // workerDirectories are those without which slurmd starts no job, or keeps no log of one.
 func workerDirectories(s profile.Stack) []directory {
-	return append([]directory{{profile.WorkerSpoolDir, 0o755}, {profile.WorkerOldLogs, 0o755}}, jobDirectories(s)...)
+	return append([]directory{{profile.WorkerSpoolDir, 0o755, ""}, {profile.WorkerOldLogs, 0o755, ""}}, jobDirectories(s)...)
 }
 
 // jobDirectories have the directories of users in which their jobs run by default.
 func jobDirectories(s profile.Stack) []directory {
-	return []directory{{profile.JobsDir, 0o711}, {s.Jobs(), 0o711}}
+	return []directory{{profile.JobsDir, 0o711, ""}, {s.Jobs(), 0o711, ""}}
 }
 
-// controlDirectories are those without which slurmctld keeps no state, or no log.
+// controlDirectories are those without which the daemons of a controller keep no state, or no log.
 func controlDirectories(s profile.Stack) []directory {
-	return []directory{{s.Lib(), 0o755}, {s.State(), 0o700}, {s.Log(), 0o755}}
+	return []directory{
+		{s.Lib(), 0o755, profile.SlurmUser}, {s.State(), 0o700, profile.SlurmUser}, {s.Log(), 0o755, profile.SlurmUser},
+		{profile.DatabaseDir, 0o755, profile.DatabaseUser}, {profile.DatabaseData, 0o700, profile.DatabaseUser},
+	}
 }
 
-// controlDirectoryOps read the controlDirectories of a host, and the uid of the Slurm user.
+// daemonAccounts own files and directories on a controller.
+func daemonAccounts() []string {
+	return []string{profile.SlurmUser, profile.DatabaseUser, profile.MungeUser}
+}
+
+// controlDirectoryOps read the controlDirectories of a host, and the uids of daemonAccounts.
 func controlDirectoryOps(s profile.Stack) []runtimes.Op {
-	return []runtimes.Op{statOp(pathsOf(controlDirectories(s))...), uidsOp([]schema.UnixUser{{Name: profile.SlurmUser}})}
+	var users []schema.UnixUser
+	for _, name := range daemonAccounts() {
+		users = append(users, schema.UnixUser{Name: name})
+	}
+	return []runtimes.Op{statOp(pathsOf(controlDirectories(s))...), uidsOp(users)}
+}
+
+// ownersOf returns the uids of root, which is "", and of daemonAccounts from what controlDirectoryOps answered. If an account is
+// missing, nobody knows which uid is whose, and it has root only.
+func ownersOf(res []runtimes.Result) map[string]uint32 {
+	owners := map[string]uint32{"": 0}
+	words := strings.Fields(string(res[1].Data))
+	if len(words) != len(daemonAccounts()) {
+		return owners
+	}
+	for i, name := range daemonAccounts() {
+		if uid, err := strconv.ParseUint(words[i], 10, 32); err == nil {
+			owners[name] = uint32(uid)
+		}
+	}
+	return owners
 }
 
 // controlFaults returns how the directories on a controller are otherwise than Berth makes them, by path, from what
 // controlDirectoryOps answered. A state that is gone is a loss, of which another part tells.
 func controlFaults(s profile.Stack, node string, res []runtimes.Result) map[string]string {
-	faults := map[string]string{}
-	uid, known := slurmUID(res)
-	if !known {
-		return faults
-	}
+	faults, owners := map[string]string{}, ownersOf(res)
 	for i, d := range controlDirectories(s) {
 		st := res[0].Stats[i]
+		uid, isKnown := owners[d.owner]
 		isLink := st.Type == "link" // an administrator's, to another disk
-		if !isLink && (st.Exists || d.path == s.Log()) {
+		if isKnown && !isLink && (st.Exists || d.path == s.Log()) {
 			if fault := d.fault(node, st, uid); fault != "" {
 				faults[d.path] = fault
 			}
@@ -57,10 +83,24 @@ func controlFaults(s profile.Stack, node string, res []runtimes.Result) map[stri
 	return faults
 }
 
-// slurmUID returns the uid of the Slurm user from what controlDirectoryOps answered.
-func slurmUID(res []runtimes.Result) (uid uint32, known bool) {
-	n, err := strconv.ParseUint(strings.TrimSpace(string(res[1].Data)), 10, 32)
-	return uint32(n), err == nil
+// writtenPaths are the directories on a controller on whose disks the daemons and Berth write, the state first.
+func writtenPaths(s profile.Stack) []string {
+	return []string{s.State(), s.Log(), profile.DatabaseData, profile.InstanceDir}
+}
+
+// fullPaths returns the directories whose disks are full.
+func fullPaths(stats []runtimes.FileStat) (full []string) {
+	for _, st := range stats {
+		if st.Full {
+			full = append(full, st.Path)
+		}
+	}
+	return full
+}
+
+// fullDisk says what a person does about a full disk: Berth deletes nothing of others.
+func fullDisk(path, node string) string {
+	return fmt.Sprintf("the disk of %s on %s is full; free space there", path, node)
 }
 
 // restoreDirectories corrects those of the controller. A file system may refuse that, which ends no action.
@@ -70,7 +110,7 @@ func (c *control) restoreDirectories(ctx context.Context, res []runtimes.Result)
 	for _, d := range controlDirectories(c.stack) {
 		if fault := faults[d.path]; fault != "" {
 			c.log.Warn("changed or removed directory restored", "host", c.host.Name(), "directory", d.path)
-			ops = append(ops, ownDirOp(d.path, d.mode, profile.SlurmUser))
+			ops = append(ops, ownDirOp(d.path, d.mode, d.owner))
 		}
 	}
 	if len(ops) == 0 {
@@ -97,7 +137,7 @@ func (d directory) fault(node string, st runtimes.FileStat, uid uint32) string {
 // makeOps makes directories, or corrects their mode and owner.
 func makeOps(all []directory) (ops []runtimes.Op) {
 	for _, d := range all {
-		ops = append(ops, ownDirOp(d.path, d.mode, ""))
+		ops = append(ops, ownDirOp(d.path, d.mode, d.owner))
 	}
 	return ops
 }

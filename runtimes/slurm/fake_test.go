@@ -50,6 +50,7 @@ type fakeHost struct {
 	noCgroups bool // it has no control groups
 	// changedDirs are the modes of directories of a worker that are not as Berth makes them; 0: one is missing.
 	changedDirs map[string]uint32
+	full        string // a directory whose disk is full
 	// made says which files Berth made; nil: all.
 	made func(path string) bool
 }
@@ -147,6 +148,7 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 			if mode, isOne := h.directory(p); isOne {
 				st = runtimes.FileStat{Path: p, Exists: mode > 0, Type: "dir", Mode: mode, Made: true}
 			}
+			st.Full = p == h.full
 			res.Stats = append(res.Stats, st)
 		}
 	case op.List != nil:

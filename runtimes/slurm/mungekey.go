@@ -27,13 +27,15 @@ func (c *control) adoptKey(st runtimes.FileStat) {
 	}
 }
 
-// keyFault returns how the file of a munge key is otherwise than Berth made it; "": it is as made.
-func (r *record) keyFault(node string, st runtimes.FileStat) string {
+// keyFault returns how the file of a munge key is otherwise than Berth made it; "": it is as made. owners are as of ownersOf.
+func (r *record) keyFault(node string, st runtimes.FileStat, owners map[string]uint32) string {
+	uid, isKnown := owners[profile.MungeUser]
 	switch {
 	case !st.Exists || st.SHA256 != r.MungeKey:
 		return st.Path + " on " + node + " is not the munge key of the cluster"
-	case st.Mode != keyMode:
-		return fmt.Sprintf("%s on %s has the mode %04o; want %04o", st.Path, node, st.Mode, keyMode)
+	case st.Mode != keyMode || isKnown && st.UID != uid:
+		return fmt.Sprintf("%s on %s has the mode %04o and the uid %d; want %04o and that of %s",
+			st.Path, node, st.Mode, st.UID, keyMode, profile.MungeUser)
 	}
 	return ""
 }
@@ -41,9 +43,9 @@ func (r *record) keyFault(node string, st runtimes.FileStat) string {
 // restoreKey brings the key on the controller back from a copy, and restarts munged, which may have read another one. It
 // stops munged before the write, so that an interrupted repair is a munged that does not run. Without workers nobody else
 // needs the key, and the file on the controller is the new one.
-func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat) error {
+func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners map[string]uint32) error {
 	c.adoptKey(st)
-	fault := c.rec.keyFault(c.host.Name(), st)
+	fault := c.rec.keyFault(c.host.Name(), st, owners)
 	if fault == "" {
 		return nil
 	}
@@ -85,15 +87,14 @@ func (c *control) copyOfKey(ctx context.Context) []byte {
 	return nil
 }
 
-// keyFault returns how the key on the controller is not the cluster's, and what a person has to do if Berth has no copy.
-func (v *observation) keyFault() string {
+// keyDrift is keyFault, with what a person has to do if Berth has no copy.
+func (v *observation) keyDrift() string {
 	joined := v.ctl.rec.Joined
-	fault := v.ctl.rec.keyFault(v.ctl.host.Name(), v.key)
 	hasCopy := v.key.SHA256 == v.ctl.rec.MungeKey || slices.ContainsFunc(joined, func(m plan.Member) bool { return v.workers[m.Name].hasKey })
-	if fault == "" || hasCopy || len(joined) == 0 {
-		return fault
+	if v.keyFault == "" || hasCopy || len(joined) == 0 {
+		return v.keyFault
 	}
-	return fault + "; " + lostKey
+	return v.keyFault + "; " + lostKey
 }
 
 // makeKey makes the munge key of a cluster, unless it exists.

@@ -146,7 +146,8 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, s.Key, runtimes.Stamp{})
-	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey(), c.stack.State())},
+	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...),
+		statOp(append([]string{c.stack.MungeKey()}, writtenPaths(c.stack)...)...)},
 		controlDirectoryOps(c.stack)...)
 	read := len(ops)
 	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
@@ -178,9 +179,11 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 		return nil, err
 	}
 	hit := &observation{ctl: c}
-	hit.compareFiles(res[1].Stats, res[3:read])
+	owners := ownersOf(res[3:read])
+	hit.compareFiles(res[1].Stats, owners)
 	c.adoptKey(res[2].Stats[0])
-	hit.key = res[2].Stats[0]
+	hit.key, hit.keyFault = res[2].Stats[0], c.rec.keyFault(m.Node, res[2].Stats[0], owners)
+	hit.full = fullPaths(res[2].Stats[1:])
 	hit.directories = controlFaults(c.stack, m.Node, res[3:read])
 	for _, one := range res[read:] {
 		hit.services = append(hit.services, one.Service)
@@ -201,7 +204,8 @@ type observation struct {
 	version string
 	jobs    snapshot
 	fileReading
-	key runtimes.FileStat // the munge key on the controller
+	key      runtimes.FileStat // the munge key on the controller
+	keyFault string            // how it is not the cluster's
 	accountingReading
 	controllerReading
 	workers map[string]workerReading
@@ -230,9 +234,10 @@ type fileReading struct {
 	conf     []byte   // slurm.conf as Berth wrote it
 	// directories of the controller that are otherwise than Berth made them, and how.
 	directories map[string]string
-	unrendered  error   // they cannot be rendered
-	stale       bool    // the record gives other files than those that were written
-	fetched     fetched // what workers have of them
+	full        []string // directories of the controller whose disks are full
+	unrendered  error    // they cannot be rendered
+	stale       bool     // the record gives other files than those that were written
+	fetched     fetched  // what workers have of them
 }
 
 type workerReading struct {
@@ -248,8 +253,8 @@ type workerReading struct {
 	earlier  string // which file its slurmd has not fetched
 }
 
-// compareFiles compares the files of the stack with those that worked last. users are what controlDirectoryOps answered.
-func (v *observation) compareFiles(stats []runtimes.FileStat, users []runtimes.Result) {
+// compareFiles compares the files of the stack with those that worked last.
+func (v *observation) compareFiles(stats []runtimes.FileStat, owners map[string]uint32) {
 	want, err := v.ctl.rec.appliedFiles()
 	var next map[string]file
 	if err == nil {
@@ -264,7 +269,7 @@ func (v *observation) compareFiles(stats []runtimes.FileStat, users []runtimes.R
 	}
 	v.fetched, v.conf = v.ctl.fetchedFiles(), want[v.ctl.stack.Conf()].data
 	for _, st := range stats {
-		if !unmodified(st, want[st.Path], users) {
+		if !unmodified(st, want[st.Path], owners) {
 			v.modified = append(v.modified, st.Path)
 		}
 	}
@@ -485,12 +490,14 @@ func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runti
 	for _, st := range stats {
 		i := slices.IndexFunc(directories, func(d directory) bool { return d.path == st.Path })
 		switch {
+		case st.Full:
+			return fullDisk(st.Path, m.Node)
 		case i >= 0:
 			if fault := directories[i].fault(m.Node, st, 0); fault != "" {
 				return fault
 			}
 		case st.Path == profile.WorkerMungeKey:
-			if fault := v.ctl.rec.keyFault(m.Node, st); fault != "" {
+			if fault := v.ctl.rec.keyFault(m.Node, st, nil); fault != "" {
 				return fault
 			}
 		case strings.HasPrefix(st.Path, profile.ProgramDir):
@@ -667,7 +674,10 @@ func (v *observation) drift() []plan.Drift {
 	for _, path := range slices.Sorted(maps.Keys(v.directories)) {
 		add("configuration", v.directories[path])
 	}
-	if fault := v.keyFault(); fault != "" {
+	for _, path := range v.full {
+		add("disk", fullDisk(path, v.ctl.host.Name()))
+	}
+	if fault := v.keyDrift(); fault != "" {
 		add("munge.key", fault)
 	}
 	if v.mismatch {

@@ -134,3 +134,34 @@ func TestJoinedWorkersHaveReferences(t *testing.T) {
 	c.node = ""
 	require.Equal(t, want, c.observe(t).Members[1].References)
 }
+
+// A full disk is said with its host, before a daemon fails for it. Berth frees no space itself.
+func TestFullDiskIsSaid(t *testing.T) {
+	c := newCluster(t)
+	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	for _, path := range append([]string{s.State()}, writtenPaths(s)...) {
+		c.ctl.full = path
+		require.Equal(t, []plan.Drift{{Member: "controller-0", What: "disk", Detail: "the disk of " + path + " on ctl is full; free space there"}}, c.observe(t).Drift)
+	}
+	c.ctl.full, c.wk.full = "", profile.WorkerSpoolDir
+	require.Equal(t, "the disk of "+profile.WorkerSpoolDir+" on gpu-1 is full; free space there", c.observe(t).Members[1].Detail)
+}
+
+// Each directory of a controller belongs to the account of its daemon. Without one of the accounts, no owner is known.
+func TestDirectoriesOfTheControllerHaveTheirOwners(t *testing.T) {
+	s := profile.Stack{Cluster: "c1"}
+	uids := map[string]uint32{profile.SlurmUser: 64, profile.DatabaseUser: 110, profile.MungeUser: 111}
+	res := make([]runtimes.Result, 2)
+	for _, d := range controlDirectories(s) {
+		res[0].Stats = append(res[0].Stats, runtimes.FileStat{Path: d.path, Exists: true, Type: "dir", Mode: d.mode, UID: uids[d.owner]})
+	}
+	res[1].Data = []byte("64\n110\n111\n")
+	require.Empty(t, controlFaults(s, "ctl", res))
+	for i := range res[0].Stats {
+		res[0].Stats[i].UID = 0
+	}
+	require.Len(t, controlFaults(s, "ctl", res), len(controlDirectories(s)))
+	require.Contains(t, controlFaults(s, "ctl", res)[profile.DatabaseData], "has the mode 0700 and the uid 0; want 0700 and 110")
+	res[1].Data = []byte("64\n110\n")
+	require.Empty(t, controlFaults(s, "ctl", res))
+}

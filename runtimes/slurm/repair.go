@@ -14,16 +14,17 @@ import (
 // broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
 // caller holds the lock of the cluster.
 func (c *control) load(ctx context.Context) error {
-	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey())}, controlDirectoryOps(c.stack)...)
+	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey())},
+		controlDirectoryOps(c.stack)...)
 	res, err := c.do(ctx, ops...)
 	if err != nil {
 		return err
 	}
-	directories := res[3:]
+	directories, owners := res[3:], ownersOf(res[3:])
 	if err := c.useRecord(res[0]); err != nil || !c.rec.Complete || c.rec.Deleting {
 		return err
 	}
-	if err := c.restoreKey(ctx, res[2].Stats[0]); err != nil {
+	if err := c.restoreKey(ctx, res[2].Stats[0], owners); err != nil {
 		return err
 	}
 	c.restoreDirectories(ctx, directories)
@@ -34,7 +35,7 @@ func (c *control) load(ctx context.Context) error {
 	}
 	broken := map[string]file{}
 	for _, st := range res[1].Stats {
-		if !unmodified(st, want[st.Path], directories) {
+		if !unmodified(st, want[st.Path], owners) {
 			broken[st.Path] = want[st.Path]
 		}
 	}
@@ -50,20 +51,16 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// unmodified reports whether a file on the host has the content, mode and owner of f. users are what
-// controlDirectoryOps answered. A file that is not rendered counts as unmodified, and stays. slurm.conf no longer names it; but a slurmd that
-// was started with topology.conf reads it at each reconfigure, and ends if it is missing.
-func unmodified(st runtimes.FileStat, f file, users []runtimes.Result) bool {
+// unmodified reports whether a file on the host has the content, mode and owner of f. A file that is not rendered counts as
+// unmodified, and stays. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
+// reconfigure, and ends if it is missing.
+func unmodified(st runtimes.FileStat, f file, owners map[string]uint32) bool {
 	if f.data == nil {
 		return true
 	}
-	owner := uint32(0)
-	if f.owner == profile.SlurmUser {
-		if uid, known := slurmUID(users); known {
-			owner = uid
-		} else {
-			owner = st.UID
-		}
+	owner, isKnown := owners[f.owner]
+	if !isKnown {
+		owner = st.UID
 	}
 	return st.Exists && st.Mode == f.mode && st.UID == owner && st.SHA256 == digest(f.data)
 }

@@ -16,8 +16,9 @@ import (
 )
 
 const (
-	maxHashed = 1 << 20 // bytes of a file that Stat hashes
-	maxNames  = 10000   // names of a directory that List returns
+	maxHashed = 1 << 20  // bytes of a file that Stat hashes
+	lowSpace  = 16 << 20 // bytes; with less, Stat calls a file system full
+	maxNames  = 10000    // names of a directory that List returns
 )
 
 // hostFiles does the operations on files and directories. The caller has checked with
@@ -260,6 +261,10 @@ func (h hostFiles) statOne(rec pathRecord, name string) (runtimes.FileStat, erro
 	}
 	out.Exists, out.Type, out.Mode, out.UID, out.Size = true, typeOf(st.Mode), st.Mode&0o7777, st.Uid, st.Size
 	out.Made = rec.has(name)
+	if out.Type == "dir" {
+		out.Full, err = p.full()
+		return out, err
+	}
 	if out.Type != "file" || out.Size > maxHashed || !hashed {
 		return out, nil
 	}

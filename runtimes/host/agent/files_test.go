@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sys/unix"
 
 	"berth/examples/need"
 	"berth/runtimes"
@@ -145,6 +146,19 @@ func TestDirectoriesAndLinks(t *testing.T) {
 	require.Empty(t, f.one(runtimes.Op{List: &runtimes.List{Path: f.path("open", "none")}}).Names)
 }
 
+// A directory is full if the file system that is mounted there is.
+func TestStatShowsFullFileSystem(t *testing.T) {
+	need.Root(t)
+	f := newFar(t)
+	full := func() bool { return f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{f.path("open")}}}).Stats[0].Full }
+	for options, want := range map[string]bool{"size=64k": true, "size=32m": false, "size=32m,nr_inodes=1": true} {
+		require.NoError(t, unix.Mount("tmpfs", f.path("open"), "tmpfs", 0, options))
+		got := full()
+		require.NoError(t, unix.Unmount(f.path("open"), unix.MNT_DETACH))
+		require.Equal(t, want, got, options)
+	}
+}
+
 func TestStatReturnsTypeAndDigest(t *testing.T) {
 	f := newFar(t)
 	f.do(write(f.path("open", "a"), "content"), runtimes.Op{Link: &runtimes.MakeLink{Path: f.path("open", "l"), Target: "a"}})
@@ -156,6 +170,7 @@ func TestStatReturnsTypeAndDigest(t *testing.T) {
 	require.Equal(t, runtimes.FileStat{Path: f.path("open", "a"), Exists: true, Type: "file", Mode: 0o640, UID: uint32(os.Geteuid()), Size: 7, SHA256: hex.EncodeToString(sum[:]), Made: true}, stats[0])
 	require.Equal(t, "link", stats[1].Type)
 	require.Equal(t, "dir", stats[2].Type)
+	require.False(t, stats[2].Full)
 	require.False(t, stats[3].Exists)
 	require.False(t, stats[4].Exists)
 	require.Empty(t, stats[5].SHA256)
