@@ -51,6 +51,8 @@ type fakeHost struct {
 	// changedDirs are the modes of directories of a worker that are not as Berth makes them; 0: one is missing.
 	changedDirs map[string]uint32
 	full        string // a directory whose disk is full
+	// fetched has the file of ctl of which slurmd has a copy, by the path of the copy.
+	fetched map[string]string
 	// made says which files Berth made; nil: all.
 	made func(path string) bool
 }
@@ -136,6 +138,9 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 	case op.Stat != nil:
 		for _, p := range op.Stat.Paths {
 			data, ok := h.files[p]
+			if here := h.fetched[p]; here != "" {
+				data, ok = h.all.hosts["ctl"].files[here]
+			}
 			sum := sha256.Sum256(data)
 			st := runtimes.FileStat{Path: p, Exists: ok, Mode: h.modes[p], SHA256: hex.EncodeToString(sum[:]), Made: ok && (h.made == nil || h.made(p))}
 			if strings.HasPrefix(p, "/dev/") {
@@ -272,6 +277,10 @@ func newCluster(t *testing.T) *cluster {
 	c.wk.files[profile.WorkerMungeKey], c.wk.modes[profile.WorkerMungeKey] = []byte("key"), keyMode
 	for _, u := range c.unit.Effective.Users {
 		c.wk.files[profile.Stack{Cluster: rec.Cluster}.JobsOf(u.Name, u.UID)] = []byte{}
+	}
+	c.wk.fetched = map[string]string{}
+	for here, there := range (profile.Stack{Cluster: rec.Cluster}).FetchedFiles() {
+		c.wk.fetched[there] = here
 	}
 	c.wk.services[profile.MungedWorker], c.wk.services[profile.Slurmd] = true, true
 	c.ctl.users["alice"], c.wk.users["alice"] = 2001, 2001

@@ -108,11 +108,15 @@ func (c *control) fetchedFiles() fetched {
 	return out
 }
 
-// fault names the first file whose copy on the node differs from slurmctld's: the node did not
-// answer while the file changed, and its slurmd fetches it at its next start.
+// fault names the first file whose copy on the node differs from slurmctld's: the node did not answer while the file changed, or
+// somebody removed the copy, without which srun fails in jobs. slurmd fetches it at its next start.
 func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 	for _, st := range stats {
-		if want := f[st.Path]; want != "" && st.Exists && st.SHA256 != "" && want != st.SHA256 {
+		switch want := f[st.Path]; {
+		case want == "":
+		case !st.Exists:
+			return "slurmd on " + node + " has lost its " + path.Base(st.Path)
+		case want != st.SHA256:
 			return "slurmd on " + node + " has an earlier " + path.Base(st.Path)
 		}
 	}

@@ -165,3 +165,20 @@ func TestDirectoriesOfTheControllerHaveTheirOwners(t *testing.T) {
 	res[1].Data = []byte("64\n110\n")
 	require.Empty(t, controlFaults(s, "ctl", res))
 }
+
+// Without its copy of slurm.conf on the worker, srun fails in jobs. The slurmd of the worker starts again and fetches it.
+func TestLostCopyOfSlurmConfIsFetchedAgain(t *testing.T) {
+	c := newCluster(t)
+	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	there := s.FetchedFiles()[s.Conf()]
+	delete(c.wk.fetched, there)
+	require.Equal(t, "slurmd on gpu-1 has lost its slurm.conf", c.observe(t).Members[1].Detail)
+	c.wk.before = func(op runtimes.Op) error {
+		if op.Service != nil && op.Service.Name == profile.Slurmd && op.Service.Verb == "restart" {
+			c.wk.fetched[there] = s.Conf()
+		}
+		return nil
+	}
+	require.NoError(t, c.apply(t, plan.Join, c.unit))
+	require.Equal(t, plan.Running, c.observe(t).Members[1].State)
+}
