@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -63,8 +64,15 @@ func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners m
 		c.log.Warn("munge key not restored", "host", c.host.Name(), "reason", fault+"; "+lostKey)
 		return nil // the drift says it, and most actions need no new key
 	}
-	c.log.Warn("munge key restored", "host", c.host.Name(), "reason", fault)
-	return c.doAll(ctx, stop, writeOp(c.stack.MungeKey(), file{key, keyMode, profile.MungeUser}), start)
+	err := c.doAll(ctx, stop, writeOp(c.stack.MungeKey(), file{key, keyMode, profile.MungeUser}), start)
+	if refused := new(runtimes.OpError); errors.As(err, &refused) { // such as by a full disk, or for a link in its place
+		c.log.Warn("munge key not restored", "host", c.host.Name(), "reason", err.Error())
+		return nil
+	}
+	if err == nil {
+		c.log.Warn("munge key restored", "host", c.host.Name(), "reason", fault)
+	}
+	return err
 }
 
 // copyOfKey returns the cluster's munge key from the controller or a worker; nil: none that answers has it.
