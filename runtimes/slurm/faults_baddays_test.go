@@ -98,7 +98,8 @@ const faultObservations = 80
 func newBadDays(t *testing.T) *badDays {
 	d := &badDays{company: &company{stage: newStageOf(t, 2)}}
 	// A daemon that hangs is found by a call that takes as long as its clients wait, not by one of a minute.
-	d.rt = slurm.New(slurm.Options{Hosts: d.hosts, Timeouts: slurm.Timeouts{Call: 15 * time.Second, Look: 20 * time.Second, Ready: generous.Ready}})
+	limits := slurm.Timeouts{Call: 15 * time.Second, Look: 20 * time.Second, Ready: generous.Ready}
+	d.rt = slurm.New(slurm.Options{Hosts: d.hosts, Timeouts: limits})
 	d.unit = d.company.unit(faultConfig, []schema.UnixUser{alice, bob}, nil, 0, 1)
 	d.carry(t, d.unit, false)
 	submit := func(state slurmtest.State) slurmtest.Job {

@@ -141,7 +141,8 @@ func TestFullDiskIsSaid(t *testing.T) {
 	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
 	for _, path := range append([]string{s.State()}, writtenPaths(s)...) {
 		c.ctl.full = path
-		require.Equal(t, []plan.Drift{{Member: "controller-0", What: "disk", Detail: "the disk of " + path + " on ctl is full; free space there"}}, c.observe(t).Drift)
+		want := plan.Drift{Member: "controller-0", What: "disk", Detail: "the disk of " + path + " on ctl is full; free space there"}
+		require.Equal(t, []plan.Drift{want}, c.observe(t).Drift)
 	}
 	c.ctl.full, c.wk.full = "", profile.WorkerSpoolDir
 	require.Equal(t, "the disk of "+profile.WorkerSpoolDir+" on gpu-1 is full; free space there", c.observe(t).Members[1].Detail)

@@ -150,7 +150,9 @@ func TestDirectoriesAndLinks(t *testing.T) {
 func TestStatShowsFullFileSystem(t *testing.T) {
 	need.Root(t)
 	f := newFar(t)
-	full := func() bool { return f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{f.path("open")}}}).Stats[0].Full }
+	full := func() bool {
+		return f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{f.path("open")}}}).Stats[0].Full
+	}
 	for options, want := range map[string]bool{"size=64k": true, "size=32m": false, "size=32m,nr_inodes=1": true} {
 		require.NoError(t, unix.Mount("tmpfs", f.path("open"), "tmpfs", 0, options))
 		got := full()

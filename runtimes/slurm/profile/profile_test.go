@@ -391,7 +391,9 @@ func TestFilesNeedKnownPathModeOwnerAndContent(t *testing.T) {
 	} {
 		require.Error(t, check(m), "%+v", m)
 	}
-	require.NoError(t, check(runtimes.Making{Kind: "file", Path: "/etc/munge/c1.key", Mode: 0o400, Owner: "munge", Group: "munge", Data: make([]byte, profile.MungeKeySize)}))
+	key := runtimes.Making{Kind: "file", Path: "/etc/munge/c1.key", Mode: 0o400, Owner: "munge", Group: "munge"}
+	key.Data = make([]byte, profile.MungeKeySize)
+	require.NoError(t, check(key))
 	require.NoError(t, check(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: []byte("NodeName=n Name=gpu Type=a File=/dev/nvidia0\n")}))
 }
 
