@@ -32,6 +32,7 @@ func TestLostUnitIsNotMadeAnewUnasked(t *testing.T) {
 	in.Observed.Remains = true
 	require.True(t, plan.Structural(in.Observed).Remains, "pull requests see it, too")
 	require.Equal(t, []plan.Verb{plan.Create, plan.Join}, verbs(in), "its record alone is gone")
+	require.Contains(t, plan.Make(in).Actions[0].Reason, "its record on the host is gone or damaged")
 
 	in.Observed.Remains = false
 	in.Operations = []plan.Operation{{Name: "anew", Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "the disk is gone"}}}

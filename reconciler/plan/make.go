@@ -130,6 +130,17 @@ type maker struct {
 	written map[*Unit][]byte // canonical JSON of units of the plan
 }
 
+// whyCreate is the reason of the creation of a unit. One that remains on its host has lost only its record there.
+func (m *maker) whyCreate() string {
+	switch {
+	case m.in.Observed.Remains:
+		return "its record on the host is gone or damaged"
+	case m.in.Key.Kind == schema.KindSharedRuntime:
+		return "new shared runtime"
+	}
+	return "new instance"
+}
+
 // decide chooses the action on the unit.
 func (m *maker) decide() {
 	in := m.in
@@ -149,7 +160,7 @@ func (m *maker) decide() {
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
-			m.create(map[bool]string{true: "new shared runtime", false: "new instance"}[in.Key.Kind == schema.KindSharedRuntime])
+			m.create(m.whyCreate())
 		}
 	case in.Observed.Presence != Present:
 		reason := in.Observed.Reason

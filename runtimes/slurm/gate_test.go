@@ -161,8 +161,11 @@ func TestStateRemainsWithoutItsRecord(t *testing.T) {
 	o := c.observe(t)
 	require.Equal(t, plan.Absent, o.Presence)
 	require.True(t, o.Remains)
+	require.Contains(t, o.Reason, "record of the cluster on its host is gone or damaged")
 	delete(c.ctl.files, stack.State())
-	require.False(t, c.observe(t).Remains)
+	o = c.observe(t)
+	require.False(t, o.Remains)
+	require.Empty(t, o.Reason)
 }
 
 // A record that was cut off counts as lost alone: it is put aside, and made again over what is there. A deletion needs it.

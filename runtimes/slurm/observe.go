@@ -55,7 +55,9 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		obs.Reason, obs.NeedsPerson = err.Error(), errors.Is(err, runtimes.ErrNeedsPerson)
 		return obs
 	case v.ctl.rec.Format == "":
-		obs.Presence, obs.Remains = plan.Absent, v.remains
+		if obs.Presence, obs.Remains = plan.Absent, v.remains; v.remains {
+			obs.Reason = "the record of the cluster on its host is gone or damaged: Berth makes it again"
+		}
 		return obs
 	}
 	declared := &v.ctl.rec.Unit.Effective
