@@ -233,9 +233,6 @@ func (c associations) apply(ctx context.Context, have accounting.Tree, lacks fun
 	restarted := false
 	for changes := lacks(have); len(changes) > 0; {
 		calls, res, err := c.call(ctx, changes)
-		if isRefused(err) { // by a berth-host of an earlier release; what is made already stays
-			calls, res, err = c.call(ctx, accounting.Separate(changes))
-		}
 		if err != nil {
 			return err
 		}

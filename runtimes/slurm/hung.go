@@ -135,9 +135,6 @@ func (c *control) isSilent(ctx context.Context, d daemon) (bool, error) {
 	if timedOut(err) {
 		return true, nil
 	}
-	if isRefused(err) {
-		return false, nil // a berth-host that is older than this probe
-	}
 	return err == nil && res[0].Exit != 0 && time.Since(began) > limit*9/10, err
 }
 

@@ -320,8 +320,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 		}
 	}
 	if len(others) == 0 {
-		// A berth-host that is older than this path has not made it.
-		if err := c.doAll(ctx, c.service(profile.MariaDB, "clear"), removeTreeOp(profile.DatabaseFiles)); err != nil && !isRefused(err) {
+		if err := c.doAll(ctx, c.service(profile.MariaDB, "clear"), removeTreeOp(profile.DatabaseFiles)); err != nil {
 			return err
 		}
 	}

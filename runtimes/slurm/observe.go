@@ -167,9 +167,6 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 			return nil, nil
 		}
 		left, err := c.do(ctx, statOp(c.stack.StateMark(), profile.DatabaseInstalled))
-		if isRefused(err) { // by a berth-host of an earlier release
-			return &observation{ctl: c, remains: true}, nil
-		}
 		if err != nil {
 			return nil, err
 		}
@@ -443,9 +440,6 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	}
 	ops = append(ops, statOp(c.stack.FetchedPaths()...))
 	res, err := c.worker(m).do(ctx, ops...)
-	if isRefused(err) && len(res) == len(ops)-1 {
-		err = nil // a berth-host that is older than the last one
-	}
 	if err != nil {
 		return workerReading{err: err}
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -21,25 +20,12 @@ type site struct {
 	stamp runtimes.Stamp
 }
 
-// The number of operations in a request. A host accepts 1,024, and one of an earlier release 256.
-const (
-	batch        = 1000
-	earlierBatch = 200
-)
+// batch is the number of operations in a request. A host accepts 1,024.
+const batch = 1000
 
-// do sends operations in one request, or in several to a berth-host of an earlier release.
+// do sends operations in one request.
 func (s site) do(ctx context.Context, ops ...runtimes.Op) ([]runtimes.Result, error) {
-	res, err := s.host.Do(ctx, s.stamp, ops...)
-	if op := new(runtimes.OpError); len(ops) <= earlierBatch || !errors.As(err, &op) || op.Code != "invalid" || len(res) > 0 {
-		return res, err
-	}
-	for part := range slices.Chunk(ops, earlierBatch) {
-		some, err := s.host.Do(ctx, s.stamp, part...)
-		if res = append(res, some...); err != nil {
-			return res, err
-		}
-	}
-	return res, nil
+	return s.host.Do(ctx, s.stamp, ops...)
 }
 
 // doAll sends any number of operations and discards their results.

@@ -160,9 +160,6 @@ func (c reservations) reconcile(ctx context.Context) error {
 		return err
 	}
 	have, err := ask(ctx, c.control, cli.Reservations())
-	if isRefused(err) && len(want) == 0 {
-		return nil // a berth-host that is older than reservations
-	}
 	if err != nil {
 		return err
 	}

@@ -435,38 +435,6 @@ func TestAttachingManyUsersTakesOneRequestForEachHost(t *testing.T) {
 		"a QoS with and one without its guarantee, what others preempt, the account, and new users of both projects")
 }
 
-// A berth-host of an earlier release takes fewer operations in a request, and nothing is added with
-// its settings.
-func TestEarlierHelperAttachesAsWell(t *testing.T) {
-	t.Parallel()
-	c := newCluster(t)
-	for _, h := range []*fakeHost{c.ctl, c.wk} {
-		h.request = func(ops []runtimes.Op) error {
-			if len(ops) > 256 {
-				return &runtimes.OpError{Host: h.name, Op: "request", Code: "invalid", Message: "want 1 to 256 operations"}
-			}
-			return nil
-		}
-		h.before = func(op runtimes.Op) error {
-			if op.Run == nil || op.Run.Program != "sacctmgr" {
-				return nil
-			}
-			line := strings.Join(op.Run.Args, " ")
-			if strings.HasPrefix(line, "-i add qos") && len(op.Run.Args) > 4 || strings.HasPrefix(line, "-i add account") && !strings.HasSuffix(line, "organization=berth") {
-				return &runtimes.OpError{Host: h.name, Op: "run " + line, Code: "refused", Message: "not one of the allowed forms"}
-			}
-			return nil
-		}
-	}
-	u := c.shareAmong(3, 200)
-	require.NoError(t, c.apply(t, plan.Configure, u))
-	rec := c.record(t)
-	want, err := rec.accounting()
-	require.NoError(t, err)
-	require.Empty(t, accounting.Diff(c.db.Tree, want))
-	require.Len(t, c.wk.users, 600)
-}
-
 // A configure that ends at any operation and is repeated brings the same accounting: a project
 // joins, its terms change, and it leaves.
 func TestConfigureOfASharedUnitSurvivesACrashAtEachStep(t *testing.T) {

@@ -80,10 +80,10 @@ func lacksMessages(unsent int) string {
 }
 
 // endedJobs returns the jobs of an account that slurmctld has and that have ended; "": of every one. It returns
-// none where a host cannot print them: a berth-host of an earlier release refuses to, and there may be too many.
+// none where a host cannot print them, as there may be too many.
 func (c associations) endedJobs(ctx context.Context, account string) ([]cli.EndedJob, error) {
 	known, err := ask(ctx, c.control, cli.EndedJobs(account))
-	if isRefused(err) || runtimes.IsTooLong(err) {
+	if runtimes.IsTooLong(err) {
 		c.log.Warn("jobs that have just ended are not compared with accounting", "host", c.host.Name(), "reason", err.Error())
 		return nil, nil
 	}

@@ -76,7 +76,8 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 	if set.Identity == identityManaged {
 		return lacks.unlessNone(forUsers(ctx, s, users, func(part []schema.UnixUser) []runtimes.Op { return userOps(part, false) }, lacks))
 	}
-	for part := range slices.Chunk(users, earlierBatch/2) { // two programs each
+	const atOnce = 100 // two programs each, and a directory may be slow
+	for part := range slices.Chunk(users, atOnce) {
 		if err := checkDirectory(ctx, s, part, lacks); err != nil {
 			return err
 		}

@@ -131,10 +131,10 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 			return err
 		}
 		have, err := wk.do(ctx, statOp(c.stack.FetchedPaths()...))
-		if err != nil && !isRefused(err) { // by a berth-host that is older than this question
+		if err != nil {
 			return err
 		}
-		restart = restart || slices.Contains(c.rec.RestartDue, m.Node) || err == nil && c.fetchedFiles().fault(m.Node, have[0].Stats) != ""
+		restart = restart || slices.Contains(c.rec.RestartDue, m.Node) || c.fetchedFiles().fault(m.Node, have[0].Stats) != ""
 	}
 	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {

@@ -140,12 +140,6 @@ func TestChangesMakeTheWantedTree(t *testing.T) {
 		}
 		after := listed(rt, d)
 		require.Empty(rt, accounting.Diff(after, want))
-		apart := &accountingtest.Database{Tree: copyOf(rt, have)}
-		for _, c := range accounting.Separate(accounting.Diff(have, want)) {
-			require.NoError(rt, apart.Run(c.Args(cluster)), "%s", c)
-			require.False(rt, c.Verb == accounting.Add && len(c.Set) > 0, "%s", c)
-		}
-		require.Equal(rt, fmt.Sprint(after), fmt.Sprint(listed(rt, apart)))
 		for name, u := range after.Users { // an association with a partition is like that with all
 			for p, s := range u.Associations {
 				if p.Partition != "" {
@@ -271,7 +265,7 @@ func TestHelperAllowsEachChange(t *testing.T) {
 	allowed := profile.Profile().Programs["sacctmgr"].Check
 	rapid.Check(t, func(rt *rapid.T) {
 		changes := accounting.Diff(tree(rt, false), tree(rt, true))
-		for _, c := range append(changes, accounting.Separate(changes)...) {
+		for _, c := range changes {
 			require.NoError(rt, allowed(c.Args(cluster)))
 		}
 	})

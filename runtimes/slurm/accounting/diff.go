@@ -95,23 +95,6 @@ func MissingQoS(want Tree) Change {
 	return c
 }
 
-// Separate returns changes in which nothing is added together with its settings: they follow in
-// a change of their own. A berth-host of an earlier release allows only these.
-func Separate(all []Change) []Change {
-	var out []Change
-	for _, c := range all {
-		set := c.Set
-		if c.Verb == Add {
-			c.Set = nil
-		}
-		if out = append(out, c); c.Verb == Add && len(set) > 0 {
-			c.Verb, c.Parent, c.Set = Set, "", set
-			out = append(out, c)
-		}
-	}
-	return out
-}
-
 // Withdrawn returns the users who may no longer use a QoS, by its name. It omits QoS that are
 // removed.
 func Withdrawn(have, want Tree) map[string][]string {
