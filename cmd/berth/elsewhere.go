@@ -199,6 +199,12 @@ func foreignFlags() map[string][]string {
 		add([]string{"name one member, such as berth node " + verb + " TENANT.PROJECT/INSTANCE worker-0"}, "node "+verb+" --all", "node "+verb+" -a", "node "+verb+" -A")
 	}
 	add([]string{"an app is checked for all projects of its tenant"}, "onboard check --project", "onboard check -p")
+	add([]string{"it is an option of sbatch: write it as an #SBATCH line of the script"}, "queue submit -w", "queue submit -d", "queue submit -a", "queue submit -x",
+		"queue submit -C", "queue submit -A", "queue submit -q", "queue submit --nodelist", "queue submit --dependency", "queue submit --array",
+		"queue submit --exclude", "queue submit --exclusive", "queue submit --constraint", "queue submit --account", "queue submit --qos",
+		"queue submit --wrap", "queue submit --chdir", "queue submit --export", "queue submit --mail-type", "queue submit --mail-user")
+	add([]string{"--cancel-after"}, "node drain --timeout", "node replace --timeout", "node remove --timeout")
+	add([]string{"it is as short as it gets: -o json has all fields"}, "status -s", "status --short")
 	add([]string{"a plan is not saved: the pull request shows the one that counts"}, "plan --out", "plan -out")
 	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o", "usage export --json")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory",

@@ -159,7 +159,11 @@ func movedSources(c comparison) (out []schema.Diagnostic) {
 		if is.Spec.Credential != "" && was.Spec.Host != is.Spec.Host {
 			note += fmt.Sprintf(", and that %s may have the secret %s", is.Spec.Host, is.Spec.Credential)
 		}
-		out = append(out, is.Warning("spec.host", "lifecycle.source", "%d artifacts come from another place then, and so do versions of apps that name this source: %s", n, note))
+		field := "spec.host"
+		if was.Spec.Host == is.Spec.Host {
+			field = "spec.directory"
+		}
+		out = append(out, is.Warning(field, "lifecycle.source", "%d artifacts come from another place then, and so do versions of apps that name this source: %s", n, note))
 	}
 	return out
 }

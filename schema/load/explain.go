@@ -264,11 +264,16 @@ func Nearest(got string, names []string) string {
 	fold := func(s string) string { return plain.Replace(strings.ToLower(s)) }
 	best, least, folded := "", max(1, len(got)/3)+1, fold(got)
 	for _, n := range names {
-		if d := distance(folded, fold(n)); d < least {
+		if d := distance(folded, fold(n)); d < least && !negates(folded, fold(n)) {
 			best, least = n, d
 		}
 	}
 	return best
+}
+
+// negates reports whether one of two words is the other with a prefix that turns it into its opposite.
+func negates(a, b string) bool {
+	return slices.ContainsFunc([]string{"in", "un", "no", "not", "dis", "de"}, func(prefix string) bool { return a == prefix+b || b == prefix+a })
 }
 
 // sameWords reports whether a name has the words of another one, each about a third mistyped at

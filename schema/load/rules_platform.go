@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/text/currency"
+
 	"berth/schema"
 	"berth/schema/event"
 )
@@ -245,6 +247,9 @@ func (r *rules) artifact(s *schema.ArtifactSpec) {
 func (r *rules) rates(d *schema.RateCard) {
 	s := &d.Spec
 	r.repeated("spec.applies_to", s.AppliesTo)
+	if _, err := currency.ParseISO(s.Currency); err != nil {
+		r.broken("spec.currency", "there is no currency %s: write the code of ISO 4217, such as EUR", s.Currency)
+	}
 	r.currencies("spec", r.tree.value["spec"], s.Currency)
 	if d.Key.Name == schema.DefaultRates && len(s.AppliesTo) > 0 {
 		r.needless("spec.applies_to", "the card default prices what no other card does, of everybody: take it away")
@@ -265,20 +270,20 @@ func (r *rules) rates(d *schema.RateCard) {
 }
 
 // currencies checks that each price below path, in the spec, that names a currency names that of the card.
-func (r *rules) currencies(path string, value any, currency string) {
+func (r *rules) currencies(path string, value any, of string) {
 	switch v := value.(type) {
 	case map[string]any:
 		for _, name := range sortedNames(v) {
-			r.currencies(child(path, name), v[name], currency)
+			r.currencies(child(path, name), v[name], of)
 		}
 	case []any:
 		for i, item := range v {
-			r.currencies(Item(path, i), item, currency)
+			r.currencies(Item(path, i), item, of)
 		}
 	case string:
 		isPrice := strings.HasSuffix(path, "_hour") || strings.HasSuffix(path, "_day") || strings.HasSuffix(path, ".price")
-		if _, of, _ := strings.Cut(v, " "); isPrice && of != currency {
-			r.broken(path, "is in %s, and spec.currency is %s", of, currency)
+		if _, its, _ := strings.Cut(v, " "); isPrice && its != of {
+			r.broken(path, "is in %s, and spec.currency is %s", its, of)
 		}
 	}
 }

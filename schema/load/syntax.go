@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -76,6 +77,20 @@ func (b broken) fence() *explanation {
 	return nil
 }
 
+// blank finds a character in the indentation that only looks like a space.
+func (b broken) blank() *explanation {
+	for i, line := range b.lines {
+		after := strings.TrimLeft(line, " ")
+		if c, _ := utf8.DecodeRuneInString(after); isUnusualBlank(c) {
+			return &explanation{pos{i + 1, indentOf(line) + 1}, fmt.Sprintf("the character before the key is U+%04X, which only looks like a space: write a space", c)}
+		}
+	}
+	return nil
+}
+
+// isUnusualBlank reports whether a character looks like a space and is none of YAML's.
+func isUnusualBlank(c rune) bool { return c > unicode.MaxASCII && unicode.IsSpace(c) }
+
 // firstLine finds a first key that is indented, above others that are not.
 func (b broken) firstLine() *explanation {
 	first := b.above(len(b.lines))
@@ -111,7 +126,7 @@ func (b broken) item() *explanation {
 
 // explain says what is wrong. It always has an answer.
 func (b broken) explain() explanation {
-	for _, rule := range []func() *explanation{b.mark, b.fence, b.firstLine, b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.item, b.noColon, b.twoColons, b.indented} {
+	for _, rule := range []func() *explanation{b.mark, b.fence, b.blank, b.firstLine, b.ended, b.template, b.quotes, b.start, b.escape, b.brackets, b.dash, b.item, b.noColon, b.twoColons, b.indented} {
 		if e := rule(); e != nil {
 			before := b.lines[e.line-1][:e.column-1]
 			e.column = utf8.RuneCountInString(before) + 1

@@ -246,6 +246,8 @@ func (r *treeReader) key(k *yaml.Node, path string) bool {
 		r.fail(k, path, "yaml.key", "the key %s is longer than %d bytes", short(k.Value), maxKey)
 	case !harmless(k.Value) && secretive.MatchString(k.Value): // every reader of a finding sees the path
 		r.fail(k, path, "yaml.key", "a key is something that looks like a secret: remove it, and have the secret changed")
+	case strings.TrimFunc(k.Value, isUnusualBlank) != k.Value:
+		r.fail(k, path, "yaml.key", "the key %s begins or ends with a character that only looks like a space: write spaces", short(strings.TrimFunc(k.Value, isUnusualBlank)))
 	case strings.ContainsAny(k.Value, "[]"):
 		r.fail(k, path, "yaml.key", "the key %s holds a bracket: no field is called so", short(k.Value))
 	default:

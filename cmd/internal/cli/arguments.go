@@ -212,6 +212,13 @@ func unknownFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 		return err
 	}
 	name, isLong := "-"+unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames() == ""
+	if word, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); len(word) > 2 { // as of terraform, and java
+		name, isLong = "-"+word, true
+		err = fmt.Errorf("unknown flag: -%s: a flag of several letters begins with two dashes", word)
+		if cmd.Flags().Lookup(word) != nil {
+			return fmt.Errorf("%w: --%s", err, word)
+		}
+	}
 	if isLong {
 		name = "-" + name
 	}
