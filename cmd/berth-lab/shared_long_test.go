@@ -361,7 +361,7 @@ func (s *sharing) detachProjects() {
 	s.cancelled(queued)
 	s.eventually("commons waits for the job of genomes", func() string {
 		st := s.statusOf(commons)
-		if !strings.Contains(condition(st, "Ready").Message, "account biology.genomes still has running jobs, and on_jobs says wait") {
+		if !strings.Contains(condition(st, "Ready").Message, "account biology.genomes still has running jobs, and Berth waits for their end") {
 			return show(st)
 		}
 		return ""

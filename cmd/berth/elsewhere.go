@@ -230,7 +230,7 @@ func extraArguments() map[string]string {
 		"init":       "give one directory",
 	}
 	for _, verb := range []string{"drain", "resume", "cordon", "uncordon", "restart", "replace", "remove"} {
-		words["node "+verb] = "a call is about one member"
+		words["node "+verb] = "name one member per command"
 	}
 	return words
 }

@@ -119,7 +119,7 @@ func otherCards(c comparison) (out []schema.Diagnostic) {
 		if old == nil || now == nil {
 			continue // said elsewhere
 		}
-		out = append(out, is.Head().Warning("spec.billing_policy_ref", "rates.changed", "use is priced by the rate card %s from then on, in place of %s: %s", to, from,
+		out = append(out, is.Head().Warning("spec.billing_policy_ref", "rates.changed", "the rate card %s then prices use, in place of %s: %s", to, from,
 			cmp.Or(strings.Join(otherPrices(old, now), ", "), "at the same prices")))
 	}
 	return out
@@ -163,7 +163,7 @@ func movedSources(c comparison) (out []schema.Diagnostic) {
 		if was.Spec.Host == is.Spec.Host {
 			field = "spec.directory"
 		}
-		out = append(out, is.Warning(field, "lifecycle.source", "%d artifacts come from another place then, and so do versions of apps that name this source: %s", n, note))
+		out = append(out, is.Warning(field, "lifecycle.source", "%d artifacts, and the app versions that name this source, are then read from %s: %s", n, cmp.Or(is.Spec.Host, is.Spec.Directory), note))
 	}
 	return out
 }

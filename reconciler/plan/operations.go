@@ -116,8 +116,9 @@ func Operations(docs []*schema.MemberOperation, known []Operation, now time.Time
 	return out
 }
 
-// expireContradicted ends operations that wait and whose opposite was asked for later: drained and given back, a member
-// would otherwise be drained again by the older one. Of two that were asked for at once, both are done.
+// expireContradicted ends operations that are not done and whose opposite was asked for later. Otherwise an old drain would
+// drain a member again after its resume. Of two that came at the same time, such as in two commits that were fetched together,
+// the one that gives the member back counts as the later.
 func expireContradicted(all []Operation, now time.Time) {
 	for i := range all {
 		o := &all[i]
@@ -127,7 +128,8 @@ func expireContradicted(all []Operation, now time.Time) {
 		for k := range all {
 			newer := &all[k]
 			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired
-			if !ended && newer.Spec.Member == o.Spec.Member && newer.Requested.After(o.Requested) && areOpposite(o.Verb(), newer.Verb()) {
+			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb())
+			if !ended && isLater && newer.Spec.Member == o.Spec.Member && areOpposite(o.Verb(), newer.Verb()) {
 				o.Finish(OperationExpired, fmt.Sprintf("the later operation %s asks for the opposite (%s)", newer.Name, newer.Verb()), now)
 				break
 			}
@@ -138,9 +140,10 @@ func expireContradicted(all []Operation, now time.Time) {
 // areOpposite reports whether one of two operations takes a member from jobs, and the other gives it back.
 func areOpposite(a, b Verb) bool {
 	takes := func(v Verb) bool { return v == Drain || v == Cordon }
-	gives := func(v Verb) bool { return v == Resume || v == Uncordon }
-	return takes(a) && gives(b) || gives(a) && takes(b)
+	return takes(a) && givesBack(b) || givesBack(a) && takes(b)
 }
+
+func givesBack(v Verb) bool { return v == Resume || v == Uncordon }
 
 // requests returns the known requests without the oldest finished ones.
 func requests(known []Operation) (out []Operation) {

@@ -153,7 +153,7 @@ func TestOperationsOfDocuments(t *testing.T) {
 	require.Equal(t, "r040", kept[0].Name)
 }
 
-// An operation that waits ends when its opposite is asked for later, whether that one is done already or not.
+// An operation that is not done ends when its opposite is asked for later, whether that one is done already or not.
 func TestLaterOperationEndsTheOppositeThatWaits(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 8, 1, 10, 0, 0, 0, time.UTC)
@@ -171,7 +171,8 @@ func TestLaterOperationEndsTheOppositeThatWaits(t *testing.T) {
 		"another member":          {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-1", 1, plan.OperationRequested), false},
 		"the same again":          {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), false},
 		"a restart":               {ask("a", schema.OpRestart, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), false},
-		"at once":                 {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), false},
+		"at once":                 {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), true},
+		"at once, the other way":  {ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), ask("a", schema.OpDrain, "worker-0", 0, plan.OperationExpired), false},
 		"an opposite that failed": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationFailed), false},
 	} {
 		all := plan.Operations(nil, []plan.Operation{c.older, c.newer}, at.Add(time.Hour))

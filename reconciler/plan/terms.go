@@ -52,8 +52,8 @@ func (n *NodeResources) has(least *NodeResources) bool {
 		!slices.ContainsFunc(least.Features, func(f string) bool { return !slices.Contains(n.Features, f) })
 }
 
-// takes reports whether a partition can ever have all that a job asks for. How many nodes a waiting job may have at most is
-// not known, so what it asks for together is compared with all nodes.
+// takes reports whether a partition can ever have all that a job asks for. The maximum
+// number of nodes of a waiting job is unknown, so its totals are compared with all suitable nodes.
 func (s PartitionSize) takes(g *JobGroup) bool {
 	nodes, gpus, cpus := 0, 0, 0
 	for i := range s {

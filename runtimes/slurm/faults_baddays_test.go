@@ -179,7 +179,7 @@ func (d *badDays) sentences(obs plan.Observed) (all []string) {
 		if m.State != plan.Running {
 			m.Detail = string(m.State) + " " + m.Detail
 		}
-		all = append(all, strings.TrimSpace(fmt.Sprintf("%s: %s %s", m.Name, m.Detail, m.OutOfService)))
+		all = append(all, strings.TrimSpace(fmt.Sprintf("%s: %s %s %s", m.Name, m.Detail, m.OutOfService, m.Note)))
 	}
 	for _, x := range obs.Drift {
 		all = append(all, fmt.Sprintf("%s %s: %s", x.Member, x.What, x.Detail))

@@ -116,7 +116,7 @@ func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 		case want == "":
 		case !st.Exists:
 			return "slurmd on " + node + " has lost its " + path.Base(st.Path)
-		case want != st.SHA256:
+		case st.SHA256 != "" && want != st.SHA256:
 			return "slurmd on " + node + " has an earlier " + path.Base(st.Path)
 		}
 	}
@@ -340,10 +340,7 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 	if err != nil {
 		return nil, err
 	}
-	applied, err := c.disk.appliedPartitions()
-	if err != nil {
-		applied = nil // nobody can read the lines that were applied
-	}
+	applied, unread := c.disk.appliedPartitions() // if nobody can read the lines that were applied, each is taken for one of them
 	known, err := ask(ctx, c.control, cli.Partitions())
 	if err != nil {
 		return nil, err
@@ -356,7 +353,7 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 		}
 		i := slices.IndexFunc(applied, func(a partition) bool { return a.Name == p.Name })
 		rule := c.rec.Unit.Effective.OnJobs
-		if i < 0 {
+		if i < 0 && unread == nil {
 			rule = nil // no plan named the jobs in a partition that a person made: it waits for them
 		}
 		err := c.closePartition(ctx, p.Name, rule, stay)

@@ -98,11 +98,11 @@ func configNotes(old, now *settings) (notes []string) {
 	if now.Confinement == confinementNone && (old == nil || old.Confinement != confinementNone) {
 		notes = append(notes, "jobs are not confined to their CPUs, memory and GPUs (confinement: none)")
 	}
-	if !now.hasDefault() && (old == nil || old.hasDefault()) {
-		notes = append(notes, "no partition is the default, so Slurm refuses a job that names none (default: true on one makes it so)")
-	}
 	if old == nil {
 		return notes
+	}
+	if was, is := old.defaultPartition(), now.defaultPartition(); was != is {
+		notes = append(notes, fmt.Sprintf("jobs that name no partition go to %s, and no longer to %s", is, was))
 	}
 	if now.Retention.isShorterThan(old.Retention) {
 		notes = append(notes, "accounting records older than retention are removed for good")

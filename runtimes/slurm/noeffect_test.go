@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"encoding/json"
-	"slices"
 	"strings"
 	"testing"
 
@@ -63,15 +62,17 @@ func TestPlanNotesOptionsAgainstAdvice(t *testing.T) {
 	}
 }
 
-// A plan says when a change leaves no default partition, once: Slurm refuses each job that names no partition then.
-func TestPlanNotesThatNoPartitionIsTheDefault(t *testing.T) {
-	with, without := settings{Partitions: []partition{{Name: "main", Default: true}}}, settings{Partitions: []partition{{Name: "main"}}}
-	says := func(old, now *settings) bool {
-		return slices.ContainsFunc(configNotes(old, now), func(note string) bool { return strings.Contains(note, "no partition is the default") })
+// A plan says where jobs that name no partition go from a change on, also where the first partition is the default because none is.
+func TestPlanNotesAnotherDefaultPartition(t *testing.T) {
+	notes := func(was, is string) []string {
+		old, err := parseSettings(json.RawMessage(`{"partitions":` + was + `}`))
+		require.NoError(t, err)
+		now, err := parseSettings(json.RawMessage(`{"partitions":` + is + `}`))
+		require.NoError(t, err)
+		return configNotes(&old, &now)
 	}
-	require.True(t, says(&with, &without))
-	require.True(t, says(nil, &without))
-	require.False(t, says(&without, &without))
-	require.False(t, says(&without, &with))
-	require.False(t, says(nil, &with))
+	const main = `[{"name":"main","default":true},{"name":"long"}]`
+	require.Equal(t, []string{"jobs that name no partition go to long, and no longer to main"}, notes(main, `[{"name":"main"},{"name":"long","default":true}]`))
+	require.Equal(t, []string{"jobs that name no partition go to long, and no longer to main"}, notes(main, `[{"name":"long"},{"name":"main"}]`))
+	require.Empty(t, notes(main, `[{"name":"main"},{"name":"long"}]`), "the first is the default, as before")
 }

@@ -180,7 +180,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	hit := &observation{ctl: c}
 	owners := ownersOf(res[3:read])
 	hit.compareFiles(res[1].Stats, owners)
-	c.adoptKey(res[2].Stats[0])
+	c.adoptKey(res[2].Stats[0].SHA256)
 	hit.key, hit.keyFault = res[2].Stats[0], c.rec.keyFault(m.Node, res[2].Stats[0], owners)
 	hit.full = fullPaths(res[2].Stats[1:])
 	hit.directories = controlFaults(c.stack, m.Node, res[3:read])
@@ -217,7 +217,7 @@ type controllerReading struct {
 	byHand       []string // what a person changed by scontrol
 	reservations []string // how they differ from the declared ones
 	// reserved has the reservation that a person made and that a node is in now, by node.
-	reserved map[string]string
+	reserved map[string]handReservation
 }
 
 // accountingReading is the state of slurmdbd, and of the users.
@@ -448,7 +448,8 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 		err = nil
 	}
 	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, programs, res[3].Stats)}
-	w.hasKey = res[3].Stats[len(res[3].Stats)-1].SHA256 == c.rec.MungeKey
+	key := res[3].Stats[len(res[3].Stats)-1].SHA256
+	w.hasKey = key != "" && key == c.rec.MungeKey
 	if len(res) == len(ops) && len(v.modified) == 0 && !v.stale {
 		w.earlier = v.fetched.fault(m.Node, res[len(ops)-1].Stats)
 	}
@@ -548,7 +549,8 @@ func (v *observation) members() []plan.MemberState {
 		state, detail := v.workerState(m)
 		add(m, state, detail)
 		joined := &out[len(out)-1]
-		joined.References, joined.Note = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}, v.ctl.rec.unused(m)
+		joined.References, joined.Note = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}, strings.TrimPrefix(v.ctl.rec.unused(m)+"; "+v.reserved[m.Node].text, "; ")
+		joined.Note = strings.TrimSuffix(joined.Note, "; ")
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}
@@ -634,7 +636,10 @@ func (v *observation) outOfService(name string) string {
 	case n.Has("FAIL"):
 		what = "set to fail"
 	default:
-		return v.reserved[name]
+		if by := v.reserved[name]; by.isMaintenance {
+			return by.text
+		}
+		return ""
 	}
 	said := []string{}
 	if n.ReasonBy != "" {

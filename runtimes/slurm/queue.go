@@ -48,7 +48,7 @@ func (c jobQueue) endBy(ctx context.Context, rule *schema.OnJobs, target string,
 	// The message has no number of jobs: each change of it is a commit on
 	// berth/status.
 	if rule == nil || rule.CancelAfterSeconds == 0 {
-		return waiting("%s still has running jobs, and on_jobs says wait", target)
+		return waiting("%s still has running jobs, and Berth waits for their end", target)
 	}
 	deadline := c.rec.Closing[target].Add(time.Duration(rule.CancelAfterSeconds) * time.Second)
 	if c.env.now().Before(deadline) {

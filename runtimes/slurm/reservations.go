@@ -195,15 +195,22 @@ func (v *observation) compareReservations(ctx context.Context) {
 	v.reserved = reservedByHand(have, now)
 }
 
-// reservedByHand returns the reservations of people that are now, by node. Its nodes take no other jobs.
-func reservedByHand(have []cli.Reservation, now time.Time) map[string]string {
-	reserved := map[string]string{}
+// handReservation is a reservation that a person made, at one of its nodes.
+type handReservation struct {
+	text          string
+	isMaintenance bool // no job starts on the node
+}
+
+// reservedByHand returns the reservations of people that are now, by node.
+func reservedByHand(have []cli.Reservation, now time.Time) map[string]handReservation {
+	reserved := map[string]handReservation{}
 	for _, h := range have {
 		if strings.HasPrefix(h.Name, profile.ReservationPrefix) || h.Start > now.Unix() || h.End <= now.Unix() {
 			continue
 		}
 		for _, node := range h.Nodes {
-			reserved[node] = fmt.Sprintf("in the reservation %s until %s", h.Name, time.Unix(h.End, 0).UTC().Format("2006-01-02 15:04 UTC"))
+			text := fmt.Sprintf("in the reservation %s until %s", h.Name, time.Unix(h.End, 0).UTC().Format("2006-01-02 15:04 UTC"))
+			reserved[node] = handReservation{text, slices.Contains(h.Flags, "MAINT")}
 		}
 	}
 	return reserved

@@ -49,8 +49,7 @@ func TestReservationChanges(t *testing.T) {
 	}
 }
 
-// The root helper makes no reservation for other users, with other flags or of other names.
-// A node in a reservation that a person made takes no jobs of others, so its member shows it while it lasts.
+// A member shows the reservation of a person that its node is in, while it lasts. In one for maintenance, it takes no jobs.
 func TestReservationByHandIsShownAtItsNodes(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	at := func(name string, start, end int64) cli.Reservation {
@@ -58,11 +57,17 @@ func TestReservationByHandIsShownAtItsNodes(t *testing.T) {
 	}
 	require.Empty(t, reservedByHand([]cli.Reservation{at("later", 1, 60), at("over", -60, 0), at("berth-declared", -60, 60)}, now))
 	v := &observation{nodes: []node{{Name: "gpu-1", State: "idle"}, {Name: "gpu-2", State: "idle"}}}
-	v.reserved = reservedByHand([]cli.Reservation{at("mine", -60, 60)}, now)
+	mine := at("mine", -60, 60)
+	v.reserved = reservedByHand([]cli.Reservation{mine}, now)
+	require.Equal(t, handReservation{text: "in the reservation mine until 2027-01-15 08:01 UTC"}, v.reserved["gpu-1"])
+	require.Empty(t, v.outOfService("gpu-1"), "its users have it")
+	mine.Flags = []string{"MAINT", "SPEC_NODES"}
+	v.reserved = reservedByHand([]cli.Reservation{mine}, now)
 	require.Equal(t, "in the reservation mine until 2027-01-15 08:01 UTC", v.outOfService("gpu-1"))
 	require.Empty(t, v.outOfService("gpu-2"))
 }
 
+// The root helper makes no reservation for other users, with other flags or of other names.
 func TestHelperRefusesOtherReservations(t *testing.T) {
 	check := profile.Profile().Programs["scontrol"].Check
 	for _, args := range []string{

@@ -104,11 +104,6 @@ type jobSettings struct {
 	Billing               *billing `json:"billing,omitempty"`
 }
 
-// hasDefault reports whether a job that names no partition goes to one.
-func (s *settings) hasDefault() bool {
-	return slices.ContainsFunc(s.Partitions, func(p partition) bool { return p.Default })
-}
-
 // gpuDefaultsShare is the value of GPUDefaults with which a job gets the share of the node
 // with each GPU.
 const gpuDefaultsShare = "share"
@@ -257,6 +252,12 @@ func (s *settings) fold() {
 
 // account returns the account of the users of a unit without attachments.
 func (s *settings) account() string { return cmp.Or(s.Account, membersAccount) }
+
+// defaultPartition is the one of jobs that name none.
+func (s *settings) defaultPartition() string {
+	i := slices.IndexFunc(s.Partitions, func(p partition) bool { return p.Default })
+	return s.Partitions[i].Name // setDefaultPartition made one the default
+}
 
 // setDefaultPartition makes the first partition the default if none is.
 func (s *settings) setDefaultPartition() {

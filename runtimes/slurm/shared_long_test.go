@@ -394,7 +394,7 @@ func TestLongSharedDetachEndsTheJobsOfOneProject(t *testing.T) {
 	_, err := c.trySubmit(t, u, bob, "true\n", "--account=physics.ligo")
 	require.ErrorContains(t, err, "AssocGrpSubmitJobsLimit")
 	c.rt = c.ahead(time.Hour) // more than the unit's on_jobs
-	require.ErrorContains(t, c.removal(t, less), "account physics.ligo still has running jobs, and on_jobs says wait")
+	require.ErrorContains(t, c.removal(t, less), "account physics.ligo still has running jobs, and Berth waits for their end")
 	c.rt = c.runtime(t)
 	c.await(t, less, running, slurmtest.Running)
 	c.await(t, less, c.job(t, less, alice, "physics.lhc", "true"), slurmtest.Completed)

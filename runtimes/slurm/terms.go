@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"cmp"
+	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -67,6 +68,7 @@ func partitionSizes(u *plan.Unit) map[string]plan.PartitionSize {
 				size = append(size, plan.SameNodes{Count: 1, Has: has})
 			}
 		}
+		slices.SortFunc(size, func(a, b plan.SameNodes) int { return strings.Compare(fmt.Sprint(a.Has), fmt.Sprint(b.Has)) })
 		sizes[p.Name] = size
 	}
 	return sizes

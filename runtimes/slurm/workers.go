@@ -106,7 +106,11 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		return err
 	}
 	if digest(key[0].Data) != c.rec.MungeKey {
-		return fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.MungeKey(), lostKey)
+		why := lostKey
+		if there, _ := c.copyOfKey(ctx); there != nil {
+			why = "a worker has it, and it cannot be written there: see that the path is no link and its disk has room"
+		}
+		return fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.MungeKey(), why)
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath),
 		statOp(profile.WorkerMungeKey),

@@ -320,13 +320,19 @@ func (c *check) namesHosts(doc *load.Document, at string, list []string) {
 	for i, host := range list {
 		own, _ := schema.Key{Kind: schema.KindArtifactSource, Tenant: c.tree.tenant, Name: host}.Path()
 		shared, _ := schema.Key{Kind: schema.KindArtifactSource, Name: host}.Path()
-		if source := cmp.Or(c.tree.byFile[own], c.catalog.byFile[shared]); source != nil {
-			c.warn(doc, load.Item(at, i), CodeNoEffect, noHost(host, source))
+		if source := cmp.Or(c.tree.byFile[own], c.catalog.byFile[shared]); source != nil && !isHostOf(host, source) {
+			c.warn(doc, load.Item(at, i), CodeNoEffect, sourceNotHost(host, source))
 		}
 	}
 }
 
-func noHost(name string, source *load.Document) string {
+// isHostOf reports whether a source has a host, by which it may be named.
+func isHostOf(host string, source *load.Document) bool {
+	s, ok := source.Decl.(*schema.ArtifactSource)
+	return !ok || s.Spec.Host == host
+}
+
+func sourceNotHost(name string, source *load.Document) string {
 	return fmt.Sprintf("%s is the name of an artifact source (%s), and the list has hosts: write its spec.host", name, source.File.Path)
 }
 

@@ -125,8 +125,8 @@ func (c *platformCheck) oddTopology(sku string, docs []*load.Document) {
 	}
 }
 
-// alikeTopology warns about values of a topology key that differ in case or in characters that look alike (l and 1, O and 0):
-// one rack would be taken for two. first has the first node of each key and value.
+// alikeTopology warns about values of a topology key that differ in case, or in a digit and a letter that look alike (1 and l,
+// 0 and O): one rack would be taken for two. first has the first node of each key and value.
 func (c *platformCheck) alikeTopology(first map[[2]string]*load.Document) {
 	plain := strings.NewReplacer("l", "1", "i", "1", "o", "0")
 	by := map[[2]string][2]string{}
@@ -135,6 +135,9 @@ func (c *platformCheck) alikeTopology(first map[[2]string]*load.Document) {
 		other, known := by[looks]
 		if !known {
 			by[looks] = v
+			continue
+		}
+		if !looksMistyped(strings.ToLower(v[1]), strings.ToLower(other[1])) {
 			continue
 		}
 		here, there := end{first[v], "spec.topology." + v[0]}, end{first[other], "spec.topology." + v[0]}
@@ -146,6 +149,17 @@ func (c *platformCheck) alikeTopology(first map[[2]string]*load.Document) {
 			return fmt.Sprintf("%s and %s of %s (%s) are two values: if one place is meant, write both in the same way", mine, its, of.doc.Key.Name, of.doc.File.Path)
 		}))
 	}
+}
+
+// looksMistyped reports whether two texts that look alike have a digit where the other has a letter, or are equal.
+func looksMistyped(a, b string) bool {
+	isDigit := func(c byte) bool { return c >= '0' && c <= '9' }
+	for i := range min(len(a), len(b)) {
+		if a[i] != b[i] && isDigit(a[i]) == isDigit(b[i]) {
+			return false
+		}
+	}
+	return len(a) > 1 || a == b // rows are often named by single characters
 }
 
 // sharedHostKeys warns about nodes with one host key, of which only one can be reached.

@@ -89,8 +89,8 @@ func (c *tenantCheck) ownVersion(doc *load.Document, d *schema.AppVersion) {
 func (e *estate) admittedHosts(s *standing, doc *load.Document, t *standing) {
 	for i, host := range doc.Decl.(*schema.AppAdmission).Spec.ArtifactSourceAllowlist {
 		path, _ := schema.Key{Kind: schema.KindArtifactSource, Tenant: doc.Key.Parent, Name: host}.Path()
-		if t != nil && t.at(path) != nil {
-			e.refuse(s, load.Found(doc, load.Item("spec.artifact_source_allowlist", i), schema.SeverityWarning, CodeNoEffect, noHost(host, t.at(path))))
+		if t != nil && t.at(path) != nil && !isHostOf(host, t.at(path)) {
+			e.refuse(s, load.Found(doc, load.Item("spec.artifact_source_allowlist", i), schema.SeverityWarning, CodeNoEffect, sourceNotHost(host, t.at(path))))
 		}
 	}
 }

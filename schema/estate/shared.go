@@ -239,7 +239,7 @@ func (c *check) member(doc *load.Document, d *schema.MemberOperation, key schema
 	name, number, _ := cutLast(d.Spec.Member, "-")
 	m, ok := manifest[name]
 	if !ok && len(manifest) > 0 {
-		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s is no member of %s, as no role is called %s: its roles are %s, and its members are called such as %s-0", d.Spec.Member, key.Name, name, strings.Join(sortedKeys(manifest), ", "), sortedKeys(manifest)[len(manifest)-1]), target.File.Path)
+		c.refuse(doc, "spec.member", "ref.missing-member", fmt.Sprintf("%s is no member of %s, as no role is called %s: its roles are %s, and its members have names such as %s-0", d.Spec.Member, key.Name, name, strings.Join(sortedKeys(manifest), ", "), sortedKeys(manifest)[len(manifest)-1]), target.File.Path)
 		return
 	}
 	count := m.Min

@@ -456,6 +456,9 @@ func (c *tenantCheck) reserved(doc *load.Document, at, name, id string) {
 // reservedFor says which nodes are reserved for a project.
 func (c *tenantCheck) reservedFor(id string) string {
 	var names []string
+	if len(c.findings) > load.MaxFindings { // further findings are cut, and the search is expensive
+		return "its nodes have reserved_for with its name"
+	}
 	for _, doc := range c.catalog.byFile {
 		if n, ok := doc.Decl.(*schema.Node); ok && n.Spec.Reserved == id {
 			names = append(names, n.Key.Name)

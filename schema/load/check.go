@@ -86,15 +86,20 @@ func (c *checker) mapping(s *shape, m map[string]any, path string) map[string]an
 	return filled
 }
 
-// nameless returns the keys of a mapping by name that are fields of its entries, sorted.
+// nameless returns the keys of a mapping by name that are fields of its entries, sorted; none if each has a mapping, as an entry.
 func (s *shape) nameless(m map[string]any) (fields []string) {
 	if s.element == nil || len(s.fields) > 0 {
 		return nil
 	}
+	isEntry := true
 	for _, name := range sortedNames(m) {
 		if hasKey(s.element.fields, name) {
 			fields = append(fields, name)
+			isEntry = isEntry && kindOf(m[name]) == cue.StructKind
 		}
+	}
+	if isEntry {
+		return nil
 	}
 	return fields
 }

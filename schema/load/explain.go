@@ -153,6 +153,12 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 		return p, ""
 	}
 	names := sortedNames(s.fields)
+	for _, lacked := range s.lacks {
+		if strings.EqualFold(strings.ReplaceAll(name, "_", ""), lacked) {
+			p.message += fmt.Sprintf(": Berth does not set %s yet; there are %s", lacked, strings.Join(names, ", "))
+			return p, ""
+		}
+	}
 	if guess := Nearest(name, names); guess != "" && sameWords(name, guess) {
 		if hasKey(m, guess) {
 			p.message += fmt.Sprintf(": %q is there already", guess)
@@ -179,7 +185,7 @@ func (s *shape) unknown(root *shape, m map[string]any, path, name string) (p pro
 	return p, ""
 }
 
-// freeBeside returns the field beside the mapping at a path that takes free keys, and so one of that name with a value of a kind; or "".
+// freeBeside returns the field beside the mapping at a path that has free keys and accepts this name and kind of value, or "".
 func (s *shape) freeBeside(path, name string, kind cue.Kind) string {
 	steps := strings.Split(path, ".")
 	for _, step := range steps[:len(steps)-1] {

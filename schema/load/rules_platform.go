@@ -7,8 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"golang.org/x/text/currency"
-
 	"berth/schema"
 	"berth/schema/event"
 )
@@ -247,9 +245,6 @@ func (r *rules) artifact(s *schema.ArtifactSpec) {
 func (r *rules) rates(d *schema.RateCard) {
 	s := &d.Spec
 	r.repeated("spec.applies_to", s.AppliesTo)
-	if _, err := currency.ParseISO(s.Currency); err != nil {
-		r.broken("spec.currency", "there is no currency %s: write the code of ISO 4217, such as EUR", s.Currency)
-	}
 	r.currencies("spec", r.tree.value["spec"], s.Currency)
 	if d.Key.Name == schema.DefaultRates && len(s.AppliesTo) > 0 {
 		r.needless("spec.applies_to", "the card default prices what no other card does, of everybody: take it away")

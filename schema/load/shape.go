@@ -25,12 +25,13 @@ type shape struct {
 	either   []*shape // of a value that is a whole number or a text
 	rules    []rule
 	nonEmpty bool
-	unique   string // field that must be unique among the items of a list
-	single   string // field that is true for at most one item of a list
-	most     int    // maximum number of entries of a mapping; 0: no limit
-	fallback string // default of a scalar, as JSON
-	loose    bool   // the value is stricter than the shape
-	doc      string // the definition's comments
+	unique   string   // field that must be unique among the items of a list
+	single   string   // field that is true for at most one item of a list
+	lacks    []string // names that people expect, in the spelling of the program behind, and that no field has yet
+	most     int      // maximum number of entries of a mapping; 0: no limit
+	fallback string   // default of a scalar, as JSON
+	loose    bool     // the value is stricter than the shape
+	doc      string   // the definition's comments
 }
 
 type field struct {
@@ -64,6 +65,13 @@ func (h *shaper) shape(v cue.Value) *shape {
 	switch s.kind {
 	case cue.StructKind:
 		h.fields(s, v)
+		for _, a := range v.Eval().Attributes(cue.DeclAttr) {
+			for i := range a.NumArgs() {
+				if name, err := a.String(i); a.Name() == "lacks" && err == nil {
+					s.lacks = append(s.lacks, name)
+				}
+			}
+		}
 		s.most, _ = strconv.Atoi(attribute(v, "most"))
 	case cue.ListKind:
 		for _, list := range choices(v) { // a default has items of its own only
@@ -119,9 +127,23 @@ func (h *shaper) fields(s *shape, v cue.Value) {
 			s.loose = s.loose || !known
 			continue
 		}
-		s.fields[sel.Unquoted()] = &field{shape: h.shape(it.Value()), required: sel.ConstraintType() == cue.RequiredConstraint, optional: sel.ConstraintType() == cue.OptionalConstraint}
+		of := h.shape(it.Value())
+		of.nameRules(comments(it.Value()))
+		s.fields[sel.Unquoted()] = &field{shape: of, required: sel.ConstraintType() == cue.RequiredConstraint, optional: sel.ConstraintType() == cue.OptionalConstraint}
 	}
 	s.open = v.Allows(cue.AnyString) && s.element == nil
+}
+
+// unnamed begins the text of a pattern that the definitions do not explain.
+const unnamed = "text that matches "
+
+// nameRules explains patterns without a text by the comment of their field.
+func (s *shape) nameRules(comment string) {
+	for i := range s.rules {
+		if r := &s.rules[i]; comment != "" && strings.HasPrefix(r.text, unnamed) {
+			r.text = comment
+		}
+	}
 }
 
 // alternatives collects the allowed values of a scalar.
@@ -190,7 +212,7 @@ func (h *shaper) leaves(v cue.Value) (rules []rule, known bool) {
 			}
 			r.form = form
 			if r.text = h.said[pattern]; r.text == "" {
-				r.text = "text that matches " + pattern
+				r.text = unnamed + pattern
 				if op == cue.NotRegexMatchOp {
 					r.text = "text that does not match " + pattern
 				}

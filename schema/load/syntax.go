@@ -69,8 +69,8 @@ func (b broken) mark() *explanation {
 
 // fence finds the marks of a block of code in Markdown.
 func (b broken) fence() *explanation {
-	for i, line := range b.lines {
-		if strings.HasPrefix(strings.TrimSpace(line), "```") {
+	for i, line := range b.lines[:b.at+1] {
+		if strings.HasPrefix(line, "```") {
 			return b.on(i, "is a mark of Markdown: remove each line that begins with ```")
 		}
 	}
@@ -79,7 +79,11 @@ func (b broken) fence() *explanation {
 
 // blank finds a character in the indentation that only looks like a space.
 func (b broken) blank() *explanation {
-	for i, line := range b.lines {
+	for _, i := range []int{b.at, b.above(b.at)} {
+		if i < 0 {
+			continue
+		}
+		line := b.lines[i]
 		after := strings.TrimLeft(line, " ")
 		if c, _ := utf8.DecodeRuneInString(after); isUnusualBlank(c) {
 			return &explanation{pos{i + 1, indentOf(line) + 1}, fmt.Sprintf("the character before the key is U+%04X, which only looks like a space: write a space", c)}

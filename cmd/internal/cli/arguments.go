@@ -212,7 +212,7 @@ func unknownFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 		return err
 	}
 	name, isLong := "-"+unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames() == ""
-	if word, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); len(word) > 2 { // as of terraform, and java
+	if word, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); len(word) > 2 { // single-dash long flags, as in Terraform
 		name, isLong = "-"+word, true
 		err = fmt.Errorf("unknown flag: -%s: a flag of several letters begins with two dashes", word)
 		if cmd.Flags().Lookup(word) != nil {

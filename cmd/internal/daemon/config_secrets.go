@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"crypto/tls"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"maps"
@@ -239,7 +238,7 @@ func (c *Config) checkFiles() error {
 		}
 	}
 	if t := c.TLS; t != nil && problems["tls.cert"] == nil && problems["tls.key"] == nil {
-		if field, err := t.wrong(); err != nil {
+		if field, err := t.checkKeyPair(); err != nil {
 			problems[field] = err
 		}
 	}
@@ -263,16 +262,16 @@ func (c *Config) checkFiles() error {
 	return errors.Join(errs...)
 }
 
-// wrong returns what is wrong with the certificate or its key, and the field.
-func (t *tlsConfig) wrong() (field string, err error) {
-	data, err := os.ReadFile(t.Key)
-	block, _ := pem.Decode(data)
-	if err == nil && (block == nil || !strings.HasSuffix(block.Type, "PRIVATE KEY") || strings.HasPrefix(block.Type, "OPENSSH")) {
-		return "tls.key", errors.New("the file is not the private key of a certificate: name the PEM file that came with tls.cert, which begins with -----BEGIN PRIVATE KEY-----")
-	}
+// checkKeyPair returns what is wrong with the certificate or its key, and the field.
+func (t *tlsConfig) checkKeyPair() (field string, err error) {
 	_, err = tls.LoadX509KeyPair(t.Cert, t.Key)
-	if err != nil && strings.Contains(err.Error(), "does not match") {
+	switch {
+	case err == nil:
+		return "", nil
+	case strings.Contains(err.Error(), "does not match"):
 		return "tls.key", errors.New("the file is the key of another certificate than tls.cert: name the one that came with it")
+	case strings.Contains(err.Error(), "private key"), strings.Contains(err.Error(), "key input"):
+		return "tls.key", errors.New("the file is not the private key of a certificate: name the PEM file that came with tls.cert, which has a line such as -----BEGIN PRIVATE KEY-----")
 	}
 	return "tls.cert", err
 }

@@ -1,12 +1,16 @@
 package daemon
 
 import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
 	"crypto/rand"
 	"crypto/rsa"
 	"crypto/x509"
 	"encoding/pem"
 	"fmt"
 	"io"
+	"math/big"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -284,6 +288,19 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	secret, err := rsa.GenerateKey(rand.Reader, 2048)
 	require.NoError(t, err)
 	app := write("app.pem", string(pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(secret)})))
+	certificate := func(name string, of crypto.Signer) string {
+		template := x509.Certificate{SerialNumber: big.NewInt(1), DNSNames: []string{"berth.example"}, NotAfter: time.Now().AddDate(1, 0, 0)}
+		der, err := x509.CreateCertificate(rand.Reader, &template, &template, of.Public(), of)
+		require.NoError(t, err)
+		return write(name, string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der})))
+	}
+	curve, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	ofCurve, err := x509.MarshalECPrivateKey(curve)
+	require.NoError(t, err)
+	parameters := pem.EncodeToMemory(&pem.Block{Type: "EC PARAMETERS", Bytes: []byte{6, 8, 42, 134, 72, 206, 61, 3, 1, 7}}) // as openssl ecparam -genkey writes
+	curveKey := write("ec.pem", string(parameters)+string(pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: ofCurve})))
+	cert, ofElliptic := certificate("cert.pem", secret), certificate("ec-cert.pem", curve)
 	line, err := os.ReadFile(key + ".pub")
 	require.NoError(t, err)
 	public := strings.Join(strings.Fields(string(line))[:2], " ")
@@ -364,11 +381,15 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 			"warning: repository.branch: the branch of the repository itself is meant, not that of a clone: write main"},
 		{base + "listen: 300.0.0.1:80\n", "listen: \"300.0.0.1\" is not an address"},
 		{base + "listen: \"::1:8080\"\n", "listen: it is an address and a port without a scheme"},
-		{base + "listen: 192.0.2.1:8080\n", "warning: listen: 192.0.2.1 is no address of this machine"},
+		{base + "listen: 192.0.2.1:8080\n", "warning: listen: 192.0.2.1 is no address of this machine now"},
 		{base + "listen: localhost:8080\n", "valid"},
 		{strings.Replace(base, "{file: "+token+"}", "{file: ~/token}", 1), "repository.token: a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}; NAME has no $; the path begins with /"},
 		{strings.Replace(base, "{file: "+token+"}", "{file:"+token+"}", 1), "repository.token: a space is missing behind the colon"},
-		{base + "tls: {cert: " + key + ".pub, key: " + key + "}\n", "tls.key: the file is not the private key of a certificate"},
+		{base + "tls: {cert: " + cert + ", key: " + app + "}\n", "valid"},
+		{base + "tls: {cert: " + ofElliptic + ", key: " + curveKey + "}\n", "valid"},
+		{base + "tls: {cert: " + cert + ", key: " + key + "}\n", "tls.key: the file is not the private key of a certificate"},
+		{base + "tls: {cert: " + cert + ", key: " + curveKey + "}\n", "tls.key: the file is the key of another certificate"},
+		{base + "tls: {cert: " + key + ".pub, key: " + app + "}\n", "tls.cert: tls: failed to find any PEM data in certificate input"},
 		{strings.Replace(github("login: \"lab[bot]\", app: {id: 87654321, installation: 1234567, key: {file: "+app+"}}"), "git.example/e.git", "github.com/lab/e", 1),
 			"warning: github.app: at github.com an installation has a larger number than its App"},
 		{base + "tenants:\n- physics:\n  url: \"https://git.example/p.git\"\n", "tenants[0].physics: has no value: write one; or indent the lines below, if they belong to it, and remove the dash"},

@@ -51,7 +51,7 @@ func (p place) full() (bool, error) {
 	if err := unix.Fstatfs(fd, &fs); err != nil {
 		return false, ioFault(p.path, err)
 	}
-	return fs.Bavail*uint64(fs.Bsize) < lowSpace || fs.Files > 0 && fs.Ffree == 0, nil
+	return fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < lowSpace || fs.Files > 0 && fs.Ffree == 0, nil
 }
 
 // openFile opens a plain file for reading. A link, pipe or device is an error.

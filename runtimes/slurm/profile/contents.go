@@ -43,7 +43,7 @@ func everything() []made {
 		dir(0o700, DatabaseUser, DatabaseData),
 		{"secret", at(MungeEtc + `/` + clusterGroup + `\.key`), 0o400, MungeUser, nil},
 		{"file", at(WorkerMungeKey), 0o400, MungeUser, anything},
-		// It comes back from a worker. Whoever may write it may read it, too.
+		// Berth restores this file from a worker. It can read the file already, so that writing it discloses nothing.
 		{"file", at(MungeEtc + `/` + clusterGroup + `\.key`), 0o400, MungeUser, checkMungeKey},
 		{"file", at(InstanceDir + `/[a-z][a-z0-9_]{0,39}\.json(\.damaged)?`), 0o600, "", isJSON},
 		{"file", at(DatabaseInstalled), 0o644, "", anything},
@@ -62,12 +62,12 @@ func everything() []made {
 	}
 }
 
-// MungeKeySize is the number of bytes of a munge key.
+// MungeKeySize is the number of bytes of a munge key that Berth makes. munged takes 32 to 1,024 (munged(8)).
 const MungeKeySize = 128
 
 func checkMungeKey(_ Stack, data []byte) error {
-	if len(data) != MungeKeySize {
-		return fmt.Errorf("a munge key of %d bytes is not Berth's", len(data))
+	if len(data) < 32 || len(data) > 1024 {
+		return fmt.Errorf("%d bytes are no munge key", len(data))
 	}
 	return nil
 }
