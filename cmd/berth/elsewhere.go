@@ -205,7 +205,7 @@ func foreignFlags() map[string][]string {
 		"queue submit --wrap", "queue submit --chdir", "queue submit --export", "queue submit --mail-type", "queue submit --mail-user")
 	add([]string{"--cancel-after"}, "node drain --timeout", "node replace --timeout", "node remove --timeout")
 	add([]string{"it is as short as it gets: -o json has all fields"}, "status -s", "status --short")
-	add([]string{"a plan is not saved: the pull request shows the one that counts"}, "plan --out", "plan -out")
+	add([]string{"a plan is not saved: the pull request shows the one that counts"}, "plan --out")
 	add([]string{"it prints JSON, a record a line"}, "usage export --format", "usage export --output", "usage export -o", "usage export --json")
 	for flag, own := range map[string]string{"--partition": "--queue", "-p": "--queue", "-t": "--time", "--mem": "--memory",
 		"-J": "--name", "--job-name": "--name",

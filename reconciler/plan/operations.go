@@ -118,7 +118,7 @@ func Operations(docs []*schema.MemberOperation, known []Operation, now time.Time
 
 // expireContradicted ends operations that are not done and whose opposite was asked for later. Otherwise an old drain would
 // drain a member again after its resume. Of two that came at the same time, such as in two commits that were fetched together,
-// the one that gives the member back counts as the later.
+// the one that gives the member back counts as the later, unless it is done already.
 func expireContradicted(all []Operation, now time.Time) {
 	for i := range all {
 		o := &all[i]
@@ -128,7 +128,7 @@ func expireContradicted(all []Operation, now time.Time) {
 		for k := range all {
 			newer := &all[k]
 			ended := newer.Phase == OperationFailed || newer.Phase == OperationExpired
-			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb())
+			isLater := newer.Requested.After(o.Requested) || newer.Requested.Equal(o.Requested) && givesBack(newer.Verb()) && !newer.IsFinished()
 			if !ended && isLater && newer.Spec.Member == o.Spec.Member && areOpposite(o.Verb(), newer.Verb()) {
 				o.Finish(OperationExpired, fmt.Sprintf("the later operation %s asks for the opposite (%s)", newer.Name, newer.Verb()), now)
 				break

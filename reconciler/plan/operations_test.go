@@ -172,6 +172,7 @@ func TestLaterOperationEndsTheOppositeThatWaits(t *testing.T) {
 		"the same again":          {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpDrain, "worker-0", 1, plan.OperationRequested), false},
 		"a restart":               {ask("a", schema.OpRestart, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationRequested), false},
 		"at once":                 {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), true},
+		"after one that is done":  {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 0, plan.OperationDone), false},
 		"at once, the other way":  {ask("b", schema.OpResume, "worker-0", 0, plan.OperationRequested), ask("a", schema.OpDrain, "worker-0", 0, plan.OperationExpired), false},
 		"an opposite that failed": {ask("a", schema.OpDrain, "worker-0", 0, plan.OperationRequested), ask("b", schema.OpResume, "worker-0", 1, plan.OperationFailed), false},
 	} {

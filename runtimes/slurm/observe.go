@@ -549,8 +549,8 @@ func (v *observation) members() []plan.MemberState {
 		state, detail := v.workerState(m)
 		add(m, state, detail)
 		joined := &out[len(out)-1]
-		joined.References, joined.Note = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}, strings.TrimPrefix(v.ctl.rec.unused(m)+"; "+v.reserved[m.Node].text, "; ")
-		joined.Note = strings.TrimSuffix(joined.Note, "; ")
+		joined.References = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}
+		joined.Note = strings.Trim(v.ctl.rec.unused(m)+"; "+v.reserved[m.Node].text, "; ")
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"net/netip"
 	"slices"
 
@@ -47,12 +46,31 @@ const codeSecret = "artifact.secret"
 // secretRule warns about a source that a change adds or edits and whose credential berth.yaml lacks, or has for other tenants or
 // hosts. It says no more than that, so that a tenant learns nothing about the secrets of others. before may be nil. Pure.
 func (c *artifactsConfig) secretRule(before, after *schema.Desired) (out []schema.Diagnostic) {
-	old := map[schema.Key]string{}
-	for _, s := range sourcesOf(before) {
-		old[s.Key] = s.Blob
+	platform := func(d *schema.Desired) map[string]*schema.ArtifactSource {
+		if d == nil || d.Platform == nil {
+			return nil
+		}
+		return d.Platform.ArtifactSources
 	}
-	for _, s := range sourcesOf(after) {
-		if s.Spec.Credential == "" || old[s.Key] == s.Blob {
+	out = c.withoutSecret(platform(before), platform(after))
+	was := tenantsOf(before)
+	for name, t := range tenantsOf(after) {
+		switch old := was[name]; {
+		case old == t: // unchanged tenants are shared
+		case old == nil:
+			out = append(out, c.withoutSecret(nil, t.ArtifactSources)...)
+		default:
+			out = append(out, c.withoutSecret(old.ArtifactSources, t.ArtifactSources)...)
+		}
+	}
+	schema.SortDiagnostics(out)
+	return out
+}
+
+// withoutSecret warns about the sources of a tenant or of the platform that differ from those before.
+func (c *artifactsConfig) withoutSecret(before, after map[string]*schema.ArtifactSource) (out []schema.Diagnostic) {
+	for name, s := range after {
+		if old := before[name]; s.Spec.Credential == "" || old != nil && old.Blob == s.Blob {
 			continue
 		}
 		of, known := c.Secrets[s.Spec.Credential]
@@ -61,21 +79,7 @@ func (c *artifactsConfig) secretRule(before, after *schema.Desired) (out []schem
 				cmp.Or(s.Key.Tenant, "the platform"), s.Spec.Host, s.Spec.Credential))
 		}
 	}
-	schema.SortDiagnostics(out)
 	return out
-}
-
-func sourcesOf(d *schema.Desired) (all []*schema.ArtifactSource) {
-	if d == nil {
-		return nil
-	}
-	if d.Platform != nil {
-		all = slices.AppendSeq(all, maps.Values(d.Platform.ArtifactSources))
-	}
-	for _, t := range d.Tenants {
-		all = slices.AppendSeq(all, maps.Values(t.ArtifactSources))
-	}
-	return all
 }
 
 // registrySecrets implements artifact.Secrets.
