@@ -163,6 +163,7 @@ func (c *competition) add(p *project) *placedProject {
 // place places the units of c: first those that have members, so that a new instance
 // never takes a node that a growing one needs.
 func (c *competition) place() {
+	c.lent = loans(c.eff)
 	c.sorted = slices.SortedFunc(maps.Values(c.nodes), func(a, b *schema.Node) int { return cmp.Compare(a.Key.Name, b.Key.Name) })
 	var holding, fresh []*unit
 	for _, key := range slices.SortedFunc(maps.Keys(c.units), schema.Key.Compare) {

@@ -43,12 +43,6 @@ func (l *Loader) compare(ctx context.Context, from, to schema.Snapshot, unread f
 	if err != nil {
 		return fmt.Errorf("list the estate: %w", err)
 	}
-	before := make(map[string]schema.Part, len(was))
-	for _, p := range was {
-		if ours(p) {
-			before[p.Name] = p
-		}
-	}
 	both := func(a, b schema.Part) error {
 		now, err := l.files(ctx, to, b)
 		if ctx.Err() != nil {
@@ -67,21 +61,20 @@ func (l *Loader) compare(ctx context.Context, from, to schema.Snapshot, unread f
 		differ(then, now, visit)
 		return nil
 	}
-	for _, b := range is {
-		if !ours(b) {
-			continue
+	for len(was) > 0 || len(is) > 0 { // both are in order of name
+		var a, b schema.Part
+		switch {
+		case len(is) == 0 || len(was) > 0 && was[0].Name < is[0].Name:
+			a, was = was[0], was[1:]
+		case len(was) == 0 || is[0].Name < was[0].Name:
+			b, is = is[0], is[1:]
+		default:
+			a, b, was, is = was[0], is[0], was[1:], is[1:]
 		}
-		a := before[b.Name]
-		delete(before, b.Name)
-		if a == b {
+		if a == b || !ours(a) && !ours(b) {
 			continue
 		}
 		if err := both(a, b); err != nil {
-			return err
-		}
-	}
-	for _, name := range sortedKeys(before) {
-		if err := both(before[name], schema.Part{}); err != nil {
 			return err
 		}
 	}

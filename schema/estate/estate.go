@@ -53,8 +53,7 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	cat := newCatalog(nil, nil)
 	cat.seal(nil)
 	if s := e.tree("platform"); s != nil {
-		fingerprint := print([sha256.Size]byte{}, [sha256.Size]byte{}, refused[s.tree])
-		if s.verdict, err = s.judged(fingerprint, func() (*verdict, error) { return checkPlatform(ctx, e.loader, s.tree, refused[s.tree]) }); err != nil {
+		if s.verdict, err = s.judged(fingerprint{rest: restOf(refused[s.tree])}, func() (*verdict, error) { return checkPlatform(ctx, e.loader, s.tree, refused[s.tree]) }); err != nil {
 			return err
 		}
 		cat = s.verdict.catalog
@@ -64,10 +63,10 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 		if s.verdict != nil {
 			return nil
 		}
-		gone := e.goneApps(s)
+		gone := e.held.goneApps(s)
 		judge := func(more ...string) (*verdict, error) {
-			fingerprint := print(cat.print, cat.own[s.tenant], refused[s.tree], slices.Concat(gone, more)...)
-			return s.judged(fingerprint, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree], gone) })
+			of := fingerprint{cat.print, cat.own[s.tenant], restOf(refused[s.tree], slices.Concat(gone, more)...)}
+			return s.judged(of, func() (*verdict, error) { return checkTenant(ctx, e.loader, s.tree, cat, refused[s.tree], gone) })
 		}
 		// The first verdict may have been made with other nodes: it counts if the tree names none.
 		if s.verdict, err = judge(); err == nil && len(s.verdict.nodes) > 0 {
@@ -77,16 +76,23 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	})
 }
 
-// print is a fingerprint of the input for judging a tree: the part of the catalog that the tree
-// can refer to, its documents that are refused beforehand, its apps that are gone, and the nodes
-// that it names.
-func print(catalog, own [sha256.Size]byte, refused []refusal, gone ...string) [sha256.Size]byte {
-	of := slices.Concat(catalog[:], own[:])
+// fingerprint identifies the input for judging a tree: the part of the catalog that each tree can
+// refer to, the part that only this one can, and the rest. Trees without a rest, which are most of
+// them, cost no hash.
+type fingerprint struct{ catalog, own, rest [sha256.Size]byte }
+
+// restOf is the fingerprint of the documents of a tree that are refused beforehand, of its apps that
+// are gone, and of the nodes that it names.
+func restOf(refused []refusal, more ...string) [sha256.Size]byte {
+	if len(refused)+len(more) == 0 {
+		return [sha256.Size]byte{}
+	}
+	var of []byte
 	for _, r := range refused {
 		of = append(append(of, "\x00!"+r.doc.File.Path+" "...), r.finding.Message...)
 	}
-	for _, slug := range gone {
-		of = append(of, "\x00-"+slug...)
+	for _, m := range more {
+		of = append(of, "\x00-"+m...)
 	}
 	return sha256.Sum256(of)
 }
@@ -127,6 +133,9 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 		return nil, fmt.Errorf("list the estate: %w", err)
 	}
 	listed = slices.DeleteFunc(slices.Clone(listed), func(p schema.Part) bool { return !ours(p) })
+	if r := l.recent.get(listed); r != nil && r.standsOver(held) {
+		return r.of(snap), nil
+	}
 	trees, errs := l.trees(ctx, snap, listed)
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -150,7 +159,13 @@ func (l *Loader) load(ctx context.Context, snap schema.Snapshot, held *Result) (
 		}
 		e.trees = append(e.trees, &standing{tree: trees[i]})
 	}
-	return e.Result, e.check(ctx)
+	if err := e.check(ctx); err != nil {
+		return nil, err
+	}
+	if held == nil && len(e.Unreadable) == 0 {
+		l.recent.add(listed, e.Result)
+	}
+	return e.Result, nil
 }
 
 // Contested reports whether two documents claim a name that only one may have, so that

@@ -15,6 +15,9 @@ func (l *Loader) InForceOf(ctx context.Context, main, previous schema.Snapshot, 
 	if err != nil {
 		return nil, err
 	}
+	if _, err := l.Load(ctx, main); err != nil { // ahead of the decision, as decide.Decider.Ahead
+		return nil, err
+	}
 	after, err := l.LoadOver(ctx, main, before)
 	if err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ type Loader struct {
 	reader   *load.Reader
 	reading  chan struct{} // one slot for each file being read
 	cache    cache
+	recent   recent
 	claims   claimIndex
 }
 

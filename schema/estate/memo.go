@@ -1,6 +1,11 @@
 package estate
 
-import "sync"
+import (
+	"slices"
+	"sync"
+
+	"berth/schema"
+)
 
 // memo keeps results by the fingerprint of their input. Equal input gives the same
 // result until the memo has too many, and starts again.
@@ -31,4 +36,38 @@ func (m *memo[K, V]) of(key K, most int, compute func() (V, error)) (V, error) {
 	}
 	m.kept[key] = v
 	return v, nil
+}
+
+// recent keeps the results of the snapshots that were read last: a tree that was decided is the tree
+// in force of the next decision. Only results without an unreadable part are kept, since a part can
+// become readable. Safe for concurrent use.
+type recent struct {
+	mu   sync.Mutex
+	kept []listing // newest first
+}
+
+// listing is the result of reading the listed parts.
+type listing struct {
+	parts  []schema.Part
+	result *Result
+}
+
+// mostRecent is main's, the one in force, and that of a pull request.
+const mostRecent = 3
+
+func (c *recent) get(parts []schema.Part) *Result {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, l := range c.kept {
+		if slices.Equal(l.parts, parts) {
+			return l.result
+		}
+	}
+	return nil
+}
+
+func (c *recent) add(parts []schema.Part, r *Result) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.kept = append([]listing{{parts, r}}, c.kept[:min(len(c.kept), mostRecent-1)]...)
 }

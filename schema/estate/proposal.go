@@ -39,11 +39,11 @@ func (e *estate) shadows(refused map[*tree][]refusal) {
 	}
 }
 
-// goneApps lists the apps in force of a tenant that its tree no longer has. Documents that name them
+// goneApps lists the apps of a tenant in r that its new tree no longer has. Documents that name them
 // mean them still: otherwise units would become units of an app of the platform with that slug.
-func (e *estate) goneApps(s *standing) (slugs []string) {
-	held := e.held.tree(s.name)
-	if held == nil {
+func (r *Result) goneApps(s *standing) (slugs []string) {
+	held := r.tree(s.name)
+	if held == nil || held.tree == s.tree {
 		return nil
 	}
 	for _, slug := range sortedKeys(held.names.apps) {

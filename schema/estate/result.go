@@ -34,6 +34,19 @@ type Result struct {
 	free  bool              // whether all claims are different
 }
 
+// of returns the result for another snapshot with the same parts.
+func (r *Result) of(snap schema.Snapshot) *Result {
+	of := *r
+	of.snapshot, of.Diagnostics = snap, slices.Clip(of.Diagnostics)
+	return &of
+}
+
+// standsOver reports whether the result would be the same over the one in force: no claim
+// needs a winner, and no app is gone.
+func (r *Result) standsOver(inForce *Result) bool {
+	return inForce == nil || r.free && !slices.ContainsFunc(r.trees, func(s *standing) bool { return len(inForce.goneApps(s)) > 0 })
+}
+
 // tree returns the tree of that name, or nil.
 func (r *Result) tree(name string) *standing {
 	if r == nil {

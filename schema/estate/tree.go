@@ -46,7 +46,7 @@ type nameIndex struct {
 
 // kept has the results of judging a tree.
 type kept struct {
-	verdicts memo[[sha256.Size]byte, *verdict]               // by fingerprint of the input
+	verdicts memo[fingerprint, *verdict]                     // by the input
 	built    memo[string, any]                               // *schema.Platform or *schema.TenantEstate, by the files that are not in it
 	projects *memo[[sha256.Size]byte, *schema.ProjectEstate] // shared by the trees of its name
 }
@@ -200,9 +200,9 @@ func (v *verdict) seal(t *content) {
 	v.claims = claimedBy(t.names.claiming, v.out)
 }
 
-// judged returns the verdict for the input with this fingerprint, computed once.
-func (t *content) judged(fingerprint [sha256.Size]byte, compute func() (*verdict, error)) (*verdict, error) {
-	return t.kept.verdicts.of(fingerprint, mostVerdicts, func() (*verdict, error) {
+// judged returns the verdict for an input, computed once.
+func (t *content) judged(of fingerprint, compute func() (*verdict, error)) (*verdict, error) {
+	return t.kept.verdicts.of(of, mostVerdicts, func() (*verdict, error) {
 		v, err := compute()
 		if err == nil {
 			v.seal(t)

@@ -30,8 +30,9 @@ type Reader struct {
 	Older   *Store // the previous scratch store, read only; may be nil
 
 	Trees  Cache[plumbing.Hash, []Entry]
-	files  Cache[treeAt, []schema.File] // of parts of the estate
-	Broken atomic.Bool                  // an object of the mirror is unreadable; the next fetch replaces the mirror
+	files  Cache[treeAt, []schema.File]    // of parts of the estate
+	parts  Cache[plumbing.Hash, *snapshot] // by the tree
+	Broken atomic.Bool                     // an object of the mirror is unreadable; the next fetch replaces the mirror
 }
 
 // Damaged marks the mirror as damaged; the next Fetch replaces it.

@@ -42,6 +42,9 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 	if err != nil {
 		return nil, fmt.Errorf("snapshot of %s: %w", id, err)
 	}
+	if known, ok := r.parts.Get(root); ok {
+		return known, nil
+	}
 	s := &snapshot{repo: r}
 	entries, err := r.Tree(root)
 	if err != nil {
@@ -66,6 +69,7 @@ func (r *Reader) Snapshot(_ context.Context, id string) (schema.Snapshot, error)
 		return nil, fmt.Errorf("snapshot of %s: %w: %q occurs twice", id, reconciler.ErrUnreadable, name)
 	}
 	s.seal()
+	r.parts.Add(root, s, len(s.parts))
 	return s, nil
 }
 
