@@ -18,8 +18,8 @@ const (
 // has its default: an app that declares nothing is for instances with a control plane of
 // their own, as before there were others (D7).
 type AppSupports struct {
-	OperatingModes     []string `json:"operating_modes,omitempty"`
-	ControlPlaneScopes []string `json:"control_plane_scopes,omitempty"`
+	OperatingModes     []string `json:"operating_modes,omitzero"`
+	ControlPlaneScopes []string `json:"control_plane_scopes,omitzero"`
 }
 
 // Modes returns the operating modes that the app supports.
@@ -42,8 +42,8 @@ func (s AppSupports) Scopes() []string {
 // endpoints). It bounds each service account that operates a unit of the app, and gives
 // nothing by itself. A nil list is no bound; an empty one allows nothing.
 type AppRequires struct {
-	Permissions []string `json:"permissions,omitempty"`
-	Endpoints   []string `json:"endpoints,omitempty"`
+	Permissions []string `json:"permissions,omitzero"`
+	Endpoints   []string `json:"endpoints,omitzero"`
 }
 
 // AllowsPermission reports whether the bound leaves a permission to an account.

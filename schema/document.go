@@ -286,13 +286,13 @@ type HardDeny struct {
 
 // Overlay is the seven policy keys. A nil field says nothing; it never widens.
 type Overlay struct {
-	AllowedRegions            []string `json:"allowed_regions,omitempty"`
-	AllowedSKUs               []string `json:"allowed_skus,omitempty"`
+	AllowedRegions            []string `json:"allowed_regions,omitzero"`
+	AllowedSKUs               []string `json:"allowed_skus,omitzero"`
 	MaxInstancesPerProject    *int     `json:"max_instances_per_project,omitempty"`
 	MaxGPUsPerInstance        *int     `json:"max_gpus_per_instance,omitempty"`
-	ArtifactSourceAllowlist   []string `json:"artifact_source_allowlist,omitempty"`
-	AllowedOperatingModes     []string `json:"allowed_operating_modes,omitempty"`
-	AllowedControlPlaneScopes []string `json:"allowed_control_plane_scopes,omitempty"`
+	ArtifactSourceAllowlist   []string `json:"artifact_source_allowlist,omitzero"`
+	AllowedOperatingModes     []string `json:"allowed_operating_modes,omitzero"`
+	AllowedControlPlaneScopes []string `json:"allowed_control_plane_scopes,omitzero"`
 }
 
 // Entitlement allows a project to use an app; its name is the app's slug.

@@ -185,7 +185,9 @@ func fieldsOf(key schema.Key, base, head *schema.Desired) (fields []plan.Change,
 	if was == nil || is == nil {
 		return nil, 0
 	}
-	return plan.DocumentFields(was, is)
+	all := plan.DocumentFields(was, is)
+	kept := min(len(all), plan.MaxDocumentFields)
+	return all[:kept], len(all) - kept
 }
 
 // verb returns the verb for the change of a path.

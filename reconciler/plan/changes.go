@@ -53,7 +53,7 @@ func fields(u *Unit) map[string]string {
 			delete(m, f)
 		}
 	}
-	flatten(out, "", inst)
+	flatten(out, "", inst, "")
 	for _, m := range u.Members {
 		out["members."+m.Name] = m.Node
 	}
@@ -63,28 +63,35 @@ func fields(u *Unit) map[string]string {
 // MaxDocumentFields limits the fields of a DocumentChange.
 const MaxDocumentFields = 40
 
-// DocumentFields lists the fields that differ between two versions of a document: those of its spec, its labels and
-// whether it is suspended. more is the number of those beyond MaxDocumentFields.
-func DocumentFields(before, after any) (fields []Change, more int) {
-	all := differing(documentFields(before), documentFields(after))
-	kept := min(len(all), MaxDocumentFields)
-	return all[:kept], len(all) - kept
+// DocumentFields lists the fields that differ between two versions of a document: those of its spec, its labels, its uid
+// and whether it is suspended. A nil version has no fields.
+func DocumentFields(before, after any) []Change {
+	return differing(documentFields(before), documentFields(after))
 }
 
 // documentFields decodes only what it lists: most of a document's JSON is the positions of its fields.
 func documentFields(doc any) map[string]string {
 	out, v := map[string]string{}, reflect.Indirect(reflect.ValueOf(doc))
+	if !v.IsValid() {
+		return out
+	}
 	field := func(name string) any {
 		if f := v.FieldByName(name); f.IsValid() {
 			return decode(f.Addr().Interface())
 		}
 		return nil
 	}
-	flatten(out, "spec", field("Spec"))
-	flatten(out, "labels", field("Labels"))
+	flatten(out, "spec", field("Spec"), emptyList)
+	flatten(out, "labels", field("Labels"), emptyList)
 	out["suspend"] = scalar(field("Suspend"))
+	if uid, _ := field("UID").(string); uid != "" {
+		out["metadata.uid"] = uid
+	}
 	return out
 }
+
+// emptyList shows a list of a document that is there and has no item, which mostly differs from a missing one.
+const emptyList = "[]"
 
 // differing lists the fields with different values, by name.
 func differing(old, now map[string]string) []Change {
@@ -106,8 +113,8 @@ func memberChanges(before, after Member) []Change {
 		return nil
 	}
 	old, now := map[string]string{}, map[string]string{}
-	flatten(old, "members."+before.Name, decode(before))
-	flatten(now, "members."+after.Name, decode(after))
+	flatten(old, "members."+before.Name, decode(before), "")
+	flatten(now, "members."+after.Name, decode(after), "")
 	return differing(old, now)
 }
 
@@ -128,18 +135,21 @@ func decode(v any) any {
 	return out
 }
 
-// flatten writes the leaves of v below path. A null or empty value has no leaf, so an
-// absent field equals an empty one. A list of named objects is keyed by name; a list of
+// flatten writes the leaves of v below path. A null or an empty mapping has no leaf. An empty list is the leaf empty; if
+// that is "", it has none, and an absent list equals an empty one. A list of named objects is keyed by name; a list of
 // plain values is one leaf.
-func flatten(out map[string]string, path string, v any) {
+func flatten(out map[string]string, path string, v any, empty string) {
 	switch v := v.(type) {
 	case nil:
 	case map[string]any:
 		for k, e := range v {
-			flatten(out, join(path, k), e)
+			flatten(out, join(path, k), e, empty)
 		}
 	case []any:
 		if len(v) == 0 {
+			if empty != "" {
+				out[path] = empty
+			}
 			return
 		}
 		if plain(v) {
@@ -151,7 +161,7 @@ func flatten(out map[string]string, path string, v any) {
 			return
 		}
 		for i, e := range v {
-			flatten(out, join(path, elementName(v, i)), e)
+			flatten(out, join(path, elementName(v, i)), e, empty)
 		}
 	default:
 		out[path] = scalar(v)
