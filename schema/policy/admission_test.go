@@ -83,6 +83,33 @@ func TestOwnAppNeedsAdmission(t *testing.T) {
 	}
 }
 
+// An admission that no version of the app meets is reported at the list that excludes them.
+func TestAdmissionThatNoVersionMeetsIsReported(t *testing.T) {
+	for name, c := range map[string]struct {
+		admission string
+		want      []string
+	}{
+		"scope":   {admission("tenant", "slurm", "registry.physics.example"), []string{":6:3: warning: spec.allowed_control_plane_scopes: no instance of beamline can run by this: the app supports project (" + beamApp + ")"}},
+		"backend": {admission("project", "ray", "registry.physics.example"), []string{":7:3: warning: spec.allowed_runtime_backends: no instance of beamline can run by this: its versions run on slurm (" + beamApp + ")"}},
+		"host":    {admission("project", "slurm", "quay.example"), []string{":8:3: warning: spec.artifact_source_allowlist: no instance of beamline can run by this: its versions have artifacts from registry.physics.example (" + beamApp + ")"}},
+		"met":     {admission("tenant, project", "ray, slurm", `"*.physics.example"`), nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := estateFiles(t, campusRoot, map[string]string{beamAdmission: c.admission})
+			var got []string
+			for _, f := range (&policy.CapacityChecker{}).Check(d, policy.Evaluate(d), true) {
+				if f.Code == policy.CodeUselessAdmission {
+					got = append(got, f.String())
+				}
+			}
+			require.Len(t, got, len(c.want))
+			for i, want := range c.want {
+				require.Equal(t, beamAdmission+want+"; allow one of them here ["+policy.CodeUselessAdmission+"]", got[i])
+			}
+		})
+	}
+}
+
 // What runs already is treated as with any policy that narrows, and so is its fate.
 func TestWithdrawnAdmissionHoldsUnits(t *testing.T) {
 	key := schema.InstanceKey("physics", "collider", "beam")

@@ -43,6 +43,7 @@ func (c *CapacityChecker) Check(d *schema.Desired, e *schema.Effective, allNodes
 	out := append(unusableNodes(d.Platform), uselessMaxima(platform)...)
 	out = append(out, unplaceable(&schema.TenantEstate{SharedRuntimes: d.Platform.SharedRuntimes}, e.Tenants[""], nodes)...)
 	for name, t := range d.Tenants {
+		out = append(out, uselessAdmissions(d.Platform, t)...)
 		out = append(out, c.tenant(platform, t, e.Tenants[name], nodes)...)
 	}
 	schema.SortDiagnostics(out)

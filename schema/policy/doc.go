@@ -29,6 +29,7 @@
 //	policy.unusable-node     a node whose region or SKU no instance is allowed (warning)
 //	policy.nothing-allowed   policies that together allow no region or SKU (warning)
 //	policy.useless           a maximum of the platform that another of its policies undercuts (warning)
+//	policy.useless-admission an admission that no version of the app meets (warning)
 //	policy.ignored-region    a region that an instance asks for and is not allowed (warning)
 //
 // The package is pure. It must not know Git, a scheduler, a node's state or the

@@ -94,6 +94,57 @@ func narrowed(platform []layer, t *schema.TenantEstate, e *schema.EffectiveTenan
 	return out
 }
 
+// CodeUselessAdmission is the code of the finding that no version of an app meets its admission.
+const CodeUselessAdmission = "policy.useless-admission"
+
+// uselessAdmissions warns of admissions of a tenant that none of the app's versions meets.
+func uselessAdmissions(p *schema.Platform, t *schema.TenantEstate) (out []schema.Diagnostic) {
+	for slug, a := range p.Admissions[t.Name] {
+		app, versions := t.Apps[slug], t.Versions[slug]
+		if app == nil || len(versions) == 0 {
+			continue
+		}
+		useless := func(field, wants string, which []string) {
+			slices.Sort(which)
+			out = append(out, a.At(field).Warning(field, CodeUselessAdmission, "no instance of %s can run by this: %s %s (%s); allow one of them here",
+				slug, wants, strings.Join(slices.Compact(which), ", "), app.File))
+		}
+		if scopes := app.Spec.Supports.Scopes(); !overlap(scopes, a.Spec.AllowedControlPlaneScopes) {
+			useless("spec.allowed_control_plane_scopes", "the app supports", slices.Clone(scopes))
+		}
+		var backends, hosts []string
+		admits := sourceHosts()
+		source, only := sourcesFor(p, t, app), []layer{{Overlay: schema.Overlay{ArtifactSourceAllowlist: a.Spec.ArtifactSourceAllowlist}}}
+		meets := false
+		for _, name := range slices.Sorted(maps.Keys(versions)) {
+			v, lacks := versions[name], 0
+			backends = append(backends, v.Spec.RuntimeBackend)
+			for _, artifact := range v.Spec.Manifest.Artifacts {
+				s := source(artifact.Source)
+				if s == nil || s.Spec.Type == schema.SourceFile {
+					continue
+				}
+				if _, _, refused := admits.refuses(s.Spec.Host, only); refused {
+					hosts, lacks = append(hosts, s.Spec.Host), lacks+1
+				}
+			}
+			meets = meets || lacks == 0
+		}
+		if !overlap(backends, a.Spec.AllowedRuntimeBackends) {
+			useless("spec.allowed_runtime_backends", "its versions run on", backends)
+		}
+		if !meets {
+			useless("spec.artifact_source_allowlist", "its versions have artifacts from", hosts)
+		}
+	}
+	return out
+}
+
+// overlap reports whether two lists have an item in common.
+func overlap(a, b []string) bool {
+	return slices.ContainsFunc(a, func(s string) bool { return slices.Contains(b, s) })
+}
+
 // CodeDeniedApp is the code of the finding that a project is entitled to an app that a policy denies.
 const CodeDeniedApp = "policy.denied-app"
 
