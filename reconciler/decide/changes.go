@@ -45,7 +45,8 @@ func changed[D comparable](c comparison) iter.Seq2[D, D] {
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, otherCards, movedSources, reservedInUse, unusualDates, stillAttached, endedPolicies,
-		recordedOnly, paused, outside, keysOfOthers, withoutPeople, shortTimes, movedKeys, lostFallbacks, otherMaps, sharedRepositories, listedProjects,
+		recordedOnly, paused, outside, keysOfOthers, withoutPeople, shortTimes, movedKeys, lostFallbacks, otherMaps, sharedRepositories,
+		listedProjects,
 	}
 }
 

@@ -35,7 +35,8 @@ func shortTimes(c comparison) (out []schema.Diagnostic) {
 			case strings.HasSuffix(path, "_time_minutes") && n < 5, strings.HasSuffix(path, ".max_walltime_minutes") && n < 5:
 				out = append(out, is.Head().Warning(path, codeShortTime, "a job may run %d min at most: check the unit, which is minutes", n))
 			case strings.HasSuffix(path, ".cancel_after_seconds") && n < 60:
-				out = append(out, is.Head().Warning(path, codeShortTime, "jobs get %d s until they are cancelled, and then lose what they have not saved: check the unit, which is seconds", n))
+				out = append(out, is.Head().Warning(path, codeShortTime, "jobs get %d s until they are cancelled, and then lose what they have not "+
+					"saved: check the unit, which is seconds", n))
 			}
 		}
 	}
@@ -76,7 +77,8 @@ func movedKeys(c comparison) (out []schema.Diagnostic) {
 			for k, key := range m.SigningKeys {
 				if before := of[is.Key.Tenant+" "+strings.TrimSpace(key)]; before != "" && !strings.EqualFold(before, m.Login) {
 					path := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
-					out = append(out, is.Head().Warning(path, codeMovedKey, "the key is %s's until the merge: what it signs then counts as signed by %s", before, m.Login))
+					out = append(out, is.Head().Warning(path, codeMovedKey, "the key is %s's until the merge: what it signs then counts as signed by %s",
+						before, m.Login))
 				}
 			}
 		}
@@ -87,10 +89,12 @@ func movedKeys(c comparison) (out []schema.Diagnostic) {
 // lostFallbacks warns of a queue map that a change leaves without a queue for those that it does not list.
 func lostFallbacks(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.QueueMap](c) {
-		if was == nil || is == nil || was.Spec.FallbackQueue == "" || is.Spec.FallbackQueue != "" || is.EffectiveMode() == schema.ModePassthrough {
+		if was == nil || is == nil || was.Spec.FallbackQueue == "" || is.Spec.FallbackQueue != "" ||
+			is.EffectiveMode() == schema.ModePassthrough {
 			continue
 		}
-		out = append(out, is.Head().Warning("spec.queues", codeFallback, "jobs for a queue that is not listed here go to %s until the merge, and are refused from then on", was.Spec.FallbackQueue))
+		out = append(out, is.Head().Warning("spec.queues", codeFallback, "jobs for a queue that is not listed here go to %s until the merge, "+
+			"and are refused from then on", was.Spec.FallbackQueue))
 	}
 	return out
 }
@@ -165,7 +169,8 @@ func sharedRepositories(c comparison) (out []schema.Diagnostic) {
 				with = ", read with the secret " + is.Spec.Credential
 			}
 			path := fmt.Sprintf("spec.repositories[%d]", i)
-			out = append(out, is.Warning(path, "lifecycle.source", "%s may then declare artifacts from %s and below it%s; until now the source shares %s", who, r, with,
+			out = append(out, is.Warning(path, "lifecycle.source", "%s may then declare artifacts from %s and below it%s; until now the source "+
+				"shares %s", who, r, with,
 				cmp.Or(strings.Join(was.Spec.Repositories, ", "), "nothing")))
 		}
 	}

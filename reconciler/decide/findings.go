@@ -143,7 +143,8 @@ func mistake(d schema.Diagnostic) schema.Diagnostic {
 	case selects || slices.Contains(named, d.Code):
 		d.Severity = schema.SeverityError
 		d.Message += "; if another pull request adds it, merge that one first"
-	case slices.Contains([]string{estate.CodeNoEffect, codePast, codeProjectName, policy.CodeGuarantee, policy.CodeDeniedApp, policy.CodeUselessAdmission, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
+	case slices.Contains([]string{estate.CodeNoEffect, codePast, codeProjectName, policy.CodeGuarantee, policy.CodeDeniedApp,
+		policy.CodeUselessAdmission, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
 		d.Severity = schema.SeverityError
 	}
 	return d

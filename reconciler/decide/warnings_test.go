@@ -346,29 +346,38 @@ func TestEffectsBesideTheFieldsAreReported(t *testing.T) {
 		return doc("QueueMap", name, "spec: {app: batch, "+rest+"}\n")
 	}
 	roles := func(first, second string) string {
-		return doc("RoleBinding", "operators", "spec:\n  members: [{login: olga, role: platform_superadmin"+first+"}, {login: otto, role: platform_ops"+second+"}]\n")
+		return doc("RoleBinding", "operators", "spec:\n  members: [{login: olga, role: platform_superadmin"+first+"}, {login: otto, role: "+
+			"platform_ops"+second+"}]\n")
 	}
 	source := func(list string) string {
 		return doc("ArtifactSource", "registry", "spec: {type: oci, host: registry.example, credential: pull, repositories: ["+list+"]}\n")
 	}
 	shared := func(rest string) string {
-		return doc("SharedRuntime", "dept", "spec: {app: batch, version: v1, display_name: D, operator_identity_ref: crew, roles: {worker: {count: 0}}"+rest+"}\n")
+		return doc("SharedRuntime", "dept", "spec: {app: batch, version: v1, display_name: D, operator_identity_ref: crew, roles: {worker: "+
+			"{count: 0}}"+rest+"}\n")
 	}
 	const all, long = "queues: [{queue: short, partition: main}], fallback_queue: short", "queues: [{queue: short, partition: main}]"
 	base := estateFiles(map[string]string{
-		crewFile: crew, everybody: queues("everybody", all), operators: roles(", signing_keys: ["+key+"]", ""), registry: source("'{tenant}/{project}'"),
-		runtime: shared(", attached_project_ids: [physics.lhc]"), terms: doc("Attachment", "lhc", "spec: {project_id: physics.lhc}\n"),
+		crewFile: crew, everybody: queues("everybody", all), operators: roles(", signing_keys: ["+key+"]", ""),
+		registry: source("'{tenant}/{project}'"),
+		runtime:  shared(", attached_project_ids: [physics.lhc]"), terms: doc("Attachment", "lhc", "spec: {project_id: physics.lhc}\n"),
 		"platform/policy/all.yaml": doc("Policy", "all", "spec:\n  artifact_source_allowlist: [registry.example]\n"),
 	})
 	for name, c := range map[string]struct {
 		path, text, want string
 	}{
-		"no fallback":       {everybody, queues("everybody", long), "jobs for a queue that is not listed here go to short until the merge, and are refused from then on"},
-		"a time too short":  {everybody, queues("everybody", "queues: [{queue: short, partition: main, max_walltime_minutes: 1}], fallback_queue: short"), "spec.queues[0].max_walltime_minutes: a job may run 1 min at most"},
-		"a tenant's map":    {lhc, queues("lhc", "applies_to: [physics], "+all), "the map lhc then maps the queues of batch for physics.lhc, in place of the map everybody"},
-		"a grace too short": {train, estateFiles(nil)[train] + "  on_jobs: {cancel_after_seconds: 1}\n", "spec.on_jobs.cancel_after_seconds: jobs get 1 s until they are cancelled"},
-		"a key that moves":  {operators, roles("", ", signing_keys: ["+key+"]"), "the key is olga's until the merge: what it signs then counts as signed by otto"},
-		"a wider source":    {registry, source("'{tenant}'"), "every project of a tenant may then declare artifacts from {tenant} and below it, read with the secret pull; until now the source shares {tenant}/{project}"},
+		"no fallback": {everybody, queues("everybody", long), "jobs for a queue that is not listed here go to short until the merge, " +
+			"and are refused from then on"},
+		"a time too short": {everybody, queues("everybody", "queues: [{queue: short, partition: main, max_walltime_minutes: 1}], "+
+			"fallback_queue: short"), "spec.queues[0].max_walltime_minutes: a job may run 1 min at most"},
+		"a tenant's map": {lhc, queues("lhc", "applies_to: [physics], "+all),
+			"the map lhc then maps the queues of batch for physics.lhc, in place of the map everybody"},
+		"a grace too short": {train, estateFiles(nil)[train] + "  on_jobs: {cancel_after_seconds: 1}\n",
+			"spec.on_jobs.cancel_after_seconds: jobs get 1 s until they are cancelled"},
+		"a key that moves": {operators, roles("", ", signing_keys: ["+key+"]"),
+			"the key is olga's until the merge: what it signs then counts as signed by otto"},
+		"a wider source": {registry, source("'{tenant}'"), "every project of a tenant may then declare artifacts from {tenant} and below " +
+			"it, read with the secret pull; until now the source shares {tenant}/{project}"},
 		"a narrower source": {registry, source("'{tenant}/{project}/images'"), ""},
 		"a shorter list":    {runtime, shared(""), "physics.lhc stays attached by " + terms},
 	} {

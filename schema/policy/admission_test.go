@@ -89,10 +89,13 @@ func TestAdmissionThatNoVersionMeetsIsReported(t *testing.T) {
 		admission string
 		want      []string
 	}{
-		"scope":   {admission("tenant", "slurm", "registry.physics.example"), []string{":6:3: warning: spec.allowed_control_plane_scopes: no instance of beamline can run by this: the app supports project (" + beamApp + ")"}},
-		"backend": {admission("project", "ray", "registry.physics.example"), []string{":7:3: warning: spec.allowed_runtime_backends: no instance of beamline can run by this: its versions run on slurm (" + beamApp + ")"}},
-		"host":    {admission("project", "slurm", "quay.example"), []string{":8:3: warning: spec.artifact_source_allowlist: no instance of beamline can run by this: its versions have artifacts from registry.physics.example (" + beamApp + ")"}},
-		"met":     {admission("tenant, project", "ray, slurm", `"*.physics.example"`), nil},
+		"scope": {admission("tenant", "slurm", "registry.physics.example"), []string{":6:3: warning: spec.allowed_control_plane_scopes: no " +
+			"instance of beamline can run by this: the app supports project (" + beamApp + ")"}},
+		"backend": {admission("project", "ray", "registry.physics.example"), []string{":7:3: warning: spec.allowed_runtime_backends: no " +
+			"instance of beamline can run by this: its versions run on slurm (" + beamApp + ")"}},
+		"host": {admission("project", "slurm", "quay.example"), []string{":8:3: warning: spec.artifact_source_allowlist: no instance of " +
+			"beamline can run by this: its versions have artifacts from registry.physics.example (" + beamApp + ")"}},
+		"met": {admission("tenant, project", "ray, slurm", `"*.physics.example"`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d := estateFiles(t, campusRoot, map[string]string{beamAdmission: c.admission})

@@ -63,7 +63,8 @@ func TestWarningsForUnplaceableInstances(t *testing.T) {
 		"SKU nobody allows":          policies("allowed_skus: [cpu-small, gpu-a100-2]"),
 		"a wider maximum":            map[string]string{"platform/policy/a.yaml": document("Policy", "a", "max_gpus_per_instance: 2"), "platform/policy/b.yaml": document("Policy", "b", "max_gpus_per_instance: 16")},
 		"no region is left":          map[string]string{"platform/policy/more.yaml": document("Policy", "more", "allowed_regions: [south]")},
-		"an admission nothing meets": {beamApp: campusFile(t, beamApp, "", ""), beamVersion: strings.Split(campusFile(t, beamVersion, "", ""), "    artifacts:")[0], beamAdmission: admission("tenant", "ray", "")},
+		"an admission nothing meets": {beamApp: campusFile(t, beamApp, "", ""), beamVersion: strings.Split(campusFile(t, beamVersion, "", ""),
+			"    artifacts:")[0], beamAdmission: admission("tenant", "ray", "")},
 	}
 	var golden strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(cases)) {

@@ -106,7 +106,8 @@ func uselessAdmissions(p *schema.Platform, t *schema.TenantEstate) (out []schema
 		}
 		useless := func(field, wants string, which []string) {
 			slices.Sort(which)
-			out = append(out, a.At(field).Warning(field, CodeUselessAdmission, "no instance of %s can run by this: %s %s (%s); allow one of them here",
+			out = append(out, a.At(field).Warning(field, CodeUselessAdmission, "no instance of %s can run by this: %s %s (%s); allow one of them "+
+				"here",
 				slug, wants, strings.Join(slices.Compact(which), ", "), app.File))
 		}
 		if scopes := app.Spec.Supports.Scopes(); !overlap(scopes, a.Spec.AllowedControlPlaneScopes) {

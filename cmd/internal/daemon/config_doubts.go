@@ -22,6 +22,10 @@ func (c *Config) authorityWarnings() (out []string) {
 		out = append(out, "authority.administrators: no commit counts as one of "+strings.Join(a.Administrators,
 			", ")+": without the section github Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
+	if a.TrustMain && c.GitHub != nil {
+		out = append(out, "authority.trust_main: with the section github Berth knows who wrote and approved a change, and ignores it: take "+
+			"trust_main out, and name administrators")
+	}
 	if c.API == nil || c.API.OIDC == nil {
 		return out
 	}

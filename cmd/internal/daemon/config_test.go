@@ -321,17 +321,25 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		return strings.Replace(base, "https://git.example/e.git", url, 1)
 	}
 	github := func(fields string) string {
-		return base + "github: {owner: lab, repository: e, webhook_secret: {file: " + hook + "}, " + fields + "}\n"
+		return strings.Replace(base, "trust_main: true", "administrators: [olga]", 1) +
+			"github: {owner: lab, repository: e, webhook_secret: {file: " + hook + "}, " + fields + "}\n"
 	}
 	for _, c := range []struct{ config, want string }{
 		{base, "valid"},
 		{strings.Replace(base, "trust_main: true", "administrators: [olga]", 1),
 			":2:13: warning: authority.administrators: no commit counts as one of olga: without the section github"},
 		{strings.Replace(base, "trust_main: true", "administrators: [olga], administrator_keys: [\""+public+"\"]", 1), "valid"},
-		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "trust_main: true",
-			"administrators: [olga]", 1), "valid"},
-		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "trust_main: true",
-			"administrators: [olga, Olga]", 1), ":2:36: warning: authority.administrators[1]: \"Olga\" is there twice"},
+		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "administrators: [olga]",
+			"trust_main: true", 1), "warning: authority.trust_main: with the section github Berth knows who wrote and approved a change"},
+		{base + "artifacts: {plain_http: [\"r.example:5000\"], secrets: {pull: {username: u, password: {file: " + hook +
+			"}, hosts: [\"r.example:5000\"], tenants: []}}}\n",
+			"warning: artifacts.plain_http[0]: r.example:5000 gets the secret pull without encryption"},
+		{base + "artifacts: {addresses: [0.0.0.0/0]}\n", "warning: artifacts.addresses[0]: 0.0.0.0/0 is every address"},
+		{base + "artifacts: {addresses: [127.0.0.0/8]}\n", "valid"},
+		{base + "artifacts: {directories: [/]}\n", "warning: artifacts.directories[0]: / holds the file of repository.token"},
+		{bare + "ssh: {key: " + key + ", user: root}\n", "warning: ssh.user: the key then opens a shell of root on each node"},
+		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "[olga]",
+			"[olga, Olga]", 1), ":2:36: warning: authority.administrators[1]: \"Olga\" is there twice"},
 		{base + "flush_window: 10m\n",
 			":4:15: warning: flush_window: 10m is unusually long: berth status and the pull request are this much behind; usual is 50ms to 1m"},
 		{base + "flush_window: 2h\n", ":4:15: flush_window: it is out of range: choose 1ms to 1h"},

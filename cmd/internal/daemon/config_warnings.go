@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"net/netip"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -22,14 +23,7 @@ import (
 // warnings returns findings that do not stop the daemon and that an operator should read. path is that of the
 // file.
 func (c *Config) warnings(path string) []string {
-	var out []string
-	for i, dir := range c.Artifacts.Directories {
-		if info, err := os.Stat(dir); err != nil {
-			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %v", i, err))
-		} else if !info.IsDir() {
-			out = append(out, fmt.Sprintf("artifacts.directories[%d]: %s is not a directory", i, dir))
-		}
-	}
+	out := c.artifactWarnings()
 	out = append(out, c.repositoryWarnings()...)
 	out = append(out, c.directoryWarnings(path)...)
 	out = append(out, c.githubWarnings()...)
@@ -38,6 +32,10 @@ func (c *Config) warnings(path string) []string {
 	out = append(out, c.rangeWarnings()...)
 	out = append(out, c.sharedSecrets()...)
 	out = append(out, c.repeated()...)
+	if c.SSH != nil && c.SSH.User == "root" {
+		out = append(out, "ssh.user: the key then opens a shell of root on each node: use a user that may only run berth-host by sudo, such "+
+			"as berth (deploy/hosts.md)")
+	}
 	if c.SSH == nil && c.MemoryRuntime == nil {
 		out = append(out, "there is neither ssh nor memory_runtime: Berth checks changes and deploys nothing; add ssh to reach the hosts")
 	}
@@ -49,6 +47,45 @@ func (c *Config) warnings(path string) []string {
 		out = append(out, fmt.Sprintf("listen: %s is no address of this machine now (%v): write one, such as 127.0.0.1, or leave it out to listen on all", host, why))
 	} else if err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
 		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
+	}
+	return out
+}
+
+// artifactWarnings are about directories that are not there, and about sources that may reach, or show, too much.
+func (c *Config) artifactWarnings() (out []string) {
+	a := c.Artifacts
+	secrets, files := c.references()
+	for field, s := range secrets {
+		files[field] = s.File
+	}
+	for i, dir := range a.Directories {
+		field := fmt.Sprintf("artifacts.directories[%d]", i)
+		if info, err := os.Stat(dir); err != nil {
+			out = append(out, fmt.Sprintf("%s: %v", field, err))
+		} else if !info.IsDir() {
+			out = append(out, fmt.Sprintf("%s: %s is not a directory", field, dir))
+		}
+		for _, secret := range slices.Sorted(maps.Keys(files)) {
+			if file := files[secret]; file != "" && within(dir, file) {
+				out = append(out, fmt.Sprintf("%s: %s holds the file of %s (%s), and an artifact could name it: write the directory that has "+
+					"artifacts alone", field, dir, secret, file))
+				break
+			}
+		}
+	}
+	for i, text := range a.Addresses {
+		if all, err := netip.ParsePrefix(text); err == nil && all.Bits() == 0 {
+			out = append(out, fmt.Sprintf("artifacts.addresses[%d]: %s is every address, so a source of any tenant reaches this machine and its "+
+				"metadata service: write the addresses of the registries", i, text))
+		}
+	}
+	for i, host := range a.PlainHTTP {
+		for _, name := range slices.Sorted(maps.Keys(a.Secrets)) {
+			if slices.Contains(a.Secrets[name].Hosts, host) {
+				out = append(out, fmt.Sprintf("artifacts.plain_http[%d]: %s gets the secret %s without encryption, so the network can read it: use "+
+					"https there, or take the host out of artifacts.secrets.%s.hosts", i, host, name, name))
+			}
+		}
 	}
 	return out
 }
