@@ -21,6 +21,9 @@ func (d *Decider) treeRules(in Input, touched []schema.PathChange) []func(*force
 		func(f *forced) []schema.Diagnostic { return d.findings(f, in.Today) },
 		func(f *forced) []schema.Diagnostic { return d.configsWithoutEffect(touched, f, in.Today) },
 		func(f *forced) []schema.Diagnostic { return widerLimits(touched, f.Main.Desired) },
+		func(f *forced) []schema.Diagnostic {
+			return signature.Findings(f.Main.Desired, func(file string) bool { return touches(touched, file) })
+		},
 	}
 }
 
@@ -34,7 +37,6 @@ func (d *Decider) findingsOf(in Input, touched []schema.PathChange, waited map[s
 	for _, find := range changeRules() {
 		out = append(out, find(c)...)
 	}
-	out = append(out, signature.Findings(c.after, func(file string) bool { return touches(touched, file) })...)
 	schema.SortDiagnostics(out)
 	if in.Seen != nil {
 		out = append(out, in.Seen(c.before, head.Result.Desired)...)
@@ -144,7 +146,7 @@ func mistake(d schema.Diagnostic) schema.Diagnostic {
 		d.Severity = schema.SeverityError
 		d.Message += "; if another pull request adds it, merge that one first"
 	case slices.Contains([]string{estate.CodeNoEffect, codePast, codeProjectName, policy.CodeGuarantee, policy.CodeDeniedApp,
-		policy.CodeUselessAdmission, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
+		policy.CodeUselessAdmission, signature.CodeUnusableKey, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
 		d.Severity = schema.SeverityError
 	}
 	return d

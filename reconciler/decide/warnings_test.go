@@ -326,6 +326,13 @@ func TestKeysOfOthersAndTenantsWithoutPeople(t *testing.T) {
 	p = proposal(t, base, map[string]string{owners: roles("roles", "Olga", "tenant_owner", ", signing_keys: ["+key+"]")})
 	require.NotContains(t, fmt.Sprint(p.Diagnostics), "conflict.key", "it is her own")
 
+	const useless = ", signing_keys: [" + "ssh-rsa AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f" + "]"
+	p = proposal(t, base, map[string]string{owners: roles("roles", "petra", "tenant_owner", useless)})
+	require.Contains(t, fmt.Sprint(p.Diagnostics), "error: spec.members[0].signing_keys[0]: the key proves nothing")
+	was := change(base, map[string]string{owners: roles("roles", "petra", "tenant_owner", useless)})
+	p = proposal(t, was, map[string]string{owners: roles("roles", "petra", "tenant_owner", useless) + "\n"})
+	require.Contains(t, fmt.Sprint(p.Diagnostics), "warning: spec.members[0].signing_keys[0]: the key proves nothing", "it was there")
+
 	tenant := map[string]string{"tenants/chemistry/tenant.yaml": doc("Tenant", "chemistry", "spec:\n  display_name: C\n")}
 	require.Equal(t, []string{"tenants/chemistry/tenant.yaml ref.no-administrator"}, codesOf(t, proposal(t, base, tenant).Diagnostics))
 	tenant["tenants/chemistry/roles.yaml"] = roles("roles", "carla", "tenant_owner", "")

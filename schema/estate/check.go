@@ -122,9 +122,24 @@ func (c *check) app(doc *load.Document, at, name string) bool {
 	message := fmt.Sprintf("there is no app %s (%s)", name, path)
 	if guess := load.Nearest(name, c.apps()); guess != "" {
 		message += fmt.Sprintf(": did you mean %q?", guess)
+	} else if of := c.tenantsOf(name); len(of) > 0 {
+		message += fmt.Sprintf(": it is an app of the tenant %s alone; name one of the platform", strings.Join(of, ", "))
 	}
 	c.refuse(doc, at, "ref.missing-app", message, path)
 	return false
+}
+
+// tenantsOf lists the tenants whose own app of a name the platform has admitted, for a document of the platform.
+func (c *check) tenantsOf(app string) (tenants []string) {
+	if c.tree.tenant != "" {
+		return nil // a tenant must not learn about others
+	}
+	for _, tenant := range sortedKeys(c.catalog.admitted) {
+		if c.catalog.admitted[tenant][app] != nil {
+			tenants = append(tenants, tenant)
+		}
+	}
+	return tenants
 }
 
 func (c *check) ownKey(app string) schema.Key {
@@ -167,10 +182,14 @@ func (c *check) version(doc *load.Document, app, version string) *schema.AppVers
 
 // likely suggests the name of a document beside the one that is missing, for the end of a message.
 func (c *check) likely(docs map[string]*load.Document, missing schema.Key) string {
+	return Meant(missing.Name, c.beside(docs, missing))
+}
+
+// beside lists the names of the documents beside one that is missing.
+func (c *check) beside(docs map[string]*load.Document, missing schema.Key) (names []string) {
 	if len(c.findings) > load.MaxFindings { // further findings are cut, and the search is expensive
-		return ""
+		return nil
 	}
-	var names []string
 	for _, doc := range docs {
 		beside := doc.Key
 		if beside.Name = missing.Name; beside == missing {
@@ -178,7 +197,7 @@ func (c *check) likely(docs map[string]*load.Document, missing schema.Key) strin
 		}
 	}
 	slices.Sort(names)
-	return Meant(missing.Name, names)
+	return names
 }
 
 // roles checks the requested roles of doc against the manifest. An unlisted role has its
@@ -365,7 +384,7 @@ func span(low, high int) string {
 func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVersion) error {
 	backend := v.Spec.RuntimeBackend
 	if _, ok := c.loader.backends[backend]; !ok {
-		c.refuse(doc, "spec.version", "ref.no-runtime", fmt.Sprintf("no runtime for %s is built in, there is %s", backend, strings.Join(sortedKeys(c.loader.backends), ", ")), v.File)
+		c.refuse(doc, "spec.version", "ref.no-runtime", c.noRuntime(backend), v.File)
 		return nil
 	}
 	of, err := c.loader.reader.Config(ctx, doc, v)
@@ -386,6 +405,11 @@ func (c *check) config(ctx context.Context, doc *load.Document, v *schema.AppVer
 		c.without(doc, v.File)
 	}
 	return nil
+}
+
+// noRuntime says that a runtime is not built in, and which are.
+func (c *check) noRuntime(backend string) string {
+	return fmt.Sprintf("no runtime for %s is built in, there is %s", backend, strings.Join(sortedKeys(c.loader.backends), ", "))
 }
 
 // eachDraft adds the errors that check finds in drafts, for present fields without a

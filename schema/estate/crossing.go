@@ -28,11 +28,16 @@ func (e *estate) platform() (s *standing, docs []*load.Document) {
 // may come after its nodes, and may go before them.
 func (e *estate) owners() {
 	s, docs := e.platform()
+	told := 0
 	for _, doc := range docs {
 		at, owners, code, effect := named(doc)
 		for i, owner := range owners {
 			if path, missing := e.missing(owner); missing {
-				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): %s", owner, path, effect)))
+				like := ""
+				if told++; told < load.MaxFindings { // further findings are cut, and the search is expensive
+					like = e.ownerLike(owner)
+				}
+				e.refuse(s, load.Found(doc, at[i], schema.SeverityWarning, code, fmt.Sprintf("there is no %s (%s): %s%s", owner, path, effect, like)))
 				continue
 			}
 			runtime, ok := doc.Decl.(*schema.SharedRuntime)
@@ -44,6 +49,42 @@ func (e *estate) owners() {
 			}
 		}
 	}
+}
+
+// ownerLike suggests a tenant or a project for the name of a missing one, for the end of a message. A project may be named
+// without its tenant.
+func (e *estate) ownerLike(owner string) string {
+	tenant, project, inProject := strings.Cut(owner, ".")
+	var tenants, projects, same []string // same: projects of that name
+	for _, t := range e.trees {
+		name, isTenant := strings.CutPrefix(t.name, "tenants/")
+		if !isTenant {
+			continue
+		}
+		tenants = append(tenants, name)
+		for _, doc := range t.docs {
+			switch {
+			case doc.Key.Kind != schema.KindProject:
+			case doc.Key.Name == project || !inProject && doc.Key.Name == owner:
+				same = append(same, doc.Key.ProjectID())
+			case name == tenant:
+				projects = append(projects, doc.Key.Name)
+			}
+		}
+	}
+	guess := load.Nearest(tenant, tenants)
+	switch {
+	case len(same) > 0:
+		guess = same[0]
+	case inProject:
+		if guess = load.Nearest(project, projects); guess != "" {
+			guess = tenant + "." + guess
+		}
+	}
+	if guess == "" {
+		return ""
+	}
+	return fmt.Sprintf("; did you mean %q?", guess)
 }
 
 // missing reports whether a tenant or tenant.project is missing, and its path. In an

@@ -36,7 +36,7 @@
 //	ref.missing-shared-runtime   no such shared runtime
 //	ref.missing-instance         no such instance
 //	ref.missing-member           no such member
-//	ref.no-runtime               no runtime for the version's backend
+//	ref.no-runtime               no runtime for the version's backend (at the version: warning)
 //	ref.upgrade-step             a version that Berth does not run, only a step of an upgrade (warning)
 //	ref.unknown-role             no such role in the manifest
 //	ref.role-count               more or fewer members than the manifest allows

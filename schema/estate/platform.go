@@ -138,6 +138,9 @@ func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 	if release := d.Release(); release != nil && release.Step {
 		c.warn(doc, "spec.version", "ref.upgrade-step", fmt.Sprintf("Berth does not run %s: an instance only passes through it in an upgrade between %s", d.Spec.Version, strings.Join(d.Releases.Run(), ", ")))
 	}
+	if _, ok := c.loader.backends[d.Spec.RuntimeBackend]; !ok {
+		c.warn(doc, "spec.runtime_backend", "ref.no-runtime", "no instance can run this version: "+c.noRuntime(d.Spec.RuntimeBackend))
+	}
 	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
 		a, path := d.Spec.Manifest.Artifacts[name], "spec.manifest.artifacts."+name+".digest"
 		c.agree(c.known.bytes, "digest "+a.Digest, statement{end{doc, path}, a.Reference}, "conflict.artifact", func(of statement) string {
@@ -183,7 +186,7 @@ func (c *platformCheck) sites() {
 		}
 		if _, hasSite := c.regions[n.Spec.Region]; !hasSite {
 			c.findings = append(c.findings, load.Found(doc, "spec.region", schema.SeverityWarning, "ref.missing-site",
-				fmt.Sprintf("no site has the region %s, there is %s", n.Spec.Region, strings.Join(sortedKeys(c.regions), ", "))))
+				fmt.Sprintf("no site has the region %s%s", n.Spec.Region, Meant(n.Spec.Region, sortedKeys(c.regions)))))
 		}
 	}
 }

@@ -523,7 +523,9 @@ func (c *tenantCheck) source(doc *load.Document, at, name string) {
 		c.needOfPlatform(doc, at, code, shared, "")
 		return
 	}
-	c.refuse(doc, at, code, fmt.Sprintf("there is no artifact source %s, of the tenant (%s) or of the platform (%s)", name, path, there), path, there)
+	names := slices.Concat(c.beside(c.tree.byFile, own), c.beside(c.catalog.byFile, shared))
+	message := fmt.Sprintf("there is no artifact source %s, of the tenant (%s) or of the platform (%s)", name, path, there)
+	c.refuse(doc, at, code, message+Meant(name, names), path, there)
 }
 
 // drafts checks the drafts of a tenant's invalid documents.

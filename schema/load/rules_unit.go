@@ -1,7 +1,6 @@
 package load
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -34,7 +33,8 @@ func (r *rules) instance(d *schema.Instance) {
 	case !shared && s.ControlPlaneScope != "project":
 		r.broken("spec.control_plane_scope", "is %s: name the shared runtime that carries the instance in shared_runtime", s.ControlPlaneScope)
 	case given != "" && given != s.OperatingMode:
-		r.broken("spec.operating_mode", "is %s, but %s is always %s: write that, or take it away", given, carrier(s), s.OperatingMode)
+		r.broken("spec.operating_mode", "is %s, and control_plane_scope is %s, which is always %s: correct one of the two", given,
+			s.ControlPlaneScope, s.OperatingMode)
 	}
 	r.drain(s.OnJobs)
 }
@@ -47,14 +47,6 @@ func modeOf(scope string) string {
 		return schema.ModePlatformManaged
 	}
 	return schema.ModeTenantDedicated
-}
-
-// carrier describes the owner of an instance's operating mode, for messages.
-func carrier(s *schema.InstanceSpec) string {
-	if s.SharedRuntime == "" {
-		return "an instance with a control plane of its own"
-	}
-	return fmt.Sprintf("the %s's shared runtime %s, which carries the instance,", s.ControlPlaneScope, s.SharedRuntime)
 }
 
 func (r *rules) drain(j *schema.OnJobs) { r.drainAt("spec.on_jobs", j) }

@@ -83,6 +83,15 @@ func TestOwnAppNeedsAdmission(t *testing.T) {
 	}
 }
 
+// A denial of each region that a unit asks for names the regions that policy allows.
+func TestDeniedRegionsNameTheAllowedOnes(t *testing.T) {
+	const train = "tenants/physics/projects/lattice/instances/train.yaml"
+	d := estateFiles(t, campusRoot, map[string]string{train: campusFile(t, train, "requested_by:", "regions: [campus-west]\n  requested_by:")})
+	got := policy.Findings(policy.Evaluate(d).Decisions())
+	require.Len(t, got, 1)
+	require.Contains(t, got[0].Message, "spec.regions: policy does not allow campus-west, only campus-north (")
+}
+
 // An admission that no version of the app meets is reported at the list that excludes them.
 func TestAdmissionThatNoVersionMeetsIsReported(t *testing.T) {
 	for name, c := range map[string]struct {

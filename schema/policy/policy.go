@@ -375,7 +375,11 @@ func (j *judgement) some(field string, want []string, k list) []string {
 	left, by := k.allow(want, j.all)
 	switch {
 	case left != nil && len(left) == 0:
-		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), field, strings.Join(want, ", "), "", "no %s is left that every policy allows", k.one)
+		message := "no " + k.one + " is left that every policy allows"
+		if allowed, _ := k.allow(nil, j.all); len(allowed) > 0 {
+			message = "policy does not allow " + strings.Join(want, ", ") + ", " + only(allowed)
+		}
+		j.say(schema.Deny, k.key, by[len(by)-1].at(k.key), field, strings.Join(want, ", "), "", "%s", message)
 	case want != nil && len(left) < len(want):
 		for _, l := range by {
 			j.say(schema.Narrow, k.key, l.at(k.key), field, strings.Join(want, ", "), strings.Join(left, ", "), "only %s", strings.Join(left, ", "))

@@ -8,7 +8,7 @@
 //
 // Findings has one code:
 //
-//	key.unusable   a declared key that proves nothing (warning)
+//	key.unusable   a declared key that proves nothing (warning; an error in the change that declares it)
 //
 // The package is pure. It knows no Git storage, forge, HTTP or scheduler, and reads no
 // clock.

@@ -197,6 +197,8 @@ func TestKeyOfTenantProvesNobodyElsewhere(t *testing.T) {
 func TestCheckKeyRefusesUnusableKeys(t *testing.T) {
 	p := newPerson(t)
 	require.NoError(t, signature.CheckKey(p.line))
+	require.EqualError(t, signature.CheckKey(strings.Replace(p.line, "ssh-ed25519", "ssh-rsa", 1)),
+		`the line begins with "ssh-rsa", and its key is of type ssh-ed25519: copy the line again`)
 	entity, err := openpgp.NewEntity("Anna", "", "anna@example.org", nil)
 	require.NoError(t, err)
 	armored := func(kind string, write ...func(io.Writer) error) string {
@@ -215,7 +217,7 @@ func TestCheckKeyRefusesUnusableKeys(t *testing.T) {
 		"":                                       "not an SSH public key",
 		"ssh-ed25519":                            "not an SSH public key",
 		"ssh-ed25519 AAAA":                       "not an SSH public key",
-		"ssh-rsa " + strings.Fields(p.line)[1]:   "not an SSH public key",
+		"ssh-rsa " + strings.Fields(p.line)[1]:   "its key is of type ssh-ed25519",
 		"-----BEGIN PGP PUBLIC KEY BLOCK-----\n": "not an armored OpenPGP public key",
 		armored("PGP PUBLIC KEY BLOCK", entity.Serialize, entity.Serialize):                                                               "holds 2",
 		armored("PGP PUBLIC KEY BLOCK", private):                                                                                          "private key",
