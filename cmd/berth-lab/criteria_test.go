@@ -282,7 +282,7 @@ func (s *scene) criterionOverlaysRestrict() {
 	require.NoError(s, err)
 	found := strings.Join(check.annotations, "\n")
 	for what, want := range map[string]string{
-		"region":          `instances/far.yaml:6: spec.regions: no region is left that every policy allows (platform/policy/lab.yaml:7)`,
+		"region":          `instances/far.yaml:6: spec.regions: policy does not allow moon, only lab (platform/policy/lab.yaml:7)`,
 		"hardware type":   `instances/large.yaml:12: spec.roles.worker.sku: gpu-a100-4 is not allowed, only cpu-small, gpu-a100-2 (tenants/physics/projects/lattice/entitlements/slurm.yaml:6)`,
 		"artifact source": `artifacts/solver.yaml:6: spec.source: it comes from ArtifactSource physics/elsewhere: registry.elsewhere.example is not allowed, only registry.lab.example (platform/policy/lab.yaml:12)`,
 		"wider overlay":   `entitlements/slurm.yaml:6: spec.policy_overrides.allowed_regions[1]: allows moon, which is not allowed above: only lab (platform/policy/lab.yaml:7); a layer below can only narrow`,
