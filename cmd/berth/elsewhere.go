@@ -131,6 +131,15 @@ func addSubcommands(add func(instead string, commands ...string)) {
 	add("a node is declared by its document in platform/nodes: "+byCommit, "node add", "node create", "node join")
 	add("berth audit list lists the records", "audit ls", "audit show", "audit get", "audit log", "audit logs", "audit search")
 	add("berth audit verify verifies the chain", "audit check", "audit validate")
+	add("berth events shows what happened", "get events", "get event", "get logs", "get log")
+	add("berth queue list shows the jobs of a project", "get jobs", "get job", "get queue", "get queues")
+	add("berth status shows what runs", "get status", "get all", "get pods", "get members")
+	add("berth audit list shows who did what", "get audit")
+	add("berth usage shows what jobs used", "get usage")
+	add("berth get rolebindings lists people", "get users", "get user", "get roles", "get people")
+	add("berth get instances and berth get sharedruntimes list clusters", "get clusters", "get cluster")
+	add("there are scripts for bash, fish, powershell and zsh", "completion ksh", "completion csh", "completion tcsh",
+		"completion sh", "completion dash", "completion ash")
 	add("berth schema docs shows the kinds and fields, and berth schema export writes JSON Schema", "schema list",
 		"schema get", "schema show")
 }

@@ -162,9 +162,12 @@ func kinds() (names []string) {
 	return names
 }
 
-// parseKind parses KIND. The error lists all kinds.
+// parseKind parses KIND. The error says which command shows what is no kind, or lists all kinds.
 func parseKind(word string) (schema.Kind, error) {
 	kind, ok := schema.ParseKind(word)
+	if instead := foreignCommands()["get "+strings.ToLower(word)]; !ok && instead != "" {
+		return "", cli.Usage(fmt.Errorf("unknown kind %q: %s", word, instead))
+	}
 	if !ok {
 		if like := load.Nearest(strings.ToLower(word), kinds()); like != "" {
 			return "", cli.Usage(fmt.Errorf("unknown kind %q: did you mean %q?", word, like))

@@ -185,6 +185,10 @@ func wrongFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 		return unknownFlag(cmd, err, elsewhere)
 	}
 	flag, got := "--"+value.GetFlag().Name, value.GetValue()
+	if word, _, _ := strings.Cut(value.GetFlag().Shorthand+got, "="); value.GetFlag().Shorthand != "" && (cmd.Flags().Lookup(word) != nil ||
+		elsewhere.Flags["--"+word] != nil || elsewhere.Flags[nameOf(cmd)+" --"+word] != nil) {
+		return singleDash(cmd, word, elsewhere) // such as -out, which is read as -o ut
+	}
 	switch value.GetFlag().Value.Type() {
 	case "int", "uint", "int64":
 		return fmt.Errorf("%s: %q is not a whole number", flag, got)
@@ -212,16 +216,26 @@ func unknownFlag(cmd *cobra.Command, err error, elsewhere Elsewhere) error {
 		return err
 	}
 	name, isLong := "-"+unknown.GetSpecifiedName(), unknown.GetSpecifiedShortnames() == ""
-	if word, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); len(word) > 2 { // single-dash long flags, as in Terraform
-		name, isLong = "-"+word, true
-		err = fmt.Errorf("unknown flag: -%s: a flag of several letters begins with two dashes", word)
-		if cmd.Flags().Lookup(word) != nil {
-			return fmt.Errorf("%w: --%s", err, word)
-		}
+	if word, _, _ := strings.Cut(unknown.GetSpecifiedShortnames(), "="); len(word) > 2 {
+		return singleDash(cmd, word, elsewhere)
 	}
 	if isLong {
 		name = "-" + name
 	}
+	return meantFlag(cmd, err, name, isLong, elsewhere)
+}
+
+// singleDash is the error for a long flag with a single dash, as in Terraform.
+func singleDash(cmd *cobra.Command, word string, elsewhere Elsewhere) error {
+	err := fmt.Errorf("unknown flag: -%s: a flag of several letters begins with two dashes", word)
+	if cmd.Flags().Lookup(word) != nil {
+		return fmt.Errorf("%w: --%s", err, word)
+	}
+	return meantFlag(cmd, err, "--"+word, true, elsewhere)
+}
+
+// meantFlag adds to the error of an unknown flag the one that is meant, or those that there are.
+func meantFlag(cmd *cobra.Command, err error, name string, isLong bool, elsewhere Elsewhere) error {
 	for _, instead := range slices.Concat(elsewhere.Flags[nameOf(cmd)+" "+name], elsewhere.Flags[name]) {
 		flag, _, _ := strings.Cut(strings.TrimPrefix(instead, "--"), " ")
 		if flag == instead || !strings.HasPrefix(instead, "--") {
