@@ -46,6 +46,7 @@ func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, otherCards, movedSources, reservedInUse, unusualDates, stillAttached, endedPolicies,
 		recordedOnly, paused, outside, keysOfOthers, withoutPeople, shortTimes, movedKeys, lostFallbacks, otherMaps, sharedRepositories,
+		renamedOwners,
 		listedProjects,
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ const (
 	codeMappedQueue = "queues.served"
 	codeFallback    = "queues.fallback"
 	codeListed      = "attachment.listed"
+	codeRenamed     = "deletion.renamed"
 )
 
 // shortTimes warns of times of jobs that a change sets and in which hardly any job gets anything done: mostly the unit is wrong.
@@ -29,13 +31,13 @@ func shortTimes(c comparison) (out []schema.Diagnostic) {
 		}
 		for _, f := range plan.DocumentFields(was, is) {
 			n, err := strconv.Atoi(f.After)
-			path := listPath(f.Field)
+			field := listPath(f.Field)
 			switch {
 			case err != nil || n < 1:
-			case strings.HasSuffix(path, "_time_minutes") && n < 5, strings.HasSuffix(path, ".max_walltime_minutes") && n < 5:
-				out = append(out, is.Head().Warning(path, codeShortTime, "a job may run %d min at most: check the unit, which is minutes", n))
-			case strings.HasSuffix(path, ".cancel_after_seconds") && n < 60:
-				out = append(out, is.Head().Warning(path, codeShortTime, "jobs get %d s until they are cancelled, and then lose what they have not "+
+			case strings.HasSuffix(field, "_time_minutes") && n < 5, strings.HasSuffix(field, ".max_walltime_minutes") && n < 5:
+				out = append(out, is.Head().Warning(field, codeShortTime, "a job may run %d min at most: check the unit, which is minutes", n))
+			case strings.HasSuffix(field, ".cancel_after_seconds") && n < 60:
+				out = append(out, is.Head().Warning(field, codeShortTime, "jobs get %d s until they are cancelled, and then lose what they have not "+
 					"saved: check the unit, which is seconds", n))
 			}
 		}
@@ -197,6 +199,48 @@ func listedProjects(c comparison) (out []schema.Diagnostic) {
 			found := is.Head().Warning("spec", codeListed, "%s %s", id, note)
 			found.Severity = schema.SeverityNote
 			out = append(out, found)
+		}
+	}
+	return out
+}
+
+// renamedOwners warns of tenants and projects whose directory a change renames, mostly: their name is what runs, so the
+// documents of the old name are deleted, and those of the new one are new.
+func renamedOwners(c comparison) (out []schema.Diagnostic) {
+	added := map[string]bool{}
+	var gone, new []string // the documents of tenants and projects
+	for _, p := range c.touched {
+		key, _ := schema.KeyAt(p.Path)
+		isOwner := key.Kind == schema.KindTenant || key.Kind == schema.KindProject
+		switch {
+		case p.From == "" && isOwner:
+			new = append(new, p.Path)
+		case p.To == "" && isOwner:
+			gone = append(gone, p.Path)
+		}
+		added[p.Path] = added[p.Path] || p.From == ""
+	}
+	for _, was := range gone {
+		for _, is := range new {
+			if path.Base(was) != path.Base(is) {
+				continue
+			}
+			n, all := 0, 0
+			for _, p := range c.touched {
+				if rest, below := strings.CutPrefix(p.Path, path.Dir(was)+"/"); below && p.To == "" {
+					all++
+					if added[path.Dir(is)+"/"+rest] {
+						n++
+					}
+				}
+			}
+			if n > 1 && 2*n > all {
+				key, _ := schema.KeyAt(was)
+				out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: codeRenamed, File: was, Line: 1, Column: 1,
+					Message: fmt.Sprintf("%s is not renamed by its directory: this deletes it with all that runs there, and %s is a new one: move the "+
+						"directory back, and change spec.display_name to show another name",
+						key, path.Base(path.Dir(is)))})
+			}
 		}
 	}
 	return out

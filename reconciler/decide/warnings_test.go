@@ -399,6 +399,21 @@ func TestEffectsBesideTheFieldsAreReported(t *testing.T) {
 	}
 }
 
+// A project whose directory is renamed gets one sentence that says so; a project that replaces another one gets none.
+func TestRenamedProjectDirectoryIsReported(t *testing.T) {
+	const old, next = "tenants/physics/projects/lhc/", "tenants/physics/projects/collider/"
+	renamed, replaced := map[string]string{}, map[string]string{next + "project.yaml": doc("Project", "collider",
+		"spec:\n  display_name: C\n")}
+	for path, text := range estateFiles(nil) {
+		if rest, below := strings.CutPrefix(path, old); below {
+			renamed[path], renamed[next+rest], replaced[path] = "", text, ""
+		}
+	}
+	const want = old + "project.yaml:1:1: warning: Project physics/lhc is not renamed by its directory"
+	require.Equal(t, 1, strings.Count(fmt.Sprint(proposal(t, estateFiles(nil), renamed).Diagnostics), want))
+	require.NotContains(t, fmt.Sprint(proposal(t, estateFiles(nil), replaced).Diagnostics), want)
+}
+
 // A list that is there and empty is not shown as a missing one, and a changed uid is a changed field.
 func TestEmptyListsAndUidsAreChangedFields(t *testing.T) {
 	const policy = "platform/policy/all.yaml"

@@ -45,9 +45,7 @@ func Text(p plan.Proposal) string {
 	documentsText(&b, &p)
 	if len(p.Diagnostics) > 0 {
 		fmt.Fprintf(&b, "\n%s:\n", upper(severities(p.Diagnostics)))
-		for _, d := range p.Diagnostics {
-			fmt.Fprintf(&b, "  %s\n", clean(d.String()))
-		}
+		diagnosticsText(&b, p.Diagnostics)
 	}
 	for _, h := range unexplained(&p) {
 		fmt.Fprintf(&b, "\n! held (%s): %s: %s\n", clean(h.Why()), clean(h.File), clean(h.Message))
@@ -80,10 +78,34 @@ func Text(p plan.Proposal) string {
 	return b.String()
 }
 
+// diagnosticsText lists findings. Those that differ in their place alone are one.
+func diagnosticsText(b *strings.Builder, ds []schema.Diagnostic) {
+	type subject struct {
+		severity            schema.Severity
+		code, path, message string
+	}
+	places := map[subject][]string{}
+	for _, d := range ds {
+		s := subject{d.Severity, d.Code, d.Path, d.Message}
+		places[s] = append(places[s], d.File)
+	}
+	for _, d := range ds {
+		s := subject{d.Severity, d.Code, d.Path, d.Message}
+		if all := places[s]; len(all) > 0 {
+			fmt.Fprintf(b, "  %s\n", clean(d.String()))
+			if len(all) > 1 {
+				fmt.Fprintf(b, "    also: %s\n", clean(list(all[1:], maxFiles)))
+			}
+			delete(places, s)
+		}
+	}
+}
+
 // Limits of the documents that a text names, and of the fields of each.
 const (
 	maxDocuments = 20
 	maxFields    = 12
+	maxFiles     = 10 // with one finding
 )
 
 // documentsText lists the changed documents, with the fields that change, but for units of which the plan says more.
