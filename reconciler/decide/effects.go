@@ -118,8 +118,8 @@ func otherMaps(c comparison) (out []schema.Diagnostic) {
 			for project, p := range t.Projects {
 				was, is := c.before.QueueMapOf(app, name, project), c.after.QueueMapOf(app, name, project)
 				if p.Entitlements[app] != nil && was != nil && is != nil && was.Key != is.Key && was.EffectiveMode() == is.EffectiveMode() {
-					maps := [2]*schema.QueueMap{was, is}
-					projects[maps] = append(projects[maps], name+"."+project)
+					pair := [2]*schema.QueueMap{was, is}
+					projects[pair] = append(projects[pair], name+"."+project)
 				}
 			}
 		}
@@ -208,20 +208,20 @@ func listedProjects(c comparison) (out []schema.Diagnostic) {
 // documents of the old name are deleted, and those of the new one are new.
 func renamedOwners(c comparison) (out []schema.Diagnostic) {
 	added := map[string]bool{}
-	var gone, new []string // the documents of tenants and projects
+	var gone, come []string // the documents of tenants and projects
 	for _, p := range c.touched {
 		key, _ := schema.KeyAt(p.Path)
 		isOwner := key.Kind == schema.KindTenant || key.Kind == schema.KindProject
 		switch {
 		case p.From == "" && isOwner:
-			new = append(new, p.Path)
+			come = append(come, p.Path)
 		case p.To == "" && isOwner:
 			gone = append(gone, p.Path)
 		}
 		added[p.Path] = added[p.Path] || p.From == ""
 	}
 	for _, was := range gone {
-		for _, is := range new {
+		for _, is := range come {
 			if path.Base(was) != path.Base(is) {
 				continue
 			}

@@ -10,7 +10,6 @@ import (
 
 	"berth/schema"
 	"berth/schema/load"
-	"berth/schema/signature"
 )
 
 // unlikeOthers warns about nodes that differ from the others in a way that is mostly a mistake: other
@@ -38,7 +37,7 @@ func (c *platformCheck) unlikeOthers() {
 	for _, name := range sortedKeys(kinds) {
 		c.oddGPUs(name, kinds[name])
 	}
-	c.hostKeys(nodes)
+	c.sharedHostKeys(nodes)
 	c.alikeTopology(values)
 	common := slices.DeleteFunc(sortedKeys(keys), func(k string) bool { return keys[k] < 2 })
 	for _, doc := range nodes {
@@ -163,17 +162,12 @@ func looksMistyped(a, b string) bool {
 	return len(a) > 1 || a == b // rows are often named by single characters
 }
 
-// hostKeys warns about host keys that no host has: a line that is no key, and one key of two nodes, of which only one can
-// be reached.
-func (c *platformCheck) hostKeys(nodes []*load.Document) {
+// sharedHostKeys warns about nodes with one host key, of which only one can be reached.
+func (c *platformCheck) sharedHostKeys(nodes []*load.Document) {
 	const path = "spec.host_key"
 	first := map[string]*load.Document{}
 	for _, doc := range nodes {
 		text := doc.Decl.(*schema.Node).Spec.HostKey
-		if err := signature.CheckLine(text); text != "" && err != nil {
-			c.warn(doc, path, CodeNoEffect, fmt.Sprintf("no host has this key: %v", err))
-			continue
-		}
 		key := load.KeyBytes(text)
 		if other := first[key]; text != "" && other != nil {
 			c.findings = append(c.findings, clash(end{doc, path}, end{other, path}, schema.SeverityWarning, "conflict.key", func(of end) string {

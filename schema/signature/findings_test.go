@@ -20,7 +20,8 @@ func TestUnusableKeysAreFindings(t *testing.T) {
 		{Login: "ann", SigningKeys: []string{good, garbage}}, {Login: "ben", SigningKeys: []string{wrongType, armor}},
 	}}}
 	account := &schema.ServiceAccount{Header: schema.Header{File: "tenants/t/service-accounts/ci.yaml"}, Spec: schema.ServiceAccountSpec{PublicKeys: []schema.PublicKey{{ID: "a", Key: garbage}}}}
-	d := &schema.Desired{Platform: &schema.Platform{}, Tenants: map[string]*schema.TenantEstate{
+	node := &schema.Node{Header: schema.Header{File: "platform/nodes/n.yaml"}, Spec: schema.NodeSpec{HostKey: wrongType}}
+	d := &schema.Desired{Platform: &schema.Platform{Nodes: map[string]*schema.Node{"n": node}}, Tenants: map[string]*schema.TenantEstate{
 		"t": {Name: "t", Roles: roles, ServiceAccounts: map[string]*schema.ServiceAccount{"ci": account}},
 	}}
 	var got []string
@@ -30,6 +31,7 @@ func TestUnusableKeysAreFindings(t *testing.T) {
 		got = append(got, f.File+" "+f.Path)
 	}
 	require.ElementsMatch(t, []string{
+		"platform/nodes/n.yaml spec.host_key",
 		"tenants/t/roles.yaml spec.members[0].signing_keys[1]", "tenants/t/roles.yaml spec.members[1].signing_keys[0]",
 		"tenants/t/roles.yaml spec.members[1].signing_keys[1]", "tenants/t/service-accounts/ci.yaml spec.public_keys[0].key",
 	}, got)

@@ -65,8 +65,9 @@ func sorted[V any](m map[string]V) []V {
 // CodeUnusableKey is the code of the finding for a declared key that proves nothing.
 const CodeUnusableKey = "key.unusable"
 
-// Findings warns of declared keys that prove nothing, for files that asked accepts,
-// sorted by file and position. Such a key gives nobody a permission.
+// Findings warns of declared keys that prove nothing, and of host keys that no host can
+// have, for files that asked accepts, sorted by file and position. Such a key gives nobody
+// a permission.
 func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Diagnostic) {
 	for _, k := range declaredKeys(d) {
 		if !asked(k.header.File) {
@@ -85,6 +86,15 @@ func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Dia
 			Severity: schema.SeverityWarning, Code: CodeUnusableKey, File: at.File, Line: at.Line, Column: at.Column, Path: k.path,
 			Message: fmt.Sprintf("%s: the key proves nothing, so %s: %s; replace it", k.path, effect, err),
 		})
+	}
+	for _, n := range sorted(d.Platform.Nodes) {
+		const path = "spec.host_key"
+		if n.Spec.HostKey == "" || !asked(n.File) {
+			continue
+		}
+		if _, err := sshBlob(n.Spec.HostKey); err != nil {
+			out = append(out, n.At(path).Warning(path, CodeUnusableKey, "no host has this key, so Berth cannot reach the node: %s; replace it", err))
+		}
 	}
 	schema.SortDiagnostics(out)
 	return out

@@ -198,7 +198,7 @@ func TestCheckKeyRefusesUnusableKeys(t *testing.T) {
 	p := newPerson(t)
 	require.NoError(t, signature.CheckKey(p.line))
 	require.EqualError(t, signature.CheckKey(strings.Replace(p.line, "ssh-ed25519", "ssh-rsa", 1)),
-		`the line begins with "ssh-rsa", and its key is of type ssh-ed25519: copy the line again`)
+		`the line begins with "ssh-rsa", and its key is of type ssh-ed25519`)
 	entity, err := openpgp.NewEntity("Anna", "", "anna@example.org", nil)
 	require.NoError(t, err)
 	armored := func(kind string, write ...func(io.Writer) error) string {

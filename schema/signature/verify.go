@@ -53,19 +53,13 @@ func CheckKey(text string) error {
 	return checkSSH(key)
 }
 
-// CheckLine returns an error if a line such as "ssh-ed25519 AAAA…" has no SSH public key of the type that it names.
-func CheckLine(line string) error {
-	_, err := sshBlob(line)
-	return err
-}
-
 // sshBlob returns the binary key of a line such as "ssh-ed25519 AAAA…".
 func sshBlob(line string) ([]byte, error) {
 	kind, rest, _ := strings.Cut(line, " ")
 	key, _, _, _, err := ssh.ParseAuthorizedKey([]byte(line))
 	if raw, no := base64.StdEncoding.DecodeString(rest); no == nil {
 		if other, no := ssh.ParsePublicKey(raw); no == nil && other.Type() != kind {
-			return nil, fmt.Errorf("the line begins with %.40q, and its key is of type %s: copy the line again", kind, other.Type())
+			return nil, fmt.Errorf("the line begins with %.40q, and its key is of type %s", kind, other.Type())
 		}
 	}
 	if err != nil || rest == "" || key.Type() != kind {
