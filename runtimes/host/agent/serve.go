@@ -141,27 +141,40 @@ func (a *Agent) doAll(ctx context.Context, ops []runtimes.Op) (results []runtime
 	return results, nil
 }
 
-// doNext does the first of operations, or the first ones if they make or remove accounts: those
-// of one kind are done together.
+// doNext does the first of operations, or the first ones if they make or remove accounts, or make
+// directories of users: those of one kind are done together.
 func (a *Agent) doNext(ctx context.Context, ops []runtimes.Op) ([]runtimes.Result, error) {
-	var together []*runtimes.User
-	for _, op := range ops {
-		if op.User == nil || len(together) > 0 && op.User.Absent != together[0].Absent {
-			break
-		}
-		together = append(together, op.User)
-	}
-	if len(together) == 0 {
-		res, err := a.do(ctx, ops[0])
-		if err != nil {
-			return nil, err
-		}
-		return []runtimes.Result{res}, nil
-	}
 	if ctx.Err() != nil {
 		return nil, notStarted()
 	}
-	return a.users.do(ctx, together)
+	first := ops[0]
+	switch {
+	case first.User != nil:
+		return a.users.do(ctx, leading(ops, func(op runtimes.Op) (*runtimes.User, bool) {
+			return op.User, op.User != nil && op.User.Absent == first.User.Absent
+		}))
+	case first.UserDir != nil:
+		return userDirs{a.users, a.allow, a.paths}.do(ctx, leading(ops, func(op runtimes.Op) (*runtimes.UserDir, bool) {
+			return op.UserDir, op.UserDir != nil
+		}))
+	}
+	res, err := a.do(ctx, first)
+	if err != nil {
+		return nil, err
+	}
+	return []runtimes.Result{res}, nil
+}
+
+// leading returns the operations of one kind before the first of another.
+func leading[T any](ops []runtimes.Op, of func(runtimes.Op) (T, bool)) (some []T) {
+	for _, op := range ops {
+		one, same := of(op)
+		if !same {
+			break
+		}
+		some = append(some, one)
+	}
+	return some
 }
 
 // notStarted is the error of an operation for which no time is left.
@@ -169,10 +182,8 @@ func notStarted() error {
 	return &Fault{Code: CodeTimeout, Message: "not started: the request timed out before it"}
 }
 
+// do does an operation that is alone.
 func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error) {
-	if ctx.Err() != nil {
-		return runtimes.Result{}, notStarted()
-	}
 	if made, makes := making(op); makes {
 		if err := a.allow.checkMake(made); err != nil {
 			return runtimes.Result{}, err
@@ -201,8 +212,6 @@ func (a *Agent) do(ctx context.Context, op runtimes.Op) (runtimes.Result, error)
 		return a.services.do(ctx, op.Service)
 	case op.Run != nil:
 		return a.programs.run(ctx, op.Run)
-	case op.UserDir != nil:
-		return userDirs{a.users, a.allow, a.paths}.do(ctx, op.UserDir)
 	case op.Info != nil:
 		return a.info()
 	case op.Ledger != nil:

@@ -22,8 +22,27 @@ type userDirs struct {
 // userDirName has the uid: a later user with the same name gets another directory.
 func userDirName(name string, uid int) string { return fmt.Sprintf("%s-%d", name, uid) }
 
-// do makes the directory of a user.
-func (d userDirs) do(ctx context.Context, op *runtimes.UserDir) (runtimes.Result, error) {
+// do makes the directories of users until one fails, and returns the results of those before it.
+// It reads the accounts of the host once.
+func (d userDirs) do(ctx context.Context, ops []*runtimes.UserDir) (results []runtimes.Result, err error) {
+	db, err := d.users.accounts.read()
+	if err != nil {
+		return nil, err
+	}
+	for _, op := range ops {
+		if ctx.Err() != nil {
+			return results, notStarted()
+		}
+		res, err := d.make(ctx, db, op)
+		if err != nil {
+			return results, err
+		}
+		results = append(results, res)
+	}
+	return results, nil
+}
+
+func (d userDirs) make(ctx context.Context, db *accountDB, op *runtimes.UserDir) (runtimes.Result, error) {
 	var res runtimes.Result
 	if !d.allow.userDirs(op.In) {
 		return res, refuse("%s: no directory for users' directories by this host's profile", plain(op.In))
@@ -33,7 +52,7 @@ func (d userDirs) do(ctx context.Context, op *runtimes.UserDir) (runtimes.Result
 	} else if !made {
 		return res, &Fault{Code: CodeForeign, Message: foreignPath(op.In)}
 	}
-	owner, err := d.users.person(ctx, runtimes.Person{Name: op.Name, UID: op.UID})
+	owner, err := d.users.personIn(ctx, db, runtimes.Person{Name: op.Name, UID: op.UID})
 	if err != nil {
 		return res, err
 	}

@@ -79,6 +79,13 @@ func TestUsersDirectoriesReplaceNothing(t *testing.T) {
 		f.fails("refused", op)
 	}
 	f.fails("notfound", userDir(unit, "nobody", 7742009))
+
+	// One that fails ends a request; those before it are made.
+	several := f.ask(f.stamp(), userDir(unit, "marie", 7742001), userDir(unit, "nobody", 7742009), userDir(unit, "paul", 7742002))
+	require.Equal(t, "notfound", several.Fault.Code)
+	require.Len(t, several.Results, 1)
+	require.DirExists(t, maries)
+	require.NoDirExists(t, filepath.Join(unit, "paul-7742002"))
 	other := newFar(t)
 	foreign := other.path("open", "jobs", "mill")
 	require.NoError(t, os.MkdirAll(foreign, 0o755))

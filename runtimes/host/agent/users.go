@@ -324,12 +324,17 @@ func (u users) lookUp(ctx context.Context, keys ...string) (found []account, err
 // person returns the account that a program runs as: within the profile's range and
 // not an administrator.
 func (u users) person(ctx context.Context, want runtimes.Person) (account, error) {
-	if !isAccountName(want.Name) || !u.allow.uid(want.UID) {
-		return account{}, refuse("%s with uid %d is not a user that this host's profile allows", plain(want.Name), want.UID)
-	}
 	db, err := u.accounts.read()
 	if err != nil {
 		return account{}, err
+	}
+	return u.personIn(ctx, db, want)
+}
+
+// personIn is person with the accounts of the host that were read.
+func (u users) personIn(ctx context.Context, db *accountDB, want runtimes.Person) (account, error) {
+	if !isAccountName(want.Name) || !u.allow.uid(want.UID) {
+		return account{}, refuse("%s with uid %d is not a user that this host's profile allows", plain(want.Name), want.UID)
 	}
 	have, ok := db.user(want.Name)
 	if !ok {
