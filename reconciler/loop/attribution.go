@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"maps"
 	"slices"
 	"strings"
 
@@ -139,14 +140,27 @@ func unreadableIn(held []schema.Held, paths []reconciler.PathChange) (out []sche
 	return out
 }
 
+// mostHeldLines bounds the lines about one tenant's documents: a merge can hold thousands.
+const mostHeldLines = 100
+
 // logHeld logs the documents that are held since a decision.
 func (r *recorder) logHeld(old, next *reconciler.State) {
 	var before []schema.Held
 	if old != nil {
 		before = old.Held
 	}
+	id, lines := reconciler.CorrelationID(next.Main), map[string]int{} // by tenant
 	for _, h := range newlyHeld(before, next.Held) {
-		log := r.logOf(h.Key, r.appOf(next.Desired, h.Key), r.uidOf(next.Desired, h.Key), reconciler.CorrelationID(next.Main))
+		tenant := orgOf(h.Key)
+		if lines[tenant]++; lines[tenant] > mostHeldLines {
+			continue
+		}
+		log := r.logOf(h.Key, r.appOf(next.Desired, h.Key), r.uidOf(next.Desired, h.Key), id)
 		log.Warn("document held", "file", h.File, "reason", h.Reason, "message", h.Message, "commit", reconciler.Short(next.Main))
+	}
+	for _, tenant := range slices.Sorted(maps.Keys(lines)) {
+		if more := lines[tenant] - mostHeldLines; more > 0 {
+			r.logOf(schema.Key{Tenant: tenant}, "", "", id).Warn("more documents held", "count", more, "commit", reconciler.Short(next.Main))
+		}
 	}
 }

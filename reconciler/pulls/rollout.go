@@ -72,9 +72,13 @@ func (r *RollOuts) get(commit string) *rollout {
 // Begin records that a commit was decided, and its held changes.
 func (r *RollOuts) Begin(commit string, held []schema.Held) {
 	r.with(commit, func(o *rollout) {
+		known := make(map[schema.Held]bool, len(o.held))
+		for _, h := range o.held {
+			known[h] = true
+		}
 		for _, h := range held {
-			if !slices.Contains(o.held, h) {
-				o.held = append(o.held, h)
+			if !known[h] {
+				o.held, known[h] = append(o.held, h), true
 			}
 		}
 		o.whole = true
