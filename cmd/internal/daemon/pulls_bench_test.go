@@ -67,7 +67,7 @@ func newCrowd(b *testing.B, documents int) *crowd {
 	c.forge, err = githubtest.New(githubtest.Options{
 		RepoDir: c.git.Dir, Owner: "example", Repo: "estate", Secret: []byte("s"), Log: slog.New(slog.DiscardHandler),
 		Tokens:      map[string]githubtest.Token{labtest.Token: {Login: labtest.App, App: true}},
-		Permissions: map[string]string{labtest.ProjectAdmin: "write"}, Latency: forgeLatency, Now: c.now,
+		Permissions: map[string]string{labtest.ProjectAdmin: "write", labtest.TenantOwner: "write"}, Latency: forgeLatency, Now: c.now,
 		WebhookURL: "http://" + c.listen + "/webhooks/github",
 	})
 	require.NoError(b, err)
@@ -397,4 +397,43 @@ func bodyOf(request string) string {
 		return ""
 	}
 	return r.Body
+}
+
+// BenchmarkPullsOfOthers measures how long a person waits for the plan of a pull request: alone, and once another
+// person has opened a thousand in one go.
+func BenchmarkPullsOfOthers(b *testing.B) {
+	const many = 1_000
+	for b.Loop() {
+		c := newCrowd(b, 10_000)
+		c.serve(&github.Pacer{})
+		edits := map[string]map[string]string{}
+		for i := range many + 6 {
+			name := c.instances[i]
+			edits[fmt.Sprintf("change-%04d", i)] = map[string]string{name: large.Change(c.files[name], 1)}
+		}
+		c.push(edits)
+		shown := func(i int) time.Duration {
+			c.forge.Settle()
+			began := time.Now()
+			pull, err := c.forge.OpenPull(fmt.Sprintf("change-%04d", i), "An edit", labtest.ProjectAdmin)
+			require.NoError(b, err)
+			c.until("the plan is shown", 5*time.Minute, func() bool { return labtest.PlanShown(c.forge, pull) })
+			return time.Since(began)
+		}
+		var alone []time.Duration
+		for i := range 5 {
+			c.ahead.Add(int64(time.Hour)) // the limits are another matter
+			alone = append(alone, shown(many+i))
+		}
+		slices.Sort(alone)
+		b.ReportMetric(ms(alone[len(alone)/2]), "alone-ms")
+
+		c.ahead.Add(int64(time.Hour))
+		for i := range many {
+			_, err := c.forge.OpenPull(fmt.Sprintf("change-%04d", i), "An edit", labtest.TenantOwner)
+			require.NoError(b, err)
+		}
+		b.ReportMetric(ms(shown(many+5)), "beside-ms")
+		require.Empty(b, c.forge.Violations())
+	}
 }
