@@ -59,7 +59,8 @@ func keysOf(checks []plan.Check) string {
 // publishQueue holds the newest result of each target until it is published, so
 // that planning never waits for the forge's rate limit. A merge queue waits for its
 // checks and goes first; then new results and those that a user asked for; then the
-// others. Among equals authors take turns, and of one author the newest pull request goes first.
+// others. Among equals those go first that are on the remote, as each push of the others
+// takes a while; then authors take turns, and of one author the newest pull request goes first.
 type publishQueue struct {
 	mu        sync.Mutex
 	waiting   map[target]*publication
@@ -90,8 +91,9 @@ func (q *publishQueue) add(x *publication) bool {
 	return true
 }
 
-// next is what to publish now; nil: nothing, or only after wait.
-func (q *publishQueue) next(now time.Time) (x *publication, wait time.Duration) {
+// next is what to publish now; nil: nothing, or only after wait. pushed is the status writer's
+// count up to which results are on the remote.
+func (q *publishQueue) next(now time.Time, pushed uint64) (x *publication, wait time.Duration) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if d := q.until.Sub(now); d > 0 {
@@ -105,7 +107,7 @@ func (q *publishQueue) next(now time.Time) (x *publication, wait time.Duration) 
 			}
 			continue
 		}
-		if best == nil || q.compare(x, best) < 0 {
+		if best == nil || q.compare(x, best, pushed) < 0 {
 			best = x
 		}
 	}
@@ -119,7 +121,7 @@ func (q *publishQueue) next(now time.Time) (x *publication, wait time.Duration) 
 }
 
 // compare orders by urgency; with mu held.
-func (q *publishQueue) compare(x, y *publication) int {
+func (q *publishQueue) compare(x, y *publication, pushed uint64) int {
 	rank := func(x *publication) int {
 		switch {
 		case x.pull == 0:
@@ -129,7 +131,9 @@ func (q *publishQueue) compare(x, y *publication) int {
 		}
 		return 2
 	}
-	return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(q.turns[x.author], q.turns[y.author]), cmp.Compare(y.pull, x.pull), cmp.Compare(x.ref, y.ref))
+	unpushed := func(x *publication) uint64 { return max(x.recorded, pushed) - pushed }
+	return cmp.Or(cmp.Compare(rank(x), rank(y)), cmp.Compare(min(unpushed(x), 1), min(unpushed(y), 1)),
+		cmp.Compare(q.turns[x.author], q.turns[y.author]), cmp.Compare(y.pull, x.pull), cmp.Compare(x.ref, y.ref))
 }
 
 // done removes a result that was published or, with published false, cannot be.

@@ -16,12 +16,12 @@ func TestResultRequestedWhilePublishedIsPublishedAgain(t *testing.T) {
 		x := &publication{target: target{pull: 7}, head: "abc"}
 		require.True(t, q.add(x))
 		require.True(t, q.isOn("abc"))
-		got, _ := q.next(time.Now())
+		got, _ := q.next(time.Now(), 0)
 		require.Same(t, x, got)
 		q.request(asked)
 		require.Equal(t, what != "another", x.again, what)
 		q.done(x, true)
-		got, _ = q.next(time.Now())
+		got, _ = q.next(time.Now(), 0)
 		if what == "another" {
 			require.Nil(t, got)
 			require.False(t, q.add(&publication{target: target{pull: 7}, head: "abc"}))
@@ -29,7 +29,7 @@ func TestResultRequestedWhilePublishedIsPublishedAgain(t *testing.T) {
 		}
 		require.Same(t, x, got, what)
 		q.done(x, true)
-		got, _ = q.next(time.Now())
+		got, _ = q.next(time.Now(), 0)
 		require.Nil(t, got, what)
 		require.False(t, q.isOn("abc"))
 	}
@@ -61,7 +61,7 @@ func TestMergeQueueIsPublishedFirst(t *testing.T) {
 	q.request(3)
 	var order []string
 	for {
-		x, _ := q.next(time.Now())
+		x, _ := q.next(time.Now(), 0)
 		if x == nil {
 			break
 		}
@@ -81,7 +81,7 @@ func TestAuthorsTakeTurnsAtTheForge(t *testing.T) {
 	}
 	var order []int
 	take := func() {
-		x, _ := q.next(time.Now())
+		x, _ := q.next(time.Now(), 0)
 		order = append(order, x.pull)
 		q.done(x, true)
 	}
@@ -94,4 +94,21 @@ func TestAuthorsTakeTurnsAtTheForge(t *testing.T) {
 	take()
 	take()
 	require.Equal(t, []int{51, 1, 50, 61, 60}, order)
+}
+
+// A result that is not on the remote yet lets those go first that are: its push takes a while.
+func TestResultsOnTheRemoteArePublishedFirst(t *testing.T) {
+	t.Parallel()
+	q := newPublishQueue()
+	for n := range 3 {
+		q.add(&publication{target: target{pull: n + 1}, author: "eve", recorded: uint64(n + 1)})
+	}
+	q.add(&publication{target: target{pull: 4}, author: "ada", recorded: 4})
+	var order []int
+	for _, pushed := range []uint64{2, 4, 4, 4} {
+		x, _ := q.next(time.Now(), pushed)
+		order = append(order, x.pull)
+		q.done(x, true)
+	}
+	require.Equal(t, []int{2, 4, 3, 1}, order)
 }

@@ -128,6 +128,17 @@ func (p *pending) FlushTo(ctx context.Context, target uint64) error {
 	}
 }
 
+// PushSoon has everything recorded pushed at once, without waiting for it, and returns the count
+// up to which the changes are on the remote.
+func (p *pending) PushSoon() (pushed uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.count > p.pushed {
+		signal(p.flushing)
+	}
+	return p.pushed
+}
+
 // Flush is FlushTo for everything recorded before the call.
 func (p *pending) Flush(ctx context.Context) error {
 	p.mu.Lock()
