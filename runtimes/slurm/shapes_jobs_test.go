@@ -673,7 +673,9 @@ func (f *shapeField) compareOutput(t *testing.T, s shape, job string) string {
 		return fmt.Sprintf("want %q, got %q and the error %v", s.Output, out.Text, err)
 	}
 	want := strings.NewReplacer("JOB", job, "DIR", f.dir).Replace(s.Output)
-	is := func() (bool, string) { return err == nil && strings.Contains(string(out.Text), want), fmt.Sprintf("%q %v", out.Text, err) }
+	is := func() (bool, string) {
+		return err == nil && strings.Contains(string(out.Text), want), fmt.Sprintf("%q %v", out.Text, err)
+	}
 	if done, _ := is(); !done { // Slurm says RUNNING before the script has begun: its file may be missing, or empty
 		eventually(t, "the output "+want, func() (bool, string) {
 			out, err = f.rt.Output(t.Context(), f.at, queue.Ref{JobID: id}, 100_000)
