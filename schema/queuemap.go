@@ -33,8 +33,13 @@ func (d *Desired) QueueMaps() []*QueueMap {
 // QueueMapOf returns the map of queues of an app that holds for a project: one that names the project,
 // else its tenant, else everybody. Nil: none.
 func (d *Desired) QueueMapOf(app, tenant, project string) *QueueMap {
+	return QueueMapAmong(d.QueueMaps(), app, tenant, project)
+}
+
+// QueueMapAmong is QueueMapOf for many projects: all is what QueueMaps returns.
+func QueueMapAmong(all []*QueueMap, app, tenant, project string) *QueueMap {
 	var tenants, everybody *QueueMap
-	for _, m := range d.QueueMaps() {
+	for _, m := range all {
 		switch to := m.Spec.AppliesTo; {
 		case m.Suspend || m.Spec.App != app:
 		case slices.Contains(to, tenant+"."+project):

@@ -162,7 +162,7 @@ func kinds() (names []string) {
 	return names
 }
 
-// parseKind parses KIND. The error says which command shows what is no kind, or lists all kinds.
+// parseKind parses KIND. The error names the command for other words, or lists all kinds.
 func parseKind(word string) (schema.Kind, error) {
 	kind, ok := schema.ParseKind(word)
 	if instead := foreignCommands()["get "+strings.ToLower(word)]; !ok && instead != "" {

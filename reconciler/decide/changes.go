@@ -222,12 +222,22 @@ func keysOfOthers(c comparison) (out []schema.Diagnostic) {
 // bindings returns the role bindings outside a tenant; "": outside the platform.
 func bindings(d *schema.Desired, without string) (all []*schema.RoleBinding) {
 	if without != "" {
-		all = slices.Collect(maps.Values(d.Platform.Roles))
+		all = bindingsOf(d, "")
 	}
-	for name, t := range d.Tenants {
-		if name == without {
-			continue
+	for name := range d.Tenants {
+		if name != without {
+			all = append(all, bindingsOf(d, name)...)
 		}
+	}
+	return all
+}
+
+// bindingsOf returns the role bindings of a tenant and its projects; "": of the platform.
+func bindingsOf(d *schema.Desired, tenant string) (all []*schema.RoleBinding) {
+	if tenant == "" {
+		return slices.Collect(maps.Values(d.Platform.Roles))
+	}
+	if t := d.Tenants[tenant]; t != nil {
 		all = append(all, t.Roles)
 		for _, p := range t.Projects {
 			all = append(all, p.Roles)

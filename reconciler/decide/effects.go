@@ -3,8 +3,10 @@ package decide
 import (
 	"cmp"
 	"fmt"
+	"iter"
 	"maps"
 	"path"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -23,39 +25,47 @@ const (
 	codeRenamed     = "deletion.renamed"
 )
 
-// shortTimes warns of times of jobs that a change sets and in which hardly any job gets anything done: mostly the unit is wrong.
+// shortTimes warns of times of jobs that a change sets and in which hardly any job gets anything done: the unit may be wrong.
 func shortTimes(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[schema.Document](c) {
-		if is == nil {
-			continue
+		if is == nil || !slices.ContainsFunc(is.Head().Fields, func(f schema.FieldPos) bool { return isJobTime(f.Path) }) {
+			continue // encoding each document twice would cost more than the rest
 		}
 		for _, f := range plan.DocumentFields(was, is) {
 			n, err := strconv.Atoi(f.After)
 			field := listPath(f.Field)
 			switch {
-			case err != nil || n < 1:
-			case strings.HasSuffix(field, "_time_minutes") && n < 5, strings.HasSuffix(field, ".max_walltime_minutes") && n < 5:
-				out = append(out, is.Head().Warning(field, codeShortTime, "a job may run %d min at most: check the unit, which is minutes", n))
-			case strings.HasSuffix(field, ".cancel_after_seconds") && n < 60:
+			case err != nil || !isJobTime(field):
+			case strings.HasSuffix(field, "seconds") && n > 0 && n < 60:
 				out = append(out, is.Head().Warning(field, codeShortTime, "jobs get %d s until they are cancelled, and then lose what they have not "+
 					"saved: check the unit, which is seconds", n))
+			case strings.HasSuffix(field, ".default_time_minutes") && n == 1:
+				out = append(out, is.Head().Warning(field, codeShortTime, "a job that asks for no time gets 1 min: check the unit, which is minutes"))
+			case strings.HasSuffix(field, "minutes") && n == 1:
+				out = append(out, is.Head().Warning(field, codeShortTime, "a job may run 1 min at most: check the unit, which is minutes"))
 			}
 		}
 	}
 	return out
 }
 
+// isJobTime reports whether a field is a time that limits jobs.
+func isJobTime(field string) bool {
+	return strings.HasPrefix(field, "spec.") && (strings.HasSuffix(field, "_time_minutes") ||
+		strings.HasSuffix(field, ".max_walltime_minutes") || strings.HasSuffix(field, ".cancel_after_seconds"))
+}
+
 // listPath returns a path with the items of lists in brackets, as positions have them.
 func listPath(field string) string {
-	var path string
+	var list string
 	for step := range strings.SplitSeq(field, ".") {
 		if _, err := strconv.Atoi(step); err == nil {
-			path += "[" + step + "]"
+			list += "[" + step + "]"
 		} else {
-			path += "." + step
+			list += "." + step
 		}
 	}
-	return strings.TrimPrefix(path, ".")
+	return strings.TrimPrefix(list, ".")
 }
 
 // movedKeys warns of signing keys that a change gives to another login of the same tenant, or of the platform.
@@ -77,11 +87,17 @@ func movedKeys(c comparison) (out []schema.Diagnostic) {
 		}
 		for i, m := range is.Spec.Members {
 			for k, key := range m.SigningKeys {
-				if before := of[is.Key.Tenant+" "+strings.TrimSpace(key)]; before != "" && !strings.EqualFold(before, m.Login) {
-					path := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
-					out = append(out, is.Head().Warning(path, codeMovedKey, "the key is %s's until the merge: what it signs then counts as signed by %s",
-						before, m.Login))
+				before := of[is.Key.Tenant+" "+strings.TrimSpace(key)]
+				if before == "" || strings.EqualFold(before, m.Login) {
+					continue
 				}
+				field := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
+				if slices.ContainsFunc(bindingsOf(c.after, is.Key.Tenant), func(b *schema.RoleBinding) bool { return hasKey(b, before, key) }) {
+					out = append(out, is.Head().Warning(field, codeMovedKey, "the key is %s's, too: each person needs a key of their own", before))
+					continue
+				}
+				out = append(out, is.Head().Warning(field, codeMovedKey, "the key is %s's until the merge: what it signs then counts as signed by %s",
+					before, m.Login))
 			}
 		}
 	}
@@ -92,7 +108,7 @@ func movedKeys(c comparison) (out []schema.Diagnostic) {
 func lostFallbacks(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.QueueMap](c) {
 		if was == nil || is == nil || was.Spec.FallbackQueue == "" || is.Spec.FallbackQueue != "" ||
-			is.EffectiveMode() == schema.ModePassthrough {
+			was.EffectiveMode() == schema.ModePassthrough || is.EffectiveMode() == schema.ModePassthrough {
 			continue
 		}
 		out = append(out, is.Head().Warning("spec.queues", codeFallback, "jobs for a queue that is not listed here go to %s until the merge, "+
@@ -113,11 +129,15 @@ func otherMaps(c comparison) (out []schema.Diagnostic) {
 			}
 		}
 	}
+	before, after := c.before.QueueMaps(), c.after.QueueMaps()
 	for app := range apps {
 		for name, t := range c.after.Tenants {
 			for project, p := range t.Projects {
-				was, is := c.before.QueueMapOf(app, name, project), c.after.QueueMapOf(app, name, project)
-				if p.Entitlements[app] != nil && was != nil && is != nil && was.Key != is.Key && was.EffectiveMode() == is.EffectiveMode() {
+				if p.Entitlements[app] == nil {
+					continue
+				}
+				was, is := schema.QueueMapAmong(before, app, name, project), schema.QueueMapAmong(after, app, name, project)
+				if was != nil && is != nil && was.Key != is.Key && was.EffectiveMode() == is.EffectiveMode() && !reflect.DeepEqual(was.Spec, is.Spec) {
 					pair := [2]*schema.QueueMap{was, is}
 					projects[pair] = append(projects[pair], name+"."+project)
 				}
@@ -129,7 +149,7 @@ func otherMaps(c comparison) (out []schema.Diagnostic) {
 		at := m[1].At("spec.applies_to")
 		if left := c.after.Header(m[0].Key); !touches(c.touched, at.File) && left != nil {
 			at = left.At("spec.applies_to")
-		} else if left == nil {
+		} else if !touches(c.touched, at.File) {
 			at = m[0].At("") // it is deleted
 		}
 		out = append(out, at.Warning("spec.applies_to", codeMappedQueue, "the map %s then maps the queues of %s for %s, in place of the map %s",
@@ -148,10 +168,26 @@ func someOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
-// sharedRepositories warns of repositories of a platform's source that a change shares in addition.
+// sharedRepositories warns of what a change of a platform's source lets projects read in addition, or no longer. Without
+// repositories all is allowed, and read without the secret (policy.ReferenceAllowed); a source of files then shares nothing.
 func sharedRepositories(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.ArtifactSource](c) {
 		if was == nil || is == nil || is.Key.Tenant != "" {
+			continue
+		}
+		const code, field = "lifecycle.source", "spec.repositories"
+		with := ""
+		if is.Spec.Credential != "" {
+			with = ", read with the secret " + is.Spec.Credential
+		}
+		switch isFile := is.Spec.Type == schema.SourceFile; {
+		case isFile || len(was.Spec.Repositories) > 0 == (len(is.Spec.Repositories) > 0):
+		case len(is.Spec.Repositories) == 0:
+			out = append(out, is.Warning("spec", code, "every project may then declare any artifact of %s, read without a secret", is.Spec.Host))
+			continue
+		default:
+			out = append(out, is.Warning(field, code, "artifacts outside these repositories are refused from the merge on; until then every "+
+				"project may declare any artifact of %s", is.Spec.Host))
 			continue
 		}
 		for i, r := range is.Spec.Repositories {
@@ -166,14 +202,8 @@ func sharedRepositories(c comparison) (out []schema.Diagnostic) {
 			case strings.Contains(r, "{tenant}"):
 				who = "every project of a tenant"
 			}
-			with := ""
-			if is.Spec.Credential != "" {
-				with = ", read with the secret " + is.Spec.Credential
-			}
-			path := fmt.Sprintf("spec.repositories[%d]", i)
-			out = append(out, is.Warning(path, "lifecycle.source", "%s may then declare artifacts from %s and below it%s; until now the source "+
-				"shares %s", who, r, with,
-				cmp.Or(strings.Join(was.Spec.Repositories, ", "), "nothing")))
+			out = append(out, is.Warning(fmt.Sprintf("%s[%d]", field, i), code, "%s may then declare artifacts from %s and below it%s; until now "+
+				"the source shares %s", who, r, with, cmp.Or(strings.Join(was.Spec.Repositories, ", "), "nothing")))
 		}
 	}
 	return out
@@ -190,7 +220,7 @@ func listedProjects(c comparison) (out []schema.Diagnostic) {
 			if of == nil || slices.Contains(is.Spec.AttachedProjectIDs, id) {
 				continue
 			}
-			note := "has no access by this list, and loses none"
+			note := "keeps the access that it has: attached_project_ids gives none"
 			for _, name := range slices.Sorted(maps.Keys(of.Attachments)) {
 				if a := of.Attachments[name]; a.Spec.ProjectID == id {
 					note = fmt.Sprintf("stays attached by %s, and its jobs go on: delete that document to detach it", a.File)
@@ -204,44 +234,68 @@ func listedProjects(c comparison) (out []schema.Diagnostic) {
 	return out
 }
 
-// renamedOwners warns of tenants and projects whose directory a change renames, mostly: their name is what runs, so the
-// documents of the old name are deleted, and those of the new one are new.
+// renamedOwners warns of tenants and projects whose directory a change renames: their name is what runs, so the documents of
+// the old name are deleted, and those of the new one are new. Most files of a renamed directory are the same in both.
 func renamedOwners(c comparison) (out []schema.Diagnostic) {
-	added := map[string]bool{}
-	var gone, come []string // the documents of tenants and projects
+	type file struct{ rest, blob string }
+	const most = 10 // directories with the same file: more say nothing about one of them
+	come, gone := map[file][]string{}, map[string]string{}
 	for _, p := range c.touched {
 		key, _ := schema.KeyAt(p.Path)
 		isOwner := key.Kind == schema.KindTenant || key.Kind == schema.KindProject
-		switch {
-		case p.From == "" && isOwner:
-			come = append(come, p.Path)
-		case p.To == "" && isOwner:
-			gone = append(gone, p.Path)
+		for dir, rest := range ownerDirs(p.Path) {
+			switch f := (file{rest, p.To}); {
+			case p.To == "" && isOwner && dir == path.Dir(p.Path):
+				gone[dir] = p.Path
+			case p.From == "" && len(come[f]) < most:
+				come[f] = append(come[f], dir)
+			}
 		}
-		added[p.Path] = added[p.Path] || p.From == ""
 	}
-	for _, was := range gone {
-		for _, is := range come {
-			if path.Base(was) != path.Base(is) {
+	all, same := map[string]int{}, map[string]map[string]int{} // files of a directory that is gone, and those that another one has
+	for _, p := range c.touched {
+		for dir, rest := range ownerDirs(p.Path) {
+			if gone[dir] == "" || gone[dir] == p.Path || p.To != "" {
 				continue
 			}
-			n, all := 0, 0
-			for _, p := range c.touched {
-				if rest, below := strings.CutPrefix(p.Path, path.Dir(was)+"/"); below && p.To == "" {
-					all++
-					if added[path.Dir(is)+"/"+rest] {
-						n++
-					}
+			all[dir]++
+			for _, is := range come[file{rest, p.From}] {
+				if same[dir] == nil {
+					same[dir] = map[string]int{}
 				}
+				same[dir][is]++
 			}
-			if n > 1 && 2*n > all {
-				key, _ := schema.KeyAt(was)
-				out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: codeRenamed, File: was, Line: 1, Column: 1,
-					Message: fmt.Sprintf("%s is not renamed by its directory: this deletes it with all that runs there, and %s is a new one: move the "+
-						"directory back, and change spec.display_name to show another name",
-						key, path.Base(path.Dir(is)))})
+		}
+	}
+	for _, dir := range slices.Sorted(maps.Keys(gone)) {
+		if tenant, _, inProject := strings.Cut(dir, "/projects/"); inProject && gone[tenant] != "" {
+			continue // it goes with its tenant
+		}
+		for _, is := range slices.Sorted(maps.Keys(same[dir])) {
+			if 2*same[dir][is] <= all[dir] {
+				continue
 			}
+			key, _ := schema.KeyAt(gone[dir])
+			out = append(out, schema.Diagnostic{Severity: schema.SeverityWarning, Code: codeRenamed, File: gone[dir], Line: 1, Column: 1,
+				Message: fmt.Sprintf("this deletes %s with all that runs there, as its directory is its name: move %s back, and change "+
+					"spec.display_name to show another name", key, is)})
+			break
 		}
 	}
 	return out
+}
+
+// ownerDirs yields the directories of the tenant and the project to which a path belongs, each with the path below it.
+func ownerDirs(file string) iter.Seq2[string, string] {
+	return func(yield func(dir, rest string) bool) {
+		parts := strings.Split(file, "/")
+		if parts[0] != "tenants" {
+			return
+		}
+		for depth := 2; depth < len(parts) && (depth == 2 || parts[2] == "projects"); depth += 2 {
+			if depth > 4 || !yield(strings.Join(parts[:depth], "/"), strings.Join(parts[depth:], "/")) {
+				return
+			}
+		}
+	}
 }

@@ -137,7 +137,7 @@ func subjectOf(d schema.Diagnostic) string {
 func mistake(d schema.Diagnostic) schema.Diagnostic {
 	named := []string{
 		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app", "ref.missing-version",
-		"ref.missing-rates", "ref.node-role", codeNoUser,
+		"ref.missing-rates", "ref.node-role", codeNoUser, policy.CodeUselessAdmission,
 	}
 	selects := d.Code == "ref.no-node" && (strings.HasPrefix(d.Path, "spec.roles.") || strings.HasPrefix(d.Path, "spec.config."))
 	switch {
@@ -146,7 +146,7 @@ func mistake(d schema.Diagnostic) schema.Diagnostic {
 		d.Severity = schema.SeverityError
 		d.Message += "; if another pull request adds it, merge that one first"
 	case slices.Contains([]string{estate.CodeNoEffect, codePast, codeProjectName, policy.CodeGuarantee, policy.CodeDeniedApp,
-		policy.CodeUselessAdmission, signature.CodeUnusableKey, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
+		signature.CodeUnusableKey, "conflict.unix-user", "conflict.key", "conflict.currency"}, d.Code):
 		d.Severity = schema.SeverityError
 	}
 	return d

@@ -377,15 +377,20 @@ func TestEffectsBesideTheFieldsAreReported(t *testing.T) {
 			"and are refused from then on"},
 		"a time too short": {everybody, queues("everybody", "queues: [{queue: short, partition: main, max_walltime_minutes: 1}], "+
 			"fallback_queue: short"), "spec.queues[0].max_walltime_minutes: a job may run 1 min at most"},
+		"a time of two minutes": {everybody, queues("everybody", "queues: [{queue: short, partition: main, max_walltime_minutes: 2}], "+
+			"fallback_queue: short"), ""},
 		"a tenant's map": {lhc, queues("lhc", "applies_to: [physics], "+all),
 			"the map lhc then maps the queues of batch for physics.lhc, in place of the map everybody"},
 		"a grace too short": {train, estateFiles(nil)[train] + "  on_jobs: {cancel_after_seconds: 1}\n",
 			"spec.on_jobs.cancel_after_seconds: jobs get 1 s until they are cancelled"},
 		"a key that moves": {operators, roles("", ", signing_keys: ["+key+"]"),
 			"the key is olga's until the merge: what it signs then counts as signed by otto"},
+		"a key of two": {operators, roles(", signing_keys: ["+key+"]", ", signing_keys: ["+key+"]"),
+			"the key is olga's, too: each person needs a key of their own"},
 		"a wider source": {registry, source("'{tenant}'"), "every project of a tenant may then declare artifacts from {tenant} and below " +
 			"it, read with the secret pull; until now the source shares {tenant}/{project}"},
 		"a narrower source": {registry, source("'{tenant}/{project}/images'"), ""},
+		"an open source":    {registry, source(""), "every project may then declare any artifact of registry.example, read without a secret"},
 		"a shorter list":    {runtime, shared(""), "physics.lhc stays attached by " + terms},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -399,19 +404,29 @@ func TestEffectsBesideTheFieldsAreReported(t *testing.T) {
 	}
 }
 
-// A project whose directory is renamed gets one sentence that says so; a project that replaces another one gets none.
-func TestRenamedProjectDirectoryIsReported(t *testing.T) {
-	const old, next = "tenants/physics/projects/lhc/", "tenants/physics/projects/collider/"
-	renamed, replaced := map[string]string{}, map[string]string{next + "project.yaml": doc("Project", "collider",
-		"spec:\n  display_name: C\n")}
-	for path, text := range estateFiles(nil) {
-		if rest, below := strings.CutPrefix(path, old); below {
-			renamed[path], renamed[next+rest], replaced[path] = "", text, ""
+// A project or tenant whose directory is renamed gets one sentence that says so; one that replaces another gets none.
+func TestRenamedDirectoryIsReported(t *testing.T) {
+	const project, tenant = "tenants/physics/projects/lhc/", "tenants/physics/"
+	for old, is := range map[string]struct{ key, next string }{
+		project: {"Project physics/lhc", "tenants/physics/projects/collider/"},
+		tenant:  {"Tenant physics", "tenants/particles/"},
+	} {
+		renamed, replaced, n := map[string]string{}, map[string]string{}, 0
+		for file, text := range estateFiles(nil) {
+			if rest, below := strings.CutPrefix(file, old); below {
+				renamed[file], renamed[is.next+rest] = "", text
+				replaced[file], replaced[is.next+rest] = "", text+"# another one\n"
+				n++
+			}
 		}
+		require.Greater(t, n, 2, "files of %s", old)
+		want := ":1:1: warning: this deletes " + is.key + " with all that runs there, as its directory is its name: move " +
+			strings.TrimSuffix(is.next, "/") + " back"
+		said := fmt.Sprint(proposal(t, estateFiles(nil), renamed).Diagnostics)
+		require.Equal(t, 1, strings.Count(said, want), said)
+		require.Equal(t, 1, strings.Count(said, "as its directory is its name"), said)
+		require.NotContains(t, fmt.Sprint(proposal(t, estateFiles(nil), replaced).Diagnostics), "as its directory is its name")
 	}
-	const want = old + "project.yaml:1:1: warning: Project physics/lhc is not renamed by its directory"
-	require.Equal(t, 1, strings.Count(fmt.Sprint(proposal(t, estateFiles(nil), renamed).Diagnostics), want))
-	require.NotContains(t, fmt.Sprint(proposal(t, estateFiles(nil), replaced).Diagnostics), want)
 }
 
 // A list that is there and empty is not shown as a missing one, and a changed uid is a changed field.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"berth/reconciler"
@@ -275,4 +276,23 @@ func countFiles(t *testing.T, dir string) int {
 	n := 0
 	require.NoError(t, filepath.WalkDir(dir, func(string, os.DirEntry, error) error { n++; return nil }))
 	return n
+}
+
+// Commits with one tree are one snapshot; a commit that the mirror lacks is missing all the same.
+func TestSnapshotsAreThoseOfTrees(t *testing.T) {
+	t.Parallel()
+	s := gittest.New(t, estateFiles())
+	r := open(t, s)
+	first := fetch(t, r).Main
+	s.MustCommit(t, "main", gittest.Commit{Message: "Change", Files: map[string]string{instancePath: "train v2\n"}})
+	s.MustCommit(t, "main", gittest.Commit{Message: "Undo", Files: map[string]string{instancePath: estateFiles()[instancePath]}})
+	undone := fetch(t, r).Main
+	require.NotEqual(t, first, undone)
+	was, err := r.Snapshot(t.Context(), first)
+	require.NoError(t, err)
+	is, err := r.Snapshot(t.Context(), undone)
+	require.NoError(t, err)
+	require.Same(t, was, is)
+	_, err = r.Snapshot(t.Context(), strings.Repeat("a", 40))
+	require.ErrorIs(t, err, reconciler.ErrNotFound)
 }

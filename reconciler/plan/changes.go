@@ -135,8 +135,8 @@ func decode(v any) any {
 	return out
 }
 
-// flatten writes the leaves of v below path. A null or an empty mapping has no leaf. An empty list is the leaf empty; if
-// that is "", it has none, and an absent list equals an empty one. A list of named objects is keyed by name; a list of
+// flatten writes the leaves of v below path. A null or an empty mapping has no leaf. An empty list has the
+// value of the parameter empty; if that is "", it has no leaf, as an absent list. A list of named objects is keyed by name; a list of
 // plain values is one leaf.
 func flatten(out map[string]string, path string, v any, empty string) {
 	switch v := v.(type) {

@@ -66,9 +66,9 @@ type Status interface {
 	// Flush waits until everything recorded is on the remote; FlushTo, up to a count.
 	Flush(context.Context) error
 	FlushTo(ctx context.Context, count uint64) error
-	// PushSoon has everything recorded pushed without waiting for it, and returns the count
-	// up to which it is on the remote.
-	PushSoon() (pushed uint64)
+	// PushSoon has the changes up to a count pushed without waiting for it, and returns the
+	// count up to which the changes are on the remote.
+	PushSoon(count uint64) (pushed uint64)
 	// Reviews are the records of what was shown on pull requests.
 	Reviews() map[int]*plan.Review
 	// UpdateReview replaces the record of a pull request by the result of change for

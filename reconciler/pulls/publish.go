@@ -47,7 +47,7 @@ func (p *Publisher) add(x *publication) {
 // nothing waits. It is one item of its queue, so that comments on roll-outs and
 // answers have their turn in between.
 func (p *Publisher) Publish(ctx context.Context) (again time.Duration, err error) {
-	x, wait := p.queue.next(p.Now(), p.Status.PushSoon())
+	x, wait := p.queue.next(p.Now(), p.Status.PushSoon(p.queue.recorded()))
 	if x == nil {
 		return wait, nil
 	}

@@ -59,8 +59,8 @@ func keysOf(checks []plan.Check) string {
 // publishQueue holds the newest result of each target until it is published, so
 // that planning never waits for the forge's rate limit. A merge queue waits for its
 // checks and goes first; then new results and those that a user asked for; then the
-// others. Among equals those go first that are on the remote, as each push of the others
-// takes a while; then authors take turns, and of one author the newest pull request goes first.
+// others. Among equals, results that are on the remote go first, because the others wait for
+// a push. Then authors take turns; of one author, the newest pull request goes first.
 type publishQueue struct {
 	mu        sync.Mutex
 	waiting   map[target]*publication
@@ -89,6 +89,16 @@ func (q *publishQueue) add(x *publication) bool {
 		q.waiting[x.target] = x
 	}
 	return true
+}
+
+// recorded is the status writer's count by which all results that wait are recorded.
+func (q *publishQueue) recorded() (count uint64) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	for _, x := range q.waiting {
+		count = max(count, x.recorded)
+	}
+	return count
 }
 
 // next is what to publish now; nil: nothing, or only after wait. pushed is the status writer's

@@ -96,7 +96,7 @@ func TestAuthorsTakeTurnsAtTheForge(t *testing.T) {
 	require.Equal(t, []int{51, 1, 50, 61, 60}, order)
 }
 
-// A result that is not on the remote yet lets those go first that are: its push takes a while.
+// Results that are on the remote are published before one that waits for its push.
 func TestResultsOnTheRemoteArePublishedFirst(t *testing.T) {
 	t.Parallel()
 	q := newPublishQueue()
@@ -104,6 +104,7 @@ func TestResultsOnTheRemoteArePublishedFirst(t *testing.T) {
 		q.add(&publication{target: target{pull: n + 1}, author: "eve", recorded: uint64(n + 1)})
 	}
 	q.add(&publication{target: target{pull: 4}, author: "ada", recorded: 4})
+	require.EqualValues(t, 4, q.recorded())
 	var order []int
 	for _, pushed := range []uint64{2, 4, 4, 4} {
 		x, _ := q.next(time.Now(), pushed)
@@ -111,4 +112,5 @@ func TestResultsOnTheRemoteArePublishedFirst(t *testing.T) {
 		q.done(x, true)
 	}
 	require.Equal(t, []int{2, 4, 3, 1}, order)
+	require.Zero(t, q.recorded(), "nobody waits for a push")
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"berth/reconciler/plan"
@@ -87,7 +88,11 @@ func diagnosticsText(b *strings.Builder, ds []schema.Diagnostic) {
 	places := map[subject][]string{}
 	for _, d := range ds {
 		s := subject{d.Severity, d.Code, d.Path, d.Message}
-		places[s] = append(places[s], d.File)
+		place := d.File
+		if d.Line > 1 { // else it is the whole document
+			place += ":" + strconv.Itoa(d.Line)
+		}
+		places[s] = append(places[s], place)
 	}
 	for _, d := range ds {
 		s := subject{d.Severity, d.Code, d.Path, d.Message}

@@ -128,12 +128,12 @@ func (p *pending) FlushTo(ctx context.Context, target uint64) error {
 	}
 }
 
-// PushSoon has everything recorded pushed at once, without waiting for it, and returns the count
-// up to which the changes are on the remote.
-func (p *pending) PushSoon() (pushed uint64) {
+// PushSoon has the changes up to a count pushed at once, without waiting for it, and returns the
+// count up to which the changes are on the remote.
+func (p *pending) PushSoon(target uint64) (pushed uint64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.count > p.pushed {
+	if p.pushed < target {
 		signal(p.flushing)
 	}
 	return p.pushed

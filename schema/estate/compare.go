@@ -71,8 +71,14 @@ func (l *Loader) compare(ctx context.Context, from, to schema.Snapshot, unread f
 		default:
 			a, b, was, is = was[0], is[0], was[1:], is[1:]
 		}
-		if a == b || !ours(a) && !ours(b) {
+		if a == b {
 			continue
+		}
+		if !ours(a) {
+			a = schema.Part{}
+		}
+		if !ours(b) {
+			b = schema.Part{}
 		}
 		if err := both(a, b); err != nil {
 			return err

@@ -51,40 +51,27 @@ func (e *estate) owners() {
 	}
 }
 
-// ownerLike suggests a tenant or a project for the name of a missing one, for the end of a message. A project may be named
-// without its tenant.
+// ownerLike suggests a project of the same tenant for the name of a missing one, for the end of a message. It names no other
+// tenant: a change that deletes a project is told about the platform's documents that name it.
 func (e *estate) ownerLike(owner string) string {
 	tenant, project, inProject := strings.Cut(owner, ".")
-	var tenants, projects, same []string // same: projects of that name
-	for _, t := range e.trees {
-		name, isTenant := strings.CutPrefix(t.name, "tenants/")
-		if !isTenant {
-			continue
-		}
-		tenants = append(tenants, name)
-		for _, doc := range t.docs {
-			switch {
-			case doc.Key.Kind != schema.KindProject:
-			case doc.Key.Name == project || !inProject && doc.Key.Name == owner:
-				same = append(same, doc.Key.ProjectID())
-			case name == tenant:
-				projects = append(projects, doc.Key.Name)
-			}
-		}
-	}
-	guess := load.Nearest(tenant, tenants)
+	t := e.tree("tenants/" + tenant)
 	switch {
-	case len(same) > 0:
-		guess = same[0]
-	case inProject:
-		if guess = load.Nearest(project, projects); guess != "" {
-			guess = tenant + "." + guess
-		}
-	}
-	if guess == "" {
+	case !inProject:
+		return "; a project is named with its tenant, as TENANT." + owner
+	case t == nil:
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %q?", guess)
+	var projects []string
+	for _, doc := range t.docs {
+		if doc.Key.Kind == schema.KindProject {
+			projects = append(projects, doc.Key.Name)
+		}
+	}
+	if guess := load.Nearest(project, projects); guess != "" {
+		return fmt.Sprintf("; did you mean %q?", tenant+"."+guess)
+	}
+	return ""
 }
 
 // missing reports whether a tenant or tenant.project is missing, and its path. In an

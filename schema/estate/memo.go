@@ -52,7 +52,7 @@ type listing struct {
 	result *Result
 }
 
-// mostRecent is main's, the one in force, and that of a pull request.
+// mostRecent is enough for main, the tree in force, and one pull request.
 const mostRecent = 3
 
 func (c *recent) get(parts []schema.Part) *Result {
@@ -60,6 +60,7 @@ func (c *recent) get(parts []schema.Part) *Result {
 	defer c.mu.Unlock()
 	for _, l := range c.kept {
 		if slices.Equal(l.parts, parts) {
+			c.put(l)
 			return l.result
 		}
 	}
@@ -69,5 +70,16 @@ func (c *recent) get(parts []schema.Part) *Result {
 func (c *recent) add(parts []schema.Part, r *Result) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.kept = append([]listing{{parts, r}}, c.kept[:min(len(c.kept), mostRecent-1)]...)
+	c.put(listing{parts, r})
+}
+
+// put makes l the newest; with mu held.
+func (c *recent) put(l listing) {
+	kept := []listing{l}
+	for _, other := range c.kept {
+		if len(kept) < mostRecent && !slices.Equal(other.parts, l.parts) {
+			kept = append(kept, other)
+		}
+	}
+	c.kept = kept
 }

@@ -39,7 +39,7 @@ func (e *estate) shadows(refused map[*tree][]refusal) {
 	}
 }
 
-// goneApps lists the apps of a tenant in r that its new tree no longer has. Documents that name them
+// goneApps lists the apps that r has for the tenant of s, and s has not. Documents that name them
 // mean them still: otherwise units would become units of an app of the platform with that slug.
 func (r *Result) goneApps(s *standing) (slugs []string) {
 	held := r.tree(s.name)

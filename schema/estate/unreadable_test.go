@@ -82,3 +82,27 @@ func TestUnreadableNewPartIsIgnored(t *testing.T) {
 		require.Equal(t, 1, f.Result.Desired.Instance(schema.InstanceKey("physics", "lattice", "train")).Spec.Roles["worker"].Count)
 	}
 }
+
+// A part that can be read again is read again, although its tree is the same.
+func TestPartThatBecomesReadableIsRead(t *testing.T) {
+	l := newLoader(t)
+	files := estate.Files(lab(t))
+	for range 2 {
+		first, err := l.Load(t.Context(), broken{Snapshot: files, part: "tenants/physics"})
+		require.NoError(t, err)
+		require.Equal(t, []string{"tenants/physics"}, first.Unreadable)
+	}
+	second, err := l.Load(t.Context(), files)
+	require.NoError(t, err)
+	require.Empty(t, second.Unreadable)
+	require.NotNil(t, second.Desired.Instance(schema.InstanceKey("physics", "lattice", "train")))
+}
+
+// A file that is no part of the estate, and gives way to a directory that is, counts as no change of the estate.
+func TestChangesListOnlyFilesOfTheEstate(t *testing.T) {
+	const doc = "Platform/roles/operators.yaml"
+	changes, err := newLoader(t).Compare(t.Context(), estate.Files(map[string]string{"Platform": "notes\n"}), estate.Files(map[string]string{doc: "x\n"}))
+	require.NoError(t, err)
+	require.Len(t, changes, 1)
+	require.Equal(t, doc, changes[0].Path)
+}

@@ -56,7 +56,7 @@ func Locate(path string) (key schema.Key, finding *schema.Diagnostic, ignore boo
 	}
 	if stem, found := cutExtension(path); found {
 		if _, ok, _ := schema.Locate(stem + ".yaml"); ok {
-			return refuse("path.extension", "documents end in .yaml; rename the file to %s.yaml, or delete it if that is there", stem)
+			return refuse("path.extension", "documents end in .yaml; rename the file to %s.yaml, or delete it if that file exists", stem)
 		}
 	}
 	if !strings.HasSuffix(base, ".yaml") {

@@ -98,12 +98,12 @@ func TestAdmissionThatNoVersionMeetsIsReported(t *testing.T) {
 		admission string
 		want      []string
 	}{
-		"scope": {admission("tenant", "slurm", "registry.physics.example"), []string{":6:3: warning: spec.allowed_control_plane_scopes: no " +
-			"instance of beamline can run by this: the app supports project (" + beamApp + ")"}},
-		"backend": {admission("project", "ray", "registry.physics.example"), []string{":7:3: warning: spec.allowed_runtime_backends: no " +
-			"instance of beamline can run by this: its versions run on slurm (" + beamApp + ")"}},
-		"host": {admission("project", "slurm", "quay.example"), []string{":8:3: warning: spec.artifact_source_allowlist: no instance of " +
-			"beamline can run by this: its versions have artifacts from registry.physics.example (" + beamApp + ")"}},
+		"scope": {admission("tenant", "slurm", "registry.physics.example"), []string{":6:3: warning: spec.allowed_control_plane_scopes: this " +
+			"admission allows no instance of beamline: the app supports project (" + beamApp + ")"}},
+		"backend": {admission("project", "ray", "registry.physics.example"), []string{":7:3: warning: spec.allowed_runtime_backends: this " +
+			"admission allows no instance of beamline: its versions run on slurm (" + beamApp + ")"}},
+		"host": {admission("project", "slurm", "quay.example"), []string{":8:3: warning: spec.artifact_source_allowlist: this admission allows no " +
+			"instance of beamline: its versions have artifacts from registry.physics.example (" + beamApp + ")"}},
 		"met": {admission("tenant, project", "ray, slurm", `"*.physics.example"`), nil},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -106,35 +106,38 @@ func uselessAdmissions(p *schema.Platform, t *schema.TenantEstate) (out []schema
 		}
 		useless := func(field, wants string, which []string) {
 			slices.Sort(which)
-			out = append(out, a.At(field).Warning(field, CodeUselessAdmission, "no instance of %s can run by this: %s %s (%s); allow one of them "+
+			out = append(out, a.At(field).Warning(field, CodeUselessAdmission, "this admission allows no instance of %s: %s %s (%s); allow one of them "+
 				"here",
 				slug, wants, strings.Join(slices.Compact(which), ", "), app.File))
 		}
 		if scopes := app.Spec.Supports.Scopes(); !overlap(scopes, a.Spec.AllowedControlPlaneScopes) {
 			useless("spec.allowed_control_plane_scopes", "the app supports", slices.Clone(scopes))
 		}
-		var backends, hosts []string
+		var backends, hosts []string // hosts: those refused, of the versions with an allowed backend
 		admits := sourceHosts()
 		source, only := sourcesFor(p, t, app), []layer{{Overlay: schema.Overlay{ArtifactSourceAllowlist: a.Spec.ArtifactSourceAllowlist}}}
-		meets := false
+		runs, meets := false, false
 		for _, name := range slices.Sorted(maps.Keys(versions)) {
-			v, lacks := versions[name], 0
+			v, refusedHosts := versions[name], 0
 			backends = append(backends, v.Spec.RuntimeBackend)
+			if !slices.Contains(a.Spec.AllowedRuntimeBackends, v.Spec.RuntimeBackend) {
+				continue
+			}
 			for _, artifact := range v.Spec.Manifest.Artifacts {
 				s := source(artifact.Source)
 				if s == nil || s.Spec.Type == schema.SourceFile {
 					continue
 				}
 				if _, _, refused := admits.refuses(s.Spec.Host, only); refused {
-					hosts, lacks = append(hosts, s.Spec.Host), lacks+1
+					hosts, refusedHosts = append(hosts, s.Spec.Host), refusedHosts+1
 				}
 			}
-			meets = meets || lacks == 0
+			runs, meets = true, meets || refusedHosts == 0
 		}
-		if !overlap(backends, a.Spec.AllowedRuntimeBackends) {
+		switch {
+		case !runs:
 			useless("spec.allowed_runtime_backends", "its versions run on", backends)
-		}
-		if !meets {
+		case !meets:
 			useless("spec.artifact_source_allowlist", "its versions have artifacts from", hosts)
 		}
 	}

@@ -93,7 +93,7 @@ func Findings(d *schema.Desired, asked func(file string) bool) (out []schema.Dia
 			continue
 		}
 		if _, err := sshBlob(n.Spec.HostKey); err != nil {
-			out = append(out, n.At(path).Warning(path, CodeUnusableKey, "no host has this key, so Berth cannot reach the node: %s; replace it", err))
+			out = append(out, n.At(path).Warning(path, CodeUnusableKey, "the host key is not valid, so Berth cannot reach the node: %s; replace it", err))
 		}
 	}
 	schema.SortDiagnostics(out)

@@ -23,8 +23,8 @@ func (c *Config) authorityWarnings() (out []string) {
 			", ")+": without the section github Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
 	if a.TrustMain && c.GitHub != nil {
-		out = append(out, "authority.trust_main: with the section github Berth knows who wrote and approved a change, and ignores it: take "+
-			"trust_main out, and name administrators")
+		out = append(out, "authority.trust_main: makes Berth ignore who wrote and approved a change, which the section github shows: remove "+
+			"trust_main, and name administrators")
 	}
 	if c.API == nil || c.API.OIDC == nil {
 		return out

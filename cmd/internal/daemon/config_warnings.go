@@ -33,7 +33,7 @@ func (c *Config) warnings(path string) []string {
 	out = append(out, c.sharedSecrets()...)
 	out = append(out, c.repeated()...)
 	if c.SSH != nil && c.SSH.User == "root" {
-		out = append(out, "ssh.user: the key then opens a shell of root on each node: use a user that may only run berth-host by sudo, such "+
+		out = append(out, "ssh.user: the key gives a root shell on each node: use a user that may only run berth-host by sudo, such "+
 			"as berth (deploy/hosts.md)")
 	}
 	if c.SSH == nil && c.MemoryRuntime == nil {
@@ -58,6 +58,9 @@ func (c *Config) artifactWarnings() (out []string) {
 	for field, s := range secrets {
 		files[field] = s.File
 	}
+	maps.DeleteFunc(files, func(field, _ string) bool { // these are public
+		return strings.HasSuffix(field, "known_hosts") || strings.HasSuffix(field, "cert")
+	})
 	for i, dir := range a.Directories {
 		field := fmt.Sprintf("artifacts.directories[%d]", i)
 		if info, err := os.Stat(dir); err != nil {
@@ -67,15 +70,15 @@ func (c *Config) artifactWarnings() (out []string) {
 		}
 		for _, secret := range slices.Sorted(maps.Keys(files)) {
 			if file := files[secret]; file != "" && within(dir, file) {
-				out = append(out, fmt.Sprintf("%s: %s holds the file of %s (%s), and an artifact could name it: write the directory that has "+
-					"artifacts alone", field, dir, secret, file))
+				out = append(out, fmt.Sprintf("%s: %s holds the file of %s (%s), and an artifact could read it: name a directory that holds "+
+					"artifacts only", field, dir, secret, file))
 				break
 			}
 		}
 	}
 	for i, text := range a.Addresses {
 		if all, err := netip.ParsePrefix(text); err == nil && all.Bits() == 0 {
-			out = append(out, fmt.Sprintf("artifacts.addresses[%d]: %s is every address, so a source of any tenant reaches this machine and its "+
+			out = append(out, fmt.Sprintf("artifacts.addresses[%d]: %s allows every address, so a source of any tenant reaches this machine and its "+
 				"metadata service: write the addresses of the registries", i, text))
 		}
 	}

@@ -31,7 +31,7 @@ type Reader struct {
 
 	Trees  Cache[plumbing.Hash, []Entry]
 	files  Cache[treeAt, []schema.File]    // of parts of the estate
-	parts  Cache[plumbing.Hash, *snapshot] // by the tree
+	parts  Cache[plumbing.Hash, *snapshot] // by the tree; of estates with less than 10,000 tenants
 	Broken atomic.Bool                     // an object of the mirror is unreadable; the next fetch replaces the mirror
 }
 
