@@ -2,7 +2,6 @@ package slurm
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/checksum"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -135,23 +135,59 @@ func asWaiting(err error) error {
 	return waiting("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// useRecord checks a record that was read and makes it the current one.
-func (c *control) useRecord(res runtimes.Result) error {
-	if res.Missing {
-		return errNoRecord
+// readRecordOps are the operations whose results useRecord takes.
+func (c *control) readRecordOps() []runtimes.Op {
+	return []runtimes.Op{readOp(c.stack.Record()), readOp(c.stack.RecordCopy())}
+}
+
+// eitherRecord decodes a record, or its copy where the record is gone or damaged. The error is that of the record.
+func eitherRecord(res, copied runtimes.Result) (rec record, isCopy bool, err error) {
+	err = errNoRecord
+	if !res.Missing {
+		if rec, err = decodeRecord(res.Data); !errors.Is(err, errDamaged) {
+			return rec, false, err
+		}
 	}
-	rec, err := decodeRecord(res.Data)
-	if errors.Is(err, errDamaged) {
-		return fmt.Errorf("%w: host %s: %s: %w", errNoRecord, c.host.Name(), c.stack.Record(), err)
+	if !copied.Missing {
+		if rec, fault := decodeRecord(copied.Data); fault == nil {
+			return rec, true, nil
+		}
 	}
-	if err != nil {
-		return fmt.Errorf("host %s: %s: %w", c.host.Name(), c.stack.Record(), err)
-	}
-	if rec.Cluster != c.stack.Cluster || rec.Unit.Effective.Key != c.key {
-		return fmt.Errorf("host %s: the record %s is of %s in cluster %s, not of %s in cluster %s", c.host.Name(), c.stack.Record(), rec.Unit.Effective.Key, rec.Cluster, c.key, c.stack.Cluster)
+	return rec, false, err
+}
+
+// useRecord checks a record that was read, and its copy, and makes it the current one. isCopy: the record has to be
+// written again.
+func (c *control) useRecord(res, copied runtimes.Result) (isCopy bool, err error) {
+	rec, isCopy, err := eitherRecord(res, copied)
+	switch {
+	case errors.Is(err, errNoRecord):
+		return false, err
+	case errors.Is(err, errDamaged):
+		return false, fmt.Errorf("%w: host %s: %s: %w", errNoRecord, c.host.Name(), c.stack.Record(), err)
+	case err != nil:
+		return false, fmt.Errorf("host %s: %s: %w", c.host.Name(), c.stack.Record(), err)
+	case rec.Cluster != c.stack.Cluster || rec.Unit.Effective.Key != c.key:
+		return false, fmt.Errorf("host %s: the record %s is of %s in cluster %s, not of %s in cluster %s", c.host.Name(), c.stack.Record(),
+			rec.Unit.Effective.Key, rec.Cluster, c.key, c.stack.Cluster)
 	}
 	c.rec, c.disk = rec, rec
-	return nil
+	return isCopy, nil
+}
+
+// restoreRecord writes the record again that was read from its copy.
+func (c *control) restoreRecord(ctx context.Context, damaged runtimes.Result) error {
+	c.log.Warn("record restored from its copy", "host", c.host.Name(), "path", c.stack.Record())
+	return c.doAll(ctx, append(c.putAside(damaged), c.writeRecord(&c.disk)...)...)
+}
+
+// putAside returns the operation that keeps the text of a damaged record for people; none for a missing record.
+func (c *control) putAside(res runtimes.Result) []runtimes.Op {
+	if res.Missing {
+		return nil
+	}
+	text := encode(map[string]string{"record": string(res.Data)})
+	return []runtimes.Op{writeOp(c.stack.DamagedRecord(), file{text, 0o600, ""})}
 }
 
 // otherRecords reads the records of the other instances on the host.
@@ -164,7 +200,7 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 	for _, name := range res[0].Names {
 		path := profile.InstanceDir + "/" + name
 		if strings.HasSuffix(name, ".json") && path != workerRecordPath && path != c.stack.Record() {
-			ops = append(ops, readOp(path))
+			ops = append(ops, readOp(path), readOp(profile.CopyOf(path)))
 		}
 	}
 	if len(ops) == 0 {
@@ -175,21 +211,24 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 		return nil, err
 	}
 	var recs []record
-	for i, one := range res {
-		if one.Missing {
-			continue // removed since the list was read
-		}
-		rec, err := decodeRecord(one.Data)
-		if err != nil { // also a damaged one, until its instance has made it again: it has users and ports
+	for i := 0; i < len(res); i += 2 {
+		rec, _, err := eitherRecord(res[i], res[i+1])
+		switch {
+		case errors.Is(err, errNoRecord): // removed since the list was read
+		case err != nil: // also a damaged one, until its instance has made it again: it has users and ports
 			return nil, fmt.Errorf("host %s: %s: %w", c.host.Name(), ops[i].Read.Path, err)
+		default:
+			recs = append(recs, rec)
 		}
-		recs = append(recs, rec)
 	}
 	return recs, nil
 }
 
-func (c *control) writeRecord(rec *record) runtimes.Op {
-	return runtimes.Op{Write: &runtimes.WriteFile{Path: c.stack.Record(), Data: rec.encode(), Mode: 0o600}}
+// writeRecord returns the operations that write a record, and before it its copy: the one that a crash leaves behind has
+// what was intended.
+func (c *control) writeRecord(rec *record) []runtimes.Op {
+	of := file{rec.encode(), 0o600, ""}
+	return []runtimes.Op{writeOp(c.stack.RecordCopy(), of), writeOp(c.stack.Record(), of)}
 }
 
 func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runtimes.Op {
@@ -198,7 +237,7 @@ func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runt
 }
 
 func (c *control) save(ctx context.Context) error {
-	if err := c.doAll(ctx, c.writeRecord(&c.rec)); err != nil {
+	if err := c.doAll(ctx, c.writeRecord(&c.rec)...); err != nil {
 		return err
 	}
 	c.disk = c.rec
@@ -207,7 +246,7 @@ func (c *control) save(ctx context.Context) error {
 
 // saveDisk writes the record as it is on the host, without what is not applied yet.
 func (c *control) saveDisk(ctx context.Context) error {
-	return c.doAll(ctx, c.writeRecord(&c.disk))
+	return c.doAll(ctx, c.writeRecord(&c.disk)...)
 }
 
 // updateRecord reads the record, changes it and writes it, for actions that run
@@ -267,10 +306,10 @@ func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) erro
 	return c.saveDisk(ctx)
 }
 
-// forgetUsers returns the operation that takes removed users out of the record. It belongs under
+// forgetUsers returns the operations that take removed users out of the record. They belong under
 // the lock of the host with the removal of their accounts: each of two instances that remove a
 // user at the same time would else keep the account for the other one.
-func (c *control) forgetUsers(users []schema.UnixUser) runtimes.Op {
+func (c *control) forgetUsers(users []schema.UnixUser) []runtimes.Op {
 	left := func(all []schema.UnixUser) []schema.UnixUser {
 		return slices.DeleteFunc(slices.Clone(all), func(u schema.UnixUser) bool { return slices.Contains(users, u) })
 	}
@@ -297,9 +336,7 @@ func (s site) readWorker(res runtimes.Result) (rec workerRecord, err error) {
 	if res.Missing {
 		return rec, nil
 	}
-	if !json.Valid(res.Data) {
-		err = errDamaged
-	} else if err = json.Unmarshal(res.Data, &rec); err == nil && rec.Format != workerFormat {
+	if err = checksum.Decode(res.Data, &rec); err == nil && rec.Format != workerFormat {
 		err = fmt.Errorf("format is %q, want %s", rec.Format, workerFormat)
 	}
 	if err != nil {

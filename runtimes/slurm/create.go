@@ -86,7 +86,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 // it already has. It returns false if the unit is complete. conf is slurm.conf on the host; nil: it has none.
 func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, conf []byte, err error) {
 	defer c.env.lock("host " + c.host.Name())()
-	res, err := c.do(ctx, runtimes.Op{Info: &runtimes.Info{}}, readOp(c.stack.Record()))
+	res, err := c.do(ctx, append([]runtimes.Op{{Info: &runtimes.Info{}}}, c.readRecordOps()...)...)
 	if err != nil {
 		return false, nil, err
 	}
@@ -98,13 +98,15 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		conf = before[0].Data
 	}
 	var aside []runtimes.Op
-	switch err := c.useRecord(res[1]); {
+	isCopy, err := c.useRecord(res[1], res[2])
+	if isCopy {
+		err = c.restoreRecord(ctx, res[1])
+	}
+	switch {
 	case err == nil && c.rec.Complete && !c.rec.Deleting:
 		return false, nil, nil
 	case errors.Is(err, errNoRecord):
-		if errors.Is(err, errDamaged) {
-			aside = append(aside, writeOp(c.stack.DamagedRecord(), file{encode(map[string]string{"record": string(res[1].Data)}), 0o600, ""}))
-		}
+		aside = c.putAside(res[1])
 		if err := c.checkEarlier(conf, after); err != nil {
 			return false, nil, err
 		}
@@ -137,7 +139,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		ops = append(ops, c.service(profile.Slurmctld, "stop"), removeTreeOp(c.stack.State()))
 		c.rec.Deleting, c.rec.Complete = false, false
 	}
-	_, err = c.do(ctx, append(ops, c.writeRecord(&c.rec))...)
+	_, err = c.do(ctx, append(ops, c.writeRecord(&c.rec)...)...)
 	return true, conf, err
 }
 
@@ -177,7 +179,7 @@ func (c lifecycle) writeStack(ctx context.Context) error {
 		return err
 	}
 	s := c.stack
-	ops := append([]runtimes.Op{c.service(profile.Slurmctld, "stop"), c.writeRecord(&c.rec)}, makeSharedDirs()...)
+	ops := slices.Concat([]runtimes.Op{c.service(profile.Slurmctld, "stop")}, c.writeRecord(&c.rec), makeSharedDirs())
 	ops = append(ops,
 		dirOp(s.Etc(), 0o755, ""),
 		ownDirOp(s.Lib(), 0o755, profile.SlurmUser),

@@ -307,16 +307,28 @@ func (c *cluster) put(t *testing.T, rec record) {
 		c.ctl.files[name], c.ctl.modes[name] = f.data, f.mode
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
-	c.ctl.files[s.Record()] = rec.encode()
+	c.ctl.files[s.Record()], c.ctl.files[s.RecordCopy()] = rec.encode(), rec.encode()
 	c.ctl.files[s.MungeKey()], c.ctl.modes[s.MungeKey()] = []byte("key"), keyMode
 	c.ctl.files[profile.DatabaseInstalled] = nil
 	c.ctl.files[s.StateMark()] = []byte(rec.Cluster)
 }
 
+// loseRecord removes the record and its copy.
+func (c *cluster) loseRecord() {
+	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	delete(c.ctl.files, s.Record())
+	delete(c.ctl.files, s.RecordCopy())
+}
+
 // record reads the current record.
 func (c *cluster) record(t *testing.T) record {
 	t.Helper()
-	rec, err := decodeRecord(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Record()])
+	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	of := func(path string) runtimes.Result {
+		text, found := c.ctl.files[path]
+		return runtimes.Result{Data: text, Missing: !found}
+	}
+	rec, _, err := eitherRecord(of(s.Record()), of(s.RecordCopy()))
 	require.NoError(t, err)
 	return rec
 }

@@ -152,7 +152,7 @@ func TestLongDamagedFilesAreMadeAgain(t *testing.T) {
 	id, err := c.trySubmit(t, u, alice, "sleep 600")
 	require.NoError(t, err)
 	c.await(t, u, id, slurmtest.Running)
-	for _, file := range []string{"instances/*_*.json", "users.json", "paths.json"} {
+	for _, file := range []string{"instances/*_*.json", "instances/*_*.json*", "users.json", "paths.json"} {
 		cut := "for f in /var/lib/berth/" + file + "; do truncate -s $(($(stat -c %s $f) / 2)) $f; done; rm -rf /etc/slurm/*/gres.conf"
 		c.onControl(t, u, cut)
 		c.carry(t, u, false)

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -157,7 +158,7 @@ func TestStateRemainsWithoutItsRecord(t *testing.T) {
 	c := newCluster(t)
 	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
 	c.ctl.files[stack.State()] = []byte{}
-	delete(c.ctl.files, stack.Record())
+	c.loseRecord()
 	o := c.observe(t)
 	require.Equal(t, plan.Absent, o.Presence)
 	require.True(t, o.Remains)
@@ -168,13 +169,46 @@ func TestStateRemainsWithoutItsRecord(t *testing.T) {
 	require.Empty(t, o.Reason)
 }
 
-// A record that was cut off counts as lost alone: it is put aside, and made again over what is there. A deletion needs it.
+// A record that was removed, cut off or edited is restored from its copy by the next action, and is no obstacle to any.
+func TestRecordIsRestoredFromItsCopy(t *testing.T) {
+	for name, damage := range map[string]func(files map[string][]byte, record string){
+		"removed": func(files map[string][]byte, record string) { delete(files, record) },
+		"cut off": func(files map[string][]byte, record string) { files[record] = files[record][:200] },
+		"edited": func(files map[string][]byte, record string) {
+			files[record] = bytes.Replace(files[record], []byte(`"complete": true`), []byte(`"complete": null`), 1)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+			require.NoError(t, c.apply(t, plan.Configure, c.unit))
+			want := string(c.ctl.files[stack.Record()])
+			damage(c.ctl.files, stack.Record())
+			o := c.observe(t)
+			require.Equal(t, plan.Present, o.Presence)
+			require.True(t, o.Complete)
+			require.Contains(t, fmt.Sprint(o.Drift), stack.Record()+" is not as Berth writes it")
+			require.NoError(t, c.apply(t, plan.Configure, c.unit))
+			require.JSONEq(t, want, string(c.ctl.files[stack.Record()]))
+			require.Empty(t, c.observe(t).Drift)
+			_, aside := c.ctl.files[stack.DamagedRecord()]
+			require.Equal(t, name != "removed", aside)
+
+			damage(c.ctl.files, stack.Record())
+			require.NoError(t, c.apply(t, plan.Delete, c.unit), "a deletion needs no person")
+			require.NotContains(t, c.ctl.files, stack.Record())
+			require.NotContains(t, c.ctl.files, stack.RecordCopy())
+		})
+	}
+}
+
+// A record that was cut off with its copy counts as lost alone: it is put aside, and made again over what is there. A deletion needs it.
 func TestDamagedRecordIsMadeAgain(t *testing.T) {
 	c := newCluster(t)
 	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
 	c.ctl.files[stack.State()] = []byte{}
 	half := c.ctl.files[stack.Record()][:200]
-	c.ctl.files[stack.Record()] = half
+	c.ctl.files[stack.Record()], c.ctl.files[stack.RecordCopy()] = half, half
 	scope := runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members, Instance: &c.unit.Effective}
 	o := c.rt.Observe(t.Context(), scope)
 	require.Equal(t, plan.Absent, o.Presence)

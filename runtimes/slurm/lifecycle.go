@@ -337,7 +337,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 		ops = append(ops, removeSharedDirs()...)
 	}
 	ops = append(ops, userOps(gone, true)...) // without effect on accounts that Berth did not make
-	return c.doAll(ctx, append(ops, removeOp(s.DamagedRecord()), removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
+	return c.doAll(ctx, append(ops, removeOp(s.DamagedRecord()), removeOp(s.RecordCopy()), removeOp(s.Record()), removeEmptyOp(profile.InstanceDir))...)
 }
 
 // leave removes a worker: it drains the node, ends its jobs as on_jobs says, stops slurmd

@@ -148,9 +148,10 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, s.Key, runtimes.Stamp{})
-	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...),
-		statOp(append([]string{c.stack.MungeKey()}, writtenPaths(c.stack)...)...)},
-		controlDirectoryOps(c.stack)...)
+	ops := append(c.readRecordOps(), statOp(repairedPaths(c.stack)...),
+		statOp(append([]string{c.stack.MungeKey()}, writtenPaths(c.stack)...)...))
+	directories := len(ops)
+	ops = append(ops, controlDirectoryOps(c.stack)...)
 	read := len(ops)
 	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
 	if err != nil {
@@ -159,11 +160,13 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 		}
 		return nil, err
 	}
-	switch err := c.useRecord(res[0]); {
+	files, key := res[2].Stats, res[3].Stats
+	isCopy, err := c.useRecord(res[0], res[1])
+	switch {
 	case errors.Is(err, errDamaged) && s.Instance == nil:
 		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; its deletion needs the record: declare it again, running and not suspended, until the record is made again", err))
 	case errors.Is(err, errNoRecord):
-		if !res[2].Stats[1].Exists {
+		if !key[1].Exists {
 			return nil, nil
 		}
 		left, err := c.do(ctx, statOp(c.stack.StateMark(), profile.DatabaseInstalled))
@@ -178,12 +181,15 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 		return nil, err
 	}
 	hit := &observation{ctl: c}
-	owners := ownersOf(res[3:read])
-	hit.compareFiles(res[1].Stats, owners)
-	c.adoptKey(res[2].Stats[0].SHA256)
-	hit.key, hit.keyFault = res[2].Stats[0], c.rec.keyFault(m.Node, res[2].Stats[0], owners)
-	hit.full = fullPaths(res[2].Stats[1:])
-	hit.directories = controlFaults(c.stack, m.Node, res[3:read])
+	owners := ownersOf(res[directories:read])
+	hit.compareFiles(files, owners)
+	if isCopy {
+		hit.modified = append(hit.modified, c.stack.Record())
+	}
+	c.adoptKey(key[0].SHA256)
+	hit.key, hit.keyFault = key[0], c.rec.keyFault(m.Node, key[0], owners)
+	hit.full = fullPaths(key[1:])
+	hit.directories = controlFaults(c.stack, m.Node, res[directories:read])
 	for _, one := range res[read:] {
 		hit.services = append(hit.services, one.Service)
 	}

@@ -46,7 +46,7 @@ func TestRefusedCreateWritesNothing(t *testing.T) {
 	c := newCluster(t)
 	record := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Record()
 	saved := c.ctl.files[record]
-	delete(c.ctl.files, record)
+	c.loseRecord()
 	var seen []runtimes.Op
 	occupied(c.ctl, &seen)
 	p := plan.Plan{Key: c.unit.Effective.Key, After: &c.unit}

@@ -2,8 +2,6 @@ package slurm
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -11,6 +9,7 @@ import (
 	"time"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/checksum"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -172,24 +171,21 @@ func (r *record) encode() []byte { return encode(r) }
 
 func (r *workerRecord) encode() []byte { return encode(r) }
 
-// encode returns v as indented JSON.
+// encode returns v as JSON with its checksum.
 func encode(v any) []byte {
-	raw, err := json.MarshalIndent(v, "", "\t")
+	raw, err := checksum.Encode(v)
 	if err != nil {
-		panic(fmt.Sprintf("slurm: encode %T: %v", v, err)) // only an invalid RawMessage fails, and records have none
+		panic(fmt.Sprintf("slurm: %v", err)) // only an invalid RawMessage fails, and records have none
 	}
-	return append(raw, '\n')
+	return raw
 }
 
-// errDamaged: a record is no JSON, such as one that was cut off.
-var errDamaged = errors.New("damaged")
+// errDamaged: a record is not as Berth wrote it, such as one that was cut off.
+var errDamaged = checksum.ErrDamaged
 
 func decodeRecord(raw []byte) (record, error) {
 	var r record
-	if !json.Valid(raw) {
-		return r, errDamaged
-	}
-	if err := json.Unmarshal(raw, &r); err != nil {
+	if err := checksum.Decode(raw, &r); err != nil {
 		return r, err
 	}
 	if r.Format != recordFormat {

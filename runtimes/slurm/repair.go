@@ -14,17 +14,20 @@ import (
 // broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
 // caller holds the lock of the cluster.
 func (c *control) load(ctx context.Context) error {
-	ops := append([]runtimes.Op{readOp(c.stack.Record()), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey())},
-		controlDirectoryOps(c.stack)...)
-	res, err := c.do(ctx, ops...)
+	ops := append(c.readRecordOps(), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey()))
+	res, err := c.do(ctx, append(ops, controlDirectoryOps(c.stack)...)...)
 	if err != nil {
 		return err
 	}
-	directories, owners := res[3:], ownersOf(res[3:])
-	if err := c.useRecord(res[0]); err != nil || !c.rec.Complete || c.rec.Deleting {
+	directories, owners := res[len(ops):], ownersOf(res[len(ops):])
+	isCopy, err := c.useRecord(res[0], res[1])
+	if isCopy {
+		err = c.restoreRecord(ctx, res[0])
+	}
+	if err != nil || !c.rec.Complete || c.rec.Deleting {
 		return err
 	}
-	if err := c.restoreKey(ctx, res[2].Stats[0], owners); err != nil {
+	if err := c.restoreKey(ctx, res[3].Stats[0], owners); err != nil {
 		return err
 	}
 	c.restoreDirectories(ctx, directories)
@@ -34,7 +37,7 @@ func (c *control) load(ctx context.Context) error {
 		return nil // a stop and a deletion need no rendering, and configure reports it
 	}
 	broken := map[string]file{}
-	for _, st := range res[1].Stats {
+	for _, st := range res[2].Stats {
 		if !unmodified(st, want[st.Path], owners) {
 			broken[st.Path] = want[st.Path]
 		}

@@ -43,7 +43,7 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 	})
 	var forget []runtimes.Op
 	if left == nil && len(gone) > 0 {
-		forget = append(forget, c.forgetUsers(gone))
+		forget = append(forget, c.forgetUsers(gone)...)
 	}
 	if err := c.drop(ctx, c.site, gone, forget...); err != nil {
 		return err

@@ -75,7 +75,7 @@ func TestJoinAndCreateNeedTheDeclaredVersion(t *testing.T) {
 	require.False(t, works(controller), "%+v", controller)
 	require.NoError(t, c.apply(t, plan.Join, c.declares("22.05")), "a series allows its maintenance releases")
 
-	delete(c.ctl.files, profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Record())
+	c.loseRecord()
 	controller = nil
 	u := c.declares("24.11.5")
 	p := plan.Plan{Key: u.Effective.Key, After: &u}

@@ -2,12 +2,13 @@ package agent
 
 import (
 	"context"
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"berth/runtimes/checksum"
 )
 
 // stateDir is the directory of the agent's own files.
@@ -77,7 +78,12 @@ func (d stateDir) open(file string) (place, error) {
 // damaged is the end of the name of a damaged file that was put aside.
 const damaged = ".damaged"
 
-// readJSON reads a file, if it exists. One that is no JSON, such as one that was cut off, is put aside and counts as
+// made is what the agent made on the host, by name. A name is no field beside the checksum.
+type made struct {
+	Made any `json:"made"`
+}
+
+// readJSON reads a file that writeJSON wrote, if it exists. One that was cut off or edited is put aside and counts as
 // missing: what it says follows from the rest of the host.
 func (d stateDir) readJSON(file string, v any) (found bool, err error) {
 	b, err := os.ReadFile(d.path(file))
@@ -87,7 +93,7 @@ func (d stateDir) readJSON(file string, v any) (found bool, err error) {
 	if err != nil {
 		return false, ioFault(d.path(file), err)
 	}
-	if json.Unmarshal(b, v) == nil {
+	if checksum.Decode(b, &made{v}) == nil {
 		return true, nil
 	}
 	if err := os.Rename(d.path(file), d.path(file+damaged)); err != nil && !os.IsNotExist(err) {
@@ -97,11 +103,11 @@ func (d stateDir) readJSON(file string, v any) (found bool, err error) {
 }
 
 func (d stateDir) writeJSON(file string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
+	b, err := checksum.Encode(made{v})
 	if err != nil {
 		return ioFault(file, err)
 	}
-	return d.write(file, string(b)+"\n")
+	return d.write(file, string(b))
 }
 
 // words reads the words of a file that ends with a newline, as one that was cut off does not. It returns nil if the file

@@ -45,7 +45,7 @@ func everything() []made {
 		{"file", at(WorkerMungeKey), 0o400, MungeUser, anything},
 		// Berth restores this file from a worker. It can read the file already, so that writing it discloses nothing.
 		{"file", at(MungeEtc + `/` + clusterGroup + `\.key`), 0o400, MungeUser, checkMungeKey},
-		{"file", at(InstanceDir + `/[a-z][a-z0-9_]{0,39}\.json(\.damaged)?`), 0o600, "", isJSON},
+		{"file", at(InstanceDir + `/[a-z][a-z0-9_]{0,39}\.json(\.copy|\.damaged)?`), 0o600, "", isJSON},
 		{"file", at(DatabaseInstalled), 0o644, "", anything},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurm\.conf`), 0o644, "", checkSlurmConf},
 		// No program reads it, and a person may have written it.

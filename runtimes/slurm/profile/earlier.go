@@ -56,7 +56,7 @@ func earlierPaths(root fs.FS) []runtimes.EarlierPath {
 		case isRecord && s.Valid() == nil:
 			stacks = true
 			own(s.Lib(), s.Log(), s.Run(), s.MungeRun(), s.Backups())
-			shared(s.Record(), s.DamagedRecord(), s.LogRotation(), s.Etc(), s.MungeKey(), s.MungeLog(), s.MungeSeed())
+			shared(s.Record(), s.RecordCopy(), s.DamagedRecord(), s.LogRotation(), s.Etc(), s.MungeKey(), s.MungeLog(), s.MungeSeed())
 			shared(s.ConfigFiles()...)
 		}
 	}

@@ -72,6 +72,12 @@ type Stack struct{ Cluster string }
 // Record is the host's record of the instance.
 func (s Stack) Record() string { return InstanceDir + "/" + s.Cluster + ".json" }
 
+// RecordCopy has the same text, for when the record is damaged or gone.
+func (s Stack) RecordCopy() string { return CopyOf(s.Record()) }
+
+// CopyOf returns the path of the copy of a record.
+func CopyOf(record string) string { return record + ".copy" }
+
 // DamagedRecord is where the text of a record that cannot be read is put aside, as JSON.
 func (s Stack) DamagedRecord() string { return s.Record() + ".damaged" }
 
