@@ -4,7 +4,9 @@ package slurm_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,6 +15,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/checksum"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -188,6 +191,13 @@ func TestLongFaultyWorkerHoldsUpNothing(t *testing.T) {
 	require.ErrorIs(t, err, runtimes.ErrWaiting, "it leaves when its host is mended")
 	require.ErrorContains(t, err, name)
 
+	// The node that could not leave is no evidence against a file that slurmctld is restarted for.
+	other := c.unit(strings.Replace(twoPartitions, "{", `{"options":{"MaxJobCount":20002},`, 1), []schema.UnixUser{alice, bob}, nil, 0)
+	p := c.plan(t, other, false)
+	p.Actions = slices.DeleteFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Leave }) // the daemon goes on with the others
+	require.NoError(t, c.apply(t, p))
+	require.Regexp(t, `MaxJobCount += 20002\n`, c.tool(t, other, "scontrol show config"))
+
 	c.onWorker(t, 1, "umount /etc")
 	c.carry(t, less, false)
 	c.carry(t, more, false)
@@ -197,15 +207,29 @@ func TestLongFaultyWorkerHoldsUpNothing(t *testing.T) {
 func TestLongUnreadableConfigurationIsReplaced(t *testing.T) {
 	t.Parallel()
 	c, u := newCompanyOn(bareStage(t), t, onePartition, 0)
-	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Effective.Key)+`.json`)
+	c.renameInRecord(t, u, "partitions", "partition_list")
 	require.Contains(t, fmt.Sprint(c.observe(t, u).Drift), "partition_list")
 	more := c.unit(twoPartitions, []schema.UnixUser{alice}, nil, 0)
 	require.NoError(t, c.apply(t, c.plan(t, more, false)), "a valid configuration replaces it")
 	require.Contains(t, c.tool(t, more, "sinfo -h -o %R"), "quick")
 
-	c.onControl(t, u, `sed -i 's/"partitions"/"partition_list"/' /var/lib/berth/instances/`+slurm.ClusterName(u.Effective.Key)+`.json`)
+	c.renameInRecord(t, u, "partitions", "partition_list")
 	require.NoError(t, c.apply(t, c.plan(t, more, true)))
 	require.Empty(t, c.remains(t, more))
+}
+
+// renameInRecord gives a field of the record of a cluster another name, as another release of Berth would.
+func (c *company) renameInRecord(t *testing.T, u plan.Unit, from, to string) {
+	t.Helper()
+	path := "/var/lib/berth/instances/" + slurm.ClusterName(u.Effective.Key) + ".json"
+	text := c.onControl(t, u, "cat "+path)
+	require.Contains(t, text, `"`+from+`"`)
+	var record map[string]json.RawMessage
+	require.NoError(t, json.Unmarshal([]byte(strings.ReplaceAll(text, `"`+from+`"`, `"`+to+`"`)), &record))
+	delete(record, "sha256")
+	other, err := checksum.Encode(record)
+	require.NoError(t, err)
+	c.onControl(t, u, "cat >"+path+" <<'END'\n"+string(other)+"END\n")
 }
 
 // A worker that lost its record while jobs run joins again, and its jobs go on.

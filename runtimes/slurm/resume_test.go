@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -231,4 +232,32 @@ func TestDeleteAfterAnInterruptedStopWaitsForJobs(t *testing.T) {
 	c.ctl.services[profile.Slurmctld] = false // the stop has ended
 	require.NoError(t, c.apply(t, plan.Delete, c.unit))
 	require.False(t, c.ctl.ran("scancel"))
+}
+
+// A node that leaves is no evidence against a file: its slurmd may have ended, and does not register again.
+func TestNodeThatLeavesIsNoEvidence(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		c := newCluster(t)
+		c.rt = c.runtime(time.Millisecond)
+		rec := c.record(t)
+		if leaves {
+			rec.Closing = map[string]time.Time{nodeTarget("gpu-1"): c.now}
+		}
+		c.put(t, rec)
+		c.ctl.before = func(op runtimes.Op) error {
+			if op.Service != nil && op.Service.Name == profile.Slurmctld && op.Service.Verb != "state" {
+				c.node = strings.Replace(idleNode, `"state":"idle","state_flags":[]`, `"state":"unknown","state_flags":["NOT_RESPONDING"]`, 1)
+			}
+			return nil
+		}
+		u := c.unit
+		u.Effective.Config = []byte(`{"options":{"MaxJobCount":20002}}`)
+		u.Members = u.Members[:1]
+		err := c.apply(t, plan.Configure, u)
+		if leaves {
+			require.NoError(t, err)
+		} else {
+			require.ErrorContains(t, err, "the old one is restored")
+		}
+	}
 }
