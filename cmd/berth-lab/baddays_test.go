@@ -123,14 +123,15 @@ func workerUnreachable(s *scene) {
 	s.sshd(lost, "KILL")
 	s.eventually("the member is reported unreachable", func() string {
 		st := s.statusOf(labtest.Train)
-		if on(st, lost).State != plan.Unreachable || condition(st, "Ready").Status != "False" {
+		if on(st, lost).State != plan.Unreachable || condition(st, "Degraded").Status != "True" {
 			return show(st)
 		}
 		return ""
 	})
 	st := s.statusOf(labtest.Train)
 	require.Equal(s, plan.PhaseRunning, st.Phase, "the running members are kept")
-	require.Contains(s, condition(st, "Ready").Message, "on "+lost+" cannot be reached")
+	require.Equal(s, "True", condition(st, "Ready").Status, "one of two workers may be missing")
+	require.Contains(s, condition(st, "Degraded").Message, "1 of 2 workers out of service: "+on(st, lost).Name+" on "+lost+": unreachable")
 	require.Equal(s, plan.Running, on(st, other).State)
 	require.Equal(s, plan.Running, on(st, "dev-lab-1").State)
 

@@ -70,7 +70,7 @@ var law = map[string][]string{
 	"berth/runtimes/slurm/accounting/accountingtest": {"berth/runtimes/slurm/accounting", "berth/runtimes/slurm/cli"},
 	"berth/runtimes/slurm/slurmtest":                 {"berth/examples/need", "berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
 	"berth/runtimes/host":                            {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
-	"berth/runtimes/host/agent":                      {"berth/runtimes"},
+	"berth/runtimes/host/agent":                      {"berth/runtimes", "berth/runtimes/checksum"},
 	"berth/runtimes/host/lab":                        {"berth/schema"},
 	"berth/runtimes/host/hosttest":                   {"berth/examples/await", "berth/examples/need", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host", "berth/runtimes/host/lab"},
 	"berth/webhooks":                                 {},
@@ -110,7 +110,8 @@ func allowedFor(path string) (allowed []string, ok bool) {
 		return allowed, true
 	}
 	name, below := strings.CutPrefix(path, "berth/runtimes/")
-	return []string{"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes", path + "/..."}, below && !strings.Contains(name, "/")
+	return []string{"berth/schema", "berth/schema/queue", "berth/schema/usage", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/checksum",
+		path + "/..."}, below && !strings.Contains(name, "/")
 }
 
 // pure packages may import nothing that reaches out of the process.

@@ -80,7 +80,7 @@ func (t *estateTask) recordedState(ctx context.Context, tips reconciler.Tips, re
 func (t *estateTask) adoptRollouts(units plan.Memory) {
 	reviewed, isOver := t.status.Reviews.Units(), map[string]bool{}
 	for key, s := range units.All() {
-		settled := s.Settled() && s.Phase != plan.PhaseDeleted
+		settled := s.RolledOut() && s.Phase != plan.PhaseDeleted
 		for _, commit := range t.pulls.RollOuts.Observe(s) {
 			if !settled {
 				t.pulls.Touched(commit)

@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -45,7 +46,7 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 	if v.want != nil {
 		v.addRules(l)
 	}
-	if out := outOfService(members); out != "" {
+	if out := v.outOfService(members, failure); out != "" {
 		l.set("Degraded", true, "MembersOutOfService", out)
 	}
 	if len(v.observed.Drift) > 0 {
@@ -63,8 +64,13 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 // maxOutOfService limits the members that are named with their reasons.
 const maxOutOfService = 3
 
-// outOfService describes the members that take no jobs although they run; empty: there are none.
-func outOfService(members []plan.MemberStatus) string {
+// outOfService describes the workers that take no jobs: those that run and are out of service, and, unless the instance only
+// comes to its state, those that do not run. Empty: there are none.
+func (v unitView) outOfService(members []plan.MemberStatus, failure string) string {
+	details := map[string]string{}
+	for _, m := range v.observed.Members {
+		details[m.Name] = m.Detail
+	}
 	var out []string
 	workers := 0
 	for _, m := range members {
@@ -72,8 +78,15 @@ func outOfService(members []plan.MemberStatus) string {
 			continue
 		}
 		workers++
-		if m.OutOfService != "" {
-			out = append(out, fmt.Sprintf("%s on %s: %s", m.Name, m.Node, m.OutOfService))
+		why := m.OutOfService
+		if m.State != plan.Running && (failure != "" || v.serves()) {
+			why = cmp.Or(string(m.State), "not joined")
+			if d := details[m.Name]; d != "" {
+				why += ", " + d
+			}
+		}
+		if why != "" {
+			out = append(out, fmt.Sprintf("%s on %s: %s", m.Name, m.Node, why))
 		}
 	}
 	if len(out) == 0 {
@@ -82,6 +95,9 @@ func outOfService(members []plan.MemberStatus) string {
 	text := fmt.Sprintf("%d of %d workers out of service: %s", len(out), workers, strings.Join(out[:min(len(out), maxOutOfService)], "; "))
 	if more := len(out) - maxOutOfService; more > 0 {
 		text += fmt.Sprintf("; and %d more", more)
+	}
+	if v.retry != nil && v.serves() {
+		text += "; last attempt: " + v.retry.Reason
 	}
 	return text
 }
@@ -100,6 +116,8 @@ func (v unitView) addReady(l *conditionList, phase plan.Phase, failure string, b
 		l.set("Ready", false, "StoppedByPolicy", fateMessage(refused))
 	case v.converged():
 		l.set("Ready", phase == plan.PhaseRunning, reasonOf(phase), "")
+	case v.serves():
+		l.set("Ready", true, reasonOf(phase), "")
 	case failure != "":
 		l.set("Ready", false, "Failed", failure)
 	case v.waits != "":

@@ -32,7 +32,10 @@ func (v unitView) makeStatus() plan.Status {
 	if s.Phase == plan.PhaseRequested && v.prev.Phase == plan.PhaseRunning && !v.pending { // a view whose attachment has ended
 		s.Attempt++ // its events at this revision are announced once more
 	}
-	s.FailureReason = v.failure()
+	s.FailureReason = ""
+	if !v.serves() { // else the condition Degraded has it
+		s.FailureReason = v.failure()
+	}
 	s.Digest = cmp.Or(v.applied, s.Digest)
 	s.Conditions = v.conditions(s.Phase, s.FailureReason, s.Members)
 	s.Attachments = v.attachments(s.Phase, s.FailureReason)
@@ -83,6 +86,8 @@ func (v unitView) phase() plan.Phase {
 		if v.want.DesiredState == schema.DesiredStopped {
 			return plan.PhaseStopped
 		}
+		return plan.PhaseRunning
+	case v.serves():
 		return plan.PhaseRunning
 	case v.want.SharedRuntime != "": // a view does nothing itself
 		return plan.PhaseRequested

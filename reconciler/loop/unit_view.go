@@ -125,5 +125,46 @@ func (v unitView) converged() bool {
 	return !v.pending && v.observed.Presence == plan.Present && len(v.plan.Actions) == 0 && len(v.plan.Blocked) == 0
 }
 
+// serves returns true if all that is left to do is to bring back workers, and no role lacks more than its max_unavailable:
+// the control plane runs as declared, and a change waits for no dead worker.
+func (v unitView) serves() bool {
+	if v.pending || v.plan.After == nil || v.want == nil || v.want.DesiredState == schema.DesiredStopped || !isComplete(&v.observed) || v.paused != "" {
+		return false
+	}
+	for _, b := range v.plan.Blocked {
+		if b.Code != plan.CodeUnreachable {
+			return false
+		}
+	}
+	for _, a := range v.plan.Actions {
+		// The first attempt of a join is part of its change.
+		if a.Verb != plan.Start && (a.Verb != plan.Join || v.retry == nil) {
+			return false
+		}
+	}
+	states := map[string]plan.State{}
+	for _, m := range v.observed.Members {
+		states[m.Name] = m.State
+	}
+	missing, count := map[string]int{}, map[string]int{}
+	for _, m := range v.plan.After.Members {
+		runs := states[m.Name] == plan.Running
+		if m.ControlPlane && !runs {
+			return false
+		}
+		count[m.Role]++
+		if !runs {
+			missing[m.Role]++
+		}
+	}
+	for _, role := range v.want.Roles {
+		n := count[role.Name]
+		if !role.ControlPlane && n > 0 && n-missing[role.Name] < max(1, n-role.MaxUnavailable.Of(n)) {
+			return false
+		}
+	}
+	return true
+}
+
 // isGone returns true if the unit was to be deleted and is absent.
 func (v unitView) isGone() bool { return v.want == nil && v.observed.Presence == plan.Absent }

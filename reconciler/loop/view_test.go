@@ -1,6 +1,7 @@
 package loop
 
 import (
+	"cmp"
 	"fmt"
 	"sync"
 	"testing"
@@ -150,4 +151,65 @@ func TestMembersOutOfServiceAreNamed(t *testing.T) {
 	v.observed.Members[2].OutOfService = ""
 	s = v.makeStatus()
 	require.Nil(t, s.Condition("Degraded"))
+}
+
+// Workers that are missing within max_unavailable leave an instance Ready, and are named; a change of the rest, a control plane
+// that does not answer and the last worker do not.
+func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
+	join := plan.Action{Verb: plan.Join, Member: "worker-2"}
+	away := []plan.Blocked{{Code: plan.CodeUnreachable, Wait: true}}
+	failed := &plan.Retry{Reason: "join worker-2: no disk"}
+	for name, c := range map[string]struct {
+		workers, missing, most int
+		control                plan.State
+		plan                   plan.Plan
+		retry                  *plan.Retry
+		ready                  bool
+		degraded               string
+	}{
+		"one of three is unreachable": {workers: 3, missing: 1, plan: plan.Plan{Blocked: away}, ready: true, degraded: "1 of 3 workers out of service: " +
+			"worker-2 on w2: unreachable, no route"},
+		"one of three is started": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{{Verb: plan.Start, Member: "worker-2"}}}, ready: true,
+			degraded: "worker-2"},
+		"one of three joins":           {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}},
+		"one of three could not join":  {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}, retry: failed, ready: true, degraded: "no disk"},
+		"two of three":                 {workers: 3, missing: 2, plan: plan.Plan{Blocked: away}},
+		"two of three, and two may be": {workers: 3, missing: 2, most: 2, plan: plan.Plan{Blocked: away}, ready: true, degraded: "2 of 3"},
+		"the only worker":              {workers: 1, missing: 1, plan: plan.Plan{Blocked: away}},
+		"the controller hangs":         {workers: 3, missing: 1, control: plan.Hung, plan: plan.Plan{Blocked: away}},
+		"a change is left": {workers: 3, missing: 1, plan: plan.Plan{Blocked: away, Actions: []plan.Action{{Verb: plan.Configure,
+			Member: "controller-0"}}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			key := schema.InstanceKey("physics", "lhc", "train")
+			members := []plan.Member{{Name: "controller-0", Role: "controller", ControlPlane: true, Node: "c"}}
+			states := []plan.MemberState{{Name: "controller-0", Node: "c", State: cmp.Or(c.control, plan.Running)}}
+			for i := range c.workers {
+				m := plan.Member{Name: fmt.Sprint("worker-", i), Role: "worker", Node: fmt.Sprint("w", i)}
+				s := plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running}
+				if i >= c.workers-c.missing {
+					s.State, s.Detail = plan.Unreachable, "no route"
+				}
+				members, states = append(members, m), append(states, s)
+			}
+			st := &reconciler.State{Effective: &schema.Effective{}}
+			c.plan.After = &plan.Unit{Members: members}
+			v := unitView{st: st, prev: &plan.Status{Key: key, Phase: plan.PhaseUpdating}, plan: c.plan, retry: c.retry,
+				want: &schema.EffectiveUnit{Key: key, DesiredState: schema.DesiredRunning, Roles: []schema.EffectiveRole{{Name: "controller", ControlPlane: true},
+					{Name: "worker", MaxUnavailable: schema.MaxUnavailable{Number: c.most}}}},
+				observed: plan.Observed{Presence: plan.Present, Complete: true, Unit: &plan.Unit{Members: members}, Members: states},
+			}
+			if c.retry != nil {
+				v.outcomes = []plan.Outcome{{Verb: plan.Join, Member: "worker-2", State: plan.Failed, Error: "no disk"}}
+			}
+			s := v.makeStatus()
+			require.Equal(t, c.ready, s.Condition("Ready").Status == "True")
+			require.Equal(t, c.ready, s.Phase == plan.PhaseRunning)
+			require.Equal(t, c.ready, s.RolledOut())
+			if c.ready {
+				require.Contains(t, s.Condition("Degraded").Message, c.degraded)
+				require.Empty(t, s.FailureReason)
+			}
+		})
+	}
 }

@@ -99,7 +99,10 @@ type UnitProgress struct {
 	Settled bool           `json:"settled"`
 	Members []MemberStatus `json:"members,omitempty"`
 	Failure string         `json:"failure,omitempty"`
-	Seconds float64        `json:"seconds,omitempty"` // from detection of the merge until settled
+	// Degraded names the workers that are not in service; empty: all are.
+	Degraded string `json:"degraded,omitempty"`
+
+	Seconds float64 `json:"seconds,omitempty"` // from detection of the merge until settled
 
 	// At is the current step, or the one that failed: "join worker-1 on gpu-2".
 	At string `json:"at,omitempty"`

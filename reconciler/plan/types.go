@@ -447,6 +447,16 @@ func (s *Status) Settled() bool {
 	return c != nil && c.Status == "False"
 }
 
+// RolledOut reports whether a change of a unit has come to its end: the unit is settled, or it is Ready and Berth only brings
+// back workers that are missing.
+func (s *Status) RolledOut() bool {
+	if s.Review != nil && s.Review.Stale != nil {
+		return false
+	}
+	ready := s.Condition("Ready")
+	return s.Settled() || ready != nil && ready.Status == "True"
+}
+
 // Condition returns the condition of a type, or nil if the status has none.
 func (s *Status) Condition(typ string) *Condition {
 	if s == nil {

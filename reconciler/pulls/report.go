@@ -156,7 +156,7 @@ func (r *Reporter) endReview(ctx context.Context, number int, commit string) err
 			u, _ := v.Unit(key, "")
 			of = u != nil
 		}
-		if of && (!s.Settled() || s.Review != nil) {
+		if of && (!s.RolledOut() || s.Review != nil) {
 			return nil
 		}
 	}

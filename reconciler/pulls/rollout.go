@@ -146,7 +146,10 @@ func (r *RollOuts) Observe(s *plan.Status) (changed []string) {
 
 // progress takes a status into the progress of its unit.
 func progress(u *plan.UnitProgress, s *plan.Status) {
-	u.Phase, u.Members, u.Settled, u.Failure, u.Stale = s.Phase, s.Members, s.Settled(), s.FailureReason, nil
+	u.Phase, u.Members, u.Settled, u.Failure, u.Stale, u.Degraded = s.Phase, s.Members, s.RolledOut(), s.FailureReason, nil, ""
+	if c := s.Condition("Degraded"); c != nil && c.Status == "True" {
+		u.Degraded = c.Message
+	}
 	if s.Review != nil {
 		u.Stale = s.Review.Stale
 	}

@@ -247,6 +247,9 @@ func progressOf(u plan.UnitProgress) string {
 	if u.Seconds > 0 {
 		s += fmt.Sprintf(" in %.1f s", u.Seconds)
 	}
+	if u.Degraded != "" {
+		s += "; " + prose(u.Degraded)
+	}
 	return s
 }
 
