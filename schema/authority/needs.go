@@ -180,7 +180,8 @@ func document(d *schema.Desired, k schema.Key) any {
 	switch doc := d.Document(k).(type) {
 	case nil:
 		return nil
-	case *schema.App, *schema.AppVersion, *schema.SharedRuntime, *schema.Attachment, *schema.Instance, *schema.Artifact, *schema.RoleBinding, *schema.Policy:
+	case *schema.App, *schema.AppVersion, *schema.SharedRuntime, *schema.Attachment, *schema.Instance, *schema.Artifact, *schema.RoleBinding, *schema.Policy,
+		*schema.MemberOperation:
 		return doc
 	default:
 		return doc.Head()
@@ -219,6 +220,19 @@ func (d diff) endsApproval() bool {
 	return !d.unknown && was.Spec.RequireApproval && !is.Spec.RequireApproval
 }
 
+// operates returns the permission for operations on a unit, or for that which accepts a loss.
+func operates(isShared, accepts bool) Permission {
+	switch {
+	case isShared && accepts:
+		return SharedRuntimeLossAccept
+	case isShared:
+		return SharedRuntimeMemberOperate
+	case accepts:
+		return LossAccept
+	}
+	return MemberOperate
+}
+
 // permissions returns the permissions that d needs at its place, each once.
 func (d diff) permissions() []Permission {
 	if p := d.key.Kind.Info().Permission; p != "" {
@@ -227,10 +241,13 @@ func (d diff) permissions() []Permission {
 	var ps []Permission
 	switch d.key.Kind {
 	case schema.KindMemberOperation:
-		if d.key.Parent != "" {
-			ps = append(ps, SharedRuntimeMemberOperate)
-		} else {
-			ps = append(ps, MemberOperate)
+		was, is := pair[schema.MemberOperation](d)
+		accepts := was.Spec.Operation == schema.OpAccept || is.Spec.Operation == schema.OpAccept
+		if others := was.Spec.Operation + is.Spec.Operation; !accepts || d.unknown || strings.ReplaceAll(others, schema.OpAccept, "") != "" {
+			ps = append(ps, operates(d.key.Parent != "", false))
+		}
+		if accepts || d.unknown {
+			ps = append(ps, operates(d.key.Parent != "", true))
 		}
 	case schema.KindApp:
 		was, is := pair[schema.App](d)

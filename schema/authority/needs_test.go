@@ -70,9 +70,12 @@ func TestEveryKindNeedsItsPermission(t *testing.T) {
 		{of(tenant, schema.KindServiceAccount, ""), "service_accounts.write@physics", "", "", ""},
 		{of(project, schema.KindServiceAccount, ""), "service_accounts.write@physics.lattice", "", "", ""},
 		{of(project, schema.KindContribution, ""), "contributions.write@physics.lattice", "", "", ""},
-		{of(project, schema.KindMemberOperation, ""), "apps.instance.member.operate@physics.lattice", "", "", ""},
-		{of(tenant, schema.KindMemberOperation, "cluster"), "shared_runtimes.member.operate@physics", "", "", ""},
-		{of(platform, schema.KindMemberOperation, "common"), "shared_runtimes.member.operate@the platform", "", "", ""},
+		{of(project, schema.KindMemberOperation, ""), "apps.instance.member.operate@physics.lattice", "", "",
+			"apps.instance.member.operate@physics.lattice apps.instance.loss.accept@physics.lattice"},
+		{of(tenant, schema.KindMemberOperation, "cluster"), "shared_runtimes.member.operate@physics", "", "",
+			"shared_runtimes.member.operate@physics shared_runtimes.loss.accept@physics"},
+		{of(platform, schema.KindMemberOperation, "common"), "shared_runtimes.member.operate@the platform", "", "",
+			"shared_runtimes.member.operate@the platform shared_runtimes.loss.accept@the platform"},
 		{of(project, schema.KindInstance, ""), "apps.instance.create@physics.lattice", "apps.instance.update@physics.lattice", "apps.instance.delete@physics.lattice",
 			"apps.instance.create@physics.lattice apps.instance.update@physics.lattice apps.instance.delete@physics.lattice " +
 				"scheduler.instance.create@physics.lattice scheduler.instance.update@physics.lattice scheduler.instance.delete@physics.lattice"},
@@ -572,5 +575,29 @@ func TestBaseDecides(t *testing.T) {
 			require.False(t, d.Allowed)
 			require.Contains(t, d.Next, "anna")
 		}
+	}
+}
+
+// To accept a loss needs a permission of its own; a document that was, or becomes, another operation needs both.
+func TestAcceptingALossHasItsPermission(t *testing.T) {
+	key := schema.Key{Kind: schema.KindMemberOperation, Tenant: "physics", Project: "lattice", Name: "x"}
+	with := func(operation string) *schema.Desired {
+		w := campus()
+		declare(w, key)
+		w.Desired.Document(key).(*schema.MemberOperation).Spec.Operation = operation
+		return w.Desired
+	}
+	const both = "apps.instance.member.operate@physics.lattice apps.instance.loss.accept@physics.lattice"
+	for _, c := range []struct {
+		before, after *schema.Desired
+		from          string
+		want          string
+	}{
+		{campus().Desired, with(schema.OpAccept), none, "apps.instance.loss.accept@physics.lattice"},
+		{with(schema.OpRestart), with(schema.OpAccept), old, both},
+		{with(schema.OpAccept), with(schema.OpRestart), old, both},
+	} {
+		needs := authority.Needs(c.before, c.after, key, change(pathOf(t, key), c.from, now))
+		require.ElementsMatch(t, strings.Split(c.want, " "), short(needs))
 	}
 }

@@ -17,6 +17,7 @@ const (
 	InstanceDelete  Permission = "apps.instance.delete"
 	MemberRead      Permission = "apps.instance.member.read"
 	MemberOperate   Permission = "apps.instance.member.operate"
+	LossAccept      Permission = "apps.instance.loss.accept"
 
 	SchedulerCatalogRead    Permission = "scheduler.catalog.read"
 	SchedulerInstanceRead   Permission = "scheduler.instance.read"
@@ -42,6 +43,7 @@ const (
 	SharedRuntimeAttach        Permission = "shared_runtimes.attach"
 	SharedRuntimeDetach        Permission = "shared_runtimes.detach"
 	SharedRuntimeMemberOperate Permission = "shared_runtimes.member.operate"
+	SharedRuntimeLossAccept    Permission = "shared_runtimes.loss.accept"
 	ContributionsWrite         Permission = "contributions.write"
 
 	CatalogWrite     Permission = "apps.catalog.write"
@@ -142,6 +144,8 @@ func appRows() []row {
 		{InstanceDelete, "aaaaaa---", "delete instances, and lift their deletion_protection"},
 		{MemberRead, "aaaaaaaas", "see the members of an instance and the operations on them"},
 		{MemberOperate, "aaaaaa--l", "drain, resume, restart, replace, remove, label or retry a member"},
+		// Not in the matrix: the loss of the queue or of accounting becomes final, so a service account needs it by name.
+		{LossAccept, "aaaaaa--l", "accept that an instance has lost its state, accounting or controller, and begin anew"},
 		// Not in the matrix: the change can stop an instance or take its nodes, like
 		// an operation on members, so the same roles have it.
 		{InstanceUpdate, "aaaaaa--l", "change, stop, start, suspend and upgrade instances"},
@@ -189,6 +193,7 @@ func sharedRuntimeRows() []row {
 		{SharedRuntimeAttach, "aaaa-----", "attach projects to a shared runtime, and change the terms"},
 		{SharedRuntimeDetach, "aaaa-----", "detach projects from a shared runtime"},
 		{SharedRuntimeMemberOperate, "aaaa----l", "operate the members of a shared runtime"},
+		{SharedRuntimeLossAccept, "aaaa----l", "accept that a shared runtime has lost its state, accounting or controller, and begin anew"},
 		{ContributionsWrite, "aaaaaa---", "offer a project's nodes to a shared runtime, and take them back"},
 	}
 }

@@ -61,6 +61,8 @@ shared_runtimes.delete         platform_ops        tenant_admin -              d
 shared_runtimes.attach         platform_ops        tenant_admin -              deny
 shared_runtimes.detach         platform_ops        tenant_admin -              deny
 shared_runtimes.member.operate platform_ops        tenant_admin -              listed
+shared_runtimes.loss.accept    platform_ops        tenant_admin -              listed
+apps.instance.loss.accept      platform_ops        tenant_admin project_admin  listed
 contributions.write            platform_ops        tenant_admin project_admin  deny
 apps.catalog.write             platform_ops        -            -              deny
 apps.catalog.publish           platform_ops        -            -              deny

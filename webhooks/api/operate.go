@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
 	"time"
 
 	"berth/reconciler/plan"
@@ -64,13 +63,8 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 	if fail := l.body(&body); fail != nil {
 		return answer{}, fail
 	}
-	// Restart, replace, remove and retry need apps.instance.member.operate too.
-	if !slices.Contains([]string{schema.OpDrain, schema.OpResume, schema.OpCordon, schema.OpUncordon, schema.OpLabel}, body.Operation) {
-		d := authority.May(a.rules(l.call), l.who.actor, authority.MemberOperate, authority.Scope{Tenant: l.tenant, Project: l.project})
-		if !d.Allowed {
-			a.refused(l.call, d)
-			return answer{}, &failure{code: codePermission, details: map[string]any{"permission": string(authority.MemberOperate)}, message: fmt.Sprintf("%.40q needs %s too: %s", body.Operation, authority.MemberOperate, d.Message())}
-		}
+	if fail := a.mayOperate(l, body.Operation); fail != nil {
+		return answer{}, fail
 	}
 	r := plan.OperationRequest{Unit: l.caller.Instance, ID: key, RequestedBy: l.who.name, CorrelationID: l.correlation,
 		Spec: schema.MemberOperationSpec{Instance: l.caller.Instance.Name, Member: l.member(), Operation: body.Operation, Labels: body.Labels, Reason: body.Reason, OnJobs: body.OnJobs}}
@@ -91,6 +85,29 @@ func operateNode(a *API, l *liveCall) (answer, *failure) {
 		return answer{}, &failure{code: codeNotReady, after: retryAfter, cause: err, message: "the operation is not recorded yet: send the same request again with the same Idempotency-Key"}
 	}
 	return answered(http.StatusAccepted, NodeOperation{o.Name, o.Spec.Operation, o.Spec.Member, o.Spec.Reason, string(o.Phase), o.Requested, o.CorrelationID}, nil)
+}
+
+// mayOperate checks the permission that an operation needs beside that of the route. One call is one person, so where a policy
+// requires an approval, a loss is accepted in a pull request.
+func (a *API) mayOperate(l *liveCall, operation string) *failure {
+	permission := authority.MemberOperate
+	scope, rules := authority.Scope{Tenant: l.tenant, Project: l.project}, a.rules(l.call)
+	switch operation {
+	case schema.OpDrain, schema.OpResume, schema.OpCordon, schema.OpUncordon, schema.OpLabel:
+		return nil
+	case schema.OpAccept:
+		permission = authority.LossAccept
+	}
+	d := authority.May(rules, l.who.actor, permission, scope)
+	if d.Allowed && operation == schema.OpAccept {
+		d = authority.Decide(rules, l.who.actor, []authority.Need{{Permission: permission, Scope: scope}})[0]
+	}
+	if d.Allowed {
+		return nil
+	}
+	a.refused(l.call, d)
+	return &failure{code: codePermission, details: map[string]any{"permission": string(permission)},
+		message: fmt.Sprintf("%.40q needs %s too: %s", operation, permission, d.Message())}
 }
 
 // key is the idempotency key of the request.

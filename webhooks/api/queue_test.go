@@ -449,6 +449,7 @@ func TestMemberOperationsNeedTheirPermissionToo(t *testing.T) {
 		}))
 	}
 	nodes, both := view(authority.NodeOperate), view(authority.NodeOperate, authority.MemberOperate)
+	accepts := view(authority.NodeOperate, authority.LossAccept)
 	ask := func(v plan.View, operation string) (*world, *queues, *http.Response) {
 		q := &queues{}
 		w := worldOf(t, v, nil, func(o *Options) { o.Live = func() Live { return Live{Queues: q, Operations: q} } })
@@ -468,6 +469,15 @@ func TestMemberOperationsNeedTheirPermissionToo(t *testing.T) {
 		require.NotEqual(t, http.StatusForbidden, res.StatusCode, operation)
 		require.Equal(t, res.StatusCode == http.StatusAccepted, q.calls == 1, operation)
 	}
+	_, _, res := ask(both, schema.OpAccept)
+	require.Equal(t, codePermission, codeOf(t, res))
+	_, _, res = ask(accepts, schema.OpAccept)
+	require.NotEqual(t, http.StatusForbidden, res.StatusCode)
+	accepts.Desired.Platform.Policies = map[string]*schema.Policy{"four-eyes": {Header: schema.Header{Key: schema.Key{Kind: schema.KindPolicy, Name: "four-eyes"}},
+		Spec: schema.PolicySpec{RequireApproval: true}}}
+	_, q, res := ask(accepts, schema.OpAccept)
+	require.Equal(t, http.StatusForbidden, res.StatusCode, "a second person has to approve it, which needs a pull request")
+	require.Zero(t, q.calls)
 	w, q, res := ask(nodes, schema.OpDrain)
 	require.Equal(t, http.StatusAccepted, res.StatusCode)
 	require.Equal(t, 1, q.calls)
