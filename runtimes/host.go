@@ -188,6 +188,8 @@ type FileStat struct {
 	SHA256 string `json:"sha256,omitempty"` // of plain files up to 1 MiB
 	Made   bool   `json:"made,omitempty"`   // Berth made it
 	Full   bool   `json:"full,omitempty"`   // a directory whose file system has less than 16 MiB, or no inode, for users
+	// ReadOnly: a directory whose file system is mounted read-only, by a person or after an error of its disk.
+	ReadOnly bool `json:"read_only,omitempty"`
 }
 
 // Preflight checks for conflicts with making Paths and starting Services, and changes

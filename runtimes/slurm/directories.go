@@ -88,19 +88,25 @@ func writtenPaths(s profile.Stack) []string {
 	return []string{s.State(), s.Log(), profile.DatabaseData, profile.InstanceDir}
 }
 
-// fullPaths returns the directories whose disks are full.
-func fullPaths(stats []runtimes.FileStat) (full []string) {
+// diskFaults returns those of directories.
+func diskFaults(node string, stats []runtimes.FileStat) (faults []string) {
 	for _, st := range stats {
-		if st.Full {
-			full = append(full, st.Path)
+		if fault := diskFault(node, st); fault != "" {
+			faults = append(faults, fault)
 		}
 	}
-	return full
+	return faults
 }
 
-// fullDisk says what a person does about a full disk: Berth deletes nothing of others.
-func fullDisk(path, node string) string {
-	return fmt.Sprintf("the disk of %s on %s is full; free space there", path, node)
+// diskFault says what a person does about a disk on which nothing can be written; "": it can. Berth deletes nothing of others.
+func diskFault(node string, st runtimes.FileStat) string {
+	switch {
+	case st.ReadOnly:
+		return fmt.Sprintf("the disk of %s on %s is read-only; mount it for writing", st.Path, node)
+	case st.Full:
+		return fmt.Sprintf("the disk of %s on %s is full; free space there", st.Path, node)
+	}
+	return ""
 }
 
 // restoreDirectories corrects those of the controller. A file system may refuse that, which ends no action.

@@ -429,10 +429,10 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 
 // snapshot returns what squeue prints of all jobs.
 func (c *cluster) snapshot() string {
-	out := "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|\n"
+	out := "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|REASON|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|\n"
 	for _, job := range c.queue {
 		words := strings.Fields(job)
-		out += words[0] + "|" + words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|5:00||1|1M|N/A|(null)|\n"
+		out += words[0] + "|" + words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|5:00||None|1|1M|N/A|(null)|\n"
 	}
 	return out
 }

@@ -15,6 +15,7 @@ import (
 const (
 	drainLeave = "berth:leave-"
 	drainStop  = "berth:stop-"
+	drainUnfit = "berth:unfit-" // its host cannot start any job
 )
 
 // drainOperation is the prefix of the reasons of drains that operations made, followed by the name of
@@ -200,7 +201,7 @@ func (c nodeSet) awaitRegistration(ctx context.Context) error {
 
 // ownDrain reports whether Berth drained the node.
 func ownDrain(n node) bool {
-	return strings.HasPrefix(n.Reason, drainLeave) || strings.HasPrefix(n.Reason, drainStop)
+	return slices.ContainsFunc([]string{drainLeave, drainStop, drainUnfit}, func(prefix string) bool { return strings.HasPrefix(n.Reason, prefix) })
 }
 
 // short returns an action's id for the reason of a drain.

@@ -188,7 +188,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	}
 	c.adoptKey(key[0].SHA256)
 	hit.key, hit.keyFault = key[0], c.rec.keyFault(m.Node, key[0], owners)
-	hit.full = fullPaths(key[1:])
+	hit.disks = diskFaults(m.Node, key[1:])
 	hit.directories = controlFaults(c.stack, m.Node, res[directories:read])
 	for _, one := range res[read:] {
 		hit.services = append(hit.services, one.Service)
@@ -239,7 +239,7 @@ type fileReading struct {
 	conf     []byte   // slurm.conf as Berth wrote it
 	// directories of the controller that are otherwise than Berth made them, and how.
 	directories map[string]string
-	full        []string // directories of the controller whose disks are full
+	disks       []string // of the controller, on which nothing can be written
 	unrendered  error    // they cannot be rendered
 	stale       bool     // the record gives other files than those that were written
 	fetched     fetched  // what workers have of them
@@ -493,8 +493,8 @@ func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runti
 	for _, st := range stats {
 		i := slices.IndexFunc(directories, func(d directory) bool { return d.path == st.Path })
 		switch {
-		case st.Full:
-			return fullDisk(st.Path, m.Node)
+		case diskFault(m.Node, st) != "":
+			return diskFault(m.Node, st)
 		case i >= 0:
 			if fault := directories[i].fault(m.Node, st, 0); fault != "" {
 				return fault
@@ -556,7 +556,7 @@ func (v *observation) members() []plan.MemberState {
 		add(m, state, detail)
 		joined := &out[len(out)-1]
 		joined.References = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}
-		joined.Note = strings.Trim(v.ctl.rec.unused(m)+"; "+v.reserved[m.Node].text, "; ")
+		joined.Note = joinNotes(v.ctl.rec.unused(m), v.reserved[m.Node].text, v.jobs.failedLaunches(m.Node))
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}
@@ -681,8 +681,8 @@ func (v *observation) drift() []plan.Drift {
 	for _, path := range slices.Sorted(maps.Keys(v.directories)) {
 		add("configuration", v.directories[path])
 	}
-	for _, path := range v.full {
-		add("disk", fullDisk(path, v.ctl.host.Name()))
+	for _, fault := range v.disks {
+		add("disk", fault)
 	}
 	if fault := v.keyDrift(); fault != "" {
 		add("munge.key", fault)

@@ -19,6 +19,8 @@ type snapshot struct {
 	*plan.Jobs
 	// earliest has the start of the earliest running job of each node, seconds since 1970.
 	earliest map[string]int64
+	// launches has the held jobs that a node could not start, by node.
+	launches map[string][]string
 }
 
 // snapshotJobs asks slurmctld for the jobs. A failure says nothing about slurmctld: a very
@@ -45,7 +47,8 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 			all[i].Account = membersAccount
 		}
 	}
-	v.jobs = snapshot{JobsOf(all, at), earliestStarts(all)}
+	v.jobs = snapshot{Jobs: JobsOf(all, at), earliest: earliestStarts(all)}
+	v.readLaunches(ctx, all)
 }
 
 // earliestStarts returns the start of the earliest running job of each node.

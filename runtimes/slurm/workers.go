@@ -101,6 +101,9 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	}
 	control, _ := c.rec.Unit.Control()
 	wk := c.worker(m)
+	if err := c.drainUnfit(ctx, wk, m); err != nil {
+		return err
+	}
 	key, err := c.do(ctx, readOp(c.stack.MungeKey()))
 	if err != nil {
 		return err
@@ -170,6 +173,23 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		}
 	}
 	return c.nodes.await(ctx, wk, m)
+}
+
+// drainUnfit drains a worker on whose spool nothing can be written: slurmd could start no job, and Slurm would give it one
+// after the other and hold them. The drain ends when the worker has been set up.
+func (c workerHosts) drainUnfit(ctx context.Context, wk site, m plan.Member) error {
+	res, err := wk.do(ctx, statOp(profile.WorkerSpoolDir))
+	if err != nil {
+		return err
+	}
+	fault := diskFault(m.Node, res[0].Stats[0])
+	if fault == "" {
+		return nil
+	}
+	if err := c.nodes.drain(ctx, drainUnfit+short(c.stamp.ActionID), m.Node); err != nil {
+		return err
+	}
+	return fmt.Errorf("host %s: no job can start there, so the node is drained: %s", m.Node, fault)
 }
 
 // mustRestart reports whether the running slurmd of a worker has to start again, as it hangs

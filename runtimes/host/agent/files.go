@@ -262,7 +262,7 @@ func (h hostFiles) statOne(rec pathRecord, name string) (runtimes.FileStat, erro
 	out.Exists, out.Type, out.Mode, out.UID, out.Size = true, typeOf(st.Mode), st.Mode&0o7777, st.Uid, st.Size
 	out.Made = rec.has(name)
 	if out.Type == "dir" {
-		out.Full, err = p.full()
+		out.Full, out.ReadOnly, err = p.room()
 		return out, err
 	}
 	if out.Type != "file" || out.Size > maxHashed || !hashed {

@@ -37,21 +37,23 @@ func (p place) lstat() (st unix.Stat_t, exists bool, err error) {
 	}
 }
 
-// full reports whether the file system of a directory, which may be mounted there, has no room. One that is gone is not full.
-func (p place) full() (bool, error) {
+// room reports whether the file system of a directory, which may be mounted there, has no room, and whether it is read-only.
+// One that is gone is neither.
+func (p place) room() (full, readOnly bool, err error) {
 	fd, err := openat(p.dir, p.name, unix.O_PATH|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err == unix.ENOENT {
-		return false, nil
+		return false, false, nil
 	}
 	if err != nil {
-		return false, ioFault(p.path, err)
+		return false, false, ioFault(p.path, err)
 	}
 	defer unix.Close(fd)
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(fd, &fs); err != nil {
-		return false, ioFault(p.path, err)
+		return false, false, ioFault(p.path, err)
 	}
-	return fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < lowSpace || fs.Files > 0 && fs.Ffree == 0, nil
+	full = fs.Blocks > 0 && fs.Bavail*uint64(fs.Bsize) < lowSpace || fs.Files > 0 && fs.Ffree == 0
+	return full, fs.Flags&unix.ST_RDONLY != 0, nil
 }
 
 // openFile opens a plain file for reading. A link, pipe or device is an error.

@@ -132,6 +132,7 @@ type QueuedJob struct {
 	QoS        string
 	Partitions []string // as in Queued
 	Nodes      []string // where it runs
+	Reason     string   // for waiting, as squeue prints it: launch failed requeued held
 	Asks       Asked
 	Minutes    int   // its time limit; 0: none
 	Started    int64 // seconds since 1970; 0: it waits, or is not known

@@ -84,7 +84,7 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, []cli.QueuedJob{
 			{ID: "1", Raw: "1", Tasks: 1, State: "R", User: "ada", Account: "members", QoS: "normal", Partitions: []string{"quick"}, Nodes: []string{"gpu-1", "gpu-2"}, Started: 1795395501, Minutes: 60, Asks: cli.Asked{GPUs: 2, CPUs: 2, Nodes: 2, Each: cli.EachNode{CPUs: 1, MemoryMiB: 2000, GPUs: 1}}},
-			{ID: "4", Raw: "4", Tasks: 1, State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, Minutes: 30, Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: cli.EachNode{CPUs: 1, MemoryMiB: 3000}}},
+			{ID: "4", Raw: "4", Tasks: 1, State: "PD", User: "bob", Account: "members", QoS: "normal", Partitions: []string{"main", "quick"}, Minutes: 30, Reason: "Resources", Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: cli.EachNode{CPUs: 1, MemoryMiB: 3000}}},
 		}, jobs)
 
 		partitions, err := cli.Partitions().Decode(said["partitions"])
@@ -412,8 +412,8 @@ func TestWaitingTasksOfAnArray(t *testing.T) {
 
 // heading is the first line of a snapshot, and asksLittle the end of each line of a job that asks for a CPU and 1 MiB on each node.
 const (
-	heading    = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|\n"
-	asksLittle = "1|1M|N/A|(null)|\n"
+	heading    = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|REASON|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|\n"
+	asksLittle = "None|1|1M|N/A|(null)|\n"
 )
 
 var little = cli.EachNode{CPUs: 1, MemoryMiB: 1}
@@ -487,13 +487,13 @@ func TestSnapshotHasWhatEachNodeMustHave(t *testing.T) {
 		"1|0|N/A|[r1*2&r2*4]|":                      {CPUs: 1},
 		"16|500000M|gres/gpu:h100:8|from_phys.lhc|": {CPUs: 16, MemoryMiB: 500000, GPUs: 8, GPUType: "h100", Features: []string{"from_phys.lhc"}},
 	} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||" + text + "\n")})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||None|" + text + "\n")})
 		require.NoError(t, err, text)
 		require.False(t, jobs[0].Unread, text)
 		require.Equal(t, want, jobs[0].Asks.Each, text)
 	}
 	for _, text := range []string{"many|0|N/A|(null)|", "1|lots|N/A|(null)|"} {
-		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||" + text + "\n")})
+		jobs, err := cli.Snapshot().Decode(cli.Answer{Stdout: []byte(heading + "7|7|PD|ada|a|q|main||cpu=1,node=1|N/A|5:00||None|" + text + "\n")})
 		require.NoError(t, err, text)
 		require.True(t, jobs[0].Unread, text)
 	}

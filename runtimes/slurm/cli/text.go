@@ -110,7 +110,7 @@ func decodeEnded(out []byte) ([]EndedJob, error) {
 	return jobs, nil
 }
 
-const snapshotHeading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|"
+const snapshotHeading = "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|REASON|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|"
 
 func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
@@ -138,13 +138,14 @@ func snapshotJob(words []string) QueuedJob {
 	nodes, err := hostnames(words[7])
 	named, err2 := hostnames(words[11])
 	slices.Sort(named)
-	given := Run{}
-	each, err4 := eachNode(words[12], words[13], words[14], words[15])
+	asked := Run{}
+	each, err4 := eachNode(words[13], words[14], words[15], words[16])
 	tasks, err3 := taskCount(words[0])
-	errs := []error{err, err2, err3, err4, given.given(words[8])}
+	errs := []error{err, err2, err3, err4, asked.given(words[8])}
 	job := QueuedJob{
 		ID: words[0], Raw: words[1], Tasks: tasks, State: words[2], User: words[3], Account: words[4], QoS: words[5], Partitions: splitList(words[6]), Nodes: nodes,
-		Asks: Asked{GPUs: given.GPUs, CPUs: given.CPUs, Nodes: nodesAsked(words[8]), Named: named, Each: each},
+		Reason: given(words[12]),
+		Asks:   Asked{GPUs: asked.GPUs, CPUs: asked.CPUs, Nodes: nodesAsked(words[8]), Named: named, Each: each},
 	}
 	if !job.Pending() { // otherwise an estimate
 		job.Started, err = seconds(words[9])

@@ -52,7 +52,7 @@ const QueueFormat = "--format=%i %t %U %P"
 // SnapshotFormat makes squeue print what a plan needs of each job. Slurm makes all of it: of
 // --gres, which a user writes, it prints the resources that it understood, and of --nodelist the
 // nodes, which it knows. The features of --constraint are the last column, as their operator | separates columns. Times are seconds if SLURM_TIME_FORMAT is %s.
-const SnapshotFormat = "--Format=JobArrayID:|,JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|,ReqNodes:|,MinCpus:|,MinMemory:|,tres-per-node:|,Feature:|"
+const SnapshotFormat = "--Format=JobArrayID:|,JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|,ReqNodes:|,Reason:|,MinCpus:|,MinMemory:|,tres-per-node:|,Feature:|"
 
 // EndedStates and EndedFormat make squeue print which jobs have ended, and when and where they ran.
 const (
