@@ -32,6 +32,9 @@ type Change struct {
 	// RecordUsage puts what jobs used onto berth/status, and returns once it is there. A runtime
 	// calls it before it removes what has the only record of these jobs. Nil: nobody keeps it.
 	RecordUsage func(ctx context.Context, jobs []usage.Job) error
+	// JobsLost tells people of jobs that the scheduler lost in a crash. A runtime calls it before it ends their records. Nil:
+	// nobody is told.
+	JobsLost func(jobs []plan.LostJob)
 	// Log has the ids of the instance and the action (requirement A11). Nil: no log.
 	Log *slog.Logger
 }

@@ -33,6 +33,8 @@ type Options struct {
 	Journal Journal // nil: effects are not recorded
 	// RecordUsage is what the Runtime gets with each action (runtimes.Change); may be nil.
 	RecordUsage func(ctx context.Context, jobs []usage.Job) error
+	// JobsLost is what the Runtime gets with each action (runtimes.Change); may be nil.
+	JobsLost func(jobs []plan.LostJob)
 	// Correlation has the correlation ids of operations by their ids. Effects of other actions have
 	// that of the stamp.
 	Correlation map[string]string
@@ -135,7 +137,7 @@ func (w *walk) effect(ctx context.Context, a plan.Action, out plan.Outcome) plan
 	log.DebugContext(ctx, "action begins", "reason", a.Reason)
 
 	start := time.Now()
-	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp, RecordUsage: w.o.RecordUsage, Log: log})
+	err := w.call(ctx, log, runtimes.Change{Plan: w.plan, Action: a, Stamp: stamp, RecordUsage: w.o.RecordUsage, JobsLost: w.o.JobsLost, Log: log})
 	out.Duration = time.Since(start)
 	out.State = stateOf(err)
 	if err != nil {

@@ -305,7 +305,7 @@ func (r *unitRun) apply(ctx context.Context) []plan.Outcome {
 		recorder: r.recorder, unit: v.prev, credential: credential, attempt: v.attempt, noncompliance: v.st.Noncompliance(v.prev.Key), isKept: r.gated.isKept(),
 		steps: map[string]string{}, operations: v.operations, of: map[string]*plan.Operation{},
 	}
-	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal, RecordUsage: r.recordUsage, Correlation: correlations(v.operations), Log: log}, &p, stamp, v.attempt)
+	outcomes := apply.Run(ctx, apply.Options{Runtime: counted{r.runtime, r.metrics, v.prev.RuntimeBackend}, Journal: r.journal, RecordUsage: r.recordUsage, JobsLost: r.jobsLost, Correlation: correlations(v.operations), Log: log}, &p, stamp, v.attempt)
 	for _, o := range outcomes {
 		if o.State == plan.Done {
 			continue

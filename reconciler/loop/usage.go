@@ -336,6 +336,13 @@ func (r *unitRun) recordUsage(ctx context.Context, jobs []usage.Job) error {
 	return r.usage.recordLast(ctx, r.view.prev, jobs)
 }
 
+// jobsLost announces jobs that the scheduler of the unit lost.
+func (r *unitRun) jobsLost(jobs []plan.LostJob) {
+	if len(jobs) > 0 {
+		r.status.Announce(status.LostJobsEvent(r.view.prev, jobs, r.now()))
+	}
+}
+
 // recordLast puts what jobs of a unit used onto berth/status before their records at the runtime
 // end, unless it is there. Until the remote takes it, the action waits.
 func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs []usage.Job) error {

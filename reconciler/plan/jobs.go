@@ -310,3 +310,9 @@ func (t *impactTally) result() *JobImpact {
 	slices.Sort(t.impact.EndAfter)
 	return &t.impact
 }
+
+// LostJob is a job that its scheduler does not know any more, although it has no end on record.
+type LostJob struct {
+	ID   int
+	User string // empty: not known
+}

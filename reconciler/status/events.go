@@ -3,7 +3,10 @@ package status
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"slices"
+	"strconv"
+	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -82,6 +85,32 @@ func phasePayload(d event.Definition, s *plan.Status) any {
 		FailureReason:     s.FailureReason,
 		RequestedBy:       s.RequestedBy,
 	}
+}
+
+// LostJobsEvent returns the event about jobs of a unit that its scheduler lost. Told again after a crash of the daemon, it has
+// the same id.
+func LostJobsEvent(s *plan.Status, jobs []plan.LostJob, now time.Time) plan.Event {
+	const most = 100
+	var ids, users []string
+	for _, j := range jobs {
+		ids = append(ids, strconv.Itoa(j.ID))
+		if j.User != "" && !slices.Contains(users, j.User) {
+			users = append(users, j.User)
+		}
+	}
+	if more := len(ids) - most; more > 0 {
+		ids = append(ids[:most], fmt.Sprintf("and %d more", more))
+	}
+	p := event.LostJobs{
+		OrgID: s.Key.Tenant, ProjectID: s.Key.ProjectID(), AppSlug: s.App, ResourceName: s.Key.ResourceName(), Status: string(s.Phase),
+		Jobs: strings.Join(ids, ", "), Users: strings.Join(users, ", "), Revision: s.Revision,
+	}
+	if s.Key.Kind == schema.KindSharedRuntime {
+		p.SharedRuntimeID = schema.ID(s.UID, s.Key)
+	} else {
+		p.AppInstanceID = schema.ID(s.UID, s.Key)
+	}
+	return NewEvent(event.JobsLost, s.Key, s.Revision, jobs[0].ID, s.CorrelationID, p, now)
 }
 
 // suspensionEvent returns the event of a change of the condition Suspended; the

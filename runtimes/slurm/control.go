@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -38,6 +39,7 @@ type control struct {
 
 	installed installation
 	keepUsage func(ctx context.Context, jobs []usage.Job) error // of runtimes.Change; may be nil
+	tellLost  func(jobs []plan.LostJob)                         // of runtimes.Change; may be nil
 	// seen is what slurmdbd had when it was asked last; nil: it was not.
 	seen *accounting.Tree
 }
@@ -140,12 +142,13 @@ func (c *control) readRecordOps() []runtimes.Op {
 	return []runtimes.Op{readOp(c.stack.Record()), readOp(c.stack.RecordCopy())}
 }
 
-// eitherRecord decodes a record, or its copy where the record is gone or damaged. The error is that of the record.
-func eitherRecord(res, copied runtimes.Result) (rec record, isCopy bool, err error) {
+// eitherRecord decodes a record, or its copy where the record is gone or damaged. The error is that of the record. differ: one
+// of the two has to be written again.
+func eitherRecord(res, copied runtimes.Result) (rec record, differ bool, err error) {
 	err = errNoRecord
 	if !res.Missing {
 		if rec, err = decodeRecord(res.Data); !errors.Is(err, errDamaged) {
-			return rec, false, err
+			return rec, copied.Missing || !bytes.Equal(res.Data, copied.Data), err
 		}
 	}
 	if !copied.Missing {
@@ -156,10 +159,10 @@ func eitherRecord(res, copied runtimes.Result) (rec record, isCopy bool, err err
 	return rec, false, err
 }
 
-// useRecord checks a record that was read, and its copy, and makes it the current one. isCopy: the record has to be
+// useRecord checks a record that was read, and its copy, and makes it the current one. differ: one of the two has to be
 // written again.
-func (c *control) useRecord(res, copied runtimes.Result) (isCopy bool, err error) {
-	rec, isCopy, err := eitherRecord(res, copied)
+func (c *control) useRecord(res, copied runtimes.Result) (differ bool, err error) {
+	rec, differ, err := eitherRecord(res, copied)
 	switch {
 	case errors.Is(err, errNoRecord):
 		return false, err
@@ -172,18 +175,18 @@ func (c *control) useRecord(res, copied runtimes.Result) (isCopy bool, err error
 			rec.Unit.Effective.Key, rec.Cluster, c.key, c.stack.Cluster)
 	}
 	c.rec, c.disk = rec, rec
-	return isCopy, nil
+	return differ, nil
 }
 
-// restoreRecord writes the record again that was read from its copy.
-func (c *control) restoreRecord(ctx context.Context, damaged runtimes.Result) error {
-	c.log.Warn("record restored from its copy", "host", c.host.Name(), "path", c.stack.Record())
-	return c.doAll(ctx, append(c.putAside(damaged), c.writeRecord(&c.disk)...)...)
+// restoreRecord writes the record and its copy again, as they differ.
+func (c *control) restoreRecord(ctx context.Context, read runtimes.Result) error {
+	c.log.Warn("record and its copy made equal", "host", c.host.Name(), "path", c.stack.Record())
+	return c.doAll(ctx, append(c.putAside(read), c.writeRecord(&c.disk)...)...)
 }
 
-// putAside returns the operation that keeps the text of a damaged record for people; none for a missing record.
+// putAside returns the operation that keeps the text of a damaged record for people; none for another one.
 func (c *control) putAside(res runtimes.Result) []runtimes.Op {
-	if res.Missing {
+	if _, err := decodeRecord(res.Data); res.Missing || err == nil {
 		return nil
 	}
 	text := encode(map[string]string{"record": string(res.Data)})
@@ -196,12 +199,16 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 	if err != nil {
 		return nil, err
 	}
-	var ops []runtimes.Op
+	records := map[string]bool{} // also of those that have their copy only
 	for _, name := range res[0].Names {
-		path := profile.InstanceDir + "/" + name
-		if strings.HasSuffix(name, ".json") && path != workerRecordPath && path != c.stack.Record() {
-			ops = append(ops, readOp(path), readOp(profile.CopyOf(path)))
+		path := profile.InstanceDir + "/" + profile.RecordOf(name)
+		if strings.HasSuffix(path, ".json") && path != workerRecordPath && path != c.stack.Record() {
+			records[path] = true
 		}
+	}
+	var ops []runtimes.Op
+	for _, path := range slices.Sorted(maps.Keys(records)) {
+		ops = append(ops, readOp(path), readOp(profile.CopyOf(path)))
 	}
 	if len(ops) == 0 {
 		return nil, nil
@@ -224,11 +231,10 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 	return recs, nil
 }
 
-// writeRecord returns the operations that write a record, and before it its copy: the one that a crash leaves behind has
-// what was intended.
+// writeRecord returns the operations that write a record and its copy. After a crash between the two, the record counts.
 func (c *control) writeRecord(rec *record) []runtimes.Op {
 	of := file{rec.encode(), 0o600, ""}
-	return []runtimes.Op{writeOp(c.stack.RecordCopy(), of), writeOp(c.stack.Record(), of)}
+	return []runtimes.Op{writeOp(c.stack.Record(), of), writeOp(c.stack.RecordCopy(), of)}
 }
 
 func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runtimes.Op {

@@ -98,8 +98,8 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		conf = before[0].Data
 	}
 	var aside []runtimes.Op
-	isCopy, err := c.useRecord(res[1], res[2])
-	if isCopy {
+	differ, err := c.useRecord(res[1], res[2])
+	if differ {
 		err = c.restoreRecord(ctx, res[1])
 	}
 	switch {
@@ -110,13 +110,15 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		if err := c.checkEarlier(conf, after); err != nil {
 			return false, nil, err
 		}
-		others, err := c.otherRecords(ctx)
-		if err != nil {
-			return false, nil, err
-		}
-		p, err := choosePorts(c.stack.Cluster, others)
-		if err != nil {
-			return false, nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
+		p, ok := portsOf(conf)
+		if !ok {
+			others, err := c.otherRecords(ctx)
+			if err != nil {
+				return false, nil, err
+			}
+			if p, err = choosePorts(c.stack.Cluster, others); err != nil {
+				return false, nil, fmt.Errorf("host %s: %w", c.host.Name(), err)
+			}
 		}
 		c.rec = record{Format: recordFormat, Cluster: c.stack.Cluster, Ports: p}
 	case err != nil:

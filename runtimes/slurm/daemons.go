@@ -72,7 +72,7 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 		return err
 	}
 	if c.disk.Anew || c.disk.Raised {
-		if err := c.serves(ctx); err != nil {
+		if err := c.serves(ctx, down); err != nil {
 			return err
 		}
 	}
@@ -88,9 +88,9 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
 }
 
-// serves records that slurmctld has begun anew, or has ids to give. One that requires its state gets it written: a kill
+// serves records that slurmctld has begun anew, or has ids to give, and ends the jobs that a crash lost. down: accounting is. One that requires its state gets it written: a kill
 // before would leave it without.
-func (c stackDaemons) serves(ctx context.Context) error {
+func (c stackDaemons) serves(ctx context.Context, down error) error {
 	if c.disk.Anew && c.rec.version().RequiresState() {
 		if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmctld, "start")); err != nil {
 			return err
@@ -100,8 +100,13 @@ func (c stackDaemons) serves(ctx context.Context) error {
 		}
 	}
 	c.rec.Anew, c.disk.Anew = false, false
+	crashed := c.disk.Raised
 	c.rec.Raised, c.disk.Raised = false, false
-	return c.saveDisk(ctx)
+	if err := c.saveDisk(ctx); err != nil || !crashed || down != nil {
+		return err
+	}
+	(associations{control: c.control}).endLost(ctx)
+	return nil
 }
 
 // startMunged starts munged if it does not run.

@@ -264,7 +264,7 @@ func (c configFiles) reaches(ctx context.Context, node string) bool {
 }
 
 // verifyNodes waits until all nodes of before are registered with the new file. A node that leaves says nothing about the
-// file: its slurmd may have ended already.
+// file, as its slurmd may have ended already; where all leave, the answer of slurmctld is the only proof.
 func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 	before = slices.DeleteFunc(slices.Clone(before), func(n node) bool { return c.rec.closing(nodeTarget(n.Name)) })
 	err := c.env.poll(ctx, "nodes at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {

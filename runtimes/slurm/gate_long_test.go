@@ -86,6 +86,35 @@ func TestLongSlurmctldStartsAfterEachCrash(t *testing.T) {
 	require.Contains(t, fmt.Sprint(c.observe(t, u).Members), "fatal")
 }
 
+// A job that slurmctld has lost in a crash is named with its user, and ends in accounting; a job that it has goes on.
+func TestLongLostJobsAreNamed(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: newStageOf(t, 2)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice, bob}, nil, 0, 1)
+	c.carry(t, u, false)
+	kept, err := c.trySubmit(t, u, alice, "sleep 600")
+	require.NoError(t, err)
+	c.await(t, u, kept, slurmtest.Running)
+	const state = profile.StateDir + "/$(basename $etc)/state"
+	c.onControl(t, u, "scontrol shutdown slurmctld; while pgrep -x slurmctld >/dev/null; do :; done; cp -a "+state+" /root/saved")
+	c.carry(t, u, false)
+	lost, err := c.trySubmit(t, u, bob, "sleep 600")
+	require.NoError(t, err)
+	eventually(t, "accounting has the job", func() (bool, string) {
+		text := c.tool(t, u, "sacct -anPX -o State -j "+lost)
+		return strings.TrimSpace(text) == "RUNNING", text
+	})
+	c.onControl(t, u, "kill -9 $(cat $run/slurmctld.pid); rm -rf "+state+"; mv /root/saved "+state)
+	c.carry(t, u, false)
+	n, err := strconv.Atoi(lost)
+	require.NoError(t, err)
+	require.Equal(t, []plan.LostJob{{ID: n, User: bob.Name}}, c.lost)
+	require.NotContains(t, c.tool(t, u, "sacct -anPX -o State -j "+lost), "RUNNING")
+	c.await(t, u, kept, slurmtest.Running)
+	c.tool(t, u, "scancel "+kept)
+}
+
 // A state, an accounting and a controller that are gone are not begun anew before somebody accepts the loss. Then the
 // cluster runs jobs again, and no id comes twice while something remembers it.
 func TestLongLossWaitsForAPerson(t *testing.T) {

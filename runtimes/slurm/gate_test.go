@@ -13,6 +13,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/profile"
+	"berth/schema"
 )
 
 // crashed is a cluster whose slurmctld was killed.
@@ -200,6 +201,70 @@ func TestRecordIsRestoredFromItsCopy(t *testing.T) {
 			require.NotContains(t, c.ctl.files, stack.RecordCopy())
 		})
 	}
+}
+
+// The copy follows the record: one that is older, damaged or gone is written again, and never taken for the record.
+func TestCopyOfTheRecordFollowsIt(t *testing.T) {
+	for name, change := range map[string]func(*testing.T, *cluster) []byte{
+		"gone":    func(*testing.T, *cluster) []byte { return nil },
+		"damaged": func(*testing.T, *cluster) []byte { return []byte("{") },
+		"older": func(t *testing.T, c *cluster) []byte {
+			older := c.record(t)
+			older.Stopped = true
+			return older.encode()
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t)
+			stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+			c.ctl.files[stack.RecordCopy()] = change(t, c)
+			if name == "gone" {
+				delete(c.ctl.files, stack.RecordCopy())
+			}
+			require.Contains(t, fmt.Sprint(c.observe(t).Drift), stack.Record()+" is not as Berth writes it")
+			require.NoError(t, c.apply(t, plan.Configure, c.unit))
+			require.False(t, c.record(t).Stopped)
+			require.Equal(t, c.ctl.files[stack.Record()], c.ctl.files[stack.RecordCopy()])
+			require.NotContains(t, c.ctl.files, stack.DamagedRecord())
+			require.Empty(t, c.observe(t).Drift)
+		})
+	}
+}
+
+// A neighbour whose record is gone and whose copy is there still has its ports, accounts and accounting.
+func TestNeighbourWithItsCopyOnlyIsSeen(t *testing.T) {
+	c := newCluster(t)
+	neighbour := c.freshRecord()
+	neighbour.Unit.Effective.Key = schema.InstanceKey("t", "p", "two")
+	neighbour.Cluster = ClusterName(neighbour.Unit.Effective.Key)
+	c.ctl.files[profile.Stack{Cluster: neighbour.Cluster}.RecordCopy()] = neighbour.encode()
+	others, err := c.on(t).otherRecords(t.Context())
+	require.NoError(t, err)
+	require.Len(t, others, 1)
+	require.Equal(t, neighbour.Cluster, others[0].Cluster)
+}
+
+// A controller and a worker whose records are all damaged find each other by the munge key, and the stack keeps its ports.
+func TestDamagedRecordsOfAllHostsAreMadeAgain(t *testing.T) {
+	c := newCluster(t)
+	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	c.ctl.files[stack.State()] = []byte{}
+	for host, paths := range map[*fakeHost][]string{c.ctl: {stack.Record(), stack.RecordCopy()}, c.wk: {workerRecordPath}} {
+		for _, path := range paths {
+			host.files[path] = []byte("{}")
+		}
+	}
+	p := plan.Plan{Key: c.unit.Effective.Key, After: &c.unit}
+	do := func(verb plan.Verb, member, node string) error {
+		a := plan.Action{ID: "action.1", Verb: verb, Member: member, Node: node}
+		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
+	}
+	require.NoError(t, do(plan.Create, "controller-0", "ctl"))
+	require.ErrorIs(t, do(plan.Join, "worker-0", "gpu-1"), runtimes.ErrWaiting, "the line of the node lacks the shape of its host")
+	require.NoError(t, do(plan.Configure, "controller-0", "ctl"))
+	require.NoError(t, do(plan.Join, "worker-0", "gpu-1"))
+	require.Equal(t, ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, c.record(t).Ports)
+	require.Equal(t, plan.Running, c.observe(t).Members[1].State)
 }
 
 // A record that was cut off with its copy counts as lost alone: it is put aside, and made again over what is there. A deletion needs it.

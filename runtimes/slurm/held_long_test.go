@@ -35,7 +35,7 @@ func TestLongWorkerThatCannotStartJobs(t *testing.T) {
 		return m.State == plan.Partial && strings.Contains(m.Detail, spool+" on "+bad+" is read-only") &&
 			strings.Contains(m.Note, "could not start the jobs "+held+", which Slurm holds"), m.Detail + "; " + m.Note
 	})
-	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), "no job can start there, so the node is drained")
+	require.ErrorContains(t, c.apply(t, c.plan(t, u, false)), "the node is drained, as jobs may fail to start")
 	require.Regexp(t, "(?i)drain", c.tool(t, u, "sinfo -h -N -n "+bad+" -o %T"))
 	next, err := c.trySubmit(t, u, alice, "true")
 	require.NoError(t, err)

@@ -31,6 +31,7 @@ type company struct {
 	used   map[usage.Run]usage.Job // recorded
 	parts  []usage.Job             // recorded, by day
 	remote error                   // of recording usage
+	lost   []plan.LostJob          // told
 }
 
 func (c *company) recordUsage(_ context.Context, jobs []usage.Job) error {
@@ -91,7 +92,8 @@ func (c *company) apply(t testing.TB, p plan.Plan) error {
 		c.attempt++
 		stamp := runtimes.Stamp{Epoch: 1, CorrelationID: "jobs", ActionID: fmt.Sprintf("%s.%d", a.ID, c.attempt), Verb: string(a.Verb)}
 		a.ID = stamp.ActionID
-		if err := c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: stamp, RecordUsage: c.recordUsage}); err != nil {
+		if err := c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: stamp, RecordUsage: c.recordUsage,
+			JobsLost: func(jobs []plan.LostJob) { c.lost = append(c.lost, jobs...) }}); err != nil {
 			return err
 		}
 	}

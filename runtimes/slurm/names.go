@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"hash/fnv"
+	"regexp"
+	"strconv"
 	"strings"
 
 	"berth/schema"
@@ -48,6 +50,16 @@ func choosePorts(cluster string, others []record) (ports, error) {
 		}
 	}
 	return ports{}, fmt.Errorf("no free ports from %d to %d: %d other instances use them", firstPort, lastPort, len(others))
+}
+
+// portsOf returns the ports in the slurm.conf of a stack that lost its record. Its daemons may run.
+func portsOf(conf []byte) (ports, bool) {
+	found := regexp.MustCompile(`(?m)^SlurmctldPort=([0-9]{1,5})$`).FindSubmatch(conf)
+	if found == nil {
+		return ports{}, false
+	}
+	p, err := strconv.Atoi(string(found[1]))
+	return ports{Slurmctld: p, Slurmdbd: p + 1}, err == nil && p >= firstPort && p < lastPort && (p-firstPort)%2 == 0
 }
 
 // shortName returns the host name up to the first dot, which Slurm compares.

@@ -130,7 +130,7 @@ func (c *control) isLeftDown(n node) bool {
 }
 
 // drain drains nodes and verifies it. Nodes that an administrator drained keep that
-// reason.
+// reason. An unfit one gets the new reason, or the drain would end with its repair.
 func (c nodeSet) drain(ctx context.Context, reason string, names ...string) error {
 	nodes, err := c.list(ctx)
 	if err != nil {
@@ -138,7 +138,7 @@ func (c nodeSet) drain(ctx context.Context, reason string, names ...string) erro
 	}
 	var todo []string
 	for _, n := range nodes {
-		if slices.Contains(names, n.Name) && !n.Has("DRAIN") {
+		if slices.Contains(names, n.Name) && (!n.Has("DRAIN") || strings.HasPrefix(n.Reason, drainUnfit)) {
 			todo = append(todo, n.Name)
 		}
 	}

@@ -161,7 +161,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 		return nil, err
 	}
 	files, key := res[2].Stats, res[3].Stats
-	isCopy, err := c.useRecord(res[0], res[1])
+	differ, err := c.useRecord(res[0], res[1])
 	switch {
 	case errors.Is(err, errDamaged) && s.Instance == nil:
 		return nil, runtimes.NeedsPerson(fmt.Errorf("%w; its deletion needs the record: declare it again, running and not suspended, until the record is made again", err))
@@ -183,7 +183,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	hit := &observation{ctl: c}
 	owners := ownersOf(res[directories:read])
 	hit.compareFiles(files, owners)
-	if isCopy {
+	if differ {
 		hit.modified = append(hit.modified, c.stack.Record())
 	}
 	c.adoptKey(key[0].SHA256)
@@ -622,6 +622,8 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
 	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, fitted(m, v.ctl.rec.Found[m.Node])):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
+	case n.Has("DRAIN") && strings.HasPrefix(n.Reason, drainUnfit): // another repair than that of its disk: it begins at once
+		return plan.Stopped, "its disk can be written again, and it takes jobs when the drain " + n.Reason + " ends"
 	case n.Has("DRAIN") && ownDrain(n):
 		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"
 	case hasLostJobs(n, v.jobs.earliest, v.controllerAge()):

@@ -149,6 +149,8 @@ func (c lifecycle) resumeMember(ctx context.Context, n node) error {
 	switch {
 	case !n.Has("DRAIN") && (n.State != "down" || !isOurs):
 		return nil
+	case strings.HasPrefix(n.Reason, drainUnfit):
+		return fmt.Errorf("node %s: Berth has drained it, as nothing can be written to the spool of slurmd, and takes that back when it can be", n.Name)
 	case !isOurs:
 		return fmt.Errorf("node %s: it was drained by a person or by Slurm (reason %q), not by an operation; take that drain back with: scontrol update nodename=%s state=undrain", n.Name, n.Reason, n.Name)
 	case n.State == "down" && !n.Has("NOT_RESPONDING"): // it was silent for a while, and slurmctld kept the reason

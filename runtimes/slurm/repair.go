@@ -20,8 +20,8 @@ func (c *control) load(ctx context.Context) error {
 		return err
 	}
 	directories, owners := res[len(ops):], ownersOf(res[len(ops):])
-	isCopy, err := c.useRecord(res[0], res[1])
-	if isCopy {
+	differ, err := c.useRecord(res[0], res[1])
+	if differ {
 		err = c.restoreRecord(ctx, res[0])
 	}
 	if err != nil || !c.rec.Complete || c.rec.Deleting {

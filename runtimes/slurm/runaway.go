@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
+	"berth/reconciler/plan"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 )
@@ -43,12 +45,49 @@ func (c associations) endRunaways(ctx context.Context) error {
 			return waiting("job %d is active again", id)
 		}
 	}
+	if c.tellLost != nil {
+		users, err := c.usersOf(ctx, lost)
+		if err != nil {
+			return err
+		}
+		c.tellLost(users)
+	}
 	fix := c.sacctmgr(profile.RunawayArgs(c.stack.Cluster, true)...)
 	if _, err := c.runChecked(ctx, fix); err != nil {
 		return err
 	}
 	c.log.Warn("jobs that slurmctld lost ended in the accounting database", "cluster", c.stack.Cluster, "jobs", lost)
 	return nil
+}
+
+// usersOf returns lost jobs with their users.
+func (c associations) usersOf(ctx context.Context, lost []int) ([]plan.LostJob, error) {
+	runs, err := ask(ctx, c.control, cli.RunsWithin(lost, time.Unix(earliest, 0), c.env.now().Add(24*time.Hour)))
+	if err != nil {
+		return nil, err
+	}
+	jobs := make([]plan.LostJob, len(lost))
+	for i, id := range lost {
+		jobs[i].ID = id
+		for _, r := range runs {
+			if r.ID == id {
+				jobs[i].User = r.User
+			}
+		}
+	}
+	return jobs, nil
+}
+
+// endLost ends the jobs that slurmctld lost in a crash, once slurmdbd has heard of all that ended. It waits for nothing: what
+// it leaves is ended with the usage, or with the user.
+func (c associations) endLost(ctx context.Context) {
+	unsent, err := ask(ctx, c.control, cli.Unsent())
+	if err == nil && unsent == 0 {
+		err = c.endRunaways(ctx)
+	}
+	if err != nil {
+		c.log.Debug("lost jobs not ended", "cluster", c.stack.Cluster, "reason", err.Error())
+	}
 }
 
 // runaways returns the jobs that accounting has as active and slurmctld does not know.

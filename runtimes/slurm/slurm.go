@@ -132,7 +132,7 @@ func (r *Runtime) apply(ctx context.Context, c runtimes.Change) error {
 		return errors.New("the unit has no control plane")
 	}
 	ctl := newLifecycle(newControl(r.env, member, c.Plan.Key, c.Stamp))
-	ctl.keepUsage = c.RecordUsage
+	ctl.keepUsage, ctl.tellLost = c.RecordUsage, c.JobsLost
 	if c.Log != nil {
 		ctl.log = c.Log
 	}

@@ -44,11 +44,11 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	if err != nil {
 		return err
 	}
-	res, err := wk.do(ctx, readOp(workerRecordPath))
+	res, err := wk.do(ctx, readOp(workerRecordPath), statOp(profile.WorkerMungeKey))
 	if err != nil {
 		return err
 	}
-	switch owned, err := c.owned(wk, res[0]); {
+	switch owned, err := c.owned(wk, res[0], res[1].Stats[0]); {
 	case err != nil:
 		return err
 	case !owned: // before any write, also at the controller
@@ -121,7 +121,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err != nil {
 		return err
 	}
-	owned, err := c.owned(wk, res[0])
+	owned, err := c.owned(wk, res[0], res[1].Stats[0])
 	if err != nil {
 		return err
 	}
@@ -189,7 +189,7 @@ func (c workerHosts) drainUnfit(ctx context.Context, wk site, m plan.Member) err
 	if err := c.nodes.drain(ctx, drainUnfit+short(c.stamp.ActionID), m.Node); err != nil {
 		return err
 	}
-	return fmt.Errorf("host %s: no job can start there, so the node is drained: %s", m.Node, fault)
+	return fmt.Errorf("host %s: the node is drained, as jobs may fail to start: %s", m.Node, fault)
 }
 
 // mustRestart reports whether the running slurmd of a worker has to start again, as it hangs
@@ -237,10 +237,11 @@ func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) erro
 }
 
 // owned reports whether the worker belongs to this cluster. A worker of another
-// cluster is an error.
-func (c workerHosts) owned(wk site, res runtimes.Result) (bool, error) {
+// cluster is an error. Where its record is damaged, it is one that has joined, or has the munge key of this cluster.
+func (c workerHosts) owned(wk site, res runtimes.Result, key runtimes.FileStat) (bool, error) {
 	rec, err := wk.readWorker(res)
-	if res.Missing || errors.Is(err, errDamaged) && c.rec.hasJoined(wk.host.Name()) {
+	isOurs := c.rec.hasJoined(wk.host.Name()) || key.SHA256 != "" && key.SHA256 == c.rec.MungeKey
+	if res.Missing || errors.Is(err, errDamaged) && isOurs {
 		return false, nil
 	}
 	if errors.Is(err, errDamaged) {

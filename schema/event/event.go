@@ -32,6 +32,8 @@ const (
 	InstanceSuspended Type = "berth.instance.suspended"
 	InstanceResumed   Type = "berth.instance.resumed"
 
+	JobsLost Type = "berth.jobs.lost"
+
 	ArtifactRegistered Type = "apps.artifact.registered"
 	ArtifactPromoted   Type = "apps.artifact.promoted"
 	ArtifactDeprecated Type = "apps.artifact.deprecated"
@@ -103,6 +105,20 @@ type Suspension struct {
 	Revision          string `json:"revision" doc:"commit of the configuration that suspended or resumed it"`
 	Reason            string `json:"reason" doc:"Declared (a document says suspend: true), Paused (platform/pause.yaml) or Resumed"`
 	Message           string `json:"message" doc:"for people: which document, or why the estate is paused"`
+}
+
+// LostJobs is the payload of JobsLost.
+type LostJobs struct {
+	OrgID           string `json:"org_id" doc:"tenant; empty: the platform owns the shared runtime"`
+	ProjectID       string `json:"project_id" doc:"<tenant>.<project> of the instance; empty: it is a shared runtime"`
+	AppSlug         string `json:"app_slug" doc:"app of the unit"`
+	AppInstanceID   string `json:"app_instance_id" doc:"the instance's uid if it has one, else its name; empty: it is a shared runtime"`
+	SharedRuntimeID string `json:"shared_runtime_id" doc:"the shared runtime's uid if it has one, else its name; empty: it is an instance"`
+	ResourceName    string `json:"resource_name" doc:"<tenant>.<project>/<name> or <tenant>/<name> of the unit"`
+	Status          string `json:"status" doc:"phase of the unit"`
+	Jobs            string `json:"jobs" doc:"ids of the jobs, separated by commas: at most 100, then how many more"`
+	Users           string `json:"users" doc:"their users, separated by commas"`
+	Revision        string `json:"revision" doc:"commit of the configuration that the unit follows"`
 }
 
 // Artifact is the payload of the artifact events.
@@ -226,6 +242,7 @@ func Definitions() []Definition {
 		{InstanceDeleted, "Nothing is left of an instance.", schema.KindInstance, "deleted", Instance{}},
 		{InstanceSuspended, "An instance is left alone from now on: a document says suspend: true, or the estate is paused.", schema.KindInstance, "", Suspension{}},
 		{InstanceResumed, "An instance is no longer left alone: neither a document nor a pause of the estate suspends it.", schema.KindInstance, "", Suspension{}},
+		{JobsLost, "The scheduler does not know jobs any more that it lost in a crash; they have ended.", schema.KindInstance, "", LostJobs{}},
 		{ArtifactRegistered, "An artifact was found at its source with the digest that is declared.", schema.KindArtifact, "registered", Artifact{}},
 		{ArtifactPromoted, "An artifact is what new instances use.", schema.KindArtifact, "promoted", Artifact{}},
 		{ArtifactDeprecated, "An artifact still works and should not be used for anything new.", schema.KindArtifact, "deprecated", Artifact{}},

@@ -26,12 +26,12 @@ import (
 var update = flag.Bool("update", false, "write the published schemas from the Go types")
 
 // The ten events of the app control plane, the nine of shared runtimes with the
-// names in their documents (requirements A8, D1, D2), and Berth's own eleven.
+// names in their documents (requirements A8, D1, D2), and Berth's own twelve.
 func TestEveryEventOfTheContractIsDefined(t *testing.T) {
 	want := strings.Fields(`
 		apps.entitlement.updated
 		apps.instance.requested apps.instance.running apps.instance.failed apps.instance.deleting apps.instance.deleted
-		berth.instance.suspended berth.instance.resumed
+		berth.instance.suspended berth.instance.resumed berth.jobs.lost
 		apps.artifact.registered apps.artifact.promoted apps.artifact.deprecated apps.artifact.retired
 		apps.shared_runtime.requested apps.shared_runtime.running apps.shared_runtime.failed
 		apps.shared_runtime.deleting apps.shared_runtime.deleted

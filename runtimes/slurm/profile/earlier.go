@@ -43,7 +43,7 @@ func earlierPaths(root fs.FS) []runtimes.EarlierPath {
 	}
 	stacks := false
 	for _, e := range entries {
-		name, isRecord := strings.CutSuffix(e.Name(), ".json")
+		name, isRecord := strings.CutSuffix(RecordOf(e.Name()), ".json")
 		s := Stack{name}
 		switch {
 		case InstanceDir+"/"+e.Name() == WorkerRecord:

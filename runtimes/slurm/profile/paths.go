@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // Paths on a host. Each control stack has directories with the name of its cluster,
@@ -75,8 +76,13 @@ func (s Stack) Record() string { return InstanceDir + "/" + s.Cluster + ".json" 
 // RecordCopy has the same text, for when the record is damaged or gone.
 func (s Stack) RecordCopy() string { return CopyOf(s.Record()) }
 
-// CopyOf returns the path of the copy of a record.
-func CopyOf(record string) string { return record + ".copy" }
+// CopyOf returns the path of the copy of a record, and RecordOf that of the record of a copy; another path stays.
+func CopyOf(record string) string { return record + copyEnd }
+
+// RecordOf: see CopyOf.
+func RecordOf(path string) string { return strings.TrimSuffix(path, copyEnd) }
+
+const copyEnd = ".copy"
 
 // DamagedRecord is where the text of a record that cannot be read is put aside, as JSON.
 func (s Stack) DamagedRecord() string { return s.Record() + ".damaged" }
