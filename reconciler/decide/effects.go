@@ -93,7 +93,7 @@ func movedKeys(c comparison) (out []schema.Diagnostic) {
 				}
 				field := fmt.Sprintf("spec.members[%d].signing_keys[%d]", i, k)
 				if slices.ContainsFunc(bindingsOf(c.after, is.Key.Tenant), func(b *schema.RoleBinding) bool { return hasKey(b, before, key) }) {
-					out = append(out, is.Head().Warning(field, codeMovedKey, "the key is %s's, too: each person needs a key of their own", before))
+					out = append(out, is.Head().Warning(field, codeMovedKey, "%s has the same key: each person needs their own", before))
 					continue
 				}
 				out = append(out, is.Head().Warning(field, codeMovedKey, "the key is %s's until the merge: what it signs then counts as signed by %s",
@@ -180,14 +180,18 @@ func sharedRepositories(c comparison) (out []schema.Diagnostic) {
 		if is.Spec.Credential != "" {
 			with = ", read with the secret " + is.Spec.Credential
 		}
-		switch isFile := is.Spec.Type == schema.SourceFile; {
-		case isFile || len(was.Spec.Repositories) > 0 == (len(is.Spec.Repositories) > 0):
-		case len(is.Spec.Repositories) == 0:
-			out = append(out, is.Warning("spec", code, "every project may then declare any artifact of %s, read without a secret", is.Spec.Host))
-			continue
-		default:
-			out = append(out, is.Warning(field, code, "artifacts outside these repositories are refused from the merge on; until then every "+
-				"project may declare any artifact of %s", is.Spec.Host))
+		wasOpen, isOpen := len(was.Spec.Repositories) == 0, len(is.Spec.Repositories) == 0
+		if is.Spec.Type != schema.SourceFile && wasOpen != isOpen {
+			found := is.Warning("spec", code, "every project may then declare any artifact of %s, read without a secret", is.Spec.Host)
+			if wasOpen {
+				inside := ""
+				if with != "" {
+					inside = "; those inside are then" + strings.TrimPrefix(with, ",")
+				}
+				found = is.Warning(field, code, "artifacts outside these repositories are refused from the merge on; until then every "+
+					"project may declare any artifact of %s%s", is.Spec.Host, inside)
+			}
+			out = append(out, found)
 			continue
 		}
 		for i, r := range is.Spec.Repositories {

@@ -386,7 +386,7 @@ func TestEffectsBesideTheFieldsAreReported(t *testing.T) {
 		"a key that moves": {operators, roles("", ", signing_keys: ["+key+"]"),
 			"the key is olga's until the merge: what it signs then counts as signed by otto"},
 		"a key of two": {operators, roles(", signing_keys: ["+key+"]", ", signing_keys: ["+key+"]"),
-			"the key is olga's, too: each person needs a key of their own"},
+			"olga has the same key: each person needs their own"},
 		"a wider source": {registry, source("'{tenant}'"), "every project of a tenant may then declare artifacts from {tenant} and below " +
 			"it, read with the secret pull; until now the source shares {tenant}/{project}"},
 		"a narrower source": {registry, source("'{tenant}/{project}/images'"), ""},

@@ -64,8 +64,8 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 // maxOutOfService limits the members that are named with their reasons.
 const maxOutOfService = 3
 
-// outOfService describes the workers that take no jobs: those that run and are out of service, and, unless the instance only
-// comes to its state, those that do not run. Empty: there are none.
+// outOfService describes the workers that take no jobs: those that run and are out of service, and, once the instance serves or
+// has failed, those that do not run. Empty: there are none.
 func (v unitView) outOfService(members []plan.MemberStatus, failure string) string {
 	details := map[string]string{}
 	for _, m := range v.observed.Members {

@@ -138,13 +138,17 @@ func (v unitView) serves() bool {
 	}
 	for _, a := range v.plan.Actions {
 		// The first attempt of a join is part of its change.
-		if a.Verb != plan.Start && (a.Verb != plan.Join || v.retry == nil) {
+		failed := v.retry != nil && v.retry.Plan == v.plan.Digest
+		if a.Verb != plan.Start && (a.Verb != plan.Join || !failed) {
 			return false
 		}
 	}
 	states := map[string]plan.State{}
 	for _, m := range v.observed.Members {
 		states[m.Name] = m.State
+		if _, declared := v.plan.After.Member(m.Name); !declared {
+			return false // it has still to leave
+		}
 	}
 	missing, count := map[string]int{}, map[string]int{}
 	for _, m := range v.plan.After.Members {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"strings"
 
-	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/schema"
 )
@@ -37,9 +36,13 @@ func (r *Reconciler) Unsettled() []Left {
 	}
 	units := r.status.Units()
 	for _, k := range units.Keys() {
+		var want *schema.EffectiveUnit
+		if st != nil {
+			want = st.Unit(k)
+		}
 		if !r.units.isReconciled(k) {
 			out = append(out, Left{What: k.String() + ": not observed yet"})
-		} else if l := unsettledUnit(units.Get(k), st); l != nil {
+		} else if l := unsettledUnit(units.Get(k), want); l != nil {
 			out = append(out, *l)
 		}
 	}
@@ -51,15 +54,11 @@ func (r *Reconciler) Unsettled() []Left {
 
 // unsettledUnit returns the reason why a unit is not converged, or nil. A suspended
 // unit is converged.
-func unsettledUnit(s *plan.Status, st *reconciler.State) *Left {
-	var want *schema.EffectiveUnit
-	if st != nil {
-		want = st.Unit(s.Key)
-	}
+func unsettledUnit(s *plan.Status, want *schema.EffectiveUnit) *Left {
 	l := describeUnsettled(s)
 	switch {
 	case want == nil:
-	case want.Suspend, s.Settled() && isInState(s, want.DesiredState):
+	case want.Suspend, s.Settled() && s.Retry == nil && isInState(s, want.DesiredState):
 		return nil
 	}
 	return &l
@@ -76,8 +75,10 @@ func isInState(s *plan.Status, desired schema.DesiredState) bool {
 // describeUnsettled describes a unit's phase, and its failure or reason to wait.
 func describeUnsettled(s *plan.Status) Left {
 	why := s.FailureReason
-	if ready := s.Condition("Ready"); why == "" && ready != nil {
-		why = ready.Message
+	for _, typ := range []string{"Ready", "Degraded"} {
+		if c := s.Condition(typ); why == "" && c != nil {
+			why = c.Message
+		}
 	}
 	stalled := s.Condition("Stalled")
 	return Left{What: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), ": "), Stuck: stalled != nil && stalled.Status == "True"}

@@ -158,9 +158,10 @@ func TestMembersOutOfServiceAreNamed(t *testing.T) {
 func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 	join := plan.Action{Verb: plan.Join, Member: "worker-2"}
 	away := []plan.Blocked{{Code: plan.CodeUnreachable, Wait: true}}
-	failed := &plan.Retry{Reason: "join worker-2: no disk"}
+	failed := &plan.Retry{Reason: "join worker-2: no disk", Plan: "this"}
 	for name, c := range map[string]struct {
 		workers, missing, most int
+		leaving                bool
 		control                plan.State
 		plan                   plan.Plan
 		retry                  *plan.Retry
@@ -171,8 +172,11 @@ func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 			"worker-2 on w2: unreachable, no route"},
 		"one of three is started": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{{Verb: plan.Start, Member: "worker-2"}}}, ready: true,
 			degraded: "worker-2"},
-		"one of three joins":           {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}},
-		"one of three could not join":  {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}, retry: failed, ready: true, degraded: "no disk"},
+		"one of three joins":          {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}},
+		"one of three could not join": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}}, retry: failed, ready: true, degraded: "no disk"},
+		"one of three joins, and another plan failed": {workers: 3, missing: 1, plan: plan.Plan{Actions: []plan.Action{join}},
+			retry: &plan.Retry{Reason: "configure: no", Plan: "other"}},
+		"one has still to leave":       {workers: 3, leaving: true, plan: plan.Plan{Blocked: away}},
 		"two of three":                 {workers: 3, missing: 2, plan: plan.Plan{Blocked: away}},
 		"two of three, and two may be": {workers: 3, missing: 2, most: 2, plan: plan.Plan{Blocked: away}, ready: true, degraded: "2 of 3"},
 		"the only worker":              {workers: 1, missing: 1, plan: plan.Plan{Blocked: away}},
@@ -192,6 +196,10 @@ func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 				}
 				members, states = append(members, m), append(states, s)
 			}
+			if c.leaving {
+				states = append(states, plan.MemberState{Name: "worker-9", Node: "w9", State: plan.Unreachable})
+			}
+			c.plan.Digest = "this"
 			st := &reconciler.State{Effective: &schema.Effective{}}
 			c.plan.After = &plan.Unit{Members: members}
 			v := unitView{st: st, prev: &plan.Status{Key: key, Phase: plan.PhaseUpdating}, plan: c.plan, retry: c.retry,
@@ -199,7 +207,7 @@ func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 					{Name: "worker", MaxUnavailable: schema.MaxUnavailable{Number: c.most}}}},
 				observed: plan.Observed{Presence: plan.Present, Complete: true, Unit: &plan.Unit{Members: members}, Members: states},
 			}
-			if c.retry != nil {
+			if c.retry == failed {
 				v.outcomes = []plan.Outcome{{Verb: plan.Join, Member: "worker-2", State: plan.Failed, Error: "no disk"}}
 			}
 			s := v.makeStatus()
@@ -212,4 +220,14 @@ func TestReadyAllowsWorkersToBeMissing(t *testing.T) {
 			}
 		})
 	}
+}
+
+// An instance that serves without a worker has not converged: sync says which worker is missing, also when Berth has given up.
+func TestServingWithoutAWorkerIsNotConverged(t *testing.T) {
+	s := &plan.Status{Key: schema.InstanceKey("physics", "lhc", "train"), Phase: plan.PhaseRunning, Conditions: []plan.Condition{
+		{Type: "Ready", Status: "True"}, {Type: "Reconciling", Status: "False"}, {Type: "Degraded", Status: "True", Message: "1 of 3 workers out of service"}}}
+	want := &schema.EffectiveUnit{Key: s.Key, DesiredState: schema.DesiredRunning}
+	require.Nil(t, unsettledUnit(s, want), "a person has drained one")
+	s.Retry = &plan.Retry{Terminal: true}
+	require.Contains(t, unsettledUnit(s, want).What, "1 of 3 workers out of service")
 }

@@ -58,7 +58,7 @@ func (e *estate) ownerLike(owner string) string {
 	t := e.tree("tenants/" + tenant)
 	switch {
 	case !inProject:
-		return "; a project is named with its tenant, as TENANT." + owner
+		return "; if it is a project, write TENANT." + owner
 	case t == nil:
 		return ""
 	}
