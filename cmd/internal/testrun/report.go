@@ -118,16 +118,23 @@ func (r *report) packageEnded(e event, output string) {
 		fmt.Fprintf(r.out, "ok    %-44s %6.1f s\n", e.Package, e.Elapsed)
 		return
 	}
-	// A panic or a timeout leaves tests without an end: their output says why.
-	for _, key := range slices.Sorted(maps.Keys(r.output)) {
-		if strings.HasPrefix(key, e.Package+" ") && !strings.HasSuffix(key, " ") {
-			fmt.Fprint(r.out, r.output[key])
-			delete(r.output, key)
-		}
-	}
+	r.testsWithoutEnd(e.Package)
 	fmt.Fprintf(r.out, "%sFAIL  %-44s %6.1f s\n", output, e.Package, e.Elapsed)
 	if !r.isBroken(e.Package) {
 		r.broken = append(r.broken, e.Package)
+	}
+}
+
+// testsWithoutEnd counts as failed the tests of a package that a timeout or a panic left without an
+// end, and shows their output, which says why. Test2json tells of no end after a panic.
+func (r *report) testsWithoutEnd(pkg string) {
+	for _, key := range slices.Sorted(maps.Keys(r.output)) {
+		test, ok := strings.CutPrefix(key, pkg+" ")
+		if !ok || test == "" {
+			continue
+		}
+		r.testEnded(event{Action: "fail", Package: pkg, Test: test}, r.output[key])
+		delete(r.output, key)
 	}
 }
 
@@ -138,7 +145,11 @@ func (r *report) packageBroke(pkg string, err error) {
 	if r.isBroken(pkg) {
 		return
 	}
-	fmt.Fprintf(r.out, "FAIL  %s: %v\n", pkg, err)
+	r.testsWithoutEnd(pkg)
+	fmt.Fprintf(r.out, "%sFAIL  %s: %v\n", r.output[pkg+" "], pkg, err)
+	if r.isBroken(pkg) { // by a test that panicked
+		return
+	}
 	r.broken = append(r.broken, pkg)
 	r.causes[pkg] = cause(err.Error())
 }

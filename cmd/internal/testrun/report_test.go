@@ -56,7 +56,8 @@ Failed:
   berth/a.TestBad/case
     a_test.go:7: two is not three
   berth/a.TestBad
-  berth/c
+  berth/c.TestHangs
+    panic: test timed out
 Not run, 1 test:
   1: it needs root (berth/a.TestLab)`, r.summary(65*time.Second, ""))
 }
@@ -136,6 +137,33 @@ func TestBinaryThatEndsWithoutAWordIsAFailure(t *testing.T) {
 	require.Equal(t, []string{"berth/a.TestBad", "berth/b"}, r.broken)
 	require.Contains(t, r.summary(0, ""), "  berth/b\n    signal: killed\n")
 	require.Equal(t, "FAIL  berth/b: signal: killed\n", out.String())
+}
+
+// A test that panics is a failed test with its panic, although test2json tells of no end.
+func TestPanicIsAFailedTestWithItsOutput(t *testing.T) {
+	var out strings.Builder
+	r := newReport(&out)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.test")
+	require.NoError(t, os.WriteFile(file, []byte(`#!/bin/sh
+cat <<END
+=== RUN   TestWell
+--- PASS: TestWell (0.00s)
+=== RUN   TestBad
+    a_test.go:7: a line of a log
+--- FAIL: TestBad (0.00s)
+panic: index out of range [recovered, repanicked]
+
+goroutine 20 [running]:
+END
+exit 2
+`), 0o755))
+	tests{binaries: []binary{{pkg: "berth/a", dir: dir, file: file}}, timeout: time.Minute, linger: time.Minute}.run(t.Context(), r)
+	require.Equal(t, 1, r.passed)
+	require.Equal(t, 1, r.failed)
+	require.Equal(t, []string{"berth/a.TestBad"}, r.broken)
+	require.Contains(t, r.causes["berth/a.TestBad"], "panic: index out of range")
+	require.Contains(t, out.String(), "goroutine 20 [running]:\nFAIL  berth/a: exit status 2\n")
 }
 
 // Each package gets a binary of its own, also packages whose paths end alike.
