@@ -8,10 +8,12 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -170,6 +172,60 @@ func TestLongLossWaitsForAPerson(t *testing.T) {
 
 	lose()
 	c.carry(t, u, true) // the deletion is the decision
+}
+
+// The controller is lost with its disk, and comes back as the page of availability.md says: nothing is made before somebody
+// accepts the loss; then the workers join the new one, and the accounting is that of the last backup.
+func TestLongLostControllerIsRestored(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: bareStage(t)}
+	days := 0
+	c.rt = slurm.New(slurm.Options{Hosts: c.hosts, Timeouts: generous, Now: func() time.Time { return time.Now().AddDate(0, 0, days) }})
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
+	c.carry(t, u, false)
+	recorded, err := c.trySubmit(t, u, alice, "true")
+	require.NoError(t, err)
+	state := func(id string) string { return strings.TrimSpace(c.tool(t, u, "sacct -anPX -o State -j "+id)) }
+	eventually(t, "accounting has the job", func() (bool, string) { return state(recorded) == "COMPLETED", state(recorded) })
+	days = 1
+	c.carry(t, u, false) // the backup of the night
+	days = 0
+	c.onControl(t, u, "cp -a /var/lib/berth/backups /root/copies")
+	running, err := c.trySubmit(t, u, alice, "sleep 600")
+	require.NoError(t, err)
+	c.await(t, u, running, slurmtest.Running)
+
+	c.onControl(t, u, "pkill -9 -x 'slurmctld|slurmdbd|mariadbd|munged'; rm -rf /var/lib/berth /var/lib/slurm/*_* /var/lib/slurm/berth-* "+
+		"/var/log/slurm/* /etc/slurm/*_* /run/slurm-* /run/munge-* /run/berth-* /etc/munge/*_*.key /var/log/munge/* /var/lib/munge/* "+
+		"/etc/logrotate.d/berth-*; sed -i '/^"+alice.Name+":/d' /etc/passwd /etc/shadow /etc/group /etc/gshadow")
+	in := plan.Input{Key: u.Effective.Key, After: &u.Effective, Members: u.Members, Observed: c.observe(t, u), Rules: c.rt, Made: true}
+	lost := plan.Make(in)
+	require.Empty(t, lost.Actions)
+	require.Equal(t, plan.CodeLost, lost.Blocked[0].Code)
+
+	in.Operations = []plan.Operation{{ID: "disk", Name: "disk", Spec: schema.MemberOperationSpec{Operation: schema.OpAccept, Reason: "a test"}}}
+	accepted := plan.Make(in)
+	accepted.Actions = slices.DeleteFunc(accepted.Actions, func(a plan.Action) bool { return a.Verb == plan.AcceptLoss })
+	require.NoError(t, c.apply(t, accepted))
+	c.carry(t, u, false)
+	eventually(t, "the jobs that ran have ended", func() (bool, string) {
+		left := strings.TrimSpace(c.onWorker(t, 0, fmt.Sprintf("pgrep -a -U %d || true", alice.UID)))
+		return left == "", left
+	})
+	require.Empty(t, state(recorded))
+
+	c.onControl(t, u, "for d in slurmctld slurmdbd; do kill $(cat $run/$d.pid); done; while pgrep -x 'slurmctld|slurmdbd' >/dev/null; do :; done; "+
+		"cluster=$(basename $etc); name=$(basename -s .sql /root/copies/$cluster/*.sql); "+
+		"mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_$cluster </root/copies/$cluster/$name.sql; "+
+		"mv /var/lib/slurm/$cluster/state /root/state.empty; tar -xf /root/copies/$cluster/$name.state.tar -C /var/lib/slurm/$cluster")
+	c.carry(t, u, false)
+	require.Equal(t, "COMPLETED", state(recorded), "it is in the backup")
+	next, err := c.trySubmit(t, u, alice, "true")
+	require.NoError(t, err)
+	eventually(t, "accounting has the next job", func() (bool, string) { return strings.HasSuffix(state(next), "COMPLETED"), state(next) })
+	c.onControl(t, u, "rm -r /root/copies /root/state.empty")
+	c.carry(t, u, true)
+	require.Empty(t, c.remains(t, u))
 }
 
 // Each small file of Berth on a host that was cut off is made again, and jobs go on.
