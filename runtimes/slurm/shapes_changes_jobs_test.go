@@ -303,14 +303,6 @@ func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *pl
 	return said, before
 }
 
-// sets are the sets of an impact by what becomes of their jobs.
-func sets(i *plan.JobImpact) map[string][]plan.JobSet {
-	return map[string][]plan.JobSet{
-		"ended": {i.Ended}, "waited": {i.Waited}, "continues": {i.Preemptible, i.Continue}, "cancelled": {i.Cancelled}, "moved": {i.Moved},
-		"queued": {i.CannotStart, i.Delayed, i.MayStart, i.Kept},
-	}
-}
-
 // judge compares what a plan said of a shape with what has become of it. after is nil where the instance goes.
 func (f *shapeField) judge(t *testing.T, s submitted, change string, impact *plan.JobImpact, before, after []jobRow) {
 	t.Helper()

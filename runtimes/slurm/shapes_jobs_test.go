@@ -6,12 +6,8 @@ import (
 	"cmp"
 	"context"
 	"crypto/rand"
-	"encoding/base64"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
@@ -21,88 +17,11 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
 
-	"berth/reconciler/plan"
-	"berth/runtimes"
 	"berth/runtimes/slurm"
 	"berth/schema"
 	"berth/schema/queue"
 )
-
-// shape is a kind of job that people submit. Each file of testdata/jobs has one, and README.md there says what its
-// fields mean.
-type shape struct {
-	name string
-	api  bool // submitted through the API
-
-	About    string         `json:"about"`
-	Script   string         `json:"script"`
-	Generate string         `json:"generate"`
-	Submit   string         `json:"submit"`
-	Request  *queue.Request `json:"request"`
-	API      bool           `json:"api"`
-	Steps    []shapeStep    `json:"steps"`
-	Needs    int            `json:"needs"`
-	NoPlan   string         `json:"no_plan"`
-	NoUsage  string         `json:"no_usage"`
-	NoCancel string         `json:"no_cancel"`
-	UID      int            `json:"uid"`
-	expected
-	Since map[string]json.RawMessage `json:"since"`
-}
-
-// shapeStep is what root does to a job in a state.
-type shapeStep struct {
-	In string `json:"in"`
-	Do string `json:"do"`
-}
-
-// expected is what Slurm does with a shape.
-type expected struct {
-	State   []string          `json:"state"`
-	Reason  string            `json:"reason"`
-	Exit    string            `json:"exit"`
-	Refused string            `json:"refused"`
-	Output  string            `json:"output"`
-	Task    string            `json:"task"`
-	Plan    map[string]string `json:"plan"`
-	// Berth is the error of a submission through the API that Berth itself refuses.
-	Berth string `json:"berth"`
-}
-
-// readShapes returns the shapes for a release of Slurm, with those that are submitted through the API as well.
-func readShapes(t testing.TB, release string) (all []shape) {
-	t.Helper()
-	files, err := filepath.Glob("testdata/jobs/*.yaml")
-	require.NoError(t, err)
-	for _, file := range files {
-		data, err := os.ReadFile(file)
-		require.NoError(t, err)
-		s := shape{name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Submit: "sbatch $script", Needs: 1, UID: alice.UID}
-		require.NoError(t, yaml.UnmarshalStrict(data, &s), file)
-		require.NotEmpty(t, s.About, file)
-		require.True(t, len(s.State) > 0 || s.Refused != "" || s.Berth != "", "%s: want state, refused or berth", file)
-		since := []string{}
-		for from := range s.Since {
-			since = append(since, from)
-		}
-		slices.Sort(since)
-		for _, from := range since {
-			if release >= from {
-				require.NoError(t, json.Unmarshal(s.Since[from], &s.expected), file)
-			}
-		}
-		if s.Request == nil && s.Berth == "" {
-			all = append(all, s)
-		}
-		if s.API || s.Request != nil || s.Berth != "" {
-			s.name, s.api = s.name+"-api", true
-			all = append(all, s)
-		}
-	}
-	return all
-}
 
 // Checks of a shape, in the order of the table.
 var shapeChecks = []string{"slurm", "list", "get", "output", "cancel", "ended", "usage", "plan"}
@@ -200,10 +119,7 @@ func TestLongJobs(t *testing.T) {
 
 // shapeField is a cluster on which shapes of jobs are tried.
 type shapeField struct {
-	*company
-	unit  plan.Unit
-	at    runtimes.QueueScope
-	dir   string // of the submissions, on each host
+	*shapeSender
 	table *shapeTable
 
 	calls sync.Mutex // one squeue at a time
@@ -220,8 +136,7 @@ type submitted struct {
 }
 
 func newShapeField(t *testing.T, table *shapeTable) *shapeField {
-	f := &shapeField{company: &company{stage: bareStage(t)}, table: table, jobs: map[string]submitted{}, dir: "/tmp/jobs-" +
-		rand.Text()[:8]}
+	f := &shapeField{shapeSender: newShapeSender(t, &company{stage: bareStage(t)}), table: table, jobs: map[string]submitted{}}
 	f.rt = f.ahead(time.Hour) // a drain before a leave has lasted long enough for on_jobs
 	f.unit = f.company.unit(shapeConfig, []schema.UnixUser{alice, bob}, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1, 2)
 	f.carry(t, f.unit, false)
@@ -230,15 +145,6 @@ func newShapeField(t *testing.T, table *shapeTable) *shapeField {
 		out := f.tool(t, f.unit, "scontrol show assoc_mgr users="+alice.Name+" flags=assoc,users")
 		return strings.Contains(out, " UserName="+alice.Name+"(") && knowsUser(out), out
 	})
-	for _, n := range append([]*schema.Node{f.control}, f.workers...) {
-		_, err := f.lab.Run(t.Context(), n.Key.Name, "install", "-d", "-m", "1777", "-o", fmt.Sprint(alice.UID), f.dir,
-			f.dir+"/with blank", f.dir+"/a|b")
-		require.NoError(t, err)
-		t.Cleanup(func() {
-			_, err := f.lab.Run(ending{t}.Context(), n.Key.Name, "rm", "-rf", f.dir)
-			require.NoError(t, err)
-		})
-	}
 	return f
 }
 
@@ -297,77 +203,6 @@ func (f *shapeField) one(t *testing.T, s shape) {
 	if s.NoCancel == "" {
 		f.table.set(t, s.name, "cancel", f.compareCancel(t, s, job))
 	}
-}
-
-// accepted is the answer of sbatch.
-var accepted = regexp.MustCompile(`(?m)^(?:Submitted batch job )?([0-9]+)(?:;.*| on cluster .*)?$`)
-
-// send submits a shape as alice, and returns the number of its job or why it was refused.
-func (f *shapeField) send(t *testing.T, s shape) (job, refused string) {
-	t.Helper()
-	key := strings.ToLower(rand.Text()[:12])
-	if s.api {
-		return f.sendRequest(t, s, key)
-	}
-	name := s.name + "-" + key[:4] + ".sh"
-	put := "printf %s " + base64.StdEncoding.EncodeToString([]byte(s.text())) + " | base64 -d >" + name
-	if s.Generate != "" {
-		put = "{ " + s.Generate + "\n} >" + name
-	}
-	interactive := strings.HasPrefix(s.Submit, "srun") || strings.HasPrefix(s.Submit, "salloc")
-	line := s.Submit
-	if interactive {
-		line = "setsid sh -c '" + s.Submit + "' </dev/null >/dev/null 2>&1 &"
-	}
-	script := "cd " + f.dir + " && " + put + " && chmod 755 " + name + "\nexport script=" + name + " key=" + key + " dir=" +
-		f.dir + " HOME=/tmp\n" +
-		fmt.Sprintf("setpriv --reuid=%d --regid=%[1]d --clear-groups sh <<'LINE' 2>&1\n%s\nLINE\necho status $?", s.UID, line)
-	out := f.onControl(t, f.unit, script)
-	if interactive {
-		eventually(t, "the job is submitted", func() (bool, string) {
-			for row := range strings.Lines(f.tool(t, f.unit, "squeue -h -a -t all -o '%i %k'")) {
-				if id, comment, _ := strings.Cut(strings.TrimSpace(row), " "); comment == key {
-					job = wholeID(id)
-				}
-			}
-			return job != "", out
-		})
-		return job, ""
-	}
-	found := accepted.FindAllStringSubmatch(out, -1)
-	if !strings.HasSuffix(out, "status 0\n") || len(found) == 0 {
-		return "", out
-	}
-	return found[len(found)-1][1], ""
-}
-
-// text returns the script of a shape.
-func (s *shape) text() string {
-	if strings.HasPrefix(s.Script, "#!") || strings.HasPrefix(s.Script, "RAW") {
-		return strings.TrimPrefix(s.Script, "RAW")
-	}
-	return "#!/bin/sh\n" + s.Script
-}
-
-func (f *shapeField) sendRequest(t *testing.T, s shape, key string) (job, refused string) {
-	t.Helper()
-	request := queue.Request{}
-	if s.Request != nil {
-		request = *s.Request
-	}
-	request.Script = s.text()
-	if s.Generate != "" {
-		request.Script = f.onControl(t, f.unit, s.Generate)
-	}
-	j, err := f.rt.Submit(t.Context(), f.at, queue.Submission{ProjectID: f.at.ProjectID, User: alice, IdempotencyKey: key,
-		Request: request})
-	if err != nil {
-		if !errors.Is(err, queue.ErrDenied) {
-			return "", "not denied: " + err.Error()
-		}
-		return "", err.Error()
-	}
-	return j.JobID, ""
 }
 
 // bring takes a job through its steps to its state, and compares that with what the shape says of Slurm.
@@ -490,14 +325,6 @@ func (f *shapeField) settled(t *testing.T, job string, compare func(rows []jobRo
 	}
 }
 
-// whole returns the number of the job to which a row of squeue belongs.
-func wholeID(id string) string {
-	if i := strings.IndexAny(id, "_+"); i >= 0 {
-		return id[:i]
-	}
-	return id
-}
-
 // inWords returns a row as Berth shows it: tasks that wait together by the id of their array.
 func (r jobRow) inWords() string {
 	id := r.id
@@ -590,9 +417,9 @@ func (f *shapeField) runOf(r jobRow) string {
 
 // membersOn returns the members of a list of nodes, which squeue writes as gpu-[1-3].
 func (f *shapeField) membersOn(nodes string) (names []string) {
+	on := f.nodesIn(nodes)
 	for i, w := range f.workers {
-		n := w.Key.Name
-		if nodes == n || regexp.MustCompile(`gpu-\[[^]]*`+strings.TrimPrefix(n, "gpu-")).MatchString(nodes) || nodes == "gpu-[1-3]" {
+		if slices.Contains(on, w.Key.Name) {
 			names = append(names, fmt.Sprintf("worker-%d", i))
 		}
 	}
@@ -646,10 +473,6 @@ func (f *shapeField) compareParts(rows []jobRow, j queue.Job) string {
 	}
 	return ""
 }
-
-// endedStates are the states of squeue after the end of a job.
-var endedStates = []string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-	"PREEMPTED", "TIMEOUT"}
 
 func hasEnded(rows []jobRow) bool {
 	return !slices.ContainsFunc(rows, func(r jobRow) bool { return !slices.Contains(endedStates, r.state) })
@@ -737,30 +560,5 @@ func activeTasks(rows []jobRow) (all []string) {
 		}
 	}
 	slices.Sort(all)
-	return all
-}
-
-// tasksOf returns the ids for which one of squeue stands: 12_[1-3,7-20:2%4].
-func tasksOf(id string) (all []string) {
-	array, list, together := strings.Cut(id, "_[")
-	if !together {
-		return []string{id}
-	}
-	list, _, _ = strings.Cut(strings.TrimSuffix(list, "]"), "%")
-	for part := range strings.SplitSeq(list, ",") {
-		span, by, _ := strings.Cut(part, ":")
-		first, last, isRange := strings.Cut(span, "-")
-		from, _ := strconv.Atoi(first)
-		to, step := from, 1
-		if isRange {
-			to, _ = strconv.Atoi(last)
-		}
-		if n, err := strconv.Atoi(by); err == nil {
-			step = n
-		}
-		for n := from; n <= to; n += step {
-			all = append(all, fmt.Sprintf("%s_%d", array, n))
-		}
-	}
 	return all
 }

@@ -77,6 +77,9 @@ type truth struct {
 	submitted int
 	// kept is what the last stop of the cluster met. Its jobs are compared after the start.
 	kept *prediction
+	// shapes of jobs that people submit, and what submits them.
+	shapes []shape
+	sender *shapeSender
 }
 
 func newTruth(t *testing.T, seed uint64) *truth {
@@ -86,11 +89,12 @@ func newTruth(t *testing.T, seed uint64) *truth {
 	r.recorder.reset()
 	r.rt = slurm.New(slurm.Options{Hosts: r.recorder})
 	r.want = declared{
-		Partitions: []truthPartition{{Name: "main", Default: true}}, Interval: 30, users: []schema.UnixUser{alice, bob},
+		Partitions: []truthPartition{{Name: "main", Default: true}}, Interval: 5, users: []schema.UnixUser{alice, bob},
 		workers: []truthWorker{{0, 2, 4000}, {1, 2, 4000}},
 	}
 	r.unit = r.declare()
 	r.carry(t, r.unit, false)
+	r.newShapes(t)
 	return r
 }
 
@@ -257,7 +261,7 @@ func removeUser(d *declared, rng *rand.Rand) string {
 }
 
 func setInterval(d *declared, rng *rand.Rand) string {
-	d.Interval = 20 + rng.IntN(60)
+	d.Interval = 3 + rng.IntN(5)
 	return fmt.Sprintf("interval %d s", d.Interval)
 }
 
@@ -301,12 +305,6 @@ func (r *truth) mutate() string {
 		}
 	}
 	return strings.Join(names, ", ")
-}
-
-// prediction is what a plan said before the change, with the jobs of that time.
-type prediction struct {
-	plan plan.Plan
-	jobs map[string]truthJob
 }
 
 // truthRow is a change with what was predicted and what happened.
@@ -410,7 +408,6 @@ func drainsOf(p plan.Plan) []string {
 // the jobs for which the plan said that it waits, and no other.
 func (r *truth) bring(t *testing.T, said *prediction) (failed []string, err error) {
 	t.Helper()
-	var free sync.Once
 	for began := time.Now(); time.Since(began) < truthPatience; { // the moment at which the change counts as not done
 		p := r.plan(t, r.unit, false)
 		if p.Empty() {
@@ -419,8 +416,7 @@ func (r *truth) bring(t *testing.T, said *prediction) (failed []string, err erro
 		errs, waits := r.run(t, p)
 		failed = append(failed, errs...)
 		if waits {
-			free.Do(func() { r.finish(t, said.jobs, said.plan.Jobs.Waited.IDs) })
-			r.finishStarted(t, said)
+			r.finishWaited(t, said)
 		}
 		time.Sleep(300 * time.Millisecond) // the pace of the looks
 	}
@@ -457,178 +453,6 @@ func (r *truth) run(t *testing.T, p plan.Plan) (failed []string, waits bool) {
 	return failed, waits
 }
 
-// truthJob is a job as squeue has it.
-type truthJob struct {
-	id, state, user, partitions, node, started string
-}
-
-func (j truthJob) pending() bool { return j.state == "PENDING" }
-
-// queue returns the active jobs by id.
-func (r *truth) queue(t *testing.T) map[string]truthJob {
-	t.Helper()
-	jobs := map[string]truthJob{}
-	for line := range strings.Lines(r.tool(t, r.unit, "squeue -h -a -o '%A|%T|%u|%P|%N|%S'")) {
-		w := strings.Split(strings.TrimSpace(line), "|")
-		require.Len(t, w, 6, line)
-		jobs[w[0]] = truthJob{w[0], w[1], w[2], w[3], w[4], w[5]}
-	}
-	return jobs
-}
-
-// Scripts of jobs. A job runs until its file is there, and fails if it cannot start a step.
-const (
-	truthScript = "while ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; done\n"
-	truthSteps  = "i=0; while ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; i=$((i+1)); if [ $((i % 6)) = 3 ]; then srun --export=ALL --overlap --ntasks=1 true || exit 9; fi; done\n"
-	truthStep   = "srun --export=ALL --overlap --ntasks=1 sh -c 'while ! test -e /tmp/end-$SLURM_JOB_ID; do sleep 1; done' || exit 9\n"
-)
-
-// occupy submits jobs until all workers are busy and some jobs wait, and returns when the
-// scheduler has nothing more to start.
-func (r *truth) occupy(t *testing.T) {
-	t.Helper()
-	jobs := r.queue(t)
-	var waiting int
-	for _, j := range jobs {
-		if j.pending() {
-			waiting++
-		}
-	}
-	room := 2*len(r.want.workers) - (len(jobs) - waiting)
-	for range max(0, room+3-waiting) {
-		user := r.want.users[r.rng.IntN(len(r.want.users))]
-		var in []string
-		for _, i := range r.rng.Perm(len(r.want.Partitions))[:1+r.rng.IntN(min(2, len(r.want.Partitions)))] {
-			in = append(in, r.want.Partitions[i].Name)
-		}
-		script := []string{truthScript, truthScript, truthSteps, truthStep}[r.rng.IntN(4)]
-		options := []string{"--mem=200", "--partition=" + strings.Join(in, ","), "--cpus-per-task=1"}
-		if r.rng.IntN(2) == 0 {
-			options = append(options, "--gres=gpu:1")
-		}
-		_, err := r.trySubmit(t, r.unit, user, script, options...)
-		require.NoError(t, err)
-		r.submitted++
-	}
-	var last string
-	eventually(t, "the scheduler has started what it can", func() (bool, string) {
-		now := fmt.Sprint(r.queue(t))
-		settled := now == last && !strings.Contains(now, "COMPLETING") && !strings.Contains(now, "CONFIGURING")
-		last = now
-		time.Sleep(1200 * time.Millisecond) // the pace of the looks
-		return settled, now
-	})
-}
-
-// finish ends jobs as they end by themselves.
-func (r *truth) finish(t *testing.T, jobs map[string]truthJob, ids []string) {
-	t.Helper()
-	for _, id := range ids {
-		for _, w := range r.workers {
-			if slices.Contains(strings.Split(jobs[id].node, ","), w.Key.Name) {
-				_, err := r.lab.Run(t.Context(), w.Key.Name, "touch", "/tmp/end-"+id)
-				require.NoError(t, err)
-			}
-		}
-	}
-}
-
-// finishStarted ends the jobs that were queued and have started on a node that leaves later,
-// by max_unavailable: such a leave meets other jobs than those of the snapshot.
-func (r *truth) finishStarted(t *testing.T, said *prediction) {
-	t.Helper()
-	if len(said.plan.Later) == 0 {
-		return
-	}
-	now := r.queue(t)
-	for id, was := range said.jobs {
-		if j, active := now[id]; active && was.pending() && slices.ContainsFunc(said.plan.Later, func(a plan.Action) bool { return a.Node == j.node }) {
-			r.finish(t, now, []string{id})
-		}
-	}
-}
-
-// compareJobs compares the jobs of a snapshot with what has become of them.
-func (r *truth) compareJobs(t *testing.T, row *truthRow, said *prediction) {
-	t.Helper()
-	var ended, finished, cancelled []string
-	var continues, waits int
-	p := said.plan.Jobs
-	require.True(t, p.Known(), "%+v", p)
-	row.jobs = len(said.jobs)
-	if p.Running()+p.Queued() != len(said.jobs) {
-		row.wrong = append(row.wrong, fmt.Sprintf("jobs: predicted for %d, there were %d", p.Running()+p.Queued(), len(said.jobs)))
-	}
-	now := r.settledQueue(t, said.jobs)
-	for id, was := range said.jobs {
-		switch fate := fateOf(was, now[id]); {
-		case fate == "continues":
-			continues++
-		case fate == "waits":
-			waits++
-		case was.pending() && len(said.plan.Later) > 0 && !slices.Contains(p.Cancelled.IDs, id):
-			// See finishStarted.
-		case fate == "finished":
-			finished = append(finished, id)
-		case was.pending():
-			cancelled = append(cancelled, id)
-		default:
-			ended = append(ended, id)
-		}
-	}
-	row.fates = fmt.Sprintf("ended %d waited %d goes on %d, cancelled %d queued %d", len(ended), len(finished), continues, len(cancelled), waits)
-	row.compare("ended", p.Ended.IDs, ended)
-	row.compare("waited for", p.Waited.IDs, finished)
-	row.compare("cancelled", p.Cancelled.IDs, cancelled)
-	for _, id := range slices.Concat(ended, cancelled) {
-		if !slices.Contains(p.Ended.IDs, id) && !slices.Contains(p.Cancelled.IDs, id) {
-			row.lost++
-			row.wrong = append(row.wrong, fmt.Sprintf("lost: was %+v, is %+v; accounting: %s", said.jobs[id], now[id],
-				r.tool(t, r.unit, "sacct -a -D -X -n -P -o JobIDRaw,State,ExitCode,Reason,NodeList,Start,End -j "+id)))
-		}
-	}
-}
-
-// fateOf returns what has become of a job.
-func fateOf(was, now truthJob) string {
-	switch {
-	case now.state == "COMPLETED":
-		return "finished"
-	case was.pending() && now.state == "PENDING":
-		return "waits"
-	case was.pending() && now.state == "RUNNING", now.state == "RUNNING" && was.started == now.started && was.node == now.node:
-		return "continues"
-	}
-	return now.state // also of a job that was requeued
-}
-
-// settledQueue returns the jobs of a snapshot once each is active or has ended in accounting.
-func (r *truth) settledQueue(t *testing.T, of map[string]truthJob) map[string]truthJob {
-	t.Helper()
-	var now map[string]truthJob
-	deadline := time.Now().Add(await.Limit)
-	for {
-		now = r.queue(t)
-		settled := true
-		for id := range of {
-			if j, active := now[id]; active {
-				settled = settled && j.state != "COMPLETING"
-				continue
-			}
-			state := strings.Fields(r.tool(t, r.unit, "sacct -a -X -n -P -o State -j "+id))
-			if len(state) == 0 || slices.Contains([]string{"RUNNING", "PENDING"}, state[0]) {
-				settled = false
-				state = []string{"VANISHED"}
-			}
-			now[id] = truthJob{id: id, state: state[0]}
-		}
-		if settled || time.Now().After(deadline) {
-			return now
-		}
-		time.Sleep(500 * time.Millisecond) // the pace of the looks
-	}
-}
-
 // compareNodes checks that no node is drained, down, or allocated without a job.
 func (r *truth) compareNodes(t *testing.T, row *truthRow) {
 	t.Helper()
@@ -645,6 +469,7 @@ func (r *truth) compareNodes(t *testing.T, row *truthRow) {
 			}
 			line, _, _ := strings.Cut(out[i:], "\n")
 			state, _, _ := strings.Cut(line[strings.Index(line, " State=")+len(" State="):], " ")
+			state = strings.TrimSuffix(state, "+PLANNED") // a job that waits is to start there
 			idle := strings.Contains(line, "CPUAlloc=0 ")
 			if !slices.Contains([]string{"IDLE", "MIXED", "ALLOCATED"}, state) || idle != (state == "IDLE") {
 				bad += name + " is " + state + "; "
