@@ -168,6 +168,11 @@ func someOf(names []string) string {
 	return fmt.Sprintf("%s and %d more", strings.Join(names[:most], ", "), len(names)-most)
 }
 
+const (
+	codeSource        = "lifecycle.source"
+	fieldRepositories = "spec.repositories"
+)
+
 // sharedRepositories warns of what a change of a platform's source lets projects read in addition, or no longer. Without
 // repositories all is allowed, and read without the secret (policy.ReferenceAllowed); a source of files then shares nothing.
 func sharedRepositories(c comparison) (out []schema.Diagnostic) {
@@ -175,40 +180,47 @@ func sharedRepositories(c comparison) (out []schema.Diagnostic) {
 		if was == nil || is == nil || is.Key.Tenant != "" {
 			continue
 		}
-		const code, field = "lifecycle.source", "spec.repositories"
-		with := ""
+		secret := ""
 		if is.Spec.Credential != "" {
-			with = ", read with the secret " + is.Spec.Credential
+			secret = "read with the secret " + is.Spec.Credential
 		}
 		wasOpen, isOpen := len(was.Spec.Repositories) == 0, len(is.Spec.Repositories) == 0
-		if is.Spec.Type != schema.SourceFile && wasOpen != isOpen {
-			found := is.Warning("spec", code, "every project may then declare any artifact of %s, read without a secret", is.Spec.Host)
-			if wasOpen {
-				inside := ""
-				if with != "" {
-					inside = "; those inside are then" + strings.TrimPrefix(with, ",")
-				}
-				found = is.Warning(field, code, "artifacts outside these repositories are refused from the merge on; until then every "+
-					"project may declare any artifact of %s%s", is.Spec.Host, inside)
+		switch {
+		case is.Spec.Type == schema.SourceFile || wasOpen == isOpen:
+			out = append(out, moreRepositories(was, is, secret)...)
+		case isOpen:
+			out = append(out, is.Warning("spec", codeSource, "every project may then declare any artifact of %s, read without a secret", is.Spec.Host))
+		default:
+			inside := ""
+			if secret != "" {
+				inside = "; those inside are then " + secret
 			}
-			out = append(out, found)
+			out = append(out, is.Warning(fieldRepositories, codeSource, "artifacts outside these repositories are refused from the merge on; "+
+				"until then every project may declare any artifact of %s%s", is.Spec.Host, inside))
+		}
+	}
+	return out
+}
+
+// moreRepositories warns of each repository that a source did not share before.
+func moreRepositories(was, is *schema.ArtifactSource, secret string) (out []schema.Diagnostic) {
+	if secret != "" {
+		secret = ", " + secret
+	}
+	for i, r := range is.Spec.Repositories {
+		covered := slices.ContainsFunc(was.Spec.Repositories, func(old string) bool { return r == old || strings.HasPrefix(r, old+"/") })
+		if covered {
 			continue
 		}
-		for i, r := range is.Spec.Repositories {
-			covered := slices.ContainsFunc(was.Spec.Repositories, func(old string) bool { return r == old || strings.HasPrefix(r, old+"/") })
-			if covered {
-				continue
-			}
-			who := "every project of every tenant"
-			switch {
-			case strings.Contains(r, "{project}"):
-				who = "each project"
-			case strings.Contains(r, "{tenant}"):
-				who = "every project of a tenant"
-			}
-			out = append(out, is.Warning(fmt.Sprintf("%s[%d]", field, i), code, "%s may then declare artifacts from %s and below it%s; until now "+
-				"the source shares %s", who, r, with, cmp.Or(strings.Join(was.Spec.Repositories, ", "), "nothing")))
+		who := "every project of every tenant"
+		switch {
+		case strings.Contains(r, "{project}"):
+			who = "each project"
+		case strings.Contains(r, "{tenant}"):
+			who = "every project of a tenant"
 		}
+		out = append(out, is.Warning(fmt.Sprintf("%s[%d]", fieldRepositories, i), codeSource, "%s may then declare artifacts from %s and below "+
+			"it%s; until now the source shares %s", who, r, secret, cmp.Or(strings.Join(was.Spec.Repositories, ", "), "nothing")))
 	}
 	return out
 }

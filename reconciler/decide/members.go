@@ -163,7 +163,7 @@ func movedSources(c comparison) (out []schema.Diagnostic) {
 		if was.Spec.Host == is.Spec.Host {
 			field = "spec.directory"
 		}
-		out = append(out, is.Warning(field, "lifecycle.source", "%d artifacts, and the app versions that name this source, are then read from %s: %s", n, cmp.Or(is.Spec.Host, is.Spec.Directory), note))
+		out = append(out, is.Warning(field, codeSource, "%d artifacts, and the app versions that name this source, are then read from %s: %s", n, cmp.Or(is.Spec.Host, is.Spec.Directory), note))
 	}
 	return out
 }

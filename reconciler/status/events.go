@@ -87,8 +87,8 @@ func phasePayload(d event.Definition, s *plan.Status) any {
 	}
 }
 
-// LostJobsEvent returns the event about jobs of a unit that its scheduler lost. Told again after a crash of the daemon, it has
-// the same id.
+// LostJobsEvent returns the event about jobs of a unit that its scheduler lost. Published again after a crash of the daemon, it
+// has the same id.
 func LostJobsEvent(s *plan.Status, jobs []plan.LostJob, now time.Time) plan.Event {
 	const most = 100
 	var ids, users []string

@@ -13,7 +13,7 @@ import (
 	"berth/schema/event"
 )
 
-// The event about lost jobs names the first hundred with each user once, and has the same id when it is told again.
+// The event about lost jobs names the first hundred with each user once, and has the same id when it is published again.
 func TestLostJobsAreAnEvent(t *testing.T) {
 	s := &plan.Status{Key: schema.InstanceKey("physics", "lhc", "train"), Phase: plan.PhaseRunning}
 	s.App = "slurm"

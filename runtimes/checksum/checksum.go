@@ -1,5 +1,5 @@
 // Package checksum writes JSON that shows whether it is as it was written: the first field has the SHA-256 of the rest. A
-// file that was cut off, damaged by a disk or edited by hand is told from one that can be trusted.
+// file that was cut off, damaged by a disk or edited by hand is not taken for one that can be trusted.
 //
 // It must not know what the JSON says, or where it is kept.
 package checksum

@@ -178,8 +178,12 @@ func (c *control) useRecord(res, copied runtimes.Result) (differ bool, err error
 	return differ, nil
 }
 
-// restoreRecord writes the record and its copy again, as they differ.
-func (c *control) restoreRecord(ctx context.Context, read runtimes.Result) error {
+// openRecord makes a record that was read the current one, and writes it and its copy again if they differ.
+func (c *control) openRecord(ctx context.Context, read, copied runtimes.Result) error {
+	differ, err := c.useRecord(read, copied)
+	if !differ {
+		return err
+	}
 	c.log.Warn("record and its copy made equal", "host", c.host.Name(), "path", c.stack.Record())
 	return c.doAll(ctx, append(c.putAside(read), c.writeRecord(&c.disk)...)...)
 }

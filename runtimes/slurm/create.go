@@ -98,11 +98,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		conf = before[0].Data
 	}
 	var aside []runtimes.Op
-	differ, err := c.useRecord(res[1], res[2])
-	if differ {
-		err = c.restoreRecord(ctx, res[1])
-	}
-	switch {
+	switch err := c.openRecord(ctx, res[1], res[2]); {
 	case err == nil && c.rec.Complete && !c.rec.Deleting:
 		return false, nil, nil
 	case errors.Is(err, errNoRecord):

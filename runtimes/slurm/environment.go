@@ -35,7 +35,7 @@ type environment struct {
 	locks map[string]*sync.Mutex
 
 	lastJobs lastJobs
-	launches failedLaunches
+	launches launchAnswers
 }
 
 // lastJobs has the highest id of a job that was seen in each cluster.

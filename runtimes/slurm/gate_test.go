@@ -170,7 +170,7 @@ func TestStateRemainsWithoutItsRecord(t *testing.T) {
 	require.Empty(t, o.Reason)
 }
 
-// A record that was removed, cut off or edited is restored from its copy by the next action, and is no obstacle to any.
+// A record that was removed, cut off or edited is restored from its copy by the next action, which then goes on.
 func TestRecordIsRestoredFromItsCopy(t *testing.T) {
 	for name, damage := range map[string]func(files map[string][]byte, record string){
 		"removed": func(files map[string][]byte, record string) { delete(files, record) },
@@ -267,7 +267,7 @@ func TestDamagedRecordsOfAllHostsAreMadeAgain(t *testing.T) {
 	require.Equal(t, plan.Running, c.observe(t).Members[1].State)
 }
 
-// A record that was cut off with its copy counts as lost alone: it is put aside, and made again over what is there. A deletion needs it.
+// A record and its copy that were cut off are put aside, and made again from what else is there. A deletion needs them.
 func TestDamagedRecordIsMadeAgain(t *testing.T) {
 	c := newCluster(t)
 	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}

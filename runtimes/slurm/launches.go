@@ -24,8 +24,8 @@ const (
 	launchLife = time.Minute
 )
 
-// failedLaunches has what accounting said last of the held jobs of each cluster.
-type failedLaunches struct {
+// launchAnswers has what accounting said last of the held jobs of each cluster.
+type launchAnswers struct {
 	mu sync.Mutex
 	of map[string]launchAnswer
 }
@@ -36,20 +36,20 @@ type launchAnswer struct {
 	nodes map[string][]int // ids of jobs, by node
 }
 
-func (f *failedLaunches) get(cluster string, jobs cli.RunIDs, now time.Time) (map[string][]int, bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	a := f.of[cluster]
+func (l *launchAnswers) get(cluster string, jobs cli.RunIDs, now time.Time) (map[string][]int, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	a := l.of[cluster]
 	return a.nodes, slices.Equal(a.jobs, jobs) && now.Sub(a.at) < launchLife
 }
 
-func (f *failedLaunches) put(cluster string, a launchAnswer) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.of == nil {
-		f.of = map[string]launchAnswer{}
+func (l *launchAnswers) put(cluster string, a launchAnswer) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.of == nil {
+		l.of = map[string]launchAnswer{}
 	}
-	f.of[cluster] = a
+	l.of[cluster] = a
 }
 
 // readLaunches sets the nodes on which the launch of held jobs failed last.
@@ -115,7 +115,8 @@ func (s snapshot) failedLaunches(node string) string {
 	if len(jobs) > most {
 		more = fmt.Sprintf(" and %d more", len(jobs)-most)
 	}
-	return fmt.Sprintf("it could not start the jobs %s%s, which Slurm holds: the log of slurmd says why; then scontrol release %s", names, more, names)
+	return fmt.Sprintf("it could not start the jobs %s%s, which Slurm holds: the log of slurmd says why; then scontrol release %s",
+		names, more, names)
 }
 
 // joinNotes joins those that are not empty.

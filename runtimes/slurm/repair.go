@@ -20,11 +20,7 @@ func (c *control) load(ctx context.Context) error {
 		return err
 	}
 	directories, owners := res[len(ops):], ownersOf(res[len(ops):])
-	differ, err := c.useRecord(res[0], res[1])
-	if differ {
-		err = c.restoreRecord(ctx, res[0])
-	}
-	if err != nil || !c.rec.Complete || c.rec.Deleting {
+	if err := c.openRecord(ctx, res[0], res[1]); err != nil || !c.rec.Complete || c.rec.Deleting {
 		return err
 	}
 	if err := c.restoreKey(ctx, res[3].Stats[0], owners); err != nil {

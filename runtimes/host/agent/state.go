@@ -78,8 +78,8 @@ func (d stateDir) open(file string) (place, error) {
 // damaged is the end of the name of a damaged file that was put aside.
 const damaged = ".damaged"
 
-// made is what the agent made on the host, by name. A name is no field beside the checksum.
-type made struct {
+// madeFile is what the agent made on the host, by name, in a field of its own: the checksum is a field beside it.
+type madeFile struct {
 	Made any `json:"made"`
 }
 
@@ -93,7 +93,7 @@ func (d stateDir) readJSON(file string, v any) (found bool, err error) {
 	if err != nil {
 		return false, ioFault(d.path(file), err)
 	}
-	if checksum.Decode(b, &made{v}) == nil {
+	if checksum.Decode(b, &madeFile{v}) == nil {
 		return true, nil
 	}
 	if err := os.Rename(d.path(file), d.path(file+damaged)); err != nil && !os.IsNotExist(err) {
@@ -103,7 +103,7 @@ func (d stateDir) readJSON(file string, v any) (found bool, err error) {
 }
 
 func (d stateDir) writeJSON(file string, v any) error {
-	b, err := checksum.Encode(made{v})
+	b, err := checksum.Encode(madeFile{v})
 	if err != nil {
 		return ioFault(file, err)
 	}
