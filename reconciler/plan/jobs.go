@@ -27,13 +27,15 @@ type JobGroup struct {
 	QoS     string `json:"qos,omitempty"`
 	// Partitions are those of the submission while the jobs are pending, and otherwise the one
 	// where they run.
-	Partitions []string      `json:"partitions,omitempty"`
-	Nodes      []string      `json:"nodes,omitempty"` // of running jobs
-	GPUs       int           `json:"gpus,omitempty"`  // of each job
-	CPUs       int           `json:"cpus,omitempty"`
-	NodeCount  int           `json:"node_count,omitempty"`  // that each job has, or asks for; 0: unknown
-	Named      []string      `json:"named_nodes,omitempty"` // nodes that each job asks for by name
-	Each       NodeResources `json:"each_node,omitzero"`    // the least that each of its nodes must have, while the job waits
+	Partitions []string `json:"partitions,omitempty"`
+	Nodes      []string `json:"nodes,omitempty"` // of running jobs
+	GPUs       int      `json:"gpus,omitempty"`  // of each job
+	CPUs       int      `json:"cpus,omitempty"`
+	NodeCount  int      `json:"node_count,omitempty"`  // that each job has, or asks for; 0: unknown
+	Named      []string `json:"named_nodes,omitempty"` // nodes that each job asks for by name
+	// Allowed are the nodes that each job can have, if it excludes others by name; empty: every one.
+	Allowed []string      `json:"allowed_nodes,omitempty"`
+	Each    NodeResources `json:"each_node,omitzero"` // the least that each of its nodes must have, while the job waits
 	// Parts are the other parts of heterogeneous jobs, without a count: the worst impact on a part counts for the job.
 	Parts []JobGroup `json:"parts,omitempty"`
 	// Minutes is how long each job may run; 0: unknown, or as long as the limits allow.

@@ -150,12 +150,18 @@ type effects struct {
 	terms    []JobTerms
 	preempts []JobPreemption
 	used     []map[string]int // by the running jobs of each of terms
+	leaving  []string         // nodes
+	joins    bool             // a node joins
 }
 
 func effectsOf(actions []Action, groups []JobGroup) effects {
 	var e effects
 	for _, a := range actions {
 		e.rules = append(e.rules, a.Impact.Jobs...)
+		e.joins = e.joins || a.Verb == Join
+		if a.Verb == Leave {
+			e.leaving = append(e.leaving, a.Node)
+		}
 		for _, t := range a.Impact.Terms {
 			sized := t.Before.Sizes != nil
 			if !sized || !slices.ContainsFunc(e.terms, func(o JobTerms) bool { return o.Before.Sizes != nil }) { // those of a plan are equal
@@ -188,6 +194,9 @@ func (e *effects) later(g *JobGroup) fate {
 		}
 		return continues
 	}
+	if e.excludesAllThatStay(g) {
+		return cannotStart
+	}
 	before, after := startsFreely, startsFreely
 	for i := range e.terms {
 		if t := &e.terms[i]; t.selects(g) {
@@ -204,4 +213,14 @@ func (e *effects) later(g *JobGroup) fate {
 		return cannotStart
 	}
 	return delayed
+}
+
+// excludesAllThatStay reports whether too few of the nodes stay that a job can have which excludes others by name, or a part of
+// it. A node that joins may be one more.
+func (e *effects) excludesAllThatStay(g *JobGroup) bool {
+	lacks := func(g *JobGroup) bool {
+		left := slices.DeleteFunc(slices.Clone(g.Allowed), func(n string) bool { return slices.Contains(e.leaving, n) })
+		return len(left) < max(g.NodeCount, 1) && len(g.Allowed) >= max(g.NodeCount, 1)
+	}
+	return !e.joins && (lacks(g) || slices.ContainsFunc(g.Parts, func(p JobGroup) bool { return lacks(&p) }))
 }

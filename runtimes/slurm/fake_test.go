@@ -219,6 +219,7 @@ type cluster struct {
 	now        time.Time
 	mu         sync.Mutex
 	queue      []string                 // lines of squeue
+	excluded   []string                 // lines of squeue about excluded nodes
 	lastJob    int                      // the highest id of a job in accounting
 	partitions []string                 // as slurmctld has them; "main DOWN": in a state other than UP
 	db         *accountingtest.Database // slurmctld has the same
@@ -415,6 +416,8 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		return endedHeading, 0
 	case run.Program == "squeue" && slices.ContainsFunc(run.Args, func(a string) bool { return strings.HasPrefix(a, "--Format=") }):
 		return c.snapshot(), 0
+	case run.Program == "squeue" && slices.Contains(run.Args, profile.ExcludedFormat):
+		return "JOBID EXC_NODES\n" + strings.Join(append(slices.Clone(c.excluded), ""), "\n"), 0
 	case run.Program == "squeue":
 		return "JOBID ST UID PARTITION\n" + strings.Join(append(slices.Clone(c.queue), ""), "\n"), 0
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "list"):

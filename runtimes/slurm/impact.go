@@ -44,7 +44,9 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		if verb != plan.Drain {
 			i.Terms = sizeTerms(before, after)
 		}
-		return endsBy(i, onJobsOf(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}, Leave: verb != plan.Drain})
+		// A node that joins again with another shape stays in slurm.conf.
+		stays := verb == plan.Drain || verb == plan.Leave && after != nil && slices.ContainsFunc(after.Members, func(o plan.Member) bool { return o.Node == m.Node })
+		return endsBy(i, onJobsOf(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}, Leave: !stays})
 	case plan.Start, plan.Restart:
 		m, ok := after.Member(member)
 		switch {

@@ -281,6 +281,7 @@ func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *pl
 	all, err := ask.Decode(cli.Answer{Stdout: []byte(f.onControl(t, f.unit,
 		"SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue '"+strings.Join(ask.Args, "' '")+"'"))})
 	require.NoError(t, err)
+	f.exclude(t, f.unit, all)
 	for i := range all {
 		all[i].Account = "" // as in the plan of an instance
 	}

@@ -21,6 +21,8 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/cli"
 	"berth/schema"
 	"berth/schema/queue"
 )
@@ -247,4 +249,12 @@ func (c *company) nodesIn(list string) (names []string) {
 		}
 	}
 	return names
+}
+
+// exclude sets the nodes that waiting jobs can have which exclude others.
+func (c *company) exclude(t testing.TB, u plan.Unit, all []cli.QueuedJob) {
+	t.Helper()
+	excluded, err := cli.Excluded().Decode(cli.Answer{Stdout: []byte(c.onControl(t, u, "squeue '"+strings.Join(cli.Excluded().Args, "' '")+"'"))})
+	require.NoError(t, err)
+	slurm.Exclude(all, excluded, workersOf(u).Members)
 }

@@ -47,8 +47,30 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 			all[i].Account = membersAccount
 		}
 	}
+	if slices.ContainsFunc(all, func(j cli.QueuedJob) bool { return j.Pending() }) {
+		excluded, err := ask(ctx, c, cli.Excluded())
+		if err != nil {
+			c.log.Debug("excluded nodes of jobs unknown", "host", c.host.Name(), "reason", err.Error())
+		}
+		Exclude(all, excluded, c.rec.Joined)
+	}
 	v.jobs = snapshot{Jobs: JobsOf(all, at), earliest: earliestStarts(all)}
 	v.readLaunches(ctx, all)
+}
+
+// Exclude sets the nodes that waiting jobs can have which exclude others, by QueuedJob.Raw.
+func Exclude(all []cli.QueuedJob, excluded map[string][]string, workers []plan.Member) {
+	for i := range all {
+		without := excluded[all[i].Raw]
+		if len(without) == 0 || !all[i].Pending() {
+			continue
+		}
+		for _, m := range workers {
+			if !slices.Contains(without, m.Node) {
+				all[i].Asks.Allowed = append(all[i].Asks.Allowed, m.Node)
+			}
+		}
+	}
 }
 
 // earliestStarts returns the start of the earliest running job of each node.
@@ -143,7 +165,7 @@ func wholeJobs(all []cli.QueuedJob) []wholeJob {
 func groupOf(j *cli.QueuedJob) plan.JobGroup {
 	g := plan.JobGroup{
 		Count: max(j.Tasks, 1), Pending: j.Pending(), User: j.User, Account: j.Account, QoS: j.QoS, Partitions: j.Partitions, Nodes: j.Nodes,
-		GPUs: j.Asks.GPUs, CPUs: j.Asks.CPUs, NodeCount: j.Asks.Nodes, Named: j.Asks.Named, Minutes: j.Minutes, Unread: j.Unread,
+		GPUs: j.Asks.GPUs, CPUs: j.Asks.CPUs, NodeCount: j.Asks.Nodes, Named: j.Asks.Named, Allowed: j.Asks.Allowed, Minutes: j.Minutes, Unread: j.Unread,
 	}
 	if each := j.Asks.Each; j.Pending() {
 		g.Each = plan.NodeResources{CPUs: each.CPUs, MemoryMiB: each.MemoryMiB, Features: each.Features}

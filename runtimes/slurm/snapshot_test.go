@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
 
@@ -35,6 +37,63 @@ func smaller(t *testing.T, workers int, config string, queue ...cli.QueuedJob) *
 		o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 	}
 	return plan.Make(plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o, Rules: Rules{}}).Jobs
+}
+
+// A waiting job whose nodes all leave, as it excludes the others by name, can never start.
+func TestPlanKnowsExcludedNodes(t *testing.T) {
+	excluded, err := cli.Excluded().Decode(cli.Answer{Stdout: []byte("JOBID EXC_NODES\n7 \n8 (null)\n9 dev-gpu-[1-2]\n10 dev-gpu-1\n11+0 \n")})
+	require.NoError(t, err)
+	require.Equal(t, map[string][]string{"9": {"dev-gpu-1", "dev-gpu-2"}, "10": {"dev-gpu-1"}}, excluded)
+	var workers []plan.Member
+	for _, node := range []string{"dev-gpu-1", "dev-gpu-2", "dev-gpu-3"} {
+		workers = append(workers, plan.Member{Node: node})
+	}
+	impact := func(count int) *plan.JobImpact {
+		all := []cli.QueuedJob{
+			{ID: "7", Raw: "7", State: "PD", Partitions: []string{"main"}},
+			{ID: "9", Raw: "9", State: "PD", Partitions: []string{"main"}},
+			{ID: "10", Raw: "10", State: "PD", Partitions: []string{"main"}, Asks: cli.Asked{Nodes: 2}},
+		}
+		Exclude(all, excluded, workers)
+		return smaller(t, count, `"partitions":[{"name":"main"}]`, all...)
+	}
+	less := impact(2) // without dev-gpu-3
+	require.Equal(t, []string{"9", "10"}, less.CannotStart.IDs)
+	require.Equal(t, 1, less.Kept.Count)
+	require.Zero(t, impact(3).CannotStart.Count)
+}
+
+// A node that gets another shape leaves and joins again, and stays in slurm.conf: a waiting job that names it goes on waiting.
+func TestNodeOfAnotherShapeKeepsTheJobsThatNameIt(t *testing.T) {
+	before := example().Unit
+	worker := before.Members[1]
+	after, without := before, before
+	after.Members, without.Members = slices.Clone(before.Members), before.Members[:1]
+	after.Members[1].MemoryMiB /= 2
+	jobs := JobsOf([]cli.QueuedJob{{ID: "7", State: "PD", Asks: cli.Asked{Named: []string{worker.Node}}}}, time.Unix(1, 0))
+	impact := func(after *plan.Unit) *plan.JobImpact {
+		leave := plan.Action{Verb: plan.Leave, Member: worker.Name, Node: worker.Node, Impact: Rules{}.Impact(plan.Leave, worker.Name, &before, after)}
+		return plan.ImpactOn([]plan.Action{leave}, jobs)
+	}
+	require.Equal(t, 1, impact(&after).Kept.Count)
+	require.Equal(t, []string{"7"}, impact(&without).Cancelled.IDs)
+}
+
+// The observation asks which nodes waiting jobs exclude, while there are any.
+func TestObservationAsksForExcludedNodes(t *testing.T) {
+	c := newCluster(t)
+	c.queue, c.excluded = []string{"5 R alice main"}, []string{"5 gpu-1"}
+	c.observe(t)
+	asked := func() bool {
+		return slices.Contains(c.ctl.runs, "squeue --all "+profile.QueuedStates+" "+profile.ExcludedFormat)
+	}
+	require.False(t, asked())
+	c.queue = []string{"5 PD alice main"}
+	jobs := c.observe(t).Jobs
+	require.True(t, asked())
+	require.Empty(t, jobs.Groups[0].Allowed, "gpu-1 is the only worker")
+	c.excluded = []string{"5 gpu-9"}
+	require.Equal(t, []string{"gpu-1"}, c.observe(t).Jobs.Groups[0].Allowed)
 }
 
 // A plan names each job once, by the id that squeue prints, with the worst that happens to one of its parts.

@@ -42,6 +42,7 @@ func (r *truth) queue(t *testing.T) []cli.QueuedJob {
 	all, err := ask.Decode(cli.Answer{Stdout: []byte(r.onControl(t, r.unit,
 		"SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue '"+strings.Join(ask.Args, "' '")+"'"))})
 	require.NoError(t, err)
+	r.exclude(t, r.unit, all)
 	for i := range all {
 		all[i].Account = "" // as in the plan of an instance
 	}

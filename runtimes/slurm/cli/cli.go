@@ -144,6 +144,7 @@ type Asked struct {
 	GPUs, CPUs int      // on all its nodes together
 	Nodes      int      // how many
 	Named      []string // nodes that it asks for by name, sorted
+	Allowed    []string // nodes that it can have, if it excludes others by name
 	Each       EachNode
 }
 

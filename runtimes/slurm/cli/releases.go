@@ -62,6 +62,11 @@ func Snapshot() Query[[]QueuedJob] {
 	return query(lines(decodeSnapshot), "squeue", "--all", profile.SnapshotFormat)
 }
 
+// Excluded returns the query for the nodes that waiting jobs exclude by name, by QueuedJob.Raw, the same on all releases.
+func Excluded() Query[map[string][]string] {
+	return query(lines(decodeExcluded), "squeue", "--all", profile.QueuedStates, profile.ExcludedFormat)
+}
+
 // EndedJobs returns the query for the jobs of an account that ran and have ended, the same on all
 // releases: slurmctld has them for MinJobAge. account "" means every one.
 func EndedJobs(account string) Query[[]EndedJob] {

@@ -133,6 +133,27 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 	return jobs, nil
 }
 
+const excludedHeading = "JOBID EXC_NODES"
+
+func decodeExcluded(out []byte) (map[string][]string, error) {
+	heading, rest, _ := strings.Cut(string(out), "\n")
+	if strings.TrimSpace(heading) != excludedHeading {
+		return nil, fmt.Errorf("want the heading %q, got %q", excludedHeading, heading)
+	}
+	excluded := map[string][]string{}
+	for line := range strings.Lines(rest) {
+		job, list, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
+		nodes, err := hostnames(given(list))
+		if err != nil {
+			return nil, fmt.Errorf("job %s: %w", job, err)
+		}
+		if len(nodes) > 0 {
+			excluded[job] = nodes
+		}
+	}
+	return excluded, nil
+}
+
 // snapshotJob reads what it can: a job that cannot be read fully hides no other one.
 func snapshotJob(words []string) QueuedJob {
 	nodes, err := hostnames(words[7])

@@ -54,6 +54,12 @@ const QueueFormat = "--format=%i %t %U %P"
 // nodes, which it knows. The features of --constraint are the last column, as their operator | separates columns. Times are seconds if SLURM_TIME_FORMAT is %s.
 const SnapshotFormat = "--Format=JobArrayID:|,JobID:|,StateCompact:|,UserName:|,Account:|,QOS:|,Partition:|,NodeList:|,tres-alloc:|,StartTime:|,TimeLimit:|,ReqNodes:|,Reason:|,MinCpus:|,MinMemory:|,tres-per-node:|,Feature:|"
 
+// QueuedStates and ExcludedFormat make squeue print the nodes that waiting jobs exclude, which SnapshotFormat cannot name.
+const (
+	QueuedStates   = "--states=PD"
+	ExcludedFormat = "--format=%A %x"
+)
+
 // EndedStates and EndedFormat make squeue print which jobs have ended, and when and where they ran.
 const (
 	EndedStates = "--states=CG,BF,CA,CD,DL,F,NF,OOM,PR,TO"
@@ -271,9 +277,9 @@ func checkSqueue(args []string) error {
 	form := false
 	for _, a := range args {
 		switch {
-		case slices.Contains([]string{"--json", jsonParser, QueueFormat, SnapshotFormat, EndedFormat, JobFormat}, a):
+		case slices.Contains([]string{"--json", jsonParser, QueueFormat, SnapshotFormat, ExcludedFormat, EndedFormat, JobFormat}, a):
 			form = true
-		case a == "--all" || a == "--array" || a == "--noheader" || a == EndedStates || queueFilter.MatchString(a):
+		case a == "--all" || a == "--array" || a == "--noheader" || a == EndedStates || a == QueuedStates || queueFilter.MatchString(a):
 		default:
 			return fmt.Errorf("argument %q is not allowed", a)
 		}
