@@ -102,12 +102,12 @@ func TestImpact(t *testing.T) {
 			Differences: append(differs(plan.ClassReconfigure, "gres.conf"), differs(plan.ClassRestart, "slurm.conf NodeName=dev-gpu-2")...)}},
 		{"other devices", plan.Configure, "", &before, &moved, plan.Impact{Reconfigure: true, Differences: differs(plan.ClassReconfigure, "gres.conf")}},
 		{"a worker with GPUs joins", plan.Join, "worker-0", nil, &before, plan.Impact{}},
-		{"a worker leaves", plan.Leave, "worker-0", &before, &before, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, Leave: true}}}},
-		{"a worker leaves in a hurry", plan.Leave, "worker-0", &cancel, &cancel, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, Leave: true, CancelAfter: 60}}}},
-		{"a worker leaves with a new rule", plan.Leave, "worker-0", &before, &cancel, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, Leave: true, CancelAfter: 60}}}},
+		{"a worker leaves and joins again", plan.Leave, "worker-0", &before, &before, plan.Impact{
+			Drains: []string{"dev-gpu-1"}, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}}}}},
+		{"a worker leaves in a hurry and joins again", plan.Leave, "worker-0", &cancel, &cancel, plan.Impact{
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
+		{"a worker leaves with a new rule and joins again", plan.Leave, "worker-0", &before, &cancel, plan.Impact{
+			Drains: []string{"dev-gpu-1"}, EndsJobs: true, Differences: drains, Jobs: []plan.JobRule{{Nodes: []string{"dev-gpu-1"}, CancelAfter: 60}}}},
 		{"the control plane is started", plan.Start, "controller-0", &before, &before, plan.Impact{Restarts: []string{"control plane"}}},
 		{"a worker is started", plan.Start, "worker-0", &before, &before, plan.Impact{Restarts: []string{"slurmd on dev-gpu-1"}}},
 		{"a worker is restarted", plan.Restart, "worker-0", &before, &before, plan.Impact{

@@ -255,7 +255,7 @@ func TestImpactOfADetachment(t *testing.T) {
 	require.NotEmpty(t, i.Differences)
 
 	i = Rules{}.Impact(plan.Leave, "worker.dev-gpu-5", &before, &before)
-	require.Equal(t, []plan.JobRule{{Nodes: []string{"dev-gpu-5"}, Leave: true, CancelAfter: 30}}, i.Jobs)
+	require.Equal(t, []plan.JobRule{{Nodes: []string{"dev-gpu-5"}, CancelAfter: 30}}, i.Jobs)
 }
 
 // A change of terms says which limits it changes, of the account of the project and of the QoS of its
