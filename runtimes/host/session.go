@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 	"sync"
 	"time"
 
@@ -81,6 +82,9 @@ func (s *session) ended() error {
 	}
 	if e := s.stderr.String(); e != "" {
 		msg += ": " + e
+		if strings.Contains(e, "berth-host: command not found") { // sudo says so of one that is not executable, too
+			msg += "; install the berth-host of this release"
+		}
 	}
 	return errors.New(msg)
 }
@@ -94,7 +98,7 @@ func (s *session) readHello(ctx context.Context) error {
 	h := &s.hello
 	switch err := json.Unmarshal(line, h); {
 	case err != nil || h.Berth == 0:
-		return fmt.Errorf("the program is not berth-host: it printed %.80q", line)
+		return fmt.Errorf("the program is not berth-host: it printed %.80q; install the berth-host of this release", line)
 	case h.Berth != agent.Protocol:
 		return fmt.Errorf("berth-host %s speaks protocol %d, want %d: install the berth-host of the same release", h.Version, h.Berth, agent.Protocol)
 	}

@@ -104,7 +104,7 @@ func diskFault(node string, st runtimes.FileStat) string {
 	case st.ReadOnly:
 		return fmt.Sprintf("the disk of %s on %s is read-only; mount it for writing", st.Path, node)
 	case st.Full:
-		return fmt.Sprintf("the disk of %s on %s is full; free space there", st.Path, node)
+		return fmt.Sprintf("the disk of %s on %s is full: it has no space or no inode left; delete files there", st.Path, node)
 	}
 	return ""
 }
@@ -135,7 +135,8 @@ func (d directory) fault(node string, st runtimes.FileStat, uid uint32) string {
 	case st.Type != "dir":
 		return d.path + " on " + node + " is not a directory"
 	case st.Mode != d.mode || st.UID != uid:
-		return fmt.Sprintf("the directory %s on %s has the mode %04o and the uid %d; want %04o and %d", d.path, node, st.Mode, st.UID, d.mode, uid)
+		return fmt.Sprintf("the directory %s on %s has the mode %04o and the uid %d; want %04o and %d, "+
+			"with no file system mounted over it", d.path, node, st.Mode, st.UID, d.mode, uid)
 	}
 	return ""
 }

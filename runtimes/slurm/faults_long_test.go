@@ -208,7 +208,7 @@ func brokenFilesAreRestored(t *testing.T, faults ...brokenFile) {
 			obs := c.observe(t, u)
 			require.Equal(t, plan.Running, obs.Members[0].State, obs.Members[0].Detail)
 			require.NotEmpty(t, obs.Drift)
-			require.Contains(t, fmt.Sprint(obs.Drift), fault.file+" is not as Berth writes it")
+			require.Contains(t, fmt.Sprint(obs.Drift), fault.file+" on ctl ")
 			require.Equal(t, []plan.Verb{plan.Configure}, verbs(c.plan(t, u, false)))
 			c.carry(t, u, false)
 			require.Equal(t, good, content())

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"path"
 	"slices"
 	"strings"
 	"sync"
@@ -115,9 +114,9 @@ func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 		switch want := f[st.Path]; {
 		case want == "":
 		case !st.Exists:
-			return "slurmd on " + node + " has lost its " + path.Base(st.Path)
+			return st.Path + " on " + node + " is missing; slurmd fetches it when it starts"
 		case st.SHA256 != "" && want != st.SHA256:
-			return "slurmd on " + node + " has an earlier " + path.Base(st.Path)
+			return st.Path + " on " + node + " is an earlier one; slurmd fetches it when it starts"
 		}
 	}
 	return ""

@@ -163,7 +163,7 @@ func TestStateRemainsWithoutItsRecord(t *testing.T) {
 	o := c.observe(t)
 	require.Equal(t, plan.Absent, o.Presence)
 	require.True(t, o.Remains)
-	require.Contains(t, o.Reason, "record of the cluster on its host is gone or damaged")
+	require.Contains(t, o.Reason, stack.Record()+" on ctl and its copy are missing or damaged")
 	delete(c.ctl.files, stack.State())
 	o = c.observe(t)
 	require.False(t, o.Remains)
@@ -188,7 +188,7 @@ func TestRecordIsRestoredFromItsCopy(t *testing.T) {
 			o := c.observe(t)
 			require.Equal(t, plan.Present, o.Presence)
 			require.True(t, o.Complete)
-			require.Contains(t, fmt.Sprint(o.Drift), stack.Record()+" is not as Berth writes it")
+			require.Contains(t, fmt.Sprint(o.Drift), stack.Record()+" on ctl or its copy is missing or damaged")
 			require.NoError(t, c.apply(t, plan.Configure, c.unit))
 			require.JSONEq(t, want, string(c.ctl.files[stack.Record()]))
 			require.Empty(t, c.observe(t).Drift)
@@ -221,7 +221,7 @@ func TestCopyOfTheRecordFollowsIt(t *testing.T) {
 			if name == "gone" {
 				delete(c.ctl.files, stack.RecordCopy())
 			}
-			require.Contains(t, fmt.Sprint(c.observe(t).Drift), stack.Record()+" is not as Berth writes it")
+			require.Contains(t, fmt.Sprint(c.observe(t).Drift), stack.Record()+" on ctl or its copy is missing or damaged")
 			require.NoError(t, c.apply(t, plan.Configure, c.unit))
 			require.False(t, c.record(t).Stopped)
 			require.Equal(t, c.ctl.files[stack.Record()], c.ctl.files[stack.RecordCopy()])

@@ -32,7 +32,11 @@ func (c *control) adoptKey(digest string) {
 func (r *record) keyFault(node string, st runtimes.FileStat, owners map[string]uint32) string {
 	uid, isKnown := owners[profile.MungeUser]
 	switch {
-	case !st.Exists || r.MungeKey != "" && st.SHA256 != r.MungeKey:
+	case !st.Exists:
+		return st.Path + " on " + node + " is missing"
+	case st.Type == "link":
+		return st.Path + " on " + node + " is a symbolic link; remove it"
+	case r.MungeKey != "" && st.SHA256 != r.MungeKey:
 		return st.Path + " on " + node + " is not the munge key of the cluster"
 	case st.Mode != keyMode || isKnown && st.UID != uid:
 		return fmt.Sprintf("%s on %s has the mode %04o and the uid %d; want %04o and that of %s",

@@ -16,7 +16,7 @@ import (
 func TestMungeKeyOfTheControllerIsRestoredFromAWorker(t *testing.T) {
 	for what, breakIt := range map[string]func(c *cluster, path string){
 		"is not the munge key": func(c *cluster, path string) { c.ctl.files[path] = []byte("other") },
-		"ctl is not the munge": func(c *cluster, path string) { delete(c.ctl.files, path) },
+		"ctl is missing":       func(c *cluster, path string) { delete(c.ctl.files, path) },
 		"has the mode 0644":    func(c *cluster, path string) { c.ctl.modes[path] = 0o644 },
 	} {
 		c := newCluster(t)

@@ -55,8 +55,8 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		obs.Reason, obs.NeedsPerson = err.Error(), errors.Is(err, runtimes.ErrNeedsPerson)
 		return obs
 	case v.ctl.rec.Format == "":
-		if obs.Presence, obs.Remains = plan.Absent, v.remains; v.remains {
-			obs.Reason = "the record of the cluster on its host is gone or damaged: Berth makes it again"
+		if obs.Presence, obs.Remains = plan.Absent, v.remains != ""; obs.Remains {
+			obs.Reason = fmt.Sprintf("%s on %s and its copy are missing or damaged: Berth makes them again", profile.Stack{Cluster: ClusterName(s.Key)}.Record(), v.remains)
 		}
 		return obs
 	}
@@ -104,7 +104,7 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 		if err != nil {
 			return nil, err
 		}
-		absent.remains = absent.remains || remains
+		absent.remains = cmp.Or(absent.remains, remains)
 		if len(hits) > 1 {
 			return nil, fmt.Errorf("hosts %s and %s both have a record of %s: decide which one is left over and remove it",
 				hits[0].ctl.host.Name(), hits[1].ctl.host.Name(), s.Key)
@@ -117,8 +117,8 @@ func (r *Runtime) find(ctx context.Context, s runtimes.Scope) (*observation, err
 }
 
 // readControlHosts reads the record from all hosts in parallel. An unreachable host
-// is an error unless another host has the record. remains: a host has the state of the unit, and no record.
-func (r *Runtime) readControlHosts(ctx context.Context, s runtimes.Scope, where []plan.Member) (hits []*observation, remains bool, failed error) {
+// is an error unless another host has the record. remains is a host with the state of the unit and no record.
+func (r *Runtime) readControlHosts(ctx context.Context, s runtimes.Scope, where []plan.Member) (hits []*observation, remains string, failed error) {
 	type answer struct {
 		unit *observation
 		err  error
@@ -132,14 +132,14 @@ func (r *Runtime) readControlHosts(ctx context.Context, s runtimes.Scope, where 
 		}
 		switch {
 		case a.unit == nil:
-		case a.unit.remains:
-			remains = true
+		case a.unit.remains != "":
+			remains = a.unit.remains
 		default:
 			hits = append(hits, a.unit)
 		}
 	}
 	if failed != nil && len(hits) != 1 {
-		return nil, false, failed
+		return nil, "", failed
 	}
 	return hits, remains, nil
 }
@@ -174,7 +174,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 			return nil, err
 		}
 		if left[0].Stats[0].Exists && left[0].Stats[1].Exists {
-			return &observation{ctl: c, remains: true}, nil
+			return &observation{ctl: c, remains: m.Node}, nil
 		}
 		return nil, nil
 	case err != nil:
@@ -184,7 +184,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	owners := ownersOf(res[directories:read])
 	hit.compareFiles(files, owners)
 	if differ {
-		hit.modified = append(hit.modified, c.stack.Record())
+		hit.modify(c.stack.Record(), c.stack.Record()+" on "+m.Node+" or its copy is missing or damaged")
 	}
 	c.adoptKey(key[0].SHA256)
 	hit.key, hit.keyFault = key[0], c.rec.keyFault(m.Node, key[0], owners)
@@ -201,7 +201,7 @@ type observation struct {
 	ctl      *control
 	services []*runtimes.ServiceStatus // as controlServices
 
-	remains bool   // the host has the state of the unit and a database, and no record of it
+	remains string // the host, which has the state of the unit and a database, and no record of it
 	lost    error  // the control host became unreachable
 	serving bool   // slurmctld answers
 	silence string // why it does not answer
@@ -235,8 +235,8 @@ type accountingReading struct {
 
 // fileReading is the state of the files of a complete stack.
 type fileReading struct {
-	modified []string // those that were changed or removed
-	conf     []byte   // slurm.conf as Berth wrote it
+	modified map[string]string // how those differ that were changed or removed
+	conf     []byte            // slurm.conf as Berth wrote it
 	// directories of the controller that are otherwise than Berth made them, and how.
 	directories map[string]string
 	disks       []string // of the controller, on which nothing can be written
@@ -274,10 +274,18 @@ func (v *observation) compareFiles(stats []runtimes.FileStat, owners map[string]
 	}
 	v.fetched, v.conf = v.ctl.fetchedFiles(), want[v.ctl.stack.Conf()].data
 	for _, st := range stats {
-		if !unmodified(st, want[st.Path], owners) {
-			v.modified = append(v.modified, st.Path)
+		if fault := want[st.Path].fault(v.ctl.host.Name(), st, owners); fault != "" {
+			v.modify(st.Path, fault)
 		}
 	}
+}
+
+// modify notes how a file of the controller differs from what Berth wrote.
+func (v *observation) modify(path, how string) {
+	if v.modified == nil {
+		v.modified = map[string]string{}
+	}
+	v.modified[path] = how
 }
 
 // look queries the controller and all workers in parallel. declared is the instance as it
@@ -295,7 +303,7 @@ func (v *observation) look(caller context.Context, declared *schema.EffectiveUni
 	default:
 		wg.Go(func() { v.readController(ctx) })
 	}
-	if v.runs(profile.Slurmdbd) && v.runs(profile.Munged) && !slices.Contains(v.modified, v.ctl.stack.Conf()) {
+	if v.runs(profile.Slurmdbd) && v.runs(profile.Munged) && v.modified[v.ctl.stack.Conf()] == "" {
 		wg.Go(func() { v.readAccounting(ctx) })
 	}
 	wg.Go(func() { v.wrong = otherVersion(ctx, v.ctl.checkVersion(ctx, declared)) })
@@ -346,15 +354,17 @@ func (v *observation) readAccounting(ctx context.Context) {
 		v.accounting = accounting.Diff(have, want)
 	case errors.Is(err, accounting.ErrNoCluster):
 		v.database = "accounting is lost: " + err.Error()
-	case timedOut(err), errors.Is(err, cli.ErrExit):
-		v.database = "slurmdbd runs and does not answer: " + err.Error()
+	case timedOut(err):
+		v.database = "slurmdbd runs and does not answer: it hangs, or mariadbd does"
+	case errors.Is(err, cli.ErrExit):
+		v.database = "slurmdbd runs and does not serve; its log and that of mariadbd may say why: " + err.Error()
 	}
 }
 
 func (v *observation) readController(ctx context.Context) {
 	c := v.ctl
 	ping := c.cli("scontrol", "ping")
-	if slices.Contains(v.modified, c.stack.Conf()) { // it may name no controller, or another one
+	if v.modified[c.stack.Conf()] != "" { // it may name no controller, or another one
 		ping.Run.TimeoutMS /= 2
 		if res, err := c.do(ctx, ping); v.isSilent(res, err) {
 			return
@@ -365,7 +375,7 @@ func (v *observation) readController(ctx context.Context) {
 		v.isSilent(nil, err)
 		return
 	}
-	if !slices.Contains(v.modified, c.stack.Conf()) {
+	if v.modified[c.stack.Conf()] == "" {
 		var jobs sync.WaitGroup
 		defer jobs.Wait()
 		jobs.Go(func() { v.snapshotJobs(ctx) })
@@ -507,6 +517,8 @@ func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runti
 			if err := programFault(m.Node, programs, st); err != nil {
 				return err.Error()
 			}
+		case !st.Exists:
+			return st.Path + " on " + m.Node + " is missing; bring the GPU back, or correct gpus in the node's document"
 		case st.Type != "char":
 			return st.Path + " on " + m.Node + " is not a device file; bring the GPU back, or correct gpus in the node's document"
 		}
@@ -556,7 +568,11 @@ func (v *observation) members() []plan.MemberState {
 		add(m, state, detail)
 		joined := &out[len(out)-1]
 		joined.References = map[string]string{"cluster": v.ctl.rec.Cluster, "node": m.Node}
-		joined.Note = joinNotes(v.ctl.rec.unused(m), v.reserved[m.Node].text, v.jobs.failedLaunches(m.Node))
+		reserved := v.reserved[m.Node]
+		if reserved.isMaintenance {
+			reserved.text = "" // OutOfService has it
+		}
+		joined.Note = joinNotes(v.ctl.rec.unused(m), reserved.text, v.jobs.failedLaunches(m.Node))
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}
@@ -576,7 +592,7 @@ func (v *observation) controlState() (plan.State, string) {
 		return plan.Partial, "creation is not complete"
 	case len(down) > 0:
 		return plan.Stopped, strings.Join(down, "; ")
-	case !v.serving && slices.Contains(v.modified, v.ctl.stack.Conf()):
+	case !v.serving && v.modified[v.ctl.stack.Conf()] != "":
 		// Its clients read that file, so their failure says nothing about slurmctld.
 		return plan.Running, "slurmctld runs; whether it answers is unknown until slurm.conf is restored"
 	case !v.serving:
@@ -593,7 +609,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	case w.err != nil:
 		return plan.Unreachable, w.err.Error()
 	case w.record.Cluster != v.ctl.stack.Cluster:
-		return plan.Partial, "the worker has no record of the cluster"
+		return plan.Partial, fmt.Sprintf("%s on %s is missing, damaged, or of another cluster", profile.WorkerRecord, m.Node)
 	case len(w.down) > 0:
 		return plan.Stopped, strings.TrimSuffix(strings.Join(w.down, ", ")+" down: "+w.detail, ": ")
 	case w.lacks != "" && !v.ctl.rec.closing(nodeTarget(m.Node)) && !v.ctl.rec.closing(v.ctl.clusterTarget()):
@@ -677,8 +693,8 @@ func (v *observation) drift() []plan.Drift {
 	if v.unrendered != nil {
 		return []plan.Drift{{Member: control.Name, What: "configuration", Detail: v.unrendered.Error()}}
 	}
-	for _, path := range v.modified {
-		add("configuration", path+" is not as Berth writes it")
+	for _, path := range slices.Sorted(maps.Keys(v.modified)) {
+		add("configuration", v.modified[path])
 	}
 	for _, path := range slices.Sorted(maps.Keys(v.directories)) {
 		add("configuration", v.directories[path])

@@ -27,7 +27,7 @@ func TestFaultsAreShown(t *testing.T) {
 		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },
 		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
 		"slurmd runs but":            func(c *cluster) { c.node = "" },
-		"slurmdbd runs and does not answer: host ctl: sacctmgr": func(c *cluster) {
+		"may say why: host ctl: sacctmgr": func(c *cluster) {
 			inner := c.ctl.answer
 			c.ctl.answer = func(run *runtimes.Run) (string, int) {
 				if run.Program == "sacctmgr" {
@@ -36,7 +36,7 @@ func TestFaultsAreShown(t *testing.T) {
 				return inner(run)
 			}
 		},
-		"gres.conf is not as Berth wr": func(c *cluster) {
+		"gres.conf on ctl is not as Berth writes it": func(c *cluster) {
 			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Etc()+"/gres.conf"] = []byte("x")
 		},
 	} {
@@ -141,11 +141,11 @@ func TestFullDiskIsSaid(t *testing.T) {
 	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
 	for _, path := range append([]string{s.State()}, writtenPaths(s)...) {
 		c.ctl.full = path
-		want := plan.Drift{Member: "controller-0", What: "disk", Detail: "the disk of " + path + " on ctl is full; free space there"}
+		want := plan.Drift{Member: "controller-0", What: "disk", Detail: "the disk of " + path + " on ctl is full: it has no space or no inode left; delete files there"}
 		require.Equal(t, []plan.Drift{want}, c.observe(t).Drift)
 	}
 	c.ctl.full, c.wk.full = "", profile.WorkerSpoolDir
-	require.Equal(t, "the disk of "+profile.WorkerSpoolDir+" on gpu-1 is full; free space there", c.observe(t).Members[1].Detail)
+	require.Equal(t, "the disk of "+profile.WorkerSpoolDir+" on gpu-1 is full: it has no space or no inode left; delete files there", c.observe(t).Members[1].Detail)
 }
 
 // Each directory of a controller belongs to the account of its daemon. Without one of the accounts, no owner is known.
@@ -173,7 +173,7 @@ func TestLostCopyOfSlurmConfIsFetchedAgain(t *testing.T) {
 	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
 	there := s.FetchedFiles()[s.Conf()]
 	delete(c.wk.fetched, there)
-	require.Equal(t, "slurmd on gpu-1 has lost its slurm.conf", c.observe(t).Members[1].Detail)
+	require.Equal(t, ""+profile.WorkerSpoolDir+"/conf-cache/slurm.conf on gpu-1 is missing; slurmd fetches it when it starts", c.observe(t).Members[1].Detail)
 	c.wk.before = func(op runtimes.Op) error {
 		if op.Service != nil && op.Service.Name == profile.Slurmd && op.Service.Verb == "restart" {
 			c.wk.fetched[there] = s.Conf()

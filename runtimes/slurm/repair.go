@@ -3,6 +3,7 @@ package slurm
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 
 	"berth/runtimes"
@@ -34,7 +35,7 @@ func (c *control) load(ctx context.Context) error {
 	}
 	broken := map[string]file{}
 	for _, st := range res[2].Stats {
-		if !unmodified(st, want[st.Path], owners) {
+		if want[st.Path].fault(c.host.Name(), st, owners) != "" {
 			broken[st.Path] = want[st.Path]
 		}
 	}
@@ -50,18 +51,29 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// unmodified reports whether a file on the host has the content, mode and owner of f. A file that is not rendered counts as
-// unmodified, and stays. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
+// fault says how a file on a node differs from f in content, mode or owner; "": it does not. A file that is not rendered
+// stays as it is. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
 // reconfigure, and ends if it is missing.
-func unmodified(st runtimes.FileStat, f file, owners map[string]uint32) bool {
+func (f file) fault(node string, st runtimes.FileStat, owners map[string]uint32) string {
 	if f.data == nil {
-		return true
+		return ""
 	}
 	owner, isKnown := owners[f.owner]
 	if !isKnown {
 		owner = st.UID
 	}
-	return st.Exists && st.Mode == f.mode && st.UID == owner && st.SHA256 == digest(f.data)
+	there := st.Path + " on " + node
+	switch {
+	case !st.Exists:
+		return there + " is missing"
+	case st.Type == "link":
+		return there + " is a symbolic link; remove it"
+	case st.SHA256 != digest(f.data):
+		return there + " is not as Berth writes it"
+	case st.Mode != f.mode || st.UID != owner:
+		return fmt.Sprintf("%s has the mode %04o and the uid %d; want %04o and %d", there, st.Mode, st.UID, f.mode, owner)
+	}
+	return ""
 }
 
 // repair writes files of the stack. The steps that follow are recorded before it, as a

@@ -209,8 +209,12 @@ func reservedByHand(have []cli.Reservation, now time.Time) map[string]handReserv
 			continue
 		}
 		for _, node := range h.Nodes {
-			text := fmt.Sprintf("in the reservation %s until %s", h.Name, time.Unix(h.End, 0).UTC().Format("2006-01-02 15:04 UTC"))
-			reserved[node] = handReservation{text, slices.Contains(h.Flags, "MAINT")}
+			until := time.Unix(h.End, 0).UTC().Format("2006-01-02 15:04 UTC")
+			if slices.Contains(h.Flags, "MAINT") {
+				reserved[node] = handReservation{fmt.Sprintf("in the maintenance reservation %s until %s: no job starts there", h.Name, until), true}
+			} else {
+				reserved[node] = handReservation{fmt.Sprintf("in the reservation %s until %s: only its jobs start there", h.Name, until), false}
+			}
 		}
 	}
 	return reserved

@@ -94,7 +94,7 @@ func (v *observation) whyNoSnapshot() string {
 		return "slurmctld on " + v.ctl.host.Name() + " does not run"
 	case !v.runs(profile.Munged):
 		return "munged on " + v.ctl.host.Name() + " does not run"
-	case slices.Contains(v.modified, v.ctl.stack.Conf()): // it may name no controller, or another one
+	case v.modified[v.ctl.stack.Conf()] != "": // it may name no controller, or another one
 		return "slurm.conf on " + v.ctl.host.Name() + " was changed"
 	}
 	return v.ctl.host.Name() + " did not answer"

@@ -272,7 +272,12 @@ func (p *prediction) outcome(rows []cli.QueuedJob, id string, now map[string]cli
 	switch {
 	case is.State == "COMPLETED":
 		return want, "waited"
-	case active && (was.Pending() || was.Started == is.Started && slices.Equal(was.Nodes, is.Nodes)):
+	case active && was.Pending(): // perhaps on a node that has left and joined since
+		if want = p.fate(rows...); want == "queued" || want == "moved" {
+			return want, want
+		}
+		return want, "started"
+	case active && (was.Started == is.Started && slices.Equal(was.Nodes, is.Nodes)):
 		return want, "continues"
 	case active:
 		return want, "requeued"

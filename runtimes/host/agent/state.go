@@ -129,5 +129,5 @@ func (d stateDir) words(file string) ([]string, error) {
 }
 
 func unreadableState(name string) error {
-	return &Fault{Code: CodeIO, Message: name + " is unreadable; restore it, or a deposed leader could act"}
+	return &Fault{Code: CodeIO, Message: name + " is cut off or damaged: stop all daemons of Berth but one, and remove the file"}
 }

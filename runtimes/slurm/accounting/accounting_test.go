@@ -214,9 +214,9 @@ func TestChangesSayWhatAndWhose(t *testing.T) {
 	require.Equal(t, []string{
 		"user u0: adminlevel is Operator, want None",
 		"user u0: coordinator of account members, want none",
-		"QoS high: preempt is none, want normal, flags is DenyOnLimit, want none, maxtresperuser is cpu=1, want gres/gpu=2",
+		"QoS high: preempt is unset, want normal; flags is DenyOnLimit, want unset; maxtresperuser is cpu=1, want gres/gpu=2",
 		"user u1, u2, u3, u4, u5 and 1 more: missing",
-		"user u0 in account members: grptres is cpu=1,gres/gpu=2, want none, maxsubmitjobs is 5, want none",
+		"user u0 in account members: grptres is cpu=1,gres/gpu=2, want unset; maxsubmitjobs is 5, want unset",
 		"account below: not declared", "account other: not declared", "QoS extra: not declared",
 	}, said)
 	require.Equal(t, []string{

@@ -403,7 +403,7 @@ func (c Change) String() string {
 	for _, a := range c.Set {
 		words = append(words, a.String())
 	}
-	return who + ": " + strings.Join(words, ", ")
+	return who + ": " + strings.Join(words, "; ")
 }
 
 // names lists some names and the number of the others.

@@ -143,7 +143,7 @@ type Assignment struct {
 func (a Assignment) String() string {
 	value := func(s string) string {
 		if s == "" {
-			return "none"
+			return "unset"
 		}
 		return s
 	}
