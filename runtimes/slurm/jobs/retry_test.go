@@ -48,6 +48,7 @@ func TestSubmissionIsRetriedThreeTimes(t *testing.T) {
 		"answer without an id":         {"sbatch", tools{answers: map[string]runtimes.Result{"sbatch": {}}}, 4, 700 * time.Millisecond, queue.ErrUnavailable},
 		"answer with another's id":     {"sbatch", tools{answers: map[string]runtimes.Result{"sbatch": {Data: []byte("77\n")}}}, 4, 700 * time.Millisecond, queue.ErrUnavailable},
 		"failure without a message":    {"sbatch", tools{answers: map[string]runtimes.Result{"sbatch": {Exit: 1}}}, 4, 700 * time.Millisecond, queue.ErrUnavailable},
+		"estimate instead of an id":    {"sbatch", tools{answers: map[string]runtimes.Result{"sbatch": {Stderr: []byte("sbatch: Job 7 to start at 2026-01-02T03:04:05")}}}, 1, 0, queue.ErrDenied},
 		"refusal is not tried again":   {"sbatch", tools{answers: map[string]runtimes.Result{"sbatch": fails("sbatch: error: QOSMaxSubmitJobPerUserLimit")}}, 1, 0, queue.ErrDenied},
 		"list of jobs is not readable": {"squeue", tools{answers: map[string]runtimes.Result{"squeue": fails("slurm_load_jobs error: Socket timed out on send/recv operation")}}, 4, 700 * time.Millisecond, queue.ErrUnavailable},
 	} {

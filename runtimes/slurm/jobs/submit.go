@@ -227,9 +227,14 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 		}
 		return queue.Job{}, refusal(c.withoutHosts(message(res)), mapped)
 	}
+	// Options of a script make sbatch print no id (--quiet), or submit no job and succeed (--test-only).
 	printed, _, _ := strings.Cut(strings.TrimSpace(string(res.Data)), ";")
-	j := c.earlier(s, live, func(j cli.Job) bool { return whole(j.ID) == printed })
-	if j == nil {
+	_, noID := strconv.Atoi(printed)
+	j := c.earlier(s, live, func(j cli.Job) bool { return noID != nil || whole(j.ID) == printed })
+	switch text := message(res); {
+	case j == nil && noID != nil && text != "":
+		return queue.Job{}, fmt.Errorf("%w: sbatch submitted no job: %s", queue.ErrDenied, c.withoutHosts(text))
+	case j == nil:
 		return queue.Job{}, fmt.Errorf("%w: sbatch answered job %s, and slurmctld does not have it", queue.ErrUnavailable, printed)
 	}
 	return c.same(j, s)
