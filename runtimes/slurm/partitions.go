@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -23,8 +24,17 @@ func (c *control) changedByHand(conf []byte, partitions []cli.Partition, nodes [
 var unwritten = map[string]string{
 	"State": "UP", "MaxTime": "UNLIMITED", "DefaultTime": "NONE", "AllowAccounts": "ALL", "AllowQos": "ALL", "Hidden": "NO",
 	"RootOnly": "NO", "MaxNodes": "UNLIMITED", "PriorityTier": "1", "Default": "NO", "OverSubscribe": "NO",
-	"AllowGroups": "ALL", "ReqResv": "NO", "DenyAccounts": "(none)", "DenyQos": "(none)", // the last two are printed if they are set
+	"AllowGroups": "ALL", "ReqResv": "NO", "AllocNodes": "ALL", "Exclusive": "NO", "ExclusiveUser": "NO", "ExclusiveTopo": "NO",
+	"GraceTime": "0", "LLN": "NO", "MinNodes": "0", "MaxCPUsPerNode": "UNLIMITED", "MaxCPUsPerSocket": "UNLIMITED", "MaxMemPerNode": "UNLIMITED",
+	"DefMemPerNode": "UNLIMITED", "OverTimeLimit": "NONE", "PriorityJobFactor": "1", "QoS": "N/A",
+	// These are printed if they are set.
+	"DenyAccounts": notSet, "DenyQos": notSet, "DefMemPerCPU": notSet, "MaxMemPerCPU": notSet, "TRESBillingWeights": notSet,
 }
+
+const notSet = "(none)"
+
+// writtenAs is the key in slurm.conf of a value that scontrol prints under another one.
+var writtenAs = map[string]string{"QoS": "QOS"}
 
 // changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
 // DOWN by hand; it is declared UP". Those that Berth is closing are left out.
@@ -47,7 +57,7 @@ func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed
 			continue
 		}
 		for _, key := range slices.Sorted(maps.Keys(unwritten)) {
-			want, given := values[key]
+			want, given := values[cmp.Or(writtenAs[key], key)]
 			if !given {
 				want = unwritten[key]
 			}
@@ -120,6 +130,10 @@ func partitionValue(key, value string) string {
 		list := strings.Split(strings.ToLower(value), ",")
 		slices.Sort(list)
 		return strings.Join(list, ",")
+	case "QoS":
+		if value != unwritten[key] {
+			return strings.ToLower(value)
+		}
 	}
 	return value
 }

@@ -16,11 +16,14 @@ import (
 // A value of slurm.conf and that of scontrol are compared in one form. The forms are those of Slurm 22.05 to 26.05.
 func TestPartitionIsComparedWithItsLine(t *testing.T) {
 	const conf = "NodeName=gpu-1 CPUs=4\nNodeName=gpu-2 CPUs=4\n" +
-		"PartitionName=main Nodes=ALL State=UP DefaultTime=60 MaxTime=10080 Default=YES PriorityTier=10 AllowAccounts=b.x,A QOS=normal\n" +
+		"PartitionName=main Nodes=ALL State=UP DefaultTime=60 MaxTime=10080 Default=YES PriorityTier=10 AllowAccounts=b.x,A QOS=Normal " +
+		"TRESBillingWeights=CPU=4,Mem=1G,GRES/gpu=32 DefMemPerCPU=500\n" +
 		"PartitionName=quick Nodes=gpu-1 State=UP MaxTime=UNLIMITED\n"
 	answer := func(edit func(main, quick map[string]string)) []cli.Partition {
 		main := map[string]string{"State": "UP", "DefaultTime": "01:00:00", "MaxTime": "7-00:00:00", "Default": "YES", "PriorityTier": "10",
-			"AllowAccounts": "a,b.x", "AllowQos": "ALL", "Hidden": "NO", "RootOnly": "NO", "MaxNodes": "UNLIMITED", "OverSubscribe": "NO", "Nodes": "gpu-[1-2]"}
+			"AllowAccounts": "a,b.x", "AllowQos": "ALL", "Hidden": "NO", "RootOnly": "NO", "MaxNodes": "UNLIMITED", "OverSubscribe": "NO", "Nodes": "gpu-[1-2]",
+			"QoS": "normal", "AllocNodes": "ALL", "MaxMemPerNode": "UNLIMITED", "OverTimeLimit": "NONE", "MinNodes": "0", "DefMemPerCPU": "500",
+			"TRESBillingWeights": "CPU=4,Mem=1G,GRES/gpu=32"}
 		quick := map[string]string{"State": "UP", "DefaultTime": "NONE", "MaxTime": "UNLIMITED", "Default": "NO", "PriorityTier": "1", "Nodes": "gpu-1"}
 		edit(main, quick)
 		return []cli.Partition{{Name: "main", Nodes: []string{"gpu-1", "gpu-2"}, Values: main}, {Name: "quick", Nodes: []string{"gpu-1"}, Values: quick}}
@@ -33,7 +36,15 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 		"partition quick has MaxTime 1-00:00:00 in slurmctld, and UNLIMITED by its file": func(_, quick map[string]string) { quick["MaxTime"] = "1-00:00:00" },
 		"partition main has AllowAccounts nobody in slurmctld, and a,b.x by its file":    func(main, _ map[string]string) { main["AllowAccounts"] = "nobody" },
 		"partition main has Hidden YES in slurmctld, and NO by its file":                 func(main, _ map[string]string) { main["Hidden"] = "YES" },
-		"partition quick has Default YES in slurmctld, and NO by its file":               func(_, quick map[string]string) { quick["Default"] = "YES" },
+		"partition main has QoS high in slurmctld, and normal by its file":               func(main, _ map[string]string) { main["QoS"] = "high" },
+		"partition main has AllocNodes gpu-2 in slurmctld, and ALL by its file":          func(main, _ map[string]string) { main["AllocNodes"] = "gpu-2" },
+		"partition main has MaxMemPerNode 1 in slurmctld, and UNLIMITED by its file":     func(main, _ map[string]string) { main["MaxMemPerNode"] = "1" },
+		"partition main has MinNodes 9 in slurmctld, and 0 by its file":                  func(main, _ map[string]string) { main["MinNodes"] = "9" },
+		"partition main has OverTimeLimit UNLIMITED in slurmctld, and NONE by its file":  func(main, _ map[string]string) { main["OverTimeLimit"] = "UNLIMITED" },
+		"partition quick has TRESBillingWeights cpu=9 in slurmctld, and (none) by its file": func(_, quick map[string]string) {
+			quick["TRESBillingWeights"] = "cpu=9"
+		},
+		"partition quick has Default YES in slurmctld, and NO by its file": func(_, quick map[string]string) { quick["Default"] = "YES" },
 	} {
 		require.Equal(t, []string{want}, c.changedPartitions([]byte(conf), answer(edit)))
 	}
