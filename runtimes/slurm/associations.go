@@ -259,7 +259,7 @@ func (c associations) apply(ctx context.Context, have accounting.Tree, lacks fun
 
 // notChanged describes a change that was not made, with what sacctmgr said.
 func (c associations) notChanged(ch accounting.Change, calls []runtimes.Op, res []runtimes.Result) error {
-	err := fmt.Errorf("host %s: sacctmgr did not change this: %s", c.host.Name(), ch)
+	err := fmt.Errorf("host %s: sacctmgr did not change this: %s; if it gives no reason, see %s/slurmdbd.log", c.host.Name(), ch, c.stack.Log())
 	for i, r := range res {
 		if r.Exit != 0 {
 			err = errors.Join(err, c.exitError(calls[i], r))

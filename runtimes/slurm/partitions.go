@@ -100,6 +100,9 @@ func changedNodes(conf []byte, known []node) (changed []string) {
 		if n.Weight != 1 {
 			changed = append(changed, fmt.Sprintf("node %s has the weight %d in slurmctld, and 1 by its file", name, n.Weight))
 		}
+		if want := values["NodeAddr"]; n.Address != "" && want != "" && n.Address != want {
+			changed = append(changed, fmt.Sprintf("node %s has the address %s in slurmctld, and %s by its file", name, n.Address, want))
+		}
 	}
 	return changed
 }

@@ -59,12 +59,16 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 
 // The order of features has no meaning. A node that slurmctld does not have is said elsewhere.
 func TestNodeIsComparedWithItsLine(t *testing.T) {
-	const conf = "NodeName=gpu-1 CPUs=4 Feature=worker,gpu,a100\nNodeName=gpu-2 CPUs=4 Feature=worker\n"
+	const conf = "NodeName=gpu-1 NodeAddr=10.0.0.1 CPUs=4 Feature=worker,gpu,a100\nNodeName=gpu-2 CPUs=4 Feature=worker\n"
 	changed := func(weight int, features ...string) []string {
 		return changedNodes([]byte(conf), []node{{Name: "gpu-1", Weight: weight, Features: features}})
 	}
 	require.Empty(t, changed(1, "a100", "gpu", "worker"))
 	require.Equal(t, []string{"node gpu-1 has the weight 5 in slurmctld, and 1 by its file"}, changed(5, "a100", "gpu", "worker"))
+	for address, want := range map[string][]string{"": nil, "10.0.0.1": nil, "192.0.2.9": {"node gpu-1 has the address 192.0.2.9 in slurmctld, and 10.0.0.1 by its file"}} {
+		known := []node{{Name: "gpu-1", Weight: 1, Features: []string{"a100", "gpu", "worker"}, Address: address}}
+		require.Equal(t, want, changedNodes([]byte(conf), known), address)
+	}
 	require.Equal(t, []string{"node gpu-1 has the features mine in slurmctld, and a100,gpu,worker by its file"}, changed(1, "mine"))
 }
 

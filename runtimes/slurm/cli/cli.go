@@ -86,6 +86,7 @@ type Node struct {
 	Memory     int    // MiB
 	Version    string // of slurmd; empty before it registers
 	Booted     int64  // when its host booted, seconds since 1970; 0: unknown
+	Address    string // to which slurmctld connects; empty: unknown
 }
 
 // Has reports whether the node has a flag.

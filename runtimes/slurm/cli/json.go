@@ -88,6 +88,7 @@ type node2205 struct {
 	Memory     *int      `json:"real_memory"`
 	Version    string    `json:"slurmd_version"` // null before slurmd registers
 	Booted     *int64    `json:"boot_time"`
+	Address    string    `json:"address"`
 }
 
 type node2411 struct {
@@ -106,6 +107,7 @@ type node2411 struct {
 	Memory     *int      `json:"real_memory"`
 	Version    *string   `json:"version"`
 	Booted     *number   `json:"boot_time"`
+	Address    string    `json:"address"`
 }
 
 // baseStates are the states of which a node has exactly one.
@@ -118,14 +120,14 @@ var decodeNodes2205 = list("nodes", func(n *node2205) (Node, error) {
 	}
 	return Node{
 		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, ReasonBy: n.ReasonBy, ReasonAt: n.ReasonAt, Comment: n.Comment, Gres: *n.Gres,
-		Features: splitList(*n.Features), Partitions: *n.Partitions, Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted,
+		Features: splitList(*n.Features), Partitions: *n.Partitions, Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted, Address: n.Address,
 	}, nil
 })
 
 var decodeNodes2411 = list("nodes", func(n *node2411) (Node, error) {
 	node := Node{
 		Name: *n.Name, Reason: *n.Reason, ReasonBy: n.ReasonBy, Comment: n.Comment, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
-		Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version,
+		Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version, Address: n.Address,
 	}
 	if at := n.ReasonAt.Number; at != nil {
 		node.ReasonAt = *at
