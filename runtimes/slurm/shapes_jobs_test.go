@@ -85,7 +85,8 @@ func (s *shapeTable) print(t testing.TB, release string) {
 const shapeConfig = `{"partitions":[{"name":"main","default":true},{"name":"low","priority_tier":1},{"name":"first","nodes":{"names":["gpu-1"]}}],
 "scheduler":{"interval_seconds":5},"identity":"managed","jobs":{"default_time_minutes":60,"max_time_minutes":10080,"gpu_defaults":"share",
 "kill_wait_seconds":2,"unkillable_step_seconds":180,"billing":{"cpu":4,"memory_gib":1,"gpu":32}},
-"qos":[{"name":"high","priority":10},{"name":"brief","max_time_minutes":5,"flags":["deny_on_limit"]}],"options":{"MinJobAge":60}}`
+"qos":[{"name":"high","priority":10},{"name":"brief","max_time_minutes":5,"flags":["deny_on_limit"]},{"name":"spare"},
+{"name":"urgent","priority":20,"preempts":["spare"]}],"preemption":{"by":"qos","mode":"requeue"},"options":{"MinJobAge":60,"MaxJobCount":50000}}`
 
 // shapeClusters is how many clusters the shapes are on.
 const shapeClusters = 3
@@ -210,7 +211,7 @@ func (f *shapeField) bring(t *testing.T, s shape, job string) {
 	t.Helper()
 	for _, step := range s.Steps {
 		f.awaitStates(t, job, step.In)
-		f.onControl(t, f.unit, "JOB="+job+"; "+step.Do)
+		f.step(t, step, job)
 	}
 	rows := f.awaitStates(t, job, strings.Join(s.State, ","))
 	var wrong []string
@@ -227,6 +228,20 @@ func (f *shapeField) bring(t *testing.T, s shape, job string) {
 		}
 	}
 	f.table.set(t, s.name, "slurm", strings.Join(wrong, "; "))
+}
+
+func (f *shapeField) step(t *testing.T, step shapeStep, job string) {
+	t.Helper()
+	script := "JOB=" + job + "; " + step.Do
+	if step.At == "" {
+		f.onControl(t, f.unit, script)
+		return
+	}
+	require.Equal(t, "node", step.At)
+	found := regexp.MustCompile(` BatchHost=(\S+)`).FindStringSubmatch(f.tool(t, f.unit, "scontrol -o show job "+job))
+	require.NotNil(t, found)
+	_, err := f.lab.Run(t.Context(), found[1], "sh", "-c", script)
+	require.NoError(t, err)
 }
 
 // exitOf returns the exit status and signal of a job.
@@ -399,7 +414,7 @@ func (f *shapeField) compareGet(t *testing.T, s shape, job string) string {
 		if err != nil {
 			return job + ": " + err.Error()
 		}
-		if hasEnded(rows) != (!j.Ended.IsZero() || j.State == "COMPLETING") || !slices.ContainsFunc(rows,
+		if hasEnded(rows) != !j.Ended.IsZero() || !slices.ContainsFunc(rows,
 			func(r jobRow) bool { return r.state == j.State }) {
 			return fmt.Sprintf("Slurm has %+v, Berth has the state %s with the end %s", rows, j.State, j.Ended)
 		}

@@ -49,9 +49,10 @@ type shape struct {
 	Since map[string]json.RawMessage `json:"since"`
 }
 
-// shapeStep is what root does to a job in a state.
+// shapeStep is what root does to a job in a state, on the control host or on the job's node.
 type shapeStep struct {
 	In string `json:"in"`
+	At string `json:"at"`
 	Do string `json:"do"`
 }
 
