@@ -67,7 +67,7 @@ func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed
 			case key == "State":
 				changed = append(changed, fmt.Sprintf("partition %s is %s by hand; it is declared %s", name, got, want))
 			default:
-				changed = append(changed, fmt.Sprintf("partition %s has %s %s in slurmctld, and %s by its file",
+				changed = append(changed, fmt.Sprintf("partition %s has %s %s in slurmctld, and %s in slurm.conf",
 					name, key, partitionValue(key, got), partitionValue(key, want)))
 			}
 		}
@@ -95,13 +95,13 @@ func changedNodes(conf []byte, known []node) (changed []string) {
 			continue
 		}
 		if got, want := sorted(n.Features), sorted(strings.Split(values["Feature"], ",")); got != want {
-			changed = append(changed, fmt.Sprintf("node %s has the features %s in slurmctld, and %s by its file", name, got, want))
+			changed = append(changed, fmt.Sprintf("node %s has the features %s in slurmctld, and %s in slurm.conf", name, got, want))
 		}
 		if n.Weight != 1 {
-			changed = append(changed, fmt.Sprintf("node %s has the weight %d in slurmctld, and 1 by its file", name, n.Weight))
+			changed = append(changed, fmt.Sprintf("node %s has the weight %d in slurmctld, and 1 in slurm.conf", name, n.Weight))
 		}
 		if want := values["NodeAddr"]; n.Address != "" && want != "" && n.Address != want {
-			changed = append(changed, fmt.Sprintf("node %s has the address %s in slurmctld, and %s by its file", name, n.Address, want))
+			changed = append(changed, fmt.Sprintf("node %s has the address %s in slurmctld, and %s in slurm.conf", name, n.Address, want))
 		}
 	}
 	return changed

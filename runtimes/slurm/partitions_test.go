@@ -31,20 +31,20 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 	c := &control{}
 	require.Empty(t, c.changedPartitions([]byte(conf), answer(func(main, quick map[string]string) {})))
 	for want, edit := range map[string]func(main, quick map[string]string){
-		"partition main is DOWN by hand; it is declared UP":                              func(main, _ map[string]string) { main["State"] = "DOWN" },
-		"partition main has MaxTime 0-00:05:00 in slurmctld, and 7-00:00:00 by its file": func(main, _ map[string]string) { main["MaxTime"] = "00:05:00" },
-		"partition quick has MaxTime 1-00:00:00 in slurmctld, and UNLIMITED by its file": func(_, quick map[string]string) { quick["MaxTime"] = "1-00:00:00" },
-		"partition main has AllowAccounts nobody in slurmctld, and a,b.x by its file":    func(main, _ map[string]string) { main["AllowAccounts"] = "nobody" },
-		"partition main has Hidden YES in slurmctld, and NO by its file":                 func(main, _ map[string]string) { main["Hidden"] = "YES" },
-		"partition main has QoS high in slurmctld, and normal by its file":               func(main, _ map[string]string) { main["QoS"] = "high" },
-		"partition main has AllocNodes gpu-2 in slurmctld, and ALL by its file":          func(main, _ map[string]string) { main["AllocNodes"] = "gpu-2" },
-		"partition main has MaxMemPerNode 1 in slurmctld, and UNLIMITED by its file":     func(main, _ map[string]string) { main["MaxMemPerNode"] = "1" },
-		"partition main has MinNodes 9 in slurmctld, and 0 by its file":                  func(main, _ map[string]string) { main["MinNodes"] = "9" },
-		"partition main has OverTimeLimit UNLIMITED in slurmctld, and NONE by its file":  func(main, _ map[string]string) { main["OverTimeLimit"] = "UNLIMITED" },
-		"partition quick has TRESBillingWeights cpu=9 in slurmctld, and (none) by its file": func(_, quick map[string]string) {
+		"partition main is DOWN by hand; it is declared UP":                                func(main, _ map[string]string) { main["State"] = "DOWN" },
+		"partition main has MaxTime 0-00:05:00 in slurmctld, and 7-00:00:00 in slurm.conf": func(main, _ map[string]string) { main["MaxTime"] = "00:05:00" },
+		"partition quick has MaxTime 1-00:00:00 in slurmctld, and UNLIMITED in slurm.conf": func(_, quick map[string]string) { quick["MaxTime"] = "1-00:00:00" },
+		"partition main has AllowAccounts nobody in slurmctld, and a,b.x in slurm.conf":    func(main, _ map[string]string) { main["AllowAccounts"] = "nobody" },
+		"partition main has Hidden YES in slurmctld, and NO in slurm.conf":                 func(main, _ map[string]string) { main["Hidden"] = "YES" },
+		"partition main has QoS high in slurmctld, and normal in slurm.conf":               func(main, _ map[string]string) { main["QoS"] = "high" },
+		"partition main has AllocNodes gpu-2 in slurmctld, and ALL in slurm.conf":          func(main, _ map[string]string) { main["AllocNodes"] = "gpu-2" },
+		"partition main has MaxMemPerNode 1 in slurmctld, and UNLIMITED in slurm.conf":     func(main, _ map[string]string) { main["MaxMemPerNode"] = "1" },
+		"partition main has MinNodes 9 in slurmctld, and 0 in slurm.conf":                  func(main, _ map[string]string) { main["MinNodes"] = "9" },
+		"partition main has OverTimeLimit UNLIMITED in slurmctld, and NONE in slurm.conf":  func(main, _ map[string]string) { main["OverTimeLimit"] = "UNLIMITED" },
+		"partition quick has TRESBillingWeights cpu=9 in slurmctld, and (none) in slurm.conf": func(_, quick map[string]string) {
 			quick["TRESBillingWeights"] = "cpu=9"
 		},
-		"partition quick has Default YES in slurmctld, and NO by its file": func(_, quick map[string]string) { quick["Default"] = "YES" },
+		"partition quick has Default YES in slurmctld, and NO in slurm.conf": func(_, quick map[string]string) { quick["Default"] = "YES" },
 	} {
 		require.Equal(t, []string{want}, c.changedPartitions([]byte(conf), answer(edit)))
 	}
@@ -64,12 +64,12 @@ func TestNodeIsComparedWithItsLine(t *testing.T) {
 		return changedNodes([]byte(conf), []node{{Name: "gpu-1", Weight: weight, Features: features}})
 	}
 	require.Empty(t, changed(1, "a100", "gpu", "worker"))
-	require.Equal(t, []string{"node gpu-1 has the weight 5 in slurmctld, and 1 by its file"}, changed(5, "a100", "gpu", "worker"))
-	for address, want := range map[string][]string{"": nil, "10.0.0.1": nil, "192.0.2.9": {"node gpu-1 has the address 192.0.2.9 in slurmctld, and 10.0.0.1 by its file"}} {
+	require.Equal(t, []string{"node gpu-1 has the weight 5 in slurmctld, and 1 in slurm.conf"}, changed(5, "a100", "gpu", "worker"))
+	for address, want := range map[string][]string{"": nil, "10.0.0.1": nil, "192.0.2.9": {"node gpu-1 has the address 192.0.2.9 in slurmctld, and 10.0.0.1 in slurm.conf"}} {
 		known := []node{{Name: "gpu-1", Weight: 1, Features: []string{"a100", "gpu", "worker"}, Address: address}}
 		require.Equal(t, want, changedNodes([]byte(conf), known), address)
 	}
-	require.Equal(t, []string{"node gpu-1 has the features mine in slurmctld, and a100,gpu,worker by its file"}, changed(1, "mine"))
+	require.Equal(t, []string{"node gpu-1 has the features mine in slurmctld, and a100,gpu,worker in slurm.conf"}, changed(1, "mine"))
 }
 
 // A partition that a person made goes by itself, so it waits for its jobs whatever on_jobs says: no plan named them.
