@@ -33,7 +33,7 @@ type JobGroup struct {
 	CPUs       int      `json:"cpus,omitempty"`
 	NodeCount  int      `json:"node_count,omitempty"`  // that each job has, or asks for; 0: unknown
 	Named      []string `json:"named_nodes,omitempty"` // nodes that each job asks for by name
-	// Allowed are the nodes that each job can have, if it excludes others by name; empty: every one.
+	// Allowed are the nodes that each job does not exclude, if it excludes some by name; empty: it excludes none, or all.
 	Allowed []string      `json:"allowed_nodes,omitempty"`
 	Each    NodeResources `json:"each_node,omitzero"` // the least that each of its nodes must have, while the job waits
 	// Parts are the other parts of heterogeneous jobs, without a count: the worst impact on a part counts for the job.

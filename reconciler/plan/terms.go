@@ -159,8 +159,10 @@ func effectsOf(actions []Action, groups []JobGroup) effects {
 	for _, a := range actions {
 		e.rules = append(e.rules, a.Impact.Jobs...)
 		e.joins = e.joins || a.Verb == Join
-		if a.Verb == Leave {
-			e.leaving = append(e.leaving, a.Node)
+		for _, r := range a.Impact.Jobs {
+			if r.Leave {
+				e.leaving = append(e.leaving, r.Nodes...)
+			}
 		}
 		for _, t := range a.Impact.Terms {
 			sized := t.Before.Sizes != nil
@@ -215,8 +217,8 @@ func (e *effects) later(g *JobGroup) fate {
 	return delayed
 }
 
-// excludesAllThatStay reports whether too few of the nodes stay that a job can have which excludes others by name, or a part of
-// it. A node that joins may be one more.
+// excludesAllThatStay reports whether a job, or a part of it, excludes so many nodes by name that too few of the others stay.
+// A node that joins may be one more.
 func (e *effects) excludesAllThatStay(g *JobGroup) bool {
 	lacks := func(g *JobGroup) bool {
 		left := slices.DeleteFunc(slices.Clone(g.Allowed), func(n string) bool { return slices.Contains(e.leaving, n) })

@@ -192,7 +192,7 @@ func conform(t *testing.T, p place) {
 		require.NoError(t, err)
 		_, err = p.host.Do(ctx, old, write(file, "old"))
 		require.ErrorIs(t, err, runtimes.ErrStaleEpoch)
-		require.ErrorContains(t, err, "this daemon has epoch 8, and the file epoch of this host has 9")
+		require.ErrorContains(t, err, "epoch 8 of this daemon is older than 9")
 		other := late
 		other.Leader = "another-" + late.Leader
 		_, err = p.host.Do(ctx, other, write(file, "other"))

@@ -135,8 +135,8 @@ func (d directory) fault(node string, st runtimes.FileStat, uid uint32) string {
 	case st.Type != "dir":
 		return d.path + " on " + node + " is not a directory"
 	case st.Mode != d.mode || st.UID != uid:
-		return fmt.Sprintf("the directory %s on %s has the mode %04o and the uid %d; want %04o and %d, "+
-			"with no file system mounted over it", d.path, node, st.Mode, st.UID, d.mode, uid)
+		return fmt.Sprintf("the directory %s on %s has the mode %04o and the uid %d; want %04o and %d; "+
+			"if a file system is mounted over it, unmount that", d.path, node, st.Mode, st.UID, d.mode, uid)
 	}
 	return ""
 }

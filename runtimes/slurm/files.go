@@ -116,7 +116,7 @@ func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 		case !st.Exists:
 			return st.Path + " on " + node + " is missing; slurmd fetches it when it starts"
 		case st.SHA256 != "" && want != st.SHA256:
-			return st.Path + " on " + node + " is an earlier one; slurmd fetches it when it starts"
+			return st.Path + " on " + node + " is outdated; slurmd fetches the current one when it starts"
 		}
 	}
 	return ""

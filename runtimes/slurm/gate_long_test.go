@@ -214,7 +214,7 @@ func TestLongLostControllerIsRestored(t *testing.T) {
 	})
 	require.Empty(t, state(recorded))
 
-	c.onControl(t, u, "for d in slurmctld slurmdbd; do kill $(cat $run/$d.pid); done; while pgrep -x 'slurmctld|slurmdbd' >/dev/null; do :; done; "+
+	c.onControl(t, u, "for d in slurmctld slurmdbd; do kill $(cat $run/$d.pid); done; while pgrep -x 'slurmctld|slurmdbd' >/dev/null; do sleep 0.1; done; "+
 		"cluster=$(basename $etc); name=$(basename -s .sql /root/copies/$cluster/*.sql); "+
 		"mariadb --no-defaults --user=root --socket=/run/berth-mariadb/mariadbd.sock slurm_acct_$cluster </root/copies/$cluster/$name.sql; "+
 		"mv /var/lib/slurm/$cluster/state /root/state.empty; tar -xf /root/copies/$cluster/$name.state.tar -C /var/lib/slurm/$cluster")

@@ -355,7 +355,7 @@ func (v *observation) readAccounting(ctx context.Context) {
 	case errors.Is(err, accounting.ErrNoCluster):
 		v.database = "accounting is lost: " + err.Error()
 	case timedOut(err):
-		v.database = "slurmdbd runs and does not answer: it hangs, or mariadbd does"
+		v.database = fmt.Sprintf("slurmdbd runs and does not answer within %v: it or mariadbd hangs, or has too much to do", v.ctl.env.timeouts.Look*3/4)
 	case errors.Is(err, cli.ErrExit):
 		v.database = "slurmdbd runs and does not serve; its log and that of mariadbd may say why: " + err.Error()
 	}

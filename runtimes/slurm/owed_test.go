@@ -290,7 +290,7 @@ func TestDirectoryOfAWorkerIsMadeAgain(t *testing.T) {
 		told string
 	}{
 		"missing": {profile.WorkerSpoolDir, 0, "the directory " + profile.WorkerSpoolDir + " on gpu-1 is missing"},
-		"closed":  {profile.JobsDir, 0o700, "the directory " + profile.JobsDir + " on gpu-1 has the mode 0700 and the uid 0; want 0711 and 0, with no file system mounted over it"},
+		"closed":  {profile.JobsDir, 0o700, "the directory " + profile.JobsDir + " on gpu-1 has the mode 0700 and the uid 0; want 0711 and 0; if a file system is mounted over it, unmount that"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			c := newCluster(t)

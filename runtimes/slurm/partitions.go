@@ -20,12 +20,13 @@ func (c *control) changedByHand(conf []byte, partitions []cli.Partition, nodes [
 }
 
 // unwritten are the values that a partition has in slurmctld where its line in slurm.conf does not have the key
-// (slurm.conf(5)). Keys that are not here are not compared.
+// (slurm.conf(5)). Keys that are not here are not compared, such as JobDefaults and PreemptMode.
 var unwritten = map[string]string{
 	"State": "UP", "MaxTime": "UNLIMITED", "DefaultTime": "NONE", "AllowAccounts": "ALL", "AllowQos": "ALL", "Hidden": "NO",
 	"RootOnly": "NO", "MaxNodes": "UNLIMITED", "PriorityTier": "1", "Default": "NO", "OverSubscribe": "NO",
 	"AllowGroups": "ALL", "ReqResv": "NO", "AllocNodes": "ALL", "Exclusive": "NO", "ExclusiveUser": "NO", "ExclusiveTopo": "NO",
-	"GraceTime": "0", "LLN": "NO", "MinNodes": "0", "MaxCPUsPerNode": "UNLIMITED", "MaxCPUsPerSocket": "UNLIMITED", "MaxMemPerNode": "UNLIMITED",
+	"GraceTime": "0", "LLN": "NO", "MinNodes": "0", "MaxCPUsPerNode": "UNLIMITED", "MaxCPUsPerSocket": "UNLIMITED",
+	"MaxMemPerNode": "UNLIMITED",
 	"DefMemPerNode": "UNLIMITED", "OverTimeLimit": "NONE", "PriorityJobFactor": "1", "QoS": "N/A",
 	// These are printed if they are set.
 	"DenyAccounts": notSet, "DenyQos": notSet, "DefMemPerCPU": notSet, "MaxMemPerCPU": notSet, "TRESBillingWeights": notSet,
@@ -62,6 +63,9 @@ func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed
 				want = unwritten[key]
 			}
 			got, printed := known[i].Values[key]
+			if !printed && unwritten[key] == notSet {
+				got, printed = notSet, true
+			}
 			switch {
 			case !printed || partitionValue(key, got) == partitionValue(key, want):
 			case key == "State":

@@ -147,7 +147,7 @@ func BenchmarkQueue(b *testing.B) {
 		}
 		b.ReportMetric(milliseconds(5, list), "list-ms")
 		ours = nil
-		submitted := make(chan error)
+		submitted := make(chan error, 1)
 		go func() {
 			var failed error
 			for i := range perRound * 2 {

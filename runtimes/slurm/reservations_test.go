@@ -59,11 +59,11 @@ func TestReservationByHandIsShownAtItsNodes(t *testing.T) {
 	v := &observation{nodes: []node{{Name: "gpu-1", State: "idle"}, {Name: "gpu-2", State: "idle"}}}
 	mine := at("mine", -60, 60)
 	v.reserved = reservedByHand([]cli.Reservation{mine}, now)
-	require.Equal(t, handReservation{text: "in the reservation mine until 2027-01-15 08:01 UTC: only its jobs start there"}, v.reserved["gpu-1"])
+	require.Equal(t, handReservation{text: "in the reservation mine until 2027-01-15 08:01 UTC: other jobs do not start on what it holds"}, v.reserved["gpu-1"])
 	require.Empty(t, v.outOfService("gpu-1"), "its users have it")
 	mine.Flags = []string{"MAINT", "SPEC_NODES"}
 	v.reserved = reservedByHand([]cli.Reservation{mine}, now)
-	require.Equal(t, "in the maintenance reservation mine until 2027-01-15 08:01 UTC: no job starts there", v.outOfService("gpu-1"))
+	require.Equal(t, "in the maintenance reservation mine until 2027-01-15 08:01 UTC: only jobs submitted to it start there", v.outOfService("gpu-1"))
 	require.Empty(t, v.outOfService("gpu-2"))
 }
 

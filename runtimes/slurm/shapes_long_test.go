@@ -196,7 +196,7 @@ func (f *shapeSender) sendRequest(t *testing.T, s shape, key string) (job, refus
 	return j.JobID, ""
 }
 
-// whole returns the number of the job to which a row of squeue belongs.
+// wholeID returns the number of the job to which a row of squeue belongs.
 func wholeID(id string) string {
 	if i := strings.IndexAny(id, "_+"); i >= 0 {
 		return id[:i]
@@ -237,7 +237,7 @@ func tasksOf(id string) (all []string) {
 func sets(i *plan.JobImpact) map[string][]plan.JobSet {
 	return map[string][]plan.JobSet{
 		"ended": {i.Ended}, "waited": {i.Waited}, "continues": {i.Preemptible, i.Continue}, "cancelled": {i.Cancelled}, "moved": {i.Moved},
-		"queued": {i.CannotStart, i.Delayed, i.MayStart, i.Kept},
+		"cannot start": {i.CannotStart}, "queued": {i.Delayed, i.MayStart, i.Kept},
 	}
 }
 

@@ -29,6 +29,12 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 	c := v.ctl
 	at := c.env.now().UTC()
 	all, err := ask(ctx, c, cli.Snapshot())
+	if slices.ContainsFunc(all, func(j cli.QueuedJob) bool { return j.Pending() }) {
+		var excluded map[string]cli.NodeList
+		if excluded, err = ask(ctx, c, cli.Excluded()); err == nil {
+			Exclude(all, excluded, c.rec.Joined)
+		}
+	}
 	if isRefused(err) {
 		v.jobs.Unknown = "berth-host on " + c.host.Name() + " is older than this Berth: install that of this release"
 	}
@@ -47,29 +53,45 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 			all[i].Account = membersAccount
 		}
 	}
-	if slices.ContainsFunc(all, func(j cli.QueuedJob) bool { return j.Pending() }) {
-		excluded, err := ask(ctx, c, cli.Excluded())
-		if err != nil {
-			c.log.Debug("excluded nodes of jobs unknown", "host", c.host.Name(), "reason", err.Error())
-		}
-		Exclude(all, excluded, c.rec.Joined)
-	}
 	v.jobs = snapshot{Jobs: JobsOf(all, at), earliest: earliestStarts(all)}
 	v.readLaunches(ctx, all)
 }
 
-// Exclude sets the nodes that waiting jobs can have which exclude others, by QueuedJob.Raw.
-func Exclude(all []cli.QueuedJob, excluded map[string][]string, workers []plan.Member) {
+// maxAllowed limits the names in Asked.Allowed. A job that can have more nodes counts as one that excludes none: a change
+// seldom takes that many.
+const maxAllowed = 64
+
+// Exclude sets Asks.Allowed of the waiting jobs that exclude nodes: the workers that each does not exclude, whatever their
+// partition. excluded is by QueuedJob.Raw.
+func Exclude(all []cli.QueuedJob, excluded map[string]cli.NodeList, workers []plan.Member) {
+	known := map[cli.NodeList][]string{} // many jobs exclude the same nodes
 	for i := range all {
-		without := excluded[all[i].Raw]
-		if len(without) == 0 || !all[i].Pending() {
+		list, excludes := excluded[all[i].Raw]
+		if !excludes || !all[i].Pending() {
 			continue
 		}
-		for _, m := range workers {
-			if !slices.Contains(without, m.Node) {
-				all[i].Asks.Allowed = append(all[i].Asks.Allowed, m.Node)
+		allowed, isKnown := known[list]
+		if !isKnown {
+			names, err := list.Names()
+			if err != nil {
+				all[i].Unread = true
+				continue
 			}
+			without := map[string]bool{}
+			for _, n := range names {
+				without[n] = true
+			}
+			for _, m := range workers {
+				if !without[m.Node] {
+					allowed = append(allowed, m.Node)
+				}
+			}
+			if len(allowed) > maxAllowed {
+				allowed = nil
+			}
+			known[list] = allowed
 		}
+		all[i].Asks.Allowed = allowed
 	}
 }
 

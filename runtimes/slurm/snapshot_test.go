@@ -43,7 +43,7 @@ func smaller(t *testing.T, workers int, config string, queue ...cli.QueuedJob) *
 func TestPlanKnowsExcludedNodes(t *testing.T) {
 	excluded, err := cli.Excluded().Decode(cli.Answer{Stdout: []byte("JOBID EXC_NODES\n7 \n8 (null)\n9 dev-gpu-[1-2]\n10 dev-gpu-1\n11+0 \n")})
 	require.NoError(t, err)
-	require.Equal(t, map[string][]string{"9": {"dev-gpu-1", "dev-gpu-2"}, "10": {"dev-gpu-1"}}, excluded)
+	require.Equal(t, map[string]cli.NodeList{"9": "dev-gpu-[1-2]", "10": "dev-gpu-1"}, excluded)
 	var workers []plan.Member
 	for _, node := range []string{"dev-gpu-1", "dev-gpu-2", "dev-gpu-3"} {
 		workers = append(workers, plan.Member{Node: node})
@@ -61,6 +61,20 @@ func TestPlanKnowsExcludedNodes(t *testing.T) {
 	require.Equal(t, []string{"9", "10"}, less.CannotStart.IDs)
 	require.Equal(t, 1, less.Kept.Count)
 	require.Zero(t, impact(3).CannotStart.Count)
+
+	// A list that cannot be read marks its job, and no other one.
+	jobs := []cli.QueuedJob{{ID: "7", Raw: "7", State: "PD"}, {ID: "9", Raw: "9", State: "PD"}}
+	Exclude(jobs, map[string]cli.NodeList{"7": "dev-gpu-[1-", "9": "dev-gpu-[1-2]"}, workers)
+	require.True(t, jobs[0].Unread)
+	require.Equal(t, []string{"dev-gpu-3"}, jobs[1].Asks.Allowed)
+
+	// One that can have many nodes counts as one that excludes none.
+	for range maxAllowed {
+		workers = append(workers, workers[2])
+	}
+	jobs[1].Asks.Allowed = nil
+	Exclude(jobs, map[string]cli.NodeList{"9": "dev-gpu-[1-2]"}, workers)
+	require.Empty(t, jobs[1].Asks.Allowed)
 }
 
 // A node that gets another shape leaves and joins again, and stays in slurm.conf: a waiting job that names it goes on waiting.
@@ -70,13 +84,17 @@ func TestNodeOfAnotherShapeKeepsTheJobsThatNameIt(t *testing.T) {
 	after, without := before, before
 	after.Members, without.Members = slices.Clone(before.Members), before.Members[:1]
 	after.Members[1].MemoryMiB /= 2
-	jobs := JobsOf([]cli.QueuedJob{{ID: "7", State: "PD", Asks: cli.Asked{Named: []string{worker.Node}}}}, time.Unix(1, 0))
+	jobs := JobsOf([]cli.QueuedJob{
+		{ID: "7", State: "PD", Asks: cli.Asked{Named: []string{worker.Node}}},
+		{ID: "8", State: "PD", Asks: cli.Asked{Allowed: []string{worker.Node}}},
+	}, time.Unix(1, 0))
 	impact := func(after *plan.Unit) *plan.JobImpact {
 		leave := plan.Action{Verb: plan.Leave, Member: worker.Name, Node: worker.Node, Impact: Rules{}.Impact(plan.Leave, worker.Name, &before, after)}
 		return plan.ImpactOn([]plan.Action{leave}, jobs)
 	}
-	require.Equal(t, 1, impact(&after).Kept.Count)
+	require.Equal(t, 2, impact(&after).Kept.Count)
 	require.Equal(t, []string{"7"}, impact(&without).Cancelled.IDs)
+	require.Equal(t, []string{"8"}, impact(&without).CannotStart.IDs)
 }
 
 // The observation asks which nodes waiting jobs exclude, while there are any.

@@ -112,17 +112,17 @@ func (r *truth) suited(s shape) shape {
 // submitShape submits one of the shapes. Slurm refuses some of them here, as those that name a node that is no worker now.
 func (r *truth) submitShape(t *testing.T) {
 	t.Helper()
-	for {
-		s := r.suited(r.shapes[r.rng.IntN(len(r.shapes))])
-		r.sender.unit = r.unit
-		job, refused := r.sender.send(t, s)
-		if refused != "" {
-			continue
+	r.sender.unit = r.unit
+	refused := ""
+	for range 50 {
+		s, job := r.suited(r.shapes[r.rng.IntN(len(r.shapes))]), ""
+		if job, refused = r.sender.send(t, s); refused == "" {
+			t.Logf("    job %s is of the shape %s", job, s.name)
+			r.submitted++
+			return
 		}
-		t.Logf("    job %s is of the shape %s", job, s.name)
-		r.submitted++
-		return
 	}
+	require.Fail(t, "Slurm refuses each shape", refused)
 }
 
 // submitPlain submits a job in one or two of the partitions.
@@ -250,10 +250,12 @@ func (p *prediction) outcome(rows []cli.QueuedJob, id string, now map[string]cli
 	active := is.State != "" && !slices.Contains(endedStates, is.State)
 	switch {
 	case was.Pending() && is.Pending():
-		if slices.Equal(was.Partitions, is.Partitions) {
-			return p.fate(rows...), "queued"
+		if want = p.fate(rows...); !slices.Equal(was.Partitions, is.Partitions) {
+			return want, "moved"
+		} else if want == "cannot start" {
+			return want, want
 		}
-		return p.fate(rows...), "moved"
+		return want, "queued"
 	case was.Pending() && len(is.Nodes) == 0:
 		return p.fate(rows...), "cancelled"
 	case was.Pending():

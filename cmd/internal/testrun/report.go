@@ -34,6 +34,7 @@ type report struct {
 	failed   int
 	packages int
 	ran      map[string]bool     // the packages of which a test ended
+	ended    map[string]bool     // the packages that said how they ended
 	seconds  map[string]float64  // of each test that passed
 	broken   []string            // packages and tests that failed
 	causes   map[string]string   // what each of these tests printed of its failure
@@ -42,7 +43,7 @@ type report struct {
 }
 
 func newReport(out io.Writer) *report {
-	return &report{out: out, ran: map[string]bool{}, seconds: map[string]float64{}, causes: map[string]string{}, skipped: map[string][]string{}, output: map[string]string{}}
+	return &report{out: out, ran: map[string]bool{}, ended: map[string]bool{}, seconds: map[string]float64{}, causes: map[string]string{}, skipped: map[string][]string{}, output: map[string]string{}}
 }
 
 // read takes events until their end.
@@ -108,6 +109,7 @@ func (r *report) testEnded(e event, output string) {
 }
 
 func (r *report) packageEnded(e event, output string) {
+	r.ended[e.Package] = true
 	if e.Action == "skip" { // it has no tests
 		return
 	}
@@ -125,15 +127,24 @@ func (r *report) packageEnded(e event, output string) {
 	}
 }
 
-// testsWithoutEnd counts as failed the tests of a package that a timeout or a panic left without an
-// end, and shows their output, which says why. Test2json tells of no end after a panic.
+// testsWithoutEnd shows the output of the tests of a package that a timeout or a panic left without an end: test2json has no
+// event for it. The test that panicked failed; if none did, each of them.
 func (r *report) testsWithoutEnd(pkg string) {
+	var keys, panicked []string
 	for _, key := range slices.Sorted(maps.Keys(r.output)) {
-		test, ok := strings.CutPrefix(key, pkg+" ")
-		if !ok || test == "" {
-			continue
+		if test, ok := strings.CutPrefix(key, pkg+" "); ok && test != "" {
+			keys = append(keys, key)
+			if strings.Contains(r.output[key], "panic: ") {
+				panicked = append(panicked, key)
+			}
 		}
-		r.testEnded(event{Action: "fail", Package: pkg, Test: test}, r.output[key])
+	}
+	for _, key := range keys {
+		if len(panicked) == 0 || slices.Contains(panicked, key) {
+			r.testEnded(event{Action: "fail", Package: pkg, Test: strings.TrimPrefix(key, pkg+" ")}, r.output[key])
+		} else {
+			fmt.Fprintf(r.out, "%s did not end\n", strings.TrimPrefix(key, pkg+" "))
+		}
 		delete(r.output, key)
 	}
 }
@@ -142,12 +153,12 @@ func (r *report) testsWithoutEnd(pkg string) {
 func (r *report) packageBroke(pkg string, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.isBroken(pkg) {
+	if r.ended[pkg] && r.isBroken(pkg) {
 		return
 	}
 	r.testsWithoutEnd(pkg)
 	fmt.Fprintf(r.out, "%sFAIL  %s: %v\n", r.output[pkg+" "], pkg, err)
-	if r.isBroken(pkg) { // by a test that panicked
+	if r.isBroken(pkg) { // by a test
 		return
 	}
 	r.broken = append(r.broken, pkg)

@@ -136,10 +136,11 @@ func TestBinaryThatEndsWithoutAWordIsAFailure(t *testing.T) {
 	r.packageBroke("berth/b", errors.New("signal: killed"))
 	require.Equal(t, []string{"berth/a.TestBad", "berth/b"}, r.broken)
 	require.Contains(t, r.summary(0, ""), "  berth/b\n    signal: killed\n")
-	require.Equal(t, "FAIL  berth/b: signal: killed\n", out.String())
+	require.Equal(t, "FAIL  berth/a: exit status 1\nFAIL  berth/b: signal: killed\n", out.String())
 }
 
-// A test that panics is a failed test with its panic, although test2json tells of no end.
+// A test that panics is a failed test with its panic, also after another failure, although test2json has no event for its end.
+// A test beside it that has not ended is none.
 func TestPanicIsAFailedTestWithItsOutput(t *testing.T) {
 	var out strings.Builder
 	r := newReport(&out)
@@ -149,6 +150,10 @@ func TestPanicIsAFailedTestWithItsOutput(t *testing.T) {
 cat <<END
 === RUN   TestWell
 --- PASS: TestWell (0.00s)
+=== RUN   TestWorse
+--- FAIL: TestWorse (0.00s)
+=== RUN   TestBeside
+=== PAUSE TestBeside
 === RUN   TestBad
     a_test.go:7: a line of a log
 --- FAIL: TestBad (0.00s)
@@ -160,10 +165,10 @@ exit 2
 `), 0o755))
 	tests{binaries: []binary{{pkg: "berth/a", dir: dir, file: file}}, timeout: time.Minute, linger: time.Minute}.run(t.Context(), r)
 	require.Equal(t, 1, r.passed)
-	require.Equal(t, 1, r.failed)
-	require.Equal(t, []string{"berth/a.TestBad"}, r.broken)
+	require.Equal(t, 2, r.failed)
+	require.Equal(t, []string{"berth/a.TestWorse", "berth/a.TestBad"}, r.broken)
 	require.Contains(t, r.causes["berth/a.TestBad"], "panic: index out of range")
-	require.Contains(t, out.String(), "goroutine 20 [running]:\nFAIL  berth/a: exit status 2\n")
+	require.Contains(t, out.String(), "goroutine 20 [running]:\nTestBeside did not end\nFAIL  berth/a: exit status 2\n")
 }
 
 // Each package gets a binary of its own, also packages whose paths end alike.

@@ -78,7 +78,7 @@ func (d stateDir) open(file string) (place, error) {
 // damaged is the end of the name of a damaged file that was put aside.
 const damaged = ".damaged"
 
-// madeFile is what the agent made on the host, by name, in a field of its own: the checksum is a field beside it.
+// madeFile is the content of a file of the agent. What the agent made has a field of its own, as the checksum is a field beside it.
 type madeFile struct {
 	Made any `json:"made"`
 }
@@ -129,5 +129,5 @@ func (d stateDir) words(file string) ([]string, error) {
 }
 
 func unreadableState(name string) error {
-	return &Fault{Code: CodeIO, Message: name + " is cut off or damaged: stop all daemons of Berth but one, and remove the file"}
+	return &Fault{Code: CodeIO, Message: name + " is cut off or damaged: stop each daemon of Berth except one, then remove the file"}
 }

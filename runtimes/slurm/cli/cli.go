@@ -145,7 +145,7 @@ type Asked struct {
 	GPUs, CPUs int      // on all its nodes together
 	Nodes      int      // how many
 	Named      []string // nodes that it asks for by name, sorted
-	Allowed    []string // nodes that it can have, if it excludes others by name
+	Allowed    []string // nodes that it does not exclude, if it excludes some by name
 	Each       EachNode
 }
 

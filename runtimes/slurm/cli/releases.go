@@ -63,7 +63,7 @@ func Snapshot() Query[[]QueuedJob] {
 }
 
 // Excluded returns the query for the nodes that waiting jobs exclude by name, by QueuedJob.Raw, the same on all releases.
-func Excluded() Query[map[string][]string] {
+func Excluded() Query[map[string]NodeList] {
 	return query(lines(decodeExcluded), "squeue", "--all", profile.QueuedStates, profile.ExcludedFormat)
 }
 

@@ -135,20 +135,22 @@ func decodeSnapshot(out []byte) ([]QueuedJob, error) {
 
 const excludedHeading = "JOBID EXC_NODES"
 
-func decodeExcluded(out []byte) (map[string][]string, error) {
+// NodeList is a list of nodes as Slurm writes it, such as w[1-3,7].
+type NodeList string
+
+// Names returns the nodes of the list.
+func (l NodeList) Names() ([]string, error) { return hostnames(string(l)) }
+
+func decodeExcluded(out []byte) (map[string]NodeList, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
 	if strings.TrimSpace(heading) != excludedHeading {
 		return nil, fmt.Errorf("want the heading %q, got %q", excludedHeading, heading)
 	}
-	excluded := map[string][]string{}
+	excluded := map[string]NodeList{}
 	for line := range strings.Lines(rest) {
 		job, list, _ := strings.Cut(strings.TrimSuffix(line, "\n"), " ")
-		nodes, err := hostnames(given(list))
-		if err != nil {
-			return nil, fmt.Errorf("job %s: %w", job, err)
-		}
-		if len(nodes) > 0 {
-			excluded[job] = nodes
+		if list = given(strings.TrimSpace(list)); list != "" {
+			excluded[job] = NodeList(list)
 		}
 	}
 	return excluded, nil

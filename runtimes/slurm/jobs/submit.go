@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -232,13 +233,18 @@ func (c *cluster) submit(ctx context.Context, s queue.Submission, args []string,
 	_, noID := strconv.Atoi(printed)
 	j := c.earlier(s, live, func(j cli.Job) bool { return noID != nil || whole(j.ID) == printed })
 	switch text := message(res); {
-	case j == nil && noID != nil && text != "":
+	case j == nil && testOnly.MatchString(text):
 		return queue.Job{}, fmt.Errorf("%w: sbatch submitted no job: %s", queue.ErrDenied, c.withoutHosts(text))
+	case j == nil && printed == "":
+		return queue.Job{}, fmt.Errorf("%w: sbatch printed no id, and slurmctld has no job of this key", queue.ErrUnavailable)
 	case j == nil:
 		return queue.Job{}, fmt.Errorf("%w: sbatch answered job %s, and slurmctld does not have it", queue.ErrUnavailable, printed)
 	}
 	return c.same(j, s)
 }
+
+// testOnly is what sbatch prints with --test-only, and begins the sentence with its own name.
+var testOnly = regexp.MustCompile(`Job [0-9]+ to start at`)
 
 // sbatch returns the call that submits a job as its owner.
 func (c *cluster) sbatch(s queue.Submission, args []string) runtimes.Op {
