@@ -257,7 +257,8 @@ func (c stackDaemons) verifyConfig(ctx context.Context) error {
 
 // sql runs statements as soon as the server accepts connections.
 func (c stackDaemons) sql(ctx context.Context, statements string) error {
-	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), TimeoutMS: int(c.env.timeouts.Ready.Milliseconds()), AllowExit: true}}
+	op := sqlOp(statements)
+	op.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds())
 	return c.env.poll(ctx, "database on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, op)
 		if err != nil {

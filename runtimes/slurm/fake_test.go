@@ -184,6 +184,9 @@ func (h *fakeHost) one(op runtimes.Op) (res runtimes.Result, err error) {
 			said, res.Exit = h.answer(op.Run)
 		}
 		res.Data = []byte(said)
+		if res.Exit != 0 {
+			res.Stderr = []byte(said)
+		}
 		if res.Exit != 0 && !op.Run.AllowExit {
 			return res, &runtimes.OpError{Host: h.name, Op: "run " + op.Run.Program, Message: said, Code: "exit", Exit: res.Exit}
 		}
@@ -221,6 +224,7 @@ type cluster struct {
 	queue      []string                 // lines of squeue
 	excluded   []string                 // lines of squeue about excluded nodes
 	lastJob    int                      // the highest id of a job in accounting
+	readOnly   int                      // whether its database server is
 	partitions []string                 // as slurmctld has them; "main DOWN": in a state other than UP
 	db         *accountingtest.Database // slurmctld has the same
 	node       string                   // JSON of the one node; empty: slurmctld knows none
@@ -344,6 +348,8 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 		return "Agent queue size:     0\nAgent count:          0\n", 0
 	case run.Program == "mariadb" && strings.Contains(string(run.Stdin), "MAX(id_job)"):
 		return fmt.Sprintln(c.lastJob), 0
+	case run.Program == "mariadb" && strings.Contains(line, "read_only"):
+		return fmt.Sprintln(c.readOnly), 0
 	case line == "slurmd -C":
 		return "NodeName=gpu-1 " + c.hardware + " RealMemory=4000\nUpTime=0-01:00:00\n", 0
 	case line == "scontrol ping":

@@ -109,8 +109,7 @@ var errNoDatabase = errors.New("the database of the cluster is gone")
 
 // recordedJob returns the highest id of a job in the accounting database; 0: it has none.
 func (c stackDaemons) recordedJob(ctx context.Context) (int, error) {
-	op := askMariaDB()
-	op.Run.Stdin = []byte(c.stack.LastJobSQL())
+	op := sqlOp(c.stack.LastJobSQL())
 	res, err := c.do(ctx, op)
 	if err != nil {
 		return 0, err

@@ -33,8 +33,11 @@ func askMunged(socket string) runtimes.Op {
 }
 
 // askMariaDB returns a call that the database server answers.
-func askMariaDB() runtimes.Op {
-	return runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(profile.PingSQL), AllowExit: true}}
+func askMariaDB() runtimes.Op { return sqlOp(profile.PingSQL) }
+
+// sqlOp runs statements as the administrator of the database.
+func sqlOp(statements string) runtimes.Op {
+	return runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: profile.SQLArgs(), Stdin: []byte(statements), AllowExit: true}}
 }
 
 // timedOut reports whether a program on a host ran longer than its limit.

@@ -229,6 +229,7 @@ type controllerReading struct {
 // accountingReading is the state of slurmdbd, and of the users.
 type accountingReading struct {
 	database   string              // why slurmdbd does not serve although it runs
+	unwritable string              // why it serves and nothing is recorded
 	accounting []accounting.Change // what it has otherwise than declared; nil: nothing, or unknown
 	people     string              // how users differ from the declared ones; empty: no difference, or unknown
 }
@@ -352,6 +353,7 @@ func (v *observation) readAccounting(ctx context.Context) {
 	switch {
 	case err == nil:
 		v.accounting = accounting.Diff(have, want)
+		v.unwritable = v.notWritable(ctx)
 	case errors.Is(err, accounting.ErrNoCluster):
 		v.database = "accounting is lost: " + err.Error()
 	case timedOut(err):
@@ -359,6 +361,24 @@ func (v *observation) readAccounting(ctx context.Context) {
 	case errors.Is(err, cli.ErrExit):
 		v.database = "slurmdbd runs and does not serve; its log and that of mariadbd may say why: " + err.Error()
 	}
+}
+
+// notWritable returns why accounting can be read and not written; "": it can, or nobody knows. slurmctld keeps the records of jobs
+// meanwhile, until it has MaxDBDMsgs of them.
+func (v *observation) notWritable(ctx context.Context) string {
+	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: v.ctl.stack.WritableArgs(), AllowExit: true}}
+	res, err := v.ctl.do(ctx, op)
+	if err != nil {
+		return ""
+	}
+	readOnly := strings.TrimSpace(string(res[0].Data))
+	switch {
+	case strings.Contains(string(res[0].Stderr), "ERROR 1205"):
+		return "the database of the cluster is locked, so nothing is recorded: end the program that locks it, such as a backup (SHOW PROCESSLIST)"
+	case res[0].Exit == 0 && readOnly != "0" && readOnly != "OFF":
+		return "mariadbd is read-only, so nothing is recorded: SET GLOBAL read_only = OFF"
+	}
+	return ""
 }
 
 func (v *observation) readController(ctx context.Context) {
@@ -701,6 +721,9 @@ func (v *observation) drift() []plan.Drift {
 	}
 	for _, fault := range v.disks {
 		add("disk", fault)
+	}
+	if v.unwritable != "" {
+		add("database", v.unwritable)
 	}
 	if fault := v.keyDrift(); fault != "" {
 		add("munge.key", fault)

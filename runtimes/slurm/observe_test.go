@@ -36,6 +36,16 @@ func TestFaultsAreShown(t *testing.T) {
 				return inner(run)
 			}
 		},
+		"mariadbd is read-only": func(c *cluster) { c.readOnly = 1 },
+		"the database of the cluster is locked": func(c *cluster) {
+			inner := c.ctl.answer
+			c.ctl.answer = func(run *runtimes.Run) (string, int) {
+				if run.Program == "mariadb" {
+					return "ERROR 1205 (HY000) at line 2: Lock wait timeout exceeded; try restarting transaction", 1
+				}
+				return inner(run)
+			}
+		},
 		"gres.conf on ctl is not as Berth writes it": func(c *cluster) {
 			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Etc()+"/gres.conf"] = []byte("x")
 		},

@@ -159,49 +159,41 @@ func (f *shapeField) compareRecord(t *testing.T, s submitted) string {
 	return ""
 }
 
-// waveOf is how many CPUs of the cluster jobs of one wave may need, so that each reaches its state.
+// waveOf is how many shapes with jobs that run are submitted together for a plan.
 const waveOf = 5
 
-// comparePlans submits the shapes that are active again, in waves that fit on the cluster, and makes the changes of each wave.
+// comparePlans submits the shapes that are active again, in waves, and makes the changes of each wave. Shapes for whose jobs
+// a wave has no room are in a later one.
 func (f *shapeField) comparePlans(t *testing.T, all []shape) {
 	t.Helper()
-	var active []shape
+	var running, waiting []shape
 	for _, s := range all {
-		if _, known := f.jobs[s.name]; known && s.NoPlan == "" && !slices.Contains(endedStates, s.State[0]) {
-			active = append(active, s)
+		switch _, known := f.jobs[s.name]; {
+		case !known || s.NoPlan != "" || slices.Contains(endedStates, s.State[0]):
+		case slices.Contains(s.State, "RUNNING") || slices.Contains(s.State, "SUSPENDED"):
+			running = append(running, s)
+		default:
+			waiting = append(waiting, s)
 		}
 	}
-	slices.SortStableFunc(active, func(a, b shape) int { return b.load() - a.load() })
-	for len(active) > 0 {
-		var wave, later []shape
-		load := 0
-		for _, s := range active {
-			// Two CPUs of one node do not fit beside one CPU on each of three.
-			spread := len(wave) > 0 && wave[0].load() > 2 && s.load() > 1
-			if !spread && (load == 0 || load+s.load() <= waveOf) {
-				wave, load = append(wave, s), load+s.load()
-			} else {
-				later = append(later, s)
-			}
+	together := waveOf
+	for len(running)+len(waiting) > 0 {
+		wave := slices.Clone(running[:min(together, len(running))])
+		later := f.wave(t, append(wave, waiting...))
+		if together = waveOf; len(later) == len(wave) && len(later) > 0 {
+			together = 1 // these had no room beside each other
 		}
-		active = later
-		f.wave(t, wave, len(active) == 0)
+		running, waiting = append(later, running[len(wave):]...), nil
 	}
-}
-
-// load is how many CPUs a shape has.
-func (s *shape) load() int {
-	if slices.Contains(s.State, "RUNNING") || slices.Contains(s.State, "SUSPENDED") {
-		return s.Needs
-	}
-	return 0
+	f.bringAbout(t, f.unit, true)
 }
 
 // fates are how many jobs of a shape each change has for which end.
 type fates map[string]int
 
-// wave submits shapes, and compares what the plan of each change says of them with what it does.
-func (f *shapeField) wave(t *testing.T, shapes []shape, last bool) {
+// wave submits shapes, and compares what the plan of each change says of them with what it does. It returns the shapes for which
+// the cluster had no room beside the others.
+func (f *shapeField) wave(t *testing.T, shapes []shape) (later []shape) {
 	t.Helper()
 	var jobs []submitted
 	for _, s := range shapes {
@@ -211,9 +203,18 @@ func (f *shapeField) wave(t *testing.T, shapes []shape, last bool) {
 			f.table.set(t, s.name, "plan", "refused: "+refused)
 		}
 	}
-	for _, s := range jobs {
-		f.bring(t, s.shape, s.job)
+	gaveUp := hasNoRoom
+	if len(shapes) == 1 {
+		gaveUp = nil
 	}
+	jobs = slices.DeleteFunc(jobs, func(s submitted) bool {
+		if f.bring(t, s.shape, s.job, gaveUp) {
+			return false
+		}
+		later = append(later, s.shape)
+		f.onControl(t, f.unit, "scancel "+s.job)
+		return true
+	})
 	less := f.unit
 	less.Members = slices.DeleteFunc(slices.Clone(f.unit.Members), func(m plan.Member) bool { return m.Node == "gpu-3" })
 	less.Effective.Roles = slices.Clone(f.unit.Effective.Roles)
@@ -236,12 +237,16 @@ func (f *shapeField) wave(t *testing.T, shapes []shape, last bool) {
 			f.judge(t, s, change.name, predicted[s.name], before[s.name], f.rowsAtRest(t, s.job))
 		}
 	}
-	if last {
-		f.bringAbout(t, f.unit, true)
-		return
-	}
 	f.endAll(t)
 	f.bringAbout(t, f.unit, false)
+	return later
+}
+
+// hasNoRoom reports whether a job waits for others to end.
+func hasNoRoom(rows []jobRow) bool {
+	return slices.ContainsFunc(rows, func(r jobRow) bool {
+		return r.state == "PENDING" && (r.reason == "Resources" || r.reason == "Priority")
+	})
 }
 
 // bringAbout applies plans until nothing is left to do.

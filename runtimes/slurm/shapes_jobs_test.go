@@ -193,7 +193,7 @@ func (f *shapeField) one(t *testing.T, s shape) {
 		return
 	}
 	defer f.onControl(t, f.unit, "scancel "+job+" || true") // otherwise it keeps other shapes waiting
-	f.bring(t, s, job)
+	f.bring(t, s, job, nil)
 	reached = true
 	f.mu.Lock()
 	f.jobs[s.name] = submitted{s, job}
@@ -206,14 +206,20 @@ func (f *shapeField) one(t *testing.T, s shape) {
 	}
 }
 
-// bring takes a job through its steps to its state, and compares that with what the shape says of Slurm.
-func (f *shapeField) bring(t *testing.T, s shape, job string) {
+// bring takes a job through its steps to its state, and compares that with what the shape says of Slurm. It gives up, and returns
+// false, where gaveUp holds for the rows of the job.
+func (f *shapeField) bring(t *testing.T, s shape, job string, gaveUp func([]jobRow) bool) bool {
 	t.Helper()
 	for _, step := range s.Steps {
-		f.awaitStates(t, job, step.In)
+		if _, done := f.awaitStates(t, job, step.In, gaveUp); !done {
+			return false
+		}
 		f.step(t, step, job)
 	}
-	rows := f.awaitStates(t, job, strings.Join(s.State, ","))
+	rows, done := f.awaitStates(t, job, strings.Join(s.State, ","), gaveUp)
+	if !done {
+		return false
+	}
 	var wrong []string
 	if s.Reason != "" && !slices.ContainsFunc(rows, func(r jobRow) bool { return regexp.MustCompile(s.Reason).MatchString(r.reason) }) {
 		eventually(t, "the reason "+s.Reason, func() (bool, string) {
@@ -228,6 +234,7 @@ func (f *shapeField) bring(t *testing.T, s shape, job string) {
 		}
 	}
 	f.table.set(t, s.name, "slurm", strings.Join(wrong, "; "))
+	return true
 }
 
 func (f *shapeField) step(t *testing.T, step shapeStep, job string) {
@@ -309,8 +316,8 @@ func (f *shapeField) list(ctx context.Context) (all []jobRow, err error) {
 	return all, err
 }
 
-// awaitStates waits until the rows of a job have these states, and no other ones.
-func (f *shapeField) awaitStates(t *testing.T, job, want string) (rows []jobRow) {
+// awaitStates waits until the rows of a job have these states, and no other ones. It returns false where gaveUp holds for other rows.
+func (f *shapeField) awaitStates(t *testing.T, job, want string, gaveUp func([]jobRow) bool) (rows []jobRow, done bool) {
 	t.Helper()
 	states := strings.Split(want, ",")
 	slices.Sort(states)
@@ -321,9 +328,10 @@ func (f *shapeField) awaitStates(t *testing.T, job, want string) (rows []jobRow)
 			got = append(got, r.state)
 		}
 		slices.Sort(got)
-		return slices.Equal(slices.Compact(got), states), fmt.Sprintf("%+v", rows)
+		done = slices.Equal(slices.Compact(got), states)
+		return done || gaveUp != nil && gaveUp(rows), fmt.Sprintf("%+v", rows)
 	})
-	return rows
+	return rows, done
 }
 
 // settled compares Slurm's rows of a job with what Berth says of it, until Slurm says the same before and after.

@@ -40,7 +40,6 @@ type shape struct {
 	Request  *queue.Request `json:"request"`
 	API      bool           `json:"api"`
 	Steps    []shapeStep    `json:"steps"`
-	Needs    int            `json:"needs"`
 	NoPlan   string         `json:"no_plan"`
 	NoUsage  string         `json:"no_usage"`
 	NoCancel string         `json:"no_cancel"`
@@ -77,7 +76,7 @@ func readShapes(t testing.TB, release string) (all []shape) {
 	for _, file := range files {
 		data, err := os.ReadFile(file)
 		require.NoError(t, err)
-		s := shape{name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Submit: "sbatch $script", Needs: 1, UID: alice.UID}
+		s := shape{name: strings.TrimSuffix(filepath.Base(file), ".yaml"), Submit: "sbatch $script", UID: alice.UID}
 		require.NoError(t, yaml.UnmarshalStrict(data, &s), file)
 		require.NotEmpty(t, s.About, file)
 		require.True(t, len(s.State) > 0 || s.Refused != "" || s.Berth != "", "%s: want state, refused or berth", file)

@@ -51,7 +51,8 @@ func TestUnknownReleaseIsNotGuessed(t *testing.T) {
 	require.Equal(t, plan.Unknown, obs.Presence)
 	require.Contains(t, obs.Reason, want)
 	for _, line := range append(c.ctl.runs, c.wk.runs...) {
-		require.True(t, strings.HasSuffix(line, " -V") || strings.HasPrefix(line, "scontrol show") || strings.HasPrefix(line, "scontrol ping") || strings.HasPrefix(line, "id -u ") || strings.Contains(line, " list "), line)
+		require.True(t, strings.HasSuffix(line, " -V") || strings.HasPrefix(line, "scontrol show") || strings.HasPrefix(line, "scontrol ping") || strings.HasPrefix(line, "id -u ") || strings.Contains(line, " list ") ||
+			strings.Contains(line, "read_only"), line)
 	}
 }
 

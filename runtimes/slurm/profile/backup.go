@@ -59,14 +59,17 @@ func backupArgs(forms ...func(Stack, string) []string) func([]string) error {
 	}
 }
 
-// checkClient allows the SQL client with statements, and with a dump for a trial.
+// clientDatabase is in the last of the arguments that name a database.
+var clientDatabase = regexp.MustCompile("^--(?:database=|execute=.* `)slurm_(?:restore|acct)_([a-z0-9_]*)(?:$|`)")
+
+// checkClient allows the SQL client with statements, with a dump for a trial, and to try whether the database can be written.
 func checkClient(args []string) error {
 	if slices.Equal(args, SQLArgs()) {
 		return nil
 	}
-	for _, a := range args {
-		cluster, ok := strings.CutPrefix(a, "--database=slurm_restore_")
-		if s := (Stack{cluster}); ok && s.Valid() == nil && slices.Equal(args, s.RestoreArgs()) {
+	if m := clientDatabase.FindStringSubmatch(strings.Join(args[max(0, len(args)-1):], "")); m != nil {
+		s := Stack{m[1]}
+		if s.Valid() == nil && (slices.Equal(args, s.RestoreArgs()) || slices.Equal(args, s.WritableArgs())) {
 			return nil
 		}
 	}

@@ -286,7 +286,12 @@ func TestOnlyReadingCommandsNeedNoEpoch(t *testing.T) {
 	} {
 		require.Equal(t, c.reads, programs[c.program].Reads(strings.Fields(c.args)), "%s %s", c.program, c.args)
 	}
-	for _, name := range []string{"sbatch", "scancel", "mariadb", "mariadb-install-db"} {
+	cluster := profile.Stack{Cluster: "c1"}
+	require.True(t, programs["mariadb"].Reads(cluster.WritableArgs()))
+	for _, args := range [][]string{profile.SQLArgs(), cluster.RestoreArgs(), append(cluster.WritableArgs(), "--database=mysql")} {
+		require.False(t, programs["mariadb"].Reads(args), args)
+	}
+	for _, name := range []string{"sbatch", "scancel", "mariadb-install-db"} {
 		require.Nil(t, programs[name].Reads, name)
 	}
 }
@@ -338,7 +343,8 @@ func TestSQLClientAcceptsOnlyKnownStatements(t *testing.T) {
 			require.Error(t, check([]byte(more+sent)), "%s%s", more, sent)
 		}
 	}
-	for _, hostile := range []string{"", "\\e\n", "SELECT 1 INTO OUTFILE '/var/lib/mysql/x';\n", profile.Stack{Cluster: "x`; DROP"}.DropDatabaseSQL(), profile.Stack{Cluster: ""}.DropDatabaseSQL()} {
+	require.NoError(t, check(nil)) // no statement runs
+	for _, hostile := range []string{"\\e\n", "SELECT 1 INTO OUTFILE '/var/lib/mysql/x';\n", profile.Stack{Cluster: "x`; DROP"}.DropDatabaseSQL(), profile.Stack{Cluster: ""}.DropDatabaseSQL()} {
 		require.Error(t, check([]byte(hostile)), hostile)
 	}
 	spec, err := profile.Profile().Services[profile.MariaDB]("", nil)
@@ -419,7 +425,7 @@ func TestBackupProgramsAcceptOnlyTheFilesOfAStack(t *testing.T) {
 	programs := profile.Profile().Programs
 	s, name := profile.Stack{Cluster: "physics_1a2b3c4d"}, "20261123T020000Z"
 	for program, forms := range map[string][][]string{
-		"mariadb-dump": {s.DumpArgs(name)}, "tar": {s.ArchiveArgs(name), s.ListArchiveArgs(name)}, "mariadb": {s.RestoreArgs()},
+		"mariadb-dump": {s.DumpArgs(name)}, "tar": {s.ArchiveArgs(name), s.ListArchiveArgs(name)}, "mariadb": {s.RestoreArgs(), s.WritableArgs()},
 	} {
 		check := programs[program].Check
 		for _, args := range forms {

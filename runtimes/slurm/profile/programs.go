@@ -137,7 +137,7 @@ func programs() map[string]runtimes.Program {
 		"id":    {Path: "/usr/bin/id", Check: checkID, Reads: always},
 
 		"munge":              {Path: "/usr/bin/munge", Check: checkMunge, Reads: always},
-		"mariadb":            {Path: "/usr/bin/mariadb", Check: checkClient, CheckStdin: checkSQL, StdinFiles: dumps},
+		"mariadb":            {Path: "/usr/bin/mariadb", Check: checkClient, CheckStdin: checkSQL, StdinFiles: dumps, Reads: triesToWrite},
 		"mariadb-dump":       {Path: "/usr/bin/mariadb-dump", Check: backupArgs(Stack.DumpArgs)},
 		"tar":                {Path: "/usr/bin/tar", Check: backupArgs(Stack.ArchiveArgs, Stack.ListArchiveArgs)},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},

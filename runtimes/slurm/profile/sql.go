@@ -59,6 +59,21 @@ func (s Stack) LastJobSQL() string {
 	return fmt.Sprintf("SELECT COALESCE(MAX(id_job), 0) FROM `%s`.`%s_job_table`;\n", s.Database(), s.Cluster)
 }
 
+// WritableArgs returns the arguments with which the SQL client tries whether the stack's database can be written. It changes
+// nothing, fails with ERROR 1205 while somebody else locks the database, and prints whether the server is read-only, which does not
+// bind the administrator.
+func (s Stack) WritableArgs() []string {
+	return append(SQLArgs(), fmt.Sprintf("%sSET lock_wait_timeout = 2; DELETE FROM `%s`.`%s_last_ran_table` WHERE FALSE; SELECT @@GLOBAL.read_only",
+		executeOption, s.Database(), s.Cluster))
+}
+
+const executeOption = "--execute="
+
+// triesToWrite reports whether arguments that checkClient allows are those of WritableArgs.
+func triesToWrite(args []string) bool {
+	return len(args) > 0 && strings.HasPrefix(args[len(args)-1], executeOption)
+}
+
 // grantPattern returns the name of the database for GRANT, which takes a pattern in
 // which "_" matches any character. The name needs no other quoting.
 func (s Stack) grantPattern() string {
@@ -68,12 +83,15 @@ func (s Stack) grantPattern() string {
 var sqlDatabase = regexp.MustCompile("`slurm_(?:acct|restore)_([^`]*)`")
 
 func checkSQL(statements []byte) error {
-	if string(statements) == PingSQL {
+	if len(statements) == 0 || string(statements) == PingSQL {
 		return nil
 	}
 	if m := sqlDatabase.FindStringSubmatch(strings.ReplaceAll(string(statements), `\_`, "_")); m != nil {
 		s := Stack{Cluster: m[1]}
-		allowed := []string{s.CreateDatabaseSQL(), s.GrantSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true), s.LastJobSQL()}
+		allowed := []string{
+			s.CreateDatabaseSQL(), s.GrantSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(),
+			s.CountSQL(false), s.CountSQL(true), s.LastJobSQL(),
+		}
 		if s.Valid() == nil && slices.Contains(allowed, string(statements)) {
 			return nil
 		}
