@@ -88,8 +88,9 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
 }
 
-// serves records that slurmctld has begun anew, or has ids to give, and ends the jobs that a crash lost; down is why accounting
-// does not answer. A slurmctld that requires its state gets it written: a kill before would leave it without.
+// serves does what follows a start of slurmctld: it clears Anew and FirstJob in the record, and ends the jobs that a crash lost. down
+// is why accounting does not answer. A slurmctld that requires its state is restarted to write it, as a kill before would leave it
+// without.
 func (c stackDaemons) serves(ctx context.Context, down error) error {
 	if c.disk.Anew && c.rec.version().RequiresState() {
 		if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmctld, "start")); err != nil {

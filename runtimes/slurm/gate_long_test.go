@@ -117,7 +117,7 @@ func TestLongLostJobsAreNamed(t *testing.T) {
 	c.tool(t, u, "scancel "+kept)
 }
 
-// A state, an accounting and a controller that are gone are not begun anew before somebody accepts the loss. Then the
+// A state, an accounting and a controller that are gone are not begun anew before a person accepts the loss. Then the
 // cluster runs jobs again, and no id comes twice while something remembers it.
 func TestLongLossWaitsForAPerson(t *testing.T) {
 	t.Parallel()
@@ -174,7 +174,7 @@ func TestLongLossWaitsForAPerson(t *testing.T) {
 	c.carry(t, u, true) // the deletion is the decision
 }
 
-// The controller is lost with its disk, and comes back as the page of availability.md says: nothing is made before somebody
+// The controller is lost with its disk and is made again by the steps of availability.md: nothing is made before a person
 // accepts the loss; then the workers join the new one, and the accounting is that of the last backup.
 func TestLongLostControllerIsRestored(t *testing.T) {
 	t.Parallel()

@@ -282,15 +282,7 @@ func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *pl
 		in.After, in.Members = &to.Effective, to.Members
 	}
 	p := plan.Make(in)
-	ask := cli.Snapshot()
-	all, err := ask.Decode(cli.Answer{Stdout: []byte(f.onControl(t, f.unit,
-		"SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue '"+strings.Join(ask.Args, "' '")+"'"))})
-	require.NoError(t, err)
-	f.exclude(t, f.unit, all)
-	for i := range all {
-		all[i].Account = "" // as in the plan of an instance
-	}
-	count := 0
+	all := f.queued(t, f.unit)
 	for _, s := range jobs {
 		before[s.name] = f.rows(t, s.job)
 		var own []cli.QueuedJob
@@ -300,7 +292,6 @@ func (f *shapeField) predict(t *testing.T, jobs []submitted, name string, to *pl
 			}
 		}
 		said[s.name] = p.ImpactOn(slurm.JobsOf(own, time.Now()))
-		count += said[s.name].Running() + said[s.name].Queued()
 	}
 	of := slurm.JobsOf(all, time.Now())
 	if p.Jobs == nil || !p.Jobs.Known() || p.Jobs.Running()+p.Jobs.Queued() != of.Running+of.Pending {

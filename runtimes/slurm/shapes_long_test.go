@@ -251,10 +251,19 @@ func (c *company) nodesIn(list string) (names []string) {
 	return names
 }
 
-// exclude sets the nodes that waiting jobs can have which exclude others.
-func (c *company) exclude(t testing.TB, u plan.Unit, all []cli.QueuedJob) {
+// queued returns the active jobs of a unit as a plan of it reads them.
+func (c *company) queued(t testing.TB, u plan.Unit) []cli.QueuedJob {
 	t.Helper()
-	excluded, err := cli.Excluded().Decode(cli.Answer{Stdout: []byte(c.onControl(t, u, "squeue '"+strings.Join(cli.Excluded().Args, "' '")+"'"))})
+	ask := cli.Snapshot()
+	all, err := ask.Decode(cli.Answer{Stdout: []byte(c.onControl(t, u,
+		"SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue '"+strings.Join(ask.Args, "' '")+"'"))})
+	require.NoError(t, err)
+	without := cli.Excluded()
+	excluded, err := without.Decode(cli.Answer{Stdout: []byte(c.onControl(t, u, "squeue '"+strings.Join(without.Args, "' '")+"'"))})
 	require.NoError(t, err)
 	slurm.Exclude(all, excluded, workersOf(u).Members)
+	for i := range all {
+		all[i].Account = "" // as in the plan of an instance
+	}
+	return all
 }

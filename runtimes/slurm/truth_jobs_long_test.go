@@ -13,7 +13,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/examples/await"
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/cli"
@@ -33,20 +32,6 @@ func (p *prediction) fate(rows ...cli.QueuedJob) string {
 		}
 	}
 	return "not counted"
-}
-
-// queue returns the active jobs.
-func (r *truth) queue(t *testing.T) []cli.QueuedJob {
-	t.Helper()
-	ask := cli.Snapshot()
-	all, err := ask.Decode(cli.Answer{Stdout: []byte(r.onControl(t, r.unit,
-		"SLURM_BITSTR_LEN=0 SLURM_TIME_FORMAT=%s squeue '"+strings.Join(ask.Args, "' '")+"'"))})
-	require.NoError(t, err)
-	r.exclude(t, r.unit, all)
-	for i := range all {
-		all[i].Account = "" // as in the plan of an instance
-	}
-	return all
 }
 
 // together returns the rows that are one job: the parts of a heterogeneous one, and each other row alone.
@@ -109,7 +94,7 @@ func (r *truth) suited(s shape) shape {
 	return s
 }
 
-// submitShape submits one of the shapes. Slurm refuses some of them here, as those that name a node that is no worker now.
+// submitShape submits one of the shapes. Slurm refuses those that name a node that is not a worker at this time.
 func (r *truth) submitShape(t *testing.T) {
 	t.Helper()
 	r.sender.unit = r.unit
@@ -151,7 +136,7 @@ func (r *truth) occupy(t *testing.T) {
 	t.Helper()
 	var running int
 	var queued []string
-	for _, q := range r.queue(t) {
+	for _, q := range r.queued(t, r.unit) {
 		switch id := wholeID(q.ID); {
 		case !q.Pending():
 			running++
@@ -172,26 +157,24 @@ func (r *truth) occupy(t *testing.T) {
 		}
 	}
 	var last string
-	looks := 0 // since the last change: the backfill scheduler starts jobs beside a heterogeneous one, which waits, at its interval
+	changed := time.Now() // the backfill scheduler starts jobs beside a heterogeneous one, which waits, at its interval
 	eventually(t, "the scheduler has started what it can", func() (bool, string) {
 		now, moving := "", false
-		for _, q := range r.queue(t) {
+		for _, q := range r.queued(t, r.unit) {
 			now += fmt.Sprintln(q.ID, q.State, q.Nodes)
 			moving = moving || q.State == "CG" || q.State == "CF"
 		}
-		if looks++; now != last || moving {
-			looks = 0
+		if now != last || moving {
+			last, changed = now, time.Now()
 		}
-		last = now
-		time.Sleep(time.Second) // the pace of the looks
-		return looks > r.want.Interval, now
+		return time.Since(changed) > time.Duration(r.want.Interval+1)*time.Second, now
 	})
 }
 
 // finishWaited ends the jobs for which a change waits by its plan, as they end by themselves: also those that have started since.
 func (r *truth) finishWaited(t *testing.T, said *prediction) {
 	t.Helper()
-	for _, rows := range together(r.queue(t)) {
+	for _, rows := range together(r.queued(t, r.unit)) {
 		if said.fate(rows...) != "waited" {
 			continue
 		}
@@ -292,10 +275,10 @@ func (p *prediction) outcome(rows []cli.QueuedJob, id string, now map[string]cli
 func (r *truth) settledQueue(t *testing.T, of []cli.QueuedJob) map[string]cli.QueuedJob {
 	t.Helper()
 	var now map[string]cli.QueuedJob
-	for deadline := time.Now().Add(await.Limit); ; time.Sleep(500 * time.Millisecond) { // the pace of the looks
+	eventually(t, "the jobs have ended in accounting, or are active", func() (bool, string) {
 		now = map[string]cli.QueuedJob{}
 		settled := true
-		for _, q := range r.queue(t) {
+		for _, q := range r.queued(t, r.unit) {
 			settled = settled && q.State != "CG"
 			for _, id := range tasksOf(q.ID) {
 				now[id] = q
@@ -314,17 +297,12 @@ func (r *truth) settledQueue(t *testing.T, of []cli.QueuedJob) map[string]cli.Qu
 			ended = r.accounted(t, slices.Compact(slices.Sorted(slices.Values(whole))))
 		}
 		for _, id := range gone {
-			q := ended[id]
-			settled = settled && slices.Contains(endedStates, q.State)
-			if q.State = cmp.Or(q.State, "VANISHED"); q.State == "RUNNING" || q.State == "PENDING" {
-				q.State = "VANISHED"
-			}
-			now[id] = q
+			now[id] = ended[id]
+			settled = settled && slices.Contains(endedStates, ended[id].State)
 		}
-		if settled || time.Now().After(deadline) {
-			return now
-		}
-	}
+		return settled, fmt.Sprint(now)
+	})
+	return now
 }
 
 // accounted returns what sacct has of jobs and their tasks, by id.

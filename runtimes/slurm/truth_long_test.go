@@ -365,7 +365,7 @@ func (r *truth) change(t *testing.T) *truthRow {
 	r.recorder.reset()
 	predicted := r.kept
 	if r.kept = nil; predicted == nil {
-		predicted = &prediction{jobs: r.queue(t)}
+		predicted = &prediction{jobs: r.queued(t, r.unit)}
 	}
 	p := r.plan(t, r.unit, false)
 	if !wasStopped {

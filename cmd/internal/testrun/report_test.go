@@ -140,7 +140,7 @@ func TestBinaryThatEndsWithoutAWordIsAFailure(t *testing.T) {
 }
 
 // A test that panics is a failed test with its panic, also after another failure, although test2json has no event for its end.
-// A test beside it that has not ended is none.
+// A test that still runs beside it does not count as failed.
 func TestPanicIsAFailedTestWithItsOutput(t *testing.T) {
 	var out strings.Builder
 	r := newReport(&out)
