@@ -27,10 +27,9 @@ type Profile struct {
 	// CheckMake, if set, refuses content, mode or owner that the runtime never makes.
 	// It is called before every Write, MakeSecret, MakeDir and MakeLink.
 	CheckMake func(Making) error
-	// EarlierPaths, if set, derives the paths that Berth made before the helper had a
-	// record of paths, from the runtime's records below root. It may return paths
-	// that do not exist.
-	EarlierPaths func(root fs.FS) []EarlierPath
+	// DerivePaths, if set, derives the paths that Berth made from the runtime's records below root, for a helper whose own record
+	// of paths is lost or damaged. It may return paths that do not exist.
+	DerivePaths func(root fs.FS) []DerivedPath
 	// UserDirs, if set, has a directory for each unit, with a directory for each user of it
 	// (UserDir). It is one of Paths.
 	UserDirs string
@@ -38,8 +37,8 @@ type Profile struct {
 	IsUID func(uid int) bool
 }
 
-// EarlierPath is a path that Berth made. Own: with all its content.
-type EarlierPath struct {
+// DerivedPath is a path that Berth made. Own: with all its content.
+type DerivedPath struct {
 	Path string
 	Own  bool
 }

@@ -132,7 +132,7 @@ type UserJobs struct {
 	Count   int    `json:"count"`
 }
 
-// Known reports whether there was a snapshot. A record of an earlier release has no time.
+// Known reports whether there was a snapshot.
 func (i *JobImpact) Known() bool { return i != nil && i.Unknown == "" && !i.At.IsZero() }
 
 // Running returns the number of running jobs.

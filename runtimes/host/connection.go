@@ -12,7 +12,6 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"berth/runtimes"
-	"berth/runtimes/host/agent"
 )
 
 // connection is the only SSH connection to a host, made on first use.
@@ -31,8 +30,6 @@ type connection struct {
 	failed  error
 	failAt  time.Time
 	backoff time.Duration
-
-	otherBuild sync.Once // guards a warning
 }
 
 // link is an SSH connection.
@@ -247,11 +244,6 @@ func (c *connection) session(ctx context.Context) (*session, error) {
 		if err := r.s.readHello(ctx); err != nil {
 			r.s.hangUp()
 			return nil, err
-		}
-		if theirs := r.s.hello.Version; c.o.Build != agent.UnknownBuild && theirs != agent.UnknownBuild && theirs != c.o.Build {
-			c.otherBuild.Do(func() {
-				c.o.Log.Warn("berth-host is not of this daemon's release; install the one of this release", "host", c.node, "version", theirs, "daemon", c.o.Build)
-			})
 		}
 		return r.s, nil
 	case <-client.gone:

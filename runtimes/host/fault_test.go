@@ -42,7 +42,7 @@ func script(t *testing.T, text string) runtimes.Host {
 	return closed(t, hosts).Host(plan.Member{Node: "odd"})
 }
 
-const hello = `echo '{"berth_host":1,"version":"x"}'` + "\n"
+const hello = `echo '{"berth_host":2,"version":"x"}'` + "\n"
 
 // A program that is not a helper is detected before the first request. A helper that
 // fails afterwards leaves the outcome uncertain.
@@ -57,7 +57,7 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	}{
 		"garbage instead of a hello": {"echo 'Welcome to Debian'; exec sleep 5", false, `it printed "Welcome to Debian"`},
 		"ends at once":               {"echo 'sudo: a password is required' >&2; exit 1", false, "a password is required"},
-		"another protocol":           {`echo '{"berth_host":2,"version":"next"}'; exec sleep 5`, false, "speaks protocol 2"},
+		"an older protocol":          {`echo '{"berth_host":1,"version":"v0.0.9"}'; exec sleep 5`, false, "berth-host v0.0.9 has protocol 1, and this daemon needs 2: install"},
 		"garbage as an answer":       {hello + "read r; echo lecture; exec sleep 5", true, `"lecture"`},
 		"the answer to another":      {hello + `read r; echo '{"id":99}'; exec sleep 5`, true, "not that of the request"},
 		"dies in the middle":         {hello + "read r; echo killed >&2; exit 1", true, "killed"},
@@ -101,13 +101,12 @@ func TestFaultyHelperIsUnreachableOrUncertain(t *testing.T) {
 	})
 }
 
-// A helper of an earlier release does not have each operation.
-func TestErrorOfOlderHelperSaysWhatToDo(t *testing.T) {
+// A helper of a later protocol knows what an earlier daemon sends: helpers are replaced first.
+func TestHelperOfALaterProtocolAnswers(t *testing.T) {
 	t.Parallel()
-	h := script(t, hello+`read r; echo '{"id":1,"fault":{"op":"","code":"invalid","message":"the request is not one of this protocol: json: unknown field \"preflight\""}}'; exec sleep 5`)
-	_, err := h.Do(t.Context(), stamp(), runtimes.Op{Preflight: &runtimes.Preflight{}})
-	require.ErrorContains(t, err, `unknown field "preflight"; install the berth-host of the same release`)
-	require.NotErrorIs(t, err, runtimes.ErrForeign)
+	h := script(t, `echo '{"berth_host":3,"version":"next"}'; read r; echo '{"id":1,"results":[{}]}'; exec sleep 5`)
+	_, err := h.Do(t.Context(), stamp(), write("/x", "y"))
+	require.NoError(t, err)
 }
 
 func TestForeignFaultIsErrForeign(t *testing.T) {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -172,11 +171,7 @@ func (r *remote) failure(fault *agent.Fault) error {
 	case fault.Code == agent.CodeStaleEpoch:
 		return fmt.Errorf("host %s: %s: %w: %s", r.name, fault.Op, runtimes.ErrStaleEpoch, fault.Message)
 	}
-	message := fault.Message
-	if fault.Code == agent.CodeInvalid && strings.Contains(message, "unknown field") { // the helper is older
-		message += "; install the berth-host of the same release"
-	}
-	return &runtimes.OpError{Host: r.name, Op: cmp.Or(fault.Op, "request"), Message: message, Code: fault.Code, Exit: fault.Exit}
+	return &runtimes.OpError{Host: r.name, Op: cmp.Or(fault.Op, "request"), Message: fault.Message, Code: fault.Code, Exit: fault.Exit}
 }
 
 // take returns a live idle session or a new one. The caller gives it back or leaves it.

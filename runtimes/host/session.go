@@ -99,8 +99,9 @@ func (s *session) readHello(ctx context.Context) error {
 	switch err := json.Unmarshal(line, h); {
 	case err != nil || h.Berth == 0:
 		return fmt.Errorf("the program is not berth-host: it printed %.80q; install the berth-host of this release", line)
-	case h.Berth != agent.Protocol:
-		return fmt.Errorf("berth-host %s speaks protocol %d, want %d: install the berth-host of the same release", h.Version, h.Berth, agent.Protocol)
+	case h.Berth < agent.Protocol:
+		return fmt.Errorf("berth-host %s has protocol %d, and this daemon needs %d: install the berth-host of the daemon's release", h.Version,
+			h.Berth, agent.Protocol)
 	}
 	return nil
 }

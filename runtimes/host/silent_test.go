@@ -1,7 +1,6 @@
 package host
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"io"
@@ -9,7 +8,6 @@ import (
 	"net"
 	"os"
 	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -121,33 +119,6 @@ func (h *sshHost) serve(conn net.Conn) {
 				}
 			}
 		}()
-	}
-}
-
-// A helper of another release is named once, with the next step.
-func TestHelperOfAnotherReleaseIsNamed(t *testing.T) {
-	file := filepath.Join(t.TempDir(), "key")
-	require.NoError(t, os.WriteFile(file, []byte(SampleKey), 0o600))
-	key, err := ssh.ParsePrivateKey([]byte(SampleKey))
-	require.NoError(t, err)
-	for daemon, want := range map[string]int{"1a2b": 0, "3c4d": 1, agent.UnknownBuild: 0} {
-		synctest.Test(t, func(t *testing.T) {
-			reads := make(chan struct{})
-			close(reads)
-			var log bytes.Buffer
-			h := &sshHost{key: key, gate: reads}
-			hosts, err := NewSSH(SSHOptions{User: "berth", KeyFile: file, HostKey: func(string) string { return SamplePublicKey }, Dial: h.dial, Build: daemon, Log: slog.New(slog.NewTextHandler(&log, nil))})
-			require.NoError(t, err)
-			for range 2 {
-				_, err = hosts.Host(plan.Member{Node: "w1", Address: "10.0.0.1"}).Do(t.Context(), runtimes.Stamp{Epoch: 1}, runtimes.Op{Run: &runtimes.Run{Program: "x"}})
-				require.NoError(t, err)
-			}
-			require.NoError(t, hosts.Close())
-			require.Equal(t, want, strings.Count(log.String(), "level=WARN"), log.String())
-			if want > 0 {
-				require.Contains(t, log.String(), `msg="berth-host is not of this daemon's release; install the one of this release" host=w1 version=1a2b daemon=3c4d`)
-			}
-		})
 	}
 }
 

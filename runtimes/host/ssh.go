@@ -15,7 +15,6 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
-	"berth/runtimes/host/agent"
 )
 
 // SSHOptions configure SSH.
@@ -35,7 +34,6 @@ type SSHOptions struct {
 	KeepAlive   time.Duration // interval of keep-alive requests; 0: 5 s
 	Margin      time.Duration // for a call beyond the timeouts of its operations; 0: 10 s
 	Dial        func(ctx context.Context, network, address string) (net.Conn, error)
-	Build       string // that a berth-host should be of; "": that of this program
 	Log         *slog.Logger
 }
 
@@ -65,7 +63,6 @@ func NewSSH(o SSHOptions) (runtimes.Hosts, error) {
 	if o.Dial == nil {
 		o.Dial = (&net.Dialer{}).DialContext
 	}
-	o.Build = cmp.Or(o.Build, agent.Build())
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)
 	}

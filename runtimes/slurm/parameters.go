@@ -107,7 +107,7 @@ func gpuCount(m plan.Member) int {
 func (s *settings) nodeParameters() map[string]string {
 	n := s.Nodes
 	if n == nil {
-		n = &nodeSettings{TimeoutSeconds: 60, ReturnToService: 2} // of an earlier Berth
+		n = &nodeSettings{TimeoutSeconds: 60, ReturnToService: 2}
 	}
 	return map[string]string{"SlurmdTimeout": fmt.Sprint(n.TimeoutSeconds), "ReturnToService": fmt.Sprint(n.ReturnToService)}
 }

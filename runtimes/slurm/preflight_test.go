@@ -59,20 +59,3 @@ func TestRefusedCreateWritesNothing(t *testing.T) {
 	c.ctl.files[record] = saved
 	require.NoError(t, create())
 }
-
-// An earlier release wrote the cluster's key to munge's default path. Leave removes
-// it, but not a key of the host itself.
-func TestLeaveRemovesTheEarlierKey(t *testing.T) {
-	for _, one := range []struct {
-		key        string
-		made, goes bool
-	}{{"key", true, true}, {"key", false, false}, {"the host's own", true, false}} {
-		c := newCluster(t)
-		c.wk.files[profile.EarlierMungeKey] = []byte(one.key)
-		c.wk.made = func(string) bool { return one.made }
-		require.NoError(t, c.apply(t, plan.Leave, c.unit))
-		require.NotContains(t, c.wk.files, workerRecordPath)
-		_, left := c.wk.files[profile.EarlierMungeKey]
-		require.Equal(t, one.goes, !left, "%+v", one)
-	}
-}

@@ -35,9 +35,6 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 			Exclude(all, excluded, c.rec.Joined)
 		}
 	}
-	if isRefused(err) {
-		v.jobs.Unknown = "berth-host on " + c.host.Name() + " is older than this Berth: install that of this release"
-	}
 	if err != nil {
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return

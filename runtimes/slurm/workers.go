@@ -282,27 +282,9 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	if err := wk.doAll(ctx, ops...); err != nil {
 		return err
 	}
-	earlier, err := c.earlierKey(ctx, wk)
-	if err != nil {
-		return err
-	}
-	ops = append(earlier, removeEmptyOp(c.stack.Jobs()), removeEmptyOp(profile.JobsDir))
+	ops = []runtimes.Op{removeEmptyOp(c.stack.Jobs()), removeEmptyOp(profile.JobsDir)}
 	ops = append(ops, removeSharedDirs()...)
 	ops = append(ops, removeOp(workerRecordPath), removeEmptyOp(profile.InstanceDir))
 	// Users that are being added or removed are in the instance's record only.
 	return c.users.drop(ctx, wk, union(rec.Users, c.rec.People), ops...)
-}
-
-// earlierKey returns the removal of munge.key, where an earlier release wrote the
-// cluster's key, if the file has that key.
-func (c workerHosts) earlierKey(ctx context.Context, wk site) ([]runtimes.Op, error) {
-	have, err := wk.do(ctx, statOp(profile.EarlierMungeKey))
-	if err != nil || !have[0].Stats[0].Made {
-		return nil, err
-	}
-	want, err := c.do(ctx, statOp(c.stack.MungeKey()))
-	if err != nil || !want[0].Stats[0].Exists || want[0].Stats[0].SHA256 != have[0].Stats[0].SHA256 {
-		return nil, err
-	}
-	return []runtimes.Op{removeOp(profile.EarlierMungeKey)}, nil
 }

@@ -92,7 +92,7 @@ func ask(ctx context.Context, l *inspect.HostLedger, h runtimes.Host, id string)
 	defer cancel()
 	res, err := h.Do(ctx, runtimes.Stamp{}, runtimes.Op{Ledger: &runtimes.ReadLedger{CorrelationID: id}})
 	if err == nil && (len(res) != 1 || res[0].Ledger == nil) {
-		err = errors.New("the answer has no ledger; install the berth-host of the same release")
+		err = errors.New("the answer has no ledger")
 	}
 	if err != nil {
 		l.Unknown = err.Error()

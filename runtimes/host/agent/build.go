@@ -2,14 +2,14 @@ package agent
 
 import "runtime/debug"
 
-// UnknownBuild is the Build of a program that says neither its commit nor its version, such as a test.
-const UnknownBuild = "unknown"
+// unknownBuild is the Build of a program that says neither its commit nor its version, such as a test.
+const unknownBuild = "unknown"
 
 // Build returns the commit of this program, with + if its files differ from it, or else its version.
 func Build() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
-		return UnknownBuild
+		return unknownBuild
 	}
 	build, modified := info.Main.Version, ""
 	for _, s := range info.Settings {
@@ -21,7 +21,7 @@ func Build() string {
 		}
 	}
 	if build == "" || build == "(devel)" {
-		return UnknownBuild
+		return unknownBuild
 	}
 	return build + modified
 }

@@ -33,9 +33,8 @@ func (l leadership) admit(s runtimes.Stamp) error {
 	return nil
 }
 
-// The files of the leadership in the state directory. Helpers of earlier releases,
-// which know no leader, use the file of the epoch too. The leader's file repeats the
-// epoch and counts for that one only.
+// The files of the leadership in the state directory. Each has the epoch, so
+// that one that is lost or damaged is made again from the other.
 const (
 	epochFile  = "epoch"  // "EPOCH"
 	leaderFile = "leader" // "EPOCH LEADER"

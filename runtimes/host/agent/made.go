@@ -176,18 +176,18 @@ func (m madePaths) read() (pathRecord, error) {
 		return nil, err
 	}
 	if !found {
-		return m.earlier()
+		return m.derive()
 	}
 	return rec, nil
 }
 
-func (m madePaths) earlier() (pathRecord, error) {
+func (m madePaths) derive() (pathRecord, error) {
 	rec := pathRecord{}
 	for _, p := range m.allow.profiles {
-		if p.EarlierPaths == nil {
+		if p.DerivePaths == nil {
 			continue
 		}
-		for _, e := range p.EarlierPaths(os.DirFS("/")) {
+		for _, e := range p.DerivePaths(os.DirFS("/")) {
 			switch there, err := exists(e.Path); {
 			case err != nil:
 				return nil, err

@@ -164,12 +164,11 @@ func TestFailedRequestKeepsOnlyClaimsOfMadePaths(t *testing.T) {
 	require.True(t, f.one(write(a, "y")).Changed)
 }
 
-// A helper of an earlier release had no record of paths; the instances' records give
-// the paths that Berth manages.
-func TestUpgradeManagesWhatEarlierHelpersMade(t *testing.T) {
+// Without the helper's record of paths, the instances' records give the paths that Berth made.
+func TestLostRecordOfPathsIsDerived(t *testing.T) {
 	f := newFar(t)
 	key, foreign := f.path("open", "key"), f.path("open", "foreign")
-	require.NoError(t, os.WriteFile(key, []byte("Berth's, from before"), 0o600))
+	require.NoError(t, os.WriteFile(key, []byte("Berth's"), 0o600))
 	require.NoError(t, os.WriteFile(foreign, []byte("the host's"), 0o600))
 	f.fails("foreign", write(key, "x"))
 	f.adopt(key, f.path("open", "gone"))
@@ -177,7 +176,7 @@ func TestUpgradeManagesWhatEarlierHelpersMade(t *testing.T) {
 	require.True(t, f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{key}}}).Stats[0].Made)
 	require.True(t, f.one(write(key, "new")).Changed)
 	f.do(write(f.path("open", "more"), "x")) // a record is kept from here on
-	f.earlier = nil
+	f.derived = nil
 	f.agent = f.again()
 	require.True(t, f.one(write(key, "newer")).Changed)
 	require.True(t, f.one(remove(key)).Changed)
@@ -231,7 +230,7 @@ func TestPreflight(t *testing.T) {
 	require.NoError(t, os.WriteFile(f.path("log-forka"), nil, 0o600))
 	// Paths without a record are foreign, also those that a test makes.
 	before = tree(t, f.dir)
-	f.earlier = nil
+	f.derived = nil
 	f.state = t.TempDir()
 	f.agent = f.again()
 	var msg string

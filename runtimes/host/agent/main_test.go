@@ -139,7 +139,7 @@ type far struct {
 	etc     string
 	agent   *agent.Agent
 	epoch   uint64
-	earlier []runtimes.EarlierPath
+	derived []runtimes.DerivedPath
 	program string        // of the daemons; empty: ownProgram
 	times   agent.Options // its StartTime and ReplaceTime
 }
@@ -147,7 +147,7 @@ type far struct {
 // adopt adds paths to the record, as if Berth had made them.
 func (f *far) adopt(paths ...string) {
 	for _, p := range paths {
-		f.earlier = append(f.earlier, runtimes.EarlierPath{Path: p, Own: true})
+		f.derived = append(f.derived, runtimes.DerivedPath{Path: p, Own: true})
 	}
 	f.agent = f.again()
 }
@@ -181,11 +181,11 @@ func (f *far) again() *agent.Agent {
 }
 
 func (f *far) profile() runtimes.Profile {
-	return profileOf(cmp.Or(f.program, ownProgram), f.dir, f.earlier)
+	return profileOf(cmp.Or(f.program, ownProgram), f.dir, f.derived)
 }
 
 // profileOf returns a profile for a directory, with the program self as daemon.
-func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profile {
+func profileOf(self, dir string, derived []runtimes.DerivedPath) runtimes.Profile {
 	service := func(mode string, forks bool) func(string, map[string]string) (runtimes.ServiceSpec, error) {
 		return func(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 			if strings.ContainsAny(unit, "/. ") || len(params) > 0 {
@@ -240,8 +240,8 @@ func profileOf(self, dir string, earlier []runtimes.EarlierPath) runtimes.Profil
 			}
 			return nil
 		},
-		EarlierPaths: func(fs.FS) []runtimes.EarlierPath { return earlier },
-		IsUID:        func(uid int) bool { return uid >= 7742000 && uid <= ownUID(9)+1 },
+		DerivePaths: func(fs.FS) []runtimes.DerivedPath { return derived },
+		IsUID:       func(uid int) bool { return uid >= 7742000 && uid <= ownUID(9)+1 },
 	}
 }
 

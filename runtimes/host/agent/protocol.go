@@ -13,14 +13,16 @@ import (
 	"berth/runtimes"
 )
 
-// Protocol is the version of the protocol. A Hello with another one is refused.
-const Protocol = 1
+// Protocol is the version of the protocol. A daemon works with a helper of the same one or of a later one, so helpers are replaced
+// first. It is raised when a daemon sends what the helper of the last release does not know or does not allow: another operation
+// (testdata/protocol.txt), or other programs, arguments or paths of a profile.
+const Protocol = 2
 
 // Bounds of requests and responses.
 const (
 	MaxRequest  = 8 << 20  // bytes of a request's line
 	MaxResponse = 16 << 20 // bytes of a response's line
-	MaxOps      = 1024     // operations of a request; 256 in earlier releases
+	MaxOps      = 1024     // operations of a request
 	maxOutput   = 8 << 20  // bytes of a program's output or of a file
 	maxResults  = 10 << 20 // bytes of all results of a request
 	maxStamp    = 200      // bytes of a word of a stamp, which each ledger entry repeats

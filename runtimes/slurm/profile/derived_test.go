@@ -12,37 +12,37 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-func TestEarlierPathsComeFromRecords(t *testing.T) {
-	earlier := func(files map[string]string) []runtimes.EarlierPath {
+func TestDerivePathsComeFromRecords(t *testing.T) {
+	derive := func(files map[string]string) []runtimes.DerivedPath {
 		root := fstest.MapFS{"etc/munge/munge.key": {Data: []byte("key")}}
 		for name, data := range files {
 			root[strings.TrimPrefix(name, "/")] = &fstest.MapFile{Data: []byte(data)}
 		}
-		return profile.Profile().EarlierPaths(root)
+		return profile.Profile().DerivePaths(root)
 	}
-	has := func(list []runtimes.EarlierPath, path string, own bool) bool {
-		return slices.Contains(list, runtimes.EarlierPath{Path: path, Own: own})
+	has := func(list []runtimes.DerivedPath, path string, own bool) bool {
+		return slices.Contains(list, runtimes.DerivedPath{Path: path, Own: own})
 	}
-	require.Empty(t, earlier(nil))
-	require.Empty(t, earlier(map[string]string{profile.InstanceDir + "/notes.txt": "", profile.InstanceDir + "/../x.json": "{}", profile.InstanceDir + "/A-B.json": "{}"}))
+	require.Empty(t, derive(nil))
+	require.Empty(t, derive(map[string]string{profile.InstanceDir + "/notes.txt": "", profile.InstanceDir + "/../x.json": "{}", profile.InstanceDir + "/A-B.json": "{}"}))
 
-	worker := earlier(map[string]string{profile.WorkerRecord: `{"cluster":"t_p_one_12345678"}`})
+	worker := derive(map[string]string{profile.WorkerRecord: `{"cluster":"t_p_one_12345678"}`})
 	for path, own := range map[string]bool{
-		"/etc/munge/munge.key": false, "/run/slurm/conf": false,
+		"/run/slurm/conf":           false,
 		"/run/munge/munge.socket.2": false, "/run/munge-t_p_one_12345678": false, profile.WorkerRecord: false, profile.WorkerSpoolDir: true, profile.JobsDir: true,
 	} {
 		require.True(t, has(worker, path, own), path)
 	}
 	require.False(t, has(worker, profile.DatabaseDir, true))
 	require.False(t, has(worker, "/var/log/munge/munged.log", false), "munge may have made it before Berth came")
-	require.NotEmpty(t, earlier(map[string]string{profile.WorkerRecord: `{"cluster":"../../etc"}`}))
-	for _, e := range earlier(map[string]string{profile.WorkerRecord: `{"cluster":"../../etc"}`}) {
+	require.NotEmpty(t, derive(map[string]string{profile.WorkerRecord: `{"cluster":"../../etc"}`}))
+	for _, e := range derive(map[string]string{profile.WorkerRecord: `{"cluster":"../../etc"}`}) {
 		require.NotContains(t, e.Path, "..")
 	}
 
 	s := profile.Stack{Cluster: "t_p_one_12345678"}
-	control := earlier(map[string]string{s.Record(): "{}"})
-	require.False(t, has(control, "/etc/munge/munge.key", false), "a controller's own key is nobody's but the host's")
+	control := derive(map[string]string{s.Record(): "{}"})
+	require.False(t, has(append(worker, control...), "/etc/munge/munge.key", false), "the key of munge's package is the host's")
 	for path, own := range map[string]bool{
 		s.Record(): false, s.Etc(): false, s.Conf(): false, s.MungeKey(): false, s.Lib(): true, s.Log(): true, s.Run(): true, s.MungeRun(): true, profile.DatabaseDir: true,
 	} {

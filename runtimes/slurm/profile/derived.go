@@ -9,10 +9,6 @@ import (
 	"berth/runtimes"
 )
 
-// EarlierMungeKey is the path of a worker's key in an earlier release. Its logs and
-// seed stay, as they may have existed before Berth.
-const EarlierMungeKey = MungeEtc + "/munge.key"
-
 // WorkerFiles returns the files of a worker's daemons, without directories and the
 // link of a stack.
 func WorkerFiles() []string {
@@ -22,23 +18,23 @@ func WorkerFiles() []string {
 	}
 }
 
-// earlierPaths derives the paths that Berth made from the records of instances on
+// derivePaths derives the paths that Berth made from the records of instances on
 // the host. A record is written before all else of its instance and removed last.
-func earlierPaths(root fs.FS) []runtimes.EarlierPath {
+func derivePaths(root fs.FS) []runtimes.DerivedPath {
 	dir := strings.TrimPrefix(InstanceDir, "/")
 	entries, err := fs.ReadDir(root, dir)
 	if err != nil {
 		return nil // Berth has made nothing on this host
 	}
-	var list []runtimes.EarlierPath
+	var list []runtimes.DerivedPath
 	own := func(paths ...string) {
 		for _, p := range paths {
-			list = append(list, runtimes.EarlierPath{Path: p, Own: true})
+			list = append(list, runtimes.DerivedPath{Path: p, Own: true})
 		}
 	}
 	shared := func(paths ...string) {
 		for _, p := range paths {
-			list = append(list, runtimes.EarlierPath{Path: p})
+			list = append(list, runtimes.DerivedPath{Path: p})
 		}
 	}
 	stacks := false
@@ -48,7 +44,7 @@ func earlierPaths(root fs.FS) []runtimes.EarlierPath {
 		switch {
 		case InstanceDir+"/"+e.Name() == WorkerRecord:
 			own(WorkerSpoolDir, WorkerOldLogs, JobsDir)
-			shared(WorkerRecord, WorkerLogRotation, EarlierMungeKey)
+			shared(WorkerRecord, WorkerLogRotation)
 			shared(WorkerFiles()...)
 			if of := (Stack{clusterOfWorker(root)}); of.Valid() == nil {
 				shared(of.MungeRun())
