@@ -157,7 +157,7 @@ func (c lifecycle) checkEarlier(conf []byte, after *plan.Unit) error {
 			return gone("node", node)
 		}
 	}
-	for _, p := range partitionsOf(conf) {
+	for _, p := range parseConf(conf).partitions() {
 		if !slices.Contains(partitionNames(set.Partitions), p) {
 			return gone("partition", p)
 		}

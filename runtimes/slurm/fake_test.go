@@ -212,8 +212,8 @@ func (h *fakeHost) when(words ...string) int {
 	})
 }
 
-// cluster is a complete unit on fake hosts, with the answers of its Slurm.
-type cluster struct {
+// fakeCluster is a complete unit on fake hosts, with the answers of its Slurm.
+type fakeCluster struct {
 	hosts      *fakeHosts
 	rt         *Runtime
 	unit       plan.Unit
@@ -245,14 +245,14 @@ func nodeDrained(reason string) string {
 }
 
 // runtime returns the runtime of a daemon that waits so long for a start.
-func (c *cluster) runtime(ready time.Duration) *Runtime {
+func (c *fakeCluster) runtime(ready time.Duration) *Runtime {
 	return New(Options{Hosts: c.hosts, Timeouts: Timeouts{Call: time.Minute, Ready: ready, Look: time.Minute}, Now: func() time.Time { return c.now }})
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *fakeCluster {
 	t.Helper()
 	f := &fakeHosts{hosts: map[string]*fakeHost{}}
-	c := &cluster{
+	c := &fakeCluster{
 		hosts: f, ctl: f.host("ctl"), wk: f.host("gpu-1"), now: time.Unix(1_700_000_000, 0),
 		partitions: []string{"main"}, node: idleNode, version: "22.05.8",
 		hardware: "CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1", hash: "HASH_VAL = Match", workerHash: "HASH_VAL = Match",
@@ -294,7 +294,7 @@ func newCluster(t *testing.T) *cluster {
 }
 
 // freshRecord returns the record of the unit after its creation.
-func (c *cluster) freshRecord() record {
+func (c *fakeCluster) freshRecord() record {
 	rec := record{
 		Format: recordFormat, Cluster: ClusterName(c.unit.Effective.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
 		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, upkeep: upkeep{MungeKey: digest([]byte("key")), BackedUp: c.now},
@@ -304,7 +304,7 @@ func (c *cluster) freshRecord() record {
 }
 
 // put writes a record and its files.
-func (c *cluster) put(t *testing.T, rec record) {
+func (c *fakeCluster) put(t *testing.T, rec record) {
 	t.Helper()
 	all, err := files(&rec)
 	require.NoError(t, err)
@@ -319,14 +319,14 @@ func (c *cluster) put(t *testing.T, rec record) {
 }
 
 // loseRecord removes the record and its copy.
-func (c *cluster) loseRecord() {
+func (c *fakeCluster) loseRecord() {
 	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
 	delete(c.ctl.files, s.Record())
 	delete(c.ctl.files, s.RecordCopy())
 }
 
 // record reads the current record.
-func (c *cluster) record(t *testing.T) record {
+func (c *fakeCluster) record(t *testing.T) record {
 	t.Helper()
 	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
 	of := func(path string) runtimes.Result {
@@ -339,7 +339,7 @@ func (c *cluster) record(t *testing.T) record {
 }
 
 // answer returns the output of Slurm's tools.
-func (c *cluster) answer(run *runtimes.Run) (string, int) {
+func (c *fakeCluster) answer(run *runtimes.Run) (string, int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	line := run.Program + " " + strings.Join(run.Args, " ")
@@ -405,7 +405,7 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 			c.node = nodeDrained(reason)
 		}
 	case line == "scontrol reconfigure":
-		for _, name := range partitionsOf([]byte(c.conf())) {
+		for _, name := range parseConf([]byte(c.conf())).partitions() {
 			if !slices.ContainsFunc(c.partitions, func(p string) bool { return strings.HasPrefix(p+" ", name+" ") }) {
 				c.partitions = append(c.partitions, name)
 			}
@@ -437,7 +437,7 @@ func (c *cluster) answer(run *runtimes.Run) (string, int) {
 }
 
 // snapshot returns what squeue prints of all jobs.
-func (c *cluster) snapshot() string {
+func (c *fakeCluster) snapshot() string {
 	out := "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|REASON|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|\n"
 	for _, job := range c.queue {
 		words := strings.Fields(job)
@@ -447,18 +447,18 @@ func (c *cluster) snapshot() string {
 }
 
 // people returns the users with an association.
-func (c *cluster) people() []string {
+func (c *fakeCluster) people() []string {
 	return slices.DeleteFunc(slices.Sorted(maps.Keys(c.db.Users)), func(name string) bool { return name == accounting.Root })
 }
 
 // say changes the answers of Slurm, also during a call.
-func (c *cluster) say(f func()) {
+func (c *fakeCluster) say(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	f()
 }
 
-func (c *cluster) apply(t *testing.T, verb plan.Verb, after plan.Unit) error {
+func (c *fakeCluster) apply(t *testing.T, verb plan.Verb, after plan.Unit) error {
 	t.Helper()
 	before := c.record(t).Unit
 	p := plan.Plan{Key: c.unit.Effective.Key, Before: &before, After: &after}
@@ -466,13 +466,13 @@ func (c *cluster) apply(t *testing.T, verb plan.Verb, after plan.Unit) error {
 	return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
 }
 
-func (c *cluster) observe(t *testing.T) plan.Observed {
+func (c *fakeCluster) observe(t *testing.T) plan.Observed {
 	t.Helper()
 	return c.rt.Observe(t.Context(), runtimes.Scope{Key: c.unit.Effective.Key, Members: c.unit.Members[:1]})
 }
 
 // on returns the lifecycle of the cluster with its record loaded.
-func (c *cluster) on(t *testing.T) lifecycle {
+func (c *fakeCluster) on(t *testing.T) lifecycle {
 	t.Helper()
 	ctl := newLifecycle(newControl(c.rt.env, c.unit.Members[0], c.unit.Effective.Key, runtimes.Stamp{Epoch: 1, ActionID: "action.1"}))
 	require.NoError(t, ctl.load(t.Context()))
@@ -480,7 +480,7 @@ func (c *cluster) on(t *testing.T) lifecycle {
 }
 
 // withPartition returns the unit with one partition of that name.
-func (c *cluster) withPartition(name string) plan.Unit {
+func (c *fakeCluster) withPartition(name string) plan.Unit {
 	u := c.unit
 	u.Effective.Config = partitionNamed(name)
 	return u

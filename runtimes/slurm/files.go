@@ -47,7 +47,7 @@ func (c configFiles) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	todo := c.disk.Owed.or(c.stepsAfter(d.how, d.changed))
+	todo := c.disk.Owed.or(stepsAfter(c.stack, c.rec.version(), d.how, d.changed))
 	if len(d.changed) == 0 && todo == (owed{}) {
 		return nil
 	}
@@ -160,11 +160,11 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 			d.changed[p] = rendered[p]
 		}
 	}
-	d.how = c.effect(d.changed, d.oldConf, d.conf)
+	d.how = effectOf(c.stack, classifyText(d.oldConf, d.conf, c.rec.version()), d.changed)
 	if !hashMatches(res[len(paths)]) {
 		d.how = max(d.how, profile.Reconfigure) // a written file was never read
 	}
-	for _, p := range partitionsOf(d.conf) {
+	for _, p := range parseConf(d.conf).partitions() {
 		if c.rec.closing(partitionTarget(p)) && !c.rec.leaves(p) {
 			d.how = max(d.how, profile.Reconfigure) // it was being removed and is wanted again
 			c.rec.reopen(partitionTarget(p))
@@ -182,17 +182,10 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	return d, err
 }
 
-// effect returns what makes slurmctld take over changed files.
-func (c *control) effect(changed map[string]file, before, after []byte) profile.Activation {
-	how := classify(before, after, c.rec.version())
-	for p := range changed {
-		switch p {
-		case c.stack.Conf(), c.stack.Accounts(), c.stack.DBDConf(), c.stack.LogRotation():
-		default:
-			how = max(how, profile.Reconfigure)
-		}
-	}
-	return how
+// stepsAfter returns the steps that follow the write of changed files over a slurm.conf.
+func (c *control) stepsAfter(before, after []byte, changed map[string]file) owed {
+	how := effectOf(c.stack, classifyText(before, after, c.rec.version()), changed)
+	return stepsAfter(c.stack, c.rec.version(), how, changed)
 }
 
 // activate does the steps of todo and waits until slurmctld runs its file.

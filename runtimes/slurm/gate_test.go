@@ -17,14 +17,14 @@ import (
 )
 
 // crashed is a cluster whose slurmctld was killed.
-func crashed(t *testing.T) *cluster {
+func crashed(t *testing.T) *fakeCluster {
 	t.Helper()
 	c := newCluster(t)
 	c.ctl.services[profile.Slurmctld] = false
 	return c
 }
 
-func (c *cluster) startController(t *testing.T) error {
+func (c *fakeCluster) startController(t *testing.T) error {
 	t.Helper()
 	p := plan.Plan{Key: c.unit.Effective.Key, Before: &c.unit, After: &c.unit}
 	a := plan.Action{ID: "action.1", Verb: plan.Start, Member: "controller-0", Node: "ctl"}
@@ -120,7 +120,7 @@ func TestSlurmctldWaitsForItsCluster(t *testing.T) {
 
 // A state that is gone is not begun anew before somebody accepts the loss. Accounting that is gone neither.
 func TestLostStateWaitsForAPerson(t *testing.T) {
-	accepted := func(c *cluster) error {
+	accepted := func(c *fakeCluster) error {
 		p := plan.Plan{Key: c.unit.Effective.Key, Before: &c.unit, After: &c.unit}
 		a := plan.Action{ID: "action.2", Verb: plan.AcceptLoss, Node: "ctl", Operation: &plan.ActionOperation{ID: "op.1", Name: "anew"}}
 		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
@@ -205,10 +205,10 @@ func TestRecordIsRestoredFromItsCopy(t *testing.T) {
 
 // The copy follows the record: one that is older, damaged or gone is written again, and never taken for the record.
 func TestCopyOfTheRecordFollowsIt(t *testing.T) {
-	for name, change := range map[string]func(*testing.T, *cluster) []byte{
-		"gone":    func(*testing.T, *cluster) []byte { return nil },
-		"damaged": func(*testing.T, *cluster) []byte { return []byte("{") },
-		"older": func(t *testing.T, c *cluster) []byte {
+	for name, change := range map[string]func(*testing.T, *fakeCluster) []byte{
+		"gone":    func(*testing.T, *fakeCluster) []byte { return nil },
+		"damaged": func(*testing.T, *fakeCluster) []byte { return []byte("{") },
+		"older": func(t *testing.T, c *fakeCluster) []byte {
 			older := c.record(t)
 			older.Stopped = true
 			return older.encode()

@@ -23,11 +23,11 @@ type Rules struct{}
 func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) plan.Impact {
 	switch verb {
 	case plan.Create:
-		set, err := parseSettings(after.Effective.Config)
+		now, err := clusterOf(after)
 		if err != nil {
 			return plan.Impact{} // the action fails too, before any effect
 		}
-		return plan.Impact{Note: strings.Join(append(configNotes(nil, &set), (&record{Unit: *after}).withoutEffect()...), "; ")}
+		return plan.Impact{Note: strings.Join(append(configNotes(nil, &now.set), now.withoutEffect()...), "; ")}
 	case plan.Configure:
 		return configureImpact(before, after)
 	case plan.Cordon:
@@ -42,7 +42,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		}
 		i := plan.Impact{Drains: []string{m.Node}, Differences: []plan.Difference{{What: "node " + m.Node, Class: plan.ClassDrain}}}
 		if verb != plan.Drain {
-			i.Terms = sizeTerms(before, after)
+			i.Terms = sizeTermsOf(before, after)
 		}
 		// A node that joins again with another shape stays in slurm.conf.
 		stays := verb == plan.Drain || verb == plan.Leave && after != nil && slices.ContainsFunc(after.Members, func(o plan.Member) bool { return o.Node == m.Node })
@@ -126,12 +126,12 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	if before == nil || after == nil {
 		return plan.Impact{}
 	}
-	c, changed, oldConf, conf, err := renderChange(before, after)
+	ch, err := changeOf(before, after)
 	if err != nil {
 		return plan.Impact{Note: "cannot be rendered: " + err.Error()} // the action fails too, before any effect
 	}
-	todo := c.stepsAfter(c.effect(changed, oldConf, conf), changed)
-	i := plan.Impact{Reconfigure: todo.Reconfigure && !todo.Restart, Differences: c.differences(changed, oldConf, conf)}
+	todo := ch.steps()
+	i := plan.Impact{Reconfigure: todo.Reconfigure && !todo.Restart, Differences: ch.differences()}
 	if todo.Database {
 		i.Restarts, i.Interruption = append(i.Restarts, profile.Slurmdbd), withoutSlurmdbd
 	}
@@ -148,53 +148,41 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 			}
 		}
 	}
-	old, now, err := settingsOf(before, after)
-	if err != nil {
-		return plan.Impact{Note: "cannot be rendered: " + err.Error()}
-	}
-	notes := configNotes(&old, &now)
-	was := (&record{Unit: *before}).withoutEffect()
-	for _, note := range (&record{Unit: *after}).withoutEffect() {
+	notes := configNotes(&ch.old.set, &ch.now.set)
+	was := ch.old.withoutEffect()
+	for _, note := range ch.now.withoutEffect() {
 		if !slices.Contains(was, note) {
 			notes = append(notes, note)
 		}
 	}
-	reserved, waits := reservationDifferences(before, after)
+	reserved, waits := reservationDifferences(ch.old, ch.now)
 	i.Differences = append(i.Differences, reserved...)
 	i.Note = strings.Join(append(notes, waits...), "; ")
 	var partitions []string
-	for _, p := range partitionsOf(oldConf) {
-		if !slices.Contains(partitionsOf(conf), p) {
+	stays := ch.conf.partitions()
+	for _, p := range ch.oldConf.partitions() {
+		if !slices.Contains(stays, p) {
 			partitions = append(partitions, p)
 		}
 	}
 	if len(partitions) > 0 {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
-	i = termsImpact(accountingImpact(i, before, after), before, after)
-	if !reflect.DeepEqual(old.Partitions, now.Partitions) {
-		i.Terms = append(i.Terms, sizeTerms(before, after)...)
+	i = termsImpact(accountingImpact(i, ch.old, ch.now), ch.old, ch.now)
+	if !reflect.DeepEqual(ch.old.set.Partitions, ch.now.set.Partitions) {
+		i.Terms = append(i.Terms, sizeTerms(ch.old, ch.now)...)
 	}
 	return i
 }
 
-// settingsOf returns the settings of both sides of a change.
-func settingsOf(before, after *plan.Unit) (old, now settings, err error) {
-	if old, err = parseSettings(before.Effective.Config); err == nil {
-		now, err = parseSettings(after.Effective.Config)
-	}
-	return old, now, err
-}
-
 // accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.
 // Queued jobs of a removed QoS go on with the default one.
-func accountingImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
-	cluster := ClusterName(after.Effective.Key)
-	old, err := (&record{Cluster: cluster, Unit: *before}).accounting()
+func accountingImpact(i plan.Impact, before, after *cluster) plan.Impact {
+	old, err := before.accounting()
 	if err != nil {
 		return i // the action fails too, before any effect
 	}
-	now, err := (&record{Cluster: cluster, Unit: *after}).accounting()
+	now, err := after.accounting()
 	if err != nil {
 		return i
 	}
@@ -218,7 +206,7 @@ func accountingImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
 		}
 		i.Note = strings.TrimPrefix(i.Note+"; "+note, "; ")
 	}
-	return removedJobs(i, before, after, old, removed)
+	return removedJobs(i, before.unit, after.unit, old, removed)
 }
 
 // removedJobs adds the jobs of detached projects, and of users and QoS that are removed. A job is
@@ -259,54 +247,69 @@ func removedJobs(i plan.Impact, before, after *plan.Unit, old accounting.Tree, r
 
 func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }
 
-// renderChange renders the files of both units with the same host and ports. It returns those
-// that differ, and slurm.conf of both.
-func renderChange(before, after *plan.Unit) (c *control, changed map[string]file, oldConf, conf []byte, err error) {
-	rec := record{
-		Cluster: ClusterName(after.Effective.Key), Unit: *before, Hostname: "controller",
-		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
-	}
-	old, err := files(&rec)
-	if err != nil {
-		return nil, nil, nil, nil, err
-	}
-	rec.Unit = *after
-	now, err := files(&rec)
-	if err != nil {
-		return nil, nil, nil, nil, err
-	}
-	c = &control{stack: profile.Stack{Cluster: rec.Cluster}, rec: rec}
-	changed = map[string]file{}
-	for path, f := range now {
-		if !bytes.Equal(old[path].data, f.data) {
-			changed[path] = f
-		}
-	}
-	return c, changed, old[c.stack.Conf()].data, now[c.stack.Conf()].data, nil
+// change is a cluster that becomes another one.
+type change struct {
+	old, now      *cluster
+	changed       map[string]file
+	oldConf, conf confLines
 }
 
-// differences lists what changed files change, each with its class by Slurm's version, sorted.
-func (c *control) differences(changed map[string]file, oldConf, conf []byte) []plan.Difference {
+// changeOf renders the files of both units on the same host.
+func changeOf(before, after *plan.Unit) (*change, error) {
+	old, err := clusterOf(before)
+	if err != nil {
+		return nil, err
+	}
+	was, oldConf, err := old.files()
+	if err != nil {
+		return nil, err
+	}
+	now, err := clusterOf(after)
+	if err != nil {
+		return nil, err
+	}
+	is, conf, err := now.files()
+	if err != nil {
+		return nil, err
+	}
+	ch := &change{old, now, map[string]file{}, oldConf, conf}
+	for path, f := range is {
+		if !bytes.Equal(was[path].data, f.data) {
+			ch.changed[path] = f
+		}
+	}
+	return ch, nil
+}
+
+// steps returns what follows the write of the changed files.
+func (ch *change) steps() owed {
+	s, version := ch.now.stack(), ch.now.version()
+	return stepsAfter(s, version, effectOf(s, classify(ch.oldConf, ch.conf, version), ch.changed), ch.changed)
+}
+
+// differences lists what the files change, each with its class by Slurm's version, sorted.
+func (ch *change) differences() []plan.Difference {
 	classes := map[profile.Activation]plan.Class{
 		profile.None: plan.ClassLive, profile.Reconfigure: plan.ClassReconfigure,
 		profile.RestartController: plan.ClassRestart, profile.RestartAll: plan.ClassRestart,
 	}
+	s, version := ch.now.stack(), ch.now.version()
 	var out []plan.Difference
-	old, now := namedLines(oldConf), namedLines(conf)
+	old, now := ch.oldConf.grouped(confLine.named), ch.conf.grouped(confLine.named)
 	both := maps.Clone(old)
 	maps.Copy(both, now)
 	for line := range both {
 		if !slices.Equal(old[line], now[line]) {
 			name, _, _ := strings.Cut(line, "=")
-			out = append(out, plan.Difference{What: "slurm.conf " + line, Class: classes[profile.ActivationOf(name, string(c.rec.version()))]})
+			out = append(out, plan.Difference{What: "slurm.conf " + line, Class: classes[profile.ActivationOf(name, string(version))]})
 		}
 	}
-	for path, f := range changed {
-		if path == c.stack.Conf() || path == c.stack.Accounts() { // accounts are loaded at the creation only
+	for path, f := range ch.changed {
+		if path == s.Conf() || path == s.Accounts() { // accounts are loaded at the creation only
 			continue
 		}
 		alone := map[string]file{path: f}
-		class, steps := plan.ClassLive, c.stepsAfter(c.effect(alone, conf, conf), alone)
+		class, steps := plan.ClassLive, stepsAfter(s, version, effectOf(s, profile.None, alone), alone)
 		switch {
 		case steps.Restart, steps.Workers, steps.Database:
 			class = plan.ClassRestart
@@ -319,23 +322,12 @@ func (c *control) differences(changed map[string]file, oldConf, conf []byte) []p
 	return out
 }
 
-// namedLines returns the lines of a slurm.conf by name. The name of a line of a node, a set of
-// nodes or a partition includes that of the object.
-func namedLines(conf []byte) map[string][]string {
-	out := map[string][]string{}
-	for line := range strings.Lines(string(conf)) {
-		line = strings.TrimSpace(line)
-		if line == "" || strings.HasPrefix(line, "#") {
-			continue
-		}
-		name, value, _ := strings.Cut(line, "=")
-		if slices.Contains([]string{profile.NodeName, "NodeSet", profile.PartitionName}, name) {
-			object, _, _ := strings.Cut(value, " ")
-			name += "=" + object
-		}
-		out[name] = append(out[name], value)
+// named returns the name of a line. That of a node, a set of nodes or a partition includes the object.
+func (l confLine) named() string {
+	if slices.Contains([]string{profile.NodeName, "NodeSet", profile.PartitionName}, l.name) {
+		return l.name + "=" + l.object()
 	}
-	return out
+	return l.name
 }
 
 func workerNodes(u *plan.Unit) []string {

@@ -14,10 +14,10 @@ import (
 // A key that a person puts on the controller splits the cluster, as a running munged keeps the key that it read at its start: no worker gets
 // it, and the cluster's comes back from a worker.
 func TestMungeKeyOfTheControllerIsRestoredFromAWorker(t *testing.T) {
-	for what, breakIt := range map[string]func(c *cluster, path string){
-		"is not the munge key": func(c *cluster, path string) { c.ctl.files[path] = []byte("other") },
-		"ctl is missing":       func(c *cluster, path string) { delete(c.ctl.files, path) },
-		"has the mode 0644":    func(c *cluster, path string) { c.ctl.modes[path] = 0o644 },
+	for what, breakIt := range map[string]func(c *fakeCluster, path string){
+		"is not the munge key": func(c *fakeCluster, path string) { c.ctl.files[path] = []byte("other") },
+		"ctl is missing":       func(c *fakeCluster, path string) { delete(c.ctl.files, path) },
+		"has the mode 0644":    func(c *fakeCluster, path string) { c.ctl.modes[path] = 0o644 },
 	} {
 		c := newCluster(t)
 		path := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.MungeKey()

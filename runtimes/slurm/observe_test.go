@@ -16,18 +16,18 @@ import (
 // What a person or a crash changes on a worker or a partition is shown, and with it goes the
 // plan that repairs it. TestLongFaults does so on real daemons.
 func TestFaultsAreShown(t *testing.T) {
-	for want, cause := range map[string]func(*cluster){
-		"":                     func(*cluster) {},
-		"is not the munge key": func(c *cluster) { c.wk.files[profile.WorkerMungeKey] = []byte("other") },
-		"no directory for jobs of alice on gpu-1": func(c *cluster) {
+	for want, cause := range map[string]func(*fakeCluster){
+		"":                     func(*fakeCluster) {},
+		"is not the munge key": func(c *fakeCluster) { c.wk.files[profile.WorkerMungeKey] = []byte("other") },
+		"no directory for jobs of alice on gpu-1": func(c *fakeCluster) {
 			delete(c.wk.files, profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.JobsOf("alice", 2001))
 		},
-		"partition main is DOWN":     func(c *cluster) { c.partitions = []string{"main DOWN"} },
-		"partition main was deleted": func(c *cluster) { c.partitions = nil },
-		"partition main is INACTIVE": func(c *cluster) { c.partitions = []string{"main INACTIVE"} },
-		"munged down":                func(c *cluster) { c.ctl.services[profile.Munged] = false },
-		"slurmd runs but":            func(c *cluster) { c.node = "" },
-		"may say why: host ctl: sacctmgr": func(c *cluster) {
+		"partition main is DOWN":     func(c *fakeCluster) { c.partitions = []string{"main DOWN"} },
+		"partition main was deleted": func(c *fakeCluster) { c.partitions = nil },
+		"partition main is INACTIVE": func(c *fakeCluster) { c.partitions = []string{"main INACTIVE"} },
+		"munged down":                func(c *fakeCluster) { c.ctl.services[profile.Munged] = false },
+		"slurmd runs but":            func(c *fakeCluster) { c.node = "" },
+		"may say why: host ctl: sacctmgr": func(c *fakeCluster) {
 			inner := c.ctl.answer
 			c.ctl.answer = func(run *runtimes.Run) (string, int) {
 				if run.Program == "sacctmgr" {
@@ -36,8 +36,8 @@ func TestFaultsAreShown(t *testing.T) {
 				return inner(run)
 			}
 		},
-		"mariadbd is read-only": func(c *cluster) { c.readOnly = 1 },
-		"the database of the cluster is locked": func(c *cluster) {
+		"mariadbd is read-only": func(c *fakeCluster) { c.readOnly = 1 },
+		"the database of the cluster is locked": func(c *fakeCluster) {
 			inner := c.ctl.answer
 			c.ctl.answer = func(run *runtimes.Run) (string, int) {
 				if run.Program == "mariadb" {
@@ -46,7 +46,7 @@ func TestFaultsAreShown(t *testing.T) {
 				return inner(run)
 			}
 		},
-		"gres.conf on ctl is not as Berth writes it": func(c *cluster) {
+		"gres.conf on ctl is not as Berth writes it": func(c *fakeCluster) {
 			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Etc()+"/gres.conf"] = []byte("x")
 		},
 	} {

@@ -142,10 +142,10 @@ func TestManyJobsAreCancelledInSeveralCalls(t *testing.T) {
 }
 
 func TestChangeNeedsAnAnswerAsProof(t *testing.T) {
-	for name, silent := range map[string]func(*cluster){
-		"controller":        func(c *cluster) { c.hash = "SLURM_VERSION = 22.05" },
-		"worker":            func(c *cluster) { c.workerHash = "" },
-		"worker in another": func(c *cluster) { c.workerHash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2" },
+	for name, silent := range map[string]func(*fakeCluster){
+		"controller":        func(c *fakeCluster) { c.hash = "SLURM_VERSION = 22.05" },
+		"worker":            func(c *fakeCluster) { c.workerHash = "" },
+		"worker in another": func(c *fakeCluster) { c.workerHash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2" },
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) { // the answer is waited for

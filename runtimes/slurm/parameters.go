@@ -275,15 +275,14 @@ func (t switchTree) top() []string {
 	return names
 }
 
-// renderTopologyConf returns topology.conf, or nil for a cluster without a topology. Nodes
+// topologyConf returns topology.conf, or nil for a cluster without a topology. Nodes
 // that are no workers, and switches without nodes, are left out: slurmctld refuses them.
-func renderTopologyConf(rec *record) ([]byte, error) {
-	set, err := parseSettings(rec.Unit.Effective.Config)
-	workers := nodesOf(rec.workers())
-	if err != nil || len(set.Topology.Switches) == 0 || len(workers) == 0 {
-		return nil, err
+func (c *cluster) topologyConf() ([]byte, error) {
+	workers := nodesOf(c.workers)
+	if len(c.set.Topology.Switches) == 0 || len(workers) == 0 {
+		return nil, nil
 	}
-	tree, switches := switchTree{}, slices.Clone(set.Topology.Switches)
+	tree, switches := switchTree{}, slices.Clone(c.set.Topology.Switches)
 	if rest := tree.addNodes(switches, workers); len(rest) > 0 {
 		tree[unlistedSwitch] = rest
 		switches = append(switches, networkSwitch{Name: unlistedSwitch, Nodes: rest})

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
 )
 
 // What a person changes by scontrol is in slurmctld's memory alone, and the next reconfigure takes it back: what
@@ -16,7 +17,8 @@ import (
 
 // changedByHand returns how slurmctld has partitions and nodes otherwise than slurm.conf.
 func (c *control) changedByHand(conf []byte, partitions []cli.Partition, nodes []node) []string {
-	return append(c.changedPartitions(conf, partitions), changedNodes(conf, nodes)...)
+	lines := parseConf(conf)
+	return append(c.changedPartitions(lines, partitions), changedNodes(lines, nodes)...)
 }
 
 // unwritten are the values that a partition has in slurmctld where its line in slurm.conf does not have the key
@@ -39,16 +41,16 @@ var writtenAs = map[string]string{"QoS": "QOS"}
 
 // changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
 // DOWN by hand; it is declared UP". Those that Berth is closing are left out.
-func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed []string) {
+func (c *control) changedPartitions(conf confLines, known []cli.Partition) (changed []string) {
 	closes := func(name string) bool { return c.disk.leaves(name) || c.disk.closing(partitionTarget(name)) }
-	written := partitionsOf(conf)
+	written := conf.partitions()
 	for _, p := range known {
 		if !slices.Contains(written, p.Name) && !closes(p.Name) {
 			changed = append(changed, "partition "+p.Name+" was made by hand")
 		}
 	}
-	for _, line := range parameters(conf)["partitionname"] {
-		name, values := lineOf(line)
+	for _, line := range conf.of(profile.PartitionName) {
+		name, values := line.object(), line.values()
 		if closes(name) {
 			continue
 		}
@@ -90,10 +92,10 @@ func (c *control) changedPartitions(conf []byte, known []cli.Partition) (changed
 
 // changedNodes returns how the nodes in slurmctld differ from slurm.conf, whose lines give no weight. Their shape is compared
 // elsewhere.
-func changedNodes(conf []byte, known []node) (changed []string) {
+func changedNodes(conf confLines, known []node) (changed []string) {
 	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), ",") }
-	for _, line := range parameters(conf)["nodename"] {
-		name, values := lineOf(line)
+	for _, line := range conf.of(profile.NodeName) {
+		name, values := line.object(), line.values()
 		n, isKnown := findNode(known, name)
 		if !isKnown {
 			continue
@@ -111,15 +113,14 @@ func changedNodes(conf []byte, known []node) (changed []string) {
 	return changed
 }
 
-// lineOf returns the name of a partition or node, and the values of its line.
-func lineOf(line string) (name string, values map[string]string) {
-	name, rest, _ := strings.Cut(line, " ")
-	values = map[string]string{}
-	for word := range strings.FieldsSeq(rest) {
+// values returns the values of the line of a partition or node, by key.
+func (l confLine) values() map[string]string {
+	values := map[string]string{}
+	for word := range strings.FieldsSeq(strings.TrimPrefix(l.value, l.object())) {
 		key, value, _ := strings.Cut(word, "=")
 		values[key] = value
 	}
-	return name, values
+	return values
 }
 
 // partitionValue returns a value in one form: slurm.conf has minutes, and scontrol prints D-HH:MM:SS; a list has
@@ -146,13 +147,12 @@ func partitionValue(key, value string) string {
 }
 
 // nodesOfLine returns the nodes of a partition's line.
-func nodesOfLine(conf []byte, declared string) (nodes []string) {
+func nodesOfLine(conf confLines, declared string) (nodes []string) {
 	if declared != "ALL" {
 		return strings.Split(declared, ",")
 	}
-	for _, line := range parameters(conf)["nodename"] {
-		name, _, _ := strings.Cut(line, " ")
-		nodes = append(nodes, name)
+	for _, line := range conf.of(profile.NodeName) {
+		nodes = append(nodes, line.object())
 	}
 	return nodes
 }

@@ -164,25 +164,29 @@ func (m qosMax) tres() []string {
 // With attachments it has no users.
 const membersAccount = "members"
 
+// accounting returns what slurmdbd should have of the cluster of a record.
+func (r *record) accounting() (accounting.Tree, error) {
+	c, err := r.cluster()
+	if err != nil {
+		return accounting.Tree{}, err
+	}
+	return c.accounting()
+}
+
 // accounting returns what slurmdbd should have of the cluster. The account of a user gives
 // access to each QoS that is for all its users: slurmctld 24.11 does not hand on a change of the
 // account root to users two levels below.
-func (r *record) accounting() (accounting.Tree, error) {
-	t := accounting.NewTree(r.Cluster)
-	set, err := parseSettings(r.Unit.Effective.Config)
-	if err != nil {
-		return t, err
-	}
-	for _, q := range set.QoS {
+func (c *cluster) accounting() (accounting.Tree, error) {
+	t := accounting.NewTree(c.name)
+	for _, q := range c.set.QoS {
 		t.QoS[q.Name] = q.settings()
 	}
-	users := r.users()
-	for _, u := range users {
+	for _, u := range c.users {
 		if err := checkUser(u); err != nil {
 			return t, err
 		}
 	}
-	all := r.accounts(&set)
+	all := c.accounts()
 	for _, a := range all {
 		for name := range a.ownQoS {
 			if _, isDeclared := t.QoS[name]; isDeclared && name != accounting.Normal {
@@ -197,26 +201,21 @@ func (r *record) accounting() (accounting.Tree, error) {
 	// The first account of a user is the default one.
 	slices.SortStableFunc(all, func(a, b account) int {
 		switch {
-		case r.detaches(a.name) == r.detaches(b.name):
+		case c.detaches(a.name) == c.detaches(b.name):
 			return 0
-		case r.detaches(b.name):
+		case c.detaches(b.name):
 			return -1
 		}
 		return 1
 	})
 	for _, a := range all {
-		for _, u := range users {
+		for _, u := range c.users {
 			if a.users == nil || slices.Contains(a.users, u.Name) {
 				t.AddUser(u.Name, a.name, a.userSettings(u.Name))
 			}
 		}
 	}
 	return t, nil
-}
-
-// detaches reports whether a project is being detached.
-func (r *record) detaches(project string) bool {
-	return isAttached(r.Detaching, project) && !isAttached(r.Unit.Effective.Attachments, project)
 }
 
 // userSettings returns the settings of a user's association with the account. A list of QoS

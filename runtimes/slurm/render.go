@@ -16,45 +16,53 @@ import (
 // The files of a control stack are rendered from typed values only. Equal records
 // give equal bytes, as a difference would cause a needless restart.
 
-// files renders all files of the stack except secrets, by path.
+// files renders the files of a record.
 func files(rec *record) (map[string]file, error) {
-	conf, err := renderSlurmConf(rec)
+	c, err := rec.cluster()
 	if err != nil {
 		return nil, err
 	}
-	gres, err := renderGresConf(rec.workers())
+	all, _, err := c.files()
+	return all, err
+}
+
+// files renders all files of the stack except secrets, by path, and the lines of slurm.conf.
+func (c *cluster) files() (map[string]file, confLines, error) {
+	conf, err := c.slurmConf()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	declared := *rec
-	declared.pendingRemovals = pendingRemovals{} // the list of accounts is for the creation
-	accounts, err := declared.accounting()
+	text, err := conf.bytes()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	dbd, err := renderSlurmdbdConf(rec)
+	gres, err := renderGresConf(c.workers)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	cgroup, err := renderCgroupConf(rec)
+	accounts, err := c.settled().accounting() // the list of accounts is for the creation
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	s := profile.Stack{Cluster: rec.Cluster}
+	dbd, err := c.slurmdbdConf()
+	if err != nil {
+		return nil, nil, err
+	}
+	s := c.stack()
 	all := map[string]file{
-		s.Conf():                    {conf, 0o644, ""},
+		s.Conf():                    {text, 0o644, ""},
 		s.Etc() + "/gres.conf":      {gres, 0o644, ""},
-		s.CgroupConf():              {cgroup, 0o644, ""},
+		s.CgroupConf():              {c.cgroupConf(), 0o644, ""},
 		s.Etc() + "/plugstack.conf": {[]byte("# No plugins. A file that is not there is complained of.\n"), 0o644, ""},
 		s.DBDConf():                 {dbd, 0o600, profile.SlurmUser},
 		s.Accounts():                {accounts.LoadFile(), 0o600, ""},
 		s.LogRotation():             {s.LogRules(), 0o644, ""},
 	}
-	switches, err := renderTopologyConf(rec)
+	switches, err := c.topologyConf()
 	if switches != nil {
 		all[s.TopologyConf()] = file{switches, 0o644, ""}
 	}
-	return all, err
+	return all, conf.lines, err
 }
 
 type file struct {
@@ -65,8 +73,9 @@ type file struct {
 
 // lines builds a file of Key=Value lines. It refuses values that could end a line.
 type lines struct {
-	b   strings.Builder
-	err error
+	b     strings.Builder
+	lines confLines
+	err   error
 }
 
 // setAll writes a file of parameters. values has those that depend on the instance.
@@ -81,15 +90,19 @@ func (l *lines) setAll(parameters []profile.Parameter, values map[string]string)
 
 // set writes a line of Key=Value pairs from key, value, key, value, ….
 func (l *lines) set(words ...string) {
+	var value strings.Builder
 	for i := 0; i < len(words); i += 2 {
 		if i > 0 {
-			l.b.WriteByte(' ')
+			value.WriteString(" " + words[i] + "=")
 		}
-		l.b.WriteString(words[i])
-		l.b.WriteByte('=')
-		l.b.WriteString(l.checked(words[i], words[i+1]))
+		value.WriteString(l.checked(words[i], words[i+1]))
 	}
-	l.b.WriteByte('\n')
+	l.add(confLine{words[0], value.String()})
+}
+
+func (l *lines) add(line confLine) {
+	l.lines = append(l.lines, line)
+	l.b.WriteString(line.name + "=" + line.value + "\n")
 }
 
 // checked refuses text that a parser would not read as one value. Only values with
@@ -123,57 +136,52 @@ func (l *lines) bytes() ([]byte, error) {
 
 const header = "# Written by Berth from the instance's declaration; changes made here are undone.\n"
 
-func renderSlurmConf(rec *record) ([]byte, error) {
-	s := profile.Stack{Cluster: rec.Cluster}
+func (c *cluster) slurmConf() (*lines, error) {
+	s := c.stack()
 	if err := s.Valid(); err != nil {
 		return nil, err
 	}
-	control, ok := rec.Unit.Control()
+	control, ok := c.unit.Control()
 	if !ok {
-		return nil, fmt.Errorf("slurm.conf of %s: the unit has no control plane", rec.Cluster)
+		return nil, fmt.Errorf("slurm.conf of %s: the unit has no control plane", c.name)
 	}
-	set, err := parseSettings(rec.Unit.Effective.Config)
-	if err != nil {
-		return nil, err
-	}
-	shared, partitions := rec.sharingParameters(&set), rec.admitted(&set)
+	set := &c.set
 	l := &lines{}
 	values := map[string]string{
-		"SlurmctldHost":         l.checked("SlurmctldHost", rec.Hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
-		"SlurmctldPort":         fmt.Sprint(rec.Ports.Slurmctld),
-		"FirstJobId":            fmt.Sprint(max(rec.FirstJob, 1)),
+		"SlurmctldHost":         l.checked("SlurmctldHost", c.at.hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
+		"SlurmctldPort":         fmt.Sprint(c.at.ports.Slurmctld),
+		"FirstJobId":            fmt.Sprint(max(c.at.firstJob, 1)),
 		"AccountingStorageHost": control.Address,
-		"AccountingStoragePort": fmt.Sprint(rec.Ports.Slurmdbd),
+		"AccountingStoragePort": fmt.Sprint(c.at.ports.Slurmdbd),
 	}
 	for _, group := range []map[string]string{
-		confinement(set), rec.scheduler(&set).parameters(set.longest()), set.jobParameters(), set.jobDefaults(rec.workers()), set.nodeParameters(),
-		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(rec.workers())), set.programParameters(), shared,
+		confinement(set), c.scheduler().parameters(set.longest()), set.jobParameters(), set.jobDefaults(c.workers), set.nodeParameters(),
+		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(c.workers)), set.programParameters(), c.sharingParameters(),
 	} {
 		maps.Copy(values, group)
 	}
 	l.setAll(s.SlurmConf(), values)
-	workers := rec.workers()
-	for _, m := range workers {
+	for _, m := range c.workers {
 		l.node(m)
 	}
-	if len(workers) == 0 {
-		l.b.WriteString(profile.NodeName + "=" + profile.NoNode + "\n")
+	if len(c.workers) == 0 {
+		l.add(confLine{profile.NodeName, profile.NoNode})
 	}
-	for _, p := range partitions {
-		l.set(set.partition(p, "UP", workers)...)
+	for _, p := range c.admitted() {
+		l.set(set.partition(p, "UP", c.workers)...)
 	}
-	for _, p := range rec.Leaving {
+	for _, p := range c.leaving {
 		if !slices.Contains(partitionNames(set.Partitions), p.Name) {
 			// Settings and QoS that it refers to may be gone. It accepts no job.
 			p.Default, p.PreemptMode, p.QOS, p.AllowAccounts, p.AllowQOS = false, "", "", nil, nil
-			l.set(set.partition(p, "INACTIVE", workers)...)
+			l.set(set.partition(p, "INACTIVE", c.workers)...)
 		}
 	}
-	return l.bytes()
+	return l, nil
 }
 
 // confinement returns the parameters of slurm.conf that decide whether jobs are confined.
-func confinement(set settings) map[string]string {
+func confinement(set *settings) map[string]string {
 	if set.Confinement == confinementNone {
 		return map[string]string{
 			"ProctrackType": "proctrack/linuxproc", "TaskPlugin": "task/none",
@@ -186,16 +194,12 @@ func confinement(set settings) map[string]string {
 	}
 }
 
-func renderCgroupConf(rec *record) ([]byte, error) {
-	set, err := parseSettings(rec.Unit.Effective.Config)
-	if err != nil {
-		return nil, err
-	}
+func (c *cluster) cgroupConf() []byte {
 	words := []string{"CgroupPlugin=autodetect"}
-	if set.Confinement == confinementCgroup {
+	if c.set.Confinement == confinementCgroup {
 		words = append(words, profile.Confinement()...)
 	}
-	return []byte(strings.Join(words, "\n") + "\n"), nil
+	return []byte(strings.Join(words, "\n") + "\n")
 }
 
 // node writes the line of a worker.
@@ -226,16 +230,12 @@ func renderGresConf(workers []plan.Member) ([]byte, error) {
 	return l.bytes()
 }
 
-func renderSlurmdbdConf(rec *record) ([]byte, error) {
-	set, err := parseSettings(rec.Unit.Effective.Config)
-	if err != nil {
-		return nil, err
-	}
-	hidden := slices.DeleteFunc(slices.Clone(set.PrivateData), func(kind string) bool { return !slices.Contains(profile.PrivateRecords(), kind) })
-	values := set.Retention.values()
-	values["DbdPort"], values["PrivateData"] = fmt.Sprint(rec.Ports.Slurmdbd), strings.Join(hidden, ",")
+func (c *cluster) slurmdbdConf() ([]byte, error) {
+	hidden := slices.DeleteFunc(slices.Clone(c.set.PrivateData), func(kind string) bool { return !slices.Contains(profile.PrivateRecords(), kind) })
+	values := c.set.Retention.values()
+	values["DbdPort"], values["PrivateData"] = fmt.Sprint(c.at.ports.Slurmdbd), strings.Join(hidden, ",")
 	l := &lines{}
-	l.setAll(profile.Stack{Cluster: rec.Cluster}.SlurmdbdConf(), values)
+	l.setAll(c.stack().SlurmdbdConf(), values)
 	return l.bytes()
 }
 

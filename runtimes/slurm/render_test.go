@@ -158,8 +158,9 @@ func TestDeviceFiles(t *testing.T) {
 
 func TestClassify(t *testing.T) {
 	rec := example()
-	base, err := renderSlurmConf(&rec)
+	all, err := files(&rec)
 	require.NoError(t, err)
+	base := all[profile.Stack{Cluster: rec.Cluster}.Conf()].data
 	swap := func(old, new string) []byte {
 		require.Contains(t, string(base), old)
 		return []byte(strings.Replace(string(base), old, new, 1))
@@ -181,17 +182,17 @@ func TestClassify(t *testing.T) {
 		{"case does not matter", swap("TreeWidth=65533", "treewidth=50"), profile.RestartAll},
 		{"a line that is gone", swap("TreeWidth=65533\n", ""), profile.RestartAll},
 	} {
-		require.Equal(t, c.want, classify(base, c.after, "22.05.8"), c.why)
+		require.Equal(t, c.want, classifyText(base, c.after, "22.05.8"), c.why)
 	}
 	for after, want := range map[string]profile.Activation{
 		string(swap("RealMemory=8000", "RealMemory=4000")):                                  profile.Reconfigure,
 		string(swap("ProctrackType=proctrack/cgroup", "ProctrackType=proctrack/linuxproc")): profile.Reconfigure,
 		string(swap("SlurmctldPort=22710", "SlurmctldPort=22712")):                          profile.RestartController,
 	} {
-		require.Equal(t, want, classify(base, []byte(after), "24.11.5"))
-		require.NotEqual(t, profile.Reconfigure, classify(base, []byte(after), "27.11.0"), "an unknown version")
+		require.Equal(t, want, classifyText(base, []byte(after), "24.11.5"))
+		require.NotEqual(t, profile.Reconfigure, classifyText(base, []byte(after), "27.11.0"), "an unknown version")
 	}
-	require.Equal(t, []string{"main", "quick"}, partitionsOf(base))
+	require.Equal(t, []string{"main", "quick"}, parseConf(base).partitions())
 }
 
 func TestClusterNames(t *testing.T) {

@@ -84,7 +84,7 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 		return err
 	}
 	before := c.disk.Owed
-	steps := c.stepsAfter(c.effect(broken, found[0].Data, conf), broken)
+	steps := c.stepsAfter(found[0].Data, conf, broken)
 	if err := c.addPending(ctx, steps); err != nil {
 		return err
 	}
@@ -108,19 +108,8 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 	case err != nil:
 		return err
 	case hashMatches(res[0]):
-		rest := before.or(c.stepsAfter(c.effect(broken, conf, conf), broken))
+		rest := before.or(c.stepsAfter(conf, conf, broken))
 		return c.clearPending(ctx, owed{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
 	}
 	return nil
-}
-
-// stepsAfter returns the steps that follow the write of changed files, which slurmctld
-// takes over as how says.
-func (c *control) stepsAfter(how profile.Activation, changed map[string]file) owed {
-	_, database := changed[c.stack.DBDConf()]
-	_, cgroup := changed[c.stack.CgroupConf()] // which slurmd reads at its start
-	return owed{
-		Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll || cgroup && !c.rec.version().Reexecutes(),
-		Reconfigure: how >= profile.Reconfigure, Database: database,
-	}
 }

@@ -11,7 +11,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-func (c *cluster) conf() string {
+func (c *fakeCluster) conf() string {
 	return string(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Conf()])
 }
 

@@ -70,21 +70,16 @@ const maintainer = "root"
 
 // wantedReservations returns the declared reservations that are not over, as slurmctld has
 // them. One without a worker has no nodes and cannot be made.
-func (r *record) wantedReservations(now time.Time) ([]cli.Reservation, error) {
-	set, err := parseSettings(r.Unit.Effective.Config)
-	if err != nil {
-		return nil, err
-	}
-	var out []cli.Reservation
-	for _, d := range set.Reservations {
-		nodes := d.nodesOf(&r.Unit)
+func (c *cluster) wantedReservations(now time.Time) (out []cli.Reservation) {
+	for _, d := range c.set.Reservations {
+		nodes := d.nodesOf(c.unit)
 		if len(nodes) > 0 && d.end().After(now) {
 			out = append(out, cli.Reservation{
 				Name: profile.ReservationPrefix + d.Name, Start: d.Start.Unix(), End: d.end().Unix(), Nodes: nodes, Users: []string{maintainer}, Flags: maintenance,
 			})
 		}
 	}
-	return out, nil
+	return out
 }
 
 // reservationChange is a call of scontrol.
@@ -155,7 +150,7 @@ type reservations struct{ *control }
 // other.
 func (c reservations) reconcile(ctx context.Context) error {
 	now := c.env.now()
-	want, err := c.rec.wantedReservations(now)
+	want, err := c.rec.cluster()
 	if err != nil {
 		return err
 	}
@@ -164,7 +159,7 @@ func (c reservations) reconcile(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, ch := range reservationChanges(have, want, now) {
+	for _, ch := range reservationChanges(have, want.wantedReservations(now), now) {
 		op := c.cli("scontrol", ch.args...)
 		res, err := c.do(ctx, op)
 		if err == nil && res[0].Exit != 0 {
@@ -181,7 +176,7 @@ func (c reservations) reconcile(ctx context.Context) error {
 // is not a difference.
 func (v *observation) compareReservations(ctx context.Context) {
 	now := v.ctl.env.now()
-	want, err := v.ctl.rec.wantedReservations(now)
+	want, err := v.ctl.rec.cluster()
 	if err != nil {
 		return
 	}
@@ -189,7 +184,7 @@ func (v *observation) compareReservations(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for _, ch := range reservationChanges(have, want, now) {
+	for _, ch := range reservationChanges(have, want.wantedReservations(now), now) {
 		v.reservations = append(v.reservations, ch.why)
 	}
 	v.reserved = reservedByHand(have, now)
@@ -222,15 +217,8 @@ func reservedByHand(have []cli.Reservation, now time.Time) map[string]handReserv
 
 // reservationDifferences returns the reservations that differ between two configs, and when
 // jobs have to have ended for those that are added or changed.
-func reservationDifferences(before, after *plan.Unit) (differences []plan.Difference, notes []string) {
-	old, err := parseSettings(before.Effective.Config)
-	if err != nil {
-		return nil, nil // the action fails too, before any effect
-	}
-	now, err := parseSettings(after.Effective.Config)
-	if err != nil {
-		return nil, nil
-	}
+func reservationDifferences(before, after *cluster) (differences []plan.Difference, notes []string) {
+	old, now := &before.set, &after.set
 	text := func(r reservation) string {
 		b, _ := json.Marshal(r) // plain data
 		return string(b)
@@ -244,7 +232,7 @@ func reservationDifferences(before, after *plan.Unit) (differences []plan.Differ
 	for _, r := range now.Reservations {
 		if find(old.Reservations, r.Name) != text(r) {
 			differences = append(differences, plan.Difference{What: "reservation " + r.Name, Class: plan.ClassLive})
-			if len(r.nodesOf(after)) == 0 {
+			if len(r.nodesOf(after.unit)) == 0 {
 				notes = append(notes, "reservation "+r.Name+" is not made, as its nodes select no worker")
 				continue
 			}

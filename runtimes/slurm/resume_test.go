@@ -15,7 +15,7 @@ import (
 	"berth/schema"
 )
 
-func (c *cluster) state(t *testing.T, member string) plan.State {
+func (c *fakeCluster) state(t *testing.T, member string) plan.State {
 	t.Helper()
 	for _, m := range c.observe(t).Members {
 		if m.Name == member {
@@ -198,12 +198,12 @@ func TestInstanceWithDriftedFilesCanBeDeleted(t *testing.T) {
 func TestRemovedUsersAreDriftAndMadeAgain(t *testing.T) {
 	for name, one := range map[string]struct {
 		what  string
-		drift func(*cluster)
+		drift func(*fakeCluster)
 	}{
-		"no association": {"accounting", func(c *cluster) { delete(c.db.Users, "alice") }},
-		"one more":       {"accounting", func(c *cluster) { c.db.AddUser("eve", membersAccount, accounting.Settings{}) }},
-		"no account":     {"users", func(c *cluster) { delete(c.ctl.users, "alice") }},
-		"another uid":    {"users", func(c *cluster) { c.ctl.users["alice"] = 0 }},
+		"no association": {"accounting", func(c *fakeCluster) { delete(c.db.Users, "alice") }},
+		"one more":       {"accounting", func(c *fakeCluster) { c.db.AddUser("eve", membersAccount, accounting.Settings{}) }},
+		"no account":     {"users", func(c *fakeCluster) { delete(c.ctl.users, "alice") }},
+		"another uid":    {"users", func(c *fakeCluster) { c.ctl.users["alice"] = 0 }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)

@@ -18,7 +18,7 @@ import (
 var twoByEightByTwo = schema.Shape{Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 2}
 
 // withShape returns the unit with a worker of so many CPUs and that shape.
-func (c *cluster) withShape(cpus int, declared schema.Shape) plan.Unit {
+func (c *fakeCluster) withShape(cpus int, declared schema.Shape) plan.Unit {
 	u := c.unit
 	u.Members = slices.Clone(u.Members)
 	u.Members[1].CPUs, u.Members[1].Shape = cpus, declared
@@ -27,7 +27,7 @@ func (c *cluster) withShape(cpus int, declared schema.Shape) plan.Unit {
 
 // withoutWorker makes the cluster one whose worker has not joined, and has no line in slurm.conf.
 // Its host has two sockets with eight cores of two threads.
-func (c *cluster) withoutWorker(t *testing.T) {
+func (c *fakeCluster) withoutWorker(t *testing.T) {
 	t.Helper()
 	rec := c.freshRecord()
 	rec.Unit.Members, rec.Joined = rec.Unit.Members[:1], nil
@@ -37,7 +37,7 @@ func (c *cluster) withoutWorker(t *testing.T) {
 }
 
 // nodeLine returns the line of the worker in slurm.conf on the host, from its CPUs to its memory.
-func (c *cluster) nodeLine(t *testing.T) string {
+func (c *fakeCluster) nodeLine(t *testing.T) string {
 	t.Helper()
 	_, line, ok := strings.Cut(c.conf(), "NodeName=gpu-1 NodeAddr=10.77.0.11 ")
 	require.True(t, ok, c.conf())

@@ -67,13 +67,13 @@ func (r *record) users() []schema.UnixUser {
 }
 
 // accounts returns the accounts of the cluster except root.
-func (r *record) accounts(set *settings) []account {
-	attached := r.attachments()
-	if len(attached) == 0 {
+func (c *cluster) accounts() []account {
+	set := &c.set
+	if len(c.attached) == 0 {
 		return []account{set.membersAccount()}
 	}
 	var preempted []string
-	for _, a := range attached {
+	for _, a := range c.attached {
 		preempted = append(preempted, a.ProjectID)
 	}
 	for _, q := range set.QoS {
@@ -82,7 +82,7 @@ func (r *record) accounts(set *settings) []account {
 	members := set.membersAccount()
 	members.name, members.users = membersAccount, []string{} // a partition that takes no project's jobs names it
 	all := []account{members}
-	for _, a := range attached {
+	for _, a := range c.attached {
 		all = append(all, set.projectAccount(a, preempted))
 	}
 	return all
@@ -177,14 +177,11 @@ func (q qos) replacesLimit(l schema.SubmissionLimits) bool {
 
 // withoutEffect says which partitions and switches have no worker, and which terms of attachments have no
 // effect. They are not errors: a worker may come later, and one project must not hold up the others.
-func (r *record) withoutEffect() (notes []string) {
-	set, err := parseSettings(r.Unit.Effective.Config)
-	if err != nil {
-		return nil
-	}
-	notes = set.withoutWorkers(r.workers())
+func (c *cluster) withoutEffect() (notes []string) {
+	set := &c.set
+	notes = set.withoutWorkers(c.workers)
 	known := partitionNames(set.Partitions)
-	for _, a := range r.Unit.Effective.Attachments {
+	for _, a := range c.unit.Effective.Attachments {
 		for _, queue := range a.Queues {
 			if !slices.Contains(known, queue) {
 				notes = append(notes, fmt.Sprintf("project %s may use the queue %s, which is no partition: there is %s", a.ProjectID, queue, strings.Join(known, ", ")))
@@ -199,13 +196,13 @@ func (r *record) withoutEffect() (notes []string) {
 
 // admitted returns the partitions of the config with the accounts and QoS that each of them takes.
 // A partition of a unit without attachments is as the config has it.
-func (r *record) admitted(set *settings) []partition {
-	attached := r.attachments()
-	if len(attached) == 0 {
+func (c *cluster) admitted() []partition {
+	set := &c.set
+	if len(c.attached) == 0 {
 		return set.Partitions
 	}
 	own := map[string][]string{}
-	for _, a := range r.accounts(set) {
+	for _, a := range c.accounts() {
 		own[a.name] = slices.Sorted(maps.Keys(a.ownQoS))
 	}
 	out := slices.Clone(set.Partitions)
@@ -218,7 +215,7 @@ func (r *record) admitted(set *settings) []partition {
 				qos = append(qos, q.Name)
 			}
 		}
-		for _, a := range attached {
+		for _, a := range c.attached {
 			if set.admits(*p, a) {
 				accounts, qos = append(accounts, a.ProjectID), slices.Concat(qos, own[a.ProjectID])
 			}
@@ -245,9 +242,9 @@ func (s *settings) admits(p partition, a schema.EffectiveAttachment) bool {
 
 // sharingParameters returns the parameters of slurm.conf that guaranteed shares need. Preemption
 // by QoS is on from the first attachment, so a change of terms restarts nothing.
-func (r *record) sharingParameters(set *settings) map[string]string {
-	attached := r.attachments()
-	if len(attached) == 0 || set.preemptsByPartition() {
+func (c *cluster) sharingParameters() map[string]string {
+	set := &c.set
+	if len(c.attached) == 0 || set.preemptsByPartition() {
 		return nil
 	}
 	how := preemption{Mode: schema.PreemptRequeue}
@@ -258,7 +255,7 @@ func (r *record) sharingParameters(set *settings) map[string]string {
 	}
 	how.By = preemptQOS
 	values := how.parameters()
-	if slices.ContainsFunc(attached, hasGuarantee) && set.Priority != nil && set.Priority.Type != priorityBasic {
+	if slices.ContainsFunc(c.attached, hasGuarantee) && set.Priority != nil && set.Priority.Type != priorityBasic {
 		values["PriorityWeightQOS"] = strconv.Itoa(set.weightOfGuarantee())
 	}
 	return values
@@ -275,17 +272,17 @@ const (
 // not use up the depth of all. Backfill ends a job of others for each job that it tries, also if
 // only some of them fit the share: it tries no more jobs of a user than fill the largest share,
 // rounded up to a power of two, so that few changes of a share change the file.
-func (r *record) scheduler(set *settings) scheduler {
-	s, attached, largest := set.Scheduler, r.attachments(), 0
-	for _, a := range attached {
+func (c *cluster) scheduler() scheduler {
+	s, largest := c.set.Scheduler, 0
+	for _, a := range c.attached {
 		largest = max(largest, a.Guaranteed.GPUs, a.Guaranteed.CPUs)
 	}
 	if largest == 0 {
 		return s
 	}
 	largest = 1 << bits.Len(uint(largest-1))
-	s.DefaultQueueDepth = cmp.Or(s.DefaultQueueDepth, mainDepth*len(attached))
-	s.BFMaxJobTest = cmp.Or(s.BFMaxJobTest, max(backfillDepth, largest)*len(attached))
+	s.DefaultQueueDepth = cmp.Or(s.DefaultQueueDepth, mainDepth*len(c.attached))
+	s.BFMaxJobTest = cmp.Or(s.BFMaxJobTest, max(backfillDepth, largest)*len(c.attached))
 	if s.BFMaxJobUser == 0 { // which is such a limit too
 		s.bfMaxJobAssoc = min(largest, s.BFMaxJobTest)
 	}

@@ -117,9 +117,9 @@ func TestConfigTakesNoNameOfAProject(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 	rec.Unit.Effective.Config = json.RawMessage(`{"account":"physics.lhc","partitions":[{"name":"main"},{"name":"none","allow_accounts":["x.y"]}]}`)
-	set, err := parseSettings(rec.Unit.Effective.Config)
+	c, err := rec.cluster()
 	require.NoError(t, err)
-	require.Equal(t, []string{membersAccount}, rec.admitted(&set)[1].AllowAccounts, "a partition without a project takes none")
+	require.Equal(t, []string{membersAccount}, c.admitted()[1].AllowAccounts, "a partition without a project takes none")
 	rec.Unit.Effective.Key.Kind = schema.KindSharedRuntime
 	require.Equal(t, membersAccount, accountOf(&rec.Unit))
 }
@@ -183,14 +183,14 @@ func namesOfQoS(list []qos) (out []string) {
 // jobs of a user as fill a share. What the config says counts instead.
 func TestGuaranteedSharesSetDepths(t *testing.T) {
 	depths := func(config string, shares ...schema.Amount) string {
-		set, err := parseSettings([]byte(config))
-		require.NoError(t, err)
 		rec := sharedExample()
-		rec.Unit.Effective.Attachments = nil
+		rec.Unit.Effective.Config, rec.Unit.Effective.Attachments = []byte(config), nil
 		for i, share := range shares {
 			rec.Unit.Effective.Attachments = append(rec.Unit.Effective.Attachments, schema.EffectiveAttachment{ProjectID: fmt.Sprint("a.p", i), Guaranteed: share})
 		}
-		_, found, _ := strings.Cut(rec.scheduler(&set).parameters(0)["SchedulerParameters"], "bf_interval=30")
+		c, err := rec.cluster()
+		require.NoError(t, err)
+		_, found, _ := strings.Cut(c.scheduler().parameters(0)["SchedulerParameters"], "bf_interval=30")
 		return found
 	}
 	require.Empty(t, depths(`{}`))
@@ -343,7 +343,7 @@ func ListKind(run *runtimes.Run) string {
 
 // shareAmong returns the unit of c with so many attached projects, each with a guaranteed share and
 // so many users.
-func (c *cluster) shareAmong(projects, users int) plan.Unit {
+func (c *fakeCluster) shareAmong(projects, users int) plan.Unit {
 	u := c.unit
 	u.Effective.Users, u.Effective.Attachments = nil, nil
 	for i := range projects {
@@ -439,7 +439,7 @@ func TestAttachingManyUsersTakesOneRequestForEachHost(t *testing.T) {
 // joins, its terms change, and it leaves.
 func TestConfigureOfASharedUnitSurvivesACrashAtEachStep(t *testing.T) {
 	t.Parallel()
-	attach := func(c *cluster, attachments ...schema.EffectiveAttachment) plan.Unit {
+	attach := func(c *fakeCluster, attachments ...schema.EffectiveAttachment) plan.Unit {
 		u := c.unit
 		u.Effective.Users = []schema.UnixUser{{Name: "alice", UID: 2001}, {Name: "bob", UID: 2002}}[:max(1, len(attachments))]
 		u.Effective.Attachments = attachments

@@ -15,17 +15,10 @@ import (
 // termsImpact adds what changed terms of attachments do to jobs. A queued job that exceeds a limit
 // waits with the name of the limit as its reason, and one in a partition that its project loses with
 // PartitionConfig, until its owner changes it or the terms become wider. Running jobs go on.
-func termsImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
-	was, err := newSharing(before)
-	if err != nil {
-		return i // the action fails too, before any effect
-	}
-	now, err := newSharing(after)
-	if err != nil {
-		return i
-	}
-	for _, a := range after.Effective.Attachments {
-		if old, ok := attachmentOf(before, a.ProjectID); ok {
+func termsImpact(i plan.Impact, before, after *cluster) plan.Impact {
+	was, now := newSharing(before), newSharing(after)
+	for _, a := range after.unit.Effective.Attachments {
+		if old, ok := attachmentOf(before.unit, a.ProjectID); ok {
 			i.Terms = append(i.Terms, changedTerms(was, now, old, a)...)
 		}
 	}
@@ -33,13 +26,26 @@ func termsImpact(i plan.Impact, before, after *plan.Unit) plan.Impact {
 	return i
 }
 
-// sizeTerms returns the sizes of partitions that stay, if a whole change makes one of them smaller or larger: each action
-// that does so has the same ones.
-func sizeTerms(before, after *plan.Unit) []plan.JobTerms {
+// sizeTermsOf is sizeTerms for units, of which one may be nil or not valid.
+func sizeTermsOf(before, after *plan.Unit) []plan.JobTerms {
 	if before == nil || after == nil {
 		return nil
 	}
-	was, now := partitionSizes(before), partitionSizes(after)
+	old, err := clusterOf(before)
+	if err != nil {
+		return nil
+	}
+	now, err := clusterOf(after)
+	if err != nil {
+		return nil
+	}
+	return sizeTerms(old, now)
+}
+
+// sizeTerms returns the sizes of partitions that stay, if a whole change makes one of them smaller or larger: each action
+// that does so has the same ones.
+func sizeTerms(before, after *cluster) []plan.JobTerms {
+	was, now := before.partitionSizes(), after.partitionSizes()
 	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is }) // a JobRule covers removed partitions
 	maps.DeleteFunc(now, func(name string, _ plan.PartitionSize) bool { _, is := was[name]; return !is })
 	if reflect.DeepEqual(was, now) {
@@ -49,15 +55,11 @@ func sizeTerms(before, after *plan.Unit) []plan.JobTerms {
 }
 
 // partitionSizes returns what the workers of each partition have.
-func partitionSizes(u *plan.Unit) map[string]plan.PartitionSize {
-	set, err := parseSettings(u.Effective.Config)
-	if err != nil {
-		return nil
-	}
+func (c *cluster) partitionSizes() map[string]plan.PartitionSize {
 	sizes := map[string]plan.PartitionSize{}
-	for _, p := range set.Partitions {
+	for _, p := range c.set.Partitions {
 		size := plan.PartitionSize{}
-		for _, m := range u.Members {
+		for _, m := range c.unit.Members {
 			if m.ControlPlane || p.Nodes != nil && !p.Nodes.selects(m) {
 				continue
 			}
@@ -93,13 +95,7 @@ type sharing struct {
 	partitions []partition // as admitted has them
 }
 
-func newSharing(u *plan.Unit) (*sharing, error) {
-	set, err := parseSettings(u.Effective.Config)
-	if err != nil {
-		return nil, err
-	}
-	return &sharing{u, set, (&record{Unit: *u}).admitted(&set)}, nil
-}
+func newSharing(c *cluster) *sharing { return &sharing{c.unit, c.set, c.admitted()} }
 
 func attachmentOf(u *plan.Unit, project string) (schema.EffectiveAttachment, bool) {
 	i := slices.IndexFunc(u.Effective.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })

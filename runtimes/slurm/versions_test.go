@@ -57,7 +57,7 @@ func TestUnknownReleaseIsNotGuessed(t *testing.T) {
 }
 
 // declares returns the unit with a declared version of Slurm.
-func (c *cluster) declares(version string) plan.Unit {
+func (c *fakeCluster) declares(version string) plan.Unit {
 	u := c.unit
 	u.Effective.AppSelection = schema.AppSelection{App: "slurm", Version: "v", SoftwareVersion: version}
 	return u
