@@ -54,16 +54,6 @@ func (c associations) await(ctx context.Context) error {
 	})
 }
 
-// names returns the sorted names of users.
-func names(users []schema.UnixUser) []string {
-	var out []string
-	for _, u := range users {
-		out = append(out, u.Name)
-	}
-	slices.Sort(out)
-	return out
-}
-
 // read asks slurmdbd for what it has, after other operations, whose results it returns.
 // Its lists are asked for at the same time, as a call of sacctmgr 22.05 sleeps for most
 // of its 0.2 to 0.4 s.

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	_ "embed"
+	"encoding/json"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -27,6 +28,14 @@ func (Backend) ConfigCUE() string { return configCUE }
 
 // ConfigExample implements runtimes.Backend.
 func (Backend) ConfigExample() string { return configExample }
+
+// CheckConfig implements runtimes.Backend.
+func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
+	return checkConfig(v, config)
+}
+
+// QueueNames implements runtimes.Backend.
+func (Backend) QueueNames(config json.RawMessage) schema.QueueNames { return queueNames(config) }
 
 // Releases implements runtimes.Backend.
 func (Backend) Releases() schema.Releases {

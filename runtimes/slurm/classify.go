@@ -101,10 +101,10 @@ func effectOf(s profile.Stack, conf profile.Activation, changed map[string]file)
 }
 
 // stepsAfter returns the steps that follow the write of changed files, which slurmctld takes over as how says.
-func stepsAfter(s profile.Stack, version cli.Version, how profile.Activation, changed map[string]file) owed {
+func stepsAfter(s profile.Stack, version cli.Version, how profile.Activation, changed map[string]file) steps {
 	_, database := changed[s.DBDConf()]
 	_, cgroup := changed[s.CgroupConf()] // which slurmd reads at its start
-	return owed{
+	return steps{
 		Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll || cgroup && !version.Reexecutes(),
 		Reconfigure: how >= profile.Reconfigure, Database: database,
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"maps"
 	"slices"
 	"strings"
 
@@ -31,24 +32,83 @@ type place struct {
 	firstJob int // 0: slurmctld chooses
 }
 
-// cluster returns what the cluster of a record should be.
-func (r *record) cluster() (*cluster, error) {
-	set, err := parseSettings(r.Unit.Effective.Config)
+// ports of a control stack, unique on its host.
+type ports struct {
+	Slurmctld int `json:"slurmctld"`
+	Slurmdbd  int `json:"slurmdbd"`
+}
+
+// joinedWorkers are the workers, and what was found on their hosts.
+type joinedWorkers struct {
+	Joined []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
+	// Found has the shape of the host of each node, as it was when the line of the node was written. A
+	// node without it joined before its host could be asked: its line has CPUs only until it joins again.
+	Found map[string]schema.Shape `json:"found,omitempty"`
+}
+
+func (w joinedWorkers) clone() joinedWorkers {
+	return joinedWorkers{slices.Clone(w.Joined), maps.Clone(w.Found)}
+}
+
+// workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
+func (w joinedWorkers) workers(u *plan.Unit) []plan.Member {
+	list := w.listed(u)
+	for i, m := range list {
+		list[i] = fitted(m, w.Found[m.Node])
+	}
+	return list
+}
+
+// listed returns the members with a line in slurm.conf, by node: those of the unit, and
+// those that have joined and not left, whatever the unit says.
+func (w joinedWorkers) listed(u *plan.Unit) []plan.Member {
+	list := slices.Clone(w.Joined)
+	for _, m := range u.Members {
+		if !m.ControlPlane && !slices.ContainsFunc(list, func(j plan.Member) bool { return j.Node == m.Node }) {
+			list = append(list, m)
+		}
+	}
+	slices.SortFunc(list, func(a, b plan.Member) int { return strings.Compare(a.Node, b.Node) })
+	return list
+}
+
+// pendingRemovals are no longer declared, and their jobs have not ended.
+type pendingRemovals struct {
+	Leaving []partition `json:"leaving_partitions,omitempty"`
+	// Detaching are the attachments of projects as they were applied last.
+	Detaching []schema.EffectiveAttachment `json:"detaching_projects,omitempty"`
+}
+
+func (p pendingRemovals) clone() pendingRemovals {
+	return pendingRemovals{slices.Clone(p.Leaving), slices.Clone(p.Detaching)}
+}
+
+// declaration is what a cluster follows from.
+type declaration struct {
+	Name string
+	Unit *plan.Unit
+	joinedWorkers
+	pendingRemovals
+	People []schema.UnixUser // who may have accounts
+	At     place
+}
+
+// declaredCluster returns the cluster of a declaration. The error is that of its config.
+func declaredCluster(d declaration) (*cluster, error) {
+	set, err := parseSettings(d.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}
 	return &cluster{
-		name: r.Cluster, unit: &r.Unit, set: set, workers: r.workers(), attached: r.attachments(), detaching: r.Detaching, leaving: r.Leaving,
-		users: r.users(), at: place{r.Hostname, r.Ports, r.FirstJob},
+		name: d.Name, unit: d.Unit, set: set, workers: d.workers(d.Unit), attached: attachmentsOf(d.Unit, d.Detaching), detaching: d.Detaching,
+		leaving: d.Leaving, users: usersOf(d.Unit, d.People, d.Detaching), at: d.At,
 	}, nil
 }
 
 // clusterOf returns the cluster of a unit whose members have all joined, on a host that is the same for all units.
 func clusterOf(u *plan.Unit) (*cluster, error) {
-	r := record{
-		Cluster: ClusterName(u.Effective.Key), Unit: *u, Hostname: "controller", Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1},
-	}
-	return r.cluster()
+	at := place{hostname: "controller", ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}}
+	return declaredCluster(declaration{Name: ClusterName(u.Effective.Key), Unit: u, At: at})
 }
 
 // settled returns the cluster without the projects and partitions that have only jobs left to end.

@@ -288,7 +288,7 @@ func (c *control) close(ctx context.Context, target string) error {
 }
 
 // addPending records steps that have to follow the next effect.
-func (c *control) addPending(ctx context.Context, o owed) error {
+func (c *control) addPending(ctx context.Context, o steps) error {
 	o = c.disk.Owed.or(o)
 	if c.disk.Owed == o {
 		return nil
@@ -298,7 +298,7 @@ func (c *control) addPending(ctx context.Context, o owed) error {
 }
 
 // clearPending removes steps that are done and verified.
-func (c *control) clearPending(ctx context.Context, o owed) error {
+func (c *control) clearPending(ctx context.Context, o steps) error {
 	left := c.disk.Owed.without(o)
 	if c.disk.Owed == left {
 		return nil

@@ -41,7 +41,7 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	if err := c.startMunged(ctx); err != nil {
 		return err
 	}
-	var done owed // a daemon that was started has read its files; one that already ran may not have
+	var done steps // a daemon that was started has read its files; one that already ran may not have
 	var down error
 	if done.Database, down = c.startAccounting(ctx); isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
 		return down

@@ -5,7 +5,6 @@ import (
 	"context"
 	"slices"
 
-	"berth/reconciler/plan"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
 	"berth/schema"
@@ -15,17 +14,6 @@ import (
 // account and no partition open to others: its account takes no new jobs; its queued jobs are
 // cancelled and its running ones end; the records of what they used go to berth/status; partitions no longer name the account and its QoS; then
 // associations, account and QoS are removed.
-
-// detachedBy returns the attachments that have jobs to end if the unit becomes after.
-func (r *record) detachedBy(after *plan.Unit) []schema.EffectiveAttachment {
-	all := slices.Clone(r.Unit.Effective.Attachments)
-	for _, a := range r.Detaching {
-		if !isAttached(all, a.ProjectID) {
-			all = append(all, a)
-		}
-	}
-	return slices.DeleteFunc(all, func(a schema.EffectiveAttachment) bool { return isAttached(after.Effective.Attachments, a.ProjectID) })
-}
 
 // detach ends the jobs of projects that are being detached, whose accounts are closed. An account
 // without jobs is no longer in the record; the files and the removal of it follow. A project whose
@@ -88,13 +76,4 @@ func isDefaultOf(have accounting.Tree, kept map[string]bool, qos string) bool {
 		}
 	}
 	return false
-}
-
-// onJobsOf returns what becomes of the jobs on a member's node that leaves: a lent node has a rule
-// of its own.
-func onJobsOf(m plan.Member, u *plan.Unit) *schema.OnJobs {
-	if m.Loan != nil {
-		return cmp.Or(m.Loan.OnJobs, u.Effective.OnJobs)
-	}
-	return u.Effective.OnJobs
 }

@@ -48,7 +48,7 @@ func (c configFiles) write(ctx context.Context) error {
 		return err
 	}
 	todo := c.disk.Owed.or(stepsAfter(c.stack, c.rec.version(), d.how, d.changed))
-	if len(d.changed) == 0 && todo == (owed{}) {
+	if len(d.changed) == 0 && todo == (steps{}) {
 		return nil
 	}
 	before, unreadable := c.disk.appliedFiles()
@@ -95,7 +95,7 @@ type fetched map[string]string
 // fetchedFiles returns what workers have once no step of a change is owed; nil: unknown.
 func (c *control) fetchedFiles() fetched {
 	applied, err := c.rec.appliedFiles()
-	if err != nil || c.rec.Owed != (owed{}) {
+	if err != nil || c.rec.Owed != (steps{}) {
 		return nil
 	}
 	out := fetched{}
@@ -175,7 +175,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 		return nil, err
 	}
 	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
-	if len(c.changedByHand(d.conf, known, nodes)) > 0 {
+	if len(changedByHand(d.conf, known, nodes, c.disk.closes)) > 0 {
 		d.how = max(d.how, profile.Reconfigure) // which brings them to what the file says
 	}
 	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
@@ -183,13 +183,13 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 }
 
 // stepsAfter returns the steps that follow the write of changed files over a slurm.conf.
-func (c *control) stepsAfter(before, after []byte, changed map[string]file) owed {
+func (c *control) stepsAfter(before, after []byte, changed map[string]file) steps {
 	how := effectOf(c.stack, classifyText(before, after, c.rec.version()), changed)
 	return stepsAfter(c.stack, c.rec.version(), how, changed)
 }
 
 // activate does the steps of todo and waits until slurmctld runs its file.
-func (c configFiles) activate(ctx context.Context, todo owed) error {
+func (c configFiles) activate(ctx context.Context, todo steps) error {
 	if todo.Database {
 		if err := c.restartSlurmdbd(ctx); err != nil {
 			return err
@@ -301,7 +301,7 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 	return err
 }
 
-func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owed) error {
+func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo steps) error {
 	if err := c.doAll(ctx, writeOps(old)...); err != nil {
 		return err
 	}
@@ -319,7 +319,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo owe
 			c.disk.reopen(target)
 		}
 	}
-	c.rec.Owed, c.disk.Owed = owed{}, owed{}
+	c.rec.Owed, c.disk.Owed = steps{}, steps{}
 	return c.saveDisk(ctx)
 }
 

@@ -213,7 +213,7 @@ func accountingImpact(i plan.Impact, before, after *cluster) plan.Impact {
 // in one rule: those of a detached project in that of its account.
 func removedJobs(i plan.Impact, before, after *plan.Unit, old accounting.Tree, removed map[accounting.Kind][]string) plan.Impact {
 	detached := map[string]bool{}
-	for _, a := range (&record{Unit: *before}).detachedBy(after) {
+	for _, a := range detachedBy(before, nil, after) {
 		detached[a.ProjectID] = true
 		i = endsBy(i, cmp.Or(a.OnJobs, after.Effective.OnJobs), plan.JobRule{Accounts: []string{a.ProjectID}, CancelsQueued: true})
 	}
@@ -243,6 +243,26 @@ func removedJobs(i plan.Impact, before, after *plan.Unit, old accounting.Tree, r
 		i = ends(i, after, plan.JobRule{QoS: qos})
 	}
 	return i
+}
+
+// detachedBy returns the attachments that have jobs to end if a unit, with those that are being detached, becomes another one.
+func detachedBy(before *plan.Unit, detaching []schema.EffectiveAttachment, after *plan.Unit) []schema.EffectiveAttachment {
+	all := slices.Clone(before.Effective.Attachments)
+	for _, a := range detaching {
+		if !isAttached(all, a.ProjectID) {
+			all = append(all, a)
+		}
+	}
+	return slices.DeleteFunc(all, func(a schema.EffectiveAttachment) bool { return isAttached(after.Effective.Attachments, a.ProjectID) })
+}
+
+// onJobsOf returns what becomes of the jobs on a member's node that leaves: a lent node has a rule
+// of its own.
+func onJobsOf(m plan.Member, u *plan.Unit) *schema.OnJobs {
+	if m.Loan != nil {
+		return cmp.Or(m.Loan.OnJobs, u.Effective.OnJobs)
+	}
+	return u.Effective.OnJobs
 }
 
 func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }
@@ -282,7 +302,7 @@ func changeOf(before, after *plan.Unit) (*change, error) {
 }
 
 // steps returns what follows the write of the changed files.
-func (ch *change) steps() owed {
+func (ch *change) steps() steps {
 	s, version := ch.now.stack(), ch.now.version()
 	return stepsAfter(s, version, effectOf(s, classify(ch.oldConf, ch.conf, version), ch.changed), ch.changed)
 }

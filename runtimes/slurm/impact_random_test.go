@@ -30,10 +30,12 @@ func TestImpactOfRandomChanges(t *testing.T) {
 	for range count {
 		before := d.unit()
 		after := d.changed(before)
-		rec := record{Cluster: ClusterName(before.Effective.Key), Unit: after, Hostname: "ctl", Ports: ports{Slurmctld: 6820, Slurmdbd: 6821}}
-		rec.Joined = d.some(before.Members)
-		first := d.report(rec, before, after)
-		require.Equal(t, first, d.report(rec, before, after))
+		of := declaration{
+			Name: ClusterName(before.Effective.Key), Unit: &after, joinedWorkers: joinedWorkers{Joined: d.some(before.Members)},
+			At: place{hostname: "ctl", ports: ports{Slurmctld: 6820, Slurmdbd: 6821}},
+		}
+		first := d.report(of, before, after)
+		require.Equal(t, first, d.report(of, before, after))
 		if strings.Contains(first, "slurm.conf") {
 			rendered++
 		}
@@ -53,7 +55,7 @@ func TestImpactOfRandomChanges(t *testing.T) {
 type unitDraw struct{ *rand.Rand }
 
 // report has the impact of each verb, and the files.
-func (d unitDraw) report(rec record, before, after plan.Unit) string {
+func (d unitDraw) report(of declaration, before, after plan.Unit) string {
 	var out strings.Builder
 	for _, verb := range []plan.Verb{
 		plan.Create, plan.Configure, plan.Leave, plan.Drain, plan.Replace, plan.Remove, plan.Start, plan.Restart, plan.Stop, plan.Delete,
@@ -61,7 +63,11 @@ func (d unitDraw) report(rec record, before, after plan.Unit) string {
 		raw, err := json.Marshal(Rules{}.Impact(verb, "worker-0", &before, &after))
 		fmt.Fprintln(&out, verb, string(raw), err)
 	}
-	all, err := files(&rec)
+	var all map[string]file
+	c, err := declaredCluster(of)
+	if err == nil {
+		all, _, err = c.files()
+	}
 	raw := map[string]string{}
 	for path, f := range all {
 		raw[path] = fmt.Sprintf("%o %s %s", f.mode, f.owner, f.data)

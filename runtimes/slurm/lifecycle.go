@@ -56,7 +56,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.recordUsers(ctx, after.Effective.Users); err != nil {
 		return err
 	}
-	c.rec.Detaching = c.disk.detachedBy(after)
+	c.rec.Detaching = detachedBy(&c.disk.Unit, c.disk.Detaching, after)
 	c.rec.Unit = *after
 	c.rec.follow(after)
 	c.rec.Found = c.workers.hardware.shapes(ctx, &c.disk.Unit, nil)

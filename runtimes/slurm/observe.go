@@ -414,7 +414,7 @@ func (v *observation) readController(ctx context.Context) {
 	v.mismatch = !config.Matches
 	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
 	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch {
-		v.byHand = c.changedByHand(v.conf, known, nodes)
+		v.byHand = changedByHand(v.conf, known, nodes, c.disk.closes)
 	}
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -592,7 +592,7 @@ func (v *observation) members() []plan.MemberState {
 		if reserved.isMaintenance {
 			reserved.text = "" // OutOfService has it
 		}
-		joined.Note = joinNotes(v.ctl.rec.unused(m), reserved.text, v.jobs.failedLaunches(m.Node))
+		joined.Note = joinNotes(unusedOf(m, v.ctl.rec.Found[m.Node]), reserved.text, v.jobs.failedLaunches(m.Node))
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}
@@ -737,7 +737,7 @@ func (v *observation) drift() []plan.Drift {
 	for _, r := range v.reservations {
 		add("reservations", r)
 	}
-	if rec.Owed != (owed{}) {
+	if rec.Owed != (steps{}) {
 		add("configuration", "unfinished change: "+rec.Owed.String())
 	}
 	if v.stale {

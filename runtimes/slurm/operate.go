@@ -184,7 +184,7 @@ func (c lifecycle) restartControl(ctx context.Context, a plan.Action) error {
 	} else if !res[0].Service.Running && len(c.disk.Restarting) == 0 {
 		return c.daemons.start(ctx, false)
 	}
-	if err := c.addPending(ctx, owed{Settle: true}); err != nil {
+	if err := c.addPending(ctx, steps{Settle: true}); err != nil {
 		return err
 	}
 	if err := c.restartOnce(ctx, c.site, a, c.service(profile.Slurmctld, "state"), c.service(profile.Slurmctld, "restart")); err != nil {

@@ -220,7 +220,7 @@ func TestConfinementRestartsTheWorkers(t *testing.T) {
 	c.ctl.before, c.wk.before = nil, nil
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.True(t, c.wk.ran("restart slurmd"))
-	require.Equal(t, owed{}, c.record(t).Owed)
+	require.Equal(t, steps{}, c.record(t).Owed)
 }
 
 // A worker joins only a controller that has its node.

@@ -16,9 +16,10 @@ import (
 // Berth wrote is declared. So it is a difference.
 
 // changedByHand returns how slurmctld has partitions and nodes otherwise than slurm.conf.
-func (c *control) changedByHand(conf []byte, partitions []cli.Partition, nodes []node) []string {
+// closes reports whether Berth is closing a partition: that one is left out.
+func changedByHand(conf []byte, partitions []cli.Partition, nodes []cli.Node, closes func(partition string) bool) []string {
 	lines := parseConf(conf)
-	return append(c.changedPartitions(lines, partitions), changedNodes(lines, nodes)...)
+	return append(changedPartitions(lines, partitions, closes), changedNodes(lines, nodes)...)
 }
 
 // unwritten are the values that a partition has in slurmctld where its line in slurm.conf does not have the key
@@ -41,8 +42,7 @@ var writtenAs = map[string]string{"QoS": "QOS"}
 
 // changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
 // DOWN by hand; it is declared UP". Those that Berth is closing are left out.
-func (c *control) changedPartitions(conf confLines, known []cli.Partition) (changed []string) {
-	closes := func(name string) bool { return c.disk.leaves(name) || c.disk.closing(partitionTarget(name)) }
+func changedPartitions(conf confLines, known []cli.Partition, closes func(string) bool) (changed []string) {
 	written := conf.partitions()
 	for _, p := range known {
 		if !slices.Contains(written, p.Name) && !closes(p.Name) {
@@ -92,14 +92,15 @@ func (c *control) changedPartitions(conf confLines, known []cli.Partition) (chan
 
 // changedNodes returns how the nodes in slurmctld differ from slurm.conf, whose lines give no weight. Their shape is compared
 // elsewhere.
-func changedNodes(conf confLines, known []node) (changed []string) {
+func changedNodes(conf confLines, known []cli.Node) (changed []string) {
 	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), ",") }
 	for _, line := range conf.of(profile.NodeName) {
 		name, values := line.object(), line.values()
-		n, isKnown := findNode(known, name)
-		if !isKnown {
+		i := slices.IndexFunc(known, func(n cli.Node) bool { return n.Name == name })
+		if i < 0 {
 			continue
 		}
+		n := known[i]
 		if got, want := sorted(n.Features), sorted(strings.Split(values["Feature"], ",")); got != want {
 			changed = append(changed, fmt.Sprintf("node %s has the features %s in slurmctld, and %s in slurm.conf", name, got, want))
 		}

@@ -164,15 +164,6 @@ func (m qosMax) tres() []string {
 // With attachments it has no users.
 const membersAccount = "members"
 
-// accounting returns what slurmdbd should have of the cluster of a record.
-func (r *record) accounting() (accounting.Tree, error) {
-	c, err := r.cluster()
-	if err != nil {
-		return accounting.Tree{}, err
-	}
-	return c.accounting()
-}
-
 // accounting returns what slurmdbd should have of the cluster. The account of a user gives
 // access to each QoS that is for all its users: slurmctld 24.11 does not hand on a change of the
 // account root to users two levels below.

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +9,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes/checksum"
+	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -41,34 +41,11 @@ type record struct {
 	Closing map[string]time.Time `json:"closing,omitempty"`
 	// Owed are the steps that have to follow written files and started daemons and
 	// are not verified yet.
-	Owed owed `json:"owed,omitzero"`
+	Owed steps `json:"owed,omitzero"`
 	upkeep
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
-}
-
-// joinedWorkers are the workers, and what was found on their hosts.
-type joinedWorkers struct {
-	Joined []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
-	// Found has the shape of the host of each node, as it was when the line of the node was written. A
-	// node without it joined before its host could be asked: its line has CPUs only until it joins again.
-	Found map[string]schema.Shape `json:"found,omitempty"`
-}
-
-func (w joinedWorkers) clone() joinedWorkers {
-	return joinedWorkers{slices.Clone(w.Joined), maps.Clone(w.Found)}
-}
-
-// pendingRemovals are no longer declared, and their jobs have not ended.
-type pendingRemovals struct {
-	Leaving []partition `json:"leaving_partitions,omitempty"`
-	// Detaching are the attachments of projects as they were applied last.
-	Detaching []schema.EffectiveAttachment `json:"detaching_projects,omitempty"`
-}
-
-func (p pendingRemovals) clone() pendingRemovals {
-	return pendingRemovals{slices.Clone(p.Leaving), slices.Clone(p.Detaching)}
 }
 
 // upkeep is the part of a record that no change of the instance affects.
@@ -115,44 +92,6 @@ type fileInput struct {
 	Unit plan.Unit `json:"unit"`
 	joinedWorkers
 	pendingRemovals
-}
-
-// owed are steps of a change that a crash may interrupt.
-type owed struct {
-	Restart     bool `json:"restart,omitempty"`     // of slurmctld
-	Workers     bool `json:"workers,omitempty"`     // a restart of the slurmd of each worker
-	Reconfigure bool `json:"reconfigure,omitempty"` // so that nodes get slurmctld's files
-	Database    bool `json:"database,omitempty"`    // a restart of slurmdbd
-	Settle      bool `json:"settle,omitempty"`      // reconcileNodes after a start
-}
-
-// or returns the steps of both.
-func (o owed) or(p owed) owed {
-	return owed{o.Restart || p.Restart, o.Workers || p.Workers, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle || p.Settle}
-}
-
-// without returns the steps of o that p lacks.
-func (o owed) without(p owed) owed {
-	return owed{o.Restart && !p.Restart, o.Workers && !p.Workers, o.Reconfigure && !p.Reconfigure, o.Database && !p.Database, o.Settle && !p.Settle}
-}
-
-func (o owed) String() string {
-	var words []string
-	for _, w := range []struct {
-		is   bool
-		name string
-	}{{o.Restart, "restart of slurmctld"}, {o.Workers, "restart of slurmd on the workers"}, {o.Reconfigure, "reconfigure"}, {o.Database, "restart of slurmdbd"}, {o.Settle, "check of the nodes after a start"}} {
-		if w.is {
-			words = append(words, w.name)
-		}
-	}
-	return strings.Join(words, ", ")
-}
-
-// ports of a control stack, unique on its host.
-type ports struct {
-	Slurmctld int `json:"slurmctld"`
-	Slurmdbd  int `json:"slurmdbd"`
 }
 
 // workerRecord is kept on a worker and names its cluster. A worker belongs to one
@@ -218,9 +157,61 @@ func (r *record) appliedPartitions() ([]partition, error) {
 	return slices.Concat(set.Partitions, leaving), err
 }
 
+// cluster returns what the cluster of a record should be.
+func (r *record) cluster() (*cluster, error) {
+	return declaredCluster(declaration{
+		Name: r.Cluster, Unit: &r.Unit, joinedWorkers: r.joinedWorkers, pendingRemovals: r.pendingRemovals, People: r.People,
+		At: place{r.Hostname, r.Ports, r.FirstJob},
+	})
+}
+
+// accounting returns what slurmdbd should have of the cluster of a record.
+func (r *record) accounting() (accounting.Tree, error) {
+	c, err := r.cluster()
+	if err != nil {
+		return accounting.Tree{}, err
+	}
+	return c.accounting()
+}
+
+// files renders the files of a record.
+func files(r *record) (map[string]file, error) {
+	c, err := r.cluster()
+	if err != nil {
+		return nil, err
+	}
+	all, _, err := c.files()
+	return all, err
+}
+
+// attachments returns the attachments of the unit, and those that are being detached.
+func (r *record) attachments() []schema.EffectiveAttachment {
+	return attachmentsOf(&r.Unit, r.Detaching)
+}
+
+// isShared reports whether the accounts of the cluster are those of projects. Those of any other cluster
+// may have any name, also one that is a project's elsewhere.
+func (r *record) isShared() bool {
+	return r.Unit.Effective.Key.Kind == schema.KindSharedRuntime || len(r.attachments()) > 0
+}
+
+// users returns the users of the unit, and those of projects that are being detached.
+func (r *record) users() []schema.UnixUser { return usersOf(&r.Unit, r.People, r.Detaching) }
+
+// workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
+func (r *record) workers() []plan.Member { return r.joinedWorkers.workers(&r.Unit) }
+
+// listed returns the members with a line in slurm.conf, by node.
+func (r *record) listed() []plan.Member { return r.joinedWorkers.listed(&r.Unit) }
+
 // leaves reports whether a partition is no longer declared and still has running jobs.
 func (r *record) leaves(partition string) bool {
 	return slices.Contains(partitionNames(r.Leaving), partition)
+}
+
+// closes reports whether a partition is being closed.
+func (r *record) closes(partition string) bool {
+	return r.leaves(partition) || r.closing(partitionTarget(partition))
 }
 
 // current returns the unit with its members and attachments as they are: a member that has not left
@@ -287,28 +278,6 @@ func (r *record) dropJoined(name string) {
 	r.Joined = slices.DeleteFunc(r.Joined, func(m plan.Member) bool { return m.Name == name })
 }
 
-// workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
-func (r *record) workers() []plan.Member {
-	list := r.listed()
-	for i, m := range list {
-		list[i] = fitted(m, r.Found[m.Node])
-	}
-	return list
-}
-
-// listed returns the members with a line in slurm.conf, by node: those of the unit, and
-// those that have joined and not left, whatever the unit says.
-func (r *record) listed() []plan.Member {
-	list := slices.Clone(r.Joined)
-	for _, m := range r.Unit.Members {
-		if !m.ControlPlane && !slices.ContainsFunc(list, func(j plan.Member) bool { return j.Node == m.Node }) {
-			list = append(list, m)
-		}
-	}
-	slices.SortFunc(list, func(a, b plan.Member) int { return strings.Compare(a.Node, b.Node) })
-	return list
-}
-
 // closing reports whether target is being closed.
 func (r *record) closing(target string) bool {
 	_, ok := r.Closing[target]
@@ -343,13 +312,4 @@ func (r *record) people() []schema.UnixUser { return union(r.People, r.Unit.Effe
 func (r *record) undeclaredUsers() []schema.UnixUser {
 	users := r.users()
 	return slices.DeleteFunc(slices.Clone(r.People), func(u schema.UnixUser) bool { return slices.Contains(users, u) })
-}
-
-// union returns the users of both lists without duplicates, by name.
-func union(a, b []schema.UnixUser) []schema.UnixUser {
-	all := slices.Concat(a, b)
-	slices.SortFunc(all, func(a, b schema.UnixUser) int {
-		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
-	})
-	return slices.Compact(all)
 }

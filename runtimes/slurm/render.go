@@ -16,16 +16,6 @@ import (
 // The files of a control stack are rendered from typed values only. Equal records
 // give equal bytes, as a difference would cause a needless restart.
 
-// files renders the files of a record.
-func files(rec *record) (map[string]file, error) {
-	c, err := rec.cluster()
-	if err != nil {
-		return nil, err
-	}
-	all, _, err := c.files()
-	return all, err
-}
-
 // files renders all files of the stack except secrets, by path, and the lines of slurm.conf.
 func (c *cluster) files() (map[string]file, confLines, error) {
 	conf, err := c.slurmConf()

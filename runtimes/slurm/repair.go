@@ -84,8 +84,8 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 		return err
 	}
 	before := c.disk.Owed
-	steps := c.stepsAfter(found[0].Data, conf, broken)
-	if err := c.addPending(ctx, steps); err != nil {
+	todo := c.stepsAfter(found[0].Data, conf, broken)
+	if err := c.addPending(ctx, todo); err != nil {
 		return err
 	}
 	ops := append([]runtimes.Op{dirOp(c.stack.Etc(), 0o755, "")}, writeOps(broken)...)
@@ -109,7 +109,7 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 		return err
 	case hashMatches(res[0]):
 		rest := before.or(c.stepsAfter(conf, conf, broken))
-		return c.clearPending(ctx, owed{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
+		return c.clearPending(ctx, steps{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
 	}
 	return nil
 }

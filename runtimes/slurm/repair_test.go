@@ -65,13 +65,13 @@ func TestRepairGoesOnAfterACrash(t *testing.T) {
 			require.Greater(t, n, 10)
 			return
 		}
-		if !restarted || c.record(t).Owed != (owed{}) {
+		if !restarted || c.record(t).Owed != (steps{}) {
 			require.NotEmpty(t, c.observe(t).Drift, "crash at operation %d", n)
 		}
 		require.NoError(t, c.apply(t, plan.Configure, c.unit), "crash at operation %d", n)
 		require.True(t, restarted, "crash at operation %d", n)
 		require.Equal(t, good, c.conf())
-		require.Equal(t, owed{}, c.record(t).Owed)
+		require.Equal(t, steps{}, c.record(t).Owed)
 		require.Empty(t, c.observe(t).Drift)
 	}
 }

@@ -52,7 +52,7 @@ func TestStartAfterAnIncompleteStop(t *testing.T) {
 	require.NoError(t, ctl.start(t.Context(), &c.unit, plan.Action{Verb: plan.Start, Member: "controller-0"}))
 	require.Equal(t, idleNode, c.node)
 	require.False(t, c.record(t).Stopped)
-	require.Equal(t, owed{}, c.record(t).Owed)
+	require.Equal(t, steps{}, c.record(t).Owed)
 }
 
 // The steps that follow a written file are recorded before it, and the next attempt
@@ -85,7 +85,7 @@ func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.True(t, c.ctl.ran("restart slurmctld"))
 	require.True(t, c.ctl.ran("scontrol reconfigure"))
-	require.Equal(t, owed{}, c.record(t).Owed)
+	require.Equal(t, steps{}, c.record(t).Owed)
 	require.Empty(t, c.observe(t).Drift)
 }
 

@@ -299,8 +299,8 @@ func (s *settings) billingOf(p partition) *billing {
 	return p.Billing
 }
 
-// CheckConfig implements runtimes.Backend.
-func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
+// checkConfig checks a config with all defaults for a version of the app.
+func checkConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
 	var s settings
 	if err := json.Unmarshal(config, &s); err != nil {
 		return schema.ConfigFacts{Problems: []schema.ConfigProblem{{Message: err.Error()}}}
@@ -315,8 +315,8 @@ func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.
 	return facts
 }
 
-// QueueNames implements runtimes.Backend.
-func (Backend) QueueNames(config json.RawMessage) schema.QueueNames {
+// queueNames returns the names in a config by which a queue map can choose.
+func queueNames(config json.RawMessage) schema.QueueNames {
 	s, err := parseSettings(config)
 	if err != nil {
 		return schema.QueueNames{}

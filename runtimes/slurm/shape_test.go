@@ -67,7 +67,7 @@ func TestNodeLineFitsItsHost(t *testing.T) {
 		m.CPUs, m.Shape = one.cpus, one.declared
 		rec.setFound(m.Node, twoByEightByTwo)
 		if one.unused != "" || one.cpus == 32 {
-			require.Equal(t, one.unused, rec.unused(*m))
+			require.Equal(t, one.unused, unusedOf(*m, rec.Found[m.Node]))
 		}
 		all, err := files(&rec)
 		require.NoError(t, err)

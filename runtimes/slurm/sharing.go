@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 
+	"berth/reconciler/plan"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -29,11 +30,10 @@ type account struct {
 	optional []qos    // QoS of the config that only some users may use
 }
 
-// attachments returns the attachments of the unit, and those that are being detached, which take
-// no new jobs. They are sorted by project.
-func (r *record) attachments() []schema.EffectiveAttachment {
-	all := slices.Clone(r.Unit.Effective.Attachments)
-	for _, a := range r.Detaching {
+// attachmentsOf returns the attachments of a unit, and those that are being detached, which take no new jobs, by project.
+func attachmentsOf(u *plan.Unit, detaching []schema.EffectiveAttachment) []schema.EffectiveAttachment {
+	all := slices.Clone(u.Effective.Attachments)
+	for _, a := range detaching {
 		if !isAttached(all, a.ProjectID) {
 			a.Closed = true
 			all = append(all, a)
@@ -43,27 +43,40 @@ func (r *record) attachments() []schema.EffectiveAttachment {
 	return all
 }
 
-// isShared reports whether the accounts of the cluster are those of projects. Those of any other cluster
-// may have any name, also one that is a project's elsewhere.
-func (r *record) isShared() bool {
-	return r.Unit.Effective.Key.Kind == schema.KindSharedRuntime || len(r.attachments()) > 0
-}
-
-func isAttached(all []schema.EffectiveAttachment, project string) bool {
-	return slices.ContainsFunc(all, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
-}
-
-// users returns the users of the unit, and those of projects that are being detached.
-func (r *record) users() []schema.UnixUser {
-	users := slices.Clone(r.Unit.Effective.Users)
-	for _, u := range r.People {
-		isMember := slices.ContainsFunc(r.Detaching, func(a schema.EffectiveAttachment) bool { return slices.Contains(a.Users, u.Name) })
-		if isMember && !slices.Contains(names(users), u.Name) {
-			users = append(users, u)
+// usersOf returns the users of a unit, and those among people of projects that are being detached.
+func usersOf(u *plan.Unit, people []schema.UnixUser, detaching []schema.EffectiveAttachment) []schema.UnixUser {
+	users := slices.Clone(u.Effective.Users)
+	for _, p := range people {
+		isMember := slices.ContainsFunc(detaching, func(a schema.EffectiveAttachment) bool { return slices.Contains(a.Users, p.Name) })
+		if isMember && !slices.Contains(names(users), p.Name) {
+			users = append(users, p)
 		}
 	}
 	slices.SortFunc(users, func(a, b schema.UnixUser) int { return strings.Compare(a.Name, b.Name) })
 	return users
+}
+
+// names returns the names of users, sorted.
+func names(users []schema.UnixUser) []string {
+	var out []string
+	for _, u := range users {
+		out = append(out, u.Name)
+	}
+	slices.Sort(out)
+	return out
+}
+
+// union returns the users of both lists without duplicates, by name.
+func union(a, b []schema.UnixUser) []schema.UnixUser {
+	all := slices.Concat(a, b)
+	slices.SortFunc(all, func(a, b schema.UnixUser) int {
+		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
+	})
+	return slices.Compact(all)
+}
+
+func isAttached(all []schema.EffectiveAttachment, project string) bool {
+	return slices.ContainsFunc(all, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
 }
 
 // accounts returns the accounts of the cluster except root.
