@@ -3,6 +3,7 @@
 package main
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bufio"
 	"encoding/json"
 	"fmt"
@@ -19,7 +20,6 @@ import (
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/runtimes"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -200,7 +200,7 @@ func (k *killed) requests() <-chan struct{} {
 func (k *killed) state() string {
 	k.Helper()
 	var record map[string]any
-	require.NoError(k, json.Unmarshal([]byte(k.on("dev-lab-1", "cat "+profile.Stack{Cluster: slurm.ClusterName(department)}.Record())), &record))
+	require.NoError(k, json.Unmarshal([]byte(k.on("dev-lab-1", "cat "+profile.Stack{Cluster: cluster.Name(department)}.Record())), &record))
 	delete(record, "files") // has more after the first change of the files
 	delete(record, "backed_up")
 	parts := []string{show(record), k.onController(department, strings.Join([]string{

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -22,7 +23,6 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes/host/hosttest"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -120,7 +120,7 @@ func attachmentsOf(st plan.Status) (out []string) {
 func (s *sharing) shareRuntimes() {
 	s.Helper()
 	all := runtimeFiles()
-	foreign := "/etc/slurm/" + slurm.ClusterName(commons)
+	foreign := "/etc/slurm/" + cluster.Name(commons)
 	s.on("dev-lab-1", "mkdir -p "+foreign+" && echo mine >"+foreign+"/slurm.conf")
 	s.mergeAs(labtest.TenantOwner, "declare the department", gittest.Commit{Files: filesOf(all, departmentFile, latticeTerms, colliderTerms)})
 	s.mergeAs(labtest.Administrator, "declare the commons", gittest.Commit{Files: filesOf(all, campusRuntimeFile, genomesTerms, guestTerms)})
@@ -430,12 +430,12 @@ func (s *sharing) deleteRuntimes() {
 	s.mergeAs(labtest.Administrator, "delete the commons", gittest.Commit{Remove: []string{campusRuntimeFile, guestTerms}})
 	for _, key := range []schema.Key{department, commons} {
 		require.NoError(s, s.untilGone(s.Context(), key))
-		left, err := s.remains(s.Context(), key, slurm.ClusterName(key))
+		left, err := s.remains(s.Context(), key, cluster.Name(key))
 		require.NoError(s, err)
 		require.Empty(s, left)
 	}
 	databases := s.on("dev-lab-1", "cd "+profile.DatabaseData+" && echo slurm*")
-	require.Equal(s, profile.Stack{Cluster: slurm.ClusterName(labtest.Train)}.Database(), databases)
+	require.Equal(s, profile.Stack{Cluster: cluster.Name(labtest.Train)}.Database(), databases)
 	for _, n := range s.nodes {
 		users := s.on(n.Name, "cut -d: -f1 /etc/passwd")
 		require.NotContains(s, users, "carl")

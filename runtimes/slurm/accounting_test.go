@@ -1,13 +1,13 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )
@@ -15,7 +15,7 @@ import (
 // sacctmgr changes the accounting of a unit by hand.
 func (c *company) sacctmgr(t testing.TB, u plan.Unit, line string) {
 	t.Helper()
-	c.tool(t, u, "sacctmgr -i "+strings.ReplaceAll(line, "CLUSTER", slurm.ClusterName(u.Effective.Key)))
+	c.tool(t, u, "sacctmgr -i "+strings.ReplaceAll(line, "CLUSTER", cluster.Name(u.Effective.Key)))
 }
 
 // details returns the drift of a unit in words.

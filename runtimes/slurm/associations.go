@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"errors"
@@ -50,7 +51,7 @@ func (c associations) await(ctx context.Context) error {
 		if err != nil {
 			return false, "", err
 		}
-		return slices.Equal(have, names(c.rec.users())), "users who may submit: " + strings.Join(have, ", "), nil
+		return slices.Equal(have, cluster.UserNames(c.rec.users())), "users who may submit: " + strings.Join(have, ", "), nil
 	})
 }
 
@@ -103,7 +104,7 @@ func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounti
 func (c associations) add(ctx context.Context) error {
 	users := c.rec.users()
 	for _, u := range users {
-		if err := checkUser(u); err != nil {
+		if err := cluster.CheckUser(u); err != nil {
 			return err
 		}
 	}
@@ -455,7 +456,7 @@ func (c associations) removeQoS(ctx context.Context, ch accounting.Change, want 
 		return err
 	}
 	rule := c.rec.Unit.Effective.OnJobs
-	if strings.HasSuffix(name, guaranteedSuffix) {
+	if strings.HasSuffix(name, cluster.GuaranteedSuffix) {
 		rule = nil // the project loses its guarantee, and none of its jobs
 	}
 	if err := c.jobs.endBy(ctx, rule, qosTarget(name), only("--qos="+name)); err != nil {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	_ "embed"
 	"encoding/json"
 
@@ -31,11 +32,13 @@ func (Backend) ConfigExample() string { return configExample }
 
 // CheckConfig implements runtimes.Backend.
 func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
-	return checkConfig(v, config)
+	return cluster.CheckConfig(v, config)
 }
 
 // QueueNames implements runtimes.Backend.
-func (Backend) QueueNames(config json.RawMessage) schema.QueueNames { return queueNames(config) }
+func (Backend) QueueNames(config json.RawMessage) schema.QueueNames {
+	return cluster.QueueNames(config)
+}
 
 // Releases implements runtimes.Backend.
 func (Backend) Releases() schema.Releases {
@@ -47,7 +50,7 @@ func (Backend) Releases() schema.Releases {
 }
 
 // Rules implements runtimes.Backend.
-func (Backend) Rules() plan.Rules { return Rules{} }
+func (Backend) Rules() plan.Rules { return cluster.Rules{} }
 
 // Profile implements runtimes.Backend.
 func (Backend) Profile() runtimes.Profile { return profile.Profile() }

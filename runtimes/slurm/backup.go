@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"errors"
@@ -44,7 +45,7 @@ func (f *backupFault) String() string {
 
 // backupDue returns the time since which a backup is due: the last time that the clock
 // reached the declared hour. It is zero if none is due.
-func (r *record) backupDue(set settings, now time.Time) time.Time {
+func (r *record) backupDue(set cluster.Config, now time.Time) time.Time {
 	now = now.UTC()
 	due := time.Date(now.Year(), now.Month(), now.Day(), set.Backup.Hour, 0, 0, 0, time.UTC)
 	if now.Before(due) {
@@ -58,7 +59,7 @@ func (r *record) backupDue(set settings, now time.Time) time.Time {
 
 // makeDue makes a backup if one is due, and removes the oldest ones.
 func (c backups) makeDue(ctx context.Context) error {
-	set, err := parseSettings(c.rec.Unit.Effective.Config)
+	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"strings"
 	"testing"
 	"time"
@@ -26,7 +27,7 @@ func TestLongBackupIsRestoredBeforeItCounts(t *testing.T) {
 	t.Parallel()
 	c, u := newCompanyOn(bareStage(t), t, strings.Replace(onePartition, "{", `{"backup":{"hour":2,"keep":2},`, 1), 0)
 	job := c.await(t, u, c.submit(t, u, alice, "true", 0), slurmtest.Completed)
-	cluster := slurm.ClusterName(u.Effective.Key)
+	cluster := cluster.Name(u.Effective.Key)
 	sacct := func() string {
 		return strings.TrimSpace(c.onControl(t, u, "sacct -a -X -n -P -o State -j "+job.ID))
 	}

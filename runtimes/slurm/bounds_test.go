@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"strconv"
 	"strings"
 	"testing"
@@ -51,6 +52,6 @@ func TestWeightsOfPriorityHave32Bits(t *testing.T) {
 		require.True(t, profile.AllowsSlurmConf("PriorityWeight"+name, "4294967295"), name)
 		require.False(t, profile.AllowsSlurmConf("PriorityWeight"+name, "4294967296"), name)
 	}
-	set := &settings{Priority: &priority{Weights: priorityWeights{Age: profile.MaxWeight, QOS: profile.MaxWeight}}}
-	require.Equal(t, profile.MaxWeight, set.weightOfGuarantee())
+	set := &cluster.Config{Priority: &cluster.Priority{Weights: cluster.PriorityWeights{Age: profile.MaxWeight, QOS: profile.MaxWeight}}}
+	require.Equal(t, profile.MaxWeight, set.WeightOfGuarantee())
 }

@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"regexp"
 	"slices"
@@ -13,7 +14,6 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 )
@@ -192,7 +192,7 @@ var other = map[string][2]string{
 // edit writes other values of parameters to slurm.conf.
 func (c *company) edit(t *testing.T, u plan.Unit, list []profile.Parameter) {
 	t.Helper()
-	conf := "/etc/slurm/" + slurm.ClusterName(u.Effective.Key) + "/slurm.conf"
+	conf := "/etc/slurm/" + cluster.Name(u.Effective.Key) + "/slurm.conf"
 	data, err := c.lab.Run(t.Context(), c.control.Key.Name, "cat", conf)
 	require.NoError(t, err)
 	for _, p := range list {
@@ -211,7 +211,7 @@ func (c *company) edit(t *testing.T, u plan.Unit, list []profile.Parameter) {
 func (c *company) takeOver(t *testing.T, u plan.Unit, class profile.Activation) {
 	t.Helper()
 	restart := func(m plan.Member, name string, params map[string]string) {
-		service := runtimes.Service{Name: name, Unit: slurm.ClusterName(u.Effective.Key), Verb: "restart", Params: params}
+		service := runtimes.Service{Name: name, Unit: cluster.Name(u.Effective.Key), Verb: "restart", Params: params}
 		_, err := c.hosts.Host(m).Do(t.Context(), runtimes.Stamp{Epoch: 1}, runtimes.Op{Service: &service})
 		require.NoError(t, err)
 	}
@@ -221,7 +221,7 @@ func (c *company) takeOver(t *testing.T, u plan.Unit, class profile.Activation) 
 	registered := func() {
 		t.Helper()
 		eventually(t, "node is registered", func() (bool, string) {
-			out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf sinfo -h -N -o '%T %v'")
+			out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf sinfo -h -N -o '%T %v'")
 			return err == nil && !strings.ContainsAny(out, "*") && strings.Contains(out, "."), out
 		})
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"encoding/json"
 	"regexp"
 	"strconv"
@@ -15,12 +16,12 @@ import (
 // The example of the documentation is valid by the rules that CUE cannot express. It shows both
 // kinds of preemption, of which a config has one.
 func TestConfigExampleIsValid(t *testing.T) {
-	for _, by := range []string{preemptPartition, preemptQOS} {
+	for _, by := range []string{cluster.PreemptPartition, cluster.PreemptQOS} {
 		var values map[string]any
 		require.NoError(t, yaml.Unmarshal([]byte(configExample), &values))
 		values["preemption"].(map[string]any)["by"] = by
 		list, field := "partitions", "preempt_mode"
-		if by == preemptPartition {
+		if by == cluster.PreemptPartition {
 			list, field = "qos", "preempts"
 		}
 		for _, item := range values[list].([]any) {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"context"
 	"errors"
@@ -47,7 +48,7 @@ type control struct {
 func newControl(env *environment, m plan.Member, key schema.Key, stamp runtimes.Stamp) *control {
 	return &control{
 		site: site{env.hosts.Host(m), stamp}, log: slog.New(slog.DiscardHandler), env: env, key: key,
-		stack: profile.Stack{Cluster: ClusterName(key)},
+		stack: profile.Stack{Cluster: cluster.Name(key)},
 	}
 }
 
@@ -194,7 +195,7 @@ func (c *control) putAside(res runtimes.Result) []runtimes.Op {
 		return nil
 	}
 	text := encode(map[string]string{"record": string(res.Data)})
-	return []runtimes.Op{writeOp(c.stack.DamagedRecord(), file{text, 0o600, ""})}
+	return []runtimes.Op{writeOp(c.stack.DamagedRecord(), cluster.File{Data: text, Mode: 0o600})}
 }
 
 // otherRecords reads the records of the other instances on the host.
@@ -237,13 +238,13 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 
 // writeRecord returns the operations that write a record and its copy. After a crash between the two, the record counts.
 func (c *control) writeRecord(rec *record) []runtimes.Op {
-	of := file{rec.encode(), 0o600, ""}
+	of := cluster.File{Data: rec.encode(), Mode: 0o600}
 	return []runtimes.Op{writeOp(c.stack.Record(), of), writeOp(c.stack.RecordCopy(), of)}
 }
 
 func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runtimes.Op {
 	rec := workerRecord{Format: workerFormat, Cluster: c.stack.Cluster, Key: c.key, Node: m.Node, Users: users}
-	return writeOp(workerRecordPath, file{rec.encode(), 0o600, ""})
+	return writeOp(workerRecordPath, cluster.File{Data: rec.encode(), Mode: 0o600})
 }
 
 func (c *control) save(ctx context.Context) error {
@@ -288,8 +289,8 @@ func (c *control) close(ctx context.Context, target string) error {
 }
 
 // addPending records steps that have to follow the next effect.
-func (c *control) addPending(ctx context.Context, o steps) error {
-	o = c.disk.Owed.or(o)
+func (c *control) addPending(ctx context.Context, o cluster.Steps) error {
+	o = c.disk.Owed.Or(o)
 	if c.disk.Owed == o {
 		return nil
 	}
@@ -298,8 +299,8 @@ func (c *control) addPending(ctx context.Context, o steps) error {
 }
 
 // clearPending removes steps that are done and verified.
-func (c *control) clearPending(ctx context.Context, o steps) error {
-	left := c.disk.Owed.without(o)
+func (c *control) clearPending(ctx context.Context, o cluster.Steps) error {
+	left := c.disk.Owed.Without(o)
 	if c.disk.Owed == left {
 		return nil
 	}
@@ -311,7 +312,7 @@ func (c *control) clearPending(ctx context.Context, o steps) error {
 // instance from reading this host's records to decide which accounts to remove.
 func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) error {
 	defer c.env.lock("host " + c.host.Name())()
-	all := union(c.disk.people(), users)
+	all := cluster.Union(c.disk.people(), users)
 	c.rec.People, c.disk.People = all, all
 	return c.saveDisk(ctx)
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -29,7 +30,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 		}
 		return c.daemons.start(ctx, false)
 	}
-	c.rec.Found = c.workers.hardware.shapes(ctx, nil, nodeLines(conf))
+	c.rec.Found = c.workers.hardware.shapes(ctx, nil, cluster.NodeLines(conf))
 	if err := c.writeStack(ctx); err != nil {
 		return err
 	}
@@ -144,7 +145,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 // checkEarlier returns an error if slurm.conf has a node or a partition that the unit no longer declares. Only the lost
 // record said how the jobs there end.
 func (c lifecycle) checkEarlier(conf []byte, after *plan.Unit) error {
-	set, err := parseSettings(after.Effective.Config)
+	set, err := cluster.Parse(after.Effective.Config)
 	if err != nil {
 		return err
 	}
@@ -152,13 +153,13 @@ func (c lifecycle) checkEarlier(conf []byte, after *plan.Unit) error {
 		return runtimes.NeedsPerson(fmt.Errorf("host %s: the record %s is gone, and %s has the %s %s, which %s no longer declares: declare it again, and remove it once the record is made again",
 			c.host.Name(), c.stack.Record(), c.stack.Conf(), what, name, c.key))
 	}
-	for node := range nodeLines(conf) {
+	for node := range cluster.NodeLines(conf) {
 		if !slices.ContainsFunc(after.Members, func(m plan.Member) bool { return m.Node == node }) {
 			return gone("node", node)
 		}
 	}
-	for _, p := range parseConf(conf).partitions() {
-		if !slices.Contains(partitionNames(set.Partitions), p) {
+	for _, p := range cluster.ParseConf(conf).Partitions() {
+		if !slices.Contains(cluster.PartitionNames(set.Partitions), p) {
 			return gone("partition", p)
 		}
 	}

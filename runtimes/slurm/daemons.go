@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -41,7 +42,7 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	if err := c.startMunged(ctx); err != nil {
 		return err
 	}
-	var done steps // a daemon that was started has read its files; one that already ran may not have
+	var done cluster.Steps // a daemon that was started has read its files; one that already ran may not have
 	var down error
 	if done.Database, down = c.startAccounting(ctx); isContactLost(down) || errors.Is(down, runtimes.ErrStaleEpoch) || ctx.Err() != nil {
 		return down
@@ -294,7 +295,7 @@ func (c stackDaemons) makeDatabase(ctx context.Context) error {
 			ownDirOp(profile.DatabaseDir, 0o755, profile.DatabaseUser),
 			ownDirOp(profile.DatabaseData, 0o700, profile.DatabaseUser),
 			runtimes.Op{Run: &runtimes.Run{Program: "mariadb-install-db", Args: profile.InstallDBArgs(), TimeoutMS: 2 * int(c.env.timeouts.Ready.Milliseconds())}},
-			writeOp(profile.DatabaseInstalled, file{[]byte("made by Berth\n"), 0o644, ""}),
+			writeOp(profile.DatabaseInstalled, cluster.File{Data: []byte("made by Berth\n"), Mode: 0o644}),
 		)
 		if err != nil {
 			return err

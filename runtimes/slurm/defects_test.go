@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"regexp"
 	"strings"
 	"testing"
@@ -8,7 +9,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm"
 	"berth/schema"
 )
 
@@ -43,7 +43,7 @@ func knowsUser(answer string) bool {
 // tool runs one of Slurm's tools on the control host.
 func (c *company) tool(t testing.TB, u plan.Unit, line string) string {
 	t.Helper()
-	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf "+line)
+	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "SLURM_CONF=/etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf "+line)
 	require.NoError(t, err, out)
 	return out
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -296,8 +297,8 @@ func newCluster(t *testing.T) *fakeCluster {
 // freshRecord returns the record of the unit after its creation.
 func (c *fakeCluster) freshRecord() record {
 	rec := record{
-		Format: recordFormat, Cluster: ClusterName(c.unit.Effective.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
-		Ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, upkeep: upkeep{MungeKey: digest([]byte("key")), BackedUp: c.now},
+		Format: recordFormat, Cluster: cluster.Name(c.unit.Effective.Key), Unit: c.unit, Complete: true, Hostname: "ctl",
+		Ports: cluster.Ports{Slurmctld: cluster.FirstPort, Slurmdbd: cluster.FirstPort + 1}, upkeep: upkeep{MungeKey: digest([]byte("key")), BackedUp: c.now},
 	}
 	rec.setJoined(c.unit.Members[1])
 	return rec
@@ -309,7 +310,7 @@ func (c *fakeCluster) put(t *testing.T, rec record) {
 	all, err := files(&rec)
 	require.NoError(t, err)
 	for name, f := range all {
-		c.ctl.files[name], c.ctl.modes[name] = f.data, f.mode
+		c.ctl.files[name], c.ctl.modes[name] = f.Data, f.Mode
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
 	c.ctl.files[s.Record()], c.ctl.files[s.RecordCopy()] = rec.encode(), rec.encode()
@@ -320,7 +321,7 @@ func (c *fakeCluster) put(t *testing.T, rec record) {
 
 // loseRecord removes the record and its copy.
 func (c *fakeCluster) loseRecord() {
-	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	s := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	delete(c.ctl.files, s.Record())
 	delete(c.ctl.files, s.RecordCopy())
 }
@@ -328,7 +329,7 @@ func (c *fakeCluster) loseRecord() {
 // record reads the current record.
 func (c *fakeCluster) record(t *testing.T) record {
 	t.Helper()
-	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	s := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	of := func(path string) runtimes.Result {
 		text, found := c.ctl.files[path]
 		return runtimes.Result{Data: text, Missing: !found}
@@ -405,7 +406,7 @@ func (c *fakeCluster) answer(run *runtimes.Run) (string, int) {
 			c.node = nodeDrained(reason)
 		}
 	case line == "scontrol reconfigure":
-		for _, name := range parseConf([]byte(c.conf())).partitions() {
+		for _, name := range cluster.ParseConf([]byte(c.conf())).Partitions() {
 			if !slices.ContainsFunc(c.partitions, func(p string) bool { return strings.HasPrefix(p+" ", name+" ") }) {
 				c.partitions = append(c.partitions, name)
 			}

@@ -1,19 +1,19 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm"
 )
 
 // onControl runs a line of shell on the control host. $etc, $run and $SLURM_CONF are those
 // of the unit.
 func (c *company) onControl(t testing.TB, u plan.Unit, script string) string {
 	t.Helper()
-	name := slurm.ClusterName(u.Effective.Key)
+	name := cluster.Name(u.Effective.Key)
 	out, err := c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c",
 		"etc=/etc/slurm/"+name+"; run=/run/slurm-"+name+"; export SLURM_CONF=$etc/slurm.conf; "+script)
 	require.NoError(t, err, out)

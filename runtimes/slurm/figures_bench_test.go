@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"strings"
 	"testing"
@@ -9,7 +10,6 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -134,7 +134,7 @@ func command(t testing.TB, name, unit string, params map[string]string) string {
 // makeByHand makes the cluster as an administrator does who has the files.
 func (c *company) makeByHand(t testing.TB, u plan.Unit, files string) {
 	t.Helper()
-	stack := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
+	stack := profile.Stack{Cluster: cluster.Name(u.Effective.Key)}
 	users := ""
 	for _, user := range u.Effective.Users {
 		users += fmt.Sprintf("groupadd -g %d %s; useradd -m -u %[1]d -g %[1]d %[2]s\n", user.UID, user.Name)
@@ -181,7 +181,7 @@ idle" ]; do sleep 0.1; done`)
 // removeByHand ends and removes what makeByHand made.
 func (c *company) removeByHand(t testing.TB, u plan.Unit) {
 	t.Helper()
-	stack := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
+	stack := profile.Stack{Cluster: cluster.Name(u.Effective.Key)}
 	for _, m := range u.Members {
 		script := "for p in $(pidof slurmctld slurmd slurmdbd munged mariadbd slurmd-wlm slurmctld-wlm slurmdbd-wlm); do kill -9 $p; done; sleep 0.5\n" +
 			"userdel -r berthtest0; userdel -r berthtest1\n" +

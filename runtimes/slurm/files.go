@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"cmp"
 	"context"
@@ -47,8 +48,8 @@ func (c configFiles) write(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	todo := c.disk.Owed.or(stepsAfter(c.stack, c.rec.version(), d.how, d.changed))
-	if len(d.changed) == 0 && todo == (steps{}) {
+	todo := c.disk.Owed.Or(cluster.StepsAfter(c.stack, c.rec.version(), d.how, d.changed))
+	if len(d.changed) == 0 && todo == (cluster.Steps{}) {
 		return nil
 	}
 	before, unreadable := c.disk.appliedFiles()
@@ -59,7 +60,7 @@ func (c configFiles) write(ctx context.Context) error {
 	}
 	ops := writeOps(d.changed)
 	if d.oldConf != nil {
-		previous := writeOp(c.stack.Conf()+".previous", file{d.oldConf, 0o644, ""})
+		previous := writeOp(c.stack.Conf()+".previous", cluster.File{Data: d.oldConf, Mode: 0o644})
 		ops = append([]runtimes.Op{previous}, ops...)
 	}
 	if err := c.doAll(ctx, ops...); err != nil {
@@ -95,13 +96,13 @@ type fetched map[string]string
 // fetchedFiles returns what workers have once no step of a change is owed; nil: unknown.
 func (c *control) fetchedFiles() fetched {
 	applied, err := c.rec.appliedFiles()
-	if err != nil || c.rec.Owed != (steps{}) {
+	if err != nil || c.rec.Owed != (cluster.Steps{}) {
 		return nil
 	}
 	out := fetched{}
 	for here, there := range c.stack.FetchedFiles() {
-		if f := applied[here]; len(f.data) > 0 {
-			out[there] = digest(f.data)
+		if f := applied[here]; len(f.Data) > 0 {
+			out[there] = digest(f.Data)
 		}
 	}
 	return out
@@ -124,7 +125,7 @@ func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 
 // fileDiff is the difference between the rendered files and those on the host.
 type fileDiff struct {
-	changed map[string]file
+	changed map[string]cluster.File
 	how     profile.Activation
 	conf    []byte // slurm.conf as rendered
 	oldConf []byte // slurm.conf on the host; nil: missing
@@ -151,20 +152,20 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &fileDiff{changed: map[string]file{}, conf: rendered[c.stack.Conf()].data}
+	d := &fileDiff{changed: map[string]cluster.File{}, conf: rendered[c.stack.Conf()].Data}
 	for i, p := range paths {
 		if p == c.stack.Conf() && !res[i].Missing {
 			d.oldConf = res[i].Data
 		}
-		if res[i].Missing || !bytes.Equal(res[i].Data, rendered[p].data) {
+		if res[i].Missing || !bytes.Equal(res[i].Data, rendered[p].Data) {
 			d.changed[p] = rendered[p]
 		}
 	}
-	d.how = effectOf(c.stack, classifyText(d.oldConf, d.conf, c.rec.version()), d.changed)
+	d.how = cluster.Effect(c.stack, cluster.ClassifyText(d.oldConf, d.conf, c.rec.version()), d.changed)
 	if !hashMatches(res[len(paths)]) {
 		d.how = max(d.how, profile.Reconfigure) // a written file was never read
 	}
-	for _, p := range parseConf(d.conf).partitions() {
+	for _, p := range cluster.ParseConf(d.conf).Partitions() {
 		if c.rec.closing(partitionTarget(p)) && !c.rec.leaves(p) {
 			d.how = max(d.how, profile.Reconfigure) // it was being removed and is wanted again
 			c.rec.reopen(partitionTarget(p))
@@ -175,7 +176,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 		return nil, err
 	}
 	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
-	if len(changedByHand(d.conf, known, nodes, c.disk.closes)) > 0 {
+	if len(cluster.ChangedByHand(d.conf, known, nodes, c.disk.closes)) > 0 {
 		d.how = max(d.how, profile.Reconfigure) // which brings them to what the file says
 	}
 	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
@@ -183,13 +184,13 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 }
 
 // stepsAfter returns the steps that follow the write of changed files over a slurm.conf.
-func (c *control) stepsAfter(before, after []byte, changed map[string]file) steps {
-	how := effectOf(c.stack, classifyText(before, after, c.rec.version()), changed)
-	return stepsAfter(c.stack, c.rec.version(), how, changed)
+func (c *control) stepsAfter(before, after []byte, changed map[string]cluster.File) cluster.Steps {
+	how := cluster.Effect(c.stack, cluster.ClassifyText(before, after, c.rec.version()), changed)
+	return cluster.StepsAfter(c.stack, c.rec.version(), how, changed)
 }
 
 // activate does the steps of todo and waits until slurmctld runs its file.
-func (c configFiles) activate(ctx context.Context, todo steps) error {
+func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
 	if todo.Database {
 		if err := c.restartSlurmdbd(ctx); err != nil {
 			return err
@@ -301,7 +302,7 @@ func (c configFiles) verifyNodes(ctx context.Context, before []node) error {
 	return err
 }
 
-func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo steps) error {
+func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, todo cluster.Steps) error {
 	if err := c.doAll(ctx, writeOps(old)...); err != nil {
 		return err
 	}
@@ -319,7 +320,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo ste
 			c.disk.reopen(target)
 		}
 	}
-	c.rec.Owed, c.disk.Owed = steps{}, steps{}
+	c.rec.Owed, c.disk.Owed = cluster.Steps{}, cluster.Steps{}
 	return c.saveDisk(ctx)
 }
 
@@ -330,7 +331,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]file, todo ste
 // leaving, and waits says so. Nobody knows the line of one that was made by hand, so
 // all files wait for its jobs.
 func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err error) {
-	set, err := parseSettings(c.rec.Unit.Effective.Config)
+	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}
@@ -339,13 +340,13 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 	if err != nil {
 		return nil, err
 	}
-	stay := partitionNames(set.Partitions)
+	stay := cluster.PartitionNames(set.Partitions)
 	c.rec.Leaving = nil
 	for _, p := range known {
 		if slices.Contains(stay, p.Name) {
 			continue
 		}
-		i := slices.IndexFunc(applied, func(a partition) bool { return a.Name == p.Name })
+		i := slices.IndexFunc(applied, func(a cluster.Partition) bool { return a.Name == p.Name })
 		rule := c.rec.Unit.Effective.OnJobs
 		if i < 0 && unread == nil {
 			rule = nil // no plan named the jobs in a partition that a person made: it waits for them

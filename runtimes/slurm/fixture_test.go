@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -15,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -214,7 +214,7 @@ for node in $(sinfo -h -N -o %N); do
 	for state in undrain resume; do scontrol update nodename=$node state=$state; done
 	scontrol update nodename=$node comment=
 done`
-	conf := "/etc/slurm/" + slurm.ClusterName(u.Effective.Key) + "/slurm.conf"
+	conf := "/etc/slurm/" + cluster.Name(u.Effective.Key) + "/slurm.conf"
 	_, err := s.lab.Run(t.Context(), s.control.Key.Name, "sh", "-c", "test -e "+conf+" && export SLURM_CONF="+conf+" && ("+script+") >/dev/null 2>&1; true")
 	require.NoError(t, err)
 }
@@ -247,7 +247,7 @@ sacctmgr -n -P list assoc; sacctmgr -n -P list qos; scontrol show assoc_mgr flag
 	for _, n := range append([]*schema.Node{s.control}, s.workers...) {
 		script := ofHost
 		if n == s.control && s.hasCluster {
-			script = "export SLURM_CONF=/etc/slurm/" + slurm.ClusterName(u.Effective.Key) + "/slurm.conf; " + ofHost + ofCluster
+			script = "export SLURM_CONF=/etc/slurm/" + cluster.Name(u.Effective.Key) + "/slurm.conf; " + ofHost + ofCluster
 		}
 		out, err := s.lab.Run(t.Context(), n.Key.Name, "sh", "-c", script+"; true")
 		require.NoError(t, err, out)

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -17,7 +18,7 @@ func (c stackDaemons) openGate(ctx context.Context, down error, afterStop bool) 
 	if err := c.checkState(ctx); err != nil {
 		return err
 	}
-	if err := c.addPending(ctx, steps{Settle: true}); err != nil {
+	if err := c.addPending(ctx, cluster.Steps{Settle: true}); err != nil {
 		return err
 	}
 	if down == nil {
@@ -92,7 +93,7 @@ func (c stackDaemons) raiseFirstJob(ctx context.Context, answers bool) error {
 	}
 	c.rec.FirstJob, c.disk.FirstJob = first, first
 	c.rec.Raised, c.disk.Raised = true, true
-	pending := c.disk.Owed.or(steps{Reconfigure: true}) // for the nodes that run already
+	pending := c.disk.Owed.Or(cluster.Steps{Reconfigure: true}) // for the nodes that run already
 	c.rec.Owed, c.disk.Owed = pending, pending
 	if err := c.saveDisk(ctx); err != nil {
 		return err

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"fmt"
 	"maps"
@@ -75,7 +76,7 @@ func TestSlurmctldStartsWithoutSlurmdbd(t *testing.T) {
 			return nil
 		}
 		if saved {
-			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.SavedAssociations()] = []byte("x")
+			c.ctl.files[profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.SavedAssociations()] = []byte("x")
 		}
 		err := c.startController(t)
 		require.ErrorContains(t, err, "fatal: no database")
@@ -126,7 +127,7 @@ func TestLostStateWaitsForAPerson(t *testing.T) {
 		return c.rt.Apply(t.Context(), runtimes.Change{Plan: &p, Action: a, Stamp: runtimes.Stamp{Epoch: 1, ActionID: a.ID}})
 	}
 	c := crashed(t)
-	mark := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.StateMark()
+	mark := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.StateMark()
 	delete(c.ctl.files, mark)
 	err := c.startController(t)
 	require.ErrorContains(t, err, "slurmctld has lost its state, with all jobs that were queued or running")
@@ -142,7 +143,7 @@ func TestLostStateWaitsForAPerson(t *testing.T) {
 	c = crashed(t)
 	lost := maps.Clone(c.db.Accounts)
 	delete(c.db.Accounts, "root")
-	require.ErrorContains(t, c.startController(t), "accounting of the cluster "+ClusterName(c.unit.Effective.Key)+" is lost")
+	require.ErrorContains(t, c.startController(t), "accounting of the cluster "+cluster.Name(c.unit.Effective.Key)+" is lost")
 	inner := c.ctl.answer
 	c.ctl.answer = func(run *runtimes.Run) (string, int) {
 		if run.Program == "sacctmgr" && slices.Contains(run.Args, "load") {
@@ -157,7 +158,7 @@ func TestLostStateWaitsForAPerson(t *testing.T) {
 // A host that lost the record alone still has the state: its unit is absent, and not lost.
 func TestStateRemainsWithoutItsRecord(t *testing.T) {
 	c := newCluster(t)
-	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	stack := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	c.ctl.files[stack.State()] = []byte{}
 	c.loseRecord()
 	o := c.observe(t)
@@ -181,7 +182,7 @@ func TestRecordIsRestoredFromItsCopy(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+			stack := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 			require.NoError(t, c.apply(t, plan.Configure, c.unit))
 			want := string(c.ctl.files[stack.Record()])
 			damage(c.ctl.files, stack.Record())
@@ -216,7 +217,7 @@ func TestCopyOfTheRecordFollowsIt(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			c := newCluster(t)
-			stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+			stack := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 			c.ctl.files[stack.RecordCopy()] = change(t, c)
 			if name == "gone" {
 				delete(c.ctl.files, stack.RecordCopy())
@@ -236,7 +237,7 @@ func TestNeighbourWithItsCopyOnlyIsSeen(t *testing.T) {
 	c := newCluster(t)
 	neighbour := c.freshRecord()
 	neighbour.Unit.Effective.Key = schema.InstanceKey("t", "p", "two")
-	neighbour.Cluster = ClusterName(neighbour.Unit.Effective.Key)
+	neighbour.Cluster = cluster.Name(neighbour.Unit.Effective.Key)
 	c.ctl.files[profile.Stack{Cluster: neighbour.Cluster}.RecordCopy()] = neighbour.encode()
 	others, err := c.on(t).otherRecords(t.Context())
 	require.NoError(t, err)
@@ -247,7 +248,7 @@ func TestNeighbourWithItsCopyOnlyIsSeen(t *testing.T) {
 // A controller and a worker whose records are all damaged find each other by the munge key, and the stack keeps its ports.
 func TestDamagedRecordsOfAllHostsAreMadeAgain(t *testing.T) {
 	c := newCluster(t)
-	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	stack := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	c.ctl.files[stack.State()] = []byte{}
 	for host, paths := range map[*fakeHost][]string{c.ctl: {stack.Record(), stack.RecordCopy()}, c.wk: {workerRecordPath}} {
 		for _, path := range paths {
@@ -263,14 +264,14 @@ func TestDamagedRecordsOfAllHostsAreMadeAgain(t *testing.T) {
 	require.ErrorIs(t, do(plan.Join, "worker-0", "gpu-1"), runtimes.ErrWaiting, "the line of the node lacks the shape of its host")
 	require.NoError(t, do(plan.Configure, "controller-0", "ctl"))
 	require.NoError(t, do(plan.Join, "worker-0", "gpu-1"))
-	require.Equal(t, ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}, c.record(t).Ports)
+	require.Equal(t, cluster.Ports{Slurmctld: cluster.FirstPort, Slurmdbd: cluster.FirstPort + 1}, c.record(t).Ports)
 	require.Equal(t, plan.Running, c.observe(t).Members[1].State)
 }
 
 // A record and its copy that were cut off are put aside, and made again from what else is there. A deletion needs them.
 func TestDamagedRecordIsMadeAgain(t *testing.T) {
 	c := newCluster(t)
-	stack := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	stack := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	c.ctl.files[stack.State()] = []byte{}
 	half := c.ctl.files[stack.Record()][:200]
 	c.ctl.files[stack.Record()], c.ctl.files[stack.RecordCopy()] = half, half
@@ -299,7 +300,7 @@ func TestDamagedRecordIsMadeAgain(t *testing.T) {
 	require.Equal(t, half, c.ctl.files[stack.Record()])
 	c.ctl.files[stack.Conf()] = conf
 	require.NoError(t, do(plan.Create))
-	require.Equal(t, nodeLines(conf), nodeLines(c.ctl.files[stack.Conf()]), "the lines of nodes stay as they were")
+	require.Equal(t, cluster.NodeLines(conf), cluster.NodeLines(c.ctl.files[stack.Conf()]), "the lines of nodes stay as they were")
 	require.Contains(t, string(c.ctl.files[stack.DamagedRecord()]), `"record": "{`)
 	require.Equal(t, plan.Present, c.observe(t).Presence)
 }

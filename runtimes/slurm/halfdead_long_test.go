@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -221,7 +222,7 @@ func TestLongUnreadableConfigurationIsReplaced(t *testing.T) {
 // renameInRecord gives a field of the record of a cluster another name, as another release of Berth would.
 func (c *company) renameInRecord(t *testing.T, u plan.Unit, from, to string) {
 	t.Helper()
-	path := "/var/lib/berth/instances/" + slurm.ClusterName(u.Effective.Key) + ".json"
+	path := "/var/lib/berth/instances/" + cluster.Name(u.Effective.Key) + ".json"
 	text := c.onControl(t, u, "cat "+path)
 	require.Contains(t, text, `"`+from+`"`)
 	var record map[string]json.RawMessage

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"strings"
@@ -17,8 +18,8 @@ type hardware struct{ *control }
 // unit has not accepted that. Slurm needs the controllers below of control groups v2, or
 // those hierarchies of v1 (cgroup.conf(5)).
 func (c hardware) checkConfinement(ctx context.Context, u *plan.Unit, m plan.Member) error {
-	set, err := parseSettings(u.Effective.Config)
-	if err != nil || set.Confinement == confinementNone {
+	set, err := cluster.Parse(u.Effective.Config)
+	if err != nil || set.Confinement == cluster.ConfinementNone {
 		return err
 	}
 	const root = "/sys/fs/cgroup/"
@@ -56,7 +57,7 @@ func (c hardware) check(ctx context.Context, u *plan.Unit, m plan.Member) (cli.R
 	if err := checkCapacity(m, has); err != nil {
 		return has, err
 	}
-	if err := checkShape(m, has); err != nil {
+	if err := cluster.CheckShape(m, has); err != nil {
 		return has, err
 	}
 	if err := c.checkPrograms(ctx, u, m); err != nil {
@@ -89,7 +90,7 @@ func checkCapacity(m plan.Member, has cli.Resources) error {
 func (c hardware) checkDevices(ctx context.Context, m plan.Member) error {
 	var paths []string
 	for _, g := range m.GPUs {
-		fs, err := deviceFiles(g.Devices)
+		fs, err := cluster.DeviceFiles(g.Devices)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 
@@ -29,7 +30,7 @@ func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[strin
 		if err != nil {
 			c.log.Info("shape of the host unknown; read at the join", "host", m.Node, "reason", err.Error())
 		}
-		return shapeOf(has)
+		return cluster.ShapeOf(has)
 	}) {
 		if shape != (schema.Shape{}) {
 			all[unknown[i].Node] = shape
@@ -42,7 +43,7 @@ func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[strin
 // did not answer when the line was written, or has changed since. It records the shape: the next
 // plan writes the line, and then the worker joins. A shape of nodes with jobs is not changed.
 func (c workerHosts) awaitShape(ctx context.Context, m plan.Member, found schema.Shape) error {
-	have, want := fitted(m, c.rec.Found[m.Node]), fitted(m, found)
+	have, want := cluster.Fitted(m, c.rec.Found[m.Node]), cluster.Fitted(m, found)
 	if c.rec.hasJoined(m.Node) || have.CPUs == want.CPUs && have.Shape == want.Shape {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -119,7 +120,7 @@ func (c *control) recordRestart(ctx context.Context, s site, name, log string) e
 // messageTimeout is how long the tools of a cluster wait for an answer by its config; 0: by
 // Slurm's default.
 func (c *control) messageTimeout() time.Duration {
-	set, err := parseSettings(c.rec.Unit.Effective.Config)
+	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return 0
 	}

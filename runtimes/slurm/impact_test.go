@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -54,13 +55,13 @@ func drawUnit(t *rapid.T, name string) plan.Unit {
 // drawQueue draws jobs that the unit may have.
 func drawQueue(t *rapid.T, u plan.Unit) []cli.QueuedJob {
 	var jobs []cli.QueuedJob
-	set, err := parseSettings(u.Effective.Config)
+	set, err := cluster.Parse(u.Effective.Config)
 	require.NoError(t, err)
 	var partitions []string
 	for _, p := range set.Partitions {
 		partitions = append(partitions, p.Name)
 	}
-	nodes := workerNodes(&u)
+	nodes := cluster.WorkerNodes(&u)
 	for i := range rapid.IntRange(0, 10).Draw(t, "jobs") {
 		if len(u.Effective.Users) == 0 {
 			break
@@ -89,7 +90,7 @@ func TestImpactOfAChangeAddsUp(t *testing.T) {
 		for _, m := range before.Members {
 			o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 		}
-		in := plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o, Rules: Rules{}}
+		in := plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o, Rules: cluster.Rules{}}
 		switch rapid.IntRange(0, 5).Draw(t, "change") {
 		case 0:
 			in.After, in.Members = nil, nil
@@ -141,7 +142,7 @@ func impactsOf(p plan.Plan) (out []*plan.JobImpact) {
 }
 
 func partitionsIn(t *rapid.T, u plan.Unit) (out []string) {
-	set, err := parseSettings(u.Effective.Config)
+	set, err := cluster.Parse(u.Effective.Config)
 	require.NoError(t, err)
 	for _, p := range set.Partitions {
 		out = append(out, p.Name)

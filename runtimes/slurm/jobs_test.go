@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
@@ -261,7 +262,7 @@ scontrol update jobid=$SLURM_JOB_ID comment="cuda=$CUDA_VISIBLE_DEVICES user=$(i
 
 	// Drift is seen and undone.
 	before = conf() // with another FirstJobId since the kill
-	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+slurm.ClusterName(u.Effective.Key)+"/slurm.conf")
+	_, err = c.lab.Run(t.Context(), c.control.Key.Name, "sh", "-c", "echo PartitionName=mine Nodes=ALL >> /etc/slurm/"+cluster.Name(u.Effective.Key)+"/slurm.conf")
 	require.NoError(t, err)
 	require.NotEmpty(t, c.observe(t, more).Drift)
 	c.carry(t, more, false)

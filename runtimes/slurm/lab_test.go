@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"encoding/json"
 	"errors"
@@ -203,7 +204,7 @@ func (s *stage) records(t testing.TB, node string) map[schema.Key]string {
 // services are the unit's services, as (host, service), with their processes.
 func (s *stage) services(t testing.TB, u plan.Unit) map[string]int {
 	t.Helper()
-	cluster := slurm.ClusterName(u.Effective.Key)
+	cluster := cluster.Name(u.Effective.Key)
 	out := map[string]int{}
 	for _, m := range u.Members {
 		names := []string{profile.MungedWorker, profile.Slurmd}
@@ -260,7 +261,7 @@ func (s *stage) killServices(t *testing.T, u plan.Unit, m plan.Member, services 
 // of its cluster, its database, a worker's files, and accounts.
 func (s *stage) remains(t testing.TB, u plan.Unit) []string {
 	t.Helper()
-	cluster := slurm.ClusterName(u.Effective.Key)
+	cluster := cluster.Name(u.Effective.Key)
 	var left []string
 	add := func(node, script string) {
 		out, err := s.lab.Run(t.Context(), node, "sh", "-c", script)

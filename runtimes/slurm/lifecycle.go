@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"cmp"
 	"context"
@@ -56,7 +57,7 @@ func (c lifecycle) configure(ctx context.Context, after *plan.Unit) error {
 	if err := c.recordUsers(ctx, after.Effective.Users); err != nil {
 		return err
 	}
-	c.rec.Detaching = detachedBy(&c.disk.Unit, c.disk.Detaching, after)
+	c.rec.Detaching = cluster.Detached(&c.disk.Unit, c.disk.Detaching, after)
 	c.rec.Unit = *after
 	c.rec.follow(after)
 	c.rec.Found = c.workers.hardware.shapes(ctx, &c.disk.Unit, nil)
@@ -368,7 +369,7 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 		if err := c.nodes.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
 			return err
 		}
-		if err := c.jobs.endBy(ctx, onJobsOf(m, &c.rec.Unit), nodeTarget(m.Node), only("--nodelist="+m.Node)); err != nil {
+		if err := c.jobs.endBy(ctx, cluster.OnJobs(m, &c.rec.Unit), nodeTarget(m.Node), only("--nodelist="+m.Node)); err != nil {
 			return err
 		}
 	}

@@ -3,13 +3,13 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"berth/runtimes/slurm"
 	"berth/schema"
 )
 
@@ -18,7 +18,7 @@ import (
 func TestLongLogsAreRotated(t *testing.T) {
 	t.Parallel()
 	c, u := newCompanyOn(bareStage(t), t, onePartition, 0)
-	cluster := slurm.ClusterName(u.Effective.Key)
+	cluster := cluster.Name(u.Effective.Key)
 	worker := c.workers[0].Key.Name
 	run := func(node, script string) string {
 		out, err := c.lab.Run(t.Context(), node, "sh", "-ec", script)

@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"context"
 	"fmt"
@@ -71,7 +72,7 @@ func newSite(t *testing.T) *site {
 	c := &company{stage: s}
 	c.rt = slurm.New(slurm.Options{Hosts: s.hosts, Timeouts: slurm.Timeouts{Call: time.Minute, Ready: patience, Look: time.Minute}})
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
-	site := &site{company: c, T: t, unit: u, cluster: slurm.ClusterName(u.Effective.Key), begun: begun}
+	site := &site{company: c, T: t, unit: u, cluster: cluster.Name(u.Effective.Key), begun: begun}
 	site.tell("two machines are up")
 	site.followGuide()
 	return site

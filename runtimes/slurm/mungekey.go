@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners m
 	if err != nil {
 		return err
 	}
-	write := writeOp(c.stack.MungeKey(), file{key, keyMode, profile.MungeUser})
+	write := writeOp(c.stack.MungeKey(), cluster.File{Data: key, Mode: keyMode, Owner: profile.MungeUser})
 	switch {
 	case key == nil && len(c.rec.Joined) > 0:
 		return notRestored(fault + "; " + lostKey)

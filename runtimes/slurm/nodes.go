@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
@@ -76,7 +77,7 @@ func hasShape(n node, m plan.Member) bool {
 // Berth. For a node that stays DOWN it waits only until its slurmd answers. slurmd with a wrong
 // key exits 0 and never registers.
 func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
-	m = fitted(m, c.rec.Found[m.Node])
+	m = cluster.Fitted(m, c.rec.Found[m.Node])
 	var last node
 	err := c.env.poll(ctx, "node "+m.Node+" at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		nodes, err := c.list(ctx)
@@ -119,7 +120,7 @@ func (c *control) isLeftDown(n node) bool {
 	if strings.HasPrefix(n.Reason, drainOperation) {
 		return true // it was drained before it went silent, and returns with a resume
 	}
-	set, err := parseSettings(c.rec.Unit.Effective.Config)
+	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	switch {
 	case err != nil || set.Nodes == nil || set.Nodes.ReturnToService == 2 || n.Reason == "" || ownDrain(n):
 		return false

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"cmp"
 	"context"
@@ -25,12 +26,12 @@ import (
 // runtimeState is Slurm's part of the status. It has no field that changes with the
 // jobs.
 type runtimeState struct {
-	Cluster    string      `json:"cluster"`
-	Controller string      `json:"controller"`
-	Conf       string      `json:"conf"` // SLURM_CONF for people on the controller
-	Ports      ports       `json:"ports"`
-	Version    string      `json:"version,omitempty"`
-	Nodes      []nodeState `json:"nodes,omitempty"` // by name
+	Cluster    string        `json:"cluster"`
+	Controller string        `json:"controller"`
+	Conf       string        `json:"conf"` // SLURM_CONF for people on the controller
+	Ports      cluster.Ports `json:"ports"`
+	Version    string        `json:"version,omitempty"`
+	Nodes      []nodeState   `json:"nodes,omitempty"` // by name
 	// Hung has the time of the last restart of each daemon that did not answer.
 	Hung map[string]time.Time `json:"hung,omitempty"`
 	// BackedUp is the time of the last backup; before the first, of the creation.
@@ -56,7 +57,7 @@ func (r *Runtime) Observe(ctx context.Context, s runtimes.Scope) plan.Observed {
 		return obs
 	case v.ctl.rec.Format == "":
 		if obs.Presence, obs.Remains = plan.Absent, v.remains != ""; obs.Remains {
-			obs.Reason = fmt.Sprintf("%s on %s and its copy are missing or damaged: Berth makes them again", profile.Stack{Cluster: ClusterName(s.Key)}.Record(), v.remains)
+			obs.Reason = fmt.Sprintf("%s on %s and its copy are missing or damaged: Berth makes them again", profile.Stack{Cluster: cluster.Name(s.Key)}.Record(), v.remains)
 		}
 		return obs
 	}
@@ -262,7 +263,7 @@ type workerReading struct {
 // compareFiles compares the files of the stack with those that worked last.
 func (v *observation) compareFiles(stats []runtimes.FileStat, owners map[string]uint32) {
 	want, err := v.ctl.rec.appliedFiles()
-	var next map[string]file
+	var next map[string]cluster.File
 	if err == nil {
 		next, err = files(&v.ctl.rec)
 	}
@@ -271,11 +272,11 @@ func (v *observation) compareFiles(stats []runtimes.FileStat, owners map[string]
 		return
 	}
 	for _, path := range repairedPaths(v.ctl.stack) {
-		v.stale = v.stale || !bytes.Equal(want[path].data, next[path].data)
+		v.stale = v.stale || !bytes.Equal(want[path].Data, next[path].Data)
 	}
-	v.fetched, v.conf = v.ctl.fetchedFiles(), want[v.ctl.stack.Conf()].data
+	v.fetched, v.conf = v.ctl.fetchedFiles(), want[v.ctl.stack.Conf()].Data
 	for _, st := range stats {
-		if fault := want[st.Path].fault(v.ctl.host.Name(), st, owners); fault != "" {
+		if fault := fileFault(want[st.Path], v.ctl.host.Name(), st, owners); fault != "" {
 			v.modify(st.Path, fault)
 		}
 	}
@@ -414,7 +415,7 @@ func (v *observation) readController(ctx context.Context) {
 	v.mismatch = !config.Matches
 	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
 	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch {
-		v.byHand = changedByHand(v.conf, known, nodes, c.disk.closes)
+		v.byHand = cluster.ChangedByHand(v.conf, known, nodes, c.disk.closes)
 	}
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -449,7 +450,7 @@ func (v *observation) compareUsers(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	if want := names(users); !slices.Equal(have, want) {
+	if want := cluster.UserNames(users); !slices.Equal(have, want) {
 		v.people = fmt.Sprintf("users in the cluster: %s; declared: %s", strings.Join(have, ", "), strings.Join(want, ", "))
 		return
 	}
@@ -465,7 +466,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	c := v.ctl
 	control, _ := c.rec.Unit.Control()
 	users := c.rec.users()
-	programs := programsOf(c.rec.Unit.Effective.Config)
+	programs := cluster.Programs(c.rec.Unit.Effective.Config)
 	ops := []runtimes.Op{
 		readOp(workerRecordPath), c.service(profile.MungedWorker, "state"), c.slurmd(m, control, "state"),
 		statOp(slices.Concat(gpuFiles(m), programPaths(programs), pathsOf(workerDirectories(c.stack)), []string{profile.WorkerMungeKey})...),
@@ -518,7 +519,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 
 // lacks compares the device files, the programs, the directories and the munge key of a worker with what it
 // needs. It returns the first difference.
-func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runtimes.FileStat) string {
+func (v *observation) lacks(m plan.Member, programs []cluster.Program, stats []runtimes.FileStat) string {
 	directories := workerDirectories(v.ctl.stack)
 	for _, st := range stats {
 		i := slices.IndexFunc(directories, func(d directory) bool { return d.path == st.Path })
@@ -550,7 +551,7 @@ func (v *observation) lacks(m plan.Member, programs []hostProgram, stats []runti
 func gpuFiles(m plan.Member) []string {
 	var paths []string
 	for _, g := range m.GPUs {
-		files, _ := deviceFiles(g.Devices) // an invalid one was refused at the join
+		files, _ := cluster.DeviceFiles(g.Devices) // an invalid one was refused at the join
 		paths = append(paths, files...)
 	}
 	return paths
@@ -592,7 +593,7 @@ func (v *observation) members() []plan.MemberState {
 		if reserved.isMaintenance {
 			reserved.text = "" // OutOfService has it
 		}
-		joined.Note = joinNotes(unusedOf(m, v.ctl.rec.Found[m.Node]), reserved.text, v.jobs.failedLaunches(m.Node))
+		joined.Note = joinNotes(cluster.Unused(m, v.ctl.rec.Found[m.Node]), reserved.text, v.jobs.failedLaunches(m.Node))
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}
@@ -656,7 +657,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Hung, "slurmd runs and does not answer the controller"
 	case n.State == "down" || n.State == "error":
 		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
-	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, fitted(m, v.ctl.rec.Found[m.Node])):
+	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, cluster.Fitted(m, v.ctl.rec.Found[m.Node])):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
 	case n.Has("DRAIN") && strings.HasPrefix(n.Reason, drainUnfit): // another repair than that of its disk: it begins at once
 		return plan.Stopped, "its disk can be written again, and it takes jobs when the drain " + n.Reason + " ends"
@@ -737,7 +738,7 @@ func (v *observation) drift() []plan.Drift {
 	for _, r := range v.reservations {
 		add("reservations", r)
 	}
-	if rec.Owed != (steps{}) {
+	if rec.Owed != (cluster.Steps{}) {
 		add("configuration", "unfinished change: "+rec.Owed.String())
 	}
 	if v.stale {
@@ -754,7 +755,7 @@ func (v *observation) drift() []plan.Drift {
 			add(driftUnit, unitDetail(name))
 		}
 	}
-	if set, err := parseSettings(rec.Unit.Effective.Config); err == nil {
+	if set, err := cluster.Parse(rec.Unit.Effective.Config); err == nil {
 		if due := rec.backupDue(set, v.ctl.env.now()); !due.IsZero() {
 			detail := "due since " + due.Format(time.RFC3339) + "; the last one is of " + rec.BackedUp.Format(time.RFC3339)
 			if rec.BackupFault != nil {

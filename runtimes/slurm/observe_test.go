@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"errors"
 	"fmt"
 	"strings"
@@ -20,7 +21,7 @@ func TestFaultsAreShown(t *testing.T) {
 		"":                     func(*fakeCluster) {},
 		"is not the munge key": func(c *fakeCluster) { c.wk.files[profile.WorkerMungeKey] = []byte("other") },
 		"no directory for jobs of alice on gpu-1": func(c *fakeCluster) {
-			delete(c.wk.files, profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.JobsOf("alice", 2001))
+			delete(c.wk.files, profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.JobsOf("alice", 2001))
 		},
 		"partition main is DOWN":     func(c *fakeCluster) { c.partitions = []string{"main DOWN"} },
 		"partition main was deleted": func(c *fakeCluster) { c.partitions = nil },
@@ -47,7 +48,7 @@ func TestFaultsAreShown(t *testing.T) {
 			}
 		},
 		"gres.conf on ctl is not as Berth writes it": func(c *fakeCluster) {
-			c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Etc()+"/gres.conf"] = []byte("x")
+			c.ctl.files[profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Etc()+"/gres.conf"] = []byte("x")
 		},
 	} {
 		t.Run(want, func(t *testing.T) {
@@ -62,7 +63,7 @@ func TestFaultsAreShown(t *testing.T) {
 				return
 			}
 			require.Contains(t, fmt.Sprint(obs.Members, obs.Drift), want)
-			p := plan.Make(plan.Input{Key: c.unit.Effective.Key, After: &c.unit.Effective, Members: c.unit.Members, Observed: obs, Rules: Rules{}})
+			p := plan.Make(plan.Input{Key: c.unit.Effective.Key, After: &c.unit.Effective, Members: c.unit.Members, Observed: obs, Rules: cluster.Rules{}})
 			require.NotEmpty(t, p.Actions)
 		})
 	}
@@ -117,7 +118,7 @@ func TestLostControlHostIsUnknown(t *testing.T) {
 // A program that berth-host does not compare is named with its size.
 func TestLargeProgramIsRefused(t *testing.T) {
 	st := runtimes.FileStat{Path: profile.ProgramDir + "/prolog", Exists: true, Type: "file", Mode: 0o755, Size: 2 << 20}
-	require.ErrorContains(t, programFault("gpu-1", []hostProgram{{Program: "prolog", Digest: "sha256:00"}}, st), "has 2097152 bytes, and berth-host compares files of up to 1 MiB")
+	require.ErrorContains(t, programFault("gpu-1", []cluster.Program{{Program: "prolog", Digest: "sha256:00"}}, st), "has 2097152 bytes, and berth-host compares files of up to 1 MiB")
 }
 
 // A change says all that it waits for, unless that is much.
@@ -139,7 +140,7 @@ func TestJoinedWorkersHaveReferences(t *testing.T) {
 	c := newCluster(t)
 	obs := c.observe(t)
 	require.Nil(t, obs.Members[0].References)
-	want := map[string]string{"cluster": ClusterName(c.unit.Effective.Key), "node": obs.Members[1].Node}
+	want := map[string]string{"cluster": cluster.Name(c.unit.Effective.Key), "node": obs.Members[1].Node}
 	require.Equal(t, want, obs.Members[1].References)
 	c.node = ""
 	require.Equal(t, want, c.observe(t).Members[1].References)
@@ -148,7 +149,7 @@ func TestJoinedWorkersHaveReferences(t *testing.T) {
 // A full disk is said with its host, before a daemon fails for it. Berth frees no space itself.
 func TestFullDiskIsSaid(t *testing.T) {
 	c := newCluster(t)
-	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	s := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	for _, path := range append([]string{s.State()}, writtenPaths(s)...) {
 		c.ctl.full = path
 		want := plan.Drift{Member: "controller-0", What: "disk", Detail: "the disk of " + path + " on ctl is full: it has no space or no inode left; delete files there"}
@@ -180,7 +181,7 @@ func TestDirectoriesOfTheControllerHaveTheirOwners(t *testing.T) {
 // Without its copy of slurm.conf on the worker, srun fails in jobs. The slurmd of the worker starts again and fetches it.
 func TestLostCopyOfSlurmConfIsFetchedAgain(t *testing.T) {
 	c := newCluster(t)
-	s := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}
+	s := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}
 	there := s.FetchedFiles()[s.Conf()]
 	delete(c.wk.fetched, there)
 	require.Equal(t, ""+profile.WorkerSpoolDir+"/conf-cache/slurm.conf on gpu-1 is missing; slurmd fetches it when it starts", c.observe(t).Members[1].Detail)

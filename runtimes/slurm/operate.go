@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"fmt"
@@ -139,7 +140,7 @@ func (c lifecycle) drainMember(ctx context.Context, m plan.Member, a plan.Action
 	if err := c.nodes.drain(ctx, operationReason(a), m.Node); err != nil {
 		return err
 	}
-	on := cmp.Or(a.Operation.OnJobs, onJobsOf(m, &c.rec.Unit))
+	on := cmp.Or(a.Operation.OnJobs, cluster.OnJobs(m, &c.rec.Unit))
 	return c.jobs.endBy(ctx, on, operationTarget(a), only("--nodelist="+m.Node))
 }
 
@@ -184,7 +185,7 @@ func (c lifecycle) restartControl(ctx context.Context, a plan.Action) error {
 	} else if !res[0].Service.Running && len(c.disk.Restarting) == 0 {
 		return c.daemons.start(ctx, false)
 	}
-	if err := c.addPending(ctx, steps{Settle: true}); err != nil {
+	if err := c.addPending(ctx, cluster.Steps{Settle: true}); err != nil {
 		return err
 	}
 	if err := c.restartOnce(ctx, c.site, a, c.service(profile.Slurmctld, "state"), c.service(profile.Slurmctld, "restart")); err != nil {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -108,11 +109,11 @@ func dirOp(path string, mode uint32, owner string) runtimes.Op {
 	return runtimes.Op{Dir: &runtimes.MakeDir{Path: path, Mode: mode, Owner: owner, Group: owner}}
 }
 
-func writeOp(path string, f file) runtimes.Op {
-	return runtimes.Op{Write: &runtimes.WriteFile{Path: path, Data: f.data, Mode: f.mode, Owner: f.owner, Group: f.owner}}
+func writeOp(path string, f cluster.File) runtimes.Op {
+	return runtimes.Op{Write: &runtimes.WriteFile{Path: path, Data: f.Data, Mode: f.Mode, Owner: f.Owner, Group: f.Owner}}
 }
 
-func writeOps(rendered map[string]file) []runtimes.Op {
+func writeOps(rendered map[string]cluster.File) []runtimes.Op {
 	var ops []runtimes.Op
 	for _, path := range slices.Sorted(maps.Keys(rendered)) {
 		ops = append(ops, writeOp(path, rendered[path]))

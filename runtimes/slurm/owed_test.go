@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"slices"
 	"testing"
@@ -21,7 +22,7 @@ func TestExistingDatabaseIsNotOverwritten(t *testing.T) {
 	c := newCluster(t)
 	neighbour := c.freshRecord()
 	neighbour.Unit.Effective.Key = schema.InstanceKey("t", "p", "two")
-	neighbour.Cluster = ClusterName(neighbour.Unit.Effective.Key)
+	neighbour.Cluster = cluster.Name(neighbour.Unit.Effective.Key)
 	records := profile.Stack{Cluster: neighbour.Cluster}.Record()
 	delete(c.ctl.files, profile.DatabaseInstalled)
 	c.ctl.files[profile.DatabaseData+"/ibdata1"] = []byte("accounting")
@@ -206,7 +207,7 @@ func TestConfinementRestartsTheWorkers(t *testing.T) {
 		}
 		return nil
 	}
-	p := Rules{}.Impact(plan.Configure, "", &rec.Unit, &c.unit)
+	p := cluster.Rules{}.Impact(plan.Configure, "", &rec.Unit, &c.unit)
 	require.Equal(t, []string{"slurmctld", "slurmd on gpu-1"}, p.Restarts)
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.Run != nil && op.Run.Args[0] == "reconfigure" {
@@ -220,7 +221,7 @@ func TestConfinementRestartsTheWorkers(t *testing.T) {
 	c.ctl.before, c.wk.before = nil, nil
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.True(t, c.wk.ran("restart slurmd"))
-	require.Equal(t, steps{}, c.record(t).Owed)
+	require.Equal(t, cluster.Steps{}, c.record(t).Owed)
 }
 
 // A worker joins only a controller that has its node.

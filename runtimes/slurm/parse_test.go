@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"slices"
 	"strings"
 	"testing"
@@ -67,7 +68,7 @@ func TestImpact(t *testing.T) {
 	moved := before
 	moved.Members = slices.Clone(before.Members)
 	moved.Members[1].GPUs = []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[2-3]"}}
-	rules := Rules{}
+	rules := cluster.Rules{}
 	differs := func(class plan.Class, what ...string) (out []plan.Difference) {
 		for _, w := range what {
 			out = append(out, plan.Difference{What: w, Class: class})

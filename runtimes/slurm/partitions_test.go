@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"testing"
 	"time"
@@ -29,7 +30,7 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 		return []cli.Partition{{Name: "main", Nodes: []string{"gpu-1", "gpu-2"}, Values: main}, {Name: "quick", Nodes: []string{"gpu-1"}, Values: quick}}
 	}
 	none := func(string) bool { return false }
-	require.Empty(t, changedPartitions(parseConf([]byte(conf)), answer(func(main, quick map[string]string) {}), none))
+	require.Empty(t, cluster.ChangedPartitions(cluster.ParseConf([]byte(conf)), answer(func(main, quick map[string]string) {}), none))
 	for want, edit := range map[string]func(main, quick map[string]string){
 		"partition main is DOWN by hand; it is declared UP":                                func(main, _ map[string]string) { main["State"] = "DOWN" },
 		"partition main has MaxTime 0-00:05:00 in slurmctld, and 7-00:00:00 in slurm.conf": func(main, _ map[string]string) { main["MaxTime"] = "00:05:00" },
@@ -46,28 +47,28 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 		},
 		"partition quick has Default YES in slurmctld, and NO in slurm.conf": func(_, quick map[string]string) { quick["Default"] = "YES" },
 	} {
-		require.Equal(t, []string{want}, changedPartitions(parseConf([]byte(conf)), answer(edit), none))
+		require.Equal(t, []string{want}, cluster.ChangedPartitions(cluster.ParseConf([]byte(conf)), answer(edit), none))
 	}
 	lacks := answer(func(main, quick map[string]string) {})
 	lacks[0].Nodes = []string{"gpu-1"}
-	require.Equal(t, []string{"partition main lacks gpu-2 in slurmctld"}, changedPartitions(parseConf([]byte(conf)), lacks, none))
-	require.Equal(t, []string{"partition quick was deleted by hand"}, changedPartitions(parseConf([]byte(conf)), answer(func(main, quick map[string]string) {})[:1], none))
+	require.Equal(t, []string{"partition main lacks gpu-2 in slurmctld"}, cluster.ChangedPartitions(cluster.ParseConf([]byte(conf)), lacks, none))
+	require.Equal(t, []string{"partition quick was deleted by hand"}, cluster.ChangedPartitions(cluster.ParseConf([]byte(conf)), answer(func(main, quick map[string]string) {})[:1], none))
 	more := append(answer(func(main, quick map[string]string) {}), cli.Partition{Name: "mine"}, cli.Partition{Name: "old"})
 	require.Equal(t, []string{"partition mine was made by hand"},
-		changedPartitions(parseConf([]byte(conf)), more, func(name string) bool { return name == "old" }))
+		cluster.ChangedPartitions(cluster.ParseConf([]byte(conf)), more, func(name string) bool { return name == "old" }))
 }
 
 // The order of features has no meaning. A node that slurmctld does not have is said elsewhere.
 func TestNodeIsComparedWithItsLine(t *testing.T) {
 	const conf = "NodeName=gpu-1 NodeAddr=10.0.0.1 CPUs=4 Feature=worker,gpu,a100\nNodeName=gpu-2 CPUs=4 Feature=worker\n"
 	changed := func(weight int, features ...string) []string {
-		return changedNodes(parseConf([]byte(conf)), []cli.Node{{Name: "gpu-1", Weight: weight, Features: features}})
+		return cluster.ChangedNodes(cluster.ParseConf([]byte(conf)), []cli.Node{{Name: "gpu-1", Weight: weight, Features: features}})
 	}
 	require.Empty(t, changed(1, "a100", "gpu", "worker"))
 	require.Equal(t, []string{"node gpu-1 has the weight 5 in slurmctld, and 1 in slurm.conf"}, changed(5, "a100", "gpu", "worker"))
 	for address, want := range map[string][]string{"": nil, "10.0.0.1": nil, "192.0.2.9": {"node gpu-1 has the address 192.0.2.9 in slurmctld, and 10.0.0.1 in slurm.conf"}} {
 		known := []cli.Node{{Name: "gpu-1", Weight: 1, Features: []string{"a100", "gpu", "worker"}, Address: address}}
-		require.Equal(t, want, changedNodes(parseConf([]byte(conf)), known), address)
+		require.Equal(t, want, cluster.ChangedNodes(cluster.ParseConf([]byte(conf)), known), address)
 	}
 	require.Equal(t, []string{"node gpu-1 has the features mine in slurmctld, and a100,gpu,worker in slurm.conf"}, changed(1, "mine"))
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"slices"
 	"testing"
 
@@ -44,7 +45,7 @@ func works(ops []runtimes.Op) bool {
 // A complete unit on record gets no preflight.
 func TestRefusedCreateWritesNothing(t *testing.T) {
 	c := newCluster(t)
-	record := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Record()
+	record := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Record()
 	saved := c.ctl.files[record]
 	c.loseRecord()
 	var seen []runtimes.Op

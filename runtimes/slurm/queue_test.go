@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"strconv"
 	"strings"
@@ -45,7 +46,7 @@ func (c *company) attackOutput(t *testing.T, at runtimes.QueueScope, j queue.Job
 	run := func(uid int, script string) string {
 		return c.onWorker(t, node, fmt.Sprintf("setpriv --reuid=%d --regid=%[1]d --clear-groups sh -c '%s' 2>&1 || true", uid, script))
 	}
-	dir := profile.Stack{Cluster: slurm.ClusterName(at.Unit.Effective.Key)}.JobsOf(alice.Name, alice.UID)
+	dir := profile.Stack{Cluster: cluster.Name(at.Unit.Effective.Key)}.JobsOf(alice.Name, alice.UID)
 	file := dir + "/slurm-" + j.JobID + ".out"
 	require.Contains(t, run(alice.UID, "cat "+file), "secret")
 	mallory := alice.UID + 7

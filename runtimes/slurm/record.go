@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"maps"
 	"slices"
@@ -28,20 +29,20 @@ type record struct {
 	Cluster string    `json:"cluster"`
 	Unit    plan.Unit `json:"unit"` // as last configured
 	// Files is what the files on the host were rendered from; nil: Unit and Joined.
-	Files    *fileInput `json:"files,omitempty"`
-	Complete bool       `json:"complete"`
-	Stopped  bool       `json:"stopped,omitempty"`  // on purpose
-	Deleting bool       `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
-	Hostname string     `json:"hostname"`           // the host's own name, which slurmctld requires
-	Ports    ports      `json:"ports"`
-	joinedWorkers
-	pendingRemovals
+	Files    *fileInput    `json:"files,omitempty"`
+	Complete bool          `json:"complete"`
+	Stopped  bool          `json:"stopped,omitempty"`  // on purpose
+	Deleting bool          `json:"deleting,omitempty"` // no jobs are left; daemons are being removed
+	Hostname string        `json:"hostname"`           // the host's own name, which slurmctld requires
+	Ports    cluster.Ports `json:"ports"`
+	cluster.JoinedWorkers
+	cluster.PendingRemovals
 	// Closing has the time from which a target waits for its jobs. It survives a
 	// restart of the daemon, or a deadline would never be reached.
 	Closing map[string]time.Time `json:"closing,omitempty"`
 	// Owed are the steps that have to follow written files and started daemons and
 	// are not verified yet.
-	Owed steps `json:"owed,omitzero"`
+	Owed cluster.Steps `json:"owed,omitzero"`
 	upkeep
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
@@ -90,8 +91,8 @@ const markLife = time.Minute
 // changes.
 type fileInput struct {
 	Unit plan.Unit `json:"unit"`
-	joinedWorkers
-	pendingRemovals
+	cluster.JoinedWorkers
+	cluster.PendingRemovals
 }
 
 // workerRecord is kept on a worker and names its cluster. A worker belongs to one
@@ -134,34 +135,34 @@ func decodeRecord(raw []byte) (record, error) {
 }
 
 // appliedFiles renders the files that worked last.
-func (r *record) appliedFiles() (map[string]file, error) {
+func (r *record) appliedFiles() (map[string]cluster.File, error) {
 	of := *r
 	if f := r.Files; f != nil {
-		of.Unit, of.joinedWorkers, of.pendingRemovals = f.Unit, f.joinedWorkers, f.pendingRemovals
+		of.Unit, of.JoinedWorkers, of.PendingRemovals = f.Unit, f.JoinedWorkers, f.PendingRemovals
 	}
 	return files(&of)
 }
 
 // input returns what the files are rendered from.
 func (r *record) input() *fileInput {
-	return &fileInput{r.Unit, r.joinedWorkers.clone(), r.pendingRemovals.clone()}
+	return &fileInput{r.Unit, r.JoinedWorkers.Clone(), r.PendingRemovals.Clone()}
 }
 
 // appliedPartitions returns the partitions in the files that worked last.
-func (r *record) appliedPartitions() ([]partition, error) {
+func (r *record) appliedPartitions() ([]cluster.Partition, error) {
 	unit, leaving := &r.Unit, r.Leaving
 	if r.Files != nil {
 		unit, leaving = &r.Files.Unit, r.Files.Leaving
 	}
-	set, err := parseSettings(unit.Effective.Config)
+	set, err := cluster.Parse(unit.Effective.Config)
 	return slices.Concat(set.Partitions, leaving), err
 }
 
 // cluster returns what the cluster of a record should be.
-func (r *record) cluster() (*cluster, error) {
-	return declaredCluster(declaration{
-		Name: r.Cluster, Unit: &r.Unit, joinedWorkers: r.joinedWorkers, pendingRemovals: r.pendingRemovals, People: r.People,
-		At: place{r.Hostname, r.Ports, r.FirstJob},
+func (r *record) cluster() (*cluster.Cluster, error) {
+	return cluster.Of(cluster.Declaration{
+		Name: r.Cluster, Unit: &r.Unit, JoinedWorkers: r.JoinedWorkers, PendingRemovals: r.PendingRemovals, People: r.People,
+		At: cluster.Place{Hostname: r.Hostname, Ports: r.Ports, FirstJob: r.FirstJob},
 	})
 }
 
@@ -171,22 +172,22 @@ func (r *record) accounting() (accounting.Tree, error) {
 	if err != nil {
 		return accounting.Tree{}, err
 	}
-	return c.accounting()
+	return c.Accounting()
 }
 
 // files renders the files of a record.
-func files(r *record) (map[string]file, error) {
+func files(r *record) (map[string]cluster.File, error) {
 	c, err := r.cluster()
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := c.files()
+	all, _, err := c.Files()
 	return all, err
 }
 
 // attachments returns the attachments of the unit, and those that are being detached.
 func (r *record) attachments() []schema.EffectiveAttachment {
-	return attachmentsOf(&r.Unit, r.Detaching)
+	return cluster.Attachments(&r.Unit, r.Detaching)
 }
 
 // isShared reports whether the accounts of the cluster are those of projects. Those of any other cluster
@@ -196,17 +197,17 @@ func (r *record) isShared() bool {
 }
 
 // users returns the users of the unit, and those of projects that are being detached.
-func (r *record) users() []schema.UnixUser { return usersOf(&r.Unit, r.People, r.Detaching) }
+func (r *record) users() []schema.UnixUser { return cluster.Users(&r.Unit, r.People, r.Detaching) }
 
 // workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
-func (r *record) workers() []plan.Member { return r.joinedWorkers.workers(&r.Unit) }
+func (r *record) workers() []plan.Member { return r.JoinedWorkers.Workers(&r.Unit) }
 
 // listed returns the members with a line in slurm.conf, by node.
-func (r *record) listed() []plan.Member { return r.joinedWorkers.listed(&r.Unit) }
+func (r *record) listed() []plan.Member { return r.JoinedWorkers.Listed(&r.Unit) }
 
 // leaves reports whether a partition is no longer declared and still has running jobs.
 func (r *record) leaves(partition string) bool {
-	return slices.Contains(partitionNames(r.Leaving), partition)
+	return slices.Contains(cluster.PartitionNames(r.Leaving), partition)
 }
 
 // closes reports whether a partition is being closed.
@@ -297,15 +298,15 @@ func (r *record) version() cli.Version { return cli.Version(r.Unit.Effective.Sof
 
 // managedUsers returns the declared users if Berth makes their accounts, or none.
 func (r *record) managedUsers() ([]schema.UnixUser, error) {
-	set, err := parseSettings(r.Unit.Effective.Config)
-	if err != nil || set.Identity != identityManaged {
+	set, err := cluster.Parse(r.Unit.Effective.Config)
+	if err != nil || set.Identity != cluster.IdentityManaged {
 		return nil, err
 	}
 	return r.users(), nil
 }
 
 // people returns all users who may have an account because of the instance.
-func (r *record) people() []schema.UnixUser { return union(r.People, r.Unit.Effective.Users) }
+func (r *record) people() []schema.UnixUser { return cluster.Union(r.People, r.Unit.Effective.Users) }
 
 // undeclaredUsers returns the recorded users that are not declared and that no project that is
 // being detached has.

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"encoding/json"
 	"flag"
 	"os"
@@ -23,7 +24,7 @@ func example() record {
 	gpu := []schema.GPU{{Type: "a100", Count: 2, Devices: "/dev/nvidia[0-1]"}}
 	rec := record{
 		Format: recordFormat, Cluster: "physics_lattice_train_eba45360", Hostname: "dev-lab-1",
-		Ports: ports{Slurmctld: 22710, Slurmdbd: 22711},
+		Ports: cluster.Ports{Slurmctld: 22710, Slurmdbd: 22711},
 		Unit: plan.Unit{
 			Effective: schema.EffectiveUnit{
 				Key:   schema.InstanceKey("physics", "lattice", "train"),
@@ -99,10 +100,10 @@ func partitionNamed(name string) json.RawMessage {
 }
 
 func TestSettingsAreChecked(t *testing.T) {
-	s, err := parseSettings(nil)
+	s, err := cluster.Parse(nil)
 	require.NoError(t, err)
-	require.Equal(t, []partition{{Name: "main", Default: true}}, s.Partitions)
-	require.Equal(t, identityManaged, s.Identity)
+	require.Equal(t, []cluster.Partition{{Name: "main", Default: true}}, s.Partitions)
+	require.Equal(t, cluster.IdentityManaged, s.Identity)
 	for _, bad := range []string{
 		`{"partitions":[{"name":"a"},{"name":"a"}]}`,
 		`{"partitions":[{"name":"a","default":true},{"name":"b","default":true}]}`,
@@ -113,7 +114,7 @@ func TestSettingsAreChecked(t *testing.T) {
 		`{"scheduler":{"interval_seconds":0}}`,
 		`[]`,
 	} {
-		_, err := parseSettings(json.RawMessage(bad))
+		_, err := cluster.Parse(json.RawMessage(bad))
 		require.Error(t, err, bad)
 	}
 }
@@ -121,37 +122,37 @@ func TestSettingsAreChecked(t *testing.T) {
 // A user has a name of POSIX and a uid that means one account.
 func TestUsersHaveTheNamesOfPOSIX(t *testing.T) {
 	for _, u := range []schema.UnixUser{{Name: "first.last", UID: 1000}, {Name: "J.Doe_3", UID: 65533}, {Name: "7of9", UID: 65536}, {Name: "a", UID: 1<<32 - 3}} {
-		require.NoError(t, checkUser(u))
+		require.NoError(t, cluster.CheckUser(u))
 	}
 	for _, name := range []string{"", ".", "..", ".a", "-a", "1001", "a,b", "a b", "a'b", "a/b", "a:b", "a\n", strings.Repeat("a", 33)} {
-		require.Error(t, checkUser(schema.UnixUser{Name: name, UID: 2001}), name)
+		require.Error(t, cluster.CheckUser(schema.UnixUser{Name: name, UID: 2001}), name)
 	}
 	for _, uid := range []int{-1, 0, 999, 65534, 65535, 1<<32 - 2, 1<<32 - 1, 1 << 32} {
-		require.Error(t, checkUser(schema.UnixUser{Name: "anna", UID: uid}), uid)
+		require.Error(t, cluster.CheckUser(schema.UnixUser{Name: "anna", UID: uid}), uid)
 	}
 }
 
 func TestDeviceFiles(t *testing.T) {
-	got, err := deviceFiles("/dev/nvidia[0-2]")
+	got, err := cluster.DeviceFiles("/dev/nvidia[0-2]")
 	require.NoError(t, err)
 	require.Equal(t, []string{"/dev/nvidia0", "/dev/nvidia1", "/dev/nvidia2"}, got)
-	got, err = deviceFiles("/dev/dri/card0")
+	got, err = cluster.DeviceFiles("/dev/dri/card0")
 	require.NoError(t, err)
 	require.Equal(t, []string{"/dev/dri/card0"}, got)
 	// A worker with fewer GPUs than its node has gets exactly those it asked for.
 	for devices, want := range map[string][]string{
 		"/dev/nvidia0": {"/dev/nvidia0"}, "/dev/nvidia[3-3]": {"/dev/nvidia3"}, "/dev/nvidia[2-3]": {"/dev/nvidia2", "/dev/nvidia3"},
 	} {
-		got, err = deviceFiles(devices)
+		got, err = cluster.DeviceFiles(devices)
 		require.NoError(t, err)
 		require.Equal(t, want, got)
-		gres, err := renderGresConf([]plan.Member{{Node: "n", GPUs: []schema.GPU{{Type: "a100", Devices: devices, Count: len(want)}}}})
+		gres, err := cluster.RenderGresConf([]plan.Member{{Node: "n", GPUs: []schema.GPU{{Type: "a100", Devices: devices, Count: len(want)}}}})
 		require.NoError(t, err)
 		require.Contains(t, string(gres), "File="+devices+"\n")
 		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: "/etc/slurm/c1/gres.conf", Mode: 0o644, Data: gres}))
 	}
 	for _, bad := range []string{"/dev/../etc/x", "/etc/nvidia0", "/dev/nvidia[3-1]", "/dev/nvidia[0-999]", "/dev/a[0-1][0-1]", "/dev/", "/dev/a b", ""} {
-		_, err := deviceFiles(bad)
+		_, err := cluster.DeviceFiles(bad)
 		require.Error(t, err, bad)
 	}
 }
@@ -160,7 +161,7 @@ func TestClassify(t *testing.T) {
 	rec := example()
 	all, err := files(&rec)
 	require.NoError(t, err)
-	base := all[profile.Stack{Cluster: rec.Cluster}.Conf()].data
+	base := all[profile.Stack{Cluster: rec.Cluster}.Conf()].Data
 	swap := func(old, new string) []byte {
 		require.Contains(t, string(base), old)
 		return []byte(strings.Replace(string(base), old, new, 1))
@@ -182,17 +183,17 @@ func TestClassify(t *testing.T) {
 		{"case does not matter", swap("TreeWidth=65533", "treewidth=50"), profile.RestartAll},
 		{"a line that is gone", swap("TreeWidth=65533\n", ""), profile.RestartAll},
 	} {
-		require.Equal(t, c.want, classifyText(base, c.after, "22.05.8"), c.why)
+		require.Equal(t, c.want, cluster.ClassifyText(base, c.after, "22.05.8"), c.why)
 	}
 	for after, want := range map[string]profile.Activation{
 		string(swap("RealMemory=8000", "RealMemory=4000")):                                  profile.Reconfigure,
 		string(swap("ProctrackType=proctrack/cgroup", "ProctrackType=proctrack/linuxproc")): profile.Reconfigure,
 		string(swap("SlurmctldPort=22710", "SlurmctldPort=22712")):                          profile.RestartController,
 	} {
-		require.Equal(t, want, classifyText(base, []byte(after), "24.11.5"))
-		require.NotEqual(t, profile.Reconfigure, classifyText(base, []byte(after), "27.11.0"), "an unknown version")
+		require.Equal(t, want, cluster.ClassifyText(base, []byte(after), "24.11.5"))
+		require.NotEqual(t, profile.Reconfigure, cluster.ClassifyText(base, []byte(after), "27.11.0"), "an unknown version")
 	}
-	require.Equal(t, []string{"main", "quick"}, parseConf(base).partitions())
+	require.Equal(t, []string{"main", "quick"}, cluster.ParseConf(base).Partitions())
 }
 
 func TestClusterNames(t *testing.T) {
@@ -205,24 +206,24 @@ func TestClusterNames(t *testing.T) {
 		schema.InstanceKey(strings.Repeat("t", 40), strings.Repeat("p", 40), strings.Repeat("i", 40)),
 		schema.InstanceKey(strings.Repeat("t", 40), strings.Repeat("p", 40), strings.Repeat("j", 40)),
 	} {
-		name := ClusterName(key)
+		name := cluster.Name(key)
 		require.Regexp(t, `^[a-z][a-z0-9_]{0,39}$`, name)
 		require.False(t, seen[name], name)
 		seen[name] = true
 		require.NotEqual(t, workerRecordPath, "/var/lib/berth/instances/"+name+".json")
 	}
-	require.Equal(t, "physics_lattice_train_eba45360", ClusterName(schema.InstanceKey("physics", "lattice", "train")))
+	require.Equal(t, "physics_lattice_train_eba45360", cluster.Name(schema.InstanceKey("physics", "lattice", "train")))
 }
 
 func TestPortsAreUniqueOnAHost(t *testing.T) {
 	var others []record
 	used := map[int]bool{}
 	for i := range 300 {
-		p, err := choosePorts(ClusterName(schema.InstanceKey("t", "p", strings.Repeat("x", i%40+1))), others)
+		p, err := choosePorts(cluster.Name(schema.InstanceKey("t", "p", strings.Repeat("x", i%40+1))), others)
 		require.NoError(t, err)
 		for _, port := range []int{p.Slurmctld, p.Slurmdbd} {
 			require.False(t, used[port], "port %d twice", port)
-			require.True(t, port >= firstPort && port <= lastPort)
+			require.True(t, port >= cluster.FirstPort && port <= cluster.LastPort)
 			used[port] = true
 		}
 		others = append(others, record{Ports: p})
@@ -233,8 +234,8 @@ func TestPortsAreUniqueOnAHost(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, again, same)
 	var all []record
-	for p := firstPort; p < lastPort; p += 2 {
-		all = append(all, record{Ports: ports{p, p + 1}})
+	for p := cluster.FirstPort; p < cluster.LastPort; p += 2 {
+		all = append(all, record{Ports: cluster.Ports{Slurmctld: p, Slurmdbd: p + 1}})
 	}
 	_, err = choosePorts("t_p_x", all)
 	require.ErrorContains(t, err, "no free ports")

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -33,16 +34,16 @@ func (c *control) load(ctx context.Context) error {
 		c.log.Warn("files not checked", "host", c.host.Name(), "reason", "the recorded configuration cannot be rendered: "+err.Error())
 		return nil // a stop and a deletion need no rendering, and configure reports it
 	}
-	broken := map[string]file{}
+	broken := map[string]cluster.File{}
 	for _, st := range res[2].Stats {
-		if want[st.Path].fault(c.host.Name(), st, owners) != "" {
+		if fileFault(want[st.Path], c.host.Name(), st, owners) != "" {
 			broken[st.Path] = want[st.Path]
 		}
 	}
 	if len(broken) == 0 {
 		return nil
 	}
-	return c.repair(ctx, broken, want[c.stack.Conf()].data)
+	return c.repair(ctx, broken, want[c.stack.Conf()].Data)
 }
 
 // repairedPaths are the files that have to be as rendered: all except the list of
@@ -51,14 +52,14 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// fault says how a file on a node differs from f in content, mode or owner; "": it does not. A file that is not rendered
+// fileFault says how a file on a node differs from f in content, mode or owner; "": it does not. A file that is not rendered
 // stays as it is. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
 // reconfigure, and ends if it is missing.
-func (f file) fault(node string, st runtimes.FileStat, owners map[string]uint32) string {
-	if f.data == nil {
+func fileFault(f cluster.File, node string, st runtimes.FileStat, owners map[string]uint32) string {
+	if f.Data == nil {
 		return ""
 	}
-	owner, isKnown := owners[f.owner]
+	owner, isKnown := owners[f.Owner]
 	if !isKnown {
 		owner = st.UID
 	}
@@ -68,17 +69,17 @@ func (f file) fault(node string, st runtimes.FileStat, owners map[string]uint32)
 		return there + " is missing"
 	case st.Type == "link":
 		return there + " is a symbolic link; remove it"
-	case st.SHA256 != digest(f.data):
+	case st.SHA256 != digest(f.Data):
 		return there + " is not as Berth writes it"
-	case st.Mode != f.mode || st.UID != owner:
-		return fmt.Sprintf("%s has the mode %04o and the uid %d; want %04o and %d", there, st.Mode, st.UID, f.mode, owner)
+	case st.Mode != f.Mode || st.UID != owner:
+		return fmt.Sprintf("%s has the mode %04o and the uid %d; want %04o and %d", there, st.Mode, st.UID, f.Mode, owner)
 	}
 	return ""
 }
 
 // repair writes files of the stack. The steps that follow are recorded before it, as a
 // daemon may have read the broken files. conf is slurm.conf as it has to be.
-func (c *control) repair(ctx context.Context, broken map[string]file, conf []byte) error {
+func (c *control) repair(ctx context.Context, broken map[string]cluster.File, conf []byte) error {
 	found, err := c.do(ctx, readOp(c.stack.Conf()))
 	if err != nil {
 		return err
@@ -90,7 +91,7 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 	}
 	ops := append([]runtimes.Op{dirOp(c.stack.Etc(), 0o755, "")}, writeOps(broken)...)
 	if _, ok := broken[c.stack.Conf()]; ok && !found[0].Missing {
-		ops = slices.Insert(ops, 1, writeOp(c.stack.Conf()+".previous", file{found[0].Data, 0o644, ""}))
+		ops = slices.Insert(ops, 1, writeOp(c.stack.Conf()+".previous", cluster.File{Data: found[0].Data, Mode: 0o644}))
 	}
 	for path := range broken {
 		c.log.Warn("changed or removed file restored", "host", c.host.Name(), "file", path)
@@ -108,8 +109,8 @@ func (c *control) repair(ctx context.Context, broken map[string]file, conf []byt
 	case err != nil:
 		return err
 	case hashMatches(res[0]):
-		rest := before.or(c.stepsAfter(conf, conf, broken))
-		return c.clearPending(ctx, steps{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
+		rest := before.Or(c.stepsAfter(conf, conf, broken))
+		return c.clearPending(ctx, cluster.Steps{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
 	}
 	return nil
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 )
 
 func (c *fakeCluster) conf() string {
-	return string(c.ctl.files[profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Conf()])
+	return string(c.ctl.files[profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Conf()])
 }
 
 // A change whose files work and whose users wait keeps its files: jobs may be in a new
@@ -46,7 +47,7 @@ func TestRepairGoesOnAfterACrash(t *testing.T) {
 	for n := 1; ; n++ {
 		c := newCluster(t)
 		good := c.conf()
-		conf := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Conf()
+		conf := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Conf()
 		c.ctl.files[conf] = []byte(good + "SelectType=select/linear\n")
 		c.hash = "HASH_VAL = Different Ours=0x1 Slurmctld=0x2"
 		restarted, left := false, n
@@ -65,13 +66,13 @@ func TestRepairGoesOnAfterACrash(t *testing.T) {
 			require.Greater(t, n, 10)
 			return
 		}
-		if !restarted || c.record(t).Owed != (steps{}) {
+		if !restarted || c.record(t).Owed != (cluster.Steps{}) {
 			require.NotEmpty(t, c.observe(t).Drift, "crash at operation %d", n)
 		}
 		require.NoError(t, c.apply(t, plan.Configure, c.unit), "crash at operation %d", n)
 		require.True(t, restarted, "crash at operation %d", n)
 		require.Equal(t, good, c.conf())
-		require.Equal(t, steps{}, c.record(t).Owed)
+		require.Equal(t, cluster.Steps{}, c.record(t).Owed)
 		require.Empty(t, c.observe(t).Drift)
 	}
 }

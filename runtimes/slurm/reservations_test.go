@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"strings"
 	"testing"
 	"time"
@@ -40,9 +41,9 @@ func TestReservationChanges(t *testing.T) {
 		{"over", []cli.Reservation{at("berth-a", -120, 0, "gpu-1")}, nil, nil, nil},
 	} {
 		var calls, why []string
-		for _, ch := range reservationChanges(c.have, c.want, now) {
-			require.NoError(t, profile.Profile().Programs["scontrol"].Check(ch.args), c.name)
-			calls, why = append(calls, strings.Join(ch.args, " ")), append(why, ch.why)
+		for _, ch := range cluster.ReservationChanges(c.have, c.want, now) {
+			require.NoError(t, profile.Profile().Programs["scontrol"].Check(ch.Args), c.name)
+			calls, why = append(calls, strings.Join(ch.Args, " ")), append(why, ch.Why)
 		}
 		require.Equal(t, c.calls, calls, c.name)
 		require.Equal(t, c.why, why, c.name)
@@ -92,7 +93,7 @@ func TestReservationsAreChecked(t *testing.T) {
 		`{"name":"a","start":"2026-12-24T18:00:00.5Z","duration_minutes":60}`:                                                                 "reservations[0].start: 2026-12-24T18:00:00.5Z is no time",
 		`{"name":"a","start":"2026-13-24T18:00:00Z","duration_minutes":60}`:                                                                   "month out of range",
 	} {
-		_, err := parseSettings([]byte(`{"reservations":[` + config + `]}`))
+		_, err := cluster.Parse([]byte(`{"reservations":[` + config + `]}`))
 		require.ErrorContains(t, err, problem)
 	}
 }

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -28,14 +29,14 @@ func (c reservations) reconcile(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	for _, ch := range reservationChanges(have, want.wantedReservations(now), now) {
-		op := c.cli("scontrol", ch.args...)
+	for _, ch := range cluster.ReservationChanges(have, want.WantedReservations(now), now) {
+		op := c.cli("scontrol", ch.Args...)
 		res, err := c.do(ctx, op)
 		if err == nil && res[0].Exit != 0 {
 			err = c.exitError(op, res[0])
 		}
 		if err != nil {
-			errs = append(errs, fmt.Errorf("%s: %w", ch.why, err))
+			errs = append(errs, fmt.Errorf("%s: %w", ch.Why, err))
 		}
 	}
 	return errors.Join(errs...)
@@ -53,8 +54,8 @@ func (v *observation) compareReservations(ctx context.Context) {
 	if err != nil {
 		return
 	}
-	for _, ch := range reservationChanges(have, want.wantedReservations(now), now) {
-		v.reservations = append(v.reservations, ch.why)
+	for _, ch := range cluster.ReservationChanges(have, want.WantedReservations(now), now) {
+		v.reservations = append(v.reservations, ch.Why)
 	}
 	v.reserved = reservedByHand(have, now)
 }

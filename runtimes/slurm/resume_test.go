@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"slices"
 	"strings"
 	"testing"
@@ -52,14 +53,14 @@ func TestStartAfterAnIncompleteStop(t *testing.T) {
 	require.NoError(t, ctl.start(t.Context(), &c.unit, plan.Action{Verb: plan.Start, Member: "controller-0"}))
 	require.Equal(t, idleNode, c.node)
 	require.False(t, c.record(t).Stopped)
-	require.Equal(t, steps{}, c.record(t).Owed)
+	require.Equal(t, cluster.Steps{}, c.record(t).Owed)
 }
 
 // The steps that follow a written file are recorded before it, and the next attempt
 // does them.
 func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	c := newCluster(t)
-	conf := profile.Stack{Cluster: ClusterName(c.unit.Effective.Key)}.Conf()
+	conf := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Conf()
 	// Its port changes, which takes a restart.
 	old := strings.Replace(string(c.ctl.files[conf]), "SlurmctldPort=20000", "SlurmctldPort=20500", 1)
 	require.NotEqual(t, old, string(c.ctl.files[conf]))
@@ -85,7 +86,7 @@ func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.True(t, c.ctl.ran("restart slurmctld"))
 	require.True(t, c.ctl.ran("scontrol reconfigure"))
-	require.Equal(t, steps{}, c.record(t).Owed)
+	require.Equal(t, cluster.Steps{}, c.record(t).Owed)
 	require.Empty(t, c.observe(t).Drift)
 }
 
@@ -146,7 +147,7 @@ func TestUserOfAnotherInstanceKeepsTheAccount(t *testing.T) {
 	neighbour := c.freshRecord()
 	neighbour.Unit.Effective.Key = schema.InstanceKey("t", "p", "two")
 	neighbour.Unit.Effective.Users = nil
-	neighbour.Cluster = ClusterName(neighbour.Unit.Effective.Key)
+	neighbour.Cluster = cluster.Name(neighbour.Unit.Effective.Key)
 	neighbour.People = c.unit.Effective.Users
 	c.ctl.files[profile.Stack{Cluster: neighbour.Cluster}.Record()] = neighbour.encode()
 	nobody := c.unit
@@ -201,7 +202,7 @@ func TestRemovedUsersAreDriftAndMadeAgain(t *testing.T) {
 		drift func(*fakeCluster)
 	}{
 		"no association": {"accounting", func(c *fakeCluster) { delete(c.db.Users, "alice") }},
-		"one more":       {"accounting", func(c *fakeCluster) { c.db.AddUser("eve", membersAccount, accounting.Settings{}) }},
+		"one more":       {"accounting", func(c *fakeCluster) { c.db.AddUser("eve", cluster.MembersAccount, accounting.Settings{}) }},
 		"no account":     {"users", func(c *fakeCluster) { delete(c.ctl.users, "alice") }},
 		"another uid":    {"users", func(c *fakeCluster) { c.ctl.users["alice"] = 0 }},
 	} {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"slices"
 	"strings"
@@ -67,27 +68,27 @@ func TestNodeLineFitsItsHost(t *testing.T) {
 		m.CPUs, m.Shape = one.cpus, one.declared
 		rec.setFound(m.Node, twoByEightByTwo)
 		if one.unused != "" || one.cpus == 32 {
-			require.Equal(t, one.unused, unusedOf(*m, rec.Found[m.Node]))
+			require.Equal(t, one.unused, cluster.Unused(*m, rec.Found[m.Node]))
 		}
 		all, err := files(&rec)
 		require.NoError(t, err)
 		conf := all[profile.Stack{Cluster: rec.Cluster}.Conf()]
-		require.Contains(t, string(conf.data), " "+one.line+" RealMemory=8000 ")
-		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: profile.Stack{Cluster: rec.Cluster}.Conf(), Data: conf.data, Mode: conf.mode}))
+		require.Contains(t, string(conf.Data), " "+one.line+" RealMemory=8000 ")
+		require.NoError(t, profile.Profile().CheckMake(runtimes.Making{Kind: "file", Path: profile.Stack{Cluster: rec.Cluster}.Conf(), Data: conf.Data, Mode: conf.Mode}))
 	}
 	fourSockets := schema.Shape{Sockets: 4, CoresPerSocket: 8, ThreadsPerCore: 2}
-	require.Equal(t, fourSockets, fitted(plan.Member{CPUs: 32}, fourSockets).Shape, "one CPU of each core")
-	require.Equal(t, schema.Shape{Sockets: 3, CoresPerSocket: 8, ThreadsPerCore: 2}, fitted(plan.Member{CPUs: 48}, fourSockets).Shape, "whole sockets")
+	require.Equal(t, fourSockets, cluster.Fitted(plan.Member{CPUs: 32}, fourSockets).Shape, "one CPU of each core")
+	require.Equal(t, schema.Shape{Sockets: 3, CoresPerSocket: 8, ThreadsPerCore: 2}, cluster.Fitted(plan.Member{CPUs: 48}, fourSockets).Shape, "whole sockets")
 }
 
 // A job of one GPU gets whole cores, so the share of each GPU is one of whole cores.
 func TestShareOfAGPUIsOfWholeCores(t *testing.T) {
 	gpus := func(n int) []schema.GPU { return []schema.GPU{{Type: "a100", Count: n}} }
 	for _, one := range []struct{ cpus, gpus, share int }{{32, 4, 8}, {32, 6, 4}, {31, 4, 6}, {16, 4, 4}, {16, 3, 5}, {4, 4, 1}} {
-		require.Equal(t, one.share, cpusPerGPU(fitted(plan.Member{CPUs: one.cpus, GPUs: gpus(one.gpus)}, twoByEightByTwo)), "%+v", one)
+		require.Equal(t, one.share, cluster.CPUsPerGPU(cluster.Fitted(plan.Member{CPUs: one.cpus, GPUs: gpus(one.gpus)}, twoByEightByTwo)), "%+v", one)
 	}
-	require.Equal(t, 5, cpusPerGPU(plan.Member{CPUs: 32, GPUs: gpus(6)}), "without a shape")
-	require.Zero(t, cpusPerGPU(plan.Member{CPUs: 32}))
+	require.Equal(t, 5, cluster.CPUsPerGPU(plan.Member{CPUs: 32, GPUs: gpus(6)}), "without a shape")
+	require.Zero(t, cluster.CPUsPerGPU(plan.Member{CPUs: 32}))
 }
 
 // The line of a new worker has the shape of its host, and nothing writes it again.
@@ -180,7 +181,7 @@ func TestShapeIsRolledBackWithItsLine(t *testing.T) {
 	rec.setFound(node, twoByEightByTwo)
 	applied, err := rec.appliedFiles()
 	require.NoError(t, err)
-	require.NotContains(t, string(applied[profile.Stack{Cluster: rec.Cluster}.Conf()].data), "Sockets=")
+	require.NotContains(t, string(applied[profile.Stack{Cluster: rec.Cluster}.Conf()].Data), "Sockets=")
 	rec.Files = rec.input()
 	rec.setFound(node, schema.Shape{})
 	require.Equal(t, twoByEightByTwo, rec.Files.Found[node])
@@ -206,7 +207,7 @@ func TestMoreThanTheHostHasIsRefused(t *testing.T) {
 	}
 	has := cli.Resources{CPUs: 32, Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 2}
 	for _, less := range []schema.Shape{{}, twoByEightByTwo, {Sockets: 1, CoresPerSocket: 16, ThreadsPerCore: 2}, {Sockets: 2, CoresPerSocket: 8, ThreadsPerCore: 1}} {
-		require.NoError(t, checkShape(plan.Member{Shape: less}, has))
+		require.NoError(t, cluster.CheckShape(plan.Member{Shape: less}, has))
 	}
-	require.NoError(t, checkShape(plan.Member{Shape: twoByEightByTwo}, cli.Resources{CPUs: 31}), "slurmd finds no shape")
+	require.NoError(t, cluster.CheckShape(plan.Member{Shape: twoByEightByTwo}, cli.Resources{CPUs: 31}), "slurmd finds no shape")
 }

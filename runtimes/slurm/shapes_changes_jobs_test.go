@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"maps"
 	"slices"
@@ -94,7 +95,7 @@ func (f *shapeField) accounted(t *testing.T) (theirs map[string]used, shapes map
 // the hours of the jobs, which sreport has as well if one of them ended meanwhile.
 func (f *shapeField) compareReport(t *testing.T, sums amounts) {
 	t.Helper()
-	l := ledger{f.company, f.unit, slurm.ClusterName(f.unit.Effective.Key)}
+	l := ledger{f.company, f.unit, cluster.Name(f.unit.Effective.Key)}
 	hour := time.Now().UTC().Truncate(time.Hour)
 	from := hour.Add(-5 * time.Hour).Unix()
 	const back = 3 * 3600

@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -18,7 +19,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/runtimes/slurm"
 	"berth/schema"
 	"berth/schema/queue"
 )
@@ -304,7 +304,7 @@ func (f *shapeField) rows(t testing.TB, job string) (all []jobRow) {
 func (f *shapeField) list(ctx context.Context) (all []jobRow, err error) {
 	sep, end := "s"+rand.Text()[:10], "e"+rand.Text()[:10]
 	format := strings.Join([]string{"%i", "%T", "%u", "%P", "%r", "%j", "%l", "%N", "%S"}, sep) + sep + end
-	out, err := f.lab.Run(ctx, f.control.Key.Name, "env", "SLURM_CONF=/etc/slurm/"+slurm.ClusterName(f.unit.Effective.Key)+"/slurm.conf",
+	out, err := f.lab.Run(ctx, f.control.Key.Name, "env", "SLURM_CONF=/etc/slurm/"+cluster.Name(f.unit.Effective.Key)+"/slurm.conf",
 		"SLURM_BITSTR_LEN=0", "SLURM_TIME_FORMAT=%s", "squeue", "-h", "-a", "-t", "all", "-o", format)
 	for row := range strings.SplitSeq(out, sep+end) {
 		v := strings.Split(strings.TrimPrefix(row, "\n"), sep)

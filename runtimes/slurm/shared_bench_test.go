@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
@@ -171,7 +172,7 @@ func (c *company) changeTerms(b *testing.B, u *plan.Unit) {
 	b.ReportMetric(float64(restarts), "terms-restarts")
 	b.ReportMetric(float64(touched), "terms-jobs")
 	b.ReportMetric(milliseconds(5, func(round int) {
-		c.tool(b, *u, fmt.Sprintf("sacctmgr -i modify account where name=%s cluster=%s set grpjobs=%d >/dev/null", terms.ProjectID, slurm.ClusterName(u.Effective.Key), 20+round))
+		c.tool(b, *u, fmt.Sprintf("sacctmgr -i modify account where name=%s cluster=%s set grpjobs=%d >/dev/null", terms.ProjectID, cluster.Name(u.Effective.Key), 20+round))
 	}), "modify-by-hand-ms")
 	c.carry(b, *u, false)
 	c.onControl(b, *u, "squeue -h -o %i | xargs scancel")

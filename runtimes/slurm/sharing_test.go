@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"encoding/json"
 	"fmt"
@@ -65,7 +66,7 @@ func TestRenderedFilesOfASharedUnit(t *testing.T) {
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
 	got := &txtar.Archive{Comment: []byte("What a unit with three attached projects and a lent node has besides that of stack.txtar.\n"), Files: []txtar.File{
-		{Name: "slurm.conf", Data: all[s.Conf()].data}, {Name: "accounts", Data: all[s.Accounts()].data}, {Name: "sacctmgr", Data: []byte(strings.Join(calls, "\n") + "\n")},
+		{Name: "slurm.conf", Data: all[s.Conf()].Data}, {Name: "accounts", Data: all[s.Accounts()].Data}, {Name: "sacctmgr", Data: []byte(strings.Join(calls, "\n") + "\n")},
 	}}
 	if *update {
 		require.NoError(t, os.WriteFile(name, txtar.Format(got), 0o644))
@@ -93,7 +94,7 @@ func TestLongestProjectNamePassesTheHelper(t *testing.T) {
 		}), op.Write.Path)
 	}
 	for program, args := range map[string][]string{
-		"squeue": {"--all", profile.QueueFormat, "--account=" + long}, "scontrol": {"update", "jobid=7", "qos=" + long + guaranteedSuffix},
+		"squeue": {"--all", profile.QueueFormat, "--account=" + long}, "scontrol": {"update", "jobid=7", "qos=" + long + cluster.GuaranteedSuffix},
 	} {
 		require.NoError(t, profile.Profile().Programs[program].Check(args), args)
 	}
@@ -101,7 +102,7 @@ func TestLongestProjectNamePassesTheHelper(t *testing.T) {
 
 // A config cannot give a project's QoS or account other limits, or hand the QoS to others.
 func TestConfigTakesNoNameOfAProject(t *testing.T) {
-	for _, name := range []string{"physics.lhc", "Physics.LHC", "physics.lhc" + guaranteedSuffix} {
+	for _, name := range []string{"physics.lhc", "Physics.LHC", "physics.lhc" + cluster.GuaranteedSuffix} {
 		rec := sharedExample()
 		rec.Unit.Effective.Config = json.RawMessage(`{"qos":[{"name":"` + name + `"}]}`)
 		_, err := rec.accounting()
@@ -119,9 +120,9 @@ func TestConfigTakesNoNameOfAProject(t *testing.T) {
 	rec.Unit.Effective.Config = json.RawMessage(`{"account":"physics.lhc","partitions":[{"name":"main"},{"name":"none","allow_accounts":["x.y"]}]}`)
 	c, err := rec.cluster()
 	require.NoError(t, err)
-	require.Equal(t, []string{membersAccount}, c.admitted()[1].AllowAccounts, "a partition without a project takes none")
+	require.Equal(t, []string{cluster.MembersAccount}, c.Admitted()[1].AllowAccounts, "a partition without a project takes none")
 	rec.Unit.Effective.Key.Kind = schema.KindSharedRuntime
-	require.Equal(t, membersAccount, accountOf(&rec.Unit))
+	require.Equal(t, cluster.MembersAccount, accountOf(&rec.Unit))
 }
 
 // Only an account of a shared unit is that of a project: elsewhere a config chooses the name.
@@ -139,40 +140,42 @@ func TestAccountOfAUnitIsNoProjects(t *testing.T) {
 func TestNoQoSReplacesALimitOfAProject(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		number := rapid.SampledFrom([]int{0, 0, 1, 60})
-		set := settings{}
+		set := cluster.Config{}
 		for _, name := range []string{"a", "b", "normal"} {
-			set.QoS = append(set.QoS, qos{
+			set.QoS = append(set.QoS, cluster.QoS{
 				Name: name, MaxTimeMinutes: number.Draw(t, "time"),
-				Group: qosMax{number.Draw(t, "gpus"), number.Draw(t, "cpus"), number.Draw(t, "jobs"), number.Draw(t, "submits")},
+				Group: cluster.QoSLimits{
+					GPUs: number.Draw(t, "gpus"), CPUs: number.Draw(t, "cpus"), Jobs: number.Draw(t, "jobs"), Submits: number.Draw(t, "submits"),
+				},
 				Users: rapid.SampledFrom([][]string{nil, {"alice"}}).Draw(t, "users"),
 			})
 		}
-		set.Partitions = []partition{{Name: "main", QOS: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "partition")}}
+		set.Partitions = []cluster.Partition{{Name: "main", QOS: rapid.SampledFrom([]string{"", "a", "b"}).Draw(t, "partition")}}
 		a := schema.EffectiveAttachment{ProjectID: "x.y", Closed: rapid.Bool().Draw(t, "closed"), SubmissionLimits: schema.SubmissionLimits{
 			MaxGPUs: number.Draw(t, "max gpus"), MaxCPUs: number.Draw(t, "max cpus"), MaxRunningJobs: number.Draw(t, "max jobs"), MaxWalltimeMinutes: number.Draw(t, "max wall"),
 		}}
-		account := set.projectAccount(a, nil)
-		usable := slices.Concat(account.qos, namesOfQoS(account.optional))
-		if set.admits(set.Partitions[0], a) {
+		account := set.ProjectAccount(a, nil)
+		usable := slices.Concat(account.QoS, namesOfQoS(account.Optional))
+		if set.Admits(set.Partitions[0], a) {
 			usable = append(usable, set.Partitions[0].QOS)
 		}
 		for _, q := range set.QoS {
-			s := q.settings()
+			s := q.Settings()
 			if !slices.Contains(usable, q.Name) {
 				continue
 			}
 			for _, limit := range []accounting.Setting{"grpjobs", "grpsubmitjobs"} {
-				require.False(t, account.settings[limit] != "" && s[limit] != "", "%s by QoS %s", limit, q.Name)
+				require.False(t, account.Settings[limit] != "" && s[limit] != "", "%s by QoS %s", limit, q.Name)
 			}
 			for _, resource := range []string{"cpu=", "gres/gpu="} {
-				require.False(t, strings.Contains(string(account.settings["grptres"]), resource) && strings.Contains(s["grptres"], resource), "%s by QoS %s", resource, q.Name)
+				require.False(t, strings.Contains(string(account.Settings["grptres"]), resource) && strings.Contains(s["grptres"], resource), "%s by QoS %s", resource, q.Name)
 			}
 			require.False(t, a.MaxWalltimeMinutes > 0 && q.MaxTimeMinutes > a.MaxWalltimeMinutes)
 		}
 	})
 }
 
-func namesOfQoS(list []qos) (out []string) {
+func namesOfQoS(list []cluster.QoS) (out []string) {
 	for _, q := range list {
 		out = append(out, q.Name)
 	}
@@ -190,7 +193,7 @@ func TestGuaranteedSharesSetDepths(t *testing.T) {
 		}
 		c, err := rec.cluster()
 		require.NoError(t, err)
-		_, found, _ := strings.Cut(c.scheduler().parameters(0)["SchedulerParameters"], "bf_interval=30")
+		_, found, _ := strings.Cut(c.Scheduler().Parameters(0)["SchedulerParameters"], "bf_interval=30")
 		return found
 	}
 	require.Empty(t, depths(`{}`))
@@ -211,10 +214,10 @@ func TestUnknownQueueHoldsUpNobody(t *testing.T) {
 	rec.Unit.Effective.Attachments[0].Queues = []string{"main", "fast"}
 	_, err := files(&rec)
 	require.NoError(t, err)
-	note := configureImpact(&before, &rec.Unit).Note
+	note := cluster.ConfigureImpact(&before, &rec.Unit).Note
 	require.Contains(t, note, "which is no partition: there is main, quick, own")
 	require.Contains(t, note, "may use the queue fast")
-	require.NotContains(t, configureImpact(&rec.Unit, &rec.Unit).Note, "fast")
+	require.NotContains(t, cluster.ConfigureImpact(&rec.Unit, &rec.Unit).Note, "fast")
 }
 
 // A guaranteed share beside preemption by partition preempts nobody, and the plan says so.
@@ -224,7 +227,7 @@ func TestGuaranteeWithoutPreemptionHoldsUpNobody(t *testing.T) {
 	rec.Unit.Effective.Config = json.RawMessage(`{"preemption":{"by":"partition","mode":"requeue"}}`)
 	_, err := files(&rec)
 	require.NoError(t, err)
-	require.Contains(t, configureImpact(&before, &rec.Unit).Note, "the guaranteed share of project physics.lhc preempts nobody, as config.preemption.by is partition")
+	require.Contains(t, cluster.ConfigureImpact(&before, &rec.Unit).Note, "the guaranteed share of project physics.lhc preempts nobody, as config.preemption.by is partition")
 }
 
 // The impact of a detachment has each job in one rule, by the terms of the project that leaves.
@@ -232,7 +235,7 @@ func TestImpactOfADetachment(t *testing.T) {
 	before, after := sharedExample().Unit, sharedExample().Unit
 	after.Effective.Attachments = after.Effective.Attachments[:2]
 	after.Effective.Users = after.Effective.Users[:1] // bob and carol go
-	i := Rules{}.Impact(plan.Configure, "", &before, &after)
+	i := cluster.Rules{}.Impact(plan.Configure, "", &before, &after)
 	require.Equal(t, []plan.JobRule{
 		{Accounts: []string{"physics.ligo"}, CancelAfter: 600, CancelsQueued: true}, {Users: []string{"carol"}, CancelsQueued: true},
 	}, i.Jobs)
@@ -242,19 +245,19 @@ func TestImpactOfADetachment(t *testing.T) {
 	after = sharedExample().Unit
 	after.Effective.OnJobs = &schema.OnJobs{CancelAfterSeconds: 1}
 	after.Effective.Attachments[1].Guaranteed = schema.Amount{}
-	i = Rules{}.Impact(plan.Configure, "", &before, &after)
+	i = cluster.Rules{}.Impact(plan.Configure, "", &before, &after)
 	require.Equal(t, []plan.JobRule{{QoS: []string{"physics.lhc_guaranteed"}}}, i.Jobs)
 
 	// New terms change accounting only.
 	after = sharedExample().Unit
 	after.Effective.Attachments[1].MaxGPUs, after.Effective.Attachments[1].Priority, after.Effective.Attachments[1].Guaranteed.GPUs = 3, 7, 1
-	i = Rules{}.Impact(plan.Configure, "", &before, &after)
+	i = cluster.Rules{}.Impact(plan.Configure, "", &before, &after)
 	require.Empty(t, i.Jobs)
 	require.Empty(t, i.Restarts)
 	require.False(t, i.Reconfigure)
 	require.NotEmpty(t, i.Differences)
 
-	i = Rules{}.Impact(plan.Leave, "worker.dev-gpu-5", &before, &before)
+	i = cluster.Rules{}.Impact(plan.Leave, "worker.dev-gpu-5", &before, &before)
 	require.Equal(t, []plan.JobRule{{Nodes: []string{"dev-gpu-5"}, CancelAfter: 30}}, i.Jobs)
 }
 
@@ -265,7 +268,7 @@ func TestImpactOfTerms(t *testing.T) {
 	change := func(set func(e *schema.EffectiveUnit)) plan.Impact {
 		after := sharedExample().Unit
 		set(&after.Effective)
-		i := Rules{}.Impact(plan.Configure, "", &before, &after)
+		i := cluster.Rules{}.Impact(plan.Configure, "", &before, &after)
 		require.Empty(t, i.Jobs)
 		require.False(t, i.EndsJobs)
 		return i
@@ -308,7 +311,9 @@ func TestImpactOfTerms(t *testing.T) {
 // A greater guaranteed share names the QoS whose running jobs may end for it, and how they end.
 func TestImpactOfGuaranteedShares(t *testing.T) {
 	before, after := sharedExample().Unit, sharedExample().Unit
-	configure := func() []plan.JobPreemption { return Rules{}.Impact(plan.Configure, "", &before, &after).Preempts }
+	configure := func() []plan.JobPreemption {
+		return cluster.Rules{}.Impact(plan.Configure, "", &before, &after).Preempts
+	}
 	after.Effective.Attachments[1].Guaranteed.GPUs = 3
 	requeued := plan.JobPreemption{QoS: []string{"bio.genes", "physics.lhc", "long", "vip"}, Mode: schema.PreemptRequeue, For: []string{"physics.lhc"}}
 	cancelled := plan.JobPreemption{QoS: []string{"physics.ligo"}, Mode: schema.PreemptCancel, GraceSeconds: 60, For: []string{"physics.lhc"}}

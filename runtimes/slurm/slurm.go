@@ -24,6 +24,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"errors"
@@ -49,7 +50,7 @@ type Options struct {
 
 // Runtime implements runtimes.Runtime.
 type Runtime struct {
-	Rules
+	cluster.Rules
 	*jobs.Queue
 	env *environment
 }
@@ -69,23 +70,23 @@ func New(o Options) *Runtime {
 		env.now = time.Now
 	}
 	return &Runtime{env: env, Queue: jobs.New(jobs.Options{
-		Hosts: env.hosts, Cluster: ClusterName, Account: accountOf, Timeout: t.Call, Now: env.now, KeepsEnded: keepsEnded,
+		Hosts: env.hosts, Cluster: cluster.Name, Account: accountOf, Timeout: t.Call, Now: env.now, KeepsEnded: keepsEnded,
 	})}
 }
 
 // accountOf returns the account of the jobs of a unit without attachments.
 func accountOf(u *plan.Unit) string {
-	set, err := parseSettings(u.Effective.Config)
+	set, err := cluster.Parse(u.Effective.Config)
 	if err != nil || u.Effective.Key.Kind == schema.KindSharedRuntime {
-		return membersAccount
+		return cluster.MembersAccount
 	}
-	return set.account()
+	return set.UsersAccount()
 }
 
 // keepsEnded returns MinJobAge of a unit; its default is 300 s (slurm.conf(5)).
 func keepsEnded(u *plan.Unit) time.Duration {
 	seconds := 300
-	if set, err := parseSettings(u.Effective.Config); err == nil {
+	if set, err := cluster.Parse(u.Effective.Config); err == nil {
 		if n, err := strconv.Atoi(string(set.Options["MinJobAge"])); err == nil {
 			seconds = n
 		}
@@ -107,7 +108,7 @@ func (r *Runtime) Nodes(ctx context.Context, at runtimes.QueueScope) ([]queue.No
 	for _, m := range at.Unit.Members {
 		if n, ok := findNode(nodes, m.Node); ok {
 			all = append(all, queue.Node{
-				Member: m.Name, Node: m.Node, State: append([]string{strings.ToUpper(n.State)}, n.Flags...), Reason: n.Reason, CPUs: n.CPUs, GPUs: gpuCount(m),
+				Member: m.Name, Node: m.Node, State: append([]string{strings.ToUpper(n.State)}, n.Flags...), Reason: n.Reason, CPUs: n.CPUs, GPUs: cluster.GPUCount(m),
 			})
 		}
 	}

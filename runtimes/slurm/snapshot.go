@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -47,7 +48,7 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 	for i := range all { // squeue prints the uid of a user whom the directory has no more
 		all[i].User = cmp.Or(names[all[i].User], all[i].User)
 		if all[i].Account == account {
-			all[i].Account = membersAccount
+			all[i].Account = cluster.MembersAccount
 		}
 	}
 	v.jobs = snapshot{Jobs: JobsOf(all, at), earliest: earliestStarts(all)}
@@ -192,7 +193,7 @@ func groupOf(j *cli.QueuedJob) plan.JobGroup {
 			g.Each.GPUs = map[string]int{each.GPUType: each.GPUs}
 		}
 	}
-	if g.Account == membersAccount {
+	if g.Account == cluster.MembersAccount {
 		g.Account = "" // the account of all users, which is not a project
 	}
 	return g

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"slices"
 	"testing"
 	"time"
@@ -36,7 +37,7 @@ func smaller(t *testing.T, workers int, config string, queue ...cli.QueuedJob) *
 	for _, m := range before.Members {
 		o.Members = append(o.Members, plan.MemberState{Name: m.Name, Node: m.Node, State: plan.Running})
 	}
-	return plan.Make(plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o, Rules: Rules{}}).Jobs
+	return plan.Make(plan.Input{Key: o.Key, After: &after.Effective, Members: after.Members, Observed: o, Rules: cluster.Rules{}}).Jobs
 }
 
 // A waiting job whose nodes all leave, as it excludes the others by name, can never start.
@@ -89,7 +90,7 @@ func TestNodeOfAnotherShapeKeepsTheJobsThatNameIt(t *testing.T) {
 		{ID: "8", State: "PD", Asks: cli.Asked{Allowed: []string{worker.Node}}},
 	}, time.Unix(1, 0))
 	impact := func(after *plan.Unit) *plan.JobImpact {
-		leave := plan.Action{Verb: plan.Leave, Member: worker.Name, Node: worker.Node, Impact: Rules{}.Impact(plan.Leave, worker.Name, &before, after)}
+		leave := plan.Action{Verb: plan.Leave, Member: worker.Name, Node: worker.Node, Impact: cluster.Rules{}.Impact(plan.Leave, worker.Name, &before, after)}
 		return plan.ImpactOn([]plan.Action{leave}, jobs)
 	}
 	require.Equal(t, 2, impact(&after).Kept.Count)

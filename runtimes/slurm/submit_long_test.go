@@ -3,6 +3,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"crypto/rand"
 	"fmt"
 	"strings"
@@ -10,7 +11,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/profile"
 	"berth/schema/queue"
 )
@@ -21,7 +21,7 @@ func TestLongSubmissionIsThatOfSbatch(t *testing.T) {
 	t.Parallel()
 	c, u := newCompany(t, onePartition, 0, 1)
 	at := c.queueOf(u, u.Effective.Key.ProjectID(), nil)
-	own := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}.JobsOf(alice.Name, alice.UID)
+	own := profile.Stack{Cluster: cluster.Name(u.Effective.Key)}.JobsOf(alice.Name, alice.UID)
 	const says = `echo "from $SLURM_SUBMIT_DIR in $PWD as $SLURM_JOB_NAME"`
 	t.Cleanup(func() { c.removeOutputs(t, true) }) // a directory that is not empty stays when its worker leaves
 	for worker := range 2 {

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"fmt"
@@ -121,7 +122,7 @@ func (c associations) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli
 }
 
 // Cluster implements runtimes.Meter.
-func (r *Runtime) Cluster(key schema.Key) string { return ClusterName(key) }
+func (r *Runtime) Cluster(key schema.Key) string { return cluster.Name(key) }
 
 // ReadUsage implements runtimes.Meter. It reads nothing while accounting lacks starts and ends of
 // jobs, so that all that ended before the last record is known.

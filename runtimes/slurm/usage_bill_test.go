@@ -1,6 +1,7 @@
 package slurm_test
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"strconv"
 	"strings"
@@ -11,7 +12,6 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 	"berth/schema/usage"
@@ -28,7 +28,7 @@ func newLedger(t testing.TB) ledger {
 	c := newSharing(t)
 	u := c.share(c.unit(onePartition, nil, &schema.OnJobs{CancelAfterSeconds: 1}, 0, 1), lhc(), ligo())
 	c.carry(t, u, false)
-	l := ledger{c, u, slurm.ClusterName(u.Effective.Key)}
+	l := ledger{c, u, cluster.Name(u.Effective.Key)}
 	bobs := c.job(t, u, bob, "physics.ligo", "true", "--gres=gpu:1", "--cpus-per-task=2", "--mem=64M")
 	alices := c.job(t, u, alice, "physics.lhc", "true", "--mem=64M", "--gres=gpu:1")
 	for _, id := range []string{bobs, alices} {

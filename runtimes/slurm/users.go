@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"errors"
@@ -20,12 +21,12 @@ type hostUsers struct{ *control }
 // host where no other instance needs them, and updates the records of workers. The control host
 // is last: the record keeps the users until all workers have removed them.
 func (c hostUsers) removeUndeclared(ctx context.Context) error {
-	set, err := parseSettings(c.rec.Unit.Effective.Config)
+	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return err
 	}
 	now, gone := c.rec.users(), c.rec.undeclaredUsers()
-	if set.Identity != identityManaged {
+	if set.Identity != cluster.IdentityManaged {
 		gone, now = nil, nil
 	}
 	left := c.tryWorkers(ctx, func(ctx context.Context, wk site, m plan.Member) error {
@@ -39,7 +40,7 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 		}
 		// Also those who were removed while the worker did not answer.
 		had := slices.DeleteFunc(rec.Users, func(u schema.UnixUser) bool { return rec.Cluster != c.stack.Cluster || slices.Contains(now, u) })
-		return c.drop(ctx, wk, union(gone, had), c.writeWorkerRecord(m, now))
+		return c.drop(ctx, wk, cluster.Union(gone, had), c.writeWorkerRecord(m, now))
 	})
 	var forget []runtimes.Op
 	if left == nil && len(gone) > 0 {
@@ -65,7 +66,7 @@ func (c hostUsers) drop(ctx context.Context, s site, users []schema.UnixUser, mo
 // make makes the accounts of users on a host, or checks that the directory has
 // them with the declared uid. If the host cannot have some of them, the error is a *lackingUsers.
 func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) error {
-	set, err := parseSettings(c.rec.Unit.Effective.Config)
+	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return err
 	}
@@ -73,7 +74,7 @@ func (c hostUsers) make(ctx context.Context, s site, users []schema.UnixUser) er
 		return nil
 	}
 	lacks := &lackingUsers{}
-	if set.Identity == identityManaged {
+	if set.Identity == cluster.IdentityManaged {
 		return lacks.unlessNone(forUsers(ctx, s, users, func(part []schema.UnixUser) []runtimes.Op { return userOps(part, false) }, lacks))
 	}
 	const atOnce = 100 // two programs each, and a directory may be slow

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
@@ -11,10 +12,10 @@ import (
 )
 
 // programPaths returns the paths of programs after that of their directory; nil: there are none.
-func programPaths(programs []hostProgram) []string {
+func programPaths(programs []cluster.Program) []string {
 	var paths []string
 	for _, p := range programs {
-		paths = append(paths, p.path())
+		paths = append(paths, p.Path())
 	}
 	if len(paths) > 0 {
 		paths = append([]string{profile.ProgramDir}, slices.Compact(paths)...)
@@ -24,7 +25,7 @@ func programPaths(programs []hostProgram) []string {
 
 // programFault returns why a file or directory below ProgramDir cannot be used: it is missing,
 // another account than root can change it, or it is not the program of the version.
-func programFault(node string, programs []hostProgram, st runtimes.FileStat) error {
+func programFault(node string, programs []cluster.Program, st runtimes.FileStat) error {
 	want := "file"
 	if st.Path == profile.ProgramDir {
 		want = "dir"
@@ -36,7 +37,7 @@ func programFault(node string, programs []hostProgram, st runtimes.FileStat) err
 		return fmt.Errorf("%s on %s has %d bytes, and berth-host compares files of up to 1 MiB; put a script there that starts it", st.Path, node, st.Size)
 	}
 	for _, p := range programs {
-		if p.path() == st.Path && "sha256:"+st.SHA256 != p.Digest {
+		if p.Path() == st.Path && "sha256:"+st.SHA256 != p.Digest {
 			return fmt.Errorf("%s on %s is not the program of the version, whose digest is %s; put that one there", st.Path, node, p.Digest)
 		}
 	}
@@ -46,7 +47,7 @@ func programFault(node string, programs []hostProgram, st runtimes.FileStat) err
 // checkPrograms returns an error if the host of a member lacks a program of u. Without its
 // health check slurmd goes on without a word, and without a prolog it drains its node.
 func (c hardware) checkPrograms(ctx context.Context, u *plan.Unit, m plan.Member) error {
-	programs := programsOf(u.Effective.Config)
+	programs := cluster.Programs(u.Effective.Config)
 	paths := programPaths(programs)
 	if len(paths) == 0 {
 		return nil
@@ -66,7 +67,7 @@ func (c hardware) checkPrograms(ctx context.Context, u *plan.Unit, m plan.Member
 // checkNewPrograms checks the workers for programs that the record's unit does not have, before
 // slurm.conf names them.
 func (c hardware) checkNewPrograms(ctx context.Context, after *plan.Unit) error {
-	if slices.Equal(programsOf(after.Effective.Config), programsOf(c.rec.Unit.Effective.Config)) {
+	if slices.Equal(cluster.Programs(after.Effective.Config), cluster.Programs(c.rec.Unit.Effective.Config)) {
 		return nil
 	}
 	return c.onWorkers(ctx, func(ctx context.Context, _ site, m plan.Member) error { return c.checkPrograms(ctx, after, m) })

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -59,10 +60,10 @@ func (c workerHosts) join(ctx context.Context, after *plan.Unit, a plan.Action) 
 	if _, err := c.known(ctx, m); err != nil {
 		return err
 	}
-	if err := c.awaitShape(ctx, m, shapeOf(has)); err != nil {
+	if err := c.awaitShape(ctx, m, cluster.ShapeOf(has)); err != nil {
 		return err
 	}
-	if err := c.recordMember(ctx, m, shapeOf(has)); err != nil {
+	if err := c.recordMember(ctx, m, cluster.ShapeOf(has)); err != nil {
 		return err
 	}
 	return c.start(ctx, m)
@@ -225,8 +226,8 @@ func (c workerHosts) render(m plan.Member, key []byte, owned bool) ([]runtimes.O
 	ops = append(ops, makeSharedDirs()[1:]...) // without the configuration, which slurmd fetches
 	ops = append(ops, makeOps(workerDirectories(c.stack))...)
 	return append(ops,
-		writeOp(profile.WorkerLogRotation, file{profile.WorkerLogRules(), 0o644, ""}),
-		writeOp(profile.WorkerMungeKey, file{key, keyMode, profile.MungeUser})), nil
+		writeOp(profile.WorkerLogRotation, cluster.File{Data: profile.WorkerLogRules(), Mode: 0o644}),
+		writeOp(profile.WorkerMungeKey, cluster.File{Data: key, Mode: keyMode, Owner: profile.MungeUser})), nil
 }
 
 // write writes a worker's record and files. The lock keeps another
@@ -286,5 +287,5 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	ops = append(ops, removeSharedDirs()...)
 	ops = append(ops, removeOp(workerRecordPath), removeEmptyOp(profile.InstanceDir))
 	// Users that are being added or removed are in the instance's record only.
-	return c.users.drop(ctx, wk, union(rec.Users, c.rec.People), ops...)
+	return c.users.drop(ctx, wk, cluster.Union(rec.Users, c.rec.People), ops...)
 }

@@ -5,6 +5,7 @@
 package slurmtest
 
 import (
+	"berth/runtimes/slurm/cluster"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -15,7 +16,6 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
-	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
@@ -142,7 +142,7 @@ func (j Jobs) do(ctx context.Context, u *plan.Unit, stamp runtimes.Stamp, ops ..
 }
 
 func tool(u *plan.Unit, program string, args ...string) runtimes.Op {
-	s := profile.Stack{Cluster: slurm.ClusterName(u.Effective.Key)}
+	s := profile.Stack{Cluster: cluster.Name(u.Effective.Key)}
 	return runtimes.Op{Run: &runtimes.Run{
 		Program: program, Args: args, Env: map[string]string{"SLURM_CONF": s.Conf()}, TimeoutMS: 60_000, AllowExit: true,
 	}}

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"cmp"
@@ -15,23 +15,23 @@ import (
 	"berth/schema"
 )
 
-// guaranteedSuffix ends the name of the QoS of jobs within a guaranteed share. No name of a
+// GuaranteedSuffix ends the name of the QoS of jobs within a guaranteed share. No name of a
 // project has an underscore.
-const guaranteedSuffix = "_guaranteed"
+const GuaranteedSuffix = "_guaranteed"
 
 // account is an account of the cluster: that of an attached project, or membersAccount.
 type account struct {
 	name     string
-	settings accounting.Settings
+	Settings accounting.Settings
 	ownQoS   map[string]accounting.Settings
 	standard string   // QoS of a job that names none
-	qos      []string // QoS that each user may use
+	QoS      []string // QoS that each user may use
 	users    []string // nil: all users of the unit
-	optional []qos    // QoS of the config that only some users may use
+	Optional []QoS    // QoS of the config that only some users may use
 }
 
-// attachmentsOf returns the attachments of a unit, and those that are being detached, which take no new jobs, by project.
-func attachmentsOf(u *plan.Unit, detaching []schema.EffectiveAttachment) []schema.EffectiveAttachment {
+// Attachments returns the attachments of a unit, and those that are being detached, which take no new jobs, by project.
+func Attachments(u *plan.Unit, detaching []schema.EffectiveAttachment) []schema.EffectiveAttachment {
 	all := slices.Clone(u.Effective.Attachments)
 	for _, a := range detaching {
 		if !isAttached(all, a.ProjectID) {
@@ -43,12 +43,12 @@ func attachmentsOf(u *plan.Unit, detaching []schema.EffectiveAttachment) []schem
 	return all
 }
 
-// usersOf returns the users of a unit, and those among people of projects that are being detached.
-func usersOf(u *plan.Unit, people []schema.UnixUser, detaching []schema.EffectiveAttachment) []schema.UnixUser {
+// Users returns the users of a unit, and those among people of projects that are being detached.
+func Users(u *plan.Unit, people []schema.UnixUser, detaching []schema.EffectiveAttachment) []schema.UnixUser {
 	users := slices.Clone(u.Effective.Users)
 	for _, p := range people {
 		isMember := slices.ContainsFunc(detaching, func(a schema.EffectiveAttachment) bool { return slices.Contains(a.Users, p.Name) })
-		if isMember && !slices.Contains(names(users), p.Name) {
+		if isMember && !slices.Contains(UserNames(users), p.Name) {
 			users = append(users, p)
 		}
 	}
@@ -56,8 +56,8 @@ func usersOf(u *plan.Unit, people []schema.UnixUser, detaching []schema.Effectiv
 	return users
 }
 
-// names returns the names of users, sorted.
-func names(users []schema.UnixUser) []string {
+// UserNames returns the names of users, sorted.
+func UserNames(users []schema.UnixUser) []string {
 	var out []string
 	for _, u := range users {
 		out = append(out, u.Name)
@@ -66,8 +66,8 @@ func names(users []schema.UnixUser) []string {
 	return out
 }
 
-// union returns the users of both lists without duplicates, by name.
-func union(a, b []schema.UnixUser) []schema.UnixUser {
+// Union returns the users of both lists without duplicates, by name.
+func Union(a, b []schema.UnixUser) []schema.UnixUser {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b schema.UnixUser) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))
@@ -80,7 +80,7 @@ func isAttached(all []schema.EffectiveAttachment, project string) bool {
 }
 
 // accounts returns the accounts of the cluster except root.
-func (c *cluster) accounts() []account {
+func (c *Cluster) accounts() []account {
 	set := &c.set
 	if len(c.attached) == 0 {
 		return []account{set.membersAccount()}
@@ -93,45 +93,45 @@ func (c *cluster) accounts() []account {
 		preempted = append(preempted, q.Name)
 	}
 	members := set.membersAccount()
-	members.name, members.users = membersAccount, []string{} // a partition that takes no project's jobs names it
+	members.name, members.users = MembersAccount, []string{} // a partition that takes no project's jobs names it
 	all := []account{members}
 	for _, a := range c.attached {
-		all = append(all, set.projectAccount(a, preempted))
+		all = append(all, set.ProjectAccount(a, preempted))
 	}
 	return all
 }
 
 // membersAccount returns the account of all users of a unit without attachments.
-func (s *settings) membersAccount() account {
-	a := account{name: s.account(), settings: accounting.Settings{}, standard: defaultQoS(s.QoS)}
-	a.qos = []string{accounting.Normal}
+func (s *Config) membersAccount() account {
+	a := account{name: s.UsersAccount(), Settings: accounting.Settings{}, standard: defaultQoS(s.QoS)}
+	a.QoS = []string{accounting.Normal}
 	for _, q := range s.QoS {
-		a.qos = slices.DeleteFunc(a.qos, func(name string) bool { return name == q.Name })
+		a.QoS = slices.DeleteFunc(a.QoS, func(name string) bool { return name == q.Name })
 		if q.Users == nil {
-			a.qos = append(a.qos, q.Name)
+			a.QoS = append(a.QoS, q.Name)
 		} else {
-			a.optional = append(a.optional, q)
+			a.Optional = append(a.Optional, q)
 		}
 	}
 	if len(s.QoS) > 0 {
-		a.settings["qos"], a.settings["defaultqos"] = accounting.Join(a.qos...), a.standard
+		a.Settings["qos"], a.Settings["defaultqos"] = accounting.Join(a.QoS...), a.standard
 	}
 	return a
 }
 
-// projectAccount returns the account of an attached project. It has all limits of the project, so
+// ProjectAccount returns the account of an attached project. It has all limits of the project, so
 // they hold in each QoS. The QoS of the project refuse a job that alone exceeds a limit, also one
 // of the account. preempted are the QoS whose jobs end for those of a guaranteed share.
-func (s *settings) projectAccount(a schema.EffectiveAttachment, preempted []string) account {
-	out := account{name: a.ProjectID, settings: limitSettings(a), standard: a.ProjectID, qos: []string{a.ProjectID}, users: append([]string{}, a.Users...)}
+func (s *Config) ProjectAccount(a schema.EffectiveAttachment, preempted []string) account {
+	out := account{name: a.ProjectID, Settings: limitSettings(a), standard: a.ProjectID, QoS: []string{a.ProjectID}, users: append([]string{}, a.Users...)}
 	how := preemptionOf(a)
 	plain := accounting.Settings{"flags": "DenyOnLimit", "preemptmode": how.Mode}
 	setNumber(plain, "priority", a.Priority)
 	setNumber(plain, "gracetime", how.GraceSeconds)
 	out.ownQoS = map[string]accounting.Settings{a.ProjectID: plain}
 	if a.Guaranteed != (schema.Amount{}) {
-		out.standard = a.ProjectID + guaranteedSuffix
-		out.qos = append(out.qos, out.standard)
+		out.standard = a.ProjectID + GuaranteedSuffix
+		out.QoS = append(out.QoS, out.standard)
 		// A limit of the group would replace that of the account (resource_limits(5)). What is not
 		// guaranteed is 0, as a job without a limit could take all of it.
 		out.ownQoS[out.standard] = accounting.Settings{
@@ -143,12 +143,12 @@ func (s *settings) projectAccount(a schema.EffectiveAttachment, preempted []stri
 		switch {
 		case q.replacesLimit(a.SubmissionLimits):
 		case q.Users == nil:
-			out.qos = append(out.qos, q.Name)
+			out.QoS = append(out.QoS, q.Name)
 		default:
-			out.optional = append(out.optional, q)
+			out.Optional = append(out.Optional, q)
 		}
 	}
-	out.settings["qos"], out.settings["defaultqos"] = accounting.Join(out.qos...), out.standard
+	out.Settings["qos"], out.Settings["defaultqos"] = accounting.Join(out.QoS...), out.standard
 	return out
 }
 
@@ -164,7 +164,7 @@ func limitSettings(a schema.EffectiveAttachment) accounting.Settings {
 		s["grpsubmitjobs"] = "0"
 	}
 	setNumber(s, "maxwalldurationperjob", a.MaxWalltimeMinutes)
-	for name, most := range map[accounting.Setting]qosMax{
+	for name, most := range map[accounting.Setting]QoSLimits{
 		"grptres": {GPUs: a.MaxGPUs, CPUs: a.MaxCPUs}, "maxtresperjob": {GPUs: a.MaxGPUsPerJob, CPUs: a.MaxCPUsPerJob},
 	} {
 		if words := most.tres(); len(words) > 0 {
@@ -182,7 +182,7 @@ func setNumber(s accounting.Settings, name accounting.Setting, n int) {
 
 // replacesLimit reports whether slurmctld would use a limit of the QoS in place of one of the
 // account, which is then not in force: a limit of the QoS goes first (resource_limits(5)).
-func (q qos) replacesLimit(l schema.SubmissionLimits) bool {
+func (q QoS) replacesLimit(l schema.SubmissionLimits) bool {
 	return q.Group.Submits > 0 || // also that with which an account is closed
 		l.MaxWalltimeMinutes > 0 && q.MaxTimeMinutes > l.MaxWalltimeMinutes ||
 		l.MaxGPUs > 0 && q.Group.GPUs > 0 || l.MaxCPUs > 0 && q.Group.CPUs > 0 || l.MaxRunningJobs > 0 && q.Group.Jobs > 0
@@ -190,10 +190,10 @@ func (q qos) replacesLimit(l schema.SubmissionLimits) bool {
 
 // withoutEffect says which partitions and switches have no worker, and which terms of attachments have no
 // effect. They are not errors: a worker may come later, and one project must not hold up the others.
-func (c *cluster) withoutEffect() (notes []string) {
+func (c *Cluster) withoutEffect() (notes []string) {
 	set := &c.set
 	notes = set.withoutWorkers(c.workers)
-	known := partitionNames(set.Partitions)
+	known := PartitionNames(set.Partitions)
 	for _, a := range c.unit.Effective.Attachments {
 		for _, queue := range a.Queues {
 			if !slices.Contains(known, queue) {
@@ -201,15 +201,15 @@ func (c *cluster) withoutEffect() (notes []string) {
 			}
 		}
 		if hasGuarantee(a) && set.preemptsByPartition() {
-			notes = append(notes, fmt.Sprintf("the guaranteed share of project %s preempts nobody, as config.preemption.by is %s", a.ProjectID, preemptPartition))
+			notes = append(notes, fmt.Sprintf("the guaranteed share of project %s preempts nobody, as config.preemption.by is %s", a.ProjectID, PreemptPartition))
 		}
 	}
 	return notes
 }
 
-// admitted returns the partitions of the config with the accounts and QoS that each of them takes.
+// Admitted returns the partitions of the config with the accounts and QoS that each of them takes.
 // A partition of a unit without attachments is as the config has it.
-func (c *cluster) admitted() []partition {
+func (c *Cluster) Admitted() []Partition {
 	set := &c.set
 	if len(c.attached) == 0 {
 		return set.Partitions
@@ -229,12 +229,12 @@ func (c *cluster) admitted() []partition {
 			}
 		}
 		for _, a := range c.attached {
-			if set.admits(*p, a) {
+			if set.Admits(*p, a) {
 				accounts, qos = append(accounts, a.ProjectID), slices.Concat(qos, own[a.ProjectID])
 			}
 		}
 		if len(accounts) == 0 { // from 24.11 on, root stands for all accounts below it
-			accounts = []string{membersAccount}
+			accounts = []string{MembersAccount}
 		}
 		if len(qos) == 0 {
 			qos = []string{accounting.Normal}
@@ -244,32 +244,32 @@ func (c *cluster) admitted() []partition {
 	return out
 }
 
-// admits reports whether a partition takes jobs of a project. The QoS of a partition must not
+// Admits reports whether a partition takes jobs of a project. The QoS of a partition must not
 // replace a limit of the project.
-func (s *settings) admits(p partition, a schema.EffectiveAttachment) bool {
+func (s *Config) Admits(p Partition, a schema.EffectiveAttachment) bool {
 	if a.Queues != nil && !slices.Contains(a.Queues, p.Name) || p.AllowAccounts != nil && !slices.Contains(p.AllowAccounts, a.ProjectID) {
 		return false
 	}
-	return !slices.ContainsFunc(s.QoS, func(q qos) bool { return q.Name == p.QOS && q.replacesLimit(a.SubmissionLimits) })
+	return !slices.ContainsFunc(s.QoS, func(q QoS) bool { return q.Name == p.QOS && q.replacesLimit(a.SubmissionLimits) })
 }
 
 // sharingParameters returns the parameters of slurm.conf that guaranteed shares need. Preemption
 // by QoS is on from the first attachment, so a change of terms restarts nothing.
-func (c *cluster) sharingParameters() map[string]string {
+func (c *Cluster) sharingParameters() map[string]string {
 	set := &c.set
 	if len(c.attached) == 0 || set.preemptsByPartition() {
 		return nil
 	}
 	how := preemption{Mode: schema.PreemptRequeue}
 	if p := set.Preemption; p != nil {
-		if how.ExemptMinutes = p.ExemptMinutes; p.By == preemptQOS {
+		if how.ExemptMinutes = p.ExemptMinutes; p.By == PreemptQOS {
 			how.Mode = p.Mode
 		}
 	}
-	how.By = preemptQOS
+	how.By = PreemptQOS
 	values := how.parameters()
 	if slices.ContainsFunc(c.attached, hasGuarantee) && set.Priority != nil && set.Priority.Type != priorityBasic {
-		values["PriorityWeightQOS"] = strconv.Itoa(set.weightOfGuarantee())
+		values["PriorityWeightQOS"] = strconv.Itoa(set.WeightOfGuarantee())
 	}
 	return values
 }
@@ -280,12 +280,12 @@ const (
 	backfillDepth = 500
 )
 
-// scheduler returns the scheduler of the config with the depths that guaranteed shares need, where
+// Scheduler returns the scheduler of the config with the depths that guaranteed shares need, where
 // the config has none. slurmctld counts jobs that a limit holds, so the queue of one project must
 // not use up the depth of all. Backfill ends a job of others for each job that it tries, also if
 // only some of them fit the share: it tries no more jobs of a user than fill the largest share,
 // rounded up to a power of two, so that few changes of a share change the file.
-func (c *cluster) scheduler() scheduler {
+func (c *Cluster) Scheduler() scheduler {
 	s, largest := c.set.Scheduler, 0
 	for _, a := range c.attached {
 		largest = max(largest, a.Guaranteed.GPUs, a.Guaranteed.CPUs)
@@ -304,8 +304,8 @@ func (c *cluster) scheduler() scheduler {
 
 func hasGuarantee(a schema.EffectiveAttachment) bool { return a.Guaranteed != schema.Amount{} }
 
-func (s *settings) preemptsByPartition() bool {
-	return s.Preemption != nil && s.Preemption.By == preemptPartition
+func (s *Config) preemptsByPartition() bool {
+	return s.Preemption != nil && s.Preemption.By == PreemptPartition
 }
 
 // maxPriority is the highest priority of an attachment (schema/cue/shared.cue).
@@ -314,26 +314,26 @@ const maxPriority = 1000
 // guaranteeFactor returns by what the weight of QoS and the highest priority are multiplied, so
 // that a job within a guaranteed share goes before all others, whatever their age and fair share
 // are. slurmctld divides the priority of a QoS by the highest one, so other QoS keep their weight.
-func (s *settings) guaranteeFactor() int {
+func (s *Config) guaranteeFactor() int {
 	w := s.priorityWeights()
 	return (w.Age+w.Fairshare+w.JobSize+w.Partition)/max(w.QOS, 1) + 2
 }
 
-// weightOfGuarantee returns PriorityWeightQOS. At its maximum, other weights may outweigh a
+// WeightOfGuarantee returns PriorityWeightQOS. At its maximum, other weights may outweigh a
 // guaranteed share.
-func (s *settings) weightOfGuarantee() int {
+func (s *Config) WeightOfGuarantee() int {
 	return min(profile.MaxWeight, s.guaranteeFactor()*max(s.priorityWeights().QOS, 1))
 }
 
-func (s *settings) priorityWeights() priorityWeights {
+func (s *Config) priorityWeights() PriorityWeights {
 	if s.Priority == nil {
-		return priorityWeights{}
+		return PriorityWeights{}
 	}
 	return s.Priority.Weights
 }
 
 // guaranteedPriority returns the priority of the QoS of guaranteed shares.
-func (s *settings) guaranteedPriority() int {
+func (s *Config) guaranteedPriority() int {
 	const most = 4_000_000_000 // slurmdbd has 32 bits
 	highest := maxPriority
 	for _, q := range s.QoS {

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"cmp"
@@ -15,7 +15,7 @@ import (
 // termsImpact adds what changed terms of attachments do to jobs. A queued job that exceeds a limit
 // waits with the name of the limit as its reason, and one in a partition that its project loses with
 // PartitionConfig, until its owner changes it or the terms become wider. Running jobs go on.
-func termsImpact(i plan.Impact, before, after *cluster) plan.Impact {
+func termsImpact(i plan.Impact, before, after *Cluster) plan.Impact {
 	was, now := newSharing(before), newSharing(after)
 	for _, a := range after.unit.Effective.Attachments {
 		if old, ok := attachmentOf(before.unit, a.ProjectID); ok {
@@ -44,7 +44,7 @@ func sizeTermsOf(before, after *plan.Unit) []plan.JobTerms {
 
 // sizeTerms returns the sizes of partitions that stay, if a whole change makes one of them smaller or larger: each action
 // that does so has the same ones.
-func sizeTerms(before, after *cluster) []plan.JobTerms {
+func sizeTerms(before, after *Cluster) []plan.JobTerms {
 	was, now := before.partitionSizes(), after.partitionSizes()
 	maps.DeleteFunc(was, func(name string, _ plan.PartitionSize) bool { _, is := now[name]; return !is }) // a JobRule covers removed partitions
 	maps.DeleteFunc(now, func(name string, _ plan.PartitionSize) bool { _, is := was[name]; return !is })
@@ -55,7 +55,7 @@ func sizeTerms(before, after *cluster) []plan.JobTerms {
 }
 
 // partitionSizes returns what the workers of each partition have.
-func (c *cluster) partitionSizes() map[string]plan.PartitionSize {
+func (c *Cluster) partitionSizes() map[string]plan.PartitionSize {
 	sizes := map[string]plan.PartitionSize{}
 	for _, p := range c.set.Partitions {
 		size := plan.PartitionSize{}
@@ -91,11 +91,11 @@ func nodeResources(m plan.Member) plan.NodeResources {
 // sharing is a unit with what its partitions take.
 type sharing struct {
 	unit       *plan.Unit
-	set        settings
-	partitions []partition // as admitted has them
+	set        Config
+	partitions []Partition // as admitted has them
 }
 
-func newSharing(c *cluster) *sharing { return &sharing{c.unit, c.set, c.admitted()} }
+func newSharing(c *Cluster) *sharing { return &sharing{c.unit, c.set, c.Admitted()} }
 
 func attachmentOf(u *plan.Unit, project string) (schema.EffectiveAttachment, bool) {
 	i := slices.IndexFunc(u.Effective.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
@@ -110,11 +110,11 @@ func attachmentOf(u *plan.Unit, project string) (schema.EffectiveAttachment, boo
 func changedTerms(was, now *sharing, old, a schema.EffectiveAttachment) []plan.JobTerms {
 	// No job is in a new partition, and what becomes of those in a removed one is no matter of terms.
 	stays := func(partition string) bool {
-		return slices.Contains(partitionNames(was.partitions), partition) && slices.Contains(partitionNames(now.partitions), partition)
+		return slices.Contains(PartitionNames(was.partitions), partition) && slices.Contains(PartitionNames(now.partitions), partition)
 	}
 	all := []plan.JobTerms{{Account: a.ProjectID, Before: was.limits(old, stays), After: now.limits(a, stays)}}
 	if hasGuarantee(old) && hasGuarantee(a) {
-		all = append(all, plan.JobTerms{QoS: a.ProjectID + guaranteedSuffix, Before: guaranteedLimits(old), After: guaranteedLimits(a)})
+		all = append(all, plan.JobTerms{QoS: a.ProjectID + GuaranteedSuffix, Before: guaranteedLimits(old), After: guaranteedLimits(a)})
 	}
 	if !slices.ContainsFunc(all, func(t plan.JobTerms) bool { return !reflect.DeepEqual(t.Before, t.After) }) {
 		return nil
@@ -214,7 +214,7 @@ func preemptionOf(a schema.EffectiveAttachment) schema.Preemption {
 
 // preemptMode returns how jobs of a QoS end that has no mode of its own.
 func (s *sharing) preemptMode() string {
-	if p := s.set.Preemption; p != nil && p.By == preemptQOS {
+	if p := s.set.Preemption; p != nil && p.By == PreemptQOS {
 		return p.Mode
 	}
 	return schema.PreemptRequeue

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"maps"
@@ -21,8 +21,8 @@ func (l confLine) object() string {
 // confLines are the lines of slurm.conf, without comments.
 type confLines []confLine
 
-// parseConf returns the lines of a slurm.conf on a host. Slurm takes names in any case.
-func parseConf(text []byte) (all confLines) {
+// ParseConf returns the lines of a slurm.conf on a host. Slurm takes names in any case.
+func ParseConf(text []byte) (all confLines) {
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
 		if line = strings.TrimSpace(line); line == "" {
@@ -44,8 +44,8 @@ func (c confLines) of(name string) (all []confLine) {
 	return all
 }
 
-// partitions returns the names of the partitions.
-func (c confLines) partitions() (names []string) {
+// Partitions returns the names of the partitions.
+func (c confLines) Partitions() (names []string) {
 	for _, l := range c.of(profile.PartitionName) {
 		names = append(names, l.object())
 	}
@@ -79,17 +79,17 @@ func classify(before, after confLines, version cli.Version) profile.Activation {
 	return how
 }
 
-// classifyText compares a slurm.conf on a host with another one. Slurm compares hashes of the text, so a changed comment needs a
+// ClassifyText compares a slurm.conf on a host with another one. Slurm compares hashes of the text, so a changed comment needs a
 // reconfigure.
-func classifyText(before, after []byte, version cli.Version) profile.Activation {
+func ClassifyText(before, after []byte, version cli.Version) profile.Activation {
 	if string(before) == string(after) {
 		return profile.None
 	}
-	return max(profile.Reconfigure, classify(parseConf(before), parseConf(after), version))
+	return max(profile.Reconfigure, classify(ParseConf(before), ParseConf(after), version))
 }
 
-// effectOf returns what makes slurmctld take over changed files, of which slurm.conf needs conf.
-func effectOf(s profile.Stack, conf profile.Activation, changed map[string]file) profile.Activation {
+// Effect returns what makes slurmctld take over changed files, of which slurm.conf needs conf.
+func Effect(s profile.Stack, conf profile.Activation, changed map[string]File) profile.Activation {
 	for path := range changed {
 		switch path {
 		case s.Conf(), s.Accounts(), s.DBDConf(), s.LogRotation():
@@ -100,11 +100,11 @@ func effectOf(s profile.Stack, conf profile.Activation, changed map[string]file)
 	return conf
 }
 
-// stepsAfter returns the steps that follow the write of changed files, which slurmctld takes over as how says.
-func stepsAfter(s profile.Stack, version cli.Version, how profile.Activation, changed map[string]file) steps {
+// StepsAfter returns the steps that follow the write of changed files, which slurmctld takes over as how says.
+func StepsAfter(s profile.Stack, version cli.Version, how profile.Activation, changed map[string]File) Steps {
 	_, database := changed[s.DBDConf()]
 	_, cgroup := changed[s.CgroupConf()] // which slurmd reads at its start
-	return steps{
+	return Steps{
 		Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll || cgroup && !version.Reexecutes(),
 		Reconfigure: how >= profile.Reconfigure, Database: database,
 	}

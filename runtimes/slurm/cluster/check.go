@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"fmt"
@@ -21,14 +21,14 @@ func (c *configProblems) add(path, format string, args ...any) {
 }
 
 // check returns the problems of a config by itself.
-func (s *settings) check() []schema.ConfigProblem {
+func (s *Config) check() []schema.ConfigProblem {
 	var c configProblems
 	s.checkPartitions(&c)
 	s.checkQoS(&c)
 	s.checkTopology(&c)
 	s.checkOptions(&c)
 	s.checkReservations(&c)
-	if !isFree(s.account()) {
+	if !isFree(s.UsersAccount()) {
 		c.add("account", "invalid name %q", s.Account)
 	}
 	for i, kind := range s.PrivateData {
@@ -36,11 +36,11 @@ func (s *settings) check() []schema.ConfigProblem {
 			c.add(item("private_data", i), "%q is not one of %s", kind, strings.Join(profile.PrivateData(), ", "))
 		}
 	}
-	if s.Identity != "" && s.Identity != identityManaged && s.Identity != identityExternal {
-		c.add("identity", "%q is neither %s nor %s", s.Identity, identityManaged, identityExternal)
+	if s.Identity != "" && s.Identity != IdentityManaged && s.Identity != identityExternal {
+		c.add("identity", "%q is neither %s nor %s", s.Identity, IdentityManaged, identityExternal)
 	}
-	if s.Confinement != "" && s.Confinement != confinementCgroup && s.Confinement != confinementNone {
-		c.add("confinement", "%q is neither %s nor %s", s.Confinement, confinementCgroup, confinementNone)
+	if s.Confinement != "" && s.Confinement != confinementCgroup && s.Confinement != ConfinementNone {
+		c.add("confinement", "%q is neither %s nor %s", s.Confinement, confinementCgroup, ConfinementNone)
 	}
 	for name, months := range map[string]int{"records_months": s.Retention.RecordsMonths, "usage_months": s.Retention.UsageMonths} {
 		if months < 0 || months > maxRetention {
@@ -60,7 +60,7 @@ func isFree(name string) bool {
 	return profile.IsName(name) && !slices.Contains([]string{"all", "default", "root"}, strings.ToLower(name))
 }
 
-func (s *settings) checkPartitions(c *configProblems) {
+func (s *Config) checkPartitions(c *configProblems) {
 	seen := map[string]bool{}
 	chosen := ""
 	for i, p := range s.Partitions {
@@ -82,19 +82,19 @@ func (s *settings) checkPartitions(c *configProblems) {
 }
 
 // checkPartition checks the fields of one partition that depend on others.
-func (s *settings) checkPartition(c *configProblems, at string, p partition) {
+func (s *Config) checkPartition(c *configProblems, at string, p Partition) {
 	if p.MaxTimeMinutes < 0 {
 		c.add(at+".max_time_minutes", "is negative")
 	}
 	if longest := s.maxTime(p); longest > 0 && p.DefaultTimeMinutes > longest {
 		c.add(at+".default_time_minutes", "is %d, more than the partition's longest time, which is %d", p.DefaultTimeMinutes, longest)
 	}
-	if p.PreemptMode != "" && (s.Preemption == nil || s.Preemption.By != preemptPartition) {
-		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", preemptPartition)
+	if p.PreemptMode != "" && (s.Preemption == nil || s.Preemption.By != PreemptPartition) {
+		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", PreemptPartition)
 	}
 	for i, name := range p.AllowAccounts {
-		if name != s.account() && !projectID.MatchString(name) {
-			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, s.account())
+		if name != s.UsersAccount() && !projectID.MatchString(name) {
+			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, s.UsersAccount())
 		}
 	}
 	for i, name := range p.AllowQOS {
@@ -108,7 +108,7 @@ func (s *settings) checkPartition(c *configProblems, at string, p partition) {
 }
 
 // qosNames returns the names of the QoS: that of each cluster, and the declared ones.
-func (s *settings) qosNames() []string {
+func (s *Config) qosNames() []string {
 	names := []string{accounting.Normal}
 	for _, q := range s.QoS {
 		if q.Name != accounting.Normal {
@@ -119,7 +119,7 @@ func (s *settings) qosNames() []string {
 }
 
 // checkTopology checks that the switches are a tree, or several.
-func (s *settings) checkTopology(c *configProblems) {
+func (s *Config) checkTopology(c *configProblems) {
 	index, parent := map[string]int{}, map[string]string{}
 	for i, sw := range s.Topology.Switches {
 		index[sw.Name] = i
@@ -158,7 +158,7 @@ func (s *settings) checkTopology(c *configProblems) {
 }
 
 // checkOptions checks the options by the table of parameters.
-func (s *settings) checkOptions(c *configProblems) {
+func (s *Config) checkOptions(c *configProblems) {
 	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
 		p, ok := findOption(name)
 		switch value := string(s.Options[name]); {
@@ -171,7 +171,7 @@ func (s *settings) checkOptions(c *configProblems) {
 }
 
 // checkVersion checks what depends on the version: its release of Slurm and its roles.
-func (s *settings) checkVersion(v *schema.AppVersion) []schema.ConfigProblem {
+func (s *Config) checkVersion(v *schema.AppVersion) []schema.ConfigProblem {
 	var c configProblems
 	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
 		if p, ok := findOption(name); ok && p.Classes.On(v.Spec.Version) == profile.Unsupported {

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"maps"
@@ -11,57 +11,57 @@ import (
 	"berth/schema"
 )
 
-// cluster is what a cluster should be, as a value: what its unit declares, with the workers and projects that have not left yet. Plan,
+// Cluster is what a cluster should be, as a value: what its unit declares, with the workers and projects that have not left yet. Plan,
 // configure and observation derive files, accounting and reservations from it, and no host is asked for it.
-type cluster struct {
+type Cluster struct {
 	name      string
 	unit      *plan.Unit
-	set       settings                     // the config of the unit, decoded once
+	set       Config                       // the config of the unit, decoded once
 	workers   []plan.Member                // with a line in slurm.conf, by node, with the CPUs and the shape in it
 	attached  []schema.EffectiveAttachment // with those that are being detached, by project
 	detaching []schema.EffectiveAttachment
-	leaving   []partition // no longer declared, with jobs that have not ended
+	leaving   []Partition // no longer declared, with jobs that have not ended
 	users     []schema.UnixUser
-	at        place
+	at        Place
 }
 
-// place is what a cluster has on its control host.
-type place struct {
-	hostname string
-	ports    ports
-	firstJob int // 0: slurmctld chooses
+// Place is what a cluster has on its control host.
+type Place struct {
+	Hostname string
+	Ports    Ports
+	FirstJob int // 0: slurmctld chooses
 }
 
-// ports of a control stack, unique on its host.
-type ports struct {
+// Ports of a control stack, unique on its host.
+type Ports struct {
 	Slurmctld int `json:"slurmctld"`
 	Slurmdbd  int `json:"slurmdbd"`
 }
 
-// joinedWorkers are the workers, and what was found on their hosts.
-type joinedWorkers struct {
+// JoinedWorkers are the workers, and what was found on their hosts.
+type JoinedWorkers struct {
 	Joined []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
 	// Found has the shape of the host of each node, as it was when the line of the node was written. A
 	// node without it joined before its host could be asked: its line has CPUs only until it joins again.
 	Found map[string]schema.Shape `json:"found,omitempty"`
 }
 
-func (w joinedWorkers) clone() joinedWorkers {
-	return joinedWorkers{slices.Clone(w.Joined), maps.Clone(w.Found)}
+func (w JoinedWorkers) Clone() JoinedWorkers {
+	return JoinedWorkers{slices.Clone(w.Joined), maps.Clone(w.Found)}
 }
 
-// workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
-func (w joinedWorkers) workers(u *plan.Unit) []plan.Member {
-	list := w.listed(u)
+// Workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.
+func (w JoinedWorkers) Workers(u *plan.Unit) []plan.Member {
+	list := w.Listed(u)
 	for i, m := range list {
-		list[i] = fitted(m, w.Found[m.Node])
+		list[i] = Fitted(m, w.Found[m.Node])
 	}
 	return list
 }
 
-// listed returns the members with a line in slurm.conf, by node: those of the unit, and
+// Listed returns the members with a line in slurm.conf, by node: those of the unit, and
 // those that have joined and not left, whatever the unit says.
-func (w joinedWorkers) listed(u *plan.Unit) []plan.Member {
+func (w JoinedWorkers) Listed(u *plan.Unit) []plan.Member {
 	list := slices.Clone(w.Joined)
 	for _, m := range u.Members {
 		if !m.ControlPlane && !slices.ContainsFunc(list, func(j plan.Member) bool { return j.Node == m.Node }) {
@@ -72,47 +72,47 @@ func (w joinedWorkers) listed(u *plan.Unit) []plan.Member {
 	return list
 }
 
-// pendingRemovals are no longer declared, and their jobs have not ended.
-type pendingRemovals struct {
-	Leaving []partition `json:"leaving_partitions,omitempty"`
+// PendingRemovals are no longer declared, and their jobs have not ended.
+type PendingRemovals struct {
+	Leaving []Partition `json:"leaving_partitions,omitempty"`
 	// Detaching are the attachments of projects as they were applied last.
 	Detaching []schema.EffectiveAttachment `json:"detaching_projects,omitempty"`
 }
 
-func (p pendingRemovals) clone() pendingRemovals {
-	return pendingRemovals{slices.Clone(p.Leaving), slices.Clone(p.Detaching)}
+func (p PendingRemovals) Clone() PendingRemovals {
+	return PendingRemovals{slices.Clone(p.Leaving), slices.Clone(p.Detaching)}
 }
 
-// declaration is what a cluster follows from.
-type declaration struct {
+// Declaration is what a cluster follows from.
+type Declaration struct {
 	Name string
 	Unit *plan.Unit
-	joinedWorkers
-	pendingRemovals
+	JoinedWorkers
+	PendingRemovals
 	People []schema.UnixUser // who may have accounts
-	At     place
+	At     Place
 }
 
-// declaredCluster returns the cluster of a declaration. The error is that of its config.
-func declaredCluster(d declaration) (*cluster, error) {
-	set, err := parseSettings(d.Unit.Effective.Config)
+// Of returns the cluster of a declaration. The error is that of its config.
+func Of(d Declaration) (*Cluster, error) {
+	set, err := Parse(d.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
 	}
-	return &cluster{
-		name: d.Name, unit: d.Unit, set: set, workers: d.workers(d.Unit), attached: attachmentsOf(d.Unit, d.Detaching), detaching: d.Detaching,
-		leaving: d.Leaving, users: usersOf(d.Unit, d.People, d.Detaching), at: d.At,
+	return &Cluster{
+		name: d.Name, unit: d.Unit, set: set, workers: d.Workers(d.Unit), attached: Attachments(d.Unit, d.Detaching), detaching: d.Detaching,
+		leaving: d.Leaving, users: Users(d.Unit, d.People, d.Detaching), at: d.At,
 	}, nil
 }
 
 // clusterOf returns the cluster of a unit whose members have all joined, on a host that is the same for all units.
-func clusterOf(u *plan.Unit) (*cluster, error) {
-	at := place{hostname: "controller", ports: ports{Slurmctld: firstPort, Slurmdbd: firstPort + 1}}
-	return declaredCluster(declaration{Name: ClusterName(u.Effective.Key), Unit: u, At: at})
+func clusterOf(u *plan.Unit) (*Cluster, error) {
+	at := Place{Hostname: "controller", Ports: Ports{Slurmctld: FirstPort, Slurmdbd: FirstPort + 1}}
+	return Of(Declaration{Name: Name(u.Effective.Key), Unit: u, At: at})
 }
 
 // settled returns the cluster without the projects and partitions that have only jobs left to end.
-func (c *cluster) settled() *cluster {
+func (c *Cluster) settled() *Cluster {
 	s := *c
 	s.leaving, s.detaching, s.users = nil, nil, slices.Clone(c.unit.Effective.Users)
 	slices.SortFunc(s.users, func(a, b schema.UnixUser) int { return strings.Compare(a.Name, b.Name) })
@@ -120,12 +120,12 @@ func (c *cluster) settled() *cluster {
 	return &s
 }
 
-func (c *cluster) stack() profile.Stack { return profile.Stack{Cluster: c.name} }
+func (c *Cluster) stack() profile.Stack { return profile.Stack{Cluster: c.name} }
 
 // version is the declared version of Slurm.
-func (c *cluster) version() cli.Version { return cli.Version(c.unit.Effective.SoftwareVersion) }
+func (c *Cluster) version() cli.Version { return cli.Version(c.unit.Effective.SoftwareVersion) }
 
 // detaches reports whether a project is being detached.
-func (c *cluster) detaches(project string) bool {
+func (c *Cluster) detaches(project string) bool {
 	return isAttached(c.detaching, project) && !isAttached(c.unit.Effective.Attachments, project)
 }

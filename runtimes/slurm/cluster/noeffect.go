@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"fmt"
@@ -12,10 +12,10 @@ import (
 
 // withoutEffect returns the fields of a config that Slurm takes and that change nothing, or that no job can meet,
 // because of other fields.
-func (s *settings) withoutEffect() []schema.ConfigProblem {
+func (s *Config) withoutEffect() []schema.ConfigProblem {
 	var c configProblems
 	s.uselessPreemption(&c)
-	if s.Priority != nil && s.Priority.Type == priorityBasic && s.Priority.Weights != (priorityWeights{}) {
+	if s.Priority != nil && s.Priority.Type == priorityBasic && s.Priority.Weights != (PriorityWeights{}) {
 		c.add("priority.weights", "have no effect with priority.type: %s", priorityBasic)
 	}
 	longest, bounded := 0, true
@@ -39,7 +39,7 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 		if q.PerUser.Submits > 0 && q.PerUser.Jobs > q.PerUser.Submits {
 			c.add(at+".per_user.jobs", "%d exceeds per_user.submits, which is %d", q.PerUser.Jobs, q.PerUser.Submits)
 		}
-		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, func(p partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
+		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, func(p Partition) bool { return len(p.AllowQOS) == 0 || slices.Contains(p.AllowQOS, q.Name) }) {
 			c.add(at+".name", "no partition takes a job of this QoS: each has an allow_qos without %s", q.Name)
 		}
 		if q.Name == defaultQoS(s.QoS) && slices.Contains(q.Flags, "requires_reservation") {
@@ -50,7 +50,7 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 		if most := max(longest, j.MaxTimeMinutes); bounded && j.DefaultTimeMinutes > most {
 			c.add("jobs.default_time_minutes", "is %d, and no partition allows more than %d", j.DefaultTimeMinutes, most)
 		}
-		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, func(p partition) bool { return p.MaxTimeMinutes == 0 }) {
+		if len(s.Partitions) > 0 && !slices.ContainsFunc(s.Partitions, func(p Partition) bool { return p.MaxTimeMinutes == 0 }) {
 			c.add("jobs.max_time_minutes", "each partition has a max_time_minutes of its own")
 		}
 	}
@@ -59,7 +59,7 @@ func (s *settings) withoutEffect() []schema.ConfigProblem {
 }
 
 // uselessOptions finds values of options that Slurm takes and that switch something off, or have no effect.
-func (s *settings) uselessOptions(c *configProblems) {
+func (s *Config) uselessOptions(c *configProblems) {
 	if from, to, ok := span(string(s.Options["SrunPortRange"])); ok {
 		switch {
 		case from > to:
@@ -83,7 +83,7 @@ func (s *settings) uselessOptions(c *configProblems) {
 }
 
 // againstAdvice says which numbers Slurm takes though slurm.conf(5) advises otherwise.
-func (s *settings) againstAdvice() (notes []string) {
+func (s *Config) againstAdvice() (notes []string) {
 	number := func(name string, byDefault int) int {
 		if n, err := strconv.Atoi(string(s.Options[name])); err == nil {
 			return n
@@ -122,7 +122,7 @@ func span(text string) (from, to int, ok bool) {
 
 // withoutWorkers says which partitions and switches have none of the workers of a cluster that has some, and which
 // workers no switch has.
-func (s *settings) withoutWorkers(workers []plan.Member) (notes []string) {
+func (s *Config) withoutWorkers(workers []plan.Member) (notes []string) {
 	if len(workers) == 0 {
 		return nil
 	}
@@ -152,7 +152,7 @@ func (s *settings) withoutWorkers(workers []plan.Member) (notes []string) {
 	return notes
 }
 
-func (s *settings) uselessPreemption(c *configProblems) {
+func (s *Config) uselessPreemption(c *configProblems) {
 	p := s.Preemption
 	switch {
 	case p == nil:
@@ -163,11 +163,11 @@ func (s *settings) uselessPreemption(c *configProblems) {
 		if p.ExemptMinutes > 0 {
 			c.add("preemption.exempt_minutes", "has no effect without preemption.by")
 		}
-	case p.By == preemptQOS:
-		if !slices.ContainsFunc(s.QoS, func(q qos) bool { return len(q.Preempts) > 0 }) {
+	case p.By == PreemptQOS:
+		if !slices.ContainsFunc(s.QoS, func(q QoS) bool { return len(q.Preempts) > 0 }) {
 			c.add("preemption.by", "no job preempts another, as no QoS has preempts")
 		}
-	case p.By == preemptPartition:
+	case p.By == PreemptPartition:
 		tiers := map[int]bool{}
 		for _, of := range s.Partitions {
 			tier := 1 // slurm.conf(5)
@@ -183,6 +183,6 @@ func (s *settings) uselessPreemption(c *configProblems) {
 }
 
 // isLong reports whether jobs of a QoS may run longer than their partition allows.
-func (q qos) isLong() bool { return slices.Contains(q.Flags, "ignore_partition_max_time") }
+func (q QoS) isLong() bool { return slices.Contains(q.Flags, "ignore_partition_max_time") }
 
-func (s *settings) hasLongQoS() bool { return slices.ContainsFunc(s.QoS, qos.isLong) }
+func (s *Config) hasLongQoS() bool { return slices.ContainsFunc(s.QoS, QoS.isLong) }

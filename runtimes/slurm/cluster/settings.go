@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"bytes"
@@ -12,19 +12,19 @@ import (
 	"berth/schema"
 )
 
-// settings are an instance's config, as config.cue defines it. A group that is absent was
+// Config are an instance's config, as config.cue defines it. A group that is absent was
 // unknown to the Berth that wrote the record: it renders as it did then.
-type settings struct {
-	Partitions  []partition       `json:"partitions"`
+type Config struct {
+	Partitions  []Partition       `json:"partitions"`
 	Scheduler   scheduler         `json:"scheduler"`
 	Jobs        *jobSettings      `json:"jobs,omitempty"`
 	Nodes       *nodeSettings     `json:"nodes,omitempty"`
-	Priority    *priority         `json:"priority,omitempty"`
+	Priority    *Priority         `json:"priority,omitempty"`
 	Preemption  *preemption       `json:"preemption,omitempty"`
 	PrivateData []string          `json:"private_data,omitempty"`
 	Topology    topology          `json:"topology,omitzero"`
 	Account     string            `json:"account,omitempty"` // of the users; empty: membersAccount
-	QoS         []qos             `json:"qos,omitempty"`
+	QoS         []QoS             `json:"qos,omitempty"`
 	Options     map[string]option `json:"options,omitempty"`
 	hostSettings
 	Backup struct {
@@ -58,8 +58,8 @@ func (r retention) isShorterThan(old retention) bool {
 	return shorter(r.RecordsMonths, old.RecordsMonths) || shorter(r.UsageMonths, old.UsageMonths)
 }
 
-// partition has the workers of Nodes, or all workers.
-type partition struct {
+// Partition has the workers of Nodes, or all workers.
+type Partition struct {
 	Name               string   `json:"name"`
 	Nodes              *nodeSel `json:"nodes,omitempty"`
 	DefaultTimeMinutes int      `json:"default_time_minutes,omitempty"` // 0: that of jobs
@@ -120,9 +120,9 @@ type nodeSettings struct {
 	ReturnToService int `json:"return_to_service"`
 }
 
-type priority struct {
+type Priority struct {
 	Type               string          `json:"type"`
-	Weights            priorityWeights `json:"weights"`
+	Weights            PriorityWeights `json:"weights"`
 	DecayHalfLifeHours int             `json:"decay_half_life_hours"`
 	MaxAgeHours        int             `json:"max_age_hours"`
 }
@@ -130,7 +130,7 @@ type priority struct {
 // priorityBasic is the type by which jobs start in the order of their submission.
 const priorityBasic = "basic"
 
-type priorityWeights struct {
+type PriorityWeights struct {
 	Age       int `json:"age"`
 	Fairshare int `json:"fairshare"`
 	JobSize   int `json:"job_size"`
@@ -149,8 +149,8 @@ type preemption struct {
 // The values of preemption.By.
 const (
 	preemptNone      = "none"
-	preemptPartition = "partition"
-	preemptQOS       = "qos"
+	PreemptPartition = "partition"
+	PreemptQOS       = "qos"
 )
 
 // topology is a tree of switches.
@@ -178,7 +178,7 @@ func (o *option) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(o))
 }
 
-func partitionNames(list []partition) []string {
+func PartitionNames(list []Partition) []string {
 	var names []string
 	for _, p := range list {
 		names = append(names, p.Name)
@@ -188,7 +188,7 @@ func partitionNames(list []partition) []string {
 
 // The values of Identity: who makes the users' accounts on the hosts.
 const (
-	identityManaged  = "managed"  // Berth
+	IdentityManaged  = "managed"  // Berth
 	identityExternal = "external" // a directory service; Berth only checks
 )
 
@@ -196,7 +196,7 @@ const (
 // they asked for.
 const (
 	confinementCgroup = "cgroup"
-	confinementNone   = "none" // accepted by the version's manifest
+	ConfinementNone   = "none" // accepted by the version's manifest
 )
 
 var (
@@ -204,11 +204,11 @@ var (
 	deviceRange = regexp.MustCompile(`^(/dev/(?:[A-Za-z0-9_-]+/)*[A-Za-z0-9_-]+)(\[[0-9]{1,3}-[0-9]{1,3}\])?$`)
 )
 
-// parseSettings reads a config. The estate's loader has checked it and filled in
+// Parse reads a config. The estate's loader has checked it and filled in
 // defaults. It is checked again because daemons of root read it, and because records
 // on hosts may come from another version of Berth.
-func parseSettings(raw json.RawMessage) (settings, error) {
-	s := settings{hostSettings: hostSettings{Identity: identityManaged, Confinement: confinementCgroup}}
+func Parse(raw json.RawMessage) (Config, error) {
+	s := Config{hostSettings: hostSettings{Identity: IdentityManaged, Confinement: confinementCgroup}}
 	s.Scheduler.IntervalSeconds = 30
 	s.Backup.Hour, s.Backup.Keep = 2, 7
 	if len(raw) > 0 {
@@ -220,7 +220,7 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 	}
 	s.fold()
 	if len(s.Partitions) == 0 {
-		s.Partitions = []partition{{Name: "main", Default: true}}
+		s.Partitions = []Partition{{Name: "main", Default: true}}
 	}
 	if problems := s.check(); len(problems) > 0 {
 		return s, fmt.Errorf("config.%s: %s", problems[0].Path, problems[0].Message)
@@ -231,7 +231,7 @@ func parseSettings(raw json.RawMessage) (settings, error) {
 
 // fold writes the names of QoS and accounts as sacctmgr keeps them, in lower case. So two names that differ
 // only in case are one in each check and in each comparison with the cluster.
-func (s *settings) fold() {
+func (s *Config) fold() {
 	lower := func(names []string) {
 		for i := range names {
 			names[i] = strings.ToLower(names[i])
@@ -250,28 +250,28 @@ func (s *settings) fold() {
 	}
 }
 
-// account returns the account of the users of a unit without attachments.
-func (s *settings) account() string { return cmp.Or(s.Account, membersAccount) }
+// UsersAccount returns the account of the users of a unit without attachments.
+func (s *Config) UsersAccount() string { return cmp.Or(s.Account, MembersAccount) }
 
 // defaultPartition is the one of jobs that name none.
-func (s *settings) defaultPartition() string {
-	i := slices.IndexFunc(s.Partitions, func(p partition) bool { return p.Default })
+func (s *Config) defaultPartition() string {
+	i := slices.IndexFunc(s.Partitions, func(p Partition) bool { return p.Default })
 	return s.Partitions[i].Name // setDefaultPartition made one the default
 }
 
 // setDefaultPartition makes the first partition the default if none is.
-func (s *settings) setDefaultPartition() {
+func (s *Config) setDefaultPartition() {
 	for _, p := range s.Partitions {
 		if p.Default {
 			return
 		}
 	}
-	s.Partitions = append([]partition{}, s.Partitions...)
+	s.Partitions = append([]Partition{}, s.Partitions...)
 	s.Partitions[0].Default = true
 }
 
 // maxTime returns the longest time of a job in p in minutes; 0: no limit.
-func (s *settings) maxTime(p partition) int {
+func (s *Config) maxTime(p Partition) int {
 	if p.MaxTimeMinutes == 0 && s.Jobs != nil {
 		return s.Jobs.MaxTimeMinutes
 	}
@@ -280,7 +280,7 @@ func (s *settings) maxTime(p partition) int {
 
 // defaultTime returns the time in minutes of a job in p that names none; 0: the longest
 // time.
-func (s *settings) defaultTime(p partition) int {
+func (s *Config) defaultTime(p Partition) int {
 	minutes := p.DefaultTimeMinutes
 	if minutes == 0 && s.Jobs != nil {
 		minutes = s.Jobs.DefaultTimeMinutes
@@ -292,16 +292,16 @@ func (s *settings) defaultTime(p partition) int {
 }
 
 // billingOf returns the billing weights of p; nil: none.
-func (s *settings) billingOf(p partition) *billing {
+func (s *Config) billingOf(p Partition) *billing {
 	if p.Billing == nil && s.Jobs != nil {
 		return s.Jobs.Billing
 	}
 	return p.Billing
 }
 
-// checkConfig checks a config with all defaults for a version of the app.
-func checkConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
-	var s settings
+// CheckConfig checks a config with all defaults for a version of the app.
+func CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {
+	var s Config
 	if err := json.Unmarshal(config, &s); err != nil {
 		return schema.ConfigFacts{Problems: []schema.ConfigProblem{{Message: err.Error()}}}
 	}
@@ -315,13 +315,13 @@ func checkConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFact
 	return facts
 }
 
-// queueNames returns the names in a config by which a queue map can choose.
-func queueNames(config json.RawMessage) schema.QueueNames {
-	s, err := parseSettings(config)
+// QueueNames returns the names in a config by which a queue map can choose.
+func QueueNames(config json.RawMessage) schema.QueueNames {
+	s, err := Parse(config)
 	if err != nil {
 		return schema.QueueNames{}
 	}
-	names := schema.QueueNames{Partitions: partitionNames(s.Partitions), Accounts: []string{s.account()}, QOS: s.qosNames(), Minutes: map[string]int{}}
+	names := schema.QueueNames{Partitions: PartitionNames(s.Partitions), Accounts: []string{s.UsersAccount()}, QOS: s.qosNames(), Minutes: map[string]int{}}
 	for _, p := range s.Partitions {
 		if most := s.maxTime(p); most > 0 && !s.hasLongQoS() {
 			names.Minutes[p.Name] = most
@@ -331,7 +331,7 @@ func queueNames(config json.RawMessage) schema.QueueNames {
 }
 
 // names returns the names by which the config selects nodes and users.
-func (s *settings) names() (out []schema.ConfigName) {
+func (s *Config) names() (out []schema.ConfigName) {
 	add := func(at, sort string, names []string) {
 		for i, name := range names {
 			out = append(out, schema.ConfigName{Path: item(at, i), Sort: sort, Name: name})
@@ -346,7 +346,7 @@ func (s *settings) names() (out []schema.ConfigName) {
 	for i, p := range s.Partitions {
 		selects(item("partitions", i), p.Nodes)
 		for k, account := range p.AllowAccounts {
-			if account != s.account() {
+			if account != s.UsersAccount() {
 				out = append(out, schema.ConfigName{Path: item(item("partitions", i)+".allow_accounts", k), Sort: schema.ProjectName, Name: account})
 			}
 		}
@@ -359,7 +359,7 @@ func (s *settings) names() (out []schema.ConfigName) {
 	}
 	for i, q := range s.QoS {
 		add(item("qos", i)+".users", schema.UserName, q.Users)
-		out = append(out, schema.ConfigName{Path: item("qos", i) + ".name", Sort: schema.ReservedName, Name: strings.TrimSuffix(q.Name, guaranteedSuffix)})
+		out = append(out, schema.ConfigName{Path: item("qos", i) + ".name", Sort: schema.ReservedName, Name: strings.TrimSuffix(q.Name, GuaranteedSuffix)})
 	}
 	return out
 }

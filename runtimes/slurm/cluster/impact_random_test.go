@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"encoding/json"
@@ -30,9 +30,9 @@ func TestImpactOfRandomChanges(t *testing.T) {
 	for range count {
 		before := d.unit()
 		after := d.changed(before)
-		of := declaration{
-			Name: ClusterName(before.Effective.Key), Unit: &after, joinedWorkers: joinedWorkers{Joined: d.some(before.Members)},
-			At: place{hostname: "ctl", ports: ports{Slurmctld: 6820, Slurmdbd: 6821}},
+		of := Declaration{
+			Name: Name(before.Effective.Key), Unit: &after, JoinedWorkers: JoinedWorkers{Joined: d.some(before.Members)},
+			At: Place{Hostname: "ctl", Ports: Ports{Slurmctld: 6820, Slurmdbd: 6821}},
 		}
 		first := d.report(of, before, after)
 		require.Equal(t, first, d.report(of, before, after))
@@ -55,7 +55,7 @@ func TestImpactOfRandomChanges(t *testing.T) {
 type unitDraw struct{ *rand.Rand }
 
 // report has the impact of each verb, and the files.
-func (d unitDraw) report(of declaration, before, after plan.Unit) string {
+func (d unitDraw) report(of Declaration, before, after plan.Unit) string {
 	var out strings.Builder
 	for _, verb := range []plan.Verb{
 		plan.Create, plan.Configure, plan.Leave, plan.Drain, plan.Replace, plan.Remove, plan.Start, plan.Restart, plan.Stop, plan.Delete,
@@ -63,14 +63,14 @@ func (d unitDraw) report(of declaration, before, after plan.Unit) string {
 		raw, err := json.Marshal(Rules{}.Impact(verb, "worker-0", &before, &after))
 		fmt.Fprintln(&out, verb, string(raw), err)
 	}
-	var all map[string]file
-	c, err := declaredCluster(of)
+	var all map[string]File
+	c, err := Of(of)
 	if err == nil {
-		all, _, err = c.files()
+		all, _, err = c.Files()
 	}
 	raw := map[string]string{}
 	for path, f := range all {
-		raw[path] = fmt.Sprintf("%o %s %s", f.mode, f.owner, f.data)
+		raw[path] = fmt.Sprintf("%o %s %s", f.Mode, f.Owner, f.Data)
 	}
 	text, _ := json.Marshal(raw) // plain data, with sorted keys
 	fmt.Fprintln(&out, string(text), err)

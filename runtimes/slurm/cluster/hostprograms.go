@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"cmp"
@@ -17,36 +17,36 @@ import (
 // version. That keeps no one who has Berth's SSH key from root: slurmd runs what the
 // configuration of its controller names, and the key chooses the controller.
 
-// hostProgram is a file in profile.ProgramDir of each worker.
-type hostProgram struct {
+// Program is a file in profile.ProgramDir of each worker.
+type Program struct {
 	Program string `json:"program"`
 	Digest  string `json:"digest"` // "sha256:…" of the file
 }
 
-func (p *hostProgram) path() string { return profile.ProgramDir + "/" + p.Program }
+func (p *Program) Path() string { return profile.ProgramDir + "/" + p.Program }
 
 // healthCheck drains a node that is not sound.
 type healthCheck struct {
-	hostProgram
+	Program
 	IntervalSeconds int    `json:"interval_seconds"`
 	Nodes           string `json:"nodes,omitempty"` // empty: any
 }
 
 // jobPrograms run on each worker of a job, before the job starts there and after it has ended.
 type jobPrograms struct {
-	Prolog         *hostProgram `json:"prolog,omitempty"`
-	Epilog         *hostProgram `json:"epilog,omitempty"`
-	TimeoutSeconds int          `json:"timeout_seconds"`
+	Prolog         *Program `json:"prolog,omitempty"`
+	Epilog         *Program `json:"epilog,omitempty"`
+	TimeoutSeconds int      `json:"timeout_seconds"`
 }
 
 // programs returns the programs by their field.
-func (s *settings) programs() map[string]hostProgram {
-	all := map[string]hostProgram{}
+func (s *Config) programs() map[string]Program {
+	all := map[string]Program{}
 	if s.HealthCheck != nil {
-		all["health_check"] = s.HealthCheck.hostProgram
+		all["health_check"] = s.HealthCheck.Program
 	}
 	if j := s.JobPrograms; j != nil {
-		for field, p := range map[string]*hostProgram{"job_programs.prolog": j.Prolog, "job_programs.epilog": j.Epilog} {
+		for field, p := range map[string]*Program{"job_programs.prolog": j.Prolog, "job_programs.epilog": j.Epilog} {
 			if p != nil {
 				all[field] = *p
 			}
@@ -56,19 +56,19 @@ func (s *settings) programs() map[string]hostProgram {
 }
 
 // programParameters returns the parameters of slurm.conf that name programs.
-func (s *settings) programParameters() map[string]string {
+func (s *Config) programParameters() map[string]string {
 	values := map[string]string{}
 	if h := s.HealthCheck; h != nil {
-		values["HealthCheckProgram"] = h.path()
+		values["HealthCheckProgram"] = h.Path()
 		values["HealthCheckInterval"] = fmt.Sprint(h.IntervalSeconds)
 		values["HealthCheckNodeState"] = strings.ToUpper(cmp.Or(h.Nodes, "any"))
 	}
 	if j := s.JobPrograms; j != nil {
 		if j.Prolog != nil {
-			values["Prolog"] = j.Prolog.path()
+			values["Prolog"] = j.Prolog.Path()
 		}
 		if j.Epilog != nil {
-			values["Epilog"] = j.Epilog.path()
+			values["Epilog"] = j.Epilog.Path()
 		}
 		values["PrologEpilogTimeout"] = fmt.Sprint(j.TimeoutSeconds)
 	}
@@ -76,7 +76,7 @@ func (s *settings) programParameters() map[string]string {
 }
 
 // checkPrograms adds values that the helper would refuse.
-func (s *settings) checkPrograms(c *configProblems) {
+func (s *Config) checkPrograms(c *configProblems) {
 	values := s.programParameters()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !profile.AllowsSlurmConf(name, values[name]) {
@@ -90,7 +90,7 @@ func (s *settings) checkPrograms(c *configProblems) {
 }
 
 // checkArtifacts adds the programs whose digest is of no artifact of the version.
-func (s *settings) checkArtifacts(c *configProblems, v *schema.AppVersion) {
+func (s *Config) checkArtifacts(c *configProblems, v *schema.AppVersion) {
 	programs := s.programs()
 	for _, field := range slices.Sorted(maps.Keys(programs)) {
 		digest := programs[field].Digest
@@ -100,23 +100,23 @@ func (s *settings) checkArtifacts(c *configProblems, v *schema.AppVersion) {
 	}
 }
 
-// programsOf returns the programs of an instance, sorted by path.
-func programsOf(config json.RawMessage) []hostProgram {
-	set, err := parseSettings(config)
+// Programs returns the programs of an instance, sorted by path.
+func Programs(config json.RawMessage) []Program {
+	set, err := Parse(config)
 	if err != nil {
 		return nil // an invalid config is refused elsewhere
 	}
-	return slices.SortedFunc(maps.Values(set.programs()), func(a, b hostProgram) int {
+	return slices.SortedFunc(maps.Values(set.programs()), func(a, b Program) int {
 		return cmp.Or(strings.Compare(a.Program, b.Program), strings.Compare(a.Digest, b.Digest))
 	})
 }
 
 // programNotes says where root runs a program from now on.
-func programNotes(before, after *settings) (notes []string) {
+func programNotes(before, after *Config) (notes []string) {
 	old, now := before.programs(), after.programs()
 	for _, n := range [][2]string{{"job_programs.prolog", "before a job that starts from then on, each of its workers runs "}, {"job_programs.epilog", "after a job that ends from then on, each of its workers runs "}} {
 		if p, ok := now[n[0]]; ok && old[n[0]] != p {
-			notes = append(notes, n[1]+p.path()+" as root and drains if it fails")
+			notes = append(notes, n[1]+p.Path()+" as root and drains if it fails")
 		}
 	}
 	return notes

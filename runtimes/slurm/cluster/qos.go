@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"fmt"
@@ -11,24 +11,24 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// qos is a quality of service: limits, a priority and who may use it. A limit of 0 is none.
-type qos struct {
-	Name           string   `json:"name"`
-	Priority       int      `json:"priority,omitempty"`
-	MaxTimeMinutes int      `json:"max_time_minutes,omitempty"`
-	PerUser        qosMax   `json:"per_user,omitzero"`
-	Group          qosMax   `json:"group,omitzero"`
-	Preempts       []string `json:"preempts,omitempty"`
-	UsagePercent   *int     `json:"usage_percent,omitempty"` // nil: 100
-	Flags          []string `json:"flags,omitempty"`
+// QoS is a quality of service: limits, a priority and who may use it. A limit of 0 is none.
+type QoS struct {
+	Name           string    `json:"name"`
+	Priority       int       `json:"priority,omitempty"`
+	MaxTimeMinutes int       `json:"max_time_minutes,omitempty"`
+	PerUser        QoSLimits `json:"per_user,omitzero"`
+	Group          QoSLimits `json:"group,omitzero"`
+	Preempts       []string  `json:"preempts,omitempty"`
+	UsagePercent   *int      `json:"usage_percent,omitempty"` // nil: 100
+	Flags          []string  `json:"flags,omitempty"`
 	// Users may use it; nil: all users of the instance. A name that is not a user has no
 	// effect.
 	Users   []string `json:"users,omitempty"`
 	Default bool     `json:"default,omitempty"`
 }
 
-// qosMax are limits of all jobs of a user, or of all users together.
-type qosMax struct {
+// QoSLimits are limits of all jobs of a user, or of all users together.
+type QoSLimits struct {
 	GPUs    int `json:"gpus,omitempty"`
 	CPUs    int `json:"cpus,omitempty"`
 	Jobs    int `json:"jobs,omitempty"`    // that run
@@ -43,7 +43,7 @@ var qosFlags = map[string]string{
 }
 
 // checkQoS refuses names and references that slurmdbd would refuse, or read as others.
-func (s *settings) checkQoS(c *configProblems) {
+func (s *Config) checkQoS(c *configProblems) {
 	seen := map[string]bool{}
 	standard := defaultQoS(s.QoS)
 	for i, q := range s.QoS {
@@ -65,7 +65,7 @@ func (s *settings) checkQoS(c *configProblems) {
 	}
 }
 
-func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
+func (s *Config) checkOneQoS(c *configProblems, at string, q QoS) {
 	for _, n := range []int{q.Priority, q.MaxTimeMinutes, q.PerUser.GPUs, q.PerUser.CPUs, q.PerUser.Jobs, q.PerUser.Submits, q.Group.GPUs, q.Group.CPUs, q.Group.Jobs, q.Group.Submits} {
 		if n < 0 {
 			c.add(at, "%d is negative", n)
@@ -82,8 +82,8 @@ func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
 	if !slices.Contains(q.Preempts, q.Name) && s.preempts(q.Name, q.Name, map[string]bool{}) {
 		c.add(at+".preempts", "the QoS %s would preempt itself through others, which slurmdbd refuses", q.Name)
 	}
-	if len(q.Preempts) > 0 && (s.Preemption == nil || s.Preemption.By != preemptQOS) {
-		c.add(at+".preempts", "has no effect without preemption.by: %s", preemptQOS)
+	if len(q.Preempts) > 0 && (s.Preemption == nil || s.Preemption.By != PreemptQOS) {
+		c.add(at+".preempts", "has no effect without preemption.by: %s", PreemptQOS)
 	}
 	for i, f := range q.Flags {
 		if qosFlags[f] == "" {
@@ -98,16 +98,16 @@ func (s *settings) checkOneQoS(c *configProblems, at string, q qos) {
 }
 
 // preempts reports whether a QoS preempts another one, itself or through others.
-func (s *settings) preempts(name, other string, seen map[string]bool) bool {
+func (s *Config) preempts(name, other string, seen map[string]bool) bool {
 	seen[name] = true
-	i := slices.IndexFunc(s.QoS, func(q qos) bool { return q.Name == name })
+	i := slices.IndexFunc(s.QoS, func(q QoS) bool { return q.Name == name })
 	return i >= 0 && slices.ContainsFunc(s.QoS[i].Preempts, func(next string) bool {
 		return next == other || !seen[next] && s.preempts(next, other, seen)
 	})
 }
 
 // defaultQoS returns the QoS of jobs that name none.
-func defaultQoS(list []qos) string {
+func defaultQoS(list []QoS) string {
 	for _, q := range list {
 		if q.Default {
 			return q.Name
@@ -116,8 +116,8 @@ func defaultQoS(list []qos) string {
 	return accounting.Normal
 }
 
-// settings returns the QoS as slurmdbd has it.
-func (q qos) settings() accounting.Settings {
+// Settings returns the QoS as slurmdbd has it.
+func (q QoS) Settings() accounting.Settings {
 	s := accounting.Settings{}
 	number := func(name accounting.Setting, n int) {
 		if n > 0 {
@@ -149,7 +149,7 @@ func (q qos) settings() accounting.Settings {
 	return s
 }
 
-func (m qosMax) tres() []string {
+func (m QoSLimits) tres() []string {
 	var words []string
 	if m.CPUs > 0 {
 		words = append(words, fmt.Sprintf("cpu=%d", m.CPUs))
@@ -160,20 +160,20 @@ func (m qosMax) tres() []string {
 	return words
 }
 
-// membersAccount is the account of all users of a unit without attachments whose config names none.
+// MembersAccount is the account of all users of a unit without attachments whose config names none.
 // With attachments it has no users.
-const membersAccount = "members"
+const MembersAccount = "members"
 
-// accounting returns what slurmdbd should have of the cluster. The account of a user gives
+// Accounting returns what slurmdbd should have of the cluster. The account of a user gives
 // access to each QoS that is for all its users: slurmctld 24.11 does not hand on a change of the
 // account root to users two levels below.
-func (c *cluster) accounting() (accounting.Tree, error) {
+func (c *Cluster) Accounting() (accounting.Tree, error) {
 	t := accounting.NewTree(c.name)
 	for _, q := range c.set.QoS {
-		t.QoS[q.Name] = q.settings()
+		t.QoS[q.Name] = q.Settings()
 	}
 	for _, u := range c.users {
-		if err := checkUser(u); err != nil {
+		if err := CheckUser(u); err != nil {
 			return t, err
 		}
 	}
@@ -187,7 +187,7 @@ func (c *cluster) accounting() (accounting.Tree, error) {
 	}
 	for _, a := range all {
 		maps.Copy(t.QoS, a.ownQoS)
-		t.Accounts[a.name] = accounting.Account{Parent: accounting.Root, Settings: a.settings}
+		t.Accounts[a.name] = accounting.Account{Parent: accounting.Root, Settings: a.Settings}
 	}
 	// The first account of a user is the default one.
 	slices.SortStableFunc(all, func(a, b account) int {
@@ -212,13 +212,13 @@ func (c *cluster) accounting() (accounting.Tree, error) {
 // userSettings returns the settings of a user's association with the account. A list of QoS
 // replaces the inherited one, and its default has to be in it.
 func (a *account) userSettings(user string) accounting.Settings {
-	own := slices.Clone(a.qos)
-	for _, q := range a.optional {
+	own := slices.Clone(a.QoS)
+	for _, q := range a.Optional {
 		if slices.Contains(q.Users, user) {
 			own = append(own, q.Name)
 		}
 	}
-	if len(own) == len(a.qos) {
+	if len(own) == len(a.QoS) {
 		return accounting.Settings{}
 	}
 	return accounting.Settings{"qos": accounting.Join(own...), "defaultqos": a.standard}

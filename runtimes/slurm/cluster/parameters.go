@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 // without a value has no line.
 
 // longest returns the longest time of a job in any partition in minutes.
-func (s *settings) longest() int {
+func (s *Config) longest() int {
 	minutes := 0
 	for _, p := range s.Partitions {
 		minutes = max(minutes, s.maxTime(p))
@@ -29,9 +29,9 @@ const (
 	maxWindow = 30 * 24 * 60
 )
 
-// parameters returns SchedulerParameters. Backfill looks ahead as far as the longest
+// Parameters returns SchedulerParameters. Backfill looks ahead as far as the longest
 // job lasts, or large jobs would wait for ever, and less precisely the farther it looks.
-func (s scheduler) parameters(longest int) map[string]string {
+func (s scheduler) Parameters(longest int) map[string]string {
 	const all = "SchedulerParameters"
 	words := []string{fmt.Sprintf("sched_interval=1,batch_sched_delay=0,bf_interval=%d", s.IntervalSeconds)}
 	if s.CycleSeconds > 0 {
@@ -55,7 +55,7 @@ func (s scheduler) parameters(longest int) map[string]string {
 	return map[string]string{all: strings.Join(words, ",")}
 }
 
-func (s *settings) jobParameters() map[string]string {
+func (s *Config) jobParameters() map[string]string {
 	if s.Jobs == nil {
 		return nil
 	}
@@ -65,7 +65,7 @@ func (s *settings) jobParameters() map[string]string {
 // jobDefaults returns what a job gets of nodes with each CPU or GPU if it does not ask for
 // it: the share of the node that has least of it. The memory of a confined job is a
 // limit.
-func (s *settings) jobDefaults(workers []plan.Member) map[string]string {
+func (s *Config) jobDefaults(workers []plan.Member) map[string]string {
 	least := func(share func(plan.Member) int) string {
 		n := 0
 		for _, m := range workers {
@@ -76,27 +76,27 @@ func (s *settings) jobDefaults(workers []plan.Member) map[string]string {
 		return fmt.Sprint(max(n, 1))
 	}
 	values := map[string]string{"DefMemPerCPU": least(func(m plan.Member) int { return m.MemoryMiB / max(m.CPUs, 1) })}
-	if s.Jobs != nil && s.Jobs.GPUDefaults == gpuDefaultsShare && slices.ContainsFunc(workers, func(m plan.Member) bool { return gpuCount(m) > 0 }) {
-		values["DefMemPerGPU"] = least(func(m plan.Member) int { return m.MemoryMiB / max(gpuCount(m), 1) * min(gpuCount(m), 1) })
-		values["DefCpuPerGPU"] = least(cpusPerGPU)
+	if s.Jobs != nil && s.Jobs.GPUDefaults == gpuDefaultsShare && slices.ContainsFunc(workers, func(m plan.Member) bool { return GPUCount(m) > 0 }) {
+		values["DefMemPerGPU"] = least(func(m plan.Member) int { return m.MemoryMiB / max(GPUCount(m), 1) * min(GPUCount(m), 1) })
+		values["DefCpuPerGPU"] = least(CPUsPerGPU)
 	}
 	return values
 }
 
-// cpusPerGPU returns a GPU's share of the CPUs of a node, in whole cores where it has so many: a job
+// CPUsPerGPU returns a GPU's share of the CPUs of a node, in whole cores where it has so many: a job
 // gets whole cores, and with rounded up ones the last GPU would have none. 0: the node has no GPU.
-func cpusPerGPU(m plan.Member) int {
-	if gpuCount(m) == 0 {
+func CPUsPerGPU(m plan.Member) int {
+	if GPUCount(m) == 0 {
 		return 0
 	}
-	share, ofCore := m.CPUs/gpuCount(m), max(m.CPUs/max(m.Shape.Cores(), 1), 1)
+	share, ofCore := m.CPUs/GPUCount(m), max(m.CPUs/max(m.Shape.Cores(), 1), 1)
 	if m.Shape == (schema.Shape{}) || share < ofCore {
 		return share
 	}
 	return share - share%ofCore
 }
 
-func gpuCount(m plan.Member) int {
+func GPUCount(m plan.Member) int {
 	n := 0
 	for _, g := range m.GPUs {
 		n += g.Count
@@ -104,7 +104,7 @@ func gpuCount(m plan.Member) int {
 	return n
 }
 
-func (s *settings) nodeParameters() map[string]string {
+func (s *Config) nodeParameters() map[string]string {
 	n := s.Nodes
 	if n == nil {
 		n = &nodeSettings{TimeoutSeconds: 60, ReturnToService: 2}
@@ -112,7 +112,7 @@ func (s *settings) nodeParameters() map[string]string {
 	return map[string]string{"SlurmdTimeout": fmt.Sprint(n.TimeoutSeconds), "ReturnToService": fmt.Sprint(n.ReturnToService)}
 }
 
-func (p *priority) parameters() map[string]string {
+func (p *Priority) parameters() map[string]string {
 	if p == nil {
 		return nil
 	}
@@ -143,7 +143,7 @@ func (p *preemption) parameters() map[string]string {
 	case p.By == preemptNone:
 		return map[string]string{"PreemptType": "preempt/none", "PreemptMode": "OFF"}
 	}
-	kind := map[string]string{preemptPartition: "preempt/partition_prio", preemptQOS: "preempt/qos"}[p.By]
+	kind := map[string]string{PreemptPartition: "preempt/partition_prio", PreemptQOS: "preempt/qos"}[p.By]
 	values := map[string]string{"PreemptType": kind, "PreemptMode": strings.ToUpper(p.Mode)}
 	if p.ExemptMinutes > 0 {
 		values["PreemptExemptTime"] = fmt.Sprintf("%02d:%02d:00", p.ExemptMinutes/60, p.ExemptMinutes%60)
@@ -152,7 +152,7 @@ func (p *preemption) parameters() map[string]string {
 }
 
 // otherParameters returns PrivateData, TopologyPlugin and the options.
-func (s *settings) otherParameters(workers int) map[string]string {
+func (s *Config) otherParameters(workers int) map[string]string {
 	values := map[string]string{"PrivateData": strings.Join(s.PrivateData, ",")}
 	if len(s.Topology.Switches) > 0 && workers > 0 {
 		values["TopologyPlugin"] = "topology/tree"
@@ -165,7 +165,7 @@ func (s *settings) otherParameters(workers int) map[string]string {
 
 // partition returns the keys and values of the line of a partition. One that is INACTIVE
 // starts no job and accepts none.
-func (s *settings) partition(p partition, state string, workers []plan.Member) []string {
+func (s *Config) partition(p Partition, state string, workers []plan.Member) []string {
 	words := []string{"PartitionName", p.Name}
 	add := func(key, value string) {
 		if value != "" {
@@ -277,7 +277,7 @@ func (t switchTree) top() []string {
 
 // topologyConf returns topology.conf, or nil for a cluster without a topology. Nodes
 // that are no workers, and switches without nodes, are left out: slurmctld refuses them.
-func (c *cluster) topologyConf() ([]byte, error) {
+func (c *Cluster) topologyConf() ([]byte, error) {
 	workers := nodesOf(c.workers)
 	if len(c.set.Topology.Switches) == 0 || len(workers) == 0 {
 		return nil, nil

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"encoding/json"
@@ -36,7 +36,7 @@ func TestConfigFieldsWithoutEffect(t *testing.T) {
 		`"options":{"SrunPortRange":"6000-7000"}`:                                                                                       "options.SrunPortRange: contains 6818, the port of slurmd: begin above it",
 		`"options":{"SrunPortRange":"60001-63000"}`:                                                                                     "",
 	} {
-		var s settings
+		var s Config
 		require.NoError(t, json.Unmarshal([]byte("{"+config+"}"), &s), config)
 		got := ""
 		for _, p := range s.withoutEffect() {
@@ -56,7 +56,7 @@ func TestPlanNotesOptionsAgainstAdvice(t *testing.T) {
 		`{"RequeueExit":"1-9","RequeueExitHold":"3"}`: "the exit codes 1-9 are in RequeueExit and RequeueExitHold: write each in one",
 		`{"RequeueExit":"1-2","RequeueExitHold":"3"}`: "",
 	} {
-		var s settings
+		var s Config
 		require.NoError(t, json.Unmarshal([]byte(`{"options":`+options+`}`), &s), options)
 		require.Equal(t, want, strings.Join(s.againstAdvice(), "; "), options)
 	}
@@ -65,9 +65,9 @@ func TestPlanNotesOptionsAgainstAdvice(t *testing.T) {
 // A plan says where jobs that name no partition go from a change on, also where the first partition is the default because none is.
 func TestPlanNotesAnotherDefaultPartition(t *testing.T) {
 	notes := func(was, is string) []string {
-		old, err := parseSettings(json.RawMessage(`{"partitions":` + was + `}`))
+		old, err := Parse(json.RawMessage(`{"partitions":` + was + `}`))
 		require.NoError(t, err)
-		now, err := parseSettings(json.RawMessage(`{"partitions":` + is + `}`))
+		now, err := Parse(json.RawMessage(`{"partitions":` + is + `}`))
 		require.NoError(t, err)
 		return configNotes(&old, &now)
 	}

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"bytes"
@@ -29,7 +29,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		}
 		return plan.Impact{Note: strings.Join(append(configNotes(nil, &now.set), now.withoutEffect()...), "; ")}
 	case plan.Configure:
-		return configureImpact(before, after)
+		return ConfigureImpact(before, after)
 	case plan.Cordon:
 		return plan.Impact{Note: member + " takes no new jobs, and running ones go on"}
 	case plan.Label:
@@ -46,7 +46,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		}
 		// A node that joins again with another shape stays in slurm.conf.
 		stays := verb == plan.Drain || verb == plan.Leave && after != nil && slices.ContainsFunc(after.Members, func(o plan.Member) bool { return o.Node == m.Node })
-		return endsBy(i, onJobsOf(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}, Leave: !stays})
+		return endsBy(i, OnJobs(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}, Leave: !stays})
 	case plan.Start, plan.Restart:
 		m, ok := after.Member(member)
 		switch {
@@ -63,9 +63,9 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 	case plan.AcceptLoss:
 		return plan.Impact{Note: "of what the host has lost, it begins anew and empty: jobs that slurmctld no longer knows end, and records that accounting no longer has are gone"}
 	case plan.Stop:
-		return ends(plan.Impact{Drains: workerNodes(before)}, before, plan.JobRule{All: true})
+		return ends(plan.Impact{Drains: WorkerNodes(before)}, before, plan.JobRule{All: true})
 	case plan.Delete:
-		return ends(plan.Impact{Drains: workerNodes(before), Note: "its records in sacct are removed for good, and the usage that Berth recorded stays"}, before, plan.JobRule{All: true, CancelsQueued: true})
+		return ends(plan.Impact{Drains: WorkerNodes(before), Note: "its records in sacct are removed for good, and the usage that Berth recorded stays"}, before, plan.JobRule{All: true, CancelsQueued: true})
 	}
 	return plan.Impact{}
 }
@@ -96,8 +96,8 @@ func endsBy(i plan.Impact, on *schema.OnJobs, rule plan.JobRule) plan.Impact {
 }
 
 // configNotes says what a change of the config does that no file shows. old is nil where a unit is created.
-func configNotes(old, now *settings) (notes []string) {
-	if now.Confinement == confinementNone && (old == nil || old.Confinement != confinementNone) {
+func configNotes(old, now *Config) (notes []string) {
+	if now.Confinement == ConfinementNone && (old == nil || old.Confinement != ConfinementNone) {
 		notes = append(notes, "jobs are not confined to their CPUs, memory and GPUs (confinement: none)")
 	}
 	if old == nil {
@@ -120,9 +120,9 @@ func configNotes(old, now *settings) (notes []string) {
 	return notes
 }
 
-// configureImpact renders the files of both units, and does to the difference what configure
+// ConfigureImpact renders the files of both units, and does to the difference what configure
 // does to it on the host.
-func configureImpact(before, after *plan.Unit) plan.Impact {
+func ConfigureImpact(before, after *plan.Unit) plan.Impact {
 	if before == nil || after == nil {
 		return plan.Impact{}
 	}
@@ -159,8 +159,8 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 	i.Differences = append(i.Differences, reserved...)
 	i.Note = strings.Join(append(notes, waits...), "; ")
 	var partitions []string
-	stays := ch.conf.partitions()
-	for _, p := range ch.oldConf.partitions() {
+	stays := ch.conf.Partitions()
+	for _, p := range ch.oldConf.Partitions() {
 		if !slices.Contains(stays, p) {
 			partitions = append(partitions, p)
 		}
@@ -177,12 +177,12 @@ func configureImpact(before, after *plan.Unit) plan.Impact {
 
 // accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.
 // Queued jobs of a removed QoS go on with the default one.
-func accountingImpact(i plan.Impact, before, after *cluster) plan.Impact {
-	old, err := before.accounting()
+func accountingImpact(i plan.Impact, before, after *Cluster) plan.Impact {
+	old, err := before.Accounting()
 	if err != nil {
 		return i // the action fails too, before any effect
 	}
-	now, err := after.accounting()
+	now, err := after.Accounting()
 	if err != nil {
 		return i
 	}
@@ -213,7 +213,7 @@ func accountingImpact(i plan.Impact, before, after *cluster) plan.Impact {
 // in one rule: those of a detached project in that of its account.
 func removedJobs(i plan.Impact, before, after *plan.Unit, old accounting.Tree, removed map[accounting.Kind][]string) plan.Impact {
 	detached := map[string]bool{}
-	for _, a := range detachedBy(before, nil, after) {
+	for _, a := range Detached(before, nil, after) {
 		detached[a.ProjectID] = true
 		i = endsBy(i, cmp.Or(a.OnJobs, after.Effective.OnJobs), plan.JobRule{Accounts: []string{a.ProjectID}, CancelsQueued: true})
 	}
@@ -230,7 +230,7 @@ func removedJobs(i plan.Impact, before, after *plan.Unit, old accounting.Tree, r
 	}
 	var qos []string
 	for _, name := range removed[accounting.OfQoS] {
-		project, isGuarantee := strings.CutSuffix(name, guaranteedSuffix)
+		project, isGuarantee := strings.CutSuffix(name, GuaranteedSuffix)
 		switch {
 		case detached[project]:
 		case isGuarantee:
@@ -245,8 +245,8 @@ func removedJobs(i plan.Impact, before, after *plan.Unit, old accounting.Tree, r
 	return i
 }
 
-// detachedBy returns the attachments that have jobs to end if a unit, with those that are being detached, becomes another one.
-func detachedBy(before *plan.Unit, detaching []schema.EffectiveAttachment, after *plan.Unit) []schema.EffectiveAttachment {
+// Detached returns the attachments that have jobs to end if a unit, with those that are being detached, becomes another one.
+func Detached(before *plan.Unit, detaching []schema.EffectiveAttachment, after *plan.Unit) []schema.EffectiveAttachment {
 	all := slices.Clone(before.Effective.Attachments)
 	for _, a := range detaching {
 		if !isAttached(all, a.ProjectID) {
@@ -256,9 +256,9 @@ func detachedBy(before *plan.Unit, detaching []schema.EffectiveAttachment, after
 	return slices.DeleteFunc(all, func(a schema.EffectiveAttachment) bool { return isAttached(after.Effective.Attachments, a.ProjectID) })
 }
 
-// onJobsOf returns what becomes of the jobs on a member's node that leaves: a lent node has a rule
+// OnJobs returns what becomes of the jobs on a member's node that leaves: a lent node has a rule
 // of its own.
-func onJobsOf(m plan.Member, u *plan.Unit) *schema.OnJobs {
+func OnJobs(m plan.Member, u *plan.Unit) *schema.OnJobs {
 	if m.Loan != nil {
 		return cmp.Or(m.Loan.OnJobs, u.Effective.OnJobs)
 	}
@@ -269,8 +269,8 @@ func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }
 
 // change is a cluster that becomes another one.
 type change struct {
-	old, now      *cluster
-	changed       map[string]file
+	old, now      *Cluster
+	changed       map[string]File
 	oldConf, conf confLines
 }
 
@@ -280,7 +280,7 @@ func changeOf(before, after *plan.Unit) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	was, oldConf, err := old.files()
+	was, oldConf, err := old.Files()
 	if err != nil {
 		return nil, err
 	}
@@ -288,13 +288,13 @@ func changeOf(before, after *plan.Unit) (*change, error) {
 	if err != nil {
 		return nil, err
 	}
-	is, conf, err := now.files()
+	is, conf, err := now.Files()
 	if err != nil {
 		return nil, err
 	}
-	ch := &change{old, now, map[string]file{}, oldConf, conf}
+	ch := &change{old, now, map[string]File{}, oldConf, conf}
 	for path, f := range is {
-		if !bytes.Equal(was[path].data, f.data) {
+		if !bytes.Equal(was[path].Data, f.Data) {
 			ch.changed[path] = f
 		}
 	}
@@ -302,9 +302,9 @@ func changeOf(before, after *plan.Unit) (*change, error) {
 }
 
 // steps returns what follows the write of the changed files.
-func (ch *change) steps() steps {
+func (ch *change) steps() Steps {
 	s, version := ch.now.stack(), ch.now.version()
-	return stepsAfter(s, version, effectOf(s, classify(ch.oldConf, ch.conf, version), ch.changed), ch.changed)
+	return StepsAfter(s, version, Effect(s, classify(ch.oldConf, ch.conf, version), ch.changed), ch.changed)
 }
 
 // differences lists what the files change, each with its class by Slurm's version, sorted.
@@ -328,8 +328,8 @@ func (ch *change) differences() []plan.Difference {
 		if path == s.Conf() || path == s.Accounts() { // accounts are loaded at the creation only
 			continue
 		}
-		alone := map[string]file{path: f}
-		class, steps := plan.ClassLive, stepsAfter(s, version, effectOf(s, profile.None, alone), alone)
+		alone := map[string]File{path: f}
+		class, steps := plan.ClassLive, StepsAfter(s, version, Effect(s, profile.None, alone), alone)
 		switch {
 		case steps.Restart, steps.Workers, steps.Database:
 			class = plan.ClassRestart
@@ -350,7 +350,7 @@ func (l confLine) named() string {
 	return l.name
 }
 
-func workerNodes(u *plan.Unit) []string {
+func WorkerNodes(u *plan.Unit) []string {
 	var out []string
 	if u != nil {
 		for _, m := range u.Members {

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"fmt"
@@ -10,12 +10,12 @@ import (
 	"berth/schema"
 )
 
-// fitted returns m with the CPUs and the shape in the line of its node, from what was found on its
+// Fitted returns m with the CPUs and the shape in the line of its node, from what was found on its
 // host: the zero value if nothing was. A declared shape counts. All threads, or all cores, of the
 // host have its shape. Fewer CPUs are the first whole cores, as Slurm never shares a core between
 // jobs: whole sockets if they are, else one socket. Threads are always those of the host: slurmd
 // counts them in the order of cores, so with fewer two jobs would get one core.
-func fitted(m plan.Member, found schema.Shape) plan.Member {
+func Fitted(m plan.Member, found schema.Shape) plan.Member {
 	if m.Shape != (schema.Shape{}) || found == (schema.Shape{}) || m.CPUs > found.Threads() {
 		return m
 	}
@@ -34,14 +34,14 @@ func fitted(m plan.Member, found schema.Shape) plan.Member {
 	return m
 }
 
-// shapeOf returns the shape that slurmd found; the zero value: some CPUs of its cores are off.
-func shapeOf(r cli.Resources) schema.Shape {
+// ShapeOf returns the shape that slurmd found; the zero value: some CPUs of its cores are off.
+func ShapeOf(r cli.Resources) schema.Shape {
 	return schema.Shape{Sockets: r.Sockets, CoresPerSocket: r.CoresPerSocket, ThreadsPerCore: r.ThreadsPerCore}
 }
 
-// unusedOf returns what of the host of a worker Slurm does not have, or "".
-func unusedOf(m plan.Member, found schema.Shape) string {
-	has := fitted(m, found)
+// Unused returns what of the host of a worker Slurm does not have, or "".
+func Unused(m plan.Member, found schema.Shape) string {
+	has := Fitted(m, found)
 	if found == (schema.Shape{}) || has.CPUs == found.Threads() && has.Shape == found {
 		return ""
 	}
@@ -53,9 +53,9 @@ func sct(s schema.Shape) string {
 	return fmt.Sprintf("%d:%d:%d", s.Sockets, s.CoresPerSocket, s.ThreadsPerCore)
 }
 
-// checkShape compares a declared shape with that of the host.
-func checkShape(m plan.Member, has cli.Resources) error {
-	declared, found := m.Shape, shapeOf(has)
+// CheckShape compares a declared shape with that of the host.
+func CheckShape(m plan.Member, has cli.Resources) error {
+	declared, found := m.Shape, ShapeOf(has)
 	if found == (schema.Shape{}) || declared.Sockets <= found.Sockets && declared.Cores() <= found.Cores() && declared.ThreadsPerCore <= found.ThreadsPerCore {
 		return nil
 	}
@@ -66,8 +66,8 @@ func checkShape(m plan.Member, has cli.Resources) error {
 // nodeLine matches the line of a node in slurm.conf, with its shape if it has one.
 var nodeLine = regexp.MustCompile(`(?m)^NodeName=(\S+) .*?(?: Sockets=(\d+) CoresPerSocket=(\d+) ThreadsPerCore=(\d+))? RealMemory=`)
 
-// nodeLines returns the shape in the line of each node in slurm.conf; the zero value: its line has CPUs only.
-func nodeLines(conf []byte) map[string]schema.Shape {
+// NodeLines returns the shape in the line of each node in slurm.conf; the zero value: its line has CPUs only.
+func NodeLines(conf []byte) map[string]schema.Shape {
 	lines := map[string]schema.Shape{}
 	for _, m := range nodeLine.FindAllStringSubmatch(string(conf), -1) {
 		var n [3]int

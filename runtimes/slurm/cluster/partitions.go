@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"cmp"
@@ -15,11 +15,11 @@ import (
 // What a person changes by scontrol is in slurmctld's memory alone, and the next reconfigure takes it back: what
 // Berth wrote is declared. So it is a difference.
 
-// changedByHand returns how slurmctld has partitions and nodes otherwise than slurm.conf.
+// ChangedByHand returns how slurmctld has partitions and nodes otherwise than slurm.conf.
 // closes reports whether Berth is closing a partition: that one is left out.
-func changedByHand(conf []byte, partitions []cli.Partition, nodes []cli.Node, closes func(partition string) bool) []string {
-	lines := parseConf(conf)
-	return append(changedPartitions(lines, partitions, closes), changedNodes(lines, nodes)...)
+func ChangedByHand(conf []byte, partitions []cli.Partition, nodes []cli.Node, closes func(partition string) bool) []string {
+	lines := ParseConf(conf)
+	return append(ChangedPartitions(lines, partitions, closes), ChangedNodes(lines, nodes)...)
 }
 
 // unwritten are the values that a partition has in slurmctld where its line in slurm.conf does not have the key
@@ -40,10 +40,10 @@ const notSet = "(none)"
 // writtenAs is the key in slurm.conf of a value that scontrol prints under another one.
 var writtenAs = map[string]string{"QoS": "QOS"}
 
-// changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
+// ChangedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
 // DOWN by hand; it is declared UP". Those that Berth is closing are left out.
-func changedPartitions(conf confLines, known []cli.Partition, closes func(string) bool) (changed []string) {
-	written := conf.partitions()
+func ChangedPartitions(conf confLines, known []cli.Partition, closes func(string) bool) (changed []string) {
+	written := conf.Partitions()
 	for _, p := range known {
 		if !slices.Contains(written, p.Name) && !closes(p.Name) {
 			changed = append(changed, "partition "+p.Name+" was made by hand")
@@ -90,9 +90,9 @@ func changedPartitions(conf confLines, known []cli.Partition, closes func(string
 	return changed
 }
 
-// changedNodes returns how the nodes in slurmctld differ from slurm.conf, whose lines give no weight. Their shape is compared
+// ChangedNodes returns how the nodes in slurmctld differ from slurm.conf, whose lines give no weight. Their shape is compared
 // elsewhere.
-func changedNodes(conf confLines, known []cli.Node) (changed []string) {
+func ChangedNodes(conf confLines, known []cli.Node) (changed []string) {
 	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), ",") }
 	for _, line := range conf.of(profile.NodeName) {
 		name, values := line.object(), line.values()

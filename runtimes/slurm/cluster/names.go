@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"crypto/sha256"
@@ -8,10 +8,10 @@ import (
 	"berth/schema"
 )
 
-// ClusterName returns the name of the cluster of key: readable, and unique by a
+// Name returns the name of the cluster of key: readable, and unique by a
 // hash. It is at most 40 characters long, as it is part of names of tables in the
 // database, which have 64.
-func ClusterName(key schema.Key) string {
+func Name(key schema.Key) string {
 	sum := sha256.Sum256([]byte(key.String()))
 	readable := strings.ReplaceAll(strings.Join([]string{key.Tenant, key.Project, key.Name}, "_"), "-", "_")
 	if readable[0] < 'a' || readable[0] > 'z' {
@@ -24,6 +24,6 @@ func ClusterName(key schema.Key) string {
 
 // The range of ports of stacks, below the ephemeral ports.
 const (
-	firstPort = 20000
-	lastPort  = 27999
+	FirstPort = 20000
+	LastPort  = 27999
 )

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"encoding/json"
@@ -42,7 +42,7 @@ var reservationName = regexp.MustCompile(`^[a-z]([-_0-9a-z]{0,30}[0-9a-z])?$`)
 
 const maxReservation = 365 * 24 * 60 // minutes
 
-func (s *settings) checkReservations(c *configProblems) {
+func (s *Config) checkReservations(c *configProblems) {
 	seen := map[string]bool{}
 	for i, r := range s.Reservations {
 		at := item("reservations", i)
@@ -66,9 +66,9 @@ var maintenance = []string{"MAINT", "IGNORE_JOBS"}
 // maintainer may submit jobs to a reservation. Slurm requires somebody.
 const maintainer = "root"
 
-// wantedReservations returns the declared reservations that are not over, as slurmctld has
+// WantedReservations returns the declared reservations that are not over, as slurmctld has
 // them. One without a worker has no nodes and cannot be made.
-func (c *cluster) wantedReservations(now time.Time) (out []cli.Reservation) {
+func (c *Cluster) WantedReservations(now time.Time) (out []cli.Reservation) {
 	for _, d := range c.set.Reservations {
 		nodes := d.nodesOf(c.unit)
 		if len(nodes) > 0 && d.end().After(now) {
@@ -82,14 +82,14 @@ func (c *cluster) wantedReservations(now time.Time) (out []cli.Reservation) {
 
 // reservationChange is a call of scontrol.
 type reservationChange struct {
-	args []string
-	why  string // what differs
+	Args []string
+	Why  string // what differs
 }
 
-// reservationChanges returns the changes that turn have into want. Berth owns the
+// ReservationChanges returns the changes that turn have into want. Berth owns the
 // reservations whose names have its prefix, and leaves all others alone. The start of a
 // reservation that has begun cannot change: one that is to begin later is made anew.
-func reservationChanges(have, want []cli.Reservation, now time.Time) []reservationChange {
+func ReservationChanges(have, want []cli.Reservation, now time.Time) []reservationChange {
 	var out []reservationChange
 	for _, w := range want {
 		name := "reservation " + strings.TrimPrefix(w.Name, profile.ReservationPrefix)
@@ -143,7 +143,7 @@ func reservationChanges(have, want []cli.Reservation, now time.Time) []reservati
 
 // reservationDifferences returns the reservations that differ between two configs, and when
 // jobs have to have ended for those that are added or changed.
-func reservationDifferences(before, after *cluster) (differences []plan.Difference, notes []string) {
+func reservationDifferences(before, after *Cluster) (differences []plan.Difference, notes []string) {
 	old, now := &before.set, &after.set
 	text := func(r reservation) string {
 		b, _ := json.Marshal(r) // plain data

@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"cmp"
@@ -16,8 +16,8 @@ import (
 // The files of a control stack are rendered from typed values only. Equal records
 // give equal bytes, as a difference would cause a needless restart.
 
-// files renders all files of the stack except secrets, by path, and the lines of slurm.conf.
-func (c *cluster) files() (map[string]file, confLines, error) {
+// Files renders all files of the stack except secrets, by path, and the lines of slurm.conf.
+func (c *Cluster) Files() (map[string]File, confLines, error) {
 	conf, err := c.slurmConf()
 	if err != nil {
 		return nil, nil, err
@@ -26,11 +26,11 @@ func (c *cluster) files() (map[string]file, confLines, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	gres, err := renderGresConf(c.workers)
+	gres, err := RenderGresConf(c.workers)
 	if err != nil {
 		return nil, nil, err
 	}
-	accounts, err := c.settled().accounting() // the list of accounts is for the creation
+	accounts, err := c.settled().Accounting() // the list of accounts is for the creation
 	if err != nil {
 		return nil, nil, err
 	}
@@ -39,7 +39,7 @@ func (c *cluster) files() (map[string]file, confLines, error) {
 		return nil, nil, err
 	}
 	s := c.stack()
-	all := map[string]file{
+	all := map[string]File{
 		s.Conf():                    {text, 0o644, ""},
 		s.Etc() + "/gres.conf":      {gres, 0o644, ""},
 		s.CgroupConf():              {c.cgroupConf(), 0o644, ""},
@@ -50,15 +50,15 @@ func (c *cluster) files() (map[string]file, confLines, error) {
 	}
 	switches, err := c.topologyConf()
 	if switches != nil {
-		all[s.TopologyConf()] = file{switches, 0o644, ""}
+		all[s.TopologyConf()] = File{switches, 0o644, ""}
 	}
 	return all, conf.lines, err
 }
 
-type file struct {
-	data  []byte
-	mode  uint32
-	owner string // empty: root
+type File struct {
+	Data  []byte
+	Mode  uint32
+	Owner string // empty: root
 }
 
 // lines builds a file of Key=Value lines. It refuses values that could end a line.
@@ -126,7 +126,7 @@ func (l *lines) bytes() ([]byte, error) {
 
 const header = "# Written by Berth from the instance's declaration; changes made here are undone.\n"
 
-func (c *cluster) slurmConf() (*lines, error) {
+func (c *Cluster) slurmConf() (*lines, error) {
 	s := c.stack()
 	if err := s.Valid(); err != nil {
 		return nil, err
@@ -138,14 +138,14 @@ func (c *cluster) slurmConf() (*lines, error) {
 	set := &c.set
 	l := &lines{}
 	values := map[string]string{
-		"SlurmctldHost":         l.checked("SlurmctldHost", c.at.hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
-		"SlurmctldPort":         fmt.Sprint(c.at.ports.Slurmctld),
-		"FirstJobId":            fmt.Sprint(max(c.at.firstJob, 1)),
+		"SlurmctldHost":         l.checked("SlurmctldHost", c.at.Hostname) + "(" + l.checked("SlurmctldHost", control.Address) + ")",
+		"SlurmctldPort":         fmt.Sprint(c.at.Ports.Slurmctld),
+		"FirstJobId":            fmt.Sprint(max(c.at.FirstJob, 1)),
 		"AccountingStorageHost": control.Address,
-		"AccountingStoragePort": fmt.Sprint(c.at.ports.Slurmdbd),
+		"AccountingStoragePort": fmt.Sprint(c.at.Ports.Slurmdbd),
 	}
 	for _, group := range []map[string]string{
-		confinement(set), c.scheduler().parameters(set.longest()), set.jobParameters(), set.jobDefaults(c.workers), set.nodeParameters(),
+		confinement(set), c.Scheduler().Parameters(set.longest()), set.jobParameters(), set.jobDefaults(c.workers), set.nodeParameters(),
 		set.Priority.parameters(), set.Preemption.parameters(), set.otherParameters(len(c.workers)), set.programParameters(), c.sharingParameters(),
 	} {
 		maps.Copy(values, group)
@@ -157,11 +157,11 @@ func (c *cluster) slurmConf() (*lines, error) {
 	if len(c.workers) == 0 {
 		l.add(confLine{profile.NodeName, profile.NoNode})
 	}
-	for _, p := range c.admitted() {
+	for _, p := range c.Admitted() {
 		l.set(set.partition(p, "UP", c.workers)...)
 	}
 	for _, p := range c.leaving {
-		if !slices.Contains(partitionNames(set.Partitions), p.Name) {
+		if !slices.Contains(PartitionNames(set.Partitions), p.Name) {
 			// Settings and QoS that it refers to may be gone. It accepts no job.
 			p.Default, p.PreemptMode, p.QOS, p.AllowAccounts, p.AllowQOS = false, "", "", nil, nil
 			l.set(set.partition(p, "INACTIVE", c.workers)...)
@@ -171,8 +171,8 @@ func (c *cluster) slurmConf() (*lines, error) {
 }
 
 // confinement returns the parameters of slurm.conf that decide whether jobs are confined.
-func confinement(set *settings) map[string]string {
-	if set.Confinement == confinementNone {
+func confinement(set *Config) map[string]string {
+	if set.Confinement == ConfinementNone {
 		return map[string]string{
 			"ProctrackType": "proctrack/linuxproc", "TaskPlugin": "task/none",
 			"JobAcctGatherType": "jobacct_gather/linux", "PrologFlags": "Alloc",
@@ -184,7 +184,7 @@ func confinement(set *settings) map[string]string {
 	}
 }
 
-func (c *cluster) cgroupConf() []byte {
+func (c *Cluster) cgroupConf() []byte {
 	words := []string{"CgroupPlugin=autodetect"}
 	if c.set.Confinement == confinementCgroup {
 		words = append(words, profile.Confinement()...)
@@ -205,12 +205,12 @@ func (l *lines) node(m plan.Member) {
 	l.set(append(words, "Feature", memberFeatures(m))...)
 }
 
-func renderGresConf(workers []plan.Member) ([]byte, error) {
+func RenderGresConf(workers []plan.Member) ([]byte, error) {
 	l := &lines{}
 	l.b.WriteString(header)
 	for _, m := range workers {
 		for _, g := range m.GPUs {
-			if _, err := deviceFiles(g.Devices); err != nil {
+			if _, err := DeviceFiles(g.Devices); err != nil {
 				return nil, fmt.Errorf("gres.conf: node %s: %w", m.Node, err)
 			}
 			// Without NodeName, slurmd would exit on every node that lacks the devices.
@@ -220,24 +220,24 @@ func renderGresConf(workers []plan.Member) ([]byte, error) {
 	return l.bytes()
 }
 
-func (c *cluster) slurmdbdConf() ([]byte, error) {
+func (c *Cluster) slurmdbdConf() ([]byte, error) {
 	hidden := slices.DeleteFunc(slices.Clone(c.set.PrivateData), func(kind string) bool { return !slices.Contains(profile.PrivateRecords(), kind) })
 	values := c.set.Retention.values()
-	values["DbdPort"], values["PrivateData"] = fmt.Sprint(c.at.ports.Slurmdbd), strings.Join(hidden, ",")
+	values["DbdPort"], values["PrivateData"] = fmt.Sprint(c.at.Ports.Slurmdbd), strings.Join(hidden, ",")
 	l := &lines{}
 	l.setAll(c.stack().SlurmdbdConf(), values)
 	return l.bytes()
 }
 
-func checkUser(u schema.UnixUser) error {
+func CheckUser(u schema.UnixUser) error {
 	if !profile.IsUser(u.Name) || !profile.IsUID(u.UID) {
 		return fmt.Errorf("user %q with uid %d is not an account of a person", u.Name, u.UID)
 	}
 	return nil
 }
 
-// deviceFiles expands a range such as /dev/nvidia[0-3].
-func deviceFiles(devices string) ([]string, error) {
+// DeviceFiles expands a range such as /dev/nvidia[0-3].
+func DeviceFiles(devices string) ([]string, error) {
 	if path.Clean(devices) != devices || !strings.HasPrefix(devices, "/dev/") {
 		return nil, fmt.Errorf("devices %q: want a path below /dev", devices)
 	}

@@ -1,9 +1,9 @@
-package slurm
+package cluster
 
 import "strings"
 
-// steps are those of a change that a crash may interrupt.
-type steps struct {
+// Steps are those of a change that a crash may interrupt.
+type Steps struct {
 	Restart     bool `json:"restart,omitempty"`     // of slurmctld
 	Workers     bool `json:"workers,omitempty"`     // a restart of the slurmd of each worker
 	Reconfigure bool `json:"reconfigure,omitempty"` // so that nodes get slurmctld's files
@@ -11,17 +11,17 @@ type steps struct {
 	Settle      bool `json:"settle,omitempty"`      // reconcileNodes after a start
 }
 
-// or returns the steps of both.
-func (o steps) or(p steps) steps {
-	return steps{o.Restart || p.Restart, o.Workers || p.Workers, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle || p.Settle}
+// Or returns the steps of both.
+func (o Steps) Or(p Steps) Steps {
+	return Steps{o.Restart || p.Restart, o.Workers || p.Workers, o.Reconfigure || p.Reconfigure, o.Database || p.Database, o.Settle || p.Settle}
 }
 
-// without returns the steps of o that p lacks.
-func (o steps) without(p steps) steps {
-	return steps{o.Restart && !p.Restart, o.Workers && !p.Workers, o.Reconfigure && !p.Reconfigure, o.Database && !p.Database, o.Settle && !p.Settle}
+// Without returns the steps of o that p lacks.
+func (o Steps) Without(p Steps) Steps {
+	return Steps{o.Restart && !p.Restart, o.Workers && !p.Workers, o.Reconfigure && !p.Reconfigure, o.Database && !p.Database, o.Settle && !p.Settle}
 }
 
-func (o steps) String() string {
+func (o Steps) String() string {
 	var words []string
 	for _, w := range []struct {
 		is   bool
