@@ -220,10 +220,22 @@ func (r *truth) compareJobs(t *testing.T, row *truthRow, said *prediction) {
 			row.wrong = append(row.wrong, fmt.Sprintf("job %s: predicted %s, actual %s: was %+v, is %+v", id, want, got, rows, now[id]))
 			if got == "ended" || got == "cancelled" {
 				row.lost++
+				row.wrong = append(row.wrong, r.outputOf(t, now[id]))
 			}
 		}
 	}
 	row.fates = strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(became), "map["), "]")
+}
+
+// outputOf returns what a job wrote on its nodes, which says why it failed.
+func (r *truth) outputOf(t *testing.T, q cli.QueuedJob) string {
+	t.Helper()
+	text := ""
+	for _, n := range q.Nodes {
+		out, err := r.lab.Run(t.Context(), n, "sh", "-c", "find /tmp /var/lib/slurm -xdev -name 'slurm-"+q.ID+".out' -exec tail -v -n 5 {} +")
+		text += fmt.Sprintf("output of job %s on %s: %s %v", q.ID, n, out, err)
+	}
+	return text
 }
 
 // outcome returns what the plan says becomes of a job, of which rows of squeue were in the snapshot, and what has become of it. Of
