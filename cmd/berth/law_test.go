@@ -75,6 +75,7 @@ var law = map[string][]string{
 	"berth/runtimes/host/hosttest":                   {"berth/examples/await", "berth/examples/need", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host", "berth/runtimes/host/lab"},
 	"berth/webhooks":                                 {},
 	"berth/webhooks/journal":                         {},
+	"berth/webhooks/secret":                          {},
 	"berth/webhooks/api":                             {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/queue", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
 	"berth/cmd/internal/remote":                      {"berth/cmd/internal/cli", "berth/reconciler/gitrepo"},
 	"berth/webhooks/github":                          {"berth/webhooks", "berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},

@@ -14,6 +14,7 @@ import (
 	"berth/runtimes/backends"
 	"berth/schema"
 	schemaestate "berth/schema/estate"
+	"berth/webhooks/secret"
 )
 
 // campusWith loads examples/campus with some files put, or taken away by "".
@@ -79,7 +80,7 @@ func TestPersonTokens(t *testing.T) {
 	token := func(login, text string) apiToken {
 		path := filepath.Join(dir, login)
 		require.NoError(t, os.WriteFile(path, []byte(text+"\n"), 0o600))
-		return apiToken{login, secret{File: path}}
+		return apiToken{login, secret.Ref{File: path}}
 	}
 	long := strings.Repeat("ab", 16)
 	p := &personTokens{tokens: []apiToken{token("anna", long)}, log: slog.New(slog.DiscardHandler)}
@@ -95,7 +96,7 @@ func TestPersonTokens(t *testing.T) {
 	for want, tokens := range map[string][]apiToken{
 		"shorter than 32":        {token("short", "short")},
 		"have the same token":    {token("one", long), token("other", long)},
-		"api.tokens[0] of nadia": {{"nadia", secret{File: filepath.Join(dir, "nadia")}}},
+		"api.tokens[0] of nadia": {{"nadia", secret.Ref{File: filepath.Join(dir, "nadia")}}},
 	} {
 		err := (&personTokens{tokens: tokens}).read(time.Now())
 		require.ErrorContains(t, err, want)

@@ -9,6 +9,7 @@ import (
 
 	"berth/runtimes/artifact"
 	"berth/schema"
+	"berth/webhooks/secret"
 )
 
 // artifactsConfig is the section artifacts of berth.yaml: the sources that Berth may
@@ -25,10 +26,10 @@ type artifactsConfig struct {
 // registrySecret is a credential, with the tenants that may name it and the hosts
 // that it may be sent to.
 type registrySecret struct {
-	Username string   `json:"username"`
-	Password secret   `json:"password"`
-	Hosts    []string `json:"hosts"`
-	Tenants  []string `json:"tenants"`
+	Username string     `json:"username"`
+	Password secret.Ref `json:"password"`
+	Hosts    []string   `json:"hosts"`
+	Tenants  []string   `json:"tenants"`
 }
 
 // looker returns the observer of artifacts.
@@ -90,7 +91,7 @@ func (s registrySecrets) Secret(_ context.Context, name string) (artifact.Creden
 	if !ok {
 		return artifact.Credential{}, fmt.Errorf("berth.yaml has no artifacts.secrets.%s", name)
 	}
-	password, err := of.Password.read()
+	password, err := of.Password.Read()
 	if err != nil {
 		return artifact.Credential{}, err
 	}

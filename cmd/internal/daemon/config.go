@@ -21,6 +21,7 @@ import (
 	"berth/schema"
 	"berth/schema/load"
 	"berth/webhooks/github"
+	"berth/webhooks/secret"
 )
 
 //go:embed config.cue
@@ -46,18 +47,18 @@ type Config struct {
 }
 
 type repositoryConfig struct {
-	URL         string  `json:"url"`
-	Branch      string  `json:"branch"`
-	Username    string  `json:"username"`
-	Token       *secret `json:"token"`
-	SSHKey      string  `json:"ssh_key"`
-	KnownHosts  string  `json:"known_hosts"`
-	AllowHTTP   bool    `json:"allow_http"`
-	StatusURL   string  `json:"status_url"`
-	StatusToken *secret `json:"status_token"`
-	Accept      string  `json:"accept"`
-	Directory   string  `json:"directory"`
-	SigningKey  string  `json:"signing_key"`
+	URL         string      `json:"url"`
+	Branch      string      `json:"branch"`
+	Username    string      `json:"username"`
+	Token       *secret.Ref `json:"token"`
+	SSHKey      string      `json:"ssh_key"`
+	KnownHosts  string      `json:"known_hosts"`
+	AllowHTTP   bool        `json:"allow_http"`
+	StatusURL   string      `json:"status_url"`
+	StatusToken *secret.Ref `json:"status_token"`
+	Accept      string      `json:"accept"`
+	Directory   string      `json:"directory"`
+	SigningKey  string      `json:"signing_key"`
 }
 
 type authorityConfig struct {
@@ -68,22 +69,22 @@ type authorityConfig struct {
 }
 
 type githubConfig struct {
-	APIURL            string  `json:"api_url"`
-	Owner             string  `json:"owner"`
-	Repository        string  `json:"repository"`
-	Token             *secret `json:"token"`
-	App               *appID  `json:"app"`
-	Login             string  `json:"login"`
-	Report            string  `json:"report"`
-	WebhookSecret     secret  `json:"webhook_secret"`
-	WebhookSecretNext *secret `json:"webhook_secret_next"`
+	APIURL            string      `json:"api_url"`
+	Owner             string      `json:"owner"`
+	Repository        string      `json:"repository"`
+	Token             *secret.Ref `json:"token"`
+	App               *appID      `json:"app"`
+	Login             string      `json:"login"`
+	Report            string      `json:"report"`
+	WebhookSecret     secret.Ref  `json:"webhook_secret"`
+	WebhookSecretNext *secret.Ref `json:"webhook_secret_next"`
 }
 
 // appID is an installed GitHub App.
 type appID struct {
-	ID           int64  `json:"id"`
-	Installation int64  `json:"installation"`
-	Key          secret `json:"key"`
+	ID           int64      `json:"id"`
+	Installation int64      `json:"installation"`
+	Key          secret.Ref `json:"key"`
 }
 
 type sshConfig struct {

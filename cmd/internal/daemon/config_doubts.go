@@ -121,7 +121,7 @@ func (c *Config) sharedSecrets() (out []string) {
 	secrets, files := c.references()
 	values := map[string]string{} // by field
 	for field, s := range secrets {
-		if value, err := s.read(); err == nil {
+		if value, err := s.Read(); err == nil {
 			values[field] = value
 			if strings.Contains(value, "\n") && field != "github.app.key" && !strings.HasPrefix(field, "artifacts.") {
 				out = append(out, field+": the secret has several lines: write it on one, or name another file")

@@ -17,44 +17,8 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/schema"
 	"berth/schema/load"
+	"berth/webhooks/secret"
 )
-
-// secret names where a secret is; berth.yaml never contains one. It is read when it
-// is used, so that a rotated secret takes effect.
-type secret struct {
-	File string `json:"file,omitempty"`
-	Env  string `json:"env,omitempty"`
-}
-
-// place names the file or the environment variable.
-func (s *secret) place() string {
-	if s.File != "" {
-		return s.File
-	}
-	return "the environment variable " + s.Env
-}
-
-// read returns the secret without the line end that editors add.
-func (s *secret) read() (string, error) {
-	if s == nil {
-		return "", nil
-	}
-	var value string
-	var isSet bool
-	if s.File != "" {
-		data, err := os.ReadFile(s.File)
-		if err != nil {
-			return "", fmt.Errorf("secret: %w", err)
-		}
-		value = strings.TrimRight(string(data), "\r\n")
-	} else if value, isSet = os.LookupEnv(s.Env); !isSet {
-		return "", fmt.Errorf("the environment variable %s, which holds the secret, is not set here", s.Env)
-	}
-	if value == "" {
-		return "", fmt.Errorf("the secret in %s%s is empty", s.File, s.Env)
-	}
-	return value, nil
-}
 
 // secretNote replaces every finding about a secret: another text could repeat it.
 const secretNote = "a secret is named here, not written: write either {file: /ABSOLUTE/PATH} or {env: NAME}; NAME has no $"
@@ -133,7 +97,7 @@ func secretIn(path string) string {
 		default:
 			return ""
 		}
-		if typ == reflect.TypeFor[secret]() || typ == reflect.TypeFor[*secret]() {
+		if typ == reflect.TypeFor[secret.Ref]() || typ == reflect.TypeFor[*secret.Ref]() {
 			return strings.TrimSuffix(strings.TrimSuffix(path, rest), ".")
 		}
 	}
@@ -168,16 +132,16 @@ func fieldNamed(typ reflect.Type, name string) (reflect.StructField, bool) {
 
 // references returns the secrets of a configuration and the other files that it names,
 // both by the paths of their fields.
-func (c *Config) references() (secrets map[string]secret, files map[string]string) {
-	r := references{secrets: map[string]secret{}, files: map[string]string{}}
+func (c *Config) references() (secrets map[string]secret.Ref, files map[string]string) {
+	r := references{secrets: map[string]secret.Ref{}, files: map[string]string{}}
 	r.visit(reflect.ValueOf(c), "", "")
 	return r.secrets, r.files
 }
 
 // references collects what a configuration names.
 type references struct {
-	secrets map[string]secret // by path of the field
-	files   map[string]string // by path of the field
+	secrets map[string]secret.Ref // by path of the field
+	files   map[string]string     // by path of the field
 }
 
 // visit collects from a value. path leads to it, and name is the last step.
@@ -197,7 +161,7 @@ func (r *references) visit(v reflect.Value, path, name string) {
 			below(v.MapIndex(k), k.String())
 		}
 	case reflect.Struct:
-		if s, ok := v.Interface().(secret); ok {
+		if s, ok := v.Interface().(secret.Ref); ok {
 			r.secrets[path] = s
 			return
 		}
@@ -219,7 +183,7 @@ func (c *Config) checkFiles() error {
 	secrets, files := c.references()
 	problems := map[string]error{}
 	for field, s := range secrets {
-		if _, err := s.read(); err != nil {
+		if _, err := s.Read(); err != nil {
 			problems[field] = err
 		}
 	}
@@ -287,9 +251,9 @@ func (c *Config) weakSecrets() error {
 	var errs []error
 	for _, one := range []struct {
 		field string
-		*secret
+		*secret.Ref
 	}{{"github.webhook_secret", &c.GitHub.WebhookSecret}, {"github.webhook_secret_next", c.GitHub.WebhookSecretNext}} {
-		if value, err := one.read(); err == nil && one.secret != nil && len(value) < minWebhookSecret {
+		if value, err := one.Read(); err == nil && one.Ref != nil && len(value) < minWebhookSecret {
 			errs = append(errs, fmt.Errorf("%s: the secret is shorter than %d characters, and whoever guesses it can forge deliveries: take one that openssl rand -hex 32 prints", one.field, minWebhookSecret))
 		}
 	}

@@ -20,6 +20,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/webhooks/secret"
 )
 
 func TestConfiguration(t *testing.T) {
@@ -160,11 +162,11 @@ interval: soon
 			require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
 			return path
 		}
-		s := secret{File: file("s3cret\n")}
-		v, err := s.read()
+		s := secret.Ref{File: file("s3cret\n")}
+		v, err := s.Read()
 		require.NoError(t, err)
 		require.Equal(t, "s3cret", v)
-		_, err = (&secret{File: file("\n")}).read()
+		_, err = (&secret.Ref{File: file("\n")}).Read()
 		require.ErrorContains(t, err, "empty")
 		require.NotContains(t, err.Error(), "s3cret")
 	})

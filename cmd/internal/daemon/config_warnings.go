@@ -190,7 +190,7 @@ func (c *Config) githubWarnings() (out []string) {
 	if gh.Token != nil && r.Token == nil && strings.HasPrefix(r.URL, "https://") {
 		out = append(out, "repository.token: missing: github.token is for the API, and Berth pushes its branches with repository.token")
 	}
-	if token, err := gh.Token.read(); gh.Token != nil && err == nil && isPersonal(token) {
+	if token, err := gh.Token.Read(); gh.Token != nil && err == nil && isPersonal(token) {
 		switch {
 		case gh.Report == "checks":
 			out = append(out, "github.report: GitHub lets only an App write check runs, and the token is a user's: take report out, or use the App's key (github.app)")
@@ -201,8 +201,8 @@ func (c *Config) githubWarnings() (out []string) {
 	if app := gh.App; app != nil && strings.HasPrefix(cmp.Or(gh.APIURL, githubAPI), githubAPI) && app.Installation < app.ID {
 		out = append(out, fmt.Sprintf("github.app: at github.com an installation has a larger number than its App: are id (%d) and installation (%d) swapped?", app.ID, app.Installation))
 	}
-	now, err := gh.WebhookSecret.read()
-	if next, other := gh.WebhookSecretNext.read(); gh.WebhookSecretNext != nil && err == nil && other == nil && now == next {
+	now, err := gh.WebhookSecret.Read()
+	if next, other := gh.WebhookSecretNext.Read(); gh.WebhookSecretNext != nil && err == nil && other == nil && now == next {
 		out = append(out, "github.webhook_secret_next: is the same as webhook_secret: take it out, or make another one")
 	}
 	return out

@@ -16,6 +16,7 @@ import (
 
 	"berth/reconciler/gitrepo"
 	"berth/webhooks/github"
+	"berth/webhooks/secret"
 )
 
 // appUser is the user that GitHub wants beside an App's token over HTTP.
@@ -34,7 +35,7 @@ type forgeTokens struct {
 func (c *Config) forgeTokens() (*forgeTokens, error) {
 	gh := c.GitHub
 	if gh.App == nil {
-		return &forgeTokens{report: func(context.Context) (string, error) { return gh.Token.read() }}, nil
+		return &forgeTokens{report: func(context.Context) (string, error) { return gh.Token.Read() }}, nil
 	}
 	source := func(make func(github.App) (github.TokenSource, error)) *appTokens {
 		return &appTokens{key: &gh.App.Key, make: func(key []byte) (github.TokenSource, error) {
@@ -106,7 +107,7 @@ func (c *Config) forgeIdentity() string {
 
 // appTokens makes tokens with the key that the App's file has now.
 type appTokens struct {
-	key  *secret
+	key  *secret.Ref
 	make func(key []byte) (github.TokenSource, error)
 
 	mu     sync.Mutex
@@ -115,7 +116,7 @@ type appTokens struct {
 }
 
 func (a *appTokens) source() (github.TokenSource, error) {
-	key, err := a.key.read()
+	key, err := a.key.Read()
 	if err != nil {
 		return nil, fmt.Errorf("github.app.key: %w", err)
 	}
@@ -151,14 +152,14 @@ func (c *Config) repositoryAuth(app github.TokenSource) gitrepo.AuthFunc {
 			if user == "" {
 				user = appUser
 			}
-			return gitrepo.Credentials{User: user, Token: token, Source: "of the App with github.app.key " + c.GitHub.App.Key.place()}, err
+			return gitrepo.Credentials{User: user, Token: token, Source: "of the App with github.app.key " + c.GitHub.App.Key.Place()}, err
 		}
 	}
 	return c.gitAuth("repository.token", r.URL, r.Username, r.Token)
 }
 
 // gitAuth returns the SSH key for an ssh URL, and the token of a field for others.
-func (c *Config) gitAuth(field, to, user string, token *secret) gitrepo.AuthFunc {
+func (c *Config) gitAuth(field, to, user string, token *secret.Ref) gitrepo.AuthFunc {
 	if strings.HasPrefix(to, "ssh://") {
 		return func(context.Context) (gitrepo.Credentials, error) {
 			key, err := os.ReadFile(c.Repository.SSHKey)
@@ -169,14 +170,14 @@ func (c *Config) gitAuth(field, to, user string, token *secret) gitrepo.AuthFunc
 		}
 	}
 	return func(context.Context) (gitrepo.Credentials, error) {
-		value, err := token.read()
+		value, err := token.Read()
 		if err != nil {
 			err = fmt.Errorf("%s: %w", field, err)
 		}
 		if value == "" {
 			return gitrepo.Credentials{User: user}, err
 		}
-		return gitrepo.Credentials{User: user, Token: value, Source: field + " in " + token.place()}, nil
+		return gitrepo.Credentials{User: user, Token: value, Source: field + " in " + token.Place()}, nil
 	}
 }
 
@@ -194,8 +195,8 @@ func sameForge(api, repository string) bool {
 // webhookSecrets returns the secrets that may sign deliveries, as they are now. The
 // error is about those that cannot be read; the others are valid.
 func (c *Config) webhookSecrets() (all [][]byte, err error) {
-	add := func(name string, s *secret) {
-		value, bad := s.read()
+	add := func(name string, s *secret.Ref) {
+		value, bad := s.Read()
 		if bad != nil {
 			err = errors.Join(err, fmt.Errorf("github.%s: %w", name, bad))
 			return

@@ -10,18 +10,19 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/gitrepo/composed"
 	schemaestate "berth/schema/estate"
+	"berth/webhooks/secret"
 )
 
 // tenantConfig is where a tenant's own repository is, and Berth's credential there
 // (requirement F8).
 type tenantConfig struct {
-	URL        string  `json:"url"`
-	Username   string  `json:"username"`
-	Token      *secret `json:"token"`
-	SSHKey     string  `json:"ssh_key"`
-	KnownHosts string  `json:"known_hosts"`
-	AllowHTTP  bool    `json:"allow_http"`
-	Accept     string  `json:"accept"`
+	URL        string      `json:"url"`
+	Username   string      `json:"username"`
+	Token      *secret.Ref `json:"token"`
+	SSHKey     string      `json:"ssh_key"`
+	KnownHosts string      `json:"known_hosts"`
+	AllowHTTP  bool        `json:"allow_http"`
+	Accept     string      `json:"accept"`
 }
 
 // auth returns the credential for a tenant's repository: none unless configured.
@@ -32,7 +33,7 @@ func (t *tenantConfig) auth() gitrepo.AuthFunc {
 			key, err := os.ReadFile(t.SSHKey)
 			return gitrepo.Credentials{User: t.Username, SSHKey: key}, err
 		}
-		token, err := t.Token.read()
+		token, err := t.Token.Read()
 		return gitrepo.Credentials{User: t.Username, Token: token}, err
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"berth/webhooks/api"
+	"berth/webhooks/secret"
 )
 
 // apiConfig is the section api of berth.yaml: the parts of the read API that are on
@@ -26,8 +27,8 @@ type apiConfig struct {
 }
 
 type apiToken struct {
-	Login string `json:"login"`
-	Token secret `json:"token"`
+	Login string     `json:"login"`
+	Token secret.Ref `json:"token"`
 }
 
 // off returns the families that are switched off (requirement A16).
@@ -78,7 +79,7 @@ func (p *personTokens) read(now time.Time) (first error) {
 	p.at, p.known, p.trouble = now, nil, ""
 	owner := map[[sha256.Size]byte]string{}
 	for i, t := range p.tokens {
-		token, err := t.Token.read()
+		token, err := t.Token.Read()
 		hash := sha256.Sum256([]byte(token))
 		switch {
 		case err != nil:
