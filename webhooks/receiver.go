@@ -33,9 +33,9 @@ var (
 // Format is how one forge signs and describes its deliveries. All fields are
 // needed. The functions are pure and safe for concurrent use.
 type Format struct {
-	// Signature returns the SHA-256 HMAC of the body that a request claims; false
-	// if it claims none, or several.
-	Signature func(http.Header) ([]byte, bool)
+	// Claim returns the signature that a request claims; false if it claims none, or
+	// several.
+	Claim func(http.Header) (Claim, bool)
 	// Envelope returns the event's name and the delivery's id. Neither is signed.
 	Envelope func(http.Header) (event, id string)
 	// Read returns what an authentic body asks for. With an error, the delivery has
@@ -43,6 +43,20 @@ type Format struct {
 	Read func(id, event, mediaType string, body []byte) (Delivery, error)
 	// Events are the names that the metric shows; it counts others as "other".
 	Events []string
+}
+
+// Claim is a signature that a request claims and that a secret proves.
+type Claim struct {
+	// Sum is compared with the hash of the body, in constant time.
+	Sum []byte
+	// Hash returns the hash for a secret. Where a forge signs more than the body, the
+	// returned hash has the rest already.
+	Hash func(secret []byte) hash.Hash
+}
+
+// HMAC is the claim of a SHA-256 HMAC of the body.
+func HMAC(sum []byte) Claim {
+	return Claim{Sum: sum, Hash: func(secret []byte) hash.Hash { return hmac.New(sha256.New, secret) }}
 }
 
 // Receiver is one estate's end of a webhook. It gets the deliveries that one of
@@ -90,7 +104,7 @@ type Options struct {
 	Timeout time.Duration
 
 	Log      *slog.Logger
-	Registry prometheus.Registerer // for berth_webhook_deliveries_total; nil: not registered
+	Registry prometheus.Registerer // for berth_webhook_deliveries_total, which all handlers share; nil: not registered
 }
 
 // handler serves one forge's webhook address.
@@ -176,7 +190,10 @@ func Handler(o Options) (http.Handler, error) {
 		}, []string{"event", "result"}),
 	}
 	if o.Registry != nil {
-		if err := o.Registry.Register(h.deliveries); err != nil {
+		err := o.Registry.Register(h.deliveries)
+		if same := (prometheus.AlreadyRegisteredError{}); errors.As(err, &same) { // by the handler of another forge
+			h.deliveries = same.ExistingCollector.(*prometheus.CounterVec)
+		} else if err != nil {
 			return nil, fmt.Errorf("webhook: register metrics: %w", err)
 		}
 	}
@@ -267,7 +284,7 @@ func (h *handler) deliver(to *Receiver, d Delivery, name string) (result string)
 // and then keep Berth waiting. A small body waits for no slot either. Larger
 // bodies wait in line for one; only what does not fit in the line is refused.
 func (h *handler) receive(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, receivers []*Receiver, err error) {
-	claimed, ok := h.Format.Signature(r.Header)
+	claimed, ok := h.Format.Claim(r.Header)
 	if !ok {
 		return nil, false, nil, &refusal{http.StatusUnauthorized, resultForged}
 	}
@@ -320,7 +337,7 @@ func (h *handler) extendDeadline(w http.ResponseWriter) bool {
 
 // verify reads a body to its end and returns it, as receive does, with the
 // receivers whose secrets signed it.
-func (h *handler) verify(in io.Reader, claimed []byte) (body []byte, whole bool, receivers []*Receiver, err error) {
+func (h *handler) verify(in io.Reader, claimed Claim) (body []byte, whole bool, receivers []*Receiver, err error) {
 	type mac struct {
 		hash.Hash
 		of *Receiver
@@ -333,7 +350,7 @@ func (h *handler) verify(in io.Reader, claimed []byte) (body []byte, whole bool,
 		secrets, failed := h.secretsOf(i)
 		missing = missing || failed
 		for _, s := range secrets {
-			m := hmac.New(sha256.New, s)
+			m := claimed.Hash(s)
 			macs, sinks = append(macs, mac{m, &h.Receivers[i]}), append(sinks, m)
 		}
 	}
@@ -346,7 +363,7 @@ func (h *handler) verify(in io.Reader, claimed []byte) (body []byte, whole bool,
 	}
 	// All secrets are compared, so that the time taken does not show which one is valid.
 	for _, m := range macs {
-		if hmac.Equal(m.Sum(nil), claimed) && !slices.Contains(receivers, m.of) {
+		if hmac.Equal(m.Sum(nil), claimed.Sum) && !slices.Contains(receivers, m.of) {
 			receivers = append(receivers, m.of)
 		}
 	}

@@ -34,7 +34,7 @@ func events() []string {
 // Webhook is the format of GitHub's deliveries
 // (https://docs.github.com/en/webhooks/webhook-events-and-payloads).
 func Webhook() webhooks.Format {
-	return webhooks.Format{Signature: signatureOf, Envelope: envelope, Read: readDelivery, Events: append(events(), "ping")}
+	return webhooks.Format{Claim: claimOf, Envelope: envelope, Read: readDelivery, Events: append(events(), "ping")}
 }
 
 // ReadLogged reads a delivery of GitHub's own log as if it had arrived. With an
@@ -46,19 +46,19 @@ func ReadLogged(id, event string, body []byte) (webhooks.Delivery, error) {
 // IsEventRead says whether Berth reacts to any delivery of an event.
 func IsEventRead(event string) bool { return slices.Contains(events(), event) }
 
-// signatureOf returns the SHA-256 HMAC that a request claims. The header with the
-// SHA-1 one is ignored.
-func signatureOf(h http.Header) ([]byte, bool) {
+// claimOf returns the SHA-256 HMAC that a request claims. The header with the SHA-1
+// one is ignored.
+func claimOf(h http.Header) (webhooks.Claim, bool) {
 	v := h.Values(gh.SHA256SignatureHeader)
 	if len(v) != 1 {
-		return nil, false
+		return webhooks.Claim{}, false
 	}
 	digits, ok := strings.CutPrefix(v[0], "sha256=")
 	if !ok || len(digits) != 2*sha256.Size {
-		return nil, false
+		return webhooks.Claim{}, false
 	}
 	sum, err := hex.DecodeString(digits)
-	return sum, err == nil
+	return webhooks.HMAC(sum), err == nil
 }
 
 func envelope(h http.Header) (event, id string) {
