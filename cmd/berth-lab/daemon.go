@@ -56,7 +56,7 @@ func (s *stage) configure(c daemonConfig) (path, listen string, err error) {
 		"repository": map[string]any{
 			"url": c.url, "token": map[string]string{"file": tokenFile}, "username": "x-access-token", "directory": c.mirror,
 		},
-		"github": map[string]any{
+		"forge": map[string]any{"kind": "github",
 			"api_url": s.forge.APIURL(), "owner": "example", "repository": "estate", "login": labtest.App + "[bot]", "report": "checks",
 			"token": map[string]string{"file": tokenFile}, "webhook_secret": map[string]string{"file": secretFile},
 		},

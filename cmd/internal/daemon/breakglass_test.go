@@ -28,7 +28,7 @@ func TestBreakGlassRecordSurvivesAKill(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(secret, []byte(token), 0o600))
 	k := newKept(t, "north", listen, map[string]any{
-		"listen": listen, "github": nil, "flush_window": "1h",
+		"listen": listen, "forge": nil, "flush_window": "1h",
 		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.Administrator, "token": map[string]string{"file": secret}}}},
 	})
 	read := func(correlation string) int {

@@ -174,7 +174,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		"url": gitFront.URL + gitURL.Path, "token": file("git", canaryGit), "username": "x-access-token", "directory": filepath.Join(s.dir, "mirror"), "allow_http": true,
 	}
 	hub := map[string]any{
-		"api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": labtest.App + "[bot]",
+		"kind": "github", "api_url": forgeFront.URL + apiURL.Path, "owner": "example", "repository": "estate", "login": labtest.App + "[bot]",
 		"token": file("forge", canaryForge), "webhook_secret": file("hook", canaryWebhook),
 	}
 	// A registry whose token endpoint repeats the request and authenticates nobody.
@@ -202,7 +202,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 		"memory_runtime": map[string]any{"directory": filepath.Join(s.dir, "world"), "backends": []string{"slurm"}},
 	}
 	path := s.configure("berth", base, map[string]any{
-		"repository": repository, "github": hub, "authority": map[string]any{"trust_main": true},
+		"repository": repository, "forge": hub, "authority": map[string]any{"trust_main": true},
 		"interval": "200ms", "poll": "200ms", "flush_window": "50ms",
 		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.Administrator, "token": file("api", canaryAPI)}}},
 		"artifacts": map[string]any{
@@ -324,7 +324,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 
 	// Errors about unusable secrets.
 	for name, more := range map[string]map[string]any{
-		"an invalid App key": {"github": map[string]any{
+		"an invalid App key": {"forge": map[string]any{"kind": "github",
 			"api_url": hub["api_url"], "owner": "example", "repository": "estate", "login": "berth[bot]", "webhook_secret": hub["webhook_secret"],
 			"app": map[string]any{"id": 7, "installation": 70, "key": file("app", "-----BEGIN RSA PRIVATE KEY-----\n"+canaryKey+"\n-----END RSA PRIVATE KEY-----\n")},
 		}},
@@ -336,7 +336,7 @@ func TestNoSecretReachesAnySink(t *testing.T) {
 			"url": repository["url"], "directory": repository["directory"], "allow_http": true, "token": canaryKey,
 		}},
 	} {
-		config := map[string]any{"repository": repository, "github": hub, "authority": map[string]any{"trust_main": true}}
+		config := map[string]any{"repository": repository, "forge": hub, "authority": map[string]any{"trust_main": true}}
 		for k, v := range more {
 			config[k] = v
 		}

@@ -33,7 +33,7 @@ type Config struct {
 	Repository    repositoryConfig         `json:"repository"`
 	Tenants       map[string]*tenantConfig `json:"tenants"`
 	Authority     authorityConfig          `json:"authority"`
-	GitHub        *githubConfig            `json:"github"`
+	GitHub        *githubConfig            `json:"forge"`
 	Listen        string                   `json:"listen"`
 	TLS           *tlsConfig               `json:"tls"`
 	SSH           *sshConfig               `json:"ssh"`

@@ -158,15 +158,15 @@ func (c *Config) githubConflicts(check checkFunc) {
 	if gh == nil {
 		return
 	}
-	check(gh.Token == nil && gh.App == nil, "github", "github.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
-	check(gh.Token != nil && gh.App != nil, "github.app", "github.app", "there is a token as well: take one of the two out")
-	check(strings.HasSuffix(gh.Repository, ".git"), "github.repository", "github.repository",
+	check(gh.Token == nil && gh.App == nil, "forge", "forge.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
+	check(gh.Token != nil && gh.App != nil, "forge.app", "forge.app", "there is a token as well: take one of the two out")
+	check(strings.HasSuffix(gh.Repository, ".git"), "forge.repository", "forge.repository",
 		"the forge names it without .git: write "+strings.TrimSuffix(gh.Repository, ".git"))
-	check(isPlainHTTP(gh.APIURL), "github.api_url", "github.api_url", "plain HTTP shows the token to the network: use https://")
-	check(gh.App != nil && gh.Login != "" && !strings.HasSuffix(gh.Login, "[bot]"), "github.login", "github.login", "an App acts under its slug and [bot]: write "+gh.Login+"[bot], if that is its slug")
-	check(gh.App != nil && gh.Login == "", "github.app", "github.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
-	check(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "github.report", "github.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")
-	check(gh.App != nil && gh.Report == "statuses", "github.report", "github.report", "an App writes check runs: take report out, or use a token instead of the App")
+	check(isPlainHTTP(gh.APIURL), "forge.api_url", "forge.api_url", "plain HTTP shows the token to the network: use https://")
+	check(gh.App != nil && gh.Login != "" && !strings.HasSuffix(gh.Login, "[bot]"), "forge.login", "forge.login", "an App acts under its slug and [bot]: write "+gh.Login+"[bot], if that is its slug")
+	check(gh.App != nil && gh.Login == "", "forge.app", "forge.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
+	check(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "forge.report", "forge.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")
+	check(gh.App != nil && gh.Report == "statuses", "forge.report", "forge.report", "an App writes check runs: take report out, or use a token instead of the App")
 }
 
 // sshConflicts checks that an SSH key and the keys of hosts belong to an ssh:// URL.
@@ -184,7 +184,7 @@ func sshConflicts(check checkFunc, section, prefix string, isSSH bool, key, know
 func (c *Config) trialConflicts(check checkFunc) {
 	r := c.Repository
 	check(c.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token", "a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
-	check(c.isLocal() && c.GitHub != nil, "github", "github", "a local repository has no pull requests: remove github, or write the URL of the forge's repository in repository.url")
+	check(c.isLocal() && c.GitHub != nil, "forge", "forge", "a local repository has no pull requests: remove forge, or write the URL of the forge's repository in repository.url")
 	if c.MemoryRuntime == nil {
 		return
 	}

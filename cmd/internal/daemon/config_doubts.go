@@ -20,10 +20,10 @@ func (c *Config) authorityWarnings() (out []string) {
 	a := c.Authority
 	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && c.GitHub == nil {
 		out = append(out, "authority.administrators: no commit counts as one of "+strings.Join(a.Administrators,
-			", ")+": without the section github Berth knows authors by signatures only; add their keys to administrator_keys")
+			", ")+": without the section forge Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
 	if a.TrustMain && c.GitHub != nil {
-		out = append(out, "authority.trust_main: makes Berth ignore who wrote and approved a change, which the section github shows: remove "+
+		out = append(out, "authority.trust_main: makes Berth ignore who wrote and approved a change, which the section forge shows: remove "+
 			"trust_main, and name administrators")
 	}
 	if c.API == nil || c.API.OIDC == nil {
@@ -103,7 +103,7 @@ func purposeOf(field string) string {
 		return "a token of the API"
 	case strings.HasPrefix(field, "artifacts."):
 		return "a password of a registry"
-	case strings.HasPrefix(field, "github.webhook_secret"):
+	case strings.HasPrefix(field, "forge.webhook_secret"):
 		return "the webhook secret"
 	case strings.HasPrefix(field, "ssh."):
 		return "the key to the hosts"
@@ -123,7 +123,7 @@ func (c *Config) sharedSecrets() (out []string) {
 	for field, s := range secrets {
 		if value, err := s.Read(); err == nil {
 			values[field] = value
-			if strings.Contains(value, "\n") && field != "github.app.key" && !strings.HasPrefix(field, "artifacts.") {
+			if strings.Contains(value, "\n") && field != "forge.app.key" && !strings.HasPrefix(field, "artifacts.") {
 				out = append(out, field+": the secret has several lines: write it on one, or name another file")
 			}
 		}

@@ -36,6 +36,7 @@ var missingHints = map[string]string{
 	"repository.directory":    "add the path of a directory for the cache",
 	"authority":               "add authority: {administrators: [LOGIN]}, or {trust_local_commits: true} for a local repository",
 	"memory_runtime.backends": "add backends: [slurm]",
+	"forge.kind":              "add kind: github",
 }
 
 // redactedFindings returns the findings of a file. Those within a secret become one
@@ -50,6 +51,8 @@ func redactedFindings(file *load.SettingsFile) []schema.Diagnostic {
 			} else if hint := missingHints[d.Path]; hint != "" {
 				d.Message = d.Path + ": is missing: " + hint
 			}
+		} else if d.Code == "schema.unknown-field" && d.Path == "github" {
+			d.Message = d.Path + ": no such field: write forge: {kind: " + d.Path + ", …} with the same fields"
 		} else if d.Path == "authority.trust_main" {
 			d.Message = d.Path + ": is true or absent; without it, name the administrators"
 		} else if note := fileNotes[d.Code]; note != "" {
@@ -216,7 +219,7 @@ func (c *Config) checkFiles() error {
 	for _, field := range slices.Sorted(maps.Keys(problems)) {
 		errs = append(errs, fmt.Errorf("%s: %w", field, problems[field]))
 	}
-	if c.GitHub != nil && !unreadable("github.app.") {
+	if c.GitHub != nil && !unreadable("forge.app.") {
 		_, err := c.forgeTokens()
 		errs = append(errs, err)
 	}
@@ -252,7 +255,7 @@ func (c *Config) weakSecrets() error {
 	for _, one := range []struct {
 		field string
 		*secret.Ref
-	}{{"github.webhook_secret", &c.GitHub.WebhookSecret}, {"github.webhook_secret_next", c.GitHub.WebhookSecretNext}} {
+	}{{"forge.webhook_secret", &c.GitHub.WebhookSecret}, {"forge.webhook_secret_next", c.GitHub.WebhookSecretNext}} {
 		if value, err := one.Read(); err == nil && one.Ref != nil && len(value) < minWebhookSecret {
 			errs = append(errs, fmt.Errorf("%s: the secret is shorter than %d characters, and whoever guesses it can forge deliveries: take one that openssl rand -hex 32 prints", one.field, minWebhookSecret))
 		}

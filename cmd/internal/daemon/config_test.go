@@ -84,8 +84,8 @@ interval: soon
 		}
 	})
 	t.Run("a missing field is named", func(t *testing.T) {
-		_, err := ReadConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: TOKEN}}\n"))
-		require.ErrorContains(t, err, "github.webhook_secret: is missing: name its file or variable, as {file: /PATH} or {env: NAME}")
+		_, err := ReadConfig(write("repository: {url: \"https://git.example/estate.git\", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, token: {env: TOKEN}}\n"))
+		require.ErrorContains(t, err, "forge.webhook_secret: is missing: name its file or variable, as {file: /PATH} or {env: NAME}")
 	})
 	t.Run("conflicting fields are reported with the field to add", func(t *testing.T) {
 		const app = "app: {id: 7, installation: 70, key: {file: /k}}"
@@ -94,12 +94,12 @@ interval: soon
 			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\"", ""},
 			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k, known_hosts: /h", "token: {env: T}", ""},
 			{"url: \"http://g.example/e.git\", allow_http: true, status_url: \"https://g.example/s.git\", status_token: {env: T}, accept: " + strings.Repeat("a", 40), "token: {env: T}", ""},
-			{"url: \"https://g.example/e.git\"", "login: berth", ":2:1: github.token: missing: add token"},
-			{"url: \"https://g.example/e.git\"", "token: {env: T}, login: \"berth[bot]\", " + app, "github.app: there is a token as well"},
-			{"url: \"https://g.example/e.git\"", app, "github.login: an App cannot ask who it is: add"},
-			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses", "github.report: an App writes check runs"},
-			{"url: \"https://g.example/e.git\"", "token: {env: T}, report: pigeons", ":2:93: github.report: got \"pigeons\", want one of \"checks\", \"statuses\""},
-			{"url: \"https://g.example/e.git\"", "app: {id: 7, key: {file: /k}}, login: \"berth[bot]\"", "github.app.installation: is missing"},
+			{"url: \"https://g.example/e.git\"", "login: berth", ":2:1: forge.token: missing: add token"},
+			{"url: \"https://g.example/e.git\"", "token: {env: T}, login: \"berth[bot]\", " + app, "forge.app: there is a token as well"},
+			{"url: \"https://g.example/e.git\"", app, "forge.login: an App cannot ask who it is: add"},
+			{"url: \"https://g.example/e.git\"", app + ", login: \"berth[bot]\", report: statuses", "forge.report: an App writes check runs"},
+			{"url: \"https://g.example/e.git\"", "token: {env: T}, report: pigeons", ":2:106: forge.report: got \"pigeons\", want one of \"checks\", \"statuses\""},
+			{"url: \"https://g.example/e.git\"", "app: {id: 7, key: {file: /k}}, login: \"berth[bot]\"", "forge.app.installation: is missing"},
 			{"url: \"ssh://git@g.example/e.git\", known_hosts: /h", "token: {env: T}", ":1:1: repository.ssh_key: an ssh:// URL needs it: add"},
 			{"url: \"ssh://git@g.example/e.git\", ssh_key: /k", "token: {env: T}", "repository.known_hosts: an ssh:// URL needs it: add"},
 			{"url: \"https://g.example/e.git\", status_url: \"ssh://g.example/s.git\"", "token: {env: T}", "repository.ssh_key: an ssh:// URL needs it: add"},
@@ -110,7 +110,7 @@ interval: soon
 			{"url: \"https://g.example/tree/estate.git\"", "token: {env: T}", ""},
 			{"url: \"https://g.example/e.git\", accept: main", "token: {env: T}", "repository.accept: got \"main\", want text: the 40 digits of a commit"},
 		} {
-			_, err := ReadConfig(write("repository: {" + c.repository + ", directory: /d}\ngithub: {owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
+			_, err := ReadConfig(write("repository: {" + c.repository + ", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, " + c.github + "}\n"))
 			if c.want == "" {
 				require.NoError(t, err, c.repository+" "+c.github)
 			} else {
@@ -135,8 +135,8 @@ interval: soon
 	t.Run("a literal secret is reported with its line and not repeated", func(t *testing.T) {
 		for _, wrong := range []string{"s3cret", "'s3cret: {'", "[s3cret]", "{file: s3cret}", "{env: s3-cret}", "{value: s3cret}", "{file: /s3cret, env: B}", "{s3cret: 1}", "31337", "{}", "null"} {
 			for _, c := range []struct{ text, at, field string }{
-				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub:\n  owner: lab\n  repository: estate\n  token: {env: T}\n  webhook_secret: " + wrong + "\n", ":6:", "github.webhook_secret"},
-				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub:\n  owner: lab\n  repository: estate\n  login: \"b[bot]\"\n  webhook_secret: {env: S}\n  app:\n    id: 7\n    installation: 70\n    key: " + wrong + "\n", ":10:", "github.app.key"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\nforge:\n  kind: github\n  owner: lab\n  repository: estate\n  token: {env: T}\n  webhook_secret: " + wrong + "\n", ":7:", "forge.webhook_secret"},
+				{"repository: {url: \"https://g.example/e.git\", directory: /d}\nforge:\n  kind: github\n  owner: lab\n  repository: estate\n  login: \"b[bot]\"\n  webhook_secret: {env: S}\n  app:\n    id: 7\n    installation: 70\n    key: " + wrong + "\n", ":11:", "forge.app.key"},
 				{"repository:\n  url: \"https://g.example/e.git\"\n  directory: /d\n  token: " + wrong + "\n", ":4:", "repository.token"},
 				{"repository: {url: \"https://g.example/e.git\", directory: /d}\napi:\n  tokens:\n  - login: ana\n    token: {env: A}\n  - login: eve\n    token: " + wrong + "\n", ":7:", "api.tokens[1].token"},
 				{"repository: {url: \"https://g.example/e.git\", directory: /d}\ntenants:\n  lab-1:\n    url: \"https://g.example/t.git\"\n    token: " + wrong + "\n", ":5:", "tenants.lab-1.token"},
@@ -200,7 +200,7 @@ func TestConfigurationOfTrial(t *testing.T) {
 		{"memory_runtime: {directory: .berth/memory, backends: [slurm]}\n", "ssh: {key: /k, command_timeout: 500ms}\n", "ssh.command_timeout: it is out of range: choose 1s to 5m"},
 		{"memory_runtime: {directory: .berth/memory, backends: [slurm]}\n", "ssh: {key: /k, command_timeout: 1m}\n",
 			"ssh.ready_timeout: it is out of range: choose 1m to 10m"},
-		{"[slurm]}\n", "[slurm]}\ngithub: {owner: lab, repository: e, webhook_secret: {env: S}, token: {env: T}}\n", "github: a local repository has no pull requests: remove"},
+		{"[slurm]}\n", "[slurm]}\nforge: {kind: github, owner: lab, repository: e, webhook_secret: {env: S}, token: {env: T}}\n", "forge: a local repository has no pull requests: remove"},
 	} {
 		require.Contains(t, trial, c.was)
 		require.NoError(t, os.WriteFile(path, []byte(strings.Replace(trial, c.was, c.is, 1)), 0o600))
@@ -224,7 +224,7 @@ interval: soon
 listen: 8080
 authority: {}
 tls: {cert: tls.crt}
-github: {owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: T}, report: checks}
+forge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: T}, report: checks}
 `), 0o600))
 	_, err := ReadConfig(path)
 	require.Error(t, err)
@@ -241,7 +241,7 @@ berth.yaml:8:9: listen: got 8080, want text: an address and a port, such as 127.
 berth.yaml:9:1: authority.administrators: no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything
 berth.yaml:10:1: tls.key: is missing, want text: an absolute path, such as /etc/berth/token
 berth.yaml:10:13: tls.cert: got "tls.crt", want text: an absolute path, such as /etc/berth/token
-berth.yaml:11:93: github.report: GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]`, got)
+berth.yaml:11:106: forge.report: GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]`, got)
 
 	require.NoError(t, os.WriteFile(path, []byte("repository:\n\turl: x\n"), 0o600))
 	_, err = ReadConfig(path)
@@ -255,7 +255,8 @@ func TestCheckListsEachUnreadableFileOnce(t *testing.T) {
 	require.NoError(t, os.WriteFile(path, []byte(`estate: lab
 repository: {url: "https://git.example/estate.git", directory: cache}
 authority: {administrators: [olga]}
-github:
+forge:
+  kind: github
   owner: lab
   repository: estate
   login: berth-lab[bot]
@@ -266,11 +267,11 @@ api: {tokens: [{login: anna, token: {file: /nowhere/anna}}]}
 `), 0o600))
 	err := Check(io.Discard, []string{path})
 	require.Error(t, err)
-	require.Equal(t, `configuration: berth.yaml:11:30: api.tokens[0].token: secret: open /nowhere/anna: no such file or directory
-berth.yaml:8:33: github.app.key: secret: open /nowhere/app.pem: no such file or directory
-berth.yaml:9:3: github.webhook_secret: secret: open /nowhere/hook: no such file or directory
-berth.yaml:10:13: tls.cert: open /nowhere/tls.crt: no such file or directory
-berth.yaml:10:36: tls.key: open /nowhere/tls.key: no such file or directory`, strings.ReplaceAll(err.Error(), path, "berth.yaml"))
+	require.Equal(t, `configuration: berth.yaml:12:30: api.tokens[0].token: secret: open /nowhere/anna: no such file or directory
+berth.yaml:9:33: forge.app.key: secret: open /nowhere/app.pem: no such file or directory
+berth.yaml:10:3: forge.webhook_secret: secret: open /nowhere/hook: no such file or directory
+berth.yaml:11:13: tls.cert: open /nowhere/tls.crt: no such file or directory
+berth.yaml:11:36: tls.key: open /nowhere/tls.key: no such file or directory`, strings.ReplaceAll(err.Error(), path, "berth.yaml"))
 }
 
 // --check finds what the daemon would refuse later, and what lets others in.
@@ -324,12 +325,12 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 	}
 	github := func(fields string) string {
 		return strings.Replace(base, "trust_main: true", "administrators: [olga]", 1) +
-			"github: {owner: lab, repository: e, webhook_secret: {file: " + hook + "}, " + fields + "}\n"
+			"forge: {kind: github, owner: lab, repository: e, webhook_secret: {file: " + hook + "}, " + fields + "}\n"
 	}
 	for _, c := range []struct{ config, want string }{
 		{base, "valid"},
 		{strings.Replace(base, "trust_main: true", "administrators: [olga]", 1),
-			":2:13: warning: authority.administrators: no commit counts as one of olga: without the section github"},
+			":2:13: warning: authority.administrators: no commit counts as one of olga: without the section forge"},
 		{strings.Replace(base, "trust_main: true", "administrators: [olga], administrator_keys: [\""+public+"\"]", 1), "valid"},
 		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\""), "administrators: [olga]",
 			"trust_main: true", 1), "warning: authority.trust_main: makes Berth ignore who wrote and approved a change"},
@@ -369,16 +370,16 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 			"warning: api.oidc.login_claim: \"prefered_username\": did you mean \"preferred_username\"?"},
 		{base + "api: {oidc: {issuer: \"https://id.example\", audience: berth, login_claim: \"https://lab.example/github_login\"}}\n", "valid"},
 		{github("token: {file: " + write("copy", strings.Repeat("x", 32)) + "}, api_url: \"https://ghe.example/api/v3/\""),
-			"warning: github.webhook_secret: has the same value as github.token: a user who knows a credential at the forge can use it as the webhook secret"},
+			"warning: forge.webhook_secret: has the same value as forge.token: a user who knows a credential at the forge can use it as the webhook secret"},
 		{strings.Replace(base, "directory: cache", "directory: cache, signing_key: "+key, 1),
 			"warning: ssh.key: has the same value as repository.signing_key"},
 		{github("token: {file: " + write("lines", "a\nb\n") + "}, api_url: \"https://ghe.example/api/v3/\""),
-			"warning: github.token: the secret has several lines"},
+			"warning: forge.token: the secret has several lines"},
 		{github("token: {file: "+token+"}, api_url: \"https://ghe.example/api/v3/\"") +
 			"tenants: {a: {url: \"https://git.example/t.git\"}, b: {url: \"https://git.example/t\"}}\n",
 			"warning: tenants.b.url: is the repository of tenant a, too"},
 		{strings.Replace(github("token: {file: "+token+"}"), "repository: e,", "repository: e.git,", 1),
-			"github.repository: the forge names it without .git: write e"},
+			"forge.repository: the forge names it without .git: write e"},
 		{git("https://git.example"), "repository.url: the URL names no repository"},
 		{git("https://git.example/a b.git"), "repository.url: the URL names no repository"},
 		{git("https://git.example:99999/e.git"), "repository.url: the URL names no repository"},
@@ -401,7 +402,7 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "tls: {cert: " + cert + ", key: " + curveKey + "}\n", "tls.key: the file is the key of another certificate"},
 		{base + "tls: {cert: " + key + ".pub, key: " + app + "}\n", "tls.cert: tls: failed to find any PEM data in certificate input"},
 		{strings.Replace(github("login: \"lab[bot]\", app: {id: 87654321, installation: 1234567, key: {file: "+app+"}}"), "git.example/e.git", "github.com/lab/e", 1),
-			"warning: github.app: at github.com an installation has a larger number than its App"},
+			"warning: forge.app: at github.com an installation has a larger number than its App"},
 		{base + "tenants:\n- physics:\n  url: \"https://git.example/p.git\"\n", "tenants[0].physics: has no value: write one; or indent the lines below, if they belong to it, and remove the dash"},
 		{base + "listen: 127.0.0.1:0\n", "warning: listen: port 0 changes at each start"},
 		{"apiVersion: berth/v1\nkind: Tenant\nmetadata: {name: physics}\n",
@@ -412,23 +413,23 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "artifacts: {directories: [" + filepath.Join(dir, "gone") + "]}\n", "warning: artifacts.directories[0]: stat "},
 		{base + "artifacts: {directories: [" + hook + "]}\n", "warning: artifacts.directories[0]: " + hook + " is not a directory"},
 		{strings.Replace(github("token: {file: "+token+"}"), "git.example/e.git", "github.com/lab/other.git", 1),
-			"warning: github.repository: the pull requests are those of lab/e, and repository.url is another repository"},
+			"warning: forge.repository: the pull requests are those of lab/e, and repository.url is another repository"},
 		{strings.Replace(github("token: {file: "+token+"}"), "git.example/e.git", "github.com/Lab/e", 1), "valid"},
 		{strings.Replace(github("token: {file: "+token+"}, api_url: \"https://ghe.example\""), "git.example/e.git",
-			"github.com/lab/e", 1), "warning: github.api_url: is of ghe.example, and repository.url is at github.com"},
+			"github.com/lab/e", 1), "warning: forge.api_url: is of ghe.example, and repository.url is at github.com"},
 		{github("token: {file: " + token + "}, api_url: \"https://ghe.example\""),
-			"warning: github.api_url: the API of GitHub Enterprise Server is below /api/v3/"},
+			"warning: forge.api_url: the API of GitHub Enterprise Server is below /api/v3/"},
 		{github("token: {file: " + token + "}, api_url: \"https://ghe.example/api/v3/\""), "valid"},
 		{strings.Replace(github("token: {file: "+token+"}"), ", token: {file: "+token+"}}\nauth", "}\nauth", 1),
 			"warning: repository.token: missing"},
 		{github("token: {file: " + token + "}, webhook_secret_next: {file: " + hook + "}"),
-			"warning: github.webhook_secret_next: is the same as webhook_secret"},
-		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""), "warning: github.report: GitHub lets only an App write check runs, and the token is a user's"},
-		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: github.login: the token is a user's, and lab[bot] is an App"},
+			"warning: forge.webhook_secret_next: is the same as webhook_secret"},
+		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""), "warning: forge.report: GitHub lets only an App write check runs, and the token is a user's"},
+		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: forge.login: the token is a user's, and lab[bot] is an App"},
 		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""), "git.example/e.git", "github.com/lab/e", 1), "valid"},
 		{strings.Replace(base, ", token: {file: "+token+"}}\nauth", "}\nauth", 1), "warning: repository.token: missing: Berth pushes"},
 		{strings.Replace(github("token: {file: "+token+"}"), "git.example/e.git", "ghe.example/lab/e", 1),
-			"warning: github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at ghe.example"},
+			"warning: forge.api_url: missing: pull requests would be looked for at github.com, and repository.url is at ghe.example"},
 		{local(filepath.Join(estate, "nowhere"), "main"), ":1:19: repository.url: directory "},
 		{strings.Replace(local(estate, "main"), "directory: cache", "directory: "+estate+"/platform/cache", 1), "warning: repository.directory: Berth would write its files among the documents in platform/"},
 		{bare + "ssh: {key: " + key + ", known_hosts: " + write("junk", "hello\n") + "}\n", "warning: ssh.known_hosts: the file pins no host"},
@@ -453,14 +454,14 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 		{base + "listen: \"[::1]:8080\"\n", "valid"},
 		{base + "poll: 1ms\n", "poll: it is out of range: choose 100ms to 24h"},
 		{base + "interval: 48h\n", "interval: it is out of range"},
-		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""), "warning: github.report: GitHub lets only an App write check runs, and the token is a user's"},
-		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: github.login: the token is a user's, and lab[bot] is an App"},
+		{github("token: {file: " + write("pat", "ghp_0123456789\n") + "}, report: checks, login: \"lab[bot]\""), "warning: forge.report: GitHub lets only an App write check runs, and the token is a user's"},
+		{github("token: {file: " + write("fine", "github_pat_0123456789\n") + "}, login: \"lab[bot]\""), "warning: forge.login: the token is a user's, and lab[bot] is an App"},
 		{strings.Replace(github("token: {file: "+write("app", "ghs_0123456789\n")+"}, report: checks, login: \"lab[bot]\""), "git.example/e.git", "github.com/lab/e", 1), "valid"},
 		{base + "api: {oidc: {issuer: \"http://id.example\", audience: berth}}\n", "api.oidc.issuer: plain HTTP"},
-		{github("token: {file: " + token + "}, api_url: \"http://github.example/api/v3/\""), "github.api_url: plain HTTP"},
-		{github("app: {id: 1, installation: 2, key: {file: " + hook + "}}, login: berth-lab"), "github.login: an App acts under its slug and [bot]: write berth-lab[bot]"},
+		{github("token: {file: " + token + "}, api_url: \"http://github.example/api/v3/\""), "forge.api_url: plain HTTP"},
+		{github("app: {id: 1, installation: 2, key: {file: " + hook + "}}, login: berth-lab"), "forge.login: an App acts under its slug and [bot]: write berth-lab[bot]"},
 		{strings.Replace(github("token: {file: "+token+"}"), "webhook_secret: {file: "+hook,
-			"webhook_secret: {file: "+short, 1), "github.webhook_secret: the secret is shorter than 16 characters"},
+			"webhook_secret: {file: "+short, 1), "forge.webhook_secret: the secret is shorter than 16 characters"},
 	} {
 		var out strings.Builder
 		err := Check(&out, []string{write("berth.yaml", c.config)})
@@ -493,7 +494,7 @@ func TestTokenImpliesStatuses(t *testing.T) {
 		"app: {id: 7, installation: 70, key: {file: /k}}, login: \"b[bot]\"": "",
 	} {
 		path := filepath.Join(t.TempDir(), "berth.yaml")
-		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\nauthority: {administrators: [anna]}\ngithub: {owner: lab, repository: estate, webhook_secret: {env: S}, "+github+"}\n"), 0o600))
+		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\nauthority: {administrators: [anna]}\nforge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, "+github+"}\n"), 0o600))
 		c, err := ReadConfig(path)
 		require.NoError(t, err, github)
 		require.Equal(t, want, c.GitHub.Report, github)
@@ -516,7 +517,7 @@ func TestDocumentedDefaultsAreInUse(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "berth.yaml")
 	require.NoError(t, os.WriteFile(path, []byte(`repository: {url: "https://g.example/e.git", directory: /d}
 authority: {administrators: [anna]}
-github: {owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: T}}
+forge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, token: {env: T}}
 ssh: {key: /k}
 `), 0o600))
 	c, err := ReadConfig(path)
@@ -524,7 +525,7 @@ ssh: {key: /k}
 	page, err := Reference()
 	require.NoError(t, err)
 	for field, value := range map[string]any{
-		"estate": c.Estate, "repository.branch": c.Repository.Branch, "github.api_url": c.GitHub.APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
+		"estate": c.Estate, "repository.branch": c.Repository.Branch, "forge.api_url": c.GitHub.APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
 		"ssh.command_timeout": c.SSH.CommandTimeout, "ssh.ready_timeout": c.SSH.ReadyTimeout,
 		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers, "max_attempts": c.MaxAttempts, "usage_interval": c.Usage,
 	} {

@@ -173,37 +173,37 @@ func (c *Config) githubWarnings() (out []string) {
 	}
 	path, isGitHub := strings.CutPrefix(r.URL, "https://github.com/")
 	if want := gh.Owner + "/" + gh.Repository; isGitHub && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want) {
-		out = append(out, fmt.Sprintf("github.repository: the pull requests are those of %s, and repository.url is another repository", want))
+		out = append(out, fmt.Sprintf("forge.repository: the pull requests are those of %s, and repository.url is another repository", want))
 	}
 	if at, err := url.Parse(r.URL); err == nil && !isGitHub && at.Scheme == "https" && strings.HasPrefix(gh.APIURL, githubAPI) && !strings.HasSuffix(at.Hostname(), "github.com") {
-		out = append(out, fmt.Sprintf("github.api_url: missing: pull requests would be looked for at github.com, and repository.url is at %s: write its API, such as %s", at.Hostname(), apiOf(at.Hostname())))
+		out = append(out, fmt.Sprintf("forge.api_url: missing: pull requests would be looked for at github.com, and repository.url is at %s: write its API, such as %s", at.Hostname(), apiOf(at.Hostname())))
 	}
 	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
 		switch host := api.Hostname(); {
 		case isGitHub && host != "api.github.com":
 			out = append(out,
-				fmt.Sprintf("github.api_url: is of %s, and repository.url is at github.com: leave the line out, or write https://api.github.com/", host))
+				fmt.Sprintf("forge.api_url: is of %s, and repository.url is at github.com: leave the line out, or write https://api.github.com/", host))
 		case !strings.HasPrefix(host, "api.") && !gitrepo.IsLoopback(host) && !strings.Contains(api.Path, "/api/"):
-			out = append(out, "github.api_url: the API of GitHub Enterprise Server is below /api/v3/ of its host")
+			out = append(out, "forge.api_url: the API of GitHub Enterprise Server is below /api/v3/ of its host")
 		}
 	}
 	if gh.Token != nil && r.Token == nil && strings.HasPrefix(r.URL, "https://") {
-		out = append(out, "repository.token: missing: github.token is for the API, and Berth pushes its branches with repository.token")
+		out = append(out, "repository.token: missing: forge.token is for the API, and Berth pushes its branches with repository.token")
 	}
 	if token, err := gh.Token.Read(); gh.Token != nil && err == nil && isPersonal(token) {
 		switch {
 		case gh.Report == "checks":
-			out = append(out, "github.report: GitHub lets only an App write check runs, and the token is a user's: take report out, or use the App's key (github.app)")
+			out = append(out, "forge.report: GitHub lets only an App write check runs, and the token is a user's: take report out, or use the App's key (forge.app)")
 		case strings.HasSuffix(gh.Login, "[bot]"):
-			out = append(out, fmt.Sprintf("github.login: the token is a user's, and %s is an App: write the login of the user, by which Berth knows its own comments", gh.Login))
+			out = append(out, fmt.Sprintf("forge.login: the token is a user's, and %s is an App: write the login of the user, by which Berth knows its own comments", gh.Login))
 		}
 	}
 	if app := gh.App; app != nil && strings.HasPrefix(cmp.Or(gh.APIURL, githubAPI), githubAPI) && app.Installation < app.ID {
-		out = append(out, fmt.Sprintf("github.app: at github.com an installation has a larger number than its App: are id (%d) and installation (%d) swapped?", app.ID, app.Installation))
+		out = append(out, fmt.Sprintf("forge.app: at github.com an installation has a larger number than its App: are id (%d) and installation (%d) swapped?", app.ID, app.Installation))
 	}
 	now, err := gh.WebhookSecret.Read()
 	if next, other := gh.WebhookSecretNext.Read(); gh.WebhookSecretNext != nil && err == nil && other == nil && now == next {
-		out = append(out, "github.webhook_secret_next: is the same as webhook_secret: take it out, or make another one")
+		out = append(out, "forge.webhook_secret_next: is the same as webhook_secret: take it out, or make another one")
 	}
 	return out
 }

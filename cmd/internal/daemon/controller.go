@@ -150,7 +150,7 @@ func (d *controller) openForge(tokens *forgeTokens, h hooks) (_ reconciler.Forge
 		BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Estate: d.config.Estate, Login: gh.Login, Report: github.Report(gh.Report),
 		Token: tokens.report, App: tokens.app, Pacer: d.config.limiter, Log: d.log, Registry: d.reg,
 	}); err != nil {
-		return nil, fmt.Errorf("github: %w", err)
+		return nil, fmt.Errorf("forge: %w", err)
 	}
 	return &reportingForge{d.repo.Forge(d.forge), h.reporting}, nil
 }

@@ -118,14 +118,14 @@ type appTokens struct {
 func (a *appTokens) source() (github.TokenSource, error) {
 	key, err := a.key.Read()
 	if err != nil {
-		return nil, fmt.Errorf("github.app.key: %w", err)
+		return nil, fmt.Errorf("forge.app.key: %w", err)
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.tokens == nil || a.made != key {
 		tokens, err := a.make([]byte(key))
 		if err != nil {
-			return nil, fmt.Errorf("github.app.key: %w", err)
+			return nil, fmt.Errorf("forge.app.key: %w", err)
 		}
 		a.made, a.tokens = key, tokens
 	}
@@ -152,7 +152,7 @@ func (c *Config) repositoryAuth(app github.TokenSource) gitrepo.AuthFunc {
 			if user == "" {
 				user = appUser
 			}
-			return gitrepo.Credentials{User: user, Token: token, Source: "of the App with github.app.key " + c.GitHub.App.Key.Place()}, err
+			return gitrepo.Credentials{User: user, Token: token, Source: "of the App with forge.app.key " + c.GitHub.App.Key.Place()}, err
 		}
 	}
 	return c.gitAuth("repository.token", r.URL, r.Username, r.Token)
@@ -198,7 +198,7 @@ func (c *Config) webhookSecrets() (all [][]byte, err error) {
 	add := func(name string, s *secret.Ref) {
 		value, bad := s.Read()
 		if bad != nil {
-			err = errors.Join(err, fmt.Errorf("github.%s: %w", name, bad))
+			err = errors.Join(err, fmt.Errorf("forge.%s: %w", name, bad))
 			return
 		}
 		all = append(all, []byte(value))

@@ -51,7 +51,8 @@ func TestAppIsEnough(t *testing.T) {
 	keyFile := put(t, filepath.Join(dir, "key.pem"), pems[0])
 	c, err := ReadConfig(put(t, filepath.Join(dir, "berth.yaml"), fmt.Sprintf(`
 repository: {url: %q, directory: %s}
-github:
+forge:
+  kind: github
   api_url: %q
   owner: lab
   repository: estate
@@ -112,10 +113,10 @@ authority: {trust_main: true}
 	require.ErrorContains(t, err, "check the App's", "the forge does not know it yet")
 	put(t, keyFile, pems[1][:200])
 	_, err = tokens.report(t.Context())
-	require.ErrorContains(t, err, "github.app.key")
+	require.ErrorContains(t, err, "forge.app.key")
 	require.NotContains(t, err.Error(), strings.TrimSpace(pems[1][60:100]))
 	_, err = c.forgeTokens()
-	require.ErrorContains(t, err, "github.app.key", "at the start, too")
+	require.ErrorContains(t, err, "forge.app.key", "at the start, too")
 }
 
 func TestTokensAreSentToTheirHostOnly(t *testing.T) {
@@ -126,14 +127,14 @@ func TestTokensAreSentToTheirHostOnly(t *testing.T) {
 	auth := func(repository, api string) gitrepo.Credentials {
 		t.Helper()
 		c := &Config{}
-		require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {"+repository+", directory: /d}\ngithub: {api_url: \""+api+"\", owner: lab, repository: estate, login: \"b[bot]\", webhook_secret: {env: S}, app: {id: 7, installation: 70, key: {file: /k}}}\n", c))
+		require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {"+repository+", directory: /d}\nforge: {kind: github, api_url: \""+api+"\", owner: lab, repository: estate, login: \"b[bot]\", webhook_secret: {env: S}, app: {id: 7, installation: 70, key: {file: /k}}}\n", c))
 		got, err := c.repositoryAuth(app)(t.Context())
 		require.NoError(t, err)
 		return got
 	}
 	token, key := put(t, filepath.Join(dir, "token"), "its own\n"), put(t, filepath.Join(dir, "key"), "PEM\n")
 	const github, own = "https://api.github.com/", "https://git.example/api/v3/"
-	of := gitrepo.Credentials{User: "x-access-token", Token: "of the App", Source: "of the App with github.app.key /k"}
+	of := gitrepo.Credentials{User: "x-access-token", Token: "of the App", Source: "of the App with forge.app.key /k"}
 	require.Equal(t, of, auth(`url: "https://github.com/lab/estate.git"`, github))
 	require.Equal(t, of, auth(`url: "https://git.example/lab/estate.git"`, own))
 	require.Equal(t, 2, asked)
@@ -160,9 +161,9 @@ func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	dir := t.TempDir()
 	now, next := put(t, filepath.Join(dir, "now"), "one\n"), filepath.Join(dir, "next")
 	c := &Config{}
-	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {url: \"https://g.example/e.git\", directory: /d}\ngithub: {owner: lab, repository: estate, token: {env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
+	require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {url: \"https://g.example/e.git\", directory: /d}\nforge: {kind: github, owner: lab, repository: estate, token: {env: T}, webhook_secret: {file: "+now+"}, webhook_secret_next: {file: "+next+"}}\n", c))
 	got, err := c.webhookSecrets()
-	require.ErrorContains(t, err, "github.webhook_secret_next")
+	require.ErrorContains(t, err, "forge.webhook_secret_next")
 	require.Equal(t, [][]byte{[]byte("one")}, got, "a webhook signed with the first secret is accepted")
 	put(t, next, "two\n")
 	got, err = c.webhookSecrets()
@@ -174,7 +175,7 @@ func TestWebhookSecretsAreReadAgain(t *testing.T) {
 	require.Equal(t, [][]byte{[]byte("two"), []byte("two")}, got)
 	put(t, now, "\n")
 	got, err = c.webhookSecrets()
-	require.ErrorContains(t, err, "github.webhook_secret: ")
+	require.ErrorContains(t, err, "forge.webhook_secret: ")
 	require.Equal(t, [][]byte{[]byte("two")}, got)
 }
 
@@ -185,7 +186,7 @@ func TestOneRateLimiterPerCredential(t *testing.T) {
 	var paths []string
 	for i, who := range []string{"app: {id: 7, installation: 70, key: {file: /k}}", "app: {id: 7, installation: 70, key: {env: K}}", "app: {id: 7, installation: 71, key: {file: /k}}", "token: {env: A}", "token: {env: B}", "token: {env: A}"} {
 		paths = append(paths, put(t, filepath.Join(dir, fmt.Sprintf("%d.yaml", i)), fmt.Sprintf(
-			"estate: e%d\nrepository: {url: \"https://g.example/%d.git\", directory: /d%d}\ngithub: {owner: lab, repository: r%d, login: \"b[bot]\", webhook_secret: {env: S}, %s}\nauthority: {trust_main: true}\n", i, i, i, i, who)))
+			"estate: e%d\nrepository: {url: \"https://g.example/%d.git\", directory: /d%d}\nforge: {kind: github, owner: lab, repository: r%d, login: \"b[bot]\", webhook_secret: {env: S}, %s}\nauthority: {trust_main: true}\n", i, i, i, i, who)))
 	}
 	estates, err := New(append(paths, put(t, filepath.Join(dir, "none.yaml"), "estate: none\nrepository: {url: \"https://g.example/n.git\", directory: /n}\nauthority: {trust_main: true}\n")), slog.New(slog.DiscardHandler))
 	require.NoError(t, err)
@@ -224,9 +225,9 @@ func TestRateLimitStateSurvivesARestart(t *testing.T) {
 	replace(t, b.path, edited(t, b.path, map[string]any{"workers": 7}))
 	r.reload()
 	require.Same(t, south, s.all[1].file.accepted.Load().limiter)
-	gh := map[string]any{"owner": "example", "repository": "south", "login": "berth[bot]",
+	gh := map[string]any{"kind": "github", "owner": "example", "repository": "south", "login": "berth[bot]",
 		"api_url": s.all[0].config.Load().GitHub.APIURL, "token": s.all[0].config.Load().GitHub.Token, "webhook_secret": s.all[1].config.Load().GitHub.WebhookSecret}
-	replace(t, b.path, edited(t, b.path, map[string]any{"github": gh}))
+	replace(t, b.path, edited(t, b.path, map[string]any{"forge": gh}))
 	r.reload()
 	require.Zero(t, testutil.ToFloat64(s.all[1].file.refused))
 	require.Same(t, north, s.all[1].file.accepted.Load().limiter)

@@ -41,7 +41,7 @@ import (
 func told(t testing.TB, dir string) *estate {
 	t.Helper()
 	c := &Config{Estate: "lab"}
-	require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
+	require.NoError(t, json.Unmarshal([]byte(`{"forge": {"kind": "github", "owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
 	c.Repository.Directory = dir
 	e := &estate{log: slog.New(slog.DiscardHandler), reg: prometheus.NewRegistry()}
 	e.config.Store(c)

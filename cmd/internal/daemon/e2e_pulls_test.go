@@ -144,7 +144,7 @@ func TestTokenReportsStatuses(t *testing.T) {
 	data, err := os.ReadFile(k.path)
 	require.NoError(t, err)
 	require.NoError(t, yaml.Unmarshal(data, &c))
-	gh := c["github"].(map[string]any)
+	gh := c["forge"].(map[string]any)
 	delete(gh, "report")
 	delete(gh, "login")
 	require.NoError(t, os.WriteFile(filepath.Join(k.dir, "token"), []byte(personToken), 0o600))

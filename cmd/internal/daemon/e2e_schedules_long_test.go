@@ -307,7 +307,7 @@ func newField(t *testing.T, s *saga, n, only int) *field {
 		"estate": "field", "listen": f.listen,
 		"repository": map[string]any{"url": f.git.URL, "directory": filepath.Join(f.dir, "mirror")},
 		"authority":  map[string]any{"administrators": []string{labtest.Administrator}},
-		"github": map[string]any{
+		"forge": map[string]any{"kind": "github",
 			"api_url": f.forge.APIURL(), "owner": "example", "repository": "estate", "login": labtest.App + "[bot]", "report": "checks",
 			"token": secret("token", labtest.Token), "webhook_secret": secret("secret", fieldSecret),
 		},

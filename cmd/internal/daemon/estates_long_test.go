@@ -20,7 +20,7 @@ import (
 // trouble comes later.
 func TestLongStartedConfigurationIsNotRolledBack(t *testing.T) {
 	t.Parallel()
-	k := newKept(t, "north", "", map[string]any{"github": nil, "api": nil, "workers": 2, "poll": "100ms", "authority": map[string]any{"trust_main": true}})
+	k := newKept(t, "north", "", map[string]any{"forge": nil, "api": nil, "workers": 2, "poll": "100ms", "authority": map[string]any{"trust_main": true}})
 	said := &sink{}
 	s, err := New([]string{k.path}, slog.New(slog.NewTextHandler(said, nil)))
 	require.NoError(t, err)

@@ -72,7 +72,7 @@ func newKept(t *testing.T, name, listen string, more map[string]any) *kept {
 		"estate":     name,
 		"repository": map[string]any{"url": k.git.URL, "directory": filepath.Join(k.dir, "mirror")},
 		"authority":  map[string]any{"administrators": []string{labtest.Administrator}},
-		"github": map[string]any{
+		"forge": map[string]any{"kind": "github",
 			"api_url": k.forge.APIURL(), "owner": "example", "repository": name, "login": labtest.App + "[bot]", "report": "checks",
 			"token": file("token", labtest.Token), "webhook_secret": file("secret", "webhook secret of "+name),
 		},
@@ -188,7 +188,7 @@ func TestSeveralEstates(t *testing.T) {
 	require.NoError(t, err)
 	north := newKept(t, "north", listen, map[string]any{"listen": listen})
 	south := newKept(t, "south", listen, nil)
-	late := newKept(t, "late", listen, map[string]any{"listen": listen, "github": nil, "api": nil})
+	late := newKept(t, "late", listen, map[string]any{"listen": listen, "forge": nil, "api": nil})
 	inTheWay := filepath.Join(late.dir, "mirror") // prevents its start
 	require.NoError(t, os.WriteFile(inTheWay, nil, 0o600))
 
@@ -338,8 +338,8 @@ func TestSeveralEstates(t *testing.T) {
 // sync --once converges each estate, and reports an estate that does not converge.
 func TestSyncOfSeveralEstates(t *testing.T) {
 	t.Parallel()
-	north := newKept(t, "north", "", map[string]any{"github": nil})
-	south := newKept(t, "south", "", map[string]any{"github": nil})
+	north := newKept(t, "north", "", map[string]any{"forge": nil})
+	south := newKept(t, "south", "", map[string]any{"forge": nil})
 	sync := func() error {
 		s, err := New([]string{north.path, south.path}, slog.New(slog.DiscardHandler))
 		require.NoError(t, err)

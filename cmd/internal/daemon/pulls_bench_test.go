@@ -80,7 +80,7 @@ func newCrowd(b *testing.B, documents int) *crowd {
 	config, err := yaml.Marshal(map[string]any{
 		"estate": "crowd", "listen": c.listen, "authority": map[string]any{"trust_main": true},
 		"repository": map[string]any{"url": c.forge.CloneURL(), "token": secret("git", labtest.Token), "allow_http": true, "directory": filepath.Join(c.dir, "mirror")},
-		"github": map[string]any{
+		"forge": map[string]any{"kind": "github",
 			"api_url": c.forge.APIURL(), "owner": "example", "repository": "estate", "login": labtest.App + "[bot]", "report": "checks",
 			"token": secret("token", labtest.Token), "webhook_secret": secret("secret", "s"),
 		},

@@ -88,7 +88,7 @@ func submitsOnce(t *testing.T, seed uint64, submits, cuts, kills int) {
 	secret := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(secret, []byte(token), 0o600))
 	k := newKept(t, "north", listen, map[string]any{
-		"listen": listen, "github": nil, "authority": map[string]any{"trust_main": true},
+		"listen": listen, "forge": nil, "authority": map[string]any{"trust_main": true},
 		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.AssemblyOwner, "token": map[string]string{"file": secret}}}},
 	})
 	k.git.MustCommit(t, "main", gittest.Commit{Message: "add assembly", Parent: k.git.Tip("main"), Files: map[string]string{labtest.AssemblyFile: labtest.AssemblyYAML()}})
@@ -192,7 +192,7 @@ func TestQueueTelemetryIsLogged(t *testing.T) {
 	secret := filepath.Join(t.TempDir(), "token")
 	require.NoError(t, os.WriteFile(secret, []byte(token), 0o600))
 	k := newKept(t, "north", listen, map[string]any{
-		"listen": listen, "github": nil, "authority": map[string]any{"trust_main": true}, "poll": "100ms",
+		"listen": listen, "forge": nil, "authority": map[string]any{"trust_main": true}, "poll": "100ms",
 		"api": map[string]any{"tokens": []any{map[string]any{"login": labtest.AssemblyOwner, "token": map[string]string{"file": secret}}}},
 	})
 	put := func(mode, more string) {

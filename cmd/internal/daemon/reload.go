@@ -71,7 +71,7 @@ func (c *Config) restartNeeded(next *Config) string {
 	case c.Repository.Directory != next.Repository.Directory:
 		return "repository.directory"
 	case (c.GitHub == nil) != (next.GitHub == nil):
-		return "github"
+		return "forge"
 	}
 	return ""
 }

@@ -62,11 +62,11 @@ func TestLongReloadLosesNoDelivery(t *testing.T) {
 	gh := map[string]any{}
 	c := map[string]any{}
 	require.NoError(t, yaml.Unmarshal(edited(t, k.path, nil), &c))
-	for field, v := range c["github"].(map[string]any) {
+	for field, v := range c["forge"].(map[string]any) {
 		gh[field] = v
 	}
 	gh["webhook_secret_next"] = map[string]string{"file": next}
-	replace(t, k.path, edited(t, k.path, map[string]any{"github": gh, "workers": 3}))
+	replace(t, k.path, edited(t, k.path, map[string]any{"forge": gh, "workers": 3}))
 	s.eventually("two secrets", func() bool { return e.config.Load().Workers == 3 })
 	more()
 	sign("another secret")

@@ -107,7 +107,7 @@ func TestConfigurationIsReloaded(t *testing.T) {
 	workers(6)
 
 	// Fields that need a restart, and missing secrets.
-	for field, v := range map[string]any{"listen": "127.0.0.1:1", "estate": "south", "github": nil} {
+	for field, v := range map[string]any{"listen": "127.0.0.1:1", "estate": "south", "forge": nil} {
 		replace(t, k.path, edited(t, plain, map[string]any{field: v, "workers": 7}))
 		refused(field + " cannot change while Berth runs")
 	}

@@ -24,7 +24,7 @@ func (w *woken) Rerequest(commit string)   { *w = append(*w, "check "+commit+" a
 
 func TestDeliveriesStartWork(t *testing.T) {
 	c := &Config{}
-	require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
+	require.NoError(t, json.Unmarshal([]byte(`{"forge": {"kind": "github", "owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
 	for _, tc := range []struct {
 		name   string
 		events []webhooks.Event
@@ -67,7 +67,7 @@ func TestOwnWritingIsIgnored(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for login, own := range map[string]bool{"berth-lab[bot]": true, "ana": false, "": false} {
 		c := &Config{}
-		require.NoError(t, json.Unmarshal([]byte(`{"github": {"owner": "lab", "repository": "estate"}}`), c))
+		require.NoError(t, json.Unmarshal([]byte(`{"forge": {"kind": "github", "owner": "lab", "repository": "estate"}}`), c))
 		c.GitHub.Login = login
 		for _, kind := range []webhooks.Kind{webhooks.PullRequest, webhooks.Rerequest, webhooks.Command} {
 			err := c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: kind, Repo: "lab/estate", Number: 7}}}, log)
