@@ -10,6 +10,6 @@
 // signature is verified, every read is bounded in bytes and in time, and an answer
 // is a bare status code.
 //
-// The package must not know a particular forge (webhooks/github describes
-// GitHub's deliveries), the loop, the schema or Git.
+// The package must not know a particular forge (webhooks/forge says what one is, and
+// webhooks/github is GitHub), the loop, the schema or Git.
 package webhooks

@@ -43,7 +43,7 @@ func TestPublishedExamplesAreAcknowledged(t *testing.T) {
 		for _, e := range in.events {
 			kinds[string(e.Kind)]++
 		}
-		if _, err := github.ReadLogged("", x.Event, x.Body); err != nil {
+		if _, err := github.Webhook().Read("", x.Event, "application/json", x.Body); err != nil {
 			unread = append(unread, x.Event+": "+err.Error())
 		}
 	}

@@ -16,6 +16,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler"
+	"berth/webhooks"
+	"berth/webhooks/forge"
 	"berth/webhooks/github"
 	"berth/webhooks/github/githubtest"
 )
@@ -67,26 +69,28 @@ func TestDeliveryLogIsRead(t *testing.T) {
 		require.Len(t, got, 131)
 		for i, d := range got { // the newest first
 			want := sent[len(sent)-1-i]
-			require.Equal(t, []any{want.ID, "issue_comment", "created", want.Status}, []any{d.GUID, d.Event, d.Action, d.Code})
+			require.Equal(t, []any{want.ID, "issue_comment", false, false, want.Status}, []any{d.ID, d.Event, d.IsIgnored, d.IsRerun, d.Code})
 			require.False(t, d.When.Before(since))
 		}
-		require.Equal(t, got[0].GUID, got[1].GUID, "redelivered")
+		require.Equal(t, got[0].ID, got[1].ID, "redelivered")
 		require.Equal(t, []int{202, 503}, []int{got[0].Code, got[1].Code})
-		event, body, err := f.Delivery(bg(), got[1])
+		d, err := f.Delivery(bg(), got[1])
 		require.NoError(t, err)
-		require.Equal(t, "issue_comment", event)
-		require.JSONEq(t, string(sent[len(sent)-2].Body), string(body))
+		same, err := github.Webhook().Read(got[1].ID, "issue_comment", "application/json", sent[len(sent)-2].Body)
+		require.NoError(t, err)
+		require.Equal(t, same, d)
+		require.Equal(t, webhooks.Command, d.Events[0].Kind)
 
 		all, err := f.Deliveries(bg(), time.Time{})
 		require.NoError(t, err)
 		require.Greater(t, len(all), len(got))
 
 		wrong := got[1]
-		wrong.GUID = "another"
-		_, _, err = f.Delivery(bg(), wrong)
+		wrong.ID = "another"
+		_, err = f.Delivery(bg(), wrong)
 		require.ErrorContains(t, err, "no body of another")
-		wrong.ID = 1
-		_, _, err = f.Delivery(bg(), wrong)
+		wrong.Entry = nil
+		_, err = f.Delivery(bg(), wrong)
 		require.ErrorIs(t, err, reconciler.ErrNotFound)
 
 		// A missing permission and a missing webhook are errors.
@@ -101,10 +105,11 @@ func TestDeliveryLogIsRead(t *testing.T) {
 	}
 }
 
-// The entries that were read are returned with the error.
+// The entries that were read are returned with the error. They say what their events ask for.
 func TestEndlessDeliveryLogIsBounded(t *testing.T) {
 	t.Parallel()
 	pages := 0
+	events := []string{"check_run rerequested", "check_suite requested_action", "check_run completed", "star created"}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		if strings.HasSuffix(r.URL.Path, "/hooks") {
@@ -113,14 +118,19 @@ func TestEndlessDeliveryLogIsBounded(t *testing.T) {
 		}
 		pages++
 		w.Header().Set("Link", fmt.Sprintf(`<%s?cursor=%d>; rel="next"`, r.URL.Path, pages))
-		fmt.Fprintf(w, `[{"id": %d, "guid": "g-%d", "event": "push", "delivered_at": "2026-03-01T12:00:00Z"}]`, pages, pages)
+		event, action, _ := strings.Cut(events[(pages-1)%len(events)], " ")
+		fmt.Fprintf(w, `[{"id": %d, "guid": "g-%d", "event": %q, "action": %q, "delivered_at": "2026-03-01T12:00:00Z"}]`, pages, pages, event, action)
 	}))
 	t.Cleanup(srv.Close)
 	f, err := github.New(github.Options{BaseURL: srv.URL + "/", Owner: "lab", Repo: "estate", Login: "ana", Token: github.StaticToken("pat"), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	got, err := f.Deliveries(bg(), time.Time{})
-	require.ErrorIs(t, err, github.ErrLogTooLong)
+	require.ErrorIs(t, err, forge.ErrLogTooLong)
 	require.Positive(t, pages)
 	require.Len(t, got, pages)
-	require.Equal(t, "g-1", got[0].GUID)
+	require.Equal(t, "g-1", got[0].ID)
+	for i, want := range []struct{ isRerun, isIgnored bool }{{true, false}, {true, false}, {false, false}, {false, true}} {
+		require.Equal(t, want.isRerun, got[i].IsRerun, events[i])
+		require.Equal(t, want.isIgnored, got[i].IsIgnored, events[i])
+	}
 }

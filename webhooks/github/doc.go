@@ -1,5 +1,6 @@
-// Package github implements reconciler.Forge for GitHub, and describes GitHub's
-// webhook deliveries for package webhooks.
+// Package github is GitHub as a forge.Kind: its section of berth.yaml, its webhook
+// deliveries, its credentials and limits, and its client, which implements
+// reconciler.Forge.
 //
 // Every write is idempotent: Berth reads first, and skips a write whose result is
 // already there. This holds over restarts, lost replies and concurrent calls with the

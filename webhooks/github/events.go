@@ -37,14 +37,8 @@ func Webhook() webhooks.Format {
 	return webhooks.Format{Claim: claimOf, Envelope: envelope, Read: readDelivery, Events: append(events(), "ping")}
 }
 
-// ReadLogged reads a delivery of GitHub's own log as if it had arrived. With an
-// error, the delivery has one Unread event.
-func ReadLogged(id, event string, body []byte) (webhooks.Delivery, error) {
-	return readDelivery(clip(id), clip(event), "application/json", body)
-}
-
-// IsEventRead says whether Berth reacts to any delivery of an event.
-func IsEventRead(event string) bool { return slices.Contains(events(), event) }
+// isEventRead reports whether Berth reacts to any delivery of an event.
+func isEventRead(event string) bool { return slices.Contains(events(), event) }
 
 // claimOf returns the SHA-256 HMAC that a request claims. The header with the SHA-1
 // one is ignored.
@@ -87,7 +81,7 @@ func parsePayload(name, mediaType string, body []byte) (events []webhooks.Event,
 	if mediaType != "application/json" {
 		return nil, "", fmt.Errorf("content type %q: set the webhook's content type to application/json", clip(mediaType))
 	}
-	if !IsEventRead(name) {
+	if !isEventRead(name) {
 		return nil, "", nil // ping, or an event that the webhook need not send
 	}
 	payload, err := gh.ParseWebHook(name, body)

@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"berth/reconciler"
+	"berth/webhooks/forge"
 )
 
 // TokenSource returns the token for the next request, and may renew it. It is called for
@@ -105,8 +106,8 @@ type repository struct {
 	login   string // once known
 }
 
-// Forge implements the loop's port.
-var _ reconciler.Forge = (*Forge)(nil)
+// Forge implements the daemon's port, which has the loop's.
+var _ forge.Client = (*Forge)(nil)
 
 // New checks o and makes a Forge. It sends no request.
 func New(o Options) (*Forge, error) {

@@ -8,14 +8,14 @@ import (
 )
 
 // readConfigs reads the configurations of the estates of one process.
-func readConfigs(paths []string) ([]*Config, error) {
+func (r *registry) readConfigs(paths []string) ([]*Config, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("no configuration: name one with -c")
 	}
 	var all []*Config
 	var wrong []error
 	for _, path := range paths {
-		c, err := ReadConfig(path)
+		c, err := r.readConfig(path)
 		wrong = append(wrong, err)
 		all = append(all, c)
 	}

@@ -14,13 +14,11 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"berth/runtimes"
 	"berth/schema"
-	"berth/schema/load"
-	"berth/webhooks/github"
+	"berth/webhooks/forge"
 	"berth/webhooks/secret"
 )
 
@@ -33,7 +31,7 @@ type Config struct {
 	Repository    repositoryConfig         `json:"repository"`
 	Tenants       map[string]*tenantConfig `json:"tenants"`
 	Authority     authorityConfig          `json:"authority"`
-	GitHub        *githubConfig            `json:"forge"`
+	Forge         forge.Section            `json:"forge"` // nil: none
 	Listen        string                   `json:"listen"`
 	TLS           *tlsConfig               `json:"tls"`
 	SSH           *sshConfig               `json:"ssh"`
@@ -43,7 +41,8 @@ type Config struct {
 	Artifacts     artifactsConfig          `json:"artifacts"`
 	loopConfig
 
-	limiter *github.Pacer // shared by the estates of one forge identity
+	kind    *forge.Kind   // of Forge
+	limiter forge.Limiter // shared by the estates of one forge identity; nil: no forge
 }
 
 type repositoryConfig struct {
@@ -66,25 +65,6 @@ type authorityConfig struct {
 	AdministratorKeys []string `json:"administrator_keys"`
 	TrustMain         bool     `json:"trust_main"`
 	TrustLocalCommits bool     `json:"trust_local_commits"`
-}
-
-type githubConfig struct {
-	APIURL            string      `json:"api_url"`
-	Owner             string      `json:"owner"`
-	Repository        string      `json:"repository"`
-	Token             *secret.Ref `json:"token"`
-	App               *appID      `json:"app"`
-	Login             string      `json:"login"`
-	Report            string      `json:"report"`
-	WebhookSecret     secret.Ref  `json:"webhook_secret"`
-	WebhookSecretNext *secret.Ref `json:"webhook_secret_next"`
-}
-
-// appID is an installed GitHub App.
-type appID struct {
-	ID           int64      `json:"id"`
-	Installation int64      `json:"installation"`
-	Key          secret.Ref `json:"key"`
 }
 
 type sshConfig struct {
@@ -142,24 +122,21 @@ func (d *duration) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// definition is config.cue, compiled once.
-var definition = sync.OnceValues(func() (*load.Settings, error) { return load.NewSettings(configCUE, "#Configuration") })
-
 // Reference returns the reference of berth.yaml as Markdown, made from config.cue.
 func Reference() ([]byte, error) {
-	d, err := definition()
-	if err != nil {
-		return nil, err
-	}
-	return d.Reference("Configuration of the daemon", "All fields of `berth.yaml`. [configure.md](../configure.md) explains how to use them. "+
+	return builtIn().reference("Configuration of the daemon", "All fields of `berth.yaml`. "+
+		"[configure.md](../configure.md) explains how to use them. "+
 		"This page is generated: `berth docs configuration` prints it.\n\n"+
 		"A secret is never written into the file: `{file: PATH}` or `{env: NAME}` names it. "+
-		"Durations have a unit: `500ms`, `5s`, `10m`, `1h`; `90d` for days."), nil
+		"Durations have a unit: `500ms`, `5s`, `10m`, `1h`; `90d` for days.")
 }
 
 // ReadConfig reads and checks berth.yaml. The error lists all mistakes, each with
 // file, line and column.
-func ReadConfig(path string) (*Config, error) {
+func ReadConfig(path string) (*Config, error) { return builtIn().readConfig(path) }
+
+// readConfig is ReadConfig with the forges of a registry.
+func (r *registry) readConfig(path string) (*Config, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("configuration: %s: no such file; name the configuration with -c, or make an estate that has one: berth init DIR", path)
@@ -170,22 +147,21 @@ func ReadConfig(path string) (*Config, error) {
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	check, err := definition()
+	file, forgeKind, err := r.readFile(path, data)
 	if err != nil {
 		return nil, err
 	}
-	file := check.Read(path, data)
 	if kind, isDocument := file.Value["kind"]; isDocument && file.Value["apiVersion"] != nil {
 		line, column := file.Place("kind")
 		return nil, mistakes([]schema.Diagnostic{{File: path, Line: line, Column: column,
 			Message: fmt.Sprintf("this is a document of an estate (kind %v), and -c names the configuration of the daemon, such as berth.yaml", kind)}})
 	}
-	found := redactedFindings(file)
-	c, err := decodeConfig(file.Value, found)
+	found := r.redactedFindings(file, forgeKind)
+	c, err := decodeConfig(file.Value, found, forgeKind)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %s: %w", path, err)
 	}
-	for _, m := range c.conflicts() {
+	for _, m := range c.conflicts(r.kinds) {
 		if _, isThere := file.Value[section(m.at)]; !isThere {
 			continue // the section is missing or misspelt, which is a finding already
 		}
@@ -218,16 +194,15 @@ func mistakes(found []schema.Diagnostic) error {
 
 // locator returns a function that puts the file, and the line and column of the field that a text begins
 // with, before a finding about a configuration that was read from there.
-func locator(path string) (func(severity, text string) string, error) {
+func (r *registry) locator(path string) (func(severity, text string) string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)
 	}
-	check, err := definition()
+	file, _, err := r.readFile(path, data)
 	if err != nil {
 		return nil, err
 	}
-	file := check.Read(path, data)
 	return func(severity, text string) string {
 		where := path
 		if field, _, ok := strings.Cut(text, ": "); ok && !strings.Contains(field, " ") {
@@ -247,11 +222,18 @@ func section(path string) string {
 }
 
 // decodeConfig decodes the sections of a file without findings, over the defaults.
-func decodeConfig(value map[string]any, found []schema.Diagnostic) (*Config, error) {
+func decodeConfig(value map[string]any, found []schema.Diagnostic, kind *forge.Kind) (_ *Config, err error) {
 	c := defaults()
 	valid := maps.Clone(value)
 	for _, d := range found {
 		delete(valid, section(d.Path))
+	}
+	if section, ok := valid["forge"]; ok {
+		if c.Forge, err = decodeForge(kind, section); err != nil {
+			return nil, err
+		}
+		c.kind = kind
+		delete(valid, "forge")
 	}
 	data, err := json.Marshal(valid)
 	if err != nil {
@@ -282,11 +264,8 @@ func (c *Config) resolve(path string) error {
 	if r := &c.Repository; !strings.Contains(r.URL, "://") {
 		r.URL = (&url.URL{Scheme: "file", Path: from(r.URL)}).String()
 	}
-	if gh := c.GitHub; gh != nil {
-		gh.APIURL = cmp.Or(gh.APIURL, "https://api.github.com/")
-		if gh.Report == "" && gh.Token != nil {
-			gh.Report = "statuses"
-		}
+	if c.Forge != nil {
+		c.Forge.Complete()
 	}
 	if c.SSH != nil {
 		c.SSH.User = cmp.Or(c.SSH.User, "berth")

@@ -15,6 +15,7 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
 	"berth/schema/signature"
+	"berth/webhooks/forge"
 )
 
 // fieldConflict is a finding about fields that exclude or need each other.
@@ -24,21 +25,18 @@ type fieldConflict struct {
 	message string
 }
 
-// checkFunc adds a finding, if a rule is broken.
-type checkFunc func(wrong bool, at, field, message string)
-
 // conflicts checks the rules that config.cue cannot express: fields that exclude or
-// need each other.
-func (c *Config) conflicts() []fieldConflict {
+// need each other. kinds are the known forges.
+func (c *Config) conflicts(kinds []forge.Kind) []fieldConflict {
 	var out []fieldConflict
 	check := func(wrong bool, at, field, message string) {
 		if wrong {
 			out = append(out, fieldConflict{at, field, message})
 		}
 	}
-	c.repositoryConflicts(check)
+	c.repositoryConflicts(check, kinds)
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
-		c.Tenants[name].conflicts(name, check)
+		c.Tenants[name].conflicts(name, check, kinds)
 	}
 	c.authorityConflicts(check)
 	c.trialConflicts(check)
@@ -51,7 +49,9 @@ func (c *Config) conflicts() []fieldConflict {
 		_, err := netip.ParsePrefix(a)
 		check(err != nil, "artifacts.addresses", "artifacts.addresses", fmt.Sprintf("%s is not an address range: write it as 127.0.0.1/32", a))
 	}
-	c.githubConflicts(check)
+	if c.Forge != nil {
+		c.Forge.Conflicts(check)
+	}
 	c.peerConflicts(check)
 	if c.API != nil && c.API.OIDC != nil {
 		check(isPlainHTTP(c.API.OIDC.Issuer), "api.oidc.issuer", "api.oidc.issuer", "plain HTTP to another machine lets every user of the network forge tokens: use https://")
@@ -61,7 +61,7 @@ func (c *Config) conflicts() []fieldConflict {
 }
 
 // listenConflicts checks the address of the API and the webhooks.
-func (c *Config) listenConflicts(check checkFunc) {
+func (c *Config) listenConflicts(check forge.Check) {
 	if c.Listen == "" {
 		return
 	}
@@ -80,18 +80,18 @@ func (c *Config) listenConflicts(check checkFunc) {
 }
 
 // repositoryConflicts checks the repository of the estate and the directory of the cache.
-func (c *Config) repositoryConflicts(check checkFunc) {
+func (c *Config) repositoryConflicts(check forge.Check, kinds []forge.Kind) {
 	r := c.Repository
 	check(!r.AllowHTTP && isPlainHTTP(r.URL), "repository.url", "repository.url", httpNote)
 	check(!r.AllowHTTP && isPlainHTTP(r.StatusURL), "repository.status_url", "repository.status_url", httpNote)
 	check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
 	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
-	check(isPage(r.URL), "repository.url", "repository.url", pageNote)
+	check(isPage(r.URL, kinds), "repository.url", "repository.url", pageNote)
 	check(!isRemote(r.URL), "repository.url", "repository.url", remoteNote)
 	check(!isRemote(r.StatusURL), "repository.status_url", "repository.status_url", remoteNote)
 	short := strings.TrimPrefix(r.Branch, "refs/heads/")
 	check(short != r.Branch, "repository.branch", "repository.branch", "write the name of the branch alone: "+short)
-	check(isPage(r.StatusURL), "repository.status_url", "repository.status_url", pageNote)
+	check(isPage(r.StatusURL, kinds), "repository.status_url", "repository.status_url", pageNote)
 	check(r.Branch == "berth" || strings.HasPrefix(r.Branch, "berth/"), "repository.branch", "repository.branch", "the branches berth/* are Berth's own: write the branch that holds the documents, such as main")
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
 	sshConflicts(check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
@@ -106,17 +106,15 @@ func (c *Config) repositoryConflicts(check checkFunc) {
 // pageNote is about a URL that a browser shows.
 const pageNote = "this is a page of the forge: write the URL that git clone takes, such as https://HOST/OWNER/REPOSITORY.git, and the branch in repository.branch"
 
-// isPage reports whether a URL is of a page about a repository.
-func isPage(raw string) bool {
+// isPage reports whether a URL is of a page about a repository. Each forge knows those
+// of its public server.
+func isPage(raw string, kinds []forge.Kind) bool {
 	u, err := url.Parse(raw)
 	if err != nil || u.Scheme != "https" && u.Scheme != "http" || strings.HasSuffix(u.Path, ".git") {
 		return false
 	}
-	if owner, name, _ := strings.Cut(strings.Trim(u.Path, "/"), "/"); strings.EqualFold(u.Hostname(), "github.com") &&
-		(owner == "" || name == "" || strings.Contains(name, "/")) {
-		return true
-	}
-	return strings.HasPrefix(u.Hostname(), "api.") || u.RawQuery != "" || u.Fragment != "" ||
+	return slices.ContainsFunc(kinds, func(k forge.Kind) bool { return k.IsPage(u) }) ||
+		strings.HasPrefix(u.Hostname(), "api.") || u.RawQuery != "" || u.Fragment != "" ||
 		slices.ContainsFunc([]string{"/tree/", "/blob/", "/-/", "/pull/", "/commits/"},
 			func(part string) bool { return strings.Contains(u.Path+"/", part) })
 }
@@ -137,7 +135,7 @@ func isRemote(raw string) bool {
 }
 
 // authorityConflicts checks the sources of permissions.
-func (c *Config) authorityConflicts(check checkFunc) {
+func (c *Config) authorityConflicts(check forge.Check) {
 	who := c.Authority
 	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
 	check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
@@ -152,26 +150,9 @@ func (c *Config) authorityConflicts(check checkFunc) {
 	check(named && who.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
 }
 
-// githubConflicts checks the credential at the forge.
-func (c *Config) githubConflicts(check checkFunc) {
-	gh := c.GitHub
-	if gh == nil {
-		return
-	}
-	check(gh.Token == nil && gh.App == nil, "forge", "forge.token", "missing: add token: {file: /PATH}, or app: {id: …, installation: …, key: {file: /PATH}}")
-	check(gh.Token != nil && gh.App != nil, "forge.app", "forge.app", "there is a token as well: take one of the two out")
-	check(strings.HasSuffix(gh.Repository, ".git"), "forge.repository", "forge.repository",
-		"the forge names it without .git: write "+strings.TrimSuffix(gh.Repository, ".git"))
-	check(isPlainHTTP(gh.APIURL), "forge.api_url", "forge.api_url", "plain HTTP shows the token to the network: use https://")
-	check(gh.App != nil && gh.Login != "" && !strings.HasSuffix(gh.Login, "[bot]"), "forge.login", "forge.login", "an App acts under its slug and [bot]: write "+gh.Login+"[bot], if that is its slug")
-	check(gh.App != nil && gh.Login == "", "forge.app", "forge.login", "an App cannot ask who it is: add its slug and [bot], such as berth-lab[bot]")
-	check(gh.App == nil && gh.Report == "checks" && !strings.HasSuffix(gh.Login, "[bot]"), "forge.report", "forge.report", "GitHub lets only an App write check runs: remove it to report commit statuses with this token, or configure app instead of token; if the token is an App's, say whose with login: SLUG[bot]")
-	check(gh.App != nil && gh.Report == "statuses", "forge.report", "forge.report", "an App writes check runs: take report out, or use a token instead of the App")
-}
-
 // sshConflicts checks that an SSH key and the keys of hosts belong to an ssh:// URL.
 // prefix is that of the fields; may names what the key must allow.
-func sshConflicts(check checkFunc, section, prefix string, isSSH bool, key, knownHosts, may string) {
+func sshConflicts(check forge.Check, section, prefix string, isSSH bool, key, knownHosts, may string) {
 	const note = "it is for ssh:// URLs: take it out, or write the URL as ssh://git@HOST/PATH"
 	check(isSSH && key == "", section, prefix+"ssh_key", "an ssh:// URL needs it: add the path of a private key that may "+may)
 	check(isSSH && knownHosts == "", section, prefix+"known_hosts", "an ssh:// URL needs it: add the path of a file that pins the host's key, as ssh-keyscan prints it and you have checked it")
@@ -181,10 +162,11 @@ func sshConflicts(check checkFunc, section, prefix string, isSSH bool, key, know
 
 // trialConflicts checks the fields for a trial: a local repository and the memory
 // runtime.
-func (c *Config) trialConflicts(check checkFunc) {
+func (c *Config) trialConflicts(check forge.Check) {
 	r := c.Repository
 	check(c.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token", "a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
-	check(c.isLocal() && c.GitHub != nil, "forge", "forge", "a local repository has no pull requests: remove forge, or write the URL of the forge's repository in repository.url")
+	check(c.isLocal() && c.Forge != nil, "forge", "forge",
+		"a local repository has no pull requests: remove forge, or write the URL of the forge's repository in repository.url")
 	if c.MemoryRuntime == nil {
 		return
 	}
@@ -197,13 +179,13 @@ func (c *Config) trialConflicts(check checkFunc) {
 }
 
 // conflicts checks the section of one tenant.
-func (t *tenantConfig) conflicts(name string, check checkFunc) {
+func (t *tenantConfig) conflicts(name string, check forge.Check, kinds []forge.Kind) {
 	at := "tenants." + name
 	field := "tenants." + name + "."
 	ssh := strings.HasPrefix(t.URL, "ssh://")
 	check(!t.AllowHTTP && isPlainHTTP(t.URL), field+"url", field+"url", httpNote)
 	check(hasCredentials(t.URL), field+"url", field+"url", credentialsNote)
-	check(isPage(t.URL), field+"url", field+"url", pageNote)
+	check(isPage(t.URL, kinds), field+"url", field+"url", pageNote)
 	check(!isRemote(t.URL), field+"url", field+"url", remoteNote)
 	sshConflicts(check, at, field, ssh, t.SSHKey, t.KnownHosts, "read there")
 	check(ssh && t.Token != nil, at, field+"token", "it is for https:// URLs: take it out")

@@ -13,16 +13,17 @@ import (
 
 	"berth/reconciler/gitrepo"
 	"berth/schema/load"
+	"berth/webhooks/forge"
 )
 
 // authorityWarnings are about people whom Berth cannot recognize.
 func (c *Config) authorityWarnings() (out []string) {
 	a := c.Authority
-	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && c.GitHub == nil {
+	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && c.Forge == nil {
 		out = append(out, "authority.administrators: no commit counts as one of "+strings.Join(a.Administrators,
 			", ")+": without the section forge Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
-	if a.TrustMain && c.GitHub != nil {
+	if a.TrustMain && c.Forge != nil {
 		out = append(out, "authority.trust_main: makes Berth ignore who wrote and approved a change, which the section forge shows: remove "+
 			"trust_main, and name administrators")
 	}
@@ -97,13 +98,13 @@ func within(dir, path string) bool {
 }
 
 // purposeOf returns the purpose of a secret. Two fields of one purpose may have the same secret.
-func purposeOf(field string) string {
+func (c *Config) purposeOf(field string) string {
 	switch {
 	case strings.HasPrefix(field, "api.tokens"):
 		return "a token of the API"
 	case strings.HasPrefix(field, "artifacts."):
 		return "a password of a registry"
-	case strings.HasPrefix(field, "forge.webhook_secret"):
+	case slices.ContainsFunc(c.forgeWebhookSecrets(), func(s forge.SecretField) bool { return s.Field == field }):
 		return "the webhook secret"
 	case strings.HasPrefix(field, "ssh."):
 		return "the key to the hosts"
@@ -115,6 +116,19 @@ func purposeOf(field string) string {
 	return "a credential at the forge"
 }
 
+// forgeWebhookSecrets returns the secrets that sign deliveries of the forge.
+func (c *Config) forgeWebhookSecrets() []forge.SecretField {
+	if c.Forge == nil {
+		return nil
+	}
+	return c.Forge.WebhookSecrets()
+}
+
+// isKeyOfForge reports whether a secret is a key of the forge, which has several lines.
+func (c *Config) isKeyOfForge(field string) bool {
+	return c.Forge != nil && slices.Contains(c.Forge.KeyFields(), field)
+}
+
 // sharedSecrets reports secrets and private keys that serve two purposes: a user who knows one could use
 // the other. It compares contents, so that a copy or a link is found.
 func (c *Config) sharedSecrets() (out []string) {
@@ -123,7 +137,7 @@ func (c *Config) sharedSecrets() (out []string) {
 	for field, s := range secrets {
 		if value, err := s.Read(); err == nil {
 			values[field] = value
-			if strings.Contains(value, "\n") && field != "forge.app.key" && !strings.HasPrefix(field, "artifacts.") {
+			if strings.Contains(value, "\n") && !c.isKeyOfForge(field) && !strings.HasPrefix(field, "artifacts.") {
 				out = append(out, field+": the secret has several lines: write it on one, or name another file")
 			}
 		}
@@ -139,7 +153,7 @@ func (c *Config) sharedSecrets() (out []string) {
 	fields := slices.Sorted(maps.Keys(values))
 	for i, field := range fields {
 		for _, other := range fields[:i] {
-			if a, b := purposeOf(field), purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
+			if a, b := c.purposeOf(field), c.purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
 				out = append(out,
 					fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field,
 						other, b, a))
@@ -155,7 +169,7 @@ func (c *Config) repeated() (out []string) {
 	var visit func(v reflect.Value, path string)
 	visit = func(v reflect.Value, path string) {
 		switch v.Kind() {
-		case reflect.Pointer:
+		case reflect.Pointer, reflect.Interface:
 			if !v.IsNil() {
 				visit(v.Elem(), path)
 			}

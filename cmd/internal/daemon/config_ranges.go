@@ -3,6 +3,8 @@ package daemon
 import (
 	"fmt"
 	"time"
+
+	"berth/webhooks/forge"
 )
 
 // durationRange bounds a duration of berth.yaml. Outside of least and most it is an error; outside of
@@ -36,7 +38,7 @@ func (c *Config) durations() []durationRange {
 }
 
 // rangeConflicts checks the durations.
-func (c *Config) rangeConflicts(check checkFunc) {
+func (c *Config) rangeConflicts(check forge.Check) {
 	for _, d := range c.durations() {
 		check(d.value < d.least || d.value > d.most, d.field, d.field, fmt.Sprintf("it is out of range: choose %s to %s",
 			plainDuration(d.least), plainDuration(d.most)))

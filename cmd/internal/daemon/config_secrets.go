@@ -17,6 +17,7 @@ import (
 	"berth/reconciler/gitrepo"
 	"berth/schema"
 	"berth/schema/load"
+	"berth/webhooks/forge"
 	"berth/webhooks/secret"
 )
 
@@ -36,22 +37,23 @@ var missingHints = map[string]string{
 	"repository.directory":    "add the path of a directory for the cache",
 	"authority":               "add authority: {administrators: [LOGIN]}, or {trust_local_commits: true} for a local repository",
 	"memory_runtime.backends": "add backends: [slurm]",
-	"forge.kind":              "add kind: github",
 }
 
-// redactedFindings returns the findings of a file. Those within a secret become one
-// finding each, which does not quote the file.
-func redactedFindings(file *load.SettingsFile) []schema.Diagnostic {
+// redactedFindings returns the findings of a file with a kind of forge. Those within a
+// secret become one finding each, which does not quote the file.
+func (r *registry) redactedFindings(file *load.SettingsFile, kind *forge.Kind) []schema.Diagnostic {
 	var out []schema.Diagnostic
 	seen := map[string]bool{}
 	for _, d := range file.Findings {
-		if at := secretIn(d.Path); d.Code == "schema.missing-field" {
+		if at := secretIn(d.Path, kind); d.Code == "schema.missing-field" {
 			if at != "" {
 				d.Message = at + ": is missing: name its file or variable, as {file: /PATH} or {env: NAME}"
+			} else if d.Path == "forge.kind" {
+				d.Message = d.Path + ": is missing: add kind: " + strings.Join(r.names(), " or ")
 			} else if hint := missingHints[d.Path]; hint != "" {
 				d.Message = d.Path + ": is missing: " + hint
 			}
-		} else if d.Code == "schema.unknown-field" && d.Path == "github" {
+		} else if d.Code == "schema.unknown-field" && slices.Contains(r.names(), d.Path) {
 			d.Message = d.Path + ": no such field: write forge: {kind: " + d.Path + ", …} with the same fields"
 		} else if d.Path == "authority.trust_main" {
 			d.Message = d.Path + ": is true or absent; without it, name the administrators"
@@ -79,8 +81,9 @@ func redactedFindings(file *load.SettingsFile) []schema.Diagnostic {
 	return out
 }
 
-// secretIn returns the part of a field's path that names a secret, or "".
-func secretIn(path string) string {
+// secretIn returns the part of a field's path that names a secret, or "". kind is that of
+// the section forge.
+func secretIn(path string, kind *forge.Kind) string {
 	typ := reflect.TypeFor[Config]()
 	for rest := path; rest != ""; {
 		var step string
@@ -94,7 +97,9 @@ func secretIn(path string) string {
 			if !ok {
 				return ""
 			}
-			typ = field.Type
+			if typ = field.Type; typ == reflect.TypeFor[forge.Section]() {
+				typ = reflect.TypeOf(kind.New())
+			}
 		case reflect.Map, reflect.Slice:
 			typ = typ.Elem()
 		default:
@@ -151,7 +156,7 @@ type references struct {
 func (r *references) visit(v reflect.Value, path, name string) {
 	below := func(v reflect.Value, name string) { r.visit(v, strings.TrimPrefix(path+"."+name, "."), name) }
 	switch v.Kind() {
-	case reflect.Pointer:
+	case reflect.Pointer, reflect.Interface:
 		if !v.IsNil() {
 			r.visit(v.Elem(), path, name)
 		}
@@ -219,8 +224,8 @@ func (c *Config) checkFiles() error {
 	for _, field := range slices.Sorted(maps.Keys(problems)) {
 		errs = append(errs, fmt.Errorf("%s: %w", field, problems[field]))
 	}
-	if c.GitHub != nil && !unreadable("forge.app.") {
-		_, err := c.forgeTokens()
+	if c.Forge != nil && !slices.ContainsFunc(c.Forge.KeyFields(), func(field string) bool { return problems[field] != nil }) {
+		_, err := c.Forge.Access()
 		errs = append(errs, err)
 	}
 	if c.API != nil && !unreadable("api.tokens") {
@@ -248,16 +253,11 @@ const minWebhookSecret = 16
 
 // weakSecrets reports webhook secrets that can be guessed. A daemon that has one goes on.
 func (c *Config) weakSecrets() error {
-	if c.GitHub == nil {
-		return nil
-	}
 	var errs []error
-	for _, one := range []struct {
-		field string
-		*secret.Ref
-	}{{"forge.webhook_secret", &c.GitHub.WebhookSecret}, {"forge.webhook_secret_next", c.GitHub.WebhookSecretNext}} {
-		if value, err := one.Read(); err == nil && one.Ref != nil && len(value) < minWebhookSecret {
-			errs = append(errs, fmt.Errorf("%s: the secret is shorter than %d characters, and whoever guesses it can forge deliveries: take one that openssl rand -hex 32 prints", one.field, minWebhookSecret))
+	for _, one := range c.forgeWebhookSecrets() {
+		if value, err := one.Read(); err == nil && len(value) < minWebhookSecret {
+			errs = append(errs, fmt.Errorf("%s: the secret is shorter than %d characters, and whoever guesses it can forge deliveries: "+
+				"take one that openssl rand -hex 32 prints", one.Field, minWebhookSecret))
 		}
 	}
 	return errors.Join(errs...)

@@ -36,7 +36,7 @@ func TestConfiguration(t *testing.T) {
 		require.Equal(t, "main", c.Repository.Branch)
 		require.Equal(t, 5*time.Second, time.Duration(c.Interval))
 		require.Equal(t, "127.0.0.1:8080", c.address())
-		require.Nil(t, c.GitHub)
+		require.Nil(t, c.Forge)
 	})
 	t.Run("every wrong value is reported once, with its line", func(t *testing.T) {
 		path := write(`repository:
@@ -477,27 +477,31 @@ func TestCheckFindsWhatNobodyMustDo(t *testing.T) {
 
 // Each pattern of berth.yaml is explained in words.
 func TestConfigurationPatternsAreExplained(t *testing.T) {
-	require.NotContains(t, configCUE, `=~"`, "a pattern without a name cannot be explained")
-	patterns := regexp.MustCompile(`(?m)^(_[a-zA-Z]+): +"`).FindAllStringSubmatch(configCUE, -1)
+	text := configCUE
+	for _, k := range forges() {
+		text += k.CUE
+	}
+	require.NotContains(t, text, `=~"`, "a pattern without a name cannot be explained")
+	patterns := regexp.MustCompile(`(?m)^(_[a-zA-Z]+): +"`).FindAllStringSubmatch(text, -1)
 	require.Greater(t, len(patterns), 10)
 	for _, p := range patterns {
-		require.Contains(t, configCUE, "\t("+p[1]+"):", "no words for the pattern")
+		require.Contains(t, text, "\t("+p[1]+"):", "no words for the pattern")
 	}
 }
 
 // A token reports commit statuses: GitHub lets only an App write check runs.
 func TestTokenImpliesStatuses(t *testing.T) {
-	for github, want := range map[string]string{
+	for fields, want := range map[string]string{
 		"token: {env: T}":                                                    "statuses",
 		"token: {env: T}, report: statuses":                                  "statuses",
 		"token: {env: T}, report: checks, login: \"b[bot]\"":                 "checks",
 		"app: {id: 7, installation: 70, key: {file: /k}}, login: \"b[bot]\"": "",
 	} {
 		path := filepath.Join(t.TempDir(), "berth.yaml")
-		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\nauthority: {administrators: [anna]}\nforge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, "+github+"}\n"), 0o600))
+		require.NoError(t, os.WriteFile(path, []byte("repository: {url: \"https://g.example/e.git\", directory: /d}\nauthority: {administrators: [anna]}\nforge: {kind: github, owner: lab, repository: estate, webhook_secret: {env: S}, "+fields+"}\n"), 0o600))
 		c, err := ReadConfig(path)
-		require.NoError(t, err, github)
-		require.Equal(t, want, c.GitHub.Report, github)
+		require.NoError(t, err, fields)
+		require.EqualValues(t, want, ofGitHub(c).Report, fields)
 	}
 }
 
@@ -525,7 +529,7 @@ ssh: {key: /k}
 	page, err := Reference()
 	require.NoError(t, err)
 	for field, value := range map[string]any{
-		"estate": c.Estate, "repository.branch": c.Repository.Branch, "forge.api_url": c.GitHub.APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
+		"estate": c.Estate, "repository.branch": c.Repository.Branch, "forge.api_url": ofGitHub(c).APIURL, "listen": c.address(), "ssh.user": c.SSH.User,
 		"ssh.command_timeout": c.SSH.CommandTimeout, "ssh.ready_timeout": c.SSH.ReadyTimeout,
 		"interval": c.Interval, "poll": c.Poll, "flush_window": c.FlushWindow, "retention": c.Retention, "workers": c.Workers, "max_attempts": c.MaxAttempts, "usage_interval": c.Usage,
 	} {

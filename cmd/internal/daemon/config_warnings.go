@@ -8,7 +8,6 @@ import (
 	"maps"
 	"net"
 	"net/netip"
-	"net/url"
 	"os"
 	"path/filepath"
 	"slices"
@@ -26,7 +25,9 @@ func (c *Config) warnings(path string) []string {
 	out := c.artifactWarnings()
 	out = append(out, c.repositoryWarnings()...)
 	out = append(out, c.directoryWarnings(path)...)
-	out = append(out, c.githubWarnings()...)
+	if c.Forge != nil {
+		out = append(out, c.Forge.Warnings(c.Repository.URL, c.Repository.Token != nil)...)
+	}
 	out = append(out, c.fileWarnings()...)
 	out = append(out, c.authorityWarnings()...)
 	out = append(out, c.rangeWarnings()...)
@@ -157,71 +158,10 @@ func (c *Config) repositoryWarnings() (out []string) {
 
 // remoteWarnings are about a repository on another machine to which Berth cannot push.
 func (c *Config) remoteWarnings() (out []string) {
-	r, gh := c.Repository, c.GitHub
-	hasApp := gh != nil && gh.App != nil
-	if strings.HasPrefix(r.URL, "https://") && r.Token == nil && !hasApp && (gh == nil || gh.Token == nil) {
+	if r := c.Repository; strings.HasPrefix(r.URL, "https://") && r.Token == nil && c.Forge == nil {
 		out = append(out, "repository.token: missing: Berth pushes berth/status and berth/in-force, which a forge does not take without a credential")
 	}
 	return out
-}
-
-// githubWarnings are about a forge that is not where the repository is, or that lacks a credential.
-func (c *Config) githubWarnings() (out []string) {
-	gh, r := c.GitHub, c.Repository
-	if gh == nil {
-		return nil
-	}
-	path, isGitHub := strings.CutPrefix(r.URL, "https://github.com/")
-	if want := gh.Owner + "/" + gh.Repository; isGitHub && !strings.EqualFold(strings.TrimSuffix(strings.TrimSuffix(path, "/"), ".git"), want) {
-		out = append(out, fmt.Sprintf("forge.repository: the pull requests are those of %s, and repository.url is another repository", want))
-	}
-	if at, err := url.Parse(r.URL); err == nil && !isGitHub && at.Scheme == "https" && strings.HasPrefix(gh.APIURL, githubAPI) && !strings.HasSuffix(at.Hostname(), "github.com") {
-		out = append(out, fmt.Sprintf("forge.api_url: missing: pull requests would be looked for at github.com, and repository.url is at %s: write its API, such as %s", at.Hostname(), apiOf(at.Hostname())))
-	}
-	if api, err := url.Parse(gh.APIURL); err == nil && gh.APIURL != "" {
-		switch host := api.Hostname(); {
-		case isGitHub && host != "api.github.com":
-			out = append(out,
-				fmt.Sprintf("forge.api_url: is of %s, and repository.url is at github.com: leave the line out, or write https://api.github.com/", host))
-		case !strings.HasPrefix(host, "api.") && !gitrepo.IsLoopback(host) && !strings.Contains(api.Path, "/api/"):
-			out = append(out, "forge.api_url: the API of GitHub Enterprise Server is below /api/v3/ of its host")
-		}
-	}
-	if gh.Token != nil && r.Token == nil && strings.HasPrefix(r.URL, "https://") {
-		out = append(out, "repository.token: missing: forge.token is for the API, and Berth pushes its branches with repository.token")
-	}
-	if token, err := gh.Token.Read(); gh.Token != nil && err == nil && isPersonal(token) {
-		switch {
-		case gh.Report == "checks":
-			out = append(out, "forge.report: GitHub lets only an App write check runs, and the token is a user's: take report out, or use the App's key (forge.app)")
-		case strings.HasSuffix(gh.Login, "[bot]"):
-			out = append(out, fmt.Sprintf("forge.login: the token is a user's, and %s is an App: write the login of the user, by which Berth knows its own comments", gh.Login))
-		}
-	}
-	if app := gh.App; app != nil && strings.HasPrefix(cmp.Or(gh.APIURL, githubAPI), githubAPI) && app.Installation < app.ID {
-		out = append(out, fmt.Sprintf("forge.app: at github.com an installation has a larger number than its App: are id (%d) and installation (%d) swapped?", app.ID, app.Installation))
-	}
-	now, err := gh.WebhookSecret.Read()
-	if next, other := gh.WebhookSecretNext.Read(); gh.WebhookSecretNext != nil && err == nil && other == nil && now == next {
-		out = append(out, "forge.webhook_secret_next: is the same as webhook_secret: take it out, or make another one")
-	}
-	return out
-}
-
-// githubAPI is the address of the API of github.com.
-const githubAPI = "https://api.github.com"
-
-// apiOf returns the address of the API of a GitHub on another host: an Enterprise Server, or GHE.com.
-func apiOf(host string) string {
-	if strings.HasSuffix(host, ".ghe.com") {
-		return "https://api." + host + "/"
-	}
-	return "https://" + host + "/api/v3/"
-}
-
-// isPersonal reports whether a token belongs to a user, by its prefix (GitHub's "About authentication to GitHub").
-func isPersonal(token string) bool {
-	return strings.HasPrefix(token, "ghp_") || strings.HasPrefix(token, "github_pat_") || strings.HasPrefix(token, "gho_")
 }
 
 // fileWarnings are about keys that others can read, and a file of host keys that pins no host.

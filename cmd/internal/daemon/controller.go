@@ -24,7 +24,7 @@ import (
 	schemaestate "berth/schema/estate"
 	"berth/schema/onboard"
 	"berth/schema/signature"
-	"berth/webhooks/github"
+	"berth/webhooks/forge"
 )
 
 // controller is the loop of one estate with the connections of one configuration.
@@ -34,7 +34,7 @@ type controller struct {
 	loop   *loop.Reconciler
 	queues *queueing.Service
 	repo   *composed.Composed
-	forge  *github.Forge  // nil: none configured
+	forge  forge.Client   // nil: none configured
 	hosts  runtimes.Hosts // nil: no ssh configured
 	reg    *prometheus.Registry
 	work   workLog
@@ -69,22 +69,22 @@ func newController(ctx context.Context, c *Config, log *slog.Logger, h hooks) (_
 		return nil, err
 	}
 	registerCacheMetrics(d.reg, loader)
-	tokens := &forgeTokens{}
-	if c.GitHub != nil {
-		if tokens, err = c.forgeTokens(); err != nil {
+	var access forge.Access
+	if c.Forge != nil {
+		if access, err = c.Forge.Access(); err != nil {
 			return nil, err
 		}
 	}
-	repo, err := d.openRepository(ctx, loader, tokens)
+	repo, err := d.openRepository(ctx, loader, access.Git)
 	if err != nil {
 		return nil, err
 	}
-	forge, err := d.openForge(tokens, h)
+	port, err := d.openForge(access, h)
 	if err != nil {
 		return nil, err
 	}
 	d.loop = loop.New(loop.Options{
-		Repo: repo, Accept: c.Repository.Accept, Forge: forge, Render: d.rendering(),
+		Repo: repo, Accept: c.Repository.Accept, Forge: port, Render: d.rendering(),
 		Decide: decide.Options{
 			Loader: loader, Authority: d.authority(),
 			Rules: []decide.Rule{decide.Undated(schema.Lifecycle), decide.Undated(c.Features.gate), decide.Undated(c.Artifacts.secretRule), schema.QueueRules(backends.Contract(), backends.QueueNames), decide.Undated(onboard.Gate(backends.Names()))},
@@ -116,7 +116,9 @@ func registerCacheMetrics(reg prometheus.Registerer, loader *schemaestate.Loader
 }
 
 // openRepository opens the estate's repository, with those of its tenants.
-func (d *controller) openRepository(ctx context.Context, loader *schemaestate.Loader, tokens *forgeTokens) (_ reconciler.Repo, err error) {
+func (d *controller) openRepository(
+	ctx context.Context, loader *schemaestate.Loader, gitToken *forge.GitToken,
+) (_ reconciler.Repo, err error) {
 	c := d.config
 	sign, err := c.signer(d.log)
 	if err != nil {
@@ -126,7 +128,7 @@ func (d *controller) openRepository(ctx context.Context, loader *schemaestate.Lo
 		URL: c.Repository.URL, Dir: c.Repository.Directory, Branch: c.Repository.Branch, Log: d.log,
 		StatusURL: c.Repository.StatusURL, KnownHosts: c.Repository.KnownHosts, AllowHTTP: c.Repository.AllowHTTP,
 		Sign:       sign,
-		Auth:       c.repositoryAuth(tokens.git),
+		Auth:       c.repositoryAuth(gitToken),
 		StatusAuth: c.gitAuth("repository.status_token", c.Repository.StatusURL, c.Repository.Username, c.Repository.StatusToken),
 	}, c.composition(loader)); err != nil {
 		return nil, fmt.Errorf("repository: %w", err)
@@ -141,15 +143,12 @@ func (d *controller) openRepository(ctx context.Context, loader *schemaestate.Lo
 }
 
 // openForge connects the forge; nil: none is configured.
-func (d *controller) openForge(tokens *forgeTokens, h hooks) (_ reconciler.Forge, err error) {
-	gh := d.config.GitHub
-	if gh == nil {
+func (d *controller) openForge(access forge.Access, h hooks) (_ reconciler.Forge, err error) {
+	if access.Open == nil {
 		return nil, nil
 	}
-	if d.forge, err = github.New(github.Options{
-		BaseURL: gh.APIURL, Owner: gh.Owner, Repo: gh.Repository, Estate: d.config.Estate, Login: gh.Login, Report: github.Report(gh.Report),
-		Token: tokens.report, App: tokens.app, Pacer: d.config.limiter, Log: d.log, Registry: d.reg,
-	}); err != nil {
+	d.forge, err = access.Open(forge.Options{Estate: d.config.Estate, Limiter: d.config.limiter, Log: d.log, Registry: d.reg})
+	if err != nil {
 		return nil, fmt.Errorf("forge: %w", err)
 	}
 	return &reportingForge{d.repo.Forge(d.forge), h.reporting}, nil
@@ -167,7 +166,7 @@ func (d *controller) authority() *decide.Authority {
 		d.log.Warn("authority.trust_main: every user who can push to the branch can change everything")
 		return nil
 	}
-	return &decide.Authority{Administrators: a.Administrators, AdministratorKeys: a.AdministratorKeys, NoForge: d.config.GitHub == nil}
+	return &decide.Authority{Administrators: a.Administrators, AdministratorKeys: a.AdministratorKeys, NoForge: d.config.Forge == nil}
 }
 
 // signer returns the signer of commits on berth/status and berth/in-force; nil: they

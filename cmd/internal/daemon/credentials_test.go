@@ -62,15 +62,17 @@ forge:
 authority: {trust_main: true}
 `, forge.CloneURL(), filepath.Join(dir, "mirror"), forge.APIURL(), keyFile)))
 	require.NoError(t, err)
-	tokens, err := c.forgeTokens()
+	tokens, err := ofGitHub(c).Tokens()
 	require.NoError(t, err)
-	first, err := tokens.report(t.Context())
+	access, err := c.Forge.Access()
 	require.NoError(t, err)
-	again, err := tokens.report(t.Context())
+	first, err := tokens.Report(t.Context())
+	require.NoError(t, err)
+	again, err := tokens.Report(t.Context())
 	require.NoError(t, err)
 	require.Equal(t, first, again, "one token, while it lasts")
 
-	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: c.Repository.URL, Dir: c.Repository.Directory, Auth: c.repositoryAuth(tokens.git)})
+	r, err := gitrepo.Open(t.Context(), gitrepo.Options{URL: c.Repository.URL, Dir: c.Repository.Directory, Auth: c.repositoryAuth(access.Git)})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	tips, err := r.Fetch(t.Context())
@@ -81,8 +83,8 @@ authority: {trust_main: true}
 	speaker, err := gitrepo.Open(t.Context(), gitrepo.Options{
 		URL: c.Repository.URL, Dir: filepath.Join(dir, "other"),
 		Auth: func(ctx context.Context) (gitrepo.Credentials, error) {
-			token, err := tokens.report(ctx)
-			return gitrepo.Credentials{User: appUser, Token: token}, err
+			token, err := tokens.Report(ctx)
+			return gitrepo.Credentials{User: "x-access-token", Token: token}, err
 		},
 	})
 	if err == nil {
@@ -94,9 +96,9 @@ authority: {trust_main: true}
 	for _, who := range []struct {
 		token github.TokenSource
 		may   bool
-	}{{tokens.git, false}, {tokens.report, true}} {
+	}{{tokens.Git, false}, {tokens.Report, true}} {
 		f, err := github.New(github.Options{
-			BaseURL: c.GitHub.APIURL, Owner: "lab", Repo: "estate", Login: "berth[bot]", Token: who.token, App: tokens.app, Log: slog.New(slog.DiscardHandler),
+			BaseURL: ofGitHub(c).APIURL, Owner: "lab", Repo: "estate", Login: "berth[bot]", Token: who.token, App: tokens.App, Log: slog.New(slog.DiscardHandler),
 		})
 		require.NoError(t, err)
 		err = f.Report(t.Context(), tips.Main, check)
@@ -109,13 +111,13 @@ authority: {trust_main: true}
 
 	// A new key makes new tokens. An invalid key is reported without quoting it.
 	put(t, keyFile, pems[1])
-	_, err = tokens.report(t.Context())
+	_, err = tokens.Report(t.Context())
 	require.ErrorContains(t, err, "check the App's", "the forge does not know it yet")
 	put(t, keyFile, pems[1][:200])
-	_, err = tokens.report(t.Context())
+	_, err = tokens.Report(t.Context())
 	require.ErrorContains(t, err, "forge.app.key")
 	require.NotContains(t, err.Error(), strings.TrimSpace(pems[1][60:100]))
-	_, err = c.forgeTokens()
+	_, err = ofGitHub(c).Tokens()
 	require.ErrorContains(t, err, "forge.app.key", "at the start, too")
 }
 
@@ -128,7 +130,10 @@ func TestTokensAreSentToTheirHostOnly(t *testing.T) {
 		t.Helper()
 		c := &Config{}
 		require.NoError(t, readInto(t, filepath.Join(dir, "berth.yaml"), "repository: {"+repository+", directory: /d}\nforge: {kind: github, api_url: \""+api+"\", owner: lab, repository: estate, login: \"b[bot]\", webhook_secret: {env: S}, app: {id: 7, installation: 70, key: {file: /k}}}\n", c))
-		got, err := c.repositoryAuth(app)(t.Context())
+		access, err := c.Forge.Access()
+		require.ErrorContains(t, err, "forge.app.key: secret: open /k")
+		access.Git.Read = app
+		got, err := c.repositoryAuth(access.Git)(t.Context())
 		require.NoError(t, err)
 		return got
 	}
@@ -145,6 +150,9 @@ func TestTokensAreSentToTheirHostOnly(t *testing.T) {
 	require.Equal(t, gitrepo.Credentials{SSHKey: []byte("PEM\n"), Source: "repository.ssh_key in " + key}, auth(`url: "ssh://git@github.com/lab/estate.git", known_hosts: /h, ssh_key: `+key, github))
 	require.Equal(t, 2, asked, "a useless request was made")
 }
+
+// ofGitHub is the section forge of a configuration for GitHub.
+func ofGitHub(c *Config) *github.Config { return c.Forge.(*github.Config) }
 
 // readInto reads text as berth.yaml.
 func readInto(t *testing.T, path, text string, into *Config) error {
@@ -226,7 +234,7 @@ func TestRateLimitStateSurvivesARestart(t *testing.T) {
 	r.reload()
 	require.Same(t, south, s.all[1].file.accepted.Load().limiter)
 	gh := map[string]any{"kind": "github", "owner": "example", "repository": "south", "login": "berth[bot]",
-		"api_url": s.all[0].config.Load().GitHub.APIURL, "token": s.all[0].config.Load().GitHub.Token, "webhook_secret": s.all[1].config.Load().GitHub.WebhookSecret}
+		"api_url": ofGitHub(s.all[0].config.Load()).APIURL, "token": ofGitHub(s.all[0].config.Load()).Token, "webhook_secret": ofGitHub(s.all[1].config.Load()).WebhookSecret}
 	replace(t, b.path, edited(t, b.path, map[string]any{"forge": gh}))
 	r.reload()
 	require.Zero(t, testutil.ToFloat64(s.all[1].file.refused))

@@ -19,7 +19,7 @@ import (
 	"berth/cmd/internal/cli"
 	"berth/webhooks"
 	"berth/webhooks/api"
-	"berth/webhooks/github"
+	"berth/webhooks/forge"
 )
 
 // Daemon works for one or more estates in one process, behind one address
@@ -32,8 +32,11 @@ type Daemon struct {
 }
 
 // New reads the configurations of the estates. It starts nothing.
-func New(paths []string, log *slog.Logger) (*Daemon, error) {
-	configs, err := readConfigs(paths)
+func New(paths []string, log *slog.Logger) (*Daemon, error) { return builtIn().newDaemon(paths, log) }
+
+// newDaemon is New with the forges of a registry.
+func (r *registry) newDaemon(paths []string, log *slog.Logger) (*Daemon, error) {
+	configs, err := r.readConfigs(paths)
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +46,8 @@ func New(paths []string, log *slog.Logger) (*Daemon, error) {
 	for i, c := range configs {
 		c.limiter = limiters.of(c)
 		e := &estate{
-			file: newConfigFile(paths[i], c), limiters: limiters, log: log.With("estate", c.Estate), next: make(chan *Config, 1), webhookDelay: webhookDelay,
+			file: newConfigFile(r, paths[i], c), limiters: limiters, log: log.With("estate", c.Estate),
+			next: make(chan *Config, 1), webhookDelay: webhookDelay,
 			reg: prometheus.WrapRegistererWith(prometheus.Labels{"estate": c.Estate}, d.reg),
 		}
 		e.config.Store(c)
@@ -68,14 +72,17 @@ func NewLogger(w io.Writer, level slog.Level) *slog.Logger {
 
 // Check reads the configurations and the files that they name, and nothing else. It
 // writes a line for each valid one.
-func Check(out io.Writer, paths []string) error {
-	all, err := readConfigs(paths)
+func Check(out io.Writer, paths []string) error { return builtIn().check(out, paths) }
+
+// check is Check with the forges of a registry.
+func (r *registry) check(out io.Writer, paths []string) error {
+	all, err := r.readConfigs(paths)
 	if err != nil {
 		return err
 	}
 	var wrong []error
 	for i, c := range all {
-		located, err := locator(paths[i])
+		located, err := r.locator(paths[i])
 		if err != nil {
 			return err
 		}
@@ -161,15 +168,17 @@ func (d *Daemon) Serve(ctx context.Context, reread <-chan os.Signal) error {
 // handler of all estates.
 func (d *Daemon) handler() (_ http.Handler, names []string, err error) {
 	o := webhooks.MuxOptions{Estates: map[string]http.Handler{}, NoAPI: http.HandlerFunc(api.NotServed), Ready: d.ready, Leads: map[string]func() error{}, Metrics: d.reg, Log: d.log}
-	var receivers []webhooks.Receiver
+	receivers := map[*forge.Kind][]webhooks.Receiver{}
 	for _, e := range d.all {
 		c := e.config.Load()
 		names = append(names, c.Estate)
-		if c.GitHub != nil {
+		if c.Forge != nil {
 			if err := e.openDeliveries(c); err != nil {
 				return nil, nil, fmt.Errorf("estate %s: %w", c.Estate, err)
 			}
-			receivers = append(receivers, webhooks.Receiver{Estate: c.Estate, Take: e.take, Secrets: func() ([][]byte, error) { return e.config.Load().webhookSecrets() }})
+			receivers[c.kind] = append(receivers[c.kind], webhooks.Receiver{
+				Estate: c.Estate, Take: e.take, Secrets: func() ([][]byte, error) { return e.config.Load().webhookSecrets() },
+			})
 		}
 		e.breakGlass = openBreakGlassLog(c, e.log)
 		if err := e.openAPI(c); err != nil {
@@ -180,12 +189,13 @@ func (d *Daemon) handler() (_ http.Handler, names []string, err error) {
 			o.API = o.Estates[c.Estate]
 		}
 	}
-	if len(receivers) > 0 {
-		h, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Receivers: receivers, Log: d.log, Registry: d.reg})
+	o.Webhooks = map[string]http.Handler{}
+	for kind, all := range receivers {
+		h, err := webhooks.Handler(webhooks.Options{Format: kind.Webhook, Receivers: all, Log: d.log, Registry: d.reg})
 		if err != nil {
 			return nil, nil, err
 		}
-		o.Webhooks = map[string]http.Handler{"github": h}
+		o.Webhooks[kind.Name] = h
 	}
 	return webhooks.Mux(o), names, nil
 }

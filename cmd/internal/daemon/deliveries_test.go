@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -33,6 +32,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/webhooks"
+	"berth/webhooks/forge"
 	"berth/webhooks/github"
 	"berth/webhooks/journal"
 )
@@ -41,7 +41,7 @@ import (
 func told(t testing.TB, dir string) *estate {
 	t.Helper()
 	c := &Config{Estate: "lab"}
-	require.NoError(t, json.Unmarshal([]byte(`{"forge": {"kind": "github", "owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
+	c.Forge = &github.Config{Owner: "lab", Repository: "estate", Login: "berth-lab[bot]"}
 	c.Repository.Directory = dir
 	e := &estate{log: slog.New(slog.DiscardHandler), reg: prometheus.NewRegistry()}
 	e.config.Store(c)
@@ -57,7 +57,7 @@ const (
 )
 
 func readDelivery(t testing.TB, id, event, body string) webhooks.Delivery {
-	d, err := github.ReadLogged(id, event, []byte(body))
+	d, err := github.Webhook().Read(id, event, "application/json", []byte(body))
 	require.NoError(t, err)
 	return d
 }
@@ -124,7 +124,7 @@ func TestDeliveriesAreCounted(t *testing.T) {
 
 // fakeLog is a forge's delivery log that counts its reads.
 type fakeLog struct {
-	log    []github.Delivery // the newest first
+	log    []forge.Logged // the newest first
 	bodies map[string]string
 	read   int
 	err    error
@@ -133,17 +133,24 @@ type fakeLog struct {
 	since  []time.Time // that it was asked for
 }
 
-func (l *fakeLog) Deliveries(_ context.Context, since time.Time) ([]github.Delivery, error) {
+func (l *fakeLog) Deliveries(_ context.Context, since time.Time) ([]forge.Logged, error) {
 	l.since = append(l.since, since)
 	return l.log, l.cut
 }
 
-func (l *fakeLog) Delivery(_ context.Context, d github.Delivery) (string, []byte, error) {
+func (l *fakeLog) Delivery(_ context.Context, entry forge.Logged) (webhooks.Delivery, error) {
 	l.read++
-	if l.bad != "" && d.GUID == l.bad {
-		return "", nil, errors.New("no such delivery")
+	if l.bad != "" && entry.ID == l.bad {
+		return webhooks.Delivery{}, errors.New("no such delivery")
 	}
-	return d.Event, []byte(l.bodies[d.GUID]), l.err
+	if l.err != nil {
+		return webhooks.Delivery{}, l.err
+	}
+	d, err := github.Webhook().Read(entry.ID, entry.Event, "application/json", []byte(l.bodies[entry.ID]))
+	if err != nil {
+		err = fmt.Errorf("%w: %w", forge.ErrUnread, err)
+	}
+	return d, err
 }
 
 // A delivery that is in the forge's log and not in the journal is accepted once, as if
@@ -155,10 +162,10 @@ func TestGapsAreFilledFromTheLog(t *testing.T) {
 	e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 	log := &fakeLog{
 		bodies: map[string]string{"lost": hookAgain, "foreign": hookOther, "status": strings.ReplaceAll(hookPush, "heads/main", "heads/berth/status"), "elsewhere": hookPush, "odd": `{"ref":`},
-		log: []github.Delivery{
-			{GUID: "odd", Event: "push"}, {GUID: "elsewhere", Event: "push", Code: 200}, {GUID: "star", Event: "star"},
-			{GUID: "lost", Event: "check_run", Code: 0}, {GUID: "lost", Event: "check_run", Code: 502}, {GUID: "status", Event: "push"},
-			{GUID: "foreign", Event: "push"}, {GUID: "arrived", Event: "push", Code: 503}, {GUID: "arrived", Event: "push", Code: 202},
+		log: []forge.Logged{
+			{ID: "odd", Event: "push"}, {ID: "elsewhere", Event: "push", Code: 200}, {ID: "star", Event: "star", IsIgnored: true},
+			{ID: "lost", Event: "check_run", Code: 0}, {ID: "lost", Event: "check_run", Code: 502}, {ID: "status", Event: "push"},
+			{ID: "foreign", Event: "push"}, {ID: "arrived", Event: "push", Code: 503}, {ID: "arrived", Event: "push", Code: 202},
 		},
 	}
 	log.err = errors.New("the forge is down")
@@ -178,7 +185,7 @@ func TestManyGapsReconcileEverythingOnce(t *testing.T) {
 	e := told(t, t.TempDir())
 	log := &fakeLog{}
 	for i := range 500 {
-		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "pull_request"})
+		log.log = append(log.log, forge.Logged{ID: fmt.Sprint(i), Event: "pull_request"})
 	}
 	for range 2 {
 		require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
@@ -194,7 +201,7 @@ func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
 	g := newGapFiller(e)
-	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain}, log: []github.Delivery{{GUID: "good", Event: "check_run"}, {GUID: "bad", Event: "push"}}}
+	log := &fakeLog{bad: "bad", bodies: map[string]string{"good": hookAgain, "later": hookAgain}, log: []forge.Logged{{ID: "good", Event: "check_run"}, {ID: "bad", Event: "push"}}}
 	for range maxReadTries - 1 {
 		require.ErrorContains(t, g.fill(t.Context(), log, time.Time{}), "no such delivery")
 		require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
@@ -208,7 +215,7 @@ func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 	require.Empty(t, g.failed)
 	// The daemon stops reading from a forge that fails, or asks it to wait.
 	for i := range maxRead {
-		log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push"})
+		log.log = append(log.log, forge.Logged{ID: fmt.Sprint(i), Event: "push"})
 	}
 	log.err, log.read = errors.New("down"), 0
 	require.Error(t, g.fill(t.Context(), log, time.Time{}))
@@ -222,7 +229,7 @@ func TestUnreadableDeliveryReconcilesEverything(t *testing.T) {
 func TestTooLongDeliveryLogReconcilesEverything(t *testing.T) {
 	t.Parallel()
 	e := told(t, t.TempDir())
-	log := &fakeLog{cut: fmt.Errorf("read the log: %w", github.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []github.Delivery{{GUID: "lost", Event: "check_run"}}}
+	log := &fakeLog{cut: fmt.Errorf("read the log: %w", forge.ErrLogTooLong), bodies: map[string]string{"lost": hookAgain}, log: []forge.Logged{{ID: "lost", Event: "check_run"}}}
 	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.ElementsMatch(t, []work{{Do: reconciler.TaskEstate}, {Do: reconciler.TaskPulls}, {Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
 	log.cut = errors.New("another trouble")
@@ -243,8 +250,8 @@ func TestManyRerunsAreReadOneByOne(t *testing.T) {
 				body = strings.ReplaceAll(strings.ReplaceAll(hookAgain, "check_run", "check_suite"), "abc", fmt.Sprint("commit-", i))
 			}
 			log.bodies[fmt.Sprint(i)] = body
-			log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: event, Action: action},
-				github.Delivery{GUID: fmt.Sprint("run ", i), Event: "check_run", Action: "completed"}, github.Delivery{GUID: fmt.Sprint("push ", i), Event: "push"})
+			log.log = append(log.log, forge.Logged{ID: fmt.Sprint(i), Event: event, IsRerun: true},
+				forge.Logged{ID: fmt.Sprint("run ", i), Event: "check_run"}, forge.Logged{ID: fmt.Sprint("push ", i), Event: "push"})
 		}
 		for range 2 {
 			require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
@@ -267,11 +274,11 @@ func TestOldArrivedDeliveryIsNotLost(t *testing.T) {
 		_, err := e.deliveries.Take(fmt.Sprint(i), nil)
 		require.NoError(t, err)
 		if i < 200 {
-			log.log = append(log.log, github.Delivery{GUID: fmt.Sprint(i), Event: "push", Code: 202, When: began})
+			log.log = append(log.log, forge.Logged{ID: fmt.Sprint(i), Event: "push", Code: 202, When: began})
 		}
 	}
 	require.False(t, e.deliveries.Knows("7"))
-	log.log = append(log.log, github.Delivery{GUID: "failed", Event: "check_run", Code: 503, When: began})
+	log.log = append(log.log, forge.Logged{ID: "failed", Event: "check_run", Code: 503, When: began})
 	require.NoError(t, newGapFiller(e).fill(t.Context(), log, time.Time{}))
 	require.Equal(t, 1, log.read)
 	require.Equal(t, []work{{Do: reconciler.TaskPull, Pull: 7, Commit: "abc"}}, e.deliveries.Pending())
@@ -290,7 +297,7 @@ func TestGapsAreFilledAtIntervals(t *testing.T) {
 			began := time.Now()
 			ctx, cancel := context.WithTimeout(t.Context(), long)
 			defer cancel()
-			require.NoError(t, newGapFiller(e).run(ctx, func() deliveryLog {
+			require.NoError(t, newGapFiller(e).run(ctx, func() forge.Log {
 				if time.Since(began) < first {
 					return nil // the estate is not up yet
 				}

@@ -138,7 +138,9 @@ func (e *estate) withController(ctx context.Context, do func(*controller) error)
 		return err
 	}
 	defer func() {
-		c.limiter.Save(time.Now())
+		if c.limiter != nil {
+			c.limiter.Save(time.Now())
+		}
 		d.close()
 	}()
 	if err := e.reg.Register(d.reg); err != nil {

@@ -395,7 +395,7 @@ func TestConflictingEstatesAreRefused(t *testing.T) {
 		"one world":             {two: map[string]any{"memory_runtime": map[string]any{"directory": "/var/lib/world/one", "backends": []string{"slurm"}}}, want: "the memory_runtime in /var/lib/world/one"},
 	} {
 		first, second := one(c.one), write("two", c.two)
-		_, err := readConfigs([]string{first, second})
+		_, err := builtIn().readConfigs([]string{first, second})
 		if c.want == "" {
 			require.NoError(t, err, name)
 			continue
@@ -406,6 +406,6 @@ func TestConflictingEstatesAreRefused(t *testing.T) {
 		var conflict *ConflictError
 		require.ErrorAs(t, err, &conflict, name)
 	}
-	_, err := readConfigs([]string{one(nil), filepath.Join(dir, "none.yaml")})
+	_, err := builtIn().readConfigs([]string{one(nil), filepath.Join(dir, "none.yaml")})
 	require.ErrorContains(t, err, "none.yaml")
 }

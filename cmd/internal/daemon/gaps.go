@@ -8,14 +8,8 @@ import (
 
 	"berth/reconciler"
 	"berth/webhooks"
-	"berth/webhooks/github"
+	"berth/webhooks/forge"
 )
-
-// deliveryLog is a forge's own log of the deliveries that it attempted.
-type deliveryLog interface {
-	Deliveries(ctx context.Context, since time.Time) ([]github.Delivery, error)
-	Delivery(ctx context.Context, d github.Delivery) (event string, payload []byte, err error)
-}
 
 const (
 	gapInterval    = 3 * time.Minute
@@ -38,7 +32,7 @@ type gapFiller struct {
 func newGapFiller(e *estate) *gapFiller { return &gapFiller{e, map[string]int{}} }
 
 // forgeLog returns the log of the estate's forge; nil: no controller runs, or another daemon leads.
-func (e *estate) forgeLog() deliveryLog {
+func (e *estate) forgeLog() forge.Log {
 	if d := e.running.Load(); d != nil && d.forge != nil && d.loop.LeaderURL() == "" {
 		return d.forge
 	}
@@ -47,7 +41,7 @@ func (e *estate) forgeLog() deliveryLog {
 
 // run fills gaps at intervals until ctx ends. It saves the time up to which all
 // deliveries were found, so that it finds those of a pause of any length.
-func (g *gapFiller) run(ctx context.Context, log func() deliveryLog) error {
+func (g *gapFiller) run(ctx context.Context, log func() forge.Log) error {
 	since := time.Now().Add(-gapFirst)
 	if mark := g.deliveries.since; !mark.IsZero() {
 		since = mark.Add(-gapOverlap)
@@ -84,10 +78,10 @@ func (g *gapFiller) run(ctx context.Context, log func() deliveryLog) error {
 
 // fill takes the deliveries since a time that did not arrive. After an error some are
 // left; the next call finds them.
-func (g *gapFiller) fill(ctx context.Context, log deliveryLog, since time.Time) error {
+func (g *gapFiller) fill(ctx context.Context, log forge.Log, since time.Time) error {
 	tried, err := log.Deliveries(ctx, since)
 	switch {
-	case errors.Is(err, github.ErrLogTooLong): // the rest is never read
+	case errors.Is(err, forge.ErrLogTooLong): // the rest is never read
 		g.log.Warn("delivery log too long to read; reconciling everything", "since", since)
 		if err := g.reconcileAll(); err != nil {
 			return err
@@ -102,7 +96,7 @@ func (g *gapFiller) fill(ctx context.Context, log deliveryLog, since time.Time) 
 	g.log.Warn("lost deliveries found in the forge's log", "deliveries", len(lost), "first", lost[0].When, "answered", lost[0].Code)
 	lost, rest := bounded(lost)
 	if len(rest) > 0 {
-		if n := len(slices.DeleteFunc(slices.Clone(rest), func(t github.Delivery) bool { return !isRerun(t) })); n > 0 {
+		if n := len(slices.DeleteFunc(slices.Clone(rest), func(t forge.Logged) bool { return !t.IsRerun })); n > 0 {
 			g.log.Warn("too many check reruns requested; request missing checks once more", "left_out", n)
 		}
 		if err := g.replace(rest...); err != nil {
@@ -131,27 +125,27 @@ func (e *readError) Unwrap() error { return e.error }
 
 // fetch reads one delivery from the log and takes it. After several failures it
 // reconciles everything instead.
-func (g *gapFiller) fetch(ctx context.Context, log deliveryLog, t github.Delivery) error {
-	event, payload, err := log.Delivery(ctx, t)
+func (g *gapFiller) fetch(ctx context.Context, log forge.Log, t forge.Logged) error {
+	d, err := log.Delivery(ctx, t)
+	isUnread := errors.Is(err, forge.ErrUnread)
 	var later *reconciler.RetryAfterError
 	if err != nil && (ctx.Err() != nil || errors.As(err, &later)) {
 		return err
 	}
-	if err != nil {
-		if g.failed[t.GUID]++; g.failed[t.GUID] < maxReadTries {
+	if err != nil && !isUnread {
+		if g.failed[t.ID]++; g.failed[t.ID] < maxReadTries {
 			return &readError{err}
 		}
-		g.log.Warn("delivery not readable at the forge; reconciling everything instead", "event", t.Event, "delivery", t.GUID, "error", err)
+		g.log.Warn("delivery not readable at the forge; reconciling everything instead", "event", t.Event, "delivery", t.ID, "error", err)
 		if err := g.replace(t); err != nil {
 			return err
 		}
-		delete(g.failed, t.GUID)
+		delete(g.failed, t.ID)
 		return nil
 	}
-	delete(g.failed, t.GUID)
-	d, err := github.ReadLogged(t.GUID, event, payload)
-	if err != nil {
-		g.log.Warn("delivery not understood; reconciling everything instead", "event", event, "delivery", t.GUID, "error", err)
+	delete(g.failed, t.ID)
+	if isUnread {
+		g.log.Warn("delivery not understood; reconciling everything instead", "event", t.Event, "delivery", t.ID, "error", err)
 	}
 	switch err := g.take(d); {
 	case errors.Is(err, webhooks.ErrForeign), errors.Is(err, webhooks.ErrOwn), errors.Is(err, webhooks.ErrKnown):
@@ -165,41 +159,36 @@ func (g *gapFiller) fetch(ctx context.Context, log deliveryLog, t github.Deliver
 
 // lost returns the deliveries of a log that may ask for work and did not arrive, the
 // oldest first. For those older than the saved ids, the log says whether they arrived.
-func (g *gapFiller) lost(tried []github.Delivery) []github.Delivery {
+func (g *gapFiller) lost(tried []forge.Logged) []forge.Logged {
 	arrived := map[string]bool{}
 	for _, t := range tried {
 		if t.Code/100 == 2 {
-			arrived[t.GUID] = true
+			arrived[t.ID] = true
 		}
 	}
 	remembers := g.deliveries.CompleteSince()
-	var lost []github.Delivery
+	var lost []forge.Logged
 	seen := map[string]bool{}
 	for _, t := range slices.Backward(tried) {
 		switch {
-		case seen[t.GUID], !github.IsEventRead(t.Event), g.deliveries.Knows(t.GUID):
-		case t.When.Before(remembers) && arrived[t.GUID]:
+		case seen[t.ID], t.IsIgnored, g.deliveries.Knows(t.ID):
+		case t.When.Before(remembers) && arrived[t.ID]:
 		default:
-			seen[t.GUID] = true
+			seen[t.ID] = true
 			lost = append(lost, t)
 		}
 	}
 	return lost
 }
 
-// isRerun reports whether a user requested checks again.
-func isRerun(t github.Delivery) bool {
-	return (t.Event == "check_run" || t.Event == "check_suite") && (t.Action == "rerequested" || t.Action == "requested_action")
-}
-
 // bounded returns the deliveries to read one by one, and the rest: reconciling
 // everything does their work, except that of reruns.
-func bounded(all []github.Delivery) (read, rest []github.Delivery) {
+func bounded(all []forge.Logged) (read, rest []forge.Logged) {
 	if len(all) <= maxRead {
 		return all, nil
 	}
 	for _, t := range all {
-		if isRerun(t) {
+		if t.IsRerun {
 			read = append(read, t)
 		} else {
 			rest = append(rest, t)
@@ -212,12 +201,12 @@ func bounded(all []github.Delivery) (read, rest []github.Delivery) {
 }
 
 // replace reconciles everything instead of reading deliveries.
-func (g *gapFiller) replace(deliveries ...github.Delivery) error {
+func (g *gapFiller) replace(deliveries ...forge.Logged) error {
 	if err := g.reconcileAll(); err != nil {
 		return err
 	}
 	for _, t := range deliveries {
-		if _, err := g.deliveries.Take(t.GUID, nil); err != nil {
+		if _, err := g.deliveries.Take(t.ID, nil); err != nil {
 			return err
 		}
 		g.deliveries.gaps.WithLabelValues("log").Inc()

@@ -11,6 +11,7 @@ import (
 
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
+	"berth/webhooks/forge"
 )
 
 // probeTimeout bounds one question to a peer.
@@ -43,7 +44,7 @@ func (c *Config) peers() loop.Peers {
 }
 
 // peerConflicts checks the URLs of the estate's daemons.
-func (c *Config) peerConflicts(check checkFunc) {
+func (c *Config) peerConflicts(check forge.Check) {
 	if c.API == nil {
 		return
 	}

@@ -20,14 +20,15 @@ import (
 
 // configFile is the berth.yaml of an estate.
 type configFile struct {
+	registry *registry
 	path     string
 	accepted atomic.Pointer[Config] // the last accepted configuration
 	offered  atomic.Pointer[Config] // the current content of the file, accepted or not; nil: unreadable
 	refused  prometheus.Gauge       // 1 while the file differs from the accepted configuration
 }
 
-func newConfigFile(path string, c *Config) *configFile {
-	f := &configFile{path: path, refused: prometheus.NewGauge(prometheus.GaugeOpts{
+func newConfigFile(r *registry, path string, c *Config) *configFile {
+	f := &configFile{registry: r, path: path, refused: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "berth_config_refused", Help: "1 while the configuration file has a configuration that is not in use.",
 	})}
 	f.accepted.Store(c)
@@ -43,14 +44,14 @@ func (f *configFile) reject(c *Config) {
 // read returns the configuration in the file, if it can replace the accepted one
 // while the daemon runs.
 func (f *configFile) read(limiters *limiters) (*Config, error) {
-	c, err := ReadConfig(f.path)
+	c, err := f.registry.readConfig(f.path)
 	if err != nil {
 		f.offered.Store(nil)
 		return nil, err
 	}
 	f.offered.Store(c)
 	old := f.accepted.Load()
-	if c.limiter = old.limiter; c.forgeIdentity() != old.forgeIdentity() {
+	if c.limiter = old.limiter; c.Forge == nil || old.Forge == nil || c.Forge.Identity() != old.Forge.Identity() {
 		c.limiter = limiters.of(c)
 	}
 	if field := old.restartNeeded(c); field != "" {
@@ -70,8 +71,10 @@ func (c *Config) restartNeeded(next *Config) string {
 		return "tls"
 	case c.Repository.Directory != next.Repository.Directory:
 		return "repository.directory"
-	case (c.GitHub == nil) != (next.GitHub == nil):
+	case (c.Forge == nil) != (next.Forge == nil):
 		return "forge"
+	case c.kind != next.kind:
+		return "forge.kind"
 	}
 	return ""
 }

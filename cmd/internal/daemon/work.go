@@ -137,16 +137,14 @@ func (r *reruns) drop(commit string) {
 // webhooks.ErrOwn for one that Berth's own writing caused: it would trigger itself
 // forever.
 func (c *Config) concerns(d webhooks.Delivery, log *slog.Logger) error {
-	ours := c.GitHub.Owner + "/" + c.GitHub.Repository
+	ours := c.Forge.FullName()
 	for _, e := range d.Events {
 		switch {
 		case e.Kind == webhooks.Unread: // it names no repository
 		case !strings.EqualFold(e.Repo, ours):
 			log.Debug("delivery is about another repository", "repository", e.Repo, "ours", ours, "delivery", d.ID)
 			return fmt.Errorf("%q: %w", e.Repo, webhooks.ErrForeign)
-		// Only an App's login proves Berth's own writing: a user may also use the user's
-		// token. A push counts, whoever made it.
-		case e.Kind != webhooks.Push && strings.HasSuffix(c.GitHub.Login, "[bot]") && strings.EqualFold(d.Sender, c.GitHub.Login):
+		case e.Kind != webhooks.Push && c.Forge.IsOwn(d.Sender): // a push counts, whoever made it
 			return fmt.Errorf("%s of %s: %w", e.Kind, d.Sender, webhooks.ErrOwn)
 		}
 	}

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -13,6 +12,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/plan"
 	"berth/webhooks"
+	"berth/webhooks/github"
 )
 
 // woken records the requests to the loop and to the forge.
@@ -23,8 +23,7 @@ func (w *woken) ShowAgain(pull int)        { *w = append(*w, fmt.Sprintf("show %
 func (w *woken) Rerequest(commit string)   { *w = append(*w, "check "+commit+" again") }
 
 func TestDeliveriesStartWork(t *testing.T) {
-	c := &Config{}
-	require.NoError(t, json.Unmarshal([]byte(`{"forge": {"kind": "github", "owner": "lab", "repository": "estate", "login": "berth-lab[bot]"}}`), c))
+	c := &Config{Forge: &github.Config{Owner: "lab", Repository: "estate", Login: "berth-lab[bot]"}}
 	for _, tc := range []struct {
 		name   string
 		events []webhooks.Event
@@ -66,9 +65,7 @@ func TestDeliveriesStartWork(t *testing.T) {
 func TestOwnWritingIsIgnored(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	for login, own := range map[string]bool{"berth-lab[bot]": true, "ana": false, "": false} {
-		c := &Config{}
-		require.NoError(t, json.Unmarshal([]byte(`{"forge": {"kind": "github", "owner": "lab", "repository": "estate"}}`), c))
-		c.GitHub.Login = login
+		c := &Config{Forge: &github.Config{Owner: "lab", Repository: "estate", Login: login}}
 		for _, kind := range []webhooks.Kind{webhooks.PullRequest, webhooks.Rerequest, webhooks.Command} {
 			err := c.concerns(webhooks.Delivery{Sender: login, Events: []webhooks.Event{{Kind: kind, Repo: "lab/estate", Number: 7}}}, log)
 			require.Equal(t, own, errors.Is(err, webhooks.ErrOwn), "%s by %q", kind, login)
