@@ -100,7 +100,7 @@ check: ## formatting, vet, staticcheck, import law, documentation
 	@out=$$(gofmt -l cmd examples reconciler runtimes schema webhooks); test -z "$$out" || { echo "gofmt would change:"; echo "$$out"; exit 1; }
 	$(GO) vet -tags long,machines,jobs,baddays ./...
 	$(GO) tool staticcheck -tags long,machines,jobs,baddays ./...
-	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|OperatePageExplainsEachWarning|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
+	$(GO) test -count=1 -run '^Test(ImportLaw|NoTestServerInBerth|HostHelperIsSmall|NoSchedulerInCore|DaemonNamesNoForge|PackageDocs|ExportedDocs|ModuleFloors|TopLevel|Requirements|MakeRunsTheTests|InstallPageShowsAValidConfiguration|DocumentationLinksResolve|OperatePageExplainsEachWarning|ReferencePagesAreCurrent)$$' ./cmd/berth ./cmd/internal/daemon
 
 demo: build ## the end-to-end demo on a temporary estate
 	@deploy/prepare --optional

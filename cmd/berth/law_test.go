@@ -219,6 +219,30 @@ func TestNoSchedulerInCore(t *testing.T) {
 	}
 }
 
+// The daemon names a forge in one file only: a second one is a package and a line there.
+func TestDaemonNamesNoForge(t *testing.T) {
+	const dir, registry = "cmd/internal/daemon/", "cmd/internal/daemon/forges.go"
+	module := regexp.MustCompile(`^\s*(\w+ )?"github\.com/[^"]+"$`)
+	paths := append(goFiles(t), filepath.Join(moduleRoot, dir+"config.cue"))
+	read := 0
+	for _, path := range paths {
+		rel, err := filepath.Rel(moduleRoot, path)
+		require.NoError(t, err)
+		if !strings.HasPrefix(rel, dir) || rel == registry || strings.HasSuffix(rel, "_test.go") {
+			continue
+		}
+		read++
+		src, err := os.ReadFile(path)
+		require.NoError(t, err)
+		for n, line := range strings.Split(string(src), "\n") {
+			if strings.Contains(strings.ToLower(line), "github") && !module.MatchString(line) {
+				t.Errorf("%s:%d names a forge: %s", rel, n+1, strings.TrimSpace(line))
+			}
+		}
+	}
+	require.Greater(t, read, 20)
+}
+
 // Every package comment states a purpose; every package but main also states what
 // the package must not know.
 func TestPackageDocs(t *testing.T) {
