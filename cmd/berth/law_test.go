@@ -68,7 +68,8 @@ var law = map[string][]string{
 	"berth/reconciler/queueing":                      {"berth/schema", "berth/schema/queue", "berth/reconciler/plan", "berth/runtimes"},
 	"berth/runtimes/slurm/accounting":                {"berth/runtimes/slurm/cli"},
 	"berth/runtimes/slurm/accounting/accountingtest": {"berth/runtimes/slurm/accounting", "berth/runtimes/slurm/cli"},
-	"berth/runtimes/slurm/slurmtest":                 {"berth/examples/need", "berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile"},
+	"berth/runtimes/slurm/cluster":                   {"berth/reconciler/plan", "berth/runtimes/slurm/accounting", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/profile", "berth/schema"},
+	"berth/runtimes/slurm/slurmtest":                 {"berth/examples/need", "berth/schema", "berth/reconciler/plan", "berth/runtimes", "berth/runtimes/slurm", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/cluster", "berth/runtimes/slurm/profile"},
 	"berth/runtimes/host":                            {"berth/reconciler/plan", "berth/runtimes", "berth/runtimes/host/agent"},
 	"berth/runtimes/host/agent":                      {"berth/runtimes", "berth/runtimes/checksum"},
 	"berth/runtimes/host/lab":                        {"berth/schema"},
@@ -117,7 +118,7 @@ func allowedFor(path string) (allowed []string, ok bool) {
 }
 
 // pure packages may import nothing that reaches out of the process.
-var pure = []string{"berth/schema", "berth/schema/queue", "berth/schema/onboard", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/usage", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/command", "berth/reconciler/report", "berth/runtimes/slurm/boundary", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/accounting"}
+var pure = []string{"berth/schema", "berth/schema/queue", "berth/schema/onboard", "berth/schema/policy", "berth/schema/authority", "berth/schema/audit", "berth/schema/event", "berth/schema/usage", "berth/schema/signature", "berth/reconciler/plan", "berth/reconciler/command", "berth/runtimes/slurm/cluster", "berth/reconciler/report", "berth/runtimes/slurm/boundary", "berth/runtimes/slurm/cli", "berth/runtimes/slurm/accounting"}
 
 var impure = []string{"net", "net/http", "os/exec", "os", "context", "math/rand", "math/rand/v2", "crypto/rand", "log/slog"}
 

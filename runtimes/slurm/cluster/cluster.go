@@ -46,6 +46,7 @@ type JoinedWorkers struct {
 	Found map[string]schema.Shape `json:"found,omitempty"`
 }
 
+// Clone returns a copy that shares no slice or map.
 func (w JoinedWorkers) Clone() JoinedWorkers {
 	return JoinedWorkers{slices.Clone(w.Joined), maps.Clone(w.Found)}
 }
@@ -79,6 +80,7 @@ type PendingRemovals struct {
 	Detaching []schema.EffectiveAttachment `json:"detaching_projects,omitempty"`
 }
 
+// Clone returns a copy that shares no slice.
 func (p PendingRemovals) Clone() PendingRemovals {
 	return PendingRemovals{slices.Clone(p.Leaving), slices.Clone(p.Detaching)}
 }

@@ -23,6 +23,7 @@ type Program struct {
 	Digest  string `json:"digest"` // "sha256:…" of the file
 }
 
+// Path returns the path of the program on each worker.
 func (p *Program) Path() string { return profile.ProgramDir + "/" + p.Program }
 
 // healthCheck drains a node that is not sound.

@@ -350,6 +350,7 @@ func (l confLine) named() string {
 	return l.name
 }
 
+// WorkerNodes returns the nodes of the workers of a unit, sorted.
 func WorkerNodes(u *plan.Unit) []string {
 	var out []string
 	if u != nil {

@@ -96,6 +96,7 @@ func CPUsPerGPU(m plan.Member) int {
 	return share - share%ofCore
 }
 
+// GPUCount returns how many GPUs a member has.
 func GPUCount(m plan.Member) int {
 	n := 0
 	for _, g := range m.GPUs {

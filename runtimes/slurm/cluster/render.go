@@ -55,6 +55,7 @@ func (c *Cluster) Files() (map[string]File, confLines, error) {
 	return all, conf.lines, err
 }
 
+// File is a file of a control stack. Owner is a user; empty: root.
 type File struct {
 	Data  []byte
 	Mode  uint32
@@ -205,6 +206,7 @@ func (l *lines) node(m plan.Member) {
 	l.set(append(words, "Feature", memberFeatures(m))...)
 }
 
+// RenderGresConf returns gres.conf for workers. The error names a node whose device files are not valid.
 func RenderGresConf(workers []plan.Member) ([]byte, error) {
 	l := &lines{}
 	l.b.WriteString(header)
@@ -229,6 +231,7 @@ func (c *Cluster) slurmdbdConf() ([]byte, error) {
 	return l.bytes()
 }
 
+// CheckUser returns an error for a user whose name or uid Berth gives to no person.
 func CheckUser(u schema.UnixUser) error {
 	if !profile.IsUser(u.Name) || !profile.IsUID(u.UID) {
 		return fmt.Errorf("user %q with uid %d is not an account of a person", u.Name, u.UID)

@@ -120,6 +120,7 @@ type nodeSettings struct {
 	ReturnToService int `json:"return_to_service"`
 }
 
+// Priority says how the priority of jobs is computed (slurm.conf(5), PriorityType).
 type Priority struct {
 	Type               string          `json:"type"`
 	Weights            PriorityWeights `json:"weights"`
@@ -130,6 +131,7 @@ type Priority struct {
 // priorityBasic is the type by which jobs start in the order of their submission.
 const priorityBasic = "basic"
 
+// PriorityWeights are the weights of the parts of a priority.
 type PriorityWeights struct {
 	Age       int `json:"age"`
 	Fairshare int `json:"fairshare"`
@@ -178,6 +180,7 @@ func (o *option) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*string)(o))
 }
 
+// PartitionNames returns the names of partitions, in their order.
 func PartitionNames(list []Partition) []string {
 	var names []string
 	for _, p := range list {
