@@ -3,7 +3,6 @@
 package main
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"bufio"
 	"encoding/json"
 	"fmt"
@@ -20,6 +19,7 @@ import (
 	"berth/cmd/internal/labtest"
 	"berth/reconciler/gitrepo/gittest"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
@@ -23,6 +22,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes/host/hosttest"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"

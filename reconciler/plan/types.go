@@ -168,7 +168,7 @@ type Impact struct {
 	Preempts []JobPreemption `json:"preempts,omitempty"`
 	// Differences are what the action changes at the runtime, with the class of each.
 	Differences []Difference `json:"differences,omitempty"`
-	Note        string       `json:"note,omitempty"`
+	Notes       []string     `json:"notes,omitempty"` // what it does that nothing else here says, a phrase each
 }
 
 // Difference is a value of the runtime that an action changes.

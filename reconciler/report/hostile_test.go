@@ -69,7 +69,7 @@ func TestRolloutsAndAnswersEscapeText(t *testing.T) {
 		for i := range p.Plans {
 			key.Name = fmt.Sprint(s, i)
 			p.Plans[i].Key = key
-			p.Plans[i].Actions = []plan.Action{{ID: s, Verb: plan.Delete, Key: key, Member: s, Node: s, Reason: s, Impact: plan.Impact{Note: s, Restarts: []string{s}, Drains: []string{s}, EndsJobs: true}}}
+			p.Plans[i].Actions = []plan.Action{{ID: s, Verb: plan.Delete, Key: key, Member: s, Node: s, Reason: s, Impact: plan.Impact{Notes: []string{s}, Restarts: []string{s}, Drains: []string{s}, EndsJobs: true}}}
 			p.Plans[i].Blocked = []plan.Blocked{{Code: s, Message: s, Wait: i == 0}}
 		}
 		p.Held = []schema.Held{{File: s, Reason: s, Message: s}}

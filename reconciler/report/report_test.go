@@ -400,7 +400,7 @@ func TestManyDeletionsAreCounted(t *testing.T) {
 		p := many(n, 20)
 		for i := range p.Plans {
 			p.Plans[i].Actions[0].Verb = plan.Delete
-			p.Plans[i].Actions[0].Impact.Note = "evil"
+			p.Plans[i].Actions[0].Impact.Notes = []string{"evil"}
 		}
 		checkProposal(t, p, plan.PullContext{Number: 7})
 		texts := []string{report.Plan(p, plan.PullContext{Number: 7}), report.Checks(p, plan.PullContext{Number: 7})[1].Summary}

@@ -230,7 +230,7 @@ func servicesCell(u *plan.Plan) string {
 func notesOf(u *plan.Plan) []string {
 	var notes []string
 	for _, a := range u.Actions {
-		for note := range strings.SplitSeq(a.Impact.Note, "; ") {
+		for _, note := range a.Impact.Notes {
 			if note = prose(short(note, maxValue)); note != "" {
 				notes = withNew(notes, note)
 			}

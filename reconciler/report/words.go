@@ -344,10 +344,7 @@ func impact(i plan.Impact) []string {
 	if i.EndsJobs && len(i.Jobs) == 0 {
 		out = append(out, "ends jobs")
 	}
-	if i.Note != "" {
-		out = append(out, i.Note)
-	}
-	return out
+	return append(out, i.Notes...)
 }
 
 // noticed puts what daemons do in brackets after what users notice of it. jobs is what becomes of

@@ -1,13 +1,13 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )

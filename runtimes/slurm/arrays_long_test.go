@@ -109,7 +109,7 @@ func TestLongTaskThatWaitsAgainLeavesItsQoS(t *testing.T) {
 	c.await(t, with, job, slurmtest.Pending)
 	withdrawn := c.unit(qosConfig(`{"name":"high","users":["`+alice.Name+`"]},`+others), []schema.UnixUser{alice, bob}, nil, 0)
 	p := c.plan(t, withdrawn, false)
-	require.Contains(t, p.Actions[0].Impact.Note, "queued jobs of user "+bob.Name+" in QoS high go on with the default QoS")
+	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes), "queued jobs of user "+bob.Name+" in QoS high go on with the default QoS")
 	c.carry(t, withdrawn, false)
 	require.Equal(t, "normal PD", strings.TrimSpace(c.tool(t, with, "squeue -h -o '%q %t' -j "+job)))
 

@@ -1,13 +1,13 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	_ "embed"
 	"encoding/json"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )

@@ -3,7 +3,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"strings"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/slurmtest"
 )
 

@@ -1,13 +1,13 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema/load"
 )

@@ -3,7 +3,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"regexp"
 	"slices"
@@ -14,6 +13,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 )

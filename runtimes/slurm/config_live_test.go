@@ -145,14 +145,14 @@ func TestReservations(t *testing.T) {
 	// Changed, with another beside it.
 	u = config(reserved("service", start.Add(time.Hour), 120, "") + "," + reserved("now", time.Now().UTC().Truncate(time.Second).Add(-time.Minute), 60, on))
 	p = c.plan(t, u, false)
-	require.Contains(t, p.Actions[0].Impact.Note, "jobs that would still run at "+start.Add(time.Hour).Format(time.RFC3339)+" wait for the end of reservation service")
+	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes), "jobs that would still run at "+start.Add(time.Hour).Format(time.RFC3339)+" wait for the end of reservation service")
 	c.carry(t, u, false)
 	require.Contains(t, show(u), "ReservationName=berth-service "+at(start.Add(time.Hour)))
 	require.Contains(t, show(u), "ReservationName=berth-now ")
 	require.Equal(t, running, c.await(t, u, short, slurmtest.Running), "a running job goes on")
 
 	none := config(reserved("nowhere", start, 120, `,"nodes":{"names":["elsewhere"]}`))
-	require.Contains(t, c.plan(t, none, false).Actions[0].Impact.Note, "reservation nowhere is not made, as its nodes select no worker")
+	require.Contains(t, fmt.Sprint(c.plan(t, none, false).Actions[0].Impact.Notes), "reservation nowhere is not made, as its nodes select no worker")
 	u = config("")
 	c.carry(t, u, false)
 	require.NotContains(t, show(u), "berth-")

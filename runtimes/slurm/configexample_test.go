@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"encoding/json"
 	"regexp"
 	"strconv"
@@ -10,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"berth/runtimes/slurm/cluster"
 	"berth/schema"
 )
 

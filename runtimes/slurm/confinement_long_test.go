@@ -4,6 +4,7 @@ package slurm_test
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestLongUnconfinedJobsAreAccepted(t *testing.T) {
 
 	u = c.unit(strings.Replace(onePartition, `"identity"`, `"confinement":"none","identity"`, 1), []schema.UnixUser{alice}, nil, 0)
 	p := c.plan(t, u, false)
-	require.Contains(t, p.Actions[0].Impact.Note, "jobs are not confined")
+	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes), "jobs are not confined")
 	c.carry(t, u, false)
 	_, out := c.output(t, u, slurmtest.Completed, "cat /proc/self/cgroup")
 	require.NotContains(t, out, "job_")

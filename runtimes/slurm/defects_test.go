@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"regexp"
 	"strings"
 	"testing"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cluster"
 	"berth/schema"
 )
 

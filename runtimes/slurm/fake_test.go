@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -23,6 +22,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/accounting/accountingtest"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )

@@ -1,12 +1,12 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cluster"
 )
 
 // onControl runs a line of shell on the control host. $etc, $run and $SLURM_CONF are those

@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"strings"
 	"testing"
@@ -10,6 +9,7 @@ import (
 	"golang.org/x/sync/errgroup"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"strings"
 
 	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/cluster"
 )
 
 // openGate prepares a start of slurmctld: it checks the state, adds what the files name to accounting, and sets an id for

@@ -3,7 +3,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -18,6 +17,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/checksum"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )

@@ -55,7 +55,7 @@ echo "epilog of $SLURM_JOB_ID as $(id -u)" >>/run/job-programs
 	p := c.plan(t, u, false)
 	require.Len(t, p.Actions, 1)
 	require.Empty(t, p.Actions[0].Impact.Restarts)
-	require.Contains(t, p.Actions[0].Impact.Note, "before a job that starts from then on, each of its workers runs /usr/local/libexec/berth-slurm/before as root")
+	require.Contains(t, fmt.Sprint(p.Actions[0].Impact.Notes), "before a job that starts from then on, each of its workers runs /usr/local/libexec/berth-slurm/before as root")
 	c.program(t, worker, "before", prolog)
 	require.ErrorContains(t, c.apply(t, p), "/usr/local/libexec/berth-slurm/after on gpu-1 is not a file")
 	require.NotContains(t, c.tool(t, u, "scontrol show config"), "berth-slurm/before", "nothing names a program that is missing")

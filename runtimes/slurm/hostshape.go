@@ -1,11 +1,11 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cluster"
 	"berth/schema"
 )
 

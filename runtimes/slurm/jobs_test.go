@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
@@ -15,6 +14,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 	"berth/schema/usage"

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"cmp"
 	"context"
@@ -12,6 +11,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -213,7 +213,7 @@ func (c lifecycle) mayHaveJobs(ctx context.Context) (bool, error) {
 
 // drainCluster drains all nodes and ends their jobs. It needs the controller, which
 // alone knows the jobs.
-func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
+func (c lifecycle) drainCluster(ctx context.Context, owner drainOwner) error {
 	if err := c.doAll(ctx, c.service(profile.Munged, "start")); err != nil {
 		return err
 	}
@@ -237,7 +237,7 @@ func (c lifecycle) drainCluster(ctx context.Context, reason string) error {
 	if err := c.close(ctx, c.clusterTarget()); err != nil {
 		return err
 	}
-	if err := c.nodes.drain(ctx, reason+short(c.stamp.ActionID), names...); err != nil {
+	if err := c.nodes.drain(ctx, owner.reason(c.stamp.ActionID), names...); err != nil {
 		return err
 	}
 	if err := c.jobs.end(ctx, c.clusterTarget(), jobFilter{}); err != nil {
@@ -366,7 +366,7 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 		if err := c.close(ctx, nodeTarget(m.Node)); err != nil {
 			return err
 		}
-		if err := c.nodes.drain(ctx, drainLeave+short(a.ID), m.Node); err != nil {
+		if err := c.nodes.drain(ctx, drainLeave.reason(a.ID), m.Node); err != nil {
 			return err
 		}
 		if err := c.jobs.endBy(ctx, cluster.OnJobs(m, &c.rec.Unit), nodeTarget(m.Node), only("--nodelist="+m.Node)); err != nil {

@@ -3,13 +3,13 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes/slurm/cluster"
 	"berth/schema"
 )
 

@@ -3,7 +3,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"context"
 	"fmt"
@@ -24,6 +23,7 @@ import (
 	"berth/runtimes/host"
 	"berth/runtimes/host/lab"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"

@@ -1,27 +1,43 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
 	"strings"
 
 	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 
-// Prefixes of the reasons of Berth's drains, followed by the action's id. Berth
-// undoes no other drain.
+// drainOwner is who drained a node: the beginning of its reason in Slurm, which the id of the action or the name of the operation
+// follows.
+type drainOwner string
+
 const (
-	drainLeave = "berth:leave-"
-	drainStop  = "berth:stop-"
-	drainUnfit = "berth:unfit-" // its host cannot start any job
+	drainLeave     drainOwner = "berth:leave-"     // an action: the worker leaves
+	drainStop      drainOwner = "berth:stop-"      // an action: the cluster stops
+	drainUnfit     drainOwner = "berth:unfit-"     // a repair: its host cannot start any job
+	drainOperation drainOwner = "berth:operation-" // an operation; only operations undo it
+	drainOther     drainOwner = ""                 // an administrator or Slurm; Berth never undoes it
 )
 
-// drainOperation is the prefix of the reasons of drains that operations made, followed by the name of
-// the operation. Only operations undo them: repairs leave them like those of an administrator.
-const drainOperation = "berth:operation-"
+// drainOwnerOf returns who drained a node.
+func drainOwnerOf(n node) drainOwner {
+	for _, owner := range []drainOwner{drainLeave, drainStop, drainUnfit, drainOperation} {
+		if strings.HasPrefix(n.Reason, string(owner)) {
+			return owner
+		}
+	}
+	return drainOther
+}
+
+// isOwn reports whether Berth drained the node for what it does itself, and undoes that.
+func (o drainOwner) isOwn() bool { return o == drainLeave || o == drainStop || o == drainUnfit }
+
+// reason returns the reason of a drain.
+func (o drainOwner) reason(id string) string { return string(o) + short(id) }
 
 // Reasons of slurmctld for nodes that it set DOWN. Only silent ones return to service by
 // themselves with ReturnToService=1.
@@ -92,7 +108,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 		if n.State == "down" && c.isLeftDown(n) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
 			return true, "", nil // its slurmd answers
 		}
-		if n.State == "down" && (n.Reason == reasonRebooted || ownDrain(n)) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
+		if n.State == "down" && (n.Reason == reasonRebooted || drainOwnerOf(n).isOwn()) && !n.Has("NOT_RESPONDING") && hasShape(n, m) {
 			_, err = c.do(ctx, c.cli("scontrol", "update", "nodename="+m.Node, "state=resume"))
 			return false, "resumed", err
 		}
@@ -106,7 +122,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 		}
 		return err
 	}
-	if last.Has("DRAIN") && ownDrain(last) {
+	if last.Has("DRAIN") && drainOwnerOf(last).isOwn() {
 		return c.undrain(ctx, m.Node)
 	}
 	return nil
@@ -117,12 +133,12 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 // since. slurmctld keeps the reason of a drain when it sets the node DOWN because it is
 // silent. With ReturnToService=2 each node returns when its slurmd registers.
 func (c *control) isLeftDown(n node) bool {
-	if strings.HasPrefix(n.Reason, drainOperation) {
+	if drainOwnerOf(n) == drainOperation {
 		return true // it was drained before it went silent, and returns with a resume
 	}
 	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	switch {
-	case err != nil || set.Nodes == nil || set.Nodes.ReturnToService == 2 || n.Reason == "" || ownDrain(n):
+	case err != nil || set.Nodes == nil || set.Nodes.ReturnToService == 2 || n.Reason == "" || drainOwnerOf(n).isOwn():
 		return false
 	case n.Reason == reasonSilent || n.Reason == reasonRebooted:
 		return set.Nodes.ReturnToService == 0 && !n.Has("NOT_RESPONDING")
@@ -139,7 +155,7 @@ func (c nodeSet) drain(ctx context.Context, reason string, names ...string) erro
 	}
 	var todo []string
 	for _, n := range nodes {
-		if slices.Contains(names, n.Name) && (!n.Has("DRAIN") || strings.HasPrefix(n.Reason, drainUnfit)) {
+		if slices.Contains(names, n.Name) && (!n.Has("DRAIN") || drainOwnerOf(n) == drainUnfit) {
 			todo = append(todo, n.Name)
 		}
 	}
@@ -200,11 +216,6 @@ func (c nodeSet) awaitRegistration(ctx context.Context) error {
 	})
 }
 
-// ownDrain reports whether Berth drained the node.
-func ownDrain(n node) bool {
-	return slices.ContainsFunc([]string{drainLeave, drainStop, drainUnfit}, func(prefix string) bool { return strings.HasPrefix(n.Reason, prefix) })
-}
-
 // short returns an action's id for the reason of a drain.
 func short(id string) string {
 	id = strings.Map(func(r rune) rune {
@@ -227,8 +238,8 @@ func (c nodeSet) reconcile(ctx context.Context) error {
 		return err
 	}
 	for _, n := range nodes {
-		leaves := strings.HasPrefix(n.Reason, drainLeave) && c.rec.hasJoined(n.Name) && !c.rec.closing(nodeTarget(n.Name))
-		stops := strings.HasPrefix(n.Reason, drainStop) && !c.rec.Stopped && !c.rec.closing(c.clusterTarget())
+		leaves := drainOwnerOf(n) == drainLeave && c.rec.hasJoined(n.Name) && !c.rec.closing(nodeTarget(n.Name))
+		stops := drainOwnerOf(n) == drainStop && !c.rec.Stopped && !c.rec.closing(c.clusterTarget())
 		if n.Has("DRAIN") && (leaves || stops) {
 			if err := c.undrain(ctx, n.Name); err != nil {
 				return err

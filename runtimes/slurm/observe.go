@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"bytes"
 	"cmp"
 	"context"
@@ -19,6 +18,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -659,9 +659,9 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
 	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, cluster.Fitted(m, v.ctl.rec.Found[m.Node])):
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
-	case n.Has("DRAIN") && strings.HasPrefix(n.Reason, drainUnfit): // another repair than that of its disk: it begins at once
+	case n.Has("DRAIN") && drainOwnerOf(n) == drainUnfit: // another repair than that of its disk: it begins at once
 		return plan.Stopped, "its disk can be written again, and it takes jobs when the drain " + n.Reason + " ends"
-	case n.Has("DRAIN") && ownDrain(n):
+	case n.Has("DRAIN") && drainOwnerOf(n).isOwn():
 		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"
 	case hasLostJobs(n, v.jobs.earliest, v.controllerAge()):
 		return plan.Hung, "the controller has jobs from before the boot of the node, and has them without processes until slurmd registers again"

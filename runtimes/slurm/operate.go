@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"fmt"
@@ -11,6 +10,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -83,7 +83,7 @@ func (c nodeSet) restoreMarks(ctx context.Context, nodes []node) error {
 		switch {
 		case m.Drain != "" && !n.Has("DRAIN"):
 			err = c.drain(ctx, m.Drain, n.Name)
-		case m.Resume && n.Has("DRAIN") && strings.HasPrefix(n.Reason, drainOperation):
+		case m.Resume && n.Has("DRAIN") && drainOwnerOf(n) == drainOperation:
 			err = c.undrain(ctx, n.Name)
 		}
 		if err == nil && m.Comment != "" && n.Comment != m.Comment && (n.Comment == "" || strings.HasPrefix(n.Comment, labelMark)) {
@@ -128,7 +128,7 @@ func (c lifecycle) operateOn(ctx context.Context, a plan.Action) (comment string
 }
 
 // operationReason is the reason of a drain by an operation.
-func operationReason(a plan.Action) string { return drainOperation + short(a.Operation.Name) }
+func operationReason(a plan.Action) string { return drainOperation.reason(a.Operation.Name) }
 
 func operationTarget(a plan.Action) string {
 	return nodeTarget(a.Node) + " (operation " + a.Operation.Name + ")"
@@ -146,11 +146,11 @@ func (c lifecycle) drainMember(ctx context.Context, m plan.Member, a plan.Action
 
 // resumeMember takes back a drain of an operation, and no other.
 func (c lifecycle) resumeMember(ctx context.Context, n node) error {
-	isOurs := strings.HasPrefix(n.Reason, drainOperation)
+	isOurs := drainOwnerOf(n) == drainOperation
 	switch {
 	case !n.Has("DRAIN") && (n.State != "down" || !isOurs):
 		return nil
-	case strings.HasPrefix(n.Reason, drainUnfit):
+	case drainOwnerOf(n) == drainUnfit:
 		return fmt.Errorf("node %s: Berth has drained it, as nothing can be written to the spool of slurmd, and takes that back when it can be", n.Name)
 	case !isOurs:
 		return fmt.Errorf("node %s: it was drained by a person or by Slurm (reason %q), not by an operation; take that drain back with: scontrol update nodename=%s state=undrain", n.Name, n.Reason, n.Name)

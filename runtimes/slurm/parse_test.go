@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"slices"
 	"strings"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -95,7 +95,7 @@ func TestImpact(t *testing.T) {
 			Differences: differs(plan.ClassLive, "QoS idle", "QoS urgent", "account members", "user bob"),
 			Jobs:        []plan.JobRule{{QoS: []string{"idle", "urgent"}}}}},
 		{"old records go", plan.Configure, "", &before, &shorter, plan.Impact{
-			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf"), Note: "accounting records older than retention are removed for good"}},
+			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf"), Notes: []string{"accounting records older than retention are removed for good"}}},
 		{"old records stay", plan.Configure, "", &shorter, &before, plan.Impact{
 			Restarts: []string{"slurmdbd"}, Interruption: "sacct does not answer while slurmdbd restarts", Differences: differs(plan.ClassRestart, "slurmdbd.conf")}},
 		{"a node comes", plan.Configure, "", &before, &grown, plan.Impact{
@@ -115,7 +115,7 @@ func TestImpact(t *testing.T) {
 			Restarts: []string{"slurmd on dev-gpu-1"}, Interruption: "no job starts on a node while its slurmd restarts"}},
 		{"all stops", plan.Stop, "", &before, &before, plan.Impact{Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true}}}},
 		{"all goes", plan.Delete, "", &before, nil, plan.Impact{
-			Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true, CancelsQueued: true}}, Note: "its records in sacct are removed for good, and the usage that Berth recorded stays"}},
+			Drains: []string{"dev-gpu-1"}, Jobs: []plan.JobRule{{All: true, CancelsQueued: true}}, Notes: []string{"its records in sacct are removed for good, and the usage that Berth recorded stays"}}},
 	} {
 		require.Equal(t, c.want, rules.Impact(c.verb, c.member, c.before, c.after), c.why)
 	}

@@ -1,12 +1,13 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"hash/fnv"
 	"regexp"
 	"strconv"
 	"strings"
+
+	"berth/runtimes/slurm/cluster"
 )
 
 // choosePorts picks two ports that no other record of the host has. The first

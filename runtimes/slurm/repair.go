@@ -1,13 +1,13 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
 	"berth/runtimes"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"strings"
 	"testing"
 	"time"
@@ -9,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -10,6 +9,7 @@ import (
 	"time"
 
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"slices"
 	"strings"
 	"testing"
@@ -12,6 +11,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/accounting"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -29,7 +29,7 @@ func (c *fakeCluster) state(t *testing.T, member string) plan.State {
 // A member with an unexplained drain of Berth is partial, and joining undoes the drain.
 func TestForgottenDrainIsUndone(t *testing.T) {
 	c := newCluster(t)
-	for _, reason := range []string{drainLeave + "action.1", drainStop + "action.1"} {
+	for _, reason := range []string{drainLeave.reason("action.1"), drainStop.reason("action.1")} {
 		c.node = nodeDrained(reason)
 		require.Equal(t, plan.Partial, c.state(t, "worker-0"), reason)
 		require.NoError(t, c.apply(t, plan.Join, c.unit))
@@ -45,7 +45,7 @@ func TestStartAfterAnIncompleteStop(t *testing.T) {
 	rec := c.freshRecord()
 	rec.Stopped = true
 	c.put(t, rec)
-	c.node = nodeDrained(drainStop + "action.1")
+	c.node = nodeDrained(drainStop.reason("action.1"))
 	for _, name := range controlServices() {
 		c.ctl.services[name] = false
 	}
@@ -95,7 +95,7 @@ func TestPendingStepsAreDoneAfterACrash(t *testing.T) {
 func TestNodesAreRepairedAfterACrash(t *testing.T) {
 	c := newCluster(t)
 	c.ctl.services[profile.Slurmctld] = false
-	c.node = nodeDrained(drainLeave + "gone")
+	c.node = nodeDrained(drainLeave.reason("gone"))
 	c.ctl.before = func(op runtimes.Op) error {
 		if op.Run != nil && slices.Contains(op.Run.Args, "state=undrain") {
 			return errCrash

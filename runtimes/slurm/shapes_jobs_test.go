@@ -3,7 +3,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"cmp"
 	"context"
 	"crypto/rand"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/runtimes/slurm/cluster"
 	"berth/schema"
 	"berth/schema/queue"
 )

@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
@@ -17,6 +16,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 )

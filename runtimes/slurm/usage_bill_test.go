@@ -1,7 +1,6 @@
 package slurm_test
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"fmt"
 	"strconv"
 	"strings"
@@ -12,6 +11,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
 	"berth/schema/usage"

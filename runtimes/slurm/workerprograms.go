@@ -1,13 +1,13 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"fmt"
 	"slices"
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
 

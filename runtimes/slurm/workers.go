@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 
 	"berth/reconciler/plan"
 	"berth/runtimes"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
@@ -187,7 +187,7 @@ func (c workerHosts) drainUnfit(ctx context.Context, wk site, m plan.Member) err
 	if fault == "" {
 		return nil
 	}
-	if err := c.nodes.drain(ctx, drainUnfit+short(c.stamp.ActionID), m.Node); err != nil {
+	if err := c.nodes.drain(ctx, drainUnfit.reason(c.stamp.ActionID), m.Node); err != nil {
 		return err
 	}
 	return fmt.Errorf("host %s: the node is drained, as jobs may fail to start: %s", m.Node, fault)

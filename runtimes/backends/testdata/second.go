@@ -60,7 +60,7 @@ func (Backend) New(runtimes.Hosts, runtimes.Limits) runtimes.Runtime {
 type rules struct{}
 
 func (rules) Impact(verb plan.Verb, _ string, _, _ *plan.Unit) plan.Impact {
-	return plan.Impact{Note: "second runtime: " + string(verb)}
+	return plan.Impact{Notes: []string{"second runtime: " + string(verb)}}
 }
 
 type runtime struct {

@@ -27,11 +27,11 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		if err != nil {
 			return plan.Impact{} // the action fails too, before any effect
 		}
-		return plan.Impact{Note: strings.Join(append(configNotes(nil, &now.set), now.withoutEffect()...), "; ")}
+		return plan.Impact{Notes: append(configNotes(nil, &now.set), now.withoutEffect()...)}
 	case plan.Configure:
 		return ConfigureImpact(before, after)
 	case plan.Cordon:
-		return plan.Impact{Note: member + " takes no new jobs, and running ones go on"}
+		return plan.Impact{Notes: []string{member + " takes no new jobs, and running ones go on"}}
 	case plan.Label:
 		m, _ := before.Member(member)
 		return plan.Impact{Differences: []plan.Difference{{What: "comment of node " + m.Node, Class: plan.ClassLive}}}
@@ -61,11 +61,11 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		}
 		return plan.Impact{Restarts: []string{slurmdOn(m)}, Interruption: withoutSlurmd}
 	case plan.AcceptLoss:
-		return plan.Impact{Note: "of what the host has lost, it begins anew and empty: jobs that slurmctld no longer knows end, and records that accounting no longer has are gone"}
+		return plan.Impact{Notes: []string{"of what the host has lost, it begins anew and empty: jobs that slurmctld no longer knows end, and records that accounting no longer has are gone"}}
 	case plan.Stop:
 		return ends(plan.Impact{Drains: WorkerNodes(before)}, before, plan.JobRule{All: true})
 	case plan.Delete:
-		return ends(plan.Impact{Drains: WorkerNodes(before), Note: "its records in sacct are removed for good, and the usage that Berth recorded stays"}, before, plan.JobRule{All: true, CancelsQueued: true})
+		return ends(plan.Impact{Drains: WorkerNodes(before), Notes: []string{"its records in sacct are removed for good, and the usage that Berth recorded stays"}}, before, plan.JobRule{All: true, CancelsQueued: true})
 	}
 	return plan.Impact{}
 }
@@ -128,7 +128,7 @@ func ConfigureImpact(before, after *plan.Unit) plan.Impact {
 	}
 	ch, err := changeOf(before, after)
 	if err != nil {
-		return plan.Impact{Note: "cannot be rendered: " + err.Error()} // the action fails too, before any effect
+		return plan.Impact{Notes: []string{"cannot be rendered: " + err.Error()}} // the action fails too, before any effect
 	}
 	todo := ch.steps()
 	i := plan.Impact{Reconfigure: todo.Reconfigure && !todo.Restart, Differences: ch.differences()}
@@ -157,7 +157,7 @@ func ConfigureImpact(before, after *plan.Unit) plan.Impact {
 	}
 	reserved, waits := reservationDifferences(ch.old, ch.now)
 	i.Differences = append(i.Differences, reserved...)
-	i.Note = strings.Join(append(notes, waits...), "; ")
+	i.Notes = append(notes, waits...)
 	var partitions []string
 	stays := ch.conf.Partitions()
 	for _, p := range ch.oldConf.Partitions() {
@@ -204,7 +204,7 @@ func accountingImpact(i plan.Impact, before, after *Cluster) plan.Impact {
 		if len(withdrawn[q]) == 1 {
 			note = fmt.Sprintf("queued jobs of user %s in QoS %s go on with the default QoS", withdrawn[q][0], q)
 		}
-		i.Note = strings.TrimPrefix(i.Note+"; "+note, "; ")
+		i.Notes = append(i.Notes, note)
 	}
 	return removedJobs(i, before.unit, after.unit, old, removed)
 }

@@ -5,7 +5,6 @@
 package slurmtest
 
 import (
-	"berth/runtimes/slurm/cluster"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -17,6 +16,7 @@ import (
 	"berth/reconciler/plan"
 	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema"
 )
