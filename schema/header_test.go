@@ -14,7 +14,7 @@ import (
 // Every document of an estate is found by its key, and none by a key that is
 // not there.
 func TestHeaderOfEveryKind(t *testing.T) {
-	config, err := os.ReadFile("../runtimes/slurm/config.cue")
+	config, err := os.ReadFile("../runtimes/slurm/cluster/config.cue")
 	require.NoError(t, err)
 	loader, err := estate.New(estate.Options{Backends: map[string]string{"slurm": string(config)}})
 	require.NoError(t, err)

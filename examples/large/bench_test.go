@@ -31,7 +31,7 @@ import (
 const today = "2026-01-31"
 
 func loader(t testing.TB) *estate.Loader {
-	definitions, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	definitions, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	require.NoError(t, err)
 	l, err := estate.New(estate.Options{Backends: map[string]string{"slurm": string(definitions)}})
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 // The measurements use an estate as people have them: valid, permitted, and
 // with a node for everything.
 func TestEstateIsClean(t *testing.T) {
-	definitions, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	definitions, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	require.NoError(t, err)
 	l, err := estate.New(estate.Options{Backends: map[string]string{"slurm": string(definitions)}})
 	require.NoError(t, err)

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	_ "embed"
 	"encoding/json"
 
 	"berth/reconciler/plan"
@@ -12,12 +11,6 @@ import (
 	"berth/schema"
 )
 
-//go:embed config.cue
-var configCUE string
-
-//go:embed example.yaml
-var configExample string
-
 // Backend registers this runtime (package backends).
 type Backend struct{}
 
@@ -25,10 +18,10 @@ type Backend struct{}
 func (Backend) Name() string { return "slurm" }
 
 // ConfigCUE implements runtimes.Backend.
-func (Backend) ConfigCUE() string { return configCUE }
+func (Backend) ConfigCUE() string { return cluster.CUE() }
 
 // ConfigExample implements runtimes.Backend.
-func (Backend) ConfigExample() string { return configExample }
+func (Backend) ConfigExample() string { return cluster.Example() }
 
 // CheckConfig implements runtimes.Backend.
 func (Backend) CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFacts {

@@ -42,7 +42,7 @@ func TestFindingsFollowTheNodes(t *testing.T) {
 
 // Findings about names of nodes in a config follow the nodes, and no other tree is judged again.
 func TestNamesInConfigsFollowTheNodes(t *testing.T) {
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	slurm, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	require.NoError(t, err)
 	l, err := New(Options{Backends: map[string]string{"slurm": string(slurm)}, Checks: map[string]schema.ConfigCheck{
 		"slurm": func(_ *schema.AppVersion, config json.RawMessage) (facts schema.ConfigFacts) {

@@ -16,7 +16,7 @@ func newLoader(t testing.TB) *estate.Loader { return estate.NewLabLoader(t) }
 
 func testBackends(t testing.TB) map[string]string {
 	t.Helper()
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	slurm, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	require.NoError(t, err)
 	return map[string]string{
 		"slurm":      string(slurm),

@@ -29,7 +29,7 @@ func labLoader(t testing.TB) *Loader {
 }
 
 var labDefinitions = sync.OnceValues(func() (*Loader, error) {
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	slurm, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	if err != nil {
 		return nil, err
 	}

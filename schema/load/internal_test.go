@@ -39,7 +39,7 @@ func filesOf(t testing.TB, root string) map[string]string {
 
 func labBackends(t testing.TB) map[string]string {
 	t.Helper()
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	slurm, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	require.NoError(t, err)
 	return map[string]string{"slurm": string(slurm)}
 }

@@ -48,7 +48,7 @@ func askedOf(t testing.TB) (all []asked) {
 
 func testJudge(t testing.TB) *judge {
 	t.Helper()
-	source, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	source, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	require.NoError(t, err)
 	j, err := newJudge(map[string]string{"slurm": string(source)})
 	require.NoError(t, err)

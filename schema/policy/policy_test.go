@@ -25,7 +25,7 @@ func lab(t *testing.T, over map[string]string) *schema.Desired {
 
 // loader is shared by all tests: creating it takes longer than reading an estate.
 var loader = sync.OnceValues(func() (*estate.Loader, error) {
-	slurm, err := os.ReadFile("../../runtimes/slurm/config.cue")
+	slurm, err := os.ReadFile("../../runtimes/slurm/cluster/config.cue")
 	if err != nil {
 		return nil, err
 	}

@@ -89,8 +89,8 @@ func (s *Config) checkPartition(c *configProblems, at string, p Partition) {
 	if longest := s.maxTime(p); longest > 0 && p.DefaultTimeMinutes > longest {
 		c.add(at+".default_time_minutes", "is %d, more than the partition's longest time, which is %d", p.DefaultTimeMinutes, longest)
 	}
-	if p.PreemptMode != "" && (s.Preemption == nil || s.Preemption.By != PreemptPartition) {
-		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", PreemptPartition)
+	if p.PreemptMode != "" && (s.Preemption == nil || s.Preemption.By != preemptPartition) {
+		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", preemptPartition)
 	}
 	for i, name := range p.AllowAccounts {
 		if name != s.UsersAccount() && !projectID.MatchString(name) {

@@ -15,7 +15,7 @@ import (
 func (s *Config) withoutEffect() []schema.ConfigProblem {
 	var c configProblems
 	s.uselessPreemption(&c)
-	if s.Priority != nil && s.Priority.Type == priorityBasic && s.Priority.Weights != (PriorityWeights{}) {
+	if s.Priority != nil && s.Priority.Type == priorityBasic && s.Priority.Weights != (priorityWeights{}) {
 		c.add("priority.weights", "have no effect with priority.type: %s", priorityBasic)
 	}
 	longest, bounded := 0, true
@@ -163,11 +163,11 @@ func (s *Config) uselessPreemption(c *configProblems) {
 		if p.ExemptMinutes > 0 {
 			c.add("preemption.exempt_minutes", "has no effect without preemption.by")
 		}
-	case p.By == PreemptQOS:
+	case p.By == preemptQOS:
 		if !slices.ContainsFunc(s.QoS, func(q QoS) bool { return len(q.Preempts) > 0 }) {
 			c.add("preemption.by", "no job preempts another, as no QoS has preempts")
 		}
-	case p.By == PreemptPartition:
+	case p.By == preemptPartition:
 		tiers := map[int]bool{}
 		for _, of := range s.Partitions {
 			tier := 1 // slurm.conf(5)

@@ -113,7 +113,7 @@ func (s *Config) nodeParameters() map[string]string {
 	return map[string]string{"SlurmdTimeout": fmt.Sprint(n.TimeoutSeconds), "ReturnToService": fmt.Sprint(n.ReturnToService)}
 }
 
-func (p *Priority) parameters() map[string]string {
+func (p *priority) parameters() map[string]string {
 	if p == nil {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (p *preemption) parameters() map[string]string {
 	case p.By == preemptNone:
 		return map[string]string{"PreemptType": "preempt/none", "PreemptMode": "OFF"}
 	}
-	kind := map[string]string{PreemptPartition: "preempt/partition_prio", PreemptQOS: "preempt/qos"}[p.By]
+	kind := map[string]string{preemptPartition: "preempt/partition_prio", preemptQOS: "preempt/qos"}[p.By]
 	values := map[string]string{"PreemptType": kind, "PreemptMode": strings.ToUpper(p.Mode)}
 	if p.ExemptMinutes > 0 {
 		values["PreemptExemptTime"] = fmt.Sprintf("%02d:%02d:00", p.ExemptMinutes/60, p.ExemptMinutes%60)

@@ -82,8 +82,8 @@ func (s *Config) checkOneQoS(c *configProblems, at string, q QoS) {
 	if !slices.Contains(q.Preempts, q.Name) && s.preempts(q.Name, q.Name, map[string]bool{}) {
 		c.add(at+".preempts", "the QoS %s would preempt itself through others, which slurmdbd refuses", q.Name)
 	}
-	if len(q.Preempts) > 0 && (s.Preemption == nil || s.Preemption.By != PreemptQOS) {
-		c.add(at+".preempts", "has no effect without preemption.by: %s", PreemptQOS)
+	if len(q.Preempts) > 0 && (s.Preemption == nil || s.Preemption.By != preemptQOS) {
+		c.add(at+".preempts", "has no effect without preemption.by: %s", preemptQOS)
 	}
 	for i, f := range q.Flags {
 		if qosFlags[f] == "" {

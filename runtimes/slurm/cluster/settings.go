@@ -19,7 +19,7 @@ type Config struct {
 	Scheduler   scheduler         `json:"scheduler"`
 	Jobs        *jobSettings      `json:"jobs,omitempty"`
 	Nodes       *nodeSettings     `json:"nodes,omitempty"`
-	Priority    *Priority         `json:"priority,omitempty"`
+	Priority    *priority         `json:"priority,omitempty"`
 	Preemption  *preemption       `json:"preemption,omitempty"`
 	PrivateData []string          `json:"private_data,omitempty"`
 	Topology    topology          `json:"topology,omitzero"`
@@ -120,10 +120,10 @@ type nodeSettings struct {
 	ReturnToService int `json:"return_to_service"`
 }
 
-// Priority says how the priority of jobs is computed (slurm.conf(5), PriorityType).
-type Priority struct {
+// priority says how the priority of jobs is computed (slurm.conf(5), PriorityType).
+type priority struct {
 	Type               string          `json:"type"`
-	Weights            PriorityWeights `json:"weights"`
+	Weights            priorityWeights `json:"weights"`
 	DecayHalfLifeHours int             `json:"decay_half_life_hours"`
 	MaxAgeHours        int             `json:"max_age_hours"`
 }
@@ -131,8 +131,8 @@ type Priority struct {
 // priorityBasic is the type by which jobs start in the order of their submission.
 const priorityBasic = "basic"
 
-// PriorityWeights are the weights of the parts of a priority.
-type PriorityWeights struct {
+// priorityWeights are the weights of the parts of a priority.
+type priorityWeights struct {
 	Age       int `json:"age"`
 	Fairshare int `json:"fairshare"`
 	JobSize   int `json:"job_size"`
@@ -151,8 +151,8 @@ type preemption struct {
 // The values of preemption.By.
 const (
 	preemptNone      = "none"
-	PreemptPartition = "partition"
-	PreemptQOS       = "qos"
+	preemptPartition = "partition"
+	preemptQOS       = "qos"
 )
 
 // topology is a tree of switches.

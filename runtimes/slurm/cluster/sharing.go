@@ -201,7 +201,7 @@ func (c *Cluster) withoutEffect() (notes []string) {
 			}
 		}
 		if hasGuarantee(a) && set.preemptsByPartition() {
-			notes = append(notes, fmt.Sprintf("the guaranteed share of project %s preempts nobody, as config.preemption.by is %s", a.ProjectID, PreemptPartition))
+			notes = append(notes, fmt.Sprintf("the guaranteed share of project %s preempts nobody, as config.preemption.by is %s", a.ProjectID, preemptPartition))
 		}
 	}
 	return notes
@@ -262,14 +262,14 @@ func (c *Cluster) sharingParameters() map[string]string {
 	}
 	how := preemption{Mode: schema.PreemptRequeue}
 	if p := set.Preemption; p != nil {
-		if how.ExemptMinutes = p.ExemptMinutes; p.By == PreemptQOS {
+		if how.ExemptMinutes = p.ExemptMinutes; p.By == preemptQOS {
 			how.Mode = p.Mode
 		}
 	}
-	how.By = PreemptQOS
+	how.By = preemptQOS
 	values := how.parameters()
 	if slices.ContainsFunc(c.attached, hasGuarantee) && set.Priority != nil && set.Priority.Type != priorityBasic {
-		values["PriorityWeightQOS"] = strconv.Itoa(set.WeightOfGuarantee())
+		values["PriorityWeightQOS"] = strconv.Itoa(set.weightOfGuarantee())
 	}
 	return values
 }
@@ -305,7 +305,7 @@ func (c *Cluster) Scheduler() scheduler {
 func hasGuarantee(a schema.EffectiveAttachment) bool { return a.Guaranteed != schema.Amount{} }
 
 func (s *Config) preemptsByPartition() bool {
-	return s.Preemption != nil && s.Preemption.By == PreemptPartition
+	return s.Preemption != nil && s.Preemption.By == preemptPartition
 }
 
 // maxPriority is the highest priority of an attachment (schema/cue/shared.cue).
@@ -319,15 +319,15 @@ func (s *Config) guaranteeFactor() int {
 	return (w.Age+w.Fairshare+w.JobSize+w.Partition)/max(w.QOS, 1) + 2
 }
 
-// WeightOfGuarantee returns PriorityWeightQOS. At its maximum, other weights may outweigh a
+// weightOfGuarantee returns PriorityWeightQOS. At its maximum, other weights may outweigh a
 // guaranteed share.
-func (s *Config) WeightOfGuarantee() int {
+func (s *Config) weightOfGuarantee() int {
 	return min(profile.MaxWeight, s.guaranteeFactor()*max(s.priorityWeights().QOS, 1))
 }
 
-func (s *Config) priorityWeights() PriorityWeights {
+func (s *Config) priorityWeights() priorityWeights {
 	if s.Priority == nil {
-		return PriorityWeights{}
+		return priorityWeights{}
 	}
 	return s.Priority.Weights
 }

@@ -214,7 +214,7 @@ func preemptionOf(a schema.EffectiveAttachment) schema.Preemption {
 
 // preemptMode returns how jobs of a QoS end that has no mode of its own.
 func (s *sharing) preemptMode() string {
-	if p := s.set.Preemption; p != nil && p.By == PreemptQOS {
+	if p := s.set.Preemption; p != nil && p.By == preemptQOS {
 		return p.Mode
 	}
 	return schema.PreemptRequeue

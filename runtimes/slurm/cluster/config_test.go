@@ -1,6 +1,7 @@
-package slurm
+package cluster
 
 import (
+	"flag"
 	"fmt"
 	"os"
 	"strconv"
@@ -13,7 +14,9 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-const optionsTitle = "\n// The rest of this file is generated from the table of parameters: go test ./runtimes/slurm\n// -run TestOptionsAreThoseOfTheTable -update writes it again.\n\n"
+var update = flag.Bool("update", false, "rewrite config.cue")
+
+const optionsTitle = "\n// The rest of this file is generated from the table of parameters: go test ./runtimes/slurm/cluster\n// -run TestOptionsAreThoseOfTheTable -update writes it again.\n\n"
 
 // The definition of the options has the rows of the table of parameters.
 func TestOptionsAreThoseOfTheTable(t *testing.T) {

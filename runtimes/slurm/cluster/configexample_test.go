@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"encoding/json"
@@ -9,19 +9,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
-	"berth/runtimes/slurm/cluster"
 	"berth/schema"
 )
 
 // The example of the documentation is valid by the rules that CUE cannot express. It shows both
 // kinds of preemption, of which a config has one.
 func TestConfigExampleIsValid(t *testing.T) {
-	for _, by := range []string{cluster.PreemptPartition, cluster.PreemptQOS} {
+	for _, by := range []string{preemptPartition, preemptQOS} {
 		var values map[string]any
 		require.NoError(t, yaml.Unmarshal([]byte(configExample), &values))
 		values["preemption"].(map[string]any)["by"] = by
 		list, field := "partitions", "preempt_mode"
-		if by == cluster.PreemptPartition {
+		if by == preemptPartition {
 			list, field = "qos", "preempts"
 		}
 		for _, item := range values[list].([]any) {
@@ -36,7 +35,7 @@ func TestConfigExampleIsValid(t *testing.T) {
 		}
 		config, err := json.Marshal(values)
 		require.NoError(t, err)
-		problems := Backend{}.CheckConfig(v, config).Problems
+		problems := CheckConfig(v, config).Problems
 		require.Empty(t, problems, by)
 	}
 }

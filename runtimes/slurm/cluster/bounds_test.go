@@ -1,4 +1,4 @@
-package slurm
+package cluster
 
 import (
 	"strconv"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 	"berth/schema/load"
 )
@@ -52,6 +51,6 @@ func TestWeightsOfPriorityHave32Bits(t *testing.T) {
 		require.True(t, profile.AllowsSlurmConf("PriorityWeight"+name, "4294967295"), name)
 		require.False(t, profile.AllowsSlurmConf("PriorityWeight"+name, "4294967296"), name)
 	}
-	set := &cluster.Config{Priority: &cluster.Priority{Weights: cluster.PriorityWeights{Age: profile.MaxWeight, QOS: profile.MaxWeight}}}
-	require.Equal(t, profile.MaxWeight, set.WeightOfGuarantee())
+	set := &Config{Priority: &priority{Weights: priorityWeights{Age: profile.MaxWeight, QOS: profile.MaxWeight}}}
+	require.Equal(t, profile.MaxWeight, set.weightOfGuarantee())
 }
