@@ -69,6 +69,8 @@ type Program struct {
 	// Reads, if set, reports whether arguments have no effect. Such a run needs no
 	// epoch and no entry in the ledger.
 	Reads func(args []string) bool
+	// ReadsStdin: Reads holds for calls with input as well.
+	ReadsStdin bool
 }
 
 // AdminGroups returns the groups whose members control the host. No account that is

@@ -312,7 +312,7 @@ func (c *control) clearPending(ctx context.Context, o cluster.Steps) error {
 // instance from reading this host's records to decide which accounts to remove.
 func (c *control) recordUsers(ctx context.Context, users []schema.UnixUser) error {
 	defer c.env.lock("host " + c.host.Name())()
-	all := cluster.Union(c.disk.people(), users)
+	all := cluster.UnionOfUsers(c.disk.people(), users)
 	c.rec.People, c.disk.People = all, all
 	return c.saveDisk(ctx)
 }

@@ -161,7 +161,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 			d.changed[p] = rendered[p]
 		}
 	}
-	d.how = cluster.Effect(c.stack, cluster.ClassifyText(d.oldConf, d.conf, c.rec.version()), d.changed)
+	d.how = cluster.ActivationOf(c.stack, cluster.ClassifyText(d.oldConf, d.conf, c.rec.version()), d.changed)
 	if !hashMatches(res[len(paths)]) {
 		d.how = max(d.how, profile.Reconfigure) // a written file was never read
 	}
@@ -185,7 +185,7 @@ func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
 
 // stepsAfter returns the steps that follow the write of changed files over a slurm.conf.
 func (c *control) stepsAfter(before, after []byte, changed map[string]cluster.File) cluster.Steps {
-	how := cluster.Effect(c.stack, cluster.ClassifyText(before, after, c.rec.version()), changed)
+	how := cluster.ActivationOf(c.stack, cluster.ClassifyText(before, after, c.rec.version()), changed)
 	return cluster.StepsAfter(c.stack, c.rec.version(), how, changed)
 }
 

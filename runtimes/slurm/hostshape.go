@@ -10,8 +10,8 @@ import (
 )
 
 // shapes returns the shapes of the hosts with a line in slurm.conf, as far as they are known. It asks the hosts of members
-// that before lacks or has otherwise. A worker that has joined, or that lines of an earlier file have, keeps its line. A host that does not answer is asked at
-// the join.
+// that are new or changed since before. A worker that has joined, or that has a line in lines, keeps its line. A host that does not
+// answer is asked at the join.
 func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[string]schema.Shape) map[string]schema.Shape {
 	all := map[string]schema.Shape{}
 	var unknown []plan.Member

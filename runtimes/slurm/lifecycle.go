@@ -134,7 +134,7 @@ func (c lifecycle) start(ctx context.Context, after *plan.Unit, a plan.Action) e
 	}
 	afterStop := c.rec.Stopped
 	if afterStop {
-		// First, because reconcileNodes undoes drains of a stop only after it. The
+		// First, because nodeSet.reconcile undoes drains of a stop only after it. The
 		// start of each worker undoes the others.
 		c.rec.Stopped = false
 		if err := c.save(ctx); err != nil {

@@ -11,8 +11,8 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// drainOwner is who drained a node: the beginning of its reason in Slurm, which the id of the action or the name of the operation
-// follows.
+// drainOwner says who drained a node. It is the prefix of the node's reason in Slurm; the id of the action or the name of the
+// operation follows.
 type drainOwner string
 
 const (
@@ -33,7 +33,7 @@ func drainOwnerOf(n node) drainOwner {
 	return drainOther
 }
 
-// isOwn reports whether Berth drained the node for what it does itself, and undoes that.
+// isOwn reports whether an action or a repair of Berth made the drain, so that Berth ends it.
 func (o drainOwner) isOwn() bool { return o == drainLeave || o == drainStop || o == drainUnfit }
 
 // reason returns the reason of a drain.

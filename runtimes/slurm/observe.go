@@ -230,7 +230,7 @@ type controllerReading struct {
 // accountingReading is the state of slurmdbd, and of the users.
 type accountingReading struct {
 	database   string              // why slurmdbd does not serve although it runs
-	unwritable string              // why it serves and nothing is recorded
+	unwritable string              // why slurmdbd serves and cannot write
 	accounting []accounting.Change // what it has otherwise than declared; nil: nothing, or unknown
 	people     string              // how users differ from the declared ones; empty: no difference, or unknown
 }
@@ -372,11 +372,13 @@ func (v *observation) notWritable(ctx context.Context) string {
 	if err != nil {
 		return ""
 	}
-	readOnly := strings.TrimSpace(string(res[0].Data))
-	switch {
-	case strings.Contains(string(res[0].Stderr), "ERROR 1205"):
+	said := string(res[0].Stderr)
+	switch readOnly := strings.TrimSpace(string(res[0].Data)); {
+	case strings.Contains(said, "ERROR 1205"):
 		return "the database of the cluster is locked, so nothing is recorded: end the program that locks it, such as a backup (SHOW PROCESSLIST)"
-	case res[0].Exit == 0 && readOnly != "0" && readOnly != "OFF":
+	case res[0].Exit != 0:
+		return "nothing is recorded: " + v.ctl.exitError(op, res[0]).Error()
+	case readOnly == "1" || readOnly == "ON" || strings.HasPrefix(readOnly, "NO_LOCK"): // the words are those of MariaDB 12
 		return "mariadbd is read-only, so nothing is recorded: SET GLOBAL read_only = OFF"
 	}
 	return ""
@@ -593,7 +595,7 @@ func (v *observation) members() []plan.MemberState {
 		if reserved.isMaintenance {
 			reserved.text = "" // OutOfService has it
 		}
-		joined.Note = joinNotes(cluster.Unused(m, v.ctl.rec.Found[m.Node]), reserved.text, v.jobs.failedLaunches(m.Node))
+		joined.Note = joinNotes(cluster.UnusedHardware(m, v.ctl.rec.Found[m.Node]), reserved.text, v.jobs.failedLaunches(m.Node))
 		if state == plan.Running && v.serving {
 			joined.OutOfService = v.outOfService(m.Node)
 		}

@@ -160,7 +160,7 @@ func (r *record) appliedPartitions() ([]cluster.Partition, error) {
 
 // cluster returns what the cluster of a record should be.
 func (r *record) cluster() (*cluster.Cluster, error) {
-	return cluster.Of(cluster.Declaration{
+	return cluster.New(cluster.Declaration{
 		Name: r.Cluster, Unit: &r.Unit, JoinedWorkers: r.JoinedWorkers, PendingRemovals: r.PendingRemovals, People: r.People,
 		At: cluster.Place{Hostname: r.Hostname, Ports: r.Ports, FirstJob: r.FirstJob},
 	})
@@ -306,7 +306,9 @@ func (r *record) managedUsers() ([]schema.UnixUser, error) {
 }
 
 // people returns all users who may have an account because of the instance.
-func (r *record) people() []schema.UnixUser { return cluster.Union(r.People, r.Unit.Effective.Users) }
+func (r *record) people() []schema.UnixUser {
+	return cluster.UnionOfUsers(r.People, r.Unit.Effective.Users)
+}
 
 // undeclaredUsers returns the recorded users that are not declared and that no project that is
 // being detached has.

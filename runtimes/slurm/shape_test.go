@@ -68,7 +68,7 @@ func TestNodeLineFitsItsHost(t *testing.T) {
 		m.CPUs, m.Shape = one.cpus, one.declared
 		rec.setFound(m.Node, twoByEightByTwo)
 		if one.unused != "" || one.cpus == 32 {
-			require.Equal(t, one.unused, cluster.Unused(*m, rec.Found[m.Node]))
+			require.Equal(t, one.unused, cluster.UnusedHardware(*m, rec.Found[m.Node]))
 		}
 		all, err := files(&rec)
 		require.NoError(t, err)

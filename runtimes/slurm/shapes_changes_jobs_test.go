@@ -204,12 +204,12 @@ func (f *shapeField) wave(t *testing.T, shapes []shape) (later []shape) {
 			f.table.set(t, s.name, "plan", "refused: "+refused)
 		}
 	}
-	gaveUp := hasNoRoom
+	givesUp := hasNoRoom
 	if len(shapes) == 1 {
-		gaveUp = nil
+		givesUp = nil
 	}
 	jobs = slices.DeleteFunc(jobs, func(s submitted) bool {
-		if f.bring(t, s.shape, s.job, gaveUp) {
+		if f.bring(t, s.shape, s.job, givesUp) {
 			return false
 		}
 		later = append(later, s.shape)

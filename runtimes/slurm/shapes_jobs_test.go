@@ -207,16 +207,16 @@ func (f *shapeField) one(t *testing.T, s shape) {
 }
 
 // bring takes a job through its steps to its state, and compares that with what the shape says of Slurm. It gives up, and returns
-// false, where gaveUp holds for the rows of the job.
-func (f *shapeField) bring(t *testing.T, s shape, job string, gaveUp func([]jobRow) bool) bool {
+// false, where givesUp holds for the rows of the job.
+func (f *shapeField) bring(t *testing.T, s shape, job string, givesUp func([]jobRow) bool) bool {
 	t.Helper()
 	for _, step := range s.Steps {
-		if _, done := f.awaitStates(t, job, step.In, gaveUp); !done {
+		if _, done := f.awaitStates(t, job, step.In, givesUp); !done {
 			return false
 		}
 		f.step(t, step, job)
 	}
-	rows, done := f.awaitStates(t, job, strings.Join(s.State, ","), gaveUp)
+	rows, done := f.awaitStates(t, job, strings.Join(s.State, ","), givesUp)
 	if !done {
 		return false
 	}
@@ -316,8 +316,8 @@ func (f *shapeField) list(ctx context.Context) (all []jobRow, err error) {
 	return all, err
 }
 
-// awaitStates waits until the rows of a job have these states, and no other ones. It returns false where gaveUp holds for other rows.
-func (f *shapeField) awaitStates(t *testing.T, job, want string, gaveUp func([]jobRow) bool) (rows []jobRow, done bool) {
+// awaitStates waits until the rows of a job have these states, and no other ones. It returns false where givesUp holds for other rows.
+func (f *shapeField) awaitStates(t *testing.T, job, want string, givesUp func([]jobRow) bool) (rows []jobRow, done bool) {
 	t.Helper()
 	states := strings.Split(want, ",")
 	slices.Sort(states)
@@ -329,7 +329,7 @@ func (f *shapeField) awaitStates(t *testing.T, job, want string, gaveUp func([]j
 		}
 		slices.Sort(got)
 		done = slices.Equal(slices.Compact(got), states)
-		return done || gaveUp != nil && gaveUp(rows), fmt.Sprintf("%+v", rows)
+		return done || givesUp != nil && givesUp(rows), fmt.Sprintf("%+v", rows)
 	})
 	return rows, done
 }

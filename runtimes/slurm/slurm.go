@@ -2,6 +2,8 @@
 // a control stack of its own on a controller (munged, slurmdbd, slurmctld and a
 // database) and static, configless nodes on workers (NODES.md).
 //
+// Package cluster says what a cluster should be, and what a change of it does; this package brings hosts there.
+//
 // The runtime keeps no state of its own. A record beside each control stack
 // says what was applied. It is written before anything else is created and
 // removed after everything else, so an action can be resumed after a crash at any point. Exit codes of Slurm's tools prove

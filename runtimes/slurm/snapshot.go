@@ -37,6 +37,7 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 		}
 	}
 	if err != nil {
+		v.jobs.Unknown = err.Error()
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return
 	}

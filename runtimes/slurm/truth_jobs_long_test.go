@@ -13,6 +13,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"berth/examples/await"
 	"berth/reconciler/plan"
 	"berth/runtimes/slurm"
 	"berth/runtimes/slurm/cli"
@@ -220,7 +221,7 @@ func (r *truth) compareJobs(t *testing.T, row *truthRow, said *prediction) {
 			row.wrong = append(row.wrong, fmt.Sprintf("job %s: predicted %s, actual %s: was %+v, is %+v", id, want, got, rows, now[id]))
 			if got == "ended" || got == "cancelled" {
 				row.lost++
-				row.wrong = append(row.wrong, r.outputOf(t, now[id]))
+				row.wrong[len(row.wrong)-1] += "; " + r.outputOf(t, now[id])
 			}
 		}
 	}
@@ -287,6 +288,7 @@ func (p *prediction) outcome(rows []cli.QueuedJob, id string, now map[string]cli
 func (r *truth) settledQueue(t *testing.T, of []cli.QueuedJob) map[string]cli.QueuedJob {
 	t.Helper()
 	var now map[string]cli.QueuedJob
+	patience := time.Now().Add(await.Limit / 2) // a job that vanished is compared as such
 	eventually(t, "the jobs have ended in accounting, or are active", func() (bool, string) {
 		now = map[string]cli.QueuedJob{}
 		settled := true
@@ -309,10 +311,13 @@ func (r *truth) settledQueue(t *testing.T, of []cli.QueuedJob) map[string]cli.Qu
 			ended = r.accounted(t, slices.Compact(slices.Sorted(slices.Values(whole))))
 		}
 		for _, id := range gone {
-			now[id] = ended[id]
-			settled = settled && slices.Contains(endedStates, ended[id].State)
+			q, hasEnded := ended[id], slices.Contains(endedStates, ended[id].State)
+			if !hasEnded {
+				q.State = "VANISHED"
+			}
+			now[id], settled = q, settled && hasEnded
 		}
-		return settled, fmt.Sprint(now)
+		return settled || time.Now().After(patience), fmt.Sprint(now)
 	})
 	return now
 }

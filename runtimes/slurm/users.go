@@ -40,7 +40,7 @@ func (c hostUsers) removeUndeclared(ctx context.Context) error {
 		}
 		// Also those who were removed while the worker did not answer.
 		had := slices.DeleteFunc(rec.Users, func(u schema.UnixUser) bool { return rec.Cluster != c.stack.Cluster || slices.Contains(now, u) })
-		return c.drop(ctx, wk, cluster.Union(gone, had), c.writeWorkerRecord(m, now))
+		return c.drop(ctx, wk, cluster.UnionOfUsers(gone, had), c.writeWorkerRecord(m, now))
 	})
 	var forget []runtimes.Op
 	if left == nil && len(gone) > 0 {

@@ -64,7 +64,7 @@ func versionOp(daemon string) runtimes.Op {
 }
 
 // checkVersion compares the version that a worker has installed with the declared one.
-// An instance that an earlier Berth recorded declares none.
+// A unit that declares none is not compared.
 func (s site) checkVersion(ctx context.Context, i *schema.EffectiveUnit) error {
 	if i.SoftwareVersion == "" {
 		return nil

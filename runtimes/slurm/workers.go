@@ -287,5 +287,5 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	ops = append(ops, removeSharedDirs()...)
 	ops = append(ops, removeOp(workerRecordPath), removeEmptyOp(profile.InstanceDir))
 	// Users that are being added or removed are in the instance's record only.
-	return c.users.drop(ctx, wk, cluster.Union(rec.Users, c.rec.People), ops...)
+	return c.users.drop(ctx, wk, cluster.UnionOfUsers(rec.Users, c.rec.People), ops...)
 }

@@ -53,8 +53,6 @@ func (r *registry) redactedFindings(file *load.SettingsFile, kind *forge.Kind) [
 			} else if hint := missingHints[d.Path]; hint != "" {
 				d.Message = d.Path + ": is missing: " + hint
 			}
-		} else if d.Code == "schema.unknown-field" && slices.Contains(r.names(), d.Path) {
-			d.Message = d.Path + ": no such field: write forge: {kind: " + d.Path + ", …} with the same fields"
 		} else if d.Path == "authority.trust_main" {
 			d.Message = d.Path + ": is true or absent; without it, name the administrators"
 		} else if note := fileNotes[d.Code]; note != "" {

@@ -76,7 +76,7 @@ func TestTraceShowsTheLedgersOfHosts(t *testing.T) {
 				"head": {entry(1, "create", "write /etc/x"), entry(3, "create", "run sbatch --parsable"), entry(4, "create", runtimes.StoppedAt+"run sbatch a: b: exit")},
 				"gpu":  {entry(2, "join", "start service worker")}, "idle": {},
 			},
-			failing: map[string]error{"old": &runtimes.OpError{Host: "old", Op: "request", Message: "unknown field; install the berth-host of the same release", Code: "invalid"}},
+			failing: map[string]error{"old": &runtimes.OpError{Host: "old", Op: "request", Message: "the answer has no ledger", Code: "invalid"}},
 		}
 		nodes := map[string]*schema.Node{}
 		for _, name := range []string{"head", "gpu", "idle", "old", "dead"} {
@@ -102,7 +102,7 @@ func TestTraceShowsTheLedgersOfHosts(t *testing.T) {
 			"host      2026-08-01 10:00:03Z  head  create  run sbatch --parsable",
 			"host      2026-08-01 10:00:04Z  head  create  run sbatch a: b  fault: exit",
 			"unknown   dead: host dead: host unreachable: no answer within 15s",
-			"unknown   old: host old: request: unknown field; install the berth-host of the same release",
+			"unknown   old: host old: request: the answer has no ledger",
 			"hosts     5 hosts asked, 2 did not answer",
 		}, lines)
 		text, err := json.Marshal(trace.Hosts)

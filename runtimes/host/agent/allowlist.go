@@ -116,10 +116,11 @@ func (l *allowList) program(name string) (runtimes.Program, bool) {
 	return runtimes.Program{}, false
 }
 
-// reads reports whether a run of a program has no effect.
+// reads reports whether a run of a program has no effect. Reads sees the arguments alone, so no file may be the input, and only
+// input that the program needs for each call.
 func (l *allowList) reads(op *runtimes.Run) bool {
 	prog, ok := l.program(op.Program)
-	return ok && prog.Reads != nil && prog.Reads(op.Args)
+	return ok && prog.Reads != nil && op.StdinFile == "" && (len(op.Stdin) == 0 || prog.ReadsStdin) && prog.Reads(op.Args)
 }
 
 func (l *allowList) service(op *runtimes.Service) (runtimes.ServiceSpec, error) {

@@ -12,7 +12,7 @@ import (
 )
 
 // Paths below /run count without existing, as the start of a service makes them.
-func TestOnlyExistingDerivePathsCount(t *testing.T) {
+func TestOnlyExistingDerivedPathsCount(t *testing.T) {
 	dir := t.TempDir()
 	there, gone := filepath.Join(dir, "there"), filepath.Join(dir, "gone")
 	require.NoError(t, os.Mkdir(there, 0o700))

@@ -14,8 +14,8 @@ import (
 )
 
 // Protocol is the version of the protocol. A daemon works with a helper of the same one or of a later one, so helpers are replaced
-// first. It is raised when a daemon sends what the helper of the last release does not know or does not allow: another operation
-// (testdata/protocol.txt), or other programs, arguments or paths of a profile.
+// first. Raise it when a daemon needs an operation, a program, an argument or a path that the helper of the last release refuses. A
+// test shows a changed message (testdata/protocol.txt); what a profile allows is compared by nothing.
 const Protocol = 2
 
 // Bounds of requests and responses.

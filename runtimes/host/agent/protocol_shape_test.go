@@ -11,8 +11,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// What daemon and helper send each other is in testdata/protocol.txt, with the number of the protocol: who changes it sees whether the
-// number has to be raised.
+// testdata/protocol.txt lists the fields of each message and the number of the protocol. The test fails when a field changes: decide
+// then whether to raise the number.
 func TestProtocolIsThatOfItsNumber(t *testing.T) {
 	var text strings.Builder
 	fmt.Fprintf(&text, "protocol %d\n", Protocol)

@@ -95,8 +95,8 @@ type Declaration struct {
 	At     Place
 }
 
-// Of returns the cluster of a declaration. The error is that of its config.
-func Of(d Declaration) (*Cluster, error) {
+// New returns the cluster of a declaration. The error is that of its config.
+func New(d Declaration) (*Cluster, error) {
 	set, err := Parse(d.Unit.Effective.Config)
 	if err != nil {
 		return nil, err
@@ -110,7 +110,7 @@ func Of(d Declaration) (*Cluster, error) {
 // clusterOf returns the cluster of a unit whose members have all joined, on a host that is the same for all units.
 func clusterOf(u *plan.Unit) (*Cluster, error) {
 	at := Place{Hostname: "controller", Ports: Ports{Slurmctld: FirstPort, Slurmdbd: FirstPort + 1}}
-	return Of(Declaration{Name: Name(u.Effective.Key), Unit: u, At: at})
+	return New(Declaration{Name: Name(u.Effective.Key), Unit: u, At: at})
 }
 
 // settled returns the cluster without the projects and partitions that have only jobs left to end.

@@ -120,8 +120,7 @@ func configNotes(old, now *Config) (notes []string) {
 	return notes
 }
 
-// ConfigureImpact renders the files of both units, and does to the difference what configure
-// does to it on the host.
+// ConfigureImpact compares the files of both units, and returns what configure does on the host for their difference.
 func ConfigureImpact(before, after *plan.Unit) plan.Impact {
 	if before == nil || after == nil {
 		return plan.Impact{}
@@ -304,7 +303,7 @@ func changeOf(before, after *plan.Unit) (*change, error) {
 // steps returns what follows the write of the changed files.
 func (ch *change) steps() Steps {
 	s, version := ch.now.stack(), ch.now.version()
-	return StepsAfter(s, version, Effect(s, classify(ch.oldConf, ch.conf, version), ch.changed), ch.changed)
+	return StepsAfter(s, version, ActivationOf(s, classify(ch.oldConf, ch.conf, version), ch.changed), ch.changed)
 }
 
 // differences lists what the files change, each with its class by Slurm's version, sorted.
@@ -329,7 +328,7 @@ func (ch *change) differences() []plan.Difference {
 			continue
 		}
 		alone := map[string]File{path: f}
-		class, steps := plan.ClassLive, StepsAfter(s, version, Effect(s, profile.None, alone), alone)
+		class, steps := plan.ClassLive, StepsAfter(s, version, ActivationOf(s, profile.None, alone), alone)
 		switch {
 		case steps.Restart, steps.Workers, steps.Database:
 			class = plan.ClassRestart

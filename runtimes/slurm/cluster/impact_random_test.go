@@ -64,7 +64,7 @@ func (d unitDraw) report(of Declaration, before, after plan.Unit) string {
 		fmt.Fprintln(&out, verb, string(raw), err)
 	}
 	var all map[string]File
-	c, err := Of(of)
+	c, err := New(of)
 	if err == nil {
 		all, _, err = c.Files()
 	}

@@ -15,7 +15,7 @@ import (
 // What a person changes by scontrol is in slurmctld's memory alone, and the next reconfigure takes it back: what
 // Berth wrote is declared. So it is a difference.
 
-// ChangedByHand returns how slurmctld has partitions and nodes otherwise than slurm.conf.
+// ChangedByHand returns the differences of partitions and nodes between slurmctld and slurm.conf.
 // closes reports whether Berth is closing a partition: that one is left out.
 func ChangedByHand(conf []byte, partitions []cli.Partition, nodes []cli.Node, closes func(partition string) bool) []string {
 	lines := ParseConf(conf)

@@ -13,7 +13,7 @@ import (
 	"berth/schema"
 )
 
-// The files of a control stack are rendered from typed values only. Equal records
+// The files of a control stack are rendered from typed values only. Equal clusters
 // give equal bytes, as a difference would cause a needless restart.
 
 // Files renders all files of the stack except secrets, by path, and the lines of slurm.conf.

@@ -39,8 +39,8 @@ func ShapeOf(r cli.Resources) schema.Shape {
 	return schema.Shape{Sockets: r.Sockets, CoresPerSocket: r.CoresPerSocket, ThreadsPerCore: r.ThreadsPerCore}
 }
 
-// Unused returns what of the host of a worker Slurm does not have, or "".
-func Unused(m plan.Member, found schema.Shape) string {
+// UnusedHardware returns what of the host of a worker Slurm does not have, or "".
+func UnusedHardware(m plan.Member, found schema.Shape) string {
 	has := Fitted(m, found)
 	if found == (schema.Shape{}) || has.CPUs == found.Threads() && has.Shape == found {
 		return ""

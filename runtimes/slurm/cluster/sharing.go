@@ -66,8 +66,8 @@ func UserNames(users []schema.UnixUser) []string {
 	return out
 }
 
-// Union returns the users of both lists without duplicates, by name.
-func Union(a, b []schema.UnixUser) []schema.UnixUser {
+// UnionOfUsers returns the users of both lists without duplicates, by name.
+func UnionOfUsers(a, b []schema.UnixUser) []schema.UnixUser {
 	all := slices.Concat(a, b)
 	slices.SortFunc(all, func(a, b schema.UnixUser) int {
 		return cmp.Or(strings.Compare(a.Name, b.Name), cmp.Compare(a.UID, b.UID))

@@ -2,13 +2,13 @@ package cluster
 
 import "strings"
 
-// Steps are those of a change that a crash may interrupt.
+// Steps are what follows a change of files. A crash may interrupt them.
 type Steps struct {
 	Restart     bool `json:"restart,omitempty"`     // of slurmctld
 	Workers     bool `json:"workers,omitempty"`     // a restart of the slurmd of each worker
 	Reconfigure bool `json:"reconfigure,omitempty"` // so that nodes get slurmctld's files
 	Database    bool `json:"database,omitempty"`    // a restart of slurmdbd
-	Settle      bool `json:"settle,omitempty"`      // reconcileNodes after a start
+	Settle      bool `json:"settle,omitempty"`      // a check of the nodes after a start
 }
 
 // Or returns the steps of both.

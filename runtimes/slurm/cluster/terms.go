@@ -92,7 +92,7 @@ func nodeResources(m plan.Member) plan.NodeResources {
 type sharing struct {
 	unit       *plan.Unit
 	set        Config
-	partitions []Partition // as admitted has them
+	partitions []Partition // as Admitted returns them
 }
 
 func newSharing(c *Cluster) *sharing { return &sharing{c.unit, c.set, c.Admitted()} }

@@ -59,7 +59,7 @@ func backupArgs(forms ...func(Stack, string) []string) func([]string) error {
 	}
 }
 
-// clientDatabase is in the last of the arguments that name a database.
+// clientDatabase matches the last argument of RestoreArgs and of WritableArgs; its group is the cluster.
 var clientDatabase = regexp.MustCompile("^--(?:database=|execute=.* `)slurm_(?:restore|acct)_([a-z0-9_]*)(?:$|`)")
 
 // checkClient allows the SQL client with statements, with a dump for a trial, and to try whether the database can be written.

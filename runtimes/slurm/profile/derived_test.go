@@ -12,7 +12,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-func TestDerivePathsComeFromRecords(t *testing.T) {
+func TestDerivedPathsComeFromRecords(t *testing.T) {
 	derive := func(files map[string]string) []runtimes.DerivedPath {
 		root := fstest.MapFS{"etc/munge/munge.key": {Data: []byte("key")}}
 		for name, data := range files {

@@ -119,7 +119,7 @@ func programs() map[string]runtimes.Program {
 	always := func([]string) bool { return true }
 	all := map[string]runtimes.Program{
 		"scontrol": {Path: "/usr/bin/scontrol", Env: queueEnv, Check: checkScontrol, Reads: first("ping", "show")},
-		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads},
+		"sacctmgr": {Path: "/usr/bin/sacctmgr", Env: conf, Check: checkSacctmgr, CheckStdin: checkAnswer, Reads: sacctmgrReads, ReadsStdin: true},
 		// Both print their version, and slurmd the host's resources, whatever their
 		// configuration is.
 		"slurmctld": {Path: "/usr/sbin/slurmctld", Check: exactly([]string{"-V"}), Reads: always},

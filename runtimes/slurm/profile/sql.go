@@ -59,9 +59,9 @@ func (s Stack) LastJobSQL() string {
 	return fmt.Sprintf("SELECT COALESCE(MAX(id_job), 0) FROM `%s`.`%s_job_table`;\n", s.Database(), s.Cluster)
 }
 
-// WritableArgs returns the arguments with which the SQL client tries whether the stack's database can be written. It changes
-// nothing, fails with ERROR 1205 while somebody else locks the database, and prints whether the server is read-only, which does not
-// bind the administrator.
+// WritableArgs returns the arguments with which the SQL client tries whether the stack's database can be written. The
+// statements change nothing. While another client locks the database, they fail with ERROR 1205. A read-only server still lets the
+// administrator write, so they print read_only.
 func (s Stack) WritableArgs() []string {
 	return append(SQLArgs(), fmt.Sprintf("%sSET lock_wait_timeout = 2; DELETE FROM `%s`.`%s_last_ran_table` WHERE FALSE; SELECT @@GLOBAL.read_only",
 		executeOption, s.Database(), s.Cluster))

@@ -12,8 +12,8 @@ import (
 	"berth/schema"
 )
 
-// Config are an instance's config, as config.cue defines it. A group that is absent was
-// unknown to the Berth that wrote the record: it renders as it did then.
+// Config is an instance's config, as config.cue defines it. Without a group, slurm.conf has none of its lines, unless a method says
+// otherwise.
 type Config struct {
 	Partitions  []Partition       `json:"partitions"`
 	Scheduler   scheduler         `json:"scheduler"`
@@ -23,7 +23,7 @@ type Config struct {
 	Preemption  *preemption       `json:"preemption,omitempty"`
 	PrivateData []string          `json:"private_data,omitempty"`
 	Topology    topology          `json:"topology,omitzero"`
-	Account     string            `json:"account,omitempty"` // of the users; empty: membersAccount
+	Account     string            `json:"account,omitempty"` // of the users; empty: MembersAccount
 	QoS         []QoS             `json:"qos,omitempty"`
 	Options     map[string]option `json:"options,omitempty"`
 	hostSettings
@@ -80,8 +80,7 @@ type nodeSel struct {
 	Names    []string `json:"names,omitempty"`
 }
 
-// scheduler has the intervals in seconds. A CycleSeconds of 0 stands for the
-// parameters of an earlier Berth.
+// scheduler has the intervals in seconds. With a CycleSeconds of 0, slurmctld looks at the queue each second.
 type scheduler struct {
 	IntervalSeconds   int `json:"interval_seconds"`
 	CycleSeconds      int `json:"cycle_seconds,omitempty"`
@@ -208,8 +207,8 @@ var (
 )
 
 // Parse reads a config. The estate's loader has checked it and filled in
-// defaults. It is checked again because daemons of root read it, and because records
-// on hosts may come from another version of Berth.
+// defaults. It is checked again because daemons of root read it, and because a person
+// can edit a record on a host.
 func Parse(raw json.RawMessage) (Config, error) {
 	s := Config{hostSettings: hostSettings{Identity: IdentityManaged, Confinement: confinementCgroup}}
 	s.Scheduler.IntervalSeconds = 30

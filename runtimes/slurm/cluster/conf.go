@@ -88,8 +88,8 @@ func ClassifyText(before, after []byte, version cli.Version) profile.Activation 
 	return max(profile.Reconfigure, classify(ParseConf(before), ParseConf(after), version))
 }
 
-// Effect returns what makes slurmctld take over changed files, of which slurm.conf needs conf.
-func Effect(s profile.Stack, conf profile.Activation, changed map[string]File) profile.Activation {
+// ActivationOf returns what makes slurmctld take over changed files, of which slurm.conf needs conf.
+func ActivationOf(s profile.Stack, conf profile.Activation, changed map[string]File) profile.Activation {
 	for path := range changed {
 		switch path {
 		case s.Conf(), s.Accounts(), s.DBDConf(), s.LogRotation():
