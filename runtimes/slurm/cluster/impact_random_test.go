@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -30,10 +31,7 @@ func TestImpactOfRandomChanges(t *testing.T) {
 	for range count {
 		before := d.unit()
 		after := d.changed(before)
-		of := Declaration{
-			Name: Name(before.Effective.Key), Unit: &after, JoinedWorkers: JoinedWorkers{Joined: d.some(before.Members)},
-			At: Place{Hostname: "ctl", Ports: Ports{Slurmctld: 6820, Slurmdbd: 6821}},
-		}
+		of := d.declaration(before, after)
 		first := d.report(of, before, after)
 		require.Equal(t, first, d.report(of, before, after))
 		if strings.Contains(first, "slurm.conf") {
@@ -54,11 +52,35 @@ func TestImpactOfRandomChanges(t *testing.T) {
 // unitDraw draws units.
 type unitDraw struct{ *rand.Rand }
 
-// report has the impact of each verb, and the files.
+// declaration returns what the cluster of after follows from while workers, partitions and projects of before have not left.
+func (d unitDraw) declaration(before, after plan.Unit) Declaration {
+	of := Declaration{
+		Name: Name(before.Effective.Key), Unit: &after, JoinedWorkers: JoinedWorkers{Joined: d.some(before.Members)},
+		At: Place{Hostname: "ctl", Ports: Ports{Slurmctld: 6820, Slurmdbd: 6821}, FirstJob: 1000 * d.IntN(2)},
+	}
+	for _, m := range before.Members {
+		if d.or(3) {
+			if of.Found == nil {
+				of.Found = map[string]schema.Shape{}
+			}
+			of.Found[m.Node] = schema.Shape{Sockets: 1 + d.IntN(2), CoresPerSocket: 4, ThreadsPerCore: 1 + d.IntN(2)}
+		}
+	}
+	if set, err := Parse(before.Effective.Config); err == nil && d.or(2) {
+		of.Leaving = set.Partitions[:1]
+	}
+	if d.or(2) {
+		of.Detaching, of.People = before.Effective.Attachments, before.Effective.Users
+	}
+	return of
+}
+
+// report has the impact of each verb, the files, the accounting and the reservations.
 func (d unitDraw) report(of Declaration, before, after plan.Unit) string {
 	var out strings.Builder
 	for _, verb := range []plan.Verb{
 		plan.Create, plan.Configure, plan.Leave, plan.Drain, plan.Replace, plan.Remove, plan.Start, plan.Restart, plan.Stop, plan.Delete,
+		plan.Cordon, plan.Label, plan.AcceptLoss,
 	} {
 		raw, err := json.Marshal(Rules{}.Impact(verb, "worker-0", &before, &after))
 		fmt.Fprintln(&out, verb, string(raw), err)
@@ -74,6 +96,11 @@ func (d unitDraw) report(of Declaration, before, after plan.Unit) string {
 	}
 	text, _ := json.Marshal(raw) // plain data, with sorted keys
 	fmt.Fprintln(&out, string(text), err)
+	if c == nil {
+		return out.String()
+	}
+	tree, err := c.Accounting()
+	fmt.Fprintf(&out, "%s %v\n%+v\n", tree.LoadFile(), err, c.WantedReservations(time.Unix(1_800_000_000, 0)))
 	return out.String()
 }
 
