@@ -426,7 +426,14 @@ func (c *fakeCluster) answer(run *runtimes.Run) (string, int) {
 	case run.Program == "squeue" && slices.Contains(run.Args, profile.ExcludedFormat):
 		return "JOBID EXC_NODES\n" + strings.Join(append(slices.Clone(c.excluded), ""), "\n"), 0
 	case run.Program == "squeue":
-		return "JOBID ST UID PARTITION\n" + strings.Join(append(slices.Clone(c.queue), ""), "\n"), 0
+		out := "JOBID ST UID PARTITION\n"
+		for _, job := range c.queue {
+			words := strings.Fields(job)
+			out += strings.Join(words[:min(len(words), 4)], " ") + "\n"
+		}
+		return out, 0
+	case run.Program == "scancel":
+		c.queue = slices.DeleteFunc(c.queue, func(job string) bool { return slices.Contains(run.Args, strings.Fields(job)[0]) })
 	case run.Program == "sacctmgr" && slices.Contains(run.Args, "list"):
 		return c.db.List(run.Args), 0
 	case run.Program == "sacctmgr" && !slices.Contains(run.Args, "load"):
@@ -442,7 +449,9 @@ func (c *fakeCluster) snapshot() string {
 	out := "JOBID|JOBID|ST|USER|ACCOUNT|QOS|PARTITION|NODELIST|TRES_ALLOC|START_TIME|TIME_LIMIT|REQ_NODES|REASON|MIN_CPUS|MIN_MEMORY|TRES_PER_NODE|FEATURES|\n"
 	for _, job := range c.queue {
 		words := strings.Fields(job)
-		out += words[0] + "|" + words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|5:00||None|1|1M|N/A|(null)|\n"
+		named := strings.Join(words[4:], "") // the nodes that it asks for by name
+		out += words[0] + "|" + words[0] + "|" + words[1] + "|" + words[2] + "|members|normal|" + words[3] + "||cpu=1|1795395501|5:00|" + named +
+			"|None|1|1M|N/A|(null)|\n"
 	}
 	return out
 }

@@ -3,7 +3,9 @@
 package slurm_test
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -75,5 +77,34 @@ func TestLongImpactOnABusyCluster(t *testing.T) {
 			require.Equal(t, []string{first}, g.Nodes)
 			require.Equal(t, 1, g.GPUs)
 		}
+	}
+}
+
+// Each job that asks for a leaving node by name is cancelled, as the plan says: an array, a heterogeneous job, and one that names other
+// nodes after it, which slurmctld 24.11 would start on nodes that nobody asked for. Others wait.
+func TestLongJobsThatNameALeavingNodeAreCancelled(t *testing.T) {
+	t.Parallel()
+	c := &company{stage: bareStage(t)}
+	c.rt = c.runtime(t)
+	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0, 1, 2)
+	c.carry(t, u, false)
+	want := map[string]string{} // by the number of the job
+	for options, state := range map[string]string{
+		"-w gpu-2": "CANCELLED", "-N2 -w gpu-[1-2]": "CANCELLED", "-N2 -w gpu-[2-3]": "CANCELLED", "-N3 -w gpu-[1-3]": "CANCELLED",
+		"-a 1-3 -w gpu-2": "CANCELLED", "-w gpu-1 : -w gpu-2": "CANCELLED",
+		"-w gpu-1": "PENDING", "-w gpu-3": "PENDING", "-N2 -w gpu-[1,3]": "PENDING",
+	} {
+		out := c.onControl(t, u, fmt.Sprintf("printf '#!/bin/sh\ntrue\n' >/tmp/named.sh; setpriv --reuid=%d --regid=%[1]d --clear-groups "+
+			"sbatch --parsable --hold --mem=10 %[2]s /tmp/named.sh; rm /tmp/named.sh", alice.UID, options))
+		want[strings.TrimSpace(out)] = state + " " + options
+	}
+	less := u
+	less.Members = slices.DeleteFunc(slices.Clone(u.Members), func(m plan.Member) bool { return m.Node == "gpu-2" })
+	less.Effective.Roles = slices.Clone(u.Effective.Roles)
+	less.Effective.Roles[1].Count--
+	c.carry(t, less, false)
+	for row := range strings.Lines(c.onControl(t, u, "squeue -h -t all -o '%i %T'")) {
+		id, state, _ := strings.Cut(strings.TrimSpace(row), " ")
+		require.True(t, strings.HasPrefix(want[wholeID(id)], state+" "), "job %s is %s, want %s", id, state, want[wholeID(id)])
 	}
 }

@@ -372,6 +372,11 @@ func (c lifecycle) leave(ctx context.Context, after *plan.Unit, a plan.Action) e
 		if err := c.jobs.endBy(ctx, cluster.OnJobs(m, &c.rec.Unit), nodeTarget(m.Node), only("--nodelist="+m.Node)); err != nil {
 			return err
 		}
+		if !cluster.Stays(a.Verb, m.Node, after) {
+			if err := c.jobs.cancelNaming(ctx, m.Node); err != nil {
+				return err
+			}
+		}
 	}
 	if err := asWaiting(c.workers.clean(ctx, wk)); err != nil {
 		return err

@@ -2,6 +2,7 @@ package slurm
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -148,6 +149,37 @@ func (c jobQueue) cancelPending(ctx context.Context, filter jobFilter) error {
 		return err
 	}
 	return c.cancel(ctx, pending, profile.CancelPending)
+}
+
+// cancelNaming cancels the waiting jobs that ask for a node by name. Without its line, slurmctld 22.05 ends them as NODE_FAIL; 24.11
+// does so only if it is the last of their nodes, and starts the others on nodes that nobody asked for.
+func (c jobQueue) cancelNaming(ctx context.Context, node string) error {
+	return c.env.poll(ctx, "cancel jobs that name "+node, func(ctx context.Context) (bool, string, error) {
+		all, err := ask(ctx, c.control, cli.Snapshot())
+		if op := new(runtimes.OpError); errors.As(err, &op) { // as for a queue that is longer than what a host prints
+			c.log.Info("jobs that name a leaving node left to slurmctld", "node", node, "reason", err.Error())
+			return true, "", nil
+		} else if err != nil {
+			return false, "", err
+		}
+		var ids []string
+		for i := range all {
+			if j := &all[i]; j.Pending() && slices.Contains(j.Asks.Named, node) {
+				leader, _, isPart := strings.Cut(j.ID, "+")
+				if !isPart {
+					leader = j.Raw
+				}
+				ids = append(ids, leader)
+			}
+		}
+		slices.Sort(ids)
+		for part := range slices.Chunk(slices.Compact(ids), 500) {
+			if err := c.doAll(ctx, c.cli("scancel", append([]string{profile.CancelPending}, part...)...)); err != nil {
+				return false, "", err
+			}
+		}
+		return len(ids) == 0, fmt.Sprintf("%d jobs left", len(ids)), nil
+	})
 }
 
 // cancel cancels jobs with as many calls of scancel as their number needs.

@@ -4,12 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"berth/reconciler/plan"
+	"berth/runtimes"
 	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
@@ -37,7 +39,9 @@ func (v *observation) snapshotJobs(ctx context.Context) {
 		}
 	}
 	if err != nil {
-		v.jobs.Unknown = err.Error()
+		if op := new(runtimes.OpError); errors.As(err, &op) {
+			v.jobs.Unknown = "squeue on " + c.host.Name() + ": " + op.Message
+		}
 		c.log.Debug("jobs unknown", "host", c.host.Name(), "reason", err.Error())
 		return
 	}

@@ -1,6 +1,7 @@
 package slurm
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -25,6 +26,24 @@ func TestLeaveWaitsForJobsOnEveryRelease(t *testing.T) {
 		require.NoError(t, c.apply(t, plan.Leave, c.unit), version)
 		require.True(t, c.wk.ran("clear slurmd"), version)
 	}
+}
+
+// A job that asks for a leaving node by name is cancelled before the node leaves, as the plan says on every release. While the node
+// joins again with another shape, it waits.
+func TestJobThatNamesALeavingNodeIsCancelled(t *testing.T) {
+	c := newCluster(t)
+	queue := []string{"7 PD 2001 main gpu-[1-2]", "8 PD 2001 main gpu-2", "9 PD 2001 main", "10 PD 2001 main gpu-1"}
+	c.queue = slices.Clone(queue)
+	require.NoError(t, c.apply(t, plan.Leave, c.unit))
+	require.Equal(t, queue, c.queue)
+
+	c = newCluster(t)
+	c.queue = slices.Clone(queue)
+	after := c.unit
+	after.Members = after.Members[:1]
+	require.NoError(t, c.apply(t, plan.Leave, after))
+	require.Equal(t, queue[1:3], c.queue)
+	require.True(t, c.ctl.ran("scancel", profile.CancelPending))
 }
 
 // D6: an answer in the shape of another release was read as a cluster without nodes, so

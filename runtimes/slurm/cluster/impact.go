@@ -44,9 +44,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		if verb != plan.Drain {
 			i.Terms = sizeTermsOf(before, after)
 		}
-		// A node that joins again with another shape stays in slurm.conf.
-		stays := verb == plan.Drain || verb == plan.Leave && after != nil && slices.ContainsFunc(after.Members, func(o plan.Member) bool { return o.Node == m.Node })
-		return endsBy(i, OnJobs(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}, Leave: !stays})
+		return endsBy(i, OnJobs(m, cmp.Or(after, before)), plan.JobRule{Nodes: []string{m.Node}, Leave: !Stays(verb, m.Node, after)})
 	case plan.Start, plan.Restart:
 		m, ok := after.Member(member)
 		switch {
@@ -68,6 +66,13 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		return ends(plan.Impact{Drains: WorkerNodes(before), Notes: []string{"its records in sacct are removed for good, and the usage that Berth recorded stays"}}, before, plan.JobRule{All: true, CancelsQueued: true})
 	}
 	return plan.Impact{}
+}
+
+// Stays reports whether a node stays in slurm.conf after a verb on its worker: it is only drained, or joins again with another shape.
+// after may be nil.
+func Stays(verb plan.Verb, node string, after *plan.Unit) bool {
+	joinsAgain := verb == plan.Leave && after != nil && slices.ContainsFunc(after.Members, func(o plan.Member) bool { return o.Node == node })
+	return verb == plan.Drain || joinsAgain
 }
 
 // What users notice while daemons restart, the worst first.
