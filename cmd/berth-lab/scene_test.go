@@ -21,6 +21,7 @@ import (
 	"berth/reconciler/gitrepo/gittest"
 	"berth/reconciler/plan"
 	"berth/runtimes/host/hosttest"
+	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 	"berth/runtimes/slurm/slurmtest"
 	"berth/schema"
@@ -34,6 +35,7 @@ type scene struct {
 	*testing.T
 	base   map[string]string // the estate every test begins with
 	config daemonConfig      // of the daemon
+	slurm  cli.Version       // of the hosts
 }
 
 // catalogFile is the only version of Slurm in the estate.
@@ -65,7 +67,7 @@ func newScene(t *testing.T, image string) *scene {
 	upstream, _, _ := strings.Cut(version, "-") // without Debian's revision
 	st.files[catalogFile] = strings.Replace(st.files[catalogFile], declared, "version: "+upstream, 1)
 	require.NoError(t, st.remote.open(st.dir, st.files))
-	s := &scene{stage: st, T: t, base: maps.Clone(st.files)}
+	s := &scene{stage: st, T: t, base: maps.Clone(st.files), slurm: cli.Version(upstream)}
 	s.base[pathOf(t, labtest.Train)] = labtest.InstanceYAML(labtest.Train.Name, 2)
 	s.base[pathOf(t, labtest.Assembly)] = labtest.AssemblyYAML()
 	s.config = daemonConfig{name: "berth", url: st.git.URL, more: map[string]any{
