@@ -203,6 +203,7 @@ func (k *killed) state() string {
 	require.NoError(k, json.Unmarshal([]byte(k.on("dev-lab-1", "cat "+profile.Stack{Cluster: cluster.Name(department)}.Record())), &record))
 	delete(record, "files") // has more after the first change of the files
 	delete(record, "backed_up")
+	delete(record, "sha256") // of all of them
 	parts := []string{show(record), k.onController(department, strings.Join([]string{
 		"sacctmgr -n -P list assoc format=account,user,share,grptres,grpjobs,grpsubmitjobs,maxwall,maxtresperjob,qos,defaultqos | sort",
 		"sacctmgr -n -P list qos format=name,flags,priority,preempt,preemptmode,grptres,maxtrespa,gracetime | sort",
