@@ -290,21 +290,22 @@ func (c *control) close(ctx context.Context, target string) error {
 
 // addPending records steps that have to follow the next effect.
 func (c *control) addPending(ctx context.Context, o cluster.Steps) error {
-	o = c.disk.Owed.Or(o)
-	if c.disk.Owed == o {
-		return nil
-	}
-	c.rec.Owed, c.disk.Owed = o, o
-	return c.saveDisk(ctx)
+	return c.setJournal(ctx, c.disk.journal.with(o, c.rec.nodes()))
 }
 
 // clearPending removes steps that are done and verified.
 func (c *control) clearPending(ctx context.Context, o cluster.Steps) error {
-	left := c.disk.Owed.Without(o)
-	if c.disk.Owed == left {
+	left := c.disk.journal
+	left.Owed = left.Owed.Without(o)
+	return c.setJournal(ctx, left)
+}
+
+// setJournal records a journal.
+func (c *control) setJournal(ctx context.Context, j journal) error {
+	if c.disk.journal.equal(j) {
 		return nil
 	}
-	c.rec.Owed, c.disk.Owed = left, left
+	c.rec.journal, c.disk.journal = j, j
 	return c.saveDisk(ctx)
 }
 

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -44,37 +43,56 @@ func (c configFiles) replace(ctx context.Context) (waits waitList, err error) {
 // a restart. It verifies that slurmctld runs them, that registered nodes still are,
 // and that each worker has them; otherwise it restores the old files.
 func (c configFiles) write(ctx context.Context) error {
-	d, err := c.compare(ctx)
+	want, err := c.rec.cluster()
 	if err != nil {
 		return err
 	}
-	todo := c.disk.Owed.Or(cluster.StepsAfter(c.stack, c.rec.version(), d.how, d.changed))
-	if len(d.changed) == 0 && todo == (cluster.Steps{}) {
-		return nil
+	applied, unreadable := c.disk.applied()
+	var before map[string]cluster.File
+	if unreadable == nil {
+		before, unreadable = applied.Files()
 	}
-	before, unreadable := c.disk.appliedFiles()
-	// Recorded before the write: after a crash the files do not differ, and the next
-	// attempt still has to know the steps that follow.
-	if err := c.addPending(ctx, todo); err != nil {
+	if unreadable != nil {
+		applied = nil
+	}
+	diff, err := cluster.Compare(applied, want)
+	if err != nil {
 		return err
 	}
-	ops := writeOps(d.changed)
-	if d.oldConf != nil {
-		previous := writeOp(c.stack.Conf()+".previous", cluster.File{Data: d.oldConf, Mode: 0o644})
-		ops = append([]runtimes.Op{previous}, ops...)
+	found, err := c.compare(ctx, want)
+	if err != nil {
+		return err
+	}
+	todo := c.disk.Owed.Or(diff.Steps())
+	todo.Reconfigure = todo.Reconfigure || found.differs
+	for path := range found.changed {
+		// Somebody changed it since the record was read. What an interrupted change wrote has its steps in the journal.
+		if _, isChange := diff.Files[path]; !isChange && c.disk.Writing == nil {
+			todo = todo.Or(want.StepsOf(path))
+		}
+	}
+	if len(found.changed) == 0 && todo == (cluster.Steps{}) {
+		return c.end(ctx) // of a change that was taken back before its first file
+	}
+	if err := c.begin(ctx, todo); err != nil {
+		return err
+	}
+	ops := writeOps(found.changed)
+	if conf, isKnown := before[c.stack.Conf()]; isKnown {
+		ops = append([]runtimes.Op{writeOp(c.stack.Conf()+".previous", conf)}, ops...)
 	}
 	if err := c.doAll(ctx, ops...); err != nil {
 		return err
 	}
 	err = c.activate(ctx, todo)
 	if err == nil {
-		err = c.verifyNodes(ctx, d.nodes)
+		err = c.verifyNodes(ctx, found.nodes)
 	}
 	switch {
 	case err == nil:
 		c.rec.Files, c.disk.Leaving = c.rec.input(), c.rec.Leaving
 		c.disk.Files = c.rec.Files
-		return c.clearPending(ctx, todo)
+		return c.end(ctx)
 	case errors.Is(err, runtimes.ErrUncertain), errors.Is(err, runtimes.ErrUnreachable), errors.Is(err, runtimes.ErrStaleEpoch):
 		return err // the host cannot be asked to roll back
 	case ctx.Err() != nil:
@@ -89,6 +107,19 @@ func (c configFiles) write(ctx context.Context) error {
 	return fmt.Errorf("the new configuration did not work, and the old one is restored: %w", err)
 }
 
+// begin records a change before its first file is written: after a crash the next attempt knows which files may be on the host, and
+// which steps follow.
+func (c configFiles) begin(ctx context.Context, todo cluster.Steps) error {
+	j := c.disk.journal.with(todo, c.rec.nodes())
+	j.Writing = c.rec.input()
+	return c.setJournal(ctx, j)
+}
+
+// end records that the files work. Nodes whose slurmd has not restarted stay recorded.
+func (c configFiles) end(ctx context.Context) error {
+	return c.setJournal(ctx, journal{RestartDue: c.disk.RestartDue})
+}
+
 // fetched has the digest of each file that the slurmd of a worker fetches from slurmctld, by its
 // path on the worker.
 type fetched map[string]string
@@ -96,7 +127,7 @@ type fetched map[string]string
 // fetchedFiles returns what workers have once no step of a change is owed; nil: unknown.
 func (c *control) fetchedFiles() fetched {
 	applied, err := c.rec.appliedFiles()
-	if err != nil || c.rec.Owed != (cluster.Steps{}) {
+	if err != nil || c.rec.Owed != (cluster.Steps{}) || c.rec.Writing != nil {
 		return nil
 	}
 	out := fetched{}
@@ -123,70 +154,52 @@ func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 	return ""
 }
 
-// fileDiff is the difference between the rendered files and those on the host.
-type fileDiff struct {
-	changed map[string]cluster.File
-	how     profile.Activation
-	conf    []byte // slurm.conf as rendered
-	oldConf []byte // slurm.conf on the host; nil: missing
+// hostState is what a host has otherwise than the wanted cluster.
+type hostState struct {
+	changed map[string]cluster.File // files that have to be written
+	differs bool                    // slurmctld's memory differs from its files
 	// nodes are those of joined workers as the controller has them now. One that leaves is no evidence against a file: its
 	// slurmd may be stopped already.
 	nodes []node
 }
 
-func (c configFiles) compare(ctx context.Context) (*fileDiff, error) {
-	rendered, err := files(&c.rec)
+func (c configFiles) compare(ctx context.Context, want *cluster.Cluster) (found hostState, err error) {
+	rendered, err := want.Files()
 	if err != nil {
-		return nil, err
-	}
-	paths := slices.Sorted(maps.Keys(rendered))
-	var ops []runtimes.Op
-	for _, p := range paths {
-		ops = append(ops, readOp(p))
+		return found, err
 	}
 	tools, err := c.tools(ctx)
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	res, err := c.do(ctx, append(ops, queryOp(c.control, cli.ShowConfig()), queryOp(c.control, tools.Nodes), queryOp(c.control, cli.Partitions()))...)
+	res, err := c.do(ctx, statOp(slices.Sorted(maps.Keys(rendered))...), queryOp(c.control, cli.ShowConfig()), queryOp(c.control, tools.Nodes), queryOp(c.control, cli.Partitions()))
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	d := &fileDiff{changed: map[string]cluster.File{}, conf: rendered[c.stack.Conf()].Data}
-	for i, p := range paths {
-		if p == c.stack.Conf() && !res[i].Missing {
-			d.oldConf = res[i].Data
-		}
-		if res[i].Missing || !bytes.Equal(res[i].Data, rendered[p].Data) {
-			d.changed[p] = rendered[p]
+	found.changed = map[string]cluster.File{}
+	for _, st := range res[0].Stats {
+		if f := rendered[st.Path]; !st.Exists || st.SHA256 != digest(f.Data) {
+			found.changed[st.Path] = f
 		}
 	}
-	d.how = cluster.ActivationOf(c.stack, cluster.ClassifyText(d.oldConf, d.conf, c.rec.version()), d.changed)
-	if !hashMatches(res[len(paths)]) {
-		d.how = max(d.how, profile.Reconfigure) // a written file was never read
-	}
-	for _, p := range cluster.ParseConf(d.conf).Partitions() {
+	found.differs = !hashMatches(res[1])
+	for _, p := range cluster.PartitionNames(want.Partitions()) {
 		if c.rec.closing(partitionTarget(p)) && !c.rec.leaves(p) {
-			d.how = max(d.how, profile.Reconfigure) // it was being removed and is wanted again
+			found.differs = true // it was being removed and is wanted again
 			c.rec.reopen(partitionTarget(p))
 		}
 	}
-	known, err := answer(c.site, cli.Partitions(), res[len(paths)+2])
+	nodes, err := answer(c.site, tools.Nodes, res[2])
 	if err != nil {
-		return nil, err
+		return found, err
 	}
-	nodes, err := answer(c.site, tools.Nodes, res[len(paths)+1])
-	if len(cluster.ChangedByHand(d.conf, known, nodes, c.disk.closes)) > 0 {
-		d.how = max(d.how, profile.Reconfigure) // which brings them to what the file says
+	known, err := answer(c.site, cli.Partitions(), res[3])
+	if err != nil {
+		return found, err
 	}
-	d.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
-	return d, err
-}
-
-// stepsAfter returns the steps that follow the write of changed files over a slurm.conf.
-func (c *control) stepsAfter(before, after []byte, changed map[string]cluster.File) cluster.Steps {
-	how := cluster.ActivationOf(c.stack, cluster.ClassifyText(before, after, c.rec.version()), changed)
-	return cluster.StepsAfter(c.stack, c.rec.version(), how, changed)
+	found.differs = found.differs || len(want.ChangedByHand(known, nodes, c.disk.closes)) > 0
+	found.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
+	return found, nil
 }
 
 // activate does the steps of todo and waits until slurmctld runs its file.
@@ -213,19 +226,22 @@ func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
 	if todo.Restart || todo.Reconfigure || todo.Settle { // a start does not push the configuration to running nodes
 		push = c.daemons.reconfigure
 	}
-	if err := push(ctx); err != nil || !todo.Workers {
+	if err := push(ctx); err != nil || len(c.disk.RestartDue) == 0 {
 		return err
 	}
 	return c.restartWorkers(ctx)
 }
 
-// restartWorkers restarts the slurmd of each worker where it runs. Jobs go on. It records those
-// that do not answer.
+// restartWorkers restarts each slurmd that has to restart and runs. Jobs go on. Those that do not answer stay recorded: a start of the
+// worker restarts them.
 func (c configFiles) restartWorkers(ctx context.Context) error {
 	control, _ := c.rec.Unit.Control()
 	var mu sync.Mutex
-	due := c.disk.RestartDue
+	var due []string
 	err := c.onEachWorker(func(m plan.Member) error {
+		if !slices.Contains(c.disk.RestartDue, m.Node) {
+			return nil
+		}
 		wk := c.worker(m)
 		res, err := wk.do(ctx, c.service(profile.Slurmd, "state"))
 		if err == nil && res[0].Service.Running {
@@ -234,15 +250,17 @@ func (c configFiles) restartWorkers(ctx context.Context) error {
 		if ctx.Err() == nil && isContactLost(err) {
 			mu.Lock()
 			defer mu.Unlock()
-			due = append(slices.Clone(due), m.Node)
+			due = append(due, m.Node)
 			return nil
 		}
 		return err
 	})
+	if err != nil {
+		return err
+	}
 	slices.Sort(due)
-	c.rec.RestartDue = slices.Compact(due)
-	c.disk.RestartDue = c.rec.RestartDue // saved with the steps that are done
-	return err
+	c.rec.RestartDue, c.disk.RestartDue = due, due // saved with the end of the change
+	return nil
 }
 
 // reaches reports whether the host of a worker answers. What became of one that does not is no
@@ -311,6 +329,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, 
 		return err
 	}
 	todo.Restart = todo.Restart || !up
+	c.disk.journal = c.disk.journal.with(todo, c.rec.nodes()) // a slurmd may have restarted with the new files
 	if err := c.activate(ctx, todo); err != nil {
 		return err
 	}
@@ -320,8 +339,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, 
 			c.disk.reopen(target)
 		}
 	}
-	c.rec.Owed, c.disk.Owed = cluster.Steps{}, cluster.Steps{}
-	return c.saveDisk(ctx)
+	return c.end(ctx)
 }
 
 // closePartitions removes the partitions that slurmctld has and that are not declared, before
@@ -335,7 +353,11 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 	if err != nil {
 		return nil, err
 	}
-	applied, unread := c.disk.appliedPartitions() // if nobody can read the lines that were applied, each is taken for one of them
+	var lines []cluster.Partition
+	applied, unread := c.disk.applied() // if nobody can read the lines that were applied, each is taken for one of them
+	if unread == nil {
+		lines = applied.Partitions()
+	}
 	known, err := ask(ctx, c.control, cli.Partitions())
 	if err != nil {
 		return nil, err
@@ -346,7 +368,7 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 		if slices.Contains(stay, p.Name) {
 			continue
 		}
-		i := slices.IndexFunc(applied, func(a cluster.Partition) bool { return a.Name == p.Name })
+		i := slices.IndexFunc(lines, func(a cluster.Partition) bool { return a.Name == p.Name })
 		rule := c.rec.Unit.Effective.OnJobs
 		if i < 0 && unread == nil {
 			rule = nil // no plan named the jobs in a partition that a person made: it waits for them
@@ -354,7 +376,7 @@ func (c configFiles) closePartitions(ctx context.Context) (waits waitList, err e
 		err := c.closePartition(ctx, p.Name, rule, stay)
 		switch {
 		case i >= 0 && errors.Is(err, runtimes.ErrWaiting):
-			c.rec.Leaving, waits = append(c.rec.Leaving, applied[i]), append(waits, err)
+			c.rec.Leaving, waits = append(c.rec.Leaving, lines[i]), append(waits, err)
 		case err != nil:
 			return nil, err
 		}

@@ -91,10 +91,10 @@ func (c stackDaemons) raiseFirstJob(ctx context.Context, answers bool) error {
 	if first > maxFirstJob {
 		return nil
 	}
-	c.rec.FirstJob, c.disk.FirstJob = first, first
-	c.rec.Raised, c.disk.Raised = true, true
-	pending := c.disk.Owed.Or(cluster.Steps{Reconfigure: true}) // for the nodes that run already
-	c.rec.Owed, c.disk.Owed = pending, pending
+	pending := c.disk.journal.with(cluster.Steps{Reconfigure: true}, nil) // for the nodes that run already
+	input := c.disk.raised(first)
+	c.rec.FirstJob, c.rec.Raised, c.rec.journal, c.rec.Files = first, true, pending, input
+	c.disk.FirstJob, c.disk.Raised, c.disk.journal, c.disk.Files = first, true, pending, input
 	if err := c.saveDisk(ctx); err != nil {
 		return err
 	}

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"berth/runtimes"
-	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/cluster"
 	"berth/runtimes/slurm/profile"
 )
@@ -173,18 +172,4 @@ func (c workerHosts) prepareHungWorker(ctx context.Context, wk site, node string
 		return err
 	}
 	return c.recordRestart(ctx, wk, "slurmd on "+node, profile.WorkerLog)
-}
-
-// isHung reports whether a registered node keeps slurmctld without an answer, or has lost
-// the jobs that slurmctld has on it.
-func (c workerHosts) isHung(ctx context.Context, n node) (bool, error) {
-	if n.State == "down" && n.Has("NOT_RESPONDING") {
-		return true, nil
-	}
-	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
-	if err != nil {
-		return false, err
-	}
-	all, err := ask(ctx, c.control, cli.Snapshot())
-	return hasLostJobs(n, earliestStarts(all), c.env.now().Sub(res[0].Service.Since)), err
 }

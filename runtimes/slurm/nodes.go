@@ -69,6 +69,9 @@ func findNode(nodes []node, name string) (node, bool) {
 	return nodes[i], true
 }
 
+// stateOf returns the state of a node with its flags.
+func stateOf(n node) string { return strings.TrimSpace(n.State + " " + strings.Join(n.Flags, "+")) }
+
 // hasShape reports whether the controller has n with the CPUs, memory and GPUs of m.
 func hasShape(n node, m plan.Member) bool {
 	if n.CPUs != m.CPUs || n.Memory != m.MemoryMiB {

@@ -1,7 +1,6 @@
 package slurm
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -238,13 +237,13 @@ type accountingReading struct {
 // fileReading is the state of the files of a complete stack.
 type fileReading struct {
 	modified map[string]string // how those differ that were changed or removed
-	conf     []byte            // slurm.conf as Berth wrote it
+	applied  *cluster.Cluster  // whose files worked last; nil: they cannot be rendered
 	// directories of the controller that are otherwise than Berth made them, and how.
 	directories map[string]string
-	disks       []string // of the controller, on which nothing can be written
-	unrendered  error    // they cannot be rendered
-	stale       bool     // the record gives other files than those that were written
-	fetched     fetched  // what workers have of them
+	disks       []string     // of the controller, on which nothing can be written
+	unrendered  error        // they cannot be rendered
+	unwritten   cluster.Diff // what the record gives otherwise than the files that worked last
+	fetched     fetched      // what workers have of them
 }
 
 type workerReading struct {
@@ -262,24 +261,33 @@ type workerReading struct {
 
 // compareFiles compares the files of the stack with those that worked last.
 func (v *observation) compareFiles(stats []runtimes.FileStat, owners map[string]uint32) {
-	want, err := v.ctl.rec.appliedFiles()
-	var next map[string]cluster.File
+	want, err := v.ctl.rec.hostFiles()
 	if err == nil {
-		next, err = files(&v.ctl.rec)
+		err = v.compareClusters()
 	}
 	if err != nil {
 		v.unrendered = err
 		return
 	}
-	for _, path := range repairedPaths(v.ctl.stack) {
-		v.stale = v.stale || !bytes.Equal(want[path].Data, next[path].Data)
-	}
-	v.fetched, v.conf = v.ctl.fetchedFiles(), want[v.ctl.stack.Conf()].Data
+	v.fetched = v.ctl.fetchedFiles()
 	for _, st := range stats {
-		if fault := fileFault(want[st.Path], v.ctl.host.Name(), st, owners); fault != "" {
+		if fault := fileFault(want, v.ctl.host.Name(), st, owners); fault != "" {
 			v.modify(st.Path, fault)
 		}
 	}
+}
+
+// compareClusters compares the cluster whose files worked last with that of the record.
+func (v *observation) compareClusters() (err error) {
+	if v.applied, err = v.ctl.rec.applied(); err != nil {
+		return err
+	}
+	wanted, err := v.ctl.rec.cluster()
+	if err != nil {
+		return err
+	}
+	v.unwritten, err = cluster.Compare(v.applied, wanted)
+	return err
 }
 
 // modify notes how a file of the controller differs from what Berth wrote.
@@ -416,8 +424,8 @@ func (v *observation) readController(ctx context.Context) {
 	v.serving, v.nodes, v.version = true, nodes, config.Version
 	v.mismatch = !config.Matches
 	c.env.lastJobs.note(c.stack.Cluster, config.NextJob)
-	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch {
-		v.byHand = cluster.ChangedByHand(v.conf, known, nodes, c.disk.closes)
+	if known, err := answer(c.site, cli.Partitions(), res[3]); err == nil && !v.mismatch && v.applied != nil {
+		v.byHand = v.applied.ChangedByHand(known, nodes, c.disk.closes)
 	}
 	var others sync.WaitGroup
 	defer others.Wait()
@@ -489,7 +497,7 @@ func (v *observation) readWorker(ctx context.Context, m plan.Member) workerReadi
 	w := workerReading{err: err, record: rec, detail: res[2].Service.Detail, lacks: v.lacks(m, programs, res[3].Stats)}
 	key := res[3].Stats[len(res[3].Stats)-1].SHA256
 	w.hasKey = key != "" && key == c.rec.MungeKey
-	if len(res) == len(ops) && len(v.modified) == 0 && !v.stale {
+	if len(res) == len(ops) && len(v.modified) == 0 && len(v.unwritten.Changes) == 0 {
 		w.earlier = v.fetched.fault(m.Node, res[len(ops)-1].Stats)
 	}
 	for i, name := range []string{"munged", "slurmd"} {
@@ -641,7 +649,10 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Running, "the controller does not answer"
 	}
 	n, ok := findNode(v.nodes, m.Node)
-	state := strings.TrimSpace(n.State + " " + strings.Join(n.Flags, "+"))
+	if v.mismatch {
+		w.earlier = "" // nobody knows what it should be
+	}
+	fault := v.ctl.slurmdFaultOf(m, n, w.earlier, hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
 	switch {
 	case !ok:
 		return plan.Partial, "slurmd runs but the controller does not know the node"
@@ -649,24 +660,16 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return plan.Draining, "finishes its jobs before it leaves"
 	case v.ctl.rec.closing(v.ctl.clusterTarget()):
 		return plan.Draining, "finishes its jobs before the cluster stops"
-	case w.earlier != "" && !v.mismatch:
-		return plan.Partial, w.earlier
-	case slices.Contains(v.ctl.rec.RestartDue, m.Node):
-		return plan.Partial, "its slurmd has to restart: it did not answer when the configuration changed"
-	case n.State == "down" && v.ctl.isLeftDown(n):
+	case fault.detail != "":
+		return fault.state, fault.detail
+	case n.State == "down": // an administrator's
 		return plan.Running, ""
-	case n.State == "down" && n.Has("NOT_RESPONDING"):
-		return plan.Hung, "slurmd runs and does not answer the controller"
-	case n.State == "down" || n.State == "error":
-		return plan.Stopped, "slurmd runs but the controller has the node as " + state + ": " + n.Reason
 	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, cluster.Fitted(m, v.ctl.rec.Found[m.Node])):
-		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", state, n.CPUs, n.Memory, n.Gres, n.Reason)
+		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", stateOf(n), n.CPUs, n.Memory, n.Gres, n.Reason)
 	case n.Has("DRAIN") && drainOwnerOf(n) == drainUnfit: // another repair than that of its disk: it begins at once
 		return plan.Stopped, "its disk can be written again, and it takes jobs when the drain " + n.Reason + " ends"
 	case n.Has("DRAIN") && drainOwnerOf(n).isOwn():
 		return plan.Partial, "still drained by Berth (" + n.Reason + ") although no member leaves"
-	case hasLostJobs(n, v.jobs.earliest, v.controllerAge()):
-		return plan.Hung, "the controller has jobs from before the boot of the node, and has them without processes until slurmd registers again"
 	}
 	return plan.Running, ""
 }
@@ -740,11 +743,14 @@ func (v *observation) drift() []plan.Drift {
 	for _, r := range v.reservations {
 		add("reservations", r)
 	}
-	if rec.Owed != (cluster.Steps{}) {
+	switch {
+	case rec.Owed != (cluster.Steps{}):
 		add("configuration", "unfinished change: "+rec.Owed.String())
+	case rec.Writing != nil:
+		add("configuration", "unfinished change: its files may be written in part")
 	}
-	if v.stale {
-		add("configuration", "unfinished change: its files are not written yet")
+	if changes := v.unwritten.Changes; len(changes) > 0 {
+		add("configuration", "unfinished change: not written yet: "+namesOf(changes))
 	}
 	if len(rec.undeclaredUsers()) > 0 {
 		add("users", "users that are no longer declared may still have accounts")
@@ -782,6 +788,19 @@ func (v *observation) drift() []plan.Drift {
 		}
 	}
 	return append(out, v.workerDrift()...)
+}
+
+// namesOf lists what changes, the first five of it.
+func namesOf(changes []cluster.Change) string {
+	var names []string
+	for i, ch := range changes {
+		if i == 5 {
+			names = append(names, fmt.Sprintf("%d more", len(changes)-i))
+			break
+		}
+		names = append(names, ch.What)
+	}
+	return strings.Join(names, ", ")
 }
 
 func (v *observation) workerDrift() []plan.Drift {

@@ -120,7 +120,7 @@ func TestWorkerThatLeavesKeepsItsLine(t *testing.T) {
 	require.Contains(t, c.conf(), "NodeName=gpu-1 ")
 	require.NoError(t, c.apply(t, plan.Leave, gone))
 	require.Contains(t, c.conf(), "NodeName=gpu-1 ", "a leave does not write the file")
-	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "its files are not written yet")
+	require.Contains(t, fmt.Sprint(c.observe(t).Drift), "not written yet: gres.conf, slurm.conf DefMemPerCPU, slurm.conf NodeName=gpu-1")
 	c.node = ""
 	require.NoError(t, c.apply(t, plan.Configure, gone))
 	require.NotContains(t, c.conf(), "NodeName=gpu-1 ")
@@ -217,11 +217,11 @@ func TestConfinementRestartsTheWorkers(t *testing.T) {
 	}
 	require.ErrorIs(t, c.apply(t, plan.Configure, c.unit), runtimes.ErrUncertain)
 	require.True(t, c.ctl.ran("restart slurmctld"))
-	require.True(t, c.record(t).Owed.Workers)
+	require.Equal(t, []string{"gpu-1"}, c.record(t).RestartDue)
 	c.ctl.before, c.wk.before = nil, nil
 	require.NoError(t, c.apply(t, plan.Configure, c.unit))
 	require.True(t, c.wk.ran("restart slurmd"))
-	require.Equal(t, cluster.Steps{}, c.record(t).Owed)
+	require.Equal(t, journal{}, c.record(t).journal)
 }
 
 // A worker joins only a controller that has its node.

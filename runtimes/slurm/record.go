@@ -40,13 +40,37 @@ type record struct {
 	// Closing has the time from which a target waits for its jobs. It survives a
 	// restart of the daemon, or a deadline would never be reached.
 	Closing map[string]time.Time `json:"closing,omitempty"`
-	// Owed are the steps that have to follow written files and started daemons and
-	// are not verified yet.
-	Owed cluster.Steps `json:"owed,omitzero"`
+	journal
 	upkeep
 	// People are all users who may have an account on the hosts or in Slurm because
 	// of this instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
+}
+
+// journal has what a change has begun and not verified yet: it is recorded before the effect.
+type journal struct {
+	// Writing is what the files of the change that is being written are rendered from; nil: none is. Each file on the host is as in
+	// Files or as in Writing.
+	Writing *fileInput `json:"writing,omitempty"`
+	// Owed are the steps that have to follow written files and started daemons, without Workers.
+	Owed cluster.Steps `json:"owed,omitzero"`
+	// RestartDue are the nodes whose slurmd has to restart if it runs.
+	RestartDue []string `json:"restart_due,omitempty"`
+}
+
+// with returns a journal with more steps. nodes are those whose slurmd Workers restarts.
+func (j journal) with(more cluster.Steps, nodes []string) journal {
+	if more.Workers {
+		j.RestartDue = slices.Compact(slices.Sorted(slices.Values(slices.Concat(j.RestartDue, nodes))))
+	}
+	more.Workers = false
+	j.Owed = j.Owed.Or(more)
+	return j
+}
+
+// equal reports whether two journals say the same.
+func (j journal) equal(o journal) bool {
+	return j.Owed == o.Owed && j.Writing == o.Writing && slices.Equal(j.RestartDue, o.RestartDue)
 }
 
 // upkeep is the part of a record that no change of the instance affects.
@@ -63,8 +87,6 @@ type upkeep struct {
 	Raised bool `json:"raised,omitempty"`
 	// FirstJob is higher than the ids of jobs before the last crash of slurmctld; 0: it had none.
 	FirstJob int `json:"first_job,omitempty"`
-	// RestartDue are nodes that did not answer when their slurmd had to restart.
-	RestartDue []string `json:"restart_due,omitempty"`
 	// Hung has the time of the last restart of each daemon that did not answer.
 	Hung map[string]time.Time `json:"hung,omitempty"`
 	// Done are the ids of the operations that were done, the newest last. None is done again.
@@ -93,6 +115,7 @@ type fileInput struct {
 	Unit plan.Unit `json:"unit"`
 	cluster.JoinedWorkers
 	cluster.PendingRemovals
+	FirstJob int `json:"first_job,omitempty"`
 }
 
 // workerRecord is kept on a worker and names its cluster. A worker belongs to one
@@ -134,28 +157,45 @@ func decodeRecord(raw []byte) (record, error) {
 	return r, nil
 }
 
-// appliedFiles renders the files that worked last.
-func (r *record) appliedFiles() (map[string]cluster.File, error) {
+// applied returns the cluster whose files worked last.
+func (r *record) applied() (*cluster.Cluster, error) { return r.rendering(r.Files).cluster() }
+
+// rendering returns the record with another input of its files; nil: its own.
+func (r *record) rendering(f *fileInput) *record {
 	of := *r
-	if f := r.Files; f != nil {
-		of.Unit, of.JoinedWorkers, of.PendingRemovals = f.Unit, f.JoinedWorkers, f.PendingRemovals
+	if f != nil {
+		of.Unit, of.JoinedWorkers, of.PendingRemovals, of.FirstJob = f.Unit, f.JoinedWorkers, f.PendingRemovals, f.FirstJob
 	}
-	return files(&of)
+	return &of
+}
+
+// appliedFiles renders the files that worked last.
+func (r *record) appliedFiles() (map[string]cluster.File, error) { return files(r.rendering(r.Files)) }
+
+// hostFiles returns the contents that the files on the host may have: those of the files that worked last, and of those that are being
+// written.
+func (r *record) hostFiles() ([]map[string]cluster.File, error) {
+	applied, err := r.appliedFiles()
+	if err != nil || r.Writing == nil {
+		return []map[string]cluster.File{applied}, err
+	}
+	next, err := files(r.rendering(r.Writing))
+	if err != nil {
+		return []map[string]cluster.File{applied}, nil // a write of files that cannot be rendered never began
+	}
+	return []map[string]cluster.File{applied, next}, nil
+}
+
+// raised returns the input of the files that worked last with another id of the next job.
+func (r *record) raised(firstJob int) *fileInput {
+	of := r.rendering(r.Files).input()
+	of.FirstJob = firstJob
+	return of
 }
 
 // input returns what the files are rendered from.
 func (r *record) input() *fileInput {
-	return &fileInput{r.Unit, r.JoinedWorkers.Clone(), r.PendingRemovals.Clone()}
-}
-
-// appliedPartitions returns the partitions in the files that worked last.
-func (r *record) appliedPartitions() ([]cluster.Partition, error) {
-	unit, leaving := &r.Unit, r.Leaving
-	if r.Files != nil {
-		unit, leaving = &r.Files.Unit, r.Files.Leaving
-	}
-	set, err := cluster.Parse(unit.Effective.Config)
-	return slices.Concat(set.Partitions, leaving), err
+	return &fileInput{r.Unit, r.JoinedWorkers.Clone(), r.PendingRemovals.Clone(), r.FirstJob}
 }
 
 // cluster returns what the cluster of a record should be.
@@ -181,8 +221,7 @@ func files(r *record) (map[string]cluster.File, error) {
 	if err != nil {
 		return nil, err
 	}
-	all, _, err := c.Files()
-	return all, err
+	return c.Files()
 }
 
 // attachments returns the attachments of the unit, and those that are being detached.
@@ -249,6 +288,14 @@ func (r *record) follow(u *plan.Unit) {
 			r.Joined[i] = m
 		}
 	}
+}
+
+// nodes returns the nodes of the workers that have joined.
+func (r *record) nodes() (names []string) {
+	for _, m := range r.Joined {
+		names = append(names, m.Node)
+	}
+	return names
 }
 
 // hasJoined reports whether a member has joined on a node.

@@ -157,45 +157,6 @@ func TestDeviceFiles(t *testing.T) {
 	}
 }
 
-func TestClassify(t *testing.T) {
-	rec := example()
-	all, err := files(&rec)
-	require.NoError(t, err)
-	base := all[profile.Stack{Cluster: rec.Cluster}.Conf()].Data
-	swap := func(old, new string) []byte {
-		require.Contains(t, string(base), old)
-		return []byte(strings.Replace(string(base), old, new, 1))
-	}
-	for _, c := range []struct {
-		why   string
-		after []byte
-		want  profile.Activation
-	}{
-		{"nothing", base, profile.None},
-		{"a comment", append([]byte("# hello\n"), base...), profile.Reconfigure},
-		{"a limit of a partition", swap("MaxTime=30", "MaxTime=60"), profile.Reconfigure},
-		{"a partition more", append([]byte("PartitionName=x Nodes=ALL\n"), base...), profile.Reconfigure},
-		{"the scheduler's interval", swap("bf_interval=60", "bf_interval=30"), profile.Reconfigure},
-		{"a port", swap("SlurmctldPort=22710", "SlurmctldPort=22712"), profile.RestartController},
-		{"a node more, which ends slurmctld on a reconfigure", append([]byte("NodeName=x NodeAddr=10.0.0.1 CPUs=1 RealMemory=1 Feature=x\n"), base...), profile.RestartController},
-		{"the memory of a node", swap("RealMemory=8000", "RealMemory=4000"), profile.RestartController},
-		{"confinement, which slurmd reads at its start", swap("ProctrackType=proctrack/cgroup", "ProctrackType=proctrack/linuxproc"), profile.RestartAll},
-		{"case does not matter", swap("TreeWidth=65533", "treewidth=50"), profile.RestartAll},
-		{"a line that is gone", swap("TreeWidth=65533\n", ""), profile.RestartAll},
-	} {
-		require.Equal(t, c.want, cluster.ClassifyText(base, c.after, "22.05.8"), c.why)
-	}
-	for after, want := range map[string]profile.Activation{
-		string(swap("RealMemory=8000", "RealMemory=4000")):                                  profile.Reconfigure,
-		string(swap("ProctrackType=proctrack/cgroup", "ProctrackType=proctrack/linuxproc")): profile.Reconfigure,
-		string(swap("SlurmctldPort=22710", "SlurmctldPort=22712")):                          profile.RestartController,
-	} {
-		require.Equal(t, want, cluster.ClassifyText(base, []byte(after), "24.11.5"))
-		require.NotEqual(t, profile.Reconfigure, cluster.ClassifyText(base, []byte(after), "27.11.0"), "an unknown version")
-	}
-	require.Equal(t, []string{"main", "quick"}, cluster.ParseConf(base).Partitions())
-}
-
 func TestClusterNames(t *testing.T) {
 	seen := map[string]bool{}
 	for _, key := range []schema.Key{

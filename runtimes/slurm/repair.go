@@ -29,21 +29,21 @@ func (c *control) load(ctx context.Context) error {
 		return err
 	}
 	c.restoreDirectories(ctx, directories)
-	want, err := c.disk.appliedFiles()
+	want, err := c.disk.hostFiles()
 	if err != nil {
 		c.log.Warn("files not checked", "host", c.host.Name(), "reason", "the recorded configuration cannot be rendered: "+err.Error())
 		return nil // a stop and a deletion need no rendering, and configure reports it
 	}
 	broken := map[string]cluster.File{}
 	for _, st := range res[2].Stats {
-		if fileFault(want[st.Path], c.host.Name(), st, owners) != "" {
-			broken[st.Path] = want[st.Path]
+		if fileFault(want, c.host.Name(), st, owners) != "" {
+			broken[st.Path] = want[0][st.Path]
 		}
 	}
 	if len(broken) == 0 {
 		return nil
 	}
-	return c.repair(ctx, broken, want[c.stack.Conf()].Data)
+	return c.repair(ctx, broken)
 }
 
 // repairedPaths are the files that have to be as rendered: all except the list of
@@ -52,10 +52,20 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// fileFault says how a file on a node differs from f in content, mode or owner; "": it does not. A file that is not rendered
-// stays as it is. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
+// fileFault says how a file on a node differs from each of the contents that it may have; "": it has one of them. A file that is not
+// rendered stays as it is. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
 // reconfigure, and ends if it is missing.
-func fileFault(f cluster.File, node string, st runtimes.FileStat, owners map[string]uint32) string {
+func fileFault(wanted []map[string]cluster.File, node string, st runtimes.FileStat, owners map[string]uint32) (fault string) {
+	for _, files := range slices.Backward(wanted) {
+		if fault = faultOf(files[st.Path], node, st, owners); fault == "" {
+			return ""
+		}
+	}
+	return fault
+}
+
+// faultOf says how a file on a node differs from f in content, mode or owner.
+func faultOf(f cluster.File, node string, st runtimes.FileStat, owners map[string]uint32) string {
 	if f.Data == nil {
 		return ""
 	}
@@ -77,31 +87,39 @@ func fileFault(f cluster.File, node string, st runtimes.FileStat, owners map[str
 	return ""
 }
 
-// repair writes files of the stack. The steps that follow are recorded before it, as a
-// daemon may have read the broken files. conf is slurm.conf as it has to be.
-func (c *control) repair(ctx context.Context, broken map[string]cluster.File, conf []byte) error {
+// repair writes files of the stack. The steps that follow are recorded before it, as a daemon may have read the broken files: nobody
+// knows what a person wrote into slurm.conf, so all daemons that have read it start again.
+func (c *control) repair(ctx context.Context, broken map[string]cluster.File) error {
 	found, err := c.do(ctx, readOp(c.stack.Conf()))
 	if err != nil {
 		return err
 	}
-	before := c.disk.Owed
-	todo := c.stepsAfter(found[0].Data, conf, broken)
-	if err := c.addPending(ctx, todo); err != nil {
+	applied, err := c.disk.applied()
+	if err != nil {
 		return err
 	}
-	ops := append([]runtimes.Op{dirOp(c.stack.Etc(), 0o755, "")}, writeOps(broken)...)
-	if _, ok := broken[c.stack.Conf()]; ok && !found[0].Missing {
-		ops = slices.Insert(ops, 1, writeOp(c.stack.Conf()+".previous", cluster.File{Data: found[0].Data, Mode: 0o644}))
-	}
+	unread := c.disk.journal // what has to follow if slurmctld never read the broken slurm.conf
 	for path := range broken {
 		c.log.Warn("changed or removed file restored", "host", c.host.Name(), "file", path)
+		if path != c.stack.Conf() {
+			unread = unread.with(applied.StepsOf(path), c.rec.nodes())
+		}
+	}
+	ops := append([]runtimes.Op{dirOp(c.stack.Etc(), 0o755, "")}, writeOps(broken)...)
+	all := unread
+	if _, isBroken := broken[c.stack.Conf()]; isBroken {
+		all = all.with(applied.StepsOf(c.stack.Conf()), c.rec.nodes())
+		if !found[0].Missing {
+			ops = slices.Insert(ops, 1, writeOp(c.stack.Conf()+".previous", cluster.File{Data: found[0].Data, Mode: 0o644}))
+		}
+	}
+	if err := c.setJournal(ctx, all); err != nil {
+		return err
 	}
 	res, err := c.do(ctx, append(ops, c.service(profile.Slurmctld, "state"))...)
 	if err != nil || !res[len(ops)].Service.Running {
 		return err // its start reads the files
 	}
-	// In the usual case slurmctld never read the broken slurm.conf.
-	delete(broken, c.stack.Conf())
 	res, err = c.do(ctx, c.cli("scontrol", "show", "config"))
 	switch op := new(runtimes.OpError); {
 	case errors.As(err, &op):
@@ -109,8 +127,7 @@ func (c *control) repair(ctx context.Context, broken map[string]cluster.File, co
 	case err != nil:
 		return err
 	case hashMatches(res[0]):
-		rest := before.Or(c.stepsAfter(conf, conf, broken))
-		return c.clearPending(ctx, cluster.Steps{Restart: !rest.Restart, Workers: !rest.Workers, Reconfigure: !rest.Reconfigure})
+		return c.setJournal(ctx, unread)
 	}
 	return nil
 }

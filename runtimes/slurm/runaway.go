@@ -34,6 +34,10 @@ func (c associations) endRunaways(ctx context.Context) error {
 		return fmt.Errorf("host %s: scontrol show config has no NEXT_JOB_ID", c.host.Name())
 	}
 	if highest := slices.Max(lost); highest >= config.NextJob {
+		if c.disk.Files == nil {
+			c.disk.Files = c.disk.input()
+			c.rec.Files = c.disk.Files
+		}
 		c.rec.FirstJob, c.disk.FirstJob = highest+1, highest+1
 		if err := c.saveDisk(ctx); err != nil {
 			return err

@@ -214,10 +214,10 @@ func TestUnknownQueueHoldsUpNobody(t *testing.T) {
 	rec.Unit.Effective.Attachments[0].Queues = []string{"main", "fast"}
 	_, err := files(&rec)
 	require.NoError(t, err)
-	note := fmt.Sprint(cluster.ConfigureImpact(&before, &rec.Unit).Notes)
+	note := fmt.Sprint(cluster.Rules{}.Impact(plan.Configure, "", &before, &rec.Unit).Notes)
 	require.Contains(t, note, "which is no partition: there is main, quick, own")
 	require.Contains(t, note, "may use the queue fast")
-	require.NotContains(t, fmt.Sprint(cluster.ConfigureImpact(&rec.Unit, &rec.Unit).Notes), "fast")
+	require.NotContains(t, fmt.Sprint(cluster.Rules{}.Impact(plan.Configure, "", &rec.Unit, &rec.Unit).Notes), "fast")
 }
 
 // A guaranteed share beside preemption by partition preempts nobody, and the plan says so.
@@ -227,7 +227,7 @@ func TestGuaranteeWithoutPreemptionHoldsUpNobody(t *testing.T) {
 	rec.Unit.Effective.Config = json.RawMessage(`{"preemption":{"by":"partition","mode":"requeue"}}`)
 	_, err := files(&rec)
 	require.NoError(t, err)
-	require.Contains(t, fmt.Sprint(cluster.ConfigureImpact(&before, &rec.Unit).Notes), "the guaranteed share of project physics.lhc preempts nobody, as config.preemption.by is partition")
+	require.Contains(t, fmt.Sprint(cluster.Rules{}.Impact(plan.Configure, "", &before, &rec.Unit).Notes), "the guaranteed share of project physics.lhc preempts nobody, as config.preemption.by is partition")
 }
 
 // The impact of a detachment has each job in one rule, by the terms of the project that leaves.

@@ -9,6 +9,20 @@
 // removed after everything else, so an action can be resumed after a crash at any point. Exit codes of Slurm's tools prove
 // nothing, so the runtime reads every change back.
 //
+// A change of files goes through the states of the record's journal, each recorded before the effect:
+//
+//	         begin: Writing, Owed, RestartDue
+//	applied ─────────────────────────────────▶ writing ──────▶ applied, with the new files
+//	   ▲                                        │ ▲  │    end: slurmctld and the nodes run them
+//	   │                                        │ └──┘
+//	   │                                        │ crash: the next configure begins again, from files of either
+//	   └──── end: the old files are back ───────┘
+//	                                              they do not work: roll back
+//
+// Files says what worked last and Writing what is being written: any other file on the host is a person's change, and is undone before
+// the next action. Owed are the steps that are not verified yet, of a change or of a start of slurmctld, and RestartDue the nodes whose
+// slurmd has to start again: a start of the worker does that if the change could not.
+//
 // The type lifecycle applies the verbs of a plan. It uses one type for each part of a cluster:
 // the daemons of the control stack, its files, the nodes in slurmctld, the queue of
 // jobs, users in Slurm and on hosts, and the hosts of workers. All of them change the

@@ -135,14 +135,16 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	}
 	restart := false
 	if res[3].Service.Running {
-		if restart, err = c.mustRestart(ctx, wk, known, owned); err != nil {
-			return err
-		}
-		have, err := wk.do(ctx, statOp(c.stack.FetchedPaths()...))
+		fault, err := c.slurmdFault(ctx, wk, m, known)
 		if err != nil {
 			return err
 		}
-		restart = restart || slices.Contains(c.rec.RestartDue, m.Node) || c.fetchedFiles().fault(m.Node, have[0].Stats) != ""
+		if fault.state == plan.Hung && owned {
+			if err := c.prepareHungWorker(ctx, wk, m.Node); err != nil {
+				return err
+			}
+		}
+		restart = fault.detail != "" || !known.Registered()
 	}
 	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {
@@ -191,21 +193,6 @@ func (c workerHosts) drainUnfit(ctx context.Context, wk site, m plan.Member) err
 		return err
 	}
 	return fmt.Errorf("host %s: the node is drained, as jobs may fail to start: %s", m.Node, fault)
-}
-
-// mustRestart reports whether the running slurmd of a worker has to start again, as it hangs
-// or is not registered.
-func (c workerHosts) mustRestart(ctx context.Context, wk site, n node, owned bool) (bool, error) {
-	if owned {
-		hung, err := c.isHung(ctx, n)
-		if err != nil {
-			return false, err
-		}
-		if hung {
-			return true, c.prepareHungWorker(ctx, wk, n.Name)
-		}
-	}
-	return !n.Registered(), nil
 }
 
 // render returns the operations that write the files of a worker. A new worker is

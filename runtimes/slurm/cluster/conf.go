@@ -1,11 +1,8 @@
 package cluster
 
 import (
-	"maps"
-	"slices"
 	"strings"
 
-	"berth/runtimes/slurm/cli"
 	"berth/runtimes/slurm/profile"
 )
 
@@ -59,53 +56,4 @@ func (c confLines) grouped(key func(confLine) string) map[string][]string {
 		out[key(l)] = append(out[key(l)], l.value)
 	}
 	return out
-}
-
-// classify compares the lines of two slurm.conf of a version of Slurm.
-func classify(before, after confLines, version cli.Version) profile.Activation {
-	if slices.Equal(before, after) {
-		return profile.None
-	}
-	byName := func(l confLine) string { return strings.ToLower(l.name) }
-	old, now := before.grouped(byName), after.grouped(byName)
-	how := profile.Reconfigure
-	names := maps.Clone(old)
-	maps.Copy(names, now)
-	for name := range names {
-		if !slices.Equal(old[name], now[name]) {
-			how = max(how, profile.ActivationOf(name, string(version)))
-		}
-	}
-	return how
-}
-
-// ClassifyText compares a slurm.conf on a host with another one. Slurm compares hashes of the text, so a changed comment needs a
-// reconfigure.
-func ClassifyText(before, after []byte, version cli.Version) profile.Activation {
-	if string(before) == string(after) {
-		return profile.None
-	}
-	return max(profile.Reconfigure, classify(ParseConf(before), ParseConf(after), version))
-}
-
-// ActivationOf returns what makes slurmctld take over changed files, of which slurm.conf needs conf.
-func ActivationOf(s profile.Stack, conf profile.Activation, changed map[string]File) profile.Activation {
-	for path := range changed {
-		switch path {
-		case s.Conf(), s.Accounts(), s.DBDConf(), s.LogRotation():
-		default:
-			conf = max(conf, profile.Reconfigure)
-		}
-	}
-	return conf
-}
-
-// StepsAfter returns the steps that follow the write of changed files, which slurmctld takes over as how says.
-func StepsAfter(s profile.Stack, version cli.Version, how profile.Activation, changed map[string]File) Steps {
-	_, database := changed[s.DBDConf()]
-	_, cgroup := changed[s.CgroupConf()] // which slurmd reads at its start
-	return Steps{
-		Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll || cgroup && !version.Reexecutes(),
-		Reconfigure: how >= profile.Reconfigure, Database: database,
-	}
 }

@@ -1,11 +1,9 @@
 package cluster
 
 import (
-	"bytes"
 	"cmp"
 	"fmt"
 	"maps"
-	"path/filepath"
 	"reflect"
 	"slices"
 	"strings"
@@ -29,7 +27,7 @@ func (Rules) Impact(verb plan.Verb, member string, before, after *plan.Unit) pla
 		}
 		return plan.Impact{Notes: append(configNotes(nil, &now.set), now.withoutEffect()...)}
 	case plan.Configure:
-		return ConfigureImpact(before, after)
+		return configureImpact(before, after)
 	case plan.Cordon:
 		return plan.Impact{Notes: []string{member + " takes no new jobs, and running ones go on"}}
 	case plan.Label:
@@ -125,17 +123,20 @@ func configNotes(old, now *Config) (notes []string) {
 	return notes
 }
 
-// ConfigureImpact compares the files of both units, and returns what configure does on the host for their difference.
-func ConfigureImpact(before, after *plan.Unit) plan.Impact {
+// configureImpact compares the files of both units, and returns what configure does on the host for their difference.
+func configureImpact(before, after *plan.Unit) plan.Impact {
 	if before == nil || after == nil {
 		return plan.Impact{}
 	}
-	ch, err := changeOf(before, after)
+	old, now, diff, err := compareUnits(before, after)
 	if err != nil {
 		return plan.Impact{Notes: []string{"cannot be rendered: " + err.Error()}} // the action fails too, before any effect
 	}
-	todo := ch.steps()
-	i := plan.Impact{Reconfigure: todo.Reconfigure && !todo.Restart, Differences: ch.differences()}
+	todo := diff.Steps()
+	i := plan.Impact{Reconfigure: todo.Reconfigure && !todo.Restart}
+	for _, ch := range diff.Changes {
+		i.Differences = append(i.Differences, plan.Difference{What: ch.What, Class: ch.Class})
+	}
 	if todo.Database {
 		i.Restarts, i.Interruption = append(i.Restarts, profile.Slurmdbd), withoutSlurmdbd
 	}
@@ -152,31 +153,36 @@ func ConfigureImpact(before, after *plan.Unit) plan.Impact {
 			}
 		}
 	}
-	notes := configNotes(&ch.old.set, &ch.now.set)
-	was := ch.old.withoutEffect()
-	for _, note := range ch.now.withoutEffect() {
+	notes := configNotes(&old.set, &now.set)
+	was := old.withoutEffect()
+	for _, note := range now.withoutEffect() {
 		if !slices.Contains(was, note) {
 			notes = append(notes, note)
 		}
 	}
-	reserved, waits := reservationDifferences(ch.old, ch.now)
+	reserved, waits := reservationDifferences(old, now)
 	i.Differences = append(i.Differences, reserved...)
 	i.Notes = append(notes, waits...)
-	var partitions []string
-	stays := ch.conf.Partitions()
-	for _, p := range ch.oldConf.Partitions() {
-		if !slices.Contains(stays, p) {
-			partitions = append(partitions, p)
-		}
-	}
-	if len(partitions) > 0 {
+	if partitions := old.partitionsLost(now); len(partitions) > 0 {
 		i = ends(i, after, plan.JobRule{Partitions: partitions, CancelsQueued: true})
 	}
-	i = termsImpact(accountingImpact(i, ch.old, ch.now), ch.old, ch.now)
-	if !reflect.DeepEqual(ch.old.set.Partitions, ch.now.set.Partitions) {
-		i.Terms = append(i.Terms, sizeTerms(ch.old, ch.now)...)
+	i = termsImpact(accountingImpact(i, old, now), old, now)
+	if !reflect.DeepEqual(old.set.Partitions, now.set.Partitions) {
+		i.Terms = append(i.Terms, sizeTerms(old, now)...)
 	}
 	return i
+}
+
+// compareUnits compares the clusters of two units on the same host.
+func compareUnits(before, after *plan.Unit) (old, now *Cluster, diff Diff, err error) {
+	if old, err = clusterOf(before); err != nil {
+		return nil, nil, diff, err
+	}
+	if now, err = clusterOf(after); err != nil {
+		return nil, nil, diff, err
+	}
+	diff, err = Compare(old, now)
+	return old, now, diff, err
 }
 
 // accountingImpact adds what changes in accounting, and the jobs of removed users and QoS.
@@ -270,89 +276,6 @@ func OnJobs(m plan.Member, u *plan.Unit) *schema.OnJobs {
 }
 
 func slurmdOn(m plan.Member) string { return profile.Slurmd + " on " + m.Node }
-
-// change is a cluster that becomes another one.
-type change struct {
-	old, now      *Cluster
-	changed       map[string]File
-	oldConf, conf confLines
-}
-
-// changeOf renders the files of both units on the same host.
-func changeOf(before, after *plan.Unit) (*change, error) {
-	old, err := clusterOf(before)
-	if err != nil {
-		return nil, err
-	}
-	was, oldConf, err := old.Files()
-	if err != nil {
-		return nil, err
-	}
-	now, err := clusterOf(after)
-	if err != nil {
-		return nil, err
-	}
-	is, conf, err := now.Files()
-	if err != nil {
-		return nil, err
-	}
-	ch := &change{old, now, map[string]File{}, oldConf, conf}
-	for path, f := range is {
-		if !bytes.Equal(was[path].Data, f.Data) {
-			ch.changed[path] = f
-		}
-	}
-	return ch, nil
-}
-
-// steps returns what follows the write of the changed files.
-func (ch *change) steps() Steps {
-	s, version := ch.now.stack(), ch.now.version()
-	return StepsAfter(s, version, ActivationOf(s, classify(ch.oldConf, ch.conf, version), ch.changed), ch.changed)
-}
-
-// differences lists what the files change, each with its class by Slurm's version, sorted.
-func (ch *change) differences() []plan.Difference {
-	classes := map[profile.Activation]plan.Class{
-		profile.None: plan.ClassLive, profile.Reconfigure: plan.ClassReconfigure,
-		profile.RestartController: plan.ClassRestart, profile.RestartAll: plan.ClassRestart,
-	}
-	s, version := ch.now.stack(), ch.now.version()
-	var out []plan.Difference
-	old, now := ch.oldConf.grouped(confLine.named), ch.conf.grouped(confLine.named)
-	both := maps.Clone(old)
-	maps.Copy(both, now)
-	for line := range both {
-		if !slices.Equal(old[line], now[line]) {
-			name, _, _ := strings.Cut(line, "=")
-			out = append(out, plan.Difference{What: "slurm.conf " + line, Class: classes[profile.ActivationOf(name, string(version))]})
-		}
-	}
-	for path, f := range ch.changed {
-		if path == s.Conf() || path == s.Accounts() { // accounts are loaded at the creation only
-			continue
-		}
-		alone := map[string]File{path: f}
-		class, steps := plan.ClassLive, StepsAfter(s, version, ActivationOf(s, profile.None, alone), alone)
-		switch {
-		case steps.Restart, steps.Workers, steps.Database:
-			class = plan.ClassRestart
-		case steps.Reconfigure:
-			class = plan.ClassReconfigure
-		}
-		out = append(out, plan.Difference{What: filepath.Base(path), Class: class})
-	}
-	slices.SortFunc(out, func(a, b plan.Difference) int { return strings.Compare(a.What, b.What) })
-	return out
-}
-
-// named returns the name of a line. That of a node, a set of nodes or a partition includes the object.
-func (l confLine) named() string {
-	if slices.Contains([]string{profile.NodeName, "NodeSet", profile.PartitionName}, l.name) {
-		return l.name + "=" + l.object()
-	}
-	return l.name
-}
 
 // WorkerNodes returns the nodes of the workers of a unit, sorted.
 func WorkerNodes(u *plan.Unit) []string {

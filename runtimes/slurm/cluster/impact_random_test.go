@@ -88,7 +88,7 @@ func (d unitDraw) report(of Declaration, before, after plan.Unit) string {
 	var all map[string]File
 	c, err := New(of)
 	if err == nil {
-		all, _, err = c.Files()
+		all, err = c.Files()
 	}
 	raw := map[string]string{}
 	for path, f := range all {

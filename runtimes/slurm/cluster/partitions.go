@@ -15,11 +15,14 @@ import (
 // What a person changes by scontrol is in slurmctld's memory alone, and the next reconfigure takes it back: what
 // Berth wrote is declared. So it is a difference.
 
-// ChangedByHand returns the differences of partitions and nodes between slurmctld and slurm.conf.
+// ChangedByHand returns the differences of partitions and nodes between slurmctld and the slurm.conf of the cluster.
 // closes reports whether Berth is closing a partition: that one is left out.
-func ChangedByHand(conf []byte, partitions []cli.Partition, nodes []cli.Node, closes func(partition string) bool) []string {
-	lines := ParseConf(conf)
-	return append(ChangedPartitions(lines, partitions, closes), ChangedNodes(lines, nodes)...)
+func (c *Cluster) ChangedByHand(partitions []cli.Partition, nodes []cli.Node, closes func(partition string) bool) []string {
+	conf, err := c.slurmConf()
+	if err != nil {
+		return nil // nothing was written that could be compared
+	}
+	return append(changedPartitions(conf.lines, partitions, closes), changedNodes(conf.lines, nodes)...)
 }
 
 // unwritten are the values that a partition has in slurmctld where its line in slurm.conf does not have the key
@@ -40,9 +43,9 @@ const notSet = "(none)"
 // writtenAs is the key in slurm.conf of a value that scontrol prints under another one.
 var writtenAs = map[string]string{"QoS": "QOS"}
 
-// ChangedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
+// changedPartitions returns how the partitions in slurmctld differ from slurm.conf, such as "partition main is
 // DOWN by hand; it is declared UP". Those that Berth is closing are left out.
-func ChangedPartitions(conf confLines, known []cli.Partition, closes func(string) bool) (changed []string) {
+func changedPartitions(conf confLines, known []cli.Partition, closes func(string) bool) (changed []string) {
 	written := conf.Partitions()
 	for _, p := range known {
 		if !slices.Contains(written, p.Name) && !closes(p.Name) {
@@ -90,9 +93,9 @@ func ChangedPartitions(conf confLines, known []cli.Partition, closes func(string
 	return changed
 }
 
-// ChangedNodes returns how the nodes in slurmctld differ from slurm.conf, whose lines give no weight. Their shape is compared
+// changedNodes returns how the nodes in slurmctld differ from slurm.conf, whose lines give no weight. Their shape is compared
 // elsewhere.
-func ChangedNodes(conf confLines, known []cli.Node) (changed []string) {
+func changedNodes(conf confLines, known []cli.Node) (changed []string) {
 	sorted := func(list []string) string { return strings.Join(slices.Sorted(slices.Values(list)), ",") }
 	for _, line := range conf.of(profile.NodeName) {
 		name, values := line.object(), line.values()

@@ -16,8 +16,14 @@ import (
 // The files of a control stack are rendered from typed values only. Equal clusters
 // give equal bytes, as a difference would cause a needless restart.
 
-// Files renders all files of the stack except secrets, by path, and the lines of slurm.conf.
-func (c *Cluster) Files() (map[string]File, confLines, error) {
+// Files renders all files of the stack except secrets, by path.
+func (c *Cluster) Files() (map[string]File, error) {
+	all, _, err := c.render()
+	return all, err
+}
+
+// render is Files with the lines of slurm.conf.
+func (c *Cluster) render() (map[string]File, confLines, error) {
 	conf, err := c.slurmConf()
 	if err != nil {
 		return nil, nil, err
@@ -161,12 +167,10 @@ func (c *Cluster) slurmConf() (*lines, error) {
 	for _, p := range c.Admitted() {
 		l.set(set.partition(p, "UP", c.workers)...)
 	}
-	for _, p := range c.leaving {
-		if !slices.Contains(PartitionNames(set.Partitions), p.Name) {
-			// Settings and QoS that it refers to may be gone. It accepts no job.
-			p.Default, p.PreemptMode, p.QOS, p.AllowAccounts, p.AllowQOS = false, "", "", nil, nil
-			l.set(set.partition(p, "INACTIVE", c.workers)...)
-		}
+	for _, p := range c.Partitions()[len(set.Partitions):] {
+		// Settings and QoS that it refers to may be gone. It accepts no job.
+		p.Default, p.PreemptMode, p.QOS, p.AllowAccounts, p.AllowQOS = false, "", "", nil, nil
+		l.set(set.partition(p, "INACTIVE", c.workers)...)
 	}
 	return l, nil
 }

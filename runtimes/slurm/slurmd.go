@@ -1,0 +1,54 @@
+package slurm
+
+import (
+	"context"
+	"slices"
+
+	"berth/reconciler/plan"
+	"berth/runtimes/slurm/cli"
+	"berth/runtimes/slurm/profile"
+)
+
+// slurmdFault is why a slurmd that runs has to start again. An observation shows it, and a start of the worker mends it. Jobs go on.
+type slurmdFault struct {
+	state  plan.State // Partial, Stopped or Hung
+	detail string     // empty: it need not
+}
+
+// slurmdFaultOf compares the slurmd of a worker that runs with what it should be. n is its node in slurmctld. outdated says which file
+// of slurmctld it has not fetched. hasLostJobs says that slurmctld has jobs on it that a boot ended.
+func (c *control) slurmdFaultOf(m plan.Member, n node, outdated string, hasLostJobs bool) slurmdFault {
+	switch {
+	case outdated != "":
+		return slurmdFault{plan.Partial, outdated}
+	case slices.Contains(c.rec.RestartDue, m.Node):
+		return slurmdFault{plan.Partial, "its slurmd has to restart: it did not answer when the configuration changed"}
+	case n.State == "down" && c.isLeftDown(n):
+		return slurmdFault{}
+	case n.State == "down" && n.Has("NOT_RESPONDING"):
+		return slurmdFault{plan.Hung, "slurmd runs and does not answer the controller"}
+	case n.State == "down" || n.State == "error":
+		return slurmdFault{plan.Stopped, "slurmd runs but the controller has the node as " + stateOf(n) + ": " + n.Reason}
+	case hasLostJobs:
+		return slurmdFault{plan.Hung, "the controller has jobs from before the boot of the node, and has them without processes until slurmd registers again"}
+	}
+	return slurmdFault{}
+}
+
+// slurmdFault asks the hosts for what slurmdFaultOf compares.
+func (c workerHosts) slurmdFault(ctx context.Context, wk site, m plan.Member, n node) (slurmdFault, error) {
+	have, err := wk.do(ctx, statOp(c.stack.FetchedPaths()...))
+	if err != nil {
+		return slurmdFault{}, err
+	}
+	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
+	if err != nil {
+		return slurmdFault{}, err
+	}
+	all, err := ask(ctx, c.control, cli.Snapshot())
+	if err != nil {
+		return slurmdFault{}, err
+	}
+	lost := hasLostJobs(n, earliestStarts(all), c.env.now().Sub(res[0].Service.Since))
+	return c.slurmdFaultOf(m, n, c.fetchedFiles().fault(m.Node, have[0].Stats), lost), nil
+}
