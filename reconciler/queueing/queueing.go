@@ -1,5 +1,6 @@
 // Package queueing answers for the queue of a unit: it finds the unit, the project's map of queues and
-// the account of the caller, and asks the runtime of the unit (requirement B1).
+// the account of the caller, and asks the runtime of the unit (requirement B1). Reads are answered from the last
+// observation of the whole unit, and show a project its own jobs only.
 //
 // It must not know HTTP, any scheduler, or permissions, which the caller checks.
 package queueing
@@ -19,12 +20,14 @@ import (
 	"berth/schema/queue"
 )
 
-// Options say what a Service works with. All are needed.
+// Options say what a Service works with. All are needed, except Submitted.
 type Options struct {
 	View func() (plan.View, bool)
 	// Stamp returns what this daemon leads with; false: another daemon leads.
 	Stamp  func() (runtimes.Stamp, bool)
 	Queues map[string]runtimes.Queue // by runtime_backend; a backend without queues is missing
+	// Submitted is called after each submission, also one that is refused. requested is the queue that it named.
+	Submitted func(c Caller, requested string, job queue.Job, err error)
 }
 
 // Bounds of calls: the hosts answer the loop as well, and each project should get its turn.
@@ -35,23 +38,31 @@ const (
 	patience   = 10 * time.Second
 )
 
-// Service finds and asks queues. It keeps nothing but which calls are under way, and is safe for concurrent use.
+// Service finds, reads and asks queues. It keeps which calls are under way and the last observations, and is safe for
+// concurrent use.
 type Service struct {
-	o  Options
-	mu sync.Mutex
+	o     Options
+	jobs  *observations[queue.Job] // of all projects
+	nodes *observations[queue.Node]
+	mu    sync.Mutex
 	// slots are the calls under way by host, and by host and caller.
 	slots map[string]chan struct{}
 }
 
 // New returns a Service.
-func New(o Options) *Service { return &Service{o: o, slots: map[string]chan struct{}{}} }
+func New(o Options) *Service {
+	if o.Submitted == nil {
+		o.Submitted = func(Caller, string, queue.Job, error) {}
+	}
+	return &Service{o: o, jobs: newObservations[queue.Job](), nodes: newObservations[queue.Node](), slots: map[string]chan struct{}{}}
+}
 
 // enter waits for a turn at the host of a control plane: as the caller, as the tenant, then as anybody.
 // So the calls of one tenant leave a turn to others, however many people make them. The caller calls
 // leave when its call has ended.
-func (s *Service) enter(ctx context.Context, c Caller, at runtimes.QueueScope) (leave func(), err error) {
-	control, _ := at.Unit.Control()
-	tenant := control.Node + " " + c.Instance.Tenant
+func (s *Service) enter(ctx context.Context, u *plan.Unit, tenant, caller string) (leave func(), err error) {
+	control, _ := u.Control()
+	tenant = control.Node + " " + tenant
 	var taken []func()
 	leave = func() {
 		for _, give := range taken {
@@ -61,7 +72,7 @@ func (s *Service) enter(ctx context.Context, c Caller, at runtimes.QueueScope) (
 	for _, bound := range []struct {
 		name string
 		size int
-	}{{tenant + " " + cmp.Or(c.Login, c.Instance.ProjectID()), perCaller}, {tenant, perTenant}, {control.Node, perControl}} {
+	}{{tenant + " " + caller, perCaller}, {tenant, perTenant}, {control.Node, perControl}} {
 		give, err := s.take(ctx, bound.name, bound.size)
 		if err != nil {
 			leave()
@@ -102,13 +113,15 @@ type Caller struct {
 // scope is where a call goes.
 type scope struct {
 	runtimes.QueueScope
-	queue runtimes.Queue
-	view  plan.View
-	leave func() // ends the call's turn at the host
+	key    unitKey
+	tenant string // of the caller
+	caller string // login; the service accounts of a project are one caller
+	queue  runtimes.Queue
+	view   plan.View
 }
 
-// scope finds the queue of a call, and waits for its turn. The caller calls leave unless there is an error.
-func (s *Service) scope(ctx context.Context, c Caller) (scope, error) {
+// scope finds the queue of a call. It asks no host.
+func (s *Service) scope(c Caller) (scope, error) {
 	view, ok := s.o.View()
 	stamp, leads := s.o.Stamp()
 	if !ok || !leads {
@@ -134,17 +147,39 @@ func (s *Service) scope(ctx context.Context, c Caller) (scope, error) {
 	to := runtimes.QueueScope{
 		Unit: status.Observed.Unit, ProjectID: c.Instance.ProjectID(), Map: m, HasRunbook: m != nil && view.Desired.Publishes(m.Spec.Runbook), Stamp: stamp,
 	}
-	leave, err := s.enter(ctx, c, to)
-	return scope{to, at, view, leave}, err
+	key := unitKey{status.Key, status.Revision, status.Attempt}
+	return scope{to, key, c.Instance.Tenant, cmp.Or(c.Login, c.Instance.ProjectID()), at, view}, nil
+}
+
+// turn finds the queue of a call and waits for its turn at the host. The caller calls leave unless there is an error.
+func (s *Service) turn(ctx context.Context, c Caller) (at scope, leave func(), err error) {
+	if at, err = s.scope(c); err != nil {
+		return scope{}, nil, err
+	}
+	leave, err = s.enter(ctx, at.Unit, at.tenant, at.caller)
+	return at, leave, err
+}
+
+// changed notes that the caller may have changed the queue, also by a call that failed: its answer may be lost and its
+// effect not.
+func (s *Service) changed(at scope) {
+	s.jobs.changed(at.key, at.caller)
+	s.nodes.changed(at.key, at.caller)
 }
 
 // Submit submits a job as the caller's Unix user.
 func (s *Service) Submit(ctx context.Context, c Caller, key string, r queue.Request) (queue.Job, error) {
-	at, err := s.scope(ctx, c)
+	job, err := s.submit(ctx, c, key, r)
+	s.o.Submitted(c, r.Queue, job, err)
+	return job, err
+}
+
+func (s *Service) submit(ctx context.Context, c Caller, key string, r queue.Request) (queue.Job, error) {
+	at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Job{}, err
 	}
-	defer at.leave()
+	defer leave()
 	user, err := userOf(at.view.Desired, c)
 	if err != nil {
 		return queue.Job{}, err
@@ -152,6 +187,7 @@ func (s *Service) Submit(ctx context.Context, c Caller, key string, r queue.Requ
 	if !slices.Contains(at.Unit.Effective.Users, user) {
 		return queue.Job{}, fmt.Errorf("%w: the Unix user %s is not on the hosts of %s yet: wait until the last change of roles.yaml is applied", queue.ErrUnavailable, user.Name, c.Instance)
 	}
+	defer s.changed(at)
 	return at.queue.Submit(ctx, at.QueueScope, queue.Submission{ProjectID: at.ProjectID, User: user, IdempotencyKey: key, CorrelationID: c.CorrelationID, Request: r})
 }
 
@@ -180,63 +216,124 @@ func userOf(d *schema.Desired, c Caller) (schema.UnixUser, error) {
 	return schema.UnixUser{}, fmt.Errorf("%w: %s has no unix_user in roles.yaml of %s or its tenant: add one", queue.ErrDenied, c.Login, c.Instance.ProjectID())
 }
 
-// Jobs lists the project's jobs.
-func (s *Service) Jobs(ctx context.Context, c Caller) ([]queue.Job, error) {
-	at, err := s.scope(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer at.leave()
-	return at.queue.Jobs(ctx, at.QueueScope)
+// ask is a question of a runtimes.QueueReader for the whole unit.
+type ask[T any] func(context.Context, *plan.Unit, runtimes.Stamp) ([]T, error)
+
+// observe returns the last observation of a unit. A new one takes the turn of no caller or tenant, as people of others wait
+// for it too: slow calls of one tenant do not delay it.
+func observe[T any](ctx context.Context, s *Service, o *observations[T], at scope, live bool, ask ask[T]) ([]T, queue.Observation, error) {
+	got, err := o.read(ctx, at.key, at.caller, live, func(ctx context.Context) ([]T, error) {
+		leave, err := s.enter(ctx, at.Unit, "*", at.key.unit.String()) // no tenant has this name
+		if err != nil {
+			return nil, err
+		}
+		defer leave()
+		return ask(ctx, at.Unit, at.Stamp)
+	})
+	return got.items, observedAt(got.at), err
 }
 
-// Job returns a job of the project.
-func (s *Service) Job(ctx context.Context, c Caller, ref queue.Ref) (queue.Job, error) {
-	at, err := s.scope(ctx, c)
+// observedAt is an observation that began at a time, for an answer now.
+func observedAt(at time.Time) queue.Observation {
+	return queue.Observation{ObservedAt: at.UTC(), AgeSeconds: int(time.Since(at) / time.Second)}
+}
+
+// Jobs lists the project's jobs of the last observation. live: the unit is asked now.
+func (s *Service) Jobs(ctx context.Context, c Caller, live bool) (queue.JobList, error) {
+	at, err := s.scope(c)
 	if err != nil {
-		return queue.Job{}, err
+		return queue.JobList{}, err
 	}
-	defer at.leave()
-	return at.queue.Job(ctx, at.QueueScope, ref)
+	all, seen, err := observe(ctx, s, s.jobs, at, live, at.queue.Jobs)
+	if err != nil {
+		return queue.JobList{}, err
+	}
+	list := queue.JobList{Observation: seen, Items: []queue.Job{}}
+	for i := range all {
+		if all[i].ProjectID == at.ProjectID {
+			list.Items = append(list.Items, all[i])
+		}
+	}
+	return list, nil
+}
+
+// Job returns a job of the project: that of the last observation, else as the unit has it now. The unit is asked for the
+// one job with live, for a job that the observation lacks, such as one that only the accounting has, and while the
+// observation lacks an effect of the caller's: then one job is a shorter question than all.
+func (s *Service) Job(ctx context.Context, c Caller, ref queue.Ref, live bool) (queue.ObservedJob, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return queue.ObservedJob{}, err
+	}
+	if !live && !s.jobs.isBehind(at.key, at.caller) {
+		all, seen, err := observe(ctx, s, s.jobs, at, false, at.queue.Jobs)
+		if err != nil {
+			return queue.ObservedJob{}, err
+		}
+		for _, j := range all {
+			if j.ProjectID == at.ProjectID && j.JobID == ref.JobID && (ref.Submitted.IsZero() || j.Submitted.Equal(ref.Submitted)) {
+				return queue.ObservedJob{Job: j, Observation: seen}, nil
+			}
+		}
+	}
+	leave, err := s.enter(ctx, at.Unit, at.tenant, at.caller)
+	if err != nil {
+		return queue.ObservedJob{}, err
+	}
+	defer leave()
+	asked := time.Now()
+	job, err := at.queue.Job(ctx, at.QueueScope, ref)
+	if err == nil && job.ProjectID != at.ProjectID {
+		err = fmt.Errorf("%w: job %s", queue.ErrNotFound, ref.JobID)
+	}
+	if err != nil {
+		return queue.ObservedJob{}, err
+	}
+	return queue.ObservedJob{Job: job, Observation: observedAt(asked)}, nil
+}
+
+// Nodes lists the nodes of the unit at the last observation, with their names, which are the platform's. live: the
+// unit is asked now.
+func (s *Service) Nodes(ctx context.Context, c Caller, live bool) (queue.NodeList, error) {
+	at, err := s.scope(c)
+	if err != nil {
+		return queue.NodeList{}, err
+	}
+	all, seen, err := observe(ctx, s, s.nodes, at, live, at.queue.Nodes)
+	if err != nil {
+		return queue.NodeList{}, err
+	}
+	return queue.NodeList{Observation: seen, Items: append([]queue.Node{}, all...)}, nil
 }
 
 // Cancel ends a job of the project.
 func (s *Service) Cancel(ctx context.Context, c Caller, ref queue.Ref) (queue.Job, error) {
-	at, err := s.scope(ctx, c)
+	at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Job{}, err
 	}
-	defer at.leave()
+	defer leave()
+	defer s.changed(at)
 	return at.queue.Cancel(ctx, at.QueueScope, ref)
 }
 
 // Output returns the end of a job's output.
 func (s *Service) Output(ctx context.Context, c Caller, ref queue.Ref, limit int) (queue.Output, error) {
-	at, err := s.scope(ctx, c)
+	at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Output{}, err
 	}
-	defer at.leave()
+	defer leave()
 	return at.queue.Output(ctx, at.QueueScope, ref, limit)
-}
-
-// Nodes lists the nodes of the unit, with their names, which are the platform's.
-func (s *Service) Nodes(ctx context.Context, c Caller) ([]queue.Node, error) {
-	at, err := s.scope(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-	defer at.leave()
-	return at.queue.Nodes(ctx, at.QueueScope)
 }
 
 // Readiness says whether the queue takes jobs of the project, with the evidence.
 func (s *Service) Readiness(ctx context.Context, c Caller) (queue.Readiness, error) {
-	at, err := s.scope(ctx, c)
+	at, leave, err := s.turn(ctx, c)
 	if err != nil {
 		return queue.Readiness{}, err
 	}
-	defer at.leave()
+	defer leave()
 	r, err := at.queue.Readiness(ctx, at.QueueScope)
 	if at.Map != nil {
 		r.QueueMap = at.Map.Key.Name

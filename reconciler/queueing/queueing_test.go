@@ -30,8 +30,8 @@ func (a *asked) Submit(_ context.Context, at runtimes.QueueScope, s queue.Submis
 	return queue.Job{JobID: "1"}, nil
 }
 
-func (a *asked) Nodes(_ context.Context, at runtimes.QueueScope) ([]queue.Node, error) {
-	a.at = at
+func (a *asked) Nodes(_ context.Context, u *plan.Unit, s runtimes.Stamp) ([]queue.Node, error) {
+	a.at = runtimes.QueueScope{Unit: u, Stamp: s}
 	return []queue.Node{{Member: "worker-0", Node: "gpu-1"}}, nil
 }
 
@@ -108,7 +108,20 @@ func TestSubmitFindsUnitAndUser(t *testing.T) {
 	require.ErrorIs(t, err, queue.ErrDenied, "no jobs run there")
 }
 
-// An instance of a shared runtime has the queue of the runtime, limited to the project.
+func (a *asked) Jobs(_ context.Context, u *plan.Unit, s runtimes.Stamp) ([]queue.Job, error) {
+	a.at = runtimes.QueueScope{Unit: u, Stamp: s}
+	return []queue.Job{
+		{JobID: "1", ProjectID: "physics.lattice"}, {JobID: "2", ProjectID: "physics.collider"}, {JobID: "3", ProjectID: "root"},
+	}, nil
+}
+
+func (a *asked) Job(_ context.Context, at runtimes.QueueScope, ref queue.Ref) (queue.Job, error) {
+	a.at = at
+	return queue.Job{JobID: ref.JobID, ProjectID: "physics.collider"}, nil
+}
+
+// An instance of a shared runtime has the queue of the runtime, limited to the project: also where a runtime answers with
+// the job of another one.
 func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
 	v, leads, q := estate(), true, &asked{}
 	pool := schema.EffectiveUnit{Key: schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}, Users: []schema.UnixUser{ada}}
@@ -116,10 +129,19 @@ func TestSharedRuntimeIsAskedForTheProject(t *testing.T) {
 	view.ControlPlaneScope = "tenant"
 	v.Units = plan.Remember(unitOf(view, "slurm"), unitOf(pool, "slurm"))
 	s := service(&v, &leads, q)
-	nodes, err := s.Nodes(t.Context(), queueing.Caller{Instance: train, Login: "ada"})
+	c := queueing.Caller{Instance: train, Login: "ada"}
+	nodes, err := s.Nodes(t.Context(), c, false)
 	require.NoError(t, err)
-	require.Equal(t, []queue.Node{{Member: "worker-0", Node: "gpu-1"}}, nodes)
-	require.Equal(t, []any{pool.Key, "physics.lattice"}, []any{q.at.Unit.Effective.Key, q.at.ProjectID})
+	require.Equal(t, []queue.Node{{Member: "worker-0", Node: "gpu-1"}}, nodes.Items)
+	require.Equal(t, pool.Key, q.at.Unit.Effective.Key)
+	jobs, err := s.Jobs(t.Context(), c, false)
+	require.NoError(t, err)
+	require.Equal(t, []queue.Job{{JobID: "1", ProjectID: "physics.lattice"}}, jobs.Items)
+	for _, live := range []bool{false, true} {
+		_, err = s.Job(t.Context(), c, queue.Ref{JobID: "2"}, live)
+		require.ErrorIs(t, err, queue.ErrNotFound)
+		require.Equal(t, []any{pool.Key, "physics.lattice"}, []any{q.at.Unit.Effective.Key, q.at.ProjectID})
+	}
 }
 
 // The runtime gets the map in force with its mode, and whether people can read the map's runbook.
@@ -143,18 +165,18 @@ func TestReadinessKnowsMapAndRunbook(t *testing.T) {
 	require.ErrorIs(t, err, queue.ErrUnavailable)
 }
 
-// slow is a queue whose lists take a second.
+// slow is a queue whose outputs take a second.
 type slow struct {
 	asked
 	under, most atomic.Int64
 }
 
-// Jobs takes a second in a bubble.
-func (s *slow) Jobs(context.Context, runtimes.QueueScope) ([]queue.Job, error) {
+// Output takes a second in a bubble.
+func (s *slow) Output(context.Context, runtimes.QueueScope, queue.Ref, int) (queue.Output, error) {
 	s.most.Store(max(s.most.Load(), s.under.Add(1)))
 	defer s.under.Add(-1)
 	time.Sleep(time.Second)
-	return nil, nil
+	return queue.Output{}, nil
 }
 
 // However many calls come, few ask the host of a control plane at a time, and one caller leaves a turn to others.
@@ -167,7 +189,7 @@ func TestCallsTakeTurnsAtAHost(t *testing.T) {
 		var wg sync.WaitGroup
 		for range 100 {
 			wg.Go(func() {
-				if _, err := s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: "eve"}); err != nil {
+				if _, err := s.Output(t.Context(), queueing.Caller{Instance: train, Login: "eve"}, queue.Ref{JobID: "1"}, 1); err != nil {
 					require.ErrorIs(t, err, queue.ErrUnavailable)
 					refused.Add(1)
 				}
@@ -176,11 +198,13 @@ func TestCallsTakeTurnsAtAHost(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		require.EqualValues(t, 2, q.under.Load(), "one caller")
 		began := time.Now()
-		_, err := s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: "ada"})
+		_, err := s.Output(t.Context(), queueing.Caller{Instance: train, Login: "ada"}, queue.Ref{JobID: "1"}, 1)
 		require.NoError(t, err)
 		require.Equal(t, time.Second, time.Since(began), "another caller need not wait")
 		for _, login := range []string{"a", "b", "c", "d"} {
-			wg.Go(func() { _, _ = s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: login}) })
+			wg.Go(func() {
+				_, _ = s.Output(t.Context(), queueing.Caller{Instance: train, Login: login}, queue.Ref{JobID: "1"}, 1)
+			})
 		}
 		wg.Wait()
 		require.EqualValues(t, 3, q.most.Load(), "one tenant")
@@ -197,11 +221,13 @@ func TestTenantsTakeTurnsAtAHost(t *testing.T) {
 		s := service(&v, &leads, q)
 		var wg sync.WaitGroup
 		for i := range 30 {
-			wg.Go(func() { _, _ = s.Jobs(t.Context(), queueing.Caller{Instance: train, Login: fmt.Sprint("p", i)}) })
+			wg.Go(func() {
+				_, _ = s.Output(t.Context(), queueing.Caller{Instance: train, Login: fmt.Sprint("p", i)}, queue.Ref{JobID: "1"}, 1)
+			})
 		}
 		time.Sleep(100 * time.Millisecond)
 		began := time.Now()
-		_, err := s.Jobs(t.Context(), queueing.Caller{Instance: fold, Login: "ada"})
+		_, err := s.Output(t.Context(), queueing.Caller{Instance: fold, Login: "ada"}, queue.Ref{JobID: "1"}, 1)
 		require.NoError(t, err)
 		require.Equal(t, time.Second, time.Since(began))
 		wg.Wait()

@@ -23,13 +23,13 @@ type job struct {
 var _ runtimes.Queue = (*Runtime)(nil)
 
 // withQueue calls f with the jobs of a unit, and keeps what f returns.
-func (r *Runtime) withQueue(ctx context.Context, at runtimes.QueueScope, what string, f func(*unit) ([]job, error)) error {
-	control, ok := at.Unit.Control()
+func (r *Runtime) withQueue(ctx context.Context, applied *plan.Unit, s runtimes.Stamp, what string, f func(*unit) ([]job, error)) error {
+	control, ok := applied.Control()
 	if err := ctx.Err(); err != nil || !ok {
 		return fmt.Errorf("%w: %s", queue.ErrUnavailable, what)
 	}
 	var failed error
-	err := r.world.step(at.Stamp, at.Unit.Effective.Key, control.Node, what, func(u *unit) {
+	err := r.world.step(s, applied.Effective.Key, control.Node, what, func(u *unit) {
 		if m := u.Members[control.Name]; !u.Complete || m.State != plan.Running {
 			failed = fmt.Errorf("%w: %s does not run", queue.ErrUnavailable, control.Name)
 			return
@@ -54,7 +54,7 @@ func (r *Runtime) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Su
 		return queue.Job{}, err
 	}
 	resolved := queue.Resolution{Adapter: "memory", RequestedQueue: s.Queue, ResolvedQueue: s.Queue}
-	err = r.withQueue(ctx, at, "submit", func(u *unit) ([]job, error) {
+	err = r.withQueue(ctx, at.Unit, at.Stamp, "submit", func(u *unit) ([]job, error) {
 		for _, j := range u.Queue {
 			if j.IdempotencyKey != s.IdempotencyKey || j.User != s.User.Name || j.ProjectID != s.ProjectID {
 				continue
@@ -91,13 +91,10 @@ func (r *Runtime) Submit(ctx context.Context, at runtimes.QueueScope, s queue.Su
 }
 
 // Jobs implements runtimes.Queue.
-func (r *Runtime) Jobs(ctx context.Context, at runtimes.QueueScope) ([]queue.Job, error) {
-	all := []queue.Job{}
-	err := r.withQueue(ctx, at, "list jobs", func(u *unit) ([]job, error) {
+func (r *Runtime) Jobs(ctx context.Context, applied *plan.Unit, s runtimes.Stamp) (all []queue.Job, err error) {
+	err = r.withQueue(ctx, applied, s, "list jobs", func(u *unit) ([]job, error) {
 		for _, j := range u.Queue {
-			if j.ProjectID == at.ProjectID {
-				all = append(all, j.Job)
-			}
+			all = append(all, j.Job)
 		}
 		return u.Queue, nil
 	})
@@ -117,7 +114,7 @@ func (u *unit) find(at runtimes.QueueScope, ref queue.Ref) (int, error) {
 
 // Job implements runtimes.Queue.
 func (r *Runtime) Job(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (out queue.Job, err error) {
-	err = r.withQueue(ctx, at, "read a job", func(u *unit) ([]job, error) {
+	err = r.withQueue(ctx, at.Unit, at.Stamp, "read a job", func(u *unit) ([]job, error) {
 		i, err := u.find(at, ref)
 		if err == nil {
 			out = u.Queue[i].Job
@@ -129,7 +126,7 @@ func (r *Runtime) Job(ctx context.Context, at runtimes.QueueScope, ref queue.Ref
 
 // Cancel implements runtimes.Queue.
 func (r *Runtime) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) (out queue.Job, err error) {
-	err = r.withQueue(ctx, at, "cancel a job", func(u *unit) ([]job, error) {
+	err = r.withQueue(ctx, at.Unit, at.Stamp, "cancel a job", func(u *unit) ([]job, error) {
 		i, err := u.find(at, ref)
 		if err != nil {
 			return nil, err
@@ -146,7 +143,7 @@ func (r *Runtime) Cancel(ctx context.Context, at runtimes.QueueScope, ref queue.
 
 // Output implements runtimes.Queue.
 func (r *Runtime) Output(ctx context.Context, at runtimes.QueueScope, ref queue.Ref, limit int) (out queue.Output, err error) {
-	err = r.withQueue(ctx, at, "read an output", func(u *unit) ([]job, error) {
+	err = r.withQueue(ctx, at.Unit, at.Stamp, "read an output", func(u *unit) ([]job, error) {
 		i, err := u.find(at, ref)
 		if err == nil {
 			text := u.Queue[i].Output
@@ -158,8 +155,8 @@ func (r *Runtime) Output(ctx context.Context, at runtimes.QueueScope, ref queue.
 }
 
 // Nodes implements runtimes.Queue.
-func (r *Runtime) Nodes(ctx context.Context, at runtimes.QueueScope) (all []queue.Node, err error) {
-	err = r.withQueue(ctx, at, "list nodes", func(u *unit) ([]job, error) {
+func (r *Runtime) Nodes(ctx context.Context, applied *plan.Unit, s runtimes.Stamp) (all []queue.Node, err error) {
+	err = r.withQueue(ctx, applied, s, "list nodes", func(u *unit) ([]job, error) {
 		for _, m := range u.Applied.Members {
 			state, ok := u.Members[m.Name]
 			if !ok || m.ControlPlane {
@@ -178,7 +175,7 @@ func (r *Runtime) Nodes(ctx context.Context, at runtimes.QueueScope) (all []queu
 
 // Readiness implements runtimes.Queue. The runtime has no modes: it needs its control plane only.
 func (r *Runtime) Readiness(ctx context.Context, at runtimes.QueueScope) (queue.Readiness, error) {
-	err := r.withQueue(ctx, at, "check readiness", func(u *unit) ([]job, error) { return u.Queue, nil })
+	err := r.withQueue(ctx, at.Unit, at.Stamp, "check readiness", func(u *unit) ([]job, error) { return u.Queue, nil })
 	out := queue.Readiness{Adapter: "memory", Serves: err == nil}
 	seen := queue.Evidence{Precondition: "control plane reachable", Holds: err == nil, Seen: "the control plane runs"}
 	if errors.Is(err, queue.ErrUnavailable) {

@@ -55,9 +55,14 @@ func TestQueueKeepsTheContract(t *testing.T) {
 	require.ErrorIs(t, err, queue.ErrNotFound)
 	_, err = rt.Cancel(t.Context(), elsewhere, ref)
 	require.ErrorIs(t, err, queue.ErrNotFound)
-	jobs, err := rt.Jobs(t.Context(), elsewhere)
+	theirs := s
+	theirs.ProjectID = elsewhere.ProjectID
+	second, err := rt.Submit(t.Context(), elsewhere, theirs)
 	require.NoError(t, err)
-	require.Empty(t, jobs)
+	jobs, err := rt.Jobs(t.Context(), at.Unit, at.Stamp)
+	require.NoError(t, err)
+	require.Equal(t, [][2]string{{first.JobID, "physics.lattice"}, {second.JobID, "bio.genes"}},
+		[][2]string{{jobs[0].JobID, jobs[0].ProjectID}, {jobs[1].JobID, jobs[1].ProjectID}}, "of all projects")
 
 	require.NoError(t, w.EndJob(at.Unit.Effective.Key, first.JobID, []byte("hello\n")))
 	out, err := rt.Output(t.Context(), at, ref, 3)
@@ -67,7 +72,7 @@ func TestQueueKeepsTheContract(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "COMPLETED", ended.State, "an ended job stays as it ended")
 
-	nodes, err := rt.Nodes(t.Context(), at)
+	nodes, err := rt.Nodes(t.Context(), at.Unit, at.Stamp)
 	require.NoError(t, err)
 	require.Equal(t, []queue.Node{{Member: "worker-0", Node: "gpu-1", State: []string{"running"}, CPUs: 4}}, nodes)
 

@@ -242,7 +242,7 @@ func TestLongQueueShowsAJobAsOne(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "main,quick", j.Queue)
 	require.Equal(t, []string{"worker-0", "worker-1"}, j.Members)
-	all, err := c.rt.Jobs(t.Context(), at)
+	all, err := c.rt.Jobs(t.Context(), at.Unit, at.Stamp)
 	require.NoError(t, err)
 	var ids []string
 	for _, j := range all {

@@ -64,7 +64,7 @@ func TestLongNamesOfClusters(t *testing.T) {
 	done, err := c.rt.Submit(t.Context(), at, asked)
 	require.NoError(t, err)
 	require.Equal(t, "Mem128", c.awaitState(t, at, done.JobID, "COMPLETED").Queue)
-	list, err := c.rt.Jobs(t.Context(), at)
+	list, err := c.rt.Jobs(t.Context(), at.Unit, at.Stamp)
 	require.NoError(t, err)
 	require.True(t, slices.ContainsFunc(list, func(j queue.Job) bool { return j.JobID == done.JobID && j.User == first.Name }))
 	out, err := c.rt.Output(t.Context(), at, queue.Ref{JobID: done.JobID}, 100)

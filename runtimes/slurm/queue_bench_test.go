@@ -142,7 +142,7 @@ func BenchmarkQueue(b *testing.B) {
 			jobs/8, sbatch, strings.Repeat("n", 200)))
 		var all struct{ Items []queue.Job }
 		list := func(int) {
-			ask(b, http.MethodGet, url, "", nil, &all)
+			ask(b, http.MethodGet, url+"?live=true", "", nil, &all)
 			require.GreaterOrEqual(b, len(all.Items), jobs)
 		}
 		b.ReportMetric(milliseconds(5, list), "list-ms")

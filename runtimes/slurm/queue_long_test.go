@@ -43,7 +43,7 @@ func TestLongQueueAfterKilledSlurmctlds(t *testing.T) {
 		return job
 	}
 	list := func() map[string]queue.Job { // by key; those that have not ended
-		jobs, err := c.rt.Jobs(t.Context(), at)
+		jobs, err := c.rt.Jobs(t.Context(), at.Unit, at.Stamp)
 		require.NoError(t, err)
 		alive := map[string]queue.Job{}
 		for _, j := range jobs {
@@ -134,7 +134,7 @@ func TestLongQueueSubmitsOnceForAKey(t *testing.T) {
 		_, err := c.rt.Submit(t.Context(), at, submission("physics.lattice", alice, fmt.Sprintf("key-%d", key), "sleep 600"))
 		require.NoError(t, err)
 	}
-	jobs, err := c.rt.Jobs(t.Context(), at)
+	jobs, err := c.rt.Jobs(t.Context(), at.Unit, at.Stamp)
 	require.NoError(t, err)
 	jobs = slices.DeleteFunc(jobs, func(j queue.Job) bool { return j.IdempotencyKey == "" || !j.Ended.IsZero() }) // of other tests
 	seen := map[string]int{}

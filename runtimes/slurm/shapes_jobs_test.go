@@ -369,7 +369,7 @@ func said(j queue.Job) string {
 func (f *shapeField) compareList(t *testing.T, job string) string {
 	t.Helper()
 	return f.settled(t, job, func(rows []jobRow) string {
-		jobs, err := f.rt.Jobs(t.Context(), f.at)
+		jobs, err := f.rt.Jobs(t.Context(), f.at.Unit, f.at.Stamp)
 		if err != nil {
 			return err.Error()
 		}

@@ -111,17 +111,17 @@ func keepsEnded(u *plan.Unit) time.Duration {
 }
 
 // Nodes implements runtimes.Queue.
-func (r *Runtime) Nodes(ctx context.Context, at runtimes.QueueScope) ([]queue.Node, error) {
-	member, ok := at.Unit.Control()
+func (r *Runtime) Nodes(ctx context.Context, u *plan.Unit, s runtimes.Stamp) ([]queue.Node, error) {
+	member, ok := u.Control()
 	if !ok {
 		return nil, fmt.Errorf("%w: the unit has no control plane yet", queue.ErrUnavailable)
 	}
-	nodes, err := nodeSet{control: newControl(r.env, member, at.Unit.Effective.Key, at.Stamp)}.list(ctx)
+	nodes, err := nodeSet{control: newControl(r.env, member, u.Effective.Key, s)}.list(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", queue.ErrUnavailable, err)
 	}
 	var all []queue.Node
-	for _, m := range at.Unit.Members {
+	for _, m := range u.Members {
 		if n, ok := findNode(nodes, m.Node); ok {
 			all = append(all, queue.Node{
 				Member: m.Name, Node: m.Node, State: append([]string{strings.ToUpper(n.State)}, n.Flags...), Reason: n.Reason, CPUs: n.CPUs, GPUs: cluster.GPUCount(m),

@@ -104,7 +104,7 @@ func TestLongTextsOfJobsHideNone(t *testing.T) {
 path=$(for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do printf '/%%s' "$(head -c 250 /dev/zero | tr '\0' p)"; done)
 seq 950 | xargs -P 4 -I{} setpriv --reuid=%d --regid=%[1]d --clear-groups sbatch --quiet --hold --chdir=/tmp -J $long --comment=$long -o /tmp$path/%%j.out --wrap true`, alice.UID))
 	at := c.queueOf(u, u.Effective.Key.ProjectID(), nil)
-	all, err := c.rt.Jobs(t.Context(), at)
+	all, err := c.rt.Jobs(t.Context(), at.Unit, at.Stamp)
 	require.NoError(t, err)
 	long := 0
 	for _, j := range all {

@@ -277,3 +277,27 @@ type Node struct {
 	CPUs   int      `json:"cpus"`
 	GPUs   int      `json:"gpus,omitempty"`
 }
+
+// Observation says when a unit was read. What the unit has now may differ.
+type Observation struct {
+	ObservedAt time.Time `json:"observed_at"` // when the reading began, UTC
+	AgeSeconds int       `json:"age_seconds"` // of the answer
+}
+
+// JobList is a list of jobs at one observation, in the order of ids.
+type JobList struct {
+	Observation
+	Items []Job `json:"items"`
+}
+
+// ObservedJob is a job at an observation.
+type ObservedJob struct {
+	Job
+	Observation
+}
+
+// NodeList is a list of nodes at one observation, by member.
+type NodeList struct {
+	Observation
+	Items []Node `json:"items"`
+}

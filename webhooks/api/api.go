@@ -21,6 +21,7 @@ import (
 	"time"
 
 	"berth/reconciler/plan"
+	"berth/reconciler/queueing"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
@@ -69,7 +70,7 @@ type Options struct {
 
 // Live is what asks and changes running units. It is zero while the estate starts.
 type Live struct {
-	Queues     Queues
+	Queues     *queueing.Service
 	Operations Operations
 	// Effect records an effect of a permitted call outside admin paths, before it happens.
 	Effect func(audit.Record)

@@ -23,22 +23,11 @@ import (
 	"berth/schema/queue"
 )
 
-// Queues asks the queue of a unit. Errors wrap one of package queue, or runtimes.ErrStaleEpoch.
-type Queues interface {
-	Submit(ctx context.Context, c queueing.Caller, key string, r queue.Request) (queue.Job, error)
-	Jobs(ctx context.Context, c queueing.Caller) ([]queue.Job, error)
-	Job(ctx context.Context, c queueing.Caller, ref queue.Ref) (queue.Job, error)
-	Cancel(ctx context.Context, c queueing.Caller, ref queue.Ref) (queue.Job, error)
-	Output(ctx context.Context, c queueing.Caller, ref queue.Ref, limit int) (queue.Output, error)
-	Nodes(ctx context.Context, c queueing.Caller) ([]queue.Node, error)
-	Readiness(ctx context.Context, c queueing.Caller) (queue.Readiness, error)
-}
-
-// live answers a request by asking a running unit.
+// live answers a request about a running unit.
 type live func(*API, *liveCall) (answer, *failure)
 
 // queued is a live that asks the queue.
-func queued(f func(Queues, *liveCall) (answer, *failure)) live {
+func queued(f func(*queueing.Service, *liveCall) (answer, *failure)) live {
 	return func(_ *API, l *liveCall) (answer, *failure) {
 		if l.live.Queues == nil {
 			return answer{}, starting()
@@ -73,14 +62,17 @@ const jobs = "/queue/jobs"
 // queueRoutes adds the paths of queues and nodes (requirement B1).
 func queueRoutes(add func(string, route)) {
 	one := oneInst + jobs + "/{job_id}"
-	add(oneInst+jobs, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(listJobs), query: []string{"state", "user"}})
+	add(oneInst+jobs, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(listJobs),
+		query: []string{"state", "user", "live"}})
 	add(oneInst+jobs, route{family: Queue, permission: authority.QueueSubmit, method: http.MethodPost, live: queued(submitJob), effect: "queue.submit"})
-	add(one, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readJob), query: []string{"submitted_at"}})
+	add(one, route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readJob),
+		query: []string{"submitted_at", "live"}})
 	add(one, route{family: Queue, permission: authority.QueueCancel, method: http.MethodDelete, live: queued(cancelJob), effect: "queue.cancel", query: []string{"submitted_at"}})
 	// The output of a job is read as its owner, so the ledger of the host and the audit have it.
 	add(one+"/output", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readOutput), effect: "queue.output", query: []string{"submitted_at", "bytes"}})
 	add(oneInst+"/queue/readiness", route{family: Queue, permission: authority.QueueRead, method: http.MethodGet, live: queued(readReadiness)})
-	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: queued(listNodes)})
+	add(oneInst+"/nodes", route{family: Queue, permission: authority.NodeRead, method: http.MethodGet, live: queued(listNodes),
+		query: []string{"live"}})
 	add(oneInst+"/nodes/{node}/operations", route{family: Queue, permission: authority.NodeOperate, method: http.MethodPost, live: operateNode, effect: "node.operate"})
 }
 
@@ -157,21 +149,31 @@ func answered(status int, value any, err error) (answer, *failure) {
 	return answer{mediaType: "application/json", body: append(text, '\n'), status: status}, nil
 }
 
-// itemsOf is a list in the shape of all lists.
-type itemsOf[T any] struct {
-	Items []T `json:"items"`
+// wantsLive reports whether the caller asks for a read of the unit now.
+func (l *liveCall) wantsLive() (bool, *failure) {
+	switch l.query.Get("live") {
+	case "true":
+		return true, nil
+	case "", "false":
+		return false, nil
+	}
+	return false, &failure{code: codeQuery, message: "live is true or false"}
 }
 
-func listJobs(q Queues, l *liveCall) (answer, *failure) {
-	all, err := q.Jobs(l.Context(), l.caller)
+func listJobs(q *queueing.Service, l *liveCall) (answer, *failure) {
+	live, fail := l.wantsLive()
+	if fail != nil {
+		return answer{}, fail
+	}
+	list, err := q.Jobs(l.Context(), l.caller, live)
 	state, user := l.query.Get("state"), l.query.Get("user")
-	all = slices.DeleteFunc(append([]queue.Job{}, all...), func(j queue.Job) bool {
+	list.Items = slices.DeleteFunc(list.Items, func(j queue.Job) bool {
 		return state != "" && !strings.EqualFold(j.State, state) || user != "" && j.User != user
 	})
-	return answered(http.StatusOK, itemsOf[queue.Job]{all}, err)
+	return answered(http.StatusOK, list, err)
 }
 
-func submitJob(q Queues, l *liveCall) (answer, *failure) {
+func submitJob(q *queueing.Service, l *liveCall) (answer, *failure) {
 	key, fail := l.key()
 	if fail != nil {
 		return answer{}, fail
@@ -229,16 +231,20 @@ func (l *liveCall) ref() (queue.Ref, *failure) {
 	return ref, nil
 }
 
-func readJob(q Queues, l *liveCall) (answer, *failure) {
+func readJob(q *queueing.Service, l *liveCall) (answer, *failure) {
 	ref, fail := l.ref()
 	if fail != nil {
 		return answer{}, fail
 	}
-	job, err := q.Job(l.Context(), l.caller, ref)
+	live, fail := l.wantsLive()
+	if fail != nil {
+		return answer{}, fail
+	}
+	job, err := q.Job(l.Context(), l.caller, ref, live)
 	return answered(http.StatusOK, job, err)
 }
 
-func cancelJob(q Queues, l *liveCall) (answer, *failure) {
+func cancelJob(q *queueing.Service, l *liveCall) (answer, *failure) {
 	ref, fail := l.ref()
 	if fail != nil {
 		return answer{}, fail
@@ -248,7 +254,7 @@ func cancelJob(q Queues, l *liveCall) (answer, *failure) {
 	return answered(http.StatusAccepted, job, err)
 }
 
-func readOutput(q Queues, l *liveCall) (answer, *failure) {
+func readOutput(q *queueing.Service, l *liveCall) (answer, *failure) {
 	ref, fail := l.ref()
 	if fail != nil {
 		return answer{}, fail
@@ -270,17 +276,21 @@ func readOutput(q Queues, l *liveCall) (answer, *failure) {
 }
 
 // listNodes lists nodes as members of the unit. Only the platform reads the names of nodes.
-func listNodes(q Queues, l *liveCall) (answer, *failure) {
-	nodes, err := q.Nodes(l.Context(), l.caller)
-	for i := range nodes {
+func listNodes(q *queueing.Service, l *liveCall) (answer, *failure) {
+	live, fail := l.wantsLive()
+	if fail != nil {
+		return answer{}, fail
+	}
+	list, err := q.Nodes(l.Context(), l.caller, live)
+	for i := range list.Items {
 		if !l.route.admin {
-			nodes[i].Node = ""
+			list.Items[i].Node = ""
 		}
 	}
-	return answered(http.StatusOK, itemsOf[queue.Node]{append([]queue.Node{}, nodes...)}, err)
+	return answered(http.StatusOK, list, err)
 }
 
-func readReadiness(q Queues, l *liveCall) (answer, *failure) {
+func readReadiness(q *queueing.Service, l *liveCall) (answer, *failure) {
 	r, err := q.Readiness(l.Context(), l.caller)
 	return answered(http.StatusOK, r, err)
 }

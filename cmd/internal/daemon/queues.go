@@ -1,7 +1,6 @@
 package daemon
 
 import (
-	"context"
 	"encoding/json"
 	"log/slog"
 
@@ -23,22 +22,13 @@ func (e *estate) live() api.Live {
 	if d == nil {
 		return api.Live{}
 	}
-	return api.Live{Queues: loggedQueues{d.queues, d, e.log}, Operations: d.loop, Effect: e.effect}
+	return api.Live{Queues: d.queues, Operations: d.loop, Effect: e.effect}
 }
 
-// loggedQueues is a Service whose submissions are logged with the nine fields of the boundary (requirement C6).
-type loggedQueues struct {
-	*queueing.Service
-	d   *controller
-	log *slog.Logger
-}
-
-// Submit implements api.Queues.
-func (q loggedQueues) Submit(ctx context.Context, c queueing.Caller, key string, r queue.Request) (queue.Job, error) {
-	view, _ := q.d.loop.View()
-	job, err := q.Service.Submit(ctx, c, key, r)
-	logSubmission(q.log, view.Desired, c, r.Queue, job, err)
-	return job, err
+// submitted logs a submission with the nine fields of the boundary (requirement C6).
+func (d *controller) submitted(c queueing.Caller, requested string, job queue.Job, err error) {
+	view, _ := d.loop.View()
+	logSubmission(d.log, view.Desired, c, requested, job, err)
 }
 
 // logSubmission logs a submission. A refused one has no resolved queue.

@@ -87,7 +87,8 @@ func TestLongAnswerIsAskedForInParts(t *testing.T) {
 		id := fmt.Sprint(i)
 		h.jobs[id] = row(id, "PENDING", "(null)")
 	}
-	all, err := queueAt(h).Jobs(t.Context(), scope(schema.ModePassthrough, nil))
+	at := scope(schema.ModePassthrough, nil)
+	all, err := queueAt(h).Jobs(t.Context(), at.Unit, at.Stamp)
 	require.NoError(t, err)
 	var ids []string
 	for _, j := range all {
@@ -98,9 +99,43 @@ func TestLongAnswerIsAskedForInParts(t *testing.T) {
 	require.Contains(t, h.asked, "1,2")
 
 	h.most, h.asked = 9, nil
-	_, err = queueAt(h).Jobs(t.Context(), scope(schema.ModePassthrough, nil))
+	_, err = queueAt(h).Jobs(t.Context(), at.Unit, at.Stamp)
 	require.NoError(t, err)
 	require.Empty(t, h.asked, "at once while the answer is short enough")
+}
+
+// One question lists the jobs of all projects. Each is of the project whose id is its account; where one project has the
+// cluster, all are its own. A call for one job has those of its project only.
+func TestListHasTheProjectOfEachJob(t *testing.T) {
+	h := &many{tools: &tools{}, jobs: map[string]string{}, most: 9}
+	for id, account := range map[string]string{"1": "physics.lattice", "2": "bio.genes", "3": "root"} {
+		h.jobs[id] = strings.ReplaceAll(row(id, "PENDING", "(null)"), "physics.lattice", account)
+	}
+	shared := scope(schema.ModePassthrough, nil)
+	attached, alone := *shared.Unit, *shared.Unit
+	attached.Effective.Key = schema.InstanceKey("physics", "lattice", "train")
+	attached.Effective.Attachments = []schema.EffectiveAttachment{{}}
+	alone.Effective.Key = schema.InstanceKey("physics", "lattice", "train")
+	for name, c := range map[string]struct {
+		unit *plan.Unit
+		want []string
+	}{
+		"shared runtime":            {shared.Unit, []string{"physics.lattice", "bio.genes", "root"}},
+		"instance with attachments": {&attached, []string{"physics.lattice", "bio.genes", "root"}},
+		"instance":                  {&alone, []string{"physics.lattice", "physics.lattice", "physics.lattice"}},
+	} {
+		all, err := queueAt(h).Jobs(t.Context(), c.unit, shared.Stamp)
+		require.NoError(t, err, name)
+		var projects []string
+		for _, j := range all {
+			projects = append(projects, j.ProjectID)
+		}
+		require.Equal(t, c.want, projects, name)
+	}
+	_, err := queueAt(h).Job(t.Context(), shared, queue.Ref{JobID: "1"})
+	require.NoError(t, err)
+	_, err = queueAt(h).Job(t.Context(), shared, queue.Ref{JobID: "2"})
+	require.ErrorIs(t, err, queue.ErrNotFound)
 }
 
 // The key of a job that slurmctld has forgotten is in the line of its submission at slurmdbd. Text of a user at

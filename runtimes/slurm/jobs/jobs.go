@@ -53,7 +53,7 @@ type cluster struct {
 	o     Options
 	host  runtimes.Host
 	stack profile.Stack
-	// account is that of the project; filter is "" where all jobs of the unit are the project's.
+	// account is that of the project; filter is "" where all jobs of the unit are asked for.
 	account, filter string
 }
 
@@ -63,10 +63,23 @@ func (q *Queue) cluster(at runtimes.QueueScope) (*cluster, error) {
 		return nil, fmt.Errorf("%w: the unit has no control plane yet", queue.ErrUnavailable)
 	}
 	c := &cluster{QueueScope: at, o: q.o, host: q.o.Hosts.Host(member), stack: profile.Stack{Cluster: q.o.Cluster(at.Unit.Effective.Key)}, account: q.o.Account(at.Unit)}
-	if u := at.Unit.Effective; u.Key.Kind == schema.KindSharedRuntime || len(u.Attachments) > 0 {
+	if isShared(at.Unit) {
 		c.account, c.filter = at.ProjectID, at.ProjectID
 	}
 	return c, nil
+}
+
+// isShared reports whether jobs of several projects run on a unit. The account of each is the id of its project.
+func isShared(u *plan.Unit) bool {
+	return u.Effective.Key.Kind == schema.KindSharedRuntime || len(u.Effective.Attachments) > 0
+}
+
+// projectOf returns the project of a job, by its account where several projects have jobs.
+func (c *cluster) projectOf(j *cli.Job) string {
+	if isShared(c.Unit) {
+		return j.Account
+	}
+	return c.Unit.Effective.Key.ProjectID()
 }
 
 // op returns a call of one of Slurm's tools. Its exit status is a result.
@@ -87,9 +100,9 @@ func (c *cluster) do(ctx context.Context, host runtimes.Host, ops ...runtimes.Op
 	return res, err
 }
 
-// Jobs implements runtimes.Queue.
-func (q *Queue) Jobs(ctx context.Context, at runtimes.QueueScope) ([]queue.Job, error) {
-	c, err := q.cluster(at)
+// Jobs implements runtimes.Queue. Without a project the scope has no filter.
+func (q *Queue) Jobs(ctx context.Context, u *plan.Unit, s runtimes.Stamp) ([]queue.Job, error) {
+	c, err := q.cluster(runtimes.QueueScope{Unit: u, Stamp: s})
 	if err != nil {
 		return nil, err
 	}
@@ -123,7 +136,8 @@ func (q *Queue) Job(ctx context.Context, at runtimes.QueueScope, ref queue.Ref) 
 // job returns a job in the words of package queue. Nodes are members: their names are the platform's.
 func (c *cluster) job(j *cli.Job) queue.Job {
 	out := queue.Job{
-		JobID: id(j.ID), Submitted: unix(j.Submitted), ProjectID: c.ProjectID, User: j.User, Name: j.Name, Queue: j.Partition, State: j.State, Reason: reason(j),
+		JobID: id(j.ID), Submitted: unix(j.Submitted), ProjectID: c.projectOf(j), User: j.User,
+		Name: j.Name, Queue: j.Partition, State: j.State, Reason: reason(j),
 		Run: queue.Run{Started: unix(j.Started), Ended: unix(j.Ended), CPUs: j.CPUs, GPUs: j.GPUs, MemoryMiB: j.MemoryMiB, Minutes: j.Minutes},
 	}
 	if j.HasEnded() {
