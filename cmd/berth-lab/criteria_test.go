@@ -234,7 +234,7 @@ func (s *scene) criterionOperatorStaysInItsProject() {
 	drained := func(want bool) {
 		s.Helper()
 		s.eventually(fmt.Sprintf("worker-0 is drained: %v", want), func() string {
-			nodes, err := s.command(s.Context(), "", "node", "list", instanceArgument(labtest.Train))
+			nodes, err := s.command(s.Context(), "", "node", "list", instanceArgument(labtest.Train), "--live")
 			require.NoError(s, err)
 			if strings.Contains(strings.ToLower(nodes), "drain") != want {
 				return nodes

@@ -40,7 +40,7 @@ func instanceArgument(key schema.Key) string { return key.ProjectID() + "/" + ke
 
 // queueJob reads a job with berth queue get.
 func (s *stage) queueJob(ctx context.Context, key schema.Key, id string) (job queue.Job, err error) {
-	text, err := s.command(ctx, "", "queue", "get", instanceArgument(key), id, "-o", "json")
+	text, err := s.command(ctx, "", "queue", "get", instanceArgument(key), id, "--live", "-o", "json")
 	if err == nil {
 		err = json.Unmarshal([]byte(text), &job)
 	}
@@ -125,9 +125,9 @@ spec:
 	}))
 	d.say("merged after %.1f s", merged.Sub(start).Seconds())
 	d.measured("operation from merge to done", time.Since(merged), 3)
-	d.show(must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train))))
+	d.show(must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train), "--live")))
 	d.show(must(d.command(ctx, "", "node", "resume", instanceArgument(labtest.Train), "worker-2", "--reason", "the fan was replaced", "--wait", "20s")))
-	nodes := must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train)))
+	nodes := must(d.command(ctx, "", "node", "list", instanceArgument(labtest.Train), "--live"))
 	verify(!strings.Contains(strings.ToUpper(nodes), "DRAIN"), "worker-2 still drains:\n%s", nodes)
 	done := must(d.propose("drain-done", "train: worker-2 was drained", labtest.ProjectAdmin, gittest.Commit{Remove: []string{file}}))
 	must(d.decided(ctx, must(d.merge(ctx, done, labtest.ProjectAdmin))))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 	"strconv"
 	"strings"
 	"time"
@@ -20,22 +21,30 @@ import (
 
 func newNodeCmd() *cobra.Command {
 	cmd := &cobra.Command{Use: "node", Short: "Show the nodes of an instance, and operate them", Args: cobra.NoArgs}
-	cmd.AddCommand(placeCmd("list TENANT.PROJECT/INSTANCE", "List the nodes of an instance, by member",
-		`List the nodes of an instance as its scheduler sees them, by the names of its members.
-The names of nodes are shown with --break-glass.`, `  berth node list physics.lattice/train`, 1,
-		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
-			list := nodeList{Format: "berth.nodes/v1"}
-			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "nodes"}, &list); err != nil {
-				return err
-			}
-			return f.output.Print(cmd.OutOrStdout(), list)
-		}))
+	cmd.AddCommand(newNodeListCmd())
 	for _, operation := range schema.MemberOperations() {
 		if operation == schema.OpAccept {
 			continue // a decision that stands in Git
 		}
 		cmd.AddCommand(newNodeOperationCmd(operation))
 	}
+	return cmd
+}
+
+func newNodeListCmd() *cobra.Command {
+	var live bool
+	cmd := placeCmd("list TENANT.PROJECT/INSTANCE", "List the nodes of an instance, by member",
+		`List the nodes of an instance as its scheduler sees them, by the names of its members.
+The names of nodes are shown with --break-glass.`+observedHelp, `  berth node list physics.lattice/train`, 1,
+		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
+			list := nodeList{Format: "berth.nodes/v1"}
+			r := remote.Request{Place: place, Path: "nodes", Query: withLive(url.Values{}, live)}
+			if _, err := f.server.Do(cmd.Context(), r, &list); err != nil {
+				return err
+			}
+			return f.output.Print(cmd.OutOrStdout(), list)
+		})
+	liveFlag(cmd, &live)
 	return cmd
 }
 
@@ -141,8 +150,8 @@ func (r operationReport) Text(p *cli.Page) error {
 
 // nodeList is the JSON of a list of nodes.
 type nodeList struct {
-	Format string       `json:"format"` // berth.nodes/v1
-	Items  []queue.Node `json:"items"`
+	Format string `json:"format"` // berth.nodes/v1
+	queue.NodeList
 }
 
 // Text implements cli.Report.
@@ -151,5 +160,5 @@ func (l nodeList) Text(p *cli.Page) error {
 	for _, n := range l.Items {
 		t.Row(cli.Visible(n.Member), cli.OrDash(n.Node), cli.Visible(strings.Join(n.State, "+")), strconv.Itoa(n.CPUs), strconv.Itoa(n.GPUs), cli.OrDash(n.Reason))
 	}
-	return t.Flush()
+	return observedTable(p, t, l.Observation)
 }

@@ -95,7 +95,7 @@ prints the same job.` + queueExit,
 			} else if err != nil {
 				return fmt.Errorf("%w\nto learn whether the job exists, repeat the call with --key %s", err, key)
 			}
-			return flags.output.Print(cmd.OutOrStdout(), jobReport{"berth.job/v1", job})
+			return flags.output.Print(cmd.OutOrStdout(), jobReport{Format: jobFormat, Job: job})
 		},
 	}
 	flags.add(cmd)
@@ -162,13 +162,15 @@ func placeCmd(use, short, long, example string, args int, run func(cmd *cobra.Co
 
 func newQueueListCmd() *cobra.Command {
 	var state, user string
+	var live bool
 	cmd := placeCmd("list TENANT.PROJECT/INSTANCE", "List the jobs of the project",
-		`List the jobs of the project that the scheduler still has in its memory.`, `  berth queue list physics.lattice/train --state pending`, 1,
+		`List the jobs of the project that the scheduler still has in its memory.`+observedHelp,
+		`  berth queue list physics.lattice/train --state pending`, 1,
 		func(cmd *cobra.Command, f *queueFlags, place remote.Place, _ []string) error {
 			if !slices.Contains(queue.States(), strings.ToUpper(state)) && state != "" {
 				return cli.Usage(fmt.Errorf("--state: unknown state %q; choose one of %s", state, strings.ToLower(strings.Join(queue.States(), ", "))))
 			}
-			query := url.Values{}
+			query := withLive(url.Values{}, live)
 			for name, value := range map[string]string{"state": state, "user": user} {
 				if value != "" {
 					query.Set(name, value)
@@ -182,7 +184,27 @@ func newQueueListCmd() *cobra.Command {
 		})
 	cmd.Flags().StringVar(&state, "state", "", "only jobs in this state, such as pending")
 	cmd.Flags().StringVar(&user, "user", "", "only jobs of this Unix user")
+	liveFlag(cmd, &live)
 	return cmd
+}
+
+// observedHelp ends the help of a command whose answer is an observation.
+const observedHelp = `
+
+Berth asks the scheduler at most every 10 seconds, for all who look, and shows when it did.
+After your own submit or cancel, and with --live, it asks again.`
+
+// liveFlag adds the flag that asks the scheduler for the answer.
+func liveFlag(cmd *cobra.Command, live *bool) {
+	cmd.Flags().BoolVar(live, "live", false, "ask the scheduler now")
+}
+
+// withLive adds to a query that the scheduler is asked.
+func withLive(query url.Values, live bool) url.Values {
+	if live {
+		query.Set("live", "true")
+	}
+	return query
 }
 
 // submittedFlag adds the flag that names one of two jobs with the same id.
@@ -191,24 +213,29 @@ func submittedFlag(cmd *cobra.Command, at *string) {
 }
 
 func jobQuery(submitted string) url.Values {
-	if submitted == "" {
-		return nil
+	query := url.Values{}
+	if submitted != "" {
+		query.Set("submitted_at", submitted)
 	}
-	return url.Values{"submitted_at": {submitted}}
+	return query
 }
 
 func newQueueGetCmd() *cobra.Command {
 	var submitted string
-	cmd := placeCmd("get TENANT.PROJECT/INSTANCE JOB", "Show a job of the project", `Show a job of the project, also one that has ended.`,
+	var live bool
+	cmd := placeCmd("get TENANT.PROJECT/INSTANCE JOB", "Show a job of the project",
+		`Show a job of the project, also one that has ended.`+observedHelp,
 		`  berth queue get physics.lattice/train 12`, 2,
 		func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error {
-			var job queue.Job
-			if _, err := f.server.Do(cmd.Context(), remote.Request{Place: place, Path: "queue/jobs/" + args[0], Query: jobQuery(submitted)}, &job); err != nil {
+			job := jobReport{Format: jobFormat}
+			r := remote.Request{Place: place, Path: "queue/jobs/" + args[0], Query: withLive(jobQuery(submitted), live)}
+			if _, err := f.server.Do(cmd.Context(), r, &job); err != nil {
 				return err
 			}
-			return f.output.Print(cmd.OutOrStdout(), jobReport{"berth.job/v1", job})
+			return f.output.Print(cmd.OutOrStdout(), job)
 		})
 	submittedFlag(cmd, &submitted)
+	liveFlag(cmd, &live)
 	return cmd
 }
 
@@ -222,7 +249,7 @@ func newQueueCancelCmd() *cobra.Command {
 			if _, err := f.server.Do(cmd.Context(), r, &job); err != nil {
 				return err
 			}
-			return f.output.Print(cmd.OutOrStdout(), jobReport{"berth.job/v1", job})
+			return f.output.Print(cmd.OutOrStdout(), jobReport{Format: jobFormat, Job: job})
 		})
 	submittedFlag(cmd, &submitted)
 	return cmd
@@ -235,10 +262,8 @@ func newQueueOutputCmd() *cobra.Command {
 		`Print the end of the file with the job's standard output. Berth reads it as the job's user, and
 the audit has each call.`, `  berth queue output physics.lattice/train 12 --bytes 4096`, 2,
 		func(cmd *cobra.Command, f *queueFlags, place remote.Place, args []string) error {
-			query := url.Values{"bytes": {strconv.Itoa(bytes)}}
-			if submitted != "" {
-				query.Set("submitted_at", submitted)
-			}
+			query := jobQuery(submitted)
+			query.Set("bytes", strconv.Itoa(bytes))
 			text, header, err := f.server.Raw(cmd.Context(), remote.Request{Place: place, Path: "queue/jobs/" + args[0] + "/output", Query: query})
 			if err != nil {
 				return err
@@ -302,10 +327,13 @@ func (r readinessReport) Text(p *cli.Page) error {
 	return t.Flush()
 }
 
+const jobFormat = "berth.job/v1"
+
 // jobReport is the JSON of a job.
 type jobReport struct {
 	Format string `json:"format"` // berth.job/v1
 	queue.Job
+	*queue.Observation // nil after submit and cancel, whose answer is of their own moment
 }
 
 // Text implements cli.Report.
@@ -343,13 +371,30 @@ func (r jobReport) Text(p *cli.Page) error {
 			row("resolved queue", res.ResolvedQueue+" (fallback)")
 		}
 	}
+	if r.Observation != nil {
+		row("observed", when(*r.Observation))
+	}
 	return t.Flush()
+}
+
+// when is the time of an observation, and its age.
+func when(o queue.Observation) string {
+	return fmt.Sprintf("%s, %d s before the answer", cli.Stamp(o.ObservedAt), o.AgeSeconds)
+}
+
+// observedTable writes a table, and below it when it was observed, unless a script reads the table.
+func observedTable(p *cli.Page, t *cli.Table, o queue.Observation) error {
+	if err := t.Flush(); err != nil || !p.HasHeaders() {
+		return err
+	}
+	_, err := fmt.Fprintf(p, "\nobserved %s\n", when(o))
+	return err
 }
 
 // jobList is the JSON of a list of jobs.
 type jobList struct {
-	Format string      `json:"format"` // berth.jobs/v1
-	Items  []queue.Job `json:"items"`
+	Format string `json:"format"` // berth.jobs/v1
+	queue.JobList
 }
 
 // Text implements cli.Report.
@@ -359,5 +404,5 @@ func (l jobList) Text(p *cli.Page) error {
 		t.Row(cli.Visible(j.JobID), cli.Visible(j.State), cli.Visible(j.User), cli.OrDash(j.Name), cli.OrDash(j.Queue), strconv.Itoa(j.GPUs),
 			cli.OrDash(strings.Join(j.Members, ",")), cli.Stamp(j.Submitted), cli.OrDash(j.Reason))
 	}
-	return t.Flush()
+	return observedTable(p, t, l.Observation)
 }

@@ -49,14 +49,15 @@ func queueServer(t *testing.T, lost int) (*httptest.Server, *memory.World, schem
 			Key: train, EffectiveValues: plan.EffectiveValues{App: "slurm", RuntimeBackend: "slurm"}, Observed: &plan.Observed{Presence: plan.Present, Unit: &u},
 		})}, true
 	}
+	queues := queueing.New(queueing.Options{
+		View: view, Stamp: func() (runtimes.Stamp, bool) { return stamp, true }, Queues: map[string]runtimes.Queue{"slurm": rt},
+	})
 	handler, err := api.New(api.Options{
 		Estate: "campus", Log: slog.New(slog.DiscardHandler), Audit: func(audit.Record) error { return nil }, Source: view,
 		People: func() []api.Person {
 			return []api.Person{{Login: "anna-lattice", Hash: sha256.Sum256([]byte(annasToken))}}
 		},
-		Live: func() api.Live {
-			return api.Live{Queues: queueing.New(queueing.Options{View: view, Stamp: func() (runtimes.Stamp, bool) { return stamp, true }, Queues: map[string]runtimes.Queue{"slurm": rt}})}
-		},
+		Live: func() api.Live { return api.Live{Queues: queues} },
 	})
 	require.NoError(t, err)
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -107,7 +108,9 @@ func TestQueueCommands(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(out), &made))
 	require.Equal(t, []any{"berth.job/v1", "1", "greet", "anna", "RUNNING", 5}, []any{made.Format, made.JobID, made.Name, made.User, made.State, made.Minutes})
 	out = run("", "queue", "list", at)
-	require.Equal(t, 2, strings.Count(out, "\n"), "the heading and one job:\n%s", out)
+	require.Equal(t, 4, strings.Count(out, "\n"), "the heading, one job, and the time below an empty line:\n%s", out)
+	require.Regexp(t, `\n\nobserved \S+ \S+Z, \d+ s before the answer\n$`, out)
+	require.Equal(t, 1, strings.Count(run("", "queue", "list", at, "--no-headers"), "\n"), "a script reads it")
 	require.Regexp(t, `^JOB +STATE +USER +NAME +QUEUE +GPUS +MEMBERS +SUBMITTED +REASON\n1 +RUNNING +anna +greet +- +0 +worker-0 `, out)
 	require.NotContains(t, out, "gpu-1", "the name of a host")
 
@@ -129,11 +132,19 @@ func TestQueueCommands(t *testing.T) {
 	require.Equal(t, 2, exit)
 	require.ErrorContains(t, err, "byte order mark")
 
+	require.Equal(t, 5, strings.Count(run("", "queue", "list", at), "\n"), "the own submission is there")
 	require.NoError(t, world.EndJob(train, "1", []byte("hello\n")))
 	require.Equal(t, "hello\n", run("", "queue", "output", at, "1"))
-	require.Contains(t, run("", "queue", "get", at, "1"), "COMPLETED")
-	require.Contains(t, run("", "queue", "cancel", at, "2"), "CANCELLED")
-	require.Regexp(t, `worker-0 +- +running +8 +0`, run("", "node", "list", at))
+	require.Contains(t, run("", "queue", "list", at, "--live"), "COMPLETED")
+	out = run("", "queue", "get", at, "1")
+	require.Regexp(t, `state +COMPLETED\n(?s:.*)observed +\S+ \S+Z, \d+ s before the answer\n`, out)
+	require.Contains(t, run("", "queue", "get", at, "1", "--live"), "COMPLETED")
+	out = run("", "queue", "cancel", at, "2")
+	require.Contains(t, out, "CANCELLED")
+	require.NotContains(t, out, "observed")
+	for _, args := range [][]string{{"node", "list", at}, {"node", "list", at, "--live"}} {
+		require.Regexp(t, `worker-0 +- +running +8 +0 +-\n\nobserved `, run("", args...))
+	}
 	require.Regexp(t, `(?s)serves +yes\n.*queue map +everybody\n.*control plane reachable +yes +the control plane runs\n`, run("", "queue", "readiness", at))
 
 	wrong := filepath.Join(t.TempDir(), "token")
@@ -164,4 +175,5 @@ func TestQueueCommands(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(jobs), &list))
 	require.Len(t, list.Items, 1)
 	require.Equal(t, queue.Durable, list.Items[0].Durability)
+	require.False(t, list.ObservedAt.IsZero())
 }
