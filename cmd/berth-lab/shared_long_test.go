@@ -435,7 +435,7 @@ func (s *sharing) deleteRuntimes() {
 		require.Empty(s, left)
 	}
 	databases := s.on("dev-lab-1", "cd "+profile.DatabaseData+" && echo slurm*")
-	require.Equal(s, profile.Stack{Cluster: cluster.Name(labtest.Train)}.Database(), databases)
+	require.Equal(s, profile.Stack{Cluster: cluster.Name(labtest.Train)}.Database().Name(), databases)
 	for _, n := range s.nodes {
 		users := s.on(n.Name, "cut -d: -f1 /etc/passwd")
 		require.NotContains(s, users, "carl")

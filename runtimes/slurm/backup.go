@@ -75,7 +75,7 @@ func (c backups) makeDue(ctx context.Context) error {
 	}
 	name := now.Format(profile.BackupName)
 	if err := c.make(ctx, name); err != nil {
-		left := []runtimes.Op{removeOp(c.stack.DatabaseBackup(name)), removeOp(c.stack.StateBackup(name))}
+		left := []runtimes.Op{removeOp(c.stack.Backup(name).DatabaseFile()), removeOp(c.stack.Backup(name).StateFile())}
 		_ = c.doAll(context.WithoutCancel(ctx), left...) // the error of the backup counts
 		if ctx.Err() != nil || isContactLost(err) {
 			return fmt.Errorf("backup: %w", err)
@@ -87,7 +87,7 @@ func (c backups) makeDue(ctx context.Context) error {
 	if err := c.save(ctx); err != nil {
 		return err
 	}
-	c.log.Info("backup made and restored as a trial", "host", c.host.Name(), "file", c.stack.DatabaseBackup(name))
+	c.log.Info("backup made and restored as a trial", "host", c.host.Name(), "file", c.stack.Backup(name).DatabaseFile())
 	return c.prune(ctx, set.Backup.Keep)
 }
 
@@ -100,11 +100,11 @@ func (c backups) make(ctx context.Context, name string) error {
 	if err := c.doAll(ctx, ownDirOp(profile.BackupDir, 0o700, ""), ownDirOp(c.stack.Backups(), 0o700, "")); err != nil {
 		return err
 	}
-	if _, err := c.runChecked(ctx, backupOp("mariadb-dump", c.stack.DumpArgs(name))); err != nil {
+	if _, err := c.runChecked(ctx, backupOp("mariadb-dump", c.stack.Backup(name).DumpArgs())); err != nil {
 		return err
 	}
-	archive := backupOp("tar", c.stack.ArchiveArgs(name))
-	res, err := c.do(ctx, archive, backupOp("tar", c.stack.ListArchiveArgs(name)))
+	archive := backupOp("tar", c.stack.Backup(name).ArchiveArgs())
+	res, err := c.do(ctx, archive, backupOp("tar", c.stack.Backup(name).ListArchiveArgs()))
 	switch {
 	case err != nil:
 		return err
@@ -119,11 +119,11 @@ func (c backups) make(ctx context.Context, name string) error {
 // try restores the dump into a database of its own and compares it with the one that runs,
 // which had counts before the dump.
 func (c backups) try(ctx context.Context, name string, before counts) error {
-	if err := c.daemons.sql(ctx, c.stack.CreateRestoreSQL()); err != nil {
+	if err := c.daemons.sql(ctx, c.stack.Database().CreateRestoreSQL()); err != nil {
 		return err
 	}
-	restore := backupOp("mariadb", c.stack.RestoreArgs())
-	restore.Run.StdinFile = c.stack.DatabaseBackup(name)
+	restore := backupOp("mariadb", c.stack.Database().RestoreArgs())
+	restore.Run.StdinFile = c.stack.Backup(name).DatabaseFile()
 	_, err := c.runChecked(ctx, restore)
 	var restored, after counts
 	if err == nil {
@@ -132,7 +132,7 @@ func (c backups) try(ctx context.Context, name string, before counts) error {
 	if err == nil {
 		after, err = c.count(ctx, false)
 	}
-	if dropped := c.daemons.sql(context.WithoutCancel(ctx), c.stack.DropRestoreSQL()); err == nil {
+	if dropped := c.daemons.sql(context.WithoutCancel(ctx), c.stack.Database().DropRestoreSQL()); err == nil {
 		err = dropped
 	}
 	if err != nil {
@@ -150,7 +150,7 @@ type counts struct{ tables, jobs int }
 
 func (c backups) count(ctx context.Context, restored bool) (counts, error) {
 	op := backupOp("mariadb", profile.SQLArgs())
-	op.Run.Stdin = []byte(c.stack.CountSQL(restored))
+	op.Run.Stdin = []byte(c.stack.Database().CountSQL(restored))
 	res, err := c.runChecked(ctx, op)
 	if err != nil {
 		return counts{}, err
@@ -189,7 +189,7 @@ func (c backups) prune(ctx context.Context, keep int) error {
 		switch _, err := time.Parse(profile.BackupName, name); {
 		case err != nil:
 		case name > last:
-			ops = append(ops, removeOp(c.stack.DatabaseBackup(name)), removeOp(c.stack.StateBackup(name)))
+			ops = append(ops, removeOp(c.stack.Backup(name).DatabaseFile()), removeOp(c.stack.Backup(name).StateFile()))
 		default:
 			names = append(names, name)
 		}
@@ -197,7 +197,7 @@ func (c backups) prune(ctx context.Context, keep int) error {
 	slices.Sort(names)
 	names = slices.Compact(names)
 	for _, name := range names[:max(len(names)-keep, 0)] {
-		ops = append(ops, removeOp(c.stack.DatabaseBackup(name)), removeOp(c.stack.StateBackup(name)))
+		ops = append(ops, removeOp(c.stack.Backup(name).DatabaseFile()), removeOp(c.stack.Backup(name).StateFile()))
 	}
 	return c.doAll(ctx, ops...)
 }

@@ -126,7 +126,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		return false, nil, err
 	}
 	st := c.stack
-	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.MungeKey(), st.Lib(), st.Log(), st.LogRotation(), profile.DatabaseDir)
+	paths := append(st.ConfigFiles(), st.Record(), st.Etc(), st.Munge().Key(), st.Lib(), st.Log(), st.LogRotation(), profile.DatabaseDir)
 	if err := c.doAll(ctx, c.preflightOp(controlServices(), paths...)); err != nil {
 		return false, nil, err
 	}
@@ -190,7 +190,7 @@ func (c lifecycle) writeStack(ctx context.Context) error {
 	if err := c.doAll(ctx, ops...); err != nil {
 		return err
 	}
-	key, err := c.do(ctx, statOp(s.MungeKey()))
+	key, err := c.do(ctx, statOp(s.Munge().Key()))
 	if err == nil {
 		c.rec.MungeKey = key[0].Stats[0].SHA256
 	}

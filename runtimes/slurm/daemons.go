@@ -113,7 +113,7 @@ func (c stackDaemons) serves(ctx context.Context, down error) error {
 
 // startMunged starts munged if it does not run.
 func (c stackDaemons) startMunged(ctx context.Context) error {
-	if err := c.stopHung(ctx, c.daemon(profile.Munged, askMunged(c.stack.MungeSocket()))); err != nil {
+	if err := c.stopHung(ctx, c.daemon(profile.Munged, askMunged(c.stack.Munge().Socket()))); err != nil {
 		return err
 	}
 	return c.doAll(ctx, c.service(profile.Munged, "start"))
@@ -128,7 +128,7 @@ func (c stackDaemons) startAccounting(ctx context.Context) (began bool, err erro
 	if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
 		return false, err
 	}
-	if err := c.sql(ctx, c.stack.GrantSQL()); err != nil {
+	if err := c.sql(ctx, c.stack.Database().GrantSQL()); err != nil {
 		return false, err
 	}
 	if err := c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
@@ -304,7 +304,7 @@ func (c stackDaemons) makeDatabase(ctx context.Context) error {
 	if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
 		return err
 	}
-	return c.sql(ctx, c.stack.CreateDatabaseSQL())
+	return c.sql(ctx, c.stack.Database().CreateSQL())
 }
 
 // checkNoDatabase refuses to make the server over a database that may be in use: if

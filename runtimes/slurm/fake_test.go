@@ -314,7 +314,7 @@ func (c *fakeCluster) put(t *testing.T, rec record) {
 	}
 	s := profile.Stack{Cluster: rec.Cluster}
 	c.ctl.files[s.Record()], c.ctl.files[s.RecordCopy()] = rec.encode(), rec.encode()
-	c.ctl.files[s.MungeKey()], c.ctl.modes[s.MungeKey()] = []byte("key"), keyMode
+	c.ctl.files[s.Munge().Key()], c.ctl.modes[s.Munge().Key()] = []byte("key"), keyMode
 	c.ctl.files[profile.DatabaseInstalled] = nil
 	c.ctl.files[s.StateMark()] = []byte(rec.Cluster)
 }

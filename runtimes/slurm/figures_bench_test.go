@@ -147,19 +147,19 @@ echo %[6]s | base64 -d | tar -xz --absolute-names
 chown slurm %[7]s; chmod 600 %[7]s
 dd if=/dev/urandom of=%[8]s bs=128 count=1 status=none; chown munge %[8]s; chmod 400 %[8]s
 chown mysql %[5]s
-`, stack.Lib(), stack.State(), stack.Log(), stack.Etc(), profile.DatabaseDir, files, stack.DBDConf(), stack.MungeKey()) +
+`, stack.Lib(), stack.State(), stack.Log(), stack.Etc(), profile.DatabaseDir, files, stack.DBDConf(), stack.Munge().Key()) +
 		command(t, profile.Munged, stack.Cluster, nil) +
 		"mariadb-install-db " + strings.Join(profile.InstallDBArgs(), " ") + " >/dev/null 2>&1\n" +
 		command(t, profile.MariaDB, "", nil) +
 		"until echo 'SELECT 1;' | " + sql + " >/dev/null 2>&1; do sleep 0.1; done\n" +
-		sql + " <<'END'\n" + stack.CreateDatabaseSQL() + "END\n" +
+		sql + " <<'END'\n" + stack.Database().CreateSQL() + "END\n" +
 		command(t, profile.Slurmdbd, stack.Cluster, nil) +
 		"until sacctmgr -i -n list cluster >/dev/null 2>&1; do sleep 0.1; done\n" +
 		"sacctmgr -i load file=" + stack.Accounts() + " >/dev/null\n" +
 		command(t, profile.Slurmctld, stack.Cluster, nil) +
 		"until scontrol ping | grep -q UP; do sleep 0.1; done\n"
 	c.onControl(t, u, script)
-	key := strings.TrimSpace(c.onControl(t, u, "base64 -w0 "+stack.MungeKey()))
+	key := strings.TrimSpace(c.onControl(t, u, "base64 -w0 "+stack.Munge().Key()))
 	control, _ := u.Control()
 	port := strings.TrimSpace(c.onControl(t, u, "sed -n s/^SlurmctldPort=//p $SLURM_CONF"))
 	var g errgroup.Group
@@ -185,7 +185,8 @@ func (c *company) removeByHand(t testing.TB, u plan.Unit) {
 	for _, m := range u.Members {
 		script := "for p in $(pidof slurmctld slurmd slurmdbd munged mariadbd slurmd-wlm slurmctld-wlm slurmdbd-wlm); do kill -9 $p; done; sleep 0.5\n" +
 			"userdel -r berthtest0; userdel -r berthtest1\n" +
-			"rm -rf " + strings.Join([]string{stack.Etc(), stack.Lib(), stack.Log(), stack.MungeKey(), stack.MungeRun(), stack.MungeLog(), stack.MungeSeed(), stack.Run(), profile.DatabaseDir,
+			"rm -rf " + strings.Join([]string{stack.Etc(), stack.Lib(), stack.Log(), stack.Munge().Key(), stack.Munge().Run(), stack.Munge().Log(), stack.Munge().Seed(),
+			stack.Run(), profile.DatabaseDir,
 			profile.DatabaseRunDir, profile.DatabaseFiles, profile.WorkerMungeKey, profile.WorkerMungeRun, profile.WorkerMungeLog, profile.WorkerMungeSeed, profile.WorkerSpoolDir, profile.WorkerRunDir, profile.WorkerLog}, " ")
 		_, err := c.lab.Run(t.Context(), m.Node, "sh", "-c", script)
 		require.NoError(t, err)

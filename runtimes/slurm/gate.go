@@ -110,7 +110,7 @@ var errNoDatabase = errors.New("the database of the cluster is gone")
 
 // recordedJob returns the highest id of a job in the accounting database; 0: it has none.
 func (c stackDaemons) recordedJob(ctx context.Context) (int, error) {
-	op := sqlOp(c.stack.LastJobSQL())
+	op := sqlOp(c.stack.Database().LastJobSQL())
 	res, err := c.do(ctx, op)
 	if err != nil {
 		return 0, err
@@ -125,7 +125,7 @@ func (c stackDaemons) recordedJob(ctx context.Context) (int, error) {
 	text := strings.TrimSpace(string(res[0].Data))
 	id, err := strconv.Atoi(text)
 	if err != nil {
-		return 0, fmt.Errorf("host %s: the highest id of a job in the database %s is %q", c.host.Name(), c.stack.Database(), text)
+		return 0, fmt.Errorf("host %s: the highest id of a job in the database %s is %q", c.host.Name(), c.stack.Database().Name(), text)
 	}
 	return id, nil
 }

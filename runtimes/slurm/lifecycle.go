@@ -315,7 +315,7 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 			if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
 				return err
 			}
-			if err := c.daemons.sql(ctx, c.stack.DropDatabaseSQL()); err != nil {
+			if err := c.daemons.sql(ctx, c.stack.Database().DropSQL()); err != nil {
 				return err
 			}
 		}
@@ -331,8 +331,9 @@ func (c lifecycle) removeStack(ctx context.Context) error {
 	}
 	s := c.stack
 	ops = append(ops, c.service(profile.Munged, "clear"),
-		removeOp(s.MungeKey()), removeOp(s.LogRotation()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()), removeTreeOp(s.Backups()), removeEmptyOp(profile.BackupDir),
-		removeTreeOp(s.Run()), removeTreeOp(s.MungeRun()), removeOp(s.MungeLog()), removeOp(s.MungeSeed()))
+		removeOp(s.Munge().Key()), removeOp(s.LogRotation()), removeTreeOp(s.Lib()), removeTreeOp(s.Log()),
+		removeTreeOp(s.Backups()), removeEmptyOp(profile.BackupDir),
+		removeTreeOp(s.Run()), removeTreeOp(s.Munge().Run()), removeOp(s.Munge().Log()), removeOp(s.Munge().Seed()))
 	ops = append(append(ops, removeOps(s.ConfigFiles())...), removeEmptyOp(s.Etc()))
 	if len(others) == 0 {
 		ops = append(ops, removeSharedDirs()...)

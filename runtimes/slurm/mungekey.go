@@ -66,7 +66,7 @@ func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners m
 	if err != nil {
 		return err
 	}
-	write := writeOp(c.stack.MungeKey(), cluster.File{Data: key, Mode: keyMode, Owner: profile.MungeUser})
+	write := writeOp(c.stack.Munge().Key(), cluster.File{Data: key, Mode: keyMode, Owner: profile.MungeUser})
 	switch {
 	case key == nil && len(c.rec.Joined) > 0:
 		return notRestored(fault + "; " + lostKey)
@@ -89,7 +89,7 @@ func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners m
 	if err != nil {
 		return err
 	}
-	res, err := c.do(ctx, append(start, statOp(c.stack.MungeKey()))...)
+	res, err := c.do(ctx, append(start, statOp(c.stack.Munge().Key()))...)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners m
 // copyOfKey returns the cluster's munge key from the controller or a worker; nil: none that answers has it. Without workers,
 // the key on the controller is the cluster's, whatever the record says.
 func (c *control) copyOfKey(ctx context.Context) ([]byte, error) {
-	own, err := c.do(ctx, readOp(c.stack.MungeKey()))
+	own, err := c.do(ctx, readOp(c.stack.Munge().Key()))
 	if err != nil {
 		return nil, err
 	}
@@ -138,6 +138,6 @@ func (v *observation) keyDrift() string {
 // makeKey makes the munge key of a cluster, unless it exists.
 func makeKey(s profile.Stack) runtimes.Op {
 	return runtimes.Op{Secret: &runtimes.MakeSecret{
-		Path: s.MungeKey(), Bytes: profile.MungeKeySize, Mode: keyMode, Owner: profile.MungeUser, Group: profile.MungeUser,
+		Path: s.Munge().Key(), Bytes: profile.MungeKeySize, Mode: keyMode, Owner: profile.MungeUser, Group: profile.MungeUser,
 	}}
 }

@@ -21,7 +21,7 @@ func TestMungeKeyOfTheControllerIsRestoredFromAWorker(t *testing.T) {
 		"has the mode 0644":    func(c *fakeCluster, path string) { c.ctl.modes[path] = 0o644 },
 	} {
 		c := newCluster(t)
-		path := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.MungeKey()
+		path := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Munge().Key()
 		breakIt(c, path)
 		seen := c.observe(t)
 		require.Equal(t, "munge.key", seen.Drift[0].What, what)
@@ -40,7 +40,7 @@ func TestMungeKeyOfTheControllerIsRestoredFromAWorker(t *testing.T) {
 // Without a copy, a person decides: no worker gets the new key, and no text has a key.
 func TestMungeKeyWithoutACopyIsLeftToAPerson(t *testing.T) {
 	c := newCluster(t)
-	path := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.MungeKey()
+	path := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Munge().Key()
 	c.ctl.files[path] = []byte("planted")
 	delete(c.wk.files, profile.WorkerMungeKey)
 	require.Contains(t, fmt.Sprint(c.observe(t).Drift), lostKey)
@@ -65,7 +65,7 @@ func TestMungeKeyThatCannotBeWrittenStopsNothing(t *testing.T) {
 			rec.dropJoined("worker-0")
 			c.put(t, rec)
 		}
-		path := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.MungeKey()
+		path := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Munge().Key()
 		c.ctl.modes[path] = 0o644
 		c.ctl.before = func(op runtimes.Op) error {
 			if op.Write != nil && op.Write.Path == path {
@@ -90,7 +90,7 @@ func TestMungeKeyOfAClusterWithoutWorkersIsMadeAgain(t *testing.T) {
 	rec := c.freshRecord()
 	rec.dropJoined("worker-0")
 	c.put(t, rec)
-	path := profile.Stack{Cluster: rec.Cluster}.MungeKey()
+	path := profile.Stack{Cluster: rec.Cluster}.Munge().Key()
 	delete(c.ctl.files, path)
 	c.on(t)
 	require.Equal(t, digest(c.ctl.files[path]), c.record(t).MungeKey)

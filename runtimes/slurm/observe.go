@@ -149,7 +149,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	defer cancel()
 	c := newControl(r.env, m, s.Key, runtimes.Stamp{})
 	ops := append(c.readRecordOps(), statOp(repairedPaths(c.stack)...),
-		statOp(append([]string{c.stack.MungeKey()}, writtenPaths(c.stack)...)...))
+		statOp(append([]string{c.stack.Munge().Key()}, writtenPaths(c.stack)...)...))
 	directories := len(ops)
 	ops = append(ops, controlDirectoryOps(c.stack)...)
 	read := len(ops)
@@ -375,7 +375,7 @@ func (v *observation) readAccounting(ctx context.Context) {
 // notWritable returns why accounting can be read and not written; "": it can, or nobody knows. slurmctld keeps the records of jobs
 // meanwhile, until it has MaxDBDMsgs of them.
 func (v *observation) notWritable(ctx context.Context) string {
-	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: v.ctl.stack.WritableArgs(), AllowExit: true}}
+	op := runtimes.Op{Run: &runtimes.Run{Program: "mariadb", Args: v.ctl.stack.Database().WritableArgs(), AllowExit: true}}
 	res, err := v.ctl.do(ctx, op)
 	if err != nil {
 		return ""

@@ -16,7 +16,7 @@ import (
 // broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
 // caller holds the lock of the cluster.
 func (c *control) load(ctx context.Context) error {
-	ops := append(c.readRecordOps(), statOp(repairedPaths(c.stack)...), statOp(c.stack.MungeKey()))
+	ops := append(c.readRecordOps(), statOp(repairedPaths(c.stack)...), statOp(c.stack.Munge().Key()))
 	res, err := c.do(ctx, append(ops, controlDirectoryOps(c.stack)...)...)
 	if err != nil {
 		return err

@@ -105,7 +105,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err := c.drainUnfit(ctx, wk, m); err != nil {
 		return err
 	}
-	key, err := c.do(ctx, readOp(c.stack.MungeKey()))
+	key, err := c.do(ctx, readOp(c.stack.Munge().Key()))
 	if err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		if there, _ := c.copyOfKey(ctx); there != nil {
 			why = "a worker has it, and it cannot be written there: see that the path is no link and its disk has room"
 		}
-		return fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.MungeKey(), why)
+		return fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.Munge().Key(), why)
 	}
 	res, err := wk.do(ctx, readOp(workerRecordPath),
 		statOp(profile.WorkerMungeKey),
@@ -265,7 +265,8 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 	clear.Service.Params = map[string]string{profile.ParamNode: rec.Node}
 	ops := []runtimes.Op{clear, c.service(profile.MungedWorker, "clear")}
 	ops = append(ops, removeOps(profile.WorkerFiles())...)
-	ops = append(ops, removeOp(c.stack.MungeRun()), removeOp(profile.WorkerLogRotation), removeTreeOp(profile.WorkerOldLogs), removeTreeOp(profile.WorkerSpoolDir),
+	ops = append(ops, removeOp(c.stack.Munge().Run()), removeOp(profile.WorkerLogRotation), removeTreeOp(profile.WorkerOldLogs),
+		removeTreeOp(profile.WorkerSpoolDir),
 		removeEmptyOp(profile.WorkerMungeRun), removeEmptyOp(profile.WorkerRunDir))
 	if err := wk.doAll(ctx, ops...); err != nil {
 		return err

@@ -44,7 +44,7 @@ func (q *Queue) Readiness(ctx context.Context, at runtimes.QueueScope) (queue.Re
 // makes one with the cluster's key.
 func (c *cluster) preconditions(ctx context.Context) ([]queue.Evidence, []cli.Partition, error) {
 	ping, ask := cli.Ping(), cli.Partitions()
-	munge := c.op("munge", profile.MungeArgs(c.stack.MungeSocket())...)
+	munge := c.op("munge", profile.MungeArgs(c.stack.Munge().Socket())...)
 	munge.Run.Env = nil
 	clusters := c.op("sacctmgr", "-i", "-n", "-P", "list", "cluster", "format=cluster")
 	res, err := c.do(ctx, c.host, c.op(ping.Program, ping.Args...), munge, clusters)

@@ -15,28 +15,40 @@ const BackupName = "20060102T150405Z"
 
 var backupName = compile(`^[0-9]{8}T[0-9]{6}Z$`)
 
+// Backup is one backup of a stack: its two files, and the arguments of the programs that make them.
+type Backup struct {
+	stack Stack
+	name  string
+}
+
+// DatabaseFile is the dump of the database.
+func (b Backup) DatabaseFile() string { return b.stack.Backups() + "/" + b.name + ".sql" }
+
+// StateFile is the archive of the StateSaveLocation.
+func (b Backup) StateFile() string { return b.stack.Backups() + "/" + b.name + ".state.tar" }
+
 // DumpArgs returns the arguments with which mariadb-dump writes the database, as it is at
 // one moment, while slurmdbd goes on (mariadb-dump(1)).
-func (s Stack) DumpArgs(name string) []string {
+func (b Backup) DumpArgs() []string {
 	return []string{
 		"--no-defaults", "--user=root", "--socket=" + DatabaseSocket, "--single-transaction", "--quick",
-		"--result-file=" + s.DatabaseBackup(name), s.Database(),
+		"--result-file=" + b.DatabaseFile(), b.stack.Database().Name(),
 	}
 }
 
 // RestoreArgs returns the arguments with which the SQL client reads a dump from its input into
 // the database of a trial.
-func (s Stack) RestoreArgs() []string { return append(SQLArgs(), "--database="+s.RestoreDatabase()) }
+func (d Database) RestoreArgs() []string { return append(SQLArgs(), "--database="+d.RestoreName()) }
 
 // ArchiveArgs returns the arguments with which tar writes the StateSaveLocation. slurmctld
 // replaces its files while it reads, which tar reports with exit status 1 (tar(1)).
-func (s Stack) ArchiveArgs(name string) []string {
-	return []string{"--create", "--file=" + s.StateBackup(name), "--directory=" + s.Lib(), "state"}
+func (b Backup) ArchiveArgs() []string {
+	return []string{"--create", "--file=" + b.StateFile(), "--directory=" + b.stack.Lib(), "state"}
 }
 
 // ListArchiveArgs returns the arguments with which tar lists an archive.
-func (s Stack) ListArchiveArgs(name string) []string {
-	return []string{"--list", "--file=" + s.StateBackup(name)}
+func (b Backup) ListArchiveArgs() []string {
+	return []string{"--list", "--file=" + b.StateFile()}
 }
 
 // dumps are the files that may be restored in a trial.
@@ -45,12 +57,12 @@ var dumps = regexp.MustCompile(`^` + BackupDir + `/` + clusterGroup + `/[0-9]{8}
 var anyBackup = compile(BackupDir + `/([^/]*)/([0-9TZ]*)\.`)
 
 // backupArgs allows one of the forms that an argument names the backup of.
-func backupArgs(forms ...func(Stack, string) []string) func([]string) error {
+func backupArgs(forms ...func(Backup) []string) func([]string) error {
 	return func(args []string) error {
 		if m := anyBackup.FindStringSubmatch(strings.Join(args, " ")); m != nil {
 			s := Stack{m[1]}
 			for _, form := range forms {
-				if s.Valid() == nil && backupName.MatchString(m[2]) && slices.Equal(args, form(s, m[2])) {
+				if s.Valid() == nil && backupName.MatchString(m[2]) && slices.Equal(args, form(s.Backup(m[2]))) {
 					return nil
 				}
 			}
@@ -69,7 +81,7 @@ func checkClient(args []string) error {
 	}
 	if m := clientDatabase.FindStringSubmatch(strings.Join(args[max(0, len(args)-1):], "")); m != nil {
 		s := Stack{m[1]}
-		if s.Valid() == nil && (slices.Equal(args, s.RestoreArgs()) || slices.Equal(args, s.WritableArgs())) {
+		if s.Valid() == nil && (slices.Equal(args, s.Database().RestoreArgs()) || slices.Equal(args, s.Database().WritableArgs())) {
 			return nil
 		}
 	}

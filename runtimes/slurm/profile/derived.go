@@ -47,12 +47,12 @@ func derivePaths(root fs.FS) []runtimes.DerivedPath {
 			shared(WorkerRecord, WorkerLogRotation)
 			shared(WorkerFiles()...)
 			if of := (Stack{clusterOfWorker(root)}); of.Valid() == nil {
-				shared(of.MungeRun())
+				shared(of.Munge().Run())
 			}
 		case isRecord && s.Valid() == nil:
 			stacks = true
-			own(s.Lib(), s.Log(), s.Run(), s.MungeRun(), s.Backups())
-			shared(s.Record(), s.RecordCopy(), s.DamagedRecord(), s.LogRotation(), s.Etc(), s.MungeKey(), s.MungeLog(), s.MungeSeed())
+			own(s.Lib(), s.Log(), s.Run(), s.Munge().Run(), s.Backups())
+			shared(s.Record(), s.RecordCopy(), s.DamagedRecord(), s.LogRotation(), s.Etc(), s.Munge().Key(), s.Munge().Log(), s.Munge().Seed())
 			shared(s.ConfigFiles()...)
 		}
 	}

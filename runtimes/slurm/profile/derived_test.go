@@ -44,7 +44,8 @@ func TestDerivedPathsComeFromRecords(t *testing.T) {
 	control := derive(map[string]string{s.Record(): "{}"})
 	require.False(t, has(append(worker, control...), "/etc/munge/munge.key", false), "the key of munge's package is the host's")
 	for path, own := range map[string]bool{
-		s.Record(): false, s.Etc(): false, s.Conf(): false, s.MungeKey(): false, s.Lib(): true, s.Log(): true, s.Run(): true, s.MungeRun(): true, profile.DatabaseDir: true,
+		s.Record(): false, s.Etc(): false, s.Conf(): false, s.Munge().Key(): false, s.Lib(): true, s.Log(): true,
+		s.Run(): true, s.Munge().Run(): true, profile.DatabaseDir: true,
 	} {
 		require.True(t, has(control, path, own), path)
 	}
@@ -59,7 +60,7 @@ func TestPathsDoNotCollideWithPackages(t *testing.T) {
 	// Clients look for these under these names alone.
 	fixed := []string{profile.WorkerMungeSocket, profile.WorkerMungeSocket + ".lock", profile.WorkerConfLink}
 	named := func(path string) bool { return strings.Contains(path, "berth") || strings.Contains(path, cluster) }
-	paths := append(s.ConfigFiles(), s.Record(), s.MungeKey(), s.Lib(), s.Log(), profile.WorkerRecord, profile.WorkerSpoolDir)
+	paths := append(s.ConfigFiles(), s.Record(), s.Munge().Key(), s.Lib(), s.Log(), profile.WorkerRecord, profile.WorkerSpoolDir)
 	paths = append(paths, profile.WorkerFiles()...)
 	for name, make := range profile.Profile().Services {
 		unit := cluster

@@ -249,13 +249,13 @@ const OptionsField = "options"
 
 // SlurmConf lists the parameters of the stack's slurm.conf in their order, nodes and
 // partitions last. The runtime renders them, and the helper allows no others.
-func (s Stack) SlurmConf() []Parameter { return s.fill(slurmConf) }
+func (s Stack) SlurmConf() []Parameter { return fill(slurmConf, s.Cluster) }
 
-// fill returns rows with the name of the cluster in their values.
-func (s Stack) fill(rows []Parameter) []Parameter {
+// fill returns rows with the name of a cluster in their values.
+func fill(rows []Parameter, cluster string) []Parameter {
 	rows = slices.Clone(rows)
 	for i := range rows {
-		rows[i].Value = strings.ReplaceAll(rows[i].Value, "{cluster}", s.Cluster)
+		rows[i].Value = strings.ReplaceAll(rows[i].Value, "{cluster}", cluster)
 	}
 	return rows
 }
@@ -286,7 +286,7 @@ func Confinement() []string {
 
 // SlurmdbdConf lists the parameters of the stack's slurmdbd.conf in their order. Each change
 // restarts slurmdbd and no other daemon.
-func (s Stack) SlurmdbdConf() []Parameter { return s.fill(slurmdbdConf) }
+func (s Stack) SlurmdbdConf() []Parameter { return fill(slurmdbdConf, s.Cluster) }
 
 var slurmdbdConf = []Parameter{
 	{Name: "DbdHost", Value: "localhost", Meaning: "host of slurmdbd"},

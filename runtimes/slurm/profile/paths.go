@@ -67,7 +67,8 @@ const (
 	DatabaseUser = "mysql"
 )
 
-// Stack gives the paths of the control stack of a cluster.
+// Stack gives the paths of the control stack of a cluster. Its munged, its database and its backups
+// have types of their own.
 type Stack struct{ Cluster string }
 
 // Record is the host's record of the instance.
@@ -156,42 +157,23 @@ func (s Stack) JobsOf(user string, uid int) string {
 	return fmt.Sprintf("%s/%s-%d", s.Jobs(), user, uid)
 }
 
-// Backups is the directory of the stack's backups.
-func (s Stack) Backups() string { return BackupDir + "/" + s.Cluster }
-
-// DatabaseBackup is the dump of the database in the backup of that name.
-func (s Stack) DatabaseBackup(name string) string { return s.Backups() + "/" + name + ".sql" }
-
-// StateBackup is the archive of the StateSaveLocation in the backup of that name.
-func (s Stack) StateBackup(name string) string { return s.Backups() + "/" + name + ".state.tar" }
-
 // Log is the stack's log directory.
 func (s Stack) Log() string { return LogDir + "/" + s.Cluster }
 
 // Run is the directory of the stack's pid files.
 func (s Stack) Run() string { return "/run/slurm-" + s.Cluster }
 
-// MungeKey is the stack's munge key.
-func (s Stack) MungeKey() string { return MungeEtc + "/" + s.Cluster + ".key" }
+// Munge gives the paths of the stack's munged.
+func (s Stack) Munge() Munge { return Munge{s.Cluster} }
 
-// MungeRun is the directory of the stack's munge socket. On a worker it is a link to
-// WorkerMungeRun.
-func (s Stack) MungeRun() string { return "/run/munge-" + s.Cluster }
+// Database gives the stack's accounting database.
+func (s Stack) Database() Database { return Database{s.Cluster} }
 
-// MungeSocket is the stack's munge socket.
-func (s Stack) MungeSocket() string { return s.MungeRun() + "/munge.socket.2" }
+// Backups is the directory of the stack's backups.
+func (s Stack) Backups() string { return BackupDir + "/" + s.Cluster }
 
-// MungeLog is the log of the stack's munged.
-func (s Stack) MungeLog() string { return MungeLog + "/munge-" + s.Cluster + ".log" }
-
-// MungeSeed is the seed of the stack's munged.
-func (s Stack) MungeSeed() string { return MungeLib + "/munge-" + s.Cluster + ".seed" }
-
-// Database is the name of the stack's accounting database.
-func (s Stack) Database() string { return "slurm_acct_" + s.Cluster }
-
-// RestoreDatabase is the name of the database into which a backup is restored as a trial.
-func (s Stack) RestoreDatabase() string { return "slurm_restore_" + s.Cluster }
+// Backup gives the stack's backup of that name, which has the layout BackupName.
+func (s Stack) Backup(name string) Backup { return Backup{s, name} }
 
 // Valid checks the name of the cluster, which is part of paths and configuration.
 func (s Stack) Valid() error {
@@ -200,3 +182,21 @@ func (s Stack) Valid() error {
 	}
 	return nil
 }
+
+// Munge gives the paths of the munged of a cluster's control stack.
+type Munge struct{ Cluster string }
+
+// Key is the cluster's munge key.
+func (m Munge) Key() string { return MungeEtc + "/" + m.Cluster + ".key" }
+
+// Run is the directory of the socket. On a worker it is a link to WorkerMungeRun.
+func (m Munge) Run() string { return "/run/munge-" + m.Cluster }
+
+// Socket is munged's socket.
+func (m Munge) Socket() string { return m.Run() + "/munge.socket.2" }
+
+// Log is munged's log.
+func (m Munge) Log() string { return MungeLog + "/munge-" + m.Cluster + ".log" }
+
+// Seed is munged's seed.
+func (m Munge) Seed() string { return MungeLib + "/munge-" + m.Cluster + ".seed" }

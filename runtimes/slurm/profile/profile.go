@@ -105,7 +105,7 @@ func ofStack(spec func(Stack) runtimes.ServiceSpec) func(string, map[string]stri
 }
 
 func munged(s Stack) runtimes.ServiceSpec {
-	spec := mungedSpec(s.MungeKey(), s.MungeRun(), s.MungeLog(), s.MungeSeed())
+	spec := mungedSpec(s.Munge().Key(), s.Munge().Run(), s.Munge().Log(), s.Munge().Seed())
 	spec.RunDirs[0].Own = true
 	return spec
 }
@@ -115,7 +115,7 @@ func munged(s Stack) runtimes.ServiceSpec {
 // registers. Each start makes the link, as /run is empty after a boot.
 func mungedWorker(s Stack) runtimes.ServiceSpec {
 	spec := mungedSpec(WorkerMungeKey, WorkerMungeRun, WorkerMungeLog, WorkerMungeSeed)
-	spec.Links = []runtimes.MakeLink{{Path: s.MungeRun(), Target: "munge"}}
+	spec.Links = []runtimes.MakeLink{{Path: s.Munge().Run(), Target: "munge"}}
 	spec.Files = append(spec.Files, WorkerMungeSocket, WorkerMungeSocket+".lock")
 	return spec
 }
@@ -171,7 +171,7 @@ func slurmdbd(s Stack) runtimes.ServiceSpec {
 		// The client library reads the path of the socket from the environment.
 		Env:  []string{"SLURM_CONF=" + s.DBDConf(), "MYSQL_UNIX_PORT=" + DatabaseSocket},
 		User: SlurmUser, PIDFile: s.Run() + "/slurmdbd.pid", Forks: true, LogFile: s.Log() + "/slurmdbd.log", Started: "slurmdbd version",
-		RunDirs:          s.runDirs(),
+		RunDirs:          runDirs(s),
 		DistributionUnit: "slurmdbd",
 		Unit: runtimes.UnitSpec{
 			After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster}, {Name: MariaDB}},
@@ -189,14 +189,14 @@ func slurmctld(s Stack) runtimes.ServiceSpec {
 		Path: "/usr/sbin/slurmctld",
 		Env:  []string{"SLURM_CONF=" + s.Conf()},
 		User: SlurmUser, PIDFile: s.Run() + "/slurmctld.pid", Forks: true, LogFile: s.Log() + "/slurmctld.log", Started: "slurmctld version",
-		RunDirs:          s.runDirs(),
+		RunDirs:          runDirs(s),
 		DistributionUnit: "slurmctld",
 		Unit:             runtimes.UnitSpec{After: []runtimes.ServiceName{{Name: Munged, Unit: s.Cluster}, {Name: Slurmdbd, Unit: s.Cluster}}},
 	}
 }
 
-// runDirs are the directories that the stack's daemons of Slurm need at each start.
-func (s Stack) runDirs() []runtimes.MakeDir {
+// runDirs are the directories that a stack's daemons of Slurm need at each start.
+func runDirs(s Stack) []runtimes.MakeDir {
 	return []runtimes.MakeDir{{Path: s.Run(), Mode: 0o755, Owner: SlurmUser, Group: SlurmUser, Own: true}}
 }
 

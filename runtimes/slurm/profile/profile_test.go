@@ -286,7 +286,7 @@ func TestOnlyReadingCommandsNeedNoEpoch(t *testing.T) {
 	} {
 		require.Equal(t, c.reads, programs[c.program].Reads(strings.Fields(c.args)), "%s %s", c.program, c.args)
 	}
-	cluster := profile.Stack{Cluster: "c1"}
+	cluster := profile.Database{Cluster: "c1"}
 	require.True(t, programs["mariadb"].Reads(cluster.WritableArgs()))
 	for _, args := range [][]string{profile.SQLArgs(), cluster.RestoreArgs(), append(cluster.WritableArgs(), "--database=mysql")} {
 		require.False(t, programs["mariadb"].Reads(args), args)
@@ -302,7 +302,7 @@ func TestEveryPathOfAStackIsAllowed(t *testing.T) {
 	p := profile.Profile()
 	for _, path := range []string{
 		s.Record(), s.Etc(), s.Conf(), s.DBDConf(), s.Lib(), s.State(), s.Accounts(), s.Log(), s.Run(),
-		s.MungeKey(), s.MungeRun(), s.MungeLog(), s.MungeSeed(),
+		s.Munge().Key(), s.Munge().Run(), s.Munge().Log(), s.Munge().Seed(),
 	} {
 		require.True(t, slices.ContainsFunc(p.Paths, func(pattern string) bool { return within(pattern, path) }), path)
 	}
@@ -335,8 +335,10 @@ func TestProgramsAcceptOnlyCheckedConfiguration(t *testing.T) {
 
 func TestSQLClientAcceptsOnlyKnownStatements(t *testing.T) {
 	check := profile.Profile().Programs["mariadb"].CheckStdin
-	s := profile.Stack{Cluster: "physics_1a2b3c4d"}
-	for _, sent := range []string{profile.PingSQL, s.CreateDatabaseSQL(), s.GrantSQL(), s.DropDatabaseSQL(), s.CreateRestoreSQL(), s.DropRestoreSQL(), s.CountSQL(false), s.CountSQL(true)} {
+	d := profile.Database{Cluster: "physics_1a2b3c4d"}
+	for _, sent := range []string{
+		profile.PingSQL, d.CreateSQL(), d.GrantSQL(), d.DropSQL(), d.CreateRestoreSQL(), d.DropRestoreSQL(), d.CountSQL(false), d.CountSQL(true),
+	} {
 		require.NoError(t, check([]byte(sent)), sent)
 		for _, more := range []string{"\\e", "\\! id", "system id", "SELECT LOAD_FILE('/etc/shadow');", "\n"} {
 			require.Error(t, check([]byte(sent+more)), "%s%s", sent, more)
@@ -344,7 +346,10 @@ func TestSQLClientAcceptsOnlyKnownStatements(t *testing.T) {
 		}
 	}
 	require.NoError(t, check(nil)) // no statement runs
-	for _, hostile := range []string{"\\e\n", "SELECT 1 INTO OUTFILE '/var/lib/mysql/x';\n", profile.Stack{Cluster: "x`; DROP"}.DropDatabaseSQL(), profile.Stack{Cluster: ""}.DropDatabaseSQL()} {
+	for _, hostile := range []string{
+		"\\e\n", "SELECT 1 INTO OUTFILE '/var/lib/mysql/x';\n",
+		profile.Database{Cluster: "x`; DROP"}.DropSQL(), profile.Database{Cluster: ""}.DropSQL(),
+	} {
 		require.Error(t, check([]byte(hostile)), hostile)
 	}
 	spec, err := profile.Profile().Services[profile.MariaDB]("", nil)
@@ -425,7 +430,9 @@ func TestBackupProgramsAcceptOnlyTheFilesOfAStack(t *testing.T) {
 	programs := profile.Profile().Programs
 	s, name := profile.Stack{Cluster: "physics_1a2b3c4d"}, "20261123T020000Z"
 	for program, forms := range map[string][][]string{
-		"mariadb-dump": {s.DumpArgs(name)}, "tar": {s.ArchiveArgs(name), s.ListArchiveArgs(name)}, "mariadb": {s.RestoreArgs(), s.WritableArgs()},
+		"mariadb-dump": {s.Backup(name).DumpArgs()},
+		"tar":          {s.Backup(name).ArchiveArgs(), s.Backup(name).ListArchiveArgs()},
+		"mariadb":      {s.Database().RestoreArgs(), s.Database().WritableArgs()},
 	} {
 		check := programs[program].Check
 		for _, args := range forms {
@@ -438,11 +445,11 @@ func TestBackupProgramsAcceptOnlyTheFilesOfAStack(t *testing.T) {
 		require.Error(t, check(nil), program)
 	}
 	for _, hostile := range []string{"../x", "c1/../c2", "a b", ""} {
-		require.Error(t, programs["mariadb-dump"].Check(profile.Stack{Cluster: hostile}.DumpArgs(name)), hostile)
-		require.Error(t, programs["tar"].Check(s.ArchiveArgs(hostile)), hostile)
-		require.Error(t, programs["mariadb"].Check(profile.Stack{Cluster: hostile}.RestoreArgs()), hostile)
-		require.False(t, programs["mariadb"].StdinFiles.MatchString(s.DatabaseBackup(hostile)), hostile)
+		require.Error(t, programs["mariadb-dump"].Check(profile.Stack{Cluster: hostile}.Backup(name).DumpArgs()), hostile)
+		require.Error(t, programs["tar"].Check(s.Backup(hostile).ArchiveArgs()), hostile)
+		require.Error(t, programs["mariadb"].Check(profile.Stack{Cluster: hostile}.Database().RestoreArgs()), hostile)
+		require.False(t, programs["mariadb"].StdinFiles.MatchString(s.Backup(hostile).DatabaseFile()), hostile)
 	}
-	require.True(t, programs["mariadb"].StdinFiles.MatchString(s.DatabaseBackup(name)))
+	require.True(t, programs["mariadb"].StdinFiles.MatchString(s.Backup(name).DatabaseFile()))
 	require.Nil(t, programs["tar"].StdinFiles)
 }

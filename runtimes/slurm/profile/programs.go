@@ -138,8 +138,8 @@ func programs() map[string]runtimes.Program {
 
 		"munge":              {Path: "/usr/bin/munge", Check: checkMunge, Reads: always},
 		"mariadb":            {Path: "/usr/bin/mariadb", Check: checkClient, CheckStdin: checkSQL, StdinFiles: dumps, Reads: triesToWrite},
-		"mariadb-dump":       {Path: "/usr/bin/mariadb-dump", Check: backupArgs(Stack.DumpArgs)},
-		"tar":                {Path: "/usr/bin/tar", Check: backupArgs(Stack.ArchiveArgs, Stack.ListArchiveArgs)},
+		"mariadb-dump":       {Path: "/usr/bin/mariadb-dump", Check: backupArgs(Backup.DumpArgs)},
+		"tar":                {Path: "/usr/bin/tar", Check: backupArgs(Backup.ArchiveArgs, Backup.ListArchiveArgs)},
 		"mariadb-install-db": {Path: "/usr/bin/mariadb-install-db", Check: exactly(InstallDBArgs())},
 	}
 	for name, p := range all { // Slurm's tools wait 60 s for a slurm.conf that is missing
