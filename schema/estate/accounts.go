@@ -56,8 +56,8 @@ type operatedUnit struct {
 	app string
 }
 
-// units returns the units that a service account operates, by key.
-func (c *tenantCheck) units(account schema.Key) []operatedUnit {
+// operatedUnits returns the units that a service account operates, by key.
+func (c *tenantCheck) operatedUnits(account schema.Key) []operatedUnit {
 	if c.operated != nil {
 		return c.operated[account]
 	}
@@ -85,9 +85,9 @@ func (c *tenantCheck) units(account schema.Key) []operatedUnit {
 // denies the rest when it is used.
 func (c *tenantCheck) beyondApps(doc *load.Document, d *schema.ServiceAccount) {
 	warned, checked := map[string]bool{}, map[string]bool{} // by path: one App is enough; by App: one unit is enough
-	for _, unit := range c.units(d.Key) {
+	for _, unit := range c.operatedUnits(d.Key) {
 		there, bad := c.catalog.apps[unit.app], c.catalog.bad
-		if own := c.ownApp(unit.app); own != nil {
+		if own := c.apps.own(unit.app); own != nil {
 			there, bad = own, c.bad
 		}
 		if there == nil || bad(there) || checked[unit.app] {

@@ -94,14 +94,14 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 		c.namesHosts(doc, "spec.artifact_source_allowlist", d.Spec.ArtifactSourceAllowlist)
 	case *schema.HookRule:
 		for i, app := range d.Spec.Apps {
-			c.app(doc, load.Item("spec.apps", i), app)
+			c.apps.exists(doc, load.Item("spec.apps", i), app)
 		}
 	case *schema.SharedRuntime:
-		return c.sharedRuntime(ctx, doc, d)
+		return c.units.sharedRuntime(ctx, doc, d)
 	case *schema.Attachment:
-		c.attachment(doc, d)
+		c.units.attachment(doc, d)
 	case *schema.MemberOperation:
-		c.operation(doc, d)
+		c.units.operation(doc, d)
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 		c.warn(doc, "spec.version", "ref.upgrade-step", fmt.Sprintf("Berth does not run %s: an instance only passes through it in an upgrade between %s", d.Spec.Version, strings.Join(d.Releases.Run(), ", ")))
 	}
 	if _, ok := c.loader.backends[d.Spec.RuntimeBackend]; !ok {
-		c.warn(doc, "spec.runtime_backend", "ref.no-runtime", "no instance can run this version: "+c.noRuntime(d.Spec.RuntimeBackend))
+		c.warn(doc, "spec.runtime_backend", "ref.no-runtime", "no instance can run this version: "+c.units.noRuntime(d.Spec.RuntimeBackend))
 	}
 	for _, name := range sortedKeys(d.Spec.Manifest.Artifacts) {
 		a, path := d.Spec.Manifest.Artifacts[name], "spec.manifest.artifacts."+name+".digest"
@@ -158,7 +158,7 @@ func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 
 // queueMap checks that at most one map applies to the same queues and people.
 func (c *platformCheck) queueMap(doc *load.Document, d *schema.QueueMap) {
-	if !c.app(doc, "spec.app", d.Spec.App) {
+	if !c.apps.exists(doc, "spec.app", d.Spec.App) {
 		return
 	}
 	if len(d.Spec.AppliesTo) == 0 {

@@ -15,7 +15,7 @@ import (
 // error is ctx's.
 func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused []refusal, gone []string) (*verdict, error) {
 	c := newTenantCheck(l, t, cat, refused)
-	c.gone = gone
+	c.apps.gone = gone
 	if err := c.documents(ctx, t.docs); err != nil {
 		return nil, err
 	}
@@ -23,7 +23,10 @@ func checkTenant(ctx context.Context, l *Loader, t *tree, cat *catalog, refused 
 }
 
 func newTenantCheck(l *Loader, t *tree, cat *catalog, refused []refusal) *tenantCheck {
-	return &tenantCheck{check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{}, offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{}}
+	return &tenantCheck{
+		check: newCheck(l, t, cat, refused), lost: map[string]bool{}, offers: map[string]*load.Document{},
+		offered: map[string]int{}, lent: map[string]int{}, views: map[string]*load.Document{},
+	}
 }
 
 // documents judges documents of the part, by path.
@@ -97,20 +100,20 @@ func (c *tenantCheck) document(ctx context.Context, doc *load.Document) error {
 		c.policy(doc, d)
 		c.secondPerson(doc, d)
 	case *schema.Entitlement:
-		c.app(doc, "metadata.name", d.Key.Name)
+		c.apps.exists(doc, "metadata.name", d.Key.Name)
 		c.overlay(doc, "spec.policy_overrides", &d.Spec.PolicyOverrides)
 	case *schema.Instance:
 		return c.instance(ctx, doc, d)
 	case *schema.SharedRuntime:
-		return c.sharedRuntime(ctx, doc, d)
+		return c.units.sharedRuntime(ctx, doc, d)
 	case *schema.Attachment:
-		c.attachment(doc, d)
+		c.units.attachment(doc, d)
 	case *schema.Artifact:
 		c.artifact(doc, d)
 	case *schema.Contribution:
 		c.contribution(doc, d)
 	case *schema.MemberOperation:
-		c.operation(doc, d)
+		c.units.operation(doc, d)
 	case *schema.RoleBinding:
 		c.machines(doc, d)
 		c.administered(doc, d)
@@ -234,17 +237,17 @@ func (c *tenantCheck) administered(doc *load.Document, d *schema.RoleBinding) {
 }
 
 func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schema.Instance) error {
-	c.operator(doc, "spec.operator_service_account", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.OperatorServiceAccount})
-	if !c.app(doc, "spec.app", d.Spec.App) {
+	c.units.operator(doc, "spec.operator_service_account", schema.Key{Kind: schema.KindServiceAccount, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.OperatorServiceAccount})
+	if !c.apps.exists(doc, "spec.app", d.Spec.App) {
 		return nil
 	}
-	version := c.version(doc, d.Spec.App, d.Spec.Version)
+	version := c.apps.version(doc, d.Spec.App, d.Spec.Version)
 	if version == nil {
 		return nil
 	}
-	c.entitled(doc, "spec.app", d.Key.Tenant, d.Key.Project, d.Spec.App)
+	c.units.entitled(doc, "spec.app", d.Key.Tenant, d.Key.Project, d.Spec.App)
 	c.stockedAll(doc, load.Items("spec.regions"), region, d.Spec.Regions)
-	c.roles(doc, d.Spec.Roles, version)
+	c.units.roles(doc, d.Spec.Roles, version)
 	if d.Spec.SharedRuntime != "" {
 		c.carried(doc, d)
 		for _, f := range []struct {
@@ -256,9 +259,9 @@ func (c *tenantCheck) instance(ctx context.Context, doc *load.Document, d *schem
 			}
 		}
 	} else {
-		c.onJobs(doc, "spec.on_jobs", d.Spec.OnJobs)
+		c.units.onJobs(doc, "spec.on_jobs", d.Spec.OnJobs)
 	}
-	return c.config(ctx, doc, version)
+	return c.units.config(ctx, doc, version)
 }
 
 // runtime returns the shared runtime that doc refers to, of its tenant or of the
@@ -270,7 +273,7 @@ func (c *tenantCheck) runtime(doc *load.Document, scope, name string) (*load.Doc
 	need, docs, all, owner := c.needOfPlatform, c.catalog.byFile, c.catalog.attached, "platform"
 	if scope != "platform" {
 		key.Tenant = doc.Key.Tenant
-		need, docs, all, owner = c.need, c.tree.byFile, c.attached, "tenant"
+		need, docs, all, owner = c.need, c.tree.byFile, c.units.attached, "tenant"
 	}
 	path, _ := key.Path()
 	missing := fmt.Sprintf("there is no shared runtime %s of the %s", name, owner)
@@ -381,7 +384,7 @@ func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 func (c *tenantCheck) lentRole(doc *load.Document, d *schema.Contribution, r *schema.SharedRuntime) {
 	versions := c.catalog.versions[r.Spec.App]
 	if r.Key.Tenant != "" {
-		versions, _, _ = c.versions(r.Spec.App)
+		versions, _, _ = c.apps.versions(r.Spec.App)
 	}
 	version := versions[r.Spec.Version]
 	if version == nil {
@@ -477,7 +480,7 @@ func (c *tenantCheck) reservedFor(id string) string {
 // artifact checks an artifact of a project. A source of the tenant has priority over one
 // of the platform with the same name.
 func (c *tenantCheck) artifact(doc *load.Document, d *schema.Artifact) {
-	if c.app(doc, "spec.app", d.Spec.App) {
+	if c.apps.exists(doc, "spec.app", d.Spec.App) {
 		path, _ := schema.Key{Kind: schema.KindEntitlement, Tenant: d.Key.Tenant, Project: d.Key.Project, Name: d.Spec.App}.Path()
 		if c.tree.at(path) == nil {
 			c.warn(doc, "spec.app", "ref.missing-entitlement", fmt.Sprintf("the project is not entitled to %s (no %s), so no instance of it can use this", d.Spec.App, path))
@@ -499,13 +502,6 @@ func (c *tenantCheck) sameBytes(doc *load.Document, d *schema.Artifact) {
 	c.agree(c.known.bytes, about, statement{end{doc, "spec.reference"}, d.Key.Name}, "conflict.artifact", func(of statement) string {
 		return of.doc.File.Path + " has the same reference, too: correct one"
 	})
-}
-
-// onJobs warns of a rule for jobs that says nothing.
-func (c *check) onJobs(doc *load.Document, at string, on *schema.OnJobs) {
-	if on != nil && !on.Wait && on.CancelAfterSeconds == 0 {
-		c.warn(doc, at, CodeNoEffect, "sets neither field, so Berth waits for jobs without limit: set cancel_after_seconds, or remove on_jobs")
-	}
 }
 
 // source checks a source that a field of doc names.
@@ -535,7 +531,8 @@ func (c *tenantCheck) drafts(ctx context.Context) error {
 			return nil, nil // its keys are compared only with those of valid accounts
 		}
 		scratch := newTenantCheck(c.loader, c.tree, c.catalog, nil)
-		scratch.out, scratch.lost, scratch.shadows, scratch.gone = c.out, c.lost, c.shadows, c.gone
+		scratch.out, scratch.lost = c.out, c.lost
+		scratch.apps.shadows, scratch.apps.gone = c.apps.shadows, c.apps.gone
 		if !scratch.belongs(doc) {
 			return scratch.verdict, nil
 		}
