@@ -25,6 +25,13 @@ type fieldConflict struct {
 	message string
 }
 
+// conflictCheck checks fields of a configuration that exclude or need each other, a section at a time.
+type conflictCheck struct {
+	config *Config
+	check  forge.Check
+	kinds  []forge.Kind // the known forges
+}
+
 // conflicts checks the rules that config.cue cannot express: fields that exclude or
 // need each other. kinds are the known forges.
 func (c *Config) conflicts(kinds []forge.Kind) []fieldConflict {
@@ -34,13 +41,14 @@ func (c *Config) conflicts(kinds []forge.Kind) []fieldConflict {
 			out = append(out, fieldConflict{at, field, message})
 		}
 	}
-	c.repositoryConflicts(check, kinds)
+	k := conflictCheck{c, check, kinds}
+	k.repository()
 	for _, name := range slices.Sorted(maps.Keys(c.Tenants)) {
 		c.Tenants[name].conflicts(name, check, kinds)
 	}
-	c.authorityConflicts(check)
-	c.trialConflicts(check)
-	c.listenConflicts(check)
+	k.authority()
+	k.trial()
+	k.listen()
 	secrets, _ := c.references()
 	for path, s := range secrets {
 		check((s.File == "") == (s.Env == ""), path, path, secretNote)
@@ -52,55 +60,55 @@ func (c *Config) conflicts(kinds []forge.Kind) []fieldConflict {
 	if c.Forge != nil {
 		c.Forge.Conflicts(check)
 	}
-	c.peerConflicts(check)
+	k.peers()
 	if c.API != nil && c.API.OIDC != nil {
 		check(isPlainHTTP(c.API.OIDC.Issuer), "api.oidc.issuer", "api.oidc.issuer", "plain HTTP to another machine lets every user of the network forge tokens: use https://")
 	}
-	c.rangeConflicts(check)
+	k.ranges()
 	return out
 }
 
-// listenConflicts checks the address of the API and the webhooks.
-func (c *Config) listenConflicts(check forge.Check) {
-	if c.Listen == "" {
+// listen checks the address of the API and the webhooks.
+func (k conflictCheck) listen() {
+	if k.config.Listen == "" {
 		return
 	}
 	const want = "an address and a port without a scheme, such as 127.0.0.1:8080, [::1]:8080 or :8080"
-	host, port, err := net.SplitHostPort(c.Listen)
+	host, port, err := net.SplitHostPort(k.config.Listen)
 	_, noAddress := netip.ParseAddr(host)
 	isName := strings.Trim(strings.ToLower(host), "abcdefghijklmnopqrstuvwxyz0123456789-.") == "" && strings.Trim(host, "0123456789.") != ""
 	switch _, wrong := strconv.ParseUint(port, 10, 16); {
-	case strings.Contains(c.Listen, "/") || err != nil:
-		check(true, "listen", "listen", "it is "+want)
+	case strings.Contains(k.config.Listen, "/") || err != nil:
+		k.check(true, "listen", "listen", "it is "+want)
 	case host != "" && noAddress != nil && !isName:
-		check(true, "listen", "listen", fmt.Sprintf("%q is not an address; write %s", host, want))
+		k.check(true, "listen", "listen", fmt.Sprintf("%q is not an address; write %s", host, want))
 	default:
-		check(wrong != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
+		k.check(wrong != nil, "listen", "listen", "the port is out of range: choose one up to 65535")
 	}
 }
 
-// repositoryConflicts checks the repository of the estate and the directory of the cache.
-func (c *Config) repositoryConflicts(check forge.Check, kinds []forge.Kind) {
-	r := c.Repository
-	check(!r.AllowHTTP && isPlainHTTP(r.URL), "repository.url", "repository.url", httpNote)
-	check(!r.AllowHTTP && isPlainHTTP(r.StatusURL), "repository.status_url", "repository.status_url", httpNote)
-	check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
-	check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
-	check(isPage(r.URL, kinds), "repository.url", "repository.url", pageNote)
-	check(!isRemote(r.URL), "repository.url", "repository.url", remoteNote)
-	check(!isRemote(r.StatusURL), "repository.status_url", "repository.status_url", remoteNote)
+// repository checks the repository of the estate and the directory of the cache.
+func (k conflictCheck) repository() {
+	r := k.config.Repository
+	k.check(!r.AllowHTTP && isPlainHTTP(r.URL), "repository.url", "repository.url", httpNote)
+	k.check(!r.AllowHTTP && isPlainHTTP(r.StatusURL), "repository.status_url", "repository.status_url", httpNote)
+	k.check(hasCredentials(r.URL), "repository.url", "repository.url", credentialsNote)
+	k.check(hasCredentials(r.StatusURL), "repository.status_url", "repository.status_url", credentialsNote)
+	k.check(isPage(r.URL, k.kinds), "repository.url", "repository.url", pageNote)
+	k.check(!isRemote(r.URL), "repository.url", "repository.url", remoteNote)
+	k.check(!isRemote(r.StatusURL), "repository.status_url", "repository.status_url", remoteNote)
 	short := strings.TrimPrefix(r.Branch, "refs/heads/")
-	check(short != r.Branch, "repository.branch", "repository.branch", "write the name of the branch alone: "+short)
-	check(isPage(r.StatusURL, kinds), "repository.status_url", "repository.status_url", pageNote)
-	check(r.Branch == "berth" || strings.HasPrefix(r.Branch, "berth/"), "repository.branch", "repository.branch", "the branches berth/* are Berth's own: write the branch that holds the documents, such as main")
+	k.check(short != r.Branch, "repository.branch", "repository.branch", "write the name of the branch alone: "+short)
+	k.check(isPage(r.StatusURL, k.kinds), "repository.status_url", "repository.status_url", pageNote)
+	k.check(r.Branch == "berth" || strings.HasPrefix(r.Branch, "berth/"), "repository.branch", "repository.branch", "the branches berth/* are Berth's own: write the branch that holds the documents, such as main")
 	ssh := strings.HasPrefix(r.URL, "ssh://") || strings.HasPrefix(r.StatusURL, "ssh://")
-	sshConflicts(check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
-	check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
+	sshConflicts(k.check, "repository", "repository.", ssh, r.SSHKey, r.KnownHosts, "push")
+	k.check(r.StatusURL == "" && r.StatusToken != nil, "repository.status_token", "repository.status_token", "it is for status_url: add that, or take this out")
 
 	const needsOwn = "Berth deletes and writes there, so it needs a directory of its own, such as .berth/cache"
 	cache := filepath.Clean(r.Directory)
-	check(cache == "." || cache == filepath.Clean(strings.TrimPrefix(r.URL, "file://")), "repository.directory", "repository.directory", "it is the directory of the repository or of this file: "+needsOwn)
-	check(c.MemoryRuntime != nil && r.Directory != "" && cache == filepath.Clean(c.MemoryRuntime.Directory), "repository.directory", "repository.directory", "it is that of memory_runtime, too: "+needsOwn)
+	k.check(cache == "." || cache == filepath.Clean(strings.TrimPrefix(r.URL, "file://")), "repository.directory", "repository.directory", "it is the directory of the repository or of this file: "+needsOwn)
+	k.check(k.config.MemoryRuntime != nil && r.Directory != "" && cache == filepath.Clean(k.config.MemoryRuntime.Directory), "repository.directory", "repository.directory", "it is that of memory_runtime, too: "+needsOwn)
 }
 
 // pageNote is about a URL that a browser shows.
@@ -134,20 +142,20 @@ func isRemote(raw string) bool {
 		" \t") && !strings.Contains(u.Path, "OWNER/REPOSITORY")
 }
 
-// authorityConflicts checks the sources of permissions.
-func (c *Config) authorityConflicts(check forge.Check) {
-	who := c.Authority
+// authority checks the sources of permissions.
+func (k conflictCheck) authority() {
+	who := k.config.Authority
 	named := len(who.Administrators)+len(who.AdministratorKeys) > 0
-	check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
-	check(who.TrustLocalCommits && c.Repository.URL != "" && !c.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
-	check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "every user who can commit can change everything then: remove it, or the administrators")
-	check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
+	k.check(len(who.Administrators) == 0 && !who.TrustMain && !who.TrustLocalCommits, "authority", "authority.administrators", "no user could make the first change: add a login, or say trust_main: true to let whoever can push change everything")
+	k.check(who.TrustLocalCommits && k.config.Repository.URL != "" && !k.config.isLocal(), "authority.trust_local_commits", "authority.trust_local_commits", "it is for a repository in a local directory only: remove it, and name the administrators of this repository")
+	k.check(who.TrustLocalCommits && named, "authority.trust_local_commits", "authority.trust_local_commits", "every user who can commit can change everything then: remove it, or the administrators")
+	k.check(who.TrustLocalCommits && who.TrustMain, "authority.trust_local_commits", "authority.trust_local_commits", "trust_main says the same: remove one of the two")
 	for i, key := range who.AdministratorKeys {
 		if err := signature.CheckKey(key); err != nil {
-			check(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
+			k.check(true, "authority.administrator_keys", fmt.Sprintf("authority.administrator_keys[%d]", i), err.Error())
 		}
 	}
-	check(named && who.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
+	k.check(named && who.TrustMain, "authority.trust_main", "authority.trust_main", "everybody may change everything then: take it out, or the administrators")
 }
 
 // sshConflicts checks that an SSH key and the keys of hosts belong to an ssh:// URL.
@@ -160,21 +168,21 @@ func sshConflicts(check forge.Check, section, prefix string, isSSH bool, key, kn
 	check(!isSSH && knownHosts != "", prefix+"known_hosts", prefix+"known_hosts", note)
 }
 
-// trialConflicts checks the fields for a trial: a local repository and the memory
+// trial checks the fields for a trial: a local repository and the memory
 // runtime.
-func (c *Config) trialConflicts(check forge.Check) {
-	r := c.Repository
-	check(c.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token", "a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
-	check(c.isLocal() && c.Forge != nil, "forge", "forge",
+func (k conflictCheck) trial() {
+	r := k.config.Repository
+	k.check(k.config.isLocal() && (r.Token != nil || r.Username != ""), "repository", "repository.token", "a local repository takes no credential: remove token and username, or write the URL of the forge's repository")
+	k.check(k.config.isLocal() && k.config.Forge != nil, "forge", "forge",
 		"a local repository has no pull requests: remove forge, or write the URL of the forge's repository in repository.url")
-	if c.MemoryRuntime == nil {
+	if k.config.MemoryRuntime == nil {
 		return
 	}
 	known := backends.Names()
-	for i, b := range c.MemoryRuntime.Backends {
+	for i, b := range k.config.MemoryRuntime.Backends {
 		at := fmt.Sprintf("memory_runtime.backends[%d]", i)
-		check(!slices.Contains(known, b), at, at, fmt.Sprintf("no runtime for %s is built in, there is %s", b, strings.Join(known, ", ")))
-		check(slices.Contains(known, b) && c.SSH != nil, at, at, fmt.Sprintf("ssh runs %s on hosts: remove it here, or remove ssh", b))
+		k.check(!slices.Contains(known, b), at, at, fmt.Sprintf("no runtime for %s is built in, there is %s", b, strings.Join(known, ", ")))
+		k.check(slices.Contains(known, b) && k.config.SSH != nil, at, at, fmt.Sprintf("ssh runs %s on hosts: remove it here, or remove ssh", b))
 	}
 }
 

@@ -16,34 +16,34 @@ import (
 	"berth/webhooks/forge"
 )
 
-// authorityWarnings are about people whom Berth cannot recognize.
-func (c *Config) authorityWarnings() (out []string) {
-	a := c.Authority
-	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && c.Forge == nil {
+// authority returns warnings about people whom Berth cannot recognize.
+func (w warningCheck) authority() (out []string) {
+	a := w.config.Authority
+	if len(a.Administrators) > 0 && len(a.AdministratorKeys) == 0 && w.config.Forge == nil {
 		out = append(out, "authority.administrators: no commit counts as one of "+strings.Join(a.Administrators,
 			", ")+": without the section forge Berth knows authors by signatures only; add their keys to administrator_keys")
 	}
-	if a.TrustMain && c.Forge != nil {
+	if a.TrustMain && w.config.Forge != nil {
 		out = append(out, "authority.trust_main: makes Berth ignore who wrote and approved a change, which the section forge shows: remove "+
 			"trust_main, and name administrators")
 	}
-	if c.API == nil || c.API.OIDC == nil {
+	if w.config.API == nil || w.config.API.OIDC == nil {
 		return out
 	}
-	if strings.Contains(c.API.OIDC.Issuer, "/.well-known/") {
+	if strings.Contains(w.config.API.OIDC.Issuer, "/.well-known/") {
 		out = append(out, "api.oidc.issuer: is the address of its configuration: write the issuer, which is the part before /.well-known/")
 	}
 	const usual = "preferred_username"
-	switch claim := strings.ToLower(c.API.OIDC.LoginClaim); {
+	switch claim := strings.ToLower(w.config.API.OIDC.LoginClaim); {
 	case claim == "" || claim == usual:
 	case strings.Contains(claim, "email"):
 		out = append(out,
 			"api.oidc.login_claim: an email is not a login at the forge, which is what role bindings name: write the claim that has it, such as "+usual)
 	case load.Nearest(claim, []string{usual}) != "":
-		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q: did you mean %q?", c.API.OIDC.LoginClaim, usual))
+		out = append(out, fmt.Sprintf("api.oidc.login_claim: %q: did you mean %q?", w.config.API.OIDC.LoginClaim, usual))
 	case !strings.HasSuffix(claim, "login") && !strings.HasSuffix(claim, "username"):
 		out = append(out,
-			fmt.Sprintf("api.oidc.login_claim: %q is not known to hold the login at the forge; a user who can change it can act as another: use a claim that only the provider sets, such as %s", c.API.OIDC.LoginClaim, usual))
+			fmt.Sprintf("api.oidc.login_claim: %q is not known to hold the login at the forge; a user who can change it can act as another: use a claim that only the provider sets, such as %s", w.config.API.OIDC.LoginClaim, usual))
 	}
 	return out
 }
@@ -57,11 +57,11 @@ func (c *Config) ownDirectories() map[string]string {
 	return own
 }
 
-// directoryWarnings are about directories that do not stay, or that hold other files. path is berth.yaml.
-func (c *Config) directoryWarnings(path string) (out []string) {
+// directories returns warnings about directories that do not stay, or that hold other files. path is berth.yaml.
+func (w warningCheck) directories(path string) (out []string) {
 	foreign := []string{"/etc", "/usr", "/boot", "/proc", "/sys"}
 	volatile := []string{"/tmp", "/var/tmp", "/run", "/var/run", "/dev/shm"} // file-hierarchy(7)
-	own := c.ownDirectories()
+	own := w.config.ownDirectories()
 	beside, err := filepath.Abs(filepath.Dir(path))
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		dir := own[field]
@@ -98,13 +98,13 @@ func within(dir, path string) bool {
 }
 
 // purposeOf returns the purpose of a secret. Two fields of one purpose may have the same secret.
-func (c *Config) purposeOf(field string) string {
+func (w warningCheck) purposeOf(field string) string {
 	switch {
 	case strings.HasPrefix(field, "api.tokens"):
 		return "a token of the API"
 	case strings.HasPrefix(field, "artifacts."):
 		return "a password of a registry"
-	case slices.ContainsFunc(c.forgeWebhookSecrets(), func(s forge.SecretField) bool { return s.Field == field }):
+	case slices.ContainsFunc(w.config.forgeWebhookSecrets(), func(s forge.SecretField) bool { return s.Field == field }):
 		return "the webhook secret"
 	case strings.HasPrefix(field, "ssh."):
 		return "the key to the hosts"
@@ -125,19 +125,19 @@ func (c *Config) forgeWebhookSecrets() []forge.SecretField {
 }
 
 // isKeyOfForge reports whether a secret is a key of the forge, which has several lines.
-func (c *Config) isKeyOfForge(field string) bool {
-	return c.Forge != nil && slices.Contains(c.Forge.KeyFields(), field)
+func (w warningCheck) isKeyOfForge(field string) bool {
+	return w.config.Forge != nil && slices.Contains(w.config.Forge.KeyFields(), field)
 }
 
 // sharedSecrets reports secrets and private keys that serve two purposes: a user who knows one could use
 // the other. It compares contents, so that a copy or a link is found.
-func (c *Config) sharedSecrets() (out []string) {
-	secrets, files := c.references()
+func (w warningCheck) sharedSecrets() (out []string) {
+	secrets, files := w.config.references()
 	values := map[string]string{} // by field
 	for field, s := range secrets {
 		if value, err := s.Read(); err == nil {
 			values[field] = value
-			if strings.Contains(value, "\n") && !c.isKeyOfForge(field) && !strings.HasPrefix(field, "artifacts.") {
+			if strings.Contains(value, "\n") && !w.isKeyOfForge(field) && !strings.HasPrefix(field, "artifacts.") {
 				out = append(out, field+": the secret has several lines: write it on one, or name another file")
 			}
 		}
@@ -153,7 +153,7 @@ func (c *Config) sharedSecrets() (out []string) {
 	fields := slices.Sorted(maps.Keys(values))
 	for i, field := range fields {
 		for _, other := range fields[:i] {
-			if a, b := c.purposeOf(field), c.purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
+			if a, b := w.purposeOf(field), w.purposeOf(other); strings.TrimSpace(values[field]) == strings.TrimSpace(values[other]) && a != b {
 				out = append(out,
 					fmt.Sprintf("%s: has the same value as %s: a user who knows %s can use it as %s; make two", field,
 						other, b, a))
@@ -165,7 +165,7 @@ func (c *Config) sharedSecrets() (out []string) {
 }
 
 // repeated reports values that a list has twice.
-func (c *Config) repeated() (out []string) {
+func (w warningCheck) repeated() (out []string) {
 	var visit func(v reflect.Value, path string)
 	visit = func(v reflect.Value, path string) {
 		switch v.Kind() {
@@ -193,7 +193,7 @@ func (c *Config) repeated() (out []string) {
 			}
 		}
 	}
-	visit(reflect.ValueOf(c), "")
+	visit(reflect.ValueOf(w.config), "")
 	return out
 }
 

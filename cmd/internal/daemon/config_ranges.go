@@ -3,8 +3,6 @@ package daemon
 import (
 	"fmt"
 	"time"
-
-	"berth/webhooks/forge"
 )
 
 // durationRange bounds a duration of berth.yaml. Outside of least and most it is an error; outside of
@@ -37,17 +35,17 @@ func (c *Config) durations() []durationRange {
 	return all
 }
 
-// rangeConflicts checks the durations.
-func (c *Config) rangeConflicts(check forge.Check) {
-	for _, d := range c.durations() {
-		check(d.value < d.least || d.value > d.most, d.field, d.field, fmt.Sprintf("it is out of range: choose %s to %s",
+// ranges checks the durations.
+func (k conflictCheck) ranges() {
+	for _, d := range k.config.durations() {
+		k.check(d.value < d.least || d.value > d.most, d.field, d.field, fmt.Sprintf("it is out of range: choose %s to %s",
 			plainDuration(d.least), plainDuration(d.most)))
 	}
 }
 
-// rangeWarnings are about durations that are allowed and unusual.
-func (c *Config) rangeWarnings() (out []string) {
-	for _, d := range c.durations() {
+// ranges returns warnings about durations that are allowed and unusual.
+func (w warningCheck) ranges() (out []string) {
+	for _, d := range w.config.durations() {
 		usual := fmt.Sprintf("usual is %s to %s", plainDuration(d.low), plainDuration(d.high))
 		switch {
 		case d.value < d.low:

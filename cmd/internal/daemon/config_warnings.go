@@ -19,20 +19,24 @@ import (
 	"berth/reconciler/gitrepo"
 )
 
+// warningCheck finds valid values of a configuration that are probably mistakes, a section at a time.
+type warningCheck struct{ config *Config }
+
 // warnings returns findings that do not stop the daemon and that an operator should read. path is that of the
 // file.
 func (c *Config) warnings(path string) []string {
-	out := c.artifactWarnings()
-	out = append(out, c.repositoryWarnings()...)
-	out = append(out, c.directoryWarnings(path)...)
+	w := warningCheck{c}
+	out := w.artifacts()
+	out = append(out, w.repository()...)
+	out = append(out, w.directories(path)...)
 	if c.Forge != nil {
 		out = append(out, c.Forge.Warnings(c.Repository.URL, c.Repository.Token != nil)...)
 	}
-	out = append(out, c.fileWarnings()...)
-	out = append(out, c.authorityWarnings()...)
-	out = append(out, c.rangeWarnings()...)
-	out = append(out, c.sharedSecrets()...)
-	out = append(out, c.repeated()...)
+	out = append(out, w.files()...)
+	out = append(out, w.authority()...)
+	out = append(out, w.ranges()...)
+	out = append(out, w.sharedSecrets()...)
+	out = append(out, w.repeated()...)
 	if c.SSH != nil && c.SSH.User == "root" {
 		out = append(out, "ssh.user: the key gives a root shell on each node: use a user that may only run berth-host by sudo, such "+
 			"as berth (deploy/hosts.md)")
@@ -52,10 +56,10 @@ func (c *Config) warnings(path string) []string {
 	return out
 }
 
-// artifactWarnings are about directories that are not there, and about sources that may reach, or show, too much.
-func (c *Config) artifactWarnings() (out []string) {
-	a := c.Artifacts
-	secrets, files := c.references()
+// artifacts returns warnings about directories that are not there, and about sources that may reach, or show, too much.
+func (w warningCheck) artifacts() (out []string) {
+	a := w.config.Artifacts
+	secrets, files := w.config.references()
 	for field, s := range secrets {
 		files[field] = s.File
 	}
@@ -106,35 +110,35 @@ func noAddress(host string) error {
 	return l.Close()
 }
 
-// repositoryWarnings are about repositories that are one, or lack the branch.
-func (c *Config) repositoryWarnings() (out []string) {
-	r := c.Repository
+// repository returns warnings about repositories that are one, or lack the branch.
+func (w warningCheck) repository() (out []string) {
+	r := w.config.Repository
 	if r.StatusURL != "" && sameRepository(r.StatusURL, r.URL) {
 		out = append(out, "repository.status_url: is that of repository.url: take it out")
 	}
 	if short := strings.TrimPrefix(r.Branch, "origin/"); short != r.Branch {
 		out = append(out, "repository.branch: the branch of the repository itself is meant, not that of a clone: write "+short)
 	}
-	names := slices.Sorted(maps.Keys(c.Tenants))
+	names := slices.Sorted(maps.Keys(w.config.Tenants))
 	for i, name := range names {
 		for _, other := range names[:i] {
-			if sameRepository(c.Tenants[name].URL, c.Tenants[other].URL) {
+			if sameRepository(w.config.Tenants[name].URL, w.config.Tenants[other].URL) {
 				out = append(out,
 					fmt.Sprintf("tenants.%s.url: is the repository of tenant %s, too: a tenant listed here has one of its own", name, other))
 			}
 		}
-		if sameRepository(c.Tenants[name].URL, r.URL) {
+		if sameRepository(w.config.Tenants[name].URL, r.URL) {
 			out = append(out, fmt.Sprintf("tenants.%s.url: is the repository of the estate: a tenant listed here has one of its own", name))
 		}
 	}
-	dir, isLocal := c.LocalRepository()
+	dir, isLocal := w.config.LocalRepository()
 	if !isLocal {
-		return append(out, c.remoteWarnings()...)
+		return append(out, w.remote()...)
 	}
 	if _, err := os.Stat(dir); err != nil {
 		return append(out, fmt.Sprintf("repository.url: %v", err))
 	}
-	own := c.ownDirectories()
+	own := w.config.ownDirectories()
 	for _, field := range slices.Sorted(maps.Keys(own)) {
 		within, err := filepath.Rel(dir, own[field])
 		if first, _, _ := strings.Cut(filepath.ToSlash(within), "/"); err == nil && (first == "platform" || first == "tenants") {
@@ -156,17 +160,17 @@ func (c *Config) repositoryWarnings() (out []string) {
 	return append(out, problems(repo.Close())...)
 }
 
-// remoteWarnings are about a repository on another machine to which Berth cannot push.
-func (c *Config) remoteWarnings() (out []string) {
-	if r := c.Repository; strings.HasPrefix(r.URL, "https://") && r.Token == nil && c.Forge == nil {
+// remote returns warnings about a repository on another machine to which Berth cannot push.
+func (w warningCheck) remote() (out []string) {
+	if r := w.config.Repository; strings.HasPrefix(r.URL, "https://") && r.Token == nil && w.config.Forge == nil {
 		out = append(out, "repository.token: missing: Berth pushes berth/status and berth/in-force, which a forge does not take without a credential")
 	}
 	return out
 }
 
-// fileWarnings are about keys that others can read, and a file of host keys that pins no host.
-func (c *Config) fileWarnings() (out []string) {
-	_, files := c.references()
+// files returns warnings about keys that others can read, and a file of host keys that pins no host.
+func (w warningCheck) files() (out []string) {
+	_, files := w.config.references()
 	for _, field := range slices.Sorted(maps.Keys(files)) {
 		name := field[strings.LastIndex(field, ".")+1:]
 		if name == "known_hosts" {

@@ -11,7 +11,6 @@ import (
 
 	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
-	"berth/webhooks/forge"
 )
 
 // probeTimeout bounds one question to a peer.
@@ -43,21 +42,21 @@ func (c *Config) peers() loop.Peers {
 	}}
 }
 
-// peerConflicts checks the URLs of the estate's daemons.
-func (c *Config) peerConflicts(check forge.Check) {
-	if c.API == nil {
+// peers checks the URLs of the estate's daemons.
+func (k conflictCheck) peers() {
+	if k.config.API == nil {
 		return
 	}
 	plain := func(text string) bool {
 		u, err := url.Parse(text)
 		return err == nil && u.Scheme == "http" && !gitrepo.IsLoopback(u.Hostname())
 	}
-	check(plain(c.API.URL), "api.url", "api.url", "people would send their tokens without encryption: use https")
-	check(len(c.API.Peers) > 0 && c.API.URL == "", "api.peers", "api.url", "missing: a daemon with peers needs its own URL, which its leadership record has")
-	for i, p := range c.API.Peers {
+	k.check(plain(k.config.API.URL), "api.url", "api.url", "people would send their tokens without encryption: use https")
+	k.check(len(k.config.API.Peers) > 0 && k.config.API.URL == "", "api.peers", "api.url", "missing: a daemon with peers needs its own URL, which its leadership record has")
+	for i, p := range k.config.API.Peers {
 		at := fmt.Sprintf("api.peers[%d]", i)
-		check(plain(p), at, at, "people would send their tokens without encryption: use https")
-		check(p == c.API.URL, at, at, "this is api.url: name the other daemons only")
+		k.check(plain(p), at, at, "people would send their tokens without encryption: use https")
+		k.check(p == k.config.API.URL, at, at, "this is api.url: name the other daemons only")
 	}
 }
 
