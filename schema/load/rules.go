@@ -1,17 +1,18 @@
 package load
 
 import (
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 	"unicode"
 
 	"berth/schema"
+	"berth/schema/authority"
 )
 
 // rules checks the rules of one document that a definition cannot express, and fills in
-// values that follow from others.
+// values that follow from others. The rules of a kind are in peopleRules, platformRules or unitRules.
 type rules struct {
 	tree *tree
 	problemList
@@ -27,58 +28,64 @@ func (r *documentParser) semantics(doc schema.Document, t *tree) []problem {
 	c := rules{tree: t}
 	c.suspend(doc.Head())
 	c.shownName()
-	c.document(doc)
-	if d, ok := doc.(*schema.AppVersion); ok {
+	d, isVersion := doc.(*schema.AppVersion)
+	if isVersion {
 		d.Releases = r.releases[d.Spec.RuntimeBackend]
-		c.release(d)
+	}
+	c.document(doc)
+	if isVersion {
 		c.problems = append(c.problems, r.parameters(d, t)...)
 	}
 	return c.problems
 }
 
+// document checks the rules of a document's kind.
 func (r *rules) document(doc schema.Document) {
+	people := peopleRules{&r.problemList}
+	platform, units := platformRules{&r.problemList, r.tree}, unitRules{&r.problemList, r.tree}
 	switch d := doc.(type) {
 	case *schema.App:
-		r.app(d)
+		platform.app(d)
 	case *schema.AppAdmission:
-		r.admission(&d.Spec)
+		platform.admission(&d.Spec)
 	case *schema.AppVersion:
-		r.manifest(&d.Spec.Manifest)
-		r.ownVersion(d)
-		r.upgradeFrom(d)
+		platform.manifest(&d.Spec.Manifest)
+		platform.ownVersion(d)
+		platform.upgradeFrom(d)
+		platform.release(d)
 	case *schema.Node:
-		r.node(&d.Spec)
+		platform.node(&d.Spec)
 	case *schema.Policy:
-		r.policy(&d.Spec)
+		platform.policy(&d.Spec)
 	case *schema.Entitlement:
-		r.overlay("spec.policy_overrides", &d.Spec.PolicyOverrides)
+		platform.overlay("spec.policy_overrides", &d.Spec.PolicyOverrides)
 	case *schema.RoleBinding:
-		r.binding(d)
+		people.binding(d)
 	case *schema.Instance:
-		r.instance(d)
+		units.instance(d)
 	case *schema.SharedRuntime:
-		r.sharedRuntime(d)
+		units.sharedRuntime(d)
 	case *schema.Attachment:
-		r.attachment(d)
+		units.attachment(d)
 	case *schema.Contribution:
 		r.repeated("spec.nodes", d.Spec.Nodes)
 		r.day("spec.until", d.Spec.Until)
 	case *schema.ArtifactSource:
-		r.source(d)
+		platform.source(d)
 	case *schema.Artifact:
-		r.artifact(&d.Spec)
+		platform.artifact(&d.Spec)
 	case *schema.ServiceAccount:
-		r.account(&d.Spec)
+		people.account(&d.Spec)
 	case *schema.MemberOperation:
-		r.operation(d)
+		units.operation(d)
 	case *schema.Site:
 		r.repeated("spec.regions", d.Spec.Regions)
 	case *schema.RateCard:
-		r.rates(d)
+		platform.rates(d)
 	case *schema.QueueMap:
-		r.queues(&d.Spec)
+		platform.queues(&d.Spec)
 	case *schema.HookRule:
-		r.hook(&d.Spec)
+		platform.hook(&d.Spec)
 	}
 }
 
@@ -162,20 +169,6 @@ func (r *problemList) listed(path, name string, known []string, is, where string
 	r.refuse(path, "schema.enum", "%s is %s%s", name, is, help)
 }
 
-// open returns a field of the spec that the core's definitions leave open, as canonical
-// JSON; nil if it is missing.
-func (r *rules) open(field string) json.RawMessage {
-	value, ok := r.tree.value["spec"].(map[string]any)[field]
-	if !ok {
-		return nil
-	}
-	raw, err := json.Marshal(value)
-	if err != nil {
-		r.refuse("spec."+field, "schema.value", "%v", err)
-	}
-	return raw
-}
-
 // parameters checks a version's parameters against its backend and fills the
 // defaults. A backend that is not built in is allowed here: its versions may
 // be in the catalog before Berth can run them.
@@ -207,4 +200,31 @@ func (r *documentParser) parameters(d *schema.AppVersion, t *tree) []problem {
 		}
 	}
 	return ps
+}
+
+// permissions refuses permission keys of a list that are not in the table.
+func (r *problemList) permissions(path string, list []string) {
+	var known []string
+	for _, p := range authority.Permissions() {
+		known = append(known, string(p))
+	}
+	for i, key := range list {
+		r.listed(Item(path, i), key, known, "no permission", "berth explain --roles lists them")
+	}
+}
+
+// day refuses a day that no calendar has.
+func (r *problemList) day(path, day string) {
+	if _, err := time.Parse(time.DateOnly, day); day != "" && err != nil {
+		r.broken(path, "is no day of the calendar")
+	}
+}
+
+// within refuses a project in a list that has its tenant, too.
+func (r *problemList) within(path string, list []string) {
+	for i, name := range list {
+		if tenant, _, isProject := strings.Cut(name, "."); isProject && slices.Contains(list, tenant) {
+			r.broken(Item(path, i), "%s is within the tenant %s, which is in the list: remove one of the two", name, tenant)
+		}
+	}
 }

@@ -15,7 +15,10 @@ const (
 	OneLogin = "one Unix user is one login everywhere"
 )
 
-func (r *rules) binding(b *schema.RoleBinding) {
+// peopleRules are the rules of documents about people and accounts.
+type peopleRules struct{ *problemList }
+
+func (r peopleRules) binding(b *schema.RoleBinding) {
 	type grant struct{ login, account, role string }
 	seen := map[grant]bool{}
 	users := unixUsers{uids: map[string]int{}, names: map[int]string{}, logins: map[string]string{}}
@@ -36,7 +39,7 @@ func (r *rules) binding(b *schema.RoleBinding) {
 }
 
 // member checks a member of a role binding by itself, and reports whether it is anybody.
-func (r *rules) member(path string, binding schema.Key, m *schema.RoleMember) bool {
+func (r peopleRules) member(path string, binding schema.Key, m *schema.RoleMember) bool {
 	if where, ok := roleAllowed(m.Role, binding); !ok {
 		var here []string
 		for _, role := range authority.Roles() {
@@ -89,7 +92,7 @@ type unixUsers struct {
 	logins map[string]string
 }
 
-func (r *rules) unixUser(seen *unixUsers, path, login string, u *schema.UnixUser) {
+func (r peopleRules) unixUser(seen *unixUsers, path, login string, u *schema.UnixUser) {
 	const code = "conflict.unix-user"
 	folded := strings.ToLower(u.Name) // databases of accounting fold case
 	if uid, ok := seen.uids[folded]; ok && uid != u.UID {
@@ -102,7 +105,7 @@ func (r *rules) unixUser(seen *unixUsers, path, login string, u *schema.UnixUser
 	seen.uids[folded], seen.names[u.UID], seen.logins[folded] = u.UID, u.Name, login
 }
 
-func (r *rules) account(s *schema.ServiceAccountSpec) {
+func (r peopleRules) account(s *schema.ServiceAccountSpec) {
 	ids := map[string]string{}
 	for i, k := range s.PublicKeys {
 		key := KeyBytes(k.Key)
@@ -114,17 +117,6 @@ func (r *rules) account(s *schema.ServiceAccountSpec) {
 	r.repeated("spec.scopes", s.Scopes)
 	r.repeated("spec.allowed_endpoints", s.AllowedEndpoints)
 	r.permissions("spec.scopes", s.Scopes)
-}
-
-// permissions refuses permission keys of a list that are not in the table.
-func (r *rules) permissions(path string, list []string) {
-	var known []string
-	for _, p := range authority.Permissions() {
-		known = append(known, string(p))
-	}
-	for i, key := range list {
-		r.listed(Item(path, i), key, known, "no permission", "berth explain --roles lists them")
-	}
 }
 
 // KeyBytes returns the decoded key, equal for all base64 spellings.

@@ -11,12 +11,16 @@ import (
 	"berth/schema/event"
 )
 
-// Rules of the catalog, of nodes, of policies and of published kinds.
+// platformRules are the rules of the catalog, of nodes, of policies and of published kinds.
+type platformRules struct {
+	*problemList
+	tree *tree
+}
 
 // app refuses a mode or a scope that no instance can have with the others of the app.
 // Otherwise an author who lists only one half of a pair expects an effect that never
 // comes.
-func (r *rules) app(d *schema.App) {
+func (r platformRules) app(d *schema.App) {
 	const supports = "spec.supports."
 	s := &d.Spec
 	if i := slices.Index(s.Supports.ControlPlaneScopes, schema.ControlPlanePlatform); i >= 0 && d.Key.Tenant != "" {
@@ -40,7 +44,7 @@ func (r *rules) app(d *schema.App) {
 	r.permissions("spec.requires.permissions", s.Requires.Permissions)
 }
 
-func (r *rules) admission(s *schema.AppAdmissionSpec) {
+func (r platformRules) admission(s *schema.AppAdmissionSpec) {
 	r.repeated("spec.allowed_control_plane_scopes", s.AllowedControlPlaneScopes)
 	r.repeated("spec.allowed_runtime_backends", s.AllowedRuntimeBackends)
 	r.repeated("spec.artifact_source_allowlist", s.ArtifactSourceAllowlist)
@@ -52,7 +56,7 @@ func (r *rules) admission(s *schema.AppAdmissionSpec) {
 // ownVersion refuses shareable members in a version of a tenant's own app, except its control
 // plane. Otherwise a tenant could put members that run its jobs on the nodes of other tenants'
 // control planes.
-func (r *rules) ownVersion(d *schema.AppVersion) {
+func (r platformRules) ownVersion(d *schema.AppVersion) {
 	if d.Key.Tenant == "" {
 		return
 	}
@@ -63,7 +67,7 @@ func (r *rules) ownVersion(d *schema.AppVersion) {
 	}
 }
 
-func (r *rules) upgradeFrom(d *schema.AppVersion) {
+func (r platformRules) upgradeFrom(d *schema.AppVersion) {
 	const path = "spec.manifest.upgrade_from"
 	r.repeated(path, d.Spec.Manifest.UpgradeFrom)
 	if i := slices.Index(d.Spec.Manifest.UpgradeFrom, d.Key.Name); i >= 0 {
@@ -72,14 +76,14 @@ func (r *rules) upgradeFrom(d *schema.AppVersion) {
 }
 
 // release refuses a version that its runtime does not know.
-func (r *rules) release(d *schema.AppVersion) {
+func (r platformRules) release(d *schema.AppVersion) {
 	if d.Releases != nil && d.Release() == nil {
 		r.refuse("spec.version", "schema.release", "%s is no version that the runtime %s knows: want one of %s, or a maintenance release of one, such as %s.1",
 			d.Spec.Version, d.Spec.RuntimeBackend, strings.Join(d.Releases.Run(), ", "), d.Releases.Run()[0])
 	}
 }
 
-func (r *rules) manifest(m *schema.Manifest) {
+func (r platformRules) manifest(m *schema.Manifest) {
 	control := ""
 	for _, name := range sortedNames(m.Roles) {
 		role, path := m.Roles[name], "spec.manifest.roles."+name
@@ -119,7 +123,7 @@ func devices(spec string) (all []string) {
 }
 
 // shape checks that the shape of a node is complete and fits the number of its CPUs.
-func (r *rules) shape(c *schema.Capacity) {
+func (r platformRules) shape(c *schema.Capacity) {
 	const at = "spec.capacity."
 	if c.Shape == (schema.Shape{}) {
 		return
@@ -139,7 +143,7 @@ func (r *rules) shape(c *schema.Capacity) {
 	}
 }
 
-func (r *rules) node(n *schema.NodeSpec) {
+func (r platformRules) node(n *schema.NodeSpec) {
 	r.shape(&n.Capacity)
 	seen := map[string]string{}
 	for i, g := range n.Capacity.GPUs {
@@ -160,7 +164,7 @@ func (r *rules) node(n *schema.NodeSpec) {
 	r.repeated("spec.roles", n.Roles)
 }
 
-func (r *rules) policy(s *schema.PolicySpec) {
+func (r platformRules) policy(s *schema.PolicySpec) {
 	r.overlay("spec", &s.Overlay)
 	r.repeated("spec.hard_deny.apps", s.HardDeny.Apps)
 	const day = "spec.noncompliant.grace_until"
@@ -179,7 +183,7 @@ func (r *rules) policy(s *schema.PolicySpec) {
 // maxAllowed limits the lists of an overlay: every instance is compared with every item.
 const maxAllowed = 256
 
-func (r *rules) overlay(path string, o *schema.Overlay) {
+func (r platformRules) overlay(path string, o *schema.Overlay) {
 	for key, list := range map[string][]string{
 		"allowed_regions": o.AllowedRegions, "allowed_skus": o.AllowedSKUs, "artifact_source_allowlist": o.ArtifactSourceAllowlist,
 		"allowed_operating_modes": o.AllowedOperatingModes, "allowed_control_plane_scopes": o.AllowedControlPlaneScopes,
@@ -191,7 +195,7 @@ func (r *rules) overlay(path string, o *schema.Overlay) {
 	}
 }
 
-func (r *rules) source(d *schema.ArtifactSource) {
+func (r platformRules) source(d *schema.ArtifactSource) {
 	s := &d.Spec
 	if s.Type == schema.SourceFile && d.Key.Tenant != "" {
 		r.broken("spec.type", "is file, which is on Berth's own host: only the platform has such sources")
@@ -221,7 +225,7 @@ func (r *rules) source(d *schema.ArtifactSource) {
 	}
 }
 
-func (r *rules) fileSource(s *schema.ArtifactSourceSpec) {
+func (r platformRules) fileSource(s *schema.ArtifactSourceSpec) {
 	if s.Directory == "" {
 		r.missing("spec.directory", ": a source of type file has a directory")
 	}
@@ -233,7 +237,7 @@ func (r *rules) fileSource(s *schema.ArtifactSourceSpec) {
 	}
 }
 
-func (r *rules) artifact(s *schema.ArtifactSpec) {
+func (r platformRules) artifact(s *schema.ArtifactSpec) {
 	switch {
 	case s.Status == "" && s.Digest != "":
 		r.needless("spec.digest", "an artifact with a digest is registered: add status: registered")
@@ -242,7 +246,7 @@ func (r *rules) artifact(s *schema.ArtifactSpec) {
 	}
 }
 
-func (r *rules) rates(d *schema.RateCard) {
+func (r platformRules) rates(d *schema.RateCard) {
 	s := &d.Spec
 	r.repeated("spec.applies_to", s.AppliesTo)
 	r.currencies("spec", r.tree.value["spec"], s.Currency)
@@ -265,7 +269,7 @@ func (r *rules) rates(d *schema.RateCard) {
 }
 
 // currencies checks that each price below path, in the spec, that names a currency names that of the card.
-func (r *rules) currencies(path string, value any, of string) {
+func (r platformRules) currencies(path string, value any, of string) {
 	switch v := value.(type) {
 	case map[string]any:
 		for _, name := range sortedNames(v) {
@@ -283,7 +287,7 @@ func (r *rules) currencies(path string, value any, of string) {
 	}
 }
 
-func (r *rules) queues(s *schema.QueueMapSpec) {
+func (r platformRules) queues(s *schema.QueueMapSpec) {
 	r.repeated("spec.applies_to", s.AppliesTo)
 	r.within("spec.applies_to", s.AppliesTo)
 	if s.Rollback != nil {
@@ -298,16 +302,7 @@ func (r *rules) queues(s *schema.QueueMapSpec) {
 	}
 }
 
-// within refuses a project in a list that has its tenant, too.
-func (r *rules) within(path string, list []string) {
-	for i, name := range list {
-		if tenant, _, isProject := strings.Cut(name, "."); isProject && slices.Contains(list, tenant) {
-			r.broken(Item(path, i), "%s is within the tenant %s, which is in the list: remove one of the two", name, tenant)
-		}
-	}
-}
-
-func (r *rules) hook(s *schema.HookRuleSpec) {
+func (r platformRules) hook(s *schema.HookRuleSpec) {
 	r.repeated("spec.apps", s.Apps)
 	r.repeated("spec.applies_to", s.AppliesTo)
 	w := &s.When

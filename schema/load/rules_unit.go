@@ -1,15 +1,19 @@
 package load
 
 import (
+	"encoding/json"
 	"strings"
-	"time"
 
 	"berth/schema"
 )
 
-// Rules of what runs, and of what is asked of it.
+// unitRules are the rules of units, and of the documents about them.
+type unitRules struct {
+	*problemList
+	tree *tree
+}
 
-func (r *rules) instance(d *schema.Instance) {
+func (r unitRules) instance(d *schema.Instance) {
 	s := &d.Spec
 	s.Config = r.open("config")
 	r.repeated("spec.regions", s.Regions)
@@ -49,16 +53,16 @@ func modeOf(scope string) string {
 	return schema.ModeTenantDedicated
 }
 
-func (r *rules) drain(j *schema.OnJobs) { r.drainAt("spec.on_jobs", j) }
+func (r unitRules) drain(j *schema.OnJobs) { r.drainAt("spec.on_jobs", j) }
 
-func (r *rules) drainAt(path string, j *schema.OnJobs) {
+func (r unitRules) drainAt(path string, j *schema.OnJobs) {
 	if j != nil && j.Wait && j.CancelAfterSeconds > 0 {
 		r.broken(path, "waits without end and cancels after a while: keep one of wait and cancel_after_seconds")
 	}
 }
 
 // sharedRuntime fills in values from the path, and refuses values that contradict it.
-func (r *rules) sharedRuntime(d *schema.SharedRuntime) {
+func (r unitRules) sharedRuntime(d *schema.SharedRuntime) {
 	d.Spec.Config = r.open("config")
 	scope, place := "tenant", "in a tenant"
 	if d.Key.Tenant == "" {
@@ -92,13 +96,13 @@ func (r *rules) sharedRuntime(d *schema.SharedRuntime) {
 
 // ownProject refuses a project that does not belong to the tenant that owns the shared
 // runtime. One of the platform takes any project.
-func (r *rules) ownProject(path, projectID, tenant string) {
+func (r unitRules) ownProject(path, projectID, tenant string) {
 	if of, _, _ := strings.Cut(projectID, "."); tenant != "" && of != tenant {
 		r.refuse(path, "ref.other-tenant", "%s is a project of another tenant: a tenant's shared runtime serves the projects of %s only", projectID, tenant)
 	}
 }
 
-func (r *rules) attachment(d *schema.Attachment) {
+func (r unitRules) attachment(d *schema.Attachment) {
 	d.Spec.PolicyMetadata = r.open("policy_metadata")
 	r.ownProject("spec.project_id", d.Spec.ProjectID, d.Key.Tenant)
 	c := d.Spec.ContributionPolicy
@@ -119,14 +123,7 @@ func (r *rules) attachment(d *schema.Attachment) {
 	r.day("spec.contribution_policy.until", c.Until)
 }
 
-// day refuses a day that no calendar has.
-func (r *rules) day(path, day string) {
-	if _, err := time.Parse(time.DateOnly, day); day != "" && err != nil {
-		r.broken(path, "is no day of the calendar")
-	}
-}
-
-func (r *rules) operation(d *schema.MemberOperation) {
+func (r unitRules) operation(d *schema.MemberOperation) {
 	s := &d.Spec
 	switch shared := d.Key.Parent != ""; {
 	case shared && s.Instance != "":
@@ -148,4 +145,18 @@ func (r *rules) operation(d *schema.MemberOperation) {
 		r.needless("spec.on_jobs", "%s ends no jobs: take it away", s.Operation)
 	}
 	r.drain(s.OnJobs)
+}
+
+// open returns a field of the spec that the core's definitions leave open, as canonical
+// JSON; nil if it is missing.
+func (r unitRules) open(field string) json.RawMessage {
+	value, ok := r.tree.value["spec"].(map[string]any)[field]
+	if !ok {
+		return nil
+	}
+	raw, err := json.Marshal(value)
+	if err != nil {
+		r.refuse("spec."+field, "schema.value", "%v", err)
+	}
+	return raw
 }
