@@ -69,19 +69,24 @@ func hierarchies() ([]hierarchy, error) {
 	return out, nil
 }
 
-// groups returns the directories of the control groups of a host; node "": of the lab.
-func (l *Lab) groups(node string) ([]string, error) {
+// controlGroups are the control groups of a lab's hosts, named after its bridge.
+type controlGroups struct{ lab string }
+
+func (l *Lab) controlGroups() controlGroups { return controlGroups{l.Bridge} }
+
+// of returns the directories of the control groups of a host; node "": of the lab.
+func (g controlGroups) of(node string) ([]string, error) {
 	all, err := hierarchies()
 	var out []string
 	for _, h := range all {
-		out = append(out, filepath.Join(h.dir, "berth-lab-"+l.Bridge, node))
+		out = append(out, filepath.Join(h.dir, "berth-lab-"+g.lab, node))
 	}
 	return out, err
 }
 
-// makeGroups makes the control groups of a host.
-func (l *Lab) makeGroups(node string) error {
-	groups, err := l.groups(node)
+// make makes the control groups of a host.
+func (g controlGroups) make(node string) error {
+	groups, err := g.of(node)
 	if err != nil {
 		return err
 	}
@@ -116,10 +121,10 @@ func makeGroup(dir string) error {
 	return nil
 }
 
-// removeGroups removes the control groups of a host, with those that its programs made;
+// remove removes the control groups of a host, with those that its programs made;
 // node "": of the lab. Their processes have ended.
-func (l *Lab) removeGroups(ctx context.Context, node string) error {
-	groups, err := l.groups(node)
+func (g controlGroups) remove(ctx context.Context, node string) error {
+	groups, err := g.of(node)
 	if err != nil {
 		return err
 	}
@@ -198,8 +203,8 @@ func direct(dir string) []int {
 // enter moves the process to the groups before --, and becomes the program after it.
 const enter = `while [ "$1" != -- ]; do echo 0 >"$1/cgroup.procs"; shift; done; shift; exec "$@"`
 
-// inGroups returns the arguments that start a program in the control groups of a host.
-func (l *Lab) inGroups(node string, argv ...string) ([]string, error) {
-	groups, err := l.groups(node)
+// start returns the arguments that start a program in the control groups of a host.
+func (g controlGroups) start(node string, argv ...string) ([]string, error) {
+	groups, err := g.of(node)
 	return slices.Concat([]string{"sh", "-ec", enter, "sh"}, groups, []string{"--"}, argv), err
 }

@@ -35,7 +35,7 @@ func (l *Lab) Status() []HostStatus {
 		} else if pid := l.init(n.Name); pid > 0 {
 			s.Up = true
 			s.Answers = answers(n.Address, time.Second)
-			s.Processes = len(l.processes(pid))
+			s.Processes = len(processes(pid))
 		}
 		out = append(out, s)
 	}
@@ -52,7 +52,7 @@ func (l *Lab) Command(ctx context.Context, node string, argv ...string) (*exec.C
 	if pid == 0 {
 		return nil, fmt.Errorf("host %s is not up", node)
 	}
-	args, err := l.inGroups(node, append([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--"}, argv...)...)
+	args, err := l.controlGroups().start(node, append([]string{"nsenter", "--target", strconv.Itoa(pid), "--all", "--"}, argv...)...)
 	if err != nil {
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (l *Lab) Kill(node string) error {
 	if err := l.kill(node); err != nil {
 		return err
 	}
-	return l.removeGroups(context.Background(), node)
+	return l.controlGroups().remove(context.Background(), node)
 }
 
 // Boot starts a host that was killed or powered off. A machine has its disk and starts
@@ -115,10 +115,10 @@ func (l *Lab) Down(ctx context.Context) error {
 	if err := l.kill(""); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	if err := l.removeGroups(ctx, ""); err != nil {
+	if err := l.controlGroups().remove(ctx, ""); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
-	if err := l.unlink(ctx); err != nil {
+	if err := l.bridge().remove(ctx); err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
 	// Only the files of Up: the directory may contain others.
@@ -157,7 +157,7 @@ func (l *Lab) isParent(pid int, node string) bool {
 // init returns the process id on this machine of a host's first process; 0: none. Its parent is
 // one of the few processes in the host's control group, mostly the first one.
 func (l *Lab) init(node string) int {
-	groups, err := l.groups(node)
+	groups, err := l.controlGroups().of(node)
 	if err != nil || len(groups) == 0 {
 		return 0
 	}
@@ -199,7 +199,7 @@ func first(pid int) bool {
 }
 
 // processes returns the processes in the PID namespace of pid.
-func (l *Lab) processes(pid int) []int {
+func processes(pid int) []int {
 	mine, err := os.Readlink(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
 		return nil
@@ -222,7 +222,7 @@ func (l *Lab) kill(node string) error {
 	if err := killAll(parents); err != nil {
 		return err
 	}
-	groups, err := l.groups(node)
+	groups, err := l.controlGroups().of(node)
 	if err != nil {
 		return err
 	}

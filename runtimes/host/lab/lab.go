@@ -403,11 +403,11 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 		return err
 	}
 	defer log.Close()
-	if err := l.makeGroups(n.Name); err != nil {
+	if err := l.controlGroups().make(n.Name); err != nil {
 		return err
 	}
 	args := append(namespaces(), "bash", filepath.Join(l.Dir, "init.sh"), l.Dir, n.Name, n.Address, "24", DefaultUser, l.Lower)
-	if args, err = l.inGroups(n.Name, append(args, n.Devices...)...); err != nil {
+	if args, err = l.controlGroups().start(n.Name, append(args, n.Devices...)...); err != nil {
 		return err
 	}
 	// Without ctx and in a new session, as the host outlives this process.
@@ -428,7 +428,7 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 	for {
 		if !linked {
 			if pid := firstOf(cmd.Process.Pid); pid > 0 {
-				if err := l.link(ctx, l.cable(index), n, pid); err != nil {
+				if err := l.bridge().link(ctx, l.bridge().cable(index), n, pid); err != nil {
 					return err
 				}
 				linked = true
@@ -448,29 +448,6 @@ func (l *Lab) boot(ctx context.Context, index int, n Node) error {
 			return fmt.Errorf("sshd does not answer at %s: %s", n.Address, tail(log.Name()))
 		}
 	}
-}
-
-// link connects a host to the bridge.
-func (l *Lab) link(ctx context.Context, veth string, n Node, pid int) error {
-	add := []string{"link", "add", veth, "type", "veth", "peer", "name", "eth0", "address", mac(n.Address), "netns", strconv.Itoa(pid)}
-	if err := ip(ctx, add...); err != nil {
-		// The kernel removes the link of a killed host with a delay.
-		if !strings.Contains(err.Error(), "File exists") {
-			return err
-		}
-		_ = ip(ctx, "link", "delete", veth)
-		if err := ip(ctx, add...); err != nil {
-			return err
-		}
-	}
-	return ip(ctx, "link", "set", veth, "master", l.Bridge, "up")
-}
-
-// mac returns the hardware address of a host. It stays the same after Boot, as other
-// hosts cache it.
-func mac(address string) string {
-	b := netip.MustParseAddr(address).As4()
-	return fmt.Sprintf("02:be:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
 }
 
 // hasLine reports whether a line of the file is the word.

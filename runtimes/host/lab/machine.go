@@ -212,7 +212,7 @@ func (l *Lab) end(ctx context.Context, node, verb string) error {
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	return l.removeGroups(ctx, node)
+	return l.controlGroups().remove(ctx, node)
 }
 
 func (m machine) file(name string) string {
@@ -227,7 +227,7 @@ func (m machine) boot(ctx context.Context) error {
 	if err := m.makeDisks(ctx); err != nil {
 		return err
 	}
-	cable := m.lab.cable(m.index)
+	cable := m.lab.bridge().cable(m.index)
 	_ = ip(ctx, "link", "delete", cable) // of the boot before
 	if err := ip(ctx, "tuntap", "add", "dev", cable, "mode", "tap"); err != nil {
 		return err
@@ -236,10 +236,10 @@ func (m machine) boot(ctx context.Context) error {
 		return err
 	}
 	// In the control groups of the host, by which Down finds it.
-	if err := m.lab.makeGroups(m.Name); err != nil {
+	if err := m.lab.controlGroups().make(m.Name); err != nil {
 		return err
 	}
-	args, err := m.lab.inGroups(m.Name, m.emulation()...)
+	args, err := m.lab.controlGroups().start(m.Name, m.emulation()...)
 	if err != nil {
 		return err
 	}
@@ -327,7 +327,7 @@ func (m machine) emulation() []string {
 		"-chardev", "file,id=console,append=on,path=" + m.file("console"), "-serial", "chardev:console",
 		"-drive", "if=virtio,format=qcow2,file=" + m.file("disk.qcow2"),
 		"-drive", "if=virtio,format=raw,readonly=on,file=" + m.file("setup.disk"),
-		"-netdev", "tap,id=net,script=no,downscript=no,ifname=" + m.lab.cable(m.index),
+		"-netdev", "tap,id=net,script=no,downscript=no,ifname=" + m.lab.bridge().cable(m.index),
 		"-device", "virtio-net-pci,netdev=net,romfile=,mac=" + mac(m.Address),
 		"-device", "virtio-rng-pci",
 	}
@@ -335,7 +335,7 @@ func (m machine) emulation() []string {
 
 // emulators returns the processes of the machine on this one.
 func (m machine) emulators() []int {
-	groups, err := m.lab.groups(m.Name)
+	groups, err := m.lab.controlGroups().of(m.Name)
 	if err != nil {
 		return nil
 	}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/netip"
 	"os/exec"
+	"strconv"
 	"strings"
 )
 
@@ -20,14 +21,14 @@ func (l *Lab) network(ctx context.Context, auto bool) error {
 		if user, ok := userOf(subnet, l.Bridge); ok {
 			return fmt.Errorf("%s is in use by %s: remove that first, or change the addresses of the nodes", subnet, user)
 		}
-		return l.address(ctx, subnet)
+		return l.bridge().address(ctx, subnet)
 	}
 	for range 50 {
 		subnet := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, byte(64 + rand.IntN(64)), byte(rand.IntN(256)), 0}), 24)
 		if _, ok := userOf(subnet, l.Bridge); ok {
 			continue
 		}
-		if err := l.address(ctx, subnet); err != nil {
+		if err := l.bridge().address(ctx, subnet); err != nil {
 			return err
 		}
 		if _, ok := userOf(subnet, l.Bridge); ok { // another lab took it at the same time
@@ -47,13 +48,19 @@ func (l *Lab) network(ctx context.Context, auto bool) error {
 	return fmt.Errorf("no free /24 between 10.64.0.0 and 10.127.255.0")
 }
 
-func (l *Lab) address(ctx context.Context, subnet netip.Prefix) error {
-	b := subnet.Addr().As4()
-	b[3] = 1
-	if err := ip(ctx, "address", "add", netip.PrefixFrom(netip.AddrFrom4(b), 24).String(), "dev", l.Bridge); err != nil {
+// bridge connects the hosts of a lab.
+type bridge struct{ name string }
+
+func (l *Lab) bridge() bridge { return bridge{l.Bridge} }
+
+// address gives the bridge the address .1 of a subnet.
+func (b bridge) address(ctx context.Context, subnet netip.Prefix) error {
+	first := subnet.Addr().As4()
+	first[3] = 1
+	if err := ip(ctx, "address", "add", netip.PrefixFrom(netip.AddrFrom4(first), 24).String(), "dev", b.name); err != nil {
 		return err
 	}
-	return ip(ctx, "link", "set", l.Bridge, "up")
+	return ip(ctx, "link", "set", b.name, "up")
 }
 
 func subnetOf(nodes []Node) netip.Prefix {
@@ -85,10 +92,10 @@ func userOf(subnet netip.Prefix, mine string) (string, bool) {
 }
 
 // cable returns the name of a host's link to the bridge.
-func (l *Lab) cable(index int) string { return fmt.Sprintf("%sv%d", l.Bridge, index) }
+func (b bridge) cable(index int) string { return fmt.Sprintf("%sv%d", b.name, index) }
 
-// unlink removes the bridge and the links of the hosts.
-func (l *Lab) unlink(ctx context.Context) error {
+// remove removes the bridge and the links of the hosts.
+func (b bridge) remove(ctx context.Context) error {
 	out, err := exec.CommandContext(ctx, "ip", "-o", "link").Output()
 	if err != nil {
 		return fmt.Errorf("ip link: %w", err)
@@ -99,7 +106,7 @@ func (l *Lab) unlink(ctx context.Context) error {
 			continue
 		}
 		name, _, _ := strings.Cut(strings.TrimSuffix(fields[1], ":"), "@")
-		if name == l.Bridge || strings.HasPrefix(name, l.Bridge+"v") {
+		if name == b.name || strings.HasPrefix(name, b.name+"v") {
 			// The kernel removes the link of a host that has ended: before ip looks the name up, or between that and
 			// the deletion.
 			err := ip(ctx, "link", "delete", name)
@@ -109,4 +116,27 @@ func (l *Lab) unlink(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// link connects a host to the bridge.
+func (b bridge) link(ctx context.Context, veth string, n Node, pid int) error {
+	add := []string{"link", "add", veth, "type", "veth", "peer", "name", "eth0", "address", mac(n.Address), "netns", strconv.Itoa(pid)}
+	if err := ip(ctx, add...); err != nil {
+		// The kernel removes the link of a killed host with a delay.
+		if !strings.Contains(err.Error(), "File exists") {
+			return err
+		}
+		_ = ip(ctx, "link", "delete", veth)
+		if err := ip(ctx, add...); err != nil {
+			return err
+		}
+	}
+	return ip(ctx, "link", "set", veth, "master", b.name, "up")
+}
+
+// mac returns the hardware address of a host. It stays the same after Boot, as other
+// hosts cache it.
+func mac(address string) string {
+	b := netip.MustParseAddr(address).As4()
+	return fmt.Sprintf("02:be:%02x:%02x:%02x:%02x", b[0], b[1], b[2], b[3])
 }

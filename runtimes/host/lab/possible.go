@@ -101,11 +101,11 @@ func Possible(ctx context.Context, nodes ...Node) (err error) {
 		return err
 	}
 	l := &Lab{Bridge: fmt.Sprintf("probe-%d", os.Getpid())}
-	defer func() { err = errors.Join(err, l.removeGroups(context.WithoutCancel(ctx), "")) }()
-	if err := l.makeGroups("host"); err != nil {
+	defer func() { err = errors.Join(err, l.controlGroups().remove(context.WithoutCancel(ctx), "")) }()
+	if err := l.controlGroups().make("host"); err != nil {
 		return err
 	}
-	args, err := l.inGroups("host", append(namespaces(), "bash", "-c", probe, "probe", mounts[0].kind, mounts[0].options)...)
+	args, err := l.controlGroups().start("host", append(namespaces(), "bash", "-c", probe, "probe", mounts[0].kind, mounts[0].options)...)
 	if err != nil {
 		return err
 	}
