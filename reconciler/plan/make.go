@@ -322,7 +322,7 @@ func (m *maker) present() {
 		m.create("control plane missing")
 	default:
 		m.blockUnreachable("the other members are changed")
-		m.update(control)
+		updateMaker{m}.update(control)
 	}
 }
 
@@ -348,112 +348,6 @@ func (m *maker) stop() {
 	}
 }
 
-// update changes a complete unit that should run.
-func (m *maker) update(control Member) {
-	m.hold()
-	m.limitUnavailable()
-	var ready []string // actions that start the control plane; all others need them
-	switch m.states[control.Name].State {
-	case Stopped:
-		ready = append(ready, m.start(control, "stopped; to be started", order{}))
-	case Hung:
-		ready = append(ready, m.start(control, "runs and does not answer; to be restarted if that lasts", order{}))
-	case Partial:
-		ready = append(ready, m.start(control, "start incomplete", order{}))
-	}
-
-	// Existing members that cannot stay unchanged.
-	var left []string
-	for _, s := range m.sorted() {
-		if reason := m.leaves(s); reason != "" {
-			left = append(left, m.leave(s, reason, append(operationMaker{m}.evacuate(s, ready), ready...)...))
-		}
-	}
-
-	// The control plane takes the new values and the new members. It goes before members that
-	// still wait for the end of their jobs.
-	before := order{needs: ready, after: left}
-	if cs, why := m.reason(); why != "" {
-		before.after = []string{m.add(Action{Verb: Configure, Node: control.Node, Changes: cs, Reason: why, Needs: ready, After: left}, canonical(m.drifted()))}
-	}
-	m.bring(before)
-	operationMaker{m}.operate(ready)
-}
-
-// bring joins and starts the members that should run and do not, after the actions of
-// before. A join also needs the leave of the member itself and of one on its node.
-func (m *maker) bring(before order) {
-	configured := slices.ContainsFunc(m.plan.Actions, func(a Action) bool { return a.Verb == Configure })
-	for _, a := range m.plan.After.Members {
-		s, seen := m.states[a.Name]
-		o := before
-		for _, l := range m.plan.Actions {
-			if l.Verb == Leave && (l.Member == a.Name || l.Node == a.Node) {
-				o = o.alsoNeeds(l.ID)
-			}
-		}
-		switch {
-		case a.ControlPlane || seen && s.State == Unreachable:
-		case !seen:
-			m.join(a, "new member", o)
-		case m.leaves(s) != "" && s.Node != a.Node:
-			m.join(a, "moves here from "+s.Node, o)
-		case m.leaves(s) != "" && s.State == Draining && !configured:
-			// The control plane learns its new resources when it has left; it joins after that.
-		case m.leaves(s) != "":
-			why := "returns with its new resources"
-			if role, ok := m.plan.After.role(a.Role); ok && lacksGPUs(role, a) {
-				why = fmt.Sprintf("returns with fewer GPUs than the %s that it asks for, as its node has no more", gpus(*role.GPUs))
-				if len(a.GPUs) == 0 {
-					why = fmt.Sprintf("returns without the %s that it asks for, as its node has none", gpus(*role.GPUs))
-				}
-			}
-			m.join(a, why, o)
-		case s.State == Partial:
-			m.join(a, "join incomplete", o)
-		case s.State == Draining: // drained by Berth for an earlier leave or stop
-			m.join(a, "was leaving, and now stays", o)
-		case s.State == Stopped:
-			m.start(a, "stopped; to be started", o)
-		case s.State == Hung:
-			m.start(a, "runs and does not answer; to be restarted if that lasts", o)
-		}
-	}
-}
-
-// order names the actions that come before another one.
-type order struct {
-	needs, after []string // as in Action
-}
-
-func (o order) alsoNeeds(id string) order {
-	return order{needs: append(slices.Clone(o.needs), id), after: o.after}
-}
-
-// hold keeps unreachable members that should leave in the applied unit. Otherwise their
-// remains would be forgotten.
-func (m *maker) hold() {
-	if m.plan.Before == nil {
-		return
-	}
-	var members []Member
-	for _, a := range m.plan.After.Members {
-		if was, ok := m.plan.Before.Member(a.Name); ok && m.unreachable(a.Name) && (was.Node != a.Node || !was.HasResourcesOf(a)) {
-			was.Reason = "cannot be reached; removed when it can"
-			a = was
-		}
-		members = append(members, a)
-	}
-	for _, was := range m.plan.Before.Members {
-		if _, wanted := m.plan.After.Member(was.Name); !wanted && m.unreachable(was.Name) {
-			was.Reason = "cannot be reached; removed when it can"
-			members = append(members, was)
-		}
-	}
-	slices.SortFunc(members, compareMembers)
-	m.plan.After = &Unit{Effective: m.plan.After.Effective, Members: members}
-}
-
 // leaves returns why an existing member has to leave, or "".
 func (m *maker) leaves(s MemberState) string {
 	if s.State == Unreachable {
@@ -477,19 +371,6 @@ func (m *maker) leaves(s MemberState) string {
 		}
 	}
 	return ""
-}
-
-// sameNodes reports whether two units have the same members on the same nodes. The
-// control plane knows the nodes of its members.
-func sameNodes(before, after *Unit) bool {
-	nodes := func(u *Unit) map[string]string {
-		out := map[string]string{}
-		for _, m := range u.Members {
-			out[m.Name] = m.Node
-		}
-		return out
-	}
-	return maps.Equal(nodes(before), nodes(after))
 }
 
 // applied returns the unit as the control plane has to know it before it is configured: a
@@ -522,25 +403,6 @@ func (m *maker) changed() []Change {
 	}
 	slices.SortFunc(cs, func(a, b Change) int { return strings.Compare(a.Field, b.Field) })
 	return cs
-}
-
-// reason returns the changes of the control plane and their reason; "" if there are
-// none.
-func (m *maker) reason() ([]Change, string) {
-	cs := m.changed()
-	var why []string
-	switch {
-	case m.plan.Before == nil:
-		why = append(why, "no record of the applied configuration")
-	case len(cs) > 0:
-		why = append(why, "configuration changed")
-	case !sameNodes(m.applied(), m.plan.After):
-		why = append(why, "nodes changed")
-	}
-	if drift := m.drifted(); len(drift) > 0 {
-		why = append(why, "drift from the applied configuration: "+list(drift))
-	}
-	return cs, strings.Join(why, "; ")
 }
 
 // drifted lists the drift, such as "users on controller-0".

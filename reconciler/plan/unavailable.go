@@ -9,7 +9,7 @@ import (
 // limitUnavailable lets only so many members of each role leave and come back that at most
 // its max_unavailable are not running. The others stay as they are until a later plan.
 // A member that is removed for good is not counted, and neither is one of a stop.
-func (m *maker) limitUnavailable() {
+func (m updateMaker) limitUnavailable() {
 	if m.plan.Before == nil {
 		return
 	}
@@ -23,7 +23,7 @@ func (m *maker) limitUnavailable() {
 }
 
 // limitRole adds the members of a role that have to wait to waiting.
-func (m *maker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
+func (m updateMaker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
 	var away []string // declared and not running
 	var next []Member // running, and would leave and come back
 	count := 0
@@ -69,7 +69,7 @@ func (m *maker) limitRole(role schema.EffectiveRole, waiting map[string]bool) {
 }
 
 // keepWaiting keeps members that wait as they are, and other members off their nodes.
-func (m *maker) keepWaiting(waiting map[string]bool) {
+func (m updateMaker) keepWaiting(waiting map[string]bool) {
 	for again := len(waiting) > 0; again; {
 		again = false
 		taken := map[string]string{} // node: member that waits there

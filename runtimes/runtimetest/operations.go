@@ -12,7 +12,7 @@ import (
 
 // operated is a running unit whose members are operated on.
 type operated struct {
-	*suite
+	*driver
 	t *testing.T
 	u plan.Unit
 }
@@ -20,7 +20,7 @@ type operated struct {
 // operate checks that operations on members are done once, also when they are repeated or end in a crash,
 // and that no repair undoes them.
 func (s *suite) operate(t *testing.T, u plan.Unit) {
-	o := operated{s, t, u}
+	o := operated{s.driver, t, u}
 	o.drains()
 	o.restarts()
 	o.crashes()
@@ -48,7 +48,7 @@ func (o operated) do(op plan.Operation) {
 	done := o.h.Fingerprint(o.t, o.u)
 	require.NoError(o.t, o.apply(o.t, &p, a), "%s again", op.ID)
 	require.Equal(o.t, done, o.h.Fingerprint(o.t, o.u), "%s was done twice", op.ID)
-	after := o.suite.plan(o.t, o.u, false)
+	after := o.driver.plan(o.t, o.u, false)
 	require.True(o.t, after.Empty(), "%s: a repair would undo it: %s", op.ID, verbs(after))
 }
 

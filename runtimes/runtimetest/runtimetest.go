@@ -9,9 +9,7 @@ package runtimetest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -67,7 +65,9 @@ func Run(t *testing.T, h Harness) {
 		h.Timeout = time.Minute
 	}
 	require.GreaterOrEqual(t, len(h.Workers), 3, "the suite needs three workers")
-	s := &suite{h: h, rt: h.New(), epoch: 7, leader: "leader-a", remembered: map[schema.Key][]plan.Member{}, hosts: map[string]map[string]string{}}
+	s := &suite{&driver{
+		h: h, rt: h.New(), epoch: 7, leader: "leader-a", remembered: map[schema.Key][]plan.Member{}, hosts: map[string]map[string]string{},
+	}}
 	a := s.unit("first", s.users(1), 0, 1)
 	b := s.shared("second", s.users(1), 2)
 
@@ -102,176 +102,8 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// suite is the state of a run.
-type suite struct {
-	h          Harness
-	rt         runtimes.Runtime
-	epoch      uint64
-	leader     string
-	attempt    int
-	remembered map[schema.Key][]plan.Member
-	hosts      map[string]map[string]string // snapshots before the first subtest, by node
-}
-
-func (s *suite) nodes() []string {
-	list := []string{s.h.Control.Key.Name}
-	for _, w := range s.h.Workers {
-		list = append(list, w.Key.Name)
-	}
-	return list
-}
-
-func (s *suite) users(n int) []schema.UnixUser {
-	var us []schema.UnixUser
-	for i := range n {
-		us = append(us, schema.UnixUser{Name: fmt.Sprintf("berthtest%d", i), UID: 42001 + i})
-	}
-	return us
-}
-
-// unit returns a unit with a member on each of the workers with these indexes.
-func (s *suite) unit(name string, users []schema.UnixUser, workers ...int) plan.Unit {
-	inst := s.h.Instance(schema.EffectiveUnit{
-		Key:          schema.InstanceKey("tenant", "project", name),
-		DisplayName:  name,
-		DesiredState: schema.DesiredRunning,
-		Users:        users,
-		Roles: []schema.EffectiveRole{
-			{Name: "controller", NodeRole: "controller", ControlPlane: true, Shareable: true, Count: 1},
-			{Name: "worker", NodeRole: "worker", Count: len(workers)},
-		},
-	})
-	u := plan.Unit{Effective: inst, Members: []plan.Member{s.member("controller", 0, true, s.h.Control)}}
-	for i, w := range workers {
-		u.Members = append(u.Members, s.member("worker", i, false, s.h.Workers[w]))
-	}
-	return u
-}
-
-// shared returns a unit that a project uses and to which it lends the worker of that index.
-func (s *suite) shared(name string, users []schema.UnixUser, worker int) plan.Unit {
-	u := s.unit(name, users, worker)
-	u.Effective.Key = schema.Key{Kind: schema.KindSharedRuntime, Tenant: "tenant", Name: name}
-	u.Effective.Roles[1].Count = 0
-	m := &u.Members[1]
-	m.Loan = &schema.Loan{ProjectID: "tenant.project"}
-	m.Name = m.Role + "." + m.Node
-	u.Effective.Lent = []schema.LentNode{{Node: m.Node, Role: m.Role, Loan: *m.Loan}}
-	u.Effective.Attachments = []schema.EffectiveAttachment{attached("tenant.project", users)}
-	return u
-}
-
-// attached returns the attachment of a project with these users.
-func attached(project string, users []schema.UnixUser) schema.EffectiveAttachment {
-	a := schema.EffectiveAttachment{ProjectID: project, Name: "terms", Share: 1, SubmissionLimits: schema.SubmissionLimits{MaxGPUs: 2, MaxWalltimeMinutes: 60}}
-	for _, u := range users {
-		a.Users = append(a.Users, u.Name)
-	}
-	return a
-}
-
-func (s *suite) member(role string, index int, control bool, n *schema.Node) plan.Member {
-	m := plan.Member{
-		Name: fmt.Sprintf("%s-%d", role, index), Role: role, ControlPlane: control,
-		Node: n.Key.Name, Address: n.Spec.Address, SSHPort: n.Spec.SSHPort, Region: n.Spec.Region, SKU: n.Spec.SKU,
-		CPUs: n.Spec.Capacity.CPUs, Shape: n.Spec.Capacity.Shape, MemoryMiB: n.Spec.Capacity.MemoryMiB,
-	}
-	if !control {
-		m.GPUs = n.Spec.Capacity.GPUs
-	}
-	return m
-}
-
-func (s *suite) observe(t *testing.T, u plan.Unit) plan.Observed {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), s.h.Timeout)
-	defer cancel()
-	obs := s.rt.Observe(ctx, s.scope(u))
-	if obs.Unit != nil {
-		s.remembered[u.Effective.Key] = obs.Unit.Members
-	}
-	return obs
-}
-
-func (s *suite) scope(u plan.Unit) runtimes.Scope {
-	return runtimes.Scope{
-		Key: u.Effective.Key, Members: s.remembered[u.Effective.Key],
-		Candidates: []*schema.Node{s.h.Control}, Instance: &u.Effective,
-	}
-}
-
-// plan returns the plan that creates u; gone: that deletes it.
-func (s *suite) plan(t *testing.T, u plan.Unit, gone bool) plan.Plan {
-	t.Helper()
-	in := plan.Input{Key: u.Effective.Key, Observed: s.observe(t, u), Rules: s.rt}
-	if !gone {
-		in.After, in.Members = &u.Effective, u.Members
-	}
-	return plan.Make(in)
-}
-
-// apply applies an action of p and repeats it while it waits, as the loop does.
-func (s *suite) apply(t *testing.T, p *plan.Plan, a plan.Action) error {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), s.h.Timeout)
-	defer cancel()
-	s.attempt++
-	a.ID = fmt.Sprintf("%s.%d", a.ID, s.attempt)
-	for {
-		err := s.rt.Apply(ctx, runtimes.Change{Plan: p, Action: a, Stamp: s.stamp(a)})
-		if !errors.Is(err, runtimes.ErrWaiting) || ctx.Err() != nil {
-			return err
-		}
-		time.Sleep(100 * time.Millisecond)
-	}
-}
-
-func (s *suite) stamp(a plan.Action) runtimes.Stamp {
-	return runtimes.Stamp{Epoch: s.epoch, Leader: s.leader, Commit: "0000000000000000000000000000000000000001", CorrelationID: "conformance", ActionID: a.ID, Verb: string(a.Verb)}
-}
-
-// carry applies a plan, after which nothing may be left to do, and returns it.
-func (s *suite) carry(t *testing.T, u plan.Unit, gone bool) plan.Plan {
-	t.Helper()
-	began := time.Now()
-	p := s.plan(t, u, gone)
-	require.Empty(t, p.Blocked)
-	for _, a := range p.Actions {
-		require.NoError(t, s.apply(t, &p, a), "%s %s", a.Verb, a.Member)
-	}
-	again := s.plan(t, u, gone)
-	require.True(t, again.Empty(), "after %s, still to do: %s; observed %+v", verbs(p), verbs(again), s.observe(t, u))
-	t.Logf("%s of %s: %.2f s", verbs(p), u.Effective.Key.Name, time.Since(began).Seconds())
-	return p
-}
-
-// verbs lists a plan's actions, such as "create, join worker-0".
-func verbs(p plan.Plan) string {
-	var words []string
-	for _, a := range p.Actions {
-		words = append(words, strings.TrimSpace(string(a.Verb)+" "+a.Member))
-	}
-	for _, b := range p.Blocked {
-		words = append(words, "blocked: "+b.Message)
-	}
-	return strings.Join(words, ", ")
-}
-
-func (s *suite) running(t *testing.T, u plan.Unit) plan.Observed {
-	t.Helper()
-	obs := s.observe(t, u)
-	require.Equal(t, plan.Present, obs.Presence, obs.Reason)
-	require.True(t, obs.Complete)
-	require.Empty(t, obs.Drift)
-	require.Len(t, obs.Members, len(u.Members))
-	for _, m := range obs.Members {
-		require.Equal(t, plan.Running, m.State, "%s on %s: %s", m.Name, m.Node, m.Detail)
-	}
-	require.NotNil(t, obs.Unit)
-	require.Equal(t, u.Effective.Key, obs.Unit.Effective.Key)
-	require.Equal(t, u.Effective.Users, obs.Unit.Effective.Users)
-	return obs
-}
+// suite has the subtests of a run, which share a driver.
+type suite struct{ *driver }
 
 func (s *suite) nothing(t *testing.T, u plan.Unit) {
 	for _, node := range s.nodes() {
@@ -290,14 +122,6 @@ func (s *suite) nothing(t *testing.T, u plan.Unit) {
 	require.NotEmpty(t, obs.Reason)
 }
 
-// asBefore checks that hosts are as before the first subtest.
-func (s *suite) asBefore(t *testing.T, nodes ...string) {
-	t.Helper()
-	for _, node := range nodes {
-		require.Empty(t, cmp.Diff(s.hosts[node], s.h.Snapshot(t, node)), "host %s has changed", node)
-	}
-}
-
 // occupied checks that a conflict is refused before any write.
 func (s *suite) occupied(t *testing.T, u plan.Unit) {
 	p := s.plan(t, u, false)
@@ -305,21 +129,6 @@ func (s *suite) occupied(t *testing.T, u plan.Unit) {
 	s.refused(t, &p, p.Actions[0], s.h.Control.Key.Name)
 	require.Equal(t, plan.Absent, s.observe(t, u).Presence)
 	s.asBefore(t, s.h.Control.Key.Name)
-}
-
-// refused applies an action to an occupied host, which must fail without a change.
-func (s *suite) refused(t *testing.T, p *plan.Plan, a plan.Action, node string) {
-	t.Helper()
-	free := s.h.Occupy(t, node)
-	occupied := s.h.Snapshot(t, node)
-	require.NotEmpty(t, cmp.Diff(s.hosts[node], occupied), "Occupy made no conflict")
-	for range 2 {
-		err := s.apply(t, p, a)
-		require.ErrorIs(t, err, runtimes.ErrForeign)
-		require.ErrorContains(t, err, node)
-	}
-	require.Empty(t, cmp.Diff(occupied, s.h.Snapshot(t, node)), "a refused action changed host %s", node)
-	free()
 }
 
 func (s *suite) create(t *testing.T, u plan.Unit) {
@@ -358,34 +167,6 @@ func (s *suite) crashes(t *testing.T, a, b plan.Unit) {
 	require.GreaterOrEqual(t, s.crashing(t, b), 3)
 	s.running(t, b)
 	require.Equal(t, neighbour, s.h.Fingerprint(t, a), "the other unit was changed")
-}
-
-// crashing carries the plan of u with a crash at later and later steps and a new daemon each time,
-// until it ends. It returns the number of crashes.
-func (s *suite) crashing(t *testing.T, u plan.Unit) (cuts int) {
-	t.Helper()
-	for n := 1; ; n += 1 + n/4 {
-		s.h.FailStep(n, errFault)
-		p := s.plan(t, u, false)
-		failed := false
-		for _, act := range p.Actions {
-			if err := s.apply(t, &p, act); err != nil {
-				require.ErrorIs(t, err, errFault, "%s %s interrupted at step %d", act.Verb, act.Member, n)
-				failed = true
-				break
-			}
-		}
-		s.h.FailStep(0, nil)
-		s.rt = s.h.New()
-		if !failed {
-			break
-		}
-		cuts++
-		require.Less(t, n, 2000, "the plan never ends")
-	}
-	t.Logf("%s done after %d crashes", u.Effective.Key.Name, cuts)
-	s.carry(t, u, false)
-	return cuts
 }
 
 // attach attaches a second project to b, changes its terms and detaches it, each with a crash at
@@ -564,11 +345,4 @@ func (s *suite) removeLast(t *testing.T, b plan.Unit) {
 	require.Equal(t, "delete", verbs(p))
 	require.Equal(t, plan.Absent, s.observe(t, b).Presence)
 	require.Empty(t, s.h.Remains(t, b))
-}
-
-func state(t *testing.T, obs plan.Observed, member string, want plan.State) {
-	t.Helper()
-	i := slices.IndexFunc(obs.Members, func(m plan.MemberState) bool { return m.Name == member })
-	require.GreaterOrEqual(t, i, 0, "%s is not among %v", member, obs.Members)
-	require.Equal(t, want, obs.Members[i].State, "%s: %s", member, obs.Members[i].Detail)
 }
