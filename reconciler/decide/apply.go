@@ -45,7 +45,7 @@ func (d *Decider) Apply(ctx context.Context, in Input, a Apply) (Applied, error)
 	}
 	who := applicant{Apply: a}
 	if a.Author == "" && len(a.Signature) > 0 && !next.trust {
-		if who.signer, err = d.signer(g.before.Desired, a.Payload, a.Signature, in.Today); err != nil {
+		if who.signer, err = d.Permissions().signer(g.before.Desired, a.Payload, a.Signature, in.Today); err != nil {
 			return out, err
 		}
 	}

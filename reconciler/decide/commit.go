@@ -52,7 +52,7 @@ func (d *Decider) add(ctx context.Context, in *change, s Step) error {
 		if err != nil {
 			return fmt.Errorf("the tree in force: %w", err)
 		}
-		if by.signer, err = d.signer(before.Desired, s.Payload, s.Signature, in.today); err != nil {
+		if by.signer, err = d.Permissions().signer(before.Desired, s.Payload, s.Signature, in.today); err != nil {
 			return err
 		}
 	}

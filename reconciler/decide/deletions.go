@@ -206,7 +206,7 @@ func (g *guard) isStrangers(path string, deleted []schema.PathChange) bool {
 // mayApply returns true if a command deletes, and its user may acknowledge deletions.
 func (g *guard) mayApply(d *deletion) bool {
 	who, _ := g.author(d.changes[0].Path)
-	return who.applies != nil && g.d.may(who, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: d.tenant})
+	return who.applies != nil && g.d.Permissions().may(who, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: d.tenant})
 }
 
 // fix lists the files of a tree that have to be fixed; "" for none.
@@ -231,7 +231,8 @@ func fix(failing []string) string {
 // acknowledged returns true if a user with the permission acknowledged a deletion.
 func (g *guard) acknowledged(tenant, digest string) bool {
 	return slices.ContainsFunc(g.acks, func(s subject) bool {
-		return slices.Contains(s.acks, digest) && (g.trust || g.d.may(s, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant}))
+		return slices.Contains(s.acks, digest) &&
+			(g.trust || g.d.Permissions().may(s, g.before.Desired, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant}))
 	})
 }
 

@@ -145,7 +145,7 @@ func (g *guard) keptPause() string {
 	}
 	gone := schema.PathChange{Path: pauseFile, From: blob}
 	key := schema.Key{Kind: schema.KindPause, Name: "pause"}
-	if _, denied := denial(g.d.decisions(who, g.before.Desired, g.main.Desired, key, gone)); denied {
+	if _, denied := denial(g.d.Permissions().decisions(who, g.before.Desired, g.main.Desired, key, gone)); denied {
 		return blob
 	}
 	return ""

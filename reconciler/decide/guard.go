@@ -82,7 +82,7 @@ func (g *guard) refusePath(path, code, reason, format string, args ...any) {
 
 // decide returns the decisions about the change of one path.
 func (g *guard) decide(who subject, c schema.PathChange) []authority.Decision {
-	return g.d.decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
+	return g.d.Permissions().decisions(who, g.before.Desired, g.main.Desired, g.key(c.Path), c)
 }
 
 // key is the present or former key of a changed path; zero for no document.

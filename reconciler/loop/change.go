@@ -9,6 +9,7 @@ import (
 	"berth/reconciler"
 	"berth/reconciler/decide"
 	"berth/reconciler/plan"
+	"berth/reconciler/provenance"
 	"berth/schema"
 	"berth/schema/audit"
 	"berth/schema/authority"
@@ -45,36 +46,58 @@ type enforced struct {
 	units  []schema.Key // that it changed
 }
 
-// putInForce places members, finds the changed units and their commits, and carries
-// out the effects.
+// enforcer puts decisions in force. Only the goroutine of the estateTask uses it.
+type enforcer struct {
+	*recorder
+	inForce     *inForce
+	decider     *decide.Decider
+	authors     *provenance.Authors
+	metrics     *Metrics
+	history     history
+	attachments attachments
+	queueMaps   queueMaps
+	last        *enforced // nil: this process has put nothing in force
+}
+
+// putInForce puts a decision in force, and with it the backlog.
 func (t *estateTask) putInForce(ctx context.Context, c change) error {
-	memory := t.status.Units()
-	if c.old != nil {
-		before := *c.old
-		before.Placement = t.decider.Place(c.old.Effective, memory)
-		c.before = &before
-	}
-	c.next.Placement = t.decider.Place(c.next.Effective, memory)
-	c.now = t.now()
-	c.units = changedUnits(c.old, c.next, memory, t.last)
-	if c.old != nil && c.old.Main != "" && c.old.Main != c.next.Main {
-		c.merged = t.history.between(ctx, c.old.Main, c.next.Main)
-	}
-	var err error
-	if c.causes, err = t.causes(ctx, &c, memory); err != nil {
+	if err := t.enforcer.putInForce(ctx, c); err != nil {
 		return err
 	}
-	c.origin.requesters = t.requesters(ctx, c.next, c.units, c.origin.requesters)
-	t.carryOut(c.effects())
-	t.backlog, t.last = backlog{}, &enforced{memory, c.units}
+	t.backlog = backlog{}
+	return nil
+}
+
+// putInForce places members, finds the changed units and their commits, and carries
+// out the effects.
+func (f *enforcer) putInForce(ctx context.Context, c change) error {
+	memory := f.status.Units()
+	if c.old != nil {
+		before := *c.old
+		before.Placement = f.decider.Place(c.old.Effective, memory)
+		c.before = &before
+	}
+	c.next.Placement = f.decider.Place(c.next.Effective, memory)
+	c.now = f.now()
+	c.units = changedUnits(c.old, c.next, memory, f.last)
+	if c.old != nil && c.old.Main != "" && c.old.Main != c.next.Main {
+		c.merged = f.history.between(ctx, c.old.Main, c.next.Main)
+	}
+	var err error
+	if c.causes, err = f.causes(ctx, &c, memory); err != nil {
+		return err
+	}
+	c.origin.requesters = f.requesters(ctx, c.next, c.units, c.origin.requesters)
+	f.carryOut(c.effects())
+	f.last = &enforced{memory, c.units}
 	return nil
 }
 
 // causes returns the commit of main that changed each unit.
-func (t *estateTask) causes(ctx context.Context, c *change, memory plan.Memory) (map[schema.Key]string, error) {
+func (f *enforcer) causes(ctx context.Context, c *change, memory plan.Memory) (map[schema.Key]string, error) {
 	isMerge := c.old == nil || c.old.Main != c.next.Main
 	if c.origin.approval == nil && !isMerge && c.old.InForce != c.next.InForce && c.origin.acknowledged == "" && len(c.units) > 0 {
-		return t.history.causesOf(ctx, c.old.InForce, c.next, c.units) // a held change came into force without a new commit
+		return f.history.causesOf(ctx, c.old.InForce, c.next, c.units) // a held change came into force without a new commit
 	}
 	causes := attribute(c.merged, c.next.Main, c.units)
 	for _, key := range c.units {
@@ -107,18 +130,18 @@ func (o origin) commitOf(old, next *reconciler.State, key schema.Key) string {
 }
 
 // requesters adds to known the requesters of new instances and operations that it lacks.
-func (t *estateTask) requesters(ctx context.Context, st *reconciler.State, units []schema.Key, known map[schema.Key]string) map[schema.Key]string {
+func (f *enforcer) requesters(ctx context.Context, st *reconciler.State, units []schema.Key, known map[schema.Key]string) map[schema.Key]string {
 	missing := map[string]schema.Key{}
 	for _, key := range units {
-		if i := st.Desired.Instance(key); i != nil && known[key] == "" && isNewUnit(t.status.Unit(key)) {
+		if i := st.Desired.Instance(key); i != nil && known[key] == "" && isNewUnit(f.status.Unit(key)) {
 			missing[i.File] = key
 		}
-		for _, o := range newOperations(st, t.status.Unit(key), key) {
+		for _, o := range newOperations(st, f.status.Unit(key), key) {
 			missing[o.File] = o.Key
 		}
 	}
-	out := t.authors.FindRequesters(ctx, st.Main, missing, func(s decide.Step, key schema.Key) authority.Actor {
-		return t.decider.Maker(st.Desired, s, authority.Scope{Tenant: key.Tenant, Project: key.Project}, t.today())
+	out := f.authors.FindRequesters(ctx, st.Main, missing, func(s decide.Step, key schema.Key) authority.Actor {
+		return f.decider.Permissions().Maker(st.Desired, s, authority.Scope{Tenant: key.Tenant, Project: key.Project}, f.today())
 	})
 	if out == nil {
 		return known
@@ -278,50 +301,50 @@ func (c *change) commits(revision string, prev *plan.Status) []string {
 }
 
 // carryOut carries out the effects of a decision.
-func (t *estateTask) carryOut(e effects) {
+func (f *enforcer) carryOut(e effects) {
 	for _, one := range e.begin {
-		t.pulls.RollOuts.Begin(one.commit, one.held)
+		f.pulls.RollOuts.Begin(one.commit, one.held)
 	}
 	for _, commit := range e.reopen {
-		t.pulls.RollOuts.Released(commit, e.state.Held)
+		f.pulls.RollOuts.Released(commit, e.state.Held)
 	}
-	t.recordDecision(e)
-	t.o.Metrics.frozen.Set(0)
-	t.inForce.setReady()
+	f.recordDecision(e)
+	f.metrics.frozen.Set(0)
+	f.inForce.setReady()
 	for _, key := range e.wake {
-		t.queues.addUnit(key)
+		f.queues.addUnit(key)
 	}
 	for _, commit := range e.publish {
-		t.pulls.Touched(commit)
+		f.pulls.Touched(commit)
 	}
-	t.pulls.BaseMoved()
-	t.log.Info("decision in force", "main", reconciler.Short(e.state.Main), "in_force", reconciler.Short(e.state.InForce), "held", len(e.state.Held),
+	f.pulls.BaseMoved()
+	f.log.Info("decision in force", "main", reconciler.Short(e.state.Main), "in_force", reconciler.Short(e.state.InForce), "held", len(e.state.Held),
 		"changed_units", len(e.wake), "correlation_id", reconciler.CorrelationID(e.state.Main))
 }
 
 // recordDecision records a decision together with its statuses, events and audit
 // records.
-func (t *estateTask) recordDecision(e effects) {
-	t.status.Decision.Lock()
-	defer t.status.Decision.Unlock()
+func (f *enforcer) recordDecision(e effects) {
+	f.status.Decision.Lock()
+	defer f.status.Decision.Unlock()
 	for _, key := range e.change.units {
-		t.recorder.update(key, func(prev *plan.Status) (plan.Status, bool) { return e.change.status(key, prev), true })
+		f.recorder.update(key, func(prev *plan.Status) (plan.Status, bool) { return e.change.status(key, prev), true })
 	}
-	t.status.Record(append(e.records, fateRecords(e.change.before, e.state, t.now())...)...)
-	t.status.Announce(e.events...)
-	t.attachments.record(e.state)
-	t.queueMaps.record(e.state, e.change.merged, t.today())
-	t.status.Revise(func(rev *reconciler.Revision) {
+	f.status.Record(append(e.records, fateRecords(e.change.before, e.state, f.now())...)...)
+	f.status.Announce(e.events...)
+	f.attachments.record(e.state)
+	f.queueMaps.record(e.state, e.change.merged, f.today())
+	f.status.Revise(func(rev *reconciler.Revision) {
 		rev.Commit, rev.InForce, rev.Frozen = e.state.Main, e.state.InForce, ""
 		rev.Held, rev.HeldMore = e.state.Held, 0
 		if more := len(e.state.Held) - maxHeld; more > 0 {
 			rev.Held, rev.HeldMore = slices.Clone(e.state.Held[:maxHeld]), more
 		}
 	})
-	t.inForce.set(e.state)
-	t.inForce.setFrozen("")
+	f.inForce.set(e.state)
+	f.inForce.setFrozen("")
 	if e.pauseCause != "" {
-		t.recordPause(e.state, e.pauseCause)
+		f.recordPause(e.state, e.pauseCause)
 	}
 }
 

@@ -83,7 +83,7 @@ func (t *estateTask) followDay() {
 	t.status.Decision.Lock()
 	defer t.status.Decision.Unlock()
 	if st := t.inForce.current(); st != nil {
-		t.queueMaps.record(st, nil, t.today())
+		t.enforcer.queueMaps.record(st, nil, t.today())
 	}
 }
 

@@ -17,16 +17,13 @@ import (
 // uses the fields below, and they have no lock.
 type estateTask struct {
 	*recorder
-	o           *Options
-	inForce     *inForce
-	decider     *decide.Decider
-	authors     *provenance.Authors
-	history     history
-	attachments attachments
-	queueMaps   queueMaps
+	o        *Options
+	inForce  *inForce
+	decider  *decide.Decider
+	authors  *provenance.Authors
+	enforcer *enforcer
 
 	backlog backlog
-	last    *enforced // nil: this process has put nothing in force
 	noticed time.Time // when the notices changed last
 }
 
@@ -79,9 +76,6 @@ func (t *estateTask) thaw() {
 		t.pulls.BaseMoved()
 	}
 }
-
-// today returns the UTC day.
-func (t *estateTask) today() string { return t.now().UTC().Format(time.DateOnly) }
 
 // awaitsAck returns true if a deletion is held until it is acknowledged.
 func (t *estateTask) awaitsAck() bool {

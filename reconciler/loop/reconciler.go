@@ -51,13 +51,16 @@ func New(o Options) *Reconciler {
 	r.pulls = newPulls(&o, recorder, r.inForce, decider)
 	recorder.pulls = r.pulls
 	history := history{o.Repo, o.Log}
+	authors := provenance.New(provenance.Options{
+		Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Decide.Authority != nil, Lag: o.Settings.AuthorLag,
+		Accept: o.Accept, Log: o.Log, Now: o.Now, Acks: r.pulls.Acks,
+	})
 	r.estate = &estateTask{
-		recorder: recorder, o: &r.o, inForce: r.inForce, decider: decider, history: history, attachments: attachments{status: r.status, queues: r.queues},
-		queueMaps: queueMaps{recorder, o.Metrics, o.Hooks.QueueMap},
-		authors: provenance.New(provenance.Options{
-			Repo: o.Repo, Forge: o.Forge, Branch: o.Branch, CheckAuthority: o.Decide.Authority != nil, Lag: o.Settings.AuthorLag, Accept: o.Accept, Log: o.Log, Now: o.Now,
-			Acks: r.pulls.Acks,
-		}),
+		recorder: recorder, o: &r.o, inForce: r.inForce, decider: decider, authors: authors,
+		enforcer: &enforcer{
+			recorder: recorder, inForce: r.inForce, decider: decider, authors: authors, metrics: o.Metrics, history: history,
+			attachments: attachments{status: r.status, queues: r.queues}, queueMaps: queueMaps{recorder, o.Metrics, o.Hooks.QueueMap},
+		},
 	}
 	r.usage = &usageCollector{
 		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: metersOf(o.Runtimes), interval: o.Settings.Usage, timeout: usageTimeout,

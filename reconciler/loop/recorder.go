@@ -25,6 +25,9 @@ type recorder struct {
 	following sync.Mutex // held while the statuses of operations follow that of their unit
 }
 
+// today returns the UTC day.
+func (r *recorder) today() string { return r.now().UTC().Format(time.DateOnly) }
+
 // set records next in place of prev. It returns false if prev is no longer the unit's
 // status.
 func (r *recorder) set(prev *plan.Status, next plan.Status) bool {

@@ -52,7 +52,7 @@ func (c *commands) acknowledgeDeletion(ctx context.Context, r *request) (outcome
 		return refused(fmt.Sprintf("the deletion that is held now has the digest %s; read it, then acknowledge that digest", digests[0])), nil
 	}
 	tenant := tenantOf(held, digest)
-	d := c.Decider.May(r.state.Desired, r.comment.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
+	d := c.Decider.Permissions().May(r.state.Desired, r.comment.Author, authority.DeletionsAcknowledge, authority.Scope{Tenant: tenant})
 	one := c.auditRecord("deletion.acknowledge", &plan.Status{LastApplied: plan.LastApplied{Revision: cmp.Or(pr.MergeCommit, r.state.Main)}}, r, audit.Allowed, d)
 	one.OrgID, one.Reason = tenant, digest
 	if !d.Allowed {

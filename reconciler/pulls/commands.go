@@ -89,7 +89,7 @@ func (c *commands) permissionFor(ctx context.Context, r *request, pr reconciler.
 	}
 	login := r.comment.Author
 	need := authority.Need{Permission: p, Scope: authority.Scope{Tenant: s.Key.Tenant, Project: s.Key.Project}, Key: s.Key}
-	d := c.Decider.Agrees(r.state.Desired, pr.Author, login, need)
+	d := c.Decider.Permissions().Agrees(r.state.Desired, pr.Author, login, need)
 	if d.Allowed || pr.MergeCommit == "" {
 		return d, nil
 	}
