@@ -352,17 +352,15 @@ type Instance struct {
 // InstanceSpec is the spec of an Instance (ACP app_instances, declared part).
 // The reader fills the defaults.
 type InstanceSpec struct {
-	App                string                  `json:"app"`
-	Version            string                  `json:"version"` // name of the AppVersion document
-	DisplayName        string                  `json:"display_name"`
-	DesiredState       DesiredState            `json:"desired_state"`
-	OperatingMode      string                  `json:"operating_mode"`      // always what the scope says
-	ControlPlaneScope  string                  `json:"control_plane_scope"` // project: a control plane of its own; else whose shared runtime carries it
-	TenantBoundaryMode string                  `json:"tenant_boundary_mode"`
-	Regions            []string                `json:"regions,omitempty"` // where members may be; empty: wherever policy allows
-	Roles              map[string]InstanceRole `json:"roles"`
-	Config             json.RawMessage         `json:"config,omitempty"` // the runtime's; canonical JSON object, checked by its definition
-	OnJobs             *OnJobs                 `json:"on_jobs,omitempty"`
+	App          string       `json:"app"`
+	Version      string       `json:"version"` // name of the AppVersion document
+	DisplayName  string       `json:"display_name"`
+	DesiredState DesiredState `json:"desired_state"`
+	ProductMode
+	Regions []string                `json:"regions,omitempty"` // where members may be; empty: wherever policy allows
+	Roles   map[string]InstanceRole `json:"roles"`
+	Config  json.RawMessage         `json:"config,omitempty"` // the runtime's; canonical JSON object, checked by its definition
+	OnJobs  *OnJobs                 `json:"on_jobs,omitempty"`
 
 	// SharedRuntime names the shared runtime that carries an instance whose
 	// control_plane_scope is tenant (one of its tenant's) or platform. The instance is the
@@ -374,6 +372,13 @@ type InstanceSpec struct {
 	RequestedBy            string `json:"requested_by,omitempty"`             // a note for people, of whom it is for; the status says who brought the document
 	OperatorServiceAccount string `json:"operator_service_account,omitempty"` // name of a ServiceAccount of the same project, whose own document gives its permissions
 	DeletionProtection     bool   `json:"deletion_protection,omitempty"`      // true: the document is neither removed nor made into another instance
+}
+
+// ProductMode is how an instance is offered: with a control plane of its own, or on a shared runtime.
+type ProductMode struct {
+	OperatingMode      string `json:"operating_mode"`      // always what the scope says
+	ControlPlaneScope  string `json:"control_plane_scope"` // project: a control plane of its own; else whose shared runtime carries it
+	TenantBoundaryMode string `json:"tenant_boundary_mode"`
 }
 
 // InstanceRole is how many members of a role an instance wants, and of what kind.

@@ -29,13 +29,7 @@ type JobGroup struct {
 	// where they run.
 	Partitions []string `json:"partitions,omitempty"`
 	Nodes      []string `json:"nodes,omitempty"` // of running jobs
-	GPUs       int      `json:"gpus,omitempty"`  // of each job
-	CPUs       int      `json:"cpus,omitempty"`
-	NodeCount  int      `json:"node_count,omitempty"`  // that each job has, or asks for; 0: unknown
-	Named      []string `json:"named_nodes,omitempty"` // nodes that each job asks for by name
-	// Allowed are the nodes that each job does not exclude, if it excludes some by name; empty: it excludes none, or all.
-	Allowed []string      `json:"allowed_nodes,omitempty"`
-	Each    NodeResources `json:"each_node,omitzero"` // the least that each of its nodes must have, while the job waits
+	JobRequest
 	// Parts are the other parts of heterogeneous jobs, without a count: the worst impact on a part counts for the job.
 	Parts []JobGroup `json:"parts,omitempty"`
 	// Minutes is how long each job may run; 0: unknown, or as long as the limits allow.
@@ -43,6 +37,17 @@ type JobGroup struct {
 	IDs     []string `json:"ids,omitempty"` // the first MaxJobIDs
 	// Unread: a part of what the scheduler says of them could not be read. They count as running on each node.
 	Unread bool `json:"unread,omitempty"`
+}
+
+// JobRequest is what each job of a group asks for.
+type JobRequest struct {
+	GPUs      int      `json:"gpus,omitempty"`
+	CPUs      int      `json:"cpus,omitempty"`
+	NodeCount int      `json:"node_count,omitempty"`  // that the job has, or asks for; 0: unknown
+	Named     []string `json:"named_nodes,omitempty"` // nodes by name
+	// Allowed are the nodes that the job does not exclude, if it excludes some by name; empty: it excludes none, or all.
+	Allowed []string      `json:"allowed_nodes,omitempty"`
+	Each    NodeResources `json:"each_node,omitzero"` // the least that each of its nodes must have, while the job waits
 }
 
 // MaxJobIDs limits the ids of a JobGroup and of a JobSet, and the users of a JobSet.

@@ -24,10 +24,14 @@ func withTerms(terms ...plan.JobTerms) []plan.Action {
 // queueOf returns a snapshot of the account a, of which used GPUs are in use, with one queued job for
 // each number of GPUs.
 func queueOf(used int, queued ...int) *plan.Jobs {
-	j := &plan.Jobs{At: time.Unix(1, 0), Running: 1, Groups: []plan.JobGroup{{Count: 1, Account: "a", User: "ada", GPUs: used, IDs: []string{"1"}}}}
+	running := plan.JobGroup{Count: 1, Account: "a", User: "ada", JobRequest: plan.JobRequest{GPUs: used}, IDs: []string{"1"}}
+	j := &plan.Jobs{At: time.Unix(1, 0), Running: 1, Groups: []plan.JobGroup{running}}
 	for _, n := range queued {
 		j.Pending++
-		j.Groups = append(j.Groups, plan.JobGroup{Count: 1, Pending: true, Account: "a", User: "ada", GPUs: n, CPUs: 1, Partitions: []string{"main"}, IDs: []string{fmt.Sprint("gpus-", n)}})
+		j.Groups = append(j.Groups, plan.JobGroup{
+			Count: 1, Pending: true, Account: "a", User: "ada", JobRequest: plan.JobRequest{GPUs: n, CPUs: 1},
+			Partitions: []string{"main"}, IDs: []string{fmt.Sprint("gpus-", n)},
+		})
 	}
 	return j
 }
@@ -37,7 +41,7 @@ func queueOf(used int, queued ...int) *plan.Jobs {
 // terms does not concern are kept, and so are jobs of other accounts.
 func TestTermsNameQueuedJobs(t *testing.T) {
 	jobs := queueOf(3, 0, 1, 4, 9)
-	other := plan.JobGroup{Count: 2, Pending: true, Account: "b", GPUs: 9, Partitions: []string{"main"}}
+	other := plan.JobGroup{Count: 2, Pending: true, Account: "b", JobRequest: plan.JobRequest{GPUs: 9}, Partitions: []string{"main"}}
 	jobs.Groups, jobs.Pending = append(jobs.Groups, other), jobs.Pending+2
 	narrow := plan.ImpactOn(withTerms(plan.JobTerms{Account: "a", Before: limits(8, 8), After: limits(2, 3)}), jobs)
 	require.Equal(t, []string{"gpus-4"}, narrow.CannotStart.IDs)
@@ -76,19 +80,19 @@ func TestTermsOfNodes(t *testing.T) {
 		fits bool // on the small nodes alone
 	}{
 		"nothing in particular": {plan.JobGroup{}, true},
-		"many CPUs together":    {plan.JobGroup{CPUs: 64}, true},
-		"too many CPUs":         {plan.JobGroup{CPUs: 65}, false},
-		"CPUs of a node":        {plan.JobGroup{CPUs: 17, Each: plan.NodeResources{CPUs: 17}}, false},
-		"memory of a node":      {plan.JobGroup{Each: plan.NodeResources{MemoryMiB: 64001}}, false},
-		"GPUs of any type":      {plan.JobGroup{GPUs: 3, Each: plan.NodeResources{GPUs: map[string]int{"": 3}}}, true},
-		"GPUs of a node":        {plan.JobGroup{GPUs: 4, Each: plan.NodeResources{GPUs: map[string]int{"": 4}}}, false},
-		"a type of GPU":         {plan.JobGroup{GPUs: 1, Each: plan.NodeResources{GPUs: map[string]int{"a100": 1}}}, false},
-		"another type":          {plan.JobGroup{GPUs: 2, Each: plan.NodeResources{GPUs: map[string]int{"v100": 2}}}, true},
-		"a feature":             {plan.JobGroup{Each: plan.NodeResources{Features: []string{"gpu", "a100"}}}, false},
-		"another feature":       {plan.JobGroup{Each: plan.NodeResources{Features: []string{"t4", "v100"}}}, true},
-		"nodes":                 {plan.JobGroup{NodeCount: 5}, false},
-		"nodes of a feature":    {plan.JobGroup{NodeCount: 3, Each: plan.NodeResources{Features: []string{"v100"}}}, true},
-		"a part":                {plan.JobGroup{Parts: []plan.JobGroup{{Partitions: []string{"main"}, Each: plan.NodeResources{Features: []string{"a100"}}}}}, false},
+		"many CPUs together":    {plan.JobGroup{JobRequest: plan.JobRequest{CPUs: 64}}, true},
+		"too many CPUs":         {plan.JobGroup{JobRequest: plan.JobRequest{CPUs: 65}}, false},
+		"CPUs of a node":        {plan.JobGroup{JobRequest: plan.JobRequest{CPUs: 17, Each: plan.NodeResources{CPUs: 17}}}, false},
+		"memory of a node":      {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{MemoryMiB: 64001}}}, false},
+		"GPUs of any type":      {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 3, Each: plan.NodeResources{GPUs: map[string]int{"": 3}}}}, true},
+		"GPUs of a node":        {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 4, Each: plan.NodeResources{GPUs: map[string]int{"": 4}}}}, false},
+		"a type of GPU":         {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 1, Each: plan.NodeResources{GPUs: map[string]int{"a100": 1}}}}, false},
+		"another type":          {plan.JobGroup{JobRequest: plan.JobRequest{GPUs: 2, Each: plan.NodeResources{GPUs: map[string]int{"v100": 2}}}}, true},
+		"a feature":             {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"gpu", "a100"}}}}, false},
+		"another feature":       {plan.JobGroup{JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"t4", "v100"}}}}, true},
+		"nodes":                 {plan.JobGroup{JobRequest: plan.JobRequest{NodeCount: 5}}, false},
+		"nodes of a feature":    {plan.JobGroup{JobRequest: plan.JobRequest{NodeCount: 3, Each: plan.NodeResources{Features: []string{"v100"}}}}, true},
+		"a part":                {plan.JobGroup{Parts: []plan.JobGroup{{Partitions: []string{"main"}, JobRequest: plan.JobRequest{Each: plan.NodeResources{Features: []string{"a100"}}}}}}, false},
 	} {
 		c.job.Count, c.job.Pending, c.job.Partitions = 1, true, []string{"main"}
 		jobs := &plan.Jobs{At: time.Unix(1, 0), Pending: 1, Groups: []plan.JobGroup{c.job}}

@@ -16,22 +16,27 @@ import (
 // disjunction") and place a missing field in the schema. It is made once and holds no
 // cue.Value.
 type shape struct {
+	mappingShape
 	kind     cue.Kind
-	fields   map[string]*field
 	element  *shape   // of a list, or of a mapping with free keys
-	keys     []rule   // rules for free keys
-	open     bool     // a mapping that takes any key
 	enum     []string // as JSON, in the definition's order
 	either   []*shape // of a value that is a whole number or a text
 	rules    []rule
 	nonEmpty bool
-	unique   string   // field that must be unique among the items of a list
-	single   string   // field that is true for at most one item of a list
-	lacks    []string // names that people expect, in the spelling of the program behind, and that no field has yet
-	most     int      // maximum number of entries of a mapping; 0: no limit
-	fallback string   // default of a scalar, as JSON
-	loose    bool     // the value is stricter than the shape
-	doc      string   // the definition's comments
+	unique   string // field that must be unique among the items of a list
+	single   string // field that is true for at most one item of a list
+	fallback string // default of a scalar, as JSON
+	loose    bool   // the value is stricter than the shape
+	doc      string // the definition's comments
+}
+
+// mappingShape is the part of a shape that only a mapping has.
+type mappingShape struct {
+	fields map[string]*field
+	keys   []rule   // rules for free keys
+	open   bool     // it takes any key
+	lacks  []string // names that people expect, in the spelling of the program behind, and that no field has yet
+	most   int      // maximum number of entries; 0: no limit
 }
 
 type field struct {

@@ -74,7 +74,8 @@ func (c chooser) estate() (*schema.Platform, *schema.TenantEstate) {
 	for i := range 1 + c(4) {
 		name := fmt.Sprintf("i%d", i)
 		spec := schema.InstanceSpec{App: []string{"one", "two"}[c(2)], Version: "v", DesiredState: []schema.DesiredState{schema.DesiredRunning, schema.DesiredStopped}[c(2)],
-			OperatingMode: names[c(4)], ControlPlaneScope: names[c(4)], Config: raw(), Roles: map[string]schema.InstanceRole{}}
+			ProductMode: schema.ProductMode{OperatingMode: names[c(4)], ControlPlaneScope: names[c(4)]},
+			Config:      raw(), Roles: map[string]schema.InstanceRole{}}
 		if c(2) == 0 {
 			spec.Regions = c.list(names)
 		}

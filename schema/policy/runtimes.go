@@ -95,7 +95,10 @@ func (j *judgement) intended(p *schema.PlacementIntent) {
 func asInstance(rt *schema.SharedRuntime) *schema.Instance {
 	i := &schema.Instance{Header: rt.Header, Spec: schema.InstanceSpec{
 		App: rt.Spec.App, Version: rt.Spec.Version, DisplayName: rt.Spec.DisplayName, DesiredState: rt.Spec.DesiredState,
-		OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope, TenantBoundaryMode: boundaryMode(rt.Spec.ControlPlaneScope),
+		ProductMode: schema.ProductMode{
+			OperatingMode: rt.Spec.OperatingMode, ControlPlaneScope: rt.Spec.ControlPlaneScope,
+			TenantBoundaryMode: boundaryMode(rt.Spec.ControlPlaneScope),
+		},
 		OperatorServiceAccount: rt.Spec.OperatorIdentityRef,
 		Roles:                  rt.Spec.Roles, Config: rt.Spec.Config, OnJobs: rt.Spec.OnJobs,
 	}}

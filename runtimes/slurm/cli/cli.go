@@ -70,14 +70,12 @@ func (a Answer) failure() error {
 
 // Node is a node as slurmctld has it.
 type Node struct {
-	Name       string
-	State      string   // base state in lower case: idle, mixed, allocated, down, error, future, unknown, invalid
-	Flags      []string // in upper case: DRAIN, NOT_RESPONDING, COMPLETING, INVALID_REG…
-	Reason     string   // written by a person or by Slurm
-	ReasonBy   string   // the user who wrote it; slurm and root are also Slurm and Berth
-	ReasonAt   int64    // since the epoch; 0: unknown
-	Comment    string   // written by a person or by an operation
-	Gres       string   // as configured: gpu:a100:2(S:0-1)
+	Name  string
+	State string   // base state in lower case: idle, mixed, allocated, down, error, future, unknown, invalid
+	Flags []string // in upper case: DRAIN, NOT_RESPONDING, COMPLETING, INVALID_REG…
+	NodeReason
+	Comment    string // written by a person or by an operation
+	Gres       string // as configured: gpu:a100:2(S:0-1)
 	Features   []string
 	Partitions []string
 	Weight     int // Slurm takes nodes of a lower one first
@@ -87,6 +85,13 @@ type Node struct {
 	Version    string // of slurmd; empty before it registers
 	Booted     int64  // when its host booted, seconds since 1970; 0: unknown
 	Address    string // to which slurmctld connects; empty: unknown
+}
+
+// NodeReason says why a node is out of service.
+type NodeReason struct {
+	Reason   string // written by a person or by Slurm
+	ReasonBy string // the user who wrote it; slurm and root are also Slurm and Berth
+	ReasonAt int64  // since the epoch; 0: unknown
 }
 
 // Has reports whether the node has a flag.

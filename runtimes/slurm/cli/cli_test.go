@@ -63,7 +63,8 @@ func TestRecordedAnswersOfAllReleases(t *testing.T) {
 		}
 		require.Equal(t, []cli.Node{
 			{Name: "w1", State: "mixed", Flags: nodes[0].Flags, Gres: "gpu:a100:2", Features: []string{"gpu", "red"}, Partitions: []string{"main", "quick"}, Weight: 1, CPUs: 4, AllocCPUs: 1, Memory: 1000, Version: string(version), Booted: 1795353686, Address: "10.9.9.9"},
-			{Name: "w2", State: "idle", Flags: []string{"DRAIN"}, Reason: "bad DIMM = x", Features: nodes[1].Features, Partitions: nodes[1].Partitions, Weight: 1, CPUs: 2, Memory: 500, Version: string(version), Booted: 1795353686, Address: "10.9.9.9"},
+			{Name: "w2", State: "idle", Flags: []string{"DRAIN"}, NodeReason: cli.NodeReason{Reason: "bad DIMM = x"},
+				Features: nodes[1].Features, Partitions: nodes[1].Partitions, Weight: 1, CPUs: 2, Memory: 500, Version: string(version), Booted: 1795353686, Address: "10.9.9.9"},
 			{Name: "w3", State: "unknown", Flags: nodes[2].Flags, Features: nodes[2].Features, Partitions: []string{"main"}, Weight: 1, CPUs: 2, Memory: 500, Address: "10.9.9.9"},
 		}, nodes)
 		require.ElementsMatch(t, []string{"main", "quick", "shut"}, nodes[1].Partitions)

@@ -51,6 +51,10 @@ func absent(v reflect.Value) string {
 	for i := range v.NumField() {
 		name, optional, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		switch f := v.Field(i); {
+		case v.Type().Field(i).Anonymous:
+			if inner := absent(f); inner != "" {
+				return inner
+			}
 		case f.Kind() != reflect.Pointer || optional != "":
 		case f.IsNil():
 			return name
@@ -71,43 +75,45 @@ type number struct {
 }
 
 // node2205 and node2411 are nodes as the tools print them.
-type node2205 struct {
+// nodeFields are the fields of a node that all versions write alike.
+type nodeFields struct {
 	Name       *string   `json:"name"`
-	State      *string   `json:"state"`
-	Flags      *[]string `json:"state_flags"`
 	Reason     *string   `json:"reason"`
 	ReasonBy   string    `json:"reason_set_by_user"`
-	ReasonAt   int64     `json:"reason_changed_at"`
 	Comment    string    `json:"comment"`
 	Gres       *string   `json:"gres"`
-	Features   *string   `json:"features"`
 	Partitions *[]string `json:"partitions"`
 	Weight     *int      `json:"weight"`
 	CPUs       *int      `json:"cpus"`
 	AllocCPUs  *int      `json:"alloc_cpus"`
 	Memory     *int      `json:"real_memory"`
-	Version    string    `json:"slurmd_version"` // null before slurmd registers
-	Booted     *int64    `json:"boot_time"`
 	Address    string    `json:"address"`
 }
 
+func (n *nodeFields) node() Node {
+	return Node{
+		Name: *n.Name, NodeReason: NodeReason{Reason: *n.Reason, ReasonBy: n.ReasonBy}, Comment: n.Comment, Gres: *n.Gres,
+		Partitions: *n.Partitions, Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Address: n.Address,
+	}
+}
+
+type node2205 struct {
+	nodeFields
+	State    *string   `json:"state"`
+	Flags    *[]string `json:"state_flags"`
+	ReasonAt int64     `json:"reason_changed_at"`
+	Features *string   `json:"features"`
+	Version  string    `json:"slurmd_version"` // null before slurmd registers
+	Booted   *int64    `json:"boot_time"`
+}
+
 type node2411 struct {
-	Name       *string   `json:"name"`
-	State      *[]string `json:"state"`
-	Reason     *string   `json:"reason"`
-	ReasonBy   string    `json:"reason_set_by_user"`
-	ReasonAt   number    `json:"reason_changed_at"`
-	Comment    string    `json:"comment"`
-	Gres       *string   `json:"gres"`
-	Features   *[]string `json:"features"`
-	Partitions *[]string `json:"partitions"`
-	Weight     *int      `json:"weight"`
-	CPUs       *int      `json:"cpus"`
-	AllocCPUs  *int      `json:"alloc_cpus"`
-	Memory     *int      `json:"real_memory"`
-	Version    *string   `json:"version"`
-	Booted     *number   `json:"boot_time"`
-	Address    string    `json:"address"`
+	nodeFields
+	State    *[]string `json:"state"`
+	ReasonAt number    `json:"reason_changed_at"`
+	Features *[]string `json:"features"`
+	Version  *string   `json:"version"`
+	Booted   *number   `json:"boot_time"`
 }
 
 // baseStates are the states of which a node has exactly one.
@@ -118,17 +124,15 @@ var decodeNodes2205 = list("nodes", func(n *node2205) (Node, error) {
 	if !slices.Contains(baseStates, state) {
 		return Node{}, fmt.Errorf("unknown state %q", *n.State)
 	}
-	return Node{
-		Name: *n.Name, State: strings.ToLower(state), Flags: *n.Flags, Reason: *n.Reason, ReasonBy: n.ReasonBy, ReasonAt: n.ReasonAt, Comment: n.Comment, Gres: *n.Gres,
-		Features: splitList(*n.Features), Partitions: *n.Partitions, Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: n.Version, Booted: *n.Booted, Address: n.Address,
-	}, nil
+	node := n.node()
+	node.State, node.Flags, node.ReasonAt = strings.ToLower(state), *n.Flags, n.ReasonAt
+	node.Features, node.Version, node.Booted = splitList(*n.Features), n.Version, *n.Booted
+	return node, nil
 })
 
 var decodeNodes2411 = list("nodes", func(n *node2411) (Node, error) {
-	node := Node{
-		Name: *n.Name, Reason: *n.Reason, ReasonBy: n.ReasonBy, Comment: n.Comment, Gres: *n.Gres, Features: *n.Features, Partitions: *n.Partitions,
-		Weight: *n.Weight, CPUs: *n.CPUs, AllocCPUs: *n.AllocCPUs, Memory: *n.Memory, Version: *n.Version, Address: n.Address,
-	}
+	node := n.node()
+	node.Features, node.Version = *n.Features, *n.Version
 	if at := n.ReasonAt.Number; at != nil {
 		node.ReasonAt = *at
 	}
