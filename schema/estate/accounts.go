@@ -47,9 +47,6 @@ func (c *tenantCheck) scopes(doc *load.Document, d *schema.ServiceAccount) {
 	}
 }
 
-// CodeNoEffect is the code of the warning about a valid part of a document that changes nothing.
-const CodeNoEffect = "schema.no-effect"
-
 // operatedUnit is an instance or a shared runtime that a service account operates.
 type operatedUnit struct {
 	key schema.Key

@@ -1,12 +1,7 @@
 package estate
 
 import (
-	"crypto/sha256"
-	"slices"
 	"sync"
-
-	"berth/schema"
-	"berth/schema/load"
 )
 
 // cache keeps recently used trees by name and tree id, so equal content is read and
@@ -26,27 +21,6 @@ const heaviest = 128 << 20
 // mostTrees limits the trees of one name: those of main, of the tree in force, and of
 // pull requests.
 const mostTrees = 8
-
-// history is the latest trees of one name, newest first.
-type history struct {
-	mu       sync.Mutex
-	trees    []*tree
-	weight   int
-	projects memo[[sha256.Size]byte, *schema.ProjectEstate] // by name and documents
-}
-
-// CacheStats counts the hits and misses of a Loader's cache.
-type CacheStats struct {
-	Hits, Misses int // trees from the cache, and trees read
-	Bytes        int // text of the trees in the younger generation
-}
-
-// CacheStats returns the counts since the Loader was made.
-func (l *Loader) CacheStats() CacheStats {
-	l.cache.mu.Lock()
-	defer l.cache.mu.Unlock()
-	return CacheStats{l.cache.hits, l.cache.misses, l.cache.weight}
-}
 
 // of returns the history of a name.
 func (c *cache) of(name string) *history {
@@ -107,26 +81,4 @@ func (c *cache) add(t *tree) {
 	if c.weight += grown; c.weight >= heaviest {
 		c.put(t.name, h)
 	}
-}
-
-// content returns the content of one of the trees with these documents and pages, or nil.
-func (h *history) content(docs []*load.Document, pages []string) *content {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	for _, t := range h.trees {
-		if t.excess == nil && slices.Equal(t.docs, docs) && slices.Equal(t.pages, pages) {
-			return t.content
-		}
-	}
-	return nil
-}
-
-// document returns the document of the file f in one of the trees, or nil.
-func (h *history) document(f schema.File) *load.Document {
-	for _, t := range h.trees {
-		if doc := t.byFile[f.Path]; doc != nil && doc.File.Blob == f.Blob && doc.File.Mode == f.Mode {
-			return doc
-		}
-	}
-	return nil
 }

@@ -76,11 +76,6 @@ func (e *estate) judge(ctx context.Context, refused map[*tree][]refusal) (err er
 	})
 }
 
-// fingerprint identifies the input for judging a tree: the part of the catalog that each tree can
-// refer to, the part that only this one can, and the rest. Trees without a rest, which are most of
-// them, cost no hash.
-type fingerprint struct{ catalog, own, rest [sha256.Size]byte }
-
 // restOf is the fingerprint of the documents of a tree that are refused beforehand, of its apps that
 // are gone, and of the nodes that it names.
 func restOf(refused []refusal, more ...string) [sha256.Size]byte {

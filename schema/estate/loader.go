@@ -155,3 +155,16 @@ var errPanic = errors.New("the reader failed on this file: please report it, and
 
 // ErrUnreadable: a part of the snapshot has unknown content.
 var ErrUnreadable = errors.New("a part of the estate cannot be read")
+
+// CacheStats counts the hits and misses of a Loader's cache.
+type CacheStats struct {
+	Hits, Misses int // trees from the cache, and trees read
+	Bytes        int // text of the trees in the younger generation
+}
+
+// CacheStats returns the counts since the Loader was made.
+func (l *Loader) CacheStats() CacheStats {
+	l.cache.mu.Lock()
+	defer l.cache.mu.Unlock()
+	return CacheStats{l.cache.hits, l.cache.misses, l.cache.weight}
+}

@@ -3,6 +3,8 @@ package estate
 import (
 	"berth/schema"
 	"berth/schema/load"
+	"fmt"
+	"strings"
 )
 
 // named returns the fields of a platform document that name tenants and projects.
@@ -42,4 +44,16 @@ func namesOwners(doc *load.Document) bool {
 	}
 	_, owners, _, _ := named(doc)
 	return len(owners) > 0
+}
+
+// Meant suggests a name for an unknown one, or lists the names if they are few, for the end of a
+// message.
+func Meant(name string, names []string) string {
+	if guess := load.Nearest(name, names); guess != "" {
+		return fmt.Sprintf(": did you mean %q?", guess)
+	}
+	if len(names) == 0 || len(names) > 20 { // a long list does not help
+		return ""
+	}
+	return ", there is " + strings.Join(names, ", ")
 }

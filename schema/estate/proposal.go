@@ -39,21 +39,6 @@ func (e *estate) shadows(refused map[*tree][]refusal) {
 	}
 }
 
-// goneApps lists the apps that r has for the tenant of s, and s has not. Documents that name them
-// mean them still: otherwise units would become units of an app of the platform with that slug.
-func (r *Result) goneApps(s *standing) (slugs []string) {
-	held := r.tree(s.name)
-	if held == nil || held.tree == s.tree {
-		return nil
-	}
-	for _, slug := range sortedKeys(held.names.apps) {
-		if s.names.apps[slug] == nil {
-			slugs = append(slugs, slug)
-		}
-	}
-	return slugs
-}
-
 // shadow is the finding about a tenant's app, valid or not, with the slug of the platform's at path.
 func shadow(doc *load.Document, path string) schema.Diagnostic {
 	message := fmt.Sprintf("the platform has an app %s (%s): choose another slug", doc.Key.Name, path)

@@ -5,7 +5,6 @@ import (
 	"berth/schema/load"
 	"fmt"
 	"slices"
-	"strings"
 )
 
 // references finds the documents that those of a tree refer to, in the tree and in the platform's catalog,
@@ -138,18 +137,6 @@ func (r *references) warnUnknown(doc *load.Document, at func(int) string, list [
 	}
 }
 
-// Meant suggests a name for an unknown one, or lists the names if they are few, for the end of a
-// message.
-func Meant(name string, names []string) string {
-	if guess := load.Nearest(name, names); guess != "" {
-		return fmt.Sprintf(": did you mean %q?", guess)
-	}
-	if len(names) == 0 || len(names) > 20 { // a long list does not help
-		return ""
-	}
-	return ", there is " + strings.Join(names, ", ")
-}
-
 // stocked warns about a name that no available node has. It is not an error, because the
 // node may come later.
 func (r *references) stocked(doc *load.Document, at, what, name string) {
@@ -175,3 +162,6 @@ func (r *references) stockedAll(doc *load.Document, at func(int) string, what st
 		},
 	})
 }
+
+// CodeNoEffect is the code of the warning about a valid part of a document that changes nothing.
+const CodeNoEffect = "schema.no-effect"

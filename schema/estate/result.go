@@ -143,3 +143,18 @@ func (e *estate) refuse(s *standing, f schema.Diagnostic, needs ...string) {
 		s.without(f.File, needs...)
 	}
 }
+
+// goneApps lists the apps that r has for the tenant of s, and s has not. Documents that name them
+// mean them still: otherwise units would become units of an app of the platform with that slug.
+func (r *Result) goneApps(s *standing) (slugs []string) {
+	held := r.tree(s.name)
+	if held == nil || held.tree == s.tree {
+		return nil
+	}
+	for _, slug := range sortedKeys(held.names.apps) {
+		if s.names.apps[slug] == nil {
+			slugs = append(slugs, slug)
+		}
+	}
+	return slugs
+}

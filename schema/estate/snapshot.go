@@ -330,8 +330,3 @@ func ours(p schema.Part) bool {
 	folded := strings.ToLower(top)
 	return top == "platform" || top == "tenants" || p.Dir && (folded == "platform" || folded == "tenants")
 }
-
-const (
-	tenantsDir = "tenants/"
-	tenantFile = "tenant.yaml"
-)

@@ -2,7 +2,9 @@ package estate
 
 import (
 	"crypto/sha256"
+	"slices"
 	"strings"
+	"sync"
 
 	"berth/schema"
 	"berth/schema/load"
@@ -214,3 +216,43 @@ func (t *content) judged(of fingerprint, compute func() (*verdict, error)) (*ver
 // mostVerdicts limits the catalogs in use at one time: main's, the one in force, and
 // those of a pull request or two; each with and without what it says of nodes.
 const mostVerdicts = 8
+
+// fingerprint identifies the input for judging a tree: the part of the catalog that each tree can
+// refer to, the part that only this one can, and the rest. Trees without a rest, which are most of
+// them, cost no hash.
+type fingerprint struct{ catalog, own, rest [sha256.Size]byte }
+
+// history is the latest trees of one name, newest first.
+type history struct {
+	mu       sync.Mutex
+	trees    []*tree
+	weight   int
+	projects memo[[sha256.Size]byte, *schema.ProjectEstate] // by name and documents
+}
+
+// content returns the content of one of the trees with these documents and pages, or nil.
+func (h *history) content(docs []*load.Document, pages []string) *content {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for _, t := range h.trees {
+		if t.excess == nil && slices.Equal(t.docs, docs) && slices.Equal(t.pages, pages) {
+			return t.content
+		}
+	}
+	return nil
+}
+
+// document returns the document of the file f in one of the trees, or nil.
+func (h *history) document(f schema.File) *load.Document {
+	for _, t := range h.trees {
+		if doc := t.byFile[f.Path]; doc != nil && doc.File.Blob == f.Blob && doc.File.Mode == f.Mode {
+			return doc
+		}
+	}
+	return nil
+}
+
+const (
+	tenantsDir = "tenants/"
+	tenantFile = "tenant.yaml"
+)
