@@ -138,9 +138,17 @@ func asWaiting(err error) error {
 	return waiting("%s", strings.ReplaceAll(err.Error(), "\n", "; "))
 }
 
-// readRecordOps are the operations whose results useRecord takes.
-func (c *control) readRecordOps() []runtimes.Op {
-	return []runtimes.Op{readOp(c.stack.Record()), readOp(c.stack.RecordCopy())}
+// recordFile is the record of a unit on its control host, with its copy.
+type recordFile struct {
+	site
+	stack profile.Stack
+}
+
+func (c *control) file() recordFile { return recordFile{c.site, c.stack} }
+
+// readOps are the operations whose results useRecord takes.
+func (f recordFile) readOps() []runtimes.Op {
+	return []runtimes.Op{readOp(f.stack.Record()), readOp(f.stack.RecordCopy())}
 }
 
 // eitherRecord decodes a record, or its copy where the record is gone or damaged. The error is that of the record. differ: one
@@ -186,28 +194,28 @@ func (c *control) openRecord(ctx context.Context, read, copied runtimes.Result) 
 		return err
 	}
 	c.log.Warn("record and its copy made equal", "host", c.host.Name(), "path", c.stack.Record())
-	return c.doAll(ctx, append(c.putAside(read), c.writeRecord(&c.disk)...)...)
+	return c.doAll(ctx, append(c.file().putAside(read), c.file().write(&c.disk)...)...)
 }
 
 // putAside returns the operation that keeps the text of a damaged record for people; none for another one.
-func (c *control) putAside(res runtimes.Result) []runtimes.Op {
+func (f recordFile) putAside(res runtimes.Result) []runtimes.Op {
 	if _, err := decodeRecord(res.Data); res.Missing || err == nil {
 		return nil
 	}
 	text := encode(map[string]string{"record": string(res.Data)})
-	return []runtimes.Op{writeOp(c.stack.DamagedRecord(), cluster.File{Data: text, Mode: 0o600})}
+	return []runtimes.Op{writeOp(f.stack.DamagedRecord(), cluster.File{Data: text, Mode: 0o600})}
 }
 
-// otherRecords reads the records of the other instances on the host.
-func (c *control) otherRecords(ctx context.Context) ([]record, error) {
-	res, err := c.do(ctx, runtimes.Op{List: &runtimes.List{Path: profile.InstanceDir}})
+// others reads the records of the other instances on the host.
+func (f recordFile) others(ctx context.Context) ([]record, error) {
+	res, err := f.do(ctx, runtimes.Op{List: &runtimes.List{Path: profile.InstanceDir}})
 	if err != nil {
 		return nil, err
 	}
 	records := map[string]bool{} // also of those that have their copy only
 	for _, name := range res[0].Names {
 		path := profile.InstanceDir + "/" + profile.RecordOf(name)
-		if strings.HasSuffix(path, ".json") && path != workerRecordPath && path != c.stack.Record() {
+		if strings.HasSuffix(path, ".json") && path != workerRecordPath && path != f.stack.Record() {
 			records[path] = true
 		}
 	}
@@ -218,7 +226,7 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 	if len(ops) == 0 {
 		return nil, nil
 	}
-	res, err = c.do(ctx, ops...)
+	res, err = f.do(ctx, ops...)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +236,7 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 		switch {
 		case errors.Is(err, errNoRecord): // removed since the list was read
 		case err != nil: // also a damaged one, until its instance has made it again: it has users and ports
-			return nil, fmt.Errorf("host %s: %s: %w", c.host.Name(), ops[i].Read.Path, err)
+			return nil, fmt.Errorf("host %s: %s: %w", f.host.Name(), ops[i].Read.Path, err)
 		default:
 			recs = append(recs, rec)
 		}
@@ -236,10 +244,10 @@ func (c *control) otherRecords(ctx context.Context) ([]record, error) {
 	return recs, nil
 }
 
-// writeRecord returns the operations that write a record and its copy. After a crash between the two, the record counts.
-func (c *control) writeRecord(rec *record) []runtimes.Op {
+// write returns the operations that write a record and its copy. After a crash between the two, the record counts.
+func (f recordFile) write(rec *record) []runtimes.Op {
 	of := cluster.File{Data: rec.encode(), Mode: 0o600}
-	return []runtimes.Op{writeOp(c.stack.Record(), of), writeOp(c.stack.RecordCopy(), of)}
+	return []runtimes.Op{writeOp(f.stack.Record(), of), writeOp(f.stack.RecordCopy(), of)}
 }
 
 func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runtimes.Op {
@@ -248,7 +256,7 @@ func (c *control) writeWorkerRecord(m plan.Member, users []schema.UnixUser) runt
 }
 
 func (c *control) save(ctx context.Context) error {
-	if err := c.doAll(ctx, c.writeRecord(&c.rec)...); err != nil {
+	if err := c.doAll(ctx, c.file().write(&c.rec)...); err != nil {
 		return err
 	}
 	c.disk = c.rec
@@ -257,7 +265,7 @@ func (c *control) save(ctx context.Context) error {
 
 // saveDisk writes the record as it is on the host, without what is not applied yet.
 func (c *control) saveDisk(ctx context.Context) error {
-	return c.doAll(ctx, c.writeRecord(&c.disk)...)
+	return c.doAll(ctx, c.file().write(&c.disk)...)
 }
 
 // updateRecord reads the record, changes it and writes it, for actions that run
@@ -290,7 +298,7 @@ func (c *control) close(ctx context.Context, target string) error {
 
 // addPending records steps that have to follow the next effect.
 func (c *control) addPending(ctx context.Context, o cluster.Steps) error {
-	return c.setJournal(ctx, c.disk.journal.with(o, c.rec.nodes()))
+	return c.setJournal(ctx, c.disk.journal.with(o, c.rec.Nodes()))
 }
 
 // clearPending removes steps that are done and verified.
@@ -326,7 +334,7 @@ func (c *control) forgetUsers(users []schema.UnixUser) []runtimes.Op {
 		return slices.DeleteFunc(slices.Clone(all), func(u schema.UnixUser) bool { return slices.Contains(users, u) })
 	}
 	c.disk.People, c.disk.Unit.Effective.Users = left(c.disk.People), left(c.disk.Unit.Effective.Users)
-	return c.writeRecord(&c.disk)
+	return c.file().write(&c.disk)
 }
 
 // Targets that can be closing (record.Closing).

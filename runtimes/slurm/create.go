@@ -44,7 +44,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 	if err := c.doAll(ctx, c.service(profile.Slurmdbd, "start")); err != nil {
 		return err
 	}
-	if err := c.awaitSlurmdbd(ctx); err != nil {
+	if err := (slurmdbd{c.control}).await(ctx); err != nil {
 		return err
 	}
 	ops := []runtimes.Op{c.sacctmgr("-i", "load", "file="+c.stack.Accounts())}
@@ -87,7 +87,7 @@ func (c lifecycle) create(ctx context.Context, after *plan.Unit) error {
 // it already has. It returns false if the unit is complete. conf is slurm.conf on the host; nil: it has none.
 func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, conf []byte, err error) {
 	defer c.env.lock("host " + c.host.Name())()
-	res, err := c.do(ctx, append([]runtimes.Op{{Info: &runtimes.Info{}}}, c.readRecordOps()...)...)
+	res, err := c.do(ctx, append([]runtimes.Op{{Info: &runtimes.Info{}}}, c.file().readOps()...)...)
 	if err != nil {
 		return false, nil, err
 	}
@@ -103,13 +103,13 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 	case err == nil && c.rec.Complete && !c.rec.Deleting:
 		return false, nil, nil
 	case errors.Is(err, errNoRecord):
-		aside = c.putAside(res[1])
+		aside = c.file().putAside(res[1])
 		if err := c.checkEarlier(conf, after); err != nil {
 			return false, nil, err
 		}
 		p, ok := portsOf(conf)
 		if !ok {
-			others, err := c.otherRecords(ctx)
+			others, err := c.file().others(ctx)
 			if err != nil {
 				return false, nil, err
 			}
@@ -138,7 +138,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		ops = append(ops, c.service(profile.Slurmctld, "stop"), removeTreeOp(c.stack.State()))
 		c.rec.Deleting, c.rec.Complete = false, false
 	}
-	_, err = c.do(ctx, append(ops, c.writeRecord(&c.rec)...)...)
+	_, err = c.do(ctx, append(ops, c.file().write(&c.rec)...)...)
 	return true, conf, err
 }
 
@@ -178,7 +178,7 @@ func (c lifecycle) writeStack(ctx context.Context) error {
 		return err
 	}
 	s := c.stack
-	ops := slices.Concat([]runtimes.Op{c.service(profile.Slurmctld, "stop")}, c.writeRecord(&c.rec), makeSharedDirs())
+	ops := slices.Concat([]runtimes.Op{c.service(profile.Slurmctld, "stop")}, c.file().write(&c.rec), makeSharedDirs())
 	ops = append(ops,
 		dirOp(s.Etc(), 0o755, ""),
 		ownDirOp(s.Lib(), 0o755, profile.SlurmUser),

@@ -21,7 +21,7 @@ func controlServices() []string {
 }
 
 // serviceStates asks for the states of controlServices.
-func (c *control) serviceStates() []runtimes.Op {
+func (c stackDaemons) serviceStates() []runtimes.Op {
 	var ops []runtimes.Op
 	for _, name := range controlServices() {
 		ops = append(ops, c.service(name, "state"))
@@ -53,7 +53,7 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 		}
 		down = err
 	}
-	if err := c.stopHung(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
+	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.Slurmctld, c.cli("scontrol", "ping"))); err != nil {
 		return err
 	}
 	res, err := c.do(ctx, c.service(profile.Slurmctld, "state"))
@@ -113,7 +113,7 @@ func (c stackDaemons) serves(ctx context.Context, down error) error {
 
 // startMunged starts munged if it does not run.
 func (c stackDaemons) startMunged(ctx context.Context) error {
-	if err := c.stopHung(ctx, c.daemon(profile.Munged, askMunged(c.stack.Munge().Socket()))); err != nil {
+	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.Munged, askMunged(c.stack.Munge().Socket()))); err != nil {
 		return err
 	}
 	return c.doAll(ctx, c.service(profile.Munged, "start"))
@@ -122,7 +122,7 @@ func (c stackDaemons) startMunged(ctx context.Context) error {
 // startAccounting starts the database server and slurmdbd if they do not run, ends one that hangs, and waits until
 // slurmdbd answers. A slurmdbd that its database refuses runs, and listens nowhere. began: it started slurmdbd.
 func (c stackDaemons) startAccounting(ctx context.Context) (began bool, err error) {
-	if err := c.stopHung(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
+	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.MariaDB, askMariaDB())); err != nil {
 		return false, err
 	}
 	if err := c.doAll(ctx, c.service(profile.MariaDB, "start")); err != nil {
@@ -131,14 +131,14 @@ func (c stackDaemons) startAccounting(ctx context.Context) (began bool, err erro
 	if err := c.sql(ctx, c.stack.Database().GrantSQL()); err != nil {
 		return false, err
 	}
-	if err := c.stopHung(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
+	if err := (hungDaemons{c.control}).stop(ctx, c.daemon(profile.Slurmdbd, askSlurmdbd(c.control))); err != nil {
 		return false, err
 	}
 	res, err := c.do(ctx, c.service(profile.Slurmdbd, "start"))
 	if err != nil {
 		return false, err
 	}
-	return res[0].Changed, c.awaitSlurmdbd(ctx)
+	return res[0].Changed, (slurmdbd{c.control}).await(ctx)
 }
 
 // settle follows a start of slurmctld. Until a node is registered, which takes some seconds,
@@ -234,7 +234,7 @@ func (c stackDaemons) reconfigure(ctx context.Context) error {
 	if _, err := c.runChecked(ctx, call); err != nil {
 		return err
 	}
-	joins := !c.rec.version().Reexecutes() && slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.hasJoined(m.Node) })
+	joins := !c.rec.version().Reexecutes() && slices.ContainsFunc(c.rec.workers(), func(m plan.Member) bool { return !c.rec.HasJoined(m.Node) })
 	if joins {
 		if err := c.env.poll(ctx, "reconfigure at "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 			agents, err := ask(ctx, c.control, cli.Agents())
@@ -311,7 +311,7 @@ func (c stackDaemons) makeDatabase(ctx context.Context) error {
 // only the file DatabaseInstalled was lost, every instance of the host would lose
 // its accounting.
 func (c stackDaemons) checkNoDatabase(ctx context.Context, running bool) error {
-	others, err := c.otherRecords(ctx)
+	others, err := c.file().others(ctx)
 	if err != nil {
 		return err
 	}

@@ -110,7 +110,7 @@ func diskFault(node string, st runtimes.FileStat) string {
 }
 
 // restoreDirectories corrects those of the controller. A file system may refuse that, which ends no action.
-func (c *control) restoreDirectories(ctx context.Context, res []runtimes.Result) {
+func (c restoration) restoreDirectories(ctx context.Context, res []runtimes.Result) {
 	var ops []runtimes.Op
 	faults := controlFaults(c.stack, c.host.Name(), res)
 	for _, d := range controlDirectories(c.stack) {

@@ -110,7 +110,7 @@ func (c configFiles) write(ctx context.Context) error {
 // begin records a change before its first file is written: after a crash the next attempt knows which files may be on the host, and
 // which steps follow.
 func (c configFiles) begin(ctx context.Context, todo cluster.Steps) error {
-	j := c.disk.journal.with(todo, c.rec.nodes())
+	j := c.disk.journal.with(todo, c.rec.Nodes())
 	j.Writing = c.rec.input()
 	return c.setJournal(ctx, j)
 }
@@ -198,14 +198,14 @@ func (c configFiles) compare(ctx context.Context, want *cluster.Cluster) (found 
 		return found, err
 	}
 	found.differs = found.differs || len(want.ChangedByHand(known, nodes, c.disk.closes)) > 0
-	found.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.hasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
+	found.nodes = slices.DeleteFunc(nodes, func(n node) bool { return !c.rec.HasJoined(n.Name) || c.rec.closing(nodeTarget(n.Name)) })
 	return found, nil
 }
 
 // activate does the steps of todo and waits until slurmctld runs its file.
 func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
 	if todo.Database {
-		if err := c.restartSlurmdbd(ctx); err != nil {
+		if err := (slurmdbd{c.control}).restart(ctx); err != nil {
 			return err
 		}
 	}
@@ -329,7 +329,7 @@ func (c configFiles) rollBack(ctx context.Context, old map[string]cluster.File, 
 		return err
 	}
 	todo.Restart = todo.Restart || !up
-	c.disk.journal = c.disk.journal.with(todo, c.rec.nodes()) // a slurmd may have restarted with the new files
+	c.disk.journal = c.disk.journal.with(todo, c.rec.Nodes()) // a slurmd may have restarted with the new files
 	if err := c.activate(ctx, todo); err != nil {
 		return err
 	}

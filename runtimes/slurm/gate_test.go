@@ -239,7 +239,7 @@ func TestNeighbourWithItsCopyOnlyIsSeen(t *testing.T) {
 	neighbour.Unit.Effective.Key = schema.InstanceKey("t", "p", "two")
 	neighbour.Cluster = cluster.Name(neighbour.Unit.Effective.Key)
 	c.ctl.files[profile.Stack{Cluster: neighbour.Cluster}.RecordCopy()] = neighbour.encode()
-	others, err := c.on(t).otherRecords(t.Context())
+	others, err := c.on(t).file().others(t.Context())
 	require.NoError(t, err)
 	require.Len(t, others, 1)
 	require.Equal(t, neighbour.Cluster, others[0].Cluster)

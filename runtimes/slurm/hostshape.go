@@ -17,7 +17,7 @@ func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[strin
 	var unknown []plan.Member
 	for _, m := range c.rec.listed() {
 		was, ok := before.Member(m.Name)
-		keeps := c.rec.hasJoined(m.Node) || ok && was.Node == m.Node && was.HasResourcesOf(m)
+		keeps := c.rec.HasJoined(m.Node) || ok && was.Node == m.Node && was.HasResourcesOf(m)
 		kept, hasLine := lines[m.Node]
 		if found, ok := c.rec.Found[m.Node]; ok || kept != (schema.Shape{}) {
 			all[m.Node] = cmp.Or(found, kept)
@@ -44,7 +44,7 @@ func (c hardware) shapes(ctx context.Context, before *plan.Unit, lines map[strin
 // plan writes the line, and then the worker joins. A shape of nodes with jobs is not changed.
 func (c workerHosts) awaitShape(ctx context.Context, m plan.Member, found schema.Shape) error {
 	have, want := cluster.Fitted(m, c.rec.Found[m.Node]), cluster.Fitted(m, found)
-	if c.rec.hasJoined(m.Node) || have.CPUs == want.CPUs && have.Shape == want.Shape {
+	if c.rec.HasJoined(m.Node) || have.CPUs == want.CPUs && have.Shape == want.Shape {
 		return nil
 	}
 	if err := c.updateRecord(ctx, func(r *record) { r.setFound(m.Node, found) }); err != nil {

@@ -76,10 +76,13 @@ func (c stackDaemons) daemon(service string, probe runtimes.Op) daemon {
 	return daemon{c.site, service, c.stack.Log(), c.service(service, "state"), c.service(service, "stop"), probe}
 }
 
-// stopHung stops a daemon that runs and does not answer several probes in a row, each as
+// hungDaemons stops daemons that run and do not answer.
+type hungDaemons struct{ *control }
+
+// stop stops a daemon that runs and does not answer several probes in a row, each as
 // long as Slurm's clients wait. It has SIGTERM and time to write its state. The caller holds
 // the lock of the cluster.
-func (c *control) stopHung(ctx context.Context, d daemon) error {
+func (c hungDaemons) stop(ctx context.Context, d daemon) error {
 	res, err := d.do(ctx, d.state)
 	if err != nil || !res[0].Service.Running {
 		return err
@@ -97,7 +100,7 @@ func (c *control) stopHung(ctx context.Context, d daemon) error {
 
 // recordRestart records the restart of a daemon that hangs, before it. A daemon that hangs
 // again too soon is left to its administrator: restarts do not help then, which is the error.
-func (c *control) recordRestart(ctx context.Context, s site, name, log string) error {
+func (c hungDaemons) recordRestart(ctx context.Context, s site, name, log string) error {
 	now := c.env.now().UTC().Truncate(time.Second)
 	if last, ok := c.disk.Hung[name]; ok && now.Before(last.Add(hungPause)) {
 		return fmt.Errorf("host %s: %s runs and does not answer, and was restarted for that at %s; read its log in %s, or wait for the next restart after %s",
@@ -118,7 +121,7 @@ func (c *control) recordRestart(ctx context.Context, s site, name, log string) e
 
 // messageTimeout is how long the tools of a cluster wait for an answer by its config; 0: by
 // Slurm's default.
-func (c *control) messageTimeout() time.Duration {
+func (c hungDaemons) messageTimeout() time.Duration {
 	set, err := cluster.Parse(c.rec.Unit.Effective.Config)
 	if err != nil {
 		return 0
@@ -129,7 +132,7 @@ func (c *control) messageTimeout() time.Duration {
 
 // isSilent reports whether a probe gets no answer within the time that Slurm's clients
 // wait. A refused connection and an error of the daemon come sooner.
-func (c *control) isSilent(ctx context.Context, d daemon) (bool, error) {
+func (c hungDaemons) isSilent(ctx context.Context, d daemon) (bool, error) {
 	probe := d.probe
 	limit := max(c.env.timeouts.Probe, c.messageTimeout())
 	probe.Run.TimeoutMS = int(max(limit, c.env.timeouts.Call).Milliseconds())
@@ -167,9 +170,10 @@ func (c workerHosts) prepareHungWorker(ctx context.Context, wk site, node string
 	if err := c.load(ctx); err != nil {
 		return err
 	}
+	hung := hungDaemons{c.control}
 	munged := daemon{wk, "munged on " + node, profile.WorkerMungeLog, c.service(profile.MungedWorker, "state"), c.service(profile.MungedWorker, "stop"), askMunged(profile.WorkerMungeSocket)}
-	if err := c.stopHung(ctx, munged); err != nil {
+	if err := hung.stop(ctx, munged); err != nil {
 		return err
 	}
-	return c.recordRestart(ctx, wk, "slurmd on "+node, profile.WorkerLog)
+	return hung.recordRestart(ctx, wk, "slurmd on "+node, profile.WorkerLog)
 }

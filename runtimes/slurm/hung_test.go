@@ -39,7 +39,7 @@ func TestJobsFromBeforeTheBootAreLost(t *testing.T) {
 
 // A cluster whose tools wait longer than Slurm's default is probed as long.
 func TestProbeWaitsAsLongAsTheToolsOfTheCluster(t *testing.T) {
-	c := newCluster(t).on(t)
+	c := hungDaemons{newCluster(t).on(t).control}
 	require.Zero(t, c.messageTimeout())
 	c.rec.Unit.Effective.Config = json.RawMessage(`{"options":{"MessageTimeout":60},"scheduler":{"interval_seconds":30}}`)
 	require.Equal(t, time.Minute, c.messageTimeout())

@@ -297,7 +297,7 @@ func (c lifecycle) endAll(ctx context.Context) error {
 // database server.
 func (c lifecycle) removeStack(ctx context.Context) error {
 	defer c.env.lock("host " + c.host.Name())()
-	others, err := c.otherRecords(ctx)
+	others, err := c.file().others(ctx)
 	if err != nil {
 		return err
 	}

@@ -22,8 +22,11 @@ const keyMode = 0o400
 // lostKey is what a person does about a key of which no copy is left.
 const lostKey = "no worker that answers has it: put it back from a backup, or let all workers leave and join again"
 
-// adoptKey takes a key as the cluster's if the record has none.
-func (c *control) adoptKey(digest string) {
+// mungeKey keeps the key of a cluster on its controller.
+type mungeKey struct{ *control }
+
+// adopt takes a key as the cluster's if the record has none.
+func (c mungeKey) adopt(digest string) {
 	if c.rec.MungeKey == "" {
 		c.rec.MungeKey, c.disk.MungeKey = digest, digest
 	}
@@ -46,11 +49,11 @@ func (r *record) keyFault(node string, st runtimes.FileStat, owners map[string]u
 	return ""
 }
 
-// restoreKey brings the key on the controller back from a copy, and restarts a munged that runs, which may have read another
+// restore brings the key on the controller back from a copy, and restarts a munged that runs, which may have read another
 // one. It stops munged before the write: an interrupted repair leaves munged stopped, which an observation shows. A cluster
 // without workers takes the controller's key, or a new one.
-func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners map[string]uint32) error {
-	c.adoptKey(st.SHA256)
+func (c mungeKey) restore(ctx context.Context, st runtimes.FileStat, owners map[string]uint32) error {
+	c.adopt(st.SHA256)
 	fault := c.rec.keyFault(c.host.Name(), st, owners)
 	if fault == "" {
 		return nil
@@ -62,7 +65,7 @@ func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners m
 	if st.Type == "link" || st.Type == "dir" {
 		return notRestored(fmt.Sprintf("%s on %s is a %s: remove it", st.Path, c.host.Name(), st.Type))
 	}
-	key, err := c.copyOfKey(ctx)
+	key, err := c.copy(ctx)
 	if err != nil {
 		return err
 	}
@@ -101,9 +104,9 @@ func (c *control) restoreKey(ctx context.Context, st runtimes.FileStat, owners m
 	return nil
 }
 
-// copyOfKey returns the cluster's munge key from the controller or a worker; nil: none that answers has it. Without workers,
+// copy returns the cluster's munge key from the controller or a worker; nil: none that answers has it. Without workers,
 // the key on the controller is the cluster's, whatever the record says.
-func (c *control) copyOfKey(ctx context.Context) ([]byte, error) {
+func (c mungeKey) copy(ctx context.Context) ([]byte, error) {
 	own, err := c.do(ctx, readOp(c.stack.Munge().Key()))
 	if err != nil {
 		return nil, err

@@ -135,7 +135,7 @@ func (c nodeSet) await(ctx context.Context, wk site, m plan.Member) error {
 // DOWN, or with ReturnToService=0 also one that slurmctld set DOWN and that has registered
 // since. slurmctld keeps the reason of a drain when it sets the node DOWN because it is
 // silent. With ReturnToService=2 each node returns when its slurmd registers.
-func (c *control) isLeftDown(n node) bool {
+func (c nodeSet) isLeftDown(n node) bool {
 	if drainOwnerOf(n) == drainOperation {
 		return true // it was drained before it went silent, and returns with a resume
 	}
@@ -241,7 +241,7 @@ func (c nodeSet) reconcile(ctx context.Context) error {
 		return err
 	}
 	for _, n := range nodes {
-		leaves := drainOwnerOf(n) == drainLeave && c.rec.hasJoined(n.Name) && !c.rec.closing(nodeTarget(n.Name))
+		leaves := drainOwnerOf(n) == drainLeave && c.rec.HasJoined(n.Name) && !c.rec.closing(nodeTarget(n.Name))
 		stops := drainOwnerOf(n) == drainStop && !c.rec.Stopped && !c.rec.closing(c.clusterTarget())
 		if n.Has("DRAIN") && (leaves || stops) {
 			if err := c.undrain(ctx, n.Name); err != nil {

@@ -148,12 +148,12 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	ctx, cancel := context.WithTimeout(ctx, r.env.timeouts.Look)
 	defer cancel()
 	c := newControl(r.env, m, s.Key, runtimes.Stamp{})
-	ops := append(c.readRecordOps(), statOp(repairedPaths(c.stack)...),
+	ops := append(c.file().readOps(), statOp(repairedPaths(c.stack)...),
 		statOp(append([]string{c.stack.Munge().Key()}, writtenPaths(c.stack)...)...))
 	directories := len(ops)
 	ops = append(ops, controlDirectoryOps(c.stack)...)
 	read := len(ops)
-	res, err := c.do(ctx, append(ops, c.serviceStates()...)...)
+	res, err := c.do(ctx, append(ops, stackDaemons{control: c}.serviceStates()...)...)
 	if err != nil {
 		if !strings.Contains(err.Error(), m.Node) {
 			err = fmt.Errorf("host %s: %w", m.Node, err)
@@ -186,7 +186,7 @@ func (r *Runtime) readControlHost(ctx context.Context, s runtimes.Scope, m plan.
 	if differ {
 		hit.modify(c.stack.Record(), c.stack.Record()+" on "+m.Node+" or its copy is missing or damaged")
 	}
-	c.adoptKey(key[0].SHA256)
+	mungeKey{c}.adopt(key[0].SHA256)
 	hit.key, hit.keyFault = key[0], c.rec.keyFault(m.Node, key[0], owners)
 	hit.disks = diskFaults(m.Node, key[1:])
 	hit.directories = controlFaults(c.stack, m.Node, res[directories:read])
@@ -338,7 +338,7 @@ func (v *observation) look(caller context.Context, declared *schema.EffectiveUni
 func (v *observation) readServices(caller context.Context) {
 	ctx, cancel := context.WithTimeout(caller, v.ctl.env.timeouts.Call)
 	defer cancel()
-	res, err := v.ctl.do(ctx, v.ctl.serviceStates()...)
+	res, err := v.ctl.do(ctx, stackDaemons{control: v.ctl}.serviceStates()...)
 	if err != nil {
 		return
 	}
@@ -652,7 +652,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	if v.mismatch {
 		w.earlier = "" // nobody knows what it should be
 	}
-	fault := v.ctl.slurmdFaultOf(m, n, w.earlier, hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
+	fault := newLifecycle(v.ctl).workers.slurmdFaultOf(m, n, w.earlier, hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
 	switch {
 	case !ok:
 		return plan.Partial, "slurmd runs but the controller does not know the node"

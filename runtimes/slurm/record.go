@@ -290,19 +290,6 @@ func (r *record) follow(u *plan.Unit) {
 	}
 }
 
-// nodes returns the nodes of the workers that have joined.
-func (r *record) nodes() (names []string) {
-	for _, m := range r.Joined {
-		names = append(names, m.Node)
-	}
-	return names
-}
-
-// hasJoined reports whether a member has joined on a node.
-func (r *record) hasJoined(node string) bool {
-	return slices.ContainsFunc(r.Joined, func(m plan.Member) bool { return m.Node == node })
-}
-
 func (r *record) setJoined(m plan.Member) {
 	r.dropJoined(m.Name)
 	r.Joined = append(r.Joined, m)

@@ -11,12 +11,15 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
+// restoration brings back what Berth made on a controller and somebody changed or removed.
+type restoration struct{ *control }
+
 // load reads the record of the unit and restores files of a complete stack that were changed
 // or removed. Every action begins with it, before it asks a client of Slurm: with a
 // broken slurm.conf a client says nothing about slurmctld, and no daemon starts. The
 // caller holds the lock of the cluster.
 func (c *control) load(ctx context.Context) error {
-	ops := append(c.readRecordOps(), statOp(repairedPaths(c.stack)...), statOp(c.stack.Munge().Key()))
+	ops := append(c.file().readOps(), statOp(repairedPaths(c.stack)...), statOp(c.stack.Munge().Key()))
 	res, err := c.do(ctx, append(ops, controlDirectoryOps(c.stack)...)...)
 	if err != nil {
 		return err
@@ -25,10 +28,10 @@ func (c *control) load(ctx context.Context) error {
 	if err := c.openRecord(ctx, res[0], res[1]); err != nil || !c.rec.Complete || c.rec.Deleting {
 		return err
 	}
-	if err := c.restoreKey(ctx, res[3].Stats[0], owners); err != nil {
+	if err := (mungeKey{c}).restore(ctx, res[3].Stats[0], owners); err != nil {
 		return err
 	}
-	c.restoreDirectories(ctx, directories)
+	restoration{c}.restoreDirectories(ctx, directories)
 	want, err := c.disk.hostFiles()
 	if err != nil {
 		c.log.Warn("files not checked", "host", c.host.Name(), "reason", "the recorded configuration cannot be rendered: "+err.Error())
@@ -43,7 +46,7 @@ func (c *control) load(ctx context.Context) error {
 	if len(broken) == 0 {
 		return nil
 	}
-	return c.repair(ctx, broken)
+	return restoration{c}.repair(ctx, broken)
 }
 
 // repairedPaths are the files that have to be as rendered: all except the list of
@@ -89,7 +92,7 @@ func faultOf(f cluster.File, node string, st runtimes.FileStat, owners map[strin
 
 // repair writes files of the stack. The steps that follow are recorded before it, as a daemon may have read the broken files: nobody
 // knows what a person wrote into slurm.conf, so all daemons that have read it start again.
-func (c *control) repair(ctx context.Context, broken map[string]cluster.File) error {
+func (c restoration) repair(ctx context.Context, broken map[string]cluster.File) error {
 	found, err := c.do(ctx, readOp(c.stack.Conf()))
 	if err != nil {
 		return err
@@ -102,13 +105,13 @@ func (c *control) repair(ctx context.Context, broken map[string]cluster.File) er
 	for path := range broken {
 		c.log.Warn("changed or removed file restored", "host", c.host.Name(), "file", path)
 		if path != c.stack.Conf() {
-			unread = unread.with(applied.StepsOf(path), c.rec.nodes())
+			unread = unread.with(applied.StepsOf(path), c.rec.Nodes())
 		}
 	}
 	ops := append([]runtimes.Op{dirOp(c.stack.Etc(), 0o755, "")}, writeOps(broken)...)
 	all := unread
 	if _, isBroken := broken[c.stack.Conf()]; isBroken {
-		all = all.with(applied.StepsOf(c.stack.Conf()), c.rec.nodes())
+		all = all.with(applied.StepsOf(c.stack.Conf()), c.rec.Nodes())
 		if !found[0].Missing {
 			ops = slices.Insert(ops, 1, writeOp(c.stack.Conf()+".previous", cluster.File{Data: found[0].Data, Mode: 0o644}))
 		}

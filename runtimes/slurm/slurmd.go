@@ -17,13 +17,13 @@ type slurmdFault struct {
 
 // slurmdFaultOf compares the slurmd of a worker that runs with what it should be. n is its node in slurmctld. outdated says which file
 // of slurmctld it has not fetched. hasLostJobs says that slurmctld has jobs on it that a boot ended.
-func (c *control) slurmdFaultOf(m plan.Member, n node, outdated string, hasLostJobs bool) slurmdFault {
+func (c workerHosts) slurmdFaultOf(m plan.Member, n node, outdated string, hasLostJobs bool) slurmdFault {
 	switch {
 	case outdated != "":
 		return slurmdFault{plan.Partial, outdated}
 	case slices.Contains(c.rec.RestartDue, m.Node):
 		return slurmdFault{plan.Partial, "its slurmd has to restart: it did not answer when the configuration changed"}
-	case n.State == "down" && c.isLeftDown(n):
+	case n.State == "down" && c.nodes.isLeftDown(n):
 		return slurmdFault{}
 	case n.State == "down" && n.Has("NOT_RESPONDING"):
 		return slurmdFault{plan.Hung, "slurmd runs and does not answer the controller"}
@@ -51,4 +51,22 @@ func (c workerHosts) slurmdFault(ctx context.Context, wk site, m plan.Member, n 
 	}
 	lost := hasLostJobs(n, earliestStarts(all), c.env.now().Sub(res[0].Service.Since))
 	return c.slurmdFaultOf(m, n, c.fetchedFiles().fault(m.Node, have[0].Stats), lost), nil
+}
+
+// slurmdVerb returns what a start of a worker does with a slurmd that runs: it restarts one that has a fault or is not registered. owned: it
+// is of this cluster, so that a restart of one that hangs is recorded.
+func (c workerHosts) slurmdVerb(ctx context.Context, wk site, m plan.Member, n node, owned bool) (string, error) {
+	fault, err := c.slurmdFault(ctx, wk, m, n)
+	if err != nil {
+		return "", err
+	}
+	if fault.state == plan.Hung && owned {
+		if err := c.prepareHungWorker(ctx, wk, m.Node); err != nil {
+			return "", err
+		}
+	}
+	if fault.detail == "" && n.Registered() {
+		return "start", nil
+	}
+	return "restart", nil
 }

@@ -9,18 +9,21 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// restartSlurmdbd restarts slurmdbd and waits until it answers.
-func (c *control) restartSlurmdbd(ctx context.Context) error {
+// slurmdbd is that daemon of a control stack.
+type slurmdbd struct{ *control }
+
+// restart restarts slurmdbd and waits until it answers.
+func (c slurmdbd) restart(ctx context.Context) error {
 	if err := c.doAll(ctx, c.service(profile.Slurmdbd, "restart")); err != nil {
 		return err
 	}
-	return c.awaitSlurmdbd(ctx)
+	return c.await(ctx)
 }
 
-// awaitSlurmdbd waits until slurmdbd answers, or has ended. It listens some time after its start, and slurmdbd 26.05
+// await waits until slurmdbd answers, or has ended. It listens some time after its start, and slurmdbd 26.05
 // refuses connections for a moment after it accepted the first one.
-func (c *control) awaitSlurmdbd(ctx context.Context) error {
-	question := askSlurmdbd(c)
+func (c slurmdbd) await(ctx context.Context) error {
+	question := askSlurmdbd(c.control)
 	return c.env.poll(ctx, "slurmdbd on "+c.host.Name(), func(ctx context.Context) (bool, string, error) {
 		res, err := c.do(ctx, c.service(profile.Slurmdbd, "state"), question)
 		switch {

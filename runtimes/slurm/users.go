@@ -246,7 +246,7 @@ func (c hostUsers) unneeded(ctx context.Context, s site, users []schema.UnixUser
 		return nil, nil
 	}
 	here := &control{site: s, log: c.log, env: c.env, key: c.key, stack: c.stack}
-	others, err := here.otherRecords(ctx)
+	others, err := here.file().others(ctx)
 	if err != nil {
 		return nil, err
 	}

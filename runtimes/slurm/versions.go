@@ -97,7 +97,7 @@ func (s site) compareVersion(daemon string, found cli.Version, err error, i *sch
 
 // checkVersions compares the installed versions of all hosts of the unit that can be
 // reached.
-func (c *control) checkVersions(ctx context.Context) error {
+func (c lifecycle) checkVersions(ctx context.Context) error {
 	i := &c.rec.Unit.Effective
 	err := c.checkVersion(ctx, i)
 	return errors.Join(err, c.onWorkers(ctx, func(ctx context.Context, wk site, _ plan.Member) error {

@@ -85,7 +85,7 @@ func (c workerHosts) known(ctx context.Context, m plan.Member) (node, error) {
 // recordMember adds a member to the record, with the shape of its host if it is new.
 func (c workerHosts) recordMember(ctx context.Context, m plan.Member, found schema.Shape) error {
 	return c.updateRecord(ctx, func(r *record) {
-		if !r.hasJoined(m.Node) {
+		if !r.HasJoined(m.Node) {
 			r.setFound(m.Node, found)
 		}
 		r.setJoined(m)
@@ -111,7 +111,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	}
 	if digest(key[0].Data) != c.rec.MungeKey {
 		why := lostKey
-		if there, _ := c.copyOfKey(ctx); there != nil {
+		if there, _ := (mungeKey{c.control}).copy(ctx); there != nil {
 			why = "a worker has it, and it cannot be written there: see that the path is no link and its disk has room"
 		}
 		return fmt.Errorf("host %s: %s is not the munge key of the cluster; %s", c.host.Name(), c.stack.Munge().Key(), why)
@@ -133,18 +133,11 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 		}
 		owned = len(running) > 0
 	}
-	restart := false
+	verb := "start"
 	if res[3].Service.Running {
-		fault, err := c.slurmdFault(ctx, wk, m, known)
-		if err != nil {
+		if verb, err = c.slurmdVerb(ctx, wk, m, known, owned); err != nil {
 			return err
 		}
-		if fault.state == plan.Hung && owned {
-			if err := c.prepareHungWorker(ctx, wk, m.Node); err != nil {
-				return err
-			}
-		}
-		restart = fault.detail != "" || !known.Registered()
 	}
 	ops, err := c.render(m, key[0].Data, owned)
 	if err != nil {
@@ -161,11 +154,7 @@ func (c workerHosts) start(ctx context.Context, m plan.Member) error {
 	if err := c.users.makeOnWorker(ctx, wk, c.rec.users()); err != nil {
 		return err
 	}
-	start := c.slurmd(m, control, "start")
-	if restart {
-		start = c.slurmd(m, control, "restart")
-	}
-	if err := wk.doAll(ctx, start); err != nil {
+	if err := wk.doAll(ctx, c.slurmd(m, control, verb)); err != nil {
 		return err
 	}
 	if slices.Contains(c.rec.RestartDue, m.Node) {
@@ -228,7 +217,7 @@ func (c workerHosts) write(ctx context.Context, wk site, ops []runtimes.Op) erro
 // cluster is an error. Where its record is damaged, it is one that has joined, or has the munge key of this cluster.
 func (c workerHosts) owned(wk site, res runtimes.Result, key runtimes.FileStat) (bool, error) {
 	rec, err := wk.readWorker(res)
-	isOurs := c.rec.hasJoined(wk.host.Name()) || key.SHA256 != "" && key.SHA256 == c.rec.MungeKey
+	isOurs := c.rec.HasJoined(wk.host.Name()) || key.SHA256 != "" && key.SHA256 == c.rec.MungeKey
 	if res.Missing || errors.Is(err, errDamaged) && isOurs {
 		return false, nil
 	}
@@ -255,7 +244,7 @@ func (c workerHosts) clean(ctx context.Context, wk site) error {
 		return wk.doAll(ctx, removeEmptyOp(profile.InstanceDir))
 	}
 	rec, err := wk.readWorker(res[0])
-	if errors.Is(err, errDamaged) && c.rec.hasJoined(wk.host.Name()) {
+	if errors.Is(err, errDamaged) && c.rec.HasJoined(wk.host.Name()) {
 		rec, err = workerRecord{Cluster: c.stack.Cluster, Node: wk.host.Name()}, nil
 	}
 	if err != nil || rec.Cluster != c.stack.Cluster {

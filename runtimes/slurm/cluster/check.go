@@ -20,14 +20,20 @@ func (c *configProblems) add(path, format string, args ...any) {
 	*c = append(*c, schema.ConfigProblem{Path: path, Message: fmt.Sprintf(format, args...)})
 }
 
+// configCheck finds the problems of a config. Each method checks one part of it.
+type configCheck struct {
+	set *Config
+	configProblems
+}
+
 // check returns the problems of a config by itself.
 func (s *Config) check() []schema.ConfigProblem {
-	var c configProblems
-	s.checkPartitions(&c)
-	s.checkQoS(&c)
-	s.checkTopology(&c)
-	s.checkOptions(&c)
-	s.checkReservations(&c)
+	c := configCheck{set: s}
+	c.partitions()
+	c.allQoS()
+	c.topology()
+	c.options()
+	c.reservations()
 	if !isFree(s.UsersAccount()) {
 		c.add("account", "invalid name %q", s.Account)
 	}
@@ -47,11 +53,11 @@ func (s *Config) check() []schema.ConfigProblem {
 			c.add("retention."+name, "is %d", months)
 		}
 	}
-	s.checkPrograms(&c)
+	c.programs()
 	if s.Scheduler.IntervalSeconds < 1 {
 		c.add("scheduler.interval_seconds", "is %d", s.Scheduler.IntervalSeconds)
 	}
-	return c
+	return c.configProblems
 }
 
 // isFree reports whether a partition, a QoS or an account may have a name: Slurm reads these
@@ -60,10 +66,10 @@ func isFree(name string) bool {
 	return profile.IsName(name) && !slices.Contains([]string{"all", "default", "root"}, strings.ToLower(name))
 }
 
-func (s *Config) checkPartitions(c *configProblems) {
+func (c *configCheck) partitions() {
 	seen := map[string]bool{}
 	chosen := ""
-	for i, p := range s.Partitions {
+	for i, p := range c.set.Partitions {
 		at := item("partitions", i)
 		switch {
 		case !isFree(p.Name):
@@ -77,32 +83,32 @@ func (s *Config) checkPartitions(c *configProblems) {
 		} else if p.Default {
 			chosen = p.Name
 		}
-		s.checkPartition(c, at, p)
+		c.partition(at, p)
 	}
 }
 
-// checkPartition checks the fields of one partition that depend on others.
-func (s *Config) checkPartition(c *configProblems, at string, p Partition) {
+// partition checks the fields of one partition that depend on others.
+func (c *configCheck) partition(at string, p Partition) {
 	if p.MaxTimeMinutes < 0 {
 		c.add(at+".max_time_minutes", "is negative")
 	}
-	if longest := s.maxTime(p); longest > 0 && p.DefaultTimeMinutes > longest {
+	if longest := c.set.maxTime(p); longest > 0 && p.DefaultTimeMinutes > longest {
 		c.add(at+".default_time_minutes", "is %d, more than the partition's longest time, which is %d", p.DefaultTimeMinutes, longest)
 	}
-	if p.PreemptMode != "" && (s.Preemption == nil || s.Preemption.By != preemptPartition) {
+	if p.PreemptMode != "" && (c.set.Preemption == nil || c.set.Preemption.By != preemptPartition) {
 		c.add(at+".preempt_mode", "has no effect without preemption.by: %s", preemptPartition)
 	}
 	for i, name := range p.AllowAccounts {
-		if name != s.UsersAccount() && !projectID.MatchString(name) {
-			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, s.UsersAccount())
+		if name != c.set.UsersAccount() && !projectID.MatchString(name) {
+			c.add(item(at+".allow_accounts", i), "there is no account %s: there is %s, or that of an attached project by its id, as <tenant>.<project>", name, c.set.UsersAccount())
 		}
 	}
 	for i, name := range p.AllowQOS {
-		if known := s.qosNames(); !slices.Contains(known, name) {
+		if known := c.set.qosNames(); !slices.Contains(known, name) {
 			c.add(item(at+".allow_qos", i), "there is no QoS %s: there is %s", name, strings.Join(known, ", "))
 		}
 	}
-	if known := s.qosNames(); p.QOS != "" && !slices.Contains(known, p.QOS) {
+	if known := c.set.qosNames(); p.QOS != "" && !slices.Contains(known, p.QOS) {
 		c.add(at+".qos", "there is no QoS %s: there is %s", p.QOS, strings.Join(known, ", "))
 	}
 }
@@ -118,10 +124,10 @@ func (s *Config) qosNames() []string {
 	return names
 }
 
-// checkTopology checks that the switches are a tree, or several.
-func (s *Config) checkTopology(c *configProblems) {
+// topology checks that the switches are a tree, or several.
+func (c *configCheck) topology() {
 	index, parent := map[string]int{}, map[string]string{}
-	for i, sw := range s.Topology.Switches {
+	for i, sw := range c.set.Topology.Switches {
 		index[sw.Name] = i
 	}
 	under := func(at, child, name string) {
@@ -131,7 +137,7 @@ func (s *Config) checkTopology(c *configProblems) {
 		}
 		parent[child] = name
 	}
-	for i, sw := range s.Topology.Switches {
+	for i, sw := range c.set.Topology.Switches {
 		at := item("topology.switches", i)
 		if (len(sw.Nodes) > 0) == (len(sw.Switches) > 0) {
 			c.add(at, "a switch has either nodes or switches")
@@ -147,7 +153,7 @@ func (s *Config) checkTopology(c *configProblems) {
 			under(item(at+".switches", k), child, sw.Name)
 		}
 	}
-	for i, sw := range s.Topology.Switches {
+	for i, sw := range c.set.Topology.Switches {
 		for at, steps := parent[sw.Name], 0; at != ""; at, steps = parent[at], steps+1 {
 			if at == sw.Name || steps > len(parent) {
 				c.add(item("topology.switches", i)+".switches", "the switch %s is below itself", sw.Name)
@@ -157,11 +163,11 @@ func (s *Config) checkTopology(c *configProblems) {
 	}
 }
 
-// checkOptions checks the options by the table of parameters.
-func (s *Config) checkOptions(c *configProblems) {
-	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+// options checks the options by the table of parameters.
+func (c *configCheck) options() {
+	for _, name := range slices.Sorted(maps.Keys(c.set.Options)) {
 		p, ok := findOption(name)
-		switch value := string(s.Options[name]); {
+		switch value := string(c.set.Options[name]); {
 		case !ok:
 			c.add("options."+name, "is no option; the options are %s", strings.Join(optionNames(""), ", "))
 		case !p.Allowed.Allow(value):
@@ -170,10 +176,9 @@ func (s *Config) checkOptions(c *configProblems) {
 	}
 }
 
-// checkVersion checks what depends on the version: its release of Slurm and its roles.
-func (s *Config) checkVersion(v *schema.AppVersion) []schema.ConfigProblem {
-	var c configProblems
-	for _, name := range slices.Sorted(maps.Keys(s.Options)) {
+// version checks what depends on the version: its release of Slurm and its roles.
+func (c *configCheck) version(v *schema.AppVersion) {
+	for _, name := range slices.Sorted(maps.Keys(c.set.Options)) {
 		if p, ok := findOption(name); ok && p.Classes.On(v.Spec.Version) == profile.Unsupported {
 			c.add("options."+name, "Slurm %s does not know it; its options are %s", v.Spec.Version, strings.Join(optionNames(v.Spec.Version), ", "))
 		}
@@ -184,7 +189,7 @@ func (s *Config) checkVersion(v *schema.AppVersion) []schema.ConfigProblem {
 			roles = append(roles, name)
 		}
 	}
-	for i, p := range s.Partitions {
+	for i, p := range c.set.Partitions {
 		if p.Nodes == nil {
 			continue
 		}
@@ -194,7 +199,6 @@ func (s *Config) checkVersion(v *schema.AppVersion) []schema.ConfigProblem {
 			}
 		}
 	}
-	return c
 }
 
 // findOption returns the row of an option.

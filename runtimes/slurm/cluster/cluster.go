@@ -38,7 +38,7 @@ type Ports struct {
 	Slurmdbd  int `json:"slurmdbd"`
 }
 
-// JoinedWorkers are the workers, and what was found on their hosts.
+// JoinedWorkers are the workers that belong to the cluster, with the shapes of their hosts.
 type JoinedWorkers struct {
 	Joined []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
 	// Found has the shape of the host of each node, as it was when the line of the node was written. A
@@ -49,6 +49,19 @@ type JoinedWorkers struct {
 // Clone returns a copy that shares no slice or map.
 func (w JoinedWorkers) Clone() JoinedWorkers {
 	return JoinedWorkers{slices.Clone(w.Joined), maps.Clone(w.Found)}
+}
+
+// Nodes returns the nodes of the workers that have joined.
+func (w JoinedWorkers) Nodes() (names []string) {
+	for _, m := range w.Joined {
+		names = append(names, m.Node)
+	}
+	return names
+}
+
+// HasJoined reports whether a member has joined on a node.
+func (w JoinedWorkers) HasJoined(node string) bool {
+	return slices.ContainsFunc(w.Joined, func(m plan.Member) bool { return m.Node == node })
 }
 
 // Workers returns the members with a line in slurm.conf, by node, with the CPUs and the shape in it.

@@ -308,9 +308,10 @@ func CheckConfig(v *schema.AppVersion, config json.RawMessage) schema.ConfigFact
 		return schema.ConfigFacts{Problems: []schema.ConfigProblem{{Message: err.Error()}}}
 	}
 	s.fold()
-	problems := configProblems(append(s.check(), s.checkVersion(v)...))
-	s.checkArtifacts(&problems, v)
-	facts := schema.ConfigFacts{Problems: problems, NoEffect: s.withoutEffect(), Names: s.names()}
+	of := configCheck{set: &s, configProblems: s.check()}
+	of.version(v)
+	of.artifacts(v)
+	facts := schema.ConfigFacts{Problems: of.configProblems, NoEffect: s.withoutEffect(), Names: s.names()}
 	for i, r := range s.Reservations {
 		facts.Ends = append(facts.Ends, schema.ConfigEnd{Path: item("reservations", i), What: "the reservation " + r.Name, At: r.end()})
 	}

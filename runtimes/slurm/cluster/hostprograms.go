@@ -76,9 +76,9 @@ func (s *Config) programParameters() map[string]string {
 	return values
 }
 
-// checkPrograms adds values that the helper would refuse.
-func (s *Config) checkPrograms(c *configProblems) {
-	values := s.programParameters()
+// programs adds values that the helper would refuse.
+func (c *configCheck) programs() {
+	values := c.set.programParameters()
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		if !profile.AllowsSlurmConf(name, values[name]) {
 			field := "job_programs"
@@ -90,9 +90,9 @@ func (s *Config) checkPrograms(c *configProblems) {
 	}
 }
 
-// checkArtifacts adds the programs whose digest is of no artifact of the version.
-func (s *Config) checkArtifacts(c *configProblems, v *schema.AppVersion) {
-	programs := s.programs()
+// artifacts adds the programs whose digest is of no artifact of the version.
+func (c *configCheck) artifacts(v *schema.AppVersion) {
+	programs := c.set.programs()
 	for _, field := range slices.Sorted(maps.Keys(programs)) {
 		digest := programs[field].Digest
 		if !slices.ContainsFunc(slices.Collect(maps.Values(v.Spec.Manifest.Artifacts)), func(a schema.ManifestArtifact) bool { return a.Digest == digest }) {

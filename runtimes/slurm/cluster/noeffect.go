@@ -13,8 +13,8 @@ import (
 // withoutEffect returns the fields of a config that Slurm takes and that change nothing, or that no job can meet,
 // because of other fields.
 func (s *Config) withoutEffect() []schema.ConfigProblem {
-	var c configProblems
-	s.uselessPreemption(&c)
+	c := configCheck{set: s}
+	c.uselessPreemption()
 	if s.Priority != nil && s.Priority.Type == priorityBasic && s.Priority.Weights != (priorityWeights{}) {
 		c.add("priority.weights", "have no effect with priority.type: %s", priorityBasic)
 	}
@@ -54,13 +54,13 @@ func (s *Config) withoutEffect() []schema.ConfigProblem {
 			c.add("jobs.max_time_minutes", "each partition has a max_time_minutes of its own")
 		}
 	}
-	s.uselessOptions(&c)
-	return c
+	c.uselessOptions()
+	return c.configProblems
 }
 
 // uselessOptions finds values of options that Slurm takes and that switch something off, or have no effect.
-func (s *Config) uselessOptions(c *configProblems) {
-	if from, to, ok := span(string(s.Options["SrunPortRange"])); ok {
+func (c *configCheck) uselessOptions() {
+	if from, to, ok := span(string(c.set.Options["SrunPortRange"])); ok {
 		switch {
 		case from > to:
 			c.add("options.SrunPortRange", "begins at %d, above its end", from)
@@ -69,7 +69,7 @@ func (s *Config) uselessOptions(c *configProblems) {
 		}
 	}
 	for _, name := range []string{"RequeueExit", "RequeueExitHold"} {
-		for part := range strings.SplitSeq(string(s.Options[name]), ",") {
+		for part := range strings.SplitSeq(string(c.set.Options[name]), ",") {
 			from, to, ok := span(part)
 			switch {
 			case !ok:
@@ -152,8 +152,8 @@ func (s *Config) withoutWorkers(workers []plan.Member) (notes []string) {
 	return notes
 }
 
-func (s *Config) uselessPreemption(c *configProblems) {
-	p := s.Preemption
+func (c *configCheck) uselessPreemption() {
+	p := c.set.Preemption
 	switch {
 	case p == nil:
 	case p.By == "" || p.By == preemptNone:
@@ -164,12 +164,12 @@ func (s *Config) uselessPreemption(c *configProblems) {
 			c.add("preemption.exempt_minutes", "has no effect without preemption.by")
 		}
 	case p.By == preemptQOS:
-		if !slices.ContainsFunc(s.QoS, func(q QoS) bool { return len(q.Preempts) > 0 }) {
+		if !slices.ContainsFunc(c.set.QoS, func(q QoS) bool { return len(q.Preempts) > 0 }) {
 			c.add("preemption.by", "no job preempts another, as no QoS has preempts")
 		}
 	case p.By == preemptPartition:
 		tiers := map[int]bool{}
-		for _, of := range s.Partitions {
+		for _, of := range c.set.Partitions {
 			tier := 1 // slurm.conf(5)
 			if of.PriorityTier != nil {
 				tier = *of.PriorityTier

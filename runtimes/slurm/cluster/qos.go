@@ -42,11 +42,11 @@ var qosFlags = map[string]string{
 	"requires_reservation": "RequiresReservation",
 }
 
-// checkQoS refuses names and references that slurmdbd would refuse, or read as others.
-func (s *Config) checkQoS(c *configProblems) {
+// allQoS refuses names and references that slurmdbd would refuse, or read as others.
+func (c *configCheck) allQoS() {
 	seen := map[string]bool{}
-	standard := defaultQoS(s.QoS)
-	for i, q := range s.QoS {
+	standard := defaultQoS(c.set.QoS)
+	for i, q := range c.set.QoS {
 		at := item("qos", i)
 		switch {
 		case !isFree(q.Name):
@@ -61,11 +61,11 @@ func (s *Config) checkQoS(c *configProblems) {
 		if q.Name == standard && q.Users != nil {
 			c.add(at+".users", "the QoS %s is the default, which is for all users: leave them out, or declare another default", q.Name)
 		}
-		s.checkOneQoS(c, at, q)
+		c.qos(at, q)
 	}
 }
 
-func (s *Config) checkOneQoS(c *configProblems, at string, q QoS) {
+func (c *configCheck) qos(at string, q QoS) {
 	for _, n := range []int{q.Priority, q.MaxTimeMinutes, q.PerUser.GPUs, q.PerUser.CPUs, q.PerUser.Jobs, q.PerUser.Submits, q.Group.GPUs, q.Group.CPUs, q.Group.Jobs, q.Group.Submits} {
 		if n < 0 {
 			c.add(at, "%d is negative", n)
@@ -75,14 +75,14 @@ func (s *Config) checkOneQoS(c *configProblems, at string, q QoS) {
 		c.add(at+".usage_percent", "is negative")
 	}
 	for i, other := range q.Preempts {
-		if known := s.qosNames(); other == q.Name || !slices.Contains(known, other) {
+		if known := c.set.qosNames(); other == q.Name || !slices.Contains(known, other) {
 			c.add(item(at+".preempts", i), "%s is no other QoS: there is %s", other, strings.Join(known, ", "))
 		}
 	}
-	if !slices.Contains(q.Preempts, q.Name) && s.preempts(q.Name, q.Name, map[string]bool{}) {
+	if !slices.Contains(q.Preempts, q.Name) && c.preempts(q.Name, q.Name, map[string]bool{}) {
 		c.add(at+".preempts", "the QoS %s would preempt itself through others, which slurmdbd refuses", q.Name)
 	}
-	if len(q.Preempts) > 0 && (s.Preemption == nil || s.Preemption.By != preemptQOS) {
+	if len(q.Preempts) > 0 && (c.set.Preemption == nil || c.set.Preemption.By != preemptQOS) {
 		c.add(at+".preempts", "has no effect without preemption.by: %s", preemptQOS)
 	}
 	for i, f := range q.Flags {
@@ -98,11 +98,11 @@ func (s *Config) checkOneQoS(c *configProblems, at string, q QoS) {
 }
 
 // preempts reports whether a QoS preempts another one, itself or through others.
-func (s *Config) preempts(name, other string, seen map[string]bool) bool {
+func (c *configCheck) preempts(name, other string, seen map[string]bool) bool {
 	seen[name] = true
-	i := slices.IndexFunc(s.QoS, func(q QoS) bool { return q.Name == name })
-	return i >= 0 && slices.ContainsFunc(s.QoS[i].Preempts, func(next string) bool {
-		return next == other || !seen[next] && s.preempts(next, other, seen)
+	i := slices.IndexFunc(c.set.QoS, func(q QoS) bool { return q.Name == name })
+	return i >= 0 && slices.ContainsFunc(c.set.QoS[i].Preempts, func(next string) bool {
+		return next == other || !seen[next] && c.preempts(next, other, seen)
 	})
 }
 

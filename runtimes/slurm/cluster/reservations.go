@@ -42,9 +42,9 @@ var reservationName = regexp.MustCompile(`^[a-z]([-_0-9a-z]{0,30}[0-9a-z])?$`)
 
 const maxReservation = 365 * 24 * 60 // minutes
 
-func (s *Config) checkReservations(c *configProblems) {
+func (c *configCheck) reservations() {
 	seen := map[string]bool{}
-	for i, r := range s.Reservations {
+	for i, r := range c.set.Reservations {
 		at := item("reservations", i)
 		if !reservationName.MatchString(r.Name) || seen[r.Name] {
 			c.add(at+".name", "%q is invalid, or there twice", r.Name)
