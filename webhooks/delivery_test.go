@@ -50,7 +50,7 @@ func TestPullRequestLifeAsEvents(t *testing.T) {
 	h, err := webhooks.Handler(webhooks.Options{
 		Format: github.Webhook(),
 		Log:    slog.New(slog.DiscardHandler),
-		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: func(d webhooks.Delivery) error {
+		Receivers: []webhooks.Receiver{{Secrets: staticSecrets([]byte("s")), Take: func(d webhooks.Delivery) error {
 			mu.Lock()
 			defer mu.Unlock()
 			got = append(got, d.Events...)

@@ -75,11 +75,6 @@ type Receiver struct {
 	Take func(Delivery) error
 }
 
-// StaticSecrets are secrets that never change, for a Receiver.
-func StaticSecrets(secrets ...[]byte) func() ([][]byte, error) {
-	return func() ([][]byte, error) { return secrets, nil }
-}
-
 // Limits and defaults of a Handler.
 const (
 	DefaultMaxBody  = 25 << 20 // the most GitHub sends

@@ -65,7 +65,7 @@ func newHandler(t testing.TB, in *inbox, change func(*webhooks.Options)) (http.H
 	reg := prometheus.NewRegistry()
 	o := webhooks.Options{
 		Format:    github.Webhook(),
-		Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte(secret)), Take: in.take}},
+		Receivers: []webhooks.Receiver{{Secrets: staticSecrets([]byte(secret)), Take: in.take}},
 		Log:       slog.New(slog.DiscardHandler), Registry: reg,
 	}
 	if change != nil {
@@ -241,7 +241,7 @@ func TestBothSecretsAreValidWhileOneIsReplaced(t *testing.T) {
 	for _, key := range []string{"old secret", "new secret"} {
 		in := &inbox{}
 		h, _ := newHandler(t, in, func(o *webhooks.Options) {
-			o.Receivers[0].Secrets = webhooks.StaticSecrets([]byte("new secret"), []byte("old secret"))
+			o.Receivers[0].Secrets = staticSecrets([]byte("new secret"), []byte("old secret"))
 		})
 		r := delivery("push", pushMain)
 		r.Header.Set("X-Hub-Signature-256", sign(key, []byte(pushMain)))
@@ -344,7 +344,7 @@ func TestFullQueueAnswers503(t *testing.T) {
 
 func TestHandlerRefusesIncompleteOptions(t *testing.T) {
 	of := func(secrets func() ([][]byte, error), take func(webhooks.Delivery) error) error {
-		well := webhooks.Receiver{Secrets: webhooks.StaticSecrets([]byte("a")), Take: (&inbox{}).take}
+		well := webhooks.Receiver{Secrets: staticSecrets([]byte("a")), Take: (&inbox{}).take}
 		_, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: slog.New(slog.DiscardHandler), Receivers: []webhooks.Receiver{well, {Secrets: secrets, Take: take}}})
 		return err
 	}
@@ -352,12 +352,12 @@ func TestHandlerRefusesIncompleteOptions(t *testing.T) {
 	for name, secrets := range map[string][][]byte{
 		"none": nil, "empty": {{}}, "nil": {nil}, "blank": {[]byte(" \n")}, "one of two empty": {[]byte("a"), {}},
 	} {
-		require.ErrorContains(t, of(webhooks.StaticSecrets(secrets...), take), "secret", name)
+		require.ErrorContains(t, of(staticSecrets(secrets...), take), "secret", name)
 	}
 	require.ErrorContains(t, of(nil, take), "Secrets")
 	require.ErrorContains(t, of(func() ([][]byte, error) { return nil, errors.New("no such file") }, take), "no such file")
-	require.NoError(t, of(webhooks.StaticSecrets([]byte("b")), take))
-	require.Error(t, of(webhooks.StaticSecrets([]byte("b")), nil))
+	require.NoError(t, of(staticSecrets([]byte("b")), take))
+	require.Error(t, of(staticSecrets([]byte("b")), nil))
 	_, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: slog.New(slog.DiscardHandler)})
 	require.Error(t, err)
 }
@@ -368,14 +368,14 @@ func TestDeliveryReachesOnlyReceiversWhoseSecretSignedIt(t *testing.T) {
 	var physics, biology, twin inbox
 	var lost error
 	receivers := []webhooks.Receiver{
-		{Estate: "physics", Secrets: webhooks.StaticSecrets([]byte(secret)), Take: physics.take},
+		{Estate: "physics", Secrets: staticSecrets([]byte(secret)), Take: physics.take},
 		{Estate: "biology", Secrets: func() ([][]byte, error) {
 			if lost != nil {
 				return [][]byte{[]byte("new")}, lost
 			}
 			return [][]byte{[]byte("old"), []byte("new")}, nil
 		}, Take: biology.take},
-		{Estate: "twin", Secrets: webhooks.StaticSecrets([]byte(secret)), Take: twin.take},
+		{Estate: "twin", Secrets: staticSecrets([]byte(secret)), Take: twin.take},
 	}
 	h, _ := newHandler(t, &inbox{}, func(o *webhooks.Options) { o.Receivers = receivers })
 	send := func(key string) (int, [3]int) {
@@ -648,4 +648,9 @@ func BenchmarkHandler(b *testing.B) {
 			b.Fatal(w.Code)
 		}
 	}
+}
+
+// staticSecrets are secrets that never change.
+func staticSecrets(secrets ...[]byte) func() ([][]byte, error) {
+	return func() ([][]byte, error) { return secrets, nil }
 }

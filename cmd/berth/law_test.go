@@ -78,7 +78,7 @@ var law = map[string][]string{
 	"berth/webhooks/journal":                         {},
 	"berth/webhooks/secret":                          {},
 	"berth/webhooks/api":                             {"berth/schema", "berth/schema/authority", "berth/schema/audit", "berth/schema/queue", "berth/reconciler/plan", "berth/reconciler/queueing", "berth/runtimes"},
-	"berth/cmd/internal/remote":                      {"berth/cmd/internal/cli", "berth/reconciler/gitrepo"},
+	"berth/cmd/internal/remote":                      {"berth/cmd/internal/cli", "berth/schema"},
 	"berth/webhooks/forge":                           {"berth/webhooks", "berth/webhooks/secret", "berth/reconciler"},
 	"berth/webhooks/github":                          {"berth/webhooks", "berth/webhooks/forge", "berth/webhooks/secret", "berth/schema", "berth/reconciler/plan", "berth/reconciler/report", "berth/reconciler"},
 	"berth/webhooks/github/githubtest":               {},

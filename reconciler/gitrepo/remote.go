@@ -28,6 +28,7 @@ import (
 
 	"berth/reconciler"
 	"berth/reconciler/gitrepo/object"
+	"berth/schema"
 )
 
 // Credentials authenticate Berth at a remote. They print as asterisks.
@@ -79,7 +80,7 @@ func newRemote(raw string, auth AuthFunc, o Options) (*remote, error) {
 		r.ssh = true
 		r.transport = gitssh.DefaultClient
 	case "http":
-		if !o.AllowHTTP && !IsLoopback(u.Hostname()) {
+		if !o.AllowHTTP && !schema.IsLoopback(u.Hostname()) {
 			return nil, fmt.Errorf("repository URL %s: plain http would show the token to the network; use https, or set allow_http where the network is closed", r.url)
 		}
 		fallthrough
@@ -125,12 +126,6 @@ func (s shortErrors) RoundTrip(req *http.Request) (*http.Response, error) {
 		}{io.LimitReader(res.Body, maxComplaint), res.Body}
 	}
 	return res, err
-}
-
-// IsLoopback reports whether a host of a URL is this machine.
-func IsLoopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
 }
 
 // Redact removes user and password from a URL for messages.

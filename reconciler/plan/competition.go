@@ -23,9 +23,9 @@ type occupant struct {
 	alone bool
 }
 
-// add puts a unit on a node, and reports whether that affects other units. A unit with
-// two members there has the node alone if one of them has.
-func (on occupancy) add(node string, by occupant) bool {
+// add puts a unit on a node. A unit with two members there has the node alone if one of
+// them has.
+func (on occupancy) add(node string, by occupant) {
 	o := on[node]
 	if o == nil {
 		o = &occupants{units: map[schema.Key]bool{}}
@@ -33,13 +33,12 @@ func (on occupancy) add(node string, by occupant) bool {
 	}
 	was, there := o.units[by.key]
 	if there && (was || !by.alone) {
-		return false
+		return
 	}
 	if by.alone {
 		o.alone++
 	}
 	o.units[by.key] = by.alone
-	return true
 }
 
 func (on occupancy) remove(node string, key schema.Key) {

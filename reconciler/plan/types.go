@@ -181,14 +181,12 @@ type Difference struct {
 type Class string
 
 // The classes, in order: a live difference touches no service, a reconfigure makes services
-// read their files, a restart starts services again, and a drain empties a node first. A
-// refused difference has a Blocked.
+// read their files, a restart starts services again, and a drain empties a node first.
 const (
 	ClassLive        Class = "live"
 	ClassReconfigure Class = "reconfigure"
 	ClassRestart     Class = "restart"
 	ClassDrain       Class = "needs drain"
-	ClassRefused     Class = "refused"
 )
 
 // Action is one step of a Plan.

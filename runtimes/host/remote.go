@@ -121,21 +121,21 @@ func (r *remote) inspect(stamp runtimes.Stamp, ops []runtimes.Op) (limit time.Du
 
 // duration returns the timeout of an operation.
 func duration(op runtimes.Op) time.Duration {
-	ms := func(n int, otherwise time.Duration) time.Duration {
-		if n > 0 {
-			return time.Duration(n) * time.Millisecond
+	timeout := func(ms int) time.Duration {
+		if ms > 0 {
+			return time.Duration(ms) * time.Millisecond
 		}
-		return otherwise
+		return 10 * time.Second
 	}
 	switch {
 	case op.Run != nil:
-		return ms(op.Run.TimeoutMS, 10*time.Second)
+		return timeout(op.Run.TimeoutMS)
 	case op.Service != nil && op.Service.Verb == "restart":
-		return 3 * ms(op.Service.TimeoutMS, 10*time.Second)
+		return 3 * timeout(op.Service.TimeoutMS)
 	case op.Service != nil && op.Service.Verb != "start" && op.Service.Verb != "state":
-		return 2 * ms(op.Service.TimeoutMS, 10*time.Second)
+		return 2 * timeout(op.Service.TimeoutMS)
 	case op.Service != nil:
-		return ms(op.Service.TimeoutMS, 10*time.Second)
+		return timeout(op.Service.TimeoutMS)
 	case op.Preflight != nil:
 		return 10 * time.Second
 	case op.UserDir != nil, op.User != nil && !op.User.Absent:

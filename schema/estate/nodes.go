@@ -44,7 +44,7 @@ func (c *platformCheck) unlikeOthers() {
 		n := doc.Decl.(*schema.Node)
 		if isUnspecified(n.Spec.Address) {
 			c.warn(doc, "spec.address", CodeNoEffect, fmt.Sprintf("%s is not the address of a host", n.Spec.Address))
-		} else if len(nodes) > 1 && isLoopback(n.Spec.Address) {
+		} else if len(nodes) > 1 && schema.IsLoopback(n.Spec.Address) {
 			c.warn(doc, "spec.address", codeUnlike, fmt.Sprintf("%s means another host on each host: write an address that the other nodes reach", n.Spec.Address))
 		}
 		for _, key := range sortedKeys(n.Spec.Topology) {
@@ -230,12 +230,6 @@ func gpusOf(n *schema.NodeSpec) string {
 	}
 	slices.Sort(all)
 	return strings.Join(all, " and ")
-}
-
-// isLoopback reports whether an address is the host's own, wherever it is read.
-func isLoopback(address string) bool {
-	ip, err := netip.ParseAddr(address)
-	return err == nil && ip.IsLoopback() || err != nil && strings.EqualFold(address, "localhost")
 }
 
 // isUnspecified reports whether an address does not belong to a host.

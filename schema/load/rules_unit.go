@@ -32,9 +32,9 @@ func (r unitRules) instance(d *schema.Instance) {
 	given := s.OperatingMode
 	s.OperatingMode = modeOf(s.ControlPlaneScope)
 	switch {
-	case shared && s.ControlPlaneScope == "project":
+	case shared && s.ControlPlaneScope == schema.ControlPlaneProject:
 		r.needless("spec.shared_runtime", "the instance has a control plane of its own, as control_plane_scope is project: set that to tenant or platform, or take this away")
-	case !shared && s.ControlPlaneScope != "project":
+	case !shared && s.ControlPlaneScope != schema.ControlPlaneProject:
 		r.broken("spec.control_plane_scope", "is %s: name the shared runtime that carries the instance in shared_runtime", s.ControlPlaneScope)
 	case given != "" && given != s.OperatingMode:
 		r.broken("spec.operating_mode", "is %s, and control_plane_scope is %s, which is always %s: correct one of the two", given,
@@ -64,9 +64,9 @@ func (r unitRules) drainAt(path string, j *schema.OnJobs) {
 // sharedRuntime fills in values from the path, and refuses values that contradict it.
 func (r unitRules) sharedRuntime(d *schema.SharedRuntime) {
 	d.Spec.Config = r.open("config")
-	scope, place := "tenant", "in a tenant"
+	scope, place := schema.ControlPlaneTenant, "in a tenant"
 	if d.Key.Tenant == "" {
-		scope, place = "platform", "at the platform"
+		scope, place = schema.ControlPlanePlatform, "at the platform"
 	}
 	for _, f := range []struct {
 		name, want string

@@ -34,11 +34,6 @@ func ParseSigningKey(data []byte) (*SigningKey, error) {
 	return &SigningKey{signer}, nil
 }
 
-// Public returns the public key as a line of an authorized_keys file.
-func (k *SigningKey) Public() string {
-	return strings.TrimSpace(string(ssh.MarshalAuthorizedKey(k.signer.PublicKey())))
-}
-
 // Fingerprint returns the fingerprint of the public key, as ssh-keygen -l prints it.
 func (k *SigningKey) Fingerprint() string { return ssh.FingerprintSHA256(k.signer.PublicKey()) }
 

@@ -1,6 +1,7 @@
 package github
 
 import (
+	"context"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -241,7 +242,7 @@ func TestPageIsTheRepositorysWebPage(t *testing.T) {
 		"http://127.0.0.1:3000/":      "http://127.0.0.1:3000/lab/estate",
 		"https://api.ghe.lab/api/v3/": "https://api.ghe.lab/lab/estate",
 	} {
-		f, err := New(Options{BaseURL: api, Owner: "lab", Repo: "estate", Token: StaticToken("t"), Log: slog.New(slog.DiscardHandler)})
+		f, err := New(Options{BaseURL: api, Owner: "lab", Repo: "estate", Token: func(context.Context) (string, error) { return "t", nil }, Log: slog.New(slog.DiscardHandler)})
 		require.NoError(t, err)
 		require.Equal(t, want, f.page())
 	}

@@ -50,7 +50,7 @@ func (r *repository) Facts() forgetest.Facts {
 
 func (r *repository) client(estate string) forgetest.Client {
 	return r.forge(func(o *github.Options) {
-		o.Estate, o.Token, o.Login, o.Report = estate, github.StaticToken(r.token), r.me, r.report
+		o.Estate, o.Token, o.Login, o.Report = estate, staticToken(r.token), r.me, r.report
 	})
 }
 

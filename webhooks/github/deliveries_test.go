@@ -42,7 +42,7 @@ func TestDeliveryLogIsRead(t *testing.T) {
 		})
 		f := b.forge(func(o *github.Options) {
 			if !asApp {
-				o.Token, o.Login = github.StaticToken("pat"), "ana"
+				o.Token, o.Login = staticToken("pat"), "ana"
 				return
 			}
 			o.App, err = github.App{BaseURL: b.srv.APIURL(), ID: 7, Installation: 70, Repo: "estate", Key: secret, Now: b.time.now}.Assertions()
@@ -94,7 +94,7 @@ func TestDeliveryLogIsRead(t *testing.T) {
 		require.ErrorIs(t, err, reconciler.ErrNotFound)
 
 		// A missing permission and a missing webhook are errors.
-		reader := b.forge(func(o *github.Options) { o.Token, o.Login = github.StaticToken("reader"), "bob" })
+		reader := b.forge(func(o *github.Options) { o.Token, o.Login = staticToken("reader"), "bob" })
 		_, err = reader.Deliveries(bg(), since)
 		require.ErrorContains(t, err, "must be allowed to read the repository's webhooks")
 		b.srv.SetWebhook(receiver.URL + "/elsewhere")
@@ -122,7 +122,7 @@ func TestEndlessDeliveryLogIsBounded(t *testing.T) {
 		fmt.Fprintf(w, `[{"id": %d, "guid": "g-%d", "event": %q, "action": %q, "delivered_at": "2026-03-01T12:00:00Z"}]`, pages, pages, event, action)
 	}))
 	t.Cleanup(srv.Close)
-	f, err := github.New(github.Options{BaseURL: srv.URL + "/", Owner: "lab", Repo: "estate", Login: "ana", Token: github.StaticToken("pat"), Log: slog.New(slog.DiscardHandler)})
+	f, err := github.New(github.Options{BaseURL: srv.URL + "/", Owner: "lab", Repo: "estate", Login: "ana", Token: staticToken("pat"), Log: slog.New(slog.DiscardHandler)})
 	require.NoError(t, err)
 	got, err := f.Deliveries(bg(), time.Time{})
 	require.ErrorIs(t, err, forge.ErrLogTooLong)

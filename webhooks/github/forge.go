@@ -28,11 +28,6 @@ type TokenSource func(context.Context) (string, error)
 // refusedKey is the context key of the token that the forge refused last.
 type refusedKey struct{}
 
-// StaticToken is a token that never changes.
-func StaticToken(token string) TokenSource {
-	return func(context.Context) (string, error) { return token, nil }
-}
-
 // Report is how checks are shown on a commit.
 type Report string
 

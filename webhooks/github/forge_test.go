@@ -296,7 +296,7 @@ func TestCheckOfAnotherAppIsIgnored(t *testing.T) {
 	pr := b.pull("two-workers")
 	p := verdict("k", 0)
 	require.NoError(t, show(b.forge(nil), pr, p))
-	require.NoError(t, show(b.forge(func(o *github.Options) { o.Token, o.Login = github.StaticToken("other"), "other[bot]" }), pr, p))
+	require.NoError(t, show(b.forge(func(o *github.Options) { o.Token, o.Login = staticToken("other"), "other[bot]" }), pr, p))
 	require.Len(t, b.srv.Checks(pr.Head), 2)
 	b.srv.Forget()
 	require.NoError(t, show(b.forge(nil), pr, p))
@@ -307,7 +307,7 @@ func TestPersonalTokenReportsStatuses(t *testing.T) {
 	t.Parallel()
 	b := newBed(t, nil)
 	pr := b.pull("two-workers")
-	pat := func(o *github.Options) { o.Token, o.Login = github.StaticToken("pat"), "" }
+	pat := func(o *github.Options) { o.Token, o.Login = staticToken("pat"), "" }
 	err := show(b.forge(pat), pr, verdict("k", 1))
 	require.ErrorContains(t, err, "GitHub App")
 
@@ -561,7 +561,7 @@ func TestNewRefusesBadOptions(t *testing.T) {
 		"unknown report":  func(o *github.Options) { o.Report = "emails" },
 	} {
 		o := github.Options{
-			BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: github.StaticToken(appToken), Log: discardLog(),
+			BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: staticToken(appToken), Log: discardLog(),
 		}
 		_, err := github.New(o)
 		require.NoError(t, err)

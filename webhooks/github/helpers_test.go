@@ -133,7 +133,7 @@ func (b *bed) pull(branch string) reconciler.PullRequest {
 func (b *bed) forge(change func(*github.Options)) *github.Forge {
 	b.t.Helper()
 	o := github.Options{
-		BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: github.StaticToken(appToken), Login: "berth[bot]",
+		BaseURL: b.srv.APIURL(), Owner: "lab", Repo: "estate", Token: staticToken(appToken), Login: "berth[bot]",
 		Clock: github.Clock{Now: b.time.now, Sleep: b.time.sleep},
 		Log:   slog.New(slog.NewTextHandler(&lockedWriter{w: b.log}, &slog.HandlerOptions{Level: slog.LevelDebug})),
 	}
@@ -201,3 +201,8 @@ func (b *bed) at(number int) reconciler.PullRequest {
 func discardLog() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 func bg() context.Context { return context.Background() }
+
+// staticToken is a token that never changes.
+func staticToken(token string) github.TokenSource {
+	return func(context.Context) (string, error) { return token, nil }
+}

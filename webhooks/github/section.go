@@ -4,11 +4,11 @@ import (
 	"cmp"
 	_ "embed"
 	"fmt"
-	"net"
 	"net/url"
 	"strings"
 	"time"
 
+	"berth/schema"
 	"berth/webhooks/forge"
 	"berth/webhooks/secret"
 )
@@ -104,7 +104,7 @@ func (c *Config) Conflicts(check forge.Check) {
 	check(strings.HasSuffix(c.Repository, ".git"), "forge.repository", "forge.repository",
 		"the forge names it without .git: write "+strings.TrimSuffix(c.Repository, ".git"))
 	api, err := url.Parse(c.APIURL)
-	check(err == nil && api.Scheme == "http" && !isLoopback(api.Hostname()), "forge.api_url", "forge.api_url",
+	check(err == nil && api.Scheme == "http" && !schema.IsLoopback(api.Hostname()), "forge.api_url", "forge.api_url",
 		"plain HTTP shows the token to the network: use https://")
 	check(hasApp && c.Login != "" && !isBot, "forge.login", "forge.login",
 		"an App acts under its slug and [bot]: write "+c.Login+"[bot], if that is its slug")
@@ -166,14 +166,11 @@ func (c *Config) addressWarnings(repository string) (out []string) {
 	case isPublic && host != "api.github.com":
 		out = append(out, fmt.Sprintf("forge.api_url: is of %s, and repository.url is at github.com: leave the line out, or write "+
 			"https://api.github.com/", host))
-	case !strings.HasPrefix(host, "api.") && !isLoopback(host) && !strings.Contains(api.Path, "/api/"):
+	case !strings.HasPrefix(host, "api.") && !schema.IsLoopback(host) && !strings.Contains(api.Path, "/api/"):
 		out = append(out, "forge.api_url: the API of GitHub Enterprise Server is below /api/v3/ of its host")
 	}
 	return out
 }
-
-// isLoopback reports whether a host of a URL is this machine.
-func isLoopback(host string) bool { return host == "localhost" || net.ParseIP(host).IsLoopback() }
 
 // apiOf returns the address of the API of a GitHub on another host: an Enterprise
 // Server, or GHE.com.

@@ -12,8 +12,8 @@ import (
 	"strconv"
 	"strings"
 
-	"berth/reconciler/gitrepo"
 	"berth/runtimes/backends"
+	"berth/schema"
 	"berth/schema/signature"
 	"berth/webhooks/forge"
 )
@@ -204,7 +204,7 @@ const httpNote = "plain HTTP to another machine shows the token to the network: 
 // isPlainHTTP reports whether a URL is of plain HTTP to another machine.
 func isPlainHTTP(raw string) bool {
 	u, err := url.Parse(raw)
-	return err == nil && u.Scheme == "http" && !gitrepo.IsLoopback(u.Hostname())
+	return err == nil && u.Scheme == "http" && !schema.IsLoopback(u.Hostname())
 }
 
 // credentialsNote does not repeat the URL, which may contain a password.

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/crypto/ssh"
 
 	"berth/reconciler/gitrepo"
+	"berth/schema"
 )
 
 // warningCheck finds valid values of a configuration that are probably mistakes, a section at a time.
@@ -50,7 +51,7 @@ func (c *Config) warnings(path string) []string {
 	host, _, err := net.SplitHostPort(c.address())
 	if why := noAddress(host); why != nil {
 		out = append(out, fmt.Sprintf("listen: %s is no address of this machine now (%v): write one, such as 127.0.0.1, or leave it out to listen on all", host, why))
-	} else if err == nil && c.TLS == nil && !gitrepo.IsLoopback(host) {
+	} else if err == nil && c.TLS == nil && !schema.IsLoopback(host) {
 		out = append(out, "listen: "+c.address()+" takes requests of other machines without TLS, so the network can read tokens: add tls, or let a reverse proxy end TLS and listen on 127.0.0.1")
 	}
 	return out

@@ -532,7 +532,10 @@ func BenchmarkDeliveries(b *testing.B) {
 			syncs.Add(1)
 			e.reconciling(reconciler.Item{Task: reconciler.TaskEstate})(true)
 		})
-		h, err := webhooks.Handler(webhooks.Options{Format: github.Webhook(), Log: e.log, Receivers: []webhooks.Receiver{{Secrets: webhooks.StaticSecrets([]byte("s")), Take: e.take}}})
+		secrets := func() ([][]byte, error) { return [][]byte{[]byte("s")}, nil }
+		h, err := webhooks.Handler(webhooks.Options{
+			Format: github.Webhook(), Log: e.log, Receivers: []webhooks.Receiver{{Secrets: secrets, Take: e.take}},
+		})
 		require.NoError(b, err)
 		p99, total := storm(h)
 		await.True(b, "the end of the work", func() bool { return len(e.deliveries.Pending()) == 0 }, func() any { return e.deliveries.Pending() })

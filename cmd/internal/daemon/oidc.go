@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	"golang.org/x/time/rate"
 
-	"berth/reconciler/gitrepo"
+	"berth/schema"
 	"berth/webhooks/api"
 )
 
@@ -71,7 +71,7 @@ func newIdentityProvider(c oidcConfig) (*identityProvider, error) {
 	if err != nil {
 		return nil, fmt.Errorf("api.oidc.issuer: %w", err)
 	}
-	if u.Scheme != "https" && !gitrepo.IsLoopback(u.Hostname()) {
+	if u.Scheme != "https" && !schema.IsLoopback(u.Hostname()) {
 		return nil, errors.New("api.oidc.issuer is plain HTTP to another machine, so every user of the network can forge tokens; use https://")
 	}
 	transport := boundedTransport{http.DefaultTransport, rate.NewLimiter(providerRate, providerBurst)}

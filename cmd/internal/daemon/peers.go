@@ -9,8 +9,8 @@ import (
 	"slices"
 	"time"
 
-	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
+	"berth/schema"
 )
 
 // probeTimeout bounds one question to a peer.
@@ -49,7 +49,7 @@ func (k conflictCheck) peers() {
 	}
 	plain := func(text string) bool {
 		u, err := url.Parse(text)
-		return err == nil && u.Scheme == "http" && !gitrepo.IsLoopback(u.Hostname())
+		return err == nil && u.Scheme == "http" && !schema.IsLoopback(u.Hostname())
 	}
 	k.check(plain(k.config.API.URL), "api.url", "api.url", "people would send their tokens without encryption: use https")
 	k.check(len(k.config.API.Peers) > 0 && k.config.API.URL == "", "api.peers", "api.url", "missing: a daemon with peers needs its own URL, which its leadership record has")

@@ -37,7 +37,6 @@ const (
 	Administrator = "olga-ops"      // named by the daemon's configuration
 	ProjectAdmin  = "anna-lattice"  // every permission on Train
 	ProjectMember = "ben-lattice"   // may create instances in Train's project, not change Train
-	ProjectViewer = "clara-lattice" // may read Train's project
 	TenantOwner   = "petra-phys"    // owner of Train's tenant
 	AssemblyOwner = "dora-genomes"  // every permission on Assembly
 	JobUser       = "anna"          // Unix user of ProjectAdmin, who submits jobs to Train

@@ -22,7 +22,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"berth/cmd/internal/cli"
-	"berth/reconciler/gitrepo"
+	"berth/schema"
 )
 
 // Server is the API of a daemon, with the credentials of the caller.
@@ -155,7 +155,7 @@ func checkAddress(address string, encrypted bool) error {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "https" && u.Scheme != "http":
 		return fmt.Errorf("%q is not a URL such as https://berth.example.org", address)
-	case u.Scheme == "http" && (encrypted || !gitrepo.IsLoopback(u.Hostname())):
+	case u.Scheme == "http" && (encrypted || !schema.IsLoopback(u.Hostname())):
 		return fmt.Errorf("%s would send your token without encryption: use https", address)
 	}
 	return nil

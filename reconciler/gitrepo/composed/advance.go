@@ -261,7 +261,7 @@ func (w *composing) inForce(ctx context.Context, commit plumbing.Hash) (map[stri
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := b.directory(top, object.TenantsDir)
+	tenants, err := b.tenantsDirectory(top)
 	if err != nil {
 		return nil, err
 	}
@@ -360,7 +360,7 @@ func (w *composing) own(ctx context.Context, b *builder, tenant string) (bool, e
 	if err != nil {
 		return false, err
 	}
-	tenants, err := b.directory(top, object.TenantsDir)
+	tenants, err := b.tenantsDirectory(top)
 	if err != nil {
 		return false, err
 	}

@@ -77,7 +77,7 @@ func (w *composing) shadowed() ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	tenants, err := b.directory(top, object.TenantsDir)
+	tenants, err := b.tenantsDirectory(top)
 	if err != nil {
 		return nil, err
 	}

@@ -59,10 +59,10 @@ func withEntry(entries []object.Entry, e object.Entry) []object.Entry {
 	return out
 }
 
-// directory returns the entries of the named directory; nil if the name is
+// tenantsDirectory returns the entries of the directory of tenants; nil if it is
 // missing or is not a directory.
-func (b *builder) directory(entries []object.Entry, name string) ([]object.Entry, error) {
-	if e := findEntry(entries, name); e.IsDir() {
+func (b *builder) tenantsDirectory(entries []object.Entry) ([]object.Entry, error) {
+	if e := findEntry(entries, object.TenantsDir); e.IsDir() {
 		return b.tree(e.ID)
 	}
 	return nil, nil
@@ -98,7 +98,7 @@ func (b *builder) tenant(whole plumbing.Hash, tenant string, root plumbing.Hash)
 	if err != nil {
 		return whole, err
 	}
-	tenants, err := b.directory(top, object.TenantsDir)
+	tenants, err := b.tenantsDirectory(top)
 	if err != nil {
 		return whole, err
 	}
@@ -135,7 +135,7 @@ func (b *builder) platform(st composed, tree plumbing.Hash, back func(tenant str
 		if tops[i], err = b.tree(h); err != nil {
 			return tree, nil, err
 		}
-		if tenants[i], err = b.directory(tops[i], object.TenantsDir); err != nil {
+		if tenants[i], err = b.tenantsDirectory(tops[i]); err != nil {
 			return tree, nil, err
 		}
 	}
