@@ -156,7 +156,7 @@ func (m *maker) decide() {
 	case in.After == nil && (in.Observed.Presence == Absent || isView(in.Observed.Unit)):
 		// The unit is absent, or it was a view: the shared runtime detaches its project.
 	case in.Observed.Presence == Absent && in.Made && !in.Observed.Remains && !m.accepts():
-		m.block(CodeLost, false, "%s", LostUnit(in.Key))
+		m.block(CodeLost, false, "%s", lostUnit(in.Key))
 	case in.Observed.Presence == Absent:
 		m.plan.Blocked = slices.Clone(in.Unplaced)
 		if in.After.DesiredState != schema.DesiredStopped && m.worthMaking() {
@@ -192,8 +192,8 @@ func (m *maker) accepts() bool {
 	return slices.ContainsFunc(m.in.Operations, func(o Operation) bool { return o.Verb() == AcceptLoss })
 }
 
-// LostUnit says that a host has lost all of a unit, and who decides what follows.
-func LostUnit(key schema.Key) string {
+// lostUnit says that a host has lost all of a unit, and who decides what follows.
+func lostUnit(key schema.Key) string {
 	return fmt.Sprintf("the control host has lost %s: neither its record nor its state is there. Put its disk or its backup back, or accept the loss with the operation accept_loss, which makes it anew without its jobs and accounting", key)
 }
 

@@ -60,14 +60,6 @@ func (p Placement) Whole() bool {
 	return true
 }
 
-// Len returns the number of instances, placed or not.
-func (p Placement) Len() (n int) {
-	for range p.All() {
-		n++
-	}
-	return n
-}
-
 // All iterates over the instances and their Members, in no order. It walks the whole
 // estate.
 func (p Placement) All() iter.Seq2[schema.Key, []Member] {

@@ -55,8 +55,9 @@ func placerMatchesPlace(t *testing.T, first, histories uint64) {
 			}
 		}
 		for _, at := range past { // earlier results do not change
-			if at.out.Len() > 0 {
+			for range at.out.All() { // an empty one has nothing to change
 				same(t, Place(at.eff, at.mem), at.out, fmt.Sprintf("seed %d, afterwards", seed))
+				break
 			}
 		}
 	}

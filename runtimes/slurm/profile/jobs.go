@@ -83,8 +83,8 @@ func startsWith(args, base []string, filter *expression) bool {
 const oneOrMore = `jobs=[1-9][0-9]{0,9}(_[0-9]{1,7})?(,[1-9][0-9]{0,9}(_[0-9]{1,7})?)*`
 
 var (
-	queueJobsFilter     = compile(`^--(user=` + UserForm + `|account=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `)$`)
-	accountedJobsFilter = compile(`^--(user=` + UserForm + `|accounts=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `|starttime=uts[0-9]{1,12})$`)
+	queueJobsFilter     = compile(`^--(user=` + userForm + `|account=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `)$`)
+	accountedJobsFilter = compile(`^--(user=` + userForm + `|accounts=[a-z0-9][-a-z0-9_.]{0,127}|` + oneOrMore + `|starttime=uts[0-9]{1,12})$`)
 )
 
 func isQueueJobs(args []string) bool {
@@ -110,7 +110,7 @@ func CancelArgs(id, user, account string) []string {
 	return append(args, id)
 }
 
-var cancelOwned = compile(`^--user=` + UserForm + `( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}$`)
+var cancelOwned = compile(`^--user=` + userForm + `( --account=[a-z0-9][-a-z0-9_.]{0,127})? [1-9][0-9]{0,9}$`)
 
 // Both programs run as the owner of a job. Another user may be able to write to the directory of its output, and
 // replace the output by a link to a private file of the owner. So neither program follows a link.

@@ -65,8 +65,8 @@ var (
 const (
 	// NameForm is that of partitions, nodes, GPU types, QoS and accounts.
 	NameForm = `[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,62}[A-Za-z0-9])?`
-	// UserForm is that of users: names of POSIX that no program reads as a number.
-	UserForm = `[0-9]{0,31}[A-Za-z][-A-Za-z0-9_.]{0,31}`
+	// userForm is that of users: names of POSIX that no program reads as a number.
+	userForm = `[0-9]{0,31}[A-Za-z][-A-Za-z0-9_.]{0,31}`
 )
 
 const (

@@ -106,7 +106,7 @@ var (
 	runsOption  = compile(`^--(format=[A-Za-z,]+|(starttime|endtime)=uts[0-9]{1,12}|accounts=[a-z0-9][-a-z0-9_.]{0,127})$`)
 	usageReport = compile(`^--noheader --parsable2 -t Seconds (-T cpu,gres/gpu cluster Utilization|cluster AccountUtilizationByUser) clusters=[a-z][a-z0-9_]{0,39}` +
 		` format=(TresName,Reported,Allocated,Down,PlannedDown|Account,Login,Used) start=uts[0-9]{1,12} end=uts[0-9]{1,12}$`)
-	userName = compile(`^` + UserForm + `$`)
+	userName = compile(`^` + userForm + `$`)
 )
 
 func programs() map[string]runtimes.Program {
