@@ -139,9 +139,10 @@ type EventReader interface {
 type UsageReader interface {
 	// ClosedUsage returns the last closed day of each cluster at a commit of berth/status.
 	ClosedUsage(ctx context.Context, commit string) (map[string]string, error)
-	// UsageSince yields the records at a commit of berth/status of a day and later that are billed to a
-	// tenant; "" means all days, or everybody. It continues after an error, which names a file and a line.
-	UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error]
+	// UsageOf yields the records of a cluster at a commit of berth/status of a day and later, in order of
+	// days. tenant owns its unit; "": the platform. It continues after an error, which names a file and a
+	// line.
+	UsageOf(ctx context.Context, commit, tenant, cluster, first string) iter.Seq2[usage.Record, error]
 }
 
 // PathChange is a path whose content differs.
@@ -231,7 +232,7 @@ type StatusBatch struct {
 	ReviewsGone    []int          // pull requests whose review to remove
 	Events         []plan.Event   // one new segment, in order; empty: no segment
 	Audit          []audit.Record // one new segment, chained; empty: no segment
-	Usage          []usage.Record // files of their own
+	Usage          []usage.Day    // in order; each replaces what the branch has of the day
 	Closings       []usage.Closing
 	CorrelationIDs []string // trailers of the commit
 }

@@ -75,9 +75,9 @@ type Runtime interface {
 type Meter interface {
 	// Cluster returns the name that the runtime gives a unit in usage.Job.
 	Cluster(key schema.Key) string
-	// ReadUsage returns what the runs that ended since a time used on its UTC day and later, and what the
-	// others used on those of these days that are over. While accounting lacks ends of jobs, it is an error: then nothing is missing before
-	// the last end that was read. It has no effect.
+	// ReadUsage returns what runs used on the UTC day of a time and later: those that have ended, and of
+	// the others what they used on days that are over. While accounting lacks ends of jobs, it is an
+	// error: what it returns misses nothing that ended before At. It has no effect.
 	ReadUsage(ctx context.Context, s Scope, stamp Stamp, since time.Time) (UsageReading, error)
 	// AccountedDay returns what accounting reports for a day (UTC); false: it has not added up the day
 	// yet. It has no effect.

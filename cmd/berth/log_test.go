@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -66,7 +67,7 @@ func TestLogScripts(t *testing.T) {
 			ev(event.InstanceFailed, "corr-1", `{"project_id":"physics.lhc","app_instance_id":"train","failure_reason":"host gpu-1 does not answer"}`, 2),
 			ev(event.InstanceRunning, "corr-0", `{"project_id":"physics.lhc","app_instance_id":"other"}`, 3),
 		},
-		Audit: records, Usage: usageRecords(at),
+		Audit: records, Usage: usageDays(at),
 	})
 	require.NoError(t, err)
 	files, err := s.Files(tip)
@@ -87,19 +88,19 @@ func TestLogScripts(t *testing.T) {
 		}
 	}
 	s.MustCommit(t, "wrong-clock", wrong)
-	// The same run again, as after a crash, and damage.
-	for path, text := range files {
-		if strings.HasPrefix(path, "usage/2026-08-01/physics/") {
-			s.MustCommit(t, "usage-twice", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{"usage/2026-08-01/physics/again.jsonl": text}})
-			s.MustCommit(t, "usage-damaged", gittest.Commit{Message: "x", Parent: tip, Files: map[string]string{"usage/2026-08-01/physics/0.jsonl": text + "{}\nno json\n"}})
-		}
-	}
+	trains := "usage/2026-08-01/physics/c-train.jsonl"
+	damaged := map[string]string{trains: files[trains] + "{}\nno json\n"}
+	s.MustCommit(t, "usage-damaged", gittest.Commit{Message: "x", Parent: tip, Files: damaged})
 
-	later := usageRecords(at)[0]
-	later.Correction, later.Ended = 1, later.Ended.Add(time.Minute)
+	later := usageDays(at)[0]
+	late := later.Records[0]
+	later.Records[0].Ended = late.Ended.Add(time.Minute)
+	later.Records[0].Amounts = later.Records[0].Used()
+	late.Day, late.Corrects, late.Amounts = "2026-09-01", "2026-08-01", usage.Amounts{CPUSeconds: -1800}
 	closed, err := repo.WriteStatus(t.Context(), tip, reconciler.StatusBatch{
 		Revision: reconciler.Revision{Commit: main, InForce: inForce, Epoch: 7, Sequence: 3, Held: held, AuditSequence: 3, AuditHead: records[2].Hash},
-		Usage:    []usage.Record{later}, Closings: []usage.Closing{
+		Usage:    []usage.Day{later, {Tenant: "physics", Cluster: "c-train", Date: "2026-09-01", Records: []usage.Record{late}}},
+		Closings: []usage.Closing{
 			{Cluster: "c-train", Day: "2026-08-31", Unit: "Instance physics.lhc/train"},
 			{Cluster: "c-pool", Day: "2026-08-01", Unit: "SharedRuntime physics/pool", OwnerID: "physics", AppSlug: "slurm", BillingPolicyRef: "lab",
 				Projects: []string{"biology.genomes", "physics.lhc"}, Unused: &usage.Unused{IdleCPUs: 7200, IdleGPUs: 3601}},
@@ -131,13 +132,13 @@ spec:
   shared_cost: {split: by_use, control_plane_day: 2.4 EUR, idle_cpu_hour: 5000, idle_gpu_hour: 250000}
 `
 
-// usageRecords are jobs of an instance and of a shared runtime; the last one runs over a midnight.
-func usageRecords(at time.Time) (all []usage.Record) {
+// usageDays are jobs of an instance and of a shared runtime; the last one runs over a midnight.
+func usageDays(at time.Time) (all []usage.Day) {
 	pool := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}
-	add := func(unit schema.Key, project string, id, cpus, gpus int, day time.Duration) {
-		days, err := usage.Days(usage.Job{
-			Cluster: "c-" + unit.Name, JobID: id, Submitted: at, Started: at.Add(time.Minute), Ended: at.Add(time.Minute + 90*time.Minute + day), State: "COMPLETED",
-			User: "ada", ProjectID: project, CPUs: cpus, GPUs: gpus, MemoryMiB: 2048,
+	add := func(unit schema.Key, project string, id, cpus, gpus int, days time.Duration) {
+		parts, err := usage.Days(usage.Job{
+			Cluster: "c-" + unit.Name, JobID: id, Submitted: at, Started: at.Add(time.Minute), Ended: at.Add(91*time.Minute + days),
+			State: "COMPLETED", User: "ada", ProjectID: project, Resources: usage.Resources{CPUs: cpus, GPUs: gpus, MemoryMiB: 2048},
 		}, nil)
 		if err != nil {
 			panic(err)
@@ -146,8 +147,14 @@ func usageRecords(at time.Time) (all []usage.Record) {
 		if project != "" {
 			attachments[project] = usage.Attachment{Name: "terms", BillingPolicyRef: "lab"}
 		}
-		for _, j := range days {
-			all = append(all, usage.New(unit, usage.Record{AppSlug: "slurm"}, j, attachments))
+		for _, j := range parts {
+			r := usage.New(unit, usage.Record{AppSlug: "slurm"}, j, attachments)
+			i := slices.IndexFunc(all, func(d usage.Day) bool { return d.Cluster == r.Cluster && d.Date == r.Day })
+			if i < 0 {
+				i = len(all)
+				all = append(all, usage.Day{Tenant: unit.Tenant, Cluster: r.Cluster, Date: r.Day})
+			}
+			all[i].Records = append(all[i].Records, r)
 		}
 	}
 	add(schema.InstanceKey("physics", "lhc", "train"), "", 1, 4, 1, 0)

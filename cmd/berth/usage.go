@@ -22,12 +22,13 @@ func newUsageCmd() *cobra.Command {
 memory that jobs used on the selected days (UTC). A job over a midnight has a record for each of
 its days. While a job is suspended it uses memory and GPUs, and no CPUs, as in sreport.
 
-Berth records jobs that have ended at the interval usage_interval of berth.yaml, and before a
-project is detached or a unit is stopped or deleted. A job that runs is recorded for the days
-that are over.
+Berth writes the open days of a unit at the interval usage_interval of berth.yaml, and before a
+project is detached or a unit is stopped or deleted. They have the jobs that have ended, and of a
+job that runs the days that are over.
 
 A month of a unit is closed once no record of it can come any more: accounting has added up its
-last day, or the unit is gone.
+last day, or the unit is gone. What is learnt of a closed day later is a record of the first open
+day that corrects it, at the prices of the corrected day. Sums with it may be negative.
 
 COST is the price of the use by the RateCard named in RATES: billing_policy_ref of the attachment
 when the job was recorded, if that card exists and applies to the tenant, otherwise default; or the
@@ -86,13 +87,14 @@ func newUsageExportCmd() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "export [--cursor COMMIT]",
 		Short: "Write the records of usage for a billing system",
-		Long: `Write the records of usage on ` + reconciler.BranchStatus + ` as JSON Lines: {"record": …} for each record,
-{"closing": …} for each closed day of a cluster, and at the end {"cursor": …}. The next export with
-that cursor has what was recorded since: nothing twice, and nothing missing, also for days of the
-past. Without its last line an export is not complete: repeat it with the same cursor.
+		Long: `Write the records of days of ` + reconciler.BranchStatus + ` that are closed as JSON Lines: {"record": …} for each
+record, {"closing": …} for each closed day of a cluster, and at the end {"cursor": …}. Open days are
+not written. The next export with that cursor has the days that were closed since: each record
+comes once. Without its last line an export is not complete: repeat it with the same cursor.
 
-A record with "correction" replaces the records with lower ones of the same cluster, job_id,
-submitted_at and UTC day of started_at.
+A record that has "corrects" corrects that day, which is closed and does not change: its seconds
+are the difference, and may be negative. Add all records up. The last days of a deleted unit have
+no closing; they are written once they are over.
 
 Exit status: 0, 1 a record cannot be read, 2 usage.`,
 		Example: `  berth usage export > usage.jsonl

@@ -54,7 +54,7 @@ type Settings struct {
 	// After that the commit has none. 0: 20 s.
 	AuthorLag        time.Duration
 	ArtifactInterval time.Duration // between two verifications of one resource; 0: 1 h
-	Usage            time.Duration // between two collections of what jobs used; 0: 5 min
+	Usage            time.Duration // between two collections of what jobs used; 0: 1 h
 	Retention        time.Duration // how long View finds a deleted instance; 0: 90 days; negative: not at all
 	Workers          int           // units reconciled at a time, besides hanging ones; 0: 4
 	MaxAttempts      int           // of a failing unit, until it waits for a new revision; 0: 10
@@ -72,7 +72,7 @@ func (o Options) withDefaults() Options {
 	o.Settings.MaxAttempts = cmp.Or(o.Settings.MaxAttempts, 10)
 	o.Settings.AuthorLag = cmp.Or(o.Settings.AuthorLag, 20*time.Second)
 	o.Settings.ArtifactInterval = cmp.Or(o.Settings.ArtifactInterval, time.Hour)
-	o.Settings.Usage = cmp.Or(o.Settings.Usage, 5*time.Minute)
+	o.Settings.Usage = cmp.Or(o.Settings.Usage, time.Hour)
 	if o.Now == nil {
 		o.Now = time.Now
 	}

@@ -64,7 +64,6 @@ func New(o Options) *Reconciler {
 	}
 	r.usage = &usageCollector{
 		recorder: recorder, inForce: r.inForce, repo: o.Repo, meters: metersOf(o.Runtimes), interval: o.Settings.Usage, timeout: usageTimeout,
-		opened: map[string]string{},
 	}
 	r.units = &unitTask{
 		recorder: recorder, inForce: r.inForce, gate: &gate{recorder, o.Settings.AuthorLag}, attachments: attachments{status: r.status, queues: r.queues}, runtimes: o.Runtimes,

@@ -270,7 +270,8 @@ func TestUsageIsOnTheStatusBranchBeforeRemoval(t *testing.T) {
 	w.eventually("attached", func() bool { return w.attachment(commons) == "attached Attached" })
 	ended := time.Date(2026, 11, 2, 10, 0, 0, 0, time.UTC)
 	require.NoError(t, w.world.SetUsage(commons,
-		usage.Job{Cluster: "c", JobID: 1, Submitted: ended.Add(-time.Hour), Started: ended.Add(-time.Minute), Ended: ended, User: "eve", ProjectID: "physics.lab", CPUs: 3},
+		usage.Job{Cluster: "c", JobID: 1, Submitted: ended.Add(-time.Hour), Started: ended.Add(-time.Minute), Ended: ended,
+			User: "eve", ProjectID: "physics.lab"},
 		usage.Job{Cluster: "c", JobID: 2, Submitted: ended.Add(-time.Hour), Started: ended.Add(-time.Minute), Ended: ended, User: "root"}))
 
 	w.put(nil, viewPath)

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"berth/reconciler"
@@ -20,9 +21,9 @@ import (
 
 // usageCollector writes what jobs used to berth/status while their units run, and closes days.
 //
-// It keeps nothing that it cannot read from the branch again: the end of the last record is the cursor
-// of a cluster, and the last closing says which days are complete. A day that is over is read again as
-// a whole before it is closed, so nothing that came late is missing.
+// It remembers nothing: the last closing of a cluster says which day is the first open one, and all days
+// from then on are read from accounting and written whole. A day that is over is closed in the commit that
+// writes it, so nothing that came late is missing. See usage.Book for what is learnt later.
 type usageCollector struct {
 	*recorder
 	inForce  *inForce
@@ -30,9 +31,9 @@ type usageCollector struct {
 	meters   map[string]runtimes.Meter // by runtime_backend
 	interval time.Duration
 	timeout  time.Duration // of one unit
-	// opened is the first day of a cluster whose unit has neither a closing nor a first day in its status,
-	// as it was found: without it, each collection would read all records of the branch.
-	opened map[string]string
+	// writing has a chan struct{} for each cluster, full from reading the branch and accounting until the days
+	// are on the remote: a collection that read before a removal must not write after it.
+	writing sync.Map
 }
 
 // usageTimeout bounds one collection of a unit: sacct needs some seconds for 100,000 jobs.
@@ -58,50 +59,25 @@ func (c *usageCollector) run(ctx context.Context) {
 	}
 }
 
-// metered is a unit that runs, with its meter.
-type metered struct {
-	prev    *plan.Status
-	meter   runtimes.Meter
-	cluster string
-	from    string // first open day of the unit; "": unknown
-}
-
 // collect reads all units that run, one after the other.
 func (c *usageCollector) collect(ctx context.Context) error {
-	reader := c.repo.(reconciler.UsageReader)
 	if err := c.flush(ctx); err != nil {
 		return err
 	}
-	tip := c.status.Tip()
-	closed, err := reader.ClosedUsage(ctx, tip)
+	closed, err := c.repo.(reconciler.UsageReader).ClosedUsage(ctx, c.status.Tip())
 	if err != nil {
 		return fmt.Errorf("read which days are closed: %w", err)
 	}
-	units := map[string][]metered{} // by tenant
 	for _, prev := range c.status.Units().All() {
-		if m, ok := c.metered(prev, closed); ok {
-			units[prev.Key.Tenant] = append(units[prev.Key.Tenant], m)
+		meter, ok := c.meterOf(prev)
+		if !ok {
+			continue
 		}
-	}
-	for _, tenant := range slices.Sorted(maps.Keys(units)) {
-		if err := c.collectTenant(ctx, reader, tip, tenant, units[tenant]); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// collectTenant reads the units of a tenant. It reads the records of that tenant only: a unit whose days do not
-// close makes the collection of its own tenant slower. Projects of all tenants use the platform's units, "".
-func (c *usageCollector) collectTenant(ctx context.Context, reader reconciler.UsageReader, tip, tenant string, units []metered) error {
-	first := slices.MinFunc(units, func(a, b metered) int { return cmp.Compare(a.from, b.from) }).from
-	recorded, err := readUsage(ctx, reader, tip, first, tenant)
-	if err != nil {
-		return err
-	}
-	for _, m := range units {
-		if err := c.collectUnit(ctx, m, recorded[m.cluster]); err != nil && ctx.Err() == nil {
-			log := c.unitLog(m.prev)
+		m := metered{prev: prev, cluster: meter.Cluster(prev.Key)}
+		// The accounting of a unit that was created again under its name has nothing of the days before.
+		m.first = max(dayAfter(closed[m.cluster]), prev.BegunOn)
+		if err := c.collectUnit(ctx, m, meter); err != nil && ctx.Err() == nil {
+			log := c.unitLog(prev)
 			if errors.Is(err, runtimes.ErrWaiting) {
 				log.Info("usage of a unit not collected yet", "reason", err.Error(), "again_in", c.interval)
 			} else {
@@ -112,8 +88,7 @@ func (c *usageCollector) collectTenant(ctx context.Context, reader reconciler.Us
 	return ctx.Err()
 }
 
-// flush returns once the branch has the usage that was read before: a part that the branch lacks can be
-// neither corrected nor withdrawn.
+// flush returns once the branch has the usage that was read before: a day is written by what the branch has of it.
 func (c *usageCollector) flush(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
@@ -123,81 +98,86 @@ func (c *usageCollector) flush(ctx context.Context) error {
 	return nil
 }
 
-// metered returns a unit whose usage is collected. Its first open day is the day after the last closing of
-// its cluster or, if that is later, the day on which the unit began: the accounting of a unit that was deleted
-// and created again under its name has nothing of the days before.
-func (c *usageCollector) metered(prev *plan.Status, closed map[string]string) (m metered, ok bool) {
+// meterOf returns the meter of a unit whose usage is collected.
+func (c *usageCollector) meterOf(prev *plan.Status) (m runtimes.Meter, ok bool) {
 	o := prev.Observed
 	if !isComplete(o) || prev.Phase == plan.PhaseStopped || o.Unit == nil || o.Unit.Effective.SharedRuntime != "" {
-		return m, false
+		return nil, false
 	}
-	meter := c.meters[o.Unit.Effective.RuntimeBackend]
-	if meter == nil {
-		return m, false
-	}
-	m = metered{prev: prev, meter: meter, cluster: meter.Cluster(prev.Key), from: prev.BegunOn}
-	if last, err := time.Parse(time.DateOnly, closed[m.cluster]); err == nil { // also of a deleted unit of that name
-		m.from = max(m.from, usage.NextDay(last).Format(time.DateOnly))
-	}
-	m.from = cmp.Or(m.from, c.opened[m.cluster])
-	return m, true
+	m, ok = c.meters[o.Unit.Effective.RuntimeBackend]
+	return m, ok
 }
 
-// readUsage reads the records of a tenant of a day and later by cluster. A record that cannot be read is written
-// again if the runtime still has it.
-func readUsage(ctx context.Context, reader reconciler.UsageReader, tip, first, tenant string) (map[string]*usage.Recorded, error) {
-	all := map[string]*usage.Recorded{}
-	for rec, err := range reader.UsageSince(ctx, tip, first, tenant) {
-		if err != nil {
-			continue
-		}
-		of := all[rec.Cluster]
-		if of == nil {
-			of = usage.NewRecorded()
-			all[rec.Cluster] = of
-		}
-		of.Add(rec)
+// lock locks the days of a cluster until unlock.
+func (c *usageCollector) lock(ctx context.Context, cluster string) (unlock func(), err error) {
+	of, _ := c.writing.LoadOrStore(cluster, make(chan struct{}, 1))
+	held := of.(chan struct{})
+	select {
+	case held <- struct{}{}:
+		return func() { <-held }, nil
+	case <-ctx.Done():
+		return nil, ctx.Err()
 	}
-	return all, ctx.Err()
 }
 
-// collectUnit records what the jobs of a unit used since the last time, and closes days that are over.
-func (c *usageCollector) collectUnit(ctx context.Context, m metered, have *usage.Recorded) error {
+// dayAfter returns the day after one, and dayBefore the day before; "" of "".
+func dayAfter(day string) string  { return shiftDay(day, 1) }
+func dayBefore(day string) string { return shiftDay(day, -1) }
+
+func shiftDay(day string, by int) string {
+	at, err := time.Parse(time.DateOnly, day)
+	if err != nil {
+		return ""
+	}
+	return at.AddDate(0, 0, by).Format(time.DateOnly)
+}
+
+// metered is a unit with what is recorded of it.
+type metered struct {
+	prev    *plan.Status
+	cluster string
+	first   string // first open day; "": no day is closed
+}
+
+// collectUnit writes the open days of a unit, and closes those that are over.
+func (c *usageCollector) collectUnit(ctx context.Context, m metered, meter runtimes.Meter) error {
 	ctx, cancel := context.WithTimeout(ctx, c.timeout)
 	defer cancel()
-	if have == nil {
-		have = usage.NewRecorded()
+	unlock, err := c.lock(ctx, m.cluster)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := c.flush(ctx); err != nil {
+		return err
 	}
 	epoch, leader := c.status.Leadership()
 	stamp := runtimes.Stamp{Epoch: epoch, Leader: leader, Commit: m.prev.Revision, CorrelationID: m.prev.CorrelationID}
 	scope := newView(c.inForce.current(), m.prev, c.now()).scope()
-	reading, withdrawn, isWhole, err := c.read(m, have, func(since time.Time) (runtimes.UsageReading, error) {
-		return m.meter.ReadUsage(ctx, scope, stamp, since)
+	first, _ := time.Parse(time.DateOnly, m.first) // zero if it is unknown
+	reading, err := meter.ReadUsage(ctx, scope, stamp, first)
+	if err != nil {
+		return err
+	}
+	days, changed, err := c.openDays(ctx, m, reading.Jobs, func(since time.Time) ([]usage.Job, error) {
+		longer, err := meter.ReadUsage(ctx, scope, stamp, since)
+		return longer.Jobs, err
 	})
 	if err != nil {
 		return err
 	}
-	jobs := slices.DeleteFunc(reading.Jobs, func(j usage.Job) bool { return j.Day() < m.from }) // closed
-	unrecorded := append(have.Unrecorded(c.attributed(m.prev, jobs)), withdrawn...)
-	if err := c.status.RecordUsage(ctx, unrecorded...); err != nil {
-		return fmt.Errorf("the usage of %d jobs is not recorded: %w: %w", len(unrecorded), err, runtimes.ErrWaiting)
-	}
-	for _, rec := range unrecorded {
-		have.Add(rec)
-	}
-	if m.from == "" {
-		m.from = reading.At.UTC().Format(time.DateOnly)
-		for part := range have.All() {
-			m.from = min(m.from, part.Day)
-		}
-		c.opened[m.cluster] = m.from
-	}
-	if !isWhole {
-		return nil
-	}
-	return c.close(ctx, m, have, c.over(reading.At), func(day time.Time) (usage.DayReport, bool, error) {
-		return m.meter.AccountedDay(ctx, scope, stamp, day)
+	closings, waits := c.close(m, days, c.over(reading.At), func(day time.Time) (usage.DayReport, bool, error) {
+		return meter.AccountedDay(ctx, scope, stamp, day)
 	})
+	return cmp.Or(c.record(ctx, changed, closings), waits)
+}
+
+// record writes days and closings.
+func (c *usageCollector) record(ctx context.Context, days []usage.Day, closings []usage.Closing) error {
+	if err := c.status.RecordUsage(ctx, days, closings); err != nil {
+		return fmt.Errorf("the usage of %d days is not recorded: %w: %w", len(days), err, runtimes.ErrWaiting)
+	}
+	return nil
 }
 
 // over returns the time before which a day is over: by the clock of the runtime and by that of Berth. If one
@@ -209,69 +189,73 @@ func (c *usageCollector) over(at time.Time) time.Time {
 	return at.UTC()
 }
 
-// read reads the runs that ended since the last record. If an open day is over, or nothing is recorded yet, it
-// reads all runs since the first open day (isWhole). Then withdrawn has the corrections of records that the
-// runtime no longer confirms.
-func (c *usageCollector) read(m metered, have *usage.Recorded, read func(since time.Time) (runtimes.UsageReading, error)) (reading runtimes.UsageReading, withdrawn []usage.Record, isWhole bool, err error) {
-	from, _ := time.Parse(time.DateOnly, m.from) // zero if it is unknown
-	if !have.Last().IsZero() {
-		reading, err = read(have.Last())
-		if err != nil || m.from >= c.over(reading.At).Format(time.DateOnly) {
-			return reading, nil, false, err
+// openDays returns the records of the open days of a unit, and those days that differ from the branch. jobs are
+// of a reading of these days; longer reads all days since a time.
+func (c *usageCollector) openDays(ctx context.Context, m metered, jobs []usage.Job, longer func(since time.Time) ([]usage.Job, error)) (
+	days map[string][]usage.Record, changed []usage.Day, err error,
+) {
+	reader, tip, tenant := c.repo.(reconciler.UsageReader), c.status.Tip(), m.prev.Key.Tenant
+	book := usage.Book{First: m.first, Now: c.attributed(m.prev, jobs)}
+	for rec, err := range reader.UsageOf(ctx, tip, tenant, m.cluster, dayBefore(m.first)) {
+		if err == nil { // else it is written again, if accounting has it
+			book.Have = append(book.Have, rec)
 		}
 	}
-	if reading, err = read(from); err != nil {
-		return reading, nil, false, err
-	}
-	withdrawn, missing := have.Withdrawn(reading.Jobs, m.from)
-	if len(missing) > 0 { // runs that ended before, or that accounting has no longer
-		first := slices.MinFunc(missing, func(a, b usage.Record) int { return a.Submitted.Compare(b.Submitted) })
-		longer, err := read(first.Submitted)
+	if runs, since := book.Unread(); len(runs) > 0 {
+		more, err := longer(since)
 		if err != nil {
-			return reading, nil, false, err
+			return nil, nil, err
 		}
-		withdrawn, _ = have.Withdrawn(longer.Jobs, m.from)
+		more = slices.DeleteFunc(slices.Clone(more), func(j usage.Job) bool { return !runs[j.Run()] })
+		book.Now = append(book.Now, c.attributed(m.prev, more)...)
 	}
-	return reading, withdrawn, true, nil
+	var closed []usage.Record
+	if runs, since := book.Ended(); len(runs) > 0 {
+		for rec, err := range reader.UsageOf(ctx, tip, tenant, m.cluster, since.UTC().Format(time.DateOnly)) {
+			if err != nil {
+				return nil, nil, fmt.Errorf("read the records of closed days: %w", err)
+			}
+			closed = append(closed, rec)
+		}
+	}
+	days = book.OpenDays(closed)
+	had := map[string][]usage.Record{}
+	for _, r := range book.Have {
+		had[r.Day] = append(had[r.Day], r)
+	}
+	for _, date := range slices.Sorted(maps.Keys(days)) {
+		d := usage.Day{Tenant: tenant, Cluster: m.cluster, Date: date, Records: days[date]}
+		isSame, err := d.Equal(had[date])
+		if err != nil {
+			return nil, nil, err
+		}
+		if !isSame {
+			changed = append(changed, d)
+		}
+	}
+	return days, changed, ctx.Err()
 }
 
-// close closes the days before at that accounting has added up, in their order.
-func (c *usageCollector) close(ctx context.Context, m metered, have *usage.Recorded, at time.Time, accounted func(time.Time) (usage.DayReport, bool, error)) error {
-	day, err := time.Parse(time.DateOnly, m.from)
-	if err != nil {
-		return err
-	}
-	sums := map[string]*usage.Closing{} // by day
-	for part, rec := range have.All() {
-		if rec.Held() == 0 { // withdrawn
-			continue
+// close returns the closings of days before at that accounting has added up, in their order, and why the next
+// one is not closed; nil: it is not over, or it waits for accounting.
+func (c *usageCollector) close(
+	m metered, days map[string][]usage.Record, at time.Time, accounted func(time.Time) (usage.DayReport, bool, error),
+) (closings []usage.Closing, waits error) {
+	for date := m.first; date < at.Format(time.DateOnly); date = dayAfter(date) {
+		day, err := time.Parse(time.DateOnly, date)
+		if err != nil {
+			return closings, err
 		}
-		s := sums[part.Day]
-		if s == nil {
-			s = &usage.Closing{}
-			sums[part.Day] = s
-		}
-		if rec.ProjectID != "" && !slices.Contains(s.Projects, rec.ProjectID) {
-			s.Projects = append(s.Projects, rec.ProjectID)
-		}
-		s.Parts++
-		s.CPUs += rec.Elapsed() * int64(rec.CPUs)
-	}
-	for ; !usage.NextDay(day).After(at); day = usage.NextDay(day) {
 		report, ok, err := accounted(day)
 		if err != nil || !ok {
-			return err
+			return closings, err
 		}
-		closing := usage.Closing{}
-		if s := sums[day.Format(time.DateOnly)]; s != nil {
-			closing = *s
-		}
-		closing.Cluster, closing.Day = m.cluster, day.Format(time.DateOnly)
-		closing.Accounted, closing.Unused = report.CPUs, report.Unused
+		closing := usage.Closing{Cluster: m.cluster, Day: date, Accounted: report.CPUs, Unused: report.Unused}
+		closing.Count(days[date])
 		c.attribute(m.prev, &closing)
-		c.status.RecordClosings(closing)
+		closings = append(closings, closing)
 	}
-	return c.status.Flush(ctx)
+	return closings, nil
 }
 
 // attribute adds to a closing what its shared cost is billed to.
@@ -344,29 +328,34 @@ func (r *unitRun) jobsLost(jobs []plan.LostJob) {
 }
 
 // recordLast puts what jobs of a unit used onto berth/status before their records at the runtime
-// end, unless it is there. Until the remote takes it, the action waits.
+// end. Until the remote takes it, the action waits. Accounting has jobs of this unit only, so days before it
+// began count as open, too.
 func (c *usageCollector) recordLast(ctx context.Context, prev *plan.Status, jobs []usage.Job) error {
+	reader, ok := c.repo.(reconciler.UsageReader)
+	if !ok || len(jobs) == 0 {
+		return nil
+	}
+	cluster := jobs[0].Cluster
+	unlock, err := c.lock(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	defer unlock()
 	if err := c.flush(ctx); err != nil {
 		return err
 	}
-	records := c.attributed(prev, jobs)
-	if reader, ok := c.repo.(reconciler.UsageReader); ok && len(records) > 0 {
-		first := slices.MinFunc(records, func(a, b usage.Record) int { return a.Started.Compare(b.Started) })
-		have, err := readUsage(ctx, reader, c.status.Tip(), first.Day(), prev.Key.Tenant)
-		if err != nil {
-			return err
-		}
-		if of := have[first.Cluster]; of != nil {
-			withdrawn, _ := of.Withdrawn(jobs, "")
-			records = append(of.Unrecorded(records), withdrawn...)
-		}
+	closed, err := reader.ClosedUsage(ctx, c.status.Tip())
+	if err != nil {
+		return fmt.Errorf("read which days are closed: %w", err)
+	}
+	m := metered{prev: prev, cluster: cluster, first: dayAfter(closed[cluster])}
+	_, changed, err := c.openDays(ctx, m, jobs, func(time.Time) ([]usage.Job, error) { return nil, nil })
+	if err != nil {
+		return err
 	}
 	flush, cancel := context.WithTimeout(ctx, recordTimeout)
 	defer cancel()
-	if err := c.status.RecordUsage(flush, records...); err != nil {
-		return fmt.Errorf("the usage of %d jobs is not recorded: %w: %w", len(jobs), err, runtimes.ErrWaiting)
-	}
-	return nil
+	return c.record(flush, changed, nil)
 }
 
 // metersOf returns the runtimes that are meters. A runtime that wraps another one has Unwrap.

@@ -62,8 +62,8 @@ func TestLongUsageSurvivesWrongClocks(t *testing.T) {
 	clock.set(day.Add(25 * time.Hour))
 	first := usedBy(1, day, time.Hour, 2*time.Hour)
 	set(day.AddDate(1, 0, 0), first)
-	awaits("1 2026-10-30 3600 0", "2026-10-30 1 3600 3600")
+	awaits("1 2026-10-30 3600", "2026-10-30 1 3600 3600")
 	late := usedBy(2, day.AddDate(0, 0, 1), 0, time.Hour)
 	set(day.Add(26*time.Hour), first, late)
-	awaits("1 2026-10-30 3600 0, 2 2026-10-31 3600 0", "2026-10-30 1 3600 3600")
+	awaits("1 2026-10-30 3600, 2 2026-10-31 3600", "2026-10-30 1 3600 3600")
 }

@@ -4,17 +4,14 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"iter"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
-	"berth/reconciler/gitrepo"
 	"berth/reconciler/loop"
 	"berth/reconciler/plan"
 	"berth/runtimes"
@@ -23,7 +20,7 @@ import (
 	"berth/schema/usage"
 )
 
-// parts returns job, day, CPU seconds and correction of each line of usage on the branch, sorted,
+// parts returns job, day, CPU seconds and the corrected day of each line of usage on the branch, sorted,
 // and the closings.
 func (w *world) parts() (records, closings []string) {
 	w.t.Helper()
@@ -32,16 +29,18 @@ func (w *world) parts() (records, closings []string) {
 		if strings.HasPrefix(path, usage.ClosedDir) {
 			c, err := usage.DecodeClosing([]byte(text))
 			require.NoError(w.t, err)
-			closings = append(closings, fmt.Sprint(c.Day, " ", c.Parts, " ", c.CPUs, " ", c.Accounted))
+			closings = append(closings, fmt.Sprint(c.Day, " ", c.Records, " ", c.CPUs, " ", c.Accounted))
 			require.Equal(w.t, []any{"SharedRuntime physics/commons", "physics", "batch", "dear", []string{"physics.lab"}}, []any{c.Unit, c.OwnerID, c.AppSlug, c.BillingPolicyRef, c.Projects})
 			require.Equal(w.t, &usage.Unused{IdleCPUs: 8*86400 - c.Accounted, IdleGPUs: 2 * 86400}, c.Unused)
 		} else if strings.HasPrefix(path, "usage/") {
 			for line := range strings.Lines(text) {
 				var r usage.Record
 				require.NoError(w.t, json.Unmarshal([]byte(line), &r))
-				require.Contains(w.t, path, "/"+r.Day()+"/physics/")
-				require.Equal(w.t, "cheap", r.BillingPolicyRef)
-				records = append(records, fmt.Sprint(r.JobID, " ", r.Day(), " ", r.Elapsed()*int64(r.CPUs), " ", r.Correction))
+				require.Equal(w.t, "usage/"+r.Day+"/physics/"+r.Cluster+".jsonl", path)
+				if r.ProjectID != "" {
+					require.Equal(w.t, "cheap", r.BillingPolicyRef)
+				}
+				records = append(records, strings.TrimSpace(fmt.Sprint(r.JobID, " ", r.Day, " ", r.CPUSeconds, " ", r.Corrects)))
 			}
 		}
 	}
@@ -73,8 +72,8 @@ func (m meter) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtimes.S
 
 // What jobs used is on the branch while their unit runs, each part once, also for a daemon that
 // begins with an empty disk. A day closes once accounting has added it up, and not while accounting
-// does not answer; what came late or changed by then is recorded too, as a correction beside the first
-// record. What a deletion takes was recorded before, and is not recorded again (requirement A13).
+// does not answer; what came late or changed by then is in its records. What a deletion takes was recorded
+// before, and is not recorded again (requirement A13).
 func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -90,7 +89,8 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	cluster := memory.New(w.world).Cluster(commons)
 	job := func(id int, from, to time.Duration) usage.Job {
 		at := day.Add(from)
-		return usage.Job{Cluster: cluster, JobID: id, Submitted: at, Started: at, Ended: day.Add(to), State: "COMPLETED", User: "eve", ProjectID: "physics.lab", CPUs: 2}
+		return usage.Job{Cluster: cluster, JobID: id, Submitted: at, Started: at, Ended: day.Add(to), State: "COMPLETED",
+			User: "eve", ProjectID: "physics.lab", Resources: usage.Resources{CPUs: 2}}
 	}
 	first := job(1, time.Hour, 2*time.Hour)
 	require.NoError(t, w.world.SetUsage(commons, first))
@@ -112,13 +112,13 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 			return strings.Join(records, ", ") == wantRecords && strings.Join(closings, ", ") == wantClosings
 		})
 	}
-	awaits("1 2026-10-30 7200 0", "")
+	awaits("1 2026-10-30 7200", "")
 	d.stop()
 	d = w.start(quick) // with an empty disk
 	second := job(2, 4*time.Hour, 5*time.Hour)
 	require.NoError(t, w.world.SetUsage(commons, first, second))
 	set(6)
-	awaits("1 2026-10-30 7200 0, 2 2026-10-30 7200 0", "")
+	awaits("1 2026-10-30 7200, 2 2026-10-30 7200", "")
 
 	// Midnight: the end of the first one was wrong, another one was not known, and a third one runs on.
 	first.Ended = first.Ended.Add(-30 * time.Minute)
@@ -126,7 +126,7 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	over.State = ""
 	require.NoError(t, w.world.SetUsage(commons, first, second, late, over))
 	set(25)
-	dayOver := "1 2026-10-30 3600 1, 1 2026-10-30 7200 0, 2 2026-10-30 7200 0, 3 2026-10-30 3600 0, 4 2026-10-30 7200 0"
+	dayOver := "1 2026-10-30 3600, 2 2026-10-30 7200, 3 2026-10-30 3600, 4 2026-10-30 7200"
 	awaits(dayOver, "2026-10-30 4 21600 21600")
 
 	// The next day, after an outage of three days.
@@ -136,7 +136,7 @@ func TestUsageIsCollectedWhileAUnitRuns(t *testing.T) {
 	require.NoError(t, w.world.SetUsage(commons, first, second, late, over, rest))
 	set(75)
 	w.start(quick)
-	all := strings.Replace(dayOver, "4 2026-10-30 7200 0", "4 2026-10-30 7200 0, 4 2026-10-31 14400 0", 1)
+	all := dayOver + ", 4 2026-10-31 14400"
 	awaits(all, "2026-10-30 4 21600 21600, 2026-10-31 1 14400 14400, 2026-11-01 0 0 0")
 
 	w.put(nil, viewPath, attachmentPath)
@@ -174,98 +174,47 @@ func usageOfCommons(t *testing.T, tunes ...tune) (w *world, set func(at time.Tim
 
 // usedBy returns a job with one CPU in hours after a day.
 func usedBy(id int, day time.Time, from, to time.Duration) usage.Job {
-	return usage.Job{Cluster: memory.New(nil).Cluster(commons), JobID: id, Submitted: day.Add(from), Started: day.Add(from), Ended: day.Add(to), User: "eve", ProjectID: "physics.lab", CPUs: 1}
+	return usage.Job{Cluster: memory.New(nil).Cluster(commons), JobID: id, Submitted: day.Add(from), Started: day.Add(from),
+		Ended: day.Add(to), State: "COMPLETED", User: "eve", ProjectID: "physics.lab", Resources: usage.Resources{CPUs: 1}}
 }
 
-// A job that the runtime had lost, and that ended before it was recorded, is withdrawn from the days that are
-// not closed. A job that accounting has no longer keeps its records.
-func TestUsageOfALostJobIsWithdrawn(t *testing.T) {
+// A job that the runtime had lost, and that ended before it was recorded, loses its use of open days, and is
+// corrected for closed ones: once, on the first open day. A job that accounting has no longer keeps its records.
+func TestUsageOfALostJobIsCorrected(t *testing.T) {
 	t.Parallel()
 	_, set, awaits := usageOfCommons(t)
 	day := firstDay
 	next := day.AddDate(0, 0, 1)
 	first, second := usedBy(1, day, 23*time.Hour, 24*time.Hour), usedBy(1, next, 0, time.Hour)
-	second.Submitted = first.Submitted
+	second.Submitted, first.State = first.Submitted, ""
 	purged := usedBy(2, next, 0, 2*time.Hour)
 	set(day.Add(26*time.Hour), first, second, purged)
-	awaits("1 2026-10-30 3600 0, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600")
-	first.Ended = first.Ended.Add(-30 * time.Minute) // before the day that is open
+	awaits("1 2026-10-30 3600, 1 2026-10-31 3600, 2 2026-10-31 7200", "2026-10-30 1 3600 3600")
+	first.Ended, first.State = first.Ended.Add(-30*time.Minute), "FAILED" // before the day that is open
+	set(day.Add(30*time.Hour), first)
+	const corrected = "1 2026-10-30 3600, 1 2026-10-31 -1800 2026-10-30, 2 2026-10-31 7200"
+	awaits(corrected, "2026-10-30 1 3600 3600")
 	set(day.Add(49*time.Hour), first)
-	awaits("1 2026-10-30 3600 0, 1 2026-10-31 0 1, 1 2026-10-31 3600 0, 2 2026-10-31 7200 0", "2026-10-30 1 3600 3600, 2026-10-31 1 7200 0")
+	awaits(corrected, "2026-10-30 1 3600 3600, 2026-10-31 1 7200 0")
+	set(day.Add(73*time.Hour), first)
+	awaits(corrected, "2026-10-30 1 3600 3600, 2026-10-31 1 7200 0, 2026-11-01 0 0 0")
 }
 
-// usageReads notes from which day a collector reads the records of which tenant.
-type usageReads struct {
-	*gitrepo.Repo
-	mu          sync.Mutex
-	all         map[string]bool
-	collections int
-}
-
-func (r *usageReads) ClosedUsage(ctx context.Context, commit string) (map[string]string, error) {
-	r.mu.Lock()
-	r.collections++
-	r.mu.Unlock()
-	return r.Repo.ClosedUsage(ctx, commit)
-}
-
-func (r *usageReads) UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error] {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.all[tenant+" "+first] = true
-	return r.Repo.UsageSince(ctx, commit, first, tenant)
-}
-
-// A collection reads the records of the tenants of units only, each from the first open day of theirs, and none for
-// a stopped unit.
-func TestCollectionReadsTheUsageOfATenantAlone(t *testing.T) {
+// A removal records likewise what its last reading says of closed days, and keeps what jobs of other accounts used.
+func TestRemovalCorrectsClosedDays(t *testing.T) {
 	t.Parallel()
-	reads := &usageReads{all: map[string]bool{}}
-	w := newWorld(t)
-	var clock testClock
-	clock.set(firstDay)
-	w.start(func(o *loop.Options) {
-		reads.Repo = o.Repo.(*gitrepo.Repo)
-		o.Repo, o.Settings.Usage, o.Now = reads, 20*time.Millisecond, clock.now
-	})
-	path, text := instance("train", 1)
-	w.put(map[string]string{path: text})
-	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	key := schema.InstanceKey("physics", "lab", "train")
-	j := usedBy(1, firstDay, time.Hour, 2*time.Hour)
-	j.Cluster = memory.New(nil).Cluster(key)
-	require.NoError(t, w.world.SetUsage(key, j))
-	require.NoError(t, w.world.SetClock(key, firstDay.Add(3*time.Hour)))
-	usageFiles := func() (all []string) {
-		for path := range w.files() {
-			if strings.HasPrefix(path, "usage/2026") {
-				all = append(all, path[:len("usage/2026-10-30/physics")])
-			}
-		}
-		return all
-	}
-	w.eventually("recorded", func() bool { return len(usageFiles()) > 0 })
-	require.Equal(t, []string{"usage/2026-10-30/physics"}, usageFiles())
-	reads.mu.Lock()
-	require.Equal(t, map[string]bool{"physics 2026-10-30": true}, reads.all)
-	reads.mu.Unlock()
-
-	w.put(map[string]string{path: strings.Replace(text, "spec:", "spec:\n  desired_state: stopped", 1)})
-	w.eventually("stopped", w.phase("train", plan.PhaseStopped))
-	collect := func() { // at least one from begin to end
-		t.Helper()
-		count := func() int { reads.mu.Lock(); defer reads.mu.Unlock(); return reads.collections }
-		before := count()
-		w.eventually("more collections", func() bool { return count() >= before+2 })
-	}
-	collect()
-	reads.mu.Lock()
-	clear(reads.all)
-	reads.mu.Unlock()
-	collect()
-	reads.mu.Lock()
-	defer reads.mu.Unlock()
-	require.Empty(t, reads.all)
+	w, set, awaits := usageOfCommons(t)
+	first := usedBy(1, firstDay, 23*time.Hour, 24*time.Hour)
+	other := usedBy(2, firstDay.AddDate(0, 0, 1), 0, time.Hour)
+	first.State, other.ProjectID = "", ""
+	set(firstDay.Add(26*time.Hour), first, other)
+	awaits("1 2026-10-30 3600, 2 2026-10-31 3600", "2026-10-30 1 3600 3600")
+	require.NoError(t, w.world.SetClock(commons, time.Time{})) // only the removal reads it
+	first.Ended, first.State = first.Ended.Add(-30*time.Minute), "FAILED"
+	require.NoError(t, w.world.SetUsage(commons, first, other))
+	w.put(nil, viewPath)
+	w.eventually("detached", func() bool { return len(w.unit(commons).Observed.Unit.Effective.Attachments) == 0 })
+	awaits("1 2026-10-30 3600, 1 2026-10-31 -1800 2026-10-30, 2 2026-10-31 3600", "2026-10-30 1 3600 3600")
 }
 
 // An account of another tenant on a tenant's unit bills nobody else.

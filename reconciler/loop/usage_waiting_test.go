@@ -5,7 +5,7 @@ import (
 	"errors"
 	"iter"
 	"log/slog"
-	"slices"
+	"maps"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -28,8 +28,9 @@ type usageBranch struct {
 
 	mu       sync.Mutex
 	down     error
-	records  []usage.Record
+	days     map[string][]usage.Record
 	closings []usage.Closing
+	writes   int
 }
 
 func (b *usageBranch) setDown(err error) {
@@ -52,7 +53,10 @@ func (b *usageBranch) WriteStatus(_ context.Context, _ string, batch reconciler.
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.down == nil {
-		b.records, b.closings = append(b.records, batch.Usage...), append(b.closings, batch.Closings...)
+		for _, d := range batch.Usage {
+			b.days[d.Date] = d.Records
+		}
+		b.closings, b.writes = append(b.closings, batch.Closings...), b.writes+1
 	}
 	return "tip", b.down
 }
@@ -61,14 +65,16 @@ func (b *usageBranch) ClosedUsage(context.Context, string) (map[string]string, e
 	return nil, nil
 }
 
-func (b *usageBranch) UsageSince(context.Context, string, string, string) iter.Seq2[usage.Record, error] {
+func (b *usageBranch) UsageOf(_ context.Context, _, _, _, first string) iter.Seq2[usage.Record, error] {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	records := slices.Clone(b.records)
+	days := maps.Clone(b.days)
 	return func(yield func(usage.Record, error) bool) {
-		for _, r := range records {
-			if !yield(r, nil) {
-				return
+		for day, records := range days {
+			for _, r := range records {
+				if day >= first && !yield(r, nil) {
+					return
+				}
 			}
 		}
 	}
@@ -78,26 +84,26 @@ func (b *usageBranch) UsageSince(context.Context, string, string, string) iter.S
 func (b *usageBranch) hours() map[string]int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	newest := usage.NewRecorded()
-	for _, r := range b.records {
-		newest.Add(r)
-	}
 	out := map[string]int64{}
-	for part, r := range newest.All() {
-		out[part.Day] += r.Elapsed() / 3600
+	for day, records := range b.days {
+		for _, r := range records {
+			out[day] += r.CPUSeconds / 3600
+		}
 	}
 	return out
 }
 
 // meterOf is the accounting of a runtime.
 type meterOf struct {
-	jobs []usage.Job
-	at   time.Time
+	jobs  []usage.Job
+	at    time.Time
+	asked int
 }
 
 func (m *meterOf) Cluster(schema.Key) string { return "c" }
 
 func (m *meterOf) ReadUsage(context.Context, runtimes.Scope, runtimes.Stamp, time.Time) (runtimes.UsageReading, error) {
+	m.asked++
 	return runtimes.UsageReading{Jobs: m.jobs, At: m.at}, nil
 }
 
@@ -111,9 +117,9 @@ func waitingUsage(t *testing.T) (branch *usageBranch, c *usageCollector, meter *
 	day := time.Date(2026, 10, 30, 0, 0, 0, 0, time.UTC)
 	job := func(from, to int) usage.Job {
 		at := func(hours int) time.Time { return day.Add(time.Duration(hours) * time.Hour) }
-		return usage.Job{Cluster: "c", JobID: 1, Submitted: at(20), Started: at(from), Ended: at(to), CPUs: 1}
+		return usage.Job{Cluster: "c", JobID: 1, Submitted: at(20), Started: at(from), Ended: at(to), Resources: usage.Resources{CPUs: 1}}
 	}
-	branch = &usageBranch{}
+	branch = &usageBranch{days: map[string][]usage.Record{}}
 	meter = &meterOf{jobs: []usage.Job{job(20, 24), job(24, 30)}, at: day.Add(31 * time.Hour)}
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	now := func() time.Time { return meter.at }
@@ -127,7 +133,7 @@ func waitingUsage(t *testing.T) (branch *usageBranch, c *usageCollector, meter *
 		Presence: plan.Present, Complete: true, Unit: &plan.Unit{Effective: schema.EffectiveUnit{AppSelection: schema.AppSelection{RuntimeBackend: "bare_metal"}}}}}
 	unit.BegunOn = "2026-10-30"
 	c = &usageCollector{recorder: &recorder{status: w, log: log, now: now}, inForce: newInForce(), repo: branch,
-		meters: map[string]runtimes.Meter{"bare_metal": meter}, timeout: time.Minute, opened: map[string]string{}}
+		meters: map[string]runtimes.Meter{"bare_metal": meter}, timeout: time.Minute}
 	c.inForce.set(&reconciler.State{Effective: &schema.Effective{}, Desired: &schema.Desired{}})
 	branch.setDown(errors.New("the remote is down"))
 	require.ErrorIs(t, c.recordLast(t.Context(), unit, meter.jobs), runtimes.ErrWaiting)
@@ -145,7 +151,7 @@ func TestUsageBeforeRemovalCorrectsWhatWaits(t *testing.T) {
 		branch.setDown(nil)
 		require.NoError(t, c.status.Fetched(t.Context(), "tip")) // a fetch shows that the remote answers again
 		require.NoError(t, <-ended)
-		require.Equal(t, map[string]int64{"2026-10-30": 2, "2026-10-31": 0}, branch.hours())
+		require.Equal(t, map[string]int64{"2026-10-30": 2}, branch.hours())
 	})
 }
 
@@ -162,11 +168,57 @@ func TestCollectionCorrectsWhatWaits(t *testing.T) {
 		branch.setDown(nil)
 		require.NoError(t, c.status.Fetched(t.Context(), "tip")) // a fetch shows that the remote answers again
 		require.NoError(t, <-ended)
-		require.Equal(t, map[string]int64{"2026-10-30": 2, "2026-10-31": 0}, branch.hours())
+		require.Equal(t, map[string]int64{"2026-10-30": 2}, branch.hours())
 		closed := map[string]int64{}
 		for _, one := range branch.closings {
 			closed[one.Day] = one.CPUs / 3600
 		}
-		require.Equal(t, branch.hours(), closed)
+		require.Equal(t, map[string]int64{"2026-10-30": 2, "2026-10-31": 0}, closed)
+	})
+}
+
+// A reading that says what the branch has makes no commit. Nothing is read of a stopped unit.
+func TestSameUsageMakesNoCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		branch, c, meter, unit, _ := waitingUsage(t)
+		branch.setDown(nil)
+		require.NoError(t, c.status.Fetched(t.Context(), "tip"))
+		require.NoError(t, c.status.Flush(t.Context()))
+		meter.at = meter.at.Add(-24 * time.Hour) // no day is over
+		_, ok := c.status.SetUnit(nil, *unit)
+		require.True(t, ok)
+		require.NoError(t, c.status.Flush(t.Context()))
+		writes := branch.writes
+		require.NoError(t, c.collect(t.Context()))
+		require.Equal(t, 1, meter.asked)
+		require.Equal(t, writes, branch.writes)
+
+		stopped := *unit
+		stopped.Phase = plan.PhaseStopped
+		_, ok = c.status.SetUnit(c.status.Unit(unit.Key), stopped)
+		require.True(t, ok)
+		require.NoError(t, c.collect(t.Context()))
+		require.Equal(t, 1, meter.asked)
+	})
+}
+
+// A collection that reads while a removal records its last usage waits for it: what it reads then is not older
+// than what it replaces.
+func TestCollectionWaitsForARemoval(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		branch, c, meter, unit, _ := waitingUsage(t)
+		_, ok := c.status.SetUnit(nil, *unit)
+		require.True(t, ok)
+		unlock, err := c.lock(t.Context(), "c")
+		require.NoError(t, err)
+		ended := make(chan error)
+		go func() {
+			ended <- c.collectUnit(t.Context(), metered{prev: unit, cluster: "c", first: "2026-10-30"}, meter)
+		}()
+		synctest.Wait()
+		require.Zero(t, meter.asked)
+		unlock()
+		require.ErrorIs(t, <-ended, runtimes.ErrWaiting, "the remote is down")
+		branch.setDown(nil)
 	})
 }

@@ -379,7 +379,7 @@ type LastApplied struct {
 	Attempt       int    `json:"attempt"` // number of applied plans of the unit: part of Action.ID at the host
 	Retry         *Retry `json:"retry,omitempty"`
 	// BegunOn is the day (UTC) on which the unit was observed complete after it was not. Its usage
-	// begins then. "": a unit of a version of Berth that did not record it.
+	// begins then. "": it never was.
 	BegunOn string `json:"begun_on,omitempty"`
 	// Made: hosts have the unit. It ends when its deletion begins.
 	Made bool `json:"made,omitempty"`

@@ -112,7 +112,7 @@ func (w *Writer) next() (b *reconciler.StatusBatch, old string, upTo uint64, err
 	}
 	b = &reconciler.StatusBatch{
 		Revision: w.rev, Events: slices.Clone(w.events), Audit: audit.Chain(head(w.rev), w.audit.records),
-		Usage: slices.Clone(w.usage.records), Closings: slices.Clone(w.usage.closings),
+		Usage: slices.Clone(w.usage.days), Closings: slices.Clone(w.usage.closings),
 		CorrelationIDs: slices.Sorted(maps.Keys(w.causes)),
 	}
 	b.Revision.Sequence += uint64(len(b.Events))
@@ -175,7 +175,7 @@ func (w *Writer) landed(tip string, b reconciler.StatusBatch, upTo uint64) {
 	w.appended(b)
 	w.Statuses.written(b)
 	w.Reviews.written(b)
-	w.usage = pendingUsage{w.usage.records[len(b.Usage):], w.usage.closings[len(b.Closings):]}
+	w.usage = pendingUsage{w.usage.days[len(b.Usage):], w.usage.closings[len(b.Closings):]}
 	w.pending.written(upTo)
 	w.audit.addDropped(w.rev.Commit)
 }

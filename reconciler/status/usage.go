@@ -6,58 +6,35 @@ import (
 	"berth/schema/usage"
 )
 
-// pendingUsage is what is not on the remote yet.
+// pendingUsage is what is not on the remote yet, in order: a later day replaces an earlier one.
 type pendingUsage struct {
-	records  []usage.Record
+	days     []usage.Day
 	closings []usage.Closing
 }
 
-// RecordUsage records what jobs used, and returns once that is on the remote. Records that are there
-// already change nothing.
-func (w *Writer) RecordUsage(ctx context.Context, records ...usage.Record) error {
-	if len(records) == 0 {
+// RecordUsage records days of usage, each whole, and which days are closed, in one commit. It returns once
+// that is on the remote.
+func (w *Writer) RecordUsage(ctx context.Context, days []usage.Day, closings []usage.Closing) error {
+	if len(days)+len(closings) == 0 {
 		return nil
 	}
-	w.addUsage(records)
+	w.mu.Lock()
+	w.usage.days, w.usage.closings = append(w.usage.days, days...), append(w.usage.closings, closings...)
+	w.change("")
+	w.mu.Unlock()
 	return w.Flush(ctx)
 }
 
-// FlushUsage returns once no usage waits to be written. A caller that compares usage with the branch calls
-// it before: the branch lacks what waits.
+// FlushUsage returns once no usage waits to be written. A caller that writes a day whole calls it before it
+// reads the branch: the branch lacks what waits.
 func (w *Writer) FlushUsage(ctx context.Context) error {
 	w.mu.Lock()
-	waits := len(w.usage.records)+len(w.usage.closings) > 0
+	waits := len(w.usage.days)+len(w.usage.closings) > 0
 	w.mu.Unlock()
 	if !waits {
 		return nil
 	}
 	return w.Flush(ctx)
-}
-
-// addUsage adds the records that do not wait to be written already: a caller tries again while the
-// remote is down. A later reading of a part that waits is a correction of it. It does not replace the
-// record that waits, which a push may be writing.
-func (w *Writer) addUsage(records []usage.Record) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	waiting := usage.NewRecorded()
-	for _, r := range w.usage.records {
-		waiting.Add(r)
-	}
-	for _, r := range waiting.Unrecorded(records) {
-		w.usage.records = append(w.usage.records, r)
-		w.change(r.CorrelationID)
-	}
-}
-
-// RecordClosings records that days are closed. A closing that is there already changes nothing.
-func (w *Writer) RecordClosings(closings ...usage.Closing) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, c := range closings {
-		w.usage.closings = append(w.usage.closings, c)
-		w.change("")
-	}
 }
 
 // Tip returns the commit of berth/status that this daemon wrote or read last.

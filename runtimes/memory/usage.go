@@ -26,7 +26,7 @@ func (r *Runtime) ReadUsage(_ context.Context, s runtimes.Scope, _ runtimes.Stam
 	}
 	reading := runtimes.UsageReading{At: at}
 	for _, j := range r.world.used(s.Key) {
-		if !j.Ended.Before(since) {
+		if j.StartDay() >= since.UTC().Format(time.DateOnly) {
 			reading.Jobs = append(reading.Jobs, j)
 		}
 	}
@@ -37,7 +37,7 @@ func (r *Runtime) ReadUsage(_ context.Context, s runtimes.Scope, _ runtimes.Stam
 func (r *Runtime) AccountedDay(_ context.Context, s runtimes.Scope, _ runtimes.Stamp, day time.Time) (report usage.DayReport, ok bool, err error) {
 	report.Unused = &usage.Unused{IdleCPUs: 8 * 24 * 3600, IdleGPUs: 2 * 24 * 3600}
 	for _, j := range r.world.used(s.Key) {
-		if j.Day() == day.Format(time.DateOnly) {
+		if j.StartDay() == day.Format(time.DateOnly) {
 			report.CPUs += j.Elapsed() * int64(j.CPUs)
 			report.Unused.IdleGPUs -= j.Held() * int64(j.GPUs)
 		}

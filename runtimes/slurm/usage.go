@@ -124,8 +124,7 @@ func (c associations) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli
 // Cluster implements runtimes.Meter.
 func (r *Runtime) Cluster(key schema.Key) string { return cluster.Name(key) }
 
-// ReadUsage implements runtimes.Meter. It reads nothing while accounting lacks starts and ends of
-// jobs, so that all that ended before the last record is known.
+// ReadUsage implements runtimes.Meter. It reads nothing while accounting lacks starts and ends of jobs.
 func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, since time.Time) (runtimes.UsageReading, error) {
 	c, err := r.meter(ctx, s, stamp)
 	if err != nil {
@@ -237,7 +236,7 @@ func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.
 	for _, r := range runs {
 		j := usage.Job{
 			Cluster: r.Cluster, JobID: r.ID, Submitted: unixTime(r.Submitted), Started: unixTime(r.Started), Ended: unixTime(r.Ended),
-			State: r.State, User: r.User, CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing,
+			State: r.State, User: r.User, Resources: usage.Resources{CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing},
 		}
 		if c.rec.isShared() && strings.Contains(r.Account, ".") { // a project's: no other one has users
 			j.ProjectID = r.Account
@@ -272,7 +271,7 @@ func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.
 				return nil, err
 			}
 		}
-		i := slices.IndexFunc(parts, func(p usage.Job) bool { return p.Ended.After(since) || p.Day() == since.Format(time.DateOnly) })
+		i := slices.IndexFunc(parts, func(p usage.Job) bool { return p.Ended.After(since) || p.StartDay() == since.Format(time.DateOnly) })
 		if i >= 0 {
 			jobs = append(jobs, parts[i:]...)
 		}

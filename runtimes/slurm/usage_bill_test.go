@@ -125,11 +125,7 @@ func bill(records []usage.Record, closings []usage.Closing, split string) []usag
 		Currency: "EUR", CPUHour: 3600, MemoryHour: 3600 * 1024, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 5 * 3600}},
 		Shared: &schema.SharedCost{Split: split, IdleCPUHour: 3600},
 	}}
-	sums := usage.NewSums()
-	for _, r := range records {
-		sums.Add(r)
-	}
-	return sums.All(&usage.Terms{Cards: map[string]*schema.RateCard{schema.DefaultRates: card}, Closings: closings})
+	return usage.Sums(records, &usage.Terms{Cards: map[string]*schema.RateCard{schema.DefaultRates: card}, Closings: closings})
 }
 
 // sharedKey is what the cluster is to its projects.

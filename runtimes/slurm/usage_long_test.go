@@ -102,7 +102,8 @@ func TestLongUsageIsRecordedBeforeRemoval(t *testing.T) {
 	require.True(t, j.Started.After(j.Submitted.Add(-1)) && j.Ended.After(j.Started), "%+v", j)
 	require.NotEmpty(t, j.Cluster)
 	want := usage.Job{Cluster: j.Cluster, JobID: j.JobID, Submitted: j.Submitted, Started: j.Started, Ended: j.Ended,
-		State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo", CPUs: 2, MemoryMiB: 64, GPUs: 1, GPUType: "a100", Billing: 2}
+		State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo",
+		Resources: usage.Resources{CPUs: 2, MemoryMiB: 64, GPUs: 1, GPUType: "a100", Billing: 2}}
 	require.Equal(t, want, j)
 
 	c.remote = fmt.Errorf("the remote is down: %w", runtimes.ErrWaiting)

@@ -1,6 +1,7 @@
 package usage
 
 import (
+	"math"
 	"math/big"
 
 	"berth/schema"
@@ -35,18 +36,21 @@ func (c *Cost) Add(r *Record) {
 		c.sum.Add(&c.sum, product)
 	}
 	s := &c.card.Spec
-	add(r.Elapsed(), int64(r.CPUs), int64(s.CPUHour), mibsOfGiB)
-	add(r.Held(), int64(r.GPUs), int64(s.GPUHour(r.GPUType)), mibsOfGiB)
-	add(r.Held(), int64(r.MemoryMiB), int64(s.MemoryHour))
+	add(r.CPUSeconds, int64(s.CPUHour), mibsOfGiB)
+	add(r.GPUSeconds, int64(s.GPUHour(r.GPUType)), mibsOfGiB)
+	add(r.MemoryMiBSeconds, int64(s.MemoryHour))
 }
 
-// Price returns the cost. One beyond an int64 is the largest int64.
+// Price returns the cost. One beyond an int64 is the largest int64, or the smallest one.
 func (c *Cost) Price() *Price {
 	n, unit := new(big.Int).Set(&c.sum), big.NewInt(hour*mibsOfGiB)
 	n.Add(n, new(big.Int).Rsh(unit, 1)).Div(n, unit)
-	p := &Price{Currency: c.card.Spec.Currency, Millionths: 1<<63 - 1}
-	if n.IsInt64() {
+	p := &Price{Currency: c.card.Spec.Currency, Millionths: math.MaxInt64}
+	switch {
+	case n.IsInt64():
 		p.Millionths = n.Int64()
+	case n.Sign() < 0:
+		p.Millionths = math.MinInt64
 	}
 	return p
 }

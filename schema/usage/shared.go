@@ -56,7 +56,7 @@ type bill struct {
 }
 
 // bills returns the bills of units whose rate card has a shared cost, in order of month and unit.
-func (s *Sums) bills(t *Terms) []*bill {
+func bills(records []Record, t *Terms) []*bill {
 	type name struct{ month, unit, cluster, rates string }
 	type day struct{ cluster, day string }
 	by, of := map[name]*bill{}, map[day]*bill{}
@@ -73,16 +73,17 @@ func (s *Sums) bills(t *Terms) []*bill {
 		by[n].days = append(by[n].days, c)
 		of[day{c.Cluster, c.Day}] = by[n]
 	}
-	for _, r := range s.records {
-		b := of[day{r.Cluster, r.Day()}]
-		if b == nil || r.ProjectID == "" {
+	for i := range records {
+		r := &records[i]
+		b := of[day{r.Cluster, r.Day}]
+		if b == nil || r.ProjectID == "" || r.Corrects != "" { // what is learnt late splits no other day
 			continue
 		}
 		payer := b.payer(r.ProjectID)
 		if b.used[payer] == nil {
 			b.used[payer] = &Cost{card: b.card}
 		}
-		b.used[payer].Add(&r)
+		b.used[payer].Add(r)
 	}
 	return slices.SortedFunc(maps.Values(by), func(a, b *bill) int {
 		return cmp.Or(a.owner.compare(b.owner), strings.Compare(a.cluster, b.cluster))
@@ -170,8 +171,8 @@ func (b *bill) split() (whole amounts, parts map[Account]amounts) {
 }
 
 // shared returns the lines of the shared cost. Those of a unit and a month add up to the whole.
-func (s *Sums) shared(t *Terms) (lines []Sum) {
-	for _, b := range s.bills(t) {
+func shared(records []Record, t *Terms) (lines []Sum) {
+	for _, b := range bills(records, t) {
 		whole, parts := b.split()
 		payers := slices.SortedFunc(maps.Keys(parts), Account.compare)
 		var rounded [len(whole)][]int64
@@ -185,7 +186,8 @@ func (s *Sums) shared(t *Terms) (lines []Sum) {
 		closed := t.Closed != nil && t.Closed(b.cluster, b.owner.Unit, b.owner.Month)
 		for i, p := range payers {
 			price := &Price{Currency: b.card.Spec.Currency, Millionths: rounded[2][i]}
-			lines = append(lines, Sum{Account: p, CPUSeconds: rounded[0][i], GPUSeconds: rounded[1][i], Closed: closed, Price: price})
+			idle := Amounts{CPUSeconds: rounded[0][i], GPUSeconds: rounded[1][i]}
+			lines = append(lines, Sum{Account: p, Amounts: idle, Closed: closed, Price: price})
 		}
 	}
 	return lines

@@ -15,15 +15,15 @@ import (
 
 // pool is a shared runtime of the organisation a with a rate card for its shared cost.
 type pool struct {
-	sums  *Sums
-	terms Terms
-	cost  *schema.SharedCost
+	records []Record
+	terms   Terms
+	cost    *schema.SharedCost
 }
 
 func newPool(split string) *pool {
 	card := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: 3600, Shared: &schema.SharedCost{Split: split, ControlPlaneDay: 10, IdleCPUHour: 3600, IdleGPUHour: 7200}}}
 	card.Key.Name = "lab"
-	return &pool{NewSums(), Terms{Cards: map[string]*schema.RateCard{"lab": card}}, card.Spec.Shared}
+	return &pool{nil, Terms{Cards: map[string]*schema.RateCard{"lab": card}}, card.Spec.Shared}
 }
 
 // close closes a day of November.
@@ -35,12 +35,13 @@ func (p *pool) close(day int, unused Unused, projects ...string) {
 // use adds a job with one CPU.
 func (p *pool) use(id, day, seconds int, project string) {
 	at := time.Date(2026, 11, day, 12, 0, 0, 0, time.UTC)
-	p.sums.Add(Record{Job: Job{Cluster: "c", JobID: id, Submitted: at, Started: at, Ended: at.Add(time.Duration(seconds) * time.Second), CPUs: 1, ProjectID: project}, Unit: "SharedRuntime a/pool"})
+	p.records = append(p.records, used(Record{Unit: "SharedRuntime a/pool", Job: Job{Cluster: "c", JobID: id, Submitted: at, Started: at,
+		Ended: at.Add(time.Duration(seconds) * time.Second), ProjectID: project, Resources: Resources{CPUs: 1}}}))
 }
 
 // shared returns the lines of the shared cost: project, idle seconds of CPUs and GPUs, and price.
 func (p *pool) shared() (lines []string) {
-	for _, s := range p.sums.All(&p.terms) {
+	for _, s := range Sums(p.records, &p.terms) {
 		if s.Kind == KindShared {
 			lines = append(lines, fmt.Sprint(s.OrgID, "|", s.ProjectID, "|", s.CPUSeconds, "|", s.GPUSeconds, "|", s.Price.Millionths))
 		}
@@ -78,15 +79,18 @@ func TestOnlyClosedDaysAreSplit(t *testing.T) {
 	p := newPool(schema.SplitByUse)
 	p.use(1, 1, 100, "a.x")
 	p.use(2, 2, 900, "a.y") // its day is open
+	late := p.records[1]
+	late.Day, late.Corrects = "2026-11-01", "2026-10-31" // no use of that day
+	p.records = append(p.records, late)
 	p.close(1, Unused{IdleCPUs: 100}, "a.x", "a.y")
 	require.Equal(t, []string{"a|a.x|100|0|110"}, p.shared())
-	for _, s := range p.sums.All(&p.terms) {
+	for _, s := range Sums(p.records, &p.terms) {
 		require.False(t, s.Closed)
 	}
 	p.terms.Closed = func(cluster, unit, month string) bool {
 		return cluster == "c" && unit == "SharedRuntime a/pool" && month == "2026-11"
 	}
-	for _, s := range p.sums.All(&p.terms) {
+	for _, s := range Sums(p.records, &p.terms) {
 		require.True(t, s.Closed)
 	}
 

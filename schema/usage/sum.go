@@ -8,14 +8,14 @@ import (
 	"slices"
 )
 
-// Decode parses a line of a file that Files made.
+// Decode parses a line of a file of a Day.
 func Decode(line []byte) (Record, error) {
 	var r Record
 	if err := json.Unmarshal(line, &r); err != nil {
 		return Record{}, fmt.Errorf("not a usage record: %w", err)
 	}
-	if r.Cluster == "" || r.JobID <= 0 || r.Submitted.IsZero() || r.Ended.IsZero() {
-		return Record{}, errors.New("not a usage record: it needs cluster, job_id, submitted_at and ended_at")
+	if r.Day == "" || r.Cluster == "" || r.JobID <= 0 || r.Submitted.IsZero() || r.Ended.IsZero() {
+		return Record{}, errors.New("not a usage record: it needs day, cluster, job_id, submitted_at and ended_at")
 	}
 	return r, nil
 }
@@ -43,48 +43,27 @@ func (a Account) compare(b Account) int {
 		cmp.Compare(a.AppSlug, b.AppSlug), cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Rates, b.Rates), cmp.Compare(a.User, b.User))
 }
 
-// Sum is what the jobs of an Account used, in whole seconds: a job with 2 GPUs for 10 s has 20 GPU
-// seconds. While a job is suspended it uses its GPUs and memory, and no CPUs. Of KindShared it is the
-// part of the Account of idle CPUs and GPUs.
+// Sum is what the jobs of an Account used. While a job is suspended it uses its GPUs and memory, and no
+// CPUs. Of KindShared it is the part of the Account of idle CPUs and GPUs.
 type Sum struct {
 	Account
-	Jobs             int   `json:"jobs"` // that used something; one over a midnight counts once
-	CPUSeconds       int64 `json:"cpu_seconds"`
-	GPUSeconds       int64 `json:"gpu_seconds"`
-	MemoryMiBSeconds int64 `json:"memory_mib_seconds"`
+	Jobs int `json:"jobs"` // that used something; one over a midnight counts once
+	Amounts
 	// Closed: no record of the selected days can come any more.
 	Closed bool `json:"closed"`
 	// Price is nil where there is no rate card.
 	Price *Price `json:"price,omitempty"`
 }
 
-// Sums adds records up, each part of a run once.
-type Sums struct {
-	records map[Part]Record
-}
-
-// NewSums returns empty sums.
-func NewSums() *Sums { return &Sums{map[Part]Record{}} }
-
-// Add adds a record, unless its part has been added with the same or a higher correction.
-func (s *Sums) Add(r Record) {
-	part := r.Part()
-	if old, ok := s.records[part]; !ok || r.Correction > old.Correction {
-		s.records[part] = r
-	}
-}
-
-// All returns the sums in order of month, organisation, project and unit.
-func (s *Sums) All(t *Terms) []Sum {
+// Sums adds records up, in order of month, organisation, project and unit.
+func Sums(records []Record, t *Terms) []Sum {
 	by := map[Account]*Sum{}
 	runs, costs := map[Account]map[Run]bool{}, map[Account]*Cost{}
-	for _, r := range s.records {
-		if r.Held() == 0 { // withdrawn
-			continue
-		}
-		rates, card := t.card(r.BillingPolicyRef, r.OrgID, r.Day())
-		key := Account{Month: r.Day()[:len("2026-11")], OrgID: r.OrgID, ProjectID: r.ProjectID, Unit: r.Unit, AppSlug: r.AppSlug, Kind: KindJobs,
-			Rates: rates}
+	for i := range records {
+		r := &records[i]
+		rates, card := t.card(r.BillingPolicyRef, r.OrgID, cmp.Or(r.Corrects, r.Day))
+		key := Account{Month: r.Day[:len("2026-11")], OrgID: r.OrgID, ProjectID: r.ProjectID, Unit: r.Unit, AppSlug: r.AppSlug,
+			Kind: KindJobs, Rates: rates}
 		if t.Users {
 			key.User = r.User
 		}
@@ -96,17 +75,19 @@ func (s *Sums) All(t *Terms) []Sum {
 				costs[key] = &Cost{card: card}
 			}
 		}
-		runs[key][r.Run()] = true
-		if cost := costs[key]; cost != nil {
-			cost.Add(&r)
+		if r.Held() > 0 && r.Corrects == "" {
+			runs[key][r.Run()] = true
 		}
-		sum.CPUSeconds += r.Elapsed() * int64(r.CPUs)
-		sum.GPUSeconds += r.Held() * int64(r.GPUs)
-		sum.MemoryMiBSeconds += r.Held() * int64(r.MemoryMiB)
+		if cost := costs[key]; cost != nil {
+			cost.Add(r)
+		}
+		sum.add(1, r.Amounts)
 	}
-	all := s.shared(t)
+	all := shared(records, t)
 	for key, sum := range by {
-		sum.Jobs = len(runs[key])
+		if sum.Jobs = len(runs[key]); sum.Jobs == 0 && sum.Amounts == (Amounts{}) {
+			continue
+		}
 		if cost := costs[key]; cost != nil {
 			sum.Price = cost.Price()
 		}

@@ -7,8 +7,6 @@ package usage
 import (
 	"bytes"
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,9 +17,9 @@ import (
 	"berth/schema"
 )
 
-// Job is what one run of a job used on one day (UTC). A run over midnight has a Job for each of its
-// days, so that a day can be closed while the run goes on. A job that runs again is another run:
-// Submitted differs.
+// Job is what one run of a job used on one day (UTC), as a runtime reports it. A run over midnight has a
+// Job for each of its days, so that a day can be closed while the run goes on. A job that runs again is
+// another run: Submitted differs.
 type Job struct {
 	// Cluster is the name that the runtime gave the unit. The ids of jobs begin anew where a cluster
 	// lost its state: only Run names a run.
@@ -35,6 +33,11 @@ type Job struct {
 	State     string `json:"state"`                // how the run ended, in the words of the runtime; "": it went on after Ended
 	User      string `json:"user"`                 // Unix user
 	ProjectID string `json:"project_id,omitempty"` // whose account it used; "": the unit has no projects' accounts
+	Resources
+}
+
+// Resources are what a run was given.
+type Resources struct {
 	CPUs      int    `json:"cpus,omitempty"`
 	MemoryMiB int    `json:"memory_mib,omitempty"`
 	GPUs      int    `json:"gpus,omitempty"`
@@ -54,17 +57,8 @@ type Run struct {
 // Run returns the name of the run.
 func (j *Job) Run() Run { return Run{j.Cluster, j.JobID, j.Submitted.Unix()} }
 
-// Part names what a run used on one day.
-type Part struct {
-	Run
-	Day string // UTC, such as 2026-11-01
-}
-
-// Part returns the name of the part.
-func (j *Job) Part() Part { return Part{j.Run(), j.Day()} }
-
-// Day returns the day of the use in UTC, such as 2026-11-01.
-func (j *Job) Day() string { return j.Started.UTC().Format(time.DateOnly) }
+// StartDay returns the day of the use in UTC, such as 2026-11-01.
+func (j *Job) StartDay() string { return j.Started.UTC().Format(time.DateOnly) }
 
 // Held returns the seconds from start to end, for which accounting charges GPUs and memory: a
 // suspended job keeps them.
@@ -73,14 +67,27 @@ func (j *Job) Held() int64 { return max(0, int64(j.Ended.Sub(j.Started)/time.Sec
 // Elapsed returns the seconds for which accounting charges CPUs: Held without suspensions.
 func (j *Job) Elapsed() int64 { return max(0, j.Held()-j.Suspended) }
 
-// Equal reports whether two Jobs say the same.
-func (j *Job) Equal(o Job) bool {
-	a, b := *j, o
-	if !a.Submitted.Equal(b.Submitted) || !a.Started.Equal(b.Started) || !a.Ended.Equal(b.Ended) {
-		return false
-	}
-	a.Submitted, a.Started, a.Ended = b.Submitted, b.Started, b.Ended // a time zone changes nothing
-	return a == b
+// Amounts are what is added up: a job with 2 GPUs for 10 s has 20 GPU seconds. In a correction they are
+// the difference, and may be negative.
+type Amounts struct {
+	CPUSeconds       int64 `json:"cpu_seconds"`
+	GPUSeconds       int64 `json:"gpu_seconds"`
+	MemoryMiBSeconds int64 `json:"memory_mib_seconds"`
+	BillingSeconds   int64 `json:"billing_seconds,omitempty"`
+}
+
+// Used returns what the run used on the day.
+func (j *Job) Used() Amounts {
+	held := j.Held()
+	return Amounts{j.Elapsed() * int64(j.CPUs), held * int64(j.GPUs), held * int64(j.MemoryMiB), held * int64(j.Billing)}
+}
+
+// add adds other amounts n times.
+func (a *Amounts) add(n int64, b Amounts) {
+	a.CPUSeconds += n * b.CPUSeconds
+	a.GPUSeconds += n * b.GPUSeconds
+	a.MemoryMiBSeconds += n * b.MemoryMiBSeconds
+	a.BillingSeconds += n * b.BillingSeconds
 }
 
 // NextDay returns the first moment of the next day in UTC.
@@ -110,10 +117,18 @@ func Days(run Job, suspended func(from, to time.Time) (int64, error)) ([]Job, er
 	}
 }
 
-// Record is a Job with what it is billed to. It has two anchors: the organisation and the project
-// whose account the job used, and the unit with the organisation that owns it.
+// Record is a Job with its amounts and what they are billed to. It has two anchors: the organisation and
+// the project whose account the job used, and the unit with the organisation that owns it.
 type Record struct {
+	// Day is the day (UTC) that counts the amounts, such as 2026-11-01. It is the day of the use, or that
+	// of the file of a correction.
+	Day string `json:"day"`
+	// Corrects is the closed day whose records have the amounts wrong by those of this one, which was
+	// learnt after that day was closed; "": the record is no correction. Its Job is the use as it is
+	// known now.
+	Corrects string `json:"corrects,omitempty"`
 	Job
+	Amounts
 	OrgID string `json:"org_id,omitempty"` // "": the platform's own
 	// OwnerID is the organisation that owns the unit; "": the platform.
 	OwnerID      string `json:"owner_org_id,omitempty"`
@@ -128,9 +143,6 @@ type Record struct {
 	ControlPlaneScope string `json:"control_plane_scope"`
 	RuntimeBackend    string `json:"runtime_backend"`
 	CorrelationID     string `json:"correlation_id"` // of the change that was applied to the unit last
-	// Correction counts the corrections of a Part; the record with the highest one counts. 0: it is
-	// the first record.
-	Correction int `json:"correction,omitempty"`
 }
 
 // Closing says that the records of a day of a cluster are complete: accounting had added the day up,
@@ -144,8 +156,8 @@ type Closing struct {
 	AppSlug string `json:"app_slug"`
 	// BillingPolicyRef is what the shared runtime names as its rate card; "": schema.DefaultRates.
 	BillingPolicyRef string `json:"billing_policy_ref,omitempty"`
-	Parts            int    `json:"parts"`       // number of its records, each part once, without withdrawn ones
-	CPUs             int64  `json:"cpu_seconds"` // of its records
+	Records          int    `json:"records"`     // number of them, without corrections
+	CPUs             int64  `json:"cpu_seconds"` // of its records, without corrections
 	// Accounted are the CPU seconds that accounting reports for the day. They differ from CPUs only by
 	// what accounting charges for without a job, such as reservations that nobody used.
 	Accounted int64 `json:"accounted_cpu_seconds"`
@@ -153,6 +165,21 @@ type Closing struct {
 	// day was closed or whose jobs ran on it; sorted.
 	Projects []string `json:"project_ids,omitempty"`
 	Unused   *Unused  `json:"unused,omitempty"` // nil: unknown
+}
+
+// Count adds the records of the day to the closing, and their projects.
+func (c *Closing) Count(records []Record) {
+	for i := range records {
+		r := &records[i]
+		if r.Corrects != "" {
+			continue
+		}
+		c.Records++
+		c.CPUs += r.CPUSeconds
+		if r.ProjectID != "" && !slices.Contains(c.Projects, r.ProjectID) {
+			c.Projects = append(c.Projects, r.ProjectID)
+		}
+	}
 }
 
 // Unused is the time of CPUs and GPUs of a unit on a day that no job had, in seconds: Idle on nodes
@@ -180,7 +207,8 @@ type Attachment struct {
 // shared runtime by project.
 func New(unit schema.Key, owner Record, job Job, attachments map[string]Attachment) Record {
 	r := owner
-	r.Job, r.OwnerID, r.OrgID, r.Unit = job, unit.Tenant, unit.Tenant, unit.String()
+	r.Day, r.Job, r.Amounts = job.StartDay(), job, job.Used()
+	r.OwnerID, r.OrgID, r.Unit = unit.Tenant, unit.Tenant, unit.String()
 	if unit.Project != "" {
 		r.ProjectID = unit.ProjectID()
 	}
@@ -194,54 +222,62 @@ func New(unit schema.Key, owner Record, job Job, attachments map[string]Attachme
 	return r
 }
 
-// platform stands for a tenant in the paths of the platform's own records. No tenant has this name.
+// platform stands for a tenant in the paths of the platform's own units. No tenant has this name.
 const platform = "_platform"
 
 // MaxFile bounds a file in bytes; a single line may be larger.
 const MaxFile = 4 << 20
 
-// Files returns records as files of berth/status by path, one record a line:
-// usage/<day of the use, UTC>/<tenant>/<hash of the content>.jsonl. The same records have the same
-// files, so that records written again after a crash change nothing. A Part may stand in two
-// files: readers count its record with the highest Correction.
-func Files(records []Record) (map[string][]byte, error) {
-	records = slices.Clone(records)
-	slices.SortFunc(records, compare)
-	parts := map[string]*bytes.Buffer{}
-	files := map[string][]byte{}
-	put := func(dir string, b *bytes.Buffer) {
-		sum := sha256.Sum256(b.Bytes())
-		files[dir+"/"+hex.EncodeToString(sum[:8])+".jsonl"] = bytes.Clone(b.Bytes())
-		b.Reset()
+// Day is all that the branch has of a cluster on a day. It is written whole: its files replace all that
+// were there. Without records it has no file.
+type Day struct {
+	Tenant  string // that owns the unit; "": the platform
+	Cluster string
+	Date    string // UTC, such as 2026-11-01
+	Records []Record
+}
+
+// Path returns the path of a file of the day on berth/status, counted from 1.
+func (d *Day) Path(file int) string {
+	path := "usage/" + d.Date + "/" + cmp.Or(d.Tenant, platform) + "/" + d.Cluster
+	if file > 1 {
+		path += fmt.Sprintf(".%d", file)
 	}
-	for _, r := range records {
+	return path + ".jsonl"
+}
+
+// Files returns the content of the files in their order, one record a line. The same records give the same
+// bytes. Nearly always it is one file: see MaxFile.
+func (d *Day) Files() (files [][]byte, err error) {
+	var b []byte
+	for _, r := range slices.SortedFunc(slices.Values(d.Records), compare) {
 		line, err := json.Marshal(r)
 		if err != nil {
 			return nil, fmt.Errorf("usage record of job %d of %s: %w", r.JobID, r.Cluster, err)
 		}
-		tenant := r.OrgID
-		if tenant == "" {
-			tenant = platform
+		if len(b) > 0 && len(b)+len(line) >= MaxFile {
+			files, b = append(files, b), nil
 		}
-		dir := "usage/" + r.Day() + "/" + tenant
-		b := parts[dir]
-		if b == nil {
-			b = &bytes.Buffer{}
-			parts[dir] = b
-		}
-		if b.Len() > 0 && b.Len()+len(line) >= MaxFile {
-			put(dir, b)
-		}
-		b.Write(append(line, '\n'))
+		b = append(append(b, line...), '\n')
 	}
-	for dir, b := range parts {
-		put(dir, b)
+	if len(b) > 0 {
+		files = append(files, b)
 	}
 	return files, nil
 }
 
+// Equal reports whether the files of the day are those of other records.
+func (d *Day) Equal(records []Record) (bool, error) {
+	other := *d
+	other.Records = records
+	a, err := d.Files()
+	b, err2 := other.Files()
+	return slices.EqualFunc(a, b, bytes.Equal), errors.Join(err, err2)
+}
+
 func compare(a, b Record) int {
-	return cmp.Or(a.Started.Compare(b.Started), a.Ended.Compare(b.Ended), strings.Compare(a.Cluster, b.Cluster), cmp.Compare(a.JobID, b.JobID), a.Submitted.Compare(b.Submitted), cmp.Compare(a.Correction, b.Correction))
+	return cmp.Or(cmp.Compare(a.Corrects, b.Corrects), a.Started.Compare(b.Started), a.Ended.Compare(b.Ended),
+		cmp.Compare(a.JobID, b.JobID), a.Submitted.Compare(b.Submitted))
 }
 
 // ClosedDir has the closings of a cluster at usage/closed/<cluster>/<day>.json. No tenant's records are

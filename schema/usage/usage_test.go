@@ -2,9 +2,7 @@ package usage
 
 import (
 	"bytes"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -20,7 +18,19 @@ func job(id int, ended string, project string) Job {
 	if err != nil {
 		panic(err)
 	}
-	return Job{Cluster: "c", JobID: id, Submitted: end.Add(-2 * time.Hour), Started: end.Add(-time.Hour), Ended: end, State: "COMPLETED", User: "eve", ProjectID: project, CPUs: 2, GPUs: 1}
+	return Job{Cluster: "c", JobID: id, Submitted: end.Add(-2 * time.Hour), Started: end.Add(-time.Hour), Ended: end, State: "COMPLETED",
+		User: "eve", ProjectID: project, Resources: Resources{CPUs: 2, GPUs: 1}}
+}
+
+// minute returns a job with one CPU that ran for a minute.
+func minute(cluster string, at time.Time) Job {
+	return Job{Cluster: cluster, JobID: 1, Submitted: at, Started: at, Ended: at.Add(time.Minute), Resources: Resources{CPUs: 1}}
+}
+
+// used adds to a record the day and the amounts of its job.
+func used(r Record) Record {
+	r.Day, r.Amounts = r.StartDay(), r.Job.Used()
+	return r
 }
 
 // A record has two anchors: the project whose account a job used, and the unit with its owner
@@ -48,89 +58,106 @@ func TestRecordsHaveTwoAnchors(t *testing.T) {
 	require.Equal(t, []string{"physics", "physics", ""}, []string{owners.OwnerID, owners.OrgID, owners.ProjectID})
 }
 
-// The same records have the same files in any order, by the day of the use in UTC and by tenant;
-// a large file is split between records.
-func TestFilesOfRecords(t *testing.T) {
-	platform := schema.Key{Kind: schema.KindSharedRuntime, Name: "campus"}
-	records := []Record{
-		New(platform, Record{}, job(2, "2026-11-01T23:59:59Z", "physics.lhc"), nil),
-		New(platform, Record{}, job(1, "2026-11-02T00:30:00+01:00", "bio.genes"), nil),
-		New(platform, Record{}, job(3, "2026-11-02T00:00:00Z", ""), nil),
-		New(platform, Record{}, job(4, "2026-11-01T12:00:00Z", "physics.lhc"), nil),
+// The same records have the same files in any order; a large day is split between records. A day without
+// records has no file.
+func TestFilesOfADay(t *testing.T) {
+	unit := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}
+	d := Day{Tenant: "physics", Cluster: "c", Date: "2026-11-01"}
+	for _, id := range []int{2, 1, 3} {
+		d.Records = append(d.Records, New(unit, Record{}, job(id, "2026-11-01T12:00:00Z", "physics.lhc"), nil))
 	}
-	files, err := Files(records)
+	files, err := d.Files()
 	require.NoError(t, err)
-	var dirs []string
-	for _, path := range slices.Sorted(maps.Keys(files)) {
-		dirs = append(dirs, path[:strings.LastIndex(path, "/")])
-	}
-	require.Equal(t, []string{"usage/2026-11-01/_platform", "usage/2026-11-01/bio", "usage/2026-11-01/physics"}, dirs)
-	slices.Reverse(records)
-	again, err := Files(records)
+	require.Len(t, files, 1)
+	slices.Reverse(d.Records)
+	again, err := d.Files()
 	require.NoError(t, err)
 	require.Equal(t, files, again)
+	require.Equal(t, []string{"usage/2026-11-01/physics/c.jsonl", "usage/2026-11-01/physics/c.2.jsonl"}, []string{d.Path(1), d.Path(2)})
+	none := Day{Cluster: "c", Date: "2026-11-01"}
+	require.Equal(t, "usage/2026-11-01/_platform/c.jsonl", none.Path(1))
+	files, err = none.Files()
+	require.NoError(t, err)
+	require.Empty(t, files)
 
-	var many []Record
+	d.Records = nil
 	for id := range 20_000 {
-		many = append(many, New(platform, Record{}, job(id+1, "2026-11-01T12:00:00Z", "physics.lhc"), nil))
+		d.Records = append(d.Records, New(unit, Record{}, job(id+1, "2026-11-01T12:00:00Z", "physics.lhc"), nil))
 	}
-	files, err = Files(many)
+	files, err = d.Files()
 	require.NoError(t, err)
 	require.Greater(t, len(files), 1)
 	seen := map[Run]bool{}
-	for path, data := range files {
-		require.LessOrEqual(t, len(data), MaxFile, path)
-		for line := range strings.Lines(string(data)) {
-			var r Record
-			require.NoError(t, json.Unmarshal([]byte(line), &r))
+	for _, data := range files {
+		require.LessOrEqual(t, len(data), MaxFile)
+		for line := range bytes.Lines(data) {
+			r, err := Decode(line)
+			require.NoError(t, err)
 			require.False(t, seen[r.Run()])
 			seen[r.Run()] = true
 		}
 	}
-	require.Len(t, seen, len(many))
+	require.Len(t, seen, len(d.Records))
 }
 
-// Each run counts once, and a clock that was wrong makes no time negative.
+// A run counts once as a job, and a clock that was wrong makes no time negative.
 func TestSumsCountEachRunOnce(t *testing.T) {
 	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
 	run := func(id int, seconds int, project string) Record {
-		return Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(time.Duration(seconds) * time.Second), ProjectID: project, CPUs: 2, GPUs: 1, MemoryMiB: 512}, Unit: "Instance x"}
+		return used(Record{Unit: "Instance x", Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, ProjectID: project,
+			Ended: start.Add(time.Duration(seconds) * time.Second), Resources: Resources{CPUs: 2, GPUs: 1, MemoryMiB: 512, Billing: 3}}})
 	}
-	s := NewSums()
-	s.Add(run(1, 10, "a.b"))
-	later := run(1, 10, "a.b")
-	later.CorrelationID = "another"
-	s.Add(later)
 	again := run(1, 5, "a.b")
 	again.Submitted = start.Add(time.Second) // another run of the same id
-	s.Add(again)
-	s.Add(run(2, -3, "a.c")) // it used nothing
-	require.Equal(t, []Sum{
-		{Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 2, CPUSeconds: 30, GPUSeconds: 15, MemoryMiBSeconds: 7680},
-	}, s.All(&Terms{}))
+	next := run(1, 0, "a.b")                 // the next day of the first run
+	next.Day, next.Started, next.Ended = "2026-11-02", start.AddDate(0, 0, 1), start.AddDate(0, 0, 1).Add(10*time.Second)
+	next.Amounts = next.Job.Used()
+	records := []Record{run(1, 10, "a.b"), again, next, run(2, -3, "a.c")} // the last one used nothing
+	require.Equal(t, []Sum{{
+		Account: Account{Month: "2026-11", ProjectID: "a.b", Unit: "Instance x", Kind: KindJobs, Rates: "default"}, Jobs: 2,
+		Amounts: Amounts{CPUSeconds: 50, GPUSeconds: 25, MemoryMiBSeconds: 12800, BillingSeconds: 75},
+	}}, Sums(records, &Terms{}))
 	first, other := run(3, 1, "a.b"), run(4, 2, "a.b")
 	first.User, other.User = "bob", "ann"
-	s.Add(first)
-	s.Add(other)
 	var users []string
-	for _, sum := range s.All(&Terms{Users: true}) {
+	for _, sum := range Sums(append(records, first, other), &Terms{Users: true}) {
 		users = append(users, fmt.Sprint(sum.ProjectID, " ", sum.User, " ", sum.Jobs, " ", sum.CPUSeconds))
 	}
-	require.Equal(t, []string{"a.b  2 30", "a.b ann 1 4", "a.b bob 1 2"}, users)
+	require.Equal(t, []string{"a.b  2 50", "a.b ann 1 4", "a.b bob 1 2"}, users)
 }
 
-// Decode parses the lines of Files and refuses every other line.
-func TestDecodeReadsWhatFilesWrites(t *testing.T) {
+// A correction counts in the month that learnt it, by the prices of the day that it corrects, and is no job.
+func TestCorrectionsCount(t *testing.T) {
+	start := time.Date(2026, 10, 31, 12, 0, 0, 0, time.UTC)
+	first := used(Record{Job: minute("c", start)})
+	late := first
+	late.Day, late.Corrects, late.Amounts = "2026-11-02", "2026-10-31", Amounts{CPUSeconds: -20}
+	card := func(price schema.Price, replaces, from string) *schema.RateCard {
+		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: price, Replaces: replaces, From: from}}
+	}
+	cards := map[string]*schema.RateCard{"default": card(3600, "", ""), "later": card(7200, "default", "2026-11-01")}
+	var got []string
+	for _, s := range Sums([]Record{first, late}, &Terms{Cards: cards}) {
+		got = append(got, fmt.Sprint(s.Month, " ", s.Rates, " ", s.Jobs, " ", s.CPUSeconds, " ", s.Price.Millionths))
+	}
+	require.Equal(t, []string{"2026-10 default 1 60 60", "2026-11 default 0 -20 -20"}, got)
+}
+
+// Decode parses the lines of files and refuses every other line.
+func TestDecodeReadsWhatFilesHave(t *testing.T) {
 	at := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	want := Record{Job: Job{Cluster: "c", JobID: 7, Submitted: at, Started: at, Ended: at.Add(time.Hour), State: "COMPLETED"}, OrgID: "physics", Unit: "Instance x"}
-	files, err := Files([]Record{want})
+	want := used(Record{OrgID: "physics", Unit: "Instance x", Job: minute("c", at)})
+	want.State, want.Billing = "COMPLETED", 2
+	d := Day{Cluster: "c", Date: want.Day, Records: []Record{want}}
+	files, err := d.Files()
 	require.NoError(t, err)
 	for _, data := range files {
 		got, err := Decode(bytes.TrimSuffix(data, []byte("\n")))
 		require.NoError(t, err)
 		require.Equal(t, want, got)
 	}
-	for _, line := range []string{"", "{}", "[]", "no json", `{"cluster":"c","job_id":-1}`, `{"cluster":"c","job_id":7,"submitted_at":"2026-11-01T12:00:00Z"}`} {
+	for _, line := range []string{"", "{}", "[]", "no json", `{"cluster":"c","job_id":-1}`,
+		`{"day":"2026-11-01","cluster":"c","job_id":7,"submitted_at":"2026-11-01T12:00:00Z"}`} {
 		_, err := Decode([]byte(line))
 		require.Error(t, err, line)
 	}
@@ -140,7 +167,8 @@ func TestDecodeReadsWhatFilesWrites(t *testing.T) {
 // for a suspension, and memory and GPUs for all the time.
 func TestRunsAreSplitByDay(t *testing.T) {
 	start := time.Date(2026, 10, 31, 22, 0, 0, 0, time.UTC)
-	run := Job{Cluster: "c", JobID: 1, Submitted: start, Started: start, Ended: start.Add(30 * time.Hour), Suspended: 3000, State: "COMPLETED", CPUs: 2, GPUs: 1}
+	run := Job{Cluster: "c", JobID: 1, Submitted: start, Started: start, Ended: start.Add(30 * time.Hour), Suspended: 3000,
+		State: "COMPLETED", Resources: Resources{CPUs: 2, GPUs: 1}}
 	var asked []string
 	parts, err := Days(run, func(from, to time.Time) (int64, error) {
 		asked = append(asked, from.Format(time.DateTime)+" "+to.Format(time.DateTime))
@@ -149,16 +177,18 @@ func TestRunsAreSplitByDay(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"2026-10-31 22:00:00 2026-11-01 00:00:00", "2026-11-01 00:00:00 2026-11-02 00:00:00"}, asked)
 	var got []string
-	sums := NewSums()
+	var records []Record
 	for _, p := range parts {
-		got = append(got, fmt.Sprint(p.Day(), " ", p.Elapsed(), " ", p.Held(), " ", p.State))
-		sums.Add(Record{Job: p})
+		got = append(got, fmt.Sprint(p.StartDay(), " ", p.Elapsed(), " ", p.Held(), " ", p.State))
+		records = append(records, used(Record{Job: p}))
 	}
 	require.Equal(t, []string{"2026-10-31 6200 7200 ", "2026-11-01 85400 86400 ", "2026-11-02 13400 14400 COMPLETED"}, got)
 	require.Equal(t, []Sum{
-		{Account: Account{Month: "2026-10", Kind: KindJobs, Rates: "default"}, Jobs: 1, CPUSeconds: 2 * 6200, GPUSeconds: 7200},
-		{Account: Account{Month: "2026-11", Kind: KindJobs, Rates: "default"}, Jobs: 1, CPUSeconds: 2 * (85400 + 13400), GPUSeconds: 86400 + 14400, Closed: true},
-	}, sums.All(&Terms{Closed: func(_, _, month string) bool { return month == "2026-11" }}))
+		{Account: Account{Month: "2026-10", Kind: KindJobs, Rates: "default"}, Jobs: 1,
+			Amounts: Amounts{CPUSeconds: 2 * 6200, GPUSeconds: 7200}},
+		{Account: Account{Month: "2026-11", Kind: KindJobs, Rates: "default"}, Jobs: 1, Closed: true,
+			Amounts: Amounts{CPUSeconds: 2 * (85400 + 13400), GPUSeconds: 86400 + 14400}},
+	}, Sums(records, &Terms{Closed: func(_, _, month string) bool { return month == "2026-11" }}))
 
 	run.Suspended, run.Ended = 0, start.Add(2*time.Hour) // to the midnight: that day's only
 	parts, err = Days(run, nil)
@@ -166,24 +196,10 @@ func TestRunsAreSplitByDay(t *testing.T) {
 	require.Equal(t, []Job{run}, parts)
 }
 
-// The record with the highest correction of a part counts, in any order.
-func TestCorrectionsCount(t *testing.T) {
-	start := time.Date(2026, 10, 31, 12, 0, 0, 0, time.UTC)
-	first := Record{Job: Job{Cluster: "c", JobID: 1, Submitted: start, Started: start, Ended: start.Add(time.Minute), CPUs: 1}}
-	second := first
-	second.Ended, second.Correction = start.Add(2*time.Minute), 1
-	for _, order := range [][]Record{{first, second}, {second, first}, {first, second, first}} {
-		s := NewSums()
-		for _, r := range order {
-			s.Add(r)
-		}
-		require.Equal(t, int64(120), s.All(&Terms{})[0].CPUSeconds)
-	}
-}
-
 // A closing is read as it was written, and nothing else is one.
 func TestClosingsAreFiles(t *testing.T) {
-	want := Closing{Cluster: "c", Day: "2026-10-31", Unit: "Instance a.b/c", OwnerID: "a", AppSlug: "slurm", Parts: 3, CPUs: 10, Accounted: 12, Projects: []string{"a.b"}, Unused: &Unused{IdleCPUs: 1, DownGPUs: 2}}
+	want := Closing{Cluster: "c", Day: "2026-10-31", Unit: "Instance a.b/c", OwnerID: "a", AppSlug: "slurm", Records: 3, CPUs: 10,
+		Accounted: 12, Projects: []string{"a.b"}, Unused: &Unused{IdleCPUs: 1, DownGPUs: 2}}
 	path, data, err := want.File()
 	require.NoError(t, err)
 	require.Equal(t, "usage/closed/c/2026-10-31.json", path)
@@ -205,14 +221,10 @@ func TestPricesAreExact(t *testing.T) {
 	of := func(id int, change func(*Record)) Record {
 		r := Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(100 * time.Second), ProjectID: "a.b"}}
 		change(&r)
-		return r
+		return used(r)
 	}
 	price := func(cards map[string]*schema.RateCard, records ...Record) *Price {
-		s := NewSums()
-		for _, r := range records {
-			s.Add(r)
-		}
-		return s.All(&Terms{Cards: cards})[0].Price
+		return Sums(records, &Terms{Cards: cards})[0].Price
 	}
 	always := map[string]*schema.RateCard{"default": card}
 	cpus := of(1, func(r *Record) { r.CPUs, r.Suspended = 2, 40 })
@@ -230,11 +242,9 @@ func TestPricesAreExact(t *testing.T) {
 	require.NotNil(t, price(map[string]*schema.RateCard{"lab": card}, named))
 
 	// Another card within a month has a line of its own.
-	both := NewSums()
-	both.Add(named)
-	both.Add(of(2, func(r *Record) { r.CPUs = 1 }))
+	both := []Record{named, of(2, func(r *Record) { r.CPUs = 1 })}
 	other := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: 36}}
-	lines := both.All(&Terms{Cards: map[string]*schema.RateCard{"lab": card, "default": other}})
+	lines := Sums(both, &Terms{Cards: map[string]*schema.RateCard{"lab": card, "default": other}})
 	require.Len(t, lines, 2)
 	require.Equal(t, []any{"default", int64(1), "lab", int64(120)}, []any{lines[0].Rates, lines[0].Price.Millionths, lines[1].Rates, lines[1].Price.Millionths})
 
@@ -243,21 +253,6 @@ func TestPricesAreExact(t *testing.T) {
 	require.Equal(t, int64(0), price(always, third(1)).Millionths)
 	require.Equal(t, int64(1), price(always, third(1), third(2)).Millionths)
 	require.Equal(t, int64(1), price(always, third(1), third(2), third(3)).Millionths)
-}
-
-// A record that was withdrawn is no job: neither a line nor a run comes of it.
-func TestWithdrawnRecordsAreNoJobs(t *testing.T) {
-	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	of := func(id int, project string, seconds, correction int) Record {
-		return Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(time.Duration(seconds) * time.Second), CPUs: 1, ProjectID: project}, Correction: correction}
-	}
-	s := NewSums()
-	for _, r := range []Record{of(1, "a.b", 10, 0), of(2, "a.b", 10, 0), of(2, "a.b", 0, 1), of(3, "a.c", 10, 0), of(3, "a.c", 0, 1)} {
-		s.Add(r)
-	}
-	all := s.All(&Terms{})
-	require.Len(t, all, 1)
-	require.Equal(t, []any{"a.b", 1, int64(10)}, []any{all[0].ProjectID, all[0].Jobs, all[0].CPUSeconds})
 }
 
 // The rate card of a record is the one that it names, if that exists and applies to its tenant, and otherwise the
@@ -287,15 +282,13 @@ func TestRateCardOfATenantAndADay(t *testing.T) {
 	} {
 		at, err := time.Parse(time.DateOnly, c.day)
 		require.NoError(t, err)
-		s := NewSums()
-		s.Add(Record{Job: Job{Cluster: "c", JobID: 1, Submitted: at, Started: at, Ended: at.Add(time.Minute), CPUs: 1}, OrgID: c.tenant, BillingPolicyRef: c.ref})
+		r := used(Record{Job: minute("c", at), OrgID: c.tenant, BillingPolicyRef: c.ref})
 		terms.Closings = []Closing{{Cluster: "c", Day: c.day, OwnerID: c.tenant, BillingPolicyRef: c.ref, Accounted: 1, Unused: &Unused{}}}
-		for _, sum := range s.All(&terms) {
+		for _, sum := range Sums([]Record{r}, &terms) {
 			require.Equal(t, c.want, sum.Rates, "%v %s", c, sum.Kind)
 			require.NotNil(t, sum.Price)
 		}
 	}
-	s := NewSums()
-	s.Add(Record{Job: Job{Cluster: "c", JobID: 1, Submitted: time.Unix(0, 0), Started: time.Unix(0, 0), Ended: time.Unix(60, 0), CPUs: 1}, OrgID: "physics", BillingPolicyRef: "cheap"})
-	require.Nil(t, s.All(&Terms{Cards: map[string]*schema.RateCard{"cheap": card("", "", "chem")}})[0].Price, "no default card")
+	r := used(Record{Job: minute("c", time.Unix(0, 0)), OrgID: "physics", BillingPolicyRef: "cheap"})
+	require.Nil(t, Sums([]Record{r}, &Terms{Cards: map[string]*schema.RateCard{"cheap": card("", "", "chem")}})[0].Price, "no default card")
 }

@@ -103,7 +103,7 @@ func defaults() Config {
 	return Config{Estate: "estate", Repository: repositoryConfig{Branch: "main"},
 		Artifacts: artifactsConfig{Interval: duration(time.Hour)}, loopConfig: loopConfig{
 			Interval: duration(5 * time.Second), Poll: duration(time.Minute), FlushWindow: duration(time.Second),
-			Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10, Usage: duration(5 * time.Minute),
+			Retention: duration(90 * 24 * time.Hour), Workers: 4, MaxAttempts: 10, Usage: duration(time.Hour),
 		}}
 }
 

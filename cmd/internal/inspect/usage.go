@@ -61,20 +61,20 @@ type Usage struct {
 // Used adds up the records that a filter selects. Unreadable ones go to stderr.
 func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFilter) (*Usage, error) {
 	u := &Usage{Format: "berth.usage/v1", Commit: r.status, From: filter.From, To: filter.To, Complete: true}
-	sums := usage.NewSums()
+	var records []usage.Record
 	for l, err := range r.Usage(ctx, r.status, filter.From, filter.To) {
 		if err != nil {
 			u.Complete = false
 			fmt.Fprintf(stderr, "berth: %s:%d: %s\n", cli.Visible(l.File), l.Line, cli.Visible(err.Error()))
 			continue
 		}
-		sums.Add(l.Value)
+		records = append(records, l.Value)
 	}
-	terms := usage.Terms{Users: filter.Users}
-	var err error
-	if terms.Closed, err = r.closedMonths(ctx, filter); err != nil {
+	final, err := r.finalDays(ctx, r.status)
+	if err != nil {
 		return nil, err
 	}
+	terms := usage.Terms{Users: filter.Users, Closed: final.months(filter.To)}
 	inForce, err := r.inForce(ctx)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (r *Repository) Used(ctx context.Context, stderr io.Writer, filter UsageFil
 	if terms.Closings, err = r.Closings(ctx, r.status, filter.From, filter.To); err != nil {
 		return nil, err
 	}
-	all, known := sums.All(&terms), wanted(map[string]string{"org": filter.Org, "project": filter.Project})
+	all, known := usage.Sums(records, &terms), wanted(map[string]string{"org": filter.Org, "project": filter.Project})
 	for _, s := range all {
 		known.add("org", s.OrgID)
 		known.add("project", s.ProjectID)
@@ -127,42 +127,57 @@ func rateCards(d *schema.Desired) map[string]*schema.RateCard {
 	return cards
 }
 
-// closedMonths reports whether the records of a unit in a month are complete, as far as a filter selects
-// days. Days close in their order, and none before it is over. The records of a unit that is gone were
-// complete before it went.
-func (r *Repository) closedMonths(ctx context.Context, filter UsageFilter) (func(cluster, unit, month string) bool, error) {
-	last, err := r.ClosedUsage(ctx, r.status)
+// finalDays say of which days of a cluster no record can come any more.
+type finalDays struct {
+	closed map[string]string // last closed day by cluster; days close in their order
+	begun  map[string]string // day on which a unit began, by its name; none: it is gone
+	today  string            // on which the commit was made, UTC
+}
+
+func (r *Repository) finalDays(ctx context.Context, commit string) (f finalDays, err error) {
+	if f.closed, err = r.ClosedUsage(ctx, commit); err != nil {
+		return f, fmt.Errorf("read which days are closed: %w", err)
+	}
+	tree, err := r.ReadStatus(ctx, commit)
 	if err != nil {
-		return nil, fmt.Errorf("read which days are closed: %w", err)
+		return f, err
 	}
-	tree, err := r.ReadStatus(ctx, r.status)
+	f.begun = map[string]string{}
+	for key, prev := range tree.Units.All() {
+		f.begun[key.String()] = prev.BegunOn
+	}
+	log, err := r.Log(ctx, "", commit, 1)
 	if err != nil {
-		return nil, err
+		return f, err
 	}
-	units := map[string]bool{}
-	for _, key := range tree.Units.Keys() {
-		units[key.String()] = true
-	}
+	f.today = log[0].When.UTC().Format(time.DateOnly)
+	return f, nil
+}
+
+// has reports whether a day is final: its cluster has closed it, or it is over and its unit is gone. A unit
+// that began later under the name is another one.
+func (f *finalDays) has(cluster, unit, day string) bool {
+	begun, exists := f.begun[unit]
+	return f.closed[cluster] >= day || day < f.today && (!exists || day < begun)
+}
+
+// months reports whether all days of a month are final, up to a day; "": to its end.
+func (f *finalDays) months(to string) func(cluster, unit, month string) bool {
 	return func(cluster, unit, month string) bool {
 		begin, err := time.Parse("2006-01", month)
 		end := begin.AddDate(0, 1, -1).Format(time.DateOnly)
-		if filter.To != "" {
-			end = min(end, filter.To)
+		if to != "" {
+			end = min(end, to)
 		}
-		return err == nil && isClosed(end, time.Now(), !units[unit], last[cluster])
-	}, nil
-}
-
-// isClosed reports whether the records of a unit are complete up to a day: the day is over, and the unit
-// is gone, or its cluster has closed the day. last is the last day that it closed.
-func isClosed(day string, now time.Time, isGone bool, last string) bool {
-	return day < now.UTC().Format(time.DateOnly) && (isGone || last >= day)
+		return err == nil && f.has(cluster, unit, end)
+	}
 }
 
 // Text implements cli.Report.
 func (u *Usage) Text(p *cli.Page) error {
 	if len(u.Sums) == 0 {
-		_, err := fmt.Fprintln(p, "no usage is recorded for this selection; the daemon collects it every 5 minutes, or every usage_interval of berth.yaml")
+		_, err := fmt.Fprintln(p, "no usage is recorded for this selection;",
+			"the daemon collects it every hour, or every usage_interval of berth.yaml")
 		return err
 	}
 	columns := []string{"MONTH", "STATE", "ORG", "PROJECT", "UNIT", "APP", "KIND", "JOBS", "CPU HOURS", "GPU HOURS", "MEMORY GIB HOURS", "RATES", "COST"}
@@ -265,8 +280,8 @@ func (u *Usage) totals(p *cli.Page) *cli.Table {
 
 // money formats millionths of a currency.
 func money(millionths *big.Int, currency string) string {
-	whole, rest := new(big.Int).DivMod(millionths, big.NewInt(1_000_000), new(big.Int))
-	return fmt.Sprintf("%s.%06d %s", whole, rest.Int64(), currency)
+	whole, rest := new(big.Int).DivMod(new(big.Int).Abs(millionths), big.NewInt(1_000_000), new(big.Int))
+	return fmt.Sprintf("%s%s.%06d %s", minus(millionths.Sign() < 0), whole, rest.Int64(), currency)
 }
 
 func state(closed bool) string {
@@ -279,8 +294,19 @@ func state(closed bool) string {
 // hours formats seconds, or MiB seconds with 1024 in a unit, as hours with four digits, rounded down:
 // a job of a second is not 0.
 func hours(seconds, unit int64) string {
-	hour := 3600 * unit
-	return fmt.Sprintf("%d.%04d", seconds/hour, seconds%hour*10_000/hour)
+	hour, sign := 3600*unit, minus(seconds < 0)
+	if seconds < 0 {
+		seconds = -seconds
+	}
+	return fmt.Sprintf("%s%d.%04d", sign, seconds/hour, seconds%hour*10_000/hour)
+}
+
+// minus returns the sign of a number; corrections of earlier months may exceed what a month used.
+func minus(isNegative bool) string {
+	if isNegative {
+		return "-"
+	}
+	return ""
 }
 
 // CSV writes the sums with a line of headers.
@@ -297,35 +323,39 @@ func (u *Usage) CSV(w io.Writer) error {
 	return c.WriteAll(rows)
 }
 
-// ExportUsage writes what was recorded since a cursor as JSON Lines: {"record":…} for each record,
-// {"closing":…} for each day that was closed, and at the end {"cursor":…}, with which the next export
-// continues. A correction is a record of its own. Without the last line the export is not complete:
-// it is repeated with the same cursor.
+// ExportUsage writes the records of the days that became final since a cursor as JSON Lines: {"record":…} for
+// each record, {"closing":…} for each day that was closed, and at the end {"cursor":…}, with which the next
+// export continues. Each record comes once, as final days never change. Without the last line the export is not
+// complete: it is repeated with the same cursor.
 func (r *Repository) ExportUsage(ctx context.Context, w io.Writer, cursor string) error {
+	final, err := r.finalDays(ctx, r.status)
+	if err != nil {
+		return err
+	}
+	var before finalDays
 	if cursor != "" {
-		if _, err := r.ReadStatus(ctx, cursor); err != nil {
+		if before, err = r.finalDays(ctx, cursor); err != nil {
 			return fmt.Errorf("cursor %s is not a commit of berth/status in this repository: fetch the branch, or export without a cursor: %w", cli.Visible(cursor), err)
 		}
 	}
 	out := json.NewEncoder(w)
-	for l, err := range r.UsageAdded(ctx, r.status, cursor) {
+	for l, err := range r.Usage(ctx, r.status, "", "") {
 		if err != nil {
 			return fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
+		}
+		if rec := &l.Value; !final.has(rec.Cluster, rec.Unit, rec.Day) || before.has(rec.Cluster, rec.Unit, rec.Day) {
+			continue
 		}
 		if err := out.Encode(map[string]usage.Record{"record": l.Value}); err != nil {
 			return err
 		}
-	}
-	before, err := r.Closings(ctx, cursor, "", "")
-	if err != nil {
-		return err
 	}
 	closings, err := r.Closings(ctx, r.status, "", "")
 	if err != nil {
 		return err
 	}
 	for _, c := range closings {
-		if slices.ContainsFunc(before, func(b usage.Closing) bool { return b.Cluster == c.Cluster && b.Day == c.Day }) {
+		if before.closed[c.Cluster] >= c.Day {
 			continue
 		}
 		if err := out.Encode(map[string]usage.Closing{"closing": c}); err != nil {

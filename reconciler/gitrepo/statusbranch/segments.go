@@ -605,25 +605,47 @@ func (w *statusWriter) segments(b reconciler.StatusBatch) error {
 	return nil
 }
 
-// usage writes records of usage and closings to files that never change.
+// usage writes days of usage whole, and closings.
 func (w *statusWriter) usage(b reconciler.StatusBatch) error {
-	files, err := usage.Files(b.Usage)
-	if err != nil {
-		return err
+	days := map[string]*usage.Day{} // the last one of each
+	for i := range b.Usage {
+		days[b.Usage[i].Path(1)] = &b.Usage[i]
+	}
+	for _, d := range days {
+		if err := w.usageDay(d); err != nil {
+			return err
+		}
 	}
 	for _, c := range b.Closings {
 		path, data, err := c.File()
 		if err != nil {
 			return err
 		}
-		files[path] = data
-	}
-	for path, data := range files {
 		if err := w.put(path, data); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// usageDay writes the files of a day, and removes those that it had beyond them.
+func (w *statusWriter) usageDay(d *usage.Day) error {
+	files, err := d.Files()
+	if err != nil {
+		return err
+	}
+	for i, data := range files {
+		if err := w.put(d.Path(i+1), data); err != nil {
+			return err
+		}
+	}
+	for file := len(files) + 1; ; file++ {
+		path := d.Path(file)
+		if there, err := w.at(path); err != nil || there.ID.IsZero() {
+			return err
+		}
+		w.over.Remove(path)
+	}
 }
 
 // segment writes one immutable file. The sequence of its last line gives its

@@ -477,10 +477,10 @@ func statusSubject(b reconciler.StatusBatch) string {
 		return fmt.Sprintf("Review of pull request %d", b.Reviews[0].Pull)
 	case n == 0 && len(b.Reviews) > 1:
 		return fmt.Sprintf("Reviews of %d pull requests", len(b.Reviews))
-	case n == 0 && len(b.Usage) > 0:
-		return fmt.Sprintf("Usage of %d jobs", len(b.Usage))
 	case n == 0 && len(b.Closings) > 0:
 		return fmt.Sprintf("Usage of %d days closed", len(b.Closings))
+	case n == 0 && len(b.Usage) > 0:
+		return fmt.Sprintf("Usage of %d days", len(b.Usage))
 	case n == 0:
 		return "Revision " + object.OneLine(b.Revision.Commit, 12)
 	case n == len(b.Units):

@@ -15,109 +15,82 @@ import (
 	"berth/schema/usage"
 )
 
-// usageDir has the records of usage at usage/<day>/<tenant>/<hash>.jsonl; see usage.Files. Beside the
+// usageDir has the records of usage at usage/<day>/<tenant>/<cluster>.jsonl; see usage.Day. Beside the
 // days it has usage.ClosedDir.
 const usageDir = "usage"
 
 // Usage reads the records of usage at a commit of berth/status of the days from first to last, both
-// included; "" leaves that end open. A part may come twice, see usage.Files. An
-// error names its file and line; the reading continues after an unreadable file or line.
+// included; "" leaves that end open. An error names its file and line; the reading continues after an
+// unreadable file or line.
 func (r *View) Usage(ctx context.Context, commit, first, last string) iter.Seq2[Logged[usage.Record], error] {
-	return r.usageOf(ctx, commit, "", first, last)
-}
-
-// usageOf is Usage of the records that are billed to a tenant; "": to everybody.
-func (r *View) usageOf(ctx context.Context, commit, tenant, first, last string) iter.Seq2[Logged[usage.Record], error] {
 	return func(yield func(Logged[usage.Record], error) bool) {
-		stopped := errors.New("the caller stopped")
-		visit := func(path string, e object.Entry) error {
-			if !e.IsDir() && !r.readUsage(path, e, yield) {
-				return stopped
-			}
-			return nil
-		}
-		root, err := r.objects.Root(commit)
-		var dir plumbing.Hash
-		if err == nil {
-			dir, err = r.directory(root, usageDir)
-		}
-		var days []object.Entry
-		if err == nil {
-			days, err = r.objects.Entries(dir)
-		}
-		for _, day := range days {
-			if _, e := time.Parse(time.DateOnly, day.Name); e != nil {
-				continue
-			}
-			if err == nil && day.Name >= first && (last == "" || day.Name <= last) {
-				path, depth := object.Join(usageDir, object.PathName(day.Name)), 2
-				if tenant != "" {
-					path, depth = object.Join(path, tenant), 1
-					if day, err = r.objects.Lookup(root, path); err != nil || day.ID.IsZero() {
-						continue
-					}
+		err := r.usageDays(commit, first, last, func(_ plumbing.Hash, day object.Entry) error {
+			return r.objects.Walk(ctx, object.Join(usageDir, object.PathName(day.Name)), day, 2, func(path string, e object.Entry) error {
+				if !e.IsDir() && !r.readUsage(path, e, yield) {
+					return errStopped
 				}
-				err = r.objects.Walk(ctx, path, day, depth, visit)
-			}
-		}
-		if err != nil && !errors.Is(err, stopped) {
+				return nil
+			})
+		})
+		if err != nil && !errors.Is(err, errStopped) {
 			yield(Logged[usage.Record]{File: usageDir, Line: 1}, err)
 		}
 	}
 }
 
-// UsageAdded yields the records of files that a commit of berth/status has and an older one, since, does
-// not have; since "" is an empty branch. Each part comes once for each of its corrections, and not if
-// since has it in another file.
-func (r *View) UsageAdded(ctx context.Context, commit, since string) iter.Seq2[Logged[usage.Record], error] {
-	type version struct {
-		usage.Part
-		correction int
-	}
-	return func(yield func(Logged[usage.Record], error) bool) {
-		old, err := r.objects.Root(since)
-		if err != nil {
-			yield(Logged[usage.Record]{File: usageDir, Line: 1}, err)
-			return
-		}
-		known, day := map[version]bool{}, ""
-		for l, err := range r.Usage(ctx, commit, "", "") {
-			if err == nil {
-				if of := l.Value.Day(); of != day { // the files of a day come together
-					day, known = of, map[version]bool{}
-					for o, err := range r.Usage(ctx, since, of, of) {
-						if err == nil {
-							known[version{o.Value.Part(), o.Value.Correction}] = true
-						}
-					}
-				}
-				v := version{l.Value.Part(), l.Value.Correction}
-				if known[v] {
-					continue
-				}
-				known[v] = true
-			} else if e, missing := r.objects.Lookup(old, l.File); missing == nil && !e.ID.IsZero() {
-				continue // damage that the older commit had too
-			}
-			if !yield(l, err) {
-				return
-			}
-		}
-	}
-}
+// errStopped means that the caller wants no more.
+var errStopped = errors.New("the caller stopped")
 
-// UsageSince implements reconciler.UsageReader.
-func (r *View) UsageSince(ctx context.Context, commit, first, tenant string) iter.Seq2[usage.Record, error] {
+// UsageOf implements reconciler.UsageReader.
+func (r *View) UsageOf(ctx context.Context, commit, tenant, cluster, first string) iter.Seq2[usage.Record, error] {
 	return func(yield func(usage.Record, error) bool) {
-		for l, err := range r.usageOf(ctx, commit, tenant, first, "") {
-			if err != nil {
-				err = fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
+		err := r.usageDays(commit, first, "", func(root plumbing.Hash, day object.Entry) error {
+			d := usage.Day{Tenant: tenant, Cluster: cluster, Date: day.Name}
+			for file := 1; ; file++ {
+				path := d.Path(file)
+				e, err := r.objects.Lookup(root, path)
+				if err = cmp.Or(ctx.Err(), err); err != nil || e.ID.IsZero() {
+					return err
+				}
+				if !r.readUsage(path, e, func(l Logged[usage.Record], err error) bool {
+					if err != nil {
+						err = fmt.Errorf("%s:%d: %w", l.File, l.Line, err)
+					}
+					return yield(l.Value, err)
+				}) {
+					return errStopped
+				}
 			}
-			if !yield(l.Value, err) {
-				return
-			}
+		})
+		if err != nil && !errors.Is(err, errStopped) {
+			yield(usage.Record{}, err)
 		}
 	}
+}
+
+// usageDays visits the directories of days from first to last, in order. It stops at an error.
+func (r *View) usageDays(commit, first, last string, visit func(root plumbing.Hash, day object.Entry) error) error {
+	root, err := r.objects.Root(commit)
+	if err != nil {
+		return err
+	}
+	dir, err := r.directory(root, usageDir)
+	if err != nil {
+		return err
+	}
+	days, err := r.objects.Entries(dir)
+	if err != nil {
+		return err
+	}
+	for _, day := range days {
+		if _, e := time.Parse(time.DateOnly, day.Name); e != nil || day.Name < first || last != "" && day.Name > last {
+			continue
+		}
+		if err := visit(root, day); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // ClosedUsage implements reconciler.UsageReader.
