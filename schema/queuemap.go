@@ -53,6 +53,29 @@ func QueueMapAmong(all []*QueueMap, app, tenant, project string) *QueueMap {
 	return cmp.Or(tenants, everybody)
 }
 
+// QueueOf returns the queue whose jobs run in a partition with a QoS: the line that names both, else the one
+// that names the partition only. "": no line does, or several. m may be nil.
+func (m *QueueMap) QueueOf(partition, qos string) string {
+	if modeOf(m) == ModePassthrough {
+		return partition
+	}
+	for _, named := range []string{qos, ""} {
+		var queues []string
+		for _, q := range m.Spec.Queues {
+			if q.Partition == partition && q.QOS == named {
+				queues = append(queues, q.Queue)
+			}
+		}
+		if len(queues) == 1 {
+			return queues[0]
+		}
+		if len(queues) > 1 {
+			return ""
+		}
+	}
+	return ""
+}
+
 // Expired reports whether the map's rollback should have ended before today, a UTC day.
 func (m *QueueMap) Expired(today string) bool {
 	r := m.Spec.Rollback

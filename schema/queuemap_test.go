@@ -79,6 +79,24 @@ func expiredRollback() *Rollback {
 	return r
 }
 
+// The queue of a job is the line that names its partition and QoS, else the one that names the partition only. Where
+// two lines do, it cannot be told. In passthrough mode the partition is the queue.
+func TestQueueOfAJob(t *testing.T) {
+	m := queueMap("all", "", "", nil)
+	m.Spec.Queues = []QueueMapping{
+		{Queue: "short", Partition: "main"}, {Queue: "urgent", Partition: "main", QOS: "high"},
+		{Queue: "gpu-a", Partition: "gpu", Account: "a"}, {Queue: "gpu-b", Partition: "gpu", Account: "b"},
+	}
+	for at, want := range map[[2]string]string{
+		{"main", "normal"}: "short", {"main", "high"}: "urgent", {"main", ""}: "short", {"gpu", "normal"}: "", {"other", "high"}: "",
+	} {
+		require.Equal(t, want, m.QueueOf(at[0], at[1]), "%v", at)
+	}
+	m.Spec.Mode = ModePassthrough
+	require.Equal(t, "other", m.QueueOf("other", "high"))
+	require.Equal(t, "other", (*QueueMap)(nil).QueueOf("other", ""))
+}
+
 // Requirement C5: a way back from real-policy names who answers for it and until when; the end of that
 // time stops changes of what the map serves and nothing else, until the rollback is renewed or removed.
 // A map names accounts and QoS as people write them; accounting keeps them in lower case. A partition keeps its case.

@@ -294,12 +294,16 @@ func (c *usageCollector) attributed(prev *plan.Status, jobs []usage.Job) []usage
 	for _, a := range prev.Attachments {
 		attachments[a.ProjectID] = usage.Attachment{Name: a.Name, BillingPolicyRef: c.ratesOf(prev.Key, a.Name)}
 	}
+	queueMaps := c.inForce.current().Desired.QueueMaps()
 	records := make([]usage.Record, 0, len(jobs))
 	for _, j := range jobs {
 		if of, _, _ := strings.Cut(j.ProjectID, "."); prev.Key.Tenant != "" && of != prev.Key.Tenant {
 			j.ProjectID = "" // an account that somebody made there: a tenant's unit bills its own tenant only
 		}
-		records = append(records, usage.New(prev.Key, unit, j, attachments))
+		rec := usage.New(prev.Key, unit, j, attachments)
+		tenant, project, _ := strings.Cut(rec.ProjectID, ".")
+		rec.Queue = schema.QueueMapAmong(queueMaps, prev.App, tenant, project).QueueOf(rec.Partition, rec.QoS)
+		records = append(records, rec)
 	}
 	return records
 }

@@ -217,12 +217,12 @@ func TestRemovalCorrectsClosedDays(t *testing.T) {
 	awaits("1 2026-10-30 3600, 1 2026-10-31 -1800 2026-10-30, 2 2026-10-31 3600", "2026-10-30 1 3600 3600")
 }
 
-// An account of another tenant on a tenant's unit bills nobody else.
+// An account of another tenant on a tenant's unit bills nobody else. Without a QueueMap, the partition is the queue.
 func TestUsageOfAForeignAccountStaysWithTheTenant(t *testing.T) {
 	t.Parallel()
 	w, set, _ := usageOfCommons(t)
 	j := usedBy(1, firstDay, time.Hour, 2*time.Hour)
-	j.ProjectID = "biology.genomes"
+	j.ProjectID, j.Place = "biology.genomes", usage.Place{Partition: "main", QoS: "normal"}
 	set(firstDay.Add(3*time.Hour), j)
 	w.eventually("recorded", func() bool {
 		for path, text := range w.files() {
@@ -230,6 +230,7 @@ func TestUsageOfAForeignAccountStaysWithTheTenant(t *testing.T) {
 				r, err := usage.Decode([]byte(text))
 				require.NoError(t, err)
 				require.Equal(t, []string{"physics", ""}, []string{r.OrgID, r.ProjectID})
+				require.Equal(t, usage.Place{Queue: "main", Partition: "main", QoS: "normal"}, r.Place)
 				return true
 			}
 		}

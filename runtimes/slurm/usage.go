@@ -236,7 +236,8 @@ func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.
 	for _, r := range runs {
 		j := usage.Job{
 			Cluster: r.Cluster, JobID: r.ID, Submitted: unixTime(r.Submitted), Started: unixTime(r.Started), Ended: unixTime(r.Ended),
-			State: r.State, User: r.User, Resources: usage.Resources{CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing},
+			State: r.State, User: r.User, Place: usage.Place{Partition: r.Partition, QoS: r.QoS},
+			Resources: usage.Resources{CPUs: r.CPUs, GPUs: r.GPUs, MemoryMiB: r.MemoryMiB, Billing: r.Billing},
 		}
 		if c.rec.isShared() && strings.Contains(r.Account, ".") { // a project's: no other one has users
 			j.ProjectID = r.Account
@@ -361,7 +362,7 @@ func (c associations) gpuType(nodes []string) string {
 func unixTime(seconds int64) time.Time { return time.Unix(seconds, 0).UTC() }
 
 // The first part of a time that runs asks for, and below how many runs of an answer the next part is twice
-// as long. A host prints some 56,000 at once.
+// as long. A host prints some 50,000 at once.
 const (
 	firstPart = 50 * 3600
 	fewRuns   = 12_000

@@ -103,6 +103,7 @@ func TestLongUsageIsRecordedBeforeRemoval(t *testing.T) {
 	require.NotEmpty(t, j.Cluster)
 	want := usage.Job{Cluster: j.Cluster, JobID: j.JobID, Submitted: j.Submitted, Started: j.Started, Ended: j.Ended,
 		State: "CANCELLED", User: bob.Name, ProjectID: "physics.ligo",
+		Place:     usage.Place{Partition: "main", QoS: j.QoS},
 		Resources: usage.Resources{CPUs: 2, MemoryMiB: 64, GPUs: 1, GPUType: "a100", Billing: 2}}
 	require.Equal(t, want, j)
 

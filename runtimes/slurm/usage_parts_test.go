@@ -37,7 +37,7 @@ func TestUsageComesInParts(t *testing.T) {
 		out := runsHeading
 		for i, end := range ends {
 			if end >= from && end <= to {
-				out += fmt.Sprintf("c|%d|%d|%d|%d|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1\n", i+1, end-60, end-30, end)
+				out += fmt.Sprintf("c|%d|%d|%d|%d|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1|main|normal\n", i+1, end-60, end-30, end)
 			}
 		}
 		return out, 0
@@ -55,7 +55,7 @@ func TestUnreadRunHoldsUpNoOther(t *testing.T) {
 	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
 		switch run.Program {
 		case "sacct":
-			return runsHeading + "c|1|1793527000|1793527010|soon|COMPLETED|physics.lhc|eve|cpu=1|30|w1\nc|2|1793527000|1793527010|1793527040|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1\n", 0
+			return runsHeading + "c|1|1793527000|1793527010|soon|COMPLETED|physics.lhc|eve|cpu=1|30|w1|main|normal\nc|2|1793527000|1793527010|1793527040|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1|main|normal\n", 0
 		case "squeue":
 			return endedHeading + "1|1793527040|w1|\n2|1793527040|w1|\n", 0
 		}
@@ -69,7 +69,7 @@ func TestUnreadRunHoldsUpNoOther(t *testing.T) {
 }
 
 const (
-	runsHeading  = "Cluster|JobIDRaw|Submit|Start|End|State|Account|User|AllocTRES|ElapsedRaw|NodeList\n"
+	runsHeading  = "Cluster|JobIDRaw|Submit|Start|End|State|Account|User|AllocTRES|ElapsedRaw|NodeList|Partition|QOS\n"
 	endedHeading = "JOBID|END_TIME|NODELIST|\n"
 )
 
@@ -82,7 +82,7 @@ func noneEnded(run *runtimes.Run) (string, int) {
 // awaited, where only the messages that slurmctld counts would say that accounting has all.
 func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 	c := newCluster(t)
-	const earlier = "c|7|1793526080|1793526090|1793526100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1\n" // a run of the same id
+	const earlier = "c|7|1793526080|1793526090|1793526100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1|main|normal\n" // a run of the same id
 	asked := 0
 	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
 		switch run.Program {
@@ -90,7 +90,7 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 			return endedHeading + "7|1793527100|gpu-1|\n8|1793527000||\n", 0 // 8 never ran
 		case "sacct":
 			if asked++; asked > 2 {
-				return runsHeading + earlier + "c|7|1793527080|1793527090|1793527100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1\n", 0
+				return runsHeading + earlier + "c|7|1793527080|1793527090|1793527100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1|main|normal\n", 0
 			}
 			return runsHeading + earlier, 0
 		}

@@ -9,8 +9,8 @@ import (
 // Book is what berth/status has of a cluster beside what its accounting says now. It gives the records of the
 // open days, which are written whole.
 //
-//   - A run that accounting has is recorded as accounting has it. Only what it is billed to stays as it was
-//     recorded first: an attachment may be gone meanwhile.
+//   - A run that accounting has is recorded as accounting has it. Only what it is billed to, and its queue, stay
+//     as they were recorded first: an attachment may be gone meanwhile, or a queue map another one.
 //   - A run that accounting has no longer keeps its records.
 //   - Closed days never change. If a run that went on after the last closed day had ended before, the
 //     difference is a correction on the first open day.
@@ -95,6 +95,7 @@ func (b *Book) OpenDays(closed []Record) map[string][]Record {
 		}
 		if old, ok := recorded[part{r.Run(), r.Day}]; ok {
 			r.GPUType = cmp.Or(r.GPUType, old.GPUType) // a node that has left is not known any more
+			r.Queue = old.Queue
 			old.Job, old.Amounts = r.Job, r.Amounts
 			r = old
 		}

@@ -55,7 +55,7 @@ func since(day string, records []Record) []Record {
 func TestOpenDaysAreWrittenWhole(t *testing.T) {
 	have := slices.Concat(run(t, 1, 72, ""), run(t, 2, 72, ""), run(t, 3, 1, "COMPLETED"))
 	for i := range have {
-		have[i].UnitID, have[i].BillingPolicyRef, have[i].GPUType = "u", "cheap", "a100"
+		have[i].BillingPolicyRef, have[i].GPUType, have[i].Queue = "cheap", "a100", "short"
 	}
 	b := Book{Have: have, Now: slices.Concat(run(t, 1, 10, "COMPLETED"), run(t, 4, 1, "COMPLETED"))}
 	runs, first := b.Unread()
@@ -68,7 +68,7 @@ func TestOpenDaysAreWrittenWhole(t *testing.T) {
 		"2026-11-01 2  24", "2026-11-02 2  22",
 	}, text(days))
 	for _, r := range days["2026-10-31"] {
-		require.Equal(t, []string{"cheap", "a100"}, []string{r.BillingPolicyRef, r.GPUType})
+		require.Equal(t, []string{"cheap", "a100", "short"}, []string{r.BillingPolicyRef, r.GPUType, r.Queue})
 	}
 	b.Now = append(b.Now, run(t, 2, 1, "COMPLETED")...)
 	require.Equal(t, []string{

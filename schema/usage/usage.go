@@ -33,7 +33,16 @@ type Job struct {
 	State     string `json:"state"`                // how the run ended, in the words of the runtime; "": it went on after Ended
 	User      string `json:"user"`                 // Unix user
 	ProjectID string `json:"project_id,omitempty"` // whose account it used; "": the unit has no projects' accounts
+	Place
 	Resources
+}
+
+// Place is where a run ran.
+type Place struct {
+	// Queue is the queue that the project's QueueMap has for partition and QoS; "": none, or several.
+	Queue     string `json:"queue,omitempty"`
+	Partition string `json:"partition,omitempty"`
+	QoS       string `json:"qos,omitempty"`
 }
 
 // Resources are what a run was given.

@@ -212,13 +212,20 @@ type Resources struct {
 // Run is a run of a job in the accounting database (sacct(1), --duplicates).
 type Run struct {
 	Cluster, Account, User, State string
-	ID, CPUs, GPUs, MemoryMiB     int    // of what it was given; 0: nothing yet
-	Submitted, Started, Ended     int64  // seconds since 1970; 0: not yet
-	Elapsed                       int64  // seconds that accounting counts: without suspensions, until now while it runs
-	GPUType                       string // of all its GPUs if Slurm accounts for types
-	Nodes                         []string
-	Billing                       int
-	Unread                        []string // what of it could not be read, such as resources: the run cannot be billed
+	Partition, QoS                string
+	ID                            int
+	TRES
+	Submitted, Started, Ended int64 // seconds since 1970; 0: not yet
+	Elapsed                   int64 // seconds that accounting counts: without suspensions, until now while it runs
+	Nodes                     []string
+	Unread                    []string // what of it could not be read, such as resources: the run cannot be billed
+}
+
+// TRES is what a run was given; all 0: nothing yet.
+type TRES struct {
+	CPUs, GPUs, MemoryMiB int
+	GPUType               string // of all GPUs if Slurm accounts for types
+	Billing               int
 }
 
 // Accounted is a job in the accounting database.

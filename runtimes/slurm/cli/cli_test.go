@@ -140,22 +140,34 @@ func TestRecordedRuns(t *testing.T) {
 		require.NoError(t, err)
 		submitted, started, ended := runs[0].Submitted, runs[0].Started, runs[2].Ended
 		require.Greater(t, submitted, int64(1795478000))
-		require.Equal(t, []cli.Run{
-			{Cluster: "rec", ID: 1, Account: "physics.ligo", User: "bob", State: "RUNNING", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Elapsed: 1, Nodes: []string{"w1"}, Billing: runs[0].Billing},
-			{Cluster: "rec", ID: 2, Account: "physics.ligo", User: "bob", State: "PENDING", Submitted: submitted},
-			{Cluster: "rec", ID: 3, Account: "physics.lhc", User: "alice", State: "COMPLETED", CPUs: 1, MemoryMiB: 2000, Submitted: submitted, Started: ended, Ended: ended, Nodes: []string{"w1"}, Billing: runs[2].Billing},
-			{Cluster: "rec", ID: 4, Account: "physics.ligo", User: "bob", State: "CANCELLED", CPUs: 2, GPUs: 1, MemoryMiB: 64, Submitted: submitted, Started: started, Ended: ended, Elapsed: ended - started, Nodes: []string{"w1"}, Billing: runs[3].Billing},
-		}, runs)
+		given := cli.TRES{CPUs: 2, GPUs: 1, MemoryMiB: 64}
+		run := func(i, id int, account, user, state string, given cli.TRES) cli.Run {
+			given.Billing = runs[i].Billing
+			r := cli.Run{Cluster: "rec", ID: id, Account: account, User: user, State: state, Partition: "main", QoS: "normal", Submitted: submitted}
+			if r.TRES = given; state != "PENDING" {
+				r.Started, r.Nodes = started, []string{"w1"}
+			}
+			return r
+		}
+		want := []cli.Run{
+			run(0, 1, "physics.ligo", "bob", "RUNNING", given), run(1, 2, "physics.ligo", "bob", "PENDING", cli.TRES{}),
+			run(2, 3, "physics.lhc", "alice", "COMPLETED", cli.TRES{CPUs: 1, MemoryMiB: 2000}),
+			run(3, 4, "physics.ligo", "bob", "CANCELLED", given),
+		}
+		want[0].Elapsed = 1
+		want[2].Started, want[2].Ended = ended, ended
+		want[3].Ended, want[3].Elapsed = ended, ended-started
+		require.Equal(t, want, runs)
 		heading, _, _ := strings.Cut(string(said["runs"].Stdout), "\n")
-		for _, wrong := range []string{"rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
+		for _, wrong := range []string{"rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w|p|q", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w|p|q", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
 			_, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + wrong + "\n")})
 			require.Error(t, err, wrong)
 		}
 		for what, line := range map[string]string{
-			"submission": "rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w", "resources": "rec|1|1|1|1|COMPLETED|a|b|mem=1.5X|1|w",
-			"elapsed time": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w", "nodes": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[", "end": "rec|1|1|1|soon|COMPLETED|a|b|cpu=1|1|w",
+			"submission": "rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w|p|q", "resources": "rec|1|1|1|1|COMPLETED|a|b|mem=1.5X|1|w|p|q",
+			"elapsed time": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w|p|q", "nodes": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[|p|q", "end": "rec|1|1|1|soon|COMPLETED|a|b|cpu=1|1|w|p|q",
 		} {
-			runs, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + line + "\nrec|2|1|1|1|COMPLETED|a|b|cpu=1|1|w\n")})
+			runs, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + line + "\nrec|2|1|1|1|COMPLETED|a|b|cpu=1|1|w|p|q\n")})
 			require.NoError(t, err, line)
 			require.Len(t, runs, 2)
 			require.Equal(t, []string{what}, runs[0].Unread)

@@ -231,8 +231,8 @@ func job(v []string) Job {
 		j.Nodes = append(j.Nodes, nodes...)
 		j.unread("nodes", err)
 	}
-	r := Run{}
-	j.unread("resources", r.given(v[10]))
+	r := TRES{}
+	j.unread("resources", r.read(v[10]))
 	j.CPUs, j.GPUs, j.MemoryMiB = r.CPUs, r.GPUs, r.MemoryMiB
 	return j
 }

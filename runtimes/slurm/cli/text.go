@@ -161,10 +161,10 @@ func snapshotJob(words []string) QueuedJob {
 	nodes, err := hostnames(words[7])
 	named, err2 := hostnames(words[11])
 	slices.Sort(named)
-	asked := Run{}
+	asked := TRES{}
 	each, err4 := eachNode(words[13], words[14], words[15], words[16])
 	tasks, err3 := taskCount(words[0])
-	errs := []error{err, err2, err3, err4, asked.given(words[8])}
+	errs := []error{err, err2, err3, err4, asked.read(words[8])}
 	job := QueuedJob{
 		ID: words[0], Raw: words[1], Tasks: tasks, State: words[2], User: words[3], Account: words[4], QoS: words[5], Partitions: splitList(words[6]), Nodes: nodes,
 		Reason: given(words[12]),
@@ -606,7 +606,7 @@ func decodeRunaways(out []byte) ([]int, error) {
 }
 
 // runColumns are the columns of Runs, which are the heading too (sacct(1), --format).
-const runColumns = "Cluster,JobIDRaw,Submit,Start,End,State,Account,User,AllocTRES,ElapsedRaw,NodeList"
+const runColumns = "Cluster,JobIDRaw,Submit,Start,End,State,Account,User,AllocTRES,ElapsedRaw,NodeList,Partition,QOS"
 
 func decodeRuns(out []byte) ([]Run, error) {
 	heading, rest, _ := strings.Cut(string(out), "\n")
@@ -616,10 +616,10 @@ func decodeRuns(out []byte) ([]Run, error) {
 	var all []Run
 	for line := range strings.Lines(rest) {
 		f := strings.Split(strings.TrimSuffix(line, "\n"), "|")
-		if len(f) != 11 {
+		if len(f) != 13 {
 			return nil, fmt.Errorf("%q is not a run of a job", line)
 		}
-		r := Run{Cluster: f[0], Account: f[6], User: f[7]}
+		r := Run{Cluster: f[0], Account: f[6], User: f[7], Partition: f[11], QoS: f[12]}
 		r.State, _, _ = strings.Cut(f[5], " ") // CANCELLED by 1000
 		var err error
 		if r.ID, err = strconv.Atoi(f[1]); err != nil {
@@ -641,15 +641,15 @@ func decodeRuns(out []byte) ([]Run, error) {
 			*field.into, err = seconds(field.text)
 			unread(field.what, err)
 		}
-		unread("resources", r.given(f[8]))
+		unread("resources", r.read(f[8]))
 		all = append(all, r)
 	}
 	return all, nil
 }
 
-// given reads what a run was given, such as "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1". With
+// read reads what a run was given, such as "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1". With
 // --noconvert the memory is in MiB.
-func (r *Run) given(list string) error {
+func (r *TRES) read(list string) error {
 	if slices.Contains([]string{"", "N/A", "(null)"}, list) {
 		return nil
 	}
