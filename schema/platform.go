@@ -33,17 +33,45 @@ type RateCardSpec struct {
 	AppliesTo   []string `json:"applies_to,omitempty"` // tenants; empty: everybody
 	// Replaces is the name of the card whose prices this one replaces on days from From on (UTC); "":
 	// none. Of several that replace a card, the one with the latest From holds.
-	Replaces   string `json:"replaces,omitempty"`
-	From       string `json:"from,omitempty"`
-	Currency   string `json:"currency"` // ISO 4217
-	CPUHour    Price  `json:"cpu_hour"`
-	MemoryHour Price  `json:"memory_gib_hour"`
+	Replaces string `json:"replaces,omitempty"`
+	From     string `json:"from,omitempty"`
+	Currency string `json:"currency"` // ISO 4217
+	Prices
+	// By has other prices for some jobs; the first one that matches counts.
+	By []PricesBy `json:"by,omitempty"`
+	// Shared prices what a unit costs beside its jobs; nil: nothing.
+	Shared *SharedCost `json:"shared_cost,omitempty"`
+}
+
+// Prices are those of an hour of what a job was given.
+type Prices struct {
+	CPUHour    Price `json:"cpu_hour"`
+	MemoryHour Price `json:"memory_gib_hour"`
 	// GPUHours are prices by type of GPU; OtherGPU is that of other types, and of jobs whose GPUs have
 	// several types.
 	GPUHours []GPUPrice `json:"gpu_hours,omitempty"`
 	OtherGPU Price      `json:"other_gpu_hour"`
-	// Shared prices what a unit costs beside its jobs; nil: nothing.
-	Shared *SharedCost `json:"shared_cost,omitempty"`
+	// BillingHour is the price of an hour of one unit of the weight that the runtime gives a job.
+	BillingHour Price `json:"billing_hour"`
+}
+
+// PricesBy are the prices of jobs with some names; "": any name.
+type PricesBy struct {
+	Queue     string `json:"queue,omitempty"`
+	Partition string `json:"partition,omitempty"`
+	QoS       string `json:"qos,omitempty"`
+	Prices
+}
+
+// PricesOf returns the prices of a job: of the first item of By whose names are those of the job, else of the card.
+func (s *RateCardSpec) PricesOf(queue, partition, qos string) *Prices {
+	for i := range s.By {
+		b := &s.By[i]
+		if (b.Queue == "" || b.Queue == queue) && (b.Partition == "" || b.Partition == partition) && (b.QoS == "" || b.QoS == qos) {
+			return &b.Prices
+		}
+	}
+	return &s.Prices
 }
 
 // PricesFor reports whether a tenant may be billed by the card. The platform, "", may use all.
@@ -77,7 +105,7 @@ type GPUPrice struct {
 }
 
 // GPUHour returns the price of an hour of a type of GPU.
-func (s *RateCardSpec) GPUHour(kind string) Price {
+func (s *Prices) GPUHour(kind string) Price {
 	for _, g := range s.GPUHours {
 		if g.Type == kind {
 			return g.Price

@@ -76,29 +76,48 @@ func changedPrices(c comparison) (out []schema.Diagnostic) {
 func otherPrices(was, is *schema.RateCard) (changed []string) {
 	old, now := pricesOf(was), pricesOf(is)
 	for _, p := range now {
-		if i := slices.IndexFunc(old, func(o price) bool { return o.name == p.name }); i >= 0 && old[i].text != p.text {
-			changed = append(changed, fmt.Sprintf("%s %s → %s", p.name, old[i].text, p.text))
+		before := p.otherwise
+		if i := slices.IndexFunc(old, func(o price) bool { return o.name == p.name }); i >= 0 {
+			before = old[i].text
+		}
+		if before != p.text {
+			changed = append(changed, fmt.Sprintf("%s %s → %s", p.name, before, p.text))
 		}
 	}
 	for _, p := range old {
 		if !slices.ContainsFunc(now, func(n price) bool { return n.name == p.name }) {
-			changed = append(changed, fmt.Sprintf("%s %s → other_gpu_hour", p.name, p.text))
+			changed = append(changed, fmt.Sprintf("%s %s → %s", p.name, p.text, p.otherwise))
 		}
 	}
 	return changed
 }
 
-// price is a price of a rate card, for people.
-type price struct{ name, text string }
+// price is a price of a rate card, for people. otherwise is what prices the use in a card without it.
+type price struct{ name, text, otherwise string }
 
 func pricesOf(card *schema.RateCard) (all []price) {
 	s := &card.Spec
-	add := func(name string, p schema.Price) { all = append(all, price{name, p.In(s.Currency)}) }
-	add("cpu_hour", s.CPUHour)
-	add("memory_gib_hour", s.MemoryHour)
-	add("other_gpu_hour", s.OtherGPU)
-	for _, g := range s.GPUHours {
-		add(g.Type, g.Price)
+	add := func(name string, p schema.Price, otherwise string) {
+		all = append(all, price{name, p.In(s.Currency), otherwise})
+	}
+	of := func(prefix string, p *schema.Prices, other string) {
+		add(prefix+"cpu_hour", p.CPUHour, other)
+		add(prefix+"memory_gib_hour", p.MemoryHour, other)
+		add(prefix+"other_gpu_hour", p.OtherGPU, other)
+		add(prefix+"billing_hour", p.BillingHour, other)
+		for _, g := range p.GPUHours {
+			add(prefix+g.Type, g.Price, cmp.Or(other, "other_gpu_hour"))
+		}
+	}
+	of("", &s.Prices, "")
+	for i := range s.By {
+		b, names := &s.By[i], []string(nil)
+		for _, n := range [][2]string{{"queue", b.Queue}, {"partition", b.Partition}, {"qos", b.QoS}} {
+			if n[1] != "" {
+				names = append(names, n[0]+" "+n[1])
+			}
+		}
+		of(strings.Join(names, " and ")+": ", &b.Prices, "as for other jobs")
 	}
 	return all
 }

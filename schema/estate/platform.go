@@ -80,8 +80,9 @@ func (c *platformCheck) document(ctx context.Context, doc *load.Document) error 
 			c.warn(doc, "spec.shared_cost", CodeNoEffect,
 				"has no price, so it costs nobody anything: add control_plane_day, idle_cpu_hour or idle_gpu_hour, or leave it out")
 		}
-		for i, g := range d.Spec.GPUHours {
-			c.stocked(doc, load.Item("spec.gpu_hours", i)+".type", gpuType, g.Type)
+		c.gpuPrices(doc, "spec", &d.Spec.Prices)
+		for i := range d.Spec.By {
+			c.gpuPrices(doc, load.Item("spec.by", i), &d.Spec.By[i].Prices)
 		}
 	case *schema.AppAdmission:
 		built := sortedKeys(c.loader.backends)
@@ -153,6 +154,13 @@ func (c *check) catalogued(doc *load.Document, d *schema.AppVersion) {
 			c.findings = append(c.findings, load.Found(doc, load.Item("spec.manifest.upgrade_from", i), schema.SeverityWarning,
 				"ref.missing-version", fmt.Sprintf("there is no version %s of %s (%s)", from, d.Key.Parent, path)))
 		}
+	}
+}
+
+// gpuPrices warns of prices of types of GPU that no node has.
+func (c *platformCheck) gpuPrices(doc *load.Document, path string, p *schema.Prices) {
+	for i, g := range p.GPUHours {
+		c.stocked(doc, load.Item(path+".gpu_hours", i)+".type", gpuType, g.Type)
 	}
 }
 

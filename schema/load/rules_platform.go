@@ -250,6 +250,11 @@ func (r platformRules) rates(d *schema.RateCard) {
 	s := &d.Spec
 	r.repeated("spec.applies_to", s.AppliesTo)
 	r.currencies("spec", r.tree.value["spec"], s.Currency)
+	for i, b := range s.By {
+		if b.Queue+b.Partition+b.QoS == "" {
+			r.broken(Item("spec.by", i), "names no jobs: add queue, partition or qos")
+		}
+	}
 	if d.Key.Name == schema.DefaultRates && len(s.AppliesTo) > 0 {
 		r.needless("spec.applies_to", "the card default prices what no other card does, of everybody: take it away")
 	}

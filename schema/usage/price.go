@@ -35,10 +35,11 @@ func (c *Cost) Add(r *Record) {
 		}
 		c.sum.Add(&c.sum, product)
 	}
-	s := &c.card.Spec
+	s := c.card.Spec.PricesOf(r.Queue, r.Partition, r.QoS)
 	add(r.CPUSeconds, int64(s.CPUHour), mibsOfGiB)
 	add(r.GPUSeconds, int64(s.GPUHour(r.GPUType)), mibsOfGiB)
 	add(r.MemoryMiBSeconds, int64(s.MemoryHour))
+	add(r.BillingSeconds, int64(s.BillingHour), mibsOfGiB)
 }
 
 // Price returns the cost. One beyond an int64 is the largest int64, or the smallest one.

@@ -21,7 +21,8 @@ type pool struct {
 }
 
 func newPool(split string) *pool {
-	card := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: 3600, Shared: &schema.SharedCost{Split: split, ControlPlaneDay: 10, IdleCPUHour: 3600, IdleGPUHour: 7200}}}
+	card := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: 3600},
+		Shared: &schema.SharedCost{Split: split, ControlPlaneDay: 10, IdleCPUHour: 3600, IdleGPUHour: 7200}}}
 	card.Key.Name = "lab"
 	return &pool{nil, Terms{Cards: map[string]*schema.RateCard{"lab": card}}, card.Spec.Shared}
 }

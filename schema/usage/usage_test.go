@@ -133,7 +133,7 @@ func TestCorrectionsCount(t *testing.T) {
 	late := first
 	late.Day, late.Corrects, late.Amounts = "2026-11-02", "2026-10-31", Amounts{CPUSeconds: -20}
 	card := func(price schema.Price, replaces, from string) *schema.RateCard {
-		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: price, Replaces: replaces, From: from}}
+		return &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: price}, Replaces: replaces, From: from}}
 	}
 	cards := map[string]*schema.RateCard{"default": card(3600, "", ""), "later": card(7200, "default", "2026-11-01")}
 	var got []string
@@ -216,7 +216,8 @@ func TestClosingsAreFiles(t *testing.T) {
 // the currency that are rounded once a sum.
 func TestPricesAreExact(t *testing.T) {
 	start := time.Date(2026, 11, 1, 12, 0, 0, 0, time.UTC)
-	card := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: 3600, MemoryHour: 3600 * 1024, OtherGPU: 7200, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 36000}}}}
+	card := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{
+		CPUHour: 3600, MemoryHour: 3600 * 1024, OtherGPU: 7200, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 36000}}, BillingHour: 10800}}}
 	card.Key.Name = "lab"
 	of := func(id int, change func(*Record)) Record {
 		r := Record{Job: Job{Cluster: "c", JobID: id, Submitted: start, Started: start, Ended: start.Add(100 * time.Second), ProjectID: "a.b"}}
@@ -231,11 +232,27 @@ func TestPricesAreExact(t *testing.T) {
 	memory := of(2, func(r *Record) { r.MemoryMiB, r.Suspended = 3, 40 })
 	gpus := of(3, func(r *Record) { r.GPUs, r.GPUType = 1, "a100" })
 	others := of(4, func(r *Record) { r.GPUs = 1 })
-	for want, r := range map[int64]Record{120: cpus, 300: memory, 1000: gpus, 200: others} {
+	weighed := of(5, func(r *Record) { r.Billing = 4 })
+	for want, r := range map[int64]Record{120: cpus, 300: memory, 1000: gpus, 200: others, 1200: weighed} {
 		require.Equal(t, &Price{Currency: "EUR", Millionths: want}, price(always, r))
 	}
 	require.Equal(t, int64(1620), price(always, cpus, memory, gpus, others).Millionths)
 	require.Nil(t, price(nil, cpus))
+
+	// The first item of by whose names are those of the job replaces all prices.
+	by := func(queue, partition, qos string, price schema.Price) schema.PricesBy {
+		return schema.PricesBy{Queue: queue, Partition: partition, QoS: qos, Prices: schema.Prices{CPUHour: price * 3600}}
+	}
+	card.Spec.By = []schema.PricesBy{by("", "gpu", "high", 2), by("", "gpu", "", 3), by("short", "", "", 4), by("", "", "high", 5)}
+	for want, place := range map[int64]Place{
+		240: {Partition: "gpu", QoS: "high"}, 360: {Queue: "short", Partition: "gpu", QoS: "low"}, 480: {Queue: "short", QoS: "high"},
+		600: {QoS: "high"}, 120: {Queue: "long", Partition: "cpu", QoS: "low"},
+	} {
+		r := cpus
+		r.Place, r.MemoryMiBSeconds = place, 0
+		require.Equal(t, want, price(always, r).Millionths, "%v", place)
+	}
+	card.Spec.By = nil
 	named := cpus
 	named.BillingPolicyRef = "lab"
 	require.Equal(t, int64(120), price(always, named).Millionths, "no card lab: the default one")
@@ -243,12 +260,12 @@ func TestPricesAreExact(t *testing.T) {
 
 	// Another card within a month has a line of its own.
 	both := []Record{named, of(2, func(r *Record) { r.CPUs = 1 })}
-	other := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", CPUHour: 36}}
+	other := &schema.RateCard{Spec: schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: 36}}}
 	lines := Sums(both, &Terms{Cards: map[string]*schema.RateCard{"lab": card, "default": other}})
 	require.Len(t, lines, 2)
 	require.Equal(t, []any{"default", int64(1), "lab", int64(120)}, []any{lines[0].Rates, lines[0].Price.Millionths, lines[1].Rates, lines[1].Price.Millionths})
 
-	card.Spec = schema.RateCardSpec{Currency: "EUR", CPUHour: 1} // a third of a millionth each: rounded once
+	card.Spec = schema.RateCardSpec{Currency: "EUR", Prices: schema.Prices{CPUHour: 1}} // a third of a millionth each: rounded once
 	third := func(id int) Record { return of(id, func(r *Record) { r.CPUs = 12 }) }
 	require.Equal(t, int64(0), price(always, third(1)).Millionths)
 	require.Equal(t, int64(1), price(always, third(1), third(2)).Millionths)
