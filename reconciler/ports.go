@@ -140,8 +140,8 @@ type UsageReader interface {
 	// ClosedUsage returns the last closed day of each cluster at a commit of berth/status.
 	ClosedUsage(ctx context.Context, commit string) (map[string]string, error)
 	// UsageOf yields the records of a cluster at a commit of berth/status of a day and later, in order of
-	// days. tenant owns its unit; "": the platform. It continues after an error, which names a file and a
-	// line.
+	// days. tenant owns its unit; "": the platform. It continues after an error, which names the file and
+	// line if it is that of a line.
 	UsageOf(ctx context.Context, commit, tenant, cluster, first string) iter.Seq2[usage.Record, error]
 }
 

@@ -194,12 +194,9 @@ func (c *usageCollector) over(at time.Time) time.Time {
 func (c *usageCollector) openDays(ctx context.Context, m metered, jobs []usage.Job, longer func(since time.Time) ([]usage.Job, error)) (
 	days map[string][]usage.Record, changed []usage.Day, err error,
 ) {
-	reader, tip, tenant := c.repo.(reconciler.UsageReader), c.status.Tip(), m.prev.Key.Tenant
 	book := usage.Book{First: m.first, Now: c.attributed(m.prev, jobs)}
-	for rec, err := range reader.UsageOf(ctx, tip, tenant, m.cluster, dayBefore(m.first)) {
-		if err == nil { // else it is written again, if accounting has it
-			book.Have = append(book.Have, rec)
-		}
+	if book.Have, err = c.recorded(ctx, m, dayBefore(m.first)); err != nil {
+		return nil, nil, err
 	}
 	if runs, since := book.Unread(); len(runs) > 0 {
 		more, err := longer(since)
@@ -211,11 +208,8 @@ func (c *usageCollector) openDays(ctx context.Context, m metered, jobs []usage.J
 	}
 	var closed []usage.Record
 	if runs, since := book.Ended(); len(runs) > 0 {
-		for rec, err := range reader.UsageOf(ctx, tip, tenant, m.cluster, since.UTC().Format(time.DateOnly)) {
-			if err != nil {
-				return nil, nil, fmt.Errorf("read the records of closed days: %w", err)
-			}
-			closed = append(closed, rec)
+		if closed, err = c.recorded(ctx, m, since.UTC().Format(time.DateOnly)); err != nil {
+			return nil, nil, err
 		}
 	}
 	days = book.OpenDays(closed)
@@ -224,7 +218,7 @@ func (c *usageCollector) openDays(ctx context.Context, m metered, jobs []usage.J
 		had[r.Day] = append(had[r.Day], r)
 	}
 	for _, date := range slices.Sorted(maps.Keys(days)) {
-		d := usage.Day{Tenant: tenant, Cluster: m.cluster, Date: date, Records: days[date]}
+		d := usage.Day{Tenant: m.prev.Key.Tenant, Cluster: m.cluster, Date: date, Records: days[date]}
 		isSame, err := d.Equal(had[date])
 		if err != nil {
 			return nil, nil, err
@@ -233,7 +227,19 @@ func (c *usageCollector) openDays(ctx context.Context, m metered, jobs []usage.J
 			changed = append(changed, d)
 		}
 	}
-	return days, changed, ctx.Err()
+	return days, changed, nil
+}
+
+// recorded reads the records of a unit of a day and later. It fails if one cannot be read: accounting may have
+// it no longer, and the day is written by what is read.
+func (c *usageCollector) recorded(ctx context.Context, m metered, first string) (all []usage.Record, err error) {
+	for rec, err := range c.repo.(reconciler.UsageReader).UsageOf(ctx, c.status.Tip(), m.prev.Key.Tenant, m.cluster, first) {
+		if err != nil {
+			return nil, fmt.Errorf("records of usage on %s are unreadable: %w", reconciler.BranchStatus, err)
+		}
+		all = append(all, rec)
+	}
+	return all, ctx.Err()
 }
 
 // close returns the closings of days before at that accounting has added up, in their order, and why the next
