@@ -94,7 +94,7 @@ func (b *Book) OpenDays(closed []Record) map[string][]Record {
 			continue
 		}
 		if old, ok := recorded[part{r.Run(), r.Day}]; ok {
-			r.GPUType = cmp.Or(r.GPUType, old.GPUType) // a node that has left is not known any more
+			r.GPUType, r.QoS = cmp.Or(r.GPUType, old.GPUType), cmp.Or(r.QoS, old.QoS) // a node or QoS that has left is not known any more
 			r.Queue = old.Queue
 			old.Job, old.Amounts = r.Job, r.Amounts
 			r = old

@@ -51,11 +51,11 @@ func since(day string, records []Record) []Record {
 }
 
 // An open day has what accounting says now. A run that accounting has no longer keeps its records, and a
-// record keeps what it was billed to, and the type of GPUs of a node that has left.
+// record keeps what it was billed to, and the type of GPUs and the QoS that have left.
 func TestOpenDaysAreWrittenWhole(t *testing.T) {
 	have := slices.Concat(run(t, 1, 72, ""), run(t, 2, 72, ""), run(t, 3, 1, "COMPLETED"))
 	for i := range have {
-		have[i].BillingPolicyRef, have[i].GPUType, have[i].Queue = "cheap", "a100", "short"
+		have[i].BillingPolicyRef, have[i].GPUType, have[i].Queue, have[i].QoS = "cheap", "a100", "short", "low"
 	}
 	b := Book{Have: have, Now: slices.Concat(run(t, 1, 10, "COMPLETED"), run(t, 4, 1, "COMPLETED"))}
 	runs, first := b.Unread()
@@ -68,7 +68,7 @@ func TestOpenDaysAreWrittenWhole(t *testing.T) {
 		"2026-11-01 2  24", "2026-11-02 2  22",
 	}, text(days))
 	for _, r := range days["2026-10-31"] {
-		require.Equal(t, []string{"cheap", "a100", "short"}, []string{r.BillingPolicyRef, r.GPUType, r.Queue})
+		require.Equal(t, []string{"cheap", "a100", "short", "low"}, []string{r.BillingPolicyRef, r.GPUType, r.Queue, r.QoS})
 	}
 	b.Now = append(b.Now, run(t, 2, 1, "COMPLETED")...)
 	require.Equal(t, []string{

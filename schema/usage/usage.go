@@ -42,7 +42,7 @@ type Place struct {
 	// Queue is the queue that the project's QueueMap has for partition and QoS; "": none, or several.
 	Queue     string `json:"queue,omitempty"`
 	Partition string `json:"partition,omitempty"`
-	QoS       string `json:"qos,omitempty"`
+	QoS       string `json:"qos,omitempty"` // "": it was deleted before it was read
 }
 
 // Resources are what a run was given.

@@ -212,7 +212,7 @@ type Resources struct {
 // Run is a run of a job in the accounting database (sacct(1), --duplicates).
 type Run struct {
 	Cluster, Account, User, State string
-	Partition, QoS                string
+	Partition, QoS                string // QoS "": it was deleted
 	ID                            int
 	TRES
 	Submitted, Started, Ended int64 // seconds since 1970; 0: not yet

@@ -167,9 +167,10 @@ func TestRecordedRuns(t *testing.T) {
 			"submission": "rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w|p|q", "resources": "rec|1|1|1|1|COMPLETED|a|b|mem=1.5X|1|w|p|q",
 			"elapsed time": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w|p|q", "nodes": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[|p|q", "end": "rec|1|1|1|soon|COMPLETED|a|b|cpu=1|1|w|p|q",
 		} {
-			runs, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + line + "\nrec|2|1|1|1|COMPLETED|a|b|cpu=1|1|w|p|q\n")})
+			runs, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + line + "\nrec|2|1|1|1|COMPLETED|a|b|cpu=1|1|w|p|Unknown\n")})
 			require.NoError(t, err, line)
 			require.Len(t, runs, 2)
+			require.Equal(t, []string{"p", "q", "p", ""}, []string{runs[0].Partition, runs[0].QoS, runs[1].Partition, runs[1].QoS})
 			require.Equal(t, []string{what}, runs[0].Unread)
 			require.Empty(t, runs[1].Unread, "it hides no other run")
 		}

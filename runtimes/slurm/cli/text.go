@@ -619,7 +619,10 @@ func decodeRuns(out []byte) ([]Run, error) {
 		if len(f) != 13 {
 			return nil, fmt.Errorf("%q is not a run of a job", line)
 		}
-		r := Run{Cluster: f[0], Account: f[6], User: f[7], Partition: f[11], QoS: f[12]}
+		r := Run{Cluster: f[0], Account: f[6], User: f[7], Partition: f[11]}
+		if f[12] != "Unknown" { // it was deleted
+			r.QoS = f[12]
+		}
 		r.State, _, _ = strings.Cut(f[5], " ") // CANCELLED by 1000
 		var err error
 		if r.ID, err = strconv.Atoi(f[1]); err != nil {
