@@ -34,13 +34,13 @@ const (
 
 // Users of examples/lab.
 const (
-	Administrator = "olga-ops"      // named by the daemon's configuration
-	ProjectAdmin  = "anna-lattice"  // every permission on Train
-	ProjectMember = "ben-lattice"   // may create instances in Train's project, not change Train
-	TenantOwner   = "petra-phys"    // owner of Train's tenant
-	AssemblyOwner = "dora-genomes"  // every permission on Assembly
-	JobUser       = "anna"          // Unix user of ProjectAdmin, who submits jobs to Train
-	AssemblyUser  = "dora"          // Unix user of AssemblyOwner
+	Administrator = "olga-ops"     // named by the daemon's configuration
+	ProjectAdmin  = "anna-lattice" // every permission on Train
+	ProjectMember = "ben-lattice"  // may create instances in Train's project, not change Train
+	TenantOwner   = "petra-phys"   // owner of Train's tenant
+	AssemblyOwner = "dora-genomes" // every permission on Assembly
+	JobUser       = "anna"         // Unix user of ProjectAdmin, who submits jobs to Train
+	AssemblyUser  = "dora"         // Unix user of AssemblyOwner
 )
 
 // What Berth shows to the test server of the forge.
