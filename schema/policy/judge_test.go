@@ -185,7 +185,7 @@ func judgeMatchesEvaluate(t *testing.T, first, histories uint64) {
 			today := fmt.Sprintf("2027-01-%02d", 1+h.day)
 			got := j.Evaluate(h.d, was, today)
 			require.Equal(t, evaluated(h.d, was, today), got, "seed %d, %s", seed, what)
-			require.Equal(t, EvaluatePlatform(h.d.Platform), j.Platform(h.d.Platform, nil, today))
+			require.Equal(t, evaluatePlatform(h.d.Platform), j.Platform(h.d.Platform, nil, today))
 
 			settled := j.Evaluate(h.d, h.d, today)
 			require.Equal(t, evaluated(h.d, h.d, today), settled)

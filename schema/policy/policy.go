@@ -93,7 +93,7 @@ type rules struct {
 func newRules(p *schema.Platform) *rules {
 	catalog := &schema.Platform{Apps: p.Apps, Versions: p.Versions, Admissions: p.Admissions, ArtifactSources: p.ArtifactSources}
 	return &rules{catalog: catalog, policies: p.Policies,
-		layers: platformLayers(p), configs: newConfigs(p.Versions), about: EvaluatePlatform(p)}
+		layers: platformLayers(p), configs: newConfigs(p.Versions), about: evaluatePlatform(p)}
 }
 
 // platform evaluates the platform's own documents. Its shared runtimes serve projects of any

@@ -142,9 +142,9 @@ func used(refused schema.Decision, by *schema.Header, field, format string, args
 	return refused
 }
 
-// EvaluatePlatform evaluates the platform's sources, and the artifacts of its
+// evaluatePlatform evaluates the platform's sources, and the artifacts of its
 // versions, by the platform's own policies.
-func EvaluatePlatform(p *schema.Platform) (ds []schema.Decision) {
+func evaluatePlatform(p *schema.Platform) (ds []schema.Decision) {
 	layers := platformLayers(p)
 	refused := map[string]schema.Decision{}
 	for _, name := range slices.Sorted(maps.Keys(p.ArtifactSources)) {

@@ -49,12 +49,12 @@ func NewPacer() *Pacer {
 	}
 }
 
-// OpenPacer makes a Pacer that continues from the state in a file, so that a restart
+// openPacer makes a Pacer that continues from the state in a file, so that a restart
 // gives no new burst and no way past a limit. With an error the Pacer is usable too: it
 // starts with half of its bursts if there is no file (fs.ErrNotExist), as in a new
 // installation, and without bursts if the file is unreadable. onError is called once
 // when writing the file fails.
-func OpenPacer(path string, now time.Time, onError func(error)) (*Pacer, error) {
+func openPacer(path string, now time.Time, onError func(error)) (*Pacer, error) {
 	p := NewPacer()
 	p.path, p.onError = path, onError
 	k, err := readPace(path)

@@ -91,7 +91,7 @@ func checkCrashLoop(t *testing.T, duration time.Duration, intervals ...time.Dura
 			now := start
 			var out sendings
 			for over := now.Add(duration); now.Before(over); now = now.Add(every) {
-				p, err := OpenPacer(path, now, func(err error) { t.Error(err) })
+				p, err := openPacer(path, now, func(err error) { t.Error(err) })
 				if now.Equal(start) {
 					require.ErrorIs(t, err, fs.ErrNotExist)
 				} else {
@@ -133,7 +133,7 @@ func TestPacerStaysBelowTheLimitsOverRestarts(t *testing.T) {
 		now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 		var out sendings
 		for range rapid.IntRange(1, 20).Draw(t, "lives") {
-			p, _ := OpenPacer(path, now, nil)
+			p, _ := openPacer(path, now, nil)
 			var live sendings
 			for range rapid.IntRange(0, 3).Draw(t, "bursts") {
 				now = now.Add(time.Duration(rapid.Int64Range(0, int64(5*time.Minute)).Draw(t, "pause")))
@@ -165,7 +165,7 @@ func TestPacerWithoutUsableFile(t *testing.T) {
 	path, now := filepath.Join(t.TempDir(), "pace.json"), time.Unix(1_800_000_000, 0)
 	atOnce := func(wantErr bool) (writes int, wait time.Duration) {
 		t.Helper()
-		p, err := OpenPacer(path, now, nil)
+		p, err := openPacer(path, now, nil)
 		require.Equal(t, wantErr, err != nil, err)
 		for ok := true; ok; writes++ {
 			wait, ok = p.reserve("PATCH", now, 0)
@@ -184,13 +184,13 @@ func TestPacerWithoutUsableFile(t *testing.T) {
 	writes, wait := atOnce(false)
 	require.Zero(t, writes)
 	require.Equal(t, writeEvery, wait)
-	p, err := OpenPacer(path, now, nil)
+	p, err := openPacer(path, now, nil)
 	require.NoError(t, err)
 	require.NotNil(t, p.held(now))
 	require.Nil(t, p.held(now.Add(maxHold)))
 
 	said := 0
-	p, err = OpenPacer("/dev/null/pace.json", now, func(error) { said++ })
+	p, err = openPacer("/dev/null/pace.json", now, func(error) { said++ })
 	require.Error(t, err)
 	for range 10 {
 		p.reserve("PATCH", now, time.Hour)
@@ -203,10 +203,10 @@ func TestLimitSurvivesRestart(t *testing.T) {
 	t.Parallel()
 	path, now := filepath.Join(t.TempDir(), "pace.json"), time.Unix(1_800_000_000, 0)
 	for _, minutes := range []time.Duration{1, 2, 4, 8} {
-		p, _ := OpenPacer(path, now, nil)
+		p, _ := openPacer(path, now, nil)
 		until := p.stop(&LimitError{Why: "secondary"}, "POST", now, now).Until
 		require.Equal(t, minutes*time.Minute, until.Sub(now))
-		p, err := OpenPacer(path, now.Add(2*time.Second), nil)
+		p, err := openPacer(path, now.Add(2*time.Second), nil)
 		require.NoError(t, err)
 		hold := p.held(now.Add(2 * time.Second))
 		require.NotNil(t, hold)
@@ -215,10 +215,10 @@ func TestLimitSurvivesRestart(t *testing.T) {
 		require.Nil(t, p.held(until))
 		now = until
 	}
-	p, err := OpenPacer(path, now, nil)
+	p, err := openPacer(path, now, nil)
 	require.NoError(t, err)
 	p.passed("PATCH", now)
-	p, err = OpenPacer(path, now, nil)
+	p, err = openPacer(path, now, nil)
 	require.NoError(t, err)
 	require.Equal(t, time.Minute, p.stop(&LimitError{Why: "secondary"}, "POST", now, now).Until.Sub(now))
 }

@@ -21,7 +21,7 @@ func Kind() forge.Kind {
 	return forge.Kind{
 		Name: "github", CUE: sectionCUE, New: func() forge.Section { return &Config{} }, Webhook: Webhook(), IsPage: isPage,
 		OpenLimiter: func(path string, now time.Time, onError func(error)) (forge.Limiter, error) {
-			return OpenPacer(path, now, onError)
+			return openPacer(path, now, onError)
 		},
 	}
 }

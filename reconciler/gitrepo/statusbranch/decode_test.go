@@ -29,5 +29,5 @@ func FuzzDecodeStatus(f *testing.F) {
 }
 
 func TestTextCannotEndCodeSpan(t *testing.T) {
-	require.Equal(t, "`a'<b>¦ c`", Code("a`<b>|\nc"))
+	require.Equal(t, "`a'<b>¦ c`", code("a`<b>|\nc"))
 }

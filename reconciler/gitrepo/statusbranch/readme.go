@@ -90,10 +90,10 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	var b bytes.Buffer
 	b.WriteString("# Estate at a glance\n\nBerth writes this branch. It is what Berth saw and did; changing it changes nothing.\n\n")
 	if rev.Frozen != "" {
-		fmt.Fprintf(&b, "**Synchronization is frozen:** %s\n\n", Code(rev.Frozen))
+		fmt.Fprintf(&b, "**Synchronization is frozen:** %s\n\n", code(rev.Frozen))
 	}
 	b.WriteString("| | |\n|---|---|\n")
-	fmt.Fprintf(&b, "| Configuration | %s |\n", Code(cmp.Or(rev.Commit, "none yet")))
+	fmt.Fprintf(&b, "| Configuration | %s |\n", code(cmp.Or(rev.Commit, "none yet")))
 	t.units(&b, "Instances", schema.KindInstance)
 	if kinds[schema.KindSharedRuntime] > 0 {
 		t.units(&b, "Shared runtimes", schema.KindSharedRuntime)
@@ -107,12 +107,12 @@ func readme(rev reconciler.Revision, x *statusIndex, files []statusFile) []byte 
 	list(&b, "Need attention", len(failing), func(i int) string {
 		path, err := failing[i].StatusPath()
 		if err != nil {
-			return Code(failing[i].String())
+			return code(failing[i].String())
 		}
-		return fmt.Sprintf("[%s](%s): %s", failing[i], path, Code(t.failing[failing[i]]))
+		return fmt.Sprintf("[%s](%s): %s", failing[i], path, code(t.failing[failing[i]]))
 	})
-	list(&b, "Tenants' repositories", len(rev.Notices), func(i int) string { return Code(rev.Notices[i]) })
-	list(&b, "Held", len(rev.Held), func(i int) string { return Code(object.HeldLine(rev.Held[i])) })
+	list(&b, "Tenants' repositories", len(rev.Notices), func(i int) string { return code(rev.Notices[i]) })
+	list(&b, "Held", len(rev.Held), func(i int) string { return code(object.HeldLine(rev.Held[i])) })
 	return b.Bytes()
 }
 
@@ -158,8 +158,8 @@ func why(conditions []plan.Condition) string {
 	return ""
 }
 
-// Code returns s as a Markdown code span that s cannot end.
-func Code(s string) string {
+// code returns s as a Markdown code span that s cannot end.
+func code(s string) string {
 	s = strings.ReplaceAll(object.OneLine(s, object.MaxLine), "`", "'")
 	return "`" + strings.ReplaceAll(s, "|", "¦") + "`"
 }
