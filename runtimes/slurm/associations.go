@@ -517,7 +517,7 @@ func (c associations) delete(ctx context.Context, ch accounting.Change) error {
 		}
 		// slurmdbd gets the end of a job late, and that of a lost job never. A lost job
 		// whose id another job has is ended some minutes after that one.
-		if err := c.endRunaways(ctx); err != nil || time.Since(began) < c.env.timeouts.Ready/2 {
+		if err := (jobRecords{c.control}).endRunaways(ctx); err != nil || time.Since(began) < c.env.timeouts.Ready/2 {
 			return false, seen, err
 		}
 		return false, seen, waiting("accounting has jobs as active that have ended: %s", seen)

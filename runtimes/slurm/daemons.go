@@ -107,7 +107,7 @@ func (c stackDaemons) serves(ctx context.Context, down error) error {
 	if err := c.saveDisk(ctx); err != nil || !crashed || down != nil {
 		return err
 	}
-	(associations{control: c.control}).endLost(ctx)
+	(jobRecords{c.control}).endLost(ctx)
 	return nil
 }
 

@@ -26,7 +26,7 @@ func (c associations) detach(ctx context.Context) (waits waitList, err error) {
 			return nil, err
 		}
 		if len(waits) == before {
-			if err := waits.unless(c.recordUsage(ctx, a.ProjectID)); err != nil {
+			if err := waits.unless(jobRecords{c.control}.recordUsage(ctx, a.ProjectID)); err != nil {
 				return nil, err
 			}
 		}

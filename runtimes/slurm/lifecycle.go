@@ -189,7 +189,7 @@ func (c lifecycle) recordLastUsage(ctx context.Context) error {
 	if err := cmp.Or(c.daemons.checkAccounting(ctx, down), down); err != nil {
 		return err
 	}
-	err := c.associations.recordUsage(ctx, "")
+	err := jobRecords{c.control}.recordUsage(ctx, "")
 	if c.rec.FirstJob == 0 || !errors.Is(err, runtimes.ErrWaiting) {
 		return err
 	}
@@ -198,7 +198,7 @@ func (c lifecycle) recordLastUsage(ctx context.Context) error {
 	if err := c.files.write(ctx); err != nil {
 		return err
 	}
-	return c.associations.recordUsage(ctx, "")
+	return jobRecords{c.control}.recordUsage(ctx, "")
 }
 
 // mayHaveJobs reports whether jobs of the unit have to end before its daemons. While slurmctld

@@ -203,10 +203,6 @@ type observation struct {
 
 	remains string // the host, which has the state of the unit and a database, and no record of it
 	lost    error  // the control host became unreachable
-	serving bool   // slurmctld answers
-	silence string // why it does not answer
-	nodes   []node
-	version string
 	jobs    snapshot
 	fileReading
 	key      runtimes.FileStat // the munge key on the controller
@@ -217,8 +213,12 @@ type observation struct {
 	wrong   string // how the installed version differs from the declared one
 }
 
-// controllerReading is what slurmctld has otherwise than its file and the config.
+// controllerReading is what slurmctld has, and what of it is otherwise than its file and the config.
 type controllerReading struct {
+	serving      bool   // slurmctld answers
+	silence      string // why it does not answer
+	nodes        []node
+	version      string
 	mismatch     bool     // it runs a configuration other than its file
 	byHand       []string // what a person changed by scontrol
 	reservations []string // how they differ from the declared ones

@@ -57,7 +57,7 @@ func TestReservationByHandIsShownAtItsNodes(t *testing.T) {
 		return cli.Reservation{Name: name, Start: now.Unix() + start, End: now.Unix() + end, Nodes: []string{"gpu-1"}}
 	}
 	require.Empty(t, reservedByHand([]cli.Reservation{at("later", 1, 60), at("over", -60, 0), at("berth-declared", -60, 60)}, now))
-	v := &observation{nodes: []node{{Name: "gpu-1", State: "idle"}, {Name: "gpu-2", State: "idle"}}}
+	v := &observation{controllerReading: controllerReading{nodes: []node{{Name: "gpu-1", State: "idle"}, {Name: "gpu-2", State: "idle"}}}}
 	mine := at("mine", -60, 60)
 	v.reserved = reservedByHand([]cli.Reservation{mine}, now)
 	require.Equal(t, handReservation{text: "in the reservation mine until 2027-01-15 08:01 UTC: other jobs do not start on what it holds"}, v.reserved["gpu-1"])

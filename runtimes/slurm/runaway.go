@@ -17,7 +17,7 @@ import (
 // id, and after the crash slurmctld gives the ids of lost jobs away again. So it first
 // gets a higher FirstJobId, which the next configure writes, and nothing is ended
 // before: no job that runs, or comes meanwhile, is ever meant.
-func (c associations) endRunaways(ctx context.Context) error {
+func (c jobRecords) endRunaways(ctx context.Context) error {
 	lost, err := c.runaways(ctx)
 	if err != nil || len(lost) == 0 {
 		return err
@@ -65,7 +65,7 @@ func (c associations) endRunaways(ctx context.Context) error {
 }
 
 // usersOf returns lost jobs with their users.
-func (c associations) usersOf(ctx context.Context, lost []int) ([]plan.LostJob, error) {
+func (c jobRecords) usersOf(ctx context.Context, lost []int) ([]plan.LostJob, error) {
 	runs, err := ask(ctx, c.control, cli.RunsWithin(lost, time.Unix(earliest, 0), c.env.now().Add(24*time.Hour)))
 	if err != nil {
 		return nil, err
@@ -84,7 +84,7 @@ func (c associations) usersOf(ctx context.Context, lost []int) ([]plan.LostJob, 
 
 // endLost ends the jobs that slurmctld lost in a crash, once slurmdbd has heard of all that ended. It waits for nothing: what
 // it leaves is ended with the usage, or with the user.
-func (c associations) endLost(ctx context.Context) {
+func (c jobRecords) endLost(ctx context.Context) {
 	unsent, err := ask(ctx, c.control, cli.Unsent())
 	if err == nil && unsent == 0 {
 		err = c.endRunaways(ctx)
@@ -95,7 +95,7 @@ func (c associations) endLost(ctx context.Context) {
 }
 
 // runaways returns the jobs that accounting has as active and slurmctld does not know.
-func (c associations) runaways(ctx context.Context) ([]int, error) {
+func (c jobRecords) runaways(ctx context.Context) ([]int, error) {
 	list := queryOp(c.control, cli.Runaways(c.stack.Cluster))
 	list.Run.Stdin = []byte(profile.RunawayAnswer)
 	res, err := c.do(ctx, list)

@@ -30,15 +30,15 @@ func TestActiveJobIsNotEnded(t *testing.T) {
 		return inner(run)
 	}
 	c.queue = []string{"7 R 2001 main"}
-	require.ErrorIs(t, c.on(t).associations.endRunaways(t.Context()), runtimes.ErrWaiting)
+	require.ErrorIs(t, jobRecords{c.on(t).control}.endRunaways(t.Context()), runtimes.ErrWaiting)
 	require.False(t, c.ctl.ran("sacctmgr -i", "runaway"))
 
 	c.queue, c.hash = nil, "NEXT_JOB_ID = 7\nHASH_VAL = Match"
-	require.ErrorIs(t, c.on(t).associations.endRunaways(t.Context()), runtimes.ErrWaiting)
+	require.ErrorIs(t, jobRecords{c.on(t).control}.endRunaways(t.Context()), runtimes.ErrWaiting)
 	require.False(t, c.ctl.ran("sacctmgr -i", "runaway"))
 	require.Equal(t, 8, c.record(t).FirstJob)
 
 	c.hash = config
-	require.NoError(t, c.on(t).associations.endRunaways(t.Context()))
+	require.NoError(t, jobRecords{c.on(t).control}.endRunaways(t.Context()))
 	require.True(t, c.ctl.ran("sacctmgr -i", "runaway"))
 }

@@ -19,10 +19,13 @@ import (
 	"berth/schema/usage"
 )
 
+// jobRecords reads what accounting knows of jobs, and ends those that slurmctld has lost.
+type jobRecords struct{ *control }
+
 // recordUsage gives the records of an account's jobs to Berth, before what has them is removed: the
 // jobs have ended, and slurmdbd may hear of it a moment later. account "" means every one. A job
 // that never ran has used nothing.
-func (c associations) recordUsage(ctx context.Context, account string) error {
+func (c jobRecords) recordUsage(ctx context.Context, account string) error {
 	if c.keepUsage == nil {
 		return nil
 	}
@@ -46,7 +49,7 @@ const earliest = 1_577_836_800 // 2020-01-01
 
 // lastUsage returns what the runs of an account's jobs used by day, or what accounting lacks of them. Jobs that
 // slurmctld has lost are ended.
-func (c associations) lastUsage(ctx context.Context, account string) (ended []usage.Job, lacks string, err error) {
+func (c jobRecords) lastUsage(ctx context.Context, account string) (ended []usage.Job, lacks string, err error) {
 	unsent, err := ask(ctx, c.control, cli.Unsent())
 	if err != nil || unsent > 0 {
 		return nil, lacksMessages(unsent), err
@@ -82,7 +85,7 @@ func lacksMessages(unsent int) string {
 
 // endedJobs returns the jobs of an account that slurmctld has and that have ended; "": of every one. It returns
 // none where a host cannot print them, as there may be too many.
-func (c associations) endedJobs(ctx context.Context, account string) ([]cli.EndedJob, error) {
+func (c jobRecords) endedJobs(ctx context.Context, account string) ([]cli.EndedJob, error) {
 	known, err := ask(ctx, c.control, cli.EndedJobs(account))
 	if runtimes.IsTooLong(err) {
 		c.log.Warn("jobs that have just ended are not compared with accounting", "host", c.host.Name(), "reason", err.Error())
@@ -109,7 +112,7 @@ func lacksJob(runs []cli.Run, known []cli.EndedJob, from, to int64) string {
 
 // withoutUnread leaves out the runs that could not be read fully, and what slurmctld says of their jobs. Such a run cannot
 // be billed, and must not stop the usage of other jobs.
-func (c associations) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli.Run, []cli.EndedJob) {
+func (c jobRecords) withoutUnread(runs []cli.Run, known []cli.EndedJob) ([]cli.Run, []cli.EndedJob) {
 	unread := map[int]bool{}
 	runs = slices.DeleteFunc(runs, func(r cli.Run) bool {
 		if len(r.Unread) > 0 && !unread[r.ID] {
@@ -133,7 +136,7 @@ func (r *Runtime) ReadUsage(ctx context.Context, s runtimes.Scope, stamp runtime
 	return c.readUsage(ctx, since)
 }
 
-func (c associations) readUsage(ctx context.Context, since time.Time) (runtimes.UsageReading, error) {
+func (c jobRecords) readUsage(ctx context.Context, since time.Time) (runtimes.UsageReading, error) {
 	at, err := ask(ctx, c.control, cli.Clock())
 	if err != nil {
 		return runtimes.UsageReading{}, err
@@ -215,22 +218,22 @@ func unused(all []cli.Utilization) *usage.Unused {
 }
 
 // meter returns the accounting of a unit that runs.
-func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp) (associations, error) {
+func (r *Runtime) meter(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp) (jobRecords, error) {
 	v, err := r.find(ctx, s)
 	if err != nil {
-		return associations{}, err
+		return jobRecords{}, err
 	}
 	if !v.ctl.rec.Complete || v.ctl.rec.Deleting || v.ctl.rec.Stopped {
-		return associations{}, waiting("%s does not run", s.Key)
+		return jobRecords{}, waiting("%s does not run", s.Key)
 	}
-	c := newLifecycle(v.ctl).associations
+	c := jobRecords{v.ctl}
 	c.stamp = stamp
 	return c, nil
 }
 
 // used returns by day what runs used since a midnight. Runs that have not ended count for the days that are
 // over at now; a zero now leaves them out. A job that never ran has used nothing.
-func (c associations) used(ctx context.Context, runs []cli.Run, since, now time.Time) (jobs []usage.Job, err error) {
+func (c jobRecords) used(ctx context.Context, runs []cli.Run, since, now time.Time) (jobs []usage.Job, err error) {
 	of := elapsed{c, suspects(runs, since, now), map[int64]map[usage.Run]int64{}}
 	seen := map[usage.Run]bool{} // a run may be in two answers
 	for _, r := range runs {
@@ -302,7 +305,7 @@ func suspects(runs []cli.Run, since, now time.Time) map[int64][]int {
 // elapsed has what accounting counts of runs on days, for those with a suspension: sacct is asked once a
 // day, however many of them there are.
 type elapsed struct {
-	associations
+	jobRecords
 	ids  map[int64][]int               // of suspects
 	days map[int64]map[usage.Run]int64 // by the begin of the time that was asked for
 }
@@ -343,7 +346,7 @@ func (e elapsed) read(ctx context.Context, into map[usage.Run]int64, ids cli.Run
 }
 
 // gpuType returns the type of the GPUs of nodes, if all of them have the same.
-func (c associations) gpuType(nodes []string) string {
+func (c jobRecords) gpuType(nodes []string) string {
 	var types []string
 	for _, m := range c.rec.Unit.Members {
 		if slices.Contains(nodes, m.Node) {
@@ -370,7 +373,7 @@ const (
 
 // runs asks sacct for the runs between two times, the last ones first, in parts that a host prints at once: a
 // call that prints too much costs as much as one that does not. A run may be in two parts.
-func (c associations) runs(ctx context.Context, account string, from, to int64) (all []cli.Run, err error) {
+func (c jobRecords) runs(ctx context.Context, account string, from, to int64) (all []cli.Run, err error) {
 	for length := int64(firstPart); to > from; {
 		begin := max(from, to-length)
 		part, err := c.ask(ctx, cli.Runs(account, time.Unix(begin, 0), time.Unix(to, 0)))
@@ -389,7 +392,7 @@ func (c associations) runs(ctx context.Context, account string, from, to int64) 
 }
 
 // ask asks sacct, which may take as long as a change of the database.
-func (c associations) ask(ctx context.Context, q cli.Query[[]cli.Run]) ([]cli.Run, error) {
+func (c jobRecords) ask(ctx context.Context, q cli.Query[[]cli.Run]) ([]cli.Run, error) {
 	op := queryOp(c.control, q)
 	op.Run.TimeoutMS = int(c.env.timeouts.Ready.Milliseconds())
 	res, err := c.do(ctx, op)

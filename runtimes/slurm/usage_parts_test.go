@@ -42,7 +42,7 @@ func TestUsageComesInParts(t *testing.T) {
 		}
 		return out, 0
 	}
-	ended, lacks, err := c.on(t).associations.lastUsage(t.Context(), "physics.lhc")
+	ended, lacks, err := jobRecords{c.on(t).control}.lastUsage(t.Context(), "physics.lhc")
 	require.NoError(t, err)
 	require.Empty(t, lacks)
 	require.Len(t, ended, len(ends))
@@ -61,7 +61,7 @@ func TestUnreadRunHoldsUpNoOther(t *testing.T) {
 		}
 		return noneEnded(run)
 	}
-	ended, lacks, err := c.on(t).associations.lastUsage(t.Context(), "physics.lhc")
+	ended, lacks, err := jobRecords{c.on(t).control}.lastUsage(t.Context(), "physics.lhc")
 	require.NoError(t, err)
 	require.Empty(t, lacks)
 	require.Len(t, ended, 1)
@@ -97,7 +97,7 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 		return noneEnded(run)
 	}
 	read := func(since int64) (runtimes.UsageReading, error) {
-		return c.on(t).associations.readUsage(t.Context(), time.Unix(since, 0))
+		return jobRecords{c.on(t).control}.readUsage(t.Context(), time.Unix(since, 0))
 	}
 	_, err := read(1793527050)
 	require.ErrorIs(t, err, runtimes.ErrWaiting)
@@ -108,7 +108,7 @@ func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 
 	asked = 0
 	var kept []usage.Job
-	a := c.on(t).associations
+	a := jobRecords{c.on(t).control}
 	a.keepUsage = func(_ context.Context, jobs []usage.Job) error {
 		kept = append(kept, jobs...)
 		return nil
