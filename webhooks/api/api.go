@@ -419,7 +419,7 @@ func (c *call) read(sees sight) (answer, *failure) {
 	if err != nil {
 		return answer{}, &failure{code: codeQuery, message: "the query is malformed: percent-encode it"}
 	}
-	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sees}
+	r := &reading{View: c.view, params: c.params, tenant: c.tenant, project: c.project, sight: sees, privacy: privacy{sees.platform, c.view.Desired.Tenants}}
 	var value any
 	if c.route.list != nil {
 		l := c.route.list(r)

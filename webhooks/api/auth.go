@@ -187,6 +187,14 @@ func (s sight) tenant(name string) bool {
 	return s.whole || slices.ContainsFunc(s.granted, func(g authority.Scope) bool { return g.Tenant == name })
 }
 
+// owns reports whether the caller reads a shared runtime as its owner.
+func (s sight) owns(runtime schema.Key) bool {
+	if runtime.Tenant == "" {
+		return s.platform
+	}
+	return s.whole
+}
+
 // attached says whether a project's attachment is in sight.
 func (s sight) attached(projectID string) bool {
 	return s.whole || slices.ContainsFunc(s.granted, func(g authority.Scope) bool { return g.Project != "" && g.Tenant+"."+g.Project == projectID })

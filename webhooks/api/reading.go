@@ -18,6 +18,7 @@ type reading struct {
 	tenant  string
 	project string
 	sight
+	privacy
 	held map[schema.Key]schema.Held // built at the first use
 }
 
@@ -127,11 +128,17 @@ func (r *reading) statusOf(key schema.Key, initial string) (phase string, f foll
 	return initial, followed{Conditions: []plan.Condition{}}
 }
 
+// privacy decides which texts a caller may read.
+type privacy struct {
+	isPlatform bool // the caller is a platform user
+	tenants    map[string]*schema.TenantEstate
+}
+
 // conditions returns the conditions of a resource, with the messages that the caller may read.
-func (r *reading) conditions(key schema.Key, cs []plan.Condition) []plan.Condition {
+func (p privacy) conditions(key schema.Key, cs []plan.Condition) []plan.Condition {
 	out := append([]plan.Condition{}, cs...)
 	for i := range out {
-		out[i].Message = r.visible(key, out[i].Message)
+		out[i].Message = p.visible(key, out[i].Message)
 	}
 	return out
 }
@@ -139,12 +146,12 @@ func (r *reading) conditions(key schema.Key, cs []plan.Condition) []plan.Conditi
 // visible returns a message about a resource if the caller may read it, else "". A
 // message about a platform resource is for platform users only, because its cause may
 // be in any tenant; a message that names another tenant's document is too.
-func (r *reading) visible(key schema.Key, message string) string {
+func (p privacy) visible(key schema.Key, message string) string {
 	owner := key.Tenant
 	if key.Kind == schema.KindTenant {
 		owner = key.Name
 	}
-	if !r.platform && (owner == "" || r.namesOther(owner, message)) {
+	if !p.isPlatform && (owner == "" || p.namesOther(owner, message)) {
 		return ""
 	}
 	return message
@@ -160,14 +167,14 @@ var (
 )
 
 // namesOther says whether a message names a document of a tenant other than owner.
-func (r *reading) namesOther(owner, message string) bool {
+func (p privacy) namesOther(owner, message string) bool {
 	for _, m := range kinds.FindAllStringSubmatch(message, -1) {
 		if cmp.Or(m[1:]...) != owner {
 			return true
 		}
 	}
 	for _, m := range alone.FindAllStringSubmatch(message, -1) {
-		if m[1] != owner && r.Desired.Tenants[m[1]] != nil {
+		if m[1] != owner && p.tenants[m[1]] != nil {
 			return true
 		}
 	}

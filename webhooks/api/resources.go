@@ -92,7 +92,7 @@ func listVersions(r *reading) *listing {
 		[]string{string(schema.StatusActive), string(schema.StatusDeprecated), string(schema.StatusDisabled)},
 		func(name, status string) bool { return string(versions[name].Spec.Status) == status },
 	}}
-	l.created = func(name string) time.Time { return r.createdAt(versions[name].Head()) }
+	l.created = func(name string) time.Time { return createdAt(r, versions[name].Head()) }
 	return l
 }
 
@@ -224,7 +224,7 @@ func instanceListing(r *reading, names []string, of func(string) (*reading, stri
 			if d == nil {
 				return time.Time{}
 			}
-			return in.createdAt(d.Head())
+			return createdAt(in, d.Head())
 		},
 	}
 }
@@ -239,7 +239,7 @@ func instanceStatuses() []string {
 }
 
 // createdAt is when a document was created; the zero time if unknown.
-func (r *reading) createdAt(h *schema.Header) time.Time {
+func createdAt(r *reading, h *schema.Header) time.Time {
 	if r.Dates == nil {
 		return time.Time{}
 	}

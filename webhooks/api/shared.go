@@ -174,14 +174,6 @@ func (r *reading) attachments() (map[string]*schema.Attachment, bool) {
 // The workers of a shared runtime and the operations on them (requirement D5). The owner of the
 // runtime reads all of them; a consumer reads those on nodes that its own projects lend.
 
-// owns reports whether the caller reads a shared runtime as its owner.
-func (r *reading) owns(runtime schema.Key) bool {
-	if runtime.Tenant == "" {
-		return r.platform
-	}
-	return r.whole
-}
-
 func (r *reading) workerMembers() (map[string]member, bool) {
 	s := r.shared()
 	if s == nil {
