@@ -185,7 +185,7 @@ type FileStat struct {
 	Mode   uint32 `json:"mode,omitempty"`
 	UID    uint32 `json:"uid,omitempty"` // of the owner
 	Size   int64  `json:"size,omitempty"`
-	SHA256 string `json:"sha256,omitempty"` // of plain files up to 1 MiB
+	SHA256 string `json:"sha256,omitempty"` // of plain files up to 16 MiB
 	Made   bool   `json:"made,omitempty"`   // Berth made it
 	Full   bool   `json:"full,omitempty"`   // a directory whose file system has less than 16 MiB, or no inode, for users
 	// ReadOnly: a directory whose file system is mounted read-only, by a person or after an error of its disk.

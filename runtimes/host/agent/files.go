@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	maxHashed = 1 << 20  // bytes of a file that Stat hashes
+	maxHashed = 16 << 20 // bytes of a file that Stat hashes: the configuration of some 100,000 nodes
 	lowSpace  = 16 << 20 // bytes; with less, Stat calls a file system full
 	maxNames  = 10000    // names of a directory that List returns
 )

@@ -164,7 +164,7 @@ func TestStatShowsFullFileSystem(t *testing.T) {
 func TestStatReturnsTypeAndDigest(t *testing.T) {
 	f := newFar(t)
 	f.do(write(f.path("open", "a"), "content"), runtimes.Op{Link: &runtimes.MakeLink{Path: f.path("open", "l"), Target: "a"}})
-	require.NoError(t, os.WriteFile(f.path("open", "big"), make([]byte, 1<<20+1), 0o600))
+	require.NoError(t, os.WriteFile(f.path("open", "big"), make([]byte, 16<<20+1), 0o600))
 	stats := f.one(runtimes.Op{Stat: &runtimes.Stat{Paths: []string{
 		f.path("open", "a"), f.path("open", "l"), f.path("open"), f.path("open", "none"), f.path("open", "x", "y"), f.path("open", "big"), "/dev/null",
 	}}}).Stats
