@@ -27,8 +27,8 @@ project is detached or a unit is stopped or deleted. They have the jobs that hav
 job that runs the days that are over.
 
 A month of a unit is closed once no record of it can come any more: accounting has added up its
-last day, or the unit is gone. What is learnt of a closed day later is a record of the first open
-day that corrects it, at the prices of the corrected day. Sums with it may be negative.
+last day, or the unit is gone. A correction of a closed day is a record of the first open day, at
+the prices of the closed day. Sums with a correction may be negative.
 
 COST is the price of the use by the RateCard named in RATES: billing_policy_ref of the attachment
 when the job was recorded, if that card exists and applies to the tenant, otherwise default; or the

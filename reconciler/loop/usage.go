@@ -23,7 +23,7 @@ import (
 //
 // It remembers nothing: the last closing of a cluster says which day is the first open one, and all days
 // from then on are read from accounting and written whole. A day that is over is closed in the commit that
-// writes it, so nothing that came late is missing. See usage.Book for what is learnt later.
+// writes it, so nothing that came late is missing. usage.Book says how a closed day is corrected.
 type usageCollector struct {
 	*recorder
 	inForce  *inForce
@@ -198,7 +198,7 @@ func (c *usageCollector) openDays(ctx context.Context, m metered, jobs []usage.J
 	if book.Have, err = c.recorded(ctx, m, dayBefore(m.first)); err != nil {
 		return nil, nil, err
 	}
-	if runs, since := book.Unread(); len(runs) > 0 {
+	if runs, since := book.Missing(); len(runs) > 0 {
 		more, err := longer(since)
 		if err != nil {
 			return nil, nil, err

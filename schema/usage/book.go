@@ -12,16 +12,16 @@ import (
 //   - A run that accounting has is recorded as accounting has it. Only what it is billed to, and its queue, stay
 //     as they were recorded first: an attachment may be gone meanwhile, or a queue map another one.
 //   - A run that accounting has no longer keeps its records.
-//   - Closed days never change. If a run that went on after the last closed day had ended before, the
-//     difference is a correction on the first open day.
+//   - Closed days never change. If accounting says of a run that went on after the last closed day that it
+//     had ended before, the difference is a correction on the first open day.
 type Book struct {
 	First string   // first open day; "": no day is closed
 	Have  []Record // on the branch, of the last closed day and of the open days
 	Now   []Record // by accounting; those of all days of a run, or those since First
 }
 
-// goesOn reports whether a record of the last closed day is of a run that went on after it.
-func (b *Book) goesOn(r *Record) bool { return r.Day < b.First && r.State == "" && r.Corrects == "" }
+// wentOn reports whether a record is of the last closed day, and of a run that went on after it.
+func (b *Book) wentOn(r *Record) bool { return r.Day < b.First && r.State == "" && r.Corrects == "" }
 
 // read returns the runs that accounting has.
 func (b *Book) read() map[Run]bool {
@@ -32,11 +32,11 @@ func (b *Book) read() map[Run]bool {
 	return runs
 }
 
-// Unread returns the runs that accounting has to be asked for, as Now lacks them and the branch has records
-// of them that may change, and when the first of them was submitted.
-func (b *Book) Unread() (runs map[Run]bool, since time.Time) {
+// Missing returns the runs that Now lacks and whose records may change, and when the first of them was
+// submitted: accounting may have them on earlier days.
+func (b *Book) Missing() (runs map[Run]bool, since time.Time) {
 	read := b.read()
-	return b.selectRuns(func(r *Record) bool { return !read[r.Run()] && (r.Day >= b.First || b.goesOn(r)) })
+	return b.selectRuns(func(r *Record) bool { return !read[r.Run()] && (r.Day >= b.First || b.wentOn(r)) })
 }
 
 // Ended returns the runs that had ended before the first open day, although the last closed day has that they
@@ -48,7 +48,7 @@ func (b *Book) Ended() (runs map[Run]bool, since time.Time) {
 			open[b.Now[i].Run()] = true
 		}
 	}
-	return b.selectRuns(func(r *Record) bool { return b.goesOn(r) && read[r.Run()] && !open[r.Run()] })
+	return b.selectRuns(func(r *Record) bool { return b.wentOn(r) && read[r.Run()] && !open[r.Run()] })
 }
 
 // selectRuns returns the runs of some records on the branch, and when the first of them was submitted.

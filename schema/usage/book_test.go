@@ -58,7 +58,7 @@ func TestOpenDaysAreWrittenWhole(t *testing.T) {
 		have[i].BillingPolicyRef, have[i].GPUType, have[i].Queue, have[i].QoS = "cheap", "a100", "short", "low"
 	}
 	b := Book{Have: have, Now: slices.Concat(run(t, 1, 10, "COMPLETED"), run(t, 4, 1, "COMPLETED"))}
-	runs, first := b.Unread()
+	runs, first := b.Missing()
 	require.Equal(t, []int{2, 3}, jobsOf(runs))
 	require.Equal(t, began, first)
 	days := b.OpenDays(nil)
@@ -83,7 +83,7 @@ func TestEndBeforeAClosedDayIsACorrection(t *testing.T) {
 	closed := slices.Concat(run(t, 1, 50, ""), run(t, 2, 50, ""), run(t, 3, 30, "COMPLETED")) // the last closed day is November 1st
 	have := since("2026-11-01", slices.Clone(closed))
 	b := Book{First: "2026-11-02", Have: have, Now: since("2026-11-02", run(t, 2, 60, "COMPLETED"))}
-	runs, _ := b.Unread()
+	runs, _ := b.Missing()
 	require.Equal(t, []int{1}, jobsOf(runs), "the third one ended")
 	b.Now = append(b.Now, run(t, 1, 6, "FAILED")...)
 	runs, first := b.Ended()
@@ -105,7 +105,7 @@ func TestEndBeforeAClosedDayIsACorrection(t *testing.T) {
 
 	// The next day, the correction is closed. Another one, by an earlier end, has only what it adds.
 	b = Book{First: "2026-11-03", Have: days["2026-11-02"]}
-	runs, _ = b.Unread()
+	runs, _ = b.Missing()
 	require.Empty(t, runs)
 	b = Book{First: "2026-11-02", Have: have, Now: run(t, 1, 2, "FAILED")}
 	before := slices.Concat(closed, days["2026-11-02"])

@@ -76,7 +76,7 @@ func bills(records []Record, t *Terms) []*bill {
 	for i := range records {
 		r := &records[i]
 		b := of[day{r.Cluster, r.Day}]
-		if b == nil || r.ProjectID == "" || r.Corrects != "" { // what is learnt late splits no other day
+		if b == nil || r.ProjectID == "" || r.Corrects != "" { // a correction is no use of its day
 			continue
 		}
 		payer := b.payer(r.ProjectID)

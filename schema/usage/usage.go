@@ -76,7 +76,7 @@ func (j *Job) Held() int64 { return max(0, int64(j.Ended.Sub(j.Started)/time.Sec
 // Elapsed returns the seconds for which accounting charges CPUs: Held without suspensions.
 func (j *Job) Elapsed() int64 { return max(0, j.Held()-j.Suspended) }
 
-// Amounts are what is added up: a job with 2 GPUs for 10 s has 20 GPU seconds. In a correction they are
+// Amounts are what sums add up: a job with 2 GPUs for 10 s has 20 GPU seconds. In a correction they are
 // the difference, and may be negative.
 type Amounts struct {
 	CPUSeconds       int64 `json:"cpu_seconds"`
@@ -129,12 +129,11 @@ func Days(run Job, suspended func(from, to time.Time) (int64, error)) ([]Job, er
 // Record is a Job with its amounts and what they are billed to. It has two anchors: the organisation and
 // the project whose account the job used, and the unit with the organisation that owns it.
 type Record struct {
-	// Day is the day (UTC) that counts the amounts, such as 2026-11-01. It is the day of the use, or that
-	// of the file of a correction.
+	// Day is the day (UTC) that counts the amounts, such as 2026-11-01: the day of the use, or of a
+	// correction the first day that was open.
 	Day string `json:"day"`
-	// Corrects is the closed day whose records have the amounts wrong by those of this one, which was
-	// learnt after that day was closed; "": the record is no correction. Its Job is the use as it is
-	// known now.
+	// Corrects is the closed day that a correction corrects: its amounts are those of accounting now less
+	// those of that day's records, and its Job is that of accounting now. "": the record is no correction.
 	Corrects string `json:"corrects,omitempty"`
 	Job
 	Amounts
