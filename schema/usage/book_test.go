@@ -4,10 +4,12 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"pgregory.net/rapid"
 )
 
 // began is when the runs of these tests start: two hours before a midnight.
@@ -123,4 +125,112 @@ func TestRunsOfReusedIDsAreApart(t *testing.T) {
 	again[0].Submitted, other[0].Cluster = began.Add(time.Second), "d"
 	b := Book{Have: run(t, 1, 1, "COMPLETED"), Now: slices.Concat(again, other)}
 	require.Len(t, b.OpenDays(nil)["2026-10-30"], 3)
+}
+
+// world is the accounting of a cluster and its records, over some days.
+type world struct {
+	runs   map[int]Job // with Ended zero while they run
+	days   map[string][]Record
+	first  string // first open day
+	now    time.Time
+	splits func(Job) []Record
+}
+
+// reading returns what accounting has of runs on days from one on: a run that goes on counts to the last midnight.
+func (w *world) reading(first string, takes func(Run) bool) (all []Record) {
+	for _, j := range w.runs {
+		if j.Ended.IsZero() {
+			j.State = ""
+			if j.Ended = w.now.Truncate(24 * time.Hour); !j.Ended.After(j.Started) {
+				continue
+			}
+		}
+		for _, r := range w.splits(j) {
+			if r.Day >= first && takes(r.Run()) {
+				all = append(all, r)
+			}
+		}
+	}
+	return all
+}
+
+// collect writes the open days as the daemon does, and closes those that are over.
+func (w *world) collect(closes bool) {
+	day, _ := time.Parse(time.DateOnly, w.first)
+	last := day.AddDate(0, 0, -1).Format(time.DateOnly)
+	b := Book{First: w.first, Now: w.reading(w.first, func(Run) bool { return true })}
+	var all []Record
+	for date, records := range w.days {
+		all = append(all, records...)
+		if date >= last {
+			b.Have = append(b.Have, records...)
+		}
+	}
+	missing, since := b.Missing()
+	b.Now = append(b.Now, w.reading(since.Format(time.DateOnly), func(r Run) bool { return missing[r] })...)
+	slices.SortFunc(all, func(a, b Record) int { return strings.Compare(a.Day, b.Day) })
+	maps.Copy(w.days, b.OpenDays(slices.DeleteFunc(all, func(r Record) bool { return r.Day >= w.first })))
+	if closes {
+		w.first = w.now.Format(time.DateOnly)
+	}
+}
+
+// Through ends that are written back, purges and outages, the records of each run that accounting has add up to
+// what accounting has, and closed days never change.
+func TestRecordsAddUpToAccounting(t *testing.T) {
+	rapid.Check(t, func(rt *rapid.T) {
+		w := world{runs: map[int]Job{}, days: map[string][]Record{}, now: began, first: began.Format(time.DateOnly)}
+		w.splits = func(j Job) (all []Record) {
+			parts, err := Days(j, nil)
+			require.NoError(rt, err)
+			for _, p := range parts {
+				all = append(all, used(Record{Job: p}))
+			}
+			return all
+		}
+		purged := map[int]bool{}
+		for id := range rapid.IntRange(5, 40).Draw(rt, "steps") {
+			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 40).Draw(rt, "hours")) * time.Hour)
+			w.runs[id] = Job{Cluster: "c", JobID: id + 1, Submitted: w.now.Add(-time.Hour), Started: w.now.Add(-time.Hour), Resources: Resources{CPUs: 1}}
+			for _, other := range slices.Sorted(maps.Keys(w.runs)) {
+				j := w.runs[other]
+				switch rapid.IntRange(0, 9).Draw(rt, "fate") {
+				case 0, 1, 2: // ends, perhaps in the past
+					if j.Ended.IsZero() {
+						seconds := rapid.Int64Range(0, int64(w.now.Sub(j.Started)/time.Second)).Draw(rt, "ran")
+						j.Ended, j.State = j.Started.Add(time.Duration(seconds)*time.Second), "COMPLETED"
+						w.runs[other] = j
+					}
+				case 3:
+					if !j.Ended.IsZero() {
+						delete(w.runs, other)
+						purged[other] = true
+					}
+				}
+			}
+			closed, before := w.first, maps.Clone(w.days)
+			w.collect(rapid.Bool().Draw(rt, "closes"))
+			for day, records := range before {
+				if day < closed {
+					require.Equal(rt, records, w.days[day], "%s is closed", day)
+				}
+			}
+			got, want := map[int]int64{}, map[int]int64{}
+			for _, records := range w.days {
+				for _, r := range records {
+					got[r.JobID] += r.CPUSeconds
+				}
+			}
+			for _, r := range w.reading("", func(Run) bool { return true }) {
+				want[r.JobID] += r.CPUSeconds
+			}
+			for id := range got {
+				if purged[id-1] || got[id] == 0 && want[id] == 0 {
+					delete(got, id)
+				}
+			}
+			maps.DeleteFunc(want, func(_ int, n int64) bool { return n == 0 })
+			require.Equal(rt, want, got)
+		}
+	})
 }
