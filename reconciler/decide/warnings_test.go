@@ -260,7 +260,8 @@ func TestChangesOfPeopleAndPricesAreTold(t *testing.T) {
 		"another login":                 {members, member("ana"), "the Unix user anna, with its files and jobs, passes from anna to ana"},
 		"another price":                 {rates, card("1.9 EUR"), "a100 0.90 EUR → 1.90 EUR"},
 		"the same price":                {rates, card("900000"), ""},
-		"another price of a queue":      {rates, card("900000}], by: [{queue: long, qos: low, cpu_hour: 1 EUR"), "queue long and qos low: cpu_hour as for other jobs → 1.00 EUR"},
+		"another price of a queue": {rates, card("900000}], by: [{queue: long, qos: low, cpu_hour: 1 EUR"),
+			"queue long and qos low: cpu_hour as for other jobs → 1.00 EUR"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			said := fmt.Sprint(proposal(t, base, map[string]string{c.path: c.text}).Diagnostics)

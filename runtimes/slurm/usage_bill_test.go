@@ -122,8 +122,9 @@ func (l ledger) report(t testing.TB, from, to time.Time) amounts {
 // bill returns the lines of records, with prices that are easy to check.
 func bill(records []usage.Record, closings []usage.Closing, split string) []usage.Sum {
 	card := &schema.RateCard{Spec: schema.RateCardSpec{
-		Currency: "EUR", Prices: schema.Prices{CPUHour: 3600, MemoryHour: 3600 * 1024, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 5 * 3600}}},
-		Shared: &schema.SharedCost{Split: split, IdleCPUHour: 3600},
+		Currency: "EUR",
+		Prices:   schema.Prices{CPUHour: 3600, MemoryHour: 3600 * 1024, GPUHours: []schema.GPUPrice{{Type: "a100", Price: 5 * 3600}}},
+		Shared:   &schema.SharedCost{Split: split, IdleCPUHour: 3600},
 	}}
 	return usage.Sums(records, &usage.Terms{Cards: map[string]*schema.RateCard{schema.DefaultRates: card}, Closings: closings})
 }

@@ -55,7 +55,8 @@ func TestUnreadRunHoldsUpNoOther(t *testing.T) {
 	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
 		switch run.Program {
 		case "sacct":
-			return runsHeading + "c|1|1793527000|1793527010|soon|COMPLETED|physics.lhc|eve|cpu=1|30|w1|main|normal\nc|2|1793527000|1793527010|1793527040|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1|main|normal\n", 0
+			return runsHeading + "c|1|1793527000|1793527010|soon|COMPLETED|physics.lhc|eve|cpu=1|30|w1|main|normal\n" +
+				"c|2|1793527000|1793527010|1793527040|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|30|w1|main|normal\n", 0
 		case "squeue":
 			return endedHeading + "1|1793527040|w1|\n2|1793527040|w1|\n", 0
 		}
@@ -82,7 +83,8 @@ func noneEnded(run *runtimes.Run) (string, int) {
 // awaited, where only the messages that slurmctld counts would say that accounting has all.
 func TestUsageOfAJobWhoseStartComesLate(t *testing.T) {
 	c := newCluster(t)
-	const earlier = "c|7|1793526080|1793526090|1793526100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1|main|normal\n" // a run of the same id
+	// A run of the same id.
+	const earlier = "c|7|1793526080|1793526090|1793526100|COMPLETED|physics.lhc|eve|cpu=1,mem=2M|10|gpu-1|main|normal\n"
 	asked := 0
 	c.hosts.host("ctl").answer = func(run *runtimes.Run) (string, int) {
 		switch run.Program {

@@ -191,7 +191,8 @@ func TestRecordsAddUpToAccounting(t *testing.T) {
 		purged := map[int]bool{}
 		for id := range rapid.IntRange(5, 40).Draw(rt, "steps") {
 			w.now = w.now.Add(time.Duration(rapid.IntRange(1, 40).Draw(rt, "hours")) * time.Hour)
-			w.runs[id] = Job{Cluster: "c", JobID: id + 1, Submitted: w.now.Add(-time.Hour), Started: w.now.Add(-time.Hour), Resources: Resources{CPUs: 1}}
+			start := w.now.Add(-time.Hour)
+			w.runs[id] = Job{Cluster: "c", JobID: id + 1, Submitted: start, Started: start, Resources: Resources{CPUs: 1}}
 			for _, other := range slices.Sorted(maps.Keys(w.runs)) {
 				j := w.runs[other]
 				switch rapid.IntRange(0, 9).Draw(rt, "fate") {

@@ -159,13 +159,16 @@ func TestRecordedRuns(t *testing.T) {
 		want[3].Ended, want[3].Elapsed = ended, ended-started
 		require.Equal(t, want, runs)
 		heading, _, _ := strings.Cut(string(said["runs"].Stdout), "\n")
-		for _, wrong := range []string{"rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w|p|q", "rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w|p|q", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
+		for _, wrong := range []string{"rec|x|1|1|1|COMPLETED|a|b|cpu=1|1|w|p|q",
+			"rec|1|1|1|1|COMPLETED|a|b|c|cpu=1|1|w|p|q", "rec|1|1|1|1|COMPLETED|a|b|cpu=1"} {
 			_, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + wrong + "\n")})
 			require.Error(t, err, wrong)
 		}
 		for what, line := range map[string]string{
 			"submission": "rec|1|x|1|1|COMPLETED|a|b|cpu=1|1|w|p|q", "resources": "rec|1|1|1|1|COMPLETED|a|b|mem=1.5X|1|w|p|q",
-			"elapsed time": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w|p|q", "nodes": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[|p|q", "end": "rec|1|1|1|soon|COMPLETED|a|b|cpu=1|1|w|p|q",
+			"elapsed time": "rec|1|1|1|1|COMPLETED|a|b|cpu=1|x|w|p|q",
+			"nodes":        "rec|1|1|1|1|COMPLETED|a|b|cpu=1|1|w[|p|q",
+			"end":          "rec|1|1|1|soon|COMPLETED|a|b|cpu=1|1|w|p|q",
 		} {
 			runs, err := q.Decode(cli.Answer{Stdout: []byte(heading + "\n" + line + "\nrec|2|1|1|1|COMPLETED|a|b|cpu=1|1|w|p|Unknown\n")})
 			require.NoError(t, err, line)
