@@ -97,7 +97,7 @@ func controllerKilled(s *scene) {
 		require.Equal(s, was.Nodes, now.Nodes)
 		require.True(s, was.Submitted.Equal(now.Submitted), show(now))
 	}
-	if !s.slurm.Reexecutes() { // otherwise the reconfigure, which a higher FirstJobId needs, starts slurmd anew
+	if !s.slurm.Reexecutes() { // later releases restart slurmd at a reconfigure, and a raised FirstJobId needs one
 		require.Equal(s, slurmd, s.startedAt("dev-gpu-1", profile.WorkerPID), "the worker was touched")
 	}
 	after, err := s.fingerprint(s.Context(), labtest.Assembly)

@@ -104,7 +104,7 @@ type Declaration struct {
 	Unit *plan.Unit
 	JoinedWorkers
 	PendingRemovals
-	People []schema.UnixUser // who may have accounts
+	People []schema.UnixUser // users who may have an account on a host
 	At     Place
 }
 
