@@ -33,9 +33,48 @@ const (
 // could repeat a secret.
 type Sight struct {
 	State     SightState
-	Reason    string // one word for machines, such as DigestMismatch
+	Reason    SightReason
 	Message   string // for people, with the next step if something is wrong
 	Digest    string // "sha256:…" of the bytes; "" unless found or different
 	MediaType string // from the source, if Berth knows it
 	Size      int64  // in bytes
 }
+
+// SightReason is the cause of a state, one word for machines. It is the reason of the condition
+// Verified.
+type SightReason string
+
+// The reasons. All but the first four go with the state unknown.
+const (
+	ReasonFound             SightReason = "Found"             // The bytes exist, as declared.
+	ReasonAbsent            SightReason = "Absent"            // The source says that the bytes do not exist.
+	ReasonDigestMismatch    SightReason = "DigestMismatch"    // The bytes have another digest.
+	ReasonMediaTypeMismatch SightReason = "MediaTypeMismatch" // The bytes have another media type.
+
+	ReasonSourceRefused  SightReason = "SourceRefused"  // No source is declared, or policy does not allow it.
+	ReasonUnknownType    SightReason = "UnknownType"    // This version of Berth does not know the type of the source.
+	ReasonBadReference   SightReason = "BadReference"   // The reference is not valid for the source.
+	ReasonOutside        SightReason = "Outside"        // The reference is in no repository of the source.
+	ReasonNoTag          SightReason = "NoTag"          // The reference has neither a tag nor a digest.
+	ReasonAddressRefused SightReason = "AddressRefused" // berth.yaml does not allow the address of the source.
+	ReasonUnreachable    SightReason = "Unreachable"    // The source does not answer.
+	ReasonTLS            SightReason = "TLS"            // The source has no trusted certificate.
+	ReasonTimeout        SightReason = "Timeout"        // The source does not answer in time.
+	ReasonStatus         SightReason = "Status"         // The source answers with an unexpected status.
+	ReasonRedirected     SightReason = "Redirected"     // The source redirects to another place.
+	ReasonEncoded        SightReason = "Encoded"        // The source sends the file with a content encoding.
+	ReasonTooLarge       SightReason = "TooLarge"       // The file, the manifest or an answer is larger than the limit.
+	ReasonFailedCheck    SightReason = "Failed"         // The check failed.
+
+	ReasonUnauthorized     SightReason = "Unauthorized"     // The source requires a login, or refuses the one of the credential.
+	ReasonCredentialUnused SightReason = "CredentialUnused" // The source has a credential that its type does not use.
+	ReasonSecretRefused    SightReason = "SecretRefused"    // The secret of the credential is not usable.
+	ReasonRealmRefused     SightReason = "RealmRefused"     // berth.yaml does not list the host that issues the tokens.
+	ReasonNoTokens         SightReason = "NoTokens"         // The registry issues no tokens.
+
+	ReasonDirectoryRefused SightReason = "DirectoryRefused" // berth.yaml does not allow the directory of the source.
+	ReasonEmpty            SightReason = "Empty"            // The directory of the source is empty.
+	ReasonUnreadable       SightReason = "Unreadable"       // The file or its directory is unreadable.
+	ReasonNoFile           SightReason = "NoFile"           // The reference is not a plain file.
+	ReasonLinked           SightReason = "Linked"           // The path contains a link.
+)

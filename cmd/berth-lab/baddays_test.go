@@ -132,7 +132,7 @@ func workerUnreachable(s *scene) {
 	})
 	st := s.statusOf(labtest.Train)
 	require.Equal(s, plan.PhaseRunning, st.Phase, "the running members are kept")
-	require.Equal(s, "True", condition(st, "Ready").Status, "one of two workers may be missing")
+	require.Equal(s, plan.ConditionTrue, condition(st, "Ready").Status, "one of two workers may be missing")
 	require.Contains(s, condition(st, "Degraded").Message, "1 of 2 workers out of service: "+on(st, lost).Name+" on "+lost+": unreachable")
 	require.Equal(s, plan.Running, on(st, other).State)
 	require.Equal(s, plan.Running, on(st, "dev-lab-1").State)

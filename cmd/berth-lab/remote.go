@@ -224,11 +224,11 @@ func (r *remote) decided(ctx context.Context, commit string) (rev reconciler.Rev
 }
 
 // untilAuthorized waits until the condition Authorized of train has a status.
-func (r *remote) untilAuthorized(ctx context.Context, status string) error {
+func (r *remote) untilAuthorized(ctx context.Context, status plan.ConditionStatus) error {
 	return r.until(ctx, fmt.Sprintf("%s: Authorized=%s", labtest.Train, status), 20*time.Second, func() (bool, error) {
 		st, err := r.status(ctx, labtest.Train)
 		return err == nil && slices.ContainsFunc(st.Conditions, func(c plan.Condition) bool {
-			return c.Type == "Authorized" && c.Status == status
+			return c.Type == plan.ConditionAuthorized && c.Status == status
 		}), err
 	})
 }

@@ -251,11 +251,9 @@ func settled(st plan.Status) bool {
 	return condition(st, "Reconciling").Status == "False" && condition(st, "Stalled").Status == "False"
 }
 
-func condition(st plan.Status, typ string) plan.Condition {
-	for _, c := range st.Conditions {
-		if c.Type == typ {
-			return c
-		}
+func condition(st plan.Status, typ plan.ConditionType) plan.Condition {
+	if c := st.Condition(typ); c != nil {
+		return *c
 	}
 	return plan.Condition{}
 }

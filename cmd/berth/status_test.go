@@ -56,7 +56,7 @@ func recorded(t *testing.T, files map[string]string, w reconciler.InForce, b rec
 // labUnits are statuses of the instances of examples/lab: one runs, the other
 // failed and is tried again.
 func labUnits() []plan.Status {
-	condition := func(kind, status, reason, message string) plan.Condition {
+	condition := func(kind plan.ConditionType, status plan.ConditionStatus, reason plan.Reason, message string) plan.Condition {
 		return plan.Condition{Type: kind, Status: status, Reason: reason, Message: message}
 	}
 	member := func(name, node string, state plan.State) plan.MemberStatus {
@@ -80,7 +80,7 @@ func labUnits() []plan.Status {
 // attached and lends a worker, lattice has not accepted its terms.
 func campusShared() reconciler.StatusBatch {
 	department := schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "department"}
-	attachment := func(name, phase, status, reason, message string) plan.ThingStatus {
+	attachment := func(name, phase string, status plan.ConditionStatus, reason plan.Reason, message string) plan.ThingStatus {
 		return plan.ThingStatus{Key: schema.Key{Kind: schema.KindAttachment, Tenant: "physics", Parent: "department", Name: name}, Phase: phase,
 			Conditions: []plan.Condition{{Type: "Ready", Status: status, Reason: reason, Message: message}}}
 	}

@@ -178,7 +178,7 @@ func words(p plan.Proposal) []string {
 			line += " " + strings.TrimSpace(string(a.Verb)+" "+a.Member)
 		}
 		for _, b := range u.Blocked {
-			line += " blocked " + b.Code
+			line += " blocked " + string(b.Code)
 		}
 		out = append(out, line)
 	}

@@ -195,7 +195,7 @@ func (a *artifactScanner) readBytes(ctx context.Context, d *schema.Desired, p *p
 			return nil, false
 		}
 		b := p.bytes[name]
-		s := runtimes.Sight{State: runtimes.SightUnknown, Reason: "SourceRefused"}
+		s := runtimes.Sight{State: runtimes.SightUnknown, Reason: runtimes.ReasonSourceRefused}
 		source, why := p.source(d, rules, b)
 		if source == nil {
 			s.Message = why
@@ -246,7 +246,7 @@ func (a *artifactScanner) recordFound(p *published, d *schema.Desired, revision 
 		if unverifiedReason(prev) != unverifiedReason(&next) {
 			a.pulls.ReplanLater() // one may promote the artifact
 		}
-		if v := verifiedCondition(found, ""); changed && v.Status != "True" {
+		if v := verifiedCondition(found, ""); changed && v.Status != plan.ConditionTrue {
 			a.logOf(key, a.appOf(now, key), "", next.CorrelationID).Warn("artifact not verified", "artifact", key.String(), "artifact_id", schema.ID(next.UID, key),
 				"verified", v.Status, "reason", v.Reason, "message", v.Message, "commit", reconciler.Short(next.Revision))
 		}

@@ -122,7 +122,7 @@ func (w *world) resource(key schema.Key) *plan.ThingStatus {
 }
 
 // hasStatus waits for a phase and the condition Verified.
-func (w *world) hasStatus(key schema.Key, phase, verified, reason string) *plan.ThingStatus {
+func (w *world) hasStatus(key schema.Key, phase string, verified plan.ConditionStatus, reason plan.Reason) *plan.ThingStatus {
 	w.t.Helper()
 	var s *plan.ThingStatus
 	w.eventually(fmt.Sprintf("%s %s, verified %s %s", key, phase, verified, reason), func() bool {
@@ -167,7 +167,7 @@ func TestArtifactPhasesFollowVerification(t *testing.T) {
 	require.Empty(t, w.artifactEvents())
 	e.see(there)
 	s := w.hasStatus(solverKey, "registered", "True", "Found")
-	require.Equal(t, "True", s.Conditions[slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Ready" })].Status)
+	require.True(t, s.Condition("Ready").Is("True"))
 	w.eventually("event published", func() bool { return slices.Equal(w.artifactEvents(), []string{"registered"}) })
 
 	// A later observation does not change the phase.
@@ -469,7 +469,7 @@ func TestVersionWithDifferentBytesBlocksNewInstances(t *testing.T) {
 	s := w.hasStatus(versionKey, "active", "False", "DigestMismatch")
 	b, is := loop.VersionBlocked(version(evilDigest), s)
 	require.True(t, is)
-	require.Equal(t, "artifact.unverified", b.Code)
+	require.Equal(t, plan.CodeUnverified, b.Code)
 	require.Equal(t, "lab/solver:1", b.Artifact)
 	require.Contains(t, b.Message, "lab/solver:1")
 

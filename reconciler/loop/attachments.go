@@ -215,21 +215,21 @@ func attachmentConditions(st *reconciler.State, key schema.Key, s plan.Attachmen
 	l := &conditionList{revision: revision}
 	l.setAuthorized(st.Denied(key))
 	if i := slices.IndexFunc(st.Held, func(h schema.Held) bool { return h.Key == key && h.Reason == schema.HeldDenied }); i >= 0 {
-		l.set("PolicyCompliant", false, "Held", st.Held[i].Message)
+		l.set(plan.ConditionPolicyCompliant, false, plan.ReasonHeld, st.Held[i].Message)
 	} else {
-		l.set("PolicyCompliant", true, "Allowed", "")
+		l.set(plan.ConditionPolicyCompliant, true, plan.ReasonAllowed, "")
 	}
-	l.set("Ready", s.Phase == plan.AttachmentAttached && s.Reason == reasonAttached, s.Reason, s.Message)
-	l.set("Reconciling", s.Reason == reasonAttaching || s.Reason == reasonDetaching, s.Reason, "")
+	l.set(plan.ConditionReady, s.Phase == plan.AttachmentAttached && s.Reason == plan.ReasonAttached, s.Reason, s.Message)
+	l.set(plan.ConditionReconciling, s.Reason == plan.ReasonAttaching || s.Reason == plan.ReasonDetaching, s.Reason, "")
 	if st.Paused != "" {
-		l.set("Stalled", true, "Paused", st.Paused)
+		l.set(plan.ConditionStalled, true, plan.ReasonPaused, st.Paused)
 	} else {
-		l.set("Stalled", s.Phase == plan.AttachmentFailed || s.Reason == reasonNotAccepted || s.Reason == reasonWithoutTerms, s.Reason, s.Message)
+		l.set(plan.ConditionStalled, s.Phase == plan.AttachmentFailed || s.Reason == plan.ReasonNotAccepted || s.Reason == plan.ReasonWithoutTerms, s.Reason, s.Message)
 	}
 	if by := attachmentSuspendedBy(st, key, doc); !by.IsZero() {
-		l.set(conditionSuspended, true, reasonDeclared, plan.Suspension(key, by))
+		l.set(plan.ConditionSuspended, true, plan.ReasonDeclared, plan.Suspension(key, by))
 	} else if st.Paused != "" {
-		l.set(conditionSuspended, true, reasonPaused, st.Paused)
+		l.set(plan.ConditionSuspended, true, plan.ReasonPaused, st.Paused)
 	}
 	return l.list
 }
@@ -244,15 +244,6 @@ func attachmentSuspendedBy(st *reconciler.State, key schema.Key, doc *schema.Att
 	}
 	return schema.Key{}
 }
-
-// Reasons of the condition Ready of an attachment.
-const (
-	reasonAttached     = "Attached"
-	reasonAttaching    = "Attaching"
-	reasonDetaching    = "Detaching"
-	reasonNotAccepted  = "NotAccepted"
-	reasonWithoutTerms = "WithoutTerms"
-)
 
 // attachments returns the state of each project that is, or shall be, attached to the unit: nil for
 // a unit that is no shared runtime. Pure.
@@ -274,7 +265,7 @@ func (v unitView) attachments(phase plan.Phase, failure string) []plan.Attachmen
 	found := map[string]plan.AttachmentStatus{}
 	if e := v.st.Desired.SharedRuntime(key.Tenant, key.Name); e != nil && e.Runtime != nil && v.want != nil {
 		for _, id := range e.Runtime.Spec.AttachedProjectIDs {
-			found[id] = plan.AttachmentStatus{ProjectID: id, Phase: plan.AttachmentRequested, Reason: reasonWithoutTerms,
+			found[id] = plan.AttachmentStatus{ProjectID: id, Phase: plan.AttachmentRequested, Reason: plan.ReasonWithoutTerms,
 				Message: fmt.Sprintf("no Attachment of %s states terms for %s", key, id)}
 		}
 		for name, doc := range e.Attachments {
@@ -284,7 +275,7 @@ func (v unitView) attachments(phase plan.Phase, failure string) []plan.Attachmen
 	}
 	for id, a := range applied {
 		if _, declared := found[id]; !declared || found[id].Name == "" {
-			found[id] = plan.AttachmentStatus{ProjectID: id, Name: a.Name, Phase: plan.AttachmentAttached, Reason: reasonDetaching}
+			found[id] = plan.AttachmentStatus{ProjectID: id, Name: a.Name, Phase: plan.AttachmentAttached, Reason: plan.ReasonDetaching}
 		}
 	}
 	return slices.SortedFunc(maps.Values(found), func(a, b plan.AttachmentStatus) int { return strings.Compare(a.ProjectID, b.ProjectID) })
@@ -299,16 +290,16 @@ func (v unitView) attachment(name, project string, applied bool, phase plan.Phas
 	accepted := slices.ContainsFunc(v.want.Attachments, func(a schema.EffectiveAttachment) bool { return a.ProjectID == project })
 	switch {
 	case !accepted && applied: // the project has withdrawn, and its jobs end
-		s.Reason = reasonDetaching
+		s.Reason = plan.ReasonDetaching
 	case !accepted:
-		s.Reason = reasonNotAccepted
+		s.Reason = plan.ReasonNotAccepted
 		s.Message = fmt.Sprintf("no Instance of %s names the shared runtime %s; the project accepts the terms with one whose shared_runtime is %s", project, v.prev.Key.Name, v.prev.Key.Name)
 	case applied:
-		s.Reason = reasonAttached
+		s.Reason = plan.ReasonAttached
 	case phase == plan.PhaseFailed:
-		s.Phase, s.Reason, s.Message = plan.AttachmentFailed, "Failed", failure
+		s.Phase, s.Reason, s.Message = plan.AttachmentFailed, plan.ReasonFailed, failure
 	default:
-		s.Reason, s.Message = reasonAttaching, v.waits
+		s.Reason, s.Message = plan.ReasonAttaching, v.waits
 	}
 	if v.prev.Key.Tenant == "" && accepted {
 		s.Message = "" // a failure of the platform's runtime names hosts and projects that a tenant must not know

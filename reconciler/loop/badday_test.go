@@ -153,8 +153,8 @@ func TestUnsettledListsUnitsUntilTheyAreObserved(t *testing.T) {
 	w.eventually("decided", func() bool { return w.revision().Commit == commit && w.status("train").Revision == commit })
 	for _, c := range w.status("train").Conditions {
 		if c.Type == "Ready" || c.Type == "Reconciling" {
-			require.NotEqual(t, "Ready is True", c.Type+" is "+c.Status, "the unit was not observed yet")
-			require.NotEqual(t, "Reconciling is False", c.Type+" is "+c.Status)
+			require.NotEqual(t, "Ready is True", string(c.Type)+" is "+string(c.Status), "the unit was not observed yet")
+			require.NotEqual(t, "Reconciling is False", string(c.Type)+" is "+string(c.Status))
 		}
 	}
 }
@@ -222,6 +222,6 @@ func TestStopDuringObservationRecordsNothing(t *testing.T) {
 	<-asked
 	require.NoError(t, d.stop())
 	for _, c := range w.status("train").Conditions {
-		require.NotEqual(t, "Unknown", c.Status, "%s: %s", c.Type, c.Message)
+		require.NotEqual(t, plan.ConditionUnknown, c.Status, "%s: %s", c.Type, c.Message)
 	}
 }

@@ -178,7 +178,7 @@ func (t *gate) postpone(g gated, prev *plan.Status, err error) gated {
 }
 
 func pending(why string) plan.Blocked {
-	return plan.Blocked{Code: "review.pending", Wait: true, Message: why}
+	return plan.Blocked{Code: plan.CodeReviewPending, Wait: true, Message: why}
 }
 
 // hold holds a stale plan.
@@ -253,8 +253,9 @@ func staleRecord(s *plan.Status, held *plan.UnitReview, now time.Time) audit.Rec
 		OccurredAt: now, CorrelationID: s.CorrelationID,
 		Author: audit.Author{Actor: actorBerth}, Action: "plan.held",
 		Resource: audit.About(s.Key, s.App),
-		Outcome:  audit.Outcome{Verdict: audit.Held, Rule: plan.CodeStale, Reason: fmt.Sprintf("reviewed %s, now %s: %s", cmp.Or(reconciler.Short(held.Stale.Reviewed), "none"), reconciler.Short(held.Stale.Now), summary(held.Stale))},
-		Change:   audit.Change{Commit: s.Revision, PullRequest: held.Pull},
+		Outcome: audit.Outcome{Verdict: audit.Held, Rule: string(plan.CodeStale), Reason: fmt.Sprintf("reviewed %s, now %s: %s",
+			cmp.Or(reconciler.Short(held.Stale.Reviewed), "none"), reconciler.Short(held.Stale.Now), summary(held.Stale))},
+		Change: audit.Change{Commit: s.Revision, PullRequest: held.Pull},
 	}
 }
 

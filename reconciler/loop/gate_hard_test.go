@@ -74,7 +74,7 @@ func TestUnrecordedDecisionIsNotApplied(t *testing.T) {
 	w.forge.setDown(errDown) // the author of the commit is unknown
 	w.start(withRights)
 	w.eventually("the status reports the missing commit", func() bool {
-		return strings.Contains(condition2(w.status("train"), "Ready"), "which commit brought it")
+		return strings.Contains(message(w.status("train"), "Ready"), "which commit brought it")
 	})
 	require.Equal(t, before, w.effects())
 	w.forge.setDown(nil)

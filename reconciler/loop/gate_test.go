@@ -127,8 +127,8 @@ func (w *world) held(name string, calls int) *plan.UnitReview {
 	require.NotNil(w.t, s.Review)
 	for _, c := range s.Conditions {
 		if c.Type == "Stalled" {
-			require.Equal(w.t, "True", c.Status)
-			require.Equal(w.t, plan.CodeStale, c.Reason)
+			require.Equal(w.t, plan.ConditionTrue, c.Status)
+			require.Equal(w.t, plan.CodeStale.Reason(), c.Reason)
 			require.Contains(w.t, c.Message, "/berth apply "+s.Revision[:10])
 		}
 	}
@@ -227,20 +227,11 @@ func TestMergeBeforePublishedPlanIsHeld(t *testing.T) {
 	w.merge(w.pull(1, instanceNamed("train", 3)))
 	held := w.heldFromTheStart("train")
 	require.Empty(t, held.Stale.Reviewed)
-	require.Contains(t, condition2(w.status("train"), "Ready"), "no plan of it was shown before the merge of #1")
+	require.Contains(t, message(w.status("train"), "Ready"), "no plan of it was shown before the merge of #1")
 
 	// A direct push needs no plan and is not held.
 	w.put(instanceNamed("train", 4))
 	w.eventually("applied", w.running("train", 4))
-}
-
-func condition2(s *plan.Status, typ string) string {
-	for _, c := range s.Conditions {
-		if c.Type == typ {
-			return c.Message
-		}
-	}
-	return ""
 }
 
 // The merged content differs from the planned content, as after a squash with edits or
@@ -289,7 +280,7 @@ func TestUnreachableForgeHoldsPlans(t *testing.T) {
 	w.run(2)
 	w.forge.setDown(errDown)
 	w.put(instanceNamed("train", 3))
-	w.eventually("the status reports the unreachable forge", func() bool { return strings.Contains(condition2(w.status("train"), "Ready"), "the forge is down") })
+	w.eventually("the status reports the unreachable forge", func() bool { return strings.Contains(message(w.status("train"), "Ready"), "the forge is down") })
 	require.NoError(t, w.world.SetState(trainKey, "worker-0", plan.Stopped))
 	w.eventually("member started again", func() bool { return w.world.Calls("start") == 1 })
 	require.Len(t, w.status("train").Observed.Members, 3)

@@ -208,13 +208,9 @@ func TestPauseStopsEveryAction(t *testing.T) {
 	}
 }
 
-func condition(s *plan.Status, typ string) string {
-	if s != nil {
-		for _, c := range s.Conditions {
-			if c.Type == typ {
-				return c.Status
-			}
-		}
+func condition(s *plan.Status, typ plan.ConditionType) plan.ConditionStatus {
+	if c := s.Condition(typ); c != nil {
+		return c.Status
 	}
 	return ""
 }
@@ -263,7 +259,7 @@ func graceEnds(t *testing.T, limit string) {
 	w.eventually("stop reported", func() bool {
 		return strings.Contains(message(w.status("train"), "Ready"), "its grace ended on 2026-03-03")
 	})
-	require.Equal(t, "False", condition(w.status("train"), "PolicyCompliant"))
+	require.Equal(t, plan.ConditionFalse, condition(w.status("train"), "PolicyCompliant"))
 	require.Contains(t, message(w.status("train"), "PolicyCompliant"), "tenants/physics/policy.yaml:5")
 	require.Equal(t, revision, w.status("train").Revision, "a later commit is not the cause")
 	fates := map[string]string{}
@@ -279,13 +275,9 @@ func graceEnds(t *testing.T, limit string) {
 	require.Equal(t, map[string]string{"policy.stopping": rule, "policy.stopped": rule, "runtime.stop": rule}, fates)
 }
 
-func message(s *plan.Status, typ string) string {
-	if s != nil {
-		for _, c := range s.Conditions {
-			if c.Type == typ {
-				return c.Message
-			}
-		}
+func message(s *plan.Status, typ plan.ConditionType) string {
+	if c := s.Condition(typ); c != nil {
+		return c.Message
 	}
 	return ""
 }

@@ -167,7 +167,7 @@ func TestOtherBackendDoesNotMoveUnit(t *testing.T) {
 	w.put(map[string]string{"platform/catalog/batch/v2.yaml": v2, path: strings.Replace(text, "version: v1", "version: v2", 1)})
 	w.eventually("backend change reported", func() bool {
 		for _, c := range w.status("train").Conditions {
-			if c.Type == "Stalled" && c.Status == "True" && c.Reason == plan.CodeBackend {
+			if c.Type == "Stalled" && c.Status == "True" && c.Reason == plan.CodeBackend.Reason() {
 				return true
 			}
 		}

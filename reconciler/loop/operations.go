@@ -7,7 +7,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"berth/reconciler"
@@ -226,9 +225,8 @@ func operationStatus(unit *plan.Status, key schema.Key, o plan.Operation) plan.T
 	if o.ID != o.Name {
 		s.UID = o.ID
 	}
-	ready := plan.Condition{Type: "Ready", Status: "False", Reason: strings.ToUpper(s.Phase[:1]) + s.Phase[1:], Message: o.Message, Revision: o.Revision}
-	if o.Phase == plan.OperationDone {
-		ready.Status = "True"
+	ready := plan.Condition{
+		Type: plan.ConditionReady, Status: plan.StatusOf(o.Phase == plan.OperationDone), Reason: plan.ReasonOfPhase(o.Phase), Message: o.Message, Revision: o.Revision,
 	}
 	s.Conditions = []plan.Condition{ready}
 	return s

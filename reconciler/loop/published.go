@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"berth/runtimes"
 	"berth/schema"
 	"berth/schema/policy"
 )
@@ -168,18 +169,18 @@ func changedOwners(last, now *schema.Desired) []string {
 // bytesStatus is the declared and observed status of the bytes of one reference. Its
 // names are those of the artifact events, which are made from it.
 type bytesStatus struct {
-	AppSlug   string    `json:"app_slug,omitempty"` // of an Artifact
-	Source    string    `json:"source"`
-	Reference string    `json:"reference"`
-	MediaType string    `json:"media_type"`
-	Digest    string    `json:"digest"` // as declared; "" for a publish intent
-	State     string    `json:"state,omitempty"`
-	Reason    string    `json:"reason,omitempty"`
-	Message   string    `json:"message,omitempty"`
-	Found     string    `json:"found_digest,omitempty"`
-	FoundType string    `json:"found_media_type,omitempty"`
-	Size      int64     `json:"size,omitempty"`
-	Checked   time.Time `json:"checked,omitzero"` // when this was found first
+	AppSlug   string               `json:"app_slug,omitempty"` // of an Artifact
+	Source    string               `json:"source"`
+	Reference string               `json:"reference"`
+	MediaType string               `json:"media_type"`
+	Digest    string               `json:"digest"` // as declared; "" for a publish intent
+	State     string               `json:"state,omitempty"`
+	Reason    runtimes.SightReason `json:"reason,omitempty"`
+	Message   string               `json:"message,omitempty"`
+	Found     string               `json:"found_digest,omitempty"`
+	FoundType string               `json:"found_media_type,omitempty"`
+	Size      int64                `json:"size,omitempty"`
+	Checked   time.Time            `json:"checked,omitzero"` // when this was found first
 }
 
 // declared returns b without observed fields.

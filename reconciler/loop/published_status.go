@@ -12,12 +12,8 @@ import (
 	"berth/schema"
 )
 
-const (
-	// conditionVerified is the condition that published bytes match their declaration.
-	conditionVerified = "Verified"
-	// phaseIntent is the phase of an artifact whose bytes were not verified yet.
-	phaseIntent = "intent"
-)
+// phaseIntent is the phase of an artifact whose bytes were not verified yet.
+const phaseIntent = "intent"
 
 // artifactStatus is the detail of an Artifact's status.
 type artifactStatus struct {
@@ -58,9 +54,9 @@ func (p *published) next(prev *plan.ThingStatus, found map[string]bytesStatus, c
 		s.Revision, s.CorrelationID = prev.Revision, prev.CorrelationID
 	}
 	verified := verifiedCondition(all, s.Revision)
-	s.Phase = p.phase(prev, isSame, verified.Status == "True", found != nil)
-	if verified.Status == "True" && p.awaitsBytes(s.Phase) {
-		verified.Status, verified.Reason, verified.Message = "Unknown", "NotLookedAt", "nobody looked at the bytes since this change"
+	s.Phase = p.phase(prev, isSame, verified.Status == plan.ConditionTrue, found != nil)
+	if verified.Status == plan.ConditionTrue && p.awaitsBytes(s.Phase) {
+		verified.Status, verified.Reason, verified.Message = plan.ConditionUnknown, plan.ReasonNotVerified, "nobody looked at the bytes since this change"
 	}
 	s.Conditions = []plan.Condition{p.readyCondition(s.Phase, verified), verified}
 	var detail any = versionStatus{all}
@@ -127,25 +123,28 @@ func (p *published) awaitsBytes(phase string) bool {
 	return p.head.Key.Kind == schema.KindArtifact && p.status != "" && phase != p.status
 }
 
+// reasonOfSight returns the reason of the condition Verified.
+func reasonOfSight(r runtimes.SightReason) plan.Reason { return plan.Reason(r) }
+
 // verifiedCondition is the condition Verified: the worst of all references.
 func verifiedCondition(all map[string]bytesStatus, revision string) plan.Condition {
-	c := plan.Condition{Type: conditionVerified, Status: "True", Reason: "Found", Revision: revision}
+	c := plan.Condition{Type: plan.ConditionVerified, Status: plan.ConditionTrue, Reason: reasonOfSight(runtimes.ReasonFound), Revision: revision}
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		b := all[name]
-		status := "False"
+		status := plan.ConditionFalse
 		switch runtimes.SightState(b.State) {
 		case runtimes.SightFound:
 			continue
 		case runtimes.SightDifferent, runtimes.SightAbsent:
 		default:
-			status = "Unknown"
+			status = plan.ConditionUnknown
 		}
-		if c.Status == "False" || c.Status == status {
+		if c.Status == plan.ConditionFalse || c.Status == status {
 			continue
 		}
-		c.Status, c.Reason, c.Message = status, b.Reason, b.Message
+		c.Status, c.Reason, c.Message = status, reasonOfSight(b.Reason), b.Message
 		if b.Reason == "" {
-			c.Reason, c.Message = "NotLookedAt", "nobody looked at the bytes yet"
+			c.Reason, c.Message = plan.ReasonNotVerified, "nobody looked at the bytes yet"
 		}
 		if name != "" {
 			c.Message = name + ": " + c.Message
@@ -156,13 +155,13 @@ func verifiedCondition(all map[string]bytesStatus, revision string) plan.Conditi
 
 // readyCondition is the condition Ready: whether p can be used.
 func (p *published) readyCondition(phase string, verified plan.Condition) plan.Condition {
-	c := plan.Condition{Type: "Ready", Status: "True", Reason: reasonOf(plan.Phase(phase)), Revision: verified.Revision}
+	c := plan.Condition{Type: plan.ConditionReady, Status: plan.ConditionTrue, Reason: plan.ReasonOfPhase(phase), Revision: verified.Revision}
 	switch {
 	case p.status == "":
-		c.Status, c.Message = "False", "it is not registered: once the bytes are there, add their digest and status: registered"
+		c.Status, c.Message = plan.ConditionFalse, "it is not registered: once the bytes are there, add their digest and status: registered"
 	case p.status == string(schema.ArtifactRetired), p.status == string(schema.StatusDisabled):
-		c.Status = "False"
-	case verified.Status != "True":
+		c.Status = plan.ConditionFalse
+	case verified.Status != plan.ConditionTrue:
 		c.Status, c.Reason, c.Message = verified.Status, verified.Reason, verified.Message
 		if p.awaitsBytes(phase) {
 			c.Message = fmt.Sprintf("it is %s once its bytes were seen: %s", p.status, verified.Message)
@@ -205,11 +204,8 @@ func UnverifiedPromotions(before, after *schema.Desired, status func(schema.Key)
 // unverifiedReason returns why the bytes of a resource are not verified; "": they
 // are, or were never checked. s may be nil.
 func unverifiedReason(s *plan.ThingStatus) string {
-	if s == nil {
-		return ""
-	}
-	if i := slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == conditionVerified }); i >= 0 && s.Conditions[i].Status != "True" {
-		return s.Conditions[i].Message
+	if c := s.Condition(plan.ConditionVerified); c != nil && c.Status != plan.ConditionTrue {
+		return c.Message
 	}
 	return ""
 }
@@ -228,7 +224,7 @@ func VersionBlocked(v *schema.AppVersion, s *plan.ThingStatus) (plan.Blocked, bo
 		switch runtimes.SightState(b.State) {
 		case runtimes.SightDifferent, runtimes.SightAbsent:
 			if b.declared() == p.bytes[name] {
-				return plan.Blocked{Code: "artifact.unverified", Wait: true, Artifact: b.Reference, Message: fmt.Sprintf("%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
+				return plan.Blocked{Code: plan.CodeUnverified, Wait: true, Artifact: b.Reference, Message: fmt.Sprintf("%s is made from %s of %s, and new instances wait: %s", v.Key, b.Reference, b.Source, b.Message)}, true
 			}
 		}
 	}

@@ -73,16 +73,16 @@ func queueMapStatus(m *schema.QueueMap, prev *plan.ThingStatus, commit, today st
 		panic(err) // strings only
 	}
 	l := &conditionList{revision: s.Revision}
-	l.set("Ready", true, "InForce", "")
-	reason, message := "NoRollback", ""
+	l.set(plan.ConditionReady, true, plan.ReasonInForce, "")
+	reason, message := plan.ReasonNoRollback, ""
 	if r := m.Spec.Rollback; r != nil {
-		reason, message = "Active", fmt.Sprintf("%s answers for the rollback until %s (%s)", r.Owner, r.ExpiresAt, r.FollowUp)
+		reason, message = plan.ReasonActive, fmt.Sprintf("%s answers for the rollback until %s (%s)", r.Owner, r.ExpiresAt, r.FollowUp)
 		if m.Expired(today) {
-			reason, message = "Expired", overdue(r)
+			reason, message = plan.ReasonExpired, overdue(r)
 		}
 	}
-	l.set(status.RollbackExpired, m.Expired(today), reason, message)
-	l.set("Stalled", m.Expired(today), reason, message)
+	l.set(plan.ConditionRollbackExpired, m.Expired(today), reason, message)
+	l.set(plan.ConditionStalled, m.Expired(today), reason, message)
 	s.Conditions = l.list
 	return s
 }
@@ -103,6 +103,6 @@ func deletedQueueMap(prev plan.ThingStatus, commit string) plan.ThingStatus {
 	d.Rollback = nil
 	next.Detail, _ = json.Marshal(d) // strings only
 	next.Phase, next.Revision, next.CorrelationID = status.QueueMapDeleted, commit, reconciler.CorrelationID(commit)
-	next.Conditions = slices.DeleteFunc(slices.Clone(prev.Conditions), func(c plan.Condition) bool { return c.Status == "True" })
+	next.Conditions = slices.DeleteFunc(slices.Clone(prev.Conditions), func(c plan.Condition) bool { return c.Status == plan.ConditionTrue })
 	return next
 }

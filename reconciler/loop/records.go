@@ -168,14 +168,14 @@ func projectOf(k schema.Key) string {
 }
 
 // fateReason returns the reason of the condition of a unit that breaks a policy.
-func fateReason(n *schema.Noncompliance) string {
+func fateReason(n *schema.Noncompliance) plan.Reason {
 	switch n.Fate {
 	case schema.FateStopping:
-		return "Grace"
+		return plan.ReasonGrace
 	case schema.FateStopped:
-		return "Stopped"
+		return plan.ReasonStopped
 	}
-	return "Held"
+	return plan.ReasonHeld
 }
 
 // fateMessage describes the consequence for a unit that breaks a policy, the policy
@@ -205,12 +205,12 @@ func fateMessage(n *schema.Noncompliance) string {
 func (r *recorder) missingFateRecords(st *reconciler.State, units plan.Memory) []audit.Record {
 	out := slices.DeleteFunc(fateRecords(nil, st, r.now()), func(rec audit.Record) bool {
 		s, n, want := units.Get(rec.Key), st.Noncompliance(rec.Key), st.Unit(rec.Key)
-		has := func(typ, reason string) bool {
+		has := func(typ plan.ConditionType, reason plan.Reason) bool {
 			c := s.Condition(typ)
 			return c != nil && c.Reason == reason
 		}
-		wasSpared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() && has("Suspended", "Declared")
-		return has("PolicyCompliant", fateReason(n)) && !wasSpared
+		wasSpared := n.Fate == schema.FateStopped && want != nil && want.SuspendedBy.IsZero() && has(plan.ConditionSuspended, plan.ReasonDeclared)
+		return has(plan.ConditionPolicyCompliant, fateReason(n)) && !wasSpared
 	})
 	for _, rec := range out {
 		r.logOf(rec.Key, rec.AppSlug, r.uidOf(st.Desired, rec.Key), rec.CorrelationID).Warn("unit became noncompliant before this start", "fate", rec.Action, "message", rec.Reason)

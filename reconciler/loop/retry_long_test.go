@@ -42,7 +42,7 @@ func TestLongRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 		require.False(t, s.Retry.Terminal)
 		require.Contains(t, s.Retry.Reason, "disk of the host is full")
 		require.Equal(t, plan.PhaseFailed, s.Phase)
-		require.Equal(t, "ProgressingWithRetry", conditionOf(s, "Reconciling").Reason)
+		require.Equal(t, plan.ReasonProgressingWithRetry, conditionOf(s, "Reconciling").Reason)
 		if attempts == 2 || attempts == 7 {
 			require.NoError(t, d.stop())
 			d = start()
@@ -73,7 +73,7 @@ func TestLongRetriesDoubleAndEndAfterTenTries(t *testing.T) {
 		require.EqualValues(t, 10, rt.creates.Load(), "attempt after the last one")
 		s := w.status("train")
 		require.Equal(t, 10, s.Retry.Attempts)
-		require.Equal(t, "RetriesExhausted", conditionOf(s, "Stalled").Reason)
+		require.Equal(t, plan.ReasonRetriesExhausted, conditionOf(s, "Stalled").Reason)
 	}
 	failures := slices.DeleteFunc(w.eventTypes(), func(typ string) bool { return typ != "failed" })
 	require.Len(t, failures, 1, "the retries of one failure are one event")

@@ -58,11 +58,9 @@ func (f faulty) use(o *loop.Options) {
 	o.Runtimes = map[string]runtimes.Runtime{"bare_metal": f}
 }
 
-func conditionOf(s *plan.Status, typ string) plan.Condition {
-	for _, c := range s.Conditions {
-		if c.Type == typ {
-			return c
-		}
+func conditionOf(s *plan.Status, typ plan.ConditionType) plan.Condition {
+	if c := s.Condition(typ); c != nil {
+		return *c
 	}
 	return plan.Condition{}
 }

@@ -56,7 +56,7 @@ func (w *world) attachment(runtime schema.Key) string {
 		return ""
 	}
 	i := slices.IndexFunc(s.Conditions, func(c plan.Condition) bool { return c.Type == "Ready" })
-	return s.Phase + " " + s.Conditions[i].Reason
+	return s.Phase + " " + string(s.Conditions[i].Reason)
 }
 
 // The life of a tenant's shared runtime and of an attachment (requirements D1, D2): the project is

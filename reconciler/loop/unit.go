@@ -129,7 +129,7 @@ func (r *unitRun) recordWithoutRuntime(backend string) {
 		}
 		return
 	}
-	b := plan.Blocked{Code: "runtime.missing",
+	b := plan.Blocked{Code: plan.CodeNoRuntime,
 		Message: fmt.Sprintf("this daemon has no runtime for backend %q; use a version with another runtime_backend", backend)}
 	v.plan = plan.Plan{Key: v.prev.Key, Blocked: []plan.Blocked{b}}
 	v.observed = plan.Observed{Key: v.prev.Key, Presence: plan.Unknown, Reason: b.Message}

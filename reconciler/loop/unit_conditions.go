@@ -24,30 +24,30 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 	isStalled := isTerminal || v.paused != "" || needsPerson || (blocked != nil && !blocked.Wait)
 	switch {
 	case v.converged(), isStalled, phase == plan.PhaseDeleted:
-		l.set("Reconciling", false, reasonOf(phase), "")
+		l.set(plan.ConditionReconciling, false, plan.ReasonOfPhase(phase), "")
 	case v.retry != nil:
-		l.set("Reconciling", true, "ProgressingWithRetry", actionsLine(v.plan.Actions))
+		l.set(plan.ConditionReconciling, true, plan.ReasonProgressingWithRetry, actionsLine(v.plan.Actions))
 	default:
-		l.set("Reconciling", true, "Progressing", actionsLine(v.plan.Actions))
+		l.set(plan.ConditionReconciling, true, plan.ReasonProgressing, actionsLine(v.plan.Actions))
 	}
 	switch {
 	case isTerminal:
-		l.set("Stalled", true, "RetriesExhausted", v.retry.Reason)
+		l.set(plan.ConditionStalled, true, plan.ReasonRetriesExhausted, v.retry.Reason)
 	case v.paused != "":
-		l.set("Stalled", true, "Paused", v.paused)
+		l.set(plan.ConditionStalled, true, plan.ReasonPaused, v.paused)
 	case needsPerson:
-		l.set("Stalled", true, "HostConfiguration", v.observed.Reason)
+		l.set(plan.ConditionStalled, true, plan.ReasonHostConfiguration, v.observed.Reason)
 	case isStalled:
-		l.set("Stalled", true, blocked.Code, blocked.Message)
+		l.set(plan.ConditionStalled, true, blocked.Code.Reason(), blocked.Message)
 	default:
-		l.set("Stalled", false, "None", "")
+		l.set(plan.ConditionStalled, false, plan.ReasonNone, "")
 	}
 	l.setAuthorized(v.st.Denied(v.prev.Key))
 	if v.want != nil {
 		v.addRules(l)
 	}
 	if out := v.outOfService(members, failure); out != "" {
-		l.set("Degraded", true, "MembersOutOfService", out)
+		l.set(plan.ConditionDegraded, true, plan.ReasonMembersOutOfService, out)
 	}
 	if len(v.observed.Drift) > 0 {
 		d := v.observed.Drift[0]
@@ -55,9 +55,9 @@ func (v unitView) conditions(phase plan.Phase, failure string, members []plan.Me
 		if more := len(v.observed.Drift) - 1; more > 0 {
 			message += fmt.Sprintf("; and %d more", more)
 		}
-		l.set("DriftDetected", true, d.What, message)
+		l.set(plan.ConditionDriftDetected, true, d.What.Reason(), message)
 	}
-	slices.SortFunc(l.list, func(a, b plan.Condition) int { return strings.Compare(a.Type, b.Type) })
+	slices.SortFunc(l.list, func(a, b plan.Condition) int { return cmp.Compare(a.Type, b.Type) })
 	return l.list
 }
 
@@ -107,49 +107,49 @@ func (v unitView) addReady(l *conditionList, phase plan.Phase, failure string, b
 	refused := v.st.Noncompliance(v.prev.Key)
 	switch {
 	case v.observed.Presence == plan.Unknown:
-		l.add("Ready", "Unknown", "ObservationUnknown", v.observed.Reason)
+		l.add(plan.ConditionReady, plan.ConditionUnknown, plan.ReasonObservationUnknown, v.observed.Reason)
 	case v.paused != "":
-		l.set("Ready", false, "Paused", "Berth is paused: "+v.paused)
+		l.set(plan.ConditionReady, false, plan.ReasonPaused, "Berth is paused: "+v.paused)
 	case v.pending:
-		l.add("Ready", "Unknown", "NotObserved", "not looked at since this change")
+		l.add(plan.ConditionReady, plan.ConditionUnknown, plan.ReasonNotObserved, "not looked at since this change")
 	case v.converged() && refused != nil && refused.Fate == schema.FateStopped:
-		l.set("Ready", false, "StoppedByPolicy", fateMessage(refused))
+		l.set(plan.ConditionReady, false, plan.ReasonStoppedByPolicy, fateMessage(refused))
 	case v.converged():
-		l.set("Ready", phase == plan.PhaseRunning, reasonOf(phase), "")
+		l.set(plan.ConditionReady, phase == plan.PhaseRunning, plan.ReasonOfPhase(phase), "")
 	case v.serves():
-		l.set("Ready", true, reasonOf(phase), "")
+		l.set(plan.ConditionReady, true, plan.ReasonOfPhase(phase), "")
 	case failure != "":
-		l.set("Ready", false, "Failed", failure)
+		l.set(plan.ConditionReady, false, plan.ReasonFailed, failure)
 	case v.waits != "":
-		l.set("Ready", false, reasonWaiting, v.waits)
+		l.set(plan.ConditionReady, false, plan.ReasonWaiting, v.waits)
 	case blocked != nil:
-		l.set("Ready", false, "Blocked", blocked.Message)
+		l.set(plan.ConditionReady, false, plan.ReasonBlocked, blocked.Message)
 	default:
-		l.set("Ready", false, reasonOf(phase), "")
+		l.set(plan.ConditionReady, false, plan.ReasonOfPhase(phase), "")
 	}
 }
 
 // addRules adds the conditions of a declared unit: PolicyCompliant, Scheduled and
 // Suspended.
 func (v unitView) addRules(l *conditionList) {
-	find := func(prefix string) *plan.Blocked {
-		if i := slices.IndexFunc(v.plan.Blocked, func(b plan.Blocked) bool { return strings.HasPrefix(b.Code, prefix) }); i >= 0 {
+	find := func(is func(plan.BlockedCode) bool) *plan.Blocked {
+		if i := slices.IndexFunc(v.plan.Blocked, func(b plan.Blocked) bool { return is(b.Code) }); i >= 0 {
 			return &v.plan.Blocked[i]
 		}
 		return nil
 	}
-	switch refused, denied := v.st.Noncompliance(v.prev.Key), find("policy."); {
+	switch refused, denied := v.st.Noncompliance(v.prev.Key), find(plan.BlockedCode.IsPolicy); {
 	case refused != nil:
-		l.set("PolicyCompliant", false, fateReason(refused), fateMessage(refused))
+		l.set(plan.ConditionPolicyCompliant, false, fateReason(refused), fateMessage(refused))
 	case denied != nil:
-		l.set("PolicyCompliant", false, denied.Code, denied.Message)
+		l.set(plan.ConditionPolicyCompliant, false, denied.Code.Reason(), denied.Message)
 	default:
-		l.set("PolicyCompliant", true, "Allowed", "")
+		l.set(plan.ConditionPolicyCompliant, true, plan.ReasonAllowed, "")
 	}
-	if unplaced := find("place."); unplaced != nil {
-		l.set("Scheduled", false, unplaced.Code, unplaced.Message)
+	if unplaced := find(plan.BlockedCode.IsPlacement); unplaced != nil {
+		l.set(plan.ConditionScheduled, false, unplaced.Code.Reason(), unplaced.Message)
 	} else {
-		l.set("Scheduled", true, "Placed", "")
+		l.set(plan.ConditionScheduled, true, plan.ReasonPlaced, "")
 	}
 	if c := suspendedCondition(v.st, v.prev, v.want, v.commit); c != nil {
 		l.list = append(l.list, *c)
@@ -158,7 +158,7 @@ func (v unitView) addRules(l *conditionList) {
 
 // waitReason returns the recorded reason why a unit waits, or "".
 func waitReason(s *plan.Status) string {
-	if c := s.Condition("Ready"); c != nil && c.Reason == reasonWaiting {
+	if c := s.Condition(plan.ConditionReady); c != nil && c.Reason == plan.ReasonWaiting {
 		return c.Message
 	}
 	return ""

@@ -75,11 +75,10 @@ func isInState(s *plan.Status, desired schema.DesiredState) bool {
 // describeUnsettled describes a unit's phase, and its failure or reason to wait.
 func describeUnsettled(s *plan.Status) Left {
 	why := s.FailureReason
-	for _, typ := range []string{"Ready", "Degraded"} {
+	for _, typ := range []plan.ConditionType{plan.ConditionReady, plan.ConditionDegraded} {
 		if c := s.Condition(typ); why == "" && c != nil {
 			why = c.Message
 		}
 	}
-	stalled := s.Condition("Stalled")
-	return Left{What: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), ": "), Stuck: stalled != nil && stalled.Status == "True"}
+	return Left{What: strings.TrimSuffix(fmt.Sprintf("%s: %s: %s", s.Key, s.Phase, why), ": "), Stuck: s.Condition(plan.ConditionStalled).Is(plan.ConditionTrue)}
 }

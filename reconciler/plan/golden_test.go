@@ -377,7 +377,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-func isBlocked(p plan.Plan, code string) bool {
+func isBlocked(p plan.Plan, code plan.BlockedCode) bool {
 	return slices.ContainsFunc(p.Blocked, func(b plan.Blocked) bool { return b.Code == code })
 }
 

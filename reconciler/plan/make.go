@@ -10,22 +10,6 @@ import (
 	"berth/schema"
 )
 
-// Codes of the Blocked that Make gives.
-const (
-	CodeUnknown     = "observe.unknown"    // presence of the unit is unknown
-	CodeSuspended   = "suspended"          // the document says suspend: true
-	CodeShared      = "shared"             // the shared runtime that it uses has not attached its project
-	CodeDenied      = "policy.denied"      // a rule refuses the instance
-	CodeUnreachable = "member.unreachable" // a host does not answer
-	CodeStopped     = "state.stopped"      // changes wait until the start of the instance
-	CodeLost        = "unit.lost"          // the host has nothing of a unit that was made on it
-	CodeUnavailable = "member.unavailable" // members wait until others are back (max_unavailable)
-)
-
-// CodeBackend blocks a change of a unit's runtime_backend: no backend takes over a unit
-// of another.
-const CodeBackend = "runtime.changed"
-
 // Input is the input for the plan of one unit.
 type Input struct {
 	Key      schema.Key
@@ -410,9 +394,9 @@ func (m *maker) drifted() []string {
 	var out []string
 	for _, d := range m.seen.Drift {
 		if d.Member == "" {
-			out = append(out, d.What)
+			out = append(out, string(d.What))
 		} else {
-			out = append(out, d.What+" on "+d.Member)
+			out = append(out, string(d.What)+" on "+d.Member)
 		}
 	}
 	return out
@@ -477,12 +461,12 @@ func (m *maker) add(a Action, content []byte) string {
 // sorted returns ids in order and without duplicates.
 func sorted(ids []string) []string { return slices.Compact(slices.Sorted(slices.Values(ids))) }
 
-func (m *maker) block(code string, wait bool, format string, args ...any) {
+func (m *maker) block(code BlockedCode, wait bool, format string, args ...any) {
 	m.plan.Blocked = append(m.plan.Blocked, Blocked{Code: code, Wait: wait, Message: fmt.Sprintf(format, args...)})
 }
 
 // await blocks until the host of a node answers.
-func (m *maker) await(code, node, format string, args ...any) {
+func (m *maker) await(code BlockedCode, node, format string, args ...any) {
 	m.block(code, true, format, args...)
 	m.plan.Blocked[len(m.plan.Blocked)-1].Node = node
 }

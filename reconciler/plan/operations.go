@@ -12,9 +12,6 @@ import (
 	"berth/schema"
 )
 
-// CodeOperation blocks an operation that cannot be done as it is, or not yet.
-const CodeOperation = "operation"
-
 // OperationWait is how long an operation may wait for its start. Then it expires.
 const OperationWait = 24 * time.Hour
 

@@ -8,13 +8,6 @@ import (
 	"berth/schema"
 )
 
-// The codes of Blocked from Place.
-const (
-	CodeNoNode       = "place.no_node"       // no node fits a missing member
-	CodeStays        = "place.stays"         // a member no longer fits, and no better node is free
-	CodeControlPlane = "place.control_plane" // the control plane would have to move, which no runtime supports
-)
-
 // Place assigns the members of every instance to nodes: a stable first fit.
 //
 // A member stays on its recorded node while that node is declared and offers the
@@ -392,6 +385,6 @@ func (u *unit) put(role schema.EffectiveRole, m Member) {
 	u.occupy(m.Node, occupant{u.key, !shares(role)})
 }
 
-func (u *unit) block(code string, wait bool, format string, args ...any) {
+func (u *unit) block(code BlockedCode, wait bool, format string, args ...any) {
 	u.blocked = append(u.blocked, Blocked{Code: code, Message: fmt.Sprintf(format, args...), Wait: wait})
 }

@@ -62,7 +62,7 @@ func placerMatchesPlace(t *testing.T, first, histories uint64) {
 		}
 	}
 	// The histories contain each of these cases, and often.
-	for _, what := range []string{"housed", CodeNoNode, CodeStays, CodeControlPlane, "independent", "dependent"} {
+	for _, what := range []string{"housed", string(CodeNoNode), string(CodeStays), string(CodeControlPlane), "independent", "dependent"} {
 		require.Greater(t, seen[what], int(histories)/25, what)
 	}
 }
@@ -79,7 +79,7 @@ func count(seen map[string]int, p Placement, dependent, units int) {
 			seen["housed"]++
 		}
 		for _, b := range p.Unplaced(key) {
-			seen[b.Code]++
+			seen[string(b.Code)]++
 		}
 	}
 	seen["dependent"] += dependent

@@ -107,12 +107,12 @@ func TestProposeFromMemory(t *testing.T) {
 	}{
 		{"nobody remembers it: it is not there", plan.Memory{}, "create"},
 		{"decided, not looked at", plan.Remember(&plan.Status{Key: key, Phase: plan.PhaseRequested}), "create"},
-		{"half way, and not looked at", plan.Remember(&plan.Status{Key: key, Phase: plan.PhaseDeploying}), plan.CodeUnknown},
+		{"half way, and not looked at", plan.Remember(&plan.Status{Key: key, Phase: plan.PhaseDeploying}), string(plan.CodeUnknown)},
 	} {
 		p := propose(base, head, c.mem)
 		require.Len(t, p.Plans, 1, c.name)
 		if len(p.Plans[0].Actions) == 0 {
-			require.Equal(t, c.want, p.Plans[0].Blocked[0].Code, c.name)
+			require.Equal(t, c.want, string(p.Plans[0].Blocked[0].Code), c.name)
 		} else {
 			require.Equal(t, c.want, string(p.Plans[0].Actions[0].Verb), c.name)
 		}

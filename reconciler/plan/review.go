@@ -148,7 +148,3 @@ func (s *Shown) Unit(key schema.Key, of string) (u *ReviewedUnit, same bool) {
 	}
 	return nil, slices.Contains(s.More, MoreUnit(key, of))
 }
-
-// CodeStale blocks a unit whose plan differs from the reviewed one, until a user
-// approves the current plan.
-const CodeStale = "plan.stale"

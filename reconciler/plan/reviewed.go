@@ -55,7 +55,7 @@ func Steps(p Plan) []string {
 		}
 	}
 	for _, b := range p.Blocked {
-		out = append(out, blockedMark+b.Code)
+		out = append(out, blockedMark+string(b.Code))
 	}
 	return bounded(out)
 }

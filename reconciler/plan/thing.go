@@ -20,3 +20,11 @@ type ThingStatus struct {
 	CorrelationID string          `json:"correlation_id,omitempty"` // of the change it follows
 	Detail        json.RawMessage `json:"detail,omitempty"`         // further facts; canonical JSON object
 }
+
+// Condition returns the condition of a type, or nil if the status has none.
+func (s *ThingStatus) Condition(typ ConditionType) *Condition {
+	if s == nil {
+		return nil
+	}
+	return conditionOf(s.Conditions, typ)
+}

@@ -103,14 +103,6 @@ const (
 	Unreachable State = "unreachable"
 )
 
-// Drift is a difference between the applied and the observed state that no member
-// state explains.
-type Drift struct {
-	Member string `json:"member"`
-	What   string `json:"what"` // such as "users", "configuration"
-	Detail string `json:"detail,omitempty"`
-}
-
 // Observed is the observation of one unit by its runtime.
 type Observed struct {
 	Key          schema.Key      `json:"key"`
@@ -216,16 +208,6 @@ type Change struct {
 	After  string `json:"after,omitempty"`
 }
 
-// Blocked gives the reason why a unit cannot be planned or must wait.
-type Blocked struct {
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Wait    bool   `json:"wait,omitempty"` // true: a later observation may resolve it
-	Node    string `json:"node,omitempty"` // the node whose host does not answer; "": none is the reason
-
-	Artifact string `json:"artifact,omitempty"` // the reference of the artifact that is not verified; "": none is the reason
-}
-
 // Plan is the whole intended change of one unit.
 type Plan struct {
 	Format   string            `json:"format"`
@@ -295,15 +277,6 @@ func Phases() []Phase {
 	return []Phase{PhaseRequested, PhaseDeploying, PhaseRunning, PhaseUpdating, PhaseStopped, PhaseFailed, PhaseDeleting, PhaseDeleted}
 }
 
-// Condition is a condition as in kstatus. Status is "True", "False" or "Unknown".
-type Condition struct {
-	Type     string `json:"type"` // Ready, Reconciling, Stalled, Authorized, PolicyCompliant, Scheduled, Degraded, DriftDetected, Suspended
-	Status   string `json:"status"`
-	Reason   string `json:"reason"`
-	Message  string `json:"message,omitempty"`
-	Revision string `json:"observed_revision,omitempty"`
-}
-
 // Retry is the retry state of a failing unit (requirement E6).
 type Retry struct {
 	Attempts int       `json:"attempts"`
@@ -356,7 +329,7 @@ type AttachmentStatus struct {
 	ProjectID string          `json:"project_id"`
 	Name      string          `json:"name,omitempty"` // of the Attachment document; "": the project is attached without terms
 	Phase     AttachmentPhase `json:"phase"`
-	Reason    string          `json:"reason,omitempty"`
+	Reason    Reason          `json:"reason,omitempty"`
 	Message   string          `json:"message,omitempty"` // why, and which document causes it
 }
 
@@ -441,8 +414,7 @@ func (s *Status) Settled() bool {
 	if s.Review != nil && s.Review.Stale != nil {
 		return false // a user may approve the plan, or the observation may change
 	}
-	c := s.Condition("Reconciling")
-	return c != nil && c.Status == "False"
+	return s.Condition(ConditionReconciling).Is(ConditionFalse)
 }
 
 // RolledOut reports whether a change of a unit has come to its end: the unit is settled, or it is Ready and Berth only brings
@@ -451,19 +423,13 @@ func (s *Status) RolledOut() bool {
 	if s.Review != nil && s.Review.Stale != nil {
 		return false
 	}
-	ready := s.Condition("Ready")
-	return s.Settled() || ready != nil && ready.Status == "True"
+	return s.Settled() || s.Condition(ConditionReady).Is(ConditionTrue)
 }
 
 // Condition returns the condition of a type, or nil if the status has none.
-func (s *Status) Condition(typ string) *Condition {
+func (s *Status) Condition(typ ConditionType) *Condition {
 	if s == nil {
 		return nil
 	}
-	for i := range s.Conditions {
-		if s.Conditions[i].Type == typ {
-			return &s.Conditions[i]
-		}
-	}
-	return nil
+	return conditionOf(s.Conditions, typ)
 }

@@ -147,7 +147,7 @@ func (r *RollOuts) Observe(s *plan.Status) (changed []string) {
 // progress takes a status into the progress of its unit.
 func progress(u *plan.UnitProgress, s *plan.Status) {
 	u.Phase, u.Members, u.Settled, u.Failure, u.Stale, u.Degraded = s.Phase, s.Members, s.RolledOut(), s.FailureReason, nil, ""
-	if c := s.Condition("Degraded"); c != nil && c.Status == "True" {
+	if c := s.Condition(plan.ConditionDegraded); c.Is(plan.ConditionTrue) {
 		u.Degraded = c.Message
 	}
 	if s.Review != nil {
@@ -157,10 +157,8 @@ func progress(u *plan.UnitProgress, s *plan.Status) {
 		u.At = ""
 	}
 	if u.Failure == "" && u.Stale == nil {
-		for _, c := range s.Conditions {
-			if c.Type == "Ready" && c.Status != "True" {
-				u.Failure = c.Message
-			}
+		if c := s.Condition(plan.ConditionReady); c != nil && c.Status != plan.ConditionTrue {
+			u.Failure = c.Message
 		}
 	}
 }

@@ -127,7 +127,7 @@ func approval(x authority.Decision) string {
 }
 
 // unblock has the next step for a blocked unit, by code.
-var unblock = map[string]string{
+var unblock = map[plan.BlockedCode]string{
 	plan.CodeUnknown:      "Berth plans it again when the host answers",
 	plan.CodeSuspended:    "to resume: remove `suspend: true` from the document",
 	plan.CodeUnreachable:  "Berth continues when the host answers",
@@ -139,7 +139,7 @@ var unblock = map[string]string{
 	plan.CodeStays:        "Berth moves it when a suitable node is free",
 	plan.CodeControlPlane: "keep region and SKU; or delete it in one pull request, and create it again in the next",
 	plan.CodeDenied:       "comply with the rule, or have the rule changed first in a pull request of its own",
-	"artifact.unverified": "Berth continues when the artifact is verified",
+	plan.CodeUnverified:   "Berth continues when the artifact is verified",
 }
 
 // release has the next step for a held document, by reason.

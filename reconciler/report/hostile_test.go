@@ -70,7 +70,7 @@ func TestRolloutsAndAnswersEscapeText(t *testing.T) {
 			key.Name = fmt.Sprint(s, i)
 			p.Plans[i].Key = key
 			p.Plans[i].Actions = []plan.Action{{ID: s, Verb: plan.Delete, Key: key, Member: s, Node: s, Reason: s, Impact: plan.Impact{Notes: []string{s}, Restarts: []string{s}, Drains: []string{s}, EndsJobs: true}}}
-			p.Plans[i].Blocked = []plan.Blocked{{Code: s, Message: s, Wait: i == 0}}
+			p.Plans[i].Blocked = []plan.Blocked{{Code: plan.BlockedCode(s), Message: s, Wait: i == 0}}
 		}
 		p.Held = []schema.Held{{File: s, Reason: s, Message: s}}
 		p.Documents = []plan.DocumentChange{{File: s, Change: s, From: s}}

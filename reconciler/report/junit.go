@@ -71,7 +71,7 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		var b strings.Builder
 		unitText(&b, &p, x)
 		if k := blockOf(x); k != nil && !p.Comes(x.Key) {
-			c.Failure = failure(k.Code, unitName(x.Key)+": "+k.Message)
+			c.Failure = failure(string(k.Code), unitName(x.Key)+": "+k.Message)
 		}
 		c.Out = b.String()
 		u.add(c)

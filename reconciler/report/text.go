@@ -204,7 +204,7 @@ func unitText(b *strings.Builder, in *plan.Proposal, p *plan.Plan) {
 		case k.Wait:
 			word = "waits"
 		}
-		fmt.Fprintf(b, "    ! %s: %s [%s]\n", word, clean(k.Message), clean(k.Code))
+		fmt.Fprintf(b, "    ! %s: %s [%s]\n", word, clean(k.Message), clean(string(k.Code)))
 	}
 }
 

@@ -57,7 +57,7 @@ func awaited(p *plan.Proposal, text func(string) string) string {
 func waitsFor(u *plan.Plan, text func(string) string) string {
 	var all []string
 	for _, b := range u.Blocked {
-		what := map[string]string{
+		what := map[plan.BlockedCode]string{
 			plan.CodeSuspended: "the end of the suspension", plan.CodeStopped: "the next start",
 			plan.CodeNoNode: "a free node", plan.CodeUnavailable: "other members",
 		}[b.Code]

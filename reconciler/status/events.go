@@ -116,15 +116,15 @@ func LostJobsEvent(s *plan.Status, jobs []plan.LostJob, now time.Time) plan.Even
 // suspensionEvent returns the event of a change of the condition Suspended; the
 // type is "" if it did not change.
 func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.Type) {
-	was, is := prev.Condition("Suspended"), next.Condition("Suspended")
+	was, is := prev.Condition(plan.ConditionSuspended), next.Condition(plan.ConditionSuspended)
 	if next.Key.Kind != schema.KindInstance { // the events of a shared runtime are those of TSR
 		return plan.Event{}, ""
 	}
-	if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != "True" {
+	if is == nil || was != nil && was.Status == is.Status || was == nil && is.Status != plan.ConditionTrue {
 		return plan.Event{}, ""
 	}
 	typ := event.InstanceSuspended
-	if is.Status != "True" {
+	if is.Status != plan.ConditionTrue {
 		typ = event.InstanceResumed
 	}
 	return NewEvent(typ, next.Key, is.Revision, next.Attempt, reconciler.CorrelationID(is.Revision), event.Suspension{
@@ -138,7 +138,7 @@ func suspensionEvent(prev, next *plan.Status, now time.Time) (plan.Event, event.
 		ControlPlaneScope: next.ControlPlaneScope,
 		RuntimeBackend:    next.RuntimeBackend,
 		Revision:          is.Revision,
-		Reason:            is.Reason,
+		Reason:            string(is.Reason),
 		Message:           is.Message,
 	}, now), typ
 }

@@ -9,11 +9,9 @@ import (
 	"berth/schema/event"
 )
 
-// Phase and condition of a queue map. Its other phases are the modes.
-const (
-	QueueMapDeleted = "deleted"         // its document is gone; recorded before the status is removed
-	RollbackExpired = "RollbackExpired" // condition: the last day of the declared rollback is over
-)
+// QueueMapDeleted is the phase of a queue map whose document is gone. It is recorded before the status
+// is removed. The other phases are the modes.
+const QueueMapDeleted = "deleted"
 
 // QueueMapDetail is the detail of the status of a QueueMap.
 type QueueMapDetail struct {
@@ -56,15 +54,7 @@ func QueueMapEvents(prev, next *plan.ThingStatus, now time.Time) (out []plan.Eve
 }
 
 func isExpired(s *plan.ThingStatus) bool {
-	if s == nil {
-		return false
-	}
-	for _, c := range s.Conditions {
-		if c.Type == RollbackExpired {
-			return c.Status == "True"
-		}
-	}
-	return false
+	return s.Condition(plan.ConditionRollbackExpired).Is(plan.ConditionTrue)
 }
 
 func queueMapPayload(s *plan.ThingStatus, d QueueMapDetail, before string, r *schema.Rollback) event.QueueMap {

@@ -15,12 +15,8 @@ import (
 func queueMapOf(t *testing.T, mode, revision string, isExpired bool, d QueueMapDetail) *plan.ThingStatus {
 	detail, err := json.Marshal(d)
 	require.NoError(t, err)
-	state := "False"
-	if isExpired {
-		state = "True"
-	}
 	return &plan.ThingStatus{Key: schema.Key{Kind: schema.KindQueueMap, Name: "physics"}, Phase: mode, Revision: revision, CorrelationID: "c-" + revision, Detail: detail,
-		Conditions: []plan.Condition{{Type: RollbackExpired, Status: state, Reason: "Any"}}}
+		Conditions: []plan.Condition{{Type: plan.ConditionRollbackExpired, Status: plan.StatusOf(isExpired), Reason: "Any"}}}
 }
 
 // Each step of a rollback is one event, in order, with the fields of the telemetry. An expiry has the same id also

@@ -37,7 +37,7 @@ func (l *Looker) Look(ctx context.Context, source *schema.ArtifactSource, refere
 	case schema.SourceFile:
 		found, err = l.file(ctx, source, reference)
 	default:
-		err = unknown("UnknownType", "unknown source type %s", source.Spec.Type)
+		err = unknown(runtimes.ReasonUnknownType, "unknown source type %s", source.Spec.Type)
 	}
 	return judge(found, err, digest, mediaType)
 }
@@ -45,18 +45,18 @@ func (l *Looker) Look(ctx context.Context, source *schema.ArtifactSource, refere
 // judge compares the artifact with the declared digest and media type.
 func judge(f bytesFound, err error, digest, mediaType string) runtimes.Sight {
 	var lack *lackError
-	s := runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: f.digest, MediaType: f.mediaType, Size: f.size}
+	s := runtimes.Sight{State: runtimes.SightFound, Reason: runtimes.ReasonFound, Digest: f.digest, MediaType: f.mediaType, Size: f.size}
 	switch {
 	case errors.As(err, &lack):
 		return runtimes.Sight{State: lack.state, Reason: lack.reason, Message: lack.message}
 	case err != nil:
 		// Not an error of this package: its text may come from a server.
-		return runtimes.Sight{State: runtimes.SightUnknown, Reason: "Failed", Message: "the check failed"}
+		return runtimes.Sight{State: runtimes.SightUnknown, Reason: runtimes.ReasonFailedCheck, Message: "the check failed"}
 	case digest != "" && f.digest != digest:
-		s.State, s.Reason = runtimes.SightDifferent, "DigestMismatch"
+		s.State, s.Reason = runtimes.SightDifferent, runtimes.ReasonDigestMismatch
 		s.Message = fmt.Sprintf("the digest is %s, want %s: push the registered bytes again, or publish these as another artifact", f.digest, digest)
 	case mediaType != "" && f.mediaType != "" && f.mediaType != mediaType:
-		s.State, s.Reason = runtimes.SightDifferent, "MediaTypeMismatch"
+		s.State, s.Reason = runtimes.SightDifferent, runtimes.ReasonMediaTypeMismatch
 		s.Message = fmt.Sprintf("the media type is %s, want %s: declare the actual one", f.mediaType, mediaType)
 	}
 	return s

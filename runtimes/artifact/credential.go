@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 
+	"berth/runtimes"
 	"berth/schema"
 )
 
@@ -72,18 +73,18 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 	var answer *transport.Error
 	switch {
 	case errors.As(err, &answer):
-		return nil, unknown("Status", "%s does not answer like a registry: status %d", host, answer.StatusCode)
+		return nil, unknown(runtimes.ReasonStatus, "%s does not answer like a registry: status %d", host, answer.StatusCode)
 	case err != nil:
 		return nil, g.failed(ctx, err)
 	case challenge.Scheme == "":
 		return nil, nil
 	case !strings.EqualFold(challenge.Scheme, "bearer"):
-		return nil, unknown("NoTokens", "%s issues no tokens and requires the secret itself, which Berth never sends: set up a token endpoint", host)
+		return nil, unknown(runtimes.ReasonNoTokens, "%s issues no tokens and requires the secret itself, which Berth never sends: set up a token endpoint", host)
 	}
 	challenge.Insecure = l.plain(host)
 	realm, err := url.Parse(challenge.Parameters["realm"])
 	if err != nil || realm.Host == "" || realm.User != nil || realm.Scheme != l.scheme(realm.Host) {
-		return nil, unknown("RealmRefused", "%s names no allowed token endpoint", host)
+		return nil, unknown(runtimes.ReasonRealmRefused, "%s names no allowed token endpoint", host)
 	}
 	auth, hosts, err := l.auth(ctx, source)
 	if err != nil {
@@ -95,15 +96,15 @@ func (l *Looker) Token(ctx context.Context, source *schema.ArtifactSource, refer
 		if source.Spec.Credential != "" {
 			where = "artifacts.secrets, beside the secret's hosts"
 		}
-		return nil, unknown("RealmRefused", "%s issues tokens at another host, the realm in the output of curl -i %s://%s/v2/: if you trust it, list it in berth.yaml, in %s", host, l.scheme(host), host, where)
+		return nil, unknown(runtimes.ReasonRealmRefused, "%s issues tokens at another host, the realm in the output of curl -i %s://%s/v2/: if you trust it, list it in berth.yaml, in %s", host, l.scheme(host), host, where)
 	}
 	to := &guard{inner: l.client, scheme: realm.Scheme, host: realm.Host}
 	got, err := transport.Exchange(ctx, tag.Registry, auth, to, []string{tag.Scope(transport.PullScope)}, challenge)
 	switch {
 	case errors.As(err, &answer) && (answer.StatusCode == http.StatusUnauthorized || answer.StatusCode == http.StatusForbidden):
-		return nil, unknown("Unauthorized", "%s issues no token for %s: check that the secret is right and may read it", host, tag.RepositoryStr())
+		return nil, unknown(runtimes.ReasonUnauthorized, "%s issues no token for %s: check that the secret is right and may read it", host, tag.RepositoryStr())
 	case errors.As(err, &answer):
-		return nil, unknown("Status", "the token endpoint of %s answers with status %d", host, answer.StatusCode)
+		return nil, unknown(runtimes.ReasonStatus, "the token endpoint of %s answers with status %d", host, answer.StatusCode)
 	case err != nil:
 		return nil, to.failed(ctx, err)
 	}
@@ -123,7 +124,7 @@ func (l *Looker) auth(ctx context.Context, source *schema.ArtifactSource) (authn
 		return authn.Anonymous, append([]string{source.Spec.Host}, l.o.TokenHosts[source.Spec.Host]...), nil
 	}
 	refuse := func(why string) (authn.Authenticator, []string, error) {
-		return nil, nil, unknown("SecretRefused", "the secret %s of the source %s %s", what, source.Key.Name, why)
+		return nil, nil, unknown(runtimes.ReasonSecretRefused, "the secret %s of the source %s %s", what, source.Key.Name, why)
 	}
 	if l.o.Secrets == nil {
 		return refuse("does not exist: berth.yaml has no artifacts.secrets")
@@ -144,10 +145,10 @@ func (l *Looker) auth(ctx context.Context, source *schema.ArtifactSource) (authn
 func (l *Looker) tag(source *schema.ArtifactSource, reference string) (name.Tag, error) {
 	t, err := name.NewTag(source.Spec.Host+"/"+reference, name.WithDefaultTag(""))
 	if err != nil {
-		return name.Tag{}, unknown("BadReference", "the reference is not a repository with an optional tag")
+		return name.Tag{}, unknown(runtimes.ReasonBadReference, "the reference is not a repository with an optional tag")
 	}
 	if t.RegistryStr() != source.Spec.Host {
-		return name.Tag{}, unknown("BadReference", "%s is an alias: declare the source with the host %s", source.Spec.Host, t.RegistryStr())
+		return name.Tag{}, unknown(runtimes.ReasonBadReference, "%s is an alias: declare the source with the host %s", source.Spec.Host, t.RegistryStr())
 	}
 	return t, nil
 }

@@ -94,7 +94,7 @@ auth: {token: {realm: %q, service: test, issuer: test-issuer, rootcertbundle: %q
 	found := runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: digest, MediaType: imageType, Size: size}
 	require.Equal(t, found, look("lattice/solver:1.4", digest))
 	require.Equal(t, found, look("lattice/solver", digest))
-	require.Equal(t, "DigestMismatch", look("lattice/solver:1.4", other).Reason)
+	require.Equal(t, runtimes.ReasonDigestMismatch, look("lattice/solver:1.4", other).Reason)
 	require.Equal(t, runtimes.SightAbsent, look("lattice/solver:2", digest).State)
 	require.Equal(t, runtimes.SightAbsent, look("lattice/none:1", digest).State)
 

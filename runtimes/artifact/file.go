@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 
+	"berth/runtimes"
 	"berth/schema"
 )
 
@@ -17,11 +18,11 @@ import (
 func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, reference string) (bytesFound, error) {
 	dir := source.Spec.Directory
 	if !slices.ContainsFunc(l.o.Directories, func(d string) bool { return dir == d || strings.HasPrefix(dir, d+"/") }) {
-		return bytesFound{}, unknown("DirectoryRefused", "the directory of the source %s is not allowed: add it in berth.yaml, in artifacts.directories", source.Key.Name)
+		return bytesFound{}, unknown(runtimes.ReasonDirectoryRefused, "the directory of the source %s is not allowed: add it in berth.yaml, in artifacts.directories", source.Key.Name)
 	}
 	all, err := os.OpenRoot(dir)
 	if err != nil {
-		return bytesFound{}, unknown("Unreachable", "the directory of the source %s cannot be opened", source.Key.Name)
+		return bytesFound{}, unknown(runtimes.ReasonUnreachable, "the directory of the source %s cannot be opened", source.Key.Name)
 	}
 	defer func() { _ = all.Close() }()
 	root, reference, err := within(all, source, reference)
@@ -35,12 +36,12 @@ func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, refere
 		return bytesFound{}, missing(all, source)
 	}
 	if err != nil {
-		return bytesFound{}, unknown("Unreadable", "the file is unreadable, or a link out of the source's directory")
+		return bytesFound{}, unknown(runtimes.ReasonUnreadable, "the file is unreadable, or a link out of the source's directory")
 	}
 	defer func() { _ = f.Close() }()
 	info, err := f.Stat()
 	if err != nil || !info.Mode().IsRegular() {
-		return bytesFound{}, unknown("NoFile", "not a plain file")
+		return bytesFound{}, unknown(runtimes.ReasonNoFile, "not a plain file")
 	}
 	if info.Size() > l.o.MaxBytes {
 		return bytesFound{}, tooLarge(l.o.MaxBytes)
@@ -51,9 +52,9 @@ func (l *Looker) file(ctx context.Context, source *schema.ArtifactSource, refere
 	case errors.As(err, &lack):
 		return bytesFound{}, lack
 	case ctx.Err() != nil:
-		return bytesFound{}, unknown("Timeout", "reading the file timed out")
+		return bytesFound{}, unknown(runtimes.ReasonTimeout, "reading the file timed out")
 	case err != nil:
-		return bytesFound{}, unknown("Unreadable", "reading the file failed")
+		return bytesFound{}, unknown(runtimes.ReasonUnreadable, "reading the file failed")
 	}
 	return bytesFound{digest: digest, size: size}, nil
 }
@@ -70,7 +71,7 @@ func within(root *os.Root, source *schema.ArtifactSource, reference string) (*os
 		}
 	}
 	if in == "." && len(source.Spec.Repositories) > 0 {
-		return nil, "", unknown("Outside", "the reference is in no repository of the source %s", source.Key.Name)
+		return nil, "", unknown(runtimes.ReasonOutside, "the reference is in no repository of the source %s", source.Key.Name)
 	}
 	at, err := root.OpenRoot(".")
 	for _, name := range strings.Split(in, "/") {
@@ -88,7 +89,7 @@ func within(root *os.Root, source *schema.ArtifactSource, reference string) (*os
 	case errors.As(err, &lack):
 		return nil, "", lack
 	case err != nil:
-		return nil, "", unknown("Unreadable", "the directory of the repository %s cannot be opened", in)
+		return nil, "", unknown(runtimes.ReasonUnreadable, "the directory of the repository %s cannot be opened", in)
 	}
 	return at, reference, nil
 }
@@ -109,7 +110,7 @@ func enter(above *os.Root, name string) (*os.Root, error) {
 	opened, err := at.Stat(".")
 	if err != nil || !os.SameFile(named, opened) {
 		_ = at.Close()
-		return nil, unknown("Linked", "the path of the repository contains a link, which could lead to files that are not shared")
+		return nil, unknown(runtimes.ReasonLinked, "the path of the repository contains a link, which could lead to files that are not shared")
 	}
 	return at, nil
 }
@@ -124,9 +125,9 @@ func missing(root *os.Root, source *schema.ArtifactSource) error {
 	}
 	switch {
 	case errors.Is(err, io.EOF):
-		return unknown("Empty", "the directory of the source %s is empty: is it mounted?", source.Key.Name)
+		return unknown(runtimes.ReasonEmpty, "the directory of the source %s is empty: is it mounted?", source.Key.Name)
 	case err != nil:
-		return unknown("Unreadable", "the directory of the source %s cannot be read", source.Key.Name)
+		return unknown(runtimes.ReasonUnreadable, "the directory of the source %s cannot be read", source.Key.Name)
 	}
 	return absent("not found in the source %s: add the file, or correct the reference", source.Key.Name)
 }

@@ -92,7 +92,7 @@ func TestHTTP(t *testing.T) {
 	for _, c := range []struct {
 		path   string
 		state  runtimes.SightState
-		reason string
+		reason runtimes.SightReason
 	}{
 		{"pkg.tar", runtimes.SightFound, "Found"},
 		{"moved", runtimes.SightFound, "Found"},
@@ -122,14 +122,14 @@ func TestHTTP(t *testing.T) {
 	require.Equal(t, runtimes.Sight{State: runtimes.SightFound, Reason: "Found", Digest: digestOf(text), Size: int64(len(text))}, s)
 
 	// Where only a repository of it is shared, no redirect leads out of that.
-	for within, reason := range map[string]string{"moved": "Redirected", "pkg": "Redirected", "pkg.tar": "Found"} {
+	for within, reason := range map[string]runtimes.SightReason{"moved": "Redirected", "pkg": "Redirected", "pkg.tar": "Found"} {
 		only := httpSource(host)
 		only.Spec.Repositories = []string{"moved", within}
 		require.Equal(t, reason, l.Look(t.Context(), only, "moved", digestOf(text), "").Reason, within)
 	}
 	with := httpSource(host)
 	with.Spec.Credential = "pull"
-	require.Equal(t, "CredentialUnused", l.Look(t.Context(), with, "pkg.tar", "", "").Reason)
+	require.Equal(t, runtimes.ReasonCredentialUnused, l.Look(t.Context(), with, "pkg.tar", "", "").Reason)
 }
 
 func TestPlainHTTPNeedsTheOperator(t *testing.T) {
@@ -141,8 +141,8 @@ func TestPlainHTTPNeedsTheOperator(t *testing.T) {
 		o.Addresses = loopback
 		return artifact.New(o).Look(t.Context(), httpSource(host), "x", digestOf("text"), "")
 	}
-	require.Equal(t, "TLS", look(artifact.Options{}).Reason)
-	require.Equal(t, "TLS", look(artifact.Options{PlainHTTP: []string{"127.0.0.1"}}).Reason, "the port is part of it")
+	require.Equal(t, runtimes.ReasonTLS, look(artifact.Options{}).Reason)
+	require.Equal(t, runtimes.ReasonTLS, look(artifact.Options{PlainHTTP: []string{"127.0.0.1"}}).Reason, "the port is part of it")
 	require.Equal(t, runtimes.SightFound, look(artifact.Options{PlainHTTP: []string{host}}).State)
 }
 
@@ -157,16 +157,16 @@ func TestRefusedAddressesAreNotDialled(t *testing.T) {
 			src.Spec.Type = typ
 			s := artifact.New(artifact.Options{PlainHTTP: []string{host}}).Look(t.Context(), src, "a/b:1", digestOf(""), "")
 			require.Equal(t, runtimes.SightUnknown, s.State, "%s: %+v", host, s)
-			require.Contains(t, []string{"AddressRefused", "BadReference"}, s.Reason, "%s %s: %+v", typ, host, s)
+			require.Contains(t, []runtimes.SightReason{runtimes.ReasonAddressRefused, runtimes.ReasonBadReference}, s.Reason, "%s %s: %+v", typ, host, s)
 			if typ == schema.SourceHTTP {
-				require.Equal(t, "AddressRefused", s.Reason, "%s: %+v", host, s)
+				require.Equal(t, runtimes.ReasonAddressRefused, s.Reason, "%s: %+v", host, s)
 				require.Contains(t, s.Message, "artifacts.addresses")
 			}
 		}
 	}
 	// One that the operator names is dialled; nobody listens there.
 	l := artifact.New(artifact.Options{Addresses: []netip.Prefix{netip.MustParsePrefix("127.0.0.1/32")}})
-	require.Equal(t, "Unreachable", l.Look(t.Context(), httpSource("127.0.0.1:1"), "x", "", "").Reason)
+	require.Equal(t, runtimes.ReasonUnreachable, l.Look(t.Context(), httpSource("127.0.0.1:1"), "x", "", "").Reason)
 }
 
 func TestFile(t *testing.T) {
@@ -195,7 +195,7 @@ func TestFile(t *testing.T) {
 	for _, c := range []struct {
 		dir, path string
 		state     runtimes.SightState
-		reason    string
+		reason    runtimes.SightReason
 	}{
 		{dir, "debian/pkg.tar", runtimes.SightFound, "Found"},
 		{filepath.Join(dir, "debian"), "pkg.tar", runtimes.SightFound, "Found"},
@@ -227,7 +227,10 @@ func TestFile(t *testing.T) {
 		require.NoError(t, os.Symlink(to, filepath.Join(dir, link)))
 	}
 	require.NoError(t, os.Mkdir(filepath.Join(dir, "debian", "new"), 0o755))
-	for _, c := range []struct{ repository, path, reason string }{
+	for _, c := range []struct {
+		repository, path string
+		reason           runtimes.SightReason
+	}{
 		{"debian", "debian/pkg.tar", "Found"},
 		{"debian", "debian/near", "Found"},
 		{"debian", "debian/down/pkg.tar", "Found"},

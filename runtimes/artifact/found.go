@@ -19,18 +19,19 @@ type bytesFound struct {
 
 // lackError is the reason why there is nothing to compare, without text of a server.
 type lackError struct {
-	state           runtimes.SightState
-	reason, message string
+	state   runtimes.SightState
+	reason  runtimes.SightReason
+	message string
 }
 
 func (e *lackError) Error() string { return e.message }
 
-func unknown(reason, format string, args ...any) error {
+func unknown(reason runtimes.SightReason, format string, args ...any) error {
 	return &lackError{runtimes.SightUnknown, reason, fmt.Sprintf(format, args...)}
 }
 
 func absent(format string, args ...any) error {
-	return &lackError{runtimes.SightAbsent, "Absent", fmt.Sprintf(format, args...)}
+	return &lackError{runtimes.SightAbsent, runtimes.ReasonAbsent, fmt.Sprintf(format, args...)}
 }
 
 // sum reads r and returns digest and size. More than max bytes and the end of ctx are
@@ -48,7 +49,7 @@ func sum(ctx context.Context, r io.Reader, max int64) (digest string, size int64
 }
 
 func tooLarge(max int64) error {
-	return unknown("TooLarge", "larger than the limit of %d bytes", max)
+	return unknown(runtimes.ReasonTooLarge, "larger than the limit of %d bytes", max)
 }
 
 // reader ends with ctx.

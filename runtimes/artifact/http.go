@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"berth/runtimes"
 	"berth/schema"
 )
 
@@ -18,7 +19,7 @@ const maxRedirects = 5
 func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, reference string) (bytesFound, error) {
 	host := source.Spec.Host
 	if source.Spec.Credential != "" {
-		return bytesFound{}, unknown("CredentialUnused", "only a registry exchanges a secret for a token: remove the credential of the source %s", source.Key.Name)
+		return bytesFound{}, unknown(runtimes.ReasonCredentialUnused, "only a registry exchanges a secret for a token: remove the credential of the source %s", source.Key.Name)
 	}
 	g := &guard{inner: l.client, scheme: l.scheme(host), host: host, redirects: true}
 	client := &http.Client{Transport: g, CheckRedirect: func(req *http.Request, via []*http.Request) error {
@@ -30,7 +31,7 @@ func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, refere
 	u := url.URL{Scheme: g.scheme, Host: host, Path: "/" + reference}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return bytesFound{}, unknown("BadReference", "%s and the reference are not a valid URL", host)
+		return bytesFound{}, unknown(runtimes.ReasonBadReference, "%s and the reference are not a valid URL", host)
 	}
 	req.Header.Set("Accept-Encoding", "identity")
 	resp, err := client.Do(req)
@@ -43,12 +44,12 @@ func (l *Looker) http(ctx context.Context, source *schema.ArtifactSource, refere
 	case http.StatusNotFound, http.StatusGone:
 		return bytesFound{}, absent("not found at %s: push it, or correct the reference", host)
 	case http.StatusUnauthorized, http.StatusForbidden:
-		return bytesFound{}, unknown("Unauthorized", "%s requires a login", host)
+		return bytesFound{}, unknown(runtimes.ReasonUnauthorized, "%s requires a login", host)
 	default:
-		return bytesFound{}, unknown("Status", "%s answers with status %d", host, resp.StatusCode)
+		return bytesFound{}, unknown(runtimes.ReasonStatus, "%s answers with status %d", host, resp.StatusCode)
 	}
 	if resp.Header.Get("Content-Encoding") != "" {
-		return bytesFound{}, unknown("Encoded", "%s sends the file with a content encoding", host)
+		return bytesFound{}, unknown(runtimes.ReasonEncoded, "%s sends the file with a content encoding", host)
 	}
 	if resp.ContentLength > l.o.MaxBytes {
 		return bytesFound{}, tooLarge(l.o.MaxBytes)

@@ -14,6 +14,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"berth/runtimes"
 )
 
 // refused are addresses that no source may have: those of this machine, link-local
@@ -143,17 +145,17 @@ func unreachable(ctx context.Context, host string, err error) error {
 	case errors.As(err, &lack):
 		return lack
 	case errors.As(err, &address):
-		return unknown("AddressRefused", "%s: %s", host, address)
+		return unknown(runtimes.ReasonAddressRefused, "%s: %s", host, address)
 	case errors.As(err, &redirect):
-		return unknown("Redirected", "%s", redirect)
+		return unknown(runtimes.ReasonRedirected, "%s", redirect)
 	case errors.As(err, &dns):
-		return unknown("Unreachable", "the name %s does not resolve", host)
+		return unknown(runtimes.ReasonUnreachable, "the name %s does not resolve", host)
 	case errors.As(err, &cert), errors.As(err, &name), errors.As(err, &record):
-		return unknown("TLS", "%s has no trusted certificate", host)
+		return unknown(runtimes.ReasonTLS, "%s has no trusted certificate", host)
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return unknown("Unreachable", "%s refuses the connection", host)
+		return unknown(runtimes.ReasonUnreachable, "%s refuses the connection", host)
 	case ctx.Err() != nil, errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &timeout) && timeout.Timeout():
-		return unknown("Timeout", "%s timed out", host)
+		return unknown(runtimes.ReasonTimeout, "%s timed out", host)
 	}
-	return unknown("Unreachable", "%s is unreachable, or closed the connection", host)
+	return unknown(runtimes.ReasonUnreachable, "%s is unreachable, or closed the connection", host)
 }

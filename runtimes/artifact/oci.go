@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"berth/runtimes"
 	"berth/schema"
 )
 
@@ -35,7 +36,7 @@ func (l *Looker) oci(ctx context.Context, source *schema.ArtifactSource, referen
 		id = digest
 	}
 	if id == "" {
-		return bytesFound{}, unknown("NoTag", "the reference has no tag, so the manifest is unknown: add the digest")
+		return bytesFound{}, unknown(runtimes.ReasonNoTag, "the reference has no tag, so the manifest is unknown: add the digest")
 	}
 	token, err := l.Token(ctx, source, reference)
 	if err != nil {
@@ -50,7 +51,7 @@ func (l *Looker) manifest(ctx context.Context, tag name.Tag, id string, token *T
 	u := url.URL{Scheme: g.scheme, Host: host, Path: "/v2/" + tag.RepositoryStr() + "/manifests/" + id}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
 	if err != nil {
-		return bytesFound{}, unknown("BadReference", "%s and the reference are not a valid URL", host)
+		return bytesFound{}, unknown(runtimes.ReasonBadReference, "%s and the reference are not a valid URL", host)
 	}
 	for _, m := range manifests {
 		req.Header.Add("Accept", m)
@@ -82,7 +83,7 @@ func (l *Looker) manifest(ctx context.Context, tag name.Tag, id string, token *T
 func refusal(host string, err error) error {
 	var answer *transport.Error
 	if !errors.As(err, &answer) {
-		return unknown("Unreachable", "%s closed the connection", host)
+		return unknown(runtimes.ReasonUnreachable, "%s closed the connection", host)
 	}
 	says := func(codes ...transport.ErrorCode) bool {
 		return slices.ContainsFunc(answer.Errors, func(d transport.Diagnostic) bool { return slices.Contains(codes, d.Code) })
@@ -91,7 +92,7 @@ func refusal(host string, err error) error {
 	case answer.StatusCode == http.StatusNotFound && says(transport.ManifestUnknownErrorCode, transport.NameUnknownErrorCode):
 		return absent("not found at %s: push it, or correct the reference", host)
 	case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden:
-		return unknown("Unauthorized", "%s refuses access: check the source's credential", host)
+		return unknown(runtimes.ReasonUnauthorized, "%s refuses access: check the source's credential", host)
 	}
-	return unknown("Status", "%s answers with status %d", host, answer.StatusCode)
+	return unknown(runtimes.ReasonStatus, "%s answers with status %d", host, answer.StatusCode)
 }

@@ -202,10 +202,10 @@ func TestRegistry(t *testing.T) {
 
 	s := look("lattice/solver:1.4", other, imageType)
 	require.Equal(t, runtimes.SightDifferent, s.State)
-	require.Equal(t, "DigestMismatch", s.Reason)
+	require.Equal(t, runtimes.ReasonDigestMismatch, s.Reason)
 	require.Equal(t, digest, s.Digest)
 	s = look("lattice/solver:1.4", digest, "application/vnd.oci.image.index.v1+json")
-	require.Equal(t, "MediaTypeMismatch", s.Reason)
+	require.Equal(t, runtimes.ReasonMediaTypeMismatch, s.Reason)
 	require.Equal(t, runtimes.SightDifferent, s.State)
 
 	for _, ref := range []string{"lattice/solver:1.5", "lattice/other:1"} {
@@ -213,8 +213,8 @@ func TestRegistry(t *testing.T) {
 		require.Equal(t, runtimes.SightAbsent, s.State, "%+v", s)
 	}
 	require.Equal(t, runtimes.SightAbsent, look("lattice/solver", other, "").State)
-	require.Equal(t, "NoTag", look("lattice/solver", "", "").Reason)
-	require.Equal(t, "BadReference", look("Lattice/Solver:1", digest, "").Reason)
+	require.Equal(t, runtimes.ReasonNoTag, look("lattice/solver", "", "").Reason)
+	require.Equal(t, runtimes.ReasonBadReference, look("Lattice/Solver:1", digest, "").Reason)
 
 	// The secret was shown at the token endpoint and nowhere else, for pulling
 	// from that one repository.
@@ -233,11 +233,12 @@ func TestFailedCheckIsUnknownNotAbsent(t *testing.T) {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(code); _, _ = io.WriteString(w, body) })
 	}
 	for _, c := range []struct {
-		name, reason string
-		behind       http.Handler
-		tune         func(*front)
-		options      func(*artifact.Options)
-		source       func(*schema.ArtifactSource)
+		name    string
+		reason  runtimes.SightReason
+		behind  http.Handler
+		tune    func(*front)
+		options func(*artifact.Options)
+		source  func(*schema.ArtifactSource)
 	}{
 		{name: "somebody else's page", reason: "Status", behind: status(404, "<html>not here</html>")},
 		{name: "broken", reason: "Status", behind: status(500, `{"errors":[{"code":"MANIFEST_UNKNOWN"}]}`)},
@@ -302,10 +303,11 @@ func TestSecretIsSentToItsHostsOnly(t *testing.T) {
 	elsewhere := strings.Replace(thief.URL, "127.0.0.1", "localhost", 1)
 
 	for _, c := range []struct {
-		name, reason string
-		tune         func(*front)
-		tenant       string
-		hosts        []string // of the secret; nil: the registry's
+		name   string
+		reason runtimes.SightReason
+		tune   func(*front)
+		tenant string
+		hosts  []string // of the secret; nil: the registry's
 	}{
 		{name: "a realm elsewhere", reason: "RealmRefused", tune: func(f *front) { f.realm = elsewhere + "/token" }},
 		{name: "a realm without TLS", reason: "RealmRefused", tune: func(f *front) { f.realm = strings.Replace(f.URL, "https", "http", 1) + "/token" }},
@@ -413,7 +415,7 @@ func TestTokenHostsAreForAnonymousTokens(t *testing.T) {
 		{"pull", "in artifacts.secrets, ", map[string][]string{f.host(): {at}}},
 	} {
 		s := look(c.credential, c.hosts)
-		require.Equal(t, "RealmRefused", s.Reason, "%+v", s)
+		require.Equal(t, runtimes.ReasonRealmRefused, s.Reason, "%+v", s)
 		require.Contains(t, s.Message, c.advice)
 		require.NotContains(t, s.Message, at, "that name is the server's")
 	}

@@ -357,7 +357,7 @@ func TestMachineWholeLife(t *testing.T) {
 	s.on("gpu-1", "sed -i 's/^Restart=always/Restart=no/' /etc/systemd/system/"+s.slurmd()+"; systemctl daemon-reload")
 	drift := s.observe(t, s.unit).Drift
 	require.Len(s, drift, 1)
-	require.Equal(s, "worker-0 unit", drift[0].Member+" "+drift[0].What)
+	require.Equal(s, "worker-0 unit", drift[0].Member+" "+string(drift[0].What))
 	require.Empty(s, s.settle(s.unit, false))
 	require.Equal(s, "always "+pid, s.property("gpu-1", s.slurmd(), "Restart")+" "+s.property("gpu-1", s.slurmd(), "MainPID"))
 

@@ -24,7 +24,7 @@ func TestMungeKeyOfTheControllerIsRestoredFromAWorker(t *testing.T) {
 		path := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}.Munge().Key()
 		breakIt(c, path)
 		seen := c.observe(t)
-		require.Equal(t, "munge.key", seen.Drift[0].What, what)
+		require.Equal(t, driftMungeKey, seen.Drift[0].What, what)
 		require.Contains(t, seen.Drift[0].Detail, what)
 		require.Equal(t, plan.Running, seen.Members[1].State, "the worker has the right key: %s", seen.Members[1].Detail)
 		require.NoError(t, c.apply(t, plan.Configure, c.unit))

@@ -713,47 +713,47 @@ func (v *observation) drift() []plan.Drift {
 	}
 	control, _ := rec.Unit.Control()
 	var out []plan.Drift
-	add := func(what, detail string) {
+	add := func(what plan.DriftKind, detail string) {
 		out = append(out, plan.Drift{Member: control.Name, What: what, Detail: detail})
 	}
 	if v.unrendered != nil {
-		return []plan.Drift{{Member: control.Name, What: "configuration", Detail: v.unrendered.Error()}}
+		return []plan.Drift{{Member: control.Name, What: driftConfiguration, Detail: v.unrendered.Error()}}
 	}
 	for _, path := range slices.Sorted(maps.Keys(v.modified)) {
-		add("configuration", v.modified[path])
+		add(driftConfiguration, v.modified[path])
 	}
 	for _, path := range slices.Sorted(maps.Keys(v.directories)) {
-		add("configuration", v.directories[path])
+		add(driftConfiguration, v.directories[path])
 	}
 	for _, fault := range v.disks {
-		add("disk", fault)
+		add(driftDisk, fault)
 	}
 	if v.unwritable != "" {
-		add("database", v.unwritable)
+		add(driftDatabase, v.unwritable)
 	}
 	if fault := v.keyDrift(); fault != "" {
-		add("munge.key", fault)
+		add(driftMungeKey, fault)
 	}
 	if v.mismatch {
-		add("configuration", "slurmctld runs a configuration other than its file")
+		add(driftConfiguration, "slurmctld runs a configuration other than its file")
 	}
 	for _, change := range v.byHand {
-		add("configuration", change)
+		add(driftConfiguration, change)
 	}
 	for _, r := range v.reservations {
-		add("reservations", r)
+		add(driftReservations, r)
 	}
 	switch {
 	case rec.Owed != (cluster.Steps{}):
-		add("configuration", "unfinished change: "+rec.Owed.String())
+		add(driftConfiguration, "unfinished change: "+rec.Owed.String())
 	case rec.Writing != nil:
-		add("configuration", "unfinished change: its files may be written in part")
+		add(driftConfiguration, "unfinished change: its files may be written in part")
 	}
 	if changes := v.unwritten.Changes; len(changes) > 0 {
-		add("configuration", "unfinished change: not written yet: "+namesOf(changes))
+		add(driftConfiguration, "unfinished change: not written yet: "+namesOf(changes))
 	}
 	if len(rec.undeclaredUsers()) > 0 {
-		add("users", "users that are no longer declared may still have accounts")
+		add(driftUsers, "users that are no longer declared may still have accounts")
 	}
 	for _, d := range v.usersDrift() {
 		add(d.What, d.Detail)
@@ -769,22 +769,22 @@ func (v *observation) drift() []plan.Drift {
 			if rec.BackupFault != nil {
 				detail += "; " + rec.BackupFault.String()
 			}
-			add("backup", detail)
+			add(driftBackup, detail)
 		}
 	}
 	// Users and partitions that are closing: Configure finishes their removal, or undoes it
 	// if they are wanted again.
 	for _, target := range slices.Sorted(maps.Keys(rec.Closing)) {
 		if target != v.ctl.clusterTarget() && !strings.HasPrefix(target, nodeTarget("")) {
-			add("access", target+" is closed")
+			add(driftAccess, target+" is closed")
 		}
 	}
 	if v.wrong != "" {
-		add("version", v.wrong)
+		add(driftVersion, v.wrong)
 	}
 	for _, m := range rec.Joined {
 		if wrong := v.workers[m.Name].wrong; wrong != "" {
-			out = append(out, plan.Drift{Member: m.Name, What: "version", Detail: wrong})
+			out = append(out, plan.Drift{Member: m.Name, What: driftVersion, Detail: wrong})
 		}
 	}
 	return append(out, v.workerDrift()...)
@@ -816,7 +816,7 @@ func (v *observation) workerDrift() []plan.Drift {
 			continue
 		}
 		if !slices.Equal(w.record.Users, want) {
-			out = append(out, plan.Drift{Member: m.Name, What: "users", Detail: "accounts on " + m.Node + " differ from the declared users"})
+			out = append(out, plan.Drift{Member: m.Name, What: driftUsers, Detail: "accounts on " + m.Node + " differ from the declared users"})
 		}
 		for _, name := range w.outdated {
 			out = append(out, plan.Drift{Member: m.Name, What: driftUnit, Detail: unitDetail(name)})
@@ -830,16 +830,13 @@ func (v *observation) workerDrift() []plan.Drift {
 func (v *observation) usersDrift() []plan.Drift {
 	var out []plan.Drift
 	for _, ch := range v.accounting {
-		out = append(out, plan.Drift{What: "accounting", Detail: ch.String()})
+		out = append(out, plan.Drift{What: driftAccounting, Detail: ch.String()})
 	}
 	if len(out) == 0 && v.people != "" {
-		out = append(out, plan.Drift{What: "users", Detail: v.people})
+		out = append(out, plan.Drift{What: driftUsers, Detail: v.people})
 	}
 	return out
 }
-
-// driftUnit is the drift of a unit of systemd.
-const driftUnit = "unit"
 
 func unitDetail(service string) string {
 	return "the unit file of " + service + " was changed or is of another version of berth-host; the new one counts at the next start"

@@ -198,7 +198,7 @@ func TestInstanceWithDriftedFilesCanBeDeleted(t *testing.T) {
 
 func TestRemovedUsersAreDriftAndMadeAgain(t *testing.T) {
 	for name, one := range map[string]struct {
-		what  string
+		what  plan.DriftKind
 		drift func(*fakeCluster)
 	}{
 		"no association": {"accounting", func(c *fakeCluster) { delete(c.db.Users, "alice") }},

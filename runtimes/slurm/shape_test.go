@@ -145,7 +145,7 @@ func TestSilentHostGetsItsShapeBeforeItJoins(t *testing.T) {
 	require.Equal(t, "CPUs=32", c.nodeLine(t), "a join writes no slurm.conf")
 	drift := c.observe(t).Drift
 	require.Len(t, drift, 1)
-	require.Equal(t, "configuration", drift[0].What)
+	require.Equal(t, driftConfiguration, drift[0].What)
 	require.NoError(t, c.apply(t, plan.Configure, more))
 	require.Equal(t, "CPUs=32 Sockets=2 CoresPerSocket=8 ThreadsPerCore=2", c.nodeLine(t))
 	require.NoError(t, c.apply(t, plan.Join, more))

@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"berth/reconciler/plan"
 )
 
 // The reason is shown; the message is not.
@@ -44,6 +46,6 @@ func TestLongMessagesNeverNameOtherTenants(t *testing.T) {
 		var one sharedRuntime
 		w.read("/api/v1/orgs/physics/shared-app-runtimes/commons", petra, &one)
 		require.Equal(t, &held{Reason: "needs"}, one.Held)
-		require.Equal(t, "Blocked", one.Conditions[0].Reason)
+		require.Equal(t, plan.ReasonBlocked, one.Conditions[0].Reason)
 	}
 }

@@ -98,7 +98,7 @@ func (r *reading) attachedProjects(s *schema.SharedRuntimeEstate) []attachedProj
 		for _, a := range u.Attachments {
 			one := found[a.ProjectID]
 			one.ProjectID, one.AttachmentID = a.ProjectID, cmp.Or(one.AttachmentID, a.Name)
-			one.Status, one.Reason, one.Message = string(a.Phase), a.Reason, r.visible(key, a.Message)
+			one.Status, one.Reason, one.Message = string(a.Phase), string(a.Reason), r.visible(key, a.Message)
 			found[a.ProjectID] = one
 		}
 	}

@@ -49,9 +49,9 @@ func TestArtifactConfiguration(t *testing.T) {
 		return c.Artifacts.looker().Look(t.Context(), &schema.ArtifactSource{Spec: spec}, "pkg.tar", "", "")
 	}
 	require.Equal(t, runtimes.SightFound, look(schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: filepath.Join(dir, "mirror")}).State)
-	require.Equal(t, "DirectoryRefused", look(schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: dir}).Reason)
-	require.Equal(t, "AddressRefused", look(schema.ArtifactSourceSpec{Type: schema.SourceHTTP, Host: "127.0.0.2:1"}).Reason)
-	require.Equal(t, "Unreachable", look(schema.ArtifactSourceSpec{Type: schema.SourceHTTP, Host: "127.0.0.1:1"}).Reason)
+	require.Equal(t, runtimes.ReasonDirectoryRefused, look(schema.ArtifactSourceSpec{Type: schema.SourceFile, Directory: dir}).Reason)
+	require.Equal(t, runtimes.ReasonAddressRefused, look(schema.ArtifactSourceSpec{Type: schema.SourceHTTP, Host: "127.0.0.2:1"}).Reason)
+	require.Equal(t, runtimes.ReasonUnreachable, look(schema.ArtifactSourceSpec{Type: schema.SourceHTTP, Host: "127.0.0.1:1"}).Reason)
 
 	for wrong, want := range map[string]string{
 		"  addresses: [127.0.0.1]\n":                                                 "artifacts.addresses",

@@ -72,7 +72,7 @@ func TestStalePlanIsHeldUntilApproved(t *testing.T) {
 	require.NoError(t, err)
 	g.decided()
 	g.comment(config, "/berth apply "+merge[:10])
-	held := func(s *plan.Status) bool { return condition(*s, "Stalled").Reason == plan.CodeStale }
+	held := func(s *plan.Status) bool { return condition(*s, "Stalled").Reason == plan.CodeStale.Reason() }
 	g.until("held", labtest.Train, held)
 
 	g.say(config, viewer, "/berth apply "+merge[:10], "-1") // has no permission in the estate

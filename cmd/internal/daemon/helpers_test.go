@@ -45,11 +45,9 @@ func pathOf(t testing.TB, key schema.Key) string {
 	return p
 }
 
-func condition(st plan.Status, typ string) plan.Condition {
-	for _, c := range st.Conditions {
-		if c.Type == typ {
-			return c
-		}
+func condition(st plan.Status, typ plan.ConditionType) plan.Condition {
+	if c := st.Condition(typ); c != nil {
+		return *c
 	}
 	return plan.Condition{}
 }

@@ -298,7 +298,7 @@ func (u *sharedUse) line() string {
 	attachment := "no attachment of this project is recorded"
 	if a := u.Attachment; a != nil {
 		attachment = "attachment " + string(a.Phase)
-		if why := cmp.Or(a.Message, a.Reason); a.Phase != plan.AttachmentAttached && why != "" {
+		if why := cmp.Or(a.Message, string(a.Reason)); a.Phase != plan.AttachmentAttached && why != "" {
 			attachment += ": " + why
 		}
 	}

@@ -13,14 +13,14 @@ import (
 
 // ResourceStatus is the status of one resource, as status, get and describe show it.
 type ResourceStatus struct {
-	Key     schema.Key     `json:"key"`
-	Name    string         `json:"name"` // with tenant and project
-	App     string         `json:"app,omitempty"`
-	Phase   string         `json:"phase"`
-	Ready   string         `json:"ready,omitempty"` // True, False or Unknown
-	Why     string         `json:"why,omitempty"`   // messages of conditions that need attention, and of retries
-	Stalled bool           `json:"stalled,omitempty"`
-	Members []memberStatus `json:"members,omitempty"`
+	Key     schema.Key           `json:"key"`
+	Name    string               `json:"name"` // with tenant and project
+	App     string               `json:"app,omitempty"`
+	Phase   string               `json:"phase"`
+	Ready   plan.ConditionStatus `json:"ready,omitempty"` // True, False or Unknown
+	Why     string               `json:"why,omitempty"`   // messages of conditions that need attention, and of retries
+	Stalled bool                 `json:"stalled,omitempty"`
+	Members []memberStatus       `json:"members,omitempty"`
 	// Attachments of projects to a shared runtime, by project.
 	Attachments []plan.AttachmentStatus `json:"attachments,omitempty"`
 	Revision    string                  `json:"revision,omitempty"`
@@ -46,7 +46,7 @@ type memberStatus struct {
 func unitStatus(s *plan.Status) ResourceStatus {
 	r := ResourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), App: s.App, Phase: string(s.Phase), Conditions: s.Conditions,
-		Ready: conditionOf(s.Conditions, "Ready").Status, Stalled: s.Phase == plan.PhaseFailed || conditionOf(s.Conditions, "Stalled").Status == "True",
+		Ready: conditionOf(s.Conditions, plan.ConditionReady).Status, Stalled: s.Phase == plan.PhaseFailed || conditionOf(s.Conditions, plan.ConditionStalled).Status == plan.ConditionTrue,
 		Revision: s.Revision, Attachments: s.Attachments,
 	}
 	for _, m := range s.Members {
@@ -82,20 +82,20 @@ func unitStatus(s *plan.Status) ResourceStatus {
 func thingStatus(s *plan.ThingStatus) ResourceStatus {
 	return ResourceStatus{
 		Key: s.Key, Name: s.Key.ResourceName(), Phase: s.Phase, Conditions: s.Conditions, Revision: s.Revision,
-		Ready: conditionOf(s.Conditions, "Ready").Status, Stalled: s.Phase == "failed" || conditionOf(s.Conditions, "Stalled").Status == "True",
+		Ready: conditionOf(s.Conditions, plan.ConditionReady).Status, Stalled: s.Phase == string(plan.PhaseFailed) || conditionOf(s.Conditions, plan.ConditionStalled).Status == plan.ConditionTrue,
 		Why: cli.Join(reasons(s.Conditions)...),
 	}
 }
 
 // addHeld adds that a change of the instance is held, unless a condition has it.
 func (r *ResourceStatus) addHeld(held []schema.Held) {
-	if len(held) > 0 && conditionOf(r.Conditions, "Authorized").Status != "False" {
+	if len(held) > 0 && conditionOf(r.Conditions, plan.ConditionAuthorized).Status != plan.ConditionFalse {
 		r.Why = cli.Join("held: "+held[0].Message, r.Why)
 	}
 }
 
 // conditionOf returns the condition of a type, or the zero value.
-func conditionOf(cs []plan.Condition, kind string) plan.Condition {
+func conditionOf(cs []plan.Condition, kind plan.ConditionType) plan.Condition {
 	if i := slices.IndexFunc(cs, func(c plan.Condition) bool { return c.Type == kind }); i >= 0 {
 		return cs[i]
 	}
@@ -106,28 +106,27 @@ func conditionOf(cs []plan.Condition, kind string) plan.Condition {
 // first. It leaves out a message that another one contains.
 func reasons(cs []plan.Condition) []string {
 	var out []string
-	add := func(kind, status, prefix string) {
-		if c := conditionOf(cs, kind); c.Status == status && cmp.Or(c.Message, c.Reason) != "" {
+	add := func(kind plan.ConditionType, status plan.ConditionStatus, prefix string) {
+		if c := conditionOf(cs, kind); c.Status == status && cmp.Or(c.Message, string(c.Reason)) != "" {
 			text := c.Message
-			if text == "" && kind == "DriftDetected" {
-				text = c.Reason
+			if text == "" && kind == plan.ConditionDriftDetected {
+				text = string(c.Reason)
 			}
 			if text != "" && !slices.ContainsFunc(out, func(o string) bool { return strings.Contains(o, text) }) {
 				out = append(out, prefix+text)
 			}
 		}
 	}
-	add("Authorized", "False", "held: ")
-	add("Ready", "False", "")
-	add("Ready", "Unknown", "")
-	add("Stalled", "True", "")
-	add("Degraded", "True", "")
-	add("Suspended", "True", "suspended: ")
-	add("Scheduled", "False", "")
-	add("QueuedByScheduler", "True", "")
-	add("PolicyCompliant", "False", "policy: ")
-	add("DriftDetected", "True", "drift: ")
-	add("Reconciling", "True", "doing: ")
+	add(plan.ConditionAuthorized, plan.ConditionFalse, "held: ")
+	add(plan.ConditionReady, plan.ConditionFalse, "")
+	add(plan.ConditionReady, plan.ConditionUnknown, "")
+	add(plan.ConditionStalled, plan.ConditionTrue, "")
+	add(plan.ConditionDegraded, plan.ConditionTrue, "")
+	add(plan.ConditionSuspended, plan.ConditionTrue, "suspended: ")
+	add(plan.ConditionScheduled, plan.ConditionFalse, "")
+	add(plan.ConditionPolicyCompliant, plan.ConditionFalse, "policy: ")
+	add(plan.ConditionDriftDetected, plan.ConditionTrue, "drift: ")
+	add(plan.ConditionReconciling, plan.ConditionTrue, "doing: ")
 	return out
 }
 
@@ -142,7 +141,7 @@ func (m *memberStatus) state() string {
 // line is the resource's state in one line.
 func (r *ResourceStatus) line() string {
 	parts := []string{r.Phase}
-	if r.Ready == "True" {
+	if r.Ready == plan.ConditionTrue {
 		parts[0] += ", ready"
 	}
 	if m := r.members(); m != "" {

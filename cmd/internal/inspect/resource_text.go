@@ -65,7 +65,7 @@ func columnsOf(kind schema.Kind) []column {
 		if r.Status == nil {
 			return ""
 		}
-		return r.Status.Ready
+		return string(r.Status.Ready)
 	}}
 	of := func(f func(*ResourceStatus) string) func(*Resource) string {
 		return func(r *Resource) string {
@@ -198,10 +198,10 @@ func (d *Description) tables(p *cli.Page) error {
 		}
 	}
 	for _, a := range s.Attachments {
-		attachments.Row(a.ProjectID, a.Name, string(a.Phase), a.Reason, a.Message)
+		attachments.Row(a.ProjectID, a.Name, string(a.Phase), string(a.Reason), a.Message)
 	}
 	for _, c := range s.Conditions {
-		conditions.Row(c.Type, c.Status, c.Reason, c.Message)
+		conditions.Row(string(c.Type), string(c.Status), string(c.Reason), c.Message)
 	}
 	for _, e := range d.Events {
 		events.Row(cli.Stamp(e.OccurredAt), e.EventType, e.CorrelationID, payloadOf(e).FailureReason)

@@ -191,14 +191,14 @@ func (o *Overview) tables(p *cli.Page) error {
 	others := p.Table("KIND", "NAME", "PHASE", "READY", "WHY")
 	held := p.Table("HELD", "REASON", "WHY")
 	for _, i := range troubleFirst(o.Instances) {
-		instances.Row(i.Name, i.Phase, i.Ready, i.members(), i.nodes(), i.Why)
+		instances.Row(i.Name, i.Phase, string(i.Ready), i.members(), i.nodes(), i.Why)
 	}
 	for _, s := range troubleFirst(o.Shared) {
-		shared.Row(s.Name, s.Phase, s.Ready, s.members(), s.nodes(), s.attached(), s.Why)
+		shared.Row(s.Name, s.Phase, string(s.Ready), s.members(), s.nodes(), s.attached(), s.Why)
 	}
 	for _, o := range o.Resources {
 		if o.Stalled {
-			others.Row(string(o.Key.Kind), o.Name, o.Phase, o.Ready, o.Why)
+			others.Row(string(o.Key.Kind), o.Name, o.Phase, string(o.Ready), o.Why)
 		}
 	}
 	for _, h := range o.Held {

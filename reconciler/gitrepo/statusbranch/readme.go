@@ -148,7 +148,9 @@ func stalled(phase string, conditions []plan.Condition) bool {
 	return phase == string(plan.PhaseFailed) || slices.ContainsFunc(conditions, isStalled)
 }
 
-func isStalled(c plan.Condition) bool { return c.Type == "Stalled" && c.Status == "True" }
+func isStalled(c plan.Condition) bool {
+	return c.Type == plan.ConditionStalled && c.Status == plan.ConditionTrue
+}
 
 // why returns the message of the Stalled condition.
 func why(conditions []plan.Condition) string {
