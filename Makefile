@@ -28,6 +28,7 @@ reference: build ## the generated pages of deploy/reference/
 	$(BIN)/berth schema docs > deploy/reference/kinds.md
 	$(BIN)/berth schema docs slurm > deploy/reference/slurm-config.md
 	$(GO) test ./runtimes/slurm/boundary -run TestContractPage -update
+	$(GO) test ./cmd/berth -run TestConditionsAndReasonsAreNamed -update
 
 deps: ## the Debian packages the lab and the tests use; installs them when root
 	@deploy/prepare

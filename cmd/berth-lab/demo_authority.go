@@ -10,7 +10,9 @@ import (
 
 	"berth/cmd/internal/labtest"
 	"berth/reconciler"
+	"berth/reconciler/plan"
 	"berth/runtimes/slurm/slurmtest"
+	"berth/schema"
 )
 
 // Steps of the demo about permissions, policy and the audit log.
@@ -42,8 +44,8 @@ func (d *demo) mergeWithoutPermission(ctx context.Context) {
 	before := must(d.fingerprint(ctx, labtest.Train))
 	commit := must(d.merge(ctx, n, labtest.ProjectMember))
 	rev := must(d.decided(ctx, commit))
-	verify(len(rev.Held) == 1 && rev.Held[0].File == labtest.TrainFile && rev.Held[0].Reason == "unauthorised", "held is not just %s as unauthorised: %+v", labtest.TrainFile, rev.Held)
-	ensure(d.untilAuthorized(ctx, "False"))
+	verify(len(rev.Held) == 1 && rev.Held[0].File == labtest.TrainFile && rev.Held[0].Reason == schema.HeldUnauthorised, "held is not just %s as unauthorised: %+v", labtest.TrainFile, rev.Held)
+	ensure(d.untilAuthorized(ctx, plan.ConditionFalse))
 	d.say("revision.yaml on %s: held, %s:", reconciler.BranchStatus, rev.Held[0].Reason)
 	d.show(rev.Held[0].File + "\n" + rev.Held[0].Message)
 	d.verifyDifference("M\t" + labtest.TrainFile)
@@ -60,7 +62,7 @@ func (d *demo) revert(ctx context.Context) {
 	commit := must(d.merge(ctx, n, labtest.ProjectMember))
 	rev := must(d.decided(ctx, commit))
 	verify(len(rev.Held) == 0, "still held: %+v", rev.Held)
-	ensure(d.untilAuthorized(ctx, "True"))
+	ensure(d.untilAuthorized(ctx, plan.ConditionTrue))
 	d.say("no document is held")
 	d.verifyDifference("")
 	if d.verifySameProcesses(ctx, before); d.memory {

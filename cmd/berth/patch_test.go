@@ -39,7 +39,7 @@ func estateRepo(t *testing.T, dir string) (at string, git func(args ...string) s
 	return at, git
 }
 
-var updateChanges = flag.Bool("update", false, "write what berth plan says of the examples' changes beside them")
+var update = flag.Bool("update", false, "write the files that tests compare with")
 
 // exampleChanges are the patches beside the example estates.
 func exampleChanges(t *testing.T) []string {
@@ -84,7 +84,7 @@ func TestExampleChangesHaveTheirPlans(t *testing.T) {
 			}
 			// The commit depends on every byte of the estate.
 			got := fmt.Sprintf("%s\n%s\nexit status %d\n", command, strings.ReplaceAll(string(said), p.Base[:10], "main"), status)
-			if *updateChanges {
+			if *update {
 				require.NoError(t, os.WriteFile(beside, []byte(got), 0o644))
 				return
 			}

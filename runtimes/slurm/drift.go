@@ -9,10 +9,10 @@ const (
 	driftUnit          plan.DriftKind = "unit"          // A unit file of systemd was changed, or is of another version of berth-host.
 	driftDisk          plan.DriftKind = "disk"          // A disk of the control host is full.
 	driftDatabase      plan.DriftKind = "database"      // The accounting database does not accept writes.
-	driftMungeKey      plan.DriftKind = "munge.key"     // The control host has no MUNGE key, or another one.
+	driftMungeKey      plan.DriftKind = "munge.key"     // The MUNGE key of the control host is missing, or has another content, mode or owner.
 	driftReservations  plan.DriftKind = "reservations"  // A reservation differs from the declared one.
 	driftAccounting    plan.DriftKind = "accounting"    // Associations or limits differ from the declared ones.
 	driftUsers         plan.DriftKind = "users"         // Accounts of users on a host differ from the declared users.
-	driftAccess        plan.DriftKind = "access"        // A user, a partition or a node is closed while a change removes it.
+	driftAccess        plan.DriftKind = "access"        // A user or a partition is closed while a change removes it.
 	driftBackup        plan.DriftKind = "backup"        // A backup of the control host is due.
 )

@@ -47,7 +47,7 @@ func (f StatusFilter) takesHeld(h schema.Held) bool {
 // isTrouble reports whether a resource needs attention: it is not ready, or nothing goes on by
 // itself.
 func (s ResourceStatus) isTrouble() bool {
-	return s.Stalled || s.Ready == "False" || s.Ready == "Unknown" || s.Phase == string(plan.PhaseFailed)
+	return s.Stalled || s.Ready == plan.ConditionFalse || s.Ready == plan.ConditionUnknown || s.Phase == string(plan.PhaseFailed)
 }
 
 // Filter leaves the resources that a filter selects. A project without resources here is an error
