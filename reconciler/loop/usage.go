@@ -166,6 +166,12 @@ func (c *usageCollector) collectUnit(ctx context.Context, m metered, meter runti
 	if err != nil {
 		return err
 	}
+	if m.first == "" {
+		m.first = reading.At.UTC().Format(time.DateOnly)
+		for date := range days {
+			m.first = min(m.first, date)
+		}
+	}
 	closings, waits := c.close(m, days, c.over(reading.At), func(day time.Time) (usage.DayReport, bool, error) {
 		return meter.AccountedDay(ctx, scope, stamp, day)
 	})
@@ -180,13 +186,16 @@ func (c *usageCollector) record(ctx context.Context, days []usage.Day, closings 
 	return nil
 }
 
+// startDelay is longer than a scheduler keeps the start of a job before it tells accounting: Slurm keeps it for 5 s.
+const startDelay = time.Minute
+
 // over returns the time before which a day is over: by the clock of the runtime and by that of Berth. If one
 // of them is wrong, no day closes that lies ahead.
 func (c *usageCollector) over(at time.Time) time.Time {
 	if now := c.now().UTC(); now.Before(at) {
-		return now
+		at = now
 	}
-	return at.UTC()
+	return at.UTC().Add(-startDelay)
 }
 
 // openDays returns the records of the open days of a unit, and those days that differ from the branch. jobs are

@@ -138,8 +138,10 @@ func (o *observations[T]) observeNow(ctx context.Context, u *observed[T], ask fu
 func (o *observations[T]) changed(key unitKey, caller string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if u := o.units[key]; u != nil {
-		u.needs[caller] = u.begun + 1
+	for of, u := range o.units { // also what is applied to the unit meanwhile
+		if of.unit == key.unit {
+			u.needs[caller] = u.begun + 1
+		}
 	}
 }
 

@@ -137,6 +137,7 @@ func (c lifecycle) claim(ctx context.Context, after *plan.Unit) (claimed bool, c
 		// and a new database.
 		ops = append(ops, c.service(profile.Slurmctld, "stop"), removeTreeOp(c.stack.State()))
 		c.rec.Deleting, c.rec.Complete = false, false
+		c.rec.journal, c.rec.Files = journal{}, nil
 	}
 	_, err = c.do(ctx, append(ops, c.file().write(&c.rec)...)...)
 	return true, conf, err

@@ -64,9 +64,18 @@ func (c configFiles) write(ctx context.Context) error {
 		return err
 	}
 	todo := c.disk.Owed.Or(diff.Steps())
+	if c.disk.Writing != nil { // a daemon that has started since has read its files
+		if begun, err := c.disk.rendering(c.disk.Writing).cluster(); err == nil {
+			back, err := cluster.Compare(begun, want)
+			if err != nil {
+				return err
+			}
+			todo = todo.Or(back.Steps())
+		}
+	}
 	todo.Reconfigure = todo.Reconfigure || found.differs
 	for path := range found.changed {
-		// Somebody changed it since the record was read. What an interrupted change wrote has its steps in the journal.
+		// A person changed it since the record was read.
 		if _, isChange := diff.Files[path]; !isChange && c.disk.Writing == nil {
 			todo = todo.Or(want.StepsOf(path))
 		}
@@ -154,7 +163,7 @@ func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 	return ""
 }
 
-// hostState is what a host has otherwise than the wanted cluster.
+// hostState is how a host differs from the wanted cluster.
 type hostState struct {
 	changed map[string]cluster.File // files that have to be written
 	differs bool                    // slurmctld's memory differs from its files
@@ -232,8 +241,8 @@ func (c configFiles) activate(ctx context.Context, todo cluster.Steps) error {
 	return c.restartWorkers(ctx)
 }
 
-// restartWorkers restarts each slurmd that has to restart and runs. Jobs go on. Those that do not answer stay recorded: a start of the
-// worker restarts them.
+// restartWorkers restarts each slurmd that has to restart and runs. Jobs go on. One that does not restart stays recorded: a start of the
+// worker restarts it, and one bad worker delays no change.
 func (c configFiles) restartWorkers(ctx context.Context) error {
 	control, _ := c.rec.Unit.Control()
 	var mu sync.Mutex
@@ -247,13 +256,14 @@ func (c configFiles) restartWorkers(ctx context.Context) error {
 		if err == nil && res[0].Service.Running {
 			err = wk.doAll(ctx, c.slurmd(m, control, "restart"))
 		}
-		if ctx.Err() == nil && isContactLost(err) {
-			mu.Lock()
-			defer mu.Unlock()
-			due = append(due, m.Node)
-			return nil
+		if err == nil || ctx.Err() != nil || errors.Is(err, runtimes.ErrStaleEpoch) {
+			return err
 		}
-		return err
+		c.log.Warn("slurmd not restarted", "worker", m.Name, "reason", err.Error())
+		mu.Lock()
+		defer mu.Unlock()
+		due = append(due, m.Node)
+		return nil
 	})
 	if err != nil {
 		return err

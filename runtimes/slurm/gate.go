@@ -91,18 +91,38 @@ func (c stackDaemons) raiseFirstJob(ctx context.Context, answers bool) error {
 	if first > maxFirstJob {
 		return nil
 	}
+	return c.writeFirstJob(ctx, first)
+}
+
+// writeFirstJob records the id of the next job and writes it into the slurm.conf that the host has: that of the last change, or that of
+// an unfinished one, in whose partitions jobs may run already.
+func (c stackDaemons) writeFirstJob(ctx context.Context, first int) error {
+	res, err := c.do(ctx, statOp(c.stack.Conf()))
+	if err != nil {
+		return err
+	}
+	input := c.disk.rendering(c.disk.Files).input()
 	pending := c.disk.journal.with(cluster.Steps{Reconfigure: true}, nil) // for the nodes that run already
-	input := c.disk.raised(first)
+	inFile := input
+	if begun := pending.Writing; begun != nil {
+		next, err := files(c.disk.rendering(begun))
+		raised := *begun
+		raised.FirstJob = first
+		if pending.Writing = &raised; err == nil && digest(next[c.stack.Conf()].Data) == res[0].Stats[0].SHA256 {
+			inFile = &raised
+		}
+	}
+	input.FirstJob = first
 	c.rec.FirstJob, c.rec.Raised, c.rec.journal, c.rec.Files = first, true, pending, input
 	c.disk.FirstJob, c.disk.Raised, c.disk.journal, c.disk.Files = first, true, pending, input
 	if err := c.saveDisk(ctx); err != nil {
 		return err
 	}
-	applied, err := c.disk.appliedFiles()
+	raised, err := files(c.disk.rendering(inFile))
 	if err != nil {
 		return nil // a configure says why they cannot be rendered
 	}
-	return c.doAll(ctx, writeOp(c.stack.Conf(), applied[c.stack.Conf()]))
+	return c.doAll(ctx, writeOp(c.stack.Conf(), raised[c.stack.Conf()]))
 }
 
 // errNoDatabase: the database server has no database of the cluster, or no tables of it.

@@ -82,7 +82,8 @@ func (l *loadedFiles) drawn(r *rand.Rand) plan.Unit {
 	u.Effective.Config = []byte([]string{
 		`{}`, `{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`, `{"options":{"MaxJobCount":20002}}`,
 		`{"confinement":"none"}`, `{"private_data":["jobs"]}`, `{"partitions":[{"name":"other","default":true}]}`,
-	}[r.IntN(6)])
+		`{"retention":{"records_months":3,"usage_months":3}}`, `{"partitions":[{"name":"quick"},{"name":"main","default":true}]}`,
+	}[r.IntN(8)])
 	if r.IntN(3) == 0 {
 		u.Effective.Users = nil
 	}
@@ -99,17 +100,27 @@ func (l *loadedFiles) harm(r *rand.Rand) {
 	l.ctl.files[path] = append(l.ctl.files[path], "# by hand\n"...)
 }
 
-// tells reports whether an observation says that something has to be done.
-func (l *loadedFiles) tells(t *testing.T) bool {
+// loseDaemons ends the daemons of the controller, as a loss of power does, and starts them again.
+func (l *loadedFiles) loseDaemons(t *testing.T, u plan.Unit) {
+	for _, name := range controlServices() {
+		l.ctl.services[name] = false
+	}
+	require.NoError(t, l.on(t).start(t.Context(), &u, plan.Action{Verb: plan.Start, Member: "controller-0"}))
+}
+
+// hasWork reports whether an observation has something to do.
+func (l *loadedFiles) hasWork(t *testing.T) bool {
 	obs := l.observe(t)
 	return len(obs.Drift) > 0 || slices.ContainsFunc(obs.Members, func(m plan.MemberState) bool { return m.State != plan.Running })
 }
 
 // A change that a crash interrupts anywhere goes on, and needs no more than the change itself: no file of it is taken for one that a
 // person changed, after which slurmctld would restart.
-func TestInterruptedChangeGoesOn(t *testing.T) { synctest.Test(t, interruptedChangeGoesOn) }
+func TestInterruptedChangeNeedsNoRestart(t *testing.T) {
+	synctest.Test(t, interruptedChangeNeedsNoRestart)
+}
 
-func interruptedChangeGoesOn(t *testing.T) {
+func interruptedChangeNeedsNoRestart(t *testing.T) {
 	for n := 0; ; n++ {
 		l := newLoadedFiles(t)
 		u := l.unit
@@ -125,6 +136,29 @@ func interruptedChangeGoesOn(t *testing.T) {
 		require.Contains(t, l.fakeCluster.conf(), "PartitionName=quick")
 		require.Equal(t, l.fakeCluster.conf(), l.conf)
 	}
+}
+
+// A crash of slurmctld within a change keeps the files that it had read: jobs may run in a new partition already.
+func TestFirstJobIsRaisedWithinAChange(t *testing.T) {
+	l := newLoadedFiles(t)
+	l.lastJob = 70
+	u := l.unit
+	u.Effective.Config = []byte(`{"partitions":[{"name":"main","default":true},{"name":"quick"}]}`)
+	next := l.ctl.before
+	l.ctl.before = func(op runtimes.Op) error {
+		if op.Run != nil && op.Run.Program == "scontrol" && op.Run.Args[0] == "ping" && strings.Contains(l.conf, "quick") {
+			l.left = 0 // Berth ends after the reconfigure
+		}
+		return next(op)
+	}
+	require.Error(t, l.apply(t, plan.Configure, u))
+	l.ctl.before, l.left = next, -1
+	l.loseDaemons(t, l.unit)
+	require.Contains(t, l.conf, "PartitionName=quick")
+	require.Contains(t, l.conf, "FirstJobId=1070")
+	require.NoError(t, l.apply(t, plan.Configure, u))
+	require.Equal(t, journal{}, l.record(t).journal)
+	require.Contains(t, l.conf, "FirstJobId=1070")
 }
 
 // After any crashes, changes of mind and changed files, an attempt that ends leaves what is declared: the files, what each daemon has
@@ -148,10 +182,13 @@ func walkTheJournal(t *testing.T, r *rand.Rand) {
 		}
 		l.left = -1
 		if rec := l.record(t); !rec.journal.equal(journal{}) {
-			require.True(t, l.tells(t), "%+v", rec.journal)
+			require.True(t, l.hasWork(t), "%+v", rec.journal)
 		}
 		if r.IntN(4) == 0 {
 			l.harm(r)
+		}
+		if r.IntN(4) == 0 {
+			l.loseDaemons(t, u)
 		}
 	}
 	require.NoError(t, l.apply(t, plan.Configure, u))

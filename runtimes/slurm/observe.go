@@ -652,7 +652,8 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 	if v.mismatch {
 		w.earlier = "" // nobody knows what it should be
 	}
-	fault := newLifecycle(v.ctl).workers.slurmdFaultOf(m, n, w.earlier, hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
+	isFit := n.State != "inval" && !n.Has("INVALID_REG") && hasShape(n, cluster.Fitted(m, v.ctl.rec.Found[m.Node]))
+	fault := newLifecycle(v.ctl).workers.slurmdFaultOf(m, n, w.earlier, isFit && hasLostJobs(n, v.jobs.earliest, v.controllerAge()))
 	switch {
 	case !ok:
 		return plan.Partial, "slurmd runs but the controller does not know the node"
@@ -664,7 +665,7 @@ func (v *observation) workerState(m plan.Member) (plan.State, string) {
 		return fault.state, fault.detail
 	case n.State == "down": // an administrator's
 		return plan.Running, ""
-	case n.State == "inval" || n.Has("INVALID_REG") || !hasShape(n, cluster.Fitted(m, v.ctl.rec.Found[m.Node])):
+	case !isFit:
 		return plan.Partial, fmt.Sprintf("the controller has the node as %s, %d CPUs, %d MiB, gres %q: %s", stateOf(n), n.CPUs, n.Memory, n.Gres, n.Reason)
 	case n.Has("DRAIN") && drainOwnerOf(n) == drainUnfit: // another repair than that of its disk: it begins at once
 		return plan.Stopped, "its disk can be written again, and it takes jobs when the drain " + n.Reason + " ends"

@@ -49,8 +49,8 @@ type record struct {
 
 // journal has what a change has begun and not verified yet: it is recorded before the effect.
 type journal struct {
-	// Writing is what the files of the change that is being written are rendered from; nil: none is. Each file on the host is as in
-	// Files or as in Writing.
+	// Writing is the input of the files of an unfinished change; nil: no change is unfinished. Each file on the host is rendered from
+	// Files or from Writing.
 	Writing *fileInput `json:"writing,omitempty"`
 	// Owed are the steps that have to follow written files and started daemons, without Workers.
 	Owed cluster.Steps `json:"owed,omitzero"`
@@ -68,7 +68,7 @@ func (j journal) with(more cluster.Steps, nodes []string) journal {
 	return j
 }
 
-// equal reports whether two journals say the same.
+// equal reports whether two journals are equal.
 func (j journal) equal(o journal) bool {
 	return j.Owed == o.Owed && j.Writing == o.Writing && slices.Equal(j.RestartDue, o.RestartDue)
 }
@@ -184,13 +184,6 @@ func (r *record) hostFiles() ([]map[string]cluster.File, error) {
 		return []map[string]cluster.File{applied}, nil // a write of files that cannot be rendered never began
 	}
 	return []map[string]cluster.File{applied, next}, nil
-}
-
-// raised returns the input of the files that worked last with another id of the next job.
-func (r *record) raised(firstJob int) *fileInput {
-	of := r.rendering(r.Files).input()
-	of.FirstJob = firstJob
-	return of
 }
 
 // input returns what the files are rendered from.

@@ -55,8 +55,8 @@ func repairedPaths(s profile.Stack) []string {
 	return []string{s.Conf(), s.Etc() + "/cgroup.conf", s.Etc() + "/gres.conf", s.TopologyConf(), s.Etc() + "/plugstack.conf", s.DBDConf(), s.LogRotation()}
 }
 
-// fileFault says how a file on a node differs from each of the contents that it may have; "": it has one of them. A file that is not
-// rendered stays as it is. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
+// fileFault describes a file on a node that has none of its possible contents; "": it has one of them. A file that is not rendered
+// stays unchanged. slurm.conf no longer names it; but a slurmd that was started with topology.conf reads it at each
 // reconfigure, and ends if it is missing.
 func fileFault(wanted []map[string]cluster.File, node string, st runtimes.FileStat, owners map[string]uint32) (fault string) {
 	for _, files := range slices.Backward(wanted) {
@@ -90,8 +90,7 @@ func faultOf(f cluster.File, node string, st runtimes.FileStat, owners map[strin
 	return ""
 }
 
-// repair writes files of the stack. The steps that follow are recorded before it, as a daemon may have read the broken files: nobody
-// knows what a person wrote into slurm.conf, so all daemons that have read it start again.
+// repair writes files of the stack. It records the steps that follow before the write, as a daemon may have read the broken files.
 func (c restoration) repair(ctx context.Context, broken map[string]cluster.File) error {
 	found, err := c.do(ctx, readOp(c.stack.Conf()))
 	if err != nil {
@@ -111,7 +110,7 @@ func (c restoration) repair(ctx context.Context, broken map[string]cluster.File)
 	ops := append([]runtimes.Op{dirOp(c.stack.Etc(), 0o755, "")}, writeOps(broken)...)
 	all := unread
 	if _, isBroken := broken[c.stack.Conf()]; isBroken {
-		all = all.with(applied.StepsOf(c.stack.Conf()), c.rec.Nodes())
+		all = all.with(applied.StepsOver(found[0].Data), c.rec.Nodes())
 		if !found[0].Missing {
 			ops = slices.Insert(ops, 1, writeOp(c.stack.Conf()+".previous", cluster.File{Data: found[0].Data, Mode: 0o644}))
 		}

@@ -18,15 +18,16 @@ type slurmdFault struct {
 // slurmdFaultOf compares the slurmd of a worker that runs with what it should be. n is its node in slurmctld. outdated says which file
 // of slurmctld it has not fetched. hasLostJobs says that slurmctld has jobs on it that a boot ended.
 func (c workerHosts) slurmdFaultOf(m plan.Member, n node, outdated string, hasLostJobs bool) slurmdFault {
+	isLeft := n.State == "down" && c.nodes.isLeftDown(n)
 	switch {
+	case n.State == "down" && !isLeft && n.Has("NOT_RESPONDING"): // first: a munged that hangs has to end, too
+		return slurmdFault{plan.Hung, "slurmd runs and does not answer the controller"}
 	case outdated != "":
 		return slurmdFault{plan.Partial, outdated}
 	case slices.Contains(c.rec.RestartDue, m.Node):
 		return slurmdFault{plan.Partial, "its slurmd has to restart: it did not answer when the configuration changed"}
-	case n.State == "down" && c.nodes.isLeftDown(n):
+	case isLeft:
 		return slurmdFault{}
-	case n.State == "down" && n.Has("NOT_RESPONDING"):
-		return slurmdFault{plan.Hung, "slurmd runs and does not answer the controller"}
 	case n.State == "down" || n.State == "error":
 		return slurmdFault{plan.Stopped, "slurmd runs but the controller has the node as " + stateOf(n) + ": " + n.Reason}
 	case hasLostJobs:

@@ -194,7 +194,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		if got.truncated {
 			h.Set("X-Output-Truncated", "true")
 		}
-		sum := sha256.Sum256([]byte(c.who.name + "\x00" + r.URL.RequestURI() + "\x00" + string(got.body)))
+		sum := sha256.Sum256([]byte(c.who.name + "\x00" + r.URL.RequestURI() + "\x00" + age.ReplaceAllString(string(got.body), "")))
 		etag := `"` + hex.EncodeToString(sum[:16]) + `"`
 		h.Set("ETag", etag)
 		h.Set("Cache-Control", "private, no-cache")
@@ -210,6 +210,9 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	a.log(c, status, failed, fail, a.o.Now().Sub(start))
 }
+
+// age is the part of an answer that changes while what it shows stays the same.
+var age = regexp.MustCompile(`"age_seconds":\d+`)
 
 // head sets the headers of every answer.
 func head(h http.Header, correlation string) {

@@ -131,6 +131,7 @@ func rateCards(d *schema.Desired) map[string]*schema.RateCard {
 type finalDays struct {
 	closed map[string]string // last closed day by cluster; days close in their order
 	begun  map[string]string // day on which a unit began, by its name; none: it is gone
+	unread bool              // a status file cannot be read: its unit may exist
 	today  string            // on which the commit was made, UTC
 }
 
@@ -142,6 +143,7 @@ func (r *Repository) finalDays(ctx context.Context, commit string) (f finalDays,
 	if err != nil {
 		return f, err
 	}
+	f.unread = len(tree.Warnings) > 0
 	f.begun = map[string]string{}
 	for key, prev := range tree.Units.All() {
 		f.begun[key.String()] = prev.BegunOn
@@ -158,7 +160,7 @@ func (r *Repository) finalDays(ctx context.Context, commit string) (f finalDays,
 // that began later under the name is another one.
 func (f *finalDays) has(cluster, unit, day string) bool {
 	begun, exists := f.begun[unit]
-	return f.closed[cluster] >= day || day < f.today && (!exists || day < begun)
+	return f.closed[cluster] >= day || day < f.today && (!exists && !f.unread || exists && day < begun)
 }
 
 // months reports whether all days of a month are final, up to a day; "": to its end.

@@ -24,6 +24,9 @@ func TestDaysOfAUnitAreFinal(t *testing.T) {
 	} {
 		require.Equal(t, c.want, f.has(c.cluster, c.unit, c.day), "%v", c)
 	}
+	f.unread = true
+	require.False(t, f.has("d", "gone", "2026-11-30"), "its status may be the file that cannot be read")
+	f.unread = false
 	require.False(t, f.months("")("c", "runs", "2026-11"))
 	require.True(t, f.months("2026-11-25")("c", "runs", "2026-11"))
 	require.True(t, f.months("")("d", "gone", "2026-11"))

@@ -11,8 +11,8 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// Diff is how the files of a cluster differ from those of another one on the same host: a plan shows its changes, a configure writes
-// its files and does its steps, and an observation tells what is not written yet.
+// Diff is how the files of a cluster differ from those of another one on the same host. A plan shows its changes, a configure does its
+// steps, and an observation reports it as not written yet.
 type Diff struct {
 	Files   map[string]File // of the wanted cluster, those with another content, by path
 	Changes []Change        // sorted by What
@@ -25,24 +25,25 @@ type Change struct {
 	Steps Steps
 }
 
-// Compare returns what makes have the wanted cluster. have is nil if nobody knows what is on the host: then all of it changes.
+// Compare returns the files and changes that bring the cluster have to the cluster want. If have is nil, the files on the host are
+// unknown, and all of them change.
 func Compare(have, want *Cluster) (Diff, error) {
-	is, conf, err := want.render()
+	wanted, conf, err := want.render()
 	if err != nil {
 		return Diff{}, err
 	}
 	d := Diff{Files: map[string]File{}}
 	if have == nil {
-		d.Files = is
+		d.Files = wanted
 		d.Changes = []Change{{"all files", plan.ClassRestart, Steps{Restart: true, Workers: true, Reconfigure: true, Database: true}}}
 		return d, nil
 	}
-	was, old, err := have.render()
+	current, old, err := have.render()
 	if err != nil {
 		return Diff{}, err
 	}
-	for path, f := range is {
-		if !bytes.Equal(was[path].Data, f.Data) {
+	for path, f := range wanted {
+		if !bytes.Equal(current[path].Data, f.Data) {
 			d.Files[path] = f
 			d.Changes = append(d.Changes, want.changeOf(path)...)
 		}
@@ -62,7 +63,8 @@ func (d Diff) Steps() (all Steps) {
 	return all
 }
 
-// changedLines returns the changes of slurm.conf.
+// changedLines returns the changes of a slurm.conf whose text differs. Slurm compares hashes of the text, so another order of the same
+// lines needs a reconfigure, too.
 func (c *Cluster) changedLines(before, after confLines) (changes []Change) {
 	classes := map[profile.Activation]plan.Class{
 		profile.None: plan.ClassLive, profile.Reconfigure: plan.ClassReconfigure,
@@ -79,8 +81,11 @@ func (c *Cluster) changedLines(before, after confLines) (changes []Change) {
 		how := profile.ActivationOf(name, string(c.version()))
 		changes = append(changes, Change{"slurm.conf " + line, classes[how], Steps{
 			Restart: how >= profile.RestartController, Workers: how >= profile.RestartAll,
-			Reconfigure: true, // also for a line that no daemon reads: Slurm compares the hashes of files
+			Reconfigure: true, // also for a line that no daemon reads
 		}})
+	}
+	if len(changes) == 0 {
+		return []Change{{"slurm.conf", plan.ClassReconfigure, Steps{Reconfigure: true}}}
 	}
 	return changes
 }
@@ -99,6 +104,19 @@ func (c *Cluster) changeOf(path string) []Change {
 		ch.Class = plan.ClassReconfigure
 	}
 	return []Change{ch}
+}
+
+// StepsOver returns the steps that follow the write of slurm.conf over another text, such as one that a person or another release of
+// Berth wrote.
+func (c *Cluster) StepsOver(text []byte) (all Steps) {
+	conf, err := c.slurmConf()
+	if err != nil {
+		return c.StepsOf(c.stack().Conf())
+	}
+	for _, ch := range c.changedLines(ParseConf(text), conf.lines) {
+		all = all.Or(ch.Steps)
+	}
+	return all
 }
 
 // StepsOf returns the steps that follow the write of a file, whatever it had before.

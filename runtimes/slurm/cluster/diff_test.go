@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -63,6 +64,29 @@ func TestStepsOfChanges(t *testing.T) {
 			require.Equal(t, want, diff.Steps(), c.what, version)
 		}
 	}
+}
+
+// slurmctld compares hashes of the text, so that partitions in another order need a reconfigure.
+func TestStepsOfAnotherOrder(t *testing.T) {
+	same := func(*Declaration) {}
+	before := declared(t, `{"partitions":[{"name":"x","default":true},{"name":"y"}]}`, "22.05.8", same)
+	after := declared(t, `{"partitions":[{"name":"y"},{"name":"x","default":true}]}`, "22.05.8", same)
+	diff, err := Compare(before, after)
+	require.NoError(t, err)
+	require.Equal(t, Steps{Reconfigure: true}, diff.Steps())
+	require.Len(t, diff.Changes, 1)
+}
+
+// Another text of slurm.conf needs what its lines need, as after another release of Berth or a change by hand.
+func TestStepsOverAnotherText(t *testing.T) {
+	c := declared(t, `{}`, "22.05.8", func(*Declaration) {})
+	all, err := c.Files()
+	require.NoError(t, err)
+	text := string(all[c.stack().Conf()].Data)
+	require.Equal(t, Steps{Reconfigure: true}, c.StepsOver([]byte("# by hand\n"+text)))
+	require.Equal(t, Steps{Reconfigure: true}, c.StepsOver([]byte(strings.Replace(text, "FirstJobId=1", "FirstJobId=9", 1))))
+	require.Equal(t, Steps{Restart: true, Workers: true, Reconfigure: true},
+		c.StepsOver([]byte(strings.Replace(text, "proctrack/cgroup", "proctrack/linuxproc", 1))))
 }
 
 // slurmd 22.05 reads cgroup.conf and what confines jobs at its start only.
