@@ -45,11 +45,11 @@ type Forge interface {
 // it to its forge's terms, and the conformance suite webhooks/forgetest holds for
 // each adapter.
 //
-// All writes are idempotent: what the forge has already is not written again,
+// All writes are idempotent: the adapter does not write again what the forge has,
 // also after a restart or a lost response.
 type Conversation interface {
 	// Report publishes a check on a commit. A check of the same name and Key stays
-	// as it is, unless a user asked to run it again.
+	// unchanged, unless a user asked to run it again.
 	Report(ctx context.Context, commit string, c plan.Check) error
 	// CancelChecks completes Berth's unfinished checks on a commit as cancelled.
 	CancelChecks(ctx context.Context, commit string) error
@@ -67,8 +67,8 @@ type Conversation interface {
 	// the reaction, records that a command was answered: not every forge lists
 	// reactions.
 	React(ctx context.Context, c CommandComment, with Reaction) error
-	// Permission returns what a user may do in the repository now. The loop asks
-	// each time and never caches the result. An unknown user has NoPermission.
+	// Permission returns the current permission of a user in the repository. The loop
+	// asks each time and never caches the result. An unknown user has NoPermission.
 	Permission(ctx context.Context, login string) (Permission, error)
 }
 
@@ -80,7 +80,7 @@ type Comment struct {
 	// comment keeps the newest lines and details, and the ids of many more commands.
 	Answers []Answer
 	Rollout *string // progress after the merge
-	Plan    *string // what the merge would do
+	Plan    *string // effects of the merge
 }
 
 // Answer is the answer to one command.
@@ -93,7 +93,7 @@ type Answer struct {
 // CommandComment is a person's comment whose first line begins with "/berth".
 type CommandComment struct {
 	ID       int64
-	Pull     int    // as its address says; Forge.Pull tells whether it is a pull request
+	Pull     int    // number in the comment's address, maybe of an issue; see Forge.Pull
 	Author   string // login; never Berth itself, never a bot
 	Line     string // first line, trimmed
 	When     time.Time
@@ -112,7 +112,7 @@ const (
 	Confused   Reaction = "confused"   // not a command
 )
 
-// Permission is what a user may do in a repository, in ascending order.
+// Permission is the permission of a user in a repository, in ascending order.
 type Permission int
 
 // The permissions that every forge has.

@@ -65,7 +65,7 @@ type Repo interface {
 	// and Fetch returns ErrRewritten.
 	Fetch(ctx context.Context) (Tips, error)
 	// FetchPull fetches the head of a pull request and returns its commit;
-	// ErrNotFound if there is none, ErrRefused if it is too large.
+	// ErrNotFound for a missing head, ErrRefused for one that is too large.
 	FetchPull(ctx context.Context, number int) (string, error)
 	// FetchPulls is FetchPull for many pull requests in one request. It returns the
 	// heads that it could fetch.
@@ -232,7 +232,7 @@ type StatusBatch struct {
 	ReviewsGone    []int          // pull requests whose review to remove
 	Events         []plan.Event   // one new segment, in order; empty: no segment
 	Audit          []audit.Record // one new segment, chained; empty: no segment
-	Usage          []usage.Day    // in order; each replaces what the branch has of the day
+	Usage          []usage.Day    // in order; each replaces the day on the branch
 	Closings       []usage.Closing
 	CorrelationIDs []string // trailers of the commit
 }

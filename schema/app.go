@@ -40,7 +40,7 @@ func (s AppSupports) Scopes() []string {
 
 // AppRequires lists what an app needs (SPA: declare required actions and call only allowed
 // endpoints). It bounds each service account that operates a unit of the app, and gives
-// nothing by itself. A nil list is no bound; an empty one allows nothing.
+// nothing by itself. A nil list sets no bound; an empty one allows nothing.
 type AppRequires struct {
 	Permissions []string `json:"permissions,omitzero"`
 	Endpoints   []string `json:"endpoints,omitzero"`

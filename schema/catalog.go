@@ -14,12 +14,12 @@ type AppAdmission struct {
 	Spec AppAdmissionSpec
 }
 
-// AppAdmissionSpec is the spec of an AppAdmission: what units of the App may be. Lists of this kind
+// AppAdmissionSpec is the spec of an AppAdmission: limits of the units of the App. Lists of this kind
 // are never nil; an empty list of sources allows no host.
 type AppAdmissionSpec struct {
 	AllowedControlPlaneScopes []string `json:"allowed_control_plane_scopes"` // never platform: such a unit serves several tenants
 	AllowedRuntimeBackends    []string `json:"allowed_runtime_backends"`
-	ArtifactSourceAllowlist   []string `json:"artifact_source_allowlist"` // host patterns: a tenant may change what its own sources are named
+	ArtifactSourceAllowlist   []string `json:"artifact_source_allowlist"` // host patterns: a tenant may rename its own sources
 }
 
 // AdmissionKey is the key of the admission of a tenant's App.

@@ -86,7 +86,7 @@ func TestShadowing(t *testing.T) {
 	}
 }
 
-// A published version of a tenant's own app stays what it is while something runs it.
+// A published version of a tenant's own app cannot change while a unit runs it.
 func TestOwnVersionIsPublishedOnce(t *testing.T) {
 	const file = "tenants/physics/catalog/batch/v1.yaml"
 	changed := func(running ...string) *schema.Desired {

@@ -182,7 +182,7 @@ type Manifest struct {
 }
 
 // ManifestRole is one logical role of an app's members (requirement B10: a
-// role says what a member is for, never which host it is on).
+// role states the purpose of a member, never its host).
 type ManifestRole struct {
 	NodeRole     string `json:"node_role"`               // nodes offer roles; a member goes to a node that offers this one
 	ControlPlane bool   `json:"control_plane,omitempty"` // exactly one role of a manifest; always one member

@@ -264,7 +264,7 @@ type EffectiveUnit struct {
 	Regions      []string        `json:"regions,omitempty"` // sorted; nil: any
 	Roles        []EffectiveRole `json:"roles"`             // control plane first, then by name
 	Config       json.RawMessage `json:"config"`            // canonical JSON object, version's parameters under the unit's
-	Users        []UnixUser      `json:"users"`             // sorted by name: users who may submit work
+	Users        []UnixUser      `json:"users"`             // sorted by name: users with permission to submit work
 	OnJobs       *OnJobs         `json:"on_jobs,omitempty"`
 
 	// Operator is the service account under which Berth changes the unit, such as physics.lhc/ci or
@@ -288,13 +288,13 @@ type EffectiveSharing struct {
 }
 
 // EffectiveAttachment has the terms on which a project uses a unit: the narrower of those
-// that the owner of the unit and the project declare. A limit of 0 is none.
+// that the owner of the unit and the project declare. A limit of 0 means no limit.
 type EffectiveAttachment struct {
 	ProjectID string   `json:"project_id"`
 	Name      string   `json:"name"`             // of the Attachment document
 	Users     []string `json:"users,omitempty"`  // names among the unit's users, sorted: the members of the project
 	Closed    bool     `json:"closed,omitempty"` // takes no new jobs; those that run or wait go on
-	// Suspend: the attachment stays as it was applied, or is not made.
+	// Suspend: an applied attachment stays unchanged, and a new one is not made.
 	Suspend bool `json:"suspend,omitempty"`
 	SubmissionLimits
 	Priority   int         `json:"priority,omitempty"`
@@ -354,8 +354,8 @@ type EffectiveRole struct {
 	MaxUnavailable MaxUnavailable `json:"max_unavailable,omitzero"`
 
 	// NoGPUs: it asks for none, and policy bounds how many an instance has. A new
-	// member goes on no node with some, which it would have besides what is
-	// counted. It is no part of what a unit is made of, but of where it may be.
+	// member goes on no node with GPUs, which it would get in addition to the
+	// counted ones. It affects the placement of a unit, not its content.
 	NoGPUs bool `json:"-"`
 	// Lent is the node of a member that a project lends; nil: the member is the unit's own.
 	Lent *LentNode `json:"-"`

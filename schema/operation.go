@@ -35,7 +35,7 @@ const (
 	OpRemove   = "remove"      // drains the member, which the declared count no longer has, and removes it
 	OpLabel    = "label"       // sets labels at the runtime
 	OpRetry    = "retry"       // tries a failed unit again
-	OpAccept   = "accept_loss" // begins anew what a host has lost: the state, accounting or all of a unit
+	OpAccept   = "accept_loss" // replaces lost data by an empty start: the state, accounting or all of a unit
 )
 
 // EndsJobs reports whether an operation waits for jobs or cancels them.

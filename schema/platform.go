@@ -43,7 +43,7 @@ type RateCardSpec struct {
 	Shared *SharedCost `json:"shared_cost,omitempty"`
 }
 
-// Prices are those of an hour of what a job was given.
+// Prices are the prices of one hour of each resource that a job was given.
 type Prices struct {
 	CPUHour    Price `json:"cpu_hour"`
 	MemoryHour Price `json:"memory_gib_hour"`

@@ -7,7 +7,7 @@ import (
 )
 
 // MappedNamesStay returns a warning for each changed unit whose config no longer has a partition or QoS that the
-// queue map of one of its projects names. The map is not part of the change, and its owner may be somebody else.
+// queue map of one of its projects names. The map is not part of the change, and may have another owner.
 func MappedNamesStay(of QueueNamesOf) func(before, after *Desired) []Diagnostic {
 	return func(before, after *Desired) (out []Diagnostic) {
 		if before == nil || before.Platform == nil || len(after.QueueMaps()) == 0 {

@@ -80,7 +80,7 @@ func expiredRollback() *Rollback {
 }
 
 // The queue of a job is the line that names its partition and QoS, else the one that names the partition only. Where
-// two lines do, it cannot be told. In passthrough mode the partition is the queue.
+// two lines do, the queue is unknown. In passthrough mode the partition is the queue.
 func TestQueueOfAJob(t *testing.T) {
 	m := queueMap("all", "", "", nil)
 	m.Spec.Queues = []QueueMapping{

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// CodeQueueName is the code of the finding that a queue map names what no unit that it serves has.
+// CodeQueueName is the code of the finding that a queue map has a name that none of the units that it serves has.
 const CodeQueueName = "queues.name"
 
 // CodeQueueTime is the code of the finding that a time of jobs is longer than any queue for them allows.
@@ -22,8 +22,8 @@ type QueueNames struct {
 	Least map[string]int
 }
 
-// longest returns the longest time of a job in partitions, all of them for nil; 0: one has no limit, or there
-// is none of these.
+// longest returns the longest time of a job in partitions, all of them for nil; 0: one has no limit, or
+// partitions is empty.
 func (n QueueNames) longest(partitions []string) (minutes int) {
 	if partitions == nil {
 		partitions = n.Partitions

@@ -44,7 +44,7 @@ func (r Releases) Run() []string {
 }
 
 // Path returns the series of the shortest upgrade from one to another, both included.
-// It returns nil if there is none: to an earlier series there is never one.
+// It returns nil without such a path: an upgrade never leads to an earlier series.
 func (r Releases) Path(from, to string) []string {
 	path := []string{from}
 	for path[len(path)-1] != to {

@@ -59,7 +59,7 @@ type AttachmentSpec struct {
 	OnJobs             *OnJobs            `json:"on_jobs,omitempty"`            // of running jobs of the project when it is detached; nil: as the runtime's
 }
 
-// ContributionPolicy says what a project may lend to the runtime, and what it gets for that.
+// ContributionPolicy limits the nodes that a project may lend to the runtime, and sets its gain.
 type ContributionPolicy struct {
 	Allow    bool `json:"allow"`               // default false
 	MaxNodes int  `json:"max_nodes,omitempty"` // 0: as many as are reserved for the project
@@ -68,10 +68,10 @@ type ContributionPolicy struct {
 	Until      string      `json:"until,omitempty"`      // day, UTC, with whose begin all its nodes return; "": open
 	OnJobs     *OnJobs     `json:"on_jobs,omitempty"`    // of jobs on a node that returns; nil: as the runtime's
 	Guaranteed Amount      `json:"guaranteed,omitzero"`  // what the jobs of the project get, whoever uses it
-	Preemption *Preemption `json:"preemption,omitempty"` // of the project's jobs beyond Guaranteed, for what others are guaranteed
+	Preemption *Preemption `json:"preemption,omitempty"` // of the project's jobs beyond Guaranteed, for the guarantees of others
 }
 
-// Amount is a part of a runtime. 0 is none.
+// Amount is a part of a runtime. 0 means none of a resource.
 type Amount struct {
 	GPUs int `json:"gpus,omitempty"`
 	CPUs int `json:"cpus,omitempty"`
@@ -150,6 +150,6 @@ type ContributionSpec struct {
 	SharedRuntime     string   `json:"shared_runtime"`
 	ControlPlaneScope string   `json:"control_plane_scope"` // whose runtime: tenant (the default) or platform
 	Nodes             []string `json:"nodes"`
-	Role              string   `json:"role,omitempty"`  // of the runtime's app; "": the only one that is no control plane
+	Role              string   `json:"role,omitempty"`  // of the runtime's app; "": the only one besides control planes
 	Until             string   `json:"until,omitempty"` // day, UTC, with whose begin the nodes return; "": that of the Attachment
 }

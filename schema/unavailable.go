@@ -23,7 +23,7 @@ func (m MaxUnavailable) Of(count int) int {
 	return max(1, m.Number)
 }
 
-// String returns the limit as it is written in a document.
+// String returns the limit in the form of a document.
 func (m MaxUnavailable) String() string {
 	if m.Percent > 0 {
 		return fmt.Sprintf("%d%%", m.Percent)

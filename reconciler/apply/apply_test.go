@@ -128,8 +128,8 @@ func TestOneFailureSkipsOnlyWhatNeedsIt(t *testing.T) {
 	require.Equal(t, "needs join worker-0, which is failed", got[3].Error)
 }
 
-// A member that waits for its jobs, or whose host is faulty, holds up what needs it, and not
-// what only comes after it.
+// A member that waits for its jobs, or whose host is faulty, delays the actions that need it, and no action that
+// only comes after it.
 func TestActionSkipsOnlyWhatNeedsIt(t *testing.T) {
 	for _, c := range []struct {
 		err  error

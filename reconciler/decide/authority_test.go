@@ -444,7 +444,7 @@ func TestOnlyTheAuthorGetsBreakGlassAccess(t *testing.T) {
 	require.True(t, d.Verdicts[0].Authority[0].BreakGlass)
 }
 
-// Without possible approvers, a user who may write the policy can remove
+// Without possible approvers, a user with write permission for the policy can remove
 // require_approval in a separate change, and an administrator can sign.
 func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 	const rootKey, tinaKey = "ssh-ed25519 AAAAroot", "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIBvLmebfXx702xqIA2iztALwf2MdpwQTlK+BqDRLspJR"

@@ -50,8 +50,8 @@ func dropped(files map[string]string, paths ...string) map[string]string {
 	return out
 }
 
-// A tenant's app comes into force as a proposal. What uses it waits for an admission that is in force,
-// and an admission that goes holds nothing and deletes nothing (F9).
+// A tenant's app comes into force as a proposal. A document that uses it waits until an admission is in force.
+// The removal of an admission holds nothing and deletes nothing (F9).
 func TestOwnAppWaitsForAdmission(t *testing.T) {
 	l := loader(t)
 	denied := map[string]string{ownEntitled: schema.HeldDenied, ownInstance: schema.HeldDenied}
@@ -134,7 +134,7 @@ func TestOwnAppDoesNotShadowThePlatforms(t *testing.T) {
 	require.Equal(t, schema.HeldInvalid, reasons(d.Held)[ownApp])
 	require.NotContains(t, reasons(d.Held), theirs)
 
-	// An older one of the tenant stays as it is, with its instance, and holds no document of the platform.
+	// An older app of the tenant stays unchanged, with its instance, and holds no document of the platform.
 	mine := estateFiles(owned())
 	d, err = commit(t, l, estate.Files(both), estate.Files(mine))
 	require.NoError(t, err)

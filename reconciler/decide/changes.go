@@ -41,7 +41,7 @@ func changed[D comparable](c comparison) iter.Seq2[D, D] {
 	}
 }
 
-// changeRules find what a change does beside what it declares. They do not judge documents in force.
+// changeRules find the side effects of a change. They do not judge documents in force.
 func changeRules() []func(comparison) []schema.Diagnostic {
 	return []func(comparison) []schema.Diagnostic{
 		lastAdministrators, notAccepted, movedAccounts, uselessAccounts, changedPrices, otherCards, movedSources, reservedInUse, unusualDates, stillAttached, endedPolicies,
@@ -197,9 +197,9 @@ func outside(c comparison) []schema.Diagnostic {
 	}}
 }
 
-// keysOfOthers returns an error for each signing key that a change gives to a person and that somebody in another tenant,
-// or on the platform, has: a signature would not say who signed. The other one is not named. In one tree, the loader
-// says so.
+// keysOfOthers returns an error for each signing key that a change gives to a person and that a person of another tenant,
+// or of the platform, has: a signature would not show who signed. The error does not name the other person. Within one
+// tree, the loader reports such a key.
 func keysOfOthers(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.RoleBinding](c) {
 		if is == nil {

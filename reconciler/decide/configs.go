@@ -20,7 +20,7 @@ const (
 )
 
 // configsWithoutEffect warns of names in the configs of changed units that are not users of the unit, or
-// projects, and of things that are over, such as a reservation. The loader knows neither the projects
+// projects, and of settings whose time is over, such as a reservation. The loader knows neither the projects
 // that a shared runtime serves, nor the day.
 func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced, today string) (out []schema.Diagnostic) {
 	for _, c := range touched {
@@ -69,7 +69,7 @@ func (d *Decider) configsWithoutEffect(touched []schema.PathChange, head *forced
 	return out
 }
 
-// ended warns of things that are over, or years away.
+// ended warns of settings whose time is over, or years away.
 func ended(warn func(path, code, format string, args ...any), ends []schema.ConfigEnd, today string) {
 	for _, end := range ends {
 		switch day := end.At.UTC().Format(time.DateOnly); {

@@ -20,7 +20,7 @@ func Undated(f func(before, after *schema.Desired) []schema.Diagnostic) Rule {
 // Options are what the decisions of one estate depend on besides its trees.
 type Options struct {
 	Loader *estate.Loader
-	// Authority is nil if a user who can push to main may change everything.
+	// Authority is nil if every user who can push to main has all permissions.
 	Authority *Authority
 	// Rules refuse the result of a change. They are pure. A diagnostic of severity error
 	// holds its File, if that changed.

@@ -193,8 +193,8 @@ func (g *guard) blocked(d *deletion) (blocked []schema.PathChange, code, why str
 }
 
 // isStrangers returns true if only users without the permission changed a file, each in another
-// commit than those of the deletion. Such a file says nothing about the deletion: anybody can put
-// one into any tree.
+// commit than those of the deletion. Such a file says nothing about the deletion: every user can add
+// one to any tree.
 func (g *guard) isStrangers(path string, deleted []schema.PathChange) bool {
 	who, _ := g.author(path)
 	return g.unpermitted[path] && g.permitted[path] == "" && !slices.ContainsFunc(deleted, func(c schema.PathChange) bool {

@@ -124,16 +124,16 @@ func caused(touched []schema.PathChange, waited map[string]bool, base, head []sc
 	return out
 }
 
-// subjectOf is what a finding is about wherever it stands: a field of a list, or a document, may have
-// moved.
+// subjectOf returns the code and the message of a finding without its position: a field of a list, or a document, may
+// have moved.
 func subjectOf(d schema.Diagnostic) string {
 	_, message, _ := strings.Cut(d.Message, ": ")
 	return d.Code + " " + message
 }
 
 // mistake makes an error of a warning about a field that a change adds and that has no effect: a
-// name that nothing has, such as a mistyped one, or a time that is over. An earlier one stays a
-// warning: the document is valid, and what it names may have gone since.
+// name that nothing has, such as a mistyped one, or a time that is over. For a field of an earlier change it stays a
+// warning: the document is valid, and the named object may have been removed since.
 func mistake(d schema.Diagnostic) schema.Diagnostic {
 	named := []string{
 		"ref.missing-owner", "ref.missing-project", "ref.missing-shared-runtime", "ref.missing-site", "ref.missing-app", "ref.missing-version",

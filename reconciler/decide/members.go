@@ -155,7 +155,7 @@ func cardOf(d schema.Document) (string, bool) {
 	return "", false
 }
 
-// movedSources warns of a source that gets another host: what artifacts name by it comes from there.
+// movedSources warns of a source that gets another host or directory: all artifacts that name it then come from there.
 func movedSources(c comparison) (out []schema.Diagnostic) {
 	for was, is := range changed[*schema.ArtifactSource](c) {
 		if was == nil || is == nil || was.Spec.Host == is.Spec.Host && was.Spec.Directory == is.Spec.Directory {

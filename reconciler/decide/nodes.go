@@ -4,7 +4,7 @@ import (
 	"berth/schema"
 )
 
-// codeInUse is the code of the warning that a node is reserved for somebody while others use it.
+// codeInUse is the code of the warning that a node is reserved for a tenant or project while others use it.
 const codeInUse = "node.in-use"
 
 // reservedInUse warns of nodes that a change reserves and on which units of others have members: no

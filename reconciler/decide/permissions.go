@@ -10,7 +10,7 @@ import (
 	"berth/schema/signature"
 )
 
-// Permissions decides what a user may do by the role bindings in force and the administrators of berth.yaml.
+// Permissions holds the permissions of users: those of the role bindings in force, and of the administrators of berth.yaml.
 type Permissions struct{ authority *Authority }
 
 // Permissions returns the permissions of the estate.

@@ -32,7 +32,7 @@ func expiredStory(t *testing.T) *story {
 	return s
 }
 
-// After the last day of a rollback, changes of what the map serves are held until the rollback is renewed or
+// After the last day of a rollback, changes of the units that the map serves are held until the rollback is renewed or
 // removed. Other changes, the renewal and the removal come into force (requirement C5).
 func TestExpiredRollbackHoldsChangesOfWhatItServes(t *testing.T) {
 	s := expiredStory(t)

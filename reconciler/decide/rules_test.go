@@ -260,7 +260,7 @@ func heldDocumentsDecideNothing(t *testing.T, seed uint64, histories int) {
 	require.NotZero(t, denied)
 }
 
-// checkWithout decides a step again, with one file as it is in force.
+// checkWithout decides a step again, with the content in force for one file.
 func checkWithout(t *testing.T, s *story, was decide.Standing, before map[string]string, step decide.Step, file string, held map[string]string) {
 	t.Helper()
 	main := contents(t, step.Tree)

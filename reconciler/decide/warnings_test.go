@@ -51,7 +51,7 @@ func TestCapacityWarningsInPullRequest(t *testing.T) {
 	require.Empty(t, p.Diagnostics)
 }
 
-// With an invalid node document there is no finding about capacity.
+// An invalid node document suppresses findings about capacity.
 func TestCapacityIsUnknownWithoutAllNodes(t *testing.T) {
 	r, err := loader(t).Load(t.Context(), estate.Files(estateFiles(map[string]string{"platform/nodes/gpu-1.yaml": "nothing"})))
 	require.NoError(t, err)
@@ -312,8 +312,8 @@ func TestFilesOutsideTheEstateAreNoted(t *testing.T) {
 	require.Empty(t, proposal(t, estateFiles(nil), map[string]string{".github/workflows/ci.yaml": "a: 1\n"}).Diagnostics)
 }
 
-// A signing key that somebody of another tenant, or of the platform, has is an error in the change that brings it, and
-// the message does not name the other one. A tenant without a role binding is told.
+// A change that adds a signing key of a person of another tenant, or of the platform, is an error, and the message does
+// not name that person. A tenant without a role binding gets a warning.
 func TestKeysOfOthersAndTenantsWithoutPeople(t *testing.T) {
 	const key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIAABAgMEBQYHCAkKCwwNDg8QERITFBUWFxgZGhscHR4f"
 	roles := func(name, login, role, keys string) string {

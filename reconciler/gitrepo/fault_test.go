@@ -544,7 +544,7 @@ func TestDeletedRevisionIsReported(t *testing.T) {
 	require.Contains(t, got.Unread, "missing, although ")
 }
 
-// A remote that names objects by SHA-256 is told by name, and waiting does not help.
+// For a remote that names objects by SHA-256, the error says so, and waiting does not help.
 func TestRemoteOfSHA256IsNamed(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

@@ -278,7 +278,7 @@ func countFiles(t *testing.T, dir string) int {
 	return n
 }
 
-// Commits with one tree are one snapshot; a commit that the mirror lacks is missing all the same.
+// Commits with the same tree share one snapshot; a commit that the mirror lacks is still reported as missing.
 func TestSnapshotsAreThoseOfTrees(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())

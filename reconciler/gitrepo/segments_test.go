@@ -212,8 +212,8 @@ func TestLogsAreReadInWritingOrder(t *testing.T) {
 	require.Empty(t, collect(t, r.Events(t.Context(), "", statusbranch.LogOrder{}), eventID), "no branch, no events")
 }
 
-// A long log reads as one segment after the other: what git may not read is refused, also where a plain file has the
-// same content, and what is longer than git reads at once is read as well.
+// A long log reads as one segment after the other. A segment that git may not read is refused, also where a plain file has
+// the same content. A segment that is longer than git reads at once is read as well.
 func TestLongLogIsReadAsOneByOne(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())

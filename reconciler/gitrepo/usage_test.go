@@ -12,8 +12,8 @@ import (
 	"berth/schema/usage"
 )
 
-// A day of a cluster is written whole: what it had before is gone, also a file that it no longer needs. Of a day
-// that is twice in a batch the last one counts. Other clusters, tenants and days stay.
+// A day of a cluster is written whole and replaces the earlier files of the day, also those that it no longer needs. Of
+// a day that is twice in a batch the last one counts. Other clusters, tenants and days stay.
 func TestDayOfUsageIsWrittenWhole(t *testing.T) {
 	t.Parallel()
 	s := gittest.New(t, estateFiles())

@@ -20,7 +20,7 @@ const (
 	observationLimit = time.Minute
 )
 
-// unitKey identifies what was applied to a unit: an observation of what the unit was before serves nobody.
+// unitKey identifies an applied state of a unit: an observation of an earlier state answers no request.
 type unitKey struct {
 	unit     schema.Key
 	revision string

@@ -308,8 +308,8 @@ func TestFailedObservationServesTheLastGoodOne(t *testing.T) {
 	})
 }
 
-// What was read of a unit does not serve after another commit or operation was applied to it. A unit that is deleted, and
-// one that Berth may not ask now, are refused before anything is read.
+// An observation of a unit is not used after another commit or operation was applied to it. Requests for a deleted unit,
+// and for one that Berth may not ask now, are refused before anything is read.
 func TestObservationIsOfTheAppliedUnit(t *testing.T) {
 	inBubble(t, func(d *desk) {
 		change := func(f func(*plan.Status)) {

@@ -57,8 +57,8 @@ func New(o Options) *Service {
 	return &Service{o: o, jobs: newObservations[queue.Job](), nodes: newObservations[queue.Node](), slots: map[string]chan struct{}{}}
 }
 
-// enter waits for a turn at the host of a control plane: as the caller, as the tenant, then as anybody.
-// So the calls of one tenant leave a turn to others, however many people make them. The caller calls
+// enter waits for a free slot of the caller, then of its tenant, then of the host of the control plane.
+// So the calls of one tenant leave slots to others, however many people make them. The caller calls
 // leave when its call has ended.
 func (s *Service) enter(ctx context.Context, u *plan.Unit, tenant, caller string) (leave func(), err error) {
 	control, _ := u.Control()

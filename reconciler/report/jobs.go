@@ -82,7 +82,7 @@ func whyUnknown(u *plan.Plan, j *plan.JobImpact, name, words func(string) string
 	return "its host did not answer"
 }
 
-// worstForJobs describes in numbers what a merge does to jobs; without a snapshot, its worst
+// worstForJobs describes the effects of a merge on jobs in numbers; without a snapshot, its worst
 // effect on running jobs. It returns "" if no instance has jobs.
 func worstForJobs(p *plan.Proposal, c *plan.PullContext, text, words func(string) string) string {
 	worst := workNone
@@ -110,7 +110,7 @@ func worstForJobs(p *plan.Proposal, c *plan.PullContext, text, words func(string
 		}
 	}
 	var parts []string
-	unknown := showsJobs(c) // still to be said
+	unknown := showsJobs(c) // the text still has to say that jobs are unknown
 	switch {
 	case worst == workNone:
 		return ""
@@ -204,7 +204,7 @@ func harm(p *plan.Proposal, c *plan.PullContext) string {
 	return sentence(parts)
 }
 
-// possibleHarm describes what an impact can do to jobs that are unknown; "" for no harm.
+// possibleHarm describes the possible harm of an impact to unknown jobs; "" for no harm.
 func possibleHarm(i plan.Impact) string {
 	var parts []string
 	if i.EndsJobs {
@@ -347,8 +347,8 @@ func silentText(silent []*plan.Plan, text func(string) string) string {
 // maxName limits the name of a user.
 const maxName = 40
 
-// jobs returns what a plan does to the jobs of a unit; "" for no effect. all: it names the
-// owners of all jobs that it affects, and otherwise of running jobs of a unit that stays.
+// jobs returns the effects of a plan on the jobs of a unit; "" for no effect. all: it names the
+// owners of all affected jobs, and otherwise of running jobs of a unit that stays.
 func (d *page) jobs(u *plan.Plan, all bool) string {
 	worst := workOf(u)
 	if worst == workNone {
@@ -517,7 +517,7 @@ func (d *page) jobSets(u *plan.Plan) {
 	}
 }
 
-// jobPhrases describes what an action does to jobs, a phrase each.
+// jobPhrases describes the effects of an action on jobs, a phrase each.
 func jobPhrases(i plan.Impact) (out []string) {
 	for _, r := range i.Jobs {
 		out = append(out, ruleText(r)...)
@@ -531,7 +531,7 @@ func jobPhrases(i plan.Impact) (out []string) {
 	return out
 }
 
-// ruleText describes what an action does to the jobs that it selects, a phrase each.
+// ruleText describes the effects of an action on the jobs that the rule selects, a phrase each.
 func ruleText(r plan.JobRule) []string {
 	var of []string
 	for _, x := range []struct {

@@ -232,7 +232,7 @@ func preemptionText(p plan.JobPreemption) string {
 	return fmt.Sprintf("running jobs of QoS %s may be %s for the guaranteed share of %s", list(p.QoS, 4), preemptedHow(p), list(p.For, 4))
 }
 
-// preemptedHow says what becomes of a job that is preempted.
+// preemptedHow describes the effect of a preemption on a job.
 func preemptedHow(p plan.JobPreemption) string {
 	how := "requeued"
 	if p.Mode == schema.PreemptCancel {

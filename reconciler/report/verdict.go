@@ -34,8 +34,8 @@ func verdict(p *plan.Proposal, c *plan.PullContext, text func(string) string) st
 	}
 }
 
-// awaited names what a merge waits for, if it has no effect until then; "" otherwise. A unit that
-// its documents suspend or stop is as they say.
+// awaited names the conditions that a merge waits for, if it has no effect until then; "" otherwise, also
+// if documents suspend or stop a unit.
 func awaited(p *plan.Proposal, text func(string) string) string {
 	var all []string
 	for i := range p.Plans {
@@ -53,7 +53,7 @@ func awaited(p *plan.Proposal, text func(string) string) string {
 	return list(all, maxNamed)
 }
 
-// waitsFor names what a unit waits for.
+// waitsFor names the conditions that a unit waits for.
 func waitsFor(u *plan.Plan, text func(string) string) string {
 	var all []string
 	for _, b := range u.Blocked {
@@ -194,7 +194,7 @@ func effects(p *plan.Proposal, text func(string) string) string {
 	return begin + "."
 }
 
-// objects names what the verb of units is about, or counts the units if a proposal has many.
+// objects returns the grammatical object for the verb of units, or counts the units if a proposal has many.
 // withNoun: the number has a noun. would: the merge is blocked.
 func objects(p *plan.Proposal, c change, units []*plan.Plan, withNoun, would bool, text func(string) string) string {
 	switch {
@@ -222,7 +222,7 @@ func unitsText(p *plan.Proposal, units []*plan.Plan, text func(string) string) s
 	return sentence(names)
 }
 
-// changeable returns the word for what the documents of a change are about.
+// changeable returns the noun for the units that a change is about: instance, shared runtime or both.
 func changeable(p *plan.Proposal) string {
 	has := func(kinds ...schema.Kind) bool {
 		return slices.ContainsFunc(p.Documents, func(d plan.DocumentChange) bool { return slices.Contains(kinds, d.Key.Kind) })
@@ -242,7 +242,7 @@ func ofPolicy(p *plan.Proposal, text func(string) string) string {
 	return strings.TrimSpace(later(p) + " " + allowed(p, text))
 }
 
-// allowed describes what policies that the change edits or deletes do not deny any more.
+// allowed describes the denials and the required approvals that the change removes from policies.
 func allowed(p *plan.Proposal, text func(string) string) string {
 	var all []string
 	for _, d := range p.Documents {

@@ -152,7 +152,7 @@ func (c change) verbOf(u *plan.Plan) string {
 	return c.verb(true)
 }
 
-// object names what the verb of a change is about: the unit, or parts of it.
+// object returns the grammatical object for the verb of a change: the unit, or parts of it.
 func (c change) object(u *plan.Plan, would bool, text func(string) string) string {
 	var parts []string
 	preposition, after := " of ", ""
@@ -347,7 +347,7 @@ func impact(i plan.Impact) []string {
 	return append(out, i.Notes...)
 }
 
-// noticed puts what daemons do in brackets after what users notice of it. jobs is what becomes of
+// noticed joins the interruption that users notice, the actions of daemons in brackets, and the effect on
 // running jobs.
 func noticed(daemons, interruption, jobs string) string {
 	if interruption == "" {

@@ -18,7 +18,7 @@ func Administers(b *schema.RoleBinding) bool {
 	})
 }
 
-// SharesAdministrator reports whether somebody administers by both role bindings.
+// SharesAdministrator reports whether both role bindings have an administrator in common.
 func SharesAdministrator(a, b *schema.RoleBinding) bool {
 	for _, m := range a.Spec.Members {
 		if m.Login == "" || !slices.Contains(AdministratorRoles(a.Key.Tenant), m.Role) {

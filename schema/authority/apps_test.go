@@ -47,7 +47,7 @@ func TestOwnAppsBoundServiceAccounts(t *testing.T) {
 }
 
 // Requirement B5: a service account has at most what the Apps of the units that it
-// operates require. A list that an App does not declare is no bound, and no App gives
+// operates require. A list that an App does not declare sets no bound, and no App gives
 // anything.
 func TestAppsBoundServiceAccounts(t *testing.T) {
 	read := authority.Need{Permission: authority.InstanceRead, Scope: lattice}

@@ -174,7 +174,7 @@ func orEmpty(d *schema.Desired) *schema.Desired {
 	return d
 }
 
-// document returns the document of k, or nil if there is no valid one. For kinds whose
+// document returns the valid document of k, or nil without one. For kinds whose
 // content does not matter it returns the header.
 func document(d *schema.Desired, k schema.Key) any {
 	switch doc := d.Document(k).(type) {

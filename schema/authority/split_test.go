@@ -109,7 +109,7 @@ func TestSharedRuntimeAuthorisationIsSplit(t *testing.T) {
 
 // The App of a shared runtime bounds the tenant's account that operates it. It gives the
 // owner's actions to no account, and a project's account never operates a shared runtime,
-// whatever the App requires and whatever the name of the account is (requirements B5, D3).
+// whatever the App requires and whatever name the account has (requirements B5, D3).
 func TestAppsBoundTheOperatorOfASharedRuntime(t *testing.T) {
 	owner := []string{"shared_runtimes.create", "shared_runtimes.update", "shared_runtimes.delete", "shared_runtimes.attach", "shared_runtimes.detach"}
 	operator := []string{"shared_runtimes.read", "shared_runtimes.member.operate"}

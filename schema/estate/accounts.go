@@ -10,7 +10,7 @@ import (
 )
 
 // endpoints warns about calls of the API that no account may make, and about those whose permission is not among
-// permissions, which the field listed has; with nil permissions there is no such bound. They are warnings: the
+// permissions, which the field listed has; nil permissions set no bound. They are warnings: the
 // endpoints depend on the version of Berth, and a document in force must not block an upgrade.
 func (c *check) endpoints(doc *load.Document, path string, list []string, listed string, permissions []string) {
 	takes := map[string]string{}

@@ -15,7 +15,7 @@ type appCheck struct {
 	gone    []string        // slugs of own apps in force that this tree no longer has
 }
 
-// maxSuggested limits a tenant's own apps among which a misspelt one is looked for: a tenant may
+// maxSuggested limits the number of a tenant's own apps that are compared with a misspelt name: a tenant may
 // declare thousands, and misspell as many.
 const maxSuggested = 32
 

@@ -52,7 +52,7 @@ func (e *estate) owners() {
 }
 
 // ownerLike suggests a project of the same tenant for the name of a missing one, for the end of a message. It names no other
-// tenant: a change that deletes a project is told about the platform's documents that name it.
+// tenant: a change that deletes a project gets the findings about the platform's documents that name it.
 func (e *estate) ownerLike(owner string) string {
 	tenant, project, inProject := strings.Cut(owner, ".")
 	t := e.tree("tenants/" + tenant)

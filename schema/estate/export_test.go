@@ -6,7 +6,7 @@ import (
 	"berth/schema"
 )
 
-// InForceOf reads two snapshots and returns what of main comes into force. previous may be nil: nothing was in force.
+// InForceOf reads two snapshots and returns the part of main that comes into force. previous may be nil: nothing was in force.
 func (l *Loader) InForceOf(ctx context.Context, main, previous schema.Snapshot, vetoes map[string]Veto, checks ...Check) (*Force, error) {
 	if previous == nil {
 		previous = Files(nil)

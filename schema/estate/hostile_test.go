@@ -22,8 +22,8 @@ import (
 	"berth/schema/estate"
 )
 
-// hostile is one case of the corpus in testdata/hostile: what a user does to
-// the estate in its directory base, and what must be found. A case is a file of an archive, a
+// hostile is one case of the corpus in testdata/hostile: the changes of a user to
+// the estate in its directory base, and the expected findings. A case is a file of an archive, a
 // class of cases is an archive, and a case has these lines:
 //
 //	# why, or which CVE
@@ -32,7 +32,7 @@ import (
 //	mode PATH: OCTAL          the mode of a file that is there
 //	remove PATH
 //	move PATH: TO
-//	harmless                  it looks bad and is no error
+//	harmless                  it looks bad and causes no error
 //	> FINDING                 as render prints it
 //
 // Everything after a verb may hold Go's escapes (\n, \u202e, \xff, \\) and

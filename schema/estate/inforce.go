@@ -16,7 +16,7 @@ import (
 // is a mistake or an attack, and no request to delete everything.
 var ErrEmpty = errors.New("the estate is empty")
 
-// ErrInForce: the version in force is no longer valid, and the new tree does not repair
+// ErrInForce: the version in force has become invalid, and the new tree does not repair
 // it. A person must repair it; until then nothing is deleted.
 var ErrInForce = errors.New("the version in force does not load")
 

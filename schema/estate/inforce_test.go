@@ -187,7 +187,7 @@ func TestMistakesDeleteNothing(t *testing.T) {
 		}
 	}
 
-	// The version in force is no longer valid, as after an upgrade with stricter
+	// The version in force has become invalid, as after an upgrade with stricter
 	// definitions: a person must decide.
 	was := with(t, map[string]string{trainFile: "a: 1\n"})
 	_, err = l.InForceOf(ctx, estate.Files(was), estate.Files(was), nil)

@@ -27,7 +27,7 @@ type statement struct {
 }
 
 // people warns about a person with two Unix users, about a key that two people sign with, and about
-// a role that somebody has already under another spelling: a forge compares logins without case. They
+// a role that a person has already under another spelling: a forge compares logins without case. They
 // are warnings, because documents in force must not block an upgrade.
 func (c *check) people(doc *load.Document, d *schema.RoleBinding) {
 	roles, of := map[[2]string]string{}, map[string][]string{} // of: roles by login

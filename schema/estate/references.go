@@ -106,7 +106,7 @@ func (r *references) clash(at, other end, code string, says func(of end) string)
 	r.without(at.doc, other.doc.File.Path)
 }
 
-// unknown is what warnUnknown has to know about the names of a list.
+// unknown tells warnUnknown which names of a list are known, and how to report the others.
 type unknown struct {
 	code  string
 	known func(name string) bool

@@ -379,8 +379,8 @@ func (c *tenantCheck) contribution(doc *load.Document, d *schema.Contribution) {
 	}
 }
 
-// lentRole checks the role of lent nodes: one that is no control plane. It may be left out where
-// there is only one.
+// lentRole checks the role of lent nodes, which must not be that of a control plane. A document may omit it
+// where the app has only one other role.
 func (c *tenantCheck) lentRole(doc *load.Document, d *schema.Contribution, r *schema.SharedRuntime) {
 	versions := c.catalog.versions[r.Spec.App]
 	if r.Key.Tenant != "" {

@@ -98,7 +98,7 @@ func TestPartThatBecomesReadableIsRead(t *testing.T) {
 	require.NotNil(t, second.Desired.Instance(schema.InstanceKey("physics", "lattice", "train")))
 }
 
-// A file that is no part of the estate, and gives way to a directory that is, counts as no change of the estate.
+// The replacement of a file outside the estate by a directory of the estate does not count as a change of the estate.
 func TestChangesListOnlyFilesOfTheEstate(t *testing.T) {
 	const doc = "Platform/roles/operators.yaml"
 	changes, err := newLoader(t).Compare(t.Context(), estate.Files(map[string]string{"Platform": "notes\n"}), estate.Files(map[string]string{doc: "x\n"}))

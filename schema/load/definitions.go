@@ -25,7 +25,7 @@ import (
 type judge struct {
 	ctx    *cue.Context
 	defs   map[string]definition
-	shapes map[string]*shape // of another judge of the same definitions; nil: there is none
+	shapes map[string]*shape // of another judge of the same definitions; nil: the first judge
 }
 
 // definition is one closed CUE definition, and its shape for messages.

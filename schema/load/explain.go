@@ -110,7 +110,8 @@ func (s *shape) onlyList() string {
 	return only
 }
 
-// nameHint suggests a name with dashes instead of dots, blanks and underscores, such as 22-05 for 22.05; "" if that is no name.
+// nameHint suggests a name with dashes instead of dots, blanks and underscores, such as 22-05 for 22.05; "" if that is not a
+// valid name.
 func (s *shape) nameHint(text string) string {
 	name := strings.ToLower(notInName.ReplaceAllString(text, "-"))
 	if _, isName := s.permits(name); !isName || s.takesDots() || !plainName.MatchString(name) {

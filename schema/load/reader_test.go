@@ -33,7 +33,7 @@ func TestPanicAffectsOnlyItsFile(t *testing.T) {
 	}
 }
 
-// A label with the name of a price is no price.
+// A label with the name of a price does not count as a price.
 func TestLabelsOfRateCardAreNoPrices(t *testing.T) {
 	r, err := NewReader(labBackends(t), nil, nil)
 	require.NoError(t, err)

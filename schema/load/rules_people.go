@@ -38,7 +38,7 @@ func (r peopleRules) binding(b *schema.RoleBinding) {
 	}
 }
 
-// member checks a member of a role binding by itself, and reports whether it is anybody.
+// member checks a member of a role binding by itself, and reports whether it names a person or a service account.
 func (r peopleRules) member(path string, binding schema.Key, m *schema.RoleMember) bool {
 	if where, ok := roleAllowed(m.Role, binding); !ok {
 		var here []string

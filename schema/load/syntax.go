@@ -92,7 +92,7 @@ func (b broken) blank() *explanation {
 	return nil
 }
 
-// isUnusualBlank reports whether a character looks like a space and is none of YAML's.
+// isUnusualBlank reports whether a character looks like a space that YAML does not know.
 func isUnusualBlank(c rune) bool { return c > unicode.MaxASCII && unicode.IsSpace(c) }
 
 // firstLine finds a first key that is indented, above others that are not.

@@ -113,7 +113,7 @@ func required(policies []*schema.Policy) bool {
 }
 
 // judge returns the finding about a document that names an app, if the app lacks something. operated is whether the new unit
-// names its operator; nil: the document is no unit.
+// names its operator; nil: the document declares no unit.
 func (g *gate) judge(h *schema.Header, path, slug string, operated *bool, severity schema.Severity) []schema.Diagnostic {
 	app := g.after.App(h.Key.Tenant, slug)
 	if app == nil {

@@ -1,5 +1,5 @@
 // Package parallel runs a function for many items at once, on all processors. It must not
-// know what the items are.
+// know the meaning of an item.
 package parallel
 
 import (

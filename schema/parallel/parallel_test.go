@@ -10,8 +10,8 @@ import (
 	"berth/schema/parallel"
 )
 
-// TestEach: all are done, whatever becomes of one; its error is told, and its panic
-// is its caller's.
+// TestEach: Each calls the function for all items, also if one fails. It returns the error of that item, and passes its
+// panic on to the caller.
 func TestEach(t *testing.T) {
 	t.Parallel()
 	for n := range 100 {

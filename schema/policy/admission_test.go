@@ -29,7 +29,7 @@ func admission(scopes, backends, sources string) string {
 }
 
 // A tenant's own app is used only as far as the platform admits it. Each denial names the document of
-// the tenant and the admission, or says that there is none (F9).
+// the tenant and the admission, or says that the admission is missing (F9).
 func TestOwnAppNeedsAdmission(t *testing.T) {
 	const none = "the app beamline of the tenant is a proposal without an admission (no " + beamAdmission + "): ask a user with apps.catalog.admit for one (" + beamApp + ":5)"
 	runtime := document("SharedRuntime", "beam", "app: beamline\nversion: 2026-1\ndisplay_name: Beam\nenvironment: beam\noperating_mode: tenant_dedicated\ncontrol_plane_scope: tenant\noperator_identity_ref: department")
@@ -122,7 +122,7 @@ func TestAdmissionThatNoVersionMeetsIsReported(t *testing.T) {
 	}
 }
 
-// What runs already is treated as with any policy that narrows, and so is its fate.
+// A withdrawn admission holds running units, as a narrowed policy does.
 func TestWithdrawnAdmissionHoldsUnits(t *testing.T) {
 	key := schema.InstanceKey("physics", "collider", "beam")
 	exists := policy.Existing(func(schema.Key) bool { return true })

@@ -37,7 +37,7 @@ func (j *judgement) share(by sharedBy, of *schema.SharedRuntimeEstate, today str
 }
 
 // Acceptance returns the Instance with which a project accepts the terms of a shared runtime: the
-// first by name, if there are several; nil if there is none.
+// first by name, if there are several; nil without one.
 func Acceptance(rt *schema.SharedRuntime, p *schema.ProjectEstate) *schema.Instance {
 	if rt == nil || p == nil {
 		return nil
@@ -170,7 +170,7 @@ func (j *judgement) lent(a *schema.Attachment, p *schema.ProjectEstate, today st
 	return out
 }
 
-// workerRole returns the first role that is no control plane. The reader requires a name in a
+// workerRole returns the first role other than control planes. The reader requires a name in a
 // Contribution if there are several.
 func (j *judgement) workerRole() string {
 	for _, r := range j.result.Roles {

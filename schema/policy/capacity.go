@@ -113,7 +113,7 @@ func withoutWorkers(declared *schema.Instance, u *schema.EffectiveUnit) *schema.
 }
 
 // declaration returns the document of a unit, a shared runtime's in the form of an instance; nil
-// if there is none.
+// if it is missing.
 func declaration(t *schema.TenantEstate, key schema.Key) *schema.Instance {
 	if key.Kind == schema.KindSharedRuntime {
 		if rt := t.SharedRuntimes[key.Name]; rt != nil && rt.Runtime != nil {

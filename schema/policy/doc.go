@@ -1,6 +1,6 @@
 // Package policy computes the effective estate. It merges the layers of policy,
 // narrows or denies instances by them, decides which artifact sources may be used,
-// fills in the values of the catalogue, lists the users who may submit work, and
+// fills in the values of the catalogue, lists the users with permission to submit work, and
 // explains each value by the layers that set it.
 //
 // The layers are, from wide to narrow: the platform's policies by name, the

@@ -35,7 +35,7 @@ type Step struct {
 	Value  any             `json:"value"` // value after the layer
 }
 
-// Explain explains an instance; ok is false if there is no valid one with that key. It
+// Explain explains an instance; ok is false without a valid one of that key. It
 // takes the arguments of EvaluateTenant and uses the same code: a value after a layer is
 // the result of an evaluation that ends with that layer.
 func Explain(p *schema.Platform, t *schema.TenantEstate, key schema.Key, opts ...Option) (Explanation, bool) {

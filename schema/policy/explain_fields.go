@@ -139,7 +139,7 @@ func carriedOnly(values []Value) []Value {
 }
 
 // ExplainShared explains a shared runtime of a tenant, or of the platform if the key has
-// no tenant. ok is false if there is no valid one with that key.
+// no tenant. ok is false without a valid one of that key.
 func ExplainShared(d *schema.Desired, key schema.Key, opts ...Option) (out Explanation, ok bool) {
 	e := d.SharedRuntime(key.Tenant, key.Name)
 	if e == nil {

@@ -25,7 +25,7 @@ func strictest(layers []layer) (n schema.Noncompliant, by layer, ok bool) {
 	return n, by, ok
 }
 
-// fate returns the decision of the layers about an instance that is no longer allowed,
+// fate returns the decision of the layers about an instance that policy stopped allowing,
 // without Because and Key.
 func fate(layers []layer, today string) schema.Noncompliance {
 	n, by, said := strictest(layers)

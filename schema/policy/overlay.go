@@ -13,7 +13,7 @@ import (
 type Scope string
 
 // The scopes: the layers of policy from wide to narrow, and the documents whose values
-// they limit. Default stands for a value that the reader filled in.
+// they limit. Default marks a value that the reader filled in.
 const (
 	ScopePlatform    Scope = "platform"
 	ScopeTenant      Scope = "tenant"

@@ -15,7 +15,7 @@ type sharedBy struct {
 	tenants  map[string]*schema.TenantEstate
 }
 
-// project returns a project that may use the runtimes, by its id; nil if there is none.
+// project returns a project with access to the runtimes, by its id; nil without one.
 func (b sharedBy) project(id string) (*schema.TenantEstate, *schema.ProjectEstate) {
 	tenant, project, _ := strings.Cut(id, ".")
 	if t := b.tenants[tenant]; t != nil {

@@ -8,7 +8,7 @@ import (
 	"berth/schema/authority"
 )
 
-// users returns the people who may submit work in a project, by its own role binding and
+// users returns the people with permission to submit work in a project, by its own role binding and
 // by its tenant's, sorted by name, without duplicates. Viewers and service accounts have
 // no account on the hosts.
 func users(t *schema.TenantEstate, p *schema.ProjectEstate) []schema.UnixUser {

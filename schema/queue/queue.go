@@ -31,7 +31,7 @@ var (
 	ErrUnavailable = errors.New("scheduler unavailable")
 	// ErrNotFound: the project has no such job. A job of another project is not found either.
 	ErrNotFound = errors.New("no such job")
-	// ErrNoOutput: there is no file with the job's output that its user may read. The same call fails again, unless
+	// ErrNoOutput: the job has no output file that its user may read. The same call fails again, unless
 	// the job still writes it.
 	ErrNoOutput = errors.New("no output")
 	// ErrConflict: the idempotency key was used for another submission.
@@ -278,7 +278,7 @@ type Node struct {
 	GPUs   int      `json:"gpus,omitempty"`
 }
 
-// Observation says when a unit was read. What the unit has now may differ.
+// Observation states when a unit was read. The current state of the unit may differ.
 type Observation struct {
 	ObservedAt time.Time `json:"observed_at"` // when the reading began, UTC
 	AgeSeconds int       `json:"age_seconds"` // of the answer

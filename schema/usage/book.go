@@ -9,8 +9,8 @@ import (
 // Book is what berth/status has of a cluster beside what its accounting says now. It gives the records of the
 // open days, which are written whole.
 //
-//   - A run that accounting has is recorded as accounting has it. Only what it is billed to, and its queue, stay
-//     as they were recorded first: an attachment may be gone meanwhile, or a queue map another one.
+//   - A run that accounting has is recorded as accounting has it. Only its billing and its queue stay
+//     as first recorded: an attachment may have been removed since, or a queue map changed.
 //   - A run that accounting has no longer keeps its records.
 //   - Closed days never change. If accounting says of a run that went on after the last closed day that it
 //     had ended before, the difference is a correction on the first open day.

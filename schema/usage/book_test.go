@@ -52,8 +52,8 @@ func since(day string, records []Record) []Record {
 	return slices.DeleteFunc(records, func(r Record) bool { return r.Day < day })
 }
 
-// An open day has what accounting says now. A run that accounting has no longer keeps its records, and a
-// record keeps what it was billed to, and the type of GPUs and the QoS that have left.
+// An open day has the current values of accounting. A run that accounting has no longer keeps its records, and a
+// record keeps its billing, and a type of GPUs and a QoS that were removed.
 func TestOpenDaysAreWrittenWhole(t *testing.T) {
 	have := slices.Concat(run(t, 1, 72, ""), run(t, 2, 72, ""), run(t, 3, 1, "COMPLETED"))
 	for i := range have {
@@ -136,7 +136,7 @@ type world struct {
 	splits func(Job) []Record
 }
 
-// reading returns what accounting has of runs on days from one on: a run that goes on counts to the last midnight.
+// reading returns the records of accounting for days from first on: a run that goes on counts to the last midnight.
 func (w *world) reading(first string, takes func(Run) bool) (all []Record) {
 	for _, j := range w.runs {
 		if j.Ended.IsZero() {
@@ -175,8 +175,8 @@ func (w *world) collect(closes bool) {
 	}
 }
 
-// Through ends that are written back, purges and outages, the records of each run that accounting has add up to
-// what accounting has, and closed days never change.
+// Through ends that are written back, purges and outages, the records of each run in accounting add up to
+// the values of accounting, and closed days never change.
 func TestRecordsAddUpToAccounting(t *testing.T) {
 	rapid.Check(t, func(rt *rapid.T) {
 		w := world{runs: map[int]Job{}, days: map[string][]Record{}, now: began, first: began.Format(time.DateOnly)}

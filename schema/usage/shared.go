@@ -23,9 +23,9 @@ type Terms struct {
 	Closings []Closing
 }
 
-// card returns the rate card that prices the use of a tenant on a day, and its name; nil: there is none. It
+// card returns the rate card that prices the use of a tenant on a day, and its name; nil without one. It
 // is the one that ref names, or the default one if ref names none that exists and applies to the tenant.
-// A card that replaces it from that day on prices the use in its place; what replaces that one does not.
+// A card that replaces it from that day on prices the use in its place; a card that replaces that one does not.
 func (t *Terms) card(ref, tenant, day string) (string, *schema.RateCard) {
 	name := cmp.Or(ref, schema.DefaultRates)
 	card := t.Cards[name]
@@ -76,7 +76,7 @@ func bills(records []Record, t *Terms) []*bill {
 	for i := range records {
 		r := &records[i]
 		b := of[day{r.Cluster, r.Day}]
-		if b == nil || r.ProjectID == "" || r.Corrects != "" { // a correction is no use of its day
+		if b == nil || r.ProjectID == "" || r.Corrects != "" { // a correction does not count as use of its day
 			continue
 		}
 		payer := b.payer(r.ProjectID)

@@ -51,7 +51,7 @@ type Sum struct {
 	Amounts
 	// Closed: no record of the selected days can come any more.
 	Closed bool `json:"closed"`
-	// Price is nil where there is no rate card.
+	// Price is nil without a rate card.
 	Price *Price `json:"price,omitempty"`
 }
 

@@ -21,7 +21,7 @@ import (
 // Job for each of its days, so that a day can be closed while the run goes on. A job that runs again is
 // another run: Submitted differs.
 type Job struct {
-	// Cluster is the name that the runtime gave the unit. The ids of jobs begin anew where a cluster
+	// Cluster is the name that the runtime gave the unit. Job ids repeat after a cluster
 	// lost its state: only Run names a run.
 	Cluster   string    `json:"cluster"`
 	JobID     int       `json:"job_id"`
@@ -45,7 +45,7 @@ type Place struct {
 	QoS       string `json:"qos,omitempty"` // "": it was deleted before it was read
 }
 
-// Resources are what a run was given.
+// Resources are the allocated resources of a run.
 type Resources struct {
 	CPUs      int    `json:"cpus,omitempty"`
 	MemoryMiB int    `json:"memory_mib,omitempty"`
@@ -126,14 +126,14 @@ func Days(run Job, suspended func(from, to time.Time) (int64, error)) ([]Job, er
 	}
 }
 
-// Record is a Job with its amounts and what they are billed to. It has two anchors: the organisation and
+// Record is a Job with its amounts and their billing. It names two parties: the organisation and
 // the project whose account the job used, and the unit with the organisation that owns it.
 type Record struct {
 	// Day is the day (UTC) that counts the amounts, such as 2026-11-01: the day of the use, or of a
 	// correction the first day that was open.
 	Day string `json:"day"`
 	// Corrects is the closed day that a correction corrects: its amounts are those of accounting now less
-	// those of that day's records, and its Job is that of accounting now. "": the record is no correction.
+	// those of that day's records, and its Job is that of accounting now. "": the record does not correct a day.
 	Corrects string `json:"corrects,omitempty"`
 	Job
 	Amounts
@@ -205,7 +205,7 @@ type DayReport struct {
 	Unused *Unused // nil: unknown
 }
 
-// Attachment is what a record has of the Attachment of a project.
+// Attachment is the part of a project's Attachment that a record keeps.
 type Attachment struct {
 	Name             string // "": the project is attached without terms
 	BillingPolicyRef string
@@ -230,7 +230,7 @@ func New(unit schema.Key, owner Record, job Job, attachments map[string]Attachme
 	return r
 }
 
-// platform stands for a tenant in the paths of the platform's own units. No tenant has this name.
+// platform takes the place of a tenant in the paths of the platform's own units. No tenant has this name.
 const platform = "_platform"
 
 // MaxFile bounds a file in bytes; a single line may be larger.

@@ -126,7 +126,7 @@ func TestSumsCountEachRunOnce(t *testing.T) {
 	require.Equal(t, []string{"a.b  2 50", "a.b ann 1 4", "a.b bob 1 2"}, users)
 }
 
-// A correction counts in the month that learnt it, by the prices of the day that it corrects, and is no job.
+// A correction counts in the month that learnt it, by the prices of the day that it corrects, and does not count as a job.
 func TestCorrectionsCount(t *testing.T) {
 	start := time.Date(2026, 10, 31, 12, 0, 0, 0, time.UTC)
 	first := used(Record{Job: minute("c", start)})
@@ -196,7 +196,7 @@ func TestRunsAreSplitByDay(t *testing.T) {
 	require.Equal(t, []Job{run}, parts)
 }
 
-// A closing is read as it was written, and nothing else is one.
+// Reading a written closing returns the same closing. Reading any other file is an error.
 func TestClosingsAreFiles(t *testing.T) {
 	want := Closing{Cluster: "c", Day: "2026-10-31", Unit: "Instance a.b/c", OwnerID: "a", AppSlug: "slurm", Records: 3, CPUs: 10,
 		Accounted: 12, Projects: []string{"a.b"}, Unused: &Unused{IdleCPUs: 1, DownGPUs: 2}}

@@ -10,9 +10,9 @@ import (
 	"github.com/go-git/go-git/v5/plumbing"
 )
 
-// Many returns blobs of the mirror by their ids, until what git prints of them is longer than limit. Git reads many objects in a
-// fraction of the time that Read takes for each. What is missing, for any reason, is left to Read: the caller gets
-// the same content and errors without Many.
+// Many returns blobs of the mirror by their ids, until git's output is longer than limit. Git reads many objects in a
+// fraction of the time that Read takes for each. The result may lack blobs, for any reason: the caller reads them with
+// Read, and gets the same content and errors without Many.
 func (r *Reader) Many(ctx context.Context, ids []plumbing.Hash, limit int) map[plumbing.Hash][]byte {
 	if len(ids) == 0 {
 		return nil
@@ -24,7 +24,7 @@ func (r *Reader) Many(ctx context.Context, ids []plumbing.Hash, limit int) map[p
 		wanted.WriteString(id.String() + "\n")
 	}
 	out := bounded{limit: limit}
-	// In a partial clone, git would fetch what is missing. Of an error, what was written before is whole.
+	// In a partial clone, git would fetch missing objects. After an error, each object written before it is complete.
 	_, _ = ExecTo(ctx, strings.NewReader(wanted.String()), &out, []string{"GIT_ALLOW_PROTOCOL=none", "GIT_NO_LAZY_FETCH=1"}, "--git-dir", r.Mirror.Dir, "cat-file", "--batch", "--buffer")
 	read := map[plumbing.Hash][]byte{}
 	for left := out.text; len(left) > 0; {

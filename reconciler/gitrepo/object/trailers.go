@@ -69,7 +69,7 @@ func withoutComments(message string) string {
 	if i := strings.Index(message, "\n"+scissors); i >= 0 {
 		message = message[:i+1]
 	}
-	at, end, conflicts := 0, 0, false // end is 0 if there is none, as in Git: a comment at the top is none
+	at, end, conflicts := 0, 0, false // end is 0 without an end, as in Git: a comment at the top does not end the message
 	for line := range strings.Lines(message) {
 		switch {
 		case line[0] == '#' || line[0] == '\n', strings.HasPrefix(line, "Conflicts:\n"):

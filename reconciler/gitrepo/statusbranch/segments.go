@@ -327,7 +327,7 @@ func (r *View) lastSequence(root plumbing.Hash, dir string) uint64 {
 type inOrder func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error]
 
 // oldestFirst has the order of writing. It reads every directory before the first segment. ahead yields the segments
-// that it gets, with what was read of them before load is asked.
+// that it gets, with their content if it has read them in advance; load reads the others.
 func oldestFirst(ahead func([]segment) iter.Seq2[segment, []byte]) inOrder {
 	return func(hours iter.Seq2[[]segment, error], load func(segment) (loaded, error)) iter.Seq2[loaded, error] {
 		return func(yield func(loaded, error) bool) {
