@@ -165,7 +165,7 @@ func TestLongRemovalKeepsRunningTasksOfAnArray(t *testing.T) {
 	require.Empty(t, strings.TrimSpace(c.tool(t, u, "squeue -h -t running")))
 }
 
-// What a plan says of queued jobs is what Slurm then does: a job that names a node that leaves ends, one that asks for more
+// Slurm does with queued jobs as the plan predicts: a job that names a node that leaves ends, one that asks for more
 // nodes than are left waits for ever, and a heterogeneous job ends as a whole with the partition of one of its parts.
 func TestLongPlanNamesWhatSlurmEnds(t *testing.T) {
 	t.Parallel()

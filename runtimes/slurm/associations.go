@@ -20,7 +20,7 @@ import (
 )
 
 // associations keeps the accounting of the cluster as declared: users and their accounts
-// on hosts, and what slurmdbd has. The exit status of sacctmgr says nothing, so
+// on hosts, and the entries of slurmdbd. The exit status of sacctmgr says nothing, so
 // every change is read back.
 type associations struct {
 	*control
@@ -55,8 +55,8 @@ func (c associations) await(ctx context.Context) error {
 	})
 }
 
-// read asks slurmdbd for what it has, after other operations, whose results it returns.
-// Its lists are asked for at the same time, as a call of sacctmgr 22.05 sleeps for most
+// read returns the accounting in slurmdbd, and the results of other operations, which it does before.
+// It asks for all lists at the same time, as a call of sacctmgr 22.05 sleeps for most
 // of its 0.2 to 0.4 s.
 func (c associations) read(ctx context.Context, before ...runtimes.Op) (accounting.Tree, []runtimes.Result, error) {
 	var done []runtimes.Result
@@ -135,7 +135,7 @@ func (c associations) add(ctx context.Context) error {
 	return waits.err()
 }
 
-// settleNow reads what slurmdbd has and settles it.
+// settleNow reads the accounting in slurmdbd and calls settle with it.
 func (c associations) settleNow(ctx context.Context) error {
 	have, _, err := c.read(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (c associations) settleNow(ctx context.Context) error {
 	return c.settle(ctx, have, nil)
 }
 
-// settle makes the changes that remove nothing to what slurmdbd has, and waits until slurmctld knows
+// settle makes the changes in slurmdbd that remove nothing, and waits until slurmctld knows
 // new QoS: its file may name them next. It adds none of the lacking users.
 func (c associations) settle(ctx context.Context, have accounting.Tree, lacking []string) error {
 	want, err := c.rec.accounting()
@@ -218,8 +218,8 @@ func (c associations) leaveWithdrawn(ctx context.Context, have, want accounting.
 	return waits, nil
 }
 
-// apply makes the changes that lacks returns for what slurmdbd has, and reads back that they are made. A slurmdbd that adds
-// nothing has something else in its memory than in its database, such as after a restore, and is restarted once.
+// apply makes the changes that lacks returns for the accounting in slurmdbd, and reads back that they are made. If slurmdbd
+// adds nothing, its memory differs from its database, such as after a restore, and apply restarts it once.
 func (c associations) apply(ctx context.Context, have accounting.Tree, lacks func(accounting.Tree) []accounting.Change) error {
 	restarted := false
 	for changes := lacks(have); len(changes) > 0; {
@@ -259,7 +259,7 @@ func (c associations) notChanged(ch accounting.Change, calls []runtimes.Op, res 
 	return err
 }
 
-// call makes changes. The exit status of sacctmgr is no error.
+// call makes changes. It ignores the exit status of sacctmgr.
 func (c associations) call(ctx context.Context, changes []accounting.Change) (calls []runtimes.Op, res []runtimes.Result, err error) {
 	for _, ch := range changes {
 		calls = append(calls, c.sacctmgr(ch.Args(c.stack.Cluster)...))
@@ -273,9 +273,9 @@ func (c associations) call(ctx context.Context, changes []accounting.Change) (ca
 	return calls, res, nil
 }
 
-// remove removes what is no longer declared, each once it has no jobs: users, accounts and
-// QoS from Slurm, and then the accounts of users on hosts. One that waits
-// holds up no other, except that accounts go after all their users.
+// remove removes the users, accounts and QoS that are no longer declared from Slurm, each once it has no jobs,
+// and then the accounts of users on hosts. One that waits
+// delays no other, except that accounts go after all their users.
 func (c associations) remove(ctx context.Context) error {
 	want, err := c.rec.accounting()
 	if err != nil {

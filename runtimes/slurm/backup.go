@@ -70,7 +70,7 @@ func (c backups) makeDue(ctx context.Context) error {
 	if f := c.rec.BackupFault; f != nil && now.Before(f.At.Add(backupRetry)) {
 		return errors.New(f.String())
 	}
-	if err := c.prune(ctx, set.Backup.Keep); err != nil { // also what an attempt left that was cut off
+	if err := c.prune(ctx, set.Backup.Keep); err != nil { // also removes the files of an interrupted attempt
 		return err
 	}
 	name := now.Format(profile.BackupName)

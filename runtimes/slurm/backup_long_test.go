@@ -68,7 +68,7 @@ chmod 755 /usr/bin/mariadb-dump`)
 	c.onControl(t, u, "mv /usr/bin/mariadb-dump.own /usr/bin/mariadb-dump")
 	require.ErrorIs(t, c.apply(t, c.plan(t, u, false)), runtimes.ErrWaiting)
 	require.Equal(t, files, list())
-	// What an attempt left whose host was lost goes, and a file of a person stays.
+	// The files of an attempt whose host was lost are removed, and a file of a person stays.
 	c.onControl(t, u, "cd /var/lib/berth/backups/"+cluster+" && touch 20990101T000000Z.sql zz-before-upgrade.sql")
 	later = 31 * time.Minute
 	c.carry(t, u, false)

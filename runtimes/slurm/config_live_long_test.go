@@ -100,7 +100,7 @@ func TestLongDownNodes(t *testing.T) {
 	c.carry(t, u, false)
 	require.Contains(t, c.tool(t, u, "scontrol -o show partition urgent"), " State=UP ")
 
-	// One that a leave drained, whose host then died, is not meant to stay so either.
+	// A node that a leave drained, and whose host then died, must not stay drained either.
 	for _, reason := range []string{"Node unexpectedly rebooted", "berth:leave-1"} {
 		down(reason)
 		c.carry(t, u, false)

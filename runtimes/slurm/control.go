@@ -35,13 +35,13 @@ type control struct {
 	stack profile.Stack
 	rec   record // the wanted record
 	disk  record // the record on the host
-	// ends: the unit is being deleted, so that lost accounting is no reason to leave its jobs.
+	// ends: the unit is being deleted, so its jobs end even if accounting is lost.
 	ends bool
 
 	installed installation
 	keepUsage func(ctx context.Context, jobs []usage.Job) error // of runtimes.Change; may be nil
 	tellLost  func(jobs []plan.LostJob)                         // of runtimes.Change; may be nil
-	// seen is what slurmdbd had when it was asked last; nil: it was not.
+	// seen is the accounting of the last answer of slurmdbd; nil: not asked yet.
 	seen *accounting.Tree
 }
 
@@ -263,7 +263,7 @@ func (c *control) save(ctx context.Context) error {
 	return nil
 }
 
-// saveDisk writes the record as it is on the host, without what is not applied yet.
+// saveDisk writes the record of the state on the host, without changes that are not applied yet.
 func (c *control) saveDisk(ctx context.Context) error {
 	return c.doAll(ctx, c.file().write(&c.disk)...)
 }

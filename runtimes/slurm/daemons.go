@@ -36,7 +36,7 @@ type stackDaemons struct {
 }
 
 // start starts the daemons of a complete control stack that do not run, in the order of dependency, and checks that
-// the stack serves. If accounting cannot serve, slurmctld starts all the same, and accounting is the error.
+// the stack serves. If accounting cannot serve, slurmctld starts nevertheless, and the error names accounting.
 // afterStop: the daemons ended by a stop of Berth's.
 func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	if err := c.startMunged(ctx); err != nil {
@@ -89,9 +89,9 @@ func (c stackDaemons) start(ctx context.Context, afterStop bool) error {
 	return fmt.Errorf("accounting is down, and slurmctld serves without it: %w", down)
 }
 
-// serves does what follows a start of slurmctld: it clears Anew and FirstJob in the record, and ends the jobs that a crash lost. down
-// is why accounting does not answer. A slurmctld that requires its state is restarted to write it, as a kill before would leave it
-// without.
+// serves finishes a start of slurmctld: it clears Anew and FirstJob in the record, and ends the jobs that a crash lost. down is
+// the reason why accounting does not answer. A slurmctld that requires its state is restarted to write it: if it were killed
+// before, it would have none.
 func (c stackDaemons) serves(ctx context.Context, down error) error {
 	if c.disk.Anew && c.rec.version().RequiresState() {
 		if err := c.doAll(ctx, c.service(profile.Slurmctld, "stop"), c.service(profile.Slurmctld, "start")); err != nil {
@@ -194,7 +194,7 @@ func (c stackDaemons) updateUnitsOn(ctx context.Context, s site, starts []runtim
 
 // await waits until slurmctld answers and runs the configuration of its
 // file. slurmctld exits 0 before it has read its configuration. Where a reconfigure
-// starts it anew, its pid file names the old process for a moment.
+// restarts it, its pid file names the old process for a moment.
 func (c stackDaemons) await(ctx context.Context) error {
 	ping := c.cli("scontrol", "ping")
 	var ended time.Time

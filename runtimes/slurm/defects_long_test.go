@@ -18,8 +18,8 @@ import (
 	"berth/schema"
 )
 
-// saved waits until slurmctld has written a job to its state, which it does some seconds after
-// each change of one. What it has not written, it loses in a crash.
+// saved waits until slurmctld has written a job to its state, some seconds after
+// each change of one. It loses unwritten jobs in a crash.
 func (c *company) saved(t testing.TB, u plan.Unit, job string) {
 	t.Helper()
 	const state = "/var/lib/slurm/$(basename $etc)/state/job_state"

@@ -17,7 +17,7 @@ import (
 
 // detach ends the jobs of projects that are being detached, whose accounts are closed. An account
 // without jobs is no longer in the record; the files and the removal of it follow. A project whose
-// jobs run holds up no other one.
+// jobs run delays no other one.
 func (c associations) detach(ctx context.Context) (waits waitList, err error) {
 	var left []schema.EffectiveAttachment
 	for _, a := range c.rec.Detaching {

@@ -98,7 +98,8 @@ func diskFaults(node string, stats []runtimes.FileStat) (faults []string) {
 	return faults
 }
 
-// diskFault says what a person does about a disk on which nothing can be written; "": it can. Berth deletes nothing of others.
+// diskFault describes a disk that cannot be written to, and the repair by a person; "": a writable disk. Berth deletes no files
+// of others.
 func diskFault(node string, st runtimes.FileStat) string {
 	switch {
 	case st.ReadOnly:

@@ -73,7 +73,7 @@ type badDay struct {
 	told, done  time.Duration
 	words, jobs string
 	wrong       string
-	stuck       bool // the cluster is not as it was
+	stuck       bool // the cluster did not return to its first state
 }
 
 func (d badDay) String() string {
@@ -89,7 +89,7 @@ type badDays struct {
 	*company
 	unit          plan.Unit
 	runs, waiting slurmtest.Job
-	usual         []string // what an observation says of the cluster as it was made
+	usual         []string // the sentences of an observation of the new cluster
 }
 
 // faultObservations is how many observations a fault may take.
@@ -172,7 +172,7 @@ func (d *badDays) ofJobs(t *testing.T) string {
 	return "go on"
 }
 
-// sentences are what an observation says of the cluster that is not usual.
+// sentences are the unusual sentences of an observation of the cluster.
 func (d *badDays) sentences(obs plan.Observed) (all []string) {
 	all = append(all, obs.Reason)
 	for _, m := range obs.Members {

@@ -113,8 +113,8 @@ func TestLongBrokenFilesAreRestored(t *testing.T) {
 	})...)
 }
 
-// suffer causes a fault, reconciles until it is repaired or its undoing complete, and returns when
-// it was told and when that was.
+// suffer causes a fault, and reconciles until it is repaired or completely undone. It returns the time from the fault to
+// its report, and from the fault, or from its undoing, to the repaired state.
 func (c *company) suffer(t *testing.T, u plan.Unit, f worldFault) (told, done time.Duration) {
 	t.Helper()
 	c.cause(t, u, f)

@@ -149,7 +149,7 @@ func (c *control) fetchedFiles() fetched {
 }
 
 // fault names the first file whose copy on the node differs from slurmctld's: the node did not answer while the file changed, or
-// somebody removed the copy, without which srun fails in jobs. slurmd fetches it at its next start.
+// a person removed the copy, without which srun fails in jobs. slurmd fetches it at its next start.
 func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 	for _, st := range stats {
 		switch want := f[st.Path]; {
@@ -167,7 +167,7 @@ func (f fetched) fault(node string, stats []runtimes.FileStat) string {
 type hostState struct {
 	changed map[string]cluster.File // files that have to be written
 	differs bool                    // slurmctld's memory differs from its files
-	// nodes are those of joined workers as the controller has them now. One that leaves is no evidence against a file: its
+	// nodes are those of joined workers as the controller has them now. A fault of a node that leaves does not count against a file: its
 	// slurmd may be stopped already.
 	nodes []node
 }
@@ -273,8 +273,8 @@ func (c configFiles) restartWorkers(ctx context.Context) error {
 	return nil
 }
 
-// reaches reports whether the host of a worker answers. What became of one that does not is no
-// proof against a configuration.
+// reaches reports whether the host of a worker answers. A worker that does not answer proves nothing against
+// a configuration.
 func (c configFiles) reaches(ctx context.Context, node string) bool {
 	i := slices.IndexFunc(c.rec.Joined, func(m plan.Member) bool { return m.Node == node })
 	if i < 0 {

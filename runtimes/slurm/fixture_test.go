@@ -204,7 +204,7 @@ func (s *stage) reset(t testing.TB, hasCluster bool) {
 	})
 }
 
-// clear ends all jobs of a cluster, and what else a person may have done with its tools. A
+// clear ends all jobs of a cluster, and undoes other changes of a person by its tools. A
 // daemon may be down.
 func (s *stage) clear(t testing.TB, u plan.Unit) {
 	t.Helper()
@@ -232,7 +232,7 @@ func (s *stage) removeOutputs(t testing.TB, hasCluster bool) {
 	}
 }
 
-// picture describes what a test may leave behind: files, accounts, mounts, programs and processes
+// picture describes possible leftovers of a test: files, accounts, mounts, programs and processes
 // of the hosts, and what Slurm's tools show.
 func (s *stage) picture(t testing.TB, u plan.Unit) string {
 	t.Helper()

@@ -117,8 +117,8 @@ func TestLongLostJobsAreNamed(t *testing.T) {
 	c.tool(t, u, "scancel "+kept)
 }
 
-// A state, an accounting and a controller that are gone are not begun anew before a person accepts the loss. Then the
-// cluster runs jobs again, and no id comes twice while something remembers it.
+// A lost state, accounting or controller is not replaced by an empty one before a person accepts the loss. Then the
+// cluster runs jobs again, and no job id repeats while Slurm, accounting or Berth remembers it.
 func TestLongLossWaitsForAPerson(t *testing.T) {
 	t.Parallel()
 	c := &company{stage: newStageOf(t, 2)}

@@ -44,7 +44,7 @@ func TestAccountingIsRestoredBeforeSlurmctldStarts(t *testing.T) {
 	require.False(t, c.ctl.ran("restart slurmdbd"))
 }
 
-// A slurmdbd that adds nothing to what it lists has something else in memory than in its database: it is restarted once.
+// If slurmdbd adds nothing to its lists, its memory differs from its database, and it is restarted once.
 func TestSlurmdbdThatAddsNothingIsRestartedOnce(t *testing.T) {
 	c := crashed(t)
 	c.unit.Effective.Config = []byte(`{"partitions":[{"name":"main","qos":"high"}],"qos":[{"name":"high"}]}`)
@@ -86,7 +86,7 @@ func TestSlurmctldStartsWithoutSlurmdbd(t *testing.T) {
 }
 
 // After a crash, the first new job has an id above each known one, and above each that slurmctld may have given since.
-// A stop of Berth's is no crash.
+// A stop by Berth does not count as a crash.
 func TestFirstJobIsAboveEachKnownOneAfterACrash(t *testing.T) {
 	c := newCluster(t)
 	c.lastJob = 204
@@ -111,7 +111,7 @@ func TestFirstJobIsAboveEachKnownOneAfterACrash(t *testing.T) {
 	crash(5000 + jobMargin)
 }
 
-// A cluster that slurmdbd no longer knows is not begun anew.
+// A cluster that slurmdbd no longer knows is not started with empty accounting.
 func TestSlurmctldWaitsForItsCluster(t *testing.T) {
 	c := crashed(t)
 	delete(c.db.Accounts, "root")
@@ -119,7 +119,7 @@ func TestSlurmctldWaitsForItsCluster(t *testing.T) {
 	require.False(t, c.ctl.services[profile.Slurmctld])
 }
 
-// A state that is gone is not begun anew before somebody accepts the loss. Accounting that is gone neither.
+// Lost state and lost accounting are not replaced by empty ones before a person accepts the loss.
 func TestLostStateWaitsForAPerson(t *testing.T) {
 	accepted := func(c *fakeCluster) error {
 		p := plan.Plan{Key: c.unit.Effective.Key, Before: &c.unit, After: &c.unit}
@@ -268,7 +268,7 @@ func TestDamagedRecordsOfAllHostsAreMadeAgain(t *testing.T) {
 	require.Equal(t, plan.Running, c.observe(t).Members[1].State)
 }
 
-// A record and its copy that were cut off are put aside, and made again from what else is there. A deletion needs them.
+// A truncated record and its truncated copy are set aside, and rebuilt from the other files of the host. A deletion needs them.
 func TestDamagedRecordIsMadeAgain(t *testing.T) {
 	c := newCluster(t)
 	stack := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}

@@ -146,7 +146,7 @@ func TestLongReturnedWorkerIsRestarted(t *testing.T) {
 	require.NoError(t, c.apply(t, p))
 	before := pid()
 	c.hosts.setReachable(name, true)
-	if c.version.Reexecutes() { // slurmctld has started it anew
+	if c.version.Reexecutes() { // slurmctld has restarted it
 		require.Equal(t, plan.Running, c.member(t, more, "worker-1").State)
 		return
 	}
@@ -171,8 +171,8 @@ func TestLongUserWhoseUIDIsTakenOnAWorker(t *testing.T) {
 	c.await(t, more, c.submit(t, more, bob, "true", 1), slurmtest.Completed)
 }
 
-// A worker that cannot write to its disk holds up no change of the cluster. What it lacks is
-// done once it can.
+// A worker that cannot write to its disk delays no change of the cluster. It gets its missing files and
+// accounts once it can.
 func TestLongFaultyWorkerHoldsUpNothing(t *testing.T) {
 	t.Parallel()
 	c, _ := newCompany(t, onePartition, 0, 1)
@@ -192,7 +192,7 @@ func TestLongFaultyWorkerHoldsUpNothing(t *testing.T) {
 	require.ErrorIs(t, err, runtimes.ErrWaiting, "it leaves when its host is mended")
 	require.ErrorContains(t, err, name)
 
-	// The node that could not leave is no evidence against a file that slurmctld is restarted for.
+	// The node that could not leave does not count against a file that slurmctld is restarted for.
 	other := c.unit(strings.Replace(twoPartitions, "{", `{"options":{"MaxJobCount":20002},`, 1), []schema.UnixUser{alice, bob}, nil, 0)
 	p := c.plan(t, other, false)
 	p.Actions = slices.DeleteFunc(p.Actions, func(a plan.Action) bool { return a.Verb == plan.Leave }) // the daemon goes on with the others

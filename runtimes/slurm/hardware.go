@@ -45,7 +45,7 @@ func (c hardware) checkConfinement(ctx context.Context, u *plan.Unit, m plan.Mem
 		m.Node, strings.Join(lacks(res[0].Stats), ", "), strings.Join(lacks(res[1].Stats), ", "))
 }
 
-// check returns what the host of a member of u has, and an error if the member needs more.
+// check returns the resources of the host of a member of u, and an error if the member needs more.
 func (c hardware) check(ctx context.Context, u *plan.Unit, m plan.Member) (cli.Resources, error) {
 	if err := c.checkDevices(ctx, m); err != nil {
 		return cli.Resources{}, err

@@ -45,7 +45,7 @@ func TestProbeWaitsAsLongAsTheToolsOfTheCluster(t *testing.T) {
 	require.Equal(t, time.Minute, c.messageTimeout())
 }
 
-// A poll whose caller ends says so: it is no failure of what it waits for, and a changed
+// A poll whose caller ends reports just that: the awaited condition did not fail, and a changed
 // configuration is not rolled back for it.
 func TestPollOfACallerThatEnds(t *testing.T) {
 	e := environment{timeouts: Timeouts{Ready: time.Minute}}

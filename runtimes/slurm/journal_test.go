@@ -90,7 +90,7 @@ func (l *loadedFiles) drawn(r *rand.Rand) plan.Unit {
 	return u
 }
 
-// harm is what a person does to a file between two attempts.
+// harm changes or removes a file between two attempts, as a person may.
 func (l *loadedFiles) harm(r *rand.Rand) {
 	path := []string{l.stack.Conf(), l.stack.DBDConf(), l.stack.CgroupConf(), l.stack.Etc() + "/gres.conf"}[r.IntN(4)]
 	if r.IntN(2) == 0 {
@@ -192,7 +192,7 @@ func walkTheJournal(t *testing.T, r *rand.Rand) {
 		}
 	}
 	require.NoError(t, l.apply(t, plan.Configure, u))
-	for range 2 { // what waits for a worker is done by its start
+	for range 2 { // the start of a worker does the steps that waited for it
 		for _, m := range l.observe(t).Members {
 			if m.State != plan.Running {
 				require.NoError(t, l.apply(t, plan.Start, u), m.Detail)

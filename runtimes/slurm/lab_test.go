@@ -224,8 +224,8 @@ func (s *stage) services(t testing.TB, u plan.Unit) map[string]int {
 	return out
 }
 
-// fingerprint changes when a daemon is restarted. Where a reconfigure starts Slurm's daemons
-// anew, they are left out.
+// fingerprint changes when a daemon is restarted. Where a reconfigure restarts Slurm's daemons,
+// they are left out.
 func (s *stage) fingerprint(t *testing.T, u plan.Unit) string {
 	all := s.services(t, u)
 	maps.DeleteFunc(all, func(name string, _ int) bool {
@@ -257,7 +257,7 @@ func (s *stage) killServices(t *testing.T, u plan.Unit, m plan.Member, services 
 	}
 }
 
-// remains lists what any host still has of a unit: files and processes with the name
+// remains lists the leftovers of a unit on all hosts: files and processes with the name
 // of its cluster, its database, a worker's files, and accounts.
 func (s *stage) remains(t testing.TB, u plan.Unit) []string {
 	t.Helper()

@@ -19,7 +19,7 @@ import (
 // keyMode is that of a file with a munge key. munged refuses one that others can read.
 const keyMode = 0o400
 
-// lostKey is what a person does about a key of which no copy is left.
+// lostKey tells a person how to replace a key without any copy left.
 const lostKey = "no worker that answers has it: put it back from a backup, or let all workers leave and join again"
 
 // mungeKey keeps the key of a cluster on its controller.
@@ -128,7 +128,7 @@ func (c mungeKey) copy(ctx context.Context) ([]byte, error) {
 	return nil, nil
 }
 
-// keyDrift is keyFault, with what a person has to do if Berth has no copy.
+// keyDrift is keyFault, with the repair by a person if Berth has no copy.
 func (v *observation) keyDrift() string {
 	joined := v.ctl.rec.Joined
 	hasCopy := v.key.SHA256 != "" && v.key.SHA256 == v.ctl.rec.MungeKey || slices.ContainsFunc(joined, func(m plan.Member) bool { return v.workers[m.Name].hasKey })

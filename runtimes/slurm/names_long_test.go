@@ -77,7 +77,7 @@ func TestLongNamesOfClusters(t *testing.T) {
 	submits(first, "Mem128", "--account=bio-7")
 	require.NotContains(t, c.tool(t, u, "sacctmgr -n -P list account format=account"), "phys_lab.2")
 
-	// An account with a dot is no project's.
+	// An account with a dot belongs to no project.
 	require.NoError(t, c.apply(t, c.plan(t, u, true)))
 	var seen []string
 	for _, j := range c.used {

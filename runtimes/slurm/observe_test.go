@@ -135,7 +135,7 @@ func TestReasonsOfAWaitingChange(t *testing.T) {
 }
 
 // A worker that has joined has the names by which Slurm knows it, whether it answers or not
-// (requirement A17). The controller has none: it is no node of the cluster.
+// (requirement A17). The controller has none, because it is not a node of the cluster.
 func TestJoinedWorkersHaveReferences(t *testing.T) {
 	c := newCluster(t)
 	obs := c.observe(t)
@@ -146,7 +146,7 @@ func TestJoinedWorkersHaveReferences(t *testing.T) {
 	require.Equal(t, want, c.observe(t).Members[1].References)
 }
 
-// A full disk is said with its host, before a daemon fails for it. Berth frees no space itself.
+// An observation reports a full disk with its host before a daemon fails for it. Berth frees no space itself.
 func TestFullDiskIsSaid(t *testing.T) {
 	c := newCluster(t)
 	s := profile.Stack{Cluster: cluster.Name(c.unit.Effective.Key)}

@@ -47,7 +47,7 @@ func (c lifecycle) operate(ctx context.Context, a plan.Action) error {
 	return c.save(ctx)
 }
 
-// mark records what an operation changed at a node, and forgets what slurmctld has written down.
+// mark records the change of an operation at a node, and removes the marks that slurmctld has saved by now.
 func (c lifecycle) mark(a plan.Action, comment string) {
 	now := c.env.now().UTC()
 	marked := maps.Clone(c.rec.Marked)
@@ -71,7 +71,7 @@ func (c lifecycle) mark(a plan.Action, comment string) {
 	c.rec.Marked = marked
 }
 
-// restoreMarks brings back what operations changed just before slurmctld was killed.
+// restoreMarks repeats the changes of operations that slurmctld lost when it was killed just after them.
 func (c nodeSet) restoreMarks(ctx context.Context, nodes []node) error {
 	now := c.env.now()
 	for _, n := range nodes {

@@ -63,7 +63,7 @@ func TestOperationsOnABusyCluster(t *testing.T) {
 	c.await(t, u, job, slurmtest.Failed)
 	require.Equal(t, slurmtest.Pending, c.await(t, u, next, slurmtest.Pending).State)
 
-	// The drain and the label survive what repairs do.
+	// The drain and the label survive repairs.
 	for _, member := range []string{"worker-0", "controller-0"} {
 		c.kill(t, u, member)
 		eventually(t, "repair", func() (bool, string) {

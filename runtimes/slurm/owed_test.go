@@ -262,8 +262,8 @@ func TestClosingEndsWithItsRemoval(t *testing.T) {
 	require.Empty(t, c.record(t).Closing)
 }
 
-// What slurmctld says when it does not change a job is what a change of the cluster waits for (one sentence for all jobs was
-// wrong for most).
+// A change of the cluster that waits for a job gives the reason with which slurmctld refused to change that job (one
+// sentence for all jobs was wrong for most).
 func TestRefusedChangeOfAJobIsSaid(t *testing.T) {
 	c := newCluster(t)
 	c.queue = []string{"12 PD 2001 main,low"}

@@ -86,7 +86,7 @@ munged --key-file=$PWD/key --socket=$PWD/socket --pid-file=$PWD/pid --log-file=$
 // A cluster whose hosts lost the helper's record of paths goes on, and leaves nothing when it is deleted.
 func TestClusterWithoutTheRecordOfPathsIsRemoved(t *testing.T) {
 	t.Parallel()
-	c := &company{stage: newStageOf(t, 1)} // the deletion leaves what only the record of paths has
+	c := &company{stage: newStageOf(t, 1)} // the deletion leaves paths that only the record of paths names
 	c.rt = c.runtime(t)
 	u := c.unit(onePartition, []schema.UnixUser{alice}, nil, 0)
 	c.carry(t, u, false)

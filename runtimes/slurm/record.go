@@ -42,12 +42,12 @@ type record struct {
 	Closing map[string]time.Time `json:"closing,omitempty"`
 	journal
 	upkeep
-	// People are all users who may have an account on the hosts or in Slurm because
-	// of this instance: recorded before they get one and until it is removed.
+	// People are all users with an account on the hosts or in Slurm because of this
+	// instance: recorded before they get one and until it is removed.
 	People []schema.UnixUser `json:"people,omitempty"`
 }
 
-// journal has what a change has begun and not verified yet: it is recorded before the effect.
+// journal has the unverified steps of a change: each is recorded before its effect.
 type journal struct {
 	// Writing is the input of the files of an unfinished change; nil: no change is unfinished. Each file on the host is rendered from
 	// Files or from Writing.
@@ -75,13 +75,13 @@ func (j journal) equal(o journal) bool {
 
 // upkeep is the part of a record that no change of the instance affects.
 type upkeep struct {
-	// MungeKey is the digest of the cluster's munge key, as it was made. Only files with this key are the cluster's.
+	// MungeKey is the digest of the cluster's munge key since its creation. Only files with this key are the cluster's.
 	MungeKey string `json:"munge_key_sha256,omitempty"`
 	// BackedUp is the begin of the last backup; before the first, the creation.
 	BackedUp time.Time `json:"backed_up,omitzero"`
 	// BackupFault is nil unless the last attempt failed.
 	BackupFault *backupFault `json:"backup_fault,omitempty"`
-	// Anew: slurmctld may start without its state, as somebody accepted the loss. It ends when slurmctld serves.
+	// Anew: slurmctld may start without its state, because a person accepted the loss. It ends when slurmctld serves.
 	Anew bool `json:"anew,omitempty"`
 	// Raised: slurmctld has not served since FirstJob was raised.
 	Raised bool `json:"raised,omitempty"`
@@ -109,8 +109,8 @@ type nodeMark struct {
 // markLife is how long slurmctld may take to write a change down. It saves within 5 s.
 const markLife = time.Minute
 
-// fileInput is what the files of a control stack are rendered from, besides what never
-// changes.
+// fileInput is the changeable part of the input from which the files of a control stack are
+// rendered.
 type fileInput struct {
 	Unit plan.Unit `json:"unit"`
 	cluster.JoinedWorkers
@@ -237,7 +237,7 @@ func (r *record) workers() []plan.Member { return r.JoinedWorkers.Workers(&r.Uni
 // listed returns the members with a line in slurm.conf, by node.
 func (r *record) listed() []plan.Member { return r.JoinedWorkers.Listed(&r.Unit) }
 
-// leaves reports whether a partition is no longer declared and still has running jobs.
+// leaves reports whether a partition, undeclared by now, still has running jobs.
 func (r *record) leaves(partition string) bool {
 	return slices.Contains(cluster.PartitionNames(r.Leaving), partition)
 }
@@ -332,7 +332,7 @@ func (r *record) managedUsers() ([]schema.UnixUser, error) {
 	return r.users(), nil
 }
 
-// people returns all users who may have an account because of the instance.
+// people returns all users with an account because of the instance, also while they get or lose it.
 func (r *record) people() []schema.UnixUser {
 	return cluster.UnionOfUsers(r.People, r.Unit.Effective.Users)
 }

@@ -11,7 +11,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// restoration brings back what Berth made on a controller and somebody changed or removed.
+// restoration restores files and directories of Berth on a controller that a person changed or removed.
 type restoration struct{ *control }
 
 // load reads the record of the unit and restores files of a complete stack that were changed

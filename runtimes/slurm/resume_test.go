@@ -235,7 +235,7 @@ func TestDeleteAfterAnInterruptedStopWaitsForJobs(t *testing.T) {
 	require.False(t, c.ctl.ran("scancel"))
 }
 
-// A node that leaves is no evidence against a file: its slurmd may have ended, and does not register again.
+// A node that leaves does not count against a file: its slurmd may have ended, and does not register again.
 func TestNodeThatLeavesIsNoEvidence(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		c := newCluster(t)

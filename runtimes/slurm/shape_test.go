@@ -152,7 +152,7 @@ func TestSilentHostGetsItsShapeBeforeItJoins(t *testing.T) {
 	require.Empty(t, c.observe(t).Drift)
 }
 
-// A worker that joined before Berth read shapes keeps its line, whatever its host has, until it
+// A worker that joined before Berth read shapes keeps its line, on any host, until it
 // joins again.
 func TestJoinedWorkerKeepsItsLine(t *testing.T) {
 	c := newCluster(t)

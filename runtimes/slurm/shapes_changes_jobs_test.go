@@ -192,7 +192,7 @@ func (f *shapeField) comparePlans(t *testing.T, all []shape) {
 // fates are how many jobs of a shape each change has for which end.
 type fates map[string]int
 
-// wave submits shapes, and compares what the plan of each change says of them with what it does. It returns the shapes for which
+// wave submits shapes, and compares the prediction of the plan of each change with its effect. It returns the shapes for which
 // the cluster had no room beside the others.
 func (f *shapeField) wave(t *testing.T, shapes []shape) (later []shape) {
 	t.Helper()
@@ -263,7 +263,7 @@ func (f *shapeField) bringAbout(t *testing.T, u plan.Unit, gone bool) {
 	})
 }
 
-// rowsAtRest returns the rows of a job when none of it completes.
+// rowsAtRest returns the rows of a job when no part of it is completing.
 func (f *shapeField) rowsAtRest(t *testing.T, job string) (rows []jobRow) {
 	t.Helper()
 	eventually(t, "job "+job+" does not complete", func() (bool, string) {

@@ -91,8 +91,8 @@ const shapeConfig = `{"partitions":[{"name":"main","default":true},{"name":"low"
 // shapeClusters is how many clusters the shapes are on.
 const shapeClusters = 3
 
-// What Berth says of each shape of job is what Slurm says: list, get, output, cancel, what ended long ago, usage, and the plan of
-// a worker that leaves, a partition that goes and an instance that goes (make jobs).
+// Berth reports the same as Slurm for each shape of job: list, get, output, cancel, jobs that ended long ago, usage, and the plan
+// of a worker that leaves, a partition that is removed and an instance that is deleted (make jobs).
 func TestLongJobs(t *testing.T) {
 	t.Parallel()
 	table := &shapeTable{rows: map[string]map[string]string{}}
@@ -386,7 +386,7 @@ func (f *shapeField) compareList(t *testing.T, job string) string {
 	})
 }
 
-// difference names what two lists do not have in common.
+// difference names the elements that only one of two lists has.
 func difference(want, got []string) string {
 	slices.Sort(want)
 	slices.Sort(got)
@@ -531,7 +531,7 @@ func (f *shapeField) compareOutput(t *testing.T, s shape, job string) string {
 	return ""
 }
 
-// compareCancel cancels a task of an array, then the whole job, and reads the effect back. A job that has ended stays as it is.
+// compareCancel cancels a task of an array, then the whole job, and reads the effect back. An ended job stays unchanged.
 func (f *shapeField) compareCancel(t *testing.T, s shape, job string) string {
 	t.Helper()
 	before := f.rows(t, job)

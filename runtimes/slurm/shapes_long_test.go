@@ -48,14 +48,14 @@ type shape struct {
 	Since map[string]json.RawMessage `json:"since"`
 }
 
-// shapeStep is what root does to a job in a state, on the control host or on the job's node.
+// shapeStep is a command that root runs when a job has a state, on the control host or on the job's node.
 type shapeStep struct {
 	In string `json:"in"`
 	At string `json:"at"`
 	Do string `json:"do"`
 }
 
-// expected is what Slurm does with a shape.
+// expected is Slurm's treatment of a shape.
 type expected struct {
 	State   []string          `json:"state"`
 	Reason  string            `json:"reason"`

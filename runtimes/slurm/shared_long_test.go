@@ -321,7 +321,7 @@ func TestLongSharedTermsNameTheQueuedJobsThatWait(t *testing.T) {
 	c.await(t, wide, running, slurmtest.Running)
 }
 
-// A project gets its guaranteed share from the surplus of another one, whatever that has queued.
+// A project gets its guaranteed share from the surplus of another one, however many jobs that has queued.
 func TestLongSharedGuaranteePreemptsSurplus(t *testing.T) {
 	t.Parallel()
 	c := newSharing(t)

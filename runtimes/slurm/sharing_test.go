@@ -206,7 +206,7 @@ func TestGuaranteedSharesSetDepths(t *testing.T) {
 	require.Equal(t, ",bf_max_job_test=500,bf_max_job_user=9,default_queue_depth=100", depths(`{"scheduler":{"interval_seconds":30,"bf_max_job_user":9}}`, schema.Amount{CPUs: 64}))
 }
 
-// A queue that is no partition gives its project nothing, and holds up nobody: the plan says so.
+// A queue without a partition gives its project nothing, and delays no other project: the plan says so.
 func TestUnknownQueueHoldsUpNobody(t *testing.T) {
 	rec := sharedExample()
 	before := rec.Unit
@@ -479,7 +479,7 @@ func TestConfigureOfASharedUnitSurvivesACrashAtEachStep(t *testing.T) {
 					return nil
 				}
 				patient := c.rt
-				c.rt = c.runtime(10 * time.Millisecond) // it waits in vain for what the crash left out
+				c.rt = c.runtime(10 * time.Millisecond) // with a short timeout: the crash prevented the awaited operation
 				_ = c.apply(t, plan.Configure, after)   // it may do without the operation
 				c.rt, c.ctl.before = patient, nil
 				converge(after)

@@ -2,7 +2,7 @@
 // a control stack of its own on a controller (munged, slurmdbd, slurmctld and a
 // database) and static, configless nodes on workers (NODES.md).
 //
-// Package cluster says what a cluster should be, and what a change of it does; this package brings hosts there.
+// Package cluster describes the wanted cluster and the effects of a change; this package brings hosts there.
 //
 // The runtime keeps no state of its own. A record beside each control stack
 // says what was applied. It is written before anything else is created and
@@ -19,9 +19,9 @@
 //	   └──── end: the old files are back ───────┘
 //	                                              they do not work: roll back
 //
-// Files says what worked last and Writing what is being written: any other file on the host is a person's change, and is undone before
-// the next action. Owed are the steps that are not verified yet, of a change or of a start of slurmctld, and RestartDue the nodes whose
-// slurmd has to start again: a start of the worker does that if the change could not.
+// Files has the files that worked last, and Writing those that are being written: any other file on the host is a person's change,
+// and is undone before the next action. Owed are the steps that are not verified yet, of a change or of a start of slurmctld, and
+// RestartDue the nodes whose slurmd has to start again: a start of the worker does that if the change could not.
 //
 // The type lifecycle applies the verbs of a plan. It uses one type for each part of a cluster:
 // the daemons of the control stack, its files, the nodes in slurmctld, the queue of

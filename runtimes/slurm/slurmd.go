@@ -54,8 +54,8 @@ func (c workerHosts) slurmdFault(ctx context.Context, wk site, m plan.Member, n 
 	return c.slurmdFaultOf(m, n, c.fetchedFiles().fault(m.Node, have[0].Stats), lost), nil
 }
 
-// slurmdVerb returns what a start of a worker does with a slurmd that runs: it restarts one that has a fault or is not registered. owned: it
-// is of this cluster, so that a restart of one that hangs is recorded.
+// slurmdVerb returns the verb for a running slurmd at a start of its worker: restart if it has a fault or is not registered. owned: it
+// belongs to this cluster, so that a restart of one that hangs is recorded.
 func (c workerHosts) slurmdVerb(ctx context.Context, wk site, m plan.Member, n node, owned bool) (string, error) {
 	fault, err := c.slurmdFault(ctx, wk, m, n)
 	if err != nil {

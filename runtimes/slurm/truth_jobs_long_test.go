@@ -238,8 +238,8 @@ func (r *truth) outputOf(t *testing.T, q cli.QueuedJob) string {
 	return text
 }
 
-// outcome returns what the plan says becomes of a job, of which rows of squeue were in the snapshot, and what has become of it. Of
-// one that has started since, it is what the plan does to a job that runs there.
+// outcome returns the predicted and the actual end of a job with the given rows of squeue in the snapshot. For a job that has
+// started since, the prediction is that for a job that runs there.
 func (p *prediction) outcome(rows []cli.QueuedJob, id string, now map[string]cli.QueuedJob) (want, got string) {
 	was, is := rows[0], now[id]
 	active := is.State != "" && !slices.Contains(endedStates, is.State)
@@ -322,7 +322,7 @@ func (r *truth) settledQueue(t *testing.T, of []cli.QueuedJob) map[string]cli.Qu
 	return now
 }
 
-// accounted returns what sacct has of jobs and their tasks, by id.
+// accounted returns the records of sacct of jobs and their tasks, by id.
 func (r *truth) accounted(t *testing.T, jobs []string) map[string]cli.QueuedJob {
 	t.Helper()
 	ended := map[string]cli.QueuedJob{}

@@ -148,7 +148,7 @@ func (r *truth) declare() plan.Unit {
 // mutation changes what is declared and returns its name; "": it does not apply here.
 type mutation func(d *declared, rng *rand.Rand) string
 
-// mutations are the changes that are drawn. Each occurs as often as it is listed.
+// mutations are the changes from which the test draws. A change in the list twice is drawn twice as often.
 var mutations = []mutation{
 	addWorker, addWorker, removeWorker, removeWorker, addPartition, addPartition, removePartition, removePartition, renamePartition,
 	limitPartition, defaultPartition, addUser, addUser, removeUser, removeUser, setInterval, setOnJobs, setOnJobs, setGPUs, setMemory,
@@ -495,7 +495,7 @@ func (r *truth) daemons(t *testing.T, u plan.Unit) map[string]int {
 
 // compareDaemons compares the restarts that a plan predicted with the processes before and
 // after it. Members that leave or join are left out, and so are all at a stop. Where a
-// reconfigure starts Slurm's daemons anew, the calls of Berth count for them.
+// reconfigure restarts Slurm's daemons, the calls of Berth count for them.
 func (r *truth) compareDaemons(t *testing.T, row *truthRow, p plan.Plan, before map[string]int) {
 	t.Helper()
 	moved := map[string]bool{}

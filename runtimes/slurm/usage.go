@@ -22,7 +22,7 @@ import (
 // jobRecords reads what accounting knows of jobs, and ends those that slurmctld has lost.
 type jobRecords struct{ *control }
 
-// recordUsage gives the records of an account's jobs to Berth, before what has them is removed: the
+// recordUsage gives the records of an account's jobs to Berth, before their account or database is removed: the
 // jobs have ended, and slurmdbd may hear of it a moment later. account "" means every one. A job
 // that never ran has used nothing.
 func (c jobRecords) recordUsage(ctx context.Context, account string) error {
@@ -167,7 +167,7 @@ func (c jobRecords) readUsage(ctx context.Context, since time.Time) (runtimes.Us
 }
 
 // AccountedDay implements runtimes.Meter. slurmdbd adds hours up in their order, and a day with its last
-// hour. It charges a job that slurmctld has lost until somebody ends it: no day is reported before.
+// hour. It charges a job that slurmctld has lost until a person or Berth ends it: no day is reported before.
 func (r *Runtime) AccountedDay(ctx context.Context, s runtimes.Scope, stamp runtimes.Stamp, day time.Time) (report usage.DayReport, ok bool, err error) {
 	c, err := r.meter(ctx, s, stamp)
 	if err != nil {

@@ -18,10 +18,10 @@ import (
 	"berth/schema/usage"
 )
 
-// The bill of a month equals what sreport has to the second, line by line, for the month and for each day, by
-// user and resource, and each run what sacct has. Jobs run over midnights and both edges of the month, were
-// suspended, share ids, or are lost: what changes when they are ended is in the records of open days, and is a
-// correction of closed ones. No day closes before (requirement A13).
+// The bill of a month equals sreport to the second, line by line, for the month and for each day, by
+// user and resource, and each run equals its record in sacct. Jobs run over midnights and both edges of the month,
+// were suspended, share ids, or are lost. The end of a lost job changes the records of open days, and adds
+// corrections of closed ones. No day closes before (requirement A13).
 func TestLongBillOfAMonthEqualsReports(t *testing.T) {
 	t.Parallel()
 	l := newLedger(t)

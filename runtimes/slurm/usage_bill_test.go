@@ -129,7 +129,7 @@ func bill(records []usage.Record, closings []usage.Closing, split string) []usag
 	return usage.Sums(records, &usage.Terms{Cards: map[string]*schema.RateCard{schema.DefaultRates: card}, Closings: closings})
 }
 
-// sharedKey is what the cluster is to its projects.
+// sharedKey is the key of the cluster as a shared runtime of its projects.
 var sharedKey = schema.Key{Kind: schema.KindSharedRuntime, Tenant: "physics", Name: "pool"}
 
 func attributed(jobs []usage.Job) (all []usage.Record) {
@@ -168,8 +168,8 @@ func (l ledger) checkBill(t testing.TB, records []usage.Record, month, next time
 	require.Equal(t, want, got)
 }
 
-// What the jobs of a unit used is recorded before its database is removed, and equals what sreport
-// has then, by user and resource. Jobs that slurmctld lost are ended first: sreport charges them
+// The usage of a unit's jobs is recorded before its database is removed, and equals the report of
+// sreport at that time, by user and resource. Jobs that slurmctld lost are ended first: sreport charges them
 // until then (requirement A13).
 func TestUsageOfARemovedUnitEqualsReports(t *testing.T) {
 	t.Parallel()

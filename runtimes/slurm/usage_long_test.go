@@ -63,8 +63,8 @@ func TestLongUsageIsRecordedWhereAccountingIsDown(t *testing.T) {
 	require.Equal(t, []string{first, second}, recorded())
 }
 
-// What the jobs of a project used is recorded before its account is removed, and what all jobs
-// used before the database is. Until the record is kept, nothing is removed.
+// The usage of a project's jobs is recorded before its account is removed, and that of all jobs
+// before the database is. Until the record is kept, nothing is removed.
 func TestLongUsageIsRecordedBeforeRemoval(t *testing.T) {
 	t.Parallel()
 	c := newSharing(t)

@@ -11,7 +11,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// programPaths returns the paths of programs after that of their directory; nil: there are none.
+// programPaths returns the path of the directory of programs, followed by their paths; nil without programs.
 func programPaths(programs []cluster.Program) []string {
 	var paths []string
 	for _, p := range programs {

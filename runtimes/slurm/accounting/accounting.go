@@ -1,4 +1,4 @@
-// Package accounting compares what slurmdbd has of a cluster with what it should have.
+// Package accounting compares the entries of a cluster in slurmdbd with the wanted ones.
 //
 // A Tree is the accounting of one cluster: its accounts with their parents, its users
 // with their associations, and the QoS, each with the settings that differ from Slurm's

@@ -229,7 +229,7 @@ func TestChangesSayWhatAndWhose(t *testing.T) {
 	}, calls)
 }
 
-// An answer that lacks what every cluster has is an error, not an empty tree: Diff would
+// An answer without the entries that every cluster has is an error, not an empty tree: Diff would
 // add everything again.
 func TestIncompleteAnswersAreErrors(t *testing.T) {
 	full := func() [][][]string {

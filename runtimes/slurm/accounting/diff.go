@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// Verb is what a change does.
+// Verb is the verb of a change: add, set or remove.
 type Verb int
 
 // The verbs.
@@ -18,7 +18,7 @@ const (
 	Remove
 )
 
-// Kind is what a change is of.
+// Kind is the kind of the object that a change concerns.
 type Kind int
 
 // The kinds. Association is a user's access to one account.
@@ -95,7 +95,7 @@ func MissingQoS(want Tree) Change {
 	return c
 }
 
-// Withdrawn returns the users who may no longer use a QoS, by its name. It omits QoS that are
+// Withdrawn returns the users who lose the use of a QoS, by its name. It omits QoS that are
 // removed.
 func Withdrawn(have, want Tree) map[string][]string {
 	out := map[string][]string{}
@@ -385,7 +385,7 @@ func (c Change) isLevel() bool {
 	return slices.ContainsFunc(c.Set, func(a Assignment) bool { return a.Setting == "adminlevel" })
 }
 
-// String says what differs, and whose it is.
+// String describes the difference and names its owner.
 func (c Change) String() string {
 	who := c.Kind.String() + " " + names(c.Names)
 	if c.Kind == OfAssociation {

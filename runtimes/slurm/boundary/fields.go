@@ -14,7 +14,7 @@ func Fields(r queue.Resolution, projectID, jobID, correlationID string) []any {
 	return fields(r, tenant, projectID, jobID, schema.TraceID(correlationID))
 }
 
-// Attempted is the resolution of a refused submission, as far as it is known: no queue was resolved.
+// Attempted returns the known part of the resolution of a refused submission, without a queue.
 func Attempted(m *schema.QueueMap, requested string) queue.Resolution {
 	return queue.Resolution{Adapter: string(ModeOf(m)), ContractVersion: ContractVersion, RequestedQueue: requested}
 }

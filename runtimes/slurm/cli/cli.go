@@ -145,7 +145,7 @@ type QueuedJob struct {
 	Unread     bool  // a field could not be read, and is empty
 }
 
-// Asked is what a job has, or asks for while it waits.
+// Asked lists the resources that a running job has, or a waiting one asks for.
 type Asked struct {
 	GPUs, CPUs int      // on all its nodes together
 	Nodes      int      // how many
@@ -197,7 +197,7 @@ type Association struct{ Account, User string }
 type Config struct {
 	// Matches says that the file of the asking host is the running configuration.
 	Matches bool
-	Version string // of slurmctld as it runs, not as it is installed
+	Version string // of the running slurmctld, not of the installed one
 	NextJob int    // the id of the next job; 0: unknown
 }
 
@@ -221,7 +221,7 @@ type Run struct {
 	Unread                    []string // what of it could not be read, such as resources: the run cannot be billed
 }
 
-// TRES is what a run was given; all 0: nothing yet.
+// TRES are the resources allocated to a run; all 0: nothing yet.
 type TRES struct {
 	CPUs, GPUs, MemoryMiB int
 	GPUType               string // of all GPUs if Slurm accounts for types

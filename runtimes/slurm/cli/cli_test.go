@@ -467,8 +467,8 @@ func TestSnapshotOfArraysAndParts(t *testing.T) {
 	}
 }
 
-// A job of which a field cannot be read stays in a snapshot, marked, and the others are as without it. What Slurm
-// leaves open is no such field.
+// A job with an unreadable field stays in a snapshot, marked, and does not affect the others. A field that Slurm
+// leaves open counts as readable.
 func TestUnreadJobsHideNoOthers(t *testing.T) {
 	const other = "8|8|R|bob|physics.lhc|normal|main|w2|cpu=1,mem=1G,node=1|1795395501|5:00||" + asksLittle
 	want := cli.QueuedJob{ID: "8", Raw: "8", Tasks: 1, State: "R", User: "bob", Account: "physics.lhc", QoS: "normal", Partitions: []string{"main"}, Nodes: []string{"w2"}, Minutes: 5, Started: 1795395501, Asks: cli.Asked{CPUs: 1, Nodes: 1, Each: little}}

@@ -24,10 +24,10 @@ type Job struct {
 	Name string // its first 128 bytes at slurmctld
 	// Command is the path of its script at slurmctld, and the line of its submission at slurmdbd.
 	Command string
-	Unread  []string // what of it could not be read and is not known, such as nodes
+	Unread  []string // unreadable and therefore unknown fields, such as nodes
 }
 
-// unread notes that a part could not be read. The error is not kept: it quotes what a project may not see.
+// unread notes that a part could not be read. It drops the error, which quotes data that a project may not see.
 func (j *Job) unread(what string, err error) {
 	if err != nil {
 		j.Unread = append(j.Unread, what)
@@ -54,7 +54,7 @@ type JobFiles struct {
 	Output, WorkDir string
 }
 
-// HasEnded reports whether the job has ended: a record with an end has, whatever its state is called.
+// HasEnded reports whether the job has ended: every record with an end has, in any state.
 func (j *Job) HasEnded() bool {
 	return j.Ended > 0 || slices.Contains([]string{"BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY", "PREEMPTED", "REVOKED", "TIMEOUT"}, j.State)
 }
@@ -188,7 +188,7 @@ func queuedJob(v []string) Job {
 	j.unread("time limit", err)
 	if status, err := strconv.Atoi(j.Exit); err == nil { // of wait(2); sacct has exit status and signal
 		if signal := status & 0x7f; signal != 0 {
-			j.Exit = fmt.Sprintf("0:%d", signal) // what a signal ended has no exit status
+			j.Exit = fmt.Sprintf("0:%d", signal) // a process that a signal ended has no exit status
 		} else {
 			j.Exit = fmt.Sprintf("%d:0", status>>8)
 		}

@@ -14,11 +14,11 @@ import (
 type Release struct {
 	Series string
 	// From are the series from which an upgrade reaches this one in one step. An
-	// upgrade within a series is always possible, and there is no way back to an
-	// earlier one (https://slurm.schedmd.com/upgrades.html; window of each release:
+	// upgrade within a series is always possible, and a downgrade to an
+	// earlier series never is (https://slurm.schedmd.com/upgrades.html; window of each release:
 	// what slurmctld printed when it refused the state of 22.05 and of 26.05).
 	From []string
-	// Reexecutes says that a reconfigure starts slurmctld and each slurmd anew with the
+	// Reexecutes says that a reconfigure restarts slurmctld and each slurmd with the
 	// new files (scontrol(1) of 23.11).
 	Reexecutes bool
 	// RequiresState says that slurmctld does not start a second time without its saved state,
@@ -195,7 +195,7 @@ var tools2411 = &Tools{
 type Version string
 
 // Installed returns the query for the installed version of a program. slurmctld and
-// slurmd print it whatever their configuration is, and the tools come in packages of the
+// slurmd print it with any configuration, and the tools come in packages of the
 // same version. The tools themselves and slurmdbd read their configuration first.
 func Installed(program string) Query[Version] {
 	return query(decodeVersion, program, "-V")
@@ -218,7 +218,7 @@ func (v Version) Is(declared string) bool {
 	return string(v) == declared || strings.HasPrefix(string(v), declared+".") || strings.HasPrefix(string(v), declared+"-")
 }
 
-// Reexecutes reports whether a reconfigure starts the daemons of this version anew. It is
+// Reexecutes reports whether a reconfigure restarts the daemons of this version. It is
 // false for an unknown version.
 func (v Version) Reexecutes() bool {
 	return slices.ContainsFunc(releases, func(r Release) bool { return r.Reexecutes && v.Is(r.Series) })

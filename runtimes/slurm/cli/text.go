@@ -221,7 +221,7 @@ func nodesAsked(list string) int {
 	return 0
 }
 
-// taskCount returns how many tasks of an array an id of squeue stands for: 12_[1,3-9%2] or 12_[0-20:4]; otherwise 1.
+// taskCount returns the number of tasks of an array in an id of squeue such as 12_[1,3-9%2] or 12_[0-20:4]; otherwise 1.
 func taskCount(id string) (int, error) {
 	_, list, together := strings.Cut(id, "_[")
 	if !together {
@@ -289,7 +289,7 @@ func seconds(text string) (int64, error) {
 // quantity is a number as Slurm prints it: 12, 100M, 1.50T, or 4Gn for each node and 4Gc for each CPU.
 var quantity = regexp.MustCompile(`^(\d{1,12}(?:\.\d{1,6})?)([KMGTPE]?)[nc]?$`)
 
-// amount returns a number of a unit, such as M for memory in MiB, rounded up; "": it counts things.
+// amount returns a number in a unit, such as M for memory in MiB, rounded up; "": a plain count.
 func amount(text, unit string) (int, error) {
 	const units = "KMGTPE"
 	parts := quantity.FindStringSubmatch(text)
@@ -330,7 +330,7 @@ func minutes(limit string) (int, error) {
 	return all, nil
 }
 
-// maxHostnames limits the names that a list of nodes may stand for.
+// maxHostnames limits the names in the expansion of a list of nodes.
 const maxHostnames = 100_000
 
 // hostnames returns the names in a list of nodes as Slurm prints it: gpu-[1-3,07],login.
@@ -542,7 +542,7 @@ func decodeHardware(out []byte) (Resources, error) {
 	found := map[string]int{}
 	for word := range strings.FieldsSeq(string(out)) {
 		if key, value, ok := strings.Cut(word, "="); ok {
-			found[key], _ = strconv.Atoi(value) // 0 for what is no number
+			found[key], _ = strconv.Atoi(value) // 0 for a value that is not a number
 		}
 	}
 	r := Resources{CPUs: found["CPUs"], Memory: found["RealMemory"]}
@@ -650,7 +650,7 @@ func decodeRuns(out []byte) ([]Run, error) {
 	return all, nil
 }
 
-// read reads what a run was given, such as "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1". With
+// read parses allocated resources, such as "billing=1,cpu=1,gres/gpu=2,mem=100M,node=1". With
 // --noconvert the memory is in MiB.
 func (r *TRES) read(list string) error {
 	if slices.Contains([]string{"", "N/A", "(null)"}, list) {

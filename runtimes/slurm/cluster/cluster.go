@@ -25,7 +25,7 @@ type Cluster struct {
 	at        Place
 }
 
-// Place is what a cluster has on its control host.
+// Place has the settings of a cluster that depend on its control host.
 type Place struct {
 	Hostname string
 	Ports    Ports
@@ -41,7 +41,7 @@ type Ports struct {
 // JoinedWorkers are the workers that belong to the cluster, with the shapes of their hosts.
 type JoinedWorkers struct {
 	Joined []plan.Member `json:"joined,omitempty"` // members that joined or began to join and have not left, by name
-	// Found has the shape of the host of each node, as it was when the line of the node was written. A
+	// Found has the shape of the host of each node at the time when the line of the node was written. A
 	// node without it joined before its host could be asked: its line has CPUs only until it joins again.
 	Found map[string]schema.Shape `json:"found,omitempty"`
 }
@@ -104,7 +104,7 @@ type Declaration struct {
 	Unit *plan.Unit
 	JoinedWorkers
 	PendingRemovals
-	People []schema.UnixUser // users who may have an account on a host
+	People []schema.UnixUser // users with an account on a host, or maybe with one
 	At     Place
 }
 

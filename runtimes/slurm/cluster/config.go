@@ -90,7 +90,7 @@ type scheduler struct {
 	BFMaxJobUser      int `json:"bf_max_job_user,omitempty"`
 	DefaultQueueDepth int `json:"default_queue_depth,omitempty"`
 	MaxRPCCount       int `json:"max_rpc_cnt,omitempty"`
-	// bfMaxJobAssoc is no part of a config: guaranteed shares need it.
+	// bfMaxJobAssoc does not come from a config: guaranteed shares need it.
 	bfMaxJobAssoc int
 }
 

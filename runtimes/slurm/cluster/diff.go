@@ -18,7 +18,7 @@ type Diff struct {
 	Changes []Change        // sorted by What
 }
 
-// Change is one thing that differs, with what makes the daemons take it over.
+// Change is one difference, with the step by which the daemons take it over.
 type Change struct {
 	What  string // such as "slurm.conf MaxJobCount", "slurm.conf PartitionName=main" or "gres.conf"
 	Class plan.Class

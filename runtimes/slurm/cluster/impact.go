@@ -98,7 +98,7 @@ func endsBy(i plan.Impact, on *schema.OnJobs, rule plan.JobRule) plan.Impact {
 	return i
 }
 
-// configNotes says what a change of the config does that no file shows. old is nil where a unit is created.
+// configNotes describes the effects of a changed config that no file shows. old is nil where a unit is created.
 func configNotes(old, now *Config) (notes []string) {
 	if now.Confinement == ConfinementNone && (old == nil || old.Confinement != ConfinementNone) {
 		notes = append(notes, "jobs are not confined to their CPUs, memory and GPUs (confinement: none)")
@@ -123,7 +123,7 @@ func configNotes(old, now *Config) (notes []string) {
 	return notes
 }
 
-// configureImpact compares the files of both units, and returns what configure does on the host for their difference.
+// configureImpact compares the files of both units, and returns the impact of configure on the host for their difference.
 func configureImpact(before, after *plan.Unit) plan.Impact {
 	if before == nil || after == nil {
 		return plan.Impact{}

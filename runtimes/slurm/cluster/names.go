@@ -9,8 +9,8 @@ import (
 )
 
 // Name returns the name of the cluster of key: readable, and unique by a
-// hash. It is at most 40 characters long, as it is part of names of tables in the
-// database, which have 64.
+// hash. It has at most 40 characters, because names of tables in the
+// database, which have 64, contain it.
 func Name(key schema.Key) string {
 	sum := sha256.Sum256([]byte(key.String()))
 	readable := strings.ReplaceAll(strings.Join([]string{key.Tenant, key.Project, key.Name}, "_"), "-", "_")

@@ -12,8 +12,8 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// What a person changes by scontrol is in slurmctld's memory alone, and the next reconfigure takes it back: what
-// Berth wrote is declared. So it is a difference.
+// A person's change by scontrol is in slurmctld's memory alone, and the next reconfigure reverts it to the file that
+// Berth wrote. So it is a difference.
 
 // ChangedByHand returns the differences of partitions and nodes between slurmctld and the slurm.conf of the cluster.
 // closes reports whether Berth is closing a partition: that one is left out.

@@ -52,7 +52,7 @@ func TestPartitionIsComparedWithItsLine(t *testing.T) {
 		changedPartitions(ParseConf([]byte(conf)), more, func(name string) bool { return name == "old" }))
 }
 
-// The order of features has no meaning. A node that slurmctld does not have is said elsewhere.
+// The order of features has no meaning. Another check reports a node that slurmctld does not have.
 func TestNodeIsComparedWithItsLine(t *testing.T) {
 	const conf = "NodeName=gpu-1 NodeAddr=10.0.0.1 CPUs=4 Feature=worker,gpu,a100\nNodeName=gpu-2 CPUs=4 Feature=worker\n"
 	changed := func(weight int, features ...string) []string {

@@ -11,7 +11,7 @@ import (
 	"berth/runtimes/slurm/profile"
 )
 
-// QoS is a quality of service: limits, a priority and who may use it. A limit of 0 is none.
+// QoS is a quality of service: limits, a priority and its users. A limit of 0 means no limit.
 type QoS struct {
 	Name           string    `json:"name"`
 	Priority       int       `json:"priority,omitempty"`

@@ -63,7 +63,7 @@ func (c *configCheck) reservations() {
 // maintenance in reports, and running jobs do not keep it from being made (scontrol(1)).
 var maintenance = []string{"MAINT", "IGNORE_JOBS"}
 
-// maintainer may submit jobs to a reservation. Slurm requires somebody.
+// maintainer may submit jobs to a reservation. Slurm requires at least one user.
 const maintainer = "root"
 
 // WantedReservations returns the declared reservations that are not over, as slurmctld has
@@ -88,7 +88,7 @@ type reservationChange struct {
 
 // ReservationChanges returns the changes that turn have into want. Berth owns the
 // reservations whose names have its prefix, and leaves all others alone. The start of a
-// reservation that has begun cannot change: one that is to begin later is made anew.
+// reservation that has begun cannot change: to move the start, the reservation is deleted and created again.
 func ReservationChanges(have, want []cli.Reservation, now time.Time) []reservationChange {
 	var out []reservationChange
 	for _, w := range want {

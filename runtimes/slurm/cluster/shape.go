@@ -39,7 +39,7 @@ func ShapeOf(r cli.Resources) schema.Shape {
 	return schema.Shape{Sockets: r.Sockets, CoresPerSocket: r.CoresPerSocket, ThreadsPerCore: r.ThreadsPerCore}
 }
 
-// UnusedHardware returns what of the host of a worker Slurm does not have, or "".
+// UnusedHardware describes the hardware of a worker's host that Slurm does not use, or "".
 func UnusedHardware(m plan.Member, found schema.Shape) string {
 	has := Fitted(m, found)
 	if found == (schema.Shape{}) || has.CPUs == found.Threads() && has.Shape == found {

@@ -233,7 +233,7 @@ func (c *Cluster) Admitted() []Partition {
 				accounts, qos = append(accounts, a.ProjectID), slices.Concat(qos, own[a.ProjectID])
 			}
 		}
-		if len(accounts) == 0 { // from 24.11 on, root stands for all accounts below it
+		if len(accounts) == 0 { // from 24.11 on, root means all accounts below it
 			accounts = []string{MembersAccount}
 		}
 		if len(qos) == 0 {

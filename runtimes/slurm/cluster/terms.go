@@ -12,7 +12,7 @@ import (
 	"berth/schema"
 )
 
-// termsImpact adds what changed terms of attachments do to jobs. A queued job that exceeds a limit
+// termsImpact adds the effects of changed terms of attachments on jobs. A queued job that exceeds a limit
 // waits with the name of the limit as its reason, and one in a partition that its project loses with
 // PartitionConfig, until its owner changes it or the terms become wider. Running jobs go on.
 func termsImpact(i plan.Impact, before, after *Cluster) plan.Impact {
@@ -76,7 +76,7 @@ func (c *Cluster) partitionSizes() map[string]plan.PartitionSize {
 	return sizes
 }
 
-// nodeResources is what the node of a member has for jobs.
+// nodeResources returns the resources for jobs on the node of a member.
 func nodeResources(m plan.Member) plan.NodeResources {
 	shape := plan.NodeResources{CPUs: m.CPUs, MemoryMiB: m.MemoryMiB, Features: strings.Split(memberFeatures(m), ",")}
 	for _, g := range m.GPUs {
@@ -108,7 +108,7 @@ func attachmentOf(u *plan.Unit, project string) (schema.EffectiveAttachment, boo
 // changedTerms returns the limits of a project if they change: those of its account and of the QoS
 // of its guaranteed share, which are both in force for a job within that share.
 func changedTerms(was, now *sharing, old, a schema.EffectiveAttachment) []plan.JobTerms {
-	// No job is in a new partition, and what becomes of those in a removed one is no matter of terms.
+	// A new partition has no jobs, and terms do not decide about the jobs in a removed one.
 	stays := func(partition string) bool {
 		return slices.Contains(PartitionNames(was.partitions), partition) && slices.Contains(PartitionNames(now.partitions), partition)
 	}

@@ -173,7 +173,7 @@ func TestReadinessIsTheEvidenceOfTheRefusal(t *testing.T) {
 			require.Equal(t, ready, !strings.Contains(err.Error(), "does not serve"), name)
 		}
 	}
-	// A page that is named and not in force is none.
+	// A named page that is not in force counts as missing.
 	at := scope(schema.ModeRealPolicy, nil)
 	at.HasRunbook = false
 	r, err := newQueue(&tools{}).Readiness(t.Context(), at)

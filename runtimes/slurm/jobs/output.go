@@ -139,7 +139,7 @@ func expanded(j *cli.Job, files cli.JobFiles, version string) string {
 		parts := pattern.FindStringSubmatch(found)
 		width, _ := strconv.Atoi(parts[1])
 		value := values[parts[2]]
-		if parts[2] == "b" && strings.HasPrefix(version, "22.") { // it has no such pattern, and takes away what it does not know
+		if parts[2] == "b" && strings.HasPrefix(version, "22.") { // it lacks this pattern, and removes unknown ones
 			return strings.Repeat("%", max(0, 1-len(parts[1]))) + parts[1] + "b"
 		}
 		if _, err := strconv.Atoi(value); err == nil {

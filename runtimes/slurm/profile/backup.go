@@ -27,8 +27,8 @@ func (b Backup) DatabaseFile() string { return b.stack.Backups() + "/" + b.name 
 // StateFile is the archive of the StateSaveLocation.
 func (b Backup) StateFile() string { return b.stack.Backups() + "/" + b.name + ".state.tar" }
 
-// DumpArgs returns the arguments with which mariadb-dump writes the database, as it is at
-// one moment, while slurmdbd goes on (mariadb-dump(1)).
+// DumpArgs returns the arguments with which mariadb-dump writes a consistent copy of the database
+// while slurmdbd goes on (mariadb-dump(1)).
 func (b Backup) DumpArgs() []string {
 	return []string{
 		"--no-defaults", "--user=root", "--socket=" + DatabaseSocket, "--single-transaction", "--quick",

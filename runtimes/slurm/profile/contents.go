@@ -55,7 +55,7 @@ func everything() []made {
 		{"file", at(EtcDir + `/` + clusterGroup + `/topology\.conf`), 0o644, "", eachLine(switchLine)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/plugstack\.conf`), 0o644, "", eachLine(nil)},
 		{"file", at(EtcDir + `/` + clusterGroup + `/slurmdbd\.conf`), 0o600, SlurmUser, checkSlurmdbdConf},
-		// It is no cluster's: the name of one ends in a hash.
+		// It belongs to no cluster: the name of a cluster ends in a hash.
 		{"file", at(WorkerLogRotation), 0o644, "", func(_ Stack, data []byte) error { return same(data, WorkerLogRules()) }},
 		{"file", at(rotationDir + `/berth-` + clusterGroup), 0o644, "", func(s Stack, data []byte) error { return same(data, s.LogRules()) }},
 		{"file", at(StateDir + `/` + clusterGroup + `/accounts\.cfg`), 0o600, "", checkAccounts},

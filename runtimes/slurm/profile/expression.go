@@ -16,7 +16,7 @@ func compile(pattern string) *expression {
 	return &expression{sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })}
 }
 
-// MatchString does what it does for regexp.Regexp, and so do the other methods.
+// MatchString works as that of regexp.Regexp, and so do the other methods.
 func (e *expression) MatchString(s string) bool { return e.compiled().MatchString(s) }
 
 // FindStringSubmatch returns the match and its groups.

@@ -24,7 +24,7 @@ const maxName = 128
 var separator = compile(`^[a-z][a-z0-9]{7,15}$`)
 
 // QueueJobsArgs returns the arguments with which squeue prints jobs, each value followed by a separator that the
-// caller makes at random. What users write has a fixed width: with blanks behind it, or cut off.
+// caller makes at random. Text of users has a fixed width: padded with blanks or cut off.
 func QueueJobsArgs(separator string, filter ...string) []string {
 	width := map[string]string{"Name": strconv.Itoa(maxName), "Command": strconv.Itoa(maxScriptLen + 1)} // a longer path is not Berth's
 	var format []string

@@ -17,7 +17,7 @@ const WorkerOldLogs = LogDir + "/berth-slurmd"
 // LogRotation is the file that tells logrotate the logs of the stack.
 func (s Stack) LogRotation() string { return rotationDir + "/berth-" + s.Cluster }
 
-// LogRules returns the content of LogRotation. Daemons of Slurm open their logs anew at SIGUSR2
+// LogRules returns the content of LogRotation. Daemons of Slurm reopen their logs at SIGUSR2
 // (slurmctld(8), slurmdbd(8)); the signal goes to a process of their account only. munged
 // writes too little to rotate.
 func (s Stack) LogRules() []byte {

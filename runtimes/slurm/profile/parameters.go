@@ -51,7 +51,7 @@ func (c Classes) On(version string) Activation {
 }
 
 // The classes of most parameters. Those that end in OrReconfigure need a restart on 22.05,
-// and a reconfigure where it starts the daemons anew.
+// and a reconfigure where that restarts the daemons.
 var (
 	reconfigure             = Classes{Reconfigure, Reconfigure, Reconfigure}
 	controller              = Classes{RestartController, RestartController, RestartController}

@@ -85,7 +85,7 @@ func RecordOf(path string) string { return strings.TrimSuffix(path, copyEnd) }
 
 const copyEnd = ".copy"
 
-// DamagedRecord is where the text of a record that cannot be read is put aside, as JSON.
+// DamagedRecord is the path of the JSON file that keeps the text of an unreadable record.
 func (s Stack) DamagedRecord() string { return s.Record() + ".damaged" }
 
 // ConfigFiles are all files of the stack's configuration.
@@ -136,7 +136,7 @@ func (s Stack) State() string { return s.Lib() + "/state" }
 // StateMark is a file that slurmctld makes in its state at its first start, and keeps.
 func (s Stack) StateMark() string { return s.State() + "/" + stateMark }
 
-// SavedAssociations is slurmctld's copy of what slurmdbd has, with which it starts without slurmdbd.
+// SavedAssociations is slurmctld's copy of the associations in slurmdbd, with which it starts without slurmdbd.
 func (s Stack) SavedAssociations() string { return s.State() + "/" + savedAssociations }
 
 // Files of slurmctld's state.

@@ -135,7 +135,7 @@ func mungedSpec(key, run, log, seed string) runtimes.ServiceSpec {
 }
 
 // mariadbd listens on a Unix socket only and authenticates the account of the peer,
-// so there is no password: root administers, slurm uses the databases granted to it.
+// without any password: root administers, slurm uses the databases granted to it.
 func mariadbd(unit string, params map[string]string) (runtimes.ServiceSpec, error) {
 	if unit != "" || len(params) > 0 {
 		return runtimes.ServiceSpec{}, fmt.Errorf("has no units and takes no parameters")

@@ -260,7 +260,7 @@ func isNodes(arg string) bool {
 	return updateNode.MatchString(arg) && !namesAll(arg)
 }
 
-// namesAll reports whether an argument lists a word that stands for nodes of any name.
+// namesAll reports whether an argument lists a word that means all nodes.
 func namesAll(arg string) bool {
 	_, list, _ := strings.Cut(arg, "=")
 	return slices.ContainsFunc(strings.Split(list, ","), func(name string) bool {
@@ -434,7 +434,7 @@ func checkSacct(args []string) error {
 	return nil
 }
 
-// checkSreport allows the reports of one cluster's CPUs and GPUs, and of what its accounts are charged.
+// checkSreport allows the reports of one cluster's CPUs and GPUs, and of the charges of its accounts.
 func checkSreport(args []string) error {
 	if line := strings.Join(args, " "); !usageReport.MatchString(line) {
 		return fmt.Errorf("sreport %s: not one of the allowed forms", line)

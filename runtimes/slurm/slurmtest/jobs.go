@@ -1,7 +1,7 @@
 // Package slurmtest submits and reads jobs of a cluster through berth-host, and names the
 // packages of its hosts, for the lab and for tests. The daemon does not use it.
 //
-// It must not know what a job is for.
+// It must not know the purpose of a job.
 package slurmtest
 
 import (
