@@ -3,28 +3,23 @@ package schema
 // Held is a document or a file that does not come into force, with the reason. An
 // earlier version stays in force.
 type Held struct {
-	Key     Key    `json:"key,omitzero"` // zero for a file without a key
-	File    string `json:"file"`
-	Reason  string `json:"reason"` // one of the reasons below
-	Message string `json:"message"`
+	Key     Key        `json:"key,omitzero"` // zero for a file without a key
+	File    string     `json:"file"`
+	Reason  HeldReason `json:"reason"`
+	Message string     `json:"message"`
 }
 
-// The reasons of a Held.
+// HeldReason is why a document does not come into force.
+type HeldReason string
+
+// The reasons.
 const (
-	HeldInvalid = "invalid" // the file has errors
-	HeldNeeds   = "needs"   // a document that it needs, or that needs it, does not come into force
-	HeldDenied  = "denied"  // a check or a veto refuses it
-
-	// HeldBlocked: a deletion that waits for an acknowledgement or for a valid tree;
-	// /berth apply and /berth ack-delete release it.
-	HeldBlocked = "blocked"
-
-	// HeldUnauthorised: its author lacks the permission.
-	HeldUnauthorised = "unauthorised"
-
-	// HeldUnreadable: a whole part, File, cannot be read. It may become readable, so the
-	// same two trees may give another result later.
-	HeldUnreadable = "unreadable"
+	HeldInvalid      HeldReason = "invalid"      // The file has errors.
+	HeldNeeds        HeldReason = "needs"        // A document that it needs, or that needs it, does not come into force.
+	HeldDenied       HeldReason = "denied"       // A check or a veto refuses it.
+	HeldBlocked      HeldReason = "blocked"      // The deletion waits for a valid tree, /berth apply or /berth ack-delete.
+	HeldUnauthorised HeldReason = "unauthorised" // Its author lacks the permission.
+	HeldUnreadable   HeldReason = "unreadable"   // A whole tree cannot be read now; a later attempt may read it.
 )
 
 // Why returns the reason in the words of the documentation.
@@ -39,5 +34,5 @@ func (h Held) Why() string {
 	case HeldBlocked:
 		return "blocked deletion"
 	}
-	return h.Reason
+	return string(h.Reason)
 }

@@ -29,6 +29,7 @@ var namedTypes = []struct{ name, title string }{
 	{"berth/reconciler/plan.BlockedCode", "Codes of what blocks a unit"},
 	{"berth/reconciler/plan.DriftKind", "Kinds of drift"},
 	{"berth/runtimes.SightReason", "Results of the verification of bytes"},
+	{"berth/schema.HeldReason", "Reasons of held changes"},
 }
 
 // namedValue is a constant of one of namedTypes.
@@ -146,7 +147,8 @@ func (v *namedValues) page() []byte {
 		"`berth describe`, the API and berth/status show conditions: each has a type, a status, a reason and a message.\n" +
 		"Programs read the type, the status and the reason; the message is for people, and changes.\n\n" +
 		"The reason of a condition is one of the reasons below, a phase with a capital letter such as `Running`, the code\n" +
-		"of what blocks the unit, the kind of a drift, or the result of a verification of bytes.\n")
+		"of what blocks the unit, the kind of a drift, or the result of a verification of bytes. A change that is held has a\n" +
+		"reason of its own.\n")
 	for _, n := range namedTypes {
 		require.NotEmpty(v.t, v.found[n.name], n.name)
 		fmt.Fprintf(&b, "\n## %s\n", n.title)

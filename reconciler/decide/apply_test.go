@@ -75,13 +75,13 @@ func TestApplyTakesDocumentsTheUserMayChange(t *testing.T) {
 	got := s.apply("vic")
 	require.Empty(t, got.Taken)
 	require.Empty(t, got.Digest)
-	require.Equal(t, map[string]string{train: schema.HeldUnauthorised, rules: schema.HeldUnauthorised}, reasons(got.Left))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised, rules: schema.HeldUnauthorised}, reasons(got.Left))
 
 	got = s.apply("pia")
 	require.Equal(t, []string{train}, taken(got))
-	require.Equal(t, map[string]string{rules: schema.HeldUnauthorised}, reasons(got.Left))
+	require.Equal(t, map[string]schema.HeldReason{rules: schema.HeldUnauthorised}, reasons(got.Left))
 	require.Contains(t, got.Left[0].Message, "pia lacks policy.write")
-	require.Equal(t, map[string]string{rules: schema.HeldUnauthorised}, reasons(got.Decision.Held))
+	require.Equal(t, map[string]schema.HeldReason{rules: schema.HeldUnauthorised}, reasons(got.Decision.Held))
 	require.Len(t, got.Proposal.Plans, 1)
 	require.Equal(t, trainKey, got.Proposal.Plans[0].Key)
 	require.Equal(t, []plan.DocumentChange{{Key: trainKey, File: train, Change: "modified", Fields: []plan.Change{{Field: "spec.roles.worker.count", Before: "1", After: "2"}}}}, got.Proposal.Documents)
@@ -101,7 +101,7 @@ func TestApplyOverridesNeitherPolicyNorErrors(t *testing.T) {
 	other := at + "other.yaml"
 	for name, c := range map[string]struct {
 		change map[string]string
-		reason string
+		reason schema.HeldReason
 	}{
 		"invalid":             {map[string]string{other: "kind: Instance\n"}, schema.HeldInvalid},
 		"denied by policy":    {map[string]string{other: instance("other", 8, 8)}, schema.HeldDenied},

@@ -139,8 +139,8 @@ func contents(t *testing.T, s schema.Snapshot) map[string]string {
 	return out
 }
 
-func reasons(held []schema.Held) map[string]string {
-	out := map[string]string{}
+func reasons(held []schema.Held) map[string]schema.HeldReason {
+	out := map[string]schema.HeldReason{}
 	for _, h := range held {
 		out[h.File] = h.Reason
 	}
@@ -155,7 +155,7 @@ func TestUnauthorizedChangeIsHeld(t *testing.T) {
 	s := tell(t, nil)
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(d.Held))
 	require.Equal(t, 1, d.Effective.Unit(trainKey).Roles[1].Count)
 	require.Contains(t, d.Held[0].Message, "vic")
 	require.Len(t, d.Verdicts, 1)
@@ -164,15 +164,15 @@ func TestUnauthorizedChangeIsHeld(t *testing.T) {
 
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
 	d = s.together()
-	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Unit(evalKey))
 	require.Len(t, d.Verdicts, 1, "a held change is reported once")
 
 	// A later permission of vic does not release it.
 	s.commits("pia", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_member"), member("vic", "project_admin"))})
-	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("mel", map[string]string{"README.md": "x"})
-	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(s.together().Held))
 
 	s.commits("vic", map[string]string{train: instance("train", 3, 1)})
 	d = s.together()
@@ -197,7 +197,7 @@ func TestDocumentWaitsForTheHeldChangeItNeeds(t *testing.T) {
 		eval: strings.ReplaceAll(instance("eval", 1, 1), "version: v1", "version: v2"),
 	})
 	d := s.together()
-	require.Equal(t, map[string]string{v2: schema.HeldUnauthorised, eval: schema.HeldNeeds}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{v2: schema.HeldUnauthorised, eval: schema.HeldNeeds}, reasons(d.Held))
 	s.commits("olga", map[string]string{v2: s.main[v2] + "# looked at\n"})
 	d = s.together()
 	require.Empty(t, d.Held)
@@ -220,7 +220,7 @@ func TestUnknownUsersHaveNoRole(t *testing.T) {
 			s.commits("", map[string]string{train: "", eval: instance("eval", 1, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")},
 				func(st *decide.Step) { st.By = by })
 			d := s.together()
-			require.Equal(t, map[string]string{train: schema.HeldUnauthorised, eval: schema.HeldUnauthorised, rules: schema.HeldUnauthorised}, reasons(d.Held))
+			require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised, eval: schema.HeldUnauthorised, rules: schema.HeldUnauthorised}, reasons(d.Held))
 			require.NotNil(t, d.Effective.Unit(trainKey))
 		})
 	}
@@ -234,7 +234,7 @@ func TestRulesBeforeTheChangeApply(t *testing.T) {
 		projectRoles: roles("roles", member("pia", "project_owner"), member("mel", "project_owner")),
 		train:        "",
 	})
-	require.Equal(t, map[string]string{projectRoles: schema.HeldUnauthorised, train: schema.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{projectRoles: schema.HeldUnauthorised, train: schema.HeldUnauthorised}, reasons(s.together().Held))
 
 	s = tell(t, nil)
 	s.commits("tina", map[string]string{
@@ -242,7 +242,7 @@ func TestRulesBeforeTheChangeApply(t *testing.T) {
 		train: instance("train", 4, 3),
 	})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held), "policy widened and used in one change")
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held), "policy widened and used in one change")
 	require.Contains(t, d.Held[0].Message, "before this change")
 	s.commits("mel", map[string]string{"README.md": "later"})
 	require.Empty(t, s.together().Held, "the policy is in force now")
@@ -271,7 +271,7 @@ func TestCommitsAreDecidedOneByOne(t *testing.T) {
 	require.Equal(t, one.Replace, two.Replace)
 	require.Equal(t, one.Effective, two.Effective)
 	require.Equal(t, told, two.Verdicts)
-	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(two.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(two.Held))
 	require.NotNil(t, two.Effective.Unit(evalKey))
 }
 
@@ -300,7 +300,7 @@ func TestDeletionProtection(t *testing.T) {
 	s := tell(t, map[string]string{train: protected})
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held))
 	require.Contains(t, d.Held[0].Message, "deletion_protection")
 
 	// The same holds for the deletion of its tenant tree.
@@ -397,7 +397,7 @@ func TestMoveToInvalidFileDeletesNothing(t *testing.T) {
 	s := tell(t, map[string]string{train: strings.Replace(instance("train", 1, 1), "  name: train\n", "  name: train\n  uid: u1\n", 1)})
 	s.commits("pia", map[string]string{train: "", at + "renamed.yaml": "apiVersion: berth/v1\nkind: Instance\nmetadata: {name: renamed, uid: u1\n"})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldBlocked, at + "renamed.yaml": schema.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldBlocked, at + "renamed.yaml": schema.HeldInvalid}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Unit(trainKey))
 }
 
@@ -413,7 +413,7 @@ func TestMoveNeedsThePermissionAtBothPlaces(t *testing.T) {
 	from, to := "tenants/physics/projects/lhc/service-accounts/ci.yaml", other+"service-accounts/ci.yaml"
 	s.commits("pia", map[string]string{from: "", to: account("ci")})
 	d := s.together()
-	require.Equal(t, map[string]string{from: schema.HeldNeeds, to: schema.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{from: schema.HeldNeeds, to: schema.HeldUnauthorised}, reasons(d.Held))
 	s.commits("tina", map[string]string{to: account("ci") + "# looked at\n"})
 	require.Empty(t, s.together().Held)
 }
@@ -469,7 +469,7 @@ func TestApprovalRuleCanBeRemovedWhereNobodyCanApprove(t *testing.T) {
 		s.commits("", map[string]string{policyFile: "", train: instance("train", 1, 2)}, signed("tina", tinaKey, ""))
 		d := s.together()
 		require.Nil(t, d.Desired.Tenants["physics"].Policy, name)
-		require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(d.Held), "the rest is held under the rules before the change")
+		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(d.Held), "the rest is held under the rules before the change")
 		s.commits("", map[string]string{train: instance("train", 1, 3)}, signed("tina", tinaKey, ""))
 		require.Empty(t, s.together().Held)
 	}

@@ -54,7 +54,7 @@ func dropped(files map[string]string, paths ...string) map[string]string {
 // The removal of an admission holds nothing and deletes nothing (F9).
 func TestOwnAppWaitsForAdmission(t *testing.T) {
 	l := loader(t)
-	denied := map[string]string{ownEntitled: schema.HeldDenied, ownInstance: schema.HeldDenied}
+	denied := map[string]schema.HeldReason{ownEntitled: schema.HeldDenied, ownInstance: schema.HeldDenied}
 	files := func(paths ...string) map[string]string { return estateFiles(only(paths...)) }
 	step := func(from, to map[string]string) decide.Decision {
 		d, err := commit(t, l, estate.Files(to), estate.Files(from))
@@ -95,7 +95,7 @@ func TestOwnAppWaitsForAdmission(t *testing.T) {
 	more := files(ownApp, ownVersion, ownEntitled)
 	more[ownInstance] = strings.Replace(owned()[ownInstance], "count: 1", "count: 2", 1)
 	d = step(files(ownApp, ownVersion, ownEntitled, ownInstance), more)
-	require.Equal(t, map[string]string{ownInstance: schema.HeldDenied}, reasons(d.Held), "it takes no change that does not comply")
+	require.Equal(t, map[string]schema.HeldReason{ownInstance: schema.HeldDenied}, reasons(d.Held), "it takes no change that does not comply")
 	more[ownEntitled] = doc("Entitlement", "beam", "spec:\n  enabled: false\n")
 	more[ownInstance] = owned()[ownInstance]
 	require.Empty(t, step(files(ownApp, ownVersion, ownEntitled, ownInstance), more).Held, "the tenant may disable its entitlement")
@@ -124,7 +124,7 @@ func TestOwnAppDoesNotShadowThePlatforms(t *testing.T) {
 	shadow[eval] = instance("eval", 1, 1)
 	d, err = commit(t, l, estate.Files(shadow), estate.Files(estateFiles(nil)))
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"tenants/physics/catalog/batch/app.yaml": schema.HeldInvalid, "tenants/physics/catalog/batch/v1.yaml": schema.HeldNeeds}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{"tenants/physics/catalog/batch/app.yaml": schema.HeldInvalid, "tenants/physics/catalog/batch/v1.yaml": schema.HeldNeeds}, reasons(d.Held))
 	require.NotNil(t, d.Desired.Instance(evalKey))
 
 	// In one change, the platform's comes into force.
@@ -155,7 +155,7 @@ func TestOwnAppDoesNotShadowThePlatforms(t *testing.T) {
 	// Nor does such a deletion hold the platform's.
 	d, err = commit(t, l, estate.Files(dropped(gone, theirs, "platform/catalog/beam/v1.yaml")), estate.Files(both))
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{ownApp: schema.HeldNeeds, ownVersion: schema.HeldNeeds}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{ownApp: schema.HeldNeeds, ownVersion: schema.HeldNeeds}, reasons(d.Held))
 	require.Nil(t, d.Desired.Platform.Apps["beam"])
 	gone = dropped(gone, ownInstance, ownEntitled)
 	d, err = commit(t, l, estate.Files(gone), estate.Files(both))
@@ -179,7 +179,7 @@ func TestOwnVersionInUseStays(t *testing.T) {
 	inForce := estateFiles(owned())
 	d, err := commit(t, l, estate.Files(dropped(inForce, ownVersion)), estate.Files(inForce))
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{ownVersion: schema.HeldNeeds}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{ownVersion: schema.HeldNeeds}, reasons(d.Held))
 
 	const other = "tenants/biology/projects/genomes/"
 	biology := with(inForce, map[string]string{
@@ -190,5 +190,5 @@ func TestOwnVersionInUseStays(t *testing.T) {
 	})
 	d, err = commit(t, l, estate.Files(biology), estate.Files(inForce))
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{other + "entitlements/beam.yaml": schema.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{other + "entitlements/beam.yaml": schema.HeldInvalid}, reasons(d.Held))
 }

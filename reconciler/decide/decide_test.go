@@ -170,7 +170,7 @@ func words(p plan.Proposal) []string {
 		out = append(out, fmt.Sprintf("%s %s:%d", d.Code, d.File, d.Line))
 	}
 	for _, h := range p.Held {
-		out = append(out, "held "+h.Reason+" "+h.File)
+		out = append(out, "held "+string(h.Reason)+" "+h.File)
 	}
 	for _, u := range p.Plans {
 		line := u.Key.Name + ":"

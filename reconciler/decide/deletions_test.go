@@ -119,7 +119,7 @@ func TestAcknowledgedDeletionCoversExactlyTheListedDocuments(t *testing.T) {
 	s.commits("tina", map[string]string{"README.md": "3"}, ack(both))
 	d = s.together()
 	require.Nil(t, d.Desired.Instance(trainKey))
-	require.Equal(t, map[string]string{at + "broken.yaml": schema.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{at + "broken.yaml": schema.HeldInvalid}, reasons(d.Held))
 
 	// The same with an acknowledgement in the merge itself.
 	s = tell(t, inventory())
@@ -176,7 +176,7 @@ func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
 	s.commits("tina", map[string]string{projectRoles: "", ciFile: "", atlas + "entitlements/batch.yaml": ""})
 	s.commits("olga", map[string]string{pause: ""})
 	d := s.together()
-	require.Equal(t, map[string]string{"platform/broken.yaml": schema.HeldInvalid, at + "broken.yaml": schema.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{"platform/broken.yaml": schema.HeldInvalid, at + "broken.yaml": schema.HeldInvalid}, reasons(d.Held))
 	require.Empty(t, d.Paused())
 	for _, path := range []string{projectRoles, ciFile, atlas + "entitlements/batch.yaml", pause} {
 		require.NotContains(t, contents(t, s.was.Tree), path)
@@ -184,7 +184,7 @@ func TestGrantIsDeletedBesideFailingFiles(t *testing.T) {
 
 	s = tell(t, inventory())
 	s.commits("vic", map[string]string{projectRoles: ""})
-	require.Equal(t, map[string]string{projectRoles: schema.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{projectRoles: schema.HeldUnauthorised}, reasons(s.together().Held))
 }
 
 // A deletion that waited for a reference comes into force by a command only.
@@ -196,7 +196,7 @@ func TestDeletionDoesNotComeWithAnotherMerge(t *testing.T) {
 	require.Equal(t, schema.HeldNeeds, reasons(s.together().Held)[atlas+"project.yaml"])
 	s.commits("tina", map[string]string{quark: "", atlas + "entitlements/batch.yaml": ""})
 	d := s.together()
-	require.Equal(t, map[string]string{atlas + "project.yaml": schema.HeldBlocked}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{atlas + "project.yaml": schema.HeldBlocked}, reasons(d.Held))
 	s.commits("tina", map[string]string{"README.md": "1"}, ack(decide.AckOf(d.Held[0])))
 	require.Empty(t, s.together().Held)
 	require.NotContains(t, contents(t, s.was.Tree), atlas+"project.yaml")
@@ -212,7 +212,7 @@ func TestBlockedDeletionIsTheSameDecidedTogether(t *testing.T) {
 			s.together()
 		}
 		s.commits("pia", map[string]string{at + "broken.yaml": ""})
-		require.Equal(t, map[string]string{train: schema.HeldBlocked}, reasons(s.together().Held))
+		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldBlocked}, reasons(s.together().Held))
 	}
 }
 
@@ -324,13 +324,13 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 		s.commits("cleo", files)
 		s.commits("pia", map[string]string{train: ""})
 		d := s.together()
-		require.Equal(t, map[string]string{slices.Collect(maps.Keys(files))[0]: schema.HeldUnauthorised}, reasons(d.Held), name)
+		require.Equal(t, map[string]schema.HeldReason{slices.Collect(maps.Keys(files))[0]: schema.HeldUnauthorised}, reasons(d.Held), name)
 		require.Nil(t, d.Desired.Instance(trainKey), name)
 	}
 	s := tell(t, with(chem(8), map[string]string{chemRoles: roles("roles", member("cleo", "project_owner"))}))
 	s.commits("cleo", map[string]string{"platform/nodes/junk.yml": "a: ["})
 	s.commits("olga", map[string]string{"platform/nodes/gpu-3.yaml": ""})
-	require.Equal(t, map[string]string{"platform/nodes/junk.yml": schema.HeldUnauthorised}, reasons(s.together().Held), "in the tree of the platform")
+	require.Equal(t, map[string]schema.HeldReason{"platform/nodes/junk.yml": schema.HeldUnauthorised}, reasons(s.together().Held), "in the tree of the platform")
 
 	named := func(name string) string {
 		return strings.Replace(instance(name, 1, 1), "metadata:\n", "metadata:\n  uid: u1\n", 1)
@@ -339,7 +339,7 @@ func TestFilesOfStrangersBlockNoDeletion(t *testing.T) {
 	s.commits("cleo", map[string]string{at + "other.yaml": named("other")})
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
-	require.Equal(t, map[string]string{at + "other.yaml": schema.HeldUnauthorised}, reasons(d.Held), "a valid document with the uid of the deleted one")
+	require.Equal(t, map[string]schema.HeldReason{at + "other.yaml": schema.HeldUnauthorised}, reasons(d.Held), "a valid document with the uid of the deleted one")
 	require.Nil(t, d.Desired.Instance(trainKey))
 	var changed []string
 	for _, v := range d.Verdicts {

@@ -66,7 +66,7 @@ func (d *Decider) compare(ctx context.Context, in change) (*guard, error) {
 }
 
 // refuse vetoes a changed path.
-func (g *guard) refuse(d schema.Diagnostic, reason string) {
+func (g *guard) refuse(d schema.Diagnostic, reason schema.HeldReason) {
 	if !touches(g.changes, d.File) {
 		return
 	}
@@ -76,7 +76,7 @@ func (g *guard) refuse(d schema.Diagnostic, reason string) {
 	g.found = append(g.found, d)
 }
 
-func (g *guard) refusePath(path, code, reason, format string, args ...any) {
+func (g *guard) refusePath(path, code string, reason schema.HeldReason, format string, args ...any) {
 	g.refuse(schema.Diagnostic{Severity: schema.SeverityError, Code: code, File: path, Line: 1, Column: 1, Message: fmt.Sprintf(format, args...)}, reason)
 }
 

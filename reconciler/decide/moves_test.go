@@ -100,7 +100,7 @@ func TestHeldMoveDoesNotDelete(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := tell(t, with(inventory(), map[string]string{train: of(instance("train", 1, 1), "u1")}))
 			s.commits("pia", map[string]string{train: "", moved: u1})
-			require.Equal(t, map[string]string{train: schema.HeldDenied, moved: schema.HeldDenied}, reasons(s.together().Held))
+			require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied, moved: schema.HeldDenied}, reasons(s.together().Held))
 			for range 2 {
 				s.commits("pia", then)
 				d := s.together()
@@ -122,7 +122,7 @@ func TestMoveWaitsForAReference(t *testing.T) {
 	const to = atlas + "service-accounts/ci.yaml"
 	s := tell(t, map[string]string{ciFile: account("ci")})
 	s.commits("tina", map[string]string{ciFile: "", to: account("ci")})
-	require.Equal(t, map[string]string{ciFile: schema.HeldNeeds, to: schema.HeldNeeds}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{ciFile: schema.HeldNeeds, to: schema.HeldNeeds}, reasons(s.together().Held))
 	s.commits("tina", map[string]string{atlas + "project.yaml": doc("Project", "atlas", "spec:\n  display_name: Atlas\n")})
 	require.Empty(t, s.together().Held)
 	require.NotContains(t, contents(t, s.was.Tree), ciFile)

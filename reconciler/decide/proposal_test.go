@@ -108,7 +108,7 @@ func TestUnauthorizedChangeComesWithNoOther(t *testing.T) {
 	s.commits("vic", map[string]string{train: instance("train", 4, 1)})
 	s.commits("mel", map[string]string{eval: instance("eval", 1, 1)})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldUnauthorised}, reasons(d.Held))
 	repo := trees{
 		"before": inForce, "in-force": contents(t, s.was.Tree), "base": s.main,
 		"words": change(s.main, map[string]string{"README.md": "words\n"}), "train": change(s.main, map[string]string{train: instance("train", 2, 1)}),

@@ -39,14 +39,14 @@ func TestExpiredRollbackHoldsChangesOfWhatItServes(t *testing.T) {
 	s.commits("pia", map[string]string{train: instance("train", 2, 1)})
 	s.commits("tina", map[string]string{rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 7\n")})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held), "an unrelated change comes into force")
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held), "an unrelated change comes into force")
 	require.Contains(t, d.Held[0].Message, "expired on 2026-01-30 ("+queueMapFile+":")
 
 	for name, file := range map[string]string{"renewed": queueMapOf("passthrough", "2026-02-28"), "removed": queueMapOf("passthrough", ""), "deleted": "", "back in real-policy": queueMapOf("real-policy", "")} {
 		s := expiredStory(t)
 		s.commits("pia", map[string]string{train: instance("train", 2, 1)})
 		s.commits("root", map[string]string{queueMapFile: file})
-		require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(s.together().Held), "%s: a tenant's change in the same window does not hold it", name)
+		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(s.together().Held), "%s: a tenant's change in the same window does not hold it", name)
 		s.commits("mel", map[string]string{"README.md": "later"})
 		require.Empty(t, s.together().Held, name)
 	}
@@ -57,9 +57,9 @@ func TestExpiredRollbackHoldsChangesOfWhatItServes(t *testing.T) {
 func TestTenantDoesNotDecideOnARollback(t *testing.T) {
 	s := expiredStory(t)
 	s.commits("pia", map[string]string{queueMapFile: queueMapOf("passthrough", "2026-02-28"), train: instance("train", 2, 1)})
-	require.Equal(t, map[string]string{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied}, reasons(s.together().Held), "renewal and use by a tenant's user")
+	require.Equal(t, map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied}, reasons(s.together().Held), "renewal and use by a tenant's user")
 	s.commits("pia", map[string]string{train: instance("train", 3, 1)})
-	require.Equal(t, map[string]string{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied}, reasons(s.together().Held), "his renewal stays held")
+	require.Equal(t, map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised, train: schema.HeldDenied}, reasons(s.together().Held), "his renewal stays held")
 	s.commits("pia", map[string]string{queueMapPage: ""})
 	s.commits("root", map[string]string{queueMapFile: queueMapOf("real-policy", "")})
 	d := s.together()

@@ -48,29 +48,29 @@ func TestRulesJudgeWhatComesIntoForce(t *testing.T) {
 	for name, c := range map[string]struct {
 		before  map[string]string
 		commits [][2]any // who, files
-		held    map[string]string
+		held    map[string]schema.HeldReason
 	}{
 		"a policy whose deletion is held still denies": {strict,
 			[][2]any{{"pia", map[string]string{strictAll: "", eval: instance("eval", 0, 1)}}},
-			map[string]string{strictAll: schema.HeldUnauthorised, eval: schema.HeldDenied}},
+			map[string]schema.HeldReason{strictAll: schema.HeldUnauthorised, eval: schema.HeldDenied}},
 		"also in a later commit": {strict,
 			[][2]any{{"pia", map[string]string{strictAll: ""}}, {"pia", map[string]string{eval: instance("eval", 0, 1)}}},
-			map[string]string{strictAll: schema.HeldUnauthorised, eval: schema.HeldDenied}},
+			map[string]schema.HeldReason{strictAll: schema.HeldUnauthorised, eval: schema.HeldDenied}},
 		"a held app admits nothing": {strict,
 			[][2]any{{"pia", map[string]string{batchApp: readyApp(), eval: instance("eval", 0, 1)}}},
-			map[string]string{batchApp: schema.HeldUnauthorised, eval: schema.HeldDenied}},
+			map[string]schema.HeldReason{batchApp: schema.HeldUnauthorised, eval: schema.HeldDenied}},
 		"a held policy denies no other tenant": {nil,
 			[][2]any{{"pia", strict}, {"cleo", map[string]string{chemEval: instance("eval", 0, 1)}}},
-			map[string]string{strictAll: schema.HeldUnauthorised}},
+			map[string]schema.HeldReason{strictAll: schema.HeldUnauthorised}},
 		"an invalid policy denies nothing": {nil,
 			[][2]any{{"root", map[string]string{strictAll: strictPolicy() + "nonsense: true\n"}}, {"cleo", map[string]string{chemEval: instance("eval", 0, 1)}}},
-			map[string]string{strictAll: schema.HeldInvalid}},
+			map[string]schema.HeldReason{strictAll: schema.HeldInvalid}},
 		"a held queue map keeps no page of the platform": {nil,
 			[][2]any{{"pia", realPolicy}, {"root", map[string]string{queueMapPage: ""}}},
-			map[string]string{queueMapFile: schema.HeldUnauthorised}},
+			map[string]schema.HeldReason{queueMapFile: schema.HeldUnauthorised}},
 		"a renamed queue map in another mode leaves nobody without one": {realPolicy,
 			[][2]any{{"root", map[string]string{queueMapFile: "", "platform/queues/other.yaml": strings.Replace(queueMapOf("passthrough", ""), "name: physics", "name: other", 1)}}},
-			map[string]string{queueMapFile: schema.HeldDenied, "platform/queues/other.yaml": schema.HeldDenied}},
+			map[string]schema.HeldReason{queueMapFile: schema.HeldDenied, "platform/queues/other.yaml": schema.HeldDenied}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s := ruledStory(t, c.before)
@@ -136,7 +136,7 @@ func TestProposalIsNotJudgedByWhatIsHeld(t *testing.T) {
 	s := ruledStory(t, nil)
 	s.commits("pia", map[string]string{strictAll: strictPolicy()})
 	d := s.together()
-	require.Equal(t, map[string]string{strictAll: schema.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{strictAll: schema.HeldUnauthorised}, reasons(d.Held))
 	was := contents(t, s.was.Tree)
 	head := with(s.main, map[string]string{chemAt + "eval.yaml": instance("eval", 0, 1)})
 	repo := trees{"base": s.main, "head": head, "in-force": was}
@@ -201,7 +201,7 @@ func TestRefusedChangeLeavesOperations(t *testing.T) {
 	s := tell(t, map[string]string{train: instance("train", 3, 1), rules: doc("Policy", "policy", "spec:\n  max_gpus_per_instance: 3\n"), drain: doc("MemberOperation", "drain", "spec: {instance: train, operation: drain, member: worker-2, reason: a fan is loud}\n")})
 	s.commits("pia", map[string]string{train: instance("train", 2, 4)})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held))
 }
 
 // For any history, a held document that is taken out of main changes no decision about the others.
@@ -261,7 +261,9 @@ func heldDocumentsDecideNothing(t *testing.T, seed uint64, histories int) {
 }
 
 // checkWithout decides a step again, with the content in force for one file.
-func checkWithout(t *testing.T, s *story, was decide.Standing, before map[string]string, step decide.Step, file string, held map[string]string) {
+func checkWithout(
+	t *testing.T, s *story, was decide.Standing, before map[string]string, step decide.Step, file string, held map[string]schema.HeldReason,
+) {
 	t.Helper()
 	main := contents(t, step.Tree)
 	delete(main, file)
@@ -274,7 +276,7 @@ func checkWithout(t *testing.T, s *story, was decide.Standing, before map[string
 	d, err := s.d.Commit(t.Context(), was, []decide.Step{again}, "2026-01-31")
 	require.NoError(t, err)
 	now := reasons(d.Held)
-	for _, pair := range [][2]map[string]string{{held, now}, {now, held}} {
+	for _, pair := range [][2]map[string]schema.HeldReason{{held, now}, {now, held}} {
 		for path, reason := range pair[0] {
 			if path != file && reason != schema.HeldNeeds { // else another document decides about it
 				require.Contains(t, pair[1], path, "it is %s with or without %s, which is %s; the change: %v", reason, file, held[file], step.Touched)

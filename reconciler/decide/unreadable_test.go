@@ -44,13 +44,13 @@ func TestUnreadablePartKeepsPermissions(t *testing.T) {
 	s.commits("tina", map[string]string{eval: wanting})
 	s.commits("vic", map[string]string{projectRoles: roles("roles", member("pia", "project_owner"), member("vic", "project_owner"))})
 	d := s.together()
-	require.Equal(t, map[string]string{projectRoles: schema.HeldUnauthorised, eval: schema.HeldInvalid}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{projectRoles: schema.HeldUnauthorised, eval: schema.HeldInvalid}, reasons(d.Held))
 	require.Equal(t, map[string]string{eval: estate.BlobID([]byte(wanting))}, d.Permitted)
 
 	s.commits("vic", map[string]string{"tenants/physics/junk": "x"}, func(st *decide.Step) { st.Tree = torn{st.Tree, "tenants/physics"} })
 	d, err := s.d.Commit(t.Context(), s.was, s.steps, "2026-01-31")
 	require.NoError(t, err)
-	require.Equal(t, map[string]string{"tenants/physics": schema.HeldUnreadable}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{"tenants/physics": schema.HeldUnreadable}, reasons(d.Held))
 	s.steps, s.was.Permitted = nil, d.Permitted
 
 	s.commits("olga", map[string]string{
@@ -58,7 +58,7 @@ func TestUnreadablePartKeepsPermissions(t *testing.T) {
 		"platform/catalog/batch/v2.yaml": strings.ReplaceAll(strings.ReplaceAll(s.main["platform/catalog/batch/v1.yaml"], "name: v1", "name: v2"), `"1"`, `"2"`),
 	})
 	d = s.together()
-	require.Equal(t, map[string]string{projectRoles: schema.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{projectRoles: schema.HeldUnauthorised}, reasons(d.Held))
 	require.NotNil(t, d.Effective.Unit(evalKey))
 }
 
@@ -71,19 +71,19 @@ func TestYieldingDocumentKeepsPermissions(t *testing.T) {
 	}
 	s := tell(t, map[string]string{op: operation("drain")})
 	s.commits("vic", map[string]string{op: operation("remove")})
-	require.Equal(t, map[string]string{op: schema.HeldUnauthorised}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{op: schema.HeldUnauthorised}, reasons(s.together().Held))
 	s.commits("pia", map[string]string{train: ""})
 	d := s.together()
 	require.Nil(t, d.Effective.Unit(trainKey))
 	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
 	d = s.together()
-	require.Equal(t, map[string]string{op: schema.HeldUnauthorised}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{op: schema.HeldUnauthorised}, reasons(d.Held))
 	require.Empty(t, d.Desired.Tenants["physics"].Projects["lhc"].Operations)
 
 	// An unchanged document returns by itself.
 	s = tell(t, map[string]string{op: operation("drain")})
 	s.commits("pia", map[string]string{train: ""})
-	require.Equal(t, map[string]string{op: schema.HeldNeeds}, reasons(s.together().Held))
+	require.Equal(t, map[string]schema.HeldReason{op: schema.HeldNeeds}, reasons(s.together().Held))
 	s.commits("pia", map[string]string{train: instance("train", 1, 1)})
 	require.Empty(t, s.together().Held)
 }
@@ -99,9 +99,9 @@ func TestUnlistedChangeHasNoAuthor(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := tell(t, nil)
 			s.commits("vic", map[string]string{eve: roles("eve", member("eve", "platform_superadmin"))}, func(st *decide.Step) { st.Touched = touched })
-			require.Equal(t, map[string]string{eve: schema.HeldUnauthorised}, reasons(s.together().Held))
+			require.Equal(t, map[string]schema.HeldReason{eve: schema.HeldUnauthorised}, reasons(s.together().Held))
 			s.commits("mel", map[string]string{"README.md": "x"})
-			require.Equal(t, map[string]string{eve: schema.HeldUnauthorised}, reasons(s.together().Held))
+			require.Equal(t, map[string]schema.HeldReason{eve: schema.HeldUnauthorised}, reasons(s.together().Held))
 		})
 	}
 }
@@ -118,7 +118,7 @@ func TestProtectedInstanceIsNotReplaced(t *testing.T) {
 	})
 	s.commits("pia", map[string]string{train: strings.Replace(protected, "app: batch", "app: other", 1)})
 	d := s.together()
-	require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held))
+	require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held))
 	require.Equal(t, "batch", d.Effective.Unit(trainKey).App)
 }
 

@@ -64,7 +64,7 @@ func TestUpgradeFromIsCheckedAgainstTheVersionInForce(t *testing.T) {
 		// The base on main has v2, which is not in force: v3 could be reached from it.
 		d, err := commit(t, l, estate.Files(repo["skip"]), estate.Files(inForce))
 		require.NoError(t, err)
-		require.Equal(t, map[string]string{train: schema.HeldDenied}, reasons(d.Held))
+		require.Equal(t, map[string]schema.HeldReason{train: schema.HeldDenied}, reasons(d.Held))
 		p, err := decide.New(decide.Options{Loader: l}).Proposal(t.Context(), decide.Input{Repo: repo, Base: "step", InForce: "in-force", Head: "skip", Memory: running(t, l, inForce), Today: "2026-01-01"})
 		require.NoError(t, err)
 		require.Equal(t, found, words(p))

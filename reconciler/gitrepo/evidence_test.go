@@ -181,7 +181,7 @@ func readInForce(t *testing.T) {
 	held := rapid.Custom(func(t *rapid.T) schema.Held {
 		return schema.Held{
 			File:    name.Draw(t, "file"),
-			Reason:  rapid.SampledFrom([]string{schema.HeldUnauthorised, schema.HeldUnauthorised, schema.HeldInvalid}).Draw(t, "reason"),
+			Reason:  rapid.SampledFrom([]schema.HeldReason{schema.HeldUnauthorised, schema.HeldUnauthorised, schema.HeldInvalid}).Draw(t, "reason"),
 			Message: name.Draw(t, "message"),
 		}
 	})

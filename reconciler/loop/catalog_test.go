@@ -57,7 +57,7 @@ func TestTenantsOwnAppRunsOnceAdmitted(t *testing.T) {
 	members := len(w.status("beam").Members)
 
 	decided("change decided", w.put(map[string]string{path: strings.Replace(text, "worker: {count: 1", "worker: {count: 2", 1)}))
-	require.Equal(t, map[string]string{path: schema.HeldDenied}, w.heldReasons())
+	require.Equal(t, map[string]schema.HeldReason{path: schema.HeldDenied}, w.heldReasons())
 	require.Len(t, w.status("beam").Members, members)
 	require.Equal(t, plan.PhaseRunning, w.status("beam").Phase)
 	require.NotContains(t, w.eventTypes(), "deleting")

@@ -85,7 +85,7 @@ func TestTenantsInTheirOwnRepositories(t *testing.T) {
 		return s != nil && s.Phase == plan.PhaseRunning
 	}
 	w.eventually("instance of the other tenant runs", running)
-	require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]schema.HeldReason{path: schema.HeldUnauthorised}, w.heldReasons())
 	remarks := func() string { return strings.Join(w.revision().Notices, "\n") }
 	require.Contains(t, remarks(), "tenant physics: projects, roles.yaml in tenants/physics of the platform's repository is ignored")
 

@@ -79,8 +79,8 @@ func roleBinding(members string) string {
 	return "apiVersion: berth/v1\nkind: RoleBinding\nmetadata: {name: roles}\nspec:\n  members:\n" + members
 }
 
-func (w *world) heldReasons() map[string]string {
-	out := map[string]string{}
+func (w *world) heldReasons() map[string]schema.HeldReason {
+	out := map[string]schema.HeldReason{}
 	for _, h := range w.revision().Held {
 		out[h.File] = h.Reason
 	}
@@ -136,7 +136,7 @@ func TestSignedCommitsAreAuthority(t *testing.T) {
 	w.eventually("held still", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	w.put(map[string]string{"README.md": "nothing to do with it\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]schema.HeldReason{path: schema.HeldUnauthorised}, w.heldReasons())
 	require.Len(t, w.status("train").Members, 3)
 
 	// Without berth/in-force too, nothing is applied.

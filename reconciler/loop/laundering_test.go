@@ -36,7 +36,7 @@ func TestMergeOfAnotherHistoryUndoesNothing(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, w.git.SetRef("refs/heads/main", merged))
 	w.eventually("decided", func() bool { return w.revision().Commit == merged })
-	require.Equal(t, map[string]string{other: schema.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]schema.HeldReason{other: schema.HeldUnauthorised}, w.heldReasons())
 	require.Zero(t, w.world.Calls("delete"))
 	for _, r := range w.audited() {
 		require.NotEqual(t, "document.deleted", r.Action)
@@ -63,7 +63,7 @@ func TestForgedStatusGrantsNoPermission(t *testing.T) {
 	w.eventually("held", func() bool { return w.heldReasons()[path] == schema.HeldUnauthorised })
 	w.put(map[string]string{"README.md": "x\n"})
 	w.eventually("decided", func() bool { return w.revision().Commit == w.git.Tip("main") })
-	require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, w.heldReasons())
+	require.Equal(t, map[string]schema.HeldReason{path: schema.HeldUnauthorised}, w.heldReasons())
 	require.Nil(t, w.status("train"))
 }
 
@@ -125,7 +125,7 @@ func TestCommitDoesNotAuthorizeItsAncestors(t *testing.T) {
 
 	d = w.start(governed(root))
 	w.eventually("running", w.phase("train", plan.PhaseRunning))
-	held := map[string]string{eve: schema.HeldUnauthorised, other: schema.HeldUnauthorised}
+	held := map[string]schema.HeldReason{eve: schema.HeldUnauthorised, other: schema.HeldUnauthorised}
 	require.Equal(t, held, w.heldReasons())
 	require.NoError(t, d.stop())
 	w.start(governed(root))

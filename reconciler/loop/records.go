@@ -33,7 +33,7 @@ func (t *recorder) decisionRecords(verdicts []decide.Verdict, base string, d dec
 			Change:   audit.Change{Commit: v.Commit, Base: base, PullRequest: v.PullRequest},
 		}
 		if v.Held != nil {
-			one.Verdict, one.Rule, one.Reason = audit.Held, v.Held.Reason, v.Held.Message
+			one.Verdict, one.Rule, one.Reason = audit.Held, string(v.Held.Reason), v.Held.Message
 		}
 		if len(v.Authority) == 0 {
 			out = append(out, one)

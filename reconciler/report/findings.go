@@ -143,7 +143,7 @@ var unblock = map[plan.BlockedCode]string{
 }
 
 // release has the next step for a held document, by reason.
-var release = map[string]string{
+var release = map[schema.HeldReason]string{
 	schema.HeldNeeds:        "bring that document into force first, in this or another pull request",
 	schema.HeldDenied:       "comply with the rule, or have the rule changed first in a pull request of its own",
 	schema.HeldUnauthorised: "a user with the permission approves this pull request",

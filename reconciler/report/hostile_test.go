@@ -30,7 +30,7 @@ func TestRolloutsAndAnswersEscapeText(t *testing.T) {
 		key := schema.Key{Kind: schema.KindInstance, Tenant: s, Project: s, Name: s}
 		pos := schema.Position{File: s, Line: 3}
 		members := []plan.MemberStatus{{Member: plan.Member{Name: s, Node: s}, State: plan.State(s)}}
-		checkMarkdown(t, report.Rollout(plan.Rollout{Commit: s, CorrelationID: s, Held: []schema.Held{{File: s, Reason: s, Message: s}}, Units: []plan.UnitProgress{
+		checkMarkdown(t, report.Rollout(plan.Rollout{Commit: s, CorrelationID: s, Held: []schema.Held{{File: s, Reason: schema.HeldReason(s), Message: s}}, Units: []plan.UnitProgress{
 			{Key: key, Phase: plan.Phase(s), At: s, Total: 3, Members: members},
 			{Key: key, Phase: plan.PhaseFailed, At: s, Failure: s, Settled: true, Members: members},
 			{Key: key, Phase: plan.Phase(s), TakenOver: s, Settled: true},
@@ -72,7 +72,7 @@ func TestRolloutsAndAnswersEscapeText(t *testing.T) {
 			p.Plans[i].Actions = []plan.Action{{ID: s, Verb: plan.Delete, Key: key, Member: s, Node: s, Reason: s, Impact: plan.Impact{Notes: []string{s}, Restarts: []string{s}, Drains: []string{s}, EndsJobs: true}}}
 			p.Plans[i].Blocked = []plan.Blocked{{Code: plan.BlockedCode(s), Message: s, Wait: i == 0}}
 		}
-		p.Held = []schema.Held{{File: s, Reason: s, Message: s}}
+		p.Held = []schema.Held{{File: s, Reason: schema.HeldReason(s), Message: s}}
 		p.Documents = []plan.DocumentChange{{File: s, Change: s, From: s}}
 		p.Conflicts = []string{s}
 		p.Authority = []authority.Decision{

@@ -77,7 +77,7 @@ func JUnitPlan(p plan.Proposal) ([]byte, error) {
 		u.add(c)
 	}
 	for _, h := range unexplained(&p) {
-		u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(h.Reason, clean(h.File)+": "+h.Message)})
+		u.add(junitCase{Name: "held " + clean(h.File), File: clean(h.File), Failure: failure(string(h.Reason), clean(h.File)+": "+h.Message)})
 	}
 	if len(u.Cases) == 0 {
 		u.add(junitCase{Name: clean(planTitle(&p, &plan.PullContext{}))})

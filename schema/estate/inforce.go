@@ -27,7 +27,10 @@ type Check func(*schema.Desired) []schema.Diagnostic
 
 // Veto keeps a changed path at its version in force. The new version is not judged.
 // Reason is that of Held.
-type Veto struct{ Reason, Message string }
+type Veto struct {
+	Reason  schema.HeldReason
+	Message string
+}
 
 // Force is the part of a new tree that comes into force.
 type Force struct {
@@ -259,7 +262,7 @@ func (f *forcing) gone(path string) bool {
 }
 
 // back reverts a path to the version in force.
-func (f *forcing) back(path, reason, message string) {
+func (f *forcing) back(path string, reason schema.HeldReason, message string) {
 	f.put[path] = f.was[path]
 	f.hold(path, reason, message)
 }
@@ -276,7 +279,7 @@ func (f *forcing) backAll(part, message string) (any bool) {
 }
 
 // drop removes a path that did not change, or was reverted.
-func (f *forcing) drop(path, reason, message string) {
+func (f *forcing) drop(path string, reason schema.HeldReason, message string) {
 	f.put[path] = nil
 	f.hold(path, reason, message)
 }
@@ -292,7 +295,7 @@ func (f *forcing) yields(path string) bool {
 	return key.Kind == schema.KindMemberOperation || key.Kind == schema.KindContribution
 }
 
-func (f *forcing) hold(path, reason, message string) {
+func (f *forcing) hold(path string, reason schema.HeldReason, message string) {
 	key := f.main.Key(path)
 	if key.IsZero() {
 		key, _, _ = load.Locate(path)
@@ -301,7 +304,11 @@ func (f *forcing) hold(path, reason, message string) {
 }
 
 // action reverts one path, for a reason of Held.
-type action struct{ path, reason, message string }
+type action struct {
+	path    string
+	reason  schema.HeldReason
+	message string
+}
 
 // The classes of a round, in the order in which they are reverted. A later class waits,
 // because an earlier one may resolve it. Of what the checks refuse, the documents that other

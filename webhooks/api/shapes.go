@@ -22,8 +22,8 @@ type declared struct {
 }
 
 type held struct {
-	Reason  string `json:"reason"`
-	Message string `json:"message"`
+	Reason  schema.HeldReason `json:"reason"`
+	Message string            `json:"message"`
 }
 
 // followed is the part of a resource that its status gives.

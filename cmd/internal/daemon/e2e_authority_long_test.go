@@ -24,7 +24,7 @@ func TestLongSwitchedOffFeaturesAreHeld(t *testing.T) {
 	pull, _ := g.open(projectAdmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 	require.Contains(t, g.check(pull, "failure"), "are switched off by features.")
 	g.mergeAs(pull, githubtest.Merge, projectAdmin, "")
-	require.Equal(t, map[string]string{pathOf(t, labtest.Train): schema.HeldDenied}, g.held())
+	require.Equal(t, map[string]schema.HeldReason{pathOf(t, labtest.Train): schema.HeldDenied}, g.held())
 
 	g.stop()
 	config, err := os.ReadFile(g.path)
@@ -56,7 +56,7 @@ func TestLongDirectPushIsHeld(t *testing.T) {
 
 	g.decided()
 	g.until("running", labtest.Assembly, running)
-	require.Equal(t, map[string]string{pathOf(t, labtest.Train): schema.HeldUnauthorised}, g.held())
+	require.Equal(t, map[string]schema.HeldReason{pathOf(t, labtest.Train): schema.HeldUnauthorised}, g.held())
 	tree, err := g.status()
 	require.NoError(t, err)
 	require.Nil(t, tree.Units.Get(labtest.Train))

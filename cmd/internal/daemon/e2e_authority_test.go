@@ -147,11 +147,11 @@ func (g *governed) decided() {
 }
 
 // held are the reasons by file.
-func (g *governed) held() map[string]string {
+func (g *governed) held() map[string]schema.HeldReason {
 	g.Helper()
 	tree, err := g.status()
 	require.NoError(g, err)
-	out := map[string]string{}
+	out := map[string]schema.HeldReason{}
 	for _, h := range tree.Revision.Held {
 		out[h.File] = h.Reason
 	}
@@ -288,7 +288,7 @@ func TestMergeWithoutPermissionIsHeld(t *testing.T) {
 	pull, _ = g.open(viewer, gittest.Commit{Message: "one more", Files: trainOf(2)})
 	g.check(pull, "failure")
 	g.mergeAs(pull, githubtest.Squash, projectAdmin, "") // the merging user has no proven authorship of the change
-	held := map[string]string{path: schema.HeldUnauthorised}
+	held := map[string]schema.HeldReason{path: schema.HeldUnauthorised}
 	require.Equal(t, held, g.held())
 	g.comment(pull, "held", "apps.instance.update", projectAdmin)
 	r := g.audited(path)[1]
@@ -342,7 +342,7 @@ func TestBreakGlassNeedsTheAuthor(t *testing.T) {
 			pull, _ := g.open(superadmin, gittest.Commit{Message: "train", Files: trainOf(1)})
 			g.check(pull, "failure")
 			g.mergeAs(pull, method, projectAdmin, "train\n\nBreak-Glass: it is late")
-			require.Equal(t, map[string]string{path: schema.HeldUnauthorised}, g.held())
+			require.Equal(t, map[string]schema.HeldReason{path: schema.HeldUnauthorised}, g.held())
 
 			pull, _ = g.open(superadmin, gittest.Commit{Message: "train\n\nBreak-Glass: nobody else is awake", Files: trainOf(2)})
 			g.check(pull, "success")
@@ -409,7 +409,7 @@ func TestPermissionsComeFromTheBase(t *testing.T) {
 	pull, _ := g.open(viewer, gittest.Commit{Message: "me too", Files: both})
 	g.check(pull, "failure")
 	g.mergeAs(pull, githubtest.Merge, viewer, "")
-	require.Equal(t, map[string]string{rolesOfTheLab: schema.HeldUnauthorised, train: schema.HeldUnauthorised}, g.held())
+	require.Equal(t, map[string]schema.HeldReason{rolesOfTheLab: schema.HeldUnauthorised, train: schema.HeldUnauthorised}, g.held())
 	pull, _ = g.open(viewer, gittest.Commit{Message: "again", Files: trainOf(2)})
 	g.check(pull, "failure")
 
