@@ -64,18 +64,36 @@ type OpError struct {
 	Host    string
 	Op      string // what was done, such as `run scontrol reconfigure`; no contents
 	Message string // its output or the reason of the refusal, truncated
-	Code    string // exit, output (too much), refused, foreign, timeout, busy, notfound, io, invalid
-	Exit    int    // exit status of a program, if Code is exit
+	Code    OpCode
+	Exit    int // exit status of a program, if Code is CodeExit
 }
+
+// OpCode is the cause of the failure of an operation on a host. No OpError has CodeStaleEpoch: it is
+// ErrStaleEpoch.
+type OpCode string
+
+// The codes.
+const (
+	CodeExit       OpCode = "exit"        // A program ended with an exit status other than 0.
+	CodeOutput     OpCode = "output"      // A program printed more than the limit.
+	CodeRefused    OpCode = "refused"     // berth-host does not allow the operation.
+	CodeForeign    OpCode = "foreign"     // A path or daemon that Berth did not make is in the way.
+	CodeTimeout    OpCode = "timeout"     // The operation did not end within its timeout.
+	CodeBusy       OpCode = "busy"        // Another operation of the host had not ended by the timeout: this one did not start.
+	CodeNotFound   OpCode = "notfound"    // The host has no such file, program, account or service.
+	CodeIO         OpCode = "io"          // The host could not read or write.
+	CodeInvalid    OpCode = "invalid"     // The request is not valid.
+	CodeStaleEpoch OpCode = "stale-epoch" // Another daemon leads: the host knows a later epoch, or another leader of it.
+)
 
 // IsTooLong reports whether a program printed more than a host returns.
 func IsTooLong(err error) bool {
 	var failed *OpError
-	return errors.As(err, &failed) && failed.Code == "output"
+	return errors.As(err, &failed) && failed.Code == CodeOutput
 }
 
 func (e *OpError) Error() string {
-	if e.Code == "exit" {
+	if e.Code == CodeExit {
 		return fmt.Sprintf("host %s: %s: exit status %d: %s", e.Host, e.Op, e.Exit, e.Message)
 	}
 	return fmt.Sprintf("host %s: %s: %s", e.Host, e.Op, e.Message)
@@ -83,7 +101,7 @@ func (e *OpError) Error() string {
 
 // Is matches ErrForeign if the code is foreign, and ErrBusy if it is busy.
 func (e *OpError) Is(target error) bool {
-	return target == ErrForeign && e.Code == "foreign" || target == ErrBusy && e.Code == "busy"
+	return target == ErrForeign && e.Code == CodeForeign || target == ErrBusy && e.Code == CodeBusy
 }
 
 // Op is a typed operation; exactly one field is set. berth-host refuses paths,

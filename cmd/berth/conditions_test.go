@@ -30,6 +30,7 @@ var namedTypes = []struct{ name, title string }{
 	{"berth/reconciler/plan.DriftKind", "Kinds of drift"},
 	{"berth/runtimes.SightReason", "Results of the verification of bytes"},
 	{"berth/schema.HeldReason", "Reasons of held changes"},
+	{"berth/runtimes.OpCode", "Codes of failed operations on hosts"},
 }
 
 // namedValue is a constant of one of namedTypes.

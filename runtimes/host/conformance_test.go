@@ -176,7 +176,7 @@ func conform(t *testing.T, p place) {
 			_, err := p.host.Do(ctx, stamp(), op)
 			var failed *runtimes.OpError
 			require.ErrorAs(t, err, &failed)
-			require.Equal(t, "refused", failed.Code)
+			require.Equal(t, runtimes.CodeRefused, failed.Code)
 		}
 		_, err := p.host.Do(ctx, stamp())
 		require.Error(t, err)

@@ -105,12 +105,12 @@ func batch(ops []runtimes.Op) string {
 // them may have an effect.
 func (r *remote) inspect(stamp runtimes.Stamp, ops []runtimes.Op) (limit time.Duration, effects bool, err error) {
 	if len(ops) == 0 || len(ops) > agent.MaxOps {
-		return 0, false, &runtimes.OpError{Host: r.name, Op: "request", Code: agent.CodeInvalid, Message: fmt.Sprintf("want 1 to %d operations, got %d", agent.MaxOps, len(ops))}
+		return 0, false, &runtimes.OpError{Host: r.name, Op: "request", Code: runtimes.CodeInvalid, Message: fmt.Sprintf("want 1 to %d operations, got %d", agent.MaxOps, len(ops))}
 	}
 	limit = r.margin
 	for _, op := range ops {
 		if err := agent.Check(op); err != nil {
-			return 0, false, &runtimes.OpError{Host: r.name, Op: agent.Summary(op), Code: agent.CodeInvalid, Message: err.Error()}
+			return 0, false, &runtimes.OpError{Host: r.name, Op: agent.Summary(op), Code: runtimes.CodeInvalid, Message: err.Error()}
 		}
 		limit += duration(op)
 		effects = effects || agent.MayEffect(op)
@@ -159,7 +159,7 @@ func (r *remote) encode(ctx context.Context, stamp runtimes.Stamp, ops []runtime
 		err = fmt.Errorf("larger than %d bytes", agent.MaxRequest)
 	}
 	if err != nil {
-		return 0, nil, &runtimes.OpError{Host: r.name, Op: "request", Code: agent.CodeInvalid, Message: err.Error()}
+		return 0, nil, &runtimes.OpError{Host: r.name, Op: "request", Code: runtimes.CodeInvalid, Message: err.Error()}
 	}
 	return id, append(b, '\n'), nil
 }
@@ -168,7 +168,7 @@ func (r *remote) failure(fault *agent.Fault) error {
 	switch {
 	case fault == nil:
 		return nil
-	case fault.Code == agent.CodeStaleEpoch:
+	case fault.Code == runtimes.CodeStaleEpoch:
 		return fmt.Errorf("host %s: %s: %w: %s", r.name, fault.Op, runtimes.ErrStaleEpoch, fault.Message)
 	}
 	return &runtimes.OpError{Host: r.name, Op: cmp.Or(fault.Op, "request"), Message: fault.Message, Code: fault.Code, Exit: fault.Exit}

@@ -43,13 +43,13 @@ func sqlOp(statements string) runtimes.Op {
 // timedOut reports whether a program on a host ran longer than its limit.
 func timedOut(err error) bool {
 	op := new(runtimes.OpError)
-	return errors.As(err, &op) && op.Code == "timeout"
+	return errors.As(err, &op) && op.Code == runtimes.CodeTimeout
 }
 
 // isRefused reports whether the helper on a host does not allow an operation.
 func isRefused(err error) bool {
 	op := new(runtimes.OpError)
-	return errors.As(err, &op) && op.Code == "refused"
+	return errors.As(err, &op) && op.Code == runtimes.CodeRefused
 }
 
 // answers reports whether slurmctld answers.

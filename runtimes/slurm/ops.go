@@ -47,7 +47,7 @@ func (s site) exitError(op runtimes.Op, res runtimes.Result) error {
 	}
 	return &runtimes.OpError{
 		Host: s.host.Name(), Op: "run " + op.Run.Program + " " + strings.Join(op.Run.Args, " "),
-		Message: output, Code: "exit", Exit: res.Exit,
+		Message: output, Code: runtimes.CodeExit, Exit: res.Exit,
 	}
 }
 

@@ -149,14 +149,14 @@ func (f accountFiles) owner(user, group string) (uid, gid int, err error) {
 	if user != "" {
 		u, ok := db.user(user)
 		if !ok {
-			return 0, 0, &Fault{Code: CodeNotFound, Message: "no account " + plain(user) + " on this host"}
+			return 0, 0, &Fault{Code: runtimes.CodeNotFound, Message: "no account " + plain(user) + " on this host"}
 		}
 		uid, gid = u.uid, u.gid
 	}
 	if group != "" {
 		g, ok := db.group(group)
 		if !ok {
-			return 0, 0, &Fault{Code: CodeNotFound, Message: "no group " + plain(group) + " on this host"}
+			return 0, 0, &Fault{Code: runtimes.CodeNotFound, Message: "no group " + plain(group) + " on this host"}
 		}
 		gid = g.gid
 	}

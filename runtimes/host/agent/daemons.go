@@ -61,7 +61,7 @@ func (daemons) awaitExit(ctx context.Context, s service) error {
 			return nil
 		}
 		if ctx.Err() != nil || time.Now().After(deadline) {
-			return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%s: process %d does not finish exiting", s, p.pid)}
+			return &Fault{Code: runtimes.CodeTimeout, Message: fmt.Sprintf("%s: process %d does not finish exiting", s, p.pid)}
 		}
 		time.Sleep(poll)
 	}
@@ -102,7 +102,7 @@ func (d daemons) start(ctx context.Context, s service) (bool, error) {
 		_ = log.Close() // the daemon has its own copy
 	}
 	if err != nil {
-		return false, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s: %v", s.spec.Path, err)}
+		return false, &Fault{Code: runtimes.CodeIO, Message: fmt.Sprintf("%s: %v", s.spec.Path, err)}
 	}
 	exited := make(chan error, 1)
 	go func() { exited <- cmd.Wait() }() // also reaps it
@@ -149,7 +149,7 @@ func (d daemons) command(s service, out *os.File) (*exec.Cmd, error) {
 		}
 		u, ok := db.user(s.spec.User)
 		if !ok {
-			return nil, &Fault{Code: CodeNotFound, Message: "no account " + s.spec.User + " on this host; is its package installed?"}
+			return nil, &Fault{Code: runtimes.CodeNotFound, Message: "no account " + s.spec.User + " on this host; is its package installed?"}
 		}
 		uid, gid = u.uid, u.gid
 		cmd.SysProcAttr.Credential = &syscall.Credential{Uid: uint32(uid), Gid: uint32(gid), Groups: db.supplementary(u.name)}
@@ -245,7 +245,7 @@ func explain(s service, err error, printed string) error {
 			}
 		}
 	}
-	return &Fault{Code: CodeIO, Message: bounded([]byte(fmt.Sprintf("%s did not start: %v\n%s", s, err, printed)))}
+	return &Fault{Code: runtimes.CodeIO, Message: bounded([]byte(fmt.Sprintf("%s did not start: %v\n%s", s, err, printed)))}
 }
 
 // tail returns the last lines of a file.

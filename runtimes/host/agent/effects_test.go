@@ -34,28 +34,28 @@ func TestEarlierEpochIsRefused(t *testing.T) {
 		f.Helper()
 		return f.ask(runtimes.Stamp{Epoch: epoch}, ops...).Fault
 	}
-	require.Equal(t, "refused", at(0, write(path, "x")).Code, "an effect needs a leader")
+	require.Equal(t, runtimes.CodeRefused, at(0, write(path, "x")).Code, "an effect needs a leader")
 	require.NoFileExists(t, path)
 	require.Nil(t, at(0, read(path), runtimes.Op{Info: &runtimes.Info{}}), "a look needs none")
 	require.Nil(t, at(0, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "true"}}}))
-	require.Equal(t, "refused", at(0, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "true", "x"}}}).Code)
+	require.Equal(t, runtimes.CodeRefused, at(0, runtimes.Op{Run: &runtimes.Run{Program: "look", Args: []string{"-c", "true", "x"}}}).Code)
 	require.Nil(t, at(5, write(path, "five")))
-	require.Equal(t, agent.CodeStaleEpoch, at(4, write(path, "four")).Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(4, write(path, "four")).Code)
 	require.Nil(t, at(4, read(path)))
 	require.Nil(t, at(5, write(path, "five again")))
 	require.Nil(t, at(7, f.effect()))
-	require.Equal(t, agent.CodeStaleEpoch, at(6, sleep("0")).Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(6, sleep("0")).Code)
 	require.Equal(t, uint64(7), f.one2(runtimes.Op{Info: &runtimes.Info{}}).Info.Epoch)
 
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("bad\n"), 0o600))
-	require.Equal(t, "io", at(9, write(path, "x")).Code, "an epoch that cannot be read lets nobody in")
+	require.Equal(t, runtimes.CodeIO, at(9, write(path, "x")).Code, "an epoch that cannot be read lets nobody in")
 }
 
 // An epoch belongs to its first leader. Another leader of the epoch is always refused.
 func TestEpochHasOneLeader(t *testing.T) {
 	f := newFar(t)
 	path := f.path("open", "a")
-	code := func(epoch uint64, leader string) string {
+	code := func(epoch uint64, leader string) runtimes.OpCode {
 		f.Helper()
 		if fault := f.ask(runtimes.Stamp{Epoch: epoch, Leader: leader}, write(path, leader)).Fault; fault != nil {
 			return fault.Code
@@ -63,30 +63,30 @@ func TestEpochHasOneLeader(t *testing.T) {
 		return ""
 	}
 	require.Empty(t, code(5, "first"))
-	require.Equal(t, agent.CodeStaleEpoch, code(5, "other"))
-	require.Equal(t, agent.CodeStaleEpoch, code(5, ""), "a daemon that names no leader")
+	require.Equal(t, runtimes.CodeStaleEpoch, code(5, "other"))
+	require.Equal(t, runtimes.CodeStaleEpoch, code(5, ""), "a daemon that names no leader")
 	require.Contains(t, f.ask(runtimes.Stamp{Epoch: 5, Leader: "other"}, write(path, "x")).Fault.Message, "epoch 5 belongs to another leader")
 	require.Empty(t, code(5, "first"))
 	require.Empty(t, code(6, "other"))
-	require.Equal(t, agent.CodeStaleEpoch, code(5, "first"))
-	require.Equal(t, agent.CodeStaleEpoch, code(6, "first"))
+	require.Equal(t, runtimes.CodeStaleEpoch, code(5, "first"))
+	require.Equal(t, runtimes.CodeStaleEpoch, code(6, "first"))
 	f.agent = f.again() // another process
-	require.Equal(t, agent.CodeStaleEpoch, code(6, "first"))
+	require.Equal(t, runtimes.CodeStaleEpoch, code(6, "first"))
 	require.Empty(t, code(6, "other"))
 
-	require.Equal(t, "invalid", f.ask(runtimes.Stamp{Epoch: 7, Leader: "two words"}, write(path, "x")).Fault.Code)
+	require.Equal(t, runtimes.CodeInvalid, f.ask(runtimes.Stamp{Epoch: 7, Leader: "two words"}, write(path, "x")).Fault.Code)
 	for _, damage := range []string{"bad\n", "6 ot", "6", "", "\n"} { // the second was cut off
 		require.NoError(t, os.WriteFile(filepath.Join(f.state, "leader"), []byte(damage), 0o600))
-		require.Equal(t, agent.CodeStaleEpoch, code(5, "first"), "the epoch is known")
+		require.Equal(t, runtimes.CodeStaleEpoch, code(5, "first"), "the epoch is known")
 		require.Empty(t, code(6, "other"), "%q counts as no leader", damage)
-		require.Equal(t, agent.CodeStaleEpoch, code(6, "first"))
+		require.Equal(t, runtimes.CodeStaleEpoch, code(6, "first"))
 	}
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("6"), 0o600))
-	require.Equal(t, agent.CodeStaleEpoch, code(6, "first"), "the leader's file has the epoch too")
+	require.Equal(t, runtimes.CodeStaleEpoch, code(6, "first"), "the leader's file has the epoch too")
 	require.Empty(t, code(6, "other"))
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "epoch"), []byte("6"), 0o600))
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "leader"), []byte("bad\n"), 0o600))
-	require.Equal(t, "io", code(7, "other"), "two files that cannot be read let nobody in")
+	require.Equal(t, runtimes.CodeIO, code(7, "other"), "two files that cannot be read let nobody in")
 }
 
 // Of many concurrent leaders with one epoch, exactly one is admitted.
@@ -119,11 +119,11 @@ func TestEpochOfAnOlderHelper(t *testing.T) {
 	epochFile := filepath.Join(f.state, "epoch")
 	require.Nil(t, at(1, ""))
 	require.NoError(t, os.WriteFile(epochFile, []byte("5\n"), 0o600))
-	require.Equal(t, agent.CodeStaleEpoch, at(4, "first").Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(4, "first").Code)
 	require.Nil(t, at(5, ""), "an older daemon")
 	require.Nil(t, at(5, "first"))
-	require.Equal(t, agent.CodeStaleEpoch, at(5, "other").Code)
-	require.Equal(t, agent.CodeStaleEpoch, at(5, "").Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(5, "other").Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(5, "").Code)
 	data, err := os.ReadFile(epochFile)
 	require.NoError(t, err)
 	require.Equal(t, "5\n", string(data))
@@ -134,14 +134,14 @@ func TestEpochOfAnOlderHelper(t *testing.T) {
 
 	// An older helper raised the epoch meanwhile: its leader is unknown again.
 	require.NoError(t, os.WriteFile(epochFile, []byte("9\n"), 0o600))
-	require.Equal(t, agent.CodeStaleEpoch, at(6, "first").Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(6, "first").Code)
 	require.Nil(t, at(9, "other"))
-	require.Equal(t, agent.CodeStaleEpoch, at(9, "first").Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(9, "first").Code)
 
 	// A crash came between the two files: the later one counts.
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "leader"), []byte("10 first\n"), 0o600))
-	require.Equal(t, agent.CodeStaleEpoch, at(9, "other").Code)
-	require.Equal(t, agent.CodeStaleEpoch, at(10, "other").Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(9, "other").Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, at(10, "other").Code)
 	require.Nil(t, at(10, "first"))
 }
 
@@ -176,7 +176,7 @@ func TestLaterLeaderWaitsForRunningEffects(t *testing.T) {
 	require.Nil(t, r.Fault)
 	wait.Wait()
 	require.Equal(t, []string{"old effect over", "new effect over"}, order)
-	require.Equal(t, agent.CodeStaleEpoch, f.askOf(old, runtimes.Stamp{Epoch: 1}, sleep("0")).Fault.Code)
+	require.Equal(t, runtimes.CodeStaleEpoch, f.askOf(old, runtimes.Stamp{Epoch: 1}, sleep("0")).Fault.Code)
 }
 
 // Effects of one epoch run in parallel, and waiting for them is bounded.
@@ -199,7 +199,7 @@ func TestEpochIsSharedAndBounded(t *testing.T) {
 	})
 	line, err := json.Marshal(agent.Request{ID: 1, Stamp: runtimes.Stamp{Epoch: 9}, TimeoutMS: 50, Ops: []runtimes.Op{write(f.path("open", "a"), "x")}})
 	require.NoError(t, err)
-	require.Equal(t, "busy", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
+	require.Equal(t, runtimes.CodeBusy, f.session(f.agent, string(line)+"\n")[0].Fault.Code)
 	require.NoError(t, os.WriteFile(done, nil, 0o600))
 	for range 4 {
 		r := await.Receive(t, "the answer to an effect", answers, func() any { return nil })
@@ -258,7 +258,7 @@ func TestLedger(t *testing.T) {
 	stamp = f.stamp()
 	stamp.ActionID = "action-3"
 	r := f.ask(stamp, write(path, "x"), write("/etc/passwd", "x"), sleep("0"))
-	require.Equal(t, "refused", r.Fault.Code)
+	require.Equal(t, runtimes.CodeRefused, r.Fault.Code)
 	require.Equal(t, "write /etc/passwd", r.Fault.Op)
 	require.Len(t, r.Results, 1)
 	require.Equal(t, []string{"write " + path, "write /etc/passwd", "run sh -c sleep 0", "stopped at write /etc/passwd: refused"}, find("action-3"))
@@ -387,7 +387,7 @@ func TestStampsAreBounded(t *testing.T) {
 			stamp.Epoch = 1
 			r := f.ask(stamp, f.effect())
 			require.NotNil(t, r.Fault, "%d %q", i, hostile)
-			require.Equal(t, "invalid", r.Fault.Code)
+			require.Equal(t, runtimes.CodeInvalid, r.Fault.Code)
 		}
 	}
 	require.NoFileExists(t, filepath.Join(f.state, "ledger.jsonl"))
@@ -517,7 +517,7 @@ func TestRefusedAccountKeepsThoseBeforeIt(t *testing.T) {
 
 	f.add("passwd", "u7:x:7742107:7742107::/:/bin/sh\n")
 	r = f.ask(f.stamp(), user("u0", 7742100, true), user("a b", 1, true), user("u1", 7742101, true))
-	require.Equal(t, "invalid", r.Fault.Code)
+	require.Equal(t, runtimes.CodeInvalid, r.Fault.Code)
 	require.NotContains(t, passwd(), "u0:")
 	require.Contains(t, passwd(), "u1:")
 }

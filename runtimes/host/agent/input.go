@@ -82,7 +82,7 @@ func makeScript(path string, text []byte, as *syscall.Credential) (remove func()
 	}
 	if err != nil {
 		remove()
-		return nil, &Fault{Code: CodeIO, Message: err.Error()}
+		return nil, &Fault{Code: runtimes.CodeIO, Message: err.Error()}
 	}
 	return remove, nil
 }
@@ -109,13 +109,13 @@ func makeOpen(dir string) error {
 func inMemory(text string) (*os.File, error) {
 	fd, err := unix.MemfdCreate("export", unix.MFD_CLOEXEC)
 	if err != nil {
-		return nil, &Fault{Code: CodeIO, Message: "memfd_create: " + err.Error()}
+		return nil, &Fault{Code: runtimes.CodeIO, Message: "memfd_create: " + err.Error()}
 	}
 	file := os.NewFile(uintptr(fd), "export")
 	_, err = file.WriteAt([]byte(text), 0) // leaves its offset at 0
 	if err != nil {
 		_ = file.Close()
-		return nil, &Fault{Code: CodeIO, Message: err.Error()}
+		return nil, &Fault{Code: runtimes.CodeIO, Message: err.Error()}
 	}
 	return file, nil
 }

@@ -13,7 +13,6 @@ import (
 
 	"berth/examples/need"
 	"berth/runtimes"
-	"berth/runtimes/host/agent"
 )
 
 // everyEffect has an operation of each kind with an effect.
@@ -90,7 +89,7 @@ func TestNoEffectIfItsIntentCannotBeWritten(t *testing.T) {
 			for kind, op := range f.everyEffect() {
 				r := f.ask(f.stamp(), op)
 				require.NotNil(t, r.Fault, "%s was done without its intent", kind)
-				require.Equal(t, agent.CodeIO, r.Fault.Code, "%s: %v", kind, r.Fault)
+				require.Equal(t, runtimes.CodeIO, r.Fault.Code, "%s: %v", kind, r.Fault)
 				require.Empty(t, r.Results, kind)
 				require.Equal(t, before, f.tree(), "%s had an effect without its intent", kind)
 			}
@@ -175,7 +174,7 @@ func TestIntentIsInTheLedgerWhenTheEffectBegins(t *testing.T) {
 	}
 	// What fails leaves its intent, and where it stopped.
 	r := f.ask(f.stamp(), runtimes.Op{Run: &runtimes.Run{Program: "sh", Args: []string{"-c", "exit 3"}}})
-	require.Equal(t, agent.CodeExit, r.Fault.Code)
+	require.Equal(t, runtimes.CodeExit, r.Fault.Code)
 	text, err := os.ReadFile(ledger)
 	require.NoError(t, err)
 	require.Contains(t, string(text), `"op":"run sh -c exit 3"`)

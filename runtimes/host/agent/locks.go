@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"berth/runtimes"
 )
 
 // Ranges of the lock file. Each open file description has its own locks, so they
@@ -25,7 +27,7 @@ func serviceRange(name, unit string) int64 {
 	return lockServices + int64(h.Sum32())
 }
 
-// waitLock locks one byte of f. It fails with CodeBusy if ctx ends before, and closes f on failure.
+// waitLock locks one byte of f. It fails with runtimes.CodeBusy if ctx ends before, and closes f on failure.
 func waitLock(ctx context.Context, f *os.File, at int64, shared bool, message string) (*os.File, error) {
 	for wait := time.Millisecond; ; wait = min(2*wait, 20*time.Millisecond) {
 		err := tryLock(f, at, shared)
@@ -39,7 +41,7 @@ func waitLock(ctx context.Context, f *os.File, at int64, shared bool, message st
 		select {
 		case <-ctx.Done():
 			_ = f.Close()
-			return nil, &Fault{Code: CodeBusy, Message: message}
+			return nil, &Fault{Code: runtimes.CodeBusy, Message: message}
 		case <-time.After(wait):
 		}
 	}

@@ -14,7 +14,7 @@ import (
 // Berth never overwrites or deletes a path that it did not make. A path is added to
 // the record of paths, with a sync, before it is made, and is dropped after its
 // removal. An existing path that is not in the record is foreign: an operation that
-// would write or remove it fails with CodeForeign before its request has any effect.
+// would write or remove it fails with runtimes.CodeForeign before its request has any effect.
 
 // madePaths keeps the record of paths that Berth made on this host.
 type madePaths struct {
@@ -58,7 +58,7 @@ func foreignPath(name string) string {
 func exists(name string) (bool, error) {
 	p, err := open(name)
 	if err != nil {
-		if code := faultOf(err).Code; code == CodeNotFound || code == CodeRefused {
+		if code := faultOf(err).Code; code == runtimes.CodeNotFound || code == runtimes.CodeRefused {
 			return false, nil
 		}
 		return false, err
@@ -96,7 +96,7 @@ func (r pathRecord) claim(t target, op runtimes.Op) error {
 		return err
 	}
 	if there && !t.shared {
-		return &Fault{Code: CodeForeign, Message: foreignPath(t.path)}
+		return &Fault{Code: runtimes.CodeForeign, Message: foreignPath(t.path)}
 	}
 	if !there && t.kind != "" {
 		r[t.path] = t.kind

@@ -299,7 +299,7 @@ func (f *far) one(op runtimes.Op) runtimes.Result {
 }
 
 // fails runs an operation that has to fail with a code.
-func (f *far) fails(code string, op runtimes.Op) string {
+func (f *far) fails(code runtimes.OpCode, op runtimes.Op) string {
 	f.Helper()
 	r := f.ask(f.stamp(), op)
 	require.NotNil(f, r.Fault, "%+v", r.Results)

@@ -316,12 +316,12 @@ func ioFault(p string, err error) error {
 		err = pe.Err // without its path
 	}
 	if errors.Is(err, unix.ENOENT) {
-		return &Fault{Code: CodeNotFound, Message: plain(p) + ": no such file or directory"}
+		return &Fault{Code: runtimes.CodeNotFound, Message: plain(p) + ": no such file or directory"}
 	}
-	return &Fault{Code: CodeIO, Message: plain(p) + ": " + err.Error()}
+	return &Fault{Code: runtimes.CodeIO, Message: plain(p) + ": " + err.Error()}
 }
 
-func isNotFound(err error) bool { return err != nil && faultOf(err).Code == CodeNotFound }
+func isNotFound(err error) bool { return err != nil && faultOf(err).Code == runtimes.CodeNotFound }
 
 // openat is unix.Openat with a retry after a signal.
 func openat(dir int, name string, flags int, mode uint32) (int, error) {

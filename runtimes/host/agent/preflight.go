@@ -46,5 +46,5 @@ func (a *Agent) preflight(ctx context.Context, op *runtimes.Preflight) error {
 	if len(unique) == 0 {
 		return nil
 	}
-	return &Fault{Code: CodeForeign, Message: bounded([]byte(strings.Join(unique, "; ")))}
+	return &Fault{Code: runtimes.CodeForeign, Message: bounded([]byte(strings.Join(unique, "; ")))}
 }

@@ -41,10 +41,10 @@ func TestPreflightUnderSystemd(t *testing.T) {
 	say("munge", "active", "enabled")
 	say("slurmd", "failed", "enabled")
 	err := look()
-	require.Equal(t, CodeForeign, faultOf(err).Code)
+	require.Equal(t, runtimes.CodeForeign, faultOf(err).Code)
 	require.EqualError(t, err, "munge.service of the distribution is running and enabled; run `systemctl disable --now munge`, then try again; "+
 		"slurmd.service of the distribution is enabled; run `systemctl disable --now slurmd`, then try again")
 	require.NoDirExists(t, filepath.Join(dir, "state"), "nothing was written")
 	require.NoError(t, os.Remove(filepath.Join(states, "munge.service")))
-	require.Equal(t, CodeIO, faultOf(look()).Code, "an unknown unit state is not absence")
+	require.Equal(t, runtimes.CodeIO, faultOf(look()).Code, "an unknown unit state is not absence")
 }

@@ -11,6 +11,8 @@ import (
 	"strings"
 	"time"
 
+	"berth/runtimes"
+
 	"golang.org/x/sys/unix"
 )
 
@@ -174,7 +176,7 @@ func end(ctx context.Context, list []process, kill bool, timeout time.Duration) 
 				err = p.signal(unix.SIGCONT)
 			}
 			if err != nil {
-				return &Fault{Code: CodeIO, Message: fmt.Sprintf("process %d: %v", p.pid, err)}
+				return &Fault{Code: runtimes.CodeIO, Message: fmt.Sprintf("process %d: %v", p.pid, err)}
 			}
 		}
 		for deadline := time.Now().Add(timeout); ; time.Sleep(poll) {
@@ -188,7 +190,7 @@ func end(ctx context.Context, list []process, kill bool, timeout time.Duration) 
 		}
 		timeout = 2 * time.Second
 	}
-	return &Fault{Code: CodeTimeout, Message: fmt.Sprintf("process %d still exists after SIGKILL", list[0].pid)}
+	return &Fault{Code: runtimes.CodeTimeout, Message: fmt.Sprintf("process %d still exists after SIGKILL", list[0].pid)}
 }
 
 // processesWith finds the processes that run path and carry entry.

@@ -86,7 +86,7 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 		// A job gets the umask of the program that submits it, and writes its output for its owner only.
 		restore, err := private()
 		if err != nil {
-			return runtimes.Result{}, &Fault{Code: CodeIO, Message: err.Error()}
+			return runtimes.Result{}, &Fault{Code: runtimes.CodeIO, Message: err.Error()}
 		}
 		defer restore()
 	}
@@ -94,13 +94,13 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 	res := runtimes.Result{Data: stdout.buf.Bytes(), Stderr: stderr.buf.Bytes()}
 	switch state := cmd.ProcessState; {
 	case stdout.full:
-		return runtimes.Result{}, &Fault{Code: CodeOutput, Message: "printed more than 8 MiB"}
+		return runtimes.Result{}, &Fault{Code: runtimes.CodeOutput, Message: "printed more than 8 MiB"}
 	case state == nil:
-		return runtimes.Result{}, &Fault{Code: CodeIO, Message: err.Error()}
+		return runtimes.Result{}, &Fault{Code: runtimes.CodeIO, Message: err.Error()}
 	case !state.Exited() && ctx.Err() != nil:
-		return runtimes.Result{}, &Fault{Code: CodeTimeout, Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+output(res), ": ")}
+		return runtimes.Result{}, &Fault{Code: runtimes.CodeTimeout, Message: strings.TrimSuffix("did not end within "+timeout.String()+": "+output(res), ": ")}
 	case !state.Exited():
-		return runtimes.Result{}, &Fault{Code: CodeIO, Message: strings.TrimSuffix(state.String()+": "+output(res), ": ")}
+		return runtimes.Result{}, &Fault{Code: runtimes.CodeIO, Message: strings.TrimSuffix(state.String()+": "+output(res), ": ")}
 	}
 	// The program has exited. A child that keeps its output open is not waited for.
 	res.Exit = cmd.ProcessState.ExitCode()
@@ -110,7 +110,7 @@ func (p programs) run(ctx context.Context, op *runtimes.Run) (runtimes.Result, e
 // ended is the result of a program that has exited.
 func ended(op *runtimes.Run, res runtimes.Result) (runtimes.Result, error) {
 	if res.Exit != 0 && !op.AllowExit {
-		return runtimes.Result{}, &Fault{Code: CodeExit, Exit: res.Exit, Message: output(res)}
+		return runtimes.Result{}, &Fault{Code: runtimes.CodeExit, Exit: res.Exit, Message: output(res)}
 	}
 	return res, nil
 }

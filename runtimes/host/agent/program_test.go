@@ -254,7 +254,7 @@ func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	} {
 		answers := f.session(f.agent, bad+"\n"+info)
 		require.Len(t, answers, 2, bad)
-		require.Equal(t, "invalid", answers[0].Fault.Code, bad)
+		require.Equal(t, runtimes.CodeInvalid, answers[0].Fault.Code, bad)
 		require.Nil(t, answers[1].Fault)
 		require.Equal(t, "test", answers[1].Results[0].Info.Version)
 	}
@@ -272,12 +272,12 @@ func TestProtocolRefusesInvalidRequests(t *testing.T) {
 	whole := runtimes.Op{Read: &runtimes.ReadFile{Path: big, Max: 4 << 20}}
 	require.Len(t, f.do(whole, whole), 2)
 	r := f.ask(f.stamp(), whole, whole, whole)
-	require.Equal(t, "invalid", r.Fault.Code)
+	require.Equal(t, runtimes.CodeInvalid, r.Fault.Code)
 	require.Len(t, r.Results, 2)
 	// Operations after the timeout are skipped.
 	line, err = json.Marshal(agent.Request{ID: 1, Stamp: f.stamp(), TimeoutMS: 100, Ops: []runtimes.Op{sleep("5"), write(f.path("open", "late"), "x")}})
 	require.NoError(t, err)
-	require.Equal(t, "timeout", f.session(f.agent, string(line)+"\n")[0].Fault.Code)
+	require.Equal(t, runtimes.CodeTimeout, f.session(f.agent, string(line)+"\n")[0].Fault.Code)
 	require.NoFileExists(t, f.path("open", "late"))
 }
 

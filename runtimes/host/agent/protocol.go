@@ -52,26 +52,12 @@ type Response struct {
 	Fault   *Fault            `json:"fault,omitempty"`
 }
 
-// Codes of a Fault. All but CodeStaleEpoch are those of runtimes.OpError.
-const (
-	CodeExit       = "exit"
-	CodeRefused    = "refused"
-	CodeTimeout    = "timeout"
-	CodeBusy       = "busy" // another operation of the host had not ended by the timeout: this one did not start
-	CodeNotFound   = "notfound"
-	CodeIO         = "io"
-	CodeInvalid    = "invalid"
-	CodeOutput     = "output"  // a program printed more than the limit
-	CodeForeign    = "foreign" // a path or daemon that Berth did not make is in the way
-	CodeStaleEpoch = "stale-epoch"
-)
-
 // Fault is the error of an operation.
 type Fault struct {
-	Op      string `json:"op"` // summary of the operation, without contents
-	Code    string `json:"code"`
-	Message string `json:"message"`
-	Exit    int    `json:"exit,omitempty"`
+	Op      string          `json:"op"` // summary of the operation, without contents
+	Code    runtimes.OpCode `json:"code"`
+	Message string          `json:"message"`
+	Exit    int             `json:"exit,omitempty"`
 }
 
 func (f *Fault) Error() string {
@@ -79,11 +65,11 @@ func (f *Fault) Error() string {
 }
 
 func refuse(format string, args ...any) error {
-	return &Fault{Code: CodeRefused, Message: fmt.Sprintf(format, args...)}
+	return &Fault{Code: runtimes.CodeRefused, Message: fmt.Sprintf(format, args...)}
 }
 
 func invalid(format string, args ...any) error {
-	return &Fault{Code: CodeInvalid, Message: fmt.Sprintf(format, args...)}
+	return &Fault{Code: runtimes.CodeInvalid, Message: fmt.Sprintf(format, args...)}
 }
 
 // faultOf converts any error to a Fault.
@@ -92,7 +78,7 @@ func faultOf(err error) *Fault {
 	if errors.As(err, &f) {
 		return f
 	}
-	return &Fault{Code: CodeIO, Message: err.Error()}
+	return &Fault{Code: runtimes.CodeIO, Message: err.Error()}
 }
 
 // withOp converts an error of an operation to a Fault that names it.

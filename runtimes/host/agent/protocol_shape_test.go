@@ -36,7 +36,11 @@ func writeFields(out *strings.Builder, of reflect.Type, indent string) {
 	for i := range of.NumField() {
 		f := of.Field(i)
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
-		fmt.Fprintf(out, "%s%s %s\n", indent, cmp.Or(name, f.Name), strings.ReplaceAll(f.Type.String(), "interface {}", "any"))
+		typ := strings.ReplaceAll(f.Type.String(), "interface {}", "any")
+		if f.Type.Kind() == reflect.String {
+			typ = "string" // JSON has no name for the type of a string
+		}
+		fmt.Fprintf(out, "%s%s %s\n", indent, cmp.Or(name, f.Name), typ)
 		inner := f.Type
 		for inner.Kind() == reflect.Pointer || inner.Kind() == reflect.Slice || inner.Kind() == reflect.Map {
 			inner = inner.Elem()

@@ -106,7 +106,7 @@ func (a *Agent) answer(ctx context.Context, req Request) Response {
 	}
 	if resp.Fault != nil {
 		// A lost line is harmless: intents without an outcome are checked anyway.
-		_ = a.ledger.record(context.WithoutCancel(ctx), req.Stamp, runtimes.StoppedAt+resp.Fault.Op+": "+resp.Fault.Code)
+		_ = a.ledger.record(context.WithoutCancel(ctx), req.Stamp, runtimes.StoppedAt+resp.Fault.Op+": "+string(resp.Fault.Code))
 	}
 	return resp
 }
@@ -179,7 +179,7 @@ func leading[T any](ops []runtimes.Op, of func(runtimes.Op) (T, bool)) (some []T
 
 // notStarted is the error of an operation for which no time is left.
 func notStarted() error {
-	return &Fault{Code: CodeTimeout, Message: "not started: the request timed out before it"}
+	return &Fault{Code: runtimes.CodeTimeout, Message: "not started: the request timed out before it"}
 }
 
 // do does an operation that is alone.

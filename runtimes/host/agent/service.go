@@ -138,7 +138,7 @@ func (v services) checkDevices(ctx context.Context, s service, verb string) erro
 	if st, err := v.init.state(ctx, s); err != nil || st.Running && verb == "start" {
 		return err
 	}
-	return &Fault{Code: CodeNotFound, Message: missingText(missing)}
+	return &Fault{Code: runtimes.CodeNotFound, Message: missingText(missing)}
 }
 
 func missingText(devices []string) string {

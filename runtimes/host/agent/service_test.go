@@ -302,7 +302,7 @@ func TestServiceOutlivesTheAgentAsItsAccount(t *testing.T) {
 	env, err := os.ReadFile(fmt.Sprintf("/proc/%d/environ", r.Results[0].Service.PID))
 	require.NoError(t, err)
 	require.Equal(t, "PATH=/usr/sbin:/usr/bin:/sbin:/bin\x00LANG=C.UTF-8\x00LC_ALL=C.UTF-8\x00HOME=/\x00BERTH_SERVICE=sleep/\x00", string(env))
-	require.Equal(t, "notfound", f.askVersionless(a, service("nobody", "", "start")).Fault.Code)
+	require.Equal(t, runtimes.CodeNotFound, f.askVersionless(a, service("nobody", "", "start")).Fault.Code)
 }
 
 // askVersionless sends a request to an agent without a version.

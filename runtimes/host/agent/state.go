@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"berth/runtimes"
 	"berth/runtimes/checksum"
 )
 
@@ -129,5 +130,5 @@ func (d stateDir) words(file string) ([]string, error) {
 }
 
 func unreadableState(name string) error {
-	return &Fault{Code: CodeIO, Message: name + " is cut off or damaged: stop each daemon of Berth except one, then remove the file"}
+	return &Fault{Code: runtimes.CodeIO, Message: name + " is cut off or damaged: stop each daemon of Berth except one, then remove the file"}
 }

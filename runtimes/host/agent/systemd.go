@@ -270,7 +270,7 @@ func systemctl(ctx context.Context, args ...string) (string, error) {
 	cmd.Env = baseEnv()
 	out, err := cmd.CombinedOutput()
 	if err != nil {
-		return "", &Fault{Code: CodeIO, Message: fmt.Sprintf("systemctl %s: %v: %s", strings.Join(args, " "), err, bounded(out))}
+		return "", &Fault{Code: runtimes.CodeIO, Message: fmt.Sprintf("systemctl %s: %v: %s", strings.Join(args, " "), err, bounded(out))}
 	}
 	return string(out), nil
 }
@@ -467,5 +467,5 @@ func ownUnitFile(name string) error {
 	case strings.HasPrefix(string(b), unitHeader+"\n"):
 		return nil
 	}
-	return &Fault{Code: CodeForeign, Message: foreignPath(name)}
+	return &Fault{Code: runtimes.CodeForeign, Message: foreignPath(name)}
 }

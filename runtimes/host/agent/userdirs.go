@@ -50,7 +50,7 @@ func (d userDirs) make(ctx context.Context, db *accountDB, op *runtimes.UserDir)
 	if made, err := d.paths.made(op.In); err != nil {
 		return res, err
 	} else if !made {
-		return res, &Fault{Code: CodeForeign, Message: foreignPath(op.In)}
+		return res, &Fault{Code: runtimes.CodeForeign, Message: foreignPath(op.In)}
 	}
 	owner, err := d.users.personIn(ctx, db, runtimes.Person{Name: op.Name, UID: op.UID})
 	if err != nil {

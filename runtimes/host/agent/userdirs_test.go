@@ -82,7 +82,7 @@ func TestUsersDirectoriesReplaceNothing(t *testing.T) {
 
 	// One that fails ends a request; those before it are made.
 	several := f.ask(f.stamp(), userDir(unit, "marie", 7742001), userDir(unit, "nobody", 7742009), userDir(unit, "paul", 7742002))
-	require.Equal(t, "notfound", several.Fault.Code)
+	require.Equal(t, runtimes.CodeNotFound, several.Fault.Code)
 	require.Len(t, several.Results, 1)
 	require.DirExists(t, maries)
 	require.NoDirExists(t, filepath.Join(unit, "paul-7742002"))

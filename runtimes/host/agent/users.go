@@ -261,12 +261,12 @@ func endProcesses(ctx context.Context, of []*runtimes.User) (int, error) {
 		first := slices.Min(slices.Collect(maps.Keys(left))) // those before it have ended
 		for _, p := range found {
 			if err := p.signal(unix.SIGKILL); err != nil {
-				return first, &Fault{Code: CodeIO, Message: fmt.Sprintf("process %d of a user whose account is to be removed: %v", p.pid, err)}
+				return first, &Fault{Code: runtimes.CodeIO, Message: fmt.Sprintf("process %d of a user whose account is to be removed: %v", p.pid, err)}
 			}
 		}
 		select {
 		case <-ctx.Done():
-			return first, &Fault{Code: CodeTimeout, Message: fmt.Sprintf("%d processes of uid %d do not end, such as %d; the account stays recorded", len(left[first]), of[first].UID, left[first][0].pid)}
+			return first, &Fault{Code: runtimes.CodeTimeout, Message: fmt.Sprintf("%d processes of uid %d do not end, such as %d; the account stays recorded", len(left[first]), of[first].UID, left[first][0].pid)}
 		case <-time.After(10 * time.Millisecond):
 		}
 	}
@@ -309,12 +309,12 @@ func (u users) lookUp(ctx context.Context, keys ...string) (found []account, err
 	}
 	asked := plain(strings.Join(keys, " "))
 	if err != nil {
-		return nil, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s passwd %s: %v", u.getent, asked, err)}
+		return nil, &Fault{Code: runtimes.CodeIO, Message: fmt.Sprintf("%s passwd %s: %v", u.getent, asked, err)}
 	}
 	for line := range strings.Lines(string(out)) {
 		one, ok := parseAccount(strings.Split(strings.TrimSpace(line), ":"))
 		if !ok {
-			return nil, &Fault{Code: CodeIO, Message: fmt.Sprintf("%s passwd %s: the output is not an account", u.getent, asked)}
+			return nil, &Fault{Code: runtimes.CodeIO, Message: fmt.Sprintf("%s passwd %s: the output is not an account", u.getent, asked)}
 		}
 		found = append(found, one)
 	}
@@ -348,7 +348,7 @@ func (u users) personIn(ctx context.Context, db *accountDB, want runtimes.Person
 	}
 	switch {
 	case !ok:
-		return account{}, &Fault{Code: CodeNotFound, Message: "no account " + want.Name + " on this host"}
+		return account{}, &Fault{Code: runtimes.CodeNotFound, Message: "no account " + want.Name + " on this host"}
 	case have.name != want.Name || have.uid != want.UID:
 		return account{}, refuse("account %s has uid %d, want %d", plain(have.name), have.uid, want.UID)
 	case have.gid == 0:
