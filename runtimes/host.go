@@ -33,7 +33,7 @@ var (
 	ErrNeedsPerson = errors.New("needs a person")
 )
 
-// NeedsPerson marks an error as ErrNeedsPerson. Its text says what the person does.
+// NeedsPerson marks an error as ErrNeedsPerson. Its text names the repair by the person.
 func NeedsPerson(err error) error { return needsPerson{err} }
 
 type needsPerson struct{ error }
@@ -169,7 +169,7 @@ type Remove struct {
 
 // MakeDir makes a directory in an existing one, or corrects mode and owner of one that
 // Berth made. With Own the directory belongs to Berth with all its content, and one
-// that Berth did not make is refused. Without Own such a directory is used as it is.
+// that Berth did not make is refused. Without Own such a directory is used unchanged.
 type MakeDir struct {
 	Path  string `json:"path"`
 	Mode  uint32 `json:"mode"`

@@ -113,8 +113,8 @@ type ServiceSpec struct {
 	Unit             UnitSpec
 }
 
-// UnitSpec is what the unit of a service has more than those of other services, where
-// systemd is the init system.
+// UnitSpec has the particular settings of a service's unit, where systemd is the init
+// system.
 type UnitSpec struct {
 	// After are services of the host that start before it, where they are enabled.
 	After []ServiceName

@@ -33,7 +33,7 @@ type Change struct {
 	// calls it before it removes what has the only record of these jobs. Nil: nobody keeps it.
 	RecordUsage func(ctx context.Context, jobs []usage.Job) error
 	// JobsLost tells people of jobs that the scheduler lost in a crash. A runtime calls it before it ends their records. Nil:
-	// nobody is told.
+	// nobody gets a message.
 	JobsLost func(jobs []plan.LostJob)
 	// Log has the ids of the instance and the action (requirement A11). Nil: no log.
 	Log *slog.Logger
@@ -75,9 +75,9 @@ type Runtime interface {
 type Meter interface {
 	// Cluster returns the name that the runtime gives a unit in usage.Job.
 	Cluster(key schema.Key) string
-	// ReadUsage returns what runs used on the UTC day of a time and later: those that have ended, and of
-	// the others what they used on days that are over. While accounting lacks ends of jobs, it is an
-	// error: what it returns misses nothing that ended before At. It has no effect.
+	// ReadUsage returns the usage of runs on the UTC day of a time and later: all of it for ended runs, and
+	// that of the days that are over for the others. While accounting lacks ends of jobs, it returns an
+	// error: a result misses no run that ended before At. It has no effect.
 	ReadUsage(ctx context.Context, s Scope, stamp Stamp, since time.Time) (UsageReading, error)
 	// AccountedDay returns what accounting reports for a day (UTC); false: it has not added up the day
 	// yet. It has no effect.
@@ -109,7 +109,7 @@ type Backend interface {
 	// guaranteed of its contribution policy) by the name or text of the limit with which a backend
 	// refuses a job or says why it waits; nil: a backend has none.
 	Limits() map[string]string
-	// Reference returns a page for the documentation, in Markdown; nil: there is none.
+	// Reference returns a page for the documentation, in Markdown; nil without one.
 	Reference() []byte
 	// Releases returns the values of AppVersion.spec.version that the runtime knows;
 	// nil: every one is allowed.

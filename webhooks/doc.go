@@ -10,6 +10,6 @@
 // signature is verified, every read is bounded in bytes and in time, and an answer
 // is a bare status code.
 //
-// The package must not know a particular forge (webhooks/forge says what one is, and
+// The package must not know a particular forge (webhooks/forge defines a forge, and
 // webhooks/github is GitHub), the loop, the schema or Git.
 package webhooks

@@ -40,7 +40,7 @@ type MuxOptions struct {
 //	GET  /readyz    200, or 503 and the reason in one line
 //	GET  /metrics   in Prometheus' text format
 //	GET  /estates/<name>/leader  200 while this daemon leads the estate, or 503 and the reason
-//	     /api/…     the read API, which gets every path as it was sent
+//	     /api/…     the read API, which gets every path unchanged
 //	     /estates/<name>/api/…  the read API of one of several estates
 func Mux(o MuxOptions) http.Handler {
 	mux := http.NewServeMux()

@@ -277,7 +277,7 @@ func (h *handler) deliver(to *Receiver, d Delivery, name string) (result string)
 //
 // An idle connection holds no slot: a stranger can send a header that looks signed
 // and then keep Berth waiting. A small body waits for no slot either. Larger
-// bodies wait in line for one; only what does not fit in the line is refused.
+// bodies wait in line for one; only bodies that do not fit in the line are refused.
 func (h *handler) receive(w http.ResponseWriter, r *http.Request) (body []byte, whole bool, receivers []*Receiver, err error) {
 	claimed, ok := h.Format.Claim(r.Header)
 	if !ok {

@@ -402,8 +402,8 @@ func TestDeliveryReachesOnlyReceiversWhoseSecretSignedIt(t *testing.T) {
 	twin.err = errors.New("not up")
 	expect(secret, 503, [3]int{1, 0, 0})
 
-	// One that has lost its secret is in nobody's way; what may be its own is to
-	// be delivered again.
+	// A receiver that has lost its secret does not affect the others; a delivery that may be its own has to
+	// be sent again.
 	lost = errors.New("no such file")
 	twin.err = nil
 	expect(secret, 202, [3]int{1, 0, 1})

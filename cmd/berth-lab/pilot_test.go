@@ -64,7 +64,7 @@ func TestPilotOnRealSlurm(t *testing.T) {
 	linesFoundByIDs(t, filepath.Join(p.dir, "berth.log"), "")
 }
 
-// pilot is a scene whose estate has neither the app nor who may use it, and the documents that bring them.
+// pilot is a scene whose estate lacks the app and its users, with the documents that add them.
 type pilot struct {
 	*scene
 	text map[string]string

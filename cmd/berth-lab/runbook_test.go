@@ -52,7 +52,7 @@ func runbook(t testing.TB) []runbookStep {
 func (s *stage) triage(t testing.TB, id, instance string) (printed []string) {
 	t.Helper()
 	programsDir := t.TempDir()
-	// The daemon of the test is no unit of systemd.
+	// The daemon of the test does not run as a unit of systemd.
 	journal := fmt.Sprintf("#!/bin/sh\n[ \"$*\" = '-u berth -o cat' ] && exec cat %s\nexit 9\n", filepath.Join(s.dir, "berth.log"))
 	require.NoError(t, os.WriteFile(filepath.Join(programsDir, "journalctl"), []byte(journal), 0o700))
 	for _, step := range runbook(t) {

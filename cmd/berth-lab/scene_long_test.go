@@ -27,7 +27,7 @@ func (s *scene) restart() {
 }
 
 // observed waits until the daemon has observed units as often as given from now on, so
-// that what an observation would cause has happened.
+// that the effects of an observation have happened.
 func (s *scene) observed(times float64) {
 	s.Helper()
 	count := func() float64 { return s.measure(s.daemon, "berth_runtime_calls_total", `operation="observe"`) }

@@ -218,7 +218,7 @@ func (k *killed) state() string {
 	return strings.Join(append(parts, attachmentsOf(k.statusOf(department))...), "\n")
 }
 
-// eventsSince are the events after the first n of all, with the names of what they are about. Events of
+// eventsSince are the events after the first n of all, with the names of their resources. Events of
 // several resources have no order.
 func (k *killed) eventsSince(n int) []string {
 	k.Helper()

@@ -529,8 +529,8 @@ func TestLongSharedRuntimeSurvivesKills(t *testing.T) {
 }
 
 // Requirements B5, D1 to D4, D7: a tenant's shared runtime and the platform's one on real Slurm, with
-// three projects of two tenants, beside a project-scoped instance that nothing of it touches. Each
-// step is a pull request of the people who may make it.
+// three projects of two tenants, beside a project-scoped instance that stays untouched. Each
+// step is a pull request of people with the permission for it.
 func TestLongSharedRuntimesOnRealSlurm(t *testing.T) {
 	t.Parallel()
 	s := newSharing(t, hosttest.Image())

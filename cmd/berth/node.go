@@ -24,7 +24,7 @@ func newNodeCmd() *cobra.Command {
 	cmd.AddCommand(newNodeListCmd())
 	for _, operation := range schema.MemberOperations() {
 		if operation == schema.OpAccept {
-			continue // a decision that stands in Git
+			continue // such a decision needs a document in Git
 		}
 		cmd.AddCommand(newNodeOperationCmd(operation))
 	}

@@ -12,7 +12,7 @@ import (
 	"berth/cmd/internal/labtest"
 )
 
-// The documents of deploy/onboard.md, as they stand there, make the app of the lab ready and are valid.
+// The unchanged documents of deploy/onboard.md make the app of the lab ready and are valid.
 func TestOnboardPageMakesAnAppReady(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join(moduleRoot, "deploy/onboard.md"))
 	require.NoError(t, err)

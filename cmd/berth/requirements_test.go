@@ -122,9 +122,9 @@ func runs(t *testing.T, file, name string) bool {
 		matches("long", "jobs") && name == "TestLongJobs" || matches("long", "baddays") && name == "TestLongBadDays"
 }
 
-// skips reports whether a test's own body skips the test. What a machine cannot run is
-// skipped by the package need, which .ci/run does not accept. A function literal is not
-// looked into: there rapid skips an action, or a subtest itself.
+// skips reports whether a test's own body skips the test. The package need skips tests that
+// a machine cannot run, which .ci/run does not accept. Function literals are not
+// searched: there rapid skips an action, or a subtest itself.
 func skips(fn *ast.FuncDecl) bool {
 	skip := false
 	ast.Inspect(fn, func(n ast.Node) bool {

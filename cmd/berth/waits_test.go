@@ -12,8 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// standIns are files that sleep as the programs do which they stand in for. No test depends on
-// how long that takes.
+// standIns are files that sleep because they replace programs that sleep. No test depends on
+// the time that this takes.
 var standIns = map[string]string{
 	"runtimes/host/agent/main_test.go": "child processes that stand in for daemons",
 }

@@ -1,8 +1,8 @@
 // Package await is how tests wait. Each wait is for a condition. Its deadline only ends a test
-// that hangs, and no other code of a test bounds wall time. What has to be quick is
-// a row of `make bench`; what is about time runs on a clock of the test's own.
+// that hangs, and no other code of a test bounds wall time. `make bench` measures speed;
+// tests of time run on a clock of their own.
 //
-// It must not know what a test waits for.
+// It must not know particular conditions.
 package await
 
 import (

@@ -3,7 +3,7 @@
 // them. BERTH_PART=yes, as .ci/run sets it, tries a part of the cases; otherwise a test tries
 // the whole.
 //
-// It must not know what a test does.
+// It must not know particular tests.
 package explore
 
 import (

@@ -38,7 +38,7 @@ func loader(t testing.TB) *estate.Loader {
 	return l
 }
 
-// settled is what memory says once everything placed is made and seen.
+// settled is the memory of an estate whose placed members are all running and observed.
 func settled(eff *schema.Effective) plan.Memory {
 	var all []*plan.Status
 	for key, members := range plan.Place(eff, plan.Memory{}).All() {

@@ -1,8 +1,8 @@
-// Package need is how a test says what it needs of the machine. Where that is missing the
+// Package need is how a test declares its needs of the machine. Where one is missing the
 // test is skipped with the words "not run:" and the reason, which `make test` counts and
 // repeats at its end; with COMPLETE=yes, as .ci/run calls it, that is a failure.
 //
-// It must not know what a test does.
+// It must not know particular tests.
 package need
 
 import (

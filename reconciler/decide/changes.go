@@ -26,7 +26,7 @@ type comparison struct {
 	memory        *plan.Memory
 }
 
-// changed yields the documents of a type that a change touches, before and after it; the zero value stands for a missing one.
+// changed yields the documents of a type that a change touches, before and after it; a missing one is the zero value.
 func changed[D comparable](c comparison) iter.Seq2[D, D] {
 	return func(yield func(was, is D) bool) {
 		var none D

@@ -5,7 +5,7 @@
 // schema/cue/common.cue does not list is added there. The command berth and
 // the helper berth-host both read the list of All.
 //
-// It must not know what a runtime does.
+// It must not know particular features of a runtime.
 package backends
 
 import (

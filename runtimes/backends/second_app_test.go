@@ -15,7 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// secondApp is an estate with the app of examples/lab-inference, which is no scheduler, and a daemon of a
+// secondApp is an estate with the app of examples/lab-inference, without a scheduler, and a daemon of a
 // program whose list has a second runtime.
 type secondApp struct {
 	*testing.T
@@ -146,9 +146,9 @@ func (s *secondApp) until(what, want string, args ...string) {
 	}, func() any { return string(out) })
 }
 
-// Requirement A17: the second reference app is no scheduler, passes the same check as the first, and runs by the
-// same contracts. There is no way past them: not for its operator, and not for a version of a runtime that the
-// program does not have.
+// Requirement A17: the second reference app has no scheduler, passes the same check as the first, and runs by the
+// same contracts. Neither its operator nor a version of a runtime that the program does not have can bypass
+// them.
 func TestSecondReferenceAppPassesTheSameCheck(t *testing.T) {
 	s := newSecondApp(t)
 	require.Contains(t, command(t, s.estate, s.berth, "validate", "."), "all valid")

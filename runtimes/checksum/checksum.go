@@ -1,7 +1,7 @@
-// Package checksum writes JSON that shows whether it is as it was written: the first field has the SHA-256 of the rest. A
-// file that was cut off, damaged by a disk or edited by hand is not taken for one that can be trusted.
+// Package checksum writes JSON whose first field has the SHA-256 of the rest, so that a reader can detect changes. A file
+// that was cut off, damaged by a disk or edited by hand is not trusted.
 //
-// It must not know what the JSON says, or where it is kept.
+// It must not know the content of the JSON, or its place.
 package checksum
 
 import (

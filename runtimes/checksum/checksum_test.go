@@ -14,7 +14,8 @@ type sample struct {
 	Text string `json:"text,omitempty"`
 }
 
-// What was written is read, and is JSON for other programs; a text with any other byte, or without its end, is damaged.
+// Reading returns the written value, and other programs read the file as JSON. A text with a changed byte, or without its
+// end, is damaged.
 func TestOnlyWhatWasWrittenIsRead(t *testing.T) {
 	want := sample{"a", "\"}\n\t\"sha256\": \""}
 	raw, err := checksum.Encode(want)

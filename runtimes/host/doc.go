@@ -7,5 +7,5 @@
 // call distinguishes an unreachable host, an uncertain outcome and a failed
 // operation.
 //
-// It must not know what the operations are for, any scheduler, or Git.
+// It must not know the purpose of operations, any scheduler, or Git.
 package host

@@ -25,7 +25,7 @@ import (
 type sshHost struct {
 	key  ssh.Signer
 	mu   sync.Mutex
-	gate chan struct{} // closed while the host reads what it is sent
+	gate chan struct{} // closed while the host reads received data
 }
 
 func (h *sshHost) reads() <-chan struct{} {
@@ -44,7 +44,7 @@ func (h *sshHost) silence() (end func()) {
 	return func() { close(gate) }
 }
 
-// hostConn is the host's side of a connection. It takes what it is sent before it is read,
+// hostConn is the host's side of a connection. It accepts data before anyone reads it,
 // as a kernel does: SSH writes on both sides first.
 type hostConn struct {
 	net.Conn

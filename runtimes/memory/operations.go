@@ -24,7 +24,7 @@ func (a *applier) operate() error {
 		return fmt.Errorf("%s %s: the action has no operation", verb, a.key)
 	}
 	if schema.IsOfUnit(string(verb)) {
-		return nil // the loop has begun a new attempt, or made the unit anew
+		return nil // the loop has begun a new attempt, or created the unit again
 	}
 	if a.isDone(op.ID) {
 		return nil

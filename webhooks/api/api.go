@@ -58,8 +58,8 @@ type Options struct {
 	// account within a minute as one record. nil: Audit does.
 	Refused func(audit.Record)
 	Live    func() Live // what answers for running units now; nil: nothing does
-	// Leader returns the URL of this API at the daemon that leads, while this one stands by for it, else "".
-	// Nil: it never stands by.
+	// Leader returns the URL of this API at the leader while this daemon is its standby, else "".
+	// Nil: this daemon is never a standby.
 	Leader       func() string
 	PerPrincipal Rate // requests of one person or account: 50/s, 200 at once
 	PerAdmin     Rate // requests of one of them for admin paths: 1/s, 5 at once
@@ -266,7 +266,7 @@ func checkLength(c *call) *failure {
 }
 
 // checkLeader sends a caller to the daemon that leads. It comes before authentication, as the caller
-// authenticates there, and the address is no secret.
+// authenticates there, and the address needs no protection.
 func (a *API) checkLeader(c *call) *failure {
 	if leader := a.o.Leader(); leader != "" {
 		target := c.RequestURI // as the caller sent it, below the prefix of an estate

@@ -200,7 +200,7 @@ func (s sight) attached(projectID string) bool {
 	return s.whole || slices.ContainsFunc(s.granted, func(g authority.Scope) bool { return g.Project != "" && g.Tenant+"."+g.Project == projectID })
 }
 
-// authorise decides what the caller may read on the path. A tenant's or project's
+// authorise returns the resources on the path that the caller may read. A tenant's or project's
 // resources that the caller may not read do not exist for it.
 func (a *API) authorise(c *call) (sight, *failure) {
 	c.who.actor.Endpoint = c.endpoint()

@@ -31,7 +31,7 @@ const (
 	codeInternal     code = "internal"
 	codeUnaudited    code = "audit.unavailable" // the audit record of an admin path cannot be stored (requirement B2)
 	codeNotReady     code = "not_ready"
-	codeStandby      code = "leader.elsewhere" // this daemon stands by; Location is at the one that leads
+	codeStandby      code = "leader.elsewhere" // this daemon is a standby; Location points to the leader
 
 	codeKey              code = "idempotency_key.invalid" // none, several, or not in its form
 	codeBody             code = "body.invalid"

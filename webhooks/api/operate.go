@@ -39,7 +39,7 @@ type NodeOperation struct {
 	CorrelationID string    `json:"correlation_id"`
 }
 
-// member is the member that the path names. On admin paths the name of a node stands for its member.
+// member is the member that the path names. On admin paths the name of a node means its member.
 func (l *liveCall) member() string {
 	name, s := l.params["node"], l.view.Units.Get(l.caller.Instance)
 	if !l.route.admin || s == nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// A daemon that stands by sends each caller to the leader, before it authenticates anybody, and starts
+// A standby sends each caller to the leader without authentication, and starts
 // nothing itself. The address is always one of the leader.
 func TestStandbySendsCallersToTheLeader(t *testing.T) {
 	leader := "https://berth-2.example.org"

@@ -1,4 +1,4 @@
-// Package forge says what a forge is to the daemon: a value of type Kind. A package
+// Package forge defines a forge for the daemon: a value of type Kind. A package
 // such as webhooks/github makes it, and the daemon's registry lists it in one line.
 //
 // The Kind owns everything that only its forge has: the fields of the section forge of
@@ -93,8 +93,8 @@ type Access struct {
 // GitToken is a credential of a forge for Git over HTTP.
 type GitToken struct {
 	User   string
-	Source string // what the token is, for messages
-	// Read returns the token for the next request. Errors say why there is none now.
+	Source string // describes the token in messages, such as "of the App …"
+	// Read returns the token for the next request. The error gives the reason for a missing one.
 	Read func(context.Context) (string, error)
 	// IsFor reports whether the token may be sent to the URL of a repository.
 	IsFor func(repository string) bool

@@ -18,7 +18,7 @@ func Run(t *testing.T, harness func(*testing.T) Harness) {
 			t.Parallel()
 			h := harness(t)
 			s := &suite{Harness: h, Facts: h.Facts(), restarts: restarts, client: h.New()}
-			// What a forge does not have is no part of its suite.
+			// The suite of a forge omits features that the forge lacks.
 			if s.Notes {
 				t.Run("notes", s.notes)
 			}

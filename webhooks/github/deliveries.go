@@ -28,7 +28,7 @@ type deliveryLog struct{ *repository }
 
 // Deliveries lists the deliveries about this repository since a time, the newest of each
 // webhook first: of the App's webhook, or of the repository's webhooks with Berth's
-// path. It is an error if there is no such webhook, or the token may not read it.
+// path. It returns an error if this webhook is missing, or the token may not read it.
 func (f *deliveryLog) Deliveries(ctx context.Context, since time.Time) ([]forge.Logged, error) {
 	out, err := f.deliveries(ctx, since)
 	if err != nil {

@@ -50,8 +50,8 @@ func NewPacer() *Pacer {
 }
 
 // openPacer makes a Pacer that continues from the state in a file, so that a restart
-// gives no new burst and no way past a limit. With an error the Pacer is usable too: it
-// starts with half of its bursts if there is no file (fs.ErrNotExist), as in a new
+// gives no new burst and cannot bypass a limit. With an error the Pacer is usable too: it
+// starts with half of its bursts without a file (fs.ErrNotExist), as in a new
 // installation, and without bursts if the file is unreadable. onError is called once
 // when writing the file fails.
 func openPacer(path string, now time.Time, onError func(error)) (*Pacer, error) {

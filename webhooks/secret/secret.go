@@ -1,6 +1,6 @@
 // Package secret reads the secrets that a configuration names and never contains.
 //
-// It must not know what a secret is for, nor the configuration that names it.
+// It must not know the purpose of a secret, nor the configuration that names it.
 package secret
 
 import (
@@ -24,7 +24,7 @@ func (r *Ref) Place() string {
 	return "the environment variable " + r.Env
 }
 
-// Read returns the secret as it is now, so that a rotated secret takes effect, without
+// Read returns the current secret, so that a rotated secret takes effect, without
 // the line end that editors add; "" for a nil Ref. The error says why the secret cannot
 // be read, or that it is empty. It does not quote the secret.
 func (r *Ref) Read() (string, error) {

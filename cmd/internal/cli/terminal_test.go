@@ -33,7 +33,7 @@ func terminal(t *testing.T, columns uint16) (*os.File, func() string) {
 	}
 }
 
-// On a terminal, text goes through the pager, which knows its width and colors. Elsewhere there is none.
+// On a terminal, text goes through the pager, which knows its width and colors. Elsewhere no pager runs.
 func TestTextOnATerminalGoesThroughAPager(t *testing.T) {
 	tty, line := terminal(t, 72)
 	say := func(w io.Writer) error {
@@ -55,7 +55,7 @@ func TestTextOnATerminalGoesThroughAPager(t *testing.T) {
 	require.NoError(t, Paged(&b, say))
 	require.Equal(t, "0 false\n", b.String())
 
-	// A reader who has seen enough ends the pager, which is no error.
+	// A reader who has seen enough ends the pager, which causes no error.
 	t.Setenv("PAGER", "true")
 	require.NoError(t, Paged(tty, func(w io.Writer) error {
 		for range 100_000 {

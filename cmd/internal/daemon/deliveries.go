@@ -166,8 +166,8 @@ func (e *estate) reconciling(i reconciler.Item) (ended func(done bool)) {
 	}
 }
 
-// obsoleteReruns returns the requests to rerun checks whose commit is no longer the
-// head of a pull request, so that nothing is reported on it.
+// obsoleteReruns returns the requests to rerun checks on commits that are not the head of
+// a pull request any more, so that nothing is reported on them.
 func (e *estate) obsoleteReruns() map[work]bool {
 	out := map[work]bool{}
 	if d := e.running.Load(); d != nil {

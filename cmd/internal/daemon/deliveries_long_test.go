@@ -61,7 +61,7 @@ func TestLongRerunsOutliveTheDaemon(t *testing.T) {
 	s.eventually("shown again", func() bool { return completed() >= 4 })
 	s.eventually("dealt with", func() bool { return !undone() })
 
-	// A rerun for a commit that is no longer a head is dropped without a report.
+	// A rerun for a former head is dropped without a report.
 	old := work{Do: reconciler.TaskPull, Pull: 1, Commit: strings.Repeat("0", 40)}
 	_, err = e.deliveries.Take("of an old one", []work{old})
 	require.NoError(t, err)

@@ -16,7 +16,7 @@ import (
 	"berth/webhooks/github/githubtest"
 )
 
-// A change of a switched-off feature is held, whatever permissions its author has,
+// A change of a switched-off feature is held with any permissions of its author,
 // and the check reports it. It comes into force with the next commit after the
 // feature is switched on.
 func TestLongSwitchedOffFeaturesAreHeld(t *testing.T) {

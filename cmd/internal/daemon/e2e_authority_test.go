@@ -194,7 +194,7 @@ func trainOf(workers int) map[string]string {
 }
 
 // An approval by a user with permission counts at once, for the approved head and
-// no later one, whatever merge method is used.
+// no later one, with every merge method.
 func TestApprovalGivesPermission(t *testing.T) {
 	for _, method := range []githubtest.Method{githubtest.Merge, githubtest.Squash, githubtest.Rebase} {
 		t.Run(string(method), func(t *testing.T) {

@@ -92,7 +92,7 @@ type life struct {
 
 func (l *life) branch() string { return fmt.Sprintf("life-%02d", l.pull) }
 
-// fate is the end of a pull request. The user who merges or closes it has seen its checks.
+// fate is the end of a pull request. Users merge or close it after they have seen its checks.
 type fate string
 
 const (

@@ -40,7 +40,7 @@ type kept struct {
 	forge           *githubtest.Server
 	neighbour       string // the document of an instance
 
-	tip  string // of the status branch, as it was read last
+	tip  string // of the status branch at the last reading
 	tree reconciler.StatusTree
 }
 
@@ -289,7 +289,7 @@ func TestSeveralEstates(t *testing.T) {
 	more(north, was)
 	require.Equal(t, before, looks(south))
 
-	// A token is valid for one estate only, and there is no common path.
+	// A token is valid for one estate only, and estates share no path.
 	const instances = "/api/v1/projects/biology.genomes/app-instances"
 	code, text := get("/estates/north"+instances, strings.Repeat("north", 8))
 	require.Equal(t, 200, code, text)

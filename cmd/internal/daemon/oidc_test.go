@@ -171,7 +171,7 @@ func TestProviderIsAskedAtABoundedRate(t *testing.T) {
 	issuer = server.URL
 	p, err := newIdentityProvider(oidcConfig{Issuer: issuer, Audience: "berth", LoginClaim: "sub"})
 	require.NoError(t, err)
-	p.client.Transport = boundedTransport{http.DefaultTransport, rate.NewLimiter(0, providerBurst)} // the clock stands still
+	p.client.Transport = boundedTransport{http.DefaultTransport, rate.NewLimiter(0, providerBurst)} // the clock does not advance
 	key, err := signingKey()
 	require.NoError(t, err)
 	token, err := jwt.NewWithClaims(jwt.SigningMethodRS256, jwt.MapClaims{"iss": issuer, "aud": "berth", "sub": "anna", "exp": time.Now().Add(time.Hour).Unix()}).SignedString(key)

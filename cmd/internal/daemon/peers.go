@@ -75,7 +75,7 @@ func (e *estate) leads() error {
 	return errors.New("leadership is not taken yet")
 }
 
-// leaderURL returns the URL of the daemon that leads while this one stands by for it, else "".
+// leaderURL returns the URL of the leader while this daemon is its standby, else "".
 func (e *estate) leaderURL() string {
 	if d := e.running.Load(); d != nil {
 		return d.loop.LeaderURL()

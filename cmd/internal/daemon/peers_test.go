@@ -20,8 +20,8 @@ import (
 	"berth/schema/queue"
 )
 
-// Of two daemons of an estate the second stands by: it sends callers to the leader, takes no delivery,
-// and leads once the first is gone. The first then stands by for it.
+// The second of two daemons of an estate is the standby: it sends callers to the leader, takes no delivery,
+// and takes leadership once the first is gone. The first is then its standby.
 func TestStandbyLeadsAfterTheLeader(t *testing.T) {
 	t.Parallel()
 	var listen, urls []string

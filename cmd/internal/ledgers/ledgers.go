@@ -1,7 +1,7 @@
 // Package ledgers asks hosts for the entries of their ledgers, with the SSH key of the daemon: a user who can read that
 // file can read every ledger. It changes nothing on a host.
 //
-// It must not know Git, what a unit is, or what the entries mean.
+// It must not know Git, units, or the meaning of entries.
 package ledgers
 
 import (

@@ -1,5 +1,5 @@
 // Package localestate reads the estate in a directory of this machine. It must not
-// know what a command does with it.
+// know the commands that use it.
 package localestate
 
 import (

@@ -33,8 +33,8 @@ func TestEachMutantApplies(t *testing.T) {
 	}
 }
 
-// module is a small module with one row, whose test holds what Limit does and nothing of
-// what Greet does.
+// module is a small module with one row. Its test checks the result of Limit, and calls
+// greet without checking it.
 func module(t *testing.T, mutants string) string {
 	t.Helper()
 	root := filepath.Join(t.TempDir(), "a module") // a path may have spaces

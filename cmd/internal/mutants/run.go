@@ -28,7 +28,7 @@ const (
 // runner runs go test in a module.
 type runner struct {
 	root string
-	// timeout ends a test that hangs. A hang is no kill: it shows no assertion.
+	// timeout ends a test that hangs. A hang does not count as a kill: it shows no assertion.
 	timeout time.Duration
 }
 
@@ -185,7 +185,7 @@ func pattern(names []string) string {
 	return run
 }
 
-// command returns a go command. What a test builds itself has the mutant, too.
+// command returns a go command. Programs that a test builds itself contain the mutant, too.
 func (r runner) command(ctx context.Context, overlay string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = r.root

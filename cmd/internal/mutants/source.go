@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// place is where a function's body, or a variable or constant, stands in a file.
+// place is the position of a function's body, or of a variable or constant, in a file.
 type place struct {
 	file       string
 	start, end int
@@ -148,7 +148,7 @@ type goToken struct {
 }
 
 // tokens returns the tokens of a piece of Go, without comments and without the semicolons
-// that new lines stand for.
+// that Go inserts at line ends.
 func tokens(text []byte) []goToken {
 	file := token.NewFileSet().AddFile("", -1, len(text))
 	var s scanner.Scanner

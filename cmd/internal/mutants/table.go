@@ -16,7 +16,7 @@ import (
 type mutant struct {
 	// ID begins with the row of examples/requirements.md, as in A4-protected-is-deleted.
 	ID string `json:"id"`
-	// Effect says in one line what Berth does wrong with the mutant.
+	// Effect describes the wrong behaviour of Berth with the mutant in one line.
 	Effect string `json:"effect"`
 	// In is a function, a method "(*Type).name" or "Type.name", or a variable or constant
 	// of a package. The last element of the package's path may precede it: "loop.name".

@@ -5,7 +5,7 @@
 //	testrun [-complete] [-tags T] [-run R] [-part N] [-tally FILE -stage NAME] PACKAGE...
 //	testrun -flakes N [-at-once K] [-results DIR] PACKAGE...
 //
-// It must not know what a test does.
+// It must not know particular tests.
 package main
 
 import (

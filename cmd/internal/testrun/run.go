@@ -112,7 +112,7 @@ func (t tests) pipe(cmd *exec.Cmd, out io.Writer) error {
 		_, err := io.Copy(out, from)
 		copied <- err
 	}()
-	endLeft := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // mostly there is none
+	endLeft := func() { _ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) } // usually no process is left
 	err = cmd.Wait()
 	select {
 	case end := <-copied:

@@ -95,7 +95,7 @@ func Validate(ctx context.Context, loader *estate.Loader, dir string, tenants ma
 		v.prefix = filepath.ToSlash(filepath.Clean(dir))
 	}
 	for i, d := range v.Diagnostics {
-		if !d.Other.IsZero() && d.Other.Says == "" { // a user who can read the estate may see both places
+		if !d.Other.IsZero() && d.Other.Says == "" { // every reader of the estate may see both places
 			v.Diagnostics[i].Message += fmt.Sprintf(" (%s:%d)", d.Other.File, d.Other.Line)
 		}
 	}

@@ -248,7 +248,7 @@ func TestLedger(t *testing.T) {
 	require.Equal(t, want, find("action-1"))
 	require.Empty(t, find("action-2"))
 
-	// Who reads a secret is recorded.
+	// The ledger records each reader of a secret.
 	stamp := f.stamp()
 	stamp.ActionID = "action-2"
 	require.Nil(t, f.ask(stamp, read(f.path("open", "s"))).Fault)
@@ -619,7 +619,7 @@ func TestProcessesOfRemovedUsersEnd(t *testing.T) {
 	require.NoError(t, others.Process.Signal(syscall.Signal(0)), "another user's process continues")
 }
 
-// A damaged record of accounts is put aside: an account with Berth's mark and the uid is Berth's, and another one is not.
+// A damaged record of accounts is renamed and rebuilt: an account with Berth's mark and the uid is Berth's, and another one is not.
 func TestDamagedRecordOfAccountsIsMadeAgain(t *testing.T) {
 	f := newFar(t)
 	f.do(user("anna", 7742001, false), user("bert", 7742002, false))

@@ -80,7 +80,7 @@ func (h hostFiles) read(op *runtimes.ReadFile) (runtimes.Result, error) {
 	defer f.Close()
 	if made, err := h.paths.made(op.Path); err != nil {
 		return res, err
-	} else if !made { // such as the munge key of a cluster that somebody else runs here
+	} else if !made { // such as the munge key of a cluster that another person runs here
 		return res, refuse("%s was not made by Berth, which reads only its own files", plain(op.Path))
 	}
 	if res.Data, err = io.ReadAll(io.LimitReader(f, int64(most))); err != nil {

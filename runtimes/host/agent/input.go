@@ -102,7 +102,7 @@ func makeOpen(dir string) error {
 	if err := os.Mkdir(dir, 0o711); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return os.Chmod(dir, 0o711) // whatever the umask is
+	return os.Chmod(dir, 0o711) // independent of the umask
 }
 
 // inMemory returns a file with a text, which is nowhere on a disk. A program can open it again as /proc/self/fd/N.

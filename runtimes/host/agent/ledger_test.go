@@ -70,7 +70,7 @@ func TestLedgerReadIsBounded(t *testing.T) {
 	require.NoError(t, os.MkdirAll(f.state, 0o700))
 	require.NoError(t, os.WriteFile(name+".1", []byte(lines(1, 900)), 0o600))
 	endless := `{"seq":5,"correlation_id":"many",` + strings.Repeat(`"x":"many",`, 2000) + "\n"
-	endless += strings.Repeat(" ", 8<<10) + lines(1, 1) // the end of a line that no entry has is no entry
+	endless += strings.Repeat(" ", 8<<10) + lines(1, 1) // the end of a line without an entry does not count as an entry
 	require.NoError(t, os.WriteFile(name, []byte(endless+`{"many"`+"\n"+lines(901, 1400)+`{"seq":1401,"at":"20`), 0o600))
 	part := f.read("many")
 	require.Len(t, part.Entries, 500)

@@ -184,7 +184,7 @@ func TestLostRecordOfPathsIsDerived(t *testing.T) {
 	f.fails("foreign", remove(f.path("open", "gone")))
 	require.FileExists(t, foreign)
 
-	// A damaged record is put aside, and made again from the instances' records.
+	// A damaged record is renamed, and rebuilt from the instances' records.
 	f.do(write(key, "newest"))
 	require.NoError(t, os.WriteFile(filepath.Join(f.state, "paths.json"), []byte("{"), 0o600))
 	f.adopt(key)

@@ -62,8 +62,8 @@ func runTests(m *testing.M) int {
 	return m.Run()
 }
 
-// ownUnit returns the name of a unit that no other run of these tests uses: clear ends the processes
-// of a unit whatever their program is.
+// ownUnit returns the name of a unit that no other run of these tests uses: clear ends all processes
+// of a unit, with any program.
 func ownUnit(name string) string { return fmt.Sprintf("%s%d", name, os.Getpid()) }
 
 // ownUID returns a uid that no other run of these tests uses: the processes of an account that

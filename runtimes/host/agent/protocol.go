@@ -15,7 +15,7 @@ import (
 
 // Protocol is the version of the protocol. A daemon works with a helper of the same one or of a later one, so helpers are replaced
 // first. Raise it when a daemon needs an operation, a program, an argument or a path that the helper of the last release refuses. A
-// test shows a changed message (testdata/protocol.txt); what a profile allows is compared by nothing.
+// test shows a changed message (testdata/protocol.txt); no test compares the limits of profiles.
 const Protocol = 2
 
 // Bounds of requests and responses.

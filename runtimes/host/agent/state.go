@@ -76,16 +76,16 @@ func (d stateDir) open(file string) (place, error) {
 	return p, nil
 }
 
-// damaged is the end of the name of a damaged file that was put aside.
+// damaged is the suffix of a damaged file that was renamed.
 const damaged = ".damaged"
 
-// madeFile is the content of a file of the agent. What the agent made has a field of its own, as the checksum is a field beside it.
+// madeFile is the content of a file of the agent. The list of made paths has a field of its own, because the checksum is a field beside it.
 type madeFile struct {
 	Made any `json:"made"`
 }
 
-// readJSON reads a file that writeJSON wrote, if it exists. One that was cut off or edited is put aside and counts as
-// missing: what it says follows from the rest of the host.
+// readJSON reads a file that writeJSON wrote, if it exists. It renames a file that was cut off or edited, which counts as
+// missing: the agent can rebuild its content from the rest of the host.
 func (d stateDir) readJSON(file string, v any) (found bool, err error) {
 	b, err := os.ReadFile(d.path(file))
 	if os.IsNotExist(err) {

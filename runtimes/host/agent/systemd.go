@@ -233,7 +233,7 @@ func (systemd) endScopes(ctx context.Context, s service) (bool, error) {
 			}
 			changed = true
 			// Not by SIGTERM, which the processes may ignore until systemd kills them after 90 s:
-			// what they were needed for has ended. A scope ends with its last process.
+			// the daemon that needed them has ended. A scope ends with its last process.
 			if _, err := systemctl(ctx, "kill", "--signal=SIGKILL", scope); err != nil {
 				time.Sleep(poll) // it may have ended just now
 			}
@@ -290,7 +290,7 @@ func unitText(s service) string {
 	line("Description=Berth: %s", s)
 	line("Wants=%s", first)
 	line("After=%s", first)
-	line("StartLimitIntervalSec=0") // what it needs may come back at any time
+	line("StartLimitIntervalSec=0") // a missing dependency may return at any time
 	line("")
 	line("[Service]")
 	switch {
@@ -315,7 +315,7 @@ func unitText(s service) string {
 	for _, command := range startCommands(s) {
 		line("%s", command)
 	}
-	// A slow start is no failed one. The request that starts it has a timeout of its own.
+	// A slow start has not failed. The request that starts it has a timeout of its own.
 	line("TimeoutStartSec=infinity")
 	if unit.NeverKill {
 		line("TimeoutStopSec=infinity")

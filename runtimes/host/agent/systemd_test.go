@@ -256,7 +256,7 @@ func TestServiceNeedsItsDevices(t *testing.T) {
 	res, err := v.do(t.Context(), &runtimes.Service{Name: "store", Verb: "state"})
 	require.NoError(t, err)
 	require.Equal(t, want+"; its unit is activating, and `journalctl --unit berth-store.service` shows why", res.Service.Detail)
-	// A running one goes on, and a regular file is no device.
+	// A running one goes on, and a regular file does not count as a device.
 	state("active")
 	require.NoError(t, os.WriteFile(missing, nil, 0o644))
 	_, err = v.do(t.Context(), &runtimes.Service{Name: "store", Verb: "start"})

@@ -67,7 +67,7 @@ func (d userDirs) make(ctx context.Context, db *accountDB, op *runtimes.UserDir)
 
 // makeFor makes a directory that only its owner can use. A directory that root has is given to
 // the owner: it was made before, and the account was removed since then. Another one of the
-// owner stays as it is.
+// owner stays unchanged.
 func (p place) makeFor(owner account) (changed bool, err error) {
 	if err := unix.Mkdirat(p.dir, p.name, 0o700); err != nil && err != unix.EEXIST {
 		return false, ioFault(p.path, err)

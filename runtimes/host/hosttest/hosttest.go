@@ -1,7 +1,7 @@
 // Package hosttest makes lab hosts with the real berth-host for tests and removes them
 // afterwards. Its tests need root.
 //
-// It must not know what a test does on the hosts.
+// It must not know particular tests.
 package hosttest
 
 import (

@@ -6,8 +6,8 @@
 // A lab is for tests, the demo and trials. The root of a host starts as that of the
 // machine, or as an image of a Debian suite. No init runs on a host.
 //
-// The hosts of a lab can be emulated machines instead: slower, but with what a site has,
-// systemd, control groups of version 2, and a disk that a reboot or a power loss keeps.
+// The hosts of a lab can be emulated machines instead: slower, but with systemd,
+// control groups of version 2, and a disk that a reboot or a power loss keeps.
 //
-// The package must not know what a runtime does on the hosts.
+// The package must not know particular runtimes.
 package lab

@@ -60,7 +60,7 @@ func BuildImage(ctx context.Context, images, suite string, packages []string, lo
 	return i, nil
 }
 
-// recipe says what an image of a suite has.
+// recipe describes the content of an image of a suite.
 type recipe struct {
 	packages []string // besides hostPackages
 	hooks    []string // arguments of mmdebstrap that add hooks
@@ -103,7 +103,7 @@ func buildImage(ctx context.Context, images, suite string, r recipe, log *slog.L
 }
 
 // build builds the image beside its directory and renames the result, so that an
-// incomplete image is never used. Under the lock, what is there already is of a process
+// incomplete image is never used. Under the lock, existing files are leftovers of a process
 // that was killed.
 func (i *Image) build(ctx context.Context, lock *os.File, r recipe, args []string, log *slog.Logger) (err error) {
 	if _, err := exec.LookPath("mmdebstrap"); err != nil {
@@ -160,7 +160,7 @@ func (i *Image) build(ctx context.Context, lock *os.File, r recipe, args []strin
 	return os.Rename(work, i.dir)
 }
 
-// read reads the record of a complete image; os.ErrNotExist: there is none.
+// read reads the record of a complete image; os.ErrNotExist without one.
 func (i *Image) read() error {
 	data, err := os.ReadFile(filepath.Join(i.dir, "image.json"))
 	if err != nil {

@@ -123,7 +123,7 @@ func makeFilesystem(ctx context.Context, dir, file string, size int64) error {
 	return nil
 }
 
-// deviceNumbers are numbers of devices that can stand for GPUs on a machine: opening and
+// deviceNumbers are numbers of devices that can replace GPUs on a machine: opening and
 // closing one changes nothing (see init.sh). The kernel loads their modules when they are opened.
 func deviceNumbers() []string {
 	return []string{"10:229", "10:237", "10:235", "10:203", "10:238"} // fuse, loop-control, autofs, cuse, vhost-net
